@@ -1,0 +1,132 @@
+// Sizes and codes that bound the card. Codes that appear on the wire or in verbs have the numbers of the IBTA
+// specification and of Linux' ib_verbs, so that they can be laid beside other tools' output.
+
+/** Largest path MTU (payload bytes of one packet). */
+export const MAX_MTU: u32 = 4096;
+/** Headers, pad and ICRC around that payload: Ethernet 14, VLAN 4, IPv6 40, UDP 8, BTH 12, RETH 16, ImmDt 4, pad 3, ICRC 4. */
+export const MAX_FRAME: u32 = MAX_MTU + 105;
+/** Largest message (IBTA 9.7.7: 2^31 bytes). */
+export const MAX_MESSAGE: u32 = 0x80000000;
+export const MAX_SGE: u32 = 32;
+export const MAX_INLINE: u32 = 1024;
+export const MAX_WR: u32 = 32768;
+export const MAX_CQE: u32 = 1 << 22;
+/** READ and atomic requests that a queue pair may have outstanding, in either direction. */
+export const MAX_RD_ATOMIC: u32 = 128;
+/** Bytes that `scratch()` points at: where the caller hands variable data in and out. */
+export const SCRATCH_BYTES: u32 = 4096;
+
+/** Answers of calls that can be refused (the numbers of Linux). */
+export enum Errno {
+  OK = 0,
+  ENOENT = 2,
+  ENOMEM = 12,
+  EBUSY = 16,
+  EINVAL = 22,
+  EMSGSIZE = 90,
+  EOPNOTSUPP = 95,
+}
+
+export enum QpType {
+  RC = 2,
+  UC = 3,
+  UD = 4,
+}
+
+export enum QpState {
+  RESET = 0,
+  INIT = 1,
+  RTR = 2,
+  RTS = 3,
+  SQD = 4,
+  SQE = 5,
+  ERR = 6,
+}
+
+/** Status of a completion (ibv_wc_status). */
+export enum WcStatus {
+  SUCCESS = 0,
+  LOC_LEN_ERR = 1,
+  LOC_QP_OP_ERR = 2,
+  LOC_EEC_OP_ERR = 3,
+  LOC_PROT_ERR = 4,
+  WR_FLUSH_ERR = 5,
+  MW_BIND_ERR = 6,
+  BAD_RESP_ERR = 7,
+  LOC_ACCESS_ERR = 8,
+  REM_INV_REQ_ERR = 9,
+  REM_ACCESS_ERR = 10,
+  REM_OP_ERR = 11,
+  RETRY_EXC_ERR = 12,
+  RNR_RETRY_EXC_ERR = 13,
+}
+
+/** Operation of a completion (ibv_wc_opcode). */
+export enum WcOpcode {
+  SEND = 0,
+  RDMA_WRITE = 1,
+  RDMA_READ = 2,
+  COMP_SWAP = 3,
+  FETCH_ADD = 4,
+  LOCAL_INV = 6,
+  RECV = 128,
+  RECV_RDMA_WITH_IMM = 129,
+}
+
+export enum WcFlag {
+  GRH = 1,
+  WITH_IMM = 2,
+  WITH_INV = 8,
+}
+
+/** Operation of a send work request (ibv_wr_opcode). */
+export enum WrOpcode {
+  RDMA_WRITE = 0,
+  RDMA_WRITE_WITH_IMM = 1,
+  SEND = 2,
+  SEND_WITH_IMM = 3,
+  RDMA_READ = 4,
+  ATOMIC_CMP_AND_SWP = 5,
+  ATOMIC_FETCH_AND_ADD = 6,
+  LOCAL_INV = 7,
+  SEND_WITH_INV = 9,
+}
+
+/** Flags of a send work request (ibv_send_flags). */
+export enum SendFlag {
+  FENCE = 1,
+  SIGNALED = 2,
+  SOLICITED = 4,
+  INLINE = 8,
+}
+
+/** Rights of a memory region and of a queue pair (ibv_access_flags). */
+export enum Access {
+  LOCAL_WRITE = 1,
+  REMOTE_WRITE = 2,
+  REMOTE_READ = 4,
+  REMOTE_ATOMIC = 8,
+}
+
+/** What `eventPeek` may tell: ibv_event_type, and COMPLETION for an armed CQ. */
+export enum EventType {
+  CQ_ERR = 0,
+  QP_FATAL = 1,
+  QP_REQ_ERR = 2,
+  QP_ACCESS_ERR = 3,
+  COMM_EST = 4,
+  SQ_DRAINED = 5,
+  COMPLETION = 100,
+}
+
+/** What the link below the card promises (`setLink`). */
+export enum LinkFlag {
+  /** Every frame leaves with this UDP source port, whatever the card wrote (an ordinary UDP socket). */
+  FIXED_SOURCE_PORT = 1,
+}
+
+/** `options` of a receive descriptor. */
+export enum RxOption {
+  /** The link could not see the IPv4 identification and wrote 0: the card solves for it (see wire/icrc). */
+  IP_ID_UNKNOWN = 0x10000,
+}

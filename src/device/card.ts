@@ -1,0 +1,95 @@
+/**
+ * The card: one instance of the WebAssembly module on one shared memory. Nothing here knows a protocol; it gives the
+ * module's exports their types and the memory its views.
+ */
+import { readFileSync } from 'node:fs';
+import { instantiate } from '../../build/card.js';
+import type { Frames, Ring } from '../link/link.js';
+
+export type CardExports = Awaited<ReturnType<typeof instantiate>>;
+
+/** Sizes of a card, fixed when it is opened. */
+export interface CardOptions {
+  /** Bytes of the card's memory: rings, queue pairs and all registered memory. Up to 4 GiB. */
+  readonly memoryBytes: number;
+  readonly slotBytes: number;
+  readonly txSlots: number;
+  readonly rxSlots: number;
+  readonly maxQp: number;
+  readonly maxMr: number;
+  /** 32 bytes from which all keys, queue pair numbers and PSNs are drawn. */
+  readonly seed: Uint8Array;
+}
+
+export const CARD_DEFAULTS = {
+  memoryBytes: 256 * 2 ** 20,
+  slotBytes: 4608,
+  txSlots: 256,
+  rxSlots: 1024,
+  maxQp: 16384,
+  maxMr: 16384,
+} as const;
+
+const PAGE = 65536;
+let compiled: WebAssembly.Module | undefined;
+
+/** Compiles the card once per process. */
+export function cardModule(): WebAssembly.Module {
+  compiled ??= new WebAssembly.Module(readFileSync(new URL('../../build/card.wasm', import.meta.url)));
+  return compiled;
+}
+
+export class Card {
+  readonly bytes: Uint8Array;
+  readonly u32: Uint32Array;
+  readonly f64: Float64Array;
+
+  private constructor(
+    readonly memory: WebAssembly.Memory,
+    readonly exports: CardExports,
+    readonly options: CardOptions,
+  ) {
+    this.bytes = new Uint8Array(memory.buffer);
+    this.u32 = new Uint32Array(memory.buffer);
+    this.f64 = new Float64Array(memory.buffer);
+  }
+
+  /** @throws RangeError when the sizes do not fit each other or the memory */
+  static async create(options: Partial<CardOptions> & Pick<CardOptions, 'seed'>): Promise<Card> {
+    const all: CardOptions = { ...CARD_DEFAULTS, ...options };
+    if (all.seed.length !== 32) throw new RangeError(`seed has ${all.seed.length} bytes, must have 32`);
+    const pages = Math.ceil(all.memoryBytes / PAGE);
+    if (pages < 16 || pages > 65536)
+      throw new RangeError(`memoryBytes ${all.memoryBytes} is not between 1 MiB and 4 GiB`);
+    const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+    const exports = await instantiate(cardModule(), { env: { memory } });
+    const card = new Card(memory, exports, { ...all, memoryBytes: pages * PAGE });
+    card.bytes.set(all.seed, exports.scratch());
+    const refused = exports.open(pages * PAGE, all.slotBytes, all.txSlots, all.rxSlots, all.maxQp, all.maxMr);
+    if (refused !== 0)
+      throw new RangeError(
+        `a card of ${pages * PAGE} bytes with ${all.txSlots}+${all.rxSlots} slots of ${all.slotBytes} bytes, ` +
+          `${all.maxQp} queue pairs and ${all.maxMr} memory regions cannot be laid out (${exports.Errno[refused]})`,
+      );
+    return card;
+  }
+
+  get frames(): Frames {
+    return {
+      memory: this.bytes,
+      tx: this.ring(this.exports.txRing()),
+      rx: this.ring(this.exports.rxRing()),
+      slotBytes: this.options.slotBytes,
+    };
+  }
+
+  private ring(at: number): Ring {
+    const { RingOffset } = this.exports;
+    return {
+      producer: at + RingOffset.PRODUCER,
+      consumer: at + RingOffset.CONSUMER,
+      descriptors: at + RingOffset.DESCRIPTORS,
+      mask: this.u32[(at + RingOffset.MASK) >>> 2] as number,
+    };
+  }
+}

@@ -1,0 +1,29 @@
+/** Why a call of the verbs was refused; the names of Linux' errno. */
+export type ErrorCode =
+  | 'EINVAL'
+  | 'ENOMEM'
+  | 'EBUSY'
+  | 'ENOENT'
+  | 'EMSGSIZE'
+  | 'EOPNOTSUPP'
+  | 'EPERM'
+  | 'ENODEV'
+  | 'EADDRNOTAVAIL'
+  | 'EADDRINUSE'
+  | 'EHOSTUNREACH'
+  | 'ECANCELED'
+  | 'ETIMEDOUT'
+  | 'EIO';
+
+/** A call that the device refuses. Wrong arguments throw TypeError or RangeError instead. */
+export class VerbsError extends Error {
+  override readonly name = 'VerbsError';
+  /** @param code errno name @param message names the value and the rule */
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(`${code}: ${message}`, options);
+  }
+}

@@ -1,0 +1,107 @@
+/**
+ * What a link is: it carries whole Ethernet frames between the rings in a card's memory and somewhere else.
+ * It knows frames and IP addresses; it knows nothing of queue pairs.
+ */
+
+/**
+ * A ring of descriptors in the card's memory, layout and meaning as the kernel's `struct xdp_desc`
+ * (`addr` u64, `len` u32, `options` u32). All members but `mask` are byte offsets from the start of the memory.
+ * The two cursors are free-running u32: `producer - consumer` descriptors are filled, descriptor n lies at
+ * `descriptors + (n & mask) * 16`. One side only produces, the other only consumes.
+ */
+export interface Ring {
+  readonly producer: number;
+  readonly consumer: number;
+  readonly descriptors: number;
+  readonly mask: number;
+}
+
+/** The part of a card that a link works on. */
+export interface Frames {
+  /** The card's memory as bytes. It is shared and never moves. */
+  readonly memory: Uint8Array;
+  /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. */
+  readonly tx: Ring;
+  /** The link produces, the card consumes. Descriptor n's `addr` already points at a free slot of `slotBytes`:
+   * the link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free again when the
+   * consumer has passed it. */
+  readonly rx: Ring;
+  readonly slotBytes: number;
+}
+
+export interface LinkFeatures {
+  /** Largest frame in bytes, Ethernet header included, frame check sequence excluded. */
+  readonly maxFrame: number;
+  /** Received IPv4 headers are the sender's own. Otherwise the identification is 0 in the ring and the descriptor's
+   * options carry RX_IP_ID_UNKNOWN. */
+  readonly ipHeaderVisible: boolean;
+  /** UDP source port that every frame leaves with whatever the card wrote; 0 = as the card wrote it. */
+  readonly sourcePort: number;
+  /** Frames leave with the IPv4 header as the card wrote it, but for these: `zero` = the link sends identification 0
+   * and DF, which is what the card must have written too. */
+  readonly ipIdentification: 'as written' | 'zero';
+}
+
+/** Receive option: the link could not see the IPv4 identification. Same value as the card's RxOption.IP_ID_UNKNOWN. */
+export const RX_IP_ID_UNKNOWN = 0x10000;
+
+export interface LinkCounters {
+  readonly [name: string]: number;
+}
+
+/** The link's end of a local interface: what the card must know to write frames for it. */
+export interface LinkInterface {
+  readonly name: string;
+  readonly index: number;
+  /** MTU of the interface in bytes (IP packet size). */
+  readonly mtu: number;
+  readonly mac: Uint8Array;
+  /** Local IP addresses, as text. */
+  readonly addresses: readonly string[];
+  /** The link is up. */
+  readonly up: boolean;
+}
+
+export interface Link {
+  readonly kind: string;
+  readonly features: LinkFeatures;
+  readonly interface: LinkInterface;
+  /** Called once, before anything else. */
+  attach(frames: Frames): void;
+  /**
+   * Moves frames off the transmit ring; what cannot go now stays there. Never blocks, never throws for what the network
+   * does (counted instead).
+   * @param now nanoseconds of the device's clock
+   * @returns how many descriptors were consumed
+   */
+  send(now: number): number;
+  /** Moves frames that have arrived into the receive ring, as many as fit. Never blocks. @returns how many */
+  receive(now: number): number;
+  /** When the link wants `send`/`receive` to be called next although nothing arrives (a delayed frame); 0 = never. */
+  nextDeadline(): number;
+  /**
+   * Calls `onReadable` once when there may be something to receive, or at `deadline` (ns of the device's clock, 0 = none),
+   * whichever is first; a second call replaces the first.
+   * @param keepAlive whether this wait keeps the process running
+   */
+  wait(deadline: number, keepAlive: boolean, onReadable: () => void): void;
+  /** Ends the wait without a call. */
+  cancelWait(): void;
+  counters(): LinkCounters;
+  /**
+   * The link-layer destination for a peer: its MAC, or the next hop's (route and neighbour look-up of the kernel;
+   * resolves if it is not known yet).
+   * @throws VerbsError EHOSTUNREACH with the reason
+   */
+  resolve(destination: string, source: string): Promise<Resolved>;
+  close(): void;
+}
+
+export interface Resolved {
+  readonly destMac: Uint8Array;
+  /** 802.1Q tag control information, when the interface is a VLAN of the one the link sends on. */
+  readonly vlanTci?: number;
+  readonly hopLimit?: number;
+  /** Path MTU of the route in bytes of IP packet, when the kernel knows a smaller one than the interface's. */
+  readonly pathMtu?: number;
+}
