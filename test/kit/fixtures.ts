@@ -1,0 +1,29 @@
+/** The captures of real peers under test/fixtures/captures; their README says how each was made. */
+import { readdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { isRoce } from './decode.js';
+import { readCapture } from './pcap.js';
+
+const FOLDER = fileURLToPath(new URL('../fixtures/captures/', import.meta.url));
+const SUFFIX = '.pcap.gz';
+
+/** Names of all captures, sorted. */
+export const CAPTURES: readonly string[] = readdirSync(FOLDER)
+  .filter((file) => file.endsWith(SUFFIX))
+  .map((file) => file.slice(0, -SUFFIX.length))
+  .sort();
+
+export function capturePath(name: string): string {
+  if (!CAPTURES.includes(name)) throw new RangeError(`no capture is called ${name}; there are ${CAPTURES.join(', ')}`);
+  return FOLDER + name + SUFFIX;
+}
+
+/** The RoCEv2 frames of a capture, in order. */
+export function roceFrames(name: string): Uint8Array[] {
+  return readCapture(capturePath(name))
+    .packets.map((packet) => packet.data)
+    .filter(isRoce);
+}
+
+/** The two packets whose ICRC is wrong on the wire: rxe 6.12 covers the headers of a FLUSH twice. */
+export const FLUSH_CAPTURES: readonly string[] = ['rxt_flush_global', 'rxt_flush_mr'];

@@ -1,0 +1,36 @@
+/** The invariant CRC of RoCEv2, written a second time from the rule (IBTA annex A17.3.3): table, byte by byte. */
+
+const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte;
+  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
+  return crc >>> 0;
+});
+
+/** CRC-32 as Ethernet and zlib have it. */
+export function crc32(bytes: Uint8Array): number {
+  let crc = 0xffffffff;
+  for (const byte of bytes) crc = (TABLE[(crc ^ byte) & 255] as number) ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+
+/**
+ * @param packet from the first byte of the IP header to the last pad byte
+ * @returns the four bytes of the wire, read big-endian (so that they print as they lie there)
+ */
+export function icrc(packet: Uint8Array): number {
+  const masked = new Uint8Array(8 + packet.length);
+  masked.fill(0xff, 0, 8); // stands for the LRH, which RoCEv2 has not
+  masked.set(packet, 8);
+  const ip = masked.subarray(8);
+  const v4 = (ip[0] as number) >> 4 === 4;
+  const udp = v4 ? ((ip[0] as number) & 15) * 4 : 40;
+  if (v4) {
+    for (const changing of [1, 8, 10, 11]) ip[changing] = 0xff; // TOS, TTL, header checksum
+  } else {
+    ip[0] = 0x6f;
+    for (const changing of [1, 2, 3, 7]) ip[changing] = 0xff; // traffic class, flow label, hop limit
+  }
+  for (const changing of [udp + 6, udp + 7, udp + 12]) ip[changing] = 0xff; // UDP checksum; FECN, BECN, reserved
+  const crc = crc32(masked);
+  return (((crc & 0xff) << 24) | ((crc & 0xff00) << 8) | ((crc >>> 8) & 0xff00) | (crc >>> 24)) >>> 0;
+}
