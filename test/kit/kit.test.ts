@@ -162,8 +162,8 @@ test('the same seed gives the same numbers, in the range asked for', () => {
   expect([...new Set(numbers)].sort()).toEqual([3, 4, 5, 6, 7, 8]);
 });
 
-describeIf(tsharkPrivilege(), 'tshark agrees', () => {
-  test('about opcodes and PSNs of a capture', async () => {
+describeIf(tsharkPrivilege(), 'tshark agrees about captures', () => {
+  test('about opcodes and PSNs', async () => {
     const file = capturePath('rxt_ops');
     const rows = await tsharkFields(file, ['infiniband.bth.opcode', 'infiniband.bth.psn'], 'infiniband');
     const ours = roceFrames('rxt_ops').map(decode);
@@ -172,8 +172,9 @@ describeIf(tsharkPrivilege(), 'tshark agrees', () => {
     );
   });
 
-  test('that nothing in it is malformed', async () => {
-    expect(await tsharkMalformed(capturePath('rxt_ops'))).toEqual([]);
+  test('that nothing in them is malformed', { timeout: 60_000 }, async () => {
+    for (const name of ['rxt_ops', 'rxt_ops_v6', 'ib_read_bw_R_8192', 'rxt_zero'])
+      expect(await tsharkMalformed(capturePath(name)), name).toEqual([]);
   });
 });
 

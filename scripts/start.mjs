@@ -1,0 +1,18 @@
+#!/usr/bin/env node
+// npm start: setup, then the main job.
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { ROOT } from './setup/run.mjs';
+import { trySetup } from './setup.mjs';
+
+if (await trySetup()) {
+  const main = join(ROOT, 'dist/cli/main.js');
+  const child = spawn(process.execPath, [main, 'demo', ...process.argv.slice(2)], { stdio: 'inherit' });
+  // Ctrl-C reaches the child by itself; this process only waits for it to tidy up.
+  for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => signal === 'SIGTERM' && child.kill(signal));
+  child.on('close', (status) => {
+    process.exitCode = status ?? 1;
+  });
+} else {
+  process.exitCode = 1;
+}

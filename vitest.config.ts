@@ -1,0 +1,32 @@
+import { defineConfig } from 'vitest/config';
+
+const excluded = ['**/node_modules/**', 'test/interop/**'];
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: 'unit',
+          include: ['test/**/*.test.ts'],
+          exclude: excluded,
+          testTimeout: 30_000,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        // One file after the other, once all else is done: they share two processors with a virtual machine.
+        test: {
+          name: 'interop',
+          include: ['test/interop/**/*.test.ts'],
+          pool: 'forks',
+          poolOptions: { forks: { singleFork: true } },
+          fileParallelism: false,
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
+  },
+});
