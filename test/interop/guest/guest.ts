@@ -1,0 +1,229 @@
+/**
+ * A small Linux with rdma_rxe in QEMU: the peer that we did not write. It is emulated in software (no KVM needed) and
+ * dies with the thread that started it, however that ends.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import type { Duplex } from 'node:stream';
+import { FRAME_HEADER, FrameType, frame, GuestCommand, type Result } from './command.js';
+import { findGuestImage } from './recipe.js';
+
+export interface GuestOptions {
+  /** Name of an existing tap interface in this process's network namespace. Without it the guest has no network. */
+  readonly tap?: string;
+  /** MTU of eth0 in bytes; 1500 gives rxe a path MTU of 1024, 9000 gives 4096. */
+  readonly mtu?: number;
+  /** Addresses of eth0, as in `10.77.0.3/24`. rxe's GID 0 is link-local, the first IPv4 address 1, the first IPv6 2. */
+  readonly addresses?: readonly string[];
+  readonly mac?: string;
+  /** Memory in MiB. */
+  readonly mem?: number;
+  /** CPUs. With one, a tool that polls keeps the guest's kernel from its work for a tick at a time. */
+  readonly smp?: number;
+  /** Milliseconds until the first command must have been possible. */
+  readonly bootTimeout?: number;
+}
+
+export interface ExecOptions {
+  /** Milliseconds; then the command is killed and exec throws. */
+  readonly timeout?: number;
+  /** Standard input, which ends after it. */
+  readonly input?: string | Uint8Array;
+}
+
+/** Why a guest cannot be started here, for the name of a skipped test; undefined when it can. */
+export function guestUnavailable(): string | undefined {
+  if (process.platform !== 'linux' || process.arch !== 'x64')
+    return `needs Linux on x86-64, not ${process.platform} ${process.arch}`;
+  if (process.getuid?.() !== 0) return 'needs root for a tap interface';
+  if (!existsSync('/dev/net/tun')) return 'needs /dev/net/tun';
+  if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'needs the package qemu-system-x86';
+  if (!findGuestImage()) return 'needs the guest image: run test/interop/guest/image.ts';
+  return undefined;
+}
+
+/** Kernel arguments that save seconds under emulation: no mitigations, no timer calibration, no waiting for entropy. */
+const KERNEL_ARGUMENTS =
+  'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on rcupdate.rcu_expedited=1';
+
+/** Where stdio of QEMU has the agent's port. */
+const PORT_FD = 3;
+
+export class Guest implements AsyncDisposable {
+  /** Milliseconds from start to the first possible command. */
+  bootTime = 0;
+  #qemu: ChildProcess;
+  #port: Duplex;
+  #console = '';
+  #received: Buffer = Buffer.alloc(0);
+  #commands = new Map<number, GuestCommand>();
+  #nextChannel = 1;
+  #onReady = () => {};
+  #ended: string | undefined;
+  readonly #exited: Promise<void>;
+
+  /**
+   * Boots a guest and sets up eth0 and, on it, rxe0.
+   * @throws Error with the console's last words when it does not boot
+   */
+  static async start(options: GuestOptions = {}): Promise<Guest> {
+    const guest = new Guest(options);
+    try {
+      await guest.#booted(options.bootTimeout ?? 60_000);
+      if (options.tap) await guest.#setUpNetwork(options);
+      return guest;
+    } catch (error) {
+      await guest.stop();
+      throw error;
+    }
+  }
+
+  private constructor(options: GuestOptions) {
+    const image = findGuestImage();
+    if (!image) throw new Error('no guest image: run test/interop/guest/image.ts');
+    const network = options.tap
+      ? [
+          '-netdev',
+          `tap,id=net,ifname=${options.tap},script=no,downscript=no`,
+          '-device',
+          `virtio-net-pci,netdev=net,mac=${options.mac ?? '52:54:00:77:00:03'},romfile=`,
+        ]
+      : [];
+    const qemu = [
+      'qemu-system-x86_64',
+      ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
+      ...['-machine', 'q35,hpet=off,smm=off', '-accel', 'tcg,thread=multi', '-cpu', 'max'],
+      ...['-m', String(options.mem ?? 512), '-smp', String(options.smp ?? 2)],
+      ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', KERNEL_ARGUMENTS],
+      ...['-serial', 'stdio', '-device', 'virtio-serial-pci'],
+      ...['-chardev', `socket,id=agent,fd=${PORT_FD}`, '-device', 'virtserialport,chardev=agent,name=agent'],
+      ...network,
+    ];
+    this.#qemu = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...qemu], {
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    });
+    // An extra 'pipe' of a child is a socket pair, which QEMU takes as it is.
+    this.#port = this.#qemu.stdio[PORT_FD] as Duplex;
+    this.#port.on('data', (data: Buffer) => this.#take(data));
+    this.#port.on('error', () => {});
+    for (const stream of [this.#qemu.stdout, this.#qemu.stderr]) {
+      stream?.on('data', (data: Buffer) => {
+        this.#console = (this.#console + data).slice(-65536);
+      });
+    }
+    this.#exited = new Promise((resolve) => {
+      this.#qemu.on('error', (error) => this.#over(`QEMU could not be started: ${error.message}`, resolve));
+      this.#qemu.on('close', (code, signal) => this.#over(`QEMU ended with ${signal ?? code}`, resolve));
+    });
+  }
+
+  /** What kernel and agent wrote to the console, and QEMU to its standard error: the last 64 KiB. */
+  get console(): string {
+    return this.#console;
+  }
+
+  /** Starts a command. @param command arguments, or one string for the guest's shell */
+  spawn(command: string | readonly string[]): GuestCommand {
+    if (this.#ended) throw new Error(`guest: ${this.#ended}`);
+    const channel = this.#nextChannel++;
+    const argv = typeof command === 'string' ? ['sh', '-c', command] : command;
+    const send = (type: FrameType, data: Uint8Array) => this.#port.write(frame(channel, type, data));
+    const running = new GuestCommand(`guest: ${typeof command === 'string' ? command : command.join(' ')}`, send);
+    this.#commands.set(channel, running);
+    send(FrameType.RUN, Buffer.from(argv.map((argument) => `${argument}\0`).join('')));
+    return running;
+  }
+
+  /**
+   * Runs a command to its end, whatever its status.
+   * @throws Error when `timeout` (10 s) passes first; the command is killed
+   */
+  async exec(command: string | readonly string[], options: ExecOptions = {}): Promise<Result> {
+    const running = this.spawn(command);
+    if (options.input !== undefined) running.write(options.input);
+    running.end();
+    const timeout = options.timeout ?? 10_000;
+    let expired = false;
+    const timer = setTimeout(() => {
+      expired = true;
+      void running.kill().catch(() => {});
+    }, timeout);
+    try {
+      const result = await running.exited;
+      if (expired) throw running.error(`not done within ${timeout} ms, killed`);
+      return result;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Runs a command that must succeed. @returns its standard output @throws Error with all output when it fails */
+  async run(command: string | readonly string[], options: ExecOptions = {}): Promise<string> {
+    const result = await this.exec(command, options);
+    if (result.status === 0) return result.stdout;
+    const title = typeof command === 'string' ? command : command.join(' ');
+    throw new Error(`guest: ${title}: status ${result.status}\n${result.stdout}${result.stderr}`);
+  }
+
+  /** Switches the guest off. Commands still running are rejected. */
+  async stop(): Promise<void> {
+    this.#qemu.kill('SIGKILL');
+    await this.#exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #booted(timeout: number): Promise<void> {
+    const started = performance.now();
+    await new Promise<void>((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error(`guest: not up after ${timeout} ms\n${this.#console}`)), timeout);
+      this.#onReady = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      void this.#exited.then(() => {
+        clearTimeout(timer);
+        reject(new Error(`guest: ${this.#ended}\n${this.#console}`));
+      });
+    });
+    this.bootTime = performance.now() - started;
+  }
+
+  async #setUpNetwork(options: GuestOptions): Promise<void> {
+    const addresses = options.addresses ?? [];
+    const steps = [
+      'ip link set lo up',
+      // Nobody else uses these addresses: no need to wait until that is sure.
+      'echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad',
+      `ip link set eth0 mtu ${options.mtu ?? 1500}`,
+      ...addresses.map((address) => `ip address add ${address} dev eth0`),
+      'ip link set eth0 up',
+      'rdma link add rxe0 type rxe netdev eth0',
+    ];
+    await this.run(steps.join(' && '));
+  }
+
+  #take(data: Buffer): void {
+    this.#received = this.#received.length > 0 ? Buffer.concat([this.#received, data]) : data;
+    for (;;) {
+      if (this.#received.length < FRAME_HEADER) return;
+      const end = FRAME_HEADER + this.#received.readUInt32LE(8);
+      if (this.#received.length < end) return;
+      const channel = this.#received.readUInt32LE(0);
+      const type: FrameType = this.#received.readUInt32LE(4);
+      const body = this.#received.subarray(FRAME_HEADER, end);
+      this.#received = this.#received.subarray(end);
+      if (type === FrameType.READY) this.#onReady();
+      else if (this.#commands.get(channel)?.take(type, body)) this.#commands.delete(channel);
+    }
+  }
+
+  #over(why: string, done: () => void): void {
+    this.#ended ??= why;
+    for (const command of this.#commands.values()) command.abandon(why);
+    this.#commands.clear();
+    done();
+  }
+}

@@ -1,0 +1,68 @@
+/**
+ * The cable between our card and the guest, in an anonymous network namespace (`unshare --net`) that vanishes with its
+ * last process:
+ *
+ *   our link ── card0 ══ card0p ── br0 ── tap0 ── eth0 of the guest
+ *          .2      (veth)        (bridge)                .3
+ */
+import { execFileSync } from 'node:child_process';
+import { existsSync, writeFileSync } from 'node:fs';
+import { networkInterfaces } from 'node:os';
+
+export const CARD = { interface: 'card0', ipv4: '10.77.0.2', ipv6: 'fd77::2' } as const;
+export const GUEST = { tap: 'tap0', ipv4: '10.77.0.3', ipv6: 'fd77::3' } as const;
+
+/** Addresses as `ip address add` and Guest.start take them. */
+export function addressesOf(end: { readonly ipv4: string; readonly ipv6: string }): string[] {
+  return [`${end.ipv4}/24`, `${end.ipv6}/64`];
+}
+
+/** Why the topology cannot be made here, for the name of a skipped test; undefined when it can. */
+export function networkUnavailable(): string | undefined {
+  if (process.getuid?.() !== 0) return 'needs root for network interfaces';
+  if (!existsSync('/usr/bin/ip') && !existsSync('/usr/sbin/ip') && !existsSync('/sbin/ip'))
+    return 'needs the package iproute2';
+  const foreign = Object.keys(networkInterfaces()).filter((name) => name !== 'lo' && name !== CARD.interface);
+  if (foreign.length > 0) return `needs a network namespace without ${foreign.join(', ')}: run under unshare --net`;
+  return undefined;
+}
+
+export class InteropNetwork implements Disposable {
+  /**
+   * Makes the interfaces, up and with our addresses.
+   * @param mtu of every interface, in bytes
+   * @throws Error when this network namespace is not ours alone, or `ip` refuses
+   */
+  constructor(readonly mtu = 1500) {
+    const reason = networkUnavailable();
+    if (reason) throw new Error(`interop network ${reason}`);
+    this.close();
+    // Addresses are ours alone, so they may be used at once.
+    for (const scope of ['all', 'default']) writeFileSync(`/proc/sys/net/ipv6/conf/${scope}/accept_dad`, '0');
+    ip('link set lo up');
+    ip('link add br0 type bridge forward_delay 0 mcast_snooping 0');
+    ip(`link add ${CARD.interface} type veth peer name card0p`);
+    ip(`tuntap add dev ${GUEST.tap} mode tap`);
+    // The bridge and its ports only pass frames on: no addresses, no neighbour discovery of their own.
+    for (const name of ['br0', 'card0p', GUEST.tap]) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
+    for (const name of ['card0p', GUEST.tap]) ip(`link set ${name} master br0`);
+    ip(`link set ${CARD.interface} mtu ${mtu}`);
+    for (const address of addressesOf(CARD)) ip(`address add ${address} dev ${CARD.interface}`);
+    for (const name of ['br0', 'card0p', GUEST.tap, CARD.interface]) ip(`link set ${name} up`);
+  }
+
+  /** Removes the interfaces. */
+  close(): void {
+    for (const name of ['br0', CARD.interface, GUEST.tap]) {
+      if (existsSync(`/proc/sys/net/ipv4/conf/${name}`)) ip(`link delete ${name}`);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+function ip(command: string): void {
+  execFileSync('ip', command.split(' '), { stdio: ['ignore', 'ignore', 'pipe'] });
+}

@@ -1,0 +1,275 @@
+/** Drives rxpeer (peer/peer.c): a real rxe whose every verb a test decides. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { GuestCommand } from './command.js';
+import type { Guest } from './guest.js';
+
+/** A registered region of the peer. */
+export interface PeerMr {
+  readonly mr: number;
+  readonly addr: bigint;
+  readonly lkey: number;
+  readonly rkey: number;
+  readonly size: number;
+}
+
+export interface PeerQpOptions {
+  readonly sendwr?: number;
+  readonly recvwr?: number;
+  readonly sendsge?: number;
+  readonly recvsge?: number;
+  /** Largest inline message in bytes. */
+  readonly inline?: number;
+  /** 1: every send completes with a completion. */
+  readonly sigall?: 0 | 1;
+  /** Entries of its completion queue. */
+  readonly cqe?: number;
+  /** ibv_access_flags that the other side may use. */
+  readonly access?: number;
+  /** First PSN it sends with; random otherwise. */
+  readonly psn?: number;
+}
+
+/** What a queue pair must know of the other end. */
+export interface PeerConnect {
+  readonly dqpn: number;
+  readonly dpsn: number;
+  /** 32 hexadecimal digits. */
+  readonly dgid: string;
+  /** Path MTU in bytes (1024). */
+  readonly mtu?: number;
+  /** ACK timeout, 4.096 µs · 2^timeout (14). */
+  readonly timeout?: number;
+  readonly retry?: number;
+  readonly rnr?: number;
+  /** RNR timer code that it asks for (12). */
+  readonly minrnr?: number;
+  readonly rdatomic?: number;
+  readonly destrdatomic?: number;
+  readonly hop?: number;
+  readonly tclass?: number;
+  readonly flow?: number;
+}
+
+/** A piece of a region. */
+export interface PeerSge {
+  readonly mr: PeerMr;
+  readonly off: number;
+  readonly len: number;
+}
+
+export type PeerOp = 'send' | 'send_imm' | 'send_inv' | 'write' | 'write_imm' | 'read' | 'cas' | 'faa';
+export type PeerFlag = 'signaled' | 'fence' | 'solicited' | 'inline';
+
+export interface PeerSend {
+  readonly id?: number;
+  readonly op: PeerOp;
+  readonly sge?: readonly PeerSge[];
+  readonly raddr?: bigint;
+  readonly rkey?: number;
+  /** As a number; on the wire in network order. */
+  readonly imm?: number;
+  /** Key that send_inv invalidates. */
+  readonly inv?: number;
+  readonly compare?: bigint;
+  readonly swap?: bigint;
+  readonly add?: bigint;
+  /** Signaled when not given. */
+  readonly flags?: readonly PeerFlag[];
+}
+
+/** A completion as ibv_wc; opcode and byteLen mean something only with status 0. */
+export interface PeerWc {
+  readonly id: number;
+  readonly status: number;
+  readonly opcode: number;
+  readonly byteLen: number;
+  readonly flags: number;
+  readonly imm: number;
+  readonly inv: number;
+  readonly qpn: number;
+  readonly vendorErr: number;
+}
+
+export interface PeerQpState {
+  /** ibv_qp_state. */
+  readonly state: number;
+  readonly mtu: number;
+  readonly sqpsn: number;
+  readonly rqpsn: number;
+  readonly retry: number;
+  readonly rnr: number;
+  readonly inline: number;
+}
+
+/** The bytes that the peer's `fill` makes: xorshift32, low byte of each state; seed 0 stands for 0x9e3779b9. */
+export function patternBytes(length: number, seed: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  let x = seed >>> 0 || 0x9e3779b9;
+  for (let i = 0; i < length; i++) {
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    bytes[i] = x;
+  }
+  return bytes;
+}
+
+type Words = Readonly<Record<string, string | number | bigint | undefined>>;
+
+/** One rxpeer process. Commands are obeyed one after the other; for two at once, start two. */
+export class Peer implements AsyncDisposable {
+  /** Its GID, 32 hexadecimal digits. */
+  gid = '';
+  /** Active MTU in bytes. */
+  mtu = 0;
+  readonly #command: GuestCommand;
+  readonly #answers: AsyncGenerator<string, void, void>;
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** @param gid index in rxe's GID table: 1 the first IPv4 address, 2 the first IPv6 one */
+  static async start(guest: Guest, gid = 1): Promise<Peer> {
+    const peer = new Peer(guest.spawn(['rxpeer']));
+    const answer = await peer.command('open', { gid });
+    peer.gid = answer.gid as string;
+    peer.mtu = answer.mtu as number;
+    return peer;
+  }
+
+  private constructor(command: GuestCommand) {
+    this.#command = command;
+    this.#answers = command.lines();
+  }
+
+  /**
+   * Sends one command and waits for its answer.
+   * @throws Error that carries the peer's own words when it refuses, is gone, or is silent for `timeout` milliseconds
+   */
+  async command(name: string, words: Words = {}, timeout = 10_000): Promise<Record<string, unknown>> {
+    const given = Object.entries(words).filter(([, value]) => value !== undefined);
+    const line = [name, ...given.map(([key, value]) => `${key}=${value}`)].join(' ');
+    const answered = this.#last.then(async () => {
+      this.#command.write(`${line}\n`);
+      return this.#answers.next();
+    });
+    this.#last = answered.catch(() => {});
+    const patience = new AbortController();
+    const answer = await Promise.race([
+      answered,
+      sleep(timeout, undefined, { signal: patience.signal, ref: false }).catch(() => undefined),
+    ]);
+    patience.abort();
+    if (!answer) throw this.#command.error(`no answer to "${line}" within ${timeout} ms`);
+    if (answer.done) throw this.#command.error(`ended at "${line}"`);
+    const object: Record<string, unknown> = JSON.parse(answer.value);
+    if (object.error !== undefined) throw new Error(`rxpeer: ${line}: ${object.error}`);
+    return object;
+  }
+
+  /** Registers zeroed memory. @param access ibv_access_flags; all of local write, remote write, read, atomic by default */
+  async reg(size: number, access?: number, iova?: bigint): Promise<PeerMr> {
+    const answer = await this.command('reg', { size, access, iova });
+    return { ...(answer as unknown as PeerMr), addr: BigInt(answer.addr as string) };
+  }
+
+  async dereg(mr: PeerMr): Promise<void> {
+    await this.command('dereg', { mr: mr.mr });
+  }
+
+  /** Creates an RC queue pair in INIT, with a completion queue of its own. */
+  async qp(options: PeerQpOptions = {}): Promise<PeerQp> {
+    const answer = await this.command('qp', { ...options });
+    return new PeerQp(this, answer.qp as number, answer.qpn as number, answer.psn as number);
+  }
+
+  /** Fills part of a region with patternBytes. */
+  async fill(mr: PeerMr, off: number, len: number, seed: number): Promise<void> {
+    await this.command('fill', { mr: mr.mr, off, len, seed });
+  }
+
+  async write(mr: PeerMr, off: number, bytes: Uint8Array): Promise<void> {
+    await this.command('write', { mr: mr.mr, off, hex: Buffer.from(bytes).toString('hex') });
+  }
+
+  async read(mr: PeerMr, off: number, len: number): Promise<Buffer> {
+    const answer = await this.command('read', { mr: mr.mr, off, len });
+    return Buffer.from(answer.hex as string, 'hex');
+  }
+
+  /** CRC-32 of part of a region, as node:zlib's crc32. */
+  async crc(mr: PeerMr, off: number, len: number): Promise<number> {
+    return (await this.command('crc', { mr: mr.mr, off, len })).crc as number;
+  }
+
+  /** The next asynchronous event, or undefined when none comes within `ms`. */
+  async event(ms = 1000): Promise<{ event: number; name: string; qpn: number } | undefined> {
+    const answer = await this.command('event', { ms }, ms + 10_000);
+    return answer.event === null ? undefined : (answer as { event: number; name: string; qpn: number });
+  }
+
+  /** Ends the process, and with it all its objects. */
+  async close(): Promise<void> {
+    this.#command.end();
+    await this.#command.kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+export class PeerQp {
+  constructor(
+    readonly peer: Peer,
+    /** The peer's own number for it. */
+    readonly qp: number,
+    readonly qpn: number,
+    /** First PSN it sends with. */
+    readonly psn: number,
+  ) {}
+
+  /** To RTR and RTS. */
+  async connect(to: PeerConnect): Promise<void> {
+    await this.peer.command('connect', { qp: this.qp, ...to });
+  }
+
+  async postRecv(sge: readonly PeerSge[] = [], id = 0): Promise<void> {
+    await this.peer.command('post_recv', { qp: this.qp, id, sge: pieces(sge) });
+  }
+
+  async postSend(send: PeerSend): Promise<void> {
+    const { id = 0, sge = [], flags = ['signaled'], ...rest } = send;
+    await this.peer.command('post_send', {
+      qp: this.qp,
+      id,
+      sge: pieces(sge),
+      flags: flags.join(',') || undefined,
+      ...rest,
+    });
+  }
+
+  /** Binds a type 2 memory window, signaled. @returns its rkey */
+  async bind(mr: PeerMr, off: number, len: number, access: number, id = 0): Promise<number> {
+    return (await this.peer.command('bind', { qp: this.qp, id, mr: mr.mr, off, len, access })).rkey as number;
+  }
+
+  /** Up to `n` completions: fewer when `ms` milliseconds have passed. */
+  async poll(n = 1, ms = 5000): Promise<PeerWc[]> {
+    return (await this.peer.command('poll', { qp: this.qp, n, ms }, ms + 10_000)).wc as PeerWc[];
+  }
+
+  async state(): Promise<PeerQpState> {
+    return (await this.peer.command('state', { qp: this.qp })) as unknown as PeerQpState;
+  }
+
+  async modify(state: 'err' | 'reset'): Promise<void> {
+    await this.peer.command('modify', { qp: this.qp, state });
+  }
+
+  async destroy(): Promise<void> {
+    await this.peer.command('destroy', { qp: this.qp });
+  }
+}
+
+function pieces(sge: readonly PeerSge[]): string | undefined {
+  return sge.map(({ mr, off, len }) => `${mr.mr}:${off}:${len}`).join(',') || undefined;
+}

@@ -1,0 +1,48 @@
+/* What the parts of rxpeer share; peer.c says what it is for. */
+#pragma once
+#define _GNU_SOURCE
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAX_OBJECTS = 64, MAX_SGE = 32 };
+enum { ALL_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
+struct region {
+    struct ibv_mr *mr; /* NULL = free */
+    uint8_t *bytes;
+    uint64_t size;
+};
+struct pair {
+    struct ibv_qp *qp; /* NULL = free */
+    struct ibv_cq *cq;
+    uint32_t psn;
+};
+
+extern struct ibv_context *context;
+extern struct ibv_pd *pd;
+extern int gid_index;
+
+/* words.c: one command and what is wrong with it. The first complaint counts; a command with one prints nothing. */
+enum { MAX_WORDS = 64 };
+extern char *words[MAX_WORDS];
+extern int word_count;
+extern char problem[256];
+__attribute__((format(printf, 1, 2))) int fail(const char *format, ...); /* always 0 */
+int refused(const char *what, int error);
+char *text(const char *key); /* NULL when not given */
+uint64_t number(const char *key);
+uint64_t number_or(const char *key, uint64_t otherwise);
+int from_hex(const char *hex, uint8_t *to, size_t length);
+void print_hex(const uint8_t *bytes, size_t length);
+
+/* regions.c */
+struct region *region_at(uint64_t index, uint64_t offset, uint64_t length); /* NULL after fail when outside */
+
+/* pairs.c */
+struct pair *pair_named(void); /* by qp=; NULL after fail */
+
+/* The commands: each prints its JSON object, or calls fail. */
+void do_reg(void), do_dereg(void), do_fill(void), do_write(void), do_read(void), do_crc(void);
+void do_qp(void), do_connect(void), do_modify(void), do_state(void), do_destroy(void);
+void do_post_recv(void), do_post_send(void), do_bind(void), do_poll(void);
