@@ -18,6 +18,8 @@ export type ErrorCode =
 /** A call that the device refuses. Wrong arguments throw TypeError or RangeError instead. */
 export class VerbsError extends Error {
   override readonly name = 'VerbsError';
+  /** Of a refused list of work requests: index of the first that was not posted; those before it were. */
+  badWr?: number;
   /** @param code errno name @param message names the value and the rule */
   constructor(
     readonly code: ErrorCode,

@@ -1,0 +1,230 @@
+/** The device, from which all other objects come. */
+import { on } from 'node:events';
+import type { Card } from '../device/card.js';
+import { EventType, nameOf } from '../device/codes.js';
+import { Engine } from '../device/engine.js';
+import { CardMemory } from '../device/memory.js';
+import { VerbsError } from '../errors.js';
+import type { Link } from '../link/link.js';
+import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
+import { type Counters, readCounters } from './counters.js';
+import { Cq, type CqOptions } from './cq.js';
+import type { AsyncEvent } from './events.js';
+import type { Circumstances } from './explain.js';
+import { chooseGid, type GidChoice, type GidEntry, gidTable } from './gid.js';
+import { Pd } from './pd.js';
+import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
+import type { Qp } from './qp.js';
+import { Resource } from './resource.js';
+
+/** @internal What `openDevice` has prepared. */
+export interface Parts {
+  readonly card: Card;
+  readonly link: Link;
+  readonly notes: readonly string[];
+  readonly keepAlive: boolean;
+}
+
+/**
+ * A card on a link. It works while the event loop is free or somebody polls.
+ *
+ * Events: `event` (an `AsyncEvent`), also as `for await (const event of device.events)`; `close`.
+ */
+export class Device extends Resource {
+  readonly kind = 'device';
+  /** The GID table: RoCE v2, one entry for every address of the interface. */
+  readonly gids: readonly GidEntry[];
+  /** What was chosen at opening and why: link, interface, GID, MTU. */
+  readonly notes: readonly string[];
+  /** @internal */
+  readonly card: Card;
+  /** @internal */
+  readonly link: Link;
+  /** @internal */
+  readonly engine: Engine;
+  /** @internal */
+  readonly memory: CardMemory;
+  /** @internal */
+  readonly keepAlive: boolean;
+  readonly #cqs = new Map<number, Cq>();
+  readonly #qps = new Map<number, Qp>();
+  #numbers = 0;
+
+  /** @internal Use `openDevice`. */
+  constructor({ card, link, notes, keepAlive }: Parts) {
+    super([]);
+    this.card = card;
+    this.link = link;
+    this.keepAlive = keepAlive;
+    this.memory = new CardMemory(card);
+    this.gids = gidTable(link.interface.addresses);
+    this.notes = [...notes, ...this.#describe()];
+    this.engine = new Engine(card, link);
+    this.engine.onEvent = (type, handle) => this.#onEvent(type, handle);
+  }
+
+  get label(): string {
+    return `wasm-${this.link.interface.name}`;
+  }
+
+  /** Limits, vendor and link features. */
+  query(): DeviceInfo {
+    this.assertOpen();
+    return deviceInfo(this.card, this.link);
+  }
+
+  /** State and MTU of the port; there is one. */
+  queryPort(): PortInfo {
+    this.assertOpen();
+    return portInfo(this.link, this.gids.length);
+  }
+
+  /**
+   * The GID to reach a peer from, or to tell a peer that is not known yet, with the reason. An address of the peer's own
+   * family, the nearest to it; IPv4 first when nothing decides; never a link-local one unless the peer's is.
+   * @param peer GID or IP address
+   * @throws TypeError when `peer` is no address; VerbsError EADDRNOTAVAIL when no entry can reach it
+   */
+  chooseGid(peer?: string): GidChoice {
+    const choice = chooseGid(this.gids, peer);
+    if (choice !== undefined) return choice;
+    const have = this.gids.map(({ address }) => address).join(', ') || 'none';
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `no address of ${this.link.interface.name} (${have}) can reach ${peer ?? 'a peer'}: family and scope must be the same`,
+    );
+  }
+
+  /** Allocates a protection domain. @throws VerbsError ENOMEM */
+  async allocPd(): Promise<Pd> {
+    this.assertOpen();
+    return new Pd(this, ++this.#numbers);
+  }
+
+  /** Creates a completion queue. @throws TypeError, RangeError, VerbsError ENOMEM */
+  async createCq(options: CqOptions = {}): Promise<Cq> {
+    this.assertOpen();
+    return new Cq(this, ++this.#numbers, options);
+  }
+
+  /**
+   * Looks up a peer's address: route, next hop and its MAC.
+   * @throws TypeError, RangeError; VerbsError EINVAL, EADDRNOTAVAIL, EHOSTUNREACH
+   */
+  async createAh(attr: AhAttr): Promise<AddressHandle> {
+    this.assertOpen();
+    return resolveAh(attr, this.gids, (peer) => this.chooseGid(peer), this.link);
+  }
+
+  /** Counters of the card, and those of the link as `link.<name>`. */
+  counters(): Counters {
+    this.assertOpen();
+    const counters = readCounters(this.card, this.card.exports.counters());
+    for (const [name, value] of Object.entries(this.link.counters())) counters[`link.${name}`] = value;
+    return counters;
+  }
+
+  /** Asynchronous events as they come, until the device is closed; does not keep the process running. */
+  get events(): AsyncIterable<AsyncEvent> {
+    const source = on(this, 'event', { close: ['close'] });
+    return {
+      async *[Symbol.asyncIterator]() {
+        for await (const [event] of source) yield event as AsyncEvent;
+      },
+    };
+  }
+
+  /**
+   * Closes the device and its link.
+   * @param force closes all that belongs to it first
+   * @throws VerbsError EBUSY when something is still open; the message names it
+   */
+  override async close({ force = false }: { readonly force?: boolean } = {}): Promise<void> {
+    if (force) this.closeWithUsers();
+    else this.closeNow();
+  }
+
+  /** Closes the device with all that belongs to it. */
+  override [Symbol.dispose](): void {
+    this.closeWithUsers();
+  }
+
+  /** Closes the device with all that belongs to it. */
+  override async [Symbol.asyncDispose](): Promise<void> {
+    this.closeWithUsers();
+  }
+
+  /** @internal */
+  registerCq(handle: number, cq: Cq): void {
+    this.#cqs.set(handle, cq);
+  }
+
+  /** @internal */
+  forgetCq(handle: number): void {
+    this.#cqs.delete(handle);
+  }
+
+  /** @internal */
+  registerQp(handle: number, qp: Qp): void {
+    this.#qps.set(handle, qp);
+  }
+
+  /** @internal */
+  forgetQp(handle: number): void {
+    this.#qps.delete(handle);
+  }
+
+  /** @internal What is known of a queue pair, unless it is closed and its handle perhaps another's. */
+  circumstances(handle: number, qpNum: number): Circumstances | undefined {
+    const qp = this.#qps.get(handle);
+    return qp?.qpNum === qpNum ? qp.circumstances() : undefined;
+  }
+
+  /** @internal Reasons for which this device has dropped packets. */
+  drops(): Counters {
+    return Object.fromEntries(
+      Object.entries(this.counters()).filter(([name, count]) => count > 0 && /drop|icrc/i.test(name)),
+    );
+  }
+
+  protected free(): void {
+    this.engine.close();
+    this.emit('close');
+    this.removeAllListeners();
+  }
+
+  #describe(): string[] {
+    const { interface: end, kind } = this.link;
+    const { activeMtu } = portInfo(this.link, this.gids.length);
+    const gid = chooseGid(this.gids);
+    return [
+      `link ${kind} on ${end.name}`,
+      gid ? `GID ${gid.index}, ${gid.gid}: ${gid.reason}` : `no GID: ${end.name} has no IP address`,
+      `path MTU up to ${activeMtu}: the interface's MTU is ${end.mtu}`,
+    ];
+  }
+
+  #onEvent(type: number, handle: number): void {
+    if (type === EventType.COMPLETION) {
+      this.#cqs.get(handle)?.onCompletion();
+    } else if (type === EventType.CQ_ERR) {
+      const cq = this.#cqs.get(handle);
+      if (cq === undefined) return;
+      cq.onOverrun();
+      this.#publish(cq, { type: 'CQ_ERR', cq });
+    } else {
+      const qp = this.#qps.get(handle);
+      if (qp === undefined) return;
+      qp.onEvent();
+      this.#publish(qp, { type: nameOf(EventType, type), qp } as AsyncEvent);
+    }
+  }
+
+  /** Listeners run outside the turn, so that what they throw or call does not disturb it. */
+  #publish(about: Resource, event: AsyncEvent): void {
+    process.nextTick(() => {
+      about.emit('event', event);
+      this.emit('event', event);
+    });
+  }
+}

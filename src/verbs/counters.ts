@@ -1,0 +1,15 @@
+/** Counters of a device and of its queue pairs, under Linux' names where Linux has one. */
+import type { Card } from '../device/card.js';
+import { counterNames } from '../device/codes.js';
+
+export type Counters = Record<string, number>;
+
+/** @param at where the card keeps them: u64 each, in the order of the names */
+export function readCounters(card: Card, at: number): Counters {
+  const values: Counters = {};
+  counterNames.forEach((name, i) => {
+    const word = (at >>> 2) + 2 * i;
+    values[name] = (card.u32[word + 1] as number) * 2 ** 32 + (card.u32[word] as number);
+  });
+  return values;
+}

@@ -1,0 +1,224 @@
+/** Completion queues. */
+
+import { LIMITS } from '../device/codes.js';
+import { VerbsError } from '../errors.js';
+import { checkInteger, show } from './check.js';
+import type { Device } from './context.js';
+import { Resource } from './resource.js';
+import { Wc } from './wc.js';
+
+export interface CqOptions {
+  /** Completions that it holds at least, 1..4194304. When more are pending it overruns, which ends it. Default 256. */
+  readonly cqe?: number;
+}
+
+export interface NextOptions {
+  /** Ends the waiting: `next` throws the signal's reason. */
+  readonly signal?: AbortSignal;
+  /** Milliseconds until `next` gives up with ETIMEDOUT. Default: never. */
+  readonly timeout?: number;
+}
+
+interface Waiter {
+  resolve(wc: Wc): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * A completion queue. Three ways to learn of completions: `poll` (spins, allocates nothing), `next` and `for await`
+ * (sleep in the event loop), and `arm` with the event `completion`.
+ *
+ * Events: `completion` (once after `arm`), `event` (an asynchronous event about this queue).
+ */
+export class Cq extends Resource {
+  readonly kind = 'cq';
+  readonly label: string;
+  /** Completions that it holds. */
+  readonly cqe: number;
+  readonly #handle: number;
+  #waiters: Waiter[] = [];
+  #armedByUser = false;
+  #overrun = false;
+
+  /** @internal Use `device.createCq`. */
+  constructor(
+    readonly device: Device,
+    number: number,
+    { cqe = 256 }: CqOptions,
+  ) {
+    super([device]);
+    this.label = String(number);
+    this.cqe = checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
+    this.#handle = device.card.exports.cqCreate(cqe);
+    if (this.#handle === 0) throw new VerbsError('ENOMEM', `no memory for a completion queue of ${cqe} entries`);
+    device.registerCq(this.#handle, this);
+    this.opened();
+  }
+
+  /** @internal */
+  get handle(): number {
+    return this.#handle;
+  }
+
+  /** `count` completions to poll into. */
+  createWcs(count: number): Wc[] {
+    return Array.from({ length: checkInteger('count', count, 1, LIMITS.maxCqe) }, () => new Wc());
+  }
+
+  /**
+   * Takes completions, oldest first, as many as there are and fit. Runs a turn of the device when there are none, so a
+   * program may spin on it; it never waits. Allocates nothing.
+   * @param into completions to overwrite
+   * @returns how many of them were filled
+   * @throws VerbsError EIO when the queue has overrun and all that it still held was taken
+   */
+  poll(into: readonly Wc[]): number {
+    this.assertOpen();
+    let count = this.#take(into);
+    if (count > 0) return count;
+    this.device.engine.poll();
+    count = this.#take(into);
+    if (count === 0 && this.#overrun) throw this.#overrunError();
+    return count;
+  }
+
+  /**
+   * Asks for one `completion` event: at the next completion, or at the next one that is solicited or failed. Poll once
+   * more after arming; what came before does not ring. While somebody waits in `next`, `solicitedOnly` has no effect.
+   */
+  arm(solicitedOnly = false): void {
+    this.assertOpen();
+    this.#armedByUser = true;
+    this.device.card.exports.cqArm(this.#handle, solicitedOnly && this.#waiters.length === 0);
+  }
+
+  /**
+   * The next completion; waits for it in the event loop and keeps the process running meanwhile.
+   * @throws the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the queue is closed, EIO when it has overrun
+   */
+  next({ signal, timeout }: NextOptions = {}): Promise<Wc> {
+    try {
+      this.assertOpen();
+      signal?.throwIfAborted();
+      if (timeout !== undefined && !(typeof timeout === 'number' && timeout >= 0))
+        throw new TypeError(`timeout is ${show(timeout)}, must be milliseconds`);
+      const wc = this.#waiters.length === 0 ? this.#takeOne() : undefined;
+      if (wc !== undefined) return Promise.resolve(wc);
+      if (this.#overrun) throw this.#overrunError();
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    return this.#wait(signal, timeout);
+  }
+
+  /** All completions from now on, each an object of its own. Ends when the queue is closed. */
+  async *completions(options: Pick<NextOptions, 'signal'> = {}): AsyncGenerator<Wc, void, void> {
+    while (!this.isClosed) {
+      let wc: Wc;
+      try {
+        wc = await this.next(options);
+      } catch (error) {
+        if (this.isClosed && error instanceof VerbsError && error.code === 'ECANCELED') return;
+        throw error;
+      }
+      yield wc;
+    }
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<Wc, void, void> {
+    return this.completions();
+  }
+
+  /** @internal The card rang: a completion came. */
+  onCompletion(): void {
+    while (this.#waiters.length > 0) {
+      const wc = this.#takeOne();
+      if (wc === undefined) {
+        this.device.card.exports.cqArm(this.#handle, false);
+        break;
+      }
+      this.#waiters.shift()?.resolve(wc);
+    }
+    if (!this.#armedByUser) return;
+    this.#armedByUser = false;
+    process.nextTick(() => this.emit('completion'));
+  }
+
+  /** @internal The card dropped a completion. */
+  onOverrun(): void {
+    this.#overrun = true;
+    this.onCompletion();
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(this.#overrunError());
+  }
+
+  protected free(): void {
+    const { exports } = this.device.card;
+    if (exports.cqDestroy(this.#handle) !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
+    this.device.forgetCq(this.#handle);
+    for (const waiter of this.#waiters.splice(0))
+      waiter.reject(new VerbsError('ECANCELED', `${this} was closed while a completion was awaited`));
+  }
+
+  #take(into: readonly Wc[]): number {
+    const { card } = this.device;
+    const { exports } = card;
+    let count = 0;
+    while (count < into.length) {
+      const at = exports.cqPeek(this.#handle);
+      if (at === 0) break;
+      (into[count++] as Wc).read(card, at, this.device);
+      exports.cqPop(this.#handle);
+    }
+    return count;
+  }
+
+  #takeOne(): Wc | undefined {
+    const { card } = this.device;
+    const at = card.exports.cqPeek(this.#handle);
+    if (at === 0) return undefined;
+    const wc = new Wc();
+    wc.read(card, at, this.device);
+    card.exports.cqPop(this.#handle);
+    return wc;
+  }
+
+  #wait(signal: AbortSignal | undefined, timeout: number | undefined): Promise<Wc> {
+    const { engine, card } = this.device;
+    return new Promise<Wc>((resolve, reject) => {
+      let timer: NodeJS.Timeout | undefined;
+      const done = () => {
+        signal?.removeEventListener('abort', onAbort);
+        clearTimeout(timer);
+        engine.release();
+      };
+      const waiter: Waiter = {
+        resolve: (wc) => {
+          done();
+          resolve(wc);
+        },
+        reject: (error) => {
+          done();
+          reject(error);
+        },
+      };
+      const giveUp = (error: unknown) => {
+        this.#waiters = this.#waiters.filter((other) => other !== waiter);
+        waiter.reject(error);
+      };
+      const onAbort = () => giveUp(signal?.reason);
+      signal?.addEventListener('abort', onAbort, { once: true });
+      if (timeout !== undefined)
+        timer = setTimeout(
+          () => giveUp(new VerbsError('ETIMEDOUT', `no completion on ${this} within ${timeout} ms`)),
+          timeout,
+        );
+      this.#waiters.push(waiter);
+      engine.hold();
+      card.exports.cqArm(this.#handle, false);
+    });
+  }
+
+  #overrunError(): VerbsError {
+    return new VerbsError('EIO', `${this} overran: more than ${this.cqe} completions were pending and some are lost`);
+  }
+}

@@ -1,0 +1,18 @@
+/** Asynchronous events (ibv_async_event): what happens to an object without a completion. */
+import type { Cq } from './cq.js';
+import type { Qp } from './qp.js';
+
+/**
+ * - `CQ_ERR`: the completion queue overran.
+ * - `QP_FATAL`: the queue pair failed and is in ERR.
+ * - `QP_REQ_ERR`: the peer sent an invalid request; ERR.
+ * - `QP_ACCESS_ERR`: the peer tried what it has no right to; ERR.
+ * - `COMM_EST`: the first packet came while still in RTR.
+ * - `SQ_DRAINED`: the send queue is at rest after a move to SQD.
+ */
+export type AsyncEvent =
+  | { readonly type: 'CQ_ERR'; readonly cq: Cq }
+  | {
+      readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED';
+      readonly qp: Qp;
+    };

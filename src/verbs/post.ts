@@ -1,0 +1,243 @@
+/** Puts work requests into the rings of a queue pair. Checks first, then writes; allocates nothing. */
+
+import type { Card } from '../device/card.js';
+import { Errno, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
+import { VerbsError } from '../errors.js';
+import { checkU32, checkU64, show } from './check.js';
+import type { RecvWr, SendOpcode, SendWr, Sge } from './wr.js';
+
+/** What posting must know of a queue pair. */
+export interface Rings {
+  readonly handle: number;
+  readonly maxSendWr: number;
+  readonly maxRecvWr: number;
+  readonly maxSendSge: number;
+  readonly maxRecvSge: number;
+  readonly maxInlineData: number;
+  readonly state: string;
+  toString(): string;
+}
+
+/** Every field that a send work request may have. */
+interface AnySendWr {
+  wrId?: number;
+  opcode: SendOpcode;
+  signaled?: boolean;
+  solicited?: boolean;
+  fence?: boolean;
+  inline?: boolean;
+  sgList?: Sge | readonly Sge[] | Uint8Array;
+  remoteAddr?: number | bigint;
+  rkey?: number;
+  immData?: number;
+  invalidateRkey?: number;
+  compareAdd?: bigint;
+  swap?: bigint;
+}
+
+const REMOTE = 1;
+const ATOMIC = 2;
+const IMMEDIATE = 4;
+const INVALIDATE = 8;
+/** Carries the caller's bytes, which therefore may be inline. */
+const GATHER = 16;
+
+interface Form {
+  readonly code: number;
+  readonly has: number;
+}
+
+const FORMS: Readonly<Record<SendOpcode, Form>> = {
+  SEND: { code: WrOpcode.SEND, has: GATHER },
+  SEND_WITH_IMM: { code: WrOpcode.SEND_WITH_IMM, has: GATHER | IMMEDIATE },
+  SEND_WITH_INV: { code: WrOpcode.SEND_WITH_INV, has: GATHER | INVALIDATE },
+  RDMA_WRITE: { code: WrOpcode.RDMA_WRITE, has: GATHER | REMOTE },
+  RDMA_WRITE_WITH_IMM: { code: WrOpcode.RDMA_WRITE_WITH_IMM, has: GATHER | REMOTE | IMMEDIATE },
+  RDMA_READ: { code: WrOpcode.RDMA_READ, has: REMOTE },
+  ATOMIC_CMP_AND_SWP: { code: WrOpcode.ATOMIC_CMP_AND_SWP, has: REMOTE | ATOMIC },
+  ATOMIC_FETCH_AND_ADD: { code: WrOpcode.ATOMIC_FETCH_AND_ADD, has: REMOTE | ATOMIC },
+  LOCAL_INV: { code: WrOpcode.LOCAL_INV, has: INVALIDATE },
+};
+
+const NO_SGES: readonly Sge[] = [];
+const wide = new BigUint64Array(1);
+const halves = new Uint32Array(wide.buffer);
+
+/** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL, EMSGSIZE, EOPNOTSUPP when refused */
+export function postSend(card: Card, rings: Rings, request: SendWr): void {
+  const wr = request as AnySendWr;
+  const form = Object.hasOwn(FORMS, wr.opcode) ? FORMS[wr.opcode] : undefined;
+  if (form === undefined)
+    throw new TypeError(`opcode is ${show(wr.opcode)}, must be one of ${Object.keys(FORMS).join(', ')}`);
+  const { has } = form;
+  const { exports } = card;
+  const { handle } = rings;
+
+  const wrId = checkWrId(wr.wrId);
+  const bytes = wr.sgList instanceof Uint8Array ? wr.sgList : undefined;
+  const sges = bytes === undefined ? asList(wr.sgList as Sge | readonly Sge[] | undefined) : NO_SGES;
+  const total = checkSges(sges, rings.maxSendSge, 'maxSendSge', rings) + (bytes?.length ?? 0);
+  const inline = bytes !== undefined || wr.inline === true;
+  if (inline) checkInline(card, rings, wr.opcode, has, sges, total);
+  if ((has & REMOTE) !== 0) {
+    checkU64('remoteAddr', wr.remoteAddr);
+    checkU32('rkey', wr.rkey);
+  }
+  if ((has & ATOMIC) !== 0) {
+    if (total !== 8) throw new RangeError(`sgList of ${wr.opcode} has ${total} bytes, must have 8 for the old value`);
+    checkOperand('compareAdd', wr.compareAdd);
+    if (wr.opcode === 'ATOMIC_CMP_AND_SWP') checkOperand('swap', wr.swap);
+  }
+  if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
+  if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
+
+  const flags =
+    (wr.signaled === true ? SendFlag.SIGNALED : 0) |
+    (wr.solicited === true ? SendFlag.SOLICITED : 0) |
+    (wr.fence === true ? SendFlag.FENCE : 0) |
+    (inline ? SendFlag.INLINE : 0);
+  if (!exports.sqBegin(handle, wrId, form.code, flags)) throw refusedBegin(card, rings, 'send', rings.maxSendWr);
+  if (inline) {
+    copyInline(card, exports.sqInline(handle, total), bytes, sges);
+  } else {
+    for (let i = 0; i < sges.length; i++) {
+      const sge = sges[i] as Sge;
+      exports.sqSge(handle, sge.addr, sge.length, sge.lkey);
+    }
+  }
+  if ((has & REMOTE) !== 0) {
+    split(wr.remoteAddr as number | bigint);
+    exports.sqRemote(handle, halves[1] as number, halves[0] as number, wr.rkey as number);
+  }
+  if ((has & ATOMIC) !== 0) {
+    split(wr.compareAdd as bigint);
+    const high = halves[1] as number;
+    const low = halves[0] as number;
+    split(wr.swap ?? 0);
+    exports.sqAtomic(handle, high, low, halves[1] as number, halves[0] as number);
+  }
+  if ((has & IMMEDIATE) !== 0) exports.sqImm(handle, swapBytes(wr.immData as number));
+  if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
+  const refused = exports.sqCommit(handle);
+  if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
+}
+
+/** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL when refused */
+export function postRecv(card: Card, rings: Rings, wr: RecvWr): void {
+  const { exports } = card;
+  const { handle } = rings;
+  const wrId = checkWrId(wr.wrId);
+  const sges = asList(wr.sgList);
+  const total = checkSges(sges, rings.maxRecvSge, 'maxRecvSge', rings);
+  if (!exports.rqBegin(handle, wrId)) throw refusedBegin(card, rings, 'receive', rings.maxRecvWr);
+  for (let i = 0; i < sges.length; i++) {
+    const sge = sges[i] as Sge;
+    exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
+  }
+  const refused = exports.rqCommit(handle);
+  if (refused !== 0) throw refusedCommit(rings, 'RECV', refused, total);
+}
+
+/** The four bytes of a u32 in the other order. */
+export function swapBytes(value: number): number {
+  return ((value << 24) | ((value & 0xff00) << 8) | ((value >>> 8) & 0xff00) | (value >>> 24)) >>> 0;
+}
+
+const single: Sge[] = [];
+function asList(sgList: Sge | readonly Sge[] | undefined): readonly Sge[] {
+  if (sgList === undefined) return NO_SGES;
+  if (Array.isArray(sgList)) return sgList as readonly Sge[];
+  if (typeof sgList !== 'object' || sgList === null)
+    throw new TypeError(`sgList is ${show(sgList)}, must be a piece of registered memory or an array of them`);
+  single[0] = sgList as Sge;
+  return single;
+}
+
+function checkWrId(wrId: number | undefined): number {
+  if (wrId === undefined) return 0;
+  if (!Number.isSafeInteger(wrId)) throw new TypeError(`wrId is ${show(wrId)}, must be an integer below 2^53 in size`);
+  return wrId;
+}
+
+/** @returns bytes in all */
+function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Rings): number {
+  if (sges.length > max) throw new RangeError(`sgList has ${sges.length} pieces, ${rings} takes ${limit} ${max}`);
+  let total = 0;
+  for (let i = 0; i < sges.length; i++) {
+    const sge = sges[i] as Sge;
+    const { addr, length, lkey } = sge;
+    if (addr >>> 0 !== addr || length >>> 0 !== length || lkey >>> 0 !== lkey) throw wrongSge(sge, i);
+    total += length;
+  }
+  return total;
+}
+
+function wrongSge(sge: Sge, index: number): Error {
+  try {
+    for (const part of ['addr', 'length', 'lkey'] as const) checkU32(`sgList[${index}].${part}`, sge[part]);
+  } catch (error) {
+    return error as Error;
+  }
+  return new TypeError(`sgList[${index}] is ${show(sge)}, must have addr, length and lkey`);
+}
+
+function checkInline(card: Card, rings: Rings, opcode: string, has: number, sges: readonly Sge[], total: number): void {
+  if ((has & GATHER) === 0) throw new TypeError(`${opcode} receives into sgList, which therefore cannot be inline`);
+  if (total > rings.maxInlineData)
+    throw new RangeError(`inline data has ${total} bytes, ${rings} takes maxInlineData ${rings.maxInlineData}`);
+  for (let i = 0; i < sges.length; i++) {
+    const { addr, length } = sges[i] as Sge;
+    if (addr + length > card.bytes.length)
+      throw new RangeError(`sgList[${i}] ends at ${addr + length}, the card's memory at ${card.bytes.length}`);
+  }
+}
+
+function checkOperand(name: string, value: unknown): void {
+  if (typeof value !== 'bigint') throw new TypeError(`${name} is ${show(value)}, must be a bigint`);
+  if (value < -0x8000000000000000n || value > 0xffffffffffffffffn)
+    throw new RangeError(`${name} is ${value}n, must have 64 bits`);
+}
+
+function copyInline({ bytes: memory }: Card, to: number, bytes: Uint8Array | undefined, sges: readonly Sge[]): void {
+  if (bytes !== undefined) memory.set(bytes, to);
+  let at = to;
+  for (let i = 0; i < sges.length; i++) {
+    const { addr, length } = sges[i] as Sge;
+    memory.copyWithin(at, addr, addr + length);
+    at += length;
+  }
+}
+
+/** Leaves the halves of a 64-bit value in `halves`, low first. */
+function split(value: number | bigint): void {
+  if (typeof value === 'bigint') {
+    wide[0] = value;
+  } else {
+    halves[0] = value;
+    halves[1] = value / 0x100000000;
+  }
+}
+
+function refusedBegin(card: Card, rings: Rings, queue: 'send' | 'receive', depth: number): VerbsError {
+  const errno = card.exports.lastErrno();
+  if (errno === Errno.ENOMEM) {
+    const limit = queue === 'send' ? 'maxSendWr' : 'maxRecvWr';
+    return new VerbsError('ENOMEM', `${queue} queue of ${rings} is full: ${limit} is ${depth}`);
+  }
+  const rule = queue === 'send' ? 'sends are posted in RTS, SQD or ERR' : 'receives are posted in any state but RESET';
+  return new VerbsError('EINVAL', `${rings} is in state ${rings.state}; ${rule}`);
+}
+
+function refusedCommit(rings: Rings, opcode: string, errno: number, total: number): VerbsError {
+  switch (errno) {
+    case Errno.EMSGSIZE:
+      return new VerbsError(
+        'EMSGSIZE',
+        `${opcode} of ${total} bytes; a message has at most ${LIMITS.maxMessage} bytes`,
+      );
+    case Errno.EOPNOTSUPP:
+      return new VerbsError('EOPNOTSUPP', `${opcode} is no operation of ${rings}`);
+    default:
+      return new VerbsError('EINVAL', `${opcode} of ${total} bytes on ${rings} refused (${nameOf(Errno, errno)})`);
+  }
+}

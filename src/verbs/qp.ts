@@ -1,0 +1,348 @@
+/** Queue pairs. */
+
+import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
+import { VerbsError } from '../errors.js';
+import { AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
+import {
+  checkAttributeNames,
+  type QpAttributes,
+  type QpInfo,
+  type QpStateName,
+  readAttributes,
+  refusal,
+  writeAttributes,
+} from './attributes.js';
+import { checkInteger, hex, show } from './check.js';
+import { type ConnectOptions, connect, type Endpoint } from './connect.js';
+import type { Device } from './context.js';
+import { type Counters, readCounters } from './counters.js';
+import { Cq } from './cq.js';
+import type { Circumstances } from './explain.js';
+import type { Pd } from './pd.js';
+import { postRecv, postSend, type Rings } from './post.js';
+import { Resource } from './resource.js';
+import type { RecvWr, SendWr } from './wr.js';
+
+export interface QpOptions {
+  /** Reliable connection, the only type so far. Default `RC`. */
+  readonly type?: 'RC';
+  /** Where send completions go. */
+  readonly sendCq: Cq;
+  /** Where receive completions go. Default: `sendCq`. */
+  readonly recvCq?: Cq;
+  /** Work requests that the send queue holds, 1..32768. Default 64. */
+  readonly maxSendWr?: number;
+  /** Work requests that the receive queue holds, 1..32768. Default 64. */
+  readonly maxRecvWr?: number;
+  /** Pieces of a send work request, 1..32. Default 4. */
+  readonly maxSendSge?: number;
+  /** Pieces of a receive work request, 1..32. Default 4. */
+  readonly maxRecvSge?: number;
+  /** Bytes that a request may carry inline, 0..1024. Default 64. */
+  readonly maxInlineData?: number;
+  /** Every send completes; otherwise only those with `signaled`, and those that fail. Default true. */
+  readonly sqSigAll?: boolean;
+}
+
+/**
+ * A queue pair: posts requests and exchanges messages with one peer, reliably and in order.
+ *
+ * Events: `event` (an asynchronous event about this queue pair).
+ */
+export class Qp extends Resource {
+  readonly kind = 'qp';
+  readonly device: Device;
+  /** Our queue pair number, 24 bits, for the peer. */
+  readonly qpNum: number;
+  readonly type: string;
+  readonly sendCq: Cq;
+  readonly recvCq: Cq;
+  /** As granted: not less than asked for. */
+  readonly maxSendWr: number;
+  readonly maxRecvWr: number;
+  readonly maxSendSge: number;
+  readonly maxRecvSge: number;
+  readonly maxInlineData: number;
+  readonly #handle: number;
+  readonly #rings: Rings;
+  #address: AddressHandle | undefined;
+  #modifying: Promise<unknown> = Promise.resolve();
+  #firstPsn: number;
+  #gidIndex: number | undefined;
+  #holdsProcess = false;
+
+  /** @internal Use `pd.createQp`. */
+  constructor(
+    readonly pd: Pd,
+    options: QpOptions,
+  ) {
+    const { device } = pd;
+    const { sendCq, recvCq = sendCq } = options;
+    checkCq('sendCq', sendCq, device);
+    checkCq('recvCq', recvCq, device);
+    super([pd, sendCq, recvCq]);
+    this.device = device;
+    this.sendCq = sendCq;
+    this.recvCq = recvCq;
+    const { exports } = device.card;
+    const type = codeOf(QpType, options.type ?? 'RC');
+    if (type !== QpType.RC) throw new TypeError(`type is ${show(options.type)}, must be 'RC'`);
+    const between = (name: keyof QpOptions, standard: number, min: number, max: number) =>
+      checkInteger(name, options[name] ?? standard, min, max);
+    this.#handle = exports.qpCreate(
+      pd.handle,
+      type,
+      sendCq.handle,
+      recvCq.handle,
+      between('maxSendWr', 64, 1, LIMITS.maxWr),
+      between('maxRecvWr', 64, 1, LIMITS.maxWr),
+      between('maxSendSge', 4, 1, LIMITS.maxSge),
+      between('maxRecvSge', 4, 1, LIMITS.maxSge),
+      between('maxInlineData', 64, 0, LIMITS.maxInline),
+      options.sqSigAll ?? true,
+    );
+    if (this.#handle === 0)
+      throw new VerbsError(
+        'ENOMEM',
+        `no room for a queue pair; the device has ${device.card.options.maxQp} and ${exports.memAvailable()} bytes left`,
+      );
+    this.qpNum = exports.qpNumber(this.#handle);
+    const { cap, type: name } = this.query();
+    this.type = name;
+    this.maxSendWr = cap.maxSendWr;
+    this.maxRecvWr = cap.maxRecvWr;
+    this.maxSendSge = cap.maxSendSge;
+    this.maxRecvSge = cap.maxRecvSge;
+    this.maxInlineData = cap.maxInlineData;
+    this.#rings = ringsOf(this, this.#handle);
+    this.#firstPsn = exports.randomPsn();
+    device.registerQp(this.#handle, this);
+    this.opened();
+  }
+
+  get label(): string {
+    return hex(this.qpNum, 6);
+  }
+
+  get state(): QpStateName {
+    this.assertOpen();
+    return nameOf(QpState, this.#stateCode) as QpStateName;
+  }
+
+  /** All attributes, limits and the progress of the connection. */
+  query(): QpInfo {
+    this.assertOpen();
+    const { card } = this.device;
+    card.exports.qpQuery(this.#handle);
+    return readAttributes(card, this.#address);
+  }
+
+  /** Counters of this queue pair. */
+  counters(): Counters {
+    this.assertOpen();
+    const { card } = this.device;
+    return readCounters(card, card.exports.qpCounters(this.#handle));
+  }
+
+  /**
+   * Changes attributes, and with `state` the state (ibv_modify_qp). Calls on one queue pair take effect in the order in
+   * which they were made.
+   * @throws TypeError, RangeError for wrong values; VerbsError EINVAL naming the transition and every attribute that is
+   * missing, not allowed or out of range - nothing is changed then; EHOSTUNREACH when the peer's address is not found
+   */
+  modify(attributes: QpAttributes): Promise<void> {
+    const result = this.#modifying.then(() => this.#modify(attributes));
+    this.#modifying = result.catch(() => {});
+    return result;
+  }
+
+  /**
+   * Posts one or more send work requests; they are carried out in order. Takes effect before the event loop goes on.
+   * Allocates nothing.
+   * @throws TypeError, RangeError for wrong requests; VerbsError ENOMEM (queue full), EINVAL (state), EMSGSIZE,
+   * EOPNOTSUPP. Of an array the requests before the refused one are posted; the error's `badWr` is its index
+   */
+  postSend(wr: SendWr | readonly SendWr[]): void {
+    this.assertOpen();
+    const { card, engine } = this.device;
+    if (!Array.isArray(wr)) {
+      postSend(card, this.#rings, wr as SendWr);
+    } else {
+      for (let i = 0; i < wr.length; i++) {
+        try {
+          postSend(card, this.#rings, wr[i] as SendWr);
+        } catch (error) {
+          engine.schedule();
+          throw Object.assign(error as Error, { badWr: i });
+        }
+      }
+    }
+    engine.schedule();
+  }
+
+  /**
+   * Posts one or more receive work requests; messages take them in order. Allocates nothing.
+   * @throws as `postSend`
+   */
+  postRecv(wr: RecvWr | readonly RecvWr[]): void {
+    this.assertOpen();
+    const { card, engine } = this.device;
+    if (!Array.isArray(wr)) {
+      postRecv(card, this.#rings, wr as RecvWr);
+    } else {
+      for (let i = 0; i < wr.length; i++) {
+        try {
+          postRecv(card, this.#rings, wr[i] as RecvWr);
+        } catch (error) {
+          engine.schedule();
+          throw Object.assign(error as Error, { badWr: i });
+        }
+      }
+    }
+    engine.schedule();
+  }
+
+  /**
+   * What the peer must know to connect; plain, to be sent as JSON.
+   * @param peer the peer's GID or IP address, if known: it decides which of our addresses is told
+   * @throws VerbsError EADDRNOTAVAIL when no address can reach it
+   */
+  endpoint(peer?: string): Endpoint {
+    this.assertOpen();
+    if (peer !== undefined || this.#gidIndex === undefined) this.#gidIndex = this.device.chooseGid(peer).index;
+    const gid = this.device.gids[this.#gidIndex]?.gid as string;
+    return { qpn: this.qpNum, psn: this.#firstPsn, gid, mtu: this.device.queryPort().activeMtu };
+  }
+
+  /**
+   * Takes the queue pair from RESET to RTS against a peer's endpoint: the one-call way to connect when both ends have
+   * told each other their `endpoint()`.
+   * @throws as `modify`
+   */
+  async connect(remote: Endpoint, options: ConnectOptions = {}): Promise<void> {
+    await connect(this, { remote, psn: this.#firstPsn, gidIndex: this.#gidIndex }, options);
+  }
+
+  /** @internal */
+  circumstances(): Circumstances {
+    const { timeout, retryCnt, rnrRetry, pathMtu, destQpNum } = this.query();
+    const received = this.counters().rcvd_pkts;
+    return {
+      ...(this.#address && { peer: { address: this.#address.destination, qpn: destQpNum } }),
+      ...(received !== undefined && { received }),
+      timeout,
+      retryCnt,
+      rnrRetry,
+      pathMtu,
+      drops: this.device.drops(),
+      link: this.device.link.kind,
+    };
+  }
+
+  /** @internal The card says that something happened to it. */
+  onEvent(): void {
+    this.#updateHold();
+  }
+
+  protected free(): void {
+    const refused = this.device.card.exports.qpDestroy(this.#handle);
+    if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
+    this.device.forgetQp(this.#handle);
+    if (this.#holdsProcess) this.device.engine.release();
+    this.#holdsProcess = false;
+  }
+
+  async #modify(attributes: QpAttributes): Promise<void> {
+    this.assertOpen();
+    checkAttributeNames(attributes);
+    const { device } = this;
+    const { card } = device;
+    const address = attributes.ahAttr && (await this.#resolve(attributes.ahAttr));
+    this.assertOpen();
+    // A query overwrites the scratch, so it comes before the attributes are written there.
+    const from = this.#stateCode;
+    const destQpNum = attributes.destQpNum ?? this.#destQpNum;
+    if (attributes.pathMtu !== undefined) this.#checkMtu(attributes.pathMtu, address ?? this.#address);
+    let mask = writeAttributes(card, attributes);
+    if (address !== undefined) {
+      const fixed = device.link.features.sourcePort;
+      address.write(card, fixed || udpSourcePort(address.flowLabel, this.qpNum, destQpNum));
+      mask |= 1 << QpAttr.AV;
+    }
+    const refused = card.exports.qpModify(this.#handle, mask);
+    if (refused !== 0) throw refusal(card, this.toString(), from, attributes, refused);
+    if (address !== undefined) this.#address = address;
+    if (attributes.state === 'RESET') {
+      this.#address = undefined;
+      this.#firstPsn = card.exports.randomPsn();
+    }
+    this.#updateHold();
+    device.engine.schedule();
+  }
+
+  async #resolve(attr: NonNullable<QpAttributes['ahAttr']>): Promise<AddressHandle> {
+    return attr instanceof AddressHandle ? attr : await this.device.createAh(attr);
+  }
+
+  /** Packets that the interface or the route cannot carry would vanish silently. */
+  #checkMtu(pathMtu: number, address: AddressHandle | undefined): void {
+    const { activeMtu } = this.device.queryPort();
+    if (pathMtu > activeMtu)
+      throw new VerbsError(
+        'EINVAL',
+        `pathMtu ${pathMtu} is more than the port's active MTU ${activeMtu} (interface MTU ${this.device.link.interface.mtu})`,
+      );
+    if (address?.pathMtu !== undefined && pathMtu > mtuWithin(address.pathMtu))
+      throw new VerbsError(
+        'EINVAL',
+        `pathMtu ${pathMtu} does not fit the route to ${address.destination}, which carries ${address.pathMtu} bytes: at most ${mtuWithin(address.pathMtu)}`,
+      );
+  }
+
+  get #stateCode(): number {
+    return this.#attribute(QpAttr.STATE);
+  }
+
+  get #destQpNum(): number {
+    return this.#attribute(QpAttr.DEST_QPN);
+  }
+
+  #attribute(attr: number): number {
+    const { exports, u32 } = this.device.card;
+    exports.qpQuery(this.#handle);
+    return u32[(exports.scratch() >>> 2) + attr] as number;
+  }
+
+  /** With the device's `keepAlive` a connected queue pair keeps the process running. */
+  #updateHold(): void {
+    const { engine, keepAlive } = this.device;
+    const state = this.#stateCode;
+    const wants = keepAlive && (state === QpState.RTR || state === QpState.RTS || state === QpState.SQD);
+    if (wants === this.#holdsProcess) return;
+    this.#holdsProcess = wants;
+    if (wants) engine.hold();
+    else engine.release();
+  }
+}
+
+/** A view for posting whose fields all lie in one plain object. */
+function ringsOf(qp: Qp, handle: number): Rings {
+  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
+  return {
+    handle,
+    maxSendWr,
+    maxRecvWr,
+    maxSendSge,
+    maxRecvSge,
+    maxInlineData,
+    get state() {
+      return qp.state;
+    },
+    toString: () => qp.toString(),
+  };
+}
+
+function checkCq(name: string, cq: unknown, device: Device): void {
+  if (!(cq instanceof Cq)) throw new TypeError(`${name} is ${show(cq)}, must be a completion queue`);
+  if (cq.device !== device) throw new TypeError(`${name} belongs to another device than the protection domain`);
+}

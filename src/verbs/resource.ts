@@ -1,0 +1,95 @@
+/** What all verbs objects have in common: a name, users that must be closed first, and an end. */
+import { EventEmitter } from 'node:events';
+import { VerbsError } from '../errors.js';
+
+export type ResourceKind = 'device' | 'pd' | 'mr' | 'cq' | 'qp';
+
+/** The order in which a forced close frees: nothing before what uses it. */
+const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'mr', 'cq', 'pd', 'device'];
+
+export abstract class Resource extends EventEmitter {
+  abstract readonly kind: ResourceKind;
+  readonly #parents: readonly Resource[];
+  readonly #users = new Set<Resource>();
+  #closed = false;
+
+  constructor(parents: readonly Resource[]) {
+    super();
+    for (const parent of parents) parent.assertOpen();
+    this.#parents = [...new Set(parents)];
+  }
+
+  /** What tells this object from others of its kind, e.g. the queue pair's number. */
+  abstract get label(): string;
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  /**
+   * Frees the object. A second call does nothing.
+   * @throws VerbsError EBUSY when others still use it; the message names them
+   */
+  async close(): Promise<void> {
+    this.closeNow();
+  }
+
+  [Symbol.dispose](): void {
+    this.closeNow();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  override toString(): string {
+    return `${this.kind} ${this.label}`;
+  }
+
+  /** @internal Gives back what the card holds for it. May refuse by throwing. */
+  protected abstract free(): void;
+
+  /** @internal To be called once the card holds something for it. */
+  protected opened(): void {
+    for (const parent of this.#parents) parent.#users.add(this);
+  }
+
+  /** @internal */
+  protected closeNow(): void {
+    if (this.#closed) return;
+    if (this.#users.size > 0) throw new VerbsError('EBUSY', `${this} has ${listOf(this.#users)}; close these first`);
+    this.free();
+    this.#closed = true;
+    for (const parent of this.#parents) parent.#users.delete(this);
+  }
+
+  /** @internal Frees all that uses it, then itself. */
+  protected closeWithUsers(): void {
+    const all = new Set<Resource>([this]);
+    for (const resource of all) for (const user of resource.#users) all.add(user);
+    const rank = (resource: Resource) => CLOSE_ORDER.indexOf(resource.kind);
+    for (const resource of [...all].sort((a, b) => rank(a) - rank(b))) resource.closeNow();
+  }
+
+  /** @internal @throws VerbsError EINVAL after close */
+  assertOpen(): void {
+    if (this.#closed) throw new VerbsError('EINVAL', `${this} is closed`);
+  }
+}
+
+/** `2 qps (0x1a2b3c, 0x1a2b3d) and 1 mr (0x100)` */
+function listOf(resources: Iterable<Resource>): string {
+  const byKind = new Map<ResourceKind, string[]>();
+  for (const resource of resources) {
+    const labels = byKind.get(resource.kind) ?? [];
+    labels.push(resource.label);
+    byKind.set(resource.kind, labels);
+  }
+  return [...byKind]
+    .sort(([a], [b]) => CLOSE_ORDER.indexOf(a) - CLOSE_ORDER.indexOf(b))
+    .map(([kind, labels]) => {
+      const shown = labels.length > 8 ? [...labels.slice(0, 8), '...'] : labels;
+      return `${labels.length} ${kind}${labels.length > 1 ? 's' : ''} (${shown.join(', ')})`;
+    })
+    .join(' and ');
+}

@@ -1,0 +1,65 @@
+// GIDs are IPv6 addresses, or IPv4 ones mapped into them; the choice among them must say why.
+import { describe, expect, test } from 'vitest';
+import { chooseGid, gidAddress, gidBytes, gidTable, gidText, gidToHex } from '../../src/verbs/gid.js';
+
+describe('text and bytes', () => {
+  test.each([
+    ['10.0.0.1', '::ffff:10.0.0.1', '00000000000000000000ffff0a000001', '10.0.0.1'],
+    ['::ffff:10.0.0.1', '::ffff:10.0.0.1', '00000000000000000000ffff0a000001', '10.0.0.1'],
+    ['::ffff:a00:1', '::ffff:10.0.0.1', '00000000000000000000ffff0a000001', '10.0.0.1'],
+    ['00000000000000000000ffffc0a80102', '::ffff:192.168.1.2', '00000000000000000000ffffc0a80102', '192.168.1.2'],
+    ['fe80::1%eth0', 'fe80::1', 'fe800000000000000000000000000001', 'fe80::1'],
+    ['FD00:0:0:1::/64', 'fd00:0:0:1::', 'fd000000000000010000000000000000', 'fd00:0:0:1::'],
+    ['2001:db8:0:1:0:0:0:5', '2001:db8:0:1::5', '20010db8000000010000000000000005', '2001:db8:0:1::5'],
+    ['1:2:3:4:5:6:7:8', '1:2:3:4:5:6:7:8', '00010002000300040005000600070008', '1:2:3:4:5:6:7:8'],
+    ['::', '::', '0'.repeat(32), '::'],
+    ['1:0:2:0:3:0:4:0', '1:0:2:0:3:0:4:0', '00010000000200000003000000040000', '1:0:2:0:3:0:4:0'],
+  ])('%s', (from, gid, hex, address) => {
+    expect(gidText(from)).toBe(gid);
+    expect(gidToHex(from)).toBe(hex);
+    expect(gidAddress(from)).toBe(address);
+    expect(gidBytes(hex)).toEqual(gidBytes(from));
+  });
+
+  test.each(['', 'eth0', '10.0.0', '10.0.0.256', 'fe80:::1', 'ffff', '10.0.0.1:4791'])('%j is no GID', (text) => {
+    expect(() => gidBytes(text)).toThrow(`'${text}' is no GID`);
+  });
+});
+
+const table = gidTable(['10.0.0.1', '192.168.7.1', 'fd00:1::1', 'fe80::a', 'fd00:2::1']);
+
+test('the table has link-local first, then IPv4, then IPv6', () => {
+  expect(table.map(({ index, gid }) => [index, gid])).toEqual([
+    [0, 'fe80::a'],
+    [1, '::ffff:10.0.0.1'],
+    [2, '::ffff:192.168.7.1'],
+    [3, 'fd00:1::1'],
+    [4, 'fd00:2::1'],
+  ]);
+  expect(table.map(({ linkLocal }) => linkLocal)).toEqual([true, false, false, false, false]);
+});
+
+describe('the choice', () => {
+  test('without a peer: IPv4, then global IPv6, link-local at last', () => {
+    expect(chooseGid(table)).toMatchObject({ index: 1, reason: expect.stringContaining('first IPv4') });
+    expect(chooseGid(gidTable(['fe80::a', 'fd00::1']))).toMatchObject({ index: 1, gid: 'fd00::1' });
+    expect(chooseGid(gidTable(['fe80::a']))).toMatchObject({ index: 0, reason: expect.stringContaining('link-local') });
+    expect(chooseGid([])).toBeUndefined();
+  });
+
+  test('same family, nearest address', () => {
+    expect(chooseGid(table, '192.168.7.9')).toMatchObject({ index: 2, reason: expect.stringContaining('28 bits') });
+    expect(chooseGid(table, '10.200.0.9')).toMatchObject({ index: 1 });
+    expect(chooseGid(table, 'fd00:2::9')).toMatchObject({ index: 4 });
+  });
+
+  test('link-local only for a link-local peer', () => {
+    expect(chooseGid(table, 'fe80::b')).toMatchObject({ index: 0, reason: expect.stringContaining('link-local') });
+    expect(chooseGid(gidTable(['fe80::a']), 'fd00::1')).toBeUndefined();
+    expect(chooseGid(gidTable(['10.0.0.1']), 'fe80::b')).toBeUndefined();
+  });
+
+  test('no address of the family', () => {
+    expect(chooseGid(gidTable(['10.0.0.1']), 'fd00::1')).toBeUndefined();
+  });
+});
