@@ -1,0 +1,18 @@
+// The addon moves frames and nothing else. Every function is one system call, or one batch of them, and answers with a
+// count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
+#include <napi.h>
+
+Napi::Function PacketSocket(Napi::Env env);
+Napi::Function UdpSockets(Napi::Env env);
+Napi::Function Waiter(Napi::Env env);
+Napi::Function NetlinkExchange(Napi::Env env);
+
+static Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  exports.Set("PacketSocket", PacketSocket(env));
+  exports.Set("UdpSockets", UdpSockets(env));
+  exports.Set("Waiter", Waiter(env));
+  exports.Set("netlinkExchange", NetlinkExchange(env));
+  return exports;
+}
+
+NODE_API_MODULE(wasm_roce, Init)

@@ -1,0 +1,83 @@
+#include "frames.h"
+
+#include <unistd.h>
+#include <cerrno>
+
+void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
+  producer_ = reinterpret_cast<uint32_t*>(memory + layout[0]);
+  consumer_ = reinterpret_cast<uint32_t*>(memory + layout[1]);
+  descriptors_ = reinterpret_cast<Descriptor*>(memory + layout[2]);
+  mask_ = layout[3];
+}
+
+void Frames::Attach(const Napi::CallbackInfo& info) {
+  auto memory = info[0].As<Napi::Uint8Array>();
+  auto layout = info[1].As<Napi::Uint32Array>();
+  base_ = memory.Data();
+  bytes_ = memory.ByteLength();
+  tx.Attach(base_, layout.Data());
+  rx.Attach(base_, layout.Data() + 4);
+  slotBytes = layout.Data()[8];
+  memory_ = Napi::Persistent(memory);
+}
+
+Napi::Object FrameCounters::ToObject(Napi::Env env) const {
+  auto object = Napi::Object::New(env);
+  auto set = [&](const char* name, uint64_t value) { object.Set(name, static_cast<double>(value)); };
+  set("tx_frames", txFrames);
+  set("tx_bytes", txBytes);
+  set("tx_busy", txBusy);
+  set("tx_too_long", txTooLong);
+  set("tx_invalid", txInvalid);
+  set("tx_errors", txErrors);
+  set("tx_last_errno", txLastError);
+  set("rx_frames", rxFrames);
+  set("rx_bytes", rxBytes);
+  set("rx_truncated", rxTruncated);
+  set("rx_dropped", rxDropped);
+  set("rx_errors", rxErrors);
+  set("rx_last_errno", rxLastError);
+  return object;
+}
+
+bool FrameCounters::TxRefused(int error) {
+  if (error == EAGAIN || error == ENOBUFS || error == EINTR) {
+    txBusy++;
+    return true;
+  }
+  if (error == EMSGSIZE) {
+    txTooLong++;
+  } else {
+    txErrors++;
+    txLastError = error;
+  }
+  return false;
+}
+
+void FrameCounters::RxFailed(int error) {
+  if (error == EAGAIN || error == EINTR) return;
+  rxErrors++;
+  rxLastError = error;
+}
+
+void SetReceiveBuffer(int fd, int bytes) {
+  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0)
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+void SetSendBuffer(int fd, int bytes) {
+  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) != 0)
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+int ReceiveBuffer(int fd) {
+  int bytes = 0;
+  socklen_t size = sizeof bytes;
+  getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &size);
+  return bytes;
+}
+
+void CloseFd(int& fd) {
+  if (fd >= 0) close(fd);
+  fd = -1;
+}

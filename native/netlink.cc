@@ -1,0 +1,65 @@
+// One question to rtnetlink and its whole answer, as bytes. Messages are written and read in src/link/netlink.ts.
+#include <linux/netlink.h>
+#include <napi.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "frames.h"
+
+namespace {
+
+/// Whether the answer ends within these bytes: with NLMSG_DONE, or with the acknowledgement of a single request.
+bool Ends(const uint8_t* bytes, size_t length) {
+  while (length >= sizeof(nlmsghdr)) {
+    nlmsghdr header;
+    memcpy(&header, bytes, sizeof header);
+    if (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR) return true;
+    size_t step = NLMSG_ALIGN(header.nlmsg_len);
+    if (header.nlmsg_len < sizeof header || step > length) return false;
+    bytes += step;
+    length -= step;
+  }
+  return false;
+}
+
+int Exchange(const uint8_t* request, size_t length, std::vector<uint8_t>& answer) {
+  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  if (fd < 0) return -errno;
+  // The kernel answers before sendto returns; the limit is for the day it does not.
+  const timeval limit{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  sockaddr_nl kernel{};
+  kernel.nl_family = AF_NETLINK;
+  int result = 0;
+  if (sendto(fd, request, length, 0, reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) < 0) result = -errno;
+  for (bool ended = false; result == 0 && !ended;) {
+    uint8_t part[32768];
+    ssize_t received = recv(fd, part, sizeof part, 0);
+    if (received <= 0) {
+      result = received == 0 ? -EIO : -errno;
+      break;
+    }
+    answer.insert(answer.end(), part, part + received);
+    ended = Ends(part, static_cast<size_t>(received));
+  }
+  CloseFd(fd);
+  return result;
+}
+
+// netlinkExchange(request): the answer's bytes, or -errno
+Napi::Value Call(const Napi::CallbackInfo& info) {
+  auto request = info[0].As<Napi::Uint8Array>();
+  std::vector<uint8_t> answer;
+  int result = Exchange(request.Data(), request.ByteLength(), answer);
+  if (result < 0) return Napi::Number::New(info.Env(), result);
+  auto bytes = Napi::Uint8Array::New(info.Env(), answer.size());
+  if (!answer.empty()) memcpy(bytes.Data(), answer.data(), answer.size());
+  return bytes;
+}
+
+}  // namespace
+
+Napi::Function NetlinkExchange(Napi::Env env) { return Napi::Function::New(env, Call, "netlinkExchange"); }

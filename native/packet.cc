@@ -1,0 +1,252 @@
+// A packet socket on one interface: whole Ethernet frames, straight between the kernel and the card's slots.
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+
+#include "frames.h"
+#include "roce_filter.h"
+
+namespace {
+
+constexpr uint32_t kTagBytes = 4;
+constexpr uint32_t kMacsBytes = 12;
+
+class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
+ public:
+  using Self = PacketSocketObject;
+  static Napi::Function Define(Napi::Env env) {
+    return DefineClass(env, "PacketSocket",
+                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::HoldPort>("holdPort"),
+                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::Send>("send"),
+                        InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
+                        InstanceMethod<&Self::Fd>("fd"), InstanceMethod<&Self::Close>("close")});
+  }
+  explicit PacketSocketObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
+  ~PacketSocketObject() override { CloseAll(); }
+
+ private:
+  // open(ifindex, mac, receiveBufferBytes): 0 or -errno
+  Napi::Value Open(const Napi::CallbackInfo& info) {
+    int ifindex = info[0].As<Napi::Number>();
+    memcpy(mac_, info[1].As<Napi::Uint8Array>().Data(), sizeof mac_);
+    int result = OpenSocket(ifindex, info[2].As<Napi::Number>());
+    if (result < 0) CloseAll();
+    return Napi::Number::New(info.Env(), result);
+  }
+
+  int OpenSocket(int ifindex, int bufferBytes) {
+    // Protocol 0: nothing arrives before the filter stands and the socket is bound.
+    fd_ = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd_ < 0) return -errno;
+    const int on = 1;
+    if (AttachFilter(fd_, kRoceFilter) != 0 ||
+        setsockopt(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+        setsockopt(fd_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0)
+      return -errno;
+    SetReceiveBuffer(fd_, bufferBytes);
+    SetSendBuffer(fd_, bufferBytes);
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_protocol = htons(ETH_P_ALL);
+    address.sll_ifindex = ifindex;
+    return bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : -errno;
+  }
+
+  // holdPort(ifindex, port): sockets which are never read keep the kernel from answering "port unreachable" to what
+  // arrives on the interface. Two bits: 1 = IPv4, 2 = IPv6 is held. Who else has the port open keeps the kernel quiet too.
+  Napi::Value HoldPort(const Napi::CallbackInfo& info) {
+    int ifindex = info[0].As<Napi::Number>(), port = info[1].As<Napi::Number>();
+    sockaddr_in any4{};
+    any4.sin_family = AF_INET;
+    any4.sin_port = htons(port);
+    sockaddr_in6 any6{};
+    any6.sin6_family = AF_INET6;
+    any6.sin6_port = htons(port);
+    sink4_ = Sink(ifindex, reinterpret_cast<sockaddr*>(&any4), sizeof any4);
+    sink6_ = Sink(ifindex, reinterpret_cast<sockaddr*>(&any6), sizeof any6);
+    return Napi::Number::New(info.Env(), (sink4_ >= 0 ? 1 : 0) | (sink6_ >= 0 ? 2 : 0));
+  }
+
+  static int Sink(int ifindex, const sockaddr* address, socklen_t size) {
+    int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    const int on = 1;
+    SetReceiveBuffer(fd, 0);
+    if (address->sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    // Several cards may hold the port of one interface.
+    if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, sizeof ifindex) != 0 || bind(fd, address, size) != 0)
+      CloseFd(fd);
+    return fd;
+  }
+
+  void Attach(const Napi::CallbackInfo& info) { frames_.Attach(info); }
+
+  // send(): descriptors taken off the transmit ring
+  Napi::Value Send(const Napi::CallbackInfo& info) {
+    if (fd_ < 0 || !frames_.IsAttached()) return Napi::Number::New(info.Env(), 0);
+    Ring& ring = frames_.tx;
+    const uint32_t first = ring.Consumer(), filled = ring.Producer() - first;
+    uint32_t done = 0;
+    for (bool busy = false; done < filled && !busy;) done += SendBatch(first + done, filled - done, busy);
+    ring.SetConsumer(first + done);
+    return Napi::Number::New(info.Env(), done);
+  }
+
+  uint32_t SendBatch(uint32_t first, uint32_t filled, bool& busy) {
+    uint32_t place[kBatch];
+    uint32_t taken = 0, count = 0;
+    for (; taken < filled && count < kBatch; taken++) {
+      const Descriptor& d = frames_.tx[first + taken];
+      if (d.len == 0) continue;
+      uint8_t* frame = frames_.At(d.addr, d.len);
+      if (frame == nullptr || d.len < ETH_HLEN) {
+        counters_.txInvalid++;
+      } else if (IsForUs(frame)) {
+        Loop(frame, d.len);
+      } else {
+        iov_[count] = {frame, d.len};
+        messages_[count].msg_hdr = {};
+        messages_[count].msg_hdr.msg_iov = &iov_[count];
+        messages_[count].msg_hdr.msg_iovlen = 1;
+        place[count++] = taken;
+      }
+    }
+    if (count == 0) return taken;
+    int sent = sendmmsg(fd_, messages_, count, 0);
+    if (sent < 0) {
+      busy = counters_.TxRefused(errno);
+      return place[0] + (busy ? 0 : 1);
+    }
+    for (int i = 0; i < sent; i++) counters_.txBytes += iov_[i].iov_len;
+    counters_.txFrames += sent;
+    return static_cast<uint32_t>(sent) == count ? taken : place[sent];
+  }
+
+  // An interface does not give its own frames back; a card does. The loopback interface (address zero) does it itself.
+  bool IsForUs(const uint8_t* frame) const {
+    static const uint8_t none[ETH_ALEN] = {};
+    return memcmp(frame, mac_, ETH_ALEN) == 0 && memcmp(mac_, none, ETH_ALEN) != 0;
+  }
+
+  void Loop(const uint8_t* frame, uint32_t len) {
+    counters_.txFrames++;
+    counters_.txBytes += len;
+    Ring& ring = frames_.rx;
+    if (ring.Free() == 0 || len > frames_.slotBytes) {
+      counters_.rxDropped++;
+      return;
+    }
+    const uint32_t at = ring.Producer();
+    uint8_t* slot = frames_.At(ring[at].addr, frames_.slotBytes);
+    if (slot == nullptr) return;
+    memcpy(slot, frame, len);
+    ring[at].len = len;
+    ring[at].options = 0;
+    ring.SetProducer(at + 1);
+    counters_.rxFrames++;
+    counters_.rxBytes += len;
+  }
+
+  // receive(): frames put into the receive ring, one batch at most
+  Napi::Value Receive(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), fd_ < 0 || !frames_.IsAttached() ? 0 : ReceiveBatch());
+  }
+
+  uint32_t ReceiveBatch() {
+    Ring& ring = frames_.rx;
+    const uint32_t first = ring.Producer();
+    uint32_t count = std::min(ring.Free(), kBatch);
+    for (uint32_t i = 0; i < count; i++) {
+      uint8_t* slot = frames_.At(ring[first + i].addr, frames_.slotBytes);
+      if (slot == nullptr) count = i;
+      // Room is left for a tag that has to be put back.
+      iov_[i] = {slot, frames_.slotBytes - kTagBytes};
+      msghdr& header = messages_[i].msg_hdr;
+      header = {};
+      header.msg_iov = &iov_[i];
+      header.msg_iovlen = 1;
+      header.msg_control = control_[i];
+      header.msg_controllen = sizeof control_[i];
+    }
+    if (count == 0) return 0;
+    int received = recvmmsg(fd_, messages_, count, 0, nullptr);
+    if (received < 0) {
+      counters_.RxFailed(errno);
+      return 0;
+    }
+    uint32_t good = 0;
+    for (int i = 0; i < received; i++) {
+      if (messages_[i].msg_hdr.msg_flags & MSG_TRUNC) {
+        counters_.rxTruncated++;
+        continue;
+      }
+      Descriptor& to = ring[first + good];
+      // Both slots are free, so a frame behind a bad one may bring its slot along.
+      std::swap(to.addr, ring[first + i].addr);
+      to.len = messages_[i].msg_len + RestoreTag(static_cast<uint8_t*>(iov_[i].iov_base), messages_[i]);
+      to.options = 0;
+      counters_.rxBytes += to.len;
+      good++;
+    }
+    counters_.rxFrames += good;
+    ring.SetProducer(first + good);
+    return good;
+  }
+
+  // The kernel hands an 802.1Q tag over beside the frame. @returns bytes added
+  static uint32_t RestoreTag(uint8_t* frame, mmsghdr& message) {
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
+      if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
+      tpacket_auxdata aux;
+      memcpy(&aux, CMSG_DATA(c), sizeof aux);
+      if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || message.msg_len < kMacsBytes) return 0;
+      const uint16_t tag[2] = {
+          htons(aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : ETH_P_8021Q), htons(aux.tp_vlan_tci)};
+      memmove(frame + kMacsBytes + kTagBytes, frame + kMacsBytes, message.msg_len - kMacsBytes);
+      memcpy(frame + kMacsBytes, tag, sizeof tag);
+      return kTagBytes;
+    }
+    return 0;
+  }
+
+  Napi::Value Counters(const Napi::CallbackInfo& info) {
+    tpacket_stats stats{};
+    socklen_t size = sizeof stats;
+    // Reading clears the kernel's count.
+    if (fd_ >= 0 && getsockopt(fd_, SOL_PACKET, PACKET_STATISTICS, &stats, &size) == 0)
+      counters_.rxDropped += stats.tp_drops;
+    auto object = counters_.ToObject(info.Env());
+    object.Set("rx_buffer_bytes", fd_ < 0 ? 0 : ReceiveBuffer(fd_));
+    return object;
+  }
+
+  Napi::Value Fd(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), fd_); }
+
+  void Close(const Napi::CallbackInfo&) {
+    CloseAll();
+    frames_.Detach();
+  }
+
+  void CloseAll() {
+    CloseFd(fd_);
+    CloseFd(sink4_);
+    CloseFd(sink6_);
+  }
+
+  int fd_ = -1, sink4_ = -1, sink6_ = -1;
+  uint8_t mac_[ETH_ALEN] = {};
+  Frames frames_;
+  FrameCounters counters_;
+  mmsghdr messages_[kBatch];
+  iovec iov_[kBatch];
+  alignas(cmsghdr) uint8_t control_[kBatch][CMSG_SPACE(sizeof(tpacket_auxdata))];
+};
+
+}  // namespace
+
+Napi::Function PacketSocket(Napi::Env env) { return PacketSocketObject::Define(env); }
