@@ -1,190 +1,135 @@
 // The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
 // A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
-export * from './limits';
+import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
+import { Card } from './host/card';
+import { Cq } from './host/cq';
+import { Mr } from './host/mr';
+import { Pd } from './host/pd';
+import { allocate, available, release } from './host/pool';
+import { random32 } from './host/random';
+import { SendWqe } from './host/wqe';
+import { addInline, addRecvPiece, addSendPiece, beginRecv, beginSend, commitRecv, commitSend } from './qp/post';
+import { Qp } from './qp/qp';
+import { query } from './qp/query';
+import { modify } from './qp/state';
+import { earliest } from './qp/timer';
+import { createQp, destroyQp, expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
 
-// ---- where things lie: offsets in bytes, for the caller who looks into the card's memory ----
-/** A descriptor ring (txRing, rxRing). Descriptors are the kernel's struct xdp_desc: addr u64, len u32, options u32.
- * Cursors are free-running u32: producer - consumer entries are filled, entry n is at DESCRIPTORS + (n & MASK) * 16. */
-export enum RingOffset {
-  PRODUCER = 0,
-  CONSUMER = 64,
-  MASK = 128,
-  DESCRIPTORS = 192,
-}
-/** A completion (cqPeek). WR_ID f64, all others u32; PSN and SYNDROME explain a failure; TIMEOUTS and RNRS count this
- * queue pair's expired ACK timers and RNR NAKs since it last made progress. */
-export enum CqeOffset {
-  WR_ID = 0,
-  STATUS = 8,
-  OPCODE = 12,
-  BYTE_LEN = 16,
-  IMM = 20,
-  INVALIDATED_RKEY = 24,
-  QPN = 28,
-  SRC_QPN = 32,
-  FLAGS = 36,
-  SYNDROME = 40,
-  PSN = 44,
-  QP = 48,
-  TIMEOUTS = 52,
-  RNRS = 56,
-}
-/** An event (eventPeek): TYPE is an EventType, HANDLE the cq or qp it is about. */
-export enum EventOffset {
-  TYPE = 0,
-  HANDLE = 4,
-}
-/** Attributes of a queue pair: u32 index into the array at scratch(), and (1 << index) in the mask of qpModify - the bits of ibv_qp_attr_mask.
- * AV is no number: its fields are at AvOffset. CAP... are answered by qpQuery only. PATH_MTU is in bytes. */
-export enum QpAttr {
-  STATE = 0,
-  CUR_STATE = 1,
-  EN_SQD_ASYNC_NOTIFY = 2,
-  ACCESS_FLAGS = 3,
-  PKEY_INDEX = 4,
-  PORT = 5,
-  QKEY = 6,
-  AV = 7,
-  PATH_MTU = 8,
-  TIMEOUT = 9,
-  RETRY_CNT = 10,
-  RNR_RETRY = 11,
-  RQ_PSN = 12,
-  MAX_QP_RD_ATOMIC = 13,
-  ALT_PATH = 14,
-  MIN_RNR_TIMER = 15,
-  SQ_PSN = 16,
-  MAX_DEST_RD_ATOMIC = 17,
-  PATH_MIG_STATE = 18,
-  CAP = 19,
-  DEST_QPN = 20,
-  /* answered by qpQuery beside the above */ QPN = 32,
-  TYPE = 33,
-  SQ_PENDING = 34,
-  RQ_PENDING = 35,
-  RETRY_LEFT = 36,
-  RNR_LEFT = 37,
-  UNACKED_PSN = 38,
-  NEXT_PSN = 39,
-  EXPECTED_PSN = 40,
-  MSN = 41,
-  WINDOW = 42,
-  LAST_SYNDROME = 43,
-  MAX_SEND_WR = 44,
-  MAX_RECV_WR = 45,
-  MAX_SEND_SGE = 46,
-  MAX_RECV_SGE = 47,
-  MAX_INLINE = 48,
-}
-/** The address vector, in bytes from scratch(): MACs and addresses in network order (IPv4 in the first 4 bytes of 16),
- * VLAN_TCI 0xffffffff for untagged, IP_VERSION 4 or 6, the rest u32. SOURCE_PORT is the UDP source port. */
-export enum AvOffset {
-  DEST_MAC = 512,
-  SOURCE_MAC = 520,
-  VLAN_TCI = 528,
-  IP_VERSION = 532,
-  SOURCE_IP = 536,
-  DEST_IP = 552,
-  TRAFFIC_CLASS = 568,
-  FLOW_LABEL = 572,
-  HOP_LIMIT = 576,
-  SOURCE_PORT = 580,
-}
+export * from './limits';
+export * from './layout';
+export { Counter } from './counters';
+export { Syndrome } from './wire/aeth';
+export { Opcode } from './wire/opcode';
 
 // ---- the card ----
 /** 4 KiB through which seeds, addresses and attributes are handed over. */
 export function scratch(): usize {
-  return 0;
+  return SCRATCH;
 }
 export function lastErrno(): u32 {
-  return 0;
+  return Card.get().lastErrno;
 }
 /** Lays out the memory and makes the card ready. A 32-byte seed lies at scratch(); all keys, QPNs and PSNs come from it. */
 export function open(memoryBytes: f64, slotBytes: u32, txSlots: u32, rxSlots: u32, maxQp: u32, maxMr: u32): u32 {
-  return 0;
+  return openCard(<u64>memoryBytes, slotBytes, txSlots, rxSlots, maxQp, maxMr);
 }
 /** What the link promises: LinkFlag bits, and its UDP source port where that is fixed. */
-export function setLink(flags: u32, sourcePort: u32): void {}
+export function setLink(flags: u32, sourcePort: u32): void {
+  let card = Card.get();
+  card.linkFlags = flags;
+  card.linkSourcePort = sourcePort;
+}
 export function txRing(): usize {
-  return 0;
+  return changetype<usize>(Card.get().txRing);
 }
 export function rxRing(): usize {
-  return 0;
+  return changetype<usize>(Card.get().rxRing);
 }
 
 // ---- a turn: receive, expire, transmit. `now` in nanoseconds of any monotonic clock ----
 /** Takes up to `max` frames off the receive ring; answers how many. */
 export function rx(now: f64, max: u32): u32 {
-  return 0;
+  return receiveFrames(<u64>now, max);
 }
 /** Lets every deadline that has passed take effect. */
-export function expire(now: f64): void {}
+export function expire(now: f64): void {
+  expireTimers(<u64>now);
+}
 /** Puts up to `max` frames on the transmit ring; answers how many. */
 export function tx(now: f64, max: u32): u32 {
-  return 0;
+  return transmitFrames(<u64>now, max);
 }
 /** When expire wants to be called next, in nanoseconds; 0 = nothing is waiting. May be early, is never late. */
 export function nextDeadline(): f64 {
-  return 0;
+  return <f64>earliest();
 }
 /** Oldest event or 0; eventPop forgets it. */
 export function eventPeek(): usize {
-  return 0;
+  return Card.get().events.peek();
 }
-export function eventPop(): void {}
+export function eventPop(): void {
+  Card.get().events.pop();
+}
 /** Counters of the card and of one queue pair: u64 each, in the order of the enum Counter. */
 export function counters(): usize {
-  return 0;
+  return COUNTERS;
 }
 export function qpCounters(qp: usize): usize {
-  return 0;
+  return changetype<Qp>(qp).counters;
 }
 
 // ---- memory, protection domains, regions ----
 /** Zeroed memory for the user's data, 4 KiB aligned; 0 = none left. */
 export function memAlloc(bytes: u32): usize {
-  return 0;
+  return allocate(bytes, 4096);
 }
-export function memFree(ptr: usize): void {}
+export function memFree(ptr: usize): void {
+  release(ptr);
+}
 export function memAvailable(): f64 {
-  return 0;
+  return <f64>available();
 }
 export function pdAlloc(): usize {
-  return 0;
+  return handle(changetype<usize>(Pd.create()));
 }
 export function pdFree(pd: usize): u32 {
-  return 0;
+  return changetype<Pd>(pd).destroy();
 }
 /** A region over memory of memAlloc; the wire knows it from address iova on. EINVAL: remote write or atomic without local write. */
 export function mrReg(pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): usize {
-  return 0;
+  return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow)));
 }
 export function mrDereg(mr: usize): u32 {
-  return 0;
+  changetype<Mr>(mr).destroy(Card.get().keys);
+  return Errno.OK;
 }
 export function mrLkey(mr: usize): u32 {
-  return 0;
+  return changetype<Mr>(mr).lkey;
 }
 export function mrRkey(mr: usize): u32 {
-  return 0;
+  return changetype<Mr>(mr).rkey;
 }
 
 // ---- completion queues ----
 export function cqCreate(cqe: u32): usize {
-  return 0;
+  return handle(cqe == 0 || cqe > MAX_CQE ? 0 : changetype<usize>(Cq.create(cqe, Card.get().events)));
 }
 export function cqDestroy(cq: usize): u32 {
-  return 0;
+  return changetype<Cq>(cq).destroy();
 }
 /** Asks for one COMPLETION event at the next completion (or the next solicited or failed one). */
-export function cqArm(cq: usize, solicitedOnly: bool): void {}
+export function cqArm(cq: usize, solicitedOnly: bool): void {
+  changetype<Cq>(cq).arm(solicitedOnly);
+}
 /** Oldest completion or 0; cqPop forgets it. */
 export function cqPeek(cq: usize): usize {
-  return 0;
+  return changetype<Cq>(cq).peek();
 }
-export function cqPop(cq: usize): void {}
+export function cqPop(cq: usize): void {
+  changetype<Cq>(cq).pop();
+}
 export function cqOverrun(cq: usize): bool {
-  return false;
+  return changetype<Cq>(cq).isOverrun;
 }
 
 // ---- queue pairs ----
@@ -200,53 +145,117 @@ export function qpCreate(
   maxInline: u32,
   signalAll: bool,
 ): usize {
-  return 0;
+  let card = Card.get();
+  card.lastErrno = type == QpType.RC ? Errno.EINVAL : Errno.EOPNOTSUPP;
+  if (
+    type != QpType.RC ||
+    maxSendWr == 0 ||
+    maxSendWr > MAX_WR ||
+    maxRecvWr > MAX_WR ||
+    maxSendSge > MAX_SGE ||
+    maxRecvSge > MAX_SGE ||
+    maxInline > MAX_INLINE
+  )
+    return 0;
+  card.lastErrno = Errno.ENOMEM;
+  return changetype<usize>(
+    createQp(
+      changetype<Pd>(pd),
+      type,
+      changetype<Cq>(sendCq),
+      changetype<Cq>(recvCq),
+      maxSendWr,
+      maxRecvWr,
+      maxSendSge,
+      maxRecvSge,
+      maxInline,
+      signalAll,
+    ),
+  );
 }
 export function qpDestroy(qp: usize): u32 {
-  return 0;
+  destroyQp(changetype<Qp>(qp));
+  return Errno.OK;
 }
 export function qpNumber(qp: usize): u32 {
-  return 0;
+  return changetype<Qp>(qp).qpn;
 }
 /** A random PSN for SQ_PSN. */
 export function randomPsn(): u32 {
-  return 0;
+  return random32() & 0xffffff;
 }
 /** Attributes at scratch(), `mask` names those that count. Refused: EINVAL, and qpRefused() has the bits at fault:
  * missing, not allowed in this transition, or with a value out of range. Nothing is changed then. */
 export function qpModify(qp: usize, mask: u32): u32 {
-  return 0;
+  return modify(changetype<Qp>(qp), mask);
 }
 /** Bits of the attributes that the last refused qpModify missed (0), would not allow (1), or found out of range (2). */
 export function qpRefused(why: u32): u32 {
-  return 0;
+  let card = Card.get();
+  return why == 0 ? card.refusedMissing : why == 1 ? card.refusedForbidden : card.refusedRange;
 }
 /** Writes all attributes to scratch(). */
-export function qpQuery(qp: usize): void {}
+export function qpQuery(qp: usize): void {
+  query(changetype<Qp>(qp));
+}
 
 // ---- posting: begin, describe, commit. Nothing is visible to the card before the commit ----
 /** Room for a send work request; false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
 export function sqBegin(qp: usize, wrId: f64, opcode: u32, flags: u32): bool {
-  return false;
+  return noted(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
 }
 /** Adds a piece of local memory. */
-export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {}
+export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
+  addSendPiece(changetype<Qp>(qp), ptr, length, lkey);
+}
 /** Instead of pieces: where to copy `length` bytes of inline data to; 0 if more than maxInline. */
 export function sqInline(qp: usize, length: u32): usize {
-  return 0;
+  return addInline(changetype<Qp>(qp), length);
 }
-export function sqRemote(qp: usize, vaHigh: u32, vaLow: u32, rkey: u32): void {}
-export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swapHigh: u32, swapLow: u32): void {}
+export function sqRemote(qp: usize, vaHigh: u32, vaLow: u32, rkey: u32): void {
+  let wqe = staged(qp);
+  wqe.va = join(vaHigh, vaLow);
+  wqe.rkey = rkey;
+}
+export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swapHigh: u32, swapLow: u32): void {
+  let wqe = staged(qp);
+  wqe.compareAdd = join(compareAddHigh, compareAddLow);
+  wqe.swap = join(swapHigh, swapLow);
+}
 /** Immediate (the four bytes in memory order of the wire, read as little endian) or the key to invalidate. */
-export function sqImm(qp: usize, value: u32): void {}
+export function sqImm(qp: usize, value: u32): void {
+  staged(qp).imm = value;
+}
 /** EINVAL: too many pieces, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this type of queue pair. */
 export function sqCommit(qp: usize): u32 {
-  return 0;
+  return commitSend(changetype<Qp>(qp));
 }
 export function rqBegin(qp: usize, wrId: f64): bool {
-  return false;
+  return noted(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
 }
-export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {}
+export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
+  addRecvPiece(changetype<Qp>(qp), ptr, length, lkey);
+}
 export function rqCommit(qp: usize): u32 {
-  return 0;
+  return commitRecv(changetype<Qp>(qp));
+}
+
+function handle(ptr: usize): usize {
+  if (ptr == 0) Card.get().lastErrno = Errno.ENOMEM;
+  return ptr;
+}
+
+function noted(errno: Errno): Errno {
+  Card.get().lastErrno = errno;
+  return errno;
+}
+
+function join(high: u32, low: u32): u64 {
+  return ((<u64>high) << 32) | <u64>low;
+}
+
+/** The send work request that is being described. */
+function staged(qp: usize): SendWqe {
+  let pair = changetype<Qp>(qp);
+  return pair.sendWqe(pair.sqHead);
 }

@@ -106,6 +106,8 @@ export enum Access {
   REMOTE_WRITE = 2,
   REMOTE_READ = 4,
   REMOTE_ATOMIC = 8,
+  /** Ours: the region's key may be closed by LOCAL_INV and by a peer's SEND_WITH_INV, as that of a fast-registered one. */
+  INVALIDATE = 1 << 24,
 }
 
 /** What `eventPeek` may tell: ibv_event_type, and COMPLETION for an armed CQ. */
@@ -130,3 +132,18 @@ export enum RxOption {
   /** The link could not see the IPv4 identification and wrote 0: the card solves for it (see wire/icrc). */
   IP_ID_UNKNOWN = 0x10000,
 }
+
+// ---- where fixed things lie in the card's memory. Everything else is in the pool (host/pool). ----
+/** Records of one kind each, a few cache lines apart; nothing below 1024, so that pointer 0 is never valid. */
+export const POOL: usize = 1024;
+export const RANDOM: usize = 1280;
+export const RNIC: usize = 1536;
+export const PACKET: usize = 2048;
+export const ICRC_PAD: usize = 2304;
+export const COUNTERS: usize = 3072;
+export const SCRATCH: usize = 4096;
+/** 256 rows of 4 bytes (wire/opcode). */
+export const OPCODE_TABLE: usize = 8192;
+/** 16 tables of 256 u32 (wire/icrc). */
+export const CRC_TABLE: usize = 16384;
+export const POOL_START: usize = 65536;

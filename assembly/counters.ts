@@ -1,0 +1,79 @@
+// What the card counts, per card and per queue pair. Names are those of Linux (rdma_rxe and the common hardware counters)
+// where it has one. Every frame that arrives counts in exactly one of rcvd_pkts and the drop_... counters.
+import { COUNTERS } from './limits';
+
+export enum Counter {
+  sent_pkts,
+  rcvd_pkts,
+  sent_bytes,
+  rcvd_bytes,
+  rdma_sends,
+  rdma_recvs,
+  rx_write_requests,
+  rx_read_requests,
+  rx_atomic_requests,
+  duplicate_request,
+  out_of_seq_request,
+  send_rnr_err,
+  rcvd_rnr_err,
+  rcvd_seq_err,
+  implied_nak_seq_err,
+  local_ack_timeout_err,
+  retransmits,
+  retry_exceeded_err,
+  retry_rnr_exceeded_err,
+  send_err,
+  req_remote_access_errors,
+  req_remote_invalid_request,
+  req_cqe_error,
+  resp_remote_access_errors,
+  resp_remote_invalid_request,
+  resp_cqe_error,
+  cq_overrun,
+  np_ecn_marked_roce_packets,
+  events_lost,
+  // why a frame was dropped without a word to the sender
+  drop_short,
+  drop_ethertype,
+  drop_ip_header,
+  drop_ip_checksum,
+  drop_ip_fragment,
+  drop_not_udp,
+  drop_udp_port,
+  drop_udp_length,
+  drop_transport_version,
+  drop_opcode,
+  drop_length,
+  drop_qpn,
+  drop_qp_type,
+  drop_qp_state,
+  drop_source_address,
+  drop_destination_address,
+  drop_pkey,
+  drop_icrc,
+  drop_cnp,
+  drop_psn_ahead,
+  drop_duplicate_unknown,
+  drop_after_fault,
+  drop_ghost_response,
+  drop_response_order,
+  drop_rnr_wait,
+  drop_reserved_syndrome,
+}
+
+/** Bytes of one set of counters. */
+export const COUNTER_BYTES: u32 = (<u32>Counter.drop_reserved_syndrome + 1) * 8;
+/** No reason to drop: not a counter of drops, so it can stand for none. */
+export const NO_DROP: Counter = Counter.sent_pkts;
+
+export function countDevice(counter: Counter, by: u64 = 1): void {
+  let ptr = COUNTERS + ((<usize>counter) << 3);
+  store<u64>(ptr, load<u64>(ptr) + by);
+}
+
+/** Counts for a queue pair, whose set is at `set`, and for the card. */
+export function count(set: usize, counter: Counter, by: u64 = 1): void {
+  let ptr = set + ((<usize>counter) << 3);
+  store<u64>(ptr, load<u64>(ptr) + by);
+  countDevice(counter, by);
+}

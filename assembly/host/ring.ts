@@ -1,0 +1,60 @@
+// A ring of descriptors between the card and a link: the kernel's struct xdp_desc, free-running cursors on cache lines of
+// their own, one side only producing and the other only consuming.
+// The layout is exported as RingOffset.
+import { RingOffset } from '../layout';
+import { allocate } from './pool';
+
+@unmanaged
+@final
+export class Ring {
+  /** A ring over `slots` slots of memory of its own (powers of two); descriptor n always points at slot n. */
+  static create(slots: u32, slotBytes: u32): Ring {
+    let frames = allocate(<u64>slots * slotBytes, 4096);
+    let ring = changetype<Ring>(allocate(<u64>slots * 16 + RingOffset.DESCRIPTORS));
+    if (frames == 0 || changetype<usize>(ring) == 0) return changetype<Ring>(0);
+    store<u32>(changetype<usize>(ring), slots - 1, RingOffset.MASK);
+    for (let i: u32 = 0; i < slots; i++) store<u64>(ring.descriptor(i), <u64>frames + <u64>i * slotBytes);
+    return ring;
+  }
+
+  private get ptr(): usize {
+    return changetype<usize>(this);
+  }
+  get mask(): u32 {
+    return load<u32>(this.ptr, RingOffset.MASK);
+  }
+  get producer(): u32 {
+    return atomic.load<u32>(this.ptr);
+  }
+  set producer(value: u32) {
+    atomic.store<u32>(this.ptr, value);
+  }
+  get consumer(): u32 {
+    return atomic.load<u32>(this.ptr, RingOffset.CONSUMER);
+  }
+  set consumer(value: u32) {
+    atomic.store<u32>(this.ptr, value, RingOffset.CONSUMER);
+  }
+  get filled(): u32 {
+    return this.producer - this.consumer;
+  }
+  get free(): u32 {
+    return this.mask + 1 - this.filled;
+  }
+
+  descriptor(n: u32): usize {
+    return this.ptr + RingOffset.DESCRIPTORS + ((<usize>(n & this.mask)) << 4);
+  }
+  frame(n: u32): usize {
+    return <usize>load<u64>(this.descriptor(n));
+  }
+  bytes(n: u32): u32 {
+    return load<u32>(this.descriptor(n), 8);
+  }
+  options(n: u32): u32 {
+    return load<u32>(this.descriptor(n), 12);
+  }
+  setBytes(n: u32, bytes: u32): void {
+    store<u64>(this.descriptor(n), <u64>bytes, 8);
+  }
+}

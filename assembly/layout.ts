@@ -1,0 +1,89 @@
+// Where things lie that the caller reads or writes in the card's memory: offsets in bytes, or indexes where it says so.
+
+/** A descriptor ring (txRing, rxRing). Descriptors are the kernel's struct xdp_desc: addr u64, len u32, options u32.
+ * Cursors are free-running u32: producer - consumer entries are filled, entry n is at DESCRIPTORS + (n & MASK) * 16. */
+export enum RingOffset {
+  PRODUCER = 0,
+  CONSUMER = 64,
+  MASK = 128,
+  DESCRIPTORS = 192,
+}
+/** A completion (cqPeek). WR_ID f64, all others u32; PSN and SYNDROME explain a failure; TIMEOUTS and RNRS count this
+ * queue pair's expired ACK timers and RNR NAKs since it last made progress. */
+export enum CqeOffset {
+  WR_ID = 0,
+  STATUS = 8,
+  OPCODE = 12,
+  BYTE_LEN = 16,
+  IMM = 20,
+  INVALIDATED_RKEY = 24,
+  QPN = 28,
+  SRC_QPN = 32,
+  FLAGS = 36,
+  SYNDROME = 40,
+  PSN = 44,
+  QP = 48,
+  TIMEOUTS = 52,
+  RNRS = 56,
+}
+/** An event (eventPeek): TYPE is an EventType, HANDLE the cq or qp it is about. */
+export enum EventOffset {
+  TYPE = 0,
+  HANDLE = 4,
+}
+/** Attributes of a queue pair: u32 index into the array at scratch(), and (1 << index) in the mask of qpModify - the bits of ibv_qp_attr_mask.
+ * AV is no number: its fields are at AvOffset. CAP... are answered by qpQuery only. PATH_MTU is in bytes. */
+export enum QpAttr {
+  STATE = 0,
+  CUR_STATE = 1,
+  EN_SQD_ASYNC_NOTIFY = 2,
+  ACCESS_FLAGS = 3,
+  PKEY_INDEX = 4,
+  PORT = 5,
+  QKEY = 6,
+  AV = 7,
+  PATH_MTU = 8,
+  TIMEOUT = 9,
+  RETRY_CNT = 10,
+  RNR_RETRY = 11,
+  RQ_PSN = 12,
+  MAX_QP_RD_ATOMIC = 13,
+  ALT_PATH = 14,
+  MIN_RNR_TIMER = 15,
+  SQ_PSN = 16,
+  MAX_DEST_RD_ATOMIC = 17,
+  PATH_MIG_STATE = 18,
+  CAP = 19,
+  DEST_QPN = 20,
+  /* answered by qpQuery beside the above */ QPN = 32,
+  TYPE = 33,
+  SQ_PENDING = 34,
+  RQ_PENDING = 35,
+  RETRY_LEFT = 36,
+  RNR_LEFT = 37,
+  UNACKED_PSN = 38,
+  NEXT_PSN = 39,
+  EXPECTED_PSN = 40,
+  MSN = 41,
+  WINDOW = 42,
+  LAST_SYNDROME = 43,
+  MAX_SEND_WR = 44,
+  MAX_RECV_WR = 45,
+  MAX_SEND_SGE = 46,
+  MAX_RECV_SGE = 47,
+  MAX_INLINE = 48,
+}
+/** The address vector, in bytes from scratch(): MACs and addresses in network order (IPv4 in the first 4 bytes of 16),
+ * VLAN_TCI 0xffffffff for untagged, IP_VERSION 4 or 6, the rest u32. SOURCE_PORT is the UDP source port. */
+export enum AvOffset {
+  DEST_MAC = 512,
+  SOURCE_MAC = 520,
+  VLAN_TCI = 528,
+  IP_VERSION = 532,
+  SOURCE_IP = 536,
+  DEST_IP = 552,
+  TRAFFIC_CLASS = 568,
+  FLOW_LABEL = 572,
+  HOP_LIMIT = 576,
+  SOURCE_PORT = 580,
+}

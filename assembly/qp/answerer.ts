@@ -1,0 +1,87 @@
+// The responder's other half: sends the answers that it has noted. READ and atomic answers first, oldest first; an ACK or NAK
+// waits for them, because it would acknowledge their requests without the data (IBTA 9.7.5.1.2).
+import { Counter } from '../counters';
+import { Card } from '../host/card';
+import { Mr } from '../host/mr';
+import { Access, EventType, QpState } from '../limits';
+import { AETH_BYTES, Aeth, Syndrome } from '../wire/aeth';
+import { AtomicAckEth } from '../wire/atomiceth';
+import { Bth, BTH_BYTES } from '../wire/bth';
+import { hasAeth, headerBytes, Opcode } from '../wire/opcode';
+import { psnAdd } from '../wire/psn';
+import { Answer, Qp } from './qp';
+import { deactivate, oldestActive, Result } from './result';
+import { setState } from './state';
+
+/** Writes the next answer packet to `frame`; answers its length, 0 when nothing is to be said. */
+export function nextAnswer(qp: Qp, frame: usize): u32 {
+  if (qp.resultsActive != 0) {
+    let result = oldestActive(qp);
+    if (result.isAtomic) return answerAtomic(qp, result, frame);
+    let bytes = answerRead(qp, result, frame);
+    if (bytes != 0) return bytes;
+  }
+  return qp.answer == Answer.NONE ? 0 : speak(qp, frame);
+}
+
+/** An ACK or NAK. After a NAK that ends the conversation the queue pair is done. */
+function speak(qp: Qp, frame: usize): u32 {
+  let bth = qp.path.begin(frame);
+  Bth.at(bth).write(Opcode.ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, qp.answerPsn);
+  Aeth.at(bth + BTH_BYTES).write(qp.answerSyndrome, qp.msn);
+  let ends = qp.answer == Answer.SPEAK_AND_FAIL;
+  qp.answer = Answer.NONE;
+  let bytes = qp.path.close(frame, bth + BTH_BYTES + AETH_BYTES);
+  if (ends) setState(qp, QpState.ERR);
+  return bytes;
+}
+
+function answerAtomic(qp: Qp, result: Result, frame: usize): u32 {
+  let bth = qp.path.begin(frame);
+  Bth.at(bth).write(Opcode.ATOMIC_ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, result.firstPsn);
+  Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
+  AtomicAckEth.at(bth + BTH_BYTES + AETH_BYTES).write(result.original);
+  deactivate(qp, result);
+  return qp.path.close(frame, bth + headerBytes(Opcode.ATOMIC_ACKNOWLEDGE));
+}
+
+/** The next packet of a READ's answer, from the memory as it is now; 0 when the memory is gone. */
+function answerRead(qp: Qp, result: Result, frame: usize): u32 {
+  let psn = result.jobNext;
+  let first = psn == result.jobFirst;
+  let last = psn == result.jobLast;
+  let opcode = first
+    ? last
+      ? Opcode.RDMA_READ_RESPONSE_ONLY
+      : Opcode.RDMA_READ_RESPONSE_FIRST
+    : last
+      ? Opcode.RDMA_READ_RESPONSE_LAST
+      : Opcode.RDMA_READ_RESPONSE_MIDDLE;
+  let offset = ((psn - result.jobFirst) & 0xffffff) * qp.mtu;
+  let bytes = min(qp.mtu, result.jobLength - offset);
+  let bth = qp.path.begin(frame);
+  let payload = bth + headerBytes(opcode);
+  if (bytes != 0) {
+    let source = Mr.remote(Card.get().keys, result.rkey, qp.pd, result.jobVa + offset, bytes, Access.REMOTE_READ);
+    if (source == 0) return giveUp(qp, result);
+    memory.copy(payload, source, bytes);
+  }
+  let pad = -bytes & 3;
+  if (pad) store<u32>(payload + bytes, 0);
+  Bth.at(bth).write(opcode, false, pad, qp.pkey, qp.destQpn, false, psn);
+  if (hasAeth(opcode)) Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
+  result.jobNext = psnAdd(psn, 1);
+  if (last) deactivate(qp, result);
+  return qp.path.close(frame, payload + bytes + pad);
+}
+
+/** The region was taken away while it was being read: NAK the response that cannot be given. */
+function giveUp(qp: Qp, result: Result): u32 {
+  qp.count(Counter.resp_remote_access_errors);
+  Card.get().events.raise(EventType.QP_ACCESS_ERR, qp.ptr);
+  qp.answer = Answer.SPEAK_AND_FAIL;
+  qp.answerSyndrome = Syndrome.NAK_REMOTE_ACCESS;
+  qp.answerPsn = result.jobNext;
+  qp.resultsActive = 0;
+  return 0;
+}

@@ -1,0 +1,109 @@
+// Completions: how a work request ends and how its user learns of it.
+import { Counter } from '../counters';
+import { Cqe } from '../host/cqe';
+import { Card } from '../host/card';
+import { SendWqe } from '../host/wqe';
+import { EventType, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
+import { hasImm, hasInvalidate, isWrite } from '../wire/opcode';
+import { Packet } from '../wire/packet';
+import { Qp } from './qp';
+import { setState } from './state';
+
+/** What a completion calls the operation of a send work request. */
+function wcOpcode(opcode: u32): WcOpcode {
+  switch (opcode) {
+    case WrOpcode.RDMA_WRITE:
+    case WrOpcode.RDMA_WRITE_WITH_IMM:
+      return WcOpcode.RDMA_WRITE;
+    case WrOpcode.RDMA_READ:
+      return WcOpcode.RDMA_READ;
+    case WrOpcode.ATOMIC_CMP_AND_SWP:
+      return WcOpcode.COMP_SWAP;
+    case WrOpcode.ATOMIC_FETCH_AND_ADD:
+      return WcOpcode.FETCH_ADD;
+    case WrOpcode.LOCAL_INV:
+      return WcOpcode.LOCAL_INV;
+  }
+  return WcOpcode.SEND;
+}
+
+function describe(cqe: Cqe, qp: Qp, wrId: f64, status: WcStatus): void {
+  cqe.wrId = wrId;
+  cqe.status = status;
+  cqe.qpn = qp.qpn;
+  cqe.qp = qp.ptr;
+  cqe.timeouts = qp.timeouts;
+  cqe.rnrs = qp.rnrs;
+}
+
+/** A completion queue is full: the work request's end is lost, so the queue pair cannot go on (IBTA 9.9.3, class G). */
+function overrun(qp: Qp): void {
+  if (qp.state == QpState.ERR) return;
+  Card.get().events.raise(EventType.QP_FATAL, qp.ptr);
+  setState(qp, QpState.ERR);
+}
+
+function completeSend(qp: Qp, wqe: SendWqe, status: WcStatus, syndrome: u32, psn: u32): void {
+  qp.sqTail++;
+  if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) return;
+  let cqe = qp.sendCq.reserve();
+  if (changetype<usize>(cqe) == 0) return overrun(qp);
+  describe(cqe, qp, wqe.wrId, status);
+  cqe.opcode = wcOpcode(wqe.opcode);
+  cqe.byteLen = wqe.length;
+  cqe.syndrome = syndrome;
+  cqe.psn = psn;
+  qp.sendCq.commit(status != WcStatus.SUCCESS);
+}
+
+/** The oldest send work request has done its work. */
+export function retireSend(qp: Qp): void {
+  let wqe = qp.sendWqe(qp.sqTail);
+  completeSend(qp, wqe, WcStatus.SUCCESS, 0, wqe.lastPsn);
+}
+
+/** The oldest send work request fails, and the queue pair with it. */
+export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): void {
+  qp.count(Counter.req_cqe_error);
+  completeSend(qp, qp.sendWqe(qp.sqTail), status, syndrome, psn);
+  setState(qp, QpState.ERR);
+}
+
+/** A message has arrived in the oldest receive work request, or its immediate data has. */
+export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+  let wqe = qp.recvWqe(qp.rqTail++);
+  let cqe = qp.recvCq.reserve();
+  if (changetype<usize>(cqe) == 0) return overrun(qp);
+  describe(cqe, qp, wqe.wrId, status);
+  let opcode = packet.opcode;
+  cqe.opcode = isWrite(opcode) ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV;
+  cqe.byteLen = bytes;
+  cqe.srcQpn = qp.destQpn;
+  cqe.psn = packet.psn;
+  if (status == WcStatus.SUCCESS) {
+    if (hasImm(opcode)) {
+      cqe.flags = WcFlag.WITH_IMM;
+      cqe.imm = packet.imm;
+    } else if (hasInvalidate(opcode)) {
+      cqe.flags = WcFlag.WITH_INV;
+      cqe.invalidatedRkey = packet.invalidateRkey;
+    }
+  } else {
+    qp.count(Counter.resp_cqe_error);
+  }
+  qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
+}
+
+/** Everything that is still posted ends with WR_FLUSH_ERR, in order of posting. */
+export function flush(qp: Qp): void {
+  while (qp.sqTail != qp.sqHead) completeSend(qp, qp.sendWqe(qp.sqTail), WcStatus.WR_FLUSH_ERR, 0, 0);
+  qp.sqNext = qp.sqHead;
+  while (qp.rqTail != qp.rqHead) {
+    let wqe = qp.recvWqe(qp.rqTail++);
+    let cqe = qp.recvCq.reserve();
+    if (changetype<usize>(cqe) == 0) continue;
+    describe(cqe, qp, wqe.wrId, WcStatus.WR_FLUSH_ERR);
+    cqe.opcode = WcOpcode.RECV;
+    qp.recvCq.commit(true);
+  }
+}

@@ -1,0 +1,106 @@
+// Posting: a work request is described piece by piece into the next free WQE and becomes visible with the commit.
+import { Card } from '../host/card';
+import { RecvWqe, SendWqe, Sge, SGE_BYTES } from '../host/wqe';
+import { Errno, MAX_MESSAGE, QpState, SendFlag, WrOpcode } from '../limits';
+import { packetCount } from '../wire/psn';
+import { flush } from './complete';
+import { Qp } from './qp';
+import { isAtomicWr, isRdAtomic } from './requester';
+import { schedule } from './schedule';
+
+/** Notes what is wrong with the work request that is being described; the commit tells. */
+function spoil(errno: Errno): void {
+  let card = Card.get();
+  if (card.spoiled == Errno.OK) card.spoiled = errno;
+}
+
+/** Room for a send work request, or an Errno: ENOMEM when the queue is full, EINVAL when the state forbids it. */
+export function beginSend(qp: Qp, wrId: f64, opcode: u32, flags: u32): Errno {
+  if (qp.state < QpState.RTS) return Errno.EINVAL;
+  if (qp.sqHead - qp.sqTail > qp.sqMask) return Errno.ENOMEM;
+  Card.get().spoiled = Errno.OK;
+  let wqe = qp.sendWqe(qp.sqHead);
+  memory.fill(wqe.ptr, 0, wqe.pieces - wqe.ptr);
+  wqe.wrId = wrId;
+  wqe.opcode = opcode;
+  wqe.flags = flags & ~(<u32>SendFlag.INLINE);
+  return Errno.OK;
+}
+
+export function addSendPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
+  let wqe = qp.sendWqe(qp.sqHead);
+  if (wqe.sgeCount >= qp.maxSendSge || wqe.isInline) return spoil(Errno.EINVAL);
+  if (<u64>wqe.length + length > MAX_MESSAGE) return spoil(Errno.EMSGSIZE);
+  writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
+  wqe.length += length;
+}
+
+function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
+  let sge = changetype<Sge>(pieces + <usize>n * SGE_BYTES);
+  sge.ptr = <u32>ptr;
+  sge.length = length;
+  sge.lkey = lkey;
+}
+
+/** Where the caller copies its `length` bytes of inline data to; 0 when they are more than fit. */
+export function addInline(qp: Qp, length: u32): usize {
+  let wqe = qp.sendWqe(qp.sqHead);
+  if (length > qp.maxInline || wqe.sgeCount != 0) {
+    spoil(Errno.EINVAL);
+    return 0;
+  }
+  wqe.flags |= SendFlag.INLINE;
+  wqe.length = length;
+  return wqe.pieces;
+}
+
+export function commitSend(qp: Qp): Errno {
+  let wqe = qp.sendWqe(qp.sqHead);
+  let errno = checkSend(qp, wqe);
+  if (errno != Errno.OK) return errno;
+  qp.sqHead++;
+  if (qp.state == QpState.ERR) flush(qp);
+  else schedule(qp);
+  return Errno.OK;
+}
+
+function checkSend(qp: Qp, wqe: SendWqe): Errno {
+  let opcode = wqe.opcode;
+  if (opcode > <u32>WrOpcode.SEND_WITH_INV || opcode == 8) return Errno.EOPNOTSUPP;
+  let spoiled = Card.get().spoiled;
+  if (spoiled != Errno.OK) return spoiled;
+  if (wqe.isInline && (isRdAtomic(opcode) || opcode == WrOpcode.LOCAL_INV)) return Errno.EINVAL;
+  if (isRdAtomic(opcode) && qp.maxRdAtomic == 0 && qp.state != QpState.ERR) return Errno.EINVAL;
+  if (isAtomicWr(opcode)) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
+  if (opcode == WrOpcode.LOCAL_INV) return wqe.sgeCount == 0 ? Errno.OK : Errno.EINVAL;
+  // a READ takes all its PSNs at once, and less than half of them may be outstanding
+  if (opcode == WrOpcode.RDMA_READ && packetCount(wqe.length, qp.mtu) >= 1 << 23) return Errno.EMSGSIZE;
+  return Errno.OK;
+}
+
+export function beginRecv(qp: Qp, wrId: f64): Errno {
+  if (qp.state == QpState.RESET) return Errno.EINVAL;
+  if (qp.rqHead - qp.rqTail > qp.rqMask) return Errno.ENOMEM;
+  Card.get().spoiled = Errno.OK;
+  let wqe = qp.recvWqe(qp.rqHead);
+  wqe.wrId = wrId;
+  wqe.length = 0;
+  wqe.sgeCount = 0;
+  return Errno.OK;
+}
+
+export function addRecvPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
+  let wqe: RecvWqe = qp.recvWqe(qp.rqHead);
+  if (wqe.sgeCount >= qp.maxRecvSge) return spoil(Errno.EINVAL);
+  if (<u64>wqe.length + length > MAX_MESSAGE) return spoil(Errno.EMSGSIZE);
+  writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
+  wqe.length += length;
+}
+
+export function commitRecv(qp: Qp): Errno {
+  let spoiled = Card.get().spoiled;
+  if (spoiled != Errno.OK) return spoiled;
+  qp.rqHead++;
+  if (qp.state == QpState.ERR) flush(qp);
+  return Errno.OK;
+}

@@ -1,0 +1,151 @@
+// A queue pair: what its requester, responder and completer know between two packets.
+import { Counter, COUNTER_BYTES, count } from '../counters';
+import { Cq } from '../host/cq';
+import { Pd } from '../host/pd';
+import { RecvWqe, SendWqe } from '../host/wqe';
+import { QpState } from '../limits';
+import { Path, PATH_BYTES } from './path';
+
+/** The operation whose next packet the responder expects (IBTA 9.7.4.1.3). */
+export enum Expect {
+  FIRST,
+  SEND,
+  WRITE,
+}
+
+/** What the responder has noted to say once all READ and atomic answers in front of it are out. */
+export enum Answer {
+  NONE,
+  SPEAK,
+  SPEAK_AND_FAIL,
+}
+
+@unmanaged
+@final
+export class Qp {
+  // identity
+  qpn: u32;
+  type: u32;
+  state: QpState;
+  pd: Pd;
+  sendCq: Cq;
+  recvCq: Cq;
+  signalAll: bool;
+  access: u32;
+  pkeyIndex: u32;
+  pkey: u32;
+  port: u32;
+  qkey: u32;
+  mtu: u32;
+  destQpn: u32;
+
+  // send queue: WQEs from sqTail (oldest not completed) over sqNext (next to be sent) to sqHead (next to be posted)
+  sqBase: usize;
+  sqStride: u32;
+  sqMask: u32;
+  sqHead: u32;
+  sqNext: u32;
+  sqTail: u32;
+  maxSendSge: u32;
+  maxInline: u32;
+
+  // receive queue: WQEs from rqTail (oldest not completed) to rqHead
+  rqBase: usize;
+  rqStride: u32;
+  rqMask: u32;
+  rqHead: u32;
+  rqTail: u32;
+  maxRecvSge: u32;
+
+  // requester
+  sqPsn: u32;
+  /** Next PSN to put on the wire; older than nextPsn while packets are repeated. */
+  sendPsn: u32;
+  /** First PSN that no message has taken yet. */
+  nextPsn: u32;
+  maxRdAtomic: u32;
+  /** First PSN that was never on the wire. */
+  wirePsn: u32;
+  /** READ and atomic requests without their answer. */
+  rdAtomicInFlight: u32;
+  /** Packets sent since one asked for an ACK. */
+  unasked: u32;
+  window: u32;
+  windowThreshold: u32;
+  /** ACKed packets since the window last grew. */
+  windowCredit: u32;
+
+  // completer and retry
+  /** Oldest PSN without answer. */
+  unackedPsn: u32;
+  timeout: u32;
+  retryCnt: u32;
+  retryLeft: u32;
+  rnrRetry: u32;
+  rnrLeft: u32;
+  /** A READ answer was missed and the READ is asked again: what else comes of the old answer is ignored. */
+  isReadRetried: bool;
+  ackDeadline: u64;
+  rnrDeadline: u64;
+  timeouts: u32;
+  rnrs: u32;
+  lastSyndrome: u32;
+
+  // responder
+  rqPsn: u32;
+  ePsn: u32;
+  msn: u32;
+  expect: Expect;
+  minRnrTimer: u32;
+  /** A NAK for the PSN that is expected has been said. */
+  isNakSaid: bool;
+  hasReceived: bool;
+  /** Bytes of the message that arrive in the present receive WQE. */
+  received: u32;
+  writeVa: u64;
+  writeRkey: u32;
+  writeLeft: u32;
+  writeLength: u32;
+  maxDestRdAtomic: u32;
+  /** Saved READ and atomic results, a ring (responder). */
+  results: usize;
+  resultMask: u32;
+  resultHead: u32;
+  resultsKept: u32;
+  resultsActive: u32;
+  answer: Answer;
+  answerSyndrome: u32;
+  answerPsn: u32;
+
+  // lists
+  isReady: bool;
+  nextReady: usize;
+  timerDeadline: u64;
+  /** Place in the heap, from 1; 0 = not in it. */
+  timerPlace: u32;
+  isDrainAsked: bool;
+
+  get ptr(): usize {
+    return changetype<usize>(this);
+  }
+  get path(): Path {
+    return changetype<Path>(this.ptr + QP_FIELDS);
+  }
+  get counters(): usize {
+    return this.ptr + QP_FIELDS + PATH_BYTES;
+  }
+
+  sendWqe(n: u32): SendWqe {
+    return changetype<SendWqe>(this.sqBase + <usize>(n & this.sqMask) * this.sqStride);
+  }
+  recvWqe(n: u32): RecvWqe {
+    return changetype<RecvWqe>(this.rqBase + <usize>(n & this.rqMask) * this.rqStride);
+  }
+
+  count(counter: Counter): void {
+    count(this.counters, counter);
+  }
+}
+/** Bytes of the fields above, and of a whole queue pair without its rings. */
+const QP_FIELDS: usize = (offsetof<Qp>() + 7) & ~7;
+export const QP_BYTES: u64 = QP_FIELDS + PATH_BYTES + COUNTER_BYTES;

@@ -1,0 +1,150 @@
+// The requester: makes request packets from send work requests (IBTA 9.7.2, 9.7.3). Nothing that was sent is kept: a packet
+// that has to be repeated is made again from the work request and the registered memory, by its PSN.
+import { Counter } from '../counters';
+import { Card } from '../host/card';
+import { Mr } from '../host/mr';
+import { arePiecesLocal, gather, SendWqe } from '../host/wqe';
+import { Access, Errno, QpState, WcStatus, WrOpcode } from '../limits';
+import { AtomicEth } from '../wire/atomiceth';
+import { Bth, BTH_BYTES } from '../wire/bth';
+import { Ieth } from '../wire/ieth';
+import { ImmDt } from '../wire/immdt';
+import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isWrite, Opcode } from '../wire/opcode';
+import { packetCount, psnAdd, psnDiff } from '../wire/psn';
+import { Reth } from '../wire/reth';
+import { failSend, retireSend } from './complete';
+import { Qp } from './qp';
+import { restart } from './retry';
+
+/** READ or atomic: a request that is answered with data. */
+export function isRdAtomic(opcode: u32): bool {
+  return opcode == WrOpcode.RDMA_READ || isAtomicWr(opcode);
+}
+
+export function isAtomicWr(opcode: u32): bool {
+  return opcode == WrOpcode.ATOMIC_CMP_AND_SWP || opcode == WrOpcode.ATOMIC_FETCH_AND_ADD;
+}
+
+/** Writes the next request packet to `frame`; answers its length, 0 when none may be sent now. */
+export function nextRequest(qp: Qp, frame: usize): u32 {
+  if (qp.rnrDeadline != 0) return 0;
+  while (qp.sqNext != qp.sqHead && (qp.state == QpState.RTS || qp.state == QpState.SQD)) {
+    let wqe = qp.sendWqe(qp.sqNext);
+    if (wqe.opcode == WrOpcode.LOCAL_INV) {
+      if (!invalidate(qp, wqe)) return 0;
+      continue;
+    }
+    // while packets are repeated, those in flight are counted from the oldest one without answer all the same
+    if (<u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    if (!wqe.isStarted && !start(qp, wqe)) return 0;
+    return build(qp, wqe, frame);
+  }
+  return 0;
+}
+
+/** A local operation: takes its turn when everything before it is done. False when it has to wait, or has failed. */
+function invalidate(qp: Qp, wqe: SendWqe): bool {
+  if (qp.sqNext != qp.sqTail || qp.state != QpState.RTS) return false;
+  if (Mr.invalidate(Card.get().keys, wqe.imm, qp.pd) != Errno.OK) {
+    failSend(qp, WcStatus.LOC_QP_OP_ERR, 0, qp.nextPsn);
+    return false;
+  }
+  qp.sqNext++;
+  wqe.lastPsn = qp.nextPsn;
+  retireSend(qp);
+  return true;
+}
+
+/** Gives a work request its PSNs; false when it has to wait. */
+function start(qp: Qp, wqe: SendWqe): bool {
+  if (qp.state == QpState.SQD) return false;
+  if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
+  if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
+  let right: u32 = isRdAtomic(wqe.opcode) ? Access.LOCAL_WRITE : 0;
+  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
+  let packets = packetCount(wqe.length, qp.mtu);
+  wqe.firstPsn = qp.nextPsn;
+  wqe.lastPsn = psnAdd(qp.nextPsn, packets - 1);
+  qp.nextPsn = psnAdd(qp.nextPsn, packets);
+  wqe.isStarted = true;
+  if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
+  return true;
+}
+
+/** Its memory is not ours to use: an error of this work request only once all before it are done, so that they are not
+ * flushed for its fault. Answers false. */
+function failInTurn(qp: Qp): bool {
+  if (qp.sqNext == qp.sqTail) failSend(qp, WcStatus.LOC_PROT_ERR, 0, qp.sendPsn);
+  return false;
+}
+
+/** Which packet of its message stands at this place. */
+function opcodeAt(wr: u32, first: bool, last: bool): Opcode {
+  switch (wr) {
+    case WrOpcode.RDMA_READ:
+      return Opcode.RDMA_READ_REQUEST;
+    case WrOpcode.ATOMIC_CMP_AND_SWP:
+      return Opcode.COMPARE_SWAP;
+    case WrOpcode.ATOMIC_FETCH_AND_ADD:
+      return Opcode.FETCH_ADD;
+    case WrOpcode.RDMA_WRITE:
+    case WrOpcode.RDMA_WRITE_WITH_IMM: {
+      let imm = wr == WrOpcode.RDMA_WRITE_WITH_IMM;
+      if (!last) return first ? Opcode.RDMA_WRITE_FIRST : Opcode.RDMA_WRITE_MIDDLE;
+      if (first) return imm ? Opcode.RDMA_WRITE_ONLY_WITH_IMM : Opcode.RDMA_WRITE_ONLY;
+      return imm ? Opcode.RDMA_WRITE_LAST_WITH_IMM : Opcode.RDMA_WRITE_LAST;
+    }
+  }
+  if (!last) return first ? Opcode.SEND_FIRST : Opcode.SEND_MIDDLE;
+  if (wr == WrOpcode.SEND_WITH_IMM) return first ? Opcode.SEND_ONLY_WITH_IMM : Opcode.SEND_LAST_WITH_IMM;
+  if (wr == WrOpcode.SEND_WITH_INV) return first ? Opcode.SEND_ONLY_WITH_INVALIDATE : Opcode.SEND_LAST_WITH_INVALIDATE;
+  return first ? Opcode.SEND_ONLY : Opcode.SEND_LAST;
+}
+
+/** The packet with PSN sendPsn of this work request. */
+function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
+  let psn = qp.sendPsn;
+  let place = (psn - wqe.firstPsn) & 0xffffff;
+  let offset = place * qp.mtu;
+  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn);
+  let bth = qp.path.begin(frame);
+  let payload = bth + headerBytes(opcode);
+  let bytes: u32 = 0;
+  if (isRdAtomic(wqe.opcode)) {
+    // a READ that is asked again from its middle is a request for the rest
+    if (opcode == Opcode.RDMA_READ_REQUEST)
+      Reth.at(bth + BTH_BYTES).write(wqe.va + offset, wqe.rkey, wqe.length - offset);
+    else if (opcode == Opcode.COMPARE_SWAP)
+      AtomicEth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.swap, wqe.compareAdd);
+    else AtomicEth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.compareAdd, 0);
+  } else {
+    bytes = min(qp.mtu, wqe.length - offset);
+    if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
+    else if (!gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, payload, bytes)) {
+      failInTurn(qp);
+      return 0;
+    }
+    if (isWrite(opcode) && isFirst(opcode)) Reth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
+    if (hasImm(opcode)) ImmDt.at(payload - 4).write(wqe.imm);
+    else if (hasInvalidate(opcode)) Ieth.at(payload - 4).write(wqe.imm);
+  }
+  let pad = -bytes & 3;
+  if (pad) store<u32>(payload + bytes, 0);
+  let last = isLast(opcode);
+  // at least two ACKs per window, so that it never runs dry
+  let ask = last || ++qp.unasked >= qp.window >> 1;
+  if (ask) qp.unasked = 0;
+  Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn);
+  advance(qp, wqe);
+  return qp.path.close(frame, payload + bytes + pad);
+}
+
+function advance(qp: Qp, wqe: SendWqe): void {
+  if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
+  else if (qp.sendPsn == wqe.firstPsn) qp.count(Counter.rdma_sends);
+  // a READ request stands for all the packets of its answer
+  qp.sendPsn = isRdAtomic(wqe.opcode) ? psnAdd(wqe.lastPsn, 1) : psnAdd(qp.sendPsn, 1);
+  if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
+  if (psnDiff(qp.sendPsn, wqe.lastPsn) > 0) qp.sqNext++;
+  if (qp.ackDeadline == 0) restart(qp);
+}

@@ -1,0 +1,89 @@
+// Going back: repeating from a PSN on, at once or after the peer's RNR delay, and giving up (IBTA 9.7.5, 9.9.2).
+import { Counter } from '../counters';
+import { Card } from '../host/card';
+import { WcStatus } from '../limits';
+import { rnrDelay } from '../wire/aeth';
+import { psnDiff } from '../wire/psn';
+import { failSend } from './complete';
+import { Qp } from './qp';
+import { schedule } from './schedule';
+import { armed } from './timer';
+import { halveWindow } from './window';
+
+/** An rnr_retry of 7 means for ever (IBTA 9.7.5.2.8). */
+const RNR_FOR_EVER: u32 = 7;
+
+/** All tries are there again: the peer has answered something new. */
+export function resetRetries(qp: Qp): void {
+  qp.retryLeft = qp.retryCnt;
+  qp.rnrLeft = qp.rnrRetry;
+  qp.timeouts = 0;
+  qp.rnrs = 0;
+}
+
+/** Starts the ACK timer anew while an answer is due, else stops it. A timeout of 0 means none. */
+export function restart(qp: Qp): void {
+  if (qp.timeout == 0 || qp.unackedPsn == qp.wirePsn || qp.rnrDeadline != 0) {
+    qp.ackDeadline = 0;
+    return;
+  }
+  qp.ackDeadline = Card.get().now + ((<u64>4096) << qp.timeout);
+  armed(qp);
+}
+
+/** The next packet to be sent is the one with this PSN, or the first after everything that was acknowledged. */
+export function rewind(qp: Qp, psn: u32): void {
+  let n = qp.sqTail;
+  while (n != qp.sqHead) {
+    let wqe = qp.sendWqe(n);
+    if (!wqe.isStarted || psnDiff(wqe.lastPsn, psn) >= 0) break;
+    n++;
+  }
+  qp.sqNext = n;
+  qp.sendPsn = psn;
+}
+
+/** Repeats from `psn` on, unless the tries are used up. */
+export function retry(qp: Qp, psn: u32): void {
+  if (qp.retryLeft == 0) {
+    qp.count(Counter.retry_exceeded_err);
+    return failSend(qp, WcStatus.RETRY_EXC_ERR, qp.lastSyndrome, psn);
+  }
+  qp.retryLeft--;
+  halveWindow(qp);
+  rewind(qp, psn);
+  restart(qp);
+  schedule(qp);
+}
+
+/** The peer has no receive work request for `psn`: wait as long as it asks, then repeat. */
+export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
+  if (qp.rnrRetry != RNR_FOR_EVER) {
+    if (qp.rnrLeft == 0) {
+      qp.count(Counter.retry_rnr_exceeded_err);
+      return failSend(qp, WcStatus.RNR_RETRY_EXC_ERR, qp.lastSyndrome, psn);
+    }
+    qp.rnrLeft--;
+  }
+  qp.rnrs++;
+  rewind(qp, psn);
+  qp.ackDeadline = 0;
+  qp.rnrDeadline = Card.get().now + rnrDelay(code);
+  armed(qp);
+}
+
+/** One of the deadlines of the queue pair has passed. */
+export function expired(qp: Qp): void {
+  let now = Card.get().now;
+  if (qp.rnrDeadline != 0 && qp.rnrDeadline <= now) {
+    qp.rnrDeadline = 0;
+    schedule(qp);
+  }
+  if (qp.ackDeadline != 0 && qp.ackDeadline <= now) {
+    qp.ackDeadline = 0;
+    qp.timeouts++;
+    qp.count(Counter.local_ack_timeout_err);
+    retry(qp, qp.unackedPsn);
+  }
+  armed(qp);
+}

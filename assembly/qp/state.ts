@@ -1,0 +1,187 @@
+// The states of a queue pair: which moves exist, which attributes each needs and allows (IBTA 10.3, table 92), and what a
+// move does. `setState` is the only writer of the state.
+import { Card } from '../host/card';
+import { QpAttr } from '../layout';
+import { Access, Errno, MAX_RD_ATOMIC, QpState, SCRATCH } from '../limits';
+import { flush } from './complete';
+import { Path } from './path';
+import { Answer, Expect, Qp } from './qp';
+import { forgetResults, resizeResults } from './result';
+import { restart, resetRetries } from './retry';
+import { schedule, unschedule } from './schedule';
+import { disarm } from './timer';
+import { initWindow } from './window';
+
+function bit(attribute: QpAttr): u32 {
+  return 1 << attribute;
+}
+
+function attribute(index: QpAttr): u32 {
+  return load<u32>(SCRATCH + ((<usize>index) << 2));
+}
+
+/** A move's row: | required | optional |, or -1 when the move does not exist. */
+function row(from: QpState, to: QpState): u64 {
+  if (to == QpState.RESET || (to == QpState.ERR && from != QpState.RESET)) return 0;
+  let common = bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.MIN_RNR_TIMER);
+  switch ((from << 4) | to) {
+    case (QpState.RESET << 4) | QpState.INIT:
+      return pair(bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS), 0);
+    case (QpState.INIT << 4) | QpState.INIT:
+      return pair(0, bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS));
+    case (QpState.INIT << 4) | QpState.RTR:
+      return pair(
+        bit(QpAttr.AV) |
+          bit(QpAttr.PATH_MTU) |
+          bit(QpAttr.DEST_QPN) |
+          bit(QpAttr.RQ_PSN) |
+          bit(QpAttr.MAX_DEST_RD_ATOMIC) |
+          bit(QpAttr.MIN_RNR_TIMER),
+        bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.PKEY_INDEX),
+      );
+    case (QpState.RTR << 4) | QpState.RTS:
+      return pair(
+        bit(QpAttr.SQ_PSN) |
+          bit(QpAttr.TIMEOUT) |
+          bit(QpAttr.RETRY_CNT) |
+          bit(QpAttr.RNR_RETRY) |
+          bit(QpAttr.MAX_QP_RD_ATOMIC),
+        common,
+      );
+    case (QpState.RTS << 4) | QpState.RTS:
+    case (QpState.SQD << 4) | QpState.RTS:
+      return pair(0, common);
+    case (QpState.RTS << 4) | QpState.SQD:
+      return pair(0, bit(QpAttr.EN_SQD_ASYNC_NOTIFY));
+    case (QpState.SQD << 4) | QpState.SQD:
+      return pair(
+        0,
+        common |
+          bit(QpAttr.PORT) |
+          bit(QpAttr.AV) |
+          bit(QpAttr.TIMEOUT) |
+          bit(QpAttr.RETRY_CNT) |
+          bit(QpAttr.RNR_RETRY) |
+          bit(QpAttr.MAX_QP_RD_ATOMIC) |
+          bit(QpAttr.MAX_DEST_RD_ATOMIC) |
+          bit(QpAttr.PKEY_INDEX),
+      );
+  }
+  return -1;
+}
+
+function pair(required: u32, optional: u32): u64 {
+  return ((<u64>required) << 32) | <u64>optional;
+}
+
+function isMtu(value: u32): bool {
+  return value >= 256 && value <= 4096 && popcnt<u32>(value) == 1;
+}
+
+/** Attributes of `mask` whose values are out of range. */
+function outOfRange(qp: Qp, mask: u32): u32 {
+  let wrong: u32 = 0;
+  if (attribute(QpAttr.CUR_STATE) != <u32>qp.state) wrong |= bit(QpAttr.CUR_STATE);
+  let rights: u32 = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC;
+  if (attribute(QpAttr.ACCESS_FLAGS) & ~rights) wrong |= bit(QpAttr.ACCESS_FLAGS);
+  if (attribute(QpAttr.PKEY_INDEX) != 0) wrong |= bit(QpAttr.PKEY_INDEX);
+  if (attribute(QpAttr.PORT) != 1) wrong |= bit(QpAttr.PORT);
+  if (!Path.isVectorValid()) wrong |= bit(QpAttr.AV);
+  if (!isMtu(attribute(QpAttr.PATH_MTU))) wrong |= bit(QpAttr.PATH_MTU);
+  if (attribute(QpAttr.TIMEOUT) > 31) wrong |= bit(QpAttr.TIMEOUT);
+  if (attribute(QpAttr.RETRY_CNT) > 7) wrong |= bit(QpAttr.RETRY_CNT);
+  if (attribute(QpAttr.RNR_RETRY) > 7) wrong |= bit(QpAttr.RNR_RETRY);
+  if (attribute(QpAttr.MIN_RNR_TIMER) > 31) wrong |= bit(QpAttr.MIN_RNR_TIMER);
+  if (attribute(QpAttr.RQ_PSN) > 0xffffff) wrong |= bit(QpAttr.RQ_PSN);
+  if (attribute(QpAttr.SQ_PSN) > 0xffffff) wrong |= bit(QpAttr.SQ_PSN);
+  if (attribute(QpAttr.DEST_QPN) > 0xffffff) wrong |= bit(QpAttr.DEST_QPN);
+  if (attribute(QpAttr.MAX_QP_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_QP_RD_ATOMIC);
+  if (attribute(QpAttr.MAX_DEST_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_DEST_RD_ATOMIC);
+  return wrong & mask;
+}
+
+/** Changes attributes from scratch(), all or none; `mask` without STATE stays in the present state. */
+export function modify(qp: Qp, mask: u32): Errno {
+  let card = Card.get();
+  let to = mask & bit(QpAttr.STATE) ? <QpState>attribute(QpAttr.STATE) : qp.state;
+  let move = row(qp.state, to);
+  card.refusedMissing = 0;
+  card.refusedForbidden = 0;
+  card.refusedRange = 0;
+  if (move == <u64>-1) {
+    card.refusedForbidden = bit(QpAttr.STATE);
+    return Errno.EINVAL;
+  }
+  let required = <u32>(move >> 32);
+  let allowed = required | <u32>move | bit(QpAttr.STATE) | bit(QpAttr.CUR_STATE);
+  card.refusedMissing = required & ~mask;
+  card.refusedForbidden = mask & ~allowed;
+  card.refusedRange = outOfRange(qp, mask);
+  if (card.refusedMissing | card.refusedForbidden | card.refusedRange) return Errno.EINVAL;
+  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && !resizeResults(qp, attribute(QpAttr.MAX_DEST_RD_ATOMIC)))
+    return Errno.ENOMEM;
+  assign(qp, mask);
+  if (to == QpState.SQD)
+    qp.isDrainAsked = (mask & bit(QpAttr.EN_SQD_ASYNC_NOTIFY)) != 0 && attribute(QpAttr.EN_SQD_ASYNC_NOTIFY) != 0;
+  setState(qp, to);
+  return Errno.OK;
+}
+
+function assign(qp: Qp, mask: u32): void {
+  if (mask & bit(QpAttr.ACCESS_FLAGS)) qp.access = attribute(QpAttr.ACCESS_FLAGS);
+  if (mask & bit(QpAttr.PKEY_INDEX)) qp.pkeyIndex = attribute(QpAttr.PKEY_INDEX);
+  if (mask & bit(QpAttr.PORT)) qp.port = attribute(QpAttr.PORT);
+  if (mask & bit(QpAttr.AV)) qp.path.load();
+  if (mask & bit(QpAttr.PATH_MTU)) qp.mtu = attribute(QpAttr.PATH_MTU);
+  if (mask & bit(QpAttr.DEST_QPN)) qp.destQpn = attribute(QpAttr.DEST_QPN);
+  if (mask & bit(QpAttr.RQ_PSN)) qp.rqPsn = qp.ePsn = attribute(QpAttr.RQ_PSN);
+  if (mask & bit(QpAttr.MIN_RNR_TIMER)) qp.minRnrTimer = attribute(QpAttr.MIN_RNR_TIMER);
+  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC)) qp.maxDestRdAtomic = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
+  if (mask & bit(QpAttr.MAX_QP_RD_ATOMIC)) qp.maxRdAtomic = attribute(QpAttr.MAX_QP_RD_ATOMIC);
+  if (mask & bit(QpAttr.TIMEOUT)) qp.timeout = attribute(QpAttr.TIMEOUT);
+  if (mask & bit(QpAttr.RETRY_CNT)) qp.retryCnt = attribute(QpAttr.RETRY_CNT);
+  if (mask & bit(QpAttr.RNR_RETRY)) qp.rnrRetry = attribute(QpAttr.RNR_RETRY);
+  if (mask & bit(QpAttr.SQ_PSN)) {
+    let psn = attribute(QpAttr.SQ_PSN);
+    qp.sqPsn = qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psn;
+  }
+  if (mask & (bit(QpAttr.RETRY_CNT) | bit(QpAttr.RNR_RETRY))) resetRetries(qp);
+}
+
+export function setState(qp: Qp, to: QpState): void {
+  let from = qp.state;
+  qp.state = to;
+  if (to == QpState.ERR) {
+    if (from == QpState.ERR) return;
+    disarm(qp);
+    qp.answer = Answer.NONE;
+    qp.resultsActive = 0;
+    flush(qp);
+  } else if (to == QpState.RESET) {
+    forgetAll(qp);
+  } else if (to == QpState.RTS && from != QpState.RTS) {
+    if (from == QpState.RTR) initWindow(qp);
+    restart(qp);
+    schedule(qp);
+  }
+}
+
+/** Back to the state of creation: work requests go without completions, nothing that was received or sent is remembered. */
+function forgetAll(qp: Qp): void {
+  disarm(qp);
+  unschedule(qp);
+  qp.sqNext = qp.sqTail = qp.sqHead;
+  qp.rqTail = qp.rqHead;
+  qp.rdAtomicInFlight = 0;
+  qp.isReadRetried = false;
+  qp.timeouts = 0;
+  qp.rnrs = 0;
+  qp.lastSyndrome = 0;
+  qp.msn = 0;
+  qp.expect = Expect.FIRST;
+  qp.isNakSaid = false;
+  qp.hasReceived = false;
+  qp.answer = Answer.NONE;
+  forgetResults(qp);
+  qp.isDrainAsked = false;
+}

@@ -1,0 +1,259 @@
+// The card as a whole: takes frames off the receive ring and hands each to its queue pair, lets deadlines take effect, and
+// lets the queue pairs that have something to say fill the transmit ring. The order of calls is rx, expire, tx.
+import { Counter, countDevice, NO_DROP } from './counters';
+import { Card } from './host/card';
+import { Cq } from './host/cq';
+import { Events } from './host/event';
+import { Mr } from './host/mr';
+import { Pd } from './host/pd';
+import { allocate, initPool, release } from './host/pool';
+import { initRandom, random32 } from './host/random';
+import { Ring } from './host/ring';
+import { Table } from './host/table';
+import { RECV_WQE_BYTES, SEND_WQE_BYTES, SGE_BYTES } from './host/wqe';
+import { Errno, MAX_FRAME, QpState, QpType, SCRATCH } from './limits';
+import { nextAnswer } from './qp/answerer';
+import { receiveResponse } from './qp/completer';
+import { Qp, QP_BYTES } from './qp/qp';
+import { nextRequest } from './qp/requester';
+import { receiveRequest } from './qp/responder';
+import { releaseResults } from './qp/result';
+import { expired } from './qp/retry';
+import { schedule, takeReady } from './qp/schedule';
+import { setState } from './qp/state';
+import { takeExpired } from './qp/timer';
+import { initIcrc } from './wire/icrc';
+import { classOf, initOpcodes, isResponse, OpcodeClass } from './wire/opcode';
+import { Packet } from './wire/packet';
+
+/** Frames that one queue pair may send before the next gets its turn. */
+const BURST: u32 = 16;
+/** The only P_Key: the default one, full member (IBTA 10.9.1). */
+const DEFAULT_PKEY: u32 = 0xffff;
+
+function isPowerOfTwo(value: u32): bool {
+  return popcnt<u32>(value) == 1;
+}
+
+/** Lays out the memory. The seed lies at scratch. */
+export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots: u32, maxQp: u32, maxMr: u32): Errno {
+  if (slotBytes < MAX_FRAME || !isPowerOfTwo(txSlots) || !isPowerOfTwo(rxSlots) || maxQp == 0 || maxMr == 0)
+    return Errno.EINVAL;
+  if (maxQp > 1 << 20 || maxMr > 1 << 20) return Errno.EINVAL;
+  initRandom(SCRATCH);
+  initIcrc();
+  initOpcodes();
+  initPool(memoryBytes);
+  let card = Card.get();
+  card.memoryBytes = memoryBytes;
+  card.keys = Table.create(maxMr);
+  card.qps = Table.create(maxQp);
+  card.events = Events.create();
+  card.txRing = Ring.create(txSlots, slotBytes);
+  card.rxRing = Ring.create(rxSlots, slotBytes);
+  card.timers = allocate(<u64>(maxQp + 1) * 4);
+  let all =
+    changetype<usize>(card.keys) != 0 &&
+    changetype<usize>(card.qps) != 0 &&
+    changetype<usize>(card.events) != 0 &&
+    changetype<usize>(card.txRing) != 0 &&
+    changetype<usize>(card.rxRing) != 0 &&
+    card.timers != 0;
+  return all ? Errno.OK : Errno.ENOMEM;
+}
+
+export function receiveFrames(now: u64, most: u32): u32 {
+  let card = Card.get();
+  card.now = now;
+  let ring = card.rxRing;
+  let first = ring.consumer;
+  let count = min(ring.producer - first, most);
+  for (let n = first; n != first + count; n++) {
+    receiveFrame(ring.frame(n), ring.bytes(n), ring.options(n));
+  }
+  ring.consumer = first + count;
+  return count;
+}
+
+/** Checks in the order in which a reason to drop can be known; the ICRC last, because it costs most. */
+function receiveFrame(frame: usize, bytes: u32, options: u32): void {
+  let packet = Packet.current();
+  let drop = packet.parse(frame, bytes, options);
+  if (drop != NO_DROP) return countDevice(drop);
+  let qp = changetype<Qp>(Card.get().qps.find(packet.destQpn));
+  if (qp.ptr == 0) return countDevice(Counter.drop_qpn);
+  drop = admit(qp, packet);
+  if (drop == NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
+  if (drop == NO_DROP) {
+    if (packet.isMarked) qp.count(Counter.np_ecn_marked_roce_packets);
+    drop = isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
+  }
+  if (drop != NO_DROP) return qp.count(drop);
+  qp.count(Counter.rcvd_pkts);
+  countBytes(qp, Counter.rcvd_bytes, bytes);
+}
+
+function countBytes(qp: Qp, counter: Counter, bytes: u32): void {
+  let ptr = qp.counters + ((<usize>counter) << 3);
+  store<u64>(ptr, load<u64>(ptr) + bytes);
+  countDevice(counter, bytes);
+}
+
+/** Whether a queue pair may look at a packet at all (IBTA 9.6.1). */
+function admit(qp: Qp, packet: Packet): Counter {
+  let kind = classOf(packet.opcode);
+  if (kind == OpcodeClass.CNP) return Counter.drop_cnp;
+  if (kind != OpcodeClass.RC) return Counter.drop_qp_type;
+  let state = qp.state;
+  if (state == QpState.RTR) {
+    if (isResponse(packet.opcode)) return Counter.drop_qp_state;
+  } else if (state != QpState.RTS && state != QpState.SQD) {
+    return Counter.drop_qp_state;
+  }
+  if (!qp.path.isToUs(packet)) return Counter.drop_destination_address;
+  if (!qp.path.isFromPeer(packet)) return Counter.drop_source_address;
+  return isPkeyRight(packet.pkey, qp.pkey) ? NO_DROP : Counter.drop_pkey;
+}
+
+/** Same partition, and at least one of the two a full member (IBTA 10.9.3). */
+function isPkeyRight(a: u32, b: u32): bool {
+  return ((a ^ b) & 0x7fff) == 0 && (a & 0x7fff) != 0 && ((a | b) & 0x8000) != 0;
+}
+
+export function expireTimers(now: u64): void {
+  Card.get().now = now;
+  for (let qp = takeExpired(now); qp.ptr != 0; qp = takeExpired(now)) expired(qp);
+}
+
+export function transmitFrames(now: u64, most: u32): u32 {
+  let card = Card.get();
+  card.now = now;
+  let ring = card.txRing;
+  let first = ring.producer;
+  let end = first + min(ring.free, most);
+  let n = first;
+  while (n != end && card.readyFirst != 0) n = transmitOf(takeReady(), ring, n, end);
+  ring.producer = n;
+  return n - first;
+}
+
+/** One queue pair's turn: answers and requests alternate, so that neither starves the other. */
+function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
+  let stop = n + min(BURST, end - n);
+  let idle = false;
+  while (n != stop && !idle) {
+    idle = true;
+    let bytes = nextAnswer(qp, ring.frame(n));
+    if (bytes != 0) {
+      put(qp, ring, n++, bytes);
+      idle = false;
+    }
+    if (n == stop) {
+      idle = false;
+      break;
+    }
+    bytes = nextRequest(qp, ring.frame(n));
+    if (bytes != 0) {
+      put(qp, ring, n++, bytes);
+      idle = false;
+    }
+  }
+  if (!idle) schedule(qp);
+  return n;
+}
+
+function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
+  ring.setBytes(n, bytes);
+  qp.count(Counter.sent_pkts);
+  countBytes(qp, Counter.sent_bytes, bytes);
+}
+
+function powerOfTwo(atLeast: u32): u32 {
+  let size: u32 = 1;
+  while (size < atLeast) size <<= 1;
+  return size;
+}
+
+/** A queue pair in RESET with a number that cannot be guessed; null when memory or numbers are short. */
+export function createQp(
+  pd: Pd,
+  type: QpType,
+  sendCq: Cq,
+  recvCq: Cq,
+  sendWr: u32,
+  recvWr: u32,
+  sendSge: u32,
+  recvSge: u32,
+  inline: u32,
+  signalAll: bool,
+): Qp {
+  let card = Card.get();
+  if (card.qps.isFull) return changetype<Qp>(0);
+  let sendEntries = powerOfTwo(sendWr);
+  let recvEntries = powerOfTwo(recvWr);
+  let sendStride = (<u32>SEND_WQE_BYTES + max(sendSge * SGE_BYTES, inline) + 7) & ~7;
+  let recvStride = (<u32>RECV_WQE_BYTES + recvSge * SGE_BYTES + 7) & ~7;
+  let sendBase = allocate(<u64>sendEntries * sendStride);
+  let recvBase = allocate(<u64>recvEntries * recvStride);
+  let qp = changetype<Qp>(allocate(QP_BYTES));
+  if (sendBase == 0 || recvBase == 0 || qp.ptr == 0) {
+    if (sendBase) release(sendBase);
+    if (recvBase) release(recvBase);
+    if (qp.ptr) release(qp.ptr);
+    return changetype<Qp>(0);
+  }
+  qp.pd = pd;
+  qp.type = type;
+  qp.sendCq = sendCq;
+  qp.recvCq = recvCq;
+  qp.sqBase = sendBase;
+  qp.sqStride = sendStride;
+  qp.sqMask = sendEntries - 1;
+  qp.rqBase = recvBase;
+  qp.rqStride = recvStride;
+  qp.rqMask = recvEntries - 1;
+  qp.maxSendSge = sendSge;
+  qp.maxRecvSge = recvSge;
+  qp.maxInline = inline;
+  qp.signalAll = signalAll;
+  qp.pkey = DEFAULT_PKEY;
+  qp.qpn = newQpn(card.qps);
+  card.qps.add(qp.qpn, qp.ptr);
+  pd.users++;
+  sendCq.users++;
+  recvCq.users++;
+  return qp;
+}
+
+/** 0 and 1 are the management queue pairs, 0xffffff is multicast. */
+function newQpn(qps: Table): u32 {
+  let qpn = random32() & 0xffffff;
+  while (qpn < 2 || qpn == 0xffffff || qps.find(qpn) != 0) qpn = random32() & 0xffffff;
+  return qpn;
+}
+
+export function destroyQp(qp: Qp): void {
+  let card = Card.get();
+  setState(qp, QpState.RESET);
+  card.events.forget(qp.ptr);
+  card.qps.remove(qp.qpn);
+  qp.pd.users--;
+  qp.sendCq.users--;
+  qp.recvCq.users--;
+  releaseResults(qp);
+  release(qp.sqBase);
+  release(qp.rqBase);
+  release(qp.ptr);
+}
+
+/** A region over memory of the card; null with lastErrno set when refused. */
+export function registerMr(pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
+  let card = Card.get();
+  card.lastErrno = Errno.EINVAL;
+  if (!Mr.isAccessAllowed(access) || length == 0 || <u64>ptr + length > card.memoryBytes) return changetype<Mr>(0);
+  // the last byte's address must exist
+  if (iova + (<u64>length - 1) < iova) return changetype<Mr>(0);
+  card.lastErrno = Errno.ENOMEM;
+  if (card.keys.isFull) return changetype<Mr>(0);
+  return Mr.create(card.keys, pd, ptr, length, access, iova);
+}

@@ -1,0 +1,53 @@
+// Base Transport Header (IBTA 9.2).
+//   0 opcode | 1 se·m·pad(2)·tver(4) | 2 pkey(16) | 4 fecn·becn·reserved(6) | 5 destination qpn(24)
+//   8 ackreq·reserved(7) | 9 psn(24)
+import { get16, get24, put16, put8and24 } from './bytes';
+
+export const BTH_BYTES: u32 = 12;
+
+@unmanaged
+@final
+export class Bth {
+  static at(ptr: usize): Bth {
+    return changetype<Bth>(ptr);
+  }
+  private get ptr(): usize {
+    return changetype<usize>(this);
+  }
+
+  get opcode(): u32 {
+    return load<u8>(this.ptr);
+  }
+  get isSolicited(): bool {
+    return (load<u8>(this.ptr, 1) & 0x80) != 0;
+  }
+  get pad(): u32 {
+    return (load<u8>(this.ptr, 1) >> 4) & 3;
+  }
+  get version(): u32 {
+    return load<u8>(this.ptr, 1) & 15;
+  }
+  get pkey(): u32 {
+    return get16(this.ptr + 2);
+  }
+  get destQpn(): u32 {
+    return get24(this.ptr + 5);
+  }
+  get isAckRequested(): bool {
+    return (load<u8>(this.ptr, 8) & 0x80) != 0;
+  }
+  get psn(): u32 {
+    return get24(this.ptr + 9);
+  }
+
+  /** MigReq is 1 in every packet: both ends are in the migrated state (IBTA 17.2.8), and hardware takes 0 for a
+   * request to migrate the path. */
+  write(opcode: u32, solicited: bool, pad: u32, pkey: u32, destQpn: u32, ackRequest: bool, psn: u32): void {
+    let ptr = this.ptr;
+    store<u8>(ptr, opcode);
+    store<u8>(ptr, (solicited ? 0x80 : 0) | 0x40 | (pad << 4), 1);
+    put16(ptr + 2, pkey);
+    put8and24(ptr + 4, 0, destQpn);
+    put8and24(ptr + 8, ackRequest ? 0x80 : 0, psn);
+  }
+}

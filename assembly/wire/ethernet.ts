@@ -1,0 +1,46 @@
+// Ethernet II, with at most one 802.1Q tag.
+//   0 destination(6) | 6 source(6) | [12 0x8100 | 14 tci(16)] | type(16)
+import { get16, put16 } from './bytes';
+
+export const ETHERNET_BYTES: u32 = 14;
+export const VLAN_BYTES: u32 = 4;
+export const ETHERTYPE_IPV4: u32 = 0x0800;
+export const ETHERTYPE_IPV6: u32 = 0x86dd;
+export const ETHERTYPE_VLAN: u32 = 0x8100;
+
+@unmanaged
+@final
+export class Ethernet {
+  static at(ptr: usize): Ethernet {
+    return changetype<Ethernet>(ptr);
+  }
+  private get ptr(): usize {
+    return changetype<usize>(this);
+  }
+
+  get isTagged(): bool {
+    return get16(this.ptr + 12) == ETHERTYPE_VLAN;
+  }
+  get bytes(): u32 {
+    return this.isTagged ? ETHERNET_BYTES + VLAN_BYTES : ETHERNET_BYTES;
+  }
+  /** What follows, looked up behind the tag. */
+  get type(): u32 {
+    return get16(this.ptr + this.bytes - 2);
+  }
+
+  /** Writes the header; tci above 16 bits means untagged. Answers its length. */
+  write(destination: usize, source: usize, tci: u32, type: u32): u32 {
+    let ptr = this.ptr;
+    memory.copy(ptr, destination, 6);
+    memory.copy(ptr + 6, source, 6);
+    ptr += 12;
+    if (tci <= 0xffff) {
+      put16(ptr, ETHERTYPE_VLAN);
+      put16(ptr + 2, tci);
+      ptr += 4;
+    }
+    put16(ptr, type);
+    return <u32>(ptr + 2 - this.ptr);
+  }
+}

@@ -1,0 +1,81 @@
+// IPv4 header without options; RoCEv2 has none (IBTA annex 17).
+//   0 version·ihl | 1 tos | 2 total length(16) | 4 identification(16) | 6 flags·fragment(16)
+//   8 ttl | 9 protocol | 10 checksum(16) | 12 source(32) | 16 destination(32)
+import { get16, put16 } from './bytes';
+
+export const IPV4_BYTES: u32 = 20;
+export const PROTOCOL_UDP: u32 = 17;
+
+@unmanaged
+@final
+export class Ipv4 {
+  static at(ptr: usize): Ipv4 {
+    return changetype<Ipv4>(ptr);
+  }
+  private get ptr(): usize {
+    return changetype<usize>(this);
+  }
+
+  get versionIhl(): u32 {
+    return load<u8>(this.ptr);
+  }
+  get tos(): u32 {
+    return load<u8>(this.ptr, 1);
+  }
+  get totalLength(): u32 {
+    return get16(this.ptr + 2);
+  }
+  get identification(): u32 {
+    return get16(this.ptr + 4);
+  }
+  /** A piece of a fragmented datagram: more fragments follow, or this is not the first. */
+  get isFragment(): bool {
+    return (get16(this.ptr + 6) & 0x3fff) != 0;
+  }
+  get protocol(): u32 {
+    return load<u8>(this.ptr, 9);
+  }
+  get sourcePtr(): usize {
+    return this.ptr + 12;
+  }
+  get destPtr(): usize {
+    return this.ptr + 16;
+  }
+  /** The header sums to all ones (RFC 1071). */
+  get isSumRight(): bool {
+    return fold(sum(this.ptr, IPV4_BYTES)) == 0xffff;
+  }
+
+  /** Header of a datagram that may not be fragmented (DF), identification 0, length and checksum still open. */
+  write(source: usize, destination: usize, tos: u32, ttl: u32): void {
+    let ptr = this.ptr;
+    store<u64>(ptr, 0);
+    store<u8>(ptr, 0x45);
+    store<u8>(ptr, tos, 1);
+    put16(ptr + 6, 0x4000);
+    store<u8>(ptr, ttl, 8);
+    store<u8>(ptr, PROTOCOL_UDP, 9);
+    store<u16>(ptr, 0, 10);
+    memory.copy(ptr + 12, source, 4);
+    memory.copy(ptr + 16, destination, 4);
+  }
+
+  /** Fills in the length and the checksum. */
+  close(totalLength: u32): void {
+    let ptr = this.ptr;
+    put16(ptr + 2, totalLength);
+    store<u16>(ptr, 0, 10);
+    put16(ptr + 10, ~fold(sum(ptr, IPV4_BYTES)) & 0xffff);
+  }
+}
+
+function sum(ptr: usize, bytes: u32): u32 {
+  let total: u32 = 0;
+  for (let end = ptr + bytes; ptr < end; ptr += 2) total += get16(ptr);
+  return total;
+}
+
+function fold(total: u32): u32 {
+  total = (total & 0xffff) + (total >> 16);
+  return (total & 0xffff) + (total >> 16);
+}

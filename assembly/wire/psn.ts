@@ -1,0 +1,17 @@
+// Packet sequence numbers: 24 bits, modulo 2^24. They are never compared in any other way (IBTA 9.7.2).
+
+export const PSN_MASK: u32 = 0xffffff;
+
+/** How far a is ahead of b: -2^23 .. 2^23-1, negative when a is older. */
+export function psnDiff(a: u32, b: u32): i32 {
+  return <i32>((a - b) << 8) >> 8;
+}
+
+export function psnAdd(psn: u32, count: u32): u32 {
+  return (psn + count) & PSN_MASK;
+}
+
+/** How many packets a message of `length` bytes takes: an empty message is one packet. */
+export function packetCount(length: u32, mtu: u32): u32 {
+  return length == 0 ? 1 : <u32>((<u64>length + <u64>mtu - 1) / <u64>mtu);
+}
