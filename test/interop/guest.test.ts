@@ -110,6 +110,24 @@ describe.skipIf(reason)(`a guest with rxe${reason ? ` (skipped: ${reason})` : ''
     expect(await peer.read(here, 64, 8)).toEqual(littleEndian(42n));
   });
 
+  test('has an rxpeer with memory windows and 32 pieces', async () => {
+    await using peer = await Peer.start(guest);
+    const [a, b] = await connected(peer);
+    const [here, there] = [await peer.reg(4096), await peer.reg(4096, 1 | 2 | 4 | 16)];
+    await peer.fill(here, 0, 4096, 3);
+    const rkey = await b.bind(there, 1024, 1024, 2);
+    expect(await b.poll()).toMatchObject([{ status: 0, opcode: 5 }]);
+    const sge = Array.from({ length: 32 }, (_, i) => ({ mr: here, off: 100 * i + 1, len: i }));
+    await a.postSend({ op: 'write', sge, raddr: there.addr + 1024n, rkey });
+    expect(await a.poll()).toMatchObject([{ status: 0 }]);
+    const bytes = Buffer.from(patternBytes(4096, 3));
+    const gathered = Buffer.concat(sge.map(({ off, len }) => bytes.subarray(off, off + len)));
+    expect(await peer.read(there, 1024, gathered.length)).toEqual(gathered);
+    await b.postRecv();
+    await a.postSend({ op: 'send_inv', inv: rkey });
+    expect(await b.poll()).toMatchObject([{ status: 0, opcode: 128, inv: rkey }]);
+  });
+
   test('lets rxpeer see a remote access error on both ends', async () => {
     await using peer = await Peer.start(guest);
     const [a, b] = await connected(peer);
@@ -149,7 +167,7 @@ describe.skipIf(reason)(`a guest with rxe${reason ? ` (skipped: ${reason})` : ''
 
 /** Two queue pairs of one peer, connected with each other. */
 async function connected(peer: Peer): Promise<[PeerQp, PeerQp]> {
-  const [a, b] = [await peer.qp(), await peer.qp()];
+  const [a, b] = [await peer.qp({ sendsge: 32 }), await peer.qp()];
   await a.connect({ dqpn: b.qpn, dpsn: b.psn, dgid: peer.gid });
   await b.connect({ dqpn: a.qpn, dpsn: a.psn, dgid: peer.gid });
   return [a, b];

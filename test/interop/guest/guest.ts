@@ -3,7 +3,7 @@
  * dies with the thread that started it, however that ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import type { Duplex } from 'node:stream';
 import { FRAME_HEADER, FrameType, frame, GuestCommand, type Result } from './command.js';
 import { findGuestImage } from './recipe.js';
@@ -36,7 +36,11 @@ export function guestUnavailable(): string | undefined {
   if (process.platform !== 'linux' || process.arch !== 'x64')
     return `needs Linux on x86-64, not ${process.platform} ${process.arch}`;
   if (process.getuid?.() !== 0) return 'needs root for a tap interface';
-  if (!existsSync('/dev/net/tun')) return 'needs /dev/net/tun';
+  try {
+    accessSync('/dev/net/tun', constants.R_OK | constants.W_OK);
+  } catch {
+    return 'needs access to /dev/net/tun';
+  }
   if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'needs the package qemu-system-x86';
   if (!findGuestImage()) return 'needs the guest image: run test/interop/guest/image.ts';
   return undefined;
@@ -163,6 +167,19 @@ export class Guest implements AsyncDisposable {
     if (result.status === 0) return result.stdout;
     const title = typeof command === 'string' ? command : command.join(' ');
     throw new Error(`guest: ${title}: status ${result.status}\n${result.stdout}${result.stderr}`);
+  }
+
+  /**
+   * Waits until a server in the guest listens. Most stock tools do not say so in time: their output stays in a buffer.
+   * @param kind `tcp`, or `rdma` for a listener of rdma_cm (rping and the like, perftest -R)
+   */
+  async listening(port: number, kind: 'tcp' | 'rdma' = 'tcp', timeout = 10_000): Promise<void> {
+    const hex = port.toString(16).toUpperCase().padStart(4, '0');
+    const test =
+      kind === 'tcp'
+        ? `grep -qE ': [0-9A-F]+:${hex} 0+:0000 0A ' /proc/net/tcp /proc/net/tcp6`
+        : `rdma resource show cm_id | grep -qE 'state LISTEN .*:${port}( |$)'`;
+    await this.run(`until ${test}; do sleep 0.05; done`, { timeout });
   }
 
   /** Switches the guest off. Commands still running are rejected. */

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 enum { MAX_POLL = 4096 };
+/* rxe passes the kernel's IB_WC_WITH_INVALIDATE on to user space, where this bit should mean IP_CSUM_OK. */
+enum { RXE_WITH_INV = 4 };
 
 static int sge_list(struct ibv_sge *list) {
     int n = 0;
@@ -130,7 +132,7 @@ void do_poll(void) {
     printf("{\"wc\":[");
     for (uint64_t i = 0; i < n; i++) {
         struct ibv_wc *w = all + i;
-        int imm = !w->status && w->wc_flags & IBV_WC_WITH_IMM, inv = !w->status && w->wc_flags & IBV_WC_WITH_INV;
+        int imm = !w->status && w->wc_flags & IBV_WC_WITH_IMM, inv = !w->status && w->wc_flags & (IBV_WC_WITH_INV | RXE_WITH_INV);
         printf("%s{\"id\":%" PRIu64 ",\"status\":%d,\"opcode\":%d,\"byteLen\":%u,\"flags\":%u,\"imm\":%u,\"inv\":%u,\"qpn\":%u,\"vendorErr\":%u}",
                i ? "," : "", w->wr_id, w->status, w->opcode, w->byte_len, w->wc_flags, imm ? ntohl(w->imm_data) : 0, inv ? w->invalidated_rkey : 0,
                w->qp_num, w->vendor_err);
