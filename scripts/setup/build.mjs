@@ -1,11 +1,11 @@
 // What is compiled: the card (wasm), the native addon, the package's JavaScript.
-import { existsSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { onPath, ROOT, tool } from './run.mjs';
 import { Stamp } from './stamp.mjs';
 
 const ADDON = 'build/native/wasm_roce.node';
-const ADDON_COMMAND = ['cmake-js', 'compile', '-d', 'native', '-O', 'build/native-objects'];
+const ADDON_COMMAND = ['cmake-js', 'compile', '-d', 'native', '-O', 'build/native'];
 
 /** @param blocked answers why it cannot be made here, and what is skipped then */
 function compiled({ name, stamp, inputs, outputs, make, applies = () => true, blocked = () => undefined }) {
@@ -35,7 +35,8 @@ export const addon = compiled({
   outputs: [ADDON],
   applies: () => existsSync(join(ROOT, 'native/CMakeLists.txt')),
   blocked() {
-    const absent = ['cmake', 'make', 'g++'].filter((command) => !onPath(command));
+    const generator = onPath('ninja') ? 'ninja' : 'make';
+    const absent = ['cmake', generator, 'g++'].filter((command) => !onPath(command));
     if (absent.length === 0) return undefined;
     return `${absent.join(', ')} not found: the links packet and udp, and all tests that use them, are skipped`;
   },
@@ -48,5 +49,8 @@ export const dist = compiled({
   inputs: ['src', 'tsconfig.json', 'tsconfig.build.json', 'build/card.d.ts'],
   outputs: ['dist/index.js', 'dist/index.d.ts'],
   applies: () => existsSync(join(ROOT, 'src/index.ts')),
-  make: () => tool('tsc', '-p', 'tsconfig.build.json'),
+  make() {
+    rmSync(join(ROOT, 'dist'), { recursive: true, force: true });
+    return tool('tsc', '-p', 'tsconfig.build.json');
+  },
 });

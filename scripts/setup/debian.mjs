@@ -14,7 +14,9 @@ function json(path) {
 function wanted() {
   const own = json(join(ROOT, 'scripts/setup/debian.json'));
   const guest = existsSync(GUEST) ? json(GUEST).debian : [];
-  return [...own, ...guest.map((name) => ({ package: name, for: GUEST_PURPOSE }))];
+  const known = new Set(own.map((entry) => entry.package));
+  const more = guest.filter((name) => !known.has(name)).map((name) => ({ package: name, for: GUEST_PURPOSE }));
+  return [...own, ...more];
 }
 
 /** What is neither a program on the PATH nor an installed package, as [{package, for}]. */

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 
 /** The folder of package.json. */
 export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
-const LAST_LINES = 25;
+const LAST_LINES = 60;
 
 /** A failure that explains itself: no stack is wanted. */
 export class SetupError extends Error {}
