@@ -9,7 +9,7 @@ import { AtomicEth } from '../wire/atomiceth';
 import { Bth, BTH_BYTES } from '../wire/bth';
 import { Ieth } from '../wire/ieth';
 import { ImmDt } from '../wire/immdt';
-import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isWrite, Opcode } from '../wire/opcode';
+import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, Opcode } from '../wire/opcode';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
 import { failSend, retireSend } from './complete';
@@ -135,13 +135,13 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   let ask = last || ++qp.unasked >= qp.window >> 1;
   if (ask) qp.unasked = 0;
   Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn);
-  advance(qp, wqe);
+  advance(qp, wqe, opcode);
   return qp.path.close(frame, payload + bytes + pad);
 }
 
-function advance(qp: Qp, wqe: SendWqe): void {
+function advance(qp: Qp, wqe: SendWqe, opcode: Opcode): void {
   if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
-  else if (qp.sendPsn == wqe.firstPsn) qp.count(Counter.rdma_sends);
+  else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request stands for all the packets of its answer
   qp.sendPsn = isRdAtomic(wqe.opcode) ? psnAdd(wqe.lastPsn, 1) : psnAdd(qp.sendPsn, 1);
   if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;

@@ -1,0 +1,389 @@
+/**
+ * A bare card for tests of the protocol: no link, no device, no clock. Frames go in and come out by hand, time is an
+ * argument. Every call goes to the card's exports, so what a test does can be followed without the facade.
+ */
+import { Card, type CardOptions } from '../../src/device/card.js';
+
+/** The default parameters of a connection between a rig's queue pair and its peer. */
+export interface ConnectOptions {
+  readonly destQpn: number;
+  /** First PSN that we send / that we expect. */
+  readonly sqPsn: number;
+  readonly rqPsn: number;
+  readonly mtu?: number;
+  readonly localIp?: readonly number[];
+  readonly remoteIp?: readonly number[];
+  readonly localMac?: readonly number[];
+  readonly remoteMac?: readonly number[];
+  readonly sourcePort?: number;
+  readonly access?: number;
+  readonly timeout?: number;
+  readonly retryCnt?: number;
+  readonly rnrRetry?: number;
+  readonly minRnrTimer?: number;
+  readonly maxRdAtomic?: number;
+  readonly maxDestRdAtomic?: number;
+  /** Stop at this state instead of RTS. */
+  readonly until?: 'INIT' | 'RTR' | 'RTS';
+}
+
+export interface QpSizes {
+  readonly sendWr?: number;
+  readonly recvWr?: number;
+  readonly sge?: number;
+  readonly inline?: number;
+  readonly signalAll?: boolean;
+  readonly cqe?: number;
+}
+
+/** A piece of a region's memory. */
+export interface Piece {
+  readonly ptr: number;
+  readonly length: number;
+  readonly lkey: number;
+}
+
+export interface Region {
+  readonly mr: number;
+  readonly ptr: number;
+  readonly length: number;
+  readonly lkey: number;
+  readonly rkey: number;
+  readonly iova: bigint;
+  readonly bytes: Uint8Array;
+  piece(offset: number, length: number): Piece;
+}
+
+export interface Completion {
+  readonly wrId: number;
+  readonly status: string;
+  readonly opcode: string;
+  readonly byteLen: number;
+  readonly flags: number;
+  readonly imm: number;
+  readonly invalidatedRkey: number;
+  readonly syndrome: number;
+  readonly psn: number;
+}
+
+export interface SendRequest {
+  readonly wrId?: number;
+  /** Name of the enum WrOpcode. */
+  readonly opcode: string;
+  readonly pieces?: readonly Piece[];
+  readonly inline?: Uint8Array;
+  readonly remote?: { va: bigint | number; rkey: number };
+  readonly compareAdd?: bigint;
+  readonly swap?: bigint;
+  /** Immediate as the four bytes on the wire read little endian, or the key to invalidate. */
+  readonly imm?: number;
+  readonly signaled?: boolean;
+  readonly solicited?: boolean;
+  readonly fence?: boolean;
+}
+
+export class Rig {
+  readonly pd: number;
+
+  private constructor(readonly card: Card) {
+    this.pd = this.x.pdAlloc();
+  }
+
+  static async create(seed = 1, options: Partial<CardOptions> = {}): Promise<Rig> {
+    return new Rig(
+      await Card.create({
+        memoryBytes: 16 * 2 ** 20,
+        rxSlots: 256,
+        txSlots: 256,
+        maxQp: 64,
+        maxMr: 256,
+        seed: new Uint8Array(32).fill(seed),
+        ...options,
+      }),
+    );
+  }
+
+  get x(): Card['exports'] {
+    return this.card.exports;
+  }
+
+  /** Registers fresh memory. `iova` is the address on the wire, by default the pointer. */
+  region(length: number, access = 15, iova?: bigint): Region {
+    const ptr = this.x.memAlloc(length);
+    if (ptr === 0) throw new Error(`no memory for ${length} bytes`);
+    return this.regionAt(ptr, length, access, iova);
+  }
+
+  regionAt(ptr: number, length: number, access = 15, iova = BigInt(ptr), pd = this.pd): Region {
+    const mr = this.x.mrReg(pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn));
+    if (mr === 0) throw new Error(`mrReg: ${this.errno(this.x.lastErrno())}`);
+    const lkey = this.x.mrLkey(mr);
+    return {
+      mr,
+      ptr,
+      length,
+      lkey,
+      rkey: this.x.mrRkey(mr),
+      iova,
+      bytes: this.card.bytes.subarray(ptr, ptr + length),
+      piece: (offset, bytes) => ({ ptr: ptr + offset, length: bytes, lkey }),
+    };
+  }
+
+  qp(sizes: QpSizes = {}): RigQp {
+    return new RigQp(this, sizes);
+  }
+
+  errno(code: number): string {
+    return this.x.Errno[code] ?? String(code);
+  }
+
+  /** Puts a frame on the receive ring and lets the card take it. Answers what the card has to say at `now`. */
+  in(now: number, frame: Uint8Array, options = 0): Uint8Array[] {
+    this.put(frame, options);
+    this.x.rx(now, 256);
+    return this.out(now);
+  }
+
+  /** Puts a frame on the receive ring; false when it is full. */
+  put(frame: Uint8Array, options = 0): boolean {
+    const { rx, memory } = this.card.frames;
+    const u32 = this.card.u32;
+    const producer = u32[rx.producer >>> 2] as number;
+    if ((producer - (u32[rx.consumer >>> 2] as number)) >>> 0 > rx.mask) return false;
+    const descriptor = rx.descriptors + (producer & rx.mask) * 16;
+    memory.set(frame, u32[descriptor >>> 2] as number);
+    u32[(descriptor + 8) >>> 2] = frame.length;
+    u32[(descriptor + 12) >>> 2] = options;
+    u32[rx.producer >>> 2] = (producer + 1) >>> 0;
+    return true;
+  }
+
+  /** Lets deadlines pass and takes every frame that the card now sends, at most `most`. */
+  out(now: number, most = 65536): Uint8Array[] {
+    this.x.expire(now);
+    const frames: Uint8Array[] = [];
+    while (frames.length < most && this.x.tx(now, Math.min(64, most - frames.length)) > 0) frames.push(...this.take());
+    return frames;
+  }
+
+  private take(): Uint8Array[] {
+    const { tx, memory } = this.card.frames;
+    const u32 = this.card.u32;
+    const frames: Uint8Array[] = [];
+    let consumer = u32[tx.consumer >>> 2] as number;
+    for (; consumer !== u32[tx.producer >>> 2]; consumer = (consumer + 1) >>> 0) {
+      const descriptor = tx.descriptors + (consumer & tx.mask) * 16;
+      const ptr = u32[descriptor >>> 2] as number;
+      frames.push(memory.slice(ptr, ptr + (u32[(descriptor + 8) >>> 2] as number)));
+    }
+    u32[tx.consumer >>> 2] = consumer;
+    return frames;
+  }
+
+  /** Takes the events since the last call, as `TYPE` names. */
+  events(): string[] {
+    const names: string[] = [];
+    for (let ptr = this.x.eventPeek(); ptr !== 0; ptr = this.x.eventPeek()) {
+      names.push(this.x.EventType[this.card.u32[ptr >>> 2] as number] as string);
+      this.x.eventPop();
+    }
+    return names;
+  }
+
+  /** Counters that are not zero, of the card or of a queue pair. */
+  counters(set = this.x.counters()): Record<string, number> {
+    const found: Record<string, number> = {};
+    for (let i = 0; this.x.Counter[i] !== undefined; i++) {
+      const at = (set >>> 2) + 2 * i;
+      const value = (this.card.u32[at] as number) + (this.card.u32[at + 1] as number) * 2 ** 32;
+      if (value !== 0) found[this.x.Counter[i] as string] = value;
+    }
+    return found;
+  }
+}
+
+export class RigQp {
+  readonly handle: number;
+  readonly qpn: number;
+  readonly cq: number;
+
+  constructor(
+    readonly rig: Rig,
+    sizes: QpSizes,
+  ) {
+    const { x } = rig;
+    this.cq = x.cqCreate(sizes.cqe ?? 256);
+    const sge = sizes.sge ?? 4;
+    this.handle = x.qpCreate(
+      rig.pd,
+      x.QpType.RC,
+      this.cq,
+      this.cq,
+      sizes.sendWr ?? 64,
+      sizes.recvWr ?? 64,
+      sge,
+      sge,
+      sizes.inline ?? 64,
+      sizes.signalAll ?? true,
+    );
+    if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
+    this.qpn = x.qpNumber(this.handle);
+  }
+
+  /** Modifies by names of QpAttr; numbers only. Answers the name of the Errno. */
+  modify(attributes: Record<string, number>): string {
+    const { x, card } = this.rig;
+    const base = x.scratch() >>> 2;
+    let mask = 0;
+    for (const [name, value] of Object.entries(attributes)) {
+      const index = (x.QpAttr as unknown as Record<string, number>)[name];
+      if (index === undefined) throw new Error(`no attribute ${name}`);
+      card.u32[base + index] = value;
+      mask |= 1 << index;
+    }
+    return this.rig.errno(x.qpModify(this.handle, mask >>> 0));
+  }
+
+  /** Names of the attributes that the last modify missed, would not allow, or found out of range. */
+  refused(): { missing: string[]; forbidden: string[]; range: string[] } {
+    const names = (why: number): string[] => {
+      const bits = this.rig.x.qpRefused(why);
+      return Array.from({ length: 32 }, (_, i) => i)
+        .filter((i) => (bits >>> i) & 1)
+        .map((i) => this.rig.x.QpAttr[i] as string);
+    };
+    return { missing: names(0), forbidden: names(1), range: names(2) };
+  }
+
+  attribute(name: string): number {
+    this.rig.x.qpQuery(this.handle);
+    const index = (this.rig.x.QpAttr as unknown as Record<string, number>)[name] as number;
+    return this.rig.card.u32[(this.rig.x.scratch() >>> 2) + index] as number;
+  }
+
+  get state(): string {
+    return this.rig.x.QpState[this.attribute('STATE')] as string;
+  }
+
+  /** Writes the address vector that the next modify with AV takes. */
+  vector(options: ConnectOptions): void {
+    const { x, card } = this.rig;
+    const base = x.scratch();
+    const { AvOffset } = x;
+    const localIp = options.localIp ?? [10, 0, 0, 1];
+    const remoteIp = options.remoteIp ?? [10, 0, 0, 2];
+    card.bytes.fill(0, base + AvOffset.DEST_MAC, base + AvOffset.SOURCE_PORT + 4);
+    card.bytes.set(options.remoteMac ?? [2, 0, 0, 0, 0, 2], base + AvOffset.DEST_MAC);
+    card.bytes.set(options.localMac ?? [2, 0, 0, 0, 0, 1], base + AvOffset.SOURCE_MAC);
+    card.bytes.set(localIp, base + AvOffset.SOURCE_IP);
+    card.bytes.set(remoteIp, base + AvOffset.DEST_IP);
+    card.u32[(base + AvOffset.VLAN_TCI) >>> 2] = 0xffffffff;
+    card.u32[(base + AvOffset.IP_VERSION) >>> 2] = localIp.length === 4 ? 4 : 6;
+    card.u32[(base + AvOffset.HOP_LIMIT) >>> 2] = 64;
+    card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
+  }
+
+  /** RESET to RTS (or `until`) in one go; throws when the card refuses. */
+  connect(options: ConnectOptions): this {
+    const until = options.until ?? 'RTS';
+    this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ACCESS_FLAGS: options.access ?? 15 }));
+    if (until === 'INIT') return this;
+    this.vector(options);
+    this.expectOk(
+      this.modify({
+        STATE: 2,
+        AV: 0,
+        PATH_MTU: options.mtu ?? 1024,
+        DEST_QPN: options.destQpn,
+        RQ_PSN: options.rqPsn,
+        MAX_DEST_RD_ATOMIC: options.maxDestRdAtomic ?? 4,
+        MIN_RNR_TIMER: options.minRnrTimer ?? 12,
+      }),
+    );
+    if (until === 'RTR') return this;
+    this.expectOk(
+      this.modify({
+        STATE: 3,
+        SQ_PSN: options.sqPsn,
+        TIMEOUT: options.timeout ?? 14,
+        RETRY_CNT: options.retryCnt ?? 7,
+        RNR_RETRY: options.rnrRetry ?? 7,
+        MAX_QP_RD_ATOMIC: options.maxRdAtomic ?? 4,
+      }),
+    );
+    return this;
+  }
+
+  private expectOk(errno: string): void {
+    if (errno !== 'OK') throw new Error(`modify: ${errno} ${JSON.stringify(this.refused())}`);
+  }
+
+  /** Posts a send work request; answers the name of the Errno. */
+  send(request: SendRequest): string {
+    const { x, card } = this.rig;
+    const opcode = (x.WrOpcode as unknown as Record<string, number>)[request.opcode];
+    if (opcode === undefined) throw new Error(`no opcode ${request.opcode}`);
+    const flags =
+      ((request.fence ?? false) ? 1 : 0) |
+      ((request.signaled ?? true) ? 2 : 0) |
+      ((request.solicited ?? false) ? 4 : 0);
+    if (!x.sqBegin(this.handle, request.wrId ?? 0, opcode, flags)) return this.rig.errno(x.lastErrno());
+    for (const piece of request.pieces ?? []) x.sqSge(this.handle, piece.ptr, piece.length, piece.lkey);
+    if (request.inline !== undefined) {
+      const to = x.sqInline(this.handle, request.inline.length);
+      if (to !== 0) card.bytes.set(request.inline, to);
+    }
+    if (request.remote !== undefined) {
+      const va = BigInt(request.remote.va);
+      x.sqRemote(this.handle, Number(va >> 32n), Number(va & 0xffffffffn), request.remote.rkey);
+    }
+    if (request.compareAdd !== undefined || request.swap !== undefined) {
+      const compareAdd = BigInt.asUintN(64, request.compareAdd ?? 0n);
+      const swap = BigInt.asUintN(64, request.swap ?? 0n);
+      x.sqAtomic(
+        this.handle,
+        Number(compareAdd >> 32n),
+        Number(compareAdd & 0xffffffffn),
+        Number(swap >> 32n),
+        Number(swap & 0xffffffffn),
+      );
+    }
+    if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
+    return this.rig.errno(x.sqCommit(this.handle));
+  }
+
+  recv(wrId: number, pieces: readonly Piece[] = []): string {
+    const { x } = this.rig;
+    if (!x.rqBegin(this.handle, wrId)) return this.rig.errno(x.lastErrno());
+    for (const piece of pieces) x.rqSge(this.handle, piece.ptr, piece.length, piece.lkey);
+    return this.rig.errno(x.rqCommit(this.handle));
+  }
+
+  /** Takes all completions. */
+  poll(): Completion[] {
+    const { x, card } = this.rig;
+    const { CqeOffset } = x;
+    const found: Completion[] = [];
+    for (let ptr = x.cqPeek(this.cq); ptr !== 0; ptr = x.cqPeek(this.cq)) {
+      const at = (offset: number): number => card.u32[(ptr + offset) >>> 2] as number;
+      found.push({
+        wrId: card.f64[(ptr + CqeOffset.WR_ID) >>> 3] as number,
+        status: x.WcStatus[at(CqeOffset.STATUS)] as string,
+        opcode: x.WcOpcode[at(CqeOffset.OPCODE)] as string,
+        byteLen: at(CqeOffset.BYTE_LEN),
+        flags: at(CqeOffset.FLAGS),
+        imm: at(CqeOffset.IMM),
+        invalidatedRkey: at(CqeOffset.INVALIDATED_RKEY),
+        syndrome: at(CqeOffset.SYNDROME),
+        psn: at(CqeOffset.PSN),
+      });
+      x.cqPop(this.cq);
+    }
+    return found;
+  }
+
+  counters(): Record<string, number> {
+    return this.rig.counters(this.rig.x.qpCounters(this.handle));
+  }
+}
