@@ -1,0 +1,63 @@
+/** Addresses between text and bytes (network byte order). */
+import { isIPv4, isIPv6 } from 'node:net';
+
+/**
+ * @param text an IPv4 or IPv6 address; a zone (`%eth0`) is ignored
+ * @returns 4 or 16 bytes
+ * @throws TypeError when it is neither
+ */
+export function ipBytes(text: string): Uint8Array {
+  const address = text.replace(/%.*$/, '');
+  if (isIPv4(address)) return Uint8Array.from(address.split('.'), Number);
+  if (isIPv6(address)) return ipv6Bytes(address);
+  throw new TypeError(`'${text}' is not an IP address`);
+}
+
+/** The usual shortest text: the longest run of zero groups, two at least, as `::` (RFC 5952). */
+export function ipText(bytes: Uint8Array): string {
+  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length !== 16) throw new TypeError(`an IP address has 4 or 16 bytes, not ${bytes.length}`);
+  const groups = Array.from({ length: 8 }, (_, i) =>
+    (((bytes[2 * i] as number) << 8) | (bytes[2 * i + 1] as number)).toString(16),
+  );
+  const text = groups.join(':');
+  const runs = text.match(/(?<![^:])0(:0)+(?![^:])/g) ?? [];
+  const longest = runs.reduce((a, b) => (b.length > a.length ? b : a), '');
+  if (longest === '') return text;
+  const at = text.search(new RegExp(`(?<![^:])${longest}(?![^:])`));
+  return `${text.slice(0, at).replace(/:$/, '')}::${text.slice(at + longest.length).replace(/^:/, '')}`;
+}
+
+/** Two texts of the same address. */
+export function sameIp(a: string, b: string): boolean {
+  return a === b || ipText(ipBytes(a)) === ipText(ipBytes(b));
+}
+
+export function isLinkLocal(address: Uint8Array): boolean {
+  return address.length === 16 && address[0] === 0xfe && ((address[1] as number) & 0xc0) === 0x80;
+}
+
+/** @throws TypeError */
+export function macBytes(text: string): Uint8Array {
+  if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(text)) throw new TypeError(`'${text}' is not a MAC address`);
+  return Uint8Array.from(text.split(':'), (byte) => Number.parseInt(byte, 16));
+}
+
+export function macText(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(':');
+}
+
+function ipv6Bytes(address: string): Uint8Array {
+  // An IPv4 address at the end counts as two groups.
+  const text = address.replace(/[^:]*\..*$/, (v4) => {
+    const [a, b, c, d] = Array.from(ipBytes(v4), (byte) => byte.toString(16).padStart(2, '0'));
+    return `${a}${b}:${c}${d}`;
+  });
+  const [head = '', tail] = text.split('::');
+  const before = head === '' ? [] : head.split(':');
+  const after = tail === undefined || tail === '' ? [] : tail.split(':');
+  const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];
+  return Uint8Array.from(
+    groups.flatMap((group) => [Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 255]),
+  );
+}

@@ -1,0 +1,126 @@
+/** The kernel's network interfaces and their addresses. */
+import { VerbsError } from '../errors.js';
+import { ipBytes, ipText } from './address.js';
+import type { LinkInterface } from './link.js';
+import { type Attributes, ask, attributesOf, NLM, numberIn, RTM, textIn, viewOf } from './netlink.js';
+
+export interface InterfaceAddress {
+  readonly address: string;
+  readonly prefixLength: number;
+  /** 0 global, 253 link, 254 host (rtnetlink's rt_scope) */
+  readonly scope: number;
+}
+
+export interface HostInterface extends LinkInterface {
+  readonly isLoopback: boolean;
+  /** It carries Ethernet frames (the loopback interface does, too). */
+  readonly isEthernet: boolean;
+  readonly details: readonly InterfaceAddress[];
+  /** The interface is a VLAN: its tag, and the index of the interface that carries the tagged frames. */
+  readonly vlan?: { readonly id: number; readonly parent: number };
+}
+
+const IFF_UP = 0x1;
+const IFF_LOOPBACK = 0x8;
+const IFF_LOWER_UP = 0x10000;
+const ARPHRD_ETHER = 1;
+const IFLA = { ADDRESS: 1, IFNAME: 3, MTU: 4, LINK: 5, LINKINFO: 18, INFO_KIND: 1, INFO_DATA: 2, VLAN_ID: 1 } as const;
+const IFA = { ADDRESS: 1, LOCAL: 2, FLAGS: 8, F_DADFAILED: 0x8 } as const;
+
+/** All interfaces of this network namespace. */
+export function listInterfaces(): HostInterface[] {
+  const addresses = listAddresses();
+  return ask(RTM.GETLINK, NLM.DUMP, new Uint8Array(16)).map(({ body }) => {
+    const view = viewOf(body);
+    const attributes = attributesOf(body, 16);
+    const index = view.getInt32(4, true);
+    const flags = view.getUint32(8, true);
+    const isLoopback = (flags & IFF_LOOPBACK) !== 0;
+    const details = addresses.get(index) ?? [];
+    const vlan = vlanOf(attributes);
+    return {
+      name: textIn(attributes, IFLA.IFNAME) ?? String(index),
+      index,
+      mtu: numberIn(attributes, IFLA.MTU) ?? 0,
+      mac: Uint8Array.from(attributes.get(IFLA.ADDRESS) ?? new Uint8Array(6)),
+      addresses: details.map((detail) => detail.address),
+      up: (flags & IFF_UP) !== 0 && (flags & IFF_LOWER_UP) !== 0,
+      isLoopback,
+      isEthernet: isLoopback || view.getUint16(2, true) === ARPHRD_ETHER,
+      details,
+      ...(vlan && { vlan }),
+    };
+  });
+}
+
+/** @throws VerbsError ENODEV, with the names of what there is */
+export function interfaceByName(name: string): HostInterface {
+  const all = listInterfaces();
+  const found = all.find((candidate) => candidate.name === name);
+  if (!found) throw new VerbsError('ENODEV', `there is no interface '${name}'; there is ${describe(all)}`);
+  return found;
+}
+
+/** The interface that has a local address. @throws VerbsError EADDRNOTAVAIL, with the addresses that there are */
+export function interfaceByAddress(address: string): HostInterface {
+  const wanted = ipText(ipBytes(address));
+  const all = listInterfaces();
+  const found = all.find((candidate) => candidate.addresses.includes(wanted));
+  if (!found)
+    throw new VerbsError('EADDRNOTAVAIL', `no interface has the address ${address}; there is ${describe(all)}`);
+  return found;
+}
+
+/**
+ * The interface that the options of a link name, and the local addresses the link is for.
+ * @throws VerbsError ENODEV, EADDRNOTAVAIL
+ */
+export function chooseInterface(options: { interface?: string; addresses?: readonly string[] }): HostInterface {
+  const { addresses } = options;
+  if (options.interface === undefined && !addresses?.length)
+    throw new TypeError('name an interface, or the local addresses, that the link is for');
+  const found =
+    options.interface === undefined ? interfaceByAddress(addresses?.[0] as string) : interfaceByName(options.interface);
+  if (found.addresses.length === 0)
+    throw new VerbsError('EADDRNOTAVAIL', `${found.name} has no IP address, so it has no GID either`);
+  if (!addresses?.length) return found;
+  const wanted = addresses.map((address) => ipText(ipBytes(address)));
+  const missing = wanted.find((address) => !found.addresses.includes(address));
+  if (missing !== undefined)
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `${found.name} has not the address ${missing}; there is ${describe([found])}`,
+    );
+  return { ...found, addresses: wanted, details: found.details.filter(({ address }) => wanted.includes(address)) };
+}
+
+function describe(all: readonly HostInterface[]): string {
+  if (all.length === 0) return 'none';
+  return all.map(({ name, addresses }) => `${name} (${addresses.join(', ') || 'no address'})`).join(', ');
+}
+
+function listAddresses(): Map<number, InterfaceAddress[]> {
+  const found = new Map<number, InterfaceAddress[]>();
+  for (const { body } of ask(RTM.GETADDR, NLM.DUMP, new Uint8Array(8))) {
+    const attributes = attributesOf(body, 8);
+    // On a point-to-point interface ADDRESS is the peer's.
+    const bytes = attributes.get(IFA.LOCAL) ?? attributes.get(IFA.ADDRESS);
+    if (!bytes || ((numberIn(attributes, IFA.FLAGS) ?? 0) & IFA.F_DADFAILED) !== 0) continue;
+    const index = viewOf(body).getUint32(4, true);
+    const list = found.get(index) ?? [];
+    list.push({ address: ipText(bytes), prefixLength: body[1] as number, scope: body[3] as number });
+    found.set(index, list);
+  }
+  return found;
+}
+
+function vlanOf(attributes: Attributes): HostInterface['vlan'] {
+  const info = attributes.get(IFLA.LINKINFO);
+  const parent = numberIn(attributes, IFLA.LINK);
+  if (!info || parent === undefined) return undefined;
+  const nested = attributesOf(info);
+  const data = nested.get(IFLA.INFO_DATA);
+  if (textIn(nested, IFLA.INFO_KIND) !== 'vlan' || !data) return undefined;
+  const id = numberIn(attributesOf(data), IFLA.VLAN_ID);
+  return id === undefined ? undefined : { id, parent };
+}

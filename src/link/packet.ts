@@ -1,0 +1,79 @@
+/**
+ * The `packet` link: a packet socket on one interface (packet(7)). Headers are the card's own to the last bit, and it
+ * works on any Ethernet interface; it needs CAP_NET_RAW. ARP, neighbour discovery and ICMP stay the kernel's.
+ */
+import { VerbsError } from '../errors.js';
+import { native } from '../native.js';
+import { chooseInterface, type HostInterface } from './interfaces.js';
+import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
+import { resolveNeighbour } from './resolve.js';
+import { DEFAULT_BUFFER_BYTES, ETHERNET_BYTES, ROCE_PORT, refusal, SocketLink } from './sockets.js';
+
+export interface PacketLinkOptions {
+  /** Name of the interface; by default the one that has the first of `addresses`. */
+  readonly interface?: string;
+  /** Local addresses that the card uses; by default all of the interface. */
+  readonly addresses?: readonly string[];
+  /** Bytes of the socket's receive and send buffers. */
+  readonly bufferBytes?: number;
+  /** How long a neighbour may take to answer ARP or neighbour discovery. */
+  readonly neighbourTimeoutMs?: number;
+}
+
+export class PacketLink extends SocketLink {
+  readonly kind = 'packet';
+  readonly features: LinkFeatures;
+  readonly #held: number;
+  readonly #neighbourTimeoutMs: number | undefined;
+
+  /**
+   * @throws VerbsError EPERM without CAP_NET_RAW, ENODEV and EADDRNOTAVAIL with what there is instead, EOPNOTSUPP
+   * without the addon
+   */
+  static open(options: PacketLinkOptions): PacketLink {
+    const end = chooseInterface(options);
+    if (!end.isEthernet) throw new VerbsError('ENODEV', `${end.name} does not carry Ethernet frames`);
+    return new PacketLink(end, options);
+  }
+
+  private constructor(
+    end: HostInterface,
+    { bufferBytes = DEFAULT_BUFFER_BYTES, neighbourTimeoutMs }: PacketLinkOptions,
+  ) {
+    const socket = new (native().PacketSocket)();
+    const refused = socket.open(end.index, end.mac, bufferBytes);
+    if (refused < 0)
+      throw refusal(refused, `no packet socket on ${end.name}`, {
+        EPERM:
+          `a packet socket on ${end.name} needs the capability CAP_NET_RAW: run as root, ` +
+          `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or take the udp link, which needs none`,
+        ENODEV: `${end.name} has just gone away`,
+      });
+    super(end, socket, [socket.fd()]);
+    // Who else holds the port, rxe for instance, keeps the kernel from answering "port unreachable" as well.
+    this.#held = socket.holdPort(end.index, ROCE_PORT);
+    this.#neighbourTimeoutMs = neighbourTimeoutMs;
+    this.features = {
+      maxFrame: end.mtu + ETHERNET_BYTES,
+      ipHeaderVisible: true,
+      sourcePort: 0,
+      ipIdentification: 'as written',
+    };
+  }
+
+  /** What was arranged beside the frames, for people. */
+  get notes(): string[] {
+    const families = [this.#held & 1 ? 'IPv4' : '', this.#held & 2 ? 'IPv6' : ''].filter(Boolean).join(' and ');
+    if (this.#held === 3) return [];
+    return [`port ${ROCE_PORT} is held by ${families || 'nothing'} of ours: somebody else has it open`];
+  }
+
+  /** `port_held_ipv4`, `port_held_ipv6`: 1 when a socket of this link keeps the kernel from answering RoCE by ICMP. */
+  override counters(): LinkCounters {
+    return { ...super.counters(), port_held_ipv4: this.#held & 1, port_held_ipv6: this.#held >> 1 };
+  }
+
+  resolve(destination: string, source: string): Promise<Resolved> {
+    return resolveNeighbour(this.interface, destination, source, this.#neighbourTimeoutMs);
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * The `udp` link: an ordinary UDP socket on port 4791 for each local address. Needs no privilege. The card's frames are
+ * taken apart on the way out and put together again on the way in; what a socket cannot see is said in the features.
+ */
+import { native } from '../native.js';
+import { ipBytes, isLinkLocal } from './address.js';
+import { chooseInterface, type HostInterface } from './interfaces.js';
+import type { LinkFeatures, Resolved } from './link.js';
+import { resolveRoute } from './resolve.js';
+import { DEFAULT_BUFFER_BYTES, ETHERNET_BYTES, ROCE_PORT, refusal, SocketLink } from './sockets.js';
+
+export interface UdpLinkOptions {
+  /** Name of the interface; by default the one that has the first of `addresses`. */
+  readonly interface?: string;
+  /** Local addresses that the card uses; by default all of the interface. */
+  readonly addresses?: readonly string[];
+  /** Bytes of the receive and send buffers of a socket; without CAP_NET_ADMIN the system's limit caps it. */
+  readonly bufferBytes?: number;
+}
+
+export class UdpLink extends SocketLink {
+  readonly kind = 'udp';
+  readonly features: LinkFeatures;
+
+  /** @throws VerbsError EADDRINUSE when rxe or another card has the port, ENODEV, EADDRNOTAVAIL, EOPNOTSUPP */
+  static open(options: UdpLinkOptions): UdpLink {
+    return new UdpLink(chooseInterface(options), options.bufferBytes ?? DEFAULT_BUFFER_BYTES);
+  }
+
+  private constructor(end: HostInterface, bufferBytes: number) {
+    const sockets = new (native().UdpSockets)();
+    for (const address of end.addresses) {
+      const bytes = ipBytes(address);
+      const refused = sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0, bufferBytes);
+      if (refused === 0) continue;
+      sockets.close();
+      throw refusal(refused, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
+        EADDRINUSE: `UDP port ${ROCE_PORT} of ${address} is taken: by an rxe device of this host, or by another card`,
+        EADDRNOTAVAIL: `${address} is no address of this host any more`,
+        EPERM: `opening UDP port ${ROCE_PORT} of ${address} is forbidden`,
+      });
+    }
+    super(end, sockets, sockets.fds());
+    this.features = {
+      maxFrame: end.mtu + ETHERNET_BYTES,
+      ipHeaderVisible: false,
+      sourcePort: ROCE_PORT,
+      ipIdentification: 'zero',
+    };
+  }
+
+  async resolve(destination: string, source: string): Promise<Resolved> {
+    return resolveRoute(this.interface, destination, source);
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * Everything that the native addon offers, declared in one place, and the addon's loading.
+ *
+ * The addon judges nothing: its functions answer with a count or with a negative errno, and arguments are taken as
+ * given. Whoever calls it checks arguments first and words the error afterwards.
+ */
+import { createRequire } from 'node:module';
+import { VerbsError } from './errors.js';
+
+/** What the packet socket and the UDP sockets have in common: they move frames between a card's rings and a network. */
+export interface NativeFrameSocket {
+  /**
+   * @param memory the card's memory; referenced until `close`
+   * @param layout of the tx ring: producer, consumer, descriptors (byte offsets), mask; the same of the rx ring; bytes
+   * of a slot: nine numbers
+   */
+  attach(memory: Uint8Array, layout: Uint32Array): void;
+  /** @returns descriptors taken off the transmit ring */
+  send(): number;
+  /** @returns frames put into the receive ring */
+  receive(): number;
+  counters(): Record<string, number>;
+  close(): void;
+}
+
+export interface NativePacketSocket extends NativeFrameSocket {
+  /** @param mac frames to this address come back through the receive ring @returns 0 or -errno */
+  open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
+  /** Keeps the kernel from answering datagrams to the port. @returns bit 0: held for IPv4, bit 1: for IPv6 */
+  holdPort(ifindex: number, port: number): number;
+  fd(): number;
+}
+
+export interface NativeUdpSockets extends NativeFrameSocket {
+  /** Binds one more socket. @param address 4 or 16 bytes @returns 0 or -errno */
+  add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number): number;
+  fds(): number[];
+}
+
+/** Calls back once, in the event loop, when a file descriptor is readable or the time is over. */
+export interface NativeWaiter {
+  /** Once, first. @returns 0 or -errno */
+  open(fds: number[]): number;
+  /** Begins a wait, or changes the one that runs. @param nanoseconds from now; negative = no limit */
+  start(nanoseconds: number, keepAlive: boolean): void;
+  stop(): void;
+  close(): void;
+}
+
+export interface NativeAddon {
+  readonly PacketSocket: new () => NativePacketSocket;
+  readonly UdpSockets: new () => NativeUdpSockets;
+  readonly Waiter: new (onReady: () => void) => NativeWaiter;
+  /** Sends one rtnetlink request. @returns all messages of the answer, or -errno */
+  netlinkExchange(request: Uint8Array): Uint8Array | number;
+}
+
+const PATH = '../build/native/wasm_roce.node';
+let loaded: NativeAddon | undefined;
+
+/** Loads the addon at the first call. @throws VerbsError EOPNOTSUPP when it was not built or does not fit */
+export function native(): NativeAddon {
+  if (loaded) return loaded;
+  try {
+    loaded = createRequire(import.meta.url)(PATH) as NativeAddon;
+    return loaded;
+  } catch (cause) {
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `the native addon does not load (${(cause as Error).message.split('\n')[0]}); ` +
+        'build it with `npx cmake-js compile -d native -O build/native`, or use the memory link, which needs none',
+      { cause },
+    );
+  }
+}
