@@ -29,7 +29,7 @@ export const {
 } = constants;
 
 /** Names of the counters, in the order in which the card keeps them. */
-export const counterNames: readonly string[] = enumNames((constants as { Counter?: object }).Counter ?? {});
+export const counterNames: readonly string[] = enumNames(constants.Counter);
 
 /** What bounds every card. */
 export const LIMITS = {

@@ -183,7 +183,7 @@ export class Device extends Resource {
   /** @internal Reasons for which this device has dropped packets. */
   drops(): Counters {
     return Object.fromEntries(
-      Object.entries(this.counters()).filter(([name, count]) => count > 0 && /drop|icrc/i.test(name)),
+      Object.entries(this.counters()).filter(([name, count]) => count > 0 && /^(link\.)?\w*drop/.test(name)),
     );
   }
 

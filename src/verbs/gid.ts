@@ -2,7 +2,11 @@
  * GIDs and IP addresses. A RoCE v2 GID is an IPv6 address; an IPv4 address a.b.c.d is ::ffff:a.b.c.d
  * (InfiniBand specification, annex A17.4.3).
  */
-import { isIPv4, isIPv6 } from 'node:net';
+import { isIP, isIPv4 } from 'node:net';
+import { ipBytes, ipText } from '../link/address.js';
+
+/** What comes before an IPv4 address in its GID. */
+const MAPPED = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /** An entry of the device's GID table. */
 export interface GidEntry {
@@ -29,24 +33,12 @@ export interface GidChoice {
  * @throws TypeError when it is none of these
  */
 export function gidBytes(text: string): Uint8Array {
-  const bytes = new Uint8Array(16);
-  if (/^[0-9a-f]{32}$/i.test(text)) {
-    for (let i = 0; i < 16; i++) bytes[i] = Number.parseInt(text.slice(2 * i, 2 * i + 2), 16);
-    return bytes;
-  }
+  if (/^[0-9a-f]{32}$/i.test(text)) return Uint8Array.from(Buffer.from(text, 'hex'));
   const address = text.replace(/[%/].*$/, '');
-  if (isIPv4(address)) {
-    bytes[10] = bytes[11] = 0xff;
-    bytes.set(ipv4Bytes(address), 12);
-  } else if (isIPv6(address)) {
-    ipv6Groups(address).forEach((group, i) => {
-      bytes[2 * i] = group >>> 8;
-      bytes[2 * i + 1] = group & 0xff;
-    });
-  } else {
+  if (isIP(address) === 0)
     throw new TypeError(`'${text}' is no GID: expected an IPv4 or IPv6 address or 32 hexadecimal digits`);
-  }
-  return bytes;
+  const ip = ipBytes(address);
+  return ip.length === 16 ? ip : Uint8Array.from([...MAPPED, ...ip]);
 }
 
 /** 32 hexadecimal digits, as `ibv_rc_pingpong` and perftest exchange GIDs. */
@@ -57,18 +49,18 @@ export function gidToHex(gid: string | Uint8Array): string {
 /** The GID in the usual short text form: `::ffff:10.0.0.1` for IPv4, RFC 5952 otherwise. */
 export function gidText(gid: string | Uint8Array): string {
   const bytes = typeof gid === 'string' ? gidBytes(gid) : gid;
-  return isMapped(bytes) ? `::ffff:${bytes.subarray(12).join('.')}` : ipv6Text(bytes);
+  return isMapped(bytes) ? `::ffff:${bytes.subarray(12).join('.')}` : ipText(bytes);
 }
 
 /** The IP address of a GID as text: `10.0.0.1` or `fd00::1`. */
 export function gidAddress(gid: string | Uint8Array): string {
   const bytes = typeof gid === 'string' ? gidBytes(gid) : gid;
-  return isMapped(bytes) ? bytes.subarray(12).join('.') : ipv6Text(bytes);
+  return isMapped(bytes) ? bytes.subarray(12).join('.') : ipText(bytes);
 }
 
 /** The GID stands for an IPv4 address. */
 export function isMapped(bytes: Uint8Array): boolean {
-  return bytes[10] === 0xff && bytes[11] === 0xff && bytes.subarray(0, 10).every((byte) => byte === 0);
+  return MAPPED.every((byte, i) => bytes[i] === byte);
 }
 
 /** GID table of an interface: link-local addresses first, then IPv4, then other IPv6, each in the interface's order. */
@@ -131,36 +123,4 @@ function commonBits(a: Uint8Array, b: Uint8Array): number {
     if (difference !== 0) return 8 * i + Math.clz32(difference) - 24;
   }
   return 128;
-}
-
-function ipv4Bytes(text: string): number[] {
-  return text.split('.').map(Number);
-}
-
-/** Eight 16-bit groups of a valid IPv6 address. */
-function ipv6Groups(text: string): number[] {
-  const dotted = text.replace(/[\d.]+$/, (tail) => {
-    if (!tail.includes('.')) return tail;
-    const [a = 0, b = 0, c = 0, d = 0] = ipv4Bytes(tail);
-    return `${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
-  });
-  const [head = '', tail] = dotted.split('::');
-  const groups = (part: string) => (part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16)));
-  const before = groups(head);
-  const after = tail === undefined ? [] : groups(tail);
-  return [...before, ...new Array<number>(8 - before.length - after.length).fill(0), ...after];
-}
-
-/** RFC 5952: lower case, no leading zeros, the longest run of two or more zero groups as `::`. */
-function ipv6Text(bytes: Uint8Array): string {
-  const groups = Array.from({ length: 8 }, (_, i) => ((bytes[2 * i] as number) << 8) | (bytes[2 * i + 1] as number));
-  let best = { start: 0, length: 1 };
-  for (let start = 0; start < 8; start++) {
-    let length = 0;
-    while (start + length < 8 && groups[start + length] === 0) length++;
-    if (length > best.length) best = { start, length };
-  }
-  const hex = (part: number[]) => part.map((group) => group.toString(16)).join(':');
-  if (best.length < 2) return hex(groups);
-  return `${hex(groups.slice(0, best.start))}::${hex(groups.slice(best.start + best.length))}`;
 }

@@ -1,0 +1,76 @@
+/** Which link a device gets, and why. */
+import { readFileSync } from 'node:fs';
+import { VerbsError } from '../errors.js';
+import { type HostInterface, interfaceByAddress, interfaceByName, listInterfaces } from '../link/interfaces.js';
+import type { Link } from '../link/link.js';
+import { PacketLink } from '../link/packet.js';
+import { UdpLink } from '../link/udp.js';
+
+export type LinkKind = 'packet' | 'udp';
+
+export interface LinkChoice {
+  /** Name of a network interface, e.g. `eth0`. */
+  readonly interface?: string;
+  /** Local addresses to use; without them all of the interface. */
+  readonly addresses?: readonly string[];
+  /** Which link; without it `packet` where the process may, else `udp`. */
+  readonly kind?: LinkKind;
+}
+
+export interface ChosenLink {
+  readonly link: Link;
+  /** What was chosen and why, for people. */
+  readonly notes: readonly string[];
+}
+
+/** Bit of CAP_NET_RAW in the kernel's capability sets (capabilities(7)). */
+const CAP_NET_RAW = 13n;
+
+/**
+ * Opens a link on a network interface of this host.
+ * @throws VerbsError ENODEV, EADDRNOTAVAIL, EADDRINUSE, EPERM, EOPNOTSUPP as the links do
+ */
+export function openHostLink(choice: LinkChoice): ChosenLink {
+  const { addresses } = choice;
+  const notes: string[] = [];
+  const end = chooseEnd(choice, notes);
+  const where = { interface: end.name, ...(addresses && { addresses }) };
+  if (choice.kind === 'udp') return { link: UdpLink.open(where), notes };
+  if (choice.kind === 'packet') return opened(PacketLink.open(where), notes);
+  if (!end.isEthernet) {
+    notes.push(`the udp link, because ${end.name} does not carry Ethernet frames`);
+    return { link: UdpLink.open(where), notes };
+  }
+  if (!mayUsePacketSockets()) {
+    notes.push('the udp link, because packet sockets need the capability CAP_NET_RAW, which this process has not');
+    return { link: UdpLink.open(where), notes };
+  }
+  notes.push('the packet link, because this process has the capability CAP_NET_RAW');
+  return opened(PacketLink.open(where), notes);
+}
+
+function opened(link: PacketLink, notes: string[]): ChosenLink {
+  return { link, notes: [...notes, ...link.notes] };
+}
+
+function chooseEnd({ interface: name, addresses }: LinkChoice, notes: string[]): HostInterface {
+  if (name !== undefined) return interfaceByName(name);
+  const address = addresses?.[0];
+  if (address !== undefined) return interfaceByAddress(address);
+  const all = listInterfaces();
+  const usable = all.filter(({ up, addresses }) => up && addresses.length > 0);
+  const found = usable.find(({ isLoopback }) => !isLoopback) ?? usable[0];
+  if (found === undefined)
+    throw new VerbsError('ENODEV', `no network interface is up and has an address (${all.map((end) => end.name)})`);
+  notes.push(
+    found.isLoopback
+      ? `${found.name}, because no other interface is up with an address`
+      : `${found.name}, the first interface that is up with an address; name another one if it is not the right one`,
+  );
+  return found;
+}
+
+function mayUsePacketSockets(): boolean {
+  const effective = /^CapEff:\s*([0-9a-f]+)/m.exec(readFileSync('/proc/self/status', 'latin1'))?.[1] ?? '0';
+  return ((BigInt(`0x${effective}`) >> CAP_NET_RAW) & 1n) === 1n;
+}

@@ -1,0 +1,62 @@
+/** Opening a device. */
+import { createHash, randomBytes } from 'node:crypto';
+import { CARD_DEFAULTS, Card } from '../device/card.js';
+import { type ChosenLink, openHostLink } from '../device/links.js';
+import type { Link } from '../link/link.js';
+import { checkInteger, show } from './check.js';
+import { Device } from './context.js';
+
+export interface OpenOptions {
+  /** Network interface for the links `packet` and `udp`. Default: the first that is up and has an address. */
+  readonly interface?: string;
+  /** Local addresses to use. Default: all of the interface. */
+  readonly addresses?: readonly string[];
+  /**
+   * What moves the frames: `packet` (packet sockets; needs CAP_NET_RAW), `udp` (a UDP socket on port 4791; needs nothing),
+   * or a link of the program's own. Default: `packet` where the process may use it, else `udp`.
+   */
+  readonly link?: 'packet' | 'udp' | Link;
+  /** Bytes of the card: all registered memory, queues and queue pairs. 4 MiB to 4 GiB. Default 256 MiB. */
+  readonly memoryBytes?: number;
+  /** What keys, queue pair numbers and PSNs are drawn from, to repeat a run. Default: random, as security wants it. */
+  readonly seed?: number | string | Uint8Array;
+  /** A connected queue pair keeps the process running, as a server wants it. Default false: only who waits does. */
+  readonly keepAlive?: boolean;
+}
+
+/**
+ * Opens a device: a card with its own memory, on a link.
+ * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP
+ */
+export async function openDevice(options: OpenOptions = {}): Promise<Device> {
+  const seed = seedBytes(options.seed);
+  const memoryBytes = checkInteger('memoryBytes', options.memoryBytes ?? CARD_DEFAULTS.memoryBytes, 2 ** 22, 2 ** 32);
+  const { link, notes } = chooseLink(options);
+  try {
+    const card = await Card.create({ memoryBytes, seed });
+    return new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+  } catch (error) {
+    link.close();
+    throw error;
+  }
+}
+
+function chooseLink(options: OpenOptions): ChosenLink {
+  const { link } = options;
+  if (typeof link === 'object' && link !== null) return { link, notes: [] };
+  if (link !== undefined && link !== 'packet' && link !== 'udp')
+    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp' or a link`);
+  return openHostLink({
+    ...(link && { kind: link }),
+    ...(options.interface !== undefined && { interface: options.interface }),
+    ...(options.addresses && { addresses: options.addresses }),
+  });
+}
+
+function seedBytes(seed: OpenOptions['seed']): Uint8Array {
+  if (seed === undefined) return randomBytes(32);
+  if (seed instanceof Uint8Array && seed.length === 32) return seed;
+  return createHash('sha256')
+    .update(typeof seed === 'object' ? seed : String(seed))
+    .digest();
+}

@@ -1,0 +1,154 @@
+// The engine takes turns while there is something to do, sleeps when there is not, and starves nobody.
+import { setImmediate as tick } from 'node:timers/promises';
+import { beforeEach, expect, test } from 'vitest';
+import { Engine } from '../../src/device/engine.js';
+import { StubCard, StubLink } from './stubs.js';
+
+let card: StubCard;
+let link: StubLink;
+let engine: Engine;
+const lastWait = () => link.waits.at(-1);
+
+beforeEach(async () => {
+  card = new StubCard();
+  link = new StubLink();
+  link.drain = () => card.drain();
+  engine = new Engine(card.card, link);
+  await tick();
+  card.turns = 0;
+});
+
+test('several posts in one go make one run, before the event loop goes on', async () => {
+  card.work = 1;
+  engine.schedule();
+  engine.schedule();
+  engine.schedule();
+  expect(card.turns).toBe(0);
+  await Promise.resolve();
+  expect(card.turns).toBe(2); // one that moved a frame, one that found nothing more
+  expect(link.sent).toBe(1);
+});
+
+test('a poll runs one turn at once', () => {
+  card.work = 3;
+  engine.poll();
+  expect(card.turns).toBe(1);
+  expect(link.sent).toBe(1);
+});
+
+test('an idle device sleeps until the earlier of the two deadlines', async () => {
+  card.deadline = 5e9;
+  link.deadline = 4e9;
+  engine.schedule();
+  await tick();
+  expect(lastWait()).toMatchObject({ deadline: 4e9, keepAlive: false });
+});
+
+test('a sleep that ends early enough is left alone', async () => {
+  card.deadline = 5e9;
+  engine.schedule();
+  await tick();
+  const count = link.waits.length;
+  card.deadline = 6e9;
+  engine.schedule();
+  await tick();
+  expect(link.waits.length).toBe(count);
+  card.deadline = 3e9;
+  engine.schedule();
+  await tick();
+  expect(lastWait()?.deadline).toBe(3e9);
+});
+
+test('only who waits keeps the process running', async () => {
+  engine.schedule();
+  await tick();
+  engine.hold();
+  await tick();
+  expect(lastWait()?.keepAlive).toBe(true);
+  engine.hold();
+  engine.release();
+  await tick();
+  expect(lastWait()?.keepAlive).toBe(true);
+  engine.release();
+  await tick();
+  expect(lastWait()?.keepAlive).toBe(false);
+});
+
+test('waking up runs turns and sleeps again', async () => {
+  engine.schedule();
+  await tick();
+  card.work = 2;
+  lastWait()?.wake();
+  expect(link.sent).toBe(2);
+  expect(link.waits.length).toBe(2);
+});
+
+test('frames that the link does not take are tried again soon, without spinning', async () => {
+  link.takes = false;
+  card.work = 1;
+  engine.schedule();
+  await tick();
+  expect(card.turns).toBeLessThan(5);
+  const wait = lastWait();
+  expect(wait?.deadline).toBeGreaterThan(engine.now() - 1e9);
+  expect(wait?.deadline).toBeLessThan(engine.now() + 1e6);
+  link.takes = true;
+  wait?.wake();
+  expect(link.sent).toBe(1);
+});
+
+test('endless work leaves the event loop its turns', async () => {
+  card.work = Number.POSITIVE_INFINITY;
+  engine.schedule();
+  const from = performance.now();
+  let ticks = 0;
+  while (performance.now() - from < 30) {
+    await tick();
+    ticks++;
+  }
+  card.work = 0;
+  expect(ticks).toBeGreaterThan(5);
+});
+
+test('a chain of microtasks that always has work leaves the event loop its turns', async () => {
+  let inLoop = false;
+  setImmediate(() => {
+    inLoop = true;
+  });
+  for (let i = 0; i < 1e6 && !inLoop; i++) {
+    const turns = card.turns;
+    card.work = 1;
+    engine.schedule();
+    // Nothing but microtasks, until the engine refuses to run in one.
+    for (let j = 0; j < 4 && card.turns === turns; j++) await Promise.resolve();
+    if (card.turns === turns) await tick();
+  }
+  expect(inLoop).toBe(true);
+});
+
+test('what the card tells is handed on once, also from inside a handler that polls', () => {
+  const told: [number, number][] = [];
+  engine.onEvent = (type, handle) => {
+    told.push([type, handle]);
+    engine.poll();
+  };
+  card.events = [
+    [1, 100],
+    [4, 200],
+  ];
+  engine.poll();
+  expect(told).toEqual([
+    [1, 100],
+    [4, 200],
+  ]);
+});
+
+test('closing sends what is ready, then nothing moves any more', () => {
+  card.work = 3;
+  engine.close();
+  expect(link.sent).toBe(3);
+  expect(link.closed).toBe(true);
+  card.work = 1;
+  expect(engine.turn()).toBe(false);
+  engine.close();
+});
