@@ -1,6 +1,6 @@
 // The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
 // A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
-import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
+
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { Mr } from './host/mr';
@@ -8,6 +8,7 @@ import { Pd } from './host/pd';
 import { allocate, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { SendWqe } from './host/wqe';
+import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
 import { addInline, addRecvPiece, addSendPiece, beginRecv, beginSend, commitRecv, commitSend } from './qp/post';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
@@ -15,9 +16,9 @@ import { modify } from './qp/state';
 import { earliest } from './qp/timer';
 import { createQp, destroyQp, expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
 
-export * from './limits';
-export * from './layout';
 export { Counter } from './counters';
+export * from './layout';
+export * from './limits';
 export { Syndrome } from './wire/aeth';
 export { Opcode } from './wire/opcode';
 

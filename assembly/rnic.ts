@@ -14,7 +14,7 @@ import { RECV_WQE_BYTES, SEND_WQE_BYTES, SGE_BYTES } from './host/wqe';
 import { Errno, MAX_FRAME, QpState, QpType, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
-import { Qp, QP_BYTES } from './qp/qp';
+import { QP_BYTES, Qp } from './qp/qp';
 import { nextRequest } from './qp/requester';
 import { receiveRequest } from './qp/responder';
 import { releaseResults } from './qp/result';

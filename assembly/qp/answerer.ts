@@ -6,7 +6,7 @@ import { Mr } from '../host/mr';
 import { Access, EventType, QpState } from '../limits';
 import { AETH_BYTES, Aeth, Syndrome } from '../wire/aeth';
 import { AtomicAckEth } from '../wire/atomiceth';
-import { Bth, BTH_BYTES } from '../wire/bth';
+import { BTH_BYTES, Bth } from '../wire/bth';
 import { hasAeth, headerBytes, Opcode } from '../wire/opcode';
 import { psnAdd } from '../wire/psn';
 import { Answer, Qp } from './qp';

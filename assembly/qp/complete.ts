@@ -1,7 +1,7 @@
 // Completions: how a work request ends and how its user learns of it.
 import { Counter } from '../counters';
-import { Cqe } from '../host/cqe';
 import { Card } from '../host/card';
+import { Cqe } from '../host/cqe';
 import { SendWqe } from '../host/wqe';
 import { EventType, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
 import { hasImm, hasInvalidate, isWrite } from '../wire/opcode';

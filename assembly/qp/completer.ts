@@ -2,7 +2,7 @@
 // work requests by them.
 import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
-import { scatter, SendWqe } from '../host/wqe';
+import { SendWqe, scatter } from '../host/wqe';
 import { EventType, QpState, WcStatus, WrOpcode } from '../limits';
 import { AethClass, Syndrome } from '../wire/aeth';
 import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';

@@ -2,12 +2,12 @@
 import { Card } from '../host/card';
 import { AvOffset } from '../layout';
 import { LinkFlag, SCRATCH } from '../limits';
-import { Ethernet, ETHERTYPE_IPV4, ETHERTYPE_IPV6 } from '../wire/ethernet';
+import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from '../wire/ethernet';
 import { ICRC_BYTES, icrcOf } from '../wire/icrc';
-import { Ipv4, IPV4_BYTES } from '../wire/ipv4';
-import { Ipv6, IPV6_BYTES } from '../wire/ipv6';
+import { IPV4_BYTES, Ipv4 } from '../wire/ipv4';
+import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
-import { Udp, UDP_BYTES } from '../wire/udp';
+import { UDP_BYTES, Udp } from '../wire/udp';
 
 /** Room for the longest template: Ethernet 14, VLAN 4, IPv6 40, UDP 8. */
 const TEMPLATE_BYTES: usize = 72;

@@ -1,6 +1,6 @@
 // Posting: a work request is described piece by piece into the next free WQE and becomes visible with the commit.
 import { Card } from '../host/card';
-import { RecvWqe, SendWqe, Sge, SGE_BYTES } from '../host/wqe';
+import { RecvWqe, SendWqe, SGE_BYTES, Sge } from '../host/wqe';
 import { Errno, MAX_MESSAGE, QpState, SendFlag, WrOpcode } from '../limits';
 import { packetCount } from '../wire/psn';
 import { flush } from './complete';

@@ -1,10 +1,10 @@
 // A queue pair: what its requester, responder and completer know between two packets.
-import { Counter, COUNTER_BYTES, count } from '../counters';
+import { COUNTER_BYTES, Counter, count } from '../counters';
 import { Cq } from '../host/cq';
 import { Pd } from '../host/pd';
 import { RecvWqe, SendWqe } from '../host/wqe';
 import { QpState } from '../limits';
-import { Path, PATH_BYTES } from './path';
+import { PATH_BYTES, Path } from './path';
 
 /** The operation whose next packet the responder expects (IBTA 9.7.4.1.3). */
 export enum Expect {

@@ -6,7 +6,7 @@ import { Mr } from '../host/mr';
 import { arePiecesLocal, gather, SendWqe } from '../host/wqe';
 import { Access, Errno, QpState, WcStatus, WrOpcode } from '../limits';
 import { AtomicEth } from '../wire/atomiceth';
-import { Bth, BTH_BYTES } from '../wire/bth';
+import { BTH_BYTES, Bth } from '../wire/bth';
 import { Ieth } from '../wire/ieth';
 import { ImmDt } from '../wire/immdt';
 import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, Opcode } from '../wire/opcode';

@@ -7,7 +7,7 @@ import { flush } from './complete';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
 import { forgetResults, resizeResults } from './result';
-import { restart, resetRetries } from './retry';
+import { resetRetries, restart } from './retry';
 import { schedule, unschedule } from './schedule';
 import { disarm } from './timer';
 import { initWindow } from './window';

@@ -50,5 +50,6 @@ export function rnrDelay(code: u32): u64 {
   if (code < 4) return <u64>code * 10_000;
   // from 4 on two codes share each power of two: 4·2^k and 6·2^k
   let step: u64 = (code & 1) == 0 ? 40_000 : 60_000;
-  return step << (<u64>((code - 4) >> 1));
+  let doublings: u64 = (code - 4) >> 1;
+  return step << doublings;
 }

@@ -1,7 +1,7 @@
 // Base Transport Header (IBTA 9.2).
 //   0 opcode | 1 se·m·pad(2)·tver(4) | 2 pkey(16) | 4 fecn·becn·reserved(6) | 5 destination qpn(24)
 //   8 ackreq·reserved(7) | 9 psn(24)
-import { get16, get24, put16, put8and24 } from './bytes';
+import { get16, get24, put8and24, put16 } from './bytes';
 
 export const BTH_BYTES: u32 = 12;
 

@@ -1,5 +1,5 @@
 // Datagram Extended Transport Header (IBTA 9.3.2): 0 qkey(32) | 4 reserved | 5 source qpn(24)
-import { get24, get32, put32, put8and24 } from './bytes';
+import { get24, get32, put8and24, put32 } from './bytes';
 
 export const DETH_BYTES: u32 = 8;
 

@@ -3,16 +3,16 @@ import { Counter, NO_DROP } from '../counters';
 import { PACKET, RxOption } from '../limits';
 import { Aeth } from './aeth';
 import { AtomicAckEth, AtomicEth } from './atomiceth';
-import { Bth, BTH_BYTES } from './bth';
-import { ETHERNET_BYTES, Ethernet, ETHERTYPE_IPV4, ETHERTYPE_IPV6, VLAN_BYTES } from './ethernet';
-import { icrcOf, ICRC_BYTES, solveIdentification } from './icrc';
+import { BTH_BYTES, Bth } from './bth';
+import { ETHERNET_BYTES, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, VLAN_BYTES } from './ethernet';
+import { ICRC_BYTES, icrcOf, solveIdentification } from './icrc';
 import { Ieth } from './ieth';
 import { ImmDt } from './immdt';
-import { Ipv4, IPV4_BYTES, PROTOCOL_UDP } from './ipv4';
-import { Ipv6, IPV6_BYTES } from './ipv6';
+import { IPV4_BYTES, Ipv4, PROTOCOL_UDP } from './ipv4';
+import { IPV6_BYTES, Ipv6 } from './ipv6';
 import { hasPayload, headerBytes, isKnown } from './opcode';
 import { Reth } from './reth';
-import { ROCE_PORT, Udp, UDP_BYTES } from './udp';
+import { ROCE_PORT, UDP_BYTES, Udp } from './udp';
 
 @unmanaged
 @final
