@@ -3,7 +3,7 @@
 import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
 import { SendWqe, scatter } from '../host/wqe';
-import { EventType, QpState, WcStatus, WrOpcode } from '../limits';
+import { QpState, WcStatus, WrOpcode } from '../limits';
 import { AethClass, Syndrome } from '../wire/aeth';
 import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
@@ -13,6 +13,7 @@ import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
 import { resetRetries, restart, retry, retryAfterRnr, rewind } from './retry';
 import { schedule } from './schedule';
+import { reportDrained } from './state';
 import { growWindow } from './window';
 
 /** Answers why the packet was dropped, or NO_DROP. */
@@ -26,16 +27,9 @@ export function receiveResponse(qp: Qp, packet: Packet): Counter {
       ? receiveAtomic(qp, packet)
       : receiveAck(qp, packet);
   if (qp.state == QpState.ERR) return drop;
-  if (qp.state == QpState.SQD) reportDrained(qp);
+  reportDrained(qp);
   schedule(qp);
   return drop;
-}
-
-/** What has been started is done and the user wants to know. */
-function reportDrained(qp: Qp): void {
-  if (!qp.isDrainAsked || qp.unackedPsn != qp.nextPsn) return;
-  qp.isDrainAsked = false;
-  Card.get().events.raise(EventType.SQ_DRAINED, qp.ptr);
 }
 
 /** Everything up to `psn` has arrived at the peer: work requests that end there or before are done. False when the answer

@@ -10,7 +10,7 @@ function put(index: QpAttr, value: u32): void {
 export function query(qp: Qp): void {
   put(QpAttr.STATE, qp.state);
   put(QpAttr.CUR_STATE, qp.state);
-  put(QpAttr.EN_SQD_ASYNC_NOTIFY, qp.isDrainAsked);
+  put(QpAttr.EN_SQD_ASYNC_NOTIFY, qp.isDrainAsked ? 1 : 0);
   put(QpAttr.ACCESS_FLAGS, qp.access);
   put(QpAttr.PKEY_INDEX, qp.pkeyIndex);
   put(QpAttr.PORT, qp.port);

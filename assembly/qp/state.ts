@@ -2,7 +2,7 @@
 // move does. `setState` is the only writer of the state.
 import { Card } from '../host/card';
 import { QpAttr } from '../layout';
-import { Access, Errno, MAX_RD_ATOMIC, QpState, SCRATCH } from '../limits';
+import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, SCRATCH } from '../limits';
 import { flush } from './complete';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
@@ -163,7 +163,16 @@ export function setState(qp: Qp, to: QpState): void {
     if (from == QpState.RTR) initWindow(qp);
     restart(qp);
     schedule(qp);
+  } else if (to == QpState.SQD) {
+    reportDrained(qp);
   }
+}
+
+/** In SQD, once everything that was started is done: tells the user, if asked to (IBTA 10.3.1.6). */
+export function reportDrained(qp: Qp): void {
+  if (qp.state != QpState.SQD || !qp.isDrainAsked || qp.unackedPsn != qp.nextPsn) return;
+  qp.isDrainAsked = false;
+  Card.get().events.raise(EventType.SQ_DRAINED, qp.ptr);
 }
 
 /** Back to the state of creation: work requests go without completions, nothing that was received or sent is remembered. */
