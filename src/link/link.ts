@@ -27,6 +27,9 @@ export interface Frames {
    * consumer has passed it. */
   readonly rx: Ring;
   readonly slotBytes: number;
+  /** Takes bytes of the card's memory for good and returns their offset: for links that put rings of their own between
+   * the card and another link. */
+  readonly allocate?: (bytes: number) => number;
 }
 
 export interface LinkFeatures {
@@ -82,6 +85,7 @@ export interface Link {
   /**
    * Calls `onReadable` once when there may be something to receive, or at `deadline` (ns of the device's clock, 0 = none),
    * whichever is first; a second call replaces the first.
+   * The clock of a wait is `performance.now()`, in nanoseconds.
    * @param keepAlive whether this wait keeps the process running
    */
   wait(deadline: number, keepAlive: boolean, onReadable: () => void): void;

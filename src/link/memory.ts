@@ -98,7 +98,7 @@ export class MemoryLink implements Link {
   };
   /** Those who hold back frames because this card's receive ring is full. */
   readonly #blocked = new Set<MemoryLink>();
-  #memory = new Uint8Array(0);
+  #memory: Uint8Array = new Uint8Array(0);
   #slotBytes = 0;
   #tx: RingView | undefined;
   #rx: RingView | undefined;
@@ -220,8 +220,7 @@ export class MemoryLink implements Link {
       return true;
     }
     const peer = this.#hub.destination(this.#memory, addr, length);
-    const ring = peer && peer.#rx;
-    if (!ring) {
+    if (peer === undefined || peer.#rx === undefined) {
       counters.tx_unreachable++;
       return true;
     }
@@ -229,7 +228,7 @@ export class MemoryLink implements Link {
       counters.tx_too_long++;
       return true;
     }
-    if (ring.free === 0) {
+    if (peer.#rx.free === 0) {
       counters.tx_busy++;
       peer.#blocked.add(this);
       return false;
