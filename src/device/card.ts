@@ -80,7 +80,15 @@ export class Card {
       tx: this.ring(this.exports.txRing()),
       rx: this.ring(this.exports.rxRing()),
       slotBytes: this.options.slotBytes,
+      allocate: (bytes) => this.#lend(bytes),
     };
+  }
+
+  /** Memory for a link's own rings. @throws RangeError when the card has not so much left */
+  #lend(bytes: number): number {
+    const ptr = this.exports.memAlloc(bytes);
+    if (ptr === 0) throw new RangeError(`the link needs ${bytes} bytes, the card has ${this.exports.memAvailable()}`);
+    return ptr;
   }
 
   private ring(at: number): Ring {

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { VerbsError } from '../errors.js';
 import { type HostInterface, interfaceByAddress, interfaceByName, listInterfaces } from '../link/interfaces.js';
 import type { Link } from '../link/link.js';
+import { createMemoryHub, type MemoryHub, memoryLink } from '../link/memory.js';
 import { PacketLink } from '../link/packet.js';
 import { UdpLink } from '../link/udp.js';
 
@@ -21,6 +22,26 @@ export interface ChosenLink {
   readonly link: Link;
   /** What was chosen and why, for people. */
   readonly notes: readonly string[];
+}
+
+let commonHub: MemoryHub | undefined;
+
+/**
+ * Opens a link to the other cards of a hub; without a hub, to those of this process that name none either.
+ * @param addresses default: the first free of `10.0.0.n` with `fd00::n` and `fe80::n`
+ * @throws VerbsError EADDRINUSE
+ */
+export function openMemoryLink(hub: MemoryHub | undefined, addresses: readonly string[] | undefined): ChosenLink {
+  commonHub ??= createMemoryHub();
+  const on = hub ?? commonHub;
+  let n = 1;
+  while (on.owner(`10.0.0.${n}`) !== undefined) n++;
+  return {
+    link: memoryLink(on, {
+      addresses: addresses ?? [`10.0.0.${n}`, `fd00::${n.toString(16)}`, `fe80::${n.toString(16)}`],
+    }),
+    notes: [hub ? 'the memory link: cards of one hub in this process' : 'the memory link: cards of this process'],
+  };
 }
 
 /** Bit of CAP_NET_RAW in the kernel's capability sets (capabilities(7)). */

@@ -2,8 +2,11 @@
 import { Access } from '../device/codes.js';
 import { checkFlags } from './check.js';
 
-export type AccessName = 'localWrite' | 'remoteWrite' | 'remoteRead' | 'remoteAtomic';
-/** Names, or the sum of the `Access` bits. Local reading is always allowed. */
+export type AccessName = 'localWrite' | 'remoteWrite' | 'remoteRead' | 'remoteAtomic' | 'invalidate';
+/**
+ * Names, or the sum of the `Access` bits. Local reading is always allowed. `invalidate`, for regions only, lets LOCAL_INV
+ * and the peer's SEND_WITH_INV close the region's keys.
+ */
 export type AccessFlags = number | readonly AccessName[];
 
 const NAMES: Readonly<Record<AccessName, number>> = {
@@ -11,6 +14,7 @@ const NAMES: Readonly<Record<AccessName, number>> = {
   remoteWrite: Access.REMOTE_WRITE,
   remoteRead: Access.REMOTE_READ,
   remoteAtomic: Access.REMOTE_ATOMIC,
+  invalidate: Access.INVALIDATE,
 };
 
 /** @throws TypeError, RangeError */

@@ -1,21 +1,25 @@
 /** Opening a device. */
 import { createHash, randomBytes } from 'node:crypto';
 import { CARD_DEFAULTS, Card } from '../device/card.js';
-import { type ChosenLink, openHostLink } from '../device/links.js';
+import { type ChosenLink, openHostLink, openMemoryLink } from '../device/links.js';
 import type { Link } from '../link/link.js';
+import { MemoryHub } from '../link/memory.js';
 import { checkInteger, show } from './check.js';
 import { Device } from './context.js';
 
 export interface OpenOptions {
   /** Network interface for the links `packet` and `udp`. Default: the first that is up and has an address. */
   readonly interface?: string;
-  /** Local addresses to use. Default: all of the interface. */
+  /** Local addresses to use. Default: all of the interface; on a hub the first free of `10.0.0.n` (and `fd00::n`, `fe80::n`). */
   readonly addresses?: readonly string[];
   /**
    * What moves the frames: `packet` (packet sockets; needs CAP_NET_RAW), `udp` (a UDP socket on port 4791; needs nothing),
-   * or a link of the program's own. Default: `packet` where the process may use it, else `udp`.
+   * `memory` (devices of this process), or a link of the program's own. Default: `memory` with a `hub`; else `packet` where
+   * the process may use it, else `udp`.
    */
-  readonly link?: 'packet' | 'udp' | Link;
+  readonly link?: 'packet' | 'udp' | 'memory' | Link;
+  /** Which devices of this process the `memory` link joins. Default: all that name no hub. */
+  readonly hub?: MemoryHub;
   /** Bytes of the card: all registered memory, queues and queue pairs. 4 MiB to 4 GiB. Default 256 MiB. */
   readonly memoryBytes?: number;
   /** What keys, queue pair numbers and PSNs are drawn from, to repeat a run. Default: random, as security wants it. */
@@ -44,8 +48,12 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
 function chooseLink(options: OpenOptions): ChosenLink {
   const { link } = options;
   if (typeof link === 'object' && link !== null) return { link, notes: [] };
+  if (options.hub !== undefined && !(options.hub instanceof MemoryHub))
+    throw new TypeError(`hub is ${show(options.hub)}, must be made by createMemoryHub`);
+  if (link === 'memory' || (link === undefined && options.hub !== undefined))
+    return openMemoryLink(options.hub, options.addresses);
   if (link !== undefined && link !== 'packet' && link !== 'udp')
-    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp' or a link`);
+    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp', 'memory' or a link`);
   return openHostLink({
     ...(link && { kind: link }),
     ...(options.interface !== undefined && { interface: options.interface }),

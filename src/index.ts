@@ -1,0 +1,36 @@
+/**
+ * wasm-roce: RDMA verbs over RoCEv2 for Node, with a network card made of software.
+ *
+ * `openDevice` is the beginning. Wrong arguments throw TypeError or RangeError, calls that the device refuses throw
+ * VerbsError with a `code`, and what the network or the peer refuses comes as the status of a completion.
+ */
+export {
+  Access,
+  EventType,
+  QpState,
+  SendFlag,
+  WcFlag,
+  WcOpcode,
+  WcStatus,
+  WrOpcode,
+} from './device/codes.js';
+export { type ErrorCode, VerbsError } from './errors.js';
+export type { Link } from './link/link.js';
+export { createMemoryHub, MemoryHub } from './link/memory.js';
+export type { AccessFlags, AccessName } from './verbs/access.js';
+export { AddressHandle, type AhAttr, type GlobalRoute } from './verbs/ah.js';
+export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
+export type { ConnectOptions, Endpoint } from './verbs/connect.js';
+export { Device } from './verbs/context.js';
+export type { Counters } from './verbs/counters.js';
+export { Cq, type CqOptions, type NextOptions } from './verbs/cq.js';
+export type { AsyncEvent } from './verbs/events.js';
+export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
+export { type GidChoice, type GidEntry, gidAddress, gidText, gidToHex } from './verbs/gid.js';
+export { Mr, type MrOptions, type RemoteMemory } from './verbs/mr.js';
+export { type OpenOptions, openDevice } from './verbs/open.js';
+export { Pd } from './verbs/pd.js';
+export type { DeviceInfo, PortInfo } from './verbs/port.js';
+export { Qp, type QpOptions } from './verbs/qp.js';
+export { Wc } from './verbs/wc.js';
+export type { RecvWr, SendOpcode, SendWr, Sge } from './verbs/wr.js';

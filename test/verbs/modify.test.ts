@@ -1,0 +1,181 @@
+// modify follows the table of transitions, and a refusal names every attribute at fault.
+import { expect, test } from 'vitest';
+import { createMemoryHub, type QpAttributes } from '../../src/index.js';
+import { mtuWithin, udpSourcePort } from '../../src/verbs/ah.js';
+import { connectedPair, endOn, openOn } from './pair.js';
+
+async function twoEnds() {
+  const hub = createMemoryHub();
+  const a = await endOn(await openOn(hub));
+  const b = await endOn(await openOn(hub));
+  return { a, b };
+}
+
+const INIT: QpAttributes = { state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: ['remoteWrite'] };
+
+test('the whole way by hand, as ibv_modify_qp goes it', async () => {
+  const { a, b } = await twoEnds();
+  const { qp } = a;
+  expect(qp.state).toBe('RESET');
+  await qp.modify(INIT);
+  expect(qp.state).toBe('INIT');
+  await qp.modify({
+    state: 'RTR',
+    pathMtu: 1024,
+    destQpNum: b.qp.qpNum,
+    rqPsn: 0x123456,
+    maxDestRdAtomic: 4,
+    minRnrTimer: 12,
+    ahAttr: { grh: { dgid: b.device.chooseGid().gid, sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 } },
+  });
+  await qp.modify({ state: 'RTS', sqPsn: 0xabcdef, timeout: 14, retryCnt: 6, rnrRetry: 5, maxRdAtomic: 3 });
+  expect(qp.query()).toMatchObject({
+    qpNum: qp.qpNum,
+    type: 'RC',
+    state: 'RTS',
+    qpAccessFlags: ['remoteWrite'],
+    pathMtu: 1024,
+    destQpNum: b.qp.qpNum,
+    rqPsn: 0x123456,
+    sqPsn: 0xabcdef,
+    timeout: 14,
+    retryCnt: 6,
+    rnrRetry: 5,
+    maxRdAtomic: 3,
+    maxDestRdAtomic: 4,
+    minRnrTimer: 12,
+    ahAttr: { grh: { dgid: '::ffff:10.0.0.2', sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 } },
+    progress: { sendPending: 0, nextPsn: 0xabcdef, expectedPsn: 0x123456 },
+  });
+  await qp.modify({ state: 'ERR' });
+  expect(qp.state).toBe('ERR');
+  await qp.modify({ state: 'RESET' });
+  expect(qp.query()).toMatchObject({ state: 'RESET', ahAttr: undefined });
+});
+
+test('what is missing, what is not allowed and what is out of range is named with the transition', async () => {
+  const { a } = await twoEnds();
+  const { qp } = a;
+  await expect(qp.modify({ state: 'INIT', pkeyIndex: 0 })).rejects.toThrow(
+    `EINVAL: qp ${qp.label} RESET -> INIT: missing: qpAccessFlags, portNum`,
+  );
+  await expect(qp.modify({ ...INIT, timeout: 14, sqPsn: 1 })).rejects.toThrow(
+    /RESET -> INIT: not allowed: timeout, sqPsn$/,
+  );
+  await expect(qp.modify({ ...INIT, pkeyIndex: 5, portNum: 2 })).rejects.toThrow(
+    /RESET -> INIT: out of range: pkeyIndex 5 \(0\), portNum 2 \(1\)$/,
+  );
+  await expect(qp.modify({ state: 'RTS' })).rejects.toMatchObject({ code: 'EINVAL' });
+  expect(qp.state).toBe('RESET');
+  await qp.modify(INIT);
+  const rtr: QpAttributes = {
+    state: 'RTR',
+    ahAttr: { grh: { dgid: '10.0.0.2' } },
+    pathMtu: 1000,
+    destQpNum: 5,
+    rqPsn: 2 ** 24,
+    maxDestRdAtomic: 129,
+    minRnrTimer: 32,
+  };
+  await expect(qp.modify(rtr)).rejects.toThrow(/INIT -> RTR: out of range: .*pathMtu 1000 \(256, 512, 1024, 2048 or/);
+  await expect(qp.modify(rtr)).rejects.toThrow(/rqPsn 16777216 \(24 bits\).*minRnrTimer 32 \(0 to 31\)/);
+  await expect(qp.modify({ state: 'RTR', destQpNum: 5, timeout: 1 })).rejects.toThrow(
+    /missing: ahAttr, pathMtu, rqPsn, minRnrTimer, maxDestRdAtomic; not allowed: timeout/,
+  );
+  expect(qp.state).toBe('INIT');
+});
+
+test('wrong kinds of values are the TypeErrors of the program', async () => {
+  const { a } = await twoEnds();
+  const refused = (attributes: object) => expect(a.qp.modify(attributes)).rejects;
+  await refused({ state: 'READY' }).toThrow("state is 'READY', must be one of RESET, INIT, RTR, RTS, SQD, SQE, ERR");
+  await refused({ path_mtu: 1024 }).toThrow(/'path_mtu' is no attribute of a queue pair; known are state, /);
+  await refused({ ...INIT, portNum: '1' }).toThrow(new TypeError("portNum is '1', must be an integer"));
+  await refused({ ...INIT, portNum: -1 }).toThrow(RangeError);
+  await refused({ ...INIT, qpAccessFlags: ['write'] }).toThrow(/qpAccessFlags has 'write', must be one of localWrite/);
+  await refused({ state: 'RTR', ahAttr: {} }).toThrow(/ahAttr.grh.dgid is undefined/);
+  await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2', hopLimit: 0 } } }).toThrow(/hopLimit is 0/);
+  await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2', sgidIndex: 9 } } }).toThrow(/sgidIndex is 9/);
+});
+
+test('a path MTU that the port cannot carry is refused', async () => {
+  const hub = createMemoryHub();
+  const { memoryLink } = await import('../../src/link/memory.js');
+  await using device = await openOn(hub, { link: memoryLink(hub, { addresses: ['10.1.0.1'], mtu: 1500 }) });
+  const { qp } = await endOn(device);
+  expect(device.queryPort()).toMatchObject({ activeMtu: 1024, interfaceMtu: 1500 });
+  await qp.modify(INIT);
+  await expect(qp.modify({ state: 'RTR', pathMtu: 2048 })).rejects.toThrow(
+    "pathMtu 2048 is more than the port's active MTU 1024 (interface MTU 1500)",
+  );
+});
+
+test('a peer that is nowhere, or of another family, is refused before anything changes', async () => {
+  const { a } = await twoEnds();
+  await a.qp.modify(INIT);
+  const towards = (grh: { dgid: string; sgidIndex?: number }) =>
+    a.qp.modify({
+      state: 'RTR',
+      ahAttr: { grh },
+      pathMtu: 256,
+      destQpNum: 5,
+      rqPsn: 0,
+      maxDestRdAtomic: 1,
+      minRnrTimer: 1,
+    });
+  await expect(towards({ dgid: '10.0.0.77' })).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
+  await expect(towards({ dgid: 'fd00::2', sgidIndex: 1 })).rejects.toThrow(/one is IPv4, one IPv6/);
+  await expect(towards({ dgid: 'nowhere' })).rejects.toThrow(TypeError);
+  expect(a.qp.state).toBe('INIT');
+});
+
+test('modifications of one queue pair happen in the order of the calls', async () => {
+  const { a, b } = await twoEnds();
+  const steps = [
+    a.qp.modify(INIT),
+    a.qp.modify({
+      state: 'RTR',
+      ahAttr: { grh: { dgid: '10.0.0.2' } },
+      pathMtu: 256,
+      destQpNum: b.qp.qpNum,
+      rqPsn: 0,
+      maxDestRdAtomic: 1,
+      minRnrTimer: 1,
+    }),
+    a.qp.modify({ state: 'RTS', sqPsn: 1, timeout: 0, retryCnt: 0, rnrRetry: 0, maxRdAtomic: 0 }),
+  ];
+  await Promise.all(steps);
+  expect(a.qp.state).toBe('RTS');
+});
+
+test('connect starts from RESET, takes the smaller MTU, and opens no door unasked', async () => {
+  await using pair = await connectedPair({ connect: { access: [] } });
+  const { a, b } = pair;
+  expect(a.qp.query()).toMatchObject({ state: 'RTS', pathMtu: 4096, qpAccessFlags: [], timeout: 14, rnrRetry: 7 });
+  await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/is in state RTS, connect starts from RESET/);
+  await a.qp.modify({ state: 'RESET' });
+  await a.qp.connect({ ...b.qp.endpoint(), mtu: 512 });
+  expect(a.qp.query().pathMtu).toBe(512);
+  expect(JSON.parse(JSON.stringify(b.qp.endpoint()))).toEqual(b.qp.endpoint());
+});
+
+test('after RESET the first PSN is another', async () => {
+  await using pair = await connectedPair();
+  const { psn } = pair.a.qp.endpoint();
+  expect(pair.a.qp.query().sqPsn).toBe(psn);
+  await pair.a.qp.modify({ state: 'RESET' });
+  expect(pair.a.qp.endpoint().psn).not.toBe(psn);
+});
+
+test('the UDP source port is stable, and in the dynamic range', () => {
+  expect(udpSourcePort(0, 0x11, 0x12)).toBe(udpSourcePort(0, 0x12, 0x11));
+  expect(udpSourcePort(1, 5, 6)).toBe(0xc001);
+  expect(udpSourcePort(0xfffff, 5, 6)).toBe(0xc000 | (0x3fff ^ 0x3f));
+  expect(udpSourcePort(0, 0x1a2b3c, 0x4d5e6f)).toBe(0xcdae); // worked out apart, with Python
+});
+
+test('path MTU within an IP MTU', () => {
+  expect([335, 336, 1103, 1104, 1500, 4175, 4176, 9000, 65536].map(mtuWithin)).toEqual([
+    0, 256, 512, 1024, 1024, 2048, 4096, 4096, 4096,
+  ]);
+});

@@ -1,0 +1,153 @@
+// Objects are made, used and closed; children first, and every refusal names what it is about.
+import { expect, test } from 'vitest';
+import { createMemoryHub, Mr, VerbsError } from '../../src/index.js';
+import { ALL, connectedPair, endOn, openOn } from './pair.js';
+
+const hub = createMemoryHub;
+
+test('a parent with children refuses to close and names them', async () => {
+  await using device = await openOn(hub());
+  const { pd, cq, mr, qp } = await endOn(device);
+  const second = await pd.createQp({ sendCq: cq });
+  await expect(pd.close()).rejects.toThrow(
+    `EBUSY: pd ${pd.label} has 2 qps (${qp.label}, ${second.label}) and 1 mr (${mr.label}); close these first`,
+  );
+  await expect(cq.close()).rejects.toMatchObject({ code: 'EBUSY', message: expect.stringContaining(qp.label) });
+  await expect(device.close()).rejects.toThrow(`has 1 cq (${cq.label}) and 1 pd (${pd.label})`);
+  expect(qp.label).toMatch(/^0x[0-9a-f]{6}$/);
+  for (const object of [second, qp, mr, cq, pd]) await object.close();
+  await device.close();
+  expect([device, pd, cq, mr, qp].every((object) => object.isClosed)).toBe(true);
+  await qp.close();
+});
+
+test('a forced close takes everything in order', async () => {
+  const device = await openOn(hub());
+  const { pd, cq, mr, qp } = await endOn(device);
+  await pd.regMr(mr);
+  await device.close({ force: true });
+  expect([device, pd, cq, mr, qp].every((object) => object.isClosed)).toBe(true);
+});
+
+test('await using closes the device with all its objects, using those that need no waiting', async () => {
+  const seen = await (async () => {
+    await using device = await openOn(hub());
+    using pd = await device.allocPd();
+    using mr = await pd.regMr(64);
+    expect(mr.isClosed).toBe(false);
+    return { device, pd, mr };
+  })();
+  expect([seen.device, seen.pd, seen.mr].every((object) => object.isClosed)).toBe(true);
+});
+
+test('what is closed says so', async () => {
+  await using device = await openOn(hub());
+  const { pd, cq, mr, qp } = await endOn(device);
+  await qp.close();
+  expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(`EINVAL: qp ${qp.label} is closed`);
+  expect(() => qp.postRecv({})).toThrow('is closed');
+  expect(() => qp.state).toThrow('is closed');
+  await expect(qp.modify({ state: 'ERR' })).rejects.toThrow('is closed');
+  await cq.close();
+  expect(() => cq.poll([])).toThrow(`cq ${cq.label} is closed`);
+  await expect(cq.next()).rejects.toThrow('is closed');
+  await mr.close();
+  expect(() => mr.buffer).toThrow('is closed');
+  await pd.close();
+  await expect(pd.regMr(64)).rejects.toThrow('is closed');
+  await device.close();
+  await expect(device.allocPd()).rejects.toThrow('is closed');
+  expect(() => device.query()).toThrow('is closed');
+});
+
+test('a region is zeroed memory in the card, and its pieces stay inside', async () => {
+  await using device = await openOn(hub());
+  const pd = await device.allocPd();
+  const mr = await pd.regMr(5000, { access: ['localWrite', 'remoteRead'] });
+  expect(mr.buffer).toBeInstanceOf(Buffer);
+  expect(mr.buffer.length).toBe(5000);
+  expect(mr.buffer.every((byte) => byte === 0)).toBe(true);
+  expect(mr.buffer.buffer).toBeInstanceOf(SharedArrayBuffer);
+  expect(mr.slice(10, 20)).toEqual({ addr: mr.addr + 10, length: 20, lkey: mr.lkey });
+  expect(mr.slice(4999).length).toBe(1);
+  expect(mr.slice()).toEqual({ addr: mr.addr, length: 5000, lkey: mr.lkey });
+  expect(() => mr.slice(5001)).toThrow(new RangeError('offset is 5001, must be from 0 to 5000'));
+  expect(() => mr.slice(4000, 1001)).toThrow(new RangeError('length is 1001, must be from 0 to 1000'));
+  expect(() => mr.slice(-1)).toThrow(RangeError);
+  expect(JSON.parse(JSON.stringify(mr.remote))).toEqual({ addr: mr.addr, rkey: mr.rkey, length: 5000 });
+  expect(mr.access).toEqual(['localWrite', 'remoteRead']);
+});
+
+test('regions over the same memory share it, and the last one gives it back', async () => {
+  await using device = await openOn(hub());
+  const pd = await device.allocPd();
+  const before = device.query().memoryAvailable;
+  const first = await pd.regMr(2 ** 20);
+  const whole = await pd.regMr(first, { access: ALL });
+  const part = await pd.regMr(first.buffer.subarray(100, 200), { access: ALL, iova: 0 });
+  expect([whole.addr, part.addr, part.length, part.iova]).toEqual([first.addr, first.addr + 100, 100, 0]);
+  part.buffer.write('seen');
+  expect(first.buffer.toString('latin1', 100, 104)).toBe('seen');
+  expect(new Set([first.rkey, whole.rkey, part.rkey]).size).toBe(3);
+  await first.close();
+  await whole.close();
+  expect(device.query().memoryAvailable).toBeLessThan(before - 2 ** 20 + 65536);
+  expect(part.buffer.toString('latin1', 0, 4)).toBe('seen');
+  await part.close();
+  expect(device.query().memoryAvailable).toBeGreaterThan(before - 65536);
+});
+
+test('regMr refuses what it cannot register', async () => {
+  await using device = await openOn(hub());
+  const pd = await device.allocPd();
+  const refused = (source: unknown, options?: object) => expect(pd.regMr(source as number, options)).rejects;
+  await refused(0).toThrow(new RangeError('length is 0, must be from 1 to 4294967295'));
+  await refused(1.5).toThrow(new TypeError('length is 1.5, must be an integer'));
+  await refused('4096').toThrow(/takes a length, a Buffer of a region, or a region, not '4096'/);
+  await refused(Buffer.alloc(64)).toThrow(/do not lie in the memory of a region .* copy into its buffer/);
+  await refused(64, { access: ['remoteWrit'] }).toThrow(
+    "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, invalidate",
+  );
+  await refused(64, { access: 1024 }).toThrow(RangeError);
+  await refused(64, { access: ['remoteWrite'] }).toThrow(/EINVAL: .* remoteWrite .* need localWrite/);
+  await refused(64, { iova: -1 }).toThrow(RangeError);
+  await refused(64, { iova: 2n ** 64n }).toThrow(RangeError);
+  await refused(2 ** 30).toThrow(/ENOMEM: 1073741824 bytes do not fit; the device has \d+ bytes left/);
+  expect(device.query().memoryAvailable).toBeGreaterThan(0);
+});
+
+test("another device's objects are refused", async () => {
+  await using one = await openOn(hub());
+  await using other = await openOn(hub());
+  const pd = await one.allocPd();
+  const cq = await other.createCq();
+  await expect(pd.createQp({ sendCq: cq })).rejects.toThrow('sendCq belongs to another device');
+  await expect(pd.createQp({ sendCq: {} as never })).rejects.toThrow('sendCq is an object, must be a completion queue');
+  const foreign = await (await other.allocPd()).regMr(64);
+  await expect(pd.regMr(foreign)).rejects.toThrow(TypeError);
+});
+
+test('createCq and createQp check their numbers', async () => {
+  await using device = await openOn(hub());
+  const { pd, cq } = await endOn(device);
+  await expect(device.createCq({ cqe: 0 })).rejects.toThrow(new RangeError('cqe is 0, must be from 1 to 4194304'));
+  await expect(device.createCq({ cqe: 4_000_000 })).rejects.toThrow(/ENOMEM/);
+  await expect(pd.createQp({ sendCq: cq, maxSendSge: 33 })).rejects.toThrow('maxSendSge is 33, must be from 1 to 32');
+  await expect(pd.createQp({ sendCq: cq, maxInlineData: 1025 })).rejects.toThrow('maxInlineData is 1025');
+  await expect(pd.createQp({ sendCq: cq, type: 'UD' as 'RC' })).rejects.toThrow("type is 'UD', must be 'RC'");
+});
+
+test('a region may be closed while the peer writes to it: the peer is refused, nothing else happens', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  const extra = await b.pd.regMr(65536, { access: ALL });
+  for (let i = 0; i < 20; i++)
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 65536), remoteAddr: extra.iova, rkey: extra.rkey });
+  await a.cq.next({ timeout: 5000 });
+  await extra.close();
+  const statuses = new Set<string>();
+  for (let i = 0; i < 19; i++) statuses.add((await a.cq.next({ timeout: 5000 })).statusName);
+  expect([...statuses].every((name) => ['SUCCESS', 'REM_ACCESS_ERR', 'WR_FLUSH_ERR'].includes(name))).toBe(true);
+  expect(extra).toBeInstanceOf(Mr);
+  expect(new VerbsError('EIO', 'x').message).toBe('EIO: x');
+});

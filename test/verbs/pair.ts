@@ -1,0 +1,70 @@
+/** Two devices in this process, joined by a hub, each with one queue pair connected to the other's. */
+import {
+  type AccessName,
+  type ConnectOptions,
+  type Cq,
+  type Device,
+  MemoryHub,
+  type Mr,
+  type OpenOptions,
+  openDevice,
+  type Pd,
+  type Qp,
+  type QpOptions,
+} from '../../src/index.js';
+
+export interface End {
+  readonly device: Device;
+  readonly pd: Pd;
+  readonly cq: Cq;
+  readonly qp: Qp;
+  /** 64 KiB with all rights. */
+  readonly mr: Mr;
+}
+
+export interface Pair extends AsyncDisposable {
+  readonly a: End;
+  readonly b: End;
+}
+
+export const ALL: readonly AccessName[] = ['localWrite', 'remoteWrite', 'remoteRead', 'remoteAtomic'];
+
+export interface PairOptions {
+  readonly open?: OpenOptions;
+  readonly qp?: Partial<QpOptions>;
+  readonly connect?: ConnectOptions;
+}
+
+/** A device on a hub, with 16 MiB and repeatable keys. */
+export async function openOn(hub: MemoryHub, options: OpenOptions = {}): Promise<Device> {
+  return openDevice({ link: 'memory', hub, memoryBytes: 16 * 2 ** 20, seed: 1, ...options });
+}
+
+export async function endOn(device: Device, qp: Partial<QpOptions> = {}): Promise<End> {
+  const pd = await device.allocPd();
+  const cq = await device.createCq({ cqe: 256 });
+  const mr = await pd.regMr(65536, { access: ALL });
+  return { device, pd, cq, mr, qp: await pd.createQp({ sendCq: cq, ...qp }) };
+}
+
+export async function connectedPair({ open, qp, connect }: PairOptions = {}): Promise<Pair> {
+  const hub = new MemoryHub();
+  const a = await endOn(await openOn(hub, open), qp);
+  const b = await endOn(await openOn(hub, { ...open, seed: 2 }), qp);
+  const options = { access: ALL, ...connect };
+  await a.qp.connect(b.qp.endpoint(), options);
+  await b.qp.connect(a.qp.endpoint(), options);
+  return {
+    a,
+    b,
+    async [Symbol.asyncDispose]() {
+      await a.device.close({ force: true });
+      await b.device.close({ force: true });
+    },
+  };
+}
+
+/** Bytes that differ from their neighbours and from those of another seed. */
+export function pattern(length: number, seed = 1): Buffer {
+  return Buffer.from(Uint8Array.from({ length }, (_, i) => (i * 31 + (i >>> 8) * 7 + seed * 101) & 0xff));
+}
