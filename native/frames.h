@@ -6,6 +6,8 @@
 
 /// Frames that one system call moves.
 constexpr uint32_t kBatch = 64;
+/// IPV6_FREEBIND, which libc's headers lack.
+constexpr int kIpv6FreeBind = 78;
 
 /// Layout of the kernel's xdp_desc. `addr` is an offset in the card's memory.
 struct Descriptor {

@@ -3,9 +3,10 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
-#include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "frames.h"
 #include "roce_filter.h"
@@ -56,32 +57,43 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     return bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : -errno;
   }
 
-  // holdPort(ifindex, port): sockets which are never read keep the kernel from answering "port unreachable" to what
-  // arrives on the interface. Two bits: 1 = IPv4, 2 = IPv6 is held. Who else has the port open keeps the kernel quiet too.
+  // holdPort(address of 4 or 16 bytes, port, scope id): 0 or -errno. A socket that is never read keeps the kernel from
+  // answering "port unreachable".
   Napi::Value HoldPort(const Napi::CallbackInfo& info) {
-    int ifindex = info[0].As<Napi::Number>(), port = info[1].As<Napi::Number>();
-    sockaddr_in any4{};
-    any4.sin_family = AF_INET;
-    any4.sin_port = htons(port);
-    sockaddr_in6 any6{};
-    any6.sin6_family = AF_INET6;
-    any6.sin6_port = htons(port);
-    sink4_ = Sink(ifindex, reinterpret_cast<sockaddr*>(&any4), sizeof any4);
-    sink6_ = Sink(ifindex, reinterpret_cast<sockaddr*>(&any6), sizeof any6);
-    return Napi::Number::New(info.Env(), (sink4_ >= 0 ? 1 : 0) | (sink6_ >= 0 ? 2 : 0));
+    auto ip = info[0].As<Napi::Uint8Array>();
+    const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
+    sockaddr_in6 address{};
+    if (ip.ByteLength() == 16) {
+      address.sin6_family = AF_INET6;
+      address.sin6_port = port;
+      address.sin6_scope_id = info[2].As<Napi::Number>();
+      memcpy(&address.sin6_addr, ip.Data(), 16);
+    } else {
+      auto& address4 = reinterpret_cast<sockaddr_in&>(address);
+      address4.sin_family = AF_INET;
+      address4.sin_port = port;
+      memcpy(&address4.sin_addr, ip.Data(), 4);
+    }
+    return Napi::Number::New(info.Env(), Sink(reinterpret_cast<sockaddr*>(&address)));
   }
 
-  static int Sink(int ifindex, const sockaddr* address, socklen_t size) {
+  int Sink(const sockaddr* address) {
+    const bool isIpv6 = address->sa_family == AF_INET6;
     int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return -1;
+    if (fd < 0) return -errno;
     const int on = 1;
     SetReceiveBuffer(fd, 0);
-    if (address->sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-    // Several cards may hold the port of one interface.
+    // An address whose duplicate detection still runs will do.
+    if (isIpv6) setsockopt(fd, IPPROTO_IPV6, kIpv6FreeBind, &on, sizeof on);
+    // Several cards may hold the port of one address.
     if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, sizeof ifindex) != 0 || bind(fd, address, size) != 0)
+        bind(fd, address, isIpv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) != 0) {
+      const int error = errno;
       CloseFd(fd);
-    return fd;
+      return -error;
+    }
+    sinks_.push_back(fd);
+    return 0;
   }
 
   void Attach(const Napi::CallbackInfo& info) { frames_.Attach(info); }
@@ -234,11 +246,12 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
 
   void CloseAll() {
     CloseFd(fd_);
-    CloseFd(sink4_);
-    CloseFd(sink6_);
+    for (int& sink : sinks_) CloseFd(sink);
+    sinks_.clear();
   }
 
-  int fd_ = -1, sink4_ = -1, sink6_ = -1;
+  int fd_ = -1;
+  std::vector<int> sinks_;
   uint8_t mac_[ETH_ALEN] = {};
   Frames frames_;
   FrameCounters counters_;

@@ -15,7 +15,6 @@
 namespace {
 
 constexpr uint32_t kRxIpIdUnknown = 0x10000;  // RX_IP_ID_UNKNOWN of src/link/link.ts
-constexpr int kIpv6FreeBind = 78;             // IPV6_FREEBIND, which libc's headers lack
 
 struct Socket {
   int fd;

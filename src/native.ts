@@ -26,8 +26,8 @@ export interface NativeFrameSocket {
 export interface NativePacketSocket extends NativeFrameSocket {
   /** @param mac frames to this address come back through the receive ring @returns 0 or -errno */
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
-  /** Keeps the kernel from answering datagrams to the port. @returns bit 0: held for IPv4, bit 1: for IPv6 */
-  holdPort(ifindex: number, port: number): number;
+  /** Keeps the kernel from answering datagrams to an address and port. @returns 0 or -errno */
+  holdPort(address: Uint8Array, port: number, scopeId: number): number;
   fd(): number;
 }
 

@@ -4,6 +4,7 @@
  */
 import { VerbsError } from '../errors.js';
 import { native } from '../native.js';
+import { ipBytes, isLinkLocal } from './address.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
@@ -23,7 +24,8 @@ export interface PacketLinkOptions {
 export class PacketLink extends SocketLink {
   readonly kind = 'packet';
   readonly features: LinkFeatures;
-  readonly #held: number;
+  /** Addresses whose port somebody else has: rxe for instance, who keeps the kernel from answering by ICMP as well. */
+  readonly #notHeld: string[] = [];
   readonly #neighbourTimeoutMs: number | undefined;
 
   /**
@@ -50,8 +52,10 @@ export class PacketLink extends SocketLink {
         ENODEV: `${end.name} has just gone away`,
       });
     super(end, socket, [socket.fd()]);
-    // Who else holds the port, rxe for instance, keeps the kernel from answering "port unreachable" as well.
-    this.#held = socket.holdPort(end.index, ROCE_PORT);
+    for (const address of end.addresses) {
+      const bytes = ipBytes(address);
+      if (socket.holdPort(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0) !== 0) this.#notHeld.push(address);
+    }
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
     this.features = {
       maxFrame: end.mtu + ETHERNET_BYTES,
@@ -61,16 +65,14 @@ export class PacketLink extends SocketLink {
     };
   }
 
-  /** What was arranged beside the frames, for people. */
+  /** What people should know beside the frames. */
   get notes(): string[] {
-    const families = [this.#held & 1 ? 'IPv4' : '', this.#held & 2 ? 'IPv6' : ''].filter(Boolean).join(' and ');
-    if (this.#held === 3) return [];
-    return [`port ${ROCE_PORT} is held by ${families || 'nothing'} of ours: somebody else has it open`];
+    return this.#notHeld.map((address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`);
   }
 
-  /** `port_held_ipv4`, `port_held_ipv6`: 1 when a socket of this link keeps the kernel from answering RoCE by ICMP. */
+  /** `port_not_held`: addresses at which another program, or the kernel, takes datagrams to the port of RoCE. */
   override counters(): LinkCounters {
-    return { ...super.counters(), port_held_ipv4: this.#held & 1, port_held_ipv6: this.#held >> 1 };
+    return { ...super.counters(), port_not_held: this.#notHeld.length };
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
