@@ -144,6 +144,10 @@ export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
 /** 256 rows of 4 bytes (wire/opcode). */
 export const OPCODE_TABLE: usize = 8192;
-/** 16 tables of 256 u32 (wire/icrc). */
+/** 16 tables of 256 u32 (wire/crc). */
 export const CRC_TABLE: usize = 16384;
+/** 16 words (wire/icrc). */
+export const INVERSE_POWERS: usize = 32768;
+/** What the CRC folds into (wire/crc), up to POOL_START. */
+export const CRC_SCRATCH: usize = 36864;
 export const POOL_START: usize = 65536;

@@ -16,6 +16,7 @@ import { UDP_BYTES, Udp } from './wire/udp';
 
 export { Counter, NO_DROP } from './counters';
 export { rnrDelay } from './wire/aeth';
+export { crc } from './wire/crc';
 export { packetCount, psnAdd, psnDiff } from './wire/psn';
 
 export function init(): void {

@@ -3,70 +3,26 @@
 //   IPv4: type of service, time to live, checksum | IPv6: traffic class, flow label, hop limit
 //   UDP: checksum | BTH: the byte of FECN, BECN and reserved bits
 // It is the ordinary CRC-32 (0xEDB88320 reflected), stored least significant byte first.
-import { CRC_TABLE, ICRC_PAD } from '../limits';
+import { ICRC_PAD, INVERSE_POWERS } from '../limits';
 import { BTH_BYTES } from './bth';
+import { crc, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
 import { IPV6_BYTES } from './ipv6';
 import { UDP_BYTES } from './udp';
 
 export const ICRC_BYTES: u32 = 4;
 
-const POLYNOMIAL: u32 = 0xedb88320;
 /** The register after the eight bytes of ones. */
 const AFTER_LRH: u32 = 0xdebb20e3;
-/** x^(-8·2^k) for k = 0..15: what rolls a register back. Behind the sixteen tables of 1 KiB. */
-const INVERSE_POWERS: usize = CRC_TABLE + 16384;
-/** x^0 in reflected bit order. */
-const ONE: u32 = 0x80000000;
 
+/** The powers x^(-8·2^k), k = 0..15: what rolls a register back. */
 export function initIcrc(): void {
-  for (let i: u32 = 0; i < 256; i++) {
-    let c = i;
-    for (let bit = 0; bit < 8; bit++) c = c & 1 ? (c >>> 1) ^ POLYNOMIAL : c >>> 1;
-    store<u32>(CRC_TABLE + ((<usize>i) << 2), c);
-  }
-  // table k: the same byte with k zero bytes behind it
-  for (let i: u32 = 0; i < 256; i++) {
-    let c = entry(0, i);
-    for (let k: u32 = 1; k < 16; k++) {
-      c = entry(0, c & 255) ^ (c >>> 8);
-      store<u32>(CRC_TABLE + ((<usize>k) << 10) + ((<usize>i) << 2), c);
-    }
-  }
-  // dividing by x is the register's step run backwards, eight times for x^-8; then square
-  let power = ONE;
-  for (let bit = 0; bit < 8; bit++) power = power & ONE ? ((power ^ POLYNOMIAL) << 1) | 1 : power << 1;
+  initCrc();
+  let power = dividedByByte(ONE);
   for (let k: usize = 0; k < 16; k++) {
     store<u32>(INVERSE_POWERS + (k << 2), power);
     power = multiply(power, power);
   }
-}
-
-function entry(table: u32, byte: u32): u32 {
-  return load<u32>(CRC_TABLE + ((<usize>table) << 10) + ((<usize>byte) << 2));
-}
-
-function four(word: u32, table: u32): u32 {
-  return (
-    entry(table + 3, word & 255) ^
-    entry(table + 2, (word >>> 8) & 255) ^
-    entry(table + 1, (word >>> 16) & 255) ^
-    entry(table, word >>> 24)
-  );
-}
-
-/** Runs the register over bytes: sixteen at a time while there are so many. */
-export function crc(register: u32, ptr: usize, bytes: u32): u32 {
-  let end = ptr + (bytes & ~15);
-  for (; ptr < end; ptr += 16)
-    register =
-      four(load<u32>(ptr) ^ register, 12) ^
-      four(load<u32>(ptr, 4), 8) ^
-      four(load<u32>(ptr, 8), 4) ^
-      four(load<u32>(ptr, 12), 0);
-  end = ptr + (bytes & 15);
-  for (; ptr < end; ptr++) register = entry(0, (register ^ <u32>load<u8>(ptr)) & 255) ^ (register >>> 8);
-  return register;
 }
 
 /** ICRC of the packet whose IP header is at `ip`, and which ends (pad included) at `end`. */
@@ -104,14 +60,4 @@ function inversePower(bytes: u32): u32 {
   for (let k: usize = 0; bytes != 0; k++, bytes >>>= 1)
     if (bytes & 1) power = multiply(power, load<u32>(INVERSE_POWERS + (k << 2)));
   return power;
-}
-
-/** a·b modulo the polynomial, both reflected. */
-function multiply(a: u32, b: u32): u32 {
-  let product: u32 = 0;
-  for (let bit = ONE; bit != 0; bit >>>= 1) {
-    if (a & bit) product ^= b;
-    b = b & 1 ? (b >>> 1) ^ POLYNOMIAL : b >>> 1;
-  }
-  return product;
 }

@@ -11,6 +11,7 @@ interface Exports {
   parse(frame: number, bytes: number, options: number): number;
   isIcrcRight(): number;
   reemit(frame: number, to: number, vlanTci: number, hopLimit: number): number;
+  crc(register: number, ptr: number, bytes: number): number;
   packetCount(length: number, mtu: number): number;
   psnAdd(psn: number, count: number): number;
   psnDiff(a: number, b: number): number;
