@@ -15,6 +15,7 @@ export {
   WrOpcode,
 } from './device/codes.js';
 export { type ErrorCode, VerbsError } from './errors.js';
+export type { FaultOptions, FaultRates } from './link/fault.js';
 export type { Link } from './link/link.js';
 export { createMemoryHub, MemoryHub } from './link/memory.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
@@ -27,6 +28,7 @@ export { Cq, type CqOptions, type NextOptions } from './verbs/cq.js';
 export type { AsyncEvent } from './verbs/events.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
 export { type GidChoice, type GidEntry, gidAddress, gidText, gidToHex } from './verbs/gid.js';
+export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
 export { Mr, type MrOptions, type RemoteMemory } from './verbs/mr.js';
 export { type OpenOptions, openDevice } from './verbs/open.js';
 export { Pd } from './verbs/pd.js';

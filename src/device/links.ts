@@ -56,18 +56,22 @@ export function openHostLink(choice: LinkChoice): ChosenLink {
   const notes: string[] = [];
   const end = chooseEnd(choice, notes);
   const where = { interface: end.name, ...(addresses && { addresses }) };
-  if (choice.kind === 'udp') return { link: UdpLink.open(where), notes };
-  if (choice.kind === 'packet') return opened(PacketLink.open(where), notes);
-  if (!end.isEthernet) {
-    notes.push(`the udp link, because ${end.name} does not carry Ethernet frames`);
-    return { link: UdpLink.open(where), notes };
-  }
-  if (!mayUsePacketSockets()) {
-    notes.push('the udp link, because packet sockets need the capability CAP_NET_RAW, which this process has not');
-    return { link: UdpLink.open(where), notes };
-  }
-  notes.push('the packet link, because this process has the capability CAP_NET_RAW');
-  return opened(PacketLink.open(where), notes);
+  const kind = choice.kind ?? preferred(end, notes);
+  return kind === 'udp' ? { link: UdpLink.open(where), notes } : opened(PacketLink.open(where), notes);
+}
+
+function preferred(end: HostInterface, notes: string[]): LinkKind {
+  const { kind, reason } = preferredLink(end);
+  notes.push(`the ${kind} link, because ${reason}`);
+  return kind;
+}
+
+/** The link that an interface gets when none is asked for, and why. */
+export function preferredLink(end: HostInterface): { readonly kind: LinkKind; readonly reason: string } {
+  if (!end.isEthernet) return { kind: 'udp', reason: `${end.name} does not carry Ethernet frames` };
+  if (!mayUsePacketSockets())
+    return { kind: 'udp', reason: 'packet sockets need the capability CAP_NET_RAW, which this process has not' };
+  return { kind: 'packet', reason: 'this process has the capability CAP_NET_RAW' };
 }
 
 function opened(link: PacketLink, notes: string[]): ChosenLink {
@@ -91,7 +95,8 @@ function chooseEnd({ interface: name, addresses }: LinkChoice, notes: string[]):
   return found;
 }
 
-function mayUsePacketSockets(): boolean {
+/** Whether this process has CAP_NET_RAW in its network namespace's user namespace, as far as its own sets tell. */
+export function mayUsePacketSockets(): boolean {
   const effective = /^CapEff:\s*([0-9a-f]+)/m.exec(readFileSync('/proc/self/status', 'latin1'))?.[1] ?? '0';
   return ((BigInt(`0x${effective}`) >> CAP_NET_RAW) & 1n) === 1n;
 }

@@ -65,7 +65,7 @@ export function interfaceByName(name: string): HostInterface {
 export function interfaceByAddress(address: string): HostInterface {
   const wanted = ipText(ipBytes(address));
   const all = listInterfaces();
-  const found = all.find((candidate) => candidate.addresses.includes(wanted));
+  const found = all.find((candidate) => hasAddress(candidate, wanted));
   if (!found)
     throw new VerbsError('EADDRNOTAVAIL', `no interface has the address ${address}; there is ${describe(all)}`);
   return found;
@@ -85,13 +85,25 @@ export function chooseInterface(options: { interface?: string; addresses?: reado
     throw new VerbsError('EADDRNOTAVAIL', `${found.name} has no IP address, so it has no GID either`);
   if (!addresses?.length) return found;
   const wanted = addresses.map((address) => ipText(ipBytes(address)));
-  const missing = wanted.find((address) => !found.addresses.includes(address));
+  const missing = wanted.find((address) => !hasAddress(found, address));
   if (missing !== undefined)
     throw new VerbsError(
       'EADDRNOTAVAIL',
       `${found.name} has not the address ${missing}; there is ${describe([found])}`,
     );
   return { ...found, addresses: wanted, details: found.details.filter(({ address }) => wanted.includes(address)) };
+}
+
+/** On a loopback interface the whole network of an IPv4 address is local: 127.0.0.2 with 127.0.0.1/8. */
+function hasAddress({ addresses, details, isLoopback }: HostInterface, wanted: string): boolean {
+  if (addresses.includes(wanted)) return true;
+  const bytes = ipBytes(wanted);
+  if (!isLoopback || bytes.length !== 4) return false;
+  const number = (ip: Uint8Array) => viewOf(ip).getUint32(0);
+  return details.some(({ address, prefixLength }) => {
+    const own = ipBytes(address);
+    return own.length === 4 && prefixLength > 0 && (number(own) ^ number(bytes)) >>> (32 - prefixLength) === 0;
+  });
 }
 
 function describe(all: readonly HostInterface[]): string {
