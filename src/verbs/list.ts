@@ -62,9 +62,7 @@ function describe(end: LinkInterface, link: HostDevice['link']): HostDevice {
   const gids = gidTable(end.addresses);
   return {
     interface: end.name,
-    mac: Buffer.from(end.mac)
-      .toString('hex')
-      .replace(/(..)(?=.)/g, '$1:'),
+    mac: macText(end.mac),
     state: end.up ? 'ACTIVE' : 'DOWN',
     interfaceMtu: end.mtu,
     activeMtu: mtuWithin(end.mtu),
