@@ -19,7 +19,7 @@ export type ErrorCode =
 export class VerbsError extends Error {
   override readonly name = 'VerbsError';
   /** Of a refused list of work requests: index of the first that was not posted; those before it were. */
-  badWr?: number;
+  declare badWr?: number;
   /** @param code errno name @param message names the value and the rule */
   constructor(
     readonly code: ErrorCode,

@@ -117,7 +117,7 @@ export function refusal(card: Card, label: string, from: number, attributes: QpA
     attributeNames(card.exports.qpRefused(why)).map(detail).join(', ');
   const faults = [
     ['missing', names(0)],
-    ['not allowed', names(1)],
+    ['not allowed', names(1, (name) => (name === 'state' ? 'this transition' : name))],
     [
       'out of range',
       names(2, (name) => {

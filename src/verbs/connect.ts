@@ -54,22 +54,27 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
   const address = await device.createAh({ grh: { ...options.route, dgid: remote.gid, sgidIndex } });
   const mtus = [device.queryPort().activeMtu, remote.mtu ?? 4096, mtuWithin(address.pathMtu ?? 65536)];
   const rdAtomic = options.rdAtomic ?? 16;
-  await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: options.access ?? 0 });
-  await qp.modify({
-    state: 'RTR',
-    ahAttr: address,
-    pathMtu: options.pathMtu ?? Math.min(...mtus),
-    destQpNum: remote.qpn,
-    rqPsn: remote.psn,
-    maxDestRdAtomic: rdAtomic,
-    minRnrTimer: options.minRnrTimer ?? 12,
-  });
-  await qp.modify({
-    state: 'RTS',
-    sqPsn: psn,
-    timeout: options.timeout ?? 14,
-    retryCnt: options.retryCnt ?? 7,
-    rnrRetry: options.rnrRetry ?? 7,
-    maxRdAtomic: rdAtomic,
-  });
+  try {
+    await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: options.access ?? 0 });
+    await qp.modify({
+      state: 'RTR',
+      ahAttr: address,
+      pathMtu: options.pathMtu ?? Math.min(...mtus),
+      destQpNum: remote.qpn,
+      rqPsn: remote.psn,
+      maxDestRdAtomic: rdAtomic,
+      minRnrTimer: options.minRnrTimer ?? 12,
+    });
+    await qp.modify({
+      state: 'RTS',
+      sqPsn: psn,
+      timeout: options.timeout ?? 14,
+      retryCnt: options.retryCnt ?? 7,
+      rnrRetry: options.rnrRetry ?? 7,
+      maxRdAtomic: rdAtomic,
+    });
+  } catch (error) {
+    if (!qp.isClosed) await qp.modify({ state: 'RESET' });
+    throw error;
+  }
 }

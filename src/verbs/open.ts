@@ -1,9 +1,12 @@
 /** Opening a device. */
 import { createHash, randomBytes } from 'node:crypto';
+import type { Writable } from 'node:stream';
 import { CARD_DEFAULTS, Card } from '../device/card.js';
 import { type ChosenLink, openHostLink, openMemoryLink } from '../device/links.js';
+import { type FaultOptions, faultLink } from '../link/fault.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory.js';
+import { pcapLink } from '../link/pcap.js';
 import { checkInteger, show } from './check.js';
 import { Device } from './context.js';
 
@@ -20,7 +23,11 @@ export interface OpenOptions {
   readonly link?: 'packet' | 'udp' | 'memory' | Link;
   /** Which devices of this process the `memory` link joins. Default: all that name no hub. */
   readonly hub?: MemoryHub;
-  /** Bytes of the card: all registered memory, queues and queue pairs. 4 MiB to 4 GiB. Default 256 MiB. */
+  /** Captures what is on the wire, both ways, for Wireshark (pcapng): path of a file, which is overwritten, or a stream. */
+  readonly pcap?: string | Writable;
+  /** Trouble on the wire, repeatable: loss, duplicates, reordering, delay, damage, congestion marks. A capture shows its effect. */
+  readonly fault?: FaultOptions;
+  /** Bytes of the card: all registered memory, queues and queue pairs. 8 MiB to 4 GiB. Default 256 MiB. */
   readonly memoryBytes?: number;
   /** What keys, queue pair numbers and PSNs are drawn from, to repeat a run. Default: random, as security wants it. */
   readonly seed?: number | string | Uint8Array;
@@ -28,15 +35,28 @@ export interface OpenOptions {
   readonly keepAlive?: boolean;
 }
 
+/** Room for packet slots and tables, and some for the program. */
+const LEAST_MEMORY = 8 * 2 ** 20;
+
 /**
  * Opens a device: a card with its own memory, on a link.
- * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP
+ * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP;
+ * Error of node:fs when the capture file cannot be written
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Device> {
   const seed = seedBytes(options.seed);
-  const memoryBytes = checkInteger('memoryBytes', options.memoryBytes ?? CARD_DEFAULTS.memoryBytes, 2 ** 22, 2 ** 32);
-  const { link, notes } = chooseLink(options);
+  const memoryBytes = checkInteger(
+    'memoryBytes',
+    options.memoryBytes ?? CARD_DEFAULTS.memoryBytes,
+    LEAST_MEMORY,
+    2 ** 32,
+  );
+  const chosen = chooseLink(options);
+  const { notes } = chosen;
+  let { link } = chosen;
   try {
+    if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
+    if (options.fault !== undefined) link = faultLink(link, options.fault);
     const card = await Card.create({ memoryBytes, seed });
     return new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
   } catch (error) {

@@ -216,7 +216,7 @@ export class Qp extends Resource {
 
   /**
    * Takes the queue pair from RESET to RTS against a peer's endpoint: the one-call way to connect when both ends have
-   * told each other their `endpoint()`.
+   * told each other their `endpoint()`. Back in RESET, with a new first PSN, when it is refused.
    * @throws as `modify`
    */
   async connect(remote: Endpoint, options: ConnectOptions = {}): Promise<void> {

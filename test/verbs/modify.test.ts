@@ -65,7 +65,9 @@ test('what is missing, what is not allowed and what is out of range is named wit
   await expect(qp.modify({ ...INIT, pkeyIndex: 5, portNum: 2 })).rejects.toThrow(
     /RESET -> INIT: out of range: pkeyIndex 5 \(0\), portNum 2 \(1\)$/,
   );
-  await expect(qp.modify({ state: 'RTS' })).rejects.toMatchObject({ code: 'EINVAL' });
+  await expect(qp.modify({ state: 'RTS' })).rejects.toThrow(
+    /^EINVAL: qp .* RESET -> RTS: not allowed: this transition/,
+  );
   expect(qp.state).toBe('RESET');
   await qp.modify(INIT);
   const rtr: QpAttributes = {
@@ -154,6 +156,8 @@ test('connect starts from RESET, takes the smaller MTU, and opens no door unaske
   expect(a.qp.query()).toMatchObject({ state: 'RTS', pathMtu: 4096, qpAccessFlags: [], timeout: 14, rnrRetry: 7 });
   await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/is in state RTS, connect starts from RESET/);
   await a.qp.modify({ state: 'RESET' });
+  await expect(a.qp.connect(b.qp.endpoint(), { retryCnt: 8 })).rejects.toThrow(/out of range: retryCnt 8 \(0 to 7\)/);
+  expect(a.qp.state).toBe('RESET');
   await a.qp.connect({ ...b.qp.endpoint(), mtu: 512 });
   expect(a.qp.query().pathMtu).toBe(512);
   expect(JSON.parse(JSON.stringify(b.qp.endpoint()))).toEqual(b.qp.endpoint());

@@ -1,0 +1,159 @@
+// What a device tells about itself, and how it is opened.
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { expect, test } from 'vitest';
+import { createMemoryHub, openDevice, throwIfFailed } from '../../src/index.js';
+import { connectedPair, openOn, pattern } from './pair.js';
+
+test('query: limits, vendor and link', async () => {
+  await using device = await openOn(createMemoryHub());
+  expect(device.query()).toMatchObject({
+    name: 'wasm-mem0',
+    vendor: 'wasm-roce',
+    nodeGuid: '0000:00ff:fe00:0001',
+    maxSge: 32,
+    maxQpRdAtom: 128,
+    memoryBytes: 16 * 2 ** 20,
+    atomicCap: 'HCA',
+    link: { kind: 'memory', features: { ipHeaderVisible: true } },
+  });
+  expect(device.queryPort()).toEqual({
+    state: 'ACTIVE',
+    maxMtu: 4096,
+    activeMtu: 4096,
+    gidTableLength: 3,
+    pkeyTableLength: 1,
+    maxMsgSize: 2 ** 31,
+    linkLayer: 'Ethernet',
+    interface: 'mem0',
+    interfaceMtu: 4500,
+  });
+});
+
+test('the GID table and the notes say what was chosen', async () => {
+  await using device = await openOn(createMemoryHub(), { addresses: ['fd00::7', '10.9.0.7', 'fe80::7'] });
+  expect(device.gids.map(({ gid }) => gid)).toEqual(['fe80::7', '::ffff:10.9.0.7', 'fd00::7']);
+  expect(device.chooseGid()).toMatchObject({ index: 1 });
+  expect(device.chooseGid('fd00::1')).toMatchObject({ index: 2, reason: expect.stringContaining('only IPv6') });
+  expect(() => device.chooseGid('host.example')).toThrow(TypeError);
+  expect(device.notes.join('\n')).toMatch(
+    /memory[\s\S]*GID 1, ::ffff:10\.9\.0\.7: the first IPv4[\s\S]*path MTU up to 4096/,
+  );
+  await using v4 = await openOn(createMemoryHub(), { addresses: ['10.0.0.1'] });
+  expect(() => v4.chooseGid('fd00::1')).toThrow(/EADDRNOTAVAIL: no address of mem0 \(10\.0\.0\.1\) can reach fd00::1/);
+});
+
+test('devices that name no hub meet on the common one', async () => {
+  await using one = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
+  await using other = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
+  expect(one.gids[1]?.address).not.toBe(other.gids[1]?.address);
+  await expect(one.createAh({ grh: { dgid: other.chooseGid().gid } })).resolves.toMatchObject({ hopLimit: 64 });
+});
+
+test('wrong options are refused', async () => {
+  const refused = (options: object) => expect(openDevice(options)).rejects;
+  await refused({ link: 'xdp' }).toThrow("link is 'xdp', must be 'packet', 'udp', 'memory' or a link");
+  await refused({ link: 'memory', hub: {} }).toThrow('hub is an object, must be made by createMemoryHub');
+  await refused({ link: 'memory', memoryBytes: 1000 }).toThrow(
+    'memoryBytes is 1000, must be from 8388608 to 4294967296',
+  );
+  await refused({ interface: 'nosuch0' }).toThrow(/ENODEV: there is no interface 'nosuch0'/);
+});
+
+test('the same seed draws the same numbers, and no seed draws others', async () => {
+  const numbers = async (seed?: number | string) => {
+    await using device = await openDevice({
+      link: 'memory',
+      hub: createMemoryHub(),
+      memoryBytes: 2 ** 23,
+      ...(seed && { seed }),
+    });
+    const pd = await device.allocPd();
+    const qp = await pd.createQp({ sendCq: await device.createCq() });
+    return [qp.qpNum, qp.endpoint().psn, (await pd.regMr(8)).rkey].join();
+  };
+  expect(await numbers(5)).toBe(await numbers(5));
+  expect(await numbers('five')).not.toBe(await numbers(5));
+  expect(await numbers()).not.toBe(await numbers());
+});
+
+test('counters have names, for the device, the link and the queue pair', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  pattern(100).copy(a.mr.buffer);
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 100), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  await a.cq.next({ timeout: 5000 });
+  expect(a.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, drop_icrc: 0, 'link.tx_frames': 1 });
+  expect(b.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, rx_write_requests: 1 });
+  expect(b.qp.counters()).toMatchObject({ rcvd_pkts: 1, duplicate_request: 0 });
+});
+
+test('events come as an async iterable that ends with the device', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  const types: string[] = [];
+  const reader = (async () => {
+    for await (const event of b.device.events) types.push(event.type);
+  })();
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 1), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
+  await a.cq.next({ timeout: 5000 });
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  await b.device.close({ force: true });
+  await reader;
+  expect(types).toEqual(['QP_ACCESS_ERR']);
+});
+
+test('faults are repaired, and the capture shows both ways', async () => {
+  const file = join(mkdtempSync(join(tmpdir(), 'wasm-roce-')), 'faults.pcapng');
+  const fault = { seed: 3, both: { drop: 0.05, duplicate: 0.02, reorder: 0.02, corrupt: 0.02 } };
+  await using pair = await connectedPair({ open: { fault }, connect: { timeout: 10 } });
+  await using watched = await connectedPair({ open: { pcap: file } });
+  const { a, b } = pair;
+  pattern(60000).copy(a.mr.buffer);
+  for (let i = 0; i < 20; i++) {
+    b.mr.buffer.fill(0);
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    throwIfFailed(await a.cq.next({ timeout: 20000 }));
+    expect(b.mr.buffer.subarray(0, 60000).equals(pattern(60000))).toBe(true);
+  }
+  const counters = a.device.counters();
+  expect(counters.retransmits).toBeGreaterThan(0);
+  expect(counters['link.fault_tx_drop']).toBeGreaterThan(0);
+  const sides = [watched.a, watched.b] as const;
+  sides[0].qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0 });
+  throwIfFailed(await sides[0].cq.next({ timeout: 5000 }));
+  await watched.a.device.close({ force: true });
+  expect(readFileSync(file).readUInt32LE(0)).toBe(0x0a0d0d0a);
+  expect(readFileSync(file).length).toBeGreaterThan(200);
+  rmSync(dirname(file), { recursive: true });
+});
+
+/** Runs a program with two connected devices; `program` may await and use `a` and `b`. @returns its exit and output */
+function run(program: string, options = '{}'): { status: number; ms: number } {
+  const pair = new URL('./pair.ts', import.meta.url).href;
+  const source = `import { connectedPair } from '${pair}'; const { a, b } = await connectedPair(${options}); ${program}`;
+  const from = performance.now();
+  let status = 0;
+  try {
+    execFileSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source], { timeout: 4000 });
+  } catch (error) {
+    status = (error as { status: number | null }).status ?? -1;
+  }
+  return { status, ms: performance.now() - from };
+}
+
+test('an idle device does not keep the process running', () => {
+  expect(run('')).toMatchObject({ status: 0 });
+});
+
+test('who awaits a completion does', () => {
+  expect(run(`setTimeout(() => process.exit(7), 300).unref(); await a.cq.next();`)).toMatchObject({ status: 7 });
+});
+
+test('and a connected queue pair does when the device was opened like that', () => {
+  const options = '{ open: { keepAlive: true } }';
+  expect(run('setTimeout(() => process.exit(7), 300).unref();', options)).toMatchObject({ status: 7 });
+  expect(run('await a.qp.close(); await b.qp.close();', options)).toMatchObject({ status: 0 });
+});
