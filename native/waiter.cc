@@ -97,7 +97,8 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
     StopWatching();
     Napi::Env env = Env();
     Napi::HandleScope scope(env);
-    callback_.MakeCallback(env.Undefined(), 0, nullptr, context_);
+    // The receiver must be an object; callbacks in the event loop have the global one.
+    callback_.MakeCallback(env.Global(), 0, nullptr, context_);
     // What the callback throws has no caller to go to.
     napi_value error = nullptr;
     if (env.IsExceptionPending() && napi_get_and_clear_last_exception(env, &error) == napi_ok)
