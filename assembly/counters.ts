@@ -66,14 +66,17 @@ export const COUNTER_BYTES: u32 = (<u32>Counter.drop_reserved_syndrome + 1) * 8;
 /** No reason to drop: not a counter of drops, so it can stand for none. */
 export const NO_DROP: Counter = Counter.sent_pkts;
 
-export function countDevice(counter: Counter, by: u64 = 1): void {
-  let ptr = COUNTERS + ((<usize>counter) << 3);
+function add(set: usize, counter: Counter, by: u64): void {
+  let ptr = set + ((<usize>counter) << 3);
   store<u64>(ptr, load<u64>(ptr) + by);
 }
 
+export function countDevice(counter: Counter): void {
+  add(COUNTERS, counter, 1);
+}
+
 /** Counts for a queue pair, whose set is at `set`, and for the card. */
-export function count(set: usize, counter: Counter, by: u64 = 1): void {
-  let ptr = set + ((<usize>counter) << 3);
-  store<u64>(ptr, load<u64>(ptr) + by);
-  countDevice(counter, by);
+export function count(set: usize, counter: Counter, by: u64): void {
+  add(set, counter, by);
+  add(COUNTERS, counter, by);
 }

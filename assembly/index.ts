@@ -5,7 +5,7 @@ import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { Mr } from './host/mr';
 import { Pd } from './host/pd';
-import { allocate, available, release } from './host/pool';
+import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { SendWqe } from './host/wqe';
 import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
@@ -82,7 +82,7 @@ export function qpCounters(qp: usize): usize {
 // ---- memory, protection domains, regions ----
 /** Zeroed memory for the user's data, 4 KiB aligned; 0 = none left. */
 export function memAlloc(bytes: u32): usize {
-  return allocate(bytes, 4096);
+  return allocateAligned(bytes, 4096);
 }
 export function memFree(ptr: usize): void {
   release(ptr);

@@ -90,13 +90,7 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): void {
   }
   if (drop != NO_DROP) return qp.count(drop);
   qp.count(Counter.rcvd_pkts);
-  countBytes(qp, Counter.rcvd_bytes, bytes);
-}
-
-function countBytes(qp: Qp, counter: Counter, bytes: u32): void {
-  let ptr = qp.counters + ((<usize>counter) << 3);
-  store<u64>(ptr, load<u64>(ptr) + bytes);
-  countDevice(counter, bytes);
+  qp.countBy(Counter.rcvd_bytes, bytes);
 }
 
 /** Whether a queue pair may look at a packet at all (IBTA 9.6.1). */
@@ -165,7 +159,7 @@ function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
 function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
   ring.setBytes(n, bytes);
   qp.count(Counter.sent_pkts);
-  countBytes(qp, Counter.sent_bytes, bytes);
+  qp.countBy(Counter.sent_bytes, bytes);
 }
 
 function powerOfTwo(atLeast: u32): u32 {

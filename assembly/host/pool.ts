@@ -52,8 +52,13 @@ export function available(): u64 {
   return <u64>Pool.get().freeUnits * UNIT;
 }
 
+/** Zeroed memory on a boundary of 64 bytes; 0 when there is none. */
+export function allocate(bytes: u64): usize {
+  return allocateAligned(bytes, UNIT);
+}
+
 /** Zeroed memory on a boundary of `align` bytes (a power of two, 64 or more); 0 when there is none. */
-export function allocate(bytes: u64, align: u32 = UNIT): usize {
+export function allocateAligned(bytes: u64, align: u32): usize {
   let pool = Pool.get();
   if (bytes == 0) bytes = 1;
   if (bytes > 0xffff0000) return 0;

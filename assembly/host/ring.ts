@@ -2,14 +2,14 @@
 // their own, one side only producing and the other only consuming.
 // The layout is exported as RingOffset.
 import { RingOffset } from '../layout';
-import { allocate } from './pool';
+import { allocate, allocateAligned } from './pool';
 
 @unmanaged
 @final
 export class Ring {
   /** A ring over `slots` slots of memory of its own (powers of two); descriptor n always points at slot n. */
   static create(slots: u32, slotBytes: u32): Ring {
-    let frames = allocate(<u64>slots * slotBytes, 4096);
+    let frames = allocateAligned(<u64>slots * slotBytes, 4096);
     let ring = changetype<Ring>(allocate(<u64>slots * 16 + RingOffset.DESCRIPTORS));
     if (frames == 0 || changetype<usize>(ring) == 0) return changetype<Ring>(0);
     store<u32>(changetype<usize>(ring), slots - 1, RingOffset.MASK);

@@ -143,7 +143,10 @@ export class Qp {
   }
 
   count(counter: Counter): void {
-    count(this.counters, counter);
+    count(this.counters, counter, 1);
+  }
+  countBy(counter: Counter, by: u64): void {
+    count(this.counters, counter, by);
   }
 }
 /** Bytes of the fields above, and of a whole queue pair without its rings. */

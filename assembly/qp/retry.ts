@@ -41,6 +41,9 @@ export function rewind(qp: Qp, psn: u32): void {
   }
   qp.sqNext = n;
   qp.sendPsn = psn;
+  // the first packet asks for an ACK: it opens the window for one more, which shows the peer what else was lost; without
+  // it a burst whose end is lost waits for the timer
+  qp.unasked = qp.window;
 }
 
 /** Repeats from `psn` on, unless the tries are used up. */
