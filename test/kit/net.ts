@@ -1,0 +1,419 @@
+/**
+ * A network between bare cards, in virtual time: frames leave one card's transmit ring and reach another's receive ring,
+ * hurt on the way as each direction's impairments say. Everything is drawn from one seed, so a run can be repeated.
+ * Time jumps from event to event; a turn in which something happened costs `TURN` nanoseconds.
+ */
+import { Random } from './random.js';
+import type { Rig, RigQp } from './rig.js';
+
+/** What may happen to the frames that one card sends. All off by default. */
+export interface Impairments {
+  /** Chances, 0..1, of each frame: lost, sent twice, overtaken by others, one to four bits flipped behind the MACs. */
+  readonly drop?: number;
+  readonly duplicate?: number;
+  readonly reorder?: number;
+  readonly corrupt?: number;
+  /** Nanoseconds on the way, and up to how many more by chance: jitter alone changes the order as well. */
+  readonly delay?: number;
+  readonly jitter?: number;
+  /** Nanoseconds that the bottleneck needs for a frame, and how many frames may be on their way: more are lost. */
+  readonly frameTime?: number;
+  readonly queue?: number;
+  /** Frames of the same queue pair and PSN that may be lost or hurt, before the next gets through for sure: a test in
+   * which nothing may fail needs a bound. 0 = no bound. */
+  readonly mercy?: number;
+}
+
+type Settings = { -readonly [K in keyof Required<Impairments>]: number };
+const NONE: Settings = {
+  drop: 0,
+  duplicate: 0,
+  reorder: 0,
+  corrupt: 0,
+  delay: 0,
+  jitter: 0,
+  frameTime: 0,
+  queue: 0,
+  mercy: 0,
+};
+
+const TURN = 500;
+/** Frames that one card may put on the wire in a turn. */
+const BATCH = 32;
+/** How long an overtaken frame is held back at the most. */
+const HELD = 30_000;
+const ETHERNET = 14;
+
+/** A card's place in the network: its cursors as indexes into its memory, and the state of its outgoing direction. */
+class Port {
+  readonly bytes: Uint8Array;
+  readonly u32: Uint32Array;
+  readonly settings: Settings = { ...NONE };
+  isPlain = true;
+  isCut = false;
+  busyUntil = 0;
+  onWay = 0;
+  /** Losses by queue pair and PSN, for mercy. */
+  readonly losses = new Map<number, number>();
+  readonly txProducer: number;
+  readonly txConsumer: number;
+  readonly txDescriptors: number;
+  readonly txMask: number;
+  readonly rxProducer: number;
+  readonly rxConsumer: number;
+  readonly rxDescriptors: number;
+  readonly rxMask: number;
+
+  constructor(readonly rig: Rig) {
+    const { tx, rx, memory } = rig.card.frames;
+    this.bytes = memory;
+    this.u32 = rig.card.u32;
+    [this.txProducer, this.txConsumer, this.txDescriptors] = [
+      tx.producer >>> 2,
+      tx.consumer >>> 2,
+      tx.descriptors >>> 2,
+    ];
+    [this.rxProducer, this.rxConsumer, this.rxDescriptors] = [
+      rx.producer >>> 2,
+      rx.consumer >>> 2,
+      rx.descriptors >>> 2,
+    ];
+    this.txMask = tx.mask;
+    this.rxMask = rx.mask;
+  }
+}
+
+/** Frames that are on their way, ordered by arrival: a heap over slots of one buffer. */
+class InFlight {
+  readonly store: Uint8Array;
+  readonly length: Int32Array;
+  readonly to: Int32Array;
+  readonly from: Int32Array;
+  readonly #time: Float64Array;
+  readonly #order: Float64Array;
+  readonly #heap: Int32Array;
+  readonly #free: Int32Array;
+  #freeCount: number;
+  #serial = 0;
+  count = 0;
+
+  constructor(
+    readonly slots: number,
+    readonly slotBytes: number,
+  ) {
+    this.store = new Uint8Array(slots * slotBytes);
+    this.length = new Int32Array(slots);
+    this.to = new Int32Array(slots);
+    this.from = new Int32Array(slots);
+    this.#time = new Float64Array(slots);
+    this.#order = new Float64Array(slots);
+    this.#heap = new Int32Array(slots);
+    this.#free = Int32Array.from({ length: slots }, (_, i) => slots - 1 - i);
+    this.#freeCount = slots;
+  }
+
+  /** When the next frame arrives. */
+  get next(): number {
+    return this.count === 0 ? Number.POSITIVE_INFINITY : (this.#time[this.#heap[0] as number] as number);
+  }
+
+  /** A slot whose frame arrives at `time`; -1 when there is none. */
+  add(time: number): number {
+    if (this.#freeCount === 0) return -1;
+    const slot = this.#free[--this.#freeCount] as number;
+    this.#time[slot] = time;
+    this.#order[slot] = this.#serial++;
+    let at = this.count++;
+    for (; at > 0; ) {
+      const parent = (at - 1) >> 1;
+      if (this.#before(this.#heap[parent] as number, slot)) break;
+      this.#heap[at] = this.#heap[parent] as number;
+      at = parent;
+    }
+    this.#heap[at] = slot;
+    return slot;
+  }
+
+  /** Takes the next frame's slot off; it stays readable until the next add. */
+  take(): number {
+    const slot = this.#heap[0] as number;
+    const last = this.#heap[--this.count] as number;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= this.count) break;
+      if (child + 1 < this.count && this.#before(this.#heap[child + 1] as number, this.#heap[child] as number)) child++;
+      if (this.#before(last, this.#heap[child] as number)) break;
+      this.#heap[at] = this.#heap[child] as number;
+      at = child;
+    }
+    this.#heap[at] = last;
+    this.#free[this.#freeCount++] = slot;
+    return slot;
+  }
+
+  #before(a: number, b: number): boolean {
+    const [s, t] = [this.#time[a] as number, this.#time[b] as number];
+    return s < t || (s === t && (this.#order[a] as number) < (this.#order[b] as number));
+  }
+}
+
+/** Copies a frame between two memories; short ones word by word, because a view costs more than their bytes. */
+function copy(from: Uint8Array, at: number, to: Uint8Array, target: number, length: number): void {
+  if (length > 96) {
+    to.set(from.subarray(at, at + length), target);
+    return;
+  }
+  for (let i = 0; i < length; i++) to[target + i] = from[at + i] as number;
+}
+
+export interface NetCounters {
+  /** Frames that cards sent, and that reached a receive ring. */
+  sent: number;
+  delivered: number;
+  dropped: number;
+  duplicated: number;
+  corrupted: number;
+  held: number;
+  /** Of the dropped: because the queue was full. */
+  overflowed: number;
+}
+
+export class Net {
+  /** Virtual time in nanoseconds. It does not start at 0, which the card takes for "no deadline". */
+  now = 1_000_000;
+  readonly counters: NetCounters = {
+    sent: 0,
+    delivered: 0,
+    dropped: 0,
+    duplicated: 0,
+    corrupted: 0,
+    held: 0,
+    overflowed: 0,
+  };
+  /** Called in every turn; true when it did something, so that time goes on at once. */
+  application: () => boolean = () => false;
+  readonly #random: Random;
+  readonly #ports: Port[];
+  readonly #flight: InFlight;
+  #alarms: number[] = [];
+
+  /** @param rigs the cards; the last byte of a frame's destination MAC says which one it is for, from 1 */
+  constructor(rigs: readonly Rig[], seed: number, slots = 4096) {
+    this.#random = new Random(seed);
+    this.#ports = rigs.map((rig) => new Port(rig));
+    this.#flight = new InFlight(slots, 4352);
+  }
+
+  /** Sets what happens to frames that card `port` (from 0) sends. */
+  impair(port: number, impairments: Impairments): void {
+    const at = this.#ports[port] as Port;
+    Object.assign(at.settings, NONE, impairments);
+    const { drop, duplicate, reorder, corrupt, delay, jitter, frameTime, queue } = at.settings;
+    at.isPlain = drop + duplicate + reorder + corrupt + delay + jitter + frameTime + queue === 0;
+  }
+
+  /** From now on nothing of what card `port` sends arrives; false mends it. */
+  cut(port: number, isCut = true): void {
+    (this.#ports[port] as Port).isCut = isCut;
+  }
+
+  /** A moment at which the application wants its turn, in nanoseconds of `now`. */
+  wake(time: number): void {
+    this.#alarms.push(time);
+  }
+
+  /** One turn of everything, or a jump to the next moment; false when nothing is ever to happen again. */
+  turn(): boolean {
+    let moved = this.#arrive();
+    for (const port of this.#ports) {
+      const x = port.rig.x;
+      if (port.u32[port.rxProducer] !== port.u32[port.rxConsumer]) moved = x.rx(this.now, 1024) > 0 || moved;
+      const deadline = x.nextDeadline();
+      if (deadline !== 0 && deadline <= this.now) {
+        x.expire(this.now);
+        moved = true;
+      }
+    }
+    moved = this.application() || moved;
+    for (let i = 0; i < this.#ports.length; i++) moved = this.#send(i) || moved;
+    if (moved) {
+      this.now += TURN;
+      return true;
+    }
+    return this.#jump();
+  }
+
+  /** Turns until nothing is to happen any more. @throws Error after `most` turns */
+  run(most = 2_000_000): void {
+    for (let turns = 0; this.turn(); turns++)
+      if (turns > most)
+        throw new Error(`no end after ${turns} turns, at ${this.now} ns: ${JSON.stringify(this.counters)}`);
+  }
+
+  #jump(): boolean {
+    let next = this.#flight.next;
+    for (const port of this.#ports) {
+      const deadline = port.rig.x.nextDeadline();
+      if (deadline !== 0 && deadline < next) next = deadline;
+    }
+    this.#alarms = this.#alarms.filter((alarm) => alarm > this.now);
+    for (const alarm of this.#alarms) if (alarm < next) next = alarm;
+    if (next === Number.POSITIVE_INFINITY) return false;
+    this.now = Math.max(this.now, next);
+    return true;
+  }
+
+  #arrive(): boolean {
+    let moved = false;
+    while (this.#flight.next <= this.now) {
+      const flight = this.#flight;
+      const slot = flight.take();
+      (this.#ports[flight.from[slot] as number] as Port).onWay--;
+      const to = this.#ports[flight.to[slot] as number] as Port;
+      this.#deliver(to, flight.store, slot * flight.slotBytes, flight.length[slot] as number);
+      moved = true;
+    }
+    return moved;
+  }
+
+  #send(index: number): boolean {
+    const port = this.#ports[index] as Port;
+    const count = port.rig.x.tx(this.now, BATCH);
+    if (count === 0) return false;
+    let consumer = port.u32[port.txConsumer] as number;
+    for (let i = 0; i < count; i++, consumer = (consumer + 1) >>> 0) {
+      const descriptor = port.txDescriptors + (consumer & port.txMask) * 4;
+      const at = port.u32[descriptor] as number;
+      const length = port.u32[descriptor + 2] as number;
+      const to = (port.bytes[at + 5] as number) - 1;
+      this.counters.sent++;
+      if (port.isCut || to < 0 || to >= this.#ports.length) this.counters.dropped++;
+      else if (port.isPlain) this.#deliver(this.#ports[to] as Port, port.bytes, at, length);
+      else this.#pass(port, index, to, at, length);
+    }
+    port.u32[port.txConsumer] = consumer;
+    return true;
+  }
+
+  /** A frame goes through everything that can happen to it. */
+  #pass(port: Port, index: number, to: number, at: number, length: number): void {
+    const { settings } = port;
+    const random = this.#random;
+    if (random.chance(settings.drop) && this.#mayHurt(port, at)) {
+      this.counters.dropped++;
+      return;
+    }
+    if (settings.queue !== 0 && port.onWay >= settings.queue) {
+      this.counters.dropped++;
+      this.counters.overflowed++;
+      return;
+    }
+    const damaged = random.chance(settings.corrupt) && this.#mayHurt(port, at);
+    this.#launch(port, index, to, at, length, damaged);
+    if (random.chance(settings.duplicate)) {
+      this.counters.duplicated++;
+      this.#launch(port, index, to, at, length, false);
+    }
+  }
+
+  #launch(port: Port, index: number, to: number, at: number, length: number, damaged: boolean): void {
+    const { settings } = port;
+    const random = this.#random;
+    port.busyUntil = Math.max(this.now, port.busyUntil) + settings.frameTime;
+    let time = port.busyUntil + settings.delay;
+    if (settings.jitter) time += random.below(settings.jitter);
+    if (random.chance(settings.reorder)) {
+      this.counters.held++;
+      time += 1 + random.below(HELD);
+    }
+    if (time <= this.now && !damaged) {
+      this.#deliver(this.#ports[to] as Port, port.bytes, at, length);
+      return;
+    }
+    const slot = this.#flight.add(time);
+    if (slot < 0) {
+      this.counters.dropped++;
+      return;
+    }
+    const flight = this.#flight;
+    const target = slot * flight.slotBytes;
+    copy(port.bytes, at, flight.store, target, length);
+    flight.length[slot] = length;
+    flight.to[slot] = to;
+    flight.from[slot] = index;
+    port.onWay++;
+    if (!damaged) return;
+    this.counters.corrupted++;
+    for (let flips = random.between(1, 5); flips > 0; flips--) {
+      const place = target + random.between(ETHERNET, length);
+      flight.store[place] = (flight.store[place] as number) ^ (1 << random.below(8));
+    }
+  }
+
+  /** Whether the packet at hand has not been unlucky too often. Its queue pair and PSN lie behind IPv4 or IPv6. */
+  #mayHurt(port: Port, at: number): boolean {
+    const { mercy } = port.settings;
+    if (mercy === 0) return true;
+    const { bytes } = port;
+    const byte = (offset: number): number => bytes[at + offset] as number;
+    const bth = byte(12) === 0x08 ? ETHERNET + 28 : ETHERNET + 48;
+    const key =
+      ((byte(bth + 6) << 8) | byte(bth + 7)) * 2 ** 24 +
+      ((byte(bth + 9) << 16) | (byte(bth + 10) << 8) | byte(bth + 11));
+    const losses = port.losses.get(key) ?? 0;
+    if (losses >= mercy) {
+      port.losses.delete(key);
+      return false;
+    }
+    port.losses.set(key, losses + 1);
+    return true;
+  }
+
+  #deliver(to: Port, from: Uint8Array, at: number, length: number): void {
+    const producer = to.u32[to.rxProducer] as number;
+    if ((producer - (to.u32[to.rxConsumer] as number)) >>> 0 > to.rxMask) {
+      this.counters.dropped++;
+      this.counters.overflowed++;
+      return;
+    }
+    const descriptor = to.rxDescriptors + (producer & to.rxMask) * 4;
+    copy(from, at, to.bytes, to.u32[descriptor] as number, length);
+    to.u32[descriptor + 2] = length;
+    to.u32[descriptor + 3] = 0;
+    to.u32[to.rxProducer] = (producer + 1) >>> 0;
+    this.counters.delivered++;
+  }
+}
+
+/** How two queue pairs are connected; every number is used on both sides. */
+export interface PairOptions {
+  readonly mtu?: number;
+  readonly ipv6?: boolean;
+  readonly timeout?: number;
+  readonly retryCnt?: number;
+  readonly rnrRetry?: number;
+  readonly minRnrTimer?: number;
+  readonly rdAtomic?: number;
+  readonly access?: number;
+  /** First PSN that the first and the second one send. */
+  readonly psns?: readonly [number, number];
+}
+
+/** Connects queue pairs of the cards at two ports (from 0) to each other, up to RTS. */
+export function connectPair(a: RigQp, portA: number, b: RigQp, portB: number, options: PairOptions = {}): void {
+  const ip = (port: number): number[] =>
+    options.ipv6 ? [0xfd, ...new Array<number>(14).fill(0), port + 1] : [10, 0, 0, port + 1];
+  const mac = (port: number): number[] => [2, 0, 0, 0, 0, port + 1];
+  const [psnA, psnB] = options.psns ?? [100, 200];
+  const { rdAtomic = 4, ...rest } = options;
+  const both = { ...rest, maxRdAtomic: rdAtomic, maxDestRdAtomic: rdAtomic };
+  const ends = (here: number, there: number) => ({
+    localIp: ip(here),
+    remoteIp: ip(there),
+    localMac: mac(here),
+    remoteMac: mac(there),
+  });
+  a.connect({ ...both, ...ends(portA, portB), destQpn: b.qpn, sqPsn: psnA, rqPsn: psnB });
+  b.connect({ ...both, ...ends(portB, portA), destQpn: a.qpn, sqPsn: psnB, rqPsn: psnA });
+}
