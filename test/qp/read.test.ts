@@ -1,0 +1,156 @@
+/** RDMA READ as the responder sees it: answers, and answers given again (IBTA 9.7.5.1.4). */
+import { expect, test } from 'vitest';
+import { type Conversation, PING, rc, send, TARGET_VA } from '../kit/conversation.js';
+import { ack, frame, nak, type Packet, request, response } from '../kit/packets.js';
+
+function read(c: Conversation, psn: number, offset: number, length: number): Packet {
+  return request.read({ psn, va: TARGET_VA + BigInt(offset), rkey: c.target.rkey, length });
+}
+
+function answer(c: Conversation, psn: number, msn: number, offset: number, length: number): Packet[] {
+  return response.read({ psn, msn, payload: c.target.bytes.slice(offset, offset + length), mtu: 1024 });
+}
+
+test('a READ is answered with the bytes it asks for, and needs no ACK', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 3, 5)).out(...answer(c, 100, 1, 3, 5));
+});
+
+test('a long READ is answered with FIRST, MIDDLE, LAST; the next request has the PSN behind them', async () => {
+  const c = await rc({ receives: 1 });
+  c.in(0, read(c, 100, 1, 3000))
+    .out(...answer(c, 100, 1, 1, 3000))
+    .in(1, send({ psn: 103 }))
+    .out(ack({ psn: 103, msn: 2 }))
+    .wc({ wrId: 1 });
+});
+
+test('a READ of whole packets ends with a full LAST', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 0, 2048)).out(...answer(c, 100, 1, 0, 2048));
+});
+
+test('a READ without bytes is answered without bytes, whatever its key', async () => {
+  const c = await rc();
+  c.in(0, request.read({ psn: 100, va: 1n, rkey: 0xbad, length: 0 })).out(response.readOnly({ psn: 100, msn: 1 }));
+});
+
+test('a READ sees what was written before it', async () => {
+  const c = await rc();
+  const at = { va: TARGET_VA, rkey: c.target.rkey };
+  c.in(0, request.writeOnly({ psn: 100, ...at, payload: PING }), read(c, 101, 0, 4)).out(
+    response.readOnly({ psn: 101, msn: 2, payload: PING }),
+  );
+});
+
+test('the ACK of a later request waits for the answers of the READ before it', async () => {
+  const c = await rc({ receives: 1 });
+  c.in(0, read(c, 100, 0, 2048), send({ psn: 102 }))
+    .out(...answer(c, 100, 2, 0, 2048), ack({ psn: 102, msn: 2 }))
+    .wc({ wrId: 1 });
+});
+
+test('READs are answered in the order in which they came', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 0, 1500), read(c, 102, 4000, 10)).out(
+    ...answer(c, 100, 2, 0, 1500),
+    ...answer(c, 102, 2, 4000, 10),
+  );
+});
+
+test('a duplicate READ is carried out afresh, from the memory as it is then', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 0, 1500)).out(...answer(c, 100, 1, 0, 1500));
+  c.target.bytes.fill(0x5a, 0, 1500);
+  c.in(1, read(c, 100, 0, 1500)).out(...answer(c, 100, 1, 0, 1500));
+});
+
+test('a READ asked again from its middle is answered as a request of its own, with the PSNs it had', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 0, 4000))
+    .out(...answer(c, 100, 1, 0, 4000))
+    .in(1, read(c, 102, 2048, 1952))
+    .out(...answer(c, 102, 1, 2048, 1952))
+    .in(2, read(c, 103, 3072, 928))
+    .out(...answer(c, 103, 1, 3072, 928))
+    .in(3, read(c, 100, 0, 4000))
+    .out(...answer(c, 100, 1, 0, 4000));
+});
+
+test('a READ asked again is given up with the rest of its first answer: it starts anew', async () => {
+  const c = await rc();
+  const half = answer(c, 100, 1, 0, 4096).slice(0, 2);
+  c.rig.put(frame(c.there, read(c, 100, 0, 4096)));
+  c.rig.x.rx(0, 1);
+  expect(c.rig.out(0, 2)).toEqual(half.map((packet) => frame(c.back, packet)));
+  c.in(0, read(c, 101, 1024, 3072)).out(...answer(c, 101, 1, 1024, 3072));
+});
+
+test('a duplicate READ must be part of a remembered one, by key, range and PSN; otherwise it is dropped', async () => {
+  const c = await rc();
+  const other = c.rig.regionAt(c.target.ptr, 4096, 15, TARGET_VA);
+  c.in(0, read(c, 100, 1024, 2048))
+    .out(...answer(c, 100, 1, 1024, 2048))
+    .in(1, request.read({ psn: 100, va: TARGET_VA + 1024n, rkey: other.rkey, length: 2048 }))
+    .silent()
+    .in(2, read(c, 100, 1023, 2048))
+    .silent()
+    .in(3, read(c, 100, 1025, 2048))
+    .silent()
+    .in(4, read(c, 101, 1024, 2048))
+    .silent()
+    .in(5, read(c, 99, 1024, 10))
+    .silent()
+    .counts({ drop_duplicate_unknown: 5, duplicate_request: 5 });
+});
+
+test('as many READs are remembered as max_dest_rd_atomic says, the newest', async () => {
+  const c = await rc({ maxDestRdAtomic: 2 });
+  for (let i = 0; i < 3; i++) c.in(i, read(c, 100 + i, i * 8, 8)).out(...answer(c, 100 + i, i + 1, i * 8, 8));
+  c.in(5, read(c, 100, 0, 8))
+    .silent()
+    .in(6, read(c, 101, 8, 8))
+    .out(...answer(c, 101, 3, 8, 8))
+    .in(7, read(c, 102, 16, 8))
+    .out(...answer(c, 102, 3, 16, 8))
+    .counts({ drop_duplicate_unknown: 1 });
+});
+
+test('with max_dest_rd_atomic 0 a READ is an invalid request', async () => {
+  const c = await rc({ maxDestRdAtomic: 0 });
+  c.in(0, read(c, 100, 0, 8))
+    .out(nak.invalidRequest({ psn: 100 }))
+    .state('ERR')
+    .events('QP_REQ_ERR');
+});
+
+test('more READs at once than max_dest_rd_atomic are an invalid request, once those before are answered', async () => {
+  const c = await rc({ maxDestRdAtomic: 2 });
+  c.in(0, read(c, 100, 0, 8), read(c, 101, 8, 8), read(c, 102, 16, 8))
+    .out(...answer(c, 100, 2, 0, 8), ...answer(c, 101, 2, 8, 8), nak.invalidRequest({ psn: 102, msn: 2 }))
+    .state('ERR')
+    .events('QP_REQ_ERR');
+});
+
+test('a region that is taken away while it is read ends with a NAK of the answer that cannot be given', async () => {
+  const c = await rc();
+  const [first] = answer(c, 100, 1, 0, 3000);
+  if (!first) throw new Error('a packet');
+  c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
+  c.rig.x.rx(0, 1);
+  expect(c.rig.out(0, 1)).toEqual([frame(c.back, first)]);
+  c.at(1, () => c.rig.x.mrDereg(c.target.mr))
+    .out(nak.remoteAccess({ psn: 101, msn: 1 }))
+    .state('ERR')
+    .events('QP_ACCESS_ERR');
+});
+
+test('the key is checked again when a READ is asked again', async () => {
+  const c = await rc();
+  c.in(0, read(c, 100, 0, 8)).out(...answer(c, 100, 1, 0, 8));
+  c.rig.x.mrDereg(c.target.mr);
+  c.in(1, read(c, 100, 0, 8))
+    .out(nak.remoteAccess({ psn: 100, msn: 1 }))
+    .state('ERR')
+    .events('QP_ACCESS_ERR');
+});
