@@ -6,7 +6,18 @@ import { Mr } from '../host/mr';
 import { scatter } from '../host/wqe';
 import { Access, Errno, EventType, MAX_MESSAGE, QpState, WcStatus } from '../limits';
 import { Syndrome } from '../wire/aeth';
-import { hasImm, hasInvalidate, isAtomic, isFirst, isLast, isRead, isSend, isWrite, Opcode } from '../wire/opcode';
+import {
+  hasImm,
+  hasInvalidate,
+  isAtomic,
+  isFirst,
+  isLast,
+  isRead,
+  isReserved,
+  isSend,
+  isWrite,
+  Opcode,
+} from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { completeRecv } from './complete';
@@ -19,6 +30,7 @@ import { setState } from './state';
 enum Fault {
   NONE,
   /** NAK invalid request. */
+  RESERVED_OPCODE,
   OPCODE_SEQUENCE,
   NOT_ENABLED,
   TOO_MANY,
@@ -78,6 +90,7 @@ function examine(qp: Qp, packet: Packet): Fault {
 
 /** IBTA 9.7.4.1.3 */
 function checkSequence(qp: Qp, opcode: u32): Fault {
+  if (isReserved(opcode)) return Fault.RESERVED_OPCODE;
   let expected = isFirst(opcode) ? Expect.FIRST : isSend(opcode) ? Expect.SEND : Expect.WRITE;
   return qp.expect == expected ? Fault.NONE : Fault.OPCODE_SEQUENCE;
 }
@@ -269,6 +282,7 @@ function acknowledge(qp: Qp, packet: Packet, isOwed: bool): void {
 function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   let opcode = packet.opcode;
   qp.count(Counter.duplicate_request);
+  if (isReserved(opcode)) return Counter.drop_duplicate_unknown;
   if (isRead(opcode)) return repeatRead(qp, packet);
   if (isAtomic(opcode)) return repeatAtomic(qp, packet);
   // a NAK that is still to be said counts for more: it acknowledges as much
