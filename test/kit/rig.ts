@@ -16,6 +16,12 @@ export interface ConnectOptions {
   readonly localMac?: readonly number[];
   readonly remoteMac?: readonly number[];
   readonly sourcePort?: number;
+  /** Tag control information; absent = untagged. */
+  readonly vlan?: number;
+  readonly trafficClass?: number;
+  /** IPv6 only. */
+  readonly flowLabel?: number;
+  readonly hopLimit?: number;
   readonly access?: number;
   readonly timeout?: number;
   readonly retryCnt?: number;
@@ -162,7 +168,7 @@ export class Rig {
   /** Lets deadlines pass and takes every frame that the card now sends, at most `most`. */
   out(now: number, most = 65536): Uint8Array[] {
     this.x.expire(now);
-    const frames: Uint8Array[] = [];
+    const frames = this.take();
     while (frames.length < most && this.x.tx(now, Math.min(64, most - frames.length)) > 0) frames.push(...this.take());
     return frames;
   }
@@ -278,9 +284,11 @@ export class RigQp {
     card.bytes.set(options.localMac ?? [2, 0, 0, 0, 0, 1], base + AvOffset.SOURCE_MAC);
     card.bytes.set(localIp, base + AvOffset.SOURCE_IP);
     card.bytes.set(remoteIp, base + AvOffset.DEST_IP);
-    card.u32[(base + AvOffset.VLAN_TCI) >>> 2] = 0xffffffff;
+    card.u32[(base + AvOffset.VLAN_TCI) >>> 2] = options.vlan ?? 0xffffffff;
+    card.u32[(base + AvOffset.TRAFFIC_CLASS) >>> 2] = options.trafficClass ?? 0;
+    card.u32[(base + AvOffset.FLOW_LABEL) >>> 2] = options.flowLabel ?? 0;
     card.u32[(base + AvOffset.IP_VERSION) >>> 2] = localIp.length === 4 ? 4 : 6;
-    card.u32[(base + AvOffset.HOP_LIMIT) >>> 2] = 64;
+    card.u32[(base + AvOffset.HOP_LIMIT) >>> 2] = options.hopLimit ?? 64;
     card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
   }
 
