@@ -19,7 +19,6 @@ export interface ConnectOptions {
   /** Tag control information; absent = untagged. */
   readonly vlan?: number;
   readonly trafficClass?: number;
-  /** IPv6 only. */
   readonly flowLabel?: number;
   readonly hopLimit?: number;
   readonly access?: number;
@@ -40,6 +39,7 @@ export interface QpSizes {
   readonly inline?: number;
   readonly signalAll?: boolean;
   readonly cqe?: number;
+  readonly recvCqe?: number; // a completion queue for receives alone
 }
 
 /** A piece of a region's memory. */
@@ -213,6 +213,7 @@ export class RigQp {
   readonly handle: number;
   readonly qpn: number;
   readonly cq: number;
+  readonly recvCq: number;
 
   constructor(
     readonly rig: Rig,
@@ -220,12 +221,13 @@ export class RigQp {
   ) {
     const { x } = rig;
     this.cq = x.cqCreate(sizes.cqe ?? 256);
+    this.recvCq = sizes.recvCqe === undefined ? this.cq : x.cqCreate(sizes.recvCqe);
     const sge = sizes.sge ?? 4;
     this.handle = x.qpCreate(
       rig.pd,
       x.QpType.RC,
       this.cq,
-      this.cq,
+      this.recvCq,
       sizes.sendWr ?? 64,
       sizes.recvWr ?? 64,
       sge,
@@ -368,12 +370,12 @@ export class RigQp {
     return this.rig.errno(x.rqCommit(this.handle));
   }
 
-  /** Takes all completions. */
-  poll(): Completion[] {
+  /** Takes all completions of one queue. */
+  poll(cq = this.cq): Completion[] {
     const { x, card } = this.rig;
     const { CqeOffset } = x;
     const found: Completion[] = [];
-    for (let ptr = x.cqPeek(this.cq); ptr !== 0; ptr = x.cqPeek(this.cq)) {
+    for (let ptr = x.cqPeek(cq); ptr !== 0; ptr = x.cqPeek(cq)) {
       const at = (offset: number): number => card.u32[(ptr + offset) >>> 2] as number;
       found.push({
         wrId: card.f64[(ptr + CqeOffset.WR_ID) >>> 3] as number,
@@ -386,7 +388,7 @@ export class RigQp {
         syndrome: at(CqeOffset.SYNDROME),
         psn: at(CqeOffset.PSN),
       });
-      x.cqPop(this.cq);
+      x.cqPop(cq);
     }
     return found;
   }
