@@ -2,9 +2,10 @@
 import { connectPair, type Impairments, Net } from '../kit/net.js';
 import { Random } from '../kit/random.js';
 import type { RigQp } from '../kit/rig.js';
+import type { Poison } from './model.js';
 import { drawOps, MAX_INLINE } from './op.js';
 import { Side, SOURCE } from './side.js';
-import { type Poison, RECEIVES, Stream } from './stream.js';
+import { RECEIVES, Stream } from './stream.js';
 
 export interface Scenario {
   readonly seed: number;
