@@ -17,7 +17,7 @@ export interface Poison {
   /** How the request must end; and how the receive, where one is held. */
   readonly status: string;
   readonly received?: string;
-  /** How the next request must end, where this one succeeds. */
+  /** How the next request to the peer must end, where this one succeeds. */
   readonly after?: string;
 }
 

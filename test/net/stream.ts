@@ -266,7 +266,7 @@ export class Stream {
     const { poison, mayEndWith } = this.#o;
     if (this.ended === undefined) {
       const isPoison = poison?.index === posted.op.index && wc.status === poison.status;
-      const isAfter = poison?.after === wc.status && posted.op.index === poison.index + 1;
+      const isAfter = poison?.after === wc.status && posted.op.index > poison.index;
       if (!isPoison && !isAfter && !mayEndWith.includes(wc.status))
         this.fail(`${posted.op.kind} must not end like this`, wc);
       this.ended = wc.status;
