@@ -61,10 +61,20 @@ describe('in one process', () => {
   });
 });
 
+/** What a link under /proc points at; empty when its process is gone. */
+function target(link: string): string {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return '';
+  }
+}
+
 /** Processes below another, with their network namespaces. */
 function below(pid: number): { pid: number; net: string }[] {
+  if (!lives(pid)) return [];
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
-  return children.flatMap((child) => [{ pid: child, net: readlinkSync(`/proc/${child}/ns/net`) }, ...below(child)]);
+  return children.flatMap((child) => [{ pid: child, net: target(`/proc/${child}/ns/net`) }, ...below(child)]);
 }
 
 /** A zombie whom its new parent has not buried yet has nothing any more. */
@@ -79,15 +89,7 @@ function lives(pid: number): boolean {
 /** Network namespaces that processes are in. */
 function namespaces(): Set<string> {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
-  return new Set(
-    pids.map((pid) => {
-      try {
-        return readlinkSync(`/proc/${pid}/ns/net`);
-      } catch {
-        return '';
-      }
-    }),
-  );
+  return new Set(pids.map((pid) => target(`/proc/${pid}/ns/net`)));
 }
 
 async function until(condition: () => boolean, ms = 10_000): Promise<void> {
@@ -121,7 +123,7 @@ describe('in two namespaces', () => {
       const before = interfaces();
       const own = readlinkSync('/proc/self/ns/net');
       const demo = start(['demo']);
-      const strangers = () => below(demo.pid).filter(({ net }) => net !== own);
+      const strangers = () => below(demo.pid).filter(({ net }) => net !== '' && net !== own);
       await until(() => new Set(strangers().map(({ net }) => net)).size === 2);
       // Let it get into its work.
       await new Promise((resolve) => setTimeout(resolve, 700));

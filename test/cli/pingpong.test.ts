@@ -63,8 +63,11 @@ describe('the udp link, without privileges', () => {
   });
 
   test('with loss on the way everything still comes, by retransmission', async () => {
-    const faults = ['--drop', '0.05', '--duplicate', '0.02', '--seed', '7', '--timeout', '8'];
-    const [client, server] = await pair(['--link', 'udp', '-n', '100', '-s', '16k', '-c', '--json'], faults);
+    const faults = ['--drop', '0.05', '--duplicate', '0.02', '--seed', '7'];
+    const [client, server] = await pair(
+      ['--link', 'udp', '-n', '60', '-s', '16k', '-c', '--json', '--timeout', '12'],
+      faults,
+    );
     expect([client.status, server.status]).toEqual([0, 0]);
     const { invalid, faults: made, retransmits } = report(client);
     expect(invalid).toBe(0);
@@ -137,7 +140,7 @@ describe('the memory link, both ends in one process', () => {
   test('with faults of every kind, every byte right, and a capture', async () => {
     const pcap = join(folder, 'memory.pcapng');
     const faults = ['--drop', '0.03', '--corrupt', '0.03', '--duplicate', '0.03', '--reorder', '0.03', '--seed', '3'];
-    const args = ['--link', 'memory', '-n', '100', '-s', '9000', '-c', '--json', '--timeout', '8', '--pcap', pcap];
+    const args = ['--link', 'memory', '-n', '100', '-s', '9000', '-c', '--json', '--timeout', '10', '--pcap', pcap];
     const { status, stdout, stderr } = await run(['pingpong', ...args, ...faults]);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     const { ok, faults: made, retransmits, link } = JSON.parse(stdout) as Report;
@@ -184,6 +187,8 @@ testIf(
       encoding: 'utf8',
       stdio: 'pipe',
     });
-    expect(sends.trim().split('\n')).toHaveLength(50 * 4);
+    // More when a busy machine is late with its acknowledgements.
+    expect(sends.trim().split('\n').length).toBeGreaterThanOrEqual(50 * 4);
+    expect(sends).not.toMatch(/malformed/i);
   },
 );
