@@ -247,7 +247,7 @@ describeWithRxe('errors between our card and rxe', 9000, (world) => {
       });
 
       test('a key to invalidate that is none: the SEND is acknowledged, its receiver fails', async () => {
-        await using pair = await connected(IMPATIENT, {});
+        await using pair = await connected({ timeout: 16, retry: 2 }, {});
         const { from, to } = pair;
         await to.postRecv([[0, 100]], 1);
         await from.postSend({ op: 'send_inv', id: 2, pieces: [[0, 10]], inv: to.introduction.rkey ^ 0x5a });
