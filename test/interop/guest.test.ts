@@ -8,7 +8,7 @@ import { Peer, type PeerQp, patternBytes } from './guest/peer.js';
 
 const reason = guestUnavailable() ?? networkUnavailable();
 
-describe.skipIf(reason)(`a guest with rxe${reason ? ` (skipped: ${reason})` : ''}`, () => {
+describe.skipIf(reason)(`a guest with rxe${reason ? ` [skipped: ${reason}]` : ''}`, () => {
   let network: InteropNetwork;
   let guest: Guest;
 
