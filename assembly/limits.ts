@@ -118,6 +118,8 @@ export enum EventType {
   QP_ACCESS_ERR = 3,
   COMM_EST = 4,
   SQ_DRAINED = 5,
+  SRQ_LIMIT_REACHED = 15,
+  QP_LAST_WQE_REACHED = 16,
   COMPLETION = 100,
 }
 

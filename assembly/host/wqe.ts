@@ -14,6 +14,13 @@ export class Sge {
 }
 export const SGE_BYTES: u32 = 12;
 
+export function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
+  let sge = changetype<Sge>(pieces + <usize>n * SGE_BYTES);
+  sge.ptr = <u32>ptr;
+  sge.length = length;
+  sge.lkey = lkey;
+}
+
 @unmanaged
 @final
 export class SendWqe {
@@ -61,6 +68,9 @@ export class RecvWqe {
   length: u32;
   sgeCount: u32;
 
+  get ptr(): usize {
+    return changetype<usize>(this);
+  }
   get pieces(): usize {
     return changetype<usize>(this) + RECV_WQE_BYTES;
   }

@@ -3,7 +3,7 @@ import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { Cqe } from '../host/cqe';
 import { SendWqe } from '../host/wqe';
-import { EventType, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
+import { EventType, QpState, QpType, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
 import { hasImm, hasInvalidate, isWrite } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { Qp } from './qp';
@@ -66,12 +66,15 @@ export function retireSend(qp: Qp): void {
 export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.count(Counter.req_cqe_error);
   completeSend(qp, qp.sendWqe(qp.sqTail), status, syndrome, psn);
-  setState(qp, QpState.ERR);
+  // of an unreliable queue pair only the send side stops (IBTA 10.3.1.7)
+  setState(qp, qp.type == QpType.RC ? QpState.ERR : QpState.SQE);
 }
 
-/** A message has arrived in the oldest receive work request, or its immediate data has. */
+/** A message has arrived in the receive work request that is held for it, or its immediate data has. */
 export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
-  let wqe = qp.recvWqe(qp.rqTail++);
+  hold(qp);
+  qp.isHeld = false;
+  let wqe = qp.held;
   let cqe = qp.recvCq.reserve();
   if (changetype<usize>(cqe) == 0) return overrun(qp);
   describe(cqe, qp, wqe.wrId, status);
@@ -94,16 +97,34 @@ export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatu
   qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
 }
 
-/** Everything that is still posted ends with WR_FLUSH_ERR, in order of posting. */
-export function flush(qp: Qp): void {
+/** Takes a receive work request for the message that is arriving, unless there is one already. */
+export function hold(qp: Qp): void {
+  if (qp.isHeld) return;
+  qp.rq.take(qp.held, Card.get().events);
+  qp.isHeld = true;
+}
+
+/** Send work requests that are still posted end with WR_FLUSH_ERR, in order of posting. */
+export function flushSends(qp: Qp): void {
   while (qp.sqTail != qp.sqHead) completeSend(qp, qp.sendWqe(qp.sqTail), WcStatus.WR_FLUSH_ERR, 0, 0);
   qp.sqNext = qp.sqHead;
-  while (qp.rqTail != qp.rqHead) {
-    let wqe = qp.recvWqe(qp.rqTail++);
-    let cqe = qp.recvCq.reserve();
-    if (changetype<usize>(cqe) == 0) continue;
-    describe(cqe, qp, wqe.wrId, WcStatus.WR_FLUSH_ERR);
-    cqe.opcode = WcOpcode.RECV;
-    qp.recvCq.commit(true);
+}
+
+/** So do receive work requests; those of a shared queue stay there for others (IBTA 10.2.9.2). */
+export function flushReceives(qp: Qp): void {
+  if (qp.isHeld) flushHeld(qp);
+  if (qp.rq.isShared) return;
+  while (!qp.rq.isEmpty) {
+    hold(qp);
+    flushHeld(qp);
   }
+}
+
+function flushHeld(qp: Qp): void {
+  qp.isHeld = false;
+  let cqe = qp.recvCq.reserve();
+  if (changetype<usize>(cqe) == 0) return;
+  describe(cqe, qp, qp.held.wrId, WcStatus.WR_FLUSH_ERR);
+  cqe.opcode = WcOpcode.RECV;
+  qp.recvCq.commit(true);
 }

@@ -1,9 +1,10 @@
 // Posting: a work request is described piece by piece into the next free WQE and becomes visible with the commit.
 import { Card } from '../host/card';
-import { RecvWqe, SendWqe, SGE_BYTES, Sge } from '../host/wqe';
+import { RecvQueue } from '../host/rq';
+import { SendWqe, writePiece } from '../host/wqe';
 import { Errno, MAX_MESSAGE, QpState, SendFlag, WrOpcode } from '../limits';
 import { packetCount } from '../wire/psn';
-import { flush } from './complete';
+import { flushReceives, flushSends } from './complete';
 import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
 import { schedule } from './schedule';
@@ -35,13 +36,6 @@ export function addSendPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
   wqe.length += length;
 }
 
-function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
-  let sge = changetype<Sge>(pieces + <usize>n * SGE_BYTES);
-  sge.ptr = <u32>ptr;
-  sge.length = length;
-  sge.lkey = lkey;
-}
-
 /** Where the caller copies its `length` bytes of inline data to; 0 when they are more than fit. */
 export function addInline(qp: Qp, length: u32): usize {
   let wqe = qp.sendWqe(qp.sqHead);
@@ -59,7 +53,7 @@ export function commitSend(qp: Qp): Errno {
   let errno = checkSend(qp, wqe);
   if (errno != Errno.OK) return errno;
   qp.sqHead++;
-  if (qp.state == QpState.ERR) flush(qp);
+  if (qp.state == QpState.ERR || qp.state == QpState.SQE) flushSends(qp);
   else schedule(qp);
   return Errno.OK;
 }
@@ -78,29 +72,30 @@ function checkSend(qp: Qp, wqe: SendWqe): Errno {
   return Errno.OK;
 }
 
+/** Room for a receive work request, of the queue pair's own queue. */
 export function beginRecv(qp: Qp, wrId: f64): Errno {
-  if (qp.state == QpState.RESET) return Errno.EINVAL;
-  if (qp.rqHead - qp.rqTail > qp.rqMask) return Errno.ENOMEM;
-  Card.get().spoiled = Errno.OK;
-  let wqe = qp.recvWqe(qp.rqHead);
-  wqe.wrId = wrId;
-  wqe.length = 0;
-  wqe.sgeCount = 0;
-  return Errno.OK;
+  if (qp.state == QpState.RESET || qp.rq.isShared) return Errno.EINVAL;
+  return beginShared(qp.rq, wrId);
 }
 
-export function addRecvPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
-  let wqe: RecvWqe = qp.recvWqe(qp.rqHead);
-  if (wqe.sgeCount >= qp.maxRecvSge) return spoil(Errno.EINVAL);
-  if (<u64>wqe.length + length > MAX_MESSAGE) return spoil(Errno.EMSGSIZE);
-  writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
-  wqe.length += length;
+export function beginShared(queue: RecvQueue, wrId: f64): Errno {
+  Card.get().spoiled = Errno.OK;
+  return queue.begin(wrId);
+}
+
+export function addRecvPiece(queue: RecvQueue, ptr: usize, length: u32, lkey: u32): void {
+  let errno = queue.addPiece(ptr, length, lkey);
+  if (errno != Errno.OK) spoil(errno);
+}
+
+export function commitShared(queue: RecvQueue): Errno {
+  let spoiled = Card.get().spoiled;
+  if (spoiled == Errno.OK) queue.commit();
+  return spoiled;
 }
 
 export function commitRecv(qp: Qp): Errno {
-  let spoiled = Card.get().spoiled;
-  if (spoiled != Errno.OK) return spoiled;
-  qp.rqHead++;
-  if (qp.state == QpState.ERR) flush(qp);
-  return Errno.OK;
+  let errno = commitShared(qp.rq);
+  if (errno == Errno.OK && qp.state == QpState.ERR) flushReceives(qp);
+  return errno;
 }

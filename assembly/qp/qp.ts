@@ -2,6 +2,7 @@
 import { COUNTER_BYTES, Counter, count } from '../counters';
 import { Cq } from '../host/cq';
 import { Pd } from '../host/pd';
+import { RecvQueue } from '../host/rq';
 import { RecvWqe, SendWqe } from '../host/wqe';
 import { QpState } from '../limits';
 import { PATH_BYTES, Path } from './path';
@@ -49,13 +50,10 @@ export class Qp {
   maxSendSge: u32;
   maxInline: u32;
 
-  // receive queue: WQEs from rqTail (oldest not completed) to rqHead
-  rqBase: usize;
-  rqStride: u32;
-  rqMask: u32;
-  rqHead: u32;
-  rqTail: u32;
-  maxRecvSge: u32;
+  // receive queue, which may be shared, and a copy of the work request in which a message is arriving
+  rq: RecvQueue;
+  held: RecvWqe;
+  isHeld: bool;
 
   // requester
   sqPsn: u32;
@@ -137,9 +135,6 @@ export class Qp {
 
   sendWqe(n: u32): SendWqe {
     return changetype<SendWqe>(this.sqBase + <usize>(n & this.sqMask) * this.sqStride);
-  }
-  recvWqe(n: u32): RecvWqe {
-    return changetype<RecvWqe>(this.rqBase + <usize>(n & this.rqMask) * this.rqStride);
   }
 
   count(counter: Counter): void {

@@ -3,7 +3,7 @@
 import { Card } from '../host/card';
 import { QpAttr } from '../layout';
 import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, SCRATCH } from '../limits';
-import { flush } from './complete';
+import { flushReceives, flushSends } from './complete';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
 import { forgetResults, resizeResults } from './result';
@@ -156,7 +156,9 @@ export function setState(qp: Qp, to: QpState): void {
     disarm(qp);
     qp.answer = Answer.NONE;
     qp.resultsActive = 0;
-    flush(qp);
+    flushSends(qp);
+    flushReceives(qp);
+    if (qp.rq.isShared) Card.get().events.raise(EventType.QP_LAST_WQE_REACHED, qp.ptr);
   } else if (to == QpState.RESET) {
     forgetAll(qp);
   } else if (to == QpState.RTS && from != QpState.RTS) {
@@ -180,7 +182,8 @@ function forgetAll(qp: Qp): void {
   disarm(qp);
   unschedule(qp);
   qp.sqNext = qp.sqTail = qp.sqHead;
-  qp.rqTail = qp.rqHead;
+  qp.isHeld = false;
+  if (!qp.rq.isShared) qp.rq.clear();
   qp.rdAtomicInFlight = 0;
   qp.isReadRetried = false;
   qp.timeouts = 0;

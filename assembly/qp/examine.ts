@@ -1,0 +1,105 @@
+// What a request must pass before anything is changed by it (IBTA 9.7.4.1): a ladder of checks in the order of the
+// specification. The first that fails names the fault.
+import { Card } from '../host/card';
+import { Mr } from '../host/mr';
+import { Access, MAX_MESSAGE } from '../limits';
+import { hasImm, isAtomic, isFirst, isLast, isRead, isSend, isWrite } from '../wire/opcode';
+import { Packet } from '../wire/packet';
+import { Expect, Qp } from './qp';
+
+/** Why a request is not carried out. */
+export enum Fault {
+  NONE,
+  /** NAK invalid request. */
+  OPCODE_SEQUENCE,
+  NOT_ENABLED,
+  TOO_MANY,
+  LENGTH,
+  MISALIGNED,
+  /** NAK remote access error. */
+  KEY,
+  /** NAK remote operational error. */
+  LOCAL_MEMORY,
+  /** RNR NAK. */
+  NOT_READY,
+  /** Nothing is said: the message has arrived, its key cannot be closed. */
+  INVALIDATE,
+}
+
+/** The packet with the PSN that is expected, before anything is changed by it. */
+export function examine(qp: Qp, packet: Packet): Fault {
+  let fault = checkSequence(qp, packet.opcode);
+  if (fault == Fault.NONE) fault = checkEnabled(qp, packet.opcode);
+  if (fault == Fault.NONE) fault = checkResources(qp, packet.opcode);
+  if (fault == Fault.NONE) fault = checkLength(qp, packet);
+  if (fault == Fault.NONE) fault = checkKey(qp, packet);
+  return fault;
+}
+
+/** IBTA 9.7.4.1.3 */
+function checkSequence(qp: Qp, opcode: u32): Fault {
+  let expected = isFirst(opcode) ? Expect.FIRST : isSend(opcode) ? Expect.SEND : Expect.WRITE;
+  return qp.expect == expected ? Fault.NONE : Fault.OPCODE_SEQUENCE;
+}
+
+function rightFor(opcode: u32): u32 {
+  if (isWrite(opcode)) return Access.REMOTE_WRITE;
+  if (isRead(opcode)) return Access.REMOTE_READ;
+  return isAtomic(opcode) ? Access.REMOTE_ATOMIC : 0;
+}
+
+function checkEnabled(qp: Qp, opcode: u32): Fault {
+  let right = rightFor(opcode);
+  return (qp.access & right) == right ? Fault.NONE : Fault.NOT_ENABLED;
+}
+
+/** Whether this packet needs a receive work request: a SEND with its first packet, a WRITE with its immediate data. */
+function takesReceive(opcode: u32): bool {
+  return isSend(opcode) ? isFirst(opcode) : isWrite(opcode) && hasImm(opcode);
+}
+
+function checkResources(qp: Qp, opcode: u32): Fault {
+  if ((isRead(opcode) || isAtomic(opcode)) && qp.maxDestRdAtomic == 0) return Fault.TOO_MANY;
+  return takesReceive(opcode) && !qp.isHeld && qp.rq.isEmpty ? Fault.NOT_READY : Fault.NONE;
+}
+
+/** IBTA 9.7.4.1.6 */
+function checkLength(qp: Qp, packet: Packet): Fault {
+  let opcode = packet.opcode;
+  let bytes = packet.payloadBytes;
+  if (isRead(opcode)) return packet.reth.length > MAX_MESSAGE ? Fault.LENGTH : Fault.NONE;
+  if (isAtomic(opcode)) return packet.atomicEth.va & 7 ? Fault.MISALIGNED : Fault.NONE;
+  if (!isLast(opcode)) {
+    if (bytes != qp.mtu) return Fault.LENGTH;
+  } else if (bytes > qp.mtu || (bytes == 0 && !isFirst(opcode))) {
+    return Fault.LENGTH;
+  }
+  if (isSend(opcode)) {
+    let before: u32 = isFirst(opcode) ? 0 : qp.received;
+    let room = qp.isHeld ? qp.held.length : qp.rq.oldest.length;
+    return <u64>before + <u64>bytes > <u64>room ? Fault.LENGTH : Fault.NONE;
+  }
+  let left = isFirst(opcode) ? packet.reth.length : qp.writeLeft;
+  if (left > MAX_MESSAGE) return Fault.LENGTH;
+  return (isLast(opcode) ? bytes == left : bytes < left) ? Fault.NONE : Fault.LENGTH;
+}
+
+/** IBTA 9.7.4.1.5. A message without bytes touches no memory, so its key is not looked at. */
+function checkKey(qp: Qp, packet: Packet): Fault {
+  let opcode = packet.opcode;
+  let keys = Card.get().keys;
+  if (isAtomic(opcode)) {
+    let eth = packet.atomicEth;
+    return Mr.remote(keys, eth.rkey, qp.pd, eth.va, 8, Access.REMOTE_ATOMIC) != 0 ? Fault.NONE : Fault.KEY;
+  }
+  if (isSend(opcode)) return Fault.NONE;
+  let right = rightFor(opcode);
+  if (isFirst(opcode)) {
+    let reth = packet.reth;
+    let length = reth.length;
+    return length == 0 || Mr.remote(keys, reth.rkey, qp.pd, reth.va, length, right) != 0 ? Fault.NONE : Fault.KEY;
+  }
+  // the region may have gone since the first packet
+  return Mr.remote(keys, qp.writeRkey, qp.pd, qp.writeVa, qp.writeLeft, right) != 0 ? Fault.NONE : Fault.KEY;
+}
+

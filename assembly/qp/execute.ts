@@ -1,0 +1,131 @@
+// Carries out a request that has passed all checks: moves the data, moves on ePSN and MSN, completes the receive work request.
+import { Counter } from '../counters';
+import { Card } from '../host/card';
+import { Mr } from '../host/mr';
+import { scatter } from '../host/wqe';
+import { Access, Errno, WcStatus } from '../limits';
+import { hasImm, hasInvalidate, isFirst, isLast, isRead, isSend, isWrite, Opcode } from '../wire/opcode';
+import { Packet } from '../wire/packet';
+import { packetCount, psnAdd } from '../wire/psn';
+import { completeRecv, hold } from './complete';
+import { Fault } from './examine';
+import { Expect, Qp } from './qp';
+import { activate, newResult, Result } from './result';
+
+export function execute(qp: Qp, packet: Packet): Fault {
+  let opcode = packet.opcode;
+  if (isSend(opcode)) return executeSend(qp, packet);
+  if (isWrite(opcode)) return executeWrite(qp, packet);
+  return isRead(opcode) ? executeRead(qp, packet) : executeAtomic(qp, packet);
+}
+
+function executeSend(qp: Qp, packet: Packet): Fault {
+  let opcode = packet.opcode;
+  hold(qp);
+  let wqe = qp.held;
+  if (isFirst(opcode)) qp.received = 0;
+  if (!scatter(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, qp.received, packet.payload, packet.payloadBytes))
+    return Fault.LOCAL_MEMORY;
+  qp.received += packet.payloadBytes;
+  qp.expect = Expect.SEND;
+  if (isLast(opcode)) {
+    if (hasInvalidate(opcode) && Mr.invalidate(Card.get().keys, packet.invalidateRkey, qp.pd) != Errno.OK)
+      return Fault.INVALIDATE;
+    endMessage(qp);
+    completeRecv(qp, packet, qp.received, WcStatus.SUCCESS);
+    qp.count(Counter.rdma_recvs);
+  }
+  qp.ePsn = psnAdd(qp.ePsn, 1);
+  return Fault.NONE;
+}
+
+function executeWrite(qp: Qp, packet: Packet): Fault {
+  let opcode = packet.opcode;
+  if (isFirst(opcode)) {
+    qp.writeVa = packet.reth.va;
+    qp.writeRkey = packet.reth.rkey;
+    qp.writeLeft = qp.writeLength = packet.reth.length;
+    qp.count(Counter.rx_write_requests);
+  }
+  let bytes = packet.payloadBytes;
+  if (bytes != 0)
+    memory.copy(
+      Mr.remote(Card.get().keys, qp.writeRkey, qp.pd, qp.writeVa, bytes, Access.REMOTE_WRITE),
+      packet.payload,
+      bytes,
+    );
+  qp.writeVa += bytes;
+  qp.writeLeft -= bytes;
+  qp.expect = Expect.WRITE;
+  if (isLast(opcode)) {
+    endMessage(qp);
+    if (hasImm(opcode)) completeRecv(qp, packet, qp.writeLength, WcStatus.SUCCESS);
+  }
+  qp.ePsn = psnAdd(qp.ePsn, 1);
+  return Fault.NONE;
+}
+
+function executeRead(qp: Qp, packet: Packet): Fault {
+  let result = newResult(qp);
+  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  let reth = packet.reth;
+  let packets = packetCount(reth.length, qp.mtu);
+  result.va = reth.va;
+  result.rkey = reth.rkey;
+  result.length = reth.length;
+  result.firstPsn = packet.psn;
+  result.lastPsn = psnAdd(packet.psn, packets - 1);
+  startJob(qp, result, packet);
+  qp.ePsn = psnAdd(packet.psn, packets);
+  endMessage(qp);
+  qp.count(Counter.rx_read_requests);
+  return Fault.NONE;
+}
+
+/** The answer to this READ request, which may be for the rest of an earlier one, is to be sent. */
+export function startJob(qp: Qp, result: Result, packet: Packet): void {
+  let reth = packet.reth;
+  result.jobFirst = packet.psn;
+  result.jobNext = packet.psn;
+  result.jobLast = psnAdd(packet.psn, packetCount(reth.length, qp.mtu) - 1);
+  result.jobVa = reth.va;
+  result.jobLength = reth.length;
+  activate(qp, result);
+}
+
+function executeAtomic(qp: Qp, packet: Packet): Fault {
+  let result = newResult(qp);
+  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  let eth = packet.atomicEth;
+  let ptr = Mr.remote(Card.get().keys, eth.rkey, qp.pd, eth.va, 8, Access.REMOTE_ATOMIC);
+  result.isAtomic = true;
+  result.firstPsn = result.lastPsn = packet.psn;
+  result.original =
+    packet.opcode == Opcode.COMPARE_SWAP ? compareSwap(ptr, eth.compare, eth.swapAdd) : fetchAdd(ptr, eth.swapAdd);
+  activate(qp, result);
+  qp.ePsn = psnAdd(qp.ePsn, 1);
+  endMessage(qp);
+  qp.count(Counter.rx_atomic_requests);
+  return Fault.NONE;
+}
+
+/** Atomic also against other threads where the memory is aligned; a region may map an aligned address to any pointer. */
+function compareSwap(ptr: usize, compare: u64, swap: u64): u64 {
+  if ((ptr & 7) == 0) return atomic.cmpxchg<u64>(ptr, compare, swap);
+  let original = load<u64>(ptr);
+  if (original == compare) store<u64>(ptr, swap);
+  return original;
+}
+
+function fetchAdd(ptr: usize, add: u64): u64 {
+  if ((ptr & 7) == 0) return atomic.add<u64>(ptr, add);
+  let original = load<u64>(ptr);
+  store<u64>(ptr, original + add);
+  return original;
+}
+
+function endMessage(qp: Qp): void {
+  qp.expect = Expect.FIRST;
+  qp.msn = psnAdd(qp.msn, 1);
+}
+
