@@ -3,20 +3,35 @@
 
 import { Card } from './host/card';
 import { Cq } from './host/cq';
+import { setGids } from './host/gid';
 import { Mr } from './host/mr';
 import { Pd } from './host/pd';
 import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
+import { RecvQueue } from './host/rq';
 import { SendWqe } from './host/wqe';
 import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
-import { addInline, addRecvPiece, addSendPiece, beginRecv, beginSend, commitRecv, commitSend } from './qp/post';
+import { Ah } from './qp/ah';
+import { createQp, destroyQp, Sizes } from './qp/create';
+import { attach, detach } from './qp/multicast';
+import { Path } from './qp/path';
+import {
+  addInline,
+  addRecvPiece,
+  addSendPiece,
+  beginRecv,
+  beginSend,
+  beginShared,
+  commitRecv,
+  commitSend,
+  commitShared,
+} from './qp/post';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
 import { modify } from './qp/state';
 import { earliest } from './qp/timer';
-import { createQp, destroyQp, expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
+import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
 
-export { Counter } from './counters';
 export * from './layout';
 export * from './limits';
 export { Syndrome } from './wire/aeth';
@@ -39,6 +54,12 @@ export function setLink(flags: u32, sourcePort: u32): void {
   let card = Card.get();
   card.linkFlags = flags;
   card.linkSourcePort = sourcePort;
+}
+/** The port's addresses, as `gids` GIDs of 16 bytes at scratch(), and how many bytes of payload a datagram may have.
+ * EINVAL when there are too many. */
+export function setPort(gids: u32, mtu: u32): u32 {
+  Card.get().portMtu = mtu;
+  return setGids(SCRATCH, gids) ? Errno.OK : Errno.EINVAL;
 }
 export function txRing(): usize {
   return changetype<usize>(Card.get().txRing);
@@ -133,7 +154,79 @@ export function cqOverrun(cq: usize): bool {
   return changetype<Cq>(cq).isOverrun;
 }
 
+// ---- shared receive queues ----
+/** For at least `wr` requests of `sge` pieces. */
+export function srqCreate(pd: usize, wr: u32, sge: u32): usize {
+  if (wr == 0 || wr > MAX_WR || sge > MAX_SGE) return refused(Errno.EINVAL);
+  let srq = RecvQueue.create(wr, sge);
+  if (srq.ptr == 0) return refused(Errno.ENOMEM);
+  srq.isShared = true;
+  srq.pd = changetype<Pd>(pd);
+  srq.pd.users++;
+  return srq.ptr;
+}
+export function srqDestroy(srq: usize): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (queue.users != 0) return Errno.EBUSY;
+  queue.pd.users--;
+  Card.get().events.forget(srq);
+  queue.destroy();
+  return Errno.OK;
+}
+/** One SRQ_LIMIT_REACHED event as soon as fewer than `limit` requests are posted; 0 = none. */
+export function srqLimit(srq: usize, limit: u32): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (limit > queue.entries) return Errno.EINVAL;
+  queue.limit = limit;
+  return Errno.OK;
+}
+/** EINVAL when more is posted than fits. */
+export function srqResize(srq: usize, wr: u32): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (wr == 0 || wr > MAX_WR || wr < queue.filled) return Errno.EINVAL;
+  return queue.resize(wr) ? Errno.OK : Errno.ENOMEM;
+}
+export function srqEntries(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).entries;
+}
+export function srqFilled(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).filled;
+}
+export function srqCurrentLimit(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).limit;
+}
+export function srqBegin(srq: usize, wrId: f64): bool {
+  return noted(beginShared(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
+}
+export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
+  addRecvPiece(changetype<RecvQueue>(srq), ptr, length, lkey);
+}
+export function srqCommit(srq: usize): u32 {
+  return commitShared(changetype<RecvQueue>(srq));
+}
+
+// ---- address handles and multicast, for datagrams ----
+/** From the address vector at scratch(). */
+export function ahCreate(pd: usize): usize {
+  if (!Path.isVectorValid()) return refused(Errno.EINVAL);
+  return handle(changetype<usize>(Ah.create(changetype<Pd>(pd))));
+}
+/** EBUSY while a send work request that names it is not done. */
+export function ahDestroy(ah: usize): u32 {
+  return changetype<Ah>(ah).destroy();
+}
+/** The queue pair gets what is sent to the group whose GID is at scratch(). EINVAL: no datagram queue pair, or a member. */
+export function mcastAttach(qp: usize): u32 {
+  let pair = changetype<Qp>(qp);
+  return pair.type == QpType.UD ? attach(pair, SCRATCH) : Errno.EINVAL;
+}
+/** ENOENT when it is no member. */
+export function mcastDetach(qp: usize): u32 {
+  return detach(changetype<Qp>(qp), SCRATCH);
+}
+
 // ---- queue pairs ----
+/** @param srq a shared receive queue; 0 = one of its own */
 export function qpCreate(
   pd: usize,
   type: u32,
@@ -145,34 +238,22 @@ export function qpCreate(
   maxRecvSge: u32,
   maxInline: u32,
   signalAll: bool,
+  srq: usize,
 ): usize {
-  let card = Card.get();
-  card.lastErrno = type == QpType.RC ? Errno.EINVAL : Errno.EOPNOTSUPP;
-  if (
-    type != QpType.RC ||
-    maxSendWr == 0 ||
-    maxSendWr > MAX_WR ||
-    maxRecvWr > MAX_WR ||
-    maxSendSge > MAX_SGE ||
-    maxRecvSge > MAX_SGE ||
-    maxInline > MAX_INLINE
-  )
-    return 0;
-  card.lastErrno = Errno.ENOMEM;
-  return changetype<usize>(
-    createQp(
-      changetype<Pd>(pd),
-      type,
-      changetype<Cq>(sendCq),
-      changetype<Cq>(recvCq),
-      maxSendWr,
-      maxRecvWr,
-      maxSendSge,
-      maxRecvSge,
-      maxInline,
-      signalAll,
-    ),
-  );
+  if (type != QpType.RC && type != QpType.UC && type != QpType.UD) return refused(Errno.EOPNOTSUPP);
+  if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return refused(Errno.EINVAL);
+  if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return refused(Errno.EINVAL);
+  let sizes = changetype<Sizes>(SCRATCH);
+  sizes.sendWr = maxSendWr;
+  sizes.recvWr = maxRecvWr;
+  sizes.sendSge = maxSendSge;
+  sizes.recvSge = maxRecvSge;
+  sizes.inline = maxInline;
+  let shared = changetype<RecvQueue>(srq);
+  let qp = createQp(changetype<Pd>(pd), type, changetype<Cq>(sendCq), changetype<Cq>(recvCq), shared, sizes);
+  if (qp.ptr == 0) return refused(Errno.ENOMEM);
+  qp.signalAll = signalAll;
+  return qp.ptr;
 }
 export function qpDestroy(qp: usize): u32 {
   destroyQp(changetype<Qp>(qp));
@@ -227,6 +308,13 @@ export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swa
 export function sqImm(qp: usize, value: u32): void {
   staged(qp).imm = value;
 }
+/** Where a datagram goes. */
+export function sqDatagram(qp: usize, ah: usize, qpn: u32, qkey: u32): void {
+  let wqe = staged(qp);
+  wqe.ah = ah;
+  wqe.destQpn = qpn;
+  wqe.qkey = qkey;
+}
 /** EINVAL: too many pieces, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this type of queue pair. */
 export function sqCommit(qp: usize): u32 {
   return commitSend(changetype<Qp>(qp));
@@ -235,15 +323,20 @@ export function rqBegin(qp: usize, wrId: f64): bool {
   return noted(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
 }
 export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<Qp>(qp), ptr, length, lkey);
+  addRecvPiece(changetype<Qp>(qp).rq, ptr, length, lkey);
 }
 export function rqCommit(qp: usize): u32 {
   return commitRecv(changetype<Qp>(qp));
 }
 
 function handle(ptr: usize): usize {
-  if (ptr == 0) Card.get().lastErrno = Errno.ENOMEM;
-  return ptr;
+  return ptr == 0 ? refused(Errno.ENOMEM) : ptr;
+}
+
+/** No handle, and why. */
+function refused(errno: Errno): usize {
+  Card.get().lastErrno = errno;
+  return 0;
 }
 
 function noted(errno: Errno): Errno {

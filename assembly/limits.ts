@@ -144,6 +144,12 @@ export const PACKET: usize = 2048;
 export const ICRC_PAD: usize = 2304;
 export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
+/** Count and GIDs (host/gid). */
+export const GIDS: usize = 9216;
+/** 40 bytes in which a datagram's GRH is put together (qp/datagram). */
+export const DATAGRAM_PAD: usize = 10752;
+/** 16 bytes for the group of a multicast datagram (rnic). */
+export const MGID_PAD: usize = 10816;
 /** 256 rows of 4 bytes (wire/opcode). */
 export const OPCODE_TABLE: usize = 8192;
 /** 16 tables of 256 u32 (wire/crc). */

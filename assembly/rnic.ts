@@ -2,34 +2,33 @@
 // lets the queue pairs that have something to say fill the transmit ring. The order of calls is rx, expire, tx.
 import { Counter, countDevice, NO_DROP } from './counters';
 import { Card } from './host/card';
-import { Cq } from './host/cq';
 import { Events } from './host/event';
 import { Mr } from './host/mr';
 import { Pd } from './host/pd';
-import { allocate, initPool, release } from './host/pool';
-import { initRandom, random32 } from './host/random';
+import { allocate, initPool } from './host/pool';
+import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { RECV_WQE_BYTES, SEND_WQE_BYTES, SGE_BYTES } from './host/wqe';
-import { Errno, MAX_FRAME, QpState, QpType, SCRATCH } from './limits';
+import { Errno, MAX_FRAME, MGID_PAD, QpState, QpType, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
-import { QP_BYTES, Qp } from './qp/qp';
+import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
+import { Membership, member } from './qp/multicast';
+import { Qp } from './qp/qp';
 import { nextRequest } from './qp/requester';
 import { receiveRequest } from './qp/responder';
-import { releaseResults } from './qp/result';
 import { expired } from './qp/retry';
 import { schedule, takeReady } from './qp/schedule';
-import { setState } from './qp/state';
 import { takeExpired } from './qp/timer';
+import { receiveUnreliable } from './qp/unreliable';
 import { initIcrc } from './wire/icrc';
 import { classOf, initOpcodes, isResponse, OpcodeClass } from './wire/opcode';
 import { Packet } from './wire/packet';
 
 /** Frames that one queue pair may send before the next gets its turn. */
 const BURST: u32 = 16;
-/** The only P_Key: the default one, full member (IBTA 10.9.1). */
-const DEFAULT_PKEY: u32 = 0xffff;
+/** The queue pair number that means a multicast group (IBTA 10.5.1). */
+const MULTICAST_QPN: u32 = 0xffffff;
 
 function isPowerOfTwo(value: u32): bool {
   return popcnt<u32>(value) == 1;
@@ -80,33 +79,69 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): void {
   let packet = Packet.current();
   let drop = packet.parse(frame, bytes, options);
   if (drop != NO_DROP) return countDevice(drop);
+  if (packet.destQpn == MULTICAST_QPN) return receiveMulticast(packet);
   let qp = changetype<Qp>(Card.get().qps.find(packet.destQpn));
   if (qp.ptr == 0) return countDevice(Counter.drop_qpn);
   drop = admit(qp, packet);
   if (drop == NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
-  if (drop == NO_DROP) {
-    if (packet.isMarked) qp.count(Counter.np_ecn_marked_roce_packets);
-    drop = isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
-  }
+  if (drop == NO_DROP) drop = dispatch(qp, packet);
   if (drop != NO_DROP) return qp.count(drop);
+  countReceived(qp, bytes);
+}
+
+function dispatch(qp: Qp, packet: Packet): Counter {
+  if (packet.isMarked) qp.count(Counter.np_ecn_marked_roce_packets);
+  if (qp.type == QpType.UD) return receiveDatagram(qp, packet);
+  if (qp.type == QpType.UC) return receiveUnreliable(qp, packet);
+  return isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
+}
+
+function countReceived(qp: Qp, bytes: u32): void {
   qp.count(Counter.rcvd_pkts);
   qp.countBy(Counter.rcvd_bytes, bytes);
 }
 
+/** A datagram for all members of a group. Counts as received when one of them took it. */
+function receiveMulticast(packet: Packet): void {
+  packet.copyDestGid(MGID_PAD);
+  let verdict = Counter.drop_multicast;
+  for (let m = member(MGID_PAD, changetype<Membership>(0)); changetype<usize>(m) != 0; m = member(MGID_PAD, m)) {
+    let qp = changetype<Qp>(m.qp);
+    let drop = admitTransport(qp, packet);
+    if (drop == NO_DROP) drop = admitQkey(qp, packet);
+    if (drop == NO_DROP && verdict != NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
+    if (drop == NO_DROP) drop = dispatch(qp, packet);
+    if (verdict != NO_DROP) verdict = drop;
+  }
+  if (verdict != NO_DROP) return countDevice(verdict);
+  countDevice(Counter.rcvd_pkts);
+}
+
 /** Whether a queue pair may look at a packet at all (IBTA 9.6.1). */
 function admit(qp: Qp, packet: Packet): Counter {
+  let drop = admitTransport(qp, packet);
+  if (drop != NO_DROP) return drop;
+  if (qp.type == QpType.UD) return admitDatagram(qp, packet);
+  if (!qp.path.isToUs(packet)) return Counter.drop_destination_address;
+  return qp.path.isFromPeer(packet) ? NO_DROP : Counter.drop_source_address;
+}
+
+/** Opcode, state and partition. */
+function admitTransport(qp: Qp, packet: Packet): Counter {
   let kind = classOf(packet.opcode);
   if (kind == OpcodeClass.CNP) return Counter.drop_cnp;
-  if (kind != OpcodeClass.RC) return Counter.drop_qp_type;
+  if (kind != opcodeClass(qp.type)) return Counter.drop_qp_type;
   let state = qp.state;
   if (state == QpState.RTR) {
     if (isResponse(packet.opcode)) return Counter.drop_qp_state;
-  } else if (state != QpState.RTS && state != QpState.SQD) {
+  } else if (state != QpState.RTS && state != QpState.SQD && state != QpState.SQE) {
     return Counter.drop_qp_state;
   }
-  if (!qp.path.isToUs(packet)) return Counter.drop_destination_address;
-  if (!qp.path.isFromPeer(packet)) return Counter.drop_source_address;
   return isPkeyRight(packet.pkey, qp.pkey) ? NO_DROP : Counter.drop_pkey;
+}
+
+function opcodeClass(type: u32): u32 {
+  return type == QpType.RC ? OpcodeClass.RC : type == QpType.UC ? OpcodeClass.UC : OpcodeClass.UD;
 }
 
 /** Same partition, and at least one of the two a full member (IBTA 10.9.3). */
@@ -134,26 +169,22 @@ export function transmitFrames(now: u64, most: u32): u32 {
 /** One queue pair's turn: answers and requests alternate, so that neither starves the other. */
 function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
   let stop = n + min(BURST, end - n);
-  let idle = false;
-  while (n != stop && !idle) {
-    idle = true;
-    let bytes = nextAnswer(qp, ring.frame(n));
-    if (bytes != 0) {
+  let silent = 0;
+  for (let isAnswer = true; n != stop && silent < 2; isAnswer = !isAnswer) {
+    let bytes = isAnswer ? nextAnswer(qp, ring.frame(n)) : nextOwn(qp, ring.frame(n));
+    if (bytes == 0) silent++;
+    else {
+      silent = 0;
       put(qp, ring, n++, bytes);
-      idle = false;
-    }
-    if (n == stop) {
-      idle = false;
-      break;
-    }
-    bytes = nextRequest(qp, ring.frame(n));
-    if (bytes != 0) {
-      put(qp, ring, n++, bytes);
-      idle = false;
     }
   }
-  if (!idle) schedule(qp);
+  if (silent < 2) schedule(qp);
   return n;
+}
+
+/** The next packet of the queue pair's own send queue. */
+function nextOwn(qp: Qp, frame: usize): u32 {
+  return qp.type == QpType.UD ? nextDatagram(qp, frame) : nextRequest(qp, frame);
 }
 
 function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {

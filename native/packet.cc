@@ -116,10 +116,15 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
       const Descriptor& d = frames_.tx[first + taken];
       if (d.len == 0) continue;
       uint8_t* frame = frames_.At(d.addr, d.len);
-      if (frame == nullptr || d.len < ETH_HLEN) {
-        counters_.txInvalid++;
-      } else if (IsForUs(frame)) {
-        Loop(frame, d.len);
+      const bool isInvalid = frame == nullptr || d.len < ETH_HLEN;
+      if (isInvalid || IsForUs(frame)) {
+        // Not behind frames which may yet have to stay: it would be seen again.
+        if (count > 0) break;
+        if (isInvalid) {
+          counters_.txInvalid++;
+        } else {
+          Loop(frame, d.len);
+        }
       } else {
         iov_[count] = {frame, d.len};
         messages_[count].msg_hdr = {};

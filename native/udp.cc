@@ -4,6 +4,7 @@
 // with IP_PMTUDISC_DO sends identification 0 and "do not fragment" (a connected one counts up from a random number).
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -86,6 +87,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
         s.isIpv6 ? set(IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0 &&
                        set(IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) == 0 &&
                        set(IPPROTO_IPV6, IPV6_RECVTCLASS, 1) == 0 && set(IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1) == 0 &&
+                       // RoCE peers send no UDP checksum over IPv6 either, and the kernel would drop that
+                       set(IPPROTO_UDP, UDP_NO_CHECK6_RX, 1) == 0 &&
                        // an address whose duplicate detection still runs will do
                        set(IPPROTO_IPV6, kIpv6FreeBind, 1) == 0
                  : set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0 && set(IPPROTO_IP, IP_RECVTOS, 1) == 0 &&
@@ -121,11 +124,12 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
       uint8_t* frame = frames_.At(d.addr, d.len);
       Datagram datagram;
       const Socket* owner = frame != nullptr && TakeApart(frame, d.len, datagram) ? Owner(datagram) : nullptr;
+      // What cannot be sent is not counted behind frames which may yet have to stay: it would be seen again.
+      if (count > 0 && socket != owner) break;
       if (owner == nullptr) {
         counters_.txInvalid++;
         continue;
       }
-      if (socket != nullptr && socket != owner) break;
       socket = owner;
       Prepare(*socket, datagram, count);
       place[count++] = taken;

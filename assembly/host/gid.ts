@@ -8,7 +8,7 @@ const MOST: u32 = 63;
 export function setGids(from: usize, count: u32): bool {
   if (count > MOST) return false;
   store<u32>(GIDS, count);
-  memory.copy(GIDS + 16, from, <usize>count << 4);
+  memory.copy(GIDS + 16, from, (<usize>count) << 4);
   return true;
 }
 

@@ -41,6 +41,10 @@ export class SendWqe {
   firstPsn: u32;
   lastPsn: u32;
   isStarted: bool;
+  /** Of a datagram: its address handle, the peer's queue pair and Q_Key. */
+  ah: usize;
+  destQpn: u32;
+  qkey: u32;
 
   get ptr(): usize {
     return changetype<usize>(this);

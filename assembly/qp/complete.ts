@@ -6,6 +6,7 @@ import { SendWqe } from '../host/wqe';
 import { EventType, QpState, QpType, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
 import { hasImm, hasInvalidate, isWrite } from '../wire/opcode';
 import { Packet } from '../wire/packet';
+import { Ah } from './ah';
 import { Qp } from './qp';
 import { setState } from './state';
 
@@ -45,6 +46,7 @@ function overrun(qp: Qp): void {
 
 function completeSend(qp: Qp, wqe: SendWqe, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.sqTail++;
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users--;
   if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) return;
   let cqe = qp.sendCq.reserve();
   if (changetype<usize>(cqe) == 0) return overrun(qp);
@@ -70,31 +72,54 @@ export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): voi
   setState(qp, qp.type == QpType.RC ? QpState.ERR : QpState.SQE);
 }
 
-/** A message has arrived in the receive work request that is held for it, or its immediate data has. */
-export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+/** The completion of the receive work request that is held; null when it is lost. */
+function beginRecv(qp: Qp, status: WcStatus): Cqe {
   hold(qp);
   qp.isHeld = false;
-  let wqe = qp.held;
   let cqe = qp.recvCq.reserve();
-  if (changetype<usize>(cqe) == 0) return overrun(qp);
-  describe(cqe, qp, wqe.wrId, status);
+  if (changetype<usize>(cqe) == 0) overrun(qp);
+  else describe(cqe, qp, qp.held.wrId, status);
+  return cqe;
+}
+
+function endRecv(qp: Qp, packet: Packet, status: WcStatus): void {
+  if (status != WcStatus.SUCCESS) qp.count(Counter.resp_cqe_error);
+  qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
+}
+
+/** A message has arrived in the receive work request that is held for it, or its immediate data has. */
+export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+  let cqe = beginRecv(qp, status);
+  if (changetype<usize>(cqe) == 0) return;
   let opcode = packet.opcode;
   cqe.opcode = isWrite(opcode) ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV;
   cqe.byteLen = bytes;
   cqe.srcQpn = qp.destQpn;
   cqe.psn = packet.psn;
-  if (status == WcStatus.SUCCESS) {
-    if (hasImm(opcode)) {
-      cqe.flags = WcFlag.WITH_IMM;
-      cqe.imm = packet.imm;
-    } else if (hasInvalidate(opcode)) {
-      cqe.flags = WcFlag.WITH_INV;
-      cqe.invalidatedRkey = packet.invalidateRkey;
-    }
-  } else {
-    qp.count(Counter.resp_cqe_error);
+  if (status == WcStatus.SUCCESS && hasImm(opcode)) {
+    cqe.flags = WcFlag.WITH_IMM;
+    cqe.imm = packet.imm;
+  } else if (status == WcStatus.SUCCESS && hasInvalidate(opcode)) {
+    cqe.flags = WcFlag.WITH_INV;
+    cqe.invalidatedRkey = packet.invalidateRkey;
   }
-  qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
+  endRecv(qp, packet, status);
+}
+
+/** A datagram has arrived in the receive work request that is held for it. */
+export function completeDatagram(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+  let cqe = beginRecv(qp, status);
+  if (changetype<usize>(cqe) == 0) return;
+  cqe.opcode = WcOpcode.RECV;
+  cqe.byteLen = bytes;
+  cqe.srcQpn = packet.deth.sourceQpn;
+  cqe.psn = packet.psn;
+  cqe.flags = WcFlag.GRH;
+  if (hasImm(packet.opcode)) {
+    cqe.flags |= WcFlag.WITH_IMM;
+    cqe.imm = packet.imm;
+  }
+  endRecv(qp, packet, status);
 }
 
 /** Takes a receive work request for the message that is arriving, unless there is one already. */

@@ -9,7 +9,7 @@ import { Table } from '../host/table';
 import { RecvWqe, SEND_WQE_BYTES, SGE_BYTES } from '../host/wqe';
 import { QpState, QpType } from '../limits';
 import { detachAll } from './multicast';
-import { Qp, QP_BYTES } from './qp';
+import { QP_BYTES, Qp } from './qp';
 import { releaseResults } from './result';
 import { setState } from './state';
 

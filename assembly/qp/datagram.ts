@@ -4,7 +4,7 @@ import { Card } from '../host/card';
 import { isOurs } from '../host/gid';
 import { gather, SendWqe, scatter } from '../host/wqe';
 import { DATAGRAM_PAD, QpState, WcStatus, WrOpcode } from '../limits';
-import { Bth, BTH_BYTES } from '../wire/bth';
+import { BTH_BYTES, Bth } from '../wire/bth';
 import { Deth } from '../wire/deth';
 import { ImmDt } from '../wire/immdt';
 import { IPV4_BYTES } from '../wire/ipv4';

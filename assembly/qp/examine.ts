@@ -3,7 +3,7 @@
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
 import { Access, MAX_MESSAGE } from '../limits';
-import { hasImm, isAtomic, isFirst, isLast, isRead, isSend, isWrite } from '../wire/opcode';
+import { hasImm, isAtomic, isFirst, isLast, isRead, isReserved, isSend, isWrite } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { Expect, Qp } from './qp';
 
@@ -11,6 +11,7 @@ import { Expect, Qp } from './qp';
 export enum Fault {
   NONE,
   /** NAK invalid request. */
+  RESERVED_OPCODE,
   OPCODE_SEQUENCE,
   NOT_ENABLED,
   TOO_MANY,
@@ -38,6 +39,7 @@ export function examine(qp: Qp, packet: Packet): Fault {
 
 /** IBTA 9.7.4.1.3 */
 function checkSequence(qp: Qp, opcode: u32): Fault {
+  if (isReserved(opcode)) return Fault.RESERVED_OPCODE;
   let expected = isFirst(opcode) ? Expect.FIRST : isSend(opcode) ? Expect.SEND : Expect.WRITE;
   return qp.expect == expected ? Fault.NONE : Fault.OPCODE_SEQUENCE;
 }
@@ -102,4 +104,3 @@ function checkKey(qp: Qp, packet: Packet): Fault {
   // the region may have gone since the first packet
   return Mr.remote(keys, qp.writeRkey, qp.pd, qp.writeVa, qp.writeLeft, right) != 0 ? Fault.NONE : Fault.KEY;
 }
-

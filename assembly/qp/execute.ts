@@ -128,4 +128,3 @@ function endMessage(qp: Qp): void {
   qp.expect = Expect.FIRST;
   qp.msn = psnAdd(qp.msn, 1);
 }
-

@@ -20,7 +20,8 @@ const MEMBERSHIP_BYTES: usize = 16;
 /** First membership, or the one after `last`, of the group at `mgid`; null when there is no more. */
 export function member(mgid: usize, last: Membership): Membership {
   let at = changetype<usize>(last) == 0 ? Card.get().memberships : last.next;
-  while (at != 0 && memory.compare(changetype<Membership>(at).mgid, mgid, 16) != 0) at = changetype<Membership>(at).next;
+  while (at != 0 && memory.compare(changetype<Membership>(at).mgid, mgid, 16) != 0)
+    at = changetype<Membership>(at).next;
   return changetype<Membership>(at);
 }
 

@@ -2,12 +2,32 @@
 import { Card } from '../host/card';
 import { RecvQueue } from '../host/rq';
 import { SendWqe, writePiece } from '../host/wqe';
-import { Errno, MAX_MESSAGE, QpState, SendFlag, WrOpcode } from '../limits';
+import { Errno, MAX_MESSAGE, QpState, QpType, SendFlag, WrOpcode } from '../limits';
 import { packetCount } from '../wire/psn';
+import { Ah } from './ah';
 import { flushReceives, flushSends } from './complete';
 import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
 import { schedule } from './schedule';
+
+/** Bit for each operation that a type of queue pair has. */
+const UC_OPERATIONS: u32 =
+  (1 << WrOpcode.SEND) |
+  (1 << WrOpcode.SEND_WITH_IMM) |
+  (1 << WrOpcode.RDMA_WRITE) |
+  (1 << WrOpcode.RDMA_WRITE_WITH_IMM);
+const UD_OPERATIONS: u32 = (1 << WrOpcode.SEND) | (1 << WrOpcode.SEND_WITH_IMM);
+const RC_OPERATIONS: u32 =
+  UC_OPERATIONS |
+  (1 << WrOpcode.SEND_WITH_INV) |
+  (1 << WrOpcode.RDMA_READ) |
+  (1 << WrOpcode.ATOMIC_CMP_AND_SWP) |
+  (1 << WrOpcode.ATOMIC_FETCH_AND_ADD) |
+  (1 << WrOpcode.LOCAL_INV);
+
+function operationsOf(type: u32): u32 {
+  return type == QpType.RC ? RC_OPERATIONS : type == QpType.UC ? UC_OPERATIONS : UD_OPERATIONS;
+}
 
 /** Notes what is wrong with the work request that is being described; the commit tells. */
 function spoil(errno: Errno): void {
@@ -53,6 +73,7 @@ export function commitSend(qp: Qp): Errno {
   let errno = checkSend(qp, wqe);
   if (errno != Errno.OK) return errno;
   qp.sqHead++;
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users++;
   if (qp.state == QpState.ERR || qp.state == QpState.SQE) flushSends(qp);
   else schedule(qp);
   return Errno.OK;
@@ -60,9 +81,10 @@ export function commitSend(qp: Qp): Errno {
 
 function checkSend(qp: Qp, wqe: SendWqe): Errno {
   let opcode = wqe.opcode;
-  if (opcode > <u32>WrOpcode.SEND_WITH_INV || opcode == 8) return Errno.EOPNOTSUPP;
+  if (opcode > 31 || !((operationsOf(qp.type) >> opcode) & 1)) return Errno.EOPNOTSUPP;
   let spoiled = Card.get().spoiled;
   if (spoiled != Errno.OK) return spoiled;
+  if (qp.type == QpType.UD) return checkDatagram(qp, wqe);
   if (wqe.isInline && (isRdAtomic(opcode) || opcode == WrOpcode.LOCAL_INV)) return Errno.EINVAL;
   if (isRdAtomic(opcode) && qp.maxRdAtomic == 0 && qp.state != QpState.ERR) return Errno.EINVAL;
   if (isAtomicWr(opcode)) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
@@ -70,6 +92,12 @@ function checkSend(qp: Qp, wqe: SendWqe): Errno {
   // a READ takes all its PSNs at once, and less than half of them may be outstanding
   if (opcode == WrOpcode.RDMA_READ && packetCount(wqe.length, qp.mtu) >= 1 << 23) return Errno.EMSGSIZE;
   return Errno.OK;
+}
+
+/** One packet, to a peer of the same domain. */
+function checkDatagram(qp: Qp, wqe: SendWqe): Errno {
+  if (wqe.ah == 0 || changetype<Ah>(wqe.ah).pd != qp.pd) return Errno.EINVAL;
+  return wqe.length > Card.get().portMtu ? Errno.EMSGSIZE : Errno.OK;
 }
 
 /** Room for a receive work request, of the queue pair's own queue. */

@@ -4,7 +4,7 @@ import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
 import { arePiecesLocal, gather, SendWqe } from '../host/wqe';
-import { Access, Errno, QpState, WcStatus, WrOpcode } from '../limits';
+import { Access, Errno, QpState, QpType, WcStatus, WrOpcode } from '../limits';
 import { AtomicEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { Ieth } from '../wire/ieth';
@@ -15,6 +15,9 @@ import { Reth } from '../wire/reth';
 import { failSend, retireSend } from './complete';
 import { Qp } from './qp';
 import { restart } from './retry';
+
+/** What makes an opcode of a reliable connection one of an unreliable connection. */
+const UC_CLASS: u32 = 0x20;
 
 /** READ or atomic: a request that is answered with data. */
 export function isRdAtomic(opcode: u32): bool {
@@ -106,7 +109,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   let psn = qp.sendPsn;
   let place = (psn - wqe.firstPsn) & 0xffffff;
   let offset = place * qp.mtu;
-  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn);
+  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn) | (qp.type == QpType.UC ? UC_CLASS : 0);
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   let bytes: u32 = 0;
@@ -132,19 +135,26 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   if (pad) store<u32>(payload + bytes, 0);
   let last = isLast(opcode);
   // at least two ACKs per window, so that it never runs dry
-  let ask = last || ++qp.unasked >= qp.window >> 1;
+  let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1);
   if (ask) qp.unasked = 0;
   Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn);
   advance(qp, wqe, opcode);
   return qp.path.close(frame, payload + bytes + pad);
 }
 
-function advance(qp: Qp, wqe: SendWqe, opcode: Opcode): void {
+function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
   if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request stands for all the packets of its answer
   qp.sendPsn = isRdAtomic(wqe.opcode) ? psnAdd(wqe.lastPsn, 1) : psnAdd(qp.sendPsn, 1);
   if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
-  if (psnDiff(qp.sendPsn, wqe.lastPsn) > 0) qp.sqNext++;
-  if (qp.ackDeadline == 0) restart(qp);
+  let isSent = psnDiff(qp.sendPsn, wqe.lastPsn) > 0;
+  if (isSent) qp.sqNext++;
+  if (qp.type == QpType.UC) {
+    // nobody will answer: what has left is done
+    qp.unackedPsn = qp.sendPsn;
+    if (isSent) retireSend(qp);
+  } else if (qp.ackDeadline == 0) {
+    restart(qp);
+  }
 }

@@ -1,17 +1,17 @@
-// The responder: carries out the peer's requests (IBTA 9.7.4). A ladder of checks in the order of the specification: the first
-// that fails names the fault. Answers are noted here and sent by nextAnswer (answerer.ts), so that they keep their order.
+// The responder of a reliable connection (IBTA 9.7.4, 9.7.5): keeps the peer's requests in order, has each examined and carried
+// out, and notes what is to be answered. The answers are sent by nextAnswer (answerer.ts), so that they keep their order.
 import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
-import { Mr } from '../host/mr';
-import { scatter } from '../host/wqe';
-import { Access, Errno, EventType, MAX_MESSAGE, QpState, WcStatus } from '../limits';
+import { EventType, QpState, WcStatus } from '../limits';
 import { Syndrome } from '../wire/aeth';
-import { hasImm, hasInvalidate, isAtomic, isFirst, isLast, isRead, isSend, isWrite, Opcode } from '../wire/opcode';
+import { isAtomic, isRead, isReserved, isSend } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { completeRecv } from './complete';
+import { examine, Fault } from './examine';
+import { execute, startJob } from './execute';
 import { Answer, Expect, Qp } from './qp';
-import { activate, findResult, firstResultBehind, newResult, Result } from './result';
+import { activate, findResult, firstResultBehind } from './result';
 import { schedule } from './schedule';
 import { setState } from './state';
 
@@ -58,6 +58,7 @@ function acknowledge(qp: Qp, packet: Packet, isOwed: bool): void {
 function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   let opcode = packet.opcode;
   qp.count(Counter.duplicate_request);
+  if (isReserved(opcode)) return Counter.drop_duplicate_unknown;
   if (isRead(opcode)) return repeatRead(qp, packet);
   if (isAtomic(opcode)) return repeatAtomic(qp, packet);
   // a NAK that is still to be said counts for more: it acknowledges as much

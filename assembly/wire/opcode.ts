@@ -67,6 +67,7 @@ enum Row {
   IETH = 16384,
   ATOMIC_ETH = 32768,
   ATOMIC_ACK_ETH = 65536,
+  RESERVED = 131072,
 }
 
 function row(opcode: u32): u32 {
@@ -113,6 +114,10 @@ export function hasInvalidate(opcode: u32): bool {
 }
 export function hasAeth(opcode: u32): bool {
   return (row(opcode) & Row.AETH) != 0;
+}
+/** An RC request that this card has not, or that nobody has: refused, not ignored (IBTA 9.7.4.1.1). */
+export function isReserved(opcode: u32): bool {
+  return (row(opcode) & Row.RESERVED) != 0;
 }
 /** Bytes from the BTH to the payload. */
 export function headerBytes(opcode: u32): u32 {
@@ -166,6 +171,9 @@ export function initOpcodes(): void {
   set(Opcode.FETCH_ADD, Row.ATOMIC | only | Row.ATOMIC_ETH);
   set(Opcode.SEND_LAST_WITH_INVALIDATE, send | Row.LAST | Row.IETH);
   set(Opcode.SEND_ONLY_WITH_INVALIDATE, send | only | Row.IETH);
+  // what follows the BTH of a reserved one is not known: all of it counts as payload
+  for (let opcode: u32 = Opcode.FETCH_ADD + 1; opcode < 0x20; opcode++)
+    if (!isKnown(opcode)) set(opcode, Row.RESERVED | only | Row.PAYLOAD);
   set(Opcode.UD_SEND_ONLY, send | only | Row.DETH);
   set(Opcode.UD_SEND_ONLY_WITH_IMM, send | only | Row.DETH | Row.IMMDT);
   // a CNP carries 16 reserved bytes, which we treat as its payload

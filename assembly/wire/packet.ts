@@ -4,6 +4,7 @@ import { PACKET, RxOption } from '../limits';
 import { Aeth } from './aeth';
 import { AtomicAckEth, AtomicEth } from './atomiceth';
 import { BTH_BYTES, Bth } from './bth';
+import { Deth } from './deth';
 import { ETHERNET_BYTES, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, VLAN_BYTES } from './ethernet';
 import { ICRC_BYTES, icrcOf, solveIdentification } from './icrc';
 import { Ieth } from './ieth';
@@ -52,6 +53,9 @@ export class Packet {
   get aeth(): Aeth {
     return Aeth.at(this.extension);
   }
+  get deth(): Deth {
+    return Deth.at(this.extension);
+  }
   get atomicEth(): AtomicEth {
     return AtomicEth.at(this.extension);
   }
@@ -70,6 +74,17 @@ export class Packet {
   }
   get destIp(): usize {
     return this.isIpv6 ? Ipv6.at(this.ip).destPtr : Ipv4.at(this.ip).destPtr;
+  }
+
+  /** Writes the destination address as a GID: an IPv4 address as ::ffff:a.b.c.d. */
+  copyDestGid(to: usize): void {
+    if (this.isIpv6) {
+      memory.copy(to, this.destIp, 16);
+    } else {
+      store<u64>(to, 0);
+      store<u32>(to, 0xffff0000, 8);
+      store<u32>(to, load<u32>(this.destIp), 12);
+    }
   }
 
   /** Everything that can be said of a frame without knowing whom it is for, but the ICRC. */

@@ -1,0 +1,223 @@
+/** Our end of a connection: a queue pair of a device on one of our links. */
+import { crc32 } from 'node:zlib';
+import {
+  type Cq,
+  type Device,
+  gidToHex,
+  type Mr,
+  openDevice,
+  type Pd,
+  type Qp,
+  type SendWr,
+  type Wc,
+  WcOpcode,
+} from '../../src/index.js';
+import { type FaultOptions, faultLink } from '../../src/link/fault.js';
+import type { Link } from '../../src/link/link.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { pcapLink } from '../../src/link/pcap.js';
+import { UdpLink } from '../../src/link/udp.js';
+import {
+  type Completion,
+  END_DEFAULTS,
+  type End,
+  type EndOptions,
+  type FullOptions,
+  type Introduction,
+  type Piece,
+  type Region,
+  type Request,
+} from './end.js';
+import { CARD } from './guest/network.js';
+import { patternBytes } from './guest/peer.js';
+import { WireTap } from './wiretap.js';
+
+export type LinkKind = 'packet' | 'udp';
+
+export interface CardOptions {
+  readonly faults?: FaultOptions;
+  /** A capture file of what the network sees of us: behind the faults. */
+  readonly pcap?: string;
+  /** Keeps what the card itself sends and receives: before the faults. */
+  readonly tap?: boolean;
+  readonly memoryBytes?: number;
+}
+
+/** Our device on card0. */
+export class OurDevice implements AsyncDisposable {
+  static async open(kind: LinkKind, options: CardOptions = {}): Promise<OurDevice> {
+    const where = { interface: CARD.interface };
+    let link: Link = kind === 'packet' ? PacketLink.open(where) : UdpLink.open(where);
+    if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
+    if (options.faults !== undefined) link = faultLink(link, options.faults);
+    const tap = options.tap ? new WireTap() : undefined;
+    if (tap) link = pcapLink(link, tap);
+    const device = await openDevice({ link, memoryBytes: options.memoryBytes ?? 32 * 2 ** 20 });
+    return new OurDevice(device, tap);
+  }
+
+  private constructor(
+    readonly device: Device,
+    readonly tap: WireTap | undefined,
+  ) {}
+
+  /** @param toward an address of the peer, which decides which of ours is told */
+  async end(toward: string, options: EndOptions = {}): Promise<CardEnd> {
+    return CardEnd.create(this.device, toward, options);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.device.close({ force: true });
+  }
+}
+
+export class CardEnd implements End {
+  readonly name = 'our card';
+  readonly introduction: Introduction;
+  #remote: Introduction | undefined;
+
+  static async create(device: Device, toward: string, options: EndOptions = {}): Promise<CardEnd> {
+    const all: FullOptions = { ...END_DEFAULTS, ...options };
+    const { sge, inline } = all;
+    const pd = await device.allocPd();
+    const cq = await device.createCq({ cqe: 256 });
+    const mr = await pd.regMr(all.size, { access: all.regionAccess });
+    const qp = await pd.createQp({ sendCq: cq, maxSendSge: sge, maxRecvSge: sge, maxInlineData: inline });
+    return new CardEnd(device, pd, cq, mr, qp, toward, all);
+  }
+
+  private constructor(
+    readonly device: Device,
+    readonly pd: Pd,
+    readonly cq: Cq,
+    readonly mr: Mr,
+    readonly qp: Qp,
+    toward: string,
+    readonly options: FullOptions,
+  ) {
+    const { qpn, psn, gid } = qp.endpoint(toward);
+    const { addr, rkey } = mr.remote;
+    this.introduction = { qpn, psn: options.psn ?? psn, gid: gidToHex(gid), addr: BigInt(addr), rkey };
+  }
+
+  get size(): number {
+    return this.mr.length;
+  }
+
+  async connect(to: Introduction): Promise<void> {
+    const { mtu, access, timeout, retry, rnr, minRnr, rdAtomic, destRdAtomic } = this.options;
+    const { gid, psn } = this.introduction;
+    const sgidIndex = this.device.gids.findIndex((entry) => gidToHex(entry.gid) === gid);
+    this.#remote = to;
+    await this.qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
+    await this.qp.modify({
+      ...{ state: 'RTR', ahAttr: { grh: { dgid: to.gid, sgidIndex } }, pathMtu: mtu },
+      ...{ destQpNum: to.qpn, rqPsn: to.psn, maxDestRdAtomic: destRdAtomic, minRnrTimer: minRnr },
+    });
+    await this.qp.modify({
+      ...{ state: 'RTS', sqPsn: psn, timeout, retryCnt: retry, rnrRetry: rnr, maxRdAtomic: rdAtomic },
+    });
+  }
+
+  async fill(seed: number): Promise<void> {
+    this.mr.buffer.set(patternBytes(this.size, seed));
+  }
+
+  async put(offset: number, bytes: Uint8Array): Promise<void> {
+    this.mr.buffer.set(bytes, offset);
+  }
+
+  async get(offset: number, length: number): Promise<Buffer> {
+    return Buffer.from(this.mr.buffer.subarray(offset, offset + length));
+  }
+
+  async crc(): Promise<number> {
+    return crc32(Buffer.from(this.mr.buffer));
+  }
+
+  async postRecv(pieces: readonly Piece[] = [], id = 0): Promise<void> {
+    this.qp.postRecv({ wrId: id, sgList: this.#pieces(pieces) });
+  }
+
+  async postSend(request: Request): Promise<void> {
+    this.qp.postSend(this.#workRequest(request));
+  }
+
+  async completions(count: number, ms = 20_000): Promise<Completion[]> {
+    const found: Completion[] = [];
+    const signal = AbortSignal.timeout(ms);
+    while (found.length < count) {
+      const wc = await this.cq.next({ signal }).catch((cause) => {
+        const { progress, state } = this.qp.query();
+        const said = JSON.stringify({ found, state, progress, counters: positive(this.qp.counters()) });
+        throw new Error(`our card: ${found.length} of ${count} completions within ${ms} ms: ${said}`, { cause });
+      });
+      found.push(meaning(wc));
+    }
+    return found;
+  }
+
+  async state(): Promise<number> {
+    return ['RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'].indexOf(this.qp.state);
+  }
+
+  async fail(): Promise<void> {
+    await this.qp.modify({ state: 'ERR' });
+  }
+
+  async register(size: number, access: number): Promise<Region> {
+    const { addr, rkey } = (await this.pd.regMr(size, { access })).remote;
+    return { addr: BigInt(addr), rkey };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.qp.close();
+    await this.cq.close();
+  }
+
+  #pieces(pieces: readonly Piece[]) {
+    return pieces.map(([offset, length]) => this.mr.slice(offset, length));
+  }
+
+  #workRequest(request: Request): SendWr {
+    const { op, id = 0, pieces = [], offset = 0, at, imm = 0, inv = 0, compare = 0n, swap = 0n, add = 0n } = request;
+    const { inline, fence, solicited } = request;
+    const to = this.#remote as Introduction;
+    const all = {
+      ...{ wrId: id, sgList: this.#pieces(pieces), immData: imm, invalidateRkey: inv },
+      ...{ remoteAddr: at ?? to.addr + BigInt(offset), rkey: request.rkey ?? to.rkey },
+      ...{ compareAdd: op === 'faa' ? add : compare, swap },
+      ...(inline && { inline }),
+      ...(fence && { fence }),
+      ...(solicited && { solicited }),
+    };
+    return { opcode: OPCODES[op], ...all } as SendWr;
+  }
+}
+
+const OPCODES = {
+  send: 'SEND',
+  send_imm: 'SEND_WITH_IMM',
+  send_inv: 'SEND_WITH_INV',
+  write: 'RDMA_WRITE',
+  write_imm: 'RDMA_WRITE_WITH_IMM',
+  read: 'RDMA_READ',
+  cas: 'ATOMIC_CMP_AND_SWP',
+  faa: 'ATOMIC_FETCH_AND_ADD',
+} as const;
+
+function meaning(wc: Wc): Completion {
+  const { wrId: id, status, opcode } = wc;
+  if (!wc.ok) return { id, status };
+  return {
+    ...{ id, status, opcode },
+    ...(opcode >= WcOpcode.RECV && { byteLen: wc.byteLen }),
+    ...(wc.hasImm && { imm: wc.immData }),
+    ...(wc.hasInvalidated && { inv: wc.invalidatedRkey }),
+  };
+}
+
+/** The counters that have counted something. */
+export function positive(counters: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(counters).filter(([, count]) => count > 0));
+}

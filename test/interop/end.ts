@@ -1,0 +1,122 @@
+/**
+ * One end of a connection, ours or rxe's, behind the same few words: so that a test is written once and run with us as
+ * requester and as responder. Numbers are those of ibv_wc_status, ibv_wc_opcode and ibv_access_flags for both.
+ */
+
+/** A piece of an end's region: offset and length in bytes. */
+export type Piece = readonly [offset: number, length: number];
+
+export type Operation = 'send' | 'send_imm' | 'send_inv' | 'write' | 'write_imm' | 'read' | 'cas' | 'faa';
+
+export interface Request {
+  readonly op: Operation;
+  readonly id?: number;
+  readonly pieces?: readonly Piece[];
+  /** Where in the other end's region; `at` with `rkey` instead names any address. */
+  readonly offset?: number;
+  readonly at?: bigint;
+  readonly rkey?: number;
+  readonly imm?: number;
+  readonly inv?: number;
+  readonly compare?: bigint;
+  readonly swap?: bigint;
+  readonly add?: bigint;
+  readonly inline?: boolean;
+  readonly fence?: boolean;
+  readonly solicited?: boolean;
+}
+
+export interface Completion {
+  readonly id: number;
+  readonly status: number;
+  /** Undefined unless the status is 0, as all that follows. */
+  readonly opcode?: number;
+  readonly byteLen?: number;
+  readonly imm?: number;
+  readonly inv?: number;
+}
+
+/** Memory that an end has registered for its peer. */
+export interface Region {
+  readonly addr: bigint;
+  readonly rkey: number;
+}
+
+/** What a queue pair is made with; both kinds of end have the same defaults. */
+export interface EndOptions {
+  /** Path MTU in bytes (1024). */
+  readonly mtu?: number;
+  /** What the other end may do: ibv_access_flags (all). */
+  readonly access?: number;
+  /** Rights of the region: ibv_access_flags (all). */
+  readonly regionAccess?: number;
+  /** Bytes of the region (64 KiB). */
+  readonly size?: number;
+  readonly sge?: number;
+  readonly inline?: number;
+  /** ACK timeout, 4.096 us * 2^timeout (18: a second, as rxe runs on an emulated processor). */
+  readonly timeout?: number;
+  readonly retry?: number;
+  readonly rnr?: number;
+  readonly minRnr?: number;
+  /** READs and atomics that it starts, and that it answers. */
+  readonly rdAtomic?: number;
+  readonly destRdAtomic?: number;
+  readonly psn?: number;
+}
+
+/** Options with nothing left open but the first PSN. */
+export type FullOptions = Required<Omit<EndOptions, 'psn'>> & Pick<EndOptions, 'psn'>;
+
+export const END_DEFAULTS: FullOptions = {
+  mtu: 1024,
+  access: 15,
+  regionAccess: 15,
+  size: 65536,
+  sge: 32,
+  inline: 256,
+  timeout: 18,
+  retry: 7,
+  rnr: 7,
+  minRnr: 12,
+  rdAtomic: 4,
+  destRdAtomic: 4,
+};
+
+/** ibv_access_flags. */
+export const LOCAL_WRITE = 1;
+export const REMOTE_WRITE = 2;
+export const REMOTE_READ = 4;
+export const REMOTE_ATOMIC = 8;
+
+/** What two ends must tell each other. */
+export interface Introduction extends Region {
+  readonly qpn: number;
+  readonly psn: number;
+  /** 32 hexadecimal digits. */
+  readonly gid: string;
+}
+
+export interface End extends AsyncDisposable {
+  readonly name: 'our card' | 'rxe';
+  readonly size: number;
+  readonly introduction: Introduction;
+  connect(to: Introduction): Promise<void>;
+  /** Fills the whole region by patternBytes. */
+  fill(seed: number): Promise<void>;
+  put(offset: number, bytes: Uint8Array): Promise<void>;
+  get(offset: number, length: number): Promise<Buffer>;
+  /** CRC-32 of the whole region. */
+  crc(): Promise<number>;
+  postRecv(pieces?: readonly Piece[], id?: number): Promise<void>;
+  /** Posts, signaled. */
+  postSend(request: Request): Promise<void>;
+  /** Exactly so many completions. @throws Error when they do not come within `ms` */
+  completions(count: number, ms?: number): Promise<Completion[]>;
+  /** ibv_qp_state. */
+  state(): Promise<number>;
+  /** To ERR. */
+  fail(): Promise<void>;
+  /** One more region of the same protection domain. @param access ibv_access_flags */
+  register(size: number, access: number): Promise<Region>;
+}

@@ -1,0 +1,71 @@
+/**
+ * A program for the far end of a test (far.ts); it ends with its standard input.
+ * `echo packet|udp INTERFACE ADDRESS...`: says "ready", then answers each frame: the payload, what its headers looked
+ * like on receipt (62 bytes), the descriptor's options (4 bytes).
+ * `knock ADDRESS`: sends a datagram to the port of RoCE and says whether it was "refused", or all stayed "quiet".
+ */
+import { createSocket } from 'node:dgram';
+import { PacketLink } from '../../src/link/packet.js';
+import { UdpLink } from '../../src/link/udp.js';
+import { Rig, udpFrame } from './rig.js';
+
+const [command, ...args] = process.argv.slice(2);
+process.stdin.resume().on('end', () => process.exit(0));
+if (command === 'echo') echo(args[0] as string, args[1] as string, args.slice(2));
+else knock(args[0] as string);
+
+function echo(kind: string, device: string, addresses: string[]): void {
+  const open = kind === 'udp' ? UdpLink.open : PacketLink.open;
+  const rig = new Rig(open({ interface: device, addresses }));
+  const turn = () => {
+    while (rig.link.receive(0) > 0) {
+      for (const { frame, options } of rig.take()) {
+        const answer = answerTo(frame, options);
+        if (answer) rig.put(answer);
+      }
+      rig.link.send(0);
+    }
+    rig.link.wait(0, true, turn);
+  };
+  turn();
+  console.log('ready');
+}
+
+function answerTo(frame: Buffer, options: number): Buffer | undefined {
+  const ip = frame.readUInt16BE(12) === 0x8100 ? 18 : 14;
+  const isIpv6 = frame.readUInt16BE(ip - 2) === 0x86dd;
+  const udp = ip + (isIpv6 ? 40 : 20);
+  if (frame.length < udp + 8) return undefined;
+  const seen = Buffer.alloc(66);
+  frame.copy(seen, 0, 0, 62);
+  seen.writeUInt32LE(options, 62);
+  const text = (from: number) =>
+    isIpv6
+      ? Array.from({ length: 8 }, (_, i) => frame.readUInt16BE(from + 2 * i).toString(16)).join(':')
+      : frame.subarray(from, from + 4).join('.');
+  return udpFrame({
+    source: text(ip + (isIpv6 ? 24 : 16)),
+    destination: text(ip + (isIpv6 ? 8 : 12)),
+    destMac: [...frame.subarray(6, 12)],
+    srcMac: [...frame.subarray(0, 6)],
+    trafficClass: isIpv6 ? (frame.readUInt16BE(ip) >> 4) & 0xff : (frame[ip + 1] as number),
+    ttl: 33,
+    id: 4242,
+    payload: Buffer.concat([frame.subarray(udp + 8), seen]),
+  });
+}
+
+function knock(address: string): void {
+  const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
+  socket.on('error', () => {
+    console.log('refused');
+    process.exit(0);
+  });
+  socket.connect(4791, address, () => {
+    socket.send('knock');
+    setTimeout(() => {
+      console.log('quiet');
+      process.exit(0);
+    }, 200);
+  });
+}

@@ -1,0 +1,219 @@
+import { readdirSync } from 'node:fs';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { UdpLink } from '../../src/link/udp.js';
+import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { Far, sh } from './far.js';
+import { ipChecksum, Rig, udpFrame } from './rig.js';
+
+const A4 = '10.91.0.1';
+const B4 = '10.91.0.2';
+const A6 = 'fd00:91:0:0:0:0:0:1';
+const B6 = 'fd00:91:0:0:0:0:0:2';
+const SEEN = 66;
+/** Closing a packet socket takes the kernel some 10 ms, so one in ten. */
+const OPEN_CLOSE_CYCLES = 2000;
+
+const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip'));
+
+/** Every fd but the ones that come and go with the test runner's own work. */
+const openFds = () => readdirSync('/proc/self/fd').length;
+const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+
+describeIf(privilege, 'over a veth pair, packet here', () => {
+  let far: Far;
+  let rig: Rig;
+  let destMac: number[];
+  let srcMac: number[];
+
+  beforeAll(async () => {
+    far = await Far.open('lkp', 91);
+    rig = new Rig(PacketLink.open({ interface: far.near }));
+    destMac = [...(await rig.link.resolve(B4, A4)).destMac];
+    srcMac = [...rig.link.interface.mac];
+  });
+
+  afterAll(() => {
+    rig?.link.close();
+    far?.close();
+  });
+
+  const v4 = (fields = {}) => udpFrame({ source: A4, destination: B4, destMac, srcMac, id: 0x1234, ...fields });
+  const v6 = (fields = {}) => udpFrame({ source: A6, destination: B6, destMac, srcMac, ...fields });
+  const exchange = async (...frames: Buffer[]) => {
+    while (rig.link.receive(0) > 0) rig.take();
+    rig.put(...frames);
+    rig.link.send(0);
+    return await rig.gather(frames.length);
+  };
+
+  test('it knows its interface', () => {
+    expect(rig.link.interface).toMatchObject({ name: far.near, mtu: 1500, up: true });
+    expect(rig.link.interface.addresses).toEqual(expect.arrayContaining([A4, 'fd00:91::1']));
+    expect(rig.link.features).toEqual({
+      maxFrame: 1514,
+      ipHeaderVisible: true,
+      sourcePort: 0,
+      ipIdentification: 'as written',
+    });
+  });
+
+  test('a neighbour is found by ARP and by neighbour discovery', async () => {
+    const bytes = destMac.map((byte) => byte.toString(16).padStart(2, '0')).join(':');
+    expect(far.sh(`ip -o link show ${far.far}`)).toContain(bytes);
+    expect([...(await rig.link.resolve('fd00:91::2', 'fd00:91::1')).destMac]).toEqual(destMac);
+    expect([...(await rig.link.resolve(A4, A4)).destMac]).toEqual(srcMac);
+  });
+
+  test('who cannot be reached is named with the reason', async () => {
+    const quick = PacketLink.open({ interface: far.near, neighbourTimeoutMs: 100 });
+    await expect(quick.resolve('10.91.0.77', A4)).rejects.toThrow(
+      /EHOSTUNREACH: 10\.91\.0\.77 did not answer ARP.*100 ms/,
+    );
+    await expect(quick.resolve('fd00:91::77', 'fd00:91::1')).rejects.toThrow(/did not answer neighbour discovery/);
+    await expect(quick.resolve('203.0.113.1', A4)).rejects.toThrow(/EHOSTUNREACH: there is no route.*203\.0\.113\.1/);
+    sh(`ip route add 203.0.113.0/25 via ${B4}; ip route add 203.0.113.128/25 dev lo`);
+    expect([...(await quick.resolve('203.0.113.1', A4)).destMac]).toEqual(destMac);
+    await expect(quick.resolve('203.0.113.200', A4)).rejects.toThrow(/goes by lo.*on lkpa/);
+    sh(
+      'ip route del 203.0.113.0/25; ip route del 203.0.113.128/25; ip route add 203.0.113.0/24 mtu 1400 hoplimit 7 via 10.91.0.88',
+    );
+    await expect(quick.resolve('203.0.113.1', A4)).rejects.toThrow(/10\.91\.0\.88, the next hop to 203\.0\.113\.1/);
+    sh(`ip route change 203.0.113.0/24 mtu 1400 hoplimit 7 via ${B4}`);
+    expect(await quick.resolve('203.0.113.1', A4)).toMatchObject({ pathMtu: 1400, hopLimit: 7 });
+    quick.close();
+  });
+
+  test('the kernel answers RoCE by ICMP, unless a packet link holds the port', async () => {
+    expect((await far.peer('knock', A4)).first).toBe('quiet');
+    expect((await far.peer('knock', 'fd00:91::1')).first).toBe('quiet');
+    sh(`ip addr add 10.91.0.50/24 dev ${far.near}`);
+    expect((await far.peer('knock', '10.91.0.50')).first).toBe('refused');
+    expect(rig.link.counters().port_not_held).toBe(0);
+  });
+
+  test('frames arrive as they were written, with the tag too, and nothing but RoCE', async () => {
+    const peer = await far.peer('echo', 'packet', far.far, B4, 'fd00:91::2');
+    const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 })];
+    const answers = await exchange(...frames);
+    expect(answers).toHaveLength(4);
+    answers.forEach(({ frame, options }, i) => {
+      expect(options).toBe(0);
+      const sent = frames[i] as Buffer;
+      const seen = frame.subarray(-SEEN);
+      expect(seen.subarray(0, Math.min(62, sent.length))).toEqual(sent.subarray(0, 62));
+      if (i !== 2) expect(frame.readUInt16BE(18)).toBe(4242);
+    });
+    rig.put(v4({ destinationPort: 4792 }), v4({ payload: Buffer.from('last') }));
+    rig.link.send(0);
+    expect((await rig.gather(2, 300)).map(({ frame }) => frame.subarray(42, 46).toString())).toEqual(['last']);
+    await peer.stop();
+  });
+
+  test('a udp link at the far end sends identification 0 and DF, and keeps traffic class and hop limit', async () => {
+    const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:91::2');
+    const answers = await exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v4(), v4(), v6({ trafficClass: 0x8b, ttl: 9 }));
+    expect(answers).toHaveLength(4);
+    const byFamily = (type: number) =>
+      answers.filter(({ frame }) => frame.readUInt16BE(12) === type).map((a) => a.frame);
+    const [four, six] = [byFamily(0x0800), byFamily(0x86dd)];
+    expect(four.map((frame) => frame.readUInt16BE(18))).toEqual([0, 0, 0]);
+    expect(four.map((frame) => frame.readUInt16BE(20))).toEqual([0x4000, 0x4000, 0x4000]);
+    const [first] = four as [Buffer];
+    expect([first[15], first[22]]).toEqual([0x8a, 33]);
+    expect([first.readUInt16BE(34), first.readUInt16BE(36)]).toEqual([4791, 4791]);
+    // What the udp link made of the headers.
+    const seen = first.subarray(-SEEN);
+    expect(seen.readUInt32LE(62)).toBe(RX_IP_ID_UNKNOWN);
+    expect(seen.subarray(14, 34)).toEqual(v4({ trafficClass: 0x8a, ttl: 9, id: 0 }).subarray(14, 34));
+    expect(ipChecksum(seen.subarray(14, 34))).toBe(0);
+    expect(seen.subarray(34, 42)).toEqual(v4().subarray(34, 42));
+    expect(six).toHaveLength(1);
+    const [only] = six as [Buffer];
+    expect((only.readUInt16BE(14) >> 4) & 0xff).toBe(0x8b);
+    expect([only[20], only[21]]).toEqual([17, 33]);
+    expect(only.subarray(-SEEN).readUInt32LE(62)).toBe(0);
+    expect(only.subarray(-SEEN).subarray(14, 62)).toEqual(v6({ trafficClass: 0x8b, ttl: 9 }).subarray(14, 62));
+    await peer.stop();
+  });
+
+  test('garbage is carried or counted, and the next good frame passes', async () => {
+    const peer = await far.peer('echo', 'packet', far.far, B4);
+    const before = rig.link.counters();
+    let put = 0;
+    for (let length = 1; length < 1600; length += 53, put++) {
+      const frame = Buffer.alloc(length, length);
+      frame.set(destMac.slice(0, length));
+      rig.put(frame);
+      rig.link.send(0);
+    }
+    rig.put(v4({ payload: Buffer.alloc(3000) }));
+    // A descriptor that leaves the memory.
+    rig.put(v4());
+    rig.tx.describe(rig.tx.producer - 1, 0xffffffff, 0);
+    expect(rig.link.send(0)).toBe(2);
+    const after = rig.link.counters();
+    const difference = (name: string) => (after[name] ?? 0) - (before[name] ?? 0);
+    expect(difference('tx_invalid')).toBe(2); // one byte, and the descriptor
+    expect(difference('tx_frames') + difference('tx_too_long') + difference('tx_errors') + 2).toBe(put + 2);
+    expect(await exchange(v4())).toHaveLength(1);
+    await peer.stop();
+  });
+
+  test('frames to its own address come back', () => {
+    rig.put(v4({ destMac: srcMac }));
+    expect(rig.link.send(0)).toBe(1);
+    expect(rig.take().map(({ frame }) => frame)).toEqual([v4({ destMac: srcMac })]);
+  });
+
+  test('a bigger frame than a slot is counted, and does not disturb its neighbours', async () => {
+    const small = new Rig(PacketLink.open({ interface: far.near }), { slotBytes: 256 });
+    const peer = await far.peer('echo', 'packet', far.far, B4);
+    small.put(v4());
+    const big = v4({ payload: Buffer.alloc(160) });
+    small.put(big, v4({ payload: Buffer.from('after') }));
+    small.link.send(0);
+    const answers = await small.gather(2);
+    expect(answers.map(({ frame }) => frame.subarray(42, 47).toString())).toEqual(['hello', 'after']);
+    expect(small.link.counters().rx_truncated).toBe(1);
+    small.link.close();
+    rig.link.receive(0);
+    rig.take();
+    await peer.stop();
+  });
+
+  test('an interface that goes down is survived', async () => {
+    const peer = await far.peer('echo', 'packet', far.far, B4);
+    sh(`ip link set ${far.near} down`);
+    rig.put(v4());
+    expect(rig.link.send(0)).toBe(1);
+    rig.link.receive(0);
+    expect(rig.link.counters().tx_errors).toBeGreaterThan(0);
+    sh(`ip link set ${far.near} up`);
+    await settle();
+    expect(await exchange(v4())).toHaveLength(1);
+    await peer.stop();
+  });
+
+  test('opening and closing, with frames in the ring and a wait running, leaks nothing', async () => {
+    await settle();
+    const before = openFds();
+    for (let i = 0; i < OPEN_CLOSE_CYCLES; i++) {
+      const isUdp = i % 10 !== 0;
+      const link = isUdp
+        ? UdpLink.open({ addresses: ['10.91.0.50'] })
+        : PacketLink.open({ interface: far.near, bufferBytes: 65536 });
+      if (i % 10 < 3) {
+        const one = new Rig(link, { slots: 4, slotBytes: 2048, memoryBytes: 65536 });
+        one.put(v4());
+        one.link.wait(0, false, () => {});
+      }
+      link.close();
+      link.close();
+      if (i % 100 === 99) await settle();
+    }
+    await settle();
+    expect(openFds()).toBeLessThanOrEqual(before);
+  });
+});

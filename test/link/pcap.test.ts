@@ -1,0 +1,156 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { afterAll, expect, test } from 'vitest';
+import { faultLink } from '../../src/link/fault.js';
+import { type Link, RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
+import { createMemoryHub, memoryLink } from '../../src/link/memory.js';
+import { pcapLink } from '../../src/link/pcap.js';
+import { readCapture } from '../kit/pcap.js';
+import { testIf } from '../kit/privileges.js';
+import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
+import { Rig, udpFrame } from './rig.js';
+
+const A = '10.0.0.1';
+const B = '10.0.0.2';
+const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-pcap-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** A card on a wrapped memory link, and a bare one that it talks with. */
+function pair(wrap: (link: Link) => Link) {
+  const hub = createMemoryHub();
+  const a = new Rig(wrap(memoryLink(hub, { addresses: [A], mac: '02:00:00:00:00:01', name: 'mem-a' })));
+  const b = new Rig(memoryLink(hub, { addresses: [B], mac: '02:00:00:00:00:02' }));
+  return { a, b };
+}
+
+const there = (payload = 'there') => udpFrame({ source: A, destination: B, payload: Buffer.from(payload) });
+const back = (payload = 'back') =>
+  udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1], payload: Buffer.from(payload) });
+
+/** A stream that keeps what is written to it. */
+function collector() {
+  const parts: Buffer[] = [];
+  const stream = new Writable({
+    write(chunk, _encoding, done) {
+      parts.push(chunk);
+      done();
+    },
+  });
+  return { stream, bytes: () => Buffer.concat(parts) };
+}
+
+test('both directions are recorded, in order, with nanoseconds since 1970', () => {
+  const file = join(folder, 'both.pcapng');
+  const { a, b } = pair((link) => pcapLink(link, file));
+  const now = Math.round(performance.now() * 1e6);
+  a.put(there('1'), there('22'));
+  a.link.send(now);
+  b.put(back('333'));
+  b.link.send(now);
+  a.link.receive(now + 1001);
+  const capture = readCapture(file);
+  expect(capture).toMatchObject({ format: 'pcapng', linkType: 1 });
+  expect(capture.packets.map(({ direction }) => direction)).toEqual([2, 2, 1]);
+  expect(capture.packets.map(({ data }) => Buffer.from(data))).toEqual([there('1'), there('22'), back('333')]);
+  const [first, , last] = capture.packets.map(({ time }) => time) as [bigint, bigint, bigint];
+  expect(last - first).toBe(1001n);
+  expect(Math.abs(Number(first / 1_000_000n) - Date.now())).toBeLessThan(2000);
+  expect(a.link.counters()).toMatchObject({ pcap_frames: 3, pcap_errors: 0, tx_frames: 2 });
+  a.link.close();
+  a.link.close();
+  expect(readCapture(file).packets).toHaveLength(3);
+});
+
+test('a frame that the link could not take is recorded when it goes, and once', () => {
+  const { stream, bytes } = collector();
+  const { a, b } = pair((link) => pcapLink(link, stream));
+  for (let i = 0; i < 64; i++) a.put(there());
+  a.link.send(0);
+  a.put(there('late'));
+  a.link.send(0);
+  expect(readCapture(bytes()).packets).toHaveLength(64);
+  b.take();
+  a.link.send(0);
+  expect(readCapture(bytes()).packets).toHaveLength(65);
+});
+
+test('an identification that the link could not see is said in a comment', () => {
+  const { stream, bytes } = collector();
+  const { a, b } = pair((link) => {
+    const capture = pcapLink(link, stream);
+    const { receive } = link;
+    link.receive = (now) => {
+      if (a.rx.filled > 0) a.rx.describe(a.rx.consumer, a.rx.length(a.rx.consumer), RX_IP_ID_UNKNOWN);
+      return receive.call(link, now);
+    };
+    return capture;
+  });
+  b.put(back());
+  b.link.send(0);
+  a.link.receive(0);
+  expect(bytes().includes('identification: 0 stands for it')).toBe(true);
+});
+
+test('outside a fault link it shows what the card sees, inside what the network sees', () => {
+  for (const isOutside of [true, false]) {
+    const { stream, bytes } = collector();
+    const { a, b } = pair((link) =>
+      isOutside
+        ? pcapLink(faultLink(link, { tx: { drop: 1 } }), stream)
+        : faultLink(pcapLink(link, stream), { tx: { drop: 1 } }),
+    );
+    a.put(there(), there());
+    a.link.send(0);
+    b.put(back());
+    b.link.send(0);
+    a.link.receive(0);
+    expect(a.take()).toHaveLength(1);
+    expect(readCapture(bytes()).packets.map(({ direction }) => direction)).toEqual(isOutside ? [2, 2, 1] : [1]);
+    expect(b.take()).toHaveLength(0);
+  }
+});
+
+test('garbage is recorded like all else', () => {
+  const { stream, bytes } = collector();
+  const { a } = pair((link) => pcapLink(link, stream));
+  for (let length = 0; length < 64; length++) a.put(Buffer.alloc(length, 0xff));
+  a.link.send(0);
+  expect(readCapture(bytes()).packets.map(({ data }) => data.length)).toEqual(
+    Array.from({ length: 63 }, (_, i) => i + 1),
+  );
+});
+
+test('a capture that cannot be written ends; the link goes on', () => {
+  const { a, b } = pair((link) => pcapLink(link, '/dev/full'));
+  a.put(there());
+  expect(a.link.send(0)).toBe(1);
+  expect(b.take()).toHaveLength(1);
+  expect(a.link.counters().pcap_errors).toBe(1);
+  a.link.close();
+  expect(() => pair((link) => pcapLink(link, join(folder, 'no', 'such', 'folder')))).toThrow(/ENOENT/);
+});
+
+testIf(tsharkPrivilege(), 'tshark reads interface, direction, time and comment', async () => {
+  const file = join(folder, 'tshark.pcapng');
+  const { a, b } = pair((link) => pcapLink(link, file));
+  // A SEND ONLY: BTH of 12 bytes, 4 of payload, any ICRC.
+  const bth = Buffer.from('0400ffff0000001100000064' + '61626364' + '00000000', 'hex');
+  a.put(udpFrame({ source: A, destination: B, payload: bth }));
+  a.link.send(1_000_000_123);
+  b.put(udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1], payload: bth }));
+  b.link.send(0);
+  a.link.receive(1_000_001_124);
+  a.link.close();
+  const fields = ['frame.interface_name', 'frame.packet_flags_direction', 'frame.time_epoch', 'infiniband.bth.opcode'];
+  const rows = await tsharkFields(file, fields);
+  expect(rows.map(([name, direction, , opcode]) => [name, direction, opcode])).toEqual([
+    ['mem-a', '0x00000002', '4'],
+    ['mem-a', '0x00000001', '4'],
+  ]);
+  const [first, second] = rows.map(([, , time]) => BigInt((time as string).replace('.', ''))) as [bigint, bigint];
+  expect(second - first).toBe(1001n);
+  expect(await tsharkMalformed(file)).toEqual([]);
+  expect(readFileSync(file).includes('wasm-roce, memory link on mem-a')).toBe(true);
+});

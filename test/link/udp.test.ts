@@ -1,0 +1,173 @@
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { listInterfaces } from '../../src/link/interfaces.js';
+import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { UdpLink } from '../../src/link/udp.js';
+import { describeIf, netPrivilege } from '../kit/privileges.js';
+import { sh } from './far.js';
+import { Rig, udpFrame } from './rig.js';
+
+const ADDON = fileURLToPath(new URL('../../build/native/wasm_roce.node', import.meta.url));
+
+test('interfaces and their addresses are known', () => {
+  const lo = listInterfaces().find(({ isLoopback }) => isLoopback);
+  expect(lo).toMatchObject({ name: 'lo', index: 1, mtu: 65536, isEthernet: true });
+});
+
+test('what cannot be opened is said in words', () => {
+  expect(() => UdpLink.open({ interface: 'nosuch0' })).toThrow(/ENODEV: there is no interface 'nosuch0'; there is lo/);
+  expect(() => UdpLink.open({ addresses: ['203.0.113.9'] })).toThrow(/EADDRNOTAVAIL: no interface has.*203\.0\.113\.9/);
+  expect(() => UdpLink.open({ interface: 'lo', addresses: ['203.0.113.9'] })).toThrow(/EADDRNOTAVAIL: lo has not/);
+  expect(() => UdpLink.open({})).toThrow(TypeError);
+  expect(() => PacketLink.open({ addresses: ['ten'] })).toThrow(TypeError);
+});
+
+test('a worker that ends in the middle of a wait takes nothing down with it', async () => {
+  const source = `
+    const { Waiter } = require(${JSON.stringify(ADDON)});
+    const waiter = new Waiter(() => {});
+    waiter.open([]);
+    waiter.start(-1, true);
+    const closed = new Waiter(() => {});
+    closed.open([]);
+    closed.close();
+    require('node:worker_threads').parentPort.postMessage('waiting');`;
+  for (let i = 0; i < 10; i++) {
+    const worker = new Worker(source, { eval: true });
+    await new Promise((resolve) => worker.once('message', resolve));
+    expect(await worker.terminate()).toBe(1);
+  }
+});
+
+describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
+  const A = '10.92.0.1';
+  const B = '10.92.0.2';
+  let a: Rig;
+  let b: Rig;
+
+  beforeAll(() => {
+    sh(
+      `ip addr add ${A}/32 dev lo; ip addr add ${B}/32 dev lo; ip addr add fd00:92::1/128 dev lo; ip addr add fd00:92::2/128 dev lo`,
+    );
+    a = new Rig(UdpLink.open({ addresses: [A, 'fd00:92::1'] }));
+    b = new Rig(UdpLink.open({ addresses: [B, 'fd00:92::2'] }));
+  });
+
+  afterAll(() => {
+    a?.link.close();
+    b?.link.close();
+    sh(
+      `ip addr del ${A}/32 dev lo; ip addr del ${B}/32 dev lo; ip addr del fd00:92::1/128 dev lo; ip addr del fd00:92::2/128 dev lo`,
+    );
+  });
+
+  const v4 = (fields = {}) => udpFrame({ source: A, destination: B, ...fields });
+  const v6 = (fields = {}) =>
+    udpFrame({ source: 'fd00:92:0:0:0:0:0:1', destination: 'fd00:92:0:0:0:0:0:2', ...fields });
+
+  test('headers are put together again: all but MACs, identification and source port as they were', async () => {
+    a.put(v4({ trafficClass: 0x6a, ttl: 3, id: 99 }), v6({ trafficClass: 0x6a, ttl: 3 }), v4());
+    expect(a.link.send(0)).toBe(3);
+    const arrived = await b.gather(3);
+    const none = { destMac: [0, 0, 0, 0, 0, 0], srcMac: [0, 0, 0, 0, 0, 0], sourcePort: 4791 };
+    expect(arrived.filter(({ options }) => options === RX_IP_ID_UNKNOWN).map(({ frame }) => frame)).toEqual([
+      v4({ ...none, trafficClass: 0x6a, ttl: 3 }),
+      v4(none),
+    ]);
+    expect(arrived.filter(({ options }) => options === 0).map(({ frame }) => frame)).toEqual([
+      v6({ ...none, trafficClass: 0x6a, ttl: 3 }),
+    ]);
+  });
+
+  test('the wire has identification 0 and DF, on the loopback interface as well', async () => {
+    const tap = new Rig(PacketLink.open({ interface: 'lo', addresses: [A] }));
+    a.put(v4({ id: 7 }), v4({ id: 8 }), v4({ id: 9 }));
+    a.link.send(0);
+    const seen = (await tap.gather(3)).map(({ frame }) => [frame.readUInt16BE(18), frame.readUInt16BE(20)]);
+    expect(seen).toEqual(Array(3).fill([0, 0x4000]));
+    expect((tap.link as PacketLink).notes).toEqual([`UDP port 4791 of ${A} is open in another program or in rxe`]);
+    tap.link.close();
+    await b.gather(3);
+  });
+
+  test('a frame that is no datagram of ours is counted and skipped', async () => {
+    const before = a.link.counters().tx_invalid as number;
+    a.put(
+      Buffer.alloc(10),
+      Buffer.alloc(60, 0xff),
+      v4({ source: '10.9.9.9' }),
+      v4().subarray(0, 40),
+      v4({ payload: Buffer.from('good') }),
+    );
+    expect(a.link.send(0)).toBe(5);
+    expect(a.link.counters().tx_invalid).toBe(before + 4);
+    expect((await b.gather(1)).map(({ frame }) => frame.subarray(42).toString())).toEqual(['good']);
+  });
+
+  test('hundreds of frames pass in order', async () => {
+    const got: number[] = [];
+    for (let round = 0; round < 10; round++) {
+      for (let i = 0; i < 60; i++) {
+        const payload = Buffer.alloc(1000);
+        payload.writeUInt32BE(round * 60 + i);
+        a.put(v4({ payload }));
+      }
+      expect(a.link.send(0)).toBe(60);
+      got.push(...(await b.gather(60)).map(({ frame }) => frame.readUInt32BE(42)));
+    }
+    expect(got).toEqual(Array.from({ length: 600 }, (_, i) => i));
+  });
+
+  test('a full receive ring leaves the rest in the socket', async () => {
+    for (let i = 0; i < 60; i++) a.put(v4());
+    a.link.send(0);
+    for (let i = 0; i < 40; i++) a.put(v4());
+    a.link.send(0);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    while (b.link.receive(0) > 0);
+    expect(b.rx.filled).toBe(64);
+    expect(b.take()).toHaveLength(64);
+    expect(await b.gather(36)).toHaveLength(36);
+  });
+
+  test('a wait ends at its deadline to the fraction of a millisecond, and once only', async () => {
+    let calls = 0;
+    const start = performance.now();
+    await new Promise<void>((resolve) =>
+      b.link.wait((start + 0.4) * 1e6, true, () => {
+        calls++;
+        resolve();
+      }),
+    );
+    expect(performance.now() - start).toBeGreaterThanOrEqual(0.4);
+    expect(performance.now() - start).toBeLessThan(20);
+    a.put(v4());
+    a.link.send(0);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    expect(calls).toBe(1);
+    await new Promise<void>((resolve) => b.link.wait(0, true, resolve));
+    expect(await b.gather(1)).toHaveLength(1);
+  });
+
+  test('an exception in the callback is an uncaught one, not a lost one', async () => {
+    const listeners = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    const caught = new Promise((resolve) => process.once('uncaughtException', resolve));
+    b.link.wait((performance.now() + 0.1) * 1e6, true, () => {
+      throw new Error('from the callback');
+    });
+    expect(String(await caught)).toContain('from the callback');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+  });
+
+  test('a second card on an address is refused', () => {
+    expect(() => UdpLink.open({ addresses: [A] })).toThrow(/EADDRINUSE: UDP port 4791 of 10\.92\.0\.1 is taken/);
+  });
+
+  test('there must be a route; no neighbour is asked', async () => {
+    expect((await a.link.resolve(B, A)).destMac).toEqual(new Uint8Array(6));
+    await expect(a.link.resolve('203.0.113.1', A)).rejects.toThrow(/EHOSTUNREACH: there is no route/);
+  });
+});
