@@ -32,6 +32,7 @@ import { modify } from './qp/state';
 import { earliest } from './qp/timer';
 import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
 
+export { Counter } from './counters';
 export * from './layout';
 export * from './limits';
 export { Syndrome } from './wire/aeth';

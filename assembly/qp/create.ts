@@ -31,7 +31,7 @@ export class Sizes {
  * @param shared a shared receive queue, or null for one of its own */
 export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: RecvQueue, sizes: Sizes): Qp {
   let card = Card.get();
-  let qp = changetype<Qp>(card.qps.isFull ? 0 : allocate(QP_BYTES));
+  let qp = changetype<Qp>(card.qps.isFull ? <usize>0 : allocate(QP_BYTES));
   if (qp.ptr == 0) return qp;
   qp.sqMask = 1;
   while (qp.sqMask < sizes.sendWr) qp.sqMask <<= 1;

@@ -226,6 +226,7 @@ export class RigQp {
       sge,
       sizes.inline ?? 64,
       sizes.signalAll ?? true,
+      0,
     );
     if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
     this.qpn = x.qpNumber(this.handle);
