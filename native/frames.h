@@ -6,6 +6,8 @@
 
 /// Frames that one system call moves.
 constexpr uint32_t kBatch = 64;
+/// Frames that a receiver asks for first: describing slots costs more than the system call when nothing is there.
+constexpr uint32_t kFewFrames = 8;
 /// IPV6_FREEBIND, which libc's headers lack.
 constexpr int kIpv6FreeBind = 78;
 

@@ -171,13 +171,18 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
 
   // receive(): frames put into the receive ring, one batch at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
-    return Napi::Number::New(info.Env(), fd_ < 0 || !frames_.IsAttached() ? 0 : ReceiveBatch());
+    uint32_t received = 0;
+    if (fd_ >= 0 && frames_.IsAttached()) {
+      received = ReceiveBatch(kFewFrames);
+      if (received == kFewFrames) received += ReceiveBatch(kBatch - kFewFrames);
+    }
+    return Napi::Number::New(info.Env(), received);
   }
 
-  uint32_t ReceiveBatch() {
+  uint32_t ReceiveBatch(uint32_t limit) {
     Ring& ring = frames_.rx;
     const uint32_t first = ring.Producer();
-    uint32_t count = std::min(ring.Free(), kBatch);
+    uint32_t count = std::min(ring.Free(), limit);
     for (uint32_t i = 0; i < count; i++) {
       uint8_t* slot = frames_.At(ring[first + i].addr, frames_.slotBytes);
       if (slot == nullptr) count = i;

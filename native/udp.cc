@@ -140,7 +140,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
       busy = counters_.TxRefused(errno);
       return place[0] + (busy ? 0 : 1);
     }
-    for (int i = 0; i < sent; i++) counters_.txBytes += iov_[i].iov_len;
+    for (int i = 0; i < sent; i++) counters_.txBytes += frames_.tx[first + place[i]].len;
     counters_.txFrames += sent;
     return static_cast<uint32_t>(sent) == count ? taken : place[sent];
   }
@@ -184,16 +184,20 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
   Napi::Value Receive(const Napi::CallbackInfo& info) {
     uint32_t received = 0;
     if (frames_.IsAttached())
-      for (size_t i = 0; i < sockets_.size(); i++) received += ReceiveBatch(sockets_[(turn_ + i) % sockets_.size()]);
+      for (size_t i = 0; i < sockets_.size(); i++) {
+        Socket& socket = sockets_[(turn_ + i) % sockets_.size()];
+        const uint32_t few = ReceiveBatch(socket, kFewFrames);
+        received += few == kFewFrames ? few + ReceiveBatch(socket, kBatch - kFewFrames) : few;
+      }
     turn_++;
     return Napi::Number::New(info.Env(), received);
   }
 
-  uint32_t ReceiveBatch(Socket& socket) {
+  uint32_t ReceiveBatch(Socket& socket, uint32_t limit) {
     Ring& ring = frames_.rx;
     const uint32_t first = ring.Producer();
     const uint32_t headers = socket.isIpv6 ? kHeaders6 : kHeaders4;
-    uint32_t count = std::min(ring.Free(), kBatch);
+    uint32_t count = std::min(ring.Free(), limit);
     for (uint32_t i = 0; i < count; i++) {
       uint8_t* slot = frames_.At(ring[first + i].addr, frames_.slotBytes);
       if (slot == nullptr) count = i;

@@ -80,6 +80,7 @@ function repeatRead(qp: Qp, packet: Packet): Counter {
   let last = psnAdd(packet.psn, packetCount(reth.length, qp.mtu) - 1);
   if (psnDiff(last, result.lastPsn) > 0) return Counter.drop_duplicate_unknown;
   startJob(qp, result, packet);
+  result.isRepeated = true;
   schedule(qp);
   return NO_DROP;
 }
@@ -88,6 +89,7 @@ function repeatAtomic(qp: Qp, packet: Packet): Counter {
   let result = findResult(qp, packet.psn);
   if (changetype<usize>(result) == 0 || !result.isAtomic) return Counter.drop_duplicate_unknown;
   activate(qp, result);
+  result.isRepeated = true;
   schedule(qp);
   return NO_DROP;
 }

@@ -22,6 +22,8 @@ export class Result {
   rkey: u32;
   isAtomic: bool;
   isActive: bool;
+  /** What is to be sent has been sent before. */
+  isRepeated: bool;
 }
 const RESULT_BYTES: u32 = 80;
 
@@ -54,11 +56,12 @@ function resultAt(qp: Qp, n: u32): Result {
 }
 
 /** A place for the next request; null when the answer of the one that has it is not out yet: the peer has more
- * requests outstanding than it may. */
+ * requests outstanding than it may. One that is being repeated does not count: the peer asks for more, so it has got it. */
 export function newResult(qp: Qp): Result {
   let result = resultAt(qp, qp.resultHead);
   if (qp.resultsKept > qp.resultMask) {
-    if (result.isActive) return changetype<Result>(0);
+    if (result.isActive && !result.isRepeated) return changetype<Result>(0);
+    if (result.isActive) deactivate(qp, result);
   } else {
     qp.resultsKept++;
   }

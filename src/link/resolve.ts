@@ -83,7 +83,7 @@ export async function resolveNeighbour(
   const from = ipBytes(source);
   if (end.addresses.includes(ipText(to))) return { destMac: end.mac };
   const { route, vlanTci } = routeThrough(end, to, from);
-  if (route.isLocal) return { destMac: end.mac };
+  if (route.isLocal) return { destMac: localMac(end, to) };
   const nextHop = route.gateway ?? to;
   const destMac = await macOf(nextHop, route.oif, () => prompt(nextHop, route.oif, destination, source), timeoutMs);
   if (destMac) return { destMac, ...(vlanTci !== undefined && { vlanTci }), ...path(route, end) };
@@ -93,6 +93,12 @@ export async function resolveNeighbour(
     'EHOSTUNREACH',
     `${who} did not answer ${what} on ${end.name} in ${timeoutMs} ms; is it up, and in the same network as ${source}?`,
   );
+}
+
+/** Another interface of this host may be at the far end of the cable; the kernel would not ask it by ARP. */
+function localMac(end: LinkInterface, to: Uint8Array): Uint8Array {
+  const address = ipText(to);
+  return (listInterfaces().find(({ addresses }) => addresses.includes(address)) ?? end).mac;
 }
 
 /** A route by the link's interface, or by a VLAN on it, whose frames the link can tag itself. */

@@ -225,7 +225,7 @@ export class Conversation {
   }
 
   #fail(text: string, below: (...args: never[]) => unknown): never {
-    const error = new Error(`at ${this.#us} us: ${text}\nthe conversation was\n${this.#history.join('\n')}`);
+    const error = new Error(`at ${this.#us} us: ${text}\nthe conversation was\n${this.#history.slice(-40).join('\n')}`);
     Error.captureStackTrace(error, below);
     throw error;
   }

@@ -1,9 +1,10 @@
+import { execFileSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
-import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { Far, sh } from './far.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';
 
@@ -20,6 +21,45 @@ const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivil
 /** Every fd but the ones that come and go with the test runner's own work. */
 const openFds = () => readdirSync('/proc/self/fd').length;
 const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+
+testIf(all(netPrivilege(), programPrivilege('setpriv')), 'without CAP_NET_RAW it says what to do', () => {
+  const module = new URL('../../src/link/packet.ts', import.meta.url).href;
+  const program = `const { PacketLink } = await import('${module}');
+    try { PacketLink.open({ interface: 'lo' }); } catch (error) { console.log(error.message); }`;
+  const without = ['--bounding-set=-net_raw', '--inh-caps=-net_raw'];
+  const node = [process.execPath, '--import', 'tsx', '--input-type=module', '-e', program];
+  expect(execFileSync('setpriv', [...without, ...node], { encoding: 'utf8' })).toMatch(
+    /^EPERM: a packet socket on lo needs the capability CAP_NET_RAW: .*udp link/,
+  );
+});
+
+describeIf(privilege, 'two packet links of one process, at both ends of a cable', () => {
+  test('each finds the other by its MAC, and all frames pass, in order', async () => {
+    sh(
+      'ip link add lkq0 mtu 4500 type veth peer name lkq1; ip link set lkq1 mtu 4500; ip link set lkq0 up; ip link set lkq1 up',
+    );
+    sh('ip addr add 10.94.0.1/24 dev lkq0; ip addr add 10.94.0.2/24 dev lkq1');
+    const a = new Rig(PacketLink.open({ interface: 'lkq0' }));
+    const b = new Rig(PacketLink.open({ interface: 'lkq1' }));
+    const destMac = [...(await a.link.resolve('10.94.0.2', '10.94.0.1')).destMac];
+    expect(destMac).toEqual([...b.link.interface.mac]);
+    const got: number[] = [];
+    for (let round = 0; round < 20; round++) {
+      for (let i = 0; i < 64; i++) {
+        const payload = Buffer.alloc(4152);
+        payload.writeUInt32BE(round * 64 + i);
+        a.put(udpFrame({ source: '10.94.0.1', destination: '10.94.0.2', destMac, payload }));
+      }
+      expect(a.link.send(0)).toBe(64);
+      got.push(...(await b.gather(64)).map(({ frame }) => frame.readUInt32BE(42)));
+    }
+    expect(got).toEqual(Array.from({ length: 20 * 64 }, (_, i) => i));
+    expect(b.link.counters()).toMatchObject({ rx_frames: 20 * 64, rx_dropped: 0, rx_truncated: 0, rx_errors: 0 });
+    a.link.close();
+    b.link.close();
+    sh('ip link del lkq0');
+  });
+});
 
 describeIf(privilege, 'over a veth pair, packet here', () => {
   let far: Far;

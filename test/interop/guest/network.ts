@@ -45,6 +45,8 @@ export class InteropNetwork implements Disposable {
     ip(`tuntap add dev ${GUEST.tap} mode tap`);
     // The bridge and its ports only pass frames on: no addresses, no neighbour discovery of their own.
     for (const name of ['br0', 'card0p', GUEST.tap]) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
+    // Linux answers ARP for any of its addresses on any of its interfaces; the guest would send our frames to the bridge.
+    ip('link set br0 arp off');
     for (const name of ['card0p', GUEST.tap]) ip(`link set ${name} master br0`);
     ip(`link set ${CARD.interface} mtu ${mtu}`);
     for (const address of addressesOf(CARD)) ip(`address add ${address} dev ${CARD.interface}`);

@@ -1,0 +1,68 @@
+/** Waiting for completions: spinning while they come quickly, sleeping when they do not. */
+import { setImmediate as eventLoop } from 'node:timers/promises';
+import { type Cq, VerbsError, type Wc } from '../index.js';
+import { failure } from './exit.js';
+
+export interface WaitOptions {
+  /** How long to spin before sleeping in the event loop, milliseconds; 0 = sleep at once. */
+  readonly spinMs: number;
+  /** How long to wait for a completion in all, milliseconds; 0 = without end. */
+  readonly idleMs: number;
+}
+
+/** So long may a spinning program keep signals, timers and sockets waiting (ms). */
+const YIELD_MS = 5;
+const BATCH = 16;
+
+export class Completions {
+  readonly #wcs: readonly Wc[];
+  #next = 0;
+  #filled = 0;
+  #yieldAt = performance.now() + YIELD_MS;
+
+  constructor(
+    readonly cq: Cq,
+    readonly options: WaitOptions,
+  ) {
+    this.#wcs = cq.createWcs(BATCH);
+  }
+
+  /**
+   * The next completion; the object is overwritten by later calls.
+   * @throws CliError when none comes in time
+   */
+  async next(): Promise<Wc> {
+    if (this.#next === this.#filled) {
+      await this.breathe();
+      if (!this.#spin()) return this.#sleep();
+    }
+    return this.#wcs[this.#next++] as Wc;
+  }
+
+  /** Lets the event loop have its turn, if that is due. */
+  async breathe(): Promise<void> {
+    if (performance.now() < this.#yieldAt) return;
+    await eventLoop();
+    this.#yieldAt = performance.now() + YIELD_MS;
+  }
+
+  #spin(): boolean {
+    this.#next = 0;
+    const end = performance.now() + this.options.spinMs;
+    do this.#filled = this.cq.poll(this.#wcs);
+    while (this.#filled === 0 && performance.now() < end);
+    return this.#filled > 0;
+  }
+
+  async #sleep(): Promise<Wc> {
+    const { idleMs } = this.options;
+    try {
+      return await this.cq.next(idleMs > 0 ? { timeout: idleMs } : {});
+    } catch (cause) {
+      if (!(cause instanceof VerbsError && cause.code === 'ETIMEDOUT')) throw cause;
+      throw failure(`nothing from the peer for ${idleMs / 1000} s: it has stopped, or packets are lost on the way`, {
+        cause,
+      });
+    }
+  }
+}

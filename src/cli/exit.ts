@@ -1,0 +1,66 @@
+/** How a command ends: one exit status for each kind of end, and one line on stderr for each that is not good. */
+import { VerbsError } from '../index.js';
+
+export const Exit = {
+  OK: 0,
+  /** The transfer or its verification failed, or the peer could not be reached. */
+  FAILED: 1,
+  /** The command line is wrong. */
+  USAGE: 2,
+  /** This machine does not allow or have what is needed: privileges, interfaces, addresses, the addon. */
+  ENVIRONMENT: 3,
+  /** Ctrl-C. */
+  INTERRUPTED: 130,
+} as const;
+
+export const EXIT_HELP = `
+Exit status: 0 done, 1 a transfer or its verification failed, 2 wrong usage, 3 something is missing on this machine
+(privileges, interface, address, addon), 130 after Ctrl-C.`;
+
+/** An end that a command has foreseen. */
+export class CliError extends Error {
+  override readonly name = 'CliError';
+  /** The result on stdout tells of it already. */
+  readonly isReported: boolean;
+
+  constructor(
+    readonly exit: number,
+    message: string,
+    { isReported = false, ...options }: ErrorOptions & { readonly isReported?: boolean } = {},
+  ) {
+    super(message, options);
+    this.isReported = isReported;
+  }
+}
+
+export const usageError = (message: string) => new CliError(Exit.USAGE, message);
+export const failure = (message: string, options?: ConstructorParameters<typeof CliError>[2]) =>
+  new CliError(Exit.FAILED, message, options);
+
+/** What the verbs and the system say when it is the machine that lacks something. */
+const ENVIRONMENT = new Set([
+  'EPERM',
+  'EACCES',
+  'ENODEV',
+  'ENOENT',
+  'ENOMEM',
+  'EROFS',
+  'ENOSPC',
+  'EISDIR',
+  'EADDRINUSE',
+  'EADDRNOTAVAIL',
+  'EOPNOTSUPP',
+]);
+
+export function exitOf(error: unknown): number {
+  if (error instanceof CliError) return error.exit;
+  const code = (error as { code?: unknown } | undefined)?.code;
+  return typeof code === 'string' && ENVIRONMENT.has(code) ? Exit.ENVIRONMENT : Exit.FAILED;
+}
+
+/** For a JSON report. */
+export function errorReport(error: unknown): { readonly code: string; readonly message: string } {
+  const { name, code, status, message } = error as Error & { code?: string; status?: string };
+  const prefix = error instanceof VerbsError ? `${error.code}: ` : '';
+  return { code: code ?? status ?? name, message: (message ?? String(error)).slice(prefix.length) };
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env node
+/** The command `wasm-roce`. */
+import { Command, CommanderError } from 'commander';
+import { demoCommand } from './demo.js';
+import { devinfoCommand } from './devinfo.js';
+import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
+import { pingpongCommand } from './pingpong.js';
+
+const program = new Command('wasm-roce')
+  .description('RDMA over Converged Ethernet (RoCE v2) with a network card made of software')
+  .option('--debug', 'print the stack of an error')
+  .addHelpText(
+    'after',
+    `
+Examples:
+  wasm-roce demo                     two cards, every operation, a table of what it took
+  wasm-roce devinfo                  what this machine offers
+  wasm-roce pingpong                 wait for ibv_rc_pingpong, or for another wasm-roce
+  wasm-roce pingpong 192.0.2.7 -c    talk to it
+${EXIT_HELP}`,
+  )
+  .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'wasm-roce: ')) })
+  .exitOverride();
+
+// Namespaces, interfaces, sockets and memory all end with the processes that hold them, and a capture is whole after
+// every turn: nothing needs tidying up, so the end may be immediate.
+process.on('SIGINT', () => process.exit(Exit.INTERRUPTED));
+process.on('SIGTERM', () => process.exit(143));
+// A reader that has seen enough, `| head` for instance, is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) =>
+  process.exit(error.code === 'EPIPE' ? Exit.OK : Exit.FAILED),
+);
+
+devinfoCommand(program);
+pingpongCommand(program);
+demoCommand(program);
+for (const command of program.commands) command.copyInheritedSettings(program);
+
+process.exitCode = await run(process.argv);
+
+async function run(argv: readonly string[]): Promise<number> {
+  if (argv.length <= 2) {
+    program.outputHelp({ error: true });
+    return Exit.USAGE;
+  }
+  try {
+    await program.parseAsync(argv);
+    return Exit.OK;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? Exit.OK : Exit.USAGE;
+    report(error);
+    return exitOf(error);
+  }
+}
+
+function report(error: unknown): void {
+  const { debug = false } = program.opts<{ debug?: boolean }>();
+  const wantsJson = process.argv.includes('--json');
+  if (wantsJson && !(error instanceof CliError && error.isReported))
+    process.stdout.write(`${JSON.stringify({ ok: false, error: errorReport(error) })}\n`);
+  process.stderr.write(`wasm-roce: ${oneLine(error)}\n`);
+  if (debug) process.stderr.write(`${(error as Error).stack}\n`);
+}
+
+/** A failed completion explains itself at length: the likeliest cause is enough here, all are in the JSON and with --debug. */
+function oneLine(error: unknown): string {
+  const [first = '', ...causes] = String((error as Error)?.message ?? error).split('\n');
+  return causes.length > 0 ? `${first} (likely: ${causes[0]?.replace(/^\s*- /, '')})` : first;
+}

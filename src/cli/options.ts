@@ -1,0 +1,87 @@
+/** Reading and checking of option values, and the options that commands share. */
+import { isIP } from 'node:net';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { FaultOptions, OpenOptions } from '../index.js';
+
+/** @returns a parser that names the value and the rule */
+export function integer(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^-?(\d+|0x[0-9a-f]+)$/i.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It must be an integer from ${min} to ${max}.`);
+    return value;
+  };
+}
+
+/** Bytes, with k, m or g for KiB, MiB, GiB. */
+export function bytes(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const [, digits, unit = ''] = /^(\d+)([kmg]?)$/i.exec(text) ?? [];
+    const value = Number(digits ?? Number.NaN) * 1024 ** ' kmg'.indexOf(unit.toLowerCase() || ' ');
+    if (!(value >= min && value <= max))
+      throw new InvalidArgumentError(`It must be a number of bytes from ${min} to ${max}, such as 4096 or 64k.`);
+    return value;
+  };
+}
+
+export function probability(text: string): number {
+  const value = /^(\d+\.?\d*|\.\d+)(e-?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
+  if (!(value >= 0 && value <= 1)) throw new InvalidArgumentError('It must be a probability from 0 to 1.');
+  return value;
+}
+
+export function address(text: string): string {
+  if (isIP(text) === 0) throw new InvalidArgumentError('It must be an IPv4 or IPv6 address.');
+  return text;
+}
+
+/** A number of microseconds or seconds. */
+export function quantity(max: number): (text: string) => number {
+  return (text) => {
+    const value = /^(\d+\.?\d*|\.\d+)$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= 0 && value <= max)) throw new InvalidArgumentError(`It must be a number from 0 to ${max}.`);
+    return value;
+  };
+}
+
+/** Which link, and what goes wrong on it. */
+export interface LinkOptions {
+  readonly link?: 'packet' | 'udp' | 'memory';
+  readonly pcap?: string;
+  readonly drop?: number;
+  readonly corrupt?: number;
+  readonly reorder?: number;
+  readonly duplicate?: number;
+  /** Microseconds. */
+  readonly delay?: number;
+  readonly seed?: number;
+}
+
+export function addLinkOptions(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--link <kind>', 'packet (needs CAP_NET_RAW), udp (needs nothing), memory (both ends in this process)')
+        .choices(['packet', 'udp', 'memory'])
+        .default(undefined, 'packet where allowed, else udp'),
+    )
+    .option('--pcap <file>', 'write all frames of this end to a pcapng file for Wireshark')
+    .option('--drop <p>', 'lose each frame, sent or received, with this probability', probability)
+    .option('--duplicate <p>', 'double frames', probability)
+    .option('--reorder <p>', 'let frames be overtaken', probability)
+    .option('--corrupt <p>', 'flip a bit of frames', probability)
+    .option('--delay <us>', 'hold every frame for so many microseconds', quantity(10_000_000))
+    .option('--seed <n>', 'draw the same faults as another run with this seed', integer(0, 2 ** 31 - 1));
+}
+
+/** The part of the device's options that is about captures and trouble. */
+export function troubleOptions(options: LinkOptions): Pick<OpenOptions, 'pcap' | 'fault'> {
+  const { pcap, drop, corrupt, reorder, duplicate, delay } = options;
+  const rates = {
+    ...(drop && { drop }),
+    ...(corrupt && { corrupt }),
+    ...(reorder && { reorder }),
+    ...(duplicate && { duplicate }),
+    ...(delay && { delay: 1, delayNs: [delay * 1000, delay * 1000] as const }),
+  };
+  const fault: FaultOptions = { seed: options.seed ?? Math.floor(Math.random() * 2 ** 31), both: rates };
+  return { ...(pcap !== undefined && { pcap }), ...(Object.keys(rates).length > 0 && { fault }) };
+}

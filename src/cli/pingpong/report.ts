@@ -1,0 +1,97 @@
+/** What a pingpong tells: lines in the manner of the stock tool, or one JSON object. */
+import type { Counters, Device, Endpoint } from '../../index.js';
+import { type Latency, latencyOf } from '../latency.js';
+import type { Output } from '../output.js';
+import type { EndOptions, Outcome } from './end.js';
+
+export interface Report {
+  readonly ok: boolean;
+  readonly role: 'client' | 'server';
+  readonly link: string;
+  readonly interface: string;
+  readonly local: Endpoint;
+  readonly remote: Endpoint;
+  /** Bytes of a message, and messages that each end sent. */
+  readonly size: number;
+  readonly iters: number;
+  readonly mtu: number;
+  /** Payload of both directions. */
+  readonly bytes: number;
+  readonly seconds: number;
+  readonly mbitPerSecond: number;
+  readonly usecPerIter: number;
+  /** Of round trips, microseconds; the server does not know them. */
+  readonly latency: Latency | null;
+  /** Messages that were checked, and those of them whose bytes were wrong. */
+  readonly checked: number;
+  readonly invalid: number;
+  readonly retransmits: number;
+  /** Frames that met each fate on our own link, by the options. */
+  readonly faults: Counters;
+  readonly counters: { readonly qp: Counters; readonly device: Counters };
+  readonly notes: readonly string[];
+}
+
+export interface Facts {
+  readonly role: Report['role'];
+  readonly device: Device;
+  readonly local: Endpoint;
+  readonly remote: Endpoint;
+  readonly options: EndOptions;
+  readonly outcome: Outcome;
+}
+
+export function reportOf({ role, device, local, remote, options, outcome }: Facts): Report {
+  const { size, iters, mtu, check } = options;
+  const { seconds, times, invalid, counters } = outcome;
+  const bytes = 2 * size * iters;
+  const all = device.counters();
+  const fault = /^link\.fault_/;
+  const faults = Object.entries(all).filter(([name, count]) => fault.test(name) && count > 0);
+  return {
+    ok: invalid === 0,
+    role,
+    link: device.query().link.kind,
+    interface: device.queryPort().interface,
+    local,
+    remote,
+    size,
+    iters,
+    mtu,
+    bytes,
+    seconds,
+    mbitPerSecond: seconds > 0 ? (bytes * 8) / seconds / 1e6 : 0,
+    usecPerIter: iters > 0 ? (seconds * 1e6) / iters : 0,
+    latency: times.length > 0 ? latencyOf(times) : null,
+    checked: check ? iters : 0,
+    invalid,
+    retransmits: counters.retransmits ?? 0,
+    faults: Object.fromEntries(faults.map(([name, count]) => [name.replace(fault, ''), count])),
+    counters: { qp: nonZero(counters), device: nonZero(all) },
+    notes: device.notes,
+  };
+}
+
+export function introductionLine(whose: 'local' | 'remote', { qpn, psn, gid }: Endpoint): string {
+  const hex = (value: number) => value.toString(16).padStart(6, '0');
+  return `${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN 0x${hex(qpn)}, PSN 0x${hex(psn)}, GID ${gid}`;
+}
+
+export function tell(report: Report, output: Output): void {
+  const { bytes, seconds, mbitPerSecond, iters, usecPerIter, latency, checked, invalid, retransmits, faults } = report;
+  output.result(report);
+  output.line(`${bytes} bytes in ${seconds.toFixed(2)} seconds = ${mbitPerSecond.toFixed(2)} Mbit/sec`);
+  output.line(`${iters} iters in ${seconds.toFixed(2)} seconds = ${usecPerIter.toFixed(2)} usec/iter`);
+  if (latency)
+    output.line(
+      `round trip usec: min ${latency.min}, median ${latency.median}, 90% ${latency.p90}, 99% ${latency.p99}, 99.9% ${latency.p999}, max ${latency.max}`,
+    );
+  const met = Object.entries(faults).map(([name, count]) => `${name} ${count}`);
+  output.line(`link ${report.link} on ${report.interface}, ${retransmits} packets retransmitted`);
+  if (met.length > 0) output.line(`faults made: ${met.join(', ')}`);
+  if (checked > 0)
+    output.line(`${checked} messages checked, ${invalid === 0 ? 'every byte right' : `${invalid} WRONG`}`);
+}
+
+const nonZero = (counters: Counters): Counters =>
+  Object.fromEntries(Object.entries(counters).filter(([, count]) => count > 0));

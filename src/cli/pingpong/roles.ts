@@ -1,0 +1,160 @@
+/** Client, server, and both at once. */
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../../index.js';
+import { failure } from '../exit.js';
+import type { Output } from '../output.js';
+import { End, type EndOptions, type Outcome } from './end.js';
+import { Control, listen } from './handshake.js';
+import { introductionLine, type Report, reportOf, tell } from './report.js';
+
+export interface PingpongOptions extends EndOptions {
+  readonly port: number;
+  /** Network interface; without it the one that the TCP connection takes. */
+  readonly interface?: string;
+  /** The only local address to use. */
+  readonly address?: string;
+  readonly link?: 'packet' | 'udp';
+  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes'>;
+  /** Server: goes on after a client. */
+  readonly keep: boolean;
+}
+
+/** How long an end that is done stays, to answer when the peer's copy of a last ACK was lost. */
+const PART_MS = 2000;
+/** The same when the peer gives no sign, as stock tools do: a few of its ACK timeouts. */
+const LINGER_MS = 300;
+
+export async function runClient(host: string, options: PingpongOptions, output: Output): Promise<void> {
+  const { port, address } = options;
+  const target = { host, port, ...(address !== undefined && { localAddress: address }) };
+  const control = await Control.connect(target, options.idleMs);
+  try {
+    await using device = await openFor(control, options);
+    const end = await End.open(device, options);
+    const local = end.endpoint(control.remoteAddress);
+    output.line(introductionLine('local', local));
+    control.introduce(local);
+    const remote = await control.introduction();
+    output.line(introductionLine('remote', remote));
+    await end.connect(remote);
+    control.done();
+    const outcome = await end.sendFirst(progress(output, options));
+    await part(control, outcome);
+    finish(reportOf({ role: 'client', device, local, remote, options, outcome }), output);
+  } finally {
+    control.close();
+  }
+}
+
+export async function runServer(options: PingpongOptions, output: Output): Promise<void> {
+  const server = createServer({ allowHalfOpen: true });
+  await listen(server, { port: options.port, ...(options.address !== undefined && { host: options.address }) });
+  // A stock client that finds no server gives up at once, so whoever starts one waits for this line.
+  output.note(`waiting for a client on TCP port ${options.port}`);
+  let device: Device | undefined;
+  try {
+    // Named by hand, an interface that cannot be used is to be known before a client comes.
+    if (options.interface !== undefined || options.address !== undefined) device = await openNamed(options);
+    do {
+      const [socket] = (await once(server, 'connection')) as [Socket];
+      const control = new Control(socket, options.idleMs);
+      if (device && !reaches(device, options, control)) {
+        await device.close({ force: true });
+        device = undefined;
+      }
+      device ??= await openFor(control, options);
+      await serveClient(device, control, options, output);
+    } while (options.keep);
+  } finally {
+    server.close();
+    await device?.close({ force: true });
+  }
+}
+
+/** Client and server on the memory link, in one process. */
+export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
+  const hub = createMemoryHub();
+  const { memoryBytes } = options.open;
+  await using device = await openDevice({ hub, ...options.open });
+  await using other = await openDevice({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
+  // A spinning end would keep the other one from its turns.
+  const both = { ...options, spinMs: 0 };
+  const client = await End.open(device, both);
+  const server = await End.open(other, both);
+  const remote = server.endpoint(device.chooseGid().gid);
+  const local = client.endpoint(remote.gid);
+  output.line(introductionLine('local', local));
+  output.line(introductionLine('remote', remote));
+  await Promise.all([client.connect(remote), server.connect(local)]);
+  const [outcome, answers] = await Promise.all([client.sendFirst(progress(output, options)), server.answer(() => {})]);
+  const invalid = outcome.invalid + answers.invalid;
+  finish(reportOf({ role: 'client', device, local, remote, options, outcome: { ...outcome, invalid } }), output);
+}
+
+async function serveClient(device: Device, control: Control, options: PingpongOptions, output: Output): Promise<void> {
+  const end = await End.open(device, options);
+  try {
+    const remote = await control.introduction();
+    const local = end.endpoint(remote.gid);
+    output.line(introductionLine('local', local));
+    output.line(introductionLine('remote', remote));
+    await end.connect(remote);
+    control.introduce(local);
+    await control.awaitDone();
+    const outcome = await end.answer(progress(output, options));
+    await part(control, outcome);
+    finish(reportOf({ role: 'server', device, local, remote, options, outcome }), output);
+  } catch (error) {
+    if (!options.keep) throw error;
+    output.note(`${control.remoteAddress}: ${(error as Error).message}`);
+  } finally {
+    control.close();
+    await end.close();
+  }
+}
+
+function finish(report: Report, output: Output): void {
+  tell(report, output);
+  if (report.ok) return;
+  throw failure(`${report.invalid} of ${report.checked} messages did not hold the bytes that were sent (--chk)`, {
+    isReported: true,
+  });
+}
+
+async function part(control: Control, { counters }: Outcome): Promise<void> {
+  const isLossy = (counters.retransmits ?? 0) + (counters.duplicate_request ?? 0) > 0;
+  if (!control.isEnded) await control.part(PART_MS);
+  else if (isLossy) await new Promise((resolve) => setTimeout(resolve, LINGER_MS));
+}
+
+function progress(output: Output, { iters }: EndOptions): (done: number) => void {
+  return (done) => output.progress(() => `${done} of ${iters} round trips`);
+}
+
+function openNamed(options: PingpongOptions): Promise<Device> {
+  const { interface: name, address, link, open } = options;
+  return openDevice({
+    ...open,
+    ...(link && { link }),
+    ...(name !== undefined && { interface: name }),
+    ...(address !== undefined && { addresses: [address] }),
+  });
+}
+
+/** Without an interface by name it is the one that TCP took. */
+function openFor(control: Control, options: PingpongOptions): Promise<Device> {
+  if (options.interface !== undefined || options.address !== undefined) return openNamed(options);
+  const { localAddress } = control;
+  const found = Object.entries(networkInterfaces()).find(([, list]) =>
+    list?.some(({ address, internal }) => address === localAddress && !internal),
+  );
+  // On loopback only the address itself, so that two ends of one host can share it.
+  return openNamed({ ...options, ...(found ? { interface: found[0] } : { address: localAddress }) });
+}
+
+function reaches(device: Device, options: PingpongOptions, { localAddress }: Control): boolean {
+  if (options.interface !== undefined || options.address !== undefined) return true;
+  return device.gids.some(({ address }) => address === localAddress);
+}
