@@ -9,8 +9,9 @@ import { Pd } from './host/pd';
 import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
+import { Table } from './host/table';
 import { SendWqe } from './host/wqe';
-import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
+import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { attach, detach } from './qp/multicast';
@@ -122,9 +123,25 @@ export function pdFree(pd: usize): u32 {
 export function mrReg(pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): usize {
   return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow)));
 }
+/** EBUSY while windows are bound to it. */
 export function mrDereg(mr: usize): u32 {
-  changetype<Mr>(mr).destroy(Card.get().keys);
-  return Errno.OK;
+  return changetype<Mr>(mr).destroy(Card.get().keys);
+}
+/** A region without memory, which a REG_MR work request registers. */
+export function mrAllocFast(pd: usize): usize {
+  return registered(Mr.createFast(tableWithRoom(), changetype<Pd>(pd)));
+}
+/** Whether its keys open anything: not those of a fast region that is not registered, nor of a window that is not bound. */
+export function mrIsValid(mr: usize): bool {
+  return changetype<Mr>(mr).isValid;
+}
+/** A memory window, MwType 1 or 2; mrRkey tells its key, mwFree takes it away. */
+export function mwAlloc(pd: usize, type: u32): usize {
+  if (type != MwType.TYPE_1 && type != MwType.TYPE_2) return refused(Errno.EINVAL);
+  return registered(Mr.createWindow(tableWithRoom(), changetype<Pd>(pd), type));
+}
+export function mwFree(mw: usize): u32 {
+  return changetype<Mr>(mw).destroy(Card.get().keys);
 }
 export function mrLkey(mr: usize): u32 {
   return changetype<Mr>(mr).lkey;
@@ -263,6 +280,10 @@ export function qpDestroy(qp: usize): u32 {
 export function qpNumber(qp: usize): u32 {
   return changetype<Qp>(qp).qpn;
 }
+/** Quirk bits of the peer. */
+export function qpQuirks(qp: usize, quirks: u32): void {
+  changetype<Qp>(qp).quirks = quirks;
+}
 /** A random PSN for SQ_PSN. */
 export function randomPsn(): u32 {
   return random32() & 0xffffff;
@@ -309,6 +330,39 @@ export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swa
 export function sqImm(qp: usize, value: u32): void {
   staged(qp).imm = value;
 }
+/** FLUSH: how many bytes from the remote address on, and FlushPlacement | FlushSelectivity << 4. */
+export function sqFlush(qp: usize, length: u32, what: u32): void {
+  let wqe = staged(qp);
+  wqe.length = length;
+  wqe.imm = what;
+}
+/** BIND_MW: opens the window whose key is `rkey` but for the tag, which becomes that of `rkey`, on `length` bytes of the region
+ * with this local key from its address va on. */
+export function sqBind(qp: usize, rkey: u32, lkey: u32, vaHigh: u32, vaLow: u32, length: u32, access: u32): void {
+  let wqe = staged(qp);
+  wqe.rkey = rkey;
+  wqe.imm = lkey;
+  wqe.va = join(vaHigh, vaLow);
+  wqe.length = length;
+  wqe.access = access;
+}
+/** REG_MR: registers memory of the card with the fast region whose key is `rkey` but for the tag. */
+export function sqRegister(
+  qp: usize,
+  rkey: u32,
+  ptr: usize,
+  iovaHigh: u32,
+  iovaLow: u32,
+  length: u32,
+  access: u32,
+): void {
+  let wqe = staged(qp);
+  wqe.rkey = rkey;
+  wqe.memory = ptr;
+  wqe.va = join(iovaHigh, iovaLow);
+  wqe.length = length;
+  wqe.access = access;
+}
 /** Where a datagram goes. */
 export function sqDatagram(qp: usize, ah: usize, qpn: u32, qkey: u32): void {
   let wqe = staged(qp);
@@ -328,6 +382,16 @@ export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
 }
 export function rqCommit(qp: usize): u32 {
   return commitRecv(changetype<Qp>(qp));
+}
+
+/** Keys with room for one more, or null. */
+function tableWithRoom(): Table {
+  let keys = Card.get().keys;
+  return keys.isFull ? changetype<Table>(0) : keys;
+}
+
+function registered(mr: Mr): usize {
+  return handle(mr.address);
 }
 
 function handle(ptr: usize): usize {

@@ -9,7 +9,7 @@ import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { Errno, MAX_FRAME, MGID_PAD, QpState, QpType, SCRATCH } from './limits';
+import { Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
@@ -83,10 +83,14 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): void {
   let qp = changetype<Qp>(Card.get().qps.find(packet.destQpn));
   if (qp.ptr == 0) return countDevice(Counter.drop_qpn);
   drop = admit(qp, packet);
-  if (drop == NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
+  if (drop == NO_DROP && !isIntact(qp, packet)) drop = Counter.drop_icrc;
   if (drop == NO_DROP) drop = dispatch(qp, packet);
   if (drop != NO_DROP) return qp.count(drop);
   countReceived(qp, bytes);
+}
+
+function isIntact(qp: Qp, packet: Packet): bool {
+  return packet.isIcrcRight || ((qp.quirks & Quirk.RXE_FLUSH_ICRC) != 0 && packet.isIcrcOfRxe);
 }
 
 function dispatch(qp: Qp, packet: Packet): Counter {

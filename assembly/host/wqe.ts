@@ -45,6 +45,9 @@ export class SendWqe {
   ah: usize;
   destQpn: u32;
   qkey: u32;
+  /** Of a registration or binding: the memory in the card, and the rights. */
+  memory: usize;
+  access: u32;
 
   get ptr(): usize {
     return changetype<usize>(this);
@@ -63,7 +66,7 @@ export class SendWqe {
   }
 }
 /** Header of a send WQE; its pieces or its inline data follow. */
-export const SEND_WQE_BYTES: usize = 80;
+export const SEND_WQE_BYTES: usize = 88;
 
 @unmanaged
 @final

@@ -62,7 +62,15 @@ function answerRead(qp: Qp, result: Result, frame: usize): u32 {
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   if (bytes != 0) {
-    let source = Mr.remote(Card.get().keys, result.rkey, qp.pd, result.jobVa + offset, bytes, Access.REMOTE_READ);
+    let source = Mr.remote(
+      Card.get().keys,
+      result.rkey,
+      qp.pd,
+      qp.qpn,
+      result.jobVa + offset,
+      bytes,
+      Access.REMOTE_READ,
+    );
     if (source == 0) return giveUp(qp, result);
     memory.copy(payload, source, bytes);
   }

@@ -24,6 +24,14 @@ function wcOpcode(opcode: u32): WcOpcode {
       return WcOpcode.FETCH_ADD;
     case WrOpcode.LOCAL_INV:
       return WcOpcode.LOCAL_INV;
+    case WrOpcode.BIND_MW:
+      return WcOpcode.BIND_MW;
+    case WrOpcode.REG_MR:
+      return WcOpcode.REG_MR;
+    case WrOpcode.FLUSH:
+      return WcOpcode.FLUSH;
+    case WrOpcode.ATOMIC_WRITE:
+      return WcOpcode.ATOMIC_WRITE;
   }
   return WcOpcode.SEND;
 }

@@ -10,7 +10,7 @@ import { Packet } from '../wire/packet';
 import { psnAdd, psnDiff } from '../wire/psn';
 import { failSend, retireSend } from './complete';
 import { Qp } from './qp';
-import { isAtomicWr, isRdAtomic } from './requester';
+import { isAtomicWr, isBlankWr, isRdAtomic } from './requester';
 import { resetRetries, restart, retry, retryAfterRnr, rewind } from './retry';
 import { schedule } from './schedule';
 import { reportDrained } from './state';
@@ -139,7 +139,9 @@ function answered(qp: Qp, packet: Packet): SendWqe {
   }
   if (qp.state == QpState.ERR) return changetype<SendWqe>(0);
   let wqe = qp.sendWqe(qp.sqTail);
-  let fits = isReadResponse(packet.opcode) ? wqe.opcode == WrOpcode.RDMA_READ : isAtomicWr(wqe.opcode);
+  let fits = isReadResponse(packet.opcode)
+    ? wqe.opcode == WrOpcode.RDMA_READ || isBlankWr(wqe.opcode)
+    : isAtomicWr(wqe.opcode);
   if (fits) return wqe;
   failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
   return changetype<SendWqe>(0);
@@ -158,7 +160,7 @@ function receiveRead(qp: Qp, packet: Packet): Counter {
     failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
     return NO_DROP;
   }
-  let bytes = last ? wqe.length - offset : qp.mtu;
+  let bytes = isBlankWr(wqe.opcode) ? 0 : last ? wqe.length - offset : qp.mtu;
   if (packet.payloadBytes != bytes) {
     failSend(qp, WcStatus.LOC_LEN_ERR, 0, psn);
     return NO_DROP;

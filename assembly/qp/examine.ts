@@ -2,8 +2,20 @@
 // specification. The first that fails names the fault.
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
-import { Access, MAX_MESSAGE } from '../limits';
-import { hasImm, isAtomic, isFirst, isLast, isRead, isReserved, isSend, isWrite } from '../wire/opcode';
+import { Access, FlushPlacement, FlushSelectivity, MAX_MESSAGE } from '../limits';
+import {
+  hasImm,
+  isAnswered,
+  isAtomic,
+  isAtomicWrite,
+  isFirst,
+  isFlush,
+  isLast,
+  isRead,
+  isReserved,
+  isSend,
+  isWrite,
+} from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { Expect, Qp } from './qp';
 
@@ -30,7 +42,7 @@ export enum Fault {
 /** The packet with the PSN that is expected, before anything is changed by it. */
 export function examine(qp: Qp, packet: Packet): Fault {
   let fault = checkSequence(qp, packet.opcode);
-  if (fault == Fault.NONE) fault = checkEnabled(qp, packet.opcode);
+  if (fault == Fault.NONE) fault = checkEnabled(qp, packet);
   if (fault == Fault.NONE) fault = checkResources(qp, packet.opcode);
   if (fault == Fault.NONE) fault = checkLength(qp, packet);
   if (fault == Fault.NONE) fault = checkKey(qp, packet);
@@ -47,12 +59,40 @@ function checkSequence(qp: Qp, opcode: u32): Fault {
 function rightFor(opcode: u32): u32 {
   if (isWrite(opcode)) return Access.REMOTE_WRITE;
   if (isRead(opcode)) return Access.REMOTE_READ;
+  if (isAtomicWrite(opcode)) return Access.REMOTE_WRITE;
   return isAtomic(opcode) ? Access.REMOTE_ATOMIC : 0;
 }
 
-function checkEnabled(qp: Qp, opcode: u32): Fault {
-  let right = rightFor(opcode);
+function checkEnabled(qp: Qp, packet: Packet): Fault {
+  let right = isFlush(packet.opcode) ? flushRight(packet.feth.placement) : rightFor(packet.opcode);
   return (qp.access & right) == right ? Fault.NONE : Fault.NOT_ENABLED;
+}
+
+/** Our memory does not outlive the process: nobody has the right to make it persistent. */
+const FLUSH_PERSISTENT: u32 = 512;
+
+function flushRight(placement: u32): u32 {
+  return (
+    (placement & FlushPlacement.GLOBAL ? Access.FLUSH_GLOBAL : 0) |
+    (placement & FlushPlacement.PERSISTENT ? FLUSH_PERSISTENT : 0)
+  );
+}
+
+function isFlushKnown(packet: Packet): bool {
+  let feth = packet.feth;
+  return feth.placement != 0 && feth.placement < 4 && feth.selectivity <= <u32>FlushSelectivity.MR;
+}
+
+/** A FLUSH of a whole region names no range (IBTA A19.4.4). */
+function checkFlushKey(qp: Qp, packet: Packet): Fault {
+  let keys = Card.get().keys;
+  let reth = packet.reth;
+  let right = flushRight(packet.feth.placement);
+  let open =
+    packet.feth.selectivity == FlushSelectivity.MR
+      ? Mr.isOpen(keys, reth.rkey, qp.pd, qp.qpn, right)
+      : Mr.remote(keys, reth.rkey, qp.pd, qp.qpn, reth.va, reth.length, right) != 0;
+  return open ? Fault.NONE : Fault.KEY;
 }
 
 /** Whether this packet needs a receive work request: a SEND with its first packet, a WRITE with its immediate data. */
@@ -61,7 +101,7 @@ function takesReceive(opcode: u32): bool {
 }
 
 function checkResources(qp: Qp, opcode: u32): Fault {
-  if ((isRead(opcode) || isAtomic(opcode)) && qp.maxDestRdAtomic == 0) return Fault.TOO_MANY;
+  if (isAnswered(opcode) && qp.maxDestRdAtomic == 0) return Fault.TOO_MANY;
   return takesReceive(opcode) && !qp.isHeld && qp.rq.isEmpty ? Fault.NOT_READY : Fault.NONE;
 }
 
@@ -71,6 +111,11 @@ function checkLength(qp: Qp, packet: Packet): Fault {
   let bytes = packet.payloadBytes;
   if (isRead(opcode)) return packet.reth.length > MAX_MESSAGE ? Fault.LENGTH : Fault.NONE;
   if (isAtomic(opcode)) return packet.atomicEth.va & 7 ? Fault.MISALIGNED : Fault.NONE;
+  if (isFlush(opcode)) return isFlushKnown(packet) ? Fault.NONE : Fault.LENGTH;
+  if (isAtomicWrite(opcode)) {
+    if (packet.reth.length != 8 || bytes != 8) return Fault.LENGTH;
+    return packet.reth.va & 7 ? Fault.MISALIGNED : Fault.NONE;
+  }
   if (!isLast(opcode)) {
     if (bytes != qp.mtu) return Fault.LENGTH;
   } else if (bytes > qp.mtu || (bytes == 0 && !isFirst(opcode))) {
@@ -92,15 +137,18 @@ function checkKey(qp: Qp, packet: Packet): Fault {
   let keys = Card.get().keys;
   if (isAtomic(opcode)) {
     let eth = packet.atomicEth;
-    return Mr.remote(keys, eth.rkey, qp.pd, eth.va, 8, Access.REMOTE_ATOMIC) != 0 ? Fault.NONE : Fault.KEY;
+    return Mr.remote(keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC) != 0 ? Fault.NONE : Fault.KEY;
   }
   if (isSend(opcode)) return Fault.NONE;
+  if (isFlush(opcode)) return checkFlushKey(qp, packet);
   let right = rightFor(opcode);
   if (isFirst(opcode)) {
     let reth = packet.reth;
     let length = reth.length;
-    return length == 0 || Mr.remote(keys, reth.rkey, qp.pd, reth.va, length, right) != 0 ? Fault.NONE : Fault.KEY;
+    return length == 0 || Mr.remote(keys, reth.rkey, qp.pd, qp.qpn, reth.va, length, right) != 0
+      ? Fault.NONE
+      : Fault.KEY;
   }
   // the region may have gone since the first packet
-  return Mr.remote(keys, qp.writeRkey, qp.pd, qp.writeVa, qp.writeLeft, right) != 0 ? Fault.NONE : Fault.KEY;
+  return Mr.remote(keys, qp.writeRkey, qp.pd, qp.qpn, qp.writeVa, qp.writeLeft, right) != 0 ? Fault.NONE : Fault.KEY;
 }

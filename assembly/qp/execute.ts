@@ -4,7 +4,18 @@ import { Card } from '../host/card';
 import { Mr } from '../host/mr';
 import { scatter } from '../host/wqe';
 import { Access, Errno, WcStatus } from '../limits';
-import { hasImm, hasInvalidate, isFirst, isLast, isRead, isSend, isWrite, Opcode } from '../wire/opcode';
+import {
+  hasImm,
+  hasInvalidate,
+  isAtomic,
+  isAtomicWrite,
+  isFirst,
+  isLast,
+  isRead,
+  isSend,
+  isWrite,
+  Opcode,
+} from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd } from '../wire/psn';
 import { completeRecv, hold } from './complete';
@@ -16,7 +27,8 @@ export function execute(qp: Qp, packet: Packet): Fault {
   let opcode = packet.opcode;
   if (isSend(opcode)) return executeSend(qp, packet);
   if (isWrite(opcode)) return executeWrite(qp, packet);
-  return isRead(opcode) ? executeRead(qp, packet) : executeAtomic(qp, packet);
+  if (isRead(opcode)) return executeRead(qp, packet);
+  return isAtomic(opcode) ? executeAtomic(qp, packet) : executeBlank(qp, packet);
 }
 
 function executeSend(qp: Qp, packet: Packet): Fault {
@@ -29,7 +41,7 @@ function executeSend(qp: Qp, packet: Packet): Fault {
   qp.received += packet.payloadBytes;
   qp.expect = Expect.SEND;
   if (isLast(opcode)) {
-    if (hasInvalidate(opcode) && Mr.invalidate(Card.get().keys, packet.invalidateRkey, qp.pd) != Errno.OK)
+    if (hasInvalidate(opcode) && Mr.invalidate(Card.get().keys, packet.invalidateRkey, qp.pd, qp.qpn) != Errno.OK)
       return Fault.INVALIDATE;
     endMessage(qp);
     completeRecv(qp, packet, qp.received, WcStatus.SUCCESS);
@@ -50,7 +62,7 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
   let bytes = packet.payloadBytes;
   if (bytes != 0)
     memory.copy(
-      Mr.remote(Card.get().keys, qp.writeRkey, qp.pd, qp.writeVa, bytes, Access.REMOTE_WRITE),
+      Mr.remote(Card.get().keys, qp.writeRkey, qp.pd, qp.qpn, qp.writeVa, bytes, Access.REMOTE_WRITE),
       packet.payload,
       bytes,
     );
@@ -97,7 +109,7 @@ function executeAtomic(qp: Qp, packet: Packet): Fault {
   let result = newResult(qp);
   if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
   let eth = packet.atomicEth;
-  let ptr = Mr.remote(Card.get().keys, eth.rkey, qp.pd, eth.va, 8, Access.REMOTE_ATOMIC);
+  let ptr = Mr.remote(Card.get().keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC);
   result.isAtomic = true;
   result.firstPsn = result.lastPsn = packet.psn;
   result.original =
@@ -107,6 +119,31 @@ function executeAtomic(qp: Qp, packet: Packet): Fault {
   endMessage(qp);
   qp.count(Counter.rx_atomic_requests);
   return Fault.NONE;
+}
+
+/** ATOMIC WRITE and FLUSH: answered with a READ response without data. Everything before them has been placed already, in
+ * memory that all threads see: a FLUSH has nothing left to do. */
+function executeBlank(qp: Qp, packet: Packet): Fault {
+  let result = newResult(qp);
+  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  if (isAtomicWrite(packet.opcode)) {
+    let ptr = Mr.remote(Card.get().keys, packet.reth.rkey, qp.pd, qp.qpn, packet.reth.va, 8, Access.REMOTE_WRITE);
+    let value = load<u64>(packet.payload);
+    if ((ptr & 7) == 0) atomic.store<u64>(ptr, value);
+    else store<u64>(ptr, value);
+  }
+  result.isBlank = true;
+  result.firstPsn = result.lastPsn = packet.psn;
+  startBlank(qp, result);
+  qp.ePsn = psnAdd(qp.ePsn, 1);
+  endMessage(qp);
+  return Fault.NONE;
+}
+
+/** An answer without data is to be sent. */
+export function startBlank(qp: Qp, result: Result): void {
+  result.jobFirst = result.jobNext = result.jobLast = result.firstPsn;
+  activate(qp, result);
 }
 
 /** Atomic also against other threads where the memory is aligned; a region may map an aligned address to any pointer. */

@@ -6,6 +6,7 @@ import { Errno, MAX_MESSAGE, QpState, QpType, SendFlag, WrOpcode } from '../limi
 import { packetCount } from '../wire/psn';
 import { Ah } from './ah';
 import { flushReceives, flushSends } from './complete';
+import { isLocal } from './local';
 import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
 import { schedule } from './schedule';
@@ -23,7 +24,11 @@ const RC_OPERATIONS: u32 =
   (1 << WrOpcode.RDMA_READ) |
   (1 << WrOpcode.ATOMIC_CMP_AND_SWP) |
   (1 << WrOpcode.ATOMIC_FETCH_AND_ADD) |
-  (1 << WrOpcode.LOCAL_INV);
+  (1 << WrOpcode.LOCAL_INV) |
+  (1 << WrOpcode.REG_MR) |
+  (1 << WrOpcode.BIND_MW) |
+  (1 << WrOpcode.FLUSH) |
+  (1 << WrOpcode.ATOMIC_WRITE);
 
 function operationsOf(type: u32): u32 {
   return type == QpType.RC ? RC_OPERATIONS : type == QpType.UC ? UC_OPERATIONS : UD_OPERATIONS;
@@ -85,10 +90,12 @@ function checkSend(qp: Qp, wqe: SendWqe): Errno {
   let spoiled = Card.get().spoiled;
   if (spoiled != Errno.OK) return spoiled;
   if (qp.type == QpType.UD) return checkDatagram(qp, wqe);
-  if (wqe.isInline && (isRdAtomic(opcode) || opcode == WrOpcode.LOCAL_INV)) return Errno.EINVAL;
   if (isRdAtomic(opcode) && qp.maxRdAtomic == 0 && qp.state != QpState.ERR) return Errno.EINVAL;
+  if (opcode == WrOpcode.ATOMIC_WRITE) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
+  let carriesNothing = opcode == WrOpcode.FLUSH || isLocal(opcode);
+  if (carriesNothing) return wqe.sgeCount == 0 && !wqe.isInline ? Errno.OK : Errno.EINVAL;
+  if (wqe.isInline && isRdAtomic(opcode)) return Errno.EINVAL;
   if (isAtomicWr(opcode)) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
-  if (opcode == WrOpcode.LOCAL_INV) return wqe.sgeCount == 0 ? Errno.OK : Errno.EINVAL;
   // a READ takes all its PSNs at once, and less than half of them may be outstanding
   if (opcode == WrOpcode.RDMA_READ && packetCount(wqe.length, qp.mtu) >= 1 << 23) return Errno.EMSGSIZE;
   return Errno.OK;

@@ -32,6 +32,8 @@ export class Qp {
   sendCq: Cq;
   recvCq: Cq;
   signalAll: bool;
+  /** Quirk bits. */
+  quirks: u32;
   access: u32;
   pkeyIndex: u32;
   pkey: u32;

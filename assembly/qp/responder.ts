@@ -4,12 +4,12 @@ import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
 import { EventType, QpState, WcStatus } from '../limits';
 import { Syndrome } from '../wire/aeth';
-import { isAtomic, isRead, isReserved, isSend } from '../wire/opcode';
+import { isAnswered, isAtomic, isRead, isReserved, isSend } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { completeRecv } from './complete';
 import { examine, Fault } from './examine';
-import { execute, startJob } from './execute';
+import { execute, startBlank, startJob } from './execute';
 import { Answer, Expect, Qp } from './qp';
 import { activate, findResult, firstResultBehind } from './result';
 import { schedule } from './schedule';
@@ -50,7 +50,7 @@ function receiveAhead(qp: Qp): Counter {
 /** Notes an ACK where one is asked for; READ and atomic are acknowledged by their answers. */
 function acknowledge(qp: Qp, packet: Packet, isOwed: bool): void {
   let opcode = packet.opcode;
-  if (isRead(opcode) || isAtomic(opcode)) schedule(qp);
+  if (isAnswered(opcode)) schedule(qp);
   else if (packet.isAckRequested || isOwed) say(qp, Answer.SPEAK, Syndrome.ACK, packet.psn);
 }
 
@@ -60,7 +60,7 @@ function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   qp.count(Counter.duplicate_request);
   if (isReserved(opcode)) return Counter.drop_duplicate_unknown;
   if (isRead(opcode)) return repeatRead(qp, packet);
-  if (isAtomic(opcode)) return repeatAtomic(qp, packet);
+  if (isAnswered(opcode)) return repeatOther(qp, packet);
   // a NAK that is still to be said counts for more: it acknowledges as much
   if (qp.answer != Answer.NONE) return NO_DROP;
   // not beyond a READ or atomic: its answer may have been lost, and an ACK behind it would say so too early
@@ -72,7 +72,7 @@ function receiveDuplicate(qp: Qp, packet: Packet): Counter {
 /** Carried out afresh: the memory may hold something newer. The range must lie in that of the first request. */
 function repeatRead(qp: Qp, packet: Packet): Counter {
   let result = findResult(qp, packet.psn);
-  if (changetype<usize>(result) == 0 || result.isAtomic) return Counter.drop_duplicate_unknown;
+  if (changetype<usize>(result) == 0 || result.isAtomic || result.isBlank) return Counter.drop_duplicate_unknown;
   let reth = packet.reth;
   let offset = reth.va - result.va;
   if (reth.rkey != result.rkey || offset > <u64>result.length || <u64>reth.length > <u64>result.length - offset)
@@ -85,11 +85,14 @@ function repeatRead(qp: Qp, packet: Packet): Counter {
   return NO_DROP;
 }
 
-function repeatAtomic(qp: Qp, packet: Packet): Counter {
+/** Atomic, ATOMIC WRITE, FLUSH: the answer that was kept. */
+function repeatOther(qp: Qp, packet: Packet): Counter {
   let result = findResult(qp, packet.psn);
-  if (changetype<usize>(result) == 0 || !result.isAtomic) return Counter.drop_duplicate_unknown;
-  activate(qp, result);
-  result.isRepeated = true;
+  if (changetype<usize>(result) == 0 || result.isAtomic != isAtomic(packet.opcode))
+    return Counter.drop_duplicate_unknown;
+  if (result.isAtomic) activate(qp, result);
+  else if (result.isBlank) startBlank(qp, result);
+  else return Counter.drop_duplicate_unknown;
   schedule(qp);
   return NO_DROP;
 }

@@ -95,7 +95,8 @@ function isMtu(value: u32): bool {
 function outOfRange(qp: Qp, mask: u32): u32 {
   let wrong: u32 = 0;
   if (attribute(QpAttr.CUR_STATE) != <u32>qp.state) wrong |= bit(QpAttr.CUR_STATE);
-  let rights: u32 = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC;
+  let rights: u32 =
+    Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.FLUSH_GLOBAL;
   if (attribute(QpAttr.ACCESS_FLAGS) & ~rights) wrong |= bit(QpAttr.ACCESS_FLAGS);
   if (attribute(QpAttr.PKEY_INDEX) != 0) wrong |= bit(QpAttr.PKEY_INDEX);
   if (attribute(QpAttr.PORT) != 1) wrong |= bit(QpAttr.PORT);
