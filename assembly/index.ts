@@ -191,17 +191,17 @@ export function srqDestroy(srq: usize): u32 {
   queue.destroy();
   return Errno.OK;
 }
-/** One SRQ_LIMIT_REACHED event as soon as fewer than `limit` requests are posted; 0 = none. */
+/** One SRQ_LIMIT_REACHED event with the next request that is taken and leaves fewer than `limit`; 0 = none. */
 export function srqLimit(srq: usize, limit: u32): u32 {
   let queue = changetype<RecvQueue>(srq);
   if (limit > queue.entries) return Errno.EINVAL;
   queue.limit = limit;
   return Errno.OK;
 }
-/** EINVAL when more is posted than fits. */
+/** EINVAL when more is posted than fits, or the limit is higher. */
 export function srqResize(srq: usize, wr: u32): u32 {
   let queue = changetype<RecvQueue>(srq);
-  if (wr == 0 || wr > MAX_WR || wr < queue.filled) return Errno.EINVAL;
+  if (wr == 0 || wr > MAX_WR || wr < queue.filled || wr < queue.limit) return Errno.EINVAL;
   return queue.resize(wr) ? Errno.OK : Errno.ENOMEM;
 }
 export function srqEntries(srq: usize): u32 {

@@ -52,9 +52,14 @@ function overrun(qp: Qp): void {
   setState(qp, QpState.ERR);
 }
 
+/** A send work request is over: its address handle, if it has one, is one user poorer. */
+export function letGoOfAh(wqe: SendWqe): void {
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users--;
+}
+
 function completeSend(qp: Qp, wqe: SendWqe, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.sqTail++;
-  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users--;
+  letGoOfAh(wqe);
   if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) return;
   let cqe = qp.sendCq.reserve();
   if (changetype<usize>(cqe) == 0) return overrun(qp);
@@ -76,6 +81,7 @@ export function retireSend(qp: Qp): void {
 export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.count(Counter.req_cqe_error);
   completeSend(qp, qp.sendWqe(qp.sqTail), status, syndrome, psn);
+  if (qp.state == QpState.ERR) return;
   // of an unreliable queue pair only the send side stops (IBTA 10.3.1.7)
   setState(qp, qp.type == QpType.RC ? QpState.ERR : QpState.SQE);
 }

@@ -15,6 +15,7 @@ import { psnAdd } from '../wire/psn';
 import { Ah } from './ah';
 import { completeDatagram, failSend, hold, retireSend } from './complete';
 import { Qp } from './qp';
+import { setState } from './state';
 
 /** What stands in front of every received datagram in its buffer: the place of a GRH. */
 export const GRH_BYTES: u32 = 40;
@@ -39,7 +40,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let psn = qp.sendPsn;
   Bth.at(bth).write(opcode, wqe.isSolicited, pad, qp.pkey, wqe.destQpn, false, psn);
   Deth.at(bth + BTH_BYTES).write(wqe.qkey & CONTROLLED_QKEY ? qp.qkey : wqe.qkey, qp.qpn);
-  qp.sendPsn = psnAdd(psn, 1);
+  qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psnAdd(psn, 1);
   qp.sqNext++;
   let end = payload + wqe.length + pad;
   wqe.lastPsn = psn;
@@ -77,11 +78,12 @@ export function receiveDatagram(qp: Qp, packet: Packet): Counter {
   let keys = Card.get().keys;
   let wqe = qp.held;
   let placed =
-    scatter(keys, qp.pd, wqe.pieces, wqe.sgeCount, 0, DATAGRAM_PAD, GRH_BYTES) &&
-    scatter(keys, qp.pd, wqe.pieces, wqe.sgeCount, GRH_BYTES, packet.payload, bytes);
+    scatter(keys, qp.recvPd, wqe.pieces, wqe.sgeCount, 0, DATAGRAM_PAD, GRH_BYTES) &&
+    scatter(keys, qp.recvPd, wqe.pieces, wqe.sgeCount, GRH_BYTES, packet.payload, bytes);
   if (!placed) {
     completeDatagram(qp, packet, 0, WcStatus.LOC_PROT_ERR);
-    return Counter.drop_no_receive;
+    setState(qp, QpState.ERR);
+    return Counter.drop_unreliable_refused;
   }
   completeDatagram(qp, packet, bytes + GRH_BYTES, WcStatus.SUCCESS);
   qp.count(Counter.rdma_recvs);

@@ -36,7 +36,7 @@ function executeSend(qp: Qp, packet: Packet): Fault {
   hold(qp);
   let wqe = qp.held;
   if (isFirst(opcode)) qp.received = 0;
-  if (!scatter(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, qp.received, packet.payload, packet.payloadBytes))
+  if (!scatter(Card.get().keys, qp.recvPd, wqe.pieces, wqe.sgeCount, qp.received, packet.payload, packet.payloadBytes))
     return Fault.LOCAL_MEMORY;
   qp.received += packet.payloadBytes;
   qp.expect = Expect.SEND;

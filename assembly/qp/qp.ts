@@ -135,6 +135,11 @@ export class Qp {
     return this.ptr + QP_FIELDS + PATH_BYTES;
   }
 
+  /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */
+  get recvPd(): Pd {
+    return this.rq.isShared ? this.rq.pd : this.pd;
+  }
+
   sendWqe(n: u32): SendWqe {
     return changetype<SendWqe>(this.sqBase + <usize>(n & this.sqMask) * this.sqStride);
   }

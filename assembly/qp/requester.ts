@@ -17,6 +17,7 @@ import { failSend, retireSend } from './complete';
 import { executeLocal, isLocal } from './local';
 import { Qp } from './qp';
 import { restart } from './retry';
+import { reportDrained } from './state';
 
 /** What makes an opcode of a reliable connection one of an unreliable connection. */
 const UC_CLASS: u32 = 0x20;
@@ -45,7 +46,7 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
       continue;
     }
     // while packets are repeated, those in flight are counted from the oldest one without answer all the same
-    if (<u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
     if (!wqe.isStarted && !start(qp, wqe)) return 0;
     return build(qp, wqe, frame);
   }
@@ -169,6 +170,7 @@ function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
     // nobody will answer: what has left is done
     qp.unackedPsn = qp.sendPsn;
     if (isSent) retireSend(qp);
+    reportDrained(qp);
   } else if (qp.ackDeadline == 0) {
     restart(qp);
   }

@@ -15,13 +15,17 @@ import { activate, findResult, firstResultBehind } from './result';
 import { schedule } from './schedule';
 import { setState } from './state';
 
+/** The peer speaks for the first time: the user may want to know, if he waits with his own part (IBTA 11.6.3.2). */
+export function noteContact(qp: Qp): void {
+  if (qp.hasReceived) return;
+  qp.hasReceived = true;
+  if (qp.state == QpState.RTR) Card.get().events.raise(EventType.COMM_EST, qp.ptr);
+}
+
 /** Answers why the packet was dropped, or NO_DROP. */
 export function receiveRequest(qp: Qp, packet: Packet): Counter {
   if (qp.answer == Answer.SPEAK_AND_FAIL) return Counter.drop_after_fault;
-  if (!qp.hasReceived) {
-    qp.hasReceived = true;
-    if (qp.state == QpState.RTR) Card.get().events.raise(EventType.COMM_EST, qp.ptr);
-  }
+  noteContact(qp);
   let ahead = psnDiff(packet.psn, qp.ePsn);
   if (ahead > 0) return receiveAhead(qp);
   if (ahead < 0) return receiveDuplicate(qp, packet);

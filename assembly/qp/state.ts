@@ -3,7 +3,7 @@
 import { Card } from '../host/card';
 import { QpAttr } from '../layout';
 import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
-import { flushReceives, flushSends } from './complete';
+import { flushReceives, flushSends, letGoOfAh } from './complete';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
 import { forgetResults, resizeResults } from './result';
@@ -182,6 +182,8 @@ export function setState(qp: Qp, to: QpState): void {
     schedule(qp);
   } else if (to == QpState.SQE) {
     flushSends(qp);
+    // the PSNs that the message which failed had still to use are free again
+    qp.nextPsn = qp.wirePsn = qp.unackedPsn = qp.sendPsn;
   } else if (to == QpState.SQD) {
     reportDrained(qp);
   }
@@ -198,7 +200,8 @@ export function reportDrained(qp: Qp): void {
 function forgetAll(qp: Qp): void {
   disarm(qp);
   unschedule(qp);
-  qp.sqNext = qp.sqTail = qp.sqHead;
+  for (; qp.sqTail != qp.sqHead; qp.sqTail++) letGoOfAh(qp.sendWqe(qp.sqTail));
+  qp.sqNext = qp.sqTail;
   qp.isHeld = false;
   if (!qp.rq.isShared) qp.rq.clear();
   qp.rdAtomicInFlight = 0;

@@ -9,10 +9,12 @@ import { completeRecv } from './complete';
 import { examine, Fault } from './examine';
 import { execute } from './execute';
 import { Expect, Qp } from './qp';
+import { noteContact } from './responder';
 import { setState } from './state';
 
 /** Answers why the packet was dropped, or NO_DROP. */
 export function receiveUnreliable(qp: Qp, packet: Packet): Counter {
+  noteContact(qp);
   if (packet.psn != qp.ePsn || isFirst(packet.opcode)) qp.expect = Expect.FIRST;
   qp.ePsn = packet.psn;
   let fault = examine(qp, packet);
