@@ -22,6 +22,7 @@ function attribute(index: QpAttr): u32 {
 
 /** A move's row: | required | optional |, or -1 when the move does not exist. */
 function row(type: u32, from: QpState, to: QpState): u64 {
+  if (to > QpState.ERR) return -1;
   if (to == QpState.RESET || (to == QpState.ERR && from != QpState.RESET)) return 0;
   if (type == QpType.UD) return datagramRow(from, to);
   let isReliable = type == QpType.RC;

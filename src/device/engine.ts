@@ -28,7 +28,6 @@ export class Engine {
   #inRun = false;
   #closed = false;
   #scheduled = false;
-  #immediate: NodeJS.Immediate | undefined;
   #runsInARow = 0;
   #waiting = false;
   #waitsUntil = 0;
@@ -88,19 +87,17 @@ export class Engine {
     if (this.#scheduled || this.#closed) return;
     this.#scheduled = true;
     if (this.#runsInARow < RUNS_BEFORE_YIELD) RESOLVED.then(this.#runInMicrotask);
-    else this.#runLater();
+    else setImmediate(this.#runInLoop);
   }
 
   /** From now until `release` the device's sleep keeps the process running. */
   hold(): void {
     if (this.#holds++ > 0) return;
-    this.#immediate?.ref();
     this.#rearm();
   }
 
   release(): void {
     if (--this.#holds > 0) return;
-    this.#immediate?.unref();
     this.#rearm();
   }
 
@@ -134,15 +131,10 @@ export class Engine {
     if (this.#closed || this.#scheduled) return;
     if (more) {
       this.#scheduled = true;
-      this.#runLater();
+      setImmediate(this.#runInLoop);
     } else {
       this.#sleep();
     }
-  }
-
-  #runLater(): void {
-    this.#immediate = setImmediate(this.#runInLoop);
-    if (this.#holds === 0) this.#immediate.unref();
   }
 
   readonly #runInMicrotask = (): void => {
@@ -151,7 +143,6 @@ export class Engine {
   };
 
   readonly #runInLoop = (): void => {
-    this.#immediate = undefined;
     this.#runsInARow = 0;
     this.#run();
   };

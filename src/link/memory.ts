@@ -106,7 +106,6 @@ export class MemoryLink implements Link {
   #onReadable: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
   #immediate: NodeJS.Immediate | undefined;
-  #keepAlive = false;
 
   constructor(hub: MemoryHub, { addresses, mac, mtu = DEFAULT_MTU, name }: MemoryLinkOptions) {
     const number = hub.nextNumber();
@@ -164,7 +163,6 @@ export class MemoryLink implements Link {
   wait(deadline: number, keepAlive: boolean, onReadable: () => void): void {
     this.cancelWait();
     this.#onReadable = onReadable;
-    this.#keepAlive = keepAlive;
     if (this.#arrived > 0) {
       this.#wakeSoon();
       return;
@@ -253,8 +251,8 @@ export class MemoryLink implements Link {
 
   #wakeSoon(): void {
     if (!this.#onReadable || this.#immediate) return;
+    // Not unref'd: such an immediate does not keep the event loop from falling asleep before it has run.
     this.#immediate = setImmediate(() => this.#wake());
-    if (!this.#keepAlive) this.#immediate.unref();
   }
 
   #wake(): void {

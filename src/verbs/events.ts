@@ -2,6 +2,16 @@
 import type { Cq } from './cq.js';
 import type { Qp } from './qp.js';
 
+/** What the verbs' objects emit, with the listeners' arguments. */
+export interface ResourceEvents {
+  /** An asynchronous event, at the device and at the object it is about. */
+  event: [event: AsyncEvent];
+  /** At a completion queue, once after `arm`. */
+  completion: [];
+  /** At a device, when it is closed. */
+  close: [];
+}
+
 /**
  * - `CQ_ERR`: the completion queue overran.
  * - `QP_FATAL`: the queue pair failed and is in ERR.

@@ -8,7 +8,7 @@ export interface Failure {
   readonly status: number;
   readonly opcode: number;
   readonly qpNum: number;
-  /** AETH syndrome of the answer that failed it; 0 = none came. */
+  /** AETH syndrome of the last answer; 0 = none came. */
   readonly syndrome: number;
   readonly psn: number;
   /** Expired ACK timers and RNR NAKs since the last progress. */

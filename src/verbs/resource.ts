@@ -1,13 +1,14 @@
 /** What all verbs objects have in common: a name, users that must be closed first, and an end. */
 import { EventEmitter } from 'node:events';
 import { VerbsError } from '../errors.js';
+import type { ResourceEvents } from './events.js';
 
 export type ResourceKind = 'device' | 'pd' | 'mr' | 'cq' | 'qp';
 
 /** The order in which a forced close frees: nothing before what uses it. */
 const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'mr', 'cq', 'pd', 'device'];
 
-export abstract class Resource extends EventEmitter {
+export abstract class Resource extends EventEmitter<ResourceEvents> {
   abstract readonly kind: ResourceKind;
   readonly #parents: readonly Resource[];
   readonly #users = new Set<Resource>();

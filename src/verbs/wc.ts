@@ -14,7 +14,7 @@ export interface QpDirectory {
 export class Wc {
   /** As posted. */
   wrId = 0;
-  /** A `WcStatus`. When it is not SUCCESS, `opcode` and what follows but `qpNum` describe nothing. */
+  /** A `WcStatus`. When it is not SUCCESS, lengths and immediates describe nothing. */
   status = 0;
   /** A `WcOpcode`. */
   opcode = 0;
@@ -30,7 +30,7 @@ export class Wc {
   srcQp = 0;
   /** Sum of `WcFlag` bits. */
   wcFlags = 0;
-  /** AETH syndrome of the answer that failed the request; 0 = none. */
+  /** AETH syndrome of the last answer before a failure; 0 = none came. */
   syndrome = 0;
   /** PSN that a failure is about. */
   psn = 0;

@@ -304,7 +304,7 @@ export class Net {
       this.counters.dropped++;
       return;
     }
-    if (settings.queue !== 0 && port.onWay >= settings.queue) {
+    if (settings.queue !== 0 && port.onWay >= settings.queue && this.#mayHurt(port, at)) {
       this.counters.dropped++;
       this.counters.overflowed++;
       return;

@@ -83,6 +83,16 @@ test('RDMA WRITE reaches exactly the bytes named, and the peer is not told', asy
   expect(b.cq.poll(b.cq.createWcs(1))).toBe(0);
 });
 
+test('a device answers at once although nobody awaits anything on it', async () => {
+  await using pair = await connectedPair({ connect: { access: ALL, timeout: 20 } });
+  const { a, b } = pair;
+  const from = await a.pd.regMr(2 ** 20);
+  const to = await b.pd.regMr(2 ** 20, { access: ALL });
+  // More than a window of packets. Were answers to wait for the ACK timer of 4 s, this would take as long.
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.slice(), remoteAddr: to.iova, rkey: to.rkey });
+  throwIfFailed(await a.cq.next({ timeout: 2000 }));
+});
+
 test('RDMA WRITE with immediate takes a receive and tells the length', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;

@@ -1,0 +1,170 @@
+/** A card with a live connection, regions of every kind and posted receives, for frames that nobody should send. */
+import { icrc } from '../kit/icrc.js';
+import { type Flow, flow, frame, request } from '../kit/packets.js';
+import { type Region, Rig, type RigQp } from '../kit/rig.js';
+
+const GUARD = 4096;
+const RECEIVES = 32;
+/** Region sizes: small, so that random addresses hit their ends often. */
+const REGION = 8192;
+export const MTU = 1024;
+const INVALIDATE = 1 << 24;
+
+/** What a frame may come back as: from the peer to the card. */
+export const FROM_PEER: Flow = flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' });
+
+export class Target {
+  readonly names: readonly string[];
+  qp!: RigQp;
+  readonly open: Region;
+  readonly closed: Region;
+  readonly landing: Region;
+  readonly invalidatable: Region;
+  now = 1_000_000;
+  /** Options of the receive descriptors. */
+  options = 0;
+  readonly #dropFirst: number;
+  readonly #counters: number;
+  readonly #rcvd: number;
+  readonly #guards: { at: number; copy: Buffer }[] = [];
+  #deaths = 0;
+
+  private constructor(readonly rig: Rig) {
+    const { x } = rig;
+    this.names = Object.keys(x.Counter).filter((name) => Number.isNaN(Number(name)));
+    this.#dropFirst = this.names.findIndex((name) => name.startsWith('drop_'));
+    this.#rcvd = this.names.indexOf('rcvd_pkts');
+    this.#counters = x.counters() >>> 2;
+    // open, closed and landing lie between guards
+    this.#guard();
+    this.open = rig.region(REGION, 15, 0x10000n);
+    this.#guard();
+    this.closed = rig.region(REGION, 1, 0x20000n);
+    this.#guards.push({ at: this.closed.ptr, copy: Buffer.from(this.closed.bytes) });
+    this.#guard();
+    this.landing = rig.region(REGION, 1);
+    this.#guard();
+    this.invalidatable = rig.region(64, 15 | INVALIDATE, 0x30000n);
+    this.connect();
+  }
+
+  static async create(): Promise<Target> {
+    return new Target(await Rig.create(5, { memoryBytes: 8 << 20, maxQp: 4, maxMr: 16 }));
+  }
+
+  /** How often the connection had to be made anew, because a frame had ended it. */
+  get deaths(): number {
+    return this.#deaths;
+  }
+
+  #guard(): void {
+    const at = this.rig.x.memAlloc(GUARD);
+    this.rig.card.bytes.fill(0xa5, at, at + GUARD);
+    this.#guards.push({ at, copy: Buffer.from(this.rig.card.bytes.slice(at, at + GUARD)) });
+  }
+
+  /** A fresh queue pair in RTS, with requests of every kind in flight and receives posted. */
+  connect(): void {
+    if (this.qp) {
+      this.rig.x.qpDestroy(this.qp.handle);
+      this.rig.x.cqDestroy(this.qp.cq);
+      this.#deaths++;
+    }
+    this.qp = this.rig.qp({ sendWr: 64, recvWr: 64, cqe: 512 });
+    this.qp.connect({
+      destQpn: FROM_PEER.srcQp,
+      sqPsn: 0,
+      rqPsn: 0,
+      mtu: MTU,
+      localIp: [10, 0, 0, 1],
+      remoteIp: [10, 0, 0, 2],
+    });
+    this.stock();
+  }
+
+  /** Keeps receives posted and requests in flight. */
+  stock(): void {
+    for (let i = this.qp.attribute('RQ_PENDING'); i < RECEIVES; i++)
+      this.qp.recv(i, [this.landing.piece(64 * i, 1500), this.landing.piece(64 * i + 1500, 600)]);
+    if (this.qp.attribute('SQ_PENDING') > 4) return;
+    const remote = { va: 0n, rkey: 1 };
+    this.qp.send({ opcode: 'RDMA_READ', pieces: [this.landing.piece(4096, 3000)], remote });
+    this.qp.send({ opcode: 'SEND', pieces: [this.landing.piece(0, 2000)] });
+    this.qp.send({ opcode: 'ATOMIC_FETCH_AND_ADD', pieces: [this.landing.piece(4096, 8)], remote, compareAdd: 1n });
+    this.qp.send({ opcode: 'RDMA_WRITE', pieces: [this.landing.piece(0, 100)], remote });
+  }
+
+  /** The sum of rcvd_pkts and all drop counters: each frame adds exactly one. */
+  counted(): number {
+    const { u32 } = this.rig.card;
+    let sum = u32[this.#counters + 2 * this.#rcvd] as number;
+    for (let i = this.#dropFirst; i < this.names.length; i++) sum += u32[this.#counters + 2 * i] as number;
+    return sum;
+  }
+
+  /** Gives the card frames, all before it may answer. @throws when it traps, or does not count each exactly once */
+  feed(...frames: readonly Uint8Array[]): void {
+    const before = this.counted();
+    for (const bytes of frames) if (!this.rig.put(bytes, this.options)) throw new Error('the receive ring is full');
+    this.rig.x.rx(this.now, 16);
+    const counted = this.counted() - before;
+    if (counted !== frames.length) throw new Error(`${frames.length} frames counted ${counted} times`);
+    this.now += 1000;
+    this.#drain();
+  }
+
+  #drain(): void {
+    const { x, card } = this.rig;
+    const { tx } = card.frames;
+    x.expire(this.now);
+    while (x.tx(this.now, 64) > 0) card.u32[tx.consumer >>> 2] = card.u32[tx.producer >>> 2] as number;
+    while (x.cqPeek(this.qp.cq) !== 0) x.cqPop(this.qp.cq);
+    while (x.eventPeek() !== 0) x.eventPop();
+  }
+
+  /** Now and then: a dead connection is replaced, receives are posted again. */
+  tend(): void {
+    if (this.qp.state !== 'RTS') this.connect();
+    else this.stock();
+  }
+
+  /** @throws when a byte outside of what a peer may write has changed */
+  checkGuards(): void {
+    for (const { at, copy } of this.#guards)
+      if (Buffer.compare(this.rig.card.bytes.subarray(at, at + copy.length), copy) !== 0)
+        throw new Error(`the guard at ${at} was written to`);
+  }
+
+  /** A new connection works, to the last byte: the card's own tables are whole. */
+  checkAlive(): void {
+    this.connect();
+    const { qp } = this;
+    const at: Flow = { ...FROM_PEER, destQp: qp.qpn };
+    const payload = Uint8Array.from({ length: 1000 }, (_, i) => i * 7);
+    const packet = request.writeOnly({ psn: 0, ackReq: true, payload, va: this.open.iova + 5n, rkey: this.open.rkey });
+    this.feed(frame(at, packet));
+    if (Buffer.compare(this.open.bytes.subarray(5, 1005), payload) !== 0) throw new Error('a WRITE does not arrive');
+    this.feed(frame(at, request.sendOnly({ psn: 1, ackReq: true, payload })));
+    if (Buffer.compare(this.landing.bytes.subarray(0, 1000), payload) !== 0) throw new Error('a SEND does not arrive');
+    if (qp.attribute('MSN') !== 2 || qp.state !== 'RTS') throw new Error('the conversation did not go on');
+  }
+}
+
+/** Puts the right ICRC (and IPv4 checksum) into a frame, where its lengths allow it. */
+export function seal(bytes: Uint8Array): void {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const tagged = bytes[12] === 0x81 && bytes[13] === 0 ? 4 : 0;
+  const ip = 14 + tagged;
+  if (bytes.length < ip + 48) return;
+  const v4 = (bytes[ip] as number) >> 4 === 4;
+  const end = v4 ? ip + view.getUint16(ip + 2) : ip + 40 + view.getUint16(ip + 4);
+  if (end > bytes.length || end < ip + 48) return;
+  if (v4) {
+    view.setUint16(ip + 10, 0);
+    let sum = 0;
+    for (let i = 0; i < 20; i += 2) sum += view.getUint16(ip + i);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
+    view.setUint16(ip + 10, ~sum & 0xffff);
+  }
+  view.setUint32(end - 4, icrc(bytes.subarray(ip, end - 4)));
+}

@@ -1,0 +1,91 @@
+/** The completion queue as the user sees it: a ring that keeps its order, and takes what was asked for. */
+import { expect, test } from 'vitest';
+import { PING, rc } from '../kit/conversation.js';
+import { ack, nak } from '../kit/packets.js';
+import { Rig } from '../kit/rig.js';
+
+test('an empty queue has nothing to peek at, and popping it does no harm', async () => {
+  const { x } = await Rig.create();
+  const cq = x.cqCreate(4);
+  expect(x.cqPeek(cq)).toBe(0);
+  x.cqPop(cq);
+  x.cqPop(cq);
+  expect(x.cqPeek(cq)).toBe(0);
+});
+
+test('sizes that cannot be are refused', async () => {
+  const rig = await Rig.create();
+  const limits = [0, 2 ** 22 + 1, 2 ** 32 - 1];
+  for (const cqe of limits) expect(rig.x.cqCreate(cqe), `${cqe}`).toBe(0);
+});
+
+test('the ring goes round many times and keeps its order', async () => {
+  const c = await rc({ cqe: 3, sendWr: 3 });
+  for (let round = 0; round < 50; round++) {
+    const psn = 1000 + 3 * round;
+    const ids = [0, 1, 2].map((i) => round * 3 + i);
+    c.post(round, ...ids.map((wrId) => ({ wrId, opcode: 'SEND', inline: PING })));
+    expect(c.take()).toHaveLength(3);
+    c.in(round, ack({ psn: psn + 2, msn: 3 * round + 3 })).wc(...ids.map((wrId) => ({ wrId })));
+  }
+});
+
+test('a peeked completion stays until it is popped', async () => {
+  const c = await rc();
+  const { x, card } = c.rig;
+  c.post(0, { wrId: 5, opcode: 'SEND', inline: PING }, { wrId: 6, opcode: 'SEND', inline: PING });
+  c.take();
+  c.in(1, ack({ psn: 1001, msn: 2 }));
+  const first = x.cqPeek(c.qp.cq);
+  expect(x.cqPeek(c.qp.cq)).toBe(first);
+  expect(card.f64[(first + x.CqeOffset.WR_ID) >>> 3]).toBe(5);
+  x.cqPop(c.qp.cq);
+  expect(card.f64[(x.cqPeek(c.qp.cq) + x.CqeOffset.WR_ID) >>> 3]).toBe(6);
+  c.wc({ wrId: 6 });
+});
+
+test('a wrId may be any number of 53 bits', async () => {
+  const c = await rc();
+  const ids = [0, 2 ** 53 - 1, -1, 2 ** 32];
+  c.post(0, ...ids.map((wrId) => ({ wrId, opcode: 'SEND', inline: PING })));
+  c.take();
+  c.in(1, ack({ psn: 1003, msn: 4 })).wc(...ids.map((wrId) => ({ wrId })));
+});
+
+test('a failed completion tells queue pair, timers and RNR NAKs that came before it', async () => {
+  const c = await rc({ timeout: 1, retryCnt: 1, rnrRetry: 7 });
+  const { x, card } = c.rig;
+  c.post(0, { wrId: 1, opcode: 'SEND', inline: PING });
+  c.take();
+  for (const us of [1, 12]) {
+    c.in(us, nak.rnr({ psn: 1000, timer: 1 })).at(us + 10);
+    c.take();
+  }
+  for (const us of [31, 40]) {
+    c.at(us);
+    c.take();
+  }
+  const cqe = x.cqPeek(c.qp.cq);
+  const at = (offset: number) => card.u32[(cqe + offset) >>> 2];
+  const { CqeOffset } = x;
+  expect([at(CqeOffset.QPN), at(CqeOffset.QP), at(CqeOffset.TIMEOUTS), at(CqeOffset.RNRS)]).toEqual([
+    c.qp.qpn,
+    c.qp.handle,
+    2,
+    2,
+  ]);
+  c.wc({ wrId: 1, status: 'RETRY_EXC_ERR', psn: 1000 });
+});
+
+test('several queue pairs may complete into one queue', async () => {
+  const rig = await Rig.create();
+  const cq = rig.x.cqCreate(8);
+  const { RC } = rig.x.QpType;
+  const pairs = [0, 1].map(() => rig.x.qpCreate(rig.pd, RC, cq, cq, 4, 4, 1, 1, 8, true));
+  expect(rig.x.cqDestroy(cq)).toBe(rig.x.Errno.EBUSY);
+  for (const qp of pairs) {
+    expect(rig.x.cqDestroy(cq)).toBe(rig.x.Errno.EBUSY);
+    rig.x.qpDestroy(qp);
+  }
+  expect(rig.x.cqDestroy(cq)).toBe(0);
+});

@@ -1,0 +1,447 @@
+/**
+ * One direction of a connection: a user who posts work requests on one side and receives on the other, and a model that
+ * knows what every completion must say and every byte must be. It throws at the first thing that is against the rules.
+ */
+import type { Net } from '../kit/net.js';
+import type { Random } from '../kit/random.js';
+import type { Completion, Piece, Region, RigQp, SendRequest } from '../kit/rig.js';
+import { isAtomic, isWrite, type Kind, type Op, takesReceive } from './op.js';
+import { type Side, SOURCE, WORDS, WRITTEN, type Zones } from './side.js';
+
+const INVALIDATE = 1 << 24;
+/** wrIds of receives start here. */
+export const RECEIVES = 1 << 20;
+const WC_OPCODES: Readonly<Record<string, string>> = {
+  SEND: 'SEND',
+  SEND_WITH_IMM: 'SEND',
+  SEND_WITH_INV: 'SEND',
+  RDMA_WRITE: 'RDMA_WRITE',
+  RDMA_WRITE_WITH_IMM: 'RDMA_WRITE',
+  RDMA_READ: 'RDMA_READ',
+  ATOMIC_CMP_AND_SWP: 'COMP_SWAP',
+  ATOMIC_FETCH_AND_ADD: 'FETCH_ADD',
+  LOCAL_INV: 'LOCAL_INV',
+};
+
+/** A request that breaks a rule, in place of a legal one. */
+export interface Poison {
+  readonly index: number;
+  readonly kind: Kind;
+  readonly length: number;
+  /** Changes the request that would have been posted, or the receive for it. */
+  send?(request: SendRequest, stream: Stream): SendRequest;
+  receive?(pieces: Piece[], stream: Stream): Piece[];
+  /** How the request must end; and how the receive, where one is held. */
+  readonly status: string;
+  readonly received?: string;
+  /** How the next request must end, where this one succeeds. */
+  readonly after?: string;
+}
+
+export interface StreamOptions {
+  readonly net: Net;
+  readonly random: Random;
+  readonly index: number;
+  readonly from: Side;
+  readonly fromQp: RigQp;
+  readonly to: Side;
+  readonly toQp: RigQp;
+  readonly ops: readonly Op[];
+  /** Chance that a receive is posted late, and by up to how many nanoseconds. */
+  readonly late: number;
+  readonly lateBy: number;
+  /** Statuses besides SUCCESS that may end the stream. */
+  readonly mayEndWith: readonly string[];
+  readonly poison?: Poison | undefined;
+}
+
+interface Range {
+  readonly offset: number;
+  readonly length: number;
+}
+interface Posted {
+  readonly op: Op;
+  /** At the peer. */
+  readonly remote?: Range;
+  /** What READ or atomic must bring, and where to; undefined for the word that all share. */
+  readonly expected?: Buffer | undefined;
+  readonly landing?: { pieces: readonly Piece[]; offset: number; mark: number };
+  readonly region?: Region | undefined;
+}
+interface Receive {
+  readonly op: Op;
+  readonly pieces: readonly Piece[];
+  readonly offset: number;
+  readonly bytes: number;
+  readonly mark: number;
+}
+
+const overlap = (a: Range, b: Range): boolean => a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+
+export class Stream {
+  /** Status that ended it. */
+  ended: string | undefined;
+  receiveEnded: string | undefined;
+  completed = 0;
+  received = 0;
+  readonly #o: StreamOptions;
+  readonly #random: Random;
+  readonly #zones: Zones;
+  readonly #posted: Posted[] = [];
+  readonly #receives: Receive[] = [];
+  readonly #receivable: readonly Op[];
+  /** READs of what is written since the last fence. */
+  #openReads: Range[] = [];
+  /** Keys that the peer is about to close, by op. */
+  readonly #closing = new Map<number, Region>();
+  /** What to do once nothing is on its way any more: stretches of which the rules do not say what has become of them. */
+  readonly #open: (() => void)[] = [];
+  #nextOp = 0;
+  #nextReceive = 0;
+  #lateUntil = 0;
+
+  constructor(options: StreamOptions) {
+    this.#o = options;
+    this.#random = options.random;
+    this.#zones = options.to.zones[options.index] as Zones;
+    this.#receivable = options.ops.filter((op) => takesReceive(op.kind));
+  }
+
+  get from(): Side {
+    return this.#o.from;
+  }
+  get to(): Side {
+    return this.#o.to;
+  }
+  /** Everything was posted, and everything that was posted is done. */
+  get isDone(): boolean {
+    return this.#nextOp === this.#o.ops.length && this.#posted.length === 0;
+  }
+
+  get #mayFail(): boolean {
+    return this.#o.poison !== undefined || this.#o.mayEndWith.length !== 0;
+  }
+
+  fail(what: string, about: unknown = ''): never {
+    throw new Error(`stream ${this.#o.index} ${what} ${about === '' ? '' : JSON.stringify(about)}`);
+  }
+
+  /** Posts what may be posted now; true when something was, or will be soon. */
+  pump(): boolean {
+    let moved = this.#postReceives();
+    for (;;) {
+      // a user who has seen the end posts a few more, to see them flushed
+      const end = this.ended === undefined ? this.#o.ops.length : Math.min(this.#o.ops.length, this.completed + 2);
+      if (this.#nextOp >= end) return moved;
+      if (this.#random.chance(0.2)) return true;
+      if (!this.#post(this.#o.ops[this.#nextOp] as Op)) return moved;
+      this.#nextOp++;
+      moved = true;
+    }
+  }
+
+  #postReceives(): boolean {
+    const { net, late, lateBy, toQp, to } = this.#o;
+    let moved = false;
+    while (
+      this.#nextReceive < this.#receivable.length &&
+      net.now >= this.#lateUntil &&
+      this.receiveEnded === undefined
+    ) {
+      const op = this.#receivable[this.#nextReceive] as Op;
+      const isSend = op.kind !== 'RDMA_WRITE_WITH_IMM';
+      const bytes = isSend
+        ? op.length + (this.#random.chance(0.5) ? this.#random.below(100) : 0)
+        : this.#random.below(50);
+      const place = this.#zones.received.take(bytes);
+      if (place === undefined) return moved;
+      let pieces = to.pieces(this.#random, place.offset, bytes, 4);
+      const { poison } = this.#o;
+      if (poison?.index === op.index && poison.receive) pieces = poison.receive(pieces, this);
+      const errno = toQp.recv(RECEIVES + op.index, pieces);
+      if (errno !== 'OK') {
+        if (errno !== 'ENOMEM') this.fail(`recv ${errno}`);
+        this.#zones.received.undo(place);
+        return moved;
+      }
+      this.#receives.push({ op, pieces, offset: place.offset, bytes, mark: place.mark });
+      this.#nextReceive++;
+      moved = true;
+      if (this.#random.chance(late)) {
+        this.#lateUntil = net.now + 1 + this.#random.below(lateBy);
+        net.wake(this.#lateUntil);
+      }
+    }
+    return moved;
+  }
+
+  /** False when there is no room now. */
+  #post(op: Op): boolean {
+    const { from, fromQp, poison } = this.#o;
+    let fence = op.fence;
+    let posted: Posted = { op };
+    let request: SendRequest = {
+      wrId: op.index,
+      opcode: op.kind,
+      signaled: op.isSignaled,
+      solicited: op.isSolicited,
+      imm: op.imm,
+    };
+    const revert: (() => void)[] = [];
+    if (takesReceive(op.kind) || isWrite(op.kind)) {
+      request = op.isInline
+        ? {
+            ...request,
+            inline: from.rig.card.bytes.subarray(from.arena.ptr + op.source, from.arena.ptr + op.source + op.length),
+          }
+        : { ...request, pieces: from.pieces(this.#random, op.source, op.length, 4) };
+    } else if (op.kind !== 'LOCAL_INV') {
+      const mine = (from.zones[this.#o.index] as Zones).landing;
+      const place = mine.take(op.length);
+      if (place === undefined) return false;
+      const pieces = from.pieces(this.#random, place.offset, op.length, 4);
+      revert.push(() => mine.undo(place));
+      posted = { ...posted, landing: { pieces, ...place } };
+      request = { ...request, pieces };
+    }
+    if (isWrite(op.kind)) {
+      const range = { offset: this.#zones.written + this.#random.below(WRITTEN - op.length + 1), length: op.length };
+      // it must not change what an earlier READ may still be reading
+      if (this.#openReads.some((read) => overlap(read, range))) fence = true;
+      posted = { ...posted, remote: range };
+      request = { ...request, remote: op.length === 0 ? { va: 1n, rkey: 7 } : this.to.remote(range.offset) };
+    } else if (op.kind === 'RDMA_READ') {
+      const offset = this.#random.chance(0.5)
+        ? this.#random.below(SOURCE - op.length + 1)
+        : this.#zones.written + this.#random.below(WRITTEN - op.length + 1);
+      posted = { ...posted, remote: { offset, length: op.length } };
+      request = { ...request, remote: this.to.remote(offset) };
+    } else if (isAtomic(op.kind)) {
+      [posted, request] = this.#drawAtomic(posted, request);
+    } else if (op.kind === 'SEND_WITH_INV' || op.kind === 'LOCAL_INV') {
+      const at = op.kind === 'LOCAL_INV' ? from : this.to;
+      const region = at.rig.regionAt(at.arena.ptr, 64, 15 | INVALIDATE);
+      revert.push(() => at.rig.x.mrDereg(region.mr));
+      posted = { ...posted, region };
+      request = { ...request, imm: region.rkey };
+    }
+    request = { ...request, fence };
+    if (poison?.index === op.index && poison.send) request = poison.send(request, this);
+    const errno = fromQp.send(request);
+    if (errno !== 'OK') {
+      if (errno !== 'ENOMEM') this.fail(`send ${op.kind} ${errno}`);
+      for (const undo of revert) undo();
+      return false;
+    }
+    this.#remember(posted, fence);
+    return true;
+  }
+
+  /** The request is posted: what it will have done goes into the model. */
+  #remember(posted: Posted, fence: boolean): void {
+    const { op, remote } = posted;
+    if (fence) this.#openReads = [];
+    let { expected } = posted;
+    if (this.#o.poison?.index !== op.index) {
+      if (isWrite(op.kind) && remote) this.#payload(op).copy(this.to.mirror, remote.offset);
+      if (op.kind === 'RDMA_READ' && remote) {
+        expected = Buffer.from(this.to.mirror.subarray(remote.offset, remote.offset + remote.length));
+        this.#openReads.push(remote);
+      }
+      if (isAtomic(op.kind) && remote) expected = this.#applyAtomic(op, remote.offset);
+    }
+    if (op.kind === 'SEND_WITH_INV' && posted.region) this.#closing.set(op.index, posted.region);
+    this.#posted.push({ ...posted, expected });
+  }
+
+  #drawAtomic(posted: Posted, request: SendRequest): [Posted, SendRequest] {
+    const { op } = posted;
+    const isShared = op.kind === 'ATOMIC_FETCH_AND_ADD' && op.imm % 4 === 0;
+    const offset = isShared ? this.to.shared : this.#zones.words + 8 * (op.imm % (WORDS - 1));
+    const at = this.to.remote(offset);
+    // the arena's address on the wire is a multiple of 4096, and the offsets are made to be of 8
+    const { compareAdd, swap } = this.#operands(op, offset);
+    return [
+      { ...posted, remote: { offset, length: 8 } },
+      { ...request, remote: at, compareAdd, swap },
+    ];
+  }
+
+  /** What a compare finds is right half of the time. */
+  #operands(op: Op, offset: number): { compareAdd: bigint; swap: bigint } {
+    if (offset === this.to.shared) return { compareAdd: 1n, swap: 0n };
+    const value = BigInt(op.imm) * 0x9e3779b97f4a7c15n;
+    if (op.kind === 'ATOMIC_FETCH_AND_ADD') return { compareAdd: BigInt.asUintN(64, value), swap: 0n };
+    const found = this.to.view.getBigUint64(offset, true);
+    return { compareAdd: op.imm & 64 ? found : found ^ 1n, swap: BigInt.asUintN(64, value) };
+  }
+
+  /** Answers the original value in the byte order of memory. */
+  #applyAtomic(op: Op, offset: number): Buffer | undefined {
+    const { view } = this.to;
+    const original = view.getBigUint64(offset, true);
+    const { compareAdd, swap } = this.#operands(op, offset);
+    if (op.kind === 'ATOMIC_FETCH_AND_ADD') view.setBigUint64(offset, BigInt.asUintN(64, original + compareAdd), true);
+    else if (original === compareAdd) view.setBigUint64(offset, swap, true);
+    if (offset === this.to.shared) return undefined;
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigUInt64LE(original);
+    return bytes;
+  }
+
+  #payload(op: Op): Buffer {
+    return this.from.mirror.subarray(op.source, op.source + op.length);
+  }
+
+  /** A completion of the sending queue pair's own requests. */
+  onSend(wc: Completion): void {
+    for (;;) {
+      const posted = this.#posted.shift();
+      if (posted === undefined) this.fail('a completion too many', wc);
+      const { op } = posted;
+      if (op.index !== wc.wrId) {
+        // done without a word, as it was asked: but nothing is silent after a failure
+        if (op.isSignaled || this.ended !== undefined) this.fail(`completion of ${op.index} ${op.kind} is missing`, wc);
+        this.#finish(posted);
+        continue;
+      }
+      if (wc.opcode !== WC_OPCODES[op.kind]) this.fail(`wrong opcode for ${op.kind}`, wc);
+      if (wc.status !== 'SUCCESS') {
+        this.#endAt(posted, wc);
+        return;
+      }
+      if (this.ended !== undefined) this.fail('success after a failure', wc);
+      if (!op.isSignaled) this.fail('an unsignaled request completed', wc);
+      if (this.#o.poison?.index === op.index && this.#o.poison.status !== 'SUCCESS') this.fail('a crime paid', wc);
+      if (wc.byteLen !== op.length) this.fail(`byteLen is not ${op.length}`, wc);
+      this.#finish(posted);
+      return;
+    }
+  }
+
+  #endAt(posted: Posted, wc: Completion): void {
+    const { poison, mayEndWith } = this.#o;
+    if (this.ended === undefined) {
+      const isPoison = poison?.index === posted.op.index && wc.status === poison.status;
+      const isAfter = poison?.after === wc.status && posted.op.index === poison.index + 1;
+      if (!isPoison && !isAfter && !mayEndWith.includes(wc.status))
+        this.fail(`${posted.op.kind} must not end like this`, wc);
+      this.ended = wc.status;
+    } else if (wc.status !== 'WR_FLUSH_ERR') {
+      this.fail('a second failure', wc);
+    }
+    this.completed++;
+    this.#giveUp(posted);
+  }
+
+  /** The rules do not say what has become of its bytes. */
+  #giveUp({ op, remote, landing, region }: Posted): void {
+    const { to, from } = this;
+    if (remote && this.#o.poison?.index !== op.index) this.#open.push(() => to.accept(remote.offset, remote.length));
+    if (landing) this.#open.push(() => from.accept(landing.offset, op.length));
+    if (region && op.kind === 'LOCAL_INV') from.rig.x.mrDereg(region.mr);
+  }
+
+  /** It is done with success. */
+  #finish(posted: Posted): void {
+    const { op, remote, landing, expected, region } = posted;
+    this.completed++;
+    if (isWrite(op.kind) && remote && !this.#isOverwritten(posted)) this.#checkWritten(op, remote);
+    if (landing) {
+      const { actual, mirror } = this.from;
+      if (expected) expected.copy(mirror, landing.offset);
+      else if (op.kind !== 'RDMA_READ') this.#checkShared(landing.offset);
+      const end = landing.offset + op.length;
+      if (actual.compare(mirror, landing.offset, end, landing.offset, end) !== 0)
+        this.fail(
+          `${op.kind} ${op.index} brought wrong bytes at ${this.from.difference(landing.offset, end) - landing.offset} of ${op.length}`,
+        );
+      (this.from.zones[this.#o.index] as Zones).landing.giveBack(landing.mark);
+    }
+    if (region && op.kind === 'LOCAL_INV') this.from.rig.x.mrDereg(region.mr);
+  }
+
+  #isOverwritten({ op, remote }: Posted): boolean {
+    return this.#posted.some(
+      (later) => later.op.index > op.index && isWrite(later.op.kind) && overlap(later.remote as Range, remote as Range),
+    );
+  }
+
+  #checkWritten(op: Op, { offset, length }: Range): void {
+    if (this.to.actual.compare(this.#payload(op), 0, length, offset, offset + length) !== 0)
+      this.fail(`${op.kind} ${op.index} is done, its bytes are not there`);
+  }
+
+  /** Each of the values that the shared word has had is seen once. */
+  #checkShared(offset: number): void {
+    const value = this.from.actual.readBigUInt64LE(offset);
+    if (value >= this.to.view.getBigUint64(this.to.shared, true)) this.fail(`the shared word never was ${value}`);
+    if (this.to.seen.has(value)) this.fail(`the shared word was ${value} twice`);
+    this.to.seen.add(value);
+    this.from.mirror.writeBigUInt64LE(value, offset);
+  }
+
+  /** A completion of the peer's receive queue. */
+  onReceive(wc: Completion): void {
+    const receive = this.#receives.shift();
+    if (receive === undefined) this.fail('a receive completion too many', wc);
+    const { op, pieces, offset, bytes, mark } = receive;
+    if (wc.wrId !== RECEIVES + op.index) this.fail(`receive ${op.index} is due`, wc);
+    this.#zones.received.giveBack(mark);
+    if (wc.status !== 'SUCCESS') {
+      const { poison } = this.#o;
+      const isPoison = this.receiveEnded === undefined && poison?.index === op.index && wc.status === poison.received;
+      const isExpected = isPoison || (wc.status === 'WR_FLUSH_ERR' && this.#mayFail);
+      if (!isExpected) this.fail('a receive failed', wc);
+      this.receiveEnded ??= wc.status;
+      this.#open.push(() => this.to.accept(offset, bytes));
+      return;
+    }
+    if (this.receiveEnded !== undefined) this.fail('a receive succeeded after a failure', wc);
+    this.received++;
+    this.#checkReceived(op, wc);
+    if (op.kind !== 'RDMA_WRITE_WITH_IMM') {
+      this.#payload(op).copy(this.to.mirror, offset);
+      const end = offset + bytes;
+      if (this.to.actual.compare(this.to.mirror, offset, end, offset, end) !== 0)
+        this.fail(`${op.kind} ${op.index} of ${op.length} bytes arrived wrong in ${pieces.length} pieces`);
+    }
+    // a message is told only when all before it has been placed
+    for (const before of this.#posted) {
+      if (before.op.index > op.index) break;
+      if (isWrite(before.op.kind) && before.remote && !this.#isOverwritten(before))
+        this.#checkWritten(before.op, before.remote);
+    }
+  }
+
+  #checkReceived(op: Op, wc: Completion): void {
+    const hasImm = op.kind.endsWith('_IMM');
+    const opcode = isWrite(op.kind) ? 'RECV_RDMA_WITH_IMM' : 'RECV';
+    const flags = hasImm ? 2 : op.kind === 'SEND_WITH_INV' ? 8 : 0;
+    if (wc.opcode !== opcode || wc.flags !== flags || wc.byteLen !== op.length)
+      this.fail(`wrong for ${op.kind} of ${op.length}`, wc);
+    if (hasImm && wc.imm !== op.imm) this.fail(`imm is not ${op.imm}`, wc);
+    if (op.kind !== 'SEND_WITH_INV') return;
+    const region = this.#closing.get(op.index);
+    if (region === undefined || wc.invalidatedRkey !== region.rkey) this.fail('another key was closed', wc);
+    this.to.rig.x.mrDereg(region.mr);
+  }
+
+  /** Takes over what a run that was cut off left open. */
+  abandon(): void {
+    for (const posted of this.#posted) this.#giveUp(posted);
+    for (const { offset, bytes } of this.#receives) this.to.accept(offset, bytes);
+    for (const take of this.#open) take();
+  }
+
+  /** Nothing may be left over after a run in which all went well. */
+  checkEnd(): void {
+    const { fromQp, toQp, ops } = this.#o;
+    if (this.ended !== undefined) return;
+    const left = { sq: fromQp.attribute('SQ_PENDING'), rq: toQp.attribute('RQ_PENDING') };
+    if (left.sq !== 0 || left.rq !== this.#receives.length) this.fail('work requests leaked', left);
+    if (this.#mayFail) return;
+    if (this.completed !== ops.length) this.fail(`${this.completed} of ${ops.length} completed`);
+    if (this.received !== this.#receivable.length) this.fail(`${this.received} of ${this.#receivable.length} received`);
+  }
+}

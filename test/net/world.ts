@@ -1,0 +1,170 @@
+/** Two cards, some connections, users on both ends and a network between them: one run of a simulation. */
+import { connectPair, type Impairments, Net } from '../kit/net.js';
+import { Random } from '../kit/random.js';
+import type { RigQp } from '../kit/rig.js';
+import { drawOps, MAX_INLINE } from './op.js';
+import { Side, SOURCE } from './side.js';
+import { type Poison, RECEIVES, Stream } from './stream.js';
+
+export interface Scenario {
+  readonly seed: number;
+  readonly pairs: number;
+  /** Work requests per direction of each connection. */
+  readonly ops: number;
+  readonly mtu: number;
+  readonly ipv6: boolean;
+  readonly rdAtomic: number;
+  readonly timeout: number;
+  readonly retryCnt: number;
+  readonly rnrRetry: number;
+  readonly minRnrTimer: number;
+  readonly late: number;
+  readonly there: Impairments;
+  readonly back: Impairments;
+  /** Nanoseconds after which nothing arrives any more; 0 = never. */
+  readonly cutAt: number;
+  /** Statuses that may end a stream besides SUCCESS. */
+  readonly mayEndWith: readonly string[];
+  /** Only the first side sends. */
+  readonly oneWay?: boolean;
+  /** An illegal request in the first stream. */
+  readonly poison?: (random: Random, ops: number) => Poison;
+}
+
+export interface Outcome {
+  readonly packets: number;
+  readonly ended: readonly (string | undefined)[];
+  readonly completed: number;
+}
+
+interface Connection {
+  readonly qps: readonly [RigQp, RigQp];
+  /** streams[0] goes from the first side to the second. */
+  readonly streams: readonly [Stream, Stream];
+}
+
+/** @throws Error at the first thing that is against the rules */
+export async function simulate(scenario: Scenario): Promise<Outcome> {
+  const random = new Random(scenario.seed);
+  const sides = [
+    await Side.create(1 + (scenario.seed & 127), scenario.pairs, random.fork()),
+    await Side.create(128 + (scenario.seed & 127), scenario.pairs, random.fork()),
+  ] as const;
+  const net = new Net([sides[0].rig, sides[1].rig], random.u32(), 2048);
+  net.impair(0, scenario.there);
+  net.impair(1, scenario.back);
+  const connections = Array.from({ length: scenario.pairs }, (_, i) => connect(scenario, sides, net, random, i));
+  if (scenario.cutAt !== 0) net.wake(net.now + scenario.cutAt);
+  const cutAt = scenario.cutAt === 0 ? Number.POSITIVE_INFINITY : net.now + scenario.cutAt;
+  net.application = () => {
+    if (net.now >= cutAt) {
+      net.cut(0);
+      net.cut(1);
+    }
+    let moved = false;
+    for (const { qps, streams } of connections) {
+      for (const end of [0, 1] as const) moved = poll(qps[end], streams, end) || moved;
+      for (const stream of streams) moved = stream.pump() || moved;
+    }
+    return moved;
+  };
+  try {
+    net.run();
+    finish(scenario, connections, sides);
+  } catch (cause) {
+    throw new Error(`${(cause as Error).message} (at ${net.now} ns, ${JSON.stringify(net.counters)})`, { cause });
+  }
+  const streams = connections.flatMap((connection) => connection.streams);
+  return {
+    packets: net.counters.sent,
+    ended: streams.map((stream) => stream.ended),
+    completed: streams.reduce((sum, stream) => sum + stream.completed, 0),
+  };
+}
+
+function connect(
+  scenario: Scenario,
+  sides: readonly [Side, Side],
+  net: Net,
+  random: Random,
+  index: number,
+): Connection {
+  const { mtu, late, mayEndWith } = scenario;
+  const sizes = { sendWr: 32, recvWr: 32, sge: 4, inline: MAX_INLINE, signalAll: false, cqe: 256 };
+  const qps = [sides[0].rig.qp(sizes), sides[1].rig.qp(sizes)] as const;
+  // half of the connections are about to pass 2^24
+  const psn = (): number => (random.chance(0.5) ? 0x1000000 - random.between(1, 200) : random.below(1 << 24));
+  connectPair(qps[0], 0, qps[1], 1, { ...scenario, psns: [psn(), psn()] });
+  const stream = (end: 0 | 1): Stream => {
+    const other = end === 0 ? 1 : 0;
+    const own = random.fork();
+    const count = scenario.oneWay && end === 1 ? 0 : scenario.ops;
+    let ops = drawOps(own, count, mtu, SOURCE);
+    let poison: Poison | undefined;
+    if (end === 0 && index === 0 && scenario.poison) {
+      poison = scenario.poison(own, count);
+      ops = ops.map((op) => (op.index === poison?.index ? { ...op, ...poisoned(poison) } : op));
+    }
+    return new Stream({
+      net,
+      random: own,
+      index,
+      from: sides[end],
+      fromQp: qps[end],
+      to: sides[other],
+      toQp: qps[other],
+      ops,
+      late,
+      lateBy: 2_000_000,
+      mayEndWith,
+      poison,
+    });
+  };
+  return { qps, streams: [stream(0), stream(1)] };
+}
+
+function poisoned(poison: Poison): object {
+  return { kind: poison.kind, length: poison.length, source: 0, isInline: false, isSignaled: true };
+}
+
+/** Completions of the queue pair at one end: of its own stream's requests, and of the other stream's receives. */
+function poll(qp: RigQp, streams: readonly [Stream, Stream], end: 0 | 1): boolean {
+  if (qp.rig.x.cqPeek(qp.cq) === 0) return false;
+  const [own, other] = end === 0 ? streams : [streams[1], streams[0]];
+  for (const wc of qp.poll()) {
+    // a flushed receive may have any opcode; its wrId tells
+    if (wc.wrId >= RECEIVES) other.onReceive(wc);
+    else own.onSend(wc);
+  }
+  return true;
+}
+
+function finish(scenario: Scenario, connections: readonly Connection[], sides: readonly [Side, Side]): void {
+  for (const { qps, streams } of connections) {
+    const isWhole = streams.every((stream) => stream.ended === undefined && stream.receiveEnded === undefined);
+    for (const stream of streams) {
+      stream.checkEnd();
+      if (isWhole && !stream.isDone) stream.fail('came to a stop');
+    }
+    // everything that is still posted is flushed, in order, and nothing else
+    for (const end of [0, 1] as const) {
+      const { state } = qps[end];
+      if (state !== 'RTS' && isWhole) throw new Error(`a queue pair is in ${state}`);
+      if (state === 'RTS' && !isWhole) {
+        qps[end].modify({ STATE: 6 });
+        poll(qps[end], streams, end);
+      }
+      if (qps[end].attribute('SQ_PENDING') !== 0 || (!isWhole && qps[end].attribute('RQ_PENDING') !== 0))
+        throw new Error(`work requests leaked on a queue pair in ${state}`);
+    }
+    for (const stream of streams) stream.abandon();
+  }
+  for (const side of sides) {
+    if (scenario.mayEndWith.length !== 0) side.accept(side.shared, 8);
+    const at = side.difference();
+    if (at >= 0)
+      throw new Error(
+        `byte ${at} of ${side.size} is ${side.actual[at]}, must be ${side.mirror[at]}; zones ${JSON.stringify(side.zones)}`,
+      );
+  }
+}

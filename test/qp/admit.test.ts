@@ -1,0 +1,145 @@
+/** Frames that a queue pair must not look at (IBTA 9.6.1): dropped without a word, and counted by reason. */
+import { describe, test } from 'vitest';
+import { PING, pattern, rc, send } from '../kit/conversation.js';
+import { ack, type Flow, type Frame, frame, nak, type Packet, request, response, uc } from '../kit/packets.js';
+
+const good = send({ psn: 100 });
+
+interface Case {
+  /** How the frame travels, if not from the peer to us. */
+  readonly flow?: Partial<Flow>;
+  readonly packet?: Packet;
+  readonly changes?: Partial<Frame>;
+  readonly bytes?: (good: Uint8Array) => Uint8Array;
+  readonly counter: string;
+  /** Counted for the card only: the queue pair is not known yet. */
+  readonly early?: true;
+}
+
+/** A copy with one byte changed. */
+const flip = (at: number, by: number) => (good: Uint8Array) => {
+  const bytes = good.slice();
+  const i = at < 0 ? bytes.length + at : at;
+  bytes[i] = (bytes[i] as number) ^ by;
+  return bytes;
+};
+
+const CASES: Record<string, Case> = {
+  'the P_Key of another partition': { flow: { pkey: 0x8001 }, counter: 'drop_pkey' },
+  'the P_Key 0': { flow: { pkey: 0 }, counter: 'drop_pkey' },
+  'the invalid P_Key 0x8000': { flow: { pkey: 0x8000 }, counter: 'drop_pkey' },
+  'another source address': { flow: { srcIp: '10.0.0.3' }, counter: 'drop_source_address' },
+  'another destination address': { flow: { dstIp: '10.0.0.9' }, counter: 'drop_destination_address' },
+  'an IPv6 packet for a queue pair of IPv4': {
+    flow: { srcIp: '::ffff:a00:2', dstIp: '::ffff:a00:1' },
+    counter: 'drop_destination_address',
+  },
+  'an unknown queue pair': { flow: { destQp: 0x123456 }, counter: 'drop_qpn', early: true },
+  'queue pair 0': { flow: { destQp: 0 }, counter: 'drop_qpn', early: true },
+  'queue pair 1': { flow: { destQp: 1 }, counter: 'drop_qpn', early: true },
+  'the multicast queue pair': { flow: { destQp: 0xffffff }, counter: 'drop_multicast', early: true },
+  'another transport version': {
+    packet: { ...good, bth: { ...good.bth, version: 1 } },
+    counter: 'drop_transport_version',
+    early: true,
+  },
+  'the class of unreliable connections': { packet: uc(good), counter: 'drop_qp_type' },
+  'a class nobody has': {
+    packet: { ...good, bth: { ...good.bth, opcode: 0xc4 } },
+    counter: 'drop_opcode',
+    early: true,
+  },
+  'an opcode its class has not': {
+    packet: { ...good, bth: { ...good.bth, opcode: 0x2c } },
+    counter: 'drop_opcode',
+    early: true,
+  },
+  'a congestion notification': {
+    packet: { bth: { opcode: 0x81, psn: 0, ackReq: false, solicited: false }, payload: new Uint8Array(16) },
+    counter: 'drop_cnp',
+  },
+  'a wrong ICRC': { changes: { icrc: 0x12345678 }, counter: 'drop_icrc' },
+  'a bit of the payload flipped': { bytes: flip(-8, 0x10), counter: 'drop_icrc' },
+  'a bit of the PSN flipped': { bytes: flip(14 + 20 + 8 + 9, 0x80), counter: 'drop_icrc' },
+  'a bit of the UDP source port flipped': { bytes: flip(14 + 20 + 1, 0x01), counter: 'drop_icrc' },
+  'a payload that is no multiple of four with its pad': {
+    packet: { ...good, payload: pattern(5), padding: new Uint8Array(0) },
+    counter: 'drop_length',
+    early: true,
+  },
+  'more pad than there are bytes': {
+    packet: { ...good, payload: new Uint8Array(0), bth: { ...good.bth, pad: 3 } },
+    counter: 'drop_length',
+    early: true,
+  },
+  'a READ request with a payload': {
+    packet: { ...request.read({ psn: 100, va: 0n, rkey: 0, length: 0 }), payload: PING },
+    counter: 'drop_length',
+    early: true,
+  },
+  'an ACK with a payload': {
+    packet: { ...ack({ psn: 999, msn: 0 }), payload: PING },
+    counter: 'drop_length',
+    early: true,
+  },
+  'too few bytes for its headers': {
+    packet: { bth: { opcode: 0x0a, psn: 100, ackReq: true, solicited: false }, payload: new Uint8Array(12) },
+    counter: 'drop_length',
+    early: true,
+  },
+  'an answer to nothing': { packet: response.readOnly({ psn: 1000, msn: 1 }), counter: 'drop_ghost_response' },
+};
+
+describe.each(Object.entries(CASES))('a packet with %s is dropped', (_, each) => {
+  test(`and counted as ${each.counter}`, async () => {
+    const c = await rc({ receives: 1 });
+    const bytes = frame({ ...c.there, ...each.flow }, each.packet ?? good, each.changes);
+    c.frames(0, each.bytes?.(bytes) ?? bytes)
+      .silent()
+      .wc()
+      .state('RTS')
+      .cardCounts({ [each.counter]: 1, rcvd_pkts: 0 })
+      .counts({ [each.counter]: each.early ? 0 : 1 })
+      .in(1, good)
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 });
+  });
+});
+
+describe('what does not matter', () => {
+  const FINE: Record<string, Partial<Flow> | Packet> = {
+    'the source port': { sport: 1 },
+    'the source port 0': { sport: 0 },
+    'the MAC addresses': { srcMac: '0a:0b:0c:0d:0e:0f', dstMac: 'ff:ff:ff:ff:ff:ff' },
+    'a VLAN tag': { vlan: 0x6005 },
+    'the hop limit': { hopLimit: 1 },
+    'the type of service': { trafficClass: 0xb8 },
+    'the IP identification': { ipId: 0xbeef },
+    'the MigReq bit': { migReq: false },
+    'the P_Key of a limited member': { pkey: 0x7fff },
+    'FECN and BECN': { ...good, bth: { ...good.bth, fecn: true, becn: true } },
+  };
+  test.each(Object.entries(FINE))('%s', async (_, each) => {
+    const c = await rc({ receives: 1 });
+    const packet = 'bth' in each ? each : good;
+    c.frames(0, frame('bth' in each ? c.there : { ...c.there, ...each }, packet))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 });
+  });
+});
+
+test('a packet that a switch has marked is counted', async () => {
+  const c = await rc({ receives: 1 });
+  c.frames(0, frame({ ...c.there, trafficClass: 3 }, good))
+    .out(ack({ psn: 100, msn: 1 }))
+    .wc({ wrId: 1 })
+    .counts({ np_ecn_marked_roce_packets: 1 });
+});
+
+test('the ICRC is checked before the packet changes anything, the PSN state included', async () => {
+  const c = await rc({ receives: 1 });
+  c.frames(0, frame(c.there, send({ psn: 105 }), { icrc: 0 }))
+    .silent()
+    .in(1, send({ psn: 101 }))
+    .out(nak.sequence({ psn: 100 }));
+});
