@@ -23,11 +23,18 @@ export interface ConnectOptions {
   readonly minRnrTimer?: number;
   readonly maxRdAtomic?: number;
   readonly maxDestRdAtomic?: number;
+  /** Of datagrams. */
+  readonly qkey?: number;
   /** Stop at this state instead of RTS. */
   readonly until?: 'INIT' | 'RTR' | 'RTS';
 }
 
 export interface QpSizes {
+  /** Default RC. */
+  readonly type?: 'RC' | 'UC' | 'UD';
+  /** Handle of a shared receive queue, and of a completion queue; default: its own. */
+  readonly srq?: number;
+  readonly cq?: number;
   readonly sendWr?: number;
   readonly recvWr?: number;
   readonly sge?: number;
@@ -64,6 +71,9 @@ export interface Completion {
   readonly invalidatedRkey: number;
   readonly syndrome: number;
   readonly psn: number;
+  readonly qpn: number;
+  /** Of the peer. */
+  readonly srcQpn: number;
 }
 
 export interface SendRequest {
@@ -77,6 +87,8 @@ export interface SendRequest {
   readonly swap?: bigint;
   /** Immediate as the four bytes on the wire read little endian, or the key to invalidate. */
   readonly imm?: number;
+  /** Where a datagram goes: address handle, queue pair, Q_Key. */
+  readonly to?: { ah: number; qpn: number; qkey: number };
   readonly signaled?: boolean;
   readonly solicited?: boolean;
   readonly fence?: boolean;
@@ -207,17 +219,19 @@ export class RigQp {
   readonly handle: number;
   readonly qpn: number;
   readonly cq: number;
+  readonly type: 'RC' | 'UC' | 'UD';
 
   constructor(
     readonly rig: Rig,
     sizes: QpSizes,
   ) {
     const { x } = rig;
-    this.cq = x.cqCreate(sizes.cqe ?? 256);
+    this.cq = sizes.cq ?? x.cqCreate(sizes.cqe ?? 256);
+    this.type = sizes.type ?? 'RC';
     const sge = sizes.sge ?? 4;
     this.handle = x.qpCreate(
       rig.pd,
-      x.QpType.RC,
+      x.QpType[this.type],
       this.cq,
       this.cq,
       sizes.sendWr ?? 64,
@@ -226,7 +240,7 @@ export class RigQp {
       sge,
       sizes.inline ?? 64,
       sizes.signalAll ?? true,
-      0,
+      sizes.srq ?? 0,
     );
     if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
     this.qpn = x.qpNumber(this.handle);
@@ -285,34 +299,26 @@ export class RigQp {
     card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
   }
 
-  /** RESET to RTS (or `until`) in one go; throws when the card refuses. */
+  /** RESET to RTS (or `until`) in one go; throws when the card refuses. What the type has not is left out. */
   connect(options: ConnectOptions): this {
     const until = options.until ?? 'RTS';
-    this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ACCESS_FLAGS: options.access ?? 15 }));
+    const [isRc, isUd] = [this.type === 'RC', this.type === 'UD'];
+    const right: Record<string, number> = isUd ? { QKEY: options.qkey ?? 0 } : { ACCESS_FLAGS: options.access ?? 15 };
+    this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ...right }));
     if (until === 'INIT') return this;
     this.vector(options);
+    const { mtu = 1024, destQpn, rqPsn } = options;
     this.expectOk(
       this.modify({
         STATE: 2,
-        AV: 0,
-        PATH_MTU: options.mtu ?? 1024,
-        DEST_QPN: options.destQpn,
-        RQ_PSN: options.rqPsn,
-        MAX_DEST_RD_ATOMIC: options.maxDestRdAtomic ?? 4,
-        MIN_RNR_TIMER: options.minRnrTimer ?? 12,
+        ...(!isUd && { AV: 0, PATH_MTU: mtu, DEST_QPN: destQpn, RQ_PSN: rqPsn }),
+        ...(isRc && { MAX_DEST_RD_ATOMIC: options.maxDestRdAtomic ?? 4, MIN_RNR_TIMER: options.minRnrTimer ?? 12 }),
       }),
     );
     if (until === 'RTR') return this;
-    this.expectOk(
-      this.modify({
-        STATE: 3,
-        SQ_PSN: options.sqPsn,
-        TIMEOUT: options.timeout ?? 14,
-        RETRY_CNT: options.retryCnt ?? 7,
-        RNR_RETRY: options.rnrRetry ?? 7,
-        MAX_QP_RD_ATOMIC: options.maxRdAtomic ?? 4,
-      }),
-    );
+    const { timeout = 14, retryCnt = 7, rnrRetry = 7, maxRdAtomic = 4 } = options;
+    const retries = { TIMEOUT: timeout, RETRY_CNT: retryCnt, RNR_RETRY: rnrRetry, MAX_QP_RD_ATOMIC: maxRdAtomic };
+    this.expectOk(this.modify({ STATE: 3, SQ_PSN: options.sqPsn, ...(isRc && retries) }));
     return this;
   }
 
@@ -350,6 +356,7 @@ export class RigQp {
         Number(swap & 0xffffffffn),
       );
     }
+    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
     if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
     return this.rig.errno(x.sqCommit(this.handle));
   }
@@ -378,6 +385,8 @@ export class RigQp {
         invalidatedRkey: at(CqeOffset.INVALIDATED_RKEY),
         syndrome: at(CqeOffset.SYNDROME),
         psn: at(CqeOffset.PSN),
+        qpn: at(CqeOffset.QPN),
+        srcQpn: at(CqeOffset.SRC_QPN),
       });
       x.cqPop(this.cq);
     }
