@@ -72,7 +72,8 @@ export const COUNTER_BYTES: u32 = (<u32>Counter.drop_reserved_syndrome + 1) * 8;
 /** No reason to drop: not a counter of drops, so it can stand for none. */
 export const NO_DROP: Counter = Counter.sent_pkts;
 
-function add(set: usize, counter: Counter, by: u64): void {
+/** Counts in one set only: for a frame that several queue pairs look at, and the card counts once. */
+export function add(set: usize, counter: Counter, by: u64): void {
   let ptr = set + ((<usize>counter) << 3);
   store<u64>(ptr, load<u64>(ptr) + by);
 }

@@ -1,6 +1,6 @@
 // The card as a whole: takes frames off the receive ring and hands each to its queue pair, lets deadlines take effect, and
 // lets the queue pairs that have something to say fill the transmit ring. The order of calls is rx, expire, tx.
-import { Counter, countDevice, NO_DROP } from './counters';
+import { add, Counter, countDevice, NO_DROP } from './counters';
 import { Card } from './host/card';
 import { Events } from './host/event';
 import { Mr } from './host/mr';
@@ -9,7 +9,7 @@ import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
+import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
@@ -115,10 +115,16 @@ function receiveMulticast(packet: Packet): void {
     if (drop == NO_DROP) drop = admitQkey(qp, packet);
     if (drop == NO_DROP && verdict != NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
     if (drop == NO_DROP) drop = dispatch(qp, packet);
+    countFrame(qp.counters, drop, packet.frameBytes);
     if (verdict != NO_DROP) verdict = drop;
   }
-  if (verdict != NO_DROP) return countDevice(verdict);
-  countDevice(Counter.rcvd_pkts);
+  countFrame(COUNTERS, verdict, packet.frameBytes);
+}
+
+function countFrame(set: usize, drop: Counter, bytes: u32): void {
+  if (drop != NO_DROP) return add(set, drop, 1);
+  add(set, Counter.rcvd_pkts, 1);
+  add(set, Counter.rcvd_bytes, bytes);
 }
 
 /** Whether a queue pair may look at a packet at all (IBTA 9.6.1). */
