@@ -31,6 +31,9 @@ export enum Counter {
   resp_cqe_error,
   cq_overrun,
   np_ecn_marked_roce_packets,
+  np_cnp_sent,
+  rp_cnp_handled,
+  rp_cnp_ignored,
   events_lost,
   // why a frame was dropped without a word to the sender
   drop_short,
@@ -52,7 +55,6 @@ export enum Counter {
   drop_pkey,
   drop_qkey,
   drop_icrc,
-  drop_cnp,
   drop_multicast,
   drop_no_receive,
   drop_receive_length,

@@ -5,6 +5,7 @@ import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { setGids } from './host/gid';
 import { Mr } from './host/mr';
+import { parameter, setParameter } from './host/parameter';
 import { Pd } from './host/pd';
 import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
@@ -62,6 +63,13 @@ export function setLink(flags: u32, sourcePort: u32): void {
 export function setPort(gids: u32, mtu: u32): u32 {
   Card.get().portMtu = mtu;
   return setGids(SCRATCH, gids) ? Errno.OK : Errno.EINVAL;
+}
+/** Changes a CongestionParameter, for all queue pairs; ECT for those whose address vector is set from now on. */
+export function setCongestion(which: u32, value: f64): void {
+  setParameter(which, value);
+}
+export function congestion(which: u32): f64 {
+  return parameter(which);
 }
 export function txRing(): usize {
   return changetype<usize>(Card.get().txRing);

@@ -183,6 +183,8 @@ export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
 /** Count and GIDs (host/gid). */
 export const GIDS: usize = 9216;
+/** Parameters of congestion control (qp/congestion). */
+export const CONGESTION: usize = 10496;
 /** 40 bytes in which a datagram's GRH is put together (qp/datagram). */
 export const DATAGRAM_PAD: usize = 10752;
 /** 16 bytes for the group of a multicast datagram (rnic). */

@@ -4,6 +4,7 @@ import { add, Counter, countDevice, NO_DROP } from './counters';
 import { Card } from './host/card';
 import { Events } from './host/event';
 import { Mr } from './host/mr';
+import { initCongestion } from './host/parameter';
 import { Pd } from './host/pd';
 import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
@@ -12,6 +13,7 @@ import { Table } from './host/table';
 import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
+import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
 import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
 import { Membership, member } from './qp/multicast';
 import { Qp } from './qp/qp';
@@ -22,7 +24,7 @@ import { schedule, takeReady } from './qp/schedule';
 import { takeExpired } from './qp/timer';
 import { receiveUnreliable } from './qp/unreliable';
 import { initIcrc } from './wire/icrc';
-import { classOf, initOpcodes, isResponse, OpcodeClass } from './wire/opcode';
+import { classOf, initOpcodes, isResponse, Opcode, OpcodeClass } from './wire/opcode';
 import { Packet } from './wire/packet';
 
 /** Frames that one queue pair may send before the next gets its turn. */
@@ -43,6 +45,7 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
   initIcrc();
   initOpcodes();
   initPool(memoryBytes);
+  initCongestion();
   let card = Card.get();
   card.memoryBytes = memoryBytes;
   card.keys = Table.create(maxMr);
@@ -94,8 +97,12 @@ function isIntact(qp: Qp, packet: Packet): bool {
 }
 
 function dispatch(qp: Qp, packet: Packet): Counter {
-  if (packet.isMarked) qp.count(Counter.np_ecn_marked_roce_packets);
+  if (packet.opcode == Opcode.CNP) {
+    receiveCnp(qp);
+    return NO_DROP;
+  }
   if (qp.type == QpType.UD) return receiveDatagram(qp, packet);
+  if (packet.isMarked) noteMarked(qp);
   if (qp.type == QpType.UC) return receiveUnreliable(qp, packet);
   return isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
 }
@@ -139,8 +146,9 @@ function admit(qp: Qp, packet: Packet): Counter {
 /** Opcode, state and partition. */
 function admitTransport(qp: Qp, packet: Packet): Counter {
   let kind = classOf(packet.opcode);
-  if (kind == OpcodeClass.CNP) return Counter.drop_cnp;
-  if (kind != opcodeClass(qp.type)) return Counter.drop_qp_type;
+  // a CNP is about a connection of either kind
+  let fits = kind == OpcodeClass.CNP ? qp.type != QpType.UD : kind == opcodeClass(qp.type);
+  if (!fits) return Counter.drop_qp_type;
   let state = qp.state;
   if (state == QpState.RTR) {
     if (isResponse(packet.opcode)) return Counter.drop_qp_state;
@@ -179,9 +187,11 @@ export function transmitFrames(now: u64, most: u32): u32 {
 /** One queue pair's turn: answers and requests alternate, so that neither starves the other. */
 function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
   let stop = n + min(BURST, end - n);
+  let bytes = nextCnp(qp, ring.frame(n));
+  if (bytes != 0) put(qp, ring, n++, bytes);
   let silent = 0;
   for (let isAnswer = true; n != stop && silent < 2; isAnswer = !isAnswer) {
-    let bytes = isAnswer ? nextAnswer(qp, ring.frame(n)) : nextOwn(qp, ring.frame(n));
+    bytes = isAnswer ? nextAnswer(qp, ring.frame(n)) : nextOwn(qp, ring.frame(n));
     if (bytes == 0) silent++;
     else {
       silent = 0;

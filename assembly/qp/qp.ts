@@ -117,6 +117,22 @@ export class Qp {
   answerSyndrome: u32;
   answerPsn: u32;
 
+  // congestion control: bits per second, 0 = not limited
+  rate: f64;
+  targetRate: f64;
+  alpha: f64;
+  timerSteps: u32;
+  byteSteps: u32;
+  stepBytes: u32;
+  isCnpDue: bool;
+  /** No CNP before this. */
+  nextCnp: u64;
+  /** When the rate allows the next packet. */
+  paceAt: u64;
+  paceDeadline: u64;
+  alphaDeadline: u64;
+  rateDeadline: u64;
+
   // lists
   isReady: bool;
   nextReady: usize;

@@ -14,6 +14,7 @@ import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, O
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
 import { failSend, retireSend } from './complete';
+import { isHeldUp, noteSent } from './congestion';
 import { executeLocal, isLocal } from './local';
 import { Qp } from './qp';
 import { restart } from './retry';
@@ -47,8 +48,11 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
     }
     // while packets are repeated, those in flight are counted from the oldest one without answer all the same
     if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    if (isHeldUp(qp)) return 0;
     if (!wqe.isStarted && !start(qp, wqe)) return 0;
-    return build(qp, wqe, frame);
+    let bytes = build(qp, wqe, frame);
+    noteSent(qp, bytes);
+    return bytes;
   }
   return 0;
 }

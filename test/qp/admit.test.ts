@@ -54,10 +54,6 @@ const CASES: Record<string, Case> = {
     counter: 'drop_opcode',
     early: true,
   },
-  'a congestion notification': {
-    packet: { bth: { opcode: 0x81, psn: 0, ackReq: false, solicited: false }, payload: new Uint8Array(16) },
-    counter: 'drop_cnp',
-  },
   'a wrong ICRC': { changes: { icrc: 0x12345678 }, counter: 'drop_icrc' },
   'a bit of the payload flipped': { bytes: flip(-8, 0x10), counter: 'drop_icrc' },
   'a bit of the PSN flipped': { bytes: flip(14 + 20 + 8 + 9, 0x80), counter: 'drop_icrc' },
