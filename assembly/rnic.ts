@@ -217,9 +217,7 @@ function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
 export function registerMr(pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
   let card = Card.get();
   card.lastErrno = Errno.EINVAL;
-  if (!Mr.isAccessAllowed(access) || length == 0 || <u64>ptr + length > card.memoryBytes) return changetype<Mr>(0);
-  // the last byte's address must exist
-  if (iova + (<u64>length - 1) < iova) return changetype<Mr>(0);
+  if (!Mr.isAllowed(ptr, length, access, iova)) return changetype<Mr>(0);
   card.lastErrno = Errno.ENOMEM;
   if (card.keys.isFull) return changetype<Mr>(0);
   return Mr.create(card.keys, pd, ptr, length, access, iova);

@@ -1,6 +1,7 @@
 // Memory regions, memory windows and their keys. A key is 24 bits of random index and 8 bits of tag; the local and the remote
 // key of a region share the index and differ in the tag, so neither opens what the other is for.
 import { Access, Errno, MwType } from '../limits';
+import { Card } from './card';
 import { Pd } from './pd';
 import { allocate, release } from './pool';
 import { random32 } from './random';
@@ -19,6 +20,11 @@ export enum MrKind {
 
 /** Rights that a peer is given over a window. */
 const WINDOW_RIGHTS: u32 = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.FLUSH_GLOBAL;
+
+/** A region whose keys may be closed can be registered again by a work request. */
+function kindFor(access: u32): MrKind {
+  return access & Access.INVALIDATE ? MrKind.FAST : MrKind.MEMORY;
+}
 
 @unmanaged
 @final
@@ -52,21 +58,31 @@ export class Mr {
     // no table: it is full
     let mr = changetype<Mr>(changetype<usize>(keys) == 0 ? <usize>0 : allocate(offsetof<Mr>()));
     if (mr.address == 0) return mr;
-    mr.pd = pd;
     mr.kind = kind;
-    let key = random32();
-    while (key >>> 8 == 0 || keys.find(key >>> 8) != 0) key = random32();
-    mr.rkey = key;
-    let tag = random32() & 0xff;
-    while (tag == (key & 0xff)) tag = random32() & 0xff;
-    mr.lkey = (key & 0xffffff00) | tag;
-    keys.add(key >>> 8, mr.address);
-    pd.users++;
+    mr.join(keys, pd);
     return mr;
   }
 
+  /** Becomes part of a domain, under new keys. */
+  private join(keys: Table, pd: Pd): void {
+    let key = random32();
+    while (key >>> 8 == 0 || keys.find(key >>> 8) != 0) key = random32();
+    this.rkey = key;
+    let tag = random32() & 0xff;
+    while (tag == (key & 0xff)) tag = random32() & 0xff;
+    this.lkey = (key & 0xffffff00) | tag;
+    keys.add(key >>> 8, this.address);
+    this.pd = pd;
+    pd.users++;
+  }
+
+  private leave(keys: Table): void {
+    keys.remove(this.rkey >>> 8);
+    this.pd.users--;
+  }
+
   static create(keys: Table, pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
-    let mr = Mr.withKeys(keys, pd, access & Access.INVALIDATE ? MrKind.FAST : MrKind.MEMORY);
+    let mr = Mr.withKeys(keys, pd, kindFor(access));
     if (mr.address != 0) mr.open(ptr, length, access, iova);
     return mr;
   }
@@ -93,14 +109,31 @@ export class Mr {
   destroy(keys: Table): Errno {
     if (this.windows != 0) return Errno.EBUSY;
     if (this.isWindow) this.unbind();
-    keys.remove(this.rkey >>> 8);
-    this.pd.users--;
+    this.leave(keys);
     release(this.address);
     return Errno.OK;
   }
 
+  /** Registers other memory, with other rights or in another domain, under new keys; the old ones are dead. All stays as it
+   * is when this is refused: EBUSY while windows are bound, EINVAL for a window and for what cannot be registered. */
+  registerAgain(keys: Table, pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Errno {
+    if (this.windows != 0) return Errno.EBUSY;
+    if (this.isWindow || !Mr.isAllowed(ptr, length, access, iova)) return Errno.EINVAL;
+    this.leave(keys);
+    this.kind = kindFor(access);
+    this.join(keys, pd);
+    this.open(ptr, length, access, iova);
+    return Errno.OK;
+  }
+
+  /** What can be registered: bytes of the card's memory, the address of the last of which exists, with rights that go together. */
+  static isAllowed(ptr: usize, length: u32, access: u32, iova: u64): bool {
+    if (length == 0 || <u64>ptr + length > Card.get().memoryBytes) return false;
+    return iova + (<u64>length - 1) >= iova && Mr.isAccessAllowed(access);
+  }
+
   /** Rights that can be given: remote write and atomic need local write (IBTA 10.6.3.2). */
-  static isAccessAllowed(access: u32): bool {
+  private static isAccessAllowed(access: u32): bool {
     let known = <u32>Access.LOCAL_WRITE | WINDOW_RIGHTS | <u32>Access.MW_BIND | <u32>Access.INVALIDATE;
     if (access & ~known) return false;
     return !(access & <u32>(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) || (access & Access.LOCAL_WRITE) != 0;
@@ -152,8 +185,8 @@ export class Mr {
 
   /** Registers memory with a fast region that has none; `rkey` may change the tag of its keys. */
   register(ptr: usize, length: u32, access: u32, iova: u64, rkey: u32): Errno {
-    if (this.kind != MrKind.FAST || this.isValid || !Mr.isAccessAllowed(access)) return Errno.EINVAL;
-    if (!this.isOwnKey(rkey)) return Errno.EINVAL;
+    if (this.kind != MrKind.FAST || this.isValid || !this.isOwnKey(rkey)) return Errno.EINVAL;
+    if (!Mr.isAllowed(ptr, length, access, iova)) return Errno.EINVAL;
     this.rkey = rkey;
     // the local key follows, so that the two never become one
     this.lkey = rkey ^ 1;
@@ -191,6 +224,7 @@ export class Mr {
     if (access & ~(WINDOW_RIGHTS | <u32>Access.ZERO_BASED)) return false;
     let writes = (access & <u32>(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0;
     if (writes && !(region.access & Access.LOCAL_WRITE)) return false;
+    if (access & ~region.access & Access.FLUSH_GLOBAL) return false;
     if (this.kind == MrKind.WINDOW_2 ? this.isValid : (access & Access.ZERO_BASED) != 0) return false;
     let offset = va - region.iova;
     return offset <= <u64>region.length && <u64>length <= <u64>region.length - offset;

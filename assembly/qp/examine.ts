@@ -35,6 +35,8 @@ export enum Fault {
   LOCAL_MEMORY,
   /** RNR NAK. */
   NOT_READY,
+  /** As if it had been lost: NAK sequence error. */
+  NO_ROOM,
   /** Nothing is said: the message has arrived, its key cannot be closed. */
   INVALIDATE,
 }

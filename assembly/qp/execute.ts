@@ -10,6 +10,7 @@ import {
   isAtomic,
   isAtomicWrite,
   isFirst,
+  isFlush,
   isLast,
   isRead,
   isSend,
@@ -125,7 +126,8 @@ function executeAtomic(qp: Qp, packet: Packet): Fault {
  * memory that all threads see: a FLUSH has nothing left to do. */
 function executeBlank(qp: Qp, packet: Packet): Fault {
   let result = newResult(qp);
-  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  // a peer may not count its FLUSHes (rxe does not): it is asked to come back with this one
+  if (changetype<usize>(result) == 0) return isFlush(packet.opcode) ? Fault.NO_ROOM : Fault.TOO_MANY;
   if (isAtomicWrite(packet.opcode)) {
     let ptr = Mr.remote(Card.get().keys, packet.reth.rkey, qp.pd, qp.qpn, packet.reth.va, 8, Access.REMOTE_WRITE);
     let value = load<u64>(packet.payload);

@@ -16,7 +16,10 @@ const UC_OPERATIONS: u32 =
   (1 << WrOpcode.SEND) |
   (1 << WrOpcode.SEND_WITH_IMM) |
   (1 << WrOpcode.RDMA_WRITE) |
-  (1 << WrOpcode.RDMA_WRITE_WITH_IMM);
+  (1 << WrOpcode.RDMA_WRITE_WITH_IMM) |
+  (1 << WrOpcode.LOCAL_INV) |
+  (1 << WrOpcode.REG_MR) |
+  (1 << WrOpcode.BIND_MW);
 const UD_OPERATIONS: u32 = (1 << WrOpcode.SEND) | (1 << WrOpcode.SEND_WITH_IMM);
 const RC_OPERATIONS: u32 =
   UC_OPERATIONS |
@@ -24,9 +27,6 @@ const RC_OPERATIONS: u32 =
   (1 << WrOpcode.RDMA_READ) |
   (1 << WrOpcode.ATOMIC_CMP_AND_SWP) |
   (1 << WrOpcode.ATOMIC_FETCH_AND_ADD) |
-  (1 << WrOpcode.LOCAL_INV) |
-  (1 << WrOpcode.REG_MR) |
-  (1 << WrOpcode.BIND_MW) |
   (1 << WrOpcode.FLUSH) |
   (1 << WrOpcode.ATOMIC_WRITE);
 

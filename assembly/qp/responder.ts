@@ -97,6 +97,7 @@ function repeatOther(qp: Qp, packet: Packet): Counter {
   if (result.isAtomic) activate(qp, result);
   else if (result.isBlank) startBlank(qp, result);
   else return Counter.drop_duplicate_unknown;
+  result.isRepeated = true;
   schedule(qp);
   return NO_DROP;
 }
@@ -117,6 +118,10 @@ function refuse(qp: Qp, packet: Packet, fault: Fault): void {
     qp.isNakSaid = true;
     qp.count(Counter.send_rnr_err);
     return say(qp, Answer.SPEAK, Syndrome.RNR | qp.minRnrTimer, psn);
+  }
+  if (fault == Fault.NO_ROOM) {
+    receiveAhead(qp);
+    return;
   }
   if (fault == Fault.KEY) {
     qp.count(Counter.resp_remote_access_errors);
