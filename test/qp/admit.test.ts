@@ -124,14 +124,6 @@ describe('what does not matter', () => {
   });
 });
 
-test('a packet that a switch has marked is counted', async () => {
-  const c = await rc({ receives: 1 });
-  c.frames(0, frame({ ...c.there, trafficClass: 3 }, good))
-    .out(ack({ psn: 100, msn: 1 }))
-    .wc({ wrId: 1 })
-    .counts({ np_ecn_marked_roce_packets: 1 });
-});
-
 test('the ICRC is checked before the packet changes anything, the PSN state included', async () => {
   const c = await rc({ receives: 1 });
   c.frames(0, frame(c.there, send({ psn: 105 }), { icrc: 0 }))
