@@ -87,6 +87,12 @@ export interface SendRequest {
   readonly swap?: bigint;
   /** Immediate as the four bytes on the wire read little endian, or the key to invalidate. */
   readonly imm?: number;
+  /** BIND_MW: the window's key with its new tag, the region's local key, and what of it under which rights. */
+  readonly bind?: { rkey: number; lkey: number; va: bigint; length: number; access: number };
+  /** REG_MR: the region's key with its new tag, the memory, where the wire finds it, and the rights. */
+  readonly register?: { rkey: number; ptr: number; length: number; access: number; iova: bigint };
+  /** FLUSH: FlushPlacement | FlushSelectivity << 4. */
+  readonly flush?: { length: number; what: number };
   /** Where a datagram goes: address handle, queue pair, Q_Key. */
   readonly to?: { ah: number; qpn: number; qkey: number };
   readonly signaled?: boolean;
@@ -140,6 +146,18 @@ export class Rig {
       bytes: this.card.bytes.subarray(ptr, ptr + length),
       piece: (offset, bytes) => ({ ptr: ptr + offset, length: bytes, lkey }),
     };
+  }
+
+  /** Registers a region's keys anew; answers the name of the Errno. */
+  rereg(mr: number, ptr: number, length: number, access: number, iova: bigint, pd = this.pd): string {
+    return this.errno(this.x.mrRereg(mr, pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn)));
+  }
+
+  /** A memory window that is not bound: its handle. */
+  window(type: 1 | 2, pd = this.pd): number {
+    const mw = this.x.mwAlloc(pd, type);
+    if (mw === 0) throw new Error(`mwAlloc: ${this.errno(this.x.lastErrno())}`);
+    return mw;
   }
 
   qp(sizes: QpSizes = {}): RigQp {
@@ -356,6 +374,15 @@ export class RigQp {
         Number(swap & 0xffffffffn),
       );
     }
+    if (request.bind !== undefined) {
+      const { rkey, lkey, va, length, access } = request.bind;
+      x.sqBind(this.handle, rkey, lkey, Number(va >> 32n), Number(va & 0xffffffffn), length, access);
+    }
+    if (request.register !== undefined) {
+      const { rkey, ptr, length, access, iova } = request.register;
+      x.sqRegister(this.handle, rkey, ptr, Number(iova >> 32n), Number(iova & 0xffffffffn), length, access);
+    }
+    if (request.flush !== undefined) x.sqFlush(this.handle, request.flush.length, request.flush.what);
     if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
     if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
     return this.rig.errno(x.sqCommit(this.handle));
