@@ -54,7 +54,7 @@ function refused(c: Conversation, packet: Packet): void {
     .holds(c.target, 0, before);
 }
 
-const write = (va: bigint, rkey: number, payload = PING): Packet =>
+const write = (va: bigint, rkey: number, payload: Uint8Array = PING): Packet =>
   request.writeOnly({ psn: 100, va, rkey, payload, ackReq: true });
 
 describe.each([1, 2] as const)('type %d', (type) => {
