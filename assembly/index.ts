@@ -136,15 +136,7 @@ export function mrDereg(mr: usize): u32 {
   return changetype<Mr>(mr).destroy(Card.get().keys);
 }
 /** Registers anew, as mrReg would, under new keys; in a refusal (EINVAL, or EBUSY while windows are bound) all stays as it is. */
-export function mrRereg(
-  mr: usize,
-  pd: usize,
-  ptr: usize,
-  length: u32,
-  access: u32,
-  iovaHigh: u32,
-  iovaLow: u32,
-): u32 {
+export function mrRereg(mr: usize, pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): u32 {
   let keys = Card.get().keys;
   return changetype<Mr>(mr).registerAgain(keys, changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow));
 }

@@ -41,6 +41,11 @@ export class SendWqe {
   firstPsn: u32;
   lastPsn: u32;
   isStarted: bool;
+  /** A READ that is asked for in parts, because its answer would not fit the window. */
+  isSplit: bool;
+  /** A part has been asked for, up to this PSN. */
+  isAsked: bool;
+  askedPsn: u32;
   /** Of a datagram: its address handle, the peer's queue pair and Q_Key. */
   ah: usize;
   destQpn: u32;
@@ -66,7 +71,7 @@ export class SendWqe {
   }
 }
 /** Header of a send WQE; its pieces or its inline data follow. */
-export const SEND_WQE_BYTES: usize = 88;
+export const SEND_WQE_BYTES: usize = 96;
 
 @unmanaged
 @final

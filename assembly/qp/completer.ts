@@ -60,6 +60,8 @@ function progress(qp: Qp, before: u32): void {
   if (qp.state == QpState.ERR) return;
   resetRetries(qp);
   qp.isReadRetried = false;
+  // what the peer was not ready for, it has taken after all
+  qp.rnrDeadline = 0;
   growWindow(qp, <u32>psnDiff(qp.unackedPsn, before));
   // packets that were about to be repeated have arrived after all
   if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) rewind(qp, qp.unackedPsn);
@@ -156,7 +158,8 @@ function receiveRead(qp: Qp, packet: Packet): Counter {
   let offset = ((psn - wqe.firstPsn) & 0xffffff) * qp.mtu;
   let last = psn == wqe.lastPsn;
   // placed by its PSN; FIRST and MIDDLE, LAST and ONLY differ only by where the peer began to repeat
-  if (isLast(packet.opcode) != last) {
+  // (an answer in parts has its LAST at the end of each part)
+  if (last ? !isLast(packet.opcode) : isLast(packet.opcode) && !wqe.isSplit) {
     failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
     return NO_DROP;
   }

@@ -50,6 +50,7 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
     if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
     if (isHeldUp(qp)) return 0;
     if (!wqe.isStarted && !start(qp, wqe)) return 0;
+    if (wqe.opcode == WrOpcode.RDMA_READ && !mayAsk(qp, wqe)) return 0;
     let bytes = build(qp, wqe, frame);
     noteSent(qp, bytes);
     return bytes;
@@ -71,6 +72,27 @@ function start(qp: Qp, wqe: SendWqe): bool {
   wqe.isStarted = true;
   if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
   return true;
+}
+
+/** Whether the next part of a READ may be asked for, and notes how far it goes: the answer is data in flight as our own is,
+ * and may not be more than the window. One part at a time, so that each READ takes one of the peer's resources. */
+function mayAsk(qp: Qp, wqe: SendWqe): bool {
+  let inFlight = <u32>psnDiff(qp.sendPsn, qp.unackedPsn);
+  if (inFlight != 0 && qp.sendPsn != wqe.firstPsn) return false;
+  // the peer may know a part as one request: what is asked again ends where it ended before
+  if (wqe.isAsked && psnDiff(qp.sendPsn, wqe.askedPsn) <= 0) return true;
+  let room = qp.window - inFlight;
+  let left = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
+  if (room < min(left, qp.window >> 1)) return false;
+  wqe.isAsked = true;
+  wqe.askedPsn = psnAdd(qp.sendPsn, min(left, room) - 1);
+  if (wqe.askedPsn != wqe.lastPsn) wqe.isSplit = true;
+  return true;
+}
+
+/** Packets of the answer to the part of a READ that is asked for now. */
+function askedPackets(qp: Qp, wqe: SendWqe): u32 {
+  return ((wqe.askedPsn - qp.sendPsn) & 0xffffff) + 1;
 }
 
 /** Its memory is not ours to use: an error of this work request only once all before it are done, so that they are not
@@ -117,7 +139,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   let payload = bth + headerBytes(opcode);
   let bytes: u32 = 0;
   if (isBare(wqe.opcode)) {
-    writeBare(wqe, opcode, offset, bth + BTH_BYTES);
+    writeBare(qp, wqe, opcode, offset, bth + BTH_BYTES);
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
     if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
@@ -148,11 +170,11 @@ function isBare(opcode: u32): bool {
   return isRdAtomic(opcode) && opcode != WrOpcode.ATOMIC_WRITE;
 }
 
-function writeBare(wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): void {
+function writeBare(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): void {
   switch (opcode) {
     case Opcode.RDMA_READ_REQUEST:
-      // a READ that is asked again from its middle is a request for the rest
-      return Reth.at(ptr).write(wqe.va + offset, wqe.rkey, wqe.length - offset);
+      // a READ that is asked again from its middle, or in parts, is a request for what is wanted now
+      return Reth.at(ptr).write(wqe.va + offset, wqe.rkey, min(wqe.length - offset, askedPackets(qp, wqe) * qp.mtu));
     case Opcode.FLUSH:
       Feth.at(ptr).write(wqe.imm & 15, wqe.imm >> 4);
       return Reth.at(ptr + FETH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
@@ -166,7 +188,7 @@ function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
   if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request stands for all the packets of its answer
-  qp.sendPsn = isRdAtomic(wqe.opcode) ? psnAdd(wqe.lastPsn, 1) : psnAdd(qp.sendPsn, 1);
+  qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? askedPackets(qp, wqe) : 1);
   if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
   let isSent = psnDiff(qp.sendPsn, wqe.lastPsn) > 0;
   if (isSent) qp.sqNext++;

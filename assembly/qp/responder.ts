@@ -135,7 +135,10 @@ function refuse(qp: Qp, packet: Packet, fault: Fault): void {
   if (fault == Fault.INVALIDATE) {
     completeRecv(qp, packet, 0, WcStatus.REM_INV_REQ_ERR);
     if (packet.isAckRequested) return say(qp, Answer.SPEAK_AND_FAIL, Syndrome.ACK, psn);
-    return setState(qp, QpState.ERR);
+    // an ACK of what came before still goes out
+    if (qp.answer == Answer.SPEAK) qp.answer = Answer.SPEAK_AND_FAIL;
+    else setState(qp, QpState.ERR);
+    return;
   }
   qp.count(Counter.resp_remote_invalid_request);
   // a receive work request that the message was arriving in tells of it; otherwise an event does

@@ -133,8 +133,9 @@ export function modify(qp: Qp, mask: u32): Errno {
   card.refusedForbidden = mask & ~allowed;
   card.refusedRange = outOfRange(qp, mask);
   if (card.refusedMissing | card.refusedForbidden | card.refusedRange) return Errno.EINVAL;
-  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && !resizeResults(qp, attribute(QpAttr.MAX_DEST_RD_ATOMIC)))
-    return Errno.ENOMEM;
+  let depth = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
+  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && (qp.results == 0 || depth != qp.maxDestRdAtomic))
+    if (!resizeResults(qp, depth)) return Errno.ENOMEM;
   assign(qp, mask);
   if (to == QpState.SQD)
     qp.isDrainAsked = (mask & bit(QpAttr.EN_SQD_ASYNC_NOTIFY)) != 0 && attribute(QpAttr.EN_SQD_ASYNC_NOTIFY) != 0;
