@@ -4,18 +4,29 @@ import type { Card } from '../device/card.js';
 import { Errno, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { checkU32, checkU64, show } from './check.js';
+import type { Pd } from './pd.js';
+import { Ah } from './udah.js';
 import type { RecvWr, SendOpcode, SendWr, Sge } from './wr.js';
 
-/** What posting must know of a queue pair. */
-export interface Rings {
+/** What posting receives must know of the queue. */
+export interface Receives {
   readonly handle: number;
-  readonly maxSendWr: number;
+  /** The handle is that of a shared receive queue. */
+  readonly isShared: boolean;
   readonly maxRecvWr: number;
-  readonly maxSendSge: number;
   readonly maxRecvSge: number;
-  readonly maxInlineData: number;
   readonly state: string;
   toString(): string;
+}
+
+/** What posting must know of a queue pair. */
+export interface Rings extends Receives {
+  readonly isDatagram: boolean;
+  /** Address handles of other domains are refused. */
+  readonly pd: Pd;
+  readonly maxSendWr: number;
+  readonly maxSendSge: number;
+  readonly maxInlineData: number;
 }
 
 /** Every field that a send work request may have. */
@@ -33,6 +44,9 @@ interface AnySendWr {
   invalidateRkey?: number;
   compareAdd?: bigint;
   swap?: bigint;
+  ah?: Ah;
+  remoteQpn?: number;
+  remoteQkey?: number;
 }
 
 const REMOTE = 1;
@@ -90,6 +104,7 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
   }
   if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
   if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
+  if (rings.isDatagram) checkDatagram(rings, wr, total);
 
   const flags =
     (wr.signaled === true ? SendFlag.SIGNALED : 0) |
@@ -118,24 +133,28 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
   }
   if ((has & IMMEDIATE) !== 0) exports.sqImm(handle, swapBytes(wr.immData as number));
   if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
+  if (rings.isDatagram)
+    exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
   const refused = exports.sqCommit(handle);
   if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
 }
 
 /** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL when refused */
-export function postRecv(card: Card, rings: Rings, wr: RecvWr): void {
+export function postRecv(card: Card, queue: Receives, wr: RecvWr): void {
   const { exports } = card;
-  const { handle } = rings;
+  const { handle, isShared } = queue;
   const wrId = checkWrId(wr.wrId);
   const sges = asList(wr.sgList);
-  const total = checkSges(sges, rings.maxRecvSge, 'maxRecvSge', rings);
-  if (!exports.rqBegin(handle, wrId)) throw refusedBegin(card, rings, 'receive', rings.maxRecvWr);
+  const total = checkSges(sges, queue.maxRecvSge, 'maxRecvSge', queue);
+  const begun = isShared ? exports.srqBegin(handle, wrId) : exports.rqBegin(handle, wrId);
+  if (!begun) throw refusedBegin(card, queue, 'receive', queue.maxRecvWr);
   for (let i = 0; i < sges.length; i++) {
     const sge = sges[i] as Sge;
-    exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
+    if (isShared) exports.srqSge(handle, sge.addr, sge.length, sge.lkey);
+    else exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
   }
-  const refused = exports.rqCommit(handle);
-  if (refused !== 0) throw refusedCommit(rings, 'RECV', refused, total);
+  const refused = isShared ? exports.srqCommit(handle) : exports.rqCommit(handle);
+  if (refused !== 0) throw refusedCommit(queue, 'RECV', refused, total);
 }
 
 /** The four bytes of a u32 in the other order. */
@@ -160,7 +179,7 @@ function checkWrId(wrId: number | undefined): number {
 }
 
 /** @returns bytes in all */
-function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Rings): number {
+function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Receives): number {
   if (sges.length > max) throw new RangeError(`sgList has ${sges.length} pieces, ${rings} takes ${limit} ${max}`);
   let total = 0;
   for (let i = 0; i < sges.length; i++) {
@@ -192,6 +211,22 @@ function checkInline(card: Card, rings: Rings, opcode: string, has: number, sges
   }
 }
 
+/** One packet, to somebody. */
+function checkDatagram(rings: Rings, { ah, remoteQpn, remoteQkey, opcode }: AnySendWr, total: number): void {
+  if (!(ah instanceof Ah))
+    throw new TypeError(`ah is ${show(ah)}, must be made by pd.createAh for ${opcode} on ${rings}`);
+  ah.assertOpen();
+  if (ah.pd !== rings.pd) throw new TypeError(`ah belongs to ${ah.pd}, ${rings} to ${rings.pd}`);
+  checkU32('remoteQkey', remoteQkey);
+  if (checkU32('remoteQpn', remoteQpn) > 0xffffff)
+    throw new RangeError(`remoteQpn is ${remoteQpn}, must have 24 bits; 0xffffff for a group`);
+  if (total > ah.maxMessage)
+    throw new VerbsError(
+      'EMSGSIZE',
+      `${opcode} of ${total} bytes; a datagram to ${ah.label} has at most ${ah.maxMessage}`,
+    );
+}
+
 function checkOperand(name: string, value: unknown): void {
   if (typeof value !== 'bigint') throw new TypeError(`${name} is ${show(value)}, must be a bigint`);
   if (value < -0x8000000000000000n || value > 0xffffffffffffffffn)
@@ -218,7 +253,7 @@ function split(value: number | bigint): void {
   }
 }
 
-function refusedBegin(card: Card, rings: Rings, queue: 'send' | 'receive', depth: number): VerbsError {
+function refusedBegin(card: Card, rings: Receives, queue: 'send' | 'receive', depth: number): VerbsError {
   const errno = card.exports.lastErrno();
   if (errno === Errno.ENOMEM) {
     const limit = queue === 'send' ? 'maxSendWr' : 'maxRecvWr';
@@ -228,7 +263,7 @@ function refusedBegin(card: Card, rings: Rings, queue: 'send' | 'receive', depth
   return new VerbsError('EINVAL', `${rings} is in state ${rings.state}; ${rule}`);
 }
 
-function refusedCommit(rings: Rings, opcode: string, errno: number, total: number): VerbsError {
+function refusedCommit(rings: Receives, opcode: string, errno: number, total: number): VerbsError {
   switch (errno) {
     case Errno.EMSGSIZE:
       return new VerbsError(

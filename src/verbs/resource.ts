@@ -3,10 +3,10 @@ import { EventEmitter } from 'node:events';
 import { VerbsError } from '../errors.js';
 import type { ResourceEvents } from './events.js';
 
-export type ResourceKind = 'device' | 'pd' | 'mr' | 'cq' | 'qp';
+export type ResourceKind = 'device' | 'pd' | 'mr' | 'cq' | 'qp' | 'srq' | 'ah';
 
 /** The order in which a forced close frees: nothing before what uses it. */
-const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'mr', 'cq', 'pd', 'device'];
+const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'srq', 'ah', 'mr', 'cq', 'pd', 'device'];
 
 export abstract class Resource extends EventEmitter<ResourceEvents> {
   abstract readonly kind: ResourceKind;

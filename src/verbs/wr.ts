@@ -1,4 +1,5 @@
 /** Work requests: what a program posts. Names as in ibverbs, in camel case. */
+import type { Ah } from './udah.js';
 
 /** A piece of registered memory. `mr.slice()` makes them. */
 export interface Sge {
@@ -54,10 +55,19 @@ interface Invalidate {
   readonly invalidateRkey: number;
 }
 
+interface Datagram {
+  /** Of a UD queue pair, which needs all three: the way to the peer, or to a group. */
+  readonly ah?: Ah;
+  /** The peer's queue pair number; 0xffffff for a group. */
+  readonly remoteQpn?: number;
+  /** The peer's Q_Key. With bit 31 it stands for the Q_Key of our own queue pair. */
+  readonly remoteQkey?: number;
+}
+
 export type SendWr = SendCommon &
   (
-    | ({ readonly opcode: 'SEND' } & Gather & Solicited)
-    | ({ readonly opcode: 'SEND_WITH_IMM' } & Gather & Solicited & Immediate)
+    | ({ readonly opcode: 'SEND' } & Gather & Solicited & Datagram)
+    | ({ readonly opcode: 'SEND_WITH_IMM' } & Gather & Solicited & Immediate & Datagram)
     | ({ readonly opcode: 'SEND_WITH_INV' } & Gather & Solicited & Invalidate)
     | ({ readonly opcode: 'RDMA_WRITE' } & Gather & Remote)
     | ({ readonly opcode: 'RDMA_WRITE_WITH_IMM' } & Gather & Remote & Solicited & Immediate)
