@@ -65,10 +65,11 @@ function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   if (isReserved(opcode)) return Counter.drop_duplicate_unknown;
   if (isRead(opcode)) return repeatRead(qp, packet);
   if (isAnswered(opcode)) return repeatOther(qp, packet);
-  // a NAK that is still to be said counts for more: it acknowledges as much
-  if (qp.answer != Answer.NONE) return NO_DROP;
   // not beyond a READ or atomic: its answer may have been lost, and an ACK behind it would say so too early
   let newest = psnAdd(firstResultBehind(qp, packet.psn, qp.ePsn), -1);
+  // what is still to be said counts for more: a NAK acknowledges as much, and so does the ACK of something newer
+  if (qp.answer != Answer.NONE && (qp.answerSyndrome != Syndrome.ACK || psnDiff(qp.answerPsn, newest) >= 0))
+    return NO_DROP;
   say(qp, Answer.SPEAK, Syndrome.ACK, newest);
   return NO_DROP;
 }

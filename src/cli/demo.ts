@@ -1,7 +1,7 @@
 /** `wasm-roce demo`: two cards do everything that they can, and every byte is looked at. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { createMemoryHub } from '../index.js';
+import { createMemoryHub, listDevices } from '../index.js';
 import { type Row, runActive } from './demo/active.js';
 import type { Tale } from './demo/card.js';
 import { type Isolation, isolation, startCard } from './demo/namespaces.js';
@@ -78,7 +78,7 @@ interface Listener {
 }
 
 async function run(link: LinkKind | undefined, listener: Listener): Promise<Place> {
-  const { reason, flags }: Isolation = link === 'memory' ? { reason: '--link memory asks for it' } : isolation();
+  const { reason, flags } = possible(link);
   const unavailable = flags ? await inNamespaces(flags, link ? [link] : ['packet', 'udp'], listener) : reason;
   if (unavailable === '') return NAMESPACES;
   // Asked for by name, a link is not replaced by another.
@@ -88,6 +88,12 @@ async function run(link: LinkKind | undefined, listener: Listener): Promise<Plac
   listener.onPlace(place);
   await inProcess(listener);
   return place;
+}
+
+function possible(link: LinkKind | undefined): Isolation {
+  if (link === 'memory') return { reason: '--link memory asks for it' };
+  const { capabilities } = listDevices();
+  return capabilities.addon ? isolation() : { reason: 'the native addon is not built, which other links need' };
 }
 
 const NAMESPACES: Place = {

@@ -67,7 +67,7 @@ function describeInterface(end: HostDevice): string {
     `  state     ${end.state}`,
     `  MAC       ${end.mac}`,
     `  MTU       ${mtu}`,
-    `  link      ${end.link ? `${end.link.kind}, because ${end.link.reason}` : `none${end.gids.length > 0 ? '' : ': it has no IP address'}`}`,
+    `  link      ${end.link ? `${end.link.kind}, because ${end.link.reason}` : `none: ${end.gids.length > 0 ? 'the native addon is missing' : 'it has no IP address'}`}`,
   ];
   if (end.gid) lines.push(`  told GID  ${end.gid.index}: ${end.gid.reason}`);
   if (end.gids.length > 0) lines.push(gidTable(end));

@@ -1,5 +1,5 @@
 /** `wasm-roce pingpong`: either end of ibv_rc_pingpong. */
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { EXIT_HELP, usageError } from './exit.js';
 import { addLinkOptions, address, bytes, integer, type LinkOptions, quantity, troubleOptions } from './options.js';
 import { Output } from './output.js';
@@ -41,6 +41,7 @@ const SPIN_MS = 0.2;
 /** Memory that the card needs beside the messages. */
 const CARD_BYTES = 2 ** 28;
 const MAX_SIZE = 2 ** 30;
+const MTUS = [256, 512, 1024, 2048, 4096];
 
 export function pingpongCommand(program: Command): void {
   const command = program
@@ -109,8 +110,7 @@ function read(flags: Flags): PingpongOptions {
 }
 
 function pathMtu(text: string): number {
-  const value = integer(256, 4096)(text);
-  if ((value & (value - 1)) !== 0)
-    throw usageError(`path MTU ${value} (--mtu) is not one of 256, 512, 1024, 2048, 4096`);
+  const value = Number(text);
+  if (!MTUS.includes(value)) throw new InvalidArgumentError(`It must be one of ${MTUS.join(', ')}.`);
   return value;
 }

@@ -1,7 +1,7 @@
 /** The completion queue as the user sees it: a ring that keeps its order, and takes what was asked for. */
 import { expect, test } from 'vitest';
-import { PING, rc } from '../kit/conversation.js';
-import { ack, nak } from '../kit/packets.js';
+import { PING, rc, send } from '../kit/conversation.js';
+import { ack, nak, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
 test('an empty queue has nothing to peek at, and popping it does no harm', async () => {
@@ -75,6 +75,51 @@ test('a failed completion tells queue pair, timers and RNR NAKs that came before
     2,
   ]);
   c.wc({ wrId: 1, status: 'RETRY_EXC_ERR', psn: 1000 });
+});
+
+test('sends and receives may complete into queues of their own', async () => {
+  const c = await rc({ recvCqe: 4, receives: 2 });
+  c.rig.x.cqArm(c.qp.recvCq, false);
+  c.post(0, { wrId: 7, opcode: 'SEND', inline: PING });
+  c.take();
+  c.in(1, ack({ psn: 1000, msn: 1 }))
+    .events()
+    .in(2, send({ psn: 100 }))
+    .out(ack({ psn: 100, msn: 1 }))
+    .events('COMPLETION');
+  expect(c.qp.poll(c.qp.recvCq).map(({ wrId, opcode }) => [wrId, opcode])).toEqual([[1, 'RECV']]);
+  c.wc({ wrId: 7, opcode: 'SEND' })
+    .at(3, () => c.qp.modify({ STATE: 6 }))
+    .wc({ wrId: 2, status: 'WR_FLUSH_ERR' });
+});
+
+test('a receive queue that is full does not lose completions of sends', async () => {
+  const c = await rc({ recvCqe: 1, receives: 3 });
+  c.post(0, { wrId: 7, opcode: 'SEND', inline: PING });
+  c.take();
+  c.in(1, send({ psn: 100 }))
+    .out(ack({ psn: 100, msn: 1 }))
+    .in(2, send({ psn: 101 }))
+    .silent()
+    .events('CQ_ERR', 'QP_FATAL')
+    .state('ERR')
+    .wc({ wrId: 7, status: 'WR_FLUSH_ERR' }, { wrId: 1 });
+});
+
+test('events that nobody takes are lost and counted, the newest first', async () => {
+  const c = await rc();
+  const events = 4096;
+  // each queue pair that fails for its peer's bad opcode tells one event
+  let raised = 0;
+  while (raised < events + 3) {
+    c.qp.modify({ STATE: 0 });
+    c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100 });
+    c.in(raised, request.sendMiddle({ psn: 100, payload: PING }));
+    c.take();
+    raised++;
+  }
+  c.cardCounts({ events_lost: 3 });
+  expect(c.rig.events()).toHaveLength(events);
 });
 
 test('several queue pairs may complete into one queue', async () => {

@@ -1,6 +1,7 @@
 /** Our end of a connection: a queue pair of a device on one of our links. */
 import { crc32 } from 'node:zlib';
 import {
+  Access,
   type Cq,
   type Device,
   gidToHex,
@@ -168,6 +169,10 @@ export class CardEnd implements End {
   async register(size: number, access: number): Promise<Region> {
     const { addr, rkey } = (await this.pd.regMr(size, { access })).remote;
     return { addr: BigInt(addr), rkey };
+  }
+
+  async invalidatable(access: number): Promise<Region> {
+    return this.register(4096, access | Access.LOCAL_WRITE | Access.INVALIDATE);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

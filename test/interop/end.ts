@@ -88,6 +88,7 @@ export const LOCAL_WRITE = 1;
 export const REMOTE_WRITE = 2;
 export const REMOTE_READ = 4;
 export const REMOTE_ATOMIC = 8;
+export const MW_BIND = 16;
 
 /** What two ends must tell each other. */
 export interface Introduction extends Region {
@@ -119,4 +120,6 @@ export interface End extends AsyncDisposable {
   fail(): Promise<void>;
   /** One more region of the same protection domain. @param access ibv_access_flags */
   register(size: number, access: number): Promise<Region>;
+  /** 4 KiB under a key that SEND with invalidate may close: a region of ours; of rxe a window on its own region. */
+  invalidatable(access: number): Promise<Region>;
 }

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import type { Counters } from '../../src/index.js';
 import type { FaultOptions } from '../../src/link/fault.js';
-import { type LinkKind, OurDevice, positive } from './card.js';
+import { type LinkKind, OurDevice } from './card.js';
 import { rxeCounters } from './counters.js';
 import type { EndOptions } from './end.js';
 import { Peer } from './guest/peer.js';
@@ -22,6 +22,12 @@ interface Trouble {
   readonly faults?: FaultOptions;
   /** At the guest's end, for what it sends. */
   readonly netem?: string;
+  /**
+   * Answers of ours may arrive after younger ones. rxe asks for no READs then: a READ response that is so late that rxe
+   * has asked again, or an old ACK among READ responses, makes it flush the READ or end it with bytes missing, though
+   * every response carries the right bytes for its PSN (seen with 6.12; a real path keeps the order of a connection).
+   */
+  readonly isLate?: boolean;
   /** Our counters that must have counted when we ask, and when rxe does. */
   readonly asking: readonly string[];
   readonly asked: readonly string[];
@@ -44,6 +50,7 @@ const TROUBLES: readonly Trouble[] = [
   {
     name: '5 % are overtaken, 5 % late by up to 2 ms',
     faults: { seed: 7, both: { reorder: 0.05, delay: 0.05, delayNs: [100_000, 2_000_000] } },
+    isLate: true,
     asking: ['retransmits'],
     asked: ['out_of_seq_request'],
   },
@@ -57,6 +64,7 @@ const TROUBLES: readonly Trouble[] = [
     name: '2 % of each, and rxe loses 2 %',
     faults: { seed: 9, both: { drop: 0.02, duplicate: 0.02, reorder: 0.02, delay: 0.02, corrupt: 0.02 } },
     netem: 'loss 2%',
+    isLate: true,
     asking: ['retransmits'],
     asked: ['out_of_seq_request', 'duplicate_request'],
   },
@@ -83,20 +91,28 @@ describeWithRxe('a bad network between our card and rxe', 9000, (world) => {
       try {
         const outward = [card, rxe] as const;
         const inward = [rxe, card] as const;
-        await exchange(asker === 'both' ? [outward, inward] : asker === 'rxe' ? [inward] : [outward]);
+        const directions = asker === 'both' ? [outward, inward] : asker === 'rxe' ? [inward] : [outward];
+        const options = trouble.isLate ? { withoutReads: [rxe] } : {};
+        // chance may spare a few dozen packets; it will not do so ten times
+        for (let round = 0; round < 10; round++) {
+          await exchange(directions, options);
+          if (uncounted(trouble, asker, ours.device.counters()).length === 0) break;
+        }
       } finally {
         if (netem) await world.guest.run('tc qdisc del dev eth0 root');
       }
-      check(trouble, asker, ours.device.counters());
+      const counters = ours.device.counters();
+      expect(uncounted(trouble, asker, counters)).toEqual([]);
+      for (const name of FAILURES) expect(counters[name], name).toBe(0);
       const after = await rxeCounters(world.guest);
       expect(after.retry_exceeded_err).toBe(before.retry_exceeded_err);
     });
 });
 
-function check({ asking, asked }: Trouble, asker: Asker, counters: Counters): void {
-  const counted = positive(counters);
+const FAILURES = ['retry_exceeded_err', 'retry_rnr_exceeded_err', 'req_cqe_error', 'resp_cqe_error', 'cq_overrun'];
+
+/** What should have counted by now and has not. */
+function uncounted({ asking, asked }: Trouble, asker: Asker, counters: Counters): string[] {
   const wanted = [...(asker === 'rxe' ? [] : asking), ...(asker === 'our card' ? [] : asked)];
-  expect(Object.keys(counted)).toEqual(expect.arrayContaining(wanted));
-  for (const name of ['retry_exceeded_err', 'retry_rnr_exceeded_err', 'req_cqe_error', 'resp_cqe_error', 'cq_overrun'])
-    expect(counted[name], name).toBeUndefined();
+  return wanted.filter((name) => !((counters[name] ?? 0) > 0));
 }

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WcOpcode, WcStatus } from '../../src/index.js';
 import { OurDevice } from './card.js';
-import type { End, Operation, Piece, Request } from './end.js';
+import { type End, type Operation, type Piece, REMOTE_WRITE, type Request } from './end.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES } from './pair.js';
 import { describeWithRxe, matrix } from './world.js';
@@ -187,6 +187,30 @@ describeWithRxe('operations with rxe', 9000, (world) => {
           for (const [id, old] of [start, 3n, 3n, swap].entries()) here.set(8 * id + 1, littleEndian(old));
           there.set(64, littleEndian(swap));
         });
+      });
+
+      test('SEND with invalidate closes the key that it names, and its receiver is told', async () => {
+        await using pair = await connectPair({ ours, peer, family }, { mtu, size: SIZE });
+        const [from, to] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
+        const [here, there] = [await Expected.fill(from, 1), await Expected.fill(to, 2)];
+        const target = await to.invalidatable(REMOTE_WRITE);
+        const write = { op: 'write', pieces: [[0, 100]], at: target.addr, rkey: target.rkey } as const;
+        await from.postSend({ id: 1, ...write });
+        await to.postRecv([[0, 2 * mtu]], 2);
+        await from.postSend({ op: 'send_inv', id: 3, pieces: [[9, mtu + 7]], inv: target.rkey });
+        expect(await to.completions(1)).toEqual([
+          { id: 2, status: DONE, opcode: WcOpcode.RECV, byteLen: mtu + 7, inv: target.rkey },
+        ]);
+        await from.postSend({ id: 4, ...write });
+        expect(await from.completions(3)).toMatchObject([
+          { id: 1, status: DONE },
+          { id: 3, status: DONE },
+          { id: 4, status: WcStatus.REM_ACCESS_ERR },
+        ]);
+        there.set(0, here.bytes.subarray(9, 9 + mtu + 7));
+        if (to.name === 'rxe') there.set(Number(target.addr - to.introduction.addr), here.bytes.subarray(0, 100));
+        await here.check();
+        await there.check();
       });
 
       test('order: a READ sees the WRITE before it, a fenced WRITE waits for the READ before it', async () => {

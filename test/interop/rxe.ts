@@ -6,6 +6,7 @@ import {
   type EndOptions,
   type FullOptions,
   type Introduction,
+  MW_BIND,
   type Piece,
   type Region,
   type Request,
@@ -19,7 +20,7 @@ export class RxeEnd implements End {
   static async create(peer: Peer, options: EndOptions = {}): Promise<RxeEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
     const { sge, inline, access, psn } = all;
-    const mr = await peer.reg(all.size, all.regionAccess);
+    const mr = await peer.reg(all.size, all.regionAccess | MW_BIND);
     const qp = await peer.qp({ sendsge: sge, recvsge: sge, inline, access, ...(psn !== undefined && { psn }) });
     return new RxeEnd(peer, qp, mr, all);
   }
@@ -103,6 +104,14 @@ export class RxeEnd implements End {
 
   async register(size: number, access: number): Promise<Region> {
     return this.peer.reg(size, access);
+  }
+
+  async invalidatable(access: number): Promise<Region> {
+    const offset = this.size - 4096;
+    const rkey = await this.qp.bind(this.mr, offset, 4096, access);
+    const [bound] = await this.completions(1);
+    if (bound?.status !== 0) throw new Error(`rxe: a memory window could not be bound: ${JSON.stringify(bound)}`);
+    return { addr: this.mr.addr + BigInt(offset), rkey };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -28,23 +28,33 @@ const ADDS = 16;
 const STEP = 3n;
 const FIRST_RECEIVE = 1000;
 
-/**
- * Runs the traffic of each direction, all at once, then checks every completion and every byte of both regions.
- * @param ms until the last completion
- */
-export async function exchange(directions: readonly (readonly [End, End])[], ms = 60_000): Promise<void> {
+export interface ExchangeOptions {
+  /** Ends that ask for no READs. */
+  readonly withoutReads?: readonly End[];
+  /** Milliseconds until the last completion. */
+  readonly ms?: number;
+}
+
+/** Runs the traffic of each direction, all at once, then checks every completion and every byte of both regions. */
+export async function exchange(
+  directions: readonly (readonly [End, End])[],
+  { withoutReads = [], ms = 60_000 }: ExchangeOptions = {},
+): Promise<void> {
   const ends = [...new Set(directions.flat())];
   const expected = new Map<End, Expected>();
   for (const [i, end] of ends.entries()) expected.set(end, await Expected.fill(end, 11 + i));
   const of = (end: End) => expected.get(end) as Expected;
   for (const [, to] of directions)
     for (const [i, length] of SENDS.entries()) await to.postRecv([[at(SENT + i), length]], FIRST_RECEIVE + i);
-  for (const [from, to] of directions) await post(from, of(from), of(to));
+  const asked = new Map<End, number>();
+  for (const [from, to] of directions) {
+    const reads = withoutReads.includes(from) ? [] : READS;
+    asked.set(from, await post(from, of(from), of(to), reads));
+  }
 
-  const asked = WRITES.length + ADDS + SENDS.length + READS.length;
   await Promise.all(
     ends.map(async (end) => {
-      const asks = directions.some(([from]) => from === end) ? asked : 0;
+      const asks = asked.get(end) ?? 0;
       const receives = directions.some(([, to]) => to === end) ? SENDS.length : 0;
       const found = await end.completions(asks + receives, ms);
       const inOrder = (first: number, count: number) =>
@@ -59,8 +69,8 @@ export async function exchange(directions: readonly (readonly [End, End])[], ms 
   for (const end of ends) await of(end).check();
 }
 
-/** Posts all requests of one direction and notes what they will have done. */
-async function post(from: End, here: Expected, there: Expected): Promise<void> {
+/** Posts all requests of one direction and notes what they will have done. @returns how many */
+async function post(from: End, here: Expected, there: Expected, reads: readonly number[]): Promise<number> {
   let id = 0;
   const source = (block: number, length: number) => Buffer.from(here.bytes.subarray(block, block + length));
   for (const [i, length] of WRITES.entries()) {
@@ -81,11 +91,12 @@ async function post(from: End, here: Expected, there: Expected): Promise<void> {
     await from.postSend({ op: 'send', id: id++, pieces: [[start, length]] });
     there.set(at(SENT + i), source(start, length));
   }
-  for (const [i, length] of READS.entries()) {
+  for (const [i, length] of reads.entries()) {
     const start = at(SOURCE + i) + 1;
     await from.postSend({ op: 'read', id: id++, pieces: [[at(READ + i), length]], offset: start });
     here.set(at(READ + i), there.bytes.subarray(start, start + length));
   }
+  return id;
 }
 
 function at(block: number): number {

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe } from 'vitest';
 import type { LinkKind } from './card.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
-import { addressesOf, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
+import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
 import type { Family } from './pair.js';
 
 export interface World {
@@ -32,6 +32,9 @@ export function describeWithRxe(name: string, mtu: number, body: (world: World) 
     beforeAll(async () => {
       network = new InteropNetwork(mtu);
       guest = await Guest.start({ tap: GUEST.tap, mtu, addresses: addressesOf(GUEST) });
+      // From now on both know each other's MAC. rxe gives the search for it only a second, which a busy host may need.
+      for (const address of [CARD.ipv4, CARD.ipv6])
+        await guest.run(['busybox', 'ping', '-c', '1', '-W', '10', address], { timeout: 20_000 });
     }, 120_000);
 
     afterAll(async () => {

@@ -159,9 +159,10 @@ export class Conversation {
     return said;
   }
 
-  /** All completions since the last call; status SUCCESS unless told, fields that are left out may have any value. */
+  /** All completions since the last call, of our requests before receives where those have a queue of their own; status SUCCESS unless told, fields that are left out may have any value. */
   wc(...expected: readonly Partial<Completion>[]): this {
     const found = this.qp.poll();
+    if (this.qp.recvCq !== this.qp.cq) found.push(...this.qp.poll(this.qp.recvCq));
     const wanted = expected.map((each) => ({ status: 'SUCCESS', ...each }));
     const shown = found.map((wc, i) => pick(wc, wanted[i]));
     if (JSON.stringify(shown) === JSON.stringify(wanted)) return this;

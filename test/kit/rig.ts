@@ -16,6 +16,11 @@ export interface ConnectOptions {
   readonly localMac?: readonly number[];
   readonly remoteMac?: readonly number[];
   readonly sourcePort?: number;
+  /** Tag control information; absent = untagged. */
+  readonly vlan?: number;
+  readonly trafficClass?: number;
+  readonly flowLabel?: number;
+  readonly hopLimit?: number;
   readonly access?: number;
   readonly timeout?: number;
   readonly retryCnt?: number;
@@ -41,6 +46,7 @@ export interface QpSizes {
   readonly inline?: number;
   readonly signalAll?: boolean;
   readonly cqe?: number;
+  readonly recvCqe?: number; // a completion queue for receives alone
 }
 
 /** A piece of a region's memory. */
@@ -192,7 +198,7 @@ export class Rig {
   /** Lets deadlines pass and takes every frame that the card now sends, at most `most`. */
   out(now: number, most = 65536): Uint8Array[] {
     this.x.expire(now);
-    const frames: Uint8Array[] = [];
+    const frames = this.take();
     while (frames.length < most && this.x.tx(now, Math.min(64, most - frames.length)) > 0) frames.push(...this.take());
     return frames;
   }
@@ -238,20 +244,22 @@ export class RigQp {
   readonly qpn: number;
   readonly cq: number;
   readonly type: 'RC' | 'UC' | 'UD';
+  readonly recvCq: number;
 
   constructor(
     readonly rig: Rig,
     sizes: QpSizes,
   ) {
     const { x } = rig;
-    this.cq = sizes.cq ?? x.cqCreate(sizes.cqe ?? 256);
     this.type = sizes.type ?? 'RC';
+    this.cq = sizes.cq ?? x.cqCreate(sizes.cqe ?? 256);
+    this.recvCq = sizes.recvCqe === undefined ? this.cq : x.cqCreate(sizes.recvCqe);
     const sge = sizes.sge ?? 4;
     this.handle = x.qpCreate(
       rig.pd,
       x.QpType[this.type],
       this.cq,
-      this.cq,
+      this.recvCq,
       sizes.sendWr ?? 64,
       sizes.recvWr ?? 64,
       sge,
@@ -311,9 +319,11 @@ export class RigQp {
     card.bytes.set(options.localMac ?? [2, 0, 0, 0, 0, 1], base + AvOffset.SOURCE_MAC);
     card.bytes.set(localIp, base + AvOffset.SOURCE_IP);
     card.bytes.set(remoteIp, base + AvOffset.DEST_IP);
-    card.u32[(base + AvOffset.VLAN_TCI) >>> 2] = 0xffffffff;
+    card.u32[(base + AvOffset.VLAN_TCI) >>> 2] = options.vlan ?? 0xffffffff;
+    card.u32[(base + AvOffset.TRAFFIC_CLASS) >>> 2] = options.trafficClass ?? 0;
+    card.u32[(base + AvOffset.FLOW_LABEL) >>> 2] = options.flowLabel ?? 0;
     card.u32[(base + AvOffset.IP_VERSION) >>> 2] = localIp.length === 4 ? 4 : 6;
-    card.u32[(base + AvOffset.HOP_LIMIT) >>> 2] = 64;
+    card.u32[(base + AvOffset.HOP_LIMIT) >>> 2] = options.hopLimit ?? 64;
     card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
   }
 
@@ -395,12 +405,12 @@ export class RigQp {
     return this.rig.errno(x.rqCommit(this.handle));
   }
 
-  /** Takes all completions. */
-  poll(): Completion[] {
+  /** Takes all completions of one queue. */
+  poll(cq = this.cq): Completion[] {
     const { x, card } = this.rig;
     const { CqeOffset } = x;
     const found: Completion[] = [];
-    for (let ptr = x.cqPeek(this.cq); ptr !== 0; ptr = x.cqPeek(this.cq)) {
+    for (let ptr = x.cqPeek(cq); ptr !== 0; ptr = x.cqPeek(cq)) {
       const at = (offset: number): number => card.u32[(ptr + offset) >>> 2] as number;
       found.push({
         wrId: card.f64[(ptr + CqeOffset.WR_ID) >>> 3] as number,
@@ -415,7 +425,7 @@ export class RigQp {
         qpn: at(CqeOffset.QPN),
         srcQpn: at(CqeOffset.SRC_QPN),
       });
-      x.cqPop(this.cq);
+      x.cqPop(cq);
     }
     return found;
   }

@@ -1,9 +1,9 @@
 /** Requests that break a rule, and how each must end (the table of IBTA 9.9.3). */
 import type { Random } from '../kit/random.js';
 import type { Piece, Region } from '../kit/rig.js';
+import type { Poison } from './model.js';
 import type { Kind } from './op.js';
 import type { Side } from './side.js';
-import type { Poison } from './stream.js';
 
 const LOCAL_WRITE = 1;
 const REMOTE_ACCESS = 'REM_ACCESS_ERR';

@@ -1,11 +1,7 @@
-/**
- * One direction of a connection: a user who posts work requests on one side and receives on the other, and a model that
- * knows what every completion must say and every byte must be. It throws at the first thing that is against the rules.
- */
-import type { Net } from '../kit/net.js';
 import type { Random } from '../kit/random.js';
-import type { Completion, Piece, Region, RigQp, SendRequest } from '../kit/rig.js';
-import { isAtomic, isWrite, type Kind, type Op, takesReceive } from './op.js';
+import type { Completion, Region, SendRequest } from '../kit/rig.js';
+import type { Posted, Range, Receive, StreamOptions } from './model.js';
+import { isAtomic, isWrite, type Op, takesReceive } from './op.js';
 import { type Side, SOURCE, WORDS, WRITTEN, type Zones } from './side.js';
 
 const INVALIDATE = 1 << 24;
@@ -22,59 +18,6 @@ const WC_OPCODES: Readonly<Record<string, string>> = {
   ATOMIC_FETCH_AND_ADD: 'FETCH_ADD',
   LOCAL_INV: 'LOCAL_INV',
 };
-
-/** A request that breaks a rule, in place of a legal one. */
-export interface Poison {
-  readonly index: number;
-  readonly kind: Kind;
-  readonly length: number;
-  /** Changes the request that would have been posted, or the receive for it. */
-  send?(request: SendRequest, stream: Stream): SendRequest;
-  receive?(pieces: Piece[], stream: Stream): Piece[];
-  /** How the request must end; and how the receive, where one is held. */
-  readonly status: string;
-  readonly received?: string;
-  /** How the next request must end, where this one succeeds. */
-  readonly after?: string;
-}
-
-export interface StreamOptions {
-  readonly net: Net;
-  readonly random: Random;
-  readonly index: number;
-  readonly from: Side;
-  readonly fromQp: RigQp;
-  readonly to: Side;
-  readonly toQp: RigQp;
-  readonly ops: readonly Op[];
-  /** Chance that a receive is posted late, and by up to how many nanoseconds. */
-  readonly late: number;
-  readonly lateBy: number;
-  /** Statuses besides SUCCESS that may end the stream. */
-  readonly mayEndWith: readonly string[];
-  readonly poison?: Poison | undefined;
-}
-
-interface Range {
-  readonly offset: number;
-  readonly length: number;
-}
-interface Posted {
-  readonly op: Op;
-  /** At the peer. */
-  readonly remote?: Range;
-  /** What READ or atomic must bring, and where to; undefined for the word that all share. */
-  readonly expected?: Buffer | undefined;
-  readonly landing?: { pieces: readonly Piece[]; offset: number; mark: number };
-  readonly region?: Region | undefined;
-}
-interface Receive {
-  readonly op: Op;
-  readonly pieces: readonly Piece[];
-  readonly offset: number;
-  readonly bytes: number;
-  readonly mark: number;
-}
 
 const overlap = (a: Range, b: Range): boolean => a.offset < b.offset + b.length && b.offset < a.offset + a.length;
 
@@ -323,7 +266,7 @@ export class Stream {
     const { poison, mayEndWith } = this.#o;
     if (this.ended === undefined) {
       const isPoison = poison?.index === posted.op.index && wc.status === poison.status;
-      const isAfter = poison?.after === wc.status && posted.op.index === poison.index + 1;
+      const isAfter = poison?.after === wc.status && posted.op.index > poison.index;
       if (!isPoison && !isAfter && !mayEndWith.includes(wc.status))
         this.fail(`${posted.op.kind} must not end like this`, wc);
       this.ended = wc.status;

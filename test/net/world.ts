@@ -2,9 +2,10 @@
 import { connectPair, type Impairments, Net } from '../kit/net.js';
 import { Random } from '../kit/random.js';
 import type { RigQp } from '../kit/rig.js';
+import type { Poison } from './model.js';
 import { drawOps, MAX_INLINE } from './op.js';
 import { Side, SOURCE } from './side.js';
-import { type Poison, RECEIVES, Stream } from './stream.js';
+import { RECEIVES, Stream } from './stream.js';
 
 export interface Scenario {
   readonly seed: number;
@@ -71,6 +72,7 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
   try {
     net.run();
     finish(scenario, connections, sides);
+    checkCounters(sides, net);
   } catch (cause) {
     throw new Error(`${(cause as Error).message} (at ${net.now} ns, ${JSON.stringify(net.counters)})`, { cause });
   }
@@ -137,6 +139,16 @@ function poll(qp: RigQp, streams: readonly [Stream, Stream], end: 0 | 1): boolea
     else own.onSend(wc);
   }
   return true;
+}
+
+/** Each frame that arrived counts once: as received, or by the reason why it was dropped. */
+function checkCounters(sides: readonly [Side, Side], net: Net): void {
+  let counted = 0;
+  for (const { rig } of sides)
+    for (const [name, value] of Object.entries(rig.counters()))
+      if (name === 'rcvd_pkts' || name.startsWith('drop_')) counted += value;
+  if (counted !== net.counters.delivered)
+    throw new Error(`${net.counters.delivered} frames were delivered, ${counted} counted`);
 }
 
 function finish(scenario: Scenario, connections: readonly Connection[], sides: readonly [Side, Side]): void {

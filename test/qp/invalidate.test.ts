@@ -45,6 +45,14 @@ describe('a key that cannot be closed is an error of our side: no NAK, the messa
       .wc({ wrId: 1, status: 'REM_INV_REQ_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
+  test('an ACK that was asked for is given: the data has arrived (rxe does so); the MSN does not count it', async () => {
+    const c = await rc({ receives: 1 });
+    c.in(0, request.sendOnlyInvalidate({ psn: 100, payload: PING, invalidate: 0x1234, ackReq: true }))
+      .out(ack({ psn: 100, msn: 0 }))
+      .state('ERR')
+      .wc({ wrId: 1, status: 'REM_INV_REQ_ERR' });
+  });
+
   test('a key that is closed already', async () => {
     const c = await rc({ receives: 2 });
     const mr = region(c);

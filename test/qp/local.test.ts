@@ -111,7 +111,7 @@ test('what is posted in ERR is flushed at once', async () => {
 });
 
 test('in ERR nothing is said, nothing is received, no timer passes', async () => {
-  const c = await rc({ timeout: 1, receives: 1 });
+  const c = await rc({ timeout: 1, retryCnt: 0, receives: 1 });
   c.post(0, ping(1))
     .out(sent(1000))
     .at(1, () => c.qp.modify({ STATE: 6 }))
@@ -120,7 +120,8 @@ test('in ERR nothing is said, nothing is received, no timer passes', async () =>
     .silent()
     .at(1000)
     .silent()
-    .counts({ drop_qp_state: 3 });
+    .counts({ drop_qp_state: 3, local_ack_timeout_err: 0 });
+  expect(c.rig.x.nextDeadline()).toBe(0);
 });
 
 test('a message that was half received when ERR came is flushed', async () => {

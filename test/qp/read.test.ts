@@ -86,6 +86,25 @@ test('a READ asked again is given up with the rest of its first answer: it start
   c.in(0, read(c, 101, 1024, 3072)).out(...answer(c, 101, 1, 1024, 3072));
 });
 
+test('a repetition of everything is answered in the order in which it was: data, then the newest ACK', async () => {
+  const c = await rc({ receives: 2 });
+  const all = [send({ psn: 100 }), read(c, 101, 0, 1500), read(c, 103, 64, 8), send({ psn: 104 })];
+  const said = [...answer(c, 101, 4, 0, 1500), ...answer(c, 103, 4, 64, 8), ack({ psn: 104, msn: 4 })];
+  c.in(0, ...all)
+    .out(...said)
+    .wc({ wrId: 1 }, { wrId: 2 })
+    .in(9, ...all)
+    .out(...said)
+    .counts({ duplicate_request: 4 });
+});
+
+test('an ACK and the READ behind it that are said together: the answer comes first, and acknowledges as much', async () => {
+  const c = await rc({ receives: 1 });
+  c.in(0, send({ psn: 100 }), read(c, 101, 0, 8))
+    .out(...answer(c, 101, 2, 0, 8), ack({ psn: 100, msn: 2 }))
+    .wc({ wrId: 1 });
+});
+
 test('a duplicate READ must be part of a remembered one, by key, range and PSN; otherwise it is dropped', async () => {
   const c = await rc();
   const other = c.rig.regionAt(c.target.ptr, 4096, 15, TARGET_VA);

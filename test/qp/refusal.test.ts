@@ -208,6 +208,19 @@ describe('the receive buffer is ours to get right', () => {
       .wc({ wrId: 1, status: 'LOC_PROT_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
+  test('a region that is taken away in the middle of a SEND', async () => {
+    const c = await rc();
+    const mr = c.rig.region(4096);
+    c.qp.recv(1, [mr.piece(0, 4096)]);
+    c.in(0, request.sendFirst({ psn: 100, payload: MTU }))
+      .at(1, () => c.rig.x.mrDereg(mr.mr))
+      .in(2, request.sendLast({ psn: 101, payload: PING }))
+      .out(nak.remoteOperational({ psn: 101 }))
+      .state('ERR')
+      .wc({ wrId: 1, status: 'LOC_PROT_ERR' })
+      .holds(mr, 1024, new Uint8Array(4));
+  });
+
   test('a bad piece behind the end of the message does no harm', async () => {
     const c = await rc();
     c.qp.recv(1, [c.buffer.piece(0, 4), { ptr: 0, length: 64, lkey: 0 }]);

@@ -94,6 +94,13 @@ test('a SEND that just fits is taken, and pad bytes are no payload', async () =>
     .holds(c.buffer, 0, pattern(5));
 });
 
+test('a SEND needs no right of the queue pair', async () => {
+  const c = await rc({ access: 0, receives: 1 });
+  c.in(0, send({ psn: 100 }))
+    .out(ack({ psn: 100, msn: 1 }))
+    .wc({ wrId: 1 });
+});
+
 test('what lies behind the payload in the receive stays as it was', async () => {
   const c = await rc({ receives: 1 });
   const behind = c.buffer.bytes.slice(5, RECEIVE_BYTES);

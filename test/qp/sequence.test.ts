@@ -121,6 +121,28 @@ test('a duplicate in front of a READ is not acknowledged beyond it: the answer o
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
+test('a duplicate is answered with the newest PSN also while an older ACK is still to be said', async () => {
+  const c = await rc({ receives: 2 });
+  c.in(0, send({ psn: 100 }), send({ psn: 101, ackReq: false }), send({ psn: 101 }))
+    .out(ack({ psn: 101, msn: 2 }))
+    .wc({ wrId: 1 }, { wrId: 2 });
+});
+
+test('a duplicate does not take back the ACK of something newer that is still to be said', async () => {
+  const c = await rc({ receives: 2 });
+  const read = request.read({ psn: 101, va: 0n, rkey: 0, length: 0 });
+  c.in(0, send({ psn: 100 }), read, send({ psn: 102 }), send({ psn: 100 }))
+    .out(response.readOnly({ psn: 101, msn: 3 }), ack({ psn: 102, msn: 3 }))
+    .wc({ wrId: 1 }, { wrId: 2 });
+});
+
+test('a duplicate does not take back a NAK that is still to be said', async () => {
+  const c = await rc({ receives: 2 });
+  c.in(0, send({ psn: 100 }), send({ psn: 102 }), send({ psn: 100 }))
+    .out(nak.sequence({ psn: 101, msn: 1 }))
+    .wc({ wrId: 1 });
+});
+
 test('the newest half of the PSNs is ahead, the older half a duplicate', async () => {
   const c = await rc({ rqPsn: 0, receives: 2 });
   c.in(0, send({ psn: 0x7fffff }))
@@ -165,6 +187,18 @@ test('a READ whose answers lie across the wrap takes their PSNs', async () => {
     .in(1, send({ psn: 2 }))
     .out(ack({ psn: 2, msn: 2 }))
     .wc({ wrId: 1 });
+});
+
+test('a duplicate READ across the wrap finds its first request', async () => {
+  const c = await rc({ rqPsn: 0xfffffe });
+  const at = { va: TARGET_VA, rkey: c.target.rkey };
+  const payload = c.target.bytes.slice(0, 4000);
+  c.in(0, request.read({ psn: 0xfffffe, ...at, length: 4000 }))
+    .out(...response.read({ psn: 0xfffffe, msn: 1, payload, mtu: 1024 }))
+    .in(1, request.read({ psn: 1, va: TARGET_VA + 3072n, rkey: at.rkey, length: 928 }))
+    .out(response.readOnly({ psn: 1, msn: 1, payload: payload.slice(3072) }))
+    .in(2, request.read({ psn: 0xfffffe, ...at, length: 4000 }))
+    .out(...response.read({ psn: 0xfffffe, msn: 1, payload, mtu: 1024 }));
 });
 
 test('the MSN counts messages: packets of a message do not count, a READ counts when it is asked', async () => {

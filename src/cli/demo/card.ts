@@ -26,7 +26,7 @@ interface Server extends Passive {
   use(link: LinkKind): Promise<void>;
 }
 
-const SPIN_MS = 1;
+const SPIN_MS = 0.3;
 const partyOptions = (link: LinkKind): PartyOptions => ({ link, interface: INTERFACE, spinMs: SPIN_MS });
 
 process.on('disconnect', () => process.exit());

@@ -8,39 +8,47 @@ export interface Operation {
   readonly name: string;
   /** Bytes of each. */
   readonly size: number;
+  /** How many are done before the bytes are looked at. */
   readonly count: number;
   /** Posted and not yet completed at a time. */
   readonly inFlight: number;
 }
 
+/** An operation, to be done again and again: so many times at most, as time allows. */
+export interface Task extends Operation {
+  readonly rounds: number;
+}
+
+type Amount = Omit<Task, 'kind' | 'name'>;
+
 const KiB = 2 ** 10;
 const MiB = 2 ** 20;
 
-const SIZES: readonly Omit<Operation, 'kind' | 'name'>[] = [
-  { size: 64, count: 1000, inFlight: 1 },
-  { size: 4 * KiB, count: 500, inFlight: 1 },
-  { size: 64 * KiB, count: 100, inFlight: 1 },
+const ONE_BY_ONE: readonly Amount[] = [
+  { size: 64, count: 100, rounds: 10, inFlight: 1 },
+  { size: 4 * KiB, count: 100, rounds: 10, inFlight: 1 },
+  { size: 64 * KiB, count: 20, rounds: 10, inFlight: 1 },
 ];
-/** Long ones one after another keep both ends busy at once. */
-const BULK: Omit<Operation, 'kind' | 'name'> = { size: MiB, count: 64, inFlight: 8 };
+const BULK: Amount = { size: MiB, count: 16, rounds: 4, inFlight: 8 };
+const ATOMICS: Amount = { size: 8, count: 100, rounds: 10, inFlight: 1 };
 
-const all = (kind: OperationKind, name: string, sizes: readonly Omit<Operation, 'kind' | 'name'>[]) =>
-  sizes.map((size): Operation => ({ kind, name, ...size }));
+const each = (kind: OperationKind, name: string, ...amounts: readonly Amount[]) =>
+  amounts.map((amount): Task => ({ kind, name, ...amount }));
 
-export const OPERATIONS: readonly Operation[] = [
-  ...all('SEND', 'SEND ping-pong', SIZES),
-  ...all('RDMA_WRITE', 'RDMA WRITE', [...SIZES, BULK]),
-  ...all('RDMA_READ', 'RDMA READ', [...SIZES, BULK]),
-  ...all('ATOMIC_CMP_AND_SWP', 'compare and swap', [{ size: 8, count: 500, inFlight: 1 }]),
-  ...all('ATOMIC_FETCH_AND_ADD', 'fetch and add', [{ size: 8, count: 500, inFlight: 1 }]),
+export const TASKS: readonly Task[] = [
+  ...each('SEND', 'SEND ping-pong', ...ONE_BY_ONE),
+  ...each('RDMA_WRITE', 'RDMA WRITE', ...ONE_BY_ONE, BULK),
+  ...each('RDMA_READ', 'RDMA READ', ...ONE_BY_ONE, BULK),
+  ...each('ATOMIC_CMP_AND_SWP', 'compare and swap', ATOMICS),
+  ...each('ATOMIC_FETCH_AND_ADD', 'fetch and add', ATOMICS),
 ];
 
-/** Every repetition has memory of its own at both ends, so that at the end each byte can be looked at. */
-export const REGION_BYTES = Math.max(...OPERATIONS.map(({ size, count }) => size * count));
+/** Every repetition has memory of its own at both ends, so that each byte can be looked at when all are done. */
+export const REGION_BYTES = Math.max(...TASKS.map(({ size, count }) => size * count));
 
-/** The bytes of an operation, the same at both ends without having been sent: a key stream of the operation's name. */
+/** The bytes of an operation, the same at both ends without having been sent: a key stream of the operation's kind and size. */
 export function patternOf({ kind, size, count }: Operation): Buffer {
-  const key = createHash('sha256').update(`${kind} ${size} ${count}`).digest();
+  const key = createHash('sha256').update(`${kind} ${size}`).digest();
   return createCipheriv('aes-256-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(size * count));
 }
 

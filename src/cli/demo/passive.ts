@@ -8,6 +8,7 @@ import { DEPTH, openParty, type Party, type PartyOptions } from './party.js';
 export interface Verdict {
   /** What is wrong; empty when nothing is. */
   readonly wrong: string;
+  /** Packets that this end has sent again. */
   readonly retransmits: number;
 }
 
@@ -29,6 +30,7 @@ const ATTEND_MS = 1;
 export function createPassive(options: PartyOptions): Passive {
   let party: Party;
   let isOver = true;
+  let retransmitted = 0;
   let serving = Promise.resolve();
 
   return {
@@ -49,6 +51,7 @@ export function createPassive(options: PartyOptions): Passive {
       if (operation.kind === 'RDMA_READ') patternOf(operation).copy(memory);
       if (isAtomic(operation)) memory.writeBigUInt64LE(new AtomicPlan(operation).initial);
       isOver = false;
+      serving = Promise.resolve();
       if (operation.kind === 'SEND') serving = echo(party, options, operation);
       else if (options.spinMs > 0) serving = attend(party, () => isOver);
       // What goes wrong is told by `end`; until then nobody waits for it.
@@ -58,7 +61,9 @@ export function createPassive(options: PartyOptions): Passive {
     async end(operation) {
       isOver = true;
       await serving;
-      const retransmits = party.qp.counters().retransmits ?? 0;
+      const total = party.qp.counters().retransmits ?? 0;
+      const retransmits = total - retransmitted;
+      retransmitted = total;
       return { wrong: verify(party, operation), retransmits };
     },
 

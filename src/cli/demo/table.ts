@@ -13,7 +13,7 @@ const HEAD = [
   '99% us',
   'Gbit/s',
   'retransmits',
-  'bytes',
+  'verified',
 ];
 
 export function tableOf(rows: readonly Row[]): string {

@@ -1,0 +1,137 @@
+// The main job: in two namespaces, in one process, and stopped in the middle.
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import type { Row } from '../../src/cli/demo/active.js';
+import { TASKS } from '../../src/cli/demo/operation.js';
+import { netPrivilege, testIf } from '../kit/privileges.js';
+import { NO_ADDON, run, start } from './run.js';
+
+interface Result {
+  ok: boolean;
+  place: { kind: string; reason: string };
+  rows: Row[];
+}
+
+function check(stdout: string, links: readonly string[]): Result {
+  const result = JSON.parse(stdout) as Result;
+  const expected = links.flatMap((link) => TASKS.map(({ name, size }) => `${link} ${name} ${size}`));
+  expect(result.rows.map(({ link, operation, size }) => `${link} ${operation} ${size}`)).toEqual(expected);
+  for (const { wrong, count, size, verifiedBytes, latency, gbitPerSecond } of result.rows) {
+    expect(wrong).toBe('');
+    expect(verifiedBytes).toBeGreaterThanOrEqual(count * size);
+    expect(latency.p99).toBeGreaterThanOrEqual(latency.median);
+    expect(gbitPerSecond).toBeGreaterThan(0);
+  }
+  expect(result.ok).toBe(true);
+  return result;
+}
+
+describe('in one process', () => {
+  test('everything over the memory link', async () => {
+    const { status, stdout, stderr } = await run(['demo', '--link', 'memory', '--json']);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(check(stdout, ['memory']).place.kind).toBe('process');
+  });
+
+  test('where namespaces cannot be made, and it says why: here the program for it is not found', async () => {
+    const { status, stdout } = await run(['demo'], { env: { PATH: '/nowhere' } });
+    expect(status).toBe(0);
+    expect(stdout.split('\n')[0]).toBe('two cards in this process, on the memory link: unshare is not installed');
+    expect(stdout).toContain('retransmits');
+  });
+
+  test('where there is no addon', async () => {
+    const { status, stdout } = await run(['demo', '--json'], { node: NO_ADDON });
+    expect(status).toBe(0);
+    expect(check(stdout, ['memory']).place.reason).toMatch(/the native addon is not built/);
+  });
+
+  // In a user namespace without a mapping nobody may make another one: as on hosts that forbid it.
+  testIf(netPrivilege(), 'where the kernel forbids namespaces', async () => {
+    const { status, stdout } = await run(['demo', '--json'], { prefix: ['unshare', '--user'] });
+    expect(status).toBe(0);
+    expect(check(stdout, ['memory']).place.reason).toMatch(/unshare .* is not permitted here/);
+  });
+
+  test('a link that is asked for is not replaced: status 3', async () => {
+    const { status, stderr } = await run(['demo', '--link', 'udp'], { env: { PATH: '/nowhere' } });
+    expect(status).toBe(3);
+    expect(stderr).toBe('wasm-roce: no network namespaces for the udp link: unshare is not installed\n');
+  });
+});
+
+/** What a link under /proc points at; empty when its process is gone. */
+function target(link: string): string {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return '';
+  }
+}
+
+/** Processes below another, with their network namespaces. */
+function below(pid: number): { pid: number; net: string }[] {
+  if (!lives(pid)) return [];
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
+  return children.flatMap((child) => [{ pid: child, net: target(`/proc/${child}/ns/net`) }, ...below(child)]);
+}
+
+/** A zombie whom its new parent has not buried yet has nothing any more. */
+function lives(pid: number): boolean {
+  try {
+    return !/^\d+ \(.*\) Z/s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  } catch {
+    return false;
+  }
+}
+
+/** Network namespaces that processes are in. */
+function namespaces(): Set<string> {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return new Set(pids.map((pid) => target(`/proc/${pid}/ns/net`)));
+}
+
+async function until(condition: () => boolean, ms = 10_000): Promise<void> {
+  const end = performance.now() + ms;
+  while (!condition()) {
+    if (performance.now() > end) throw new Error(`not so within ${ms} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+const interfaces = () => execFileSync('ip', ['-o', 'link'], { encoding: 'utf8' }).replace(/ state .*/g, '');
+
+describe('in two namespaces', () => {
+  testIf(
+    netPrivilege(),
+    'everything over packet and udp',
+    async () => {
+      const { status, stdout, stderr } = await run(['demo', '--json']);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+      expect(check(stdout, ['packet', 'udp']).place.kind).toBe('namespaces');
+    },
+    60_000,
+  );
+
+  for (const [signal, status] of [
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+    ['SIGKILL', null],
+  ] as const)
+    testIf(netPrivilege(), `${signal} in the middle leaves no process, no interface, no namespace`, async () => {
+      const before = interfaces();
+      const own = readlinkSync('/proc/self/ns/net');
+      const demo = start(['demo']);
+      const strangers = () => below(demo.pid).filter(({ net }) => net !== '' && net !== own);
+      await until(() => new Set(strangers().map(({ net }) => net)).size === 2);
+      // Let it get into its work.
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      const cards = strangers();
+      expect(cards.length).toBeGreaterThanOrEqual(2);
+      process.kill(demo.pid, signal);
+      expect((await demo.ended).status).toBe(status);
+      await until(() => cards.every(({ pid, net }) => !lives(pid) && !namespaces().has(net)));
+      expect(interfaces()).toBe(before);
+    });
+});

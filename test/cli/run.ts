@@ -1,0 +1,78 @@
+/** Runs the command from its source, as a user would run the built one. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+
+const ROOT = join(import.meta.dirname, '../..');
+const NODE = [process.execPath, '--import', 'tsx'];
+
+export interface Ended {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface RunOptions {
+  readonly env?: NodeJS.ProcessEnv;
+  /** Words in front of the command. */
+  readonly prefix?: readonly string[];
+  /** Options of node itself. */
+  readonly node?: readonly string[];
+}
+
+export interface Running {
+  readonly child: ChildProcess;
+  readonly pid: number;
+  readonly ended: Promise<Ended>;
+  /** Waits until stderr holds a text. */
+  says(text: string): Promise<void>;
+}
+
+export function start(args: readonly string[], { env, prefix = [], node = [] }: RunOptions = {}): Running {
+  const [program, ...words] = [...prefix, ...NODE, ...node, join(ROOT, 'src/cli/main.ts'), ...args] as [string];
+  const child = spawn(program, words, {
+    cwd: ROOT,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let stdout = '';
+  let stderr = '';
+  child.stdout?.setEncoding('utf8').on('data', (text) => {
+    stdout += text;
+  });
+  child.stderr?.setEncoding('utf8').on('data', (text) => {
+    stderr += text;
+  });
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (status) => resolve({ status, stdout, stderr }));
+  });
+  const says = async (text: string) => {
+    while (!stderr.includes(text)) {
+      if (child.exitCode !== null) throw new Error(`it ended without '${text}': ${stderr}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  };
+  return { child, pid: child.pid as number, ended, says };
+}
+
+export function run(args: readonly string[], options?: RunOptions): Promise<Ended> {
+  return start(args, options).ended;
+}
+
+/** A TCP port that nobody uses now. */
+export function freePort(): Promise<number> {
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.listen(0, () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+/** Node without the native addon: no shared object loads. */
+export const NO_ADDON = [
+  '--import',
+  'data:text/javascript,process.dlopen=()=>{throw new Error("no shared objects here")}',
+];

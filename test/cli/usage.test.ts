@@ -1,0 +1,50 @@
+// What the command says to wrong usage, and with which status it ends.
+import { describe, expect, test } from 'vitest';
+import { run } from './run.js';
+
+describe('help', () => {
+  test('without a command: the help, on stderr, and status 2', async () => {
+    const { status, stdout, stderr } = await run([]);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toContain('Usage: wasm-roce');
+  });
+
+  test.each([['--help'], ['pingpong', '--help'], ['devinfo', '--help'], ['demo', '--help']])(
+    '%s %s: with examples and exit statuses, on stdout, status 0',
+    async (...args) => {
+      const { status, stdout, stderr } = await run(args);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+      expect(stdout).toContain('Examples:\n  wasm-roce');
+      expect(stdout).toContain('Exit status: 0 done');
+    },
+  );
+});
+
+describe('wrong usage ends with status 2 and one line that names the value and the rule', () => {
+  test.each([
+    [['dance'], "unknown command 'dance'"],
+    [['pingpong', '--nope'], "unknown option '--nope'"],
+    [['pingpong', '-s', '12x'], /'12x' is invalid.*bytes from 0 to 1073741824/],
+    [['pingpong', '-p', '70000'], /'70000' is invalid.*integer from 1 to 65535/],
+    [['pingpong', '-i', '2'], /'2' is invalid.*from 1 to 1/],
+    [['pingpong', '-m', '1500'], /'1500' is invalid.*256, 512, 1024, 2048, 4096/],
+    [['pingpong', '--drop', '1.5'], /'1.5' is invalid.*probability from 0 to 1/],
+    [['pingpong', '--address', 'here'], /'here' is invalid.*IPv4 or IPv6 address/],
+    [['pingpong', '--link', 'smoke'], /'smoke' is invalid.*packet, udp, memory/],
+    [['pingpong', '--link', 'memory', 'host'], /--link memory.*takes no HOST/],
+    [['pingpong', '127.0.0.1', '--keep'], /--keep is for the server/],
+    [['pingpong', 'one', 'two'], 'too many arguments'],
+    [['demo', '--link', 'xdp'], /'xdp' is invalid/],
+  ])('%j', async (args, message) => {
+    const { status, stdout, stderr } = await run(args);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toMatch(message);
+    expect(stderr).toMatch(/^wasm-roce: .*\n$/);
+  });
+});
+
+test('--debug adds the stack', async () => {
+  const { status, stderr } = await run(['pingpong', '--link', 'memory', 'host', '--debug']);
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/\n {4}at /);
+});
