@@ -259,7 +259,8 @@ function refusedBegin(card: Card, rings: Receives, queue: 'send' | 'receive', de
     const limit = queue === 'send' ? 'maxSendWr' : 'maxRecvWr';
     return new VerbsError('ENOMEM', `${queue} queue of ${rings} is full: ${limit} is ${depth}`);
   }
-  const rule = queue === 'send' ? 'sends are posted in RTS, SQD or ERR' : 'receives are posted in any state but RESET';
+  const rule =
+    queue === 'send' ? 'sends are posted in RTS, SQD, SQE or ERR' : 'receives are posted in any state but RESET';
   return new VerbsError('EINVAL', `${rings} is in state ${rings.state}; ${rule}`);
 }
 
