@@ -163,6 +163,11 @@ export function mrRkey(mr: usize): u32 {
   return changetype<Mr>(mr).rkey;
 }
 
+/** The local key that REG_MR gives with this remote key. */
+export function fastLkey(rkey: u32): u32 {
+  return Mr.localKeyFor(rkey);
+}
+
 // ---- completion queues ----
 export function cqCreate(cqe: u32): usize {
   return handle(cqe == 0 || cqe > MAX_CQE ? 0 : changetype<usize>(Cq.create(cqe, Card.get().events)));

@@ -183,13 +183,18 @@ export class Mr {
     return Errno.OK;
   }
 
+  /** The local key of a fast region that was registered under this remote key. */
+  static localKeyFor(rkey: u32): u32 {
+    return rkey ^ 1;
+  }
+
   /** Registers memory with a fast region that has none; `rkey` may change the tag of its keys. */
   register(ptr: usize, length: u32, access: u32, iova: u64, rkey: u32): Errno {
     if (this.kind != MrKind.FAST || this.isValid || !this.isOwnKey(rkey)) return Errno.EINVAL;
     if (!Mr.isAllowed(ptr, length, access, iova)) return Errno.EINVAL;
     this.rkey = rkey;
     // the local key follows, so that the two never become one
-    this.lkey = rkey ^ 1;
+    this.lkey = Mr.localKeyFor(rkey);
     this.open(ptr, length, access, iova);
     return Errno.OK;
   }

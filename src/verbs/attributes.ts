@@ -62,7 +62,7 @@ const ROWS: Readonly<Record<Name, Row>> = {
   state: { attr: QpAttr.STATE, rule: 'a state that this one leads to' },
   curQpState: { attr: QpAttr.CUR_STATE, rule: 'the state that the queue pair is in' },
   enSqdAsyncNotify: { attr: QpAttr.EN_SQD_ASYNC_NOTIFY, rule: 'true or false' },
-  qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic' },
+  qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic, flushGlobal' },
   pkeyIndex: { attr: QpAttr.PKEY_INDEX, rule: '0' },
   portNum: { attr: QpAttr.PORT, rule: '1' },
   qkey: { attr: QpAttr.QKEY, rule: '32 bits' },

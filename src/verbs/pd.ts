@@ -2,7 +2,9 @@
 import { VerbsError } from '../errors.js';
 import { AddressHandle, type AhAttr } from './ah.js';
 import type { Device } from './context.js';
+import { FastMr } from './fastmr.js';
 import { Mr, type MrOptions } from './mr.js';
+import { Mw } from './mw.js';
 import { Qp, type QpOptions } from './qp.js';
 import { Resource } from './resource.js';
 import { Srq, type SrqOptions } from './srq.js';
@@ -40,6 +42,18 @@ export class Pd extends Resource {
   async regMr(source: number | Uint8Array | Mr, options: MrOptions = {}): Promise<Mr> {
     this.assertOpen();
     return new Mr(this, this.#handle, this.device.memory, source, options);
+  }
+
+  /** Allocates a region for fast registration: it has no memory until a REG_MR gives it some. @throws VerbsError ENOMEM */
+  async allocMr(): Promise<FastMr> {
+    this.assertOpen();
+    return new FastMr(this);
+  }
+
+  /** Allocates a memory window of type 1 or 2 (ibv_alloc_mw), not bound yet. @throws TypeError, VerbsError ENOMEM */
+  async allocMw(type: 1 | 2 = 2): Promise<Mw> {
+    this.assertOpen();
+    return new Mw(this, type);
   }
 
   /**

@@ -1,9 +1,10 @@
 /** Puts work requests into the rings of a queue pair. Checks first, then writes; allocates nothing. */
 
 import type { Card } from '../device/card.js';
-import { Errno, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
+import { Errno, FlushPlacement, FlushSelectivity, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { checkU32, checkU64, show } from './check.js';
+import { bindRequest, type KeyWr, registerRequest } from './keys.js';
 import type { Pd } from './pd.js';
 import { Ah } from './udah.js';
 import type { RecvWr, SendOpcode, SendWr, Sge } from './wr.js';
@@ -30,7 +31,7 @@ export interface Rings extends Receives {
 }
 
 /** Every field that a send work request may have. */
-interface AnySendWr {
+interface AnySendWr extends KeyWr {
   wrId?: number;
   opcode: SendOpcode;
   signaled?: boolean;
@@ -39,11 +40,12 @@ interface AnySendWr {
   inline?: boolean;
   sgList?: Sge | readonly Sge[] | Uint8Array;
   remoteAddr?: number | bigint;
-  rkey?: number;
   immData?: number;
   invalidateRkey?: number;
   compareAdd?: bigint;
   swap?: bigint;
+  placement?: string;
+  selectivity?: string;
   ah?: Ah;
   remoteQpn?: number;
   remoteQkey?: number;
@@ -55,6 +57,12 @@ const IMMEDIATE = 4;
 const INVALIDATE = 8;
 /** Carries the caller's bytes, which therefore may be inline. */
 const GATHER = 16;
+
+/** Sends the caller's bytes to be written at once. */
+const EIGHT = 32;
+const FLUSH = 64;
+/** About keys: described by keys.ts. */
+const KEY = 128;
 
 interface Form {
   readonly code: number;
@@ -70,7 +78,11 @@ const FORMS: Readonly<Record<SendOpcode, Form>> = {
   RDMA_READ: { code: WrOpcode.RDMA_READ, has: REMOTE },
   ATOMIC_CMP_AND_SWP: { code: WrOpcode.ATOMIC_CMP_AND_SWP, has: REMOTE | ATOMIC },
   ATOMIC_FETCH_AND_ADD: { code: WrOpcode.ATOMIC_FETCH_AND_ADD, has: REMOTE | ATOMIC },
+  ATOMIC_WRITE: { code: WrOpcode.ATOMIC_WRITE, has: GATHER | REMOTE | EIGHT },
+  FLUSH: { code: WrOpcode.FLUSH, has: REMOTE | FLUSH },
   LOCAL_INV: { code: WrOpcode.LOCAL_INV, has: INVALIDATE },
+  BIND_MW: { code: WrOpcode.BIND_MW, has: KEY },
+  REG_MR: { code: WrOpcode.REG_MR, has: KEY },
 };
 
 const NO_SGES: readonly Sge[] = [];
@@ -102,6 +114,11 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
     checkOperand('compareAdd', wr.compareAdd);
     if (wr.opcode === 'ATOMIC_CMP_AND_SWP') checkOperand('swap', wr.swap);
   }
+  if ((has & EIGHT) !== 0 && total !== 8)
+    throw new RangeError(`sgList of ${wr.opcode} has ${total} bytes, must have 8`);
+  if ((has & FLUSH) !== 0) checkFlush(wr);
+  const key =
+    (has & KEY) === 0 ? undefined : wr.opcode === 'BIND_MW' ? bindRequest(wr, rings.pd) : registerRequest(wr, rings.pd);
   if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
   if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
   if (rings.isDatagram) checkDatagram(rings, wr, total);
@@ -133,10 +150,24 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
   }
   if ((has & IMMEDIATE) !== 0) exports.sqImm(handle, swapBytes(wr.immData as number));
   if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
+  if ((has & FLUSH) !== 0) exports.sqFlush(handle, wr.length ?? 0, flushCode(wr));
+  key?.write(card, handle);
   if (rings.isDatagram)
     exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
   const refused = exports.sqCommit(handle);
   if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
+  key?.posted();
+}
+
+function checkFlush({ length, placement = 'global', selectivity = 'range' }: AnySendWr): void {
+  if (placement !== 'global') throw new TypeError(`placement is ${show(placement)}, must be 'global'`);
+  if (selectivity !== 'range' && selectivity !== 'mr')
+    throw new TypeError(`selectivity is ${show(selectivity)}, must be 'range' or 'mr'`);
+  if (selectivity === 'range' || length !== undefined) checkU32('length', length);
+}
+
+function flushCode({ selectivity }: AnySendWr): number {
+  return FlushPlacement.GLOBAL | ((selectivity === 'mr' ? FlushSelectivity.MR : FlushSelectivity.RANGE) << 4);
 }
 
 /** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL when refused */

@@ -1,6 +1,6 @@
 /** Queue pairs. */
 
-import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
+import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType, Quirk } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
 import {
@@ -12,18 +12,27 @@ import {
   refusal,
   writeAttributes,
 } from './attributes.js';
-import { checkInteger, hex, show } from './check.js';
+import { checkFlags, checkInteger, hex, show } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq } from './cq.js';
 import type { Circumstances } from './explain.js';
+import type { Mw } from './mw.js';
 import type { Pd } from './pd.js';
 import { postRecv, postSend, type Rings } from './post.js';
 import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
 import { Ah } from './udah.js';
-import type { RecvWr, SendWr } from './wr.js';
+import type { BindMw, RecvWr, SendWr } from './wr.js';
+
+/**
+ * `rxeFlushIcrc`: Linux rxe (6.12 at least) gives a FLUSH a wrong ICRC. With this one the queue pair sends its FLUSHes like
+ * that, and takes such ones as well as right ones.
+ */
+export type QuirkName = 'rxeFlushIcrc';
+
+const QUIRKS: Readonly<Record<QuirkName, number>> = { rxeFlushIcrc: Quirk.RXE_FLUSH_ICRC };
 
 export interface QpOptions {
   /** Reliable connection, unreliable connection, or unreliable datagrams. Default `RC`. */
@@ -44,6 +53,8 @@ export interface QpOptions {
   readonly maxRecvSge?: number;
   /** Bytes that a request may carry inline, 0..1024. Default 64. */
   readonly maxInlineData?: number;
+  /** Habits of the peer's that break the rules, to be shared. Default: none. */
+  readonly quirks?: readonly QuirkName[];
   /** Every send completes; otherwise only those with `signaled`, and those that fail. Default true. */
   readonly sqSigAll?: boolean;
 }
@@ -75,6 +86,7 @@ export class Qp extends Resource {
   #modifying: Promise<unknown> = Promise.resolve();
   #firstPsn: number;
   #gidIndex: number | undefined;
+  #quirks: readonly QuirkName[];
   #holdsProcess = false;
 
   /** @internal Use `pd.createQp`. */
@@ -97,6 +109,7 @@ export class Qp extends Resource {
     if (type === undefined) throw new TypeError(`type is ${show(options.type)}, must be 'RC', 'UC' or 'UD'`);
     const between = (name: keyof QpOptions, standard: number, min: number, max: number) =>
       checkInteger(name, options[name] ?? standard, min, max);
+    const quirks = quirkNames(options.quirks ?? []);
     this.#handle = exports.qpCreate(
       pd.handle,
       type,
@@ -116,6 +129,8 @@ export class Qp extends Resource {
         `no room for a queue pair; the device has ${device.card.options.maxQp} and ${exports.memAvailable()} bytes left`,
       );
     this.qpNum = exports.qpNumber(this.#handle);
+    this.#quirks = quirks;
+    exports.qpQuirks(this.#handle, quirkBits(quirks));
     const { cap, type: name } = this.query();
     this.type = name;
     this.maxSendWr = cap.maxSendWr;
@@ -136,6 +151,27 @@ export class Qp extends Resource {
   get state(): QpStateName {
     this.assertOpen();
     return nameOf(QpState, this.#stateCode) as QpStateName;
+  }
+
+  /** Quirks of the peer that are shared. They may be changed at any time. @throws TypeError for an unknown name */
+  get quirks(): readonly QuirkName[] {
+    return this.#quirks;
+  }
+  set quirks(names: readonly QuirkName[]) {
+    this.assertOpen();
+    const quirks = quirkNames(names);
+    this.device.card.exports.qpQuirks(this.#handle, quirkBits(quirks));
+    this.#quirks = quirks;
+  }
+
+  /**
+   * Posts a BIND_MW (ibv_bind_mw). The window is open once it completes; what is posted behind it comes after it.
+   * @returns the window's new key, for the peer
+   * @throws as `postSend`
+   */
+  bindMw(mw: Mw, bind: BindMw): number {
+    this.postSend({ opcode: 'BIND_MW', mw, ...bind });
+    return mw.rkey;
   }
 
   /** All attributes, limits and the progress of the connection. */
@@ -366,6 +402,15 @@ export class Qp extends Resource {
     if (wants) engine.hold();
     else engine.release();
   }
+}
+
+function quirkNames(names: readonly QuirkName[]): readonly QuirkName[] {
+  checkFlags('quirks', names, QUIRKS);
+  return [...names];
+}
+
+function quirkBits(names: readonly QuirkName[]): number {
+  return checkFlags('quirks', names, QUIRKS);
 }
 
 /** A view for posting whose fields all lie in one plain object. */
