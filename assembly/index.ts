@@ -1,6 +1,7 @@
 // The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
 // A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
 
+import { handle, join, noted, refused } from './calls';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { setGids } from './host/gid';
@@ -11,23 +12,12 @@ import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
 import { Table } from './host/table';
-import { SendWqe } from './host/wqe';
 import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
-import {
-  addInline,
-  addRecvPiece,
-  addSendPiece,
-  beginRecv,
-  beginSend,
-  beginShared,
-  commitRecv,
-  commitSend,
-  commitShared,
-} from './qp/post';
+import { addRecvPiece, beginShared, commitShared } from './qp/post';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
 import { modify } from './qp/state';
@@ -37,6 +27,7 @@ import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } fro
 export { Counter } from './counters';
 export * from './layout';
 export * from './limits';
+export * from './posting';
 export { Syndrome } from './wire/aeth';
 export { Opcode } from './wire/opcode';
 
@@ -321,87 +312,6 @@ export function qpQuery(qp: usize): void {
   query(changetype<Qp>(qp));
 }
 
-// ---- posting: begin, describe, commit. Nothing is visible to the card before the commit ----
-/** Room for a send work request; false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
-export function sqBegin(qp: usize, wrId: f64, opcode: u32, flags: u32): bool {
-  return noted(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
-}
-/** Adds a piece of local memory. */
-export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addSendPiece(changetype<Qp>(qp), ptr, length, lkey);
-}
-/** Instead of pieces: where to copy `length` bytes of inline data to; 0 if more than maxInline. */
-export function sqInline(qp: usize, length: u32): usize {
-  return addInline(changetype<Qp>(qp), length);
-}
-export function sqRemote(qp: usize, vaHigh: u32, vaLow: u32, rkey: u32): void {
-  let wqe = staged(qp);
-  wqe.va = join(vaHigh, vaLow);
-  wqe.rkey = rkey;
-}
-export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swapHigh: u32, swapLow: u32): void {
-  let wqe = staged(qp);
-  wqe.compareAdd = join(compareAddHigh, compareAddLow);
-  wqe.swap = join(swapHigh, swapLow);
-}
-/** Immediate (the four bytes in memory order of the wire, read as little endian) or the key to invalidate. */
-export function sqImm(qp: usize, value: u32): void {
-  staged(qp).imm = value;
-}
-/** FLUSH: how many bytes from the remote address on, and FlushPlacement | FlushSelectivity << 4. */
-export function sqFlush(qp: usize, length: u32, what: u32): void {
-  let wqe = staged(qp);
-  wqe.length = length;
-  wqe.imm = what;
-}
-/** BIND_MW: opens the window whose key is `rkey` but for the tag, which becomes that of `rkey`, on `length` bytes of the region
- * with this local key from its address va on. */
-export function sqBind(qp: usize, rkey: u32, lkey: u32, vaHigh: u32, vaLow: u32, length: u32, access: u32): void {
-  let wqe = staged(qp);
-  wqe.rkey = rkey;
-  wqe.imm = lkey;
-  wqe.va = join(vaHigh, vaLow);
-  wqe.length = length;
-  wqe.access = access;
-}
-/** REG_MR: registers memory of the card with the fast region whose key is `rkey` but for the tag. */
-export function sqRegister(
-  qp: usize,
-  rkey: u32,
-  ptr: usize,
-  iovaHigh: u32,
-  iovaLow: u32,
-  length: u32,
-  access: u32,
-): void {
-  let wqe = staged(qp);
-  wqe.rkey = rkey;
-  wqe.memory = ptr;
-  wqe.va = join(iovaHigh, iovaLow);
-  wqe.length = length;
-  wqe.access = access;
-}
-/** Where a datagram goes. */
-export function sqDatagram(qp: usize, ah: usize, qpn: u32, qkey: u32): void {
-  let wqe = staged(qp);
-  wqe.ah = ah;
-  wqe.destQpn = qpn;
-  wqe.qkey = qkey;
-}
-/** EINVAL: too many pieces, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this type of queue pair. */
-export function sqCommit(qp: usize): u32 {
-  return commitSend(changetype<Qp>(qp));
-}
-export function rqBegin(qp: usize, wrId: f64): bool {
-  return noted(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
-}
-export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<Qp>(qp).rq, ptr, length, lkey);
-}
-export function rqCommit(qp: usize): u32 {
-  return commitRecv(changetype<Qp>(qp));
-}
-
 /** Keys with room for one more, or null. */
 function tableWithRoom(): Table {
   let keys = Card.get().keys;
@@ -410,29 +320,4 @@ function tableWithRoom(): Table {
 
 function registered(mr: Mr): usize {
   return handle(mr.address);
-}
-
-function handle(ptr: usize): usize {
-  return ptr == 0 ? refused(Errno.ENOMEM) : ptr;
-}
-
-/** No handle, and why. */
-function refused(errno: Errno): usize {
-  Card.get().lastErrno = errno;
-  return 0;
-}
-
-function noted(errno: Errno): Errno {
-  Card.get().lastErrno = errno;
-  return errno;
-}
-
-function join(high: u32, low: u32): u64 {
-  return ((<u64>high) << 32) | <u64>low;
-}
-
-/** The send work request that is being described. */
-function staged(qp: usize): SendWqe {
-  let pair = changetype<Qp>(qp);
-  return pair.sendWqe(pair.sqHead);
 }
