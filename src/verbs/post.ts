@@ -30,6 +30,29 @@ export interface Rings extends Receives {
   readonly maxInlineData: number;
 }
 
+/** A view for posting whose fields all lie in one plain object. */
+export function ringsOf(
+  qp: Omit<Rings, 'handle' | 'isShared' | 'isDatagram'> & { readonly type: string },
+  handle: number,
+): Rings {
+  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
+  return {
+    handle,
+    isShared: false,
+    isDatagram: qp.type === 'UD',
+    pd: qp.pd,
+    maxSendWr,
+    maxRecvWr,
+    maxSendSge,
+    maxRecvSge,
+    maxInlineData,
+    get state() {
+      return qp.state;
+    },
+    toString: () => qp.toString(),
+  };
+}
+
 /** Every field that a send work request may have. */
 interface AnySendWr extends KeyWr {
   wrId?: number;

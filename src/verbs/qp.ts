@@ -1,6 +1,6 @@
 /** Queue pairs. */
 
-import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType, Quirk } from '../device/codes.js';
+import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
 import {
@@ -12,7 +12,7 @@ import {
   refusal,
   writeAttributes,
 } from './attributes.js';
-import { checkFlags, checkInteger, hex, show } from './check.js';
+import { checkInteger, hex, show } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
@@ -20,19 +20,12 @@ import { Cq } from './cq.js';
 import type { Circumstances } from './explain.js';
 import type { Mw } from './mw.js';
 import type { Pd } from './pd.js';
-import { postRecv, postSend, type Rings } from './post.js';
+import { postRecv, postSend, type Rings, ringsOf } from './post.js';
+import { type QuirkName, quirkBits } from './quirks.js';
 import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
 import { Ah } from './udah.js';
 import type { BindMw, RecvWr, SendWr } from './wr.js';
-
-/**
- * `rxeFlushIcrc`: Linux rxe (6.12 at least) gives a FLUSH a wrong ICRC. With this one the queue pair sends its FLUSHes like
- * that, and takes such ones as well as right ones.
- */
-export type QuirkName = 'rxeFlushIcrc';
-
-const QUIRKS: Readonly<Record<QuirkName, number>> = { rxeFlushIcrc: Quirk.RXE_FLUSH_ICRC };
 
 export interface QpOptions {
   /** Reliable connection, unreliable connection, or unreliable datagrams. Default `RC`. */
@@ -109,7 +102,8 @@ export class Qp extends Resource {
     if (type === undefined) throw new TypeError(`type is ${show(options.type)}, must be 'RC', 'UC' or 'UD'`);
     const between = (name: keyof QpOptions, standard: number, min: number, max: number) =>
       checkInteger(name, options[name] ?? standard, min, max);
-    const quirks = quirkNames(options.quirks ?? []);
+    const quirks = [...(options.quirks ?? [])];
+    const bits = quirkBits(quirks);
     this.#handle = exports.qpCreate(
       pd.handle,
       type,
@@ -130,7 +124,7 @@ export class Qp extends Resource {
       );
     this.qpNum = exports.qpNumber(this.#handle);
     this.#quirks = quirks;
-    exports.qpQuirks(this.#handle, quirkBits(quirks));
+    exports.qpQuirks(this.#handle, bits);
     const { cap, type: name } = this.query();
     this.type = name;
     this.maxSendWr = cap.maxSendWr;
@@ -159,16 +153,11 @@ export class Qp extends Resource {
   }
   set quirks(names: readonly QuirkName[]) {
     this.assertOpen();
-    const quirks = quirkNames(names);
-    this.device.card.exports.qpQuirks(this.#handle, quirkBits(quirks));
-    this.#quirks = quirks;
+    this.device.card.exports.qpQuirks(this.#handle, quirkBits(names));
+    this.#quirks = [...names];
   }
 
-  /**
-   * Posts a BIND_MW (ibv_bind_mw). The window is open once it completes; what is posted behind it comes after it.
-   * @returns the window's new key, for the peer
-   * @throws as `postSend`
-   */
+  /** Posts a BIND_MW (ibv_bind_mw) and answers the window's new key, good once it completes. @throws as `postSend` */
   bindMw(mw: Mw, bind: BindMw): number {
     this.postSend({ opcode: 'BIND_MW', mw, ...bind });
     return mw.rkey;
@@ -402,35 +391,6 @@ export class Qp extends Resource {
     if (wants) engine.hold();
     else engine.release();
   }
-}
-
-function quirkNames(names: readonly QuirkName[]): readonly QuirkName[] {
-  checkFlags('quirks', names, QUIRKS);
-  return [...names];
-}
-
-function quirkBits(names: readonly QuirkName[]): number {
-  return checkFlags('quirks', names, QUIRKS);
-}
-
-/** A view for posting whose fields all lie in one plain object. */
-function ringsOf(qp: Qp, handle: number): Rings {
-  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
-  return {
-    handle,
-    isShared: false,
-    isDatagram: qp.type === 'UD',
-    pd: qp.pd,
-    maxSendWr,
-    maxRecvWr,
-    maxSendSge,
-    maxRecvSge,
-    maxInlineData,
-    get state() {
-      return qp.state;
-    },
-    toString: () => qp.toString(),
-  };
 }
 
 function checkCq(name: string, cq: unknown, device: Device): void {

@@ -106,7 +106,7 @@ test('regMr refuses what it cannot register', async () => {
   await refused('4096').toThrow(/takes a length, a Buffer of a region, or a region, not '4096'/);
   await refused(Buffer.alloc(64)).toThrow(/do not lie in the memory of a region .* copy into its buffer/);
   await refused(64, { access: ['remoteWrit'] }).toThrow(
-    "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, invalidate",
+    "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, mwBind, zeroBased, flushGlobal, invalidate",
   );
   await refused(64, { access: 1024 }).toThrow(RangeError);
   await refused(64, { access: ['remoteWrite'] }).toThrow(/EINVAL: .* remoteWrite .* need localWrite/);
