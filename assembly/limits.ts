@@ -164,6 +164,8 @@ export enum LinkFlag {
 export enum Quirk {
   /** Linux rxe up to 6.12 at least: the ICRC of a FLUSH covers its headers from the BTH on a second time, unmasked. */
   RXE_FLUSH_ICRC = 1,
+  /** The same: a FLUSH that is sent a second time has address 0. */
+  RXE_FLUSH_ADDRESS = 2,
 }
 
 /** `options` of a receive descriptor. */

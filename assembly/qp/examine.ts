@@ -2,7 +2,7 @@
 // specification. The first that fails names the fault.
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
-import { Access, FlushPlacement, FlushSelectivity, MAX_MESSAGE } from '../limits';
+import { Access, FlushPlacement, FlushSelectivity, MAX_MESSAGE, Quirk } from '../limits';
 import {
   hasImm,
   isAnswered,
@@ -90,8 +90,9 @@ function checkFlushKey(qp: Qp, packet: Packet): Fault {
   let keys = Card.get().keys;
   let reth = packet.reth;
   let right = flushRight(packet.feth.placement);
+  let isRepeated = reth.va == 0 && (qp.quirks & Quirk.RXE_FLUSH_ADDRESS) != 0;
   let open =
-    packet.feth.selectivity == FlushSelectivity.MR
+    packet.feth.selectivity == FlushSelectivity.MR || isRepeated
       ? Mr.isOpen(keys, reth.rkey, qp.pd, qp.qpn, right)
       : Mr.remote(keys, reth.rkey, qp.pd, qp.qpn, reth.va, reth.length, right) != 0;
   return open ? Fault.NONE : Fault.KEY;

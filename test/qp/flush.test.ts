@@ -6,7 +6,7 @@ import { ack, decode, type Flow, frame, nak, type Packet, request, response } fr
 import type { Region } from '../kit/rig.js';
 
 const FLUSH_GLOBAL = 256;
-const RXE_FLUSH_ICRC = 1;
+const [RXE_FLUSH_ICRC, RXE_FLUSH_ADDRESS] = [1, 2] as const;
 const [GLOBAL, PERSISTENT, BOTH] = [1, 2, 3];
 const [RANGE, MR] = [0, 1];
 const LENGTH = 4096;
@@ -206,6 +206,22 @@ describe('as requester', () => {
     expect(c.qp.send({ ...post(), pieces: [c.buffer.piece(0, 4)] })).toBe('EINVAL');
     expect(c.qp.send({ ...post(), inline: PING })).toBe('EINVAL');
   });
+});
+
+test('a FLUSH of rxe’s that is repeated with address 0 is one of the whole region, where the queue pair was told so', async () => {
+  const c = await conversation();
+  c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ADDRESS);
+  const { rkey } = region(c);
+  c.in(0, flush(rkey, { va: 0n }))
+    .out(response.readOnly({ psn: 100, msn: 1 }))
+    .in(1, flush(rkey, { psn: 101, va: 8n }))
+    .out(nak.remoteAccess({ psn: 101, msn: 1 }))
+    .events('QP_ACCESS_ERR');
+  const d = await conversation({ rig: c.rig });
+  d.rig.x.qpQuirks(d.qp.handle, RXE_FLUSH_ADDRESS);
+  d.in(2, flush(d.target.rkey, { va: 0n }))
+    .out(nak.remoteAccess({ psn: 100 }))
+    .events('QP_ACCESS_ERR');
 });
 
 describe('the ICRC that rxe gives to a FLUSH', () => {

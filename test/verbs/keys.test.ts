@@ -381,6 +381,6 @@ describe('FLUSH', () => {
     expect(b.qp.counters().drop_icrc).toBeGreaterThan(0);
     expect(() => {
       a.qp.quirks = ['none' as never];
-    }).toThrow("quirks has 'none', must be one of rxeFlushIcrc");
+    }).toThrow("quirks has 'none', must be one of rxeFlushIcrc, rxeFlushAddress");
   });
 });
