@@ -285,6 +285,8 @@ export class RigQp {
         Number(swap & 0xffffffffn),
       );
     }
+    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
+    if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
     if (request.bind !== undefined) {
       const { rkey, lkey, va, length, access } = request.bind;
       x.sqBind(this.handle, rkey, lkey, Number(va >> 32n), Number(va & 0xffffffffn), length, access);
@@ -294,8 +296,6 @@ export class RigQp {
       x.sqRegister(this.handle, rkey, ptr, Number(iova >> 32n), Number(iova & 0xffffffffn), length, access);
     }
     if (request.flush !== undefined) x.sqFlush(this.handle, request.flush.length, request.flush.what);
-    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
-    if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
     return this.rig.errno(x.sqCommit(this.handle));
   }
 
