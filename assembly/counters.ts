@@ -31,6 +31,9 @@ export enum Counter {
   resp_cqe_error,
   cq_overrun,
   np_ecn_marked_roce_packets,
+  np_cnp_sent,
+  rp_cnp_handled,
+  rp_cnp_ignored,
   events_lost,
   // why a frame was dropped without a word to the sender
   drop_short,
@@ -50,8 +53,13 @@ export enum Counter {
   drop_source_address,
   drop_destination_address,
   drop_pkey,
+  drop_qkey,
   drop_icrc,
-  drop_cnp,
+  drop_multicast,
+  drop_no_receive,
+  drop_receive_length,
+  drop_unreliable_sequence,
+  drop_unreliable_refused,
   drop_psn_ahead,
   drop_duplicate_unknown,
   drop_after_fault,
@@ -66,7 +74,8 @@ export const COUNTER_BYTES: u32 = (<u32>Counter.drop_reserved_syndrome + 1) * 8;
 /** No reason to drop: not a counter of drops, so it can stand for none. */
 export const NO_DROP: Counter = Counter.sent_pkts;
 
-function add(set: usize, counter: Counter, by: u64): void {
+/** Counts in one set only: for a frame that several queue pairs look at, and the card counts once. */
+export function add(set: usize, counter: Counter, by: u64): void {
   let ptr = set + ((<usize>counter) << 3);
   store<u64>(ptr, load<u64>(ptr) + by);
 }

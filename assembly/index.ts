@@ -1,24 +1,33 @@
 // The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
 // A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
 
+import { handle, join, noted, refused } from './calls';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
+import { setGids } from './host/gid';
 import { Mr } from './host/mr';
+import { parameter, setParameter } from './host/parameter';
 import { Pd } from './host/pd';
 import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
-import { SendWqe } from './host/wqe';
-import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, QpType, SCRATCH } from './limits';
-import { addInline, addRecvPiece, addSendPiece, beginRecv, beginSend, commitRecv, commitSend } from './qp/post';
+import { RecvQueue } from './host/rq';
+import { Table } from './host/table';
+import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
+import { Ah } from './qp/ah';
+import { createQp, destroyQp, Sizes } from './qp/create';
+import { attach, detach } from './qp/multicast';
+import { Path } from './qp/path';
+import { addRecvPiece, beginShared, commitShared } from './qp/post';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
 import { modify } from './qp/state';
 import { earliest } from './qp/timer';
-import { createQp, destroyQp, expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
+import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
 
 export { Counter } from './counters';
 export * from './layout';
 export * from './limits';
+export * from './posting';
 export { Syndrome } from './wire/aeth';
 export { Opcode } from './wire/opcode';
 
@@ -39,6 +48,19 @@ export function setLink(flags: u32, sourcePort: u32): void {
   let card = Card.get();
   card.linkFlags = flags;
   card.linkSourcePort = sourcePort;
+}
+/** The port's addresses, as `gids` GIDs of 16 bytes at scratch(), and how many bytes of payload a datagram may have.
+ * EINVAL when there are too many. */
+export function setPort(gids: u32, mtu: u32): u32 {
+  Card.get().portMtu = mtu;
+  return setGids(SCRATCH, gids) ? Errno.OK : Errno.EINVAL;
+}
+/** Changes a CongestionParameter, for all queue pairs; ECT for those whose address vector is set from now on. */
+export function setCongestion(which: u32, value: f64): void {
+  setParameter(which, value);
+}
+export function congestion(which: u32): f64 {
+  return parameter(which);
 }
 export function txRing(): usize {
   return changetype<usize>(Card.get().txRing);
@@ -100,15 +122,41 @@ export function pdFree(pd: usize): u32 {
 export function mrReg(pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): usize {
   return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow)));
 }
+/** EBUSY while windows are bound to it. */
 export function mrDereg(mr: usize): u32 {
-  changetype<Mr>(mr).destroy(Card.get().keys);
-  return Errno.OK;
+  return changetype<Mr>(mr).destroy(Card.get().keys);
+}
+/** Registers anew, as mrReg would, under new keys; in a refusal (EINVAL, or EBUSY while windows are bound) all stays as it is. */
+export function mrRereg(mr: usize, pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): u32 {
+  let keys = Card.get().keys;
+  return changetype<Mr>(mr).registerAgain(keys, changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow));
+}
+/** A region without memory, which a REG_MR work request registers. */
+export function mrAllocFast(pd: usize): usize {
+  return registered(Mr.createFast(tableWithRoom(), changetype<Pd>(pd)));
+}
+/** Whether its keys open anything: not those of a fast region that is not registered, nor of a window that is not bound. */
+export function mrIsValid(mr: usize): bool {
+  return changetype<Mr>(mr).isValid;
+}
+/** A memory window, MwType 1 or 2; mrRkey tells its key, mwFree takes it away. */
+export function mwAlloc(pd: usize, type: u32): usize {
+  if (type != MwType.TYPE_1 && type != MwType.TYPE_2) return refused(Errno.EINVAL);
+  return registered(Mr.createWindow(tableWithRoom(), changetype<Pd>(pd), type));
+}
+export function mwFree(mw: usize): u32 {
+  return changetype<Mr>(mw).destroy(Card.get().keys);
 }
 export function mrLkey(mr: usize): u32 {
   return changetype<Mr>(mr).lkey;
 }
 export function mrRkey(mr: usize): u32 {
   return changetype<Mr>(mr).rkey;
+}
+
+/** The local key that REG_MR gives with this remote key. */
+export function fastLkey(rkey: u32): u32 {
+  return Mr.localKeyFor(rkey);
 }
 
 // ---- completion queues ----
@@ -133,7 +181,79 @@ export function cqOverrun(cq: usize): bool {
   return changetype<Cq>(cq).isOverrun;
 }
 
+// ---- shared receive queues ----
+/** For at least `wr` requests of `sge` pieces. */
+export function srqCreate(pd: usize, wr: u32, sge: u32): usize {
+  if (wr == 0 || wr > MAX_WR || sge > MAX_SGE) return refused(Errno.EINVAL);
+  let srq = RecvQueue.create(wr, sge);
+  if (srq.ptr == 0) return refused(Errno.ENOMEM);
+  srq.isShared = true;
+  srq.pd = changetype<Pd>(pd);
+  srq.pd.users++;
+  return srq.ptr;
+}
+export function srqDestroy(srq: usize): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (queue.users != 0) return Errno.EBUSY;
+  queue.pd.users--;
+  Card.get().events.forget(srq);
+  queue.destroy();
+  return Errno.OK;
+}
+/** One SRQ_LIMIT_REACHED event with the next request that is taken and leaves fewer than `limit`; 0 = none. */
+export function srqLimit(srq: usize, limit: u32): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (limit > queue.entries) return Errno.EINVAL;
+  queue.limit = limit;
+  return Errno.OK;
+}
+/** EINVAL when more is posted than fits, or the limit is higher. */
+export function srqResize(srq: usize, wr: u32): u32 {
+  let queue = changetype<RecvQueue>(srq);
+  if (wr == 0 || wr > MAX_WR || wr < queue.filled || wr < queue.limit) return Errno.EINVAL;
+  return queue.resize(wr) ? Errno.OK : Errno.ENOMEM;
+}
+export function srqEntries(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).entries;
+}
+export function srqFilled(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).filled;
+}
+export function srqCurrentLimit(srq: usize): u32 {
+  return changetype<RecvQueue>(srq).limit;
+}
+export function srqBegin(srq: usize, wrId: f64): bool {
+  return noted(beginShared(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
+}
+export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
+  addRecvPiece(changetype<RecvQueue>(srq), ptr, length, lkey);
+}
+export function srqCommit(srq: usize): u32 {
+  return commitShared(changetype<RecvQueue>(srq));
+}
+
+// ---- address handles and multicast, for datagrams ----
+/** From the address vector at scratch(). */
+export function ahCreate(pd: usize): usize {
+  if (!Path.isVectorValid()) return refused(Errno.EINVAL);
+  return handle(changetype<usize>(Ah.create(changetype<Pd>(pd))));
+}
+/** EBUSY while a send work request that names it is not done. */
+export function ahDestroy(ah: usize): u32 {
+  return changetype<Ah>(ah).destroy();
+}
+/** The queue pair gets what is sent to the group whose GID is at scratch(). EINVAL: no datagram queue pair, or a member. */
+export function mcastAttach(qp: usize): u32 {
+  let pair = changetype<Qp>(qp);
+  return pair.type == QpType.UD ? attach(pair, SCRATCH) : Errno.EINVAL;
+}
+/** ENOENT when it is no member. */
+export function mcastDetach(qp: usize): u32 {
+  return detach(changetype<Qp>(qp), SCRATCH);
+}
+
 // ---- queue pairs ----
+/** @param srq a shared receive queue; 0 = one of its own */
 export function qpCreate(
   pd: usize,
   type: u32,
@@ -145,34 +265,22 @@ export function qpCreate(
   maxRecvSge: u32,
   maxInline: u32,
   signalAll: bool,
+  srq: usize,
 ): usize {
-  let card = Card.get();
-  card.lastErrno = type == QpType.RC ? Errno.EINVAL : Errno.EOPNOTSUPP;
-  if (
-    type != QpType.RC ||
-    maxSendWr == 0 ||
-    maxSendWr > MAX_WR ||
-    maxRecvWr > MAX_WR ||
-    maxSendSge > MAX_SGE ||
-    maxRecvSge > MAX_SGE ||
-    maxInline > MAX_INLINE
-  )
-    return 0;
-  card.lastErrno = Errno.ENOMEM;
-  return changetype<usize>(
-    createQp(
-      changetype<Pd>(pd),
-      type,
-      changetype<Cq>(sendCq),
-      changetype<Cq>(recvCq),
-      maxSendWr,
-      maxRecvWr,
-      maxSendSge,
-      maxRecvSge,
-      maxInline,
-      signalAll,
-    ),
-  );
+  if (type != QpType.RC && type != QpType.UC && type != QpType.UD) return refused(Errno.EOPNOTSUPP);
+  if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return refused(Errno.EINVAL);
+  if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return refused(Errno.EINVAL);
+  let sizes = changetype<Sizes>(SCRATCH);
+  sizes.sendWr = maxSendWr;
+  sizes.recvWr = maxRecvWr;
+  sizes.sendSge = maxSendSge;
+  sizes.recvSge = maxRecvSge;
+  sizes.inline = maxInline;
+  let shared = changetype<RecvQueue>(srq);
+  let qp = createQp(changetype<Pd>(pd), type, changetype<Cq>(sendCq), changetype<Cq>(recvCq), shared, sizes);
+  if (qp.ptr == 0) return refused(Errno.ENOMEM);
+  qp.signalAll = signalAll;
+  return qp.ptr;
 }
 export function qpDestroy(qp: usize): u32 {
   destroyQp(changetype<Qp>(qp));
@@ -180,6 +288,10 @@ export function qpDestroy(qp: usize): u32 {
 }
 export function qpNumber(qp: usize): u32 {
   return changetype<Qp>(qp).qpn;
+}
+/** Quirk bits of the peer. */
+export function qpQuirks(qp: usize, quirks: u32): void {
+  changetype<Qp>(qp).quirks = quirks;
 }
 /** A random PSN for SQ_PSN. */
 export function randomPsn(): u32 {
@@ -200,63 +312,12 @@ export function qpQuery(qp: usize): void {
   query(changetype<Qp>(qp));
 }
 
-// ---- posting: begin, describe, commit. Nothing is visible to the card before the commit ----
-/** Room for a send work request; false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
-export function sqBegin(qp: usize, wrId: f64, opcode: u32, flags: u32): bool {
-  return noted(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
-}
-/** Adds a piece of local memory. */
-export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addSendPiece(changetype<Qp>(qp), ptr, length, lkey);
-}
-/** Instead of pieces: where to copy `length` bytes of inline data to; 0 if more than maxInline. */
-export function sqInline(qp: usize, length: u32): usize {
-  return addInline(changetype<Qp>(qp), length);
-}
-export function sqRemote(qp: usize, vaHigh: u32, vaLow: u32, rkey: u32): void {
-  let wqe = staged(qp);
-  wqe.va = join(vaHigh, vaLow);
-  wqe.rkey = rkey;
-}
-export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swapHigh: u32, swapLow: u32): void {
-  let wqe = staged(qp);
-  wqe.compareAdd = join(compareAddHigh, compareAddLow);
-  wqe.swap = join(swapHigh, swapLow);
-}
-/** Immediate (the four bytes in memory order of the wire, read as little endian) or the key to invalidate. */
-export function sqImm(qp: usize, value: u32): void {
-  staged(qp).imm = value;
-}
-/** EINVAL: too many pieces, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this type of queue pair. */
-export function sqCommit(qp: usize): u32 {
-  return commitSend(changetype<Qp>(qp));
-}
-export function rqBegin(qp: usize, wrId: f64): bool {
-  return noted(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
-}
-export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<Qp>(qp), ptr, length, lkey);
-}
-export function rqCommit(qp: usize): u32 {
-  return commitRecv(changetype<Qp>(qp));
+/** Keys with room for one more, or null. */
+function tableWithRoom(): Table {
+  let keys = Card.get().keys;
+  return keys.isFull ? changetype<Table>(0) : keys;
 }
 
-function handle(ptr: usize): usize {
-  if (ptr == 0) Card.get().lastErrno = Errno.ENOMEM;
-  return ptr;
-}
-
-function noted(errno: Errno): Errno {
-  Card.get().lastErrno = errno;
-  return errno;
-}
-
-function join(high: u32, low: u32): u64 {
-  return ((<u64>high) << 32) | <u64>low;
-}
-
-/** The send work request that is being described. */
-function staged(qp: usize): SendWqe {
-  let pair = changetype<Qp>(qp);
-  return pair.sendWqe(pair.sqHead);
+function registered(mr: Mr): usize {
+  return handle(mr.address);
 }

@@ -87,3 +87,21 @@ export enum AvOffset {
   HOP_LIMIT = 576,
   SOURCE_PORT = 580,
 }
+
+/** Parameters of DCQCN (setCongestion): ENABLED 0 or 1; ECT 0 or 1: packets say that a switch may mark them; intervals in ns; BYTE_STEP in bytes; FAST_RECOVERY in steps; GAIN a
+ * fraction; rates in bit/s. LINE_RATE is where a queue pair starts when it is first told to slow down. */
+export enum CongestionParameter {
+  ENABLED = 0,
+  CNP_INTERVAL = 1,
+  CNP_DSCP = 2,
+  ALPHA_INTERVAL = 3,
+  RATE_INTERVAL = 4,
+  BYTE_STEP = 5,
+  FAST_RECOVERY = 6,
+  GAIN = 7,
+  ADDITIVE_RATE = 8,
+  HYPER_RATE = 9,
+  LEAST_RATE = 10,
+  LINE_RATE = 11,
+  ECT = 12,
+}

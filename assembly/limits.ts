@@ -68,7 +68,12 @@ export enum WcOpcode {
   RDMA_READ = 2,
   COMP_SWAP = 3,
   FETCH_ADD = 4,
+  BIND_MW = 5,
   LOCAL_INV = 6,
+  FLUSH = 8,
+  ATOMIC_WRITE = 9,
+  /** Linux has no number for user space. */
+  REG_MR = 100,
   RECV = 128,
   RECV_RDMA_WITH_IMM = 129,
 }
@@ -89,7 +94,12 @@ export enum WrOpcode {
   ATOMIC_CMP_AND_SWP = 5,
   ATOMIC_FETCH_AND_ADD = 6,
   LOCAL_INV = 7,
+  BIND_MW = 8,
   SEND_WITH_INV = 9,
+  FLUSH = 14,
+  ATOMIC_WRITE = 15,
+  /** Of Linux' kernel verbs, where it is 32. */
+  REG_MR = 30,
 }
 
 /** Flags of a send work request (ibv_send_flags). */
@@ -100,12 +110,33 @@ export enum SendFlag {
   INLINE = 8,
 }
 
+/** What a FLUSH makes sure of (IBTA A19.4): that the data can be seen by all, or that it outlives a power failure. */
+export enum FlushPlacement {
+  GLOBAL = 1,
+  PERSISTENT = 2,
+}
+
+/** Which data a FLUSH is about. */
+export enum FlushSelectivity {
+  RANGE = 0,
+  MR = 1,
+}
+
+/** Memory windows (ibv_mw_type). */
+export enum MwType {
+  TYPE_1 = 1,
+  TYPE_2 = 2,
+}
+
 /** Rights of a memory region and of a queue pair (ibv_access_flags). */
 export enum Access {
   LOCAL_WRITE = 1,
   REMOTE_WRITE = 2,
   REMOTE_READ = 4,
   REMOTE_ATOMIC = 8,
+  MW_BIND = 16,
+  ZERO_BASED = 32,
+  FLUSH_GLOBAL = 256,
   /** Ours: the region's key may be closed by LOCAL_INV and by a peer's SEND_WITH_INV, as that of a fast-registered one. */
   INVALIDATE = 1 << 24,
 }
@@ -118,6 +149,8 @@ export enum EventType {
   QP_ACCESS_ERR = 3,
   COMM_EST = 4,
   SQ_DRAINED = 5,
+  SRQ_LIMIT_REACHED = 15,
+  QP_LAST_WQE_REACHED = 16,
   COMPLETION = 100,
 }
 
@@ -125,6 +158,14 @@ export enum EventType {
 export enum LinkFlag {
   /** Every frame leaves with this UDP source port, whatever the card wrote (an ordinary UDP socket). */
   FIXED_SOURCE_PORT = 1,
+}
+
+/** Habits of particular peers that break the rules, and that a queue pair can be told to share. */
+export enum Quirk {
+  /** Linux rxe up to 6.12 at least: the ICRC of a FLUSH covers its headers from the BTH on a second time, unmasked. */
+  RXE_FLUSH_ICRC = 1,
+  /** The same: a FLUSH that is sent a second time has address 0. */
+  RXE_FLUSH_ADDRESS = 2,
 }
 
 /** `options` of a receive descriptor. */
@@ -142,6 +183,14 @@ export const PACKET: usize = 2048;
 export const ICRC_PAD: usize = 2304;
 export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
+/** Count and GIDs (host/gid). */
+export const GIDS: usize = 9216;
+/** Parameters of congestion control (qp/congestion). */
+export const CONGESTION: usize = 10496;
+/** 40 bytes in which a datagram's GRH is put together (qp/datagram). */
+export const DATAGRAM_PAD: usize = 10752;
+/** 16 bytes for the group of a multicast datagram (rnic). */
+export const MGID_PAD: usize = 10816;
 /** 256 rows of 4 bytes (wire/opcode). */
 export const OPCODE_TABLE: usize = 8192;
 /** 16 tables of 256 u32 (wire/crc). */

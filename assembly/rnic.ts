@@ -1,35 +1,36 @@
 // The card as a whole: takes frames off the receive ring and hands each to its queue pair, lets deadlines take effect, and
 // lets the queue pairs that have something to say fill the transmit ring. The order of calls is rx, expire, tx.
-import { Counter, countDevice, NO_DROP } from './counters';
+import { add, Counter, countDevice, NO_DROP } from './counters';
 import { Card } from './host/card';
-import { Cq } from './host/cq';
 import { Events } from './host/event';
 import { Mr } from './host/mr';
+import { initCongestion } from './host/parameter';
 import { Pd } from './host/pd';
-import { allocate, initPool, release } from './host/pool';
-import { initRandom, random32 } from './host/random';
+import { allocate, initPool } from './host/pool';
+import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { RECV_WQE_BYTES, SEND_WQE_BYTES, SGE_BYTES } from './host/wqe';
-import { Errno, MAX_FRAME, QpState, QpType, SCRATCH } from './limits';
+import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
-import { QP_BYTES, Qp } from './qp/qp';
+import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
+import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
+import { Membership, member } from './qp/multicast';
+import { Qp } from './qp/qp';
 import { nextRequest } from './qp/requester';
 import { receiveRequest } from './qp/responder';
-import { releaseResults } from './qp/result';
 import { expired } from './qp/retry';
 import { schedule, takeReady } from './qp/schedule';
-import { setState } from './qp/state';
 import { takeExpired } from './qp/timer';
+import { receiveUnreliable } from './qp/unreliable';
 import { initIcrc } from './wire/icrc';
-import { classOf, initOpcodes, isResponse, OpcodeClass } from './wire/opcode';
+import { classOf, initOpcodes, isResponse, Opcode, OpcodeClass } from './wire/opcode';
 import { Packet } from './wire/packet';
 
 /** Frames that one queue pair may send before the next gets its turn. */
 const BURST: u32 = 16;
-/** The only P_Key: the default one, full member (IBTA 10.9.1). */
-const DEFAULT_PKEY: u32 = 0xffff;
+/** The queue pair number that means a multicast group (IBTA 10.5.1). */
+const MULTICAST_QPN: u32 = 0xffffff;
 
 function isPowerOfTwo(value: u32): bool {
   return popcnt<u32>(value) == 1;
@@ -44,6 +45,7 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
   initIcrc();
   initOpcodes();
   initPool(memoryBytes);
+  initCongestion();
   let card = Card.get();
   card.memoryBytes = memoryBytes;
   card.keys = Table.create(maxMr);
@@ -80,33 +82,84 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): void {
   let packet = Packet.current();
   let drop = packet.parse(frame, bytes, options);
   if (drop != NO_DROP) return countDevice(drop);
+  if (packet.destQpn == MULTICAST_QPN) return receiveMulticast(packet);
   let qp = changetype<Qp>(Card.get().qps.find(packet.destQpn));
   if (qp.ptr == 0) return countDevice(Counter.drop_qpn);
   drop = admit(qp, packet);
-  if (drop == NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
-  if (drop == NO_DROP) {
-    if (packet.isMarked) qp.count(Counter.np_ecn_marked_roce_packets);
-    drop = isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
-  }
+  if (drop == NO_DROP && !isIntact(qp, packet)) drop = Counter.drop_icrc;
+  if (drop == NO_DROP) drop = dispatch(qp, packet);
   if (drop != NO_DROP) return qp.count(drop);
+  countReceived(qp, bytes);
+}
+
+function isIntact(qp: Qp, packet: Packet): bool {
+  return packet.isIcrcRight || ((qp.quirks & Quirk.RXE_FLUSH_ICRC) != 0 && packet.isIcrcOfRxe);
+}
+
+function dispatch(qp: Qp, packet: Packet): Counter {
+  if (packet.opcode == Opcode.CNP) {
+    receiveCnp(qp);
+    return NO_DROP;
+  }
+  if (qp.type == QpType.UD) return receiveDatagram(qp, packet);
+  if (packet.isMarked) noteMarked(qp);
+  if (qp.type == QpType.UC) return receiveUnreliable(qp, packet);
+  return isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
+}
+
+function countReceived(qp: Qp, bytes: u32): void {
   qp.count(Counter.rcvd_pkts);
   qp.countBy(Counter.rcvd_bytes, bytes);
 }
 
+/** A datagram for all members of a group. Counts as received when one of them took it. */
+function receiveMulticast(packet: Packet): void {
+  packet.copyDestGid(MGID_PAD);
+  let verdict = Counter.drop_multicast;
+  for (let m = member(MGID_PAD, changetype<Membership>(0)); changetype<usize>(m) != 0; m = member(MGID_PAD, m)) {
+    let qp = changetype<Qp>(m.qp);
+    let drop = admitTransport(qp, packet);
+    if (drop == NO_DROP) drop = admitQkey(qp, packet);
+    if (drop == NO_DROP && verdict != NO_DROP && !packet.isIcrcRight) drop = Counter.drop_icrc;
+    if (drop == NO_DROP) drop = dispatch(qp, packet);
+    countFrame(qp.counters, drop, packet.frameBytes);
+    if (verdict != NO_DROP) verdict = drop;
+  }
+  countFrame(COUNTERS, verdict, packet.frameBytes);
+}
+
+function countFrame(set: usize, drop: Counter, bytes: u32): void {
+  if (drop != NO_DROP) return add(set, drop, 1);
+  add(set, Counter.rcvd_pkts, 1);
+  add(set, Counter.rcvd_bytes, bytes);
+}
+
 /** Whether a queue pair may look at a packet at all (IBTA 9.6.1). */
 function admit(qp: Qp, packet: Packet): Counter {
+  let drop = admitTransport(qp, packet);
+  if (drop != NO_DROP) return drop;
+  if (qp.type == QpType.UD) return admitDatagram(qp, packet);
+  if (!qp.path.isToUs(packet)) return Counter.drop_destination_address;
+  return qp.path.isFromPeer(packet) ? NO_DROP : Counter.drop_source_address;
+}
+
+/** Opcode, state and partition. */
+function admitTransport(qp: Qp, packet: Packet): Counter {
   let kind = classOf(packet.opcode);
-  if (kind == OpcodeClass.CNP) return Counter.drop_cnp;
-  if (kind != OpcodeClass.RC) return Counter.drop_qp_type;
+  // a CNP is about a connection of either kind
+  let fits = kind == OpcodeClass.CNP ? qp.type != QpType.UD : kind == opcodeClass(qp.type);
+  if (!fits) return Counter.drop_qp_type;
   let state = qp.state;
   if (state == QpState.RTR) {
     if (isResponse(packet.opcode)) return Counter.drop_qp_state;
-  } else if (state != QpState.RTS && state != QpState.SQD) {
+  } else if (state != QpState.RTS && state != QpState.SQD && state != QpState.SQE) {
     return Counter.drop_qp_state;
   }
-  if (!qp.path.isToUs(packet)) return Counter.drop_destination_address;
-  if (!qp.path.isFromPeer(packet)) return Counter.drop_source_address;
   return isPkeyRight(packet.pkey, qp.pkey) ? NO_DROP : Counter.drop_pkey;
+}
+
+function opcodeClass(type: u32): u32 {
+  return type == QpType.RC ? OpcodeClass.RC : type == QpType.UC ? OpcodeClass.UC : OpcodeClass.UD;
 }
 
 /** Same partition, and at least one of the two a full member (IBTA 10.9.3). */
@@ -134,26 +187,24 @@ export function transmitFrames(now: u64, most: u32): u32 {
 /** One queue pair's turn: answers and requests alternate, so that neither starves the other. */
 function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
   let stop = n + min(BURST, end - n);
-  let idle = false;
-  while (n != stop && !idle) {
-    idle = true;
-    let bytes = nextAnswer(qp, ring.frame(n));
-    if (bytes != 0) {
+  let bytes = nextCnp(qp, ring.frame(n));
+  if (bytes != 0) put(qp, ring, n++, bytes);
+  let silent = 0;
+  for (let isAnswer = true; n != stop && silent < 2; isAnswer = !isAnswer) {
+    bytes = isAnswer ? nextAnswer(qp, ring.frame(n)) : nextOwn(qp, ring.frame(n));
+    if (bytes == 0) silent++;
+    else {
+      silent = 0;
       put(qp, ring, n++, bytes);
-      idle = false;
-    }
-    if (n == stop) {
-      idle = false;
-      break;
-    }
-    bytes = nextRequest(qp, ring.frame(n));
-    if (bytes != 0) {
-      put(qp, ring, n++, bytes);
-      idle = false;
     }
   }
-  if (!idle) schedule(qp);
+  if (silent < 2) schedule(qp);
   return n;
+}
+
+/** The next packet of the queue pair's own send queue. */
+function nextOwn(qp: Qp, frame: usize): u32 {
+  return qp.type == QpType.UD ? nextDatagram(qp, frame) : nextRequest(qp, frame);
 }
 
 function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
@@ -162,91 +213,11 @@ function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
   qp.countBy(Counter.sent_bytes, bytes);
 }
 
-function powerOfTwo(atLeast: u32): u32 {
-  let size: u32 = 1;
-  while (size < atLeast) size <<= 1;
-  return size;
-}
-
-/** A queue pair in RESET with a number that cannot be guessed; null when memory or numbers are short. */
-export function createQp(
-  pd: Pd,
-  type: QpType,
-  sendCq: Cq,
-  recvCq: Cq,
-  sendWr: u32,
-  recvWr: u32,
-  sendSge: u32,
-  recvSge: u32,
-  inline: u32,
-  signalAll: bool,
-): Qp {
-  let card = Card.get();
-  if (card.qps.isFull) return changetype<Qp>(0);
-  let sendEntries = powerOfTwo(sendWr);
-  let recvEntries = powerOfTwo(recvWr);
-  let sendStride = (<u32>SEND_WQE_BYTES + max(sendSge * SGE_BYTES, inline) + 7) & ~7;
-  let recvStride = (<u32>RECV_WQE_BYTES + recvSge * SGE_BYTES + 7) & ~7;
-  let sendBase = allocate(<u64>sendEntries * sendStride);
-  let recvBase = allocate(<u64>recvEntries * recvStride);
-  let qp = changetype<Qp>(allocate(QP_BYTES));
-  if (sendBase == 0 || recvBase == 0 || qp.ptr == 0) {
-    if (sendBase) release(sendBase);
-    if (recvBase) release(recvBase);
-    if (qp.ptr) release(qp.ptr);
-    return changetype<Qp>(0);
-  }
-  qp.pd = pd;
-  qp.type = type;
-  qp.sendCq = sendCq;
-  qp.recvCq = recvCq;
-  qp.sqBase = sendBase;
-  qp.sqStride = sendStride;
-  qp.sqMask = sendEntries - 1;
-  qp.rqBase = recvBase;
-  qp.rqStride = recvStride;
-  qp.rqMask = recvEntries - 1;
-  qp.maxSendSge = sendSge;
-  qp.maxRecvSge = recvSge;
-  qp.maxInline = inline;
-  qp.signalAll = signalAll;
-  qp.pkey = DEFAULT_PKEY;
-  qp.qpn = newQpn(card.qps);
-  card.qps.add(qp.qpn, qp.ptr);
-  pd.users++;
-  sendCq.users++;
-  recvCq.users++;
-  return qp;
-}
-
-/** 0 and 1 are the management queue pairs, 0xffffff is multicast. */
-function newQpn(qps: Table): u32 {
-  let qpn = random32() & 0xffffff;
-  while (qpn < 2 || qpn == 0xffffff || qps.find(qpn) != 0) qpn = random32() & 0xffffff;
-  return qpn;
-}
-
-export function destroyQp(qp: Qp): void {
-  let card = Card.get();
-  setState(qp, QpState.RESET);
-  card.events.forget(qp.ptr);
-  card.qps.remove(qp.qpn);
-  qp.pd.users--;
-  qp.sendCq.users--;
-  qp.recvCq.users--;
-  releaseResults(qp);
-  release(qp.sqBase);
-  release(qp.rqBase);
-  release(qp.ptr);
-}
-
 /** A region over memory of the card; null with lastErrno set when refused. */
 export function registerMr(pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
   let card = Card.get();
   card.lastErrno = Errno.EINVAL;
-  if (!Mr.isAccessAllowed(access) || length == 0 || <u64>ptr + length > card.memoryBytes) return changetype<Mr>(0);
-  // the last byte's address must exist
-  if (iova + (<u64>length - 1) < iova) return changetype<Mr>(0);
+  if (!Mr.isAllowed(ptr, length, access, iova)) return changetype<Mr>(0);
   card.lastErrno = Errno.ENOMEM;
   if (card.keys.isFull) return changetype<Mr>(0);
   return Mr.create(card.keys, pd, ptr, length, access, iova);

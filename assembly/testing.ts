@@ -4,12 +4,23 @@ import { ATOMIC_ACK_ETH_BYTES, ATOMIC_ETH_BYTES, AtomicAckEth, AtomicEth } from 
 import { BTH_BYTES, Bth } from './wire/bth';
 import { DETH_BYTES, Deth } from './wire/deth';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from './wire/ethernet';
+import { FETH_BYTES, Feth } from './wire/feth';
 import { ICRC_BYTES, icrcOf, initIcrc } from './wire/icrc';
 import { IETH_BYTES, Ieth } from './wire/ieth';
 import { IMMDT_BYTES, ImmDt } from './wire/immdt';
 import { IPV4_BYTES, Ipv4 } from './wire/ipv4';
 import { IPV6_BYTES, Ipv6 } from './wire/ipv6';
-import { classOf, hasAeth, hasImm, hasInvalidate, initOpcodes, isAtomic, Opcode, OpcodeClass } from './wire/opcode';
+import {
+  classOf,
+  hasAeth,
+  hasImm,
+  hasInvalidate,
+  initOpcodes,
+  isAtomic,
+  isFlush,
+  Opcode,
+  OpcodeClass,
+} from './wire/opcode';
 import { Packet } from './wire/packet';
 import { RETH_BYTES, Reth } from './wire/reth';
 import { UDP_BYTES, Udp } from './wire/udp';
@@ -30,6 +41,11 @@ export function parse(frame: usize, bytes: u32, options: u32): u32 {
 /** Of the frame that was parsed last. */
 export function isIcrcRight(): bool {
   return Packet.current().isIcrcRight;
+}
+
+/** Of a FLUSH that was parsed last: whether its ICRC is the one that rxe gives. */
+export function isIcrcOfRxe(): bool {
+  return Packet.current().isIcrcOfRxe;
 }
 
 /** Writes the frame that was parsed last once more, at `to`, with what the getters read and the setters write.
@@ -71,6 +87,10 @@ function extensions(packet: Packet, at: usize): usize {
     Deth.at(at).write(deth.qkey, deth.sourceQpn);
     at += DETH_BYTES;
   }
+  if (isFlush(opcode)) {
+    Feth.at(at).write(packet.feth.placement, packet.feth.selectivity);
+    at += FETH_BYTES;
+  }
   if (hasReth(opcode)) {
     let reth = packet.reth;
     Reth.at(at).write(reth.va, reth.rkey, reth.length);
@@ -107,6 +127,8 @@ function hasReth(opcode: u32): bool {
     (operation == Opcode.RDMA_WRITE_FIRST ||
       operation == Opcode.RDMA_WRITE_ONLY ||
       operation == Opcode.RDMA_WRITE_ONLY_WITH_IMM ||
-      operation == Opcode.RDMA_READ_REQUEST)
+      operation == Opcode.RDMA_READ_REQUEST ||
+      operation == Opcode.FLUSH ||
+      operation == Opcode.ATOMIC_WRITE)
   );
 }

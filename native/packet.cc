@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "frames.h"
+#include "group.h"
 #include "roce_filter.h"
 
 namespace {
 
 constexpr uint32_t kTagBytes = 4;
 constexpr uint32_t kMacsBytes = 12;
+constexpr uint8_t kNoMac[ETH_ALEN] = {};
 
 class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
  public:
@@ -22,6 +24,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "PacketSocket",
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::HoldPort>("holdPort"),
+                        InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
                         InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::Send>("send"),
                         InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
                         InstanceMethod<&Self::Fd>("fd"), InstanceMethod<&Self::Close>("close")});
@@ -96,6 +99,61 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     return 0;
   }
 
+  // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. The kernel joins, so that switches and routers
+  // hear of it, and the interface lets the MAC in even where the kernel has no address to join with.
+  Napi::Value JoinGroup(const Napi::CallbackInfo& info) {
+    Group group = GroupOf(info);
+    const int ifindex = info[2].As<Napi::Number>();
+    const int family = group.isIpv6 ? AF_INET6 : AF_INET;
+    int result = group.fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (result >= 0) result = SetMembership(group.fd, group.address, group.isIpv6, ifindex, true);
+    if (result == 0) result = SetFilter(group.mac, ifindex, PACKET_ADD_MEMBERSHIP);
+    if (result == 0) {
+      groups_.push_back(group);
+    } else {
+      CloseFd(group.fd);
+    }
+    return Napi::Number::New(info.Env(), result);
+  }
+
+  // leaveGroup(address of 4 or 16 bytes, its MAC, ifindex)
+  void LeaveGroup(const Napi::CallbackInfo& info) {
+    const Group group = GroupOf(info);
+    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.isIpv6 == group.isIpv6 && memcmp(g.address, group.address, sizeof g.address) == 0;
+    });
+    if (found == groups_.end()) return;
+    CloseFd(found->fd);
+    groups_.erase(found);
+    SetFilter(group.mac, info[2].As<Napi::Number>(), PACKET_DROP_MEMBERSHIP);
+  }
+
+  struct Group {
+    bool isIpv6;
+    uint8_t address[16];
+    uint8_t mac[ETH_ALEN];
+    int fd;
+  };
+
+  static Group GroupOf(const Napi::CallbackInfo& info) {
+    auto ip = info[0].As<Napi::Uint8Array>();
+    Group group{};
+    group.isIpv6 = ip.ByteLength() == sizeof group.address;
+    group.fd = -1;
+    memcpy(group.address, ip.Data(), ip.ByteLength());
+    memcpy(group.mac, info[1].As<Napi::Uint8Array>().Data(), sizeof group.mac);
+    return group;
+  }
+
+  int SetFilter(const uint8_t* mac, int ifindex, int option) {
+    packet_mreq request{};
+    request.mr_ifindex = ifindex;
+    request.mr_type = PACKET_MR_MULTICAST;
+    request.mr_alen = ETH_ALEN;
+    memcpy(request.mr_address, mac, ETH_ALEN);
+    return setsockopt(fd_, SOL_PACKET, option, &request, sizeof request) == 0 ? 0 : -errno;
+  }
+
   void Attach(const Napi::CallbackInfo& info) { frames_.Attach(info); }
 
   // send(): descriptors taken off the transmit ring
@@ -141,18 +199,31 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     }
     for (int i = 0; i < sent; i++) counters_.txBytes += iov_[i].iov_len;
     counters_.txFrames += sent;
+    for (int i = 0; i < sent && !groups_.empty(); i++) LoopToGroup(iov_[i]);
     return static_cast<uint32_t>(sent) == count ? taken : place[sent];
   }
 
   // An interface does not give its own frames back; a card does. The loopback interface (address zero) does it itself.
   bool IsForUs(const uint8_t* frame) const {
-    static const uint8_t none[ETH_ALEN] = {};
-    return memcmp(frame, mac_, ETH_ALEN) == 0 && memcmp(mac_, none, ETH_ALEN) != 0;
+    return memcmp(frame, mac_, ETH_ALEN) == 0 && memcmp(mac_, kNoMac, ETH_ALEN) != 0;
   }
 
   void Loop(const uint8_t* frame, uint32_t len) {
     counters_.txFrames++;
     counters_.txBytes += len;
+    Return(frame, len);
+  }
+
+  // What was sent to a group that this card is in comes back to it, as IP_MULTICAST_LOOP does for sockets.
+  void LoopToGroup(const iovec& sent) {
+    const uint8_t* frame = static_cast<const uint8_t*>(sent.iov_base);
+    if (!(frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
+    for (const Group& group : groups_) {
+      if (memcmp(frame, group.mac, ETH_ALEN) == 0) return Return(frame, sent.iov_len);
+    }
+  }
+
+  void Return(const uint8_t* frame, uint32_t len) {
     Ring& ring = frames_.rx;
     if (ring.Free() == 0 || len > frames_.slotBytes) {
       counters_.rxDropped++;
@@ -258,10 +329,13 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     CloseFd(fd_);
     for (int& sink : sinks_) CloseFd(sink);
     sinks_.clear();
+    for (Group& group : groups_) CloseFd(group.fd);
+    groups_.clear();
   }
 
   int fd_ = -1;
   std::vector<int> sinks_;
+  std::vector<Group> groups_;
   uint8_t mac_[ETH_ALEN] = {};
   Frames frames_;
   FrameCounters counters_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frames.h"
+#include "group.h"
 #include "headers.h"
 
 namespace {
@@ -22,6 +23,7 @@ struct Socket {
   bool isIpv6;
   sockaddr_in6 address;  // or a sockaddr_in
   uint32_t overflows;    // the kernel's SO_RXQ_OVFL count as last seen
+  bool isGroup;          // it only receives
 
   const uint8_t* Ip() const {
     return isIpv6 ? address.sin6_addr.s6_addr
@@ -44,7 +46,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
   using Self = UdpSocketsObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "UdpSockets",
-                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::Attach>("attach"),
+                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::AddGroup>("addGroup"),
+                        InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Attach>("attach"),
                         InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
                         InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fds>("fds"),
                         InstanceMethod<&Self::Close>("close")});
@@ -53,8 +56,41 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
   ~UdpSocketsObject() override { CloseAll(); }
 
  private:
-  // add(address of 4 or 16 bytes, port, scope id, receiveBufferBytes): 0 or -errno
+  // add(address of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): 0 or -errno. Sends to groups by ifindex.
   Napi::Value Add(const Napi::CallbackInfo& info) {
+    Socket s = AddressOf(info);
+    int result = Bind(s, info[3].As<Napi::Number>());
+    if (result == 0) result = SetGroupInterface(s.fd, s.isIpv6, info[4].As<Napi::Number>());
+    return Keep(info.Env(), s, result);
+  }
+
+  // addGroup(group of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): the socket, or -errno. A socket that
+  // is bound to a unicast address gets nothing that is sent to groups.
+  Napi::Value AddGroup(const Napi::CallbackInfo& info) {
+    Socket s = AddressOf(info);
+    s.isGroup = true;
+    const int ifindex = info[4].As<Napi::Number>();
+    int result = Bind(s, info[3].As<Napi::Number>());
+    if (result == 0) result = SetMembership(s.fd, s.Ip(), s.isIpv6, ifindex, true);
+    const int fd = s.fd;
+    Keep(info.Env(), s, result);
+    return Napi::Number::New(info.Env(), result == 0 ? fd : result);
+  }
+
+  // removeGroup(group of 4 or 16 bytes)
+  void RemoveGroup(const Napi::CallbackInfo& info) {
+    auto ip = info[0].As<Napi::Uint8Array>();
+    auto found = std::find_if(sockets_.begin(), sockets_.end(), [&](const Socket& s) {
+      const size_t bytes = s.isIpv6 ? 16 : 4;
+      return s.isGroup && ip.ByteLength() == bytes && memcmp(s.Ip(), ip.Data(), bytes) == 0;
+    });
+    if (found == sockets_.end()) return;
+    CloseFd(found->fd);
+    sockets_.erase(found);
+  }
+
+  // The first three arguments.
+  static Socket AddressOf(const Napi::CallbackInfo& info) {
     auto ip = info[0].As<Napi::Uint8Array>();
     const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
     Socket s{};
@@ -70,13 +106,16 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
       address.sin_port = port;
       memcpy(&address.sin_addr, ip.Data(), 4);
     }
-    int result = Bind(s, info[3].As<Napi::Number>());
+    return s;
+  }
+
+  Napi::Value Keep(Napi::Env env, Socket& s, int result) {
     if (result == 0) {
       sockets_.push_back(s);
     } else {
       CloseFd(s.fd);
     }
-    return Napi::Number::New(info.Env(), result);
+    return Napi::Number::New(env, result);
   }
 
   static int Bind(Socket& s, int bufferBytes) {
@@ -94,6 +133,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
                  : set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0 && set(IPPROTO_IP, IP_RECVTOS, 1) == 0 &&
                        set(IPPROTO_IP, IP_RECVTTL, 1) == 0;
     if (!isSet || set(SOL_SOCKET, SO_RXQ_OVFL, 1) != 0) return -errno;
+    // several programs may be members of one group
+    if (s.isGroup && set(SOL_SOCKET, SO_REUSEADDR, 1) != 0) return -errno;
     SetReceiveBuffer(s.fd, bufferBytes);
     SetSendBuffer(s.fd, bufferBytes);
     const socklen_t size = s.isIpv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
@@ -147,7 +188,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
 
   const Socket* Owner(const Datagram& datagram) const {
     for (const Socket& s : sockets_)
-      if (s.isIpv6 == datagram.isIpv6 && memcmp(s.Ip(), datagram.source, s.isIpv6 ? 16 : 4) == 0) return &s;
+      if (!s.isGroup && s.isIpv6 == datagram.isIpv6 && memcmp(s.Ip(), datagram.source, s.isIpv6 ? 16 : 4) == 0) return &s;
     return nullptr;
   }
 

@@ -72,7 +72,7 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   using Self = WaiterObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "Waiter",
-                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Start>("start"),
+                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::Start>("start"),
                         InstanceMethod<&Self::Stop>("stop"), InstanceMethod<&Self::Close>("close")});
   }
 
@@ -112,6 +112,12 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
     auto fds = info[0].As<Napi::Array>();
     for (uint32_t i = 0; i < fds.Length() && result == 0; i++)
       result = watch_->Add(fds.Get(i).As<Napi::Number>().Int32Value());
+    return Napi::Number::New(info.Env(), result);
+  }
+
+  // add(fd): 0 or -errno. One more to wait for; it goes by being closed.
+  Napi::Value Add(const Napi::CallbackInfo& info) {
+    const int result = watch_ == nullptr || watch_->closing ? -EBADF : watch_->Add(info[0].As<Napi::Number>());
     return Napi::Number::New(info.Env(), result);
   }
 

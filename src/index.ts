@@ -7,6 +7,7 @@
 export {
   Access,
   EventType,
+  MwType,
   QpState,
   SendFlag,
   WcFlag,
@@ -27,12 +28,20 @@ export type { Counters } from './verbs/counters.js';
 export { Cq, type CqOptions, type NextOptions } from './verbs/cq.js';
 export type { AsyncEvent } from './verbs/events.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
+export { FastMr } from './verbs/fastmr.js';
 export { type GidChoice, type GidEntry, gidAddress, gidText, gidToHex } from './verbs/gid.js';
+export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/grh.js';
+export { MULTICAST_QPN } from './verbs/groups.js';
+export { incRkey } from './verbs/keys.js';
 export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
-export { Mr, type MrOptions, type RemoteMemory } from './verbs/mr.js';
+export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/mr.js';
+export { Mw } from './verbs/mw.js';
 export { type OpenOptions, openDevice } from './verbs/open.js';
 export { Pd } from './verbs/pd.js';
 export type { DeviceInfo, PortInfo } from './verbs/port.js';
 export { Qp, type QpOptions } from './verbs/qp.js';
+export type { QuirkName } from './verbs/quirks.js';
+export { Srq, type SrqAttributes, type SrqInfo, type SrqOptions } from './verbs/srq.js';
+export { Ah } from './verbs/udah.js';
 export { Wc } from './verbs/wc.js';
-export type { RecvWr, SendOpcode, SendWr, Sge } from './verbs/wr.js';
+export type { BindMw, RecvWr, SendOpcode, SendWr, Sge } from './verbs/wr.js';

@@ -28,12 +28,18 @@ export interface NativePacketSocket extends NativeFrameSocket {
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
   /** Keeps the kernel from answering datagrams to an address and port. @returns 0 or -errno */
   holdPort(address: Uint8Array, port: number, scopeId: number): number;
+  /** @param address 4 or 16 bytes @param mac the group's @returns 0 or -errno */
+  joinGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): number;
+  leaveGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): void;
   fd(): number;
 }
 
 export interface NativeUdpSockets extends NativeFrameSocket {
-  /** Binds one more socket. @param address 4 or 16 bytes @returns 0 or -errno */
-  add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number): number;
+  /** Binds one more socket. @param address 4 or 16 bytes @param ifindex where groups are sent to @returns 0 or -errno */
+  add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
+  /** Joins a group with a socket of its own. @returns the file descriptor or -errno */
+  addGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
+  removeGroup(group: Uint8Array): void;
   fds(): number[];
 }
 
@@ -41,6 +47,8 @@ export interface NativeUdpSockets extends NativeFrameSocket {
 export interface NativeWaiter {
   /** Once, first. @returns 0 or -errno */
   open(fds: number[]): number;
+  /** One more to watch, until it is closed. @returns 0 or -errno */
+  add(fd: number): number;
   /** Begins a wait, or changes the one that runs. @param nanoseconds from now; negative = no limit */
   start(nanoseconds: number, keepAlive: boolean): void;
   stop(): void;

@@ -18,6 +18,10 @@ export class Card {
   /** LinkFlag bits, and the UDP source port of a link that has a fixed one. */
   linkFlags: u32;
   linkSourcePort: u32;
+  /** Bytes of payload that a datagram may have. */
+  portMtu: u32;
+  /** Members of multicast groups (qp/multicast). */
+  memberships: usize;
   /** Queue pairs that have something to send, first and last (qp/schedule). */
   readyFirst: usize;
   readyLast: usize;

@@ -14,6 +14,13 @@ export class Sge {
 }
 export const SGE_BYTES: u32 = 12;
 
+export function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
+  let sge = changetype<Sge>(pieces + <usize>n * SGE_BYTES);
+  sge.ptr = <u32>ptr;
+  sge.length = length;
+  sge.lkey = lkey;
+}
+
 @unmanaged
 @final
 export class SendWqe {
@@ -34,6 +41,18 @@ export class SendWqe {
   firstPsn: u32;
   lastPsn: u32;
   isStarted: bool;
+  /** A READ that is asked for in parts, because its answer would not fit the window. */
+  isSplit: bool;
+  /** A part has been asked for, up to this PSN. */
+  isAsked: bool;
+  askedPsn: u32;
+  /** Of a datagram: its address handle, the peer's queue pair and Q_Key. */
+  ah: usize;
+  destQpn: u32;
+  qkey: u32;
+  /** Of a registration or binding: the memory in the card, and the rights. */
+  memory: usize;
+  access: u32;
 
   get ptr(): usize {
     return changetype<usize>(this);
@@ -52,7 +71,7 @@ export class SendWqe {
   }
 }
 /** Header of a send WQE; its pieces or its inline data follow. */
-export const SEND_WQE_BYTES: usize = 80;
+export const SEND_WQE_BYTES: usize = 96;
 
 @unmanaged
 @final
@@ -61,6 +80,9 @@ export class RecvWqe {
   length: u32;
   sgeCount: u32;
 
+  get ptr(): usize {
+    return changetype<usize>(this);
+  }
   get pieces(): usize {
     return changetype<usize>(this) + RECV_WQE_BYTES;
   }

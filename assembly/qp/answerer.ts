@@ -9,6 +9,7 @@ import { AtomicAckEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { hasAeth, headerBytes, Opcode } from '../wire/opcode';
 import { psnAdd } from '../wire/psn';
+import { isHeldUp, noteSent } from './congestion';
 import { Answer, Qp } from './qp';
 import { deactivate, oldestActive, Result } from './result';
 import { setState } from './state';
@@ -18,7 +19,10 @@ export function nextAnswer(qp: Qp, frame: usize): u32 {
   if (qp.resultsActive != 0) {
     let result = oldestActive(qp);
     if (result.isAtomic) return answerAtomic(qp, result, frame);
+    // the data of a READ keeps to the rate as our own does, and what waits behind it waits along
+    if (isHeldUp(qp)) return 0;
     let bytes = answerRead(qp, result, frame);
+    noteSent(qp, bytes);
     if (bytes != 0) return bytes;
   }
   return qp.answer == Answer.NONE ? 0 : speak(qp, frame);
@@ -62,7 +66,15 @@ function answerRead(qp: Qp, result: Result, frame: usize): u32 {
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   if (bytes != 0) {
-    let source = Mr.remote(Card.get().keys, result.rkey, qp.pd, result.jobVa + offset, bytes, Access.REMOTE_READ);
+    let source = Mr.remote(
+      Card.get().keys,
+      result.rkey,
+      qp.pd,
+      qp.qpn,
+      result.jobVa + offset,
+      bytes,
+      Access.REMOTE_READ,
+    );
     if (source == 0) return giveUp(qp, result);
     memory.copy(payload, source, bytes);
   }

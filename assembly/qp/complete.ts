@@ -3,9 +3,10 @@ import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { Cqe } from '../host/cqe';
 import { SendWqe } from '../host/wqe';
-import { EventType, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
+import { EventType, QpState, QpType, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../limits';
 import { hasImm, hasInvalidate, isWrite } from '../wire/opcode';
 import { Packet } from '../wire/packet';
+import { Ah } from './ah';
 import { Qp } from './qp';
 import { setState } from './state';
 
@@ -23,6 +24,14 @@ function wcOpcode(opcode: u32): WcOpcode {
       return WcOpcode.FETCH_ADD;
     case WrOpcode.LOCAL_INV:
       return WcOpcode.LOCAL_INV;
+    case WrOpcode.BIND_MW:
+      return WcOpcode.BIND_MW;
+    case WrOpcode.REG_MR:
+      return WcOpcode.REG_MR;
+    case WrOpcode.FLUSH:
+      return WcOpcode.FLUSH;
+    case WrOpcode.ATOMIC_WRITE:
+      return WcOpcode.ATOMIC_WRITE;
   }
   return WcOpcode.SEND;
 }
@@ -43,8 +52,14 @@ function overrun(qp: Qp): void {
   setState(qp, QpState.ERR);
 }
 
+/** A send work request is over: its address handle, if it has one, is one user poorer. */
+export function letGoOfAh(wqe: SendWqe): void {
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users--;
+}
+
 function completeSend(qp: Qp, wqe: SendWqe, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.sqTail++;
+  letGoOfAh(wqe);
   if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) return;
   let cqe = qp.sendCq.reserve();
   if (changetype<usize>(cqe) == 0) return overrun(qp);
@@ -66,44 +81,89 @@ export function retireSend(qp: Qp): void {
 export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): void {
   qp.count(Counter.req_cqe_error);
   completeSend(qp, qp.sendWqe(qp.sqTail), status, syndrome, psn);
-  setState(qp, QpState.ERR);
+  if (qp.state == QpState.ERR) return;
+  // of an unreliable queue pair only the send side stops (IBTA 10.3.1.7)
+  setState(qp, qp.type == QpType.RC ? QpState.ERR : QpState.SQE);
 }
 
-/** A message has arrived in the oldest receive work request, or its immediate data has. */
-export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
-  let wqe = qp.recvWqe(qp.rqTail++);
+/** The completion of the receive work request that is held; null when it is lost. */
+function beginRecv(qp: Qp, status: WcStatus): Cqe {
+  hold(qp);
+  qp.isHeld = false;
   let cqe = qp.recvCq.reserve();
-  if (changetype<usize>(cqe) == 0) return overrun(qp);
-  describe(cqe, qp, wqe.wrId, status);
+  if (changetype<usize>(cqe) == 0) overrun(qp);
+  else describe(cqe, qp, qp.held.wrId, status);
+  return cqe;
+}
+
+function endRecv(qp: Qp, packet: Packet, status: WcStatus): void {
+  if (status != WcStatus.SUCCESS) qp.count(Counter.resp_cqe_error);
+  qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
+}
+
+/** A message has arrived in the receive work request that is held for it, or its immediate data has. */
+export function completeRecv(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+  let cqe = beginRecv(qp, status);
+  if (changetype<usize>(cqe) == 0) return;
   let opcode = packet.opcode;
   cqe.opcode = isWrite(opcode) ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV;
   cqe.byteLen = bytes;
   cqe.srcQpn = qp.destQpn;
   cqe.psn = packet.psn;
-  if (status == WcStatus.SUCCESS) {
-    if (hasImm(opcode)) {
-      cqe.flags = WcFlag.WITH_IMM;
-      cqe.imm = packet.imm;
-    } else if (hasInvalidate(opcode)) {
-      cqe.flags = WcFlag.WITH_INV;
-      cqe.invalidatedRkey = packet.invalidateRkey;
-    }
-  } else {
-    qp.count(Counter.resp_cqe_error);
+  if (status == WcStatus.SUCCESS && hasImm(opcode)) {
+    cqe.flags = WcFlag.WITH_IMM;
+    cqe.imm = packet.imm;
+  } else if (status == WcStatus.SUCCESS && hasInvalidate(opcode)) {
+    cqe.flags = WcFlag.WITH_INV;
+    cqe.invalidatedRkey = packet.invalidateRkey;
   }
-  qp.recvCq.commit(packet.isSolicited || status != WcStatus.SUCCESS);
+  endRecv(qp, packet, status);
 }
 
-/** Everything that is still posted ends with WR_FLUSH_ERR, in order of posting. */
-export function flush(qp: Qp): void {
+/** A datagram has arrived in the receive work request that is held for it. */
+export function completeDatagram(qp: Qp, packet: Packet, bytes: u32, status: WcStatus): void {
+  let cqe = beginRecv(qp, status);
+  if (changetype<usize>(cqe) == 0) return;
+  cqe.opcode = WcOpcode.RECV;
+  cqe.byteLen = bytes;
+  cqe.srcQpn = packet.deth.sourceQpn;
+  cqe.psn = packet.psn;
+  cqe.flags = WcFlag.GRH;
+  if (hasImm(packet.opcode)) {
+    cqe.flags |= WcFlag.WITH_IMM;
+    cqe.imm = packet.imm;
+  }
+  endRecv(qp, packet, status);
+}
+
+/** Takes a receive work request for the message that is arriving, unless there is one already. */
+export function hold(qp: Qp): void {
+  if (qp.isHeld) return;
+  qp.rq.take(qp.held, Card.get().events);
+  qp.isHeld = true;
+}
+
+/** Send work requests that are still posted end with WR_FLUSH_ERR, in order of posting. */
+export function flushSends(qp: Qp): void {
   while (qp.sqTail != qp.sqHead) completeSend(qp, qp.sendWqe(qp.sqTail), WcStatus.WR_FLUSH_ERR, 0, 0);
   qp.sqNext = qp.sqHead;
-  while (qp.rqTail != qp.rqHead) {
-    let wqe = qp.recvWqe(qp.rqTail++);
-    let cqe = qp.recvCq.reserve();
-    if (changetype<usize>(cqe) == 0) continue;
-    describe(cqe, qp, wqe.wrId, WcStatus.WR_FLUSH_ERR);
-    cqe.opcode = WcOpcode.RECV;
-    qp.recvCq.commit(true);
+}
+
+/** So do receive work requests; those of a shared queue stay there for others (IBTA 10.2.9.2). */
+export function flushReceives(qp: Qp): void {
+  if (qp.isHeld) flushHeld(qp);
+  if (qp.rq.isShared) return;
+  while (!qp.rq.isEmpty) {
+    hold(qp);
+    flushHeld(qp);
   }
+}
+
+function flushHeld(qp: Qp): void {
+  qp.isHeld = false;
+  let cqe = qp.recvCq.reserve();
+  if (changetype<usize>(cqe) == 0) return;
+  describe(cqe, qp, qp.held.wrId, WcStatus.WR_FLUSH_ERR);
+  cqe.opcode = WcOpcode.RECV;
+  qp.recvCq.commit(true);
 }

@@ -10,7 +10,7 @@ import { Packet } from '../wire/packet';
 import { psnAdd, psnDiff } from '../wire/psn';
 import { failSend, retireSend } from './complete';
 import { Qp } from './qp';
-import { isAtomicWr, isRdAtomic } from './requester';
+import { isAtomicWr, isBlankWr, isRdAtomic } from './requester';
 import { resetRetries, restart, retry, retryAfterRnr, rewind } from './retry';
 import { schedule } from './schedule';
 import { reportDrained } from './state';
@@ -60,6 +60,8 @@ function progress(qp: Qp, before: u32): void {
   if (qp.state == QpState.ERR) return;
   resetRetries(qp);
   qp.isReadRetried = false;
+  // what the peer was not ready for, it has taken after all
+  qp.rnrDeadline = 0;
   growWindow(qp, <u32>psnDiff(qp.unackedPsn, before));
   // packets that were about to be repeated have arrived after all
   if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) rewind(qp, qp.unackedPsn);
@@ -139,7 +141,9 @@ function answered(qp: Qp, packet: Packet): SendWqe {
   }
   if (qp.state == QpState.ERR) return changetype<SendWqe>(0);
   let wqe = qp.sendWqe(qp.sqTail);
-  let fits = isReadResponse(packet.opcode) ? wqe.opcode == WrOpcode.RDMA_READ : isAtomicWr(wqe.opcode);
+  let fits = isReadResponse(packet.opcode)
+    ? wqe.opcode == WrOpcode.RDMA_READ || isBlankWr(wqe.opcode)
+    : isAtomicWr(wqe.opcode);
   if (fits) return wqe;
   failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
   return changetype<SendWqe>(0);
@@ -154,11 +158,12 @@ function receiveRead(qp: Qp, packet: Packet): Counter {
   let offset = ((psn - wqe.firstPsn) & 0xffffff) * qp.mtu;
   let last = psn == wqe.lastPsn;
   // placed by its PSN; FIRST and MIDDLE, LAST and ONLY differ only by where the peer began to repeat
-  if (isLast(packet.opcode) != last) {
+  // (an answer in parts has its LAST at the end of each part)
+  if (last ? !isLast(packet.opcode) : isLast(packet.opcode) && !wqe.isSplit) {
     failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
     return NO_DROP;
   }
-  let bytes = last ? wqe.length - offset : qp.mtu;
+  let bytes = isBlankWr(wqe.opcode) ? 0 : last ? wqe.length - offset : qp.mtu;
   if (packet.payloadBytes != bytes) {
     failSend(qp, WcStatus.LOC_LEN_ERR, 0, psn);
     return NO_DROP;

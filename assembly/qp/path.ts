@@ -1,6 +1,7 @@
 // The way to the peer: every header in front of the BTH, made once from the address vector and copied into each frame.
 import { Card } from '../host/card';
-import { AvOffset } from '../layout';
+import { parameter } from '../host/parameter';
+import { AvOffset, CongestionParameter } from '../layout';
 import { LinkFlag, SCRATCH } from '../limits';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from '../wire/ethernet';
 import { ICRC_BYTES, icrcOf } from '../wire/icrc';
@@ -11,6 +12,8 @@ import { UDP_BYTES, Udp } from '../wire/udp';
 
 /** Room for the longest template: Ethernet 14, VLAN 4, IPv6 40, UDP 8. */
 const TEMPLATE_BYTES: usize = 72;
+/** ECN-capable transport. */
+const ECT_0: u32 = 2;
 /** The address vector as it was handed in, kept for queries. */
 const VECTOR: usize = AvOffset.DEST_MAC;
 const VECTOR_BYTES: usize = AvOffset.SOURCE_PORT + 4 - AvOffset.DEST_MAC;
@@ -47,6 +50,8 @@ export class Path {
     let source = SCRATCH + <usize>AvOffset.SOURCE_IP;
     let destination = SCRATCH + <usize>AvOffset.DEST_IP;
     let trafficClass = load<u32>(SCRATCH, AvOffset.TRAFFIC_CLASS);
+    // a switch may mark our packets only if they say that marks are understood (RFC 3168)
+    if ((trafficClass & 3) == 0 && parameter(CongestionParameter.ECT) != 0) trafficClass |= ECT_0;
     let hopLimit = load<u32>(SCRATCH, AvOffset.HOP_LIMIT);
     let type = this.isIpv6 ? ETHERTYPE_IPV6 : ETHERTYPE_IPV4;
     this.ipOffset = Ethernet.at(this.template).write(
@@ -86,6 +91,13 @@ export class Path {
     return this.isIpv6
       ? memory.compare(Ipv6.at(ip).sourcePtr, packet.destIp, 16) == 0
       : load<u32>(Ipv4.at(ip).sourcePtr) == load<u32>(packet.destIp);
+  }
+
+  /** Gives a frame that was begun another traffic class than the rest. */
+  setTrafficClass(frame: usize, trafficClass: u32): void {
+    let ip = frame + this.ipOffset;
+    if (this.isIpv6) Ipv6.at(ip).setTrafficClass(trafficClass);
+    else Ipv4.at(ip).setTos(trafficClass);
   }
 
   /** Starts a frame: copies the headers. Answers where the BTH goes. */

@@ -1,12 +1,37 @@
 // Posting: a work request is described piece by piece into the next free WQE and becomes visible with the commit.
 import { Card } from '../host/card';
-import { RecvWqe, SendWqe, SGE_BYTES, Sge } from '../host/wqe';
-import { Errno, MAX_MESSAGE, QpState, SendFlag, WrOpcode } from '../limits';
-import { packetCount } from '../wire/psn';
-import { flush } from './complete';
+import { RecvQueue } from '../host/rq';
+import { SendWqe, writePiece } from '../host/wqe';
+import { Errno, MAX_MESSAGE, QpState, QpType, SendFlag, WrOpcode } from '../limits';
+import { Ah } from './ah';
+import { flushReceives, flushSends } from './complete';
+import { isLocal } from './local';
 import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
 import { schedule } from './schedule';
+
+/** Bit for each operation that a type of queue pair has. */
+const UC_OPERATIONS: u32 =
+  (1 << WrOpcode.SEND) |
+  (1 << WrOpcode.SEND_WITH_IMM) |
+  (1 << WrOpcode.RDMA_WRITE) |
+  (1 << WrOpcode.RDMA_WRITE_WITH_IMM) |
+  (1 << WrOpcode.LOCAL_INV) |
+  (1 << WrOpcode.REG_MR) |
+  (1 << WrOpcode.BIND_MW);
+const UD_OPERATIONS: u32 = (1 << WrOpcode.SEND) | (1 << WrOpcode.SEND_WITH_IMM);
+const RC_OPERATIONS: u32 =
+  UC_OPERATIONS |
+  (1 << WrOpcode.SEND_WITH_INV) |
+  (1 << WrOpcode.RDMA_READ) |
+  (1 << WrOpcode.ATOMIC_CMP_AND_SWP) |
+  (1 << WrOpcode.ATOMIC_FETCH_AND_ADD) |
+  (1 << WrOpcode.FLUSH) |
+  (1 << WrOpcode.ATOMIC_WRITE);
+
+function operationsOf(type: u32): u32 {
+  return type == QpType.RC ? RC_OPERATIONS : type == QpType.UC ? UC_OPERATIONS : UD_OPERATIONS;
+}
 
 /** Notes what is wrong with the work request that is being described; the commit tells. */
 function spoil(errno: Errno): void {
@@ -35,13 +60,6 @@ export function addSendPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
   wqe.length += length;
 }
 
-function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
-  let sge = changetype<Sge>(pieces + <usize>n * SGE_BYTES);
-  sge.ptr = <u32>ptr;
-  sge.length = length;
-  sge.lkey = lkey;
-}
-
 /** Where the caller copies its `length` bytes of inline data to; 0 when they are more than fit. */
 export function addInline(qp: Qp, length: u32): usize {
   let wqe = qp.sendWqe(qp.sqHead);
@@ -59,48 +77,57 @@ export function commitSend(qp: Qp): Errno {
   let errno = checkSend(qp, wqe);
   if (errno != Errno.OK) return errno;
   qp.sqHead++;
-  if (qp.state == QpState.ERR) flush(qp);
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users++;
+  if (qp.state == QpState.ERR || qp.state == QpState.SQE) flushSends(qp);
   else schedule(qp);
   return Errno.OK;
 }
 
 function checkSend(qp: Qp, wqe: SendWqe): Errno {
   let opcode = wqe.opcode;
-  if (opcode > <u32>WrOpcode.SEND_WITH_INV || opcode == 8) return Errno.EOPNOTSUPP;
+  if (opcode > 31 || !((operationsOf(qp.type) >> opcode) & 1)) return Errno.EOPNOTSUPP;
   let spoiled = Card.get().spoiled;
   if (spoiled != Errno.OK) return spoiled;
-  if (wqe.isInline && (isRdAtomic(opcode) || opcode == WrOpcode.LOCAL_INV)) return Errno.EINVAL;
+  if (qp.type == QpType.UD) return checkDatagram(qp, wqe);
   if (isRdAtomic(opcode) && qp.maxRdAtomic == 0 && qp.state != QpState.ERR) return Errno.EINVAL;
+  if (opcode == WrOpcode.ATOMIC_WRITE) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
+  let carriesNothing = opcode == WrOpcode.FLUSH || isLocal(opcode);
+  if (carriesNothing) return wqe.sgeCount == 0 && !wqe.isInline ? Errno.OK : Errno.EINVAL;
+  if (wqe.isInline && isRdAtomic(opcode)) return Errno.EINVAL;
   if (isAtomicWr(opcode)) return wqe.length == 8 ? Errno.OK : Errno.EINVAL;
-  if (opcode == WrOpcode.LOCAL_INV) return wqe.sgeCount == 0 ? Errno.OK : Errno.EINVAL;
-  // a READ takes all its PSNs at once, and less than half of them may be outstanding
-  if (opcode == WrOpcode.RDMA_READ && packetCount(wqe.length, qp.mtu) >= 1 << 23) return Errno.EMSGSIZE;
   return Errno.OK;
 }
 
+/** One packet, to a peer of the same domain. */
+function checkDatagram(qp: Qp, wqe: SendWqe): Errno {
+  if (wqe.ah == 0 || changetype<Ah>(wqe.ah).pd != qp.pd) return Errno.EINVAL;
+  return wqe.length > Card.get().portMtu ? Errno.EMSGSIZE : Errno.OK;
+}
+
+/** Room for a receive work request, of the queue pair's own queue. */
 export function beginRecv(qp: Qp, wrId: f64): Errno {
-  if (qp.state == QpState.RESET) return Errno.EINVAL;
-  if (qp.rqHead - qp.rqTail > qp.rqMask) return Errno.ENOMEM;
-  Card.get().spoiled = Errno.OK;
-  let wqe = qp.recvWqe(qp.rqHead);
-  wqe.wrId = wrId;
-  wqe.length = 0;
-  wqe.sgeCount = 0;
-  return Errno.OK;
+  if (qp.state == QpState.RESET || qp.rq.isShared) return Errno.EINVAL;
+  return beginShared(qp.rq, wrId);
 }
 
-export function addRecvPiece(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
-  let wqe: RecvWqe = qp.recvWqe(qp.rqHead);
-  if (wqe.sgeCount >= qp.maxRecvSge) return spoil(Errno.EINVAL);
-  if (<u64>wqe.length + length > MAX_MESSAGE) return spoil(Errno.EMSGSIZE);
-  writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
-  wqe.length += length;
+export function beginShared(queue: RecvQueue, wrId: f64): Errno {
+  Card.get().spoiled = Errno.OK;
+  return queue.begin(wrId);
+}
+
+export function addRecvPiece(queue: RecvQueue, ptr: usize, length: u32, lkey: u32): void {
+  let errno = queue.addPiece(ptr, length, lkey);
+  if (errno != Errno.OK) spoil(errno);
+}
+
+export function commitShared(queue: RecvQueue): Errno {
+  let spoiled = Card.get().spoiled;
+  if (spoiled == Errno.OK) queue.commit();
+  return spoiled;
 }
 
 export function commitRecv(qp: Qp): Errno {
-  let spoiled = Card.get().spoiled;
-  if (spoiled != Errno.OK) return spoiled;
-  qp.rqHead++;
-  if (qp.state == QpState.ERR) flush(qp);
-  return Errno.OK;
+  let errno = commitShared(qp.rq);
+  if (errno == Errno.OK && qp.state == QpState.ERR) flushReceives(qp);
+  return errno;
 }

@@ -2,6 +2,7 @@
 import { COUNTER_BYTES, Counter, count } from '../counters';
 import { Cq } from '../host/cq';
 import { Pd } from '../host/pd';
+import { RecvQueue } from '../host/rq';
 import { RecvWqe, SendWqe } from '../host/wqe';
 import { QpState } from '../limits';
 import { PATH_BYTES, Path } from './path';
@@ -31,6 +32,8 @@ export class Qp {
   sendCq: Cq;
   recvCq: Cq;
   signalAll: bool;
+  /** Quirk bits. */
+  quirks: u32;
   access: u32;
   pkeyIndex: u32;
   pkey: u32;
@@ -49,13 +52,10 @@ export class Qp {
   maxSendSge: u32;
   maxInline: u32;
 
-  // receive queue: WQEs from rqTail (oldest not completed) to rqHead
-  rqBase: usize;
-  rqStride: u32;
-  rqMask: u32;
-  rqHead: u32;
-  rqTail: u32;
-  maxRecvSge: u32;
+  // receive queue, which may be shared, and a copy of the work request in which a message is arriving
+  rq: RecvQueue;
+  held: RecvWqe;
+  isHeld: bool;
 
   // requester
   sqPsn: u32;
@@ -117,6 +117,22 @@ export class Qp {
   answerSyndrome: u32;
   answerPsn: u32;
 
+  // congestion control: bits per second, 0 = not limited
+  rate: f64;
+  targetRate: f64;
+  alpha: f64;
+  timerSteps: u32;
+  byteSteps: u32;
+  stepBytes: u32;
+  isCnpDue: bool;
+  /** No CNP before this. */
+  nextCnp: u64;
+  /** When the rate allows the next packet. */
+  paceAt: u64;
+  paceDeadline: u64;
+  alphaDeadline: u64;
+  rateDeadline: u64;
+
   // lists
   isReady: bool;
   nextReady: usize;
@@ -135,11 +151,13 @@ export class Qp {
     return this.ptr + QP_FIELDS + PATH_BYTES;
   }
 
+  /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */
+  get recvPd(): Pd {
+    return this.rq.isShared ? this.rq.pd : this.pd;
+  }
+
   sendWqe(n: u32): SendWqe {
     return changetype<SendWqe>(this.sqBase + <usize>(n & this.sqMask) * this.sqStride);
-  }
-  recvWqe(n: u32): RecvWqe {
-    return changetype<RecvWqe>(this.rqBase + <usize>(n & this.rqMask) * this.rqStride);
   }
 
   count(counter: Counter): void {

@@ -28,7 +28,8 @@ export function query(qp: Qp): void {
   put(QpAttr.QPN, qp.qpn);
   put(QpAttr.TYPE, qp.type);
   put(QpAttr.SQ_PENDING, qp.sqHead - qp.sqTail);
-  put(QpAttr.RQ_PENDING, qp.rqHead - qp.rqTail);
+  // a shared receive queue is not this queue pair's
+  put(QpAttr.RQ_PENDING, qp.rq.isShared ? 0 : qp.rq.filled);
   put(QpAttr.RETRY_LEFT, qp.retryLeft);
   put(QpAttr.RNR_LEFT, qp.rnrLeft);
   put(QpAttr.UNACKED_PSN, qp.unackedPsn);
@@ -38,9 +39,9 @@ export function query(qp: Qp): void {
   put(QpAttr.WINDOW, qp.window);
   put(QpAttr.LAST_SYNDROME, qp.lastSyndrome);
   put(QpAttr.MAX_SEND_WR, qp.sqMask + 1);
-  put(QpAttr.MAX_RECV_WR, qp.rqMask + 1);
+  put(QpAttr.MAX_RECV_WR, qp.rq.isShared ? 0 : qp.rq.entries);
   put(QpAttr.MAX_SEND_SGE, qp.maxSendSge);
-  put(QpAttr.MAX_RECV_SGE, qp.maxRecvSge);
+  put(QpAttr.MAX_RECV_SGE, qp.rq.isShared ? 0 : qp.rq.maxSge);
   put(QpAttr.MAX_INLINE, qp.maxInline);
   qp.path.query();
 }

@@ -2,23 +2,35 @@
 // that has to be repeated is made again from the work request and the registered memory, by its PSN.
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { Mr } from '../host/mr';
 import { arePiecesLocal, gather, SendWqe } from '../host/wqe';
-import { Access, Errno, QpState, WcStatus, WrOpcode } from '../limits';
+import { Access, QpState, QpType, Quirk, WcStatus, WrOpcode } from '../limits';
 import { AtomicEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
+import { FETH_BYTES, Feth } from '../wire/feth';
+import { writeRxeFlushIcrc } from '../wire/icrc';
 import { Ieth } from '../wire/ieth';
 import { ImmDt } from '../wire/immdt';
 import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, Opcode } from '../wire/opcode';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
 import { failSend, retireSend } from './complete';
+import { isHeldUp, noteSent } from './congestion';
+import { executeLocal, isLocal } from './local';
 import { Qp } from './qp';
 import { restart } from './retry';
+import { reportDrained } from './state';
 
-/** READ or atomic: a request that is answered with data. */
+/** What makes an opcode of a reliable connection one of an unreliable connection. */
+const UC_CLASS: u32 = 0x20;
+
+/** A request that is answered with a response of its own: READ, atomic, ATOMIC WRITE, FLUSH. Their number is limited. */
 export function isRdAtomic(opcode: u32): bool {
-  return opcode == WrOpcode.RDMA_READ || isAtomicWr(opcode);
+  return opcode == WrOpcode.RDMA_READ || isAtomicWr(opcode) || isBlankWr(opcode);
+}
+
+/** Answered with a READ response without data. */
+export function isBlankWr(opcode: u32): bool {
+  return opcode == WrOpcode.FLUSH || opcode == WrOpcode.ATOMIC_WRITE;
 }
 
 export function isAtomicWr(opcode: u32): bool {
@@ -30,29 +42,20 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
   if (qp.rnrDeadline != 0) return 0;
   while (qp.sqNext != qp.sqHead && (qp.state == QpState.RTS || qp.state == QpState.SQD)) {
     let wqe = qp.sendWqe(qp.sqNext);
-    if (wqe.opcode == WrOpcode.LOCAL_INV) {
-      if (!invalidate(qp, wqe)) return 0;
+    if (isLocal(wqe.opcode)) {
+      if (!executeLocal(qp, wqe)) return 0;
       continue;
     }
     // while packets are repeated, those in flight are counted from the oldest one without answer all the same
-    if (<u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    if (isHeldUp(qp)) return 0;
     if (!wqe.isStarted && !start(qp, wqe)) return 0;
-    return build(qp, wqe, frame);
+    if (wqe.opcode == WrOpcode.RDMA_READ && !mayAsk(qp, wqe)) return 0;
+    let bytes = build(qp, wqe, frame);
+    noteSent(qp, bytes);
+    return bytes;
   }
   return 0;
-}
-
-/** A local operation: takes its turn when everything before it is done. False when it has to wait, or has failed. */
-function invalidate(qp: Qp, wqe: SendWqe): bool {
-  if (qp.sqNext != qp.sqTail || qp.state != QpState.RTS) return false;
-  if (Mr.invalidate(Card.get().keys, wqe.imm, qp.pd) != Errno.OK) {
-    failSend(qp, WcStatus.LOC_QP_OP_ERR, 0, qp.nextPsn);
-    return false;
-  }
-  qp.sqNext++;
-  wqe.lastPsn = qp.nextPsn;
-  retireSend(qp);
-  return true;
 }
 
 /** Gives a work request its PSNs; false when it has to wait. */
@@ -60,15 +63,36 @@ function start(qp: Qp, wqe: SendWqe): bool {
   if (qp.state == QpState.SQD) return false;
   if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
   if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
-  let right: u32 = isRdAtomic(wqe.opcode) ? Access.LOCAL_WRITE : 0;
+  let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
   if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
-  let packets = packetCount(wqe.length, qp.mtu);
+  let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;
   wqe.lastPsn = psnAdd(qp.nextPsn, packets - 1);
   qp.nextPsn = psnAdd(qp.nextPsn, packets);
   wqe.isStarted = true;
   if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
   return true;
+}
+
+/** Whether the next part of a READ may be asked for, and notes how far it goes: the answer is data in flight as our own is,
+ * and may not be more than the window. One part at a time, so that each READ takes one of the peer's resources. */
+function mayAsk(qp: Qp, wqe: SendWqe): bool {
+  let inFlight = <u32>psnDiff(qp.sendPsn, qp.unackedPsn);
+  if (inFlight != 0 && qp.sendPsn != wqe.firstPsn) return false;
+  // the peer may know a part as one request: what is asked again ends where it ended before
+  if (wqe.isAsked && psnDiff(qp.sendPsn, wqe.askedPsn) <= 0) return true;
+  let room = qp.window - inFlight;
+  let left = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
+  if (room < min(left, qp.window >> 1)) return false;
+  wqe.isAsked = true;
+  wqe.askedPsn = psnAdd(qp.sendPsn, min(left, room) - 1);
+  if (wqe.askedPsn != wqe.lastPsn) wqe.isSplit = true;
+  return true;
+}
+
+/** Packets of the answer to the part of a READ that is asked for now. */
+function askedPackets(qp: Qp, wqe: SendWqe): u32 {
+  return ((wqe.askedPsn - qp.sendPsn) & 0xffffff) + 1;
 }
 
 /** Its memory is not ours to use: an error of this work request only once all before it are done, so that they are not
@@ -87,6 +111,10 @@ function opcodeAt(wr: u32, first: bool, last: bool): Opcode {
       return Opcode.COMPARE_SWAP;
     case WrOpcode.ATOMIC_FETCH_AND_ADD:
       return Opcode.FETCH_ADD;
+    case WrOpcode.FLUSH:
+      return Opcode.FLUSH;
+    case WrOpcode.ATOMIC_WRITE:
+      return Opcode.ATOMIC_WRITE;
     case WrOpcode.RDMA_WRITE:
     case WrOpcode.RDMA_WRITE_WITH_IMM: {
       let imm = wr == WrOpcode.RDMA_WRITE_WITH_IMM;
@@ -106,17 +134,12 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   let psn = qp.sendPsn;
   let place = (psn - wqe.firstPsn) & 0xffffff;
   let offset = place * qp.mtu;
-  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn);
+  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn) | (qp.type == QpType.UC ? UC_CLASS : 0);
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   let bytes: u32 = 0;
-  if (isRdAtomic(wqe.opcode)) {
-    // a READ that is asked again from its middle is a request for the rest
-    if (opcode == Opcode.RDMA_READ_REQUEST)
-      Reth.at(bth + BTH_BYTES).write(wqe.va + offset, wqe.rkey, wqe.length - offset);
-    else if (opcode == Opcode.COMPARE_SWAP)
-      AtomicEth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.swap, wqe.compareAdd);
-    else AtomicEth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.compareAdd, 0);
+  if (isBare(wqe.opcode)) {
+    writeBare(qp, wqe, opcode, offset, bth + BTH_BYTES);
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
     if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
@@ -124,7 +147,8 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
       failInTurn(qp);
       return 0;
     }
-    if (isWrite(opcode) && isFirst(opcode)) Reth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
+    if (opcode == Opcode.ATOMIC_WRITE || (isWrite(opcode) && isFirst(opcode)))
+      Reth.at(bth + BTH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
     if (hasImm(opcode)) ImmDt.at(payload - 4).write(wqe.imm);
     else if (hasInvalidate(opcode)) Ieth.at(payload - 4).write(wqe.imm);
   }
@@ -132,19 +156,48 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   if (pad) store<u32>(payload + bytes, 0);
   let last = isLast(opcode);
   // at least two ACKs per window, so that it never runs dry
-  let ask = last || ++qp.unasked >= qp.window >> 1;
+  let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1);
   if (ask) qp.unasked = 0;
   Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn);
   advance(qp, wqe, opcode);
-  return qp.path.close(frame, payload + bytes + pad);
+  let length = qp.path.close(frame, payload + bytes + pad);
+  if (opcode == Opcode.FLUSH && qp.quirks & Quirk.RXE_FLUSH_ICRC) writeRxeFlushIcrc(bth, payload);
+  return length;
 }
 
-function advance(qp: Qp, wqe: SendWqe, opcode: Opcode): void {
+/** A request that is all header. */
+function isBare(opcode: u32): bool {
+  return isRdAtomic(opcode) && opcode != WrOpcode.ATOMIC_WRITE;
+}
+
+function writeBare(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): void {
+  switch (opcode) {
+    case Opcode.RDMA_READ_REQUEST:
+      // a READ that is asked again from its middle, or in parts, is a request for what is wanted now
+      return Reth.at(ptr).write(wqe.va + offset, wqe.rkey, min(wqe.length - offset, askedPackets(qp, wqe) * qp.mtu));
+    case Opcode.FLUSH:
+      Feth.at(ptr).write(wqe.imm & 15, wqe.imm >> 4);
+      return Reth.at(ptr + FETH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
+    case Opcode.COMPARE_SWAP:
+      return AtomicEth.at(ptr).write(wqe.va, wqe.rkey, wqe.swap, wqe.compareAdd);
+  }
+  AtomicEth.at(ptr).write(wqe.va, wqe.rkey, wqe.compareAdd, 0);
+}
+
+function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
   if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request stands for all the packets of its answer
-  qp.sendPsn = isRdAtomic(wqe.opcode) ? psnAdd(wqe.lastPsn, 1) : psnAdd(qp.sendPsn, 1);
+  qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? askedPackets(qp, wqe) : 1);
   if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
-  if (psnDiff(qp.sendPsn, wqe.lastPsn) > 0) qp.sqNext++;
-  if (qp.ackDeadline == 0) restart(qp);
+  let isSent = psnDiff(qp.sendPsn, wqe.lastPsn) > 0;
+  if (isSent) qp.sqNext++;
+  if (qp.type == QpType.UC) {
+    // nobody will answer: what has left is done
+    qp.unackedPsn = qp.sendPsn;
+    if (isSent) retireSend(qp);
+    reportDrained(qp);
+  } else if (qp.ackDeadline == 0) {
+    restart(qp);
+  }
 }

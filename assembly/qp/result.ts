@@ -21,6 +21,8 @@ export class Result {
   jobLength: u32;
   rkey: u32;
   isAtomic: bool;
+  /** Answered without data. */
+  isBlank: bool;
   isActive: bool;
   /** What is to be sent has been sent before. */
   isRepeated: bool;

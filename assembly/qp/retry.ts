@@ -5,6 +5,7 @@ import { WcStatus } from '../limits';
 import { rnrDelay } from '../wire/aeth';
 import { psnDiff } from '../wire/psn';
 import { failSend } from './complete';
+import { expireCongestion } from './congestion';
 import { Qp } from './qp';
 import { schedule } from './schedule';
 import { armed } from './timer';
@@ -61,6 +62,7 @@ export function retry(qp: Qp, psn: u32): void {
 
 /** The peer has no receive work request for `psn`: wait as long as it asks, then repeat. */
 export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
+  qp.rnrs++;
   if (qp.rnrRetry != RNR_FOR_EVER) {
     if (qp.rnrLeft == 0) {
       qp.count(Counter.retry_rnr_exceeded_err);
@@ -68,7 +70,6 @@ export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
     }
     qp.rnrLeft--;
   }
-  qp.rnrs++;
   rewind(qp, psn);
   qp.ackDeadline = 0;
   qp.rnrDeadline = Card.get().now + rnrDelay(code);
@@ -88,5 +89,6 @@ export function expired(qp: Qp): void {
     qp.count(Counter.local_ack_timeout_err);
     retry(qp, qp.unackedPsn);
   }
+  expireCongestion(qp, now);
   armed(qp);
 }

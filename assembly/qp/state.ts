@@ -2,8 +2,8 @@
 // move does. `setState` is the only writer of the state.
 import { Card } from '../host/card';
 import { QpAttr } from '../layout';
-import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, SCRATCH } from '../limits';
-import { flush } from './complete';
+import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
+import { flushReceives, flushSends, letGoOfAh } from './complete';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
 import { forgetResults, resizeResults } from './result';
@@ -21,52 +21,65 @@ function attribute(index: QpAttr): u32 {
 }
 
 /** A move's row: | required | optional |, or -1 when the move does not exist. */
-function row(from: QpState, to: QpState): u64 {
+function row(type: u32, from: QpState, to: QpState): u64 {
   if (to > QpState.ERR) return -1;
   if (to == QpState.RESET || (to == QpState.ERR && from != QpState.RESET)) return 0;
-  let common = bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.MIN_RNR_TIMER);
+  if (type == QpType.UD) return datagramRow(from, to);
+  let isReliable = type == QpType.RC;
+  let common = bit(QpAttr.ACCESS_FLAGS) | (isReliable ? bit(QpAttr.MIN_RNR_TIMER) : 0);
+  let start = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS);
   switch ((from << 4) | to) {
     case (QpState.RESET << 4) | QpState.INIT:
-      return pair(bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS), 0);
+      return pair(start, 0);
     case (QpState.INIT << 4) | QpState.INIT:
-      return pair(0, bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS));
-    case (QpState.INIT << 4) | QpState.RTR:
-      return pair(
-        bit(QpAttr.AV) |
-          bit(QpAttr.PATH_MTU) |
-          bit(QpAttr.DEST_QPN) |
-          bit(QpAttr.RQ_PSN) |
-          bit(QpAttr.MAX_DEST_RD_ATOMIC) |
-          bit(QpAttr.MIN_RNR_TIMER),
-        bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.PKEY_INDEX),
-      );
+      return pair(0, start);
+    case (QpState.INIT << 4) | QpState.RTR: {
+      let path = bit(QpAttr.AV) | bit(QpAttr.PATH_MTU) | bit(QpAttr.DEST_QPN) | bit(QpAttr.RQ_PSN);
+      if (isReliable) path |= bit(QpAttr.MAX_DEST_RD_ATOMIC) | bit(QpAttr.MIN_RNR_TIMER);
+      return pair(path, bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.PKEY_INDEX));
+    }
     case (QpState.RTR << 4) | QpState.RTS:
-      return pair(
-        bit(QpAttr.SQ_PSN) |
-          bit(QpAttr.TIMEOUT) |
-          bit(QpAttr.RETRY_CNT) |
-          bit(QpAttr.RNR_RETRY) |
-          bit(QpAttr.MAX_QP_RD_ATOMIC),
-        common,
-      );
+      return pair(bit(QpAttr.SQ_PSN) | (isReliable ? RETRY_ATTRIBUTES : 0), common);
     case (QpState.RTS << 4) | QpState.RTS:
     case (QpState.SQD << 4) | QpState.RTS:
       return pair(0, common);
+    case (QpState.SQE << 4) | QpState.RTS:
+      // only an unreliable queue pair has this state
+      return isReliable ? -1 : pair(0, bit(QpAttr.ACCESS_FLAGS));
+    case (QpState.RTS << 4) | QpState.SQD:
+      return pair(0, bit(QpAttr.EN_SQD_ASYNC_NOTIFY));
+    case (QpState.SQD << 4) | QpState.SQD: {
+      let anew = common | bit(QpAttr.AV) | bit(QpAttr.PKEY_INDEX);
+      if (isReliable) anew |= RETRY_ATTRIBUTES | bit(QpAttr.PORT) | bit(QpAttr.MAX_DEST_RD_ATOMIC);
+      return pair(0, anew);
+    }
+  }
+  return -1;
+}
+
+const RETRY_ATTRIBUTES: u32 =
+  (1 << QpAttr.TIMEOUT) | (1 << QpAttr.RETRY_CNT) | (1 << QpAttr.RNR_RETRY) | (1 << QpAttr.MAX_QP_RD_ATOMIC);
+
+function datagramRow(from: QpState, to: QpState): u64 {
+  let start = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.QKEY);
+  let keys = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.QKEY);
+  switch ((from << 4) | to) {
+    case (QpState.RESET << 4) | QpState.INIT:
+      return pair(start, 0);
+    case (QpState.INIT << 4) | QpState.INIT:
+      return pair(0, start);
+    case (QpState.INIT << 4) | QpState.RTR:
+      return pair(0, keys);
+    case (QpState.RTR << 4) | QpState.RTS:
+      return pair(bit(QpAttr.SQ_PSN), bit(QpAttr.QKEY));
+    case (QpState.RTS << 4) | QpState.RTS:
+    case (QpState.SQD << 4) | QpState.RTS:
+    case (QpState.SQE << 4) | QpState.RTS:
+      return pair(0, bit(QpAttr.QKEY));
     case (QpState.RTS << 4) | QpState.SQD:
       return pair(0, bit(QpAttr.EN_SQD_ASYNC_NOTIFY));
     case (QpState.SQD << 4) | QpState.SQD:
-      return pair(
-        0,
-        common |
-          bit(QpAttr.PORT) |
-          bit(QpAttr.AV) |
-          bit(QpAttr.TIMEOUT) |
-          bit(QpAttr.RETRY_CNT) |
-          bit(QpAttr.RNR_RETRY) |
-          bit(QpAttr.MAX_QP_RD_ATOMIC) |
-          bit(QpAttr.MAX_DEST_RD_ATOMIC) |
-          bit(QpAttr.PKEY_INDEX),
-      );
+      return pair(0, keys);
   }
   return -1;
 }
@@ -83,7 +96,8 @@ function isMtu(value: u32): bool {
 function outOfRange(qp: Qp, mask: u32): u32 {
   let wrong: u32 = 0;
   if (attribute(QpAttr.CUR_STATE) != <u32>qp.state) wrong |= bit(QpAttr.CUR_STATE);
-  let rights: u32 = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC;
+  let rights: u32 =
+    Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.FLUSH_GLOBAL;
   if (attribute(QpAttr.ACCESS_FLAGS) & ~rights) wrong |= bit(QpAttr.ACCESS_FLAGS);
   if (attribute(QpAttr.PKEY_INDEX) != 0) wrong |= bit(QpAttr.PKEY_INDEX);
   if (attribute(QpAttr.PORT) != 1) wrong |= bit(QpAttr.PORT);
@@ -105,7 +119,7 @@ function outOfRange(qp: Qp, mask: u32): u32 {
 export function modify(qp: Qp, mask: u32): Errno {
   let card = Card.get();
   let to = mask & bit(QpAttr.STATE) ? <QpState>attribute(QpAttr.STATE) : qp.state;
-  let move = row(qp.state, to);
+  let move = row(qp.type, qp.state, to);
   card.refusedMissing = 0;
   card.refusedForbidden = 0;
   card.refusedRange = 0;
@@ -119,8 +133,9 @@ export function modify(qp: Qp, mask: u32): Errno {
   card.refusedForbidden = mask & ~allowed;
   card.refusedRange = outOfRange(qp, mask);
   if (card.refusedMissing | card.refusedForbidden | card.refusedRange) return Errno.EINVAL;
-  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && !resizeResults(qp, attribute(QpAttr.MAX_DEST_RD_ATOMIC)))
-    return Errno.ENOMEM;
+  let depth = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
+  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && (qp.results == 0 || depth != qp.maxDestRdAtomic))
+    if (!resizeResults(qp, depth)) return Errno.ENOMEM;
   assign(qp, mask);
   if (to == QpState.SQD)
     qp.isDrainAsked = (mask & bit(QpAttr.EN_SQD_ASYNC_NOTIFY)) != 0 && attribute(QpAttr.EN_SQD_ASYNC_NOTIFY) != 0;
@@ -132,6 +147,7 @@ function assign(qp: Qp, mask: u32): void {
   if (mask & bit(QpAttr.ACCESS_FLAGS)) qp.access = attribute(QpAttr.ACCESS_FLAGS);
   if (mask & bit(QpAttr.PKEY_INDEX)) qp.pkeyIndex = attribute(QpAttr.PKEY_INDEX);
   if (mask & bit(QpAttr.PORT)) qp.port = attribute(QpAttr.PORT);
+  if (mask & bit(QpAttr.QKEY)) qp.qkey = attribute(QpAttr.QKEY);
   if (mask & bit(QpAttr.AV)) qp.path.load();
   if (mask & bit(QpAttr.PATH_MTU)) qp.mtu = attribute(QpAttr.PATH_MTU);
   if (mask & bit(QpAttr.DEST_QPN)) qp.destQpn = attribute(QpAttr.DEST_QPN);
@@ -157,13 +173,19 @@ export function setState(qp: Qp, to: QpState): void {
     disarm(qp);
     qp.answer = Answer.NONE;
     qp.resultsActive = 0;
-    flush(qp);
+    flushSends(qp);
+    flushReceives(qp);
+    if (qp.rq.isShared) Card.get().events.raise(EventType.QP_LAST_WQE_REACHED, qp.ptr);
   } else if (to == QpState.RESET) {
     forgetAll(qp);
   } else if (to == QpState.RTS && from != QpState.RTS) {
-    if (from == QpState.RTR) initWindow(qp);
+    if (from == QpState.RTR && qp.type == QpType.RC) initWindow(qp);
     restart(qp);
     schedule(qp);
+  } else if (to == QpState.SQE) {
+    flushSends(qp);
+    // the PSNs that the message which failed had still to use are free again
+    qp.nextPsn = qp.wirePsn = qp.unackedPsn = qp.sendPsn;
   } else if (to == QpState.SQD) {
     reportDrained(qp);
   }
@@ -180,8 +202,10 @@ export function reportDrained(qp: Qp): void {
 function forgetAll(qp: Qp): void {
   disarm(qp);
   unschedule(qp);
-  qp.sqNext = qp.sqTail = qp.sqHead;
-  qp.rqTail = qp.rqHead;
+  for (; qp.sqTail != qp.sqHead; qp.sqTail++) letGoOfAh(qp.sendWqe(qp.sqTail));
+  qp.sqNext = qp.sqTail;
+  qp.isHeld = false;
+  if (!qp.rq.isShared) qp.rq.clear();
   qp.rdAtomicInFlight = 0;
   qp.isReadRetried = false;
   qp.timeouts = 0;

@@ -12,11 +12,17 @@ function put(place: u32, qp: Qp): void {
   qp.timerPlace = place;
 }
 
-/** When the queue pair next wants to be looked at: the earlier of its deadlines, 0 = none. */
+/** The earlier of two deadlines; 0 = none. */
+function earlier(a: u64, b: u64): u64 {
+  if (a == 0) return b;
+  return b == 0 ? a : min(a, b);
+}
+
+/** When the queue pair next wants to be looked at. */
 function wanted(qp: Qp): u64 {
-  if (qp.ackDeadline == 0) return qp.rnrDeadline;
-  if (qp.rnrDeadline == 0) return qp.ackDeadline;
-  return min(qp.ackDeadline, qp.rnrDeadline);
+  let deadline = earlier(qp.ackDeadline, qp.rnrDeadline);
+  if (qp.rate == 0) return deadline;
+  return earlier(deadline, earlier(qp.paceDeadline, earlier(qp.alphaDeadline, qp.rateDeadline)));
 }
 
 /** To be called after a deadline of the queue pair was set. Stopping one needs no call. */
@@ -36,6 +42,7 @@ export function armed(qp: Qp): void {
 export function disarm(qp: Qp): void {
   qp.ackDeadline = 0;
   qp.rnrDeadline = 0;
+  qp.rate = 0;
   if (qp.timerPlace) remove(qp);
 }
 

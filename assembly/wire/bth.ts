@@ -4,6 +4,9 @@
 import { get16, get24, put8and24, put16 } from './bytes';
 
 export const BTH_BYTES: u32 = 12;
+/** Its opcode, which the table has too; and the bit that says why it comes. */
+const CNP: u16 = 0x81;
+const BECN: u32 = 0x40;
 
 @unmanaged
 @final
@@ -49,5 +52,14 @@ export class Bth {
     put16(ptr + 2, pkey);
     put8and24(ptr + 4, 0, destQpn);
     put8and24(ptr + 8, ackRequest ? 0x80 : 0, psn);
+  }
+
+  /** Of a congestion notification packet: nothing but BECN, P_Key and the queue pair (annex 17.9). */
+  writeCnp(pkey: u32, destQpn: u32): void {
+    let ptr = this.ptr;
+    store<u16>(ptr, CNP);
+    put16(ptr + 2, pkey);
+    put8and24(ptr + 4, BECN, destQpn);
+    store<u32>(ptr, 0, 8);
   }
 }

@@ -45,12 +45,12 @@ export function icrcOf(ip: usize, end: usize): u32 {
   return ~crc(register, ip + prefix, <u32>(end - ip) - prefix);
 }
 
-/** The identification that would make the packet's ICRC `wanted`, where `found` is the ICRC with identification 0;
+/** The identification that would make the ICRC over `bytes` bytes from the IP header on `wanted`, where `found` is the ICRC with identification 0;
  * or -1 if none does. The CRC is linear, so the difference of the two, rolled back over all bytes behind the field,
  * must be the field's 16 bits alone: a damaged packet passes only once in 65,536 times. For links that do not see the
  * IPv4 header. In the byte order of the header, as a big endian number. */
-export function solveIdentification(ip: usize, end: usize, wanted: u32, found: u32): i32 {
-  let bits = multiply(wanted ^ found, inversePower(<u32>(end - ip) - 4));
+export function solveIdentification(bytes: u32, wanted: u32, found: u32): i32 {
+  let bits = multiply(wanted ^ found, inversePower(bytes - 4));
   if (bits > 0xffff) return -1;
   return <i32>(((bits & 255) << 8) | (bits >>> 8));
 }
@@ -60,4 +60,14 @@ function inversePower(bytes: u32): u32 {
   for (let k: usize = 0; bytes != 0; k++, bytes >>>= 1)
     if (bytes & 1) power = multiply(power, load<u32>(INVERSE_POWERS + (k << 2)));
   return power;
+}
+
+/** The ICRC that rxe gives to a FLUSH (Quirk.RXE_FLUSH_ICRC), from the right one. */
+export function rxeFlushIcrc(right: u32, bth: usize, end: usize): u32 {
+  return ~crc(~right, bth, <u32>(end - bth));
+}
+
+/** Replaces the ICRC at `end` by the one that rxe gives to a FLUSH. */
+export function writeRxeFlushIcrc(bth: usize, end: usize): void {
+  store<u32>(end, rxeFlushIcrc(load<u32>(end), bth, end));
 }

@@ -60,6 +60,10 @@ export class Ipv4 {
     memory.copy(ptr + 16, destination, 4);
   }
 
+  setTos(tos: u32): void {
+    store<u8>(this.ptr, tos, 1);
+  }
+
   /** Fills in the length and the checksum. */
   close(totalLength: u32): void {
     let ptr = this.ptr;

@@ -45,6 +45,10 @@ export class Ipv6 {
     memory.copy(ptr + 24, destination, 16);
   }
 
+  setTrafficClass(trafficClass: u32): void {
+    put32(this.ptr, (get32(this.ptr) & 0xf00fffff) | (trafficClass << 20));
+  }
+
   close(payloadLength: u32): void {
     put16(this.ptr + 4, payloadLength);
   }

@@ -6,6 +6,7 @@ import { AETH_BYTES } from './aeth';
 import { ATOMIC_ACK_ETH_BYTES, ATOMIC_ETH_BYTES } from './atomiceth';
 import { BTH_BYTES } from './bth';
 import { DETH_BYTES } from './deth';
+import { FETH_BYTES } from './feth';
 import { IETH_BYTES } from './ieth';
 import { IMMDT_BYTES } from './immdt';
 import { RETH_BYTES } from './reth';
@@ -35,6 +36,8 @@ export enum Opcode {
   FETCH_ADD = 0x14,
   SEND_LAST_WITH_INVALIDATE = 0x16,
   SEND_ONLY_WITH_INVALIDATE = 0x17,
+  FLUSH = 0x1c,
+  ATOMIC_WRITE = 0x1d,
   UD_SEND_ONLY = 0x64,
   UD_SEND_ONLY_WITH_IMM = 0x65,
   CNP = 0x81,
@@ -68,6 +71,9 @@ enum Row {
   ATOMIC_ETH = 32768,
   ATOMIC_ACK_ETH = 65536,
   RESERVED = 131072,
+  FLUSH = 262144,
+  ATOMIC_WRITE = 524288,
+  FETH = 1048576,
 }
 
 function row(opcode: u32): u32 {
@@ -96,6 +102,16 @@ export function isRead(opcode: u32): bool {
 }
 export function isAtomic(opcode: u32): bool {
   return (row(opcode) & Row.ATOMIC) != 0;
+}
+export function isFlush(opcode: u32): bool {
+  return (row(opcode) & Row.FLUSH) != 0;
+}
+export function isAtomicWrite(opcode: u32): bool {
+  return (row(opcode) & Row.ATOMIC_WRITE) != 0;
+}
+/** A request that has an answer of its own, which is kept for the case that it is lost. */
+export function isAnswered(opcode: u32): bool {
+  return (row(opcode) & (Row.READ | Row.ATOMIC | Row.FLUSH | Row.ATOMIC_WRITE)) != 0;
 }
 export function isResponse(opcode: u32): bool {
   return (row(opcode) & Row.RESPONSE) != 0;
@@ -130,6 +146,7 @@ export function classOf(opcode: u32): u32 {
 function set(opcode: u32, bits: u32): void {
   let bytes = BTH_BYTES;
   if (bits & Row.DETH) bytes += DETH_BYTES;
+  if (bits & Row.FETH) bytes += FETH_BYTES;
   if (bits & Row.RETH) bytes += RETH_BYTES;
   if (bits & Row.AETH) bytes += AETH_BYTES;
   if (bits & Row.IMMDT) bytes += IMMDT_BYTES;
@@ -171,6 +188,8 @@ export function initOpcodes(): void {
   set(Opcode.FETCH_ADD, Row.ATOMIC | only | Row.ATOMIC_ETH);
   set(Opcode.SEND_LAST_WITH_INVALIDATE, send | Row.LAST | Row.IETH);
   set(Opcode.SEND_ONLY_WITH_INVALIDATE, send | only | Row.IETH);
+  set(Opcode.FLUSH, Row.FLUSH | only | Row.FETH | Row.RETH);
+  set(Opcode.ATOMIC_WRITE, Row.ATOMIC_WRITE | only | Row.RETH | Row.PAYLOAD);
   // what follows the BTH of a reserved one is not known: all of it counts as payload
   for (let opcode: u32 = Opcode.FETCH_ADD + 1; opcode < 0x20; opcode++)
     if (!isKnown(opcode)) set(opcode, Row.RESERVED | only | Row.PAYLOAD);

@@ -4,13 +4,15 @@ import { PACKET, RxOption } from '../limits';
 import { Aeth } from './aeth';
 import { AtomicAckEth, AtomicEth } from './atomiceth';
 import { BTH_BYTES, Bth } from './bth';
+import { Deth } from './deth';
 import { ETHERNET_BYTES, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, VLAN_BYTES } from './ethernet';
-import { ICRC_BYTES, icrcOf, solveIdentification } from './icrc';
+import { FETH_BYTES, Feth } from './feth';
+import { ICRC_BYTES, icrcOf, rxeFlushIcrc, solveIdentification } from './icrc';
 import { Ieth } from './ieth';
 import { ImmDt } from './immdt';
 import { IPV4_BYTES, Ipv4, PROTOCOL_UDP } from './ipv4';
 import { IPV6_BYTES, Ipv6 } from './ipv6';
-import { hasPayload, headerBytes, isKnown } from './opcode';
+import { hasPayload, headerBytes, isFlush, isKnown } from './opcode';
 import { Reth } from './reth';
 import { ROCE_PORT, UDP_BYTES, Udp } from './udp';
 
@@ -47,10 +49,16 @@ export class Packet {
     return this.bthPtr + BTH_BYTES;
   }
   get reth(): Reth {
-    return Reth.at(this.extension);
+    return Reth.at(isFlush(this.opcode) ? this.extension + FETH_BYTES : this.extension);
+  }
+  get feth(): Feth {
+    return Feth.at(this.extension);
   }
   get aeth(): Aeth {
     return Aeth.at(this.extension);
+  }
+  get deth(): Deth {
+    return Deth.at(this.extension);
   }
   get atomicEth(): AtomicEth {
     return AtomicEth.at(this.extension);
@@ -70,6 +78,17 @@ export class Packet {
   }
   get destIp(): usize {
     return this.isIpv6 ? Ipv6.at(this.ip).destPtr : Ipv4.at(this.ip).destPtr;
+  }
+
+  /** Writes the destination address as a GID: an IPv4 address as ::ffff:a.b.c.d. */
+  copyDestGid(to: usize): void {
+    if (this.isIpv6) {
+      memory.copy(to, this.destIp, 16);
+    } else {
+      store<u64>(to, 0);
+      store<u32>(to, 0xffff0000, 8);
+      store<u32>(to, load<u32>(this.destIp), 12);
+    }
   }
 
   /** Everything that can be said of a frame without knowing whom it is for, but the ICRC. */
@@ -146,10 +165,21 @@ export class Packet {
   }
 
   get isIcrcRight(): bool {
+    return this.isIcrc(icrcOf(this.ip, this.end), <u32>(this.end - this.ip));
+  }
+
+  /** Whether this is a FLUSH with the ICRC that rxe gives it (Quirk.RXE_FLUSH_ICRC). */
+  get isIcrcOfRxe(): bool {
+    if (!isFlush(this.opcode)) return false;
+    let covered = <u32>(this.end - this.ip) + <u32>(this.end - this.bthPtr);
+    return this.isIcrc(rxeFlushIcrc(icrcOf(this.ip, this.end), this.bthPtr, this.end), covered);
+  }
+
+  /** Whether the packet's ICRC is `found`, computed over so many bytes, but for an identification that is not known. */
+  private isIcrc(found: u32, bytes: u32): bool {
     let wanted = load<u32>(this.end);
-    let found = icrcOf(this.ip, this.end);
     if (found == wanted) return true;
     if (!(this.options & <u32>RxOption.IP_ID_UNKNOWN) || this.isIpv6) return false;
-    return solveIdentification(this.ip, this.end, wanted, found) >= 0;
+    return solveIdentification(bytes, wanted, found) >= 0;
   }
 }

@@ -37,6 +37,17 @@ export function isLinkLocal(address: Uint8Array): boolean {
   return address.length === 16 && address[0] === 0xfe && ((address[1] as number) & 0xc0) === 0x80;
 }
 
+/** 224.0.0.0/4 or ff00::/8. */
+export function isMulticast(address: Uint8Array): boolean {
+  return address.length === 4 ? (address[0] as number) >> 4 === 14 : address[0] === 0xff;
+}
+
+/** The MAC of a group: 01:00:5e and the low 23 bits (RFC 1112), 33:33 and the low 32 bits for IPv6 (RFC 2464). */
+export function multicastMac(address: Uint8Array): Uint8Array {
+  const [a = 0, b = 0, c = 0, d = 0] = address.subarray(-4);
+  return address.length === 4 ? Uint8Array.of(1, 0, 0x5e, b & 0x7f, c, d) : Uint8Array.of(0x33, 0x33, a, b, c, d);
+}
+
 /** @throws TypeError */
 export function macBytes(text: string): Uint8Array {
   if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(text)) throw new TypeError(`'${text}' is not a MAC address`);

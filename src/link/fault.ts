@@ -7,7 +7,16 @@
  */
 
 import { FaultPath } from './faultpath.js';
-import type { Frames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved, Ring } from './link.js';
+import {
+  type Frames,
+  joinGroup,
+  type Link,
+  type LinkCounters,
+  type LinkFeatures,
+  type LinkInterface,
+  type Resolved,
+  type Ring,
+} from './link.js';
 import { DESCRIPTOR_BYTES, RingView } from './ring.js';
 
 /** Probabilities, 0 to 1, of what happens to a frame in one direction. */
@@ -127,6 +136,14 @@ export class FaultLink implements Link {
 
   resolve(destination: string, source: string): Promise<Resolved> {
     return this.#inner.resolve(destination, source);
+  }
+
+  joinGroup(group: string): void {
+    joinGroup(this.#inner, group);
+  }
+
+  leaveGroup(group: string): void {
+    this.#inner.leaveGroup?.(group);
   }
 
   close(): void {

@@ -2,6 +2,7 @@
  * What a link is: it carries whole Ethernet frames between the rings in a card's memory and somewhere else.
  * It knows frames and IP addresses; it knows nothing of queue pairs.
  */
+import { VerbsError } from '../errors.js';
 
 /**
  * A ring of descriptors in the card's memory, layout and meaning as the kernel's `struct xdp_desc`
@@ -98,7 +99,22 @@ export interface Link {
    * @throws VerbsError EHOSTUNREACH with the reason
    */
   resolve(destination: string, source: string): Promise<Resolved>;
+  /**
+   * From now on frames for a multicast group arrive too, also those that this link sends itself. Only once for a group.
+   * A link without it has no multicast.
+   * @param group an IP address
+   * @throws VerbsError
+   */
+  joinGroup?(group: string): void;
+  /** Ends it. Nothing happens when the link has not joined. */
+  leaveGroup?(group: string): void;
   close(): void;
+}
+
+/** @throws VerbsError EOPNOTSUPP when the link has no multicast, and what it throws itself */
+export function joinGroup(link: Link, group: string): void {
+  if (!link.joinGroup) throw new VerbsError('EOPNOTSUPP', `the ${link.kind} link has no multicast, so not ${group}`);
+  link.joinGroup(group);
 }
 
 export interface Resolved {

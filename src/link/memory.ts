@@ -3,12 +3,13 @@
  * its own: a frame is in the peer's receive ring when `send` returns, so tests may drive cards in virtual time.
  */
 import { VerbsError } from '../errors.js';
-import { ipBytes, ipText, macBytes, macText } from './address.js';
+import { ipBytes, ipText, isMulticast, macBytes, macText } from './address.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from './link.js';
 import { RingView } from './ring.js';
 
 const ETHERNET_BYTES = 14;
 const DEFAULT_MTU = 4500;
+const NOBODY: ReadonlySet<MemoryLink> = new Set();
 /** setTimeout takes no more (2^31-1 ms); who waits longer is called early. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -28,6 +29,7 @@ export class MemoryHub {
   readonly #links = new Set<MemoryLink>();
   readonly #byMac = new Map<number, MemoryLink>();
   readonly #byIp = new Map<string, MemoryLink>();
+  readonly #groups = new Map<string, Set<MemoryLink>>();
   #opened = 0;
 
   get links(): ReadonlySet<MemoryLink> {
@@ -56,6 +58,27 @@ export class MemoryHub {
     this.#byMac.delete(macKey(link.interface.mac, 0));
     for (const address of link.interface.addresses) this.#byIp.delete(address);
     for (const other of this.#links) other.unblock(link);
+    for (const group of this.#groups.keys()) this.leaveGroup(group, link);
+  }
+
+  /** @param group as `ipText` writes it */
+  joinGroup(group: string, link: MemoryLink): void {
+    const members = this.#groups.get(group) ?? new Set();
+    this.#groups.set(group, members.add(link));
+  }
+
+  leaveGroup(group: string, link: MemoryLink): void {
+    const members = this.#groups.get(group);
+    members?.delete(link);
+    if (members?.size === 0) this.#groups.delete(group);
+  }
+
+  /** Those whom a frame to a group is for; undefined when it goes to no group. */
+  members(memory: Uint8Array, addr: number, length: number): ReadonlySet<MemoryLink> | undefined {
+    if (length < ETHERNET_BYTES || ((memory[addr] as number) & 1) === 0) return undefined;
+    const address = destinationIp(memory, addr, length);
+    if (!address || !isMulticast(address)) return undefined;
+    return this.#groups.get(ipText(address)) ?? NOBODY;
   }
 
   /** @param address as `ipText` writes it */
@@ -95,6 +118,7 @@ export class MemoryLink implements Link {
     tx_unreachable: 0,
     rx_frames: 0,
     rx_bytes: 0,
+    rx_dropped: 0,
   };
   /** Those who hold back frames because this card's receive ring is full. */
   readonly #blocked = new Set<MemoryLink>();
@@ -195,6 +219,14 @@ export class MemoryLink implements Link {
     );
   }
 
+  joinGroup(group: string): void {
+    this.#hub.joinGroup(ipText(ipBytes(group)), this);
+  }
+
+  leaveGroup(group: string): void {
+    this.#hub.leaveGroup(ipText(ipBytes(group)), this);
+  }
+
   close(): void {
     this.cancelWait();
     this.#hub.leave(this);
@@ -217,6 +249,13 @@ export class MemoryLink implements Link {
       counters.tx_too_long++;
       return true;
     }
+    const members = this.#hub.members(this.#memory, addr, length);
+    if (members) {
+      for (const member of members) member.#acceptIfRoom(this.#memory, addr, length);
+      counters.tx_frames++;
+      counters.tx_bytes += length;
+      return true;
+    }
     const peer = this.#hub.destination(this.#memory, addr, length);
     if (peer === undefined || peer.#rx === undefined) {
       counters.tx_unreachable++;
@@ -235,6 +274,12 @@ export class MemoryLink implements Link {
     counters.tx_frames++;
     counters.tx_bytes += length;
     return true;
+  }
+
+  /** A frame to a group waits for nobody. */
+  #acceptIfRoom(from: Uint8Array, addr: number, length: number): void {
+    if (this.#rx !== undefined && this.#rx.free > 0 && length <= this.#slotBytes) this.#accept(from, addr, length);
+    else this.#counters.rx_dropped++;
   }
 
   #accept(from: Uint8Array, addr: number, length: number): void {

@@ -3,8 +3,8 @@
  * works on any Ethernet interface; it needs CAP_NET_RAW. ARP, neighbour discovery and ICMP stay the kernel's.
  */
 import { VerbsError } from '../errors.js';
-import { native } from '../native.js';
-import { ipBytes, isLinkLocal } from './address.js';
+import { type NativePacketSocket, native } from '../native.js';
+import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
@@ -24,6 +24,7 @@ export interface PacketLinkOptions {
 export class PacketLink extends SocketLink {
   readonly kind = 'packet';
   readonly features: LinkFeatures;
+  readonly #socket: NativePacketSocket;
   /** Addresses whose port somebody else has: rxe for instance, who keeps the kernel from answering by ICMP as well. */
   readonly #notHeld: string[] = [];
   readonly #neighbourTimeoutMs: number | undefined;
@@ -52,6 +53,7 @@ export class PacketLink extends SocketLink {
         ENODEV: `${end.name} has just gone away`,
       });
     super(end, socket, [socket.fd()]);
+    this.#socket = socket;
     for (const address of end.addresses) {
       const bytes = ipBytes(address);
       if (socket.holdPort(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0) !== 0) this.#notHeld.push(address);
@@ -77,5 +79,20 @@ export class PacketLink extends SocketLink {
 
   resolve(destination: string, source: string): Promise<Resolved> {
     return resolveNeighbour(this.interface, destination, source, this.#neighbourTimeoutMs);
+  }
+
+  joinGroup(group: string): void {
+    const { index, name } = this.interface;
+    const bytes = ipBytes(group);
+    const refused = this.#socket.joinGroup(bytes, multicastMac(bytes), index);
+    if (refused < 0)
+      throw refusal(refused, `${name} cannot join ${group}`, {
+        ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
+      });
+  }
+
+  leaveGroup(group: string): void {
+    const bytes = ipBytes(group);
+    this.#socket.leaveGroup(bytes, multicastMac(bytes), this.interface.index);
   }
 }

@@ -6,6 +6,7 @@ import { closeSync, openSync, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import {
   type Frames,
+  joinGroup,
   type Link,
   type LinkCounters,
   type LinkFeatures,
@@ -121,6 +122,14 @@ export class PcapLink implements Link {
 
   resolve(destination: string, source: string): Promise<Resolved> {
     return this.#inner.resolve(destination, source);
+  }
+
+  joinGroup(group: string): void {
+    joinGroup(this.#inner, group);
+  }
+
+  leaveGroup(group: string): void {
+    this.#inner.leaveGroup?.(group);
   }
 
   close(): void {

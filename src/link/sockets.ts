@@ -77,6 +77,12 @@ export abstract class SocketLink implements Link {
     this.#socket.close();
   }
 
+  /** Waits for one more socket, until it is closed. @throws VerbsError EIO */
+  protected watch(fd: number): void {
+    const refused = this.#waiter.add(fd);
+    if (refused !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(refused)})`);
+  }
+
   /** Bytes a slot must have, so that headers and a tag that the link puts in fit. */
   protected get smallestSlot(): number {
     return 128;

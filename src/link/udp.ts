@@ -2,7 +2,7 @@
  * The `udp` link: an ordinary UDP socket on port 4791 for each local address. Needs no privilege. The card's frames are
  * taken apart on the way out and put together again on the way in; what a socket cannot see is said in the features.
  */
-import { native } from '../native.js';
+import { type NativeUdpSockets, native } from '../native.js';
 import { ipBytes, isLinkLocal } from './address.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkFeatures, Resolved } from './link.js';
@@ -21,6 +21,8 @@ export interface UdpLinkOptions {
 export class UdpLink extends SocketLink {
   readonly kind = 'udp';
   readonly features: LinkFeatures;
+  readonly #sockets: NativeUdpSockets;
+  readonly #bufferBytes: number;
 
   /** @throws VerbsError EADDRINUSE when rxe or another card has the port, ENODEV, EADDRNOTAVAIL, EOPNOTSUPP */
   static open(options: UdpLinkOptions): UdpLink {
@@ -31,7 +33,7 @@ export class UdpLink extends SocketLink {
     const sockets = new (native().UdpSockets)();
     for (const address of end.addresses) {
       const bytes = ipBytes(address);
-      const refused = sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0, bufferBytes);
+      const refused = sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0, bufferBytes, end.index);
       if (refused === 0) continue;
       sockets.close();
       throw refusal(refused, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
@@ -41,6 +43,8 @@ export class UdpLink extends SocketLink {
       });
     }
     super(end, sockets, sockets.fds());
+    this.#sockets = sockets;
+    this.#bufferBytes = bufferBytes;
     this.features = {
       maxFrame: end.mtu + ETHERNET_BYTES,
       ipHeaderVisible: false,
@@ -51,5 +55,21 @@ export class UdpLink extends SocketLink {
 
   async resolve(destination: string, source: string): Promise<Resolved> {
     return resolveRoute(this.interface, destination, source);
+  }
+
+  /** @throws VerbsError EADDRINUSE when rxe has the port */
+  joinGroup(group: string): void {
+    const { index, name } = this.interface;
+    const fd = this.#sockets.addGroup(ipBytes(group), ROCE_PORT, index, this.#bufferBytes, index);
+    if (fd < 0)
+      throw refusal(fd, `${name} cannot join ${group}`, {
+        EADDRINUSE: `UDP port ${ROCE_PORT} of ${group} is taken, by an rxe device of this host perhaps`,
+        ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
+      });
+    this.watch(fd);
+  }
+
+  leaveGroup(group: string): void {
+    this.#sockets.removeGroup(ipBytes(group));
   }
 }

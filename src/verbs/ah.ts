@@ -3,7 +3,8 @@
 import type { Card } from '../device/card.js';
 import { AvOffset, LIMITS } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
-import type { Link } from '../link/link.js';
+import { ipBytes as addressBytes, isMulticast, multicastMac } from '../link/address.js';
+import type { Link, Resolved } from '../link/link.js';
 import { checkInteger, show } from './check.js';
 import { type GidEntry, gidAddress, gidBytes, gidText, isMapped } from './gid.js';
 
@@ -28,7 +29,10 @@ export interface GlobalRoute {
 const UNTAGGED = 0xffffffff;
 const DEFAULT_HOP_LIMIT = 64;
 
-/** A peer's resolved address; `device.createAh` makes it, `qp.modify({ahAttr})` takes it. It holds nothing in the card. */
+/**
+ * A peer's resolved address; `device.createAh` makes it, `qp.modify({ahAttr})` takes it. It holds nothing in the card:
+ * datagrams need what `pd.createAh` makes.
+ */
 export class AddressHandle {
   /** The peer's IP address as text. */
   readonly destination: string;
@@ -94,7 +98,7 @@ export async function resolveAh(
   const source = gids[index] as GidEntry;
   if (isMapped(gidBytes(source.gid)) !== isMapped(gidBytes(dgid)))
     throw new VerbsError('EINVAL', `gid ${source.gid} (index ${index}) cannot reach ${dgid}: one is IPv4, one IPv6`);
-  const found = await link.resolve(gidAddress(dgid), source.address);
+  const found = await destinationOf(gidAddress(dgid), source.address, link);
   return new AddressHandle(
     dgid,
     index,
@@ -107,6 +111,12 @@ export async function resolveAh(
     flowLabel,
     found.pathMtu,
   );
+}
+
+/** A group has its MAC from its address; nobody is asked. */
+async function destinationOf(destination: string, source: string, link: Link): Promise<Resolved> {
+  const bytes = addressBytes(destination);
+  return isMulticast(bytes) ? { destMac: multicastMac(bytes) } : link.resolve(destination, source);
 }
 
 /**

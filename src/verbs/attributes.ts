@@ -6,6 +6,7 @@ import { VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
 import type { AddressHandle, AhAttr } from './ah.js';
 import { checkU32, show } from './check.js';
+import type { Ah } from './udah.js';
 
 export type QpStateName = 'RESET' | 'INIT' | 'RTR' | 'RTS' | 'SQD' | 'SQE' | 'ERR';
 
@@ -23,9 +24,10 @@ export interface QpAttributes {
   readonly pkeyIndex?: number;
   /** 1, the only one. */
   readonly portNum?: number;
+  /** Of datagrams: who sends to us must know it. */
   readonly qkey?: number;
-  /** The peer's address: resolved by the call, or a handle of `device.createAh`. */
-  readonly ahAttr?: AhAttr | AddressHandle;
+  /** The peer's address: resolved by the call, or a handle of `device.createAh` or `pd.createAh`. */
+  readonly ahAttr?: AhAttr | AddressHandle | Ah;
   /** Payload bytes of a packet: 256, 512, 1024, 2048 or 4096. */
   readonly pathMtu?: number;
   /** Local ACK timeout, 0..31: 4.096 us * 2^timeout; 0 = wait for ever. 14 is 67 ms. */
@@ -60,7 +62,7 @@ const ROWS: Readonly<Record<Name, Row>> = {
   state: { attr: QpAttr.STATE, rule: 'a state that this one leads to' },
   curQpState: { attr: QpAttr.CUR_STATE, rule: 'the state that the queue pair is in' },
   enSqdAsyncNotify: { attr: QpAttr.EN_SQD_ASYNC_NOTIFY, rule: 'true or false' },
-  qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic' },
+  qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic, flushGlobal' },
   pkeyIndex: { attr: QpAttr.PKEY_INDEX, rule: '0' },
   portNum: { attr: QpAttr.PORT, rule: '1' },
   qkey: { attr: QpAttr.QKEY, rule: '32 bits' },
@@ -141,6 +143,7 @@ export interface QpInfo {
   readonly qpAccessFlags: readonly AccessName[];
   readonly pkeyIndex: number;
   readonly portNum: number;
+  readonly qkey: number;
   readonly ahAttr: Required<AhAttr> | undefined;
   /** Bytes. */
   readonly pathMtu: number;
@@ -196,6 +199,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
     qpAccessFlags: accessNames(get(QpAttr.ACCESS_FLAGS)),
     pkeyIndex: get(QpAttr.PKEY_INDEX),
     portNum: get(QpAttr.PORT),
+    qkey: get(QpAttr.QKEY),
     ahAttr: address && {
       grh: {
         dgid: address.dgid,

@@ -48,12 +48,15 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
   checkInteger('remote.qpn', remote?.qpn, 1, 0xffffff);
   checkInteger('remote.psn', remote.psn, 0, 0xffffff);
   if (typeof remote.gid !== 'string') throw new TypeError(`remote.gid is ${show(remote.gid)}, must be text`);
+  if (qp.type === 'UD')
+    throw new VerbsError('EINVAL', `${qp} has datagrams, which need no connection: see activate and pd.createAh`);
   if (qp.state !== 'RESET') throw new VerbsError('EINVAL', `${qp} is in state ${qp.state}, connect starts from RESET`);
   const { device } = qp;
   const sgidIndex = options.sgidIndex ?? gidIndex ?? device.chooseGid(remote.gid).index;
   const address = await device.createAh({ grh: { ...options.route, dgid: remote.gid, sgidIndex } });
   const mtus = [device.queryPort().activeMtu, remote.mtu ?? 4096, mtuWithin(address.pathMtu ?? 65536)];
   const rdAtomic = options.rdAtomic ?? 16;
+  const isReliable = qp.type === 'RC';
   try {
     await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: options.access ?? 0 });
     await qp.modify({
@@ -62,16 +65,17 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
       pathMtu: options.pathMtu ?? Math.min(...mtus),
       destQpNum: remote.qpn,
       rqPsn: remote.psn,
-      maxDestRdAtomic: rdAtomic,
-      minRnrTimer: options.minRnrTimer ?? 12,
+      ...(isReliable && { maxDestRdAtomic: rdAtomic, minRnrTimer: options.minRnrTimer ?? 12 }),
     });
     await qp.modify({
       state: 'RTS',
       sqPsn: psn,
-      timeout: options.timeout ?? 14,
-      retryCnt: options.retryCnt ?? 7,
-      rnrRetry: options.rnrRetry ?? 7,
-      maxRdAtomic: rdAtomic,
+      ...(isReliable && {
+        timeout: options.timeout ?? 14,
+        retryCnt: options.retryCnt ?? 7,
+        rnrRetry: options.rnrRetry ?? 7,
+        maxRdAtomic: rdAtomic,
+      }),
     });
   } catch (error) {
     if (!qp.isClosed) await qp.modify({ state: 'RESET' });

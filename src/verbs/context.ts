@@ -11,11 +11,18 @@ import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
 import type { AsyncEvent } from './events.js';
 import type { Circumstances } from './explain.js';
-import { chooseGid, type GidChoice, type GidEntry, gidTable } from './gid.js';
+import { chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
+import { ahAttrFromWc } from './grh.js';
+import { Groups } from './groups.js';
 import { Pd } from './pd.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
 import type { Qp } from './qp.js';
 import { Resource } from './resource.js';
+import type { Srq } from './srq.js';
+import type { Wc } from './wc.js';
+
+/** Entries that the card's own table has. */
+const MOST_GIDS = 63;
 
 /** @internal What `openDevice` has prepared. */
 export interface Parts {
@@ -48,6 +55,9 @@ export class Device extends Resource {
   readonly keepAlive: boolean;
   readonly #cqs = new Map<number, Cq>();
   readonly #qps = new Map<number, Qp>();
+  readonly #srqs = new Map<number, Srq>();
+  /** @internal */
+  readonly groups: Groups;
   #numbers = 0;
 
   /** @internal Use `openDevice`. */
@@ -60,6 +70,8 @@ export class Device extends Resource {
     this.gids = gidTable(link.interface.addresses);
     this.notes = [...notes, ...this.#describe()];
     this.engine = new Engine(card, link);
+    this.groups = new Groups(card, link);
+    this.#tellPort();
     this.engine.onEvent = (type, handle) => this.#onEvent(type, handle);
   }
 
@@ -98,13 +110,13 @@ export class Device extends Resource {
   /** Allocates a protection domain. @throws VerbsError ENOMEM */
   async allocPd(): Promise<Pd> {
     this.assertOpen();
-    return new Pd(this, ++this.#numbers);
+    return new Pd(this, this.nextNumber());
   }
 
   /** Creates a completion queue. @throws TypeError, RangeError, VerbsError ENOMEM */
   async createCq(options: CqOptions = {}): Promise<Cq> {
     this.assertOpen();
-    return new Cq(this, ++this.#numbers, options);
+    return new Cq(this, this.nextNumber(), options);
   }
 
   /**
@@ -114,6 +126,17 @@ export class Device extends Resource {
   async createAh(attr: AhAttr): Promise<AddressHandle> {
     this.assertOpen();
     return resolveAh(attr, this.gids, (peer) => this.chooseGid(peer), this.link);
+  }
+
+  /**
+   * The way back to whom a datagram came from (ibv_init_ah_from_wc), as `createAh` takes it.
+   * @param wc the datagram's completion
+   * @param buffer the start of the memory in which it arrived, 40 bytes at least
+   * @throws TypeError, RangeError for a wrong buffer; VerbsError EINVAL when no datagram came with it
+   */
+  ahAttrFromWc(wc: Wc, buffer: Uint8Array): AhAttr {
+    this.assertOpen();
+    return ahAttrFromWc(wc, buffer, this.gids);
   }
 
   /** Counters of the card, and those of the link as `link.<name>`. */
@@ -174,6 +197,21 @@ export class Device extends Resource {
     this.#qps.delete(handle);
   }
 
+  /** @internal */
+  registerSrq(handle: number, srq: Srq): void {
+    this.#srqs.set(handle, srq);
+  }
+
+  /** @internal */
+  forgetSrq(handle: number): void {
+    this.#srqs.delete(handle);
+  }
+
+  /** @internal What objects without a number of their own are called by. */
+  nextNumber(): number {
+    return ++this.#numbers;
+  }
+
   /** @internal What is known of a queue pair, unless it is closed and its handle perhaps another's. */
   circumstances(handle: number, qpNum: number): Circumstances | undefined {
     const qp = this.#qps.get(handle);
@@ -191,6 +229,14 @@ export class Device extends Resource {
     this.engine.close();
     this.emit('close');
     this.removeAllListeners();
+  }
+
+  /** The card takes datagrams for its own addresses only, and sends none that do not fit. */
+  #tellPort(): void {
+    const { bytes, exports } = this.card;
+    const gids = this.gids.slice(0, MOST_GIDS);
+    for (const [i, { gid }] of gids.entries()) bytes.set(gidBytes(gid), exports.scratch() + 16 * i);
+    exports.setPort(gids.length, this.queryPort().activeMtu);
   }
 
   #describe(): string[] {
@@ -212,6 +258,9 @@ export class Device extends Resource {
       if (cq === undefined) return;
       cq.onOverrun();
       this.#publish(cq, { type: 'CQ_ERR', cq });
+    } else if (type === EventType.SRQ_LIMIT_REACHED) {
+      const srq = this.#srqs.get(handle);
+      if (srq !== undefined) this.#publish(srq, { type: 'SRQ_LIMIT_REACHED', srq });
     } else {
       const qp = this.#qps.get(handle);
       if (qp === undefined) return;

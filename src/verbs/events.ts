@@ -1,6 +1,7 @@
 /** Asynchronous events (ibv_async_event): what happens to an object without a completion. */
 import type { Cq } from './cq.js';
 import type { Qp } from './qp.js';
+import type { Srq } from './srq.js';
 
 /** What the verbs' objects emit, with the listeners' arguments. */
 export interface ResourceEvents {
@@ -19,10 +20,13 @@ export interface ResourceEvents {
  * - `QP_ACCESS_ERR`: the peer tried what it has no right to; ERR.
  * - `COMM_EST`: the first packet came while still in RTR.
  * - `SQ_DRAINED`: the send queue is at rest after a move to SQD.
+ * - `QP_LAST_WQE_REACHED`: the queue pair is in ERR and takes no more receives from its shared queue.
+ * - `SRQ_LIMIT_REACHED`: fewer receives than `srqLimit` are left. Comes once for each time that the limit is set.
  */
 export type AsyncEvent =
   | { readonly type: 'CQ_ERR'; readonly cq: Cq }
+  | { readonly type: 'SRQ_LIMIT_REACHED'; readonly srq: Srq }
   | {
-      readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED';
+      readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED' | 'QP_LAST_WQE_REACHED';
       readonly qp: Qp;
     };

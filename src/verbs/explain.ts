@@ -145,7 +145,25 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
       return wc.opcode >= WcOpcode.RECV
         ? ['the peer sent a message longer than the sgList of this receive: post larger receives']
         : ['the answer to an RDMA READ had another length than asked for: the path MTU of both ends may differ'];
+    case WcStatus.MW_BIND_ERR:
+      return [
+        "the region lacks mwBind, or localWrite where the window's access has remoteWrite or remoteAtomic",
+        'offset and length reach outside the region, or length is 0',
+        'a window of type 2 is bound already: invalidate it first',
+        'zeroBased is for windows of type 2 only; flushGlobal must be a right of the region too',
+        'window, region and queue pair belong to different protection domains',
+      ];
     case WcStatus.LOC_QP_OP_ERR:
+      if (opcode === 'LOCAL_INV')
+        return [
+          'no fast region and no window of type 2 has this key now: it is unknown, closed already, or bound over another queue pair',
+          'the region lacks the right invalidate, or memory windows are bound to it',
+        ];
+      if (opcode === 'REG_MR')
+        return [
+          'the region is registered already: invalidate it first',
+          'remoteWrite and remoteAtomic need localWrite',
+        ];
       return [
         'an sgList or a length that the queue pair cannot handle',
         'more READs or atomics than maxRdAtomic allows (0 allows none)',
@@ -170,7 +188,9 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
       return [
         ...(opcode === 'SEND' ? ['the message is longer than the receive that the peer had posted'] : []),
         `the peer's queue pair does not allow ${opcode} (its qpAccessFlags)`,
-        ...(opcode === 'COMP_SWAP' || opcode === 'FETCH_ADD' ? ['remoteAddr is not a multiple of 8'] : []),
+        ...(opcode === 'COMP_SWAP' || opcode === 'FETCH_ADD' || opcode === 'ATOMIC_WRITE'
+          ? ['remoteAddr is not a multiple of 8']
+          : []),
         ...(isReadOrAtomic(opcode) ? ["our maxRdAtomic is more than the peer's maxDestRdAtomic"] : []),
         `pathMtu differs: ours is ${known?.pathMtu ?? 'unknown'}, and both ends must have the same`,
       ];
@@ -178,7 +198,7 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
       return [
         "rkey is wrong, or the peer has closed that region since (keys are not reused: ask for the region's present key)",
         'remoteAddr and length reach outside the region; remoteAddr is the full address, not an offset into the region',
-        `the peer's region lacks the right for ${opcode} (remoteRead, remoteWrite or remoteAtomic)`,
+        `the peer's region lacks the right for ${opcode} (remoteRead, remoteWrite, remoteAtomic or flushGlobal)`,
         "the peer's region belongs to another protection domain than its queue pair",
       ];
     case WcStatus.REM_OP_ERR:
@@ -202,6 +222,8 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
 
 function retryCauses(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: number): string[] {
   const list: string[] = [];
+  if (wc.opcode === WcOpcode.FLUSH)
+    list.push("the peer is Linux rxe, whose ICRC of a FLUSH is wrong: give the queue pair quirks ['rxeFlushIcrc']");
   const drops = Object.entries(known?.drops ?? {});
   if (drops.length > 0)
     list.push(`this device has dropped packets: ${drops.map(([name, count]) => `${name} ${count}`).join(', ')}`);
@@ -238,7 +260,7 @@ function retryCauses(wc: Failure, known: Circumstances | undefined, ackTimeoutMs
 }
 
 function isReadOrAtomic(opcode: string): boolean {
-  return opcode === 'RDMA_READ' || opcode === 'COMP_SWAP' || opcode === 'FETCH_ADD';
+  return ['RDMA_READ', 'COMP_SWAP', 'FETCH_ADD', 'ATOMIC_WRITE', 'FLUSH'].includes(opcode);
 }
 
 function wcPeer(known: Circumstances | undefined): number {

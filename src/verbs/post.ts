@@ -1,25 +1,60 @@
 /** Puts work requests into the rings of a queue pair. Checks first, then writes; allocates nothing. */
 
 import type { Card } from '../device/card.js';
-import { Errno, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
+import { Errno, FlushPlacement, FlushSelectivity, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { checkU32, checkU64, show } from './check.js';
+import { bindRequest, type KeyWr, registerRequest } from './keys.js';
+import type { Pd } from './pd.js';
+import { Ah } from './udah.js';
 import type { RecvWr, SendOpcode, SendWr, Sge } from './wr.js';
 
-/** What posting must know of a queue pair. */
-export interface Rings {
+/** What posting receives must know of the queue. */
+export interface Receives {
   readonly handle: number;
-  readonly maxSendWr: number;
+  /** The handle is that of a shared receive queue. */
+  readonly isShared: boolean;
   readonly maxRecvWr: number;
-  readonly maxSendSge: number;
   readonly maxRecvSge: number;
-  readonly maxInlineData: number;
   readonly state: string;
   toString(): string;
 }
 
+/** What posting must know of a queue pair. */
+export interface Rings extends Receives {
+  readonly isDatagram: boolean;
+  /** Address handles of other domains are refused. */
+  readonly pd: Pd;
+  readonly maxSendWr: number;
+  readonly maxSendSge: number;
+  readonly maxInlineData: number;
+}
+
+/** A view for posting whose fields all lie in one plain object. */
+export function ringsOf(
+  qp: Omit<Rings, 'handle' | 'isShared' | 'isDatagram'> & { readonly type: string },
+  handle: number,
+): Rings {
+  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
+  return {
+    handle,
+    isShared: false,
+    isDatagram: qp.type === 'UD',
+    pd: qp.pd,
+    maxSendWr,
+    maxRecvWr,
+    maxSendSge,
+    maxRecvSge,
+    maxInlineData,
+    get state() {
+      return qp.state;
+    },
+    toString: () => qp.toString(),
+  };
+}
+
 /** Every field that a send work request may have. */
-interface AnySendWr {
+interface AnySendWr extends KeyWr {
   wrId?: number;
   opcode: SendOpcode;
   signaled?: boolean;
@@ -28,11 +63,15 @@ interface AnySendWr {
   inline?: boolean;
   sgList?: Sge | readonly Sge[] | Uint8Array;
   remoteAddr?: number | bigint;
-  rkey?: number;
   immData?: number;
   invalidateRkey?: number;
   compareAdd?: bigint;
   swap?: bigint;
+  placement?: string;
+  selectivity?: string;
+  ah?: Ah;
+  remoteQpn?: number;
+  remoteQkey?: number;
 }
 
 const REMOTE = 1;
@@ -41,6 +80,12 @@ const IMMEDIATE = 4;
 const INVALIDATE = 8;
 /** Carries the caller's bytes, which therefore may be inline. */
 const GATHER = 16;
+
+/** Sends the caller's bytes to be written at once. */
+const EIGHT = 32;
+const FLUSH = 64;
+/** About keys: described by keys.ts. */
+const KEY = 128;
 
 interface Form {
   readonly code: number;
@@ -56,7 +101,11 @@ const FORMS: Readonly<Record<SendOpcode, Form>> = {
   RDMA_READ: { code: WrOpcode.RDMA_READ, has: REMOTE },
   ATOMIC_CMP_AND_SWP: { code: WrOpcode.ATOMIC_CMP_AND_SWP, has: REMOTE | ATOMIC },
   ATOMIC_FETCH_AND_ADD: { code: WrOpcode.ATOMIC_FETCH_AND_ADD, has: REMOTE | ATOMIC },
+  ATOMIC_WRITE: { code: WrOpcode.ATOMIC_WRITE, has: GATHER | REMOTE | EIGHT },
+  FLUSH: { code: WrOpcode.FLUSH, has: REMOTE | FLUSH },
   LOCAL_INV: { code: WrOpcode.LOCAL_INV, has: INVALIDATE },
+  BIND_MW: { code: WrOpcode.BIND_MW, has: KEY },
+  REG_MR: { code: WrOpcode.REG_MR, has: KEY },
 };
 
 const NO_SGES: readonly Sge[] = [];
@@ -88,8 +137,14 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
     checkOperand('compareAdd', wr.compareAdd);
     if (wr.opcode === 'ATOMIC_CMP_AND_SWP') checkOperand('swap', wr.swap);
   }
+  if ((has & EIGHT) !== 0 && total !== 8)
+    throw new RangeError(`sgList of ${wr.opcode} has ${total} bytes, must have 8`);
+  if ((has & FLUSH) !== 0) checkFlush(wr);
+  const key =
+    (has & KEY) === 0 ? undefined : wr.opcode === 'BIND_MW' ? bindRequest(wr, rings.pd) : registerRequest(wr, rings.pd);
   if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
   if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
+  if (rings.isDatagram) checkDatagram(rings, wr, total);
 
   const flags =
     (wr.signaled === true ? SendFlag.SIGNALED : 0) |
@@ -118,24 +173,42 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
   }
   if ((has & IMMEDIATE) !== 0) exports.sqImm(handle, swapBytes(wr.immData as number));
   if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
+  if ((has & FLUSH) !== 0) exports.sqFlush(handle, wr.length ?? 0, flushCode(wr));
+  key?.write(card, handle);
+  if (rings.isDatagram)
+    exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
   const refused = exports.sqCommit(handle);
   if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
+  key?.posted();
+}
+
+function checkFlush({ length, placement = 'global', selectivity = 'range' }: AnySendWr): void {
+  if (placement !== 'global') throw new TypeError(`placement is ${show(placement)}, must be 'global'`);
+  if (selectivity !== 'range' && selectivity !== 'mr')
+    throw new TypeError(`selectivity is ${show(selectivity)}, must be 'range' or 'mr'`);
+  if (selectivity === 'range' || length !== undefined) checkU32('length', length);
+}
+
+function flushCode({ selectivity }: AnySendWr): number {
+  return FlushPlacement.GLOBAL | ((selectivity === 'mr' ? FlushSelectivity.MR : FlushSelectivity.RANGE) << 4);
 }
 
 /** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL when refused */
-export function postRecv(card: Card, rings: Rings, wr: RecvWr): void {
+export function postRecv(card: Card, queue: Receives, wr: RecvWr): void {
   const { exports } = card;
-  const { handle } = rings;
+  const { handle, isShared } = queue;
   const wrId = checkWrId(wr.wrId);
   const sges = asList(wr.sgList);
-  const total = checkSges(sges, rings.maxRecvSge, 'maxRecvSge', rings);
-  if (!exports.rqBegin(handle, wrId)) throw refusedBegin(card, rings, 'receive', rings.maxRecvWr);
+  const total = checkSges(sges, queue.maxRecvSge, 'maxRecvSge', queue);
+  const begun = isShared ? exports.srqBegin(handle, wrId) : exports.rqBegin(handle, wrId);
+  if (!begun) throw refusedBegin(card, queue, 'receive', queue.maxRecvWr);
   for (let i = 0; i < sges.length; i++) {
     const sge = sges[i] as Sge;
-    exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
+    if (isShared) exports.srqSge(handle, sge.addr, sge.length, sge.lkey);
+    else exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
   }
-  const refused = exports.rqCommit(handle);
-  if (refused !== 0) throw refusedCommit(rings, 'RECV', refused, total);
+  const refused = isShared ? exports.srqCommit(handle) : exports.rqCommit(handle);
+  if (refused !== 0) throw refusedCommit(queue, 'RECV', refused, total);
 }
 
 /** The four bytes of a u32 in the other order. */
@@ -160,7 +233,7 @@ function checkWrId(wrId: number | undefined): number {
 }
 
 /** @returns bytes in all */
-function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Rings): number {
+function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Receives): number {
   if (sges.length > max) throw new RangeError(`sgList has ${sges.length} pieces, ${rings} takes ${limit} ${max}`);
   let total = 0;
   for (let i = 0; i < sges.length; i++) {
@@ -192,6 +265,22 @@ function checkInline(card: Card, rings: Rings, opcode: string, has: number, sges
   }
 }
 
+/** One packet, to somebody. */
+function checkDatagram(rings: Rings, { ah, remoteQpn, remoteQkey, opcode }: AnySendWr, total: number): void {
+  if (!(ah instanceof Ah))
+    throw new TypeError(`ah is ${show(ah)}, must be made by pd.createAh for ${opcode} on ${rings}`);
+  ah.assertOpen();
+  if (ah.pd !== rings.pd) throw new TypeError(`ah belongs to ${ah.pd}, ${rings} to ${rings.pd}`);
+  checkU32('remoteQkey', remoteQkey);
+  if (checkU32('remoteQpn', remoteQpn) > 0xffffff)
+    throw new RangeError(`remoteQpn is ${remoteQpn}, must have 24 bits; 0xffffff for a group`);
+  if (total > ah.maxMessage)
+    throw new VerbsError(
+      'EMSGSIZE',
+      `${opcode} of ${total} bytes; a datagram to ${ah.label} has at most ${ah.maxMessage}`,
+    );
+}
+
 function checkOperand(name: string, value: unknown): void {
   if (typeof value !== 'bigint') throw new TypeError(`${name} is ${show(value)}, must be a bigint`);
   if (value < -0x8000000000000000n || value > 0xffffffffffffffffn)
@@ -218,17 +307,18 @@ function split(value: number | bigint): void {
   }
 }
 
-function refusedBegin(card: Card, rings: Rings, queue: 'send' | 'receive', depth: number): VerbsError {
+function refusedBegin(card: Card, rings: Receives, queue: 'send' | 'receive', depth: number): VerbsError {
   const errno = card.exports.lastErrno();
   if (errno === Errno.ENOMEM) {
     const limit = queue === 'send' ? 'maxSendWr' : 'maxRecvWr';
     return new VerbsError('ENOMEM', `${queue} queue of ${rings} is full: ${limit} is ${depth}`);
   }
-  const rule = queue === 'send' ? 'sends are posted in RTS, SQD or ERR' : 'receives are posted in any state but RESET';
+  const rule =
+    queue === 'send' ? 'sends are posted in RTS, SQD, SQE or ERR' : 'receives are posted in any state but RESET';
   return new VerbsError('EINVAL', `${rings} is in state ${rings.state}; ${rule}`);
 }
 
-function refusedCommit(rings: Rings, opcode: string, errno: number, total: number): VerbsError {
+function refusedCommit(rings: Receives, opcode: string, errno: number, total: number): VerbsError {
   switch (errno) {
     case Errno.EMSGSIZE:
       return new VerbsError(

@@ -18,20 +18,26 @@ import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq } from './cq.js';
 import type { Circumstances } from './explain.js';
+import type { Mw } from './mw.js';
 import type { Pd } from './pd.js';
-import { postRecv, postSend, type Rings } from './post.js';
+import { postRecv, postSend, type Rings, ringsOf } from './post.js';
+import { type QuirkName, quirkBits } from './quirks.js';
 import { Resource } from './resource.js';
-import type { RecvWr, SendWr } from './wr.js';
+import { checkSrq, type Srq } from './srq.js';
+import { Ah } from './udah.js';
+import type { BindMw, RecvWr, SendWr } from './wr.js';
 
 export interface QpOptions {
-  /** Reliable connection, the only type so far. Default `RC`. */
-  readonly type?: 'RC';
+  /** Reliable connection, unreliable connection, or unreliable datagrams. Default `RC`. */
+  readonly type?: 'RC' | 'UC' | 'UD';
   /** Where send completions go. */
   readonly sendCq: Cq;
   /** Where receive completions go. Default: `sendCq`. */
   readonly recvCq?: Cq;
   /** Work requests that the send queue holds, 1..32768. Default 64. */
   readonly maxSendWr?: number;
+  /** Receives come from here; without it the queue pair has a receive queue of its own. */
+  readonly srq?: Srq;
   /** Work requests that the receive queue holds, 1..32768. Default 64. */
   readonly maxRecvWr?: number;
   /** Pieces of a send work request, 1..32. Default 4. */
@@ -40,12 +46,15 @@ export interface QpOptions {
   readonly maxRecvSge?: number;
   /** Bytes that a request may carry inline, 0..1024. Default 64. */
   readonly maxInlineData?: number;
+  /** Habits of the peer's that break the rules, to be shared. Default: none. */
+  readonly quirks?: readonly QuirkName[];
   /** Every send completes; otherwise only those with `signaled`, and those that fail. Default true. */
   readonly sqSigAll?: boolean;
 }
 
 /**
- * A queue pair: posts requests and exchanges messages with one peer, reliably and in order.
+ * A queue pair: posts requests and exchanges messages. RC: with one peer, reliably and in order. UC: with one peer, whole
+ * or not at all. UD: datagrams, with anybody.
  *
  * Events: `event` (an asynchronous event about this queue pair).
  */
@@ -57,7 +66,8 @@ export class Qp extends Resource {
   readonly type: string;
   readonly sendCq: Cq;
   readonly recvCq: Cq;
-  /** As granted: not less than asked for. */
+  readonly srq: Srq | undefined;
+  /** As granted; with a shared receive queue `maxRecvWr` and `maxRecvSge` are 0: not less than asked for. */
   readonly maxSendWr: number;
   readonly maxRecvWr: number;
   readonly maxSendSge: number;
@@ -69,6 +79,7 @@ export class Qp extends Resource {
   #modifying: Promise<unknown> = Promise.resolve();
   #firstPsn: number;
   #gidIndex: number | undefined;
+  #quirks: readonly QuirkName[];
   #holdsProcess = false;
 
   /** @internal Use `pd.createQp`. */
@@ -77,18 +88,22 @@ export class Qp extends Resource {
     options: QpOptions,
   ) {
     const { device } = pd;
-    const { sendCq, recvCq = sendCq } = options;
+    const { sendCq, recvCq = sendCq, srq } = options;
     checkCq('sendCq', sendCq, device);
     checkCq('recvCq', recvCq, device);
-    super([pd, sendCq, recvCq]);
+    if (srq !== undefined) checkSrq(srq, device);
+    super([pd, sendCq, recvCq, ...(srq ? [srq] : [])]);
+    this.srq = srq;
     this.device = device;
     this.sendCq = sendCq;
     this.recvCq = recvCq;
     const { exports } = device.card;
     const type = codeOf(QpType, options.type ?? 'RC');
-    if (type !== QpType.RC) throw new TypeError(`type is ${show(options.type)}, must be 'RC'`);
+    if (type === undefined) throw new TypeError(`type is ${show(options.type)}, must be 'RC', 'UC' or 'UD'`);
     const between = (name: keyof QpOptions, standard: number, min: number, max: number) =>
       checkInteger(name, options[name] ?? standard, min, max);
+    const quirks = [...(options.quirks ?? [])];
+    const bits = quirkBits(quirks);
     this.#handle = exports.qpCreate(
       pd.handle,
       type,
@@ -100,6 +115,7 @@ export class Qp extends Resource {
       between('maxRecvSge', 4, 1, LIMITS.maxSge),
       between('maxInlineData', 64, 0, LIMITS.maxInline),
       options.sqSigAll ?? true,
+      srq?.handle ?? 0,
     );
     if (this.#handle === 0)
       throw new VerbsError(
@@ -107,6 +123,8 @@ export class Qp extends Resource {
         `no room for a queue pair; the device has ${device.card.options.maxQp} and ${exports.memAvailable()} bytes left`,
       );
     this.qpNum = exports.qpNumber(this.#handle);
+    this.#quirks = quirks;
+    exports.qpQuirks(this.#handle, bits);
     const { cap, type: name } = this.query();
     this.type = name;
     this.maxSendWr = cap.maxSendWr;
@@ -127,6 +145,22 @@ export class Qp extends Resource {
   get state(): QpStateName {
     this.assertOpen();
     return nameOf(QpState, this.#stateCode) as QpStateName;
+  }
+
+  /** Quirks of the peer that are shared. They may be changed at any time. @throws TypeError for an unknown name */
+  get quirks(): readonly QuirkName[] {
+    return this.#quirks;
+  }
+  set quirks(names: readonly QuirkName[]) {
+    this.assertOpen();
+    this.device.card.exports.qpQuirks(this.#handle, quirkBits(names));
+    this.#quirks = [...names];
+  }
+
+  /** Posts a BIND_MW (ibv_bind_mw) and answers the window's new key, good once it completes. @throws as `postSend` */
+  bindMw(mw: Mw, bind: BindMw): number {
+    this.postSend({ opcode: 'BIND_MW', mw, ...bind });
+    return mw.rkey;
   }
 
   /** All attributes, limits and the progress of the connection. */
@@ -182,10 +216,12 @@ export class Qp extends Resource {
 
   /**
    * Posts one or more receive work requests; messages take them in order. Allocates nothing.
-   * @throws as `postSend`
+   * @throws as `postSend`; VerbsError EINVAL with a shared receive queue, to which they are posted instead
    */
   postRecv(wr: RecvWr | readonly RecvWr[]): void {
     this.assertOpen();
+    if (this.srq !== undefined)
+      throw new VerbsError('EINVAL', `${this} takes its receives from ${this.srq}; post them there`);
     const { card, engine } = this.device;
     if (!Array.isArray(wr)) {
       postRecv(card, this.#rings, wr as RecvWr);
@@ -223,6 +259,36 @@ export class Qp extends Resource {
     await connect(this, { remote, psn: this.#firstPsn, gidIndex: this.#gidIndex }, options);
   }
 
+  /**
+   * Takes a UD queue pair from RESET to RTS, where it sends and receives.
+   * @param qkey 32 bits; who sends to us must know it
+   * @throws TypeError, RangeError; VerbsError EINVAL for another type or state
+   */
+  async activate({ qkey }: { readonly qkey: number }): Promise<void> {
+    if (this.type !== 'UD')
+      throw new VerbsError('EINVAL', `${this} has type ${this.type}: it is connected, only UD is activated`);
+    await this.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qkey });
+    await this.modify({ state: 'RTR' });
+    await this.modify({ state: 'RTS', sqPsn: this.#firstPsn });
+  }
+
+  /**
+   * Joins a multicast group: datagrams that are sent to it and bear our Q_Key come in, also our own.
+   * @param group an address of 224.0.0.0/4 or ff00::/8, or its GID
+   * @throws TypeError for what is no group; VerbsError EINVAL for a member or another type than UD, ENOMEM, EOPNOTSUPP;
+   * what the link says when it cannot join
+   */
+  async attachMcast(group: string): Promise<void> {
+    this.assertOpen();
+    this.device.groups.attach(this.#handle, this.toString(), group);
+  }
+
+  /** Leaves a multicast group. @throws TypeError; VerbsError ENOENT when it is no member */
+  async detachMcast(group: string): Promise<void> {
+    this.assertOpen();
+    this.device.groups.detach(this.#handle, this.toString(), group);
+  }
+
   /** @internal */
   circumstances(): Circumstances {
     const { timeout, retryCnt, rnrRetry, pathMtu, destQpNum } = this.query();
@@ -247,6 +313,7 @@ export class Qp extends Resource {
   protected free(): void {
     const refused = this.device.card.exports.qpDestroy(this.#handle);
     if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
+    this.device.groups.forget(this.#handle);
     this.device.forgetQp(this.#handle);
     if (this.#holdsProcess) this.device.engine.release();
     this.#holdsProcess = false;
@@ -281,6 +348,7 @@ export class Qp extends Resource {
   }
 
   async #resolve(attr: NonNullable<QpAttributes['ahAttr']>): Promise<AddressHandle> {
+    if (attr instanceof Ah) return attr.address;
     return attr instanceof AddressHandle ? attr : await this.device.createAh(attr);
   }
 
@@ -323,23 +391,6 @@ export class Qp extends Resource {
     if (wants) engine.hold();
     else engine.release();
   }
-}
-
-/** A view for posting whose fields all lie in one plain object. */
-function ringsOf(qp: Qp, handle: number): Rings {
-  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
-  return {
-    handle,
-    maxSendWr,
-    maxRecvWr,
-    maxSendSge,
-    maxRecvSge,
-    maxInlineData,
-    get state() {
-      return qp.state;
-    },
-    toString: () => qp.toString(),
-  };
 }
 
 function checkCq(name: string, cq: unknown, device: Device): void {

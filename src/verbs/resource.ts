@@ -3,14 +3,14 @@ import { EventEmitter } from 'node:events';
 import { VerbsError } from '../errors.js';
 import type { ResourceEvents } from './events.js';
 
-export type ResourceKind = 'device' | 'pd' | 'mr' | 'cq' | 'qp';
+export type ResourceKind = 'device' | 'pd' | 'mr' | 'mw' | 'cq' | 'qp' | 'srq' | 'ah';
 
 /** The order in which a forced close frees: nothing before what uses it. */
-const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'mr', 'cq', 'pd', 'device'];
+const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'srq', 'ah', 'mw', 'mr', 'cq', 'pd', 'device'];
 
 export abstract class Resource extends EventEmitter<ResourceEvents> {
   abstract readonly kind: ResourceKind;
-  readonly #parents: readonly Resource[];
+  #parents: readonly Resource[];
   readonly #users = new Set<Resource>();
   #closed = false;
 
@@ -53,6 +53,13 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   /** @internal To be called once the card holds something for it. */
   protected opened(): void {
     for (const parent of this.#parents) parent.#users.add(this);
+  }
+
+  /** @internal From now on it belongs to others. */
+  protected moveTo(parents: readonly Resource[]): void {
+    for (const parent of this.#parents) parent.#users.delete(this);
+    this.#parents = [...new Set(parents)];
+    this.opened();
   }
 
   /** @internal */

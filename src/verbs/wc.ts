@@ -18,7 +18,7 @@ export class Wc {
   status = 0;
   /** A `WcOpcode`. */
   opcode = 0;
-  /** Bytes received, or read by an RDMA READ or atomic. */
+  /** Bytes received, for a datagram with the 40 in front, or read by an RDMA READ or atomic. */
   byteLen = 0;
   /** The immediate as a 32-bit number, when `hasImm`. */
   immData = 0;
@@ -56,6 +56,11 @@ export class Wc {
 
   get hasImm(): boolean {
     return (this.wcFlags & WcFlag.WITH_IMM) !== 0;
+  }
+
+  /** A datagram: the first 40 bytes of its memory are of its way. */
+  get hasGrh(): boolean {
+    return (this.wcFlags & WcFlag.GRH) !== 0;
   }
 
   get hasInvalidated(): boolean {

@@ -6,15 +6,24 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { beforeAll, expect, describe as group, test } from 'vitest';
+import { QKEY } from '../kit/datagrams.js';
 import { CAPTURES, roceFrames } from '../kit/fixtures.js';
-import { encode, type Flow, frameOf, OPCODES } from '../kit/packets.js';
+import { rxeFlushIcrc } from '../kit/icrc.js';
+import { encode, type Flow, frameOf, OPCODES, Op, UC } from '../kit/packets.js';
 import { Random } from '../kit/random.js';
-import { FROM_PEER, MTU, seal, Target } from './target.js';
+import { FROM_PEER, type Key, MTU, seal, Target } from './target.js';
 
 const SEED = Number(process.env.WASM_ROCE_SEED ?? 7);
 const SCALE = Number(process.env.WASM_ROCE_SCALE ?? 1);
 const CORPUS = new URL('corpus/', import.meta.url);
 const OPCODES_KNOWN = [...OPCODES.keys()];
+const RELIABLE = ['qp', OPCODES_KNOWN.filter((code) => code < UC)] as const;
+/** Whom a frame is for, and what it may be; as often as it stands here. */
+const KINDS = [
+  ...[RELIABLE, RELIABLE, RELIABLE],
+  ['unreliable', OPCODES_KNOWN.filter((code) => code >= UC && code < 2 * UC)],
+  ['datagrams', OPCODES_KNOWN.filter((code) => code >> 5 === 3)],
+] as const;
 
 let target: Target;
 beforeAll(async () => {
@@ -55,10 +64,12 @@ function drawPsn(random: Random): number {
 
 /** Right in the outer headers, anything within: this is what gets deep into the card. */
 function crafted(random: Random): Uint8Array {
-  const there: Flow = { ...FROM_PEER, destQp: target.qp.qpn };
-  const opcode = random.chance(0.95) ? random.pick(OPCODES_KNOWN.filter((code) => code < 0x20)) : random.below(256);
+  const [qp, opcodes] = random.pick(KINDS);
+  const there: Flow = { ...FROM_PEER, destQp: target[qp].qpn };
+  const opcode = random.chance(0.95) ? random.pick(opcodes) : random.below(256);
   const headers = new Set(OPCODES.get(opcode)?.headers);
-  const regions = [target.open, target.open, target.closed, target.landing, target.invalidatable];
+  const { open, closed, landing, invalidatable, window } = target;
+  const regions: readonly Key[] = [open, open, window, window, closed, landing, invalidatable];
   const region = random.pick(regions);
   const rkey = random.chance(0.9) ? region.rkey : random.u32();
   const va = random.chance(0.9)
@@ -85,6 +96,12 @@ function crafted(random: Random): Uint8Array {
       ...(random.chance(0.02) ? { destQp: edge(random, 24) } : {}),
       ...(random.chance(0.05) ? { pad: random.below(4) } : {}),
     },
+    ...(headers.has('deth')
+      ? { deth: { qkey: random.chance(0.8) ? QKEY : random.u32(), srcQp: random.below(1 << 24) } }
+      : {}),
+    ...(headers.has('feth')
+      ? { feth: { placement: random.pick([1, 1, 1, 0, 2, 3, 9]), selectivity: random.pick([0, 0, 1, 2, 3]) } }
+      : {}),
     ...(headers.has('reth') ? { reth } : {}),
     ...(headers.has('atomiceth')
       ? { atomiceth: { va: random.chance(0.8) ? va & ~7n : va, rkey, swapAdd, compare: 0n } }
@@ -103,7 +120,10 @@ function crafted(random: Random): Uint8Array {
     payload,
   };
   const changes = random.chance(0.1) ? { icrc: random.u32() } : {};
-  return encode(frameOf(there, packet, changes));
+  const bytes = encode(frameOf(there, packet, changes));
+  if (opcode === Op.FLUSH && random.chance(0.3))
+    new DataView(bytes.buffer).setUint32(bytes.length - 4, rxeFlushIcrc(bytes.subarray(14, -4)));
+  return bytes;
 }
 
 /** A handful of bytes replaced, cut off, put in or doubled. */

@@ -1,7 +1,9 @@
-/** A card with a live connection, regions of every kind and posted receives, for frames that nobody should send. */
+/** A card with live queue pairs of every type, regions and windows of every kind and posted receives, for frames that nobody
+ * should send. */
+import { openPort, QKEY } from '../kit/datagrams.js';
 import { icrc } from '../kit/icrc.js';
-import { type Flow, flow, frame, request } from '../kit/packets.js';
-import { type Region, Rig, type RigQp } from '../kit/rig.js';
+import { datagram, type Flow, flow, frame, request, uc } from '../kit/packets.js';
+import { type QpSizes, type Region, Rig, type RigQp } from '../kit/rig.js';
 
 const GUARD = 4096;
 const RECEIVES = 32;
@@ -9,13 +11,27 @@ const RECEIVES = 32;
 const REGION = 8192;
 export const MTU = 1024;
 const INVALIDATE = 1 << 24;
+const [MW_BIND, FLUSH_GLOBAL] = [16, 256];
+const RXE_FLUSH_ICRC = 1;
 
 /** What a frame may come back as: from the peer to the card. */
 export const FROM_PEER: Flow = flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' });
 
+/** A stretch of addresses and the key that opens it. */
+export interface Key {
+  readonly iova: bigint;
+  readonly length: number;
+  readonly rkey: number;
+}
+
 export class Target {
   readonly names: readonly string[];
+  /** The reliable one, to which most goes. */
   qp!: RigQp;
+  unreliable!: RigQp;
+  datagrams!: RigQp;
+  /** A window of type 2B over the middle of `open`, bound over `qp`. */
+  window!: Key;
   readonly open: Region;
   readonly closed: Region;
   readonly landing: Region;
@@ -28,6 +44,7 @@ export class Target {
   readonly #rcvd: number;
   readonly #guards: { at: number; copy: Buffer }[] = [];
   #deaths = 0;
+  #mw = 0;
 
   private constructor(readonly rig: Rig) {
     const { x } = rig;
@@ -37,7 +54,7 @@ export class Target {
     this.#counters = x.counters() >>> 2;
     // open, closed and landing lie between guards
     this.#guard();
-    this.open = rig.region(REGION, 15, 0x10000n);
+    this.open = rig.region(REGION, 15 | MW_BIND | FLUSH_GLOBAL, 0x10000n);
     this.#guard();
     this.closed = rig.region(REGION, 1, 0x20000n);
     this.#guards.push({ at: this.closed.ptr, copy: Buffer.from(this.closed.bytes) });
@@ -45,11 +62,16 @@ export class Target {
     this.landing = rig.region(REGION, 1);
     this.#guard();
     this.invalidatable = rig.region(64, 15 | INVALIDATE, 0x30000n);
+    openPort(rig, ['10.0.0.1', 'fd00::1'], MTU);
     this.connect();
   }
 
   static async create(): Promise<Target> {
     return new Target(await Rig.create(5, { memoryBytes: 8 << 20, maxQp: 4, maxMr: 16 }));
+  }
+
+  get #all(): readonly RigQp[] {
+    return [this.qp, this.unreliable, this.datagrams];
   }
 
   /** How often the connection had to be made anew, because a frame had ended it. */
@@ -63,35 +85,58 @@ export class Target {
     this.#guards.push({ at, copy: Buffer.from(this.rig.card.bytes.slice(at, at + GUARD)) });
   }
 
-  /** A fresh queue pair in RTS, with requests of every kind in flight and receives posted. */
+  /** Fresh queue pairs in RTS, with requests of every kind in flight and receives posted. */
   connect(): void {
     if (this.qp) {
-      this.rig.x.qpDestroy(this.qp.handle);
-      this.rig.x.cqDestroy(this.qp.cq);
+      this.rig.x.mwFree(this.#mw);
+      for (const { handle, cq } of this.#all) {
+        this.rig.x.qpDestroy(handle);
+        this.rig.x.cqDestroy(cq);
+      }
       this.#deaths++;
     }
-    this.qp = this.rig.qp({ sendWr: 64, recvWr: 64, cqe: 512 });
-    this.qp.connect({
-      destQpn: FROM_PEER.srcQp,
-      sqPsn: 0,
-      rqPsn: 0,
-      mtu: MTU,
-      localIp: [10, 0, 0, 1],
-      remoteIp: [10, 0, 0, 2],
-    });
+    this.qp = this.#fresh('RC');
+    this.unreliable = this.#fresh('UC');
+    this.datagrams = this.#fresh('UD');
+    this.rig.x.qpQuirks(this.qp.handle, RXE_FLUSH_ICRC);
+    this.#bind();
     this.stock();
+  }
+
+  #fresh(type: NonNullable<QpSizes['type']>): RigQp {
+    return this.rig.qp({ type, sendWr: 64, recvWr: 64, cqe: 512 }).connect({
+      ...{ destQpn: FROM_PEER.srcQp, sqPsn: 0, rqPsn: 0, mtu: MTU, qkey: QKEY },
+      ...{ localIp: [10, 0, 0, 1], remoteIp: [10, 0, 0, 2], access: type === 'RC' ? 15 | FLUSH_GLOBAL : 15 },
+    });
+  }
+
+  #bind(): void {
+    const { rig, open } = this;
+    this.#mw = rig.window(2);
+    const rkey = (rig.x.mrRkey(this.#mw) ^ 1) >>> 0;
+    this.window = { iova: open.iova + 1024n, length: 2048, rkey };
+    const bind = { rkey, lkey: open.lkey, va: this.window.iova, length: this.window.length, access: 14 | FLUSH_GLOBAL };
+    this.qp.send({ opcode: 'BIND_MW', bind });
+    rig.out(this.now);
+    if (!rig.x.mrIsValid(this.#mw)) throw new Error('the window is not bound');
   }
 
   /** Keeps receives posted and requests in flight. */
   stock(): void {
-    for (let i = this.qp.attribute('RQ_PENDING'); i < RECEIVES; i++)
-      this.qp.recv(i, [this.landing.piece(64 * i, 1500), this.landing.piece(64 * i + 1500, 600)]);
+    for (const qp of [this.qp, this.unreliable])
+      for (let i = qp.attribute('RQ_PENDING'); i < RECEIVES; i++)
+        qp.recv(i, [this.landing.piece(64 * i, 1500), this.landing.piece(64 * i + 1500, 600)]);
+    // few, and of several sizes: datagrams are also to come too many, and too long
+    for (let i = this.datagrams.attribute('RQ_PENDING'); i < 3; i++)
+      this.datagrams.recv(i, [this.landing.piece(0, i === 1 ? 200 : 2000)]);
     if (this.qp.attribute('SQ_PENDING') > 4) return;
     const remote = { va: 0n, rkey: 1 };
     this.qp.send({ opcode: 'RDMA_READ', pieces: [this.landing.piece(4096, 3000)], remote });
     this.qp.send({ opcode: 'SEND', pieces: [this.landing.piece(0, 2000)] });
     this.qp.send({ opcode: 'ATOMIC_FETCH_AND_ADD', pieces: [this.landing.piece(4096, 8)], remote, compareAdd: 1n });
     this.qp.send({ opcode: 'RDMA_WRITE', pieces: [this.landing.piece(0, 100)], remote });
+    this.qp.send({ opcode: 'FLUSH', remote, flush: { length: 100, what: 1 } });
+    this.qp.send({ opcode: 'ATOMIC_WRITE', pieces: [this.landing.piece(0, 8)], remote });
   }
 
   /** The sum of rcvd_pkts and all drop counters: each frame adds exactly one. */
@@ -118,13 +163,14 @@ export class Target {
     const { tx } = card.frames;
     x.expire(this.now);
     while (x.tx(this.now, 64) > 0) card.u32[tx.consumer >>> 2] = card.u32[tx.producer >>> 2] as number;
-    while (x.cqPeek(this.qp.cq) !== 0) x.cqPop(this.qp.cq);
+    for (const { cq } of this.#all) while (x.cqPeek(cq) !== 0) x.cqPop(cq);
     while (x.eventPeek() !== 0) x.eventPop();
   }
 
-  /** Now and then: a dead connection is replaced, receives are posted again. */
+  /** Now and then: dead queue pairs and windows are replaced, receives are posted again. */
   tend(): void {
-    if (this.qp.state !== 'RTS') this.connect();
+    const isWhole = this.#all.every((qp) => qp.state === 'RTS') && this.rig.x.mrIsValid(this.#mw);
+    if (!isWhole) this.connect();
     else this.stock();
   }
 
@@ -147,6 +193,12 @@ export class Target {
     this.feed(frame(at, request.sendOnly({ psn: 1, ackReq: true, payload })));
     if (Buffer.compare(this.landing.bytes.subarray(0, 1000), payload) !== 0) throw new Error('a SEND does not arrive');
     if (qp.attribute('MSN') !== 2 || qp.state !== 'RTS') throw new Error('the conversation did not go on');
+    const [left, right] = [payload.slice(0, 500), payload.slice(500)];
+    this.feed(frame({ ...at, destQp: this.unreliable.qpn }, uc(request.sendOnly({ psn: 9, payload: right }))));
+    if (Buffer.compare(this.landing.bytes.subarray(0, 500), right) !== 0) throw new Error('a UC SEND does not arrive');
+    const to = { ...at, destQp: this.datagrams.qpn };
+    this.feed(frame(to, datagram.sendOnly({ psn: 9, payload: left, qkey: QKEY, srcQp: 5 })));
+    if (Buffer.compare(this.landing.bytes.subarray(40, 540), left) !== 0) throw new Error('a datagram does not arrive');
   }
 }
 

@@ -126,7 +126,7 @@ test('several queue pairs may complete into one queue', async () => {
   const rig = await Rig.create();
   const cq = rig.x.cqCreate(8);
   const { RC } = rig.x.QpType;
-  const pairs = [0, 1].map(() => rig.x.qpCreate(rig.pd, RC, cq, cq, 4, 4, 1, 1, 8, true));
+  const pairs = [0, 1].map(() => rig.x.qpCreate(rig.pd, RC, cq, cq, 4, 4, 1, 1, 8, true, 0));
   expect(rig.x.cqDestroy(cq)).toBe(rig.x.Errno.EBUSY);
   for (const qp of pairs) {
     expect(rig.x.cqDestroy(cq)).toBe(rig.x.Errno.EBUSY);

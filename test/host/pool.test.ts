@@ -119,7 +119,7 @@ test('a queue pair for which memory is short leaves nothing behind', async () =>
   const cq = rig.x.cqCreate(16);
   const before = rig.x.memAvailable();
   const create = (sendWr: number, recvWr: number) =>
-    rig.x.qpCreate(rig.pd, rig.x.QpType.RC, cq, cq, sendWr, recvWr, 32, 32, 1024, false);
+    rig.x.qpCreate(rig.pd, rig.x.QpType.RC, cq, cq, sendWr, recvWr, 32, 32, 1024, false, 0);
   expect(create(32768, 1)).toBe(0);
   expect(create(1, 32768)).toBe(0);
   expect(rig.errno(rig.x.lastErrno())).toBe('ENOMEM');

@@ -21,7 +21,7 @@ export class RxeEnd implements End {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
     const { sge, inline, access, psn } = all;
     const mr = await peer.reg(all.size, all.regionAccess | MW_BIND);
-    const qp = await peer.qp({ sendsge: sge, recvsge: sge, inline, access, ...(psn !== undefined && { psn }) });
+    const qp = await peer.qp({ ext: 1, sendsge: sge, recvsge: sge, inline, access, ...(psn !== undefined && { psn }) });
     return new RxeEnd(peer, qp, mr, all);
   }
 

@@ -9,6 +9,7 @@
  * `wc` all completions, `events` all events. What nobody asked about fails the test at the next step or at its end.
  */
 import { onTestFinished } from 'vitest';
+import { openPort, QKEY } from './datagrams.js';
 import { describe, type Flow, flow, frame, type Packet, request, reverse } from './packets.js';
 import {
   type Completion,
@@ -32,15 +33,27 @@ export interface RcOptions extends Partial<ConnectOptions>, QpSizes {
   /** How the peer's packets travel. */
   readonly flow?: Partial<Flow>;
   readonly seed?: number;
+  /** A card that is there already, instead of a fresh one. */
+  readonly rig?: Rig;
 }
 
 /** A connected queue pair and all it needs: we send from PSN 1000 on, the peer from 100 on, the path MTU is 1024. */
 export async function rc(options: RcOptions = {}): Promise<Conversation> {
-  const conversation = new Conversation(await Rig.create(options.seed ?? 1), options);
+  const conversation = new Conversation(options.rig ?? (await Rig.create(options.seed ?? 1)), options);
   onTestFinished(({ task }) => {
     if (task.result?.state !== 'fail') conversation.end();
   });
   return conversation;
+}
+
+/** The same with an unreliable connection; its packets are made by `uc(...)`. */
+export const unreliable = (options: RcOptions = {}): Promise<Conversation> => rc({ ...options, type: 'UC' });
+
+/** The same with a datagram queue pair of Q_Key 0x1234; our addresses are 10.0.0.1 and fd00::1, the port's MTU 1024. */
+export async function datagrams(options: RcOptions = {}): Promise<Conversation> {
+  const rig = options.rig ?? (await Rig.create(options.seed ?? 1));
+  openPort(rig, ['10.0.0.1', 'fd00::1'], 1024);
+  return rc({ qkey: QKEY, ...options, rig, type: 'UD' });
 }
 
 /** What most tests do not care about: that a request asks for its ACK, and carries a little. */

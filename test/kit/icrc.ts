@@ -31,6 +31,19 @@ export function icrc(packet: Uint8Array): number {
     for (const changing of [1, 2, 3, 7]) ip[changing] = 0xff; // traffic class, flow label, hop limit
   }
   for (const changing of [udp + 6, udp + 7, udp + 12]) ip[changing] = 0xff; // UDP checksum; FECN, BECN, reserved
-  const crc = crc32(masked);
+  return asOnWire(crc32(masked));
+}
+
+/** The wrong one that Linux rxe 6.12 gives to a FLUSH: it sums what comes after the UDP header once more, as it is. */
+export function rxeFlushIcrc(packet: Uint8Array): number {
+  const right = icrc(packet);
+  const udp = (packet[0] as number) >> 4 === 4 ? 20 : 40;
+  // the register after the first sum, fed on: as a CRC-32 that begins there
+  let crc = ~asOnWire(right) >>> 0;
+  for (const byte of packet.subarray(udp + 8)) crc = (TABLE[(crc ^ byte) & 255] as number) ^ (crc >>> 8);
+  return asOnWire(~crc >>> 0);
+}
+
+function asOnWire(crc: number): number {
   return (((crc & 0xff) << 24) | ((crc & 0xff00) << 8) | ((crc >>> 8) & 0xff00) | (crc >>> 24)) >>> 0;
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ipBytes, ipText } from './address.js';
 import { CAPTURES, capturePath, FLUSH_CAPTURES, roceFrames } from './fixtures.js';
-import { crc32, icrc } from './icrc.js';
+import { crc32, icrc, rxeFlushIcrc } from './icrc.js';
 import {
   ack,
   datagram,
@@ -176,6 +176,12 @@ describeIf(tsharkPrivilege(), 'tshark agrees about captures', () => {
     for (const name of ['rxt_ops', 'rxt_ops_v6', 'ib_read_bw_R_8192', 'rxt_zero'])
       expect(await tsharkMalformed(capturePath(name)), name).toEqual([]);
   });
+});
+
+test.each(FLUSH_CAPTURES)('%s: the FLUSH has the wrong ICRC that is known of rxe', (name) => {
+  const frames = roceFrames(name).filter((bytes) => decode(bytes).bth.opcode === Op.FLUSH);
+  expect(frames).toHaveLength(1);
+  for (const bytes of frames) expect(decode(bytes).icrc).toBe(rxeFlushIcrc(bytes.subarray(14, -4)));
 });
 
 test('a datagram carries its queue key and sender', () => {

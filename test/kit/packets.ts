@@ -140,7 +140,8 @@ export const request = {
   compareSwap: (o: Remote & { swap: bigint; compare: bigint }) =>
     packet(Op.COMPARE_SWAP, o, atomiceth({ ...o, swapAdd: o.swap })),
   fetchAdd: (o: Remote & { add: bigint }) => packet(Op.FETCH_ADD, o, atomiceth({ ...o, swapAdd: o.add })),
-  atomicWrite: (o: Remote) => packet(Op.ATOMIC_WRITE, o, reth(o, 8)),
+  /** `length` is 8 unless told. */
+  atomicWrite: (o: Remote & { length?: number }) => packet(Op.ATOMIC_WRITE, o, reth(o, o.length ?? 8)),
   flush: (o: RemoteRange & { placement: number; selectivity: number }) =>
     packet(Op.FLUSH, o, { feth: { placement: o.placement, selectivity: o.selectivity }, ...sized(o) }),
   send,

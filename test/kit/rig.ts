@@ -3,90 +3,9 @@
  * argument. Every call goes to the card's exports, so what a test does can be followed without the facade.
  */
 import { Card, type CardOptions } from '../../src/device/card.js';
+import type { Completion, ConnectOptions, Piece, QpSizes, Region, SendRequest } from './shapes.js';
 
-/** The default parameters of a connection between a rig's queue pair and its peer. */
-export interface ConnectOptions {
-  readonly destQpn: number;
-  /** First PSN that we send / that we expect. */
-  readonly sqPsn: number;
-  readonly rqPsn: number;
-  readonly mtu?: number;
-  readonly localIp?: readonly number[];
-  readonly remoteIp?: readonly number[];
-  readonly localMac?: readonly number[];
-  readonly remoteMac?: readonly number[];
-  readonly sourcePort?: number;
-  /** Tag control information; absent = untagged. */
-  readonly vlan?: number;
-  readonly trafficClass?: number;
-  readonly flowLabel?: number;
-  readonly hopLimit?: number;
-  readonly access?: number;
-  readonly timeout?: number;
-  readonly retryCnt?: number;
-  readonly rnrRetry?: number;
-  readonly minRnrTimer?: number;
-  readonly maxRdAtomic?: number;
-  readonly maxDestRdAtomic?: number;
-  /** Stop at this state instead of RTS. */
-  readonly until?: 'INIT' | 'RTR' | 'RTS';
-}
-
-export interface QpSizes {
-  readonly sendWr?: number;
-  readonly recvWr?: number;
-  readonly sge?: number;
-  readonly inline?: number;
-  readonly signalAll?: boolean;
-  readonly cqe?: number;
-  readonly recvCqe?: number; // a completion queue for receives alone
-}
-
-/** A piece of a region's memory. */
-export interface Piece {
-  readonly ptr: number;
-  readonly length: number;
-  readonly lkey: number;
-}
-
-export interface Region {
-  readonly mr: number;
-  readonly ptr: number;
-  readonly length: number;
-  readonly lkey: number;
-  readonly rkey: number;
-  readonly iova: bigint;
-  readonly bytes: Uint8Array;
-  piece(offset: number, length: number): Piece;
-}
-
-export interface Completion {
-  readonly wrId: number;
-  readonly status: string;
-  readonly opcode: string;
-  readonly byteLen: number;
-  readonly flags: number;
-  readonly imm: number;
-  readonly invalidatedRkey: number;
-  readonly syndrome: number;
-  readonly psn: number;
-}
-
-export interface SendRequest {
-  readonly wrId?: number;
-  /** Name of the enum WrOpcode. */
-  readonly opcode: string;
-  readonly pieces?: readonly Piece[];
-  readonly inline?: Uint8Array;
-  readonly remote?: { va: bigint | number; rkey: number };
-  readonly compareAdd?: bigint;
-  readonly swap?: bigint;
-  /** Immediate as the four bytes on the wire read little endian, or the key to invalidate. */
-  readonly imm?: number;
-  readonly signaled?: boolean;
-  readonly solicited?: boolean;
-  readonly fence?: boolean;
-}
+export type * from './shapes.js';
 
 export class Rig {
   readonly pd: number;
@@ -134,6 +53,18 @@ export class Rig {
       bytes: this.card.bytes.subarray(ptr, ptr + length),
       piece: (offset, bytes) => ({ ptr: ptr + offset, length: bytes, lkey }),
     };
+  }
+
+  /** Registers a region's keys anew; answers the name of the Errno. */
+  rereg(mr: number, ptr: number, length: number, access: number, iova: bigint, pd = this.pd): string {
+    return this.errno(this.x.mrRereg(mr, pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn)));
+  }
+
+  /** A memory window that is not bound: its handle. */
+  window(type: 1 | 2, pd = this.pd): number {
+    const mw = this.x.mwAlloc(pd, type);
+    if (mw === 0) throw new Error(`mwAlloc: ${this.errno(this.x.lastErrno())}`);
+    return mw;
   }
 
   qp(sizes: QpSizes = {}): RigQp {
@@ -213,6 +144,7 @@ export class RigQp {
   readonly handle: number;
   readonly qpn: number;
   readonly cq: number;
+  readonly type: 'RC' | 'UC' | 'UD';
   readonly recvCq: number;
 
   constructor(
@@ -220,12 +152,13 @@ export class RigQp {
     sizes: QpSizes,
   ) {
     const { x } = rig;
-    this.cq = x.cqCreate(sizes.cqe ?? 256);
+    this.type = sizes.type ?? 'RC';
+    this.cq = sizes.cq ?? x.cqCreate(sizes.cqe ?? 256);
     this.recvCq = sizes.recvCqe === undefined ? this.cq : x.cqCreate(sizes.recvCqe);
     const sge = sizes.sge ?? 4;
     this.handle = x.qpCreate(
       rig.pd,
-      x.QpType.RC,
+      x.QpType[this.type],
       this.cq,
       this.recvCq,
       sizes.sendWr ?? 64,
@@ -234,6 +167,7 @@ export class RigQp {
       sge,
       sizes.inline ?? 64,
       sizes.signalAll ?? true,
+      sizes.srq ?? 0,
     );
     if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
     this.qpn = x.qpNumber(this.handle);
@@ -294,34 +228,26 @@ export class RigQp {
     card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
   }
 
-  /** RESET to RTS (or `until`) in one go; throws when the card refuses. */
+  /** RESET to RTS (or `until`) in one go; throws when the card refuses. What the type has not is left out. */
   connect(options: ConnectOptions): this {
     const until = options.until ?? 'RTS';
-    this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ACCESS_FLAGS: options.access ?? 15 }));
+    const [isRc, isUd] = [this.type === 'RC', this.type === 'UD'];
+    const right: Record<string, number> = isUd ? { QKEY: options.qkey ?? 0 } : { ACCESS_FLAGS: options.access ?? 15 };
+    this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ...right }));
     if (until === 'INIT') return this;
     this.vector(options);
+    const { mtu = 1024, destQpn, rqPsn } = options;
     this.expectOk(
       this.modify({
         STATE: 2,
-        AV: 0,
-        PATH_MTU: options.mtu ?? 1024,
-        DEST_QPN: options.destQpn,
-        RQ_PSN: options.rqPsn,
-        MAX_DEST_RD_ATOMIC: options.maxDestRdAtomic ?? 4,
-        MIN_RNR_TIMER: options.minRnrTimer ?? 12,
+        ...(!isUd && { AV: 0, PATH_MTU: mtu, DEST_QPN: destQpn, RQ_PSN: rqPsn }),
+        ...(isRc && { MAX_DEST_RD_ATOMIC: options.maxDestRdAtomic ?? 4, MIN_RNR_TIMER: options.minRnrTimer ?? 12 }),
       }),
     );
     if (until === 'RTR') return this;
-    this.expectOk(
-      this.modify({
-        STATE: 3,
-        SQ_PSN: options.sqPsn,
-        TIMEOUT: options.timeout ?? 14,
-        RETRY_CNT: options.retryCnt ?? 7,
-        RNR_RETRY: options.rnrRetry ?? 7,
-        MAX_QP_RD_ATOMIC: options.maxRdAtomic ?? 4,
-      }),
-    );
+    const { timeout = 14, retryCnt = 7, rnrRetry = 7, maxRdAtomic = 4 } = options;
+    const retries = { TIMEOUT: timeout, RETRY_CNT: retryCnt, RNR_RETRY: rnrRetry, MAX_QP_RD_ATOMIC: maxRdAtomic };
+    this.expectOk(this.modify({ STATE: 3, SQ_PSN: options.sqPsn, ...(isRc && retries) }));
     return this;
   }
 
@@ -359,7 +285,17 @@ export class RigQp {
         Number(swap & 0xffffffffn),
       );
     }
+    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
     if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
+    if (request.bind !== undefined) {
+      const { rkey, lkey, va, length, access } = request.bind;
+      x.sqBind(this.handle, rkey, lkey, Number(va >> 32n), Number(va & 0xffffffffn), length, access);
+    }
+    if (request.register !== undefined) {
+      const { rkey, ptr, length, access, iova } = request.register;
+      x.sqRegister(this.handle, rkey, ptr, Number(iova >> 32n), Number(iova & 0xffffffffn), length, access);
+    }
+    if (request.flush !== undefined) x.sqFlush(this.handle, request.flush.length, request.flush.what);
     return this.rig.errno(x.sqCommit(this.handle));
   }
 
@@ -387,6 +323,8 @@ export class RigQp {
         invalidatedRkey: at(CqeOffset.INVALIDATED_RKEY),
         syndrome: at(CqeOffset.SYNDROME),
         psn: at(CqeOffset.PSN),
+        qpn: at(CqeOffset.QPN),
+        srcQpn: at(CqeOffset.SRC_QPN),
       });
       x.cqPop(cq);
     }

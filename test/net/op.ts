@@ -10,6 +10,8 @@ export type Kind =
   | 'RDMA_READ'
   | 'ATOMIC_CMP_AND_SWP'
   | 'ATOMIC_FETCH_AND_ADD'
+  | 'ATOMIC_WRITE'
+  | 'FLUSH'
   | 'LOCAL_INV';
 
 export interface Op {
@@ -43,6 +45,8 @@ const KINDS: readonly Kind[] = [
   'ATOMIC_CMP_AND_SWP',
   'ATOMIC_FETCH_AND_ADD',
   'ATOMIC_FETCH_AND_ADD',
+  'ATOMIC_WRITE',
+  'FLUSH',
   'LOCAL_INV',
 ];
 export const MAX_INLINE = 220;
@@ -67,14 +71,14 @@ export function takesReceive(kind: Kind): boolean {
   return kind.startsWith('SEND') || kind === 'RDMA_WRITE_WITH_IMM';
 }
 export function isWrite(kind: Kind): boolean {
-  return kind === 'RDMA_WRITE' || kind === 'RDMA_WRITE_WITH_IMM';
+  return kind === 'RDMA_WRITE' || kind === 'RDMA_WRITE_WITH_IMM' || kind === 'ATOMIC_WRITE';
 }
 
 export function drawOps(random: Random, count: number, mtu: number, sourceBytes: number): Op[] {
   let unsignaled = 0;
   return Array.from({ length: count }, (_, index) => {
     const kind = random.pick(KINDS);
-    const length = isAtomic(kind) ? 8 : kind === 'LOCAL_INV' ? 0 : drawLength(random, mtu);
+    const length = isAtomic(kind) || kind === 'ATOMIC_WRITE' ? 8 : kind === 'LOCAL_INV' ? 0 : drawLength(random, mtu);
     const carries = takesReceive(kind) || isWrite(kind);
     // room for results comes back with completions only: not too many without one, and none that take much room
     const isSignaled = unsignaled === 7 || length > 20_000 || index === count - 1 || random.chance(0.6);

@@ -16,6 +16,8 @@ const WC_OPCODES: Readonly<Record<string, string>> = {
   RDMA_READ: 'RDMA_READ',
   ATOMIC_CMP_AND_SWP: 'COMP_SWAP',
   ATOMIC_FETCH_AND_ADD: 'FETCH_ADD',
+  ATOMIC_WRITE: 'ATOMIC_WRITE',
+  FLUSH: 'FLUSH',
   LOCAL_INV: 'LOCAL_INV',
 };
 
@@ -138,7 +140,7 @@ export class Stream {
             inline: from.rig.card.bytes.subarray(from.arena.ptr + op.source, from.arena.ptr + op.source + op.length),
           }
         : { ...request, pieces: from.pieces(this.#random, op.source, op.length, 4) };
-    } else if (op.kind !== 'LOCAL_INV') {
+    } else if (op.kind !== 'LOCAL_INV' && op.kind !== 'FLUSH') {
       const mine = (from.zones[this.#o.index] as Zones).landing;
       const place = mine.take(op.length);
       if (place === undefined) return false;
@@ -148,7 +150,11 @@ export class Stream {
       request = { ...request, pieces };
     }
     if (isWrite(op.kind)) {
-      const range = { offset: this.#zones.written + this.#random.below(WRITTEN - op.length + 1), length: op.length };
+      const at = this.#random.below(WRITTEN - op.length + 1);
+      const range = {
+        offset: this.#zones.written + (op.kind === 'ATOMIC_WRITE' ? at & ~7 : at),
+        length: op.length,
+      };
       // it must not change what an earlier READ may still be reading
       if (this.#openReads.some((read) => overlap(read, range))) fence = true;
       posted = { ...posted, remote: range };
@@ -159,6 +165,10 @@ export class Stream {
         : this.#zones.written + this.#random.below(WRITTEN - op.length + 1);
       posted = { ...posted, remote: { offset, length: op.length } };
       request = { ...request, remote: this.to.remote(offset) };
+    } else if (op.kind === 'FLUSH') {
+      const [selectivity, placement] = [op.imm & 1, 1];
+      const remote = this.to.remote(selectivity ? 0 : this.#random.below(SOURCE - op.length + 1));
+      request = { ...request, remote, flush: { length: op.length, what: placement | (selectivity << 4) } };
     } else if (isAtomic(op.kind)) {
       [posted, request] = this.#drawAtomic(posted, request);
     } else if (op.kind === 'SEND_WITH_INV' || op.kind === 'LOCAL_INV') {

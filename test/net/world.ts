@@ -96,7 +96,7 @@ function connect(
   const qps = [sides[0].rig.qp(sizes), sides[1].rig.qp(sizes)] as const;
   // half of the connections are about to pass 2^24
   const psn = (): number => (random.chance(0.5) ? 0x1000000 - random.between(1, 200) : random.below(1 << 24));
-  connectPair(qps[0], 0, qps[1], 1, { ...scenario, psns: [psn(), psn()] });
+  connectPair(qps[0], 0, qps[1], 1, { ...scenario, access: 15 | 256, psns: [psn(), psn()] });
   const stream = (end: 0 | 1): Stream => {
     const other = end === 0 ? 1 : 0;
     const own = random.fork();

@@ -32,7 +32,9 @@ describe('the card', () => {
 
   test('imports point downwards: index, rnic, qp, then host and wire, which do not know each other', () => {
     const wrong = violations(sources('assembly', '.ts'), {
-      'assembly/index': ['assembly/rnic', ...below],
+      'assembly/index': ['assembly/rnic', 'assembly/posting', 'assembly/calls', ...below],
+      'assembly/posting': ['assembly/calls', ...below],
+      'assembly/calls': below,
       'assembly/rnic': below,
       'assembly/qp': below,
       'assembly/host': anywhere,

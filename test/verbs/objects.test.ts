@@ -106,7 +106,7 @@ test('regMr refuses what it cannot register', async () => {
   await refused('4096').toThrow(/takes a length, a Buffer of a region, or a region, not '4096'/);
   await refused(Buffer.alloc(64)).toThrow(/do not lie in the memory of a region .* copy into its buffer/);
   await refused(64, { access: ['remoteWrit'] }).toThrow(
-    "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, invalidate",
+    "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, mwBind, zeroBased, flushGlobal, invalidate",
   );
   await refused(64, { access: 1024 }).toThrow(RangeError);
   await refused(64, { access: ['remoteWrite'] }).toThrow(/EINVAL: .* remoteWrite .* need localWrite/);
@@ -134,7 +134,9 @@ test('createCq and createQp check their numbers', async () => {
   await expect(device.createCq({ cqe: 4_000_000 })).rejects.toThrow(/ENOMEM/);
   await expect(pd.createQp({ sendCq: cq, maxSendSge: 33 })).rejects.toThrow('maxSendSge is 33, must be from 1 to 32');
   await expect(pd.createQp({ sendCq: cq, maxInlineData: 1025 })).rejects.toThrow('maxInlineData is 1025');
-  await expect(pd.createQp({ sendCq: cq, type: 'UD' as 'RC' })).rejects.toThrow("type is 'UD', must be 'RC'");
+  await expect(pd.createQp({ sendCq: cq, type: 'XRC' as 'RC' })).rejects.toThrow(
+    "type is 'XRC', must be 'RC', 'UC' or 'UD'",
+  );
 });
 
 test('a region may be closed while the peer writes to it: the peer is refused, nothing else happens', async () => {

@@ -114,7 +114,7 @@ test('a wrong request in an array leaves those before it posted', async () => {
 test('a queue pair that is not connected says in which state it is', async () => {
   const qp = await a.pd.createQp({ sendCq: a.cq });
   expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(
-    `EINVAL: qp ${qp.label} is in state RESET; sends are posted in RTS, SQD or ERR`,
+    `EINVAL: qp ${qp.label} is in state RESET; sends are posted in RTS, SQD, SQE or ERR`,
   );
   expect(() => qp.postRecv({})).toThrow(/is in state RESET; receives are posted in any state but RESET/);
 });

@@ -10,6 +10,7 @@ interface Exports {
   init(): void;
   parse(frame: number, bytes: number, options: number): number;
   isIcrcRight(): number;
+  isIcrcOfRxe(): number;
   reemit(frame: number, to: number, vlanTci: number, hopLimit: number): number;
   crc(register: number, ptr: number, bytes: number): number;
   packetCount(length: number, mtu: number): number;

@@ -35,15 +35,16 @@ const PRUNE = `
   rm -rf usr/lib/x86_64-linux-gnu/gconv usr/lib/x86_64-linux-gnu/perl* usr/bin/perl*
   find etc/libibverbs.d usr/lib/x86_64-linux-gnu/libibverbs -type f ! -name '*rxe*' -delete`;
 
-/** Run by mmdebstrap with the apt of the guest's suite: unpacks the kernel, without what its package depends on. */
+/** Run by mmdebstrap with the apt of the guest's suite: unpacks the kernel, and the headers of its verbs, which know more than
+ * older ones of this machine; without what their packages depend on. */
 const FETCH_KERNEL = `
   export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
   cd "$KERNEL_FOLDER"
   package=linux-image-$KERNEL_RELEASE
   apt-cache show "$package" >/dev/null 2>&1 ||
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \\(linux-image-\\)/\\1/p' | head -n 1)
-  apt-get -qq download "$package" >&2
-  dpkg-deb -x "$package"_*.deb .`;
+  apt-get -qq download "$package" libibverbs-dev >&2
+  for file in *.deb; do dpkg-deb -x "$file" .; done`;
 
 /** Lines for sources.list: the archives of this machine's apt, with the guest's suite. Empty = mmdebstrap's default. */
 function sources(suite: string): string[] {
@@ -164,7 +165,8 @@ function build(folder: string): void {
     execFileSync('gcc', ['-O2', ...args], { cwd: FOLDER, stdio: ['ignore', 'ignore', 'inherit'] });
   compile('-static', '-o', join(root, 'init'), 'agent.c');
   const parts = readdirSync(join(FOLDER, 'peer')).filter((name) => name.endsWith('.c'));
-  compile('-o', join(root, 'usr/bin/rxpeer'), ...parts.map((name) => join('peer', name)), '-libverbs');
+  const headers = join(kernelFolder, 'usr/include');
+  compile('-I', headers, '-o', join(root, 'usr/bin/rxpeer'), ...parts.map((name) => join('peer', name)), '-libverbs');
   writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n::1 localhost\n');
   writeFileSync(join(root, 'etc/nsswitch.conf'), 'hosts: files\n');
   writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/root:/bin/sh\n');

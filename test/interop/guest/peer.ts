@@ -27,6 +27,8 @@ export interface PeerQpOptions {
   readonly access?: number;
   /** First PSN it sends with; random otherwise. */
   readonly psn?: number;
+  /** 1: it can post ATOMIC WRITE and FLUSH. */
+  readonly ext?: 0 | 1;
 }
 
 /** What a queue pair must know of the other end. */
@@ -57,7 +59,7 @@ export interface PeerSge {
   readonly len: number;
 }
 
-export type PeerOp = 'send' | 'send_imm' | 'send_inv' | 'write' | 'write_imm' | 'read' | 'cas' | 'faa';
+export type PeerOp = 'send' | 'send_imm' | 'send_inv' | 'write' | 'write_imm' | 'read' | 'cas' | 'faa' | 'local_inv';
 export type PeerFlag = 'signaled' | 'fence' | 'solicited' | 'inline';
 
 export interface PeerSend {
@@ -68,7 +70,7 @@ export interface PeerSend {
   readonly rkey?: number;
   /** As a number; on the wire in network order. */
   readonly imm?: number;
-  /** Key that send_inv invalidates. */
+  /** Key that send_inv or local_inv invalidates. */
   readonly inv?: number;
   readonly compare?: bigint;
   readonly swap?: bigint;
@@ -245,6 +247,16 @@ export class PeerQp {
       flags: flags.join(',') || undefined,
       ...rest,
     });
+  }
+
+  /** Posts an ATOMIC WRITE of the eight bytes of `mr` at `off`, signaled; made with `ext`. */
+  async atomicWrite(mr: PeerMr, off: number, raddr: bigint, rkey: number, id = 0): Promise<void> {
+    await this.peer.command('post_ext', { qp: this.qp, id, op: 'atomic_write', mr: mr.mr, off, raddr, rkey });
+  }
+
+  /** Posts a FLUSH for global visibility, signaled; made with `ext`. */
+  async flush(raddr: bigint, rkey: number, len: number, sel: 'range' | 'mr' = 'range', id = 0): Promise<void> {
+    await this.peer.command('post_ext', { qp: this.qp, id, op: 'flush', raddr, rkey, len, sel });
   }
 
   /** Binds a type 2 memory window, signaled. @returns its rkey */

@@ -39,7 +39,8 @@ void do_qp(void) {
     }
     init.send_cq = init.recv_cq = p->cq;
     int error;
-    if (!(p->qp = ibv_create_qp(pd, &init))) refused("ibv_create_qp", errno);
+    p->qp = number_or("ext", 0) ? create_extended(&init) : ibv_create_qp(pd, &init);
+    if (!p->qp) refused("ibv_create_qp", errno);
     else if ((error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)))
         refused("ibv_modify_qp to INIT", error);
     if (problem[0]) {

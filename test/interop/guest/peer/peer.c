@@ -6,8 +6,8 @@
  *   open [device=NAME] gid=INDEX          -> gid (32 hex digits), mtu (active MTU in bytes)
  *   reg size= access= [iova=]             -> mr, addr, lkey, rkey, size       zeroed memory; access: ibv_access_flags
  *   dereg mr=
- *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn=]
- *                                         -> qp, qpn, psn        a new RC queue pair in INIT with its own CQ
+ *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext=]
+ *                                         -> qp, qpn, psn        a new RC queue pair in INIT with its own CQ; ext=1: for post_ext as well
  *   connect qp= dqpn= dpsn= dgid= [mtu= timeout= retry= rnr= minrnr= rdatomic= destrdatomic= hop= tclass= flow=]
  *                                         to RTR and RTS; mtu in bytes
  *   modify qp= state=err|reset            -> state
@@ -15,7 +15,9 @@
  *   destroy qp=
  *   post_recv qp= id= [sge=MR:OFFSET:LENGTH,...]
  *   post_send qp= id= op= [sge= raddr= rkey= imm= inv= compare= swap= add= flags=signaled,fence,solicited,inline]
- *             op: send send_imm send_inv write write_imm read cas faa
+ *             op: send send_imm send_inv write write_imm read cas faa local_inv
+ *   post_ext qp= id= op= raddr= rkey= [mr= off=] [len= sel=range|mr]
+ *             op: atomic_write (the 8 bytes of mr at off), flush (placement global); signaled
  *   bind qp= id= mr= off= len= access=    -> rkey          posts a type 2 memory window bind, signaled
  *   poll qp= [n=1] [ms=1000]              -> wc: up to n completions, fewer when the time is over
  *   event [ms=1000]                       -> event (ibv_event_type, or null when none came), qpn
@@ -85,7 +87,7 @@ static const struct {
 } table[] = {
     {"open", do_open},   {"reg", do_reg},         {"dereg", do_dereg},         {"qp", do_qp},               {"connect", do_connect},
     {"modify", do_modify}, {"state", do_state},   {"destroy", do_destroy},     {"post_recv", do_post_recv}, {"post_send", do_post_send},
-    {"bind", do_bind},   {"poll", do_poll},       {"event", do_event},         {"fill", do_fill},           {"write", do_write},
+    {"post_ext", do_post_extended}, {"bind", do_bind},   {"poll", do_poll},       {"event", do_event},         {"fill", do_fill},           {"write", do_write},
     {"read", do_read},   {"crc", do_crc},
 };
 

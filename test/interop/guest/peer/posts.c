@@ -43,7 +43,7 @@ static const struct {
 } operations[] = {
     {"send", IBV_WR_SEND},         {"send_imm", IBV_WR_SEND_WITH_IMM},        {"send_inv", IBV_WR_SEND_WITH_INV},
     {"write", IBV_WR_RDMA_WRITE},  {"write_imm", IBV_WR_RDMA_WRITE_WITH_IMM}, {"read", IBV_WR_RDMA_READ},
-    {"cas", IBV_WR_ATOMIC_CMP_AND_SWP}, {"faa", IBV_WR_ATOMIC_FETCH_AND_ADD},
+    {"cas", IBV_WR_ATOMIC_CMP_AND_SWP}, {"faa", IBV_WR_ATOMIC_FETCH_AND_ADD}, {"local_inv", IBV_WR_LOCAL_INV},
 };
 
 static unsigned send_flags(void) {
@@ -71,7 +71,7 @@ void do_post_send(void) {
     int known = 0;
     for (size_t i = 0; op && i < sizeof operations / sizeof *operations; i++)
         if (!strcmp(op, operations[i].name)) known = 1, wr.opcode = operations[i].opcode;
-    if (!known) fail("op= is none of send send_imm send_inv write write_imm read cas faa");
+    if (!known) fail("op= is none of send send_imm send_inv write write_imm read cas faa local_inv");
     if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         wr.wr.atomic.remote_addr = number("raddr"), wr.wr.atomic.rkey = number("rkey");
         wr.wr.atomic.compare_add = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? number("compare") : number("add");
@@ -79,7 +79,7 @@ void do_post_send(void) {
     } else {
         wr.wr.rdma.remote_addr = number_or("raddr", 0), wr.wr.rdma.rkey = number_or("rkey", 0);
     }
-    if (wr.opcode == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = number("inv");
+    if (wr.opcode == IBV_WR_SEND_WITH_INV || wr.opcode == IBV_WR_LOCAL_INV) wr.invalidate_rkey = number("inv");
     else wr.imm_data = htonl(number_or("imm", 0));
     if (problem[0]) return;
     int error = ibv_post_send(p->qp, &wr, &bad);

@@ -1,0 +1,123 @@
+// Receive queues: of one queue pair, or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; the user fills, the
+// card takes.
+import { Errno, EventType, MAX_MESSAGE } from '../limits';
+import { Events } from './event';
+import { Pd } from './pd';
+import { allocate, release } from './pool';
+import { RECV_WQE_BYTES, RecvWqe, SGE_BYTES, writePiece } from './wqe';
+
+@unmanaged
+@final
+export class RecvQueue {
+  mask: u32;
+  head: u32;
+  tail: u32;
+  stride: u32;
+  maxSge: u32;
+  /** Of a shared queue: the domain it belongs to, the queue pairs that take from it, and below how many entries an event is
+   * wanted (0 = none). */
+  pd: Pd;
+  users: u32;
+  limit: u32;
+  isShared: bool;
+  base: usize;
+
+  /** For at least `wr` entries of `sge` pieces; null when memory is short. */
+  static create(wr: u32, sge: u32): RecvQueue {
+    let queue = changetype<RecvQueue>(allocate(offsetof<RecvQueue>()));
+    if (queue.ptr == 0) return queue;
+    queue.maxSge = sge;
+    queue.stride = strideFor(sge);
+    if (queue.resize(wr)) return queue;
+    release(queue.ptr);
+    return changetype<RecvQueue>(0);
+  }
+
+  get ptr(): usize {
+    return changetype<usize>(this);
+  }
+  get filled(): u32 {
+    return this.head - this.tail;
+  }
+  get isEmpty(): bool {
+    return this.head == this.tail;
+  }
+  get entries(): u32 {
+    return this.mask + 1;
+  }
+
+  destroy(): void {
+    release(this.base);
+    release(this.ptr);
+  }
+
+  /** Room for at least `wr` entries; what is posted moves along. False when it would not fit, or memory is short. */
+  resize(wr: u32): bool {
+    if (wr < this.filled) return false;
+    let entries: u32 = 1;
+    while (entries < wr) entries <<= 1;
+    let base = allocate(<u64>entries * this.stride);
+    if (base == 0) return false;
+    let count = this.filled;
+    for (let n: u32 = 0; n < count; n++) memory.copy(base + n * this.stride, this.wqe(this.tail + n).ptr, this.stride);
+    if (this.base) release(this.base);
+    this.base = base;
+    this.mask = entries - 1;
+    this.tail = 0;
+    this.head = count;
+    return true;
+  }
+
+  private wqe(n: u32): RecvWqe {
+    return changetype<RecvWqe>(this.base + <usize>(n & this.mask) * this.stride);
+  }
+
+  /** The oldest entry; there must be one. */
+  get oldest(): RecvWqe {
+    return this.wqe(this.tail);
+  }
+
+  /** Takes the oldest entry over into `held`; there must be one. */
+  take(held: RecvWqe, events: Events): void {
+    let wqe = this.wqe(this.tail);
+    memory.copy(held.ptr, wqe.ptr, RECV_WQE_BYTES + <usize>wqe.sgeCount * SGE_BYTES);
+    this.tail++;
+    if (this.limit == 0 || this.filled >= this.limit) return;
+    this.limit = 0;
+    events.raise(EventType.SRQ_LIMIT_REACHED, this.ptr);
+  }
+
+  /** Everything that is posted is forgotten. */
+  clear(): void {
+    this.tail = this.head;
+  }
+
+  /** Starts an entry; ENOMEM when the queue is full. */
+  begin(wrId: f64): Errno {
+    if (this.filled > this.mask) return Errno.ENOMEM;
+    let wqe = this.wqe(this.head);
+    wqe.wrId = wrId;
+    wqe.length = 0;
+    wqe.sgeCount = 0;
+    return Errno.OK;
+  }
+
+  addPiece(ptr: usize, length: u32, lkey: u32): Errno {
+    let wqe = this.wqe(this.head);
+    if (wqe.sgeCount >= this.maxSge) return Errno.EINVAL;
+    if (<u64>wqe.length + length > MAX_MESSAGE) return Errno.EMSGSIZE;
+    writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
+    wqe.length += length;
+    return Errno.OK;
+  }
+
+  /** Makes the entry visible. */
+  commit(): void {
+    this.head++;
+  }
+}
+
+/** Bytes of a receive WQE with so many pieces. */
+export function strideFor(sge: u32): u32 {
+  return (<u32>RECV_WQE_BYTES + sge * SGE_BYTES + 7) & ~7;
+}

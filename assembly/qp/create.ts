@@ -1,0 +1,89 @@
+// Making queue pairs and taking them away.
+import { Card } from '../host/card';
+import { Cq } from '../host/cq';
+import { Pd } from '../host/pd';
+import { allocate, release } from '../host/pool';
+import { random32 } from '../host/random';
+import { RecvQueue, strideFor } from '../host/rq';
+import { Table } from '../host/table';
+import { RecvWqe, SEND_WQE_BYTES, SGE_BYTES } from '../host/wqe';
+import { QpState, QpType } from '../limits';
+import { detachAll } from './multicast';
+import { QP_BYTES, Qp } from './qp';
+import { releaseResults } from './result';
+import { setState } from './state';
+
+/** The only P_Key: the default one, full member (IBTA 10.9.1). */
+const DEFAULT_PKEY: u32 = 0xffff;
+
+/** What a queue pair is made from. */
+@unmanaged
+@final
+export class Sizes {
+  sendWr: u32;
+  recvWr: u32;
+  sendSge: u32;
+  recvSge: u32;
+  inline: u32;
+}
+
+/** A queue pair in RESET with a number that cannot be guessed; null when memory or numbers are short.
+ * @param shared a shared receive queue, or null for one of its own */
+export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: RecvQueue, sizes: Sizes): Qp {
+  let card = Card.get();
+  let qp = changetype<Qp>(card.qps.isFull ? <usize>0 : allocate(QP_BYTES));
+  if (qp.ptr == 0) return qp;
+  qp.sqMask = 1;
+  while (qp.sqMask < sizes.sendWr) qp.sqMask <<= 1;
+  qp.sqStride = (<u32>SEND_WQE_BYTES + max(sizes.sendSge * SGE_BYTES, sizes.inline) + 7) & ~7;
+  qp.sqBase = allocate(<u64>qp.sqMask * qp.sqStride);
+  qp.sqMask--;
+  qp.rq = shared.ptr != 0 ? shared : RecvQueue.create(sizes.recvWr, sizes.recvSge);
+  if (qp.rq.ptr != 0) qp.held = changetype<RecvWqe>(allocate(strideFor(qp.rq.maxSge)));
+  if (qp.sqBase == 0 || qp.rq.ptr == 0 || qp.held.ptr == 0) {
+    releaseRings(qp);
+    return changetype<Qp>(0);
+  }
+  qp.pd = pd;
+  qp.type = type;
+  qp.sendCq = sendCq;
+  qp.recvCq = recvCq;
+  qp.maxSendSge = sizes.sendSge;
+  qp.maxInline = sizes.inline;
+  qp.pkey = DEFAULT_PKEY;
+  qp.qpn = newQpn(card.qps);
+  card.qps.add(qp.qpn, qp.ptr);
+  pd.users++;
+  sendCq.users++;
+  recvCq.users++;
+  if (qp.rq.isShared) qp.rq.users++;
+  return qp;
+}
+
+/** 0 and 1 are the management queue pairs, 0xffffff is multicast. */
+function newQpn(qps: Table): u32 {
+  let qpn = random32() & 0xffffff;
+  while (qpn < 2 || qpn == 0xffffff || qps.find(qpn) != 0) qpn = random32() & 0xffffff;
+  return qpn;
+}
+
+export function destroyQp(qp: Qp): void {
+  let card = Card.get();
+  setState(qp, QpState.RESET);
+  detachAll(qp);
+  card.events.forget(qp.ptr);
+  card.qps.remove(qp.qpn);
+  qp.pd.users--;
+  qp.sendCq.users--;
+  qp.recvCq.users--;
+  if (qp.rq.isShared) qp.rq.users--;
+  releaseResults(qp);
+  releaseRings(qp);
+}
+
+function releaseRings(qp: Qp): void {
+  if (qp.sqBase) release(qp.sqBase);
+  if (qp.rq.ptr != 0 && !qp.rq.isShared) qp.rq.destroy();
+  if (qp.held.ptr != 0) release(qp.held.ptr);
+  release(qp.ptr);
+}

@@ -1,0 +1,158 @@
+/**
+ * DCQCN at a bottleneck that marks instead of dropping: several cards send through one queue to one receiver. The queue
+ * marks as a switch does (RED on its length, RFC 3168); time is virtual and everything is drawn from one seed.
+ */
+import { describe, expect, test } from 'vitest';
+import { Random } from '../kit/random.js';
+import { Rig, type RigQp } from '../kit/rig.js';
+
+/** Nanoseconds per step, one way of a frame, and of the whole run; the first half is not counted. */
+const STEP = 1_000;
+const WAY = 6_000;
+const RUN = 60_000_000;
+/** Of the bottleneck: bits per second, and where it begins to mark and marks all (bytes). */
+const RATE = 10e9;
+const MARK_FROM = 40_000;
+const MARK_ALL = 400_000;
+const MARK_MOST = 0.2;
+
+interface Flow {
+  readonly card: Rig;
+  readonly qp: RigQp;
+  readonly remote: { va: number; rkey: number };
+  /** Bytes that have passed the bottleneck in the second half. */
+  passed: number;
+}
+
+interface Outcome {
+  /** Of each flow, bits per second. */
+  readonly rates: readonly number[];
+  readonly meanQueue: number;
+  readonly longestQueue: number;
+  readonly cnps: number;
+}
+
+interface Held {
+  readonly at: number;
+  readonly to: Rig;
+  readonly frame: Uint8Array;
+}
+
+/** Turns ECT into CE, and mends the header's checksum (RFC 1624). */
+function mark(frame: Uint8Array): boolean {
+  const tos = frame[15] as number;
+  if ((tos & 3) === 0) return false;
+  const before = (frame[14] as number) * 256 + tos;
+  frame[15] = tos | 3;
+  const after = (frame[14] as number) * 256 + (frame[15] as number);
+  let sum = (~((frame[24] as number) * 256 + (frame[25] as number)) & 0xffff) + (~before & 0xffff) + after;
+  sum = (sum & 0xffff) + (sum >>> 16);
+  sum = ~((sum & 0xffff) + (sum >>> 16)) & 0xffff;
+  frame[24] = sum >>> 8;
+  frame[25] = sum & 0xff;
+  return true;
+}
+
+async function run(count: number, enabled: boolean, seed: number): Promise<Outcome> {
+  const random = new Random(seed);
+  const receiver = await Rig.create(99, { rxSlots: 1024 });
+  const flows: Flow[] = [];
+  for (let i = 0; i < count; i++) {
+    const card = await Rig.create(i + 1);
+    const { CongestionParameter } = card.x;
+    card.x.setCongestion(CongestionParameter.ENABLED, enabled ? 1 : 0);
+    card.x.setCongestion(CongestionParameter.ECT, 1);
+    card.x.setCongestion(CongestionParameter.LINE_RATE, RATE);
+    const here = { localIp: [10, 0, 0, 1], remoteIp: [10, 0, 1, i] };
+    const target = receiver.region(65536);
+    const theirs = receiver.qp();
+    const qp = card.qp({ sendWr: 128 });
+    qp.connect({
+      destQpn: theirs.qpn,
+      sqPsn: 0,
+      rqPsn: 0,
+      localIp: here.remoteIp,
+      remoteIp: here.localIp,
+      timeout: 17,
+    });
+    theirs.connect({ destQpn: qp.qpn, sqPsn: 0, rqPsn: 0, ...here });
+    flows.push({ card, qp, remote: { va: target.ptr, rkey: target.rkey }, passed: 0 });
+  }
+  const source = flows.map(({ card }) => card.region(65536));
+  const byAddress = new Map(flows.map((flow, i) => [i, flow]));
+
+  const queue: { flow: Flow; frame: Uint8Array }[] = [];
+  let queued = 0;
+  let credit = 0;
+  let sum = 0;
+  let steps = 0;
+  let longest = 0;
+  const way: Held[] = [];
+  for (let now = STEP; now < RUN; now += STEP) {
+    for (const [i, flow] of flows.entries()) {
+      while (flow.qp.attribute('SQ_PENDING') < 4) {
+        const piece = (source[i] as (typeof source)[number]).piece(0, 65536);
+        flow.qp.send({ opcode: 'RDMA_WRITE', pieces: [piece], remote: flow.remote, signaled: false });
+      }
+      flow.qp.poll();
+      for (const frame of flow.card.out(now, 64)) {
+        const chance = Math.min(1, Math.max(0, (queued - MARK_FROM) / (MARK_ALL - MARK_FROM))) * MARK_MOST;
+        if (queued > MARK_ALL || random.chance(chance)) mark(frame);
+        queue.push({ flow, frame });
+        queued += frame.length;
+      }
+    }
+    credit = Math.min(credit + (RATE * STEP) / 8e9, 6000);
+    while (queue.length > 0 && credit >= (queue[0] as (typeof queue)[number]).frame.length) {
+      const { flow, frame } = queue.shift() as (typeof queue)[number];
+      credit -= frame.length;
+      queued -= frame.length;
+      if (now > RUN / 2) flow.passed += frame.length;
+      way.push({ at: now + WAY, to: receiver, frame });
+    }
+    while (way.length > 0 && (way[0] as Held).at <= now) {
+      const { to, frame } = way.shift() as Held;
+      to.put(frame);
+    }
+    receiver.x.rx(now, 256);
+    for (const frame of receiver.out(now)) byAddress.get(frame[33] as number)?.card.put(frame);
+    for (const { card } of flows) card.x.rx(now, 256);
+    if (now <= RUN / 2) continue;
+    steps++;
+    sum += queued;
+    longest = Math.max(longest, queued);
+  }
+  return {
+    rates: flows.map(({ passed }) => (passed * 8e9) / (RUN / 2)),
+    meanQueue: sum / steps,
+    longestQueue: longest,
+    cnps: flows.reduce((all, { card }) => all + (card.counters().rp_cnp_handled ?? 0), 0),
+  };
+}
+
+/** Jain's fairness index: 1 = all alike, 1/n = one has everything. */
+function fairness(rates: readonly number[]): number {
+  const sum = rates.reduce((a, b) => a + b, 0);
+  return sum ** 2 / (rates.length * rates.reduce((a, b) => a + b * b, 0));
+}
+
+describe('a bottleneck of 10 Gbit/s that marks', () => {
+  test.each([2, 4, 8])('is shared fairly by %i flows, and its queue stays short', async (count) => {
+    const outcome = await run(count, true, 1);
+    const total = outcome.rates.reduce((a, b) => a + b, 0);
+    console.log(
+      `${count} flows: ${(total / 1e6).toFixed(0)} Mbit/s, fairness ${fairness(outcome.rates).toFixed(3)}, queue ` +
+        `${(outcome.meanQueue / 1000).toFixed(0)} kB on average, ${(outcome.longestQueue / 1000).toFixed(0)} kB at most, ${outcome.cnps} CNPs`,
+    );
+    expect(fairness(outcome.rates)).toBeGreaterThan(0.98);
+    expect(total).toBeGreaterThan(0.9 * RATE);
+    expect(outcome.longestQueue).toBeLessThan(MARK_ALL);
+  });
+
+  test('without it the queue holds all that the windows let through', async () => {
+    const outcome = await run(4, false, 1);
+    console.log(`4 flows, not reacting: queue ${(outcome.meanQueue / 1000).toFixed(0)} kB on average`);
+    expect(outcome.cnps).toBe(0);
+    expect(outcome.meanQueue).toBeGreaterThan(2 * MARK_ALL);
+  });
+});

@@ -1,0 +1,299 @@
+/** Shared receive queues: several queue pairs take their receives from one. */
+import { describe, expect, test } from 'vitest';
+import { type Conversation, datagrams, PING, pattern, rc, send, unreliable } from '../kit/conversation.js';
+import { QKEY, RigSrq } from '../kit/datagrams.js';
+import { ack, datagram, nak, request, uc } from '../kit/packets.js';
+import { Rig, RigQp } from '../kit/rig.js';
+
+const SECOND_PEER = 0x33;
+
+interface Shared {
+  readonly c: Conversation;
+  readonly srq: RigSrq;
+  /** Connected to another queue pair of the peer, with the completion queue of the first. */
+  readonly second: RigQp;
+}
+
+async function shared(type: 'RC' | 'UC' = 'RC', wr = 8): Promise<Shared> {
+  const rig = await Rig.create();
+  const srq = new RigSrq(rig, wr);
+  const c = await (type === 'RC' ? rc : unreliable)({ rig, srq: srq.handle });
+  const second = new RigQp(rig, { type, srq: srq.handle, cq: c.qp.cq });
+  second.connect({ destQpn: SECOND_PEER, sqPsn: 2000, rqPsn: 200 });
+  return { c, srq, second };
+}
+
+/** Posts receives of 1000 bytes each. */
+function post({ c, srq }: Shared, ...wrIds: number[]): void {
+  for (const wrId of wrIds) expect(srq.recv(wrId, [c.buffer.piece(wrId * 1000, 1000)])).toBe('OK');
+}
+
+describe('taking', () => {
+  test('in the order of arrival, whoever the message is for', async () => {
+    const s = await shared();
+    const { c, second } = s;
+    post(s, 1, 2, 3);
+    c.in(0, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1, qpn: c.qp.qpn })
+      .in(1, send({ psn: 200, bth: { destQp: second.qpn } }))
+      .out(ack({ psn: 200, msn: 1, bth: { destQp: SECOND_PEER } }))
+      .wc({ wrId: 2, qpn: second.qpn })
+      .holds(c.buffer, 2000, PING)
+      .in(2, send({ psn: 101 }))
+      .out(ack({ psn: 101, msn: 2 }))
+      .wc({ wrId: 3, qpn: c.qp.qpn });
+    expect(s.srq.filled).toBe(0);
+  });
+
+  test('messages that arrive interleaved keep apart', async () => {
+    const s = await shared();
+    const { c, second } = s;
+    expect(s.srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
+    expect(s.srq.recv(2, [c.buffer.piece(4000, 2000)])).toBe('OK');
+    const to = { destQp: second.qpn };
+    const [one, two] = [pattern(1500, 1), pattern(1500, 2)];
+    c.in(
+      0,
+      request.sendFirst({ psn: 100, payload: one.slice(0, 1024) }),
+      request.sendFirst({ psn: 200, payload: two.slice(0, 1024), bth: to }),
+      request.sendLast({ psn: 201, payload: two.slice(1024), bth: to }),
+      request.sendLast({ psn: 101, payload: one.slice(1024) }),
+    )
+      .wc({ wrId: 2, qpn: second.qpn, byteLen: 1500 }, { wrId: 1, qpn: c.qp.qpn, byteLen: 1500 })
+      .holds(c.buffer, 0, one)
+      .holds(c.buffer, 4000, two);
+  });
+
+  test('empty: RNR NAK, and the message comes again', async () => {
+    const s = await shared();
+    const { c } = s;
+    c.in(0, send({ psn: 100 }))
+      .out(nak.rnr({ psn: 100, timer: 12 }))
+      .wc();
+    post(s, 1);
+    c.in(700, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 });
+  });
+
+  test('its memory may be of another domain than the queue pair, but must be of its own', async () => {
+    const rig = await Rig.create();
+    const pd = rig.x.pdAlloc();
+    const srq = new RigSrq(rig, 8, 4, pd);
+    const c = await rc({ rig, srq: srq.handle });
+    const theirs = rig.regionAt(rig.x.memAlloc(4096), 4096, 15, 0n, pd);
+    expect(srq.recv(1, [theirs.piece(0, 100)])).toBe('OK');
+    expect(srq.recv(2, [c.buffer.piece(0, 100)])).toBe('OK');
+    c.in(0, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 })
+      .holds(theirs, 0, PING)
+      .in(1, send({ psn: 101 }))
+      .out(nak.remoteOperational({ psn: 101, msn: 1 }))
+      .wc({ wrId: 2, status: 'LOC_PROT_ERR' })
+      .events('QP_LAST_WQE_REACHED');
+  });
+
+  test('UC: a message that broke off keeps its receive for the next one of its queue pair', async () => {
+    const s = await shared('UC');
+    const { c, second } = s;
+    post(s, 1, 2);
+    const to = { destQp: second.qpn };
+    c.in(0, uc(request.sendFirst({ psn: 100, payload: pattern(1000) })))
+      .counts({ drop_unreliable_refused: 1 })
+      .wc();
+    expect(s.srq.filled).toBe(2);
+    expect(s.srq.recv(3, [c.buffer.piece(8000, 4000)])).toBe('OK');
+    c.in(1, uc(request.sendOnly({ psn: 200, payload: PING, bth: to })))
+      .wc({ wrId: 1, qpn: second.qpn })
+      .in(2, uc(request.sendOnly({ psn: 201, payload: PING, bth: to })))
+      .wc({ wrId: 2 })
+      .in(3, uc(request.sendFirst({ psn: 101, payload: pattern(1024) })))
+      .wc();
+    expect(s.srq.filled).toBe(0);
+    c.in(4, uc(request.sendOnly({ psn: 202, payload: PING, bth: to })))
+      .wc()
+      .in(5, uc(request.sendOnly({ psn: 105, payload: PING })))
+      .wc({ wrId: 3, qpn: c.qp.qpn, byteLen: 4 });
+  });
+
+  test('datagrams', async () => {
+    const rig = await Rig.create();
+    const srq = new RigSrq(rig);
+    const c = await datagrams({ rig, srq: srq.handle });
+    const hello = datagram.sendOnly({ psn: 1, qkey: QKEY, srcQp: 5, payload: PING });
+    c.in(0, hello).counts({ drop_no_receive: 1 });
+    expect(srq.recv(1, [c.buffer.piece(0, 43)])).toBe('OK');
+    c.in(1, hello).wc().counts({ drop_receive_length: 1 });
+    expect(srq.filled).toBe(1);
+    expect(srq.recv(2, [c.buffer.piece(0, 44)])).toBe('OK');
+    c.in(2, datagram.sendOnly({ psn: 1, qkey: QKEY, srcQp: 5, payload: PING.slice(0, 3) }))
+      .wc({ wrId: 1, byteLen: 43 })
+      .in(3, hello)
+      .wc({ wrId: 2, byteLen: 44 });
+  });
+});
+
+describe('the limit', () => {
+  test('is reported once, when fewer are left', async () => {
+    const s = await shared();
+    const { c, srq } = s;
+    post(s, 1, 2, 3, 4);
+    expect(srq.limit(3)).toBe('OK');
+    expect(srq.currentLimit).toBe(3);
+    c.in(0, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 })
+      .events()
+      .in(1, send({ psn: 101 }))
+      .out(ack({ psn: 101, msn: 2 }))
+      .wc({ wrId: 2 })
+      .events('SRQ_LIMIT_REACHED');
+    expect(srq.currentLimit).toBe(0);
+    c.in(2, send({ psn: 102 }))
+      .out(ack({ psn: 102, msn: 3 }))
+      .wc({ wrId: 3 })
+      .events();
+    expect(srq.limit(1)).toBe('OK');
+    c.in(3, send({ psn: 103 }))
+      .out(ack({ psn: 103, msn: 4 }))
+      .wc({ wrId: 4 })
+      .events('SRQ_LIMIT_REACHED');
+  });
+
+  test('set when already fewer are there, it is reported with the next that is taken', async () => {
+    const s = await shared();
+    post(s, 1, 2);
+    expect(s.srq.limit(5)).toBe('OK');
+    s.c
+      .events()
+      .in(0, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 })
+      .events('SRQ_LIMIT_REACHED');
+  });
+
+  test('may not be more than the queue holds', async () => {
+    const { srq } = await shared();
+    expect(srq.limit(9)).toBe('EINVAL');
+    expect(srq.limit(8)).toBe('OK');
+    expect(srq.resize(7)).toBe('EINVAL');
+    expect(srq.limit(0)).toBe('OK');
+    expect(srq.resize(4)).toBe('OK');
+  });
+});
+
+describe('resizing', () => {
+  test('keeps what is posted, in order, also around the end of the ring', async () => {
+    const s = await shared('RC', 4);
+    const { c, srq } = s;
+    post(s, 1, 2, 3, 4);
+    expect(srq.recv(5)).toBe('ENOMEM');
+    for (const n of [0, 1, 2])
+      c.in(n, send({ psn: 100 + n }))
+        .out(ack({ psn: 100 + n, msn: n + 1 }))
+        .wc({ wrId: n + 1 });
+    post(s, 5, 6, 7);
+    expect(srq.resize(16)).toBe('OK');
+    expect([srq.entries, srq.filled]).toEqual([16, 4]);
+    post(s, 8, 9);
+    expect(srq.resize(5)).toBe('EINVAL');
+    expect(srq.resize(6)).toBe('OK');
+    expect(srq.entries).toBe(8);
+    for (const n of [3, 4, 5, 6, 7, 8])
+      c.in(n, send({ psn: 100 + n }))
+        .out(ack({ psn: 100 + n, msn: n + 1 }))
+        .wc({ wrId: n + 1 })
+        .holds(c.buffer, (n + 1) * 1000, PING);
+  });
+
+  test('a message that is arriving keeps its receive', async () => {
+    const s = await shared('RC', 4);
+    const { c, srq } = s;
+    expect(srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
+    c.in(0, request.sendFirst({ psn: 100, payload: pattern(1024) }));
+    expect(srq.resize(8)).toBe('OK');
+    c.in(1, request.sendLast({ psn: 101, payload: PING })).wc({ wrId: 1, byteLen: 1028 });
+  });
+
+  test('out of reason is refused', async () => {
+    const { srq } = await shared();
+    expect([srq.resize(0), srq.resize(32769)]).toEqual(['EINVAL', 'EINVAL']);
+  });
+});
+
+describe('the end of a queue pair', () => {
+  test('ERR leaves the shared receives alone, and says that no more will be taken', async () => {
+    const s = await shared();
+    const { c, second, srq } = s;
+    post(s, 1, 2);
+    expect(c.qp.modify({ STATE: 6 })).toBe('OK');
+    c.wc().events('QP_LAST_WQE_REACHED');
+    expect(srq.filled).toBe(2);
+    c.in(0, send({ psn: 200, bth: { destQp: second.qpn } }))
+      .out(ack({ psn: 200, msn: 1, bth: { destQp: SECOND_PEER } }))
+      .wc({ wrId: 1, qpn: second.qpn });
+  });
+
+  test('the receive of a message that was arriving is flushed: it is nobody else s any more', async () => {
+    const s = await shared();
+    const { c, srq } = s;
+    expect(srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
+    post(s, 2);
+    c.in(0, request.sendFirst({ psn: 100, payload: pattern(1024) }));
+    expect(c.qp.modify({ STATE: 6 })).toBe('OK');
+    c.wc({ wrId: 1, status: 'WR_FLUSH_ERR' }).events('QP_LAST_WQE_REACHED');
+    expect(srq.filled).toBe(1);
+  });
+
+  test('a fault of the peer ends only its own queue pair', async () => {
+    const s = await shared();
+    const { c, srq } = s;
+    post(s, 1);
+    c.in(0, request.writeOnly({ psn: 100, va: 0n, rkey: 1, payload: PING }))
+      .out(nak.remoteAccess({ psn: 100 }))
+      .events('QP_ACCESS_ERR', 'QP_LAST_WQE_REACHED')
+      .state('ERR');
+    expect(srq.filled).toBe(1);
+    expect(s.second.state).toBe('RTS');
+  });
+
+  test('RESET and a new life', async () => {
+    const s = await shared();
+    const { c, srq } = s;
+    post(s, 1);
+    expect(c.qp.modify({ STATE: 0 })).toBe('OK');
+    c.wc().events();
+    expect(srq.filled).toBe(1);
+    c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 0, rqPsn: 500 });
+    c.in(0, send({ psn: 500 }))
+      .out(ack({ psn: 500, msn: 1 }))
+      .wc({ wrId: 1 });
+  });
+});
+
+test('objects know who uses them', async () => {
+  const s = await shared();
+  const { c, srq, second } = s;
+  const { x } = c.rig;
+  expect(c.qp.recv(1)).toBe('EINVAL');
+  expect(srq.destroy()).toBe('EBUSY');
+  expect(c.qp.attribute('MAX_RECV_WR')).toBe(0);
+  x.qpDestroy(c.qp.handle);
+  expect(srq.destroy()).toBe('EBUSY');
+  x.qpDestroy(second.handle);
+  expect(srq.destroy()).toBe('OK');
+  expect([x.srqCreate(c.rig.pd, 0, 1), x.srqCreate(c.rig.pd, 1, 33)]).toEqual([0, 0]);
+});
+
+test('a request of too many pieces is refused and leaves no trace', async () => {
+  const { c, srq } = await shared();
+  expect(
+    srq.recv(
+      1,
+      Array.from({ length: 5 }, () => c.buffer.piece(0, 1)),
+    ),
+  ).toBe('EINVAL');
+  expect(srq.filled).toBe(0);
+});
