@@ -5,6 +5,7 @@ import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
 import { pingpongCommand } from './pingpong.js';
+import { statCommand } from './stat.js';
 
 const program = new Command('wasm-roce')
   .description('RDMA over Converged Ethernet (RoCE v2) with a network card made of software')
@@ -17,6 +18,7 @@ Examples:
   wasm-roce devinfo                  what this machine offers
   wasm-roce pingpong                 wait for ibv_rc_pingpong, or for another wasm-roce
   wasm-roce pingpong 192.0.2.7 -c    talk to it
+  wasm-roce stat --watch             what devices of other processes count
 ${EXIT_HELP}`,
   )
   .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'wasm-roce: ')) })
@@ -34,6 +36,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) =>
 devinfoCommand(program);
 pingpongCommand(program);
 demoCommand(program);
+statCommand(program);
 for (const command of program.commands) command.copyInheritedSettings(program);
 
 process.exitCode = await run(process.argv);

@@ -16,9 +16,11 @@ import { ahAttrFromWc } from './grh.js';
 import { Groups } from './groups.js';
 import { Pd } from './pd.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
+import { publish } from './publish.js';
 import type { Qp } from './qp.js';
 import { Resource } from './resource.js';
 import type { Srq } from './srq.js';
+import { type DeviceStat, deviceStat } from './stat.js';
 import type { Wc } from './wc.js';
 
 /** Entries that the card's own table has. */
@@ -59,6 +61,7 @@ export class Device extends Resource {
   /** @internal */
   readonly groups: Groups;
   #numbers = 0;
+  #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
   constructor({ card, link, notes, keepAlive }: Parts) {
@@ -147,6 +150,26 @@ export class Device extends Resource {
     return counters;
   }
 
+  /** State, addresses and all counters, also of every queue pair, as plain data. */
+  stat(): DeviceStat {
+    this.assertOpen();
+    return deviceStat(this);
+  }
+
+  /**
+   * Lets other processes of this user read `stat()`: `wasm-roce stat`, until the device is closed. Does nothing the
+   * second time.
+   * @param name what to be known as. Default: the device's name
+   * @throws TypeError for a name with other characters than letters, digits, `_`, `-`, `.`; VerbsError EPERM, EIO
+   */
+  async publish(name = this.label): Promise<void> {
+    this.assertOpen();
+    if (this.#unpublish !== undefined) return;
+    const end = await publish(name, () => deviceStat(this));
+    if (this.isClosed) end();
+    else this.#unpublish = end;
+  }
+
   /** Asynchronous events as they come, until the device is closed; does not keep the process running. */
   get events(): AsyncIterable<AsyncEvent> {
     const source = on(this, 'event', { close: ['close'] });
@@ -198,6 +221,11 @@ export class Device extends Resource {
   }
 
   /** @internal */
+  qps(): Qp[] {
+    return [...this.#qps.values()];
+  }
+
+  /** @internal */
   registerSrq(handle: number, srq: Srq): void {
     this.#srqs.set(handle, srq);
   }
@@ -226,6 +254,7 @@ export class Device extends Resource {
   }
 
   protected free(): void {
+    this.#unpublish?.();
     this.engine.close();
     this.emit('close');
     this.removeAllListeners();

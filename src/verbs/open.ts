@@ -33,6 +33,8 @@ export interface OpenOptions {
   readonly seed?: number | string | Uint8Array;
   /** A connected queue pair keeps the process running, as a server wants it. Default false: only who waits does. */
   readonly keepAlive?: boolean;
+  /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
+  readonly publish?: boolean | string;
 }
 
 /** Room for packet slots and tables, and some for the program. */
@@ -58,7 +60,9 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
     const card = await Card.create({ memoryBytes, seed });
-    return new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+    const device = new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+    if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
+    return device;
   } catch (error) {
     link.close();
     throw error;

@@ -1,0 +1,9 @@
+/** How commands open devices: `wasm-roce stat` can watch them. */
+import { type Device, type OpenOptions, openDevice } from '../index.js';
+
+/** @throws as `openDevice`; not when the device cannot be published, which nobody has asked for */
+export async function openWatched(options: OpenOptions): Promise<Device> {
+  const device = await openDevice(options);
+  await device.publish().catch(() => {});
+  return device;
+}
