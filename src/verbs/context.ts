@@ -7,11 +7,12 @@ import { CardMemory } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
+import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
 import type { AsyncEvent } from './events.js';
 import type { Circumstances } from './explain.js';
-import { chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
+import { changedGidTable, chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
 import { ahAttrFromWc } from './grh.js';
 import { Groups } from './groups.js';
 import { Pd } from './pd.js';
@@ -41,10 +42,10 @@ export interface Parts {
  */
 export class Device extends Resource {
   readonly kind = 'device';
-  /** The GID table: RoCE v2, one entry for every address of the interface. */
-  readonly gids: readonly GidEntry[];
   /** What was chosen at opening and why: link, interface, GID, MTU. */
   readonly notes: readonly string[];
+  /** Congestion control: its parameters. */
+  readonly congestion: Congestion;
   /** @internal */
   readonly card: Card;
   /** @internal */
@@ -61,6 +62,8 @@ export class Device extends Resource {
   /** @internal */
   readonly groups: Groups;
   #numbers = 0;
+  #gids: readonly GidEntry[];
+  #state: PortInfo['state'];
   #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
@@ -70,7 +73,10 @@ export class Device extends Resource {
     this.link = link;
     this.keepAlive = keepAlive;
     this.memory = new CardMemory(card);
-    this.gids = gidTable(link.interface.addresses);
+    this.congestion = new Congestion(card);
+    link.watchInterface?.(() => this.#onInterface());
+    this.#gids = gidTable(link.interface.addresses);
+    this.#state = portInfo(link, this.#gids.length).state;
     this.notes = [...notes, ...this.#describe()];
     this.engine = new Engine(card, link);
     this.groups = new Groups(card, link);
@@ -80,6 +86,11 @@ export class Device extends Resource {
 
   get label(): string {
     return `wasm-${this.link.interface.name}`;
+  }
+
+  /** The GID table: RoCE v2, one entry for every address of the interface. Another one after a GID_CHANGE event. */
+  get gids(): readonly GidEntry[] {
+    return this.#gids;
   }
 
   /** Limits, vendor and link features. */
@@ -279,6 +290,21 @@ export class Device extends Resource {
     ];
   }
 
+  /** The interface or its addresses have changed. */
+  #onInterface(): void {
+    if (this.isClosed) return;
+    const gids = changedGidTable(this.#gids, this.link.interface.addresses);
+    const isOther = gids.length !== this.#gids.length || gids.some(({ gid }, i) => gid !== this.#gids[i]?.gid);
+    this.#gids = gids;
+    this.#tellPort();
+    const { state } = this.queryPort();
+    const about = { device: this, portNum: 1 } as const;
+    if (state !== this.#state) this.#publish(this, { type: state === 'ACTIVE' ? 'PORT_ACTIVE' : 'PORT_ERR', ...about });
+    if (isOther) this.#publish(this, { type: 'GID_CHANGE', ...about });
+    this.#state = state;
+    this.engine.schedule();
+  }
+
   #onEvent(type: number, handle: number): void {
     if (type === EventType.COMPLETION) {
       this.#cqs.get(handle)?.onCompletion();
@@ -301,7 +327,7 @@ export class Device extends Resource {
   /** Listeners run outside the turn, so that what they throw or call does not disturb it. */
   #publish(about: Resource, event: AsyncEvent): void {
     process.nextTick(() => {
-      about.emit('event', event);
+      if (about !== this) about.emit('event', event);
       this.emit('event', event);
     });
   }
