@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander';
 import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
+import { perftestCommands } from './perftest.js';
 import { pingpongCommand } from './pingpong.js';
 import { statCommand } from './stat.js';
 
@@ -35,6 +36,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) =>
 
 devinfoCommand(program);
 pingpongCommand(program);
+perftestCommands(program);
 demoCommand(program);
 statCommand(program);
 for (const command of program.commands) command.copyInheritedSettings(program);

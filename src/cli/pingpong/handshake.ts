@@ -141,22 +141,21 @@ export class Control {
     this.#socket.write(message);
   }
 
-  /** @param what for the error when it does not come @throws CliError */
-  read(count: number, what: string): Promise<Buffer> {
-    return this.#read(count, what);
+  /** @param what for the error when it does not come @param idleMs as in the constructor @throws CliError */
+  read(count: number, what: string, idleMs = this.#idleMs): Promise<Buffer> {
+    return this.#read(count, what, idleMs);
   }
 
   close(): void {
     this.#socket.destroy();
   }
 
-  async #read(count: number, what: string): Promise<Buffer> {
-    const end = performance.now() + this.#idleMs;
+  async #read(count: number, what: string, idleMs = this.#idleMs): Promise<Buffer> {
+    const end = performance.now() + idleMs;
     while (this.#received.length < count) {
       if (this.#error) throw failure(`the TCP connection broke before ${what}: ${this.#error.message}`);
       if (this.#ended) throw failure(`the peer closed the TCP connection before ${what}`);
-      if (this.#idleMs > 0 && performance.now() > end)
-        throw failure(`${what} did not come in ${this.#idleMs / 1000} s`);
+      if (idleMs > 0 && performance.now() > end) throw failure(`${what} did not come in ${idleMs / 1000} s`);
       await sleep(1);
     }
     const bytes = this.#received.subarray(0, count);
