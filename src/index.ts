@@ -22,6 +22,7 @@ export { createMemoryHub, MemoryHub } from './link/memory.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
 export { AddressHandle, type AhAttr, type GlobalRoute } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
+export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
 export { Device } from './verbs/context.js';
 export type { Counters } from './verbs/counters.js';

@@ -13,6 +13,7 @@ const constants = await instantiate(cardModule(), {
 export const {
   Access,
   AvOffset,
+  CongestionParameter,
   CqeOffset,
   Errno,
   EventOffset,

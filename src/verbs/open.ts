@@ -8,6 +8,7 @@ import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory.js';
 import { pcapLink } from '../link/pcap.js';
 import { checkInteger, show } from './check.js';
+import type { CongestionParameters } from './congestion.js';
 import { Device } from './context.js';
 
 export interface OpenOptions {
@@ -33,6 +34,8 @@ export interface OpenOptions {
   readonly seed?: number | string | Uint8Array;
   /** A connected queue pair keeps the process running, as a server wants it. Default false: only who waits does. */
   readonly keepAlive?: boolean;
+  /** Parameters of congestion control other than their defaults; `{ enabled: false, ect: false }` is without any. */
+  readonly congestion?: Partial<CongestionParameters>;
   /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
   readonly publish?: boolean | string;
 }
@@ -61,6 +64,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     if (options.fault !== undefined) link = faultLink(link, options.fault);
     const card = await Card.create({ memoryBytes, seed });
     const device = new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+    if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
   } catch (error) {

@@ -70,9 +70,6 @@ interface Lane {
   start: number;
 }
 
-/** The stock tool's contents: this byte everywhere, */
-const FILL = 0x7b;
-/** but 0 at the beginning of each page with -c. */
 const PAGE_BYTES = 4096;
 /** What a buffer holds before a message comes, so that a message that changes nothing is noticed. */
 const POISON = 0xee;
@@ -102,15 +99,16 @@ export class End {
     parts: Parts,
   ) {
     this.#parts = parts;
-    this.#front = TRANSPORTS[options.transport].front;
+    const { front, fill } = TRANSPORTS[options.transport];
+    this.#front = front;
     this.#completions = new Completions(parts.cq, options);
     this.#lanes = parts.qps.map((qp) => ({
       ...{ qp, ah: undefined, remoteQpn: 0, awaitsSend: false, awaitsReceive: true, start: 0 },
     }));
-    this.#expected = Buffer.alloc(options.size, FILL);
+    this.#expected = Buffer.alloc(options.size, fill);
     if (options.check) for (let at = 0; at < options.size; at += PAGE_BYTES) this.#expected[at] = 0;
     this.#expected.copy(parts.outbox.buffer);
-    this.#poison();
+    if (options.check) parts.inbox.buffer.fill(POISON);
   }
 
   /** @throws CliError for options that the device cannot fulfil; VerbsError */
@@ -198,7 +196,7 @@ export class End {
         if (!lane.awaitsReceive) throw new Error('the peer sent out of turn');
         if (received++ === 0 && !begins) begin = performance.now();
         lane.awaitsReceive = false;
-        this.#accept();
+        this.#accept(!begins);
       } else {
         sent++;
         lane.awaitsSend = false;
@@ -218,13 +216,13 @@ export class End {
   }
 
   /** A message has come: looks at it, and makes room for the next before the peer can send that. */
-  #accept(): void {
+  #accept(echoes: boolean): void {
     const { check, size } = this.options;
     const message = this.#parts.inbox.buffer.subarray(this.#front, this.#front + size);
     if (check) {
       if (!message.equals(this.#expected)) this.#invalid++;
       this.#poison();
-    } else if (this.#lanes.length === 1) {
+    } else if (echoes && this.#lanes.length === 1) {
       // What came goes back, as the stock tool's one buffer makes it, so that a client may check it.
       message.copy(this.#parts.outbox.buffer);
     }

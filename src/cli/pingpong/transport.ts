@@ -16,6 +16,8 @@ export interface TransportFacts {
   readonly introductions: number;
   /** Bytes that come in front of a message. */
   readonly front: number;
+  /** Every byte of a message, but with `--chk` 0 at the beginning of each page. The tool with the shared queue fills nothing. */
+  readonly fill: number;
 }
 
 /** The stock tool over a shared receive queue always exchanges so many introductions; unused ones are zero. */
@@ -28,24 +30,24 @@ export const TRANSPORTS: Readonly<Record<Transport, TransportFacts>> = {
     command: 'pingpong',
     tool: 'ibv_rc_pingpong',
     about: 'reliable connection',
-    ...{ type: 'RC', size: 4096, introductions: 1, front: 0 },
+    ...{ type: 'RC', size: 4096, introductions: 1, front: 0, fill: 0x7b },
   },
   UC: {
     command: 'uc-pingpong',
     tool: 'ibv_uc_pingpong',
     about: 'unreliable connection: a lost message ends it',
-    ...{ type: 'UC', size: 4096, introductions: 1, front: 0 },
+    ...{ type: 'UC', size: 4096, introductions: 1, front: 0, fill: 0x7b },
   },
   UD: {
     command: 'ud-pingpong',
     tool: 'ibv_ud_pingpong',
     about: 'unreliable datagrams: a lost message ends it',
-    ...{ type: 'UD', size: 1024, introductions: 1, front: 40 },
+    ...{ type: 'UD', size: 1024, introductions: 1, front: 40, fill: 0x7b },
   },
   SRQ: {
     command: 'srq-pingpong',
     tool: 'ibv_srq_pingpong',
     about: 'several reliable connections with one shared receive queue',
-    ...{ type: 'RC', size: 4096, introductions: MOST_QPS, front: 0 },
+    ...{ type: 'RC', size: 4096, introductions: MOST_QPS, front: 0, fill: 0 },
   },
 };
