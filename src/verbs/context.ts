@@ -7,6 +7,7 @@ import { CardMemory } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
+import { checkInteger } from './check.js';
 import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
@@ -16,6 +17,7 @@ import { changedGidTable, chooseGid, type GidChoice, type GidEntry, gidBytes, gi
 import { ahAttrFromWc } from './grh.js';
 import { Groups } from './groups.js';
 import { Pd } from './pd.js';
+import { writePkeys } from './pkey.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
 import { publish } from './publish.js';
 import type { Qp } from './qp.js';
@@ -33,6 +35,7 @@ export interface Parts {
   readonly link: Link;
   readonly notes: readonly string[];
   readonly keepAlive: boolean;
+  readonly pkeys: readonly number[];
 }
 
 /**
@@ -63,20 +66,22 @@ export class Device extends Resource {
   readonly groups: Groups;
   #numbers = 0;
   #gids: readonly GidEntry[];
+  readonly #pkeys: readonly number[];
   #state: PortInfo['state'];
   #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
-  constructor({ card, link, notes, keepAlive }: Parts) {
+  constructor({ card, link, notes, keepAlive, pkeys }: Parts) {
     super([]);
     this.card = card;
     this.link = link;
     this.keepAlive = keepAlive;
+    this.#pkeys = writePkeys(card, pkeys);
     this.memory = new CardMemory(card);
     this.congestion = new Congestion(card);
     link.watchInterface?.(() => this.#onInterface());
     this.#gids = gidTable(link.interface.addresses);
-    this.#state = portInfo(link, this.#gids.length).state;
+    this.#state = portInfo(link, this.#gids.length, 1).state;
     this.notes = [...notes, ...this.#describe()];
     this.engine = new Engine(card, link);
     this.groups = new Groups(card, link);
@@ -102,7 +107,17 @@ export class Device extends Resource {
   /** State and MTU of the port; there is one. */
   queryPort(): PortInfo {
     this.assertOpen();
-    return portInfo(this.link, this.gids.length);
+    return portInfo(this.link, this.gids.length, this.#pkeys.length);
+  }
+
+  /**
+   * An entry of the P_Key table (ibv_query_pkey), 16 bits: bit 15 says full member, the others name the partition. Two
+   * queue pairs talk when their partitions are the same and at least one is a full member.
+   * @throws RangeError beyond the table
+   */
+  queryPkey(index: number): number {
+    this.assertOpen();
+    return this.#pkeys[checkInteger('index', index, 0, this.#pkeys.length - 1)] as number;
   }
 
   /**
@@ -281,7 +296,7 @@ export class Device extends Resource {
 
   #describe(): string[] {
     const { interface: end, kind } = this.link;
-    const { activeMtu } = portInfo(this.link, this.gids.length);
+    const { activeMtu } = portInfo(this.link, this.gids.length, this.#pkeys.length);
     const gid = chooseGid(this.gids);
     return [
       `link ${kind} on ${end.name}`,

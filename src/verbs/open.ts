@@ -38,6 +38,8 @@ export interface OpenOptions {
   readonly congestion?: Partial<CongestionParameters>;
   /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
   readonly publish?: boolean | string;
+  /** The P_Key table, 1 to 128 entries of 16 bits: bit 15 = full member. Default `[0xffff]`, the default partition. */
+  readonly pkeys?: readonly number[];
 }
 
 /** Room for packet slots and tables, and some for the program. */
@@ -63,7 +65,13 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
     const card = await Card.create({ memoryBytes, seed });
-    const device = new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+    const device = new Device({
+      card,
+      link,
+      notes,
+      keepAlive: options.keepAlive ?? false,
+      pkeys: options.pkeys ?? [0xffff],
+    });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;

@@ -262,12 +262,13 @@ export class Qp extends Resource {
   /**
    * Takes a UD queue pair from RESET to RTS, where it sends and receives.
    * @param qkey 32 bits; who sends to us must know it
+   * @param pkeyIndex index of the P_Key table
    * @throws TypeError, RangeError; VerbsError EINVAL for another type or state
    */
-  async activate({ qkey }: { readonly qkey: number }): Promise<void> {
+  async activate({ qkey, pkeyIndex = 0 }: { readonly qkey: number; readonly pkeyIndex?: number }): Promise<void> {
     if (this.type !== 'UD')
       throw new VerbsError('EINVAL', `${this} has type ${this.type}: it is connected, only UD is activated`);
-    await this.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qkey });
+    await this.modify({ state: 'INIT', pkeyIndex, portNum: 1, qkey });
     await this.modify({ state: 'RTR' });
     await this.modify({ state: 'RTS', sqPsn: this.#firstPsn });
   }
