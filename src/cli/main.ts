@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** The command `wasm-roce`. */
 import { Command, CommanderError } from 'commander';
+import { WcError } from '../index.js';
 import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
@@ -64,6 +65,8 @@ function report(error: unknown): void {
   if (wantsJson && !(error instanceof CliError && error.isReported))
     process.stdout.write(`${JSON.stringify({ ok: false, error: errorReport(error) })}\n`);
   process.stderr.write(`wasm-roce: ${oneLine(error)}\n`);
+  if (error instanceof WcError && error.explanation.packets.length > 0)
+    process.stderr.write(`the last packets of this queue pair:\n  ${error.explanation.packets.join('\n  ')}\n`);
   if (debug) process.stderr.write(`${(error as Error).stack}\n`);
 }
 

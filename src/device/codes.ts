@@ -22,6 +22,7 @@ export const {
   FlushSelectivity,
   LinkFlag,
   MwType,
+  Opcode,
   QpAttr,
   QpState,
   QpType,

@@ -4,6 +4,7 @@ import type { Card } from '../device/card.js';
 import { EventType, nameOf } from '../device/codes.js';
 import { Engine } from '../device/engine.js';
 import { CardMemory } from '../device/memory.js';
+import { Trace } from '../device/trace.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
@@ -12,7 +13,7 @@ import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
 import type { AsyncEvent } from './events.js';
-import type { Circumstances } from './explain.js';
+import type { Circumstances, Explanation } from './explain.js';
 import { changedGidTable, chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
 import { ahAttrFromWc } from './grh.js';
 import { Groups } from './groups.js';
@@ -36,6 +37,8 @@ export interface Parts {
   readonly notes: readonly string[];
   readonly keepAlive: boolean;
   readonly pkeys: readonly number[];
+  /** Frames whose headers are kept; 0 = none. */
+  readonly trace: number;
 }
 
 /**
@@ -71,7 +74,7 @@ export class Device extends Resource {
   #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
-  constructor({ card, link, notes, keepAlive, pkeys }: Parts) {
+  constructor({ card, link, notes, keepAlive, pkeys, trace }: Parts) {
     super([]);
     this.card = card;
     this.link = link;
@@ -84,6 +87,7 @@ export class Device extends Resource {
     this.#state = portInfo(link, this.#gids.length, 1).state;
     this.notes = [...notes, ...this.#describe()];
     this.engine = new Engine(card, link);
+    if (trace > 0) this.engine.trace = new Trace(card, trace);
     this.groups = new Groups(card, link);
     this.#tellPort();
     this.engine.onEvent = (type, handle) => this.#onEvent(type, handle);
@@ -174,6 +178,14 @@ export class Device extends Resource {
     const counters = readCounters(this.card, this.card.exports.counters());
     for (const [name, value] of Object.entries(this.link.counters())) counters[`link.${name}`] = value;
     return counters;
+  }
+
+  /**
+   * What happened to a work request, as far as the card knows: facts, likely causes and, with the option `trace`, the last
+   * packets of its queue pair. Soon after the completion it knows most.
+   */
+  explain(wc: Wc): Explanation {
+    return wc.explain();
   }
 
   /** State, addresses and all counters, also of every queue pair, as plain data. */

@@ -38,6 +38,8 @@ export interface OpenOptions {
   readonly congestion?: Partial<CongestionParameters>;
   /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
   readonly publish?: boolean | string;
+  /** Keeps the headers of so many of the last frames, 0 to 65536, so that explanations can show packets. Default 0. */
+  readonly trace?: number;
   /** The P_Key table, 1 to 128 entries of 16 bits: bit 15 = full member. Default `[0xffff]`, the default partition. */
   readonly pkeys?: readonly number[];
 }
@@ -58,6 +60,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     LEAST_MEMORY,
     2 ** 32,
   );
+  const trace = checkInteger('trace', options.trace ?? 0, 0, 65536);
   const chosen = chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
@@ -71,6 +74,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
       notes,
       keepAlive: options.keepAlive ?? false,
       pkeys: options.pkeys ?? [0xffff],
+      trace,
     });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);

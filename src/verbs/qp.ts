@@ -19,6 +19,7 @@ import { type Counters, readCounters } from './counters.js';
 import { Cq } from './cq.js';
 import type { Circumstances } from './explain.js';
 import type { Mw } from './mw.js';
+import { packetsOf } from './packets.js';
 import type { Pd } from './pd.js';
 import { postRecv, postSend, type Rings, ringsOf } from './post.js';
 import { type QuirkName, quirkBits } from './quirks.js';
@@ -303,6 +304,7 @@ export class Qp extends Resource {
       pathMtu,
       drops: this.device.drops(),
       link: this.device.link.kind,
+      packets: () => packetsOf(this, this.#address && { address: this.#address.destination, qpn: destQpNum }),
     };
   }
 
