@@ -254,9 +254,9 @@ export class PeerQp {
     await this.peer.command('activate', { qp: this.qp });
   }
 
-  /** Joins a group. @param gid 32 hexadecimal digits */
-  async attach(gid: string): Promise<void> {
-    await this.peer.command('attach', { qp: this.qp, gid });
+  /** Joins a group. @param gid 32 hexadecimal digits @param join at the level of IP as well */
+  async attach(gid: string, join: 0 | 1 = 1): Promise<void> {
+    await this.peer.command('attach', { qp: this.qp, gid, join });
   }
 
   async postRecv(sge: readonly PeerSge[] = [], id = 0): Promise<void> {

@@ -1,7 +1,11 @@
 /* Unreliable datagrams: ways to go, groups, and the state in which they travel. */
 #include "peer.h"
+#include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 
 static struct ibv_ah *ways[MAX_OBJECTS];
 
@@ -43,10 +47,31 @@ void do_ah(void) {
     else printf("{\"ah\":%d}", i);
 }
 
+/* The kernel drops what nobody has joined at the level of IP before rxe sees it. The socket lives until the program ends. */
+static int join(const union ibv_gid *group) {
+    static const uint8_t mapped[12] = {[10] = 0xff, 0xff};
+    int is_ipv4 = !memcmp(group->raw, mapped, 12);
+    struct group_req request = {.gr_interface = if_nametoindex("eth0")};
+    if (is_ipv4) {
+        struct sockaddr_in *to = (struct sockaddr_in *)&request.gr_group;
+        to->sin_family = AF_INET;
+        memcpy(&to->sin_addr, group->raw + 12, 4);
+    } else {
+        struct sockaddr_in6 *to = (struct sockaddr_in6 *)&request.gr_group;
+        to->sin6_family = AF_INET6;
+        memcpy(&to->sin6_addr, group->raw, 16);
+    }
+    int s = socket(is_ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM, 0);
+    if (s < 0 || setsockopt(s, is_ipv4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &request, sizeof request))
+        return refused("MCAST_JOIN_GROUP", errno);
+    return 1;
+}
+
 void do_attach(void) {
     struct pair *p = pair_named();
     union ibv_gid group = {{0}};
     gid_named(&group);
+    if (!problem[0] && number_or("join", 1)) join(&group);
     if (problem[0]) return;
     int error = ibv_attach_mcast(p->qp, &group, 0);
     if (error) refused("ibv_attach_mcast", error);

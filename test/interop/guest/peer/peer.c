@@ -12,7 +12,7 @@
  *                                         to RTR and RTS; mtu in bytes
  *   activate qp=                          to RTR and RTS, for datagrams
  *   ah gid= [hop= tclass=]                -> ah            a way for datagrams, to a host or a group
- *   attach qp= gid=                       joins a group
+ *   attach qp= gid= [join=1]              joins a group, and unless join=0 at the level of IP as well
  *   modify qp= state=err|reset            -> state
  *   state qp=                             -> state (ibv_qp_state), sqpsn, rqpsn, retry, rnr ...
  *   destroy qp=
