@@ -2,7 +2,7 @@
 import type { End } from './end.js';
 import type { Bandwidth } from './handshake.js';
 
-/** The peak is the best of so many parts of a run, or of fewer: a part is no less than what may be on the way at once. */
+/** The peak is the best of so many equal parts of a run, each from its first message's posting to its last one's completion. */
 const PARTS = 10;
 
 export interface Share {
@@ -23,17 +23,14 @@ export async function runBandwidth(
   const { qps, txDepth } = end.options;
   const isSender = sends > 0;
   const begin = performance.now();
-  const meter = new Meter(
-    size,
-    Math.max(durationMs > 0 ? 0 : (qps * (isSender ? sends : receives)) / PARTS, qps * txDepth),
-    begin,
-  );
+  const part = durationMs > 0 ? qps * txDepth : Math.ceil((qps * (isSender ? sends : receives)) / PARTS);
+  const meter = new Meter(size, part, begin);
   const until = durationMs > 0 ? begin + durationMs : Number.POSITIVE_INFINITY;
   const receivesAll = qps * receives;
-  if (durationMs > 0 && !isSender) return { size, iters: 0, peak: 0, average: 0, rate: 0 };
   for (;;) {
     if (performance.now() >= until) end.stop();
     end.fill();
+    if (isSender) meter.posted(end.sent + end.outstanding);
     if (end.outstanding === 0 && end.received >= receivesAll) break;
     await end.complete();
     meter.done(isSender ? end.sent : end.received);
@@ -46,28 +43,34 @@ export async function runBandwidth(
 class Meter {
   #done = 0;
   #peak = 0;
-  #partBegin: number;
-  #partDone = 0;
   #last: number;
+  #parts = 0;
+  /** When the first message of each part was posted; a receiver takes the end of the part before. */
+  readonly #begins: number[];
 
+  /** @param part messages of a part */
   constructor(
     readonly size: number,
-    /** Messages. */
     readonly part: number,
     readonly begin: number,
   ) {
-    this.#partBegin = begin;
+    this.#begins = [begin];
     this.#last = begin;
+  }
+
+  posted(count: number): void {
+    while (this.#begins.length * this.part < count) this.#begins.push(performance.now());
   }
 
   done(count: number): void {
     if (count === this.#done) return;
     this.#done = count;
     this.#last = performance.now();
-    if (count - this.#partDone < this.part) return;
-    this.#peak = Math.max(this.#peak, (count - this.#partDone) / Math.max(1e-3, this.#last - this.#partBegin));
-    this.#partBegin = this.#last;
-    this.#partDone = count;
+    for (; (this.#parts + 1) * this.part <= count; this.#parts++) {
+      const begin = this.#begins[this.#parts] ?? this.#last;
+      this.#peak = Math.max(this.#peak, this.part / Math.max(1e-3, this.#last - begin));
+      if (this.#begins.length === this.#parts + 1) this.#begins.push(this.#last);
+    }
   }
 
   result(): Bandwidth {

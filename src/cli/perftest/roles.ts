@@ -2,7 +2,8 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { createMemoryHub, type Device, openDevice } from '../../index.js';
+import { createMemoryHub, type Device } from '../../index.js';
+import { openWatched } from '../device.js';
 import type { Output } from '../output.js';
 import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
@@ -48,8 +49,8 @@ export async function runServer(options: PerftestOptions, output: Output): Promi
 export async function runBoth(options: PerftestOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
   const { memoryBytes } = options.open;
-  await using device = await openDevice({ hub, ...options.open });
-  await using other = await openDevice({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
+  await using device = await openWatched({ hub, trace: 0, ...options.open });
+  await using other = await openWatched({ hub, trace: 0, ...(memoryBytes !== undefined && { memoryBytes }) });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const server = createServer({ allowHalfOpen: true });
@@ -94,7 +95,9 @@ async function measure(
 }
 
 function openNamed({ interface: name, address, link, open }: PerftestOptions): Promise<Device> {
-  return openDevice({
+  return openWatched({
+    // measured: not a nanosecond for what may be explained
+    trace: 0,
     ...open,
     ...(link && { link }),
     ...(name !== undefined && { interface: name }),
