@@ -2,7 +2,8 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../../index.js';
+import { createMemoryHub, type Device, type OpenOptions } from '../../index.js';
+import { openWatched } from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
 import { End, type EndOptions, type Outcome } from './end.js';
@@ -83,8 +84,8 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
 export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
   const { memoryBytes } = options.open;
-  await using device = await openDevice({ hub, ...options.open });
-  await using other = await openDevice({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
+  await using device = await openWatched({ hub, ...options.open });
+  await using other = await openWatched({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const client = await End.open(device, both);
@@ -151,7 +152,7 @@ function progress(output: Output, { iters }: EndOptions): (done: number) => void
 
 function openNamed(options: PingpongOptions): Promise<Device> {
   const { interface: name, address, link, open } = options;
-  return openDevice({
+  return openWatched({
     ...open,
     ...(link && { link }),
     ...(name !== undefined && { interface: name }),
