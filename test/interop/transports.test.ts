@@ -39,4 +39,31 @@ describeWithRxe('the other stock pingpongs', 9000, (world) => {
         ...{ ok: true, queuePairs: qps },
       });
   });
+
+  // The stock tool leaves with its last message; what it acknowledged and we never heard is not repeated.
+  describe.each(['client', 'server'] as const)(
+    'the network loses 5 %% of what we send and receive, we are the %s',
+    (weAre) => {
+      test.each([
+        ['RC', 1],
+        ['RC', 2],
+        ['RC', 3],
+        ['SRQ', 1],
+        ['SRQ', 2],
+      ] as const)('%s, seed %d', async (transport, seed) => {
+        const faults = { seed, both: { drop: 0.05 } };
+        const run: Run = { transport, size: 3000, family: 'IPv4', mtu: 1024, iters: ITERS, timeout: 14, faults };
+        const report = await withStock(world.guest, run, weAre, () => inProcess('packet', run, weAre));
+        expect(report).toMatchObject({ ok: true, invalid: 0 });
+      });
+    },
+  );
+
+  test('UC under loss ends with an error that says so, not without end', async () => {
+    const faults = { seed: 1, rx: { drop: 1 } };
+    const run: Run = { transport: 'UC', size: 3000, family: 'IPv4', mtu: 1024, iters: ITERS, idleMs: 500, faults };
+    await expect(withStock(world.guest, run, 'client', () => inProcess('packet', run, 'client'))).rejects.toThrow(
+      /nothing from the peer for 0.5 s: it has stopped, or packets are lost/,
+    );
+  });
 });
