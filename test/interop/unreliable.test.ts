@@ -11,6 +11,8 @@ const QKEY = 0x1234567;
 const SLOT = 8192;
 const SLOTS = 48;
 const GRH = 40;
+/** What a switch may mark (RFC 3168). */
+const ECT_0 = 2;
 const WAIT = { timeout: 20_000 };
 
 /** One queue pair of each side, with a region of slots. */
@@ -26,7 +28,7 @@ class Both implements AsyncDisposable {
     const both = new Both(ours, qp, mr, peer, theirs, theirMr, family);
     if (type === 'UC') {
       const { gid, psn } = qp.endpoint(FAMILIES[family].guest);
-      await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024 });
+      await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024, tclass: ECT_0 });
       await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024 });
     } else {
       await theirs.activate();
@@ -243,6 +245,27 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
           last = number;
         }
       }
+    });
+
+    test('a queue of the kernel marks on the wire, and we answer by CNPs', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UC', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      // with `ecn` netem marks what it would lose
+      await world.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
+      try {
+        for (let i = 0; i < 20; i++) {
+          qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+          await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: 0, len: SLOT }] });
+          expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
+        }
+      } finally {
+        await world.guest.run('tc qdisc del dev eth0 root');
+      }
+      const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = qp.counters();
+      expect(marked).toBeGreaterThan(20);
+      expect(marked).toBeLessThan(100);
+      expect(sent).toBeGreaterThan(0);
     });
 
     test('what is marked on the way to us is answered by CNPs, which rxe ignores', async () => {
