@@ -16,7 +16,7 @@ import { checkInteger, hex, show } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
-import { Cq } from './cq.js';
+import { type Cq, checkCq } from './cq.js';
 import type { Circumstances } from './explain.js';
 import type { Mw } from './mw.js';
 import { packetsOf } from './packets.js';
@@ -394,9 +394,4 @@ export class Qp extends Resource {
     if (wants) engine.hold();
     else engine.release();
   }
-}
-
-function checkCq(name: string, cq: unknown, device: Device): void {
-  if (!(cq instanceof Cq)) throw new TypeError(`${name} is ${show(cq)}, must be a completion queue`);
-  if (cq.device !== device) throw new TypeError(`${name} belongs to another device than the protection domain`);
 }
