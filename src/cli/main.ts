@@ -20,6 +20,7 @@ Examples:
   wasm-roce devinfo                  what this machine offers
   wasm-roce pingpong                 wait for ibv_rc_pingpong, or for another wasm-roce
   wasm-roce pingpong 192.0.2.7 -c    talk to it
+  wasm-roce ud-pingpong              wait for ibv_ud_pingpong; uc-pingpong and srq-pingpong likewise
   wasm-roce stat --watch             what devices of other processes count
 ${EXIT_HELP}`,
   )
