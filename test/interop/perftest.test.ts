@@ -28,6 +28,9 @@ const BOTH: readonly Role[] = ['client', 'server'];
 
 const ALL = { name: '-a', words: ['-a'], changes: { all: true, size: 2 ** 23, iters: 5 } };
 
+/** Repeatable as far as the peer is. */
+const LOSS = { seed: 3, both: { drop: 0.04 } };
+
 const CASES: readonly Case[] = [
   ...KINDS.map(({ name }) => ({ name: 'defaults', kind: name })),
   { name: '-c UC', kind: 'send-bw', words: ['-c', 'UC'], changes: { transport: 'UC' } },
@@ -53,7 +56,6 @@ const CASES: readonly Case[] = [
     ...{ name: `-m ${mtu}`, kind: 'read-bw', words: ['-m', String(mtu)], changes: { mtu } },
   })),
   // the virtual machine is slow with the largest sizes, so those go one way only
-  { ...ALL, kind: 'send-bw', roles: ['server'] },
   { ...ALL, kind: 'write-bw', roles: ['client'] },
   { ...ALL, kind: 'read-bw', roles: ['client'] },
   ...['send-bw', 'send-lat'].map((kind) => ({
@@ -63,6 +65,13 @@ const CASES: readonly Case[] = [
   { name: 'IPv6', kind: 'read-bw', changes: { family: 'IPv6' } },
   { name: 'IPv6', kind: 'write-lat', changes: { family: 'IPv6' } },
   { name: 'IPv6 -c UD', kind: 'send-lat', words: ['-c', 'UD'], changes: { family: 'IPv6', transport: 'UD' } },
+  ...['send-bw', 'write-bw', 'write-lat', 'read-bw', 'atomic-bw'].map((kind) => ({
+    ...{
+      name: 'with 4 % lost either way',
+      kind,
+      changes: { timeout: 14, iters: 100, open: { memoryBytes: 2 ** 26, fault: LOSS } },
+    },
+  })),
   { name: 'over the udp link', kind: 'send-bw', changes: { link: 'udp' } },
   { name: 'over the udp link', kind: 'write-lat', changes: { link: 'udp' } },
 ];
@@ -118,6 +127,7 @@ describeWithRxe('perftest', 9000, (world) => {
       if (kindName !== 'read-lat' || role === 'server')
         expect(stdout).toMatch(new RegExp(`^ *${largest} +${iters * options.qps} +\\d`, 'm'));
       expect(report.mtu).toBe(options.mtu ?? 4096);
+      expect(Object.keys(report.faults).length > 0).toBe(options.open.fault !== undefined);
     });
   });
 });
