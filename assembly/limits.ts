@@ -166,6 +166,8 @@ export enum Quirk {
   RXE_FLUSH_ICRC = 1,
   /** The same: a FLUSH that is sent a second time has address 0. */
   RXE_FLUSH_ADDRESS = 2,
+  /** MigReq is 0 in all packets, as some adapters send it. */
+  MIG_REQ_ZERO = 4,
 }
 
 /** `options` of a receive descriptor. */
