@@ -8,6 +8,7 @@ import { setGids } from './host/gid';
 import { Mr } from './host/mr';
 import { parameter, setParameter } from './host/parameter';
 import { Pd } from './host/pd';
+import { pkeyAt, setPkeyTable } from './host/pkey';
 import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
@@ -54,6 +55,15 @@ export function setLink(flags: u32, sourcePort: u32): void {
 export function setPort(gids: u32, mtu: u32): u32 {
   Card.get().portMtu = mtu;
   return setGids(SCRATCH, gids) ? Errno.OK : Errno.EINVAL;
+}
+/** The port's P_Keys, `count` u32 at scratch(); at first it has 0xffff only. What queue pairs have chosen before stays.
+ * EINVAL: none, more than 128, or one that names no partition. */
+export function setPkeys(count: u32): u32 {
+  return setPkeyTable(SCRATCH, count) ? Errno.OK : Errno.EINVAL;
+}
+/** The P_Key at an index, or 0 when the table is shorter. */
+export function pkey(index: u32): u32 {
+  return pkeyAt(index);
 }
 /** Changes a CongestionParameter, for all queue pairs; ECT for those whose address vector is set from now on. */
 export function setCongestion(which: u32, value: f64): void {

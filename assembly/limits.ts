@@ -166,6 +166,8 @@ export enum Quirk {
   RXE_FLUSH_ICRC = 1,
   /** The same: a FLUSH that is sent a second time has address 0. */
   RXE_FLUSH_ADDRESS = 2,
+  /** MigReq is 0 in all packets, as some adapters send it. */
+  MIG_REQ_ZERO = 4,
 }
 
 /** `options` of a receive descriptor. */
@@ -191,6 +193,8 @@ export const CONGESTION: usize = 10496;
 export const DATAGRAM_PAD: usize = 10752;
 /** 16 bytes for the group of a multicast datagram (rnic). */
 export const MGID_PAD: usize = 10816;
+/** Count and P_Keys (host/pkey). */
+export const PKEYS: usize = 10880;
 /** 256 rows of 4 bytes (wire/opcode). */
 export const OPCODE_TABLE: usize = 8192;
 /** 16 tables of 256 u32 (wire/crc). */

@@ -6,6 +6,7 @@ import { Events } from './host/event';
 import { Mr } from './host/mr';
 import { initCongestion } from './host/parameter';
 import { Pd } from './host/pd';
+import { initPkeys } from './host/pkey';
 import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
@@ -46,6 +47,7 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
   initOpcodes();
   initPool(memoryBytes);
   initCongestion();
+  initPkeys();
   let card = Card.get();
   card.memoryBytes = memoryBytes;
   card.keys = Table.create(maxMr);

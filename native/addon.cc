@@ -6,12 +6,18 @@ Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
 Napi::Function Waiter(Napi::Env env);
 Napi::Function NetlinkExchange(Napi::Env env);
+Napi::Function NetlinkListen(Napi::Env env);
+Napi::Function NetlinkDrain(Napi::Env env);
+Napi::Function NetlinkClose(Napi::Env env);
 
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
   exports.Set("Waiter", Waiter(env));
   exports.Set("netlinkExchange", NetlinkExchange(env));
+  exports.Set("netlinkListen", NetlinkListen(env));
+  exports.Set("netlinkDrain", NetlinkDrain(env));
+  exports.Set("netlinkClose", NetlinkClose(env));
   return exports;
 }
 

@@ -1,5 +1,6 @@
 // One question to rtnetlink and its whole answer, as bytes. Messages are written and read in src/link/netlink.ts.
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <napi.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -60,6 +61,38 @@ Napi::Value Call(const Napi::CallbackInfo& info) {
   return bytes;
 }
 
+// netlinkListen(): a socket that becomes readable when interfaces or addresses change, or -errno
+Napi::Value Listen(const Napi::CallbackInfo& info) {
+  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+  if (fd < 0) return Napi::Number::New(info.Env(), -errno);
+  sockaddr_nl own{};
+  own.nl_family = AF_NETLINK;
+  own.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  int result = fd;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0) {
+    result = -errno;
+    CloseFd(fd);
+  }
+  return Napi::Number::New(info.Env(), result);
+}
+
+// netlinkDrain(fd): forgets all that has come. What it said is asked for anew, so that nothing lost does harm.
+void Drain(const Napi::CallbackInfo& info) {
+  const int fd = info[0].As<Napi::Number>();
+  uint8_t byte;
+  while (recv(fd, &byte, sizeof byte, 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
+  }
+}
+
+// netlinkClose(fd)
+void Close(const Napi::CallbackInfo& info) {
+  int fd = info[0].As<Napi::Number>();
+  CloseFd(fd);
+}
+
 }  // namespace
 
 Napi::Function NetlinkExchange(Napi::Env env) { return Napi::Function::New(env, Call, "netlinkExchange"); }
+Napi::Function NetlinkListen(Napi::Env env) { return Napi::Function::New(env, Listen, "netlinkListen"); }
+Napi::Function NetlinkDrain(Napi::Env env) { return Napi::Function::New(env, Drain, "netlinkDrain"); }
+Napi::Function NetlinkClose(Napi::Env env) { return Napi::Function::New(env, Close, "netlinkClose"); }

@@ -24,6 +24,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "PacketSocket",
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::HoldPort>("holdPort"),
+                        InstanceMethod<&Self::ReleasePort>("releasePort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
                         InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::Send>("send"),
                         InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
@@ -78,6 +79,23 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
       memcpy(&address4.sin_addr, ip.Data(), 4);
     }
     return Napi::Number::New(info.Env(), Sink(reinterpret_cast<sockaddr*>(&address)));
+  }
+
+  // releasePort(address of 4 or 16 bytes): nothing happens when it is not held
+  void ReleasePort(const Napi::CallbackInfo& info) {
+    auto ip = info[0].As<Napi::Uint8Array>();
+    for (size_t i = 0; i < sinks_.size(); i++) {
+      sockaddr_in6 bound{};
+      socklen_t size = sizeof bound;
+      if (getsockname(sinks_[i], reinterpret_cast<sockaddr*>(&bound), &size) != 0) continue;
+      const bool isIpv6 = bound.sin6_family == AF_INET6;
+      const void* address = isIpv6 ? static_cast<const void*>(&bound.sin6_addr)
+                                   : &reinterpret_cast<const sockaddr_in&>(bound).sin_addr;
+      if (ip.ByteLength() != (isIpv6 ? 16u : 4u) || memcmp(address, ip.Data(), ip.ByteLength()) != 0) continue;
+      CloseFd(sinks_[i]);
+      sinks_.erase(sinks_.begin() + static_cast<long>(i));
+      return;
+    }
   }
 
   int Sink(const sockaddr* address) {

@@ -47,7 +47,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "UdpSockets",
                        {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::AddGroup>("addGroup"),
-                        InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Attach>("attach"),
+                        InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Remove>("remove"),
+                        InstanceMethod<&Self::Attach>("attach"),
                         InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
                         InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fds>("fds"),
                         InstanceMethod<&Self::Close>("close")});
@@ -78,11 +79,15 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
   }
 
   // removeGroup(group of 4 or 16 bytes)
-  void RemoveGroup(const Napi::CallbackInfo& info) {
-    auto ip = info[0].As<Napi::Uint8Array>();
+  void RemoveGroup(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), true); }
+
+  // remove(address of 4 or 16 bytes)
+  void Remove(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), false); }
+
+  void Drop(Napi::Uint8Array ip, bool isGroup) {
     auto found = std::find_if(sockets_.begin(), sockets_.end(), [&](const Socket& s) {
       const size_t bytes = s.isIpv6 ? 16 : 4;
-      return s.isGroup && ip.ByteLength() == bytes && memcmp(s.Ip(), ip.Data(), bytes) == 0;
+      return s.isGroup == isGroup && ip.ByteLength() == bytes && memcmp(s.Ip(), ip.Data(), bytes) == 0;
     });
     if (found == sockets_.end()) return;
     CloseFd(found->fd);

@@ -28,6 +28,8 @@ export interface NativePacketSocket extends NativeFrameSocket {
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
   /** Keeps the kernel from answering datagrams to an address and port. @returns 0 or -errno */
   holdPort(address: Uint8Array, port: number, scopeId: number): number;
+  /** Nothing happens when it is not held. */
+  releasePort(address: Uint8Array): void;
   /** @param address 4 or 16 bytes @param mac the group's @returns 0 or -errno */
   joinGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): number;
   leaveGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): void;
@@ -37,6 +39,8 @@ export interface NativePacketSocket extends NativeFrameSocket {
 export interface NativeUdpSockets extends NativeFrameSocket {
   /** Binds one more socket. @param address 4 or 16 bytes @param ifindex where groups are sent to @returns 0 or -errno */
   add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
+  /** Closes the socket of an address. */
+  remove(address: Uint8Array): void;
   /** Joins a group with a socket of its own. @returns the file descriptor or -errno */
   addGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
   removeGroup(group: Uint8Array): void;
@@ -61,6 +65,11 @@ export interface NativeAddon {
   readonly Waiter: new (onReady: () => void) => NativeWaiter;
   /** Sends one rtnetlink request. @returns all messages of the answer, or -errno */
   netlinkExchange(request: Uint8Array): Uint8Array | number;
+  /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */
+  netlinkListen(): number;
+  /** Forgets what has come. */
+  netlinkDrain(fd: number): void;
+  netlinkClose(fd: number): void;
 }
 
 const PATH = '../build/native/wasm_roce.node';

@@ -16,7 +16,7 @@ export class Ah {
     let ah = changetype<Ah>(allocate(AH_BYTES + PATH_BYTES));
     if (changetype<usize>(ah) == 0) return ah;
     ah.pd = pd;
-    ah.path.load();
+    ah.path.load(false);
     pd.users++;
     return ah;
   }

@@ -31,7 +31,7 @@ export function nextAnswer(qp: Qp, frame: usize): u32 {
 /** An ACK or NAK. After a NAK that ends the conversation the queue pair is done. */
 function speak(qp: Qp, frame: usize): u32 {
   let bth = qp.path.begin(frame);
-  Bth.at(bth).write(Opcode.ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, qp.answerPsn);
+  Bth.at(bth).write(Opcode.ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, qp.answerPsn, qp.migReq);
   Aeth.at(bth + BTH_BYTES).write(qp.answerSyndrome, qp.msn);
   let ends = qp.answer == Answer.SPEAK_AND_FAIL;
   qp.answer = Answer.NONE;
@@ -42,7 +42,7 @@ function speak(qp: Qp, frame: usize): u32 {
 
 function answerAtomic(qp: Qp, result: Result, frame: usize): u32 {
   let bth = qp.path.begin(frame);
-  Bth.at(bth).write(Opcode.ATOMIC_ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, result.firstPsn);
+  Bth.at(bth).write(Opcode.ATOMIC_ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, result.firstPsn, qp.migReq);
   Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
   AtomicAckEth.at(bth + BTH_BYTES + AETH_BYTES).write(result.original);
   deactivate(qp, result);
@@ -80,7 +80,7 @@ function answerRead(qp: Qp, result: Result, frame: usize): u32 {
   }
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);
-  Bth.at(bth).write(opcode, false, pad, qp.pkey, qp.destQpn, false, psn);
+  Bth.at(bth).write(opcode, false, pad, qp.pkey, qp.destQpn, false, psn, qp.migReq);
   if (hasAeth(opcode)) Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
   result.jobNext = psnAdd(psn, 1);
   if (last) deactivate(qp, result);

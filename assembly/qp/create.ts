@@ -13,9 +13,6 @@ import { QP_BYTES, Qp } from './qp';
 import { releaseResults } from './result';
 import { setState } from './state';
 
-/** The only P_Key: the default one, full member (IBTA 10.9.1). */
-const DEFAULT_PKEY: u32 = 0xffff;
-
 /** What a queue pair is made from. */
 @unmanaged
 @final
@@ -50,7 +47,6 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   qp.recvCq = recvCq;
   qp.maxSendSge = sizes.sendSge;
   qp.maxInline = sizes.inline;
-  qp.pkey = DEFAULT_PKEY;
   qp.qpn = newQpn(card.qps);
   card.qps.add(qp.qpn, qp.ptr);
   pd.users++;

@@ -38,7 +38,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let pad = -wqe.length & 3;
   if (pad) store<u32>(payload + wqe.length, 0);
   let psn = qp.sendPsn;
-  Bth.at(bth).write(opcode, wqe.isSolicited, pad, qp.pkey, wqe.destQpn, false, psn);
+  Bth.at(bth).write(opcode, wqe.isSolicited, pad, qp.pkey, wqe.destQpn, false, psn, qp.migReq);
   Deth.at(bth + BTH_BYTES).write(wqe.qkey & CONTROLLED_QKEY ? qp.qkey : wqe.qkey, qp.qpn);
   qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psnAdd(psn, 1);
   qp.sqNext++;

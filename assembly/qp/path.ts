@@ -43,15 +43,15 @@ export class Path {
     );
   }
 
-  /** Takes over the address vector at scratch(). */
-  load(): void {
+  /** Takes over the address vector at scratch(), for one that slows down when it is asked to, or for datagrams. */
+  load(heedsMarks: bool): void {
     memory.copy(this.vector, SCRATCH + VECTOR, VECTOR_BYTES);
     this.isIpv6 = load<u32>(SCRATCH, AvOffset.IP_VERSION) == 6;
     let source = SCRATCH + <usize>AvOffset.SOURCE_IP;
     let destination = SCRATCH + <usize>AvOffset.DEST_IP;
     let trafficClass = load<u32>(SCRATCH, AvOffset.TRAFFIC_CLASS);
     // a switch may mark our packets only if they say that marks are understood (RFC 3168)
-    if ((trafficClass & 3) == 0 && parameter(CongestionParameter.ECT) != 0) trafficClass |= ECT_0;
+    if (heedsMarks && (trafficClass & 3) == 0 && parameter(CongestionParameter.ECT) != 0) trafficClass |= ECT_0;
     let hopLimit = load<u32>(SCRATCH, AvOffset.HOP_LIMIT);
     let type = this.isIpv6 ? ETHERTYPE_IPV6 : ETHERTYPE_IPV4;
     this.ipOffset = Ethernet.at(this.template).write(

@@ -4,7 +4,7 @@ import { Cq } from '../host/cq';
 import { Pd } from '../host/pd';
 import { RecvQueue } from '../host/rq';
 import { RecvWqe, SendWqe } from '../host/wqe';
-import { QpState } from '../limits';
+import { QpState, Quirk } from '../limits';
 import { PATH_BYTES, Path } from './path';
 
 /** The operation whose next packet the responder expects (IBTA 9.7.4.1.3). */
@@ -154,6 +154,11 @@ export class Qp {
   /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */
   get recvPd(): Pd {
     return this.rq.isShared ? this.rq.pd : this.pd;
+  }
+
+  /** What its packets say of path migration. */
+  get migReq(): bool {
+    return (this.quirks & Quirk.MIG_REQ_ZERO) == 0;
   }
 
   sendWqe(n: u32): SendWqe {

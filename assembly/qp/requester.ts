@@ -158,7 +158,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   // at least two ACKs per window, so that it never runs dry
   let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1);
   if (ask) qp.unasked = 0;
-  Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn);
+  Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn, qp.migReq);
   advance(qp, wqe, opcode);
   let length = qp.path.close(frame, payload + bytes + pad);
   if (opcode == Opcode.FLUSH && qp.quirks & Quirk.RXE_FLUSH_ICRC) writeRxeFlushIcrc(bth, payload);

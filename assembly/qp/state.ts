@@ -1,6 +1,7 @@
 // The states of a queue pair: which moves exist, which attributes each needs and allows (IBTA 10.3, table 92), and what a
 // move does. `setState` is the only writer of the state.
 import { Card } from '../host/card';
+import { pkeyAt } from '../host/pkey';
 import { QpAttr } from '../layout';
 import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
 import { flushReceives, flushSends, letGoOfAh } from './complete';
@@ -99,7 +100,7 @@ function outOfRange(qp: Qp, mask: u32): u32 {
   let rights: u32 =
     Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.FLUSH_GLOBAL;
   if (attribute(QpAttr.ACCESS_FLAGS) & ~rights) wrong |= bit(QpAttr.ACCESS_FLAGS);
-  if (attribute(QpAttr.PKEY_INDEX) != 0) wrong |= bit(QpAttr.PKEY_INDEX);
+  if (pkeyAt(attribute(QpAttr.PKEY_INDEX)) == 0) wrong |= bit(QpAttr.PKEY_INDEX);
   if (attribute(QpAttr.PORT) != 1) wrong |= bit(QpAttr.PORT);
   if (!Path.isVectorValid()) wrong |= bit(QpAttr.AV);
   if (!isMtu(attribute(QpAttr.PATH_MTU))) wrong |= bit(QpAttr.PATH_MTU);
@@ -145,10 +146,13 @@ export function modify(qp: Qp, mask: u32): Errno {
 
 function assign(qp: Qp, mask: u32): void {
   if (mask & bit(QpAttr.ACCESS_FLAGS)) qp.access = attribute(QpAttr.ACCESS_FLAGS);
-  if (mask & bit(QpAttr.PKEY_INDEX)) qp.pkeyIndex = attribute(QpAttr.PKEY_INDEX);
+  if (mask & bit(QpAttr.PKEY_INDEX)) {
+    qp.pkeyIndex = attribute(QpAttr.PKEY_INDEX);
+    qp.pkey = pkeyAt(qp.pkeyIndex);
+  }
   if (mask & bit(QpAttr.PORT)) qp.port = attribute(QpAttr.PORT);
   if (mask & bit(QpAttr.QKEY)) qp.qkey = attribute(QpAttr.QKEY);
-  if (mask & bit(QpAttr.AV)) qp.path.load();
+  if (mask & bit(QpAttr.AV)) qp.path.load(true);
   if (mask & bit(QpAttr.PATH_MTU)) qp.mtu = attribute(QpAttr.PATH_MTU);
   if (mask & bit(QpAttr.DEST_QPN)) qp.destQpn = attribute(QpAttr.DEST_QPN);
   if (mask & bit(QpAttr.RQ_PSN)) qp.rqPsn = qp.ePsn = attribute(QpAttr.RQ_PSN);

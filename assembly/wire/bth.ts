@@ -43,12 +43,21 @@ export class Bth {
     return get24(this.ptr + 9);
   }
 
-  /** MigReq is 1 in every packet: both ends are in the migrated state (IBTA 17.2.8), and hardware takes 0 for a
-   * request to migrate the path. */
-  write(opcode: u32, solicited: bool, pad: u32, pkey: u32, destQpn: u32, ackRequest: bool, psn: u32): void {
+  /** `migReq` is 1 by default: both ends are in the migrated state (IBTA 17.2.8), and hardware takes 0 for a request to
+   * migrate the path. */
+  write(
+    opcode: u32,
+    solicited: bool,
+    pad: u32,
+    pkey: u32,
+    destQpn: u32,
+    ackRequest: bool,
+    psn: u32,
+    migReq: bool,
+  ): void {
     let ptr = this.ptr;
     store<u8>(ptr, opcode);
-    store<u8>(ptr, (solicited ? 0x80 : 0) | 0x40 | (pad << 4), 1);
+    store<u8>(ptr, (solicited ? 0x80 : 0) | (migReq ? 0x40 : 0) | (pad << 4), 1);
     put16(ptr + 2, pkey);
     put8and24(ptr + 4, 0, destQpn);
     put8and24(ptr + 8, ackRequest ? 0x80 : 0, psn);

@@ -1,10 +1,13 @@
 #!/usr/bin/env node
 /** The command `wasm-roce`. */
 import { Command, CommanderError } from 'commander';
+import { WcError } from '../index.js';
 import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
+import { perftestCommands } from './perftest.js';
 import { pingpongCommand } from './pingpong.js';
+import { statCommand } from './stat.js';
 
 const program = new Command('wasm-roce')
   .description('RDMA over Converged Ethernet (RoCE v2) with a network card made of software')
@@ -17,6 +20,8 @@ Examples:
   wasm-roce devinfo                  what this machine offers
   wasm-roce pingpong                 wait for ibv_rc_pingpong, or for another wasm-roce
   wasm-roce pingpong 192.0.2.7 -c    talk to it
+  wasm-roce ud-pingpong              wait for ibv_ud_pingpong; uc-pingpong and srq-pingpong likewise
+  wasm-roce stat --watch             what devices of other processes count
 ${EXIT_HELP}`,
   )
   .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'wasm-roce: ')) })
@@ -33,7 +38,9 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) =>
 
 devinfoCommand(program);
 pingpongCommand(program);
+perftestCommands(program);
 demoCommand(program);
+statCommand(program);
 for (const command of program.commands) command.copyInheritedSettings(program);
 
 process.exitCode = await run(process.argv);
@@ -59,6 +66,8 @@ function report(error: unknown): void {
   if (wantsJson && !(error instanceof CliError && error.isReported))
     process.stdout.write(`${JSON.stringify({ ok: false, error: errorReport(error) })}\n`);
   process.stderr.write(`wasm-roce: ${oneLine(error)}\n`);
+  if (error instanceof WcError && error.explanation.packets.length > 0)
+    process.stderr.write(`the last packets of this queue pair:\n  ${error.explanation.packets.join('\n  ')}\n`);
   if (debug) process.stderr.write(`${(error as Error).stack}\n`);
 }
 

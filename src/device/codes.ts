@@ -13,6 +13,7 @@ const constants = await instantiate(cardModule(), {
 export const {
   Access,
   AvOffset,
+  CongestionParameter,
   CqeOffset,
   Errno,
   EventOffset,
@@ -21,6 +22,7 @@ export const {
   FlushSelectivity,
   LinkFlag,
   MwType,
+  Opcode,
   QpAttr,
   QpState,
   QpType,

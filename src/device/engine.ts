@@ -8,6 +8,7 @@
 import type { Link } from '../link/link.js';
 import type { Card } from './card.js';
 import { EventOffset, LinkFlag } from './codes.js';
+import type { Trace } from './trace.js';
 
 /** Frames that one turn moves in either direction. */
 const BATCH = 64;
@@ -23,6 +24,8 @@ const RESOLVED = Promise.resolve();
 export class Engine {
   /** Takes what the card tells: an EventType and the handle of the cq or qp it is about. */
   onEvent: (type: number, handle: number) => void = () => {};
+  /** Keeps the headers of what passes. */
+  trace: Trace | undefined;
 
   #inTurn = false;
   #inRun = false;
@@ -66,9 +69,11 @@ export class Engine {
     let moved: number;
     try {
       moved = link.receive(now);
+      this.trace?.received(now);
       moved += card.exports.rx(now, BATCH);
       card.exports.expire(now);
       moved += card.exports.tx(now, BATCH);
+      this.trace?.sent(now);
       if (this.#txPending) moved += link.send(now);
     } finally {
       this.#inTurn = false;

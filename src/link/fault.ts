@@ -138,6 +138,10 @@ export class FaultLink implements Link {
     return this.#inner.resolve(destination, source);
   }
 
+  watchInterface(onChange: () => void): void {
+    this.#inner.watchInterface?.(onChange);
+  }
+
   joinGroup(group: string): void {
     joinGroup(this.#inner, group);
   }

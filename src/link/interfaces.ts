@@ -61,6 +61,21 @@ export function interfaceByName(name: string): HostInterface {
   return found;
 }
 
+/**
+ * What has become of an interface. One that is gone is down and has no address.
+ * @param wanted only those of its addresses
+ */
+export function interfaceNow(known: HostInterface, wanted: readonly string[] | undefined): HostInterface {
+  const found = listInterfaces().find(({ index }) => index === known.index);
+  if (!found) return { ...known, up: false, addresses: [], details: [] };
+  if (!wanted) return found;
+  return {
+    ...found,
+    addresses: wanted.filter((address) => hasAddress(found, address)),
+    details: found.details.filter(({ address }) => wanted.includes(address)),
+  };
+}
+
 /** The interface that has a local address. @throws VerbsError EADDRNOTAVAIL, with the addresses that there are */
 export function interfaceByAddress(address: string): HostInterface {
   const wanted = ipText(ipBytes(address));

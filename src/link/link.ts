@@ -100,6 +100,11 @@ export interface Link {
    */
   resolve(destination: string, source: string): Promise<Resolved>;
   /**
+   * Calls back after `interface` and `features` have changed: the interface went down or up, has another MTU, or lost or
+   * got an address. A second call replaces the first. A link without it stands on what never changes.
+   */
+  watchInterface?(onChange: () => void): void;
+  /**
    * From now on frames for a multicast group arrive too, also those that this link sends itself. Only once for a group.
    * A link without it has no multicast.
    * @param group an IP address

@@ -23,10 +23,9 @@ export interface PacketLinkOptions {
 
 export class PacketLink extends SocketLink {
   readonly kind = 'packet';
-  readonly features: LinkFeatures;
   readonly #socket: NativePacketSocket;
   /** Addresses whose port somebody else has: rxe for instance, who keeps the kernel from answering by ICMP as well. */
-  readonly #notHeld: string[] = [];
+  readonly #notHeld = new Set<string>();
   readonly #neighbourTimeoutMs: number | undefined;
 
   /**
@@ -36,12 +35,13 @@ export class PacketLink extends SocketLink {
   static open(options: PacketLinkOptions): PacketLink {
     const end = chooseInterface(options);
     if (!end.isEthernet) throw new VerbsError('ENODEV', `${end.name} does not carry Ethernet frames`);
-    return new PacketLink(end, options);
+    return new PacketLink(end, options, (options.addresses?.length ?? 0) > 0);
   }
 
   private constructor(
     end: HostInterface,
     { bufferBytes = DEFAULT_BUFFER_BYTES, neighbourTimeoutMs }: PacketLinkOptions,
+    only: boolean,
   ) {
     const socket = new (native().PacketSocket)();
     const refused = socket.open(end.index, end.mac, bufferBytes);
@@ -52,15 +52,15 @@ export class PacketLink extends SocketLink {
           `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or take the udp link, which needs none`,
         ENODEV: `${end.name} has just gone away`,
       });
-    super(end, socket, [socket.fd()]);
+    super(end, socket, [socket.fd()], only);
     this.#socket = socket;
-    for (const address of end.addresses) {
-      const bytes = ipBytes(address);
-      if (socket.holdPort(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0) !== 0) this.#notHeld.push(address);
-    }
+    for (const address of end.addresses) this.addAddress(address, ipBytes(address));
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
-    this.features = {
-      maxFrame: end.mtu + ETHERNET_BYTES,
+  }
+
+  get features(): LinkFeatures {
+    return {
+      maxFrame: this.interface.mtu + ETHERNET_BYTES,
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
@@ -69,12 +69,14 @@ export class PacketLink extends SocketLink {
 
   /** What people should know beside the frames. */
   get notes(): string[] {
-    return this.#notHeld.map((address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`);
+    return [...this.#notHeld].map(
+      (address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`,
+    );
   }
 
   /** `port_not_held`: addresses at which another program, or the kernel, takes datagrams to the port of RoCE. */
   override counters(): LinkCounters {
-    return { ...super.counters(), port_not_held: this.#notHeld.length };
+    return { ...super.counters(), port_not_held: this.#notHeld.size };
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
@@ -94,5 +96,14 @@ export class PacketLink extends SocketLink {
   leaveGroup(group: string): void {
     const bytes = ipBytes(group);
     this.#socket.leaveGroup(bytes, multicastMac(bytes), this.interface.index);
+  }
+
+  protected addAddress(address: string, bytes: Uint8Array): void {
+    const scope = isLinkLocal(bytes) ? this.interface.index : 0;
+    if (this.#socket.holdPort(bytes, ROCE_PORT, scope) !== 0) this.#notHeld.add(address);
+  }
+
+  protected removeAddress(address: string, bytes: Uint8Array): void {
+    if (!this.#notHeld.delete(address)) this.#socket.releasePort(bytes);
   }
 }

@@ -124,6 +124,10 @@ export class PcapLink implements Link {
     return this.#inner.resolve(destination, source);
   }
 
+  watchInterface(onChange: () => void): void {
+    this.#inner.watchInterface?.(onChange);
+  }
+
   joinGroup(group: string): void {
     joinGroup(this.#inner, group);
   }

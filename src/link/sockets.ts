@@ -2,8 +2,10 @@
 import { getSystemErrorName } from 'node:util';
 import { type ErrorCode, VerbsError } from '../errors.js';
 import { type NativeFrameSocket, type NativeWaiter, native } from '../native.js';
-import type { HostInterface } from './interfaces.js';
+import { ipBytes } from './address.js';
+import { type HostInterface, interfaceNow } from './interfaces.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import { watchInterfaces } from './monitor.js';
 import { frameLayout } from './ring.js';
 
 /** The port of RoCEv2 (IANA). */
@@ -16,14 +18,19 @@ export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 export abstract class SocketLink implements Link {
   abstract readonly kind: string;
   abstract readonly features: LinkFeatures;
-  readonly interface: HostInterface;
   readonly #waiter: NativeWaiter;
   readonly #socket: NativeFrameSocket;
   #onReadable: (() => void) | undefined;
   #isClosed = false;
+  #interface: HostInterface;
+  /** The only addresses that it is for; undefined = all that the interface has. */
+  readonly #wanted: readonly string[] | undefined;
+  #endWatch = () => {};
 
-  protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[]) {
-    this.interface = end;
+  /** @param only it is for no other addresses than those that `end` has now */
+  protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
+    this.#interface = end;
+    this.#wanted = only ? end.addresses : undefined;
     this.#socket = socket;
     this.#waiter = new (native().Waiter)(() => this.#wake());
     const refused = this.#waiter.open(fds);
@@ -33,6 +40,20 @@ export abstract class SocketLink implements Link {
   }
 
   abstract resolve(destination: string, source: string): Promise<Resolved>;
+
+  /** As it was when the link was opened, or at the last change that `watchInterface` has told. */
+  get interface(): HostInterface {
+    return this.#interface;
+  }
+
+  watchInterface(onChange: () => void): void {
+    this.#endWatch();
+    if (this.#isClosed) return;
+    this.#endWatch = watchInterfaces(() => {
+      if (this.#refresh()) onChange();
+    });
+    this.#refresh();
+  }
 
   attach(frames: Frames): void {
     if (frames.slotBytes < this.smallestSlot)
@@ -72,6 +93,7 @@ export abstract class SocketLink implements Link {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#endWatch();
     this.#onReadable = undefined;
     this.#waiter.close();
     this.#socket.close();
@@ -86,6 +108,24 @@ export abstract class SocketLink implements Link {
   /** Bytes a slot must have, so that headers and a tag that the link puts in fit. */
   protected get smallestSlot(): number {
     return 128;
+  }
+
+  /** The interface has an address that it had not. */
+  protected abstract addAddress(address: string, bytes: Uint8Array): void;
+  /** The interface has lost an address. */
+  protected abstract removeAddress(address: string, bytes: Uint8Array): void;
+
+  /** @returns whether anything has changed */
+  #refresh(): boolean {
+    const before = this.#interface;
+    const now = interfaceNow(before, this.#wanted);
+    const added = now.addresses.filter((address) => !before.addresses.includes(address));
+    const removed = before.addresses.filter((address) => !now.addresses.includes(address));
+    if (added.length + removed.length === 0 && now.up === before.up && now.mtu === before.mtu) return false;
+    this.#interface = now;
+    for (const address of removed) this.removeAddress(address, ipBytes(address));
+    for (const address of added) this.addAddress(address, ipBytes(address));
+    return true;
   }
 
   #wake(): void {

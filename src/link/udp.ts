@@ -20,16 +20,16 @@ export interface UdpLinkOptions {
 
 export class UdpLink extends SocketLink {
   readonly kind = 'udp';
-  readonly features: LinkFeatures;
   readonly #sockets: NativeUdpSockets;
   readonly #bufferBytes: number;
 
   /** @throws VerbsError EADDRINUSE when rxe or another card has the port, ENODEV, EADDRNOTAVAIL, EOPNOTSUPP */
   static open(options: UdpLinkOptions): UdpLink {
-    return new UdpLink(chooseInterface(options), options.bufferBytes ?? DEFAULT_BUFFER_BYTES);
+    const only = (options.addresses?.length ?? 0) > 0;
+    return new UdpLink(chooseInterface(options), options.bufferBytes ?? DEFAULT_BUFFER_BYTES, only);
   }
 
-  private constructor(end: HostInterface, bufferBytes: number) {
+  private constructor(end: HostInterface, bufferBytes: number, only: boolean) {
     const sockets = new (native().UdpSockets)();
     for (const address of end.addresses) {
       const bytes = ipBytes(address);
@@ -42,11 +42,14 @@ export class UdpLink extends SocketLink {
         EPERM: `opening UDP port ${ROCE_PORT} of ${address} is forbidden`,
       });
     }
-    super(end, sockets, sockets.fds());
+    super(end, sockets, sockets.fds(), only);
     this.#sockets = sockets;
     this.#bufferBytes = bufferBytes;
-    this.features = {
-      maxFrame: end.mtu + ETHERNET_BYTES,
+  }
+
+  get features(): LinkFeatures {
+    return {
+      maxFrame: this.interface.mtu + ETHERNET_BYTES,
       ipHeaderVisible: false,
       sourcePort: ROCE_PORT,
       ipIdentification: 'zero',
@@ -71,5 +74,16 @@ export class UdpLink extends SocketLink {
 
   leaveGroup(group: string): void {
     this.#sockets.removeGroup(ipBytes(group));
+  }
+
+  /** A port that somebody else has stays theirs: frames from that address are counted as invalid. */
+  protected addAddress(_address: string, bytes: Uint8Array): void {
+    const { index } = this.interface;
+    const refused = this.#sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? index : 0, this.#bufferBytes, index);
+    if (refused === 0) this.watch(this.#sockets.fds().at(-1) as number);
+  }
+
+  protected removeAddress(_address: string, bytes: Uint8Array): void {
+    this.#sockets.remove(bytes);
   }
 }

@@ -20,7 +20,7 @@ export interface QpAttributes {
   readonly enSqdAsyncNotify?: boolean;
   /** What the peer may do; it also needs the region's right. */
   readonly qpAccessFlags?: AccessFlags;
-  /** 0, the only one. */
+  /** Index of the P_Key table: the partition whose packets the queue pair sends and takes. */
   readonly pkeyIndex?: number;
   /** 1, the only one. */
   readonly portNum?: number;
@@ -63,7 +63,7 @@ const ROWS: Readonly<Record<Name, Row>> = {
   curQpState: { attr: QpAttr.CUR_STATE, rule: 'the state that the queue pair is in' },
   enSqdAsyncNotify: { attr: QpAttr.EN_SQD_ASYNC_NOTIFY, rule: 'true or false' },
   qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic, flushGlobal' },
-  pkeyIndex: { attr: QpAttr.PKEY_INDEX, rule: '0' },
+  pkeyIndex: { attr: QpAttr.PKEY_INDEX, rule: 'an index of the P_Key table' },
   portNum: { attr: QpAttr.PORT, rule: '1' },
   qkey: { attr: QpAttr.QKEY, rule: '32 bits' },
   ahAttr: { attr: QpAttr.AV, rule: 'an address' },

@@ -30,6 +30,8 @@ export interface ConnectOptions {
   readonly minRnrTimer?: number;
   /** READs and atomics in flight, both ways. Default 16. */
   readonly rdAtomic?: number;
+  /** Index of the P_Key table: our partition. Default 0. */
+  readonly pkeyIndex?: number;
   /** Our own GID. Default: the one that `endpoint()` told, else chosen by the peer's. */
   readonly sgidIndex?: number;
   /** More of the route: hop limit, traffic class, flow label. */
@@ -58,7 +60,12 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
   const rdAtomic = options.rdAtomic ?? 16;
   const isReliable = qp.type === 'RC';
   try {
-    await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: options.access ?? 0 });
+    await qp.modify({
+      state: 'INIT',
+      pkeyIndex: options.pkeyIndex ?? 0,
+      portNum: 1,
+      qpAccessFlags: options.access ?? 0,
+    });
     await qp.modify({
       state: 'RTR',
       ahAttr: address,

@@ -4,21 +4,27 @@ import type { Card } from '../device/card.js';
 import { EventType, nameOf } from '../device/codes.js';
 import { Engine } from '../device/engine.js';
 import { CardMemory } from '../device/memory.js';
+import { Trace } from '../device/trace.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
+import { checkInteger } from './check.js';
+import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
 import type { AsyncEvent } from './events.js';
-import type { Circumstances } from './explain.js';
-import { chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
+import type { Circumstances, Explanation } from './explain.js';
+import { changedGidTable, chooseGid, type GidChoice, type GidEntry, gidBytes, gidTable } from './gid.js';
 import { ahAttrFromWc } from './grh.js';
 import { Groups } from './groups.js';
 import { Pd } from './pd.js';
+import { writePkeys } from './pkey.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
+import { publish } from './publish.js';
 import type { Qp } from './qp.js';
 import { Resource } from './resource.js';
 import type { Srq } from './srq.js';
+import { type DeviceStat, deviceStat } from './stat.js';
 import type { Wc } from './wc.js';
 
 /** Entries that the card's own table has. */
@@ -30,6 +36,9 @@ export interface Parts {
   readonly link: Link;
   readonly notes: readonly string[];
   readonly keepAlive: boolean;
+  readonly pkeys: readonly number[];
+  /** Frames whose headers are kept; 0 = none. */
+  readonly trace: number;
 }
 
 /**
@@ -39,10 +48,10 @@ export interface Parts {
  */
 export class Device extends Resource {
   readonly kind = 'device';
-  /** The GID table: RoCE v2, one entry for every address of the interface. */
-  readonly gids: readonly GidEntry[];
   /** What was chosen at opening and why: link, interface, GID, MTU. */
   readonly notes: readonly string[];
+  /** Congestion control: its parameters. */
+  readonly congestion: Congestion;
   /** @internal */
   readonly card: Card;
   /** @internal */
@@ -59,17 +68,26 @@ export class Device extends Resource {
   /** @internal */
   readonly groups: Groups;
   #numbers = 0;
+  #gids: readonly GidEntry[];
+  readonly #pkeys: readonly number[];
+  #state: PortInfo['state'];
+  #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
-  constructor({ card, link, notes, keepAlive }: Parts) {
+  constructor({ card, link, notes, keepAlive, pkeys, trace }: Parts) {
     super([]);
     this.card = card;
     this.link = link;
     this.keepAlive = keepAlive;
+    this.#pkeys = writePkeys(card, pkeys);
     this.memory = new CardMemory(card);
-    this.gids = gidTable(link.interface.addresses);
+    this.congestion = new Congestion(card);
+    link.watchInterface?.(() => this.#onInterface());
+    this.#gids = gidTable(link.interface.addresses);
+    this.#state = portInfo(link, this.#gids.length, 1).state;
     this.notes = [...notes, ...this.#describe()];
     this.engine = new Engine(card, link);
+    if (trace > 0) this.engine.trace = new Trace(card, trace);
     this.groups = new Groups(card, link);
     this.#tellPort();
     this.engine.onEvent = (type, handle) => this.#onEvent(type, handle);
@@ -77,6 +95,11 @@ export class Device extends Resource {
 
   get label(): string {
     return `wasm-${this.link.interface.name}`;
+  }
+
+  /** The GID table: RoCE v2, one entry for every address of the interface. Another one after a GID_CHANGE event. */
+  get gids(): readonly GidEntry[] {
+    return this.#gids;
   }
 
   /** Limits, vendor and link features. */
@@ -88,7 +111,17 @@ export class Device extends Resource {
   /** State and MTU of the port; there is one. */
   queryPort(): PortInfo {
     this.assertOpen();
-    return portInfo(this.link, this.gids.length);
+    return portInfo(this.link, this.gids.length, this.#pkeys.length);
+  }
+
+  /**
+   * An entry of the P_Key table (ibv_query_pkey), 16 bits: bit 15 says full member, the others name the partition. Two
+   * queue pairs talk when their partitions are the same and at least one is a full member.
+   * @throws RangeError beyond the table
+   */
+  queryPkey(index: number): number {
+    this.assertOpen();
+    return this.#pkeys[checkInteger('index', index, 0, this.#pkeys.length - 1)] as number;
   }
 
   /**
@@ -147,6 +180,34 @@ export class Device extends Resource {
     return counters;
   }
 
+  /**
+   * What happened to a work request, as far as the card knows: facts, likely causes and, with the option `trace`, the last
+   * packets of its queue pair. Soon after the completion it knows most.
+   */
+  explain(wc: Wc): Explanation {
+    return wc.explain();
+  }
+
+  /** State, addresses and all counters, also of every queue pair, as plain data. */
+  stat(): DeviceStat {
+    this.assertOpen();
+    return deviceStat(this);
+  }
+
+  /**
+   * Lets other processes of this user read `stat()`: `wasm-roce stat`, until the device is closed. Does nothing the
+   * second time.
+   * @param name what to be known as. Default: the device's name
+   * @throws TypeError for a name with other characters than letters, digits, `_`, `-`, `.`; VerbsError EPERM, EIO
+   */
+  async publish(name = this.label): Promise<void> {
+    this.assertOpen();
+    if (this.#unpublish !== undefined) return;
+    const end = await publish(name, () => deviceStat(this));
+    if (this.isClosed) end();
+    else this.#unpublish = end;
+  }
+
   /** Asynchronous events as they come, until the device is closed; does not keep the process running. */
   get events(): AsyncIterable<AsyncEvent> {
     const source = on(this, 'event', { close: ['close'] });
@@ -198,6 +259,11 @@ export class Device extends Resource {
   }
 
   /** @internal */
+  qps(): Qp[] {
+    return [...this.#qps.values()];
+  }
+
+  /** @internal */
   registerSrq(handle: number, srq: Srq): void {
     this.#srqs.set(handle, srq);
   }
@@ -226,6 +292,7 @@ export class Device extends Resource {
   }
 
   protected free(): void {
+    this.#unpublish?.();
     this.engine.close();
     this.emit('close');
     this.removeAllListeners();
@@ -241,13 +308,28 @@ export class Device extends Resource {
 
   #describe(): string[] {
     const { interface: end, kind } = this.link;
-    const { activeMtu } = portInfo(this.link, this.gids.length);
+    const { activeMtu } = portInfo(this.link, this.gids.length, this.#pkeys.length);
     const gid = chooseGid(this.gids);
     return [
       `link ${kind} on ${end.name}`,
       gid ? `GID ${gid.index}, ${gid.gid}: ${gid.reason}` : `no GID: ${end.name} has no IP address`,
       `path MTU up to ${activeMtu}: the interface's MTU is ${end.mtu}`,
     ];
+  }
+
+  /** The interface or its addresses have changed. */
+  #onInterface(): void {
+    if (this.isClosed) return;
+    const gids = changedGidTable(this.#gids, this.link.interface.addresses);
+    const isOther = gids.length !== this.#gids.length || gids.some(({ gid }, i) => gid !== this.#gids[i]?.gid);
+    this.#gids = gids;
+    this.#tellPort();
+    const { state } = this.queryPort();
+    const about = { device: this, portNum: 1 } as const;
+    if (state !== this.#state) this.#publish(this, { type: state === 'ACTIVE' ? 'PORT_ACTIVE' : 'PORT_ERR', ...about });
+    if (isOther) this.#publish(this, { type: 'GID_CHANGE', ...about });
+    this.#state = state;
+    this.engine.schedule();
   }
 
   #onEvent(type: number, handle: number): void {
@@ -272,7 +354,7 @@ export class Device extends Resource {
   /** Listeners run outside the turn, so that what they throw or call does not disturb it. */
   #publish(about: Resource, event: AsyncEvent): void {
     process.nextTick(() => {
-      about.emit('event', event);
+      if (about !== this) about.emit('event', event);
       this.emit('event', event);
     });
   }

@@ -222,3 +222,9 @@ export class Cq extends Resource {
     return new VerbsError('EIO', `${this} overran: more than ${this.cqe} completions were pending and some are lost`);
   }
 }
+
+/** @internal @throws TypeError for what is no completion queue of the device */
+export function checkCq(name: string, cq: unknown, device: Device): void {
+  if (!(cq instanceof Cq)) throw new TypeError(`${name} is ${show(cq)}, must be a completion queue`);
+  if (cq.device !== device) throw new TypeError(`${name} belongs to another device than the protection domain`);
+}

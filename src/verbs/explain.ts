@@ -28,6 +28,8 @@ export interface Circumstances {
   /** Drop counters of the device that are not 0. */
   readonly drops?: Readonly<Record<string, number>>;
   readonly link: string;
+  /** The last packets of the queue pair, in words, if the device keeps them. */
+  readonly packets?: () => readonly string[];
 }
 
 export interface Explanation {
@@ -49,6 +51,8 @@ export interface Explanation {
   };
   /** Most likely first. */
   readonly likelyCauses: readonly string[];
+  /** The last packets of the queue pair, a line each, oldest first. Empty unless the device was opened with `trace`. */
+  readonly packets: readonly string[];
 }
 
 /** Thrown by `throwIfFailed`: a completion that is not a success. */
@@ -95,6 +99,7 @@ export function explain(wc: Failure, known: Circumstances | undefined): Explanat
       rnrRetry: known?.rnrRetry ?? 0,
     },
     likelyCauses: causes(wc, known, ackTimeoutMs),
+    packets: known?.packets?.() ?? [],
   };
 }
 

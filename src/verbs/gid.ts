@@ -78,6 +78,14 @@ export function gidTable(addresses: readonly string[]): GidEntry[] {
     }));
 }
 
+/** The table after the interface's addresses have changed: what stays keeps its order, what is new comes behind it. */
+export function changedGidTable(table: readonly GidEntry[], addresses: readonly string[]): GidEntry[] {
+  const now = gidTable(addresses);
+  const kept = table.filter(({ gid }) => now.some((entry) => entry.gid === gid));
+  const added = now.filter(({ gid }) => !table.some((entry) => entry.gid === gid));
+  return [...kept, ...added].map((entry, index) => ({ ...entry, index }));
+}
+
 /**
  * The table's best entry to reach a peer from, or the best one to hand out when the peer is not known yet.
  * Undefined: no entry can reach it.

@@ -8,6 +8,7 @@ import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory.js';
 import { pcapLink } from '../link/pcap.js';
 import { checkInteger, show } from './check.js';
+import type { CongestionParameters } from './congestion.js';
 import { Device } from './context.js';
 
 export interface OpenOptions {
@@ -33,6 +34,14 @@ export interface OpenOptions {
   readonly seed?: number | string | Uint8Array;
   /** A connected queue pair keeps the process running, as a server wants it. Default false: only who waits does. */
   readonly keepAlive?: boolean;
+  /** Parameters of congestion control other than their defaults; `{ enabled: false, ect: false }` is without any. */
+  readonly congestion?: Partial<CongestionParameters>;
+  /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
+  readonly publish?: boolean | string;
+  /** Keeps the headers of so many of the last frames, 0 to 65536, so that explanations can show packets. Default 0. */
+  readonly trace?: number;
+  /** The P_Key table, 1 to 128 entries of 16 bits: bit 15 = full member. Default `[0xffff]`, the default partition. */
+  readonly pkeys?: readonly number[];
 }
 
 /** Room for packet slots and tables, and some for the program. */
@@ -51,6 +60,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     LEAST_MEMORY,
     2 ** 32,
   );
+  const trace = checkInteger('trace', options.trace ?? 0, 0, 65536);
   const chosen = chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
@@ -58,7 +68,17 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
     const card = await Card.create({ memoryBytes, seed });
-    return new Device({ card, link, notes, keepAlive: options.keepAlive ?? false });
+    const device = new Device({
+      card,
+      link,
+      notes,
+      keepAlive: options.keepAlive ?? false,
+      pkeys: options.pkeys ?? [0xffff],
+      trace,
+    });
+    if (options.congestion !== undefined) device.congestion.modify(options.congestion);
+    if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
+    return device;
   } catch (error) {
     link.close();
     throw error;

@@ -70,7 +70,7 @@ export function deviceInfo(card: Card, link: Link): DeviceInfo {
   };
 }
 
-export function portInfo(link: Link, gidTableLength: number): PortInfo {
+export function portInfo(link: Link, gidTableLength: number, pkeyTableLength: number): PortInfo {
   const { mtu, up, name } = link.interface;
   let activeMtu = mtuWithin(mtu);
   while (activeMtu > 256 && activeMtu + OVERHEAD > link.features.maxFrame) activeMtu /= 2;
@@ -79,7 +79,7 @@ export function portInfo(link: Link, gidTableLength: number): PortInfo {
     maxMtu: LIMITS.maxMtu,
     activeMtu,
     gidTableLength,
-    pkeyTableLength: 1,
+    pkeyTableLength,
     maxMsgSize: LIMITS.maxMessage,
     linkLayer: 'Ethernet',
     interface: name,

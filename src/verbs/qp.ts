@@ -16,9 +16,10 @@ import { checkInteger, hex, show } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
-import { Cq } from './cq.js';
+import { type Cq, checkCq } from './cq.js';
 import type { Circumstances } from './explain.js';
 import type { Mw } from './mw.js';
+import { packetsOf } from './packets.js';
 import type { Pd } from './pd.js';
 import { postRecv, postSend, type Rings, ringsOf } from './post.js';
 import { type QuirkName, quirkBits } from './quirks.js';
@@ -262,12 +263,13 @@ export class Qp extends Resource {
   /**
    * Takes a UD queue pair from RESET to RTS, where it sends and receives.
    * @param qkey 32 bits; who sends to us must know it
+   * @param pkeyIndex index of the P_Key table
    * @throws TypeError, RangeError; VerbsError EINVAL for another type or state
    */
-  async activate({ qkey }: { readonly qkey: number }): Promise<void> {
+  async activate({ qkey, pkeyIndex = 0 }: { readonly qkey: number; readonly pkeyIndex?: number }): Promise<void> {
     if (this.type !== 'UD')
       throw new VerbsError('EINVAL', `${this} has type ${this.type}: it is connected, only UD is activated`);
-    await this.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qkey });
+    await this.modify({ state: 'INIT', pkeyIndex, portNum: 1, qkey });
     await this.modify({ state: 'RTR' });
     await this.modify({ state: 'RTS', sqPsn: this.#firstPsn });
   }
@@ -302,6 +304,7 @@ export class Qp extends Resource {
       pathMtu,
       drops: this.device.drops(),
       link: this.device.link.kind,
+      packets: () => packetsOf(this, this.#address && { address: this.#address.destination, qpn: destQpNum }),
     };
   }
 
@@ -391,9 +394,4 @@ export class Qp extends Resource {
     if (wants) engine.hold();
     else engine.release();
   }
-}
-
-function checkCq(name: string, cq: unknown, device: Device): void {
-  if (!(cq instanceof Cq)) throw new TypeError(`${name} is ${show(cq)}, must be a completion queue`);
-  if (cq.device !== device) throw new TypeError(`${name} belongs to another device than the protection domain`);
 }

@@ -164,7 +164,7 @@ describe('the memory link, both ends in one process', () => {
     const args = ['pingpong', '--link', 'memory', '-n', '1', '--drop', '1', '--timeout', '6', '--retry', '2', '--json'];
     const { status, stdout, stderr } = await run(args);
     expect(status).toBe(1);
-    expect(stderr).toMatch(/^wasm-roce: SEND .* failed with RETRY_EXC_ERR: .*\(likely: .*\)\n$/);
+    expect(stderr).toMatch(/^wasm-roce: SEND .* failed with RETRY_EXC_ERR: .*\(likely: .*\)\n/);
     expect(JSON.parse(stdout)).toMatchObject({ ok: false, error: { code: 'RETRY_EXC_ERR' } });
   });
 

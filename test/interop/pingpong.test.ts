@@ -2,83 +2,22 @@
 // boundaries, all path MTUs, both families, both links, contents checked by both.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { Output } from '../../src/cli/output.js';
-import { type PingpongOptions, runClient, runServer } from '../../src/cli/pingpong/roles.js';
 import type { LinkKind } from './card.js';
-import type { Guest } from './guest/guest.js';
-import { CARD, GUEST } from './guest/network.js';
-import { FAMILIES, type Family } from './pair.js';
+import { CARD } from './guest/network.js';
+import type { Family } from './pair.js';
+import { clientOf, inProcess, type Report, type Run, withStock } from './stock.js';
 import { describeWithRxe, matrix } from './world.js';
 
 const SIZES = [1, 2, 63, 64, 1023, 1024, 1025, 4096, 65_536, 2 ** 20];
 const MTUS = [256, 512, 1024, 2048, 4096];
-const PORT = 18515;
-
-interface Run {
-  readonly size: number;
-  readonly iters: number;
-  readonly mtu: number;
-  readonly family: Family;
-}
-
-/** A report of ours, as `--json` prints it. */
-interface Report {
-  readonly ok: boolean;
-  readonly role: string;
-  readonly link: string;
-  readonly bytes: number;
-  readonly checked: number;
-  readonly invalid: number;
-  readonly faults: Readonly<Record<string, number>>;
-}
-
-/** The stock server listens on IPv4 only; the GID's index tells our client the family then. Both GID tables have the same order. */
-const clientOf = (family: Family) => ({ host: GUEST.ipv4, gidIndex: FAMILIES[family].gid });
-const ourAddress = (family: Family) => (family === 'IPv4' ? CARD.ipv4 : CARD.ipv6);
-
-/** The stock tool in the guest: a server, or with `server` its client. */
-function stock({ size, iters, mtu, family }: Run, server?: string): string[] {
-  const options = { d: 'rxe0', g: FAMILIES[family].gid, s: size, n: iters, m: mtu, p: PORT };
-  const words = Object.entries(options).flatMap(([letter, value]) => [`-${letter}`, String(value)]);
-  return ['ibv_rc_pingpong', ...words, '-c', ...(server === undefined ? [] : [server])];
-}
-
-function expectStockPleased(stdout: string, { size, iters }: Run): void {
-  expect(stdout).toContain(`${2 * size * iters} bytes in `);
-  expect(stdout).toContain(`${iters} iters in `);
-  expect(stdout).not.toContain('invalid data');
-}
-
-/** Runs the stock tool as the client of `ours`, which listens when this is called, or as the server that it connects to. */
-async function withStock(guest: Guest, run: Run, weAre: 'client' | 'server', ours: () => Promise<Report>) {
-  if (weAre === 'server') {
-    const [report, stdout] = await Promise.all([ours(), guest.run(stock(run, ourAddress(run.family)), PATIENCE)]);
-    expectStockPleased(stdout, run);
-    return report;
-  }
-  const server = guest.spawn(stock(run));
-  try {
-    await guest.listening(PORT);
-    const report = await ours();
-    const { status, stdout } = await server.exited;
-    expect(status).toBe(0);
-    expectStockPleased(stdout, run);
-    return report;
-  } finally {
-    await server.kill();
-  }
-}
-
-const PATIENCE = { timeout: 60_000 };
 
 describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (world) => {
   const cells = matrix(['client', 'server'] as const).flatMap((cell) => MTUS.map((mtu) => [...cell, mtu] as const));
   describe.each(cells)('link %s, %s, we are the %s, path MTU %d', (link, family, weAre, mtu) => {
     test.each(SIZES)('%d bytes', async (size) => {
-      const run: Run = { size, mtu, family, iters: size > 65_536 ? 4 : 10 };
+      const run: Run = { transport: 'RC', size, mtu, family, iters: size > 65_536 ? 4 : 10 };
       const report = await withStock(world.guest, run, weAre, () => inProcess(link, run, weAre));
       const bytes = 2 * size * run.iters;
       expect(report).toMatchObject({ ok: true, role: weAre, link, bytes, checked: run.iters, invalid: 0 });
@@ -87,7 +26,7 @@ describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (world) => {
 
   /** The same through the command line, in a process of its own. */
   async function throughCommand(link: LinkKind, family: Family, weAre: 'client' | 'server', more: string[] = []) {
-    const run: Run = { size: 5000, iters: 20, mtu: 1024, family };
+    const run: Run = { transport: 'RC', size: 5000, iters: 20, mtu: 1024, family };
     const words = ['pingpong', '--link', link, '-s', '5000', '-n', '20', '-c', '--json', '--timeout', '16', ...more];
     if (weAre === 'client') {
       const { host, gidIndex } = clientOf(family);
@@ -103,7 +42,6 @@ describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (world) => {
     expect(report).toMatchObject({ ok: true, role: weAre, link, checked: 20, invalid: 0 });
   });
 
-  // No loss: the stock tool leaves with its last message, and then nobody can repeat a lost ACK for ours.
   test.each(['client', 'server'] as const)('the command that doubles and reorders frames: %s', async (weAre) => {
     const report = await throughCommand('packet', 'IPv4', weAre, ['--duplicate', '0.3', '--reorder', '0.2']);
     expect(report).toMatchObject({ ok: true, role: weAre, checked: 20, invalid: 0 });
@@ -111,30 +49,6 @@ describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (world) => {
       expect(report.faults[fate], fate).toBeGreaterThan(0);
   });
 });
-
-/** What the command does, without the time that a process takes to start. Resolves when done; a server listens at once. */
-async function inProcess(link: LinkKind, { size, iters, mtu, family }: Run, weAre: 'client' | 'server') {
-  const { host, gidIndex } = clientOf(family);
-  const options: PingpongOptions = {
-    ...{ link, size, iters, mtu, port: PORT, interface: CARD.interface, rxDepth: 500, check: true },
-    ...{ timeout: 18, retryCnt: 7, idleMs: 30_000, spinMs: 0.2, keep: false },
-    ...(weAre === 'client' && { gidIndex }),
-    open: { memoryBytes: 2 ** 25 + 2 * size },
-  };
-  const printed = new Text();
-  const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
-  await (weAre === 'client' ? runClient(host, options, output) : runServer(options, output));
-  return JSON.parse(printed.text) as Report;
-}
-
-class Text extends Writable {
-  text = '';
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.text += chunk.toString();
-    done();
-  }
-}
 
 /** Starts `wasm-roce` and waits until stderr says `ready`. `ended` is its JSON; it fails unless the exit status is 0. */
 async function command(words: readonly string[], ready?: RegExp): Promise<{ ended: Promise<Report> }> {

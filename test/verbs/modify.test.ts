@@ -63,7 +63,7 @@ test('what is missing, what is not allowed and what is out of range is named wit
     /RESET -> INIT: not allowed: timeout, sqPsn$/,
   );
   await expect(qp.modify({ ...INIT, pkeyIndex: 5, portNum: 2 })).rejects.toThrow(
-    /RESET -> INIT: out of range: pkeyIndex 5 \(0\), portNum 2 \(1\)$/,
+    /RESET -> INIT: out of range: pkeyIndex 5 \(an index of the P_Key table\), portNum 2 \(1\)$/,
   );
   await expect(qp.modify({ state: 'RTS' })).rejects.toThrow(
     /^EINVAL: qp .* RESET -> RTS: not allowed: this transition/,

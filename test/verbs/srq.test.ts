@@ -37,7 +37,7 @@ async function star(count: number, options = {}): Promise<Star> {
 /** Names only: a device is too large an object to be compared. */
 const about = (event: AsyncEvent): string[] => [
   event.type,
-  `${'srq' in event ? event.srq : 'qp' in event ? event.qp : event.cq}`,
+  `${'srq' in event ? event.srq : 'qp' in event ? event.qp : 'cq' in event ? event.cq : event.device}`,
 ];
 
 const event = (from: Srq) => new Promise<AsyncEvent>((resolve) => from.once('event', resolve));

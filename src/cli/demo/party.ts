@@ -1,5 +1,6 @@
 /** What both ends of the demo have. */
-import { type Cq, type Device, type Mr, type OpenOptions, openDevice, type Pd, type Qp } from '../../index.js';
+import type { Cq, Device, Mr, OpenOptions, Pd, Qp } from '../../index.js';
+import { openWatched } from '../device.js';
 import { REGION_BYTES } from './operation.js';
 
 export interface PartyOptions extends OpenOptions {
@@ -21,7 +22,7 @@ const MEMORY_BYTES = 2 ** 28;
 export const DEPTH = 16;
 
 export async function openParty({ spinMs: _spinMs, ...options }: PartyOptions): Promise<Party> {
-  const device = await openDevice({ memoryBytes: MEMORY_BYTES, ...options });
+  const device = await openWatched({ memoryBytes: MEMORY_BYTES, ...options });
   try {
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: 4 * DEPTH });

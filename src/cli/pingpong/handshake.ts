@@ -1,7 +1,8 @@
 /**
- * The hand-shake of ibv_rc_pingpong over TCP: each end tells LID, queue pair number, PSN and GID in one message of 52
- * bytes, the client first; the client ends it with "done". The stock tool reads once for each message, so each is
- * written at once and none is joined to another.
+ * The hand-shake of the stock pingpongs over TCP: each end tells LID, queue pair number, PSN and GID in one message of
+ * 52 bytes, the client first; the client ends it with "done". The stock tools read once for each message, so each is
+ * written at once and none is joined to another. With a shared receive queue each end tells 256 of them, the unused ones
+ * zero, and the stock tool puts together what it reads.
  */
 import { once } from 'node:events';
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net';
@@ -21,14 +22,18 @@ export function encodeIntroduction({ qpn, psn, gid }: Endpoint): Buffer {
 }
 
 /** @throws CliError when it is no such message */
-export function decodeIntroduction(message: Buffer): Endpoint {
+export function decodeIntroduction(message: Buffer, tool = 'ibv_rc_pingpong'): Endpoint {
   const [, qpn = '', psn = '', gid = ''] = FORM.exec(message.toString('latin1')) ?? [];
   if (gid === '')
-    throw failure(
-      `the peer's hand-shake is ${JSON.stringify(message.toString('latin1'))}, not that of ibv_rc_pingpong`,
-    );
-  if (/^0*$/.test(gid)) throw failure('the peer told no GID: ibv_rc_pingpong needs -g and the index of a RoCE v2 GID');
+    throw failure(`the peer's hand-shake is ${JSON.stringify(message.toString('latin1'))}, not that of ${tool}`);
+  if (/^0*$/.test(gid)) throw failure(`the peer told no GID: ${tool} needs -g and the index of a RoCE v2 GID`);
   return { qpn: Number.parseInt(qpn, 16), psn: Number.parseInt(psn, 16), gid: gidText(gid) };
+}
+
+const UNUSED: Endpoint = { qpn: 0, psn: 0, gid: '::' };
+
+function isUnused(message: Buffer): boolean {
+  return /^0000:000000:000000:0{32}\0/.test(message.toString('latin1'));
 }
 
 /** The TCP connection that goes with a pingpong. */
@@ -90,12 +95,25 @@ export class Control {
     return this.#ended;
   }
 
-  introduce(endpoint: Endpoint): void {
-    this.#socket.write(encodeIntroduction(endpoint));
+  /** @param count introductions in all; those without an endpoint are zero */
+  introduce(endpoints: readonly Endpoint[], count: number): void {
+    const messages = endpoints.map(encodeIntroduction);
+    while (messages.length < count) messages.push(encodeIntroduction(UNUSED));
+    for (const message of messages) this.#socket.write(message);
   }
 
-  async introduction(): Promise<Endpoint> {
-    return decodeIntroduction(await this.#read(INTRODUCTION_BYTES, "the peer's hand-shake"));
+  /**
+   * Of `count` introductions those that mean a queue pair.
+   * @param tool name of the stock tool, for errors
+   * @throws CliError
+   */
+  async introductions(count: number, tool: string): Promise<Endpoint[]> {
+    const endpoints: Endpoint[] = [];
+    for (let i = 0; i < count; i++) {
+      const message = await this.#read(INTRODUCTION_BYTES, "the peer's hand-shake");
+      if (i === 0 || !isUnused(message)) endpoints.push(decodeIntroduction(message, tool));
+    }
+    return endpoints;
   }
 
   done(): void {
@@ -118,17 +136,26 @@ export class Control {
     while (!this.#ended && performance.now() < end) await sleep(2);
   }
 
+  /** A message of another tool's protocol, in one write. */
+  write(message: Uint8Array): void {
+    this.#socket.write(message);
+  }
+
+  /** @param what for the error when it does not come @param idleMs as in the constructor @throws CliError */
+  read(count: number, what: string, idleMs = this.#idleMs): Promise<Buffer> {
+    return this.#read(count, what, idleMs);
+  }
+
   close(): void {
     this.#socket.destroy();
   }
 
-  async #read(count: number, what: string): Promise<Buffer> {
-    const end = performance.now() + this.#idleMs;
+  async #read(count: number, what: string, idleMs = this.#idleMs): Promise<Buffer> {
+    const end = performance.now() + idleMs;
     while (this.#received.length < count) {
       if (this.#error) throw failure(`the TCP connection broke before ${what}: ${this.#error.message}`);
       if (this.#ended) throw failure(`the peer closed the TCP connection before ${what}`);
-      if (this.#idleMs > 0 && performance.now() > end)
-        throw failure(`${what} did not come in ${this.#idleMs / 1000} s`);
+      if (idleMs > 0 && performance.now() > end) throw failure(`${what} did not come in ${idleMs / 1000} s`);
       await sleep(1);
     }
     const bytes = this.#received.subarray(0, count);

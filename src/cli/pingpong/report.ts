@@ -3,14 +3,18 @@ import type { Counters, Device, Endpoint } from '../../index.js';
 import { type Latency, latencyOf } from '../latency.js';
 import type { Output } from '../output.js';
 import type { EndOptions, Outcome } from './end.js';
+import type { Transport } from './transport.js';
 
 export interface Report {
   readonly ok: boolean;
   readonly role: 'client' | 'server';
   readonly link: string;
   readonly interface: string;
+  readonly transport: Transport;
+  /** Of the first queue pair. */
   readonly local: Endpoint;
   readonly remote: Endpoint;
+  readonly queuePairs: number;
   /** Bytes of a message, and messages that each end sent. */
   readonly size: number;
   readonly iters: number;
@@ -26,6 +30,8 @@ export interface Report {
   readonly checked: number;
   readonly invalid: number;
   readonly retransmits: number;
+  /** Last messages whose acknowledgement did not come, as the peer had left with all that it wanted. */
+  readonly unacknowledged: number;
   /** Frames that met each fate on our own link, by the options. */
   readonly faults: Counters;
   readonly counters: { readonly qp: Counters; readonly device: Counters };
@@ -35,15 +41,16 @@ export interface Report {
 export interface Facts {
   readonly role: Report['role'];
   readonly device: Device;
-  readonly local: Endpoint;
-  readonly remote: Endpoint;
+  readonly local: readonly Endpoint[];
+  readonly remote: readonly Endpoint[];
   readonly options: EndOptions;
   readonly outcome: Outcome;
 }
 
 export function reportOf({ role, device, local, remote, options, outcome }: Facts): Report {
-  const { size, iters, mtu, check } = options;
-  const { seconds, times, invalid, counters } = outcome;
+  const { transport, size, iters, check } = options;
+  const { seconds, times, received, invalid, unacknowledged, counters } = outcome;
+  const mtu = transport === 'UD' ? device.queryPort().activeMtu : options.mtu;
   const bytes = 2 * size * iters;
   const all = device.counters();
   const fault = /^link\.fault_/;
@@ -53,8 +60,10 @@ export function reportOf({ role, device, local, remote, options, outcome }: Fact
     role,
     link: device.query().link.kind,
     interface: device.queryPort().interface,
-    local,
-    remote,
+    transport,
+    local: local[0] as Endpoint,
+    remote: remote[0] as Endpoint,
+    queuePairs: local.length,
     size,
     iters,
     mtu,
@@ -63,18 +72,20 @@ export function reportOf({ role, device, local, remote, options, outcome }: Fact
     mbitPerSecond: seconds > 0 ? (bytes * 8) / seconds / 1e6 : 0,
     usecPerIter: iters > 0 ? (seconds * 1e6) / iters : 0,
     latency: times.length > 0 ? latencyOf(times) : null,
-    checked: check ? iters : 0,
+    checked: check ? received : 0,
     invalid,
     retransmits: counters.retransmits ?? 0,
+    unacknowledged,
     faults: Object.fromEntries(faults.map(([name, count]) => [name.replace(fault, ''), count])),
     counters: { qp: nonZero(counters), device: nonZero(all) },
     notes: device.notes,
   };
 }
 
-export function introductionLine(whose: 'local' | 'remote', { qpn, psn, gid }: Endpoint): string {
+export function introductionLines(whose: 'local' | 'remote', endpoints: readonly Endpoint[], output: Output): void {
   const hex = (value: number) => value.toString(16).padStart(6, '0');
-  return `${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN 0x${hex(qpn)}, PSN 0x${hex(psn)}, GID ${gid}`;
+  for (const { qpn, psn, gid } of endpoints)
+    output.line(`${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN 0x${hex(qpn)}, PSN 0x${hex(psn)}, GID ${gid}`);
 }
 
 export function tell(report: Report, output: Output): void {
@@ -89,6 +100,10 @@ export function tell(report: Report, output: Output): void {
   const met = Object.entries(faults).map(([name, count]) => `${name} ${count}`);
   output.line(`link ${report.link} on ${report.interface}, ${retransmits} packets retransmitted`);
   if (met.length > 0) output.line(`faults made: ${met.join(', ')}`);
+  if (report.unacknowledged > 0)
+    output.line(
+      `${report.unacknowledged} last messages without acknowledgement: the peer had left, after all of its messages had come`,
+    );
   if (checked > 0)
     output.line(`${checked} messages checked, ${invalid === 0 ? 'every byte right' : `${invalid} WRONG`}`);
 }

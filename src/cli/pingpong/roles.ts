@@ -2,12 +2,14 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../../index.js';
+import { createMemoryHub, type Device, type OpenOptions } from '../../index.js';
+import { openWatched } from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
 import { End, type EndOptions, type Outcome } from './end.js';
 import { Control, listen } from './handshake.js';
-import { introductionLine, type Report, reportOf, tell } from './report.js';
+import { introductionLines, type Report, reportOf, tell } from './report.js';
+import { TRANSPORTS } from './transport.js';
 
 export interface PingpongOptions extends EndOptions {
   readonly port: number;
@@ -33,14 +35,19 @@ export async function runClient(host: string, options: PingpongOptions, output: 
   try {
     await using device = await openFor(control, options);
     const end = await End.open(device, options);
-    const local = end.endpoint(control.remoteAddress);
-    output.line(introductionLine('local', local));
-    control.introduce(local);
-    const remote = await control.introduction();
-    output.line(introductionLine('remote', remote));
+    const { introductions, tool } = TRANSPORTS[options.transport];
+    const local = end.endpoints(control.remoteAddress);
+    introductionLines('local', local, output);
+    control.introduce(local, introductions);
+    const remote = await control.introductions(introductions, tool);
+    introductionLines('remote', remote, output);
     await end.connect(remote);
     control.done();
-    const outcome = await end.sendFirst(progress(output, options));
+    const outcome = await end.exchange({
+      begins: true,
+      peerHasLeft: () => control.isEnded,
+      onRound: progress(output, options),
+    });
     await part(control, outcome);
     finish(reportOf({ role: 'client', device, local, remote, options, outcome }), output);
   } finally {
@@ -77,18 +84,23 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
 export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
   const { memoryBytes } = options.open;
-  await using device = await openDevice({ hub, ...options.open });
-  await using other = await openDevice({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
+  await using device = await openWatched({ hub, ...options.open });
+  await using other = await openWatched({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const client = await End.open(device, both);
   const server = await End.open(other, both);
-  const remote = server.endpoint(device.chooseGid().gid);
-  const local = client.endpoint(remote.gid);
-  output.line(introductionLine('local', local));
-  output.line(introductionLine('remote', remote));
+  const { gid } = device.chooseGid();
+  const remote = server.endpoints(gid);
+  const local = client.endpoints(remote[0]?.gid ?? gid);
+  introductionLines('local', local, output);
+  introductionLines('remote', remote, output);
   await Promise.all([client.connect(remote), server.connect(local)]);
-  const [outcome, answers] = await Promise.all([client.sendFirst(progress(output, options)), server.answer(() => {})]);
+  const peerHasLeft = () => false;
+  const [outcome, answers] = await Promise.all([
+    client.exchange({ begins: true, peerHasLeft, onRound: progress(output, options) }),
+    server.exchange({ begins: false, peerHasLeft, onRound: () => {} }),
+  ]);
   const invalid = outcome.invalid + answers.invalid;
   finish(reportOf({ role: 'client', device, local, remote, options, outcome: { ...outcome, invalid } }), output);
 }
@@ -96,14 +108,19 @@ export async function runBoth(options: PingpongOptions, output: Output): Promise
 async function serveClient(device: Device, control: Control, options: PingpongOptions, output: Output): Promise<void> {
   const end = await End.open(device, options);
   try {
-    const remote = await control.introduction();
-    const local = end.endpoint(remote.gid);
-    output.line(introductionLine('local', local));
-    output.line(introductionLine('remote', remote));
+    const { introductions, tool } = TRANSPORTS[options.transport];
+    const remote = await control.introductions(introductions, tool);
+    const local = end.endpoints(remote[0]?.gid ?? control.remoteAddress);
+    introductionLines('local', local, output);
+    introductionLines('remote', remote, output);
     await end.connect(remote);
-    control.introduce(local);
+    control.introduce(local, introductions);
     await control.awaitDone();
-    const outcome = await end.answer(progress(output, options));
+    const outcome = await end.exchange({
+      begins: false,
+      peerHasLeft: () => control.isEnded,
+      onRound: progress(output, options),
+    });
     await part(control, outcome);
     finish(reportOf({ role: 'server', device, local, remote, options, outcome }), output);
   } catch (error) {
@@ -135,7 +152,7 @@ function progress(output: Output, { iters }: EndOptions): (done: number) => void
 
 function openNamed(options: PingpongOptions): Promise<Device> {
   const { interface: name, address, link, open } = options;
-  return openDevice({
+  return openWatched({
     ...open,
     ...(link && { link }),
     ...(name !== undefined && { interface: name }),

@@ -29,6 +29,10 @@ export interface PeerQpOptions {
   readonly psn?: number;
   /** 1: it can post ATOMIC WRITE and FLUSH. */
   readonly ext?: 0 | 1;
+  /** RC when not given. */
+  readonly type?: 'rc' | 'uc' | 'ud';
+  /** Of a queue pair for datagrams. */
+  readonly qkey?: number;
 }
 
 /** What a queue pair must know of the other end. */
@@ -75,6 +79,10 @@ export interface PeerSend {
   readonly compare?: bigint;
   readonly swap?: bigint;
   readonly add?: bigint;
+  /** For datagrams: where to, by peer.ah. */
+  readonly ah?: number;
+  readonly dqpn?: number;
+  readonly qkey?: number;
   /** Signaled when not given. */
   readonly flags?: readonly PeerFlag[];
 }
@@ -89,6 +97,8 @@ export interface PeerWc {
   readonly imm: number;
   readonly inv: number;
   readonly qpn: number;
+  /** Sender of a datagram. */
+  readonly srcQp: number;
   readonly vendorErr: number;
 }
 
@@ -177,10 +187,15 @@ export class Peer implements AsyncDisposable {
     await this.command('dereg', { mr: mr.mr });
   }
 
-  /** Creates an RC queue pair in INIT, with a completion queue of its own. */
+  /** Creates a queue pair in INIT, with a completion queue of its own. */
   async qp(options: PeerQpOptions = {}): Promise<PeerQp> {
     const answer = await this.command('qp', { ...options });
     return new PeerQp(this, answer.qp as number, answer.qpn as number, answer.psn as number);
+  }
+
+  /** A way for datagrams. @param gid of a host or a group, 32 hexadecimal digits */
+  async ah(gid: string): Promise<number> {
+    return (await this.command('ah', { gid })).ah as number;
   }
 
   /** Fills part of a region with patternBytes. */
@@ -232,6 +247,16 @@ export class PeerQp {
   /** To RTR and RTS. */
   async connect(to: PeerConnect): Promise<void> {
     await this.peer.command('connect', { qp: this.qp, ...to });
+  }
+
+  /** To RTR and RTS, for datagrams. */
+  async activate(): Promise<void> {
+    await this.peer.command('activate', { qp: this.qp });
+  }
+
+  /** Joins a group. @param gid 32 hexadecimal digits @param join at the level of IP as well */
+  async attach(gid: string, join: 0 | 1 = 1): Promise<void> {
+    await this.peer.command('attach', { qp: this.qp, gid, join });
   }
 
   async postRecv(sge: readonly PeerSge[] = [], id = 0): Promise<void> {

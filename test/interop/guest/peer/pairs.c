@@ -14,6 +14,15 @@ struct pair *pair_named(void) {
     return problem[0] ? NULL : &pairs[i];
 }
 
+static enum ibv_qp_type type_named(void) {
+    char *type = text("type");
+    if (!type || !strcmp(type, "rc")) return IBV_QPT_RC;
+    if (!strcmp(type, "uc")) return IBV_QPT_UC;
+    if (!strcmp(type, "ud")) return IBV_QPT_UD;
+    fail("type= is none of rc uc ud");
+    return IBV_QPT_RC;
+}
+
 static enum ibv_mtu mtu_code(uint64_t bytes) {
     for (int code = IBV_MTU_256; code <= IBV_MTU_4096; code++)
         if (bytes == 128u << code) return code;
@@ -27,10 +36,11 @@ void do_qp(void) {
     if (p == pairs + MAX_OBJECTS) fail("more than %d queue pairs", MAX_OBJECTS);
     struct ibv_qp_init_attr init = {
         .cap = {number_or("sendwr", 64), number_or("recvwr", 64), number_or("sendsge", 4), number_or("recvsge", 4), number_or("inline", 0)},
-        .qp_type = IBV_QPT_RC,
+        .qp_type = type_named(),
         .sq_sig_all = number_or("sigall", 0),
     };
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = number_or("access", ALL_ACCESS)};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = number_or("access", ALL_ACCESS), .qkey = number_or("qkey", 0)};
+    int own = init.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
     uint64_t entries = number_or("cqe", init.cap.max_send_wr + init.cap.max_recv_wr);
     if (problem[0]) return;
     if (!(p->cq = ibv_create_cq(context, entries, NULL, NULL, 0))) {
@@ -41,7 +51,7 @@ void do_qp(void) {
     int error;
     p->qp = number_or("ext", 0) ? create_extended(&init) : ibv_create_qp(pd, &init);
     if (!p->qp) refused("ibv_create_qp", errno);
-    else if ((error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)))
+    else if ((error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own)))
         refused("ibv_modify_qp to INIT", error);
     if (problem[0]) {
         if (p->qp) ibv_destroy_qp(p->qp);
@@ -82,15 +92,16 @@ void do_connect(void) {
     };
     if (problem[0]) return;
     rts.sq_psn = p->psn;
+    int rc = p->qp->qp_type == IBV_QPT_RC;
     int error = ibv_modify_qp(p->qp, &rtr,
-                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                  IBV_QP_MIN_RNR_TIMER);
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
     if (error) {
         refused("ibv_modify_qp to RTR", error);
         return;
     }
     error = ibv_modify_qp(p->qp, &rts,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                          IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
     if (error) refused("ibv_modify_qp to RTS", error);
     else printf("{}");
 }

@@ -6,16 +6,20 @@
  *   open [device=NAME] gid=INDEX          -> gid (32 hex digits), mtu (active MTU in bytes)
  *   reg size= access= [iova=]             -> mr, addr, lkey, rkey, size       zeroed memory; access: ibv_access_flags
  *   dereg mr=
- *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext=]
+ *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext= type=rc|uc|ud qkey=]
  *                                         -> qp, qpn, psn        a new RC queue pair in INIT with its own CQ; ext=1: for post_ext as well
  *   connect qp= dqpn= dpsn= dgid= [mtu= timeout= retry= rnr= minrnr= rdatomic= destrdatomic= hop= tclass= flow=]
  *                                         to RTR and RTS; mtu in bytes
+ *   activate qp=                          to RTR and RTS, for datagrams
+ *   ah gid= [hop= tclass=]                -> ah            a way for datagrams, to a host or a group
+ *   attach qp= gid= [join=1]              joins a group, and unless join=0 at the level of IP as well
  *   modify qp= state=err|reset            -> state
  *   state qp=                             -> state (ibv_qp_state), sqpsn, rqpsn, retry, rnr ...
  *   destroy qp=
  *   post_recv qp= id= [sge=MR:OFFSET:LENGTH,...]
  *   post_send qp= id= op= [sge= raddr= rkey= imm= inv= compare= swap= add= flags=signaled,fence,solicited,inline]
  *             op: send send_imm send_inv write write_imm read cas faa local_inv
+ *             [ah= dqpn= qkey=] for datagrams
  *   post_ext qp= id= op= raddr= rkey= [mr= off=] [len= sel=range|mr]
  *             op: atomic_write (the 8 bytes of mr at off), flush (placement global); signaled
  *   bind qp= id= mr= off= len= access=    -> rkey          posts a type 2 memory window bind, signaled
@@ -88,7 +92,7 @@ static const struct {
     {"open", do_open},   {"reg", do_reg},         {"dereg", do_dereg},         {"qp", do_qp},               {"connect", do_connect},
     {"modify", do_modify}, {"state", do_state},   {"destroy", do_destroy},     {"post_recv", do_post_recv}, {"post_send", do_post_send},
     {"post_ext", do_post_extended}, {"bind", do_bind},   {"poll", do_poll},       {"event", do_event},         {"fill", do_fill},           {"write", do_write},
-    {"read", do_read},   {"crc", do_crc},
+    {"activate", do_activate}, {"ah", do_ah},   {"attach", do_attach},   {"read", do_read},   {"crc", do_crc},
 };
 
 static void obey(void) {

@@ -42,10 +42,14 @@ struct region *region_at(uint64_t index, uint64_t offset, uint64_t length); /* N
 /* pairs.c */
 struct pair *pair_named(void); /* by qp=; NULL after fail */
 
+/* datagrams.c */
+struct ibv_ah *way_named(void); /* by ah=; NULL after fail */
+
 /* extended.c */
 struct ibv_qp *create_extended(const struct ibv_qp_init_attr *like); /* NULL and errno when refused */
 
 /* The commands: each prints its JSON object, or calls fail. */
 void do_reg(void), do_dereg(void), do_fill(void), do_write(void), do_read(void), do_crc(void);
+void do_activate(void), do_ah(void), do_attach(void);
 void do_qp(void), do_connect(void), do_modify(void), do_state(void), do_destroy(void);
 void do_post_recv(void), do_post_send(void), do_post_extended(void), do_bind(void), do_poll(void);

@@ -76,6 +76,8 @@ void do_post_send(void) {
         wr.wr.atomic.remote_addr = number("raddr"), wr.wr.atomic.rkey = number("rkey");
         wr.wr.atomic.compare_add = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? number("compare") : number("add");
         wr.wr.atomic.swap = number_or("swap", 0);
+    } else if (text("ah")) {
+        wr.wr.ud.ah = way_named(), wr.wr.ud.remote_qpn = number("dqpn"), wr.wr.ud.remote_qkey = number("qkey");
     } else {
         wr.wr.rdma.remote_addr = number_or("raddr", 0), wr.wr.rdma.rkey = number_or("rkey", 0);
     }
@@ -133,9 +135,9 @@ void do_poll(void) {
     for (uint64_t i = 0; i < n; i++) {
         struct ibv_wc *w = all + i;
         int imm = !w->status && w->wc_flags & IBV_WC_WITH_IMM, inv = !w->status && w->wc_flags & (IBV_WC_WITH_INV | RXE_WITH_INV);
-        printf("%s{\"id\":%" PRIu64 ",\"status\":%d,\"opcode\":%d,\"byteLen\":%u,\"flags\":%u,\"imm\":%u,\"inv\":%u,\"qpn\":%u,\"vendorErr\":%u}",
+        printf("%s{\"id\":%" PRIu64 ",\"status\":%d,\"opcode\":%d,\"byteLen\":%u,\"flags\":%u,\"imm\":%u,\"inv\":%u,\"qpn\":%u,\"srcQp\":%u,\"vendorErr\":%u}",
                i ? "," : "", w->wr_id, w->status, w->opcode, w->byte_len, w->wc_flags, imm ? ntohl(w->imm_data) : 0, inv ? w->invalidated_rkey : 0,
-               w->qp_num, w->vendor_err);
+               w->qp_num, w->src_qp, w->vendor_err);
     }
     printf("]}");
 }

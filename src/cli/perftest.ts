@@ -1,0 +1,170 @@
+/** `wasm-roce send-bw` and the like: either end of perftest's programs. */
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { EXIT_HELP, usageError } from './exit.js';
+import { addLinkOptions, address, bytes, integer, type LinkOptions, quantity, troubleOptions } from './options.js';
+import { Output } from './output.js';
+import { slotBytes } from './perftest/end.js';
+import { KINDS, type Kind, LARGEST_OF_ALL, type PerftestOptions } from './perftest/kinds.js';
+import { runBoth, runClient, runServer } from './perftest/roles.js';
+
+interface Flags extends LinkOptions {
+  readonly port: number;
+  readonly ibDev?: string;
+  readonly size: number;
+  readonly iters: number;
+  readonly txDepth: number;
+  readonly rxDepth: number;
+  readonly mtu?: number;
+  readonly qp?: number;
+  readonly bidirectional?: boolean;
+  readonly all?: boolean;
+  readonly connection: 'RC' | 'UC' | 'UD';
+  readonly gidIndex?: number;
+  readonly duration?: number;
+  readonly write_with_imm?: boolean;
+  readonly atomic_type?: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
+  readonly report_gbits?: boolean;
+  readonly qpTimeout: number;
+  readonly retry: number;
+  readonly address?: string;
+  readonly idle: number;
+  readonly json?: boolean;
+}
+
+/** Longest spin before sleeping (ms). */
+const SPIN_MS = 0.2;
+/** Memory that the card needs beside the messages. */
+const CARD_BYTES = 2 ** 28;
+const MAX_SIZE = 2 ** 30;
+const MTUS = [256, 512, 1024, 2048, 4096];
+
+export function perftestCommands(program: Command): void {
+  for (const kind of KINDS) perftestCommand(program, kind);
+}
+
+function perftestCommand(program: Command, kind: Kind): void {
+  const isBandwidth = kind.measures === 'bw';
+  const command = program
+    .command(kind.name)
+    .summary(`either end of ${kind.stock}`)
+    .description(
+      `Measures the ${isBandwidth ? 'bandwidth' : 'latency'} of ${kind.verb === 'SEND' ? 'SEND' : `RDMA ${kind.verb}`} against ` +
+        `${kind.stock} of perftest 25.01 or another wasm-roce: a client of HOST, or else a server for one client. Options ` +
+        'have the letters and the meaning of perftest where it has them; both ends must be given the same.',
+    )
+    .argument('[host]', 'the server; without it this is one')
+    .option('-p, --port <n>', 'TCP port of the hand-shake', integer(1, 65535), 18515)
+    .option('-d, --ib-dev <interface>', 'network interface of the device')
+    .option('-i, --ib-port <n>', 'port of the device; there is only 1', integer(1, 1), 1)
+    .option('-n, --iters <n>', 'messages of each queue pair', integer(isBandwidth ? 1 : 2, 100_000_000), kind.iters)
+    .option('-m, --mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096; default: the most', pathMtu)
+    .option('-x, --gid-index <n>', 'index in the GID table (see devinfo)', integer(0, 255))
+    .option('-u, --qp-timeout <n>', 'ACK timeout, 4.096 us * 2^n; 0 = for ever', integer(0, 31), 14)
+    .option('-F, --CPU-freq', 'accepted, without effect')
+    .option('--ipv6', 'accepted: HOST and --gid-index decide')
+    .option('--ipv6-addr', 'accepted: HOST and --gid-index decide')
+    .addOption(new Option('-c, --connection <type>', 'RC, UC or UD').choices(transportsOf(kind)).default('RC'));
+  if (kind.verb !== 'ATOMIC')
+    command
+      .option('-s, --size <bytes>', 'bytes of a message; 64k, 1m', bytes(1, MAX_SIZE), kind.size)
+      .option('-a, --all', 'all powers of two from 2 to 8 MiB');
+  if (isBandwidth)
+    command
+      .option('-t, --tx-depth <n>', 'messages on the way of each queue pair', integer(1, 32767), 128)
+      .option('-q, --qp <n>', 'queue pairs', integer(1, 1024), 1)
+      .option('-b, --bidirectional', 'both ends send')
+      .option('--report_gbits', 'Gb/sec instead of MiB/sec');
+  if (isBandwidth && kind.verb !== 'SEND')
+    command.option('-D, --duration <s>', 'instead of --iters, at the client', quantity(1e6));
+  if (kind.verb === 'SEND' || kind.verb === 'WRITE')
+    command.option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512);
+  if (kind.verb === 'WRITE') command.option('--write_with_imm', 'every WRITE has an immediate and takes a receive');
+  if (kind.verb === 'ATOMIC')
+    command.addOption(
+      new Option('-A, --atomic_type <type>', 'which atomic')
+        .choices(['CMP_AND_SWAP', 'FETCH_AND_ADD'])
+        .default('FETCH_AND_ADD'),
+    );
+  command
+    .option('--address <ip>', 'local address, the only one to use, also for TCP', address)
+    .option('--retry <n>', 'how often an unanswered packet is sent again', integer(0, 7), 7)
+    .option('--idle <s>', 'give up when the peer is silent for so long; 0 = never', quantity(1e6), 30)
+    .option('--json', 'print one JSON object and nothing else')
+    .addHelpText('after', help(kind));
+  addLinkOptions(command).action((host: string | undefined, flags: Flags) => perftest(kind, host, flags));
+}
+
+async function perftest(kind: Kind, host: string | undefined, flags: Flags): Promise<void> {
+  const output = new Output(flags.json ?? false);
+  const options = read(kind, flags);
+  if (flags.link === 'memory') {
+    if (host !== undefined || flags.ibDev !== undefined || flags.address !== undefined)
+      throw usageError('--link memory runs both ends in this process: it takes no HOST, --ib-dev or --address');
+    await runBoth(options, output);
+  } else if (host === undefined) {
+    await runServer(options, output);
+  } else {
+    await runClient(host, options, output);
+  }
+}
+
+function read(kind: Kind, flags: Flags): PerftestOptions {
+  const size = flags.all ? LARGEST_OF_ALL : (flags.size ?? kind.size);
+  const qps = flags.qp ?? 1;
+  const durationMs = (flags.duration ?? 0) * 1000;
+  const immediate = flags.write_with_imm ?? false;
+  const depth = (wanted: number) => (durationMs > 0 ? wanted : Math.min(wanted, flags.iters));
+  if (durationMs > 0 && (flags.bidirectional || flags.all || immediate))
+    throw usageError(
+      '--duration measures one direction of one size without immediates: not --bidirectional, --all or --write_with_imm',
+    );
+  if (qps * 2 * slotBytes(size) > 2 ** 31)
+    throw usageError(
+      `${qps} queue pairs with ${size} bytes each way need ${qps * 2 * slotBytes(size)} bytes, over 2 GiB`,
+    );
+  return {
+    kind,
+    port: flags.port,
+    transport: flags.connection,
+    size,
+    all: flags.all ?? false,
+    iters: flags.iters,
+    durationMs,
+    txDepth: depth(kind.measures === 'lat' ? 1 : flags.txDepth),
+    rxDepth: depth(flags.rxDepth ?? 1),
+    qps,
+    bidirectional: flags.bidirectional ?? false,
+    immediate,
+    atomic: flags.atomic_type ?? 'FETCH_AND_ADD',
+    timeout: flags.qpTimeout,
+    retryCnt: flags.retry,
+    gigabits: flags.report_gbits ?? false,
+    idleMs: flags.idle * 1000,
+    spinMs: SPIN_MS,
+    open: { ...troubleOptions(flags), memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
+    ...(flags.mtu !== undefined && { mtu: flags.mtu }),
+    ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
+    ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
+    ...(flags.address !== undefined && { address: flags.address }),
+    ...((flags.link === 'packet' || flags.link === 'udp') && { link: flags.link }),
+  };
+}
+
+function transportsOf({ verb }: Kind): string[] {
+  return verb === 'SEND' ? ['RC', 'UC', 'UD'] : verb === 'WRITE' ? ['RC', 'UC'] : ['RC'];
+}
+
+function help({ name, stock }: Kind): string {
+  return `
+Examples:
+  wasm-roce ${name}                     server; at the other machine: ${stock} -x 1 HERE
+  wasm-roce ${name} 192.0.2.7 -n 200    client of: ${stock} -x 1 -n 200
+  wasm-roce ${name} --link memory --json
+${EXIT_HELP}`;
+}
+
+function pathMtu(text: string): number {
+  const value = Number(text);
+  if (!MTUS.includes(value)) throw new InvalidArgumentError(`It must be one of ${MTUS.join(', ')}.`);
+  return value;
+}

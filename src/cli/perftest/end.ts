@@ -1,0 +1,262 @@
+/** One end of a test: its queue pairs and memory, what it posts, and what has completed. */
+import {
+  type Ah,
+  type Cq,
+  type Device,
+  type Mr,
+  type Pd,
+  type Qp,
+  type SendWr,
+  throwIfFailed,
+  type Wc,
+  WcOpcode,
+} from '../../index.js';
+import { Completions } from '../completions.js';
+import { failure, usageError } from '../exit.js';
+import type { Keys, Terms } from './handshake.js';
+import { type PerftestOptions, takesReceives } from './kinds.js';
+
+/** READs and atomics that we answer at a time, and have outstanding where the peer answers as many. */
+const RD_ATOMIC = 16;
+const QKEY = 0x11111111;
+/** What comes in front of a datagram. */
+const GRH_BYTES = 40;
+const LINE = 64;
+
+/** What one queue pair has done in the present run. */
+interface Lane {
+  readonly qp: Qp;
+  ah: Ah | undefined;
+  remote: Keys | undefined;
+  posted: number;
+  completed: number;
+  receivesPosted: number;
+}
+
+/** The numbers of the present run. */
+interface Run {
+  readonly size: number;
+  readonly sends: number;
+  readonly receives: number;
+}
+
+export class End {
+  readonly completions: Completions;
+  /** Bytes of one queue pair in either half of the memory: first what is sent, then what the peer reaches. */
+  readonly #slot: number;
+  #run: Run = { size: 0, sends: 0, receives: 0 };
+  /** Over all queue pairs, in the present run. */
+  sent = 0;
+  received = 0;
+
+  private constructor(
+    readonly device: Device,
+    readonly options: PerftestOptions,
+    readonly terms: Terms,
+    readonly pd: Pd,
+    readonly cq: Cq,
+    readonly mr: Mr,
+    private readonly lanes: readonly Lane[],
+    slot: number,
+  ) {
+    this.completions = new Completions(cq, options);
+    this.#slot = slot;
+  }
+
+  static async open(device: Device, options: PerftestOptions, terms: Terms): Promise<End> {
+    const { qps, txDepth, rxDepth, transport, size } = options;
+    const slot = slotBytes(Math.max(size, terms.cycleBytes));
+    const pd = await device.allocPd();
+    const cq = await device.createCq({ cqe: qps * (txDepth + rxDepth) });
+    const access = ['localWrite', 'remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
+    const mr = await pd.regMr(2 * qps * slot, { access });
+    const lanes: Lane[] = [];
+    for (let i = 0; i < qps; i++) {
+      const limits = { maxSendWr: txDepth, maxRecvWr: rxDepth, maxSendSge: 1, maxRecvSge: 1 };
+      const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits });
+      lanes.push({ qp, ah: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
+    }
+    return new End(device, options, terms, pd, cq, mr, lanes, slot);
+  }
+
+  /** @param peer its address or GID, to choose ours by */
+  keys(index: number, peer: string): Keys {
+    const { gidIndex, kind } = this.options;
+    const { qpn, psn, gid } = this.#lane(index).qp.endpoint(peer);
+    const outReads = kind.verb === 'READ' || kind.verb === 'ATOMIC' ? RD_ATOMIC : 1;
+    const vaddr = BigInt(this.mr.remote.addr) + BigInt(this.#inbox(index));
+    const chosen = gidIndex === undefined ? gid : this.#gid(gidIndex);
+    return { outReads, qpn, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
+  }
+
+  /** Takes a queue pair to RTS. */
+  async connect(index: number, remote: Keys): Promise<void> {
+    const { timeout, retryCnt, kind, transport } = this.options;
+    const lane = this.#lane(index);
+    const { qp } = lane;
+    const local = this.keys(index, remote.gid);
+    lane.remote = remote;
+    const { gids } = this.device;
+    const route = { grh: { dgid: remote.gid, sgidIndex: gids.findIndex(({ gid }) => gid === local.gid) } };
+    if (transport === 'UD') {
+      await qp.activate({ qkey: QKEY });
+      lane.ah = await this.pd.createAh(route);
+      return;
+    }
+    const isReliable = transport === 'RC';
+    const access =
+      kind.verb === 'SEND' ? ['localWrite'] : ['remoteWrite', ...(isReliable ? ['remoteRead', 'remoteAtomic'] : [])];
+    await qp.modify({
+      ...{ state: 'INIT', pkeyIndex: 0, portNum: 1 },
+      qpAccessFlags: access as ('remoteWrite' | 'remoteRead' | 'remoteAtomic')[],
+    });
+    await qp.modify({
+      ...{ state: 'RTR', ahAttr: route, pathMtu: this.terms.mtu, destQpNum: remote.qpn, rqPsn: remote.psn },
+      ...(isReliable && { maxDestRdAtomic: local.outReads, minRnrTimer: 12 }),
+    });
+    await qp.modify({
+      ...{ state: 'RTS', sqPsn: local.psn },
+      ...(isReliable && { timeout, retryCnt, rnrRetry: 7, maxRdAtomic: Math.min(RD_ATOMIC, remote.outReads) }),
+    });
+  }
+
+  /** A new run: `sends` and `receives` are those of each queue pair. Posts the first receives. */
+  begin(run: Run): void {
+    this.#run = run;
+    this.sent = 0;
+    this.received = 0;
+    for (const [i, lane] of this.lanes.entries()) {
+      Object.assign(lane, { posted: 0, completed: 0, receivesPosted: 0 });
+      if (!takesReceives(this.options)) continue;
+      for (let n = Math.min(run.receives, this.options.rxDepth); n > 0; n--) this.#postRecv(i);
+    }
+  }
+
+  /** Posts sends wherever there is room. */
+  fill(): void {
+    const { lanes, options } = this;
+    for (let i = 0; i < lanes.length; i++) {
+      const lane = lanes[i] as Lane;
+      while (lane.posted < this.#run.sends && lane.posted - lane.completed < options.txDepth) this.post(i);
+    }
+  }
+
+  /** No more sends but those that are posted. */
+  stop(): void {
+    this.#run = { ...this.#run, sends: 0 };
+  }
+
+  get outstanding(): number {
+    return this.lanes.reduce((sum, { posted, completed }) => sum + posted - completed, 0);
+  }
+
+  post(index: number): void {
+    const lane = this.#lane(index);
+    const { size } = this.#run;
+    lane.qp.postSend(this.#request(index, lane, this.#offset(lane.posted, size), size));
+    lane.posted++;
+  }
+
+  /** Waits for a completion and counts it. */
+  async complete(): Promise<void> {
+    this.count(await this.completions.next());
+  }
+
+  count(wc: Wc): void {
+    throwIfFailed(wc);
+    const lane = this.#lane(wc.wrId);
+    if (wc.opcode === WcOpcode.RECV || wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM) {
+      this.received++;
+      if (lane.receivesPosted < this.#run.receives) this.#postRecv(wc.wrId);
+    } else {
+      lane.completed++;
+      this.sent++;
+    }
+  }
+
+  /** The last byte of the message to send, by which the peer that looks at its memory knows it. */
+  set mark(value: number) {
+    this.mr.buffer[this.#outbox(0) + this.#run.size - 1] = value;
+  }
+
+  /** The last byte of the message that the peer has written. */
+  get mark(): number {
+    return this.mr.buffer[this.#inbox(0) + this.#run.size - 1] as number;
+  }
+
+  counters(): Record<string, number> {
+    const sum: Record<string, number> = {};
+    for (const { qp } of this.lanes)
+      for (const [name, count] of Object.entries(qp.counters())) sum[name] = (sum[name] ?? 0) + count;
+    return sum;
+  }
+
+  async close(): Promise<void> {
+    for (const { qp, ah } of this.lanes) {
+      await qp.close();
+      await ah?.close();
+    }
+    for (const resource of [this.cq, this.mr, this.pd]) await resource.close();
+  }
+
+  #request(index: number, { remote, ah }: Lane, offset: number, size: number): SendWr {
+    const { kind, immediate, atomic } = this.options;
+    if (remote === undefined) throw failure(`queue pair ${index} is not connected`);
+    const common = { wrId: index, sgList: this.mr.slice(this.#outbox(index), size) };
+    const there = { remoteAddr: remote.vaddr + BigInt(offset), rkey: remote.rkey };
+    switch (kind.verb) {
+      case 'SEND':
+        return { ...common, opcode: 'SEND', ...(ah && { ah, remoteQpn: remote.qpn, remoteQkey: QKEY }) };
+      case 'WRITE':
+        return immediate
+          ? { ...common, ...there, opcode: 'RDMA_WRITE_WITH_IMM', immData: index }
+          : { ...common, ...there, opcode: 'RDMA_WRITE' };
+      case 'READ':
+        return { ...common, ...there, opcode: 'RDMA_READ' };
+      case 'ATOMIC':
+        return atomic === 'CMP_AND_SWAP'
+          ? { ...common, ...there, opcode: 'ATOMIC_CMP_AND_SWP', compareAdd: 0n, swap: 0n }
+          : { ...common, ...there, opcode: 'ATOMIC_FETCH_AND_ADD', compareAdd: 1n };
+    }
+  }
+
+  /** Where the n-th message of a bandwidth test goes: small ones go round, so that not all hit the same line. */
+  #offset(n: number, size: number): number {
+    const { cycleBytes, cacheLine } = this.terms;
+    if (this.options.kind.measures === 'lat' || size > cycleBytes / 2) return 0;
+    const step = Math.max(1, Math.ceil(size / cacheLine)) * cacheLine;
+    return (n % Math.floor(cycleBytes / step)) * step;
+  }
+
+  #postRecv(index: number): void {
+    const lane = this.#lane(index);
+    const room = this.#run.size + (this.options.transport === 'UD' ? GRH_BYTES : 0);
+    const sgList = this.mr.slice(this.#inbox(index), this.options.kind.verb === 'SEND' ? room : 0);
+    lane.qp.postRecv({ wrId: index, ...(sgList.length > 0 && { sgList }) });
+    lane.receivesPosted++;
+  }
+
+  #outbox(index: number): number {
+    return index * this.#slot;
+  }
+
+  #inbox(index: number): number {
+    return (this.lanes.length + index) * this.#slot;
+  }
+
+  #lane(index: number): Lane {
+    return this.lanes[index] as Lane;
+  }
+
+  #gid(index: number): string {
+    const entry = this.device.gids[index];
+    if (entry) return entry.gid;
+    const have = this.device.gids.map(({ index: at, gid }) => `${at}: ${gid}`).join(', ');
+    throw usageError(`GID index ${index} (--gid-index) does not exist; there is ${have}`);
+  }
+}
+
+/** Room for a message, and for what comes in front of it when it is a datagram. */
+export function slotBytes(size: number): number {
+  return Math.ceil((size + GRH_BYTES) / LINE) * LINE;
+}

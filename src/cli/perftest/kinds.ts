@@ -1,0 +1,68 @@
+/** What is measured: the tests of perftest, their defaults, and what a user has chosen. */
+import type { OpenOptions } from '../../index.js';
+import type { WaitOptions } from '../completions.js';
+
+export interface Kind {
+  readonly name: string;
+  /** What the stock program is called. */
+  readonly stock: string;
+  readonly verb: 'SEND' | 'WRITE' | 'READ' | 'ATOMIC';
+  readonly measures: 'bw' | 'lat';
+  /** Defaults of the stock program. */
+  readonly size: number;
+  readonly iters: number;
+}
+
+const kind = (verb: Kind['verb'], measures: Kind['measures'], size: number, iters = 1000): Kind => {
+  const word = verb.toLowerCase();
+  return { name: `${word}-${measures}`, stock: `ib_${word}_${measures}`, verb, measures, size, iters };
+};
+
+export const KINDS: readonly Kind[] = [
+  kind('SEND', 'bw', 65_536),
+  kind('SEND', 'lat', 2),
+  kind('WRITE', 'bw', 65_536, 5000),
+  kind('WRITE', 'lat', 2),
+  kind('READ', 'bw', 65_536),
+  kind('READ', 'lat', 2),
+  kind('ATOMIC', 'bw', 8),
+];
+
+/** The largest size of -a: 2^23. */
+export const LARGEST_OF_ALL = 2 ** 23;
+
+export interface PerftestOptions extends WaitOptions {
+  readonly kind: Kind;
+  readonly port: number;
+  readonly transport: 'RC' | 'UC' | 'UD';
+  /** Bytes of a message; with `all` of the largest. */
+  readonly size: number;
+  /** All powers of two from 2 on. */
+  readonly all: boolean;
+  /** Messages of each queue pair. */
+  readonly iters: number;
+  /** Instead of `iters`; 0 = not. */
+  readonly durationMs: number;
+  readonly txDepth: number;
+  readonly rxDepth: number;
+  readonly qps: number;
+  readonly bidirectional: boolean;
+  /** WRITE bears an immediate and takes a receive. */
+  readonly immediate: boolean;
+  readonly atomic: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
+  /** Path MTU in bytes; without it the most that both ends carry. */
+  readonly mtu?: number;
+  readonly gidIndex?: number;
+  readonly timeout: number;
+  readonly retryCnt: number;
+  readonly gigabits: boolean;
+  readonly interface?: string;
+  readonly address?: string;
+  readonly link?: 'packet' | 'udp';
+  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes'>;
+}
+
+/** Messages take receives at the other end. */
+export function takesReceives({ kind: { verb }, immediate }: PerftestOptions): boolean {
+  return verb === 'SEND' || immediate;
+}

@@ -1,0 +1,183 @@
+/** One test from hand-shake to hand-shake: which barriers there are, and what runs between them. */
+import type { Device } from '../../index.js';
+import { usageError } from '../exit.js';
+import type { Output } from '../output.js';
+import { runBandwidth } from './bandwidth.js';
+import { End } from './end.js';
+import type { Bandwidth, Exchange, Keys, Terms } from './handshake.js';
+import { type PerftestOptions, takesReceives } from './kinds.js';
+import { type LatencyReport, runReads, runSends, runWrites } from './latency.js';
+
+export interface Result {
+  readonly local: Keys;
+  readonly remote: Keys;
+  readonly terms: Terms;
+  /** For each size; those of the server are the client's where it has nothing to measure. */
+  readonly bandwidths: readonly Bandwidth[];
+  readonly latencies: readonly LatencyReport[];
+  readonly counters: Readonly<Record<string, number>>;
+}
+
+export interface Listeners {
+  onConnected(local: readonly Keys[], remote: readonly Keys[], terms: Terms): void;
+  onBandwidth(result: Bandwidth): void;
+  onLatency(result: LatencyReport): void;
+}
+
+/** @param peer its address, to choose ours by */
+export async function runSession(
+  device: Device,
+  exchange: Exchange,
+  asked: PerftestOptions,
+  peer: string,
+  listeners: Listeners,
+  output: Output,
+): Promise<Result> {
+  const { activeMtu } = device.queryPort();
+  const { mtu = activeMtu } = asked;
+  if (mtu > activeMtu)
+    throw usageError(`path MTU ${mtu} (--mtu) is more than the interface carries: its MTU allows ${activeMtu}`);
+  const terms = await exchange.terms(mtu);
+  const options = { ...asked, size: asked.transport === 'UD' ? Math.min(asked.size, terms.mtu) : asked.size };
+  const end = await End.open(device, options, terms);
+  try {
+    return await new Session(end, exchange, peer, listeners, output).run();
+  } finally {
+    await end.close();
+  }
+}
+
+class Session {
+  readonly #local: Keys[] = [];
+  readonly #remote: Keys[] = [];
+  readonly #bandwidths: Bandwidth[] = [];
+  readonly #latencies: LatencyReport[] = [];
+
+  constructor(
+    readonly end: End,
+    readonly exchange: Exchange,
+    readonly peer: string,
+    readonly listeners: Listeners,
+    readonly output: Output,
+  ) {}
+
+  async run(): Promise<Result> {
+    const { end } = this;
+    const { kind } = end.options;
+    // The latency tests of one-sided verbs have one barrier more, before all else.
+    if (kind.measures === 'lat' && kind.verb !== 'SEND') await this.#barrier();
+    await this.#introduce();
+    for (const [i, remote] of this.#remote.entries()) await end.connect(i, remote);
+    this.listeners.onConnected(this.#local, this.#remote, end.terms);
+    if (kind.verb === 'SEND') await this.#barrier();
+    await this.#introduce();
+    if (kind.verb !== 'SEND') await this.#barrier();
+    if (kind.measures === 'bw') await this.#bandwidth();
+    else await this.#latency();
+    const [local, remote] = [this.#local[0] as Keys, this.#remote[0] as Keys];
+    const [bandwidths, latencies] = [this.#bandwidths, this.#latencies];
+    return { local, remote, terms: end.terms, bandwidths, latencies, counters: end.counters() };
+  }
+
+  async #bandwidth(): Promise<void> {
+    const { options } = this.end;
+    const isClient = this.exchange.role === 'client';
+    const twoSided = takesReceives(options);
+    if (twoSided || options.bidirectional || isClient) for (const size of this.#sizes()) await this.#run(size);
+    if (!twoSided && !options.bidirectional) {
+      await this.#barrier(true);
+      const theirs = await this.exchange.report(this.#bandwidths.at(-1) ?? NOTHING);
+      if (!isClient) this.#tell(theirs);
+    }
+    await this.#barrier(true);
+  }
+
+  async #run(size: number): Promise<void> {
+    const { end, exchange } = this;
+    const { options } = end;
+    const { iters, bidirectional, all, durationMs } = options;
+    const isClient = exchange.role === 'client';
+    const twoSided = takesReceives(options);
+    const sends = durationMs > 0 ? Number.MAX_SAFE_INTEGER : iters;
+    const share = {
+      sends: isClient || bidirectional ? sends : 0,
+      receives: twoSided && (!isClient || bidirectional) ? iters : 0,
+      durationMs,
+    };
+    end.begin({ size, ...share });
+    if (twoSided || bidirectional) await this.#barrier(true);
+    const mine = await runBandwidth(end, size, share, (done) =>
+      this.output.progress(() => `${size} bytes: ${done} messages`),
+    );
+    if (bidirectional && all && !twoSided) await this.#barrier(true);
+    const theirs = bidirectional ? await exchange.report(mine) : undefined;
+    if (all && twoSided) await this.#barrier(true);
+    this.#tell(theirs ? sum(mine, theirs) : mine);
+  }
+
+  async #latency(): Promise<void> {
+    const { end, exchange } = this;
+    const { kind, iters } = end.options;
+    const twoSided = takesReceives(end.options);
+    const isClient = exchange.role === 'client';
+    if (kind.verb !== 'READ' || isClient)
+      for (const size of this.#sizes()) {
+        end.begin({ size, sends: iters, receives: twoSided ? iters : 0 });
+        if (twoSided) await this.#barrier(true);
+        const report =
+          kind.verb === 'SEND'
+            ? await runSends(end, size, exchange.role)
+            : kind.verb === 'WRITE'
+              ? await runWrites(end, size, exchange.role)
+              : await runReads(end, size);
+        this.#latencies.push(report);
+        this.listeners.onLatency(report);
+      }
+    // WRITE ends with its last message; the stock program asks nothing more.
+    if (kind.verb === 'WRITE') await exchange.control.part(PART_MS);
+    else await this.#barrier(true);
+  }
+
+  #sizes(): number[] {
+    const { all, size } = this.end.options;
+    if (!all) return [size];
+    return Array.from({ length: Math.floor(Math.log2(size)) }, (_, i) => 2 ** (i + 1));
+  }
+
+  #tell(result: Bandwidth): void {
+    this.#bandwidths.push(result);
+    this.listeners.onBandwidth(result);
+  }
+
+  /** Every queue pair's keys, the first time and again. */
+  async #introduce(): Promise<void> {
+    for (let i = 0; i < this.end.options.qps; i++)
+      this.#remote[i] = await this.exchange.keys((theirs) => this.#keys(i, theirs));
+  }
+
+  /** The first queue pair's keys again: both ends have come so far. */
+  async #barrier(patient = false): Promise<void> {
+    await this.exchange.keys((theirs) => this.#keys(0, theirs), { patient });
+  }
+
+  #keys(index: number, theirs: Keys | undefined): Keys {
+    const mine = this.#local[index] ?? this.end.keys(index, theirs?.gid ?? this.peer);
+    this.#local[index] = mine;
+    return mine;
+  }
+}
+
+/** How long an end that is done stays, to answer when its last acknowledgement was lost. */
+const PART_MS = 2000;
+
+const NOTHING: Bandwidth = { size: 0, iters: 0, peak: 0, average: 0, rate: 0 };
+
+function sum(mine: Bandwidth, theirs: Bandwidth): Bandwidth {
+  return {
+    size: mine.size,
+    iters: mine.iters,
+    peak: mine.peak + theirs.peak,
+    average: mine.average + theirs.average,
+    rate: mine.rate + theirs.rate,
+  };
+}

@@ -1,0 +1,83 @@
+/** The last frames of a device: a ring of their headers, for those who want to know what happened before a failure. */
+import { RingView } from '../link/ring.js';
+import type { Card } from './card.js';
+import { headerOf, type PacketHeader } from './headers.js';
+
+/** Enough for Ethernet with a tag, IPv6, UDP, and the longest headers of the transport. */
+const KEPT_BYTES = 112;
+
+/** A frame that came or went. */
+export interface TracedPacket extends PacketHeader {
+  /** It left this device. */
+  readonly sent: boolean;
+  /** Nanoseconds of the device's clock. */
+  readonly at: number;
+}
+
+export class Trace {
+  readonly #bytes: Uint8Array;
+  readonly #at: Float64Array;
+  /** Bytes of the frame, and which way it went. */
+  readonly #length: Uint32Array;
+  readonly #sent: Uint8Array;
+  readonly #memory: Uint8Array;
+  readonly #tx: RingView;
+  readonly #rx: RingView;
+  #txSeen: number;
+  #rxSeen: number;
+  #count = 0;
+
+  /** @param capacity frames that are kept */
+  constructor(
+    card: Card,
+    readonly capacity: number,
+  ) {
+    const { memory, tx, rx } = card.frames;
+    this.#memory = memory;
+    this.#tx = new RingView(memory, tx);
+    this.#rx = new RingView(memory, rx);
+    this.#txSeen = this.#tx.producer;
+    this.#rxSeen = this.#rx.producer;
+    this.#bytes = new Uint8Array(capacity * KEPT_BYTES);
+    this.#at = new Float64Array(capacity);
+    this.#length = new Uint32Array(capacity);
+    this.#sent = new Uint8Array(capacity);
+  }
+
+  /** To be called when the link has put frames into the receive ring, before the card takes them. */
+  received(now: number): void {
+    this.#rxSeen = this.#keep(this.#rx, this.#rxSeen, now, 0);
+  }
+
+  /** To be called when the card has put frames into the transmit ring, before the link takes them. */
+  sent(now: number): void {
+    this.#txSeen = this.#keep(this.#tx, this.#txSeen, now, 1);
+  }
+
+  /** What is kept, oldest first; frames that are no RoCE are left out. */
+  packets(): TracedPacket[] {
+    const found: TracedPacket[] = [];
+    for (let n = Math.max(0, this.#count - this.capacity); n < this.#count; n++) {
+      const i = n % this.capacity;
+      const start = i * KEPT_BYTES;
+      const length = this.#length[i] as number;
+      const header = headerOf(this.#bytes.subarray(start, start + Math.min(length, KEPT_BYTES)), length);
+      if (header) found.push({ ...header, sent: this.#sent[i] === 1, at: this.#at[i] as number });
+    }
+    return found;
+  }
+
+  #keep(ring: RingView, seen: number, now: number, sent: number): number {
+    const { producer } = ring;
+    for (let n = seen; n !== producer; n = (n + 1) >>> 0) {
+      const i = this.#count++ % this.capacity;
+      const from = ring.addr(n);
+      const length = ring.length(n);
+      this.#bytes.set(this.#memory.subarray(from, from + Math.min(length, KEPT_BYTES)), i * KEPT_BYTES);
+      this.#at[i] = now;
+      this.#length[i] = length;
+      this.#sent[i] = sent;
+    }
+    return producer;
+  }
+}

@@ -1,0 +1,108 @@
+/** Our pingpongs and the stock ones, each as client and as server of the other. */
+import { Writable } from 'node:stream';
+import { expect } from 'vitest';
+import { Output } from '../../src/cli/output.js';
+import { type PingpongOptions, runClient, runServer } from '../../src/cli/pingpong/roles.js';
+import { TRANSPORTS, type Transport } from '../../src/cli/pingpong/transport.js';
+import type { FaultOptions } from '../../src/link/fault.js';
+import type { LinkKind } from './card.js';
+import type { Guest } from './guest/guest.js';
+import { CARD, GUEST } from './guest/network.js';
+import { FAMILIES, type Family } from './pair.js';
+
+export interface Run {
+  readonly transport: Transport;
+  readonly size: number;
+  readonly iters: number;
+  /** Not for datagrams. */
+  readonly mtu: number;
+  readonly family: Family;
+  /** Queue pairs, with a shared receive queue only. */
+  readonly qps?: number;
+  readonly timeout?: number;
+  readonly retryCnt?: number;
+  readonly idleMs?: number;
+  readonly faults?: FaultOptions;
+}
+
+/** A report of ours, as `--json` prints it. */
+export interface Report {
+  readonly ok: boolean;
+  readonly role: string;
+  readonly link: string;
+  readonly bytes: number;
+  readonly checked: number;
+  readonly invalid: number;
+  readonly unacknowledged: number;
+  readonly faults: Readonly<Record<string, number>>;
+}
+
+export const PORT = 18515;
+const PATIENCE = { timeout: 60_000 };
+
+/** The stock server listens on IPv4 only; the GID's index tells our client the family then. Both GID tables have the same order. */
+export const clientOf = (family: Family) => ({ host: GUEST.ipv4, gidIndex: FAMILIES[family].gid });
+const ourAddress = (family: Family) => (family === 'IPv4' ? CARD.ipv4 : CARD.ipv6);
+
+/** The stock tool in the guest: a server, or with `server` its client. */
+function stock({ transport, size, iters, mtu, family, qps }: Run, server?: string): string[] {
+  const options = {
+    ...{ d: 'rxe0', g: FAMILIES[family].gid, s: size, n: iters, p: PORT },
+    ...(transport !== 'UD' && { m: mtu }),
+    ...(transport === 'SRQ' && qps !== undefined && { q: qps }),
+  };
+  const words = Object.entries(options).flatMap(([letter, value]) => [`-${letter}`, String(value)]);
+  return [TRANSPORTS[transport].tool, ...words, '-c', ...(server === undefined ? [] : [server])];
+}
+
+function expectStockPleased(stdout: string, { size, iters }: Run): void {
+  expect(stdout).toContain(`${2 * size * iters} bytes in `);
+  expect(stdout).toContain(`${iters} iters in `);
+  expect(stdout).not.toContain('invalid data');
+}
+
+/** Runs the stock tool as the client of `ours`, which listens when this is called, or as the server that it connects to. */
+export async function withStock(guest: Guest, run: Run, weAre: 'client' | 'server', ours: () => Promise<Report>) {
+  if (weAre === 'server') {
+    const [report, stdout] = await Promise.all([ours(), guest.run(stock(run, ourAddress(run.family)), PATIENCE)]);
+    expectStockPleased(stdout, run);
+    return report;
+  }
+  const server = guest.spawn(stock(run));
+  try {
+    await guest.listening(PORT);
+    const report = await ours();
+    const { status, stdout } = await server.exited;
+    expect(status).toBe(0);
+    expectStockPleased(stdout, run);
+    return report;
+  } finally {
+    await server.kill();
+  }
+}
+
+/** What the command does, without the time that a process takes to start. Resolves when done; a server listens at once. */
+export async function inProcess(link: LinkKind, run: Run, weAre: 'client' | 'server'): Promise<Report> {
+  const { transport, size, iters, mtu, family, qps, timeout = 18, retryCnt = 7, idleMs = 30_000, faults } = run;
+  const { host, gidIndex } = clientOf(family);
+  const options: PingpongOptions = {
+    ...{ transport, qps: qps ?? (transport === 'SRQ' ? 16 : 1) },
+    ...{ link, size, iters, mtu, port: PORT, interface: CARD.interface, rxDepth: 500, check: true },
+    ...{ timeout, retryCnt, idleMs, spinMs: 0.2, keep: false },
+    ...(weAre === 'client' && { gidIndex }),
+    open: { memoryBytes: 2 ** 25 + 2 * size, ...(faults && { fault: faults }) },
+  };
+  const printed = new Text();
+  const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
+  await (weAre === 'client' ? runClient(host, options, output) : runServer(options, output));
+  return JSON.parse(printed.text) as Report;
+}
+
+class Text extends Writable {
+  text = '';
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.text += chunk.toString();
+    done();
+  }
+}

@@ -1,0 +1,307 @@
+// Unreliable connections, datagrams and groups with rxe, both ways; and congestion marks, to which rxe is deaf.
+import { describe, expect, test } from 'vitest';
+import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc } from '../../src/index.js';
+import { type LinkKind, OurDevice } from './card.js';
+import { CARD } from './guest/network.js';
+import { Peer, type PeerMr, type PeerQp, patternBytes } from './guest/peer.js';
+import { FAMILIES, type Family } from './pair.js';
+import { describeWithRxe, matrix } from './world.js';
+
+const QKEY = 0x1234567;
+const SLOT = 8192;
+const SLOTS = 48;
+const GRH = 40;
+/** What a switch may mark (RFC 3168). */
+const ECT_0 = 2;
+const WAIT = { timeout: 20_000 };
+
+/** One queue pair of each side, with a region of slots. */
+class Both implements AsyncDisposable {
+  static async open(type: 'UC' | 'UD', link: LinkKind, family: Family, peer: Peer, faults?: object): Promise<Both> {
+    const ours = await OurDevice.open(link, { tap: true, ...(faults && { faults }) });
+    const pd = await ours.device.allocPd();
+    const cq = await ours.device.createCq({ cqe: 256 });
+    const mr = await pd.regMr(SLOT * SLOTS);
+    const qp = await pd.createQp({ type, sendCq: cq });
+    const theirMr = await peer.reg(SLOT * SLOTS);
+    const theirs = await peer.qp({ type: type === 'UC' ? 'uc' : 'ud', qkey: QKEY });
+    const both = new Both(ours, qp, mr, peer, theirs, theirMr, family);
+    if (type === 'UC') {
+      const { gid, psn } = qp.endpoint(FAMILIES[family].guest);
+      await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024, tclass: ECT_0 });
+      await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024 });
+    } else {
+      await theirs.activate();
+      await qp.activate({ qkey: QKEY });
+    }
+    return both;
+  }
+
+  private constructor(
+    readonly ours: OurDevice,
+    readonly qp: Qp,
+    readonly mr: Mr,
+    readonly peer: Peer,
+    readonly theirs: PeerQp,
+    readonly theirMr: PeerMr,
+    readonly family: Family,
+  ) {}
+
+  get ourGid(): string {
+    return gidToHex(this.qp.endpoint(FAMILIES[this.family].guest).gid);
+  }
+
+  next(): Promise<Wc> {
+    return this.qp.sendCq.next(WAIT);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.ours[Symbol.asyncDispose]();
+  }
+}
+
+/** Different in every message, and its number in the first byte. */
+function message(number: number, length: number): Buffer {
+  const bytes = Buffer.from(patternBytes(length, 100 + number));
+  if (length > 0) bytes[0] = number;
+  return bytes;
+}
+
+const LENGTHS = [0, 1, 2, 3, 5, 63, 1021, 1023, 1024, 2047, 4095, 4096];
+
+describeWithRxe('unreliable transports with rxe', 9000, (world) => {
+  describe.each(matrix([0]).map(([link, family]) => [link, family] as const))('link %s, %s', (link, family) => {
+    test('datagrams of every odd length, with and without immediate, from us', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UD', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      const ah = await qp.pd.createAh({ grh: { dgid: peer.gid } });
+      for (const [i, length] of LENGTHS.entries()) {
+        await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], i);
+        mr.buffer.set(message(i, length), i * SLOT);
+        const to = { ah, remoteQpn: theirs.qpn, remoteQkey: QKEY, sgList: mr.slice(i * SLOT, length) };
+        qp.postSend(i % 2 ? { opcode: 'SEND_WITH_IMM', immData: 0xabc0 + i, ...to } : { opcode: 'SEND', ...to });
+        expect(await both.next()).toMatchObject({ ok: true });
+      }
+      const found = await theirs.poll(LENGTHS.length);
+      expect(found).toMatchObject(
+        LENGTHS.map((length, id) => ({
+          ...{ id, status: 0, byteLen: GRH + length, srcQp: qp.qpNum, imm: id % 2 ? 0xabc0 + id : 0 },
+        })),
+      );
+      for (const [i, length] of LENGTHS.entries())
+        expect(await peer.read(theirMr, i * SLOT + GRH, length)).toEqual(message(i, length));
+    });
+
+    test('and from rxe, with what lies in front', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UD', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      const ah = await peer.ah(both.ourGid);
+      for (const [i, length] of LENGTHS.entries()) {
+        qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+        await peer.write(theirMr, i * SLOT, message(i, length));
+        const to = { ah, dqpn: qp.qpNum, qkey: QKEY, sge: [{ mr: theirMr, off: i * SLOT, len: length }] };
+        await theirs.postSend(i % 2 ? { op: 'send_imm', imm: 0xabc0 + i, ...to } : { op: 'send', ...to });
+        const wc = await both.next();
+        expect(wc).toMatchObject({ ok: true, wrId: i, byteLen: GRH + length, srcQp: theirs.qpn, hasImm: i % 2 === 1 });
+        if (wc.hasImm) expect(wc.immData).toBe(0xabc0 + i);
+        const at = i * SLOT;
+        expect(readGrh(mr.buffer.subarray(at, at + GRH))).toMatchObject({
+          source: FAMILIES[family].guest,
+          destination: family === 'IPv4' ? CARD.ipv4 : CARD.ipv6,
+        });
+        expect(Buffer.from(mr.buffer.subarray(at + GRH, at + GRH + length))).toEqual(message(i, length));
+      }
+      // the way back from the completion alone
+      const wc = await roundTrip(both, await peer.ah(both.ourGid));
+      const back = await qp.pd.createAhFromWc(wc, mr.buffer.subarray(0, GRH));
+      await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 77);
+      qp.postSend({ opcode: 'SEND', sgList: Buffer.from('back'), ah: back, remoteQpn: wc.srcQp, remoteQkey: QKEY });
+      expect((await theirs.poll(LENGTHS.length + 2, 2000)).at(-1)).toMatchObject({ id: 77, byteLen: GRH + 4 });
+    });
+
+    test('a wrong Q_Key is dropped in silence, at both ends', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UD', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      qp.postRecv({ wrId: 1, sgList: mr.slice(0, SLOT) });
+      await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 1);
+      const ah = await qp.pd.createAh({ grh: { dgid: peer.gid } });
+      const theirAh = await peer.ah(both.ourGid);
+      for (const [qkey, length] of [
+        [QKEY + 1, 10],
+        [QKEY, 20],
+      ] as const) {
+        qp.postSend({ opcode: 'SEND', sgList: mr.slice(SLOT, length), ah, remoteQpn: theirs.qpn, remoteQkey: qkey });
+        const sge = [{ mr: theirMr, off: SLOT, len: length }];
+        await theirs.postSend({ op: 'send', id: 9, ah: theirAh, dqpn: qp.qpNum, qkey, sge });
+      }
+      const ours = [await both.next(), await both.next(), await both.next()].filter(({ wrId }) => wrId === 1);
+      expect(ours).toMatchObject([{ ok: true, byteLen: GRH + 20 }]);
+      expect((await theirs.poll(3)).filter(({ id }) => id === 1)).toMatchObject([{ status: 0, byteLen: GRH + 20 }]);
+      expect(qp.counters().drop_qkey).toBe(1);
+    });
+
+    // rxe alone hears no group: it sets the MAC filter of IPv6 groups for IPv4 ones too (33:33 and the last four bytes
+    // instead of 01:00:5e), and leaves it to others to join at the level of IP, which drops what nobody has joined. So
+    // the guest joins, as the connection manager would.
+    test('a group, heard by both', async () => {
+      const group = family === 'IPv4' ? '239.200.1.2' : 'ff15::beef:1';
+      const gid = family === 'IPv4' ? '00000000000000000000ffffefc80102' : 'ff1500000000000000000000beef0001';
+      if (family === 'IPv4') await world.guest.run('ip route replace 224.0.0.0/4 dev eth0');
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UD', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      await qp.attachMcast(group);
+      await theirs.attach(gid);
+      for (let i = 0; i < 2; i++) {
+        qp.postRecv({ wrId: 50 + i, sgList: mr.slice(i * SLOT, SLOT) });
+        await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], 50 + i);
+      }
+      const ah = await qp.pd.createAh({ grh: { dgid: group } });
+      mr.buffer.set(message(1, 100), 4 * SLOT);
+      const to = { ah, remoteQpn: MULTICAST_QPN, remoteQkey: QKEY };
+      qp.postSend({ opcode: 'SEND', sgList: mr.slice(4 * SLOT, 100), ...to });
+      expect((await theirs.poll(1)).at(0)).toMatchObject({ id: 50, status: 0, byteLen: GRH + 100, srcQp: qp.qpNum });
+      expect(await peer.read(theirMr, GRH, 100)).toEqual(message(1, 100));
+
+      await peer.write(theirMr, 4 * SLOT, message(2, 200));
+      await theirs.postSend({
+        ...{ op: 'send', id: 9, ah: await peer.ah(gid), dqpn: MULTICAST_QPN, qkey: QKEY },
+        sge: [{ mr: theirMr, off: 4 * SLOT, len: 200 }],
+      });
+      const heard: Wc[] = [];
+      while (!heard.some(({ srcQp, wrId }) => wrId >= 50 && srcQp === theirs.qpn)) heard.push(await both.next());
+      const wc = heard.at(-1) as Wc;
+      expect(wc).toMatchObject({ ok: true, byteLen: GRH + 200 });
+      const at = (wc.wrId - 50) * SLOT;
+      expect(readGrh(mr.buffer.subarray(at, at + GRH)).destination).toBe(group);
+      expect(Buffer.from(mr.buffer.subarray(at + GRH, at + GRH + 200))).toEqual(message(2, 200));
+    });
+
+    test('a group that rxe has attached without joining at the level of IP: it hears nothing', async () => {
+      const [group, gid] =
+        family === 'IPv4'
+          ? ['239.200.1.3', '00000000000000000000ffffefc80103']
+          : ['ff15::beef:3', 'ff1500000000000000000000beef0003'];
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UD', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      await theirs.attach(gid, 0);
+      await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 1);
+      const ah = await qp.pd.createAh({ grh: { dgid: group } });
+      const to = { ah, remoteQpn: MULTICAST_QPN, remoteQkey: QKEY };
+      qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 100), ...to });
+      expect(await theirs.poll(1, 500)).toEqual([]);
+    });
+
+    test('UC with loss, both ways: messages come whole or not at all, in order', async () => {
+      const COUNT = 40;
+      const LENGTH = 3001;
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UC', link, family, peer, { seed: 4, both: { drop: 0.1 } });
+      const { qp, mr, theirs, theirMr } = both;
+      for (let i = 0; i < COUNT; i++) {
+        await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], 100 + i);
+        qp.postRecv({ wrId: 100 + i, sgList: mr.slice(i * SLOT, SLOT) });
+      }
+      for (let i = 0; i < COUNT; i++) {
+        mr.buffer.set(message(i, LENGTH), 47 * SLOT);
+        qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.slice(47 * SLOT, LENGTH) });
+        await peer.write(theirMr, (41 + (i % 6)) * SLOT, message(i, LENGTH));
+        await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: (41 + (i % 6)) * SLOT, len: LENGTH }] });
+        // the source is written anew for the next message
+        while (!(await sentOf(both, i)));
+      }
+      const theirWcs = (await theirs.poll(2 * COUNT, 2000)).filter(({ id }) => id >= 100);
+      await check(
+        'rxe',
+        theirWcs.map(({ id, status, byteLen }) => ({ slot: id - 100, ok: status === 0, byteLen })),
+        (slot) => peer.read(theirMr, slot * SLOT, LENGTH),
+      );
+      const ours = received.splice(0);
+      await check(
+        'our card',
+        ours.map(({ wrId, ok, byteLen }) => ({ slot: wrId - 100, ok, byteLen })),
+        async (slot) => Buffer.from(mr.buffer.subarray(slot * SLOT, slot * SLOT + LENGTH)),
+      );
+
+      async function check(
+        who: string,
+        found: readonly { slot: number; ok: boolean; byteLen: number }[],
+        bytes: (slot: number) => Promise<Buffer>,
+      ): Promise<void> {
+        expect(found.length).toBeGreaterThan(5);
+        expect(found.length).toBeLessThan(COUNT);
+        let last = -1;
+        for (const { slot, ok, byteLen } of found) {
+          expect({ ok, byteLen }).toEqual({ ok: true, byteLen: LENGTH });
+          const found = await bytes(slot);
+          const number = found[0] as number;
+          expect(number, who).toBeGreaterThan(last);
+          const wrong = message(number, LENGTH).findIndex((byte, at) => byte !== found[at]);
+          expect(wrong, `${who}: message ${number} in slot ${slot} after ${last}`).toBe(-1);
+          last = number;
+        }
+      }
+    });
+
+    test('a queue of the kernel marks on the wire, and we answer by CNPs', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UC', link, family, peer);
+      const { qp, mr, theirs, theirMr } = both;
+      // with `ecn` netem marks what it would lose
+      await world.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
+      try {
+        for (let i = 0; i < 20; i++) {
+          qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+          await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: 0, len: SLOT }] });
+          expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
+        }
+      } finally {
+        await world.guest.run('tc qdisc del dev eth0 root');
+      }
+      const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = qp.counters();
+      expect(marked).toBeGreaterThan(20);
+      expect(marked).toBeLessThan(100);
+      expect(sent).toBeGreaterThan(0);
+    });
+
+    test('what is marked on the way to us is answered by CNPs, which rxe ignores', async () => {
+      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using both = await Both.open('UC', link, family, peer, { seed: 4, rx: { ecn: 1 } });
+      const { qp, mr, theirs, theirMr } = both;
+      for (let i = 0; i < 20; i++) {
+        qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+        await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: 0, len: SLOT }] });
+        expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
+      }
+      const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = qp.counters();
+      expect(marked).toBeGreaterThanOrEqual(160);
+      expect(sent).toBeGreaterThan(0);
+      const cnps = both.ours.tap?.frames(qp.qpNum, theirs.qpn).filter(({ bth }) => bth.opcode === 0x81) ?? [];
+      expect(cnps.length).toBe(sent);
+      expect(cnps[0]).toMatchObject({ direction: 'out', bth: { destQp: theirs.qpn, becn: true } });
+      expect((await theirs.state()).state).toBe(3);
+    });
+  });
+});
+
+/** Receives that came while a send was awaited. */
+const received: Wc[] = [];
+
+async function sentOf(both: Both, id: number): Promise<boolean> {
+  const wc = await both.next();
+  if (wc.wrId < 100) return wc.wrId === id;
+  received.push(wc);
+  return false;
+}
+
+/** One datagram of rxe's into our first slot. */
+async function roundTrip(both: Both, ah: number): Promise<Wc> {
+  const { qp, mr, theirs, theirMr } = both;
+  qp.postRecv({ wrId: 60, sgList: mr.slice(0, SLOT) });
+  await theirs.postSend({ op: 'send', ah, dqpn: qp.qpNum, qkey: QKEY, sge: [{ mr: theirMr, off: 0, len: 7 }] });
+  return both.next();
+}

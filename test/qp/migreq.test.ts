@@ -1,0 +1,23 @@
+/** MigReq (IBTA 9.2.6): 1 unless the queue pair is told otherwise; what comes is taken either way. */
+import { test } from 'vitest';
+import { rc, send } from '../kit/conversation.js';
+import { ack, frame, request } from '../kit/packets.js';
+
+test('told so, requests and answers leave with MigReq 0, and with 1 again when told that', async () => {
+  const c = await rc({ receives: 2 });
+  const { x } = c.rig;
+  x.qpQuirks(c.qp.handle, x.Quirk.MIG_REQ_ZERO);
+  Object.assign(c.back, { migReq: false });
+  c.in(0, send({ psn: 100 }))
+    .out(ack({ psn: 100, msn: 1 }))
+    .wc({ wrId: 1 })
+    .post(1, { opcode: 'SEND', wrId: 9 })
+    .out(request.sendOnly({ psn: 1000, ackReq: true }))
+    .frames(2, frame({ ...c.there, migReq: false }, ack({ psn: 1000, msn: 1 })))
+    .wc({ wrId: 9 });
+  x.qpQuirks(c.qp.handle, 0);
+  Object.assign(c.back, { migReq: true });
+  c.in(3, send({ psn: 101 }))
+    .out(ack({ psn: 101, msn: 2 }))
+    .wc({ wrId: 2 });
+});

@@ -1,0 +1,78 @@
+// Congestion control as a program sees it: parameters with units, and what marks and CNPs do between two devices.
+import { afterEach, describe, expect, test } from 'vitest';
+import { type Device, MemoryHub } from '../../src/index.js';
+import { connectedPair, openOn, pattern } from './pair.js';
+
+const devices: Device[] = [];
+afterEach(async () => {
+  for (const device of devices.splice(0)) await device.close({ force: true });
+});
+const opened = async (congestion?: Parameters<Device['congestion']['modify']>[0]) => {
+  const device = await openOn(new MemoryHub(), congestion && { congestion });
+  devices.push(device);
+  return device;
+};
+
+const DEFAULTS = {
+  ...{ enabled: true, ect: true, cnpInterval: 50, cnpDscp: 48, alphaInterval: 55, rateInterval: 55 },
+  ...{ byteStep: 10_000_000, fastRecovery: 5, gain: 1 / 256 },
+  ...{ additiveRate: 40e6, hyperRate: 400e6, leastRate: 1e6, lineRate: 10e9 },
+};
+
+test('the published parameters, and what is changed in them', async () => {
+  const device = await opened({ ect: false, cnpInterval: 4 });
+  expect(device.congestion.query()).toEqual({ ...DEFAULTS, ect: false, cnpInterval: 4 });
+  device.congestion.modify({ lineRate: 25e9, gain: 0.5, enabled: false });
+  expect(device.congestion.query()).toMatchObject({ lineRate: 25e9, gain: 0.5, enabled: false, cnpInterval: 4 });
+  expect((await opened()).congestion.query()).toEqual(DEFAULTS);
+});
+
+test.each([
+  [{ speed: 1 }, /congestion has no speed, only enabled, ect/],
+  [{ enabled: 1 }, /congestion\.enabled is 1, must be true or false/],
+  [{ cnpDscp: 64 }, /congestion\.cnpDscp.*64/],
+  [{ gain: 0 }, /congestion\.gain is 0, must be/],
+  [{ lineRate: Number.NaN }, /congestion\.lineRate is NaN/],
+  [{ lineRate: 2e3 }, /leastRate 1000000 is above lineRate 2000/],
+])('%j is refused, and nothing changed', async (wrong, message) => {
+  const device = await opened();
+  expect(() => device.congestion.modify({ byteStep: 7, ...wrong } as object)).toThrow(message);
+  expect(device.congestion.query()).toEqual(DEFAULTS);
+});
+
+describe('every packet is marked on the way', () => {
+  const marked = { fault: { rx: { ecn: 1 } } };
+  const send = async (pair: Awaited<ReturnType<typeof connectedPair>>, count = 20) => {
+    const { a, b } = pair;
+    a.mr.buffer.set(pattern(65_536));
+    for (let i = 0; i < count; i++)
+      a.qp.postSend({
+        opcode: 'RDMA_WRITE',
+        sgList: a.mr.slice(0, 65_536),
+        ...b.mr.remote,
+        remoteAddr: b.mr.remote.addr,
+      });
+    for (let i = 0; i < count; i++) expect((await a.cq.next({ timeout: 10_000 })).ok).toBe(true);
+    expect(b.mr.buffer.equals(a.mr.buffer)).toBe(true);
+  };
+
+  test('the receiver sends CNPs and the sender slows down', async () => {
+    await using pair = await connectedPair({ open: { ...marked, congestion: { lineRate: 1e9, leastRate: 50e6 } } });
+    const start = performance.now();
+    await send(pair);
+    expect(pair.b.qp.counters()).toMatchObject({ np_cnp_sent: expect.any(Number) });
+    expect(pair.b.qp.counters().np_ecn_marked_roce_packets).toBeGreaterThan(100);
+    expect(pair.b.qp.counters().np_cnp_sent).toBeGreaterThan(1);
+    expect(pair.a.qp.counters().rp_cnp_handled).toBeGreaterThan(1);
+    // 10.5 Mbit at 500 Mbit/s, where the first CNP leads, or less
+    expect(performance.now() - start).toBeGreaterThan(15);
+  });
+
+  test('switched off, marks are counted only', async () => {
+    await using pair = await connectedPair({ open: { ...marked, congestion: { enabled: false } } });
+    await send(pair);
+    expect(pair.b.qp.counters().np_ecn_marked_roce_packets).toBeGreaterThan(100);
+    expect(pair.b.qp.counters().np_cnp_sent).toBe(0);
+    expect(pair.a.qp.counters().rp_cnp_handled).toBe(0);
+  });
+});

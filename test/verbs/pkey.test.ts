@@ -1,0 +1,42 @@
+// The P_Key table of a device.
+import { expect, test } from 'vitest';
+import { createMemoryHub } from '../../src/index.js';
+import { connectedPair, openOn } from './pair.js';
+
+test('it has the default partition, unless another table is given', async () => {
+  const hub = createMemoryHub();
+  await using plain = await openOn(hub);
+  expect(plain.queryPkey(0)).toBe(0xffff);
+  await using device = await openOn(hub, { pkeys: [0xffff, 0x8001, 0x0002] });
+  expect(device.queryPort().pkeyTableLength).toBe(3);
+  expect([0, 1, 2].map((index) => device.queryPkey(index))).toEqual([0xffff, 0x8001, 0x0002]);
+  expect(() => device.queryPkey(3)).toThrow('index is 3, must be from 0 to 2');
+});
+
+test('queue pairs of one partition are connected by its index, those of two limited members are not', async () => {
+  await using pair = await connectedPair({
+    open: { pkeys: [0xffff, 0x8001, 0x0001] },
+    connect: { pkeyIndex: 1, timeout: 5, retryCnt: 1 },
+  });
+  const { a, b } = pair;
+  const write = async () => {
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 4), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    return (await a.cq.next({ timeout: 5000 })).statusName;
+  };
+  expect(await write()).toBe('SUCCESS');
+  expect(a.qp.query().pkeyIndex).toBe(1);
+  for (const { qp } of [a, b]) {
+    await qp.modify({ state: 'SQD' });
+    await qp.modify({ pkeyIndex: 2 });
+    await qp.modify({ state: 'RTS' });
+  }
+  expect(await write()).toBe('RETRY_EXC_ERR');
+  expect(b.device.counters().drop_pkey).toBeGreaterThan(0);
+});
+
+test('wrong tables are refused', async () => {
+  const refused = (pkeys: readonly number[]) => expect(openOn(createMemoryHub(), { pkeys })).rejects;
+  await refused([]).toThrow('the number of pkeys is 0, must be from 1 to 128');
+  await refused([0x8000]).toThrow('pkeys[0] is 32768, which names partition 0');
+  await refused([1, 0x10000]).toThrow('pkeys[1] is 65536, must be from 1 to 65535');
+});

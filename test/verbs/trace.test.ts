@@ -1,0 +1,62 @@
+// An explanation shows the packets concerned.
+import { expect, test } from 'vitest';
+import { headerOf } from '../../src/device/headers.js';
+import { describe as describeFrame, flow, frame, request, response, uc } from '../kit/packets.js';
+import { connectedPair } from './pair.js';
+
+test('the last packets of the queue pair, sent and come, with their times', async () => {
+  await using pair = await connectedPair({ open: { trace: 64 } });
+  const { a, b } = pair;
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  await a.cq.next({ timeout: 5000 });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
+  const wc = await a.cq.next({ timeout: 5000 });
+  const { packets } = a.device.explain(wc);
+  expect(packets).toHaveLength(4);
+  expect(packets[2]).toMatch(
+    /^ +-?\d+\.\d{3} ms {2}sent {2}[\d.]+ > [\d.]+, RC RDMA_WRITE_ONLY qp 0x\w+ psn \d+, asks for an ACK, va 0x\w+ rkey 0x\w+ length 8, 8 bytes$/,
+  );
+  expect(packets[3]).toMatch(/ 0\.000 ms {2}came .* RC ACKNOWLEDGE qp 0x\w+ psn \d+, NAK: remote access error, msn 1/);
+});
+
+test('another queue pair of the device is left out, and only so many are kept', async () => {
+  await using pair = await connectedPair({ open: { trace: 4 }, connect: { timeout: 5, retryCnt: 1 } });
+  const { a, b } = pair;
+  const other = await a.pd.createQp({ sendCq: a.cq });
+  const there = await b.pd.createQp({ sendCq: b.cq });
+  await other.connect(there.endpoint());
+  await there.connect(other.endpoint());
+  a.qp.postSend({ opcode: 'SEND' });
+  b.qp.postRecv({});
+  await a.cq.next({ timeout: 5000 });
+  other.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: a.mr.slice(0, 1) });
+  const wc = await a.cq.next({ timeout: 5000 });
+  const { packets } = wc.explain();
+  expect(packets).toHaveLength(2);
+  expect(packets.join()).not.toContain('SEND');
+});
+
+test('without the option nothing is kept', async () => {
+  await using pair = await connectedPair();
+  pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.slice(0, 1) });
+  expect((await pair.a.cq.next({ timeout: 5000 })).explain().packets).toEqual([]);
+});
+
+test('headers of all kinds of frames are read, and frames cut anywhere do no harm', () => {
+  const packets = [
+    request.sendOnly({ psn: 1, payload: new Uint8Array(5) }),
+    uc(request.sendOnly({ psn: 1, payload: new Uint8Array(5) })),
+    request.read({ psn: 2, va: 0x1234n, rkey: 7, length: 9 }),
+    response.readOnly({ psn: 3, msn: 4, payload: new Uint8Array(3) }),
+  ];
+  for (const way of [{}, { vlan: 5 }, { srcIp: 'fd00::2', dstIp: 'fd00::1' }]) {
+    for (const packet of packets) {
+      const bytes = frame(flow(way), packet);
+      const header = headerOf(bytes, bytes.length);
+      expect(header?.psn).toBe(packet.bth.psn);
+      expect(header?.text).toContain(`${packet.payload?.length ?? 0} bytes`);
+      expect(describeFrame(bytes)).toContain(`psn ${header?.psn}`);
+      for (let length = 0; length < bytes.length; length++) headerOf(bytes.subarray(0, length), length);
+    }
+  }
+});
