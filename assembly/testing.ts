@@ -67,6 +67,7 @@ export function reemit(frame: usize, to: usize, vlanTci: u32, hopLimit: u32): u3
     packet.destQpn,
     packet.isAckRequested,
     packet.psn,
+    true,
   );
   let at = extensions(packet, udp + UDP_BYTES + BTH_BYTES);
   let bytes = packet.payloadBytes + bth.pad;
