@@ -7,17 +7,9 @@
  */
 
 import { FaultPath } from './faultpath.js';
-import {
-  type Frames,
-  joinGroup,
-  type Link,
-  type LinkCounters,
-  type LinkFeatures,
-  type LinkInterface,
-  type Resolved,
-  type Ring,
-} from './link.js';
+import type { Frames, Link, LinkCounters, Ring } from './link.js';
 import { DESCRIPTOR_BYTES, RingView } from './ring.js';
+import { LinkWrapper } from './wrapper.js';
 
 /** Probabilities, 0 to 1, of what happens to a frame in one direction. */
 export interface FaultRates {
@@ -58,31 +50,18 @@ export function faultLink(inner: Link, options: FaultOptions): FaultLink {
   return new FaultLink(inner, options);
 }
 
-export class FaultLink implements Link {
-  readonly #inner: Link;
+export class FaultLink extends LinkWrapper {
   readonly #tx: FaultPath;
   readonly #rx: FaultPath;
   #innerTx: RingView | undefined;
   #now = 0;
 
   constructor(inner: Link, { seed = 1, both, tx, rx }: FaultOptions) {
+    super(inner);
     if (!Number.isSafeInteger(seed)) throw new RangeError(`seed ${seed} is not an integer`);
-    this.#inner = inner;
     // One sequence for each direction, so that what arrives does not change what is sent.
     this.#tx = new FaultPath({ ...both, ...tx }, 2 * seed);
     this.#rx = new FaultPath({ ...both, ...rx }, 2 * seed + 1);
-  }
-
-  get kind(): string {
-    return this.#inner.kind;
-  }
-
-  get features(): LinkFeatures {
-    return this.#inner.features;
-  }
-
-  get interface(): LinkInterface {
-    return this.#inner.interface;
   }
 
   /** @throws TypeError when the card does not lend memory for rings */
@@ -93,13 +72,13 @@ export class FaultLink implements Link {
     this.#innerTx = new RingView(frames.memory, tx);
     this.#tx.join(frames, new RingView(frames.memory, frames.tx), this.#innerTx);
     this.#rx.join(frames, new RingView(frames.memory, rx), new RingView(frames.memory, frames.rx));
-    this.#inner.attach({ ...frames, tx, rx });
+    this.inner.attach({ ...frames, tx, rx });
   }
 
   send(now: number): number {
     this.#now = now;
     const taken = this.#tx.pump(now);
-    this.#inner.send(now);
+    this.inner.send(now);
     return taken;
   }
 
@@ -107,51 +86,23 @@ export class FaultLink implements Link {
   receive(now: number): number {
     this.#now = now;
     this.#tx.release(now);
-    if (this.#innerTx?.filled) this.#inner.send(now);
-    this.#inner.receive(now);
+    if (this.#innerTx?.filled) this.inner.send(now);
+    this.inner.receive(now);
     return this.#rx.release(now) + this.#rx.pump(now);
   }
 
-  nextDeadline(): number {
+  override nextDeadline(): number {
     const retry = this.#innerTx?.filled ? this.#now + RETRY_SEND : 0;
-    const deadlines = [this.#inner.nextDeadline(), this.#tx.nextDeadline, this.#rx.nextDeadline, retry];
+    const deadlines = [this.inner.nextDeadline(), this.#tx.nextDeadline, this.#rx.nextDeadline, retry];
     return deadlines.reduce((a, b) => (a === 0 || (b !== 0 && b < a) ? b : a), 0);
   }
 
-  wait(deadline: number, keepAlive: boolean, onReadable: () => void): void {
-    this.#inner.wait(deadline, keepAlive, onReadable);
-  }
-
-  cancelWait(): void {
-    this.#inner.cancelWait();
-  }
-
   /** The inner link's, and `fault_tx_drop`, `fault_rx_delay` and so on: frames that met each fate. */
-  counters(): LinkCounters {
-    const counters: Record<string, number> = { ...this.#inner.counters() };
+  override counters(): LinkCounters {
+    const counters: Record<string, number> = { ...this.inner.counters() };
     for (const [direction, path] of Object.entries({ tx: this.#tx, rx: this.#rx }))
       for (const [name, count] of Object.entries(path.counts)) counters[`fault_${direction}_${name}`] = count;
     return counters;
-  }
-
-  resolve(destination: string, source: string): Promise<Resolved> {
-    return this.#inner.resolve(destination, source);
-  }
-
-  watchInterface(onChange: () => void): void {
-    this.#inner.watchInterface?.(onChange);
-  }
-
-  joinGroup(group: string): void {
-    joinGroup(this.#inner, group);
-  }
-
-  leaveGroup(group: string): void {
-    this.#inner.leaveGroup?.(group);
-  }
-
-  close(): void {
-    this.#inner.close();
   }
 }
 

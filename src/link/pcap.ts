@@ -4,18 +4,10 @@
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
-import {
-  type Frames,
-  joinGroup,
-  type Link,
-  type LinkCounters,
-  type LinkFeatures,
-  type LinkInterface,
-  type Resolved,
-  RX_IP_ID_UNKNOWN,
-} from './link.js';
+import { type Frames, type Link, type LinkCounters, RX_IP_ID_UNKNOWN } from './link.js';
 import { Direction, PcapngWriter } from './pcapng.js';
 import { RingView } from './ring.js';
+import { LinkWrapper } from './wrapper.js';
 
 const PROGRAM = 'wasm-roce';
 const ID_UNKNOWN = Buffer.from('the link could not see the IPv4 identification: 0 stands for it');
@@ -28,8 +20,7 @@ export function pcapLink(inner: Link, target: string | Writable): PcapLink {
   return new PcapLink(inner, target);
 }
 
-export class PcapLink implements Link {
-  readonly #inner: Link;
+export class PcapLink extends LinkWrapper {
   readonly #writer: PcapngWriter;
   readonly #write: (bytes: Uint8Array) => void;
   readonly #closeTarget: () => void;
@@ -44,7 +35,7 @@ export class PcapLink implements Link {
   #isClosed = false;
 
   constructor(inner: Link, target: string | Writable) {
-    this.#inner = inner;
+    super(inner);
     if (typeof target === 'string') {
       const fd = openSync(target, 'w');
       this.#write = (bytes) => {
@@ -62,24 +53,12 @@ export class PcapLink implements Link {
     this.#flush();
   }
 
-  get kind(): string {
-    return this.#inner.kind;
-  }
-
-  get features(): LinkFeatures {
-    return this.#inner.features;
-  }
-
-  get interface(): LinkInterface {
-    return this.#inner.interface;
-  }
-
   attach(frames: Frames): void {
     this.#memory = frames.memory;
     this.#tx = new RingView(frames.memory, frames.tx);
     this.#rx = new RingView(frames.memory, frames.rx);
     this.#rxSeen = this.#rx.producer;
-    this.#inner.attach(frames);
+    this.inner.attach(frames);
   }
 
   /** Records what the inner link has taken: its slots stay as they are until the card writes again. */
@@ -87,13 +66,13 @@ export class PcapLink implements Link {
     const ring = this.#tx;
     if (!ring) return 0;
     const before = ring.consumer;
-    const sent = this.#inner.send(now);
+    const sent = this.inner.send(now);
     this.#record(ring, before, ring.consumer, Direction.Outbound, now);
     return sent;
   }
 
   receive(now: number): number {
-    const received = this.#inner.receive(now);
+    const received = this.inner.receive(now);
     const ring = this.#rx;
     if (!ring) return received;
     // The producer as last seen, not as it was before this call: a memory link's frames arrive between calls.
@@ -103,41 +82,13 @@ export class PcapLink implements Link {
     return received;
   }
 
-  nextDeadline(): number {
-    return this.#inner.nextDeadline();
-  }
-
-  wait(deadline: number, keepAlive: boolean, onReadable: () => void): void {
-    this.#inner.wait(deadline, keepAlive, onReadable);
-  }
-
-  cancelWait(): void {
-    this.#inner.cancelWait();
-  }
-
   /** The inner link's, and `pcap_frames` written, `pcap_errors`: 1 when writing has failed and ended. */
-  counters(): LinkCounters {
-    return { ...this.#inner.counters(), pcap_frames: this.#frames, pcap_errors: this.#errors };
+  override counters(): LinkCounters {
+    return { ...this.inner.counters(), pcap_frames: this.#frames, pcap_errors: this.#errors };
   }
 
-  resolve(destination: string, source: string): Promise<Resolved> {
-    return this.#inner.resolve(destination, source);
-  }
-
-  watchInterface(onChange: () => void): void {
-    this.#inner.watchInterface?.(onChange);
-  }
-
-  joinGroup(group: string): void {
-    joinGroup(this.#inner, group);
-  }
-
-  leaveGroup(group: string): void {
-    this.#inner.leaveGroup?.(group);
-  }
-
-  close(): void {
-    this.#inner.close();
+  override close(): void {
+    this.inner.close();
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#closeTarget();
