@@ -170,11 +170,18 @@ export enum Quirk {
   MIG_REQ_ZERO = 4,
 }
 
-/** `options` of a receive descriptor. */
+/** `options` of a transmit descriptor. */
+export enum TxOption {
+  /** The frame belongs to the run of the one before it (see Frames.tx in src/link/link.ts). */
+  CONTINUES_RUN = 0x10000,
+}
+
+/** `options` of a receive descriptor; above them, from RX_SEGMENT_SHIFT on, the bytes of a super-packet's segments. */
 export enum RxOption {
   /** The link could not see the IPv4 identification and wrote 0: the card solves for it (see wire/icrc). */
   IP_ID_UNKNOWN = 0x10000,
 }
+export const RX_SEGMENT_SHIFT: u32 = 17;
 
 // ---- where fixed things lie in the card's memory. Everything else is in the pool (host/pool). ----
 /** Records of one kind each, a few cache lines apart; nothing below 1024, so that pointer 0 is never valid. */

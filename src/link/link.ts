@@ -21,12 +21,20 @@ export interface Ring {
 export interface Frames {
   /** The card's memory as bytes. It is shared and never moves. */
   readonly memory: Uint8Array;
-  /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. */
+  /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. Where the link's features offer runs,
+   * `options` may carry TX_CONTINUES_RUN: this frame has the headers of the one before it but for IP length, identification
+   * and UDP length, its identification is one more, and it is not longer; all of a run but its last are of one length. The
+   * first of a run has the identification 0. */
   readonly tx: Ring;
   /** The link produces, the card consumes. Descriptor n's `addr` already points at a free slot of `slotBytes`:
    * the link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free again when the
-   * consumer has passed it. */
+   * consumer has passed it. A link may set `addr` to memory of its own (of `allocate`) instead, and has it back then.
+   * A coalesced super-packet is one descriptor: the headers of its first packet, then the UDP payloads of all, one behind
+   * the other; `options` >>> RX_SEGMENT_SHIFT are the bytes of each of them, of which the last may have fewer. The lengths in
+   * its IP and UDP header are not looked at, nor is the IP checksum; segment k had the first one's identification plus k,
+   * or the same. */
   readonly rx: Ring;
+  /** Bytes of a receive slot: at least what the features ask for, or the link has to deliver single packets. */
   readonly slotBytes: number;
   /** Takes bytes of the card's memory for good and returns their offset: for links that put rings of their own between
    * the card and another link. */
@@ -44,10 +52,19 @@ export interface LinkFeatures {
   /** Frames leave with the IPv4 header as the card wrote it, but for these: `zero` = the link sends identification 0
    * and DF, which is what the card must have written too. */
   readonly ipIdentification: 'as written' | 'zero';
+  /** What the link sends in one go when the card marks a run of packets: so many packets and bytes of UDP payload at the
+   * most. Without it the card marks none. */
+  readonly runs?: { readonly packets: number; readonly bytes: number };
+  /** Bytes that a receive slot must have for coalesced super-packets. Without it the link delivers none. */
+  readonly coalescedBytes?: number;
 }
 
+/** Transmit option: see `Frames.tx`. Same value as the card's TxOption.CONTINUES_RUN. */
+export const TX_CONTINUES_RUN = 0x10000;
 /** Receive option: the link could not see the IPv4 identification. Same value as the card's RxOption.IP_ID_UNKNOWN. */
 export const RX_IP_ID_UNKNOWN = 0x10000;
+/** Receive option: see `Frames.rx`. Same value as the card's RX_SEGMENT_SHIFT. */
+export const RX_SEGMENT_SHIFT = 17;
 
 export interface LinkCounters {
   readonly [name: string]: number;
