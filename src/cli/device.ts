@@ -1,12 +1,51 @@
 /** How commands open devices: `wasm-roce stat` can watch them. */
+import { networkInterfaces } from 'node:os';
 import { type Device, type OpenOptions, openDevice } from '../index.js';
 
 /** Frames that are kept to explain a failure. */
 const TRACE = 256;
+
+/** What a user has said about the device of one end. */
+export interface DeviceChoice {
+  /** Network interface; without it the one that the TCP connection takes. */
+  readonly interface?: string;
+  /** The only local address to use. */
+  readonly address?: string;
+  readonly link?: 'packet' | 'udp';
+  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes' | 'trace'>;
+}
 
 /** @throws as `openDevice`; not when the device cannot be published, which nobody has asked for */
 export async function openWatched(options: OpenOptions): Promise<Device> {
   const device = await openDevice({ trace: TRACE, ...options });
   await device.publish().catch(() => {});
   return device;
+}
+
+/** The user has named interface or address, so that the device can be opened before a peer is known. */
+export function isNamed({ interface: name, address }: DeviceChoice): boolean {
+  return name !== undefined || address !== undefined;
+}
+
+/** @throws as `openWatched` */
+export function openNamed({ interface: name, address, link, open }: DeviceChoice): Promise<Device> {
+  return openWatched({
+    ...open,
+    ...(link && { link }),
+    ...(name !== undefined && { interface: name }),
+    ...(address !== undefined && { addresses: [address] }),
+  });
+}
+
+/**
+ * Opens the device that is named, or else the one that a TCP connection takes.
+ * @param localAddress of the connection
+ */
+export function openFor(localAddress: string, choice: DeviceChoice): Promise<Device> {
+  if (isNamed(choice)) return openNamed(choice);
+  const found = Object.entries(networkInterfaces()).find(([, list]) =>
+    list?.some(({ address, internal }) => address === localAddress && !internal),
+  );
+  // On loopback only the address itself, so that two ends of one host can share it.
+  return openNamed({ ...choice, ...(found ? { interface: found[0] } : { address: localAddress }) });
 }

@@ -141,7 +141,8 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     gigabits: flags.report_gbits ?? false,
     idleMs: flags.idle * 1000,
     spinMs: SPIN_MS,
-    open: { ...troubleOptions(flags), memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
+    // measured: not a nanosecond for what may be explained
+    open: { ...troubleOptions(flags), trace: 0, memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
     ...(flags.mtu !== undefined && { mtu: flags.mtu }),
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),

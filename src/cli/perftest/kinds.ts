@@ -1,6 +1,6 @@
 /** What is measured: the tests of perftest, their defaults, and what a user has chosen. */
-import type { OpenOptions } from '../../index.js';
 import type { WaitOptions } from '../completions.js';
+import type { DeviceChoice } from '../device.js';
 
 export interface Kind {
   readonly name: string;
@@ -31,7 +31,7 @@ export const KINDS: readonly Kind[] = [
 /** The largest size of -a: 2^23. */
 export const LARGEST_OF_ALL = 2 ** 23;
 
-export interface PerftestOptions extends WaitOptions {
+export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly kind: Kind;
   readonly port: number;
   readonly transport: 'RC' | 'UC' | 'UD';
@@ -56,10 +56,6 @@ export interface PerftestOptions extends WaitOptions {
   readonly timeout: number;
   readonly retryCnt: number;
   readonly gigabits: boolean;
-  readonly interface?: string;
-  readonly address?: string;
-  readonly link?: 'packet' | 'udp';
-  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes'>;
 }
 
 /** Messages take receives at the other end. */

@@ -1,9 +1,8 @@
 /** Client, server, and both at once. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { createMemoryHub, type Device } from '../../index.js';
-import { openWatched } from '../device.js';
+import { isNamed, openFor, openNamed, openWatched } from '../device.js';
 import type { Output } from '../output.js';
 import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
@@ -16,7 +15,7 @@ export async function runClient(host: string, options: PerftestOptions, output: 
   const target = { host, port, ...(address !== undefined && { localAddress: address }) };
   const control = await Control.connect(target, options.idleMs);
   try {
-    await using device = await openFor(control, options);
+    await using device = await openFor(control.localAddress, options);
     await measure(device, new Exchange(control, 'client'), options, output);
   } finally {
     control.close();
@@ -30,11 +29,11 @@ export async function runServer(options: PerftestOptions, output: Output): Promi
   let device: Device | undefined;
   try {
     // Named by hand, an interface that cannot be used is to be known before a client comes.
-    if (options.interface !== undefined || options.address !== undefined) device = await openNamed(options);
+    if (isNamed(options)) device = await openNamed(options);
     const [socket] = (await once(server, 'connection')) as [Socket];
     const control = new Control(socket, options.idleMs);
     try {
-      device ??= await openFor(control, options);
+      device ??= await openFor(control.localAddress, options);
       await measure(device, new Exchange(control, 'server'), options, output);
     } finally {
       control.close();
@@ -48,9 +47,9 @@ export async function runServer(options: PerftestOptions, output: Output): Promi
 /** Client and server on the memory link, in one process; the hand-shake takes the host's own TCP. */
 export async function runBoth(options: PerftestOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
-  const { memoryBytes } = options.open;
-  await using device = await openWatched({ hub, trace: 0, ...options.open });
-  await using other = await openWatched({ hub, trace: 0, ...(memoryBytes !== undefined && { memoryBytes }) });
+  const { pcap: _pcap, fault: _fault, ...plain } = options.open;
+  await using device = await openWatched({ hub, ...options.open });
+  await using other = await openWatched({ hub, ...plain });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const server = createServer({ allowHalfOpen: true });
@@ -92,25 +91,4 @@ async function measure(
   const report = reportOf(device, exchange.role, options, result);
   output.result(report);
   table.end(report);
-}
-
-function openNamed({ interface: name, address, link, open }: PerftestOptions): Promise<Device> {
-  return openWatched({
-    // measured: not a nanosecond for what may be explained
-    trace: 0,
-    ...open,
-    ...(link && { link }),
-    ...(name !== undefined && { interface: name }),
-    ...(address !== undefined && { addresses: [address] }),
-  });
-}
-
-/** Without an interface by name it is the one that TCP took. */
-function openFor({ localAddress }: Control, options: PerftestOptions): Promise<Device> {
-  if (options.interface !== undefined || options.address !== undefined) return openNamed(options);
-  const found = Object.entries(networkInterfaces()).find(([, list]) =>
-    list?.some(({ address, internal }) => address === localAddress && !internal),
-  );
-  // On loopback only the address itself, so that two ends of one host can share it.
-  return openNamed({ ...options, ...(found ? { interface: found[0] } : { address: localAddress }) });
 }

@@ -1,9 +1,8 @@
 /** Client, server, and both at once. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
-import { createMemoryHub, type Device, type OpenOptions } from '../../index.js';
-import { openWatched } from '../device.js';
+import { createMemoryHub, type Device } from '../../index.js';
+import { type DeviceChoice, isNamed, openFor, openNamed, openWatched } from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
 import { End, type EndOptions, type Outcome } from './end.js';
@@ -11,14 +10,8 @@ import { Control, listen } from './handshake.js';
 import { introductionLines, type Report, reportOf, tell } from './report.js';
 import { TRANSPORTS } from './transport.js';
 
-export interface PingpongOptions extends EndOptions {
+export interface PingpongOptions extends EndOptions, DeviceChoice {
   readonly port: number;
-  /** Network interface; without it the one that the TCP connection takes. */
-  readonly interface?: string;
-  /** The only local address to use. */
-  readonly address?: string;
-  readonly link?: 'packet' | 'udp';
-  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes'>;
   /** Server: goes on after a client. */
   readonly keep: boolean;
 }
@@ -33,7 +26,7 @@ export async function runClient(host: string, options: PingpongOptions, output: 
   const target = { host, port, ...(address !== undefined && { localAddress: address }) };
   const control = await Control.connect(target, options.idleMs);
   try {
-    await using device = await openFor(control, options);
+    await using device = await openFor(control.localAddress, options);
     const end = await End.open(device, options);
     const { introductions, tool } = TRANSPORTS[options.transport];
     const local = end.endpoints(control.remoteAddress);
@@ -63,7 +56,7 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
   let device: Device | undefined;
   try {
     // Named by hand, an interface that cannot be used is to be known before a client comes.
-    if (options.interface !== undefined || options.address !== undefined) device = await openNamed(options);
+    if (isNamed(options)) device = await openNamed(options);
     do {
       const [socket] = (await once(server, 'connection')) as [Socket];
       const control = new Control(socket, options.idleMs);
@@ -71,7 +64,7 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
         await device.close({ force: true });
         device = undefined;
       }
-      device ??= await openFor(control, options);
+      device ??= await openFor(control.localAddress, options);
       await serveClient(device, control, options, output);
     } while (options.keep);
   } finally {
@@ -150,28 +143,6 @@ function progress(output: Output, { iters }: EndOptions): (done: number) => void
   return (done) => output.progress(() => `${done} of ${iters} round trips`);
 }
 
-function openNamed(options: PingpongOptions): Promise<Device> {
-  const { interface: name, address, link, open } = options;
-  return openWatched({
-    ...open,
-    ...(link && { link }),
-    ...(name !== undefined && { interface: name }),
-    ...(address !== undefined && { addresses: [address] }),
-  });
-}
-
-/** Without an interface by name it is the one that TCP took. */
-function openFor(control: Control, options: PingpongOptions): Promise<Device> {
-  if (options.interface !== undefined || options.address !== undefined) return openNamed(options);
-  const { localAddress } = control;
-  const found = Object.entries(networkInterfaces()).find(([, list]) =>
-    list?.some(({ address, internal }) => address === localAddress && !internal),
-  );
-  // On loopback only the address itself, so that two ends of one host can share it.
-  return openNamed({ ...options, ...(found ? { interface: found[0] } : { address: localAddress }) });
-}
-
 function reaches(device: Device, options: PingpongOptions, { localAddress }: Control): boolean {
-  if (options.interface !== undefined || options.address !== undefined) return true;
-  return device.gids.some(({ address }) => address === localAddress);
+  return isNamed(options) || device.gids.some(({ address }) => address === localAddress);
 }
