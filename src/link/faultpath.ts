@@ -11,6 +11,8 @@ interface Held {
   readonly due: number;
   /** or when so many frames have passed in all. */
   readonly after: number;
+  /** Its delay over, so many frames may overtake it. */
+  readonly overtakers: number;
 }
 
 const ETHERNET_BYTES = 14;
@@ -84,7 +86,11 @@ export class FaultPath {
     while (this.#held.length > 0 && (this.#to?.free ?? 0) > 0) {
       const ready = this.#held.findIndex(({ due, after }) => due <= now || after <= this.#passed);
       if (ready < 0) break;
-      const [{ frame, options }] = this.#held.splice(ready, 1) as [Held];
+      const [{ frame, options, due, overtakers }] = this.#held.splice(ready, 1) as [Held];
+      if (overtakers > 0) {
+        this.#holdBack(frame, options, due, overtakers);
+        continue;
+      }
       this.#emit(frame, options);
       released++;
     }
@@ -117,22 +123,31 @@ export class FaultPath {
       this.counts.duplicate++;
       this.#emit(frame, options);
     }
-    if (delay && this.#held.length < MAX_HELD) {
+    if ((!delay && !reorder) || this.#held.length >= MAX_HELD) {
+      this.#emit(frame, options);
+      return;
+    }
+    if (reorder) this.counts.reorder++;
+    const overtakers = reorder ? 1 + Math.floor(detail * REORDER_FRAMES) : 0;
+    if (delay) {
       const [least, most] = this.#delayNs;
       this.counts.delay++;
-      this.#hold(frame, options, now + least + Math.floor(detail * (most - least)), Number.POSITIVE_INFINITY);
-    } else if (reorder && this.#held.length < MAX_HELD) {
-      this.counts.reorder++;
-      this.#hold(frame, options, now + REORDER_NS, this.#passed + 1 + Math.floor(detail * REORDER_FRAMES));
+      const due = now + least + Math.floor(detail * (most - least));
+      this.#hold({ frame: frame.slice(), options, due, after: Number.POSITIVE_INFINITY, overtakers });
     } else {
-      this.#emit(frame, options);
+      this.#holdBack(frame.slice(), options, now, overtakers);
     }
   }
 
-  #hold(frame: Uint8Array, options: number, due: number, after: number): void {
+  /** Until it has been overtaken. */
+  #holdBack(frame: Uint8Array, options: number, now: number, overtakers: number): void {
+    this.#hold({ frame, options, due: now + REORDER_NS, after: this.#passed + overtakers, overtakers: 0 });
+  }
+
+  #hold(held: Held): void {
     let at = this.#held.length;
-    while (at > 0 && (this.#held[at - 1] as Held).due > due) at--;
-    this.#held.splice(at, 0, { frame: frame.slice(), options, due, after });
+    while (at > 0 && (this.#held[at - 1] as Held).due > held.due) at--;
+    this.#held.splice(at, 0, held);
   }
 
   #emit(frame: Uint8Array, options: number): void {

@@ -96,6 +96,27 @@ test('a delayed frame goes at its time, and nextDeadline tells when', () => {
   expect(a.link.nextDeadline()).toBe(0);
 });
 
+test('a delayed frame may be overtaken as well, once its delay is over', () => {
+  const delayNs = [5000 * US, 5000 * US] as const;
+  const { numbers, counters, a, b } = run({ seed: 5, tx: { delay: 1, delayNs, reorder: 0.2 } }, 500);
+  const reordered = counters.fault_tx_reorder as number;
+  expect(counters.fault_tx_delay).toBe(500);
+  expect(reordered).toBeGreaterThan(60);
+  expect([...numbers].sort((x, y) => x - y)).toEqual(Array.from({ length: 500 }, (_, i) => i));
+  const late = numbers.filter((n, at) => numbers.slice(0, at).some((earlier) => earlier > n));
+  expect(late.length).toBeGreaterThan(reordered / 2);
+  expect(late.length).toBeLessThanOrEqual(reordered);
+  numbers.forEach((n, at) => {
+    expect(Math.abs(n - at)).toBeLessThan(32);
+  });
+  // alone it waits in vain, and not for long
+  a.put(numbered(0));
+  a.link.send(1e9);
+  for (let now = 1e9; a.link.nextDeadline() !== 0; now = a.link.nextDeadline()) a.link.receive(now);
+  b.link.receive(0);
+  expect(b.take()).toHaveLength(1);
+});
+
 test('corruption flips one bit behind the Ethernet header', () => {
   const { frames } = run({ seed: 9, tx: { corrupt: 1 } }, 300);
   const places = frames.map((frame, i) => {
