@@ -18,6 +18,8 @@ export interface RunOptions {
   readonly prefix?: readonly string[];
   /** Options of node itself. */
   readonly node?: readonly string[];
+  /** On a terminal, whose keyboard is `child.stdin`; what it shows is stdout. */
+  readonly terminal?: boolean;
 }
 
 export interface Running {
@@ -26,14 +28,18 @@ export interface Running {
   readonly ended: Promise<Ended>;
   /** Waits until stderr holds a text. */
   says(text: string): Promise<void>;
+  /** Waits until what stdout holds is as wanted. */
+  prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
-export function start(args: readonly string[], { env, prefix = [], node = [] }: RunOptions = {}): Running {
-  const [program, ...words] = [...prefix, ...NODE, ...node, join(ROOT, 'src/cli/main.ts'), ...args] as [string];
+export function start(args: readonly string[], { env, prefix = [], node = [], terminal }: RunOptions = {}): Running {
+  const command = [...prefix, ...NODE, ...node, join(ROOT, 'src/cli/main.ts'), ...args];
+  const onTerminal = ['script', '--quiet', '--return', '--command', command.map(quoted).join(' '), '/dev/null'];
+  const [program, ...words] = (terminal ? onTerminal : command) as [string];
   const child = spawn(program, words, {
     cwd: ROOT,
     env: { ...process.env, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [terminal ? 'pipe' : 'ignore', 'pipe', 'pipe'],
   });
   let stdout = '';
   let stderr = '';
@@ -47,14 +53,19 @@ export function start(args: readonly string[], { env, prefix = [], node = [] }: 
     child.once('error', reject);
     child.once('close', (status) => resolve({ status, stdout, stderr }));
   });
-  const says = async (text: string) => {
-    while (!stderr.includes(text)) {
-      if (child.exitCode !== null) throw new Error(`it ended without '${text}': ${stderr}`);
+  const until = async (isEnough: () => boolean) => {
+    while (!isEnough()) {
+      if (child.exitCode !== null) throw new Error(`it ended too soon: ${stdout}${stderr}`);
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   };
-  return { child, pid: child.pid as number, ended, says };
+  const says = (text: string) => until(() => stderr.includes(text));
+  const prints = (isEnough: (stdout: string) => boolean) => until(() => isEnough(stdout));
+  return { child, pid: child.pid as number, ended, says, prints };
 }
+
+/** One word for a shell. */
+const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`;
 
 export function run(args: readonly string[], options?: RunOptions): Promise<Ended> {
   return start(args, options).ended;

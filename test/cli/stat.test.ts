@@ -1,11 +1,11 @@
 // Counters of devices in other processes.
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PublishedDevice } from '../../src/index.js';
 import { connectedPair, type Pair } from '../verbs/pair.js';
-import { run } from './run.js';
+import { run, start } from './run.js';
 
 let base: string;
 let pair: Pair;
@@ -18,10 +18,15 @@ beforeAll(async () => {
   pair = await connectedPair({ open: { publish: 'one' } });
   if (before === undefined) delete process.env.XDG_RUNTIME_DIR;
   else process.env.XDG_RUNTIME_DIR = before;
+  await write();
+});
+
+/** One packet more. */
+async function write(): Promise<void> {
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 5000 });
-});
+}
 
 afterAll(async () => {
   await pair[Symbol.asyncDispose]();
@@ -57,6 +62,57 @@ test('--prometheus: one family after the other, every line as the format wants i
   );
   expect(stdout).toMatch(/wasm_roce_qp_sent_pkts_total\{name="one",pid="\d+",qp="0x[0-9a-f]{6}",type="RC"\} 1/);
   expect(stdout).toMatch(/wasm_roce_link_tx_frames_total\{/);
+});
+
+describe('--watch', () => {
+  const times = (text: string, part: string) => text.split(part).length - 1;
+  /** What a run could leave: sockets in the folder, and connections to this process. */
+  const traces = () => [readdirSync(join(base, 'wasm-roce')), process.getActiveResourcesInfo().filter(isPipe).length];
+  const isPipe = (name: string) => name === 'PipeWrap';
+
+  test('into a pipe: one table after the other, with rates; Ctrl-C ends it and leaves nothing', async () => {
+    const before = traces();
+    const watching = start(['stat', 'one', '--watch', '0.1'], env());
+    await watching.prints((stdout) => times(stdout, 'one, process') >= 1);
+    await write();
+    await watching.prints((stdout) => /rx_write_requests +\d+ \(\d+\/s\)/.test(stdout));
+    await watching.prints((stdout) => times(stdout, 'one, process') >= 3);
+    watching.child.kill('SIGINT');
+    const { status, stdout, stderr } = await watching.ended;
+    expect({ status, stderr }).toEqual({ status: 130, stderr: '' });
+    expect(stdout).not.toContain('\u001b');
+    expect(stdout.endsWith('\n')).toBe(true);
+    await expect.poll(traces).toEqual(before);
+  });
+
+  test('--json: one line each time', async () => {
+    const watching = start(['stat', '--watch', '0.1', '--json'], env());
+    await watching.prints((stdout) => times(stdout, '\n') >= 3);
+    watching.child.kill('SIGINT');
+    const { status, stdout } = await watching.ended;
+    expect(status).toBe(130);
+    for (const line of stdout.trimEnd().split('\n')) expect(JSON.parse(line)).toHaveLength(2);
+  });
+
+  test('on a terminal: the screen is cleared each time; Ctrl-C on its keyboard ends it', async () => {
+    const before = traces();
+    const watching = start(['stat', 'one', '--watch', '0.1'], { ...env(), terminal: true });
+    await watching.prints((stdout) => times(stdout, '\u001b[H\u001b[2J') >= 3);
+    watching.child.stdin?.write('\u0003');
+    const { status, stdout } = await watching.ended;
+    expect(status).toBe(130);
+    for (const screen of stdout.split('\u001b[H\u001b[2J').slice(1, -1))
+      expect(screen.trim()).toMatch(/^one, process \d+: memory link/);
+    expect(stdout).not.toMatch(/\u001b\[\?/);
+    await expect.poll(traces).toEqual(before);
+  });
+
+  test('nobody publishes: it says so, and goes on', async () => {
+    const watching = start(['stat', '--watch', '0.1'], { env: { XDG_RUNTIME_DIR: mkdtempSync(join(base, 'none-')) } });
+    await watching.prints((stdout) => times(stdout, 'no process of this user publishes a device') >= 2);
+    watching.child.kill('SIGINT');
+    expect((await watching.ended).status).toBe(130);
+  });
 });
 
 test('a name that nobody has: status 1, and the names that there are', async () => {
