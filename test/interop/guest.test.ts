@@ -8,6 +8,15 @@ import { Peer, type PeerQp, patternBytes } from './guest/peer.js';
 
 const reason = guestUnavailable() ?? networkUnavailable();
 
+test('without an image that is the reason, whatever else is missing', () => {
+  const { XDG_CACHE_HOME } = process.env;
+  process.env.XDG_CACHE_HOME = '/nowhere';
+  const said = guestUnavailable();
+  if (XDG_CACHE_HOME === undefined) delete process.env.XDG_CACHE_HOME;
+  else process.env.XDG_CACHE_HOME = XDG_CACHE_HOME;
+  expect(said).toMatch(/needs the guest image|needs Linux on x86-64/);
+});
+
 describe.skipIf(reason)(`a guest with rxe${reason ? ` [skipped: ${reason}]` : ''}`, () => {
   let network: InteropNetwork;
   let guest: Guest;

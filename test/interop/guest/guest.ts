@@ -31,18 +31,19 @@ export interface ExecOptions {
   readonly input?: string | Uint8Array;
 }
 
-/** Why a guest cannot be started here, for the name of a skipped test; undefined when it can. */
+/** Why a guest cannot be started here, the first of several, for the name of a skipped test; undefined when it can. */
 export function guestUnavailable(): string | undefined {
   if (process.platform !== 'linux' || process.arch !== 'x64')
     return `needs Linux on x86-64, not ${process.platform} ${process.arch}`;
+  // what is built once comes before what a run must be allowed: root of a user namespace of its own lacks both
+  if (!findGuestImage()) return 'needs the guest image: run npm run build as root';
+  if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'needs the package qemu-system-x86';
   if (process.getuid?.() !== 0) return 'needs root for a tap interface';
   try {
     accessSync('/dev/net/tun', constants.R_OK | constants.W_OK);
   } catch {
     return 'needs access to /dev/net/tun';
   }
-  if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'needs the package qemu-system-x86';
-  if (!findGuestImage()) return 'needs the guest image: run test/interop/guest/image.ts';
   return undefined;
 }
 
