@@ -1,7 +1,12 @@
 // The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
 // A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
+//
+// Two threads may share a card, each with an instance of this module on the same memory: one takes the turns (rx, expire,
+// tx), the other is the user. Whatever is exported here must then be called by one of them at a time, but for what only reads
+// a constant or the user's own state: scratch, lastErrno, counters, qpCounters, qpNumber, mrLkey, mrRkey, fastLkey. What is
+// exported by posting.ts the user may call at any time.
 
-import { handle, join, noted, refused } from './calls';
+import { handle, join, refused } from './calls';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { setGids } from './host/gid';
@@ -18,7 +23,6 @@ import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
-import { addRecvPiece, beginShared, commitShared } from './qp/post';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
 import { modify } from './qp/state';
@@ -96,13 +100,6 @@ export function tx(now: f64, max: u32): u32 {
 export function nextDeadline(): f64 {
   return <f64>earliest();
 }
-/** Oldest event or 0; eventPop forgets it. */
-export function eventPeek(): usize {
-  return Card.get().events.peek();
-}
-export function eventPop(): void {
-  Card.get().events.pop();
-}
 /** Counters of the card and of one queue pair: u64 each, in the order of the enum Counter. */
 export function counters(): usize {
   return COUNTERS;
@@ -176,20 +173,6 @@ export function cqCreate(cqe: u32): usize {
 export function cqDestroy(cq: usize): u32 {
   return changetype<Cq>(cq).destroy();
 }
-/** Asks for one COMPLETION event at the next completion (or the next solicited or failed one). */
-export function cqArm(cq: usize, solicitedOnly: bool): void {
-  changetype<Cq>(cq).arm(solicitedOnly);
-}
-/** Oldest completion or 0; cqPop forgets it. */
-export function cqPeek(cq: usize): usize {
-  return changetype<Cq>(cq).peek();
-}
-export function cqPop(cq: usize): void {
-  changetype<Cq>(cq).pop();
-}
-export function cqOverrun(cq: usize): bool {
-  return changetype<Cq>(cq).isOverrun;
-}
 
 // ---- shared receive queues ----
 /** For at least `wr` requests of `sge` pieces. */
@@ -231,15 +214,6 @@ export function srqFilled(srq: usize): u32 {
 }
 export function srqCurrentLimit(srq: usize): u32 {
   return changetype<RecvQueue>(srq).limit;
-}
-export function srqBegin(srq: usize, wrId: f64): bool {
-  return noted(beginShared(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
-}
-export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<RecvQueue>(srq), ptr, length, lkey);
-}
-export function srqCommit(srq: usize): u32 {
-  return commitShared(changetype<RecvQueue>(srq));
 }
 
 // ---- address handles and multicast, for datagrams ----

@@ -1,8 +1,26 @@
-// The exports for posting work requests: begin, describe, commit. Nothing is visible to the card before the commit.
+// The exports for posting work requests - begin, describe, commit - and for taking completions and events. Nothing is visible
+// to the card before the commit.
+//
+// The user's thread may call them while another thread takes the card's turns: every queue has one side that fills it and one
+// that empties it, and cursors tell the other side. Each has one thread of the user's at most: two may not post to one queue
+// at a time, nor take from one completion queue, nor describe work requests at all.
 import { join, noted } from './calls';
+import { Card } from './host/card';
+import { Cq } from './host/cq';
+import { RecvQueue } from './host/rq';
 import { SendWqe } from './host/wqe';
 import { Errno } from './limits';
-import { addInline, addRecvPiece, addSendPiece, beginRecv, beginSend, commitRecv, commitSend } from './qp/post';
+import {
+  addInline,
+  addRecvPiece,
+  addSendPiece,
+  beginRecv,
+  beginSend,
+  beginShared,
+  commitRecv,
+  commitSend,
+  commitShared,
+} from './qp/post';
 import { Qp } from './qp/qp';
 
 /** Room for a send work request; false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
@@ -83,6 +101,42 @@ export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
 }
 export function rqCommit(qp: usize): u32 {
   return commitRecv(changetype<Qp>(qp));
+}
+export function srqBegin(srq: usize, wrId: f64): bool {
+  return noted(beginShared(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
+}
+export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
+  addRecvPiece(changetype<RecvQueue>(srq), ptr, length, lkey);
+}
+export function srqCommit(srq: usize): u32 {
+  return commitShared(changetype<RecvQueue>(srq));
+}
+/** Something was posted that the card has not looked at yet: a turn is due. */
+export function isRung(): bool {
+  return !Card.get().doorbells.isEmpty;
+}
+
+/** Asks for one COMPLETION event at the next completion (or the next solicited or failed one). What came before does not
+ * ring: look with cqPeek afterwards. */
+export function cqArm(cq: usize, solicitedOnly: bool): void {
+  changetype<Cq>(cq).arm(solicitedOnly);
+}
+/** Oldest completion or 0; cqPop forgets it. */
+export function cqPeek(cq: usize): usize {
+  return changetype<Cq>(cq).peek();
+}
+export function cqPop(cq: usize): void {
+  changetype<Cq>(cq).pop();
+}
+export function cqOverrun(cq: usize): bool {
+  return changetype<Cq>(cq).isOverrun;
+}
+/** Oldest event or 0; eventPop forgets it. */
+export function eventPeek(): usize {
+  return Card.get().events.peek();
+}
+export function eventPop(): void {
+  Card.get().events.pop();
 }
 
 /** The send work request that is being described. */

@@ -2,6 +2,7 @@
 // lets the queue pairs that have something to say fill the transmit ring. The order of calls is rx, expire, tx.
 import { add, Counter, countDevice, NO_DROP } from './counters';
 import { Card } from './host/card';
+import { Doorbells } from './host/doorbell';
 import { Events } from './host/event';
 import { Mr } from './host/mr';
 import { initCongestion } from './host/parameter';
@@ -16,6 +17,7 @@ import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
 import { admitDatagram, admitQkey, nextDatagram, receiveDatagram } from './qp/datagram';
+import { answerDoorbells } from './qp/doorbell';
 import { Membership, member } from './qp/multicast';
 import { Qp } from './qp/qp';
 import { nextRequest } from './qp/requester';
@@ -53,6 +55,7 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
   card.keys = Table.create(maxMr);
   card.qps = Table.create(maxQp);
   card.events = Events.create();
+  card.doorbells = Doorbells.create(maxQp);
   card.txRing = Ring.create(txSlots, slotBytes);
   card.rxRing = Ring.create(rxSlots, slotBytes);
   card.timers = allocate(<u64>(maxQp + 1) * 4);
@@ -60,6 +63,7 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
     changetype<usize>(card.keys) != 0 &&
     changetype<usize>(card.qps) != 0 &&
     changetype<usize>(card.events) != 0 &&
+    changetype<usize>(card.doorbells) != 0 &&
     changetype<usize>(card.txRing) != 0 &&
     changetype<usize>(card.rxRing) != 0 &&
     card.timers != 0;
@@ -177,6 +181,7 @@ export function expireTimers(now: u64): void {
 export function transmitFrames(now: u64, most: u32): u32 {
   let card = Card.get();
   card.now = now;
+  answerDoorbells();
   let ring = card.txRing;
   let first = ring.producer;
   let end = first + min(ring.free, most);

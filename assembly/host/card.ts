@@ -1,5 +1,6 @@
 // What all objects of the card share.
 import { RNIC } from '../limits';
+import { Doorbells } from './doorbell';
 import { Events } from './event';
 import { Ring } from './ring';
 import { Table } from './table';
@@ -13,6 +14,7 @@ export class Card {
   keys: Table;
   qps: Table;
   events: Events;
+  doorbells: Doorbells;
   txRing: Ring;
   rxRing: Ring;
   /** LinkFlag bits, and the UDP source port of a link that has a fixed one. */

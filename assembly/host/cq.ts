@@ -1,4 +1,4 @@
-// Completion queues. The card produces, the user consumes; cursors are free-running.
+// Completion queues. The card produces and one thread of the user's consumes; cursors are free-running.
 import { Counter, countDevice } from '../counters';
 import { Errno, EventType } from '../limits';
 import { Cqe } from './cqe';
@@ -19,7 +19,7 @@ enum Armed {
 @final
 export class Cq {
   mask: u32;
-  armed: u32;
+  armedWord: u32;
   /** Queue pairs that complete here. */
   users: u32;
   /** A completion was lost because nobody made room. */
@@ -82,15 +82,18 @@ export class Cq {
   /** Makes the reserved completion visible. */
   commit(wakesSolicited: bool): void {
     this.producer = this.producer + 1;
-    if (this.armed == Armed.NOT || (this.armed == Armed.SOLICITED && !wakesSolicited)) return;
-    this.armed = Armed.NOT;
+    // after the cursor: who arms and then finds the queue empty is seen here
+    let armed = atomic.load<u32>(this.ptr, offsetof<Cq>('armedWord'));
+    if (armed == Armed.NOT || (armed == Armed.SOLICITED && !wakesSolicited)) return;
+    atomic.store<u32>(this.ptr, Armed.NOT, offsetof<Cq>('armedWord'));
     this.events.raise(EventType.COMPLETION, this.ptr);
   }
 
+  /** What came before does not count: look once more afterwards. */
   arm(solicitedOnly: bool): void {
     // an arm for all completions is not narrowed by a later one for solicited ones only (IBTA 11.4.2.2)
-    if (!solicitedOnly) this.armed = Armed.NEXT;
-    else if (this.armed == Armed.NOT) this.armed = Armed.SOLICITED;
+    if (!solicitedOnly) atomic.store<u32>(this.ptr, Armed.NEXT, offsetof<Cq>('armedWord'));
+    else atomic.cmpxchg<u32>(this.ptr, Armed.NOT, Armed.SOLICITED, offsetof<Cq>('armedWord'));
   }
 
   peek(): usize {

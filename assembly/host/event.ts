@@ -1,30 +1,44 @@
-// What the card tells the thread that runs it: a completion queue that was armed has something, or an asynchronous event.
-// A ring in the pool; when nobody takes events the newest are lost and counted.
+// What the card tells its user: a completion queue that was armed has something, or an asynchronous event. A ring in the
+// pool, which one thread of the user's empties; when nobody takes events the newest are lost and counted.
 import { Counter, countDevice } from '../counters';
 import { EventType } from '../limits';
 import { allocate } from './pool';
 
 const ENTRIES: u32 = 4096;
+const HEADER_BYTES: usize = 192;
 
 @unmanaged
 @final
 export class Events {
-  producer: u32;
-  consumer: u32;
-
   static create(): Events {
-    return changetype<Events>(allocate(64 + ENTRIES * 8));
+    return changetype<Events>(allocate(HEADER_BYTES + ENTRIES * 8));
+  }
+  private get ptr(): usize {
+    return changetype<usize>(this);
+  }
+  private get producer(): u32 {
+    return atomic.load<u32>(this.ptr, 64);
+  }
+  private set producer(value: u32) {
+    atomic.store<u32>(this.ptr, value, 64);
+  }
+  private get consumer(): u32 {
+    return atomic.load<u32>(this.ptr, 128);
+  }
+  private set consumer(value: u32) {
+    atomic.store<u32>(this.ptr, value, 128);
   }
   private entry(n: u32): usize {
-    return changetype<usize>(this) + 64 + ((<usize>(n & (ENTRIES - 1))) << 3);
+    return this.ptr + HEADER_BYTES + ((<usize>(n & (ENTRIES - 1))) << 3);
   }
 
   /** A cq or qp, as `handle`, has something to tell. */
   raise(type: EventType, handle: usize): void {
-    if (this.producer - this.consumer == ENTRIES) return countDevice(Counter.events_lost);
-    store<u32>(this.entry(this.producer), type);
-    store<u32>(this.entry(this.producer), handle, 4);
-    this.producer++;
+    let producer = this.producer;
+    if (producer - this.consumer == ENTRIES) return countDevice(Counter.events_lost);
+    store<u32>(this.entry(producer), type);
+    store<u32>(this.entry(producer), handle, 4);
+    this.producer = producer + 1;
   }
 
   peek(): usize {
@@ -34,7 +48,7 @@ export class Events {
     if (this.producer != this.consumer) this.consumer++;
   }
 
-  /** An object goes away: nothing more is told of it. */
+  /** An object goes away: nothing more is told of it. For the user's thread, while the card is at rest. */
   forget(handle: usize): void {
     let kept = this.consumer;
     for (let n = this.consumer; n != this.producer; n++) {

@@ -1,17 +1,18 @@
-// Receive queues: of one queue pair, or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; the user fills, the
-// card takes.
+// Receive queues: of one queue pair, or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; one thread of the
+// user's fills, the card takes.
 import { Errno, EventType, MAX_MESSAGE } from '../limits';
 import { Events } from './event';
 import { Pd } from './pd';
 import { allocate, release } from './pool';
 import { RECV_WQE_BYTES, RecvWqe, SGE_BYTES, writePiece } from './wqe';
 
+/** Fields, and the two cursors on cache lines of their own. */
+const HEADER_BYTES: u64 = 192;
+
 @unmanaged
 @final
 export class RecvQueue {
   mask: u32;
-  head: u32;
-  tail: u32;
   stride: u32;
   maxSge: u32;
   /** Of a shared queue: the domain it belongs to, the queue pairs that take from it, and below how many entries an event is
@@ -24,7 +25,7 @@ export class RecvQueue {
 
   /** For at least `wr` entries of `sge` pieces; null when memory is short. */
   static create(wr: u32, sge: u32): RecvQueue {
-    let queue = changetype<RecvQueue>(allocate(offsetof<RecvQueue>()));
+    let queue = changetype<RecvQueue>(allocate(HEADER_BYTES));
     if (queue.ptr == 0) return queue;
     queue.maxSge = sge;
     queue.stride = strideFor(sge);
@@ -35,6 +36,18 @@ export class RecvQueue {
 
   get ptr(): usize {
     return changetype<usize>(this);
+  }
+  private get head(): u32 {
+    return atomic.load<u32>(this.ptr, 64);
+  }
+  private set head(value: u32) {
+    atomic.store<u32>(this.ptr, value, 64);
+  }
+  private get tail(): u32 {
+    return atomic.load<u32>(this.ptr, 128);
+  }
+  private set tail(value: u32) {
+    atomic.store<u32>(this.ptr, value, 128);
   }
   get filled(): u32 {
     return this.head - this.tail;
@@ -79,9 +92,10 @@ export class RecvQueue {
 
   /** Takes the oldest entry over into `held`; there must be one. */
   take(held: RecvWqe, events: Events): void {
-    let wqe = this.wqe(this.tail);
+    let tail = this.tail;
+    let wqe = this.wqe(tail);
     memory.copy(held.ptr, wqe.ptr, RECV_WQE_BYTES + <usize>wqe.sgeCount * SGE_BYTES);
-    this.tail++;
+    this.tail = tail + 1;
     if (this.limit == 0 || this.filled >= this.limit) return;
     this.limit = 0;
     events.raise(EventType.SRQ_LIMIT_REACHED, this.ptr);

@@ -8,7 +8,7 @@ import { PATH_BYTES, Path } from './path';
 @final
 export class Ah {
   pd: Pd;
-  /** Send work requests that name it and are not done. */
+  /** Send work requests that name it and are not done: posters add, the card subtracts. */
   users: u32;
 
   /** From the address vector at scratch(), which must be valid; null when memory is short. */
@@ -25,8 +25,15 @@ export class Ah {
     return changetype<Path>(changetype<usize>(this) + AH_BYTES);
   }
 
+  use(): void {
+    atomic.add<u32>(changetype<usize>(this), 1, offsetof<Ah>('users'));
+  }
+  letGo(): void {
+    atomic.sub<u32>(changetype<usize>(this), 1, offsetof<Ah>('users'));
+  }
+
   destroy(): Errno {
-    if (this.users != 0) return Errno.EBUSY;
+    if (atomic.load<u32>(changetype<usize>(this), offsetof<Ah>('users')) != 0) return Errno.EBUSY;
     this.pd.users--;
     release(changetype<usize>(this));
     return Errno.OK;

@@ -54,20 +54,27 @@ function overrun(qp: Qp): void {
 
 /** A send work request is over: its address handle, if it has one, is one user poorer. */
 export function letGoOfAh(wqe: SendWqe): void {
-  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users--;
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).letGo();
 }
 
+/** The WQE is the poster's again when the tail has passed it, and who sees the completion finds the room. */
 function completeSend(qp: Qp, wqe: SendWqe, status: WcStatus, syndrome: u32, psn: u32): void {
-  qp.sqTail++;
   letGoOfAh(wqe);
-  if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) return;
+  if (status == WcStatus.SUCCESS && !qp.signalAll && !(wqe.flags & SendFlag.SIGNALED)) {
+    qp.sqTail++;
+    return;
+  }
   let cqe = qp.sendCq.reserve();
-  if (changetype<usize>(cqe) == 0) return overrun(qp);
+  if (changetype<usize>(cqe) == 0) {
+    qp.sqTail++;
+    return overrun(qp);
+  }
   describe(cqe, qp, wqe.wrId, status);
   cqe.opcode = wcOpcode(wqe.opcode);
   cqe.byteLen = wqe.length;
   cqe.syndrome = syndrome;
   cqe.psn = psn;
+  qp.sqTail++;
   qp.sendCq.commit(status != WcStatus.SUCCESS);
 }
 

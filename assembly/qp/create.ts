@@ -8,6 +8,7 @@ import { RecvQueue, strideFor } from '../host/rq';
 import { Table } from '../host/table';
 import { RecvWqe, SEND_WQE_BYTES, SGE_BYTES } from '../host/wqe';
 import { QpState, QpType } from '../limits';
+import { answerDoorbells } from './doorbell';
 import { detachAll } from './multicast';
 import { QP_BYTES, Qp } from './qp';
 import { releaseResults } from './result';
@@ -65,6 +66,8 @@ function newQpn(qps: Table): u32 {
 
 export function destroyQp(qp: Qp): void {
   let card = Card.get();
+  // nothing may name it any more: the ring of doorbells, then the list of those that are ready
+  answerDoorbells();
   setState(qp, QpState.RESET);
   detachAll(qp);
   card.events.forget(qp.ptr);

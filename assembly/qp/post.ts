@@ -1,14 +1,17 @@
 // Posting: a work request is described piece by piece into the next free WQE and becomes visible with the commit.
+//
+// The poster may be another thread than the one that runs the card, one poster for each queue. It writes WQEs, the head of the
+// queue, the users of an address handle and the doorbell, and nothing else; what it reads of the queue pair may be old.
+// The card looks again when it answers the doorbell.
 import { Card } from '../host/card';
 import { RecvQueue } from '../host/rq';
 import { SendWqe, writePiece } from '../host/wqe';
 import { Errno, MAX_MESSAGE, QpState, QpType, SendFlag, WrOpcode } from '../limits';
 import { Ah } from './ah';
-import { flushReceives, flushSends } from './complete';
+import { ringDoorbell } from './doorbell';
 import { isLocal } from './local';
 import { Qp } from './qp';
 import { isAtomicWr, isRdAtomic } from './requester';
-import { schedule } from './schedule';
 
 /** Bit for each operation that a type of queue pair has. */
 const UC_OPERATIONS: u32 =
@@ -76,10 +79,9 @@ export function commitSend(qp: Qp): Errno {
   let wqe = qp.sendWqe(qp.sqHead);
   let errno = checkSend(qp, wqe);
   if (errno != Errno.OK) return errno;
+  if (wqe.ah != 0) changetype<Ah>(wqe.ah).use();
   qp.sqHead++;
-  if (wqe.ah != 0) changetype<Ah>(wqe.ah).users++;
-  if (qp.state == QpState.ERR || qp.state == QpState.SQE) flushSends(qp);
-  else schedule(qp);
+  ringDoorbell(qp);
   return Errno.OK;
 }
 
@@ -128,6 +130,7 @@ export function commitShared(queue: RecvQueue): Errno {
 
 export function commitRecv(qp: Qp): Errno {
   let errno = commitShared(qp.rq);
-  if (errno == Errno.OK && qp.state == QpState.ERR) flushReceives(qp);
+  // in any other state the card finds it when a message comes; a state that changes just now flushes what is visible then
+  if (errno == Errno.OK && qp.state == QpState.ERR) ringDoorbell(qp);
   return errno;
 }

@@ -27,7 +27,8 @@ export class Qp {
   // identity
   qpn: u32;
   type: u32;
-  state: QpState;
+  /** Read and written as `state`. */
+  stateWord: u32;
   pd: Pd;
   sendCq: Cq;
   recvCq: Cq;
@@ -46,9 +47,7 @@ export class Qp {
   sqBase: usize;
   sqStride: u32;
   sqMask: u32;
-  sqHead: u32;
   sqNext: u32;
-  sqTail: u32;
   maxSendSge: u32;
   maxInline: u32;
 
@@ -145,10 +144,36 @@ export class Qp {
     return changetype<usize>(this);
   }
   get path(): Path {
-    return changetype<Path>(this.ptr + QP_FIELDS);
+    return changetype<Path>(this.ptr + QP_FIELDS + CURSOR_BYTES);
   }
   get counters(): usize {
-    return this.ptr + QP_FIELDS + PATH_BYTES;
+    return this.ptr + QP_FIELDS + CURSOR_BYTES + PATH_BYTES;
+  }
+
+  /** Only `setState` writes it. Posters in another thread read it, so it orders what is around it. */
+  get state(): QpState {
+    return atomic.load<u32>(this.ptr, offsetof<Qp>('stateWord'));
+  }
+  set state(value: QpState) {
+    atomic.store<u32>(this.ptr, value, offsetof<Qp>('stateWord'));
+  }
+
+  // On cache lines of their own: what the poster writes, and what the card writes.
+  get sqHead(): u32 {
+    return atomic.load<u32>(this.ptr + QP_FIELDS);
+  }
+  set sqHead(value: u32) {
+    atomic.store<u32>(this.ptr + QP_FIELDS, value);
+  }
+  /** The queue pair is in the ring of doorbells (qp/doorbell). Answers what it was before. */
+  setRung(value: bool): bool {
+    return atomic.xchg<u32>(this.ptr + QP_FIELDS, value, 4) != 0;
+  }
+  get sqTail(): u32 {
+    return atomic.load<u32>(this.ptr + QP_FIELDS, 64);
+  }
+  set sqTail(value: u32) {
+    atomic.store<u32>(this.ptr + QP_FIELDS, value, 64);
   }
 
   /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */
@@ -172,6 +197,7 @@ export class Qp {
     count(this.counters, counter, by);
   }
 }
-/** Bytes of the fields above, and of a whole queue pair without its rings. */
-const QP_FIELDS: usize = (offsetof<Qp>() + 7) & ~7;
-export const QP_BYTES: u64 = QP_FIELDS + PATH_BYTES + COUNTER_BYTES;
+/** Bytes of the fields above, of the cursors behind them, and of a whole queue pair without its rings. */
+const QP_FIELDS: usize = (offsetof<Qp>() + 63) & ~63;
+const CURSOR_BYTES: usize = 128;
+export const QP_BYTES: u64 = QP_FIELDS + CURSOR_BYTES + PATH_BYTES + COUNTER_BYTES;

@@ -87,6 +87,11 @@ export class Engine {
     if (this.turn()) this.schedule();
   }
 
+  /** Work requests were posted: the card looks at them soon, where it has to. */
+  posted(): void {
+    if (this.card.exports.isRung()) this.schedule();
+  }
+
   /** Makes sure that turns run soon: before the event loop goes on, unless that has had to wait too long already. */
   schedule(): void {
     if (this.#scheduled || this.#closed) return;

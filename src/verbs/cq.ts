@@ -131,14 +131,7 @@ export class Cq extends Resource {
 
   /** @internal The card rang: a completion came. */
   onCompletion(): void {
-    while (this.#waiters.length > 0) {
-      const wc = this.#takeOne();
-      if (wc === undefined) {
-        this.device.card.exports.cqArm(this.#handle, false);
-        break;
-      }
-      this.#waiters.shift()?.resolve(wc);
-    }
+    this.#serve();
     if (!this.#armedByUser) return;
     this.#armedByUser = false;
     process.nextTick(() => this.emit('completion'));
@@ -183,7 +176,7 @@ export class Cq extends Resource {
   }
 
   #wait(signal: AbortSignal | undefined, timeout: number | undefined): Promise<Wc> {
-    const { engine, card } = this.device;
+    const { engine } = this.device;
     return new Promise<Wc>((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
       const done = () => {
@@ -214,8 +207,23 @@ export class Cq extends Resource {
         );
       this.#waiters.push(waiter);
       engine.hold();
-      card.exports.cqArm(this.#handle, false);
+      this.#serve();
     });
+  }
+
+  /** Gives waiters what there is; while one is left the queue is armed. */
+  #serve(): void {
+    const { exports } = this.device.card;
+    while (this.#waiters.length > 0) {
+      const wc = this.#takeOne();
+      if (wc !== undefined) {
+        this.#waiters.shift()?.resolve(wc);
+        continue;
+      }
+      exports.cqArm(this.#handle, false);
+      // What came just before does not ring.
+      if (exports.cqPeek(this.#handle) === 0) return;
+    }
   }
 
   #overrunError(): VerbsError {

@@ -207,12 +207,12 @@ export class Qp extends Resource {
         try {
           postSend(card, this.#rings, wr[i] as SendWr);
         } catch (error) {
-          engine.schedule();
+          engine.posted();
           throw Object.assign(error as Error, { badWr: i });
         }
       }
     }
-    engine.schedule();
+    engine.posted();
   }
 
   /**
@@ -231,12 +231,12 @@ export class Qp extends Resource {
         try {
           postRecv(card, this.#rings, wr[i] as RecvWr);
         } catch (error) {
-          engine.schedule();
+          engine.posted();
           throw Object.assign(error as Error, { badWr: i });
         }
       }
     }
-    engine.schedule();
+    engine.posted();
   }
 
   /**

@@ -100,13 +100,14 @@ test('the move to ERR flushes both queues, each in its order', async () => {
     );
 });
 
-test('what is posted in ERR is flushed at once', async () => {
+test('what is posted in ERR is flushed with the next turn', async () => {
   const c = await rc();
   c.at(1, () => c.qp.modify({ STATE: 6 }))
     .post(2, ping(1))
     .silent()
     .wc({ wrId: 1, status: 'WR_FLUSH_ERR', opcode: 'SEND' })
     .recv(2, 0, 64)
+    .at(3)
     .wc({ wrId: 2, status: 'WR_FLUSH_ERR', opcode: 'RECV' });
 });
 
