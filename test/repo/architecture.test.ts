@@ -70,8 +70,9 @@ describe('the facade', () => {
   const device = ['src/device', ...link];
   const verbs = ['src/verbs', ...device];
   const cm = ['src/cm', ...verbs];
+  const connection = ['src/connection', ...cm];
 
-  test('imports point downwards: cli, index, cm, verbs, device, link', () => {
+  test('imports point downwards: cli, index, connection, cm, verbs, device, link', () => {
     const wrong = violations(sources('src', '.ts'), {
       'src/errors': [],
       'src/native': ['src/errors'],
@@ -79,7 +80,8 @@ describe('the facade', () => {
       'src/device': [...link, 'build/card'],
       'src/verbs': device,
       'src/cm': verbs,
-      'src/index': cm,
+      'src/connection': cm,
+      'src/index': connection,
       'src/cli': ['src/index'],
       'build/card': [],
     });

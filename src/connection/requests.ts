@@ -1,0 +1,124 @@
+/** Requests of a connection that are in flight: a bounded number, each with registered memory of its own and a promise. */
+import { VerbsError } from '../errors.js';
+import { WcError } from '../verbs/explain.js';
+import type { Mr } from '../verbs/mr.js';
+import type { Qp } from '../verbs/qp.js';
+import type { Wc } from '../verbs/wc.js';
+import type { SendWr, Sge } from '../verbs/wr.js';
+
+/** Where a request is put together, and where its answer arrives. */
+export interface Place {
+  readonly index: number;
+  readonly bytes: Buffer;
+  /** The first `length` bytes, for a work request. */
+  sge(length: number): Sge;
+}
+
+/** A work request but for its number. */
+export type Request = SendWr extends infer Wr ? (Wr extends SendWr ? Omit<Wr, 'wrId'> : never) : never;
+
+interface InFlight {
+  succeed(): void;
+  fail(error: unknown): void;
+}
+
+export class Requests {
+  readonly #qp: Qp;
+  readonly #free: Place[];
+  readonly #waiting: { take(place: Place): void; fail(error: unknown): void }[] = [];
+  readonly #inFlight: (InFlight | undefined)[];
+  readonly #idle: (() => void)[] = [];
+  #end: Error | undefined;
+
+  /** @param mr divided evenly among `count` requests */
+  constructor(qp: Qp, mr: Mr, count: number) {
+    this.#qp = qp;
+    const bytes = Math.floor(mr.length / count);
+    this.#free = Array.from({ length: count }, (_, index) => ({
+      index,
+      bytes: mr.buffer.subarray(index * bytes, (index + 1) * bytes),
+      sge: (length: number) => mr.slice(index * bytes, length),
+    }));
+    this.#inFlight = new Array(count);
+  }
+
+  /** Nothing waits for a place: the next request goes out at once. */
+  get hasRoom(): boolean {
+    return this.#free.length > 0 && this.#waiting.length === 0;
+  }
+
+  /**
+   * Posts a request as soon as there is a place for it, behind those that wait already.
+   * @param make puts it together; what it throws is the promise's end
+   * @param finish makes the result, once it is done
+   */
+  async run<T>(make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
+    const place = this.hasRoom ? this.#take() : await this.#wait();
+    try {
+      if (this.#end !== undefined) throw this.#end;
+      const done = new Promise<void>((succeed, fail) => {
+        this.#inFlight[place.index] = { succeed, fail };
+      });
+      this.#qp.postSend({ ...make(place), wrId: place.index, signaled: true } as SendWr);
+      await done;
+      return finish(place);
+    } finally {
+      this.#inFlight[place.index] = undefined;
+      this.#giveBack(place);
+    }
+  }
+
+  /** One is done. @returns why, when it failed by itself and not because all is at its end */
+  complete(wc: Wc): WcError | undefined {
+    const request = this.#inFlight[wc.wrId];
+    if (wc.ok) {
+      request?.succeed();
+      return undefined;
+    }
+    const error = this.#end === undefined ? failure(wc) : undefined;
+    request?.fail(error ?? this.#end);
+    return error;
+  }
+
+  /** No more requests: those that wait, and those that fail from now on, fail for this reason. */
+  end(error: Error): void {
+    this.#end ??= error;
+    for (const { fail } of this.#waiting.splice(0)) fail(this.#end);
+  }
+
+  /** Gives up those that are in flight too: no completions come any more. */
+  abandon(): void {
+    const error = this.#end ?? new VerbsError('ECANCELED', `${this.#qp} was closed`);
+    for (const request of this.#inFlight) request?.fail(error);
+  }
+
+  /** Resolves when nothing is in flight and nothing waits. */
+  idle(): Promise<void> {
+    if (this.#isIdle) return Promise.resolve();
+    return new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  get #isIdle(): boolean {
+    return this.#waiting.length === 0 && this.#free.length === this.#inFlight.length;
+  }
+
+  #take(): Place {
+    return this.#free.pop() as Place;
+  }
+
+  #wait(): Promise<Place> {
+    if (this.#end !== undefined) return Promise.reject(this.#end);
+    return new Promise((take, fail) => this.#waiting.push({ take, fail }));
+  }
+
+  #giveBack(place: Place): void {
+    const next = this.#waiting.shift();
+    if (next) next.take(place);
+    else this.#free.push(place);
+    if (this.#isIdle) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+}
+
+export function failure(wc: Wc): WcError {
+  return new WcError(wc.explain());
+}

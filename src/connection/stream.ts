@@ -1,0 +1,184 @@
+/**
+ * A connection as a Duplex. Each end tells the other how many messages it has room for (credits), so a stream is never
+ * refused, however slow its reader. On the wire, the immediate of every SEND:
+ *
+ *     | kind: 8 bits | 0: 8 bits | credits: 16 bits |
+ *
+ * kind 1 HELLO: four bytes, the largest message that the sender takes, big endian; credits are the first that it gives.
+ * kind 2 DATA: bytes of the stream; takes one credit. kind 3 CREDIT: no bytes. kind 4 END: no bytes; no DATA will follow.
+ * Credits that come with any of them add up. Messages without bytes of the stream need no credit: RESERVE receives are
+ * kept for them, since an end has at most one HELLO, one END and two CREDITs that the other has not taken yet.
+ */
+import { Duplex } from 'node:stream';
+import { VerbsError } from '../errors.js';
+import type { Arrival } from './inbox.js';
+
+enum Kind {
+  HELLO = 1,
+  DATA = 2,
+  CREDIT = 3,
+  END = 4,
+}
+
+const RESERVE = 4;
+
+/** What a stream stands on. */
+export interface Carrier {
+  readonly messageBytes: number;
+  /** A message that is posted now leaves now, and its bytes may be used again. */
+  readonly hasRoom: boolean;
+  post(data: Uint8Array, imm: number): Promise<void>;
+  close(): Promise<void>;
+  destroy(error?: Error): void;
+}
+
+export class ConnectionStream extends Duplex {
+  readonly #carrier: Carrier;
+  /** Messages of data that we have room for. */
+  readonly #window: number;
+  /** Messages of data that the peer has room for, and their size; nothing before its HELLO. */
+  #credits = 0;
+  #peerBytes = 0;
+  /** Messages of data that were read since the peer was last told. */
+  #owed = 0;
+  /** Data that waits for credits, and whom to tell when it has left. */
+  #unsent: Buffer[] = [];
+  #onSent: ((error?: Error | null) => void) | undefined;
+  /** Data that nobody has asked for yet, where it has arrived. */
+  readonly #unread: Arrival[] = [];
+  #isWanted = false;
+  #isPeerDone = false;
+  #isAtEnd = false;
+  #isEndSent = false;
+
+  /** @param receives messages that the carrier has room for */
+  constructor(carrier: Carrier, receives: number) {
+    super({ readableHighWaterMark: 4 * carrier.messageBytes, writableHighWaterMark: 4 * carrier.messageBytes });
+    this.#carrier = carrier;
+    this.#window = Math.min(receives - RESERVE, 0xffff);
+    const hello = Buffer.alloc(4);
+    hello.writeUInt32BE(carrier.messageBytes);
+    this.#send(Kind.HELLO, hello, this.#window);
+  }
+
+  /** A message came, which may be from before there was a stream. */
+  arrived(arrival: Arrival): void {
+    const { bytes, imm = 0 } = arrival;
+    const kind = imm >>> 24;
+    this.#credits += imm & 0xffff;
+    if (kind === Kind.DATA) this.#unread.push(arrival);
+    else if (kind === Kind.END) this.#isPeerDone = true;
+    else if (kind === Kind.HELLO && bytes.length === 4) this.#peerBytes = bytes.readUInt32BE();
+    else if (kind !== Kind.CREDIT)
+      this.destroy(new VerbsError('EIO', 'the peer sent a message that is not of a stream: does it have one too?'));
+    if (kind !== Kind.DATA) arrival.release();
+    this.#deliver();
+    this.#pump();
+  }
+
+  /** The connection is at its end, by this error or because one of the two closed it. */
+  connectionEnded(error: Error | undefined): void {
+    if (this.destroyed) return;
+    // the memory goes: what is unread moves to the stream's own
+    for (const { bytes } of this.#unread.splice(0)) this.push(Buffer.from(bytes));
+    if (this.#isPeerDone) this.#endReading();
+    const isCutOff = !this.#isPeerDone || this.#unsent.length > 0;
+    if (error !== undefined) this.destroy(error);
+    else if (isCutOff)
+      this.destroy(new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
+  }
+
+  override _read(): void {
+    this.#isWanted = true;
+    this.#deliver();
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
+    this.#unsent.push(chunk);
+    this.#onSent = callback;
+    this.#pump();
+  }
+
+  override _writev(chunks: { chunk: Buffer }[], callback: (error?: Error | null) => void): void {
+    for (const { chunk } of chunks) this.#unsent.push(chunk);
+    this.#onSent = callback;
+    this.#pump();
+  }
+
+  override _final(callback: (error?: Error | null) => void): void {
+    this.#isEndSent = true;
+    this.#send(Kind.END, Buffer.alloc(0), 0).then(() => callback(), callback);
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    const isWhole = error === null && this.readableEnded && this.#isEndSent;
+    const onSent = this.#onSent;
+    this.#onSent = undefined;
+    onSent?.(error ?? new VerbsError('ECANCELED', 'the stream was destroyed'));
+    if (isWhole) this.#carrier.close().then(() => callback(null), callback);
+    else {
+      this.#carrier.destroy(error ?? undefined);
+      callback(error);
+    }
+  }
+
+  /** Sends what there are credits for. */
+  #pump(): void {
+    while (this.#unsent.length > 0 && this.#credits > 0 && this.#peerBytes > 0 && this.#carrier.hasRoom) {
+      this.#credits--;
+      this.#send(Kind.DATA, this.#nextData(), this.#takeOwed());
+    }
+    if (this.#unsent.length > 0) return;
+    const onSent = this.#onSent;
+    this.#onSent = undefined;
+    onSent?.();
+  }
+
+  /** As many of the unsent bytes as one message takes. */
+  #nextData(): Buffer {
+    const most = Math.min(this.#peerBytes, this.#carrier.messageBytes);
+    const parts: Buffer[] = [];
+    for (let room = most; room > 0 && this.#unsent.length > 0; ) {
+      const chunk = this.#unsent[0] as Buffer;
+      const part = chunk.subarray(0, room);
+      room -= part.length;
+      parts.push(part);
+      if (part.length === chunk.length) this.#unsent.shift();
+      else this.#unsent[0] = chunk.subarray(part.length);
+    }
+    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
+  }
+
+  #takeOwed(): number {
+    const owed = this.#owed;
+    this.#owed = 0;
+    return owed;
+  }
+
+  #send(kind: Kind, bytes: Buffer, credits: number): Promise<void> {
+    const sent = this.#carrier.post(bytes, (kind << 24) | credits);
+    sent.then(
+      () => this.#pump(),
+      (error) => this.destroy(error),
+    );
+    return sent;
+  }
+
+  /** Hands data to the reader while he wants it. */
+  #deliver(): void {
+    while (this.#isWanted && this.#unread.length > 0) {
+      const arrival = this.#unread.shift() as Arrival;
+      this.#isWanted = this.push(Buffer.from(arrival.bytes));
+      arrival.release();
+      this.#owed++;
+    }
+    if (this.#unread.length === 0 && this.#isPeerDone) this.#endReading();
+    // at least half of the window at once, so that two such messages are all that can be under way
+    if (this.#owed * 2 >= this.#window && !this.#isPeerDone) this.#send(Kind.CREDIT, Buffer.alloc(0), this.#takeOwed());
+  }
+
+  #endReading(): void {
+    if (!this.#isAtEnd) this.push(null);
+    this.#isAtEnd = true;
+  }
+}

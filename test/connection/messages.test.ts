@@ -1,0 +1,106 @@
+// Messages: order, sizes, back-pressure, waiting that is given up, the end.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { pattern } from '../verbs/pair.js';
+import { connectedEnds } from './ends.js';
+
+test('messages come in order with their bytes and immediates, both ways at once', async () => {
+  await using ends = await connectedEnds({ a: { receives: 8, sends: 4 }, b: { receives: 8, sends: 4 } });
+  const sizes = Array.from({ length: 200 }, (_, i) => (i * 97) % 3000);
+  const exchange = async (from: typeof ends.a, to: typeof ends.b, seed: number) => {
+    const sends = sizes.map((size, i) => from.send(pattern(size, seed + i), i % 3 ? {} : { imm: i }));
+    for (const [i, size] of sizes.entries()) {
+      const message = await to.receive({ timeout: 5000 });
+      expect(message?.data.equals(pattern(size, seed + i))).toBe(true);
+      expect(message?.imm).toBe(i % 3 ? undefined : i);
+    }
+    await Promise.all(sends);
+  };
+  await Promise.all([exchange(ends.a, ends.b, 1), exchange(ends.b, ends.a, 1000)]);
+});
+
+test('who does not read makes the peer wait, and loses nothing', async () => {
+  await using ends = await connectedEnds({ b: { receives: 8 }, a: { sends: 4 } });
+  let sent = 0;
+  const sends = Array.from({ length: 40 }, async (_, i) => {
+    await ends.a.send(Buffer.from([i]));
+    sent++;
+  });
+  await sleep(50);
+  expect(sent).toBeLessThanOrEqual(8);
+  for (let i = 0; i < 40; i++) expect((await ends.b.receive())?.data[0]).toBe(i);
+  await Promise.all(sends);
+});
+
+test('the bytes may be changed once it was their turn; registered memory goes without a copy', async () => {
+  await using ends = await connectedEnds();
+  const bytes = Buffer.from('first');
+  const sent = ends.a.send(bytes);
+  bytes.write('other');
+  await sent;
+  expect((await ends.b.receive())?.data.toString()).toBe('first');
+  const mr = await ends.a.share(100_000);
+  mr.buffer.write('from registered memory', 5);
+  await ends.a.send(mr.slice(5, 22));
+  expect((await ends.b.receive())?.data.toString()).toBe('from registered memory');
+});
+
+test('waiting ends by time or signal, and takes no message away from the next reader', async () => {
+  await using ends = await connectedEnds();
+  await expect(ends.b.receive({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  const abort = new AbortController();
+  const waiting = ends.b.receive({ signal: abort.signal });
+  abort.abort(new Error('enough'));
+  await expect(waiting).rejects.toThrow('enough');
+  await expect(ends.b.receive({ timeout: -1 })).rejects.toThrow('timeout is -1, must be milliseconds');
+  await ends.a.send(Buffer.from('for the next'));
+  expect((await ends.b.receive({ timeout: 5000 }))?.data.toString()).toBe('for the next');
+});
+
+test('a message that is too long is refused before anything is sent', async () => {
+  await using ends = await connectedEnds({ a: { messageBytes: 100 } });
+  await expect(ends.a.send(Buffer.alloc(101))).rejects.toMatchObject({ code: 'EMSGSIZE' });
+  await ends.a.send(Buffer.alloc(100));
+  expect((await ends.b.receive())?.data.length).toBe(100);
+});
+
+test('a message longer than the peer takes ends both ends, each with the reason', async () => {
+  await using ends = await connectedEnds({ b: { messageBytes: 100 } });
+  const [atA, atB] = [ends.a, ends.b].map((end) => new Promise<Error | undefined>((done) => end.once('close', done)));
+  const waiting = ends.b.receive();
+  await expect(ends.a.send(Buffer.alloc(101))).rejects.toMatchObject({ name: 'WcError', status: 'REM_INV_REQ_ERR' });
+  await expect(waiting).rejects.toMatchObject({ name: 'WcError', status: 'LOC_LEN_ERR' });
+  expect((await atA)?.message).toContain('REM_INV_REQ_ERR');
+  expect((await atB)?.message).toContain('LOC_LEN_ERR');
+  await expect(ends.a.send(Buffer.alloc(1))).rejects.toMatchObject({ code: 'ECONNRESET' });
+});
+
+test('closing waits for what was sent; the peer reads it all, then the end', async () => {
+  await using ends = await connectedEnds({ a: { sends: 2 } });
+  for (let i = 0; i < 20; i++) void ends.a.send(Buffer.from([i]));
+  await ends.a.close();
+  const received: (number | undefined)[] = [];
+  for await (const { data } of ends.b) received.push(data[0]);
+  expect(received).toEqual(Array.from({ length: 20 }, (_, i) => i));
+  expect(await ends.b.receive()).toBeUndefined();
+  expect([ends.a.isOpen, ends.b.isOpen]).toEqual([false, false]);
+});
+
+test('a peer that has vanished is found by its silence', async () => {
+  await using ends = await connectedEnds({ a: { keepAlive: 20 }, b: { keepAlive: 0 }, retryCnt: 1 });
+  const closed = new Promise<Error | undefined>((done) => ends.a.once('close', done));
+  await sleep(100);
+  expect(ends.a.isOpen).toBe(true);
+  const { qp } = ends.b;
+  await qp.modify({ state: 'RESET' });
+  expect((await closed)?.message).toContain('RETRY_EXC_ERR');
+});
+
+test('everything is given back', async () => {
+  const ends = await connectedEnds();
+  const [device] = ends.devices;
+  await Promise.all([ends.a.close(), ends.b.close()]);
+  await ends.a.pd.close();
+  await device.close();
+  await ends[Symbol.asyncDispose]();
+});

@@ -1,0 +1,118 @@
+// The stream: all bytes in order whatever their pieces, back-pressure by credits, half-close, ends of all kinds.
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { Readable, Transform, Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { connectedEnds } from './ends.js';
+
+const small = { messageBytes: 512, receives: 8, sends: 3 };
+
+/** Of all that is read; unlike `for await` it leaves the stream's other half alone. */
+async function digest(source: Readable): Promise<string> {
+  const hash = createHash('sha256');
+  source.on('data', (chunk) => hash.update(chunk));
+  await once(source, 'end');
+  return hash.digest('hex');
+}
+
+test.each([
+  ['pieces as they are', {}],
+  ['small messages, few receives', small],
+])('a megabyte in pieces of all sizes, both ways at once: %s', async (_, options) => {
+  await using ends = await connectedEnds({ a: options, b: options });
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const pieces = Array.from({ length: 200 }, (_, i) => randomBytes((i * 7919) % 10_000));
+  const wanted = createHash('sha256').update(Buffer.concat(pieces)).digest('hex');
+  const [atA, atB] = await Promise.all([
+    digest(a),
+    digest(b),
+    pipeline(Readable.from(pieces), a, { end: true }),
+    pipeline(Readable.from(pieces), b, { end: true }),
+  ]);
+  expect([atA, atB]).toEqual([wanted, wanted]);
+});
+
+test('a reader that stops makes the writer wait: no message is refused', async () => {
+  await using ends = await connectedEnds({ a: small, b: small });
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const closed = Promise.all([once(a, 'close'), once(b, 'close')]);
+  const data = randomBytes(100_000);
+  a.end(data);
+  b.end();
+  await sleep(50);
+  expect(a.writableFinished).toBe(false);
+  const refused = () => ends.devices[1].counters().send_rnr_err;
+  expect(refused()).toBe(0);
+  a.resume();
+  const chunks: Buffer[] = [];
+  for await (const chunk of b) chunks.push(chunk);
+  expect(Buffer.concat(chunks).equals(data)).toBe(true);
+  expect(refused()).toBe(0);
+  await closed;
+});
+
+test('half-closed: an echo answers after the other end has said all', async () => {
+  await using ends = await connectedEnds();
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const shout = new Transform({ transform: (chunk, _, done) => done(null, chunk.toString().toUpperCase()) });
+  const serving = pipeline(b, shout, b);
+  a.end('echo');
+  let heard = '';
+  for await (const chunk of a) heard += chunk;
+  expect(heard).toBe('ECHO');
+  await serving;
+});
+
+test('both ended: the connections close by themselves, without an error', async () => {
+  const ends = await connectedEnds();
+  const closed = [ends.a, ends.b].map((end) => new Promise<unknown>((done) => end.once('close', done)));
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  a.end('x');
+  b.end('y');
+  a.resume();
+  b.resume();
+  expect(await Promise.all(closed)).toEqual([undefined, undefined]);
+  await ends[Symbol.asyncDispose]();
+});
+
+test('messages that came before there was a stream belong to it', async () => {
+  await using ends = await connectedEnds();
+  const a = ends.a.stream();
+  a.end('early');
+  await sleep(20);
+  const b = ends.b.stream();
+  b.end();
+  a.resume();
+  let heard = '';
+  for await (const chunk of b) heard += chunk;
+  expect(heard).toBe('early');
+});
+
+test('a connection that closes in the middle is an error at both ends', async () => {
+  await using ends = await connectedEnds({ a: small, b: small });
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const writing = pipeline(Readable.from([randomBytes(50_000)]), a);
+  const reading = pipeline(b, new Writable({ write: (_chunk, _encoding, done) => void setTimeout(done, 5) }));
+  setTimeout(() => ends.b.destroy(), 20);
+  const reset = { status: 'rejected', reason: { code: 'ECONNRESET' } };
+  expect(await Promise.allSettled([writing, reading])).toMatchObject([reset, reset]);
+});
+
+test('destroying the stream ends the connection', async () => {
+  await using ends = await connectedEnds();
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const failed = new Promise<Error>((done) => b.once('error', done));
+  a.destroy();
+  expect(await failed).toMatchObject({ code: 'ECONNRESET' });
+});
+
+test('a peer without a stream is found out', async () => {
+  await using ends = await connectedEnds();
+  const a = ends.a.stream();
+  const failed = new Promise<Error>((done) => a.once('error', done));
+  await ends.b.send(Buffer.from('a message')).catch(() => {});
+  expect((await failed).message).toContain('not of a stream');
+  expect(() => ends.a.stream()).toThrow('EBUSY');
+});
