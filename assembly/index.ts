@@ -25,6 +25,7 @@ import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
 import { Qp } from './qp/qp';
 import { query } from './qp/query';
+import { Run } from './qp/run';
 import { modify } from './qp/state';
 import { earliest } from './qp/timer';
 import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
@@ -45,14 +46,26 @@ export function lastErrno(): u32 {
   return Card.get().lastErrno;
 }
 /** Lays out the memory and makes the card ready. A 32-byte seed lies at scratch(); all keys, QPNs and PSNs come from it. */
-export function open(memoryBytes: f64, slotBytes: u32, txSlots: u32, rxSlots: u32, maxQp: u32, maxMr: u32): u32 {
-  return openCard(<u64>memoryBytes, slotBytes, txSlots, rxSlots, maxQp, maxMr);
+export function open(
+  memoryBytes: f64,
+  txSlotBytes: u32,
+  txSlots: u32,
+  rxSlotBytes: u32,
+  rxSlots: u32,
+  maxQp: u32,
+  maxMr: u32,
+): u32 {
+  return openCard(<u64>memoryBytes, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
 }
-/** What the link promises: LinkFlag bits, and its UDP source port where that is fixed. */
-export function setLink(flags: u32, sourcePort: u32): void {
+/** What the link promises: LinkFlag bits, its UDP source port where that is fixed, and how many packets and bytes of UDP
+ * payload of a run it sends in one go; 0 packets = it knows no runs. */
+export function setLink(flags: u32, sourcePort: u32, runPackets: u32, runBytes: u32): void {
   let card = Card.get();
   card.linkFlags = flags;
   card.linkSourcePort = sourcePort;
+  let run = Run.current();
+  run.mostPackets = runPackets > 1 ? runPackets : 0;
+  run.mostBytes = runBytes;
 }
 /** The port's addresses, as `gids` GIDs of 16 bytes at scratch(), and how many bytes of payload a datagram may have.
  * EINVAL when there are too many. */
@@ -84,7 +97,7 @@ export function rxRing(): usize {
 }
 
 // ---- a turn: receive, expire, transmit. `now` in nanoseconds of any monotonic clock ----
-/** Takes up to `max` frames off the receive ring; answers how many. */
+/** Takes frames off the receive ring until they were `max` packets or more; answers how many packets. */
 export function rx(now: f64, max: u32): u32 {
   return receiveFrames(<u64>now, max);
 }

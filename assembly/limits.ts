@@ -189,6 +189,8 @@ export const POOL: usize = 1024;
 export const RANDOM: usize = 1280;
 export const RNIC: usize = 1536;
 export const PACKET: usize = 2048;
+/** The run of packets that is being sent (qp/run). */
+export const RUN: usize = 2240;
 export const ICRC_PAD: usize = 2304;
 export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
@@ -206,7 +208,7 @@ export const PKEYS: usize = 10880;
 export const OPCODE_TABLE: usize = 8192;
 /** 16 tables of 256 u32 (wire/crc). */
 export const CRC_TABLE: usize = 16384;
-/** 16 words (wire/icrc). */
+/** 18 words (wire/icrc). */
 export const INVERSE_POWERS: usize = 32768;
 /** What the CRC folds into (wire/crc), up to POOL_START. */
 export const CRC_SCRATCH: usize = 36864;

@@ -12,7 +12,7 @@ import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
+import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH, TxOption } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
@@ -23,6 +23,7 @@ import { Qp } from './qp/qp';
 import { nextRequest } from './qp/requester';
 import { receiveRequest } from './qp/responder';
 import { expired } from './qp/retry';
+import { Run } from './qp/run';
 import { schedule, takeReady } from './qp/schedule';
 import { takeExpired } from './qp/timer';
 import { receiveUnreliable } from './qp/unreliable';
@@ -30,8 +31,6 @@ import { initIcrc } from './wire/icrc';
 import { classOf, initOpcodes, isResponse, Opcode, OpcodeClass } from './wire/opcode';
 import { Packet } from './wire/packet';
 
-/** Frames that one queue pair may send before the next gets its turn. */
-const BURST: u32 = 16;
 /** The queue pair number that means a multicast group (IBTA 10.5.1). */
 const MULTICAST_QPN: u32 = 0xffffff;
 
@@ -40,10 +39,18 @@ function isPowerOfTwo(value: u32): bool {
 }
 
 /** Lays out the memory. The seed lies at scratch. */
-export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots: u32, maxQp: u32, maxMr: u32): Errno {
-  if (slotBytes < MAX_FRAME || !isPowerOfTwo(txSlots) || !isPowerOfTwo(rxSlots) || maxQp == 0 || maxMr == 0)
+export function openCard(
+  memoryBytes: u64,
+  txSlotBytes: u32,
+  txSlots: u32,
+  rxSlotBytes: u32,
+  rxSlots: u32,
+  maxQp: u32,
+  maxMr: u32,
+): Errno {
+  if (min(txSlotBytes, rxSlotBytes) < MAX_FRAME || !isPowerOfTwo(txSlots) || !isPowerOfTwo(rxSlots))
     return Errno.EINVAL;
-  if (maxQp > 1 << 20 || maxMr > 1 << 20) return Errno.EINVAL;
+  if (maxQp == 0 || maxMr == 0 || maxQp > 1 << 20 || maxMr > 1 << 20) return Errno.EINVAL;
   initRandom(SCRATCH);
   initIcrc();
   initOpcodes();
@@ -56,8 +63,8 @@ export function openCard(memoryBytes: u64, slotBytes: u32, txSlots: u32, rxSlots
   card.qps = Table.create(maxQp);
   card.events = Events.create();
   card.doorbells = Doorbells.create(maxQp);
-  card.txRing = Ring.create(txSlots, slotBytes);
-  card.rxRing = Ring.create(rxSlots, slotBytes);
+  card.txRing = Ring.create(txSlots, txSlotBytes);
+  card.rxRing = Ring.create(rxSlots, rxSlotBytes);
   card.timers = allocate(<u64>(maxQp + 1) * 4);
   let all =
     changetype<usize>(card.keys) != 0 &&
@@ -74,19 +81,33 @@ export function receiveFrames(now: u64, most: u32): u32 {
   let card = Card.get();
   card.now = now;
   let ring = card.rxRing;
-  let first = ring.consumer;
-  let count = min(ring.producer - first, most);
-  for (let n = first; n != first + count; n++) {
-    receiveFrame(ring.frame(n), ring.bytes(n), ring.options(n));
+  let n = ring.consumer;
+  let end = ring.producer;
+  let packets: u32 = 0;
+  for (; n != end && packets < most; n++) packets += receiveFrame(ring.frame(n), ring.bytes(n), ring.options(n));
+  ring.consumer = n;
+  return packets;
+}
+
+/** A frame, or a super-packet; answers of how many packets. */
+function receiveFrame(frame: usize, bytes: u32, options: u32): u32 {
+  let packet = Packet.current();
+  let drop = packet.open(frame, bytes, options);
+  if (drop != NO_DROP) {
+    countDevice(drop);
+    return 1;
   }
-  ring.consumer = first + count;
-  return count;
+  let packets: u32 = 0;
+  do {
+    receivePacket(packet);
+    packets++;
+  } while (packet.next());
+  return packets;
 }
 
 /** Checks in the order in which a reason to drop can be known; the ICRC last, because it costs most. */
-function receiveFrame(frame: usize, bytes: u32, options: u32): void {
-  let packet = Packet.current();
-  let drop = packet.parse(frame, bytes, options);
+function receivePacket(packet: Packet): void {
+  let drop = packet.parse();
   if (drop != NO_DROP) return countDevice(drop);
   if (packet.destQpn == MULTICAST_QPN) return receiveMulticast(packet);
   let qp = changetype<Qp>(Card.get().qps.find(packet.destQpn));
@@ -95,7 +116,7 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): void {
   if (drop == NO_DROP && !isIntact(qp, packet)) drop = Counter.drop_icrc;
   if (drop == NO_DROP) drop = dispatch(qp, packet);
   if (drop != NO_DROP) return qp.count(drop);
-  countReceived(qp, bytes);
+  countReceived(qp, packet.frameBytes);
 }
 
 function isIntact(qp: Qp, packet: Packet): bool {
@@ -191,31 +212,39 @@ export function transmitFrames(now: u64, most: u32): u32 {
   return n - first;
 }
 
-/** One queue pair's turn: answers and requests alternate, so that neither starves the other. */
+/** One queue pair's turn: answers, then requests. Where there are both, each has its share, so that neither starves the other. */
 function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
-  let stop = n + min(BURST, end - n);
+  let run = Run.current();
+  run.end();
+  let burst = run.burst;
+  let stop = n + min(burst, end - n);
   let bytes = nextCnp(qp, ring.frame(n));
-  if (bytes != 0) put(qp, ring, n++, bytes);
-  let silent = 0;
-  for (let isAnswer = true; n != stop && silent < 2; isAnswer = !isAnswer) {
-    bytes = isAnswer ? nextAnswer(qp, ring.frame(n)) : nextOwn(qp, ring.frame(n));
-    if (bytes == 0) silent++;
-    else {
-      silent = 0;
-      put(qp, ring, n++, bytes);
-    }
+  if (bytes != 0) {
+    put(qp, ring, n++, bytes);
+    // its headers are not those of the others
+    run.end();
   }
-  if (silent < 2) schedule(qp);
+  let share = n + min(qp.sqNext == qp.sqHead ? burst : burst >> 1, stop - n);
+  let isDry = true;
+  while (n != share && !run.isFull) {
+    bytes = nextAnswer(qp, ring.frame(n));
+    if (bytes == 0) break;
+    put(qp, ring, n++, bytes);
+  }
+  if (n == share || run.isFull) isDry = false;
+  run.end();
+  while (n != stop && !run.isFull) {
+    bytes = qp.type == QpType.UD ? nextDatagram(qp, ring.frame(n)) : nextRequest(qp, ring.frame(n));
+    if (bytes == 0) break;
+    put(qp, ring, n++, bytes);
+  }
+  if (n == stop || run.isFull) isDry = false;
+  if (!isDry) schedule(qp);
   return n;
 }
 
-/** The next packet of the queue pair's own send queue. */
-function nextOwn(qp: Qp, frame: usize): u32 {
-  return qp.type == QpType.UD ? nextDatagram(qp, frame) : nextRequest(qp, frame);
-}
-
 function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
-  ring.setBytes(n, bytes);
+  ring.describe(n, bytes, Run.current().isContinued ? <u32>TxOption.CONTINUES_RUN : 0);
   qp.count(Counter.sent_pkts);
   qp.countBy(Counter.sent_bytes, bytes);
 }

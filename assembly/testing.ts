@@ -1,4 +1,5 @@
 // Not part of the card: an entry of its own that lets tests drive the wire formats without a queue pair.
+import { Counter, NO_DROP } from './counters';
 import { AETH_BYTES, Aeth } from './wire/aeth';
 import { ATOMIC_ACK_ETH_BYTES, ATOMIC_ETH_BYTES, AtomicAckEth, AtomicEth } from './wire/atomiceth';
 import { BTH_BYTES, Bth } from './wire/bth';
@@ -25,10 +26,10 @@ import { Packet } from './wire/packet';
 import { RETH_BYTES, Reth } from './wire/reth';
 import { UDP_BYTES, Udp } from './wire/udp';
 
-export { Counter, NO_DROP } from './counters';
 export { rnrDelay } from './wire/aeth';
 export { crc } from './wire/crc';
 export { packetCount, psnAdd, psnDiff } from './wire/psn';
+export { Counter, NO_DROP };
 
 export function init(): void {
   initOpcodes();
@@ -36,7 +37,9 @@ export function init(): void {
 }
 
 export function parse(frame: usize, bytes: u32, options: u32): u32 {
-  return Packet.current().parse(frame, bytes, options);
+  let packet = Packet.current();
+  let drop = packet.open(frame, bytes, options);
+  return drop == NO_DROP ? packet.parse() : drop;
 }
 /** Of the frame that was parsed last. */
 export function isIcrcRight(): bool {
@@ -76,8 +79,8 @@ export function reemit(frame: usize, to: usize, vlanTci: u32, hopLimit: u32): u3
   let length = <u32>(at - udp) + ICRC_BYTES;
   Udp.at(udp).close(length);
   if (packet.isIpv6) Ipv6.at(ip).close(length);
-  else Ipv4.at(ip).close(IPV4_BYTES + length);
-  store<u32>(at, icrcOf(ip, at));
+  else Ipv4.at(ip).close(IPV4_BYTES + length, 0);
+  store<u32>(at, icrcOf(ip, udp + UDP_BYTES, at, 0));
   return <u32>(at - to) + ICRC_BYTES;
 }
 

@@ -54,7 +54,7 @@ export class Ring {
   options(n: u32): u32 {
     return load<u32>(this.descriptor(n), 12);
   }
-  setBytes(n: u32, bytes: u32): void {
-    store<u64>(this.descriptor(n), <u64>bytes, 8);
+  describe(n: u32, bytes: u32, options: u32): void {
+    store<u64>(this.descriptor(n), ((<u64>options) << 32) | bytes, 8);
   }
 }

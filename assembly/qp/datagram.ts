@@ -8,7 +8,6 @@ import { BTH_BYTES, Bth } from '../wire/bth';
 import { Deth } from '../wire/deth';
 import { ImmDt } from '../wire/immdt';
 import { IPV4_BYTES } from '../wire/ipv4';
-import { IPV6_BYTES } from '../wire/ipv6';
 import { headerBytes, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { psnAdd } from '../wire/psn';
@@ -93,9 +92,9 @@ export function receiveDatagram(qp: Qp, packet: Packet): Counter {
 /** The 40 bytes in front of the payload: the IPv6 header, or 20 bytes of zeroes and the IPv4 header (annex 17). */
 function writeGrh(packet: Packet): void {
   if (packet.isIpv6) {
-    memory.copy(DATAGRAM_PAD, packet.ip, IPV6_BYTES);
+    packet.copyIp(DATAGRAM_PAD);
   } else {
     memory.fill(DATAGRAM_PAD, 0, GRH_BYTES - IPV4_BYTES);
-    memory.copy(DATAGRAM_PAD + <usize>(GRH_BYTES - IPV4_BYTES), packet.ip, IPV4_BYTES);
+    packet.copyIp(DATAGRAM_PAD + <usize>(GRH_BYTES - IPV4_BYTES));
   }
 }

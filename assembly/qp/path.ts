@@ -9,6 +9,7 @@ import { IPV4_BYTES, Ipv4 } from '../wire/ipv4';
 import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
 import { UDP_BYTES, Udp } from '../wire/udp';
+import { Run } from './run';
 
 /** Room for the longest template: Ethernet 14, VLAN 4, IPv6 40, UDP 8. */
 const TEMPLATE_BYTES: usize = 72;
@@ -106,14 +107,17 @@ export class Path {
     return frame + this.bthOffset;
   }
 
-  /** Ends a frame whose payload and pad end at `end`: lengths, checksum, ICRC. Answers the frame's length. */
+  /** Ends a frame whose payload and pad end at `end`: its place in a run, lengths, checksum, ICRC. Answers its length. */
   close(frame: usize, end: usize): u32 {
     let ip = frame + this.ipOffset;
-    let transport = <u32>(end - frame) - this.bthOffset + ICRC_BYTES + UDP_BYTES;
+    let bth = frame + this.bthOffset;
+    let payload = <u32>(end - bth) + ICRC_BYTES;
+    let transport = payload + UDP_BYTES;
+    let identification = Run.current().add(changetype<usize>(this), payload);
     if (this.isIpv6) Ipv6.at(ip).close(transport);
-    else Ipv4.at(ip).close(transport + IPV4_BYTES);
-    Udp.at(frame + this.bthOffset - UDP_BYTES).close(transport);
-    store<u32>(end, icrcOf(ip, end));
+    else Ipv4.at(ip).close(transport + IPV4_BYTES, identification);
+    Udp.at(bth - UDP_BYTES).close(transport);
+    store<u32>(end, icrcOf(ip, bth, end, identification));
     return <u32>(end - frame) + ICRC_BYTES;
   }
 }

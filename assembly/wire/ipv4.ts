@@ -46,7 +46,7 @@ export class Ipv4 {
     return fold(sum(this.ptr, IPV4_BYTES)) == 0xffff;
   }
 
-  /** Header of a datagram that may not be fragmented (DF), identification 0, length and checksum still open. */
+  /** Header of a datagram that may not be fragmented (DF); length, identification and checksum still open. */
   write(source: usize, destination: usize, tos: u32, ttl: u32): void {
     let ptr = this.ptr;
     store<u64>(ptr, 0);
@@ -64,10 +64,11 @@ export class Ipv4 {
     store<u8>(this.ptr, tos, 1);
   }
 
-  /** Fills in the length and the checksum. */
-  close(totalLength: u32): void {
+  /** Fills in the length, the identification and the checksum. */
+  close(totalLength: u32, identification: u32): void {
     let ptr = this.ptr;
     put16(ptr + 2, totalLength);
+    put16(ptr + 4, identification);
     store<u16>(ptr, 0, 10);
     put16(ptr + 10, ~fold(sum(ptr, IPV4_BYTES)) & 0xffff);
   }

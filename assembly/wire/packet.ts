@@ -1,6 +1,8 @@
-// A received frame under examination. `parse` checks once; after it answered NO_DROP no accessor can leave the frame.
+// A received packet under examination. `open` checks the outer headers of a frame, `parse` the rest of its packet; after they
+// answered NO_DROP no accessor can leave the frame. A coalesced super-packet has many packets behind one set of outer headers:
+// `next` goes from one to the other, and `parse` is asked for each.
 import { Counter, NO_DROP } from '../counters';
-import { PACKET, RxOption } from '../limits';
+import { PACKET, RX_SEGMENT_SHIFT, RxOption } from '../limits';
 import { Aeth } from './aeth';
 import { AtomicAckEth, AtomicEth } from './atomiceth';
 import { BTH_BYTES, Bth } from './bth';
@@ -25,7 +27,18 @@ export class Packet {
   end: usize;
   payload: usize;
   payloadBytes: u32;
-  options: u32;
+  /** UDP payload of each packet of a super-packet; 0 = there is one packet. */
+  private segment: u32;
+  /** UDP payload from `bthPtr` on: of this packet, and of those behind it. */
+  private left: u32;
+  /** Bytes in front of `bthPtr` in the frame of a single packet. */
+  private outerBytes: u32;
+  private isIdUnknown: bool;
+  /** What is taken for the IPv4 identification, and by how much that of the next packet is likely to differ. */
+  private identification: u32;
+  private idStep: u32;
+  /** Of the first packet of a super-packet. */
+  private firstId: u32;
   /** Copied out of the BTH once: the frame may lie in memory that others can write. */
   opcode: u32;
   psn: u32;
@@ -91,58 +104,91 @@ export class Packet {
     }
   }
 
-  /** Everything that can be said of a frame without knowing whom it is for, but the ICRC. */
-  parse(frame: usize, bytes: u32, options: u32): Counter {
-    this.frameBytes = bytes;
-    this.options = options;
+  /** Checks the headers in front of the BTH. Those of a super-packet stand for all its packets: what depends on the length
+   * is not looked at. */
+  open(frame: usize, bytes: u32, options: u32): Counter {
+    this.segment = options >>> RX_SEGMENT_SHIFT;
+    this.isIdUnknown = (options & <u32>RxOption.IP_ID_UNKNOWN) != 0;
     if (bytes < ETHERNET_BYTES + VLAN_BYTES) return Counter.drop_short;
     let ethernet = Ethernet.at(frame);
     let type = ethernet.type;
     this.ip = frame + ethernet.bytes;
     let left = bytes - ethernet.bytes;
-    if (type == ETHERTYPE_IPV4) return this.parseIpv4(left);
-    if (type == ETHERTYPE_IPV6) return this.parseIpv6(left);
-    return Counter.drop_ethertype;
+    let drop =
+      type == ETHERTYPE_IPV4
+        ? this.openIpv4(left)
+        : type == ETHERTYPE_IPV6
+          ? this.openIpv6(left)
+          : Counter.drop_ethertype;
+    this.outerBytes = <u32>(this.bthPtr - frame);
+    // what stands behind the UDP datagram in the frame of a single packet counts as its own
+    this.frameBytes = bytes;
+    return drop;
   }
 
-  private parseIpv4(left: u32): Counter {
+  private openIpv4(left: u32): Counter {
     let ip = Ipv4.at(this.ip);
     if (left < IPV4_BYTES) return Counter.drop_short;
     if (ip.versionIhl != 0x45) return Counter.drop_ip_header;
-    let length = ip.totalLength;
-    if (length < IPV4_BYTES || length > left) return Counter.drop_ip_header;
-    if (!ip.isSumRight) return Counter.drop_ip_checksum;
+    if (this.segment == 0) {
+      let length = ip.totalLength;
+      if (length < IPV4_BYTES || length > left) return Counter.drop_ip_header;
+      if (!ip.isSumRight) return Counter.drop_ip_checksum;
+      left = length;
+    }
     if (ip.isFragment) return Counter.drop_ip_fragment;
     if (ip.protocol != PROTOCOL_UDP) return Counter.drop_not_udp;
     this.isIpv6 = false;
     this.isMarked = (ip.tos & 3) == 3;
-    return this.parseUdp(this.ip + IPV4_BYTES, length - IPV4_BYTES);
+    this.guessIdentification(ip.identification);
+    return this.openUdp(this.ip + IPV4_BYTES, left - IPV4_BYTES);
   }
 
-  private parseIpv6(left: u32): Counter {
+  private openIpv6(left: u32): Counter {
     let ip = Ipv6.at(this.ip);
     if (left < IPV6_BYTES) return Counter.drop_short;
     if (ip.version != 6) return Counter.drop_ip_header;
-    let length = ip.payloadLength;
-    if (length > left - IPV6_BYTES) return Counter.drop_ip_header;
+    left -= IPV6_BYTES;
+    if (this.segment == 0) {
+      let length = ip.payloadLength;
+      if (length > left) return Counter.drop_ip_header;
+      left = length;
+    }
     if (ip.nextHeader != PROTOCOL_UDP) return Counter.drop_not_udp;
     this.isIpv6 = true;
     this.isMarked = (ip.trafficClass & 3) == 3;
-    return this.parseUdp(this.ip + IPV6_BYTES, length);
+    return this.openUdp(this.ip + IPV6_BYTES, left);
   }
 
-  private parseUdp(ptr: usize, left: u32): Counter {
+  private openUdp(ptr: usize, left: u32): Counter {
     let udp = Udp.at(ptr);
     if (left < UDP_BYTES) return Counter.drop_udp_length;
     if (udp.destPort != ROCE_PORT) return Counter.drop_udp_port;
-    if (udp.length != left) return Counter.drop_udp_length;
-    return this.parseTransport(ptr + UDP_BYTES, left - UDP_BYTES);
+    if (this.segment == 0 && udp.length != left) return Counter.drop_udp_length;
+    this.bthPtr = ptr + UDP_BYTES;
+    this.left = left - UDP_BYTES;
+    return NO_DROP;
   }
 
-  private parseTransport(ptr: usize, left: u32): Counter {
+  /** Goes on to the next packet of a super-packet; false when there is none. */
+  next(): bool {
+    if (this.segment == 0 || this.left <= this.segment) return false;
+    this.left -= this.segment;
+    this.bthPtr += this.segment;
+    this.identification = (this.identification + this.idStep) & 0xffff;
+    return true;
+  }
+
+  /** Everything else that can be said of a packet without knowing whom it is for, but the ICRC. */
+  parse(): Counter {
+    let left = this.left;
+    if (this.segment != 0) {
+      left = min(left, this.segment);
+      this.frameBytes = this.outerBytes + left;
+    }
+    let ptr = this.bthPtr;
     if (left < BTH_BYTES + ICRC_BYTES) return Counter.drop_length;
     let bth = Bth.at(ptr);
-    this.bthPtr = ptr;
     if (bth.version != 0) return Counter.drop_transport_version;
     let opcode = bth.opcode;
     if (!isKnown(opcode)) return Counter.drop_opcode;
@@ -164,22 +210,60 @@ export class Packet {
     return NO_DROP;
   }
 
+  /** What the identification is taken for at first. Packets of a super-packet count up from the first one's, or all have the
+   * same; where it was not seen, they count from 0, and one that comes alone goes on as the last one did. */
+  private guessIdentification(seen: u32): void {
+    let goesOn = this.isIdUnknown && this.segment == 0;
+    if (goesOn) {
+      this.identification = (this.identification + this.idStep) & 0xffff;
+    } else {
+      this.identification = seen;
+      this.firstId = seen;
+      this.idStep = 1;
+    }
+  }
+
+  /** Writes the IP header as it was in front of this packet. */
+  copyIp(to: usize): void {
+    memory.copy(to, this.ip, this.isIpv6 ? IPV6_BYTES : IPV4_BYTES);
+    if (this.segment == 0) return;
+    let transport = UDP_BYTES + <u32>(this.end - this.bthPtr) + ICRC_BYTES;
+    if (this.isIpv6) Ipv6.at(to).close(transport);
+    else Ipv4.at(to).close(IPV4_BYTES + transport, this.identification);
+  }
+
   get isIcrcRight(): bool {
-    return this.isIcrc(icrcOf(this.ip, this.end), <u32>(this.end - this.ip));
+    return this.isIcrc(this.icrc, this.coveredBytes);
   }
 
   /** Whether this is a FLUSH with the ICRC that rxe gives it (Quirk.RXE_FLUSH_ICRC). */
   get isIcrcOfRxe(): bool {
     if (!isFlush(this.opcode)) return false;
-    let covered = <u32>(this.end - this.ip) + <u32>(this.end - this.bthPtr);
-    return this.isIcrc(rxeFlushIcrc(icrcOf(this.ip, this.end), this.bthPtr, this.end), covered);
+    let covered = this.coveredBytes + <u32>(this.end - this.bthPtr);
+    return this.isIcrc(rxeFlushIcrc(this.icrc, this.bthPtr, this.end), covered);
+  }
+
+  private get icrc(): u32 {
+    return icrcOf(this.ip, this.bthPtr, this.end, this.identification);
+  }
+
+  /** From the IP header of a single packet to the pad. */
+  private get coveredBytes(): u32 {
+    return (this.isIpv6 ? IPV6_BYTES : IPV4_BYTES) + UDP_BYTES + <u32>(this.end - this.bthPtr);
   }
 
   /** Whether the packet's ICRC is `found`, computed over so many bytes, but for an identification that is not known. */
   private isIcrc(found: u32, bytes: u32): bool {
     let wanted = load<u32>(this.end);
     if (found == wanted) return true;
-    if (!(this.options & <u32>RxOption.IP_ID_UNKNOWN) || this.isIpv6) return false;
-    return solveIdentification(bytes, wanted, found) >= 0;
+    let isIdCertain = this.segment == 0 && !this.isIdUnknown;
+    if (this.isIpv6 || isIdCertain) return false;
+    let bits = solveIdentification(bytes, found ^ wanted);
+    if (bits < 0) return false;
+    let identification = this.identification ^ bits;
+    if (!this.isIdUnknown && identification != this.firstId) return false;
+    this.idStep = identification == ((this.identification - this.idStep) & 0xffff) ? 0 : 1;
+    this.identification = identification;
+    return true;
   }
 }

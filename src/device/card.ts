@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { instantiate } from '../../build/card.js';
-import type { Frames, Ring } from '../link/link.js';
+import type { Frames, LinkFeatures, Ring } from '../link/link.js';
 
 export type CardExports = Awaited<ReturnType<typeof instantiate>>;
 
@@ -12,8 +12,10 @@ export type CardExports = Awaited<ReturnType<typeof instantiate>>;
 export interface CardOptions {
   /** Bytes of the card's memory: rings, queue pairs and all registered memory. Up to 4 GiB. */
   readonly memoryBytes: number;
-  readonly slotBytes: number;
+  /** Bytes of a transmit slot and of a receive slot, and how many there are: powers of two. */
+  readonly txSlotBytes: number;
   readonly txSlots: number;
+  readonly rxSlotBytes: number;
   readonly rxSlots: number;
   readonly maxQp: number;
   readonly maxMr: number;
@@ -23,15 +25,28 @@ export interface CardOptions {
 
 export const CARD_DEFAULTS = {
   memoryBytes: 256 * 2 ** 20,
-  slotBytes: 4608,
+  txSlotBytes: 4608,
   txSlots: 256,
+  rxSlotBytes: 4608,
   rxSlots: 1024,
   maxQp: 16384,
   maxMr: 16384,
 } as const;
 
 const PAGE = 65536;
+/** Receive slots where each holds a super-packet. */
+const COALESCED_SLOTS = 128;
+/** They take no more than this part of the memory. */
+const COALESCED_PART = 1 / 3;
 let compiled: WebAssembly.Module | undefined;
+
+/** Receive slots for a link: fewer and larger ones when it delivers super-packets and the memory has room for them. */
+export function receiveSlots(features: LinkFeatures, memoryBytes: number): Partial<CardOptions> {
+  const { coalescedBytes } = features;
+  if (coalescedBytes === undefined) return {};
+  const rxSlotBytes = Math.max(CARD_DEFAULTS.rxSlotBytes, Math.ceil(coalescedBytes / 4096) * 4096);
+  return COALESCED_SLOTS * rxSlotBytes <= memoryBytes * COALESCED_PART ? { rxSlotBytes, rxSlots: COALESCED_SLOTS } : {};
+}
 
 /** Compiles the card once per process. */
 export function cardModule(): WebAssembly.Module {
@@ -65,11 +80,12 @@ export class Card {
     const exports = await instantiate(cardModule(), { env: { memory } });
     const card = new Card(memory, exports, { ...all, memoryBytes: pages * PAGE });
     card.bytes.set(all.seed, exports.scratch());
-    const refused = exports.open(pages * PAGE, all.slotBytes, all.txSlots, all.rxSlots, all.maxQp, all.maxMr);
+    const { txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr } = all;
+    const refused = exports.open(pages * PAGE, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
     if (refused !== 0)
       throw new RangeError(
-        `a card of ${pages * PAGE} bytes with ${all.txSlots}+${all.rxSlots} slots of ${all.slotBytes} bytes, ` +
-          `${all.maxQp} queue pairs and ${all.maxMr} memory regions cannot be laid out (${exports.Errno[refused]})`,
+        `a card of ${pages * PAGE} bytes with ${txSlots} slots of ${txSlotBytes} bytes and ${rxSlots} of ${rxSlotBytes}, ` +
+          `${maxQp} queue pairs and ${maxMr} memory regions cannot be laid out (${exports.Errno[refused]})`,
       );
     return card;
   }
@@ -79,7 +95,7 @@ export class Card {
       memory: this.bytes,
       tx: this.ring(this.exports.txRing()),
       rx: this.ring(this.exports.rxRing()),
-      slotBytes: this.options.slotBytes,
+      slotBytes: this.options.rxSlotBytes,
       allocate: (bytes) => this.#lend(bytes),
     };
   }

@@ -43,13 +43,19 @@ export class Engine {
     readonly card: Card,
     readonly link: Link,
   ) {
-    const { frames, exports } = card;
+    const { frames } = card;
     this.#txProducer = frames.tx.producer >>> 2;
     this.#txConsumer = frames.tx.consumer >>> 2;
     link.attach(frames);
-    const { sourcePort } = link.features;
-    exports.setLink(sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT, sourcePort);
+    this.linkChanged();
     this.schedule();
+  }
+
+  /** Tells the card what the link promises. */
+  linkChanged(): void {
+    const { sourcePort, runs = { packets: 0, bytes: 0 } } = this.link.features;
+    const flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
+    this.card.exports.setLink(flags, sourcePort, runs.packets, runs.bytes);
   }
 
   /** The device's clock: nanoseconds, monotonic, origin unspecified. */

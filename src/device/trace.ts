@@ -1,5 +1,6 @@
 /** The last frames of a device: a ring of their headers, for those who want to know what happened before a failure. */
 import { RingView } from '../link/ring.js';
+import { segmentBytes, udpPayloadOffset } from '../link/runs.js';
 import type { Card } from './card.js';
 import { headerOf, type PacketHeader } from './headers.js';
 
@@ -70,14 +71,31 @@ export class Trace {
   #keep(ring: RingView, seen: number, now: number, sent: number): number {
     const { producer } = ring;
     for (let n = seen; n !== producer; n = (n + 1) >>> 0) {
-      const i = this.#count++ % this.capacity;
       const from = ring.addr(n);
       const length = ring.length(n);
-      this.#bytes.set(this.#memory.subarray(from, from + Math.min(length, KEPT_BYTES)), i * KEPT_BYTES);
-      this.#at[i] = now;
-      this.#length[i] = length;
-      this.#sent[i] = sent;
+      const segment = sent ? 0 : segmentBytes(ring.options(n));
+      if (segment === 0) this.#keepOne(from, 0, from, length, now, sent);
+      else this.#keepSegments(from, length, segment, now);
     }
     return producer;
+  }
+
+  /** The packets of a super-packet, each with the headers that stand for all. */
+  #keepSegments(from: number, length: number, segment: number, now: number): void {
+    const headers = Math.min(udpPayloadOffset(this.#memory, from), length);
+    for (let at = headers; at < length; at += segment)
+      this.#keepOne(from, headers, from + at, Math.min(segment, length - at), now, 0);
+  }
+
+  /** Keeps `headers` bytes at `from`, and the rest of the frame, which lies at `rest`. */
+  #keepOne(from: number, headers: number, rest: number, restBytes: number, now: number, sent: number): void {
+    const i = this.#count++ % this.capacity;
+    const start = i * KEPT_BYTES;
+    this.#bytes.set(this.#memory.subarray(from, from + headers), start);
+    const kept = Math.min(restBytes, KEPT_BYTES - headers);
+    this.#bytes.set(this.#memory.subarray(rest, rest + kept), start + headers);
+    this.#at[i] = now;
+    this.#length[i] = headers + restBytes;
+    this.#sent[i] = sent;
   }
 }

@@ -72,7 +72,7 @@ export class FaultLink extends LinkWrapper {
     this.#innerTx = new RingView(frames.memory, tx);
     this.#tx.join(frames, new RingView(frames.memory, frames.tx), this.#innerTx);
     this.#rx.join(frames, new RingView(frames.memory, rx), new RingView(frames.memory, frames.rx));
-    this.inner.attach({ ...frames, tx, rx });
+    this.attachInner({ ...frames, tx, rx });
   }
 
   send(now: number): number {

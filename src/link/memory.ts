@@ -4,12 +4,25 @@
  */
 import { VerbsError } from '../errors.js';
 import { ipBytes, ipText, isMulticast, macBytes, macText } from './address.js';
-import type { Frames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from './link.js';
+import {
+  type Frames,
+  type Link,
+  type LinkCounters,
+  type LinkFeatures,
+  type LinkInterface,
+  type Resolved,
+  RX_SEGMENT_SHIFT,
+} from './link.js';
 import { RingView } from './ring.js';
+import { runLength, udpPayloadOffset } from './runs.js';
 
 const ETHERNET_BYTES = 14;
 const DEFAULT_MTU = 4500;
 const NOBODY: ReadonlySet<MemoryLink> = new Set();
+/** What the kernel sends in one go (UDP_SEGMENT): segments, and bytes of UDP payload over IPv4. */
+const RUNS = { packets: 64, bytes: 65507 } as const;
+/** In front of them: Ethernet with a tag, IPv6, UDP. */
+const MOST_HEADER_BYTES = 66;
 /** setTimeout takes no more (2^31-1 ms); who waits longer is called early. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -24,13 +37,23 @@ export interface MemoryLinkOptions {
   readonly name?: string;
 }
 
+export interface MemoryHubOptions {
+  /** Runs of packets arrive as super-packets, as they do behind the kernel's segmentation offload. Default false. */
+  readonly coalesce?: boolean;
+}
+
 /** Where frames go from card to card. Made by `createMemoryHub`. */
 export class MemoryHub {
+  readonly coalesces: boolean;
   readonly #links = new Set<MemoryLink>();
   readonly #byMac = new Map<number, MemoryLink>();
   readonly #byIp = new Map<string, MemoryLink>();
   readonly #groups = new Map<string, Set<MemoryLink>>();
   #opened = 0;
+
+  constructor({ coalesce = false }: MemoryHubOptions = {}) {
+    this.coalesces = coalesce;
+  }
 
   get links(): ReadonlySet<MemoryLink> {
     return this.#links;
@@ -96,8 +119,8 @@ export class MemoryHub {
   }
 }
 
-export function createMemoryHub(): MemoryHub {
-  return new MemoryHub();
+export function createMemoryHub(options?: MemoryHubOptions): MemoryHub {
+  return new MemoryHub(options);
 }
 
 /** @throws TypeError for what is no address, VerbsError EADDRINUSE */
@@ -124,6 +147,7 @@ export class MemoryLink implements Link {
   readonly #blocked = new Set<MemoryLink>();
   #memory: Uint8Array = new Uint8Array(0);
   #slotBytes = 0;
+  #takesRuns = false;
   #tx: RingView | undefined;
   #rx: RingView | undefined;
   #arrived = 0;
@@ -147,6 +171,7 @@ export class MemoryLink implements Link {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
+      ...(hub.coalesces && { runs: RUNS, coalescedBytes: RUNS.bytes + MOST_HEADER_BYTES }),
     };
     hub.join(this);
   }
@@ -154,6 +179,7 @@ export class MemoryLink implements Link {
   attach(frames: Frames): void {
     this.#memory = frames.memory;
     this.#slotBytes = frames.slotBytes;
+    this.#takesRuns = frames.slotBytes >= (this.features.coalescedBytes ?? Number.POSITIVE_INFINITY);
     this.#tx = new RingView(frames.memory, frames.tx);
     this.#rx = new RingView(frames.memory, frames.rx);
   }
@@ -164,7 +190,12 @@ export class MemoryLink implements Link {
     const first = ring.consumer;
     const filled = ring.filled;
     let done = 0;
-    while (done < filled && this.#sendOne(ring.addr(first + done), ring.length(first + done))) done++;
+    while (done < filled) {
+      const count = this.#hub.coalesces ? runLength(ring, first + done, filled - done) : 1;
+      const sent = count > 1 ? this.#sendRun(ring, first + done, count) : this.#sendOne(ring, first + done);
+      done += sent;
+      if (sent < count) break;
+    }
     ring.consumer = first + done;
     return done;
   }
@@ -241,39 +272,58 @@ export class MemoryLink implements Link {
     this.#blocked.delete(other);
   }
 
-  /** @returns false when the frame must stay in the ring for now */
-  #sendOne(addr: number, length: number): boolean {
+  /** @returns 0 when the frame must stay in the ring for now */
+  #sendOne(ring: RingView, cursor: number): number {
     const counters = this.#counters;
-    if (length === 0) return true;
+    const [addr, length] = [ring.addr(cursor), ring.length(cursor)];
+    if (length === 0) return 1;
     if (length > this.features.maxFrame || addr + length > this.#memory.length) {
       counters.tx_too_long++;
-      return true;
+      return 1;
     }
     const members = this.#hub.members(this.#memory, addr, length);
     if (members) {
       for (const member of members) member.#acceptIfRoom(this.#memory, addr, length);
-      counters.tx_frames++;
-      counters.tx_bytes += length;
-      return true;
+      this.#countSent(length, 1);
+      return 1;
     }
     const peer = this.#hub.destination(this.#memory, addr, length);
     if (peer === undefined || peer.#rx === undefined) {
       counters.tx_unreachable++;
-      return true;
+      return 1;
     }
     if (length > peer.#slotBytes) {
       counters.tx_too_long++;
-      return true;
+      return 1;
     }
     if (peer.#rx.free === 0) {
       counters.tx_busy++;
       peer.#blocked.add(this);
-      return false;
+      return 0;
     }
     peer.#accept(this.#memory, addr, length);
-    counters.tx_frames++;
-    counters.tx_bytes += length;
-    return true;
+    this.#countSent(length, 1);
+    return 1;
+  }
+
+  /** Sends a run as one super-packet, if its receiver is one whose slots hold that. @returns how many frames have gone */
+  #sendRun(ring: RingView, cursor: number, count: number): number {
+    const [addr, length] = [ring.addr(cursor), ring.length(cursor)];
+    const headers = udpPayloadOffset(this.#memory, addr);
+    const peer = this.#hub.destination(this.#memory, addr, length);
+    if (peer === undefined || peer.#rx === undefined || peer.#rx.free === 0 || !peer.#takesRuns) {
+      let sent = 0;
+      while (sent < count && this.#sendOne(ring, cursor + sent) === 1) sent++;
+      return sent;
+    }
+    peer.#acceptRun(this.#memory, ring, cursor, count, headers);
+    this.#countSent((count - 1) * length + ring.length(cursor + count - 1), count);
+    return count;
+  }
+
+  #countSent(bytes: number, frames: number): void {
+    this.#counters.tx_frames += frames;
+    this.#counters.tx_bytes += bytes;
   }
 
   /** A frame to a group waits for nobody. */
@@ -287,10 +337,30 @@ export class MemoryLink implements Link {
     const at = ring.producer;
     this.#memory.set(from.subarray(addr, addr + length), ring.addr(at));
     ring.describe(at, length, 0);
-    ring.producer = at + 1;
+    this.#countArrived(ring, length, 1);
+  }
+
+  #acceptRun(from: Uint8Array, tx: RingView, cursor: number, count: number, headers: number): void {
+    const ring = this.#rx as RingView;
+    const slot = ring.addr(ring.producer);
+    const segment = tx.length(cursor) - headers;
+    let end = slot + headers;
+    this.#memory.set(from.subarray(tx.addr(cursor), tx.addr(cursor) + headers), slot);
+    for (let i = 0; i < count; i++) {
+      const addr = tx.addr(cursor + i);
+      const length = tx.length(cursor + i);
+      this.#memory.set(from.subarray(addr + headers, addr + length), end);
+      end += length - headers;
+    }
+    ring.describe(ring.producer, end - slot, segment << RX_SEGMENT_SHIFT);
+    this.#countArrived(ring, end - slot + (count - 1) * headers, count);
+  }
+
+  #countArrived(ring: RingView, bytes: number, frames: number): void {
+    ring.producer = ring.producer + 1;
     this.#arrived++;
-    this.#counters.rx_frames++;
-    this.#counters.rx_bytes += length;
+    this.#counters.rx_frames += frames;
+    this.#counters.rx_bytes += bytes;
     if (this.#onReadable) this.#wakeSoon();
   }
 

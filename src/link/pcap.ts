@@ -58,7 +58,7 @@ export class PcapLink extends LinkWrapper {
     this.#tx = new RingView(frames.memory, frames.tx);
     this.#rx = new RingView(frames.memory, frames.rx);
     this.#rxSeen = this.#rx.producer;
-    this.inner.attach(frames);
+    this.attachInner(frames);
   }
 
   /** Records what the inner link has taken: its slots stay as they are until the card writes again. */

@@ -1,4 +1,7 @@
-/** What every link around a link passes on; a wrapper overrides what it is for. */
+/**
+ * What every link around a link passes on; a wrapper overrides what it is for. Frames pass one by one: a wrapper looks at
+ * each, so neither runs nor super-packets are offered.
+ */
 import {
   type Frames,
   joinGroup,
@@ -17,7 +20,8 @@ export abstract class LinkWrapper implements Link {
   }
 
   get features(): LinkFeatures {
-    return this.inner.features;
+    const { runs: _runs, coalescedBytes: _coalescedBytes, ...features } = this.inner.features;
+    return features;
   }
 
   get interface(): LinkInterface {
@@ -27,6 +31,12 @@ export abstract class LinkWrapper implements Link {
   abstract attach(frames: Frames): void;
   abstract send(now: number): number;
   abstract receive(now: number): number;
+
+  /** Attaches the inner link so that it delivers single frames, however much room there is for more. */
+  protected attachInner(frames: Frames): void {
+    const { coalescedBytes = Infinity } = this.inner.features;
+    this.inner.attach({ ...frames, slotBytes: Math.min(frames.slotBytes, coalescedBytes - 1) });
+  }
 
   nextDeadline(): number {
     return this.inner.nextDeadline();

@@ -329,6 +329,7 @@ export class Device extends Resource {
     if (state !== this.#state) this.#publish(this, { type: state === 'ACTIVE' ? 'PORT_ACTIVE' : 'PORT_ERR', ...about });
     if (isOther) this.#publish(this, { type: 'GID_CHANGE', ...about });
     this.#state = state;
+    this.engine.linkChanged();
     this.engine.schedule();
   }
 

@@ -1,7 +1,7 @@
 /** Opening a device. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Writable } from 'node:stream';
-import { CARD_DEFAULTS, Card } from '../device/card.js';
+import { CARD_DEFAULTS, Card, receiveSlots } from '../device/card.js';
 import { type ChosenLink, openHostLink, openMemoryLink } from '../device/links.js';
 import { type FaultOptions, faultLink } from '../link/fault.js';
 import type { Link } from '../link/link.js';
@@ -44,7 +44,7 @@ export interface OpenOptions {
   readonly pkeys?: readonly number[];
 }
 
-/** Room for packet slots and tables, and some for the program. */
+/** Room for packet slots (small ones, see receiveSlots) and tables, and some for the program. */
 const LEAST_MEMORY = 8 * 2 ** 20;
 
 /**
@@ -67,7 +67,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
   try {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
-    const card = await Card.create({ memoryBytes, seed });
+    const card = await Card.create({ memoryBytes, seed, ...receiveSlots(link.features, memoryBytes) });
     const device = new Device({
       card,
       link,

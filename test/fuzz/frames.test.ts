@@ -11,6 +11,7 @@ import { CAPTURES, roceFrames } from '../kit/fixtures.js';
 import { rxeFlushIcrc } from '../kit/icrc.js';
 import { encode, type Flow, frameOf, OPCODES, Op, UC } from '../kit/packets.js';
 import { Random } from '../kit/random.js';
+import { headerBytes } from '../kit/runs.js';
 import { FROM_PEER, type Key, MTU, seal, Target } from './target.js';
 
 const SEED = Number(process.env.WASM_ROCE_SEED ?? 7);
@@ -199,6 +200,34 @@ group('frames that nobody should send', () => {
       if (random.chance(0.5)) seal(bytes);
       return bytes;
     });
+  });
+
+  test('super-packets of anything, with segments of any size', () => {
+    const random = new Random(SEED + 4);
+    for (let i = 0; i < 4000 * SCALE; i++) {
+      const frames = Array.from({ length: random.between(1, 6) }, () => crafted(random));
+      const [first] = frames as [Uint8Array];
+      const headers = headerBytes(first);
+      const segment = first.length - headers;
+      // most are as long as the first, or they would not be in one super-packet
+      const payloads = frames.map((bytes) => bytes.subarray(headers));
+      const fitted = random.chance(0.5) ? payloads.filter(({ length }) => length === segment) : payloads;
+      let bytes = Uint8Array.from(Buffer.concat([first.subarray(0, headers), ...fitted]));
+      if (random.chance(0.2)) bytes = Uint8Array.from(mutate(random, bytes));
+      if (random.chance(0.1)) bytes = bytes.slice(0, random.between(1, bytes.length + 1));
+      const size = random.chance(0.8) ? segment : random.pick([1, 15, 16, 17, 0x7fff, 1 + random.below(0x7fff)]);
+      target.options = ((size << 17) | (random.chance(0.2) ? 0x10000 : 0)) >>> 0;
+      try {
+        target.feed(bytes);
+      } catch (cause) {
+        const hex = Buffer.from(bytes).toString('hex');
+        throw new Error(`${(cause as Error).message}, options ${target.options}, seed ${SEED}\n${hex}`, { cause });
+      }
+      if (i % 8 === 0) target.tend();
+      if (i % 64 === 0) target.checkGuards();
+    }
+    target.options = 0;
+    target.checkAlive();
   });
 
   test('hardly a drop counter was never reached', () => {

@@ -3,9 +3,11 @@
  * hurt on the way as each direction's impairments say. Everything is drawn from one seed, so a run can be repeated.
  * Time jumps from event to event; a turn in which something happened costs `TURN` nanoseconds.
  */
+import { Gro } from './gro.js';
 import { InFlight } from './inflight.js';
 import { Random } from './random.js';
-import type { Rig, RigQp } from './rig.js';
+import type { Rig, RigQp, Sent } from './rig.js';
+import { type RunLimits, runsOf } from './runs.js';
 
 /** What may happen to the frames that one card sends. All off by default. */
 export interface Impairments {
@@ -44,6 +46,8 @@ const BATCH = 32;
 /** How long an overtaken frame is held back at the most. */
 const HELD = 30_000;
 const ETHERNET = 14;
+/** Of so many turns of a card, the frames of one are judged by the second encoder. */
+const JUDGED = 16;
 
 /** A card's place in the network: its cursors as indexes into its memory, and the state of its outgoing direction. */
 class Port {
@@ -56,6 +60,9 @@ class Port {
   onWay = 0;
   /** Losses by queue pair and PSN, for mercy. */
   readonly losses = new Map<number, number>();
+  /** The offloads of the network interface. */
+  runs: RunLimits | undefined;
+  gro: Gro | undefined;
   readonly txProducer: number;
   readonly txConsumer: number;
   readonly txDescriptors: number;
@@ -103,6 +110,8 @@ export interface NetCounters {
   held: number;
   /** Of the dropped: because the queue was full. */
   overflowed: number;
+  /** Runs of more than one packet among the frames that were judged. */
+  runs: number;
 }
 
 export class Net {
@@ -116,6 +125,7 @@ export class Net {
     corrupted: 0,
     held: 0,
     overflowed: 0,
+    runs: 0,
   };
   /** Called in every turn; true when it did something, so that time goes on at once. */
   application: () => boolean = () => false;
@@ -123,6 +133,7 @@ export class Net {
   readonly #ports: Port[];
   readonly #flight: InFlight;
   #alarms: number[] = [];
+  #turns = 0;
 
   /** @param rigs the cards; the last byte of a frame's destination MAC says which one it is for, from 1 */
   constructor(rigs: readonly Rig[], seed: number, slots = 4096) {
@@ -137,6 +148,24 @@ export class Net {
     Object.assign(at.settings, NONE, impairments);
     const { drop, duplicate, reorder, corrupt, delay, jitter, frameTime, queue } = at.settings;
     at.isPlain = drop + duplicate + reorder + corrupt + delay + jitter + frameTime + queue === 0;
+  }
+
+  /** Card `port` marks runs of packets, as for a link that sends them in one go. */
+  offerRuns(port: number, limits: RunLimits): void {
+    const at = this.#ports[port] as Port;
+    at.runs = limits;
+    at.rig.x.setLink(0, 0, limits.packets, limits.bytes);
+  }
+
+  /** What reaches card `port` is coalesced to super-packets of at most so many packets. */
+  coalesce(port: number, most: number): void {
+    const at = this.#ports[port] as Port;
+    at.gro = new Gro(at.rig.card.frames.slotBytes, most);
+  }
+
+  /** Packets that were appended to others before they reached a card. */
+  get coalesced(): number {
+    return this.#ports.reduce((sum, { gro }) => sum + (gro?.appended ?? 0), 0);
   }
 
   /** From now on nothing of what card `port` sends arrives; false mends it. */
@@ -207,6 +236,7 @@ export class Net {
     const port = this.#ports[index] as Port;
     const count = port.rig.x.tx(this.now, BATCH);
     if (count === 0) return false;
+    if (port.runs && this.#turns++ % JUDGED === 0) this.#judge(port, port.runs, count);
     let consumer = port.u32[port.txConsumer] as number;
     for (let i = 0; i < count; i++, consumer = (consumer + 1) >>> 0) {
       const descriptor = port.txDescriptors + (consumer & port.txMask) * 4;
@@ -220,6 +250,18 @@ export class Net {
     }
     port.u32[port.txConsumer] = consumer;
     return true;
+  }
+
+  /** @throws Error when a frame is not what the second encoder makes of it, or a run is none */
+  #judge(port: Port, limits: RunLimits, count: number): void {
+    const sent: Sent[] = [];
+    for (let n = port.u32[port.txConsumer] as number; sent.length < count; n = (n + 1) >>> 0) {
+      const descriptor = port.txDescriptors + (n & port.txMask) * 4;
+      const at = port.u32[descriptor] as number;
+      const bytes = port.bytes.slice(at, at + (port.u32[descriptor + 2] as number));
+      sent.push({ bytes, options: port.u32[descriptor + 3] as number });
+    }
+    this.counters.runs += runsOf(sent, limits).filter((run) => run.length > 1).length;
   }
 
   /** A frame goes through everything that can happen to it. */
@@ -298,6 +340,14 @@ export class Net {
 
   #deliver(to: Port, from: Uint8Array, at: number, length: number): void {
     const producer = to.u32[to.rxProducer] as number;
+    const frame = to.gro && from.subarray(at, at + length);
+    if (to.gro && frame) {
+      if (producer === to.u32[to.rxConsumer]) to.gro.end();
+      if (to.gro.append(frame, to.bytes, to.u32)) {
+        this.counters.delivered++;
+        return;
+      }
+    }
     if ((producer - (to.u32[to.rxConsumer] as number)) >>> 0 > to.rxMask) {
       this.counters.dropped++;
       this.counters.overflowed++;
@@ -308,6 +358,7 @@ export class Net {
     to.u32[descriptor + 2] = length;
     to.u32[descriptor + 3] = 0;
     to.u32[to.rxProducer] = (producer + 1) >>> 0;
+    if (to.gro && frame) to.gro.begin(descriptor, frame);
     this.counters.delivered++;
   }
 }

@@ -7,6 +7,12 @@ import type { Completion, ConnectOptions, Piece, QpSizes, Region, SendRequest } 
 
 export type * from './shapes.js';
 
+/** A frame that the card has sent, and the options of its descriptor. */
+export interface Sent {
+  readonly bytes: Uint8Array;
+  readonly options: number;
+}
+
 export class Rig {
   readonly pd: number;
 
@@ -98,21 +104,27 @@ export class Rig {
 
   /** Lets deadlines pass and takes every frame that the card now sends, at most `most`. */
   out(now: number, most = 65536): Uint8Array[] {
+    return this.sent(now, most).map(({ bytes }) => bytes);
+  }
+
+  /** The same with the options of the descriptors. */
+  sent(now: number, most = 65536): Sent[] {
     this.x.expire(now);
     const frames = this.take();
     while (frames.length < most && this.x.tx(now, Math.min(64, most - frames.length)) > 0) frames.push(...this.take());
     return frames;
   }
 
-  private take(): Uint8Array[] {
+  private take(): Sent[] {
     const { tx, memory } = this.card.frames;
     const u32 = this.card.u32;
-    const frames: Uint8Array[] = [];
+    const frames: Sent[] = [];
     let consumer = u32[tx.consumer >>> 2] as number;
     for (; consumer !== u32[tx.producer >>> 2]; consumer = (consumer + 1) >>> 0) {
       const descriptor = tx.descriptors + (consumer & tx.mask) * 16;
       const ptr = u32[descriptor >>> 2] as number;
-      frames.push(memory.slice(ptr, ptr + (u32[(descriptor + 8) >>> 2] as number)));
+      const bytes = memory.slice(ptr, ptr + (u32[(descriptor + 8) >>> 2] as number));
+      frames.push({ bytes, options: u32[(descriptor + 12) >>> 2] as number });
     }
     u32[tx.consumer >>> 2] = consumer;
     return frames;

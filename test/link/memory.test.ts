@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { createMemoryHub, memoryLink } from '../../src/link/memory.js';
 import { Rig, udpFrame } from './rig.js';
 
@@ -105,4 +105,58 @@ test('a card that has closed is gone from the hub, and closing twice is harmless
   a.put(udpFrame({ source: A, destination: B }));
   expect(a.link.send(0)).toBe(1);
   expect(a.link.counters().tx_unreachable).toBe(1);
+});
+
+const CONTINUES_RUN = 0x10000;
+
+/** Puts frames that continue a run behind their first. */
+function putRun(rig: Rig, frames: readonly Uint8Array[]): void {
+  const from = rig.tx.producer;
+  rig.put(...frames);
+  for (const [i, frame] of frames.entries()) if (i > 0) rig.tx.describe(from + i, frame.length, CONTINUES_RUN);
+}
+
+describe('a hub that coalesces', () => {
+  const payloads = [100, 100, 100, 37].map((length, i) => Buffer.alloc(length, i));
+  const frames = (way: object) =>
+    payloads.map((payload, id) => udpFrame({ source: A, destination: B, ...way, id, payload }));
+
+  function coalescing(slotBytes = 65600, slots = 8) {
+    const hub = createMemoryHub({ coalesce: true });
+    const a = new Rig(memoryLink(hub, { addresses: [A, 'fd00::1'], mac: '02:00:00:00:00:01' }), { slots });
+    const b = new Rig(memoryLink(hub, { addresses: [B, 'fd00::2'], mac: '02:00:00:00:00:02' }), { slots, slotBytes });
+    return { a, b };
+  }
+
+  test.each([
+    ['IPv4', {}, 42],
+    ['IPv4 behind a tag', { vlan: 7 }, 46],
+    ['IPv6', { source: 'fd00:0:0:0:0:0:0:1', destination: 'fd00:0:0:0:0:0:0:2' }, 62],
+  ])('carries a run as one super-packet over %s', (_, way, headers) => {
+    const { a, b } = coalescing();
+    const run = frames(way);
+    putRun(a, run);
+    a.put(run[3] as Buffer);
+    expect(a.link.send(0)).toBe(5);
+    expect(b.take()).toEqual([
+      { frame: Buffer.concat([(run[0] as Buffer).subarray(0, headers), ...payloads]), options: (100 << 17) >>> 0 },
+      { frame: run[3], options: 0 },
+    ]);
+    const bytes = run.reduce((sum, frame) => sum + frame.length, (run[3] as Buffer).length);
+    expect(a.link.counters()).toMatchObject({ tx_frames: 5, tx_bytes: bytes });
+    expect(b.link.counters()).toMatchObject({ rx_frames: 5, rx_bytes: bytes });
+  });
+
+  test('delivers packets one by one where slots are too small, as far as there is room', () => {
+    const { a, b } = coalescing(4608, 2);
+    const run = frames({});
+    putRun(a, run.slice(0, 2));
+    expect(a.link.send(0)).toBe(2);
+    putRun(a, run.slice(2));
+    expect(a.link.send(0)).toBe(0);
+    expect(a.link.counters()).toMatchObject({ tx_frames: 2, tx_busy: 1 });
+    expect(b.take().map(({ frame }) => frame)).toEqual(run.slice(0, 2));
+    expect(a.link.send(0)).toBe(2);
+    expect(b.take().map(({ frame }) => frame)).toEqual(run.slice(2));
+  });
 });

@@ -16,6 +16,8 @@ const TIMEOUT = 120_000 * Math.max(1, SCALE);
 
 let packets = 0;
 let completed = 0;
+let runs = 0;
+let coalesced = 0;
 let spent = 0;
 const endings = new Map<string, number>();
 
@@ -25,6 +27,8 @@ async function run(scenario: Scenario): Promise<Outcome> {
   spent += performance.now() - start;
   packets += outcome.packets;
   completed += outcome.completed;
+  runs += outcome.runs;
+  coalesced += outcome.coalesced;
   for (const end of outcome.ended) endings.set(end ?? 'SUCCESS', (endings.get(end ?? 'SUCCESS') ?? 0) + 1);
   return outcome;
 }
@@ -72,6 +76,7 @@ const connection = {
   timeout: fc.integer({ min: 9, max: 14 }),
   minRnrTimer: fc.integer({ min: 1, max: 14 }),
   late: chance(0.2),
+  offload: often0(fc.integer({ min: 2, max: 64 })),
 };
 const always = { cutAt: fc.constant(0), mayEndWith: fc.constant<readonly string[]>([]) };
 
@@ -160,8 +165,10 @@ group('two cards, virtual time, everything at random', () => {
       const timers = { timeout: 10, minRnrTimer: 5, retryCnt: 7, rnrRetry: 7, late: 0.02, cutAt: 0 };
       const sizes = { pairs: 3, ops: 300, mtu: 1024, ipv6: false, rdAtomic: 16 };
       const whole = { ...timers, ...sizes, there: bad, back: bad, mayEndWith: [] };
-      for (let seed = SEED; packets < 1_000_000 * SCALE; seed++) await run({ ...whole, seed });
+      for (let seed = SEED; packets < 1_000_000 * SCALE; seed++)
+        await run({ ...whole, seed, offload: seed % 2 ? 64 : 0 });
       expect(packets).toBeGreaterThanOrEqual(1_000_000 * SCALE);
+      expect(Math.min(runs, coalesced)).toBeGreaterThan(1000 * SCALE);
     },
     TIMEOUT,
   );
@@ -170,7 +177,8 @@ group('two cards, virtual time, everything at random', () => {
     const ends = [...endings].map(([end, count]) => `${end} ${count}`).join(', ');
     console.log(
       `seed ${SEED}: ${packets} packets and ${completed} work requests simulated in ${(spent / 1000).toFixed(1)} s, ` +
-        `${Math.round(packets / (spent / 1000))} packets per second; streams ended with ${ends}`,
+        `${Math.round(packets / (spent / 1000))} packets per second; ${coalesced} arrived in super-packets, ${runs} runs ` +
+        `were judged; streams ended with ${ends}`,
     );
   });
 });

@@ -93,7 +93,7 @@ export class Side {
   }
 
   static async create(seed: number, streams: number, random: Random): Promise<Side> {
-    const options = { memoryBytes: 16 << 20, rxSlots: 256, txSlots: 64, maxMr: 1024 };
+    const options = { memoryBytes: 20 << 20, rxSlots: 256, rxSlotBytes: 16384, txSlots: 64, maxMr: 1024 };
     return new Side(await Rig.create(seed, options), streams, random);
   }
 

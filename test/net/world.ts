@@ -28,6 +28,8 @@ export interface Scenario {
   readonly mayEndWith: readonly string[];
   /** Only the first side sends. */
   readonly oneWay?: boolean;
+  /** The network interfaces send runs of packets in one go, and coalesce those that they receive: at most so many. 0 = not. */
+  readonly offload?: number;
   /** An illegal request in the first stream. */
   readonly poison?: (random: Random, ops: number) => Poison;
 }
@@ -36,6 +38,9 @@ export interface Outcome {
   readonly packets: number;
   readonly ended: readonly (string | undefined)[];
   readonly completed: number;
+  /** Runs that were judged, and packets that arrived behind another one in a super-packet. */
+  readonly runs: number;
+  readonly coalesced: number;
 }
 
 interface Connection {
@@ -54,6 +59,11 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
   const net = new Net([sides[0].rig, sides[1].rig], random.u32(), 2048);
   net.impair(0, scenario.there);
   net.impair(1, scenario.back);
+  if (scenario.offload)
+    for (const port of [0, 1]) {
+      net.offerRuns(port, { packets: scenario.offload, bytes: random.pick([5000, 65507]) });
+      net.coalesce(port, scenario.offload);
+    }
   const connections = Array.from({ length: scenario.pairs }, (_, i) => connect(scenario, sides, net, random, i));
   if (scenario.cutAt !== 0) net.wake(net.now + scenario.cutAt);
   const cutAt = scenario.cutAt === 0 ? Number.POSITIVE_INFINITY : net.now + scenario.cutAt;
@@ -81,6 +91,8 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
     packets: net.counters.sent,
     ended: streams.map((stream) => stream.ended),
     completed: streams.reduce((sum, stream) => sum + stream.completed, 0),
+    runs: net.counters.runs,
+    coalesced: net.coalesced,
   };
 }
 

@@ -15,7 +15,7 @@ test('query: limits, vendor and link', async () => {
     nodeGuid: '0000:00ff:fe00:0001',
     maxSge: 32,
     maxQpRdAtom: 128,
-    memoryBytes: 16 * 2 ** 20,
+    memoryBytes: 32 * 2 ** 20,
     atomicCap: 'HCA',
     link: { kind: 'memory', features: { ipHeaderVisible: true } },
   });

@@ -33,11 +33,13 @@ export interface PairOptions {
   readonly open?: OpenOptions;
   readonly qp?: Partial<QpOptions>;
   readonly connect?: ConnectOptions;
+  /** The hub carries runs of packets as super-packets. Default true. */
+  readonly coalesce?: boolean;
 }
 
-/** A device on a hub, with 16 MiB and repeatable keys. */
+/** A device on a hub, with 32 MiB and repeatable keys. */
 export async function openOn(hub: MemoryHub, options: OpenOptions = {}): Promise<Device> {
-  return openDevice({ link: 'memory', hub, memoryBytes: 16 * 2 ** 20, seed: 1, ...options });
+  return openDevice({ link: 'memory', hub, memoryBytes: 32 * 2 ** 20, seed: 1, ...options });
 }
 
 export async function endOn(device: Device, qp: Partial<QpOptions> = {}): Promise<End> {
@@ -47,8 +49,8 @@ export async function endOn(device: Device, qp: Partial<QpOptions> = {}): Promis
   return { device, pd, cq, mr, qp: await pd.createQp({ sendCq: cq, ...qp }) };
 }
 
-export async function connectedPair({ open, qp, connect }: PairOptions = {}): Promise<Pair> {
-  const hub = new MemoryHub();
+export async function connectedPair({ open, qp, connect, coalesce = true }: PairOptions = {}): Promise<Pair> {
+  const hub = new MemoryHub({ coalesce });
   const a = await endOn(await openOn(hub, open), qp);
   const b = await endOn(await openOn(hub, { ...open, seed: 2 }), qp);
   const options = { access: ALL, ...connect };

@@ -36,6 +36,17 @@ test('another queue pair of the device is left out, and only so many are kept', 
   expect(packets.join()).not.toContain('SEND');
 });
 
+test('packets that arrive in one super-packet are kept one by one, as they were sent', async () => {
+  await using pair = await connectedPair({ open: { trace: 64 }, connect: { pathMtu: 256 } });
+  const { a, b } = pair;
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  await a.cq.next({ timeout: 5000 });
+  const texts = ({ engine }: typeof a.device, sent: boolean) =>
+    engine.trace?.packets().flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
+  expect(texts(b.device, false)).toEqual(texts(a.device, true));
+  expect(texts(b.device, false)).toHaveLength(8);
+});
+
 test('without the option nothing is kept', async () => {
   await using pair = await connectedPair();
   pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.slice(0, 1) });

@@ -21,19 +21,22 @@ test('SEND: the receive gets the bytes, both ends complete', async () => {
   expect(b.mr.buffer[3100]).toBe(0);
 });
 
-test('messages keep their order and their sizes, zero included', async () => {
-  await using pair = await connectedPair();
-  const { a, b } = pair;
-  const sizes = [0, 1, 63, 1024, 1025, 4096, 20000];
-  pattern(20000).copy(a.mr.buffer);
-  for (const [i] of sizes.entries()) b.qp.postRecv({ wrId: i, sgList: b.mr.slice(0, 20000) });
-  for (const [i, size] of sizes.entries())
-    a.qp.postSend({ wrId: i, opcode: 'SEND', ...(size > 0 && { sgList: a.mr.slice(0, size) }) });
-  for (const [i, size] of sizes.entries())
-    expect(await b.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true, byteLen: size });
-  for (const [i] of sizes.entries()) expect(await a.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true });
-  expect(b.mr.buffer.subarray(0, 20000).equals(pattern(20000))).toBe(true);
-});
+test.each([true, false])(
+  'messages keep their order and their sizes, zero included; coalesced: %s',
+  async (coalesce) => {
+    await using pair = await connectedPair({ coalesce });
+    const { a, b } = pair;
+    const sizes = [0, 1, 63, 1024, 1025, 4096, 20000];
+    pattern(20000).copy(a.mr.buffer);
+    for (const [i] of sizes.entries()) b.qp.postRecv({ wrId: i, sgList: b.mr.slice(0, 20000) });
+    for (const [i, size] of sizes.entries())
+      a.qp.postSend({ wrId: i, opcode: 'SEND', ...(size > 0 && { sgList: a.mr.slice(0, size) }) });
+    for (const [i, size] of sizes.entries())
+      expect(await b.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true, byteLen: size });
+    for (const [i] of sizes.entries()) expect(await a.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true });
+    expect(b.mr.buffer.subarray(0, 20000).equals(pattern(20000))).toBe(true);
+  },
+);
 
 test('SEND_WITH_IMM: the immediate is the same number on both ends', async () => {
   await using pair = await connectedPair();

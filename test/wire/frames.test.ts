@@ -62,7 +62,7 @@ describe.each(Object.entries(WAYS))('%s', (_, options) => {
 
 test('on a link with a source port of its own, frames carry that one', async () => {
   const c = await rc({ until: 'INIT', flow: { sport: 4791 } });
-  c.rig.x.setLink(c.rig.x.LinkFlag.FIXED_SOURCE_PORT, 4791);
+  c.rig.x.setLink(c.rig.x.LinkFlag.FIXED_SOURCE_PORT, 4791, 0, 0);
   c.at(0, () => c.qp.modify({ STATE: 0 }));
   c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100, sourcePort: 0xc123 });
   c.post(1, { wrId: 2, opcode: 'SEND', inline: PING })

@@ -1,0 +1,65 @@
+// Runs: packets of one queue pair that follow each other on the transmit ring and that the link can send in one go, as one
+// super-packet (Frames.tx in src/link/link.ts). They have the headers of the first but for their length, which is the same
+// for all but the last, and IPv4 identifications that count from 0.
+import { RUN } from '../limits';
+
+/** Frames that a queue pair may send in its turn, or more where a run may be longer. */
+const BURST: u32 = 16;
+
+@unmanaged
+@final
+export class Run {
+  /** What the link sends in one go: packets, 0 = it knows no runs, and bytes of UDP payload. */
+  mostPackets: u32;
+  mostBytes: u32;
+  /** The path of its packets; 0 = the next packet begins another run. */
+  private path: usize;
+  /** Bytes of UDP payload of each of its packets. */
+  private length: u32;
+  private packets: u32;
+  private bytes: u32;
+
+  /** The one that is being made. */
+  static current(): Run {
+    return changetype<Run>(RUN);
+  }
+
+  /** Frames that a queue pair may send in its turn. */
+  get burst(): u32 {
+    return max(BURST, this.mostPackets);
+  }
+
+  /** Whether the packet that was added last was not its first. */
+  get isContinued(): bool {
+    return this.packets > 1;
+  }
+
+  /** Whether it can take no other packet as long as those that it has. */
+  get isFull(): bool {
+    return this.mostPackets != 0 && !this.hasRoom(this.length);
+  }
+
+  private hasRoom(length: u32): bool {
+    return this.packets < this.mostPackets && this.bytes + length <= this.mostBytes;
+  }
+
+  /** Takes a packet of so many bytes of UDP payload that goes this way, or begins another run with it. Answers its place. */
+  add(path: usize, length: u32): u32 {
+    if (path == this.path && length <= this.length && this.hasRoom(length)) {
+      // a shorter one can only be the last
+      if (length != this.length) this.path = 0;
+      this.bytes += length;
+      return this.packets++;
+    }
+    this.path = path;
+    this.length = this.bytes = length;
+    this.packets = 1;
+    return 0;
+  }
+
+  /** The next packet begins another one. */
+  end(): void {
+    this.path = 0;
+    this.length = this.packets = this.bytes = 0;
+  }
+}
