@@ -20,6 +20,8 @@ export enum Counter {
   implied_nak_seq_err,
   local_ack_timeout_err,
   retransmits,
+  /** Messages that waited for the peer's credits. */
+  rc_crwaits,
   retry_exceeded_err,
   retry_rnr_exceeded_err,
   send_err,

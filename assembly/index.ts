@@ -21,6 +21,7 @@ import { Table } from './host/table';
 import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
+import { setFlowControl } from './qp/credit';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
 import { Qp } from './qp/qp';
@@ -289,6 +290,13 @@ export function qpNumber(qp: usize): u32 {
 /** Quirk bits of the peer. */
 export function qpQuirks(qp: usize, quirks: u32): void {
   changetype<Qp>(qp).quirks = quirks;
+}
+/** End-to-end flow control by credits on or off, at any time; off at first. EINVAL: for reliable connections only. */
+export function qpFlowControl(qp: usize, isOn: bool): u32 {
+  let pair = changetype<Qp>(qp);
+  if (pair.type != QpType.RC) return Errno.EINVAL;
+  setFlowControl(pair, isOn);
+  return Errno.OK;
 }
 /** A random PSN for SQ_PSN. */
 export function randomPsn(): u32 {

@@ -45,6 +45,8 @@ export class SendWqe {
   isSplit: bool;
   /** A part has been asked for, up to this PSN. */
   isAsked: bool;
+  /** It was started although the peer has told of no receive for it. */
+  isLimited: bool;
   askedPsn: u32;
   /** Of a datagram: its address handle, the peer's queue pair and Q_Key. */
   ah: usize;

@@ -10,6 +10,7 @@ import { BTH_BYTES, Bth } from '../wire/bth';
 import { hasAeth, headerBytes, Opcode } from '../wire/opcode';
 import { psnAdd } from '../wire/psn';
 import { isHeldUp, noteSent } from './congestion';
+import { ackSyndrome, hasNews } from './credit';
 import { Answer, Qp } from './qp';
 import { deactivate, oldestActive, Result } from './result';
 import { setState } from './state';
@@ -25,14 +26,24 @@ export function nextAnswer(qp: Qp, frame: usize): u32 {
     noteSent(qp, bytes);
     if (bytes != 0) return bytes;
   }
-  return qp.answer == Answer.NONE ? 0 : speak(qp, frame);
+  if (qp.answer != Answer.NONE) return speak(qp, frame);
+  return hasNews(qp) ? tell(qp, frame) : 0;
+}
+
+/** An ACK that says nothing new but for how many messages there is room now: it repeats the newest (IBTA 9.7.7.2.4). */
+function tell(qp: Qp, frame: usize): u32 {
+  qp.answer = Answer.SPEAK;
+  qp.answerSyndrome = Syndrome.ACK;
+  qp.answerPsn = psnAdd(qp.ePsn, -1);
+  return speak(qp, frame);
 }
 
 /** An ACK or NAK. After a NAK that ends the conversation the queue pair is done. */
 function speak(qp: Qp, frame: usize): u32 {
   let bth = qp.path.begin(frame);
   Bth.at(bth).write(Opcode.ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, qp.answerPsn, qp.migReq);
-  Aeth.at(bth + BTH_BYTES).write(qp.answerSyndrome, qp.msn);
+  let isAck = qp.answerSyndrome == Syndrome.ACK;
+  Aeth.at(bth + BTH_BYTES).write(isAck ? ackSyndrome(qp) : qp.answerSyndrome, qp.msn);
   let ends = qp.answer == Answer.SPEAK_AND_FAIL;
   qp.answer = Answer.NONE;
   let bytes = qp.path.close(frame, bth + BTH_BYTES + AETH_BYTES);
@@ -43,7 +54,7 @@ function speak(qp: Qp, frame: usize): u32 {
 function answerAtomic(qp: Qp, result: Result, frame: usize): u32 {
   let bth = qp.path.begin(frame);
   Bth.at(bth).write(Opcode.ATOMIC_ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, result.firstPsn, qp.migReq);
-  Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
+  Aeth.at(bth + BTH_BYTES).write(ackSyndrome(qp), qp.msn);
   AtomicAckEth.at(bth + BTH_BYTES + AETH_BYTES).write(result.original);
   deactivate(qp, result);
   return qp.path.close(frame, bth + headerBytes(Opcode.ATOMIC_ACKNOWLEDGE));
@@ -81,7 +92,7 @@ function answerRead(qp: Qp, result: Result, frame: usize): u32 {
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);
   Bth.at(bth).write(opcode, false, pad, qp.pkey, qp.destQpn, false, psn, qp.migReq);
-  if (hasAeth(opcode)) Aeth.at(bth + BTH_BYTES).write(Syndrome.ACK, qp.msn);
+  if (hasAeth(opcode)) Aeth.at(bth + BTH_BYTES).write(ackSyndrome(qp), qp.msn);
   result.jobNext = psnAdd(psn, 1);
   if (last) deactivate(qp, result);
   return qp.path.close(frame, payload + bytes + pad);

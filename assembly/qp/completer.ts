@@ -9,6 +9,7 @@ import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { psnAdd, psnDiff } from '../wire/psn';
 import { failSend, retireSend } from './complete';
+import { isNews, takeCredits } from './credit';
 import { Qp } from './qp';
 import { isAtomicWr, isBlankWr, isRdAtomic } from './requester';
 import { resetRetries, restart, retry, retryAfterRnr, rewind } from './retry';
@@ -83,8 +84,13 @@ function receiveAck(qp: Qp, packet: Packet): Counter {
   let psn = packet.psn;
   let kind = syndrome >> 5;
   if (kind != AethClass.ACK && kind != AethClass.RNR && !isNak(syndrome)) return Counter.drop_reserved_syndrome;
+  if (kind == AethClass.ACK) {
+    if (psnDiff(psn, qp.unackedPsn) < 0)
+      return isNews(qp, psn) && takeCredits(qp, packet.aeth) ? NO_DROP : Counter.drop_ghost_response;
+    takeCredits(qp, packet.aeth);
+    return acknowledge(qp, psn) ? NO_DROP : impliedNak(qp);
+  }
   if (psnDiff(psn, qp.unackedPsn) < 0) return receiveOld(qp, psn, syndrome);
-  if (kind == AethClass.ACK) return acknowledge(qp, psn) ? NO_DROP : impliedNak(qp);
   // a NAK acknowledges what comes before it
   if (!acknowledge(qp, psnAdd(psn, -1))) return impliedNak(qp);
   if (qp.state == QpState.ERR) return NO_DROP;
@@ -144,7 +150,10 @@ function answered(qp: Qp, packet: Packet): SendWqe {
   let fits = isReadResponse(packet.opcode)
     ? wqe.opcode == WrOpcode.RDMA_READ || isBlankWr(wqe.opcode)
     : isAtomicWr(wqe.opcode);
-  if (fits) return wqe;
+  if (fits) {
+    if (hasAeth(packet.opcode)) takeCredits(qp, packet.aeth);
+    return wqe;
+  }
   failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
   return changetype<SendWqe>(0);
 }

@@ -24,8 +24,8 @@ export function answerDoorbells(): void {
 
 function answer(qp: Qp): void {
   let state = qp.state;
-  if (state == QpState.RTS || state == QpState.SQD) return schedule(qp);
-  // before RTS: it was reset since
+  if (state == QpState.RTR || state == QpState.RTS || state == QpState.SQD) return schedule(qp);
+  // before that: it was reset since
   if (state == QpState.ERR || state == QpState.SQE) flushSends(qp);
   if (state == QpState.ERR) flushReceives(qp);
 }

@@ -20,6 +20,7 @@ import {
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd } from '../wire/psn';
 import { completeRecv, hold } from './complete';
+import { useCredit } from './credit';
 import { Fault } from './examine';
 import { Expect, Qp } from './qp';
 import { activate, newResult, Result } from './result';
@@ -45,6 +46,7 @@ function executeSend(qp: Qp, packet: Packet): Fault {
     if (hasInvalidate(opcode) && Mr.invalidate(Card.get().keys, packet.invalidateRkey, qp.pd, qp.qpn) != Errno.OK)
       return Fault.INVALIDATE;
     endMessage(qp);
+    useCredit(qp);
     completeRecv(qp, packet, qp.received, WcStatus.SUCCESS);
     qp.count(Counter.rdma_recvs);
   }
@@ -72,7 +74,10 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
   qp.expect = Expect.WRITE;
   if (isLast(opcode)) {
     endMessage(qp);
-    if (hasImm(opcode)) completeRecv(qp, packet, qp.writeLength, WcStatus.SUCCESS);
+    if (hasImm(opcode)) {
+      useCredit(qp);
+      completeRecv(qp, packet, qp.writeLength, WcStatus.SUCCESS);
+    }
   }
   qp.ePsn = psnAdd(qp.ePsn, 1);
   return Fault.NONE;

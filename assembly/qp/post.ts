@@ -130,7 +130,8 @@ export function commitShared(queue: RecvQueue): Errno {
 
 export function commitRecv(qp: Qp): Errno {
   let errno = commitShared(qp.rq);
-  // in any other state the card finds it when a message comes; a state that changes just now flushes what is visible then
-  if (errno == Errno.OK && qp.state == QpState.ERR) ringDoorbell(qp);
+  // in any other state, and while the peer knows of receives, the card finds it when a message comes; a state that changes
+  // just now flushes what is visible then
+  if (errno == Errno.OK && (qp.state == QpState.ERR || (qp.flowControl && qp.told == 0))) ringDoorbell(qp);
   return errno;
 }

@@ -74,6 +74,20 @@ export class Qp {
   /** ACKed packets since the window last grew. */
   windowCredit: u32;
 
+  // end-to-end flow control (credit.ts)
+  flowControl: bool;
+  /** Requester: messages started, and the last that the peer has room for, unless it tells of no limit. */
+  ssn: u32;
+  lsn: u32;
+  isUnlimited: bool;
+  /** One message may be started beyond that. */
+  mayExceed: bool;
+  /** The next message waits, and until when for news. */
+  isStarved: bool;
+  creditDeadline: u64;
+  /** Read and written as `told`. */
+  toldWord: u32;
+
   // completer and retry
   /** Oldest PSN without answer. */
   unackedPsn: u32;
@@ -174,6 +188,15 @@ export class Qp {
   }
   set sqTail(value: u32) {
     atomic.store<u32>(this.ptr + QP_FIELDS, value, 64);
+  }
+
+  /** Receives that the peer has been told of and has not used. A poster that has posted one looks here, the card looks for
+   * receives after it has written 0: one of them sees the other. */
+  get told(): u32 {
+    return atomic.load<u32>(this.ptr, offsetof<Qp>('toldWord'));
+  }
+  set told(value: u32) {
+    atomic.store<u32>(this.ptr, value, offsetof<Qp>('toldWord'));
   }
 
   /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */

@@ -1,6 +1,7 @@
 // Writes a queue pair's attributes and position to scratch().
 import { QpAttr } from '../layout';
 import { SCRATCH } from '../limits';
+import { creditsLeft } from './credit';
 import { Qp } from './qp';
 
 function put(index: QpAttr, value: u32): void {
@@ -43,5 +44,7 @@ export function query(qp: Qp): void {
   put(QpAttr.MAX_SEND_SGE, qp.maxSendSge);
   put(QpAttr.MAX_RECV_SGE, qp.rq.isShared ? 0 : qp.rq.maxSge);
   put(QpAttr.MAX_INLINE, qp.maxInline);
+  put(QpAttr.CREDITS, creditsLeft(qp));
+  put(QpAttr.WAITS_FOR_CREDITS, qp.isStarved ? 1 : 0);
   qp.path.query();
 }

@@ -15,6 +15,7 @@ import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
 import { failSend, retireSend } from './complete';
 import { isHeldUp, noteSent } from './congestion';
+import { awaitsRoom, hasCredit, noteMessage, noteStarted } from './credit';
 import { executeLocal, isLocal } from './local';
 import { Qp } from './qp';
 import { restart } from './retry';
@@ -50,6 +51,7 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
     if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
     if (isHeldUp(qp)) return 0;
     if (!wqe.isStarted && !start(qp, wqe)) return 0;
+    if (awaitsRoom(qp, wqe)) return 0;
     if (wqe.opcode == WrOpcode.RDMA_READ && !mayAsk(qp, wqe)) return 0;
     let bytes = build(qp, wqe, frame);
     noteSent(qp, bytes);
@@ -65,11 +67,13 @@ function start(qp: Qp, wqe: SendWqe): bool {
   if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
   let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
   if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
+  if (!hasCredit(qp, wqe)) return false;
   let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;
   wqe.lastPsn = psnAdd(qp.nextPsn, packets - 1);
   qp.nextPsn = psnAdd(qp.nextPsn, packets);
   wqe.isStarted = true;
+  noteStarted(qp, wqe);
   if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
   return true;
 }
@@ -84,6 +88,7 @@ function mayAsk(qp: Qp, wqe: SendWqe): bool {
   let room = qp.window - inFlight;
   let left = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
   if (room < min(left, qp.window >> 1)) return false;
+  if (wqe.isAsked) noteMessage(qp);
   wqe.isAsked = true;
   wqe.askedPsn = psnAdd(qp.sendPsn, min(left, room) - 1);
   if (wqe.askedPsn != wqe.lastPsn) wqe.isSplit = true;
@@ -156,7 +161,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   if (pad) store<u32>(payload + bytes, 0);
   let last = isLast(opcode);
   // at least two ACKs per window, so that it never runs dry
-  let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1);
+  let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1 || (wqe.isLimited && place == 0));
   if (ask) qp.unasked = 0;
   Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn, qp.migReq);
   advance(qp, wqe, opcode);

@@ -6,6 +6,7 @@ import { rnrDelay } from '../wire/aeth';
 import { psnDiff } from '../wire/psn';
 import { failSend } from './complete';
 import { expireCongestion } from './congestion';
+import { expireCredits } from './credit';
 import { Qp } from './qp';
 import { schedule } from './schedule';
 import { armed } from './timer';
@@ -89,6 +90,7 @@ export function expired(qp: Qp): void {
     qp.count(Counter.local_ack_timeout_err);
     retry(qp, qp.unackedPsn);
   }
+  expireCredits(qp, now);
   expireCongestion(qp, now);
   armed(qp);
 }

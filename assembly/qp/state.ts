@@ -5,6 +5,7 @@ import { pkeyAt } from '../host/pkey';
 import { QpAttr } from '../layout';
 import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
 import { flushReceives, flushSends, letGoOfAh } from './complete';
+import { initCredits } from './credit';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
 import { forgetResults, resizeResults } from './result';
@@ -221,5 +222,6 @@ function forgetAll(qp: Qp): void {
   qp.hasReceived = false;
   qp.answer = Answer.NONE;
   forgetResults(qp);
+  initCredits(qp);
   qp.isDrainAsked = false;
 }

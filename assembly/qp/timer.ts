@@ -20,7 +20,7 @@ function earlier(a: u64, b: u64): u64 {
 
 /** When the queue pair next wants to be looked at. */
 function wanted(qp: Qp): u64 {
-  let deadline = earlier(qp.ackDeadline, qp.rnrDeadline);
+  let deadline = earlier(qp.creditDeadline, earlier(qp.ackDeadline, qp.rnrDeadline));
   if (qp.rate == 0) return deadline;
   return earlier(deadline, earlier(qp.paceDeadline, earlier(qp.alphaDeadline, qp.rateDeadline)));
 }
@@ -42,6 +42,7 @@ export function armed(qp: Qp): void {
 export function disarm(qp: Qp): void {
   qp.ackDeadline = 0;
   qp.rnrDeadline = 0;
+  qp.creditDeadline = 0;
   qp.rate = 0;
   if (qp.timerPlace) remove(qp);
 }

@@ -13,7 +13,7 @@ export enum AethClass {
 
 /** Whole syndromes. */
 export enum Syndrome {
-  /** ACK with credit code 31: no limit told. */
+  /** ACK with credit code 31, NO_LIMIT. */
   ACK = 0x1f,
   RNR = 0x20,
   NAK_SEQUENCE = 0x60,
@@ -42,6 +42,22 @@ export class Aeth {
   write(syndrome: u32, msn: u32): void {
     put8and24(this.ptr, syndrome, msn);
   }
+}
+
+/** Credit code that tells of no limit (IBTA 9.7.7.2.3). */
+export const NO_LIMIT: u32 = 31;
+
+/** Messages that a credit code stands for (IBTA table 45): 0 to 4, then 6, 8, 12, 16, 24 ... 32768. */
+export function creditsOf(code: u32): u32 {
+  // two codes share each power of two: 2·2^k and 3·2^k
+  return code < 2 ? code : (2 | (code & 1)) << ((code >> 1) - 1);
+}
+
+/** The largest code that stands for no more than this many messages. */
+export function creditCode(credits: u32): u32 {
+  if (credits < 2) return credits;
+  let power = 31 - clz<u32>(credits);
+  return min((power << 1) | ((credits >> (power - 1)) & 1), NO_LIMIT - 1);
 }
 
 /** Nanoseconds that an RNR timer code stands for (IBTA table 46): 10 us, then steps of 1, 2, 3, 4, 6, 8, 12, 16 ... */

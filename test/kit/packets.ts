@@ -242,11 +242,12 @@ function write(o: RequestMessage & { va: bigint; rkey: number }): Packet[] {
 }
 
 /** All responses to one RDMA READ. */
-function read(o: Message & { msn: number }): Packet[] {
-  const { msn } = o;
+function read(o: Message & { msn: number; syndrome?: number }): Packet[] {
+  const { msn, syndrome = ACK } = o;
+  const answer = { msn, syndrome };
   return cut(o.payload, o.psn, o.mtu, (piece, first, last) => {
-    if (first && last) return response.readOnly({ ...piece, msn });
-    if (first) return response.readFirst({ ...piece, msn });
-    return last ? response.readLast({ ...piece, msn }) : response.readMiddle(piece);
+    if (first && last) return response.readOnly({ ...piece, ...answer });
+    if (first) return response.readFirst({ ...piece, ...answer });
+    return last ? response.readLast({ ...piece, ...answer }) : response.readMiddle(piece);
   });
 }

@@ -183,6 +183,7 @@ export class RigQp {
     );
     if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
     this.qpn = x.qpNumber(this.handle);
+    if (sizes.flowControl) this.flowControl(true);
   }
 
   /** Modifies by names of QpAttr; numbers only. Answers the name of the Errno. */
@@ -208,6 +209,11 @@ export class RigQp {
         .map((i) => this.rig.x.QpAttr[i] as string);
     };
     return { missing: names(0), forbidden: names(1), range: names(2) };
+  }
+
+  /** Credits on or off; answers the name of the Errno. */
+  flowControl(isOn: boolean): string {
+    return this.rig.errno(this.rig.x.qpFlowControl(this.handle, isOn));
   }
 
   attribute(name: string): number {

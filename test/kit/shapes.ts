@@ -40,6 +40,8 @@ export interface QpSizes {
   readonly sge?: number;
   readonly inline?: number;
   readonly signalAll?: boolean;
+  /** End-to-end flow control by credits. */
+  readonly flowControl?: boolean;
   readonly cqe?: number;
   readonly recvCqe?: number; // a completion queue for receives alone
 }

@@ -42,7 +42,7 @@ describe('the card', () => {
       'assembly/limits': [],
       'assembly/layout': [],
       'assembly/counters': ['assembly/limits'],
-      'assembly/testing': ['assembly/wire', ...anywhere],
+      'assembly/testing': ['assembly/wire', 'assembly/qp', ...anywhere],
     });
     expect(wrong).toEqual([]);
   });

@@ -1,10 +1,5 @@
 /** The card's wire formats alone: assembly/testing.ts on a memory of its own, and frames put into it. */
-import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { ROOT } from '../repo/sources.js';
+import { compileTesting } from '../kit/testing.js';
 
 interface Exports {
   init(): void;
@@ -25,22 +20,6 @@ const FRAME_AT = 1 << 17;
 const OUT_AT = 1 << 18;
 const UNTAGGED = 0xffffffff;
 
-/** Compiles the entry as asconfig.json compiles the card. */
-async function compile(): Promise<WebAssembly.Module> {
-  const folder = await mkdtemp(join(tmpdir(), 'wasm-roce-wire-'));
-  try {
-    const file = join(folder, 'testing.wasm');
-    const { options } = JSON.parse(await readFile(join(ROOT, 'asconfig.json'), 'utf8'));
-    const memory = ['--importMemory', '--sharedMemory', '--initialMemory', '16', '--maximumMemory', '16'];
-    const same = ['--runtime', options.runtime, '--enable', options.enable.join(','), '-O3', '--noAssert'];
-    const args = ['assembly/testing.ts', '--config', 'none', '--outFile', file, ...memory, ...same];
-    await promisify(execFile)(join(ROOT, 'node_modules/.bin/asc'), args, { cwd: ROOT });
-    return new WebAssembly.Module(await readFile(file));
-  } finally {
-    await rm(folder, { recursive: true });
-  }
-}
-
 export class Wire {
   private constructor(
     readonly exports: Exports,
@@ -53,7 +32,7 @@ export class Wire {
     const abort = () => {
       throw new Error('the card aborted');
     };
-    const { exports } = await WebAssembly.instantiate(await compile(), { env: { memory, abort } });
+    const { exports } = await WebAssembly.instantiate(await compileTesting(), { env: { memory, abort } });
     const names = new Map<number, string>();
     for (const [name, value] of Object.entries(exports))
       if (name.startsWith('Counter.')) names.set((value as WebAssembly.Global).value, name.slice('Counter.'.length));
