@@ -5,7 +5,7 @@ import { AvOffset, codeOf, Errno, enumNames, nameOf, QpAttr, QpState, QpType } f
 import { VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
 import type { AddressHandle, AhAttr } from './ah.js';
-import { checkU32, show } from './check.js';
+import { checkBoolean, checkU32, show } from './check.js';
 import type { Ah } from './udah.js';
 
 export type QpStateName = 'RESET' | 'INIT' | 'RTR' | 'RTS' | 'SQD' | 'SQE' | 'ERR';
@@ -186,12 +186,20 @@ export interface QpProgress {
   readonly window: number;
   /** AETH syndrome of the last answer. */
   readonly lastSyndrome: number;
+  /** With `flowControl`: messages that need a receive and may be sent now. Absent when no limit is known. */
+  readonly credits?: number;
+  /** The next message waits until the peer tells of a receive for it. */
+  readonly waitsForCredits: boolean;
 }
+
+/** Of CREDITS: no limit is known. */
+const NO_LIMIT = 0xffffffff;
 
 /** Reads what qpQuery has put into the card's scratch. */
 export function readAttributes(card: Card, address: AddressHandle | undefined): QpInfo {
   const base = card.exports.scratch() >>> 2;
   const get = (attr: number) => card.u32[base + attr] as number;
+  const credits = get(QpAttr.CREDITS);
   return {
     qpNum: get(QpAttr.QPN),
     type: nameOf(QpType, get(QpAttr.TYPE)),
@@ -237,6 +245,8 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
       msn: get(QpAttr.MSN),
       window: get(QpAttr.WINDOW),
       lastSyndrome: get(QpAttr.LAST_SYNDROME),
+      ...(credits !== NO_LIMIT && { credits }),
+      waitsForCredits: get(QpAttr.WAITS_FOR_CREDITS) !== 0,
     },
   };
 }
@@ -251,8 +261,7 @@ function encode(name: Name, value: unknown): number {
       return state;
     }
     case 'enSqdAsyncNotify':
-      if (typeof value !== 'boolean') throw new TypeError(`${name} is ${show(value)}, must be true or false`);
-      return value ? 1 : 0;
+      return checkBoolean(name, value) ? 1 : 0;
     case 'qpAccessFlags':
       return accessBits(name, value as AccessFlags);
     default:

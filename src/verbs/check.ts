@@ -15,6 +15,12 @@ export function checkU32(name: string, value: unknown): number {
   return checkInteger(name, value, 0, 0xffffffff);
 }
 
+/** @throws TypeError */
+export function checkBoolean(name: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw new TypeError(`${name} is ${show(value)}, must be true or false`);
+  return value;
+}
+
 /** 64 unsigned bits, as a number while that is exact. @throws TypeError, RangeError */
 export function checkU64(name: string, value: unknown): number | bigint {
   if (typeof value === 'bigint') {

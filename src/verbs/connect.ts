@@ -30,6 +30,8 @@ export interface ConnectOptions {
   readonly minRnrTimer?: number;
   /** READs and atomics in flight, both ways. Default 16. */
   readonly rdAtomic?: number;
+  /** See `Qp.flowControl`. Default: as it is. */
+  readonly flowControl?: boolean;
   /** Index of the P_Key table: our partition. Default 0. */
   readonly pkeyIndex?: number;
   /** Our own GID. Default: the one that `endpoint()` told, else chosen by the peer's. */
@@ -53,6 +55,7 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
   if (qp.type === 'UD')
     throw new VerbsError('EINVAL', `${qp} has datagrams, which need no connection: see activate and pd.createAh`);
   if (qp.state !== 'RESET') throw new VerbsError('EINVAL', `${qp} is in state ${qp.state}, connect starts from RESET`);
+  if (options.flowControl !== undefined) qp.flowControl = options.flowControl;
   const { device } = qp;
   const sgidIndex = options.sgidIndex ?? gidIndex ?? device.chooseGid(remote.gid).index;
   const address = await device.createAh({ grh: { ...options.route, dgid: remote.gid, sgidIndex } });

@@ -23,6 +23,8 @@ export interface Circumstances {
   readonly retryCnt: number;
   readonly rnrRetry: number;
   readonly pathMtu: number;
+  /** The next message waits, or waited when the queue pair ended, for a receive of the peer's. */
+  readonly waitsForCredits: boolean;
   /** Packets that came for this queue pair; undefined = not counted. */
   readonly received?: number;
   /** Drop counters of the device that are not 0. */
@@ -185,6 +187,11 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
       ];
     case WcStatus.WR_FLUSH_ERR:
       return [
+        ...(known?.waitsForCredits && wc.opcode < WcOpcode.RECV
+          ? [
+              'the queue pair was waiting for credits (flowControl): the peer has told of no receive for the next message',
+            ]
+          : []),
         'an earlier request failed: the first completion of this queue pair whose status is not WR_FLUSH_ERR names the reason',
         "the peer's request was refused here; see the device's events",
         'the program moved the queue pair to ERR',
@@ -217,6 +224,7 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
       return [
         'the peer posts no receives, or too few, or posts them too late: SENDs and WRITEs with immediate each take one',
         `rnrRetry ${known?.rnrRetry ?? ''} was used up after ${wc.rnrs} RNR NAKs: 7 retries without end; the peer's minRnrTimer is the pause`,
+        'with flowControl at both ends a message waits for its receive instead of being refused',
       ];
     case WcStatus.RETRY_EXC_ERR:
       return retryCauses(wc, known, ackTimeoutMs);

@@ -12,7 +12,7 @@ import {
   refusal,
   writeAttributes,
 } from './attributes.js';
-import { checkInteger, hex, show } from './check.js';
+import { checkBoolean, checkInteger, hex, show } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
@@ -22,36 +22,12 @@ import type { Mw } from './mw.js';
 import { packetsOf } from './packets.js';
 import type { Pd } from './pd.js';
 import { postRecv, postSend, type Rings, ringsOf } from './post.js';
+import type { QpOptions } from './qpoptions.js';
 import { type QuirkName, quirkBits } from './quirks.js';
 import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
 import { Ah } from './udah.js';
 import type { BindMw, RecvWr, SendWr } from './wr.js';
-
-export interface QpOptions {
-  /** Reliable connection, unreliable connection, or unreliable datagrams. Default `RC`. */
-  readonly type?: 'RC' | 'UC' | 'UD';
-  /** Where send completions go. */
-  readonly sendCq: Cq;
-  /** Where receive completions go. Default: `sendCq`. */
-  readonly recvCq?: Cq;
-  /** Work requests that the send queue holds, 1..32768. Default 64. */
-  readonly maxSendWr?: number;
-  /** Receives come from here; without it the queue pair has a receive queue of its own. */
-  readonly srq?: Srq;
-  /** Work requests that the receive queue holds, 1..32768. Default 64. */
-  readonly maxRecvWr?: number;
-  /** Pieces of a send work request, 1..32. Default 4. */
-  readonly maxSendSge?: number;
-  /** Pieces of a receive work request, 1..32. Default 4. */
-  readonly maxRecvSge?: number;
-  /** Bytes that a request may carry inline, 0..1024. Default 64. */
-  readonly maxInlineData?: number;
-  /** Habits of the peer's that break the rules, to be shared. Default: none. */
-  readonly quirks?: readonly QuirkName[];
-  /** Every send completes; otherwise only those with `signaled`, and those that fail. Default true. */
-  readonly sqSigAll?: boolean;
-}
 
 /**
  * A queue pair: posts requests and exchanges messages. RC: with one peer, reliably and in order. UC: with one peer, whole
@@ -76,6 +52,7 @@ export class Qp extends Resource {
   readonly maxInlineData: number;
   readonly #handle: number;
   readonly #rings: Rings;
+  #flowControl = false;
   #address: AddressHandle | undefined;
   #modifying: Promise<unknown> = Promise.resolve();
   #firstPsn: number;
@@ -156,6 +133,25 @@ export class Qp extends Resource {
     this.assertOpen();
     this.device.card.exports.qpQuirks(this.#handle, quirkBits(names));
     this.#quirks = [...names];
+  }
+
+  /**
+   * End-to-end flow control by credits (`flow_control` of rdma_conn_param): we tell the peer with each ACK how many receives are
+   * posted, and send it no more messages that need one than it has told of; they wait. Off at first, as most cards have it: no limit is
+   * told, and the peer's is not heeded. It may be changed at any time, and one end alone may have it: a peer that tells of no
+   * limit is sent everything. With a shared receive queue no limit is told. READs and WRITEs without immediate need no credit.
+   * @throws TypeError; VerbsError EINVAL for another type than RC
+   */
+  get flowControl(): boolean {
+    return this.#flowControl;
+  }
+  set flowControl(isOn: boolean) {
+    this.assertOpen();
+    checkBoolean('flowControl', isOn);
+    const refused = this.device.card.exports.qpFlowControl(this.#handle, isOn);
+    if (refused !== 0) throw new VerbsError('EINVAL', `${this} has type ${this.type}: only RC has credits`);
+    this.#flowControl = isOn;
+    this.device.engine.schedule();
   }
 
   /** Posts a BIND_MW (ibv_bind_mw) and answers the window's new key, good once it completes. @throws as `postSend` */
@@ -293,7 +289,7 @@ export class Qp extends Resource {
 
   /** @internal */
   circumstances(): Circumstances {
-    const { timeout, retryCnt, rnrRetry, pathMtu, destQpNum } = this.query();
+    const { timeout, retryCnt, rnrRetry, pathMtu, destQpNum, progress } = this.query();
     const received = this.counters().rcvd_pkts;
     return {
       ...(this.#address && { peer: { address: this.#address.destination, qpn: destQpNum } }),
@@ -302,6 +298,7 @@ export class Qp extends Resource {
       retryCnt,
       rnrRetry,
       pathMtu,
+      waitsForCredits: progress.waitsForCredits,
       drops: this.device.drops(),
       link: this.device.link.kind,
       packets: () => packetsOf(this, this.#address && { address: this.#address.destination, qpn: destQpNum }),

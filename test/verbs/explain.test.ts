@@ -19,6 +19,7 @@ const known: Circumstances = {
   retryCnt: 7,
   rnrRetry: 3,
   pathMtu: 1024,
+  waitsForCredits: false,
   received: 0,
   drops: {},
   link: 'packet',
