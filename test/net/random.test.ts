@@ -77,6 +77,7 @@ const connection = {
   minRnrTimer: fc.integer({ min: 1, max: 14 }),
   late: chance(0.2),
   offload: often0(fc.integer({ min: 2, max: 64 })),
+  flowControl: fc.tuple(fc.boolean(), fc.boolean()),
 };
 const always = { cutAt: fc.constant(0), mayEndWith: fc.constant<readonly string[]>([]) };
 

@@ -20,6 +20,8 @@ export interface Scenario {
   readonly rnrRetry: number;
   readonly minRnrTimer: number;
   readonly late: number;
+  /** Credits, at the first and the second side. Default: off. */
+  readonly flowControl?: readonly [boolean, boolean];
   readonly there: Impairments;
   readonly back: Impairments;
   /** Nanoseconds after which nothing arrives any more; 0 = never. */
@@ -41,6 +43,9 @@ export interface Outcome {
   /** Runs that were judged, and packets that arrived behind another one in a super-packet. */
   readonly runs: number;
   readonly coalesced: number;
+  /** RNR NAKs, and messages that waited for credits. */
+  readonly refused: number;
+  readonly waits: number;
 }
 
 interface Connection {
@@ -93,7 +98,13 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
     completed: streams.reduce((sum, stream) => sum + stream.completed, 0),
     runs: net.counters.runs,
     coalesced: net.coalesced,
+    refused: sum(sides, 'send_rnr_err'),
+    waits: sum(sides, 'rc_crwaits'),
   };
+}
+
+function sum(sides: readonly Side[], counter: string): number {
+  return sides.reduce((all, { rig }) => all + (rig.counters()[counter] ?? 0), 0);
 }
 
 function connect(
@@ -105,7 +116,11 @@ function connect(
 ): Connection {
   const { mtu, late, mayEndWith } = scenario;
   const sizes = { sendWr: 32, recvWr: 32, sge: 4, inline: MAX_INLINE, signalAll: false, cqe: 256 };
-  const qps = [sides[0].rig.qp(sizes), sides[1].rig.qp(sizes)] as const;
+  const [here = false, there = false] = scenario.flowControl ?? [];
+  const qps = [
+    sides[0].rig.qp({ ...sizes, flowControl: here }),
+    sides[1].rig.qp({ ...sizes, flowControl: there }),
+  ] as const;
   // half of the connections are about to pass 2^24
   const psn = (): number => (random.chance(0.5) ? 0x1000000 - random.between(1, 200) : random.below(1 << 24));
   connectPair(qps[0], 0, qps[1], 1, { ...scenario, access: 15 | 256, psns: [psn(), psn()] });

@@ -1,0 +1,95 @@
+/** Credits between two cards whose receives are posted late, over networks that lose, double and reorder. */
+import { expect, describe as group, test } from 'vitest';
+import type { Impairments } from '../kit/net.js';
+import { type Outcome, type Scenario, simulate } from './world.js';
+
+const SEED = Number(process.env.WASM_ROCE_SEED ?? 20_260_301);
+const MERCY = 3;
+
+/** Receives are posted up to 2 ms late; news of it are taken for lost after 67 ms. */
+const SLOW: Omit<Scenario, 'there' | 'back'> = {
+  seed: SEED,
+  pairs: 2,
+  ops: 120,
+  mtu: 1024,
+  ipv6: false,
+  rdAtomic: 8,
+  timeout: 14,
+  retryCnt: 7,
+  rnrRetry: 7,
+  minRnrTimer: 5,
+  late: 1,
+  flowControl: [true, true],
+  cutAt: 0,
+  mayEndWith: [],
+};
+
+function run(net: Impairments, changes: Partial<Scenario> = {}): Promise<Outcome> {
+  const impairments = { delay: 3000, ...net };
+  return simulate({ ...SLOW, there: impairments, back: impairments, ...changes });
+}
+
+const NETWORKS: Readonly<Record<string, Impairments>> = {
+  'without fault': {},
+  'that loses': { drop: 0.1, mercy: MERCY },
+  'that doubles': { duplicate: 0.2 },
+  'that reorders': { reorder: 0.2, jitter: 20_000 },
+  'that does all at once, and damages': {
+    drop: 0.05,
+    duplicate: 0.05,
+    reorder: 0.05,
+    corrupt: 0.02,
+    jitter: 10_000,
+    mercy: MERCY,
+  },
+};
+
+group('receives that come late', () => {
+  test.each(Object.entries(NETWORKS))(
+    'over a network %s: messages wait, and none is refused',
+    async (_, net) => {
+      let waits = 0;
+      for (let seed = SEED; seed < SEED + 4; seed++) {
+        const outcome = await run(net, { seed });
+        expect(
+          outcome.ended.every((end) => end === undefined),
+          `seed ${seed}`,
+        ).toBe(true);
+        expect(outcome.refused, `seed ${seed}`).toBe(0);
+        waits += outcome.waits;
+      }
+      expect(waits, `seed ${SEED}`).toBeGreaterThan(20);
+    },
+    60_000,
+  );
+
+  test('without credits they are refused, and come again', async () => {
+    const outcome = await run({}, { flowControl: [false, false] });
+    expect(outcome.refused).toBeGreaterThan(10);
+    expect(outcome.waits).toBe(0);
+  });
+
+  test.each([
+    ['first', [true, false]],
+    ['second', [false, true]],
+  ] as const)(
+    'credits at the %s end alone: nobody waits, as before',
+    async (_, flowControl) => {
+      for (const net of Object.values(NETWORKS)) {
+        const outcome = await run(net, { flowControl });
+        expect(outcome.ended.every((end) => end === undefined)).toBe(true);
+        // until the first answer tells that there is no limit
+        expect(outcome.waits).toBeLessThanOrEqual(2);
+      }
+    },
+    60_000,
+  );
+
+  test('later than news are waited for: what is sent on trust is refused, and nothing stands still', async () => {
+    // 2 ms late, 0.26 ms of patience, and of what is told half is lost
+    const back = { delay: 3000, drop: 0.5, mercy: MERCY };
+    const outcome = await run({}, { back, oneWay: true, timeout: 6, late: 1, ops: 60 });
+    expect(outcome.ended.every((end) => end === undefined)).toBe(true);
+    expect(outcome.refused).toBeGreaterThan(0);
+  }, 60_000);
+});
