@@ -84,6 +84,7 @@ export class CardEnd implements End {
     const cq = await device.createCq({ cqe: 256 });
     const mr = await pd.regMr(all.size, { access: all.regionAccess });
     const qp = await pd.createQp({ sendCq: cq, maxSendSge: sge, maxRecvSge: sge, maxInlineData: inline });
+    qp.flowControl = all.flowControl;
     return new CardEnd(device, pd, cq, mr, qp, toward, all);
   }
 

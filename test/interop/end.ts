@@ -63,6 +63,8 @@ export interface EndOptions {
   readonly rdAtomic?: number;
   readonly destRdAtomic?: number;
   readonly psn?: number;
+  /** Credits, of our card; rxe knows none (off). */
+  readonly flowControl?: boolean;
 }
 
 /** Options with nothing left open but the first PSN. */
@@ -81,6 +83,7 @@ export const END_DEFAULTS: FullOptions = {
   minRnr: 12,
   rdAtomic: 4,
   destRdAtomic: 4,
+  flowControl: false,
 };
 
 /** ibv_access_flags. */
