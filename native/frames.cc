@@ -12,13 +12,16 @@ void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
 
 void Frames::Attach(const Napi::CallbackInfo& info) {
   auto memory = info[0].As<Napi::Uint8Array>();
-  auto layout = info[1].As<Napi::Uint32Array>();
-  base_ = memory.Data();
-  bytes_ = memory.ByteLength();
-  tx.Attach(base_, layout.Data());
-  rx.Attach(base_, layout.Data() + 4);
-  slotBytes = layout.Data()[8];
+  Attach(memory.Data(), memory.ByteLength(), info[1].As<Napi::Uint32Array>().Data());
   memory_ = Napi::Persistent(memory);
+}
+
+void Frames::Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout) {
+  base_ = memory;
+  bytes_ = bytes;
+  tx.Attach(base_, layout);
+  rx.Attach(base_, layout + 4);
+  slotBytes = layout[8];
 }
 
 Napi::Object FrameCounters::ToObject(Napi::Env env) const {
@@ -31,24 +34,29 @@ Napi::Object FrameCounters::ToObject(Napi::Env env) const {
   set("tx_invalid", txInvalid);
   set("tx_errors", txErrors);
   set("tx_last_errno", txLastError);
+  set("tx_runs", txRuns);
+  set("tx_run_frames", txRunFrames);
+  set("tx_runs_refused", txRunsRefused);
   set("rx_frames", rxFrames);
   set("rx_bytes", rxBytes);
   set("rx_truncated", rxTruncated);
   set("rx_dropped", rxDropped);
   set("rx_errors", rxErrors);
   set("rx_last_errno", rxLastError);
+  set("rx_supers", rxSupers);
+  set("rx_super_frames", rxSuperFrames);
   return object;
 }
 
-bool FrameCounters::TxRefused(int error) {
+bool FrameCounters::TxRefused(int error, uint32_t frames) {
   if (error == EAGAIN || error == ENOBUFS || error == EINTR) {
     txBusy++;
     return true;
   }
   if (error == EMSGSIZE) {
-    txTooLong++;
+    txTooLong += frames;
   } else {
-    txErrors++;
+    txErrors += frames;
     txLastError = error;
   }
   return false;

@@ -4,10 +4,15 @@
 #include <sys/socket.h>
 #include <cstdint>
 
-/// Frames that one system call moves.
-constexpr uint32_t kBatch = 64;
-/// Frames that a receiver asks for first: describing slots costs more than the system call when nothing is there.
-constexpr uint32_t kFewFrames = 8;
+/// Options of descriptors, as in src/link/link.ts.
+constexpr uint32_t kTxContinuesRun = 0x10000;
+constexpr uint32_t kRxIpIdUnknown = 0x10000;
+constexpr uint32_t kRxSegmentShift = 17;
+constexpr uint32_t kMostSegmentBytes = UINT32_MAX >> kRxSegmentShift;
+/// Room for the longest super-packet: Ethernet with a tag, IPv6, and as much as its length field can say; COALESCED_BYTES
+/// of src/link/sockets.ts.
+constexpr uint32_t kCoalescedBytes = 65600;
+
 /// IPV6_FREEBIND, which libc's headers lack.
 constexpr int kIpv6FreeBind = 78;
 
@@ -48,6 +53,8 @@ class Frames {
   /// Arguments from JavaScript: the memory as Uint8Array, and a Uint32Array of tx layout, rx layout, slotBytes.
   /// The memory is referenced for as long as this object lives, so the cached pointer stays good.
   void Attach(const Napi::CallbackInfo& info);
+  /// Other memory than a card's. `layout` as from JavaScript.
+  void Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout);
   void Detach() { memory_.Reset(), base_ = nullptr; }
   bool IsAttached() const { return base_ != nullptr; }
   /// Address of `len` bytes at an offset of the memory, or null when they are not all inside.
@@ -64,11 +71,13 @@ class Frames {
 /// What happened to frames; the names that JavaScript sees are in ToObject.
 struct FrameCounters {
   uint64_t txFrames = 0, txBytes = 0, txBusy = 0, txTooLong = 0, txInvalid = 0, txErrors = 0, txLastError = 0;
+  uint64_t txRuns = 0, txRunFrames = 0, txRunsRefused = 0;
   uint64_t rxFrames = 0, rxBytes = 0, rxTruncated = 0, rxDropped = 0, rxErrors = 0, rxLastError = 0;
+  uint64_t rxSupers = 0, rxSuperFrames = 0;
 
   Napi::Object ToObject(Napi::Env env) const;
-  /// Counts a refused frame. @returns whether it should stay in the ring and be tried again
-  bool TxRefused(int error);
+  /// Counts refused frames. @returns whether they should stay in the ring and be tried again
+  bool TxRefused(int error, uint32_t frames);
   void RxFailed(int error);
 };
 

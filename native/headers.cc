@@ -1,6 +1,5 @@
 #include "headers.h"
 
-#include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <cstring>
 
@@ -18,6 +17,18 @@ void PutUdp(uint8_t* udp, uint32_t bytes, uint16_t sourcePort, uint16_t destinat
   memcpy(udp + 2, &destinationPort, 2);
   Put16(udp + 4, bytes);
   Put16(udp + 6, 0);
+}
+
+/// RFC 1071, of an even number of bytes, not yet complemented.
+uint32_t Sum(const uint8_t* at, uint32_t bytes, uint32_t sum = 0) {
+  for (uint32_t i = 0; i < bytes; i += 2) sum += Get16(at + i);
+  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+  return sum;
+}
+
+void SetIpChecksum(uint8_t* ip) {
+  Put16(ip + 10, 0);
+  Put16(ip + 10, ~Sum(ip, (ip[0] & 15u) * 4) & 0xffff);
 }
 
 }  // namespace
@@ -59,7 +70,32 @@ bool TakeApart(uint8_t* frame, uint32_t length, Datagram& datagram) {
   datagram.destinationPort = Get16(udp + 2);
   datagram.payload = ip + header + 8;
   datagram.payloadBytes = udpBytes - 8;
+  datagram.ipAt = at;
+  datagram.headerBytes = at + header + 8;
   return true;
+}
+
+void SetPayloadBytes(uint8_t* headers, const Datagram& datagram, uint32_t payloadBytes) {
+  uint8_t* ip = headers + datagram.ipAt;
+  uint8_t* udp = headers + datagram.headerBytes - 8;
+  Put16(udp + 4, 8 + payloadBytes);
+  if (datagram.isIpv6) return Put16(ip + 4, 8 + payloadBytes);
+  Put16(ip + 2, static_cast<uint32_t>(udp - ip) + 8 + payloadBytes);
+  SetIpChecksum(ip);
+}
+
+void SetSegment(uint8_t* headers, const Datagram& datagram, uint32_t k, uint32_t payloadBytes) {
+  uint8_t* ip = headers + datagram.ipAt;
+  if (!datagram.isIpv6) Put16(ip + 4, Get16(ip + 4) + k);
+  SetPayloadBytes(headers, datagram, payloadBytes);
+  Put16(headers + datagram.headerBytes - 2, 0);
+}
+
+void SetPseudoSum(uint8_t* headers, const Datagram& datagram) {
+  uint8_t* udp = headers + datagram.headerBytes - 8;
+  const uint32_t addressBytes = datagram.isIpv6 ? 16 : 4;
+  const uint32_t sum = Sum(datagram.source, addressBytes, IPPROTO_UDP + Get16(udp + 4));
+  Put16(udp + 6, Sum(datagram.destination, addressBytes, sum));
 }
 
 void PutBack4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, const sockaddr_in& destination,
@@ -75,10 +111,7 @@ void PutBack4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, 
   ip[9] = IPPROTO_UDP;
   memcpy(ip + 12, &source.sin_addr, 4);
   memcpy(ip + 16, &destination.sin_addr, 4);
-  uint32_t sum = 0;
-  for (int i = 0; i < 20; i += 2) sum += Get16(ip + i);
-  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-  Put16(ip + 10, ~sum & 0xffff);
+  SetIpChecksum(ip);
   PutUdp(ip + 20, 8 + payloadBytes, source.sin_port, destination.sin_port);
 }
 

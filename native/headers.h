@@ -13,10 +13,22 @@ struct Datagram {
   uint16_t destinationPort;
   uint8_t* payload;
   uint32_t payloadBytes;
+  uint32_t ipAt;         // of the IP header, from the start of the frame
+  uint32_t headerBytes;  // of all headers
 };
 
 /// @returns false when the frame is not whole, not IP, a fragment, or not UDP
 bool TakeApart(uint8_t* frame, uint32_t length, Datagram& datagram);
+
+/// Room for the headers that TakeApart understands: a tag, and IPv4 with all options.
+constexpr uint32_t kMostHeaders = 14 + 4 + 60 + 8;
+
+/// Changes a copy of a datagram's headers, which starts at `headers`, to stand before another payload.
+void SetPayloadBytes(uint8_t* headers, const Datagram& datagram, uint32_t payloadBytes);
+/// The same for one segment of a super-packet, `k` of them after the first. The UDP checksum is left out.
+void SetSegment(uint8_t* headers, const Datagram& datagram, uint32_t k, uint32_t payloadBytes);
+/// Writes the sum of the pseudo-header as the UDP checksum, which makes the rest the kernel's or the interface's work.
+void SetPseudoSum(uint8_t* headers, const Datagram& datagram);
 
 /// Room that the headers need before the payload.
 constexpr uint32_t kHeaders4 = 14 + 20 + 8;

@@ -1,4 +1,5 @@
-// A packet socket on one interface: whole Ethernet frames, straight between the kernel and the card's slots.
+// A packet socket on one interface: whole Ethernet frames, straight between the kernel and the card's slots. Each has a
+// virtio_net_hdr in front (PACKET_VNET_HDR), which says whether it stands for many.
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -8,17 +9,41 @@
 #include <cstring>
 #include <vector>
 
-#include "frames.h"
+#include "carrier.h"
 #include "group.h"
+#include "ports.h"
 #include "roce_filter.h"
+#include "splitter.h"
 
 namespace {
 
 constexpr uint32_t kTagBytes = 4;
 constexpr uint32_t kMacsBytes = 12;
 constexpr uint8_t kNoMac[ETH_ALEN] = {};
+constexpr uint32_t kUdpBytes = 8;
+constexpr uint32_t kUdpChecksum = 6;
 
-class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
+/// virtio_net_hdr; its own header is not for C++. Byte order of the host.
+struct Offload {
+  uint8_t flags;
+  uint8_t type;
+  uint16_t headerBytes;
+  uint16_t segmentBytes;
+  uint16_t checksumStart;
+  uint16_t checksumOffset;
+};
+static_assert(sizeof(Offload) == 10);
+constexpr uint8_t kNeedsChecksum = 1;  // VIRTIO_NET_HDR_F_NEEDS_CSUM
+constexpr uint8_t kUdpSegments = 5;    // VIRTIO_NET_HDR_GSO_UDP_L4, since Linux 6.2
+constexpr Offload kNoOffload = {};
+
+/// What stands before the payloads of a run.
+struct Super {
+  Offload offload;
+  uint8_t headers[kMostHeaders];
+};
+
+class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier {
  public:
   using Self = PacketSocketObject;
   static Napi::Function Define(Napi::Env env) {
@@ -50,7 +75,8 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     const int on = 1;
     if (AttachFilter(fd_, kRoceFilter) != 0 ||
         setsockopt(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
-        setsockopt(fd_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0)
+        setsockopt(fd_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
+        setsockopt(fd_, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0)
       return -errno;
     SetReceiveBuffer(fd_, bufferBytes);
     SetSendBuffer(fd_, bufferBytes);
@@ -61,61 +87,11 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     return bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : -errno;
   }
 
-  // holdPort(address of 4 or 16 bytes, port, scope id): 0 or -errno. A socket that is never read keeps the kernel from
-  // answering "port unreachable".
-  Napi::Value HoldPort(const Napi::CallbackInfo& info) {
-    auto ip = info[0].As<Napi::Uint8Array>();
-    const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
-    sockaddr_in6 address{};
-    if (ip.ByteLength() == 16) {
-      address.sin6_family = AF_INET6;
-      address.sin6_port = port;
-      address.sin6_scope_id = info[2].As<Napi::Number>();
-      memcpy(&address.sin6_addr, ip.Data(), 16);
-    } else {
-      auto& address4 = reinterpret_cast<sockaddr_in&>(address);
-      address4.sin_family = AF_INET;
-      address4.sin_port = port;
-      memcpy(&address4.sin_addr, ip.Data(), 4);
-    }
-    return Napi::Number::New(info.Env(), Sink(reinterpret_cast<sockaddr*>(&address)));
-  }
+  // holdPort(address of 4 or 16 bytes, port, scope id): 0 or -errno
+  Napi::Value HoldPort(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), ports_.Hold(info)); }
 
-  // releasePort(address of 4 or 16 bytes): nothing happens when it is not held
-  void ReleasePort(const Napi::CallbackInfo& info) {
-    auto ip = info[0].As<Napi::Uint8Array>();
-    for (size_t i = 0; i < sinks_.size(); i++) {
-      sockaddr_in6 bound{};
-      socklen_t size = sizeof bound;
-      if (getsockname(sinks_[i], reinterpret_cast<sockaddr*>(&bound), &size) != 0) continue;
-      const bool isIpv6 = bound.sin6_family == AF_INET6;
-      const void* address = isIpv6 ? static_cast<const void*>(&bound.sin6_addr)
-                                   : &reinterpret_cast<const sockaddr_in&>(bound).sin_addr;
-      if (ip.ByteLength() != (isIpv6 ? 16u : 4u) || memcmp(address, ip.Data(), ip.ByteLength()) != 0) continue;
-      CloseFd(sinks_[i]);
-      sinks_.erase(sinks_.begin() + static_cast<long>(i));
-      return;
-    }
-  }
-
-  int Sink(const sockaddr* address) {
-    const bool isIpv6 = address->sa_family == AF_INET6;
-    int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return -errno;
-    const int on = 1;
-    SetReceiveBuffer(fd, 0);
-    // An address whose duplicate detection still runs will do.
-    if (isIpv6) setsockopt(fd, IPPROTO_IPV6, kIpv6FreeBind, &on, sizeof on);
-    // Several cards may hold the port of one address.
-    if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-        bind(fd, address, isIpv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) != 0) {
-      const int error = errno;
-      CloseFd(fd);
-      return -error;
-    }
-    sinks_.push_back(fd);
-    return 0;
-  }
+  // releasePort(address of 4 or 16 bytes)
+  void ReleasePort(const Napi::CallbackInfo& info) { ports_.Release(info); }
 
   // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. The kernel joins, so that switches and routers
   // hear of it, and the interface lets the MAC in even where the kernel has no address to join with.
@@ -172,53 +148,60 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     return setsockopt(fd_, SOL_PACKET, option, &request, sizeof request) == 0 ? 0 : -errno;
   }
 
-  void Attach(const Napi::CallbackInfo& info) { frames_.Attach(info); }
-
-  // send(): descriptors taken off the transmit ring
-  Napi::Value Send(const Napi::CallbackInfo& info) {
-    if (fd_ < 0 || !frames_.IsAttached()) return Napi::Number::New(info.Env(), 0);
-    Ring& ring = frames_.tx;
-    const uint32_t first = ring.Consumer(), filled = ring.Producer() - first;
-    uint32_t done = 0;
-    for (bool busy = false; done < filled && !busy;) done += SendBatch(first + done, filled - done, busy);
-    ring.SetConsumer(first + done);
-    return Napi::Number::New(info.Env(), done);
+  void Attach(const Napi::CallbackInfo& info) {
+    frames_.Attach(info);
+    const bool coalesces = frames_.slotBytes >= kCoalescedBytes;
+    ports_.Coalesce(coalesces);
+    if (!coalesces) splitter_.Open();
   }
 
-  uint32_t SendBatch(uint32_t first, uint32_t filled, bool& busy) {
-    uint32_t place[kBatch];
-    uint32_t taken = 0, count = 0;
-    for (; taken < filled && count < kBatch; taken++) {
-      const Descriptor& d = frames_.tx[first + taken];
-      if (d.len == 0) continue;
-      uint8_t* frame = frames_.At(d.addr, d.len);
-      const bool isInvalid = frame == nullptr || d.len < ETH_HLEN;
-      if (isInvalid || IsForUs(frame)) {
-        // Not behind frames which may yet have to stay: it would be seen again.
-        if (count > 0) break;
-        if (isInvalid) {
-          counters_.txInvalid++;
-        } else {
-          Loop(frame, d.len);
-        }
+  // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
+  Napi::Value Send(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), fd_ < 0 ? 0 : SendAll());
+  }
+
+  int SendFd() const override { return fd_; }
+
+  Fate Add(Run& run) override {
+    const bool isInvalid = run.frame == nullptr || run.frameBytes < ETH_HLEN;
+    if (isInvalid || IsForUs(run.frame)) {
+      if (!out_.IsEmpty()) return Fate::kWaits;
+      if (isInvalid) {
+        counters_.txInvalid++;
+        run.frames = 1;
       } else {
-        iov_[count] = {frame, d.len};
-        messages_[count].msg_hdr = {};
-        messages_[count].msg_hdr.msg_iov = &iov_[count];
-        messages_[count].msg_hdr.msg_iovlen = 1;
-        place[count++] = taken;
+        Loop(run);
       }
+      return Fate::kDone;
     }
-    if (count == 0) return taken;
-    int sent = sendmmsg(fd_, messages_, count, 0);
-    if (sent < 0) {
-      busy = counters_.TxRefused(errno);
-      return place[0] + (busy ? 0 : 1);
+    out_.Begin();
+    Datagram datagram;
+    if (run.frames > 1 && TakeApart(run.frame, run.frameBytes, datagram)) {
+      PutTogether(run, datagram);
+    } else {
+      run.frames = 1;
+      out_.Put(&kNoOffload, sizeof kNoOffload);
+      out_.Put(run.frame, run.frameBytes);
     }
-    for (int i = 0; i < sent; i++) counters_.txBytes += iov_[i].iov_len;
-    counters_.txFrames += sent;
-    for (int i = 0; i < sent && !groups_.empty(); i++) LoopToGroup(iov_[i]);
-    return static_cast<uint32_t>(sent) == count ? taken : place[sent];
+    return Fate::kAdded;
+  }
+
+  // One datagram, as UDP_SEGMENT makes it: the kernel, or the interface, makes frames of it again.
+  void PutTogether(Run& run, const Datagram& datagram) {
+    Super& super = supers_[out_.Count()];
+    out_.Put(&super, sizeof super.offload + datagram.headerBytes);
+    const uint32_t bytes = PutPayloads(run, datagram.headerBytes);
+    super.offload = {};
+    memcpy(super.headers, run.frame, datagram.headerBytes);
+    if (run.frames == 1) return;
+    SetPayloadBytes(super.headers, datagram, bytes);
+    SetPseudoSum(super.headers, datagram);
+    super.offload.flags = kNeedsChecksum;
+    super.offload.type = kUdpSegments;
+    super.offload.headerBytes = static_cast<uint16_t>(datagram.headerBytes);
+    super.offload.segmentBytes = static_cast<uint16_t>(run.frameBytes - datagram.headerBytes);
+    super.offload.checksumStart = static_cast<uint16_t>(datagram.headerBytes - kUdpBytes);
+    super.offload.checksumOffset = kUdpChecksum;
   }
 
   // An interface does not give its own frames back; a card does. The loopback interface (address zero) does it itself.
@@ -226,99 +209,88 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
     return memcmp(frame, mac_, ETH_ALEN) == 0 && memcmp(mac_, kNoMac, ETH_ALEN) != 0;
   }
 
-  void Loop(const uint8_t* frame, uint32_t len) {
-    counters_.txFrames++;
-    counters_.txBytes += len;
-    Return(frame, len);
-  }
-
-  // What was sent to a group that this card is in comes back to it, as IP_MULTICAST_LOOP does for sockets.
-  void LoopToGroup(const iovec& sent) {
-    const uint8_t* frame = static_cast<const uint8_t*>(sent.iov_base);
-    if (!(frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
-    for (const Group& group : groups_) {
-      if (memcmp(frame, group.mac, ETH_ALEN) == 0) return Return(frame, sent.iov_len);
+  void Loop(const Run& run) {
+    for (uint32_t k = 0; k < run.frames; k++) {
+      const Descriptor& d = frames_.tx[run.first + k];
+      counters_.txFrames++;
+      counters_.txBytes += d.len;
+      Return(d);
     }
   }
 
-  void Return(const uint8_t* frame, uint32_t len) {
+  // What was sent to a group that this card is in comes back to it, as IP_MULTICAST_LOOP does for sockets.
+  void OnSent(const Run& run) override {
+    if (groups_.empty() || !(run.frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
+    for (const Group& group : groups_) {
+      if (memcmp(run.frame, group.mac, ETH_ALEN) != 0) continue;
+      for (uint32_t k = 0; k < run.frames; k++) Return(frames_.tx[run.first + k]);
+      return;
+    }
+  }
+
+  void Return(const Descriptor& sent) {
     Ring& ring = frames_.rx;
-    if (ring.Free() == 0 || len > frames_.slotBytes) {
+    if (ring.Free() == 0 || sent.len > frames_.slotBytes) {
       counters_.rxDropped++;
       return;
     }
     const uint32_t at = ring.Producer();
     uint8_t* slot = frames_.At(ring[at].addr, frames_.slotBytes);
     if (slot == nullptr) return;
-    memcpy(slot, frame, len);
-    ring[at].len = len;
+    memcpy(slot, frames_.At(sent.addr, sent.len), sent.len);
+    ring[at].len = sent.len;
     ring[at].options = 0;
     ring.SetProducer(at + 1);
-    counters_.rxFrames++;
-    counters_.rxBytes += len;
+    CountReceived(1, sent.len);
   }
 
-  // receive(): frames put into the receive ring, one batch at most
+  // receive(): descriptors put into the receive ring, one batch at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
-    uint32_t received = 0;
-    if (fd_ >= 0 && frames_.IsAttached()) {
-      received = ReceiveBatch(kFewFrames);
-      if (received == kFewFrames) received += ReceiveBatch(kBatch - kFewFrames);
-    }
-    return Napi::Number::New(info.Env(), received);
+    return Napi::Number::New(info.Env(), fd_ >= 0 && frames_.IsAttached() ? ReceiveAll() : 0);
   }
 
-  uint32_t ReceiveBatch(uint32_t limit) {
-    Ring& ring = frames_.rx;
-    const uint32_t first = ring.Producer();
-    uint32_t count = std::min(ring.Free(), limit);
-    for (uint32_t i = 0; i < count; i++) {
-      uint8_t* slot = frames_.At(ring[first + i].addr, frames_.slotBytes);
-      if (slot == nullptr) count = i;
-      // Room is left for a tag that has to be put back.
-      iov_[i] = {slot, frames_.slotBytes - kTagBytes};
-      msghdr& header = messages_[i].msg_hdr;
-      header = {};
-      header.msg_iov = &iov_[i];
-      header.msg_iovlen = 1;
-      header.msg_control = control_[i];
-      header.msg_controllen = sizeof control_[i];
-    }
-    if (count == 0) return 0;
-    int received = recvmmsg(fd_, messages_, count, 0, nullptr);
-    if (received < 0) {
-      counters_.RxFailed(errno);
-      return 0;
-    }
-    uint32_t good = 0;
-    for (int i = 0; i < received; i++) {
-      if (messages_[i].msg_hdr.msg_flags & MSG_TRUNC) {
-        counters_.rxTruncated++;
-        continue;
-      }
-      Descriptor& to = ring[first + good];
-      // Both slots are free, so a frame behind a bad one may bring its slot along.
-      std::swap(to.addr, ring[first + i].addr);
-      to.len = messages_[i].msg_len + RestoreTag(static_cast<uint8_t*>(iov_[i].iov_base), messages_[i]);
-      to.options = 0;
-      counters_.rxBytes += to.len;
-      good++;
-    }
-    counters_.rxFrames += good;
-    ring.SetProducer(first + good);
-    return good;
+  uint32_t ReceiveAll() {
+    if (!splitter_.IsOpen()) return ReceiveFrom(fd_);
+    uint32_t received = 0;
+    do received += splitter_.Pump(frames_, counters_);
+    while (splitter_.IsEmpty() && received < kBatch && ReceiveFrom(fd_) > 0);
+    return received;
+  }
+
+  Frames& Into() override { return splitter_.IsOpen() ? splitter_.Large() : frames_; }
+
+  void Offer(uint32_t i, uint8_t* slot) override {
+    into_[i][0] = {&offloads_[i], sizeof offloads_[i]};
+    // Room is left for a tag that has to be put back.
+    into_[i][1] = {slot, Into().slotBytes - kTagBytes};
+    msghdr& header = received_[i].msg_hdr;
+    header = {};
+    header.msg_iov = into_[i];
+    header.msg_iovlen = 2;
+    header.msg_control = control_[i];
+    header.msg_controllen = sizeof control_[i];
+  }
+
+  uint32_t Accept(uint32_t i, Descriptor& to) override {
+    auto frame = static_cast<uint8_t*>(into_[i][1].iov_base);
+    to.len = received_[i].msg_len - sizeof offloads_[i];
+    to.len += RestoreTag(frame, to.len, received_[i].msg_hdr);
+    to.options = 0;
+    Datagram datagram;
+    if (offloads_[i].type != kUdpSegments || !TakeApart(frame, to.len, datagram)) return 1;
+    return DescribeSegments(datagram.payloadBytes, offloads_[i].segmentBytes, to);
   }
 
   // The kernel hands an 802.1Q tag over beside the frame. @returns bytes added
-  static uint32_t RestoreTag(uint8_t* frame, mmsghdr& message) {
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
+  static uint32_t RestoreTag(uint8_t* frame, uint32_t bytes, msghdr& header) {
+    for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
       if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
       tpacket_auxdata aux;
       memcpy(&aux, CMSG_DATA(c), sizeof aux);
-      if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || message.msg_len < kMacsBytes) return 0;
+      if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || bytes < kMacsBytes) return 0;
       const uint16_t tag[2] = {
           htons(aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : ETH_P_8021Q), htons(aux.tp_vlan_tci)};
-      memmove(frame + kMacsBytes + kTagBytes, frame + kMacsBytes, message.msg_len - kMacsBytes);
+      memmove(frame + kMacsBytes + kTagBytes, frame + kMacsBytes, bytes - kMacsBytes);
       memcpy(frame + kMacsBytes, tag, sizeof tag);
       return kTagBytes;
     }
@@ -345,20 +317,20 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject> {
 
   void CloseAll() {
     CloseFd(fd_);
-    for (int& sink : sinks_) CloseFd(sink);
-    sinks_.clear();
+    ports_.Close();
+    splitter_.Close();
     for (Group& group : groups_) CloseFd(group.fd);
     groups_.clear();
   }
 
   int fd_ = -1;
-  std::vector<int> sinks_;
+  HeldPorts ports_;
   std::vector<Group> groups_;
   uint8_t mac_[ETH_ALEN] = {};
-  Frames frames_;
-  FrameCounters counters_;
-  mmsghdr messages_[kBatch];
-  iovec iov_[kBatch];
+  Splitter splitter_;
+  Super supers_[kBatch];
+  Offload offloads_[kBatch];
+  iovec into_[kBatch][2];
   alignas(cmsghdr) uint8_t control_[kBatch][CMSG_SPACE(sizeof(tpacket_auxdata))];
 };
 

@@ -10,13 +10,10 @@
 #include <cstring>
 #include <vector>
 
-#include "frames.h"
+#include "carrier.h"
 #include "group.h"
-#include "headers.h"
 
 namespace {
-
-constexpr uint32_t kRxIpIdUnknown = 0x10000;  // RX_IP_ID_UNKNOWN of src/link/link.ts
 
 struct Socket {
   int fd;
@@ -41,14 +38,14 @@ void PutControl(msghdr& header, int level, int type, T value) {
   header.msg_controllen += CMSG_SPACE(sizeof value);
 }
 
-class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
+class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
  public:
   using Self = UdpSocketsObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "UdpSockets",
                        {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::AddGroup>("addGroup"),
                         InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Remove>("remove"),
-                        InstanceMethod<&Self::Attach>("attach"),
+                        InstanceMethod<&Self::Segments>("segments"), InstanceMethod<&Self::Attach>("attach"),
                         InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
                         InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fds>("fds"),
                         InstanceMethod<&Self::Close>("close")});
@@ -116,6 +113,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
 
   Napi::Value Keep(Napi::Env env, Socket& s, int result) {
     if (result == 0) {
+      Coalesce(s.fd);
       sockets_.push_back(s);
     } else {
       CloseFd(s.fd);
@@ -146,49 +144,57 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
     return bind(s.fd, reinterpret_cast<sockaddr*>(&s.address), size) == 0 ? 0 : -errno;
   }
 
-  void Attach(const Napi::CallbackInfo& info) { frames_.Attach(info); }
-
-  // send(): descriptors taken off the transmit ring
-  Napi::Value Send(const Napi::CallbackInfo& info) {
-    if (sockets_.empty() || !frames_.IsAttached()) return Napi::Number::New(info.Env(), 0);
-    Ring& ring = frames_.tx;
-    const uint32_t first = ring.Consumer(), filled = ring.Producer() - first;
-    uint32_t done = 0;
-    for (bool busy = false; done < filled && !busy;) done += SendBatch(first + done, filled - done, busy);
-    ring.SetConsumer(first + done);
-    return Napi::Number::New(info.Env(), done);
+  // segments(): whether the kernel knows UDP_SEGMENT and UDP_GRO
+  Napi::Value Segments(const Napi::CallbackInfo& info) {
+    const int off = 0;
+    const bool knows =
+        !sockets_.empty() && setsockopt(sockets_[0].fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof off) == 0 &&
+        setsockopt(sockets_[0].fd, IPPROTO_UDP, UDP_GRO, &off, sizeof off) == 0;
+    return Napi::Boolean::New(info.Env(), knows);
   }
 
-  // One batch holds consecutive frames of one source address.
-  uint32_t SendBatch(uint32_t first, uint32_t filled, bool& busy) {
-    const Socket* socket = nullptr;
-    uint32_t place[kBatch];
-    uint32_t taken = 0, count = 0;
-    for (; taken < filled && count < kBatch; taken++) {
-      const Descriptor& d = frames_.tx[first + taken];
-      if (d.len == 0) continue;
-      uint8_t* frame = frames_.At(d.addr, d.len);
-      Datagram datagram;
-      const Socket* owner = frame != nullptr && TakeApart(frame, d.len, datagram) ? Owner(datagram) : nullptr;
-      // What cannot be sent is not counted behind frames which may yet have to stay: it would be seen again.
-      if (count > 0 && socket != owner) break;
-      if (owner == nullptr) {
-        counters_.txInvalid++;
-        continue;
-      }
-      socket = owner;
-      Prepare(*socket, datagram, count);
-      place[count++] = taken;
+  void Attach(const Napi::CallbackInfo& info) {
+    frames_.Attach(info);
+    for (Socket& s : sockets_) Coalesce(s.fd);
+  }
+
+  // Without it the kernel takes super-packets apart itself.
+  void Coalesce(int fd) const {
+    const int coalesces = frames_.slotBytes >= kCoalescedBytes;
+    setsockopt(fd, IPPROTO_UDP, UDP_GRO, &coalesces, sizeof coalesces);
+  }
+
+  // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
+  Napi::Value Send(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), sockets_.empty() ? 0 : SendAll());
+  }
+
+  int SendFd() const override { return sending_->fd; }
+
+  // The outbox holds frames of one source address.
+  Fate Add(Run& run) override {
+    Datagram datagram;
+    const bool isDatagram = run.frame != nullptr && TakeApart(run.frame, run.frameBytes, datagram);
+    const Socket* owner = isDatagram ? Owner(datagram) : nullptr;
+    // The kernel gives only those of a run another identification than 0.
+    const bool isStray = owner != nullptr && !owner->isIpv6 && ContinuesRun(run);
+    if (!out_.IsEmpty() && (isStray || owner != sending_)) return Fate::kWaits;
+    if (owner == nullptr || isStray) {
+      run.frames = 1;
+      (isStray ? counters_.txErrors : counters_.txInvalid)++;
+      return Fate::kDone;
     }
-    if (count == 0) return taken;
-    int sent = sendmmsg(socket->fd, messages_, count, 0);
-    if (sent < 0) {
-      busy = counters_.TxRefused(errno);
-      return place[0] + (busy ? 0 : 1);
+    sending_ = owner;
+    msghdr& header = out_.Begin();
+    Address(*owner, datagram, header);
+    if (run.frames == 1) {
+      out_.Put(datagram.payload, datagram.payloadBytes);
+    } else {
+      PutPayloads(run, datagram.headerBytes);
+      if (run.frames > 1)
+        PutControl(header, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(run.frameBytes - datagram.headerBytes));
     }
-    for (int i = 0; i < sent; i++) counters_.txBytes += frames_.tx[first + place[i]].len;
-    counters_.txFrames += sent;
-    return static_cast<uint32_t>(sent) == count ? taken : place[sent];
+    return Fate::kAdded;
   }
 
   const Socket* Owner(const Datagram& datagram) const {
@@ -197,12 +203,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
     return nullptr;
   }
 
-  void Prepare(const Socket& socket, const Datagram& datagram, uint32_t i) {
-    iov_[i] = {datagram.payload, datagram.payloadBytes};
-    msghdr& header = messages_[i].msg_hdr;
-    header = {};
-    header.msg_iov = &iov_[i];
-    header.msg_iovlen = 1;
+  void Address(const Socket& socket, const Datagram& datagram, msghdr& header) {
+    const uint32_t i = out_.Count();
     header.msg_name = &names_[i];
     header.msg_control = control_[i];
     names_[i] = {};
@@ -226,86 +228,71 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
     }
   }
 
-  // receive(): frames put into the receive ring, one batch of each socket at most
+  // receive(): descriptors put into the receive ring, one batch of each socket at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
     uint32_t received = 0;
     if (frames_.IsAttached())
       for (size_t i = 0; i < sockets_.size(); i++) {
-        Socket& socket = sockets_[(turn_ + i) % sockets_.size()];
-        const uint32_t few = ReceiveBatch(socket, kFewFrames);
-        received += few == kFewFrames ? few + ReceiveBatch(socket, kBatch - kFewFrames) : few;
+        receiving_ = &sockets_[(turn_ + i) % sockets_.size()];
+        received += ReceiveFrom(receiving_->fd);
       }
     turn_++;
     return Napi::Number::New(info.Env(), received);
   }
 
-  uint32_t ReceiveBatch(Socket& socket, uint32_t limit) {
-    Ring& ring = frames_.rx;
-    const uint32_t first = ring.Producer();
-    const uint32_t headers = socket.isIpv6 ? kHeaders6 : kHeaders4;
-    uint32_t count = std::min(ring.Free(), limit);
-    for (uint32_t i = 0; i < count; i++) {
-      uint8_t* slot = frames_.At(ring[first + i].addr, frames_.slotBytes);
-      if (slot == nullptr) count = i;
-      iov_[i] = {slot + headers, frames_.slotBytes - headers};
-      msghdr& header = messages_[i].msg_hdr;
-      header = {};
-      header.msg_iov = &iov_[i];
-      header.msg_iovlen = 1;
-      header.msg_name = &names_[i];
-      header.msg_namelen = sizeof names_[i];
-      header.msg_control = control_[i];
-      header.msg_controllen = sizeof control_[i];
-    }
-    if (count == 0) return 0;
-    int received = recvmmsg(socket.fd, messages_, count, 0, nullptr);
-    if (received < 0) {
-      counters_.RxFailed(errno);
-      return 0;
-    }
-    uint32_t good = 0;
-    for (int i = 0; i < received; i++) {
-      const uint32_t bytes = messages_[i].msg_len;
-      uint8_t trafficClass = 0, hopLimit = 0;
-      ReadControl(socket, messages_[i].msg_hdr, trafficClass, hopLimit);
-      if (messages_[i].msg_hdr.msg_flags & MSG_TRUNC) {
-        counters_.rxTruncated++;
-        continue;
-      }
-      uint8_t* frame = static_cast<uint8_t*>(iov_[i].iov_base) - headers;
-      if (socket.isIpv6) {
-        PutBack6(frame, bytes, names_[i], socket.address, trafficClass, hopLimit);
-      } else {
-        PutBack4(frame, bytes, reinterpret_cast<sockaddr_in&>(names_[i]),
-                 reinterpret_cast<const sockaddr_in&>(socket.address), trafficClass, hopLimit);
-      }
-      Descriptor& to = ring[first + good];
-      // Both slots are free, so a frame behind a bad one may bring its slot along.
-      std::swap(to.addr, ring[first + i].addr);
-      to.len = headers + bytes;
-      to.options = socket.isIpv6 ? 0 : kRxIpIdUnknown;
-      counters_.rxBytes += to.len;
-      good++;
-    }
-    counters_.rxFrames += good;
-    ring.SetProducer(first + good);
-    return good;
+  uint32_t HeaderBytes() const { return receiving_->isIpv6 ? kHeaders6 : kHeaders4; }
+
+  void Offer(uint32_t i, uint8_t* slot) override {
+    into_[i] = {slot + HeaderBytes(), frames_.slotBytes - HeaderBytes()};
+    msghdr& header = received_[i].msg_hdr;
+    header = {};
+    header.msg_iov = &into_[i];
+    header.msg_iovlen = 1;
+    header.msg_name = &names_[i];
+    header.msg_namelen = sizeof names_[i];
+    header.msg_control = control_[i];
+    header.msg_controllen = sizeof control_[i];
   }
 
-  void ReadControl(Socket& socket, msghdr& header, uint8_t& trafficClass, uint8_t& hopLimit) {
+  uint32_t Accept(uint32_t i, Descriptor& to) override {
+    const Socket& socket = *receiving_;
+    const uint32_t bytes = received_[i].msg_len;
+    uint8_t* frame = static_cast<uint8_t*>(into_[i].iov_base) - HeaderBytes();
+    const Control control = ReadControl(received_[i].msg_hdr);
+    if (socket.isIpv6) {
+      PutBack6(frame, bytes, names_[i], socket.address, control.trafficClass, control.hopLimit);
+    } else {
+      PutBack4(frame, bytes, reinterpret_cast<sockaddr_in&>(names_[i]),
+               reinterpret_cast<const sockaddr_in&>(socket.address), control.trafficClass, control.hopLimit);
+    }
+    to.len = HeaderBytes() + bytes;
+    to.options = socket.isIpv6 ? 0 : kRxIpIdUnknown;
+    return DescribeSegments(bytes, control.segmentBytes, to);
+  }
+
+  struct Control {
+    uint8_t trafficClass = 0;
+    uint8_t hopLimit = 0;
+    uint32_t segmentBytes = 0;
+  };
+
+  Control ReadControl(msghdr& header) {
+    Control control;
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-      // Only IP_TOS is a single byte; of the others, little-endian, the first byte is the value as well.
-      const uint8_t value = *CMSG_DATA(c);
+      // IP_TOS alone is a single byte; of those that are an int, little-endian, the first byte is the value as well.
+      const uint8_t byte = *CMSG_DATA(c);
+      uint32_t value = 0;
+      if (c->cmsg_len >= CMSG_LEN(sizeof value)) memcpy(&value, CMSG_DATA(c), sizeof value);
       const bool isIp = c->cmsg_level == IPPROTO_IP || c->cmsg_level == IPPROTO_IPV6;
-      if (isIp && (c->cmsg_type == IP_TOS || c->cmsg_type == IPV6_TCLASS)) trafficClass = value;
-      if (isIp && (c->cmsg_type == IP_TTL || c->cmsg_type == IPV6_HOPLIMIT)) hopLimit = value;
+      if (isIp && (c->cmsg_type == IP_TOS || c->cmsg_type == IPV6_TCLASS)) control.trafficClass = byte;
+      if (isIp && (c->cmsg_type == IP_TTL || c->cmsg_type == IPV6_HOPLIMIT)) control.hopLimit = byte;
+      if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) control.segmentBytes = value;
       if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
-        uint32_t overflows;
-        memcpy(&overflows, CMSG_DATA(c), sizeof overflows);
-        counters_.rxDropped += overflows - socket.overflows;
-        socket.overflows = overflows;
+        counters_.rxDropped += value - receiving_->overflows;
+        receiving_->overflows = value;
       }
     }
+    return control;
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
@@ -332,13 +319,12 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject> {
 
   std::vector<Socket> sockets_;
   size_t turn_ = 0;
-  Frames frames_;
-  FrameCounters counters_;
-  mmsghdr messages_[kBatch];
-  iovec iov_[kBatch];
+  const Socket* sending_ = nullptr;
+  Socket* receiving_ = nullptr;
+  iovec into_[kBatch];
   sockaddr_in6 names_[kBatch];
-  // Room for traffic class, hop limit and the overflow count.
-  alignas(cmsghdr) uint8_t control_[kBatch][3 * CMSG_SPACE(sizeof(int))];
+  // Room for traffic class, hop limit, segment size and the overflow count.
+  alignas(cmsghdr) uint8_t control_[kBatch][4 * CMSG_SPACE(sizeof(int))];
 };
 
 }  // namespace

@@ -15,9 +15,9 @@ export interface NativeFrameSocket {
    * of a slot: nine numbers
    */
   attach(memory: Uint8Array, layout: Uint32Array): void;
-  /** @returns descriptors taken off the transmit ring */
+  /** @returns descriptors taken off the transmit ring; `~` of that when the kernel refuses runs from now on */
   send(): number;
-  /** @returns frames put into the receive ring */
+  /** @returns descriptors put into the receive ring */
   receive(): number;
   counters(): Record<string, number>;
   close(): void;
@@ -44,6 +44,8 @@ export interface NativeUdpSockets extends NativeFrameSocket {
   /** Joins a group with a socket of its own. @returns the file descriptor or -errno */
   addGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
   removeGroup(group: Uint8Array): void;
+  /** Whether the kernel segments what is sent, and coalesces what has come; asked before `attach`. */
+  segments(): boolean;
   fds(): number[];
 }
 

@@ -64,6 +64,7 @@ export class PacketLink extends SocketLink {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
+      ...this.together,
     };
   }
 

@@ -12,6 +12,10 @@ import { frameLayout } from './ring.js';
 export const ROCE_PORT = 4791;
 /** Bytes of an Ethernet header. */
 export const ETHERNET_BYTES = 14;
+/** Packets and bytes of UDP payload that the kernel takes in one go: in one datagram of IP, below 64 KiB as a frame. */
+const RUNS = { packets: 64, bytes: 65535 - 14 - 4 - 40 - 8 } as const;
+/** Headers with a tag, and the longest payload of IPv6; kCoalescedBytes of native/frames.h. */
+const COALESCED_BYTES = 65600;
 /** Receive and send buffer of a socket: thousands of frames, so that a busy event loop loses none. */
 export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 
@@ -26,6 +30,8 @@ export abstract class SocketLink implements Link {
   /** The only addresses that it is for; undefined = all that the interface has. */
   readonly #wanted: readonly string[] | undefined;
   #endWatch = () => {};
+  #onChange = () => {};
+  #takesRuns = true;
 
   /** @param only it is for no other addresses than those that `end` has now */
   protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
@@ -49,6 +55,7 @@ export abstract class SocketLink implements Link {
   watchInterface(onChange: () => void): void {
     this.#endWatch();
     if (this.#isClosed) return;
+    this.#onChange = onChange;
     this.#endWatch = watchInterfaces(() => {
       if (this.#refresh()) onChange();
     });
@@ -64,7 +71,11 @@ export abstract class SocketLink implements Link {
   }
 
   send(_now: number): number {
-    return this.#socket.send();
+    const taken = this.#socket.send();
+    if (taken >= 0) return taken;
+    this.#takesRuns = false;
+    this.#onChange();
+    return ~taken;
   }
 
   receive(_now: number): number {
@@ -103,6 +114,11 @@ export abstract class SocketLink implements Link {
   protected watch(fd: number): void {
     const refused = this.#waiter.add(fd);
     if (refused !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(refused)})`);
+  }
+
+  /** What many packets in one system call come to: runs until the kernel has refused one. */
+  protected get together(): Pick<LinkFeatures, 'runs' | 'coalescedBytes'> {
+    return { ...(this.#takesRuns && { runs: RUNS }), coalescedBytes: COALESCED_BYTES };
   }
 
   /** Bytes a slot must have, so that headers and a tag that the link puts in fit. */

@@ -22,6 +22,7 @@ export class UdpLink extends SocketLink {
   readonly kind = 'udp';
   readonly #sockets: NativeUdpSockets;
   readonly #bufferBytes: number;
+  readonly #segments: boolean;
 
   /** @throws VerbsError EADDRINUSE when rxe or another card has the port, ENODEV, EADDRNOTAVAIL, EOPNOTSUPP */
   static open(options: UdpLinkOptions): UdpLink {
@@ -45,6 +46,7 @@ export class UdpLink extends SocketLink {
     super(end, sockets, sockets.fds(), only);
     this.#sockets = sockets;
     this.#bufferBytes = bufferBytes;
+    this.#segments = sockets.segments();
   }
 
   get features(): LinkFeatures {
@@ -53,6 +55,7 @@ export class UdpLink extends SocketLink {
       ipHeaderVisible: false,
       sourcePort: ROCE_PORT,
       ipIdentification: 'zero',
+      ...(this.#segments && this.together),
     };
   }
 

@@ -2,6 +2,7 @@
  * A program for the far end of a test (far.ts); it ends with its standard input.
  * `echo packet|udp INTERFACE ADDRESS...`: says "ready", then answers each frame: the payload, what its headers looked
  * like on receipt (62 bytes), the descriptor's options (4 bytes).
+ * `runs packet|udp SOURCE DESTINATION [MAC]`: sends runs of five frames and of three, says what has become of them.
  * `knock ADDRESS`: sends a datagram to the port of RoCE and says whether it was "refused", or all stayed "quiet".
  */
 import { createSocket } from 'node:dgram';
@@ -9,14 +10,34 @@ import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { Rig, udpFrame } from './rig.js';
 
-const [command, ...args] = process.argv.slice(2);
+const [command, first = '', second = '', ...rest] = process.argv.slice(2);
 process.stdin.resume().on('end', () => process.exit(0));
-if (command === 'echo') echo(args[0] as string, args[1] as string, args.slice(2));
-else knock(args[0] as string);
+if (command === 'echo') echo(first, second, rest);
+else if (command === 'runs') runs(first, second, rest[0] as string, rest[1]);
+else knock(first);
+
+function opener(kind: string) {
+  return kind === 'udp' ? UdpLink.open : PacketLink.open;
+}
+
+function runs(kind: string, source: string, destination: string, mac = '00:00:00:00:00:00'): void {
+  const link = opener(kind)({ addresses: [source] });
+  const before = link.features.runs !== undefined;
+  let told = 0;
+  link.watchInterface(() => told++);
+  const rig = new Rig(link);
+  const destMac = mac.split(':').map((byte) => Number.parseInt(byte, 16));
+  const frame = (id: number) =>
+    udpFrame({ source, destination, destMac, srcMac: [...link.interface.mac], id, payload: Buffer.alloc(1000, id) });
+  for (const count of [5, 3]) rig.putRun(...Array.from({ length: count }, (_, id) => frame(id)));
+  const taken = link.send(0);
+  const { tx_frames, tx_runs, tx_runs_refused, tx_errors } = link.counters();
+  const after = link.features.runs !== undefined;
+  console.log(JSON.stringify({ before, after, told, taken, tx_frames, tx_runs, tx_runs_refused, tx_errors }));
+}
 
 function echo(kind: string, device: string, addresses: string[]): void {
-  const open = kind === 'udp' ? UdpLink.open : PacketLink.open;
-  const rig = new Rig(open({ interface: device, addresses }));
+  const rig = new Rig(opener(kind)({ interface: device, addresses }));
   const turn = () => {
     while (rig.link.receive(0) > 0) {
       for (const { frame, options } of rig.take()) {

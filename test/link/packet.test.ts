@@ -96,6 +96,8 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
+      runs: { packets: 64, bytes: 65469 },
+      coalescedBytes: 65600,
     });
   });
 

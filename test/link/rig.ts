@@ -1,5 +1,5 @@
 /** A card's memory without a card: two rings with slots, and hands to fill and empty them. */
-import type { Frames, Link, Ring } from '../../src/link/link.js';
+import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_RUN } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 
 export interface Arrived {
@@ -16,7 +16,7 @@ export class Rig {
 
   constructor(
     readonly link: Link,
-    { slots = 64, slotBytes = 4608, memoryBytes = 4 * 2 ** 20 } = {},
+    { slots = 64, slotBytes = 4608, memoryBytes = Math.max(4 * 2 ** 20, slots * (2 * slotBytes + 512)) } = {},
   ) {
     this.memory = new Uint8Array(new SharedArrayBuffer(memoryBytes));
     const allocate = (bytes: number) => {
@@ -48,6 +48,14 @@ export class Rig {
     }
   }
 
+  /** Writes frames that are to leave in one go. */
+  putRun(...frames: Uint8Array[]): void {
+    frames.forEach((frame, k) => {
+      this.put(frame);
+      this.tx.describe(this.tx.producer - 1, frame.length, k === 0 ? 0 : TX_CONTINUES_RUN);
+    });
+  }
+
   /** Takes all frames that are in the receive ring. */
   take(): Arrived[] {
     const taken: Arrived[] = [];
@@ -77,6 +85,19 @@ export class Rig {
     }
     return all;
   }
+}
+
+/** Bytes of a slot with room for a super-packet. */
+export const LARGE_SLOTS = { slotBytes: 65600 } as const;
+
+/** The UDP payloads of a frame or super-packet. */
+export function payloadsOf({ frame, options }: Arrived): Buffer[] {
+  const ip = frame.readUInt16BE(12) === 0x8100 ? 18 : 14;
+  const payload = frame.subarray(ip + (frame.readUInt16BE(ip - 2) === 0x86dd ? 48 : 28));
+  const bytes = options >>> RX_SEGMENT_SHIFT || payload.length;
+  return Array.from({ length: Math.ceil(payload.length / bytes) }, (_, k) =>
+    payload.subarray(k * bytes, (k + 1) * bytes),
+  );
 }
 
 export interface FrameFields {
