@@ -122,12 +122,9 @@ uint32_t Carrier::ReceiveBatch(int fd, uint32_t limit) {
     Descriptor& to = ring[first + good];
     // Both slots are free, so a frame behind a bad one may bring its slot along.
     std::swap(to.addr, ring[first + i].addr);
-    const bool isWhole = !(received_[i].msg_hdr.msg_flags & MSG_TRUNC);
-    const uint32_t frames = isWhole ? Accept(i, to) : 0;
-    if (frames == 0) {
+    if (received_[i].msg_hdr.msg_flags & MSG_TRUNC || !Accept(i, to)) {
       counters_.rxTruncated++;
     } else {
-      CountReceived(frames, to.len);
       good++;
     }
   }
@@ -135,15 +132,21 @@ uint32_t Carrier::ReceiveBatch(int fd, uint32_t limit) {
   return good;
 }
 
-uint32_t Carrier::DescribeSegments(uint32_t payloadBytes, uint32_t segmentBytes, Descriptor& to) {
-  if (segmentBytes == 0 || payloadBytes <= segmentBytes) return 1;
-  if (segmentBytes > kMostSegmentBytes) return 0;
+bool Carrier::AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to) {
+  if (segmentBytes == 0 || to.len <= headerBytes + segmentBytes) {
+    CountReceived(1, to.len);
+    return true;
+  }
+  if (segmentBytes > kMostSegmentBytes) return false;
   to.options |= segmentBytes << kRxSegmentShift;
-  return (payloadBytes + segmentBytes - 1) / segmentBytes;
+  const uint32_t frames = (to.len - headerBytes + segmentBytes - 1) / segmentBytes;
+  CountReceived(frames, to.len + uint64_t{frames - 1} * headerBytes);
+  counters_.rxSupers++;
+  counters_.rxSuperFrames += frames;
+  return true;
 }
 
-void Carrier::CountReceived(uint32_t frames, uint32_t bytes) {
+void Carrier::CountReceived(uint32_t frames, uint64_t bytes) {
   counters_.rxFrames += frames;
   counters_.rxBytes += bytes;
-  if (frames > 1) counters_.rxSupers++, counters_.rxSuperFrames += frames;
 }

@@ -37,14 +37,15 @@ class Carrier {
   uint32_t ReceiveFrom(int fd);
   /// Prepares message `i` of received_ for a slot.
   virtual void Offer(uint32_t i, uint8_t* slot) = 0;
-  /// Completes the frame of message `i`, which is whole in its slot: sets length and options.
-  /// @returns frames in it, 0 when it cannot be delivered
-  virtual uint32_t Accept(uint32_t i, Descriptor& to) = 0;
-  /// Says in a descriptor what `segmentBytes` the kernel has told of so many bytes of UDP payload. @returns as Accept
-  static uint32_t DescribeSegments(uint32_t payloadBytes, uint32_t segmentBytes, Descriptor& to);
+  /// Completes the frame of message `i`, which is whole in its slot: sets length and options, and counts it.
+  /// @returns false when it cannot be delivered
+  virtual bool Accept(uint32_t i, Descriptor& to) = 0;
+  /// Says in a complete descriptor that its payload, behind `headerBytes`, is of packets of `segmentBytes`, and counts them.
+  /// @returns as Accept
+  bool AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to);
   /// Where messages are received into: the card's ring, unless there is one in between.
   virtual Frames& Into() { return frames_; }
-  void CountReceived(uint32_t frames, uint32_t bytes);
+  void CountReceived(uint32_t frames, uint64_t bytes);
 
   Frames frames_;
   FrameCounters counters_;

@@ -271,14 +271,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     header.msg_controllen = sizeof control_[i];
   }
 
-  uint32_t Accept(uint32_t i, Descriptor& to) override {
+  bool Accept(uint32_t i, Descriptor& to) override {
     auto frame = static_cast<uint8_t*>(into_[i][1].iov_base);
     to.len = received_[i].msg_len - sizeof offloads_[i];
     to.len += RestoreTag(frame, to.len, received_[i].msg_hdr);
     to.options = 0;
     Datagram datagram;
-    if (offloads_[i].type != kUdpSegments || !TakeApart(frame, to.len, datagram)) return 1;
-    return DescribeSegments(datagram.payloadBytes, offloads_[i].segmentBytes, to);
+    if (offloads_[i].type == kUdpSegments && TakeApart(frame, to.len, datagram))
+      return AcceptSuper(datagram.headerBytes, offloads_[i].segmentBytes, to);
+    CountReceived(1, to.len);
+    return true;
   }
 
   // The kernel hands an 802.1Q tag over beside the frame. @returns bytes added

@@ -254,7 +254,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     header.msg_controllen = sizeof control_[i];
   }
 
-  uint32_t Accept(uint32_t i, Descriptor& to) override {
+  bool Accept(uint32_t i, Descriptor& to) override {
     const Socket& socket = *receiving_;
     const uint32_t bytes = received_[i].msg_len;
     uint8_t* frame = static_cast<uint8_t*>(into_[i].iov_base) - HeaderBytes();
@@ -267,7 +267,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     }
     to.len = HeaderBytes() + bytes;
     to.options = socket.isIpv6 ? 0 : kRxIpIdUnknown;
-    return DescribeSegments(bytes, control.segmentBytes, to);
+    return AcceptSuper(HeaderBytes(), control.segmentBytes, to);
   }
 
   struct Control {

@@ -73,6 +73,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect(one?.options).toBe(4128 * 2 ** RX_SEGMENT_SHIFT);
     expect(payloadsOf(one as NonNullable<typeof one>)).toEqual(parts);
     expect(b.link.counters()).toMatchObject({ rx_supers: 1, rx_super_frames: 14, rx_frames: 14 });
+    expect(b.link.counters().rx_bytes).toBe(a.link.counters().tx_bytes);
     expect(a.link.counters()).toMatchObject({ tx_runs: 1, tx_run_frames: 14, tx_frames: 14, tx_runs_refused: 0 });
   });
 
