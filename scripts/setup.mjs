@@ -13,13 +13,14 @@ const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(
 
 /**
  * Runs the steps in order; one line each, on stderr. A step that is `optional` may fail: that is what is skipped then.
+ * @param more steps after the usual ones
  * @throws SetupError naming the step that failed
  */
-export async function setup() {
+export async function setup(more = []) {
   const start = performance.now();
   let lacking = 0;
   let made = 0;
-  for (const step of STEPS) {
+  for (const step of [...STEPS, ...more]) {
     const work = step.pending();
     if (!work) continue;
     if (work.blocked) {
@@ -47,9 +48,9 @@ async function make({ name, optional }, { doing, make }) {
 }
 
 /** For the main programs: false after a failure, which has been explained. */
-export async function trySetup() {
+export async function trySetup(more = []) {
   try {
-    await setup();
+    await setup(more);
     return true;
   } catch (cause) {
     if (!(cause instanceof SetupError)) throw cause;

@@ -11,7 +11,7 @@ function json(path) {
   return JSON.parse(readFileSync(path, 'utf8'));
 }
 
-function wanted() {
+function ofProject() {
   const own = json(join(ROOT, 'scripts/setup/debian.json'));
   const guest = existsSync(GUEST) ? json(GUEST).debian : [];
   const known = new Set(own.map((entry) => entry.package));
@@ -20,8 +20,8 @@ function wanted() {
 }
 
 /** What is neither a program on the PATH nor an installed package, as [{package, for}]. */
-function missing() {
-  const absent = wanted().filter(({ command }) => !(command && onPath(command)));
+function missing(wanted) {
+  const absent = wanted.filter(({ command }) => !(command && onPath(command)));
   if (absent.length === 0) return absent;
   const names = absent.map((entry) => entry.package);
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the fields are dpkg's
@@ -51,16 +51,25 @@ function explain(reason, absent) {
   return `${reason}, so these Debian packages are missing:\n${lines.join('\n')}`;
 }
 
-export const debianPackages = {
-  name: 'Debian packages',
-  optional: 'what needs them is skipped',
-  /** Undefined when nothing is to do; `blocked` when it cannot be done. */
-  pending() {
-    const absent = missing();
-    if (absent.length === 0) return undefined;
-    if (!onPath('apt-get')) return { blocked: explain('There is no apt', absent) };
-    if (process.getuid?.() !== 0) return { blocked: explain('Not root', absent) };
-    const names = absent.map((entry) => entry.package);
-    return { doing: `installing ${names.join(' ')}`, make: () => install(names) };
-  },
-};
+/** @param wanted answers what is to be there, as [{package, command, for}] */
+function packages(name, wanted) {
+  return {
+    name,
+    optional: 'what needs them is skipped',
+    /** Undefined when nothing is to do; `blocked` when it cannot be done. */
+    pending() {
+      const absent = missing(wanted());
+      if (absent.length === 0) return undefined;
+      if (!onPath('apt-get')) return { blocked: explain('There is no apt', absent) };
+      if (process.getuid?.() !== 0) return { blocked: explain('Not root', absent) };
+      const names = absent.map((entry) => entry.package);
+      return { doing: `installing ${names.join(' ')}`, make: () => install(names) };
+    },
+  };
+}
+
+export const debianPackages = packages('Debian packages', ofProject);
+/** What `npm run bench` sets beside us. */
+export const benchPackages = packages('Debian packages of others to measure', () =>
+  json(join(ROOT, 'bench/packages.json')),
+);

@@ -1,0 +1,134 @@
+/** Programs in C: a plain TCP ping-pong, and links without any protocol, which are the limit of ours. */
+import { lineLike, type Program, type Rig } from '../rig/program.js';
+import { type Latency, type Part, type Sample, sampleOf, type Work } from '../work.js';
+import type { Contender } from './contender.js';
+
+/** BTH and ICRC: what an RDMA packet has in UDP beside its payload. */
+const RDMA_BYTES = 16;
+/** So many bytes leave in one go where the link has runs, and so many frames. */
+const RUN_BYTES = 64_000;
+const RUN_FRAMES = 64;
+const PORT = 4791;
+
+interface Flooded {
+  readonly frames: number;
+  readonly seconds: number;
+  readonly all: number;
+  readonly cpu: number;
+}
+
+async function result<T>(program: Program): Promise<T> {
+  const line = await lineLike(program, /^\{/, 30_000);
+  await program.exited;
+  return JSON.parse(line) as T;
+}
+
+abstract class Native implements Contender {
+  abstract readonly name: string;
+  abstract readonly kind: 'beside' | 'bare';
+  protected rig!: Rig;
+
+  abstract takes(work: Work): boolean;
+  /** What is started at either end, the passive one first. */
+  protected abstract commands(work: Work): readonly [a: string[], b: string[]];
+  protected abstract parts(work: Work, a: unknown, b: unknown): readonly Part[];
+
+  async begin(rig: Rig): Promise<void> {
+    this.rig = rig;
+  }
+
+  async measure(work: Work): Promise<Sample> {
+    const [commandA, commandB] = this.commands(work);
+    const b = this.rig.spawn('b', commandB);
+    try {
+      await lineLike(b, /^ready$/);
+      const a = this.rig.spawn('a', commandA);
+      try {
+        return sampleOf(work, this.parts(work, await result(a), await result(b)));
+      } finally {
+        a.kill();
+      }
+    } finally {
+      b.kill();
+    }
+  }
+
+  async end(): Promise<void> {}
+  stop(): void {}
+}
+
+export class PlainTcp extends Native {
+  readonly name = 'C, TCP socket';
+  readonly kind = 'beside';
+
+  takes({ kind, operation }: Work): boolean {
+    return kind === 'pingpong' && operation === 'SEND';
+  }
+
+  protected commands({ size, warmMs, ms, waiting }: Work): readonly [string[], string[]] {
+    const program = `${this.rig.programs}/tcp`;
+    const same = ['--port', '7999', '--bytes', String(size), ...(waiting === 'spin' ? ['--spin'] : [])];
+    const { address } = this.rig.b;
+    return [
+      [program, 'ping', '--peer', address, '--warm', String(warmMs), '--ms', String(ms), ...same],
+      [program, 'serve', '--local', address, ...same],
+    ];
+  }
+
+  protected parts(_: Work, a: Latency & { cpu: number }, b: { cpu: number }): readonly Part[] {
+    return pinged(a, b);
+  }
+}
+
+export class Bare extends Native {
+  readonly kind = 'bare';
+  readonly name: string;
+
+  /** @param hasRuns frames leave in runs, where that is something else */
+  constructor(
+    readonly link: string,
+    readonly hasRuns: boolean,
+  ) {
+    super();
+    this.name = `C, bare ${link}${hasRuns ? ', runs of frames' : ''}`;
+  }
+
+  takes({ kind, operation, waiting, qps }: Work): boolean {
+    if (operation !== 'SEND' || qps !== 1) return false;
+    if (kind === 'pingpong') return !this.hasRuns;
+    return waiting === 'spin' && (kind === 'rate' || this.hasRuns || this.link === 'xdp');
+  }
+
+  protected commands(work: Work): readonly [string[], string[]] {
+    const { a, b } = this.rig;
+    const bytes = payloadOf(work) + RDMA_BYTES;
+    const segments = this.hasRuns ? Math.min(RUN_FRAMES, Math.floor(RUN_BYTES / bytes)) : 1;
+    const same = [
+      ...['--port', String(PORT), '--bytes', String(bytes), '--segments', String(segments)],
+      ...['--shared', this.rig.sharedFile(), '--warm', String(work.warmMs), '--ms', String(work.ms)],
+      ...(work.waiting === 'spin' ? ['--spin'] : []),
+    ];
+    const end = (role: string, from: typeof a, to: typeof a) => [
+      ...[`${this.rig.programs}/rawlink`, this.link, role, '--interface', from.interface, ...same],
+      ...['--local', from.address, '--peer', to.address, '--source-mac', from.mac, '--dest-mac', to.mac],
+    ];
+    const isPing = work.kind === 'pingpong';
+    return [end(isPing ? 'ping' : 'flood', a, b), end(isPing ? 'echo' : 'sink', b, a)];
+  }
+
+  protected parts(work: Work, a: Flooded & Latency, b: Flooded): readonly Part[] {
+    if (work.kind === 'pingpong') return pinged(a, b);
+    const perMessage = work.size / payloadOf(work);
+    const window = { messages: a.frames / perMessage, seconds: a.seconds, frames: a.frames };
+    return [{ window, messages: a.all / perMessage, cpu: a.cpu }, { cpu: b.cpu }];
+  }
+}
+
+/** Bytes of RDMA payload that a frame of this work would carry. */
+function payloadOf({ size, mtu }: Work): number {
+  return Math.min(size, mtu >= 4200 ? 4096 : 1024);
+}
+
+function pinged(a: Latency & { cpu: number }, b: { cpu: number }): readonly Part[] {
+  return [{ latency: a, messages: a.count, cpu: a.cpu }, { cpu: b.cpu }];
+}

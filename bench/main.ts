@@ -1,0 +1,149 @@
+/** The command line of `npm run bench`. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { Command, InvalidArgumentError } from 'commander';
+import { LINKS, MODES, Ours } from './contenders/ours.js';
+import { type Kept, keep, kept, originOf } from './report/keep.js';
+import { plots } from './report/plots.js';
+import { withPart } from './report/readme.js';
+import { asMarkdown, asText, type Sheet } from './report/sheet.js';
+import { judge, type Results, targetsSheet } from './report/targets.js';
+import { HostRig, hostUnavailable } from './rig/host.js';
+import { ROOT } from './rig/paths.js';
+import type { Rig } from './rig/program.js';
+import { bulk } from './tables/bulk.js';
+import { card } from './tables/card.js';
+import { latency } from './tables/latency.js';
+import { loss } from './tables/loss.js';
+import { rate } from './tables/rate.js';
+import { scale } from './tables/scale.js';
+import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
+import { icrc } from './tables/sums.js';
+
+const SUBJECTS = [bulk, latency, rate, card, icrc, scale, loss] as readonly Subject[];
+const NAMES = SUBJECTS.map(({ name }) => name);
+
+interface Flags {
+  readonly rounds?: number;
+  readonly quick?: boolean;
+  readonly link?: readonly string[];
+  readonly mode?: readonly string[];
+  readonly readme: boolean;
+}
+
+const several = (value: string) => {
+  const count = Number(value);
+  if (!Number.isInteger(count) || count < 1) throw new InvalidArgumentError('a number from 1 on');
+  return count;
+};
+
+const program = new Command('npm run bench --')
+  .description('Measures this project beside what a user would take instead, in one run on one machine')
+  .argument('[table...]', `which tables: ${NAMES.join(', ')}; all by default`)
+  .option('--rounds <n>', 'rounds over all contenders, of which the medians count', several)
+  .option('--quick', 'about two minutes instead of twelve: fewer and shorter rounds')
+  .option('--link <link...>', `only these links: ${LINKS.join(', ')}`)
+  .option('--mode <mode...>', `only these modes: ${MODES.join(', ')}`)
+  .option('--no-readme', 'leaves the tables of bench/README.md and README.md as they are')
+  .addHelpText(
+    'after',
+    '\nA run of all tables writes bench/README.md, its plots, and the figures of README.md, unless it is quick or narrowed.\nEvery table is kept in build/bench/TABLE.json.',
+  );
+
+program.parse();
+const flags = program.opts<Flags>();
+const wanted = program.args.length > 0 ? program.args : NAMES;
+const unknown = wanted.filter((name) => !NAMES.includes(name));
+if (unknown.length > 0) program.error(`there is no table ${unknown.join(', ')}; there are ${NAMES.join(', ')}`);
+
+const settings: Settings = {
+  rounds: flags.rounds ?? (flags.quick ? 2 : 5),
+  ...(flags.quick ? { warmMs: 60, ms: 120 } : { warmMs: 100, ms: 250 }),
+  isQuick: flags.quick ?? false,
+};
+
+/** Everything that is open; whatever ends this process, the children end with it. */
+const rigs: { host?: Promise<HostRig> } = {};
+
+const context: Context = {
+  settings,
+  async host(): Promise<Rig> {
+    const reason = hostUnavailable();
+    if (reason !== undefined) throw new Unavailable(reason);
+    rigs.host ??= HostRig.open();
+    return rigs.host;
+  },
+  async guest(): Promise<Rig> {
+    throw new Unavailable('not yet');
+  },
+  ours: () => (flags.link ?? LINKS).flatMap((link) => (flags.mode ?? MODES).map((mode) => new Ours({ link, mode }))),
+  progress: (what) => process.stderr.write(`bench: ${what}\n`),
+};
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => {
+    void closeAll().finally(() => process.exit(signal === 'SIGINT' ? 130 : 143));
+  });
+}
+
+async function closeAll(): Promise<void> {
+  const host = await rigs.host?.catch(() => undefined);
+  await host?.close();
+}
+
+async function measure(subject: Subject): Promise<Kept> {
+  const origin = originOf(settings);
+  try {
+    return { subject: subject.name, ...origin, data: await subject.measure(context) };
+  } catch (error) {
+    if (!(error instanceof Unavailable)) throw error;
+    return { subject: subject.name, ...origin, skipped: error.message };
+  }
+}
+
+function sheetsOf(subject: Subject, result: Kept): Sheet[] {
+  if (result.data !== undefined) return subject.sheets(result.data);
+  return [{ title: subject.title, head: ['skipped'], rows: [[result.skipped ?? '']] }];
+}
+
+function resultsOf(names: readonly string[]): Results {
+  return Object.fromEntries(names.map((name) => [name, kept(name)?.data]).filter(([, data]) => data !== undefined));
+}
+
+function publish(): void {
+  const { machine, commit, date, settings: of } = originOf(settings);
+  const line = `${machine}; commit ${commit}; ${date}; medians of ${of.rounds} rounds`;
+  const results = resultsOf(NAMES);
+  for (const [name, svg] of Object.entries(plots(results, line))) writeFileSync(`${ROOT}/bench/${name}`, svg);
+  const targets = asMarkdown(targetsSheet(judge(results)));
+  const tables = SUBJECTS.map((subject) => {
+    const result = kept(subject.name);
+    return [`### ${subject.title}`, ...(result ? sheetsOf(subject, result).map(asMarkdown) : [])].join('\n\n');
+  });
+  rewrite('bench/README.md', { origin: line, targets, tables: tables.join('\n\n') });
+  rewrite('README.md', { bench: `${targets}\n\n${line}` });
+}
+
+function rewrite(path: string, parts: Readonly<Record<string, string>>): void {
+  const file = `${ROOT}/${path}`;
+  const before = readFileSync(file, 'utf8');
+  writeFileSync(
+    file,
+    Object.entries(parts).reduce((text, [name, part]) => withPart(text, name, part), before),
+  );
+}
+
+try {
+  for (const subject of SUBJECTS.filter(({ name }) => wanted.includes(name))) {
+    context.progress(subject.title);
+    const result = await measure(subject);
+    keep(result);
+    for (const sheet of sheetsOf(subject, result))
+      console.log(asText({ ...sheet, title: `${subject.title}\n${sheet.title}` }));
+  }
+  const verdicts = judge(resultsOf(wanted)).filter(({ isReached }) => isReached !== undefined);
+  if (verdicts.length > 0) console.log(asText(targetsSheet(verdicts)));
+  const isWhole = wanted.length === NAMES.length && !flags.quick && !flags.link && !flags.mode;
+  if (isWhole && flags.readme) publish();
+} finally {
+  await closeAll();
+}

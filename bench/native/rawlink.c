@@ -1,0 +1,100 @@
+/* A link without a protocol, in pairs: `rawlink LINK flood` with `sink`, or `ping` with `echo`. LINK is packet, udp or xdp. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "link.h"
+
+static uint16_t checksum(const uint8_t *at, int bytes) {
+    uint32_t sum = 0;
+    for (int i = 0; i < bytes; i += 2) sum += at[i] << 8 | at[i + 1];
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    return ~sum;
+}
+
+static void put16(uint8_t *at, uint16_t value) { at[0] = value >> 8, at[1] = value; }
+
+static void write_mac(uint8_t *at, const char *text) {
+    if (sscanf(text, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", at, at + 1, at + 2, at + 3, at + 4, at + 5) != 6) errno = EINVAL, fail(text);
+}
+
+void write_headers(uint8_t *frame, const struct options *o, int payload) {
+    memset(frame, 0, HEADERS);
+    write_mac(frame, o->dest_mac), write_mac(frame + 6, o->source_mac);
+    uint8_t *ip = frame + 14, *udp = ip + 20;
+    put16(frame + 12, 0x0800);
+    ip[0] = 0x45, ip[6] = 0x40, ip[8] = 64, ip[9] = 17;
+    put16(ip + 2, 28 + payload);
+    inet_pton(AF_INET, o->local, ip + 12), inet_pton(AF_INET, o->peer, ip + 16);
+    put16(ip + 10, checksum(ip, 20));
+    put16(udp, o->port), put16(udp + 2, o->port), put16(udp + 4, 8 + payload);
+}
+
+/* The frames of a window, of all, and the CPU time of all. */
+static void flood(const struct link *link, const struct options *o, struct shared *shared) {
+    uint64_t sent = 0, lost = 0, stuck = 0;
+    uint64_t from = now() + o->warm * 1000000ull, until = from + o->ms * 1000000ull, at_from = 0, began = 0;
+    double cpu = cpu_seconds();
+    for (uint64_t t; (t = now()) < until;) {
+        if (!began && t >= from) began = t, at_from = shared->received;
+        uint64_t flying = sent - lost - shared->received, credit = flying < (uint64_t)o->window ? o->window - flying : 0;
+        if (credit < (uint64_t)o->segments) {
+            /* what has been lost on the way gives its credit back */
+            if (!stuck) stuck = t;
+            if (t - stuck > 10000000) lost += flying, stuck = 0;
+            continue;
+        }
+        stuck = 0;
+        sent += link->send((int)credit);
+    }
+    uint64_t ended = now(), received = shared->received;
+    double used = cpu_seconds() - cpu;
+    shared->stop = 1;
+    print_window(received - at_from, (ended - began) * 1e-9, received, used);
+}
+
+static void sink(const struct link *link, const struct options *o, struct shared *shared) {
+    double cpu = cpu_seconds();
+    while (!shared->stop) {
+        int n = link->receive(o->spin);
+        if (n) shared->received += n;
+        if (shared->received == 0) cpu = cpu_seconds();
+    }
+    print_window(0, 0, shared->received, cpu_seconds() - cpu);
+}
+
+static void ping(const struct link *link, const struct options *o, struct shared *shared) {
+    struct times times = {0};
+    double cpu = cpu_seconds();
+    uint64_t from = now() + o->warm * 1000000ull, until = from + o->ms * 1000000ull;
+    for (uint64_t begin = now(); begin < until; begin = now()) {
+        while (!link->send(1)) continue;
+        uint64_t end = begin;
+        while (!link->receive(o->spin) && end - begin < 100000000) end = now();
+        end = now();
+        if (begin >= from) note_time(&times, end - begin);
+    }
+    shared->stop = 1;
+    print_times(&times, cpu_seconds() - cpu);
+}
+
+static void echo(const struct link *link, const struct options *o, struct shared *shared) {
+    double cpu = cpu_seconds();
+    struct times none = {0};
+    while (!shared->stop)
+        for (int n = link->receive(o->spin); n > 0; n--) link->send(1);
+    print_times(&none, cpu_seconds() - cpu);
+}
+
+int main(int argc, char **argv) {
+    const char *words[2];
+    struct options o = parse_options(argc, argv, words);
+    struct shared *shared = map_shared(o.shared);
+    struct link link = !strcmp(words[0], "xdp") ? open_xdp(&o) : !strcmp(words[0], "udp") ? open_udp(&o) : open_packet(&o);
+    tell_ready();
+    if (!strcmp(words[1], "flood")) flood(&link, &o, shared);
+    else if (!strcmp(words[1], "sink")) sink(&link, &o, shared);
+    else if (!strcmp(words[1], "ping")) ping(&link, &o, shared);
+    else echo(&link, &o, shared);
+}

@@ -1,0 +1,61 @@
+/** Copies and CRCs of this process: the card's own code (build/bench/sums.wasm), and what Node has. */
+import { readFileSync } from 'node:fs';
+import { crc32 } from 'node:zlib';
+
+/** ns for each of so many bytes. */
+export interface Sums {
+  readonly copy: number;
+  readonly sum: number;
+  readonly copyAndSum: number;
+  /** Copied and summed in one pass, where the card does that. */
+  readonly fused?: number;
+  readonly node: number;
+}
+
+type Loop = (times: number, bytes: number) => number;
+interface Module {
+  readonly init: () => void;
+  readonly copy: Loop;
+  readonly sum: Loop;
+  readonly copyAndSum: Loop;
+  readonly fused?: Loop;
+}
+
+const TIMES = 1000;
+
+export class SumsEnd {
+  #module: Module | undefined;
+
+  async measure(bytes: number, ms: number): Promise<Sums> {
+    this.#module ??= await open();
+    const { copy, sum, copyAndSum, fused } = this.#module;
+    const each = (loop: Loop) => nsOf(loop, bytes, ms);
+    const from = Buffer.alloc(bytes, 7);
+    const node: Loop = (times) => {
+      let value = 0;
+      for (let i = 0; i < times; i++) value ^= crc32(from);
+      return value;
+    };
+    return {
+      ...{ copy: each(copy), sum: each(sum), copyAndSum: each(copyAndSum), node: each(node) },
+      ...(fused && { fused: each(fused) }),
+    };
+  }
+}
+
+async function open(): Promise<Module> {
+  const memory = new WebAssembly.Memory({ initial: 16, maximum: 65536, shared: true });
+  const file = new URL('../../sums.wasm', import.meta.url);
+  const { instance } = await WebAssembly.instantiate(readFileSync(file), { env: { memory, abort: () => {} } });
+  const module = instance.exports as unknown as Module;
+  module.init();
+  return module;
+}
+
+function nsOf(loop: Loop, bytes: number, ms: number): number {
+  loop(TIMES, bytes);
+  const begin = performance.now();
+  let times = 0;
+  for (; performance.now() < begin + ms; times += TIMES) loop(TIMES, bytes);
+  return ((performance.now() - begin) * 1e6) / times;
+}

@@ -1,0 +1,62 @@
+/** Figures of measured rows. */
+import type { Row } from '../rig/rounds.js';
+import { median, type Spread, spread } from '../rig/stats.js';
+import type { Sample, Work } from '../work.js';
+
+export type Figure = (sample: Sample) => number | undefined;
+
+export const gbps: Figure = (sample) => sample.gbps;
+export const messages: Figure = (sample) => sample.messagesPerSecond;
+export const frames: Figure = (sample) => sample.framesPerSecond;
+export const medianUs: Figure = (sample) => sample.latency?.median;
+export const p99Us: Figure = (sample) => sample.latency?.p99;
+export const cpuPerByte: Figure = (sample) => sample.cpuPerByte;
+export const cpuPerMessage: Figure = (sample) => sample.cpuPerMessage;
+
+/** The median over the rounds; undefined for a row that was skipped. */
+export function figure(row: Row | undefined, of: Figure): number | undefined {
+  const values = valuesOf(row, of);
+  return values.length > 0 ? median(values) : undefined;
+}
+
+export function range(row: Row | undefined, of: Figure): Spread | undefined {
+  const values = valuesOf(row, of);
+  return values.length > 0 ? spread(values) : undefined;
+}
+
+function valuesOf(row: Row | undefined, of: Figure): number[] {
+  return (row?.samples ?? []).map(of).filter((value) => value !== undefined);
+}
+
+export type Wanted = Partial<Pick<Row, 'contender' | 'kind' | 'link'>> & Partial<Omit<Work, 'kind'>>;
+
+export function select(rows: readonly Row[], { contender, kind, link, ...work }: Wanted): Row[] {
+  // Row.kind is the contender's; a work's own kind never has to be asked for, since a table has one.
+  const row = { contender, kind, link };
+  const isLike = (value: object, wanted: object) =>
+    Object.entries(wanted).every(([name, is]) => is === undefined || (value as Record<string, unknown>)[name] === is);
+  return rows.filter((each) => isLike(each, row) && isLike(each.work, work));
+}
+
+/** The row with the highest figure, or the lowest. */
+export function best(rows: readonly Row[], of: Figure, which: 'highest' | 'lowest' = 'highest'): Row | undefined {
+  const sign = which === 'highest' ? 1 : -1;
+  const value = (row: Row) => sign * (figure(row, of) ?? -sign * Number.POSITIVE_INFINITY);
+  const there = rows.filter((row) => row.samples.length > 0);
+  return there.reduce<Row | undefined>(
+    (top, row) => (top === undefined || value(row) > value(top) ? row : top),
+    undefined,
+  );
+}
+
+/** Why a contender has no figures at all, if it has none. */
+export function reason(rows: readonly Row[]): string | undefined {
+  return rows.some(({ samples }) => samples.length > 0) ? undefined : rows.find(({ skipped }) => skipped)?.skipped;
+}
+
+/** The contenders in their order, each with its rows. */
+export function byContender(rows: readonly Row[]): Map<string, Row[]> {
+  const all = new Map<string, Row[]>();
+  for (const row of rows) all.set(row.contender, [...(all.get(row.contender) ?? []), row]);
+  return all;
+}

@@ -1,0 +1,53 @@
+/** Results as they are kept: one JSON file for each table, with what they were measured on. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpus, release, totalmem } from 'node:os';
+import { PROGRAMS, ROOT } from '../rig/paths.js';
+import type { Settings } from '../tables/subject.js';
+
+export interface Origin {
+  readonly machine: string;
+  readonly commit: string;
+  readonly date: string;
+  readonly settings: Settings;
+}
+
+export interface Kept<Data = unknown> extends Origin {
+  readonly subject: string;
+  /** Nothing where it could not be measured. */
+  readonly data?: Data;
+  readonly skipped?: string;
+}
+
+export function originOf(settings: Settings): Origin {
+  return { machine: machine(), commit: commit(), date: new Date().toISOString().slice(0, 10), settings };
+}
+
+function machine(): string {
+  const all = cpus();
+  const model = all[0]?.model.replace(/\s+/g, ' ').trim() ?? 'unknown CPU';
+  const memory = Math.round(totalmem() / 2 ** 30);
+  return `${all.length} × ${model}, ${memory} GiB, Linux ${release()}, Node ${process.version}`;
+}
+
+function commit(): string {
+  try {
+    const git = (...args: string[]) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).trim();
+    const isChanged = git('status', '--porcelain', '--', 'assembly', 'src', 'native') !== '';
+    return `${git('rev-parse', '--short', 'HEAD')}${isChanged ? ' with changes' : ''}`;
+  } catch {
+    return 'unknown commit';
+  }
+}
+
+const fileOf = (subject: string) => `${PROGRAMS}/${subject}.json`;
+
+export function keep(result: Kept): void {
+  mkdirSync(PROGRAMS, { recursive: true });
+  writeFileSync(fileOf(result.subject), `${JSON.stringify(result, null, 1)}\n`);
+}
+
+/** What was kept of a table, if anything. */
+export function kept<Data>(subject: string): Kept<Data> | undefined {
+  return existsSync(fileOf(subject)) ? JSON.parse(readFileSync(fileOf(subject), 'utf8')) : undefined;
+}

@@ -1,0 +1,46 @@
+/** A table as it is printed: on the terminal, and in a README. */
+import Table from 'cli-table3';
+
+export interface Sheet {
+  readonly title: string;
+  readonly head: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  /** What is to be said about it, one paragraph each. */
+  readonly notes?: readonly string[];
+}
+
+export function asText({ title, head, rows, notes = [] }: Sheet): string {
+  const noLines = { mid: '', 'left-mid': '', 'mid-mid': '', 'right-mid': '' };
+  const table = new Table({ head: [...head], style: { head: [], border: [] }, chars: noLines });
+  for (const row of rows) table.push(spanned(row, head.length));
+  return [`\n${title}`, table.toString(), ...notes].join('\n');
+}
+
+/** The last cell of a short row goes on to the end. */
+function spanned(row: readonly string[], columns: number): Table.HorizontalTableRow {
+  const missing = columns - row.length;
+  const last = { content: row.at(-1) ?? '', colSpan: missing + 1 };
+  return missing > 0 ? [...row.slice(0, -1), last] : [...row];
+}
+
+export function asMarkdown({ title, head, rows, notes = [] }: Sheet): string {
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+  const table = [line(head), line(head.map((_, i) => (i === 0 ? '---' : '---:'))), ...rows.map(line)];
+  return [`**${title}**`, '', ...table, ...notes.flatMap((note) => ['', note])].join('\n');
+}
+
+/** Three significant digits, without exponents; empty for nothing. */
+export function digits(value: number | undefined): string {
+  if (value === undefined || !Number.isFinite(value)) return '';
+  const places = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toFixed(places);
+}
+
+export function ratio(value: number | undefined, to: number | undefined): string {
+  return value === undefined || to === undefined || to === 0 ? '' : `${digits(value / to)}×`;
+}
+
+export function bytes(count: number): string {
+  if (count >= 2 ** 20) return `${count / 2 ** 20} MiB`;
+  return count >= 1024 ? `${count / 1024} KiB` : `${count} B`;
+}

@@ -1,0 +1,106 @@
+/**
+ * Two network namespaces of this machine and a veth pair between them. The namespaces have no names: each is held by a
+ * process and gone with it, the cable too, however this process ends.
+ */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { rmSync } from 'node:fs';
+import { startChild } from './child.js';
+import { cpusOf } from './cpus.js';
+import { PROGRAMS } from './paths.js';
+import { type EndInfo, type EndName, lineLike, type Program, type Rig } from './program.js';
+
+const ENDS: Readonly<Record<EndName, EndInfo>> = {
+  a: { interface: 'roce0', address: '10.99.0.1', mac: '02:00:00:00:00:0a' },
+  b: { interface: 'roce0', address: '10.99.0.2', mac: '02:00:00:00:00:0b' },
+};
+
+/** Mounts show the namespace's own interfaces. `cat` ends with its input, which ends with us. */
+const HOLD = 'mount -t sysfs none /sys; ip link set lo up && echo held && exec cat';
+
+/** Why there can be none here; undefined when there can. */
+export function hostUnavailable(): string | undefined {
+  const net = process.env.WASM_ROCE_NET ?? '';
+  if (net.startsWith('none:')) return net.slice('none:'.length);
+  const { status, stderr } = spawnSync('unshare', ['--net', '--mount', 'ip', 'link', 'set', 'lo', 'up'], {
+    encoding: 'utf8',
+  });
+  return status === 0 ? undefined : `network namespaces need root (${(stderr ?? '').trim().split('\n')[0]})`;
+}
+
+export class HostRig implements Rig {
+  readonly a = ENDS.a;
+  readonly b = ENDS.b;
+  readonly programs = PROGRAMS;
+  readonly node = process.execPath;
+  readonly #holders: Readonly<Record<EndName, Program & { pid: number }>>;
+  readonly #cpus = cpusOf();
+  #mtu = 0;
+  readonly #files: string[] = [];
+
+  static async open(): Promise<HostRig> {
+    const [a, b] = await Promise.all([hold(), hold()]);
+    const rig = new HostRig({ a, b });
+    rig.#layCable();
+    return rig;
+  }
+
+  private constructor(holders: Readonly<Record<EndName, Program & { pid: number }>>) {
+    this.#holders = holders;
+  }
+
+  get description(): string {
+    const { a, b, isShared } = this.#cpus;
+    return `two network namespaces and a veth pair, one end on CPU ${a}, the other on CPU ${b}${isShared ? ' (the only one)' : ''}`;
+  }
+
+  sharedFile(): string {
+    const path = `/dev/shm/wasm-roce-bench-${process.pid}-${this.#files.length}`;
+    this.#files.push(path);
+    return path;
+  }
+
+  async setMtu(mtu: number): Promise<void> {
+    if (mtu === this.#mtu) return;
+    for (const end of ['a', 'b'] as const) this.#ip(end, `link set ${ENDS[end].interface} mtu ${mtu}`);
+    this.#mtu = mtu;
+  }
+
+  spawn(end: EndName, command: readonly string[]): Program {
+    return startChild(['taskset', '-c', this.#cpus[end], ...this.#enter(end)], command);
+  }
+
+  async close(): Promise<void> {
+    for (const path of this.#files) rmSync(path, { force: true });
+    for (const holder of Object.values(this.#holders)) holder.kill();
+    await Promise.all(Object.values(this.#holders).map(({ exited }) => exited));
+  }
+
+  #layCable(): void {
+    const { a, b } = ENDS;
+    const peer = `peer name ${b.interface} address ${b.mac} netns ${this.#holders.b.pid}`;
+    this.#ip('a', `link add ${a.interface} address ${a.mac} type veth ${peer}`);
+    for (const end of ['a', 'b'] as const) {
+      const { interface: name, address } = ENDS[end];
+      // An IPv6 address would be unusable for its first second, and multicast of its own would be among the frames.
+      this.#ip(end, `link set ${name} addrgenmode none`);
+      this.#ip(end, `addr add ${address}/24 dev ${name}`);
+      this.#ip(end, `link set ${name} up`);
+    }
+  }
+
+  #enter(end: EndName): string[] {
+    return ['nsenter', '--net', '--mount', '--target', String(this.#holders[end].pid), '--'];
+  }
+
+  #ip(end: EndName, words: string): void {
+    const [file, ...args] = [...this.#enter(end), 'ip', ...words.split(' ')];
+    execFileSync(file as string, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  }
+}
+
+async function hold(): Promise<Program & { pid: number }> {
+  const program = startChild([], ['unshare', '--net', '--mount', 'sh', '-c', HOLD]);
+  await lineLike(program, /^held$/);
+  // setpriv and unshare have become the shell, and the shell has become cat.
+  return Object.assign(program, { pid: (program as unknown as { child: { pid: number } }).child.pid });
+}

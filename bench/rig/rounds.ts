@@ -1,0 +1,91 @@
+/** Several rounds over all contenders, each in turn, so that a slow phase of the machine hits them all. */
+import type { Contender } from '../contenders/contender.js';
+import type { Sample, Work } from '../work.js';
+import type { Rig } from './program.js';
+
+/** One contender with one work. */
+export interface Row {
+  readonly contender: string;
+  readonly kind: Contender['kind'];
+  readonly link?: string;
+  readonly work: Work;
+  readonly samples: Sample[];
+  /** Why there are no samples. */
+  skipped?: string;
+}
+
+export interface RoundsOptions {
+  readonly rounds: number;
+  /** Is told what is being done. */
+  readonly onProgress: (what: string) => void;
+}
+
+/** The rows of all contenders with the works that they take, in the order of the contenders. */
+export async function measureRounds(
+  rig: Rig,
+  contenders: readonly Contender[],
+  works: readonly Work[],
+  { rounds, onProgress }: RoundsOptions,
+): Promise<Row[]> {
+  const rows = new Map(
+    contenders.map((contender) => [
+      contender,
+      works.filter((work) => contender.takes(work)).map((work) => rowOf(contender, work)),
+    ]),
+  );
+  const mtus = [...new Set(works.map(({ mtu }) => mtu))];
+  try {
+    for (let round = 0; round < rounds; round++) {
+      for (const mtu of mtus) {
+        await rig.setMtu(mtu);
+        for (const contender of turned(contenders, round)) {
+          const due = (rows.get(contender) ?? []).filter(
+            ({ work, skipped }) => work.mtu === mtu && skipped === undefined,
+          );
+          if (due.length === 0) continue;
+          onProgress(`round ${round + 1} of ${rounds}, MTU ${mtu}: ${contender.name}`);
+          await measureOne(rig, contender, due);
+        }
+      }
+    }
+  } finally {
+    for (const contender of contenders) contender.stop();
+  }
+  return [...rows.values()].flat();
+}
+
+function rowOf({ name, kind, link }: Contender, work: Work): Row {
+  return { contender: name, kind, ...(link !== undefined && { link }), work, samples: [] };
+}
+
+/** Each round begins with another. */
+function turned<T>(all: readonly T[], by: number): T[] {
+  const at = by % Math.max(1, all.length);
+  return [...all.slice(at), ...all.slice(0, at)];
+}
+
+/** What fails is not tried again, but samples of earlier rounds stand. */
+async function measureOne(rig: Rig, contender: Contender, rows: readonly Row[]): Promise<void> {
+  let hasBegun = false;
+  for (const row of rows) {
+    try {
+      if (!hasBegun) await contender.begin(rig);
+      hasBegun = true;
+    } catch (error) {
+      row.skipped = messageOf(error);
+      continue;
+    }
+    try {
+      row.samples.push(await contender.measure(row.work));
+    } catch (error) {
+      row.skipped = `failed: ${messageOf(error)}`;
+      contender.stop();
+      hasBegun = false;
+    }
+  }
+  if (hasBegun) await contender.end();
+}
+
+function messageOf(error: unknown): string {
+  return (error as Error).message.split('\n')[0] as string;
+}

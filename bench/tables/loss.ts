@@ -1,0 +1,63 @@
+/** What is left of the speed when packets are lost: our own fault injection here, netem in the virtual machine. */
+import { Ours } from '../contenders/ours.js';
+import { byContender, figure, gbps, reason, select } from '../report/figures.js';
+import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { measureRounds, type Row } from '../rig/rounds.js';
+import type { Subject } from './subject.js';
+
+export const LOSSES = [0, 0.001, 0.01] as const;
+export type LossRow = Row & { readonly loss: number };
+
+export const loss: Subject<LossRow[]> = {
+  name: 'loss',
+  title: 'Loss: goodput of WRITE, 1 MiB',
+
+  async measure(context) {
+    const { warmMs, ms } = context.settings;
+    const same = { kind: 'bulk', operation: 'WRITE', size: 1048576, qps: 1, waiting: 'spin', warmMs, ms } as const;
+    const works = [1500, 9000].map((mtu) => ({ ...same, mtu }));
+    const ours = context.ours().filter(({ options }) => options.mode === 'inline');
+    const all = LOSSES.flatMap((drop) =>
+      ours.map(({ options }) => ({ drop, contender: new Ours({ ...options, drop }) })),
+    );
+    const named = all.map(({ drop, contender }) => Object.assign(contender, { name: `${contender.name} ${drop}` }));
+    const rows = await measureRounds(await context.host(), named, works, {
+      ...context.settings,
+      onProgress: context.progress,
+    });
+    return rows.map((row) => {
+      const [, name = '', drop] = /^(.*) ([\d.]+)$/.exec(row.contender) ?? [];
+      return { ...row, contender: name, loss: Number(drop) };
+    });
+  },
+
+  sheets(rows) {
+    const mtus = [...new Set(rows.map(({ work }) => work.mtu))];
+    const sheet: Sheet = {
+      title:
+        'Gbit/s of payload, and what part of that without loss; each end loses so many of the frames that it sends',
+      head: ['', ...mtus.flatMap((mtu) => LOSSES.map((part) => `MTU ${mtu}, ${part * 100} %`))],
+      rows: [...byContender(rows)].map(([name, own]) => {
+        const none = reason(own);
+        if (none !== undefined) return [name, `skipped: ${none}`];
+        return [name, ...mtus.flatMap((mtu) => LOSSES.map((part) => shown(own as LossRow[], mtu, part)))];
+      }),
+      notes: ['The frames are dropped by `fault` of `openDevice`, which is there without loss too.'],
+    };
+    return [sheet];
+  },
+};
+
+/** Goodput with a loss, and as a part of that without. */
+export function goodput(rows: readonly LossRow[], mtu: number, part: number): number | undefined {
+  return figure(
+    select(rows, { mtu }).find((row) => (row as LossRow).loss === part),
+    gbps,
+  );
+}
+
+function shown(rows: readonly LossRow[], mtu: number, part: number): string {
+  const [value, whole] = [goodput(rows, mtu, part), goodput(rows, mtu, 0)];
+  if (value === undefined) return 'failed';
+  return part === 0 ? digits(value) : `${digits(value)} (${ratio(value, whole)})`;
+}

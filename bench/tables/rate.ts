@@ -1,0 +1,91 @@
+/** Small messages, as many as go. */
+import { Bare } from '../contenders/native.js';
+import { NodeDgram } from '../contenders/node.js';
+import { byContender, cpuPerMessage, figure, frames, messages, reason, select } from '../report/figures.js';
+import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
+import { measureRounds, type Row } from '../rig/rounds.js';
+import type { Operation, Work } from '../work.js';
+import type { Context, Subject } from './subject.js';
+
+export const SIZES = [8, 64] as const;
+export const QPS = [1, 8] as const;
+
+function works({ settings: { warmMs, ms } }: Context): Work[] {
+  const same = { kind: 'rate', mtu: 1500, warmMs, ms } as const;
+  const ours = SIZES.flatMap((size) =>
+    QPS.flatMap((qps) =>
+      (['SEND', 'WRITE'] as const).map((operation) => ({ ...same, size, qps, operation, waiting: 'spin' as const })),
+    ),
+  );
+  return [
+    ...ours,
+    ...SIZES.map((size) => ({ ...same, size, qps: 1, operation: 'SEND' as const, waiting: 'sleep' as const })),
+  ];
+}
+
+export const rate: Subject<Row[]> = {
+  name: 'rate',
+  title: 'Message rate: 8 and 64 bytes, many in flight',
+
+  async measure(context) {
+    const bare = ['packet', 'udp'].flatMap((link) => [new Bare(link, false), new Bare(link, true)]);
+    const all = [...context.ours(), new NodeDgram(), ...bare, new Bare('xdp', false)];
+    return measureRounds(await context.host(), all, works(context), {
+      ...context.settings,
+      onProgress: context.progress,
+    });
+  },
+
+  sheets(rows) {
+    const cases = SIZES.flatMap((size) => QPS.map((qps) => ({ size, qps })));
+    const sheet: Sheet = {
+      title:
+        'Million messages a second (medians), and what the first end sends and receives with 64 bytes on one queue pair',
+      head: [
+        ...['', 'operation', ...cases.map(({ size, qps }) => `${bytes(size)}, ${qps} QP${qps > 1 ? 's' : ''}`)],
+        ...['M frames/s', 'of the bare link', 'CPU ns/message'],
+      ],
+      rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, rows, cases)),
+      notes: [
+        'Frames of ours include acknowledgements. The bare link is the same one without runs. CPU: user and system time of both ends.',
+      ],
+    };
+    return [sheet];
+  },
+};
+
+function lines(
+  name: string,
+  own: readonly Row[],
+  rows: readonly Row[],
+  cases: readonly { size: number; qps: number }[],
+): string[][] {
+  const none = reason(own);
+  if (none !== undefined) return [[name, `skipped: ${none}`]];
+  const isOurs = own[0]?.kind === 'ours';
+  const kinds = [...new Set(own.map(({ work }) => `${work.operation} ${work.waiting}`))];
+  return kinds.map((kind) => {
+    const [operation, waiting] = kind.split(' ') as [Operation, Work['waiting']];
+    const row = (size: number, qps: number) => select(own, { operation, waiting, size, qps })[0];
+    const rates = cases.map(({ size, qps }) => {
+      const perSecond = figure(row(size, qps), messages);
+      return perSecond === undefined ? (row(size, qps)?.skipped ?? '') : digits(perSecond / 1e6);
+    });
+    const judged = row(64, 1);
+    const perSecond = figure(judged, frames);
+    const bare = isOurs ? bareFrames(rows, own[0]?.link) : undefined;
+    const head = [name, isOurs ? `${operation}${waiting === 'sleep' ? ', asleep' : ''}` : ''];
+    return [
+      ...head,
+      ...rates,
+      digits(perSecond && perSecond / 1e6),
+      ratio(perSecond, bare),
+      digits(figure(judged, cpuPerMessage)),
+    ];
+  });
+}
+
+/** What a link carries of single frames without a protocol. */
+export function bareFrames(rows: readonly Row[], link: string | undefined): number | undefined {
+  return figure(select(rows, { contender: `C, bare ${link}`, size: 64 })[0], frames);
+}

@@ -1,0 +1,49 @@
+/** Many queue pairs. */
+import type { IdleResult, ScaleResult } from '../party/scale.js';
+import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { startLocal } from '../rig/local.js';
+import { median } from '../rig/stats.js';
+import type { Context, Subject } from './subject.js';
+
+export interface ScaleData {
+  readonly rows: readonly { readonly qps: number; readonly messageNs: number }[];
+  readonly idle: IdleResult;
+}
+
+const COUNTS = [10, 1000, 10_000] as const;
+
+export const scale: Subject<ScaleData> = {
+  name: 'scale',
+  title: 'Scale: many queue pairs on one card',
+
+  async measure({ settings: { rounds, ms }, progress }: Context) {
+    const all = COUNTS.map((qps) => ({ qps, ns: [] as number[] }));
+    const party = startLocal('scale');
+    try {
+      for (let round = 0; round < rounds; round++) {
+        for (const { qps, ns } of all) {
+          progress(`round ${round + 1} of ${rounds}: ${qps} queue pairs`);
+          ns.push((await party.callWithin<ScaleResult>(60_000, 'measure', qps, ms)).messageNs);
+        }
+      }
+      const idle = await party.call<IdleResult>('idle');
+      return { rows: all.map(({ qps, ns }) => ({ qps, messageNs: median(ns) })), idle };
+    } finally {
+      party.kill();
+    }
+  },
+
+  sheets({ rows, idle }) {
+    const first = rows[0]?.messageNs;
+    const sheet: Sheet = {
+      title:
+        'WRITEs of 8 bytes, each over another queue pair, 64 in flight; two cards on the memory link, one core does both ends',
+      head: ['queue pairs', 'ns/message', 'of ten'],
+      rows: rows.map(({ qps, messageNs }) => [qps.toLocaleString('en'), digits(messageNs), ratio(messageNs, first)]),
+      notes: [
+        `An idle queue pair holds ${Math.round(idle.bytes)} bytes of the card's memory with the smallest rings, ${Math.round(idle.bytesWithoutRings)} without any.`,
+      ],
+    };
+    return [sheet];
+  },
+};
