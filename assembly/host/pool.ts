@@ -1,11 +1,14 @@
 // The memory from POOL_START to the end, handed out in blocks when objects are created and taken back when they go;
 // never on the path of a packet. Blocks lie in a list ordered by address; each has a header of 64 bytes in front:
 // | size (whole block) u32 in units of 64 | isFree u32 | previous block u32 | ...
-// First fit from the start; neighbours that are free are joined.
+// First fit; neighbours that are free are joined. The search begins behind all that is in use from the start on, so that
+// creating many objects does not walk over each of them.
 import { POOL, POOL_START } from '../limits';
 
 /** Header of a block, and the granule of its size. */
 const UNIT: u32 = 64;
+/** A free block with less (what an alignment left over) does not hold up where the search begins. */
+const SCRAP_UNITS: u32 = 16;
 
 @unmanaged
 @final
@@ -16,6 +19,8 @@ class Pool {
   /** End of memory: 2^32 does not fit in 32 bits, so in units. */
   endUnits: u32;
   freeUnits: u32;
+  /** Every block below it is in use, or a scrap. */
+  firstUnits: u32;
 }
 
 @unmanaged
@@ -42,6 +47,7 @@ export function initPool(memoryBytes: u64): void {
   pool.endUnits = <u32>((memoryBytes - 65536) / UNIT);
   let units = pool.endUnits - unitsOf(POOL_START);
   pool.freeUnits = units;
+  pool.firstUnits = unitsOf(POOL_START);
   let first = Block.at(POOL_START);
   first.units = units;
   first.isFree = 1;
@@ -63,7 +69,8 @@ export function allocateAligned(bytes: u64, align: u32): usize {
   if (bytes == 0) bytes = 1;
   if (bytes > 0xffff0000) return 0;
   let wanted = <u32>((bytes + UNIT - 1) / UNIT) + 1;
-  for (let at = unitsOf(POOL_START); at < pool.endUnits; ) {
+  skipUsed(pool);
+  for (let at = pool.firstUnits; at < pool.endUnits; ) {
     let ptr = <usize>at * UNIT;
     let block = Block.at(ptr);
     if (block.isFree) {
@@ -88,6 +95,14 @@ export function allocateAligned(bytes: u64, align: u32): usize {
   return 0;
 }
 
+function skipUsed(pool: Pool): void {
+  while (pool.firstUnits < pool.endUnits) {
+    let block = Block.at(<usize>pool.firstUnits * UNIT);
+    if (block.isFree && block.units >= SCRAP_UNITS) return;
+    pool.firstUnits += block.units;
+  }
+}
+
 /** Takes back what allocate gave. */
 export function release(data: usize): void {
   let pool = Pool.get();
@@ -98,8 +113,12 @@ export function release(data: usize): void {
   joinNext(ptr);
   if (block.previous != 0) {
     let previous = <usize>block.previous * UNIT;
-    if (Block.at(previous).isFree) joinNext(previous);
+    if (Block.at(previous).isFree) {
+      joinNext(previous);
+      ptr = previous;
+    }
   }
+  pool.firstUnits = min(pool.firstUnits, unitsOf(ptr));
 }
 
 function split(ptr: usize, units: u32): void {
