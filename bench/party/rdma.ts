@@ -73,6 +73,7 @@ export class RdmaEnd {
   }
 
   async #build(): Promise<void> {
+    this.#lanes = [];
     const device = this.#device;
     const pd = await device.allocPd();
     this.#sendCq = await device.createCq({ cqe: QPS * SENDS });

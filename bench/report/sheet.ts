@@ -9,18 +9,13 @@ export interface Sheet {
   readonly notes?: readonly string[];
 }
 
+/** A row that ends early has a sentence instead of figures: it stands below the table. */
 export function asText({ title, head, rows, notes = [] }: Sheet): string {
   const noLines = { mid: '', 'left-mid': '', 'mid-mid': '', 'right-mid': '' };
   const table = new Table({ head: [...head], style: { head: [], border: [] }, chars: noLines });
-  for (const row of rows) table.push(spanned(row, head.length));
-  return [`\n${title}`, table.toString(), ...notes].join('\n');
-}
-
-/** The last cell of a short row goes on to the end. */
-function spanned(row: readonly string[], columns: number): Table.HorizontalTableRow {
-  const missing = columns - row.length;
-  const last = { content: row.at(-1) ?? '', colSpan: missing + 1 };
-  return missing > 0 ? [...row.slice(0, -1), last] : [...row];
+  for (const row of rows) if (row.length === head.length) table.push([...row]);
+  const sentences = rows.filter(({ length }) => length < head.length).map((row) => row.join(': '));
+  return [`\n${title}`, ...(table.length > 0 ? [table.toString()] : []), ...sentences, ...notes].join('\n');
 }
 
 export function asMarkdown({ title, head, rows, notes = [] }: Sheet): string {

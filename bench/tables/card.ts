@@ -64,7 +64,7 @@ export const card: Subject<CardData> = {
                 ratio(overLimit(row, limit?.copyAndSum), 1),
                 ratio(overLimit(row, limit?.cCopyAndIsal ?? limit?.cCopyAndZlib), 1),
               ]
-            : []),
+            : ['', '']),
         ];
       }),
       notes: [

@@ -60,7 +60,7 @@ function lines(name: string, rows: readonly Row[], net: number | undefined): str
     const times = [median, figure(row, p99Us), figure(row, ({ latency }) => latency?.p999)].map(digits);
     const head = [name, row.kind === 'ours' ? operation : '', how];
     return median === undefined
-      ? [...head, row.skipped ?? '']
+      ? [...head, row.skipped ?? '', '', '', '', '']
       : [...head, ...times, ratio(net, median), digits(cpu && cpu / 1000)];
   });
 }

@@ -1,0 +1,168 @@
+import { describe, expect, test } from 'vitest';
+import { plots } from '../../bench/report/plots.js';
+import { withPart } from '../../bench/report/readme.js';
+import { asMarkdown, asText, bytes, digits, ratio } from '../../bench/report/sheet.js';
+import { chart } from '../../bench/report/svg.js';
+import { judge, type Results, targetsSheet } from '../../bench/report/targets.js';
+import type { Row } from '../../bench/rig/rounds.js';
+import { bulk } from '../../bench/tables/bulk.js';
+import { latency } from '../../bench/tables/latency.js';
+import type { Work } from '../../bench/work.js';
+
+const WORK: Work = {
+  kind: 'bulk',
+  operation: 'WRITE',
+  size: 2 ** 20,
+  mtu: 9000,
+  qps: 1,
+  waiting: 'spin',
+  warmMs: 1,
+  ms: 1,
+};
+
+function row(contender: string, kind: Row['kind'], values: readonly number[], work: Partial<Work> = {}): Row {
+  const samples = values.map((gbps) => ({
+    ...{ gbps, messagesPerSecond: gbps, cpuPerByte: 1, cpuPerMessage: 1 },
+    latency: { count: 9, min: gbps, median: gbps, p90: gbps, p99: 1.5 * gbps, p999: 3 * gbps, max: 4 * gbps },
+  }));
+  return { contender, kind, work: { ...WORK, ...work }, samples };
+}
+
+const NET = { operation: 'SEND', waiting: 'sleep' } as const;
+const BULK = [
+  row('udp, inline', 'ours', [30, 10, 20]),
+  row('packet, inline', 'ours', [24, 26]),
+  { ...row('xdp, inline', 'ours', []), skipped: 'no such link' },
+  row('Node net', 'beside', [20, 10, 40], NET),
+];
+
+describe('figures', () => {
+  test('three digits, ratios, sizes', () => {
+    expect([digits(1234.5), digits(12.345), digits(1.2345), digits(undefined)]).toEqual(['1235', '12.3', '1.23', '']);
+    expect([ratio(3, 2), ratio(3, undefined)]).toEqual(['1.50×', '']);
+    expect([bytes(64), bytes(65536), bytes(1048576)]).toEqual(['64 B', '64 KiB', '1 MiB']);
+  });
+
+  test('targets are ratios of medians; the best of our links counts', () => {
+    const verdicts = judge({ bulk: BULK });
+    const [jumbo, standard] = verdicts;
+    expect(jumbo).toEqual({
+      target: 'bulk WRITE 1 MiB, MTU 9000, to Node net: at least 1.2',
+      figure: '1.25 (packet, inline)',
+      isReached: true,
+    });
+    expect(standard).toMatchObject({ figure: '', isReached: undefined });
+  });
+
+  test('latency targets compare round trips, not rates', () => {
+    const ping = { kind: 'pingpong', operation: 'SEND', size: 64, mtu: 1500 } as const;
+    const rows = [
+      row('udp, inline', 'ours', [10], ping),
+      row('udp, inline', 'ours', [60], { ...ping, waiting: 'sleep' }),
+      row('Node net', 'beside', [80], { ...ping, waiting: 'sleep' }),
+    ];
+    const reached = judge({ latency: rows }).filter(({ isReached }) => isReached !== undefined);
+    expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
+      ['8.00 (udp, inline)', false],
+      ['1.50 (udp, inline)', true],
+      ['1.33 (udp, inline)', true],
+    ]);
+  });
+
+  test('without results there is no verdict, and nothing breaks', () => {
+    const verdicts = judge({});
+    expect(verdicts.every(({ figure, isReached }) => figure === '' && isReached === undefined)).toBe(true);
+    expect(targetsSheet(verdicts).rows.every(([, figure]) => figure === 'not measured')).toBe(true);
+  });
+
+  test('card, scale and loss have verdicts of their own', () => {
+    const ofCard = { packets: 2, messagesPerSecond: 1 };
+    const results: Results = {
+      card: {
+        rows: [
+          { operation: 'WRITE', size: 2 ** 20, pathMtu: 4096, requesterNs: 256_000, responderNs: 128_000, ...ofCard },
+          { operation: 'WRITE', size: 8, pathMtu: 1024, requesterNs: 250, responderNs: 200, ...ofCard },
+        ],
+        limits: [{ bytes: 4096, ns: { copyAndSum: 500 } }],
+      },
+      scale: {
+        rows: [
+          { qps: 10, messageNs: 100 },
+          { qps: 10_000, messageNs: 150 },
+        ],
+        idle: { bytes: 5000, bytesWithoutRings: 3000 },
+      },
+      loss: [0, 0.01].map((loss) => ({ ...row('udp, inline', 'ours', [loss === 0 ? 10 : 6]), loss })),
+    };
+    const reached = judge(results).filter(({ isReached }) => isReached !== undefined);
+    expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
+      ['4.00 (WRITE, 8 B)', true],
+      ['1.50', true],
+      ['1.50', false],
+      ['3000 bytes', true],
+      ['0.60 (udp, inline)', true],
+    ]);
+  });
+});
+
+describe('tables', () => {
+  const [sheet] = bulk.sheets(BULK);
+
+  test('every row is as wide as its head, or says why it is not', () => {
+    expect(sheet?.rows.map((cells) => cells.length)).toEqual([10, 10, 2, 10]);
+    expect(sheet?.rows[2]).toEqual(['xdp, inline', 'skipped: no such link']);
+    expect(sheet?.rows[1]?.slice(7)).toEqual(['25.0', '1.25×', '1024']);
+    expect(latency.sheets(BULK)[0]?.rows[3]?.slice(0, 4)).toEqual(['Node net', '', 'in the event loop', '20.0']);
+  });
+
+  test('a wide range is shown', () => {
+    expect(sheet?.rows[0]?.[7]).toBe('20.0 (10.0–30.0)');
+  });
+
+  test('on the terminal a sentence stands below, in a README in its row', () => {
+    const short = {
+      title: 't',
+      head: ['a', 'b', 'c'],
+      rows: [
+        ['x', '1', '2'],
+        ['y', 'skipped: why'],
+      ],
+    };
+    expect(asText(short)).toMatch(/│ x │ 1 │ 2 │[\s\S]*\ny: skipped: why$/);
+    expect(asMarkdown(short)).toBe(
+      '**t**\n\n| a | b | c |\n| --- | ---: | ---: |\n| x | 1 | 2 |\n| y | skipped: why |',
+    );
+  });
+});
+
+describe('plots', () => {
+  test('bars in proportion, texts escaped', () => {
+    const bars = [
+      { label: 'a & b', value: 10, kind: 'ours' },
+      { label: '<c>', value: 5, kind: 'bare' },
+    ] as const;
+    const svg = chart({ title: 'T', subtitle: 'S', unit: 'U', groups: [{ label: 'G', bars }] });
+    const widths = [...svg.matchAll(/<rect class="(\w+)"[^>]* width="([\d.]+)"/g)].map(([, kind, width]) => [
+      kind,
+      Number(width),
+    ]);
+    expect(widths).toEqual([
+      ['ours', 540],
+      ['bare', 270],
+    ]);
+    expect(svg).toContain('a &amp; b');
+    expect(svg).not.toContain('<c>');
+    expect(() => chart({ title: 'T', subtitle: 'S', unit: 'U', groups: [] })).toThrow(RangeError);
+  });
+
+  test('of the tables that there are', () => {
+    expect(Object.keys(plots({ bulk: BULK }, ''))).toEqual(['bulk.svg']);
+    expect(plots({}, '')).toEqual({});
+  });
+});
+
+test('generated parts replace what stood between their marks', () => {
+  const text = 'A\n<!-- x -->\nold\n<!-- /x -->\nB';
+  expect(withPart(text, 'x', 'new')).toBe('A\n<!-- x -->\nnew\n<!-- /x -->\nB');
+  expect(() => withPart(text, 'y', 'new')).toThrow(RangeError);
+});
