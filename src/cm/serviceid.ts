@@ -1,0 +1,17 @@
+/** Service ids: what a client asks for. rdma_cm writes port space and port into them. */
+
+/** Port spaces of rdma_cm (RDMA_PS_...): bits 16 to 31 of a service id. */
+export const PortSpace = { IPOIB: 0x0002, TCP: 0x0106, UDP: 0x0111, IB: 0x013f } as const;
+
+export type PortSpaceName = keyof typeof PortSpace;
+
+/** @param port 0..65535 */
+export function serviceId(space: PortSpaceName, port: number): bigint {
+  return (BigInt(PortSpace[space]) << 16n) | BigInt(port);
+}
+
+/** Port space and port of a service id, or undefined when it is none of rdma_cm's. */
+export function parseServiceId(id: bigint): { readonly space: PortSpaceName; readonly port: number } | undefined {
+  const space = (Object.keys(PortSpace) as PortSpaceName[]).find((name) => BigInt(PortSpace[name]) === id >> 16n);
+  return space && { space, port: Number(id & 0xffffn) };
+}
