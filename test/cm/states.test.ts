@@ -1,0 +1,145 @@
+/** What every message means in every state: the whole matrix, and the moves between states. */
+import { expect, describe as group, test } from 'vitest';
+import { CONNECTION_STATES, mayFollow } from '../../src/cm/states.js';
+import { outcome, STIMULI, type Stimulus } from './matrix.js';
+import { WAYS, type Way } from './talk.js';
+
+/** Whatever the state is. */
+const ALWAYS: Partial<Record<Stimulus, string>> = { 'REP for nobody': 'REJ 6', 'DREQ of another peer': 'DREP' };
+
+/** What is said, told, and the state that follows; a message that is not named is ignored. */
+const MATRIX: Readonly<Record<Way, Partial<Record<Stimulus, string>>>> = {
+  'active REQ_SENT': {
+    REQ: 'CONNECT_REQUEST',
+    REP: 'CONNECT_RESPONSE, -> REP_RCVD',
+    'REJ of REQ': 'REJECTED, -> CLOSED',
+    DREQ: 'DREP, REJECTED, -> TIMEWAIT',
+    'DREQ of another peer': 'DREP, REJECTED, -> TIMEWAIT',
+    'REP of another peer': 'CONNECT_RESPONSE, -> REP_RCVD',
+    'REQ, same QP': 'CONNECT_REQUEST',
+    'REQ, same id': 'CONNECT_REQUEST',
+  },
+  'active REP_RCVD': {
+    REQ: 'REJ 10',
+    REP: 'MRA',
+    'REJ of REP': 'REJECTED, -> TIMEWAIT',
+    'REJ, timeout': 'REJECTED, -> TIMEWAIT',
+    DREQ: 'DISCONNECTED, -> DREQ_RCVD',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'active ESTABLISHED': {
+    REQ: 'REJ 10, DREQ, -> DREQ_SENT',
+    REP: 'RTU',
+    'REJ of REP': 'DISCONNECTED, -> TIMEWAIT',
+    'REJ, timeout': 'DISCONNECTED, -> TIMEWAIT',
+    DREQ: 'DISCONNECTED, -> DREQ_RCVD',
+    'REQ, same QP': 'REJ 10, DREQ, -> DREQ_SENT',
+    'REQ, same id': 'REJ 10, DREQ, -> DREQ_SENT',
+  },
+  'active DREQ_SENT': {
+    REQ: 'REJ 10',
+    'REJ of REP': 'DISCONNECTED, -> TIMEWAIT',
+    'REJ, timeout': 'DISCONNECTED, -> TIMEWAIT',
+    DREQ: 'DREP, DISCONNECTED, -> TIMEWAIT',
+    DREP: 'DISCONNECTED, -> TIMEWAIT',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'active DREQ_RCVD': {
+    REQ: 'REJ 10',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'active TIMEWAIT': {
+    REQ: 'REJ 10',
+    DREQ: 'DREP',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'passive REQ_RCVD': {
+    REQ: 'MRA',
+    REP: 'REJ 6',
+    'REJ of REP': 'REJECTED, -> CLOSED',
+    'REJ, timeout': 'REJECTED, -> CLOSED',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10, REJECTED, -> CLOSED',
+    'REQ, same id': 'REJ 10, REJECTED, -> CLOSED',
+  },
+  'passive REJ_SENT': {
+    REQ: 'REJ 28',
+    REP: 'REJ 6',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'CONNECT_REQUEST',
+    'REQ, same id': 'REJ 10',
+  },
+  'passive REP_SENT': {
+    REQ: 'REP',
+    REP: 'REJ 6',
+    RTU: 'ESTABLISHED, -> ESTABLISHED',
+    'REJ of REP': 'REJECTED, -> CLOSED',
+    'REJ, timeout': 'REJECTED, -> CLOSED',
+    DREQ: 'DISCONNECTED, -> DREQ_RCVD',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10, REJECTED, -> CLOSED',
+    'REQ, same id': 'REJ 10, REJECTED, -> CLOSED',
+  },
+  'passive ESTABLISHED': {
+    REP: 'REJ 6',
+    'REJ of REP': 'DISCONNECTED, -> TIMEWAIT',
+    'REJ, timeout': 'DISCONNECTED, -> TIMEWAIT',
+    DREQ: 'DISCONNECTED, -> DREQ_RCVD',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10, DREQ, -> DREQ_SENT',
+    'REQ, same id': 'REJ 10, DREQ, -> DREQ_SENT',
+  },
+  'passive DREQ_SENT': {
+    REP: 'REJ 6',
+    'REJ of REP': 'DISCONNECTED, -> TIMEWAIT',
+    'REJ, timeout': 'DISCONNECTED, -> TIMEWAIT',
+    DREQ: 'DREP, DISCONNECTED, -> TIMEWAIT',
+    DREP: 'DISCONNECTED, -> TIMEWAIT',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'passive DREQ_RCVD': {
+    REP: 'REJ 6',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+  'passive TIMEWAIT': {
+    REQ: 'REJ 10',
+    REP: 'REJ 6',
+    DREQ: 'DREP',
+    'REP of another peer': 'REJ 6',
+    'REQ, same QP': 'REJ 10',
+    'REQ, same id': 'REJ 10',
+  },
+};
+
+group.each(Object.keys(WAYS) as Way[])('%s', (way) => {
+  test.each(Object.keys(STIMULI) as Stimulus[])('%s', (stimulus) => {
+    expect(outcome(way, stimulus)).toBe(MATRIX[way][stimulus] ?? ALWAYS[stimulus] ?? '-');
+  });
+});
+
+test('which state follows which', () => {
+  const rows = CONNECTION_STATES.map((from) => {
+    const to = CONNECTION_STATES.filter((state) => mayFollow(from, state));
+    return `${from} -> ${to.join(' ')}`;
+  });
+  expect(rows).toEqual([
+    'REQ_SENT -> REP_RCVD TIMEWAIT CLOSED',
+    'REP_RCVD -> ESTABLISHED DREQ_RCVD TIMEWAIT CLOSED',
+    'REQ_RCVD -> REJ_SENT REP_SENT CLOSED',
+    'REJ_SENT -> CLOSED',
+    'REP_SENT -> ESTABLISHED DREQ_SENT DREQ_RCVD TIMEWAIT CLOSED',
+    'ESTABLISHED -> DREQ_SENT DREQ_RCVD TIMEWAIT',
+    'DREQ_SENT -> TIMEWAIT',
+    'DREQ_RCVD -> TIMEWAIT',
+    'TIMEWAIT -> CLOSED',
+    'CLOSED -> ',
+  ]);
+});
