@@ -114,7 +114,9 @@ uint32_t Carrier::ReceiveBatch(int fd, uint32_t limit) {
   if (count == 0) return 0;
   const int received = recvmmsg(fd, received_, count, 0, nullptr);
   if (received < 0) {
-    counters_.RxFailed(errno);
+    const int error = errno;
+    counters_.RxFailed(error);
+    OnReceiveError(error);
     return 0;
   }
   uint32_t good = 0;

@@ -43,6 +43,8 @@ class Carrier {
   /// Says in a complete descriptor that its payload, behind `headerBytes`, is of packets of `segmentBytes`, and counts them.
   /// @returns as Accept
   bool AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to);
+  /// The kernel has given up a message of a socket, with this error.
+  virtual void OnReceiveError(int) {}
   /// Where messages are received into: the card's ring, unless there is one in between.
   virtual Frames& Into() { return frames_; }
   void CountReceived(uint32_t frames, uint64_t bytes);

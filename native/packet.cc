@@ -283,6 +283,12 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     return true;
   }
 
+  // Before Linux 6.2 a packet socket cannot be told of super-packets of UDP. The kernel coalesces no more when no socket
+  // asks for it.
+  void OnReceiveError(int error) override {
+    if (error == EINVAL) ports_.Coalesce(false);
+  }
+
   // The kernel hands an 802.1Q tag over beside the frame. @returns bytes added
   static uint32_t RestoreTag(uint8_t* frame, uint32_t bytes, msghdr& header) {
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {

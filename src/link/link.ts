@@ -24,7 +24,7 @@ export interface Frames {
   /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. Where the link's features offer runs,
    * `options` may carry TX_CONTINUES_RUN: this frame has the headers of the one before it but for IP length, identification
    * and UDP length, its identification is one more, and it is not longer; all of a run but its last are of one length. The
-   * first of a run has the identification 0. */
+   * first of a run has the identification 0. The producer moves past all of a run at once. */
   readonly tx: Ring;
   /** The link produces, the card consumes. Descriptor n's `addr` already points at a free slot of `slotBytes`:
    * the link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free again when the

@@ -13,27 +13,68 @@ export function sh(command: string): string {
 /** What `readlink /proc/<pid>/ns/net` says; it differs between network namespaces. */
 const netOf = (pid: number | 'self') => readlinkSync(`/proc/${pid}/ns/net`);
 
+/** A program that is talked with in lines. */
+export class Program {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+  readonly #ended: Promise<void>;
+
+  constructor(command: string, args: string[]) {
+    this.#child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+    const output = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
+    this.#lines = output[Symbol.asyncIterator]();
+    this.#ended = new Promise((resolve) => this.#child.once('exit', () => resolve()));
+  }
+
+  /** The next line that it says; empty when it says no more. */
+  async line(): Promise<string> {
+    const { value, done } = await this.#lines.next();
+    return done ? '' : value;
+  }
+
+  /** What it answers to a line. */
+  ask(line: string): Promise<string> {
+    this.#child.stdin?.write(`${line}\n`);
+    return this.line();
+  }
+
+  end(): void {
+    this.#child.stdin?.end();
+  }
+
+  async stop(): Promise<void> {
+    this.end();
+    await this.#ended;
+  }
+
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.#ended;
+  }
+}
+
 export class Far {
   readonly #holder: ChildProcess;
-  readonly #peers: ChildProcess[] = [];
+  readonly #programs: Program[] = [];
 
   private constructor(
     holder: ChildProcess,
     readonly near: string,
     readonly far: string,
+    readonly farAddresses: readonly [string, string],
   ) {
     this.#holder = holder;
   }
 
   /** Interface `<name>a` here has 10.<net>.0.1 and fd00:<net>::1, `<name>b` there has ...2. */
-  static async open(name: string, net: number): Promise<Far> {
+  static async open(name: string, net: number, mtu = 1500): Promise<Far> {
     const [near, far] = [`${name}a`, `${name}b`];
     // cat ends with its input, and that with this process.
     const holder = spawn('unshare', ['--net', 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
     while (netOf(holder.pid as number) === netOf('self')) await new Promise((resolve) => setTimeout(resolve, 5));
-    const it = new Far(holder, near, far);
+    const it = new Far(holder, near, far, [`10.${net}.0.2`, `fd00:${net}::2`]);
     const up = (dev: string, n: number) =>
-      `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} up; ip link set lo up; ` +
+      `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} mtu ${mtu} up; ip link set lo up; ` +
       `ip addr add 10.${net}.0.${n}/24 dev ${dev}; ip addr add fd00:${net}::${n}/64 dev ${dev} nodad`;
     sh(`ip link add ${near} type veth peer name ${far}; ip link set ${far} netns ${holder.pid}; ${up(near, 1)}`);
     it.sh(up(far, 2));
@@ -45,29 +86,22 @@ export class Far {
     return execFileSync('nsenter', [...this.#enter, 'sh', '-ec', command], { encoding: 'utf8' });
   }
 
-  /** Starts farpeer.ts there. @returns its lines, the first of which has come */
+  /** Starts farpeer.ts there. @returns its first line */
   async peer(...args: string[]): Promise<{ first: string; stop(): Promise<void> }> {
-    const child = spawn('nsenter', [...this.#enter, process.execPath, '--import', 'tsx', PEER, ...args], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    this.#peers.push(child);
-    const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
-    const first = await new Promise<string>((resolve) => {
-      lines.once('line', resolve);
-      lines.once('close', () => resolve(''));
-    });
-    const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-    return {
-      first,
-      stop: async () => {
-        child.stdin?.end();
-        await ended;
-      },
-    };
+    const program = this.start(PEER, args);
+    return { first: await program.line(), stop: () => program.stop() };
+  }
+
+  /** Starts a program there that ends with its standard input. @param wrap a command that runs commands */
+  start(path: string, args: string[], wrap: string[] = []): Program {
+    const node = [process.execPath, '--import', 'tsx', path, ...args];
+    const program = new Program('nsenter', [...this.#enter, ...wrap, ...node]);
+    this.#programs.push(program);
+    return program;
   }
 
   close(): void {
-    for (const peer of this.#peers) peer.stdin?.end();
+    for (const program of this.#programs) program.end();
     this.#holder.stdin?.end();
     try {
       sh(`ip link del ${this.near}`);

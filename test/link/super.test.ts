@@ -30,13 +30,13 @@ function runsRefused(...args: string[]) {
 
 describeIf(privilege, 'packet links at both ends of a cable', () => {
   const v4 = {
-    source: '10.96.0.1',
-    destination: '10.96.0.2',
-    destMac: [2, 0, 0, 0, 0x96, 1],
-    srcMac: [2, 0, 0, 0, 0x96, 0],
+    source: '10.98.0.1',
+    destination: '10.98.0.2',
+    destMac: [2, 0, 0, 0, 0x98, 1],
+    srcMac: [2, 0, 0, 0, 0x98, 0],
     trafficClass: 2,
   };
-  const v6 = { ...v4, source: 'fd00:96:0:0:0:0:0:1', destination: 'fd00:96:0:0:0:0:0:2' };
+  const v6 = { ...v4, source: 'fd00:98:0:0:0:0:0:1', destination: 'fd00:98:0:0:0:0:0:2' };
   const FLOWS: [string, FrameFields][] = [
     ['IPv4', v4],
     ['IPv6', v6],
@@ -46,11 +46,11 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   const open: Link[] = [];
 
   beforeAll(() => {
-    sh('ip link add lks0 address 02:00:00:00:96:00 type veth peer name lks1 address 02:00:00:00:96:01');
+    sh('ip link add lks0 address 02:00:00:00:98:00 type veth peer name lks1 address 02:00:00:00:98:01');
     for (const n of [0, 1])
       sh(
-        `ip link set lks${n} mtu 9000 up; ip addr add 10.96.0.${n + 1}/24 dev lks${n}; ` +
-          `ip addr add fd00:96::${n + 1}/64 dev lks${n} nodad`,
+        `ip link set lks${n} mtu 9000 up; ip addr add 10.98.0.${n + 1}/24 dev lks${n}; ` +
+          `ip addr add fd00:98::${n + 1}/64 dev lks${n} nodad`,
       );
   });
   afterAll(() => void sh('ip link del lks0'));
@@ -152,11 +152,22 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
 
   testIf(programPrivilege('strace'), 'where the kernel refuses runs the frames leave one by one', async () => {
     const { b } = rigs();
-    expect(runsRefused('packet', '10.96.0.1', '10.96.0.2', '02:00:00:00:96:01')).toEqual({
+    expect(runsRefused('packet', '10.98.0.1', '10.98.0.2', '02:00:00:00:98:01')).toEqual({
       ...{ before: true, after: false, told: 1 },
       ...{ taken: 8, tx_frames: 8, tx_runs: 0, tx_runs_refused: 1, tx_errors: 0 },
     });
     expect((await b.gather(8)).map(({ frame }) => frame.readUInt16BE(18))).toEqual([0, 1, 2, 3, 4, 0, 1, 2]);
+  });
+
+  test('udp: packets that do not fit the interface are too long in runs, too, and no reason to send no others', () => {
+    const link = UdpLink.open({ interface: 'lks0', addresses: ['10.98.0.1'] });
+    open.push(link);
+    const rig = new Rig(link, { slotBytes: 10_000 });
+    rig.putRun(...runOf({ ...v4, destination: '10.98.0.77' }, payloads(3, 9000)));
+    rig.putRun(...runOf({ ...v4, destination: '10.98.0.77' }, payloads(3, 8000)));
+    expect(link.send(0)).toBe(6);
+    expect(link.counters()).toMatchObject({ tx_too_long: 3, tx_runs: 1, tx_run_frames: 3, tx_runs_refused: 0 });
+    expect(link.features.runs).toBeDefined();
   });
 
   test('what does not belong to a run ends it', async () => {
@@ -176,10 +187,10 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
 });
 
 describeIf(privilege, 'over the loopback interface, udp', () => {
-  const [A4, B4] = ['10.97.0.1', '10.97.0.2'];
-  const [A6, B6] = ['fd00:97:0:0:0:0:0:1', 'fd00:97:0:0:0:0:0:2'];
+  const [A4, B4] = ['10.99.0.1', '10.99.0.2'];
+  const [A6, B6] = ['fd00:99:0:0:0:0:0:1', 'fd00:99:0:0:0:0:0:2'];
   const open: Link[] = [];
-  const addresses = [`${A4}/32`, `${B4}/32`, 'fd00:97::1/128', 'fd00:97::2/128'];
+  const addresses = [`${A4}/32`, `${B4}/32`, 'fd00:99::1/128', 'fd00:99::2/128'];
 
   beforeAll(() => void sh(addresses.map((address) => `ip addr add ${address} dev lo`).join(';')));
   afterAll(() => void sh(addresses.map((address) => `ip addr del ${address} dev lo`).join(';')));

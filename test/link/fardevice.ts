@@ -1,0 +1,27 @@
+/**
+ * A device for the far end of a test (far.ts), with memory that its peers may write and read; it ends with its standard
+ * input. Its argument is what openDevice takes, as JSON. It says "ready", then answers each line: to the endpoint of a
+ * queue pair that wants to be connected, with a path MTU, by its own and its memory; to "counters" by its counters.
+ */
+import { createInterface } from 'node:readline';
+import { type Endpoint, openDevice } from '../../src/index.js';
+import { ALL } from '../verbs/pair.js';
+
+const device = await openDevice({ keepAlive: true, ...JSON.parse(process.argv[2] as string) });
+const pd = await device.allocPd();
+const cq = await device.createCq();
+const mr = await pd.regMr(2 ** 20, { access: ALL });
+
+async function connected(remote: Endpoint, pathMtu: number) {
+  const qp = await pd.createQp({ sendCq: cq });
+  const endpoint = qp.endpoint(remote.gid);
+  await qp.connect(remote, { access: ALL, pathMtu, timeout: 18 });
+  return { endpoint, memory: mr.remote };
+}
+
+console.log('ready');
+for await (const line of createInterface({ input: process.stdin })) {
+  const [remote, pathMtu] = line === 'counters' ? [] : JSON.parse(line);
+  console.log(JSON.stringify(remote ? await connected(remote, pathMtu) : device.counters()));
+}
+process.exit(0);
