@@ -32,9 +32,17 @@ export class Completions {
    * @throws CliError when none comes in time
    */
   async next(): Promise<Wc> {
+    return (await this.nextWithin(Number.POSITIVE_INFINITY)) as Wc;
+  }
+
+  /**
+   * The next completion, or undefined when none comes within so many milliseconds.
+   * @throws CliError as `next`
+   */
+  async nextWithin(ms: number): Promise<Wc | undefined> {
     if (this.#next === this.#filled) {
       await this.breathe();
-      if (!this.#spin()) return this.#sleep();
+      if (!this.#spin()) return this.#sleep(ms);
     }
     return this.#wcs[this.#next++] as Wc;
   }
@@ -54,12 +62,15 @@ export class Completions {
     return this.#filled > 0;
   }
 
-  async #sleep(): Promise<Wc> {
+  async #sleep(ms: number): Promise<Wc | undefined> {
     const { idleMs } = this.options;
+    const most = Math.max(ms, 0);
+    const patience = idleMs > 0 ? Math.min(idleMs, most) : most;
     try {
-      return await this.cq.next(idleMs > 0 ? { timeout: idleMs } : {});
+      return await this.cq.next(Number.isFinite(patience) ? { timeout: patience } : {});
     } catch (cause) {
       if (!(cause instanceof VerbsError && cause.code === 'ETIMEDOUT')) throw cause;
+      if (patience === most) return undefined;
       throw failure(`nothing from the peer for ${idleMs / 1000} s: it has stopped, or packets are lost on the way`, {
         cause,
       });

@@ -33,6 +33,12 @@ export class CliError extends Error {
   }
 }
 
+/** From now on Ctrl-C asks for the end by this, once; after that it ends the program at once, as ever. */
+export function onInterrupt(stop: () => void): void {
+  process.removeAllListeners('SIGINT');
+  process.once('SIGINT', stop);
+}
+
 export const usageError = (message: string) => new CliError(Exit.USAGE, message);
 export const failure = (message: string, options?: ConstructorParameters<typeof CliError>[2]) =>
   new CliError(Exit.FAILED, message, options);

@@ -1,6 +1,6 @@
 /** `wasm-roce send-bw` and the like: either end of perftest's programs. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { EXIT_HELP, usageError } from './exit.js';
+import { EXIT_HELP, onInterrupt, usageError } from './exit.js';
 import { addLinkOptions, address, bytes, integer, type LinkOptions, quantity, troubleOptions } from './options.js';
 import { Output } from './output.js';
 import { slotBytes } from './perftest/end.js';
@@ -21,6 +21,10 @@ interface Flags extends LinkOptions {
   readonly connection: 'RC' | 'UC' | 'UD';
   readonly gidIndex?: number;
   readonly duration?: number;
+  readonly run_infinitely?: boolean;
+  readonly events?: boolean;
+  readonly post_list?: number;
+  readonly tclass: number;
   readonly write_with_imm?: boolean;
   readonly atomic_type?: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
   readonly report_gbits?: boolean;
@@ -31,6 +35,8 @@ interface Flags extends LinkOptions {
   readonly json?: boolean;
 }
 
+/** How often --run_infinitely tells its bandwidth without --duration (s). */
+const INTERVAL_S = 5;
 /** Longest spin before sleeping (ms). */
 const SPIN_MS = 0.2;
 /** Memory that the card needs beside the messages. */
@@ -49,7 +55,7 @@ function perftestCommand(program: Command, kind: Kind): void {
     .summary(`either end of ${kind.stock}`)
     .description(
       `Measures the ${isBandwidth ? 'bandwidth' : 'latency'} of ${kind.verb === 'SEND' ? 'SEND' : `RDMA ${kind.verb}`} against ` +
-        `${kind.stock} of perftest 25.01 or another wasm-roce: a client of HOST, or else a server for one client. Options ` +
+        `${kind.stock} of perftest 4.5 to 25.01 or another wasm-roce: a client of HOST, or else a server for one client. Options ` +
         'have the letters and the meaning of perftest where it has them; both ends must be given the same.',
     )
     .argument('[host]', 'the server; without it this is one')
@@ -60,6 +66,9 @@ function perftestCommand(program: Command, kind: Kind): void {
     .option('-m, --mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096; default: the most', pathMtu)
     .option('-x, --gid-index <n>', 'index in the GID table (see devinfo)', integer(0, 255))
     .option('-u, --qp-timeout <n>', 'ACK timeout, 4.096 us * 2^n; 0 = for ever', integer(0, 31), 14)
+    .option('-D, --duration <s>', 'for so many seconds instead of --iters', quantity(1e6))
+    .option('--tclass <n>', 'traffic class of the IP headers', integer(0, 255), 0)
+    .option('-S, --sl <n>', 'service level; accepted, without effect on RoCE', integer(0, 15), 0)
     .option('-F, --CPU-freq', 'accepted, without effect')
     .option('--ipv6', 'accepted: HOST and --gid-index decide')
     .option('--ipv6-addr', 'accepted: HOST and --gid-index decide')
@@ -72,10 +81,11 @@ function perftestCommand(program: Command, kind: Kind): void {
     command
       .option('-t, --tx-depth <n>', 'messages on the way of each queue pair', integer(1, 32767), 128)
       .option('-q, --qp <n>', 'queue pairs', integer(1, 1024), 1)
+      .option('-l, --post_list <n>', 'messages posted at once; --iters must be a multiple', integer(1, 32767), 1)
       .option('-b, --bidirectional', 'both ends send')
+      .option('--run_infinitely', `until Ctrl-C; tells the bandwidth every --duration (${INTERVAL_S}) seconds`)
       .option('--report_gbits', 'Gb/sec instead of MiB/sec');
-  if (isBandwidth && kind.verb !== 'SEND')
-    command.option('-D, --duration <s>', 'instead of --iters, at the client', quantity(1e6));
+  if (kind.verb !== 'WRITE') command.option('-e, --events', 'sleep until completions come, instead of polling');
   if (kind.verb === 'SEND' || kind.verb === 'WRITE')
     command.option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512);
   if (kind.verb === 'WRITE') command.option('--write_with_imm', 'every WRITE has an immediate and takes a receive');
@@ -111,13 +121,9 @@ async function perftest(kind: Kind, host: string | undefined, flags: Flags): Pro
 function read(kind: Kind, flags: Flags): PerftestOptions {
   const size = flags.all ? LARGEST_OF_ALL : (flags.size ?? kind.size);
   const qps = flags.qp ?? 1;
-  const durationMs = (flags.duration ?? 0) * 1000;
-  const immediate = flags.write_with_imm ?? false;
-  const depth = (wanted: number) => (durationMs > 0 ? wanted : Math.min(wanted, flags.iters));
-  if (durationMs > 0 && (flags.bidirectional || flags.all || immediate))
-    throw usageError(
-      '--duration measures one direction of one size without immediates: not --bidirectional, --all or --write_with_imm',
-    );
+  const isEndless = flags.run_infinitely ?? false;
+  const iters = isEndless || flags.duration ? Number.POSITIVE_INFINITY : flags.iters;
+  checkCombination(kind, flags, iters);
   if (qps * 2 * slotBytes(size) > 2 ** 31)
     throw usageError(
       `${qps} queue pairs with ${size} bytes each way need ${qps * 2 * slotBytes(size)} bytes, over 2 GiB`,
@@ -128,27 +134,43 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     transport: flags.connection,
     size,
     all: flags.all ?? false,
-    iters: flags.iters,
-    durationMs,
-    txDepth: depth(kind.measures === 'lat' ? 1 : flags.txDepth),
-    rxDepth: depth(flags.rxDepth ?? 1),
+    iters,
+    durationMs: isEndless ? 0 : (flags.duration ?? 0) * 1000,
+    txDepth: kind.measures === 'lat' ? 1 : Math.min(flags.txDepth, iters),
+    rxDepth: Math.min(flags.rxDepth ?? 1, iters),
     qps,
+    postList: flags.post_list ?? 1,
     bidirectional: flags.bidirectional ?? false,
-    immediate,
+    immediate: flags.write_with_imm ?? false,
     atomic: flags.atomic_type ?? 'FETCH_AND_ADD',
     timeout: flags.qpTimeout,
     retryCnt: flags.retry,
+    trafficClass: flags.tclass,
     gigabits: flags.report_gbits ?? false,
     idleMs: flags.idle * 1000,
-    spinMs: SPIN_MS,
+    spinMs: flags.events ? 0 : SPIN_MS,
     // measured: not a nanosecond for what may be explained
     open: { ...troubleOptions(flags), trace: 0, memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
+    ...(isEndless && { endless: { intervalMs: (flags.duration ?? INTERVAL_S) * 1000, onStop: onInterrupt } }),
     ...(flags.mtu !== undefined && { mtu: flags.mtu }),
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
     ...(flags.address !== undefined && { address: flags.address }),
     ...((flags.link === 'packet' || flags.link === 'udp') && { link: flags.link }),
   };
+}
+
+/** @throws CliError for what the stock programs refuse as well */
+function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
+  const { post_list: list = 1, txDepth } = flags;
+  if (!Number.isFinite(iters) && flags.all)
+    throw usageError('--all goes by --iters, not --duration or --run_infinitely');
+  if (flags.run_infinitely && flags.bidirectional && (verb === 'SEND' || flags.write_with_imm))
+    throw usageError('--run_infinitely is not for messages that take receives in both directions (--bidirectional)');
+  if (list > 1 && Number.isFinite(iters) && iters % list !== 0)
+    throw usageError(`${iters} messages (--iters) are no multiple of ${list} posted at once (--post_list)`);
+  if (list > txDepth)
+    throw usageError(`${list} messages posted at once (--post_list) are more than ${txDepth} on the way (--tx-depth)`);
 }
 
 function transportsOf({ verb }: Kind): string[] {

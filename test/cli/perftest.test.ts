@@ -74,6 +74,9 @@ describe('the udp link, without privileges', () => {
     ['write-lat', ['--write_with_imm', '-c', 'UC']],
     ['read-bw', ['-b', '-m', '1024', '-F']],
     ['atomic-bw', ['-q', '3', '-A', 'CMP_AND_SWAP']],
+    ['send-bw', ['-l', '5', '-e', '-q', '2', '-b']],
+    ['write-bw', ['-l', '20', '-t', '30', '--write_with_imm']],
+    ['read-bw', ['-l', '4', '--tclass', '104', '-S', '3']],
   ])('%s %s', async (name, options) => {
     const [client, server] = await pair(name, ['-n', '20', ...options, '--json']);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
@@ -91,17 +94,67 @@ describe('the udp link, without privileges', () => {
     expect(lat.stdout).toMatch(/^ 2 +100( +\d+\.\d\d){7}$/m);
   });
 
-  test('-D measures for so many seconds', async () => {
-    const [client, server] = await pair('write-bw', ['-s', '4096', '--json'], ['-D', '0.3']);
-    expect([client.status, server.status]).toEqual([0, 0]);
-    expect(report(client).bandwidth?.[0]?.iters).toBeGreaterThan(100);
-    expect(report(server).bandwidth?.[0]?.iters).toBe(report(client).bandwidth?.[0]?.iters);
+  test.each([
+    ['write-bw', []],
+    ['read-bw', ['-b']],
+    ['write-bw', ['-b', '--write_with_imm']],
+    ['send-bw', []],
+    ['send-bw', ['-c', 'UD', '-s', '1000']],
+    ['send-bw', ['-b', '-q', '2', '-l', '8']],
+  ])('%s %s for a time', async (name, options) => {
+    const [client, server] = await pair(name, ['-s', '4096', '-D', '0.3', '--json', ...options]);
+    expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
+    const [ours, theirs] = [client, server].map((ended) => report(ended).bandwidth?.[0]?.iters ?? 0);
+    expect(ours).toBeGreaterThan(100);
+    // of both ways each tells what it has seen itself
+    if (name === 'send-bw' || options.includes('-b')) expect(theirs).toBeGreaterThan(100);
+    else expect(theirs).toBe(ours);
+  });
+
+  test.each([
+    ['send-lat', ['-c', 'UC']],
+    ['write-lat', []],
+    ['write-lat', ['--write_with_imm']],
+    ['read-lat', []],
+    ['atomic-lat', []],
+  ])('%s %s for a time', async (name, options) => {
+    const [client, server] = await pair(name, ['-D', '0.3', '--json', ...options]);
+    expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
+    expect(report(client).latency?.[0]?.iters).toBeGreaterThan(2);
+  });
+
+  test.each([
+    ['write-bw', []],
+    ['send-bw', []],
+    ['read-bw', ['-b']],
+  ])('%s %s without end: a line for each interval, and in order to the end at Ctrl-C', async (name, options) => {
+    const port = String(await freePort());
+    const all = ['--link', 'udp', '-p', port, '--run_infinitely', '-D', '0.1', '-s', '4096', ...options];
+    const server = start([name, '--address', SERVER, ...all]);
+    try {
+      await server.says('waiting for a client');
+      const client = start([name, '--address', CLIENT, SERVER, ...all]);
+      const lines = (text: string) => text.match(/^ 4096 +\d+ .*$/gm) ?? [];
+      await client.prints((stdout) => lines(stdout).length >= 3);
+      client.child.kill('SIGINT');
+      const [ours, theirs] = [await client.ended, await server.ended];
+      expect([ours, theirs].map(({ status, stderr }) => [status, stderr.replace(/^waiting.*\n/, '')])).toEqual([
+        [0, ''],
+        [0, ''],
+      ]);
+      const counts = lines(ours.stdout).map((line) => Number(line.trim().split(/ +/)[1]));
+      // the last line is about all of it
+      expect(counts.pop()).toBeGreaterThanOrEqual(counts.reduce((sum, count) => sum + count));
+      expect(lines(theirs.stdout).length > 0).toBe(name !== 'write-bw');
+    } finally {
+      server.child.kill('SIGKILL');
+    }
   });
 
   test('with loss on the way, by retransmission', async () => {
     const faults = ['--drop', '0.03', '--seed', '5'];
-    const [client, server] = await pair('write-lat', ['-n', '100', '-u', '10', '--json'], faults);
-    expect([client.status, server.status]).toEqual([0, 0]);
+    const [client, server] = await pair('write-lat', ['-n', '100', '-u', '12', '--json'], faults);
+    expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
     expect(report(client).faults.tx_drop).toBeGreaterThan(0);
     expect(report(client).retransmits + report(server).retransmits).toBeGreaterThan(0);
   });
@@ -115,7 +168,11 @@ test('the memory link, both ends in one process', async () => {
 
 test.each([
   [['read-bw', '-c', 'UD'], /'UD' is invalid.*RC/],
-  [['write-bw', '-D', '1', '-b'], /--duration measures one direction/],
+  [['write-bw', '-D', '1', '-a'], /--all goes by --iters/],
+  [['send-bw', '--run_infinitely', '-b'], /--run_infinitely is not for messages that take receives in both directions/],
+  [['read-bw', '-n', '10', '-l', '4'], /10 messages \(--iters\) are no multiple of 4/],
+  [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
+  [['write-lat', '-e'], /unknown option '-e'/],
   [['send-bw', '-m', '1000'], /256, 512, 1024, 2048, 4096/],
   [['send-bw', '--link', 'memory', '192.0.2.1'], /takes no HOST/],
 ])('wrong usage: %s', async (args, text) => {

@@ -4,37 +4,43 @@ import type { Bandwidth } from './handshake.js';
 
 /** The peak is the best of so many equal parts of a run, each from its first message's posting to its last one's completion. */
 const PARTS = 10;
+/** How often an endless run looks whether it is stopped, ms. */
+const LOOK_MS = 50;
 
 export interface Share {
   /** Messages of each queue pair that this end sends, and that it receives with a receive of its own. */
   readonly sends: number;
   readonly receives: number;
-  /** Stops sending after so many milliseconds; 0 = when all are sent. */
-  readonly durationMs: number;
+  /** What counts where no report of the peer tells of the other direction. */
+  readonly counts: 'sent' | 'received' | 'both';
 }
 
-/** @param onProgress is told how many messages are done */
-export async function runBandwidth(
-  end: End,
-  size: number,
-  { sends, receives, durationMs }: Share,
-  onProgress: (done: number) => void,
-): Promise<Bandwidth> {
+export interface Watcher {
+  /** Is told how many messages are done. */
+  onProgress(done: number): void;
+  /** An endless run: what it has done since the last time, and whether it is to end now. */
+  readonly endless?: { readonly intervalMs: number; onInterval(result: Bandwidth): void; isStopped(): boolean };
+}
+
+/** A run ends with its last message; what has an end in time or is stopped leaves what is on the way, as the stock programs do. */
+export async function runBandwidth(end: End, size: number, share: Share, watcher: Watcher): Promise<Bandwidth> {
   const { qps, txDepth } = end.options;
-  const isSender = sends > 0;
-  const begin = performance.now();
-  const part = durationMs > 0 ? qps * txDepth : Math.ceil((qps * (isSender ? sends : receives)) / PARTS);
-  const meter = new Meter(size, part, begin);
-  const until = durationMs > 0 ? begin + durationMs : Number.POSITIVE_INFINITY;
-  const receivesAll = qps * receives;
-  for (;;) {
-    if (performance.now() >= until) end.stop();
+  const { sends, receives, counts } = share;
+  const { endless } = watcher;
+  const each = counts === 'received' ? receives : sends;
+  // without end there is no best part of the whole
+  const part = endless ? each : Number.isFinite(each) ? Math.ceil((qps * each) / PARTS) : qps * txDepth;
+  const done = () => (counts === 'both' ? end.sent + end.received : counts === 'sent' ? end.sent : end.received);
+  const meter = new Meter(size, part, performance.now());
+  while (!end.isOver && !endless?.isStopped()) {
     end.fill();
-    if (isSender) meter.posted(end.sent + end.outstanding);
-    if (end.outstanding === 0 && end.received >= receivesAll) break;
-    await end.complete();
-    meter.done(isSender ? end.sent : end.received);
-    onProgress(end.sent + end.received);
+    if (counts === 'sent') meter.posted(end.sent + end.outstanding);
+    if (end.outstanding === 0 && end.received >= qps * receives) break;
+    await end.complete(endless && LOOK_MS);
+    if (done() > 0) end.startClock();
+    meter.done(done());
+    watcher.onProgress(done());
+    if (endless) meter.eachInterval(endless.intervalMs, endless.onInterval);
   }
   return meter.result();
 }
@@ -47,6 +53,8 @@ class Meter {
   #parts = 0;
   /** When the first message of each part was posted; a receiver takes the end of the part before. */
   readonly #begins: number[];
+  /** Where the present interval of an endless run begins. */
+  #interval: { readonly at: number; readonly done: number };
 
   /** @param part messages of a part */
   constructor(
@@ -56,6 +64,7 @@ class Meter {
   ) {
     this.#begins = [begin];
     this.#last = begin;
+    this.#interval = { at: begin, done: 0 };
   }
 
   posted(count: number): void {
@@ -73,10 +82,22 @@ class Meter {
     }
   }
 
+  eachInterval(ms: number, tell: (result: Bandwidth) => void): void {
+    const { at, done } = this.#interval;
+    const now = performance.now();
+    if (now - at < ms) return;
+    this.#interval = { at: now, done: this.#done };
+    tell(this.#bandwidth(this.#done - done, now - at, 0));
+  }
+
   result(): Bandwidth {
-    const perMs = this.#done / Math.max(1e-3, this.#last - this.begin);
+    return this.#bandwidth(this.#done, this.#last - this.begin, this.#peak);
+  }
+
+  /** @param peak messages a millisecond */
+  #bandwidth(iters: number, ms: number, peak: number): Bandwidth {
+    const perMs = iters / Math.max(1e-3, ms);
     const mib = (this.size * 1000) / 2 ** 20;
-    const peak = Math.max(this.#peak, perMs);
-    return { size: this.size, iters: this.#done, peak: peak * mib, average: perMs * mib, rate: perMs / 1000 };
+    return { size: this.size, iters, peak: Math.max(peak, perMs) * mib, average: perMs * mib, rate: perMs / 1000 };
   }
 }

@@ -36,6 +36,7 @@ interface Lane {
 /** The numbers of the present run. */
 interface Run {
   readonly size: number;
+  /** Of each queue pair. */
   readonly sends: number;
   readonly receives: number;
 }
@@ -45,6 +46,8 @@ export class End {
   /** Bytes of one queue pair in either half of the memory: first what is sent, then what the peer reaches. */
   readonly #slot: number;
   #run: Run = { size: 0, sends: 0, receives: 0 };
+  /** When the present run is over; undefined before its clock has started. */
+  #until: number | undefined;
   /** Over all queue pairs, in the present run. */
   sent = 0;
   received = 0;
@@ -91,13 +94,14 @@ export class End {
 
   /** Takes a queue pair to RTS. */
   async connect(index: number, remote: Keys): Promise<void> {
-    const { timeout, retryCnt, kind, transport } = this.options;
+    const { timeout, retryCnt, kind, transport, trafficClass } = this.options;
     const lane = this.#lane(index);
     const { qp } = lane;
     const local = this.keys(index, remote.gid);
     lane.remote = remote;
     const { gids } = this.device;
-    const route = { grh: { dgid: remote.gid, sgidIndex: gids.findIndex(({ gid }) => gid === local.gid) } };
+    const sgidIndex = gids.findIndex(({ gid }) => gid === local.gid);
+    const route = { grh: { dgid: remote.gid, sgidIndex, trafficClass } };
     if (transport === 'UD') {
       await qp.activate({ qkey: QKEY });
       lane.ah = await this.pd.createAh(route);
@@ -120,9 +124,10 @@ export class End {
     });
   }
 
-  /** A new run: `sends` and `receives` are those of each queue pair. Posts the first receives. */
+  /** A new run. Posts the first receives. */
   begin(run: Run): void {
     this.#run = run;
+    this.#until = undefined;
     this.sent = 0;
     this.received = 0;
     for (const [i, lane] of this.lanes.entries()) {
@@ -134,32 +139,49 @@ export class End {
 
   /** Posts sends wherever there is room. */
   fill(): void {
-    const { lanes, options } = this;
+    const { lanes } = this;
+    const { txDepth, postList } = this.options;
     for (let i = 0; i < lanes.length; i++) {
       const lane = lanes[i] as Lane;
-      while (lane.posted < this.#run.sends && lane.posted - lane.completed < options.txDepth) this.post(i);
+      while (lane.posted < this.#run.sends && lane.posted - lane.completed + postList <= txDepth) this.post(i);
     }
   }
 
-  /** No more sends but those that are posted. */
-  stop(): void {
-    this.#run = { ...this.#run, sends: 0 };
+  /** Its time has passed. */
+  get isOver(): boolean {
+    return this.#until !== undefined && performance.now() >= this.#until;
   }
 
   get outstanding(): number {
     return this.lanes.reduce((sum, { posted, completed }) => sum + posted - completed, 0);
   }
 
+  /** The time of the run begins, unless it has begun. */
+  startClock(): void {
+    const { durationMs } = this.options;
+    if (durationMs > 0) this.#until ??= performance.now() + durationMs;
+  }
+
+  /** Posts as many messages as are posted at once. */
   post(index: number): void {
     const lane = this.#lane(index);
     const { size } = this.#run;
-    lane.qp.postSend(this.#request(index, lane, this.#offset(lane.posted, size), size));
-    lane.posted++;
+    const { postList } = this.options;
+    const request = (n: number) => this.#request(index, lane, this.#offset(lane.posted + n, size), size);
+    lane.qp.postSend(postList === 1 ? request(0) : Array.from({ length: postList }, (_, n) => request(n)));
+    lane.posted += postList;
   }
 
-  /** Waits for a completion and counts it. */
-  async complete(): Promise<void> {
-    this.count(await this.completions.next());
+  /** Waits for a completion and counts it, unless so much time has passed or the run is over before. */
+  async complete(mostMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const left = this.#until === undefined ? mostMs : Math.min(mostMs, this.#until - performance.now());
+    const wc = await this.completions.nextWithin(left);
+    if (wc) this.count(wc);
+  }
+
+  /** Waits until nothing is on the way and so many messages have come, or the run is over. */
+  async settle(received = 0): Promise<void> {
+    while ((this.outstanding > 0 || this.received < received) && !this.isOver) await this.complete();
   }
 
   count(wc: Wc): void {

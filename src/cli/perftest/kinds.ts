@@ -26,6 +26,7 @@ export const KINDS: readonly Kind[] = [
   kind('READ', 'bw', 65_536),
   kind('READ', 'lat', 2),
   kind('ATOMIC', 'bw', 8),
+  kind('ATOMIC', 'lat', 8),
 ];
 
 /** The largest size of -a: 2^23. */
@@ -39,13 +40,17 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly size: number;
   /** All powers of two from 2 on. */
   readonly all: boolean;
-  /** Messages of each queue pair. */
+  /** Messages of each queue pair; Infinity where time or a user ends the test. */
   readonly iters: number;
-  /** Instead of `iters`; 0 = not. */
+  /** A run ends so many milliseconds after its first message is known to be done, whatever is on the way; 0 = not. */
   readonly durationMs: number;
+  /** A run ends when it is stopped. */
+  readonly endless?: Endless;
   readonly txDepth: number;
   readonly rxDepth: number;
   readonly qps: number;
+  /** Messages that one call posts. */
+  readonly postList: number;
   readonly bidirectional: boolean;
   /** WRITE bears an immediate and takes a receive. */
   readonly immediate: boolean;
@@ -53,9 +58,18 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   /** Path MTU in bytes; without it the most that both ends carry. */
   readonly mtu?: number;
   readonly gidIndex?: number;
+  /** Of the IP headers, 0 to 255. */
+  readonly trafficClass: number;
   readonly timeout: number;
   readonly retryCnt: number;
   readonly gigabits: boolean;
+}
+
+export interface Endless {
+  /** How often the bandwidth is told, milliseconds. */
+  readonly intervalMs: number;
+  /** Is told once a run has begun how to end it. */
+  readonly onStop: (stop: () => void) => void;
 }
 
 /** Messages take receives at the other end. */

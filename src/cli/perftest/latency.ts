@@ -23,63 +23,63 @@ type Role = Exchange['role'];
 /** SEND there and back; the client begins. */
 export async function runSends(end: End, size: number, role: Role): Promise<LatencyReport> {
   const { iters } = end.options;
-  const times = new Float64Array(iters);
+  const times: number[] = [];
   for (let i = 0; i < iters; i++) {
-    const before = role === 'client' ? i : i + 1;
-    if (role === 'server') while (end.received < before) await end.complete();
     // The queue holds one message at least: the last one must have gone.
-    while (end.outstanding > 0) await end.complete();
-    times[i] = performance.now();
+    await end.settle(role === 'server' ? i + 1 : i);
+    if (end.received > 0) end.startClock();
+    if (end.isOver) break;
+    times.push(performance.now());
     end.post(0);
-    if (role === 'client') while (end.received < i + 1) await end.complete();
   }
-  while (end.outstanding > 0) await end.complete();
+  await end.settle(iters);
   return latencyReport(size, times, 2);
 }
 
 /** WRITE there and back, known by its last byte, or by its receive when it has an immediate; the server begins. */
 export async function runWrites(end: End, size: number, role: Role): Promise<LatencyReport> {
   const { iters, immediate } = end.options;
-  const times = new Float64Array(iters);
+  const times: number[] = [];
   for (let i = 0; i < iters; i++) {
     const expected = role === 'client' ? i + 1 : i;
     if (expected > 0) await arrival(end, expected, immediate);
-    while (end.outstanding > 0) await end.complete();
-    times[i] = performance.now();
+    if (expected > 0) end.startClock();
+    await end.settle();
+    if (end.isOver) break;
+    times.push(performance.now());
     end.mark = (i + 1) & 0xff;
     end.post(0);
   }
-  if (role === 'server') await arrival(end, iters, immediate);
-  while (end.outstanding > 0) await end.complete();
+  if (role === 'server' && !end.isOver) await arrival(end, iters, immediate);
+  await end.settle();
   return latencyReport(size, times, 2);
 }
 
-/** READ after READ; the client alone. */
+/** READ after READ, or one atomic after the other; the client alone. */
 export async function runReads(end: End, size: number): Promise<LatencyReport> {
   const { iters } = end.options;
-  const times = new Float64Array(iters + 1);
-  for (let i = 0; i < iters; i++) {
-    times[i] = performance.now();
+  const times: number[] = [];
+  for (let i = 0; i < iters && !end.isOver; i++) {
+    times.push(performance.now());
     end.post(0);
-    while (end.outstanding > 0) await end.complete();
+    await end.settle();
+    end.startClock();
   }
-  times[iters] = performance.now();
+  // of one that time has cut off nothing is known
+  if (end.outstanding === 0) times.push(performance.now());
   return latencyReport(size, times, 1);
 }
 
 /** The memory is looked at between the card's turns; a peer that takes long is waited for asleep. */
 async function arrival(end: End, count: number, immediate: boolean): Promise<void> {
-  if (immediate) {
-    while (end.received < count) await end.complete();
-    return;
-  }
+  if (immediate) return end.settle(count);
   const { idleMs, spinMs } = end.options;
   const begin = performance.now();
   const wcs = end.cq.createWcs(4);
   for (;;) {
     const filled = end.cq.poll(wcs);
     for (const wc of wcs.slice(0, filled)) end.count(wc);
-    if (end.mark === (count & 0xff)) return;
+    if (end.mark === (count & 0xff) || end.isOver) return;
     const waited = performance.now() - begin;
     if (idleMs > 0 && waited > idleMs)
       throw failure(`message ${count} has not come in ${idleMs / 1000} s: the peer has stopped, or packets are lost`);
@@ -89,7 +89,7 @@ async function arrival(end: End, count: number, immediate: boolean): Promise<voi
 }
 
 /** @param times when each message was posted, milliseconds; a latency is the n-th part of the time from one to the next */
-function latencyReport(size: number, times: Float64Array, n: number): LatencyReport {
+function latencyReport(size: number, times: readonly number[], n: number): LatencyReport {
   const all = new Float64Array(Math.max(1, times.length - 1));
   for (let i = 0; i + 1 < times.length; i++) all[i] = (((times[i + 1] as number) - (times[i] as number)) * 1000) / n;
   all.sort();

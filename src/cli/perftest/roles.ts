@@ -61,7 +61,7 @@ export async function runBoth(options: PerftestOptions, output: Output): Promise
   try {
     const [client, answering] = [new Exchange(near, 'client'), new Exchange(far, 'server')];
     const { gid } = other.chooseGid(device.chooseGid().gid);
-    const listeners = { onConnected() {}, onBandwidth() {}, onLatency() {} };
+    const listeners = { onConnected() {}, onInterval() {}, onBandwidth() {}, onLatency() {} };
     await Promise.all([
       measure(device, client, both, output, gid),
       runSession(other, answering, both, device.chooseGid().gid, listeners, output),
@@ -84,6 +84,7 @@ async function measure(
   const listeners = {
     onConnected: (...[local, remote, terms]: Parameters<Parameters<typeof runSession>[4]['onConnected']>) =>
       table.header(device, local, remote, terms),
+    onInterval: table.bandwidth.bind(table),
     onBandwidth: table.bandwidth.bind(table),
     onLatency: table.latency.bind(table),
   };

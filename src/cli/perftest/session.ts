@@ -5,7 +5,7 @@ import type { Output } from '../output.js';
 import { runBandwidth } from './bandwidth.js';
 import { End } from './end.js';
 import type { Bandwidth, Exchange, Keys, Terms } from './handshake.js';
-import { type PerftestOptions, takesReceives } from './kinds.js';
+import { type Endless, type PerftestOptions, takesReceives } from './kinds.js';
 import { type LatencyReport, runReads, runSends, runWrites } from './latency.js';
 
 export interface Result {
@@ -20,6 +20,8 @@ export interface Result {
 
 export interface Listeners {
   onConnected(local: readonly Keys[], remote: readonly Keys[], terms: Terms): void;
+  /** Of an endless test, what an interval was like. */
+  onInterval(result: Bandwidth): void;
   onBandwidth(result: Bandwidth): void;
   onLatency(result: LatencyReport): void;
 }
@@ -81,38 +83,51 @@ class Session {
 
   async #bandwidth(): Promise<void> {
     const { options } = this.end;
+    const { bidirectional, endless } = options;
     const isClient = this.exchange.role === 'client';
-    const twoSided = takesReceives(options);
-    if (twoSided || options.bidirectional || isClient) for (const size of this.#sizes()) await this.#run(size);
-    if (!twoSided && !options.bidirectional) {
+    const bothWork = takesReceives(options) || bidirectional;
+    if (bothWork || isClient) for (const size of this.#sizes()) await this.#run(size);
+    // there a stock program goes on until it is killed
+    if (bothWork && endless) return;
+    if (!bothWork) {
       await this.#barrier(true);
       const theirs = await this.exchange.report(this.#bandwidths.at(-1) ?? NOTHING);
-      if (!isClient) this.#tell(theirs);
+      // and does not know what it has done when it is stopped
+      if (!isClient && !endless) this.#tell(theirs);
     }
     await this.#barrier(true);
   }
 
   async #run(size: number): Promise<void> {
-    const { end, exchange } = this;
+    const { end, exchange, output } = this;
     const { options } = end;
-    const { iters, bidirectional, all, durationMs } = options;
+    const { iters, bidirectional, all, durationMs, endless } = options;
     const isClient = exchange.role === 'client';
     const twoSided = takesReceives(options);
-    const sends = durationMs > 0 ? Number.MAX_SAFE_INTEGER : iters;
-    const share = {
-      sends: isClient || bidirectional ? sends : 0,
-      receives: twoSided && (!isClient || bidirectional) ? iters : 0,
-      durationMs,
-    };
-    end.begin({ size, ...share });
-    if (twoSided || bidirectional) await this.#barrier(true);
-    const mine = await runBandwidth(end, size, share, (done) =>
-      this.output.progress(() => `${size} bytes: ${done} messages`),
-    );
+    // SENDs for a time: no reports, as either end knows both directions
+    const isReported = bidirectional && !(twoSided && durationMs > 0);
+    const sends = isClient || bidirectional ? iters : 0;
+    const receives = twoSided && (!isClient || bidirectional) ? iters : 0;
+    const counts = bidirectional && !isReported ? 'both' : sends > 0 ? 'sent' : 'received';
+    end.begin({ size, sends, receives });
+    if (twoSided || (bidirectional && !endless)) await this.#barrier(true);
+    const onProgress = (done: number) => output.progress(() => `${size} bytes: ${done} messages`);
+    const watcher = { onProgress, ...(endless && { endless: this.#watch(endless) }) };
+    const mine = await runBandwidth(end, size, { sends, receives, counts }, watcher);
     if (bidirectional && all && !twoSided) await this.#barrier(true);
-    const theirs = bidirectional ? await exchange.report(mine) : undefined;
+    const theirs = isReported && !endless ? await exchange.report(mine) : undefined;
     if (all && twoSided) await this.#barrier(true);
     this.#tell(theirs ? sum(mine, theirs) : mine);
+  }
+
+  /** An endless run ends when it is stopped here, or when the peer goes. */
+  #watch({ intervalMs, onStop }: Endless) {
+    let isAsked = false;
+    onStop(() => {
+      isAsked = true;
+    });
+    const onInterval = (result: Bandwidth) => this.listeners.onInterval(result);
+    return { intervalMs, onInterval, isStopped: () => isAsked || this.exchange.control.isEnded };
   }
 
   async #latency(): Promise<void> {
@@ -120,7 +135,8 @@ class Session {
     const { kind, iters } = end.options;
     const twoSided = takesReceives(end.options);
     const isClient = exchange.role === 'client';
-    if (kind.verb !== 'READ' || isClient)
+    const bothWork = kind.verb === 'SEND' || kind.verb === 'WRITE';
+    if (bothWork || isClient)
       for (const size of this.#sizes()) {
         end.begin({ size, sends: iters, receives: twoSided ? iters : 0 });
         if (twoSided) await this.#barrier(true);
