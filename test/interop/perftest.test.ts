@@ -1,18 +1,26 @@
-// Our perftest commands and the stock programs of perftest 25.01, each as client and as server of the other.
+// Our perftest commands and the stock programs of two versions of perftest, each as client and as server of the other.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { Output } from '../../src/cli/output.js';
 import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
+import { decode, isRoce } from '../kit/decode.js';
+import { readCapture } from '../kit/pcap.js';
 import type { LinkKind } from './card.js';
 import { CARD, GUEST } from './guest/network.js';
-import { describeWithRxe } from './world.js';
+import { FAMILIES, type Family } from './pair.js';
+import { describeWithRxe, type World } from './world.js';
 
 const PORT = 18515;
 
 /** What a case has beside the defaults: ours as the program knows it. */
-type Changes = Partial<PerftestOptions> & { readonly family?: 'IPv4' | 'IPv6'; readonly link?: LinkKind };
+type Changes = Partial<PerftestOptions> & { readonly family?: Family; readonly link?: LinkKind };
 
 interface Case {
   readonly name: string;
@@ -26,111 +34,267 @@ interface Case {
 type Role = 'client' | 'server';
 const BOTH: readonly Role[] = ['client', 'server'];
 
-const ALL = { name: '-a', words: ['-a'], changes: { all: true, size: 2 ** 23, iters: 5 } };
+/** A second of messages instead of a number of them: the least that the stock programs measure. */
+const SECOND = { words: ['-D', '1'], changes: { durationMs: 1000, iters: Number.POSITIVE_INFINITY } };
+/** As few as the stock programs allow, as the largest are 8 MiB. */
+const ALL = { words: ['-a'], changes: { all: true, size: 2 ** 23, iters: 5 } };
 
 /** Repeatable as far as the peer is. */
 const LOSS = { seed: 3, both: { drop: 0.04 } };
 
+const DEFAULTS: readonly Case[] = KINDS.map(({ name }) => ({ name: 'defaults', kind: name }));
+
+const TRANSPORTS: readonly Case[] = [
+  ...['send-bw', 'send-lat', 'write-bw', 'write-lat'].map(
+    (kind): Case => ({ name: '-c UC', kind, words: ['-c', 'UC'], changes: { transport: 'UC' } }),
+  ),
+  ...['send-bw', 'send-lat'].map(
+    (kind): Case => ({ name: '-c UD', kind, words: ['-c', 'UD'], changes: { transport: 'UD' } }),
+  ),
+];
+
 const CASES: readonly Case[] = [
-  ...KINDS.map(({ name }) => ({ name: 'defaults', kind: name })),
-  { name: '-c UC', kind: 'send-bw', words: ['-c', 'UC'], changes: { transport: 'UC' } },
-  { name: '-c UD', kind: 'send-bw', words: ['-c', 'UD'], changes: { transport: 'UD' } },
-  { name: '-c UC', kind: 'send-lat', words: ['-c', 'UC'], changes: { transport: 'UC' } },
-  { name: '-c UD', kind: 'send-lat', words: ['-c', 'UD'], changes: { transport: 'UD' } },
-  { name: '-c UC', kind: 'write-bw', words: ['-c', 'UC'], changes: { transport: 'UC' } },
-  { name: '-c UC', kind: 'write-lat', words: ['-c', 'UC'], changes: { transport: 'UC' } },
+  ...DEFAULTS,
+  ...TRANSPORTS,
   ...['send-bw', 'write-bw', 'read-bw', 'atomic-bw'].flatMap((kind) => [
     { name: '-b', kind, words: ['-b'], changes: { bidirectional: true } },
     { name: '-q 8', kind, words: ['-q', '8'], changes: { qps: 8 } },
+    { name: '-l 4', kind, words: ['-l', '4'], changes: { postList: 4 } },
   ]),
+  ...['send-bw', 'send-lat', 'read-bw', 'read-lat', 'atomic-bw', 'atomic-lat'].map((kind) => ({
+    ...{ name: '-e', kind, words: ['-e'], changes: { spinMs: 0 } },
+  })),
   { name: '-b -q 4', kind: 'write-bw', words: ['-b', '-q', '4'], changes: { bidirectional: true, qps: 4 } },
   {
-    name: '-A CMP_AND_SWAP',
-    kind: 'atomic-bw',
-    words: ['-A', 'CMP_AND_SWAP'],
-    changes: { atomic: 'CMP_AND_SWAP' },
+    ...{ name: '-b -q 2 -l 5 -e -c UD', kind: 'send-bw', words: ['-b', '-q', '2', '-l', '5', '-e', '-c', 'UD'] },
+    changes: { bidirectional: true, qps: 2, postList: 5, spinMs: 0, transport: 'UD' },
   },
-  { name: '--write_with_imm', kind: 'write-bw', words: ['--write_with_imm'], changes: { immediate: true } },
-  { name: '--write_with_imm', kind: 'write-lat', words: ['--write_with_imm'], changes: { immediate: true } },
-  ...[256, 512, 1024, 2048].map((mtu) => ({
-    ...{ name: `-m ${mtu}`, kind: 'read-bw', words: ['-m', String(mtu)], changes: { mtu } },
+  {
+    ...{ name: '-b -c UC', kind: 'send-bw', words: ['-b', '-c', 'UC'] },
+    changes: { bidirectional: true, transport: 'UC' },
+  },
+  ...['atomic-bw', 'atomic-lat'].map((kind) => ({
+    ...{ name: '-A CMP_AND_SWAP', kind, words: ['-A', 'CMP_AND_SWAP'] },
+    changes: { atomic: 'CMP_AND_SWAP' as const },
   })),
-  // the virtual machine is slow with the largest sizes, so those go one way only
-  { ...ALL, kind: 'write-bw', roles: ['client'] },
-  { ...ALL, kind: 'read-bw', roles: ['client'] },
-  ...['send-bw', 'send-lat'].map((kind) => ({
-    ...{ name: '-a -c UD', kind, words: ['-a', '-c', 'UD'], changes: { ...ALL.changes, transport: 'UD' as const } },
+  ...['write-bw', 'write-lat'].flatMap((kind) => [
+    { name: '--write_with_imm', kind, words: ['--write_with_imm'], changes: { immediate: true } },
+    {
+      ...{ name: '--write_with_imm -c UC', kind, words: ['--write_with_imm', '-c', 'UC'] },
+      changes: { immediate: true, transport: 'UC' as const },
+    },
+  ]),
+  // each path MTU with another of the operations, the transports and the two families; 4096 is the default
+  ...(
+    [
+      [256, 'read-bw', 'RC', 'IPv4'],
+      [256, 'send-bw', 'UC', 'IPv6'],
+      [512, 'read-bw', 'RC', 'IPv6'],
+      [512, 'write-bw', 'UC', 'IPv4'],
+      [1024, 'read-bw', 'RC', 'IPv4'],
+      [1024, 'send-lat', 'UD', 'IPv4'],
+      [2048, 'read-bw', 'RC', 'IPv4'],
+      [2048, 'write-lat', 'RC', 'IPv6'],
+    ] as const
+  ).map(([mtu, kind, transport, family]) => ({
+    ...{ name: `-m ${mtu} -c ${transport} ${family}`, kind, words: ['-m', String(mtu), '-c', transport] },
+    changes: { mtu, transport, family },
   })),
+  // the virtual machine is slow with the largest sizes, and measures its clock for every one: each goes one way only
+  { ...ALL, name: '-a', kind: 'send-bw', roles: ['client'] },
+  { ...ALL, name: '-a', kind: 'write-bw', roles: ['server'] },
+  { ...ALL, name: '-a', kind: 'read-bw', roles: ['client'] },
+  {
+    ...{ name: '-a -c UD', kind: 'send-bw', words: ['-a', '-c', 'UD'], roles: ['server'] },
+    changes: { ...ALL.changes, transport: 'UD' },
+  },
+  {
+    ...{ name: '-a -c UD', kind: 'send-lat', words: ['-a', '-c', 'UD'], roles: ['client'] },
+    changes: { ...ALL.changes, transport: 'UD' },
+  },
+  { ...SECOND, name: '-D 1', kind: 'send-bw' },
+  { ...SECOND, name: '-D 1', kind: 'send-lat' },
+  { ...SECOND, name: '-D 1', kind: 'write-bw', roles: ['client'] },
+  { ...SECOND, name: '-D 1', kind: 'write-lat', roles: ['server'] },
+  {
+    ...{ name: '-D 1 -b', kind: 'send-bw', words: [...SECOND.words, '-b'] },
+    changes: { ...SECOND.changes, bidirectional: true },
+  },
   { name: 'IPv6', kind: 'send-bw', changes: { family: 'IPv6' } },
   { name: 'IPv6', kind: 'read-bw', changes: { family: 'IPv6' } },
   { name: 'IPv6', kind: 'write-lat', changes: { family: 'IPv6' } },
   { name: 'IPv6 -c UD', kind: 'send-lat', words: ['-c', 'UD'], changes: { family: 'IPv6', transport: 'UD' } },
   ...['send-bw', 'write-bw', 'write-lat', 'read-bw', 'atomic-bw'].map((kind) => ({
-    ...{
-      name: 'with 4 % lost either way',
-      kind,
-      changes: { timeout: 14, iters: 100, open: { memoryBytes: 2 ** 26, fault: LOSS } },
-    },
+    ...{ name: 'with 4 % lost either way', kind },
+    changes: { timeout: 14, iters: 100, open: { memoryBytes: 2 ** 26, fault: LOSS } },
   })),
   { name: 'over the udp link', kind: 'send-bw', changes: { link: 'udp' } },
   { name: 'over the udp link', kind: 'write-lat', changes: { link: 'udp' } },
 ];
 
-const ROWS = CASES.flatMap((row) => (row.roles ?? BOTH).map((role) => [row.kind, row.name, role, row] as const));
+/** Where the guest has each version, and what it calls its hand-shake. */
+const VERSIONS = [
+  { version: '25.01', folder: '/usr/bin', says: '6.24', cases: CASES },
+  {
+    ...{ version: '4.5', folder: '/opt/bookworm', says: '6.06' },
+    cases: [...DEFAULTS, ...TRANSPORTS, ...CASES.filter(({ name }) => name === '-b')],
+  },
+] as const;
 
 describeWithRxe('perftest', 9000, (world) => {
-  describe('with the stock programs', () => {
-    test.each(ROWS)('%s %s, we are the %s', async (kindName, _name, role, { words = [], changes = {} }) => {
+  describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
+    const rows = cases.flatMap((row) => (row.roles ?? BOTH).map((role) => [row.kind, row.name, role, row] as const));
+    test.each(rows)('%s %s, we are the %s', async (kindName, _name, role, { words = [], changes = {} }) => {
       const { family = 'IPv4', ...more } = changes;
       const options = optionsOf(kindName, more);
-      const { kind, all, iters, size } = options;
+      const { kind, all, iters, size, transport } = options;
       const stock = [
-        ...[kind.stock, '-d', 'rxe0', '-F', '-x', family === 'IPv4' ? '1' : '2', '-n', String(iters)],
+        ...[`${folder}/${kind.stock}`, '-d', 'rxe0', '-F', '-x', String(FAMILIES[family].gid)],
+        ...(Number.isFinite(iters) ? ['-n', String(iters)] : []),
         ...(family === 'IPv6' ? ['--ipv6-addr'] : []),
         ...(kind.verb === 'ATOMIC' || all ? [] : ['-s', String(size)]),
         ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
         ...words,
       ];
-      const [ours, theirs] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
-      const printed = new Text();
-      const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
-      const tool = role === 'server' ? undefined : world.guest.spawn(stock);
-      let stdout: string;
-      try {
-        if (tool) {
-          await world.guest.listening(PORT);
-          await runClient(theirs, options, output).catch((error) => {
-            throw tool.error(String(error));
-          });
-          const ended = await tool.exited;
-          if (ended.status !== 0) throw tool.error(`status ${ended.status}`);
-          stdout = ended.stdout;
-        } else {
-          const serving = runServer(options, output);
-          const asking = world.guest.run([...stock, ours], { timeout: 30_000 });
-          const [served, asked] = await Promise.allSettled([serving, asking]);
-          if (served.status === 'rejected') throw served.reason;
-          if (asked.status === 'rejected') throw asked.reason;
-          stdout = asked.value;
-        }
-      } finally {
-        await tool?.kill();
-      }
-      const report = JSON.parse(printed.text) as PerftestReport;
-      expect(report).toMatchObject({ ok: true, test: kindName, role, peerVersion: '6.24' });
-      const largest = all && options.transport === 'UD' ? report.mtu : size;
+      const { report, stdout } = await withStock(world, stock, role, family, options);
+      expect(report).toMatchObject({ ok: true, test: kindName, role, peerVersion: says });
+      const largest = all && transport === 'UD' ? report.mtu : size;
+      const count = Number.isFinite(iters) ? iters * options.qps : expect.any(Number);
       const results = report.bandwidth ?? report.latency;
-      const isIdle = kindName === 'read-lat' && role === 'server';
-      if (isIdle) expect(results).toEqual([]);
-      else expect(results?.at(-1)).toMatchObject({ size: largest, iters: iters * options.qps });
+      const isAlone = ['read-lat', 'atomic-lat'].includes(kindName);
+      if (isAlone && role === 'server') expect(results).toEqual([]);
+      else expect(results?.at(-1)).toMatchObject({ size: largest, iters: count });
+      if (!isAlone || role === 'client') expect(results?.at(-1)?.iters).toBeGreaterThan(1);
       // The stock program has the same numbers in its table, unless it was the idle one.
-      if (kindName !== 'read-lat' || role === 'server')
-        expect(stdout).toMatch(new RegExp(`^ *${largest} +${iters * options.qps} +\\d`, 'm'));
+      if (!isAlone || role === 'server')
+        expect(stdout).toMatch(new RegExp(`^ *${largest} +${typeof count === 'number' ? count : '\\d+'} +\\d`, 'm'));
       expect(report.mtu).toBe(options.mtu ?? 4096);
       expect(Object.keys(report.faults).length > 0).toBe(options.open.fault !== undefined);
     });
   });
+
+  describe('--run_infinitely', () => {
+    const words = (kind: string) => [`ib_${kind}_bw`, '-d', 'rxe0', '-F', '-x', '1', '-s', '2000', '--run_infinitely'];
+    const endless = (stop: (stop: () => void) => void) => ({
+      ...{ iters: Number.POSITIVE_INFINITY, txDepth: 10, rxDepth: 512 },
+      endless: { intervalMs: 100, onStop: stop },
+    });
+
+    test.each(['write', 'read', 'atomic'])('%s, we are the client, until we are stopped', async (verb) => {
+      const options = optionsOf(
+        `${verb}-bw`,
+        endless((stop) => void setTimeout(stop, 500)),
+      );
+      const stock = words(verb).filter((word) => verb !== 'atomic' || !['-s', '2000'].includes(word));
+      const { report } = await withStock(world, stock, 'client', 'IPv4', options);
+      expect(report.bandwidth).toHaveLength(1);
+      expect(report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
+    });
+
+    test('WRITE, we are the server, until the client is stopped', async () => {
+      const options = optionsOf(
+        'write-bw',
+        endless(() => {}),
+      );
+      const { report, stdout } = await withStock(world, words('write'), 'server', 'IPv4', options, 1500);
+      expect(report).toMatchObject({ ok: true, bandwidth: [] });
+      expect(report.counters.qp.rx_write_requests).toBeGreaterThan(10);
+      expect(stdout).toContain('User stopped traffic');
+    });
+
+    test('SEND, either way, until one of them goes', async () => {
+      const client = optionsOf(
+        'send-bw',
+        endless((stop) => void setTimeout(stop, 500)),
+      );
+      const asked = await withStock(world, words('send'), 'client', 'IPv4', client, 0);
+      expect(asked.report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
+      const server = optionsOf(
+        'send-bw',
+        endless(() => {}),
+      );
+      const served = await withStock(world, [...words('send'), '-t', '10'], 'server', 'IPv4', server, 1000);
+      expect(served.report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
+    });
+  });
+
+  test.each(['IPv4', 'IPv6'] as const)('--tclass: %s, every packet of both ends has it', async (family) => {
+    const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
+    const pcap = join(folder, 'tclass.pcapng');
+    const [ours, theirs] = [4 * 26, 4 * 10];
+    for (const role of BOTH) {
+      const open = { memoryBytes: 2 ** 26, pcap };
+      const options = optionsOf('read-bw', { trafficClass: ours, open });
+      const stock = ['ib_read_bw', '-d', 'rxe0', '-F', '-x', String(FAMILIES[family].gid), '-n', '20', '-s', '2000'];
+      const more = ['--tclass', String(theirs), '-S', '3', '-t', '10', ...(family === 'IPv6' ? ['--ipv6-addr'] : [])];
+      await withStock(world, [...stock, ...more], role, family, options);
+      const seen = readCapture(pcap).packets.filter(({ data }) => isRoce(data));
+      const classes = (direction: number) =>
+        new Set(
+          seen
+            .filter((packet) => packet.direction === direction)
+            .map(({ data }) => decode(data).ip)
+            .map((ip) => (ip.version === 4 ? ip.tos : ip.trafficClass) & ~ECN),
+        );
+      expect([...classes(1)]).toEqual([theirs]);
+      expect([...classes(2)]).toEqual([ours]);
+    }
+    rmSync(folder, { recursive: true });
+  });
 });
+
+const ECN = 3;
+
+/**
+ * Ours and the stock program, until both have ended well.
+ * @param stopMs when given, the stock program is interrupted after so many milliseconds, or if 0 once we are done
+ */
+async function withStock(
+  { guest }: World,
+  stock: readonly string[],
+  role: Role,
+  family: Family,
+  options: PerftestOptions,
+  stopMs?: number,
+): Promise<{ report: PerftestReport; stdout: string }> {
+  const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
+  const printed = new Text();
+  const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
+  const serving = role === 'server' ? runServer(options, output) : undefined;
+  const tool = guest.spawn(serving ? [...stock, here] : stock);
+  try {
+    if (!serving) await guest.listening(PORT);
+    const ours = serving ?? runClient(there, options, output);
+    if (stopMs) void sleep(stopMs).then(() => tool.kill(SIGINT));
+    let isServed = false;
+    // without a client a server would wait for ever
+    if (serving)
+      void tool.exited.then(
+        () =>
+          isServed ||
+          connect(PORT, here)
+            .on('error', () => {})
+            .end(),
+      );
+    await ours.catch((error) => {
+      throw tool.error(String(error));
+    });
+    isServed = true;
+    const ended = stopMs === 0 ? await tool.kill(SIGINT) : await within(30_000, tool.exited);
+    if (ended.status !== 0 && stopMs === undefined) throw tool.error(`status ${ended.status}`);
+    return { report: JSON.parse(printed.text) as PerftestReport, stdout: ended.stdout };
+  } finally {
+    await tool.kill();
+  }
+}
+
+const SIGINT = 2;
+
+async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  const late = sleep(ms, undefined, { ref: false }).then(() => Promise.reject(new Error(`not done within ${ms} ms`)));
+  late.catch(() => {});
+  return Promise.race([promise, late]);
+}
 
 function optionsOf(name: string, changes: Partial<PerftestOptions>): PerftestOptions {
   const kind = KINDS.find((one) => one.name === name);
@@ -139,8 +303,18 @@ function optionsOf(name: string, changes: Partial<PerftestOptions>): PerftestOpt
   const size = kind.verb === 'ATOMIC' ? 8 : kind.measures === 'bw' ? 2000 : 64;
   return {
     ...{ kind, port: PORT, interface: CARD.interface, link: 'packet', transport: 'RC', size, all: false, iters },
-    ...{ durationMs: 0, txDepth: kind.measures === 'bw' ? Math.min(10, iters) : 1, rxDepth: iters, qps: 1 },
-    ...{ bidirectional: false, immediate: false, atomic: 'FETCH_AND_ADD', timeout: 18, retryCnt: 7, gigabits: false },
+    ...{ durationMs: 0, txDepth: kind.measures === 'bw' ? Math.min(10, iters) : 1, rxDepth: Math.min(iters, 512) },
+    ...{
+      qps: 1,
+      postList: 1,
+      trafficClass: 0,
+      bidirectional: false,
+      immediate: false,
+      atomic: 'FETCH_AND_ADD',
+      timeout: 18,
+      retryCnt: 7,
+      gigabits: false,
+    },
     ...{ idleMs: 10_000, spinMs: 0.2, open: { memoryBytes: 2 ** 26 } },
     ...changes,
   };

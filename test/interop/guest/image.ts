@@ -35,10 +35,14 @@ const PRUNE = `
   rm -rf usr/lib/x86_64-linux-gnu/gconv usr/lib/x86_64-linux-gnu/perl* usr/bin/perl*
   find etc/libibverbs.d usr/lib/x86_64-linux-gnu/libibverbs -type f ! -name '*rxe*' -delete`;
 
-/** Run by mmdebstrap with the apt of the guest's suite: unpacks the kernel, and the headers of its verbs, which know more than
- * older ones of this machine; without what their packages depend on. */
-const FETCH_KERNEL = `
+/** Run by mmdebstrap with the apt of the guest's suites: unpacks the kernel, and the headers of its verbs, which know more than
+ * older ones of this machine; and older tools into a folder of their own. All without what their packages depend on. */
+const FETCH = `
   export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+  cd "$OLDER_FOLDER"
+  apt-get -qq download $OLDER_PACKAGES >&2
+  for file in *.deb; do dpkg-deb -x "$file" .; done
+  rm *.deb
   cd "$KERNEL_FOLDER"
   package=linux-image-$KERNEL_RELEASE
   apt-cache show "$package" >/dev/null 2>&1 ||
@@ -46,7 +50,7 @@ const FETCH_KERNEL = `
   apt-get -qq download "$package" libibverbs-dev >&2
   for file in *.deb; do dpkg-deb -x "$file" .; done`;
 
-/** Lines for sources.list: the archives of this machine's apt, with the guest's suite. Empty = mmdebstrap's default. */
+/** Lines for sources.list: the archives of this machine's apt, or else Debian's own, with a suite of the guest's. */
 function sources(suite: string): string[] {
   const format = '$(REPO_URI) $(ORIGIN)/$(LABEL)';
   const known = execFileSync('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
@@ -58,11 +62,10 @@ function sources(suite: string): string[] {
       .find((line) => line.endsWith(` ${label}`))
       ?.split(' ')[0];
   const keyring = '[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]';
-  const archive = find('Debian/Debian');
+  const archive = find('Debian/Debian') ?? 'http://deb.debian.org/debian';
   const security = find('Debian/Debian-Security');
-  const lines: string[] = [];
-  if (archive) lines.push(`deb ${keyring} ${archive} ${suite} main`);
-  if (archive && security) lines.push(`deb ${keyring} ${security} ${suite}-security main`);
+  const lines = [`deb ${keyring} ${archive} ${suite} main`];
+  if (security) lines.push(`deb ${keyring} ${security} ${suite}-security main`);
   return lines;
 }
 
@@ -132,10 +135,12 @@ function installBusybox(root: string): void {
 
 function build(folder: string): void {
   const started = Date.now();
+  const { older } = RECIPE;
   const root = join(folder, 'root');
   const kernelFolder = join(folder, 'kernel');
+  const olderFolder = join(folder, 'older');
   const aptFile = join(folder, 'apt.conf');
-  mkdirSync(kernelFolder, { recursive: true });
+  for (const name of [kernelFolder, olderFolder]) mkdirSync(name, { recursive: true });
   writeFileSync(aptFile, aptOptions());
   execFileSync(
     'mmdebstrap',
@@ -145,13 +150,16 @@ function build(folder: string): void {
       '--variant=extract',
       `--aptopt=${aptFile}`,
       `--include=${RECIPE.packages.join(',')}`,
-      `--extract-hook=set -e; ${FETCH_KERNEL}`,
+      `--extract-hook=set -e; ${FETCH}`,
       RECIPE.suite,
       root,
-      ...sources(RECIPE.suite),
+      ...[RECIPE.suite, older.suite].flatMap(sources),
     ],
     {
-      env: { ...process.env, KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: RECIPE.kernel },
+      env: {
+        ...{ ...process.env, KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: RECIPE.kernel, OLDER_FOLDER: olderFolder },
+        OLDER_PACKAGES: older.packages.map((name) => `${name}/${older.suite}`).join(' '),
+      },
       stdio: ['ignore', 'ignore', 'inherit'],
     },
   );
@@ -159,6 +167,8 @@ function build(folder: string): void {
   if (!bzImage) throw new Error(`guest kernel: ${kernelFolder}/boot has no vmlinuz`);
   const release = bzImage.slice('vmlinuz-'.length);
   execFileSync('sh', ['-ec', PRUNE], { cwd: root });
+  mkdirSync(join(root, 'opt'), { recursive: true });
+  renameSync(join(olderFolder, 'usr/bin'), join(root, 'opt', older.suite));
   installModules(kernelFolder, release, root);
   installBusybox(root);
   const compile = (...args: string[]) =>
@@ -174,7 +184,7 @@ function build(folder: string): void {
   const pack = 'find . -path ./dev -prune -o -print | LC_ALL=C sort | cpio --quiet --reproducible -o -H newc -R 0:0';
   execFileSync('sh', ['-ec', `${pack} > ../initrd`], { cwd: root });
   writeFileSync(join(folder, 'vmlinux'), extractKernel(readFileSync(join(kernelFolder, 'boot', bzImage))));
-  for (const name of [root, kernelFolder, aptFile]) rmSync(name, { recursive: true });
+  for (const name of [root, kernelFolder, olderFolder, aptFile]) rmSync(name, { recursive: true });
   const info = { kernel: release, pinned: release === RECIPE.kernel, seconds: (Date.now() - started) / 1000 };
   writeFileSync(join(folder, 'info.json'), `${JSON.stringify(info)}\n`);
 }

@@ -16,6 +16,8 @@ export interface Recipe {
   /** Kernel release; the newest of the suite where the archive no longer has it. */
   readonly kernel: string;
   readonly packages: readonly string[];
+  /** Of an older suite only the programs, in /opt/<suite>, with the libraries of the newer one. */
+  readonly older: { readonly suite: string; readonly packages: readonly string[] };
   /** Loaded at boot in this order, each after what it depends on. */
   readonly modules: readonly string[];
 }
