@@ -191,7 +191,6 @@ export const RNIC: usize = 1536;
 export const PACKET: usize = 2048;
 /** The run of packets that is being sent (qp/run). */
 export const RUN: usize = 2240;
-export const ICRC_PAD: usize = 2304;
 export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
 /** Count and GIDs (host/gid). */

@@ -1,22 +1,21 @@
 // CRC-32 (0xEDB88320 reflected) of a run of bytes, as a register without the customary complements.
 //
-// Short runs go through sixteen tables, a vector at a time. Long ones are folded first: modulo the polynomial, a byte weighs
-// the same as itself 145, 183, 211 and 300 bytes further on (a multiple of the polynomial with only five terms, raised to the
-// eighth power). So a run is reduced to its last 300 bytes with nothing but XORs of whole vectors, those to 137 bytes with a
-// shorter multiple of seven terms, and those word by word with the first multiple again, now in bits. About four times as
-// fast as the tables.
+// A few bytes go through sixteen tables. More are folded first, which is two to four times as fast: modulo the polynomial, a bit
+// weighs the same as itself 145, 183, 211 and 300 bits further on (a multiple of the polynomial with only five terms), so a
+// run is reduced to its last forty bytes with nothing but shifts and XORs of words. The same holds for bytes instead of
+// bits (the eighth power of that multiple), so a long run is first reduced to its last 300 bytes with XORs of whole vectors.
 import { CRC_SCRATCH, CRC_TABLE } from '../limits';
 
 const POLYNOMIAL: u32 = 0xedb88320;
-/** Below this the tables are faster. */
+/** From so many bytes on words are folded, and vectors. */
+const SHORTEST_WORDS: u32 = 64;
 const SHORTEST_FOLD: u32 = 384;
-/** Longest run that one fold takes: what the scratch holds. */
+/** Longest run that is folded in one go: what the scratch holds. */
 const LONGEST_FOLD: u32 = 8192;
 
-/** Results of the three stages; in front of each as many zeroes as its taps reach back. */
-const FIRST: usize = CRC_SCRATCH + 320;
-const SECOND: usize = FIRST + LONGEST_FOLD + 320 + 160;
-const THIRD: usize = SECOND + 512;
+/** What has been folded, behind as many zeroes as the fold reaches back; and the bytes that are left. */
+const FOLDED: usize = CRC_SCRATCH + 320;
+const LEFT: usize = FOLDED + LONGEST_FOLD + 320;
 
 export function initCrc(): void {
   for (let i: u32 = 0; i < 256; i++) {
@@ -55,81 +54,74 @@ export function crc(register: u32, ptr: usize, bytes: u32): u32 {
     ptr += part;
     bytes -= part;
   }
-  return byTables(register, ptr, bytes);
+  return bytes >= SHORTEST_WORDS ? foldWords(register, ptr, bytes) : byTables(register, ptr, bytes);
+}
+
+/** The register after four words more, given as they are loaded. */
+export function crcOfFour(register: u32, a: u32, b: u32, c: u32, d: u32): u32 {
+  return four(a ^ register, 12) ^ four(b, 8) ^ four(c, 4) ^ four(d, 0);
+}
+
+/** After three. */
+export function crcOfThree(register: u32, a: u32, b: u32, c: u32): u32 {
+  return four(a ^ register, 8) ^ four(b, 4) ^ four(c, 0);
+}
+
+/** After two, of 64 bits each. */
+function crcOfLong(register: u32, a: u64, b: u64): u32 {
+  return crcOfFour(register, <u32>a, <u32>(a >> 32), <u32>b, <u32>(b >> 32));
 }
 
 function byTables(register: u32, ptr: usize, bytes: u32): u32 {
-  let end = ptr + (bytes & ~15);
-  for (; ptr < end; ptr += 16)
-    register =
-      four(load<u32>(ptr) ^ register, 12) ^
-      four(load<u32>(ptr, 4), 8) ^
-      four(load<u32>(ptr, 8), 4) ^
-      four(load<u32>(ptr, 12), 0);
-  end = ptr + (bytes & 15);
-  for (; ptr < end; ptr++) register = entry(0, (register ^ <u32>load<u8>(ptr)) & 255) ^ (register >>> 8);
+  for (let end = ptr + (bytes & ~15); ptr < end; ptr += 16)
+    register = crcOfFour(register, load<u32>(ptr), load<u32>(ptr, 4), load<u32>(ptr, 8), load<u32>(ptr, 12));
+  if (bytes & 8) {
+    register = four(load<u32>(ptr) ^ register, 4) ^ four(load<u32>(ptr, 4), 0);
+    ptr += 8;
+  }
+  if (bytes & 4) {
+    register = four(load<u32>(ptr) ^ register, 0);
+    ptr += 4;
+  }
+  for (let end = ptr + (bytes & 3); ptr < end; ptr++)
+    register = entry(0, (register ^ <u32>load<u8>(ptr)) & 255) ^ (register >>> 8);
   return register;
 }
 
-/** What the first multiple carries to `at` from what lies behind. */
-function far(at: usize): v128 {
+/** What is carried to `at` from what lies behind. */
+function carried(at: usize): v128 {
   return v128.xor(
     v128.xor(v128.load(at - 145), v128.load(at - 183)),
     v128.xor(v128.load(at - 211), v128.load(at - 300)),
   );
 }
 
-/** The same for the multiple with seven terms. */
-function near(at: usize): v128 {
-  return v128.xor(
-    v128.xor(v128.xor(v128.load(at - 53), v128.load(at - 57)), v128.xor(v128.load(at - 67), v128.load(at - 108))),
-    v128.xor(v128.load(at - 129), v128.load(at - 137)),
-  );
-}
-
 /** From SHORTEST_FOLD to LONGEST_FOLD bytes. */
 function fold(register: u32, ptr: usize, bytes: u32): u32 {
   let folded = (bytes - 300) & ~15;
-  let end = FIRST + folded;
-  let source = ptr - FIRST;
+  let end = FOLDED + folded;
+  let source = ptr - FOLDED;
   // the register is what the first four bytes would have been XORed with
-  v128.store(FIRST, v128.xor(v128.load(ptr), i32x4.replace_lane(i32x4.splat(0), 0, register)));
-  let at: usize = FIRST + 16;
+  v128.store(FOLDED, v128.xor(v128.load(ptr), i32x4.replace_lane(i32x4.splat(0), 0, register)));
+  let at: usize = FOLDED + 16;
   for (; at + 64 <= end; at += 64) {
-    v128.store(at, v128.xor(v128.load(source + at), far(at)));
-    v128.store(at, v128.xor(v128.load(source + at, 16), far(at + 16)), 16);
-    v128.store(at, v128.xor(v128.load(source + at, 32), far(at + 32)), 32);
-    v128.store(at, v128.xor(v128.load(source + at, 48), far(at + 48)), 48);
+    v128.store(at, v128.xor(v128.load(source + at), carried(at)));
+    v128.store(at, v128.xor(v128.load(source + at, 16), carried(at + 16)), 16);
+    v128.store(at, v128.xor(v128.load(source + at, 32), carried(at + 32)), 32);
+    v128.store(at, v128.xor(v128.load(source + at, 48), carried(at + 48)), 48);
   }
-  for (; at < end; at += 16) v128.store(at, v128.xor(v128.load(source + at), far(at)));
+  for (; at < end; at += 16) v128.store(at, v128.xor(v128.load(source + at), carried(at)));
   // behind the end nothing has been folded, and must not be taken for it
   memory.fill(end, 0, 320);
-  return foldTail(end, source, bytes - folded);
+  let left = bytes - folded;
+  for (let i: usize = 0; i < left; i += 16)
+    v128.store(LEFT + i, v128.xor(v128.load(source + end + i), carried(end + i)));
+  return foldWords(0, LEFT, left);
 }
 
-/** The last 300 to 315 bytes, to which everything before has been carried. */
-function foldTail(from: usize, source: usize, bytes: u32): u32 {
-  let folded = (bytes - 137) & ~15;
-  let end = SECOND + folded;
-  let first = from - SECOND;
-  let at: usize = SECOND;
-  for (; at < end; at += 16) {
-    let x = at + first;
-    v128.store(at, v128.xor(v128.xor(v128.load(source + x), far(x)), near(at)));
-  }
-  memory.fill(end, 0, 160);
-  let rest = bytes - folded;
-  for (let i: usize = 0; i < rest; i += 16) {
-    let x = at + i + first;
-    v128.store(THIRD + i, v128.xor(v128.xor(v128.load(source + x), far(x)), near(at + i)));
-  }
-  return foldWords(THIRD, rest);
-}
-
-/** 137 to 152 bytes, eight at a time down to about forty: a bit weighs the same as itself 145, 183, 211 and 300 bits
- * further on. What is carried that far is kept in the five words that it can reach. */
-function foldWords(ptr: usize, bytes: u32): u32 {
-  let a: u64 = 0;
+/** From SHORTEST_WORDS on, eight bytes at a time; what is carried is kept in the five words that it can reach. */
+function foldWords(register: u32, ptr: usize, bytes: u32): u32 {
+  let a: u64 = register;
   let b: u64 = 0;
   let c: u64 = 0;
   let d: u64 = 0;
@@ -143,12 +135,11 @@ function foldWords(ptr: usize, bytes: u32): u32 {
     d = e ^ (word >> 45) ^ (word << 44);
     e = word >> 20;
   }
-  store<u64>(ptr, load<u64>(ptr) ^ a);
-  store<u64>(ptr, load<u64>(ptr, 8) ^ b, 8);
-  store<u64>(ptr, load<u64>(ptr, 16) ^ c, 16);
-  store<u64>(ptr, load<u64>(ptr, 24) ^ d, 24);
-  store<u64>(ptr, load<u64>(ptr, 32) ^ e, 32);
-  return byTables(0, ptr, <u32>(end - ptr));
+  register = crcOfLong(0, load<u64>(ptr) ^ a, load<u64>(ptr, 8) ^ b);
+  register = crcOfLong(register, load<u64>(ptr, 16) ^ c, load<u64>(ptr, 24) ^ d);
+  let last = load<u64>(ptr, 32) ^ e;
+  register = four(<u32>last ^ register, 4) ^ four(<u32>(last >> 32), 0);
+  return byTables(register, ptr + 40, <u32>(end - ptr) - 40);
 }
 
 /** x^0 in reflected bit order. */

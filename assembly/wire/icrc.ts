@@ -3,10 +3,9 @@
 //   IPv4: type of service, time to live, checksum | IPv6: traffic class, flow label, hop limit
 //   UDP: checksum | BTH: the byte of FECN, BECN and reserved bits
 // It is the ordinary CRC-32 (0xEDB88320 reflected), stored least significant byte first.
-import { ICRC_PAD, INVERSE_POWERS } from '../limits';
+import { INVERSE_POWERS } from '../limits';
 import { BTH_BYTES } from './bth';
-import { put16 } from './bytes';
-import { crc, dividedByByte, initCrc, multiply, ONE } from './crc';
+import { crc, crcOfFour, crcOfThree, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
 import { IPV6_BYTES } from './ipv6';
 import { UDP_BYTES } from './udp';
@@ -31,27 +30,42 @@ export function initIcrc(): void {
 /** ICRC of a packet with these headers in front of the BTH at `bth`, and which ends (pad included) at `end`. The lengths in
  * the IP and UDP header and the identification are those of the packet, not what stands there. */
 export function icrcOf(ip: usize, bth: usize, end: usize, identification: u32): u32 {
-  let isIpv4 = load<u8>(ip) >> 4 == 4;
-  let udp = ICRC_PAD + (isIpv4 ? IPV4_BYTES : IPV6_BYTES);
   let transport = <u32>(end - bth) + UDP_BYTES + ICRC_BYTES;
-  memory.copy(ICRC_PAD, ip, udp + UDP_BYTES - ICRC_PAD);
-  if (isIpv4) {
-    store<u8>(ICRC_PAD, 0xff, 1);
-    put16(ICRC_PAD + 2, transport + IPV4_BYTES);
-    put16(ICRC_PAD + 4, identification);
-    store<u8>(ICRC_PAD, 0xff, 8);
-    store<u16>(ICRC_PAD, 0xffff, 10);
-  } else {
-    store<u32>(ICRC_PAD, 0xffffff6f);
-    put16(ICRC_PAD + 4, transport);
-    store<u8>(ICRC_PAD, 0xff, 7);
-  }
-  put16(udp + 4, transport);
-  store<u16>(udp, 0xffff, 6);
-  memory.copy(udp + UDP_BYTES, bth, BTH_BYTES);
-  store<u8>(udp + UDP_BYTES, 0xff, 4);
-  let register = crc(AFTER_LRH, ICRC_PAD, <u32>(udp - ICRC_PAD) + UDP_BYTES + BTH_BYTES);
+  let isIpv4 = load<u8>(ip) >> 4 == 4;
+  let register = isIpv4 ? overIpv4(ip, transport, identification) : overIpv6(ip, transport);
+  register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
   return ~crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES);
+}
+
+/** The register after IPv4 and UDP header. */
+function overIpv4(ip: usize, transport: u32, identification: u32): u32 {
+  let register = crcOfFour(
+    AFTER_LRH,
+    load<u8>(ip) | 0xff00 | high16(transport + IPV4_BYTES),
+    (load<u32>(ip, 4) & 0xffff0000) | (high16(identification) >>> 16),
+    load<u32>(ip, 8) | 0xffff00ff,
+    load<u32>(ip, 12),
+  );
+  return crcOfThree(register, load<u32>(ip, 16), load<u32>(ip, 20), (high16(transport) >>> 16) | 0xffff0000);
+}
+
+/** The register after IPv6 and UDP header. */
+function overIpv6(ip: usize, transport: u32): u32 {
+  let register = crcOfFour(
+    AFTER_LRH,
+    0xffffff6f,
+    (high16(transport) >>> 16) | (load<u32>(ip, 4) & 0xff0000) | 0xff000000,
+    load<u32>(ip, 8),
+    load<u32>(ip, 12),
+  );
+  register = crcOfFour(register, load<u32>(ip, 16), load<u32>(ip, 20), load<u32>(ip, 24), load<u32>(ip, 28));
+  let length = (high16(transport) >>> 16) | 0xffff0000;
+  return crcOfFour(register, load<u32>(ip, 32), load<u32>(ip, 36), load<u32>(ip, 40), length);
+}
+
+/** The upper half of a word whose last two bytes in memory are this number in network byte order. */
+function high16(value: u32): u32 {
+  return (<u32>bswap<u16>(<u16>value)) << 16;
 }
 
 /** In which bits the identification must differ so that the ICRC over `bytes` bytes from the IP header on differs by
