@@ -12,7 +12,7 @@ import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH, TxOption } from './limits';
+import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
@@ -86,7 +86,16 @@ export function receiveFrames(now: u64, most: u32): u32 {
   let packets: u32 = 0;
   for (; n != end && packets < most; n++) packets += receiveFrame(ring.frame(n), ring.bytes(n), ring.options(n));
   ring.consumer = n;
+  countTaken(Packet.current());
   return packets;
+}
+
+/** Counts for the card, once in a while, what receivePacket has counted for queue pairs. */
+function countTaken(packet: Packet): void {
+  add(COUNTERS, Counter.rcvd_pkts, packet.taken);
+  add(COUNTERS, Counter.rcvd_bytes, packet.takenBytes);
+  packet.taken = 0;
+  packet.takenBytes = 0;
 }
 
 /** A frame, or a super-packet; answers of how many packets. */
@@ -116,10 +125,14 @@ function receivePacket(packet: Packet): void {
   if (drop == NO_DROP && !isIntact(qp, packet)) drop = Counter.drop_icrc;
   if (drop == NO_DROP) drop = dispatch(qp, packet);
   if (drop != NO_DROP) return qp.count(drop);
-  countReceived(qp, packet.frameBytes);
+  add(qp.counters, Counter.rcvd_pkts, 1);
+  add(qp.counters, Counter.rcvd_bytes, packet.frameBytes);
+  packet.taken++;
+  packet.takenBytes += packet.frameBytes;
 }
 
 function isIntact(qp: Qp, packet: Packet): bool {
+  packet.register = qp.type == QpType.UD ? packet.headerRegister : qp.path.registerOf(packet);
   return packet.isIcrcRight || ((qp.quirks & Quirk.RXE_FLUSH_ICRC) != 0 && packet.isIcrcOfRxe);
 }
 
@@ -134,14 +147,10 @@ function dispatch(qp: Qp, packet: Packet): Counter {
   return isResponse(packet.opcode) ? receiveResponse(qp, packet) : receiveRequest(qp, packet);
 }
 
-function countReceived(qp: Qp, bytes: u32): void {
-  qp.count(Counter.rcvd_pkts);
-  qp.countBy(Counter.rcvd_bytes, bytes);
-}
-
 /** A datagram for all members of a group. Counts as received when one of them took it. */
 function receiveMulticast(packet: Packet): void {
   packet.copyDestGid(MGID_PAD);
+  packet.register = packet.headerRegister;
   let verdict = Counter.drop_multicast;
   for (let m = member(MGID_PAD, changetype<Membership>(0)); changetype<usize>(m) != 0; m = member(MGID_PAD, m)) {
     let qp = changetype<Qp>(m.qp);
@@ -215,38 +224,33 @@ export function transmitFrames(now: u64, most: u32): u32 {
 /** One queue pair's turn: answers, then requests. Where there are both, each has its share, so that neither starves the other. */
 function transmitOf(qp: Qp, ring: Ring, n: u32, end: u32): u32 {
   let run = Run.current();
+  let first = n;
   run.end();
   let burst = run.burst;
   let stop = n + min(burst, end - n);
   let bytes = nextCnp(qp, ring.frame(n));
-  if (bytes != 0) {
-    put(qp, ring, n++, bytes);
-    // its headers are not those of the others
-    run.end();
-  }
+  if (bytes != 0) run.put(ring, n++, bytes);
   let share = n + min(qp.sqNext == qp.sqHead ? burst : burst >> 1, stop - n);
   let isDry = true;
   while (n != share && !run.isFull) {
     bytes = nextAnswer(qp, ring.frame(n));
     if (bytes == 0) break;
-    put(qp, ring, n++, bytes);
+    run.put(ring, n++, bytes);
   }
   if (n == share || run.isFull) isDry = false;
   run.end();
   while (n != stop && !run.isFull) {
     bytes = qp.type == QpType.UD ? nextDatagram(qp, ring.frame(n)) : nextRequest(qp, ring.frame(n));
     if (bytes == 0) break;
-    put(qp, ring, n++, bytes);
+    run.put(ring, n++, bytes);
   }
   if (n == stop || run.isFull) isDry = false;
   if (!isDry) schedule(qp);
+  if (n != first) {
+    qp.countBy(Counter.sent_pkts, n - first);
+    qp.countBy(Counter.sent_bytes, run.takeSent());
+  }
   return n;
-}
-
-function put(qp: Qp, ring: Ring, n: u32, bytes: u32): void {
-  ring.describe(n, bytes, Run.current().isContinued ? <u32>TxOption.CONTINUES_RUN : 0);
-  qp.count(Counter.sent_pkts);
-  qp.countBy(Counter.sent_bytes, bytes);
 }
 
 /** A region over memory of the card; null with lastErrno set when refused. */

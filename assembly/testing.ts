@@ -8,7 +8,7 @@ import { BTH_BYTES, Bth } from './wire/bth';
 import { DETH_BYTES, Deth } from './wire/deth';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from './wire/ethernet';
 import { FETH_BYTES, Feth } from './wire/feth';
-import { ICRC_BYTES, icrcOf, initIcrc } from './wire/icrc';
+import { headerRegister, ICRC_BYTES, icrcFrom, initIcrc } from './wire/icrc';
 import { IETH_BYTES, Ieth } from './wire/ieth';
 import { IMMDT_BYTES, ImmDt } from './wire/immdt';
 import { IPV4_BYTES, Ipv4 } from './wire/ipv4';
@@ -52,7 +52,9 @@ export function parse(frame: usize, bytes: u32, options: u32): u32 {
 }
 /** Of the frame that was parsed last. */
 export function isIcrcRight(): bool {
-  return Packet.current().isIcrcRight;
+  let packet = Packet.current();
+  packet.register = packet.headerRegister;
+  return packet.isIcrcRight;
 }
 
 /** Of a FLUSH that was parsed last: whether its ICRC is the one that rxe gives. */
@@ -89,7 +91,7 @@ export function reemit(frame: usize, to: usize, vlanTci: u32, hopLimit: u32): u3
   Udp.at(udp).close(length);
   if (packet.isIpv6) Ipv6.at(ip).close(length);
   else Ipv4.at(ip).close(IPV4_BYTES + length, 0);
-  store<u32>(at, icrcOf(ip, udp + UDP_BYTES, at, 0));
+  store<u32>(at, icrcFrom(headerRegister(ip, length), udp + UDP_BYTES, at));
   return <u32>(at - to) + ICRC_BYTES;
 }
 

@@ -31,12 +31,12 @@ export function nextCnp(qp: Qp, frame: usize): u32 {
   qp.isCnpDue = false;
   qp.nextCnp = Card.get().now + <u64>parameter(CongestionParameter.CNP_INTERVAL);
   let bth = qp.path.begin(frame);
-  // a class of its own, so that it overtakes what it is about; itself not to be dropped but marked
-  qp.path.setTrafficClass(frame, ((<u32>parameter(CongestionParameter.CNP_DSCP)) << 2) | 2);
   Bth.at(bth).writeCnp(qp.pkey, qp.destQpn);
   memory.fill(bth + BTH_BYTES, 0, CNP_BYTES);
   qp.count(Counter.np_cnp_sent);
-  return qp.path.close(frame, bth + BTH_BYTES + CNP_BYTES);
+  // a class of its own, so that it overtakes what it is about; itself not to be dropped but marked
+  let trafficClass = ((<u32>parameter(CongestionParameter.CNP_DSCP)) << 2) | 2;
+  return qp.path.closeAs(frame, bth + BTH_BYTES + CNP_BYTES, trafficClass);
 }
 
 /** The peer asks us to slow down. */

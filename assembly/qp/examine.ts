@@ -148,10 +148,11 @@ function checkKey(qp: Qp, packet: Packet): Fault {
   if (isFirst(opcode)) {
     let reth = packet.reth;
     let length = reth.length;
-    return length == 0 || Mr.remote(keys, reth.rkey, qp.pd, qp.qpn, reth.va, length, right) != 0
-      ? Fault.NONE
-      : Fault.KEY;
+    if (length == 0) return Fault.NONE;
+    packet.target = Mr.remote(keys, reth.rkey, qp.pd, qp.qpn, reth.va, length, right);
+  } else {
+    // the region may have gone since the first packet
+    packet.target = Mr.remote(keys, qp.writeRkey, qp.pd, qp.qpn, qp.writeVa, qp.writeLeft, right);
   }
-  // the region may have gone since the first packet
-  return Mr.remote(keys, qp.writeRkey, qp.pd, qp.qpn, qp.writeVa, qp.writeLeft, right) != 0 ? Fault.NONE : Fault.KEY;
+  return packet.target != 0 ? Fault.NONE : Fault.KEY;
 }

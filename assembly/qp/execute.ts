@@ -63,12 +63,7 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
     qp.count(Counter.rx_write_requests);
   }
   let bytes = packet.payloadBytes;
-  if (bytes != 0)
-    memory.copy(
-      Mr.remote(Card.get().keys, qp.writeRkey, qp.pd, qp.qpn, qp.writeVa, bytes, Access.REMOTE_WRITE),
-      packet.payload,
-      bytes,
-    );
+  if (bytes != 0) memory.copy(packet.target, packet.payload, bytes);
   qp.writeVa += bytes;
   qp.writeLeft -= bytes;
   qp.expect = Expect.WRITE;

@@ -4,15 +4,16 @@ import { parameter } from '../host/parameter';
 import { AvOffset, CongestionParameter } from '../layout';
 import { LinkFlag, SCRATCH } from '../limits';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from '../wire/ethernet';
-import { ICRC_BYTES, icrcOf } from '../wire/icrc';
+import { headerRegister, ICRC_BYTES, icrcFrom, idTerm } from '../wire/icrc';
 import { IPV4_BYTES, Ipv4 } from '../wire/ipv4';
 import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
 import { UDP_BYTES, Udp } from '../wire/udp';
 import { Run } from './run';
 
-/** Room for the longest template: Ethernet 14, VLAN 4, IPv6 40, UDP 8. */
-const TEMPLATE_BYTES: usize = 72;
+/** Room for the longest template: Ethernet 14, VLAN 4, IPv6 40, UDP 8; in whole vectors. */
+const TEMPLATE_BYTES: usize = 80;
+const FIELD_BYTES: usize = 48;
 /** ECN-capable transport. */
 const ECT_0: u32 = 2;
 /** The address vector as it was handed in, kept for queries. */
@@ -25,12 +26,18 @@ export class Path {
   ipOffset: u32;
   bthOffset: u32;
   isIpv6: bool;
+  /** Bytes from the UDP header on that the template is made out for, and the register of the ICRC behind it. */
+  private transport: u32;
+  private register: u32;
+  /** The same for received packets. */
+  private receivedShape: u64;
+  private receivedRegister: u32;
 
   private get template(): usize {
-    return changetype<usize>(this) + 16;
+    return changetype<usize>(this) + FIELD_BYTES;
   }
   private get vector(): usize {
-    return changetype<usize>(this) + 16 + TEMPLATE_BYTES;
+    return changetype<usize>(this) + FIELD_BYTES + TEMPLATE_BYTES;
   }
 
   /** From the address vector at scratch(). False when its IP version is none. */
@@ -70,6 +77,8 @@ export class Path {
     let fixed = (card.linkFlags & LinkFlag.FIXED_SOURCE_PORT) != 0;
     Udp.at(this.template + udp).write(fixed ? card.linkSourcePort : load<u32>(SCRATCH, AvOffset.SOURCE_PORT));
     this.bthOffset = udp + UDP_BYTES;
+    this.transport = 0;
+    this.receivedShape = 0;
   }
 
   /** Writes the address vector back to scratch(). */
@@ -94,32 +103,66 @@ export class Path {
       : load<u32>(Ipv4.at(ip).sourcePtr) == load<u32>(packet.destIp);
   }
 
-  /** Gives a frame that was begun another traffic class than the rest. */
-  setTrafficClass(frame: usize, trafficClass: u32): void {
-    let ip = frame + this.ipOffset;
-    if (this.isIpv6) Ipv6.at(ip).setTrafficClass(trafficClass);
-    else Ipv4.at(ip).setTos(trafficClass);
+  /** The ICRC's register behind the headers of a packet from the peer to us. */
+  registerOf(packet: Packet): u32 {
+    let shape = packet.headerShape;
+    if (shape != this.receivedShape) {
+      this.receivedShape = shape;
+      this.receivedRegister = packet.headerRegister;
+    }
+    return this.receivedRegister;
   }
 
-  /** Starts a frame: copies the headers. Answers where the BTH goes. */
+  /** Starts a frame: answers where the BTH goes. */
   begin(frame: usize): usize {
-    memory.copy(frame, this.template, this.bthOffset);
     return frame + this.bthOffset;
   }
 
-  /** Ends a frame whose payload and pad end at `end`: its place in a run, lengths, checksum, ICRC. Answers its length. */
+  /** Ends a frame whose payload and pad end at `end`: headers, its place in a run, ICRC. Answers its length. */
   close(frame: usize, end: usize): u32 {
-    let ip = frame + this.ipOffset;
     let bth = frame + this.bthOffset;
     let payload = <u32>(end - bth) + ICRC_BYTES;
-    let transport = payload + UDP_BYTES;
+    if (payload + UDP_BYTES != this.transport) this.makeOut(payload + UDP_BYTES);
+    this.copyTemplate(frame);
+    let register = this.register;
     let identification = Run.current().add(changetype<usize>(this), payload);
-    if (this.isIpv6) Ipv6.at(ip).close(transport);
-    else Ipv4.at(ip).close(transport + IPV4_BYTES, identification);
-    Udp.at(bth - UDP_BYTES).close(transport);
-    store<u32>(end, icrcOf(ip, bth, end, identification));
+    if (identification != 0 && !this.isIpv6) {
+      Ipv4.at(frame + this.ipOffset).identify(identification);
+      register ^= idTerm(identification);
+    }
+    store<u32>(end, icrcFrom(register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
+  }
+
+  /** The same for a frame of another traffic class, which is no part of a run. */
+  closeAs(frame: usize, end: usize, trafficClass: u32): u32 {
+    let length = this.close(frame, end);
+    let ip = frame + this.ipOffset;
+    if (this.isIpv6) Ipv6.at(ip).setTrafficClass(trafficClass);
+    else Ipv4.at(ip).setTos(trafficClass);
+    Run.current().end();
+    return length;
+  }
+
+  /** Makes the template out for so many bytes from the UDP header on: most frames are as long as the one before. */
+  private makeOut(transport: u32): void {
+    let ip = this.template + this.ipOffset;
+    if (this.isIpv6) Ipv6.at(ip).close(transport);
+    else Ipv4.at(ip).close(transport + IPV4_BYTES, 0);
+    Udp.at(this.template + this.bthOffset - UDP_BYTES).close(transport);
+    this.transport = transport;
+    this.register = headerRegister(ip, transport);
+  }
+
+  /** Copies the headers in whole vectors, of which the last ends where they do. */
+  private copyTemplate(frame: usize): void {
+    let template = this.template;
+    v128.store(frame, v128.load(template));
+    v128.store(frame, v128.load(template, 16), 16);
+    let last: usize = this.bthOffset - 16;
+    if (last > 32) v128.store(frame, v128.load(template, 32), 32);
+    v128.store(frame + last, v128.load(template + last));
   }
 }
 /** Bytes of a Path with what lies behind its fields. */
-export const PATH_BYTES: usize = 16 + TEMPLATE_BYTES + VECTOR_BYTES;
+export const PATH_BYTES: usize = FIELD_BYTES + TEMPLATE_BYTES + VECTOR_BYTES;

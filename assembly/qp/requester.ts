@@ -65,8 +65,12 @@ function start(qp: Qp, wqe: SendWqe): bool {
   if (qp.state == QpState.SQD) return false;
   if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
   if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
-  let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
-  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
+  let brings = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode);
+  // where all goes into one packet, its making looks at all
+  if (!wqe.isInline && (brings || wqe.length > qp.mtu)) {
+    let right: u32 = brings ? Access.LOCAL_WRITE : 0;
+    if (!arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
+  }
   if (!hasCredit(qp, wqe)) return false;
   let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;

@@ -1,7 +1,8 @@
 // Runs: packets of one queue pair that follow each other on the transmit ring and that the link can send in one go, as one
 // super-packet (Frames.tx in src/link/link.ts). They have the headers of the first but for their length, which is the same
 // for all but the last, and IPv4 identifications that count from 0.
-import { RUN } from '../limits';
+import { Ring } from '../host/ring';
+import { RUN, TxOption } from '../limits';
 
 /** Frames that a queue pair may send in its turn, or more where a run may be longer. */
 const BURST: u32 = 16;
@@ -18,6 +19,8 @@ export class Run {
   private length: u32;
   private packets: u32;
   private bytes: u32;
+  /** Bytes of the frames that have been put on the ring since takeSent. */
+  private sent: u64;
 
   /** The one that is being made. */
   static current(): Run {
@@ -27,11 +30,6 @@ export class Run {
   /** Frames that a queue pair may send in its turn. */
   get burst(): u32 {
     return max(BURST, this.mostPackets);
-  }
-
-  /** Whether the packet that was added last was not its first. */
-  get isContinued(): bool {
-    return this.packets > 1;
   }
 
   /** Whether it can take no other packet as long as those that it has. */
@@ -55,6 +53,19 @@ export class Run {
     this.length = this.bytes = length;
     this.packets = 1;
     return 0;
+  }
+
+  /** Puts the packet that was added last on the ring. */
+  put(ring: Ring, n: u32, bytes: u32): void {
+    ring.describe(n, bytes, this.packets > 1 ? <u32>TxOption.CONTINUES_RUN : 0);
+    this.sent += bytes;
+  }
+
+  /** Bytes of the frames that have been put on the ring since the last call. */
+  takeSent(): u64 {
+    let sent = this.sent;
+    this.sent = 0;
+    return sent;
   }
 
   /** The next packet begins another one. */

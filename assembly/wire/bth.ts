@@ -1,7 +1,7 @@
 // Base Transport Header (IBTA 9.2).
 //   0 opcode | 1 se·m·pad(2)·tver(4) | 2 pkey(16) | 4 fecn·becn·reserved(6) | 5 destination qpn(24)
 //   8 ackreq·reserved(7) | 9 psn(24)
-import { get16, get24, put8and24, put16 } from './bytes';
+import { get16, get24, put8and24, put16, put32 } from './bytes';
 
 export const BTH_BYTES: u32 = 12;
 /** Its opcode, which the table has too; and the bit that says why it comes. */
@@ -56,9 +56,7 @@ export class Bth {
     migReq: bool,
   ): void {
     let ptr = this.ptr;
-    store<u8>(ptr, opcode);
-    store<u8>(ptr, (solicited ? 0x80 : 0) | (migReq ? 0x40 : 0) | (pad << 4), 1);
-    put16(ptr + 2, pkey);
+    put32(ptr, (opcode << 24) | (solicited ? 0x800000 : 0) | (migReq ? 0x400000 : 0) | (pad << 20) | pkey);
     put8and24(ptr + 4, 0, destQpn);
     put8and24(ptr + 8, ackRequest ? 0x80 : 0, psn);
   }

@@ -3,11 +3,10 @@
 //   IPv4: type of service, time to live, checksum | IPv6: traffic class, flow label, hop limit
 //   UDP: checksum | BTH: the byte of FECN, BECN and reserved bits
 // It is the ordinary CRC-32 (0xEDB88320 reflected), stored least significant byte first.
-import { INVERSE_POWERS } from '../limits';
+import { ID_TERMS, INVERSE_POWERS } from '../limits';
 import { BTH_BYTES } from './bth';
 import { crc, crcOfFour, crcOfThree, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
-import { IPV6_BYTES } from './ipv6';
 import { UDP_BYTES } from './udp';
 
 export const ICRC_BYTES: u32 = 4;
@@ -17,7 +16,7 @@ const LAST_POWER: usize = INVERSE_POWERS + 64;
 /** The register after the eight bytes of ones. */
 const AFTER_LRH: u32 = 0xdebb20e3;
 
-/** The powers x^(-8·2^k), k = 0..15: what rolls a register back. */
+/** The powers x^(-8·2^k), k = 0..15, which roll a register back; and the terms of identifications. */
 export function initIcrc(): void {
   initCrc();
   let power = dividedByByte(ONE);
@@ -25,24 +24,37 @@ export function initIcrc(): void {
     store<u32>(INVERSE_POWERS + (k << 2), power);
     power = multiply(power, power);
   }
+  for (let byte: u32 = 0; byte < 256; byte++) {
+    // the lower byte is the second of the field
+    store<u32>(ID_TERMS + ((<usize>byte) << 2), crcOfThree(crcOfFour(0, 0, byte << 8, 0, 0), 0, 0, 0));
+    store<u32>(ID_TERMS + 1024 + ((<usize>byte) << 2), crcOfThree(crcOfFour(0, 0, byte, 0, 0), 0, 0, 0));
+  }
 }
 
-/** ICRC of a packet with these headers in front of the BTH at `bth`, and which ends (pad included) at `end`. The lengths in
- * the IP and UDP header and the identification are those of the packet, not what stands there. */
-export function icrcOf(ip: usize, bth: usize, end: usize, identification: u32): u32 {
-  let transport = <u32>(end - bth) + UDP_BYTES + ICRC_BYTES;
-  let isIpv4 = load<u8>(ip) >> 4 == 4;
-  let register = isIpv4 ? overIpv4(ip, transport, identification) : overIpv6(ip, transport);
+/** The register in front of the BTH: behind these headers, with so many bytes from the UDP header on and the identification 0,
+ * whatever stands there. */
+export function headerRegister(ip: usize, transport: u32): u32 {
+  return load<u8>(ip) >> 4 == 4 ? overIpv4(ip, transport) : overIpv6(ip, transport);
+}
+
+/** What an IPv4 identification changes in that register. */
+export function idTerm(identification: u32): u32 {
+  let low = load<u32>(ID_TERMS + ((<usize>(identification & 255)) << 2));
+  return low ^ load<u32>(ID_TERMS + 1024 + ((<usize>(identification >>> 8)) << 2));
+}
+
+/** ICRC of a packet with this register in front of its BTH, and which ends (pad included) at `end`. */
+export function icrcFrom(register: u32, bth: usize, end: usize): u32 {
   register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
   return ~crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES);
 }
 
 /** The register after IPv4 and UDP header. */
-function overIpv4(ip: usize, transport: u32, identification: u32): u32 {
+function overIpv4(ip: usize, transport: u32): u32 {
   let register = crcOfFour(
     AFTER_LRH,
     load<u8>(ip) | 0xff00 | high16(transport + IPV4_BYTES),
-    (load<u32>(ip, 4) & 0xffff0000) | (high16(identification) >>> 16),
+    load<u32>(ip, 4) & 0xffff0000,
     load<u32>(ip, 8) | 0xffff00ff,
     load<u32>(ip, 12),
   );

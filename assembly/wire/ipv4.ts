@@ -43,7 +43,7 @@ export class Ipv4 {
   }
   /** The header sums to all ones (RFC 1071). */
   get isSumRight(): bool {
-    return fold(sum(this.ptr, IPV4_BYTES)) == 0xffff;
+    return sum(this.ptr) == 0xffff;
   }
 
   /** Header of a datagram that may not be fragmented (DF); length, identification and checksum still open. */
@@ -60,8 +60,16 @@ export class Ipv4 {
     memory.copy(ptr + 16, destination, 4);
   }
 
+  /** Changes the type of service of a closed header. */
   setTos(tos: u32): void {
     store<u8>(this.ptr, tos, 1);
+    this.setSum();
+  }
+
+  /** Gives a closed header another identification. */
+  identify(identification: u32): void {
+    put16(this.ptr + 4, identification);
+    this.setSum();
   }
 
   /** Fills in the length, the identification and the checksum. */
@@ -69,18 +77,20 @@ export class Ipv4 {
     let ptr = this.ptr;
     put16(ptr + 2, totalLength);
     put16(ptr + 4, identification);
+    this.setSum();
+  }
+
+  private setSum(): void {
+    let ptr = this.ptr;
     store<u16>(ptr, 0, 10);
-    put16(ptr + 10, ~fold(sum(ptr, IPV4_BYTES)) & 0xffff);
+    store<u16>(ptr, ~sum(ptr), 10);
   }
 }
 
-function sum(ptr: usize, bytes: u32): u32 {
-  let total: u32 = 0;
-  for (let end = ptr + bytes; ptr < end; ptr += 2) total += get16(ptr);
-  return total;
-}
-
-function fold(total: u32): u32 {
-  total = (total & 0xffff) + (total >> 16);
-  return (total & 0xffff) + (total >> 16);
+/** Ones' complement sum of a header's 16-bit words; in whatever order their bytes are, so is the sum. */
+function sum(ptr: usize): u32 {
+  let total = <u64>load<u32>(ptr) + load<u32>(ptr, 4) + load<u32>(ptr, 8) + load<u32>(ptr, 12) + load<u32>(ptr, 16);
+  total = (total & 0xffffffff) + (total >> 32);
+  total = (total & 0xffff) + ((total >> 16) & 0xffff) + (total >> 32);
+  return <u32>((total & 0xffff) + (total >> 16));
 }

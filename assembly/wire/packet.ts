@@ -9,7 +9,7 @@ import { BTH_BYTES, Bth } from './bth';
 import { Deth } from './deth';
 import { ETHERNET_BYTES, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, VLAN_BYTES } from './ethernet';
 import { FETH_BYTES, Feth } from './feth';
-import { ICRC_BYTES, icrcOf, rxeFlushIcrc, solveIdentification } from './icrc';
+import { headerRegister, ICRC_BYTES, icrcFrom, idTerm, rxeFlushIcrc, solveIdentification } from './icrc';
 import { Ieth } from './ieth';
 import { ImmDt } from './immdt';
 import { IPV4_BYTES, Ipv4, PROTOCOL_UDP } from './ipv4';
@@ -49,6 +49,13 @@ export class Packet {
   isSolicited: bool;
   isIpv6: bool;
   isMarked: bool;
+  /** The ICRC's register behind the headers, with identification 0: headerRegister, or a copy that was kept. */
+  register: u32;
+  /** Where in the card's memory a WRITE or READ goes: set by the check of its key (qp/examine). */
+  target: usize;
+  /** Packets, and bytes of their frames, that have been received but not counted for the card yet. */
+  taken: u32;
+  takenBytes: u64;
 
   /** The one packet that is looked at. */
   static current(): Packet {
@@ -227,11 +234,28 @@ export class Packet {
   copyIp(to: usize): void {
     memory.copy(to, this.ip, this.isIpv6 ? IPV6_BYTES : IPV4_BYTES);
     if (this.segment == 0) return;
-    let transport = UDP_BYTES + <u32>(this.end - this.bthPtr) + ICRC_BYTES;
-    if (this.isIpv6) Ipv6.at(to).close(transport);
-    else Ipv4.at(to).close(IPV4_BYTES + transport, this.identification);
+    if (this.isIpv6) Ipv6.at(to).close(this.transport);
+    else Ipv4.at(to).close(IPV4_BYTES + this.transport, this.identification);
   }
 
+  /** Bytes from the UDP header on. */
+  private get transport(): u32 {
+    return UDP_BYTES + <u32>(this.end - this.bthPtr) + ICRC_BYTES;
+  }
+
+  /** What may differ in the headers between two packets from one address to another, as far as the ICRC covers it, but for the
+   * identification; never 0. */
+  get headerShape(): u64 {
+    let flags: u32 = this.isIpv6 ? 0 : load<u16>(this.ip, 6);
+    return ((<u64>load<u16>(this.bthPtr - UDP_BYTES)) << 48) | ((<u64>flags) << 32) | this.transport;
+  }
+
+  /** The ICRC's register behind the headers, with identification 0. */
+  get headerRegister(): u32 {
+    return headerRegister(this.ip, this.transport);
+  }
+
+  /** To be asked when `register` is set. */
   get isIcrcRight(): bool {
     return this.isIcrc(this.icrc, this.coveredBytes);
   }
@@ -244,7 +268,8 @@ export class Packet {
   }
 
   private get icrc(): u32 {
-    return icrcOf(this.ip, this.bthPtr, this.end, this.identification);
+    let register = this.isIpv6 ? this.register : this.register ^ idTerm(this.identification);
+    return icrcFrom(register, this.bthPtr, this.end);
   }
 
   /** From the IP header of a single packet to the pad. */

@@ -11,7 +11,7 @@ export function psnAdd(psn: u32, count: u32): u32 {
   return (psn + count) & PSN_MASK;
 }
 
-/** How many packets a message of `length` bytes takes: an empty message is one packet. */
+/** How many packets a message of `length` bytes takes, `mtu` being a power of two: an empty message is one packet. */
 export function packetCount(length: u32, mtu: u32): u32 {
-  return length == 0 ? 1 : <u32>((<u64>length + <u64>mtu - 1) / <u64>mtu);
+  return length == 0 ? 1 : ((length - 1) >>> ctz<u32>(mtu)) + 1;
 }
