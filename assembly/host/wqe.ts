@@ -100,8 +100,18 @@ export function arePiecesLocal(keys: Table, pd: Pd, pieces: usize, count: u32, r
   return true;
 }
 
-/** Copies `bytes` of the list from `offset` on to `target`; false when a piece is not ours to read. */
-export function gather(keys: Table, pd: Pd, pieces: usize, count: u32, offset: u32, target: usize, bytes: u32): bool {
+/** Copies `bytes` of the list from `offset` on to `target`; false when a piece is not ours to read, unless that was looked at
+ * just now. */
+export function gather(
+  keys: Table,
+  pd: Pd,
+  pieces: usize,
+  count: u32,
+  offset: u32,
+  target: usize,
+  bytes: u32,
+  isLocal: bool,
+): bool {
   for (; bytes != 0; count--, pieces += SGE_BYTES) {
     if (count == 0) return false;
     let sge = changetype<Sge>(pieces);
@@ -111,7 +121,7 @@ export function gather(keys: Table, pd: Pd, pieces: usize, count: u32, offset: u
     }
     let part = min(sge.length - offset, bytes);
     let from = <usize>sge.ptr + offset;
-    if (!Mr.isLocal(keys, sge.lkey, pd, from, part, 0)) return false;
+    if (!isLocal && !Mr.isLocal(keys, sge.lkey, pd, from, part, 0)) return false;
     memory.copy(target, from, part);
     target += part;
     bytes -= part;

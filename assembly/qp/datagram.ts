@@ -49,7 +49,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
 }
 
 function copyPayload(qp: Qp, wqe: SendWqe, to: usize): bool {
-  if (!wqe.isInline) return gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, 0, to, wqe.length);
+  if (!wqe.isInline) return gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, 0, to, wqe.length, false);
   memory.copy(to, wqe.pieces, wqe.length);
   return true;
 }

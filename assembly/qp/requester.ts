@@ -50,10 +50,11 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
     // while packets are repeated, those in flight are counted from the oldest one without answer all the same
     if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
     if (isHeldUp(qp)) return 0;
-    if (!wqe.isStarted && !start(qp, wqe)) return 0;
+    let isFresh = !wqe.isStarted;
+    if (isFresh && !start(qp, wqe)) return 0;
     if (awaitsRoom(qp, wqe)) return 0;
     if (wqe.opcode == WrOpcode.RDMA_READ && !mayAsk(qp, wqe)) return 0;
-    let bytes = build(qp, wqe, frame);
+    let bytes = build(qp, wqe, frame, isFresh);
     noteSent(qp, bytes);
     return bytes;
   }
@@ -65,12 +66,8 @@ function start(qp: Qp, wqe: SendWqe): bool {
   if (qp.state == QpState.SQD) return false;
   if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
   if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
-  let brings = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode);
-  // where all goes into one packet, its making looks at all
-  if (!wqe.isInline && (brings || wqe.length > qp.mtu)) {
-    let right: u32 = brings ? Access.LOCAL_WRITE : 0;
-    if (!arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
-  }
+  let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
+  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
   if (!hasCredit(qp, wqe)) return false;
   let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;
@@ -138,8 +135,8 @@ function opcodeAt(wr: u32, first: bool, last: bool): Opcode {
   return first ? Opcode.SEND_ONLY : Opcode.SEND_LAST;
 }
 
-/** The packet with PSN sendPsn of this work request. */
-function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
+/** The packet with PSN sendPsn of this work request, whose memory was looked at just now or must be. */
+function build(qp: Qp, wqe: SendWqe, frame: usize, isFresh: bool): u32 {
   let psn = qp.sendPsn;
   let place = (psn - wqe.firstPsn) & 0xffffff;
   let offset = place * qp.mtu;
@@ -152,7 +149,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize): u32 {
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
     if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
-    else if (!gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, payload, bytes)) {
+    else if (!gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, payload, bytes, isFresh)) {
       failInTurn(qp);
       return 0;
     }

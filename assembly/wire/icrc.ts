@@ -7,7 +7,6 @@ import { ID_TERMS, INVERSE_POWERS } from '../limits';
 import { BTH_BYTES } from './bth';
 import { crc, crcOfFour, crcOfThree, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
-import { UDP_BYTES } from './udp';
 
 export const ICRC_BYTES: u32 = 4;
 
