@@ -184,6 +184,14 @@ export function fastLkey(rkey: u32): u32 {
 export function cqCreate(cqe: u32): usize {
   return handle(cqe == 0 || cqe > MAX_CQE ? 0 : changetype<usize>(Cq.create(cqe, Card.get().events)));
 }
+/** For at least `cqe` completions; those that are pending stay. EINVAL when they would not fit, ENOMEM. */
+export function cqResize(cq: usize, cqe: u32): u32 {
+  return cqe == 0 || cqe > MAX_CQE ? Errno.EINVAL : changetype<Cq>(cq).resize(cqe);
+}
+/** Completions that are pending. */
+export function cqFilled(cq: usize): u32 {
+  return changetype<Cq>(cq).filled;
+}
 export function cqDestroy(cq: usize): u32 {
   return changetype<Cq>(cq).destroy();
 }

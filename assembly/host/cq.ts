@@ -5,6 +5,7 @@ import { Cqe } from './cqe';
 import { Events } from './event';
 import { allocate, release } from './pool';
 
+/** Fields, and the two cursors on cache lines of their own. */
 const HEADER_BYTES: usize = 192;
 const CQE_BYTES: u32 = 64;
 
@@ -25,22 +26,41 @@ export class Cq {
   /** A completion was lost because nobody made room. */
   isOverrun: bool;
   events: Events;
+  base: usize;
 
-  /** For at least `cqe` completions. */
+  /** For at least `cqe` completions; null when memory is short. */
   static create(cqe: u32, events: Events): Cq {
+    let cq = changetype<Cq>(allocate(HEADER_BYTES));
+    if (cq.ptr == 0) return cq;
+    cq.events = events;
+    if (cq.resize(cqe) == Errno.OK) return cq;
+    release(cq.ptr);
+    return changetype<Cq>(0);
+  }
+
+  /** Room for at least `cqe` completions; those that are pending move along. EINVAL when they would not fit, ENOMEM when memory
+   * is short. For the user's thread, while the card is at rest. */
+  resize(cqe: u32): Errno {
+    let first = this.consumer;
+    let pending = this.filled;
+    if (pending > cqe) return Errno.EINVAL;
     let entries: u32 = 1;
     while (entries < cqe) entries <<= 1;
-    let cq = changetype<Cq>(allocate(<u64>entries * CQE_BYTES + HEADER_BYTES));
-    if (changetype<usize>(cq) == 0) return cq;
-    cq.mask = entries - 1;
-    cq.events = events;
-    return cq;
+    let base = allocate(<u64>entries * CQE_BYTES);
+    if (base == 0) return Errno.ENOMEM;
+    for (let n = first; n != first + pending; n++)
+      memory.copy(base + <usize>(n & (entries - 1)) * CQE_BYTES, this.entry(n), CQE_BYTES);
+    if (this.base) release(this.base);
+    this.base = base;
+    this.mask = entries - 1;
+    return Errno.OK;
   }
 
   destroy(): Errno {
     if (this.users != 0) return Errno.EBUSY;
-    this.events.forget(changetype<usize>(this));
-    release(changetype<usize>(this));
+    this.events.forget(this.ptr);
+    release(this.base);
+    release(this.ptr);
     return Errno.OK;
   }
 
@@ -59,8 +79,11 @@ export class Cq {
   private set consumer(value: u32) {
     atomic.store<u32>(this.ptr, value, 128);
   }
+  get filled(): u32 {
+    return this.producer - this.consumer;
+  }
   private entry(n: u32): usize {
-    return this.ptr + HEADER_BYTES + <usize>(n & this.mask) * CQE_BYTES;
+    return this.base + <usize>(n & this.mask) * CQE_BYTES;
   }
 
   /** Room for the next completion, zeroed; null and an event when there is none. */

@@ -1,6 +1,6 @@
 /** Completion queues. */
 
-import { LIMITS } from '../device/codes.js';
+import { Errno, LIMITS } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { checkInteger, show } from './check.js';
 import type { Device } from './context.js';
@@ -33,9 +33,8 @@ interface Waiter {
 export class Cq extends Resource {
   readonly kind = 'cq';
   readonly label: string;
-  /** Completions that it holds. */
-  readonly cqe: number;
   readonly #handle: number;
+  #cqe: number;
   #waiters: Waiter[] = [];
   #armedByUser = false;
   #overrun = false;
@@ -48,7 +47,7 @@ export class Cq extends Resource {
   ) {
     super([device]);
     this.label = String(number);
-    this.cqe = checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
+    this.#cqe = checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
     this.#handle = device.card.exports.cqCreate(cqe);
     if (this.#handle === 0) throw new VerbsError('ENOMEM', `no memory for a completion queue of ${cqe} entries`);
     device.registerCq(this.#handle, this);
@@ -58,6 +57,27 @@ export class Cq extends Resource {
   /** @internal */
   get handle(): number {
     return this.#handle;
+  }
+
+  /** Completions that it holds. */
+  get cqe(): number {
+    return this.#cqe;
+  }
+
+  /**
+   * Makes room for more or fewer completions (ibv_resize_cq); those that are pending stay. One that has overrun stays so.
+   * @param cqe 1..4194304
+   * @throws TypeError, RangeError; VerbsError EINVAL when more are pending, ENOMEM; nothing is changed then
+   */
+  async resize(cqe: number): Promise<void> {
+    this.assertOpen();
+    checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
+    const { exports } = this.device.card;
+    const refused = exports.cqResize(this.#handle, cqe);
+    if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory for ${cqe} completions in ${this}`);
+    if (refused !== 0)
+      throw new VerbsError('EINVAL', `cqe ${cqe} of ${this}, which has ${exports.cqFilled(this.#handle)} pending`);
+    this.#cqe = cqe;
   }
 
   /** `count` completions to poll into. */

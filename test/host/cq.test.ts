@@ -1,6 +1,6 @@
 /** The completion queue as the user sees it: a ring that keeps its order, and takes what was asked for. */
-import { expect, test } from 'vitest';
-import { PING, rc, send } from '../kit/conversation.js';
+import { describe, expect, test } from 'vitest';
+import { type Conversation, PING, rc, send } from '../kit/conversation.js';
 import { ack, nak, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
@@ -133,4 +133,62 @@ test('several queue pairs may complete into one queue', async () => {
     rig.x.qpDestroy(qp);
   }
   expect(rig.x.cqDestroy(cq)).toBe(0);
+});
+
+describe('resizing', () => {
+  /** Sends that many messages, which complete with these wrIds. */
+  function complete(c: Conversation, ...ids: readonly number[]): void {
+    const first = c.qp.attribute('NEXT_PSN');
+    c.post(0, ...ids.map((wrId) => ({ wrId, opcode: 'SEND', inline: PING }))).take();
+    c.in(0, ack({ psn: first + ids.length - 1, msn: 0 }));
+  }
+  const resize = ({ rig, qp }: Conversation, cqe: number) => rig.x.Errno[rig.x.cqResize(qp.cq, cqe)];
+
+  test.each([3, 4, 5, 16, 1000])('to %i: what is pending stays in order, wherever the ring stands', async (cqe) => {
+    for (const before of [0, 1, 2, 3]) {
+      const c = await rc({ cqe: 4 });
+      for (let n = 0; n < before; n++) complete(c, n);
+      c.wc(...Array.from({ length: before }, (_, wrId) => ({ wrId })));
+      complete(c, 10, 11, 12);
+      expect(resize(c, cqe)).toBe('OK');
+      expect(c.rig.x.cqFilled(c.qp.cq)).toBe(3);
+      const more = Array.from({ length: Math.min(cqe, 20) - 3 }, (_, i) => 20 + i);
+      if (more.length > 0) complete(c, ...more);
+      c.wc(...[10, 11, 12, ...more].map((wrId) => ({ wrId })));
+    }
+  });
+
+  test('fewer than are pending, and sizes that cannot be, are refused, and nothing is lost', async () => {
+    const c = await rc({ cqe: 4 });
+    complete(c, 1, 2, 3);
+    expect([2, 0, 2 ** 22 + 1].map((cqe) => resize(c, cqe))).toEqual(['EINVAL', 'EINVAL', 'EINVAL']);
+    expect(resize(c, 2 ** 22)).toBe('ENOMEM');
+    complete(c, 4);
+    c.wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 }, { wrId: 4 });
+  });
+
+  test('what was too small overruns later', async () => {
+    const c = await rc({ cqe: 2 });
+    complete(c, 1, 2);
+    expect(resize(c, 4)).toBe('OK');
+    complete(c, 3, 4);
+    expect(c.rig.x.cqOverrun(c.qp.cq)).toBe(false);
+    complete(c, 5);
+    c.wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 }, { wrId: 4 }).events('CQ_ERR', 'QP_FATAL');
+  });
+
+  test('an armed queue stays armed', async () => {
+    const c = await rc({ cqe: 2 });
+    c.rig.x.cqArm(c.qp.cq, false);
+    expect(resize(c, 64)).toBe('OK');
+    complete(c, 1);
+    c.events('COMPLETION').wc({ wrId: 1 });
+  });
+
+  test('the memory goes back', async () => {
+    const c = await rc({ cqe: 4 });
+    const left = c.rig.x.memAvailable();
+    for (let n = 0; n < 50; n++) expect([resize(c, 4096), resize(c, 4)]).toEqual(['OK', 'OK']);
+    expect(c.rig.x.memAvailable()).toBe(left);
+  });
 });

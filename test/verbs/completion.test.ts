@@ -213,3 +213,26 @@ test('an overrun queue says so', async () => {
   expect(() => small.poll(wcs)).toThrow(/EIO: cq \d+ overran/);
   await expect(small.next()).rejects.toThrow(/overran/);
 });
+
+test('resize makes room, keeps what is pending, and refuses to lose it', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  await a.cq.resize(2);
+  expect(a.cq.cqe).toBe(2);
+  write(a, b, 1);
+  write(a, b, 2);
+  await waitForPending(a, 2);
+  await expect(a.cq.resize(1)).rejects.toThrow(/^EINVAL: cqe 1 of cq \d+, which has 2 pending/);
+  await expect(a.cq.resize(0)).rejects.toThrow(RangeError);
+  await expect(a.cq.resize(2 ** 22)).rejects.toThrow(/^ENOMEM: no memory for 4194304 completions/);
+  expect(a.cq.cqe).toBe(2);
+  await a.cq.resize(64);
+  for (let wrId = 3; wrId <= 40; wrId++) write(a, b, wrId);
+  for (let wrId = 1; wrId <= 40; wrId++) expect(await a.cq.next(WAIT)).toMatchObject({ wrId, ok: true });
+});
+
+/** Until so many of its requests are done, but not taken. */
+async function waitForPending(end: End, count: number): Promise<void> {
+  const posted = end.qp.query().progress.sendPending;
+  while (end.qp.query().progress.sendPending > posted - count) await new Promise((resolve) => setImmediate(resolve));
+}
