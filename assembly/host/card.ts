@@ -24,6 +24,8 @@ export class Card {
   portMtu: u32;
   /** Members of multicast groups (qp/multicast). */
   memberships: usize;
+  /** Windows of type 2B that are bound (host/mr). */
+  boundWindows: u32;
   /** Queue pairs that have something to send, first and last (qp/schedule). */
   readyFirst: usize;
   readyLast: usize;

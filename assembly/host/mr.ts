@@ -183,6 +183,15 @@ export class Mr {
     return Errno.OK;
   }
 
+  /** Closes the windows that only this queue pair may use: it goes away, and its number may come back. */
+  static closeWindowsOf(keys: Table, qpn: u32): void {
+    let card = Card.get();
+    for (let slot: u32 = 0; slot != keys.rows && card.boundWindows != 0; slot++) {
+      let mr = changetype<Mr>(keys.at(slot));
+      if (mr.address != 0 && mr.kind == MrKind.WINDOW_2 && mr.boundQpn == qpn) mr.unbind();
+    }
+  }
+
   /** The local key of a fast region that was registered under this remote key. */
   static localKeyFor(rkey: u32): u32 {
     return rkey ^ 1;
@@ -215,6 +224,7 @@ export class Mr {
     this.region = region.address;
     this.boundQpn = qpn;
     region.windows++;
+    if (this.kind == MrKind.WINDOW_2) Card.get().boundWindows++;
     return Errno.OK;
   }
 
@@ -241,5 +251,6 @@ export class Mr {
     this.isValid = false;
     changetype<Mr>(this.region).windows--;
     this.region = 0;
+    if (this.kind == MrKind.WINDOW_2) Card.get().boundWindows--;
   }
 }

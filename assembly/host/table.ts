@@ -29,6 +29,14 @@ export class Table {
     return ((number * 0x9e3779b1) >>> 8) & this.mask;
   }
 
+  get rows(): u32 {
+    return this.mask + 1;
+  }
+  /** What is in a row, in no order; 0 = nothing. */
+  at(slot: u32): usize {
+    return load<u32>(this.row(slot), 4);
+  }
+
   get isFull(): bool {
     return this.used >= this.limit;
   }

@@ -1,6 +1,7 @@
 // Making queue pairs and taking them away.
 import { Card } from '../host/card';
 import { Cq } from '../host/cq';
+import { Mr } from '../host/mr';
 import { Pd } from '../host/pd';
 import { allocate, release } from '../host/pool';
 import { random32 } from '../host/random';
@@ -70,6 +71,7 @@ export function destroyQp(qp: Qp): void {
   answerDoorbells();
   setState(qp, QpState.RESET);
   detachAll(qp);
+  Mr.closeWindowsOf(card.keys, qp.qpn);
   card.events.forget(qp.ptr);
   card.qps.remove(qp.qpn);
   qp.pd.users--;

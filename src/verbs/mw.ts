@@ -9,7 +9,7 @@ import { Resource } from './resource.js';
  * A memory window (ibv_mw). A BIND_MW work request opens it on a part of a region that has the right `mwBind`.
  * - Type 1 is open to all queue pairs of its domain, and may be bound anew at any time; with length 0 it is closed.
  * - Type 2 (2B of the specification) is open to the queue pair alone over which it was bound. LOCAL_INV there, or the peer's
- *   SEND_WITH_INV, closes it, and only then is it bound again.
+ *   SEND_WITH_INV, closes it, and only then is it bound again. It is closed with its queue pair as well.
  *
  * A region cannot be closed while windows are bound to it.
  */

@@ -80,12 +80,13 @@ const IMMEDIATE = 4;
 const INVALIDATE = 8;
 /** Carries the caller's bytes, which therefore may be inline. */
 const GATHER = 16;
-
 /** Sends the caller's bytes to be written at once. */
 const EIGHT = 32;
 const FLUSH = 64;
 /** About keys: described by keys.ts. */
 const KEY = 128;
+/** What a UD queue pair sends; anything else the card refuses there. */
+const DATAGRAM = 256;
 
 interface Form {
   readonly code: number;
@@ -93,8 +94,8 @@ interface Form {
 }
 
 const FORMS: Readonly<Record<SendOpcode, Form>> = {
-  SEND: { code: WrOpcode.SEND, has: GATHER },
-  SEND_WITH_IMM: { code: WrOpcode.SEND_WITH_IMM, has: GATHER | IMMEDIATE },
+  SEND: { code: WrOpcode.SEND, has: GATHER | DATAGRAM },
+  SEND_WITH_IMM: { code: WrOpcode.SEND_WITH_IMM, has: GATHER | IMMEDIATE | DATAGRAM },
   SEND_WITH_INV: { code: WrOpcode.SEND_WITH_INV, has: GATHER | INVALIDATE },
   RDMA_WRITE: { code: WrOpcode.RDMA_WRITE, has: GATHER | REMOTE },
   RDMA_WRITE_WITH_IMM: { code: WrOpcode.RDMA_WRITE_WITH_IMM, has: GATHER | REMOTE | IMMEDIATE },
@@ -144,7 +145,8 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
     (has & KEY) === 0 ? undefined : wr.opcode === 'BIND_MW' ? bindRequest(wr, rings.pd) : registerRequest(wr, rings.pd);
   if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
   if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
-  if (rings.isDatagram) checkDatagram(rings, wr, total);
+  const isDatagram = rings.isDatagram && (has & DATAGRAM) !== 0;
+  if (isDatagram) checkDatagram(rings, wr, total);
 
   const flags =
     (wr.signaled === true ? SendFlag.SIGNALED : 0) |
@@ -175,8 +177,7 @@ export function postSend(card: Card, rings: Rings, request: SendWr): void {
   if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
   if ((has & FLUSH) !== 0) exports.sqFlush(handle, wr.length ?? 0, flushCode(wr));
   key?.write(card, handle);
-  if (rings.isDatagram)
-    exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
+  if (isDatagram) exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
   const refused = exports.sqCommit(handle);
   if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
   key?.posted();

@@ -102,6 +102,10 @@ interface Datagram {
   readonly remoteQkey?: number;
 }
 
+/**
+ * What is posted to a send queue. RC has all operations; UC has SEND and RDMA WRITE, with and without immediate, and those that
+ * stay in the device; UD has SEND and SEND_WITH_IMM alone, as keys mean nothing to its peers. Any other is refused: EOPNOTSUPP.
+ */
 export type SendWr = SendCommon &
   (
     | ({ readonly opcode: 'SEND' } & Gather & Solicited & Datagram)

@@ -191,9 +191,22 @@ describe('sending', () => {
     expect(c.qp.send({ opcode: 'SEND', to: to(c, { ah }) })).toBe('EINVAL');
   });
 
-  test.each(['RDMA_WRITE', 'RDMA_READ', 'SEND_WITH_INV', 'LOCAL_INV'])('%s is no operation of it', async (opcode) => {
+  test.each([
+    'SEND_WITH_INV',
+    'RDMA_WRITE',
+    'RDMA_WRITE_WITH_IMM',
+    'RDMA_READ',
+    'ATOMIC_CMP_AND_SWP',
+    'ATOMIC_FETCH_AND_ADD',
+    'ATOMIC_WRITE',
+    'FLUSH',
+    'LOCAL_INV',
+    'REG_MR',
+    'BIND_MW',
+  ])('%s is no operation of it', async (opcode) => {
     const c = await datagrams();
     expect(c.qp.send({ opcode, to: to(c) })).toBe('EOPNOTSUPP');
+    expect(c.qp.attribute('SQ_PENDING')).toBe(0);
   });
 
   test('its memory is not ours: SQE, and back by way of modify', async () => {

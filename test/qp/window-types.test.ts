@@ -158,6 +158,25 @@ describe('type 2B', () => {
     expect(c.rig.x.mrIsValid(mw)).toBe(true);
   });
 
+  test('is closed with its queue pair: nobody who gets its number later can use it, and its region may go', async () => {
+    const c = await rc();
+    const [mine, kept] = [bound(c, 2), bound(c, 2)];
+    const over = await rc({ rig: c.rig });
+    const other = bound(over, 2);
+    c.post(2, { opcode: 'LOCAL_INV', imm: kept.rkey }).wc({});
+    expect(c.rig.errno(c.rig.x.mrDereg(mine.mr.mr))).toBe('EBUSY');
+    c.rig.x.qpDestroy(c.qp.handle);
+    expect([mine, kept, other].map(({ mw }) => c.rig.x.mrIsValid(mw))).toEqual([false, false, true]);
+    expect(c.rig.errno(c.rig.x.mrDereg(mine.mr.mr))).toBe('OK');
+    // it is free to be bound over another queue pair
+    const wr = binding(over, mine.mw, other.mr);
+    over
+      .post(3, wr)
+      .wc({ wrId: 90 })
+      .in(4, write(TARGET_VA + BigInt(AT), c.rig.x.mrRkey(mine.mw)))
+      .out(ack({ psn: 100, msn: 1 }));
+  });
+
   test('a region with a bound window cannot be invalidated', async () => {
     const c = await rc();
     const [mw, mr] = [c.rig.window(2), region(c, 15 | MW_BIND | INVALIDATE)];

@@ -150,6 +150,17 @@ test('what a datagram must have is asked for', async () => {
   const foreign = await pd.createAh(ah.address);
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to, ah: foreign })).toThrow(/ah belongs to pd \d+, qp 0x\w+ to pd/);
   expect(() => a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, ...to } as never)).toThrow('EOPNOTSUPP');
+  // nor do its windows and registrations stay in the card: no peer could use them over it
+  const [mr, mw] = [await a.pd.allocMr(), await a.pd.allocMw(1)];
+  const keys = [mr.rkey, mw.rkey];
+  const local = {
+    REG_MR: { mr, buffer: a.mr },
+    BIND_MW: { mw, mr: a.mr, access: [] },
+    LOCAL_INV: { invalidateRkey: 1 },
+  };
+  for (const [opcode, wr] of Object.entries(local))
+    expect(() => a.qp.postSend({ opcode, ...wr } as never)).toThrow(`EOPNOTSUPP: ${opcode} is no operation of ${a.qp}`);
+  expect([mr.rkey, mw.rkey]).toEqual(keys);
   await ah.close();
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to })).toThrow(/EINVAL: ah .* is closed/);
   await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/has datagrams, which need no connection/);
