@@ -113,7 +113,8 @@ export async function resolveAh(
   );
 }
 
-/** A group has its MAC from its address; nobody is asked. */
+/** A group has its MAC from its address; nobody is asked. Its frames leave by the interface that has the source address, as
+ * the kernel's own do: untagged, so a group of a VLAN is reached by a card on the VLAN's interface. */
 async function destinationOf(destination: string, source: string, link: Link): Promise<Resolved> {
   const bytes = addressBytes(destination);
   return isMulticast(bytes) ? { destMac: multicastMac(bytes) } : link.resolve(destination, source);

@@ -340,11 +340,19 @@ describe('groups', () => {
     expect(x.memAvailable()).toBe(before);
   });
 
-  test('sent to a group', async () => {
+  test('a datagram behind a VLAN tag is for the members as well', async () => {
+    const c = await datagrams({ receives: 1, flow: { ...TO_GROUP, vlan: 0x6005 } });
+    expect(attach(c.qp, GROUP)).toBe('OK');
+    c.in(0, hello())
+      .wc({ byteLen: GRH + 4, srcQpn: SRC })
+      .holds(c.buffer, GRH, PING);
+  });
+
+  test.each([{}, { vlan: 0x6005 }])('sent to a group, %o', async (tag) => {
     const c = await datagrams();
-    const ah = createAh(c.qp, { remoteIp: [239, 77, 0, 1], remoteMac: [1, 0, 0x5e, 77, 0, 1] });
+    const ah = createAh(c.qp, { remoteIp: [239, 77, 0, 1], remoteMac: [1, 0, 0x5e, 77, 0, 1], ...tag });
     c.post(0, { opcode: 'SEND', inline: PING, to: { ah, qpn: MULTICAST_QPN, qkey: QKEY } });
-    const flow = { ...c.back, dstIp: GROUP, dstMac: '01:00:5e:4d:00:01', destQp: MULTICAST_QPN };
+    const flow = { ...c.back, ...tag, dstIp: GROUP, dstMac: '01:00:5e:4d:00:01', destQp: MULTICAST_QPN };
     expect(c.take()).toEqual([
       frame(flow, datagram.sendOnly({ psn: 1000, qkey: QKEY, srcQp: c.qp.qpn, payload: PING })),
     ]);
