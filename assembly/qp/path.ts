@@ -58,7 +58,8 @@ export class Path {
     let source = SCRATCH + <usize>AvOffset.SOURCE_IP;
     let destination = SCRATCH + <usize>AvOffset.DEST_IP;
     let trafficClass = load<u32>(SCRATCH, AvOffset.TRAFFIC_CLASS);
-    // a switch may mark our packets only if they say that marks are understood (RFC 3168)
+    // a switch may mark our packets only if they say that marks are understood (RFC 3168), and drops others. All packets of
+    // a connection say so, ACKs as well: adapters keep the code in the address of the queue pair, and mark on anything
     if (heedsMarks && (trafficClass & 3) == 0 && parameter(CongestionParameter.ECT) != 0) trafficClass |= ECT_0;
     let hopLimit = load<u32>(SCRATCH, AvOffset.HOP_LIMIT);
     let type = this.isIpv6 ? ETHERTYPE_IPV6 : ETHERTYPE_IPV4;

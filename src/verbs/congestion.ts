@@ -12,7 +12,7 @@ export interface CongestionParameters {
   /** CNPs are sent and heeded. Default true. */
   readonly enabled: boolean;
   /**
-   * Packets of connections say that a switch may mark them (ECT(0), RFC 3168) unless their traffic class says something
+   * Packets of connections, ACKs and CNPs among them, say that a switch may mark them (ECT(0), RFC 3168) unless their traffic class says something
    * else. Holds for queue pairs that are connected from now on; datagrams never say so, as nothing slows them down.
    * Default true.
    */

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { type Conversation, rc, send } from '../kit/conversation.js';
-import { ack, CNP, decode, frame, type Packet } from '../kit/packets.js';
+import { type Conversation, datagrams, PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
+import { createAh, QKEY } from '../kit/datagrams.js';
+import { ack, CNP, decode, frame, nak, Op, type Packet, request } from '../kit/packets.js';
+import { Rig } from '../kit/rig.js';
 
 /** A CNP as annex 17.9 has it: BECN, nothing else, sixteen reserved bytes. */
 const cnp: Packet = {
@@ -103,10 +105,84 @@ describe('a CNP', () => {
   });
 });
 
-test('packets carry ECT(0) when they may be marked, unless the user chose a code of his own', async () => {
-  const c = await rc({ until: 'INIT' });
-  c.rig.x.setCongestion(c.rig.x.CongestionParameter.ECT, 1);
-  const fresh = await rc({ rig: c.rig });
-  fresh.post(0, { opcode: 'SEND', pieces: [fresh.buffer.piece(0, 4)] });
-  expect(said(fresh)).toEqual([{ opcode: 4, trafficClass: 2 }]);
+describe('ECT(0)', () => {
+  /** A connection of a card whose packets may be marked. */
+  async function markable(options: RcOptions = {}): Promise<Conversation> {
+    const rig = await Rig.create();
+    rig.x.setCongestion(rig.x.CongestionParameter.ECT, 1);
+    return rc({ ...options, rig });
+  }
+  const codes = (c: Conversation) => said(c).map(({ opcode, trafficClass }) => `${Op[opcode]} ${trafficClass}`);
+
+  test.each([
+    ['IPv4', {}],
+    ['IPv6', { localIp: [0xfd, ...Array(14).fill(0), 1], remoteIp: [0xfd, ...Array(14).fill(0), 2] }],
+  ])(
+    'is in every packet of a connection, %s: adapters have it in the address, and what is marked is not dropped',
+    async (_, ips) => {
+      const flow = 'localIp' in ips ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {};
+      const c = await markable({ ...ips, flow, receives: 1 });
+      const [piece, remote] = [c.buffer.piece(0, 8), { va: 0n, rkey: 7 }];
+      const opcodes = ['SEND', 'RDMA_WRITE', 'RDMA_READ', 'ATOMIC_FETCH_AND_ADD', 'ATOMIC_WRITE', 'FLUSH'];
+      for (const opcode of opcodes)
+        c.qp.send({
+          opcode,
+          pieces: opcode === 'FLUSH' ? [] : [piece],
+          remote,
+          flush: { length: 8, what: 1 },
+          imm: 0x21,
+        });
+      c.at(0);
+      expect(codes(c)).toEqual(
+        ['SEND_ONLY', 'RDMA_WRITE_ONLY', 'RDMA_READ_REQUEST', 'FETCH_ADD', 'ATOMIC_WRITE', 'FLUSH'].map(
+          (name) => `${name} 2`,
+        ),
+      );
+      const at = { va: TARGET_VA, rkey: c.target.rkey };
+      c.in(1, request.read({ psn: 100, ...at, length: 2000 }), request.fetchAdd({ psn: 102, ...at, add: 1n }));
+      expect(codes(c)).toEqual(['RDMA_READ_RESPONSE_FIRST 2', 'RDMA_READ_RESPONSE_LAST 2', 'ATOMIC_ACKNOWLEDGE 2']);
+      c.in(2, send({ psn: 103 }));
+      expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
+      c.in(3, send({ psn: 110 }));
+      expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
+      c.qp.poll();
+    },
+  );
+
+  test('is not in datagrams: nothing slows them down', async () => {
+    const rig = await Rig.create();
+    rig.x.setCongestion(rig.x.CongestionParameter.ECT, 1);
+    const c = await datagrams({ rig });
+    c.post(0, { opcode: 'SEND', inline: PING, to: { ah: createAh(c.qp), qpn: 5, qkey: QKEY } });
+    expect(said(c)).toEqual([{ opcode: 0x64, trafficClass: 0 }]);
+    c.wc({});
+  });
+
+  test.each([
+    [0x68, 0x6a],
+    [0x69, 0x69],
+    [0x6b, 0x6b],
+  ])('does not touch what the user says: traffic class %i becomes %i', async (trafficClass, expected) => {
+    const c = await markable({ trafficClass });
+    c.post(0, { opcode: 'SEND', inline: PING });
+    expect(said(c)).toEqual([{ opcode: Op.SEND_ONLY, trafficClass: expected }]);
+  });
+
+  test.each([
+    ['an ACK', ack({ psn: 1000, msn: 1 })],
+    ['a NAK', nak.sequence({ psn: 1000 })],
+  ])('%s that was marked is answered with a CNP like data', async (_, packet) => {
+    const c = await rc();
+    c.post(0, { opcode: 'SEND', inline: PING }).take();
+    c.frames(1, frame({ ...c.there, ...MARKED }, packet));
+    expect(said(c)[0]?.opcode).toBe(CNP);
+    c.qp.poll();
+  });
+
+  test('a CNP that was marked slows down, and is answered with none', async () => {
+    const c = await rc();
+    c.frames(0, frame({ ...c.there, ...MARKED }, cnp))
+      .silent()
+      .counts({ rp_cnp_handled: 1, np_ecn_marked_roce_packets: 0 });
+  });
 });
