@@ -5,6 +5,7 @@ import type { Piece, Region, RigQp, SendRequest } from '../kit/rig.js';
 import type { Kind, Op } from './op.js';
 import type { Side } from './side.js';
 import type { Stream } from './stream.js';
+import type { Window, Windows } from './windows.js';
 
 /** A request that breaks a rule, in place of a legal one. */
 export interface Poison {
@@ -36,6 +37,9 @@ export interface StreamOptions {
   /** Statuses besides SUCCESS that may end the stream. */
   readonly mayEndWith: readonly string[];
   readonly poison?: Poison | undefined;
+  /** Windows of the sender, for the peer, and of the peer. */
+  readonly own: Windows;
+  readonly theirs: Windows;
 }
 
 export interface Range {
@@ -50,6 +54,8 @@ export interface Posted {
   readonly expected?: Buffer | undefined;
   readonly landing?: { pieces: readonly Piece[]; offset: number; mark: number };
   readonly region?: Region | undefined;
+  /** The window that is bound or closed, or through which it goes. */
+  readonly window?: Window | undefined;
 }
 export interface Receive {
   readonly op: Op;

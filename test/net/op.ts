@@ -12,7 +12,8 @@ export type Kind =
   | 'ATOMIC_FETCH_AND_ADD'
   | 'ATOMIC_WRITE'
   | 'FLUSH'
-  | 'LOCAL_INV';
+  | 'LOCAL_INV'
+  | 'BIND_MW';
 
 export interface Op {
   readonly index: number;
@@ -26,6 +27,22 @@ export interface Op {
   readonly fence: boolean;
   readonly imm: number;
 }
+
+/** What the completion calls it. */
+export const WC_OPCODES: Readonly<Record<string, string>> = {
+  SEND: 'SEND',
+  SEND_WITH_IMM: 'SEND',
+  SEND_WITH_INV: 'SEND',
+  RDMA_WRITE: 'RDMA_WRITE',
+  RDMA_WRITE_WITH_IMM: 'RDMA_WRITE',
+  RDMA_READ: 'RDMA_READ',
+  ATOMIC_CMP_AND_SWP: 'COMP_SWAP',
+  ATOMIC_FETCH_AND_ADD: 'FETCH_ADD',
+  ATOMIC_WRITE: 'ATOMIC_WRITE',
+  FLUSH: 'FLUSH',
+  LOCAL_INV: 'LOCAL_INV',
+  BIND_MW: 'BIND_MW',
+};
 
 /** Drawn as often as they stand here. */
 const KINDS: readonly Kind[] = [
@@ -48,6 +65,8 @@ const KINDS: readonly Kind[] = [
   'ATOMIC_WRITE',
   'FLUSH',
   'LOCAL_INV',
+  'BIND_MW',
+  'BIND_MW',
 ];
 export const MAX_INLINE = 220;
 const SEND_FLAGS_ANYWHERE = 0.1;
@@ -66,6 +85,10 @@ function drawLength(random: Random, mtu: number): number {
 export function isAtomic(kind: Kind): boolean {
   return kind === 'ATOMIC_CMP_AND_SWP' || kind === 'ATOMIC_FETCH_AND_ADD';
 }
+/** Stays in the card. */
+export function isLocal(kind: Kind): boolean {
+  return kind === 'LOCAL_INV' || kind === 'BIND_MW';
+}
 /** Takes a receive work request of the peer. */
 export function takesReceive(kind: Kind): boolean {
   return kind.startsWith('SEND') || kind === 'RDMA_WRITE_WITH_IMM';
@@ -78,7 +101,7 @@ export function drawOps(random: Random, count: number, mtu: number, sourceBytes:
   let unsignaled = 0;
   return Array.from({ length: count }, (_, index) => {
     const kind = random.pick(KINDS);
-    const length = isAtomic(kind) || kind === 'ATOMIC_WRITE' ? 8 : kind === 'LOCAL_INV' ? 0 : drawLength(random, mtu);
+    const length = isAtomic(kind) || kind === 'ATOMIC_WRITE' ? 8 : isLocal(kind) ? 0 : drawLength(random, mtu);
     const carries = takesReceive(kind) || isWrite(kind);
     // room for results comes back with completions only: not too many without one, and none that take much room
     const isSignaled = unsignaled === 7 || length > 20_000 || index === count - 1 || random.chance(0.6);

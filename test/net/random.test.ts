@@ -18,6 +18,7 @@ let packets = 0;
 let completed = 0;
 let runs = 0;
 let coalesced = 0;
+const windows = { lent: 0, passed: 0, closed: 0 };
 let spent = 0;
 const endings = new Map<string, number>();
 
@@ -29,6 +30,9 @@ async function run(scenario: Scenario): Promise<Outcome> {
   completed += outcome.completed;
   runs += outcome.runs;
   coalesced += outcome.coalesced;
+  windows.lent += outcome.windows.lent;
+  windows.passed += outcome.windows.passed;
+  windows.closed += outcome.windows.closed;
   for (const end of outcome.ended) endings.set(end ?? 'SUCCESS', (endings.get(end ?? 'SUCCESS') ?? 0) + 1);
   return outcome;
 }
@@ -170,6 +174,7 @@ group('two cards, virtual time, everything at random', () => {
         await run({ ...whole, seed, offload: seed % 2 ? 64 : 0 });
       expect(packets).toBeGreaterThanOrEqual(1_000_000 * SCALE);
       expect(Math.min(runs, coalesced)).toBeGreaterThan(1000 * SCALE);
+      expect(Math.min(windows.lent, windows.passed, windows.closed)).toBeGreaterThan(100 * SCALE);
     },
     TIMEOUT,
   );
@@ -178,7 +183,8 @@ group('two cards, virtual time, everything at random', () => {
     const ends = [...endings].map(([end, count]) => `${end} ${count}`).join(', ');
     console.log(
       `seed ${SEED}: ${packets} packets and ${completed} work requests simulated in ${(spent / 1000).toFixed(1)} s, ` +
-        `${Math.round(packets / (spent / 1000))} packets per second; ${coalesced} arrived in super-packets, ${runs} runs ` +
+        `${Math.round(packets / (spent / 1000))} packets per second; ${windows.passed} requests through ${windows.lent} ` +
+        `windows, of which peers closed ${windows.closed}; ${coalesced} arrived in super-packets, ${runs} runs ` +
         `were judged; streams ended with ${ends}`,
     );
   });

@@ -4,7 +4,7 @@ import { type Piece, type Region, Rig, type RigQp } from '../kit/rig.js';
 
 /** Bytes that nobody writes: what is sent, and what the peer may read. */
 export const SOURCE = 256 << 10;
-const FLUSH_GLOBAL = 256;
+const [MW_BIND, FLUSH_GLOBAL] = [16, 256] as const;
 /** Per stream: where the peer's WRITEs go. */
 export const WRITTEN = 256 << 10;
 /** Per stream: atomic words. The last one is added to by every stream. */
@@ -78,7 +78,7 @@ export class Side {
     }
     this.shared = at;
     this.size = at + 8 + 64;
-    this.arena = rig.region(this.size, 15 | FLUSH_GLOBAL, BigInt(random.u32()) * 4096n);
+    this.arena = rig.region(this.size, 15 | MW_BIND | FLUSH_GLOBAL, BigInt(random.u32()) * 4096n);
     this.actual = Buffer.from(rig.card.bytes.buffer, this.arena.ptr, this.size);
     let x = random.u32() | 1;
     for (let i = this.arena.ptr >>> 2; i < (this.arena.ptr + this.size) >>> 2; i++) {

@@ -1,25 +1,13 @@
 import type { Random } from '../kit/random.js';
-import type { Completion, Region, SendRequest } from '../kit/rig.js';
+import type { Completion, SendRequest } from '../kit/rig.js';
+import { apply, operands } from './atomics.js';
 import type { Posted, Range, Receive, StreamOptions } from './model.js';
-import { isAtomic, isWrite, type Op, takesReceive } from './op.js';
+import { isAtomic, isLocal, isWrite, type Op, takesReceive, WC_OPCODES } from './op.js';
 import { type Side, SOURCE, WORDS, WRITTEN, type Zones } from './side.js';
 
 const INVALIDATE = 1 << 24;
 /** wrIds of receives start here. */
 export const RECEIVES = 1 << 20;
-const WC_OPCODES: Readonly<Record<string, string>> = {
-  SEND: 'SEND',
-  SEND_WITH_IMM: 'SEND',
-  SEND_WITH_INV: 'SEND',
-  RDMA_WRITE: 'RDMA_WRITE',
-  RDMA_WRITE_WITH_IMM: 'RDMA_WRITE',
-  RDMA_READ: 'RDMA_READ',
-  ATOMIC_CMP_AND_SWP: 'COMP_SWAP',
-  ATOMIC_FETCH_AND_ADD: 'FETCH_ADD',
-  ATOMIC_WRITE: 'ATOMIC_WRITE',
-  FLUSH: 'FLUSH',
-  LOCAL_INV: 'LOCAL_INV',
-};
 
 const overlap = (a: Range, b: Range): boolean => a.offset < b.offset + b.length && b.offset < a.offset + a.length;
 
@@ -38,7 +26,7 @@ export class Stream {
   /** READs of what is written since the last fence. */
   #openReads: Range[] = [];
   /** Keys that the peer is about to close, by op. */
-  readonly #closing = new Map<number, Region>();
+  readonly #closing = new Map<number, Posted>();
   /** What to do once nothing is on its way any more: stretches of which the rules do not say what has become of them. */
   readonly #open: (() => void)[] = [];
   #nextOp = 0;
@@ -122,7 +110,7 @@ export class Stream {
 
   /** False when there is no room now. */
   #post(op: Op): boolean {
-    const { from, fromQp, poison } = this.#o;
+    const { from, fromQp, poison, own, theirs } = this.#o;
     let fence = op.fence;
     let posted: Posted = { op };
     let request: SendRequest = {
@@ -140,7 +128,7 @@ export class Stream {
             inline: from.rig.card.bytes.subarray(from.arena.ptr + op.source, from.arena.ptr + op.source + op.length),
           }
         : { ...request, pieces: from.pieces(this.#random, op.source, op.length, 4) };
-    } else if (op.kind !== 'LOCAL_INV' && op.kind !== 'FLUSH') {
+    } else if (!isLocal(op.kind) && op.kind !== 'FLUSH') {
       const mine = (from.zones[this.#o.index] as Zones).landing;
       const place = mine.take(op.length);
       if (place === undefined) return false;
@@ -157,26 +145,38 @@ export class Stream {
       };
       // it must not change what an earlier READ may still be reading
       if (this.#openReads.some((read) => overlap(read, range))) fence = true;
-      posted = { ...posted, remote: range };
-      request = { ...request, remote: op.length === 0 ? { va: 1n, rkey: 7 } : this.to.remote(range.offset) };
+      [posted, request] = this.#aim(posted, request, range);
+      if (op.length === 0) request = { ...request, remote: { va: 1n, rkey: 7 } };
     } else if (op.kind === 'RDMA_READ') {
       const offset = this.#random.chance(0.5)
         ? this.#random.below(SOURCE - op.length + 1)
         : this.#zones.written + this.#random.below(WRITTEN - op.length + 1);
-      posted = { ...posted, remote: { offset, length: op.length } };
-      request = { ...request, remote: this.to.remote(offset) };
+      [posted, request] = this.#aim(posted, request, { offset, length: op.length });
     } else if (op.kind === 'FLUSH') {
       const [selectivity, placement] = [op.imm & 1, 1];
       const remote = this.to.remote(selectivity ? 0 : this.#random.below(SOURCE - op.length + 1));
       request = { ...request, remote, flush: { length: op.length, what: placement | (selectivity << 4) } };
     } else if (isAtomic(op.kind)) {
       [posted, request] = this.#drawAtomic(posted, request);
+    } else if (op.kind === 'BIND_MW') {
+      const { window, bind } = own.bind(this.#random);
+      revert.push(() => own.unbind(window));
+      posted = { ...posted, window };
+      request = { ...request, bind };
     } else if (op.kind === 'SEND_WITH_INV' || op.kind === 'LOCAL_INV') {
-      const at = op.kind === 'LOCAL_INV' ? from : this.to;
-      const region = at.rig.regionAt(at.arena.ptr, 64, 15 | INVALIDATE);
-      revert.push(() => at.rig.x.mrDereg(region.mr));
-      posted = { ...posted, region };
-      request = { ...request, imm: region.rkey };
+      const isOwn = op.kind === 'LOCAL_INV';
+      const at = isOwn ? from : this.to;
+      const window =
+        poison?.index === op.index ? undefined : isOwn ? own.takeReturned() : theirs.takeOpen(this.#random);
+      const region = window ? undefined : at.rig.regionAt(at.arena.ptr, 64, 15 | INVALIDATE);
+      revert.push(() => {
+        if (region) at.rig.x.mrDereg(region.mr);
+        else if (window) isOwn ? own.keep(window) : theirs.reopen(window);
+      });
+      // a READ through it may still be going on when the key is closed
+      if (window && window.uses > 0) fence = true;
+      posted = { ...posted, region, window };
+      request = { ...request, imm: (window ?? region)?.rkey ?? 0 };
     }
     request = { ...request, fence };
     if (poison?.index === op.index && poison.send) request = poison.send(request, this);
@@ -190,6 +190,17 @@ export class Stream {
     return true;
   }
 
+  /** Where a request goes at the peer, by the arena's key or through a window. */
+  #aim(posted: Posted, request: SendRequest, remote: Range): [Posted, SendRequest] {
+    const { theirs } = this.#o;
+    const window = theirs.through(this.#random, remote);
+    const at = window ? theirs.remote(window, remote.offset) : this.to.remote(remote.offset);
+    return [
+      { ...posted, remote, window },
+      { ...request, remote: at },
+    ];
+  }
+
   /** The request is posted: what it will have done goes into the model. */
   #remember(posted: Posted, fence: boolean): void {
     const { op, remote } = posted;
@@ -201,9 +212,11 @@ export class Stream {
         expected = Buffer.from(this.to.mirror.subarray(remote.offset, remote.offset + remote.length));
         this.#openReads.push(remote);
       }
-      if (isAtomic(op.kind) && remote) expected = this.#applyAtomic(op, remote.offset);
+      if (isAtomic(op.kind) && remote) expected = apply(op, this.to, remote.offset);
     }
-    if (op.kind === 'SEND_WITH_INV' && posted.region) this.#closing.set(op.index, posted.region);
+    if (op.kind === 'SEND_WITH_INV') this.#closing.set(op.index, posted);
+    if (remote && posted.window) this.#o.theirs.use(posted.window);
+    this.#o.theirs.handBack(this.#random);
     this.#posted.push({ ...posted, expected });
   }
 
@@ -211,35 +224,8 @@ export class Stream {
     const { op } = posted;
     const isShared = op.kind === 'ATOMIC_FETCH_AND_ADD' && op.imm % 4 === 0;
     const offset = isShared ? this.to.shared : this.#zones.words + 8 * (op.imm % (WORDS - 1));
-    const at = this.to.remote(offset);
     // the arena's address on the wire is a multiple of 4096, and the offsets are made to be of 8
-    const { compareAdd, swap } = this.#operands(op, offset);
-    return [
-      { ...posted, remote: { offset, length: 8 } },
-      { ...request, remote: at, compareAdd, swap },
-    ];
-  }
-
-  /** What a compare finds is right half of the time. */
-  #operands(op: Op, offset: number): { compareAdd: bigint; swap: bigint } {
-    if (offset === this.to.shared) return { compareAdd: 1n, swap: 0n };
-    const value = BigInt(op.imm) * 0x9e3779b97f4a7c15n;
-    if (op.kind === 'ATOMIC_FETCH_AND_ADD') return { compareAdd: BigInt.asUintN(64, value), swap: 0n };
-    const found = this.to.view.getBigUint64(offset, true);
-    return { compareAdd: op.imm & 64 ? found : found ^ 1n, swap: BigInt.asUintN(64, value) };
-  }
-
-  /** Answers the original value in the byte order of memory. */
-  #applyAtomic(op: Op, offset: number): Buffer | undefined {
-    const { view } = this.to;
-    const original = view.getBigUint64(offset, true);
-    const { compareAdd, swap } = this.#operands(op, offset);
-    if (op.kind === 'ATOMIC_FETCH_AND_ADD') view.setBigUint64(offset, BigInt.asUintN(64, original + compareAdd), true);
-    else if (original === compareAdd) view.setBigUint64(offset, swap, true);
-    if (offset === this.to.shared) return undefined;
-    const bytes = Buffer.alloc(8);
-    bytes.writeBigUInt64LE(original);
-    return bytes;
+    return this.#aim(posted, { ...request, ...operands(op, this.to, offset) }, { offset, length: 8 });
   }
 
   #payload(op: Op): Buffer {
@@ -266,7 +252,7 @@ export class Stream {
       if (this.ended !== undefined) this.fail('success after a failure', wc);
       if (!op.isSignaled) this.fail('an unsignaled request completed', wc);
       if (this.#o.poison?.index === op.index && this.#o.poison.status !== 'SUCCESS') this.fail('a crime paid', wc);
-      if (wc.byteLen !== op.length) this.fail(`byteLen is not ${op.length}`, wc);
+      if (op.kind !== 'BIND_MW' && wc.byteLen !== op.length) this.fail(`byteLen is not ${op.length}`, wc);
       this.#finish(posted);
       return;
     }
@@ -297,8 +283,11 @@ export class Stream {
 
   /** It is done with success. */
   #finish(posted: Posted): void {
-    const { op, remote, landing, expected, region } = posted;
+    const { op, remote, landing, expected, region, window } = posted;
     this.completed++;
+    if (window && remote) window.uses--;
+    if (window && op.kind === 'BIND_MW') this.#o.own.lend(window);
+    if (window && op.kind === 'LOCAL_INV') this.#o.own.closed(window);
     if (isWrite(op.kind) && remote && !this.#isOverwritten(posted)) this.#checkWritten(op, remote);
     if (landing) {
       const { actual, mirror } = this.from;
@@ -375,9 +364,10 @@ export class Stream {
       this.fail(`wrong for ${op.kind} of ${op.length}`, wc);
     if (hasImm && wc.imm !== op.imm) this.fail(`imm is not ${op.imm}`, wc);
     if (op.kind !== 'SEND_WITH_INV') return;
-    const region = this.#closing.get(op.index);
-    if (region === undefined || wc.invalidatedRkey !== region.rkey) this.fail('another key was closed', wc);
-    this.to.rig.x.mrDereg(region.mr);
+    const { region, window } = this.#closing.get(op.index) ?? {};
+    if (wc.invalidatedRkey !== (window ?? region)?.rkey) this.fail('another key was closed', wc);
+    if (region) this.to.rig.x.mrDereg(region.mr);
+    else if (window) this.#o.theirs.closedByOther(window);
   }
 
   /** Takes over what a run that was cut off left open. */

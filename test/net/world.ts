@@ -4,8 +4,9 @@ import { Random } from '../kit/random.js';
 import type { RigQp } from '../kit/rig.js';
 import type { Poison } from './model.js';
 import { drawOps, MAX_INLINE } from './op.js';
-import { Side, SOURCE } from './side.js';
+import { Side, SOURCE, type Zones } from './side.js';
 import { RECEIVES, Stream } from './stream.js';
+import { Windows } from './windows.js';
 
 export interface Scenario {
   readonly seed: number;
@@ -46,12 +47,15 @@ export interface Outcome {
   /** RNR NAKs, and messages that waited for credits. */
   readonly refused: number;
   readonly waits: number;
+  /** See Windows. */
+  readonly windows: Windows['counts'];
 }
 
 interface Connection {
   readonly qps: readonly [RigQp, RigQp];
   /** streams[0] goes from the first side to the second. */
   readonly streams: readonly [Stream, Stream];
+  readonly windows: readonly [Windows, Windows];
 }
 
 /** @throws Error at the first thing that is against the rules */
@@ -100,6 +104,16 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
     coalesced: net.coalesced,
     refused: sum(sides, 'send_rnr_err'),
     waits: sum(sides, 'rc_crwaits'),
+    windows: connections
+      .flatMap(({ windows }) => windows)
+      .reduce(
+        (all, { counts }) => ({
+          lent: all.lent + counts.lent,
+          passed: all.passed + counts.passed,
+          closed: all.closed + counts.closed,
+        }),
+        { lent: 0, passed: 0, closed: 0 },
+      ),
   };
 }
 
@@ -124,6 +138,7 @@ function connect(
   // half of the connections are about to pass 2^24
   const psn = (): number => (random.chance(0.5) ? 0x1000000 - random.between(1, 200) : random.below(1 << 24));
   connectPair(qps[0], 0, qps[1], 1, { ...scenario, access: 15 | 256, psns: [psn(), psn()] });
+  const windows = sides.map((side) => new Windows(side, (side.zones[index] as Zones).written)) as [Windows, Windows];
   const stream = (end: 0 | 1): Stream => {
     const other = end === 0 ? 1 : 0;
     const own = random.fork();
@@ -147,9 +162,11 @@ function connect(
       lateBy: 2_000_000,
       mayEndWith,
       poison,
+      own: windows[end],
+      theirs: windows[other],
     });
   };
-  return { qps, streams: [stream(0), stream(1)] };
+  return { qps, streams: [stream(0), stream(1)], windows };
 }
 
 function poisoned(poison: Poison): object {
