@@ -1,5 +1,5 @@
 /** Credits as the responder tells them (IBTA 9.7.7.2): for how many messages it has receives, with every ACK. */
-import { describe, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type Conversation, PING, pattern, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
 import { RigSrq } from '../kit/datagrams.js';
 import { ack, nak, type Packet, request, response } from '../kit/packets.js';
@@ -195,6 +195,27 @@ describe('news', () => {
       .in(2, send({ psn: 101, ackReq: false }))
       .out(told(101, 2, 1))
       .wc({ wrId: 2 });
+  });
+
+  test('posting rings the doorbell when the peer may be waiting, and only then', async () => {
+    const c = await offering({ receives: 2 });
+    const rings = (wrId: number) => {
+      c.recv(wrId, 0, 64);
+      return c.rig.x.isRung();
+    };
+    expect(rings(3)).toBe(false);
+    c.in(0, send({ psn: 100 }), send({ psn: 101 }), send({ psn: 102 }))
+      .out(told(102, 3, 0))
+      .wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 });
+    expect(rings(4)).toBe(true);
+    c.at(1).out(told(102, 3, 1));
+    expect(rings(5)).toBe(false);
+    // off: nobody is told
+    c.in(2, send({ psn: 103 }), send({ psn: 104 }))
+      .out(told(104, 5, 0))
+      .wc({ wrId: 4 }, { wrId: 5 })
+      .at(3, () => c.qp.flowControl(false));
+    expect(rings(6)).toBe(false);
   });
 
   test('not before anything was said: the peer does not wait', async () => {

@@ -1,7 +1,7 @@
 /** Keys that are closed: SEND_WITH_INVALIDATE by the peer, LOCAL_INV by ourselves. */
 import { describe, expect, test } from 'vitest';
 import { type Conversation, PING, pattern, rc, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, request } from '../kit/packets.js';
+import { ack, nak, request, response } from '../kit/packets.js';
 import type { Region } from '../kit/rig.js';
 
 const CLOSABLE = 15 | (1 << 24);
@@ -96,6 +96,26 @@ test('LOCAL_INV waits until everything before it is done, and what is behind it 
     .wc({ wrId: 1 }, { wrId: 2, opcode: 'LOCAL_INV' })
     .in(2, ack({ psn: 1001, msn: 2 }))
     .wc({ wrId: 3 });
+});
+
+test('LOCAL_INV behind a READ into the region waits for the last of its data', async () => {
+  const c = await rc();
+  const mr = region(c);
+  const remote = { va: 0x1000n, rkey: 0x77 };
+  const data = pattern(1500);
+  c.post(
+    0,
+    { wrId: 1, opcode: 'RDMA_READ', pieces: [mr.piece(0, 1500)], remote },
+    { wrId: 2, opcode: 'LOCAL_INV', imm: mr.rkey },
+  )
+    .out(request.read({ psn: 1000, ...remote, length: 1500, ackReq: true }))
+    .in(1, response.readFirst({ psn: 1000, msn: 1, payload: data.slice(0, 1024) }))
+    .wc();
+  expect(c.rig.x.mrIsValid(mr.mr)).toBe(true);
+  c.in(2, response.readLast({ psn: 1001, msn: 1, payload: data.slice(1024) }))
+    .wc({ wrId: 1 }, { wrId: 2, opcode: 'LOCAL_INV' })
+    .holds(mr, 0, data);
+  expect(c.rig.x.mrIsValid(mr.mr)).toBe(false);
 });
 
 test('LOCAL_INV of a key that cannot be closed fails in its turn', async () => {
