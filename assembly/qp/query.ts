@@ -46,5 +46,6 @@ export function query(qp: Qp): void {
   put(QpAttr.MAX_INLINE, qp.maxInline);
   put(QpAttr.CREDITS, creditsLeft(qp));
   put(QpAttr.WAITS_FOR_CREDITS, qp.isStarved ? 1 : 0);
+  put(QpAttr.RATE, <u32>(qp.rate / 1000));
   qp.path.query();
 }

@@ -190,6 +190,8 @@ export interface QpProgress {
   readonly credits?: number;
   /** The next message waits until the peer tells of a receive for it. */
   readonly waitsForCredits: boolean;
+  /** To which congestion has slowed it down, bit/s, to the kbit. Absent when it has not. */
+  readonly rate?: number;
 }
 
 /** Of CREDITS: no limit is known. */
@@ -200,6 +202,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
   const base = card.exports.scratch() >>> 2;
   const get = (attr: number) => card.u32[base + attr] as number;
   const credits = get(QpAttr.CREDITS);
+  const rate = get(QpAttr.RATE) * 1000;
   return {
     qpNum: get(QpAttr.QPN),
     type: nameOf(QpType, get(QpAttr.TYPE)),
@@ -247,6 +250,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
       lastSyndrome: get(QpAttr.LAST_SYNDROME),
       ...(credits !== NO_LIMIT && { credits }),
       waitsForCredits: get(QpAttr.WAITS_FOR_CREDITS) !== 0,
+      ...(rate > 0 && { rate }),
     },
   };
 }
