@@ -65,6 +65,10 @@ export interface EndOptions {
   readonly psn?: number;
   /** Credits, of our card; rxe knows none (off). */
   readonly flowControl?: boolean;
+  /** Of the IP headers (0). */
+  readonly trafficClass?: number;
+  /** Work requests of the send queue (64). */
+  readonly sendWr?: number;
 }
 
 /** Options with nothing left open but the first PSN. */
@@ -83,6 +87,8 @@ export const END_DEFAULTS: FullOptions = {
   minRnr: 12,
   rdAtomic: 4,
   destRdAtomic: 4,
+  trafficClass: 0,
+  sendWr: 64,
   flowControl: false,
 };
 

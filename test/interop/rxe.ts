@@ -19,9 +19,17 @@ export class RxeEnd implements End {
 
   static async create(peer: Peer, options: EndOptions = {}): Promise<RxeEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
-    const { sge, inline, access, psn } = all;
+    const { sge, inline, access, psn, sendWr: sendwr } = all;
     const mr = await peer.reg(all.size, all.regionAccess | MW_BIND);
-    const qp = await peer.qp({ ext: 1, sendsge: sge, recvsge: sge, inline, access, ...(psn !== undefined && { psn }) });
+    const qp = await peer.qp({
+      ext: 1,
+      sendwr,
+      sendsge: sge,
+      recvsge: sge,
+      inline,
+      access,
+      ...(psn !== undefined && { psn }),
+    });
     return new RxeEnd(peer, qp, mr, all);
   }
 
@@ -42,10 +50,10 @@ export class RxeEnd implements End {
   }
 
   async connect(to: Introduction): Promise<void> {
-    const { mtu, timeout, retry, rnr, minRnr, rdAtomic, destRdAtomic } = this.options;
+    const { mtu, timeout, retry, rnr, minRnr, rdAtomic, destRdAtomic, trafficClass: tclass } = this.options;
     this.#remote.to = to;
     await this.qp.connect({
-      ...{ dqpn: to.qpn, dpsn: to.psn, dgid: to.gid, mtu, timeout, retry, rnr },
+      ...{ dqpn: to.qpn, dpsn: to.psn, dgid: to.gid, mtu, timeout, retry, rnr, tclass },
       ...{ minrnr: minRnr, rdatomic: rdAtomic, destrdatomic: destRdAtomic },
     });
   }

@@ -33,6 +33,8 @@ export interface PeerQpOptions {
   readonly type?: 'rc' | 'uc' | 'ud';
   /** Of a queue pair for datagrams. */
   readonly qkey?: number;
+  /** Where its receives come from. */
+  readonly srq?: PeerSrq;
 }
 
 /** What a queue pair must know of the other end. */
@@ -188,9 +190,19 @@ export class Peer implements AsyncDisposable {
   }
 
   /** Creates a queue pair in INIT, with a completion queue of its own. */
-  async qp(options: PeerQpOptions = {}): Promise<PeerQp> {
-    const answer = await this.command('qp', { ...options });
+  async qp({ srq, ...options }: PeerQpOptions = {}): Promise<PeerQp> {
+    const answer = await this.command('qp', { ...options, srq: srq?.srq });
     return new PeerQp(this, answer.qp as number, answer.qpn as number, answer.psn as number);
+  }
+
+  /** Creates a shared receive queue for so many receives of one piece. */
+  async srq(wr: number): Promise<PeerSrq> {
+    return new PeerSrq(this, (await this.command('srq', { wr })).srq as number);
+  }
+
+  /** Sends an Ethernet frame out of eth0, past rxe. */
+  async frame(bytes: Uint8Array): Promise<void> {
+    await this.command('frame', { hex: Buffer.from(bytes).toString('hex') });
   }
 
   /** A way for datagrams. @param gid of a host or a group, 32 hexadecimal digits */
@@ -304,6 +316,23 @@ export class PeerQp {
 
   async destroy(): Promise<void> {
     await this.peer.command('destroy', { qp: this.qp });
+  }
+}
+
+export class PeerSrq {
+  constructor(
+    readonly peer: Peer,
+    /** The peer's own number for it. */
+    readonly srq: number,
+  ) {}
+
+  async postRecv(sge: readonly PeerSge[] = [], id = 0): Promise<void> {
+    await this.peer.command('post_recv', { srq: this.srq, id, sge: pieces(sge) });
+  }
+
+  /** Another size, or a limit under which an event is raised. @returns what rxe has made of it */
+  async modify(to: { readonly wr?: number; readonly limit?: number }): Promise<{ wr: number; limit: number }> {
+    return (await this.peer.command('modify_srq', { srq: this.srq, ...to })) as { wr: number; limit: number };
   }
 }
 

@@ -8,6 +8,7 @@ struct ibv_qp *create_extended(const struct ibv_qp_init_attr *like) {
         .send_cq = like->send_cq,
         .recv_cq = like->recv_cq,
         .cap = like->cap,
+        .srq = like->srq,
         .qp_type = like->qp_type,
         .sq_sig_all = like->sq_sig_all,
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,

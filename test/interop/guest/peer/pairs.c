@@ -38,6 +38,7 @@ void do_qp(void) {
         .cap = {number_or("sendwr", 64), number_or("recvwr", 64), number_or("sendsge", 4), number_or("recvsge", 4), number_or("inline", 0)},
         .qp_type = type_named(),
         .sq_sig_all = number_or("sigall", 0),
+        .srq = text("srq") ? queue_named() : NULL,
     };
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = number_or("access", ALL_ACCESS), .qkey = number_or("qkey", 0)};
     int own = init.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;

@@ -6,7 +6,9 @@
  *   open [device=NAME] gid=INDEX          -> gid (32 hex digits), mtu (active MTU in bytes)
  *   reg size= access= [iova=]             -> mr, addr, lkey, rkey, size       zeroed memory; access: ibv_access_flags
  *   dereg mr=
- *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext= type=rc|uc|ud qkey=]
+ *   srq [wr=16 sge=1]                     -> srq           a receive queue that queue pairs may share
+ *   modify_srq srq= [wr=] [limit=]        -> wr, limit     another size, or a limit to be told of by an event
+ *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext= type=rc|uc|ud qkey= srq=]
  *                                         -> qp, qpn, psn        a new RC queue pair in INIT with its own CQ; ext=1: for post_ext as well
  *   connect qp= dqpn= dpsn= dgid= [mtu= timeout= retry= rnr= minrnr= rdatomic= destrdatomic= hop= tclass= flow=]
  *                                         to RTR and RTS; mtu in bytes
@@ -16,7 +18,7 @@
  *   modify qp= state=err|reset            -> state
  *   state qp=                             -> state (ibv_qp_state), sqpsn, rqpsn, retry, rnr ...
  *   destroy qp=
- *   post_recv qp= id= [sge=MR:OFFSET:LENGTH,...]
+ *   post_recv qp=|srq= id= [sge=MR:OFFSET:LENGTH,...]
  *   post_send qp= id= op= [sge= raddr= rkey= imm= inv= compare= swap= add= flags=signaled,fence,solicited,inline]
  *             op: send send_imm send_inv write write_imm read cas faa local_inv
  *             [ah= dqpn= qkey=] for datagrams
@@ -25,6 +27,7 @@
  *   bind qp= id= mr= off= len= access=    -> rkey          posts a type 2 memory window bind, signaled
  *   poll qp= [n=1] [ms=1000]              -> wc: up to n completions, fewer when the time is over
  *   event [ms=1000]                       -> event (ibv_event_type, or null when none came), qpn
+ *   frame hex=                            a whole Ethernet frame, out of eth0
  *   fill mr= off= len= seed=              the bytes of pattern() below
  *   write mr= off= hex=    read mr= off= len= -> hex    crc mr= off= len= -> crc (CRC-32 as in zlib)
  *   quit
@@ -93,6 +96,7 @@ static const struct {
     {"modify", do_modify}, {"state", do_state},   {"destroy", do_destroy},     {"post_recv", do_post_recv}, {"post_send", do_post_send},
     {"post_ext", do_post_extended}, {"bind", do_bind},   {"poll", do_poll},       {"event", do_event},         {"fill", do_fill},           {"write", do_write},
     {"activate", do_activate}, {"ah", do_ah},   {"attach", do_attach},   {"read", do_read},   {"crc", do_crc},
+    {"srq", do_srq},     {"modify_srq", do_modify_srq}, {"frame", do_frame},
 };
 
 static void obey(void) {

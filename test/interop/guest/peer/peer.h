@@ -45,11 +45,15 @@ struct pair *pair_named(void); /* by qp=; NULL after fail */
 /* datagrams.c */
 struct ibv_ah *way_named(void); /* by ah=; NULL after fail */
 
+/* queues.c */
+struct ibv_srq *queue_named(void); /* by srq=; NULL after fail */
+
 /* extended.c */
 struct ibv_qp *create_extended(const struct ibv_qp_init_attr *like); /* NULL and errno when refused */
 
 /* The commands: each prints its JSON object, or calls fail. */
 void do_reg(void), do_dereg(void), do_fill(void), do_write(void), do_read(void), do_crc(void);
-void do_activate(void), do_ah(void), do_attach(void);
+void do_activate(void), do_ah(void), do_attach(void), do_frame(void);
+void do_srq(void), do_modify_srq(void);
 void do_qp(void), do_connect(void), do_modify(void), do_state(void), do_destroy(void);
 void do_post_recv(void), do_post_send(void), do_post_extended(void), do_bind(void), do_poll(void);

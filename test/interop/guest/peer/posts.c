@@ -28,12 +28,13 @@ static int sge_list(struct ibv_sge *list) {
 }
 
 void do_post_recv(void) {
-    struct pair *p = pair_named();
+    struct ibv_srq *queue = text("srq") ? queue_named() : NULL;
+    struct pair *p = queue ? NULL : pair_named();
     struct ibv_sge list[MAX_SGE];
     struct ibv_recv_wr wr = {.wr_id = number("id"), .sg_list = list, .num_sge = sge_list(list)}, *bad;
     if (problem[0]) return;
-    int error = ibv_post_recv(p->qp, &wr, &bad);
-    if (error) refused("ibv_post_recv", error);
+    int error = queue ? ibv_post_srq_recv(queue, &wr, &bad) : ibv_post_recv(p->qp, &wr, &bad);
+    if (error) refused(queue ? "ibv_post_srq_recv" : "ibv_post_recv", error);
     else printf("{}");
 }
 

@@ -1,0 +1,180 @@
+// Shared receive queues on either side, and many READs and atomics at once, as deep as both ends have agreed.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type AsyncEvent, gidToHex, type Qp, WcStatus } from '../../src/index.js';
+import { Op } from '../kit/opcodes.js';
+import { OurDevice } from './card.js';
+import { Peer, type PeerQp, patternBytes } from './guest/peer.js';
+import { connectPair, Expected, FAMILIES, type Pair } from './pair.js';
+import { describeWithRxe } from './world.js';
+
+const DONE = WcStatus.SUCCESS;
+const SLOT = 4096;
+const SLOTS = 40;
+/** Of ibv_event_type. */
+const SRQ_LIMIT_REACHED = 15;
+const WAIT = { timeout: 20_000 };
+
+/** Longer than a packet mostly, and different each time. */
+const message = (i: number) => Buffer.from(patternBytes(1000 + 67 * i, 50 + i));
+
+describeWithRxe('queues with rxe', 9000, (world) => {
+  describe.each([
+    ['packet', 'IPv4'],
+    ['udp', 'IPv6'],
+  ] as const)('link %s, %s', (link, family) => {
+    let ours: OurDevice;
+    let peer: Peer;
+    beforeAll(async () => {
+      ours = await OurDevice.open(link, { tap: true });
+      peer = await Peer.start(world.guest, FAMILIES[family].gid);
+    });
+    afterAll(async () => {
+      await peer?.close();
+      await ours?.[Symbol.asyncDispose]();
+    });
+
+    async function join(qp: Qp, theirs: PeerQp): Promise<void> {
+      const { gid, psn } = qp.endpoint(FAMILIES[family].guest);
+      await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024, timeout: 18 });
+      await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024, timeout: 18 });
+    }
+
+    test('a shared receive queue of ours: two of rxe send; limit, another size, and none left', async () => {
+      const pd = await ours.device.allocPd();
+      const cq = await ours.device.createCq({ cqe: 256 });
+      const mr = await pd.regMr(SLOT * SLOTS);
+      const srq = await pd.createSrq({ maxWr: 8, maxSge: 1 });
+      const events: string[] = [];
+      srq.on('event', ({ type }: AsyncEvent) => events.push(type));
+      const theirMr = await peer.reg(SLOT);
+      const senders: PeerQp[] = [];
+      for (let i = 0; i < 2; i++) {
+        const theirs = await peer.qp();
+        await join(await pd.createQp({ sendCq: cq, srq }), theirs);
+        senders.push(theirs);
+      }
+      const post = (i: number) => srq.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+      let next = 0;
+      const send = async () => {
+        const bytes = message(next);
+        const sender = senders[next % 2] as PeerQp;
+        await peer.write(theirMr, 0, bytes);
+        await sender.postSend({ op: 'send', id: next, sge: [{ mr: theirMr, off: 0, len: bytes.length }] });
+        return { sender, bytes, at: next++ };
+      };
+      const arrives = async ({ sender, bytes, at }: Awaited<ReturnType<typeof send>>) => {
+        expect(await cq.next(WAIT)).toMatchObject({ ok: true, wrId: at, byteLen: bytes.length });
+        expect(Buffer.from(mr.buffer.subarray(at * SLOT, at * SLOT + bytes.length))).toEqual(bytes);
+        expect(await sender.poll(1)).toMatchObject([{ id: at, status: DONE }]);
+      };
+      for (let i = 0; i < 8; i++) post(i);
+      await srq.modify({ srqLimit: 6 });
+      for (let i = 0; i < 3; i++) await arrives(await send());
+      await expect.poll(() => events).toEqual(['SRQ_LIMIT_REACHED']);
+      await srq.modify({ maxWr: 32 });
+      for (let i = 8; i < 28; i++) post(i);
+      expect(srq.query()).toMatchObject({ pending: 25, srqLimit: 0 });
+      while (next < 28) await arrives(await send());
+      const waiting = await send();
+      await expect.poll(() => ours.device.counters().send_rnr_err, { timeout: 10_000 }).toBeGreaterThan(0);
+      post(28);
+      await arrives(waiting);
+      expect(events).toHaveLength(1);
+    });
+
+    test('a shared receive queue of rxe: two of ours send; limit, another size, and none left', async () => {
+      const pd = await ours.device.allocPd();
+      const cq = await ours.device.createCq({ cqe: 256 });
+      const srq = await peer.srq(8);
+      const mr = await peer.reg(SLOT * SLOTS);
+      const senders: { readonly qp: Qp; readonly theirs: PeerQp }[] = [];
+      for (let i = 0; i < 2; i++) {
+        const qp = await pd.createQp({ sendCq: cq, maxInlineData: 0 });
+        const theirs = await peer.qp({ srq });
+        await join(qp, theirs);
+        senders.push({ qp, theirs });
+      }
+      const source = await pd.regMr(SLOT * SLOTS);
+      const post = (i: number) => srq.postRecv([{ mr, off: i * SLOT, len: SLOT }], i);
+      let next = 0;
+      const send = () => {
+        const { qp, theirs } = senders[next % 2] as (typeof senders)[0];
+        const bytes = message(next);
+        source.buffer.set(bytes, next * SLOT);
+        qp.postSend({ opcode: 'SEND', wrId: next, sgList: source.slice(next * SLOT, bytes.length) });
+        return { qp, theirs, bytes, at: next++ };
+      };
+      const arrives = async ({ theirs, bytes, at }: ReturnType<typeof send>) => {
+        expect(await theirs.poll(1, 20_000)).toMatchObject([{ id: at, status: DONE, byteLen: bytes.length }]);
+        expect(await peer.read(mr, at * SLOT, bytes.length)).toEqual(bytes);
+        expect(await cq.next(WAIT)).toMatchObject({ ok: true, wrId: at });
+      };
+      for (let i = 0; i < 8; i++) await post(i);
+      await srq.modify({ limit: 6 });
+      for (let i = 0; i < 3; i++) await arrives(send());
+      expect(await peer.event()).toMatchObject({ event: SRQ_LIMIT_REACHED });
+      expect((await srq.modify({ wr: 32 })).wr).toBeGreaterThanOrEqual(32);
+      for (let i = 8; i < 28; i++) await post(i);
+      while (next < 28) await arrives(send());
+      const waiting = send();
+      await expect.poll(() => waiting.qp.counters().rcvd_rnr_err, { timeout: 10_000 }).toBeGreaterThan(0);
+      await post(28);
+      await arrives(waiting);
+      expect(await peer.event(0)).toBeUndefined();
+    });
+
+    /** The most READs and atomics that were unanswered at a time, as our card saw it. */
+    function mostAtOnce({ card, rxe }: Pair, asks: 'our card' | 'rxe'): number {
+      const away = asks === 'our card' ? 'out' : 'in';
+      const unanswered = new Set<number>();
+      let most = 0;
+      for (const { direction, bth } of ours.tap?.frames(card.qp.qpNum, rxe.qp.qpn) ?? []) {
+        if (direction === away && REQUESTS.has(bth.opcode)) unanswered.add(bth.psn);
+        else if (direction !== away && ANSWERS.has(bth.opcode)) unanswered.delete(bth.psn);
+        most = Math.max(most, unanswered.size);
+      }
+      return most;
+    }
+
+    describe.each(['our card', 'rxe'] as const)('%s asks', (asks) => {
+      test.each([1, 2, 16, 64, 128])('READs and atomics, %d at a time', async (depth) => {
+        const count = 20 + depth;
+        const options = { rdAtomic: depth, destRdAtomic: depth, sendWr: 256, size: SIZE };
+        await using pair = await connectPair({ ours, peer, family }, options);
+        const [from, to] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
+        const [here, there] = [await Expected.fill(from, 1), await Expected.fill(to, 2)];
+        const counter = 8 * 1000;
+        const start = there.bytes.readBigUInt64LE(counter);
+        for (let id = 0; id < count; id++) {
+          const at = SIZE / 2 + 64 * id;
+          if (id % 2) {
+            await from.postSend({ op: 'faa', id, pieces: [[at, 8]], offset: counter, add: 5n });
+            here.set(at, word(start + 5n * BigInt(id >> 1)));
+          } else {
+            // of one packet each, so that an answer has the PSN of its request
+            const length = 1 + (id % 60);
+            await from.postSend({ op: 'read', id, pieces: [[at, length]], offset: id });
+            here.set(at, there.bytes.subarray(id, id + length));
+          }
+        }
+        expect(await from.completions(count)).toMatchObject(
+          Array.from({ length: count }, (_, id) => ({ id, status: DONE })),
+        );
+        there.set(counter, word(start + 5n * BigInt(count >> 1)));
+        await here.check();
+        await there.check();
+        expect(mostAtOnce(pair, asks)).toBeLessThanOrEqual(depth);
+      });
+    });
+  });
+});
+
+const SIZE = 65_536;
+const REQUESTS = new Set<number>([Op.RDMA_READ_REQUEST, Op.COMPARE_SWAP, Op.FETCH_ADD]);
+const ANSWERS = new Set<number>([Op.RDMA_READ_RESPONSE_ONLY, Op.ATOMIC_ACKNOWLEDGE]);
+
+function word(value: bigint): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64LE(BigInt.asUintN(64, value));
+  return bytes;
+}
