@@ -26,7 +26,7 @@ export interface CardOptions {
 export const CARD_DEFAULTS = {
   memoryBytes: 256 * 2 ** 20,
   txSlotBytes: 4608,
-  txSlots: 256,
+  txSlots: 128,
   rxSlotBytes: 4608,
   rxSlots: 1024,
   maxQp: 16384,

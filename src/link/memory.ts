@@ -3,7 +3,8 @@
  * its own: a frame is in the peer's receive ring when `send` returns, so tests may drive cards in virtual time.
  */
 import { VerbsError } from '../errors.js';
-import { ipBytes, ipText, isMulticast, macBytes, macText } from './address.js';
+import { ipBytes, ipText, macBytes, macText } from './address.js';
+import { type MemoryHub, macKey } from './hub.js';
 import {
   type Frames,
   type Link,
@@ -16,13 +17,16 @@ import {
 import { RingView } from './ring.js';
 import { runLength, udpPayloadOffset } from './runs.js';
 
+export { createMemoryHub, MemoryHub, type MemoryHubOptions } from './hub.js';
+
 const ETHERNET_BYTES = 14;
 const DEFAULT_MTU = 4500;
-const NOBODY: ReadonlySet<MemoryLink> = new Set();
 /** What the kernel sends in one go (UDP_SEGMENT): segments, and bytes of UDP payload over IPv4. */
 const RUNS = { packets: 64, bytes: 65507 } as const;
 /** In front of them: Ethernet with a tag, IPv6, UDP. */
 const MOST_HEADER_BYTES = 66;
+/** Frames up to so many bytes are copied word by word: a view of them costs more. */
+const SHORT_FRAME = 256;
 /** setTimeout takes no more (2^31-1 ms); who waits longer is called early. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -35,92 +39,6 @@ export interface MemoryLinkOptions {
   readonly mtu?: number;
   /** Name of the interface, `mem0` and so on by default. */
   readonly name?: string;
-}
-
-export interface MemoryHubOptions {
-  /** Runs of packets arrive as super-packets, as they do behind the kernel's segmentation offload. Default false. */
-  readonly coalesce?: boolean;
-}
-
-/** Where frames go from card to card. Made by `createMemoryHub`. */
-export class MemoryHub {
-  readonly coalesces: boolean;
-  readonly #links = new Set<MemoryLink>();
-  readonly #byMac = new Map<number, MemoryLink>();
-  readonly #byIp = new Map<string, MemoryLink>();
-  readonly #groups = new Map<string, Set<MemoryLink>>();
-  #opened = 0;
-
-  constructor({ coalesce = false }: MemoryHubOptions = {}) {
-    this.coalesces = coalesce;
-  }
-
-  get links(): ReadonlySet<MemoryLink> {
-    return this.#links;
-  }
-
-  /** @returns a number for the next link's name and MAC */
-  nextNumber(): number {
-    return this.#opened++;
-  }
-
-  /** @throws VerbsError EADDRINUSE */
-  join(link: MemoryLink): void {
-    const { mac, addresses } = link.interface;
-    if (this.#byMac.has(macKey(mac, 0)))
-      throw new VerbsError('EADDRINUSE', `a card of the hub has the MAC ${macText(mac)} already`);
-    const taken = addresses.find((address) => this.#byIp.has(address));
-    if (taken) throw new VerbsError('EADDRINUSE', `a card of the hub has the address ${taken} already`);
-    this.#links.add(link);
-    this.#byMac.set(macKey(mac, 0), link);
-    for (const address of addresses) this.#byIp.set(address, link);
-  }
-
-  leave(link: MemoryLink): void {
-    if (!this.#links.delete(link)) return;
-    this.#byMac.delete(macKey(link.interface.mac, 0));
-    for (const address of link.interface.addresses) this.#byIp.delete(address);
-    for (const other of this.#links) other.unblock(link);
-    for (const group of this.#groups.keys()) this.leaveGroup(group, link);
-  }
-
-  /** @param group as `ipText` writes it */
-  joinGroup(group: string, link: MemoryLink): void {
-    const members = this.#groups.get(group) ?? new Set();
-    this.#groups.set(group, members.add(link));
-  }
-
-  leaveGroup(group: string, link: MemoryLink): void {
-    const members = this.#groups.get(group);
-    members?.delete(link);
-    if (members?.size === 0) this.#groups.delete(group);
-  }
-
-  /** Those whom a frame to a group is for; undefined when it goes to no group. */
-  members(memory: Uint8Array, addr: number, length: number): ReadonlySet<MemoryLink> | undefined {
-    if (length < ETHERNET_BYTES || ((memory[addr] as number) & 1) === 0) return undefined;
-    const address = destinationIp(memory, addr, length);
-    if (!address || !isMulticast(address)) return undefined;
-    return this.#groups.get(ipText(address)) ?? NOBODY;
-  }
-
-  /** @param address as `ipText` writes it */
-  owner(address: string): MemoryLink | undefined {
-    return this.#byIp.get(address);
-  }
-
-  /** Whom a frame is for: by its destination MAC, or else by its destination IP address. */
-  destination(memory: Uint8Array, addr: number, length: number): MemoryLink | undefined {
-    if (length < ETHERNET_BYTES) return undefined;
-    const link = this.#byMac.get(macKey(memory, addr));
-    if (link) return link;
-    const address = destinationIp(memory, addr, length);
-    return address && this.#byIp.get(ipText(address));
-  }
-}
-
-export function createMemoryHub(options?: MemoryHubOptions): MemoryHub {
-  return new MemoryHub(options);
 }
 
 /** @throws TypeError for what is no address, VerbsError EADDRINUSE */
@@ -146,6 +64,15 @@ export class MemoryLink implements Link {
   /** Those who hold back frames because this card's receive ring is full. */
   readonly #blocked = new Set<MemoryLink>();
   #memory: Uint8Array = new Uint8Array(0);
+  #words: Uint32Array = new Uint32Array(0);
+  /** A view of the frame that was last in each descriptor of the transmit ring. */
+  #views: Uint8Array[] = [];
+  /** Receive slots, and how many were filled since all were free: the first are still in the processor's cache. */
+  #slots: number[] = [];
+  #filledSlots = 0;
+  /** Whom the last frame was for, by MAC. */
+  #lastMac = -1;
+  #lastPeer: MemoryLink | undefined;
   #slotBytes = 0;
   #takesRuns = false;
   #tx: RingView | undefined;
@@ -177,11 +104,16 @@ export class MemoryLink implements Link {
   }
 
   attach(frames: Frames): void {
-    this.#memory = frames.memory;
+    const { memory, tx, rx } = frames;
+    this.#memory = memory;
+    this.#words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
     this.#slotBytes = frames.slotBytes;
     this.#takesRuns = frames.slotBytes >= (this.features.coalescedBytes ?? Number.POSITIVE_INFINITY);
-    this.#tx = new RingView(frames.memory, frames.tx);
-    this.#rx = new RingView(frames.memory, frames.rx);
+    this.#views = Array.from({ length: tx.mask + 1 }, () => memory.subarray(0, 0));
+    this.#tx = new RingView(memory, tx);
+    const ring = new RingView(memory, rx);
+    this.#slots = Array.from({ length: rx.mask + 1 }, (_, n) => ring.addr(n));
+    this.#rx = ring;
   }
 
   send(_now: number): number {
@@ -283,11 +215,11 @@ export class MemoryLink implements Link {
     }
     const members = this.#hub.members(this.#memory, addr, length);
     if (members) {
-      for (const member of members) member.#acceptIfRoom(this.#memory, addr, length);
+      for (const member of members) member.#acceptIfRoom(this, cursor, addr, length);
       this.#countSent(length, 1);
       return 1;
     }
-    const peer = this.#hub.destination(this.#memory, addr, length);
+    const peer = this.#peerOf(addr, length);
     if (peer === undefined || peer.#rx === undefined) {
       counters.tx_unreachable++;
       return 1;
@@ -301,7 +233,7 @@ export class MemoryLink implements Link {
       peer.#blocked.add(this);
       return 0;
     }
-    peer.#accept(this.#memory, addr, length);
+    peer.#accept(this, cursor, addr, length);
     this.#countSent(length, 1);
     return 1;
   }
@@ -310,13 +242,13 @@ export class MemoryLink implements Link {
   #sendRun(ring: RingView, cursor: number, count: number): number {
     const [addr, length] = [ring.addr(cursor), ring.length(cursor)];
     const headers = udpPayloadOffset(this.#memory, addr);
-    const peer = this.#hub.destination(this.#memory, addr, length);
+    const peer = this.#peerOf(addr, length);
     if (peer === undefined || peer.#rx === undefined || peer.#rx.free === 0 || !peer.#takesRuns) {
       let sent = 0;
       while (sent < count && this.#sendOne(ring, cursor + sent) === 1) sent++;
       return sent;
     }
-    peer.#acceptRun(this.#memory, ring, cursor, count, headers);
+    peer.#acceptRun(this, ring, cursor, count, headers);
     this.#countSent((count - 1) * length + ring.length(cursor + count - 1), count);
     return count;
   }
@@ -326,34 +258,76 @@ export class MemoryLink implements Link {
     this.#counters.tx_bytes += bytes;
   }
 
+  /** The link that a frame is for. Most are for that of the one before. */
+  #peerOf(addr: number, length: number): MemoryLink | undefined {
+    const mac = length < ETHERNET_BYTES ? -1 : macKey(this.#memory, addr);
+    if (mac === this.#lastMac && this.#lastPeer?.isOpen) return this.#lastPeer;
+    const peer = this.#hub.destination(this.#memory, addr, length);
+    if (peer !== undefined && macKey(peer.interface.mac, 0) === mac) {
+      this.#lastMac = mac;
+      this.#lastPeer = peer;
+    }
+    return peer;
+  }
+
+  get isOpen(): boolean {
+    return this.#rx !== undefined;
+  }
+
+  /** What lies at `addr`, from the descriptor at this cursor on. The last view of it often fits. */
+  #view(cursor: number, addr: number, length: number): Uint8Array {
+    const index = (cursor >>> 0) % this.#views.length;
+    let view = this.#views[index] as Uint8Array;
+    if (view.byteOffset !== this.#memory.byteOffset + addr || view.length !== length) {
+      view = this.#memory.subarray(addr, addr + length);
+      this.#views[index] = view;
+    }
+    return view;
+  }
+
   /** A frame to a group waits for nobody. */
-  #acceptIfRoom(from: Uint8Array, addr: number, length: number): void {
-    if (this.#rx !== undefined && this.#rx.free > 0 && length <= this.#slotBytes) this.#accept(from, addr, length);
+  #acceptIfRoom(from: MemoryLink, cursor: number, addr: number, length: number): void {
+    if (this.#rx !== undefined && this.#rx.free > 0 && length <= this.#slotBytes)
+      this.#accept(from, cursor, addr, length);
     else this.#counters.rx_dropped++;
   }
 
-  #accept(from: Uint8Array, addr: number, length: number): void {
+  #accept(from: MemoryLink, cursor: number, addr: number, length: number): void {
     const ring = this.#rx as RingView;
     const at = ring.producer;
-    this.#memory.set(from.subarray(addr, addr + length), ring.addr(at));
+    const slot = this.#takeSlot(ring, at);
+    const isAligned = ((addr | slot) & 3) === 0;
+    if (isAligned && length <= SHORT_FRAME && length + 3 <= this.#slotBytes) {
+      const [source, target] = [addr >>> 2, slot >>> 2];
+      for (let i = 0; i < (length + 3) >>> 2; i++) this.#words[target + i] = from.#words[source + i] as number;
+    } else {
+      this.#memory.set(from.#view(cursor, addr, length), slot);
+    }
     ring.describe(at, length, 0);
     this.#countArrived(ring, length, 1);
   }
 
-  #acceptRun(from: Uint8Array, tx: RingView, cursor: number, count: number, headers: number): void {
+  #acceptRun(from: MemoryLink, tx: RingView, cursor: number, count: number, headers: number): void {
     const ring = this.#rx as RingView;
-    const slot = ring.addr(ring.producer);
+    const slot = this.#takeSlot(ring, ring.producer);
     const segment = tx.length(cursor) - headers;
     let end = slot + headers;
-    this.#memory.set(from.subarray(tx.addr(cursor), tx.addr(cursor) + headers), slot);
+    this.#memory.set(from.#memory.subarray(tx.addr(cursor), tx.addr(cursor) + headers), slot);
     for (let i = 0; i < count; i++) {
-      const addr = tx.addr(cursor + i);
-      const length = tx.length(cursor + i);
-      this.#memory.set(from.subarray(addr + headers, addr + length), end);
-      end += length - headers;
+      const bytes = tx.length(cursor + i) - headers;
+      this.#memory.set(from.#view(cursor + i, tx.addr(cursor + i) + headers, bytes), end);
+      end += bytes;
     }
     ring.describe(ring.producer, end - slot, segment << RX_SEGMENT_SHIFT);
     this.#countArrived(ring, end - slot + (count - 1) * headers, count);
+  }
+
+  /** The slot for the next frame, to which its descriptor then points. */
+  #takeSlot(ring: RingView, at: number): number {
+    if (ring.filled === 0) this.#filledSlots = 0;
+    const slot = this.#slots[this.#filledSlots++ % this.#slots.length] as number;
+    ring.place(at, slot);
+    return slot;
   }
 
   #countArrived(ring: RingView, bytes: number, frames: number): void {
@@ -380,21 +354,4 @@ export class MemoryLink implements Link {
 function ownMac(mac: string | Uint8Array | undefined, number: number): Uint8Array {
   if (mac === undefined) return Uint8Array.of(2, 0, 0, 0, (number + 1) >> 8, number + 1);
   return macBytes(typeof mac === 'string' ? mac : macText(mac));
-}
-
-/** 48 bits as a number. */
-function macKey(bytes: Uint8Array, at: number): number {
-  let key = 0;
-  for (let i = 0; i < 6; i++) key = key * 256 + (bytes[at + i] as number);
-  return key;
-}
-
-function destinationIp(memory: Uint8Array, addr: number, length: number): Uint8Array | undefined {
-  const word = (at: number) => ((memory[addr + at] as number) << 8) | (memory[addr + at + 1] as number);
-  const isTagged = word(12) === 0x8100;
-  const ip = isTagged ? 18 : 14;
-  const type = word(ip - 2);
-  if (type === 0x0800 && length >= ip + 20) return memory.slice(addr + ip + 16, addr + ip + 20);
-  if (type === 0x86dd && length >= ip + 40) return memory.slice(addr + ip + 24, addr + ip + 40);
-  return undefined;
 }
