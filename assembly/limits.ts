@@ -211,6 +211,8 @@ export const CRC_TABLE: usize = 16384;
 export const INVERSE_POWERS: usize = 32768;
 /** Two tables of 256 u32 (wire/icrc). */
 export const ID_TERMS: usize = 33024;
+/** Lists of free memory (host/pool), up to CRC_SCRATCH. */
+export const POOL_LISTS: usize = 35072;
 /** What the CRC folds into (wire/crc), up to POOL_START. */
 export const CRC_SCRATCH: usize = 36864;
 export const POOL_START: usize = 65536;

@@ -1,0 +1,60 @@
+/** Thousands of queue pairs: what each holds of the card's memory, and that those which go leave their place to others. */
+import { expect, test } from 'vitest';
+import { Rig, type RigQp } from '../kit/rig.js';
+
+const QPS = 10_000;
+const RESULT_RING = 128 * 80;
+
+function scaled(memoryBytes: number): Promise<Rig> {
+  return Rig.create(1, { memoryBytes, maxQp: QPS, maxMr: 16, txSlots: 16, rxSlots: 16 });
+}
+
+/** Card memory of a connected queue pair with rings of so many requests. */
+function bytesEach(rig: Rig, wrs: number): number {
+  const cq = rig.x.cqCreate(16);
+  const count = 64;
+  const before = rig.x.memAvailable();
+  for (let i = 0; i < count; i++)
+    rig
+      .qp({ cq, sendWr: wrs, recvWr: wrs, sge: 1, inline: 0 })
+      .connect({ destQpn: 1, sqPsn: 0, rqPsn: 0, maxRdAtomic: 1, maxDestRdAtomic: 1 });
+  return (before - rig.x.memAvailable()) / count;
+}
+
+test('a connected queue pair that is idle holds at most 4 KiB besides its rings', async () => {
+  const rig = await scaled(32 * 2 ** 20);
+  const [few, many] = [bytesEach(rig, 64), bytesEach(rig, 128)];
+  const rings = (many - few) / 64;
+  const besides = few - 64 * rings;
+  console.log(
+    `an idle queue pair holds ${besides} bytes besides its rings, which hold ${rings} for a send and a receive`,
+  );
+  expect(besides).toBeLessThanOrEqual(4096);
+  // a ring of READ and atomic results is as long as was asked for
+  const qp = rig.qp({ sendWr: 1, recvWr: 1 });
+  const before = rig.x.memAvailable();
+  qp.connect({ destQpn: 1, sqPsn: 0, rqPsn: 0, maxDestRdAtomic: 128 });
+  expect(before - rig.x.memAvailable()).toBeLessThanOrEqual(RESULT_RING + 64);
+});
+
+test('ten thousand queue pairs come and go, in any order, and leave no holes', async () => {
+  const rig = await scaled(128 * 2 ** 20);
+  const { x } = rig;
+  const cq = x.cqCreate(16);
+  const create = () => rig.qp({ cq, sendWr: 1, recvWr: 1, sge: 1, inline: 0 });
+  const before = x.memAvailable();
+  const qps: RigQp[] = Array.from({ length: QPS }, create);
+  const full = x.memAvailable();
+  const destroyEvery = (step: number) => qps.filter((_, i) => i % step === 0).map(({ handle }) => x.qpDestroy(handle));
+  destroyEvery(3);
+  // what comes now takes the places of those that went
+  for (let i = 0; i < qps.length; i += 3) qps[i] = create();
+  expect(x.memAvailable()).toBe(full);
+  const rest = x.memAlloc(full - 2 * 4096);
+  expect(rest).not.toBe(0);
+  x.memFree(rest);
+  destroyEvery(1);
+  expect(x.memAvailable()).toBe(before);
+  const all = x.memAlloc(before - 2 * 4096);
+  expect(all).not.toBe(0);
+});
