@@ -7,11 +7,13 @@ import { plots } from './report/plots.js';
 import { withPart } from './report/readme.js';
 import { asMarkdown, asText, type Sheet } from './report/sheet.js';
 import { judge, type Results, targetsSheet } from './report/targets.js';
+import { GuestRig, guestReason } from './rig/guest.js';
 import { HostRig, hostUnavailable } from './rig/host.js';
 import { ROOT } from './rig/paths.js';
 import type { Rig } from './rig/program.js';
 import { bulk } from './tables/bulk.js';
 import { card } from './tables/card.js';
+import { guest } from './tables/guest.js';
 import { latency } from './tables/latency.js';
 import { loss } from './tables/loss.js';
 import { rate } from './tables/rate.js';
@@ -19,7 +21,7 @@ import { scale } from './tables/scale.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
 import { icrc } from './tables/sums.js';
 
-const SUBJECTS = [bulk, latency, rate, card, icrc, scale, loss] as readonly Subject[];
+const SUBJECTS = [bulk, latency, rate, card, icrc, scale, loss, guest] as readonly Subject[];
 const NAMES = SUBJECTS.map(({ name }) => name);
 
 interface Flags {
@@ -62,7 +64,7 @@ const settings: Settings = {
 };
 
 /** Everything that is open; whatever ends this process, the children end with it. */
-const rigs: { host?: Promise<HostRig> } = {};
+const rigs: { host?: Promise<HostRig>; guest?: Promise<GuestRig> } = {};
 
 const context: Context = {
   settings,
@@ -72,8 +74,11 @@ const context: Context = {
     rigs.host ??= HostRig.open();
     return rigs.host;
   },
-  async guest(): Promise<Rig> {
-    throw new Unavailable('not yet');
+  async guest(): Promise<GuestRig> {
+    const reason = guestReason();
+    if (reason !== undefined) throw new Unavailable(`the virtual machine ${reason}`);
+    rigs.guest ??= GuestRig.open();
+    return rigs.guest;
   },
   ours: () => (flags.link ?? LINKS).flatMap((link) => (flags.mode ?? MODES).map((mode) => new Ours({ link, mode }))),
   progress: (what) => process.stderr.write(`bench: ${what}\n`),
@@ -86,8 +91,7 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
 }
 
 async function closeAll(): Promise<void> {
-  const host = await rigs.host?.catch(() => undefined);
-  await host?.close();
+  for (const rig of Object.values(rigs)) await rig.then((open) => open.close()).catch(() => {});
 }
 
 async function measure(subject: Subject): Promise<Kept> {

@@ -1,6 +1,7 @@
 /** What is to be reached, each a ratio of one run, computed from the results. */
 import type { Row } from '../rig/rounds.js';
 import { type CardData, overLimit } from '../tables/card.js';
+import type { GuestData } from '../tables/guest.js';
 import { goodput, type LossRow } from '../tables/loss.js';
 import { bareFrames } from '../tables/rate.js';
 import type { ScaleData } from '../tables/scale.js';
@@ -16,8 +17,7 @@ export interface Results {
   readonly card?: CardData;
   readonly scale?: ScaleData;
   readonly loss?: LossRow[];
-  readonly guest?: Row[];
-  readonly 'guest-loss'?: LossRow[];
+  readonly guest?: GuestData;
 }
 
 export interface Verdict {
@@ -79,10 +79,10 @@ const TARGETS: readonly Target[] = [
   {
     target: 'bulk WRITE 1 MiB to rxe in the same guest',
     least: 5,
-    judge: ({ guest = [] }) =>
+    judge: ({ guest }) =>
       over(
-        bestBulk(guest, 9000, 'WRITE'),
-        select(guest, { contender: 'rxe', mtu: 9000, operation: 'WRITE', size: MIB })[0],
+        bestBulk(guest?.rows, 9000, 'WRITE'),
+        best(select(guest?.rows ?? [], { contender: 'rxe', mtu: 9000, operation: 'WRITE', size: MIB }), gbps),
       ),
   },
   {
@@ -107,10 +107,10 @@ const TARGETS: readonly Target[] = [
   {
     target: '64 B SEND ping-pong in the same guest: median of rxe to ours',
     least: 1,
-    judge: ({ guest = [] }) =>
+    judge: ({ guest }) =>
       quicker(
-        best(select(ours(guest), { operation: 'SEND', size: 64 }), medianUs, 'lowest'),
-        select(guest, { contender: 'rxe', operation: 'SEND', size: 64 })[0],
+        best(select(ours(guest?.rows ?? []), { operation: 'SEND', size: 64 }), medianUs, 'lowest'),
+        best(select(guest?.rows ?? [], { contender: 'rxe', size: 64 }), medianUs, 'lowest'),
       ),
   },
   {
@@ -167,12 +167,12 @@ const TARGETS: readonly Target[] = [
   {
     target: '1 % loss: goodput to that without loss, netem in the guest',
     least: 0.5,
-    judge: (results) => lost(results['guest-loss']),
+    judge: (results) => lost(results.guest?.loss),
   },
 ];
 
 /** The best link at its worse MTU. */
-function lost(rows: LossRow[] | undefined): ReturnType<Judge> {
+function lost(rows: readonly LossRow[] | undefined): ReturnType<Judge> {
   const names = [...new Set(ours(rows ?? []).map(({ contender }) => contender))];
   const each = names.flatMap((name) => {
     const own = select(rows ?? [], { contender: name }) as LossRow[];

@@ -1,6 +1,7 @@
 /** What a table is: something that is measured, and sheets that show it. */
 import type { Ours } from '../contenders/ours.js';
 import type { Sheet } from '../report/sheet.js';
+import type { GuestRig } from '../rig/guest.js';
 import type { Rig } from '../rig/program.js';
 
 export interface Settings {
@@ -16,7 +17,7 @@ export interface Context {
   /** Two ends on this machine. @throws Unavailable */
   host(): Promise<Rig>;
   /** Two ends in the virtual machine that has rxe. @throws Unavailable */
-  guest(): Promise<Rig>;
+  guest(): Promise<GuestRig>;
   /** All our links in all modes, or those that were asked for. */
   ours(): Ours[];
   progress(what: string): void;

@@ -22,6 +22,10 @@ export interface GuestOptions {
   readonly smp?: number;
   /** Milliseconds until the first command must have been possible. */
   readonly bootTimeout?: number;
+  /** An archive to boot with instead of the image's own; usually that and more behind it. */
+  readonly initrd?: string;
+  /** `kvm` needs a host that has it, and may not boot even there. Default `tcg`, emulation in software. */
+  readonly accel?: 'tcg' | 'kvm';
 }
 
 export interface ExecOptions {
@@ -103,9 +107,12 @@ export class Guest implements AsyncDisposable {
     const qemu = [
       'qemu-system-x86_64',
       ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
-      ...['-machine', 'q35,hpet=off,smm=off', '-accel', 'tcg,thread=multi', '-cpu', 'max'],
+      ...['-machine', 'q35,hpet=off,smm=off'],
+      ...(options.accel === 'kvm'
+        ? ['-accel', 'kvm', '-cpu', 'host']
+        : ['-accel', 'tcg,thread=multi', '-cpu', 'max']),
       ...['-m', String(options.mem ?? 512), '-smp', String(options.smp ?? 2)],
-      ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', KERNEL_ARGUMENTS],
+      ...['-kernel', image.kernel, '-initrd', options.initrd ?? image.initrd, '-append', KERNEL_ARGUMENTS],
       ...['-serial', 'stdio', '-device', 'virtio-serial-pci'],
       ...['-chardev', `socket,id=agent,fd=${PORT_FD}`, '-device', 'virtserialport,chardev=agent,name=agent'],
       ...network,

@@ -1,0 +1,146 @@
+/**
+ * The virtual machine of the interop tests as a place to measure: the same kernel and the same virtual CPUs carry rxe and
+ * what is beside it. Ours, Node's and iperf3's ends are in two namespaces with a veth pair. rxe works in the first
+ * namespace only, so it has a pair of its own there, and rules that lead over the cable what would stay within.
+ */
+import { Guest, guestUnavailable } from '../../test/interop/guest/guest.js';
+import { findGuestImage } from '../../test/interop/guest/recipe.js';
+import { LUGGAGE, pack } from './luggage.js';
+import type { EndInfo, EndName, Program, Rig } from './program.js';
+
+const ENDS: Readonly<Record<EndName, EndInfo>> = {
+  a: { interface: 'roce0', address: '10.99.0.1', mac: '02:00:00:00:00:0a' },
+  b: { interface: 'roce0', address: '10.99.0.2', mac: '02:00:00:00:00:0b' },
+};
+
+export interface RxeEnd {
+  readonly device: string;
+  readonly interface: string;
+  readonly address: string;
+}
+
+export const RXE: Readonly<Record<EndName, RxeEnd>> = {
+  a: { device: 'rxe0', interface: 'rx0', address: '10.98.0.1' },
+  b: { device: 'rxe1', interface: 'rx1', address: '10.98.0.2' },
+};
+
+const CPUS = { a: '0', b: '1' } as const;
+const MEMORY = 1536;
+/** A guest that KVM really runs is up in a second or two. */
+const KVM_BOOT_MS = 10_000;
+
+const CABLE = `
+  ip netns add a; ip netns add b
+  ip -n a link add roce0 address ${ENDS.a.mac} type veth peer name roce0 address ${ENDS.b.mac} netns b
+  for end in a b; do ip -n $end link set lo up; ip -n $end link set roce0 addrgenmode none; done
+  ip -n a addr add ${ENDS.a.address}/24 dev roce0; ip -n b addr add ${ENDS.b.address}/24 dev roce0
+  ip -n a link set roce0 up; ip -n b link set roce0 up`;
+
+const RXE_CABLE = `
+  ip link set lo up
+  ip link add rx0 mtu 9000 type veth peer name rx1 mtu 9000
+  ip addr add ${RXE.a.address}/32 dev rx0; ip addr add ${RXE.b.address}/32 dev rx1
+  for name in all default rx0 rx1; do
+    echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter; echo 1 > /proc/sys/net/ipv4/conf/$name/accept_local
+  done
+  for name in rx0 rx1; do ip link set $name addrgenmode none; ip link set $name up; ip rule add pref 10 iif $name lookup local; done
+  ip route add ${RXE.b.address} dev rx0 src ${RXE.a.address} table 100
+  ip route add ${RXE.a.address} dev rx1 src ${RXE.b.address} table 100
+  ip rule add pref 20 lookup 100; ip rule add pref 30 lookup local; ip rule del pref 0
+  busybox ping -c 1 -W 5 -I ${RXE.a.address} ${RXE.b.address} >/dev/null
+  rdma link add rxe0 type rxe netdev rx0; rdma link add rxe1 type rxe netdev rx1`;
+
+/** Why there can be none here; undefined when there can. */
+export const guestReason = guestUnavailable;
+
+export class GuestRig implements Rig {
+  readonly a = ENDS.a;
+  readonly b = ENDS.b;
+  readonly programs = `${LUGGAGE}/build/bench`;
+  readonly node = `${LUGGAGE}/bin/node`;
+  readonly description: string;
+  #files = 0;
+  #mtu = 0;
+
+  private constructor(
+    readonly guest: Guest,
+    accel: 'kvm' | 'tcg',
+  ) {
+    const how = accel === 'kvm' ? 'by KVM' : '**emulated in software: this host runs no KVM guests**';
+    this.description = `a virtual machine with two CPUs, ${how}`;
+  }
+
+  static async open(): Promise<GuestRig> {
+    const initrd = pack(findGuestImage()?.initrd ?? '');
+    const { guest, accel } = await boot(initrd);
+    const rig = new GuestRig(guest, accel);
+    await guest.run(`set -e; ${CABLE}; ${RXE_CABLE}`, { timeout: 60_000 });
+    return rig;
+  }
+
+  sharedFile(): string {
+    return `/dev/shm/bench-${this.#files++}`;
+  }
+
+  async setMtu(mtu: number): Promise<void> {
+    if (mtu === this.#mtu) return;
+    const inside = (['a', 'b'] as const).map((end) => `ip -n ${end} link set ${ENDS[end].interface} mtu ${mtu}`);
+    const rxe = (['a', 'b'] as const).map((end) => `ip link set ${RXE[end].interface} mtu ${mtu}`);
+    await this.guest.run([...inside, ...rxe].join(' && '), { timeout: 30_000 });
+    this.#mtu = mtu;
+  }
+
+  async setLoss(part: number): Promise<void> {
+    const at = [
+      ...(['a', 'b'] as const).map((end) => `tc -n ${end} qdisc replace dev ${ENDS[end].interface} root`),
+      ...(['a', 'b'] as const).map((end) => `tc qdisc replace dev ${RXE[end].interface} root`),
+    ];
+    const queue = part === 0 ? 'noqueue' : `netem limit 100000 loss ${part * 100}%`;
+    await this.guest.run(at.map((words) => `${words} ${queue}`).join(' && '), { timeout: 30_000 });
+  }
+
+  spawn(end: EndName, [program, ...args]: readonly string[]): Program {
+    const file = program === 'iperf3' ? `${LUGGAGE}/bin/iperf3` : (program as string);
+    return this.#start(['ip', 'netns', 'exec', end, 'taskset', '-c', CPUS[end], file, ...args]);
+  }
+
+  /** A program of the guest's own in its first namespace, where rxe is. */
+  spawnRxe(end: EndName, command: readonly string[]): Program {
+    return this.#start(['taskset', '-c', CPUS[end], ...command]);
+  }
+
+  /** CPU time that the whole machine has used, seconds. */
+  async cpuSeconds(): Promise<number> {
+    const [, ...ticks] = (await this.guest.run('head -n 1 /proc/stat')).trim().split(/\s+/);
+    const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = ticks.map(Number);
+    return (user + nice + system + irq + softirq) / 100;
+  }
+
+  async close(): Promise<void> {
+    await this.guest.stop();
+  }
+
+  #start(command: readonly string[]): Program {
+    const running = this.guest.spawn(command);
+    const exited = running.exited.then(({ status, stderr }) => {
+      if (status !== 0 && status !== 137)
+        throw new Error(stderr.trim() || `${command.join(' ')}: exit status ${status}`);
+    });
+    exited.catch(() => {});
+    return {
+      lines: () => running.lines(),
+      write: (text) => running.write(text),
+      exited,
+      kill: () => void running.kill().catch(() => {}),
+    };
+  }
+}
+
+async function boot(initrd: string): Promise<{ guest: Guest; accel: 'kvm' | 'tcg' }> {
+  const options = { initrd, mem: MEMORY, smp: 2 };
+  try {
+    return { guest: await Guest.start({ ...options, accel: 'kvm', bootTimeout: KVM_BOOT_MS }), accel: 'kvm' };
+  } catch {
+    return { guest: await Guest.start({ ...options, bootTimeout: 120_000 }), accel: 'tcg' };
+  }
+}
