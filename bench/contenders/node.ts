@@ -29,10 +29,9 @@ abstract class NodeContender implements Contender {
 
   async measure(work: Work): Promise<Sample> {
     const [a, b] = this.ends as [PartyProcess, PartyProcess];
-    const served = b.call<Part>('serve', work);
-    const done = await a.call<Part>('run', work);
-    await b.call('stop');
-    return sampleOf(work, [done, await served]);
+    const serving = b.call<Part>('serve', work);
+    const running = a.call<Part>('run', work).finally(() => b.call('stop'));
+    return sampleOf(work, await Promise.all([running, serving]));
   }
 
   async end(): Promise<void> {

@@ -1,4 +1,5 @@
 /** RDMA by this project: one link in one mode. */
+import { cpusOf } from '../rig/cpus.js';
 import { PartyProcess } from '../rig/party.js';
 import type { Rig } from '../rig/program.js';
 import { type Part, type Sample, sampleOf, type Work } from '../work.js';
@@ -7,6 +8,9 @@ import type { Contender } from './contender.js';
 /** All that are tried; what a build or a machine does not offer is a row that says why. */
 export const LINKS = ['packet', 'udp', 'xdp'] as const;
 export const MODES = ['inline', 'worker'] as const;
+
+/** Each end. */
+const HAS_TWO_CPUS = cpusOf().a.includes(',');
 
 export interface OursOptions {
   readonly link: string;
@@ -27,8 +31,13 @@ export class Ours implements Contender {
     this.link = link;
   }
 
-  takes(): boolean {
-    return true;
+  /**
+   * A worker's program sleeps: where both its threads share a CPU, one that spins keeps the other from its work. Inline,
+   * sleeping is measured where there is something asleep beside it.
+   */
+  takes({ kind, operation, waiting, qps }: Work): boolean {
+    if (this.options.mode === 'worker') return waiting === 'sleep' || HAS_TWO_CPUS;
+    return waiting === 'spin' || kind === 'pingpong' || (operation === 'SEND' && qps === 1);
   }
 
   async begin(rig: Rig): Promise<void> {
@@ -47,10 +56,7 @@ export class Ours implements Contender {
 
   async measure(work: Work): Promise<Sample> {
     const [a, b] = this.#ends as [PartyProcess, PartyProcess];
-    const patience = work.warmMs + work.ms + 15_000;
-    const served = b.callWithin<Part>(patience, 'serve', work);
-    const done = a.callWithin<Part>(patience, 'run', work);
-    return sampleOf(work, await Promise.all([done, served]));
+    return sampleOf(work, await Promise.all([a.call<Part>('run', work), b.call<Part>('serve', work)]));
   }
 
   async end(): Promise<void> {

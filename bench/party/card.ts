@@ -2,6 +2,7 @@
  * The card alone: two devices of one process on the memory link, everything but a network. One thread does both ends, and
  * looks at the clock whenever it changes ends, so each end's share is known.
  */
+import { performance } from 'node:perf_hooks';
 import { createMemoryHub, type Device, type Mr, openDevice, type Qp, throwIfFailed, type Wc } from 'wasm-roce';
 
 export interface CardWork {

@@ -1,6 +1,8 @@
 /** One end of Node's `dgram`. What is lost is lost: the receiver counts what comes. */
+
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
+import { performance } from 'node:perf_hooks';
 import { latencyOf } from '../rig/stats.js';
 import type { Part, Work } from '../work.js';
 import { cpuSince } from './calls.js';

@@ -1,6 +1,8 @@
 /** One end of Node's `net`: a stream over TCP. The message is nothing but so many bytes of it. */
+
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
+import { performance } from 'node:perf_hooks';
 import { latencyOf } from '../rig/stats.js';
 import type { Part, Work } from '../work.js';
 import { cpuSince } from './calls.js';

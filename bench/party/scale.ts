@@ -1,4 +1,5 @@
 /** Many queue pairs between two cards of one process: what a message costs when each goes over another, and what they hold. */
+import { performance } from 'node:perf_hooks';
 import { createMemoryHub, type Device, openDevice, type Pd, type Qp, throwIfFailed } from 'wasm-roce';
 
 export interface ScaleResult {

@@ -1,4 +1,6 @@
 /** The warm-up and the window of a run. */
+// Imported, here and in its neighbours: the global one is looked up by a getter each time.
+import { performance } from 'node:perf_hooks';
 import type { Part, Work } from '../work.js';
 import { cpuSince } from './calls.js';
 

@@ -1,5 +1,7 @@
 /** Copies and CRCs of this process: the card's own code (build/bench/sums.wasm), and what Node has. */
+
 import { readFileSync } from 'node:fs';
+import { performance } from 'node:perf_hooks';
 import { crc32 } from 'node:zlib';
 
 /** ns for each of so many bytes. */

@@ -11,6 +11,9 @@ export class PartyError extends Error {
   }
 }
 
+/** For a call that says nothing else; an emulated machine may need it (ms). */
+const PATIENCE = 60_000;
+
 interface Pending {
   resolve(result: unknown): void;
   reject(error: Error): void;
@@ -34,7 +37,7 @@ export class PartyProcess {
 
   /** @throws PartyError what the party threw; Error when it is gone or takes too long */
   async call<T>(name: string, ...args: readonly unknown[]): Promise<T> {
-    return this.callWithin(20_000, name, ...args);
+    return this.callWithin(PATIENCE, name, ...args);
   }
 
   async callWithin<T>(ms: number, name: string, ...args: readonly unknown[]): Promise<T> {

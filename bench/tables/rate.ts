@@ -12,15 +12,13 @@ export const QPS = [1, 8] as const;
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { kind: 'rate', mtu: 1500, warmMs, ms } as const;
-  const ours = SIZES.flatMap((size) =>
+  return SIZES.flatMap((size) =>
     QPS.flatMap((qps) =>
-      (['SEND', 'WRITE'] as const).map((operation) => ({ ...same, size, qps, operation, waiting: 'spin' as const })),
+      (['spin', 'sleep'] as const).flatMap((waiting) =>
+        (['SEND', 'WRITE'] as const).map((operation) => ({ ...same, size, qps, operation, waiting })),
+      ),
     ),
   );
-  return [
-    ...ours,
-    ...SIZES.map((size) => ({ ...same, size, qps: 1, operation: 'SEND' as const, waiting: 'sleep' as const })),
-  ];
 }
 
 export const rate: Subject<Row[]> = {
