@@ -11,6 +11,8 @@ export class Stopwatch {
   readonly #cpu = process.cpuUsage();
   readonly #from: number;
   readonly #until: number;
+  /** Until then a window in which nothing was done yet stays open. */
+  readonly #latest: number;
   #began = 0;
   #ended = 0;
   #before = 0;
@@ -25,6 +27,7 @@ export class Stopwatch {
   ) {
     this.#from = performance.now() + warmMs;
     this.#until = this.#from + ms;
+    this.#latest = this.#from + 10 * ms;
   }
 
   /** Looks at the clock. @returns whether the run is over */
@@ -34,7 +37,7 @@ export class Stopwatch {
       this.#began = performance.now();
       this.#before = this.messages;
     }
-    if (now < this.#until) return false;
+    if (now < this.#until || (this.messages === this.#before && now < this.#latest)) return false;
     if (this.#ended === 0) {
       this.#ended = now;
       this.#after = this.messages;

@@ -60,3 +60,20 @@ export function byContender(rows: readonly Row[]): Map<string, Row[]> {
   for (const row of rows) all.set(row.contender, [...(all.get(row.contender) ?? []), row]);
   return all;
 }
+
+/** What a cell shows without a figure: that it failed, or nothing where it was not asked for. */
+export function absent(row: Row | undefined): string {
+  return row?.skipped === undefined ? '' : 'failed';
+}
+
+/** Sentences about rows that failed though their contender has others. */
+export function failures(rows: readonly Row[]): string[] {
+  return [...byContender(rows)].flatMap(([name, own]) => {
+    if (reason(own) !== undefined) return [];
+    const failed = own.filter(({ samples, skipped }) => samples.length === 0 && skipped !== undefined);
+    return failed.map(({ work, skipped }) => {
+      const { operation, size, mtu, waiting } = work;
+      return `${name}, ${operation} of ${size} bytes, MTU ${mtu}, ${waiting === 'spin' ? 'spinning' : 'asleep'}: ${skipped}`;
+    });
+  });
+}

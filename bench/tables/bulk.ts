@@ -2,7 +2,7 @@
 import { Iperf3 } from '../contenders/iperf3.js';
 import { Bare } from '../contenders/native.js';
 import { NodeDgram, NodeNet } from '../contenders/node.js';
-import { byContender, cpuPerByte, figure, gbps, range, reason, select } from '../report/figures.js';
+import { absent, byContender, cpuPerByte, failures, figure, gbps, range, reason, select } from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
@@ -49,6 +49,7 @@ export const bulk: Subject<Row[]> = {
       notes: [
         'Both ends of ours poll, but for the rows "asleep", where both programs wait in the event loop. CPU: user and system time of both ends, 1 MiB. ' +
           '"bare": frames as large as ours in the same link, without any protocol, written and counted in C.',
+        ...failures(rows),
       ],
     };
     return [sheet];
@@ -79,7 +80,7 @@ function lines(name: string, rows: readonly Row[], net: (mtu: number) => number 
 /** With the range, where the rounds differ by much. */
 function shown(row: Row | undefined): string {
   const all = range(row, gbps);
-  if (all === undefined) return row?.skipped ?? '';
+  if (all === undefined) return absent(row);
   const isWide = all.max > 1.25 * all.min;
   return `${digits(all.median)}${isWide ? ` (${digits(all.min)}–${digits(all.max)})` : ''}`;
 }

@@ -3,7 +3,19 @@ import { Iperf3 } from '../contenders/iperf3.js';
 import { NodeNet } from '../contenders/node.js';
 import type { Ours } from '../contenders/ours.js';
 import { Rxe } from '../contenders/rxe.js';
-import { best, byContender, cpuPerByte, figure, gbps, medianUs, p99Us, reason, select } from '../report/figures.js';
+import {
+  absent,
+  best,
+  byContender,
+  cpuPerByte,
+  failures,
+  figure,
+  gbps,
+  medianUs,
+  p99Us,
+  reason,
+  select,
+} from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
@@ -90,7 +102,10 @@ export const guest: Subject<GuestData> = {
       title: `Gbit/s of payload, 1 MiB, and as a multiple of rxe's best WRITE; in ${machine}`,
       head: ['', 'operation', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× rxe', 'CPU ns/KiB'])],
       rows: [...byContender(streams)].flatMap(([name, own]) => streamLines(name, own, rxe)),
-      notes: ["rxe is measured by perftest. Its CPU time is the whole machine's, since its work is the kernel's."],
+      notes: [
+        "rxe is measured by perftest. Its CPU time is the whole machine's, since its work is the kernel's.",
+        ...failures(rows),
+      ],
     };
     const latency: Sheet = {
       title: 'µs of a round trip of 64 bytes by SEND, MTU 1500',
@@ -119,11 +134,7 @@ function streamLines(name: string, rows: readonly Row[], rxe: (mtu: number) => n
     const cells = MTUS.flatMap((mtu) => {
       const row = select(rows, { mtu, operation, waiting })[0];
       const [value, cpu] = [figure(row, gbps), figure(row, cpuPerByte)];
-      return [
-        value === undefined ? (row?.skipped ?? '') : digits(value),
-        ratio(value, rxe(mtu)),
-        digits(cpu && cpu * 1024),
-      ];
+      return [value === undefined ? absent(row) : digits(value), ratio(value, rxe(mtu)), digits(cpu && cpu * 1024)];
     });
     const isRdma = rows[0]?.kind === 'ours' || name === 'rxe';
     return [name, isRdma ? `${operation}${waiting === 'sleep' ? ', asleep' : ''}` : '', ...cells];

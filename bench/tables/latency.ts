@@ -1,7 +1,17 @@
 /** A message of 64 bytes to and fro. */
 import { Bare, PlainTcp } from '../contenders/native.js';
 import { NodeDgram, NodeNet } from '../contenders/node.js';
-import { byContender, cpuPerMessage, figure, medianUs, p99Us, reason, select } from '../report/figures.js';
+import {
+  absent,
+  byContender,
+  cpuPerMessage,
+  failures,
+  figure,
+  medianUs,
+  p99Us,
+  reason,
+  select,
+} from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Work } from '../work.js';
@@ -39,6 +49,7 @@ export const latency: Subject<Row[]> = {
       rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, net)),
       notes: [
         'WRITE: the other end sees it in its memory and writes back. READ: only one end has a program. CPU: user and system time of both ends.',
+        ...failures(rows),
       ],
     };
     return [sheet];
@@ -60,7 +71,7 @@ function lines(name: string, rows: readonly Row[], net: number | undefined): str
     const times = [median, figure(row, p99Us), figure(row, ({ latency }) => latency?.p999)].map(digits);
     const head = [name, row.kind === 'ours' ? operation : '', how];
     return median === undefined
-      ? [...head, row.skipped ?? '', '', '', '', '']
+      ? [...head, absent(row), '', '', '', '']
       : [...head, ...times, ratio(net, median), digits(cpu && cpu / 1000)];
   });
 }

@@ -1,6 +1,6 @@
 /** What is left of the speed when packets are lost: our own fault injection here, netem in the virtual machine. */
 import { Ours } from '../contenders/ours.js';
-import { byContender, figure, gbps, reason, select } from '../report/figures.js';
+import { byContender, failures, figure, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Subject } from './subject.js';
@@ -47,7 +47,7 @@ export function lossSheet(rows: readonly LossRow[], note: string): Sheet {
       if (none !== undefined) return [name, `skipped: ${none}`];
       return [name, ...mtus.flatMap((mtu) => LOSSES.map((part) => shown(own as LossRow[], mtu, part)))];
     }),
-    notes: [note],
+    notes: [note, ...failures(rows)],
   };
 }
 

@@ -1,7 +1,17 @@
 /** Small messages, as many as go. */
 import { Bare } from '../contenders/native.js';
 import { NodeDgram } from '../contenders/node.js';
-import { byContender, cpuPerMessage, figure, frames, messages, reason, select } from '../report/figures.js';
+import {
+  absent,
+  byContender,
+  cpuPerMessage,
+  failures,
+  figure,
+  frames,
+  messages,
+  reason,
+  select,
+} from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
@@ -46,6 +56,7 @@ export const rate: Subject<Row[]> = {
       rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, rows, cases)),
       notes: [
         'Frames of ours include acknowledgements. The bare link is the same one without runs. CPU: user and system time of both ends.',
+        ...failures(rows),
       ],
     };
     return [sheet];
@@ -67,7 +78,7 @@ function lines(
     const row = (size: number, qps: number) => select(own, { operation, waiting, size, qps })[0];
     const rates = cases.map(({ size, qps }) => {
       const perSecond = figure(row(size, qps), messages);
-      return perSecond === undefined ? (row(size, qps)?.skipped ?? '') : digits(perSecond / 1e6);
+      return perSecond === undefined ? absent(row(size, qps)) : digits(perSecond / 1e6);
     });
     const judged = row(64, 1);
     const perSecond = figure(judged, frames);
