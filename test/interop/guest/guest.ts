@@ -108,9 +108,7 @@ export class Guest implements AsyncDisposable {
       'qemu-system-x86_64',
       ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
       ...['-machine', 'q35,hpet=off,smm=off'],
-      ...(options.accel === 'kvm'
-        ? ['-accel', 'kvm', '-cpu', 'host']
-        : ['-accel', 'tcg,thread=multi', '-cpu', 'max']),
+      ...(options.accel === 'kvm' ? ['-accel', 'kvm', '-cpu', 'host'] : ['-accel', 'tcg,thread=multi', '-cpu', 'max']),
       ...['-m', String(options.mem ?? 512), '-smp', String(options.smp ?? 2)],
       ...['-kernel', image.kernel, '-initrd', options.initrd ?? image.initrd, '-append', KERNEL_ARGUMENTS],
       ...['-serial', 'stdio', '-device', 'virtio-serial-pci'],
