@@ -16,6 +16,22 @@ export default defineConfig({
         },
       },
       {
+        // The verbs once more, with a thread of its own for each card (pair.ts). Two cards need more than two processors
+        // as it is, so not all files at once.
+        test: {
+          name: 'worker',
+          include: ['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
+            (subject) => `test/verbs/${subject}.test.ts`,
+          ),
+          env: { WASM_ROCE_MODE: 'worker' },
+          pool: 'forks',
+          poolOptions: { forks: { singleFork: true } },
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
         // One file after the other, once all else is done: they share two processors with a virtual machine.
         test: {
           name: 'interop',

@@ -5,6 +5,12 @@
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
 Napi::Function Waiter(Napi::Env env);
+Napi::Function Borrowed(Napi::Env env);
+Napi::Function WakerOpen(Napi::Env env);
+Napi::Function WakerWake(Napi::Env env);
+Napi::Function WakerEmpty(Napi::Env env);
+Napi::Function WakerClose(Napi::Env env);
+Napi::Function WakerSleep(Napi::Env env);
 Napi::Function NetlinkExchange(Napi::Env env);
 Napi::Function NetlinkListen(Napi::Env env);
 Napi::Function NetlinkDrain(Napi::Env env);
@@ -14,6 +20,12 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
   exports.Set("Waiter", Waiter(env));
+  exports.Set("Borrowed", Borrowed(env));
+  exports.Set("wakerOpen", WakerOpen(env));
+  exports.Set("wakerWake", WakerWake(env));
+  exports.Set("wakerEmpty", WakerEmpty(env));
+  exports.Set("wakerClose", WakerClose(env));
+  exports.Set("wakerSleep", WakerSleep(env));
   exports.Set("netlinkExchange", NetlinkExchange(env));
   exports.Set("netlinkListen", NetlinkListen(env));
   exports.Set("netlinkDrain", NetlinkDrain(env));

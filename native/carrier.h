@@ -3,9 +3,10 @@
 #pragma once
 #include "frames.h"
 #include "headers.h"
+#include "loan.h"
 #include "outbox.h"
 
-class Carrier {
+class Carrier : public Lender {
  public:
   virtual ~Carrier() = default;
 

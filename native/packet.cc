@@ -51,12 +51,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::HoldPort>("holdPort"),
                         InstanceMethod<&Self::ReleasePort>("releasePort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
-                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::Send>("send"),
-                        InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
-                        InstanceMethod<&Self::Fd>("fd"), InstanceMethod<&Self::Close>("close")});
+                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::LendOut>("lend"),
+                        InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
+                        InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fd>("fd"),
+                        InstanceMethod<&Self::Close>("close")});
   }
   explicit PacketSocketObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
-  ~PacketSocketObject() override { CloseAll(); }
+  ~PacketSocketObject() override {
+    Withdraw();
+    CloseAll();
+  }
 
  private:
   // open(ifindex, mac, receiveBufferBytes): 0 or -errno
@@ -96,6 +100,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. The kernel joins, so that switches and routers
   // hear of it, and the interface lets the MAC in even where the kernel has no address to join with.
   Napi::Value JoinGroup(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     Group group = GroupOf(info);
     const int ifindex = info[2].As<Napi::Number>();
     const int family = group.isIpv6 ? AF_INET6 : AF_INET;
@@ -112,6 +117,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
 
   // leaveGroup(address of 4 or 16 bytes, its MAC, ifindex)
   void LeaveGroup(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     const Group group = GroupOf(info);
     auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
       return g.isIpv6 == group.isIpv6 && memcmp(g.address, group.address, sizeof g.address) == 0;
@@ -155,10 +161,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     if (!coalesces) splitter_.Open();
   }
 
+  // lend(): the number of the loan
+  Napi::Value LendOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Lend()); }
+
   // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
   Napi::Value Send(const Napi::CallbackInfo& info) {
-    return Napi::Number::New(info.Env(), fd_ < 0 ? 0 : SendAll());
+    const auto held = Hold();
+    return Napi::Number::New(info.Env(), SendFrames());
   }
+
+  int32_t SendFrames() override { return fd_ < 0 ? 0 : SendAll(); }
 
   int SendFd() const override { return fd_; }
 
@@ -246,10 +258,12 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
 
   // receive(): descriptors put into the receive ring, one batch at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
-    return Napi::Number::New(info.Env(), fd_ >= 0 && frames_.IsAttached() ? ReceiveAll() : 0);
+    const auto held = Hold();
+    return Napi::Number::New(info.Env(), ReceiveFrames());
   }
 
-  uint32_t ReceiveAll() {
+  uint32_t ReceiveFrames() override {
+    if (fd_ < 0 || !frames_.IsAttached()) return 0;
     if (!splitter_.IsOpen()) return ReceiveFrom(fd_);
     uint32_t received = 0;
     do received += splitter_.Pump(frames_, counters_);
@@ -306,6 +320,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     tpacket_stats stats{};
     socklen_t size = sizeof stats;
     // Reading clears the kernel's count.
@@ -319,6 +334,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   Napi::Value Fd(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), fd_); }
 
   void Close(const Napi::CallbackInfo&) {
+    Withdraw();
     CloseAll();
     frames_.Detach();
   }

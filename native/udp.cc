@@ -46,16 +46,20 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
                        {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::AddGroup>("addGroup"),
                         InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Remove>("remove"),
                         InstanceMethod<&Self::Segments>("segments"), InstanceMethod<&Self::Attach>("attach"),
-                        InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
-                        InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fds>("fds"),
-                        InstanceMethod<&Self::Close>("close")});
+                        InstanceMethod<&Self::LendOut>("lend"), InstanceMethod<&Self::Send>("send"),
+                        InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
+                        InstanceMethod<&Self::Fds>("fds"), InstanceMethod<&Self::Close>("close")});
   }
   explicit UdpSocketsObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
-  ~UdpSocketsObject() override { CloseAll(); }
+  ~UdpSocketsObject() override {
+    Withdraw();
+    CloseAll();
+  }
 
  private:
   // add(address of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): 0 or -errno. Sends to groups by ifindex.
   Napi::Value Add(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     Socket s = AddressOf(info);
     int result = Bind(s, info[3].As<Napi::Number>());
     if (result == 0) result = SetGroupInterface(s.fd, s.isIpv6, info[4].As<Napi::Number>());
@@ -65,6 +69,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   // addGroup(group of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): the socket, or -errno. A socket that
   // is bound to a unicast address gets nothing that is sent to groups.
   Napi::Value AddGroup(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     Socket s = AddressOf(info);
     s.isGroup = true;
     const int ifindex = info[4].As<Napi::Number>();
@@ -82,6 +87,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   void Remove(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), false); }
 
   void Drop(Napi::Uint8Array ip, bool isGroup) {
+    const auto held = Hold();
     auto found = std::find_if(sockets_.begin(), sockets_.end(), [&](const Socket& s) {
       const size_t bytes = s.isIpv6 ? 16 : 4;
       return s.isGroup == isGroup && ip.ByteLength() == bytes && memcmp(s.Ip(), ip.Data(), bytes) == 0;
@@ -164,10 +170,16 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     setsockopt(fd, IPPROTO_UDP, UDP_GRO, &coalesces, sizeof coalesces);
   }
 
+  // lend(): the number of the loan
+  Napi::Value LendOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Lend()); }
+
   // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
   Napi::Value Send(const Napi::CallbackInfo& info) {
-    return Napi::Number::New(info.Env(), sockets_.empty() ? 0 : SendAll());
+    const auto held = Hold();
+    return Napi::Number::New(info.Env(), SendFrames());
   }
+
+  int32_t SendFrames() override { return sockets_.empty() ? 0 : SendAll(); }
 
   int SendFd() const override { return sending_->fd; }
 
@@ -230,6 +242,11 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
 
   // receive(): descriptors put into the receive ring, one batch of each socket at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
+    return Napi::Number::New(info.Env(), ReceiveFrames());
+  }
+
+  uint32_t ReceiveFrames() override {
     uint32_t received = 0;
     if (frames_.IsAttached())
       for (size_t i = 0; i < sockets_.size(); i++) {
@@ -237,7 +254,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
         received += ReceiveFrom(receiving_->fd);
       }
     turn_++;
-    return Napi::Number::New(info.Env(), received);
+    return received;
   }
 
   uint32_t HeaderBytes() const { return receiving_->isIpv6 ? kHeaders6 : kHeaders4; }
@@ -296,6 +313,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
     auto object = counters_.ToObject(info.Env());
     object.Set("rx_buffer_bytes", sockets_.empty() ? 0 : ReceiveBuffer(sockets_[0].fd));
     return object;
@@ -308,6 +326,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   }
 
   void Close(const Napi::CallbackInfo&) {
+    Withdraw();
     CloseAll();
     frames_.Detach();
   }

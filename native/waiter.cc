@@ -72,7 +72,8 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   using Self = WaiterObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "Waiter",
-                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::Start>("start"),
+                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::Fd>("fd"),
+                        InstanceMethod<&Self::Start>("start"),
                         InstanceMethod<&Self::Stop>("stop"), InstanceMethod<&Self::Close>("close")});
   }
 
@@ -119,6 +120,11 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   Napi::Value Add(const Napi::CallbackInfo& info) {
     const int result = watch_ == nullptr || watch_->closing ? -EBADF : watch_->Add(info[0].As<Napi::Number>());
     return Napi::Number::New(info.Env(), result);
+  }
+
+  // fd(): readable when one of the file descriptors is
+  Napi::Value Fd(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), watch_ == nullptr ? -1 : watch_->epoll);
   }
 
   // start(nanoseconds from now or a negative number for no deadline, keepAlive)

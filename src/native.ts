@@ -19,9 +19,17 @@ export interface NativeFrameSocket {
   send(): number;
   /** @returns descriptors put into the receive ring */
   receive(): number;
+  /**
+   * Lets another thread move the frames, while this one goes on to manage the socket. Ends with `close`.
+   * @returns the number for `Borrowed`, always the same
+   */
+  lend(): number;
   counters(): Record<string, number>;
   close(): void;
 }
+
+/** A socket that another thread has lent; nothing moves any more when that has closed it. */
+export type NativeBorrowed = Pick<NativeFrameSocket, 'send' | 'receive'>;
 
 export interface NativePacketSocket extends NativeFrameSocket {
   /** @param mac frames to this address come back through the receive ring @returns 0 or -errno */
@@ -55,6 +63,8 @@ export interface NativeWaiter {
   open(fds: number[]): number;
   /** One more to watch, until it is closed. @returns 0 or -errno */
   add(fd: number): number;
+  /** A file descriptor that is readable when one of them is; after `open`. */
+  fd(): number;
   /** Begins a wait, or changes the one that runs. @param nanoseconds from now; negative = no limit */
   start(nanoseconds: number, keepAlive: boolean): void;
   stop(): void;
@@ -65,6 +75,17 @@ export interface NativeAddon {
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly Waiter: new (onReady: () => void) => NativeWaiter;
+  /** @param id what `lend` has answered in any thread of this process */
+  readonly Borrowed: new (
+    id: number,
+  ) => NativeBorrowed;
+  /** @returns a file descriptor, readable from `wakerWake` until it is emptied, or -errno */
+  wakerOpen(): number;
+  wakerWake(waker: number): void;
+  wakerEmpty(waker: number): void;
+  wakerClose(waker: number): void;
+  /** Blocks the thread until it is woken, which empties the waker; until `fd` is readable; or until the time is over. */
+  wakerSleep(waker: number, fd: number, nanoseconds: number): void;
   /** Sends one rtnetlink request. @returns all messages of the answer, or -errno */
   netlinkExchange(request: Uint8Array): Uint8Array | number;
   /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */

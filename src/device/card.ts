@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { instantiate } from '../../build/card.js';
 import type { Frames, LinkFeatures, Ring } from '../link/link.js';
+import { type Lock, locked } from './locked.js';
 
 export type CardExports = Awaited<ReturnType<typeof instantiate>>;
 
@@ -63,14 +64,18 @@ export class Card {
     readonly memory: WebAssembly.Memory,
     readonly exports: CardExports,
     readonly options: CardOptions,
+    readonly lock?: Lock,
   ) {
     this.bytes = new Uint8Array(memory.buffer);
     this.u32 = new Uint32Array(memory.buffer);
     this.f64 = new Float64Array(memory.buffer);
   }
 
-  /** @throws RangeError when the sizes do not fit each other or the memory */
-  static async create(options: Partial<CardOptions> & Pick<CardOptions, 'seed'>): Promise<Card> {
+  /**
+   * @param lock of a card whose turns another thread takes: held in every call that must not meet with a turn
+   * @throws RangeError when the sizes do not fit each other or the memory
+   */
+  static async create(options: Partial<CardOptions> & Pick<CardOptions, 'seed'>, lock?: Lock): Promise<Card> {
     const all: CardOptions = { ...CARD_DEFAULTS, ...options };
     if (all.seed.length !== 32) throw new RangeError(`seed has ${all.seed.length} bytes, must have 32`);
     const pages = Math.ceil(all.memoryBytes / PAGE);
@@ -78,7 +83,7 @@ export class Card {
       throw new RangeError(`memoryBytes ${all.memoryBytes} is not between 1 MiB and 4 GiB`);
     const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
     const exports = await instantiate(cardModule(), { env: { memory } });
-    const card = new Card(memory, exports, { ...all, memoryBytes: pages * PAGE });
+    const card = new Card(memory, lock ? locked(exports, lock) : exports, { ...all, memoryBytes: pages * PAGE }, lock);
     card.bytes.set(all.seed, exports.scratch());
     const { txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr } = all;
     const refused = exports.open(pages * PAGE, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
@@ -88,6 +93,22 @@ export class Card {
           `${maxQp} queue pairs and ${maxMr} memory regions cannot be laid out (${exports.Errno[refused]})`,
       );
     return card;
+  }
+
+  /** The same card for another thread, which takes its turns: an instance of its own on the same memory. */
+  static async join(module: WebAssembly.Module, memory: WebAssembly.Memory, options: CardOptions): Promise<Card> {
+    return new Card(memory, await instantiate(module, { env: { memory } }), options);
+  }
+
+  /** Does something during which no turn is taken. */
+  exclusively<T>(action: () => T): T {
+    if (!this.lock) return action();
+    this.lock.acquire();
+    try {
+      return action();
+    } finally {
+      this.lock.release();
+    }
   }
 
   get frames(): Frames {

@@ -1,6 +1,7 @@
 /** The headers of a RoCEv2 frame, read for people. The card itself judges frames; this only tells what stands in them. */
 import { ipText } from '../link/address.js';
 import { nameOf, Opcode } from './codes.js';
+import type { Trace } from './trace.js';
 
 export interface PacketHeader {
   /** IP addresses. */
@@ -16,12 +17,28 @@ export interface PacketHeader {
   readonly text: string;
 }
 
+/** A packet that came or went. */
+export interface TracedPacket extends PacketHeader {
+  /** It left this device. */
+  readonly sent: boolean;
+  /** Nanoseconds of the device's clock. */
+  readonly at: number;
+}
+
 const ETHERTYPE = { VLAN: 0x8100, IPV4: 0x0800, IPV6: 0x86dd } as const;
 const ROCE_PORT = 4791;
 const BTH_BYTES = 12;
 const ICRC_BYTES = 4;
 const UD = 3;
 const NAKS = ['sequence error', 'invalid request', 'remote access error', 'remote operational error'];
+
+/** What is kept, oldest first; frames that are no RoCE are left out. */
+export function tracedPackets(trace: Trace | undefined): TracedPacket[] {
+  return (trace?.frames() ?? []).flatMap(({ bytes, length, sent, at }) => {
+    const header = headerOf(bytes, length);
+    return header ? [{ ...header, sent, at }] : [];
+  });
+}
 
 /**
  * @param bytes the start of a frame

@@ -2,36 +2,44 @@
 import { RingView } from '../link/ring.js';
 import { segmentBytes, udpPayloadOffset } from '../link/runs.js';
 import type { Card } from './card.js';
-import { headerOf, type PacketHeader } from './headers.js';
 
 /** Enough for Ethernet with a tag, IPv6, UDP, and the longest headers of the transport. */
 const KEPT_BYTES = 112;
 
 /** A frame that came or went. */
-export interface TracedPacket extends PacketHeader {
+export interface TracedFrame {
+  /** Its start: all headers. */
+  readonly bytes: Uint8Array;
+  /** Bytes of the whole frame. */
+  readonly length: number;
   /** It left this device. */
   readonly sent: boolean;
   /** Nanoseconds of the device's clock. */
   readonly at: number;
 }
 
+/** One thread keeps; with the same memory another may look. */
 export class Trace {
-  readonly #bytes: Uint8Array;
+  readonly #count: Uint32Array;
   readonly #at: Float64Array;
   /** Bytes of the frame, and which way it went. */
   readonly #length: Uint32Array;
   readonly #sent: Uint8Array;
+  readonly #bytes: Uint8Array;
   readonly #memory: Uint8Array;
   readonly #tx: RingView;
   readonly #rx: RingView;
   #txSeen: number;
   #rxSeen: number;
-  #count = 0;
 
-  /** @param capacity frames that are kept */
+  /**
+   * @param capacity frames that are kept
+   * @param shared another's, of the same capacity, to look at what that keeps or to keep for it; by default new
+   */
   constructor(
     card: Card,
     readonly capacity: number,
+    readonly shared = new SharedArrayBuffer(8 + capacity * (KEPT_BYTES + 8 + 4 + 1)),
   ) {
     const { memory, tx, rx } = card.frames;
     this.#memory = memory;
@@ -39,10 +47,16 @@ export class Trace {
     this.#rx = new RingView(memory, rx);
     this.#txSeen = this.#tx.producer;
     this.#rxSeen = this.#rx.producer;
-    this.#bytes = new Uint8Array(capacity * KEPT_BYTES);
-    this.#at = new Float64Array(capacity);
-    this.#length = new Uint32Array(capacity);
-    this.#sent = new Uint8Array(capacity);
+    let at = 8;
+    const next = (bytes: number) => {
+      at += bytes;
+      return at - bytes;
+    };
+    this.#count = new Uint32Array(shared, 0, 1);
+    this.#at = new Float64Array(shared, next(8 * capacity), capacity);
+    this.#length = new Uint32Array(shared, next(4 * capacity), capacity);
+    this.#sent = new Uint8Array(shared, next(capacity), capacity);
+    this.#bytes = new Uint8Array(shared, next(KEPT_BYTES * capacity), KEPT_BYTES * capacity);
   }
 
   /** To be called when the link has put frames into the receive ring, before the card takes them. */
@@ -55,15 +69,16 @@ export class Trace {
     this.#txSeen = this.#keep(this.#tx, this.#txSeen, now, 1);
   }
 
-  /** What is kept, oldest first; frames that are no RoCE are left out. */
-  packets(): TracedPacket[] {
-    const found: TracedPacket[] = [];
-    for (let n = Math.max(0, this.#count - this.capacity); n < this.#count; n++) {
+  /** What is kept, oldest first. */
+  frames(): TracedFrame[] {
+    const found: TracedFrame[] = [];
+    const count = this.#count[0] as number;
+    for (let n = Math.max(0, count - this.capacity); n < count; n++) {
       const i = n % this.capacity;
       const start = i * KEPT_BYTES;
       const length = this.#length[i] as number;
-      const header = headerOf(this.#bytes.subarray(start, start + Math.min(length, KEPT_BYTES)), length);
-      if (header) found.push({ ...header, sent: this.#sent[i] === 1, at: this.#at[i] as number });
+      const bytes = this.#bytes.slice(start, start + Math.min(length, KEPT_BYTES));
+      found.push({ bytes, length, sent: this.#sent[i] === 1, at: this.#at[i] as number });
     }
     return found;
   }
@@ -89,7 +104,9 @@ export class Trace {
 
   /** Keeps `headers` bytes at `from`, and the rest of the frame, which lies at `rest`. */
   #keepOne(from: number, headers: number, rest: number, restBytes: number, now: number, sent: number): void {
-    const i = this.#count++ % this.capacity;
+    const count = this.#count[0] as number;
+    this.#count[0] = count + 1;
+    const i = count % this.capacity;
     const start = i * KEPT_BYTES;
     this.#bytes.set(this.#memory.subarray(from, from + headers), start);
     const kept = Math.min(restBytes, KEPT_BYTES - headers);

@@ -6,8 +6,10 @@
  * back, and meets its fate in between.
  */
 
-import { FaultPath } from './faultpath.js';
+import { COUNTS_BYTES, FaultMover, type FaultPlan } from './faultmover.js';
+import { FATES } from './faultpath.js';
 import type { Frames, Link, LinkCounters, Ring } from './link.js';
+import { type Loan, lendLink } from './loan.js';
 import { DESCRIPTOR_BYTES, RingView } from './ring.js';
 import { LinkWrapper } from './wrapper.js';
 
@@ -42,8 +44,6 @@ export interface FaultOptions {
 
 const CURSOR_BYTES = 64;
 const ALIGNMENT = 64;
-/** How soon to offer the inner link again what it did not take (ns). */
-const RETRY_SEND = 100_000;
 
 /** @throws RangeError for a probability outside 0 to 1, or delays that are none */
 export function faultLink(inner: Link, options: FaultOptions): FaultLink {
@@ -51,17 +51,16 @@ export function faultLink(inner: Link, options: FaultOptions): FaultLink {
 }
 
 export class FaultLink extends LinkWrapper {
-  readonly #tx: FaultPath;
-  readonly #rx: FaultPath;
-  #innerTx: RingView | undefined;
-  #now = 0;
+  readonly #counts = new SharedArrayBuffer(COUNTS_BYTES);
+  readonly #mover: FaultMover;
+  #plan: FaultPlan | undefined;
 
-  constructor(inner: Link, { seed = 1, both, tx, rx }: FaultOptions) {
+  constructor(
+    inner: Link,
+    readonly options: FaultOptions,
+  ) {
     super(inner);
-    if (!Number.isSafeInteger(seed)) throw new RangeError(`seed ${seed} is not an integer`);
-    // One sequence for each direction, so that what arrives does not change what is sent.
-    this.#tx = new FaultPath({ ...both, ...tx }, 2 * seed);
-    this.#rx = new FaultPath({ ...both, ...rx }, 2 * seed + 1);
+    this.#mover = new FaultMover(options, this.#counts, inner);
   }
 
   /** @throws TypeError when the card does not lend memory for rings */
@@ -69,39 +68,34 @@ export class FaultLink extends LinkWrapper {
     if (!frames.allocate) throw new TypeError('a fault link needs Frames.allocate, for rings of its own');
     const tx = makeRing(frames, frames.tx.mask + 1);
     const rx = makeRing(frames, frames.rx.mask + 1);
-    this.#innerTx = new RingView(frames.memory, tx);
-    this.#tx.join(frames, new RingView(frames.memory, frames.tx), this.#innerTx);
-    this.#rx.join(frames, new RingView(frames.memory, rx), new RingView(frames.memory, frames.rx));
+    const outer = { tx: frames.tx, rx: frames.rx, slotBytes: frames.slotBytes };
+    this.#plan = { options: this.options, outer, tx, rx, counts: this.#counts };
+    this.#mover.join(frames.memory, this.#plan);
     this.attachInner({ ...frames, tx, rx });
   }
 
-  send(now: number): number {
-    this.#now = now;
-    const taken = this.#tx.pump(now);
-    this.inner.send(now);
-    return taken;
+  lend(): Loan {
+    const inner = lendLink(this.inner);
+    return { kind: 'fault', inner, fd: inner.fd, plan: this.#plan as FaultPlan };
   }
 
-  /** Also lets go what was held back on the way out: nobody calls `send` for a card that has nothing to send. */
+  send(now: number): number {
+    return this.#mover.send(now);
+  }
+
   receive(now: number): number {
-    this.#now = now;
-    this.#tx.release(now);
-    if (this.#innerTx?.filled) this.inner.send(now);
-    this.inner.receive(now);
-    return this.#rx.release(now) + this.#rx.pump(now);
+    return this.#mover.receive(now);
   }
 
   override nextDeadline(): number {
-    const retry = this.#innerTx?.filled ? this.#now + RETRY_SEND : 0;
-    const deadlines = [this.inner.nextDeadline(), this.#tx.nextDeadline, this.#rx.nextDeadline, retry];
-    return deadlines.reduce((a, b) => (a === 0 || (b !== 0 && b < a) ? b : a), 0);
+    return this.#mover.nextDeadline();
   }
 
   /** The inner link's, and `fault_tx_drop`, `fault_rx_delay` and so on: frames that met each fate. */
   override counters(): LinkCounters {
     const counters: Record<string, number> = { ...this.inner.counters() };
-    for (const [direction, path] of Object.entries({ tx: this.#tx, rx: this.#rx }))
-      for (const [name, count] of Object.entries(path.counts)) counters[`fault_${direction}_${name}`] = count;
+    const names = ['tx', 'rx'].flatMap((direction) => FATES.map((fate) => `fault_${direction}_${fate}`));
+    for (const [i, count] of new Float64Array(this.#counts).entries()) counters[names[i] as string] = count;
     return counters;
   }
 }

@@ -16,7 +16,9 @@ interface Held {
 }
 
 const ETHERNET_BYTES = 14;
-const KINDS = ['drop', 'duplicate', 'reorder', 'delay', 'corrupt', 'ecn'] as const;
+/** What may befall a frame. */
+export const FATES = ['drop', 'duplicate', 'reorder', 'delay', 'corrupt', 'ecn'] as const;
+type Fate = (typeof FATES)[number];
 const DEFAULT_DELAY_NS = [10_000, 100_000] as const;
 /** A frame that is to be overtaken waits no longer than this when nothing follows (ns). */
 const REORDER_NS = 200_000;
@@ -25,8 +27,7 @@ const REORDER_FRAMES = 4;
 const MAX_HELD = 4096;
 
 export class FaultPath {
-  readonly counts = { drop: 0, duplicate: 0, reorder: 0, delay: 0, corrupt: 0, ecn: 0 };
-  readonly #rates: Record<(typeof KINDS)[number], number>;
+  readonly #rates: Record<Fate, number>;
   readonly #delayNs: readonly [number, number];
   readonly #random: Random;
   /** Ordered by `due`. */
@@ -37,11 +38,15 @@ export class FaultPath {
   #from: RingView | undefined;
   #to: RingView | undefined;
 
-  /** @throws RangeError */
-  constructor(rates: FaultRates, seed: number) {
+  /** @param counts frames that met each fate, in the order of FATES @throws RangeError */
+  constructor(
+    rates: FaultRates,
+    seed: number,
+    readonly counts: Float64Array,
+  ) {
     const { drop = 0, duplicate = 0, reorder = 0, delay = 0, corrupt = 0, ecn = 0 } = rates;
     this.#rates = { drop, duplicate, reorder, delay, corrupt, ecn };
-    for (const kind of KINDS)
+    for (const kind of FATES)
       if (!(this.#rates[kind] >= 0 && this.#rates[kind] <= 1))
         throw new RangeError(`${kind} ${this.#rates[kind]} is not a probability from 0 to 1`);
     this.#delayNs = rates.delayNs ?? DEFAULT_DELAY_NS;
@@ -51,7 +56,7 @@ export class FaultPath {
     this.#random = new Random(seed);
   }
 
-  join({ memory, slotBytes }: Frames, from: RingView, to: RingView): void {
+  join({ memory, slotBytes }: Pick<Frames, 'memory' | 'slotBytes'>, from: RingView, to: RingView): void {
     this.#memory = memory;
     this.#scratch = new Uint8Array(slotBytes);
     this.#from = from;
@@ -103,35 +108,35 @@ export class FaultPath {
     if (length === 0) return;
     // Every frame draws for every fate, so that a changed rate of one kind leaves the others' choices as they were.
     const random = this.#random;
-    const [drop, duplicate, reorder, delay, corrupt, ecn] = KINDS.map((kind) => random.unit() < this.#rates[kind]);
+    const [drop, duplicate, reorder, delay, corrupt, ecn] = FATES.map((kind) => random.unit() < this.#rates[kind]);
     const detail = random.unit();
     if (drop) {
-      this.counts.drop++;
+      this.#count('drop');
       return;
     }
     const addr = from.addr(cursor);
     const frame = this.#scratch.subarray(0, Math.min(length, this.#scratch.length));
     frame.set(this.#memory.subarray(addr, addr + frame.length));
-    if (ecn && markCongestion(frame)) this.counts.ecn++;
+    if (ecn && markCongestion(frame)) this.#count('ecn');
     if (corrupt && frame.length > ETHERNET_BYTES) {
       const bit = ETHERNET_BYTES * 8 + Math.floor(detail * (frame.length - ETHERNET_BYTES) * 8);
       frame[bit >> 3] = (frame[bit >> 3] as number) ^ (1 << (bit & 7));
-      this.counts.corrupt++;
+      this.#count('corrupt');
     }
     const options = from.options(cursor);
     if (duplicate) {
-      this.counts.duplicate++;
+      this.#count('duplicate');
       this.#emit(frame, options);
     }
     if ((!delay && !reorder) || this.#held.length >= MAX_HELD) {
       this.#emit(frame, options);
       return;
     }
-    if (reorder) this.counts.reorder++;
+    if (reorder) this.#count('reorder');
     const overtakers = reorder ? 1 + Math.floor(detail * REORDER_FRAMES) : 0;
     if (delay) {
       const [least, most] = this.#delayNs;
-      this.counts.delay++;
+      this.#count('delay');
       const due = now + least + Math.floor(detail * (most - least));
       this.#hold({ frame: frame.slice(), options, due, after: Number.POSITIVE_INFINITY, overtakers });
     } else {
@@ -148,6 +153,11 @@ export class FaultPath {
     let at = this.#held.length;
     while (at > 0 && (this.#held[at - 1] as Held).due > held.due) at--;
     this.#held.splice(at, 0, held);
+  }
+
+  #count(fate: Fate): void {
+    const i = FATES.indexOf(fate);
+    this.counts[i] = (this.counts[i] as number) + 1;
   }
 
   #emit(frame: Uint8Array, options: number): void {

@@ -3,6 +3,7 @@
  * It knows frames and IP addresses; it knows nothing of queue pairs.
  */
 import { VerbsError } from '../errors.js';
+import type { Loan } from './loan.js';
 
 /**
  * A ring of descriptors in the card's memory, layout and meaning as the kernel's `struct xdp_desc`
@@ -83,12 +84,8 @@ export interface LinkInterface {
   readonly up: boolean;
 }
 
-export interface Link {
-  readonly kind: string;
-  readonly features: LinkFeatures;
-  readonly interface: LinkInterface;
-  /** Called once, before anything else. */
-  attach(frames: Frames): void;
+/** What moves frames between a card's rings and somewhere else. */
+export interface FrameMover {
   /**
    * Moves frames off the transmit ring; what cannot go now stays there. Never blocks, never throws for what the network
    * does (counted instead).
@@ -100,6 +97,23 @@ export interface Link {
   receive(now: number): number;
   /** When the link wants `send`/`receive` to be called next although nothing arrives (a delayed frame); 0 = never. */
   nextDeadline(): number;
+}
+
+export interface Link extends FrameMover {
+  readonly kind: string;
+  readonly features: LinkFeatures;
+  readonly interface: LinkInterface;
+  /** Called once, before anything else. */
+  attach(frames: Frames): void;
+  /**
+   * After `attach`: lets another thread move the frames, with what `borrow` makes of the answer there. This thread does
+   * everything else from then on, at any time: it neither sends nor receives nor waits. Links without it work in one
+   * thread only.
+   * @throws VerbsError EOPNOTSUPP
+   */
+  lend?(): Loan;
+  /** To be called when the other thread says that there is something new. */
+  onLoanNews?(): void;
   /**
    * Calls `onReadable` once when there may be something to receive, or at `deadline` (ns of the device's clock, 0 = none),
    * whichever is first; a second call replaces the first.

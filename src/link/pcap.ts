@@ -2,15 +2,16 @@
  * A capture, as a wrapper around any link: every frame in either direction goes to a pcapng file for Wireshark. Each
  * batch is written at once, so the file is whole up to the last turn however the process ends.
  */
-import { closeSync, openSync, writeSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import type { Writable } from 'node:stream';
-import { type Frames, type Link, type LinkCounters, RX_IP_ID_UNKNOWN } from './link.js';
-import { Direction, PcapngWriter } from './pcapng.js';
-import { RingView } from './ring.js';
+import { VerbsError } from '../errors.js';
+import { Capture, COUNTS_BYTES, writeTo } from './capture.js';
+import type { Frames, Link, LinkCounters } from './link.js';
+import { type Loan, lendLink } from './loan.js';
+import { PcapngWriter } from './pcapng.js';
 import { LinkWrapper } from './wrapper.js';
 
 const PROGRAM = 'wasm-roce';
-const ID_UNKNOWN = Buffer.from('the link could not see the IPv4 identification: 0 stands for it');
 
 /**
  * @param target path of a file, which is overwritten, or a stream, which stays open at `close`
@@ -21,26 +22,23 @@ export function pcapLink(inner: Link, target: string | Writable): PcapLink {
 }
 
 export class PcapLink extends LinkWrapper {
-  readonly #writer: PcapngWriter;
+  /** Of a file. */
+  readonly #fd: number | undefined;
   readonly #write: (bytes: Uint8Array) => void;
   readonly #closeTarget: () => void;
-  /** What to add to the device's clock (performance.now) for nanoseconds since 1970. */
+  readonly #counts = new SharedArrayBuffer(COUNTS_BYTES);
+  /** The device's clock is performance.now. */
   readonly #epoch = BigInt(Math.round(performance.timeOrigin * 1000)) * 1000n;
-  #memory: Uint8Array = new Uint8Array(0);
-  #tx: RingView | undefined;
-  #rx: RingView | undefined;
-  #rxSeen = 0;
-  #frames = 0;
-  #errors = 0;
+  #frames: Frames | undefined;
+  #capture: Capture | undefined;
   #isClosed = false;
 
   constructor(inner: Link, target: string | Writable) {
     super(inner);
     if (typeof target === 'string') {
       const fd = openSync(target, 'w');
-      this.#write = (bytes) => {
-        for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
-      };
+      this.#fd = fd;
+      this.#write = writeTo(fd);
       this.#closeTarget = () => closeSync(fd);
     } else {
       const onError = () => this.#failed();
@@ -49,42 +47,44 @@ export class PcapLink extends LinkWrapper {
       this.#closeTarget = () => target.off('error', onError);
     }
     const { name } = inner.interface;
-    this.#writer = new PcapngWriter(PROGRAM, `${PROGRAM}, ${inner.kind} link on ${name}`, name);
-    this.#flush();
+    const writer = new PcapngWriter();
+    writer.header(PROGRAM, `${PROGRAM}, ${inner.kind} link on ${name}`, name);
+    try {
+      this.#write(writer.take());
+    } catch {
+      this.#failed();
+    }
   }
 
   attach(frames: Frames): void {
-    this.#memory = frames.memory;
-    this.#tx = new RingView(frames.memory, frames.tx);
-    this.#rx = new RingView(frames.memory, frames.rx);
-    this.#rxSeen = this.#rx.producer;
+    this.#frames = frames;
     this.attachInner(frames);
+    this.#capture = new Capture(frames.memory, this.#plan(frames), this.#write, this.inner);
   }
 
-  /** Records what the inner link has taken: its slots stay as they are until the card writes again. */
+  /** @throws VerbsError EOPNOTSUPP for a stream, which belongs to this thread */
+  lend(): Loan {
+    if (this.#fd === undefined)
+      throw new VerbsError(
+        'EOPNOTSUPP',
+        `a capture goes to a file when the device's mode is 'worker', not to a stream`,
+      );
+    const inner = lendLink(this.inner);
+    return { kind: 'pcap', inner, fd: inner.fd, plan: { ...this.#plan(this.#frames as Frames), fd: this.#fd } };
+  }
+
   send(now: number): number {
-    const ring = this.#tx;
-    if (!ring) return 0;
-    const before = ring.consumer;
-    const sent = this.inner.send(now);
-    this.#record(ring, before, ring.consumer, Direction.Outbound, now);
-    return sent;
+    return this.#isClosed ? this.inner.send(now) : (this.#capture?.send(now) ?? 0);
   }
 
   receive(now: number): number {
-    const received = this.inner.receive(now);
-    const ring = this.#rx;
-    if (!ring) return received;
-    // The producer as last seen, not as it was before this call: a memory link's frames arrive between calls.
-    const after = ring.producer;
-    this.#record(ring, this.#rxSeen, after, Direction.Inbound, now);
-    this.#rxSeen = after;
-    return received;
+    return this.#isClosed ? this.inner.receive(now) : (this.#capture?.receive(now) ?? 0);
   }
 
   /** The inner link's, and `pcap_frames` written, `pcap_errors`: 1 when writing has failed and ended. */
   override counters(): LinkCounters {
-    return { ...this.inner.counters(), pcap_frames: this.#frames, pcap_errors: this.#errors };
+    const [frames = 0, errors = 0] = new Float64Array(this.#counts);
+    return { ...this.inner.counters(), pcap_frames: frames, pcap_errors: errors };
   }
 
   override close(): void {
@@ -94,32 +94,11 @@ export class PcapLink extends LinkWrapper {
     this.#closeTarget();
   }
 
-  #record(ring: RingView, from: number, to: number, direction: Direction, now: number): void {
-    const count = (to - from) >>> 0;
-    if (count === 0 || this.#errors > 0 || this.#isClosed) return;
-    const time = this.#epoch + BigInt(Math.round(now));
-    for (let i = 0; i < count; i++) {
-      const length = ring.length(from + i);
-      if (length === 0) continue;
-      const addr = ring.addr(from + i);
-      const isIdUnknown = direction === Direction.Inbound && (ring.options(from + i) & RX_IP_ID_UNKNOWN) !== 0;
-      const frame = this.#memory.subarray(addr, addr + length);
-      this.#writer.packet(time, direction, frame, isIdUnknown ? ID_UNKNOWN : undefined);
-      this.#frames++;
-    }
-    this.#flush();
-  }
-
-  /** A full disk must not end the card's work. */
-  #flush(): void {
-    try {
-      this.#write(this.#writer.take());
-    } catch {
-      this.#failed();
-    }
+  #plan({ tx, rx }: Frames) {
+    return { rings: { tx, rx }, epoch: this.#epoch, counts: this.#counts };
   }
 
   #failed(): void {
-    this.#errors = 1;
+    new Float64Array(this.#counts)[1] = 1;
   }
 }

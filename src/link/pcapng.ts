@@ -17,8 +17,8 @@ export class PcapngWriter {
   #view = new DataView(this.#bytes.buffer);
   #at = 0;
 
-  /** @param program named in the section header @param comment a remark on the whole capture */
-  constructor(program: string, comment: string, interfaceName: string) {
+  /** What a file begins with. @param program named in the section header @param comment a remark on the whole capture */
+  header(program: string, comment: string, interfaceName: string): void {
     this.#block(BLOCK.SECTION, () => {
       this.#u32(0x1a2b3c4d);
       this.#u32(1); // version 1.0: two u16

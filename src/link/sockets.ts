@@ -5,6 +5,7 @@ import { type NativeFrameSocket, type NativeWaiter, native } from '../native.js'
 import { ipBytes } from './address.js';
 import { type HostInterface, interfaceNow } from './interfaces.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type { Loan } from './loan.js';
 import { watchInterfaces } from './monitor.js';
 import { frameLayout } from './ring.js';
 
@@ -32,6 +33,8 @@ export abstract class SocketLink implements Link {
   #endWatch = () => {};
   #onChange = () => {};
   #takesRuns = true;
+  /** Not 0: in the thread that moves the frames the kernel has refused a run. */
+  readonly #news = new SharedArrayBuffer(4);
 
   /** @param only it is for no other addresses than those that `end` has now */
   protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
@@ -70,11 +73,18 @@ export abstract class SocketLink implements Link {
     this.#socket.attach(frames.memory, frameLayout(frames));
   }
 
+  lend(): Loan {
+    return { kind: 'socket', id: this.#socket.lend(), fd: this.#waiter.fd(), news: this.#news };
+  }
+
+  onLoanNews(): void {
+    if (this.#takesRuns && new Int32Array(this.#news)[0] !== 0) this.#refuseRuns();
+  }
+
   send(_now: number): number {
     const taken = this.#socket.send();
     if (taken >= 0) return taken;
-    this.#takesRuns = false;
-    this.#onChange();
+    this.#refuseRuns();
     return ~taken;
   }
 
@@ -130,6 +140,11 @@ export abstract class SocketLink implements Link {
   protected abstract addAddress(address: string, bytes: Uint8Array): void;
   /** The interface has lost an address. */
   protected abstract removeAddress(address: string, bytes: Uint8Array): void;
+
+  #refuseRuns(): void {
+    this.#takesRuns = false;
+    this.#onChange();
+  }
 
   /** @returns whether anything has changed */
   #refresh(): boolean {

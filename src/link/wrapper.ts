@@ -50,6 +50,10 @@ export abstract class LinkWrapper implements Link {
     this.inner.cancelWait();
   }
 
+  onLoanNews(): void {
+    this.inner.onLoanNews?.();
+  }
+
   counters(): LinkCounters {
     return this.inner.counters();
   }

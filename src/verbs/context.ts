@@ -2,9 +2,8 @@
 import { on } from 'node:events';
 import type { Card } from '../device/card.js';
 import { EventType, nameOf } from '../device/codes.js';
-import { Engine } from '../device/engine.js';
+import type { Engine, Mode } from '../device/engine.js';
 import { CardMemory } from '../device/memory.js';
-import { Trace } from '../device/trace.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { type AddressHandle, type AhAttr, resolveAh } from './ah.js';
@@ -34,15 +33,14 @@ const MOST_GIDS = 63;
 export interface Parts {
   readonly card: Card;
   readonly link: Link;
+  readonly engine: Engine;
   readonly notes: readonly string[];
   readonly keepAlive: boolean;
   readonly pkeys: readonly number[];
-  /** Frames whose headers are kept; 0 = none. */
-  readonly trace: number;
 }
 
 /**
- * A card on a link. It works while the event loop is free or somebody polls.
+ * A card on a link. Inline it works while the event loop is free or somebody polls; in worker mode always.
  *
  * Events: `event` (an `AsyncEvent`), also as `for await (const event of device.events)`; `close`.
  */
@@ -74,10 +72,11 @@ export class Device extends Resource {
   #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
-  constructor({ card, link, notes, keepAlive, pkeys, trace }: Parts) {
+  constructor({ card, link, engine, notes, keepAlive, pkeys }: Parts) {
     super([]);
     this.card = card;
     this.link = link;
+    this.engine = engine;
     this.keepAlive = keepAlive;
     this.#pkeys = writePkeys(card, pkeys);
     this.memory = new CardMemory(card);
@@ -85,12 +84,17 @@ export class Device extends Resource {
     link.watchInterface?.(() => this.#onInterface());
     this.#gids = gidTable(link.interface.addresses);
     this.#state = portInfo(link, this.#gids.length, 1).state;
-    this.notes = [...notes, ...this.#describe()];
-    this.engine = new Engine(card, link);
-    if (trace > 0) this.engine.trace = new Trace(card, trace);
+    this.notes = [...notes, ...this.#describe(), ...engine.notes];
     this.groups = new Groups(card, link);
     this.#tellPort();
-    this.engine.onEvent = (type, handle) => this.#onEvent(type, handle);
+    engine.onEvent = (type, handle) => this.#onEvent(type, handle);
+    engine.onFailure = (reason) => this.#onFailure(reason);
+    engine.schedule();
+  }
+
+  /** Which thread runs the card: the program's own, or one for it. */
+  get mode(): Mode {
+    return this.engine.mode;
   }
 
   get label(): string {
@@ -226,6 +230,7 @@ export class Device extends Resource {
   override async close({ force = false }: { readonly force?: boolean } = {}): Promise<void> {
     if (force) this.closeWithUsers();
     else this.closeNow();
+    await this.engine.ended;
   }
 
   /** Closes the device with all that belongs to it. */
@@ -235,7 +240,7 @@ export class Device extends Resource {
 
   /** Closes the device with all that belongs to it. */
   override async [Symbol.asyncDispose](): Promise<void> {
-    this.closeWithUsers();
+    await this.close({ force: true });
   }
 
   /** @internal */
@@ -331,6 +336,14 @@ export class Device extends Resource {
     this.#state = state;
     this.engine.linkChanged();
     this.engine.schedule();
+  }
+
+  /** The card's thread is gone, and with it all that was in progress. */
+  #onFailure(reason: string): void {
+    if (this.isClosed || this.failure !== undefined) return;
+    this.failure = `the card of ${this} has failed: ${reason}`;
+    for (const cq of this.#cqs.values()) cq.onFailure(this.failure);
+    this.#publish(this, { type: 'DEVICE_FATAL', device: this, reason });
   }
 
   #onEvent(type: number, handle: number): void {

@@ -7,9 +7,12 @@ export type Counters = Record<string, number>;
 /** @param at where the card keeps them: u64 each, in the order of the names */
 export function readCounters(card: Card, at: number): Counters {
   const values: Counters = {};
-  counterNames.forEach((name, i) => {
-    const word = (at >>> 2) + 2 * i;
-    values[name] = (card.u32[word + 1] as number) * 2 ** 32 + (card.u32[word] as number);
+  // Two words each, that a turn in another thread must not change in between.
+  card.exclusively(() => {
+    for (const [i, name] of counterNames.entries()) {
+      const word = (at >>> 2) + 2 * i;
+      values[name] = (card.u32[word + 1] as number) * 2 ** 32 + (card.u32[word] as number);
+    }
   });
   return values;
 }

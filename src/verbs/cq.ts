@@ -86,17 +86,18 @@ export class Cq extends Resource {
   }
 
   /**
-   * Takes completions, oldest first, as many as there are and fit. Runs a turn of the device when there are none, so a
-   * program may spin on it; it never waits. Allocates nothing.
+   * Takes completions, oldest first, as many as there are and fit. Inline it runs a turn of the device when there are none,
+   * so a program may spin on it; it never waits. Allocates nothing.
    * @param into completions to overwrite
    * @returns how many of them were filled
-   * @throws VerbsError EIO when the queue has overrun and all that it still held was taken
+   * @throws VerbsError EIO when the queue has overrun and all that it still held was taken, or when the device has failed
    */
   poll(into: readonly Wc[]): number {
     this.assertOpen();
     let count = this.#take(into);
     if (count > 0) return count;
     this.device.engine.poll();
+    this.assertOpen();
     count = this.#take(into);
     if (count === 0 && this.#overrun) throw this.#overrunError();
     return count;
@@ -162,6 +163,11 @@ export class Cq extends Resource {
     this.#overrun = true;
     this.onCompletion();
     for (const waiter of this.#waiters.splice(0)) waiter.reject(this.#overrunError());
+  }
+
+  /** @internal Nothing will come any more. */
+  onFailure(reason: string): void {
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(new VerbsError('EIO', reason));
   }
 
   protected free(): void {

@@ -26,11 +26,13 @@ export interface ResourceEvents {
  * - `PORT_ERR`, `PORT_ACTIVE`: the interface went down or came up. Queue pairs stay as they are; they retry.
  * - `GID_CHANGE`: `device.gids` is another: the interface lost or got an address. What stays keeps its order, but not its
  *   index when one before it went.
+ * - `DEVICE_FATAL`: the thread that ran the card in worker mode has ended by an error. Nothing works any more but `close`.
  */
 export type AsyncEvent =
   | { readonly type: 'CQ_ERR'; readonly cq: Cq }
   | { readonly type: 'SRQ_LIMIT_REACHED'; readonly srq: Srq }
   | { readonly type: 'PORT_ACTIVE' | 'PORT_ERR' | 'GID_CHANGE'; readonly device: Device; readonly portNum: 1 }
+  | { readonly type: 'DEVICE_FATAL'; readonly device: Device; readonly reason: string }
   | {
       readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED' | 'QP_LAST_WQE_REACHED';
       readonly qp: Qp;

@@ -2,7 +2,11 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Writable } from 'node:stream';
 import { CARD_DEFAULTS, Card, receiveSlots } from '../device/card.js';
+import type { Engine, Mode } from '../device/engine.js';
+import { InlineEngine } from '../device/inline.js';
 import { type ChosenLink, openHostLink, openMemoryLink } from '../device/links.js';
+import { Threads } from '../device/threads.js';
+import { WorkerEngine } from '../device/worker.js';
 import { type FaultOptions, faultLink } from '../link/fault.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory.js';
@@ -12,6 +16,17 @@ import type { CongestionParameters } from './congestion.js';
 import { Device } from './context.js';
 
 export interface OpenOptions {
+  /**
+   * Which thread runs the card. `inline`: the program's own, while its event loop is free or it polls; quickest for a
+   * program that spins on `cq.poll()`. `worker`: one for it alone, so that peers are served whatever the program does; for
+   * the links `packet` and `udp`. Default `inline`.
+   */
+  readonly mode?: Mode;
+  /**
+   * In worker mode: for how long at the most the card's thread looks for work before it goes to sleep, microseconds; less
+   * where that has not helped lately. 0 = it sleeps at once, Infinity = never. Default 50.
+   */
+  readonly spin?: number;
   /** Network interface for the links `packet` and `udp`. Default: the first that is up and has an address. */
   readonly interface?: string;
   /** Local addresses to use. Default: all of the interface; on a hub the first free of `10.0.0.n` (and `fd00::n`, `fe80::n`). */
@@ -44,12 +59,14 @@ export interface OpenOptions {
   readonly pkeys?: readonly number[];
 }
 
+/** About what waking a thread costs (µs). */
+const SPIN = 50;
 /** Room for packet slots (small ones, see receiveSlots) and tables, and some for the program. */
 const LEAST_MEMORY = 8 * 2 ** 20;
 
 /**
  * Opens a device: a card with its own memory, on a link.
- * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP;
+ * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP, EIO;
  * Error of node:fs when the capture file cannot be written
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Device> {
@@ -60,29 +77,51 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     LEAST_MEMORY,
     2 ** 32,
   );
+  checkThread(options);
   const trace = checkInteger('trace', options.trace ?? 0, 0, 65536);
   const chosen = chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
+  let engine: Engine | undefined;
   try {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
-    const card = await Card.create({ memoryBytes, seed, ...receiveSlots(link.features, memoryBytes) });
-    const device = new Device({
-      card,
-      link,
-      notes,
-      keepAlive: options.keepAlive ?? false,
-      pkeys: options.pkeys ?? [0xffff],
-      trace,
-    });
+    const sizes = { memoryBytes, seed, ...receiveSlots(link.features, memoryBytes) };
+    const { card, engine: started } = await startCard(sizes, link, trace, options);
+    engine = started;
+    const { keepAlive = false, pkeys = [0xffff] } = options;
+    const device = new Device({ card, link, engine, notes, keepAlive, pkeys });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
   } catch (error) {
-    link.close();
+    if (engine) engine.close();
+    else link.close();
     throw error;
   }
+}
+
+/** The card and what gives it its turns. */
+async function startCard(
+  sizes: Parameters<typeof Card.create>[0],
+  link: Link,
+  trace: number,
+  { mode, spin = SPIN }: OpenOptions,
+): Promise<{ card: Card; engine: Engine }> {
+  if (mode !== 'worker') {
+    const card = await Card.create(sizes);
+    return { card, engine: new InlineEngine(card, link, trace) };
+  }
+  const threads = new Threads();
+  const card = await Card.create(sizes, threads);
+  return { card, engine: await WorkerEngine.start(card, threads, link, { spin, trace }) };
+}
+
+function checkThread({ mode, spin = SPIN }: OpenOptions): void {
+  if (mode !== undefined && mode !== 'inline' && mode !== 'worker')
+    throw new TypeError(`mode is ${show(mode)}, must be 'inline' or 'worker'`);
+  if (typeof spin !== 'number') throw new TypeError(`spin is ${show(spin)}, must be microseconds`);
+  if (!(spin >= 0)) throw new RangeError(`spin is ${spin}, must be microseconds from 0 to Infinity`);
 }
 
 function chooseLink(options: OpenOptions): ChosenLink {

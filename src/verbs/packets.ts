@@ -1,5 +1,5 @@
 /** The packets that a failure is about, for people. */
-import type { TracedPacket } from '../device/trace.js';
+import { type PacketHeader, tracedPackets } from '../device/headers.js';
 import type { Qp } from './qp.js';
 
 /** The end of a story is what matters. */
@@ -11,9 +11,11 @@ const MOST = 16;
  * @param peer of a connected queue pair
  */
 export function packetsOf(qp: Qp, peer: { readonly address: string; readonly qpn: number } | undefined): string[] {
-  const isToPeer = ({ srcQpn, destQpn, destination }: TracedPacket) =>
+  const isToPeer = ({ srcQpn, destQpn, destination }: PacketHeader) =>
     srcQpn !== undefined ? srcQpn === qp.qpNum : destQpn === peer?.qpn && destination === peer.address;
-  const packets = (qp.device.engine.trace?.packets() ?? [])
+  const { card, engine } = qp.device;
+  const packets = card
+    .exclusively(() => tracedPackets(engine.trace))
     .filter((packet) => (packet.sent ? isToPeer(packet) : packet.destQpn === qp.qpNum))
     .slice(-MOST);
   const end = packets.at(-1)?.at ?? 0;

@@ -10,6 +10,10 @@ const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'srq', 'ah', 'mw', 'mr', 'cq
 
 export abstract class Resource extends EventEmitter<ResourceEvents> {
   abstract readonly kind: ResourceKind;
+  /** @internal Of a device: why nothing works any more. */
+  protected failure: string | undefined;
+  /** The device that it belongs to in the end. */
+  readonly #root: Resource;
   #parents: readonly Resource[];
   readonly #users = new Set<Resource>();
   #closed = false;
@@ -17,6 +21,7 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   constructor(parents: readonly Resource[]) {
     super();
     for (const parent of parents) parent.assertOpen();
+    this.#root = parents[0] ? parents[0].#root : this;
     this.#parents = [...new Set(parents)];
   }
 
@@ -79,9 +84,11 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
     for (const resource of [...all].sort((a, b) => rank(a) - rank(b))) resource.closeNow();
   }
 
-  /** @internal @throws VerbsError EINVAL after close */
+  /** @internal @throws VerbsError EINVAL after close, EIO when the device has failed */
   assertOpen(): void {
     if (this.#closed) throw new VerbsError('EINVAL', `${this} is closed`);
+    const { failure } = this.#root;
+    if (failure !== undefined) throw new VerbsError('EIO', failure);
   }
 }
 

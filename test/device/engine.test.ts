@@ -1,19 +1,19 @@
 // The engine takes turns while there is something to do, sleeps when there is not, and starves nobody.
 import { setImmediate as tick } from 'node:timers/promises';
 import { beforeEach, expect, test } from 'vitest';
-import { Engine } from '../../src/device/engine.js';
+import { InlineEngine } from '../../src/device/inline.js';
 import { StubCard, StubLink } from './stubs.js';
 
 let card: StubCard;
 let link: StubLink;
-let engine: Engine;
+let engine: InlineEngine;
 const lastWait = () => link.waits.at(-1);
 
 beforeEach(async () => {
   card = new StubCard();
   link = new StubLink();
   link.drain = () => card.drain();
-  engine = new Engine(card.card, link);
+  engine = new InlineEngine(card.card, link);
   await tick();
   card.turns = 0;
 });
@@ -100,14 +100,13 @@ test('frames that the link does not take are tried again soon, without spinning'
 test('endless work leaves the event loop its turns', async () => {
   card.work = Number.POSITIVE_INFINITY;
   engine.schedule();
-  const from = performance.now();
-  let ticks = 0;
-  while (performance.now() - from < 30) {
+  // it would never come here
+  for (let ticks = 0; ticks < 5; ticks++) {
+    const { turns } = card;
     await tick();
-    ticks++;
+    if (ticks > 0) expect(card.turns).toBeGreaterThan(turns);
   }
   card.work = 0;
-  expect(ticks).toBeGreaterThan(5);
 });
 
 test('a chain of microtasks that always has work leaves the event loop its turns', async () => {

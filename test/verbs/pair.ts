@@ -1,4 +1,7 @@
-/** Two devices in this process, joined by a hub, each with one queue pair connected to the other's. */
+/**
+ * Two devices in this process, joined by a hub, each with one queue pair connected to the other's. In worker mode, in which
+ * vitest.config.ts runs some files a second time, the kernel's loopback interface is the hub: its name then says so.
+ */
 import {
   type AccessName,
   type ConnectOptions,
@@ -37,9 +40,20 @@ export interface PairOptions {
   readonly coalesce?: boolean;
 }
 
+/** How devices are opened here. */
+export const mode = process.env.WASM_ROCE_MODE === 'worker' ? 'worker' : 'inline';
+let opened = 0;
+
+/** The udp link on the loopback interface, with an address that no other process and no other device uses at the time. */
+export function loopback(): { readonly link: 'udp'; readonly addresses: readonly string[] } {
+  const address = `127.${64 + (process.pid % 128)}.${(process.pid >>> 7) & 0xff}.${1 + (opened++ % 250)}`;
+  return { link: 'udp', addresses: [address] };
+}
+
 /** A device on a hub, with 32 MiB and repeatable keys. */
 export async function openOn(hub: MemoryHub, options: OpenOptions = {}): Promise<Device> {
-  return openDevice({ link: 'memory', hub, memoryBytes: 32 * 2 ** 20, seed: 1, ...options });
+  const where = options.mode === 'worker' || mode === 'worker' ? loopback() : ({ link: 'memory', hub } as const);
+  return openDevice({ mode, ...where, memoryBytes: 32 * 2 ** 20, seed: 1, ...options });
 }
 
 export async function endOn(device: Device, qp: Partial<QpOptions> = {}): Promise<End> {

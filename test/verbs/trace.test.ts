@@ -1,6 +1,6 @@
 // An explanation shows the packets concerned.
 import { expect, test } from 'vitest';
-import { headerOf } from '../../src/device/headers.js';
+import { headerOf, tracedPackets } from '../../src/device/headers.js';
 import { describe as describeFrame, flow, frame, request, response, uc } from '../kit/packets.js';
 import { connectedPair } from './pair.js';
 
@@ -42,7 +42,7 @@ test('packets that arrive in one super-packet are kept one by one, as they were 
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 5000 });
   const texts = ({ engine }: typeof a.device, sent: boolean) =>
-    engine.trace?.packets().flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
+    tracedPackets(engine.trace).flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
   expect(texts(b.device, false)).toEqual(texts(a.device, true));
   expect(texts(b.device, false)).toHaveLength(8);
 });

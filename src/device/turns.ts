@@ -1,0 +1,56 @@
+/** The device's turns, taken by the application's own thread (inline.ts) or by one for it alone (thread.ts). */
+import type { FrameMover } from '../link/link.js';
+import type { Card } from './card.js';
+import type { Trace } from './trace.js';
+
+/** Frames that one turn moves in either direction. */
+const BATCH = 64;
+/** How soon to try again when the link would not take a frame (ns). */
+const RETRY_SEND = 100_000;
+
+export class Turns {
+  /** Keeps the headers of what passes. */
+  trace: Trace | undefined;
+  readonly #txProducer: number;
+  readonly #txConsumer: number;
+
+  constructor(
+    readonly card: Card,
+    readonly link: FrameMover,
+  ) {
+    const { tx } = card.frames;
+    this.#txProducer = tx.producer >>> 2;
+    this.#txConsumer = tx.consumer >>> 2;
+  }
+
+  /** One pass: receive, expire, transmit. @returns how much has moved; when anything has, another turn is worth while */
+  take(now: number): number {
+    const { card, link, trace } = this;
+    const { exports } = card;
+    let moved = link.receive(now);
+    trace?.received(now);
+    moved += exports.rx(now, BATCH);
+    exports.expire(now);
+    moved += exports.tx(now, BATCH);
+    trace?.sent(now);
+    if (this.#txPending) moved += link.send(now);
+    return moved;
+  }
+
+  /** When a turn is due although nothing comes: nanoseconds, 0 = never. */
+  nextDeadline(now: number): number {
+    const deadline = earliest(this.card.exports.nextDeadline(), this.link.nextDeadline());
+    return this.#txPending ? earliest(deadline, now + RETRY_SEND) : deadline;
+  }
+
+  get #txPending(): boolean {
+    const { u32 } = this.card;
+    return u32[this.#txProducer] !== u32[this.#txConsumer];
+  }
+}
+
+/** The earlier of two deadlines, 0 meaning none. */
+function earliest(a: number, b: number): number {
+  if (a === 0) return b;
+  return b === 0 || a < b ? a : b;
+}

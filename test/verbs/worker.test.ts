@@ -1,0 +1,353 @@
+// A device in worker mode: a thread runs the card, whatever the program does.
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { PassThrough } from 'node:stream';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { Worker } from 'node:worker_threads';
+import { describe, expect, test } from 'vitest';
+import { type AsyncEvent, type Device, MemoryHub, openDevice, type Qp, throwIfFailed } from '../../src/index.js';
+import { memoryLink } from '../../src/link/memory.js';
+import { Random } from '../kit/random.js';
+import { ALL, connectedPair, type End, endOn, loopback, type Pair, type PairOptions, pattern } from './pair.js';
+
+const WAIT = { timeout: 20_000 };
+
+const workerPair = ({ open, ...options }: PairOptions = {}): Promise<Pair> =>
+  connectedPair({ open: { mode: 'worker', ...open }, connect: { access: ALL, timeout: 17 }, ...options });
+
+/** Threads and open files of this process, once nothing more is about to go away. */
+async function held(): Promise<{ threads: number; files: number }> {
+  const now = () => ({ threads: readdirSync('/proc/self/task').length, files: readdirSync('/proc/self/fd').length });
+  let last = now();
+  for (let same = 0; same < 10; ) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    const next = now();
+    same = next.threads === last.threads && next.files === last.files ? same + 1 : 0;
+    last = next;
+  }
+  return last;
+}
+
+/** Polls without ever returning to the event loop. */
+function spin(end: End): number {
+  const wcs = end.cq.createWcs(1);
+  const until = performance.now() + WAIT.timeout;
+  while (end.cq.poll(wcs) === 0) if (performance.now() > until) throw new Error('no completion');
+  throwIfFailed(wcs[0] as NonNullable<(typeof wcs)[0]>);
+  return wcs[0]?.wrId as number;
+}
+
+const write = (from: End, to: End, wrId = 0) =>
+  from.qp.postSend({
+    wrId,
+    opcode: 'RDMA_WRITE',
+    sgList: from.mr.slice(0, 3000),
+    remoteAddr: to.mr.iova,
+    rkey: to.mr.rkey,
+  });
+
+test('the peer is served while the thread of the program is blocked', async () => {
+  const RECEIVES = 40;
+  const { addresses } = loopback();
+  const program = new URL('./blocked.ts', import.meta.url).pathname;
+  const child = spawn(process.execPath, ['--import', 'tsx', program, String(addresses[0]), String(RECEIVES)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const line = async () => (await lines.next()).value as string;
+  await using device = await openDevice({ ...loopback(), memoryBytes: 2 ** 25 });
+  const { qp, cq, mr } = await endOn(device);
+  const { endpoint, addr, rkey } = JSON.parse(await line());
+  await qp.connect(endpoint, { access: ALL });
+  child.stdin.write(`${JSON.stringify(qp.endpoint())}\n`);
+  expect(await line()).toBe('blocked');
+
+  const done = async () => throwIfFailed(await cq.next(WAIT));
+  qp.postSend({ opcode: 'RDMA_READ', sgList: mr.slice(0, 23), remoteAddr: addr, rkey });
+  await done();
+  expect(mr.buffer.toString('latin1', 0, 23)).toBe('what stands here before');
+  qp.postSend({ opcode: 'RDMA_WRITE', sgList: Buffer.from('what is written to it'), remoteAddr: addr, rkey });
+  await done();
+  for (let i = 1; i <= 10; i++) {
+    const target = { remoteAddr: addr + 1024, rkey };
+    qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList: mr.slice(0, 8), ...target, compareAdd: BigInt(i) });
+    await done();
+  }
+  for (let i = 0; i < RECEIVES; i++) {
+    qp.postSend({ opcode: 'SEND', sgList: Buffer.from(`message ${i}`) });
+    await done();
+  }
+  child.stdin.end('\n');
+  expect(JSON.parse(await line())).toEqual({
+    texts: Array.from({ length: RECEIVES }, (_, i) => `message ${i}`),
+    written: 'what is written to itre',
+    sum: 55,
+  });
+  await once(child, 'close');
+  expect(child.exitCode).toBe(0);
+});
+
+test('completions and events come by polling alone, without the event loop', async () => {
+  await using pair = await workerPair();
+  const { a, b } = pair;
+  pattern(3000).copy(a.mr.buffer);
+  for (let i = 0; i < 20; i++) {
+    write(a, b, i);
+    expect(spin(a)).toBe(i);
+  }
+  expect(b.mr.buffer.subarray(0, 3000).equals(pattern(3000))).toBe(true);
+  // the overrun of a queue is an event
+  const small = await a.device.createCq({ cqe: 1 });
+  const qp = await a.pd.createQp({ sendCq: small });
+  const peer = await b.pd.createQp({ sendCq: b.cq });
+  await qp.connect(peer.endpoint());
+  await peer.connect(qp.endpoint(), { access: ALL });
+  for (let i = 0; i < 8; i++) qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1 });
+  const wcs = small.createWcs(1);
+  const until = performance.now() + WAIT.timeout;
+  expect(() => {
+    while (performance.now() < until) small.poll(wcs);
+  }).toThrow(/EIO: cq \d+ overran/);
+});
+
+test('nobody is left asleep: bursts, pauses and waits of all lengths on both sides', async () => {
+  const MESSAGES = 20_000 * Number(process.env.WASM_ROCE_SCALE ?? 1);
+  const random = new Random(Number(process.env.WASM_ROCE_SEED ?? 1));
+  // one of the cards sleeps whenever it can, the other as it does by default
+  await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25, spin: 0 });
+  await using other = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const [a, b] = [await endOn(device), await endOn(other)];
+  await a.qp.connect(b.qp.endpoint(), { timeout: 17 });
+  await b.qp.connect(a.qp.endpoint(), { timeout: 17 });
+  const wcs = a.cq.createWcs(1);
+  /** One completion, waited for in one way or the other. */
+  const one = async (end: End) => {
+    if (random.fraction() < 0.5) return throwIfFailed(await end.cq.next(WAIT));
+    for (const until = performance.now() + WAIT.timeout; end.cq.poll(wcs) === 0; )
+      if (performance.now() > until) throw new Error('no completion');
+    throwIfFailed(wcs[0] as NonNullable<(typeof wcs)[0]>);
+  };
+  const pause = async () => {
+    const kind = random.fraction();
+    if (kind < 0.02) await new Promise((resolve) => setTimeout(resolve, 1));
+    else if (kind < 0.5) for (const until = performance.now() + 0.2 * random.fraction(); performance.now() < until; );
+  };
+  for (let sent = 0; sent < MESSAGES; ) {
+    const burst = 1 + Math.floor(32 * random.fraction() ** 3);
+    const [from, to] = random.fraction() < 0.5 ? [a, b] : [b, a];
+    for (let i = 0; i < burst; i++) to.qp.postRecv({ sgList: to.mr.slice(64 * i, 64) });
+    await pause();
+    for (let i = 0; i < burst; i++) from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(0, 32) });
+    await pause();
+    for (let i = 0; i < burst; i++) await one(to);
+    for (let i = 0; i < burst; i++) await one(from);
+    sent += burst;
+  }
+  for (const end of [a, b]) expect(end.qp.state).toBe('RTS');
+}, 120_000);
+
+const collectGarbage: () => void = (() => {
+  setFlagsFromString('--expose-gc');
+  return runInNewContext('gc');
+})();
+
+test('control calls, and garbage collection, in the midst of traffic', async () => {
+  await using pair = await workerPair({ qp: { maxSendWr: 64 } });
+  const { a, b } = pair;
+  pattern(3000).copy(a.mr.buffer);
+  let isOver = false;
+  let written = 0;
+  const traffic = (async () => {
+    for (let i = 0; i < 32; i++) write(a, b, i);
+    for await (const wc of a.cq) {
+      throwIfFailed(wc);
+      if (++written % 64 === 0) {
+        b.mr.buffer.copyWithin(0, 8192, 8192 + 3000);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      if (isOver) return;
+      write(a, b);
+    }
+  })();
+  for (let round = 0; round < 60; round++) {
+    for (const { device, pd, cq } of [a, b]) {
+      const mr = await pd.regMr(4096 + 64 * round, { access: ALL });
+      const qp: Qp = await pd.createQp({ sendCq: cq });
+      await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
+      qp.postRecv({ sgList: mr.slice(0, 64) });
+      expect(qp.query().state).toBe('INIT');
+      expect(device.counters().sent_pkts).toBeGreaterThanOrEqual(0);
+      await qp.close();
+      await mr.close();
+    }
+    if (round % 10 === 0) collectGarbage();
+    const before = written;
+    while (written === before) await new Promise((resolve) => setImmediate(resolve));
+  }
+  isOver = true;
+  await traffic;
+  for (const end of [a, b]) expect(end.qp.state).toBe('RTS');
+}, 60_000);
+
+test('the counters of card and link, the trace and the capture are those of the thread', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
+  const file = join(folder, 'worker.pcapng');
+  {
+    await using pair = await workerPair({ open: { pcap: file, trace: 16, fault: { seed: 2, tx: { duplicate: 1 } } } });
+    const { a, b } = pair;
+    expect([a.device.mode, a.device.notes.join()]).toEqual(['worker', expect.stringMatching(/mode worker: a thread/)]);
+    write(a, b);
+    throwIfFailed(await a.cq.next(WAIT));
+    const wc = a.cq.createWcs(1);
+    expect(a.cq.poll(wc)).toBe(0);
+    const { 'link.fault_tx_duplicate': doubled, 'link.pcap_frames': captured, sent_pkts } = a.device.counters();
+    expect(doubled).toBe(sent_pkts);
+    expect(captured).toBeGreaterThanOrEqual(2 * (sent_pkts as number));
+    expect(b.device.counters().rcvd_pkts).toBeGreaterThanOrEqual(1);
+    a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.slice(0, 8), remoteAddr: 0, rkey: 0 });
+    const failed = await a.cq.next(WAIT);
+    const { packets } = failed.explain();
+    expect(packets.at(-1)).toMatch(/ 0\.000 ms {2}came .* NAK: remote access error/);
+    expect(packets.some((text) => /sent .* RDMA_READ_REQUEST/.test(text))).toBe(true);
+  }
+  expect(readFileSync(file).readUInt32LE(0)).toBe(0x0a0d0d0a);
+  rmSync(folder, { recursive: true });
+});
+
+test('devices come and go without leaving threads, files or sockets', async () => {
+  const cycle = async () => {
+    await using pair = await workerPair();
+    write(pair.a, pair.b);
+    if (Math.random() < 0.5) throwIfFailed(await pair.a.cq.next(WAIT));
+  };
+  await cycle();
+  const before = await held();
+  for (let round = 0; round < 10 * Number(process.env.WASM_ROCE_SCALE ?? 1); round++)
+    await Promise.all([cycle(), cycle()]);
+  expect(await held()).toEqual(before);
+}, 120_000);
+
+describe('the card fails', () => {
+  /** Makes the next turn trap: the receive ring is said to lie behind the memory. */
+  function break_(device: Device): void {
+    const { card } = device;
+    const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.rxRing());
+    card.u32[at] = 0xfffffff0;
+    device.engine.schedule();
+  }
+
+  test('who waits is told, everything else says why, and the device can be closed', async () => {
+    const before = await held();
+    const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+    const { qp, cq, pd, mr } = await endOn(device);
+    const told = once(device, 'event') as Promise<AsyncEvent[]>;
+    const waiting = cq.next();
+    break_(device);
+    const why = {
+      code: 'EIO',
+      message: expect.stringMatching(/device wasm-lo has failed: RuntimeError: memory access/),
+    };
+    await expect(waiting).rejects.toMatchObject(why);
+    const [event] = await told;
+    expect(event?.type === 'DEVICE_FATAL' && event.device === device && event.reason).toMatch(/out of bounds/);
+    await expect(cq.next()).rejects.toMatchObject(why);
+    await expect(pd.regMr(4096)).rejects.toMatchObject(why);
+    await expect(qp.modify({ state: 'INIT' })).rejects.toMatchObject(why);
+    expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(/has failed/);
+    expect(() => cq.poll(cq.createWcs(1))).toThrow(/has failed/);
+    expect(() => device.counters()).toThrow(/has failed/);
+    expect(mr.isClosed).toBe(false);
+    await device.close({ force: true });
+    expect(await held()).toEqual(before);
+  });
+
+  test('who only polls is told as well', async () => {
+    await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+    const { cq } = await endOn(device);
+    const wcs = cq.createWcs(1);
+    break_(device);
+    const until = performance.now() + WAIT.timeout;
+    expect(() => {
+      while (performance.now() < until) cq.poll(wcs);
+    }).toThrow(/EIO: the card of device wasm-lo has failed: RuntimeError/);
+  });
+});
+
+describe('what cannot be', () => {
+  const refused = (options: object) =>
+    expect(openDevice({ mode: 'worker', memoryBytes: 2 ** 25, ...options } as Parameters<typeof openDevice>[0]))
+      .rejects;
+
+  test('links of one thread', async () => {
+    const message = /EOPNOTSUPP: the memory link works in the thread that has opened it, so .* mode must be 'inline'/;
+    await refused({ link: 'memory' }).toThrow(message);
+    await refused({ link: memoryLink(new MemoryHub(), { addresses: ['10.0.0.1'] }) }).toThrow(message);
+    await refused({ ...loopback(), pcap: new PassThrough() }).toThrow(
+      "EOPNOTSUPP: a capture goes to a file when the device's mode is 'worker', not to a stream",
+    );
+  });
+
+  test('other modes, and other times to look for work', async () => {
+    await refused({ mode: 'thread' }).toThrow("mode is 'thread', must be 'inline' or 'worker'");
+    await refused({ spin: '5' }).toThrow("spin is '5', must be microseconds");
+    await refused({ spin: -1 }).toThrow('spin is -1, must be microseconds from 0 to Infinity');
+    await refused({ spin: Number.NaN }).toThrow(RangeError);
+  });
+});
+
+describe('the end of the process', () => {
+  /** Runs a program with two connected devices in worker mode. @returns its exit */
+  function run(program: string, open = '{}'): number | string {
+    const pair = new URL('./pair.ts', import.meta.url).href;
+    const source = `import { connectedPair } from '${pair}';
+      const { a, b } = await connectedPair({ open: { mode: 'worker', ...${open} } }); ${program}`;
+    try {
+      execFileSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source], {
+        timeout: 20_000,
+        stdio: 'pipe',
+      });
+    } catch (error) {
+      const { status, signal } = error as { status: number | null; signal: string };
+      return status ?? signal;
+    }
+    return 0;
+  }
+
+  test('idle devices do not keep it running', () => {
+    expect(run('')).toBe(0);
+  });
+
+  test('nor do those that look for work all the time', () => {
+    expect(run('setTimeout(() => process.exit(7), 20);', '{ spin: Infinity }')).toBe(7);
+  });
+
+  test('who awaits a completion does, and a connected queue pair with keepAlive', () => {
+    expect(run('setTimeout(() => process.exit(7), 300).unref(); await a.cq.next();')).toBe(7);
+    expect(run('setTimeout(() => process.exit(7), 300).unref();', '{ keepAlive: true }')).toBe(7);
+    expect(run('await a.qp.close(); await b.qp.close();', '{ keepAlive: true }')).toBe(0);
+  });
+
+  test('an error that nobody catches, and Ctrl-C, end it', () => {
+    expect(run(`setTimeout(() => { throw new Error('nobody catches it'); }, 5); await a.cq.next();`)).toBe(1);
+    expect(run(`setTimeout(() => process.kill(process.pid, 'SIGINT'), 5); await a.cq.next();`)).toBe('SIGINT');
+  });
+
+  test('a thread of the program that has devices may be ended from outside', async () => {
+    const index = new URL('../../dist/index.js', import.meta.url).href;
+    const { addresses } = loopback();
+    const program = `import { openDevice } from '${index}'; import { parentPort } from 'node:worker_threads';
+      const device = await openDevice({ mode: 'worker', link: 'udp', addresses: ['${addresses[0]}'], memoryBytes: 2 ** 25 });
+      parentPort.postMessage('open'); await (await device.createCq()).next();`;
+    const thread = new Worker(new URL(`data:text/javascript,${encodeURIComponent(program)}`), { execArgv: [] });
+    expect(await once(thread, 'message')).toEqual(['open']);
+    await thread.terminate();
+    // the address is free again
+    await using again = await openDevice({ link: 'udp', addresses, memoryBytes: 2 ** 25 });
+    expect(again.queryPort().state).toBe('ACTIVE');
+  });
+});
