@@ -21,6 +21,8 @@ export interface Scenario {
   readonly rnrRetry: number;
   readonly minRnrTimer: number;
   readonly late: number;
+  /** By up to how many nanoseconds. Default: 2 ms. */
+  readonly lateBy?: number;
   /** Credits, at the first and the second side. Default: off. */
   readonly flowControl?: readonly [boolean, boolean];
   readonly there: Impairments;
@@ -159,7 +161,7 @@ function connect(
       toQp: qps[other],
       ops,
       late,
-      lateBy: 2_000_000,
+      lateBy: scenario.lateBy ?? 2_000_000,
       mayEndWith,
       poison,
       own: windows[end],
