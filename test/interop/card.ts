@@ -79,18 +79,19 @@ export class CardEnd implements End {
 
   static async create(device: Device, toward: string, options: EndOptions = {}): Promise<CardEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
-    const { sge, inline, sendWr } = all;
+    const { type, sge, inline, sendWr } = all;
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: 256 });
     const mr = await pd.regMr(all.size, { access: all.regionAccess });
     const qp = await pd.createQp({
+      type,
       sendCq: cq,
       maxSendWr: sendWr,
       maxSendSge: sge,
       maxRecvSge: sge,
       maxInlineData: inline,
     });
-    qp.flowControl = all.flowControl;
+    if (type === 'RC') qp.flowControl = all.flowControl;
     return new CardEnd(device, pd, cq, mr, qp, toward, all);
   }
 
@@ -113,17 +114,20 @@ export class CardEnd implements End {
   }
 
   async connect(to: Introduction): Promise<void> {
-    const { mtu, access, timeout, retry, rnr, minRnr, rdAtomic, destRdAtomic, trafficClass } = this.options;
+    const { type, mtu, access, timeout, retry, rnr, minRnr, rdAtomic, destRdAtomic, trafficClass } = this.options;
+    const isReliable = type === 'RC';
     const { gid, psn } = this.introduction;
     const sgidIndex = this.device.gids.findIndex((entry) => gidToHex(entry.gid) === gid);
     this.#remote = to;
     await this.qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
     await this.qp.modify({
       ...{ state: 'RTR', ahAttr: { grh: { dgid: to.gid, sgidIndex, trafficClass } }, pathMtu: mtu },
-      ...{ destQpNum: to.qpn, rqPsn: to.psn, maxDestRdAtomic: destRdAtomic, minRnrTimer: minRnr },
+      ...{ destQpNum: to.qpn, rqPsn: to.psn },
+      ...(isReliable && { maxDestRdAtomic: destRdAtomic, minRnrTimer: minRnr }),
     });
     await this.qp.modify({
-      ...{ state: 'RTS', sqPsn: psn, timeout, retryCnt: retry, rnrRetry: rnr, maxRdAtomic: rdAtomic },
+      ...{ state: 'RTS', sqPsn: psn },
+      ...(isReliable && { timeout, retryCnt: retry, rnrRetry: rnr, maxRdAtomic: rdAtomic }),
     });
   }
 

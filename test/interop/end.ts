@@ -44,6 +44,8 @@ export interface Region {
 
 /** What a queue pair is made with; both kinds of end have the same defaults. */
 export interface EndOptions {
+  /** RC. */
+  readonly type?: 'RC' | 'UC';
   /** Path MTU in bytes (1024). */
   readonly mtu?: number;
   /** What the other end may do: ibv_access_flags (all). */
@@ -75,6 +77,7 @@ export interface EndOptions {
 export type FullOptions = Required<Omit<EndOptions, 'psn'>> & Pick<EndOptions, 'psn'>;
 
 export const END_DEFAULTS: FullOptions = {
+  type: 'RC',
   mtu: 1024,
   access: 15,
   regionAccess: 15,

@@ -122,6 +122,16 @@ describeWithRxe('operations with rxe', 9000, (world) => {
         });
       });
 
+      test('SEND with invalidate of zero bytes', async () => {
+        await using pair = await connectPair({ ours, peer, family }, { mtu, size: SIZE });
+        const [from, to] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
+        const { rkey: inv } = await to.invalidatable(REMOTE_WRITE);
+        await to.postRecv([], 1);
+        await from.postSend({ op: 'send_inv', id: 2, inv });
+        expect(await to.completions(1)).toEqual([{ id: 1, status: DONE, opcode: WcOpcode.RECV, byteLen: 0, inv }]);
+        expect(await from.completions(1)).toMatchObject([{ id: 2, status: DONE }]);
+      });
+
       test('32 pieces of 0 to 310 bytes are gathered, and scattered into 32 others', async () => {
         await withEnds(async ({ from, to, here, there }) => {
           const pieces: Piece[] = Array.from({ length: 32 }, (_, i) => [i * 500 + (i % 7), i * 10]);

@@ -20,9 +20,11 @@ export class RxeEnd implements End {
   static async create(peer: Peer, options: EndOptions = {}): Promise<RxeEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
     const { sge, inline, access, psn, sendWr: sendwr } = all;
+    // what is posted only in the extended manner is for reliable connections
+    const kind = all.type === 'RC' ? ({ ext: 1 } as const) : ({ type: 'uc' } as const);
     const mr = await peer.reg(all.size, all.regionAccess | MW_BIND);
     const qp = await peer.qp({
-      ext: 1,
+      ...kind,
       sendwr,
       sendsge: sge,
       recvsge: sge,

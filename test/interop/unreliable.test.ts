@@ -1,10 +1,11 @@
 // Unreliable connections, datagrams and groups with rxe, both ways; and congestion marks, to which rxe is deaf.
 import { describe, expect, test } from 'vitest';
-import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc } from '../../src/index.js';
+import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
+import type { Completion, End, Piece } from './end.js';
 import { CARD } from './guest/network.js';
 import { Peer, type PeerMr, type PeerQp, patternBytes } from './guest/peer.js';
-import { FAMILIES, type Family } from './pair.js';
+import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
 import { describeWithRxe, matrix } from './world.js';
 
 const QKEY = 0x1234567;
@@ -195,6 +196,53 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
       qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 100), ...to });
       expect(await theirs.poll(1, 500)).toEqual([]);
     });
+
+    test.each(['our card', 'rxe'] as const)(
+      'UC, %s asks: WRITE and SEND of all lengths, with and without immediate, past PSN 2^24',
+      async (asks) => {
+        await using ours = await OurDevice.open(link);
+        await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+        await using pair = await connectPair({ ours, peer, family }, { type: 'UC', psn: 0xfffff8, size: 2 ** 18 });
+        const [from, to]: [End, End] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
+        const [here, there] = [await Expected.fill(from, 1), await Expected.fill(to, 2)];
+        const expected: Completion[] = [];
+        let [id, at] = [0, 0];
+        for (const length of [0, 1, 3, 1023, 1024, 1025, 4097, 9001])
+          for (const op of ['write', 'write_imm', 'send', 'send_imm'] as const) {
+            const isWrite = op.startsWith('write');
+            const hasImm = op.endsWith('imm');
+            const pieces: Piece[] = length > 0 ? [[100 + id, length]] : [];
+            if (op !== 'write') {
+              const opcode = isWrite ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV;
+              await to.postRecv(isWrite || length === 0 ? [] : [[at, length]], id);
+              expected.push({ id, status: 0, opcode, byteLen: length, ...(hasImm && { imm: 0xfe00 + id }) });
+            }
+            await from.postSend({
+              op,
+              id,
+              pieces,
+              ...(isWrite && { offset: at }),
+              ...(hasImm && { imm: 0xfe00 + id }),
+            });
+            there.set(at, here.bytes.subarray(100 + id, 100 + id + length));
+            at += length;
+            id++;
+          }
+        // gathered and scattered over 32 pieces
+        const pieces: Piece[] = Array.from({ length: 32 }, (_, i) => [200_000 + 100 * i, 3 * i]);
+        const bytes = Buffer.concat(pieces.map(([start, length]) => here.bytes.subarray(start, start + length)));
+        await to.postRecv(pieces, id);
+        await from.postSend({ op: 'send', id, pieces });
+        for (const [start, length] of pieces) there.set(start, here.bytes.subarray(start, start + length));
+        expected.push({ id, status: 0, opcode: WcOpcode.RECV, byteLen: bytes.length });
+        expect(await from.completions(id + 1)).toMatchObject(
+          Array.from({ length: id + 1 }, (_, i) => ({ id: i, status: 0 })),
+        );
+        expect(await to.completions(expected.length)).toEqual(expected);
+        await here.check();
+        await there.check();
+      },
+    );
 
     test('UC with loss, both ways: messages come whole or not at all, in order', async () => {
       const COUNT = 40;
