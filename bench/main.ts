@@ -30,6 +30,7 @@ interface Flags {
   readonly link?: readonly string[];
   readonly mode?: readonly string[];
   readonly readme: boolean;
+  readonly publish?: boolean;
 }
 
 const several = (value: string) => {
@@ -46,6 +47,7 @@ const program = new Command('npm run bench --')
   .option('--link <link...>', `only these links: ${LINKS.join(', ')}`)
   .option('--mode <mode...>', `only these modes: ${MODES.join(', ')}`)
   .option('--no-readme', 'leaves the tables of bench/README.md and README.md as they are')
+  .option('--publish', 'writes them also after a run of some tables, the others from what was kept of earlier runs')
   .addHelpText(
     'after',
     '\nA run of all tables writes bench/README.md, its plots, and the figures of README.md, unless it is quick or narrowed.\nEvery table is kept in build/bench/TABLE.json.',
@@ -99,8 +101,11 @@ async function measure(subject: Subject): Promise<Kept> {
   try {
     return { subject: subject.name, ...origin, data: await subject.measure(context) };
   } catch (error) {
-    if (!(error instanceof Unavailable)) throw error;
-    return { subject: subject.name, ...origin, skipped: error.message };
+    // One table that fails must not cost the others.
+    const isExpected = error instanceof Unavailable;
+    if (!isExpected) process.exitCode = 1;
+    const { message } = error as Error;
+    return { subject: subject.name, ...origin, skipped: isExpected ? message : `failed: ${message}` };
   }
 }
 
@@ -117,23 +122,22 @@ function publish(): void {
   const { machine, commit, date, settings: of } = originOf(settings);
   const line = `${machine}; commit ${commit}; ${date}; medians of ${of.rounds} rounds`;
   const results = resultsOf(NAMES);
-  for (const [name, svg] of Object.entries(plots(results, line))) writeFileSync(`${ROOT}/bench/${name}`, svg);
+  const drawn = plots(results, line);
+  for (const [name, svg] of Object.entries(drawn)) writeFileSync(`${ROOT}/bench/${name}`, svg);
+  const images = Object.keys(drawn).map((name) => `![${name.replace('.svg', '')}](${name})`);
   const targets = asMarkdown(targetsSheet(judge(results)));
   const tables = SUBJECTS.map((subject) => {
     const result = kept(subject.name);
     return [`### ${subject.title}`, ...(result ? sheetsOf(subject, result).map(asMarkdown) : [])].join('\n\n');
   });
-  rewrite('bench/README.md', { origin: line, targets, tables: tables.join('\n\n') });
-  rewrite('README.md', { bench: `${targets}\n\n${line}` });
+  const parts = [line, ...images, '### What is to be reached', targets, ...tables];
+  rewrite('bench/README.md', 'results', parts.join('\n\n'));
+  rewrite('README.md', 'bench', `${targets}\n\n${line}`);
 }
 
-function rewrite(path: string, parts: Readonly<Record<string, string>>): void {
+function rewrite(path: string, name: string, part: string): void {
   const file = `${ROOT}/${path}`;
-  const before = readFileSync(file, 'utf8');
-  writeFileSync(
-    file,
-    Object.entries(parts).reduce((text, [name, part]) => withPart(text, name, part), before),
-  );
+  writeFileSync(file, withPart(readFileSync(file, 'utf8'), name, part));
 }
 
 try {
@@ -147,7 +151,7 @@ try {
   const verdicts = judge(resultsOf(wanted)).filter(({ isReached }) => isReached !== undefined);
   if (verdicts.length > 0) console.log(asText(targetsSheet(verdicts)));
   const isWhole = wanted.length === NAMES.length && !flags.quick && !flags.link && !flags.mode;
-  if (isWhole && flags.readme) publish();
+  if (flags.publish || (isWhole && flags.readme)) publish();
 } finally {
   await closeAll();
 }
