@@ -119,8 +119,10 @@ function resultsOf(names: readonly string[]): Results {
 }
 
 function publish(): void {
-  const { machine, commit, date, settings: of } = originOf(settings);
-  const line = `${machine}; commit ${commit}; ${date}; medians of ${of.rounds} rounds`;
+  const all = SUBJECTS.flatMap((subject) => kept(subject.name) ?? []);
+  // Tables of several runs each say what they were measured on; usually it is the same for all.
+  const origins = [...new Set(all.map(lineOf))];
+  const line = origins.join(' — ');
   const results = resultsOf(NAMES);
   const drawn = plots(results, line);
   for (const [name, svg] of Object.entries(drawn)) writeFileSync(`${ROOT}/bench/${name}`, svg);
@@ -128,11 +130,18 @@ function publish(): void {
   const targets = asMarkdown(targetsSheet(judge(results)));
   const tables = SUBJECTS.map((subject) => {
     const result = kept(subject.name);
-    return [`### ${subject.title}`, ...(result ? sheetsOf(subject, result).map(asMarkdown) : [])].join('\n\n');
+    const origin = result && origins.length > 1 ? [lineOf(result)] : [];
+    return [`### ${subject.title}`, ...origin, ...(result ? sheetsOf(subject, result).map(asMarkdown) : [])].join(
+      '\n\n',
+    );
   });
   const parts = [line, ...images, '### What is to be reached', targets, ...tables];
   rewrite('bench/README.md', 'results', parts.join('\n\n'));
   rewrite('README.md', 'bench', `${targets}\n\n${line}`);
+}
+
+function lineOf({ machine, commit, date, settings: { rounds } }: Kept): string {
+  return `${machine}; commit ${commit}; ${date}; medians of ${rounds} round${rounds === 1 ? '' : 's'}`;
 }
 
 function rewrite(path: string, name: string, part: string): void {
