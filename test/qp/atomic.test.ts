@@ -134,6 +134,15 @@ test('posting atomics sends their operands; the original comes back in the byte 
     .holds(c.buffer, 8, Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0));
 });
 
+test('an atomic whose answer has no memory of ours to go to fails, and is not sent', async () => {
+  const c = await rc();
+  const wr = { opcode: 'ATOMIC_FETCH_AND_ADD', remote: { va: 0x1000n, rkey: 0x99 }, compareAdd: 1n };
+  c.post(0, { wrId: 1, ...wr, pieces: [{ ptr: c.buffer.ptr, length: 8, lkey: c.buffer.lkey + 1 }] })
+    .silent()
+    .wc({ wrId: 1, status: 'LOC_PROT_ERR', opcode: 'FETCH_ADD' })
+    .state('ERR');
+});
+
 test('posting an atomic of other than 8 bytes is refused', async () => {
   const c = await rc();
   const wr = { opcode: 'ATOMIC_FETCH_AND_ADD', remote: { va: 0, rkey: 0 }, compareAdd: 1n };
