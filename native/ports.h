@@ -17,7 +17,7 @@ class HeldPorts {
   void Close();
 
  private:
-  int Bind(int fd, const sockaddr* address) const;
+  int Bind(int fd, const sockaddr_in6& address) const;
   std::vector<int> sockets_;
   bool coalesces_ = false;
 };

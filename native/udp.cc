@@ -10,22 +10,20 @@
 #include <cstring>
 #include <vector>
 
+#include "address.h"
 #include "carrier.h"
 #include "group.h"
 
 namespace {
 
 struct Socket {
-  int fd;
-  bool isIpv6;
-  sockaddr_in6 address;  // or a sockaddr_in
-  uint32_t overflows;    // the kernel's SO_RXQ_OVFL count as last seen
-  bool isGroup;          // it only receives
+  explicit Socket(const sockaddr_in6& bound) : address(bound), isIpv6(IsIpv6(bound)) {}
 
-  const uint8_t* Ip() const {
-    return isIpv6 ? address.sin6_addr.s6_addr
-                  : reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr);
-  }
+  sockaddr_in6 address;  // or a sockaddr_in
+  bool isIpv6;
+  bool isGroup = false;    // it only receives
+  int fd = -1;
+  uint32_t overflows = 0;  // the kernel's SO_RXQ_OVFL count as last seen
 };
 
 template <typename T>
@@ -60,7 +58,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   // add(address of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): 0 or -errno. Sends to groups by ifindex.
   Napi::Value Add(const Napi::CallbackInfo& info) {
     const auto held = Hold();
-    Socket s = AddressOf(info);
+    Socket s{AddressOf(info)};
     int result = Bind(s, info[3].As<Napi::Number>());
     if (result == 0) result = SetGroupInterface(s.fd, s.isIpv6, info[4].As<Napi::Number>());
     return Keep(info.Env(), s, result);
@@ -70,11 +68,11 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   // is bound to a unicast address gets nothing that is sent to groups.
   Napi::Value AddGroup(const Napi::CallbackInfo& info) {
     const auto held = Hold();
-    Socket s = AddressOf(info);
+    Socket s{AddressOf(info)};
     s.isGroup = true;
     const int ifindex = info[4].As<Napi::Number>();
     int result = Bind(s, info[3].As<Napi::Number>());
-    if (result == 0) result = SetMembership(s.fd, s.Ip(), s.isIpv6, ifindex, true);
+    if (result == 0) result = SetMembership(s.fd, info[0].As<Napi::Uint8Array>().Data(), s.isIpv6, ifindex, true);
     const int fd = s.fd;
     Keep(info.Env(), s, result);
     return Napi::Number::New(info.Env(), result == 0 ? fd : result);
@@ -89,32 +87,11 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   void Drop(Napi::Uint8Array ip, bool isGroup) {
     const auto held = Hold();
     auto found = std::find_if(sockets_.begin(), sockets_.end(), [&](const Socket& s) {
-      const size_t bytes = s.isIpv6 ? 16 : 4;
-      return s.isGroup == isGroup && ip.ByteLength() == bytes && memcmp(s.Ip(), ip.Data(), bytes) == 0;
+      return s.isGroup == isGroup && HasIp(s.address, ip.Data(), ip.ByteLength());
     });
     if (found == sockets_.end()) return;
     CloseFd(found->fd);
     sockets_.erase(found);
-  }
-
-  // The first three arguments.
-  static Socket AddressOf(const Napi::CallbackInfo& info) {
-    auto ip = info[0].As<Napi::Uint8Array>();
-    const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
-    Socket s{};
-    s.isIpv6 = ip.ByteLength() == 16;
-    if (s.isIpv6) {
-      s.address.sin6_family = AF_INET6;
-      s.address.sin6_port = port;
-      s.address.sin6_scope_id = info[2].As<Napi::Number>();
-      memcpy(&s.address.sin6_addr, ip.Data(), 16);
-    } else {
-      auto& address = reinterpret_cast<sockaddr_in&>(s.address);
-      address.sin_family = AF_INET;
-      address.sin_port = port;
-      memcpy(&address.sin_addr, ip.Data(), 4);
-    }
-    return s;
   }
 
   Napi::Value Keep(Napi::Env env, Socket& s, int result) {
@@ -146,8 +123,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     if (s.isGroup && set(SOL_SOCKET, SO_REUSEADDR, 1) != 0) return -errno;
     SetReceiveBuffer(s.fd, bufferBytes);
     SetSendBuffer(s.fd, bufferBytes);
-    const socklen_t size = s.isIpv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    return bind(s.fd, reinterpret_cast<sockaddr*>(&s.address), size) == 0 ? 0 : -errno;
+    return bind(s.fd, reinterpret_cast<sockaddr*>(&s.address), SizeOf(s.address)) == 0 ? 0 : -errno;
   }
 
   // segments(): whether the kernel knows UDP_SEGMENT and UDP_GRO
@@ -211,7 +187,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
 
   const Socket* Owner(const Datagram& datagram) const {
     for (const Socket& s : sockets_)
-      if (!s.isGroup && s.isIpv6 == datagram.isIpv6 && memcmp(s.Ip(), datagram.source, s.isIpv6 ? 16 : 4) == 0) return &s;
+      if (!s.isGroup && HasIp(s.address, datagram.source, datagram.isIpv6 ? 16 : 4)) return &s;
     return nullptr;
   }
 

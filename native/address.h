@@ -1,0 +1,38 @@
+// Socket addresses of IPv4 and IPv6, from JavaScript.
+#pragma once
+#include <napi.h>
+#include <netinet/in.h>
+#include <cstring>
+
+/// A sockaddr_in6, or a sockaddr_in in its place. The first arguments: address of 4 or 16 bytes, port, scope id.
+inline sockaddr_in6 AddressOf(const Napi::CallbackInfo& info) {
+  auto ip = info[0].As<Napi::Uint8Array>();
+  const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
+  sockaddr_in6 address{};
+  if (ip.ByteLength() == 16) {
+    address.sin6_family = AF_INET6;
+    address.sin6_port = port;
+    address.sin6_scope_id = info[2].As<Napi::Number>();
+    memcpy(&address.sin6_addr, ip.Data(), 16);
+  } else {
+    auto& address4 = reinterpret_cast<sockaddr_in&>(address);
+    address4.sin_family = AF_INET;
+    address4.sin_port = port;
+    memcpy(&address4.sin_addr, ip.Data(), 4);
+  }
+  return address;
+}
+
+inline bool IsIpv6(const sockaddr_in6& address) { return address.sin6_family == AF_INET6; }
+
+inline socklen_t SizeOf(const sockaddr_in6& address) {
+  return IsIpv6(address) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+/// Whether it is this IP address, 4 or 16 bytes.
+inline bool HasIp(const sockaddr_in6& address, const uint8_t* ip, size_t bytes) {
+  if (bytes != (IsIpv6(address) ? 16u : 4u)) return false;
+  const void* own = IsIpv6(address) ? static_cast<const void*>(&address.sin6_addr)
+                                    : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return memcmp(own, ip, bytes) == 0;
+}
