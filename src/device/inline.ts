@@ -2,6 +2,7 @@
  * The engine that takes the device's turns in the application's own thread: posting schedules a run of turns, polling runs
  * one turn, and an idle device sleeps in the event loop until its link is readable or a deadline comes.
  */
+import { performance } from 'node:perf_hooks';
 import type { Link } from '../link/link.js';
 import type { Card } from './card.js';
 import { type Engine, tellEvents, tellLink } from './engine.js';

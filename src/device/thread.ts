@@ -2,6 +2,7 @@
  * The program of the thread that runs the card of a device in worker mode: it takes turns, looks a while for more, and
  * sleeps until a frame, the application or a deadline wakes it.
  */
+import { performance } from 'node:perf_hooks';
 import { parentPort, workerData } from 'node:worker_threads';
 import { borrow, type Loan } from '../link/loan.js';
 import { native } from '../native.js';
