@@ -18,7 +18,7 @@ import { allocateAligned, available, release } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
 import { Table } from './host/table';
-import { COUNTERS, Errno, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
+import { COUNTERS, Errno, GSI_QPN, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { setFlowControl } from './qp/credit';
@@ -259,7 +259,8 @@ export function mcastDetach(qp: usize): u32 {
 }
 
 // ---- queue pairs ----
-/** @param srq a shared receive queue; 0 = one of its own */
+/** EBUSY: there is a GSI already.
+ * @param srq a shared receive queue; 0 = one of its own */
 export function qpCreate(
   pd: usize,
   type: u32,
@@ -273,7 +274,9 @@ export function qpCreate(
   signalAll: bool,
   srq: usize,
 ): usize {
-  if (type != QpType.RC && type != QpType.UC && type != QpType.UD) return refused(Errno.EOPNOTSUPP);
+  if (type != QpType.RC && type != QpType.UC && type != QpType.UD && type != QpType.GSI)
+    return refused(Errno.EOPNOTSUPP);
+  if (type == QpType.GSI && Card.get().qps.find(GSI_QPN) != 0) return refused(Errno.EBUSY);
   if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return refused(Errno.EINVAL);
   if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return refused(Errno.EINVAL);
   let sizes = changetype<Sizes>(SCRATCH);

@@ -28,10 +28,16 @@ export enum Errno {
 }
 
 export enum QpType {
+  /** Queue pair 1, for management datagrams: one for a card, in all else one of UD. */
+  GSI = 1,
   RC = 2,
   UC = 3,
   UD = 4,
 }
+
+/** The number of queue pair 1, and its Q_Key, which everybody knows (IBTA 10.2.5). */
+export const GSI_QPN: u32 = 1;
+export const GSI_QKEY: u32 = 0x80010000;
 
 export enum QpState {
   RESET = 0,

@@ -8,7 +8,7 @@ import { random32 } from '../host/random';
 import { RecvQueue, strideFor } from '../host/rq';
 import { Table } from '../host/table';
 import { RecvWqe, SEND_WQE_BYTES, SGE_BYTES } from '../host/wqe';
-import { QpState, QpType } from '../limits';
+import { GSI_QPN, QpState, QpType } from '../limits';
 import { answerDoorbells } from './doorbell';
 import { detachAll } from './multicast';
 import { QP_BYTES, Qp } from './qp';
@@ -26,7 +26,7 @@ export class Sizes {
   inline: u32;
 }
 
-/** A queue pair in RESET with a number that cannot be guessed; null when memory or numbers are short.
+/** A queue pair in RESET with a number that cannot be guessed, or that of GSI; null when memory or numbers are short.
  * @param shared a shared receive queue, or null for one of its own */
 export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: RecvQueue, sizes: Sizes): Qp {
   let card = Card.get();
@@ -44,12 +44,12 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
     return changetype<Qp>(0);
   }
   qp.pd = pd;
-  qp.type = type;
+  qp.type = type == QpType.GSI ? QpType.UD : type;
   qp.sendCq = sendCq;
   qp.recvCq = recvCq;
   qp.maxSendSge = sizes.sendSge;
   qp.maxInline = sizes.inline;
-  qp.qpn = newQpn(card.qps);
+  qp.qpn = type == QpType.GSI ? GSI_QPN : newQpn(card.qps);
   card.qps.add(qp.qpn, qp.ptr);
   pd.users++;
   sendCq.users++;

@@ -3,7 +3,7 @@
 import { Card } from '../host/card';
 import { pkeyAt } from '../host/pkey';
 import { QpAttr } from '../layout';
-import { Access, Errno, EventType, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
+import { Access, Errno, EventType, GSI_QKEY, GSI_QPN, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
 import { flushReceives, flushSends, letGoOfAh } from './complete';
 import { initCredits } from './credit';
 import { Path } from './path';
@@ -111,6 +111,7 @@ function outOfRange(qp: Qp, mask: u32): u32 {
   if (attribute(QpAttr.MIN_RNR_TIMER) > 31) wrong |= bit(QpAttr.MIN_RNR_TIMER);
   if (attribute(QpAttr.RQ_PSN) > 0xffffff) wrong |= bit(QpAttr.RQ_PSN);
   if (attribute(QpAttr.SQ_PSN) > 0xffffff) wrong |= bit(QpAttr.SQ_PSN);
+  if (qp.qpn == GSI_QPN && attribute(QpAttr.QKEY) != GSI_QKEY) wrong |= bit(QpAttr.QKEY);
   if (attribute(QpAttr.DEST_QPN) > 0xffffff) wrong |= bit(QpAttr.DEST_QPN);
   if (attribute(QpAttr.MAX_QP_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_QP_RD_ATOMIC);
   if (attribute(QpAttr.MAX_DEST_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_DEST_RD_ATOMIC);

@@ -49,6 +49,9 @@ export const LIMITS = {
   maxRdAtomic: constants.MAX_RD_ATOMIC.value,
 } as const;
 
+/** Queue pair 1: its number, and its Q_Key. */
+export const GSI = { qpn: constants.GSI_QPN.value, qkey: constants.GSI_QKEY.value >>> 0 } as const;
+
 /** Name of a value of one of the enums above; the number itself when there is none. */
 export function nameOf(codes: object, value: number): string {
   return (codes as Record<number, string | undefined>)[value] ?? String(value);

@@ -50,6 +50,13 @@ export interface QpAttributes {
   readonly destQpNum?: number;
 }
 
+/** The code of a type that a program may ask for. @throws TypeError */
+export function qpTypeCode(name: string): number {
+  const code = ['RC', 'UC', 'UD'].includes(name) ? codeOf(QpType, name) : undefined;
+  if (code === undefined) throw new TypeError(`type is ${show(name)}, must be 'RC', 'UC' or 'UD'`);
+  return code;
+}
+
 type Name = keyof QpAttributes;
 
 interface Row {

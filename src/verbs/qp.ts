@@ -1,6 +1,6 @@
 /** Queue pairs. */
 
-import { codeOf, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
+import { Errno, GSI, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
 import {
@@ -8,11 +8,12 @@ import {
   type QpAttributes,
   type QpInfo,
   type QpStateName,
+  qpTypeCode,
   readAttributes,
   refusal,
   writeAttributes,
 } from './attributes.js';
-import { checkBoolean, checkInteger, hex, show } from './check.js';
+import { checkBoolean, checkInteger, hex } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Device } from './context.js';
 import { type Counters, readCounters } from './counters.js';
@@ -60,10 +61,11 @@ export class Qp extends Resource {
   #quirks: readonly QuirkName[];
   #holdsProcess = false;
 
-  /** @internal Use `pd.createQp`. */
+  /** @internal Use `pd.createQp`. @param isGsi makes queue pair 1, of which a device has one; its type is UD */
   constructor(
     readonly pd: Pd,
     options: QpOptions,
+    isGsi = false,
   ) {
     const { device } = pd;
     const { sendCq, recvCq = sendCq, srq } = options;
@@ -76,8 +78,7 @@ export class Qp extends Resource {
     this.sendCq = sendCq;
     this.recvCq = recvCq;
     const { exports } = device.card;
-    const type = codeOf(QpType, options.type ?? 'RC');
-    if (type === undefined) throw new TypeError(`type is ${show(options.type)}, must be 'RC', 'UC' or 'UD'`);
+    const type = isGsi ? QpType.GSI : qpTypeCode(options.type ?? 'RC');
     const between = (name: keyof QpOptions, standard: number, min: number, max: number) =>
       checkInteger(name, options[name] ?? standard, min, max);
     const quirks = [...(options.quirks ?? [])];
@@ -95,11 +96,7 @@ export class Qp extends Resource {
       options.sqSigAll ?? true,
       srq?.handle ?? 0,
     );
-    if (this.#handle === 0)
-      throw new VerbsError(
-        'ENOMEM',
-        `no room for a queue pair; the device has ${device.card.options.maxQp} and ${exports.memAvailable()} bytes left`,
-      );
+    if (this.#handle === 0) throw noQp(device);
     this.qpNum = exports.qpNumber(this.#handle);
     this.#quirks = quirks;
     exports.qpQuirks(this.#handle, bits);
@@ -381,14 +378,22 @@ export class Qp extends Resource {
     return u32[(exports.scratch() >>> 2) + attr] as number;
   }
 
-  /** With the device's `keepAlive` a connected queue pair keeps the process running. */
+  /** With the device's `keepAlive` a queue pair of the program's that is connected keeps the process running. */
   #updateHold(): void {
     const { engine, keepAlive } = this.device;
     const state = this.#stateCode;
-    const wants = keepAlive && (state === QpState.RTR || state === QpState.RTS || state === QpState.SQD);
+    const wants =
+      keepAlive && this.qpNum !== GSI.qpn && (state === QpState.RTR || state === QpState.RTS || state === QpState.SQD);
     if (wants === this.#holdsProcess) return;
     this.#holdsProcess = wants;
     if (wants) engine.hold();
     else engine.release();
   }
+}
+
+function noQp({ card }: Device): VerbsError {
+  const { exports, options } = card;
+  if (exports.lastErrno() === Errno.EBUSY) return new VerbsError('EBUSY', 'queue pair 1 exists');
+  const left = `the device has ${options.maxQp} and ${exports.memAvailable()} bytes left`;
+  return new VerbsError('ENOMEM', `no room for a queue pair; ${left}`);
 }

@@ -3,10 +3,10 @@ import { EventEmitter } from 'node:events';
 import { VerbsError } from '../errors.js';
 import type { ResourceEvents } from './events.js';
 
-export type ResourceKind = 'device' | 'pd' | 'mr' | 'mw' | 'cq' | 'qp' | 'srq' | 'ah';
+export type ResourceKind = 'cm' | 'cm id' | 'device' | 'pd' | 'mr' | 'mw' | 'cq' | 'qp' | 'srq' | 'ah';
 
 /** The order in which a forced close frees: nothing before what uses it. */
-const CLOSE_ORDER: readonly ResourceKind[] = ['qp', 'srq', 'ah', 'mw', 'mr', 'cq', 'pd', 'device'];
+const CLOSE_ORDER: readonly ResourceKind[] = ['cm id', 'cm', 'qp', 'srq', 'ah', 'mw', 'mr', 'cq', 'pd', 'device'];
 
 export abstract class Resource extends EventEmitter<ResourceEvents> {
   abstract readonly kind: ResourceKind;
@@ -16,6 +16,7 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   readonly #root: Resource;
   #parents: readonly Resource[];
   readonly #users = new Set<Resource>();
+  readonly #attendants = new Set<Resource>();
   #closed = false;
 
   constructor(parents: readonly Resource[]) {
@@ -60,6 +61,15 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
     for (const parent of this.#parents) parent.#users.add(this);
   }
 
+  /** @internal From now on it is nobody's business: it does not keep its parents open, and closes with them. */
+  attend(): this {
+    for (const parent of this.#parents) {
+      parent.#users.delete(this);
+      parent.#attendants.add(this);
+    }
+    return this;
+  }
+
   /** @internal From now on it belongs to others. */
   protected moveTo(parents: readonly Resource[]): void {
     for (const parent of this.#parents) parent.#users.delete(this);
@@ -71,9 +81,13 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   protected closeNow(): void {
     if (this.#closed) return;
     if (this.#users.size > 0) throw new VerbsError('EBUSY', `${this} has ${listOf(this.#users)}; close these first`);
+    for (const attendant of this.#attendants) attendant.closeWithUsers();
     this.free();
     this.#closed = true;
-    for (const parent of this.#parents) parent.#users.delete(this);
+    for (const parent of this.#parents) {
+      parent.#users.delete(this);
+      parent.#attendants.delete(this);
+    }
   }
 
   /** @internal Frees all that uses it, then itself. */

@@ -53,7 +53,7 @@ export const unreliable = (options: RcOptions = {}): Promise<Conversation> => rc
 export async function datagrams(options: RcOptions = {}): Promise<Conversation> {
   const rig = options.rig ?? (await Rig.create(options.seed ?? 1));
   openPort(rig, ['10.0.0.1', 'fd00::1'], 1024);
-  return rc({ qkey: QKEY, ...options, rig, type: 'UD' });
+  return rc({ qkey: QKEY, type: 'UD', ...options, rig });
 }
 
 /** What most tests do not care about: that a request asks for its ACK, and carries a little. */

@@ -156,7 +156,7 @@ export class RigQp {
   readonly handle: number;
   readonly qpn: number;
   readonly cq: number;
-  readonly type: 'RC' | 'UC' | 'UD';
+  readonly type: 'RC' | 'UC' | 'UD' | 'GSI';
   readonly recvCq: number;
 
   constructor(
@@ -249,7 +249,7 @@ export class RigQp {
   /** RESET to RTS (or `until`) in one go; throws when the card refuses. What the type has not is left out. */
   connect(options: ConnectOptions): this {
     const until = options.until ?? 'RTS';
-    const [isRc, isUd] = [this.type === 'RC', this.type === 'UD'];
+    const [isRc, isUd] = [this.type === 'RC', this.type === 'UD' || this.type === 'GSI'];
     const right: Record<string, number> = isUd ? { QKEY: options.qkey ?? 0 } : { ACCESS_FLAGS: options.access ?? 15 };
     this.expectOk(this.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ...right }));
     if (until === 'INIT') return this;

@@ -31,7 +31,7 @@ export interface ConnectOptions {
 
 export interface QpSizes {
   /** Default RC. */
-  readonly type?: 'RC' | 'UC' | 'UD';
+  readonly type?: 'RC' | 'UC' | 'UD' | 'GSI';
   /** Handle of a shared receive queue, and of a completion queue; default: its own. */
   readonly srq?: number;
   readonly cq?: number;
