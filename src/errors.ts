@@ -12,6 +12,7 @@ export type ErrorCode =
   | 'EADDRINUSE'
   | 'EHOSTUNREACH'
   | 'ECANCELED'
+  | 'ECONNREFUSED'
   | 'ECONNRESET'
   | 'ETIMEDOUT'
   | 'EIO';

@@ -5,6 +5,28 @@
  * VerbsError with a `code`, and what the network or the peer refuses comes as the status of a completion.
  */
 export {
+  type CmAddress,
+  CmError,
+  type CmEvent,
+  type CmEventType,
+  CmId,
+  type CmIdOptions,
+  type CmIdState,
+  type CmWaitOptions,
+  type ConnectReply,
+  type ConnectRequest,
+  type ConnParam,
+  createCmId,
+  type DatagramDestination,
+  type DerivedAttributes,
+  type Established,
+  EventChannel,
+  RejectReason,
+  type RejectReasonName,
+  type SidrStatusName,
+  UDP_QKEY,
+} from './cm/index.js';
+export {
   Access,
   EventType,
   MwType,

@@ -12,7 +12,6 @@
  * by CLOSED, that is after REJECTED, UNREACHABLE or TIMEWAIT_EXIT, or after `close`.
  */
 import { VerbsError } from '../errors.js';
-import { gidText } from '../verbs/gid.js';
 import { ActiveConnection, type ConnectParameters } from './active.js';
 import { admit, type Host } from './admission.js';
 import { Connection } from './connection.js';
@@ -160,7 +159,7 @@ export class CmCore {
       this.#manager.count(`drop_${message}`);
     } else {
       this.#manager.count('rx_msgs', message.name);
-      this.#dispatch(message, { local: gidText(route.local), remote: gidText(route.remote) });
+      this.#dispatch(message, route);
     }
   }
 

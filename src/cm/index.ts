@@ -22,9 +22,25 @@
  *   share an `EventChannel`. Who reads events may leave the promises alone.
  * - `createCmId(device, { space: 'UDP' })` resolves datagram services (SIDR) and joins groups: ESTABLISHED then brings
  *   address handle, queue pair and Q_Key.
- * - A queue pair that `createQp` made is brought through its states as the messages say, and to ERR when the connection
- *   ends. Without one the program does that itself: CONNECT_RESPONSE brings the attributes, `establish` goes on.
+ * - A queue pair that `createQp` made, or `useQp` was given, is brought through its states as the messages say, and to ERR
+ *   when the connection ends. Without one the program does that itself: CONNECT_RESPONSE brings the attributes, `establish`
+ *   goes on; a server asks `acceptAttributes`.
+ * - A peer's farewell is answered at once, by the id itself. `close` says what fits the state: a refusal, or farewell.
  *
- * In the order of reading: `messages.ts` (what is said), `states.ts` and `connection.ts` (in which order), `core.ts`.
+ * In the order of reading: `messages.ts` (what is said), `states.ts` and `connection.ts` (in which order), `core.ts`, then
+ * `port.ts` (queue pair 1), `endpoint.ts` and `cmid.ts`.
  */
-export { CmCore, type CoreOptions } from './core.js';
+export {
+  type CmEvent,
+  type CmEventType,
+  type DatagramDestination,
+  EventChannel,
+  type WaitOptions as CmWaitOptions,
+} from './channel.js';
+export { CmError } from './cmerror.js';
+export { CmId, createCmId } from './cmid.js';
+export type { DerivedAttributes } from './derive.js';
+export type { CmIdOptions, CmIdState, Established } from './endpoint.js';
+export type { CmAddress, ConnectReply, ConnectRequest } from './events.js';
+export { type ConnParam, UDP_QKEY } from './parameters.js';
+export { RejectReason, type RejectReasonName, type SidrStatusName } from './reasons.js';

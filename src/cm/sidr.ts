@@ -3,6 +3,7 @@
  * afterwards, and nothing to end.
  */
 import { VerbsError } from '../errors.js';
+import { gidText } from '../verbs/gid.js';
 import { isHost } from './admission.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CmAddress, DatagramPeer } from './events.js';
@@ -192,8 +193,8 @@ export class Sidr {
         transport: 'UD',
         source: { address: hdr.source, port: hdr.sourcePort },
         destination: { address: hdr.destination, port: listener.port },
-        remoteGid: route.remote,
-        localGid: route.local,
+        remoteGid: gidText(route.remote),
+        localGid: gidText(route.local),
         responderResources: 0,
         initiatorDepth: 0,
         retryCount: 0,

@@ -1,0 +1,85 @@
+/** Two devices of this process, and connections between them by rdma_cm. */
+import { type CmId, type CmIdOptions, type ConnParam, createCmId } from '../../src/cm/index.js';
+import { type Cq, type Device, MemoryHub, type Mr, type OpenOptions, type Pd, type Qp } from '../../src/index.js';
+import { ALL, openOn } from '../verbs/pair.js';
+
+export const PORT = 7471;
+
+export interface Side {
+  readonly device: Device;
+  readonly pd: Pd;
+  readonly cq: Cq;
+  readonly mr: Mr;
+}
+
+export interface Joined extends Side {
+  readonly id: CmId;
+  readonly qp: Qp;
+}
+
+export class Pair implements AsyncDisposable {
+  private constructor(
+    readonly client: Side,
+    readonly server: Side,
+  ) {}
+
+  static async open(options: OpenOptions = {}): Promise<Pair> {
+    const hub = new MemoryHub();
+    const side = async (seed: number): Promise<Side> => {
+      const device = await openOn(hub, { memoryBytes: 24 * 2 ** 20, ...options, seed });
+      const pd = await device.allocPd();
+      return { device, pd, cq: await device.createCq({ cqe: 1024 }), mr: await pd.regMr(4096, { access: ALL }) };
+    };
+    return new Pair(await side(1), await side(2));
+  }
+
+  async listen(options: CmIdOptions = {}, backlog = 16, address = '::'): Promise<CmId> {
+    const listener = createCmId(this.server.device, options);
+    await listener.bindAddr(address, PORT);
+    await listener.listen({ backlog });
+    return listener;
+  }
+
+  /** A client whose route is resolved, with a queue pair and a receive posted. */
+  async resolved(options: CmIdOptions = {}, address = this.addressOf(this.server)): Promise<Joined> {
+    const id = createCmId(this.client.device, options);
+    await id.resolveAddr(address, PORT);
+    await id.resolveRoute();
+    return this.withQp(this.client, id);
+  }
+
+  async withQp(side: Side, id: CmId): Promise<Joined> {
+    const qp = await id.createQp(side.pd, { sendCq: side.cq, maxSendWr: 8, maxRecvWr: 8 });
+    qp.postRecv({ wrId: 1, sgList: side.mr.slice(0, 1024) });
+    return { ...side, id, qp };
+  }
+
+  /** A connection from REQ to ESTABLISHED on both ends. */
+  async connected(
+    options: CmIdOptions = {},
+    { connect, accept, address }: { connect?: ConnParam; accept?: ConnParam; address?: string } = {},
+  ): Promise<{ listener: CmId; client: Joined; server: Joined }> {
+    const listener = await this.listen(options);
+    const client = await this.resolved(options, address);
+    const connecting = client.id.connect(connect);
+    const server = await this.withQp(this.server, await listener.getRequest());
+    await Promise.all([connecting, server.id.accept(accept)]);
+    return { listener, client, server };
+  }
+
+  addressOf({ device }: Side, family: 4 | 6 = 4): string {
+    const isIt = (address: string) => address.includes(':') === (family === 6) && !address.startsWith('fe80');
+    return device.gids.find(({ address }) => isIt(address))?.address as string;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { device } of [this.client, this.server]) await device.close({ force: true });
+  }
+}
+
+/** What is in a channel now, by name. */
+export function eventsOf({ channel }: CmId): string[] {
+  const names: string[] = [];
+  for (let event = channel.poll(); event !== undefined; event = channel.poll()) names.push(event.type);
+  return names;
+}
