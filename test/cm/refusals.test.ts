@@ -1,0 +1,209 @@
+/** Connections of programs that do not come about, ids that are closed, channels, and what is wrong with a call. */
+import { afterEach, expect, describe as group, test } from 'vitest';
+import { CmError, createCmId, EventChannel } from '../../src/cm/index.js';
+import { eventsOf, Pair, PORT } from './sides.js';
+
+const open: Pair[] = [];
+afterEach(async () => {
+  for (const pair of open.splice(0)) await pair[Symbol.asyncDispose]();
+});
+
+async function pairOf(options = {}): Promise<Pair> {
+  const pair = await Pair.open(options);
+  open.push(pair);
+  return pair;
+}
+
+const bytes = (text: string) => Buffer.from(text);
+
+group('no connection', () => {
+  test('nobody listens', async () => {
+    const pair = await pairOf();
+    // the other card has its queue pair 1
+    await (await pair.listen()).close();
+    const { id } = await pair.resolved();
+    const error = await id.connect().catch((reason) => reason);
+    expect(error).toBeInstanceOf(CmError);
+    expect(error).toMatchObject({ code: 'ECONNREFUSED', event: 'REJECTED', reason: 'INVALID_SERVICE_ID' });
+    expect(error.message).toBe(
+      `ECONNREFUSED: ${pair.addressOf(pair.server)} port 7471 refused the connection: nobody listens there, reason 8 (INVALID_SERVICE_ID)`,
+    );
+    expect(id.state).toBe('FAILED');
+    expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'REJECTED']);
+  });
+
+  test('the program says no, and why', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const { id } = await pair.resolved();
+    const connecting = id.connect();
+    const request = await listener.getRequest();
+    await request.reject({ privateData: bytes('not today') });
+    const error = await connecting.catch((reason) => reason);
+    expect(error).toMatchObject({ reason: 'CONSUMER_DEFINED' });
+    expect(Buffer.from(error.privateData).toString('utf8', 0, 9)).toBe('not today');
+    await request.close();
+  });
+
+  test('a request that is closed is refused', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const { id } = await pair.resolved();
+    const connecting = id.connect();
+    await (await listener.getRequest()).close();
+    await expect(connecting).rejects.toMatchObject({ reason: 'CONSUMER_DEFINED' });
+  });
+
+  test('a listener that closes refuses those whom nobody has looked at', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const { id } = await pair.resolved();
+    const connecting = id.connect();
+    while (eventsOf(id).length < 0 || pair.server.device.counters().rcvd_pkts === 0)
+      await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await listener.close();
+    await expect(connecting).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    await pair.server.mr.close();
+    await pair.server.cq.close();
+    await pair.server.pd.close();
+    await pair.server.device.close();
+  });
+
+  test('the listener wants another type of queue pair', async () => {
+    const pair = await pairOf();
+    await pair.listen({ qpType: 'UC' });
+    const { id } = await pair.resolved();
+    await expect(id.connect()).rejects.toMatchObject({ reason: 'INVALID_TRANSPORT_TYPE' });
+  });
+
+  test('more than may wait', async () => {
+    const pair = await pairOf();
+    await pair.listen({}, 1);
+    const first = await pair.resolved();
+    void first.id.connect();
+    const second = await pair.resolved();
+    await expect(second.id.connect()).rejects.toMatchObject({ reason: 'NO_RESOURCES' });
+  });
+
+  test('the queue pair cannot be brought up', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const { id, qp } = await pair.resolved();
+    const connecting = id.connect();
+    const server = await pair.withQp(pair.server, await listener.getRequest());
+    await qp.modify({ state: 'ERR' });
+    const accepted = server.id.accept().catch((error) => error);
+    await expect(connecting).rejects.toMatchObject({ code: 'EINVAL' });
+    expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'CONNECT_ERROR']);
+    expect(await accepted).toMatchObject({ event: 'REJECTED', reason: 'CONSUMER_DEFINED' });
+  });
+
+  test('given up while it is being asked for', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const { id } = await pair.resolved();
+    const connecting = id.connect();
+    const request = await listener.getRequest();
+    await id.close();
+    await expect(connecting).rejects.toMatchObject({ code: 'ECANCELED' });
+    expect((await request.channel.next({ timeout: 5000 })).type).toBe('REJECTED');
+    await expect(request.accept()).rejects.toThrow('is in state FAILED, accept needs REQUESTED');
+  });
+
+  test('no such address', async () => {
+    const pair = await pairOf();
+    const id = createCmId(pair.client.device);
+    await expect(id.resolveAddr('10.0.0.99', 1)).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
+    expect(eventsOf(id)).toEqual(['ADDR_ERROR']);
+    expect(id.state).toBe('IDLE');
+  });
+});
+
+group('closing', () => {
+  test('an id: the peer hears farewell', async () => {
+    const pair = await pairOf();
+    const { client, server } = await pair.connected();
+    await client.id.close();
+    await server.id.channel.next();
+    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('DISCONNECTED');
+  });
+
+  test('a device: ids keep it open, the manager does not; forced, all peers hear farewell', async () => {
+    const pair = await pairOf();
+    const { server, client } = await pair.connected();
+    await expect(client.device.close()).rejects.toThrow(/EBUSY: device wasm-mem0 has 1 cm id \(\d+\) and 1 cq/);
+    await client.device.close({ force: true });
+    await server.id.channel.next();
+    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('DISCONNECTED');
+    await server.id.close();
+    for (const id of [server.mr, server.cq, server.pd]) await id.close().catch(() => {});
+  });
+
+  test('twice, and after the device', async () => {
+    const pair = await pairOf();
+    const { client } = await pair.connected();
+    await client.device.close({ force: true });
+    await client.id.close();
+    await expect(client.id.disconnect()).rejects.toThrow('is closed');
+  });
+});
+
+group('channels', () => {
+  test('shared: events of all its ids, of requests too, in order', async () => {
+    const pair = await pairOf();
+    const channel = new EventChannel();
+    const listener = await pair.listen({ channel });
+    const client = await pair.resolved();
+    const connecting = client.id.connect();
+    const seen: string[] = [];
+    for await (const event of channel) {
+      seen.push(`${event.type} ${event.id === listener ? 'listener' : 'request'}`);
+      if (event.type === 'CONNECT_REQUEST') {
+        expect(event.listenId).toBe(listener);
+        const { id } = await pair.withQp(pair.server, event.id);
+        void id.accept();
+      }
+      if (event.type === 'ESTABLISHED') void client.id.disconnect();
+      if (event.type === 'DISCONNECTED') channel.close();
+    }
+    await connecting;
+    expect(seen).toEqual(['CONNECT_REQUEST request', 'ESTABLISHED request', 'DISCONNECTED request']);
+  });
+
+  test('waiting ends by time, signal and close', async () => {
+    const channel = new EventChannel();
+    await expect(channel.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+    const abort = new AbortController();
+    const waiting = channel.next({ signal: abort.signal });
+    abort.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
+    await expect(channel.next({ signal: abort.signal })).rejects.toThrow('enough');
+    const last = channel.next();
+    channel.close();
+    await expect(last).rejects.toMatchObject({ code: 'ECANCELED' });
+    await expect(channel.next()).rejects.toMatchObject({ code: 'ECANCELED' });
+  });
+});
+
+test('what is wrong with a call', async () => {
+  const pair = await pairOf();
+  const id = createCmId(pair.client.device);
+  expect(() => createCmId(pair.client.device, { tos: 256 })).toThrow('tos is 256, must be from 0 to 255');
+  await expect(id.connect()).rejects.toThrow('is in state IDLE, connect needs ROUTE_RESOLVED');
+  await expect(id.bindAddr('10.9.9.9')).rejects.toThrow('EADDRNOTAVAIL: 10.9.9.9 is no address of');
+  await expect(id.bindAddr('nonsense')).rejects.toThrow(TypeError);
+  await expect(id.resolveAddr('10.0.0.2', 0)).rejects.toThrow(RangeError);
+  await expect(id.disconnect()).rejects.toThrow('disconnect needs ESTABLISHED');
+  await expect(id.accept()).rejects.toThrow('accept needs REQUESTED');
+  await id.resolveAddr(pair.addressOf(pair.server), PORT);
+  await id.resolveRoute();
+  await expect(id.connect()).rejects.toThrow('qpNum is undefined');
+  const { qp } = await pair.withQp(pair.client, id);
+  await expect(id.connect({ privateData: new Uint8Array(57) })).rejects.toThrow('57 bytes, there is room for 56');
+  await expect(id.connect({ initiatorDepth: 129 })).rejects.toThrow('initiatorDepth is 129');
+  await expect(id.connect({ qpNum: qp.qpNum + 1 })).rejects.toThrow('but the id has');
+  const listener = await pair.listen();
+  await expect(pair.listen()).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  await expect(listener.listen()).rejects.toThrow('is in state LISTENING');
+});
