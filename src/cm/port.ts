@@ -26,8 +26,8 @@ const SLOT_BYTES = 304;
 const SENDS = 128;
 /** Messages that leave in one go, before the event loop goes on: peers have room for some hundreds. */
 const BURST = 64;
-/** With so many turns the last words must be out. */
-const LAST_TURNS = 64;
+/** So long the last words may take to leave (ms). */
+const LAST_WORDS = 50;
 /** setTimeout takes no more (ms). */
 const LONGEST_TIMER = 2 ** 31 - 1;
 /** Ports that are drawn for those who name none: Linux' range. */
@@ -177,12 +177,15 @@ export class CmPort extends Resource {
     clearTimeout(this.#timer);
     this.core.closeAll(this.now());
     this.#outbox.push(...this.core.takeMessages());
-    let turns = 0;
+    const { engine } = this.device;
+    const until = this.now() + LAST_WORDS;
+    const isDone = () => this.#outbox.length === 0 && this.#qp.query().progress.sendPending === 0;
     do {
       this.#room = BURST - 1;
       this.#post();
-      this.device.engine.turn();
-    } while (this.#outbox.length > 0 && turns++ < LAST_TURNS);
+      engine.schedule();
+      engine.poll();
+    } while (!isDone() && this.now() < until);
     this.#ids.clear();
     this.#listeners.clear();
   }
