@@ -68,6 +68,17 @@ describe('every packet is marked on the way', () => {
     expect(performance.now() - start).toBeGreaterThan(15);
   });
 
+  test('query tells the rate, from the first CNP on until it has grown back', async () => {
+    const slow = { lineRate: 1e9, leastRate: 50e6, rateInterval: 1e7, alphaInterval: 1e7 };
+    await using pair = await connectedPair({ open: { ...marked, congestion: slow } });
+    const { a } = pair;
+    expect(a.qp.query().progress.rate).toBeUndefined();
+    await send(pair);
+    const { rate } = a.qp.query().progress;
+    expect(rate).toBeGreaterThanOrEqual(50e6);
+    expect(rate).toBeLessThanOrEqual(500e6);
+  });
+
   test('switched off, marks are counted only', async () => {
     await using pair = await connectedPair({ open: { ...marked, congestion: { enabled: false } } });
     await send(pair);
