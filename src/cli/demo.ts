@@ -3,15 +3,21 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import { createMemoryHub, listDevices } from '../index.js';
 import { type Row, runActive } from './demo/active.js';
-import type { Tale } from './demo/card.js';
+import type { Tale, Task } from './demo/card.js';
 import { type Isolation, isolation, startCard } from './demo/namespaces.js';
 import type { Operation } from './demo/operation.js';
 import { createPassive } from './demo/passive.js';
 import { tableOf } from './demo/table.js';
-import { CliError, EXIT_HELP, Exit, exitOf, failure } from './exit.js';
+import { CliError, EXIT_HELP, Exit, exitOf, failure, usageError } from './exit.js';
+import { modeOption } from './options.js';
 import { Output, sizeText } from './output.js';
 
 type LinkKind = 'packet' | 'udp' | 'memory';
+
+interface Choice {
+  readonly link?: LinkKind;
+  readonly mode?: 'inline' | 'worker';
+}
 
 /** Where the two cards are, and why not elsewhere. */
 interface Place {
@@ -45,17 +51,18 @@ export function demoCommand(program: Command): void {
         .choices(['packet', 'udp', 'memory'])
         .default(undefined, 'packet and udp'),
     )
+    .addOption(modeOption())
     .option('--json', 'print one JSON object and nothing else')
     .addHelpText('after', HELP)
-    .action(({ link, json = false }: { link?: LinkKind; json?: boolean }) => demo(link, new Output(json)));
+    .action(({ json = false, ...choice }: Choice & { json?: boolean }) => demo(choice, new Output(json)));
 }
 
-async function demo(link: LinkKind | undefined, output: Output): Promise<void> {
+async function demo(choice: Choice, output: Output): Promise<void> {
   const start = performance.now();
   const rows: Row[] = [];
   const onBegin = (kind: string, { name, size }: Operation) =>
     output.progress(() => `${kind} link: ${name}, ${sizeText(size)} ...`);
-  const place = await run(link, {
+  const place = await run(choice, {
     onBegin,
     onRow: (row) => rows.push(row),
     onPlace: ({ reason }) => output.line(reason),
@@ -77,10 +84,14 @@ interface Listener {
   readonly onRow: (row: Row) => void;
 }
 
-async function run(link: LinkKind | undefined, listener: Listener): Promise<Place> {
+async function run({ link, mode = 'inline' }: Choice, listener: Listener): Promise<Place> {
+  if (link === 'memory' && mode === 'worker') throw usageError('--link memory works in one thread: no --mode worker');
   const { reason, flags } = possible(link);
-  const unavailable = flags ? await inNamespaces(flags, link ? [link] : ['packet', 'udp'], listener) : reason;
+  const links = link ? [link] : ['packet', 'udp'];
+  const unavailable = flags ? await inNamespaces(flags, { links, mode } as Task, listener) : reason;
   if (unavailable === '') return NAMESPACES;
+  if (mode === 'worker')
+    throw new CliError(Exit.ENVIRONMENT, `no network namespaces, which --mode worker needs here: ${unavailable}`);
   // Asked for by name, a link is not replaced by another.
   if (link !== undefined && link !== 'memory')
     throw new CliError(Exit.ENVIRONMENT, `no network namespaces for the ${link} link: ${unavailable}`);
@@ -102,7 +113,7 @@ const NAMESPACES: Place = {
 };
 
 /** @returns why that is not possible; empty when it was */
-function inNamespaces(flags: readonly string[], links: readonly LinkKind[], listener: Listener): Promise<string> {
+function inNamespaces(flags: readonly string[], task: Task, listener: Listener): Promise<string> {
   const child = startCard(flags, 'a');
   let hasBegun = false;
   return new Promise<string>((resolve, reject) => {
@@ -122,7 +133,7 @@ function inNamespaces(flags: readonly string[], links: readonly LinkKind[], list
       else if (tale.type === 'done') resolve('');
       else if (tale.type === 'failed') reject(new CliError(exitOf(tale.error), tale.error.message));
     });
-    child.send(links);
+    child.send(task);
   }).finally(() => child.connected && child.disconnect());
 }
 

@@ -12,7 +12,7 @@ export interface DeviceChoice {
   /** The only local address to use. */
   readonly address?: string;
   readonly link?: 'packet' | 'udp';
-  readonly open: Pick<OpenOptions, 'pcap' | 'fault' | 'memoryBytes' | 'trace'>;
+  readonly open: Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'memoryBytes' | 'trace'>;
 }
 
 /** @throws as `openDevice`; not when the device cannot be published, which nobody has asked for */

@@ -43,8 +43,13 @@ export function quantity(max: number): (text: string) => number {
   };
 }
 
-/** Which link, and what goes wrong on it. */
+type Mode = 'inline' | 'worker';
+
+/** Which link, what goes wrong on it, and which thread runs the card. */
 export interface LinkOptions {
+  readonly mode?: Mode;
+  /** Microseconds. */
+  readonly spin?: number;
   readonly link?: 'packet' | 'udp' | 'memory';
   readonly pcap?: string;
   readonly drop?: number;
@@ -63,6 +68,8 @@ export function addLinkOptions(command: Command): Command {
         .choices(['packet', 'udp', 'memory'])
         .default(undefined, 'packet where allowed, else udp'),
     )
+    .addOption(modeOption())
+    .option('--spin <us>', 'worker mode: look so long for work before the thread sleeps', quantity(1e9))
     .option('--pcap <file>', 'write all frames of this end to a pcapng file for Wireshark')
     .option('--drop <p>', 'lose each frame, sent or received, with this probability', probability)
     .option('--duplicate <p>', 'double frames', probability)
@@ -72,9 +79,18 @@ export function addLinkOptions(command: Command): Command {
     .option('--seed <n>', 'draw the same faults as another run with this seed', integer(0, 2 ** 31 - 1));
 }
 
-/** The part of the device's options that is about captures and trouble. */
-export function troubleOptions(options: LinkOptions): Pick<OpenOptions, 'pcap' | 'fault'> {
-  const { pcap, drop, corrupt, reorder, duplicate, delay } = options;
+export function modeOption(): Option {
+  return new Option(
+    '--mode <mode>',
+    'inline: this thread runs the card; worker: one for it alone, not with --link memory',
+  )
+    .choices(['inline', 'worker'])
+    .default(undefined, 'inline');
+}
+
+/** The part of the device's options that is about its thread, captures and trouble. */
+export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault'> {
+  const { mode, spin, pcap, drop, corrupt, reorder, duplicate, delay } = options;
   const rates = {
     ...(drop && { drop }),
     ...(corrupt && { corrupt }),
@@ -83,5 +99,10 @@ export function troubleOptions(options: LinkOptions): Pick<OpenOptions, 'pcap' |
     ...(delay && { delay: 1, delayNs: [delay * 1000, delay * 1000] as const }),
   };
   const fault: FaultOptions = { seed: options.seed ?? Math.floor(Math.random() * 2 ** 31), both: rates };
-  return { ...(pcap !== undefined && { pcap }), ...(Object.keys(rates).length > 0 && { fault }) };
+  return {
+    ...(mode !== undefined && { mode }),
+    ...(spin !== undefined && { spin }),
+    ...(pcap !== undefined && { pcap }),
+    ...(Object.keys(rates).length > 0 && { fault }),
+  };
 }

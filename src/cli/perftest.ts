@@ -1,7 +1,7 @@
 /** `wasm-roce send-bw` and the like: either end of perftest's programs. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { EXIT_HELP, onInterrupt, usageError } from './exit.js';
-import { addLinkOptions, address, bytes, integer, type LinkOptions, quantity, troubleOptions } from './options.js';
+import { addLinkOptions, address, bytes, integer, type LinkOptions, openOptions, quantity } from './options.js';
 import { Output } from './output.js';
 import { slotBytes } from './perftest/end.js';
 import { KINDS, type Kind, LARGEST_OF_ALL, type PerftestOptions } from './perftest/kinds.js';
@@ -150,7 +150,7 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     idleMs: flags.idle * 1000,
     spinMs: flags.events ? 0 : SPIN_MS,
     // measured: not a nanosecond for what may be explained
-    open: { ...troubleOptions(flags), trace: 0, memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
+    open: { ...openOptions(flags), trace: 0, memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
     ...(isEndless && { endless: { intervalMs: (flags.duration ?? INTERVAL_S) * 1000, onStop: onInterrupt } }),
     ...(flags.mtu !== undefined && { mtu: flags.mtu }),
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),

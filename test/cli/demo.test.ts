@@ -54,6 +54,16 @@ describe('in one process', () => {
     expect(check(stdout, ['memory']).place.reason).toMatch(/unshare .* is not permitted here/);
   });
 
+  test('a thread for each card needs another link: status 2, or 3 where there is none', async () => {
+    const named = await run(['demo', '--link', 'memory', '--mode', 'worker']);
+    expect(named).toMatchObject({ status: 2, stderr: expect.stringContaining('--link memory works in one thread') });
+    const replaced = await run(['demo', '--mode', 'worker'], { env: { PATH: '/nowhere' } });
+    expect(replaced.status).toBe(3);
+    expect(replaced.stderr).toContain(
+      'no network namespaces, which --mode worker needs here: unshare is not installed',
+    );
+  });
+
   test('a link that is asked for is not replaced: status 3', async () => {
     const { status, stderr } = await run(['demo', '--link', 'udp'], { env: { PATH: '/nowhere' } });
     expect(status).toBe(3);
@@ -103,6 +113,17 @@ async function until(condition: () => boolean, ms = 10_000): Promise<void> {
 const interfaces = () => execFileSync('ip', ['-o', 'link'], { encoding: 'utf8' }).replace(/ state .*/g, '');
 
 describe('in two namespaces', () => {
+  testIf(
+    netPrivilege(),
+    'with a thread for each card',
+    async () => {
+      const { status, stdout, stderr } = await run(['demo', '--link', 'packet', '--mode', 'worker', '--json']);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+      check(stdout, ['packet']);
+    },
+    60_000,
+  );
+
   testIf(
     netPrivilege(),
     'everything over packet and udp',

@@ -74,6 +74,8 @@ describe('the udp link, without privileges', () => {
     ['write-lat', ['--write_with_imm', '-c', 'UC']],
     ['read-bw', ['-b', '-m', '1024', '-F']],
     ['atomic-bw', ['-q', '3', '-A', 'CMP_AND_SWAP']],
+    ['write-lat', ['--mode', 'worker']],
+    ['send-bw', ['--mode', 'worker', '--spin', '0', '-s', '5000']],
     ['send-bw', ['-l', '5', '-e', '-q', '2', '-b']],
     ['write-bw', ['-l', '20', '-t', '30', '--write_with_imm']],
     ['read-bw', ['-l', '4', '--tclass', '104', '-S', '3']],

@@ -62,6 +62,15 @@ describe('the udp link, without privileges', () => {
     expect(ours.counters.qp.rdma_sends).toBe(50);
   });
 
+  test('a thread for each card, its program asleep or spinning', async () => {
+    const options = ['--link', 'udp', '--mode', 'worker', '-n', '50', '-s', '64k', '-c', '--json'];
+    for (const more of [['-e', '--spin', '0'], []]) {
+      const [client, server] = await pair([...options, ...more]);
+      expect([client.status, server.status]).toEqual([0, 0]);
+      expect(report(client)).toMatchObject({ ok: true, checked: 50, invalid: 0 });
+    }
+  });
+
   test('with loss on the way everything still comes, by retransmission', async () => {
     const faults = ['--drop', '0.05', '--duplicate', '0.02', '--seed', '7'];
     const [client, server] = await pair(

@@ -6,6 +6,7 @@ import {
   type Device,
   gidToHex,
   type Mr,
+  type OpenOptions,
   openDevice,
   type Pd,
   type Qp,
@@ -36,6 +37,8 @@ import { WireTap } from './wiretap.js';
 export type LinkKind = 'packet' | 'udp';
 
 export interface CardOptions {
+  /** A thread of its own runs the card. */
+  readonly mode?: OpenOptions['mode'];
   readonly faults?: FaultOptions;
   /** A capture file of what the network sees of us: behind the faults. */
   readonly pcap?: string;
@@ -53,7 +56,8 @@ export class OurDevice implements AsyncDisposable {
     if (options.faults !== undefined) link = faultLink(link, options.faults);
     const tap = options.tap ? new WireTap() : undefined;
     if (tap) link = pcapLink(link, tap);
-    const device = await openDevice({ link, memoryBytes: options.memoryBytes ?? 32 * 2 ** 20 });
+    const { mode, memoryBytes = 32 * 2 ** 20 } = options;
+    const device = await openDevice({ link, memoryBytes, ...(mode && { mode }) });
     return new OurDevice(device, tap);
   }
 

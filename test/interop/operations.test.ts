@@ -11,12 +11,20 @@ import { describeWithRxe, matrix } from './world.js';
 const SIZE = 65536;
 const DONE = WcStatus.SUCCESS;
 
+/** Every combination, and once with a thread for our card. */
+const cells = [
+  ...matrix([1024, 4096]).map((cell) => [...cell, 'inline'] as const),
+  ...matrix([4096])
+    .slice(0, 1)
+    .map((cell) => [...cell, 'worker'] as const),
+];
+
 describeWithRxe('operations with rxe', 9000, (world) => {
-  describe.each(matrix([1024, 4096]))('link %s, %s, path MTU %d', (link, family, mtu) => {
+  describe.each(cells)('link %s, %s, path MTU %d, mode %s', (link, family, mtu, mode) => {
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {
-      ours = await OurDevice.open(link);
+      ours = await OurDevice.open(link, { mode });
       peer = await Peer.start(world.guest, FAMILIES[family].gid);
     });
     afterAll(async () => {

@@ -8,6 +8,12 @@ import type { Operation } from './operation.js';
 import type { PartyOptions } from './party.js';
 import { createPassive, type Passive } from './passive.js';
 
+/** What the demo wants of card A. */
+export interface Task {
+  readonly links: readonly LinkKind[];
+  readonly mode: Mode;
+}
+
 /** What card A tells the demo. */
 export type Tale =
   | { readonly type: 'begin'; readonly link: string; readonly operation: Operation }
@@ -18,23 +24,29 @@ export type Tale =
   | { readonly type: 'done' };
 
 type LinkKind = 'packet' | 'udp';
+type Mode = 'inline' | 'worker';
 
 /** What card B can be asked from the start. */
 interface Server extends Passive {
   configure(): Promise<void>;
-  /** Which link the next `open` is for. */
-  use(link: LinkKind): Promise<void>;
+  /** Which link and mode the next `open` is for. */
+  use(link: LinkKind, mode: Mode): Promise<void>;
 }
 
 const SPIN_MS = 0.3;
-const partyOptions = (link: LinkKind): PartyOptions => ({ link, interface: INTERFACE, spinMs: SPIN_MS });
+const partyOptions = (link: LinkKind, mode: Mode): PartyOptions => ({
+  link,
+  mode,
+  interface: INTERFACE,
+  spinMs: SPIN_MS,
+});
 
 process.on('disconnect', () => process.exit());
 if (process.argv[2] === 'a') await lead();
 else follow();
 
 async function lead(): Promise<void> {
-  const [links] = (await once(process, 'message')) as [readonly LinkKind[]];
+  const [{ links, mode }] = (await once(process, 'message')) as [Task];
   let peer: Server;
   try {
     const child = startCard(['--net'], 'b');
@@ -49,9 +61,9 @@ async function lead(): Promise<void> {
   }
   try {
     for (const link of links) {
-      await peer.use(link);
+      await peer.use(link, mode);
       const onBegin = (operation: Operation) => tell({ type: 'begin', link, operation });
-      await runActive({ ...partyOptions(link), onBegin }, peer, (row) => tell({ type: 'row', row }));
+      await runActive({ ...partyOptions(link, mode), onBegin }, peer, (row) => tell({ type: 'row', row }));
     }
     tell({ type: 'done' });
   } catch (error) {
@@ -64,8 +76,8 @@ function follow(): void {
   const current = () => passive as Passive;
   const server: Server = {
     configure: async () => configure('b'),
-    use: async (link) => {
-      passive = createPassive(partyOptions(link));
+    use: async (link, mode) => {
+      passive = createPassive(partyOptions(link, mode));
     },
     open: () => current().open(),
     connect: (remote) => current().connect(remote),

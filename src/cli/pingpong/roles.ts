@@ -76,9 +76,9 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
 /** Client and server on the memory link, in one process. */
 export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
-  const { memoryBytes } = options.open;
+  const { pcap: _pcap, fault: _fault, ...plain } = options.open;
   await using device = await openWatched({ hub, ...options.open });
-  await using other = await openWatched({ hub, ...(memoryBytes !== undefined && { memoryBytes }) });
+  await using other = await openWatched({ hub, ...plain });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const client = await End.open(device, both);
