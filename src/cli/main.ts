@@ -24,7 +24,10 @@ Examples:
   wasm-roce stat --watch             what devices of other processes count
 ${EXIT_HELP}`,
   )
-  .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'wasm-roce: ')) })
+  // one line: commander puts what it suggests instead on a second
+  .configureOutput({
+    outputError: (text, write) => write(text.replace(/^error: /, 'wasm-roce: ').replace(/\n(?=\()/, ' ')),
+  })
   .exitOverride();
 
 // Namespaces, interfaces, sockets and memory all end with the processes that hold them, and a capture is whole after
