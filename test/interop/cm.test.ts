@@ -273,4 +273,24 @@ describeWithRxe('rdma_cm', 1500, (world) => {
     await side.completions(COUNT);
     await client;
   });
+
+  const GROUP = '239.77.0.1';
+  async function member(our: OurDevice): Promise<Side> {
+    const id = createCmId(our.device, { space: 'UDP' });
+    await id.bindAddr(CARD.ipv4);
+    return Side.on(id);
+  }
+
+  test('mckey hears us', async () => {
+    await using our = await OurDevice.open('packet');
+    const hearer = world.guest.spawn(['mckey', '-m', GROUP, '-b', GUEST.ipv4, '-C', String(COUNT)]);
+    await world.guest.run('until grep -q 01004DEF /proc/net/igmp; do sleep 0.05; done', PATIENCE);
+    const side = await member(our);
+    const { ah, qpNum, qkey } = await side.id.joinMulticast(GROUP, { sendOnly: true });
+    if (ah === undefined) throw new Error('no address handle');
+    const to = { ah, remoteQpn: qpNum, remoteQkey: qkey, immData: side.qp.qpNum, sgList: side.mr.slice(4096, BYTES) };
+    for (let i = 0; i < COUNT; i++) side.qp.postSend({ opcode: 'SEND_WITH_IMM', ...to });
+    await side.completions(COUNT);
+    expect((await hearer.exited).status).toBe(0);
+  });
 });
