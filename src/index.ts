@@ -1,7 +1,7 @@
 /**
  * wasm-roce: RDMA verbs over RoCEv2 for Node, with a network card made of software.
  *
- * `openDevice` is the beginning. Wrong arguments throw TypeError or RangeError, calls that the device refuses throw
+ * `openDevice` is the beginning; `device.connect` and `device.listen` are the short way. Wrong arguments throw TypeError or RangeError, calls that the device refuses throw
  * VerbsError with a `code`, and what the network or the peer refuses comes as the status of a completion.
  */
 export {
@@ -26,6 +26,19 @@ export {
   type SidrStatusName,
   UDP_QKEY,
 } from './cm/index.js';
+export { Connection, type ConnectionOptions, type SendOptions } from './connection/connection.js';
+export { Device, openDevice } from './connection/device.js';
+export type { DialOptions } from './connection/dial.js';
+export type { Message } from './connection/messages.js';
+export type { ReadOptions, WriteOptions } from './connection/onesided.js';
+export {
+  type AcceptOptions,
+  ConnectionRequest,
+  type ListenOptions,
+  type RefuseOptions,
+  Server,
+} from './connection/server.js';
+export type { WaitOptions } from './connection/waiting.js';
 export {
   Access,
   EventType,
@@ -46,7 +59,6 @@ export { AddressHandle, type AhAttr, type GlobalRoute } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
 export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
-export { Device } from './verbs/context.js';
 export type { Counters } from './verbs/counters.js';
 export { Cq, type CqOptions, type NextOptions } from './verbs/cq.js';
 export type { AsyncEvent } from './verbs/events.js';
@@ -59,7 +71,7 @@ export { incRkey } from './verbs/keys.js';
 export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
 export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/mr.js';
 export { Mw } from './verbs/mw.js';
-export { type OpenOptions, openDevice } from './verbs/open.js';
+export type { OpenOptions } from './verbs/open.js';
 export { Pd } from './verbs/pd.js';
 export type { DeviceInfo, PortInfo } from './verbs/port.js';
 export { type PublishedDevice, publishedDevices, runtimeFolder } from './verbs/publish.js';

@@ -55,6 +55,8 @@ const LONGEST_TIMER = 2 ** 31 - 1;
  * several ids share must be read, or it grows.
  */
 export class EventChannel {
+  /** @internal Hears of every event as it comes, and leaves it to the readers. */
+  onEvent: (event: CmEvent) => void = () => {};
   #events: CmEvent[] = [];
   readonly #waiters: Waiter[] = [];
   #isClosed = false;
@@ -132,6 +134,7 @@ export class EventChannel {
 
   /** @internal */
   push(event: CmEvent): void {
+    this.onEvent(event);
     const [waiter] = this.#waiters;
     if (waiter !== undefined) waiter.resolve(event);
     else if (!this.#isClosed) this.#events.push(event);

@@ -73,6 +73,7 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
   readonly #messages = new Messages();
   readonly #oneSided: OneSided;
   readonly #pumps: readonly Pump[];
+  readonly #shared = new Set<Mr>();
   readonly #keepAlive: number;
   #timer: NodeJS.Timeout | undefined;
   /** Something was heard of the peer since the timer last looked. */
@@ -82,16 +83,14 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
   #state: 'connecting' | 'open' | 'closing' | 'closed' = 'connecting';
   #isHolding = false;
   #isAskedForLife = false;
-  #onFreed = () => {};
-  readonly #freed = new Promise<void>((resolve) => {
-    this.#onFreed = resolve;
-  });
+  #freeing: Promise<void> | undefined;
 
   /**
    * @internal A connection to be: its queue pair is for the connection manager to connect.
+   * @param ownsPd the domain goes with the connection
    * @throws TypeError, RangeError for wrong options; VerbsError ENOMEM
    */
-  static async prepare(pd: Pd, options: ConnectionOptions = {}): Promise<Connection> {
+  static async prepare(pd: Pd, options: ConnectionOptions = {}, ownsPd = false): Promise<Connection> {
     const { messageBytes = 16384, receives = 32, sends = 16, keepAlive = 10_000 } = options;
     checkInteger('messageBytes', messageBytes, 64, 2 ** 30);
     checkInteger('receives', receives, 8, 16384);
@@ -102,6 +101,7 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
       resources.unshift(resource);
       return resource;
     };
+    if (ownsPd) keep(pd);
     try {
       const arriving = keep(await pd.regMr(receives * messageBytes));
       const leaving = keep(await pd.regMr(sends * messageBytes));
@@ -235,14 +235,17 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
   }
 
   /**
-   * Memory for the peer: what `mr.remote` says is to be sent to it. Close the region to end the sharing.
+   * Memory for the peer: what `mr.remote` says is to be sent to it. The sharing ends when the region or the connection is
+   * closed.
    * @param source as `pd.regMr` takes it: a number of bytes, or memory of a region
    */
-  share(
+  async share(
     source: number | Uint8Array | Mr,
     access: AccessFlags = ['localWrite', 'remoteRead', 'remoteWrite', 'remoteAtomic'],
   ): Promise<Mr> {
-    return this.pd.regMr(source, { access });
+    const mr = await this.pd.regMr(source, { access });
+    this.#shared.add(mr);
+    return mr;
   }
 
   /**
@@ -316,16 +319,15 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
     return this;
   }
 
-  /** Waits until everything that was sent has arrived, says goodbye and frees all, shared memory aside. */
+  /**
+   * Waits until everything that was sent has arrived, says goodbye and frees all.
+   * @throws VerbsError EBUSY when something else of the program's uses the domain or shared memory
+   */
   async close(): Promise<void> {
-    if (this.#state === 'open') {
-      await this.#requests.idle();
-      // the peer may have closed it, or vanished, meanwhile
-      if (this.#state === 'open') this.#end();
-    } else if (this.#state === 'connecting') {
-      this.#end();
-    }
-    await this.#freed;
+    if (this.#state === 'open') await this.#requests.idle();
+    // the peer may have closed it, or vanished, meanwhile
+    this.#end();
+    await this.#freeing;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -385,15 +387,14 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
     this.#requests.end(why);
     this.#messages.end(error);
     this.#stream?.connectionEnded(error);
-    void this.#free(error);
+    this.#freeing = this.#free();
+    this.#freeing.catch(() => {}).then(() => this.emit('close', error));
   }
 
-  async #free(error: Error | undefined): Promise<void> {
+  async #free(): Promise<void> {
     await this.#peer?.leave().catch(() => {});
     this.#requests.abandon();
-    for (const resource of this.#resources) await resource.close();
+    for (const resource of [...this.#shared, ...this.#resources]) await resource.close();
     this.#state = 'closed';
-    this.#onFreed();
-    this.emit('close', error);
   }
 }

@@ -13,7 +13,7 @@ import { MemoryHub } from '../link/memory.js';
 import { pcapLink } from '../link/pcap.js';
 import { checkInteger, show } from './check.js';
 import type { CongestionParameters } from './congestion.js';
-import { Device } from './context.js';
+import { Device, type Parts } from './context.js';
 
 export interface OpenOptions {
   /**
@@ -69,7 +69,15 @@ const LEAST_MEMORY = 8 * 2 ** 20;
  * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP, EIO;
  * Error of node:fs when the capture file cannot be written
  */
-export async function openDevice(options: OpenOptions = {}): Promise<Device> {
+export function openDevice(options: OpenOptions = {}): Promise<Device> {
+  return openDeviceAs(Device, options);
+}
+
+/** @internal As `openDevice`, for a kind of device that can do more. */
+export async function openDeviceAs<Kind extends Device>(
+  kind: new (parts: Parts) => Kind,
+  options: OpenOptions,
+): Promise<Kind> {
   const seed = seedBytes(options.seed);
   const memoryBytes = checkInteger(
     'memoryBytes',
@@ -90,7 +98,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Device> {
     const { card, engine: started } = await startCard(sizes, link, trace, options);
     engine = started;
     const { keepAlive = false, pkeys = [0xffff] } = options;
-    const device = new Device({ card, link, engine, notes, keepAlive, pkeys });
+    const device = new kind({ card, link, engine, notes, keepAlive, pkeys });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
