@@ -79,11 +79,14 @@ export class Threads {
     return this.rouse();
   }
 
+  /** The card's thread sleeps, or is about to. */
+  get isAsleep(): boolean {
+    return Atomics.load(this.#words, Word.ASLEEP) !== 0;
+  }
+
   /** @returns whether the card's thread sleeps; it is taken to be awake from now on */
   rouse(): boolean {
-    return (
-      Atomics.load(this.#words, Word.ASLEEP) !== 0 && Atomics.compareExchange(this.#words, Word.ASLEEP, 1, 0) === 1
-    );
+    return this.isAsleep && Atomics.compareExchange(this.#words, Word.ASLEEP, 1, 0) === 1;
   }
 
   /** The application's thread looks now: it wants to be told of what comes from now on. */

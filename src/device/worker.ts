@@ -120,7 +120,8 @@ export class WorkerEngine implements Engine {
   }
 
   posted(): void {
-    if (this.card.exports.isRung() && this.threads.rouse()) this.#wakeCard();
+    // The sleep first: a thread that is awake keeps the doorbells' cursors in its own cache.
+    if (this.threads.isAsleep && this.card.exports.isRung() && this.threads.rouse()) this.#wakeCard();
   }
 
   schedule(): void {
