@@ -73,7 +73,10 @@ export class ConnectionRequest {
   }
 }
 
-/** Takes connections until it is closed: `for await (const request of server)`. While somebody waits, the process runs. */
+/**
+ * Takes connections until it is closed: `for await (const request of server)`. While somebody waits, the process runs.
+ * A device that has never listened or connected leaves clients without an answer: another card may have its address.
+ */
 export class Server implements AsyncIterable<ConnectionRequest>, AsyncDisposable {
   readonly #id: CmId;
 

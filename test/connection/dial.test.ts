@@ -92,11 +92,11 @@ test('streams: pipeline to the end, both connections close', async () => {
 
 test('nobody listens; the application refuses; no such port', async () => {
   const [a, b] = await twoDevices();
-  await expect(a.connect({ host: address(b), port: PORT })).rejects.toMatchObject({
+  const server = await b.listen({ port: PORT });
+  await expect(a.connect({ host: address(b), port: PORT + 1 })).rejects.toMatchObject({
     code: 'ECONNREFUSED',
     reason: 'INVALID_SERVICE_ID',
   });
-  const server = await b.listen({ port: PORT });
   void (async () => {
     for await (const request of server) await request.reject({ privateData: Buffer.from('not you') });
   })();
