@@ -4,6 +4,8 @@
 
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
+Napi::Function XskSocket(Napi::Env env);
+Napi::Function HoldGroup(Napi::Env env);
 Napi::Function Waiter(Napi::Env env);
 Napi::Function Borrowed(Napi::Env env);
 Napi::Function WakerOpen(Napi::Env env);
@@ -19,6 +21,8 @@ Napi::Function NetlinkClose(Napi::Env env);
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
+  exports.Set("XskSocket", XskSocket(env));
+  exports.Set("holdGroup", HoldGroup(env));
   exports.Set("Waiter", Waiter(env));
   exports.Set("Borrowed", Borrowed(env));
   exports.Set("wakerOpen", WakerOpen(env));

@@ -1,4 +1,4 @@
-// One question to rtnetlink and its whole answer, as bytes. Messages are written and read in src/link/netlink.ts.
+// One question to netlink and its whole answer, as bytes. Messages are written and read in src/link/netlink.ts.
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <napi.h>
@@ -26,8 +26,8 @@ bool Ends(const uint8_t* bytes, size_t length) {
   return false;
 }
 
-int Exchange(const uint8_t* request, size_t length, std::vector<uint8_t>& answer) {
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+int Exchange(int protocol, const uint8_t* request, size_t length, std::vector<uint8_t>& answer) {
+  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
   if (fd < 0) return -errno;
   // The kernel answers before sendto returns; the limit is for the day it does not.
   const timeval limit{1, 0};
@@ -50,11 +50,11 @@ int Exchange(const uint8_t* request, size_t length, std::vector<uint8_t>& answer
   return result;
 }
 
-// netlinkExchange(request): the answer's bytes, or -errno
+// netlinkExchange(protocol, request): the answer's bytes, or -errno
 Napi::Value Call(const Napi::CallbackInfo& info) {
-  auto request = info[0].As<Napi::Uint8Array>();
+  auto request = info[1].As<Napi::Uint8Array>();
   std::vector<uint8_t> answer;
-  int result = Exchange(request.Data(), request.ByteLength(), answer);
+  int result = Exchange(info[0].As<Napi::Number>(), request.Data(), request.ByteLength(), answer);
   if (result < 0) return Napi::Number::New(info.Env(), result);
   auto bytes = Napi::Uint8Array::New(info.Env(), answer.size());
   if (!answer.empty()) memcpy(bytes.Data(), answer.data(), answer.size());

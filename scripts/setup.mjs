@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 // Brings up everything that the project needs, and only what is missing. Runs before npm install: no dependencies.
 // A step is { name, optional, pending() }; pending answers undefined (nothing to do), { doing, make } or { blocked: why }.
-import { addon, card, dist } from './setup/build.mjs';
+import { addon, card, dist, xdpProgram } from './setup/build.mjs';
 import { debianPackages } from './setup/debian.mjs';
 import { guest } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
 import { SetupError } from './setup/run.mjs';
 
-const STEPS = [debianPackages, npmPackages, card, addon, dist, guest];
+const STEPS = [debianPackages, npmPackages, card, addon, xdpProgram, dist, guest];
 
 const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(1)} s`;
 

@@ -57,6 +57,38 @@ export interface NativeUdpSockets extends NativeFrameSocket {
   fds(): number[];
 }
 
+/** The four rings of an AF_XDP socket, as `mapRing` names them. */
+export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
+
+/** An AF_XDP socket, step by step: open, registerUmem on the first of several, mapRing for each ring, bind. */
+export interface NativeXskSocket {
+  /** @param memory the card's, page-aligned; referenced until `close` @returns the file descriptor, or -errno */
+  open(memory: Uint8Array): number;
+  /** All offsets in the memory are multiples of the page's size. @returns 0 or -errno */
+  registerUmem(offset: number, bytes: number, chunkBytes: number): number;
+  /**
+   * Lays a ring of the kernel's over `room` bytes of the memory, until `close`.
+   * @param kind of XskRing
+   * @returns where its producer, consumer, flags and first entry are in the memory, or -errno
+   */
+  mapRing(kind: number, entries: number, offset: number, room: number): Uint32Array | number;
+  /** @param sharedFd the socket whose UMEM is shared, when the flags say so @returns 0 or -errno */
+  bind(ifindex: number, queue: number, flags: number, sharedFd: number): number;
+  /** @param budget frames at once @returns 0 or -errno */
+  busyPoll(microseconds: number, budget: number): number;
+  /** How many frames one `wakeTx` may send in copy mode. @returns 0 or -errno */
+  txBudget(frames: number): number;
+  /** Makes the kernel look at the transmit ring. @returns 0 or -errno */
+  wakeTx(): number;
+  /** Makes the kernel look at the fill ring, or poll the interface when it is polled busily. @returns 0 or -errno */
+  wakeRx(): number;
+  isZeroCopy(): boolean;
+  /** What the kernel has counted since the socket was opened (struct xdp_statistics). */
+  statistics(): Record<'rxDropped' | 'rxRingFull' | 'rxFillEmpty' | 'rxInvalid' | 'txInvalid', number>;
+  /** Leaves zeroed memory where the rings were. */
+  close(): void;
+}
+
 /** Calls back once, in the event loop, when a file descriptor is readable or the time is over. */
 export interface NativeWaiter {
   /** Once, first. @returns 0 or -errno */
@@ -74,6 +106,9 @@ export interface NativeWaiter {
 export interface NativeAddon {
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
+  readonly XskSocket: new () => NativeXskSocket;
+  /** Joins a multicast group. @returns a file descriptor with whose end the membership ends, or -errno */
+  holdGroup(address: Uint8Array, ifindex: number): number;
   readonly Waiter: new (onReady: () => void) => NativeWaiter;
   /** @param id what `lend` has answered in any thread of this process */
   readonly Borrowed: new (
@@ -86,8 +121,8 @@ export interface NativeAddon {
   wakerClose(waker: number): void;
   /** Blocks the thread until it is woken, which empties the waker; until `fd` is readable; or until the time is over. */
   wakerSleep(waker: number, fd: number, nanoseconds: number): void;
-  /** Sends one rtnetlink request. @returns all messages of the answer, or -errno */
-  netlinkExchange(request: Uint8Array): Uint8Array | number;
+  /** Sends one netlink request. @param protocol of netlink(7) @returns all messages of the answer, or -errno */
+  netlinkExchange(protocol: number, request: Uint8Array): Uint8Array | number;
   /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */
   netlinkListen(): number;
   /** Forgets what has come. */

@@ -1,5 +1,5 @@
 /**
- * rtnetlink messages (rtnetlink(7)), written and read. Their numbers are in host byte order; this module, like
+ * netlink messages (rtnetlink(7), generic netlink), written and read. Their numbers are in host byte order; this module, like
  * WebAssembly memory, is for little-endian hosts.
  */
 import { getSystemErrorName } from 'node:util';
@@ -15,6 +15,9 @@ export const RTM = {
   NEWNEIGH: 28,
   GETNEIGH: 30,
 } as const;
+
+/** Protocols of netlink(7). */
+export const NETLINK = { ROUTE: 0, GENERIC: 16 } as const;
 
 /** Flags beside NLM_F_REQUEST. */
 export const NLM = { ACK: 0x4, DUMP: 0x300, CREATE: 0x400 } as const;
@@ -32,7 +35,7 @@ export class NetlinkError extends Error {
   readonly code: string;
   constructor(errno: number) {
     const code = getSystemErrorName(-Math.abs(errno));
-    super(`rtnetlink: ${code}`);
+    super(`netlink: ${code}`);
     this.code = code;
   }
 }
@@ -55,6 +58,7 @@ export function ask(
   flags: number,
   header: Uint8Array,
   attributes: [number, Uint8Array][] = [],
+  protocol: number = NETLINK.ROUTE,
 ): NetlinkMessage[] {
   const parts = [header, ...attributes.map(([kind, value]) => attribute(kind, value))];
   const length = HEADER_BYTES + parts.reduce((sum, part) => sum + align(part.length), 0);
@@ -68,7 +72,7 @@ export function ask(
     request.set(part, at);
     at += align(part.length);
   }
-  const answer = native().netlinkExchange(request);
+  const answer = native().netlinkExchange(protocol, request);
   if (typeof answer === 'number') throw new NetlinkError(answer);
   return [...messages(answer)];
 }
