@@ -47,11 +47,12 @@ export class Capture implements FrameMover {
     this.#counts = new Float64Array(plan.counts);
   }
 
-  /** Records what the inner link has taken: its slots stay as they are until the card writes again. */
+  /** Records what the inner link has taken: its slots stay as they are, though the link may put others in their places. */
   send(now: number): number {
     const before = this.#tx.consumer;
+    const slots = Array.from({ length: this.#tx.filled }, (_, i) => this.#tx.addr(before + i));
     const sent = this.inner.send(now);
-    this.#record(this.#tx, before, this.#tx.consumer, Direction.Outbound, now);
+    this.#record(this.#tx, before, this.#tx.consumer, Direction.Outbound, now, slots);
     return sent;
   }
 
@@ -68,14 +69,14 @@ export class Capture implements FrameMover {
     return this.inner.nextDeadline();
   }
 
-  #record(ring: RingView, from: number, to: number, direction: Direction, now: number): void {
+  #record(ring: RingView, from: number, to: number, direction: Direction, now: number, slots?: number[]): void {
     const count = (to - from) >>> 0;
     if (count === 0 || this.#counts[1] !== 0) return;
     const time = this.plan.epoch + BigInt(Math.round(now));
     for (let i = 0; i < count; i++) {
       const length = ring.length(from + i);
       if (length === 0) continue;
-      const addr = ring.addr(from + i);
+      const addr = slots?.[i] ?? ring.addr(from + i);
       const isIdUnknown = direction === Direction.Inbound && (ring.options(from + i) & RX_IP_ID_UNKNOWN) !== 0;
       const frame = this.#memory.subarray(addr, addr + length);
       this.#writer.packet(time, direction, frame, isIdUnknown ? ID_UNKNOWN : undefined);

@@ -25,7 +25,9 @@ export interface Frames {
   /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. Where the link's features offer runs,
    * `options` may carry TX_CONTINUES_RUN: this frame has the headers of the one before it but for IP length, identification
    * and UDP length, its identification is one more, and it is not longer; all of a run but its last are of one length. The
-   * first of a run has the identification 0. The producer moves past all of a run at once. */
+   * first of a run has the identification 0. The producer moves past all of a run at once. Descriptor n's `addr` points at a
+   * free slot when the card may fill it; in `attach` and in `send` a link may put another free slot there, of memory of its
+   * own (of `allocate`). */
   readonly tx: Ring;
   /** The link produces, the card consumes. Descriptor n's `addr` already points at a free slot of `slotBytes`:
    * the link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free again when the
@@ -101,9 +103,11 @@ export interface FrameMover {
 
 export interface Link extends FrameMover {
   readonly kind: string;
+  /** What people should know of it beside the frames; complete once it is attached. */
+  readonly notes?: readonly string[];
   readonly features: LinkFeatures;
   readonly interface: LinkInterface;
-  /** Called once, before anything else. */
+  /** Called once, before anything else. @throws VerbsError when the kernel does not give what it needs */
   attach(frames: Frames): void;
   /**
    * After `attach`: lets another thread move the frames, with what `borrow` makes of the answer there. This thread does

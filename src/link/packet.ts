@@ -68,8 +68,7 @@ export class PacketLink extends SocketLink {
     };
   }
 
-  /** What people should know beside the frames. */
-  get notes(): string[] {
+  get notes(): readonly string[] {
     return [...this.#notHeld].map(
       (address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`,
     );

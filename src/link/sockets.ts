@@ -1,7 +1,7 @@
 /** What the links on the kernel's sockets have in common: the addon moves the frames, this class does the waiting. */
 import { getSystemErrorName } from 'node:util';
 import { type ErrorCode, VerbsError } from '../errors.js';
-import { type NativeFrameSocket, type NativeWaiter, native } from '../native.js';
+import { type NativeWaiter, native } from '../native.js';
 import { ipBytes } from './address.js';
 import { type HostInterface, interfaceNow } from './interfaces.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
@@ -20,11 +20,21 @@ const COALESCED_BYTES = 65600;
 /** Receive and send buffer of a socket: thousands of frames, so that a busy event loop loses none. */
 export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 
+/** What moves a link's frames: sockets of the addon, for instance. */
+export interface FrameSocket {
+  attach?(memory: Uint8Array, layout: Uint32Array): void;
+  /** @returns descriptors taken; `~` of that when runs are refused from now on */
+  send(now: number): number;
+  receive(now: number): number;
+  counters(): LinkCounters;
+  close(): void;
+}
+
 export abstract class SocketLink implements Link {
   abstract readonly kind: string;
   abstract readonly features: LinkFeatures;
   readonly #waiter: NativeWaiter;
-  readonly #socket: NativeFrameSocket;
+  readonly #socket: FrameSocket;
   #onReadable: (() => void) | undefined;
   #isClosed = false;
   #interface: HostInterface;
@@ -37,7 +47,7 @@ export abstract class SocketLink implements Link {
   readonly #news = new SharedArrayBuffer(4);
 
   /** @param only it is for no other addresses than those that `end` has now */
-  protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
+  protected constructor(end: HostInterface, socket: FrameSocket, fds: number[], only: boolean) {
     this.#interface = end;
     this.#wanted = only ? end.addresses : undefined;
     this.#socket = socket;
@@ -70,7 +80,7 @@ export abstract class SocketLink implements Link {
       throw new RangeError(
         `slots of ${frames.slotBytes} bytes: the ${this.kind} link needs ${this.smallestSlot} or more`,
       );
-    this.#socket.attach(frames.memory, frameLayout(frames));
+    this.#socket.attach?.(frames.memory, frameLayout(frames));
   }
 
   lend(): Loan {
@@ -81,15 +91,15 @@ export abstract class SocketLink implements Link {
     if (this.#takesRuns && new Int32Array(this.#news)[0] !== 0) this.#refuseRuns();
   }
 
-  send(_now: number): number {
-    const taken = this.#socket.send();
+  send(now: number): number {
+    const taken = this.#socket.send(now);
     if (taken >= 0) return taken;
     this.#refuseRuns();
     return ~taken;
   }
 
-  receive(_now: number): number {
-    return this.#socket.receive();
+  receive(now: number): number {
+    return this.#socket.receive(now);
   }
 
   nextDeadline(): number {

@@ -19,6 +19,10 @@ export abstract class LinkWrapper implements Link {
     return this.inner.kind;
   }
 
+  get notes(): readonly string[] {
+    return this.inner.notes ?? [];
+  }
+
   get features(): LinkFeatures {
     const { runs: _runs, coalescedBytes: _coalescedBytes, ...features } = this.inner.features;
     return features;

@@ -84,7 +84,7 @@ export class Device extends Resource {
     link.watchInterface?.(() => this.#onInterface());
     this.#gids = gidTable(link.interface.addresses);
     this.#state = portInfo(link, this.#gids.length, 1).state;
-    this.notes = [...notes, ...this.#describe(), ...engine.notes];
+    this.notes = [...notes, ...(link.notes ?? []), ...this.#describe(), ...engine.notes];
     this.groups = new Groups(card, link);
     this.#tellPort();
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);

@@ -18,7 +18,8 @@ export class Rig {
     readonly link: Link,
     { slots = 64, slotBytes = 4608, memoryBytes = Math.max(4 * 2 ** 20, slots * (2 * slotBytes + 512)) } = {},
   ) {
-    this.memory = new Uint8Array(new SharedArrayBuffer(memoryBytes));
+    const pages = Math.ceil(memoryBytes / 65536);
+    this.memory = new Uint8Array(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }).buffer);
     const allocate = (bytes: number) => {
       const at = this.#allocated;
       this.#allocated += (bytes + 15) & ~15;
