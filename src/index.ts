@@ -54,6 +54,7 @@ export { type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault.js';
 export type { Link } from './link/link.js';
 export { createMemoryHub, MemoryHub } from './link/memory.js';
+export type { XdpOptions } from './link/xdp.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
 export { AddressHandle, type AhAttr, type GlobalRoute } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';

@@ -9,10 +9,10 @@ import type { Operation } from './demo/operation.js';
 import { createPassive } from './demo/passive.js';
 import { tableOf } from './demo/table.js';
 import { CliError, EXIT_HELP, Exit, exitOf, failure, usageError } from './exit.js';
-import { modeOption } from './options.js';
+import { type HostLinkKind, modeOption } from './options.js';
 import { Output, sizeText } from './output.js';
 
-type LinkKind = 'packet' | 'udp' | 'memory';
+type LinkKind = HostLinkKind | 'memory';
 
 interface Choice {
   readonly link?: LinkKind;
@@ -48,7 +48,7 @@ export function demoCommand(program: Command): void {
     )
     .addOption(
       new Option('--link <kind>', 'only this link')
-        .choices(['packet', 'udp', 'memory'])
+        .choices(['packet', 'udp', 'xdp', 'memory'])
         .default(undefined, 'packet and udp'),
     )
     .addOption(modeOption())

@@ -1,6 +1,7 @@
 /** How commands open devices: `wasm-roce stat` can watch them. */
 import { networkInterfaces } from 'node:os';
 import { type Device, type OpenOptions, openDevice } from '../index.js';
+import type { HostLinkKind } from './options.js';
 
 /** Frames that are kept to explain a failure. */
 const TRACE = 256;
@@ -11,7 +12,7 @@ export interface DeviceChoice {
   readonly interface?: string;
   /** The only local address to use. */
   readonly address?: string;
-  readonly link?: 'packet' | 'udp';
+  readonly link?: HostLinkKind;
   readonly open: Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'memoryBytes' | 'trace'>;
 }
 

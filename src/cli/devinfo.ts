@@ -38,6 +38,7 @@ async function devinfo(name: string | undefined, output: Output): Promise<void> 
   output.line('capabilities');
   output.line(`  native addon   ${capabilities.addon ? 'loads' : 'MISSING: only the memory link works'}`);
   output.line(`  CAP_NET_RAW    ${capabilities.netRaw ? 'present' : 'MISSING: no packet link'}`);
+  output.line(`  for link xdp   ${capabilities.xdp ? 'all that it needs' : 'MISSING: see below'}`);
   if (notes.length > 0) output.line('notes');
   for (const note of notes) output.line(`  ${note}`);
 }
@@ -69,9 +70,20 @@ function describeInterface(end: HostDevice): string {
     `  MTU       ${mtu}`,
     `  link      ${end.link ? `${end.link.kind}, because ${end.link.reason}` : `none: ${end.gids.length > 0 ? 'the native addon is missing' : 'it has no IP address'}`}`,
   ];
+  if (end.xdp) lines.push(`  xdp       ${describeXdp(end)}`);
   if (end.gid) lines.push(`  told GID  ${end.gid.index}: ${end.gid.reason}`);
   if (end.gids.length > 0) lines.push(gidTable(end));
   return `${lines.join('\n')}\n`;
+}
+
+function describeXdp({ xdp, xdpProgram }: HostDevice): string {
+  const words = [
+    xdp?.isNative ? 'native' : 'generic mode only',
+    xdp?.zeroCopy ? 'zero copy' : 'no zero copy',
+    xdp?.multiBuffer || !xdp?.isNative ? 'any MTU' : 'no frames beyond a page in native mode',
+  ];
+  if (xdpProgram) words.push(`program ${xdpProgram.id} runs in ${xdpProgram.mode} mode`);
+  return words.join(', ');
 }
 
 function gidTable(end: HostDevice): string {

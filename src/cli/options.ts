@@ -45,12 +45,15 @@ export function quantity(max: number): (text: string) => number {
 
 type Mode = 'inline' | 'worker';
 
+/** Links on a network interface. */
+export type HostLinkKind = 'packet' | 'udp' | 'xdp';
+
 /** Which link, what goes wrong on it, and which thread runs the card. */
 export interface LinkOptions {
   readonly mode?: Mode;
   /** Microseconds. */
   readonly spin?: number;
-  readonly link?: 'packet' | 'udp' | 'memory';
+  readonly link?: HostLinkKind | 'memory';
   readonly pcap?: string;
   readonly drop?: number;
   readonly corrupt?: number;
@@ -64,8 +67,11 @@ export interface LinkOptions {
 export function addLinkOptions(command: Command): Command {
   return command
     .addOption(
-      new Option('--link <kind>', 'packet (needs CAP_NET_RAW), udp (needs nothing), memory (both ends in this process)')
-        .choices(['packet', 'udp', 'memory'])
+      new Option(
+        '--link <kind>',
+        'packet (needs CAP_NET_RAW), udp (needs nothing), xdp (lowest latency; needs root), memory (both ends in this process)',
+      )
+        .choices(['packet', 'udp', 'xdp', 'memory'])
         .default(undefined, 'packet where allowed, else udp'),
     )
     .addOption(modeOption())
@@ -86,6 +92,11 @@ export function modeOption(): Option {
   )
     .choices(['inline', 'worker'])
     .default(undefined, 'inline');
+}
+
+/** The part of the device's options that names the link. */
+export function hostLink({ link }: LinkOptions): { readonly link?: HostLinkKind } {
+  return link === undefined || link === 'memory' ? {} : { link };
 }
 
 /** The part of the device's options that is about its thread, captures and trouble. */

@@ -1,7 +1,16 @@
 /** `wasm-roce send-bw` and the like: either end of perftest's programs. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { EXIT_HELP, onInterrupt, usageError } from './exit.js';
-import { addLinkOptions, address, bytes, integer, type LinkOptions, openOptions, quantity } from './options.js';
+import {
+  addLinkOptions,
+  address,
+  bytes,
+  hostLink,
+  integer,
+  type LinkOptions,
+  openOptions,
+  quantity,
+} from './options.js';
 import { Output } from './output.js';
 import { slotBytes } from './perftest/end.js';
 import { KINDS, type Kind, LARGEST_OF_ALL, type PerftestOptions } from './perftest/kinds.js';
@@ -156,7 +165,7 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
     ...(flags.address !== undefined && { address: flags.address }),
-    ...((flags.link === 'packet' || flags.link === 'udp') && { link: flags.link }),
+    ...hostLink(flags),
   };
 }
 

@@ -1,7 +1,16 @@
 /** `wasm-roce pingpong` and its kin: either end of ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { EXIT_HELP, usageError } from './exit.js';
-import { addLinkOptions, address, bytes, integer, type LinkOptions, openOptions, quantity } from './options.js';
+import {
+  addLinkOptions,
+  address,
+  bytes,
+  hostLink,
+  integer,
+  type LinkOptions,
+  openOptions,
+  quantity,
+} from './options.js';
 import { Output } from './output.js';
 import { type PingpongOptions, runBoth, runClient, runServer } from './pingpong/roles.js';
 import { MOST_QPS, TRANSPORTS, type Transport, type TransportFacts } from './pingpong/transport.js';
@@ -119,7 +128,7 @@ function read(transport: Transport, flags: Flags): PingpongOptions {
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
     ...(flags.address !== undefined && { address: flags.address }),
     ...(flags.gidIdx !== undefined && { gidIndex: flags.gidIdx }),
-    ...((flags.link === 'packet' || flags.link === 'udp') && { link: flags.link }),
+    ...hostLink(flags),
   };
 }
 

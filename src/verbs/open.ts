@@ -11,6 +11,7 @@ import { type FaultOptions, faultLink } from '../link/fault.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory.js';
 import { pcapLink } from '../link/pcap.js';
+import { MOST_QUEUES, type XdpOptions } from '../link/xdp.js';
 import { checkInteger, show } from './check.js';
 import type { CongestionParameters } from './congestion.js';
 import { Device, type Parts } from './context.js';
@@ -19,7 +20,7 @@ export interface OpenOptions {
   /**
    * Which thread runs the card. `inline`: the program's own, while its event loop is free or it polls; quickest for a
    * program that spins on `cq.poll()`. `worker`: one for it alone, so that peers are served whatever the program does; for
-   * the links `packet` and `udp`. Default `inline`.
+   * the links `packet`, `udp` and `xdp`. Default `inline`.
    */
   readonly mode?: Mode;
   /**
@@ -27,16 +28,19 @@ export interface OpenOptions {
    * where that has not helped lately. 0 = it sleeps at once, Infinity = never. Default 50.
    */
   readonly spin?: number;
-  /** Network interface for the links `packet` and `udp`. Default: the first that is up and has an address. */
+  /** Network interface for the links `packet`, `udp` and `xdp`. Default: the first that is up and has an address. */
   readonly interface?: string;
   /** Local addresses to use. Default: all of the interface; on a hub the first free of `10.0.0.n` (and `fd00::n`, `fe80::n`). */
   readonly addresses?: readonly string[];
   /**
    * What moves the frames: `packet` (packet sockets; needs CAP_NET_RAW), `udp` (a UDP socket on port 4791; needs nothing),
-   * `memory` (devices of this process), or a link of the program's own. Default: `memory` with a `hub`; else `packet` where
-   * the process may use it, else `udp`.
+   * `xdp` (AF_XDP sockets: the lowest latency; needs libbpf, CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, and queues of the interface
+   * to itself), `memory` (devices of this process), or a link of the program's own. Default: `memory` with a `hub`; else
+   * `packet` where the process may use it, else `udp`.
    */
-  readonly link?: 'packet' | 'udp' | 'memory' | Link;
+  readonly link?: 'packet' | 'udp' | 'xdp' | 'memory' | Link;
+  /** How the `xdp` link works: queues, mode, zero copy, busy polling. */
+  readonly xdp?: XdpOptions;
   /** Which devices of this process the `memory` link joins. Default: all that name no hub. */
   readonly hub?: MemoryHub;
   /** Captures what is on the wire, both ways, for Wireshark (pcapng): path of a file, which is overwritten, or a stream. */
@@ -139,13 +143,27 @@ function chooseLink(options: OpenOptions): ChosenLink {
     throw new TypeError(`hub is ${show(options.hub)}, must be made by createMemoryHub`);
   if (link === 'memory' || (link === undefined && options.hub !== undefined))
     return openMemoryLink(options.hub, options.addresses);
-  if (link !== undefined && link !== 'packet' && link !== 'udp')
-    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp', 'memory' or a link`);
+  if (link !== undefined && link !== 'packet' && link !== 'udp' && link !== 'xdp')
+    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp', 'xdp', 'memory' or a link`);
   return openHostLink({
     ...(link && { kind: link }),
+    ...(options.xdp && { xdp: checkXdp(options.xdp) }),
     ...(options.interface !== undefined && { interface: options.interface }),
     ...(options.addresses && { addresses: options.addresses }),
   });
+}
+
+function checkXdp(options: XdpOptions): XdpOptions {
+  const { queues, mode, zeroCopy, busyPoll } = options;
+  if (queues !== undefined && !(Array.isArray(queues) && queues.length > 0 && new Set(queues).size === queues.length))
+    throw new TypeError(`xdp.queues is ${show(queues)}, must be a list of different queues`);
+  for (const queue of queues ?? []) checkInteger('xdp.queues', queue, 0, MOST_QUEUES - 1);
+  if (mode !== undefined && mode !== 'native' && mode !== 'generic')
+    throw new TypeError(`xdp.mode is ${show(mode)}, must be 'native' or 'generic'`);
+  if (zeroCopy !== undefined && typeof zeroCopy !== 'boolean')
+    throw new TypeError(`xdp.zeroCopy is ${show(zeroCopy)}, must be true or false`);
+  if (busyPoll !== undefined) checkInteger('xdp.busyPoll', busyPoll, 1, 1_000_000);
+  return options;
 }
 
 function seedBytes(seed: OpenOptions['seed']): Uint8Array {

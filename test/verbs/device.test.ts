@@ -54,7 +54,7 @@ test('devices that name no hub meet on the common one', async () => {
 
 test('wrong options are refused', async () => {
   const refused = (options: object) => expect(openDevice(options)).rejects;
-  await refused({ link: 'xdp' }).toThrow("link is 'xdp', must be 'packet', 'udp', 'memory' or a link");
+  await refused({ link: 'tcp' }).toThrow("link is 'tcp', must be 'packet', 'udp', 'xdp', 'memory' or a link");
   await refused({ link: 'memory', hub: {} }).toThrow('hub is an object, must be made by createMemoryHub');
   await refused({ link: 'memory', memoryBytes: 1000 }).toThrow(
     'memoryBytes is 1000, must be from 8388608 to 4294967296',

@@ -1,6 +1,7 @@
 /** The program of one card, started by the demo in a network namespace of its own: `a` does, `b` serves. */
 import { once } from 'node:events';
 import { errorReport } from '../exit.js';
+import type { HostLinkKind } from '../options.js';
 import { type Row, runActive } from './active.js';
 import { callsTo, serve } from './calls.js';
 import { configure, INTERFACE, layCable, startCard } from './namespaces.js';
@@ -10,7 +11,7 @@ import { createPassive, type Passive } from './passive.js';
 
 /** What the demo wants of card A. */
 export interface Task {
-  readonly links: readonly LinkKind[];
+  readonly links: readonly HostLinkKind[];
   readonly mode: Mode;
 }
 
@@ -23,18 +24,17 @@ export type Tale =
   | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
   | { readonly type: 'done' };
 
-type LinkKind = 'packet' | 'udp';
 type Mode = 'inline' | 'worker';
 
 /** What card B can be asked from the start. */
 interface Server extends Passive {
   configure(): Promise<void>;
   /** Which link and mode the next `open` is for. */
-  use(link: LinkKind, mode: Mode): Promise<void>;
+  use(link: HostLinkKind, mode: Mode): Promise<void>;
 }
 
 const SPIN_MS = 0.3;
-const partyOptions = (link: LinkKind, mode: Mode): PartyOptions => ({
+const partyOptions = (link: HostLinkKind, mode: Mode): PartyOptions => ({
   link,
   mode,
   interface: INTERFACE,
