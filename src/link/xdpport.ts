@@ -88,6 +88,15 @@ export class XdpPort implements FrameSocket {
    * @throws VerbsError EPERM, EBUSY, ENOMEM, EOPNOTSUPP; RangeError when the card has not enough memory
    */
   open(frames: Frames, addresses: readonly Uint8Array[]): void {
+    try {
+      this.#open(frames, addresses);
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  #open(frames: Frames, addresses: readonly Uint8Array[]): void {
     const end = this.#end();
     this.#program = XdpProgram.attach(end, this.#options.mode);
     const place = layOut(frames);
@@ -168,6 +177,7 @@ export class XdpPort implements FrameSocket {
 
   close(): void {
     this.#program?.close();
+    this.#program = undefined;
     // The first socket has the memory that the others share.
     for (const { socket } of this.#queues.splice(0).reverse()) socket.close();
     for (const fd of this.#groups.values()) closeSync(fd);

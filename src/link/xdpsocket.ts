@@ -179,7 +179,7 @@ function bindRefusal(refused: number, name: string, queue: number, options: Bind
       `an AF_XDP socket on ${where} is refused (EINVAL): there is no such queue` +
         (options.inPieces ? ', or the kernel is older than Linux 6.6, which frames beyond 3.8 KB need' : ''),
     );
-  if (errno === 'EOPNOTSUPP' && options.zeroCopy)
+  if (errno === 'ENOTSUP' && options.zeroCopy)
     return new VerbsError('EOPNOTSUPP', `the driver of ${name} has no zero copy for ${where}`);
   return new VerbsError('EOPNOTSUPP', `an AF_XDP socket on ${where} is refused (${errno})`);
 }

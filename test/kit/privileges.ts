@@ -2,6 +2,7 @@
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, test } from 'vitest';
+import { xdpUnavailable } from '../../src/device/links.js';
 
 export interface Privilege {
   ok: boolean;
@@ -31,6 +32,12 @@ export function programPrivilege(name: string): Privilege {
     }
   });
   return found ? { ok: true, reason: '' } : { ok: false, reason: `${name} is not installed` };
+}
+
+/** Whether XDP programs may be attached in the tests' network namespace, and libbpf and our program are there. */
+export function xdpPrivilege(): Privilege {
+  const reason = xdpUnavailable();
+  return all(netPrivilege(), { ok: reason === undefined, reason: reason ?? '' });
 }
 
 /** The first that is missing, or ok. */

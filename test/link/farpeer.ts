@@ -1,23 +1,24 @@
 /**
  * A program for the far end of a test (far.ts); it ends with its standard input.
- * `echo packet|udp INTERFACE ADDRESS...`: says "ready", then answers each frame: the payload, what its headers looked
+ * `echo packet|udp|xdp INTERFACE ADDRESS...`: says "ready", then answers each frame: the payload, what its headers looked
  * like on receipt (62 bytes), the descriptor's options (4 bytes).
  * `runs packet|udp SOURCE DESTINATION [MAC]`: sends runs of five frames and of three, says what has become of them.
- * `knock ADDRESS`: sends a datagram to the port of RoCE and says whether it was "refused", or all stayed "quiet".
+ * `knock ADDRESS [BYTES]`: sends a datagram to the port of RoCE and says whether it was "refused", or all stayed "quiet".
  */
 import { createSocket } from 'node:dgram';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
+import { XdpLink } from '../../src/link/xdp.js';
 import { Rig, udpFrame } from './rig.js';
 
 const [command, first = '', second = '', ...rest] = process.argv.slice(2);
 process.stdin.resume().on('end', () => process.exit(0));
 if (command === 'echo') echo(first, second, rest);
 else if (command === 'runs') runs(first, second, rest[0] as string, rest[1]);
-else knock(first);
+else knock(first, Number(second || 5));
 
 function opener(kind: string) {
-  return kind === 'udp' ? UdpLink.open : PacketLink.open;
+  return { packet: PacketLink.open, udp: UdpLink.open, xdp: XdpLink.open }[kind] ?? PacketLink.open;
 }
 
 function runs(kind: string, source: string, destination: string, mac = '00:00:00:00:00:00'): void {
@@ -76,14 +77,14 @@ function answerTo(frame: Buffer, options: number): Buffer | undefined {
   });
 }
 
-function knock(address: string): void {
+function knock(address: string, bytes: number): void {
   const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
   socket.on('error', () => {
     console.log('refused');
     process.exit(0);
   });
   socket.connect(4791, address, () => {
-    socket.send('knock');
+    socket.send(Buffer.alloc(bytes, 'knock'));
     setTimeout(() => {
       console.log('quiet');
       process.exit(0);
