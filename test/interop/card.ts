@@ -19,6 +19,7 @@ import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { pcapLink } from '../../src/link/pcap.js';
 import { UdpLink } from '../../src/link/udp.js';
+import { XdpLink } from '../../src/link/xdp.js';
 import {
   type Completion,
   END_DEFAULTS,
@@ -34,7 +35,7 @@ import { CARD } from './guest/network.js';
 import { patternBytes } from './guest/peer.js';
 import { WireTap } from './wiretap.js';
 
-export type LinkKind = 'packet' | 'udp';
+export type LinkKind = 'packet' | 'udp' | 'xdp';
 
 export interface CardOptions {
   /** A thread of its own runs the card. */
@@ -51,7 +52,7 @@ export interface CardOptions {
 export class OurDevice implements AsyncDisposable {
   static async open(kind: LinkKind, options: CardOptions = {}): Promise<OurDevice> {
     const where = { interface: CARD.interface };
-    let link: Link = kind === 'packet' ? PacketLink.open(where) : UdpLink.open(where);
+    let link: Link = { packet: PacketLink, udp: UdpLink, xdp: XdpLink }[kind].open(where);
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.faults !== undefined) link = faultLink(link, options.faults);
     const tap = options.tap ? new WireTap() : undefined;

@@ -6,21 +6,21 @@ import { OurDevice } from './card.js';
 import { type End, type Operation, type Piece, REMOTE_WRITE, type Request } from './end.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES } from './pair.js';
-import { describeWithRxe, matrix } from './world.js';
+import { describeLinks, describeWithRxe, matrix, xdpRows } from './world.js';
 
 const SIZE = 65536;
 const DONE = WcStatus.SUCCESS;
 
-/** Every combination, and once with a thread for our card. */
+/** Every combination, some of them on the xdp link, and once with a thread for our card. */
 const cells = [
-  ...matrix([1024, 4096]).map((cell) => [...cell, 'inline'] as const),
+  ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline'] as const),
   ...matrix([4096])
     .slice(0, 1)
     .map((cell) => [...cell, 'worker'] as const),
 ];
 
 describeWithRxe('operations with rxe', 9000, (world) => {
-  describe.each(cells)('link %s, %s, path MTU %d, mode %s', (link, family, mtu, mode) => {
+  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s', (link, family, mtu, mode) => {
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {

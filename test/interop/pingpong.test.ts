@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { testIf, xdpPrivilege } from '../kit/privileges.js';
 import type { LinkKind } from './card.js';
 import { CARD } from './guest/network.js';
 import type { Family } from './pair.js';
@@ -41,6 +42,12 @@ describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (world) => {
     const report = await throughCommand(link, family, weAre);
     expect(report).toMatchObject({ ok: true, role: weAre, link, checked: 20, invalid: 0 });
   });
+
+  for (const weAre of ['client', 'server'] as const)
+    testIf(xdpPrivilege(), `the command: link xdp, ${weAre}`, async () => {
+      const report = await throughCommand('xdp', 'IPv4', weAre);
+      expect(report).toMatchObject({ ok: true, role: weAre, link: 'xdp', invalid: 0 });
+    });
 
   test.each(['client', 'server'] as const)('the command that doubles and reorders frames: %s', async (weAre) => {
     const report = await throughCommand('packet', 'IPv4', weAre, ['--duplicate', '0.3', '--reorder', '0.2']);

@@ -1,12 +1,12 @@
 // Unreliable connections, datagrams and groups with rxe, both ways; and congestion marks, to which rxe is deaf.
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
 import type { Completion, End, Piece } from './end.js';
 import { CARD } from './guest/network.js';
 import { Peer, type PeerMr, type PeerQp, patternBytes } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
-import { describeWithRxe, matrix } from './world.js';
+import { describeLinks, describeWithRxe, matrix, xdpRows } from './world.js';
 
 const QKEY = 0x1234567;
 const SLOT = 8192;
@@ -71,7 +71,7 @@ function message(number: number, length: number): Buffer {
 const LENGTHS = [0, 1, 2, 3, 5, 63, 1021, 1023, 1024, 2047, 4095, 4096];
 
 describeWithRxe('unreliable transports with rxe', 9000, (world) => {
-  describe.each(matrix([0]).map(([link, family]) => [link, family] as const))('link %s, %s', (link, family) => {
+  describeLinks([...matrix(['']), ...xdpRows('', '')], 'link %s, %s%s', (link, family) => {
     test('datagrams of every odd length, with and without immediate, from us', async () => {
       await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);

@@ -1,5 +1,7 @@
 /** What most interop files begin with: a network, a guest on it, and the reason where there can be none. */
+import { format } from 'node:util';
 import { afterAll, beforeAll, describe } from 'vitest';
+import { describeIf, xdpPrivilege } from '../kit/privileges.js';
 import type { LinkKind } from './card.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
 import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
@@ -16,6 +18,23 @@ export const FAMILY_NAMES: readonly Family[] = ['IPv4', 'IPv6'];
 /** Both links with both families, and the other parts given, as rows for describe.each and test.each. */
 export function matrix<T>(others: readonly T[]): [LinkKind, Family, T][] {
   return LINKS.flatMap((link) => FAMILY_NAMES.flatMap((family) => others.map((other) => row(link, family, other))));
+}
+
+/** Some rows of the xdp link, which differs from the others below the frames only. */
+export function xdpRows<T>(first: T, second: T): [LinkKind, Family, T][] {
+  return [row('xdp', 'IPv4', first), row('xdp', 'IPv6', second)];
+}
+
+/** `describe` for each row; skipped, with the reason, where its link cannot be had. @param name with a place for each part */
+export function describeLinks<Row extends readonly [LinkKind, ...unknown[]]>(
+  rows: readonly Row[],
+  name: string,
+  body: (...row: Row) => void,
+): void {
+  for (const row of rows) {
+    const privilege = row[0] === 'xdp' ? xdpPrivilege() : { ok: true, reason: '' };
+    describeIf(privilege, format(name, ...row), () => body(...row));
+  }
 }
 
 function row<T>(link: LinkKind, family: Family, other: T): [LinkKind, Family, T] {

@@ -1,10 +1,12 @@
 /** Another network namespace at the far end of a veth pair. Both ends vanish with their processes. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readlinkSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const PEER = fileURLToPath(new URL('farpeer.ts', import.meta.url));
+const PARTY = fileURLToPath(new URL('farparty.ts', import.meta.url));
 
 export function sh(command: string): string {
   return execFileSync('sh', ['-ec', command], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
@@ -98,6 +100,15 @@ export class Far {
     const program = new Program('nsenter', [...this.#enter, ...wrap, ...node]);
     this.#programs.push(program);
     return program;
+  }
+
+  /** Starts farparty.ts there, which ends with its channel to us. */
+  async party(link: string): Promise<ChildProcess> {
+    const program = [process.execPath, '--import', 'tsx', PARTY, link, this.far];
+    const stdio = ['ignore', 'inherit', 'inherit', 'ipc'] as const;
+    const child = spawn('nsenter', [...this.#enter, ...program], { stdio: [...stdio] });
+    await once(child, 'message');
+    return child;
   }
 
   close(): void {
