@@ -1,5 +1,9 @@
 // What the command tells of this host.
 import { expect, test } from 'vitest';
+import { XdpLink } from '../../src/link/xdp.js';
+import { all, programPrivilege, testIf, xdpPrivilege } from '../kit/privileges.js';
+import { sh } from '../link/far.js';
+import { Rig } from '../link/rig.js';
 import { NO_ADDON, run } from './run.js';
 
 interface Info {
@@ -9,7 +13,7 @@ interface Info {
     activeMtu: number;
     gids: { gid: string; address: string }[];
   }[];
-  capabilities: { addon: boolean; netRaw: boolean };
+  capabilities: { addon: boolean; netRaw: boolean; xdp: boolean };
   limits: Record<string, unknown>;
   notes: string[];
 }
@@ -50,3 +54,19 @@ test('without the addon it tells what it can, and what is missing', async () => 
   expect(interfaces.find((end) => end.interface === 'lo')?.gids[0]?.address).toBe('127.0.0.1');
   expect(notes.join('\n')).toContain('the native addon does not load');
 });
+
+testIf(
+  all(xdpPrivilege(), programPrivilege('ip')),
+  'what an interface offers the xdp link, and who has it: queues are not opened for that',
+  async () => {
+    sh('ip link add devi0 type veth peer name devi1; ip link set devi0 up; ip addr add 10.106.0.1/24 dev devi0');
+    const offer = / {2}xdp {7}native, no zero copy, any MTU/;
+    expect((await run(['devinfo', 'devi0'])).stdout).toMatch(new RegExp(`${offer.source}\\n`));
+    const { link } = new Rig(XdpLink.open({ interface: 'devi0' }));
+    const { stdout } = await run(['devinfo', 'devi0']);
+    expect(stdout).toMatch(new RegExp(`${offer.source}, program \\d+ runs in native mode\\n`));
+    expect(stdout).toMatch(/for link xdp +all that it needs/);
+    link.close();
+    sh('ip link del devi0');
+  },
+);

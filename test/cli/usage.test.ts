@@ -30,11 +30,11 @@ describe('wrong usage ends with status 2 and one line that names the value and t
     [['pingpong', '-m', '1500'], /'1500' is invalid.*256, 512, 1024, 2048, 4096/],
     [['pingpong', '--drop', '1.5'], /'1.5' is invalid.*probability from 0 to 1/],
     [['pingpong', '--address', 'here'], /'here' is invalid.*IPv4 or IPv6 address/],
-    [['pingpong', '--link', 'smoke'], /'smoke' is invalid.*packet, udp, memory/],
+    [['pingpong', '--link', 'smoke'], /'smoke' is invalid.*packet, udp, xdp, memory/],
     [['pingpong', '--link', 'memory', 'host'], /--link memory.*takes no HOST/],
     [['pingpong', '127.0.0.1', '--keep'], /--keep is for the server/],
     [['pingpong', 'one', 'two'], 'too many arguments'],
-    [['demo', '--link', 'xdp'], /'xdp' is invalid/],
+    [['demo', '--link', 'tcp'], /'tcp' is invalid/],
   ])('%j', async (args, message) => {
     const { status, stdout, stderr } = await run(args);
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
