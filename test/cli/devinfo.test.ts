@@ -59,7 +59,7 @@ testIf(
   all(xdpPrivilege(), programPrivilege('ip')),
   'what an interface offers the xdp link, and who has it: queues are not opened for that',
   async () => {
-    sh('ip link add devi0 type veth peer name devi1; ip link set devi0 up; ip addr add 10.106.0.1/24 dev devi0');
+    sh('ip link add devi0 type veth peer name devi1; ip link set devi0 up; ip addr add 10.197.0.1/24 dev devi0');
     const offer = / {2}xdp {7}native, no zero copy, any MTU/;
     expect((await run(['devinfo', 'devi0'])).stdout).toMatch(new RegExp(`${offer.source}\\n`));
     const { link } = new Rig(XdpLink.open({ interface: 'devi0' }));

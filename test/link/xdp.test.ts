@@ -10,10 +10,10 @@ import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileg
 import { Far, sh } from './far.js';
 import { Rig, udpFrame } from './rig.js';
 
-const A4 = '10.101.0.1';
-const B4 = '10.101.0.2';
-const A6 = 'fd00:101:0:0:0:0:0:1';
-const B6 = 'fd00:101:0:0:0:0:0:2';
+const A4 = '10.191.0.1';
+const B4 = '10.191.0.2';
+const A6 = 'fd00:191:0:0:0:0:0:1';
+const B6 = 'fd00:191:0:0:0:0:0:2';
 /** What the echo appends: 62 bytes as received, 4 of options. */
 const SEEN = 66;
 /** The kernel takes some 20 ms to let go of a queue. */
@@ -32,9 +32,9 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
   const open = (options: XdpLinkOptions = {}) => XdpLink.open({ interface: far.near, ...options });
 
   beforeAll(async () => {
-    far = await Far.open('lkx', 101);
-    sh(`ip addr add 10.101.0.50/24 dev ${far.near}`);
-    rig = new Rig(open({ addresses: [A4, 'fd00:101::1'] }));
+    far = await Far.open('lkx', 191);
+    sh(`ip addr add 10.191.0.50/24 dev ${far.near}`);
+    rig = new Rig(open({ addresses: [A4, 'fd00:191::1'] }));
     destMac = [...(await rig.link.resolve(B4, A4)).destMac];
     srcMac = [...rig.link.interface.mac];
   });
@@ -66,7 +66,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
   });
 
   test.each(['packet', 'xdp'])('frames go to a %s link and come back, as they were written', async (kind) => {
-    const peer = await far.peer('echo', kind, far.far, B4, 'fd00:101::2');
+    const peer = await far.peer('echo', kind, far.far, B4, 'fd00:191::2');
     const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 }), v6({ vlan: 4094 })];
     const answers = await exchange(...frames);
     expect(answers).toHaveLength(frames.length);
@@ -79,7 +79,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
   });
 
   test('a udp link at the far end understands, and is understood', async () => {
-    const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:101::2');
+    const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:191::2');
     const answers = await exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v6({ trafficClass: 0x8b, ttl: 9 }));
     expect(answers.map(({ frame }) => frame.subarray(-SEEN)[22])).toContain(9);
     expect(answers).toHaveLength(2);
@@ -88,8 +88,8 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
 
   test('what is not for the card goes on to the kernel: other addresses, other ports, fragments', async () => {
     expect((await far.peer('knock', A4)).first).toBe('quiet');
-    expect((await far.peer('knock', 'fd00:101::1')).first).toBe('quiet');
-    expect((await far.peer('knock', '10.101.0.50')).first).toBe('refused');
+    expect((await far.peer('knock', 'fd00:191::1')).first).toBe('quiet');
+    expect((await far.peer('knock', '10.191.0.50')).first).toBe('refused');
     // Longer than the MTU: the kernel puts the fragments together, and finds nobody at the port.
     expect((await far.peer('knock', A4, '3000')).first).toBe('refused');
     const other = createSocket('udp4').bind(4792, A4);
@@ -104,7 +104,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     far.sh(`ip neigh flush dev ${far.far}`);
     const server = createServer((socket) => socket.end('hello')).listen(7001, '::');
     await once(server, 'listening');
-    for (const address of [A4, 'fd00:101::1']) {
+    for (const address of [A4, 'fd00:191::1']) {
       const program = `require('net').connect(7001, '${address}').on('connect', () => { console.log('there'); process.exit(); })`;
       expect(far.sh(`${process.execPath} -e "${program}"`)).toBe('there\n');
     }
@@ -120,17 +120,17 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     let changes = 0;
     whole.link.watchInterface?.(() => changes++);
     const knock = async (address: string) => (await far.peer('knock', address)).first;
-    expect(await knock('10.101.0.50')).toBe('quiet');
-    sh(`ip addr add 10.101.0.60/24 dev ${far.near}; ip addr del 10.101.0.50/24 dev ${far.near}`);
-    while (whole.link.interface.addresses.includes('10.101.0.50')) await settle(5);
+    expect(await knock('10.191.0.50')).toBe('quiet');
+    sh(`ip addr add 10.191.0.60/24 dev ${far.near}; ip addr del 10.191.0.50/24 dev ${far.near}`);
+    while (whole.link.interface.addresses.includes('10.191.0.50')) await settle(5);
     expect(changes).toBeGreaterThan(0);
-    expect(await knock('10.101.0.60')).toBe('quiet');
-    sh(`ip addr add 10.101.0.50/24 dev ${far.near}; ip addr del 10.101.0.60/24 dev ${far.near}`);
-    while (whole.link.interface.addresses.includes('10.101.0.60')) await settle(5);
+    expect(await knock('10.191.0.60')).toBe('quiet');
+    sh(`ip addr add 10.191.0.50/24 dev ${far.near}; ip addr del 10.191.0.60/24 dev ${far.near}`);
+    while (whole.link.interface.addresses.includes('10.191.0.60')) await settle(5);
     expect(await whole.gather(2)).toHaveLength(2);
     whole.link.close();
-    expect(await knock('10.101.0.50')).toBe('refused');
-    rig = new Rig(open({ addresses: [A4, 'fd00:101::1'] }));
+    expect(await knock('10.191.0.50')).toBe('refused');
+    rig = new Rig(open({ addresses: [A4, 'fd00:191::1'] }));
   });
 
   test('garbage is carried or counted, and the next good frame passes', async () => {

@@ -11,8 +11,8 @@ import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileg
 import { sh } from './far.js';
 import { Rig, udpFrame } from './rig.js';
 
-const A = ['10.103.0.1', '10.103.0.2'] as const;
-const B = ['10.103.0.11', '10.103.0.12'] as const;
+const A = ['10.193.0.1', '10.193.0.2'] as const;
+const B = ['10.193.0.11', '10.193.0.12'] as const;
 const MODULE = fileURLToPath(new URL('../../src/link/xdp.ts', import.meta.url));
 const RIG = fileURLToPath(new URL('rig.ts', import.meta.url));
 const tsx = (program: string) => ['--import', 'tsx', '--input-type=module', '-e', program];
@@ -138,7 +138,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
   });
 
   test('a driver without XDP: the kernel runs the program, and that is told', () => {
-    sh('ip link add lkzd type bridge; ip link set lkzd up; ip addr add 10.104.0.1/24 dev lkzd');
+    sh('ip link add lkzd type bridge; ip link set lkzd up; ip addr add 10.194.0.1/24 dev lkzd');
     const rig = new Rig(XdpLink.open({ interface: 'lkzd' }));
     expect(rig.link.notes?.[0]).toMatch(/^XDP in generic mode, as the driver refuses native \(ENOTSUP\); copy mode/);
     rig.link.close();

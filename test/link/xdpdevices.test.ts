@@ -21,7 +21,7 @@ const MEMORY = 32 * 2 ** 20;
 describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip')), 'over a veth pair', () => {
   let far: Far;
   beforeAll(async () => {
-    far = await Far.open('lkw', 104);
+    far = await Far.open('lkw', 195);
   });
   afterAll(() => far?.close());
 
@@ -57,7 +57,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'with faults and a captu
       ['lkv0', 1],
       ['lkv1', 2],
     ])
-      sh(`ip link set ${dev} addrgenmode none; ip link set ${dev} up; ip addr add 10.105.0.${n}/24 dev ${dev}`);
+      sh(`ip link set ${dev} addrgenmode none; ip link set ${dev} up; ip addr add 10.196.0.${n}/24 dev ${dev}`);
     const pcap = join(tmpdir(), `wasm-roce-xdp-${process.pid}.pcapng`);
     const both = { drop: 0.03, duplicate: 0.03, reorder: 0.03 };
     const open = { link: 'xdp', memoryBytes: MEMORY } as const;

@@ -6,10 +6,10 @@ import { describeIf, xdpPrivilege } from '../kit/privileges.js';
 import { sh } from './far.js';
 import { Rig, udpFrame } from './rig.js';
 
-const A4 = '10.102.0.1';
-const B4 = '10.102.0.2';
-const A6 = 'fd00:102:0:0:0:0:0:1';
-const B6 = 'fd00:102:0:0:0:0:0:2';
+const A4 = '10.192.0.1';
+const B4 = '10.192.0.2';
+const A6 = 'fd00:192:0:0:0:0:0:1';
+const B6 = 'fd00:192:0:0:0:0:0:2';
 const LAYOUT = { slots: 128, memoryBytes: 8 * 2 ** 20 };
 /** Around a chunk without the kernel's part, a chunk, and the longest frame of a path MTU of 4096. */
 const LENGTHS = [60, 3839, 3840, 3841, 3842, 4095, 4096, 4097, 4098, 4170, 4201, 4600];
@@ -23,7 +23,7 @@ describeIf(xdpPrivilege(), 'a veth pair of MTU 9000', () => {
     ])
       sh(
         `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} up; ` +
-          `ip addr add 10.102.0.${n}/24 dev ${dev}; ip addr add fd00:102::${n}/64 dev ${dev} nodad`,
+          `ip addr add 10.192.0.${n}/24 dev ${dev}; ip addr add fd00:192::${n}/64 dev ${dev} nodad`,
       );
   });
   afterAll(() => void sh('ip link del lky0'));
