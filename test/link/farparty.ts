@@ -8,5 +8,5 @@ import type { HostLink } from '../../src/cli/options.js';
 
 const [link, device = ''] = process.argv.slice(2);
 process.on('disconnect', () => process.exit());
-serve(createPassive({ link: link as HostLink, interface: device, spinMs: 0.1 }));
+serve(createPassive({ link: link as HostLink, interface: device, spinMs: 0 }));
 process.send?.({ id: -1 });

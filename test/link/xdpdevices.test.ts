@@ -41,7 +41,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
       lost = link.counters().rx_dropped ?? 0;
     };
     const peer = callsTo<Passive>(child, ['open', 'connect', 'begin', 'end', 'close']);
-    await runActive({ link, spinMs: 0.1, onBegin: () => {} }, peer, onRow);
+    await runActive({ link, spinMs: 0, onBegin: () => {} }, peer, onRow);
     child.disconnect();
     expect(rows.map(({ link: kind, operation, size, wrong }) => ({ kind, operation, size, wrong }))).toEqual(
       TASKS.map(({ name, size }) => ({ kind: 'xdp', operation: name, size, wrong: '' })),
