@@ -5,6 +5,8 @@
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
 Napi::Function XskSocket(Napi::Env env);
+Napi::Function XskWakeTx(Napi::Env env);
+Napi::Function XskWakeRx(Napi::Env env);
 Napi::Function HoldGroup(Napi::Env env);
 Napi::Function Waiter(Napi::Env env);
 Napi::Function Borrowed(Napi::Env env);
@@ -22,6 +24,8 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
   exports.Set("XskSocket", XskSocket(env));
+  exports.Set("xskWakeTx", XskWakeTx(env));
+  exports.Set("xskWakeRx", XskWakeRx(env));
   exports.Set("holdGroup", HoldGroup(env));
   exports.Set("Waiter", Waiter(env));
   exports.Set("Borrowed", Borrowed(env));

@@ -21,6 +21,10 @@ constexpr int kBusyPollBudget = 70;  // SO_BUSY_POLL_BUDGET
 /// Bytes of an entry of the fill and the completion ring.
 constexpr uint32_t kAddressBytes = 8;
 
+Napi::Value Answer(const Napi::CallbackInfo& info, ssize_t result) {
+  return Napi::Number::New(info.Env(), result < 0 ? -errno : 0);
+}
+
 /// In the order of XskRing in src/native.ts.
 struct RingKind {
   int option;
@@ -43,7 +47,6 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::RegisterUmem>("registerUmem"),
                         InstanceMethod<&Self::MapRing>("mapRing"), InstanceMethod<&Self::Bind>("bind"),
                         InstanceMethod<&Self::BusyPoll>("busyPoll"), InstanceMethod<&Self::TxBudget>("txBudget"),
-                        InstanceMethod<&Self::WakeTx>("wakeTx"), InstanceMethod<&Self::WakeRx>("wakeRx"),
                         InstanceMethod<&Self::IsZeroCopy>("isZeroCopy"),
                         InstanceMethod<&Self::Statistics>("statistics"), InstanceMethod<&Self::Close>("close")});
   }
@@ -136,16 +139,6 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     return Answer(info, setsockopt(fd_, SOL_XDP, kMaxTxSkbBudget, &frames, sizeof frames));
   }
 
-  // wakeTx(): 0 or -errno
-  Napi::Value WakeTx(const Napi::CallbackInfo& info) {
-    return Answer(info, static_cast<int>(sendto(fd_, nullptr, 0, MSG_DONTWAIT, nullptr, 0)));
-  }
-
-  // wakeRx(): 0 or -errno
-  Napi::Value WakeRx(const Napi::CallbackInfo& info) {
-    return Answer(info, static_cast<int>(recvfrom(fd_, nullptr, 0, MSG_DONTWAIT, nullptr, nullptr)));
-  }
-
   Napi::Value IsZeroCopy(const Napi::CallbackInfo& info) {
     xdp_options options{};
     socklen_t size = sizeof options;
@@ -180,16 +173,22 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
 
   bool IsInside(uint64_t offset, uint64_t bytes) const { return bytes <= bytes_ && offset <= bytes_ - bytes; }
 
-  static Napi::Value Answer(const Napi::CallbackInfo& info, int result) {
-    return Napi::Number::New(info.Env(), result < 0 ? -errno : 0);
-  }
-
   int fd_ = -1;
   std::vector<Mapping> mappings_;
   Napi::Reference<Napi::Uint8Array> memory_;
   uint8_t* base_ = nullptr;
   uint64_t bytes_ = 0;
 };
+
+// xskWakeTx(file descriptor): 0 or -errno. Any thread of the process may call it.
+Napi::Value WakeTx(const Napi::CallbackInfo& info) {
+  return Answer(info, sendto(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, 0));
+}
+
+// xskWakeRx(file descriptor): 0 or -errno, likewise
+Napi::Value WakeRx(const Napi::CallbackInfo& info) {
+  return Answer(info, recvfrom(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr));
+}
 
 // holdGroup(address of 4 or 16 bytes, ifindex): a file descriptor, with which the membership ends, or -errno
 Napi::Value Hold(const Napi::CallbackInfo& info) {
@@ -205,4 +204,6 @@ Napi::Value Hold(const Napi::CallbackInfo& info) {
 }  // namespace
 
 Napi::Function XskSocket(Napi::Env env) { return XskSocketObject::Define(env); }
+Napi::Function XskWakeTx(Napi::Env env) { return Napi::Function::New(env, WakeTx, "xskWakeTx"); }
+Napi::Function XskWakeRx(Napi::Env env) { return Napi::Function::New(env, WakeRx, "xskWakeRx"); }
 Napi::Function HoldGroup(Napi::Env env) { return Napi::Function::New(env, Hold, "holdGroup"); }

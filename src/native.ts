@@ -76,12 +76,8 @@ export interface NativeXskSocket {
   bind(ifindex: number, queue: number, flags: number, sharedFd: number): number;
   /** @param budget frames at once @returns 0 or -errno */
   busyPoll(microseconds: number, budget: number): number;
-  /** How many frames one `wakeTx` may send in copy mode. @returns 0 or -errno */
+  /** How many frames one `xskWakeTx` may send in copy mode. @returns 0 or -errno */
   txBudget(frames: number): number;
-  /** Makes the kernel look at the transmit ring. @returns 0 or -errno */
-  wakeTx(): number;
-  /** Makes the kernel look at the fill ring, or poll the interface when it is polled busily. @returns 0 or -errno */
-  wakeRx(): number;
   isZeroCopy(): boolean;
   /** What the kernel has counted since the socket was opened (struct xdp_statistics). */
   statistics(): Record<'rxDropped' | 'rxRingFull' | 'rxFillEmpty' | 'rxInvalid' | 'txInvalid', number>;
@@ -107,6 +103,10 @@ export interface NativeAddon {
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly XskSocket: new () => NativeXskSocket;
+  /** Makes the kernel look at an AF_XDP socket's transmit ring, from any thread. @returns 0 or -errno */
+  xskWakeTx(fd: number): number;
+  /** Makes it look at the fill ring, and poll the interface when that is polled busily. @returns 0 or -errno */
+  xskWakeRx(fd: number): number;
   /** Joins a multicast group. @returns a file descriptor with whose end the membership ends, or -errno */
   holdGroup(address: Uint8Array, ifindex: number): number;
   readonly Waiter: new (onReady: () => void) => NativeWaiter;

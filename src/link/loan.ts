@@ -7,9 +7,10 @@ import { native } from '../native.js';
 import { Capture, type CapturePlan, writeTo } from './capture.js';
 import { FaultMover, type FaultPlan } from './faultmover.js';
 import type { FrameMover, Link } from './link.js';
+import { XdpMover, type XdpPlan } from './xdpmover.js';
 
 /** How another thread comes to a link's frames; plain data. `fd` is readable when there may be something to receive. */
-export type Loan = SocketLoan | FaultLoan | CaptureLoan;
+export type Loan = SocketLoan | XdpLoan | FaultLoan | CaptureLoan;
 
 export interface SocketLoan {
   readonly kind: 'socket';
@@ -18,6 +19,12 @@ export interface SocketLoan {
   readonly fd: number;
   /** An i32, not 0 when the kernel has refused a run. */
   readonly news: SharedArrayBuffer;
+}
+
+export interface XdpLoan {
+  readonly kind: 'xdp';
+  readonly fd: number;
+  readonly plan: XdpPlan;
 }
 
 export interface FaultLoan {
@@ -52,6 +59,8 @@ export function borrow(loan: Loan, memory: Uint8Array, onNews: () => void): Fram
   switch (loan.kind) {
     case 'socket':
       return borrowSocket(loan, onNews);
+    case 'xdp':
+      return new XdpMover(memory, loan.plan);
     case 'fault': {
       const { plan } = loan;
       return new FaultMover(plan.options, plan.counts, borrow(loan.inner, memory, onNews)).join(memory, plan);

@@ -5,10 +5,12 @@
 import { VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
 import { ipBytes, isLinkLocal, multicastMac } from './address.js';
+import { refusal } from './errno.js';
+import { ETHERNET_BYTES } from './hostlink.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
-import { DEFAULT_BUFFER_BYTES, ETHERNET_BYTES, ROCE_PORT, refusal, SocketLink } from './sockets.js';
+import { DEFAULT_BUFFER_BYTES, ROCE_PORT, SocketLink } from './sockets.js';
 
 export interface PacketLinkOptions {
   /** Name of the interface; by default the one that has the first of `addresses`. */

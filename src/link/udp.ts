@@ -4,10 +4,12 @@
  */
 import { type NativeUdpSockets, native } from '../native.js';
 import { ipBytes, isLinkLocal } from './address.js';
+import { refusal } from './errno.js';
+import { ETHERNET_BYTES } from './hostlink.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkFeatures, Resolved } from './link.js';
 import { resolveRoute } from './resolve.js';
-import { DEFAULT_BUFFER_BYTES, ETHERNET_BYTES, ROCE_PORT, refusal, SocketLink } from './sockets.js';
+import { DEFAULT_BUFFER_BYTES, ROCE_PORT, SocketLink } from './sockets.js';
 
 export interface UdpLinkOptions {
   /** Name of the interface; by default the one that has the first of `addresses`. */

@@ -5,10 +5,12 @@
  */
 import { VerbsError } from '../errors.js';
 import { ipBytes } from './address.js';
+import { refusal } from './errno.js';
+import { HostLink } from './hostlink.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
-import type { Frames, LinkFeatures, Resolved } from './link.js';
+import type { Frames, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type { Loan } from './loan.js';
 import { resolveNeighbour } from './resolve.js';
-import { refusal, SocketLink } from './sockets.js';
 import { libbpf } from './xdplibbpf.js';
 import { type XdpOptions, XdpPort } from './xdpport.js';
 
@@ -23,7 +25,7 @@ export interface XdpLinkOptions extends XdpOptions {
   readonly neighbourTimeoutMs?: number;
 }
 
-export class XdpLink extends SocketLink {
+export class XdpLink extends HostLink {
   readonly kind = 'xdp';
   readonly #port: XdpPort;
   readonly #neighbourTimeoutMs: number | undefined;
@@ -41,7 +43,7 @@ export class XdpLink extends SocketLink {
   }
 
   private constructor(end: HostInterface, options: XdpLinkOptions, only: boolean) {
-    const port = new XdpPort(options, end.mtu, () => this.interface);
+    const port = new XdpPort(options, end.mtu);
     super(end, port, [], only);
     this.#port = port;
     this.#neighbourTimeoutMs = options.neighbourTimeoutMs;
@@ -60,13 +62,31 @@ export class XdpLink extends SocketLink {
    * @throws VerbsError EPERM, ENOMEM, EOPNOTSUPP; EBUSY when the interface has somebody else's XDP program, or another card
    * has the queue; RangeError when the card lends no memory
    */
-  override attach(frames: Frames): void {
-    this.#port.open(frames, this.interface.addresses.map(ipBytes));
+  attach(frames: Frames): void {
+    this.#port.open(this.interface, frames, this.interface.addresses.map(ipBytes));
     for (const fd of this.#port.fds) this.watch(fd);
   }
 
+  lend(): Loan {
+    const { plan } = this.#port;
+    if (plan) return { kind: 'xdp', fd: this.fd, plan };
+    throw new VerbsError('EINVAL', 'the xdp link can be lent only when it is attached to a card, and not closed');
+  }
+
+  send(now: number): number {
+    return this.#port.mover?.send(now) ?? 0;
+  }
+
+  receive(now: number): number {
+    return this.#port.mover?.receive(now) ?? 0;
+  }
+
   override nextDeadline(): number {
-    return this.#port.nextDeadline;
+    return this.#port.mover?.nextDeadline() ?? 0;
+  }
+
+  counters(): LinkCounters {
+    return this.#port.counters();
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
@@ -74,8 +94,8 @@ export class XdpLink extends SocketLink {
   }
 
   joinGroup(group: string): void {
-    const { name } = this.interface;
-    const refused = this.#port.joinGroup(ipBytes(group));
+    const { name, index } = this.interface;
+    const refused = this.#port.joinGroup(ipBytes(group), index);
     if (refused < 0)
       throw refusal(refused, `${name} cannot join ${group}`, {
         ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
@@ -84,6 +104,10 @@ export class XdpLink extends SocketLink {
 
   leaveGroup(group: string): void {
     this.#port.leaveGroup(ipBytes(group));
+  }
+
+  protected override interfaceChanged(): void {
+    this.#port.setMtu(this.interface.mtu);
   }
 
   protected addAddress(_address: string, bytes: Uint8Array): void {

@@ -1,18 +1,20 @@
 /**
- * What the xdp link has open of the kernel: the XDP program, a socket for each queue, memberships of groups; and the two
- * directions over them.
+ * What the xdp link has open of the kernel: the XDP program, a socket for each queue, memberships of groups. Who moves the
+ * frames gets a plan of it (xdpmover.ts).
  */
 import { closeSync } from 'node:fs';
 import { VerbsError } from '../errors.js';
 import { native } from '../native.js';
 import { multicastMac } from './address.js';
+import { ETHERNET_BYTES } from './hostlink.js';
 import type { HostInterface } from './interfaces.js';
 import type { Frames, LinkCounters } from './link.js';
-import type { FrameSocket } from './sockets.js';
+import { prepare, XdpMover, type XdpPlan } from './xdpmover.js';
 import { type XdpMode, XdpProgram } from './xdpprogram.js';
-import { CHUNK_FRAME_BYTES, XdpReceiver } from './xdpreceiver.js';
-import { layOut, openQueue, type XdpQueue } from './xdpsocket.js';
-import { BUFFER_BYTES, macNumber, type OutQueue, XdpTransmitter } from './xdptransmitter.js';
+import { CHUNK_FRAME_BYTES } from './xdpreceiver.js';
+import { XdpShared } from './xdpshared.js';
+import { layOut, openQueue, type XdpMemory, type XdpQueue } from './xdpsocket.js';
+import { BUFFER_BYTES, macNumber } from './xdptransmitter.js';
 
 export interface XdpOptions {
   /**
@@ -28,44 +30,44 @@ export interface XdpOptions {
   readonly busyPoll?: number;
 }
 
-/** Bytes around an IP packet: Ethernet header, 802.1Q tag. */
-const ETHERNET_BYTES = 14;
+/** Bytes of an 802.1Q tag, for which there is room beside the MTU. */
 const TAG_BYTES = 4;
 /** Queues that the program's map has room for. */
 export const MOST_QUEUES = 256;
 
-export class XdpPort implements FrameSocket {
+export class XdpPort {
+  /** Of this thread; made when it is first asked to move frames. */
+  #mover: XdpMover | undefined;
+  #frames: Frames | undefined;
+  #plan: XdpPlan | undefined;
+  #program: XdpProgram | undefined;
+  #queues: readonly XdpQueue[] = [];
   readonly #options: XdpOptions;
-  /** The interface as it is now. */
-  readonly #end: () => HostInterface;
   /** A frame may have several pieces: decided by the MTU at the beginning, as it must be said when a socket is bound. */
   readonly #inPieces: boolean;
-  readonly #queues: XdpQueue[] = [];
+  readonly #shared = new XdpShared();
+  /** File descriptors of memberships. */
   readonly #groups = new Map<string, number>();
-  #program: XdpProgram | undefined;
-  #receiver: XdpReceiver | undefined;
-  #transmitter: XdpTransmitter | undefined;
 
-  constructor(options: XdpOptions, mtu: number, end: () => HostInterface) {
+  constructor(options: XdpOptions, mtu: number) {
     this.#options = options;
-    this.#end = end;
     this.#inPieces = mtu + ETHERNET_BYTES + TAG_BYTES > CHUNK_FRAME_BYTES;
+    this.setMtu(mtu);
   }
 
-  /** Bytes of the longest frame without a tag. */
-  get longest(): number {
+  setMtu(mtu: number): void {
     const most = this.#inPieces ? BUFFER_BYTES : CHUNK_FRAME_BYTES;
-    return Math.min(this.#end().mtu + ETHERNET_BYTES, most - TAG_BYTES);
+    this.#shared.longest = Math.min(mtu + ETHERNET_BYTES + TAG_BYTES, most);
+  }
+
+  /** Bytes of the longest frame, beside a tag. */
+  get longest(): number {
+    return this.#shared.longest - TAG_BYTES;
   }
 
   /** File descriptors that are readable when there is something to receive. */
   get fds(): number[] {
     return this.#queues.map(({ fd }) => fd);
-  }
-
-  /** When `send` or `receive` should be called next although nothing has arrived (ns); 0 = never. */
-  get nextDeadline(): number {
-    return this.#transmitter?.retryAt ?? 0;
   }
 
   /** How frames are moved, for people. */
@@ -83,55 +85,35 @@ export class XdpPort implements FrameSocket {
     ];
   }
 
+  /** What moves frames in this thread, once open. */
+  get mover(): XdpMover | undefined {
+    if (this.#plan && this.#frames) this.#mover ??= new XdpMover(this.#frames.memory, this.#plan);
+    return this.#mover;
+  }
+
+  /** What another thread can move frames with instead; undefined when not open. */
+  get plan(): XdpPlan | undefined {
+    return this.#plan;
+  }
+
   /**
    * @param addresses that frames are taken for, of 4 or 16 bytes
    * @throws VerbsError EPERM, EBUSY, ENOMEM, EOPNOTSUPP; RangeError when the card has not enough memory
    */
-  open(frames: Frames, addresses: readonly Uint8Array[]): void {
+  open(end: HostInterface, frames: Frames, addresses: readonly Uint8Array[]): void {
     try {
-      this.#open(frames, addresses);
+      this.#program = XdpProgram.attach(end, this.#options.mode);
+      const place = layOut(frames);
+      this.#openQueues(end, frames, place);
+      this.#frames = frames;
+      this.#plan = this.#planOf(end, frames, place);
+      prepare(frames.memory, this.#plan);
+      for (const { queue, fd } of this.#queues) this.#program.setSocket(queue, fd);
+      for (const address of addresses) this.addAddress(address);
     } catch (error) {
       this.close();
       throw error;
     }
-  }
-
-  #open(frames: Frames, addresses: readonly Uint8Array[]): void {
-    const end = this.#end();
-    this.#program = XdpProgram.attach(end, this.#options.mode);
-    const place = layOut(frames);
-    this.#openQueues(frames, place, end);
-    const perQueue = Math.floor(place.chunks / this.#queues.length);
-    this.#receiver = new XdpReceiver(frames, place.umem, place.firstChunk, perQueue, this.#queues);
-    this.#transmitter = new XdpTransmitter(frames, place, this.#queues[0] as OutQueue, end.mac, this.#receiver);
-    for (const { queue, fd } of this.#queues) this.#program.setSocket(queue, fd);
-    for (const address of addresses) this.addAddress(address);
-  }
-
-  #openQueues(...[frames, place, end]: [Frames, ReturnType<typeof layOut>, HostInterface]): void {
-    const { queues, zeroCopy, busyPoll } = this.#options;
-    const options = { inPieces: this.#inPieces, zeroCopy, busyPoll };
-    // Without a list: until there is no further queue.
-    for (let n = 0; n < (queues?.length ?? MOST_QUEUES); n++) {
-      const queue = queues?.[n] ?? n;
-      const opened = openQueue(frames, place, end, queue, this.#queues[0], options);
-      if (!opened && queues) throw new VerbsError('EINVAL', `${end.name} has no queue ${queue}`);
-      if (!opened) return;
-      this.#queues.push(opened);
-    }
-  }
-
-  send(now: number): number {
-    return this.#transmitter?.send(now, this.longest + TAG_BYTES) ?? 0;
-  }
-
-  receive(now: number): number {
-    if (!this.#receiver) return 0;
-    this.#transmitter?.wake(now);
-    const moved = this.#receiver.receive();
-    for (const { fill, rx, socket } of this.#queues)
-      if (fill.needsWakeup || (this.#options.busyPoll !== undefined && rx.filled === 0)) socket.wakeRx();
-    return moved;
   }
 
   addAddress(address: Uint8Array): void {
@@ -143,11 +125,11 @@ export class XdpPort implements FrameSocket {
   }
 
   /** @returns 0 or -errno */
-  joinGroup(address: Uint8Array): number {
-    const fd = native().holdGroup(address, this.#end().index);
+  joinGroup(address: Uint8Array, ifindex: number): number {
+    const fd = native().holdGroup(address, ifindex);
     if (fd < 0) return fd;
     this.#groups.set(address.join(), fd);
-    this.#transmitter?.groups.add(macNumber(multicastMac(address)));
+    this.#shared.addGroup(macNumber(multicastMac(address)));
     this.addAddress(address);
     return 0;
   }
@@ -157,13 +139,13 @@ export class XdpPort implements FrameSocket {
     if (fd === undefined) return;
     this.#groups.delete(address.join());
     this.removeAddress(address);
-    this.#transmitter?.groups.delete(macNumber(multicastMac(address)));
+    this.#shared.removeGroup(macNumber(multicastMac(address)));
     closeSync(fd);
   }
 
   /** `rx_dropped` are all that found no room; of those `rx_ring_full` and `rx_fill_empty` came faster than they were taken. */
   counters(): LinkCounters {
-    const counts = { ...NOTHING, ...this.#receiver?.counts, ...this.#transmitter?.counts };
+    const counts = { ...this.#shared.counters(), rx_errors: 0, rx_ring_full: 0, rx_fill_empty: 0 };
     for (const { socket } of this.#queues) {
       const kernel = socket.statistics();
       counts.rx_dropped += kernel.rxDropped + kernel.rxRingFull;
@@ -179,15 +161,36 @@ export class XdpPort implements FrameSocket {
     this.#program?.close();
     this.#program = undefined;
     // The first socket has the memory that the others share.
-    for (const { socket } of this.#queues.splice(0).reverse()) socket.close();
+    for (const { socket } of this.#queues.toReversed()) socket.close();
+    this.#queues = [];
     for (const fd of this.#groups.values()) closeSync(fd);
     this.#groups.clear();
-    this.#receiver = undefined;
-    this.#transmitter = undefined;
+    this.#plan = undefined;
+    this.#mover = undefined;
+  }
+
+  #openQueues(end: HostInterface, frames: Frames, place: XdpMemory): void {
+    const { queues, zeroCopy, busyPoll } = this.#options;
+    const options = { inPieces: this.#inPieces, zeroCopy, busyPoll };
+    // Without a list: until there is no further queue.
+    for (let n = 0; n < (queues?.length ?? MOST_QUEUES); n++) {
+      const queue = queues?.[n] ?? n;
+      const opened = openQueue(frames, place, end, queue, this.#queues[0], options);
+      if (!opened && queues) throw new VerbsError('EINVAL', `${end.name} has no queue ${queue}`);
+      if (!opened) return;
+      this.#queues = [...this.#queues, opened];
+    }
+  }
+
+  #planOf(end: HostInterface, { tx, rx, slotBytes }: Frames, place: XdpMemory): XdpPlan {
+    const { umem, buffers, firstChunk, chunks } = place;
+    return {
+      ...{ frames: { tx, rx, slotBytes }, umem, buffers, firstChunk },
+      perQueue: Math.floor(chunks / this.#queues.length),
+      queues: this.#queues.map(({ fd, rx, fill, tx, completion }) => ({ fd, rx, fill, completion, ...(tx && { tx }) })),
+      mac: end.mac,
+      pollsBusily: this.#options.busyPoll !== undefined,
+      shared: this.#shared.buffer,
+    };
   }
 }
-
-const NOTHING = {
-  ...{ tx_frames: 0, tx_bytes: 0, tx_busy: 0, tx_too_long: 0, tx_invalid: 0, tx_errors: 0, tx_last_errno: 0 },
-  ...{ rx_frames: 0, rx_bytes: 0, rx_truncated: 0, rx_dropped: 0, rx_errors: 0, rx_ring_full: 0, rx_fill_empty: 0 },
-};

@@ -8,8 +8,8 @@
 import { closeSync, existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { VerbsError } from '../errors.js';
+import { errnoName } from './errno.js';
 import { u32 } from './netlink.js';
-import { errnoName } from './sockets.js';
 import { type AttachedProgram, attachedProgram } from './xdpfeatures.js';
 import { type Handle, type Libbpf, libbpf } from './xdplibbpf.js';
 

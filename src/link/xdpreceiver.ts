@@ -3,9 +3,10 @@
  * descriptor is made to point at the chunk, which goes back to the kernel when the card has passed it. Only a frame that
  * needed several chunks is copied, into the slot that the card has for it.
  */
-import type { Frames } from './link.js';
 import { RingView } from './ring.js';
+import type { XdpPlan } from './xdpmover.js';
 import type { InRing, OutRing } from './xdprings.js';
+import { COUNT, type XdpShared } from './xdpshared.js';
 
 /** Bytes of a chunk: the largest that the kernel knows. */
 export const CHUNK_BYTES = 4096;
@@ -23,7 +24,10 @@ export interface InRings {
 }
 
 export class XdpReceiver {
-  readonly counts = { rx_frames: 0, rx_bytes: 0, rx_truncated: 0, rx_dropped: 0 };
+  readonly #counts: Float64Array;
+  readonly #umem: number;
+  readonly #firstChunk: number;
+  readonly #perQueue: number;
   readonly #memory: Uint8Array;
   readonly #ring: RingView;
   readonly #mask: number;
@@ -34,18 +38,16 @@ export class XdpReceiver {
   /** The oldest descriptor whose chunk has not gone back. */
   #reclaimed: number;
 
-  /**
-   * @param umem offset of the UMEM in the memory
-   * @param firstChunk offset of the first chunk in the UMEM
-   * @param perQueue chunks that belong to each queue, one queue's behind the other's
-   */
   constructor(
-    { memory, rx, slotBytes }: Frames,
-    readonly umem: number,
-    readonly firstChunk: number,
-    readonly perQueue: number,
+    memory: Uint8Array,
+    { frames: { rx, slotBytes }, umem, firstChunk, perQueue }: XdpPlan,
     readonly queues: readonly InRings[],
+    shared: XdpShared,
   ) {
+    this.#counts = shared.counts;
+    this.#umem = umem;
+    this.#firstChunk = firstChunk;
+    this.#perQueue = perQueue;
     this.#memory = memory;
     this.#ring = new RingView(memory, rx);
     this.#mask = rx.mask;
@@ -53,8 +55,6 @@ export class XdpReceiver {
     this.#slots = Float64Array.from({ length: rx.mask + 1 }, (_, n) => this.#ring.addr(n));
     this.#chunks = new Int32Array(rx.mask + 1).fill(NO_CHUNK);
     this.#reclaimed = this.#ring.consumer;
-    for (let n = 0; n < queues.length * perQueue; n++) this.#giveBack(firstChunk + n * CHUNK_BYTES);
-    this.#publish();
   }
 
   /** Moves what has arrived into the card's ring. @returns frames moved */
@@ -75,7 +75,7 @@ export class XdpReceiver {
     this.#reclaim();
     const ring = this.#ring;
     if (ring.free === 0 || length > this.#slotBytes) {
-      this.counts.rx_dropped++;
+      this.#count(COUNT.rx_dropped, 1);
       return;
     }
     const slot = this.#slots[ring.producer & this.#mask] as number;
@@ -96,7 +96,7 @@ export class XdpReceiver {
         taken += pieces;
       } else {
         const addr = rx.addr(taken);
-        this.#deliver(this.umem + addr, rx.length(taken), addr);
+        this.#deliver(this.#umem + addr, rx.length(taken), addr);
         taken++;
       }
       moved++;
@@ -112,13 +112,13 @@ export class XdpReceiver {
     for (let n = first; n < first + pieces; n++) {
       const addr = rx.addr(n);
       const bytes = rx.length(n);
-      const from = this.umem + addr;
+      const from = this.#umem + addr;
       if (length + bytes <= this.#slotBytes) this.#memory.copyWithin(slot + length, from, from + bytes);
       length += bytes;
       this.#giveBack(addr);
     }
     if (length <= this.#slotBytes) this.#deliver(slot, length, NO_CHUNK);
-    else this.counts.rx_truncated++;
+    else this.#count(COUNT.rx_truncated, 1);
   }
 
   #deliver(addr: number, length: number, chunk: number): void {
@@ -128,8 +128,8 @@ export class XdpReceiver {
     ring.describe(at, length, 0);
     this.#chunks[at & this.#mask] = chunk;
     ring.producer = at + 1;
-    this.counts.rx_frames++;
-    this.counts.rx_bytes += length;
+    this.#count(COUNT.rx_frames, 1);
+    this.#count(COUNT.rx_bytes, length);
   }
 
   /** Gives the kernel the chunks that the card has passed. */
@@ -148,9 +148,13 @@ export class XdpReceiver {
 
   /** @param addr any place in the chunk */
   #giveBack(addr: number): void {
-    const chunk = Math.floor((addr - this.firstChunk) / CHUNK_BYTES);
-    const queue = this.queues[Math.floor(chunk / this.perQueue)] as InRings;
-    queue.fill.push(this.firstChunk + chunk * CHUNK_BYTES);
+    const chunk = Math.floor((addr - this.#firstChunk) / CHUNK_BYTES);
+    const queue = this.queues[Math.floor(chunk / this.#perQueue)] as InRings;
+    queue.fill.push(this.#firstChunk + chunk * CHUNK_BYTES);
+  }
+
+  #count(counter: number, by: number): void {
+    this.#counts[counter] = (this.#counts[counter] as number) + by;
   }
 
   #publish(): void {

@@ -4,8 +4,15 @@
  * empties the transmit and the fill ring.
  */
 
-/** Where a ring lies in the memory: byte offsets, as `NativeXskSocket.mapRing` answers them. */
-export type RingPlaces = Uint32Array;
+/** A ring in the memory; plain data. */
+export interface RingPlan {
+  /** Byte offsets of its producer, consumer, flags and first entry, as `NativeXskSocket.mapRing` answers them. */
+  readonly places: Uint32Array;
+  /** Entries, a power of two. */
+  readonly count: number;
+  /** DESCRIPTOR_WORDS or ADDRESS_WORDS. */
+  readonly entryWords: number;
+}
 
 /** Options of an entry: the frame goes on in the next one (XDP_PKT_CONTD). */
 export const CONTINUES = 1;
@@ -16,6 +23,8 @@ export const DESCRIPTOR_WORDS = 4;
 export const ADDRESS_WORDS = 2;
 
 abstract class KernelRing {
+  readonly count: number;
+  readonly entryWords: number;
   protected readonly words: Uint32Array;
   readonly #producer: number;
   readonly #consumer: number;
@@ -23,13 +32,9 @@ abstract class KernelRing {
   readonly #entries: number;
   readonly #mask: number;
 
-  /** @param count entries, a power of two @param entryWords DESCRIPTOR_WORDS or ADDRESS_WORDS */
-  constructor(
-    memory: Uint8Array,
-    places: RingPlaces,
-    readonly count: number,
-    readonly entryWords: number,
-  ) {
+  constructor(memory: Uint8Array, { places, count, entryWords }: RingPlan) {
+    this.count = count;
+    this.entryWords = entryWords;
     this.words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
     const [producer = 0, consumer = 0, flags = 0, entries = 0] = places;
     this.#producer = producer >>> 2;
@@ -68,8 +73,8 @@ abstract class KernelRing {
 
 /** A ring that we fill: transmit or fill ring. */
 export class OutRing extends KernelRing {
-  #next = 0;
-  #published = 0;
+  #next = this.producer;
+  #published = this.#next;
 
   /** Entries that may be pushed. */
   get room(): number {
@@ -104,7 +109,7 @@ export class OutRing extends KernelRing {
 
 /** A ring that the kernel fills: receive or completion ring. Entries are counted from the oldest that is not released. */
 export class InRing extends KernelRing {
-  #first = 0;
+  #first = this.consumer;
 
   /** Entries that may be looked at. */
   get filled(): number {

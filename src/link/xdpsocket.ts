@@ -4,10 +4,11 @@
  */
 import { VerbsError } from '../errors.js';
 import { type NativeXskSocket, native, XskRing } from '../native.js';
+import { errnoName } from './errno.js';
 import type { Frames } from './link.js';
-import { errnoName } from './sockets.js';
+import type { QueuePlan } from './xdpmover.js';
 import { CHUNK_BYTES } from './xdpreceiver.js';
-import { ADDRESS_WORDS, DESCRIPTOR_WORDS, InRing, OutRing } from './xdprings.js';
+import { ADDRESS_WORDS, DESCRIPTOR_WORDS, type RingPlan } from './xdprings.js';
 import { BUFFER_BYTES } from './xdptransmitter.js';
 
 /** Where everything lies, fixed when the link is attached. */
@@ -22,15 +23,9 @@ export interface XdpMemory {
   readonly firstChunk: number;
 }
 
-export interface XdpQueue {
+export interface XdpQueue extends QueuePlan {
   readonly queue: number;
-  readonly fd: number;
   readonly socket: NativeXskSocket;
-  readonly rx: InRing;
-  readonly fill: OutRing;
-  /** Of the first queue only. */
-  readonly tx?: OutRing;
-  readonly completion: InRing;
 }
 
 export interface BindOptions {
@@ -114,12 +109,11 @@ export function openQueue(
 }
 
 function mapRings(frames: Frames, place: XdpMemory, socket: NativeXskSocket, sends: boolean) {
-  const { memory, allocate } = frames;
-  const map = (kind: number, count: number, entryWords: number) => {
+  const map = (kind: number, count: number, entryWords: number): RingPlan => {
     const bytes = pages(count * entryWords * 4) + PAGE_BYTES;
-    const at = allocatePages(allocate as (bytes: number) => number, bytes);
+    const at = allocatePages(frames.allocate as (bytes: number) => number, bytes);
     const places = socket.mapRing(kind, count, at, bytes);
-    if (typeof places !== 'number') return [memory, places, count, entryWords] as const;
+    if (typeof places !== 'number') return { places, count, entryWords };
     throw new VerbsError(
       'ENOMEM',
       `a ring of ${count} entries cannot be laid over the card's memory (${errnoName(places)})`,
@@ -128,10 +122,10 @@ function mapRings(frames: Frames, place: XdpMemory, socket: NativeXskSocket, sen
   // A frame has two entries at the most.
   const sent = sends ? powerOfTwo(2 * place.buffers) : 1;
   return {
-    fill: new OutRing(...map(XskRing.FILL, place.chunks, ADDRESS_WORDS)),
-    completion: new InRing(...map(XskRing.COMPLETION, sent, ADDRESS_WORDS)),
-    rx: new InRing(...map(XskRing.RX, place.chunks, DESCRIPTOR_WORDS)),
-    ...(sends && { tx: new OutRing(...map(XskRing.TX, sent, DESCRIPTOR_WORDS)) }),
+    fill: map(XskRing.FILL, place.chunks, ADDRESS_WORDS),
+    completion: map(XskRing.COMPLETION, sent, ADDRESS_WORDS),
+    rx: map(XskRing.RX, place.chunks, DESCRIPTOR_WORDS),
+    ...(sends && { tx: map(XskRing.TX, sent, DESCRIPTOR_WORDS) }),
   };
 }
 

@@ -3,10 +3,11 @@
  * buffer of a descriptor with the frame in it and leaves a free one there, so the card never waits for a frame to leave.
  */
 import { constants } from 'node:os';
-import type { Frames } from './link.js';
 import { RingView } from './ring.js';
+import type { XdpPlan } from './xdpmover.js';
 import { CHUNK_BYTES, type XdpReceiver } from './xdpreceiver.js';
 import { CONTINUES, type InRing, type OutRing } from './xdprings.js';
+import { COUNT, type XdpShared } from './xdpshared.js';
 
 /** Bytes of a buffer: two chunks, of which a frame of the largest path MTU needs a little of the second. */
 export const BUFFER_BYTES = 2 * CHUNK_BYTES;
@@ -22,17 +23,13 @@ const GROUP_BIT = 1;
 export interface OutQueue {
   readonly tx: OutRing;
   readonly completion: InRing;
-  readonly socket: { wakeTx(): number };
+  /** Makes the kernel look at the transmit ring. @returns 0 or -errno */
+  wake(): number;
 }
 
 export class XdpTransmitter {
-  readonly counts = {
-    ...{ tx_frames: 0, tx_bytes: 0, tx_busy: 0, tx_too_long: 0, tx_invalid: 0, tx_errors: 0, tx_last_errno: 0 },
-  };
   /** When the kernel is to be asked again to send what it could not (ns); 0 = there is nothing of that kind. */
   retryAt = 0;
-  /** Groups whose frames come back to the sender, by MAC. */
-  readonly groups = new Set<number>();
   readonly #ring: RingView;
   readonly #words: Uint32Array;
   readonly #umem: number;
@@ -45,17 +42,12 @@ export class XdpTransmitter {
   #isDown = false;
   readonly #mac: number;
 
-  /**
-   * The buffers lie at the start of the UMEM; there are more of them than descriptors in the card's ring.
-   * @param place the UMEM's offset in the memory, and the buffers in it
-   * @param mac the interface's own
-   */
   constructor(
-    { memory, tx }: Frames,
-    { umem, buffers }: { readonly umem: number; readonly buffers: number },
+    memory: Uint8Array,
+    { frames: { tx }, umem, buffers, mac }: XdpPlan,
     readonly queue: OutQueue,
-    mac: Uint8Array,
     readonly receiver: XdpReceiver,
+    readonly shared: XdpShared,
   ) {
     this.#words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
     this.#ring = new RingView(memory, tx);
@@ -64,18 +56,14 @@ export class XdpTransmitter {
     this.#pieces = new Uint8Array(buffers);
     this.#free = new Uint32Array(buffers);
     this.#mac = macNumber(mac);
-    const slots = tx.mask + 1;
-    for (let n = 0; n < slots; n++) this.#ring.place(n, umem + n * BUFFER_BYTES);
-    for (let n = slots; n < buffers; n++) this.#free[this.#freeCount++] = n;
+    // The card has as many as its ring has descriptors.
+    for (let n = tx.mask + 1; n < buffers; n++) this.#free[this.#freeCount++] = n;
   }
 
-  /**
-   * @param now the device's clock (ns)
-   * @param longest bytes of the longest frame that the interface carries
-   * @returns descriptors taken off the card's ring
-   */
-  send(now: number, longest: number): number {
+  /** @param now the device's clock (ns) @returns descriptors taken off the card's ring */
+  send(now: number): number {
     const ring = this.#ring;
+    const { longest } = this.shared;
     this.#reap();
     if (this.#isDown) this.wake(now);
     const first = ring.consumer;
@@ -87,46 +75,45 @@ export class XdpTransmitter {
       this.wake(now);
       // In copy mode frames have mostly left when the call returns.
     } while (taken < filled && this.#reap() > 0);
-    if (taken < filled) this.counts.tx_busy++;
+    if (taken < filled) this.#count(COUNT.tx_busy, 1);
     ring.consumer = first + taken;
     return taken;
   }
 
   /** Makes the kernel send what it has been given, if it has to be told. */
   wake(now: number): void {
-    const { tx, socket } = this.queue;
+    const { tx } = this.queue;
     this.retryAt = 0;
     let refused = 0;
     for (let tries = Math.ceil(tx.waiting / KERNEL_BATCH) + 1; tries > 0 && tx.waiting > 0 && tx.needsWakeup; tries--) {
-      refused = socket.wakeTx();
+      refused = this.queue.wake();
       if (refused !== -constants.errno.EAGAIN) break;
     }
     const isBusy = BUSY.has(refused);
     this.#isDown = refused !== 0 && !isBusy;
     if (isBusy && tx.waiting > 0) {
-      this.counts.tx_busy++;
+      this.#count(COUNT.tx_busy, 1);
       this.retryAt = now + RETRY_WAKE;
     } else if (this.#isDown) {
-      this.counts.tx_errors++;
-      this.counts.tx_last_errno = -refused;
+      this.#count(COUNT.tx_errors, 1);
+      this.shared.counts[COUNT.tx_last_errno] = -refused;
     }
   }
 
   /** @returns false when the descriptor must stay, as no buffer is free */
   #take(cursor: number, longest: number): boolean {
     const ring = this.#ring;
-    const { counts } = this;
     const length = ring.length(cursor);
     if (length === 0) return true;
     const offset = ring.addr(cursor) - this.#umem;
     const buffer = offset / BUFFER_BYTES;
     const isOurs = Number.isInteger(buffer) && buffer >= 0 && buffer < this.#buffers;
     if (!isOurs || length < ETHERNET_BYTES || length > BUFFER_BYTES) {
-      counts.tx_invalid++;
+      this.#count(COUNT.tx_invalid, 1);
     } else if (length > longest) {
-      counts.tx_too_long++;
+      this.#count(COUNT.tx_too_long, 1);
     } else if (this.#isDown) {
-      counts.tx_errors++;
+      this.#count(COUNT.tx_errors, 1);
     } else {
       return this.#give(cursor, buffer, length);
     }
@@ -141,7 +128,7 @@ export class XdpTransmitter {
     } else {
       if (this.#freeCount === 0) return false;
       const { tx } = this.queue;
-      if ((destination & GROUP_BIT) !== 0 && this.groups.has(destination))
+      if ((destination & GROUP_BIT) !== 0 && this.shared.hasGroup(destination))
         this.receiver.copyIn(this.#umem + addr, length);
       if (length <= CHUNK_BYTES) {
         tx.push(addr, length);
@@ -153,8 +140,8 @@ export class XdpTransmitter {
       }
       this.#ring.place(cursor, this.#umem + (this.#free[--this.#freeCount] as number) * BUFFER_BYTES);
     }
-    this.counts.tx_frames++;
-    this.counts.tx_bytes += length;
+    this.#count(COUNT.tx_frames, 1);
+    this.#count(COUNT.tx_bytes, length);
     return true;
   }
 
@@ -169,6 +156,11 @@ export class XdpTransmitter {
     }
     completion.release(done);
     return done;
+  }
+
+  #count(counter: number, by: number): void {
+    const { counts } = this.shared;
+    counts[counter] = (counts[counter] as number) + by;
   }
 
   /** The MAC that a frame goes to. */

@@ -103,8 +103,8 @@ export class Far {
   }
 
   /** Starts farparty.ts there, which ends with its channel to us. */
-  async party(link: string): Promise<ChildProcess> {
-    const program = [process.execPath, '--import', 'tsx', PARTY, link, this.far];
+  async party(link: string, mode: string): Promise<ChildProcess> {
+    const program = [process.execPath, '--import', 'tsx', PARTY, link, this.far, mode];
     const stdio = ['ignore', 'inherit', 'inherit', 'ipc'] as const;
     const child = spawn('nsenter', [...this.#enter, ...program], { stdio: [...stdio] });
     await once(child, 'message');

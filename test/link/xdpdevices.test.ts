@@ -18,7 +18,7 @@ import { Far, sh } from './far.js';
 
 const MEMORY = 32 * 2 ** 20;
 
-describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip')), 'over a veth pair', () => {
+describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip')), 'all operations', () => {
   let far: Far;
   beforeAll(async () => {
     far = await Far.open('lkw', 195);
@@ -26,28 +26,32 @@ describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
   afterAll(() => far?.close());
 
   test.each([
-    ['packet', 1500],
-    ['udp', 9000],
-    ['xdp', 9000],
-  ])('all operations with a device on the %s link, MTU %d: no byte is wrong, no frame is lost', async (kind, mtu) => {
-    sh(`ip link set ${far.near} mtu ${mtu}`);
-    far.sh(`ip link set ${far.far} mtu ${mtu}`);
-    const child = await far.party(kind);
-    const link = XdpLink.open({ interface: far.near });
-    const rows: Row[] = [];
-    let lost = 0;
-    const onRow = (row: Row) => {
-      rows.push(row);
-      lost = link.counters().rx_dropped ?? 0;
-    };
-    const peer = callsTo<Passive>(child, ['open', 'connect', 'begin', 'end', 'close']);
-    await runActive({ link, spinMs: 0, onBegin: () => {} }, peer, onRow);
-    child.disconnect();
-    expect(rows.map(({ link: kind, operation, size, wrong }) => ({ kind, operation, size, wrong }))).toEqual(
-      TASKS.map(({ name, size }) => ({ kind: 'xdp', operation: name, size, wrong: '' })),
-    );
-    expect(lost).toBe(0);
-  });
+    ['packet', 1500, 'inline'],
+    ['udp', 9000, 'inline'],
+    ['xdp', 9000, 'inline'],
+    ['xdp', 9000, 'worker'],
+  ] as const)(
+    'with a device on the %s link, MTU %d, mode %s: no byte is wrong, no frame is lost',
+    async (kind, mtu, mode) => {
+      sh(`ip link set ${far.near} mtu ${mtu}`);
+      far.sh(`ip link set ${far.far} mtu ${mtu}`);
+      const child = await far.party(kind, mode);
+      const link = XdpLink.open({ interface: far.near });
+      const rows: Row[] = [];
+      let lost = 0;
+      const onRow = (row: Row) => {
+        rows.push(row);
+        lost = link.counters().rx_dropped ?? 0;
+      };
+      const peer = callsTo<Passive>(child, ['open', 'connect', 'begin', 'end', 'close']);
+      await runActive({ link, mode, spinMs: 0, onBegin: () => {} }, peer, onRow);
+      child.disconnect();
+      expect(rows.map(({ link: kind, operation, size, wrong }) => ({ kind, operation, size, wrong }))).toEqual(
+        TASKS.map(({ name, size }) => ({ kind: 'xdp', operation: name, size, wrong: '' })),
+      );
+      expect(lost).toBe(0);
+    },
+  );
 });
 
 describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'with faults and a capture', () => {
