@@ -20,7 +20,7 @@ const cells = [
 ];
 
 describeWithRxe('operations with rxe', 9000, (world) => {
-  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s', (link, family, mtu, mode) => {
+  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s', ([link, family, mtu, mode]) => {
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {

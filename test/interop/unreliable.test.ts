@@ -71,7 +71,7 @@ function message(number: number, length: number): Buffer {
 const LENGTHS = [0, 1, 2, 3, 5, 63, 1021, 1023, 1024, 2047, 4095, 4096];
 
 describeWithRxe('unreliable transports with rxe', 9000, (world) => {
-  describeLinks([...matrix(['']), ...xdpRows('', '')], 'link %s, %s%s', (link, family) => {
+  describeLinks([...matrix(['']), ...xdpRows('', '')], 'link %s, %s%s', ([link, family]) => {
     test('datagrams of every odd length, with and without immediate, from us', async () => {
       await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);

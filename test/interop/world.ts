@@ -26,14 +26,14 @@ export function xdpRows<T>(first: T, second: T): [LinkKind, Family, T][] {
 }
 
 /** `describe` for each row; skipped, with the reason, where its link cannot be had. @param name with a place for each part */
-export function describeLinks<Row extends readonly [LinkKind, ...unknown[]]>(
+export function describeLinks<Row extends readonly [LinkKind, Family, ...unknown[]]>(
   rows: readonly Row[],
   name: string,
-  body: (...row: Row) => void,
+  body: (row: Row) => void,
 ): void {
   for (const row of rows) {
     const privilege = row[0] === 'xdp' ? xdpPrivilege() : { ok: true, reason: '' };
-    describeIf(privilege, format(name, ...row), () => body(...row));
+    describeIf(privilege, format(name, ...row), () => body(row));
   }
 }
 

@@ -4,9 +4,9 @@
  */
 import { serve } from '../../src/cli/demo/calls.js';
 import { createPassive } from '../../src/cli/demo/passive.js';
-import type { HostLink } from '../../src/cli/options.js';
+import type { HostLinkKind } from '../../src/cli/options.js';
 
 const [link, device = '', mode] = process.argv.slice(2);
 process.on('disconnect', () => process.exit());
-serve(createPassive({ link: link as HostLink, interface: device, mode: mode as 'inline' | 'worker', spinMs: 0 }));
+serve(createPassive({ link: link as HostLinkKind, interface: device, mode: mode as 'inline' | 'worker', spinMs: 0 }));
 process.send?.({ id: -1 });
