@@ -5,16 +5,20 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { ROOT, text } from './sources.js';
 
-test('the program in the README runs as it is printed there', async () => {
-  const [, program] = /```js\n([\s\S]*?)```/.exec(text('README.md')) ?? [];
-  expect(program).toBeDefined();
-  // inside the package its own name leads to what it exports
-  const file = join(ROOT, 'build', `readme-${process.pid}.mjs`);
-  await writeFile(file, program as string);
-  try {
-    const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: 20_000 });
-    expect(stdout).toBe('hello, remote memory\n');
-  } finally {
-    await rm(file);
+const PRINTED = ['hello, remote memory\n', 'hello, remote memory\nthe client said thank you\n'];
+
+test('the programs in the README run as they are printed there', async () => {
+  const programs = [...text('README.md').matchAll(/```js\n([\s\S]*?)```/g)].map(([, program]) => program as string);
+  expect(programs.length).toBe(PRINTED.length);
+  for (const [i, program] of programs.entries()) {
+    // inside the package its own name leads to what it exports
+    const file = join(ROOT, 'build', `readme-${process.pid}-${i}.mjs`);
+    await writeFile(file, program);
+    try {
+      const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: 20_000 });
+      expect(stdout).toBe(PRINTED[i]);
+    } finally {
+      await rm(file);
+    }
   }
 });
