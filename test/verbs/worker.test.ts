@@ -122,8 +122,9 @@ test('nobody is left asleep: bursts, pauses and waits of all lengths on both sid
   await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25, spin: 0 });
   await using other = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const [a, b] = [await endOn(device), await endOn(other)];
-  await a.qp.connect(b.qp.endpoint(), { timeout: 17 });
-  await b.qp.connect(a.qp.endpoint(), { timeout: 17 });
+  // without the ACK timer nothing is sent again: a frame that wakes nobody would be waited for in vain
+  await a.qp.connect(b.qp.endpoint(), { timeout: 0 });
+  await b.qp.connect(a.qp.endpoint(), { timeout: 0 });
   const wcs = a.cq.createWcs(1);
   /** One completion, waited for in one way or the other. */
   const one = async (end: End) => {
