@@ -71,6 +71,8 @@ export class Qp {
   unasked: u32;
   window: u32;
   windowThreshold: u32;
+  /** Beyond this it does not grow. */
+  windowMost: u32;
   /** ACKed packets since the window last grew. */
   windowCredit: u32;
 

@@ -5,17 +5,25 @@ import { Qp } from './qp';
 
 const FIRST_WINDOW: u32 = 32;
 const SMALLEST: u32 = 4;
-/** Bytes in flight at the most, and packets. Linux' default socket buffer, which is what rxe has, holds about this many. */
-const MOST_BYTES: u32 = 256 * 1024;
-const MOST_PACKETS: u32 = 256;
+/** Bytes in flight, and packets, that any peer takes: what Linux' default socket buffer holds, which is what rxe has. */
+const SURE_BYTES: u32 = 256 * 1024;
+const SURE_PACKETS: u32 = 256;
+/** What a peer may show that it takes: several super-packets on the way while as many are being made and looked at. */
+const MOST_BYTES: u32 = 768 * 1024;
+const MOST_PACKETS: u32 = 768;
 
-function limit(qp: Qp): u32 {
-  return max(SMALLEST, min(MOST_PACKETS, MOST_BYTES / qp.mtu));
+function packetsOf(qp: Qp, bytes: u32, packets: u32): u32 {
+  return max(SMALLEST, min(packets, bytes / qp.mtu));
+}
+
+function sure(qp: Qp): u32 {
+  return packetsOf(qp, SURE_BYTES, SURE_PACKETS);
 }
 
 export function initWindow(qp: Qp): void {
-  qp.window = min(FIRST_WINDOW, limit(qp));
-  qp.windowThreshold = limit(qp);
+  qp.window = min(FIRST_WINDOW, sure(qp));
+  qp.windowThreshold = sure(qp);
+  qp.windowMost = packetsOf(qp, MOST_BYTES, MOST_PACKETS);
   qp.windowCredit = 0;
 }
 
@@ -28,11 +36,12 @@ export function growWindow(qp: Qp, packets: u32): void {
   qp.windowCredit += packets;
   if (qp.windowCredit < qp.window) return;
   qp.windowCredit = 0;
-  qp.window = min(qp.window + 1, limit(qp));
+  qp.window = min(qp.window + 1, qp.windowMost);
 }
 
-/** A packet was lost. */
+/** A packet was lost. Where more than any peer takes was in flight, this one takes no more: it is not tried again. */
 export function halveWindow(qp: Qp): void {
+  if (qp.window > sure(qp)) qp.windowMost = sure(qp);
   qp.windowThreshold = max(SMALLEST, qp.window >> 1);
   qp.window = qp.windowThreshold;
   qp.windowCredit = 0;
