@@ -71,6 +71,14 @@ group('a bottleneck below us', () => {
     expect(bulk.time / least).toBeLessThan(slower);
   });
 
+  test('with room for what any peer takes, and no more, is overrun once', async () => {
+    const overrun = await bulkWrite({ frameTime: 500, queue: 300, delay: 20_000 });
+    expect(overrun.retransmits).toBeGreaterThan(0);
+    // all that was in flight when the first frame was lost, at the most
+    expect(overrun.retransmits).toBeLessThanOrEqual(2 * 300);
+    expect(overrun.timeouts).toBe(0);
+  });
+
   test('a wide pipe loses nothing, and the window is full', async () => {
     const bulk = await bulkWrite({ delay: 5000 });
     expect(bulk).toMatchObject({ retransmits: 0, timeouts: 0 });
