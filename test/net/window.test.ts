@@ -72,10 +72,10 @@ group('a bottleneck below us', () => {
   });
 
   test('with room for what any peer takes, and no more, is overrun once', async () => {
-    const overrun = await bulkWrite({ frameTime: 500, queue: 300, delay: 20_000 });
+    const overrun = await bulkWrite({ frameTime: 500, queue: 270, delay: 5000 });
     expect(overrun.retransmits).toBeGreaterThan(0);
-    // all that was in flight when the first frame was lost, at the most
-    expect(overrun.retransmits).toBeLessThanOrEqual(2 * 300);
+    // all that was in flight when the first frame was lost: 270 in the queue, 20 on the way
+    expect(overrun.retransmits).toBeLessThan(300);
     expect(overrun.timeouts).toBe(0);
   });
 
