@@ -118,7 +118,7 @@ describeWithRxe('queues with rxe', 9000, (world) => {
       for (let i = 0; i < 8; i++) await post(i);
       await srq.modify({ limit: 6 });
       for (let i = 0; i < 3; i++) await arrives(send());
-      expect(await peer.event()).toMatchObject({ event: SRQ_LIMIT_REACHED });
+      expect(await queueEvent()).toMatchObject({ event: SRQ_LIMIT_REACHED });
       expect((await srq.modify({ wr: 32 })).wr).toBeGreaterThanOrEqual(32);
       for (let i = 8; i < 28; i++) await post(i);
       while (next < 28) await arrives(send());
@@ -126,8 +126,15 @@ describeWithRxe('queues with rxe', 9000, (world) => {
       await expect.poll(() => waiting.qp.counters().rcvd_rnr_err, { timeout: 10_000 }).toBeGreaterThan(0);
       await post(28);
       await arrives(waiting);
-      expect(await peer.event(0)).toBeUndefined();
+      expect(await queueEvent(0)).toBeUndefined();
     });
+
+    /** The next event that is not of the guest's port, which may come up late. */
+    async function queueEvent(wait?: number) {
+      let event = await peer.event(wait);
+      while (event?.event === PORT_ACTIVE) event = await peer.event(wait);
+      return event;
+    }
 
     /** The most READs and atomics of either end that are unanswered at a time: requests of one end, answers to the other. */
     function mostAtOnce(packets: readonly CapturedPacket[], { card, rxe }: Pair, asks: 'our card' | 'rxe'): number {
@@ -173,10 +180,11 @@ describeWithRxe('queues with rxe', 9000, (world) => {
         there.set(counter, word(start + 5n * BigInt(count >> 1)));
         await here.check();
         await there.check();
-        // our window holds more back at first; how many rxe is told to post in this time depends on how busy this machine is
+        // our first window is 32 packets; how it grows, and how many rxe is told to post in this time, depends on how busy this
+        // machine is
         const most = mostAtOnce(readCapture(pcap).packets, pair, asks);
         expect(most).toBeLessThanOrEqual(depth);
-        expect(most).toBeGreaterThanOrEqual(Math.min(depth, asks === 'our card' ? 64 : 8));
+        expect(most).toBeGreaterThanOrEqual(Math.min(depth, asks === 'our card' ? 32 : 8));
       });
     });
   });
@@ -184,6 +192,8 @@ describeWithRxe('queues with rxe', 9000, (world) => {
 
 const SIZE = 65_536;
 const LATE_NS = 100_000_000;
+/** Number of the event PORT_ACTIVE. */
+const PORT_ACTIVE = 9;
 const REQUESTS = new Set<number>([Op.RDMA_READ_REQUEST, Op.COMPARE_SWAP, Op.FETCH_ADD]);
 const ANSWERS = new Set<number>([Op.RDMA_READ_RESPONSE_ONLY, Op.ATOMIC_ACKNOWLEDGE]);
 
