@@ -21,6 +21,8 @@ const PROGRAM = new URL(
 );
 /** How long the thread may take to stop (ms) before it is ended by force. */
 const LONGEST_STOP = 2000;
+/** The same at the end of the process (ms), which nothing shall hold up. */
+const LONGEST_GOODBYE = 100;
 
 export interface WorkerOptions {
   /** Longest look for work before the thread goes to sleep (µs). */
@@ -214,6 +216,8 @@ function openWaker(): number {
   throw new VerbsError('EIO', `no eventfd to be woken by (errno ${-fd})`);
 }
 
+/** When the process ends: what has been posted is still sent. */
 function stopAll(): void {
   for (const engine of running) engine.stop();
+  for (const engine of running) engine.threads.hasStopped(LONGEST_GOODBYE);
 }

@@ -324,7 +324,8 @@ describe('the end of the process', () => {
   });
 
   test('nor do those that look for work all the time', () => {
-    expect(run('setTimeout(() => process.exit(7), 20);', '{ spin: Infinity }')).toBe(7);
+    const ends = Array.from({ length: 5 }, () => run('setTimeout(() => process.exit(7), 20);', '{ spin: Infinity }'));
+    expect(ends).toEqual([7, 7, 7, 7, 7]);
   });
 
   test('who awaits a completion does, and a connected queue pair with keepAlive', () => {
