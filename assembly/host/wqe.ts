@@ -24,11 +24,10 @@ export function writePiece(pieces: usize, n: u32, ptr: usize, length: u32, lkey:
 @unmanaged
 @final
 export class SendWqe {
+  // what most messages use, on one cache line
   wrId: f64;
   /** Address at the peer. */
   va: u64;
-  compareAdd: u64;
-  swap: u64;
   opcode: u32;
   flags: u32;
   /** Bytes of the message. */
@@ -51,7 +50,10 @@ export class SendWqe {
   /** Of a datagram: its address handle, the peer's queue pair and Q_Key. */
   ah: usize;
   destQpn: u32;
+  // and on the next, in front of the pieces
   qkey: u32;
+  compareAdd: u64;
+  swap: u64;
   /** Of a registration or binding: the memory in the card, and the rights. */
   memory: usize;
   access: u32;
@@ -74,6 +76,11 @@ export class SendWqe {
 }
 /** Header of a send WQE; its pieces or its inline data follow. */
 export const SEND_WQE_BYTES: usize = 96;
+
+/** Bytes of a send WQE with so many pieces, or so much inline data: whole cache lines. */
+export function sendStrideFor(sge: u32, inline: u32): u32 {
+  return (<u32>SEND_WQE_BYTES + max(sge * SGE_BYTES, inline) + 63) & ~63;
+}
 
 @unmanaged
 @final

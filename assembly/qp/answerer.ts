@@ -33,7 +33,7 @@ export function nextAnswer(qp: Qp, frame: usize): u32 {
 /** An ACK that says nothing new but for how many messages there is room now: it repeats the newest (IBTA 9.7.7.2.4). */
 function tell(qp: Qp, frame: usize): u32 {
   qp.answer = Answer.SPEAK;
-  qp.answerSyndrome = Syndrome.ACK;
+  qp.answerSyndrome = <u8>Syndrome.ACK;
   qp.answerPsn = psnAdd(qp.ePsn, -1);
   return speak(qp, frame);
 }
@@ -103,7 +103,7 @@ function giveUp(qp: Qp, result: Result): u32 {
   qp.count(Counter.resp_remote_access_errors);
   Card.get().events.raise(EventType.QP_ACCESS_ERR, qp.ptr);
   qp.answer = Answer.SPEAK_AND_FAIL;
-  qp.answerSyndrome = Syndrome.NAK_REMOTE_ACCESS;
+  qp.answerSyndrome = <u8>Syndrome.NAK_REMOTE_ACCESS;
   qp.answerPsn = result.jobNext;
   qp.resultsActive = 0;
   return 0;

@@ -95,7 +95,7 @@ function receiveAck(qp: Qp, packet: Packet): Counter {
   if (!acknowledge(qp, psnAdd(psn, -1))) return impliedNak(qp);
   if (qp.state == QpState.ERR) return NO_DROP;
   if (qp.rnrDeadline != 0) return Counter.drop_rnr_wait;
-  qp.lastSyndrome = syndrome;
+  qp.lastSyndrome = <u8>syndrome;
   if (kind == AethClass.RNR) {
     qp.count(Counter.rcvd_rnr_err);
     retryAfterRnr(qp, psn, syndrome & 31);
@@ -119,7 +119,7 @@ function receiveOld(qp: Qp, psn: u32, syndrome: u32): Counter {
     return Counter.drop_ghost_response;
   let wqe = qp.sendWqe(qp.sqTail);
   if (!wqe.isStarted || wqe.opcode != WrOpcode.RDMA_READ || wqe.firstPsn != psn) return Counter.drop_ghost_response;
-  qp.lastSyndrome = syndrome;
+  qp.lastSyndrome = <u8>syndrome;
   refuse(qp, psn, syndrome);
   return NO_DROP;
 }

@@ -7,7 +7,7 @@ import { allocate, release } from '../host/pool';
 import { random32 } from '../host/random';
 import { RecvQueue, strideFor } from '../host/rq';
 import { Table } from '../host/table';
-import { RecvWqe, SEND_WQE_BYTES, SGE_BYTES } from '../host/wqe';
+import { RecvWqe, sendStrideFor } from '../host/wqe';
 import { GSI_QPN, QpState, QpType } from '../limits';
 import { answerDoorbells } from './doorbell';
 import { detachAll } from './multicast';
@@ -34,7 +34,7 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   if (qp.ptr == 0) return qp;
   qp.sqMask = 1;
   while (qp.sqMask < sizes.sendWr) qp.sqMask <<= 1;
-  qp.sqStride = (<u32>SEND_WQE_BYTES + max(sizes.sendSge * SGE_BYTES, sizes.inline) + 7) & ~7;
+  qp.sqStride = sendStrideFor(sizes.sendSge, sizes.inline);
   qp.sqBase = allocate(<u64>qp.sqMask * qp.sqStride);
   qp.sqMask--;
   qp.rq = shared.ptr != 0 ? shared : RecvQueue.create(sizes.recvWr, sizes.recvSge);

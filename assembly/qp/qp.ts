@@ -24,7 +24,10 @@ export enum Answer {
 @unmanaged
 @final
 export class Qp {
-  // identity
+  // The fields lie in the order in which they are used together, so that a message touches few cache lines: with thousands
+  // of queue pairs each line is one that has to be fetched.
+
+  // read with every message, by posters too, and hardly ever written
   qpn: u32;
   type: u32;
   /** Read and written as `state`. */
@@ -33,113 +36,121 @@ export class Qp {
   sendCq: Cq;
   recvCq: Cq;
   signalAll: bool;
+  flowControl: bool;
   /** Quirk bits. */
   quirks: u32;
-  access: u32;
-  pkeyIndex: u32;
   pkey: u32;
-  port: u32;
-  qkey: u32;
   mtu: u32;
-  destQpn: u32;
-
-  // send queue: WQEs from sqTail (oldest not completed) over sqNext (next to be sent) to sqHead (next to be posted)
+  /** Send queue: WQEs from sqTail (oldest not completed) over sqNext (next to be sent) to sqHead (next to be posted). */
   sqBase: usize;
   sqStride: u32;
   sqMask: u32;
-  sqNext: u32;
   maxSendSge: u32;
   maxInline: u32;
-
-  // receive queue, which may be shared, and a copy of the work request in which a message is arriving
+  /** The receive queue, which may be shared. */
   rq: RecvQueue;
-  held: RecvWqe;
-  isHeld: bool;
 
-  // requester
-  sqPsn: u32;
+  // requester and completer
+  sqNext: u32;
   /** Next PSN to put on the wire; older than nextPsn while packets are repeated. */
   sendPsn: u32;
   /** First PSN that no message has taken yet. */
   nextPsn: u32;
-  maxRdAtomic: u32;
   /** First PSN that was never on the wire. */
   wirePsn: u32;
-  /** READ and atomic requests without their answer. */
-  rdAtomicInFlight: u32;
+  /** Oldest PSN without answer. */
+  unackedPsn: u32;
   /** Packets sent since one asked for an ACK. */
   unasked: u32;
+  /** READ and atomic requests without their answer. */
+  rdAtomicInFlight: u32;
   window: u32;
   windowThreshold: u32;
-  /** Beyond this it does not grow. */
-  windowMost: u32;
   /** ACKed packets since the window last grew. */
   windowCredit: u32;
-
-  // end-to-end flow control (credit.ts)
-  flowControl: bool;
-  /** Requester: messages started, and the last that the peer has room for, unless it tells of no limit. */
+  /** End-to-end flow control (credit.ts): messages started, and the last that the peer has room for, unless it tells of no
+   * limit. */
   ssn: u32;
   lsn: u32;
   isUnlimited: bool;
   /** One message may be started beyond that. */
   mayExceed: bool;
-  /** The next message waits, and until when for news. */
+  /** The next message waits for news. */
   isStarved: bool;
-  creditDeadline: u64;
-  /** Read and written as `told`. */
-  toldWord: u32;
-
-  // completer and retry
-  /** Oldest PSN without answer. */
-  unackedPsn: u32;
-  timeout: u32;
-  retryCnt: u32;
-  retryLeft: u32;
-  rnrRetry: u32;
-  rnrLeft: u32;
   /** A READ answer was missed and the READ is asked again: what else comes of the old answer is ignored. */
   isReadRetried: bool;
-  ackDeadline: u64;
-  rnrDeadline: u64;
+  retryCnt: u8;
+  retryLeft: u8;
+  rnrRetry: u8;
+  rnrLeft: u8;
   timeouts: u32;
   rnrs: u32;
-  lastSyndrome: u32;
+
+  // retry, timers and lists
+  ackDeadline: u64;
+  rnrDeadline: u64;
+  /** Until when it waits for credits. */
+  creditDeadline: u64;
+  timerDeadline: u64;
+  /** Place in the heap, from 1; 0 = not in it. */
+  timerPlace: u32;
+  nextReady: usize;
+  isReady: bool;
+  isCnpDue: bool;
+  isHeld: bool;
+  lastSyndrome: u8;
+  timeout: u32;
+  destQpn: u32;
+  /** Congestion control: bits per second, 0 = not limited. */
+  rate: f64;
 
   // responder
-  rqPsn: u32;
   ePsn: u32;
   msn: u32;
   expect: Expect;
-  minRnrTimer: u32;
   /** A NAK for the PSN that is expected has been said. */
   isNakSaid: bool;
   hasReceived: bool;
+  answerSyndrome: u8;
   /** Bytes of the message that arrive in the present receive WQE. */
   received: u32;
-  writeVa: u64;
   writeRkey: u32;
+  writeVa: u64;
   writeLeft: u32;
   writeLength: u32;
+  access: u32;
+  resultsKept: u32;
+  resultsActive: u32;
+  answer: Answer;
+  answerPsn: u32;
+  /** Read and written as `told`. */
+  toldWord: u32;
+
+  // what follows is asked for less often
+  /** A copy of the work request in which a message is arriving. */
+  held: RecvWqe;
+  /** Beyond this the window does not grow. */
+  windowMost: u32;
+  maxRdAtomic: u32;
   maxDestRdAtomic: u32;
+  minRnrTimer: u32;
   /** Saved READ and atomic results, a ring (responder). */
   results: usize;
   resultMask: u32;
   resultHead: u32;
-  resultsKept: u32;
-  resultsActive: u32;
-  answer: Answer;
-  answerSyndrome: u32;
-  answerPsn: u32;
+  pkeyIndex: u32;
+  port: u32;
+  qkey: u32;
+  sqPsn: u32;
+  rqPsn: u32;
+  isDrainAsked: bool;
 
-  // congestion control: bits per second, 0 = not limited
-  rate: f64;
+  // congestion control
   targetRate: f64;
   alpha: f64;
   timerSteps: u32;
   byteSteps: u32;
   stepBytes: u32;
-  isCnpDue: bool;
   /** No CNP before this. */
   nextCnp: u64;
   /** When the rate allows the next packet. */
@@ -147,14 +158,6 @@ export class Qp {
   paceDeadline: u64;
   alphaDeadline: u64;
   rateDeadline: u64;
-
-  // lists
-  isReady: bool;
-  nextReady: usize;
-  timerDeadline: u64;
-  /** Place in the heap, from 1; 0 = not in it. */
-  timerPlace: u32;
-  isDrainAsked: bool;
 
   get ptr(): usize {
     return changetype<usize>(this);

@@ -105,7 +105,7 @@ function repeatOther(qp: Qp, packet: Packet): Counter {
 
 function say(qp: Qp, answer: Answer, syndrome: u32, psn: u32): void {
   qp.answer = answer;
-  qp.answerSyndrome = syndrome;
+  qp.answerSyndrome = <u8>syndrome;
   qp.answerPsn = psn;
   schedule(qp);
 }

@@ -162,8 +162,8 @@ function assign(qp: Qp, mask: u32): void {
   if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC)) qp.maxDestRdAtomic = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
   if (mask & bit(QpAttr.MAX_QP_RD_ATOMIC)) qp.maxRdAtomic = attribute(QpAttr.MAX_QP_RD_ATOMIC);
   if (mask & bit(QpAttr.TIMEOUT)) qp.timeout = attribute(QpAttr.TIMEOUT);
-  if (mask & bit(QpAttr.RETRY_CNT)) qp.retryCnt = attribute(QpAttr.RETRY_CNT);
-  if (mask & bit(QpAttr.RNR_RETRY)) qp.rnrRetry = attribute(QpAttr.RNR_RETRY);
+  if (mask & bit(QpAttr.RETRY_CNT)) qp.retryCnt = <u8>attribute(QpAttr.RETRY_CNT);
+  if (mask & bit(QpAttr.RNR_RETRY)) qp.rnrRetry = <u8>attribute(QpAttr.RNR_RETRY);
   if (mask & bit(QpAttr.SQ_PSN)) {
     let psn = attribute(QpAttr.SQ_PSN);
     qp.sqPsn = qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psn;
