@@ -1,10 +1,14 @@
 /** How commands open devices: `wasm-roce stat` can watch them. */
+import { createSocket } from 'node:dgram';
+import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
 import { type Device, type OpenOptions, openDevice } from '../index.js';
 import type { HostLinkKind } from './options.js';
 
 /** Frames that are kept to explain a failure. */
 const TRACE = 256;
+const ROCE_PORT = 4791;
 
 /** What a user has said about the device of one end. */
 export interface DeviceChoice {
@@ -49,4 +53,22 @@ export function openFor(localAddress: string, choice: DeviceChoice): Promise<Dev
   );
   // On loopback only the address itself, so that two ends of one host can share it.
   return openNamed({ ...choice, ...(found ? { interface: found[0] } : { address: localAddress }) });
+}
+
+/** As `openFor`, for a host that is still to be reached. @throws as `openWatched`; the system's error when no way leads there */
+export async function openToward(host: string, choice: DeviceChoice): Promise<Device> {
+  return isNamed(choice) ? openNamed(choice) : openFor(await localAddressToward(host), choice);
+}
+
+/** The address of ours from which the kernel would reach a host. Nothing is sent. */
+async function localAddressToward(host: string): Promise<string> {
+  const { address, family } = await lookup(host);
+  const socket = createSocket(family === 6 ? 'udp6' : 'udp4');
+  try {
+    socket.connect(ROCE_PORT, address);
+    await once(socket, 'connect');
+    return socket.address().address;
+  } finally {
+    socket.close();
+  }
 }

@@ -42,6 +42,9 @@ export function onInterrupt(stop: () => void): void {
 export const usageError = (message: string) => new CliError(Exit.USAGE, message);
 export const failure = (message: string, options?: ConstructorParameters<typeof CliError>[2]) =>
   new CliError(Exit.FAILED, message, options);
+/** @param when what was not yet done */
+export const interrupted = (when: string, options?: ConstructorParameters<typeof CliError>[2]) =>
+  new CliError(Exit.INTERRUPTED, `interrupted ${when}`, options);
 
 /** What the verbs and the system say when it is the machine that lacks something. */
 const ENVIRONMENT = new Set([

@@ -7,6 +7,7 @@ import { devinfoCommand } from './devinfo.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
 import { perftestCommands } from './perftest.js';
 import { pingpongCommand } from './pingpong.js';
+import { rpingCommand } from './rping.js';
 import { statCommand } from './stat.js';
 
 const program = new Command('wasm-roce')
@@ -21,6 +22,7 @@ Examples:
   wasm-roce pingpong                 wait for ibv_rc_pingpong, or for another wasm-roce
   wasm-roce pingpong 192.0.2.7 -c    talk to it
   wasm-roce ud-pingpong              wait for ibv_ud_pingpong; uc-pingpong and srq-pingpong likewise
+  wasm-roce rping -s                 wait for rping, which connects by rdma_cm
   wasm-roce stat --watch             what devices of other processes count
 ${EXIT_HELP}`,
   )
@@ -42,6 +44,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) =>
 devinfoCommand(program);
 pingpongCommand(program);
 perftestCommands(program);
+rpingCommand(program);
 demoCommand(program);
 statCommand(program);
 for (const command of program.commands) command.copyInheritedSettings(program);

@@ -3,7 +3,7 @@
  * the REJ.
  */
 import { ipBytes, isMulticast } from '../link/address.js';
-import { gidText } from '../verbs/gid.js';
+import { gidAddress, gidText } from '../verbs/gid.js';
 import { type CmaHdr, parseCmaHdr } from './cmahdr.js';
 import { mtuBytes } from './derive.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
@@ -34,8 +34,7 @@ export function admit(req: Message<'REQ'>, listeners: Listeners, host: Host): Ad
   // The additional information of an invalid GID is the one that is right (IBTA table 110); nothing in particular is.
   if (!host.isLocal(gidText(primary.remoteGid))) return { refused: RejectReason.INVALID_GID, info: new Uint8Array(16) };
   const hdr = parseCmaHdr(req.privateData);
-  if (hdr === undefined || !isHost(hdr.source) || !isHost(hdr.destination))
-    return { refused: RejectReason.CONSUMER_DEFINED };
+  if (hdr === undefined || !mayTalk(hdr, gidText(primary.remoteGid))) return { refused: RejectReason.CONSUMER_DEFINED };
   const listener = chooseListener(candidates, hdr.destination);
   if (listener === undefined) return { refused: RejectReason.CONSUMER_DEFINED };
   if (Transport[listener.transport as 'RC' | 'UC'] !== req.transport)
@@ -43,6 +42,19 @@ export function admit(req: Message<'REQ'>, listeners: Listeners, host: Host): Ad
   if (pathMtu < 1 || pathMtu > LARGEST_MTU_CODE || mtuBytes(pathMtu) > host.maxMtu)
     return { refused: RejectReason.INVALID_MTU, info: Uint8Array.of(Math.log2(host.maxMtu) - 7) };
   return listener.undecided < listener.backlog ? { listener, hdr } : { refused: RejectReason.NO_RESOURCES };
+}
+
+/**
+ * Whether two such ends can be: two hosts, or on a loopback interface, where Linux has no RDMA, two of its addresses.
+ * @param reached our address, or GID as text, that the message came to
+ */
+export function mayTalk({ source, destination }: CmaHdr, reached: string): boolean {
+  const isEnd = isLoopback(gidAddress(reached)) ? isLoopback : isHost;
+  return isEnd(source) && isEnd(destination);
+}
+
+function isLoopback(address: string): boolean {
+  return address.startsWith('127.') || address === '::1';
 }
 
 /** An address that one host may have: not 0, not a group, not loopback or broadcast. */

@@ -4,7 +4,7 @@
  */
 import { VerbsError } from '../errors.js';
 import { gidText } from '../verbs/gid.js';
-import { isHost } from './admission.js';
+import { mayTalk } from './admission.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CmAddress, DatagramPeer } from './events.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
@@ -153,7 +153,7 @@ export class Sidr {
     // a peer numbers its questions; another peer may use the same numbers
     const key = `${route.remote}/${request.requestId}/${request.serviceId}`;
     const known = this.#byKey.get(key);
-    const listener = known ? undefined : this.#listenerFor(request);
+    const listener = known ? undefined : this.#listenerFor(request, route);
     if (known !== undefined) known.onDuplicate();
     else if (typeof listener === 'number') answerTo(manager, route, request, listener, NOTHING);
     else if (listener !== undefined) this.#inquire(key, request, route, listener);
@@ -166,12 +166,12 @@ export class Sidr {
   }
 
   /** Who is asked for; or the status of the refusal. */
-  #listenerFor({ serviceId, privateData }: Message<'SIDR_REQ'>): Listener | number {
+  #listenerFor({ serviceId, privateData }: Message<'SIDR_REQ'>, { local }: Route): Listener | number {
     const service = parseServiceId(serviceId);
     const candidates = service?.space === 'UDP' ? this.listeners.on('UDP', service.port) : [];
     if (candidates.length === 0) return SidrStatus.UNSUPPORTED;
     const hdr = parseCmaHdr(privateData);
-    if (hdr === undefined || !isHost(hdr.source) || !isHost(hdr.destination)) return SidrStatus.REJECT;
+    if (hdr === undefined || !mayTalk(hdr, local)) return SidrStatus.REJECT;
     const listener = chooseListener(candidates, hdr.destination);
     return listener !== undefined && listener.undecided < listener.backlog ? listener : SidrStatus.REJECT;
   }

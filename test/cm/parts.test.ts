@@ -1,6 +1,6 @@
 /** The small parts: service ids, the header of rdma_cm, reasons, times, deadlines, what REQ and REP mean for a queue pair. */
 import { expect, describe as group, test } from 'vitest';
-import { isHost } from '../../src/cm/admission.js';
+import { isHost, mayTalk } from '../../src/cm/admission.js';
 import { CMA_HDR_BYTES, parseCmaHdr, withCmaHdr } from '../../src/cm/cmahdr.js';
 import { Deadlines } from '../../src/cm/deadlines.js';
 import { deriveAttributes, mtuBytes, mtuCode } from '../../src/cm/derive.js';
@@ -54,6 +54,17 @@ test('addresses that a host can have', () => {
   expect(wrong.filter(isHost)).toEqual([]);
   const right = ['10.0.0.1', '169.254.1.1', 'fe80::1', 'fd00::1', '2001:db8::'];
   expect(right.filter(isHost)).toEqual(right);
+});
+
+test.each([
+  ['10.0.0.1', '10.0.0.2', '::ffff:10.0.0.2', true],
+  ['127.0.0.1', '10.0.0.2', '::ffff:10.0.0.2', false],
+  ['127.0.0.1', '127.0.0.2', '10.0.0.2', false],
+  ['127.0.0.1', '127.0.0.2', '::ffff:127.0.0.2', true],
+  ['::1', '::1', '::1', true],
+  ['10.0.0.1', '127.0.0.2', '127.0.0.2', false],
+])('ends of a connection: %s to %s, reached at %s: %s', (source, destination, reached, may) => {
+  expect(mayTalk({ source, destination, sourcePort: 1 }, reached)).toBe(may);
 });
 
 test('reasons have names both ways, and numbers without one stay numbers', () => {

@@ -3,10 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
-import { Output } from '../../src/cli/output.js';
 import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
@@ -15,6 +13,7 @@ import { readCapture } from '../kit/pcap.js';
 import type { LinkKind } from './card.js';
 import { CARD, GUEST } from './guest/network.js';
 import { FAMILIES, type Family } from './pair.js';
+import { printed } from './printed.js';
 import { describeWithRxe, type World } from './world.js';
 
 const PORT = 18515;
@@ -258,8 +257,7 @@ async function withStock(
   stopMs?: number,
 ): Promise<{ report: PerftestReport; stdout: string }> {
   const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
-  const printed = new Text();
-  const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
+  const { output, stdout } = printed();
   const serving = role === 'server' ? runServer(options, output) : undefined;
   const tool = guest.spawn(serving ? [...stock, here] : stock);
   try {
@@ -282,7 +280,7 @@ async function withStock(
     isServed = true;
     const ended = stopMs === 0 ? await tool.kill(SIGINT) : await within(30_000, tool.exited);
     if (ended.status !== 0 && stopMs === undefined) throw tool.error(`status ${ended.status}`);
-    return { report: JSON.parse(printed.text) as PerftestReport, stdout: ended.stdout };
+    return { report: JSON.parse(stdout.text) as PerftestReport, stdout: ended.stdout };
   } finally {
     await tool.kill();
   }
@@ -318,13 +316,4 @@ function optionsOf(name: string, changes: Partial<PerftestOptions>): PerftestOpt
     ...{ idleMs: 10_000, spinMs: 0.2, open: { memoryBytes: 2 ** 26 } },
     ...changes,
   };
-}
-
-class Text extends Writable {
-  text = '';
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.text += chunk.toString();
-    done();
-  }
 }

@@ -1,7 +1,5 @@
 /** Our pingpongs and the stock ones, each as client and as server of the other. */
-import { Writable } from 'node:stream';
 import { expect } from 'vitest';
-import { Output } from '../../src/cli/output.js';
 import { type PingpongOptions, runClient, runServer } from '../../src/cli/pingpong/roles.js';
 import { TRANSPORTS, type Transport } from '../../src/cli/pingpong/transport.js';
 import type { FaultOptions } from '../../src/link/fault.js';
@@ -9,6 +7,7 @@ import type { LinkKind } from './card.js';
 import type { Guest } from './guest/guest.js';
 import { CARD, GUEST } from './guest/network.js';
 import { FAMILIES, type Family } from './pair.js';
+import { printed } from './printed.js';
 
 export interface Run {
   readonly transport: Transport;
@@ -92,17 +91,7 @@ export async function inProcess(link: LinkKind, run: Run, weAre: 'client' | 'ser
     ...(weAre === 'client' && { gidIndex }),
     open: { memoryBytes: 2 ** 25 + 2 * size, ...(faults && { fault: faults }) },
   };
-  const printed = new Text();
-  const output = new Output(true, printed, new Text() as unknown as NodeJS.WriteStream);
+  const { output, stdout } = printed();
   await (weAre === 'client' ? runClient(host, options, output) : runServer(options, output));
-  return JSON.parse(printed.text) as Report;
-}
-
-class Text extends Writable {
-  text = '';
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.text += chunk.toString();
-    done();
-  }
+  return JSON.parse(stdout.text) as Report;
 }
