@@ -56,11 +56,10 @@ export interface SendOptions extends WaitOptions {
 }
 
 /**
- * Events: `close` once, with the error that ended the connection, or none when one of the two ends closed it.
- *
- * It keeps the process running while it is open; see `unref`.
+ * Events: `end` once, while `qp` is still there, for its counters; then `close`, with the error that ended the connection, or
+ * none when one of the two ends closed it. It keeps the process running while it is open; see `unref`.
  */
-export class Connection extends EventEmitter<{ close: [error?: Error] }> implements AsyncIterable<Message> {
+export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }> implements AsyncIterable<Message> {
   /** The domain in which peers' rights to our memory are given. */
   readonly pd: Pd;
   /** For those who want to do more; its send completions and receives are the connection's. */
@@ -84,6 +83,7 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
   #isHolding = false;
   #isAskedForLife = false;
   #freeing: Promise<void> | undefined;
+  #why: VerbsError | undefined;
 
   /**
    * @internal A connection to be: its queue pair is for the connection manager to connect.
@@ -154,14 +154,13 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
     this.#inbox.open();
   }
 
-  /** @internal The queue pair is connected. */
+  /** @internal The queue pair is connected. @throws what has ended the connection before it was one */
   established(peer: Peer): void {
+    if (this.#why !== undefined) throw this.#why.cause ?? this.#why;
     this.#peer = peer;
     this.#state = 'open';
     this.ref();
-    if (this.#keepAlive === 0) return;
-    this.#timer = setInterval(() => this.#askForLife(), this.#keepAlive);
-    this.#timer.unref();
+    if (this.#keepAlive > 0) this.#timer = setInterval(() => this.#askForLife(), this.#keepAlive).unref();
   }
 
   /** @internal The peer has said goodbye. */
@@ -381,12 +380,12 @@ export class Connection extends EventEmitter<{ close: [error?: Error] }> impleme
     this.#state = 'closing';
     this.unref();
     clearInterval(this.#timer);
-    const why = new VerbsError('ECONNRESET', `the connection is closed${error ? `: ${error.message}` : ''}`, {
-      cause: error,
-    });
-    this.#requests.end(why);
+    const reason = error ? `: ${error.message}` : '';
+    this.#why = new VerbsError('ECONNRESET', `the connection is closed${reason}`, { cause: error });
+    this.#requests.end(this.#why);
     this.#messages.end(error);
     this.#stream?.connectionEnded(error);
+    this.emit('end');
     this.#freeing = this.#free();
     this.#freeing.catch(() => {}).then(() => this.emit('close', error));
   }

@@ -1,7 +1,10 @@
 // Messages: order, sizes, back-pressure, waiting that is given up, the end.
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { pattern } from '../verbs/pair.js';
+import { Connection } from '../../src/connection/connection.js';
+import { MemoryHub } from '../../src/index.js';
+import { endOn, openOn, pattern } from '../verbs/pair.js';
 import { connectedEnds } from './ends.js';
 
 test('messages come in order with their bytes and immediates, both ways at once', async () => {
@@ -103,4 +106,24 @@ test('everything is given back', async () => {
   await ends.a.pd.close();
   await device.close();
   await ends[Symbol.asyncDispose]();
+});
+
+test('what ends a connection before it is one is told to who waits for it', async () => {
+  const hub = new MemoryHub();
+  const [client, server] = [await endOn(await openOn(hub)), await openOn(hub, { seed: 2 })];
+  const connection = await Connection.prepare(await server.allocPd(), { messageBytes: 64 });
+  const ended = new Promise<boolean>((resolve) => connection.once('end', () => resolve(connection.qp.isClosed)));
+  const closed = once(connection, 'close');
+  await connection.qp.connect(client.qp.endpoint());
+  connection.postReceives();
+  await client.qp.connect(connection.qp.endpoint());
+  client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 65) });
+  const [error] = await closed;
+  expect(error).toMatchObject({ status: 'LOC_LEN_ERR' });
+  // its counters could still be read
+  expect(await ended).toBe(false);
+  const peer = { address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), leave: async () => {} };
+  expect(() => connection.established(peer)).toThrow(error);
+  await client.device.close({ force: true });
+  await server.close({ force: true });
 });
