@@ -39,6 +39,19 @@ export function onInterrupt(stop: () => void): void {
   process.once('SIGINT', stop);
 }
 
+/** From now on Ctrl-C or SIGTERM asks for the end by this, once; after that it ends the program at once, as ever. */
+export function onStop(stop: (signal: string) => void): void {
+  const signals = { SIGINT: Exit.INTERRUPTED, SIGTERM: 143 };
+  for (const name of Object.keys(signals)) process.removeAllListeners(name);
+  let isAsked = false;
+  for (const [name, status] of Object.entries(signals))
+    process.on(name, () => {
+      if (isAsked) process.exit(status);
+      isAsked = true;
+      stop(name);
+    });
+}
+
 export const usageError = (message: string) => new CliError(Exit.USAGE, message);
 export const failure = (message: string, options?: ConstructorParameters<typeof CliError>[2]) =>
   new CliError(Exit.FAILED, message, options);

@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander';
 import { WcError } from '../index.js';
 import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
+import { endpointCommand } from './endpoint.js';
 import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
 import { perftestCommands } from './perftest.js';
 import { pingpongCommand } from './pingpong.js';
@@ -24,6 +25,7 @@ Examples:
   wasm-roce ud-pingpong              wait for ibv_ud_pingpong; uc-pingpong and srq-pingpong likewise
   wasm-roce rping -s                 wait for rping, which connects by rdma_cm
   wasm-roce stat --watch             what devices of other processes count
+  wasm-roce endpoint --serve echo    a card that serves until it is stopped
 ${EXIT_HELP}`,
   )
   // one line: commander puts what it suggests instead on a second
@@ -47,6 +49,7 @@ perftestCommands(program);
 rpingCommand(program);
 demoCommand(program);
 statCommand(program);
+endpointCommand(program);
 for (const command of program.commands) command.copyInheritedSettings(program);
 
 process.exitCode = await run(process.argv);

@@ -34,8 +34,13 @@ const NOWHERE: RemoteMemory = { addr: 0, rkey: 0, length: 0 };
  * @throws CliError when the client says something else or is silent; as `request.accept` and `connection.read`
  */
 export async function servePings(request: ConnectionRequest, options: ServeOptions = {}): Promise<Served> {
+  await using connection = await request.accept(connectionOptions(options.size ?? LARGEST));
+  return await answerPings(connection, options);
+}
+
+/** As `servePings`, on a connection that was made with `connectionOptions`, and stays open. */
+export async function answerPings(connection: Connection, options: ServeOptions = {}): Promise<Served> {
   const { size = LARGEST, validate = false, signal, onPing } = options;
-  await using connection = await request.accept(connectionOptions(size));
   const next = () => nextWhere(connection, size, options);
   const done = encodeWhere(NOWHERE);
   let [pings, bytes, invalid] = [0, 0, 0];

@@ -1,0 +1,29 @@
+/** Counters for Prometheus, over HTTP. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { Device } from '../../index.js';
+import { prometheusText } from '../stat/prometheus.js';
+import type { MetricsConfig } from './config.js';
+import type { Service } from './service.js';
+
+/** @throws the system's error, EADDRINUSE mostly */
+export async function openMetrics(device: Device, { host, port }: MetricsConfig): Promise<Service> {
+  const server = createServer(({ method, url }, response) => {
+    if (method !== 'GET' || url !== '/metrics') {
+      response.writeHead(404).end('there is /metrics only\n');
+      return;
+    }
+    const name = device.label;
+    response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    response.end(prometheusText([{ name, pid: process.pid, ...device.stat() }]));
+  });
+  server.listen({ host, port });
+  await once(server, 'listening');
+  return {
+    about: { service: 'metrics', url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/metrics` },
+    async close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}

@@ -1,0 +1,76 @@
+// `wasm-roce endpoint` and the stock programs: one process serves them all, one after the other and at once.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Running, start } from '../cli/run.js';
+import { CARD } from './guest/network.js';
+import { describeWithRxe } from './world.js';
+
+/** How many clients of rping have come. */
+const pingers = (log: string) => log.split(' connected service=rping').length - 1;
+const PATIENCE = { timeout: 60_000 };
+
+describeWithRxe('an endpoint', 9000, (world) => {
+  const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
+  const path = join(folder, 'endpoint.yaml');
+  const configure = (...services: string[]) =>
+    writeFileSync(
+      path,
+      `interface: ${CARD.interface}\nlink: packet\nservices:\n${services.map((s) => `- ${s}\n`).join('')}`,
+    );
+  const RPING = '{ type: rping }';
+  const WRITE_BW = '{ type: write-bw, port: 18515 }';
+  let serving: Running;
+
+  beforeAll(async () => {
+    configure(RPING, WRITE_BW, '{ type: send-lat, port: 18516, iters: 50 }');
+    serving = start(['endpoint', path]);
+    await serving.prints((text) => text.includes(' ready '));
+  });
+  afterAll(() => {
+    serving?.child.kill('SIGKILL');
+    rmSync(folder, { recursive: true });
+  });
+
+  const rping = (count: number) => ['rping', '-c', '-a', CARD.ipv4, '-V', '-v', '-C', String(count)];
+  const perftest = (tool: string, port: number, ...words: string[]) =>
+    [`ib_${tool}`, '-d', 'rxe0', '-F', '-x', '1', '-p', String(port), ...words, CARD.ipv4] as const;
+
+  test('rping, ib_write_bw and ib_send_lat, each as often as it likes', async () => {
+    for (const round of [1, 2]) {
+      const pings = await world.guest.run(rping(round), PATIENCE);
+      expect(pings.match(/^ping data: rdma-ping-/gm)).toHaveLength(round);
+      const bandwidth = await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+      expect(bandwidth).toMatch(/^ 65536 +100 +\d/m);
+    }
+    expect(await world.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(/^ 2 +50 +\d/m);
+  });
+
+  test('a ping goes on while ib_write_bw works, and while a service is taken away and comes back', async () => {
+    const pinging = world.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
+    await serving.prints((text) => pingers(text) === 3);
+    await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+    configure(RPING);
+    serving.child.kill('SIGHUP');
+    await serving.prints((text) => text.split(' reloaded\n').length === 2);
+    expect((await world.guest.exec(perftest('write_bw', 18515, '-n', '5'), PATIENCE)).status).not.toBe(0);
+    configure(RPING, WRITE_BW);
+    serving.child.kill('SIGHUP');
+    await serving.prints((text) => text.split(' reloaded\n').length === 3);
+    await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+    // it has not ended by itself, as it would after anything that went wrong
+    expect((await pinging.kill(2)).status).not.toBe(0);
+  });
+
+  test('SIGTERM: a client is told goodbye, and the log has all who came', async () => {
+    const pinging = world.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
+    await serving.prints((text) => pingers(text) === 4);
+    serving.child.kill('SIGTERM');
+    const { status, stdout, stderr } = await serving.ended;
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect((await pinging.exited).stdout + (await pinging.exited).stderr).toMatch(/DISCONNECT/);
+    expect(stdout.match(/ info {2}disconnected service=write-bw .* writes=100 .*mibPerSecond=/g)).toHaveLength(4);
+    expect(stdout.match(/ info {2}disconnected service=send-lat .*typicalUs=/g)).toHaveLength(1);
+  });
+});
