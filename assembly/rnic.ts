@@ -216,7 +216,10 @@ export function transmitFrames(now: u64, most: u32): u32 {
   let first = ring.producer;
   let end = first + min(ring.free, most);
   let n = first;
-  while (n != end && card.readyFirst != 0) n = transmitOf(takeReady(), ring, n, end);
+  // where a whole run has no room any more, it waits for the next turn rather than leave in two parts
+  let longest = max(1, Run.current().mostPackets);
+  while (n != end && card.readyFirst != 0 && (n == first || end - n >= longest))
+    n = transmitOf(takeReady(), ring, n, end);
   ring.producer = n;
   return n - first;
 }

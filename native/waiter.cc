@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 
 #include "frames.h"
 #include "uv_poll.h"
@@ -95,7 +96,10 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   void Forget() { watch_ = nullptr; }
 
   void Fire() {
-    StopWatching();
+    // Who sleeps again soon needs no system call for it; who does not is asked no more than once in vain.
+    if (!isWaiting_) return StopWatching();
+    isWaiting_ = false;
+    if (isTimed_ && Now() >= timerAt_) SetTimer(-1);  // an expired timer stays readable until it is set anew
     Napi::Env env = Env();
     Napi::HandleScope scope(env);
     // The receiver must be an object; callbacks in the event loop have the global one.
@@ -130,7 +134,8 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   // start(nanoseconds from now or a negative number for no deadline, keepAlive)
   void Start(const Napi::CallbackInfo& info) {
     if (watch_ == nullptr || watch_->poll == nullptr || watch_->closing) return;
-    SetTimer(info[0].As<Napi::Number>().DoubleValue());
+    isWaiting_ = true;
+    SetTimerFor(info[0].As<Napi::Number>().DoubleValue());
     if (info[1].As<Napi::Boolean>()) {
       uv_ref(watch_->Handle());
     } else {
@@ -141,6 +146,14 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
                     auto watch = static_cast<Watch*>(uv_handle_get_data(reinterpret_cast<uv_handle_s*>(poll)));
                     if (watch->owner != nullptr) watch->owner->Fire();
                   }) == 0;
+  }
+
+  // A timer that fires early is left alone: that costs one look, less than setting it for every sleep.
+  void SetTimerFor(double nanoseconds) {
+    const double now = Now();
+    if (isTimed_ && timerAt_ > now && nanoseconds >= 0 && timerAt_ <= now + nanoseconds) return;
+    SetTimer(nanoseconds);
+    timerAt_ = now + nanoseconds;
   }
 
   void SetTimer(double nanoseconds) {
@@ -162,9 +175,15 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
 
   void StopWatching() {
     if (!isWatching_ || watch_ == nullptr || watch_->closing) return;
-    isWatching_ = false;
+    isWaiting_ = isWatching_ = false;
     uv_poll_stop(watch_->poll);
-    SetTimer(-1);  // an expired timer stays readable until it is set anew
+    SetTimer(-1);
+  }
+
+  static double Now() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
   }
 
   void Close(const Napi::CallbackInfo&) {
@@ -180,7 +199,11 @@ class WaiterObject : public Napi::ObjectWrap<WaiterObject> {
   Napi::AsyncContext context_;
   Watch* watch_;
   bool isWatching_ = false;
+  /// JavaScript wants to be called.
+  bool isWaiting_ = false;
   bool isTimed_ = false;
+  /// When the timer fires, in nanoseconds of its clock.
+  double timerAt_ = 0;
 };
 
 void Watch::Closed() {

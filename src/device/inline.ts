@@ -60,14 +60,15 @@ export class InlineEngine implements Engine {
 
   /**
    * One pass: receive, expire, transmit, tell. Does nothing when called from inside a turn or after close.
+   * @param looks whether the link is asked for frames: who sleeps next will be woken by them, and need not ask
    * @returns whether anything moved, so that another turn is worth while
    */
-  turn(): boolean {
+  turn(looks = true): boolean {
     if (this.#inTurn || this.#closed) return false;
     this.#inTurn = true;
     let moved: number;
     try {
-      moved = this.#turns.take(this.now());
+      moved = this.#turns.take(this.now(), looks);
     } finally {
       this.#inTurn = false;
     }
@@ -104,24 +105,27 @@ export class InlineEngine implements Engine {
 
   close(): void {
     if (this.#closed) return;
-    this.#takeTurns();
+    this.#takeTurns(true);
     this.#closed = true;
     this.link.cancelWait();
     this.link.close();
   }
 
   /** @returns whether there is still something to do */
-  #takeTurns(): boolean {
+  #takeTurns(looks: boolean): boolean {
     const end = this.now() + RUN_BUDGET;
-    while (this.turn()) if (this.now() >= end) return true;
+    while (this.turn(looks)) {
+      if (this.now() >= end) return true;
+      looks = this.#turns.hasReceivedMany;
+    }
     return false;
   }
 
-  #run(): void {
+  #run(looks: boolean): void {
     this.#scheduled = false;
     if (this.#closed) return;
     this.#inRun = true;
-    const more = this.#takeTurns();
+    const more = this.#takeTurns(looks);
     this.#inRun = false;
     if (this.#closed || this.#scheduled) return;
     if (more) {
@@ -134,18 +138,18 @@ export class InlineEngine implements Engine {
 
   readonly #runInMicrotask = (): void => {
     this.#runsInARow++;
-    this.#run();
+    this.#run(false);
   };
 
   readonly #runInLoop = (): void => {
     this.#runsInARow = 0;
-    this.#run();
+    this.#run(true);
   };
 
   readonly #onReadable = (): void => {
     this.#waiting = false;
     this.#runsInARow = 0;
-    this.#run();
+    this.#run(true);
   };
 
   #sleep(): void {

@@ -67,7 +67,7 @@ class CardThread {
       threads.enter();
       threads.answer();
       const now = this.#now();
-      const moved = turns.take(now);
+      const moved = turns.take(now, true);
       const deadline = moved > 0 ? 0 : turns.nextDeadline(now);
       threads.leave();
       this.#tell();
@@ -87,7 +87,7 @@ class CardThread {
   #finish(): void {
     this.#threads.enter();
     const end = this.#now() + LAST_TURNS;
-    for (let now = this.#now(); now < end && this.#turns.take(now) > 0; now = this.#now());
+    for (let now = this.#now(); now < end && this.#turns.take(now, true) > 0; now = this.#now());
     this.#threads.leave();
     this.#tell();
   }

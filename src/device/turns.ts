@@ -4,13 +4,17 @@ import type { Card } from './card.js';
 import type { Trace } from './trace.js';
 
 /** Frames that one turn moves in either direction. */
-const BATCH = 64;
+const BATCH = 128;
+/** So many received packets take long enough that more may have come meanwhile. */
+const MANY = 8;
 /** How soon to try again when the link would not take a frame (ns). */
 const RETRY_SEND = 100_000;
 
 export class Turns {
   /** Keeps the headers of what passes. */
   trace: Trace | undefined;
+  /** The last turn has received so much that the next should look for more. */
+  hasReceivedMany = false;
   readonly #txProducer: number;
   readonly #txConsumer: number;
 
@@ -23,13 +27,18 @@ export class Turns {
     this.#txConsumer = tx.consumer >>> 2;
   }
 
-  /** One pass: receive, expire, transmit. @returns how much has moved; when anything has, another turn is worth while */
-  take(now: number): number {
+  /**
+   * One pass: receive, expire, transmit.
+   * @param looks whether the link is asked for frames, which may cost a system call
+   * @returns how much has moved; when anything has, another turn is worth while
+   */
+  take(now: number, looks: boolean): number {
     const { card, link, trace } = this;
     const { exports } = card;
-    let moved = link.receive(now);
+    let moved = looks ? link.receive(now) : 0;
     trace?.received(now);
     moved += exports.rx(now, BATCH);
+    this.hasReceivedMany = moved >= MANY;
     exports.expire(now);
     moved += exports.tx(now, BATCH);
     trace?.sent(now);
