@@ -13,6 +13,7 @@ import { ROOT } from './rig/paths.js';
 import type { Rig } from './rig/program.js';
 import { bulk } from './tables/bulk.js';
 import { card } from './tables/card.js';
+import { connect } from './tables/connect.js';
 import { guest } from './tables/guest.js';
 import { latency } from './tables/latency.js';
 import { loss } from './tables/loss.js';
@@ -21,7 +22,7 @@ import { scale } from './tables/scale.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
 import { icrc } from './tables/sums.js';
 
-const SUBJECTS = [bulk, latency, rate, card, icrc, scale, loss, guest] as readonly Subject[];
+const SUBJECTS = [bulk, latency, rate, connect, card, icrc, scale, loss, guest] as readonly Subject[];
 const NAMES = SUBJECTS.map(({ name }) => name);
 
 interface Flags {

@@ -5,6 +5,7 @@ const KINDS = {
   rdma: async () => new (await import('./rdma.js')).RdmaEnd(),
   net: async () => new (await import('./net.js')).NetEnd(),
   dgram: async () => new (await import('./dgram.js')).DgramEnd(),
+  connect: async () => new (await import('./connect.js')).ConnectEnd(),
   card: async () => new (await import('./card.js')).CardEnds(),
   scale: async () => new (await import('./scale.js')).ScaleEnds(),
   sums: async () => new (await import('./sums.js')).SumsEnd(),
