@@ -37,6 +37,7 @@ interface Flags extends LinkOptions {
   readonly write_with_imm?: boolean;
   readonly atomic_type?: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
   readonly report_gbits?: boolean;
+  readonly rdma_cm?: boolean;
   readonly qpTimeout: number;
   readonly retry: number;
   readonly address?: string;
@@ -76,6 +77,10 @@ function perftestCommand(program: Command, kind: Kind): void {
     .option('-x, --gid-index <n>', 'index in the GID table (see devinfo)', integer(0, 255))
     .option('-u, --qp-timeout <n>', 'ACK timeout, 4.096 us * 2^n; 0 = for ever', integer(0, 31), 14)
     .option('-D, --duration <s>', 'for so many seconds instead of --iters', quantity(1e6))
+    .option(
+      '-R, --rdma_cm',
+      'meet and connect by rdma_cm instead of TCP: -p is its port; not for UC, without -x and -m',
+    )
     .option('--tclass <n>', 'traffic class of the IP headers', integer(0, 255), 0)
     .option('-S, --sl <n>', 'service level; accepted, without effect on RoCE', integer(0, 15), 0)
     .option('-F, --CPU-freq', 'accepted, without effect')
@@ -140,6 +145,7 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
   return {
     kind,
     port: flags.port,
+    rdmaCm: flags.rdma_cm ?? false,
     transport: flags.connection,
     size,
     all: flags.all ?? false,
@@ -171,7 +177,9 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
 
 /** @throws CliError for what the stock programs refuse as well */
 function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
-  const { post_list: list = 1, txDepth } = flags;
+  const { post_list: list = 1, txDepth, rdma_cm: byCm } = flags;
+  if (byCm && flags.connection === 'UC') throw usageError('--rdma_cm (-R) is not for -c UC');
+  if (byCm && flags.mtu !== undefined) throw usageError('--rdma_cm (-R) chooses the path MTU: it takes no --mtu');
   if (!Number.isFinite(iters) && flags.all)
     throw usageError('--all goes by --iters, not --duration or --run_infinitely');
   if (flags.run_infinitely && flags.bidirectional && (verb === 'SEND' || flags.write_with_imm))

@@ -22,12 +22,13 @@ export class Pump {
 
   /** Takes what is there. */
   readonly drain = (): void => {
+    if (this.#cq.isClosed) return;
     // armed first: what comes behind the last look rings
-    if (!this.#cq.isClosed) this.#cq.arm();
-    for (let batch = 0; batch < BATCHES && !this.#cq.isClosed; batch++) {
+    this.#cq.arm();
+    for (let batch = 0; batch < BATCHES; batch++) {
       const count = this.#cq.poll(this.#wcs);
       for (let i = 0; i < count; i++) this.#onCompletion(this.#wcs[i] as Wc);
-      if (count === 0) return;
+      if (count === 0 || this.#cq.isClosed) return;
     }
     setImmediate(this.drain);
   };

@@ -1,6 +1,6 @@
 // The perftest commands, ours against ours, and their hand-shake against what the stock programs were recorded to say.
 import { describe, expect, test } from 'vitest';
-import { decodeKeys, encodeKeys, KEYS_BYTES } from '../../src/cli/perftest/handshake.js';
+import { BINARY_KEYS, TEXT_KEYS } from '../../src/cli/perftest/keys.js';
 import { KINDS } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { type Ended, freePort, run, start } from './run.js';
@@ -33,13 +33,22 @@ describe('keys', () => {
   };
 
   test('are read and written as the stock programs do', () => {
-    expect(RECORDED.length).toBe(KEYS_BYTES);
-    expect(decodeKeys(Buffer.from(RECORDED, 'latin1'))).toEqual(KEYS);
-    expect(encodeKeys(KEYS).toString('latin1')).toBe(RECORDED);
+    expect(RECORDED.length).toBe(TEXT_KEYS.bytes);
+    expect(TEXT_KEYS.decode(Buffer.from(RECORDED, 'latin1'))).toEqual(KEYS);
+    expect(TEXT_KEYS.encode(KEYS).toString('latin1')).toBe(RECORDED);
+  });
+
+  test('over rdma_cm are the same in binary', () => {
+    const message = BINARY_KEYS.encode(KEYS);
+    const numbers = '00000000 00000001 00000030 007c8c52 00001b8d 00000000 000055979c922000';
+    expect(message.toString('hex')).toBe(
+      `${numbers}00000000000000000000ffff0a4d0002${'0'.repeat(16)}`.replaceAll(' ', ''),
+    );
+    expect(BINARY_KEYS.decode(message)).toEqual(KEYS);
   });
 
   test('what is none is refused with its text', () => {
-    expect(() => decodeKeys(Buffer.from('0000:0001:000030', 'latin1'))).toThrow(
+    expect(() => TEXT_KEYS.decode(Buffer.from('0000:0001:000030', 'latin1'))).toThrow(
       /the peer's keys are "0000:0001:000030"/,
     );
   });
@@ -79,6 +88,8 @@ describe('the udp link, without privileges', () => {
     ['send-bw', ['-l', '5', '-e', '-q', '2', '-b']],
     ['write-bw', ['-l', '20', '-t', '30', '--write_with_imm']],
     ['read-bw', ['-l', '4', '--tclass', '104', '-S', '3']],
+    ['send-bw', ['-R', '-c', 'UD', '-b']],
+    ['write-bw', ['-R', '-q', '4', '-s', '64']],
   ])('%s %s', async (name, options) => {
     const [client, server] = await pair(name, ['-n', '20', ...options, '--json']);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
@@ -162,8 +173,8 @@ describe('the udp link, without privileges', () => {
   });
 });
 
-test('the memory link, both ends in one process', async () => {
-  const { status, stdout } = await run(['send-bw', '--link', 'memory', '-n', '100', '--json']);
+test.each([[[]], [['-R']]])('the memory link, both ends in one process: %j', async (words) => {
+  const { status, stdout } = await run(['send-bw', '--link', 'memory', '-n', '100', '--json', ...words]);
   expect(status).toBe(0);
   expect(JSON.parse(stdout)).toMatchObject({ ok: true, link: 'memory', bandwidth: [{ size: 65536, iters: 100 }] });
 });
@@ -174,6 +185,7 @@ test.each([
   [['send-bw', '--run_infinitely', '-b'], /--run_infinitely is not for messages that take receives in both directions/],
   [['read-bw', '-n', '10', '-l', '4'], /10 messages \(--iters\) are no multiple of 4/],
   [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
+  [['send-bw', '-R', '-c', 'UC'], /--rdma_cm \(-R\) is not for -c UC/],
   [['write-lat', '-e'], /unknown option '-e'/],
   [['send-bw', '-m', '1000'], /256, 512, 1024, 2048, 4096/],
   [['send-bw', '--link', 'memory', '192.0.2.1'], /takes no HOST/],

@@ -1,22 +1,15 @@
 // Our perftest commands and the stock programs of two versions of perftest, each as client and as server of the other.
 import { mkdtempSync, rmSync } from 'node:fs';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
-import type { PerftestReport } from '../../src/cli/perftest/report.js';
-import { runClient, runServer } from '../../src/cli/perftest/roles.js';
 import { decode, isRoce } from '../kit/decode.js';
 import { readCapture } from '../kit/pcap.js';
 import type { LinkKind } from './card.js';
-import { CARD, GUEST } from './guest/network.js';
 import { FAMILIES, type Family } from './pair.js';
-import { printed } from './printed.js';
-import { describeWithRxe, type World } from './world.js';
-
-const PORT = 18515;
+import { optionsOf, type Role, withStock } from './perftest.js';
+import { describeWithRxe } from './world.js';
 
 /** What a case has beside the defaults: ours as the program knows it. */
 type Changes = Partial<PerftestOptions> & { readonly family?: Family; readonly link?: LinkKind };
@@ -30,7 +23,6 @@ interface Case {
   readonly roles?: readonly Role[];
 }
 
-type Role = 'client' | 'server';
 const BOTH: readonly Role[] = ['client', 'server'];
 
 /** A second of messages instead of a number of them: the least that the stock programs measure. */
@@ -243,77 +235,3 @@ describeWithRxe('perftest', 9000, (world) => {
 });
 
 const ECN = 3;
-
-/**
- * Ours and the stock program, until both have ended well.
- * @param stopMs when given, the stock program is interrupted after so many milliseconds, or if 0 once we are done
- */
-async function withStock(
-  { guest }: World,
-  stock: readonly string[],
-  role: Role,
-  family: Family,
-  options: PerftestOptions,
-  stopMs?: number,
-): Promise<{ report: PerftestReport; stdout: string }> {
-  const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
-  const { output, stdout } = printed();
-  const serving = role === 'server' ? runServer(options, output) : undefined;
-  const tool = guest.spawn(serving ? [...stock, here] : stock);
-  try {
-    if (!serving) await guest.listening(PORT);
-    const ours = serving ?? runClient(there, options, output);
-    if (stopMs) void sleep(stopMs).then(() => tool.kill(SIGINT));
-    let isServed = false;
-    // without a client a server would wait for ever
-    if (serving)
-      void tool.exited.then(
-        () =>
-          isServed ||
-          connect(PORT, here)
-            .on('error', () => {})
-            .end(),
-      );
-    await ours.catch((error) => {
-      throw tool.error(String(error));
-    });
-    isServed = true;
-    const ended = stopMs === 0 ? await tool.kill(SIGINT) : await within(30_000, tool.exited);
-    if (ended.status !== 0 && stopMs === undefined) throw tool.error(`status ${ended.status}`);
-    return { report: JSON.parse(stdout.text) as PerftestReport, stdout: ended.stdout };
-  } finally {
-    await tool.kill();
-  }
-}
-
-const SIGINT = 2;
-
-async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
-  const late = sleep(ms, undefined, { ref: false }).then(() => Promise.reject(new Error(`not done within ${ms} ms`)));
-  late.catch(() => {});
-  return Promise.race([promise, late]);
-}
-
-function optionsOf(name: string, changes: Partial<PerftestOptions>): PerftestOptions {
-  const kind = KINDS.find((one) => one.name === name);
-  if (kind === undefined) throw new Error(`there is no ${name}`);
-  const iters = changes.iters ?? 20;
-  const size = kind.verb === 'ATOMIC' ? 8 : kind.measures === 'bw' ? 2000 : 64;
-  return {
-    ...{ kind, port: PORT, interface: CARD.interface, link: 'packet', transport: 'RC', size, all: false, iters },
-    ...{ durationMs: 0, txDepth: kind.measures === 'bw' ? Math.min(10, iters) : 1, rxDepth: Math.min(iters, 512) },
-    ...{
-      qps: 1,
-      postList: 1,
-      trafficClass: 0,
-      bidirectional: false,
-      immediate: false,
-      atomic: 'FETCH_AND_ADD',
-      timeout: 18,
-      retryCnt: 7,
-      gigabits: false,
-    },
-    ...{ idleMs: 10_000, spinMs: 0.2, open: { memoryBytes: 2 ** 26 } },
-    ...changes,
-  };
-}

@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { Device } from '../../index.js';
 import { Output } from '../output.js';
 import { Exchange } from '../perftest/handshake.js';
+import { TEXT_KEYS } from '../perftest/keys.js';
 import { KINDS, type Kind, type PerftestOptions } from '../perftest/kinds.js';
 import { reportOf } from '../perftest/report.js';
 import { runSession } from '../perftest/session.js';
@@ -75,8 +76,15 @@ export class PerftestService implements Service {
       ...{ onInterval() {}, onBandwidth() {}, onLatency() {} },
     };
     try {
-      const exchange = new Exchange(control, 'server');
-      const result = await runSession(device, exchange, options, peer, listeners, new Output(true));
+      const exchange = new Exchange(control, 'server', TEXT_KEYS);
+      const result = await runSession(
+        device,
+        exchange,
+        options,
+        { address: peer, port: options.port },
+        listeners,
+        new Output(true),
+      );
       const { bandwidth = [], latency = [] } = reportOf(device, 'server', options, result);
       log.info('disconnected', {
         ...who,
@@ -97,7 +105,17 @@ function optionsOf({ type, port, size, iters, qps }: PerftestConfig): PerftestOp
   const kind = KINDS.find(({ name }) => name === type) as Kind;
   const count = iters ?? kind.iters;
   return {
-    ...{ kind, port, qps, transport: 'RC', size: size ?? kind.size, all: false, iters: count, durationMs: 0 },
+    ...{
+      kind,
+      port,
+      rdmaCm: false,
+      qps,
+      transport: 'RC',
+      size: size ?? kind.size,
+      all: false,
+      iters: count,
+      durationMs: 0,
+    },
     ...{ txDepth: kind.measures === 'lat' ? 1 : Math.min(128, count), rxDepth: Math.min(512, count), postList: 1 },
     ...{ bidirectional: false, immediate: false, atomic: 'FETCH_AND_ADD', trafficClass: 0, timeout: 14, retryCnt: 7 },
     ...{ gigabits: false, idleMs: IDLE_MS, spinMs: SPIN_MS, open: {} },

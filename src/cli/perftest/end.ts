@@ -8,13 +8,15 @@ import {
   type Qp,
   type SendWr,
   throwIfFailed,
+  UDP_QKEY,
   type Wc,
   WcOpcode,
 } from '../../index.js';
 import { Completions } from '../completions.js';
 import { failure, usageError } from '../exit.js';
-import type { Keys, Terms } from './handshake.js';
-import { type PerftestOptions, takesReceives } from './kinds.js';
+import type { Terms } from './handshake.js';
+import type { Keys } from './keys.js';
+import { answersReads, type PerftestOptions, takesReceives } from './kinds.js';
 
 /** READs and atomics that we answer at a time, and have outstanding where the peer answers as many. */
 const RD_ATOMIC = 16;
@@ -26,11 +28,18 @@ const LINE = 64;
 /** What one queue pair has done in the present run. */
 interface Lane {
   readonly qp: Qp;
-  ah: Ah | undefined;
+  datagram: Destination | undefined;
   remote: Keys | undefined;
   posted: number;
   completed: number;
   receivesPosted: number;
+}
+
+/** Where datagrams go. */
+interface Destination {
+  readonly ah: Ah;
+  readonly remoteQpn: number;
+  readonly remoteQkey: number;
 }
 
 /** The numbers of the present run. */
@@ -77,7 +86,7 @@ export class End {
     for (let i = 0; i < qps; i++) {
       const limits = { maxSendWr: txDepth, maxRecvWr: rxDepth, maxSendSge: 1, maxRecvSge: 1 };
       const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits });
-      lanes.push({ qp, ah: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
+      lanes.push({ qp, datagram: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
     }
     return new End(device, options, terms, pd, cq, mr, lanes, slot);
   }
@@ -86,25 +95,26 @@ export class End {
   keys(index: number, peer: string): Keys {
     const { gidIndex, kind } = this.options;
     const { qpn, psn, gid } = this.#lane(index).qp.endpoint(peer);
-    const outReads = kind.verb === 'READ' || kind.verb === 'ATOMIC' ? RD_ATOMIC : 1;
+    const outReads = answersReads(kind) ? RD_ATOMIC : 1;
     const vaddr = BigInt(this.mr.remote.addr) + BigInt(this.#inbox(index));
     const chosen = gidIndex === undefined ? gid : this.#gid(gidIndex);
     return { outReads, qpn, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
   }
 
-  /** Takes a queue pair to RTS. */
+  /** Takes a queue pair to RTS, unless rdma_cm has. */
   async connect(index: number, remote: Keys): Promise<void> {
-    const { timeout, retryCnt, kind, transport, trafficClass } = this.options;
+    const { timeout, retryCnt, kind, transport, trafficClass, rdmaCm } = this.options;
     const lane = this.#lane(index);
     const { qp } = lane;
-    const local = this.keys(index, remote.gid);
     lane.remote = remote;
+    if (rdmaCm) return;
+    const local = this.keys(index, remote.gid);
     const { gids } = this.device;
     const sgidIndex = gids.findIndex(({ gid }) => gid === local.gid);
     const route = { grh: { dgid: remote.gid, sgidIndex, trafficClass } };
     if (transport === 'UD') {
       await qp.activate({ qkey: QKEY });
-      lane.ah = await this.pd.createAh(route);
+      this.reach(index, { ah: await this.pd.createAh(route), remoteQpn: remote.qpn, remoteQkey: QKEY });
       return;
     }
     const isReliable = transport === 'RC';
@@ -122,6 +132,37 @@ export class End {
       ...{ state: 'RTS', sqPsn: local.psn },
       ...(isReliable && { timeout, retryCnt, rnrRetry: 7, maxRdAtomic: Math.min(RD_ATOMIC, remote.outReads) }),
     });
+  }
+
+  qp(index: number): Qp {
+    return this.#lane(index).qp;
+  }
+
+  /** Datagrams of a queue pair go there from now on. */
+  reach(index: number, datagram: Destination): void {
+    this.#lane(index).datagram = datagram;
+  }
+
+  /** Tells whom a datagram's queue pair reaches what our own is. @param length bytes of which nothing is meant */
+  async introduce(index: number, length: number): Promise<void> {
+    const { qp, datagram } = this.#lane(index);
+    if (datagram === undefined) throw failure(`queue pair ${index} is not connected`);
+    const sgList = this.mr.slice(this.#outbox(index), length);
+    qp.postSend({ opcode: 'SEND_WITH_IMM', immData: qp.qpNum, sgList, ...datagram });
+    throwIfFailed(await this.completions.next());
+  }
+
+  /** Room for what `introduce` says. */
+  postFirst(index: number, length: number): void {
+    this.#lane(index).qp.postRecv({ wrId: index, sgList: this.mr.slice(this.#inbox(index), length) });
+  }
+
+  /** Waits for that, and reaches its sender from now on. */
+  async meet(index: number): Promise<void> {
+    const wc = await this.completions.next();
+    throwIfFailed(wc);
+    const ah = await this.pd.createAhFromWc(wc, this.mr.buffer.subarray(this.#inbox(index)));
+    this.reach(index, { ah, remoteQpn: wc.immData, remoteQkey: UDP_QKEY });
   }
 
   /** A new run. Posts the first receives. */
@@ -214,21 +255,21 @@ export class End {
   }
 
   async close(): Promise<void> {
-    for (const { qp, ah } of this.lanes) {
+    for (const { qp, datagram } of this.lanes) {
       await qp.close();
-      await ah?.close();
+      await datagram?.ah.close();
     }
     for (const resource of [this.cq, this.mr, this.pd]) await resource.close();
   }
 
-  #request(index: number, { remote, ah }: Lane, offset: number, size: number): SendWr {
+  #request(index: number, { remote, datagram }: Lane, offset: number, size: number): SendWr {
     const { kind, immediate, atomic } = this.options;
     if (remote === undefined) throw failure(`queue pair ${index} is not connected`);
     const common = { wrId: index, sgList: this.mr.slice(this.#outbox(index), size) };
     const there = { remoteAddr: remote.vaddr + BigInt(offset), rkey: remote.rkey };
     switch (kind.verb) {
       case 'SEND':
-        return { ...common, opcode: 'SEND', ...(ah && { ah, remoteQpn: remote.qpn, remoteQkey: QKEY }) };
+        return { ...common, opcode: 'SEND', ...datagram };
       case 'WRITE':
         return immediate
           ? { ...common, ...there, opcode: 'RDMA_WRITE_WITH_IMM', immData: index }

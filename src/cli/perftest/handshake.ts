@@ -1,10 +1,10 @@
 /**
- * The messages that two ends of perftest exchange over TCP. Always in lock-step: the client writes and then reads, the
- * server reads and then writes, one write for each message, whose length both know.
+ * The messages that two ends of perftest exchange, over TCP or a connection of rdma_cm. Always in lock-step: the client
+ * writes and then reads, the server reads and then writes, one write for each message, whose length both know.
  */
-import { gidText, gidToHex } from '../../index.js';
 import { failure } from '../exit.js';
-import type { Control } from '../pingpong/handshake.js';
+import type { Channel } from './channel.js';
+import type { Keys, KeysForm } from './keys.js';
 
 /** What this end says it is: the protocol of perftest 25.01. */
 export const VERSION = '6.24';
@@ -14,18 +14,6 @@ const OLDEST = 5.7;
 const CYCLE_BYTES = 4096;
 const CACHE_LINE = 64;
 const MTUS = [256, 512, 1024, 2048, 4096];
-
-/** What an end tells of one of its queue pairs. */
-export interface Keys {
-  /** READs and atomics that it answers at a time. */
-  readonly outReads: number;
-  readonly qpn: number;
-  readonly psn: number;
-  readonly rkey: number;
-  /** Where its memory for the peer begins. */
-  readonly vaddr: bigint;
-  readonly gid: string;
-}
 
 /** What both ends have agreed upon. */
 export interface Terms {
@@ -48,40 +36,11 @@ export interface Bandwidth {
   readonly rate: number;
 }
 
-/** With the GID and a NUL. */
-export const KEYS_BYTES = 108;
-const FORM =
-  /^[0-9a-f]{4}:([0-9a-f]{4}):([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{8}):([0-9a-f]{16}):((?:[0-9a-f]{2}:){16})[0-9a-f]{8}:\0$/;
-
-export function encodeKeys({ outReads, qpn, psn, rkey, vaddr, gid }: Keys): Buffer {
-  const hex = (value: number | bigint, digits: number) => value.toString(16).padStart(digits, '0');
-  const bytes = gidToHex(gid).replace(/../g, '$&:');
-  // RoCE has no LIDs, and there is no shared receive queue to name.
-  const numbers = [hex(outReads, 4), hex(qpn, 6), hex(psn, 6), hex(rkey, 8), hex(vaddr, 16)];
-  return Buffer.from(`0000:${numbers.join(':')}:${bytes}00000000:\0`, 'latin1');
-}
-
-/** @throws CliError when it is no such message */
-export function decodeKeys(message: Buffer): Keys {
-  const text = message.toString('latin1');
-  const [, outReads = '', qpn = '', psn = '', rkey = '', vaddr = '', gid = ''] = FORM.exec(text) ?? [];
-  if (gid === '')
-    throw failure(`the peer's keys are ${JSON.stringify(text)}, not those of perftest on RoCE; a stock peer needs -x`);
-  const number = (digits: string) => Number.parseInt(digits, 16);
-  return {
-    outReads: number(outReads),
-    qpn: number(qpn),
-    psn: number(psn),
-    rkey: number(rkey),
-    vaddr: BigInt(`0x${vaddr}`),
-    gid: gidText(gid.replaceAll(':', '')),
-  };
-}
-
 export class Exchange {
   constructor(
-    readonly control: Control,
+    readonly control: Channel,
     readonly role: 'client' | 'server',
+    readonly form: KeysForm,
   ) {}
 
   /**
@@ -107,8 +66,9 @@ export class Exchange {
    * @param patient waits without end while the peer is connected: it is at work
    */
   async keys(mine: (theirs: Keys | undefined) => Keys, { patient = false } = {}): Promise<Keys> {
-    const answer = (theirs: Buffer | undefined) => encodeKeys(mine(theirs && decodeKeys(theirs)));
-    return decodeKeys(await this.#swap(answer, KEYS_BYTES, "the peer's keys", patient ? 0 : undefined));
+    const { bytes, encode, decode } = this.form;
+    const answer = (theirs: Buffer | undefined) => encode(mine(theirs && decode(theirs)));
+    return decode(await this.#swap(answer, bytes, "the peer's keys", patient ? 0 : undefined));
   }
 
   async report(mine: Bandwidth): Promise<Bandwidth> {

@@ -35,6 +35,8 @@ export const LARGEST_OF_ALL = 2 ** 23;
 export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly kind: Kind;
   readonly port: number;
+  /** The two ends meet, and their queue pairs are connected, by rdma_cm. */
+  readonly rdmaCm: boolean;
   readonly transport: 'RC' | 'UC' | 'UD';
   /** Bytes of a message; with `all` of the largest. */
   readonly size: number;
@@ -75,4 +77,9 @@ export interface Endless {
 /** Messages take receives at the other end. */
 export function takesReceives({ kind: { verb }, immediate }: PerftestOptions): boolean {
   return verb === 'SEND' || immediate;
+}
+
+/** Its messages are answered by the peer's card, which has room for so many at a time. */
+export function answersReads({ verb }: Kind): boolean {
+  return verb === 'READ' || verb === 'ATOMIC';
 }

@@ -1,7 +1,8 @@
 /** What a test tells: perftest's columns, or one JSON object. */
 import type { Counters, Device } from '../../index.js';
 import type { Output } from '../output.js';
-import type { Bandwidth, Keys, Terms } from './handshake.js';
+import type { Bandwidth, Terms } from './handshake.js';
+import type { Keys } from './keys.js';
 import type { PerftestOptions } from './kinds.js';
 import type { LatencyReport } from './latency.js';
 import type { Result } from './session.js';

@@ -1,50 +1,29 @@
 /** Client, server, and both at once. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { createMemoryHub, type Device } from '../../index.js';
-import { isNamed, openFor, openNamed, openWatched } from '../device.js';
+import { createMemoryHub, type Device, gidAddress } from '../../index.js';
+import { openWatched } from '../device.js';
 import type { Output } from '../output.js';
 import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
+import { TEXT_KEYS } from './keys.js';
 import type { PerftestOptions } from './kinds.js';
-import { reportOf, Table } from './report.js';
+import { measure } from './measure.js';
+import { answerByCm, answerByTcp, answerOn, askByCm, askByTcp, askOn, type Meeting, type Use } from './meeting.js';
 import { runSession } from './session.js';
 
 export async function runClient(host: string, options: PerftestOptions, output: Output): Promise<void> {
-  const { port, address } = options;
-  const target = { host, port, ...(address !== undefined && { localAddress: address }) };
-  const control = await Control.connect(target, options.idleMs);
-  try {
-    await using device = await openFor(control.localAddress, options);
-    await measure(device, new Exchange(control, 'client'), options, output);
-  } finally {
-    control.close();
-  }
+  const use: Use = ({ device, exchange, peer }) => measure(device, exchange, options, output, peer);
+  await (options.rdmaCm ? askByCm : askByTcp)(host, options, use);
 }
 
 export async function runServer(options: PerftestOptions, output: Output): Promise<void> {
-  const server = createServer({ allowHalfOpen: true });
-  await listen(server, { port: options.port, ...(options.address !== undefined && { host: options.address }) });
-  output.note(`waiting for a client on TCP port ${options.port}`);
-  let device: Device | undefined;
-  try {
-    // Named by hand, an interface that cannot be used is to be known before a client comes.
-    if (isNamed(options)) device = await openNamed(options);
-    const [socket] = (await once(server, 'connection')) as [Socket];
-    const control = new Control(socket, options.idleMs);
-    try {
-      device ??= await openFor(control.localAddress, options);
-      await measure(device, new Exchange(control, 'server'), options, output);
-    } finally {
-      control.close();
-    }
-  } finally {
-    server.close();
-    await device?.close({ force: true });
-  }
+  const use: Use = ({ device, exchange, peer }) => measure(device, exchange, options, output, peer);
+  const onListening = (where: string) => output.note(`waiting for a client on ${where}`);
+  await (options.rdmaCm ? answerByCm : answerByTcp)(options, onListening, use);
 }
 
-/** Client and server on the memory link, in one process; the hand-shake takes the host's own TCP. */
+/** Client and server on the memory link, in one process. */
 export async function runBoth(options: PerftestOptions, output: Output): Promise<void> {
   const hub = createMemoryHub();
   const { pcap: _pcap, fault: _fault, ...plain } = options.open;
@@ -52,44 +31,44 @@ export async function runBoth(options: PerftestOptions, output: Output): Promise
   await using other = await openWatched({ hub, ...plain });
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
+  const silent = { onConnected() {}, onInterval() {}, onBandwidth() {}, onLatency() {} };
+  const ask: Use = ({ exchange, peer }) => measure(device, exchange, both, output, peer);
+  const answer: Use = async ({ exchange, peer }) =>
+    void (await runSession(other, exchange, both, peer, silent, output));
+  await (options.rdmaCm ? meetByCm : meetByTcp)([device, other], both, ask, answer);
+}
+
+type Two = readonly [Device, Device];
+
+async function meetByCm([near, far]: Two, options: PerftestOptions, ask: Use, answer: Use): Promise<void> {
+  await using server = await far.listen({ port: options.port });
+  await Promise.all([askOn(near, addressOf(far, near), options, ask), answerOn(far, server, options, answer)]);
+}
+
+/** The hand-shake takes the host's own TCP. */
+async function meetByTcp([near, far]: Two, options: PerftestOptions, ask: Use, answer: Use): Promise<void> {
   const server = createServer({ allowHalfOpen: true });
   await listen(server, { port: 0, host: '127.0.0.1' });
   const { port } = server.address() as { port: number };
   const connection = once(server, 'connection') as Promise<[Socket]>;
-  const near = await Control.connect({ host: '127.0.0.1', port }, options.idleMs);
-  const far = new Control((await connection)[0], options.idleMs);
+  const client = await Control.connect({ host: '127.0.0.1', port }, options.idleMs);
+  const answering = new Control((await connection)[0], options.idleMs);
+  const meeting = (device: Device, peer: Device, exchange: Exchange): Meeting => ({
+    ...{ device, exchange },
+    peer: { address: addressOf(peer, device), port },
+  });
   try {
-    const [client, answering] = [new Exchange(near, 'client'), new Exchange(far, 'server')];
-    const { gid } = other.chooseGid(device.chooseGid().gid);
-    const listeners = { onConnected() {}, onInterval() {}, onBandwidth() {}, onLatency() {} };
     await Promise.all([
-      measure(device, client, both, output, gid),
-      runSession(other, answering, both, device.chooseGid().gid, listeners, output),
+      ask(meeting(near, far, new Exchange(client, 'client', TEXT_KEYS))),
+      answer(meeting(far, near, new Exchange(answering, 'server', TEXT_KEYS))),
     ]);
   } finally {
-    near.close();
-    far.close();
+    client.close();
+    answering.close();
     server.close();
   }
 }
 
-async function measure(
-  device: Device,
-  exchange: Exchange,
-  options: PerftestOptions,
-  output: Output,
-  peer = exchange.control.remoteAddress,
-): Promise<void> {
-  const table = new Table(options, output);
-  const listeners = {
-    onConnected: (...[local, remote, terms]: Parameters<Parameters<typeof runSession>[4]['onConnected']>) =>
-      table.header(device, local, remote, terms),
-    onInterval: table.bandwidth.bind(table),
-    onBandwidth: table.bandwidth.bind(table),
-    onLatency: table.latency.bind(table),
-  };
-  const result = await runSession(device, exchange, options, peer, listeners, output);
-  const report = reportOf(device, exchange.role, options, result);
-  output.result(report);
-  table.end(report);
+function addressOf(device: Device, seenBy: Device): string {
+  return gidAddress(device.chooseGid(seenBy.chooseGid().gid).gid);
 }

@@ -1,10 +1,12 @@
 /** One test from hand-shake to hand-shake: which barriers there are, and what runs between them. */
-import type { Device } from '../../index.js';
+import type { CmAddress, Device } from '../../index.js';
 import { usageError } from '../exit.js';
 import type { Output } from '../output.js';
 import { runBandwidth } from './bandwidth.js';
+import { CmPairs } from './cmpairs.js';
 import { End } from './end.js';
-import type { Bandwidth, Exchange, Keys, Terms } from './handshake.js';
+import type { Bandwidth, Exchange, Terms } from './handshake.js';
+import type { Keys } from './keys.js';
 import { type Endless, type PerftestOptions, takesReceives } from './kinds.js';
 import { type LatencyReport, runReads, runSends, runWrites } from './latency.js';
 
@@ -26,12 +28,12 @@ export interface Listeners {
   onLatency(result: LatencyReport): void;
 }
 
-/** @param peer its address, to choose ours by */
+/** @param peer its address, to choose ours by; with `rdmaCm` also the port where the two ends have met */
 export async function runSession(
   device: Device,
   exchange: Exchange,
   asked: PerftestOptions,
-  peer: string,
+  peer: CmAddress,
   listeners: Listeners,
   output: Output,
 ): Promise<Result> {
@@ -42,9 +44,11 @@ export async function runSession(
   const terms = await exchange.terms(mtu);
   const options = { ...asked, size: asked.transport === 'UD' ? Math.min(asked.size, terms.mtu) : asked.size };
   const end = await End.open(device, options, terms);
+  const pairs = options.rdmaCm ? new CmPairs(end, exchange.role, peer) : undefined;
   try {
-    return await new Session(end, exchange, peer, listeners, output).run();
+    return await new Session(end, exchange, peer.address, pairs, listeners, output).run();
   } finally {
+    await pairs?.close();
     await end.close();
   }
 }
@@ -59,6 +63,7 @@ class Session {
     readonly end: End,
     readonly exchange: Exchange,
     readonly peer: string,
+    readonly pairs: CmPairs | undefined,
     readonly listeners: Listeners,
     readonly output: Output,
   ) {}
@@ -66,6 +71,7 @@ class Session {
   async run(): Promise<Result> {
     const { end } = this;
     const { kind } = end.options;
+    await this.pairs?.connect(() => this.#barrier());
     // The latency tests of one-sided verbs have one barrier more, before all else.
     if (kind.measures === 'lat' && kind.verb !== 'SEND') await this.#barrier();
     await this.#introduce();
@@ -76,9 +82,11 @@ class Session {
     if (kind.verb !== 'SEND') await this.#barrier();
     if (kind.measures === 'bw') await this.#bandwidth();
     else await this.#latency();
+    const counters = end.counters();
+    await this.pairs?.part();
     const [local, remote] = [this.#local[0] as Keys, this.#remote[0] as Keys];
     const [bandwidths, latencies] = [this.#bandwidths, this.#latencies];
-    return { local, remote, terms: end.terms, bandwidths, latencies, counters: end.counters() };
+    return { local, remote, terms: end.terms, bandwidths, latencies, counters };
   }
 
   async #bandwidth(): Promise<void> {

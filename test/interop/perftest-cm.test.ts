@@ -1,0 +1,79 @@
+// Our perftest commands and the stock programs with -R: they meet by rdma_cm and have their queue pairs connected by it.
+import { describe, expect, test } from 'vitest';
+import type { PerftestOptions } from '../../src/cli/perftest/kinds.js';
+import type { Family } from './pair.js';
+import { optionsOf, type Role, withStock } from './perftest.js';
+import { describeWithRxe } from './world.js';
+
+/** Least that shows an exchange in the middle of a run. */
+const ITERS = 5;
+
+interface Case {
+  readonly kind: string;
+  /** What we are; as the stock programs take their time, few cases go both ways. */
+  readonly roles: readonly Role[];
+  /** More words for the stock program. */
+  readonly words?: readonly string[];
+  readonly changes?: Partial<PerftestOptions>;
+  readonly family?: Family;
+}
+
+const BOTH = ['client', 'server'] as const;
+
+const CASES: readonly Case[] = [
+  ...['send-bw', 'write-lat', 'read-bw', 'atomic-bw'].map((kind): Case => ({ kind, roles: BOTH })),
+  ...['send-lat', 'read-lat'].map((kind): Case => ({ kind, roles: ['client'] })),
+  ...['write-bw', 'atomic-lat'].map((kind): Case => ({ kind, roles: ['server'] })),
+  { kind: 'read-bw', roles: ['client'], words: ['-q', '4'], changes: { qps: 4 } },
+  { kind: 'write-bw', roles: ['server'], words: ['-b', '-q', '4'], changes: { bidirectional: true, qps: 4 } },
+  { kind: 'send-bw', roles: ['server'], words: ['-c', 'UD'], changes: { transport: 'UD' } },
+  { kind: 'send-bw', roles: ['client'], words: ['-c', 'UD', '-b'], changes: { transport: 'UD', bidirectional: true } },
+  { kind: 'send-lat', roles: ['server'], words: ['-c', 'UD'], changes: { transport: 'UD' } },
+  { kind: 'read-bw', roles: ['server'], changes: { link: 'udp' } },
+  { kind: 'send-bw', roles: BOTH, family: 'IPv6' },
+  { kind: 'send-lat', roles: ['client'], words: ['-c', 'UD'], changes: { transport: 'UD' }, family: 'IPv6' },
+];
+
+/** It connects over IPv4 only. */
+const OLDER: readonly Case[] = [
+  { kind: 'send-bw', roles: BOTH },
+  { kind: 'write-lat', roles: ['client'] },
+  { kind: 'atomic-bw', roles: ['server'] },
+  { kind: 'read-bw', roles: ['server'], words: ['-q', '4'], changes: { qps: 4 } },
+  { kind: 'send-bw', roles: ['client'], words: ['-c', 'UD', '-b'], changes: { transport: 'UD', bidirectional: true } },
+];
+
+/** Where the guest has each version, and what it calls its hand-shake. */
+const VERSIONS = [
+  { version: '25.01', folder: '/usr/bin', says: '6.24', cases: CASES },
+  { version: '4.5', folder: '/opt/bookworm', says: '6.06', cases: OLDER },
+] as const;
+
+describeWithRxe('perftest -R', 9000, (world) => {
+  describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
+    const rows = cases.flatMap((row) =>
+      row.roles.map((role) => {
+        const { kind, words = [], family, changes } = row;
+        return [[kind, ...words, family, changes?.link].filter(Boolean).join(' '), role, row] as const;
+      }),
+    );
+    test.each(rows)('%s, we are the %s', async (_, role, { kind: name, words = [], changes = {}, family = 'IPv4' }) => {
+      const options = optionsOf(name, { iters: ITERS, rdmaCm: true, ...changes });
+      const { kind, iters, size, qps } = options;
+      const stock = [
+        ...[`${folder}/${kind.stock}`, '-R', '-d', 'rxe0', '-F', '-n', String(iters)],
+        ...(family === 'IPv6' ? ['--ipv6-addr'] : []),
+        ...(kind.verb === 'ATOMIC' ? [] : ['-s', String(size)]),
+        ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
+        ...words,
+      ];
+      const { report, stdout } = await withStock(world, stock, role, family, options);
+      expect(report).toMatchObject({ ok: true, test: name, role, peerVersion: says });
+      const results = report.bandwidth ?? report.latency;
+      const isAlone = ['read-lat', 'atomic-lat'].includes(name);
+      if (isAlone && role === 'server') expect(results).toEqual([]);
+      else expect(results?.at(-1)).toMatchObject({ size, iters: iters * qps });
+      if (!isAlone || role === 'server') expect(stdout).toMatch(new RegExp(`^ *${size} +${iters * qps} +\\d`, 'm'));
+    });
+  });
+});
