@@ -56,6 +56,7 @@ export function endpointCommand(program: Command): void {
 async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
   if (flags.link === 'memory')
     throw usageError('--link memory is for both ends in one process: nobody could come here');
+  if (file === undefined && flags.serve.length === 0) throw usageError('nothing to serve: name a CONFIG, or --serve');
   // other commands need not wait until these are loaded
   const { ConfigError, readConfig } = await import('./endpoint/config.js');
   const { Endpoint } = await import('./endpoint/endpoint.js');

@@ -11,6 +11,7 @@ export interface Work {
 
 export class RdmaService implements Service {
   readonly #connections = new Set<Connection>();
+  #isClosing = false;
 
   /** @throws VerbsError EADDRINUSE */
   static async open(
@@ -32,6 +33,7 @@ export class RdmaService implements Service {
   }
 
   async close(): Promise<void> {
+    this.#isClosing = true;
     await this.server.close();
     await Promise.all([...this.#connections].map(part));
   }
@@ -50,6 +52,8 @@ export class RdmaService implements Service {
       return;
     }
     this.#watch(connection, { ...who, qpn: hex(connection.qp.qpNum) });
+    // it came about while those who were there were told goodbye
+    if (this.#isClosing) return part(connection);
     await this.work.serve(connection).catch((error) => connection.destroy(error));
   }
 

@@ -4,10 +4,11 @@ import { createServer } from 'node:http';
 import type { Device } from '../../index.js';
 import { prometheusText } from '../stat/prometheus.js';
 import type { MetricsConfig } from './config.js';
+import type { Log } from './log.js';
 import type { Service } from './service.js';
 
 /** @throws the system's error, EADDRINUSE mostly */
-export async function openMetrics(device: Device, { host, port }: MetricsConfig): Promise<Service> {
+export async function openMetrics(device: Device, { host, port }: MetricsConfig, log: Log): Promise<Service> {
   const server = createServer(({ method, url }, response) => {
     if (method !== 'GET' || url !== '/metrics') {
       response.writeHead(404).end('there is /metrics only\n');
@@ -19,8 +20,10 @@ export async function openMetrics(device: Device, { host, port }: MetricsConfig)
   });
   server.listen({ host, port });
   await once(server, 'listening');
+  const about = { service: 'metrics', url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/metrics` };
+  server.on('error', (error) => log.error('not accepted', error, about));
   return {
-    about: { service: 'metrics', url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/metrics` },
+    about,
     async close() {
       server.close();
       server.closeAllConnections();

@@ -43,6 +43,7 @@ export class PerftestService implements Service {
   ) {
     this.about = { service: options.kind.name, port: options.port };
     server.on('connection', (socket) => this.#take(socket));
+    server.on('error', (error) => log.error('not accepted', error, this.about));
   }
 
   async close(): Promise<void> {

@@ -38,7 +38,7 @@ export function portOf(wanted: Wanted): string {
 
 /** @throws VerbsError EADDRINUSE; the system's error, EADDRINUSE mostly */
 export function openService(wanted: Wanted, { device, pd, offers, host, log }: Means): Promise<Service> {
-  if ('host' in wanted) return openMetrics(device, wanted);
+  if ('host' in wanted) return openMetrics(device, wanted, log);
   if ('qps' in wanted) return PerftestService.open(device, wanted, host, log);
   const about = { service: wanted.type, port: wanted.port };
   return RdmaService.open(device, about, workOf(wanted, pd, offers), log);
