@@ -2,6 +2,7 @@
 
 import { POOL_START } from '../../assembly/limits';
 import { crc, initCrc } from '../../assembly/wire/crc';
+import { copyWithSum } from './fused';
 
 const SOURCE: usize = POOL_START;
 const TARGET: usize = POOL_START + 65536;
@@ -27,5 +28,11 @@ export function copyAndSum(times: u32, bytes: u32): u32 {
     memory.copy(TARGET, SOURCE, bytes);
     register = crc(register, TARGET, bytes);
   }
+  return register;
+}
+
+export function fused(times: u32, bytes: u32): u32 {
+  let register: u32 = 0;
+  for (let i: u32 = 0; i < times; i++) register = copyWithSum(register, TARGET, SOURCE, bytes);
   return register;
 }
