@@ -18,7 +18,7 @@ function carried(at: usize): v128 {
 
 /** Copies from 384 to 8192 bytes. @returns the register behind them */
 export function copyWithSum(register: u32, target: usize, source: usize, bytes: usize): u32 {
-  let folded = (bytes - REACH) & ~15;
+  const folded = (bytes - REACH) & ~15;
   let word = v128.load(source);
   v128.store(target, word);
   v128.store(FOLDED, v128.xor(word, i32x4.replace_lane(i32x4.splat(0), 0, register)));
@@ -27,8 +27,8 @@ export function copyWithSum(register: u32, target: usize, source: usize, bytes: 
     v128.store(target + i, word);
     v128.store(FOLDED + i, v128.xor(word, carried(FOLDED + i)));
   }
-  let end = FOLDED + folded;
-  let left = bytes - folded;
+  const end = FOLDED + folded;
+  const left = bytes - folded;
   memory.fill(end, 0, 320);
   memory.copy(target + folded, source + folded, left);
   for (let i: usize = 0; i < left; i += 16)

@@ -1,6 +1,6 @@
 /** What is to be reached, each a ratio of one run, computed from the results. */
 import type { Row } from '../rig/rounds.js';
-import { type CardData, overLimit } from '../tables/card.js';
+import { type CardData, limitOf, overLimit } from '../tables/card.js';
 import type { GuestData } from '../tables/guest.js';
 import { goodput, type LossRow } from '../tables/loss.js';
 import { bareFrames } from '../tables/rate.js';
@@ -141,11 +141,10 @@ const TARGETS: readonly Target[] = [
     target: 'the card alone, packets of 4 KiB: time to that of copy + CRC',
     most: 1.5,
     judge: ({ card }) => {
-      const limit = card?.limits.find(({ bytes }) => bytes === 4096)?.ns.copyAndSum;
       const row = card?.rows.find(
         ({ operation, size, pathMtu }) => operation === 'WRITE' && size === MIB && pathMtu === 4096,
       );
-      const value = row && overLimit(row, limit);
+      const value = card && row && overLimit(row, limitOf(card.limits, row)?.ns.copyAndSum);
       return value === undefined ? undefined : { value };
     },
   },

@@ -11,7 +11,7 @@ export interface CardRow extends Omit<CardWork, 'ms'>, CardResult {}
 
 export interface CardData {
   readonly rows: readonly CardRow[];
-  /** Of one full packet's payload. */
+  /** Of one full packet's payload out of a message of each size. */
   readonly limits: readonly SumsRow[];
 }
 
@@ -40,7 +40,11 @@ export const card: Subject<CardData> = {
     }
     return {
       rows: all.map(({ work, results }) => ({ ...work, ...medians(results) })),
-      limits: await measureSums([1024, 4096], ms / 8, rounds),
+      limits: await measureSums(
+        PATH_MTUS.flatMap((bytes) => SIZES.filter((size) => size >= bytes).map((span) => ({ bytes, span }))),
+        ms / 8,
+        rounds,
+      ),
     };
   },
 
@@ -54,27 +58,26 @@ export const card: Subject<CardData> = {
       rows: rows.map((row) => {
         const { operation, size, pathMtu, messagesPerSecond, requesterNs, responderNs, packets } = row;
         const rates = [messagesPerSecond / 1e6, 1000 / requesterNs, 1000 / responderNs].map(digits);
-        const limit = limits.find((each) => each.bytes === pathMtu)?.ns;
-        const isFull = size >= pathMtu;
+        const limit = limitOf(limits, row)?.ns;
         return [
           ...[operation, bytes(size), String(pathMtu), digits((messagesPerSecond * size * 8) / 1e9), ...rates],
           digits((requesterNs + responderNs) / packets),
-          ...(isFull
-            ? [
-                ratio(overLimit(row, limit?.copyAndSum), 1),
-                ratio(overLimit(row, limit?.cCopyAndIsal ?? limit?.cCopyAndZlib), 1),
-              ]
-            : ['', '']),
+          ...[limit?.copyAndSum, limit?.cCopyAndIsal ?? limit?.cCopyAndZlib].map((ns) => ratio(overLimit(row, ns), 1)),
         ];
       }),
       notes: [
-        'Packets include acknowledgements. What cannot be saved is taken twice, once for each end: copying the payload and its CRC (in C: ' +
+        'Packets include acknowledgements. What cannot be saved is taken twice, once for each end: copying the payload of the same messages and its CRC (in C: ' +
           `memcpy and ${limits.some(({ ns }) => ns.cCopyAndIsal) ? 'ISA-L' : 'zlib'}). The memory link's own copy between the two cards counts as theirs.`,
       ],
     };
     return [sheet];
   },
 };
+
+/** Copy and CRC of the same bytes: those of a message of that size, in full packets. */
+export function limitOf(limits: readonly SumsRow[], { size, pathMtu }: CardRow): SumsRow | undefined {
+  return limits.find(({ bytes, span }) => bytes === pathMtu && span === size);
+}
 
 /** Time of a message at both ends over that of copying and summing its bytes at both. @param limit ns for one packet's payload */
 export function overLimit(

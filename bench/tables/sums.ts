@@ -9,6 +9,8 @@ import type { Context, Subject } from './subject.js';
 /** ns for so many bytes, by name of who does it. */
 export interface SumsRow {
   readonly bytes: number;
+  /** Bytes of the region of which it is always the next that are taken. */
+  readonly span: number;
   readonly ns: Readonly<Record<string, number>>;
 }
 
@@ -29,32 +31,35 @@ const NAMES: Readonly<Record<string, string>> = {
 };
 
 /** One round: the card's code and Node's in one process, C in another. */
-export async function measureSums(sizes: readonly number[], ms: number, rounds: number): Promise<SumsRow[]> {
+export async function measureSums(
+  works: readonly Pick<SumsRow, 'bytes' | 'span'>[],
+  ms: number,
+  rounds: number,
+): Promise<SumsRow[]> {
   const party = startLocal('sums');
-  const all = new Map<number, Record<string, number[]>>(sizes.map((size) => [size, {}]));
+  const all = works.map((work) => ({ ...work, times: {} as Record<string, number[]> }));
   try {
     for (let round = 0; round < rounds; round++) {
-      for (const size of sizes) {
+      for (const { bytes, span, times } of all) {
         const note = ([name, value]: [string, number]) => {
-          const row = all.get(size) as Record<string, number[]>;
-          row[name] = [...(row[name] ?? []), value];
+          times[name] = [...(times[name] ?? []), value];
         };
-        Object.entries(await party.call<Record<string, number>>('measure', size, ms)).forEach(note);
-        Object.entries(await inC(size, ms)).forEach(note);
+        Object.entries(await party.call<Record<string, number>>('measure', bytes, span, ms)).forEach(note);
+        Object.entries(await inC(bytes, span, ms)).forEach(note);
       }
     }
   } finally {
     party.kill();
   }
-  return [...all].map(([size, ns]) => ({
-    bytes: size,
-    ns: Object.fromEntries(Object.entries(ns).map(([name, values]) => [name, median(values)])),
+  return all.map(({ times, ...work }) => ({
+    ...work,
+    ns: Object.fromEntries(Object.entries(times).map(([name, values]) => [name, median(values)])),
   }));
 }
 
 /** Nothing where it was not compiled. */
-async function inC(size: number, ms: number): Promise<Record<string, number>> {
-  const program = onOneCpu([`${PROGRAMS}/sums`, String(size), String(ms)]);
+async function inC(bytes: number, span: number, ms: number): Promise<Record<string, number>> {
+  const program = onOneCpu([`${PROGRAMS}/sums`, ...[bytes, span, ms].map(String)]);
   try {
     const { kept, ...ns } = JSON.parse(await lineLike(program, /^\{/)) as Record<string, number>;
     const named = (name: string) => `c${name.charAt(0).toUpperCase()}${name.slice(1)}`;
@@ -70,7 +75,8 @@ export const icrc: Subject<SumsRow[]> = {
 
   async measure({ settings, progress }: Context) {
     progress('copies and CRCs');
-    return measureSums(SIZES, settings.ms / 8, settings.rounds);
+    const works = SIZES.map((bytes) => ({ bytes, span: bytes }));
+    return measureSums(works, settings.ms / 8, settings.rounds);
   },
 
   sheets(rows) {

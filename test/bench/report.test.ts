@@ -83,7 +83,7 @@ describe('figures', () => {
           { operation: 'WRITE', size: 2 ** 20, pathMtu: 4096, requesterNs: 256_000, responderNs: 128_000, ...ofCard },
           { operation: 'WRITE', size: 8, pathMtu: 1024, requesterNs: 250, responderNs: 200, ...ofCard },
         ],
-        limits: [{ bytes: 4096, ns: { copyAndSum: 500 } }],
+        limits: [{ bytes: 4096, span: 2 ** 20, ns: { copyAndSum: 500 } }],
       },
       scale: {
         rows: [
