@@ -30,7 +30,7 @@ export { Connection, type ConnectionOptions, type SendOptions } from './connecti
 export { Device, openDevice } from './connection/device.js';
 export type { DialOptions } from './connection/dial.js';
 export type { Message } from './connection/messages.js';
-export type { ReadOptions, WriteOptions } from './connection/onesided.js';
+export type { AtomicOptions, ReadOptions, WriteOptions } from './connection/onesided.js';
 export {
   type AcceptOptions,
   ConnectionRequest,

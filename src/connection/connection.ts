@@ -15,7 +15,7 @@ import type { Wc } from '../verbs/wc.js';
 import type { Sge } from '../verbs/wr.js';
 import { Inbox } from './inbox.js';
 import { type Message, Messages } from './messages.js';
-import { OneSided, type ReadOptions, staged, type WriteOptions } from './onesided.js';
+import { type AtomicOptions, OneSided, type ReadOptions, staged, type WriteOptions } from './onesided.js';
 import { Pump } from './pump.js';
 import { failure, type Place, type Request, Requests } from './requests.js';
 import { ConnectionStream } from './stream.js';
@@ -270,7 +270,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @returns what was there before
    * @throws as `read`
    */
-  compareSwap(remote: RemoteMemory, expected: bigint, desired: bigint, options: WriteOptions = {}): Promise<bigint> {
+  compareSwap(remote: RemoteMemory, expected: bigint, desired: bigint, options: AtomicOptions = {}): Promise<bigint> {
     return this.#oneSided.atomic(remote, options, {
       opcode: 'ATOMIC_CMP_AND_SWP',
       compareAdd: expected,
@@ -283,7 +283,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @returns what was there before
    * @throws as `read`
    */
-  fetchAdd(remote: RemoteMemory, add: bigint, options: WriteOptions = {}): Promise<bigint> {
+  fetchAdd(remote: RemoteMemory, add: bigint, options: AtomicOptions = {}): Promise<bigint> {
     return this.#oneSided.atomic(remote, options, { opcode: 'ATOMIC_FETCH_AND_ADD', compareAdd: add });
   }
 

@@ -15,6 +15,13 @@ export interface ReadOptions extends WaitOptions {
 export interface WriteOptions extends WaitOptions {
   /** Where in the peer's region. Default 0. */
   readonly offset?: number;
+  /** Tells the peer: once the data is there, it gets a message without bytes that has this immediate, 32 bits. */
+  readonly imm?: number;
+}
+
+export interface AtomicOptions extends WaitOptions {
+  /** Where in the peer's region, a multiple of 8. Default 0. */
+  readonly offset?: number;
 }
 
 /** Carries out one request. @param what for the message when the time is over */
@@ -40,12 +47,15 @@ export class OneSided {
   }
 
   async write(remote: RemoteMemory, data: Uint8Array | Sge, options: WriteOptions): Promise<void> {
-    const { offset = 0, ...wait } = options;
+    const { offset = 0, imm, ...wait } = options;
     const { length } = data;
     checkInteger('offset', offset, 0, remote.length);
     checkInteger('data.length', length, 0, remote.length - offset);
-    if (!(data instanceof Uint8Array)) return this.#write(remote, offset, data, wait);
-    await this.#inParts(length, (at, bytes) => this.#write(remote, offset + at, data.subarray(at, at + bytes), wait));
+    if (!(data instanceof Uint8Array)) return this.#write(remote, offset, data, imm, wait);
+    await this.#inParts(length, (at, bytes) => {
+      const isLast = at + bytes === length;
+      return this.#write(remote, offset + at, data.subarray(at, at + bytes), isLast ? imm : undefined, wait);
+    });
   }
 
   async read(remote: RemoteMemory, options: ReadOptions): Promise<Buffer> {
@@ -64,7 +74,7 @@ export class OneSided {
     return data;
   }
 
-  async atomic(remote: RemoteMemory, { offset = 0, ...wait }: WriteOptions, what: Atomic): Promise<bigint> {
+  async atomic(remote: RemoteMemory, { offset = 0, ...wait }: AtomicOptions, what: Atomic): Promise<bigint> {
     checkInteger('offset', offset, 0, remote.length - 8);
     return this.#run(
       'no answer to the atomic',
@@ -74,11 +84,21 @@ export class OneSided {
     );
   }
 
-  #write(remote: RemoteMemory, offset: number, data: Uint8Array | Sge, wait: WaitOptions): Promise<void> {
+  #write(
+    remote: RemoteMemory,
+    offset: number,
+    data: Uint8Array | Sge,
+    imm: number | undefined,
+    wait: WaitOptions,
+  ): Promise<void> {
+    const how =
+      imm === undefined
+        ? { opcode: 'RDMA_WRITE' as const }
+        : { opcode: 'RDMA_WRITE_WITH_IMM' as const, immData: imm, solicited: true };
     return this.#run(
       'no answer to the WRITE',
       wait,
-      (place) => ({ opcode: 'RDMA_WRITE', sgList: staged(place, data), ...there(remote, offset) }),
+      (place) => ({ ...how, sgList: staged(place, data), ...there(remote, offset) }),
       () => {},
     );
   }

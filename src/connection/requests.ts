@@ -1,4 +1,5 @@
 /** Requests of a connection that are in flight: a bounded number, each with registered memory of its own and a promise. */
+import { WcStatus } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { WcError } from '../verbs/explain.js';
 import type { Mr } from '../verbs/mr.js';
@@ -68,8 +69,12 @@ export class Requests {
     }
   }
 
-  /** One is done. @returns why, when it failed by itself and not because all is at its end */
+  /**
+   * One is done. @returns why, when it failed by itself and not because all is at its end. A flush tells only that the queue
+   * pair is no more: the connection manager, which has heard the peer's goodbye, or an event will tell why, and `abandon` ends it.
+   */
   complete(wc: Wc): WcError | undefined {
+    if (wc.status === WcStatus.WR_FLUSH_ERR) return undefined;
     const request = this.#inFlight[wc.wrId];
     if (wc.ok) {
       request?.succeed();

@@ -4,6 +4,7 @@ import type { Device } from '../verbs/context.js';
 import type { Pd } from '../verbs/pd.js';
 import type { Connection, ConnectionOptions } from './connection.js';
 import { attach, ID_OPTIONS, prepared } from './dial.js';
+import type { WaitOptions } from './waiting.js';
 
 export interface ListenOptions {
   /** 0 = any that is free; `server.address` tells which. */
@@ -101,10 +102,24 @@ export class Server implements AsyncIterable<ConnectionRequest>, AsyncDisposable
     return this.#id.localAddress as CmAddress;
   }
 
+  /**
+   * The next request; undefined when there is none any more because the server is closed.
+   * @throws the signal's reason, VerbsError ETIMEDOUT
+   */
+  async next(wait: WaitOptions = {}): Promise<ConnectionRequest | undefined> {
+    const { channel } = this.#id;
+    if (channel.isClosed) return undefined;
+    try {
+      return new ConnectionRequest(await this.#id.getRequest(wait));
+    } catch (error) {
+      if (channel.isClosed) return undefined;
+      throw error;
+    }
+  }
+
   /** Requests as they come; ends when the server is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ConnectionRequest, void, void> {
-    for await (const event of this.#id.channel)
-      if (event.type === 'CONNECT_REQUEST') yield new ConnectionRequest(event.id);
+    for (let request = await this.next(); request !== undefined; request = await this.next()) yield request;
   }
 
   /** No more requests: those that wait are refused. Connections live on. */

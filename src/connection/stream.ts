@@ -6,8 +6,13 @@
  *
  * kind 1 HELLO: four bytes, the largest message that the sender takes, big endian; credits are the first that it gives.
  * kind 2 DATA: bytes of the stream; takes one credit. kind 3 CREDIT: no bytes. kind 4 END: no bytes; no DATA will follow.
- * Credits that come with any of them add up. Messages without bytes of the stream need no credit: RESERVE receives are
- * kept for them, since an end has at most one HELLO, one END and two CREDITs that the other has not taken yet.
+ * kind 5 DONE: no bytes; the reader has been given all, to the END. Credits that come with any of them add up. Messages
+ * without bytes of the stream need no credit: RESERVE receives are kept for them, since an end has at most one HELLO, one
+ * END, one DONE and two CREDITs that the other has not taken yet.
+ *
+ * DONE is for the farewell. An end leaves when it has sent and received all and its DONE has arrived; the other then has END
+ * and DONE, and knows that nothing of its own is missing even if the last acknowledgements were lost and nobody is there to
+ * repeat them.
  */
 import { Duplex } from 'node:stream';
 import { VerbsError } from '../errors.js';
@@ -18,9 +23,11 @@ enum Kind {
   DATA = 2,
   CREDIT = 3,
   END = 4,
+  DONE = 5,
 }
 
-const RESERVE = 4;
+const RESERVE = 5;
+const NOTHING = Buffer.alloc(0);
 
 /** What a stream stands on. */
 export interface Carrier {
@@ -47,9 +54,13 @@ export class ConnectionStream extends Duplex {
   /** Data that nobody has asked for yet, where it has arrived. */
   readonly #unread: Arrival[] = [];
   #isWanted = false;
+  /** The peer has sent its END, and its DONE. */
+  #isPeerAtEnd = false;
   #isPeerDone = false;
   #isAtEnd = false;
   #isEndSent = false;
+  /** Whom to tell when our END has arrived. */
+  #onFinished: ((error?: Error | null) => void) | undefined;
 
   /** @param receives messages that the carrier has room for */
   constructor(carrier: Carrier, receives: number) {
@@ -67,11 +78,13 @@ export class ConnectionStream extends Duplex {
     const kind = imm >>> 24;
     this.#credits += imm & 0xffff;
     if (kind === Kind.DATA) this.#unread.push(arrival);
-    else if (kind === Kind.END) this.#isPeerDone = true;
+    else if (kind === Kind.END) this.#isPeerAtEnd = true;
+    else if (kind === Kind.DONE) this.#isPeerDone = true;
     else if (kind === Kind.HELLO && bytes.length === 4) this.#peerBytes = bytes.readUInt32BE();
     else if (kind !== Kind.CREDIT)
       this.destroy(new VerbsError('EIO', 'the peer sent a message that is not of a stream: does it have one too?'));
     if (kind !== Kind.DATA) arrival.release();
+    if (kind === Kind.DONE) this.#finished();
     this.#deliver();
     this.#pump();
   }
@@ -81,8 +94,9 @@ export class ConnectionStream extends Duplex {
     if (this.destroyed) return;
     // the memory goes: what is unread moves to the stream's own
     for (const { bytes } of this.#unread.splice(0)) this.push(Buffer.from(bytes));
-    if (this.#isPeerDone) this.#endReading();
-    const isCutOff = !this.#isPeerDone || this.#unsent.length > 0;
+    if (this.#isPeerAtEnd) this.#endReading();
+    if (this.#isWhole) return;
+    const isCutOff = !this.#isPeerAtEnd || this.#unsent.length > 0;
     if (error !== undefined) this.destroy(error);
     else if (isCutOff)
       this.destroy(new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
@@ -107,7 +121,11 @@ export class ConnectionStream extends Duplex {
 
   override _final(callback: (error?: Error | null) => void): void {
     this.#isEndSent = true;
-    this.#send(Kind.END, Buffer.alloc(0), 0).then(() => callback(), callback);
+    this.#onFinished = callback;
+    this.#send(Kind.END, NOTHING, 0).then(
+      () => this.#finished(),
+      (error) => this.#finished(error),
+    );
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
@@ -120,6 +138,17 @@ export class ConnectionStream extends Duplex {
       this.#carrier.destroy(error ?? undefined);
       callback(error);
     }
+  }
+
+  /** Neither end misses anything, however the connection ends. */
+  get #isWhole(): boolean {
+    return this.#isPeerAtEnd && this.#isPeerDone;
+  }
+
+  #finished(error?: Error): void {
+    const onFinished = this.#onFinished;
+    this.#onFinished = undefined;
+    onFinished?.(error);
   }
 
   /** Sends what there are credits for. */
@@ -159,7 +188,9 @@ export class ConnectionStream extends Duplex {
     const sent = this.#carrier.post(bytes, (kind << 24) | credits);
     sent.then(
       () => this.#pump(),
-      (error) => this.destroy(error),
+      (error) => {
+        if (!this.#isWhole) this.destroy(error);
+      },
     );
     return sent;
   }
@@ -172,9 +203,12 @@ export class ConnectionStream extends Duplex {
       arrival.release();
       this.#owed++;
     }
-    if (this.#unread.length === 0 && this.#isPeerDone) this.#endReading();
+    if (this.#unread.length === 0 && this.#isPeerAtEnd && !this.#isAtEnd) {
+      this.#endReading();
+      this.#send(Kind.DONE, NOTHING, 0);
+    }
     // at least half of the window at once, so that two such messages are all that can be under way
-    if (this.#owed * 2 >= this.#window && !this.#isPeerDone) this.#send(Kind.CREDIT, Buffer.alloc(0), this.#takeOwed());
+    if (this.#owed * 2 >= this.#window && !this.#isPeerAtEnd) this.#send(Kind.CREDIT, NOTHING, this.#takeOwed());
   }
 
   #endReading(): void {

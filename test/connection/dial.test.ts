@@ -116,6 +116,16 @@ test('waiting for a connection can be given up: nothing is left of it', async ()
   await a.close();
 });
 
+test('waiting for a request can be given up, and ends with the server', async () => {
+  const [, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  await expect(server.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  await expect(server.next({ signal: AbortSignal.abort(new Error('enough')) })).rejects.toThrow('enough');
+  const next = server.next();
+  await server.close();
+  expect([await next, await server.next()]).toEqual([undefined, undefined]);
+});
+
 test('the other end closes: what it sent is read, then the end', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });

@@ -24,6 +24,19 @@ test('atomics answer with what was there', async () => {
   expect(mr.buffer.readBigUInt64LE(8)).toBe(77n);
 });
 
+test('WRITE with an immediate: the message comes when all of the data is there', async () => {
+  await using ends = await connectedEnds({ a: { messageBytes: 1000 } });
+  const mr = await ends.b.share(8000);
+  const data = Buffer.alloc(5500, 'x');
+  const written = ends.a.write(mr.remote, data, { offset: 7, imm: 0x8000_0001 });
+  expect(await ends.b.receive()).toEqual({ data: Buffer.alloc(0), imm: 0x8000_0001 });
+  expect(mr.buffer.subarray(7, 5507).equals(data)).toBe(true);
+  await written;
+  const own = await ends.a.share(100);
+  await ends.a.write(mr.remote, own.slice(), { imm: 2 });
+  expect((await ends.b.receive())?.imm).toBe(2);
+});
+
 test('what is beyond the region is refused here', async () => {
   await using ends = await connectedEnds();
   const mr = await ends.b.share(64);

@@ -77,6 +77,24 @@ test('both ended: the connections close by themselves, without an error', async 
   await ends[Symbol.asyncDispose]();
 });
 
+test('the last acknowledgements are lost, and who would repeat them is gone: no error, since nothing is missing', async () => {
+  for (let seed = 1; seed <= 30; seed++) {
+    const ends = await connectedEnds({ open: { fault: { seed, both: { drop: 0.1 } } } });
+    const streams = [ends.a.stream(), ends.b.stream()];
+    const errors: Error[] = [];
+    for (const stream of streams)
+      stream
+        .on('error', (error) => errors.push(error))
+        .resume()
+        .end('some words');
+    await Promise.all(streams.map((stream) => new Promise((done) => stream.once('close', done))));
+    expect({ seed, errors, whole: streams.map((stream) => stream.readableEnded) }).toEqual({
+      ...{ seed, errors: [], whole: [true, true] },
+    });
+    await ends[Symbol.asyncDispose]();
+  }
+});
+
 test('messages that came before there was a stream belong to it', async () => {
   await using ends = await connectedEnds();
   const a = ends.a.stream();
