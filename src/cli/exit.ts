@@ -11,6 +11,8 @@ export const Exit = {
   ENVIRONMENT: 3,
   /** Ctrl-C. */
   INTERRUPTED: 130,
+  /** SIGTERM. */
+  TERMINATED: 143,
 } as const;
 
 export const EXIT_HELP = `
@@ -41,7 +43,7 @@ export function onInterrupt(stop: () => void): void {
 
 /** From now on Ctrl-C or SIGTERM asks for the end by this, once; after that it ends the program at once, as ever. */
 export function onStop(stop: (signal: string) => void): void {
-  const signals = { SIGINT: Exit.INTERRUPTED, SIGTERM: 143 };
+  const signals = { SIGINT: Exit.INTERRUPTED, SIGTERM: Exit.TERMINATED };
   for (const name of Object.keys(signals)) process.removeAllListeners(name);
   let isAsked = false;
   for (const [name, status] of Object.entries(signals))
@@ -50,6 +52,20 @@ export function onStop(stop: (signal: string) => void): void {
       isAsked = true;
       stop(name);
     });
+}
+
+/** The end that a signal has asked for, and that has come in good order: nothing is to be said. */
+export class Stopped extends CliError {
+  constructor(signal: string) {
+    super(signal === 'SIGINT' ? Exit.INTERRUPTED : Exit.TERMINATED, `stopped by ${signal}`);
+  }
+}
+
+/** Ctrl-C or SIGTERM aborts this, as `onStop` says, with a `Stopped`. */
+export function stopSignal(): AbortSignal {
+  const stop = new AbortController();
+  onStop((signal) => stop.abort(new Stopped(signal)));
+  return stop.signal;
 }
 
 export const usageError = (message: string) => new CliError(Exit.USAGE, message);

@@ -5,7 +5,8 @@ import { WcError } from '../index.js';
 import { demoCommand } from './demo.js';
 import { devinfoCommand } from './devinfo.js';
 import { endpointCommand } from './endpoint.js';
-import { CliError, EXIT_HELP, Exit, errorReport, exitOf } from './exit.js';
+import { CliError, EXIT_HELP, Exit, errorReport, exitOf, Stopped } from './exit.js';
+import { netcatCommands } from './netcat.js';
 import { perftestCommands } from './perftest.js';
 import { pingpongCommand } from './pingpong.js';
 import { rpingCommand } from './rping.js';
@@ -24,6 +25,7 @@ Examples:
   wasm-roce pingpong 192.0.2.7 -c    talk to it
   wasm-roce ud-pingpong              wait for ibv_ud_pingpong; uc-pingpong and srq-pingpong likewise
   wasm-roce rping -s                 wait for rping, which connects by rdma_cm
+  wasm-roce listen 7471 > copy       a pipe to wasm-roce connect HERE 7471 < file
   wasm-roce stat --watch             what devices of other processes count
   wasm-roce endpoint --serve echo    a card that serves until it is stopped
 ${EXIT_HELP}`,
@@ -37,7 +39,7 @@ ${EXIT_HELP}`,
 // Namespaces, interfaces, sockets and memory all end with the processes that hold them, and a capture is whole after
 // every turn: nothing needs tidying up, so the end may be immediate.
 process.on('SIGINT', () => process.exit(Exit.INTERRUPTED));
-process.on('SIGTERM', () => process.exit(143));
+process.on('SIGTERM', () => process.exit(Exit.TERMINATED));
 // A reader that has seen enough, `| head` for instance, is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) =>
   process.exit(error.code === 'EPIPE' ? Exit.OK : Exit.FAILED),
@@ -47,6 +49,7 @@ devinfoCommand(program);
 pingpongCommand(program);
 perftestCommands(program);
 rpingCommand(program);
+netcatCommands(program);
 demoCommand(program);
 statCommand(program);
 endpointCommand(program);
@@ -64,7 +67,7 @@ async function run(argv: readonly string[]): Promise<number> {
     return Exit.OK;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? Exit.OK : Exit.USAGE;
-    report(error);
+    if (!(error instanceof Stopped)) report(error);
     return exitOf(error);
   }
 }

@@ -9,15 +9,19 @@ describe('help', () => {
     expect(stderr).toContain('Usage: wasm-roce');
   });
 
-  test.each([['--help'], ['pingpong', '--help'], ['devinfo', '--help'], ['demo', '--help']])(
-    '%s %s: with examples and exit statuses, on stdout, status 0',
-    async (...args) => {
-      const { status, stdout, stderr } = await run(args);
-      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-      expect(stdout).toContain('Examples:\n  wasm-roce');
-      expect(stdout).toContain('Exit status: 0 done');
-    },
-  );
+  test.each([
+    ['--help'],
+    ['pingpong', '--help'],
+    ['devinfo', '--help'],
+    ['demo', '--help'],
+    ['listen', '--help'],
+    ['connect', '--help'],
+  ])('%s %s: with examples and exit statuses, on stdout, status 0', async (...args) => {
+    const { status, stdout, stderr } = await run(args);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).toContain('Examples:\n  wasm-roce');
+    expect(stdout).toContain('Exit status: 0 done');
+  });
 });
 
 describe('wrong usage ends with status 2 and one line that names the value and the rule', () => {
@@ -34,6 +38,8 @@ describe('wrong usage ends with status 2 and one line that names the value and t
     [['pingpong', '--link', 'memory', 'host'], /--link memory.*takes no HOST/],
     [['pingpong', '127.0.0.1', '--keep'], /--keep is for the server/],
     [['pingpong', 'one', 'two'], 'too many arguments'],
+    [['listen', '70000'], /'70000' is invalid.*integer from 0 to 65535/],
+    [['connect', '127.0.0.1', '7471', '--link', 'memory'], /--link memory is for two ends of one process/],
     [['demo', '--link', 'tcp'], /'tcp' is invalid/],
   ])('%j', async (args, message) => {
     const { status, stdout, stderr } = await run(args);
