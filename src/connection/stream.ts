@@ -96,10 +96,7 @@ export class ConnectionStream extends Duplex {
     for (const { bytes } of this.#unread.splice(0)) this.push(Buffer.from(bytes));
     if (this.#isPeerAtEnd) this.#endReading();
     if (this.#isWhole) return;
-    const isCutOff = !this.#isPeerAtEnd || this.#unsent.length > 0;
-    if (error !== undefined) this.destroy(error);
-    else if (isCutOff)
-      this.destroy(new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
+    this.destroy(error ?? new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
   }
 
   override _read(): void {

@@ -118,6 +118,16 @@ test('a connection that closes in the middle is an error at both ends', async ()
   expect(await Promise.allSettled([writing, reading])).toMatchObject([reset, reset]);
 });
 
+test('a peer that has said all, and leaves before it has heard all, is an error of the stream', async () => {
+  await using ends = await connectedEnds();
+  const [a, b] = [ends.a.stream(), ends.b.stream()];
+  const failed = new Promise<Error>((done) => a.once('error', done));
+  b.end('all that I say');
+  for await (const _chunk of a.iterator({ destroyOnReturn: false })) break;
+  b.destroy();
+  expect(await failed).toMatchObject({ code: 'ECONNRESET' });
+});
+
 test('destroying the stream ends the connection', async () => {
   await using ends = await connectedEnds();
   const [a, b] = [ends.a.stream(), ends.b.stream()];
