@@ -27,6 +27,7 @@ export class Ways {
 
   /** Looks a way up; calls `onFound`, at once if it is known, or `onLost` when there is none. @param now milliseconds */
   find(route: Route, now: number, onFound: () => void, onLost: (error: unknown) => void): void {
+    this.#closeOld();
     const way = this.#fresh(route, now);
     way.used = now;
     if (way.ah !== undefined) onFound();
@@ -51,6 +52,7 @@ export class Ways {
       (ah) => {
         way.ah = ah;
         if (known?.ah !== undefined) this.#old.add(known.ah);
+        this.#closeOld();
       },
       () => {
         this.#ways.delete(key);
@@ -73,6 +75,10 @@ export class Ways {
       this.#ways.delete(key);
       this.#old.add(ah);
     }
+  }
+
+  /** Those to which nothing goes any more. */
+  #closeOld(): void {
     for (const ah of this.#old)
       ah.close().then(
         () => this.#old.delete(ah),
