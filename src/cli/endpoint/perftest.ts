@@ -78,14 +78,8 @@ export class PerftestService implements Service {
     };
     try {
       const exchange = new Exchange(control, 'server', TEXT_KEYS);
-      const result = await runSession(
-        device,
-        exchange,
-        options,
-        { address: peer, port: options.port },
-        listeners,
-        new Output(true),
-      );
+      const end = { address: peer, port: options.port };
+      const result = await runSession(device, exchange, options, end, listeners, new Output(true));
       const { bandwidth = [], latency = [] } = reportOf(device, 'server', options, result);
       log.info('disconnected', {
         ...who,
@@ -106,19 +100,9 @@ function optionsOf({ type, port, size, iters, qps }: PerftestConfig): PerftestOp
   const kind = KINDS.find(({ name }) => name === type) as Kind;
   const count = iters ?? kind.iters;
   return {
-    ...{
-      kind,
-      port,
-      rdmaCm: false,
-      qps,
-      transport: 'RC',
-      size: size ?? kind.size,
-      all: false,
-      iters: count,
-      durationMs: 0,
-    },
+    ...{ kind, port, rdmaCm: false, transport: 'RC', qps, size: size ?? kind.size, all: false, iters: count },
     ...{ txDepth: kind.measures === 'lat' ? 1 : Math.min(128, count), rxDepth: Math.min(512, count), postList: 1 },
     ...{ bidirectional: false, immediate: false, atomic: 'FETCH_AND_ADD', trafficClass: 0, timeout: 14, retryCnt: 7 },
-    ...{ gigabits: false, idleMs: IDLE_MS, spinMs: SPIN_MS, open: {} },
+    ...{ durationMs: 0, gigabits: false, idleMs: IDLE_MS, spinMs: SPIN_MS, open: {} },
   };
 }
