@@ -1,10 +1,12 @@
 /** Runs the command from its source, as a user would run the built one. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '../..');
-const NODE = [process.execPath, '--import', 'tsx'];
+const SOURCE = ['--import', 'tsx', join(ROOT, 'src/cli/main.ts')];
+const BUILT = join(ROOT, 'dist/cli/main.js');
 
 export interface Ended {
   readonly status: number | null;
@@ -18,6 +20,8 @@ export interface RunOptions {
   readonly prefix?: readonly string[];
   /** Options of node itself. */
   readonly node?: readonly string[];
+  /** The command as it was built, where it was: it starts in a quarter of the time. */
+  readonly built?: boolean;
   /** On a terminal, whose keyboard is `child.stdin`; what it shows is stdout. */
   readonly terminal?: boolean;
 }
@@ -32,8 +36,12 @@ export interface Running {
   prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
-export function start(args: readonly string[], { env, prefix = [], node = [], terminal }: RunOptions = {}): Running {
-  const command = [...prefix, ...NODE, ...node, join(ROOT, 'src/cli/main.ts'), ...args];
+export function start(
+  args: readonly string[],
+  { env, prefix = [], node = [], built, terminal }: RunOptions = {},
+): Running {
+  const main = built && existsSync(BUILT) ? [BUILT] : SOURCE;
+  const command = [...prefix, process.execPath, ...node, ...main, ...args];
   const onTerminal = ['script', '--quiet', '--return', '--command', command.map(quoted).join(' '), '/dev/null'];
   const [program, ...words] = (terminal ? onTerminal : command) as [string];
   const child = spawn(program, words, {
