@@ -70,11 +70,12 @@ export class Requests {
   }
 
   /**
-   * One is done. @returns why, when it failed by itself and not because all is at its end. A flush tells only that the queue
-   * pair is no more: the connection manager, which has heard the peer's goodbye, or an event will tell why, and `abandon` ends it.
+   * One is done. A flush tells only that the queue pair has ended, the connection manager (the peer said goodbye) or an event
+   * tells why, soon: until then the request waits.
+   * @returns why, when it failed by itself and not because all is at its end
    */
   complete(wc: Wc): WcError | undefined {
-    if (wc.status === WcStatus.WR_FLUSH_ERR) return undefined;
+    if (wc.status === WcStatus.WR_FLUSH_ERR && this.#end === undefined) return undefined;
     const request = this.#inFlight[wc.wrId];
     if (wc.ok) {
       request?.succeed();
