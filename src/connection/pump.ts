@@ -30,6 +30,6 @@ export class Pump {
       for (let i = 0; i < count; i++) this.#onCompletion(this.#wcs[i] as Wc);
       if (count === 0 || this.#cq.isClosed) return;
     }
-    if (!this.#cq.isClosed) setImmediate(this.drain);
+    setImmediate(this.drain);
   };
 }
