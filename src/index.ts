@@ -12,7 +12,6 @@ export {
   CmId,
   type CmIdOptions,
   type CmIdState,
-  type CmWaitOptions,
   type ConnectReply,
   type ConnectRequest,
   type ConnParam,
@@ -38,7 +37,6 @@ export {
   type RefuseOptions,
   Server,
 } from './connection/server.js';
-export type { WaitOptions } from './connection/waiting.js';
 export {
   Access,
   EventType,
@@ -61,7 +59,7 @@ export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attr
 export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
 export type { Counters } from './verbs/counters.js';
-export { Cq, type CqOptions, type NextOptions } from './verbs/cq.js';
+export { Cq, type CqOptions } from './verbs/cq.js';
 export type { AsyncEvent } from './verbs/events.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
 export { FastMr } from './verbs/fastmr.js';
@@ -82,5 +80,6 @@ export type { QuirkName } from './verbs/quirks.js';
 export { Srq, type SrqAttributes, type SrqInfo, type SrqOptions } from './verbs/srq.js';
 export type { DeviceStat, QpStat } from './verbs/stat.js';
 export { Ah } from './verbs/udah.js';
+export type { WaitOptions } from './verbs/waiting.js';
 export { Wc } from './verbs/wc.js';
 export type { BindMw, RecvWr, SendOpcode, SendWr, Sge } from './verbs/wr.js';

@@ -1,6 +1,7 @@
 /** Channels of events (rdma_event_channel), and the events with rdma_cm's names. */
 import { VerbsError } from '../errors.js';
 import type { Ah } from '../verbs/udah.js';
+import { checkWait, LONGEST_TIMER, orGiveUp, type WaitOptions } from '../verbs/waiting.js';
 import type { CmError } from './cmerror.js';
 import type { CmId } from './cmid.js';
 import type { ConnectReply, ConnectRequest } from './events.js';
@@ -35,20 +36,10 @@ export type CmEvent = { readonly id: CmId } & (
 
 export type CmEventType = CmEvent['type'];
 
-export interface WaitOptions {
-  /** Ends the waiting: the promise is rejected with the signal's reason. */
-  readonly signal?: AbortSignal;
-  /** Milliseconds until the waiting ends with ETIMEDOUT. Default: never. */
-  readonly timeout?: number;
-}
-
 interface Waiter {
   resolve(event: CmEvent): void;
   reject(error: unknown): void;
 }
-
-/** setTimeout takes no more (ms). */
-const LONGEST_TIMER = 2 ** 31 - 1;
 
 /**
  * Events of one or several ids, in the order in which they came. Who waits for one keeps the process running. A channel that
@@ -58,7 +49,7 @@ export class EventChannel {
   /** @internal Hears of every event as it comes, and leaves it to the readers. */
   onEvent: (event: CmEvent) => void = () => {};
   #events: CmEvent[] = [];
-  readonly #waiters: Waiter[] = [];
+  #waiters: Waiter[] = [];
   #isClosed = false;
 
   get isClosed(): boolean {
@@ -74,38 +65,24 @@ export class EventChannel {
    * The next event (rdma_get_cm_event).
    * @throws the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the channel is closed
    */
-  async next({ signal, timeout }: WaitOptions = {}): Promise<CmEvent> {
-    signal?.throwIfAborted();
+  async next(wait: WaitOptions = {}): Promise<CmEvent> {
+    checkWait(wait);
     const event = this.poll();
     if (event !== undefined) return event;
     if (this.#isClosed) throw closed();
-    return new Promise<CmEvent>((resolve, reject) => {
-      const done = () => {
-        const place = this.#waiters.indexOf(waiter);
-        if (place >= 0) this.#waiters.splice(place, 1);
-        signal?.removeEventListener('abort', onAbort);
-        clearTimeout(timer);
-      };
-      const waiter: Waiter = {
-        resolve(event) {
-          done();
-          resolve(event);
-        },
-        reject(error) {
-          done();
-          reject(error);
-        },
-      };
-      const onAbort = () => waiter.reject(signal?.reason);
-      // also without a limit: the timer keeps the process running
-      const late = () => waiter.reject(new VerbsError('ETIMEDOUT', `no event within ${timeout} ms`));
-      const timer = setTimeout(
-        timeout === undefined ? () => {} : late,
-        Math.min(timeout ?? LONGEST_TIMER, LONGEST_TIMER),
-      );
-      signal?.addEventListener('abort', onAbort, { once: true });
+    let waiter: Waiter | undefined;
+    const next = new Promise<CmEvent>((resolve, reject) => {
+      waiter = { resolve, reject };
       this.#waiters.push(waiter);
     });
+    const awake = setInterval(() => {}, LONGEST_TIMER);
+    try {
+      return await orGiveUp(next, 'no event', wait, () => {
+        this.#waiters = this.#waiters.filter((other) => other !== waiter);
+      });
+    } finally {
+      clearInterval(awake);
+    }
   }
 
   /** All events from now on; ends when the channel is closed. */
@@ -125,7 +102,7 @@ export class EventChannel {
   /** Ends the waiting of all; events that come later are lost. The ids stay open. */
   close(): void {
     this.#isClosed = true;
-    for (const waiter of [...this.#waiters]) waiter.reject(closed());
+    for (const { reject } of this.#waiters.splice(0)) reject(closed());
   }
 
   [Symbol.dispose](): void {
@@ -135,7 +112,7 @@ export class EventChannel {
   /** @internal */
   push(event: CmEvent): void {
     this.onEvent(event);
-    const [waiter] = this.#waiters;
+    const waiter = this.#waiters.shift();
     if (waiter !== undefined) waiter.resolve(event);
     else if (!this.#isClosed) this.#events.push(event);
   }

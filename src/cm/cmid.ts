@@ -7,13 +7,14 @@ import { gidAddress } from '../verbs/gid.js';
 import type { Pd } from '../verbs/pd.js';
 import type { Qp } from '../verbs/qp.js';
 import type { QpOptions } from '../verbs/qpoptions.js';
-import type { DatagramDestination, WaitOptions } from './channel.js';
+import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
+import type { DatagramDestination } from './channel.js';
 import type { DerivedAttributes } from './derive.js';
 import { type CmIdOptions, Endpoint, type Established, NOTHING } from './endpoint.js';
 import type { CmAddress, ConnectRequest, CoreEvent } from './events.js';
 import { bringDown, bringUp } from './pairing.js';
 import { type CompleteParam, type ConnParam, checkPrivateData, completeParam, ROOM, UDP_QKEY } from './parameters.js';
-import { findPath, type Path, within } from './path.js';
+import { findPath, type Path } from './path.js';
 import type { Pending } from './pending.js';
 import { CmPort } from './port.js';
 import { RejectReason, type RejectReasonName } from './reasons.js';
@@ -72,18 +73,17 @@ export class CmId extends Endpoint {
 
   /**
    * Finds our address for a peer, the route and the next hop's MAC (rdma_resolve_addr): event ADDR_RESOLVED or ADDR_ERROR.
-   * @param timeout milliseconds
-   * @throws TypeError, RangeError; VerbsError EADDRNOTAVAIL, EHOSTUNREACH, ETIMEDOUT, EINVAL
+   * @throws TypeError, RangeError; VerbsError EADDRNOTAVAIL, EHOSTUNREACH, ETIMEDOUT, EINVAL; the signal's reason
    */
-  async resolveAddr(address: string, port: number, { timeout }: { readonly timeout?: number } = {}): Promise<void> {
+  async resolveAddr(address: string, port: number, wait: WaitOptions = {}): Promise<void> {
     this.expect('resolveAddr', 'IDLE', 'BOUND');
     checkInteger('port', port, 1, 65535);
     const destination = gidAddress(address);
     try {
-      const path = await within(
+      const path = await orGiveUp(
         findPath(this.device, destination, this.local?.address),
         `${destination} is not resolved`,
-        timeout,
+        wait,
       );
       this.port = await CmPort.of(this.device);
       this.expect('resolveAddr', 'IDLE', 'BOUND');

@@ -35,7 +35,6 @@ export {
   type CmEventType,
   type DatagramDestination,
   EventChannel,
-  type WaitOptions as CmWaitOptions,
 } from './channel.js';
 export { CmError } from './cmerror.js';
 export { CmId, createCmId } from './cmid.js';

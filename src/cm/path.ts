@@ -1,7 +1,5 @@
 /** The path to a peer, from the kernel's tables: which address of ours, how far, how large packets may be. */
-import { VerbsError } from '../errors.js';
 import { mtuWithin } from '../verbs/ah.js';
-import { checkInteger } from '../verbs/check.js';
 import type { Device } from '../verbs/context.js';
 import { gidText } from '../verbs/gid.js';
 
@@ -30,21 +28,4 @@ export async function findPath(device: Device, destination: string, bound: strin
   const { activeMtu } = device.queryPort();
   const mtu = ah.pathMtu === undefined ? activeMtu : Math.min(activeMtu, mtuWithin(ah.pathMtu));
   return { source: ah.source, destination: ah.destination, sgidIndex, hopLimit: ah.hopLimit, mtu };
-}
-
-/** The promise's end, or ETIMEDOUT. @param what for the message @param timeout milliseconds @throws TypeError, RangeError */
-export async function within<T>(promise: Promise<T>, what: string, timeout: number | undefined): Promise<T> {
-  if (timeout === undefined) return promise;
-  checkInteger('timeout', timeout, 0, 2 ** 31 - 1);
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const error = new VerbsError('ETIMEDOUT', `${what} within ${timeout} ms`);
-    timer = setTimeout(() => reject(error), timeout);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-    promise.catch(() => {});
-  }
 }

@@ -12,6 +12,7 @@ import type { Mr } from '../verbs/mr.js';
 import { Pd } from '../verbs/pd.js';
 import { Qp } from '../verbs/qp.js';
 import { Resource } from '../verbs/resource.js';
+import { LONGEST_TIMER } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import { CmCore } from './core.js';
 import type { CoreEvent } from './events.js';
@@ -28,8 +29,6 @@ const SENDS = 128;
 const BURST = 64;
 /** So long the last words may take to leave (ms). */
 const LAST_WORDS = 50;
-/** setTimeout takes no more (ms). */
-const LONGEST_TIMER = 2 ** 31 - 1;
 /** Ports that are drawn for those who name none: Linux' range. */
 const EPHEMERAL = { from: 32768, to: 61000 };
 

@@ -11,6 +11,7 @@ import { checkInteger } from '../verbs/check.js';
 import type { Mr, RemoteMemory } from '../verbs/mr.js';
 import type { Pd } from '../verbs/pd.js';
 import type { Qp } from '../verbs/qp.js';
+import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { Sge } from '../verbs/wr.js';
 import { Inbox } from './inbox.js';
@@ -19,7 +20,6 @@ import { type AtomicOptions, OneSided, type ReadOptions, staged, type WriteOptio
 import { Pump } from './pump.js';
 import { failure, type Place, type Request, Requests } from './requests.js';
 import { ConnectionStream } from './stream.js';
-import { orGiveUp, type WaitOptions } from './waiting.js';
 
 export interface ConnectionOptions {
   /** Bytes that a message may have, in either direction. A longer one ends the connection that it arrives on. Default 16384. */

@@ -6,8 +6,8 @@ import { VerbsError } from '../errors.js';
 import { checkInteger, show } from '../verbs/check.js';
 import type { Device } from '../verbs/context.js';
 import type { Pd } from '../verbs/pd.js';
+import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
 import { Connection, type ConnectionOptions } from './connection.js';
-import { orGiveUp, type WaitOptions } from './waiting.js';
 
 export interface DialOptions extends ConnectionOptions, WaitOptions {
   /** The peer's address or name. */
@@ -81,14 +81,9 @@ export function attach(connection: Connection, id: CmId, privateData: Uint8Array
 
 /** The peer may have vanished: it has its time to answer, no more. */
 async function farewell(id: CmId): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, FAREWELL);
-  });
   try {
-    await Promise.race([id.disconnect(), late]);
+    await orGiveUp(id.disconnect(), 'no answer to the farewell', { timeout: FAREWELL });
   } finally {
-    clearTimeout(timer);
     await id.close();
   }
 }

@@ -1,6 +1,7 @@
 /** Messages for a reader who takes them one by one. Those that nobody has taken stay where they arrived. */
+
+import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
 import type { Arrival } from './inbox.js';
-import { orGiveUp, type WaitOptions } from './waiting.js';
 
 export interface Message {
   /** The message's bytes, the reader's own. */

@@ -1,9 +1,9 @@
 /** Requests about the peer's memory: what fits no single place goes in several. */
 import { checkInteger } from '../verbs/check.js';
 import type { RemoteMemory } from '../verbs/mr.js';
+import type { WaitOptions } from '../verbs/waiting.js';
 import type { Sge } from '../verbs/wr.js';
 import type { Place, Request } from './requests.js';
-import type { WaitOptions } from './waiting.js';
 
 export interface ReadOptions extends WaitOptions {
   /** Where in the peer's region. Default 0. */

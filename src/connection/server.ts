@@ -2,9 +2,9 @@
 import { type CmAddress, type CmId, createCmId, type RejectReasonName } from '../cm/index.js';
 import type { Device } from '../verbs/context.js';
 import type { Pd } from '../verbs/pd.js';
+import type { WaitOptions } from '../verbs/waiting.js';
 import type { Connection, ConnectionOptions } from './connection.js';
 import { attach, ID_OPTIONS, prepared } from './dial.js';
-import type { WaitOptions } from './waiting.js';
 
 export interface ListenOptions {
   /** 0 = any that is free; `server.address` tells which. */

@@ -5,18 +5,12 @@ import { VerbsError } from '../errors.js';
 import { checkInteger, show } from './check.js';
 import type { Device } from './context.js';
 import { Resource } from './resource.js';
+import { checkWait, orGiveUp, type WaitOptions } from './waiting.js';
 import { Wc } from './wc.js';
 
 export interface CqOptions {
   /** Completions that it holds at least, 1..4194304. When more are pending it overruns, which ends it. Default 256. */
   readonly cqe?: number;
-}
-
-export interface NextOptions {
-  /** Ends the waiting: `next` throws the signal's reason. */
-  readonly signal?: AbortSignal;
-  /** Milliseconds until `next` gives up with ETIMEDOUT. Default: never. */
-  readonly timeout?: number;
 }
 
 interface Waiter {
@@ -117,23 +111,21 @@ export class Cq extends Resource {
    * The next completion; waits for it in the event loop and keeps the process running meanwhile.
    * @throws the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the queue is closed, EIO when it has overrun
    */
-  next({ signal, timeout }: NextOptions = {}): Promise<Wc> {
+  next(wait: WaitOptions = {}): Promise<Wc> {
     try {
       this.assertOpen();
-      signal?.throwIfAborted();
-      if (timeout !== undefined && !(typeof timeout === 'number' && timeout >= 0))
-        throw new TypeError(`timeout is ${show(timeout)}, must be milliseconds`);
+      checkWait(wait);
       const wc = this.#waiters.length === 0 ? this.#takeOne() : undefined;
       if (wc !== undefined) return Promise.resolve(wc);
       if (this.#overrun) throw this.#overrunError();
     } catch (error) {
       return Promise.reject(error);
     }
-    return this.#wait(signal, timeout);
+    return this.#wait(wait);
   }
 
   /** All completions from now on, each an object of its own. Ends when the queue is closed. */
-  async *completions(options: Pick<NextOptions, 'signal'> = {}): AsyncGenerator<Wc, void, void> {
+  async *completions(options: Pick<WaitOptions, 'signal'> = {}): AsyncGenerator<Wc, void, void> {
     while (!this.isClosed) {
       let wc: Wc;
       try {
@@ -201,40 +193,19 @@ export class Cq extends Resource {
     return wc;
   }
 
-  #wait(signal: AbortSignal | undefined, timeout: number | undefined): Promise<Wc> {
+  #wait(wait: WaitOptions): Promise<Wc> {
     const { engine } = this.device;
-    return new Promise<Wc>((resolve, reject) => {
-      let timer: NodeJS.Timeout | undefined;
-      const done = () => {
-        signal?.removeEventListener('abort', onAbort);
-        clearTimeout(timer);
-        engine.release();
-      };
-      const waiter: Waiter = {
-        resolve: (wc) => {
-          done();
-          resolve(wc);
-        },
-        reject: (error) => {
-          done();
-          reject(error);
-        },
-      };
-      const giveUp = (error: unknown) => {
-        this.#waiters = this.#waiters.filter((other) => other !== waiter);
-        waiter.reject(error);
-      };
-      const onAbort = () => giveUp(signal?.reason);
-      signal?.addEventListener('abort', onAbort, { once: true });
-      if (timeout !== undefined)
-        timer = setTimeout(
-          () => giveUp(new VerbsError('ETIMEDOUT', `no completion on ${this} within ${timeout} ms`)),
-          timeout,
-        );
+    let waiter: Waiter | undefined;
+    const next = new Promise<Wc>((resolve, reject) => {
+      waiter = { resolve, reject };
       this.#waiters.push(waiter);
-      engine.hold();
-      this.#serve();
     });
+    engine.hold();
+    this.#serve();
+    const leave = () => {
+      this.#waiters = this.#waiters.filter((other) => other !== waiter);
+    };
+    return orGiveUp(next, `no completion on ${this}`, wait, leave).finally(() => engine.release());
   }
 
   /** Gives waiters what there is; while one is left the queue is armed. */
