@@ -88,6 +88,8 @@ export class ActiveConnection extends Connection {
     if (old !== undefined) {
       refuse(this.manager, route, rep, Subject.REP, RejectReason.STALE_CONNECTION);
       old.onStale();
+      // both ends let the old one, or this refusal, rest that long; then the peer can be asked again
+      this.manager.deadlines.set(this, this.manager.now + 2 * old.timewait);
       return;
     }
     this.rep = rep;

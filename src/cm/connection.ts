@@ -32,6 +32,7 @@ export abstract class Connection implements Expiring {
   #state: ConnectionState;
   #repeated: Repeated | undefined;
   #isAbandoned = false;
+  #isStale = false;
   #dreqTid = 0n;
   #drep: Outgoing | undefined;
 
@@ -108,7 +109,14 @@ export abstract class Connection implements Expiring {
 
   /** The peer asks for another connection with the queue pair of this one: it does not know of it any more. */
   onStale(): void {
-    if (this.state === 'ESTABLISHED') this.disconnect(NOTHING);
+    if (this.state === 'ESTABLISHED') {
+      this.#isStale = true;
+      this.disconnect(NOTHING);
+    } else if (this.state === 'DREQ_SENT') {
+      // as good as a DREP
+      this.setState('TIMEWAIT');
+      this.#tellEnd(NOTHING);
+    }
   }
 
   onDeadline(): void {
@@ -207,7 +215,8 @@ export abstract class Connection implements Expiring {
   }
 
   #tellEnd(privateData: Uint8Array, { timedOut = false, reason }: { timedOut?: boolean; reason?: number } = {}): void {
-    this.tell({ type: 'DISCONNECTED', privateData, timedOut, reason });
+    const why = reason ?? (this.#isStale ? RejectReason.STALE_CONNECTION : undefined);
+    this.tell({ type: 'DISCONNECTED', privateData, timedOut, reason: why });
   }
 
   // ---- for both roles ----
@@ -220,7 +229,7 @@ export abstract class Connection implements Expiring {
     this.#repeated = undefined;
     manager.deadlines.clear(this);
     if (to === 'CLOSED') manager.connections.remove(this);
-    if (to === 'TIMEWAIT') manager.deadlines.set(this, manager.now + this.#timewait);
+    if (to === 'TIMEWAIT') manager.deadlines.set(this, manager.now + this.timewait);
   }
 
   /** Asks the peer to end it. */
@@ -281,7 +290,8 @@ export abstract class Connection implements Expiring {
     return `0x${this.id.toString(16).padStart(8, '0')}`;
   }
 
-  get #timewait(): number {
+  /** Milliseconds until no packet of it is under way any more. */
+  get timewait(): number {
     const { req, rep } = this;
     return milliseconds(rep === undefined ? req.primary.ackTimeout : queuePairTimeout(this.role, req, rep));
   }

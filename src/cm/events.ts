@@ -55,7 +55,7 @@ export type CoreEvent = { readonly id: number } & (
   | { readonly type: 'REJECTED'; readonly reason: number; readonly info: Uint8Array; readonly privateData: Uint8Array }
   /** Nobody answered, however often it was asked; of UD also: answered with a status other than 0. */
   | { readonly type: 'UNREACHABLE'; readonly status: number; readonly privateData: Uint8Array }
-  /** `reason`: of the REJ that ended it. `timedOut`: the peer never answered. */
+  /** `reason`: of the REJ that ended it, or STALE_CONNECTION when the peer has forgotten it. `timedOut`: it never answered. */
   | {
       readonly type: 'DISCONNECTED';
       readonly privateData: Uint8Array;

@@ -131,6 +131,15 @@ group('the active end', () => {
     expect(rej).toMatchObject({ name: 'REJ', reason: 10, messageRejected: 1, remoteCommId: 0x999 });
     expect(dreq).toMatchObject({ name: 'DREQ', localCommId: first });
     expect(talk.state).toBe('REQ_SENT');
+    // asked again, not before both ends may have forgotten the first
+    talk.hear(mads.drep({ ...talk.ids, remote: first }));
+    expect(talk.told()).toMatchObject([{ type: 'DISCONNECTED', id: first, reason: 10 }]);
+    expect(talk.untilDeadline()).toBe(512);
+    expect(talk.told()).toMatchObject([{ type: 'TIMEWAIT_EXIT', id: first }]);
+    expect(talk.untilDeadline()).toBe(512);
+    talk.saidOne('REQ');
+    talk.reply({ id: 0x999 });
+    talk.toldOne('CONNECT_RESPONSE');
   });
 });
 
@@ -269,12 +278,25 @@ group('a peer that has started anew', () => {
     expect(dreq).toMatchObject({ name: 'DREQ', localCommId: old, remoteCommId: PEER_ID });
     // it does not know of that one
     talk.drep();
-    talk.toldOne('DISCONNECTED');
+    expect(talk.toldOne('DISCONNECTED').reason).toBe(RejectReason.STALE_CONNECTION);
     // within timewait it is refused once more
     talk.hear(mads.req({ id: 0x99a }));
     expect(talk.saidOne('REJ').reason).toBe(10);
     talk.wait(600).quiet();
     talk.hear(mads.req({ id: 0x99b }));
+    talk.toldOne('CONNECT_REQUEST');
+  });
+
+  test('asks while our farewell waits for its answer, which will not come: that is the answer', () => {
+    const talk = inState('passive DREQ_SENT');
+    talk.hear(mads.req({ id: 0x999 }));
+    expect(talk.saidOne('REJ').reason).toBe(RejectReason.STALE_CONNECTION);
+    const { timedOut, reason } = talk.toldOne('DISCONNECTED');
+    expect([timedOut, reason, talk.state]).toEqual([false, undefined, 'TIMEWAIT']);
+    talk
+      .wait(512)
+      .quiet()
+      .hear(mads.req({ id: 0x99a }));
     talk.toldOne('CONNECT_REQUEST');
   });
 

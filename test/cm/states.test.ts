@@ -38,13 +38,13 @@ const MATRIX: Readonly<Record<Way, Partial<Record<Stimulus, string>>>> = {
     'REQ, same id': 'REJ 10, DREQ, -> DREQ_SENT',
   },
   'active DREQ_SENT': {
-    REQ: 'REJ 10',
+    REQ: 'REJ 10, DISCONNECTED, -> TIMEWAIT',
     'REJ of REP': 'DISCONNECTED, -> TIMEWAIT',
     'REJ, timeout': 'DISCONNECTED, -> TIMEWAIT',
     DREQ: 'DREP, DISCONNECTED, -> TIMEWAIT',
     DREP: 'DISCONNECTED, -> TIMEWAIT',
-    'REQ, same QP': 'REJ 10',
-    'REQ, same id': 'REJ 10',
+    'REQ, same QP': 'REJ 10, DISCONNECTED, -> TIMEWAIT',
+    'REQ, same id': 'REJ 10, DISCONNECTED, -> TIMEWAIT',
   },
   'active DREQ_RCVD': {
     REQ: 'REJ 10',
@@ -100,8 +100,8 @@ const MATRIX: Readonly<Record<Way, Partial<Record<Stimulus, string>>>> = {
     DREQ: 'DREP, DISCONNECTED, -> TIMEWAIT',
     DREP: 'DISCONNECTED, -> TIMEWAIT',
     'REP of another peer': 'REJ 6',
-    'REQ, same QP': 'REJ 10',
-    'REQ, same id': 'REJ 10',
+    'REQ, same QP': 'REJ 10, DISCONNECTED, -> TIMEWAIT',
+    'REQ, same id': 'REJ 10, DISCONNECTED, -> TIMEWAIT',
   },
   'passive DREQ_RCVD': {
     REP: 'REJ 6',
