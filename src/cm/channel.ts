@@ -27,8 +27,13 @@ export type CmEvent = { readonly id: CmId } & (
   | { readonly type: 'UNREACHABLE' | 'REJECTED'; readonly error: CmError }
   /** `datagram`: of a datagram service. */
   | { readonly type: 'ESTABLISHED'; readonly privateData: Uint8Array; readonly datagram?: DatagramDestination }
-  /** `timedOut`: we ended it, and the peer has not agreed. */
-  | { readonly type: 'DISCONNECTED'; readonly privateData: Uint8Array; readonly timedOut: boolean }
+  /** `timedOut`: we ended it, and the peer has not agreed. `error`: it did not end in good order. */
+  | {
+      readonly type: 'DISCONNECTED';
+      readonly privateData: Uint8Array;
+      readonly timedOut: boolean;
+      readonly error?: CmError;
+    }
   | { readonly type: 'MULTICAST_JOIN'; readonly group: string; readonly datagram: DatagramDestination }
   /** The queue pair's number may be used anew. */
   | { readonly type: 'TIMEWAIT_EXIT' }

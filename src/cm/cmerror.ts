@@ -53,7 +53,14 @@ export function unreachable(peer: string, status: number, privateData: Uint8Arra
   return new CmError('ECONNREFUSED', what, 'UNREACHABLE', reason, privateData);
 }
 
-/** The peer has ended the connection before it was one. */
-export function disconnected(peer: string, privateData: Uint8Array): CmError {
-  return new CmError('ECONNRESET', `${peer} ended the connection`, 'DISCONNECTED', undefined, privateData);
+/** The peer has ended the connection. @param code of its REJ, if it was no farewell; STALE_CONNECTION = it has forgotten us */
+export function disconnected(peer: string, code: number | undefined, privateData: Uint8Array): CmError {
+  if (code === undefined)
+    return new CmError('ECONNRESET', `${peer} ended the connection`, 'DISCONNECTED', undefined, privateData);
+  const reason = rejectReasonName(code);
+  const why =
+    code === RejectReason.STALE_CONNECTION
+      ? 'it uses its queue pair for another, as after a restart'
+      : `reason ${code} (${reason})`;
+  return new CmError('ECONNRESET', `${peer} knows the connection no more: ${why}`, 'DISCONNECTED', reason, privateData);
 }

@@ -20,8 +20,8 @@ import { CmPort } from './port.js';
 import { RejectReason, type RejectReasonName } from './reasons.js';
 import { PACKET_LIFE_TIME } from './times.js';
 
-/** All that both ends can: 8 bits on the wire. */
-const MOST = { responderResources: 255, initiatorDepth: 255 };
+/** All that both ends can: 8 bits on the wire. Nothing is asked of us. */
+const MOST = { responderResources: 255, initiatorDepth: 255, flowControl: false };
 
 /** An id of a device, for one connection, service or listener. @throws TypeError, RangeError for wrong options */
 export function createCmId(device: Device, options: CmIdOptions = {}): CmId {
@@ -318,9 +318,10 @@ export class CmId extends Endpoint {
     } as const;
   }
 
-  /** The queue pair is up before the peer hears that it may send. */
+  /** The queue pair is up before the peer hears that it may send; it speaks once the peer is known to hear it. */
   async #accept(answer: CompleteParam, attributes: DerivedAttributes): Promise<void> {
     try {
+      this.accepted = attributes;
       if (this.pair !== undefined) await bringUp(this.pair, attributes, answer.flowControl);
       if (!this.isClosed) this.run((core, now) => core.accept(this.connection, this.#parameters(answer), now));
     } catch (error) {

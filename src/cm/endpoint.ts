@@ -9,14 +9,13 @@ import { type CmEvent, type DatagramDestination, EventChannel } from './channel.
 import { CmError, disconnected, rejected, unreachable } from './cmerror.js';
 import type { CmId } from './cmid.js';
 import type { CmCore } from './core.js';
-import type { OwnChoice } from './derive.js';
+import type { DerivedAttributes, OwnChoice } from './derive.js';
 import type { CmAddress, ConnectReply, ConnectRequest, CoreEvent, DatagramPeer } from './events.js';
 import { Groups } from './groups.js';
-import { bringDown, bringUp } from './pairing.js';
+import { bringDown, bringUp, letSpeak } from './pairing.js';
 import type { Path } from './path.js';
 import { Pending } from './pending.js';
 import type { CmPort } from './port.js';
-import { RejectReason } from './reasons.js';
 
 export interface CmIdOptions {
   /** Connections (PS_TCP), or datagrams (PS_UDP). Default `TCP`. */
@@ -75,6 +74,10 @@ export abstract class Endpoint extends Resource {
   protected listener = 0;
   protected asked: ConnectRequest | undefined;
   protected flowControl = false;
+  /** What we have accepted. */
+  protected accepted: DerivedAttributes | undefined;
+  /** Ends once the queue pair of what we have accepted speaks. */
+  #speaking: Promise<void> | undefined;
   protected connecting: Pending<Established> | Pending<Established | undefined> | undefined;
   protected ending: Pending<void> | undefined;
   #state: CmIdState = 'IDLE';
@@ -153,11 +156,7 @@ export abstract class Endpoint extends Resource {
   protected giveUp(error: unknown): void {
     if (this.isClosed || this.#state !== 'CONNECTING') return;
     this.#state = 'FAILED';
-    try {
-      this.run((core, now) => core.reject(this.connection, now, NOTHING, RejectReason.CONSUMER_DEFINED));
-    } catch {
-      // the peer has given up before us
-    }
+    this.run((core, now) => core.close(this.connection, now));
     this.tell({ type: 'CONNECT_ERROR', error: error as Error });
     this.connecting?.reject(error);
   }
@@ -191,7 +190,7 @@ export abstract class Endpoint extends Resource {
         break;
       case 'ESTABLISHED':
         if (event.datagram) void this.#onService(event.datagram, event.privateData);
-        else this.established(event.privateData);
+        else this.#speaking = this.#onReady(event.privateData);
         break;
       case 'REJECTED':
         this.#fail('REJECTED', rejected(this.#peer(), event.reason, event.privateData));
@@ -200,7 +199,7 @@ export abstract class Endpoint extends Resource {
         this.#fail('UNREACHABLE', unreachable(this.#peer(), event.status, event.privateData));
         break;
       case 'DISCONNECTED':
-        void this.#onEnd(event.privateData, event.timedOut);
+        void this.#onEnd(event);
         break;
       case 'TIMEWAIT_EXIT':
         this.tell({ type: 'TIMEWAIT_EXIT' });
@@ -222,10 +221,24 @@ export abstract class Endpoint extends Resource {
       return;
     }
     try {
-      await bringUp(this.pair, reply.attributes, this.flowControl);
+      await bringUp(this.pair, reply.attributes, this.flowControl && reply.flowControl);
+      await letSpeak(this.pair, reply.attributes);
       if (this.isClosed || this.#state !== 'CONNECTING') return;
       this.run((core, now) => core.establish(this.connection, NOTHING, now));
       this.established(reply.privateData);
+    } catch (error) {
+      this.giveUp(error);
+    }
+  }
+
+  /**
+   * The peer is ready: it has said so, or its data have come. For these to tell, our queue pair has only listened until now
+   * (IBTA 12.9.7.2, 11.6.3.2).
+   */
+  async #onReady(privateData: Uint8Array): Promise<void> {
+    try {
+      if (this.pair !== undefined && this.accepted !== undefined) await letSpeak(this.pair, this.accepted);
+      if (!this.isClosed && this.#state === 'CONNECTING') this.established(privateData);
     } catch (error) {
       this.giveUp(error);
     }
@@ -249,14 +262,16 @@ export abstract class Endpoint extends Resource {
   }
 
   /** The queue pair first, then our agreement: the peer may take the connection's resources away when it has that. */
-  async #onEnd(privateData: Uint8Array, timedOut: boolean): Promise<void> {
+  async #onEnd({ privateData, timedOut, reason }: Extract<CoreEvent, { type: 'DISCONNECTED' }>): Promise<void> {
+    await this.#speaking;
     const wasConnected = this.#state === 'ESTABLISHED';
     this.#state = 'DISCONNECTED';
     await bringDown(this.pair);
     if (this.isClosed) return;
     this.run((core, now) => core.disconnect(this.connection, now));
-    this.tell({ type: 'DISCONNECTED', privateData, timedOut });
-    if (!wasConnected) this.connecting?.reject(disconnected(this.#peer(), privateData));
+    const error = reason === undefined ? undefined : disconnected(this.#peer(), reason, privateData);
+    this.tell({ type: 'DISCONNECTED', privateData, timedOut, ...(error && { error }) });
+    if (!wasConnected) this.connecting?.reject(error ?? disconnected(this.#peer(), undefined, privateData));
     this.ending?.resolve();
   }
 }

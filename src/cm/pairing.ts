@@ -13,16 +13,16 @@ export function ahAttrOf(device: Device, { sgid, ...route }: DerivedAttributes['
   return { grh: { ...route, sgidIndex: index } };
 }
 
-/** From RESET or INIT to RTS. @throws as `qp.modify` */
-export async function bringUp(
-  qp: Qp,
-  { init, rtr, rts, route }: DerivedAttributes,
-  flowControl: boolean,
-): Promise<void> {
+/** From RESET or INIT to RTR, where it hears and answers the peer. @throws as `qp.modify` */
+export async function bringUp(qp: Qp, { init, rtr, route }: DerivedAttributes, flowControl: boolean): Promise<void> {
   const ahAttr = await qp.device.createAh(ahAttrOf(qp.device, route));
-  if (flowControl) qp.flowControl = true;
+  if (qp.flowControl !== flowControl) qp.flowControl = flowControl;
   await qp.modify(init);
   await qp.modify({ ...rtr, ahAttr });
+}
+
+/** From RTR to RTS, where it speaks as well. @throws as `qp.modify` */
+export async function letSpeak(qp: Qp, { rts }: DerivedAttributes): Promise<void> {
   // the peer may serve more than we can have outstanding
   const { maxRdAtomic } = rts;
   await qp.modify({

@@ -15,7 +15,10 @@ export interface ConnParam {
   readonly responderResources?: number;
   /** READs and atomics that we have outstanding, 0..128. Default: the most; in `accept` what the peer serves. */
   readonly initiatorDepth?: number;
-  /** See `Qp.flowControl`. Default false. */
+  /**
+   * Credits, see `Qp.flowControl`; a client has them only if the server says so, too. Default: as the id's queue pair has it; in
+   * `accept` also if the client asks for them.
+   */
   readonly flowControl?: boolean;
   /** Retries after timeouts, 0..7, of both ends; `connect` only. Default 7. */
   readonly retryCount?: number;
@@ -54,24 +57,25 @@ export const ROOM = {
 } as const;
 
 /**
- * @param message what it goes along with @param most what the peer allows of each kind
+ * @param message what it goes along with @param peer what it allows of each kind, and asks for
  * @throws TypeError, RangeError
  */
 export function completeParam(
   param: ConnParam,
   qp: Qp | undefined,
   message: keyof typeof ROOM,
-  most: Pick<Required<ConnParam>, 'responderResources' | 'initiatorDepth'>,
+  peer: Pick<Required<ConnParam>, 'responderResources' | 'initiatorDepth' | 'flowControl'>,
 ): CompleteParam {
   const depth = (name: 'responderResources' | 'initiatorDepth') =>
-    checkInteger(name, param[name] ?? Math.min(most[name], LIMITS.maxRdAtomic), 0, LIMITS.maxRdAtomic);
+    checkInteger(name, param[name] ?? Math.min(peer[name], LIMITS.maxRdAtomic), 0, LIMITS.maxRdAtomic);
+  const hasCredits = qp?.type === 'RC' && (qp.flowControl || peer.flowControl);
   if (qp !== undefined && param.qpNum !== undefined && param.qpNum !== qp.qpNum)
     throw new TypeError(`qpNum is ${param.qpNum}, but the id has ${qp}`);
   return {
     privateData: checkPrivateData(param.privateData, ROOM[message]),
     responderResources: depth('responderResources'),
     initiatorDepth: depth('initiatorDepth'),
-    flowControl: checkBoolean('flowControl', param.flowControl ?? false),
+    flowControl: checkBoolean('flowControl', param.flowControl ?? hasCredits),
     retryCount: checkInteger('retryCount', param.retryCount ?? 7, 0, 7),
     rnrRetryCount: checkInteger('rnrRetryCount', param.rnrRetryCount ?? 7, 0, 7),
     qpNum: message === 'resolveService' ? 0 : checkInteger('qpNum', qp?.qpNum ?? param.qpNum, 1, 0xffffff),

@@ -163,11 +163,11 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     if (this.#keepAlive > 0) this.#timer = setInterval(() => this.#askForLife(), this.#keepAlive).unref();
   }
 
-  /** @internal The peer has said goodbye. */
-  peerLeft(): void {
+  /** @internal The peer has said goodbye, or by the error has gone without one. */
+  peerLeft(error?: Error): void {
     for (const pump of this.#pumps) pump.drain();
     // if it left for an error of this queue pair, the event that tells of it comes first
-    setImmediate(() => this.#end());
+    setImmediate(() => this.#end(error));
   }
 
   /** The other end's address and port. */

@@ -72,10 +72,12 @@ export async function prepared(id: CmId, { pd, ...options }: ConnectionOptions &
 /** From now on the connection lives, until one of the two ends says goodbye. */
 export function attach(connection: Connection, id: CmId, privateData: Uint8Array = new Uint8Array(0)): Connection {
   const { address = '', port = 0 } = id.remoteAddress ?? {};
-  id.channel.onEvent = ({ type }) => {
-    if (type === 'DISCONNECTED') connection.peerLeft();
+  id.channel.onEvent = (event) => {
+    if (event.type === 'DISCONNECTED') connection.peerLeft(event.error);
   };
   connection.established({ address, port, privateData, leave: () => farewell(id) });
+  // it may have been a short visit
+  for (let event = id.channel.poll(); event !== undefined; event = id.channel.poll()) id.channel.onEvent(event);
   return connection;
 }
 

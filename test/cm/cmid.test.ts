@@ -1,6 +1,7 @@
 /** Connections of programs: two devices, from resolving an address to the end of timewait. */
 import { afterEach, expect, describe as group, test } from 'vitest';
-import { createCmId } from '../../src/cm/index.js';
+import { type ConnParam, createCmId } from '../../src/cm/index.js';
+import { CmPort } from '../../src/cm/port.js';
 import { type Qp, throwIfFailed } from '../../src/index.js';
 import { eventsOf, type Joined, Pair, PORT } from './sides.js';
 
@@ -136,11 +137,29 @@ group('a connection', () => {
     await say(client, server, 'it may arrive');
   });
 
-  test('flow control by credits, where a side asks for it', async () => {
+  test.each<[string, ConnParam, ConnParam, boolean[]]>([
+    ['the client asks, the server does as it is asked', { flowControl: true }, {}, [true, true]],
+    ['the server will not', { flowControl: true }, { flowControl: false }, [false, false]],
+    ['the server has them for itself', {}, { flowControl: true }, [false, true]],
+    ['nobody asks', {}, {}, [false, false]],
+  ])('credits: %s', async (_, connect, accept, have) => {
     const pair = await pairOf();
-    const { client, server } = await pair.connected({}, { connect: { flowControl: true } });
-    expect([client.qp.flowControl, server.qp.flowControl]).toEqual([true, false]);
+    const { client, server } = await pair.connected({}, { connect, accept });
+    expect(server.id.request?.flowControl).toBe(connect.flowControl === true);
+    expect([client.qp.flowControl, server.qp.flowControl]).toEqual(have);
+    await say(client, server, 'with or without');
+  });
+
+  test('credits, as the queue pairs have them before', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const client = await pair.resolved();
+    client.qp.flowControl = true;
+    const connecting = client.id.connect();
+    const server = await pair.withQp(pair.server, await listener.getRequest());
     expect(server.id.request?.flowControl).toBe(true);
+    await Promise.all([connecting, server.id.accept()]);
+    expect([client.qp.flowControl, server.qp.flowControl]).toEqual([true, true]);
   });
 
   test('a shared receive queue is told of', async () => {
@@ -218,6 +237,31 @@ group('a program that brings its queue pairs up itself', () => {
     expect([a.state, b.state]).toEqual(['RTS', 'RTS']);
     await Promise.all([id.close(), server.close()]);
     expect([a.isClosed, b.isClosed]).toEqual([false, false]);
+  });
+
+  test('whose RTU is lost: its data stand for it, and until they come the server’s queue pair only listens', async () => {
+    const pair = await pairOf();
+    const listener = await pair.listen();
+    const qp = await pair.client.pd.createQp({ sendCq: pair.client.cq });
+    const id = createCmId(pair.client.device);
+    await id.resolveAddr(pair.addressOf(pair.server), PORT);
+    await id.resolveRoute();
+    id.connect({ qpNum: qp.qpNum }).catch(() => {});
+    const server = await pair.withQp(pair.server, await listener.getRequest());
+    const accepted = server.id.accept();
+    for (;;) {
+      const event = await id.channel.next({ timeout: 5000 });
+      if (event.type !== 'CONNECT_RESPONSE') continue;
+      await bringUp(qp, event.reply.attributes);
+      break;
+    }
+    expect([server.id.state, server.qp.state]).toEqual(['CONNECTING', 'RTR']);
+    await say({ ...pair.client, id, qp }, server, 'not established yet');
+    await accepted;
+    expect([server.id.state, server.qp.state]).toEqual(['ESTABLISHED', 'RTS']);
+    const counters = (await CmPort.of(pair.server.device)).counters();
+    expect(counters).not.toHaveProperty('cm_tx_retries.rep');
+    expect(counters).not.toHaveProperty('cm_rx_msgs.rtu');
   });
 
   async function bringUp(qp: Qp, { init, rtr, rts, route }: ReturnType<CmIdAttributes>): Promise<void> {
