@@ -261,6 +261,7 @@ export class CmPort extends Resource {
     if (this.isClosed) return;
     this.#timerAt = Number.POSITIVE_INFINITY;
     this.core.expire(this.now());
+    this.#ways.closeOld();
     this.#flush();
   }
 

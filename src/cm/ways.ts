@@ -27,7 +27,7 @@ export class Ways {
 
   /** Looks a way up; calls `onFound`, at once if it is known, or `onLost` when there is none. @param now milliseconds */
   find(route: Route, now: number, onFound: () => void, onLost: (error: unknown) => void): void {
-    this.#closeOld();
+    this.closeOld();
     const way = this.#fresh(route, now);
     way.used = now;
     if (way.ah !== undefined) onFound();
@@ -52,7 +52,7 @@ export class Ways {
       (ah) => {
         way.ah = ah;
         if (known?.ah !== undefined) this.#old.add(known.ah);
-        this.#closeOld();
+        this.closeOld();
       },
       () => {
         this.#ways.delete(key);
@@ -78,7 +78,7 @@ export class Ways {
   }
 
   /** Those to which nothing goes any more. */
-  #closeOld(): void {
+  closeOld(): void {
     for (const ah of this.#old)
       ah.close().then(
         () => this.#old.delete(ah),
