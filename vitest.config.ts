@@ -16,13 +16,17 @@ export default defineConfig({
         },
       },
       {
-        // The verbs once more, with a thread of its own for each card (pair.ts). Two cards need more than two processors
+        // Verbs and connections once more, with a thread of its own for each card (pair.ts). Two cards need more than two processors
         // as it is, so not all files at once.
         test: {
           name: 'worker',
-          include: ['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
-            (subject) => `test/verbs/${subject}.test.ts`,
-          ),
+          include: [
+            ...['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
+              (subject) => `test/verbs/${subject}.test.ts`,
+            ),
+            'test/cm/cmid.test.ts',
+            'test/connection/*.test.ts',
+          ],
           env: { WASM_ROCE_MODE: 'worker' },
           pool: 'forks',
           poolOptions: { forks: { singleFork: true } },

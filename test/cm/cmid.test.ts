@@ -3,6 +3,7 @@ import { afterEach, expect, describe as group, test } from 'vitest';
 import { type ConnParam, createCmId } from '../../src/cm/index.js';
 import { CmPort } from '../../src/cm/port.js';
 import { type Qp, throwIfFailed } from '../../src/index.js';
+import { families } from '../verbs/pair.js';
 import { eventsOf, type Joined, Pair, PORT } from './sides.js';
 
 const open: Pair[] = [];
@@ -30,7 +31,7 @@ async function say(from: Joined, to: Joined, text: string): Promise<void> {
 }
 
 group('a connection', () => {
-  test.each([4, 6] as const)('IPv%d: messages, the peer’s memory, the events of both ends', async (family) => {
+  test.each(families)('IPv%d: messages, the peer’s memory, the events of both ends', async (family) => {
     const pair = await pairOf();
     const address = pair.addressOf(pair.server, family);
     const { listener, client, server } = await pair.connected({}, { address });
@@ -197,11 +198,11 @@ group('a connection', () => {
   });
 
   test('on another address of ours than the first', async () => {
-    const pair = await pairOf({ addresses: undefined });
-    const listener = await pair.listen({}, 16, pair.addressOf(pair.server, 6));
+    const pair = await pairOf();
+    const listener = await pair.listen({}, 16, pair.otherAddressOf(pair.server));
     const refused = (await pair.resolved()).id.connect();
     await expect(refused).rejects.toMatchObject({ reason: 'CONSUMER_DEFINED' });
-    const client = await pair.resolved({}, pair.addressOf(pair.server, 6));
+    const client = await pair.resolved({}, pair.otherAddressOf(pair.server));
     const connecting = client.id.connect();
     const server = await pair.withQp(pair.server, await listener.getRequest());
     await Promise.all([connecting, server.id.accept()]);

@@ -1,7 +1,7 @@
 /** Two devices of this process, and connections between them by rdma_cm. */
 import { type CmId, type CmIdOptions, type ConnParam, createCmId } from '../../src/cm/index.js';
 import { type Cq, type Device, MemoryHub, type Mr, type OpenOptions, type Pd, type Qp } from '../../src/index.js';
-import { ALL, openOn } from '../verbs/pair.js';
+import { ALL, loopback, mode, openOn } from '../verbs/pair.js';
 
 export const PORT = 7471;
 
@@ -26,7 +26,8 @@ export class Pair implements AsyncDisposable {
   static async open(options: OpenOptions = {}): Promise<Pair> {
     const hub = new MemoryHub();
     const side = async (seed: number): Promise<Side> => {
-      const device = await openOn(hub, { memoryBytes: 24 * 2 ** 20, ...options, seed });
+      const addresses = mode === 'worker' ? loopback(2) : {};
+      const device = await openOn(hub, { memoryBytes: 24 * 2 ** 20, ...addresses, ...options, seed });
       const pd = await device.allocPd();
       return { device, pd, cq: await device.createCq({ cqe: 1024 }), mr: await pd.regMr(4096, { access: ALL }) };
     };
@@ -70,6 +71,11 @@ export class Pair implements AsyncDisposable {
   addressOf({ device }: Side, family: 4 | 6 = 4): string {
     const isIt = (address: string) => address.includes(':') === (family === 6) && !address.startsWith('fe80');
     return device.gids.find(({ address }) => isIt(address))?.address as string;
+  }
+
+  /** One that comes behind it. */
+  otherAddressOf({ device }: Side): string {
+    return device.gids.filter(({ address }) => !address.startsWith('fe80'))[1]?.address as string;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

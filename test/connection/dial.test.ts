@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { pipeline } from 'node:stream/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Connection, createCmId, type Device, MemoryHub, type Server } from '../../src/index.js';
-import { openOn } from '../verbs/pair.js';
+import { families, openOn } from '../verbs/pair.js';
 
 const PORT = 7471;
 const devices: Device[] = [];
@@ -28,7 +28,7 @@ function serve(server: Server, work: (connection: Connection) => unknown): Promi
   })();
 }
 
-test.each([4, 6])('an echo of messages over IPv%d, with private data both ways', async (family) => {
+test.each(families)('an echo of messages over IPv%d, with private data both ways', async (family) => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const serving = (async () => {

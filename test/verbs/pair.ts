@@ -42,12 +42,14 @@ export interface PairOptions {
 
 /** How devices are opened here. */
 export const mode = process.env.WASM_ROCE_MODE === 'worker' ? 'worker' : 'inline';
+/** What devices have addresses of here: a hub gives them of both, the loopback interface many of IPv4. */
+export const families: readonly (4 | 6)[] = mode === 'worker' ? [4] : [4, 6];
 let opened = 0;
 
-/** The udp link on the loopback interface, with an address that no other process and no other device uses at the time. */
-export function loopback(): { readonly link: 'udp'; readonly addresses: readonly string[] } {
-  const address = `127.${64 + (process.pid % 128)}.${(process.pid >>> 7) & 0xff}.${1 + (opened++ % 250)}`;
-  return { link: 'udp', addresses: [address] };
+/** The udp link on the loopback interface, with addresses that no other process and no other device uses at the time. */
+export function loopback(count = 1): { readonly link: 'udp'; readonly addresses: readonly string[] } {
+  const address = () => `127.${64 + (process.pid % 128)}.${(process.pid >>> 7) & 0xff}.${1 + (opened++ % 250)}`;
+  return { link: 'udp', addresses: Array.from({ length: count }, address) };
 }
 
 /** A device on a hub, with 32 MiB and repeatable keys. */
