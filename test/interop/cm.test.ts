@@ -1,12 +1,13 @@
 /** rdma_cm against stock programs of rdma-core in either role: rping, rdma_client and rdma_server, udaddy, mckey. */
 import { expect, describe as group, test } from 'vitest';
-import { createCmId, GRH_BYTES, readGrh } from '../../src/index.js';
+import { type ConnParam, createCmId, GRH_BYTES, readGrh } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { rxeCounters } from './counters.js';
 import { CARD, GUEST } from './guest/network.js';
+import type { Family } from './pair.js';
 import { INBOX, MESSAGE, ping, pong } from './rping.js';
 import { ADDRESSES, asked, listening, PATIENCE, resolved, Side } from './side.js';
-import { describeWithRxe, FAMILY_NAMES, LINKS, type World } from './world.js';
+import { describeLinks, describeWithRxe, FAMILY_NAMES, LINKS, matrix, type World, xdpRows } from './world.js';
 
 const COUNT = 10;
 const BYTES = 100;
@@ -39,34 +40,43 @@ async function speak({ guest }: World, { device }: OurDevice, to: string): Promi
   return { left: after[0] - before[0], arrived: after[1] - before[1] };
 }
 
+async function rpingServes({ guest }: World, our: OurDevice, family: Family, param: ConnParam = {}): Promise<Side> {
+  const { guest: address, any } = ADDRESSES[family];
+  const server = guest.spawn(['rping', '-s', '-a', any, '-v', '-V', '-C', '5']);
+  await guest.listening(7174, 'rdma');
+  const side = await resolved(our, address, 7174);
+  side.receive(INBOX, MESSAGE);
+  await side.id.connect({ responderResources: 1, initiatorDepth: 1, ...param });
+  await ping(side, 5);
+  await side.id.disconnect();
+  const { status, stdout } = await server.exited;
+  expect([status, stdout.match(/server ping data: rdma-ping-\d/g)?.length]).toEqual([0, 5]);
+  return side;
+}
+
+async function rpingAsks({ guest }: World, our: OurDevice, family: Family, param: ConnParam = {}): Promise<Side> {
+  const listener = await listening(our, 7174);
+  const client = guest.run(['rping', '-c', '-a', ADDRESSES[family].card, '-v', '-V', '-C', '5'], PATIENCE);
+  const side = await asked(listener);
+  expect(side.id.request).toMatchObject({ responderResources: 1, initiatorDepth: 1, retryCount: 7 });
+  side.receive(INBOX, MESSAGE);
+  await side.id.accept(param);
+  await pong(side, 5);
+  await side.event('DISCONNECTED');
+  expect((await client).match(/ping data: rdma-ping-\d/g)?.length).toBe(5);
+  return side;
+}
+
 describeWithRxe('rdma_cm', 1500, (world) => {
   group.each<LinkKind>(LINKS)('link %s', (link) => {
     test.each(FAMILY_NAMES)('rping serves us, %s', async (family) => {
       await using our = await OurDevice.open(link);
-      const { guest, any } = ADDRESSES[family];
-      const server = world.guest.spawn(['rping', '-s', '-a', any, '-v', '-V', '-C', '5']);
-      await world.guest.listening(7174, 'rdma');
-      const side = await resolved(our, guest, 7174);
-      side.receive(INBOX, MESSAGE);
-      await side.id.connect({ responderResources: 1, initiatorDepth: 1 });
-      await ping(side, 5);
-      await side.id.disconnect();
-      const { status, stdout } = await server.exited;
-      expect([status, stdout.match(/server ping data: rdma-ping-\d/g)?.length]).toEqual([0, 5]);
+      await rpingServes(world, our, family);
     });
 
     test.each(FAMILY_NAMES)('rping asks us, %s', async (family) => {
       await using our = await OurDevice.open(link);
-      const listener = await listening(our, 7174);
-      const { card } = ADDRESSES[family];
-      const client = world.guest.run(['rping', '-c', '-a', card, '-v', '-V', '-C', '5'], PATIENCE);
-      const side = await asked(listener);
-      expect(side.id.request).toMatchObject({ responderResources: 1, initiatorDepth: 1, retryCount: 7 });
-      side.receive(INBOX, MESSAGE);
-      await side.id.accept();
-      await pong(side, 5);
-      await side.event('DISCONNECTED');
-      expect((await client).match(/ping data: rdma-ping-\d/g)?.length).toBe(5);
+      await rpingAsks(world, our, family);
     });
 
     test.each(FAMILY_NAMES)('udaddy serves us, %s', async (family) => {
@@ -131,6 +141,27 @@ describeWithRxe('rdma_cm', 1500, (world) => {
       expect(arrived).toBe(left);
       expect((await hearer.exited).status).toBe(0);
     });
+  });
+
+  const rows = [
+    ...matrix(['worker'] as const).filter(([link, family]) => (link === 'packet') === (family === 'IPv4')),
+    ...xdpRows<'inline' | 'worker'>('inline', 'worker'),
+  ];
+  describeLinks(rows, 'link %s, %s, mode %s', ([link, family, mode]) => {
+    test('rping serves us, and asks us', async () => {
+      await using our = await OurDevice.open(link, { mode });
+      await rpingServes(world, our, family);
+      await rpingAsks(world, our, family);
+    });
+  });
+
+  test('credits, of which rxe knows nothing, do no harm', async () => {
+    await using our = await OurDevice.open('packet');
+    const calling = await rpingServes(world, our, 'IPv4', { flowControl: true });
+    // it has said that it has none
+    expect(calling.qp.flowControl).toBe(false);
+    const asking = await rpingAsks(world, our, 'IPv4', { flowControl: true });
+    expect([asking.id.request?.flowControl, asking.qp.flowControl]).toEqual([false, true]);
   });
 
   test('rdma_server serves us', async () => {
