@@ -24,6 +24,9 @@ const FEW_BYTES = 1024;
 /** Runs `what`; afterwards both ends hold what they held before, once the last connections have left timewait. */
 async function withoutLeak(world: World, our: OurDevice, what: () => Promise<void>): Promise<void> {
   const free = () => our.device.card.exports.memAvailable();
+  const { core } = await CmPort.of(our.device);
+  // what was before may be in timewait
+  await vi.waitFor(() => expect(core.size).toBe(0), { timeout: 10_000 });
   const [before, freeBefore] = [await holdings(world, our), free()];
   await what();
   const patience = { timeout: 10_000, interval: 100 };
