@@ -42,6 +42,7 @@ export default defineConfig({
           include: ['test/interop/**/*.test.ts'],
           pool: 'forks',
           poolOptions: { forks: { singleFork: true } },
+          maxConcurrency: 4,
           testTimeout: 120_000,
           hookTimeout: 120_000,
           sequence: { groupOrder: 1 },

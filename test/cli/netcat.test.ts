@@ -29,7 +29,7 @@ function addresses(): { readonly server: string; readonly client: string } {
 
 /** The command behind a shell's redirections, `<in >out` for instance; a killed one is the command itself. */
 function redirected(args: readonly string[], redirections: string): Running {
-  const started = start(args, { built: true, prefix: ['sh', '-c', `exec "$0" "$@" ${redirections}`] });
+  const started = start(args, { prefix: ['sh', '-c', `exec "$0" "$@" ${redirections}`] });
   running.push(started);
   return started;
 }
@@ -130,7 +130,7 @@ describe('ends of one direction', () => {
     const { server, client } = addresses();
     const copy = join(folder, 'copy');
     const listener = start(['listen', '--address', server, '--link', 'udp', PORT], {
-      ...{ built: true, terminal: true, prefix: ['sh', '-c', `exec "$0" "$@" >${copy}`] },
+      ...{ terminal: true, prefix: ['sh', '-c', `exec "$0" "$@" >${copy}`] },
     });
     running.push(listener);
     await listener.prints((shown) => shown.includes('listening on'));
@@ -144,7 +144,6 @@ describe('ends of one direction', () => {
     const listener = await listening(server, '</dev/zero >/dev/null');
     const command = 'exec 3>&1; (("$0" "$@" </dev/null; echo "status $?" >&3) | head -c 10 >/dev/null)';
     const caller = start(['connect', '--address', client, '--link', 'udp', server, PORT], {
-      built: true,
       prefix: ['sh', '-c', command],
     });
     expect(await caller.ended).toMatchObject({ stdout: 'status 0\n', stderr: '' });
@@ -157,7 +156,7 @@ describe('ends of one direction', () => {
 
   test('a slow reader makes the writer wait: little is on the way', async () => {
     const { server, client } = addresses();
-    const listener = start(['listen', '--address', server, '--link', 'udp', PORT], { built: true });
+    const listener = start(['listen', '--address', server, '--link', 'udp', PORT]);
     running.push(listener);
     await listener.says('listening on');
     // the pipe to us is full soon, as we do not read
@@ -181,9 +180,7 @@ describe('ends of the connection', () => {
   test('nobody listens: the reason by name, status 1', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, '</dev/null');
-    const refused = await run(['connect', '--address', client, '--link', 'udp', server, '7472', '--json'], {
-      built: true,
-    });
+    const refused = await run(['connect', '--address', client, '--link', 'udp', server, '7472', '--json']);
     expect(refused).toMatchObject({ status: 1, stdout: '' });
     expect(refused.stderr).toContain('refused the connection: nobody listens there, reason 8 (INVALID_SERVICE_ID)');
     expect(report(refused)).toMatchObject({ ok: false, error: { code: 'ECONNREFUSED' } });
@@ -193,14 +190,10 @@ describe('ends of the connection', () => {
 
   test('nobody is there, or comes: status 1 after the time', async () => {
     const { server, client } = addresses();
-    const called = await run(['connect', '--address', client, '--link', 'udp', server, PORT, '-w', '0.2'], {
-      built: true,
-    });
+    const called = await run(['connect', '--address', client, '--link', 'udp', server, PORT, '-w', '0.2']);
     expect(called).toMatchObject({ status: 1, stdout: '' });
     expect(called.stderr).toMatch(new RegExp(`no connection to ${server} port ${PORT} within 200 ms`));
-    const waited = await run(['listen', '--address', server, '--link', 'udp', PORT, '-w', '0.2', '-q'], {
-      built: true,
-    });
+    const waited = await run(['listen', '--address', server, '--link', 'udp', PORT, '-w', '0.2', '-q']);
     expect(waited).toMatchObject({ status: 1, stderr: 'wasm-roce: nobody connected within 0.2 s (--timeout)\n' });
   });
 

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
+import type { Guest } from './guest/guest.js';
 import { CARD, GUEST } from './guest/network.js';
 import type { Family } from './pair.js';
 import { printed } from './printed.js';
@@ -15,7 +16,7 @@ export type Role = 'client' | 'server';
 
 /**
  * Ours and the stock program, until both have ended well.
- * @param stopMs when given, the stock program is interrupted after so many milliseconds, or if 0 once we are done
+ * @param stopMs when given, the stock program is interrupted so many milliseconds after it has connected, or if 0 once we are done
  */
 export async function withStock(
   { guest }: World,
@@ -28,18 +29,19 @@ export async function withStock(
   const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
   const { output, stdout } = printed();
   const serving = role === 'server' ? runServer(options, output) : undefined;
-  const tool = guest.spawn(serving ? [...stock, here] : stock);
+  const { port } = options;
+  const tool = guest.spawn([...stock, '-p', String(port), ...(serving ? [here] : [])]);
   try {
-    if (!serving) await guest.listening(PORT, options.rdmaCm ? 'rdma' : 'tcp');
+    if (!serving) await guest.listening(port, options.rdmaCm ? 'rdma' : 'tcp');
     const ours = serving ?? runClient(there, options, output);
-    if (stopMs) void sleep(stopMs).then(() => tool.kill(SIGINT));
+    if (stopMs) void connected(guest).then(() => sleep(stopMs).then(() => tool.kill(SIGINT)));
     let isServed = false;
     // without a client a server would wait for ever
     if (serving)
       void tool.exited.then(
         () =>
           isServed ||
-          connect(PORT, here)
+          connect(port, here)
             .on('error', () => {})
             .end(),
       );
@@ -53,6 +55,12 @@ export async function withStock(
   } finally {
     await tool.kill();
   }
+}
+
+/** Waits until a queue pair of the guest is, or for some seconds. */
+function connected(guest: Guest): Promise<unknown> {
+  const isUp = "rdma resource show qp | grep -q 'type RC state RTS'";
+  return guest.exec(`for i in $(seq 200); do ${isUp} && exit; sleep 0.05; done`, { timeout: 30_000 }).catch(() => {});
 }
 
 const SIGINT = 2;
