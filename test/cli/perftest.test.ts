@@ -166,7 +166,7 @@ describe('the udp link, without privileges', () => {
 
   test('with loss on the way, by retransmission', async () => {
     const faults = ['--drop', '0.03', '--seed', '5'];
-    const [client, server] = await pair('write-lat', ['-n', '100', '-u', '12', '--json'], faults);
+    const [client, server] = await pair('write-lat', ['-n', '100', '-u', '14', '--json'], faults);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
     expect(report(client).faults.tx_drop).toBeGreaterThan(0);
     expect(report(client).retransmits + report(server).retransmits).toBeGreaterThan(0);
