@@ -52,7 +52,7 @@ export const connect: Subject<ConnectData> = {
 
   sheets({ count, host, guest, machine }) {
     const note =
-      "From the first connection's beginning until the client has the last established; they end outside of that time. ids: an id of rdma_cm and a queue pair with rings of one request, address, route, REQ, REP and RTU, which is what cmtime does. connect: `device.connect`, whose connections have registered memory and posted receives besides. Node net: connected sockets.";
+      "From the first connection's beginning until the client has the last established; they end outside of that time. ids: an id of rdma_cm and a queue pair with rings of one request, address, route, REQ, REP and RTU, which is what cmtime does. connect: `device.connect`, whose connections have registered memory and posted receives besides. Node net: connected sockets, for which the kernel answers before the other program has accepted.";
     const here = sheet('between two processes of this machine', host, count, [note]);
     if (guest.length === 0) return [{ ...here, notes: [note, `Not beside rxe: ${machine}.`] }];
     const rxe = 'cmtime has all connections go through each step together, and tells the time of "full connect".';
@@ -88,12 +88,12 @@ function sheet(where: string, rows: readonly ConnectRow[], count: number, notes:
   const net = rows.find(({ contender }) => contender === NET);
   return {
     title: `Connections a second (medians), ${where}`,
-    head: ['', 'one after another', 'to Node net', `${count} at once`, 'to Node net'],
+    head: ['', 'one after another', 'Node net is', `${count} at once`, 'Node net is'],
     rows: rows.map((row) => {
       if (row.times.length === 0) return [row.contender, `skipped: ${row.skipped}`];
       const cells = (['inTurn', 'atOnce'] as const).flatMap((how) => {
         const own = rate(row, how, count);
-        return [digits(own), ratio(own, rate(net, how, count))];
+        return [digits(own), ratio(own && rate(net, how, count), own)];
       });
       return [row.contender, ...cells];
     }),
