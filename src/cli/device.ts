@@ -3,7 +3,7 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
-import { type Device, type OpenOptions, openDevice } from '../index.js';
+import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../index.js';
 import type { HostLinkKind } from './options.js';
 
 /** Frames that are kept to explain a failure. */
@@ -25,6 +25,16 @@ export async function openWatched(options: OpenOptions): Promise<Device> {
   const device = await openDevice({ trace: TRACE, ...options });
   await device.publish().catch(() => {});
   return device;
+}
+
+/** What opens client and server of one process, on the memory link: faults and capture are the client's. */
+export function memoryEnds(open: DeviceChoice['open']): readonly [client: OpenOptions, server: OpenOptions] {
+  const hub = createMemoryHub();
+  const { pcap: _pcap, fault: _fault, ...plain } = open;
+  return [
+    { hub, ...open },
+    { hub, ...plain },
+  ];
 }
 
 /** The user has named interface or address, so that the device can be opened before a peer is known. */

@@ -2,7 +2,7 @@
 import { VerbsError } from '../errors.js';
 import { type NativeWaiter, native } from '../native.js';
 import { ipBytes } from './address.js';
-import { errnoName } from './errno.js';
+import { errnoName, refusal } from './errno.js';
 import { type HostInterface, interfaceNow } from './interfaces.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import type { Loan } from './loan.js';
@@ -95,6 +95,15 @@ export abstract class HostLink implements Link {
   protected watch(fd: number): void {
     const refused = this.#waiter.add(fd);
     if (refused !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(refused)})`);
+  }
+
+  /** Why a group cannot be joined. @param more by name of an errno, what it means for the link */
+  protected cannotJoin(code: number, group: string, more: Readonly<Record<string, string>> = {}): Error {
+    const { name } = this.interface;
+    return refusal(code, `${name} cannot join ${group}`, {
+      ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
+      ...more,
+    });
   }
 
   /** Tells that `features` have changed. */

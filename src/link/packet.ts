@@ -86,13 +86,9 @@ export class PacketLink extends SocketLink {
   }
 
   joinGroup(group: string): void {
-    const { index, name } = this.interface;
     const bytes = ipBytes(group);
-    const refused = this.#socket.joinGroup(bytes, multicastMac(bytes), index);
-    if (refused < 0)
-      throw refusal(refused, `${name} cannot join ${group}`, {
-        ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
-      });
+    const refused = this.#socket.joinGroup(bytes, multicastMac(bytes), this.interface.index);
+    if (refused < 0) throw this.cannotJoin(refused, group);
   }
 
   leaveGroup(group: string): void {

@@ -67,12 +67,11 @@ export class UdpLink extends SocketLink {
 
   /** @throws VerbsError EADDRINUSE when rxe has the port */
   joinGroup(group: string): void {
-    const { index, name } = this.interface;
+    const { index } = this.interface;
     const fd = this.#sockets.addGroup(ipBytes(group), ROCE_PORT, index, this.#bufferBytes, index);
     if (fd < 0)
-      throw refusal(fd, `${name} cannot join ${group}`, {
+      throw this.cannotJoin(fd, group, {
         EADDRINUSE: `UDP port ${ROCE_PORT} of ${group} is taken, by an rxe device of this host perhaps`,
-        ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
       });
     this.watch(fd);
   }

@@ -5,7 +5,6 @@
  */
 import { VerbsError } from '../errors.js';
 import { ipBytes } from './address.js';
-import { refusal } from './errno.js';
 import { HostLink } from './hostlink.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { Frames, LinkCounters, LinkFeatures, Resolved } from './link.js';
@@ -94,12 +93,8 @@ export class XdpLink extends HostLink {
   }
 
   joinGroup(group: string): void {
-    const { name, index } = this.interface;
-    const refused = this.#port.joinGroup(ipBytes(group), index);
-    if (refused < 0)
-      throw refusal(refused, `${name} cannot join ${group}`, {
-        ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
-      });
+    const refused = this.#port.joinGroup(ipBytes(group), this.interface.index);
+    if (refused < 0) throw this.cannotJoin(refused, group);
   }
 
   leaveGroup(group: string): void {

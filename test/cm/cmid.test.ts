@@ -1,21 +1,10 @@
 /** Connections of programs: two devices, from resolving an address to the end of timewait. */
-import { afterEach, expect, describe as group, test } from 'vitest';
+import { expect, describe as group, test } from 'vitest';
 import { type ConnParam, createCmId } from '../../src/cm/index.js';
 import { CmPort } from '../../src/cm/port.js';
 import { type Qp, throwIfFailed } from '../../src/index.js';
 import { families } from '../verbs/pair.js';
 import { eventsOf, type Joined, Pair, PORT } from './sides.js';
-
-const open: Pair[] = [];
-afterEach(async () => {
-  for (const pair of open.splice(0)) await pair[Symbol.asyncDispose]();
-});
-
-async function pairOf(options = {}): Promise<Pair> {
-  const pair = await Pair.open(options);
-  open.push(pair);
-  return pair;
-}
 
 const bytes = (text: string) => Buffer.from(text);
 
@@ -32,7 +21,7 @@ async function say(from: Joined, to: Joined, text: string): Promise<void> {
 
 group('a connection', () => {
   test.each(families)('IPv%d: messages, the peer’s memory, the events of both ends', async (family) => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const address = pair.addressOf(pair.server, family);
     const { listener, client, server } = await pair.connected({}, { address });
     await say(client, server, 'hello');
@@ -66,7 +55,7 @@ group('a connection', () => {
   });
 
   test('what both ends offer becomes what both queue pairs have', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected(
       {},
       {
@@ -92,7 +81,7 @@ group('a connection', () => {
   });
 
   test('as much as the card can, when nothing is said', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected();
     const [c, s] = [client.qp.query(), server.qp.query()];
     expect([c.maxRdAtomic, c.maxDestRdAtomic, s.maxRdAtomic, s.maxDestRdAtomic]).toEqual([128, 128, 128, 128]);
@@ -100,13 +89,13 @@ group('a connection', () => {
   });
 
   test('who serves no reads lets nobody read', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { server } = await pair.connected({}, { accept: { responderResources: 0 } });
     expect(server.qp.query().qpAccessFlags).toEqual(['remoteWrite']);
   });
 
   test('type of service, ACK timeout, RNR timer', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected({ tos: 0x20, ackTimeout: 19, minRnrTimer: 12 });
     for (const { qp } of [client, server]) {
       const { timeout, ahAttr, minRnrTimer } = qp.query();
@@ -115,7 +104,7 @@ group('a connection', () => {
   });
 
   test('private data, both ways', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
     const connecting = client.id.connect({ privateData: bytes('may I?') });
@@ -132,7 +121,7 @@ group('a connection', () => {
   });
 
   test('unreliable', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected({ qpType: 'UC' });
     expect(client.qp.type).toBe('UC');
     await say(client, server, 'it may arrive');
@@ -144,7 +133,7 @@ group('a connection', () => {
     ['the server has them for itself', {}, { flowControl: true }, [false, true]],
     ['nobody asks', {}, {}, [false, false]],
   ])('credits: %s', async (_, connect, accept, have) => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected({}, { connect, accept });
     expect(server.id.request?.flowControl).toBe(connect.flowControl === true);
     expect([client.qp.flowControl, server.qp.flowControl]).toEqual(have);
@@ -152,7 +141,7 @@ group('a connection', () => {
   });
 
   test('credits, as the queue pairs have them before', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
     client.qp.flowControl = true;
@@ -164,7 +153,7 @@ group('a connection', () => {
   });
 
   test('a shared receive queue is told of', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const client = createCmId(pair.client.device);
     await client.resolveAddr(pair.addressOf(pair.server), PORT);
@@ -176,14 +165,14 @@ group('a connection', () => {
   });
 
   test('both ends say farewell at a time', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected();
     await Promise.all([client.id.disconnect(), server.id.disconnect()]);
     expect([client.id.state, server.id.state]).toEqual(['DISCONNECTED', 'DISCONNECTED']);
   });
 
   test('with one’s own card', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { device, cq, pd } = pair.server;
     const listener = await pair.listen();
     const id = createCmId(device);
@@ -198,7 +187,7 @@ group('a connection', () => {
   });
 
   test('on another address of ours than the first', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen({}, 16, pair.otherAddressOf(pair.server));
     const refused = (await pair.resolved()).id.connect();
     await expect(refused).rejects.toMatchObject({ reason: 'CONSUMER_DEFINED' });
@@ -211,7 +200,7 @@ group('a connection', () => {
 
 group('a program that brings its queue pairs up itself', () => {
   test('CONNECT_RESPONSE, acceptAttributes, establish', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const own = async ({ pd, cq }: Pair['client']): Promise<Qp> => pd.createQp({ sendCq: cq });
     const [a, b] = [await own(pair.client), await own(pair.server)];
@@ -241,7 +230,7 @@ group('a program that brings its queue pairs up itself', () => {
   });
 
   test('whose RTU is lost: its data stand for it, and until they come the server’s queue pair only listens', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const qp = await pair.client.pd.createQp({ sendCq: pair.client.cq });
     const id = createCmId(pair.client.device);
@@ -275,7 +264,7 @@ group('a program that brings its queue pairs up itself', () => {
   type CmIdAttributes = import('../../src/cm/index.js').CmId['acceptAttributes'];
 
   test('useQp: a queue pair of the program’s, which outlives the id', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await (async () => {
       const listener = await pair.listen();
       const id = createCmId(pair.client.device);

@@ -1,26 +1,15 @@
 /** Datagram services and groups of programs: two devices. */
-import { afterEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createCmId, UDP_QKEY } from '../../src/cm/index.js';
 import { GRH_BYTES, throwIfFailed } from '../../src/index.js';
 import { eventsOf, Pair, PORT } from './sides.js';
-
-const open: Pair[] = [];
-afterEach(async () => {
-  for (const pair of open.splice(0)) await pair[Symbol.asyncDispose]();
-});
-
-async function pairOf(): Promise<Pair> {
-  const pair = await Pair.open();
-  open.push(pair);
-  return pair;
-}
 
 const bytes = (text: string) => Buffer.from(text);
 
 test.each([4, 6] as const)(
   'IPv%d: a service is asked for, a datagram is sent, and answered from where it came',
   async (family) => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen({ space: 'UDP' });
     const client = await pair.resolved({ space: 'UDP' }, pair.addressOf(pair.server, family));
     expect([client.qp.type, client.qp.state]).toEqual(['UD', 'RTS']);
@@ -61,7 +50,7 @@ test.each([4, 6] as const)(
 );
 
 test('no such service', async () => {
-  const pair = await pairOf();
+  const pair = await Pair.ofTest();
   await (await pair.listen()).close();
   const { id } = await pair.resolved({ space: 'UDP' });
   await expect(id.connect()).rejects.toMatchObject({
@@ -74,7 +63,7 @@ test('no such service', async () => {
 });
 
 test('the program says no', async () => {
-  const pair = await pairOf();
+  const pair = await Pair.ofTest();
   const listener = await pair.listen({ space: 'UDP' });
   const { id } = await pair.resolved({ space: 'UDP' });
   const connecting = id.connect();
@@ -85,7 +74,7 @@ test('the program says no', async () => {
 });
 
 test('a Q_Key of the program’s, and a service without a queue pair of the id’s', async () => {
-  const pair = await pairOf();
+  const pair = await Pair.ofTest();
   const listener = await pair.listen({ space: 'UDP' });
   const id = createCmId(pair.client.device, { space: 'UDP' });
   await id.resolveAddr(pair.addressOf(pair.server), PORT);
@@ -96,7 +85,7 @@ test('a Q_Key of the program’s, and a service without a queue pair of the id�
 });
 
 test('a group: joined, sent to, left', async () => {
-  const pair = await pairOf();
+  const pair = await Pair.ofTest();
   const group = '239.77.0.1';
   const member = createCmId(pair.server.device, { space: 'UDP' });
   await member.bindAddr(pair.addressOf(pair.server));

@@ -1,24 +1,13 @@
 /** Connections of programs that do not come about, ids that are closed, channels, and what is wrong with a call. */
-import { afterEach, expect, describe as group, test } from 'vitest';
+import { expect, describe as group, test } from 'vitest';
 import { CmError, createCmId, EventChannel } from '../../src/cm/index.js';
 import { eventsOf, Pair, PORT } from './sides.js';
-
-const open: Pair[] = [];
-afterEach(async () => {
-  for (const pair of open.splice(0)) await pair[Symbol.asyncDispose]();
-});
-
-async function pairOf(options = {}): Promise<Pair> {
-  const pair = await Pair.open(options);
-  open.push(pair);
-  return pair;
-}
 
 const bytes = (text: string) => Buffer.from(text);
 
 group('no connection', () => {
   test('nobody listens', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     // the other card has its queue pair 1
     await (await pair.listen()).close();
     const { id } = await pair.resolved();
@@ -33,7 +22,7 @@ group('no connection', () => {
   });
 
   test('the program says no, and why', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -46,7 +35,7 @@ group('no connection', () => {
   });
 
   test('a request that is closed is refused', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -55,7 +44,7 @@ group('no connection', () => {
   });
 
   test('a listener that closes refuses those whom nobody has looked at', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -71,14 +60,14 @@ group('no connection', () => {
   });
 
   test('the listener wants another type of queue pair', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     await pair.listen({ qpType: 'UC' });
     const { id } = await pair.resolved();
     await expect(id.connect()).rejects.toMatchObject({ reason: 'INVALID_TRANSPORT_TYPE' });
   });
 
   test('more than may wait', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     await pair.listen({}, 1);
     const first = await pair.resolved();
     void first.id.connect();
@@ -87,7 +76,7 @@ group('no connection', () => {
   });
 
   test('the queue pair cannot be brought up', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const { id, qp } = await pair.resolved();
     const connecting = id.connect();
@@ -100,7 +89,7 @@ group('no connection', () => {
   });
 
   test('given up while it is being asked for', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -112,7 +101,7 @@ group('no connection', () => {
   });
 
   test('no such address', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const id = createCmId(pair.client.device);
     await expect(id.resolveAddr('10.0.0.99', 1)).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
     expect(eventsOf(id)).toEqual(['ADDR_ERROR']);
@@ -122,7 +111,7 @@ group('no connection', () => {
 
 group('closing', () => {
   test('an id: the peer hears farewell', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client, server } = await pair.connected();
     await client.id.close();
     await server.id.channel.next();
@@ -130,7 +119,7 @@ group('closing', () => {
   });
 
   test('a device: ids keep it open, the manager does not; forced, all peers hear farewell', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { server, client } = await pair.connected();
     await expect(client.device.close()).rejects.toThrow(/EBUSY: device wasm-mem0 has 1 cm id \(\d+\) and 1 cq/);
     await client.device.close({ force: true });
@@ -141,7 +130,7 @@ group('closing', () => {
   });
 
   test('twice, and after the device', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const { client } = await pair.connected();
     await client.device.close({ force: true });
     await client.id.close();
@@ -151,7 +140,7 @@ group('closing', () => {
 
 group('channels', () => {
   test('shared: events of all its ids, of requests too, in order', async () => {
-    const pair = await pairOf();
+    const pair = await Pair.ofTest();
     const channel = new EventChannel();
     const listener = await pair.listen({ channel });
     const client = await pair.resolved();
@@ -187,7 +176,7 @@ group('channels', () => {
 });
 
 test('what is wrong with a call', async () => {
-  const pair = await pairOf();
+  const pair = await Pair.ofTest();
   const id = createCmId(pair.client.device);
   expect(() => createCmId(pair.client.device, { tos: 256 })).toThrow('tos is 256, must be from 0 to 255');
   await expect(id.connect()).rejects.toThrow('is in state IDLE, connect needs ROUTE_RESOLVED');

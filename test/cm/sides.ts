@@ -1,4 +1,5 @@
 /** Two devices of this process, and connections between them by rdma_cm. */
+import { onTestFinished } from 'vitest';
 import { type CmId, type CmIdOptions, type ConnParam, createCmId } from '../../src/cm/index.js';
 import { type Cq, type Device, MemoryHub, type Mr, type OpenOptions, type Pd, type Qp } from '../../src/index.js';
 import { ALL, loopback, mode, openOn } from '../verbs/pair.js';
@@ -32,6 +33,13 @@ export class Pair implements AsyncDisposable {
       return { device, pd, cq: await device.createCq({ cqe: 1024 }), mr: await pd.regMr(4096, { access: ALL }) };
     };
     return new Pair(await side(1), await side(2));
+  }
+
+  /** As open, until the test that runs is over. */
+  static async ofTest(options: OpenOptions = {}): Promise<Pair> {
+    const pair = await Pair.open(options);
+    onTestFinished(() => pair[Symbol.asyncDispose]());
+    return pair;
   }
 
   async listen(options: CmIdOptions = {}, backlog = 16, address = '::'): Promise<CmId> {

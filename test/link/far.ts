@@ -12,6 +12,18 @@ export function sh(command: string): string {
   return execFileSync('sh', ['-ec', command], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 }
 
+/** Brings an interface up, as number `n` of 10.<net>.0.0/24 and fd00:<net>::/64. */
+const upCommand = (dev: string, net: number, n: number, mtu: number) =>
+  `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} mtu ${mtu} up; ` +
+  `ip addr add 10.${net}.0.${n}/24 dev ${dev}; ip addr add fd00:${net}::${n}/64 dev ${dev} nodad`;
+
+/** A veth pair of this namespace, its ends numbers 1 and 2 of `net`. */
+export function vethPair([a, b]: readonly [string, string], net: number, mtu: number): void {
+  sh(
+    `ip link add ${a} mtu ${mtu} type veth peer name ${b}; ${upCommand(a, net, 1, mtu)}; ${upCommand(b, net, 2, mtu)}`,
+  );
+}
+
 /** What `readlink /proc/<pid>/ns/net` says; it differs between network namespaces. */
 const netOf = (pid: number | 'self') => readlinkSync(`/proc/${pid}/ns/net`);
 
@@ -75,9 +87,7 @@ export class Far {
     const holder = spawn('unshare', ['--net', 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
     while (netOf(holder.pid as number) === netOf('self')) await new Promise((resolve) => setTimeout(resolve, 5));
     const it = new Far(holder, near, far, [`10.${net}.0.2`, `fd00:${net}::2`]);
-    const up = (dev: string, n: number) =>
-      `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} mtu ${mtu} up; ip link set lo up; ` +
-      `ip addr add 10.${net}.0.${n}/24 dev ${dev}; ip addr add fd00:${net}::${n}/64 dev ${dev} nodad`;
+    const up = (dev: string, n: number) => `ip link set lo up; ${upCommand(dev, net, n, mtu)}`;
     sh(`ip link add ${near} type veth peer name ${far}; ip link set ${far} netns ${holder.pid}; ${up(near, 1)}`);
     it.sh(up(far, 2));
     return it;

@@ -5,7 +5,7 @@ import { multicastMac } from '../../src/link/address.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
-import { sh } from './far.js';
+import { sh, vethPair } from './far.js';
 import { Rig, udpFrame } from './rig.js';
 
 const GROUP4 = '239.200.1.2';
@@ -23,15 +23,7 @@ test('a group has its MAC from its address', () => {
 
 describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => {
   beforeAll(() => {
-    sh('ip link add lkm0 mtu 4500 type veth peer name lkm1; ip link set lkm1 mtu 4500');
-    for (const [dev, n] of [
-      ['lkm0', 1],
-      ['lkm1', 2],
-    ])
-      sh(
-        `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} up; ` +
-          `ip addr add 10.95.0.${n}/24 dev ${dev}; ip addr add fd00:95::${n}/64 dev ${dev} nodad`,
-      );
+    vethPair(['lkm0', 'lkm1'], 95, 4500);
   });
   afterAll(() => void sh('ip link del lkm0'));
 

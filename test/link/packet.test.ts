@@ -81,12 +81,6 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
 
   const v4 = (fields = {}) => udpFrame({ source: A4, destination: B4, destMac, srcMac, id: 0x1234, ...fields });
   const v6 = (fields = {}) => udpFrame({ source: A6, destination: B6, destMac, srcMac, ...fields });
-  const exchange = async (...frames: Buffer[]) => {
-    while (rig.link.receive(0) > 0) rig.take();
-    rig.put(...frames);
-    rig.link.send(0);
-    return await rig.gather(frames.length);
-  };
 
   test('it knows its interface', () => {
     expect(rig.link.interface).toMatchObject({ name: far.near, mtu: 1500, up: true });
@@ -138,7 +132,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   test('frames arrive as they were written, with the tag too, and nothing but RoCE', async () => {
     const peer = await far.peer('echo', 'packet', far.far, B4, 'fd00:91::2');
     const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 })];
-    const answers = await exchange(...frames);
+    const answers = await rig.exchange(...frames);
     expect(answers).toHaveLength(4);
     answers.forEach(({ frame, options }, i) => {
       expect(options).toBe(0);
@@ -155,7 +149,12 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
 
   test('a udp link at the far end sends identification 0 and DF, and keeps traffic class and hop limit', async () => {
     const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:91::2');
-    const answers = await exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v4(), v4(), v6({ trafficClass: 0x8b, ttl: 9 }));
+    const answers = await rig.exchange(
+      v4({ trafficClass: 0x8a, ttl: 9 }),
+      v4(),
+      v4(),
+      v6({ trafficClass: 0x8b, ttl: 9 }),
+    );
     expect(answers).toHaveLength(4);
     const byFamily = (type: number) =>
       answers.filter(({ frame }) => frame.readUInt16BE(12) === type).map((a) => a.frame);
@@ -199,7 +198,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     const difference = (name: string) => (after[name] ?? 0) - (before[name] ?? 0);
     expect(difference('tx_invalid')).toBe(2); // one byte, and the descriptor
     expect(difference('tx_frames') + difference('tx_too_long') + difference('tx_errors') + 2).toBe(put + 2);
-    expect(await exchange(v4())).toHaveLength(1);
+    expect(await rig.exchange(v4())).toHaveLength(1);
     await peer.stop();
   });
 
@@ -234,7 +233,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     expect(rig.link.counters().tx_errors).toBeGreaterThan(0);
     sh(`ip link set ${far.near} up`);
     await settle();
-    expect(await exchange(v4())).toHaveLength(1);
+    expect(await rig.exchange(v4())).toHaveLength(1);
     await peer.stop();
   });
 

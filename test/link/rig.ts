@@ -72,6 +72,14 @@ export class Rig {
     return taken;
   }
 
+  /** Sends frames, and gathers as many; what came before does not count. */
+  async exchange(...frames: Uint8Array[]): Promise<Arrived[]> {
+    while (this.link.receive(0) > 0) this.take();
+    this.put(...frames);
+    this.link.send(0);
+    return await this.gather(frames.length);
+  }
+
   /** Receives until so many frames have come, or the time is over. */
   async gather(count: number, timeoutMs = 2000): Promise<Arrived[]> {
     const all: Arrived[] = [];

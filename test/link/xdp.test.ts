@@ -46,12 +46,6 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
 
   const v4 = (fields = {}) => udpFrame({ source: A4, destination: B4, destMac, srcMac, id: 0x1234, ...fields });
   const v6 = (fields = {}) => udpFrame({ source: A6, destination: B6, destMac, srcMac, ...fields });
-  const exchange = async (...frames: Buffer[]) => {
-    while (rig.link.receive(0) > 0) rig.take();
-    rig.put(...frames);
-    rig.link.send(0);
-    return await rig.gather(frames.length);
-  };
 
   test('it knows its interface, and how the kernel moves its frames', () => {
     expect(rig.link.interface).toMatchObject({ name: far.near, mtu: 1500, up: true });
@@ -68,7 +62,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
   test.each(['packet', 'xdp'])('frames go to a %s link and come back, as they were written', async (kind) => {
     const peer = await far.peer('echo', kind, far.far, B4, 'fd00:191::2');
     const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 }), v6({ vlan: 4094 })];
-    const answers = await exchange(...frames);
+    const answers = await rig.exchange(...frames);
     expect(answers).toHaveLength(frames.length);
     answers.forEach(({ frame, options }, i) => {
       expect(options).toBe(0);
@@ -80,7 +74,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
 
   test('a udp link at the far end understands, and is understood', async () => {
     const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:191::2');
-    const answers = await exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v6({ trafficClass: 0x8b, ttl: 9 }));
+    const answers = await rig.exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v6({ trafficClass: 0x8b, ttl: 9 }));
     expect(answers.map(({ frame }) => frame.subarray(-SEEN)[22])).toContain(9);
     expect(answers).toHaveLength(2);
     await peer.stop();
@@ -156,7 +150,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     expect(difference('tx_invalid')).toBe(3); // one byte, and the descriptors
     expect(difference('tx_too_long')).toBe(1);
     expect(difference('tx_frames')).toBe(put - 1);
-    expect(await exchange(v4())).toHaveLength(1);
+    expect(await rig.exchange(v4())).toHaveLength(1);
     await peer.stop();
   });
 
@@ -172,7 +166,9 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     for (let i = 0; i < 40 * 64; i += 64) {
       const numbers = Array.from({ length: 64 }, (_, k) => Buffer.from(Uint32Array.of(i + k).buffer));
       got.push(
-        ...(await exchange(...numbers.map((payload) => v4({ payload })))).map(({ frame }) => frame.readUInt32LE(42)),
+        ...(await rig.exchange(...numbers.map((payload) => v4({ payload })))).map(({ frame }) =>
+          frame.readUInt32LE(42),
+        ),
       );
     }
     expect(got).toEqual(Array.from({ length: 40 * 64 }, (_, i) => i));
@@ -191,8 +187,8 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     expect(rig.link.counters().tx_errors).toBeGreaterThan(0);
     sh(`ip link set ${far.near} up`);
     await settle();
-    await exchange(v4());
-    expect(await exchange(v4())).toHaveLength(1);
+    await rig.exchange(v4());
+    expect(await rig.exchange(v4())).toHaveLength(1);
     await peer.stop();
   });
 

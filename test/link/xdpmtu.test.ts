@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PacketLink } from '../../src/link/packet.js';
 import { XdpLink } from '../../src/link/xdp.js';
 import { describeIf, xdpPrivilege } from '../kit/privileges.js';
-import { sh } from './far.js';
+import { sh, vethPair } from './far.js';
 import { Rig, udpFrame } from './rig.js';
 
 const A4 = '10.192.0.1';
@@ -16,15 +16,7 @@ const LENGTHS = [60, 3839, 3840, 3841, 3842, 4095, 4096, 4097, 4098, 4170, 4201,
 
 describeIf(xdpPrivilege(), 'a veth pair of MTU 9000', () => {
   beforeAll(() => {
-    sh('ip link add lky0 mtu 9000 type veth peer name lky1; ip link set lky1 mtu 9000');
-    for (const [dev, n] of [
-      ['lky0', 1],
-      ['lky1', 2],
-    ])
-      sh(
-        `echo 0 > /proc/sys/net/ipv6/conf/${dev}/accept_dad; ip link set ${dev} up; ` +
-          `ip addr add 10.192.0.${n}/24 dev ${dev}; ip addr add fd00:192::${n}/64 dev ${dev} nodad`,
-      );
+    vethPair(['lky0', 'lky1'], 192, 9000);
   });
   afterAll(() => void sh('ip link del lky0'));
 

@@ -1,8 +1,8 @@
 /** Client, server, and both at once. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { createMemoryHub, type Device, gidAddress } from '../../index.js';
-import { openWatched } from '../device.js';
+import { type Device, gidAddress } from '../../index.js';
+import { memoryEnds, openWatched } from '../device.js';
 import type { Output } from '../output.js';
 import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
@@ -25,10 +25,9 @@ export async function runServer(options: PerftestOptions, output: Output): Promi
 
 /** Client and server on the memory link, in one process. */
 export async function runBoth(options: PerftestOptions, output: Output): Promise<void> {
-  const hub = createMemoryHub();
-  const { pcap: _pcap, fault: _fault, ...plain } = options.open;
-  await using device = await openWatched({ hub, ...options.open });
-  await using other = await openWatched({ hub, ...plain });
+  const [ofClient, ofServer] = memoryEnds(options.open);
+  await using device = await openWatched(ofClient);
+  await using other = await openWatched(ofServer);
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const silent = { onConnected() {}, onInterval() {}, onBandwidth() {}, onLatency() {} };

@@ -1,8 +1,8 @@
 /** Client, server, and both at once. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { createMemoryHub, type Device } from '../../index.js';
-import { type DeviceChoice, isNamed, openFor, openNamed, openWatched } from '../device.js';
+import type { Device } from '../../index.js';
+import { type DeviceChoice, isNamed, memoryEnds, openFor, openNamed, openWatched } from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
 import { End, type EndOptions, type Outcome } from './end.js';
@@ -75,10 +75,9 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
 
 /** Client and server on the memory link, in one process. */
 export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
-  const hub = createMemoryHub();
-  const { pcap: _pcap, fault: _fault, ...plain } = options.open;
-  await using device = await openWatched({ hub, ...options.open });
-  await using other = await openWatched({ hub, ...plain });
+  const [ofClient, ofServer] = memoryEnds(options.open);
+  await using device = await openWatched(ofClient);
+  await using other = await openWatched(ofServer);
   // A spinning end would keep the other one from its turns.
   const both = { ...options, spinMs: 0 };
   const client = await End.open(device, both);

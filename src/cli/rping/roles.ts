@@ -1,7 +1,7 @@
 /** Client, server, and both at once. */
 import { lookup } from 'node:dns/promises';
-import { type ConnectionRequest, createMemoryHub, type Device, gidAddress } from '../../index.js';
-import { type DeviceChoice, isNamed, openFor, openNamed, openToward, openWatched } from '../device.js';
+import { type ConnectionRequest, type Device, gidAddress } from '../../index.js';
+import { type DeviceChoice, isNamed, memoryEnds, openFor, openNamed, openToward, openWatched } from '../device.js';
 import { failure, interrupted } from '../exit.js';
 import type { Output } from '../output.js';
 import { type PingOptions, ping } from './client.js';
@@ -60,10 +60,9 @@ export async function runServer(options: RpingOptions, output: Output): Promise<
 
 /** Client and server on the memory link, in one process. */
 export async function runBoth(options: RpingOptions, output: Output): Promise<void> {
-  const hub = createMemoryHub();
-  const { pcap: _pcap, fault: _fault, ...plain } = options.open;
-  await using device = await openWatched({ hub, ...options.open });
-  await using other = await openWatched({ hub, ...plain });
+  const [ofClient, ofServer] = memoryEnds(options.open);
+  await using device = await openWatched(ofClient);
+  await using other = await openWatched(ofServer);
   const { port, validate } = options;
   const host = gidAddress(other.chooseGid(device.chooseGid().gid).gid);
   await using server = await other.listen({ port });
