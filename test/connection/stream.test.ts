@@ -101,11 +101,13 @@ test('messages that came before there was a stream belong to it', async () => {
   a.end('early');
   await sleep(20);
   const b = ends.b.stream();
+  const closed = Promise.all([a, b].map((stream) => new Promise((done) => stream.once('close', done))));
   b.end();
   a.resume();
   let heard = '';
   for await (const chunk of b) heard += chunk;
   expect(heard).toBe('early');
+  await closed;
 });
 
 test('a connection that closes in the middle is an error at both ends', async () => {
