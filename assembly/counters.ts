@@ -20,6 +20,8 @@ export enum Counter {
   implied_nak_seq_err,
   local_ack_timeout_err,
   retransmits,
+  /** Packets repeated before the ACK timer was due. */
+  roce_adp_retrans,
   /** Messages that waited for the peer's credits. */
   rc_crwaits,
   retry_exceeded_err,

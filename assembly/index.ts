@@ -19,6 +19,7 @@ import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
 import { Table } from './host/table';
 import { COUNTERS, Errno, GSI_QPN, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
+import { setAdaptive } from './qp/adaptive';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { setFlowControl } from './qp/credit';
@@ -307,6 +308,13 @@ export function qpFlowControl(qp: usize, isOn: bool): u32 {
   let pair = changetype<Qp>(qp);
   if (pair.type != QpType.RC) return Errno.EINVAL;
   setFlowControl(pair, isOn);
+  return Errno.OK;
+}
+/** Adaptive retransmission on or off, at any time; on at first. EINVAL: for reliable connections only. */
+export function qpAdaptive(qp: usize, isOn: bool): u32 {
+  let pair = changetype<Qp>(qp);
+  if (pair.type != QpType.RC) return Errno.EINVAL;
+  setAdaptive(pair, isOn);
   return Errno.OK;
 }
 /** A random PSN for SQ_PSN. */

@@ -76,6 +76,7 @@ export enum QpAttr {
      waits for credits */ CREDITS = 49,
   WAITS_FOR_CREDITS = 50,
   /* to which CNPs have slowed it down, kbit/s; 0 = not slowed down */ RATE = 51,
+  /* smoothed, nanoseconds; 0 = not measured yet */ ROUND_TRIP = 52,
 }
 /** The address vector, in bytes from scratch(): MACs and addresses in network order (IPv4 in the first 4 bytes of 16),
  * VLAN_TCI 0xffffffff for untagged, IP_VERSION 4 or 6, the rest u32. SOURCE_PORT is the UDP source port. */

@@ -164,6 +164,8 @@ export enum EventType {
 export enum LinkFlag {
   /** Every frame leaves with this UDP source port, whatever the card wrote (an ordinary UDP socket). */
   FIXED_SOURCE_PORT = 1,
+  /** The link completes the ICRC of sent frames, where the card leaves bytes to it (TX_ICRC_SHIFT). */
+  ICRC_OFFLOAD = 2,
 }
 
 /** Habits of particular peers that break the rules, and that a queue pair can be told to share. */
@@ -181,11 +183,16 @@ export enum TxOption {
   /** The frame belongs to the run of the one before it (see Frames.tx in src/link/link.ts). */
   CONTINUES_RUN = 0x10000,
 }
+/** Above them: the bytes in front of the ICRC that the link has still to include, 0 = none. What stands in the place of the
+ * ICRC is the register before them. */
+export const TX_ICRC_SHIFT: u32 = 17;
 
 /** `options` of a receive descriptor; above them, from RX_SEGMENT_SHIFT on, the bytes of a super-packet's segments. */
 export enum RxOption {
   /** The link could not see the IPv4 identification and wrote 0: the card solves for it (see wire/icrc). */
   IP_ID_UNKNOWN = 0x10000,
+  /** The ICRC of each packet is XORed with the CRC of the bytes that are left to the link (see wire/icrc). */
+  ICRC_FOLDED = 0x8000,
 }
 export const RX_SEGMENT_SHIFT: u32 = 17;
 
@@ -219,6 +226,8 @@ export const INVERSE_POWERS: usize = 32768;
 export const ID_TERMS: usize = 33024;
 /** Lists of free memory (host/pool), up to CRC_SCRATCH. */
 export const POOL_LISTS: usize = 35072;
-/** What the CRC folds into (wire/crc), up to POOL_START. */
+/** What the CRC folds into (wire/crc), up to SHIFT_TABLES. */
 export const CRC_SCRATCH: usize = 36864;
+/** For each number of bytes that a link may take part of the ICRC over, four tables of 256 u32 (wire/icrc). */
+export const SHIFT_TABLES: usize = 43008;
 export const POOL_START: usize = 65536;

@@ -25,7 +25,7 @@ import { receiveRequest } from './qp/responder';
 import { expired } from './qp/retry';
 import { Run } from './qp/run';
 import { schedule, takeReady } from './qp/schedule';
-import { takeExpired } from './qp/timer';
+import { TIMER_BYTES, takeExpired } from './qp/timer';
 import { receiveUnreliable } from './qp/unreliable';
 import { initIcrc } from './wire/icrc';
 import { classOf, initOpcodes, isResponse, Opcode, OpcodeClass } from './wire/opcode';
@@ -65,7 +65,7 @@ export function openCard(
   card.doorbells = Doorbells.create(maxQp);
   card.txRing = Ring.create(txSlots, txSlotBytes);
   card.rxRing = Ring.create(rxSlots, rxSlotBytes);
-  card.timers = allocate(<u64>(maxQp + 1) * 4);
+  card.timers = allocate(<u64>(maxQp + 1) * TIMER_BYTES);
   let all =
     changetype<usize>(card.keys) != 0 &&
     changetype<usize>(card.qps) != 0 &&

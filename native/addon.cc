@@ -1,6 +1,8 @@
-// The addon moves frames and nothing else. Every function is one system call, or one batch of them, and answers with a
+// The addon moves frames, and does the links' part of their ICRC. Every function is one system call, or one batch of them, and answers with a
 // count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
 #include <napi.h>
+
+#include "icrc.h"
 
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
@@ -20,7 +22,27 @@ Napi::Function NetlinkListen(Napi::Env env);
 Napi::Function NetlinkDrain(Napi::Env env);
 Napi::Function NetlinkClose(Napi::Env env);
 
+// crcMethods(): what this processor knows, best first
+static Napi::Value MethodNames(const Napi::CallbackInfo& info) {
+  auto names = Napi::Array::New(info.Env());
+  for (const CrcMethod& method : CrcMethods()) names.Set(names.Length(), method.name);
+  return names;
+}
+
+// crc(name of a method, register, a multiple of 256 bytes): the register after them
+static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
+  const std::string name = info[0].As<Napi::String>();
+  auto bytes = info[2].As<Napi::Uint8Array>();
+  uint32_t result = 0;
+  for (const CrcMethod& method : CrcMethods())
+    if (name == method.name)
+      result = method.crc(info[1].As<Napi::Number>(), bytes.Data(), static_cast<uint32_t>(bytes.ByteLength()));
+  return Napi::Number::New(info.Env(), result);
+}
+
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  exports.Set("crcMethods", Napi::Function::New<MethodNames>(env));
+  exports.Set("crc", Napi::Function::New<CrcBy>(env));
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
   exports.Set("XskSocket", XskSocket(env));

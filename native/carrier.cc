@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "icrc.h"
+
 namespace {
 
 /// Messages that a receiver asks for first: describing slots costs more than the system call when nothing is there.
@@ -65,16 +67,27 @@ uint32_t Carrier::SendBatch(uint32_t at, uint32_t end, bool& busy) {
 }
 
 Run Carrier::RunAt(uint32_t at, uint32_t end) {
-  const Descriptor& first = frames_.tx[at];
+  Descriptor& first = frames_.tx[at];
   Run run{at, 1, frames_.At(first.addr, first.len), first.len};
+  CompleteIcrc(first);
   while (takesRuns_ && run.frames < kRunFrames && at + run.frames != end) {
-    const Descriptor& next = frames_.tx[at + run.frames];
+    Descriptor& next = frames_.tx[at + run.frames];
     const bool fits = next.len > 0 && next.len <= first.len && frames_.At(next.addr, next.len) != nullptr;
     if (!(next.options & kTxContinuesRun) || !fits) break;
+    CompleteIcrc(next);
     run.frames++;
     if (next.len < first.len) break;
   }
   return run;
+}
+
+/// Once: what stays in the ring is seen again.
+void Carrier::CompleteIcrc(Descriptor& d) {
+  const uint32_t share = d.options >> kTxIcrcShift;
+  uint8_t* frame = frames_.At(d.addr, d.len);
+  if (share == 0 || frame == nullptr) return;
+  d.options &= (1u << kTxIcrcShift) - 1;
+  ::CompleteIcrc(frame, d.len, share);
 }
 
 uint32_t Carrier::PutPayloads(Run& run, uint32_t headerBytes) {
@@ -135,6 +148,7 @@ uint32_t Carrier::ReceiveBatch(int fd, uint32_t limit) {
 }
 
 bool Carrier::AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to) {
+  FoldIcrcs(Into().At(to.addr, to.len) + headerBytes, to.len - headerBytes, segmentBytes, to);
   if (segmentBytes == 0 || to.len <= headerBytes + segmentBytes) {
     CountReceived(1, to.len);
     return true;
@@ -146,6 +160,14 @@ bool Carrier::AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descripto
   counters_.rxSupers++;
   counters_.rxSuperFrames += frames;
   return true;
+}
+
+void Carrier::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {
+  if (!Into().foldsIcrc) return;
+  to.options |= kRxIcrcFolded;
+  if (segmentBytes == 0) segmentBytes = bytes;
+  for (; bytes > segmentBytes; bytes -= segmentBytes, payload += segmentBytes) FoldIcrc(payload, segmentBytes);
+  FoldIcrc(payload, bytes);
 }
 
 void Carrier::CountReceived(uint32_t frames, uint64_t bytes) {

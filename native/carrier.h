@@ -41,13 +41,15 @@ class Carrier : public Lender {
   /// Completes the frame of message `i`, which is whole in its slot: sets length and options, and counts it.
   /// @returns false when it cannot be delivered
   virtual bool Accept(uint32_t i, Descriptor& to) = 0;
-  /// Says in a complete descriptor that its payload, behind `headerBytes`, is of packets of `segmentBytes`, and counts them.
-  /// @returns as Accept
+  /// Completes the descriptor of a whole frame whose UDP payload, behind `headerBytes`, is of packets of `segmentBytes`, 0 = there
+  /// is one, and counts them. @returns as Accept
   bool AcceptSuper(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to);
   /// The kernel has given up a message of a socket, with this error.
   virtual void OnReceiveError(int) {}
   /// Where messages are received into: the card's ring, unless there is one in between.
   virtual Frames& Into() { return frames_; }
+  /// Does the link's part in the ICRC of each packet of a UDP payload, where the card wants it.
+  void FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to);
   void CountReceived(uint32_t frames, uint64_t bytes);
 
   Frames frames_;
@@ -56,6 +58,7 @@ class Carrier : public Lender {
   mmsghdr received_[kBatch];
 
  private:
+  void CompleteIcrc(Descriptor& d);
   uint32_t SendBatch(uint32_t at, uint32_t end, bool& busy);
   Run RunAt(uint32_t at, uint32_t end);
   uint32_t ReceiveBatch(int fd, uint32_t limit);

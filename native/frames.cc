@@ -22,6 +22,7 @@ void Frames::Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout) {
   tx.Attach(base_, layout);
   rx.Attach(base_, layout + 4);
   slotBytes = layout[8];
+  foldsIcrc = layout[9] != 0;
 }
 
 Napi::Object FrameCounters::ToObject(Napi::Env env) const {

@@ -6,6 +6,8 @@
 
 /// Options of descriptors, as in src/link/link.ts.
 constexpr uint32_t kTxContinuesRun = 0x10000;
+constexpr uint32_t kTxIcrcShift = 17;
+constexpr uint32_t kRxIcrcFolded = 0x8000;
 constexpr uint32_t kRxIpIdUnknown = 0x10000;
 constexpr uint32_t kRxSegmentShift = 17;
 constexpr uint32_t kMostSegmentBytes = UINT32_MAX >> kRxSegmentShift;
@@ -49,8 +51,10 @@ class Frames {
   Ring tx;
   Ring rx;
   uint32_t slotBytes = 0;
+  /// The card wants the link's part in the ICRC of what is received.
+  bool foldsIcrc = false;
 
-  /// Arguments from JavaScript: the memory as Uint8Array, and a Uint32Array of tx layout, rx layout, slotBytes.
+  /// Arguments from JavaScript: the memory as Uint8Array, and a Uint32Array of tx layout, rx layout, slotBytes, foldsIcrc.
   /// The memory is referenced for as long as this object lives, so the cached pointer stays good.
   void Attach(const Napi::CallbackInfo& info);
   /// Other memory than a card's. `layout` as from JavaScript.

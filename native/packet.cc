@@ -293,6 +293,9 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     Datagram datagram;
     if (offloads_[i].type == kUdpSegments && TakeApart(frame, to.len, datagram))
       return AcceptSuper(datagram.headerBytes, offloads_[i].segmentBytes, to);
+    // the frame may go on behind the datagram
+    if (Into().foldsIcrc && TakeApart(frame, to.len, datagram))
+      FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
     CountReceived(1, to.len);
     return true;
   }

@@ -16,7 +16,8 @@ constexpr uint32_t kBytes = kFirstSlot + kSlots * kCoalescedBytes;
 
 void Splitter::Open() {
   memory_ = std::make_unique<uint8_t[]>(kBytes);
-  const uint32_t layout[9] = {0, 64, kDescriptors, kSlots - 1, 0, 64, kDescriptors, kSlots - 1, kCoalescedBytes};
+  const uint32_t layout[10] = {0,  64, kDescriptors, kSlots - 1, 0,
+                               64, kDescriptors, kSlots - 1, kCoalescedBytes, false};
   ring_.Attach(memory_.get(), kBytes, layout);
   for (uint32_t i = 0; i < kSlots; i++) ring_.rx[i].addr = kFirstSlot + i * kCoalescedBytes;
   segment_ = 0;

@@ -60,6 +60,7 @@ export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
 export type { Counters } from './verbs/counters.js';
 export { Cq, type CqOptions } from './verbs/cq.js';
+export { explainDrop } from './verbs/drops.js';
 export type { AsyncEvent } from './verbs/events.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
 export { FastMr } from './verbs/fastmr.js';

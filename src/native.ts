@@ -12,7 +12,7 @@ export interface NativeFrameSocket {
   /**
    * @param memory the card's memory; referenced until `close`
    * @param layout of the tx ring: producer, consumer, descriptors (byte offsets), mask; the same of the rx ring; bytes
-   * of a slot: nine numbers
+   * of a slot; 1 when it shall do its part of the ICRC of what it receives, else 0: ten numbers
    */
   attach(memory: Uint8Array, layout: Uint32Array): void;
   /** @returns descriptors taken off the transmit ring; `~` of that when the kernel refuses runs from now on */
@@ -100,6 +100,10 @@ export interface NativeWaiter {
 }
 
 export interface NativeAddon {
+  /** How sockets can do their part of the ICRC on this processor, the way that they take first; none = they cannot. */
+  crcMethods(): string[];
+  /** CRC-32 as a register without complements. @param bytes a multiple of 256 @returns the register after them */
+  crc(method: string, register: number, bytes: Uint8Array): number;
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly XskSocket: new () => NativeXskSocket;

@@ -42,7 +42,7 @@ export class SendWqe {
   isStarted: bool;
   /** A READ that is asked for in parts, because its answer would not fit the window. */
   isSplit: bool;
-  /** A part has been asked for, up to this PSN. */
+  /** A part has been asked for, up to askedPsn. */
   isAsked: bool;
   /** It was started although the peer has told of no receive for it. */
   isLimited: bool;
@@ -52,6 +52,8 @@ export class SendWqe {
   destQpn: u32;
   // and on the next, in front of the pieces
   qkey: u32;
+  /** Of a READ that is split: where the part that was asked for last begins. */
+  partPsn: u32;
   compareAdd: u64;
   swap: u64;
   /** Of a registration or binding: the memory in the card, and the rights. */

@@ -8,6 +8,7 @@ import { AethClass, Syndrome } from '../wire/aeth';
 import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { psnAdd, psnDiff } from '../wire/psn';
+import { endProbe, noteAnswered } from './adaptive';
 import { failSend, retireSend } from './complete';
 import { isNews, takeCredits } from './credit';
 import { Qp } from './qp';
@@ -65,8 +66,10 @@ function progress(qp: Qp, before: u32): void {
   qp.rnrDeadline = 0;
   growWindow(qp, <u32>psnDiff(qp.unackedPsn, before));
   // packets that were about to be repeated have arrived after all
-  if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) rewind(qp, qp.unackedPsn);
+  if (qp.isProbing) endProbe(qp);
+  else if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) rewind(qp, qp.unackedPsn);
   restart(qp);
+  noteAnswered(qp);
 }
 
 /** An answer that should have come before this one did not: ask again from the first that is missing, once. */
@@ -180,6 +183,10 @@ function receiveRead(qp: Qp, packet: Packet): Counter {
   if (!scatter(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, packet.payload, bytes)) {
     failSend(qp, WcStatus.LOC_PROT_ERR, 0, psn);
     return NO_DROP;
+  }
+  if (qp.isPartAhead && psnAdd(psn, 1) == wqe.partPsn) {
+    qp.isPartAhead = false;
+    qp.rdAtomicInFlight--;
   }
   finish(qp, psn, last);
   return NO_DROP;

@@ -49,6 +49,7 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   qp.recvCq = recvCq;
   qp.maxSendSge = sizes.sendSge;
   qp.maxInline = sizes.inline;
+  qp.isAdaptive = type == QpType.RC;
   qp.qpn = type == QpType.GSI ? GSI_QPN : newQpn(card.qps);
   card.qps.add(qp.qpn, qp.ptr);
   pd.users++;

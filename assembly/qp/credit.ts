@@ -83,6 +83,7 @@ export function noteStarted(qp: Qp, wqe: SendWqe): void {
     qp.mayExceed = false;
   }
   qp.ssn = psnAdd(qp.ssn, 1);
+  if (!qp.flowControl) return;
   qp.isStarved = false;
   qp.creditDeadline = 0;
 }

@@ -3,8 +3,9 @@ import { Card } from '../host/card';
 import { parameter } from '../host/parameter';
 import { AvOffset, CongestionParameter } from '../layout';
 import { LinkFlag, SCRATCH } from '../limits';
+import { BTH_BYTES } from '../wire/bth';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet } from '../wire/ethernet';
-import { headerRegister, ICRC_BYTES, icrcFrom, idTerm } from '../wire/icrc';
+import { headerRegister, ICRC_BYTES, icrcFrom, idTerm, linkShare, registerBefore } from '../wire/icrc';
 import { IPV4_BYTES, Ipv4 } from '../wire/ipv4';
 import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
@@ -131,7 +132,10 @@ export class Path {
       Ipv4.at(frame + this.ipOffset).identify(identification);
       register ^= idTerm(identification);
     }
-    store<u32>(end, icrcFrom(register, bth, end));
+    let share: u32 = 0;
+    if (Card.get().linkFlags & <u32>LinkFlag.ICRC_OFFLOAD) share = linkShare(<u32>(end - bth) - BTH_BYTES);
+    Run.current().share = share;
+    store<u32>(end, share == 0 ? icrcFrom(register, bth, end) : registerBefore(share, register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
   }
 

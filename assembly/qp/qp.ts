@@ -37,6 +37,7 @@ export class Qp {
   recvCq: Cq;
   signalAll: bool;
   flowControl: bool;
+  isAdaptive: bool;
   /** Quirk bits. */
   quirks: u32;
   pkey: u32;
@@ -77,6 +78,8 @@ export class Qp {
   mayExceed: bool;
   /** The next message waits for news. */
   isStarved: bool;
+  /** A part of a READ was asked for before the one in front of it was answered: one of rdAtomicInFlight. */
+  isPartAhead: bool;
   /** A READ answer was missed and the READ is asked again: what else comes of the old answer is ignored. */
   isReadRetried: bool;
   retryCnt: u8;
@@ -89,8 +92,8 @@ export class Qp {
   // retry, timers and lists
   ackDeadline: u64;
   rnrDeadline: u64;
-  /** Until when it waits for credits. */
-  creditDeadline: u64;
+  /** When an answer is late (adaptive.ts). */
+  earlyDeadline: u64;
   timerDeadline: u64;
   /** Place in the heap, from 1; 0 = not in it. */
   timerPlace: u32;
@@ -101,6 +104,8 @@ export class Qp {
   lastSyndrome: u8;
   timeout: u32;
   destQpn: u32;
+  /** Nothing is sent but the oldest packet. */
+  isProbing: bool;
   /** Congestion control: bits per second, 0 = not limited. */
   rate: f64;
 
@@ -126,7 +131,21 @@ export class Qp {
   /** Read and written as `told`. */
   toldWord: u32;
 
+  // adaptive retransmission, of the requester
+  /** Since when the answer that is timed is awaited; 0 = none is. */
+  timedAt: u64;
+  timedPsn: u32;
+  /** Nanoseconds, smoothed; 0 = not measured yet. */
+  roundTrip: i32;
+  deviation: i32;
+  /** Since a round trip was measured. */
+  earlyRepeats: u8;
+  /** The deadline was put off, since this thread was late itself. */
+  isExcused: bool;
+
   // what follows is asked for less often
+  /** Until when it waits for credits. */
+  creditDeadline: u64;
   /** A copy of the work request in which a message is arriving. */
   held: RecvWqe;
   /** Beyond this the window does not grow. */

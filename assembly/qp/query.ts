@@ -47,5 +47,6 @@ export function query(qp: Qp): void {
   put(QpAttr.CREDITS, creditsLeft(qp));
   put(QpAttr.WAITS_FOR_CREDITS, qp.isStarved ? 1 : 0);
   put(QpAttr.RATE, <u32>(qp.rate / 1000));
+  put(QpAttr.ROUND_TRIP, qp.roundTrip);
   qp.path.query();
 }

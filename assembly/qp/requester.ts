@@ -13,6 +13,7 @@ import { ImmDt } from '../wire/immdt';
 import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, Opcode } from '../wire/opcode';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
+import { noteAsked } from './adaptive';
 import { failSend, retireSend } from './complete';
 import { isHeldUp, noteSent } from './congestion';
 import { awaitsRoom, hasCredit, noteMessage, noteStarted } from './credit';
@@ -48,7 +49,8 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
       continue;
     }
     // while packets are repeated, those in flight are counted from the oldest one without answer all the same
-    if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= qp.window) return 0;
+    let room: u32 = qp.isProbing ? 1 : qp.window;
+    if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= room) return 0;
     if (isHeldUp(qp)) return 0;
     let isFresh = !wqe.isStarted;
     if (isFresh && !start(qp, wqe)) return 0;
@@ -80,25 +82,34 @@ function start(qp: Qp, wqe: SendWqe): bool {
 }
 
 /** Whether the next part of a READ may be asked for, and notes how far it goes: the answer is data in flight as our own is,
- * and may not be more than the window. One part at a time, so that each READ takes one of the peer's resources. */
+ * and may not be more than the window. At most two parts at a time, the second one only if the peer has another resource for
+ * it, so that an answer need not end before the next one begins. */
 function mayAsk(qp: Qp, wqe: SendWqe): bool {
-  let inFlight = <u32>psnDiff(qp.sendPsn, qp.unackedPsn);
-  if (inFlight != 0 && qp.sendPsn != wqe.firstPsn) return false;
   // the peer may know a part as one request: what is asked again ends where it ended before
   if (wqe.isAsked && psnDiff(qp.sendPsn, wqe.askedPsn) <= 0) return true;
+  let inFlight = <u32>psnDiff(qp.sendPsn, qp.unackedPsn);
+  let isAhead = wqe.isAsked && inFlight != 0;
+  if (isAhead && (psnDiff(qp.unackedPsn, wqe.partPsn) < 0 || qp.rdAtomicInFlight >= qp.maxRdAtomic)) return false;
   let room = qp.window - inFlight;
   let left = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
   if (room < min(left, qp.window >> 1)) return false;
   if (wqe.isAsked) noteMessage(qp);
+  if (isAhead) {
+    qp.isPartAhead = true;
+    qp.rdAtomicInFlight++;
+  }
   wqe.isAsked = true;
   wqe.askedPsn = psnAdd(qp.sendPsn, min(left, room) - 1);
   if (wqe.askedPsn != wqe.lastPsn) wqe.isSplit = true;
+  if (wqe.isSplit) wqe.partPsn = qp.sendPsn;
   return true;
 }
 
 /** Packets of the answer to the part of a READ that is asked for now. */
 function askedPackets(qp: Qp, wqe: SendWqe): u32 {
-  return ((wqe.askedPsn - qp.sendPsn) & 0xffffff) + 1;
+  let isEarlier = wqe.isSplit && psnDiff(qp.sendPsn, wqe.partPsn) < 0;
+  let end = isEarlier ? wqe.partPsn : psnAdd(wqe.askedPsn, 1);
+  return (end - qp.sendPsn) & 0xffffff;
 }
 
 /** Its memory is not ours to use: an error of this work request only once all before it are done, so that they are not
@@ -191,7 +202,9 @@ function writeBare(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): 
 }
 
 function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
-  if (psnDiff(qp.sendPsn, qp.wirePsn) < 0) qp.count(Counter.retransmits);
+  let psn = qp.sendPsn;
+  let isRepeated = psnDiff(psn, qp.wirePsn) < 0;
+  if (isRepeated) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request stands for all the packets of its answer
   qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? askedPackets(qp, wqe) : 1);
@@ -203,7 +216,8 @@ function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
     qp.unackedPsn = qp.sendPsn;
     if (isSent) retireSend(qp);
     reportDrained(qp);
-  } else if (qp.ackDeadline == 0) {
-    restart(qp);
+    return;
   }
+  if (qp.ackDeadline == 0) restart(qp);
+  if (qp.unasked == 0) noteAsked(qp, psn, isRepeated);
 }

@@ -4,6 +4,7 @@ import { Card } from '../host/card';
 import { WcStatus } from '../limits';
 import { rnrDelay } from '../wire/aeth';
 import { psnDiff } from '../wire/psn';
+import { expireEarly } from './adaptive';
 import { failSend } from './complete';
 import { expireCongestion } from './congestion';
 import { expireCredits } from './credit';
@@ -46,6 +47,9 @@ export function rewind(qp: Qp, psn: u32): void {
   // the first packet asks for an ACK: it opens the window for one more, which shows the peer what else was lost; without
   // it a burst whose end is lost waits for the timer
   qp.unasked = qp.window;
+  qp.isProbing = false;
+  qp.earlyDeadline = 0;
+  qp.timedAt = 0;
 }
 
 /** Repeats from `psn` on, unless the tries are used up. */
@@ -90,6 +94,7 @@ export function expired(qp: Qp): void {
     qp.count(Counter.local_ack_timeout_err);
     retry(qp, qp.unackedPsn);
   }
+  expireEarly(qp, now);
   expireCredits(qp, now);
   expireCongestion(qp, now);
   armed(qp);

@@ -2,7 +2,7 @@
 // super-packet (Frames.tx in src/link/link.ts). They have the headers of the first but for their length, which is the same
 // for all but the last, and IPv4 identifications that count from 0.
 import { Ring } from '../host/ring';
-import { RUN, TxOption } from '../limits';
+import { RUN, TX_ICRC_SHIFT, TxOption } from '../limits';
 
 /** Frames that a queue pair may send in its turn, or more where a run may be longer. */
 const BURST: u32 = 16;
@@ -18,6 +18,8 @@ export class Run {
   /** Bytes of UDP payload of each of its packets. */
   private length: u32;
   private packets: u32;
+  /** Bytes of the packet that was added last whose part of the ICRC is left to the link. */
+  share: u32;
   private bytes: u32;
   /** Bytes of the frames that have been put on the ring since takeSent. */
   private sent: u64;
@@ -57,7 +59,8 @@ export class Run {
 
   /** Puts the packet that was added last on the ring. */
   put(ring: Ring, n: u32, bytes: u32): void {
-    ring.describe(n, bytes, this.packets > 1 ? <u32>TxOption.CONTINUES_RUN : 0);
+    let options = this.packets > 1 ? <u32>TxOption.CONTINUES_RUN : 0;
+    ring.describe(n, bytes, options | (this.share << TX_ICRC_SHIFT));
     this.sent += bytes;
   }
 

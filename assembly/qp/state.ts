@@ -4,6 +4,7 @@ import { Card } from '../host/card';
 import { pkeyAt } from '../host/pkey';
 import { QpAttr } from '../layout';
 import { Access, Errno, EventType, GSI_QKEY, GSI_QPN, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
+import { initAdaptive } from './adaptive';
 import { flushReceives, flushSends, letGoOfAh } from './complete';
 import { initCredits } from './credit';
 import { Path } from './path';
@@ -185,7 +186,10 @@ export function setState(qp: Qp, to: QpState): void {
   } else if (to == QpState.RESET) {
     forgetAll(qp);
   } else if (to == QpState.RTS && from != QpState.RTS) {
-    if (from == QpState.RTR && qp.type == QpType.RC) initWindow(qp);
+    if (from == QpState.RTR && qp.type == QpType.RC) {
+      initWindow(qp);
+      initAdaptive(qp);
+    }
     restart(qp);
     schedule(qp);
   } else if (to == QpState.SQE) {
@@ -213,6 +217,7 @@ function forgetAll(qp: Qp): void {
   qp.isHeld = false;
   if (!qp.rq.isShared) qp.rq.clear();
   qp.rdAtomicInFlight = 0;
+  qp.isPartAhead = false;
   qp.isReadRetried = false;
   qp.timeouts = 0;
   qp.rnrs = 0;

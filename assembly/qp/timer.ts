@@ -1,15 +1,33 @@
 // Deadlines of queue pairs: a binary heap, earliest on top. A deadline that moves later leaves its place alone and is put
-// right when it comes up, so that restarting the ACK timer with every ACK costs nothing.
+// right when it comes up, so that restarting the ACK timer with every ACK costs nothing. Places have their deadlines beside
+// them: with thousands of queue pairs, each one that is looked at would have to be fetched from far away.
+//   a place: | deadline u64 | queue pair u32 | unused u32 |, numbered from 1
 import { Card } from '../host/card';
 import { Qp } from './qp';
 
+export const TIMER_BYTES: u32 = 16;
+
+function ptr(place: u32): usize {
+  return Card.get().timers + <usize>place * TIMER_BYTES;
+}
+
 function at(place: u32): Qp {
-  return changetype<Qp>(load<u32>(Card.get().timers + ((<usize>place) << 2)));
+  return changetype<Qp>(load<u32>(ptr(place), 8));
+}
+
+function deadlineAt(place: u32): u64 {
+  return load<u64>(ptr(place));
 }
 
 function put(place: u32, qp: Qp): void {
-  store<u32>(Card.get().timers + ((<usize>place) << 2), qp.ptr);
+  store<u64>(ptr(place), qp.timerDeadline);
+  store<u32>(ptr(place), qp.ptr, 8);
   qp.timerPlace = place;
+}
+
+function move(from: u32, to: u32): void {
+  v128.store(ptr(to), v128.load(ptr(from)));
+  at(to).timerPlace = to;
 }
 
 /** The earlier of two deadlines; 0 = none. */
@@ -20,7 +38,8 @@ function earlier(a: u64, b: u64): u64 {
 
 /** When the queue pair next wants to be looked at. */
 function wanted(qp: Qp): u64 {
-  let deadline = earlier(qp.creditDeadline, earlier(qp.ackDeadline, qp.rnrDeadline));
+  let deadline = earlier(qp.earlyDeadline, earlier(qp.ackDeadline, qp.rnrDeadline));
+  if (qp.flowControl) deadline = earlier(deadline, qp.creditDeadline);
   if (qp.rate == 0) return deadline;
   return earlier(deadline, earlier(qp.paceDeadline, earlier(qp.alphaDeadline, qp.rateDeadline)));
 }
@@ -43,20 +62,21 @@ export function disarm(qp: Qp): void {
   qp.ackDeadline = 0;
   qp.rnrDeadline = 0;
   qp.creditDeadline = 0;
+  qp.earlyDeadline = 0;
   qp.rate = 0;
   if (qp.timerPlace) remove(qp);
 }
 
 /** The earliest place in the heap; it may be early. 0 = none. */
 export function earliest(): u64 {
-  return Card.get().timerCount ? at(1).timerDeadline : 0;
+  return Card.get().timerCount ? deadlineAt(1) : 0;
 }
 
 /** A queue pair one of whose deadlines has passed, off the heap; null when there is none. */
 export function takeExpired(now: u64): Qp {
   while (Card.get().timerCount) {
+    if (deadlineAt(1) > now) break;
     let qp = at(1);
-    if (qp.timerDeadline > now) break;
     remove(qp);
     let deadline = wanted(qp);
     if (deadline != 0 && deadline <= now) return qp;
@@ -71,15 +91,14 @@ function remove(qp: Qp): void {
   qp.timerPlace = 0;
   let last = at(card.timerCount--);
   if (last == qp) return;
-  if (place > 1 && at(place >> 1).timerDeadline > last.timerDeadline) rise(last, place);
+  if (place > 1 && deadlineAt(place >> 1) > last.timerDeadline) rise(last, place);
   else sink(last, place);
 }
 
 function rise(qp: Qp, place: u32): void {
   for (; place > 1; place >>= 1) {
-    let parent = at(place >> 1);
-    if (parent.timerDeadline <= qp.timerDeadline) break;
-    put(place, parent);
+    if (deadlineAt(place >> 1) <= qp.timerDeadline) break;
+    move(place >> 1, place);
   }
   put(place, qp);
 }
@@ -87,10 +106,9 @@ function rise(qp: Qp, place: u32): void {
 function sink(qp: Qp, place: u32): void {
   let count = Card.get().timerCount;
   for (let child = place * 2; child <= count; child = place * 2) {
-    if (child < count && at(child + 1).timerDeadline < at(child).timerDeadline) child++;
-    let below = at(child);
-    if (below.timerDeadline >= qp.timerDeadline) break;
-    put(place, below);
+    if (child < count && deadlineAt(child + 1) < deadlineAt(child)) child++;
+    if (deadlineAt(child) >= qp.timerDeadline) break;
+    move(child, place);
     place = child;
   }
   put(place, qp);

@@ -11,7 +11,7 @@ const POLYNOMIAL: u32 = 0xedb88320;
 const SHORTEST_WORDS: u32 = 64;
 const SHORTEST_FOLD: u32 = 384;
 /** Longest run that is folded in one go: what the scratch holds. */
-const LONGEST_FOLD: u32 = 8192;
+const LONGEST_FOLD: u32 = 4352;
 
 /** What has been folded, behind as many zeroes as the fold reaches back; and the bytes that are left. */
 const FOLDED: usize = CRC_SCRATCH + 320;

@@ -3,7 +3,7 @@
 //   IPv4: type of service, time to live, checksum | IPv6: traffic class, flow label, hop limit
 //   UDP: checksum | BTH: the byte of FECN, BECN and reserved bits
 // It is the ordinary CRC-32 (0xEDB88320 reflected), stored least significant byte first.
-import { ID_TERMS, INVERSE_POWERS } from '../limits';
+import { ID_TERMS, INVERSE_POWERS, SHIFT_TABLES } from '../limits';
 import { BTH_BYTES } from './bth';
 import { crc, crcOfFour, crcOfThree, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
@@ -12,12 +12,16 @@ export const ICRC_BYTES: u32 = 4;
 
 /** Behind the powers: the last one that was asked for, as its bytes and itself. */
 const LAST_POWER: usize = INVERSE_POWERS + 64;
+/** What is left to a link is a power of two between these. */
+const SMALLEST_SHARE: u32 = 256;
+const LARGEST_SHARE: u32 = 4096;
 /** The register after the eight bytes of ones. */
 const AFTER_LRH: u32 = 0xdebb20e3;
 
-/** The powers x^(-8·2^k), k = 0..15, which roll a register back; and the terms of identifications. */
+/** The powers x^(-8·2^k), k = 0..15, which roll a register back; the terms of identifications; and the shifts. */
 export function initIcrc(): void {
   initCrc();
+  initShifts();
   let power = dividedByByte(ONE);
   for (let k: usize = 0; k < 16; k++) {
     store<u32>(INVERSE_POWERS + (k << 2), power);
@@ -42,10 +46,56 @@ export function idTerm(identification: u32): u32 {
   return low ^ load<u32>(ID_TERMS + 1024 + ((<usize>(identification >>> 8)) << 2));
 }
 
+/** Tables of what each byte of a register becomes with so many bytes of zeroes behind it. */
+function initShifts(): void {
+  // x^(8·256), by squaring x^8
+  let power = ONE >>> 8;
+  for (let k = 0; k < 8; k++) power = multiply(power, power);
+  for (let share = SMALLEST_SHARE; share <= LARGEST_SHARE; share <<= 1) {
+    let table = shiftTable(share);
+    for (let at: u32 = 0; at < 1024; at++)
+      store<u32>(table + ((<usize>at) << 2), multiply((at & 255) << ((at >>> 8) << 3), power));
+    power = multiply(power, power);
+  }
+}
+
+function shiftTable(share: u32): usize {
+  return SHIFT_TABLES + ((<usize>(ctz(share) - ctz(SMALLEST_SHARE))) << 12);
+}
+
+/** The register after so many bytes of zeroes. */
+function shifted(register: u32, share: u32): u32 {
+  let table = shiftTable(share);
+  return (
+    load<u32>(table + ((<usize>(register & 255)) << 2)) ^
+    load<u32>(table + ((<usize>((register >>> 8) & 255)) << 2), 1024) ^
+    load<u32>(table + ((<usize>((register >>> 16) & 255)) << 2), 2048) ^
+    load<u32>(table + ((<usize>(register >>> 24)) << 2), 3072)
+  );
+}
+
+/** How many of a packet's bytes behind the BTH, pad included, a link with ICRC_OFFLOAD takes off the card: the last ones. 0 =
+ * they are too few. */
+export function linkShare(bytes: u32): u32 {
+  return bytes < SMALLEST_SHARE ? 0 : min(LARGEST_SHARE, (<u32>1) << (31 - clz(bytes)));
+}
+
+/** The register in front of the share of the link in a packet that ends (pad included) at `end`, from that in front of the BTH. */
+export function registerBefore(share: u32, register: u32, bth: usize, end: usize): u32 {
+  register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
+  return crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES - share);
+}
+
+/** ICRC of a packet XORed with the CRC of the share of the link, which it has done (RxOption.ICRC_FOLDED). */
+export function foldedIcrc(register: u32, bth: usize, end: usize): u32 {
+  let share = linkShare(<u32>(end - bth) - BTH_BYTES);
+  register = registerBefore(share, register, bth, end);
+  return ~(share == 0 ? register : shifted(register, share));
+}
+
 /** ICRC of a packet with this register in front of its BTH, and which ends (pad included) at `end`. */
 export function icrcFrom(register: u32, bth: usize, end: usize): u32 {
-  register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
-  return ~crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES);
+  return ~registerBefore(0, register, bth, end);
 }
 
 /** The register after IPv4 and UDP header. */

@@ -66,10 +66,14 @@ export class Ipv4 {
     this.setSum();
   }
 
-  /** Gives a closed header another identification. */
+  /** Gives a header that was closed with the identification 0 another one (its checksum as RFC 1624 has it: adding up a header
+   * that was written just now would wait for the stores). */
   identify(identification: u32): void {
-    put16(this.ptr + 4, identification);
-    this.setSum();
+    let ptr = this.ptr;
+    let word = <u32>bswap<u16>(<u16>identification);
+    let sum = (<u32>load<u16>(ptr, 10) ^ 0xffff) + word;
+    store<u16>(ptr, word, 4);
+    store<u16>(ptr, ~(sum + (sum >> 16)), 10);
   }
 
   /** Fills in the length, the identification and the checksum. */

@@ -9,7 +9,7 @@ import { BTH_BYTES, Bth } from './bth';
 import { Deth } from './deth';
 import { ETHERNET_BYTES, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, VLAN_BYTES } from './ethernet';
 import { FETH_BYTES, Feth } from './feth';
-import { headerRegister, ICRC_BYTES, icrcFrom, idTerm, rxeFlushIcrc, solveIdentification } from './icrc';
+import { foldedIcrc, headerRegister, ICRC_BYTES, icrcFrom, idTerm, rxeFlushIcrc, solveIdentification } from './icrc';
 import { Ieth } from './ieth';
 import { ImmDt } from './immdt';
 import { IPV4_BYTES, Ipv4, PROTOCOL_UDP } from './ipv4';
@@ -34,6 +34,7 @@ export class Packet {
   /** Bytes in front of `bthPtr` in the frame of a single packet. */
   private outerBytes: u32;
   private isIdUnknown: bool;
+  private isFolded: bool;
   /** What is taken for the IPv4 identification, and by how much that of the next packet is likely to differ. */
   private identification: u32;
   private idStep: u32;
@@ -116,6 +117,7 @@ export class Packet {
   open(frame: usize, bytes: u32, options: u32): Counter {
     this.segment = options >>> RX_SEGMENT_SHIFT;
     this.isIdUnknown = (options & <u32>RxOption.IP_ID_UNKNOWN) != 0;
+    this.isFolded = (options & <u32>RxOption.ICRC_FOLDED) != 0;
     if (bytes < ETHERNET_BYTES + VLAN_BYTES) return Counter.drop_short;
     let ethernet = Ethernet.at(frame);
     let type = ethernet.type;
@@ -269,7 +271,7 @@ export class Packet {
 
   private get icrc(): u32 {
     let register = this.isIpv6 ? this.register : this.register ^ idTerm(this.identification);
-    return icrcFrom(register, this.bthPtr, this.end);
+    return this.isFolded ? foldedIcrc(register, this.bthPtr, this.end) : icrcFrom(register, this.bthPtr, this.end);
   }
 
   /** From the IP header of a single packet to the pad. */

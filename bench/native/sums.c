@@ -11,6 +11,10 @@
 #include <isa-l/crc.h>
 #endif
 
+/* offload.cc */
+const char *offload_name(uint32_t place);
+uint32_t offload_crc(uint32_t place, uint32_t start, const uint8_t *from, uint32_t bytes);
+
 static uint8_t sent[1 << 20], received[1 << 20], frame[1 << 16];
 static int bytes, span, at;
 static uint32_t kept;
@@ -43,6 +47,9 @@ static void isal_sum(void) { kept = by_isal(kept, sent + at, bytes), next(); }
 static void isal_both(void) { both(by_isal); }
 #endif
 
+static uint32_t way;
+static void offload_sum(void) { kept = offload_crc(way, kept, sent + at, bytes), next(); }
+
 static double ns_of(void (*work)(void), int ms) {
     uint64_t begin = now(), end = begin + ms * 1000000ull, count = 0, t;
     do {
@@ -60,5 +67,7 @@ int main(int argc, char **argv) {
 #ifdef HAVE_ISAL
     printf(",\"isal\":%.2f,\"copyAndIsal\":%.2f", ns_of(isal_sum, ms), ns_of(isal_both, ms));
 #endif
+    for (const char *name; bytes % 256 == 0 && (name = offload_name(way)) != NULL; way++)
+        printf(",\"%s\":%.2f", name, ns_of(offload_sum, ms));
     printf(",\"kept\":%u}\n", kept);
 }

@@ -22,6 +22,8 @@ const NAMES: Readonly<Record<string, string>> = {
   copyAndSum: 'copy, then CRC (WebAssembly)',
   fused: 'copy and CRC in one pass (WebAssembly)',
   copy: 'copy (WebAssembly)',
+  cVpclmulqdq: "the links' part of it, vpclmulqdq (C++)",
+  cPclmulqdq: "the links' part of it, pclmulqdq (C++)",
   node: "Node's zlib.crc32",
   cZlib: 'zlib (C)',
   cIsal: 'ISA-L (C)',

@@ -13,7 +13,7 @@ const NATIVE = 'bench/native';
 const PROGRAMS = {
   tcp: { files: ['tcp.c', 'common.c'] },
   rawlink: { files: ['rawlink.c', 'sockets.c', 'xdp.c', 'common.c'] },
-  sums: { files: ['sums.c', 'common.c'], libraries: ['-lz'] },
+  sums: { files: ['sums.c', 'common.c', 'offload.cc', '../../native/icrc.cc'], libraries: ['-lz', '-lstdc++'] },
 };
 
 function hasHeader(name) {
@@ -72,7 +72,7 @@ export const BENCH_STEPS = [
   compiled({
     name: 'programs in C',
     stamp: 'bench-native',
-    inputs: [NATIVE],
+    inputs: [NATIVE, 'native/icrc.cc', 'native/icrc.h'],
     outputs: Object.keys(PROGRAMS).map((name) => join(OUT, name)),
     optional: 'the rows of plain C are skipped',
     blocked: () => (onPath('cc') ? undefined : 'cc not found: the rows of plain C are skipped'),

@@ -21,6 +21,8 @@ export interface CardOptions {
   readonly rxSlots: number;
   readonly maxQp: number;
   readonly maxMr: number;
+  /** The link does its part of the ICRC of large packets (LinkFeatures.icrcOffload). */
+  readonly icrcOffload: boolean;
   /** 32 bytes from which all keys, queue pair numbers and PSNs are drawn. */
   readonly seed: Uint8Array;
 }
@@ -33,6 +35,7 @@ export const CARD_DEFAULTS = {
   rxSlots: 1024,
   maxQp: 16384,
   maxMr: 16384,
+  icrcOffload: false,
 } as const;
 
 const PAGE = 65536;
@@ -133,6 +136,7 @@ export class Card {
       tx: this.ring(this.exports.txRing()),
       rx: this.ring(this.exports.rxRing()),
       slotBytes: this.options.rxSlotBytes,
+      icrcOffload: this.options.icrcOffload,
       allocate: (bytes) => this.#lend(bytes),
     };
   }

@@ -39,8 +39,12 @@ export interface Engine {
 }
 
 /** Tells the card what its link promises. */
-export function tellLink({ exports }: Card, { sourcePort, runs = { packets: 0, bytes: 0 } }: LinkFeatures): void {
-  const flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
+export function tellLink(
+  { exports, options }: Card,
+  { sourcePort, runs = { packets: 0, bytes: 0 } }: LinkFeatures,
+): void {
+  let flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
+  if (options.icrcOffload) flags |= LinkFlag.ICRC_OFFLOAD;
   exports.setLink(flags, sourcePort, runs.packets, runs.bytes);
 }
 

@@ -39,6 +39,8 @@ export interface Frames {
   readonly rx: Ring;
   /** Bytes of a receive slot: at least what the features ask for, or the link has to deliver single packets. */
   readonly slotBytes: number;
+  /** The card wants what the features offer under this name. */
+  readonly icrcOffload?: boolean;
   /** Takes bytes of the card's memory for good and returns their offset: for links that put rings of their own between
    * the card and another link. */
   readonly allocate?: (bytes: number) => number;
@@ -58,12 +60,22 @@ export interface LinkFeatures {
   /** What the link sends in one go when the card marks a run of packets: so many packets and bytes of UDP payload at the
    * most. Without it the card marks none. */
   readonly runs?: { readonly packets: number; readonly bytes: number };
+  /** The link takes most of a large packet's ICRC off the card: that of the last bytes before it, the largest power of two from
+   * 256 to 4096 that fits into those behind the BTH; packets with fewer are the card's alone. Of a frame to be sent, `options`
+   * >>> TX_ICRC_SHIFT are those bytes, 0 = none, and in the place of the ICRC stands the CRC's register before them: the
+   * link goes on from there and completes it. Of received packets it XORs the CRC of those bytes, beginning with a register
+   * of 0 and not complemented, into the ICRC, and the descriptor's options carry RX_ICRC_FOLDED. */
+  readonly icrcOffload?: boolean;
   /** Bytes that a receive slot must have for coalesced super-packets. Without it the link delivers none. */
   readonly coalescedBytes?: number;
 }
 
 /** Transmit option: see `Frames.tx`. Same value as the card's TxOption.CONTINUES_RUN. */
 export const TX_CONTINUES_RUN = 0x10000;
+/** Transmit option: see `LinkFeatures.icrcOffload`. Same value as the card's TX_ICRC_SHIFT. */
+export const TX_ICRC_SHIFT = 17;
+/** Receive option: see `LinkFeatures.icrcOffload`. Same value as the card's RxOption.ICRC_FOLDED. */
+export const RX_ICRC_FOLDED = 0x8000;
 /** Receive option: the link could not see the IPv4 identification. Same value as the card's RxOption.IP_ID_UNKNOWN. */
 export const RX_IP_ID_UNKNOWN = 0x10000;
 /** Receive option: see `Frames.rx`. Same value as the card's RX_SEGMENT_SHIFT. */

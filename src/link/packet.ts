@@ -66,14 +66,17 @@ export class PacketLink extends SocketLink {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
+      ...this.offload,
       ...this.together,
     };
   }
 
-  get notes(): readonly string[] {
-    return [...this.#notHeld].map(
-      (address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`,
-    );
+  override get notes(): readonly string[] {
+    const notHeld = [...this.#notHeld];
+    return [
+      ...super.notes,
+      ...notHeld.map((address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`),
+    ];
   }
 
   /** `port_not_held`: addresses at which another program, or the kernel, takes datagrams to the port of RoCE. */

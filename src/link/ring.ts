@@ -82,7 +82,7 @@ export class RingView {
  * The layout of both rings as the addon wants it.
  * @throws RangeError when a ring does not lie inside the memory or is not aligned
  */
-export function frameLayout({ memory, tx, rx, slotBytes }: Frames): Uint32Array {
+export function frameLayout({ memory, tx, rx, slotBytes, icrcOffload }: Frames): Uint32Array {
   for (const [name, ring] of Object.entries({ tx, rx })) {
     const end = ring.descriptors + (ring.mask + 1) * DESCRIPTOR_BYTES;
     const isInside = Math.max(ring.producer + 4, ring.consumer + 4, end) <= memory.length;
@@ -91,7 +91,7 @@ export function frameLayout({ memory, tx, rx, slotBytes }: Frames): Uint32Array 
       throw new RangeError(`the ${name} ring ${JSON.stringify(ring)} is not in the memory of ${memory.length} bytes`);
   }
   if (slotBytes < 128) throw new RangeError(`slots of ${slotBytes} bytes are too small for a frame`);
-  return Uint32Array.of(...words(tx), ...words(rx), slotBytes);
+  return Uint32Array.of(...words(tx), ...words(rx), slotBytes, icrcOffload ? 1 : 0);
 }
 
 function words({ producer, consumer, descriptors, mask }: Ring): number[] {

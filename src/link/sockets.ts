@@ -1,5 +1,5 @@
 /** What the links on the addon's sockets have in common: the addon moves the frames. */
-import type { NativeFrameSocket } from '../native.js';
+import { type NativeFrameSocket, native } from '../native.js';
 import { HostLink } from './hostlink.js';
 import type { HostInterface } from './interfaces.js';
 import type { Frames, LinkCounters, LinkFeatures } from './link.js';
@@ -18,6 +18,7 @@ export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 export abstract class SocketLink extends HostLink {
   readonly #socket: NativeFrameSocket;
   #takesRuns = true;
+  #sharesIcrc = false;
   /** Not 0: in the thread that moves the frames the kernel has refused a run. */
   readonly #news = new SharedArrayBuffer(4);
 
@@ -33,6 +34,11 @@ export abstract class SocketLink extends HostLink {
         `slots of ${frames.slotBytes} bytes: the ${this.kind} link needs ${this.smallestSlot} or more`,
       );
     this.#socket.attach(frames.memory, frameLayout(frames));
+    this.#sharesIcrc = frames.icrcOffload === true;
+  }
+
+  get notes(): readonly string[] {
+    return this.#sharesIcrc ? [`most of the ICRC of large packets by the processor's ${native().crcMethods()[0]}`] : [];
   }
 
   lend(): Loan {
@@ -57,6 +63,10 @@ export abstract class SocketLink extends HostLink {
   counters(): LinkCounters {
     return this.#socket.counters();
   }
+
+  /** The part of the ICRC that the addon can do on this processor. */
+  protected readonly offload: Pick<LinkFeatures, 'icrcOffload'> =
+    native().crcMethods().length > 0 ? { icrcOffload: true } : {};
 
   /** What many packets in one system call come to: runs until the kernel has refused one. */
   protected get together(): Pick<LinkFeatures, 'runs' | 'coalescedBytes'> {

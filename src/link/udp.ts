@@ -57,6 +57,7 @@ export class UdpLink extends SocketLink {
       ipHeaderVisible: false,
       sourcePort: ROCE_PORT,
       ipIdentification: 'zero',
+      ...this.offload,
       ...(this.#segments && this.together),
     };
   }

@@ -1,6 +1,6 @@
 /**
  * What every link around a link passes on; a wrapper overrides what it is for. Frames pass one by one: a wrapper looks at
- * each, so neither runs nor super-packets are offered.
+ * each, so neither runs nor super-packets are offered; and at all of it, so the card itself makes every ICRC.
  */
 import {
   type Frames,
@@ -24,7 +24,7 @@ export abstract class LinkWrapper implements Link {
   }
 
   get features(): LinkFeatures {
-    const { runs: _runs, coalescedBytes: _coalescedBytes, ...features } = this.inner.features;
+    const { runs: _, coalescedBytes: __, icrcOffload: ___, ...features } = this.inner.features;
     return features;
   }
 
@@ -36,10 +36,11 @@ export abstract class LinkWrapper implements Link {
   abstract send(now: number): number;
   abstract receive(now: number): number;
 
-  /** Attaches the inner link so that it delivers single frames, however much room there is for more. */
+  /** Attaches the inner link so that it delivers single frames as they came, however much room there is for more. */
   protected attachInner(frames: Frames): void {
     const { coalescedBytes = Infinity } = this.inner.features;
-    this.inner.attach({ ...frames, slotBytes: Math.min(frames.slotBytes, coalescedBytes - 1) });
+    const slotBytes = Math.min(frames.slotBytes, coalescedBytes - 1);
+    this.inner.attach({ ...frames, slotBytes, icrcOffload: false });
   }
 
   nextDeadline(): number {

@@ -6,6 +6,7 @@ import { VerbsError } from '../errors.js';
 import { ipBytes as addressBytes, isMulticast, multicastMac } from '../link/address.js';
 import type { Link, Resolved } from '../link/link.js';
 import { checkInteger, show } from './check.js';
+import type { Device } from './context.js';
 import { type GidEntry, gidAddress, gidBytes, gidText, isMapped } from './gid.js';
 
 /** Where packets go (ibv_ah_attr; RoCE always has a global route). */
@@ -139,6 +140,24 @@ export function udpSourcePort(flowLabel: number, localQpn: number, remoteQpn: nu
 export function mtuWithin(ipMtu: number): number {
   for (let mtu = LIMITS.maxMtu; mtu >= 256; mtu /= 2) if (mtu <= ipMtu - 80) return mtu;
   return 0;
+}
+
+/**
+ * @internal Packets that the interface or the route cannot carry would vanish silently.
+ * @throws VerbsError EINVAL
+ */
+export function checkPathMtu(device: Device, pathMtu: number, address: AddressHandle | undefined): void {
+  const { activeMtu } = device.queryPort();
+  if (pathMtu > activeMtu)
+    throw new VerbsError(
+      'EINVAL',
+      `pathMtu ${pathMtu} is more than the port's active MTU ${activeMtu} (interface MTU ${device.link.interface.mtu})`,
+    );
+  if (address?.pathMtu !== undefined && pathMtu > mtuWithin(address.pathMtu))
+    throw new VerbsError(
+      'EINVAL',
+      `pathMtu ${pathMtu} does not fit the route to ${address.destination}, which carries ${address.pathMtu} bytes: at most ${mtuWithin(address.pathMtu)}`,
+    );
 }
 
 function ipBytes(gid: Uint8Array, mapped: boolean): Uint8Array {

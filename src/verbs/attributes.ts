@@ -199,6 +199,8 @@ export interface QpProgress {
   readonly waitsForCredits: boolean;
   /** To which congestion has slowed it down, bit/s, to the kbit. Absent when it has not. */
   readonly rate?: number;
+  /** From a request to its answer, smoothed, nanoseconds. Absent before the first, and without `adaptiveRetransmission`. */
+  readonly roundTrip?: number;
 }
 
 /** Of CREDITS: no limit is known. */
@@ -210,6 +212,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
   const get = (attr: number) => card.u32[base + attr] as number;
   const credits = get(QpAttr.CREDITS);
   const rate = get(QpAttr.RATE) * 1000;
+  const roundTrip = get(QpAttr.ROUND_TRIP);
   return {
     qpNum: get(QpAttr.QPN),
     type: nameOf(QpType, get(QpAttr.TYPE)),
@@ -258,6 +261,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
       ...(credits !== NO_LIMIT && { credits }),
       waitsForCredits: get(QpAttr.WAITS_FOR_CREDITS) !== 0,
       ...(rate > 0 && { rate }),
+      ...(roundTrip > 0 && { roundTrip }),
     },
   };
 }

@@ -32,6 +32,8 @@ export interface ConnectOptions {
   readonly rdAtomic?: number;
   /** See `Qp.flowControl`. Default: as it is. */
   readonly flowControl?: boolean;
+  /** See `Qp.adaptiveRetransmission`. Default: as it is. */
+  readonly adaptiveRetransmission?: boolean;
   /** Index of the P_Key table: our partition. Default 0. */
   readonly pkeyIndex?: number;
   /** Our own GID. Default: the one that `endpoint()` told, else chosen by the peer's. */
@@ -56,6 +58,7 @@ export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, o
     throw new VerbsError('EINVAL', `${qp} has datagrams, which need no connection: see activate and pd.createAh`);
   if (qp.state !== 'RESET') throw new VerbsError('EINVAL', `${qp} is in state ${qp.state}, connect starts from RESET`);
   if (options.flowControl !== undefined) qp.flowControl = options.flowControl;
+  if (options.adaptiveRetransmission !== undefined) qp.adaptiveRetransmission = options.adaptiveRetransmission;
   const { device } = qp;
   const sgidIndex = options.sgidIndex ?? gidIndex ?? device.chooseGid(remote.gid).index;
   const address = await device.createAh({ grh: { ...options.route, dgid: remote.gid, sgidIndex } });

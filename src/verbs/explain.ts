@@ -1,6 +1,7 @@
 /** What a failed completion means: the facts that the card has, and what usually is the reason. */
 import { nameOf, WcOpcode, WcStatus } from '../device/codes.js';
 import { hex } from './check.js';
+import { explainDrop } from './drops.js';
 
 /** The facts of a completion that an explanation starts from. */
 export interface Failure {
@@ -238,8 +239,7 @@ function retryCauses(wc: Failure, known: Circumstances | undefined, ackTimeoutMs
   if (wc.opcode === WcOpcode.FLUSH)
     list.push("the peer is Linux rxe, whose ICRC of a FLUSH is wrong: give the queue pair quirks ['rxeFlushIcrc']");
   const drops = Object.entries(known?.drops ?? {});
-  if (drops.length > 0)
-    list.push(`this device has dropped packets: ${drops.map(([name, count]) => `${name} ${count}`).join(', ')}`);
+  if (drops.length > 0) list.push(`this device has dropped packets: ${drops.map(dropText).join('; ')}`);
   if (wc.syndrome === 0x60) {
     list.push(
       'the peer asked for the same packet again and again (sequence NAKs): packets of that PSN on do not arrive whole',
@@ -270,6 +270,11 @@ function retryCauses(wc: Failure, known: Circumstances | undefined, ackTimeoutMs
   if (known?.link === 'memory')
     list.push('the peer runs in this process and had no turn: its event loop was busy, or a fault was injected');
   return list;
+}
+
+function dropText([name, count]: [string, number]): string {
+  const reason = explainDrop(name);
+  return `${name} ${count}${reason === undefined ? '' : ` (${reason})`}`;
 }
 
 function isReadOrAtomic(opcode: string): boolean {

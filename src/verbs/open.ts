@@ -47,6 +47,11 @@ export interface OpenOptions {
   readonly pcap?: string | Writable;
   /** Trouble on the wire, repeatable: loss, duplicates, reordering, delay, damage, congestion marks. A capture shows its effect. */
   readonly fault?: FaultOptions;
+  /**
+   * The link takes most of the ICRC of large packets off the card where it can, which `device.query().link.features` says:
+   * `packet` and `udp` on processors with carry-less multiplication. Default true; false leaves all of it to the card.
+   */
+  readonly icrcOffload?: boolean;
   /** Bytes of the card: all registered memory, queues and queue pairs. 8 MiB to 4 GiB. Default 256 MiB. */
   readonly memoryBytes?: number;
   /** What keys, queue pair numbers and PSNs are drawn from, to repeat a run. Default: random, as security wants it. */
@@ -98,7 +103,9 @@ export async function openDeviceAs<Kind extends Device>(
   try {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
-    const sizes = { memoryBytes, seed, ...receiveSlots(link.features, memoryBytes) };
+    const { features } = link;
+    const icrcOffload = features.icrcOffload === true && options.icrcOffload !== false;
+    const sizes = { memoryBytes, seed, icrcOffload, ...receiveSlots(features, memoryBytes) };
     const { card, engine: started } = await startCard(sizes, link, trace, options);
     engine = started;
     const { keepAlive = false, pkeys = [0xffff] } = options;

@@ -2,7 +2,7 @@
 
 import { Errno, GSI, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
-import { AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
+import { type AddressHandle, checkPathMtu, udpSourcePort } from './ah.js';
 import {
   checkAttributeNames,
   type QpAttributes,
@@ -27,7 +27,7 @@ import type { QpOptions } from './qpoptions.js';
 import { type QuirkName, quirkBits } from './quirks.js';
 import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
-import { Ah } from './udah.js';
+import { addressOf } from './udah.js';
 import type { BindMw, RecvWr, SendWr } from './wr.js';
 
 /**
@@ -54,6 +54,7 @@ export class Qp extends Resource {
   readonly #handle: number;
   readonly #rings: Rings;
   #flowControl = false;
+  #adaptiveRetransmission: boolean;
   #address: AddressHandle | undefined;
   #modifying: Promise<unknown> = Promise.resolve();
   #firstPsn: number;
@@ -102,6 +103,7 @@ export class Qp extends Resource {
     exports.qpQuirks(this.#handle, bits);
     const { cap, type: name } = this.query();
     this.type = name;
+    this.#adaptiveRetransmission = name === 'RC';
     this.maxSendWr = cap.maxSendWr;
     this.maxRecvWr = cap.maxRecvWr;
     this.maxSendSge = cap.maxSendSge;
@@ -143,12 +145,30 @@ export class Qp extends Resource {
     return this.#flowControl;
   }
   set flowControl(isOn: boolean) {
-    this.assertOpen();
-    checkBoolean('flowControl', isOn);
-    const refused = this.device.card.exports.qpFlowControl(this.#handle, isOn);
-    if (refused !== 0) throw new VerbsError('EINVAL', `${this} has type ${this.type}: only RC has credits`);
+    this.#switch('flowControl', isOn, 'qpFlowControl', 'has credits');
     this.#flowControl = isOn;
     this.device.engine.schedule();
+  }
+
+  /**
+   * Adaptive retransmission, after that of ConnectX adapters: an answer that is late by the round trips so far is asked for by
+   * repeating the oldest packet, from 1 ms on and long before `timeout`, which goes on as it would. It is no try of `retryCnt`;
+   * counter `roce_adp_retrans`. On at first, off without a `timeout`. It may be changed at any time.
+   * @throws TypeError; VerbsError EINVAL for another type than RC
+   */
+  get adaptiveRetransmission(): boolean {
+    return this.#adaptiveRetransmission;
+  }
+  set adaptiveRetransmission(isOn: boolean) {
+    this.#switch('adaptiveRetransmission', isOn, 'qpAdaptive', 'is acknowledged');
+    this.#adaptiveRetransmission = isOn;
+  }
+
+  #switch(name: string, isOn: boolean, call: 'qpFlowControl' | 'qpAdaptive', why: string): void {
+    this.assertOpen();
+    checkBoolean(name, isOn);
+    const refused = this.device.card.exports[call](this.#handle, isOn);
+    if (refused !== 0) throw new VerbsError('EINVAL', `${this} has type ${this.type}: only RC ${why}`);
   }
 
   /** Posts a BIND_MW (ibv_bind_mw) and answers the window's new key, good once it completes. @throws as `postSend` */
@@ -321,12 +341,12 @@ export class Qp extends Resource {
     checkAttributeNames(attributes);
     const { device } = this;
     const { card } = device;
-    const address = attributes.ahAttr && (await this.#resolve(attributes.ahAttr));
+    const address = attributes.ahAttr && (await addressOf(this.device, attributes.ahAttr));
     this.assertOpen();
     // A query overwrites the scratch, so it comes before the attributes are written there.
     const from = this.#stateCode;
     const destQpNum = attributes.destQpNum ?? this.#destQpNum;
-    if (attributes.pathMtu !== undefined) this.#checkMtu(attributes.pathMtu, address ?? this.#address);
+    if (attributes.pathMtu !== undefined) checkPathMtu(device, attributes.pathMtu, address ?? this.#address);
     let mask = writeAttributes(card, attributes);
     if (address !== undefined) {
       const fixed = device.link.features.sourcePort;
@@ -342,26 +362,6 @@ export class Qp extends Resource {
     }
     this.#updateHold();
     device.engine.schedule();
-  }
-
-  async #resolve(attr: NonNullable<QpAttributes['ahAttr']>): Promise<AddressHandle> {
-    if (attr instanceof Ah) return attr.address;
-    return attr instanceof AddressHandle ? attr : await this.device.createAh(attr);
-  }
-
-  /** Packets that the interface or the route cannot carry would vanish silently. */
-  #checkMtu(pathMtu: number, address: AddressHandle | undefined): void {
-    const { activeMtu } = this.device.queryPort();
-    if (pathMtu > activeMtu)
-      throw new VerbsError(
-        'EINVAL',
-        `pathMtu ${pathMtu} is more than the port's active MTU ${activeMtu} (interface MTU ${this.device.link.interface.mtu})`,
-      );
-    if (address?.pathMtu !== undefined && pathMtu > mtuWithin(address.pathMtu))
-      throw new VerbsError(
-        'EINVAL',
-        `pathMtu ${pathMtu} does not fit the route to ${address.destination}, which carries ${address.pathMtu} bytes: at most ${mtuWithin(address.pathMtu)}`,
-      );
   }
 
   get #stateCode(): number {

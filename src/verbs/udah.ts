@@ -1,6 +1,7 @@
 /** Address handles of the card (ibv_ah): where datagrams go. */
 import { VerbsError } from '../errors.js';
-import { type AddressHandle, mtuWithin, udpSourcePort } from './ah.js';
+import { AddressHandle, type AhAttr, mtuWithin, udpSourcePort } from './ah.js';
+import type { Device } from './context.js';
 import type { Pd } from './pd.js';
 import { Resource } from './resource.js';
 
@@ -41,4 +42,10 @@ export class Ah extends Resource {
     const refused = this.pd.device.card.exports.ahDestroy(this.#handle);
     if (refused !== 0) throw new VerbsError('EBUSY', `${this}: a datagram that is to go there has not left yet`);
   }
+}
+
+/** @internal The address that an attribute of a queue pair names. @throws as `device.createAh` */
+export async function addressOf(device: Device, attr: AhAttr | AddressHandle | Ah): Promise<AddressHandle> {
+  if (attr instanceof Ah) return attr.address;
+  return attr instanceof AddressHandle ? attr : await device.createAh(attr);
 }

@@ -20,6 +20,7 @@ export class StubCard {
     rx: { producer: 192, consumer: 200, descriptors: 512, mask: 0 },
     slotBytes: 64,
   };
+  readonly options = { icrcOffload: false };
   readonly log: string[] = [];
   readonly exports = {
     setLink: (flags: number, port: number) => this.log.push(`setLink ${flags} ${port}`),

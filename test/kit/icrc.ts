@@ -6,11 +6,15 @@ const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   return crc >>> 0;
 });
 
+/** The CRC's register after some bytes, without complements. */
+export function register(crc: number, bytes: Uint8Array): number {
+  for (const byte of bytes) crc = (TABLE[(crc ^ byte) & 255] as number) ^ (crc >>> 8);
+  return crc >>> 0;
+}
+
 /** CRC-32 as Ethernet and zlib have it. */
 export function crc32(bytes: Uint8Array): number {
-  let crc = 0xffffffff;
-  for (const byte of bytes) crc = (TABLE[(crc ^ byte) & 255] as number) ^ (crc >>> 8);
-  return ~crc >>> 0;
+  return ~register(0xffffffff, bytes) >>> 0;
 }
 
 /**
@@ -39,9 +43,7 @@ export function rxeFlushIcrc(packet: Uint8Array): number {
   const right = icrc(packet);
   const udp = (packet[0] as number) >> 4 === 4 ? 20 : 40;
   // the register after the first sum, fed on: as a CRC-32 that begins there
-  let crc = ~asOnWire(right) >>> 0;
-  for (const byte of packet.subarray(udp + 8)) crc = (TABLE[(crc ^ byte) & 255] as number) ^ (crc >>> 8);
-  return asOnWire(~crc >>> 0);
+  return asOnWire(~register(~asOnWire(right) >>> 0, packet.subarray(udp + 8)) >>> 0);
 }
 
 function asOnWire(crc: number): number {

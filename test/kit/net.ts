@@ -5,8 +5,9 @@
  */
 import { Gro } from './gro.js';
 import { InFlight } from './inflight.js';
+import { complete, fold, ICRC_OFFLOAD } from './offload.js';
 import { Random } from './random.js';
-import type { Rig, RigQp, Sent } from './rig.js';
+import type { Rig, Sent } from './rig.js';
 import { type RunLimits, runsOf } from './runs.js';
 
 /** What may happen to the frames that one card sends. All off by default. */
@@ -63,6 +64,7 @@ class Port {
   /** The offloads of the network interface. */
   runs: RunLimits | undefined;
   gro: Gro | undefined;
+  sharesIcrc = false;
   readonly txProducer: number;
   readonly txConsumer: number;
   readonly txDescriptors: number;
@@ -154,7 +156,18 @@ export class Net {
   offerRuns(port: number, limits: RunLimits): void {
     const at = this.#ports[port] as Port;
     at.runs = limits;
-    at.rig.x.setLink(0, 0, limits.packets, limits.bytes);
+    this.#tellLink(at);
+  }
+
+  /** The link of card `port` does its part of the ICRC. */
+  shareIcrc(port: number): void {
+    const at = this.#ports[port] as Port;
+    at.sharesIcrc = true;
+    this.#tellLink(at);
+  }
+
+  #tellLink({ rig, sharesIcrc, runs = { packets: 0, bytes: 0 } }: Port): void {
+    rig.x.setLink(sharesIcrc ? ICRC_OFFLOAD : 0, 0, runs.packets, runs.bytes);
   }
 
   /** What reaches card `port` is coalesced to super-packets of at most so many packets. */
@@ -183,7 +196,10 @@ export class Net {
     let moved = this.#arrive();
     for (const port of this.#ports) {
       const x = port.rig.x;
-      if (port.u32[port.rxProducer] !== port.u32[port.rxConsumer]) moved = x.rx(this.now, 1024) > 0 || moved;
+      if (port.u32[port.rxProducer] !== port.u32[port.rxConsumer]) {
+        if (port.sharesIcrc) this.#fold(port);
+        moved = x.rx(this.now, 1024) > 0 || moved;
+      }
       const deadline = x.nextDeadline();
       if (deadline !== 0 && deadline <= this.now) {
         x.expire(this.now);
@@ -236,6 +252,7 @@ export class Net {
     const port = this.#ports[index] as Port;
     const count = port.rig.x.tx(this.now, BATCH);
     if (count === 0) return false;
+    if (port.sharesIcrc) this.#complete(port, count);
     if (port.runs && this.#turns++ % JUDGED === 0) this.#judge(port, port.runs, count);
     let consumer = port.u32[port.txConsumer] as number;
     for (let i = 0; i < count; i++, consumer = (consumer + 1) >>> 0) {
@@ -250,6 +267,23 @@ export class Net {
     }
     port.u32[port.txConsumer] = consumer;
     return true;
+  }
+
+  #complete({ u32, bytes, txConsumer, txDescriptors, txMask }: Port, count: number): void {
+    for (let i = 0; i < count; i++) {
+      const descriptor = txDescriptors + (((u32[txConsumer] as number) + i) & txMask) * 4;
+      const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
+      u32[descriptor + 3] = complete(bytes.subarray(at, (at as number) + (length as number)), options as number);
+    }
+  }
+
+  #fold({ u32, bytes, rxProducer, rxConsumer, rxDescriptors, rxMask, gro }: Port): void {
+    gro?.end();
+    for (let n = u32[rxConsumer] as number; n !== u32[rxProducer]; n = (n + 1) >>> 0) {
+      const descriptor = rxDescriptors + (n & rxMask) * 4;
+      const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
+      u32[descriptor + 3] = fold(bytes.subarray(at, (at as number) + (length as number)), options as number) >>> 0;
+    }
   }
 
   /** @throws Error when a frame is not what the second encoder makes of it, or a run is none */
@@ -361,36 +395,4 @@ export class Net {
     if (to.gro && frame) to.gro.begin(descriptor, frame);
     this.counters.delivered++;
   }
-}
-
-/** How two queue pairs are connected; every number is used on both sides. */
-export interface PairOptions {
-  readonly mtu?: number;
-  readonly ipv6?: boolean;
-  readonly timeout?: number;
-  readonly retryCnt?: number;
-  readonly rnrRetry?: number;
-  readonly minRnrTimer?: number;
-  readonly rdAtomic?: number;
-  readonly access?: number;
-  /** First PSN that the first and the second one send. */
-  readonly psns?: readonly [number, number];
-}
-
-/** Connects queue pairs of the cards at two ports (from 0) to each other, up to RTS. */
-export function connectPair(a: RigQp, portA: number, b: RigQp, portB: number, options: PairOptions = {}): void {
-  const ip = (port: number): number[] =>
-    options.ipv6 ? [0xfd, ...new Array<number>(14).fill(0), port + 1] : [10, 0, 0, port + 1];
-  const mac = (port: number): number[] => [2, 0, 0, 0, 0, port + 1];
-  const [psnA, psnB] = options.psns ?? [100, 200];
-  const { rdAtomic = 4, ...rest } = options;
-  const both = { ...rest, maxRdAtomic: rdAtomic, maxDestRdAtomic: rdAtomic };
-  const ends = (here: number, there: number) => ({
-    localIp: ip(here),
-    remoteIp: ip(there),
-    localMac: mac(here),
-    remoteMac: mac(there),
-  });
-  a.connect({ ...both, ...ends(portA, portB), destQpn: b.qpn, sqPsn: psnA, rqPsn: psnB });
-  b.connect({ ...both, ...ends(portB, portA), destQpn: a.qpn, sqPsn: psnB, rqPsn: psnA });
 }

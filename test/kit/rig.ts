@@ -184,6 +184,7 @@ export class RigQp {
     if (this.handle === 0) throw new Error(`qpCreate: ${rig.errno(x.lastErrno())}`);
     this.qpn = x.qpNumber(this.handle);
     if (sizes.flowControl) this.flowControl(true);
+    if (sizes.adaptive === false) this.adaptive(false);
   }
 
   /** Modifies by names of QpAttr; numbers only. Answers the name of the Errno. */
@@ -214,6 +215,11 @@ export class RigQp {
   /** Credits on or off; answers the name of the Errno. */
   flowControl(isOn: boolean): string {
     return this.rig.errno(this.rig.x.qpFlowControl(this.handle, isOn));
+  }
+
+  /** Adaptive retransmission on or off; answers the name of the Errno. */
+  adaptive(isOn: boolean): string {
+    return this.rig.errno(this.rig.x.qpAdaptive(this.handle, isOn));
   }
 
   attribute(name: string): number {

@@ -42,6 +42,8 @@ export interface QpSizes {
   readonly signalAll?: boolean;
   /** End-to-end flow control by credits. */
   readonly flowControl?: boolean;
+  /** Adaptive retransmission. Default: on. */
+  readonly adaptive?: boolean;
   readonly cqe?: number;
   readonly recvCqe?: number; // a completion queue for receives alone
 }

@@ -15,7 +15,7 @@ const mr = await pd.regMr(2 ** 20, { access: ALL });
 async function connected(remote: Endpoint, pathMtu: number) {
   const qp = await pd.createQp({ sendCq: cq });
   const endpoint = qp.endpoint(remote.gid);
-  await qp.connect(remote, { access: ALL, pathMtu, timeout: 18 });
+  await qp.connect(remote, { access: ALL, pathMtu, timeout: 18, adaptiveRetransmission: false });
   return { endpoint, memory: mr.remote };
 }
 

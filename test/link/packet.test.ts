@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
+import { native } from '../../src/native.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { Far, sh } from './far.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';
@@ -92,6 +93,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
       ipIdentification: 'as written',
       runs: { packets: 64, bytes: 65469 },
       coalescedBytes: 65600,
+      ...(native().crcMethods().length > 0 && { icrcOffload: true }),
     });
   });
 

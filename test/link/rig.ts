@@ -16,7 +16,12 @@ export class Rig {
 
   constructor(
     readonly link: Link,
-    { slots = 64, slotBytes = 4608, memoryBytes = Math.max(4 * 2 ** 20, slots * (2 * slotBytes + 512)) } = {},
+    {
+      slots = 64,
+      slotBytes = 4608,
+      memoryBytes = Math.max(4 * 2 ** 20, slots * (2 * slotBytes + 512)),
+      icrcOffload = false,
+    } = {},
   ) {
     const pages = Math.ceil(memoryBytes / 65536);
     this.memory = new Uint8Array(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }).buffer);
@@ -31,7 +36,7 @@ export class Rig {
       const at = allocate(16 + slots * 16);
       return { producer: at, consumer: at + 8, descriptors: at + 16, mask: slots - 1 };
     };
-    this.frames = { memory: this.memory, tx: ring(), rx: ring(), slotBytes, allocate };
+    this.frames = { memory: this.memory, tx: ring(), rx: ring(), slotBytes, icrcOffload, allocate };
     this.tx = new RingView(this.memory, this.frames.tx);
     this.rx = new RingView(this.memory, this.frames.rx);
     for (const view of [this.tx, this.rx]) for (let i = 0; i < slots; i++) view.place(i, allocate(slotBytes));

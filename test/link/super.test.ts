@@ -9,6 +9,7 @@ import { pcapLink } from '../../src/link/pcap.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { sh } from './far.js';
+import { packetCable } from './packetcable.js';
 import { type FrameFields, LARGE_SLOTS, payloadsOf, Rig, udpFrame } from './rig.js';
 
 const privilege = all(netPrivilege(), programPrivilege('ip'));
@@ -29,41 +30,14 @@ function runsRefused(...args: string[]) {
 }
 
 describeIf(privilege, 'packet links at both ends of a cable', () => {
-  const v4 = {
-    source: '10.98.0.1',
-    destination: '10.98.0.2',
-    destMac: [2, 0, 0, 0, 0x98, 1],
-    srcMac: [2, 0, 0, 0, 0x98, 0],
-    trafficClass: 2,
-  };
-  const v6 = { ...v4, source: 'fd00:98:0:0:0:0:0:1', destination: 'fd00:98:0:0:0:0:0:2' };
+  const { rigs, keep, mac, ...cable } = packetCable('lks', 98);
+  const [v4, v6] = [cable.v4, cable.v6].map((fields) => ({ ...fields, trafficClass: 2 })) as [FrameFields, FrameFields];
   const FLOWS: [string, FrameFields][] = [
     ['IPv4', v4],
     ['IPv6', v6],
     ['IPv4 with a tag', { ...v4, vlan: 0x6005 }],
     ['IPv6 with a tag', { ...v6, vlan: 5 }],
   ];
-  const open: Link[] = [];
-
-  beforeAll(() => {
-    sh('ip link add lks0 address 02:00:00:00:98:00 type veth peer name lks1 address 02:00:00:00:98:01');
-    for (const n of [0, 1])
-      sh(
-        `ip link set lks${n} mtu 9000 up; ip addr add 10.98.0.${n + 1}/24 dev lks${n}; ` +
-          `ip addr add fd00:98::${n + 1}/64 dev lks${n} nodad`,
-      );
-  });
-  afterAll(() => void sh('ip link del lks0'));
-  afterEach(() => {
-    for (const link of open.splice(0)) link.close();
-  });
-
-  function rigs({ to = {}, wrap = (link: Link) => link, from = {} } = {}) {
-    const [a, b] = [PacketLink.open({ interface: 'lks0' }), wrap(PacketLink.open({ interface: 'lks1' }))];
-    open.push(a, b);
-    return { a: new Rig(a, from), b: new Rig(b, to) };
-  }
-
   test.each(FLOWS)('%s: a run leaves as one and arrives as one', async (_name, fields) => {
     const { a, b } = rigs({ to: LARGE_SLOTS });
     const parts = payloads(14, 4128);
@@ -152,7 +126,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
 
   testIf(programPrivilege('strace'), 'where the kernel refuses runs the frames leave one by one', async () => {
     const { b } = rigs();
-    expect(runsRefused('packet', '10.98.0.1', '10.98.0.2', '02:00:00:00:98:01')).toEqual({
+    expect(runsRefused('packet', '10.98.0.1', '10.98.0.2', mac)).toEqual({
       ...{ before: true, after: false, told: 1 },
       ...{ taken: 8, tx_frames: 8, tx_runs: 0, tx_runs_refused: 1, tx_errors: 0 },
     });
@@ -161,7 +135,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
 
   test('udp: packets that do not fit the interface are too long in runs, too, and no reason to send no others', () => {
     const link = UdpLink.open({ interface: 'lks0', addresses: ['10.98.0.1'] });
-    open.push(link);
+    keep(link);
     const rig = new Rig(link, { slotBytes: 10_000 });
     rig.putRun(...runOf({ ...v4, destination: '10.98.0.77' }, payloads(3, 9000)));
     rig.putRun(...runOf({ ...v4, destination: '10.98.0.77' }, payloads(3, 8000)));

@@ -1,5 +1,6 @@
 import { expect, describe as group, test } from 'vitest';
-import { connectPair, type Impairments, Net } from '../kit/net.js';
+import { type Impairments, Net } from '../kit/net.js';
+import { connectPair } from '../kit/pair.js';
 import { type Region, Rig, type RigQp } from '../kit/rig.js';
 
 const MESSAGE = 1 << 20;

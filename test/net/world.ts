@@ -1,5 +1,6 @@
 /** Two cards, some connections, users on both ends and a network between them: one run of a simulation. */
-import { connectPair, type Impairments, Net } from '../kit/net.js';
+import { type Impairments, Net } from '../kit/net.js';
+import { connectPair } from '../kit/pair.js';
 import { Random } from '../kit/random.js';
 import type { RigQp } from '../kit/rig.js';
 import type { Poison } from './model.js';
@@ -33,7 +34,8 @@ export interface Scenario {
   readonly mayEndWith: readonly string[];
   /** Only the first side sends. */
   readonly oneWay?: boolean;
-  /** The network interfaces send runs of packets in one go, and coalesce those that they receive: at most so many. 0 = not. */
+  /** The network interfaces send runs of packets in one go, and coalesce those that they receive: at most so many; some do
+   * their part of the ICRC too. 0 = not. */
   readonly offload?: number;
   /** An illegal request in the first stream. */
   readonly poison?: (random: Random, ops: number) => Poison;
@@ -74,6 +76,7 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
     for (const port of [0, 1]) {
       net.offerRuns(port, { packets: scenario.offload, bytes: random.pick([5000, 65507]) });
       net.coalesce(port, scenario.offload);
+      if (random.chance(0.5)) net.shareIcrc(port);
     }
   const connections = Array.from({ length: scenario.pairs }, (_, i) => connect(scenario, sides, net, random, i));
   if (scenario.cutAt !== 0) net.wake(net.now + scenario.cutAt);

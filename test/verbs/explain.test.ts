@@ -1,6 +1,7 @@
 // A failed completion must tell a reader what to look at.
 import { describe, expect, test } from 'vitest';
-import { WcOpcode, WcStatus } from '../../src/device/codes.js';
+import { counterNames, WcOpcode, WcStatus } from '../../src/device/codes.js';
+import { explainDrop } from '../../src/verbs/drops.js';
 import { type Circumstances, explain, syndromeText, throwIfFailed, WcError } from '../../src/verbs/explain.js';
 
 const wc = {
@@ -100,4 +101,18 @@ test('throwIfFailed throws the explanation, and only for failures', () => {
   expect(() => throwIfFailed(failed)).toThrow(WcError);
   expect(() => throwIfFailed(failed)).toThrow(/10\.0\.0\.2 qp 0x4d5e[\s\S]*firewall/);
   expect(() => throwIfFailed({ ...failed, status: WcStatus.SUCCESS })).not.toThrow();
+});
+
+describe('silent drops', () => {
+  test('each reason that the card counts has a sentence, and no other counter has one', () => {
+    for (const name of counterNames) expect(explainDrop(name) !== undefined, name).toBe(name.startsWith('drop_'));
+    expect(explainDrop('toString')).toBeUndefined();
+  });
+
+  test('are said with their meaning where a request got no answer', () => {
+    const [first] = causes({}, { drops: { drop_source_address: 3, 'link.rx_dropped': 1 } }).split('\n');
+    expect(first).toMatch(
+      /drop_source_address 3 \(not from the peer's address.*\); link\.rx_dropped 1 \(frames came faster/,
+    );
+  });
 });

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { type Conversation, pattern, type RcOptions, rc, send, TARGET_VA, unreliable } from '../kit/conversation.js';
 import { createAh, openPort, QKEY } from '../kit/datagrams.js';
+import { fold } from '../kit/offload.js';
 import { ack, CNP, decode, type Flow, flow, frame, request, response, uc } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 import { coalesce, type RunLimits, runsOf } from '../kit/runs.js';
@@ -161,12 +162,17 @@ test('datagrams to one address handle make runs, those to another none with them
 });
 
 /** Receives frames as one super-packet. */
-function arrive(c: Conversation, us: number, frames: readonly Uint8Array[], options = 0): Conversation {
+function arrive(c: Conversation, us: number, frames: readonly Uint8Array[], options = 0, folds = false): Conversation {
   const { bytes, options: all } = coalesce(frames, options);
-  return c.frameWith(us, bytes, all);
+  return c.frameWith(us, bytes, folds ? fold(bytes, all) : all);
 }
 
-describe.each(WAYS)('what arrives, over %s', (_, way) => {
+const SEEN = WAYS.flatMap(([name, way]): [string, RcOptions, boolean][] => [
+  [name, way, false],
+  [`${name}, from a link that does its part of the ICRC`, way, true],
+]);
+
+describe.each(SEEN)('what arrives, over %s', (_, way, folds) => {
   const wide = { mtu: 1024, receives: 8, ...way };
   const sends = (there: Flow, ids: readonly number[], lastBytes = 1024) =>
     ids.map((ipId, i) =>
@@ -189,7 +195,7 @@ describe.each(WAYS)('what arrives, over %s', (_, way) => {
     ['the identification 0', [0, 0, 0, 0]],
   ])('a super-packet of %s', async (_, ids) => {
     const c = await rc(wide);
-    arrive(c, 0, sends(c.there, ids, 333))
+    arrive(c, 0, sends(c.there, ids, 333), 0, folds)
       .out(ack({ psn: 103, msn: 4 }))
       .wc(...wcs(4, 333))
       .counts({ rcvd_pkts: 4 });
@@ -210,14 +216,14 @@ describe.each(WAYS)('what arrives, over %s', (_, way) => {
       const seen = sends(c.there, [0, 0, 0, 0])[i] as Uint8Array;
       return Uint8Array.from([...seen.subarray(0, -4), ...bytes.subarray(-4)]);
     });
-    arrive(c, 0, unseen, IP_ID_UNKNOWN)
+    arrive(c, 0, unseen, IP_ID_UNKNOWN, folds)
       .out(ack({ psn: 103, msn: 4 }))
       .wc(...wcs(4));
   });
 
   test('a single packet', async () => {
     const c = await rc(wide);
-    arrive(c, 0, sends(c.there, [9], 20))
+    arrive(c, 0, sends(c.there, [9], 20), 0, folds)
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ byteLen: 20 });
   });
@@ -242,7 +248,7 @@ describe.each(WAYS)('what arrives, over %s', (_, way) => {
     const frames = sends(c.there, [0, 1, 2]);
     const bad = frames[1] as Uint8Array;
     bad[bad.length - 20] = (bad[bad.length - 20] as number) ^ 4;
-    arrive(c, 0, frames)
+    arrive(c, 0, frames, 0, folds)
       .out({ ...ack({ psn: 101, msn: 1, syndrome: 0x60 }) })
       .wc({ byteLen: 1024 })
       .counts({ drop_icrc: 1, rcvd_pkts: 2 })

@@ -1,0 +1,51 @@
+/** Packet links at both ends of a veth pair of this namespace, with rigs in the place of cards. */
+import { afterAll, afterEach, beforeAll } from 'vitest';
+import { macText } from '../../src/link/address.js';
+import type { Link } from '../../src/link/link.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { sh, vethPair } from './far.js';
+import { type FrameFields, Rig } from './rig.js';
+
+type RigOptions = ConstructorParameters<typeof Rig>[1];
+
+export interface PacketCable {
+  /** What frames from its first end to its second have in their headers. */
+  readonly v4: FrameFields;
+  readonly v6: FrameFields;
+  /** The second end's. */
+  readonly mac: string;
+  /** Closes a link when the test is over. */
+  keep(link: Link): void;
+  /** Opens both ends until the test is over. @param wrap a link around the second one */
+  rigs(options?: { from?: RigOptions; to?: RigOptions; wrap?: (link: Link) => Link }): { a: Rig; b: Rig };
+}
+
+/** To be called in `describe`. The ends are `name`0 and `name`1, numbers 1 and 2 of `net`, with MTU 9000. */
+export function packetCable(name: string, net: number): PacketCable {
+  const [near, far] = [`${name}0`, `${name}1`];
+  const [srcMac, destMac] = [1, 2].map((n) => [2, 0, 0, 0, net, n]) as [number[], number[]];
+  const text = (mac: number[]) => macText(Uint8Array.from(mac));
+  const open: Link[] = [];
+
+  beforeAll(() => {
+    vethPair([near, far], net, 9000);
+    sh(`ip link set ${near} address ${text(srcMac)}; ip link set ${far} address ${text(destMac)}`);
+  });
+  afterAll(() => void sh(`ip link del ${near}`));
+  afterEach(() => {
+    for (const link of open.splice(0)) link.close();
+  });
+
+  const macs = { srcMac, destMac };
+  return {
+    mac: text(destMac),
+    v4: { source: `10.${net}.0.1`, destination: `10.${net}.0.2`, ...macs },
+    v6: { source: `fd00:${net}:0:0:0:0:0:1`, destination: `fd00:${net}:0:0:0:0:0:2`, ...macs },
+    keep: (link) => void open.push(link),
+    rigs({ from = {}, to = {}, wrap = (link: Link) => link } = {}) {
+      const [a, b] = [PacketLink.open({ interface: near }), wrap(PacketLink.open({ interface: far }))];
+      open.push(a, b);
+      return { a: new Rig(a, from), b: new Rig(b, to) };
+    },
+  };
+}

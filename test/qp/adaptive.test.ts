@@ -1,0 +1,278 @@
+/** Adaptive retransmission: an answer that is late by the round trips so far is asked for before the ACK timer is due. */
+import { describe, expect, test } from 'vitest';
+import { pattern, rc } from '../kit/conversation.js';
+import { ack, nak, request } from '../kit/packets.js';
+import { ACK_TIMER, acquainted, ping, REMOTE, ROUND_TRIP, roundTrip, START, sent, WAIT } from './acquainted.js';
+
+describe('how long an answer is awaited', () => {
+  test('a round trip and four times its deviation, at first half of it', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + WAIT - 0.001)
+      .silent()
+      .at(START + WAIT)
+      .out(sent(1001))
+      .in(START + WAIT + 1, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 })
+      .counts({ roce_adp_retrans: 1, retransmits: 1, local_ack_timeout_err: 0 });
+  });
+
+  test('each round trip counts an eighth, and a quarter in the deviation', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .in(START + 200, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 });
+    expect(roundTrip(c)).toBe(1000 - (1000 - 200) / 8);
+    const wait = 900 + 4 * (500 + (800 - 500) / 4);
+    c.post(2 * START, ping(2))
+      .out(sent(1002))
+      .at(2 * START + wait - 0.001)
+      .silent()
+      .at(2 * START + wait)
+      .out(sent(1002))
+      .in(2 * START + wait, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 2 });
+  });
+
+  test('but not less than a millisecond', async () => {
+    const c = await acquainted({}, 2);
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + 999.999)
+      .silent()
+      .at(START + 1000)
+      .out(sent(1001))
+      .in(START + 1100, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 });
+  });
+
+  test('and not at all before the first', async () => {
+    const c = await rc();
+    c.post(0, ping(1))
+      .out(sent(1000))
+      .at(ACK_TIMER - 0.001)
+      .silent()
+      .at(ACK_TIMER)
+      .out(sent(1000))
+      .in(ACK_TIMER + 1, ack({ psn: 1000, msn: 1 }))
+      .wc({ wrId: 1 })
+      .counts({ roce_adp_retrans: 0, local_ack_timeout_err: 1 });
+    expect(roundTrip(c)).toBe(0);
+  });
+
+  test('from the newest progress on', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1), ping(2))
+      .out(sent(1001), sent(1002))
+      .in(START + 1000, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 })
+      // the second round trip was as the first: a quarter of the deviation is gone
+      .at(START + 1000 + 2499)
+      .silent()
+      .at(START + 1000 + 2500)
+      .out(sent(1002))
+      .in(START + 5000, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 2 });
+  });
+
+  test('for a packet that had not asked as well, which does so now', async () => {
+    const c = await acquainted();
+    const bytes = pattern(1024 * 3, 1);
+    const piece = (i: number) => bytes.subarray(i * 1024, (i + 1) * 1024);
+    const write = { wrId: 1, opcode: 'RDMA_WRITE', pieces: [c.buffer.piece(0, bytes.length)], remote: REMOTE };
+    c.post(START, write).out(
+      request.writeFirst({ psn: 1001, ...REMOTE, length: bytes.length, payload: piece(0) }),
+      request.writeMiddle({ psn: 1002, payload: piece(1) }),
+      request.writeLast({ psn: 1003, payload: piece(2), ackReq: true }),
+    );
+    c.at(START + WAIT)
+      .out(request.writeFirst({ psn: 1001, ...REMOTE, length: bytes.length, payload: piece(0), ackReq: true }))
+      .in(START + WAIT + 1, ack({ psn: 1003, msn: 2 }))
+      .wc({ wrId: 1 });
+  });
+
+  test('once more by a thread that was late itself: the answer may be there already', async () => {
+    const c = await acquainted();
+    const late = START + WAIT + 201;
+    c.post(START, ping(1), ping(2))
+      .out(sent(1001), sent(1002))
+      .at(late)
+      .silent()
+      .at(late + 999.999)
+      .silent()
+      // and then no more
+      .at(late + 1000 + 300)
+      .out(sent(1001))
+      .in(late + 1500, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 1 }, { wrId: 2 })
+      .counts({ roce_adp_retrans: 1 });
+  });
+
+  test('doubled by each repeat; a packet that was sent twice measures nothing (Karn)', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1)).out(sent(1001));
+    let us = START;
+    for (const times of [1, 2, 4]) {
+      us += WAIT * times;
+      c.at(us - 0.001)
+        .silent()
+        .at(us)
+        .out(sent(1001));
+    }
+    c.in(us + 10, ack({ psn: 1001, msn: 2 })).wc({ wrId: 1 });
+    expect(roundTrip(c)).toBe(ROUND_TRIP);
+    // still so, until a packet that was sent once has been answered
+    us = 100_000;
+    c.post(us, ping(2))
+      .out(sent(1002))
+      .at(us + WAIT * 8 - 0.001)
+      .silent()
+      .in(us + WAIT * 8 - 0.001, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 2 });
+    expect(roundTrip(c)).toBeGreaterThan(ROUND_TRIP);
+  });
+
+  test('a packet behind a repeated one is timed, one that is repeated with it is not', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1), ping(2))
+      .out(sent(1001), sent(1002))
+      .in(START + 100, nak.sequence({ psn: 1001, msn: 1 }))
+      .out(sent(1001), sent(1002))
+      .post(START + 200, ping(3))
+      .out(sent(1003))
+      .in(START + 300, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 1 }, { wrId: 2 });
+    expect(roundTrip(c)).toBe(ROUND_TRIP);
+    c.in(START + 1200, ack({ psn: 1003, msn: 4 })).wc({ wrId: 3 });
+    expect(roundTrip(c)).toBe(ROUND_TRIP);
+  });
+});
+
+describe('the ACK timer', () => {
+  test('runs as it would, from the last progress on, and is what counts as a try', async () => {
+    const c = await acquainted({ retryCnt: 1 });
+    c.post(START, ping(1), ping(2)).out(sent(1001), sent(1002));
+    for (const times of [1, 3, 7, 15]) c.at(START + WAIT * times).out(sent(1001));
+    expect(c.qp.attribute('RETRY_LEFT')).toBe(1);
+    c.at(START + ACK_TIMER - 0.001)
+      .silent()
+      .at(START + ACK_TIMER)
+      .out(sent(1001), sent(1002))
+      .counts({ roce_adp_retrans: 4, local_ack_timeout_err: 1 })
+      // doubled further, until the timer is earlier
+      .at(START + ACK_TIMER + WAIT * 16)
+      .out(sent(1001))
+      .at(START + 2 * ACK_TIMER - 0.001)
+      .silent()
+      .at(START + 2 * ACK_TIMER)
+      .silent()
+      .wc({ wrId: 1, status: 'RETRY_EXC_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' })
+      .state('ERR')
+      .counts({ roce_adp_retrans: 5, local_ack_timeout_err: 2, retry_exceeded_err: 1 })
+      .at(10 * ACK_TIMER)
+      .silent();
+  });
+
+  test('that is earlier comes alone', async () => {
+    // 131 us, less than the least that is waited
+    const c = await acquainted({ timeout: 5 }, 10);
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + 131.072)
+      .out(sent(1001))
+      .in(START + 140, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 })
+      .counts({ roce_adp_retrans: 0, local_ack_timeout_err: 1 });
+  });
+
+  test('that is off stays off, and so does this', async () => {
+    const c = await acquainted({ timeout: 0 });
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(1e9)
+      .silent()
+      .in(1e9, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 });
+  });
+});
+
+describe('nothing is repeated early', () => {
+  test('while a peer that was not ready is waited for; afterwards it is', async () => {
+    const c = await acquainted();
+    // timer code 20 is 10.24 ms
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .in(START + 100, nak.rnr({ psn: 1001, timer: 20, msn: 1 }))
+      .at(START + 100 + 10_239)
+      .silent()
+      .at(START + 100 + 10_240)
+      .out(sent(1001))
+      .at(START + 100 + 10_240 + WAIT)
+      .out(sent(1001))
+      .in(START + 20_000, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 })
+      .counts({ roce_adp_retrans: 1, rcvd_rnr_err: 1 });
+  });
+
+  test('once the queue pair has failed', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + 1, () => c.qp.modify({ STATE: 6 }))
+      .wc({ wrId: 1, status: 'WR_FLUSH_ERR' })
+      .at(10 * ACK_TIMER)
+      .silent();
+  });
+
+  test('where it is switched off, also when an answer is being waited for', async () => {
+    for (const off of ['before', 'meanwhile']) {
+      const c = await acquainted({ adaptive: off !== 'before' });
+      c.post(START, ping(1)).out(sent(1001));
+      if (off === 'meanwhile') expect(c.qp.adaptive(false)).toBe('OK');
+      c.at(START + ACK_TIMER - 0.001)
+        .silent()
+        .at(START + ACK_TIMER)
+        .out(sent(1001))
+        .in(START + ACK_TIMER + 1, ack({ psn: 1001, msn: 2 }))
+        .wc({ wrId: 1 })
+        .counts({ roce_adp_retrans: 0, local_ack_timeout_err: 1 });
+    }
+  });
+
+  test('on the next connection, of which nothing is known, even if the last one ended amid a repeat', async () => {
+    const c = await acquainted();
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + WAIT)
+      .out(sent(1001))
+      .at(START + WAIT, () => c.qp.modify({ STATE: 0 }));
+    c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100 });
+    expect(roundTrip(c)).toBe(0);
+    c.post(2 * START, ping(1), ping(2))
+      .out(sent(1000), sent(1001))
+      .at(2 * START + ACK_TIMER - 0.001)
+      .silent()
+      .in(2 * START + ACK_TIMER - 0.001, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 }, { wrId: 2 });
+  });
+});
+
+test('it does not stop while the send queue is drained (SQD)', async () => {
+  const c = await acquainted();
+  c.post(START, ping(1))
+    .out(sent(1001))
+    .at(START + 1, () => c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 }))
+    .at(START + WAIT)
+    .out(sent(1001))
+    .in(START + WAIT + 1, ack({ psn: 1001, msn: 2 }))
+    .wc({ wrId: 1 })
+    .events('SQ_DRAINED');
+});
+
+test.each(['UC', 'UD'] as const)('%s has none', async (type) => {
+  const { rig } = await rc();
+  const qp = rig.qp({ type });
+  expect([qp.adaptive(true), qp.adaptive(false)]).toEqual(['EINVAL', 'EINVAL']);
+});

@@ -1,0 +1,50 @@
+// Adaptive retransmission through the API: what is lost is repeated long before `timeout`.
+import { expect, test } from 'vitest';
+import { MemoryHub, throwIfFailed } from '../../src/index.js';
+import { connectedPair, endOn, openOn } from './pair.js';
+
+const WAIT = { timeout: 20_000 };
+
+test('answers that never come are asked for, and no try is spent on them', async () => {
+  await using pair = await connectedPair({ open: { fault: { seed: 5, both: { drop: 0.05 } } } });
+  const { a, b } = pair;
+  expect(a.qp.adaptiveRetransmission).toBe(true);
+  expect(a.qp.query().progress).not.toHaveProperty('roundTrip');
+  for (let i = 0; i < 100; i++) {
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    throwIfFailed(await a.cq.next(WAIT));
+  }
+  const { roce_adp_retrans = 0, local_ack_timeout_err = 0 } = a.qp.counters();
+  // of 200 frames ten are lost; the ACK timer is for the time before the first round trip, and for a machine that stood still
+  expect(roce_adp_retrans).toBeGreaterThan(local_ack_timeout_err);
+  expect(a.device.counters().roce_adp_retrans).toBe(roce_adp_retrans);
+  expect(a.qp.query().progress.roundTrip).toBeGreaterThan(0);
+});
+
+test('the switch: on at first, changed by a connection or at any time', async () => {
+  await using pair = await connectedPair({ connect: { adaptiveRetransmission: false } });
+  const { a, b } = pair;
+  expect([a.qp.adaptiveRetransmission, b.qp.adaptiveRetransmission]).toEqual([false, false]);
+  const write = async () => {
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    throwIfFailed(await a.cq.next(WAIT));
+    return 'roundTrip' in a.qp.query().progress;
+  };
+  expect(await write()).toBe(false);
+  a.qp.adaptiveRetransmission = true;
+  expect(await write()).toBe(true);
+  expect(a.qp.adaptiveRetransmission).toBe(true);
+});
+
+test('wrong switches', async () => {
+  await using device = await openOn(new MemoryHub());
+  const { qp, pd, cq } = await endOn(device);
+  expect(() => {
+    (qp as { adaptiveRetransmission: unknown }).adaptiveRetransmission = 'on';
+  }).toThrow(new TypeError("adaptiveRetransmission is 'on', must be true or false"));
+  const ud = await pd.createQp({ sendCq: cq, type: 'UD' });
+  expect(ud.adaptiveRetransmission).toBe(false);
+  expect(() => {
+    ud.adaptiveRetransmission = false;
+  }).toThrow(/^EINVAL: qp .* has type UD: only RC is acknowledged/);
+});

@@ -1,0 +1,100 @@
+// Asynchronous events of queue pairs, as a program hears them: from the queue pair, and from its device.
+import { expect, test } from 'vitest';
+import { type AsyncEvent, MemoryHub, type Qp, throwIfFailed } from '../../src/index.js';
+import { connectedPair, type End, endOn, openOn } from './pair.js';
+
+const WAIT = { timeout: 5000 };
+
+/** What has been heard of a queue pair, from both. */
+function heard({ device, qp }: End): string[] {
+  const types: string[] = [];
+  qp.on('event', ({ type }: AsyncEvent) => types.push(type));
+  device.on('event', (event: AsyncEvent) => 'qp' in event && event.qp === qp && types.push(`device: ${event.type}`));
+  return types;
+}
+const both = (type: string) => [type, `device: ${type}`];
+
+/** To RTR, and no further. */
+async function toRtr(qp: Qp, { qp: peer }: End): Promise<void> {
+  const { qpn, psn, gid } = peer.endpoint();
+  await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
+  await qp.modify({
+    ...{ state: 'RTR', ahAttr: { grh: { dgid: gid } }, pathMtu: 1024, destQpNum: qpn, rqPsn: psn },
+    ...{ maxDestRdAtomic: 1, minRnrTimer: 12 },
+  });
+}
+
+test('COMM_EST: the first message comes while the queue pair waits in RTR', async () => {
+  const hub = new MemoryHub();
+  await using one = await openOn(hub);
+  await using other = await openOn(hub, { seed: 2 });
+  const [a, b] = [await endOn(one), await endOn(other)];
+  const events = heard(b);
+  await toRtr(b.qp, a);
+  for (let i = 0; i < 2; i++) b.qp.postRecv({ sgList: b.mr.slice(0, 100) });
+  await a.qp.connect(b.qp.endpoint(), { pathMtu: 1024 });
+  for (const byte of ['1', '2']) a.qp.postSend({ opcode: 'SEND', sgList: Buffer.from(byte) });
+  throwIfFailed(await a.cq.next(WAIT));
+  expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 1 });
+  await expect.poll(() => events).toEqual(both('COMM_EST'));
+  await one.close({ force: true });
+  await other.close({ force: true });
+});
+
+test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  const events = heard(a);
+  const write = (wrId: number, length: number) =>
+    a.qp.postSend({
+      ...{ opcode: 'RDMA_WRITE', wrId, sgList: a.mr.slice(0, length) },
+      ...{ remoteAddr: b.mr.remote.addr, rkey: b.mr.remote.rkey },
+    });
+  a.mr.buffer.fill(7);
+  write(1, 60_000);
+  await a.qp.modify({ state: 'SQD', enSqdAsyncNotify: true });
+  write(2, 10);
+  await expect.poll(() => events).toEqual(both('SQ_DRAINED'));
+  expect(a.qp.query()).toMatchObject({ state: 'SQD' });
+  await a.qp.modify({ state: 'SQD', timeout: 15 });
+  await a.qp.modify({ state: 'RTS' });
+  expect([(await a.cq.next(WAIT)).wrId, (await a.cq.next(WAIT)).wrId]).toEqual([1, 2]);
+  expect(b.mr.buffer.subarray(0, 60_000).every((byte) => byte === 7)).toBe(true);
+  expect(events).toHaveLength(2);
+});
+
+test('QP_FATAL and CQ_ERR: completions that nobody takes', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  const small = await b.device.createCq({ cqe: 1 });
+  const [from, to] = [await a.pd.createQp({ sendCq: a.cq }), await b.pd.createQp({ sendCq: small })];
+  const events = heard({ ...b, qp: to });
+  const ofQueue: string[] = [];
+  small.on('event', ({ type }: AsyncEvent) => ofQueue.push(type));
+  await from.connect(to.endpoint(), { timeout: 8, retryCnt: 1 });
+  await to.connect(from.endpoint());
+  const many = small.cqe + 1;
+  for (let i = 0; i < many; i++) {
+    to.postRecv({ sgList: b.mr.slice(0, 8) });
+    from.postSend({ opcode: 'SEND', sgList: Buffer.from('x') });
+  }
+  await expect.poll(() => events).toEqual(both('QP_FATAL'));
+  expect(ofQueue).toEqual(['CQ_ERR']);
+  expect(to.state).toBe('ERR');
+});
+
+test('QP_REQ_ERR: the peer asks for what cannot be', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  const events = heard(b);
+  const remoteAddr = Number(b.mr.remote.addr) + 1;
+  a.qp.postSend({
+    opcode: 'ATOMIC_FETCH_AND_ADD',
+    sgList: a.mr.slice(0, 8),
+    remoteAddr,
+    rkey: b.mr.rkey,
+    compareAdd: 1n,
+  });
+  expect(await a.cq.next(WAIT)).toMatchObject({ statusName: 'REM_INV_REQ_ERR' });
+  await expect.poll(() => events).toEqual(both('QP_REQ_ERR'));
+});
