@@ -7,7 +7,7 @@ import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../i
 import type { HostLinkKind } from './options.js';
 
 /** Frames that are kept to explain a failure. */
-const TRACE = 256;
+export const TRACE = 256;
 const ROCE_PORT = 4791;
 
 /** What a user has said about the device of one end. */

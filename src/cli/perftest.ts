@@ -1,5 +1,6 @@
 /** `wasm-roce send-bw` and the like: either end of perftest's programs. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { TRACE } from './device.js';
 import { EXIT_HELP, onInterrupt, usageError } from './exit.js';
 import {
   addLinkOptions,
@@ -38,10 +39,19 @@ interface Flags extends LinkOptions {
   readonly atomic_type?: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
   readonly report_gbits?: boolean;
   readonly rdma_cm?: boolean;
+  readonly comm_rdma_cm?: boolean;
+  readonly tos?: number;
+  readonly outs?: number;
+  readonly inline_size?: number;
+  readonly cqMod?: number;
+  readonly noPeak?: boolean;
+  readonly reportUnsorted?: boolean;
+  readonly reportHistogram?: boolean;
   readonly qpTimeout: number;
   readonly retry: number;
   readonly address?: string;
   readonly idle: number;
+  readonly trace?: boolean;
   readonly json?: boolean;
 }
 
@@ -81,7 +91,9 @@ function perftestCommand(program: Command, kind: Kind): void {
       '-R, --rdma_cm',
       'meet and connect by rdma_cm instead of TCP: -p is its port; not for UC, without -x and -m',
     )
+    .option('-z, --comm_rdma_cm', 'meet by rdma_cm instead of TCP, and connect as over TCP')
     .option('--tclass <n>', 'traffic class of the IP headers', integer(0, 255), 0)
+    .option('-T, --tos <n>', 'the same, with --rdma_cm', integer(0, 255))
     .option('-S, --sl <n>', 'service level; accepted, without effect on RoCE', integer(0, 15), 0)
     .option('-F, --CPU-freq', 'accepted, without effect')
     .option('--ipv6', 'accepted: HOST and --gid-index decide')
@@ -98,7 +110,20 @@ function perftestCommand(program: Command, kind: Kind): void {
       .option('-l, --post_list <n>', 'messages posted at once; --iters must be a multiple', integer(1, 32767), 1)
       .option('-b, --bidirectional', 'both ends send')
       .option('--run_infinitely', `until Ctrl-C; tells the bandwidth every --duration (${INTERVAL_S}) seconds`)
+      .option('-Q, --cq-mod <n>', 'one completion for so many messages; default: 1', integer(1, 1024))
+      .option('-N, --noPeak', 'tell no peak')
       .option('--report_gbits', 'Gb/sec instead of MiB/sec');
+  else
+    command
+      .option('-U, --report-unsorted', 'print the time of every message, as they came')
+      .option('-H, --report-histogram', 'print the time of every message, the shortest first');
+  if (kind.verb === 'READ' || kind.verb === 'ATOMIC')
+    command.option(
+      '-o, --outs <n>',
+      `on the way of each queue pair, ${kind.verb}s alone; default: 16`,
+      integer(1, 128),
+    );
+  else command.option('-I, --inline_size <bytes>', 'post messages up to this size inline', integer(0, 1024));
   if (kind.verb !== 'WRITE') command.option('-e, --events', 'sleep until completions come, instead of polling');
   if (kind.verb === 'SEND' || kind.verb === 'WRITE')
     command.option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512);
@@ -113,6 +138,7 @@ function perftestCommand(program: Command, kind: Kind): void {
     .option('--address <ip>', 'local address, the only one to use, also for TCP', address)
     .option('--retry <n>', 'how often an unanswered packet is sent again', integer(0, 7), 7)
     .option('--idle <s>', 'give up when the peer is silent for so long; 0 = never', quantity(1e6), 30)
+    .option('--trace', 'keep the last packets, and show them when a message fails; costs some time')
     .option('--json', 'print one JSON object and nothing else')
     .addHelpText('after', help(kind));
   addLinkOptions(command).action((host: string | undefined, flags: Flags) => perftest(kind, host, flags));
@@ -146,6 +172,7 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     kind,
     port: flags.port,
     rdmaCm: flags.rdma_cm ?? false,
+    cmControl: flags.comm_rdma_cm ?? false,
     transport: flags.connection,
     size,
     all: flags.all ?? false,
@@ -160,13 +187,23 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     atomic: flags.atomic_type ?? 'FETCH_AND_ADD',
     timeout: flags.qpTimeout,
     retryCnt: flags.retry,
-    trafficClass: flags.tclass,
+    trafficClass: flags.tos ?? flags.tclass,
     gigabits: flags.report_gbits ?? false,
+    noPeak: flags.noPeak ?? false,
+    unsorted: flags.reportUnsorted ?? false,
+    histogram: flags.reportHistogram ?? false,
     idleMs: flags.idle * 1000,
     spinMs: flags.events ? 0 : SPIN_MS,
-    // measured: not a nanosecond for what may be explained
-    open: { ...openOptions(flags), trace: 0, memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size) },
+    // measured: not a nanosecond for what may be explained, unless that is asked for
+    open: {
+      ...openOptions(flags),
+      trace: flags.trace ? TRACE : 0,
+      memoryBytes: CARD_BYTES + 2 * qps * slotBytes(size),
+    },
     ...(isEndless && { endless: { intervalMs: (flags.duration ?? INTERVAL_S) * 1000, onStop: onInterrupt } }),
+    ...(flags.outs !== undefined && { outs: flags.outs }),
+    ...(flags.inline_size !== undefined && { inline: flags.inline_size }),
+    ...(flags.cqMod !== undefined && { cqMod: flags.cqMod }),
     ...(flags.mtu !== undefined && { mtu: flags.mtu }),
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
@@ -178,6 +215,7 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
 /** @throws CliError for what the stock programs refuse as well */
 function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
   const { post_list: list = 1, txDepth, rdma_cm: byCm } = flags;
+  if (flags.tos !== undefined && !byCm) throw usageError('--tos (-T) is for --rdma_cm (-R); --tclass is for all');
   if (byCm && flags.connection === 'UC') throw usageError('--rdma_cm (-R) is not for -c UC');
   if (byCm && flags.mtu !== undefined) throw usageError('--rdma_cm (-R) chooses the path MTU: it takes no --mtu');
   if (!Number.isFinite(iters) && flags.all)

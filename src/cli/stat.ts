@@ -11,6 +11,7 @@ import { describe } from './stat/table.js';
 interface Flags {
   readonly watch?: number | true;
   readonly all?: boolean;
+  readonly explain?: boolean;
   readonly json?: boolean;
   readonly prometheus?: boolean;
 }
@@ -27,6 +28,7 @@ export function statCommand(program: Command): void {
     .argument('[name]', 'only devices of this name, or of this process id')
     .option('-w, --watch [seconds]', 'again and again, with rates; every second', quantity(86400))
     .option('-a, --all', 'also the counters that are 0')
+    .option('-e, --explain', 'say what counters of packets that were dropped in silence mean')
     .option('--json', 'print one JSON array and nothing else; with --watch one line each time')
     .option('--prometheus', 'print the text format of Prometheus and nothing else')
     .addHelpText(
@@ -58,7 +60,8 @@ async function stat(name: string | undefined, flags: Flags): Promise<void> {
       if (devices.length === 0) output.line('no process of this user publishes a device');
       for (const device of devices) {
         const earlier = before.find(({ name, pid }) => name === device.name && pid === device.pid);
-        output.line(describe(device, { all: flags.all ?? false, before: earlier, seconds: (now - from) / 1000 }));
+        const { all = false, explain = false } = flags;
+        output.line(describe(device, { all, explain, before: earlier, seconds: (now - from) / 1000 }));
       }
     }
     if (seconds === undefined) return;

@@ -1,8 +1,13 @@
 // The perftest commands, ours against ours, and their hand-shake against what the stock programs were recorded to say.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { BINARY_KEYS, TEXT_KEYS } from '../../src/cli/perftest/keys.js';
 import { KINDS } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
+import { decode, isRoce, Op } from '../kit/packets.js';
+import { readCapture } from '../kit/pcap.js';
 import { type Ended, freePort, run, start } from './run.js';
 
 const SERVER = '127.81.0.1';
@@ -107,6 +112,56 @@ describe('the udp link, without privileges', () => {
     expect(lat.stdout).toMatch(/^ 2 +100( +\d+\.\d\d){7}$/m);
   });
 
+  test('-U and -H: the time of every message, as they came and in order', async () => {
+    const [{ stdout }] = await pair('send-lat', ['-n', '20', '-U', '-H']);
+    const [head, unsorted, sorted, ...more] = stdout
+      .split('#, usec\n')
+      .map((part) => [...part.matchAll(/^\d+, ([\d.]+)$/gm)]);
+    expect([head, more]).toEqual([[], []]);
+    const times = unsorted?.map(([, time]) => Number(time)) ?? [];
+    expect(times).toHaveLength(19);
+    expect(sorted?.map(([, time]) => Number(time))).toEqual(times.sort((a, b) => a - b));
+    const [json] = await pair('read-lat', ['-n', '20', '-H', '--json']);
+    expect(report(json).latency?.[0]?.times).toHaveLength(20);
+  });
+
+  test('-N: no peak', async () => {
+    const [{ stdout }] = await pair('write-bw', ['-n', '100', '-s', '1000', '-N']);
+    expect(stdout).toMatch(/^ 1000 +100 +0\.00 +\d+\.\d\d /m);
+  });
+
+  test.each([
+    ['write-bw', ['-q', '2', '-l', '4', '-t', '10', '-Q', '10']],
+    ['send-bw', ['-b', '-Q', '7', '-I', '1000']],
+    ['read-bw', ['-Q', '100', '-t', '3']],
+  ])('%s %s: not every message completes, but every one is counted', async (name, options) => {
+    const [client, server] = await pair(name, ['-n', '200', '-s', '1000', '--json', ...options]);
+    expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
+    expect(report(client).bandwidth).toMatchObject([{ iters: 200 * report(client).qps }]);
+  });
+
+  test.each([1, 5])('-o %i: so many READs on the way, and no more', async (outs) => {
+    const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
+    const pcap = join(folder, 'reads.pcapng');
+    const [client] = await pair('read-bw', ['-n', '100', '-s', '100', '-o', String(outs)], ['--pcap', pcap]);
+    expect(client.status).toBe(0);
+    const packets = readCapture(pcap)
+      .packets.filter(({ data }) => isRoce(data))
+      .map(({ data }) => decode(data).bth);
+    rmSync(folder, { recursive: true });
+    // by PSN: on a busy machine one may be asked again, and answered twice
+    const [onTheWay, answered] = [new Set<number>(), new Set<number>()];
+    let most = 0;
+    for (const { opcode, psn } of packets) {
+      if (opcode !== Op.RDMA_READ_REQUEST) {
+        onTheWay.delete(psn);
+        answered.add(psn);
+      } else if (!answered.has(psn)) onTheWay.add(psn);
+      most = Math.max(most, onTheWay.size);
+    }
+    expect({ onTheWay: onTheWay.size, most }).toEqual({ onTheWay: 0, most: outs });
+  });
+
   test.each([
     ['write-bw', []],
     ['read-bw', ['-b']],
@@ -173,7 +228,7 @@ describe('the udp link, without privileges', () => {
   });
 });
 
-test.each([[[]], [['-R']]])('the memory link, both ends in one process: %j', async (words) => {
+test.each([[[]], [['-R', '-T', '104']], [['-z']]])('the memory link, both ends in one process: %j', async (words) => {
   const { status, stdout } = await run(['send-bw', '--link', 'memory', '-n', '100', '--json', ...words]);
   expect(status).toBe(0);
   expect(JSON.parse(stdout)).toMatchObject({ ok: true, link: 'memory', bandwidth: [{ size: 65536, iters: 100 }] });
@@ -187,6 +242,8 @@ test.each([
   [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
   [['send-bw', '-R', '-c', 'UC'], /--rdma_cm \(-R\) is not for -c UC/],
   [['write-lat', '-e'], /unknown option '-e'/],
+  [['send-bw', '-T', '8'], /--tos \(-T\) is for --rdma_cm/],
+  [['read-bw', '-o', '129'], /from 1 to 128/],
   [['send-bw', '-m', '1000'], /256, 512, 1024, 2048, 4096/],
   [['send-bw', '--link', 'memory', '192.0.2.1'], /takes no HOST/],
 ])('wrong usage: %s', async (args, text) => {

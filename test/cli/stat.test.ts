@@ -44,6 +44,12 @@ test('a table for each device, with a column for each queue pair', async () => {
   expect((await run(['stat', '--all'], env())).stdout).toContain('drop_icrc');
 });
 
+test('--explain: what the counters of silent drops mean', async () => {
+  const { stdout } = await run(['stat', 'one', '--all', '--explain'], env());
+  expect(stdout).toMatch(/^ {2}drop_icrc: the ICRC is wrong: damaged on the way/m);
+  expect((await run(['stat', 'one', '--explain'], env())).stdout).not.toContain('drop_icrc');
+});
+
 test('--json: an array and nothing else', async () => {
   const devices = JSON.parse((await run(['stat', String(process.pid), '--json'], env())).stdout) as PublishedDevice[];
   expect(devices).toHaveLength(2);

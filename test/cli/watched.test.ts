@@ -20,12 +20,15 @@ test('stat sees the devices of a pingpong that runs; it leaves no socket behind'
   rmSync(folder, { recursive: true });
 });
 
-test('a failure shows the last packets', async () => {
-  const args = ['pingpong', '--link', 'memory', '-n', '1000', '--drop', '0.9', '--timeout', '8', '--retry', '1'];
-  const { status, stderr } = await run([...args, '--seed', '1']);
-  expect(status).toBe(1);
-  expect(stderr).toMatch(/RETRY_EXC_ERR/);
-  expect(stderr).toMatch(
-    /the last packets of this queue pair:\n {2,}-?\d+\.\d+ ms {2}sent {2}10\..* RC SEND_\w+ qp 0x/,
-  );
-});
+test.each([[['pingpong', '--timeout', '8']], [['send-lat', '-u', '8', '--trace']]])(
+  'a failure shows the last packets: %s',
+  async (command) => {
+    const args = [...command, '--link', 'memory', '-n', '1000', '--drop', '0.9', '--retry', '1'];
+    const { status, stderr } = await run([...args, '--seed', '1']);
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/RETRY_EXC_ERR/);
+    expect(stderr).toMatch(
+      /the last packets of this queue pair:\n {2,}-?\d+\.\d+ ms {2}sent {2}10\..* RC SEND_\w+ qp 0x/,
+    );
+  },
+);

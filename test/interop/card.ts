@@ -46,6 +46,8 @@ export interface CardOptions {
   /** Keeps what the card itself sends and receives: before the faults. */
   readonly tap?: boolean;
   readonly memoryBytes?: number;
+  /** Who is asked for the way to a peer, in the kernel's place. */
+  readonly resolve?: Link['resolve'];
 }
 
 /** Our device on card0. */
@@ -53,6 +55,7 @@ export class OurDevice implements AsyncDisposable {
   static async open(kind: LinkKind, options: CardOptions = {}): Promise<OurDevice> {
     const where = { interface: CARD.interface };
     let link: Link = { packet: PacketLink, udp: UdpLink, xdp: XdpLink }[kind].open(where);
+    if (options.resolve) link.resolve = options.resolve;
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.faults !== undefined) link = faultLink(link, options.faults);
     const tap = options.tap ? new WireTap() : undefined;

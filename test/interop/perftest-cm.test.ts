@@ -1,7 +1,8 @@
-// Our perftest commands and the stock programs with -R: they meet by rdma_cm and have their queue pairs connected by it.
+// Our perftest commands and the stock programs with -R: they meet by rdma_cm and have their queue pairs connected by it; and with
+// -z: they meet by it, and connect their queue pairs by themselves.
 import { describe, expect, test } from 'vitest';
 import type { PerftestOptions } from '../../src/cli/perftest/kinds.js';
-import type { Family } from './pair.js';
+import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, type Role, withStock } from './perftest.js';
 import { describeWithRxe } from './world.js';
 
@@ -16,6 +17,8 @@ interface Case {
   readonly words?: readonly string[];
   readonly changes?: Partial<PerftestOptions>;
   readonly family?: Family;
+  /** -z instead of -R. */
+  readonly connectsItself?: boolean;
 }
 
 const BOTH = ['client', 'server'] as const;
@@ -32,6 +35,9 @@ const CASES: readonly Case[] = [
   { kind: 'read-bw', roles: ['server'], changes: { link: 'udp' } },
   { kind: 'send-bw', roles: BOTH, family: 'IPv6' },
   { kind: 'send-lat', roles: ['client'], words: ['-c', 'UD'], changes: { transport: 'UD' }, family: 'IPv6' },
+  { kind: 'write-bw', roles: BOTH, connectsItself: true },
+  { kind: 'read-lat', roles: ['client'], connectsItself: true, words: ['-m', '1024'], changes: { mtu: 1024 } },
+  { kind: 'send-bw', roles: ['server'], connectsItself: true, words: ['-c', 'UD'], changes: { transport: 'UD' } },
 ];
 
 /** It connects over IPv4 only. */
@@ -53,27 +59,43 @@ describeWithRxe('perftest -R', 9000, (world) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
     const rows = cases.flatMap((row) =>
       row.roles.map((role) => {
-        const { kind, words = [], family, changes } = row;
-        return [[kind, ...words, family, changes?.link].filter(Boolean).join(' '), role, row] as const;
+        const { kind, words = [], family, changes, connectsItself } = row;
+        return [
+          [kind, connectsItself ? '-z' : '-R', ...words, family, changes?.link].filter(Boolean).join(' '),
+          role,
+          row,
+        ] as const;
       }),
     );
-    test.each(rows)('%s, we are the %s', async (_, role, { kind: name, words = [], changes = {}, family = 'IPv4' }) => {
-      const options = optionsOf(name, { iters: ITERS, rdmaCm: true, ...changes });
-      const { kind, iters, size, qps } = options;
-      const stock = [
-        ...[`${folder}/${kind.stock}`, '-R', '-d', 'rxe0', '-F', '-n', String(iters)],
-        ...(family === 'IPv6' ? ['--ipv6-addr'] : []),
-        ...(kind.verb === 'ATOMIC' ? [] : ['-s', String(size)]),
-        ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
-        ...words,
-      ];
-      const { report, stdout } = await withStock(world, stock, role, family, options);
-      expect(report).toMatchObject({ ok: true, test: name, role, peerVersion: says });
-      const results = report.bandwidth ?? report.latency;
-      const isAlone = ['read-lat', 'atomic-lat'].includes(name);
-      if (isAlone && role === 'server') expect(results).toEqual([]);
-      else expect(results?.at(-1)).toMatchObject({ size, iters: iters * qps });
-      if (!isAlone || role === 'server') expect(stdout).toMatch(new RegExp(`^ *${size} +${iters * qps} +\\d`, 'm'));
-    });
+    test.each(rows)(
+      '%s, we are the %s',
+      async (_, role, { kind: name, words = [], changes = {}, family = 'IPv4', connectsItself = false }) => {
+        const meets = { rdmaCm: !connectsItself, cmControl: connectsItself };
+        const options = optionsOf(name, { iters: ITERS, ...meets, ...changes });
+        const { kind, iters, size, qps } = options;
+        const stock = [
+          ...[
+            `${folder}/${kind.stock}`,
+            ...(connectsItself ? ['-z', '-x', String(FAMILIES[family].gid)] : ['-R']),
+            '-d',
+            'rxe0',
+            '-F',
+            '-n',
+            String(iters),
+          ],
+          ...(family === 'IPv6' ? ['--ipv6-addr'] : []),
+          ...(kind.verb === 'ATOMIC' ? [] : ['-s', String(size)]),
+          ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
+          ...words,
+        ];
+        const { report, stdout } = await withStock(world, stock, role, family, options);
+        expect(report).toMatchObject({ ok: true, test: name, role, peerVersion: says });
+        const results = report.bandwidth ?? report.latency;
+        const isAlone = ['read-lat', 'atomic-lat'].includes(name);
+        if (isAlone && role === 'server') expect(results).toEqual([]);
+        else expect(results?.at(-1)).toMatchObject({ size, iters: iters * qps });
+        if (!isAlone || role === 'server') expect(stdout).toMatch(new RegExp(`^ *${size} +${iters * qps} +\\d`, 'm'));
+      },
+    );
   });
 });

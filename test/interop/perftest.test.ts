@@ -103,6 +103,12 @@ const CASES: readonly Case[] = [
     ...{ name: `-m ${mtu} -c ${transport} ${family}`, kind, words: ['-m', String(mtu), '-c', transport] },
     changes: { mtu, transport, family },
   })),
+  ...['send-bw', 'read-bw'].map((kind) => ({
+    ...{ name: '-Q 7', kind, words: ['-Q', '7'], changes: { cqMod: 7 }, roles: ['client'] as const },
+  })),
+  { name: '-I 64', kind: 'send-lat', words: ['-I', '64'], changes: { inline: 64 } },
+  { name: '-o 4', kind: 'read-bw', words: ['-o', '4'], changes: { outs: 4 } },
+  { name: '-o 1', kind: 'atomic-bw', words: ['-o', '1'], changes: { outs: 1 } },
   { ...SECOND, name: '-D 1', kind: 'send-bw' },
   { ...SECOND, name: '-D 1', kind: 'send-lat' },
   { ...SECOND, name: '-D 1', kind: 'write-bw', roles: ['client'] },

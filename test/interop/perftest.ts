@@ -1,7 +1,7 @@
 /** Our perftest commands and the stock programs, each as client and as server of the other. */
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
+import { KINDS, meetsByCm, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
 import type { Guest } from './guest/guest.js';
@@ -32,7 +32,7 @@ export async function withStock(
   const { port } = options;
   const tool = guest.spawn([...stock, '-p', String(port), ...(serving ? [here] : [])]);
   try {
-    if (!serving) await guest.listening(port, options.rdmaCm ? 'rdma' : 'tcp');
+    if (!serving) await guest.listening(port, meetsByCm(options) ? 'rdma' : 'tcp');
     const ours = serving ?? runClient(there, options, output);
     if (stopMs) void connected(guest).then(() => sleep(stopMs).then(() => tool.kill(SIGINT)));
     let isServed = false;

@@ -24,7 +24,7 @@ export interface Watcher {
 
 /** A run ends with its last message; what has an end in time or is stopped leaves what is on the way, as the stock programs do. */
 export async function runBandwidth(end: End, size: number, share: Share, watcher: Watcher): Promise<Bandwidth> {
-  const { qps, txDepth } = end.options;
+  const { qps, txDepth, noPeak } = end.options;
   const { sends, receives, counts } = share;
   const { endless } = watcher;
   const each = counts === 'received' ? receives : sends;
@@ -42,7 +42,8 @@ export async function runBandwidth(end: End, size: number, share: Share, watcher
     watcher.onProgress(done());
     if (endless) meter.eachInterval(endless.intervalMs, endless.onInterval);
   }
-  return meter.result();
+  const result = meter.result();
+  return noPeak ? { ...result, peak: 0 } : result;
 }
 
 /** Takes the times of parts of a run. */

@@ -4,7 +4,7 @@ import type { Connection, ConnectionOptions } from '../../index.js';
 import { failure } from '../exit.js';
 import type { Control } from '../pingpong/handshake.js';
 
-/** TCP, or with `-R` a connection of rdma_cm. */
+/** TCP, or with `-R` and `-z` a connection of rdma_cm. */
 export type Channel = Pick<Control, 'remoteAddress' | 'isEnded' | 'write' | 'read' | 'part'>;
 
 /** Every message of the hand-shake has its room. */

@@ -128,9 +128,10 @@ export class CmPairs {
   }
 
   #param(): ConnParam {
-    const { kind, transport, retryCnt } = this.end.options;
+    const { kind, transport, retryCnt, outs } = this.end.options;
     if (transport === 'UD') return {};
-    return { retryCount: retryCnt, ...(!answersReads(kind) && { responderResources: 0, initiatorDepth: 0 }) };
+    const depth = answersReads(kind) ? outs : 0;
+    return { retryCount: retryCnt, ...(depth !== undefined && { responderResources: depth, initiatorDepth: depth }) };
   }
 }
 

@@ -18,7 +18,7 @@ import type { Terms } from './handshake.js';
 import type { Keys } from './keys.js';
 import { answersReads, type PerftestOptions, takesReceives } from './kinds.js';
 
-/** READs and atomics that we answer at a time, and have outstanding where the peer answers as many. */
+/** READs and atomics that we answer at a time, and have outstanding where the peer answers as many, unless told otherwise. */
 const RD_ATOMIC = 16;
 const QKEY = 0x11111111;
 /** What comes in front of a datagram. */
@@ -76,7 +76,7 @@ export class End {
   }
 
   static async open(device: Device, options: PerftestOptions, terms: Terms): Promise<End> {
-    const { qps, txDepth, rxDepth, transport, size } = options;
+    const { qps, txDepth, rxDepth, transport, size, inline, cqMod = 1 } = options;
     const slot = slotBytes(Math.max(size, terms.cycleBytes));
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: qps * (txDepth + rxDepth) });
@@ -85,7 +85,8 @@ export class End {
     const lanes: Lane[] = [];
     for (let i = 0; i < qps; i++) {
       const limits = { maxSendWr: txDepth, maxRecvWr: rxDepth, maxSendSge: 1, maxRecvSge: 1 };
-      const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits });
+      const more = { sqSigAll: cqMod === 1, ...(inline !== undefined && { maxInlineData: inline }) };
+      const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits, ...more });
       lanes.push({ qp, datagram: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
     }
     return new End(device, options, terms, pd, cq, mr, lanes, slot);
@@ -93,12 +94,11 @@ export class End {
 
   /** @param peer its address or GID, to choose ours by */
   keys(index: number, peer: string): Keys {
-    const { gidIndex, kind } = this.options;
+    const { gidIndex } = this.options;
     const { qpn, psn, gid } = this.#lane(index).qp.endpoint(peer);
-    const outReads = answersReads(kind) ? RD_ATOMIC : 1;
     const vaddr = BigInt(this.mr.remote.addr) + BigInt(this.#inbox(index));
     const chosen = gidIndex === undefined ? gid : this.#gid(gidIndex);
-    return { outReads, qpn, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
+    return { outReads: this.#outReads, qpn, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
   }
 
   /** Takes a queue pair to RTS, unless rdma_cm has. */
@@ -130,7 +130,7 @@ export class End {
     });
     await qp.modify({
       ...{ state: 'RTS', sqPsn: local.psn },
-      ...(isReliable && { timeout, retryCnt, rnrRetry: 7, maxRdAtomic: Math.min(RD_ATOMIC, remote.outReads) }),
+      ...(isReliable && { timeout, retryCnt, rnrRetry: 7, maxRdAtomic: Math.min(this.#outReads, remote.outReads) }),
     });
   }
 
@@ -148,7 +148,7 @@ export class End {
     const { qp, datagram } = this.#lane(index);
     if (datagram === undefined) throw failure(`queue pair ${index} is not connected`);
     const sgList = this.mr.slice(this.#outbox(index), length);
-    qp.postSend({ opcode: 'SEND_WITH_IMM', immData: qp.qpNum, sgList, ...datagram });
+    qp.postSend({ opcode: 'SEND_WITH_IMM', immData: qp.qpNum, sgList, signaled: true, ...datagram });
     throwIfFailed(await this.completions.next());
   }
 
@@ -208,7 +208,7 @@ export class End {
     const lane = this.#lane(index);
     const { size } = this.#run;
     const { postList } = this.options;
-    const request = (n: number) => this.#request(index, lane, this.#offset(lane.posted + n, size), size);
+    const request = (n: number) => this.#request(index, lane, lane.posted + n, size);
     lane.qp.postSend(postList === 1 ? request(0) : Array.from({ length: postList }, (_, n) => request(n)));
     lane.posted += postList;
   }
@@ -227,13 +227,15 @@ export class End {
 
   count(wc: Wc): void {
     throwIfFailed(wc);
-    const lane = this.#lane(wc.wrId);
+    const { length } = this.lanes;
+    const lane = this.#lane(wc.wrId % length);
     if (wc.opcode === WcOpcode.RECV || wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM) {
       this.received++;
       if (lane.receivesPosted < this.#run.receives) this.#postRecv(wc.wrId);
     } else {
-      lane.completed++;
-      this.sent++;
+      const completed = Math.floor(wc.wrId / length);
+      this.sent += completed - lane.completed;
+      lane.completed = completed;
     }
   }
 
@@ -262,10 +264,17 @@ export class End {
     for (const resource of [this.cq, this.mr, this.pd]) await resource.close();
   }
 
-  #request(index: number, { remote, datagram }: Lane, offset: number, size: number): SendWr {
-    const { kind, immediate, atomic } = this.options;
+  /** The n-th message of a queue pair. Its wrId tells the queue pair, and how many of its messages are done with it. */
+  #request(index: number, lane: Lane, n: number, size: number): SendWr {
+    const { kind, immediate, atomic, inline = 0 } = this.options;
+    const { remote, datagram } = lane;
     if (remote === undefined) throw failure(`queue pair ${index} is not connected`);
-    const common = { wrId: index, sgList: this.mr.slice(this.#outbox(index), size) };
+    const offset = this.#offset(n, size);
+    const wrId = index + (n + 1) * this.lanes.length;
+    const common = {
+      ...{ wrId, signaled: this.#isSignaled(lane, n + 1), sgList: this.mr.slice(this.#outbox(index), size) },
+      ...(size <= inline && { inline: true }),
+    };
     const there = { remoteAddr: remote.vaddr + BigInt(offset), rkey: remote.rkey };
     switch (kind.verb) {
       case 'SEND':
@@ -281,6 +290,18 @@ export class End {
           ? { ...common, ...there, opcode: 'ATOMIC_CMP_AND_SWP', compareAdd: 0n, swap: 0n }
           : { ...common, ...there, opcode: 'ATOMIC_FETCH_AND_ADD', compareAdd: 1n };
     }
+  }
+
+  /** Every so many messages, the last one, and the one behind which there would be no room. */
+  #isSignaled({ completed }: Lane, posted: number): boolean {
+    const { cqMod = 1, txDepth, postList } = this.options;
+    return posted % cqMod === 0 || posted === this.#run.sends || posted + postList - completed > txDepth;
+  }
+
+  /** READs and atomics that this end answers at a time. */
+  get #outReads(): number {
+    const { kind, outs = RD_ATOMIC } = this.options;
+    return answersReads(kind) ? outs : 1;
   }
 
   /** Where the n-th message of a bandwidth test goes: small ones go round, so that not all hit the same line. */

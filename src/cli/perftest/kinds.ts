@@ -37,6 +37,8 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly port: number;
   /** The two ends meet, and their queue pairs are connected, by rdma_cm. */
   readonly rdmaCm: boolean;
+  /** The two ends meet by rdma_cm, and connect their queue pairs by what they tell each other, as over TCP. */
+  readonly cmControl?: boolean;
   readonly transport: 'RC' | 'UC' | 'UD';
   /** Bytes of a message; with `all` of the largest. */
   readonly size: number;
@@ -65,6 +67,17 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly timeout: number;
   readonly retryCnt: number;
   readonly gigabits: boolean;
+  /** READs and atomics that either end has on the way; default 16. */
+  readonly outs?: number;
+  /** Messages up to so many bytes are posted inline; default none. */
+  readonly inline?: number;
+  /** Every so many messages one completes; default all. */
+  readonly cqMod?: number;
+  /** The best part of a run is not looked for. */
+  readonly noPeak?: boolean;
+  /** The times of all messages are told: as they came, and from the shortest to the longest. */
+  readonly unsorted?: boolean;
+  readonly histogram?: boolean;
 }
 
 export interface Endless {
@@ -72,6 +85,11 @@ export interface Endless {
   readonly intervalMs: number;
   /** Is told once a run has begun how to end it. */
   readonly onStop: (stop: () => void) => void;
+}
+
+/** How the two ends meet. */
+export function meetsByCm({ rdmaCm, cmControl }: PerftestOptions): boolean {
+  return rdmaCm || cmControl === true;
 }
 
 /** Messages take receives at the other end. */

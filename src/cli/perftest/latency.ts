@@ -16,6 +16,8 @@ export interface LatencyReport {
   readonly stdev: number;
   readonly p99: number;
   readonly p999: number;
+  /** All of them, as they came, when they are asked for. */
+  readonly times?: readonly number[];
 }
 
 type Role = Exchange['role'];
@@ -33,7 +35,7 @@ export async function runSends(end: End, size: number, role: Role): Promise<Late
     end.post(0);
   }
   await end.settle(iters);
-  return latencyReport(size, times, 2);
+  return latencyReport(end, size, times, 2);
 }
 
 /** WRITE there and back, known by its last byte, or by its receive when it has an immediate; the server begins. */
@@ -52,7 +54,7 @@ export async function runWrites(end: End, size: number, role: Role): Promise<Lat
   }
   if (role === 'server' && !end.isOver) await arrival(end, iters, immediate);
   await end.settle();
-  return latencyReport(size, times, 2);
+  return latencyReport(end, size, times, 2);
 }
 
 /** READ after READ, or one atomic after the other; the client alone. */
@@ -67,7 +69,7 @@ export async function runReads(end: End, size: number): Promise<LatencyReport> {
   }
   // of one that time has cut off nothing is known
   if (end.outstanding === 0) times.push(performance.now());
-  return latencyReport(size, times, 1);
+  return latencyReport(end, size, times, 1);
 }
 
 /** The memory is looked at between the card's turns; a peer that takes long is waited for asleep. */
@@ -89,9 +91,10 @@ async function arrival(end: End, count: number, immediate: boolean): Promise<voi
 }
 
 /** @param times when each message was posted, milliseconds; a latency is the n-th part of the time from one to the next */
-function latencyReport(size: number, times: readonly number[], n: number): LatencyReport {
+function latencyReport({ options }: End, size: number, times: readonly number[], n: number): LatencyReport {
   const all = new Float64Array(Math.max(1, times.length - 1));
   for (let i = 0; i + 1 < times.length; i++) all[i] = (((times[i + 1] as number) - (times[i] as number)) * 1000) / n;
+  const listed = options.unsorted || options.histogram ? { times: [...all] } : {};
   all.sort();
   const at = (part: number) => all[Math.max(0, Math.ceil(part * all.length) - 1)] as number;
   const average = all.reduce((sum, time) => sum + time, 0) / all.length;
@@ -106,5 +109,6 @@ function latencyReport(size: number, times: readonly number[], n: number): Laten
     stdev: Math.sqrt(variance),
     p99: at(0.99),
     p999: at(0.999),
+    ...listed,
   };
 }

@@ -1,4 +1,4 @@
-/** How the two ends of a test meet: over TCP, or with `-R` by rdma_cm. */
+/** How the two ends of a test meet: over TCP, or with `-R` and `-z` by rdma_cm. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import type { CmAddress, Connection, Device, Server } from '../../index.js';

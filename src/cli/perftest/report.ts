@@ -104,12 +104,20 @@ export class Table {
     );
   }
 
-  latency({ size, iters, min, max, typical, average, stdev, p99, p999 }: LatencyReport): void {
+  latency({ size, iters, min, max, typical, average, stdev, p99, p999, times = [] }: LatencyReport): void {
+    const { unsorted, histogram } = this.options;
+    if (unsorted) this.#list(times);
+    if (histogram) this.#list([...times].sort((a, b) => a - b));
     const widths = [15, 13, 18, 15, 17, 23, 0];
     const columns = [min, max, typical, average, stdev, p99, p999].map((time, i) =>
       time.toFixed(2).padEnd(widths[i] as number),
     );
     this.output.line(` ${String(size).padEnd(7)}${String(iters).padEnd(15)}${columns.join('')}`);
+  }
+
+  #list(times: readonly number[]): void {
+    this.output.line('#, usec');
+    for (const [i, time] of times.entries()) this.output.line(`${i + 1}, ${Number(time.toPrecision(6))}`);
   }
 
   end({ link, retransmits, faults }: PerftestReport): void {

@@ -7,20 +7,20 @@ import type { Output } from '../output.js';
 import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
 import { TEXT_KEYS } from './keys.js';
-import type { PerftestOptions } from './kinds.js';
+import { meetsByCm, type PerftestOptions } from './kinds.js';
 import { measure } from './measure.js';
 import { answerByCm, answerByTcp, answerOn, askByCm, askByTcp, askOn, type Meeting, type Use } from './meeting.js';
 import { runSession } from './session.js';
 
 export async function runClient(host: string, options: PerftestOptions, output: Output): Promise<void> {
   const use: Use = ({ device, exchange, peer }) => measure(device, exchange, options, output, peer);
-  await (options.rdmaCm ? askByCm : askByTcp)(host, options, use);
+  await (meetsByCm(options) ? askByCm : askByTcp)(host, options, use);
 }
 
 export async function runServer(options: PerftestOptions, output: Output): Promise<void> {
   const use: Use = ({ device, exchange, peer }) => measure(device, exchange, options, output, peer);
   const onListening = (where: string) => output.note(`waiting for a client on ${where}`);
-  await (options.rdmaCm ? answerByCm : answerByTcp)(options, onListening, use);
+  await (meetsByCm(options) ? answerByCm : answerByTcp)(options, onListening, use);
 }
 
 /** Client and server on the memory link, in one process. */
@@ -34,7 +34,7 @@ export async function runBoth(options: PerftestOptions, output: Output): Promise
   const ask: Use = ({ exchange, peer }) => measure(device, exchange, both, output, peer);
   const answer: Use = async ({ exchange, peer }) =>
     void (await runSession(other, exchange, both, peer, silent, output));
-  await (options.rdmaCm ? meetByCm : meetByTcp)([device, other], both, ask, answer);
+  await (meetsByCm(options) ? meetByCm : meetByTcp)([device, other], both, ask, answer);
 }
 
 type Two = readonly [Device, Device];

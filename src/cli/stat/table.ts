@@ -1,6 +1,6 @@
 /** Counters as a table: a row for each, a column for the device and for each queue pair. */
 import Table from 'cli-table3';
-import type { PublishedDevice } from '../../index.js';
+import { explainDrop, type PublishedDevice } from '../../index.js';
 
 /** Queue pairs that have a column of their own. */
 const MOST_COLUMNS = 8;
@@ -8,6 +8,8 @@ const MOST_COLUMNS = 8;
 export interface TableOptions {
   /** Also the counters that are 0 everywhere. */
   readonly all: boolean;
+  /** Behind the table what each counter of silent drops that it has means. */
+  readonly explain?: boolean;
   /** What was seen before, and how many seconds ago: the device's column then tells the rate, too. */
   readonly before?: PublishedDevice | undefined;
   readonly seconds?: number;
@@ -27,12 +29,16 @@ export function describe(device: PublishedDevice, options: TableOptions): string
     colAligns: ['left', 'right', ...shown.map(() => 'right' as const)],
     chars: PLAIN,
   });
+  const reasons: string[] = [];
   for (const [counter, value] of Object.entries(device.counters)) {
     const ofPairs = shown.map((qp) => qp.counters[counter]);
-    if (options.all || value !== 0 || ofPairs.some((count) => count))
-      table.push([counter, `${value}${rate(counter, value, options)}`, ...ofPairs.map((count) => count ?? '')]);
+    if (!options.all && value === 0 && !ofPairs.some((count) => count)) continue;
+    table.push([counter, `${value}${rate(counter, value, options)}`, ...ofPairs.map((count) => count ?? '')]);
+    const reason = explainDrop(counter);
+    if (reason !== undefined) reasons.push(`  ${counter}: ${reason}`);
   }
   if (table.length > 0) lines.push(table.toString());
+  if (options.explain) lines.push(...reasons);
   return `${lines.join('\n')}\n`;
 }
 
