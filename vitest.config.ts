@@ -4,6 +4,9 @@ const excluded = ['**/node_modules/**', 'test/interop/**'];
 
 export default defineConfig({
   test: {
+    // Two processors are what these tests were written for; more files at once would only wait for each other.
+    maxWorkers: 2,
+    minWorkers: 1,
     projects: [
       {
         test: {
