@@ -5,8 +5,8 @@ import { MemoryHub, type Qp } from '../../src/index.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
 const WAIT = { timeout: 10_000 };
-// long, so that what waits for news does not take them for lost
-const PATIENT = { timeout: 20 };
+// so that who waits for news does not take them for lost
+const PATIENT = { timeout: 20, adaptiveRetransmission: false };
 
 test('a slow receiver is waited for: nothing is refused, nothing is sent twice', async () => {
   await using pair = await connectedPair({ connect: { ...PATIENT, flowControl: true } });
