@@ -36,8 +36,11 @@ interface Flags extends LinkOptions {
   readonly post_list?: number;
   readonly tclass: number;
   readonly write_with_imm?: boolean;
+  readonly useSrq?: boolean;
   readonly atomic_type?: 'CMP_AND_SWAP' | 'FETCH_AND_ADD';
   readonly report_gbits?: boolean;
+  readonly limit_bw?: number;
+  readonly limit_msgrate?: number;
   readonly rdma_cm?: boolean;
   readonly comm_rdma_cm?: boolean;
   readonly tos?: number;
@@ -112,7 +115,9 @@ function perftestCommand(program: Command, kind: Kind): void {
       .option('--run_infinitely', `until Ctrl-C; tells the bandwidth every --duration (${INTERVAL_S}) seconds`)
       .option('-Q, --cq-mod <n>', 'one completion for so many messages; default: 1', integer(1, 1024))
       .option('-N, --noPeak', 'tell no peak')
-      .option('--report_gbits', 'Gb/sec instead of MiB/sec');
+      .option('--report_gbits', 'Gb/sec instead of MiB/sec')
+      .option('-w, --limit_bw <n>', 'fail when the average is less, in the unit of the report', quantity(1e9))
+      .option('-y, --limit_msgrate <n>', 'fail when there are fewer millions of messages a second', quantity(1e9));
   else
     command
       .option('-U, --report-unsorted', 'print the time of every message, as they came')
@@ -126,7 +131,9 @@ function perftestCommand(program: Command, kind: Kind): void {
   else command.option('-I, --inline_size <bytes>', 'post messages up to this size inline', integer(0, 1024));
   if (kind.verb !== 'WRITE') command.option('-e, --events', 'sleep until completions come, instead of polling');
   if (kind.verb === 'SEND' || kind.verb === 'WRITE')
-    command.option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512);
+    command
+      .option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512)
+      .option('--use-srq', 'all queue pairs take receives from one queue, of --rx-depth');
   if (kind.verb === 'WRITE') command.option('--write_with_imm', 'every WRITE has an immediate and takes a receive');
   if (kind.verb === 'ATOMIC')
     command.addOption(
@@ -179,7 +186,8 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     iters,
     durationMs: isEndless ? 0 : (flags.duration ?? 0) * 1000,
     txDepth: kind.measures === 'lat' ? 1 : Math.min(flags.txDepth, iters),
-    rxDepth: Math.min(flags.rxDepth ?? 1, iters),
+    rxDepth: Math.min(flags.useSrq ? Math.floor(flags.rxDepth / qps) : (flags.rxDepth ?? 1), iters),
+    sharesReceives: flags.useSrq ?? false,
     qps,
     postList: flags.post_list ?? 1,
     bidirectional: flags.bidirectional ?? false,
@@ -204,6 +212,8 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     ...(flags.outs !== undefined && { outs: flags.outs }),
     ...(flags.inline_size !== undefined && { inline: flags.inline_size }),
     ...(flags.cqMod !== undefined && { cqMod: flags.cqMod }),
+    ...(flags.limit_bw !== undefined && { leastBandwidth: flags.limit_bw }),
+    ...(flags.limit_msgrate !== undefined && { leastRate: flags.limit_msgrate }),
     ...(flags.mtu !== undefined && { mtu: flags.mtu }),
     ...(flags.gidIndex !== undefined && { gidIndex: flags.gidIndex }),
     ...(flags.ibDev !== undefined && { interface: flags.ibDev }),
@@ -214,7 +224,14 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
 
 /** @throws CliError for what the stock programs refuse as well */
 function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
-  const { post_list: list = 1, txDepth, rdma_cm: byCm } = flags;
+  const { post_list: list = 1, txDepth, rdma_cm: byCm, qp: qps = 1, rxDepth } = flags;
+  if (flags.useSrq) {
+    if (verb === 'WRITE' && !flags.write_with_imm)
+      throw usageError('--use-srq is for messages that take receives: SEND, or WRITE with --write_with_imm');
+    if (flags.connection === 'UC') throw usageError('--use-srq is not for -c UC');
+    if (rxDepth < qps)
+      throw usageError(`--use-srq: ${rxDepth} receives (--rx-depth) are too few for ${qps} queue pairs`);
+  }
   if (flags.tos !== undefined && !byCm) throw usageError('--tos (-T) is for --rdma_cm (-R); --tclass is for all');
   if (byCm && flags.connection === 'UC') throw usageError('--rdma_cm (-R) is not for -c UC');
   if (byCm && flags.mtu !== undefined) throw usageError('--rdma_cm (-R) chooses the path MTU: it takes no --mtu');

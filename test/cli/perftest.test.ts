@@ -3,9 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { End } from '../../src/cli/perftest/end.js';
+import type { Terms } from '../../src/cli/perftest/handshake.js';
 import { BINARY_KEYS, TEXT_KEYS } from '../../src/cli/perftest/keys.js';
-import { KINDS } from '../../src/cli/perftest/kinds.js';
+import { KINDS, type Kind, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
+import { createMemoryHub, openDevice } from '../../src/index.js';
 import { decode, isRoce, Op } from '../kit/packets.js';
 import { readCapture } from '../kit/pcap.js';
 import { type Ended, freePort, run, start } from './run.js';
@@ -95,6 +98,9 @@ describe('the udp link, without privileges', () => {
     ['read-bw', ['-l', '4', '--tclass', '104', '-S', '3']],
     ['send-bw', ['-R', '-c', 'UD', '-b']],
     ['write-bw', ['-R', '-q', '4', '-s', '64']],
+    ['send-bw', ['--use-srq', '-b', '-q', '3', '-r', '10']],
+    ['send-bw', ['--use-srq', '-R', '-c', 'UD', '-b']],
+    ['write-lat', ['--use-srq', '--write_with_imm']],
   ])('%s %s', async (name, options) => {
     const [client, server] = await pair(name, ['-n', '20', ...options, '--json']);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
@@ -219,6 +225,18 @@ describe('the udp link, without privileges', () => {
     }
   });
 
+  test.each([
+    [['--limit_bw', '1', '-y', '0.000001'], undefined],
+    [['-w', '1000000000'], /4096 bytes: [\d.]+ MiB\/sec are less than 1000000000 \(--limit_bw\)/],
+    [['-w', '1000000', '--report_gbits'], /4096 bytes: [\d.]+ Gb\/sec are less than 1000000 \(--limit_bw\)/],
+    [['-y', '1000'], /4096 bytes: [\d.]+ million messages a second are less than 1000 \(--limit_msgrate\)/],
+  ])('%s: the end that has this limit fails when it is missed', async (limits, said) => {
+    const [client, server] = await pair('write-bw', ['-s', '4096', '-n', '100', '--json'], limits);
+    expect([client.status, server.status]).toEqual([said ? 1 : 0, 0]);
+    expect(client.stderr).toMatch(said ?? /^$/);
+    expect(report(client)).toMatchObject({ ok: said === undefined, bandwidth: [{ iters: 100 }] });
+  });
+
   test('with loss on the way, by retransmission', async () => {
     const faults = ['--drop', '0.03', '--seed', '5'];
     const [client, server] = await pair('write-lat', ['-n', '100', '-u', '14', '--json'], faults);
@@ -226,6 +244,17 @@ describe('the udp link, without privileges', () => {
     expect(report(client).faults.tx_drop).toBeGreaterThan(0);
     expect(report(client).retransmits + report(server).retransmits).toBeGreaterThan(0);
   });
+});
+
+test('--use-srq: all queue pairs have one', async () => {
+  await using device = await openDevice({ link: 'memory', hub: createMemoryHub(), memoryBytes: 2 ** 24 });
+  const kind = KINDS.find(({ name }) => name === 'send-bw') as Kind;
+  const options = { kind, qps: 3, txDepth: 4, rxDepth: 5, transport: 'RC', size: 100, sharesReceives: true };
+  const terms = { mtu: 1024, version: '', cycleBytes: 4096, cacheLine: 64 };
+  const end = await End.open(device, options as PerftestOptions, terms as Terms);
+  const srqs = new Set([0, 1, 2].map((index) => end.qp(index).srq));
+  expect([...srqs].map((srq) => srq?.query().maxWr ?? 0)).toEqual([expect.toSatisfy((maxWr) => maxWr >= 15)]);
+  await end.close();
 });
 
 test.each([[[]], [['-R', '-T', '104']], [['-z']]])('the memory link, both ends in one process: %j', async (words) => {
@@ -242,6 +271,9 @@ test.each([
   [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
   [['send-bw', '-R', '-c', 'UC'], /--rdma_cm \(-R\) is not for -c UC/],
   [['write-lat', '-e'], /unknown option '-e'/],
+  [['write-bw', '--use-srq'], /--use-srq is for messages that take receives/],
+  [['send-bw', '--use-srq', '-c', 'UC'], /--use-srq is not for -c UC/],
+  [['send-bw', '--use-srq', '-q', '8', '-r', '7'], /7 receives \(--rx-depth\) are too few for 8 queue pairs/],
   [['send-bw', '-T', '8'], /--tos \(-T\) is for --rdma_cm/],
   [['read-bw', '-o', '129'], /from 1 to 128/],
   [['send-bw', '-m', '1000'], /256, 512, 1024, 2048, 4096/],

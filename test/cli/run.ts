@@ -35,6 +35,12 @@ export interface Running {
   prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
+/** What a test that has failed or run out of time leaves behind ends with the tests of its file. */
+const running = new Set<ChildProcess>();
+process.once('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 export function start(args: readonly string[], { env, prefix = [], node = [], terminal }: RunOptions = {}): Running {
   const command = [...prefix, process.execPath, ...LOADER, ...node, MAIN, ...args];
   const onTerminal = ['script', '--quiet', '--return', '--command', command.map(quoted).join(' '), '/dev/null'];
@@ -44,6 +50,8 @@ export function start(args: readonly string[], { env, prefix = [], node = [], te
     env: { ...process.env, ...env },
     stdio: [terminal ? 'pipe' : 'ignore', 'pipe', 'pipe'],
   });
+  running.add(child);
+  child.once('close', () => running.delete(child));
   let stdout = '';
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text) => {

@@ -107,6 +107,13 @@ const CASES: readonly Case[] = [
     ...{ name: '-Q 7', kind, words: ['-Q', '7'], changes: { cqMod: 7 }, roles: ['client'] as const },
   })),
   { name: '-I 64', kind: 'send-lat', words: ['-I', '64'], changes: { inline: 64 } },
+  ...[
+    { kind: 'send-bw', words: ['-q', '4'], changes: { qps: 4 } },
+    { kind: 'send-lat', words: ['-c', 'UD'], changes: { transport: 'UD' as const } },
+  ].map(({ kind, words, changes }) => ({
+    ...{ name: `--use-srq ${words.join(' ')}`, kind, words: [...words, '--use-srq'] },
+    changes: { ...changes, sharesReceives: true },
+  })),
   { name: '-o 4', kind: 'read-bw', words: ['-o', '4'], changes: { outs: 4 } },
   { name: '-o 1', kind: 'atomic-bw', words: ['-o', '1'], changes: { outs: 1 } },
   { ...SECOND, name: '-D 1', kind: 'send-bw' },

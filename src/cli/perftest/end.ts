@@ -7,6 +7,7 @@ import {
   type Pd,
   type Qp,
   type SendWr,
+  type Srq,
   throwIfFailed,
   UDP_QKEY,
   type Wc,
@@ -68,6 +69,8 @@ export class End {
     readonly pd: Pd,
     readonly cq: Cq,
     readonly mr: Mr,
+    /** Where all queue pairs take their receives from, unless each has its own. */
+    private readonly srq: Srq | undefined,
     private readonly lanes: readonly Lane[],
     slot: number,
   ) {
@@ -76,20 +79,25 @@ export class End {
   }
 
   static async open(device: Device, options: PerftestOptions, terms: Terms): Promise<End> {
-    const { qps, txDepth, rxDepth, transport, size, inline, cqMod = 1 } = options;
+    const { qps, txDepth, rxDepth, sharesReceives, transport, size, inline, cqMod = 1 } = options;
     const slot = slotBytes(Math.max(size, terms.cycleBytes));
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: qps * (txDepth + rxDepth) });
     const access = ['localWrite', 'remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
     const mr = await pd.regMr(2 * qps * slot, { access });
+    const srq = sharesReceives ? await pd.createSrq({ maxWr: qps * rxDepth, maxSge: 1 }) : undefined;
     const lanes: Lane[] = [];
     for (let i = 0; i < qps; i++) {
       const limits = { maxSendWr: txDepth, maxRecvWr: rxDepth, maxSendSge: 1, maxRecvSge: 1 };
-      const more = { sqSigAll: cqMod === 1, ...(inline !== undefined && { maxInlineData: inline }) };
+      const more = {
+        sqSigAll: cqMod === 1,
+        ...(srq && { srq }),
+        ...(inline !== undefined && { maxInlineData: inline }),
+      };
       const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits, ...more });
       lanes.push({ qp, datagram: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
     }
-    return new End(device, options, terms, pd, cq, mr, lanes, slot);
+    return new End(device, options, terms, pd, cq, mr, srq, lanes, slot);
   }
 
   /** @param peer its address or GID, to choose ours by */
@@ -154,7 +162,7 @@ export class End {
 
   /** Room for what `introduce` says. */
   postFirst(index: number, length: number): void {
-    this.#lane(index).qp.postRecv({ wrId: index, sgList: this.mr.slice(this.#inbox(index), length) });
+    this.#receives(index).postRecv({ wrId: index, sgList: this.mr.slice(this.#inbox(index), length) });
   }
 
   /** Waits for that, and reaches its sender from now on. */
@@ -261,7 +269,7 @@ export class End {
       await qp.close();
       await datagram?.ah.close();
     }
-    for (const resource of [this.cq, this.mr, this.pd]) await resource.close();
+    for (const resource of [this.srq, this.cq, this.mr, this.pd]) await resource?.close();
   }
 
   /** The n-th message of a queue pair. Its wrId tells the queue pair, and how many of its messages are done with it. */
@@ -316,8 +324,13 @@ export class End {
     const lane = this.#lane(index);
     const room = this.#run.size + (this.options.transport === 'UD' ? GRH_BYTES : 0);
     const sgList = this.mr.slice(this.#inbox(index), this.options.kind.verb === 'SEND' ? room : 0);
-    lane.qp.postRecv({ wrId: index, ...(sgList.length > 0 && { sgList }) });
+    this.#receives(index).postRecv({ wrId: index, ...(sgList.length > 0 && { sgList }) });
     lane.receivesPosted++;
+  }
+
+  /** Where receives of a queue pair are posted. Of a shared queue any other may take them, as often as its own. */
+  #receives(index: number): Qp | Srq {
+    return this.srq ?? this.#lane(index).qp;
   }
 
   #outbox(index: number): number {

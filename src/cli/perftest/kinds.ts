@@ -51,7 +51,10 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   /** A run ends when it is stopped. */
   readonly endless?: Endless;
   readonly txDepth: number;
+  /** Receives of each queue pair that are posted at a time. */
   readonly rxDepth: number;
+  /** All queue pairs take them from one shared receive queue. */
+  readonly sharesReceives?: boolean;
   readonly qps: number;
   /** Messages that one call posts. */
   readonly postList: number;
@@ -67,6 +70,10 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly timeout: number;
   readonly retryCnt: number;
   readonly gigabits: boolean;
+  /** A test of bandwidth has failed when it has less, in the unit that it is told in. */
+  readonly leastBandwidth?: number;
+  /** Or fewer millions of messages a second. */
+  readonly leastRate?: number;
   /** READs and atomics that either end has on the way; default 16. */
   readonly outs?: number;
   /** Messages up to so many bytes are posted inline; default none. */

@@ -1,12 +1,16 @@
 /** One test with one peer, and what is told of it. */
 import type { CmAddress, Device } from '../../index.js';
+import { failure } from '../exit.js';
 import type { Output } from '../output.js';
 import type { Exchange } from './handshake.js';
 import type { PerftestOptions } from './kinds.js';
-import { reportOf, Table } from './report.js';
+import { missed, reportOf, Table } from './report.js';
 import { type Listeners, runSession } from './session.js';
 
-/** @param peer as of `runSession` */
+/**
+ * @param peer as of `runSession`
+ * @throws CliError when a limit was missed
+ */
 export async function measure(
   device: Device,
   exchange: Exchange,
@@ -25,4 +29,6 @@ export async function measure(
   const report = reportOf(device, exchange.role, options, result);
   output.result(report);
   table.end(report);
+  const reason = missed(options, result.bandwidths);
+  if (reason !== undefined) throw failure(reason, { isReported: true });
 }

@@ -9,7 +9,8 @@ import type { Result } from './session.js';
 
 /** What `--json` prints. */
 export interface PerftestReport {
-  readonly ok: true;
+  /** No limit was missed. */
+  readonly ok: boolean;
   readonly test: string;
   readonly role: 'client' | 'server';
   readonly link: string;
@@ -35,15 +36,16 @@ export interface PerftestReport {
 export function reportOf(
   device: Device,
   role: PerftestReport['role'],
-  { kind, transport, qps }: PerftestOptions,
+  options: PerftestOptions,
   { local, remote, terms, bandwidths, latencies, counters }: Result,
 ): PerftestReport {
+  const { kind, transport, qps } = options;
   const all = device.counters();
   const fault = /^link\.fault_/;
   const faults = Object.entries(all).filter(([name, count]) => fault.test(name) && count > 0);
   const name = ({ qpn, psn, gid }: Keys) => ({ qpn, psn, gid });
   return {
-    ok: true,
+    ok: missed(options, bandwidths) === undefined,
     test: kind.name,
     role,
     link: device.query().link.kind,
@@ -70,7 +72,7 @@ export class Table {
   ) {}
 
   header(device: Device, local: readonly Keys[], remote: readonly Keys[], { mtu }: Terms): void {
-    const { kind, transport, qps, bidirectional, txDepth, gigabits } = this.options;
+    const { kind, transport, qps, bidirectional, txDepth } = this.options;
     const { output } = this;
     const way = kind.measures === 'lat' ? 'Latency' : bidirectional ? 'Bidirectional BW' : 'BW';
     output.line(RULE);
@@ -87,7 +89,7 @@ export class Table {
           ` ${whose} address: LID 0000 QPN 0x${qpn.toString(16).padStart(4, '0')} PSN 0x${psn.toString(16)} GID ${gid}`,
         );
     output.line(RULE);
-    const unit = gigabits ? 'Gb/sec' : 'MiB/sec';
+    const unit = unitOf(this.options);
     output.line(
       kind.measures === 'bw'
         ? ` #bytes     #iterations    BW peak[${unit}]    BW average[${unit}]   MsgRate[Mpps]`
@@ -96,7 +98,7 @@ export class Table {
   }
 
   bandwidth({ size, iters, peak, average, rate }: Bandwidth): void {
-    const scale = this.options.gigabits ? (2 ** 20 * 8) / 1e9 : 1;
+    const scale = scaleOf(this.options);
     const texts = [(peak * scale).toFixed(2), (average * scale).toFixed(2), rate.toFixed(6)];
     const [best = '', mean = '', messages = ''] = texts;
     this.output.line(
@@ -128,7 +130,24 @@ export class Table {
   }
 }
 
+/** Which limit the first of these results misses, in words. */
+export function missed(options: PerftestOptions, results: readonly Bandwidth[]): string | undefined {
+  const { leastBandwidth = 0, leastRate = 0 } = options;
+  for (const { size, average, rate } of results) {
+    const bandwidth = average * scaleOf(options);
+    if (bandwidth < leastBandwidth)
+      return `${size} bytes: ${bandwidth.toFixed(2)} ${unitOf(options)} are less than ${leastBandwidth} (--limit_bw)`;
+    if (rate < leastRate)
+      return `${size} bytes: ${rate.toFixed(6)} million messages a second are less than ${leastRate} (--limit_msgrate)`;
+  }
+  return undefined;
+}
+
 const RULE = '-'.repeat(87);
+
+const unitOf = ({ gigabits }: PerftestOptions) => (gigabits ? 'Gb/sec' : 'MiB/sec');
+/** From MiB to that unit. */
+const scaleOf = ({ gigabits }: PerftestOptions) => (gigabits ? (2 ** 20 * 8) / 1e9 : 1);
 
 function title(verb: string): string {
   return verb.charAt(0) + verb.slice(1).toLowerCase();
