@@ -8,8 +8,9 @@
 // dead is still for it to say, and it says so exactly when it would have (IBTA 9.7.6.1.3).
 //
 // The time to wait is that of TCP (RFC 6298): the smoothed round trip and four times its deviation, doubled with each repeat
-// until a packet that left once and asked for an ACK has been answered (Karn). But its least is for a network of short ways,
-// where it is peers that make an answer late, not routers.
+// until a packet that left once and asked for an ACK has been answered (Karn). But on short ways it is peers that make an answer
+// late, not routers: one that collects garbage, or whose processor somebody else has, stands still for a hundred round trips. So the
+// least wait is long, until something was lost: then it is short for a while.
 import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { psnDiff } from '../wire/psn';
@@ -19,8 +20,13 @@ import { schedule } from './schedule';
 import { armed } from './timer';
 import { halveWindow } from './window';
 
-/** Nanoseconds. Most turns of an event loop with other things to do are shorter, and so is the way through a switch's full queue. */
-const LEAST_WAIT: u64 = 1_000_000;
+/** Nanoseconds. Most pauses of a program or a machine are shorter. */
+const LEAST_WAIT: u64 = 16_000_000;
+/** Where packets are lost. Most turns of an event loop with other things to do are shorter, and so is the way through a switch's full
+ * queue. */
+const LEAST_WAIT_LOSSY: u64 = 1_000_000;
+/** So long after the last loss that is how it is waited. */
+const LOSSY_FOR: u64 = 250_000_000;
 /** When this thread itself comes so late, the answer may be there and not be looked at yet: it waits once more. */
 const LATE: u64 = 200_000;
 /** Longer round trips are taken for this one, so that the arithmetic stays in 32 bits. */
@@ -32,6 +38,8 @@ export function initAdaptive(qp: Qp): void {
   qp.deviation = 0;
   qp.timedAt = 0;
   qp.earlyRepeats = 0;
+  qp.repeatedAt = 0;
+  qp.lossyUntil = 0;
   qp.isProbing = false;
 }
 
@@ -75,12 +83,21 @@ function measure(qp: Qp, sample: i32): void {
   qp.roundTrip += (sample - qp.roundTrip) >> 3;
 }
 
+/** A packet of either end has certainly been lost, or overtaken. */
+export function noteLost(qp: Qp): void {
+  qp.lossyUntil = Card.get().now + LOSSY_FOR;
+}
+
+function leastWait(qp: Qp): u64 {
+  return Card.get().now < qp.lossyUntil ? LEAST_WAIT_LOSSY : LEAST_WAIT;
+}
+
 /** Waits for an answer, if the ACK timer does and will do so longer. */
 function awaitAnswer(qp: Qp): void {
   if (qp.roundTrip == 0) return;
   let usual = <u64>qp.roundTrip + 4 * <u64>qp.deviation;
   qp.isExcused = false;
-  waitUntil(qp, Card.get().now + (max(usual, LEAST_WAIT) << qp.earlyRepeats));
+  waitUntil(qp, Card.get().now + (max(usual, leastWait(qp)) << qp.earlyRepeats));
 }
 
 function waitUntil(qp: Qp, deadline: u64): void {
@@ -96,19 +113,28 @@ export function expireEarly(qp: Qp, now: u64): void {
   qp.earlyDeadline = 0;
   if (late > LATE && !qp.isExcused) {
     qp.isExcused = true;
-    return waitUntil(qp, now + LEAST_WAIT);
+    return waitUntil(qp, now + leastWait(qp));
   }
   qp.earlyRepeats++;
+  qp.repeatedAt = now;
   qp.count(Counter.roce_adp_retrans);
   rewind(qp, qp.unackedPsn);
   qp.isProbing = true;
   schedule(qp);
 }
 
+/** Whether an answer that took so long is one to the repeated packet. Who was only late answers the first one, at any time. */
+function isUsual(qp: Qp, time: u64): bool {
+  return time >= <u64>(qp.roundTrip >> 1) && time <= <u64>qp.roundTrip + 4 * <u64>qp.deviation;
+}
+
 /** The answer to a repeated packet, or to one behind it. */
 export function endProbe(qp: Qp): void {
   qp.isProbing = false;
-  if (psnDiff(qp.unackedPsn, qp.sendPsn) <= 0) return halveWindow(qp);
+  if (psnDiff(qp.unackedPsn, qp.sendPsn) <= 0) {
+    if (isUsual(qp, Card.get().now - qp.repeatedAt)) noteLost(qp);
+    return halveWindow(qp);
+  }
   rewind(qp, qp.wirePsn);
   // those on their way have asked
   qp.unasked = 0;

@@ -8,7 +8,7 @@ import { AethClass, Syndrome } from '../wire/aeth';
 import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { psnAdd, psnDiff } from '../wire/psn';
-import { endProbe, noteAnswered } from './adaptive';
+import { endProbe, noteAnswered, noteLost } from './adaptive';
 import { failSend, retireSend } from './complete';
 import { isNews, takeCredits } from './credit';
 import { Qp } from './qp';
@@ -77,6 +77,7 @@ function impliedNak(qp: Qp): Counter {
   if (!qp.isReadRetried && qp.rnrDeadline == 0) {
     qp.isReadRetried = true;
     qp.count(Counter.implied_nak_seq_err);
+    noteLost(qp);
     retry(qp, qp.unackedPsn);
   }
   return Counter.drop_response_order;
@@ -104,6 +105,7 @@ function receiveAck(qp: Qp, packet: Packet): Counter {
     retryAfterRnr(qp, psn, syndrome & 31);
   } else if (syndrome == Syndrome.NAK_SEQUENCE) {
     qp.count(Counter.rcvd_seq_err);
+    noteLost(qp);
     retry(qp, psn);
   } else {
     refuse(qp, psn, syndrome);

@@ -134,6 +134,8 @@ export class Qp {
   // adaptive retransmission, of the requester
   /** Since when the answer that is timed is awaited; 0 = none is. */
   timedAt: u64;
+  /** A loss is so recent that answers are not awaited long. */
+  lossyUntil: u64;
   timedPsn: u32;
   /** Nanoseconds, smoothed; 0 = not measured yet. */
   roundTrip: i32;
@@ -144,6 +146,8 @@ export class Qp {
   isExcused: bool;
 
   // what follows is asked for less often
+  /** When the oldest packet was last repeated because its answer was late. */
+  repeatedAt: u64;
   /** Until when it waits for credits. */
   creditDeadline: u64;
   /** A copy of the work request in which a message is arriving. */

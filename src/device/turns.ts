@@ -29,13 +29,13 @@ export class Turns {
 
   /**
    * One pass: receive, expire, transmit.
-   * @param looks whether the link is asked for frames, which may cost a system call
+   * @param looks whether the link is asked for frames, which may cost a system call; it is before what is late is repeated
    * @returns how much has moved; when anything has, another turn is worth while
    */
   take(now: number, looks: boolean): number {
     const { card, link, trace } = this;
     const { exports } = card;
-    let moved = looks ? link.receive(now) : 0;
+    let moved = looks || this.#isDue(now) ? link.receive(now) : 0;
     trace?.received(now);
     moved += exports.rx(now, BATCH);
     this.hasReceivedMany = moved >= MANY;
@@ -50,6 +50,11 @@ export class Turns {
   nextDeadline(now: number): number {
     const deadline = earliest(this.card.exports.nextDeadline(), this.link.nextDeadline());
     return this.#txPending ? earliest(deadline, now + RETRY_SEND) : deadline;
+  }
+
+  #isDue(now: number): boolean {
+    const deadline = this.card.exports.nextDeadline();
+    return deadline !== 0 && deadline <= now;
   }
 
   get #txPending(): boolean {

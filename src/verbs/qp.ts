@@ -152,8 +152,9 @@ export class Qp extends Resource {
 
   /**
    * Adaptive retransmission, after that of ConnectX adapters: an answer that is late by the round trips so far is asked for by
-   * repeating the oldest packet, from 1 ms on and long before `timeout`, which goes on as it would. It is no try of `retryCnt`;
-   * counter `roce_adp_retrans`. On at first, off without a `timeout`. It may be changed at any time.
+   * repeating the oldest packet, long before `timeout`, which goes on as it would: from 16 ms on, and from 1 ms on where something
+   * was lost in the last quarter of a second. It is no try of `retryCnt`; counter `roce_adp_retrans`. On at first, off without a
+   * `timeout`. It may be changed at any time.
    * @throws TypeError; VerbsError EINVAL for another type than RC
    */
   get adaptiveRetransmission(): boolean {

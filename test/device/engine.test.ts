@@ -44,6 +44,24 @@ test('an idle device sleeps until the earlier of the two deadlines', async () =>
   expect(lastWait()).toMatchObject({ deadline: 4e9, keepAlive: false });
 });
 
+test('posting asks the link for nothing, unless a deadline has passed: then what has come counts first', async () => {
+  const asked: string[] = [];
+  link.receive = () => {
+    asked.push('receive');
+    return 0;
+  };
+  card.exports.expire = () => asked.push('expire');
+  engine.schedule();
+  await Promise.resolve();
+  expect(asked).toEqual(['expire']);
+  await tick();
+  asked.length = 0;
+  card.deadline = 1;
+  engine.schedule();
+  await Promise.resolve();
+  expect(asked).toEqual(['receive', 'expire']);
+});
+
 test('a sleep that ends early enough is left alone', async () => {
   card.deadline = 5e9;
   engine.schedule();

@@ -1,8 +1,22 @@
 /** Adaptive retransmission: an answer that is late by the round trips so far is asked for before the ACK timer is due. */
 import { describe, expect, test } from 'vitest';
-import { pattern, rc } from '../kit/conversation.js';
-import { ack, nak, request } from '../kit/packets.js';
-import { ACK_TIMER, acquainted, ping, REMOTE, ROUND_TRIP, roundTrip, START, sent, WAIT } from './acquainted.js';
+import { type Conversation, pattern, rc } from '../kit/conversation.js';
+import { ack, nak, request, response } from '../kit/packets.js';
+import {
+  ACK_TIMER,
+  acquainted,
+  LEAST_WAIT,
+  LOSSY_FOR,
+  ping,
+  REMOTE,
+  REPEATED,
+  ROUND_TRIP,
+  roundTrip,
+  START,
+  sent,
+  unharmed,
+  WAIT,
+} from './acquainted.js';
 
 describe('how long an answer is awaited', () => {
   test('a round trip and four times its deviation, at first half of it', async () => {
@@ -15,7 +29,7 @@ describe('how long an answer is awaited', () => {
       .out(sent(1001))
       .in(START + WAIT + 1, ack({ psn: 1001, msn: 2 }))
       .wc({ wrId: 1 })
-      .counts({ roce_adp_retrans: 1, retransmits: 1, local_ack_timeout_err: 0 });
+      .counts({ roce_adp_retrans: 1, retransmits: 1 + REPEATED, local_ack_timeout_err: 0 });
   });
 
   test('each round trip counts an eighth, and a quarter in the deviation', async () => {
@@ -147,6 +161,89 @@ describe('how long an answer is awaited', () => {
     expect(roundTrip(c)).toBe(ROUND_TRIP);
     c.in(START + 1200, ack({ psn: 1003, msn: 4 })).wc({ wrId: 3 });
     expect(roundTrip(c)).toBe(ROUND_TRIP);
+  });
+});
+
+/** Repeats the only packet on the way and has it answered so many microseconds later; another one is then answered as ever. */
+const repeated = (c: Conversation, answered: number) =>
+  c
+    .post(START, ping(1))
+    .out(sent(1001))
+    .at(START + LEAST_WAIT - 0.001)
+    .silent()
+    .at(START + LEAST_WAIT)
+    .out(sent(1001))
+    .in(START + LEAST_WAIT + answered, ack({ psn: 1001, msn: 2 }))
+    .wc({ wrId: 1 })
+    .post(50_000, ping(3))
+    .out(sent(1002))
+    .in(50_000 + ROUND_TRIP, ack({ psn: 1002, msn: 3 }))
+    .wc({ wrId: 3 });
+/** Two round trips were as long, so a quarter of the deviation is gone. */
+const LESS = ROUND_TRIP + 4 * 375;
+
+/** The next packet, which is not answered, is repeated after so long. */
+const awaits = (c: Conversation, us: number, wait: number, psn = 1003) =>
+  c
+    .post(us, ping(2))
+    .out(sent(psn))
+    .at(us + wait - 0.001)
+    .silent()
+    .at(us + wait)
+    .out(sent(psn))
+    .in(us + wait + 1, ack({ psn, msn: 3 }))
+    .wc({ wrId: 2 });
+
+describe('where nothing was lost an answer is awaited for 16 ms at least', () => {
+  test.each([0, ROUND_TRIP / 2 - 1, WAIT + 1, 10_000])(
+    'a peer that answers the repeated packet after %i us was late, and nothing was lost',
+    async (us) => {
+      const c = await unharmed();
+      awaits(repeated(c, us), 100_000, LEAST_WAIT).counts({ roce_adp_retrans: 2 });
+    },
+  );
+
+  test.each([ROUND_TRIP / 2, ROUND_TRIP, WAIT])(
+    'one that answers it after %i us has not had the first: the next is missed soon',
+    async (us) => {
+      const c = await unharmed();
+      awaits(repeated(c, us), 100_000, LESS);
+    },
+  );
+
+  test('a NAK says that something was lost; after a quarter of a second that is over', async () => {
+    const lost = async () =>
+      (await unharmed())
+        .post(START, ping(1))
+        .out(sent(1001))
+        .in(START + 1, nak.sequence({ psn: 1001, msn: 1 }))
+        .out(sent(1001))
+        .in(START + 2, ack({ psn: 1001, msn: 2 }))
+        .wc({ wrId: 1 });
+    awaits(await lost(), START + LOSSY_FOR, WAIT, 1002);
+    awaits(await lost(), START + LOSSY_FOR + 1, LEAST_WAIT, 1002);
+  });
+
+  test('an answer that is left out says so as well', async () => {
+    const c = await unharmed();
+    const read = (i: number) => ({
+      wrId: i,
+      opcode: 'RDMA_READ',
+      pieces: [c.buffer.piece(1024 * i, 8)],
+      remote: REMOTE,
+    });
+    const asked = (psn: number) => request.read({ psn, ...REMOTE, length: 8, ackReq: true });
+    const answer = (psn: number) => response.readOnly({ psn, msn: psn - 999, payload: pattern(8, psn) });
+    c.post(START, read(1), read(2))
+      .out(asked(1001), asked(1002))
+      .in(START + 1, answer(1002))
+      .out(asked(1001), asked(1002))
+      .in(START + 2, answer(1001))
+      .wc({ wrId: 1 })
+      .in(START + 3, answer(1002))
+      .wc({ wrId: 2 })
+      .counts({ implied_nak_seq_err: 1 });
+    awaits(c, 2 * START, WAIT);
   });
 });
 
