@@ -7,7 +7,7 @@ import type { Link } from '../link/link.js';
 import type { Card } from './card.js';
 import { type Engine, tellEvents, tellLink } from './engine.js';
 import { Trace } from './trace.js';
-import { Turns } from './turns.js';
+import { LAST_TURNS, Turns } from './turns.js';
 
 /** A run of turns lasts at most so long before the event loop gets its turn (ns). */
 const RUN_BUDGET = 500_000;
@@ -105,7 +105,7 @@ export class InlineEngine implements Engine {
 
   close(): void {
     if (this.#closed) return;
-    this.#takeTurns(true);
+    for (let turns = 0; turns < LAST_TURNS && this.turn(); turns++);
     this.#closed = true;
     this.link.cancelWait();
     this.link.close();

@@ -10,7 +10,7 @@ import { Card, type CardOptions } from './card.js';
 import { Spin } from './spin.js';
 import { Threads } from './threads.js';
 import { Trace } from './trace.js';
-import { Turns } from './turns.js';
+import { LAST_TURNS, Turns } from './turns.js';
 
 /** What the application's thread hands over (worker.ts). */
 export interface ThreadStart {
@@ -31,8 +31,6 @@ export interface ThreadStart {
 
 /** A sleep that nothing ends does (ns): the end of a process cannot wake who sleeps in the kernel. */
 const LONGEST_SLEEP = 500e6;
-/** How long it goes on to send what is ready when it shall end (ns). */
-const LAST_TURNS = 500_000;
 
 class CardThread {
   readonly #threads: Threads;
@@ -86,8 +84,7 @@ class CardThread {
   /** Sends what is ready. */
   #finish(): void {
     this.#threads.enter();
-    const end = this.#now() + LAST_TURNS;
-    for (let now = this.#now(); now < end && this.#turns.take(now, true) > 0; now = this.#now());
+    for (let turns = 0; turns < LAST_TURNS && this.#turns.take(this.#now(), true) > 0; turns++);
     this.#threads.leave();
     this.#tell();
   }

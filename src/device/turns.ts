@@ -5,6 +5,8 @@ import type { Trace } from './trace.js';
 
 /** Frames that one turn moves in either direction. */
 const BATCH = 128;
+/** So many turns send what is ready when a device ends, however long they take; what comes in goes on for ever, perhaps. */
+export const LAST_TURNS = 64;
 /** So many received packets take long enough that more may have come meanwhile. */
 const MANY = 8;
 /** How soon to try again when the link would not take a frame (ns). */

@@ -160,8 +160,12 @@ test('what the card tells is handed on once, also from inside a handler that pol
   ]);
 });
 
-test('closing sends what is ready, then nothing moves any more', () => {
+test('closing sends what is ready, however long that takes, then nothing moves any more', () => {
   card.work = 3;
+  link.send = () => {
+    for (const end = engine.now() + 300_000; engine.now() < end; );
+    return StubLink.prototype.send.call(link);
+  };
   engine.close();
   expect(link.sent).toBe(3);
   expect(link.closed).toBe(true);
