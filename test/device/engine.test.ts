@@ -7,6 +7,8 @@ import { StubCard, StubLink } from './stubs.js';
 let card: StubCard;
 let link: StubLink;
 let engine: InlineEngine;
+/** What the engine's clock says. It stands still, so that no pause of this machine counts as time that turns have taken. */
+let ns: number;
 const lastWait = () => link.waits.at(-1);
 
 beforeEach(async () => {
@@ -14,6 +16,8 @@ beforeEach(async () => {
   link = new StubLink();
   link.drain = () => card.drain();
   engine = new InlineEngine(card.card, link);
+  ns = 1e9;
+  engine.now = () => ns;
   await tick();
   card.turns = 0;
 });
@@ -115,7 +119,16 @@ test('frames that the link does not take are tried again soon, without spinning'
   expect(link.sent).toBe(1);
 });
 
+/** From now on each turn takes so long. */
+function slow(us: number): void {
+  link.send = () => {
+    ns += us * 1000;
+    return StubLink.prototype.send.call(link);
+  };
+}
+
 test('endless work leaves the event loop its turns', async () => {
+  slow(100);
   card.work = Number.POSITIVE_INFINITY;
   engine.schedule();
   // it would never come here
@@ -162,10 +175,7 @@ test('what the card tells is handed on once, also from inside a handler that pol
 
 test('closing sends what is ready, however long that takes, then nothing moves any more', () => {
   card.work = 3;
-  link.send = () => {
-    for (const end = engine.now() + 300_000; engine.now() < end; );
-    return StubLink.prototype.send.call(link);
-  };
+  slow(300);
   engine.close();
   expect(link.sent).toBe(3);
   expect(link.closed).toBe(true);
