@@ -1,5 +1,5 @@
-// The addon moves frames, and does the links' part of their ICRC. Every function is one system call, or one batch of them, and answers with a
-// count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
+// The addon moves frames, and does the links' part of their ICRC. Every function is one system call, or one batch of them, and
+// answers with a count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
 #include <napi.h>
 
 #include "icrc.h"

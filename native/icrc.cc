@@ -146,12 +146,6 @@ namespace {
 constexpr uint32_t kSmallestShare = 256, kLargestShare = 4096;
 const Crc kBest = CrcMethods().empty() ? nullptr : CrcMethods()[0].crc;
 
-uint32_t ShareOf(uint32_t bytes) {
-  uint32_t share = kLargestShare;
-  while (share > bytes) share >>= 1;
-  return share < kSmallestShare ? 0 : share;
-}
-
 }  // namespace
 
 void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
@@ -164,7 +158,8 @@ void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
 
 void FoldIcrc(uint8_t* payload, uint32_t payloadBytes) {
   if (payloadBytes < kBthBytes + kIcrcBytes + kSmallestShare) return;
-  const uint32_t share = ShareOf(payloadBytes - kBthBytes - kIcrcBytes);
+  uint32_t share = kLargestShare;
+  while (share > payloadBytes - kBthBytes - kIcrcBytes) share >>= 1;
   uint8_t* end = payload + payloadBytes - kIcrcBytes;
   uint32_t icrc;
   memcpy(&icrc, end, sizeof icrc);

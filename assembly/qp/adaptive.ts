@@ -92,12 +92,16 @@ function leastWait(qp: Qp): u64 {
   return Card.get().now < qp.lossyUntil ? LEAST_WAIT_LOSSY : LEAST_WAIT;
 }
 
+/** By the round trips so far hardly an answer takes longer. */
+function usualTime(qp: Qp): u64 {
+  return <u64>qp.roundTrip + 4 * <u64>qp.deviation;
+}
+
 /** Waits for an answer, if the ACK timer does and will do so longer. */
 function awaitAnswer(qp: Qp): void {
   if (qp.roundTrip == 0) return;
-  let usual = <u64>qp.roundTrip + 4 * <u64>qp.deviation;
   qp.isExcused = false;
-  waitUntil(qp, Card.get().now + (max(usual, leastWait(qp)) << qp.earlyRepeats));
+  waitUntil(qp, Card.get().now + (max(usualTime(qp), leastWait(qp)) << qp.earlyRepeats));
 }
 
 function waitUntil(qp: Qp, deadline: u64): void {
@@ -125,7 +129,7 @@ export function expireEarly(qp: Qp, now: u64): void {
 
 /** Whether an answer that took so long is one to the repeated packet. Who was only late answers the first one, at any time. */
 function isUsual(qp: Qp, time: u64): bool {
-  return time >= <u64>(qp.roundTrip >> 1) && time <= <u64>qp.roundTrip + 4 * <u64>qp.deviation;
+  return time >= <u64>(qp.roundTrip >> 1) && time <= usualTime(qp);
 }
 
 /** The answer to a repeated packet, or to one behind it. */

@@ -31,7 +31,8 @@ export class Turns {
 
   /**
    * One pass: receive, expire, transmit.
-   * @param looks whether the link is asked for frames, which may cost a system call; it is before what is late is repeated
+   * @param looks whether the link is asked for frames, which may cost a system call; always before a
+   * deadline is taken for passed, as the answer may be there
    * @returns how much has moved; when anything has, another turn is worth while
    */
   take(now: number, looks: boolean): number {

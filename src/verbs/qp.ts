@@ -342,7 +342,7 @@ export class Qp extends Resource {
     checkAttributeNames(attributes);
     const { device } = this;
     const { card } = device;
-    const address = attributes.ahAttr && (await addressOf(this.device, attributes.ahAttr));
+    const address = attributes.ahAttr && (await addressOf(device, attributes.ahAttr));
     this.assertOpen();
     // A query overwrites the scratch, so it comes before the attributes are written there.
     const from = this.#stateCode;

@@ -269,21 +269,17 @@ export class Net {
     return true;
   }
 
-  #complete({ u32, bytes, txConsumer, txDescriptors, txMask }: Port, count: number): void {
-    for (let i = 0; i < count; i++) {
-      const descriptor = txDescriptors + (((u32[txConsumer] as number) + i) & txMask) * 4;
-      const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
-      u32[descriptor + 3] = complete(bytes.subarray(at, (at as number) + (length as number)), options as number);
-    }
+  #complete(port: Port, count: number): void {
+    const { u32, txConsumer, txDescriptors, txMask } = port;
+    for (let i = 0; i < count; i++)
+      doPart(port, txDescriptors + (((u32[txConsumer] as number) + i) & txMask) * 4, complete);
   }
 
-  #fold({ u32, bytes, rxProducer, rxConsumer, rxDescriptors, rxMask, gro }: Port): void {
-    gro?.end();
-    for (let n = u32[rxConsumer] as number; n !== u32[rxProducer]; n = (n + 1) >>> 0) {
-      const descriptor = rxDescriptors + (n & rxMask) * 4;
-      const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
-      u32[descriptor + 3] = fold(bytes.subarray(at, (at as number) + (length as number)), options as number) >>> 0;
-    }
+  #fold(port: Port): void {
+    const { u32, rxProducer, rxConsumer, rxDescriptors, rxMask } = port;
+    port.gro?.end();
+    for (let n = u32[rxConsumer] as number; n !== u32[rxProducer]; n = (n + 1) >>> 0)
+      doPart(port, rxDescriptors + (n & rxMask) * 4, fold);
   }
 
   /** @throws Error when a frame is not what the second encoder makes of it, or a run is none */
@@ -395,4 +391,10 @@ export class Net {
     if (to.gro && frame) to.gro.begin(descriptor, frame);
     this.counters.delivered++;
   }
+}
+
+/** The link's part in the ICRC of the frame that a descriptor tells of, which gets other options by it. */
+function doPart({ u32, bytes }: Port, descriptor: number, part: (frame: Uint8Array, options: number) => number): void {
+  const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
+  u32[descriptor + 3] = part(bytes.subarray(at, (at as number) + (length as number)), options as number);
 }

@@ -6,7 +6,7 @@ import { pcapLink } from '../../src/link/pcap.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { native } from '../../src/native.js';
 import { register } from '../kit/icrc.js';
-import { fold, share } from '../kit/offload.js';
+import { complete, fold, share } from '../kit/offload.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { headerBytes } from '../kit/runs.js';
 import { sh } from './far.js';
@@ -41,11 +41,7 @@ function putShared(rig: Rig, frames: readonly Buffer[], isRun = false): Buffer[]
   return frames.map((frame, k) => {
     const bytes = share(frame.length - headerBytes(frame));
     const whole = Buffer.from(frame);
-    if (bytes > 0)
-      whole.writeUInt32LE(
-        ~register(frame.readUInt32LE(frame.length - 4), frame.subarray(-4 - bytes, -4)) >>> 0,
-        frame.length - 4,
-      );
+    complete(whole, bytes << TX_ICRC_SHIFT);
     rig.put(frame);
     const run = isRun && k > 0 ? TX_CONTINUES_RUN : 0;
     rig.tx.describe(rig.tx.producer - 1, frame.length, (run | (bytes << TX_ICRC_SHIFT)) >>> 0);
