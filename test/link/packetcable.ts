@@ -4,9 +4,7 @@ import { macText } from '../../src/link/address.js';
 import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { sh, vethPair } from './far.js';
-import { type FrameFields, Rig } from './rig.js';
-
-type RigOptions = ConstructorParameters<typeof Rig>[1];
+import { type FrameFields, Rig, type RigOptions } from './rig.js';
 
 export interface PacketCable {
   /** What frames from its first end to its second have in their headers. */

@@ -1,4 +1,5 @@
 /** A card's memory without a card: two rings with slots, and hands to fill and empty them. */
+import { ipBytes } from '../../src/link/address.js';
 import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_RUN } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 
@@ -7,12 +8,22 @@ export interface Arrived {
   options: number;
 }
 
+export interface RigOptions {
+  readonly slots?: number;
+  readonly slotBytes?: number;
+  readonly memoryBytes?: number;
+  readonly icrcOffload?: boolean;
+  /** Only frames from these addresses count: on an interface that other tests use at the same time. */
+  readonly sources?: readonly string[];
+}
+
 export class Rig {
   readonly memory: Uint8Array;
   readonly frames: Frames;
   readonly tx: RingView;
   readonly rx: RingView;
   #allocated = 0;
+  readonly #sources: Uint8Array[] | undefined;
 
   constructor(
     readonly link: Link,
@@ -21,8 +32,10 @@ export class Rig {
       slotBytes = 4608,
       memoryBytes = Math.max(4 * 2 ** 20, slots * (2 * slotBytes + 512)),
       icrcOffload = false,
-    } = {},
+      sources,
+    }: RigOptions = {},
   ) {
+    this.#sources = sources?.map(ipBytes);
     const pages = Math.ceil(memoryBytes / 65536);
     this.memory = new Uint8Array(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }).buffer);
     const allocate = (bytes: number) => {
@@ -68,13 +81,20 @@ export class Rig {
     while (this.rx.filled > 0) {
       const at = this.rx.consumer;
       const addr = this.rx.addr(at);
-      taken.push({
-        frame: Buffer.from(this.memory.slice(addr, addr + this.rx.length(at))),
-        options: this.rx.options(at),
-      });
+      const frame = Buffer.from(this.memory.slice(addr, addr + this.rx.length(at)));
+      if (this.#isHeard(frame)) taken.push({ frame, options: this.rx.options(at) });
       this.rx.consumer = at + 1;
     }
     return taken;
+  }
+
+  #isHeard(frame: Buffer): boolean {
+    const isFrom = (ip: Uint8Array) =>
+      frame
+        .subarray(ip.length === 4 ? 26 : 22)
+        .subarray(0, ip.length)
+        .equals(ip);
+    return this.#sources?.some(isFrom) ?? true;
   }
 
   /** Sends frames, and gathers as many; what came before does not count. */

@@ -217,7 +217,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     const { a, b } = rigs();
     const tap = PacketLink.open({ interface: 'lo', addresses: [A4] });
     open.push(tap);
-    const wire = new Rig(tap);
+    const wire = new Rig(tap, { sources: [A4] });
     const fields = FLOWS[0]?.[1] as FrameFields;
     for (const count of [5, 3]) a.putRun(...runOf(fields, payloads(count, 1040)));
     a.put(udpFrame(fields));
@@ -241,7 +241,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     const a = PacketLink.open({ interface: 'lo', addresses: [A4, A6] });
     const b = UdpLink.open({ addresses: [B4, B6] });
     open.push(a, b);
-    const [packet, udp] = [new Rig(a, LARGE_SLOTS), new Rig(b, LARGE_SLOTS)];
+    const [packet, udp] = [new Rig(a, { ...LARGE_SLOTS, sources: [B4, B6] }), new Rig(b, LARGE_SLOTS)];
     // what a packet socket sends over it is not known as the host's own
     sh('echo 1 > /proc/sys/net/ipv4/conf/lo/accept_local');
     const loopback = { destMac: [0, 0, 0, 0, 0, 0], srcMac: [0, 0, 0, 0, 0, 0] };

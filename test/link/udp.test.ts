@@ -82,7 +82,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
   });
 
   test('the wire has identification 0 and DF, on the loopback interface as well', async () => {
-    const tap = new Rig(PacketLink.open({ interface: 'lo', addresses: [A] }));
+    const tap = new Rig(PacketLink.open({ interface: 'lo', addresses: [A] }), { sources: [A] });
     a.put(v4({ id: 7 }), v4({ id: 8 }), v4({ id: 9 }));
     a.link.send(0);
     const seen = (await tap.gather(3)).map(({ frame }) => [frame.readUInt16BE(18), frame.readUInt16BE(20)]);
