@@ -110,7 +110,8 @@ const MEANING: Readonly<Record<string, string>> = {
   LOC_LEN_ERR: 'a message or an answer had another length than this side had room for',
   LOC_QP_OP_ERR: 'this side could not carry out the work request',
   LOC_PROT_ERR: 'the memory that the work request names may not be used like that',
-  WR_FLUSH_ERR: 'it was not tried, because the queue pair is in state ERR',
+  WR_FLUSH_ERR:
+    'the queue pair went to state ERR first; a request that was on its way by then may have reached the peer',
   MW_BIND_ERR: 'a memory window could not be bound',
   BAD_RESP_ERR: 'the peer answered with something that is no answer to the request',
   LOC_ACCESS_ERR: 'the receive memory does not allow what the peer did',
@@ -195,7 +196,7 @@ function causes(wc: Failure, known: Circumstances | undefined, ackTimeoutMs: num
           : []),
         'an earlier request failed: the first completion of this queue pair whose status is not WR_FLUSH_ERR names the reason',
         "the peer's request was refused here; see the device's events",
-        'the program moved the queue pair to ERR',
+        'the program moved the queue pair to ERR, or the peer has disconnected (rdma_cm)',
       ];
     case WcStatus.REM_INV_REQ_ERR:
       return [

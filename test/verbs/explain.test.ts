@@ -76,7 +76,7 @@ test.each([
   ['REM_OP_ERR', /peer's receive/, /program or device failed/],
   ['RNR_RETRY_EXC_ERR', /posts no receives/, /rnrRetry 3/],
   ['LOC_PROT_ERR', /lkey/, /protection domain/],
-  ['WR_FLUSH_ERR', /first completion/, /moved the queue pair to ERR/],
+  ['WR_FLUSH_ERR', /first completion/, /moved the queue pair to ERR, or the peer has disconnected/],
 ] as const)('%s', (status, ...patterns) => {
   for (const pattern of patterns) expect(causes({ status: WcStatus[status] })).toMatch(pattern);
 });
