@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Running, start } from '../cli/run.js';
 import { CARD } from './guest/network.js';
+import { stockRow } from './perftest.js';
 import { describeWithRxe } from './world.js';
 
 /** How many clients of rping have come. */
@@ -42,9 +43,9 @@ describeWithRxe('an endpoint', 9000, (world) => {
       const pings = await world.guest.run(rping(round), PATIENCE);
       expect(pings.match(/^ping data: rdma-ping-/gm)).toHaveLength(round);
       const bandwidth = await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
-      expect(bandwidth).toMatch(/^ 65536 +100 +\d/m);
+      expect(bandwidth).toMatch(stockRow(65_536, 100));
     }
-    expect(await world.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(/^ 2 +50 +\d/m);
+    expect(await world.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(stockRow(2, 50));
   });
 
   test('a ping goes on while ib_write_bw works, and while a service is taken away and comes back', async () => {

@@ -15,6 +15,14 @@ export const PORT = 18515;
 export type Role = 'client' | 'server';
 
 /**
+ * A row of a stock program's table: bytes, iterations, the first of its figures. That is `inf` where the guest was too busy
+ * for the program to measure its clock.
+ */
+export function stockRow(size: number, iters: number | RegExp): RegExp {
+  return new RegExp(`^ *${size} +${typeof iters === 'number' ? iters : iters.source} +(?:\\d|inf)`, 'm');
+}
+
+/**
  * Ours and the stock program, until both have ended well.
  * @param stopMs when given, the stock program is interrupted so many milliseconds after it has connected, or if 0 once we are done
  */

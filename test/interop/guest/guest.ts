@@ -228,6 +228,8 @@ export class Guest implements AsyncDisposable {
       'echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad',
       `ip link set eth0 mtu ${options.mtu ?? 1500}`,
       ...addresses.map((address) => `ip address add ${address} dev eth0`),
+      // virtio_net tells its device of a group that was joined some time after the join: until then the device drops its frames.
+      'ip link set eth0 allmulticast on',
       'ip link set eth0 up',
       'rdma link add rxe0 type rxe netdev eth0',
     ];
