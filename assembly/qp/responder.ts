@@ -11,7 +11,7 @@ import { completeRecv } from './complete';
 import { examine, Fault } from './examine';
 import { execute, startBlank, startJob } from './execute';
 import { Answer, Expect, Qp } from './qp';
-import { activate, findResult, firstResultBehind } from './result';
+import { activate, findResult, firstResultBehind, forgetAged } from './result';
 import { schedule } from './schedule';
 import { setState } from './state';
 
@@ -39,6 +39,7 @@ export function receiveRequest(qp: Qp, packet: Packet): Counter {
   if (qp.state == QpState.ERR) return NO_DROP;
   if (fault != Fault.NONE) refuse(qp, packet, fault);
   else acknowledge(qp, packet, isOwed);
+  forgetAged(qp);
   return NO_DROP;
 }
 

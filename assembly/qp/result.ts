@@ -29,16 +29,25 @@ export class Result {
 }
 const RESULT_BYTES: u32 = 80;
 
-/** Replaces the ring by one for `depth` requests, a power of two or more; false when memory is short. */
+/** Half of what tells one PSN from another (IBTA 9.7.2): one packet moves the expected PSN on by no more than the other half. */
+const OLDEST_AGE: u32 = 1 << 22;
+
+/**
+ * Replaces the ring by one for `depth` requests, a power of two or more; false when memory is short. What is kept goes along,
+ * the newest first; what is still to be answered does so in any case.
+ */
 export function resizeResults(qp: Qp, depth: u32): bool {
+  let needed = qp.resultsActive == 0 ? 0 : qp.resultHead - firstActive(qp);
   let entries: u32 = 1;
-  while (entries < depth) entries <<= 1;
+  while (entries < max(depth, needed)) entries <<= 1;
   let ring = allocate(entries * RESULT_BYTES);
   if (ring == 0) return false;
+  qp.resultsKept = min(qp.resultsKept, entries);
+  for (let n = oldest(qp); n != qp.resultHead; n++)
+    memory.copy(placeIn(ring, entries - 1, n), changetype<usize>(resultAt(qp, n)), RESULT_BYTES);
   releaseResults(qp);
   qp.results = ring;
   qp.resultMask = entries - 1;
-  forgetResults(qp);
   return true;
 }
 
@@ -54,7 +63,11 @@ export function forgetResults(qp: Qp): void {
 }
 
 function resultAt(qp: Qp, n: u32): Result {
-  return changetype<Result>(qp.results + <usize>(n & qp.resultMask) * RESULT_BYTES);
+  return changetype<Result>(placeIn(qp.results, qp.resultMask, n));
+}
+
+function placeIn(ring: usize, mask: u32, n: u32): usize {
+  return ring + <usize>(n & mask) * RESULT_BYTES;
 }
 
 /** A place for the next request; null when the answer of the one that has it is not out yet: the peer has more
@@ -107,9 +120,25 @@ export function deactivate(qp: Qp, result: Result): void {
   qp.resultsActive--;
 }
 
-/** The oldest request with answers to send; there must be one. */
-export function oldestActive(qp: Qp): Result {
+/**
+ * Lets go of requests that came so long ago that their PSNs are about to mean others: a peer that has sent so much since has
+ * their answers. To be called whenever the expected PSN has moved on.
+ */
+export function forgetAged(qp: Qp): void {
+  while (qp.resultsKept != 0) {
+    let result = resultAt(qp, oldest(qp));
+    if (result.isActive || ((qp.ePsn - result.lastPsn) & 0xffffff) <= OLDEST_AGE) return;
+    qp.resultsKept--;
+  }
+}
+
+function firstActive(qp: Qp): u32 {
   let n = oldest(qp);
   while (!resultAt(qp, n).isActive) n++;
-  return resultAt(qp, n);
+  return n;
+}
+
+/** The oldest request with answers to send; there must be one. */
+export function oldestActive(qp: Qp): Result {
+  return resultAt(qp, firstActive(qp));
 }

@@ -1,7 +1,7 @@
 /** COMPARE_SWAP and FETCH_ADD, from both sides. */
 import { expect, test } from 'vitest';
 import { type Conversation, rc, TARGET_VA } from '../kit/conversation.js';
-import { nak, request, response } from '../kit/packets.js';
+import { frame, nak, request, response } from '../kit/packets.js';
 
 function word(c: Conversation, value?: bigint): bigint {
   const view = new DataView(c.target.bytes.buffer, c.target.ptr, 8);
@@ -150,4 +150,29 @@ test('posting an atomic of other than 8 bytes is refused', async () => {
     expect(c.qp.send({ ...wr, pieces: [c.buffer.piece(0, length)] }), `${length}`).toBe('EINVAL');
   expect(c.qp.send({ ...wr, inline: new Uint8Array(8) }), 'inline').toBe('EINVAL');
   c.at(1).silent();
+});
+
+// A queue pair whose send queue is being drained (SQD) serves its peer as ever.
+test.each([
+  ['more', 8],
+  ['fewer', 1],
+])('what is kept for the peer and still to be answered stays when it may have %s outstanding', async (_, depth) => {
+  const c = await rc({ maxDestRdAtomic: 2 });
+  const add = (psn: number) => request.fetchAdd({ psn, ...at(c), add: 1n });
+  const answer = (psn: number) => response.atomicAck({ psn, msn: psn - 99, original: BigInt(psn) });
+  word(c, 100n);
+  c.in(0, add(100))
+    .out(answer(100))
+    .at(1, () => {
+      c.qp.modify({ STATE: 4 });
+      c.rig.put(frame(c.there, add(101)));
+      c.rig.x.rx(1000, 1);
+      c.qp.modify({ MAX_DEST_RD_ATOMIC: depth });
+    })
+    .out(answer(101))
+    .in(2, add(101))
+    .out(answer(101));
+  // the older one is kept where there is room for it
+  c.in(3, add(100)).out(...(depth > 1 ? [response.atomicAck({ psn: 100, msn: 2, original: 100n })] : []));
+  expect(word(c)).toBe(102n);
 });
