@@ -4,7 +4,7 @@
 // - an ACK of that packet alone: it was missing, and all behind it are taken for lost with it;
 // - an ACK of more: it was there, and nothing is repeated;
 // - a NAK names what is missing, as ever.
-// So a peer that was merely slow is sent one packet too many. No try is spent, and the ACK timer runs on: whether a peer is
+// So a peer that was merely slow is sent one packet too many, or a window if it acknowledges every message. No try is spent, and the ACK timer runs on: whether a peer is
 // dead is still for it to say, and it says so exactly when it would have (IBTA 9.7.6.1.3).
 //
 // The time to wait is that of TCP (RFC 6298): the smoothed round trip and four times its deviation, doubled with each repeat
@@ -122,7 +122,9 @@ export function expireEarly(qp: Qp, now: u64): void {
   qp.earlyRepeats++;
   qp.repeatedAt = now;
   qp.count(Counter.roce_adp_retrans);
+  let resume = qp.isProbing ? qp.resumePsn : qp.sendPsn;
   rewind(qp, qp.unackedPsn);
+  qp.resumePsn = resume;
   qp.isProbing = true;
   schedule(qp);
 }
@@ -139,7 +141,9 @@ export function endProbe(qp: Qp): void {
     if (isUsual(qp, Card.get().now - qp.repeatedAt)) noteLost(qp);
     return halveWindow(qp);
   }
-  rewind(qp, qp.wirePsn);
+  // on from where it stood, which may be in the midst of packets that are repeated
+  let isBehind = psnDiff(qp.resumePsn, qp.unackedPsn) < 0;
+  rewind(qp, isBehind ? qp.unackedPsn : qp.resumePsn);
   // those on their way have asked
   qp.unasked = 0;
 }

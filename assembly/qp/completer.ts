@@ -118,12 +118,13 @@ function isNak(syndrome: u32): bool {
 }
 
 /** An answer older than the oldest that is due: of interest only when the peer gives up a READ in the middle and names
- * its request (rxe does). */
+ * its request (rxe does), which is one for a part of it where the READ is asked for in parts, or again from its middle. */
 function receiveOld(qp: Qp, psn: u32, syndrome: u32): Counter {
   if (!isNak(syndrome) || syndrome == Syndrome.NAK_SEQUENCE || qp.sqTail == qp.sqHead)
     return Counter.drop_ghost_response;
   let wqe = qp.sendWqe(qp.sqTail);
-  if (!wqe.isStarted || wqe.opcode != WrOpcode.RDMA_READ || wqe.firstPsn != psn) return Counter.drop_ghost_response;
+  if (!wqe.isStarted || wqe.opcode != WrOpcode.RDMA_READ || psnDiff(psn, wqe.firstPsn) < 0)
+    return Counter.drop_ghost_response;
   qp.lastSyndrome = <u8>syndrome;
   refuse(qp, psn, syndrome);
   return NO_DROP;

@@ -90,6 +90,8 @@ export class Qp {
   rnrs: u32;
 
   // retry, timers and lists
+  /** Where it goes on once the oldest packet, repeated for its late answer, turns out not to have been missing. */
+  resumePsn: u32;
   ackDeadline: u64;
   rnrDeadline: u64;
   /** When an answer is late (adaptive.ts). */

@@ -55,6 +55,24 @@ describe('what is repeated', () => {
       .wc({ wrId: 3 });
   });
 
+  test('or that it goes on where it stood amid packets that are repeated', async () => {
+    const c = await acquainted({ sendWr: 32, retryCnt: 3 });
+    const psns = Array.from({ length: 16 }, (_, i) => 1001 + i);
+    c.post(START, ...psns.map(ping)).out(...psns.map(sent));
+    const before = window(c);
+    c.in(START + 1, nak.sequence({ psn: 1001, msn: 1 }));
+    // the window was halved, and has no room for all
+    const repeated = c.take().length;
+    expect([repeated, window(c)]).toEqual([before >> 1, before >> 1]);
+    c.at(START + 1 + WAIT)
+      .out(sent(1001))
+      .in(START + 2 + WAIT, ack({ psn: 1000 + repeated, msn: 1 + repeated }))
+      .out(...psns.slice(repeated).map(sent))
+      .wc(...psns.slice(0, repeated).map((wrId) => ({ wrId })))
+      .in(START + 3 + WAIT, ack({ psn: 1016, msn: 17 }))
+      .wc(...psns.slice(repeated).map((wrId) => ({ wrId })));
+  });
+
   test('a NAK names what is missing, and costs a try as ever', async () => {
     const c = await acquainted({ retryCnt: 3 });
     c.post(START, ping(1), ping(2), ping(3))

@@ -1,7 +1,7 @@
 /** A READ whose answer would not fit the window is asked for in parts, the next before the answer to the last has ended. */
 import { expect, test } from 'vitest';
 import { type Conversation, pattern, type RcOptions, rc } from '../kit/conversation.js';
-import { type Packet, request, response } from '../kit/packets.js';
+import { nak, type Packet, request, response } from '../kit/packets.js';
 
 const MTU = 256;
 const PACKETS = 80;
@@ -78,6 +78,24 @@ test('what is asked again ends where it ended before', async () => {
     .wc({ wrId: 1 })
     .holds(c.buffer, 0, DATA.slice(0, 54 * MTU))
     .counts({ local_ack_timeout_err: 2 });
+});
+
+test('a NAK that names the request for a part ends the READ, also when some of that part has come (rxe)', async () => {
+  const c = await reading({ maxRdAtomic: 1 });
+  c.silent()
+    .in(2, ...answer(0, FIRST, 1).slice(HALF))
+    .out(asked(32, 48))
+    .in(3, ...answer(32, 48, 2).slice(0, 5), nak.remoteAccess({ psn: 1032, msn: 2 }))
+    .wc({ wrId: 1, status: 'REM_ACCESS_ERR' });
+});
+
+test('so does one that names a request that was repeated from the middle', async () => {
+  const c = await reading({ adaptive: false }, FIRST);
+  c.silent()
+    .at(70_000)
+    .out(asked(HALF, FIRST - HALF))
+    .in(70_001, ...answer(HALF, FIRST - HALF, 1).slice(0, 2), nak.remoteAccess({ psn: 1000 + HALF, msn: 1 }))
+    .wc({ wrId: 1, status: 'REM_ACCESS_ERR' });
 });
 
 test('a queue pair that begins anew has forgotten the part', async () => {
