@@ -118,9 +118,20 @@ function increase(qp: Qp): void {
 
 /** The queue pair has no rate any more. */
 export function release(qp: Qp): void {
+  forgetRate(qp);
+  schedule(qp);
+}
+
+function forgetRate(qp: Qp): void {
   qp.rate = 0;
   qp.alphaDeadline = 0;
   qp.rateDeadline = 0;
   qp.paceDeadline = 0;
-  schedule(qp);
+}
+
+/** Nothing is left of what either end was told: the next connection may go another way. */
+export function forgetCongestion(qp: Qp): void {
+  forgetRate(qp);
+  qp.isCnpDue = false;
+  qp.nextCnp = 0;
 }

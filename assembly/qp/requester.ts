@@ -67,9 +67,14 @@ export function nextRequest(qp: Qp, frame: usize): u32 {
 function start(qp: Qp, wqe: SendWqe): bool {
   if (qp.state == QpState.SQD) return false;
   if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
-  if (isRdAtomic(wqe.opcode) && qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
+  if (isRdAtomic(wqe.opcode)) {
+    // posted before the limit became 0 in SQD, it would wait for ever
+    if (qp.maxRdAtomic == 0) return failInTurn(qp, WcStatus.LOC_QP_OP_ERR);
+    if (qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
+  }
   let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
-  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right)) return failInTurn(qp);
+  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right))
+    return failInTurn(qp, WcStatus.LOC_PROT_ERR);
   if (!hasCredit(qp, wqe)) return false;
   let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;
@@ -112,10 +117,10 @@ function askedPackets(qp: Qp, wqe: SendWqe): u32 {
   return (end - qp.sendPsn) & 0xffffff;
 }
 
-/** Its memory is not ours to use: an error of this work request only once all before it are done, so that they are not
- * flushed for its fault. Answers false. */
-function failInTurn(qp: Qp): bool {
-  if (qp.sqNext == qp.sqTail) failSend(qp, WcStatus.LOC_PROT_ERR, 0, qp.sendPsn);
+/** The work request cannot be carried out: its error only once all before it are done, so that they are not flushed for its
+ * fault. Answers false. */
+function failInTurn(qp: Qp, status: WcStatus): bool {
+  if (qp.sqNext == qp.sqTail) failSend(qp, status, 0, qp.sendPsn);
   return false;
 }
 
@@ -161,7 +166,7 @@ function build(qp: Qp, wqe: SendWqe, frame: usize, isFresh: bool): u32 {
     bytes = min(qp.mtu, wqe.length - offset);
     if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
     else if (!gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, payload, bytes, isFresh)) {
-      failInTurn(qp);
+      failInTurn(qp, WcStatus.LOC_PROT_ERR);
       return 0;
     }
     if (opcode == Opcode.ATOMIC_WRITE || (isWrite(opcode) && isFirst(opcode)))
@@ -175,7 +180,9 @@ function build(qp: Qp, wqe: SendWqe, frame: usize, isFresh: bool): u32 {
   // at least two ACKs per window, so that it never runs dry
   let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1 || (wqe.isLimited && place == 0));
   if (ask) qp.unasked = 0;
-  Bth.at(bth).write(opcode, last && wqe.isSolicited, pad, qp.pkey, qp.destQpn, ask, psn, qp.migReq);
+  // what takes no receive at the peer has no completion there to ask for
+  let isSolicited = last && wqe.isSolicited && (isSend(opcode) || hasImm(opcode));
+  Bth.at(bth).write(opcode, isSolicited, pad, qp.pkey, qp.destQpn, ask, psn, qp.migReq);
   advance(qp, wqe, opcode);
   let length = qp.path.close(frame, payload + bytes + pad);
   if (opcode == Opcode.FLUSH && qp.quirks & Quirk.RXE_FLUSH_ICRC) writeRxeFlushIcrc(bth, payload);

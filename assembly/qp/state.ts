@@ -6,6 +6,7 @@ import { QpAttr } from '../layout';
 import { Access, Errno, EventType, GSI_QKEY, GSI_QPN, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
 import { initAdaptive } from './adaptive';
 import { flushReceives, flushSends, letGoOfAh } from './complete';
+import { forgetCongestion } from './congestion';
 import { initCredits } from './credit';
 import { Path } from './path';
 import { Answer, Expect, Qp } from './qp';
@@ -141,7 +142,7 @@ export function modify(qp: Qp, mask: u32): Errno {
   if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && (qp.results == 0 || depth != qp.maxDestRdAtomic))
     if (!resizeResults(qp, depth)) return Errno.ENOMEM;
   assign(qp, mask);
-  if (to == QpState.SQD)
+  if (to == QpState.SQD && qp.state != QpState.SQD)
     qp.isDrainAsked = (mask & bit(QpAttr.EN_SQD_ASYNC_NOTIFY)) != 0 && attribute(QpAttr.EN_SQD_ASYNC_NOTIFY) != 0;
   setState(qp, to);
   return Errno.OK;
@@ -178,6 +179,7 @@ export function setState(qp: Qp, to: QpState): void {
   if (to == QpState.ERR) {
     if (from == QpState.ERR) return;
     disarm(qp);
+    forgetCongestion(qp);
     qp.answer = Answer.NONE;
     qp.resultsActive = 0;
     flushSends(qp);
@@ -211,6 +213,7 @@ export function reportDrained(qp: Qp): void {
 /** Back to the state of creation: work requests go without completions, nothing that was received or sent is remembered. */
 function forgetAll(qp: Qp): void {
   disarm(qp);
+  forgetCongestion(qp);
   unschedule(qp);
   for (; qp.sqTail != qp.sqHead; qp.sqTail++) letGoOfAh(qp.sendWqe(qp.sqTail));
   qp.sqNext = qp.sqTail;

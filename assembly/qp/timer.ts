@@ -63,7 +63,6 @@ export function disarm(qp: Qp): void {
   qp.rnrDeadline = 0;
   qp.creditDeadline = 0;
   qp.earlyDeadline = 0;
-  qp.rate = 0;
   if (qp.timerPlace) remove(qp);
 }
 

@@ -186,3 +186,30 @@ describe('ECT(0)', () => {
       .counts({ rp_cnp_handled: 1, np_ecn_marked_roce_packets: 0 });
   });
 });
+
+describe('a queue pair that begins anew', () => {
+  const anew = (c: Conversation) => {
+    c.qp.modify({ STATE: 0 });
+    c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100 });
+  };
+
+  test('is not slowed down by what the last peer has asked', async () => {
+    const c = await rc();
+    c.in(0, ...Array.from({ length: 30 }, () => cnp)).at(1, () => anew(c));
+    c.post(2, { wrId: 1, opcode: 'SEND', inline: PING }).take();
+    // the ACK timer passes, and with it all that passed before
+    c.at(70_000).take();
+    expect(c.qp.attribute('RATE')).toBe(0);
+  });
+
+  test.each([0, 6])('does not tell of what the last peer has sent, nor does one in state %i', async (state) => {
+    const c = await rc({ receives: 1 });
+    c.at(1, () => {
+      c.rig.put(frame({ ...c.there, ...MARKED }, send({ psn: 100, ackReq: false })));
+      c.rig.x.rx(1000, 1);
+      if (state === 0) anew(c);
+      else c.qp.modify({ STATE: state });
+    }).silent();
+    c.qp.poll();
+  });
+});

@@ -1,7 +1,7 @@
 /** What the user is told without asking: completion events of an armed queue, and asynchronous events. */
 import { describe, expect, test } from 'vitest';
 import { PING, rc, send } from '../kit/conversation.js';
-import { ack, nak, type Packet, request, response } from '../kit/packets.js';
+import { ack, decode, nak, type Packet, request, response } from '../kit/packets.js';
 
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
@@ -69,6 +69,14 @@ describe('a completion queue armed for solicited completions', () => {
       .events('COMPLETION')
       .wc({ wrId: 1 }, { wrId: 2, status: 'REM_INV_REQ_ERR' })
       .state('ERR');
+  });
+
+  test('is asked for by what takes a receive at the peer alone', async () => {
+    const c = await rc();
+    const remote = { va: 0x1000n, rkey: 5 };
+    const opcodes = ['SEND', 'RDMA_WRITE_WITH_IMM', 'RDMA_WRITE', 'RDMA_READ'];
+    c.post(0, ...opcodes.map((opcode, i) => ({ wrId: i, opcode, remote, solicited: true })));
+    expect(c.take().map((bytes) => decode(bytes).bth.solicited)).toEqual([true, true, false, false]);
   });
 
   test('stays armed for all when it was armed for all before', async () => {
@@ -204,6 +212,31 @@ describe('SQ_DRAINED', () => {
       .at(1, () => c.qp.modify({ STATE: 4 }))
       .in(2, ack({ psn: 1000, msn: 1 }))
       .events()
+      .wc({ wrId: 1 });
+  });
+
+  test('what waits for a limit that becomes 0 meanwhile ends with an error, in its turn', async () => {
+    const c = await rc({ maxRdAtomic: 1 });
+    const remote = { va: 0x1000n, rkey: 5 };
+    const read = (wrId: number) => ({ wrId, opcode: 'RDMA_READ', remote });
+    c.post(0, read(1), read(2))
+      .out(request.read({ psn: 1000, ...remote, length: 0, ackReq: true }))
+      .at(1, () => c.qp.modify({ STATE: 4 }))
+      .at(2, () => c.qp.modify({ MAX_QP_RD_ATOMIC: 0 }))
+      .at(3, () => c.qp.modify({ STATE: 3 }))
+      .in(4, response.readOnly({ psn: 1000, msn: 1 }))
+      .wc({ wrId: 1 }, { wrId: 2, status: 'LOC_QP_OP_ERR' })
+      .state('ERR');
+  });
+
+  test('is told also when attributes change meanwhile', async () => {
+    const c = await rc();
+    c.post(0, ping(1))
+      .out(sent(1000))
+      .at(1, () => c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 }))
+      .at(2, () => c.qp.modify({ TIMEOUT: 15 }))
+      .in(3, ack({ psn: 1000, msn: 1 }))
+      .events('SQ_DRAINED')
       .wc({ wrId: 1 });
   });
 
