@@ -14,7 +14,7 @@ import {
   type Resolved,
   RX_SEGMENT_SHIFT,
 } from './link.js';
-import { RingView } from './ring.js';
+import { RingView, wordsOf } from './ring.js';
 import { runLength, udpPayloadOffset } from './runs.js';
 
 export { createMemoryHub, MemoryHub, type MemoryHubOptions } from './hub.js';
@@ -106,7 +106,7 @@ export class MemoryLink implements Link {
   attach(frames: Frames): void {
     const { memory, tx, rx } = frames;
     this.#memory = memory;
-    this.#words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
+    this.#words = wordsOf(memory);
     this.#slotBytes = frames.slotBytes;
     this.#takesRuns = frames.slotBytes >= (this.features.coalescedBytes ?? Number.POSITIVE_INFINITY);
     this.#views = Array.from({ length: tx.mask + 1 }, () => memory.subarray(0, 0));

@@ -4,6 +4,11 @@ import type { Frames, Ring } from './link.js';
 /** Bytes of a descriptor. */
 export const DESCRIPTOR_BYTES = 16;
 
+/** The card's memory as 32-bit words. One of 4 GiB has 2^30, so bit operations do not do for its bytes. */
+export function wordsOf(memory: Uint8Array): Uint32Array {
+  return new Uint32Array(memory.buffer, memory.byteOffset, Math.floor(memory.byteLength / 4));
+}
+
 /** One end of a ring. Descriptors are named by the free-running cursor, so `consumer` is the oldest filled one. */
 export class RingView {
   readonly #words: Uint32Array;
@@ -13,7 +18,7 @@ export class RingView {
   readonly #mask: number;
 
   constructor(memory: Uint8Array, ring: Ring) {
-    this.#words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
+    this.#words = wordsOf(memory);
     this.#producer = ring.producer >>> 2;
     this.#consumer = ring.consumer >>> 2;
     this.#descriptors = ring.descriptors >>> 2;

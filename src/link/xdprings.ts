@@ -3,6 +3,7 @@
  * has arrived is no call at all. Of each ring one side is the kernel: it fills the receive and the completion ring, and
  * empties the transmit and the fill ring.
  */
+import { wordsOf } from './ring.js';
 
 /** A ring in the memory; plain data. */
 export interface RingPlan {
@@ -35,7 +36,7 @@ abstract class KernelRing {
   constructor(memory: Uint8Array, { places, count, entryWords }: RingPlan) {
     this.count = count;
     this.entryWords = entryWords;
-    this.words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
+    this.words = wordsOf(memory);
     const [producer = 0, consumer = 0, flags = 0, entries = 0] = places;
     this.#producer = producer >>> 2;
     this.#consumer = consumer >>> 2;

@@ -3,7 +3,7 @@
  * buffer of a descriptor with the frame in it and leaves a free one there, so the card never waits for a frame to leave.
  */
 import { constants } from 'node:os';
-import { RingView } from './ring.js';
+import { RingView, wordsOf } from './ring.js';
 import type { XdpPlan } from './xdpmover.js';
 import { CHUNK_BYTES, type XdpReceiver } from './xdpreceiver.js';
 import { CONTINUES, type InRing, type OutRing } from './xdprings.js';
@@ -49,7 +49,7 @@ export class XdpTransmitter {
     readonly receiver: XdpReceiver,
     readonly shared: XdpShared,
   ) {
-    this.#words = new Uint32Array(memory.buffer, memory.byteOffset, memory.byteLength >>> 2);
+    this.#words = wordsOf(memory);
     this.#ring = new RingView(memory, tx);
     this.#umem = umem;
     this.#buffers = buffers;

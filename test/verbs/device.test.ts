@@ -52,6 +52,11 @@ test('devices that name no hub meet on the common one', async () => {
   await expect(one.createAh({ grh: { dgid: other.chooseGid().gid } })).resolves.toMatchObject({ hopLimit: 64 });
 });
 
+test('a card of 4 GiB, the most that there is, keeps a trace too', async () => {
+  await using device = await openDevice({ link: 'memory', memoryBytes: 2 ** 32, trace: 64 });
+  expect(await device.createCq()).toMatchObject({ kind: 'cq' });
+});
+
 test('wrong options are refused', async () => {
   const refused = (options: object) => expect(openDevice(options)).rejects;
   await refused({ link: 'tcp' }).toThrow("link is 'tcp', must be 'packet', 'udp', 'xdp', 'memory' or a link");
