@@ -147,7 +147,7 @@ export enum Access {
   INVALIDATE = 1 << 24,
 }
 
-/** What `eventPeek` may tell: ibv_event_type, and COMPLETION for an armed CQ. */
+/** What `eventPeek` may tell: ibv_event_type, COMPLETION for an armed CQ, and MISSED when there was no room for events. */
 export enum EventType {
   CQ_ERR = 0,
   QP_FATAL = 1,
@@ -158,6 +158,7 @@ export enum EventType {
   SRQ_LIMIT_REACHED = 15,
   QP_LAST_WQE_REACHED = 16,
   COMPLETION = 100,
+  MISSED = 101,
 }
 
 /** What the link below the card promises (`setLink`). */

@@ -121,6 +121,10 @@ export function isRung(): bool {
 export function cqArm(cq: usize, solicitedOnly: bool): void {
   changetype<Cq>(cq).arm(solicitedOnly);
 }
+/** Whether it has not rung since it was armed. */
+export function cqIsArmed(cq: usize): bool {
+  return changetype<Cq>(cq).isArmed;
+}
 /** Oldest completion or 0; cqPop forgets it. */
 export function cqPeek(cq: usize): usize {
   return changetype<Cq>(cq).peek();
@@ -135,8 +139,9 @@ export function cqOverrun(cq: usize): bool {
 export function eventPeek(): usize {
   return Card.get().events.peek();
 }
-export function eventPop(): void {
-  Card.get().events.pop();
+/** @param event what `eventPeek` has answered */
+export function eventPop(event: usize): void {
+  Card.get().events.pop(event);
 }
 
 /** The send work request that is being described. */

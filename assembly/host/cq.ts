@@ -119,6 +119,10 @@ export class Cq {
     else atomic.cmpxchg<u32>(this.ptr, Armed.NOT, Armed.SOLICITED, offsetof<Cq>('armedWord'));
   }
 
+  get isArmed(): bool {
+    return atomic.load<u32>(this.ptr, offsetof<Cq>('armedWord')) != Armed.NOT;
+  }
+
   peek(): usize {
     return this.producer == this.consumer ? 0 : this.entry(this.consumer);
   }

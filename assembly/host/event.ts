@@ -1,17 +1,24 @@
 // What the card tells its user: a completion queue that was armed has something, or an asynchronous event. A ring in the
-// pool, which one thread of the user's empties; when nobody takes events the newest are lost and counted.
+// pool, which one thread of the user's empties. When that does not keep up, the newest are not in it. Of completion queues none is
+// lost by that: behind all others comes one event that says so, and whoever takes it looks at every queue that rang. Asynchronous
+// events are lost, and counted.
 import { Counter, countDevice } from '../counters';
 import { EventType } from '../limits';
 import { allocate } from './pool';
 
 const ENTRIES: u32 = 4096;
 const HEADER_BYTES: usize = 192;
+/** In the header: whether an event found no room, and the event that says so. */
+const MISSED: usize = 0;
+const MISSED_EVENT: usize = 8;
 
 @unmanaged
 @final
 export class Events {
   static create(): Events {
-    return changetype<Events>(allocate(HEADER_BYTES + ENTRIES * 8));
+    let events = changetype<Events>(allocate(HEADER_BYTES + ENTRIES * 8));
+    store<u32>(events.ptr, EventType.MISSED, MISSED_EVENT);
+    return events;
   }
   private get ptr(): usize {
     return changetype<usize>(this);
@@ -35,17 +42,27 @@ export class Events {
   /** A cq or qp, as `handle`, has something to tell. */
   raise(type: EventType, handle: usize): void {
     let producer = this.producer;
-    if (producer - this.consumer == ENTRIES) return countDevice(Counter.events_lost);
+    if (producer - this.consumer == ENTRIES) {
+      atomic.store<u32>(this.ptr, 1, MISSED);
+      // once more: who has emptied the ring meanwhile may not have seen that
+      if (producer - this.consumer == ENTRIES) {
+        if (type != EventType.COMPLETION) countDevice(Counter.events_lost);
+        return;
+      }
+    }
     store<u32>(this.entry(producer), type);
     store<u32>(this.entry(producer), handle, 4);
     this.producer = producer + 1;
   }
 
   peek(): usize {
-    return this.producer == this.consumer ? 0 : this.entry(this.consumer);
+    if (this.producer != this.consumer) return this.entry(this.consumer);
+    return atomic.load<u32>(this.ptr, MISSED) != 0 ? this.ptr + MISSED_EVENT : 0;
   }
-  pop(): void {
-    if (this.producer != this.consumer) this.consumer++;
+  /** @param event what `peek` has answered: the ring may have been empty then and not be now */
+  pop(event: usize): void {
+    if (event == this.ptr + MISSED_EVENT) atomic.store<u32>(this.ptr, 0, MISSED);
+    else this.consumer++;
   }
 
   /** An object goes away: nothing more is told of it. For the user's thread, while the card is at rest. */

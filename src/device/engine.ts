@@ -53,7 +53,7 @@ export function tellEvents({ exports, u32 }: Card, onEvent: (type: number, handl
   for (let at = exports.eventPeek(); at !== 0; at = exports.eventPeek()) {
     const type = u32[(at + EventOffset.TYPE) >>> 2] as number;
     const handle = u32[(at + EventOffset.HANDLE) >>> 2] as number;
-    exports.eventPop();
+    exports.eventPop(at);
     onEvent(type, handle);
   }
 }

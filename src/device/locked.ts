@@ -18,7 +18,7 @@ export const LOCK_FREE: ReadonlySet<keyof CardExports> = new Set([
   ...(['mrLkey', 'mrRkey', 'fastLkey', 'qpNumber'] as const),
   ...(['sqBegin', 'sqSge', 'sqInline', 'sqRemote', 'sqAtomic', 'sqImm', 'sqFlush', 'sqBind', 'sqRegister'] as const),
   ...(['sqDatagram', 'sqCommit', 'rqBegin', 'rqSge', 'rqCommit', 'srqBegin', 'srqSge', 'srqCommit', 'isRung'] as const),
-  ...(['cqArm', 'cqPeek', 'cqPop', 'cqOverrun', 'eventPeek', 'eventPop'] as const),
+  ...(['cqArm', 'cqIsArmed', 'cqPeek', 'cqPop', 'cqOverrun', 'eventPeek', 'eventPop'] as const),
 ]);
 
 /** The same exports, the others behind the lock. Of a failed card these answer 0, so that its objects can be closed. */

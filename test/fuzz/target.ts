@@ -169,7 +169,7 @@ export class Target {
     x.expire(this.now);
     while (x.tx(this.now, 64) > 0) card.u32[tx.consumer >>> 2] = card.u32[tx.producer >>> 2] as number;
     for (const { cq } of this.#all) while (x.cqPeek(cq) !== 0) x.cqPop(cq);
-    while (x.eventPeek() !== 0) x.eventPop();
+    for (let at = x.eventPeek(); at !== 0; at = x.eventPeek()) x.eventPop(at);
   }
 
   /** Now and then: dead queue pairs and windows are replaced, receives are posted again. */

@@ -135,7 +135,7 @@ export class Rig {
     const names: string[] = [];
     for (let ptr = this.x.eventPeek(); ptr !== 0; ptr = this.x.eventPeek()) {
       names.push(this.x.EventType[this.card.u32[ptr >>> 2] as number] as string);
-      this.x.eventPop();
+      this.x.eventPop(ptr);
     }
     return names;
   }
