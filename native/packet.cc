@@ -92,10 +92,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   }
 
   // holdPort(address of 4 or 16 bytes, port, scope id): 0 or -errno
-  Napi::Value HoldPort(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), ports_.Hold(info)); }
+  Napi::Value HoldPort(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
+    return Napi::Number::New(info.Env(), ports_.Hold(info));
+  }
 
   // releasePort(address of 4 or 16 bytes)
-  void ReleasePort(const Napi::CallbackInfo& info) { ports_.Release(info); }
+  void ReleasePort(const Napi::CallbackInfo& info) {
+    const auto held = Hold();
+    ports_.Release(info);
+  }
 
   // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. The kernel joins, so that switches and routers
   // hear of it, and the interface lets the MAC in even where the kernel has no address to join with.
@@ -291,11 +297,14 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     to.len += RestoreTag(frame, to.len, received_[i].msg_hdr);
     to.options = 0;
     Datagram datagram;
-    if (offloads_[i].type == kUdpSegments && TakeApart(frame, to.len, datagram))
-      return AcceptSuper(datagram.headerBytes, offloads_[i].segmentBytes, to);
-    // the frame may go on behind the datagram
-    if (Into().foldsIcrc && TakeApart(frame, to.len, datagram))
+    const bool isSuper = offloads_[i].type == kUdpSegments;
+    if ((isSuper || Into().foldsIcrc) && TakeApart(frame, to.len, datagram)) {
+      const bool isAll = datagram.headerBytes + datagram.payloadBytes == to.len;
+      // who sends raw frames may claim anything; behind the last segment of a super-packet there is nothing
+      if (isSuper && isAll) return AcceptSuper(datagram.headerBytes, offloads_[i].segmentBytes, to);
+      // a single frame may go on behind the datagram
       FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
+    }
     CountReceived(1, to.len);
     return true;
   }

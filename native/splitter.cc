@@ -35,7 +35,7 @@ uint32_t Splitter::Pump(Frames& card, FrameCounters& counters) {
     if (segmentBytes > 0 && TakeApart(const_cast<uint8_t*>(frame), whole.len, datagram)) {
       headers = datagram.headerBytes;
       start = segment_ * segmentBytes;
-      bytes = std::min(segmentBytes, datagram.payloadBytes - start);
+      bytes = std::min(segmentBytes, whole.len - headers - start);
     }
     uint8_t* slot = card.At(card.rx[to].addr, card.slotBytes);
     if (slot == nullptr) break;

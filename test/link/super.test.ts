@@ -10,6 +10,7 @@ import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { sh } from './far.js';
 import { packetCable } from './packetcable.js';
+import { sendSuper } from './rawsuper.js';
 import { type FrameFields, LARGE_SLOTS, payloadsOf, Rig, udpFrame } from './rig.js';
 
 const privilege = all(netPrivilege(), programPrivilege('ip'));
@@ -84,6 +85,21 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect(b.rx.filled).toBe(16);
     expect(b.link.receive(0)).toBe(0);
     expect((await b.gather(60)).map(({ frame }) => frame)).toEqual(frames);
+  });
+
+  test.each([
+    ['small', {}],
+    ['large', LARGE_SLOTS],
+  ])('%s slots: what calls itself a super-packet and is longer than its datagram is one frame', async (_name, to) => {
+    const { a, b } = rigs({ to });
+    const empty = udpFrame({ ...v4, payload: Buffer.alloc(0) });
+    const longer = Buffer.concat([empty, Buffer.alloc(4058, 'e')]);
+    const last = udpFrame({ ...v4, payload: Buffer.from('last') });
+    sendSuper(a.link.interface.index, longer, empty.length, 4000);
+    a.put(last);
+    a.link.send(0);
+    expect(await b.gather(2)).toEqual([longer, last].map((frame) => ({ frame, options: 0 })));
+    expect(b.link.counters()).toMatchObject({ rx_frames: 2, rx_supers: 0, rx_truncated: 0 });
   });
 
   test('an interface that takes no super-packets gets the same frames from the kernel', async () => {
