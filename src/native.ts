@@ -125,6 +125,10 @@ export interface NativeAddon {
   wakerClose(waker: number): void;
   /** Blocks the thread until it is woken, which empties the waker; until `fd` is readable; or until the time is over. */
   wakerSleep(waker: number, fd: number, nanoseconds: number): void;
+  /** @param name up to 107 bytes @returns a file descriptor that holds it, EADDRINUSE or another -errno */
+  nameHold(name: string): number;
+  nameIsHeld(name: string): boolean;
+  nameRelease(fd: number): void;
   /** Sends one netlink request. @param protocol of netlink(7) @returns all messages of the answer, or -errno */
   netlinkExchange(protocol: number, request: Uint8Array): Uint8Array | number;
   /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */

@@ -35,6 +35,8 @@ export type CmEvent = { readonly id: CmId } & (
       readonly error?: CmError;
     }
   | { readonly type: 'MULTICAST_JOIN'; readonly group: string; readonly datagram: DatagramDestination }
+  /** The device has failed: nothing else comes, and the id can be closed only. */
+  | { readonly type: 'DEVICE_REMOVAL'; readonly error: Error }
   /** The queue pair's number may be used anew. */
   | { readonly type: 'TIMEWAIT_EXIT' }
 );

@@ -180,19 +180,21 @@ export class CmId extends Endpoint {
     if (this.state === 'IDLE') await this.bindAddr('::');
     this.expect('listen', 'BOUND');
     const transport = this.isService ? 'UD' : (this.options.qpType ?? 'RC');
-    this.listener = this.run((core) =>
-      core.listen({ ...(this.local as CmAddress), space: this.space, transport, backlog }),
-    );
-    (this.port as CmPort).serve(this.listener, (event) => this.#onRequest(event));
+    const parameters = { ...(this.local as CmAddress), space: this.space, transport, backlog } as const;
+    this.listener = (this.port as CmPort).listen(parameters, (event) => this.#onRequest(event));
     this.state = 'LISTENING';
   }
 
-  /** The next request (rdma_get_request), read off the channel, whose other events are lost. @throws as `channel.next` */
+  /**
+   * The next request (rdma_get_request), read off the channel, whose other events are lost.
+   * @throws as `channel.next`; VerbsError EIO when the device fails
+   */
   async getRequest(wait: WaitOptions = {}): Promise<CmId> {
     this.expect('getRequest', 'LISTENING');
     for (;;) {
       const event = await this.channel.next(wait);
       if (event.type === 'CONNECT_REQUEST' && event.listenId === this) return event.id;
+      if (event.type === 'DEVICE_REMOVAL' && event.id === this) throw event.error;
     }
   }
 
@@ -228,7 +230,7 @@ export class CmId extends Endpoint {
 
   /** Data has come (rdma_notify, COMM_EST): the connection is established, although the client's RTU is late or lost. */
   communicationEstablished(): void {
-    if (!this.isClosed && this.connection !== 0)
+    if (this.isAlive && this.connection !== 0)
       this.run((core, now) => core.communicationEstablished(this.connection, now));
   }
 
@@ -271,7 +273,7 @@ export class CmId extends Endpoint {
   /**
    * Joins a multicast group with the id's queue pair of UD (rdma_join_multicast): event MULTICAST_JOIN.
    * @param group IP address @param sendOnly sends to it without being a member
-   * @throws TypeError; VerbsError EINVAL; as `qp.attachMcast` and `pd.createAh`
+   * @throws TypeError; VerbsError EINVAL, ECANCELED; as `qp.attachMcast` and `pd.createAh`
    */
   async joinMulticast(group: string, { sendOnly = false } = {}): Promise<DatagramDestination> {
     this.assertOpen();

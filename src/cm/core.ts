@@ -21,6 +21,7 @@ import { Listeners, type ListenParameters } from './listeners.js';
 import { parseMad } from './mad.js';
 import { Manager, type ManagerOptions, type Outgoing, type Route, refuse } from './manager.js';
 import { type Message, Subject } from './messages.js';
+import { isServedByOthers } from './neighbours.js';
 import { type AcceptParameters, PassiveConnection } from './passive.js';
 import { RejectReason, SidrStatus } from './reasons.js';
 import { Sidr, SidrInquiry, type SidrParameters } from './sidr.js';
@@ -251,14 +252,17 @@ export class CmCore {
       old.onStale();
     } else {
       const admission = admit(req, this.#listeners, this.#host);
-      if ('refused' in admission) refuse(manager, route, req, Subject.REQ, admission.refused, admission.info);
-      else new PassiveConnection(manager, manager.newId(), req, admission.listener, admission.hdr);
+      if ('refused' in admission) {
+        if (isServedByOthers(manager.others, req, route)) manager.count('ignored', req.name);
+        else refuse(manager, route, req, Subject.REQ, admission.refused, admission.info);
+      } else new PassiveConnection(manager, manager.newId(), req, admission.listener, admission.hdr);
     }
   }
 
   #onRep(rep: Message<'REP'>, route: Route): void {
     const connection = this.#manager.connections.find(rep.remoteCommId);
     if (connection instanceof ActiveConnection) connection.onRep(rep, route);
+    else if (this.#manager.others.hasId(rep.remoteCommId)) this.#manager.count('ignored', rep.name);
     else refuse(this.#manager, route, rep, Subject.REP, RejectReason.INVALID_COMM_ID);
   }
 
@@ -287,7 +291,7 @@ export class CmCore {
 
   #onUnknown(message: Message, route: Route): void {
     this.#manager.count('ignored', message.name);
-    if (message.name !== 'DREQ') return;
+    if (message.name !== 'DREQ' || this.#manager.others.hasId(message.remoteCommId)) return;
     // Who ends what we do not know of shall be content (IBTA 12.9.8.3.2).
     const ids = { localCommId: message.remoteCommId, remoteCommId: message.localCommId };
     this.#manager.send(route, 'DREP', message.tid, ids);

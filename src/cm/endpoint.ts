@@ -37,7 +37,7 @@ export interface CmIdOptions {
   readonly access?: readonly AccessName[];
 }
 
-/** `FAILED`: refused, unreachable, or rejected by ourselves; the id can be closed only. */
+/** `FAILED`: refused, unreachable, rejected by ourselves, or of a failed device; the id can be closed only. */
 export type CmIdState =
   | 'IDLE'
   | 'BOUND'
@@ -93,7 +93,7 @@ export abstract class Endpoint extends Resource {
     checkInteger('ackTimeout', options.ackTimeout ?? 17, 1, 31);
     checkInteger('minRnrTimer', options.minRnrTimer ?? 0, 0, 31);
     this.channel = options.channel ?? new EventChannel();
-    this.groups = new Groups(device);
+    this.groups = new Groups(this);
     this.startingPsn = device.card.exports.randomPsn();
     this.opened();
   }
@@ -163,8 +163,8 @@ export abstract class Endpoint extends Resource {
 
   protected free(): void {
     const { port } = this;
-    if (port !== undefined && !port.isClosed) {
-      if (this.listener !== 0) port.unserve(this.listener);
+    if (port?.isAlive) {
+      if (this.listener !== 0) port.unlisten(this.listener);
       port.forget(this.connection);
       if (this.connection !== 0) port.run((core, now) => core.close(this.connection, now));
       if (this.local !== undefined && this.asked === undefined) port.releasePort(this.space, this.local.port);
@@ -172,11 +172,19 @@ export abstract class Endpoint extends Resource {
     // requests that nobody has taken
     const isForUs = (event: CmEvent) => event.type === 'CONNECT_REQUEST' && (event.listenId as Endpoint) === this;
     for (const { id } of this.channel.withdraw(isForUs)) void id.close();
-    this.groups.close();
+    // first: what it has not sent yet needs the groups' address handles
     if (this.ownsPair) void this.pair?.close();
+    this.groups.close();
     const closed = new VerbsError('ECANCELED', `${this} was closed`);
     this.connecting?.reject(closed);
     this.ending?.reject(closed);
+  }
+
+  protected override onDeviceFailure(error: VerbsError): void {
+    this.#state = 'FAILED';
+    this.tell({ type: 'DEVICE_REMOVAL', error });
+    this.connecting?.reject(error);
+    this.ending?.reject(error);
   }
 
   #peer(): string {
@@ -254,9 +262,9 @@ export abstract class Endpoint extends Resource {
         (this.path as Path).sgidIndex,
         this.options.tos ?? 0,
       );
-      if (!this.isClosed) this.established(privateData, datagram);
+      if (this.isAlive) this.established(privateData, datagram);
     } catch (error) {
-      if (this.isClosed) return;
+      if (!this.isAlive) return;
       this.#fail('UNREACHABLE', new CmError('EHOSTUNREACH', (error as Error).message, 'UNREACHABLE'));
     }
   }
@@ -264,10 +272,11 @@ export abstract class Endpoint extends Resource {
   /** The queue pair first, then our agreement: the peer may take the connection's resources away when it has that. */
   async #onEnd({ privateData, timedOut, reason }: Extract<CoreEvent, { type: 'DISCONNECTED' }>): Promise<void> {
     await this.#speaking;
+    if (!this.isAlive) return;
     const wasConnected = this.#state === 'ESTABLISHED';
     this.#state = 'DISCONNECTED';
     await bringDown(this.pair);
-    if (this.isClosed) return;
+    if (!this.isAlive) return;
     this.run((core, now) => core.disconnect(this.connection, now));
     const error = reason === undefined ? undefined : disconnected(this.#peer(), reason, privateData);
     this.tell({ type: 'DISCONNECTED', privateData, timedOut, ...(error && { error }) });

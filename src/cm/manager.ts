@@ -3,6 +3,7 @@ import { Deadlines, type Timed } from './deadlines.js';
 import type { CoreEvent } from './events.js';
 import { encodeMad } from './mad.js';
 import type { Fields, Message, MessageName } from './messages.js';
+import type { Others } from './neighbours.js';
 import { ConnectionTable } from './table.js';
 
 /** Between which addresses a message travels: GIDs as text. */
@@ -25,10 +26,15 @@ export interface ManagerOptions {
   readonly guid: bigint;
   /** 32 random bits that cannot be guessed. */
   readonly random: () => number;
+  /** Other cards that hear the same. Default: there are none. */
+  readonly others?: Others;
 }
+
+const NOBODY: Others = { idPrefix: undefined, hasId: () => false, serves: () => false };
 
 export class Manager {
   readonly guid: bigint;
+  readonly others: Others;
   readonly deadlines = new Deadlines<Expiring>();
   readonly connections = new ConnectionTable();
   /** Milliseconds, as last told. */
@@ -41,16 +47,19 @@ export class Manager {
   /** Numbers that are in use beside those of connections. */
   readonly requests = new Set<number>();
 
-  constructor({ guid, random }: ManagerOptions) {
+  constructor({ guid, random, others = NOBODY }: ManagerOptions) {
     this.guid = guid;
+    this.others = others;
     this.#random = random;
     this.#tidHigh = BigInt(random());
   }
 
   /** A communication id or request id that nothing has: not 0. */
   newId(): number {
+    const { idPrefix } = this.others;
     for (;;) {
-      const id = this.#random();
+      const random = this.#random();
+      const id = idPrefix === undefined ? random : ((idPrefix << 24) | (random & 0xff_ffff)) >>> 0;
       if (id !== 0 && !this.connections.isKnown(id) && !this.requests.has(id)) return id;
     }
   }

@@ -33,6 +33,7 @@ export async function letSpeak(qp: Qp, { rts }: DerivedAttributes): Promise<void
 
 /** To ERR: what is posted completes with WR_FLUSH_ERR. */
 export async function bringDown(qp: Qp | undefined): Promise<void> {
-  if (qp === undefined || qp.isClosed || qp.state === 'RESET' || qp.state === 'ERR') return;
-  await qp.modify({ state: 'ERR' });
+  if (!qp?.isAlive || qp.state === 'RESET' || qp.state === 'ERR') return;
+  // refused only where it is closed or its device fails meanwhile, and so is down as well
+  await qp.modify({ state: 'ERR' }).catch(() => {});
 }

@@ -6,18 +6,21 @@ import { randomBytes } from 'node:crypto';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import type { Device } from '../verbs/context.js';
-import { Cq } from '../verbs/cq.js';
+import type { Cq } from '../verbs/cq.js';
+import type { AsyncEvent } from '../verbs/events.js';
 import { GRH_BYTES, readGrh } from '../verbs/grh.js';
 import type { Mr } from '../verbs/mr.js';
-import { Pd } from '../verbs/pd.js';
+import { pollAlive } from '../verbs/polling.js';
 import { Qp } from '../verbs/qp.js';
 import { Resource } from '../verbs/resource.js';
 import { LONGEST_TIMER } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import { CmCore } from './core.js';
 import type { CoreEvent } from './events.js';
+import type { ListenParameters } from './listeners.js';
 import { MAD_BYTES } from './mad.js';
 import type { Outgoing } from './manager.js';
+import { Neighbours } from './neighbours.js';
 import type { PortSpaceName } from './serviceid.js';
 import { Ways } from './ways.js';
 
@@ -40,19 +43,18 @@ const ports = new WeakMap<Device, Promise<CmPort>>();
 export class CmPort extends Resource {
   readonly kind = 'cm';
   readonly label = 'manager';
+  readonly device: Device;
   readonly core: CmCore;
-  readonly #pd: Pd;
   readonly #cq: Cq;
-  readonly #qp: Qp;
   readonly #wcs: readonly Wc[];
-  readonly #listeners = new Map<number, Listener>();
+  readonly #neighbours: Neighbours;
+  readonly #listeners = new Map<number, { readonly tell: Listener; release(): void }>();
   readonly #ids = new Map<number, Listener>();
   readonly #ways: Ways;
   /** To be sent; the way to each is known. */
   readonly #outbox: Outgoing[] = [];
   readonly #boundPorts = new Map<string, number>();
   readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
-  #mr: Mr | undefined;
   #timer: NodeJS.Timeout | undefined;
   #timerAt = Number.POSITIVE_INFINITY;
   #isFlushing = false;
@@ -71,23 +73,42 @@ export class CmPort extends Resource {
   }
 
   static async #open(device: Device): Promise<CmPort> {
-    const port = new CmPort(device);
+    const made: Resource[] = [];
+    const keep = <T extends Resource>(resource: T): T => {
+      made.unshift(resource);
+      return resource;
+    };
     try {
-      await port.#start();
+      const pd = keep(await device.allocPd()).attend();
+      const sendCq = keep(await device.createCq({ cqe: RECEIVES })).attend();
+      const mr = keep(await pd.regMr(RECEIVES * SLOT_BYTES));
+      const sizes = { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1, maxInlineData: MAD_BYTES };
+      const qp = keep(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
+      await qp.activate({ qkey: GSI.qkey });
+      return new CmPort(qp, mr);
     } catch (error) {
-      port.closeWithUsers();
+      for (const resource of made) await resource.close();
       throw error;
     }
-    return port;
   }
 
-  private constructor(readonly device: Device) {
-    super([device]);
+  /** Closes with its queue pair, just before. @param qp queue pair 1, ready @param mr what its messages arrive in */
+  private constructor(
+    readonly qp: Qp,
+    readonly mr: Mr,
+  ) {
+    super([qp]);
+    const { device } = qp;
+    this.device = device;
     const guid = randomBytes(8);
     // locally administered: nobody was given it
     guid[0] = 2;
     const { exports } = device.card;
+    const gids = () => device.gids.map(({ gid }) => gid);
+    this.#neighbours = new Neighbours(device.link.names, gids());
+    device.on('event', ({ type }: AsyncEvent) => type === 'GID_CHANGE' && this.#neighbours.onGids(gids()));
     this.core = new CmCore({
+      others: this.#neighbours,
       guid: guid.readBigUInt64BE(),
       random: () => ((exports.randomPsn() << 16) ^ exports.randomPsn()) >>> 0,
       host: {
@@ -97,14 +118,14 @@ export class CmPort extends Resource {
         },
       },
     });
+    this.#cq = qp.recvCq;
+    this.#wcs = this.#cq.createWcs(64);
+    this.#ways = new Ways(qp.pd);
+    for (let slot = 0; slot < RECEIVES; slot++) this.#postReceive(slot);
+    this.#cq.on('completion', () => this.#receive());
+    this.#cq.arm();
     this.opened();
     this.attend();
-    this.#pd = new Pd(device, device.nextNumber()).attend();
-    this.#cq = new Cq(device, device.nextNumber(), { cqe: RECEIVES }).attend();
-    const sizes = { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1, maxInlineData: MAD_BYTES };
-    this.#qp = new Qp(this.#pd, { ...sizes, sendCq: this.#cq, sqSigAll: false }, true);
-    this.#wcs = this.#cq.createWcs(64);
-    this.#ways = new Ways(this.#pd);
   }
 
   /** Milliseconds, as the core counts them. */
@@ -131,12 +152,21 @@ export class CmPort extends Resource {
     this.#ids.delete(id);
   }
 
-  /** Requests for a listener of the core go to `listener`. */
-  serve(handle: number, listener: Listener): void {
-    this.#listeners.set(handle, listener);
+  /** From now on requests go to `listener`. @returns a handle @throws VerbsError EADDRINUSE */
+  listen(parameters: ListenParameters, listener: Listener): number {
+    const handle = this.run((core) => core.listen(parameters));
+    try {
+      const release = this.#neighbours.take(parameters);
+      this.#listeners.set(handle, { tell: listener, release });
+      return handle;
+    } catch (error) {
+      this.core.unlisten(handle);
+      throw error;
+    }
   }
 
-  unserve(handle: number): void {
+  unlisten(handle: number): void {
+    this.#listeners.get(handle)?.release();
     this.#listeners.delete(handle);
     if (!this.isClosed) this.core.unlisten(handle);
   }
@@ -171,49 +201,46 @@ export class CmPort extends Resource {
     return { ...this.core.counters(), ...Object.fromEntries(dropped) };
   }
 
-  /** Says good-bye to all peers. */
+  /** Says good-bye to all peers, if it still can. */
   protected free(): void {
     clearTimeout(this.#timer);
+    if (this.isAlive) this.#sayGoodbye();
+    this.#ids.clear();
+    this.#listeners.clear();
+    this.#neighbours.close();
+  }
+
+  #sayGoodbye(): void {
     this.core.closeAll(this.now());
     this.#outbox.push(...this.core.takeMessages());
     const { engine } = this.device;
     const until = this.now() + LAST_WORDS;
-    const isDone = () => this.#outbox.length === 0 && this.#qp.query().progress.sendPending === 0;
+    // the device may fail meanwhile
+    const isDone = () => !this.isAlive || (this.#outbox.length === 0 && this.qp.query().progress.sendPending === 0);
     do {
       this.#room = BURST - 1;
       this.#post();
       engine.schedule();
       engine.poll();
     } while (!isDone() && this.now() < until);
-    this.#ids.clear();
-    this.#listeners.clear();
-  }
-
-  async #start(): Promise<void> {
-    this.#mr = await this.#pd.regMr(RECEIVES * SLOT_BYTES);
-    await this.#qp.activate({ qkey: GSI.qkey });
-    for (let slot = 0; slot < RECEIVES; slot++) this.#postReceive(slot);
-    this.#cq.on('completion', () => this.#receive());
-    this.#cq.arm();
   }
 
   #postReceive(slot: number): void {
-    if (this.#mr === undefined) return;
-    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * SLOT_BYTES, SLOT_BYTES) });
+    this.qp.postRecv({ wrId: slot, sgList: this.mr.slice(slot * SLOT_BYTES, SLOT_BYTES) });
   }
 
   #receive(): void {
-    if (this.isClosed) return;
+    if (!this.isAlive) return;
     // first: what comes behind the last look rings
     this.#cq.arm();
-    for (let count = this.#cq.poll(this.#wcs); count > 0; count = this.#cq.poll(this.#wcs))
+    for (let count = pollAlive(this.#cq, this.#wcs); count > 0; count = pollAlive(this.#cq, this.#wcs))
       for (const wc of this.#wcs.slice(0, count)) this.#receiveOne(wc);
     this.#flush();
   }
 
   #receiveOne({ ok, hasGrh, wrId, byteLen }: Wc): void {
-    if (this.#mr === undefined || !ok) return;
-    const slot = this.#mr.buffer.subarray(wrId * SLOT_BYTES, wrId * SLOT_BYTES + byteLen);
+    if (!ok) return;
+    const slot = this.mr.buffer.subarray(wrId * SLOT_BYTES, wrId * SLOT_BYTES + byteLen);
     if (hasGrh) {
       const { source, destination } = readGrh(slot);
       this.core.receive(slot.subarray(GRH_BYTES), { local: destination, remote: source }, this.now());
@@ -225,7 +252,7 @@ export class CmPort extends Resource {
 
   /** Sends, tells and arms the timer. What those who are told do to the core comes in the next round. */
   #flush(): void {
-    if (this.#isFlushing || this.isClosed) return;
+    if (this.#isFlushing || !this.isAlive) return;
     this.#isFlushing = true;
     try {
       for (let isBusy = true; isBusy; ) {
@@ -242,7 +269,7 @@ export class CmPort extends Resource {
   }
 
   #tell(event: CoreEvent): void {
-    if (event.type === 'CONNECT_REQUEST') this.#listeners.get(event.listener)?.(event);
+    if (event.type === 'CONNECT_REQUEST') this.#listeners.get(event.listener)?.tell(event);
     else this.#ids.get(event.id)?.(event);
   }
 
@@ -258,7 +285,7 @@ export class CmPort extends Resource {
   }
 
   #onTimer(): void {
-    if (this.isClosed) return;
+    if (!this.isAlive) return;
     this.#timerAt = Number.POSITIVE_INFINITY;
     this.core.expire(this.now());
     this.#ways.closeOld();
@@ -289,9 +316,9 @@ export class CmPort extends Resource {
   #tryPost(message: Outgoing): boolean {
     // it may have been looked up anew since
     const ah = this.#ways.last(message);
-    if (ah === undefined || this.#qp.isClosed) return true;
+    if (ah === undefined || !this.qp.isAlive) return true;
     try {
-      this.#qp.postSend({ opcode: 'SEND', sgList: message.bytes, ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey });
+      this.qp.postSend({ opcode: 'SEND', sgList: message.bytes, ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey });
     } catch (error) {
       if (!(error instanceof VerbsError && error.code === 'ENOMEM')) throw error;
       this.#take(this.#room);
@@ -308,6 +335,6 @@ export class CmPort extends Resource {
 
   #nextRound(): void {
     this.#room = BURST;
-    if (!this.isClosed) this.#post();
+    if (this.isAlive) this.#post();
   }
 }

@@ -10,6 +10,7 @@ import type { CmAddress, DatagramPeer } from './events.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
 import type { Expiring, Manager, Outgoing, Route } from './manager.js';
 import type { Message } from './messages.js';
+import { isServedByOthers } from './neighbours.js';
 import { SidrStatus } from './reasons.js';
 import { parseServiceId, serviceId } from './serviceid.js';
 import { MAX_CM_RETRIES, milliseconds, RESPONSE_TIMEOUT } from './times.js';
@@ -155,6 +156,8 @@ export class Sidr {
     const known = this.#byKey.get(key);
     const listener = known ? undefined : this.#listenerFor(request, route);
     if (known !== undefined) known.onDuplicate();
+    else if (typeof listener === 'number' && isServedByOthers(manager.others, request, route))
+      manager.count('ignored', request.name);
     else if (typeof listener === 'number') answerTo(manager, route, request, listener, NOTHING);
     else if (listener !== undefined) this.#inquire(key, request, route, listener);
   }

@@ -4,6 +4,7 @@ import { gidText } from '../verbs/gid.js';
 import type { Pd } from '../verbs/pd.js';
 import type { Ah } from '../verbs/udah.js';
 import type { Route } from './manager.js';
+import { OldAhs } from './oldahs.js';
 
 /** A way is taken for good so long (ms). */
 const FRESH = 1000;
@@ -20,14 +21,15 @@ interface Way {
 
 export class Ways {
   readonly #ways = new Map<string, Way>();
-  /** Replaced, but a datagram may still be waiting to go there. */
-  readonly #old = new Set<Ah>();
+  readonly #old: OldAhs;
 
-  constructor(readonly pd: Pd) {}
+  constructor(readonly pd: Pd) {
+    this.#old = OldAhs.of(pd.device);
+  }
 
   /** Looks a way up; calls `onFound`, at once if it is known, or `onLost` when there is none. @param now milliseconds */
   find(route: Route, now: number, onFound: () => void, onLost: (error: unknown) => void): void {
-    this.closeOld();
+    this.#old.close();
     const way = this.#fresh(route, now);
     way.used = now;
     if (way.ah !== undefined) onFound();
@@ -52,7 +54,6 @@ export class Ways {
       (ah) => {
         way.ah = ah;
         if (known?.ah !== undefined) this.#old.add(known.ah);
-        this.closeOld();
       },
       () => {
         this.#ways.delete(key);
@@ -79,11 +80,7 @@ export class Ways {
 
   /** Those to which nothing goes any more. */
   closeOld(): void {
-    for (const ah of this.#old)
-      ah.close().then(
-        () => this.#old.delete(ah),
-        () => {},
-      );
+    this.#old.close();
   }
 }
 

@@ -4,9 +4,10 @@ import { type NativeWaiter, native } from '../native.js';
 import { ipBytes } from './address.js';
 import { errnoName, refusal } from './errno.js';
 import { type HostInterface, interfaceNow } from './interfaces.js';
-import type { Frames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type { Frames, Link, LinkCounters, LinkFeatures, Names, Resolved } from './link.js';
 import type { Loan } from './loan.js';
 import { watchInterfaces } from './monitor.js';
+import { interfaceNames } from './names.js';
 
 /** Bytes of an Ethernet header. */
 export const ETHERNET_BYTES = 14;
@@ -14,10 +15,12 @@ export const ETHERNET_BYTES = 14;
 export abstract class HostLink implements Link {
   abstract readonly kind: string;
   abstract readonly features: LinkFeatures;
+  readonly names: Names;
   readonly #waiter: NativeWaiter;
   readonly #sockets: { close(): void };
   #onReadable: (() => void) | undefined;
   #isClosed = false;
+  readonly #closing = new AbortController();
   #interface: HostInterface;
   /** The only addresses that it is for; undefined = all that the interface has. */
   readonly #wanted: readonly string[] | undefined;
@@ -31,6 +34,7 @@ export abstract class HostLink implements Link {
    */
   protected constructor(end: HostInterface, sockets: { close(): void }, fds: number[], only: boolean) {
     this.#interface = end;
+    this.names = interfaceNames(end.name);
     this.#wanted = only ? end.addresses : undefined;
     this.#sockets = sockets;
     this.#waiter = new (native().Waiter)(() => this.#wake());
@@ -80,10 +84,16 @@ export abstract class HostLink implements Link {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#closing.abort(new VerbsError('ECANCELED', 'the link was closed'));
     this.#endWatch();
     this.#onReadable = undefined;
     this.#waiter.close();
     this.#sockets.close();
+  }
+
+  /** Aborted when the link is closed. */
+  protected get closing(): AbortSignal {
+    return this.#closing.signal;
   }
 
   /** Readable when one of the link's file descriptors is. */

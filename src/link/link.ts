@@ -113,12 +113,22 @@ export interface FrameMover {
   nextDeadline(): number;
 }
 
+/** Names of which all cards that may have the same addresses have each only once. */
+export interface Names {
+  /** Holds a name until the answer is called, or the process ends; undefined = it is held. */
+  hold(name: string): (() => void) | undefined;
+  /** By whomever. */
+  isHeld(name: string): boolean;
+}
+
 export interface Link extends FrameMover {
   readonly kind: string;
   /** What people should know of it beside the frames; complete once it is attached. */
   readonly notes?: readonly string[];
   readonly features: LinkFeatures;
   readonly interface: LinkInterface;
+  /** Of all cards of the network. A link without them shares its addresses with nobody. */
+  readonly names?: Names | undefined;
   /** Called once, before anything else. @throws VerbsError when the kernel does not give what it needs */
   attach(frames: Frames): void;
   /**

@@ -85,7 +85,7 @@ export class PacketLink extends SocketLink {
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
-    return resolveNeighbour(this.interface, destination, source, this.#neighbourTimeoutMs);
+    return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }
 
   joinGroup(group: string): void {

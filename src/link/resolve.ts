@@ -71,12 +71,14 @@ export function resolveRoute(end: LinkInterface, destination: string, source: st
 
 /**
  * The MAC that frames for a peer go to, when they leave by the link's own interface.
- * @throws VerbsError EHOSTUNREACH: no route, a route elsewhere, or a neighbour that does not answer
+ * @param closing of the link: nobody waits for a neighbour any more
+ * @throws VerbsError EHOSTUNREACH: no route, a route elsewhere, or a neighbour that does not answer; the signal's reason
  */
 export async function resolveNeighbour(
   end: LinkInterface,
   destination: string,
   source: string,
+  closing: AbortSignal,
   timeoutMs = NEIGHBOUR_TIMEOUT_MS,
 ): Promise<Resolved> {
   const to = ipBytes(destination);
@@ -85,7 +87,8 @@ export async function resolveNeighbour(
   const { route, vlanTci } = routeThrough(end, to, from);
   if (route.isLocal) return { destMac: localMac(end, to) };
   const nextHop = route.gateway ?? to;
-  const destMac = await macOf(nextHop, route.oif, () => prompt(nextHop, route.oif, destination, source), timeoutMs);
+  const promptKernel = () => prompt(nextHop, route.oif, destination, source);
+  const destMac = await macOf(nextHop, route.oif, promptKernel, timeoutMs, closing);
   if (destMac) return { destMac, ...(vlanTci !== undefined && { vlanTci }), ...path(route, end) };
   const what = nextHop.length === 4 ? 'ARP' : 'neighbour discovery';
   const who = route.gateway ? `${ipText(nextHop)}, the next hop to ${destination},` : destination;
@@ -160,6 +163,7 @@ async function macOf(
   ifindex: number,
   promptKernel: () => Promise<void>,
   timeoutMs: number,
+  closing: AbortSignal,
 ): Promise<Uint8Array | undefined> {
   const end = performance.now() + timeoutMs;
   const known = neighbour(address, ifindex);
@@ -172,6 +176,7 @@ async function macOf(
     if (mac) return mac;
     if ((state & NUD.FAILED) !== 0) return undefined;
     await sleep(POLL_MS);
+    closing.throwIfAborted();
   }
   return undefined;
 }

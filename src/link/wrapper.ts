@@ -9,6 +9,7 @@ import {
   type LinkCounters,
   type LinkFeatures,
   type LinkInterface,
+  type Names,
   type Resolved,
 } from './link.js';
 
@@ -65,6 +66,10 @@ export abstract class LinkWrapper implements Link {
 
   resolve(destination: string, source: string): Promise<Resolved> {
     return this.inner.resolve(destination, source);
+  }
+
+  get names(): Names | undefined {
+    return this.inner.names;
   }
 
   watchInterface(onChange: () => void): void {

@@ -89,7 +89,7 @@ export class XdpLink extends HostLink {
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
-    return resolveNeighbour(this.interface, destination, source, this.#neighbourTimeoutMs);
+    return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }
 
   joinGroup(group: string): void {

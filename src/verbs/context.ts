@@ -199,8 +199,8 @@ export class Device extends Resource {
   }
 
   /**
-   * Lets other processes of this user read `stat()`: `wasm-roce stat`, until the device is closed. Does nothing the
-   * second time.
+   * Lets other processes of this user read `stat()`: `wasm-roce stat`, until the device is closed or fails. Does nothing
+   * the second time.
    * @param name what to be known as. Default: the device's name
    * @throws TypeError for a name with other characters than letters, digits, `_`, `-`, `.`; VerbsError EPERM, EIO
    */
@@ -208,8 +208,8 @@ export class Device extends Resource {
     this.assertOpen();
     if (this.#unpublish !== undefined) return;
     const end = await publish(name, () => deviceStat(this));
-    if (this.isClosed) end();
-    else this.#unpublish = end;
+    if (this.isAlive) this.#unpublish = end;
+    else end();
   }
 
   /** Asynchronous events as they come, until the device is closed; does not keep the process running. */
@@ -324,7 +324,7 @@ export class Device extends Resource {
 
   /** The interface or its addresses have changed. */
   #onInterface(): void {
-    if (this.isClosed) return;
+    if (!this.isAlive) return;
     const gids = changedGidTable(this.#gids, this.link.interface.addresses);
     const isOther = gids.length !== this.#gids.length || gids.some(({ gid }, i) => gid !== this.#gids[i]?.gid);
     this.#gids = gids;
@@ -340,15 +340,22 @@ export class Device extends Resource {
 
   /** The card's thread is gone, and with it all that was in progress. */
   #onFailure(reason: string): void {
-    if (this.isClosed || this.failure !== undefined) return;
-    this.failure = `the card of ${this} has failed: ${reason}`;
-    for (const cq of this.#cqs.values()) cq.onFailure(this.failure);
+    if (!this.isAlive) return;
+    const why = `the card of ${this} has failed: ${reason}`;
+    this.fail(why);
+    for (const cq of this.#cqs.values()) cq.onFailure(why);
+    // there is nothing to read any more
+    this.#unpublish?.();
+    this.#unpublish = undefined;
     this.#publish(this, { type: 'DEVICE_FATAL', device: this, reason });
   }
 
   #onEvent(type: number, handle: number): void {
     if (type === EventType.COMPLETION) {
       this.#cqs.get(handle)?.onCompletion();
+    } else if (type === EventType.MISSED) {
+      const { exports } = this.card;
+      for (const [cqHandle, cq] of this.#cqs) if (!exports.cqIsArmed(cqHandle)) cq.onCompletion();
     } else if (type === EventType.CQ_ERR) {
       const cq = this.#cqs.get(handle);
       if (cq === undefined) return;

@@ -26,7 +26,8 @@ export interface ResourceEvents {
  * - `PORT_ERR`, `PORT_ACTIVE`: the interface went down or came up. Queue pairs stay as they are; they retry.
  * - `GID_CHANGE`: `device.gids` is another: the interface lost or got an address. What stays keeps its order, but not its
  *   index when one before it went.
- * - `DEVICE_FATAL`: the thread that ran the card in worker mode has ended by an error. Nothing works any more but `close`.
+ * - `DEVICE_FATAL`: the thread that ran the card in worker mode has ended by an error. Nothing works any more but `close`;
+ *   who waits for something is told.
  */
 export type AsyncEvent =
   | { readonly type: 'CQ_ERR'; readonly cq: Cq }

@@ -33,6 +33,11 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
     return this.#closed;
   }
 
+  /** @internal Not closed, nor of a device that has failed: it can be used. */
+  get isAlive(): boolean {
+    return !this.#closed && this.#root.failure === undefined;
+  }
+
   /**
    * Frees the object. A second call does nothing.
    * @throws VerbsError EBUSY when others still use it; the message names them
@@ -92,17 +97,31 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 
   /** @internal Frees all that uses it, then itself. */
   protected closeWithUsers(): void {
-    const all = new Set<Resource>([this]);
-    for (const resource of all) for (const user of resource.#users) all.add(user);
     const rank = (resource: Resource) => CLOSE_ORDER.indexOf(resource.kind);
-    for (const resource of [...all].sort((a, b) => rank(a) - rank(b))) resource.closeNow();
+    for (const resource of this.#withUsers().sort((a, b) => rank(a) - rank(b))) resource.closeNow();
   }
+
+  /** @internal Of a device: from now on nothing works, and all that use it are told. */
+  protected fail(why: string): void {
+    this.failure = why;
+    const error = new VerbsError('EIO', why);
+    for (const resource of this.#withUsers()) resource.onDeviceFailure(error);
+  }
+
+  /** @internal For those who wait for what will not come any more. Must not throw. */
+  protected onDeviceFailure(_error: VerbsError): void {}
 
   /** @internal @throws VerbsError EINVAL after close, EIO when the device has failed */
   assertOpen(): void {
     if (this.#closed) throw new VerbsError('EINVAL', `${this} is closed`);
     const { failure } = this.#root;
     if (failure !== undefined) throw new VerbsError('EIO', failure);
+  }
+
+  #withUsers(): Resource[] {
+    const all = new Set<Resource>([this]);
+    for (const resource of all) for (const user of resource.#users) all.add(user);
+    return [...all];
   }
 }
 

@@ -3,7 +3,8 @@ import { VerbsError } from '../errors.js';
 import { show } from './check.js';
 
 export interface WaitOptions {
-  /** Ends the waiting: the promise is rejected with the signal's reason. A request that has left is carried out all the same. */
+  /** Ends the waiting: the promise is rejected with the signal's reason. A request that has left is carried out all the same;
+   * one that has not stays here. */
   readonly signal?: AbortSignal;
   /** Milliseconds until the waiting ends with ETIMEDOUT. Default: never. */
   readonly timeout?: number;
