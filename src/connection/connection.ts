@@ -11,12 +11,13 @@ import { checkInteger } from '../verbs/check.js';
 import type { Mr, RemoteMemory } from '../verbs/mr.js';
 import type { Pd } from '../verbs/pd.js';
 import type { Qp } from '../verbs/qp.js';
-import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
+import type { WaitOptions } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { Sge } from '../verbs/wr.js';
 import { Inbox } from './inbox.js';
 import { type Message, Messages } from './messages.js';
 import { type AtomicOptions, OneSided, type ReadOptions, staged, type WriteOptions } from './onesided.js';
+import type { Peer } from './peer.js';
 import { Pump } from './pump.js';
 import { failure, type Place, type Request, Requests } from './requests.js';
 import { ConnectionStream } from './stream.js';
@@ -38,16 +39,6 @@ const LIFE = -1;
 
 interface Closable {
   close(): Promise<void>;
-}
-
-/** The other end, as whoever connected knows it. */
-export interface Peer {
-  readonly address: string;
-  readonly port: number;
-  /** What it sent along when the connection was made, with what fills the message up. */
-  readonly privateData: Uint8Array;
-  /** Says goodbye to it; resolves when it has heard, or will not. */
-  leave(): Promise<void>;
 }
 
 export interface SendOptions extends WaitOptions {
@@ -92,10 +83,6 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    */
   static async prepare(pd: Pd, options: ConnectionOptions = {}, ownsPd = false): Promise<Connection> {
     const { messageBytes = 16384, receives = 32, sends = 16, keepAlive = 10_000 } = options;
-    checkInteger('messageBytes', messageBytes, 64, 2 ** 30);
-    checkInteger('receives', receives, 8, 16384);
-    checkInteger('sends', sends, 1, 16384);
-    checkInteger('keepAlive', keepAlive, 0, 2 ** 31 - 1);
     const resources: Closable[] = [];
     const keep = <T extends Closable>(resource: T): T => {
       resources.unshift(resource);
@@ -103,6 +90,10 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     };
     if (ownsPd) keep(pd);
     try {
+      checkInteger('messageBytes', messageBytes, 64, 2 ** 30);
+      checkInteger('receives', receives, 8, 16384);
+      checkInteger('sends', sends, 1, 16384);
+      checkInteger('keepAlive', keepAlive, 0, 2 ** 31 - 1);
       const arriving = keep(await pd.regMr(receives * messageBytes));
       const leaving = keep(await pd.regMr(sends * messageBytes));
       // one more: for the sign of life
@@ -165,7 +156,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
 
   /** @internal The peer has said goodbye, or by the error has gone without one. */
   peerLeft(error?: Error): void {
-    for (const pump of this.#pumps) pump.drain();
+    for (const pump of this.#pumps) pump.finish();
     // if it left for an error of this queue pair, the event that tells of it comes first
     setImmediate(() => this.#end(error));
   }
@@ -351,6 +342,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
 
   #onReceived(wc: Wc): void {
     this.#isHeard ||= wc.ok;
+    // readers have been told that nothing comes any more, and the memory goes
+    if (this.#why !== undefined) return;
     if (wc.ok) this.#inbox.complete(wc);
     else if (wc.status !== WcStatus.WR_FLUSH_ERR) this.#end(failure(wc));
   }
@@ -359,7 +352,12 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #askForLife(): void {
     if (!this.#isHeard && !this.#isAskedForLife) {
       this.#isAskedForLife = true;
-      this.qp.postSend({ wrId: LIFE, opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, signaled: true });
+      try {
+        this.qp.postSend({ wrId: LIFE, opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, signaled: true });
+      } catch (error) {
+        // the program has closed the queue pair, or its device
+        this.#end(error as Error);
+      }
     }
     this.#isHeard = false;
   }
@@ -367,7 +365,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   /** @param what for the message when the time is over */
   #run<T>(what: string, wait: WaitOptions, make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
     if (this.#state !== 'open') return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#state}`));
-    return orGiveUp(this.#requests.run(make, finish), what, wait);
+    return this.#requests.run(what, wait, make, finish);
   }
 
   #taken(): VerbsError {

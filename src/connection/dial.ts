@@ -36,11 +36,12 @@ export async function connect(device: Device, options: DialOptions): Promise<Con
   if (typeof host !== 'string') throw new TypeError(`host is ${show(host)}, must be an address or a name`);
   checkInteger('port', port, 1, 65535);
   const id = createCmId(device, { ...ID_OPTIONS, ...(tos !== undefined && { tos }) });
-  let connection: Connection | undefined;
+  let preparing: Promise<Connection> | undefined;
   const dial = async () => {
     await id.resolveAddr(await addressOf(host), port);
     await id.resolveRoute();
-    connection = await prepared(id, rest);
+    preparing = prepared(id, rest);
+    const connection = await preparing;
     const established = await id.connect(privateData && { privateData });
     return attach(connection, id, established.privateData);
   };
@@ -51,6 +52,8 @@ export async function connect(device: Device, options: DialOptions): Promise<Con
     });
   } catch (error) {
     await id.close();
+    // the waiting may have been given up while it was in the making
+    const connection = await preparing?.catch(() => undefined);
     await connection?.close();
     throw error;
   }
@@ -58,6 +61,7 @@ export async function connect(device: Device, options: DialOptions): Promise<Con
 
 /** A connection to be, whose queue pair the id will connect; its receives are posted. */
 export async function prepared(id: CmId, { pd, ...options }: ConnectionOptions & { pd?: Pd }): Promise<Connection> {
+  id.assertOpen();
   const connection = await Connection.prepare(pd ?? (await id.device.allocPd()), options, pd === undefined);
   try {
     await id.useQp(connection.qp);
@@ -73,7 +77,7 @@ export async function prepared(id: CmId, { pd, ...options }: ConnectionOptions &
 export function attach(connection: Connection, id: CmId, privateData: Uint8Array = new Uint8Array(0)): Connection {
   const { address = '', port = 0 } = id.remoteAddress ?? {};
   id.channel.onEvent = (event) => {
-    if (event.type === 'DISCONNECTED') connection.peerLeft(event.error);
+    if (event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL') connection.peerLeft(event.error);
   };
   connection.established({ address, port, privateData, leave: () => farewell(id) });
   // it may have been a short visit

@@ -48,7 +48,7 @@ export class Inbox {
   }
 
   #post(slot: number): void {
-    if (this.#qp.isClosed || this.#mr.isClosed) return;
+    if (!this.#qp.isAlive || !this.#mr.isAlive) return;
     this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * this.#bytes, this.#bytes) });
   }
 }

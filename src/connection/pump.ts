@@ -1,5 +1,6 @@
 /** Hands the completions of a queue over as they come, in the event loop. */
 import type { Cq } from '../verbs/cq.js';
+import { pollAlive } from '../verbs/polling.js';
 import type { Wc } from '../verbs/wc.js';
 
 /** Completions that are taken at a time, and so often in a row, before the event loop gets its turn. */
@@ -22,14 +23,24 @@ export class Pump {
 
   /** Takes what is there. */
   readonly drain = (): void => {
-    if (this.#cq.isClosed) return;
+    if (this.#take(BATCHES)) setImmediate(this.drain);
+  };
+
+  /** Takes all that the queue holds, at once: what comes behind it does not count any more. */
+  finish(): void {
+    this.#take(Math.ceil(this.#cq.cqe / BATCH));
+  }
+
+  /** @returns whether there may be more */
+  #take(batches: number): boolean {
+    if (!this.#cq.isAlive) return false;
     // armed first: what comes behind the last look rings
     this.#cq.arm();
-    for (let batch = 0; batch < BATCHES; batch++) {
-      const count = this.#cq.poll(this.#wcs);
+    for (let batch = 0; batch < batches; batch++) {
+      const count = pollAlive(this.#cq, this.#wcs);
       for (let i = 0; i < count; i++) this.#onCompletion(this.#wcs[i] as Wc);
-      if (count === 0 || this.#cq.isClosed) return;
+      if (count === 0 || this.#cq.isClosed) return false;
     }
-    setImmediate(this.drain);
-  };
+    return true;
+  }
 }

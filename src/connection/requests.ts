@@ -4,6 +4,7 @@ import { VerbsError } from '../errors.js';
 import { WcError } from '../verbs/explain.js';
 import type { Mr } from '../verbs/mr.js';
 import type { Qp } from '../verbs/qp.js';
+import { checkWait, orGiveUp, type WaitOptions } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { SendWr, Sge } from '../verbs/wr.js';
 
@@ -18,6 +19,17 @@ export interface Place {
 /** A work request but for its number. */
 export type Request = SendWr extends infer Wr ? (Wr extends SendWr ? Omit<Wr, 'wrId'> : never) : never;
 
+/** A request's turn to leave. Who has asked for it may give it up before that. */
+interface Turn {
+  isGivenUp: boolean;
+}
+
+interface Waiting {
+  readonly turn: Turn;
+  take(place: Place): void;
+  fail(error: unknown): void;
+}
+
 interface InFlight {
   succeed(): void;
   fail(error: unknown): void;
@@ -26,7 +38,7 @@ interface InFlight {
 export class Requests {
   readonly #qp: Qp;
   readonly #free: Place[];
-  readonly #waiting: { take(place: Place): void; fail(error: unknown): void }[] = [];
+  #waiting: Waiting[] = [];
   readonly #inFlight: (InFlight | undefined)[];
   readonly #idle: (() => void)[] = [];
   #end: Error | undefined;
@@ -49,14 +61,32 @@ export class Requests {
   }
 
   /**
-   * Posts a request as soon as there is a place for it, behind those that wait already.
+   * Posts a request as soon as there is a place for it, behind those that wait already. Who gives it up before that may do
+   * with its data what he likes: it does not leave any more.
+   * @param what for the message when the time is over
    * @param make puts it together; what it throws is the promise's end
    * @param finish makes the result, once it is done
    */
-  async run<T>(make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
-    const place = this.hasRoom ? this.#take() : await this.#wait();
+  async run<T>(
+    what: string,
+    wait: WaitOptions,
+    make: (place: Place) => Request,
+    finish: (place: Place) => T,
+  ): Promise<T> {
+    checkWait(wait);
+    const turn = { isGivenUp: false };
+    return orGiveUp(this.#carryOut(turn, make, finish), what, wait, () => {
+      turn.isGivenUp = true;
+      this.#waiting = this.#waiting.filter((other) => other.turn !== turn);
+    });
+  }
+
+  async #carryOut<T>(turn: Turn, make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
+    const place = this.hasRoom ? this.#take() : await this.#wait(turn);
     try {
       if (this.#end !== undefined) throw this.#end;
+      // when it had its place already
+      if (turn.isGivenUp) throw new VerbsError('ECANCELED', 'given up before its turn');
       const done = new Promise<void>((succeed, fail) => {
         this.#inFlight[place.index] = { succeed, fail };
       });
@@ -112,9 +142,9 @@ export class Requests {
     return this.#free.pop() as Place;
   }
 
-  #wait(): Promise<Place> {
+  #wait(turn: Turn): Promise<Place> {
     if (this.#end !== undefined) return Promise.reject(this.#end);
-    return new Promise((take, fail) => this.#waiting.push({ take, fail }));
+    return new Promise((take, fail) => this.#waiting.push({ turn, take, fail }));
   }
 
   #giveBack(place: Place): void {

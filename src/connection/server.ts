@@ -104,7 +104,7 @@ export class Server implements AsyncIterable<ConnectionRequest>, AsyncDisposable
 
   /**
    * The next request; undefined when there is none any more because the server is closed.
-   * @throws the signal's reason, VerbsError ETIMEDOUT
+   * @throws the signal's reason; VerbsError ETIMEDOUT, EIO when the device fails
    */
   async next(wait: WaitOptions = {}): Promise<ConnectionRequest | undefined> {
     const { channel } = this.#id;

@@ -1,7 +1,7 @@
 /** Datagram services and groups of programs: two devices. */
-import { expect, test } from 'vitest';
-import { createCmId, UDP_QKEY } from '../../src/cm/index.js';
-import { GRH_BYTES, throwIfFailed } from '../../src/index.js';
+import { expect, describe as group, test } from 'vitest';
+import { type CmId, createCmId, UDP_QKEY } from '../../src/cm/index.js';
+import { GRH_BYTES, type Pd, type Qp, throwIfFailed } from '../../src/index.js';
 import { eventsOf, Pair, PORT } from './sides.js';
 
 const bytes = (text: string) => Buffer.from(text);
@@ -113,4 +113,81 @@ test('a group: joined, sent to, left', async () => {
   await expect(sender.joinMulticast(group)).rejects.toMatchObject({ code: 'EINVAL' });
   await expect(sender.joinMulticast('10.0.0.1')).rejects.toThrow();
   for (const id of [member, sender]) await id.close();
+});
+
+group('an id that is closed', () => {
+  const GROUP = '239.77.0.2';
+
+  /** An id for datagrams with a domain of its own, and a queue pair of the program's. */
+  async function lent(pair: Pair): Promise<{ id: CmId; pd: Pd; qp: Qp }> {
+    const { device, cq } = pair.client;
+    const pd = await device.allocPd();
+    const qp = await pd.createQp({ type: 'UD', sendCq: cq });
+    const id = createCmId(device, { space: 'UDP' });
+    await id.bindAddr(pair.addressOf(pair.client));
+    await id.useQp(qp);
+    return { id, pd, qp };
+  }
+
+  /** Closes the id while its last datagram has not left yet. @returns where it goes */
+  async function lastWord(id: CmId, qp: Qp) {
+    const { ah, qpNum, qkey } = await id.joinMulticast(GROUP, { sendOnly: true });
+    if (ah === undefined) throw new Error('no address handle');
+    qp.postSend({ opcode: 'SEND', sgList: bytes('bye'), ah, remoteQpn: qpNum, remoteQkey: qkey });
+    await id.close();
+    return ah;
+  }
+
+  test('gives its address handles back, though a datagram is still to go there', async () => {
+    const pair = await Pair.ofTest();
+    const { device, cq } = pair.client;
+    const pd = await device.allocPd();
+    const id = createCmId(device, { space: 'UDP' });
+    await id.bindAddr(pair.addressOf(pair.client));
+    const ah = await lastWord(id, await id.createQp(pd, { sendCq: cq }));
+    expect(ah.isClosed).toBe(true);
+    await pd.close();
+  });
+
+  test('when the queue pair is the program’s: once it is sent, at the latest with the domain', async () => {
+    const pair = await Pair.ofTest();
+    const [one, other] = [await lent(pair), await lent(pair)];
+    const sent = await lastWord(one.id, one.qp);
+    expect(sent.isClosed).toBe(false);
+    throwIfFailed(await pair.client.cq.next({ timeout: 5000 }));
+    const unsent = await lastWord(other.id, other.qp);
+    expect([sent.isClosed, unsent.isClosed]).toEqual([true, false]);
+    for (const { qp, pd } of [one, other]) {
+      await qp.close();
+      await pd.close();
+    }
+    expect(unsent.isClosed).toBe(true);
+  });
+
+  test('joins no group any more', async () => {
+    const pair = await Pair.ofTest();
+    for (let steps = 0; steps < 20; steps++) {
+      const { id, pd, qp } = await lent(pair);
+      const joining = id.joinMulticast(GROUP).catch((error) => error);
+      for (let step = 0; step < steps; step++) await undefined;
+      await id.close();
+      const joined = await joining;
+      // it was there first, or was refused
+      if (joined instanceof Error)
+        expect(joined).toMatchObject({ code: 'ECANCELED', message: expect.stringMatching(/cm id \d+ was closed/) });
+      else expect(joined.ah.isClosed).toBe(true);
+      await expect(qp.detachMcast(GROUP)).rejects.toMatchObject({ code: 'ENOENT' });
+      await qp.close();
+      await pd.close();
+    }
+  });
+
+  test('or one whose group was refused keeps nothing of it', async () => {
+    const pair = await Pair.ofTest();
+    const { id, qp } = await lent(pair);
+    await qp.attachMcast(GROUP);
+    const before = qp.device.card.exports.memAvailable();
+    await expect(id.joinMulticast(GROUP)).rejects.toMatchObject({ code: 'EINVAL' });
+    expect(qp.device.card.exports.memAvailable()).toBe(before);
+  });
 });

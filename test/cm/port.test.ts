@@ -3,10 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import type { CmId } from '../../src/cm/index.js';
+import { type CmId, createCmId } from '../../src/cm/index.js';
 import { CmPort } from '../../src/cm/port.js';
+import { MemoryHub, type Mr, type VerbsError } from '../../src/index.js';
 import { describeIf } from '../kit/privileges.js';
 import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
+import { openOn } from '../verbs/pair.js';
 import { Pair } from './sides.js';
 
 /** Takes all requests until the listener is closed. */
@@ -56,6 +58,36 @@ test('queue pair 1 is there once it is needed, and gone with the device', async 
   // closes without force: the manager is nobody's business
   await device.close();
   await pair[Symbol.asyncDispose]();
+});
+
+test('is tried anew when the card was short of memory, and nothing is left of what failed', async () => {
+  const device = await openOn(new MemoryHub(), { memoryBytes: 8 * 2 ** 20 });
+  const pd = await device.allocPd();
+  const fillers: Mr[] = [];
+  const fill = async () => {
+    for (;;) fillers.push(await pd.regMr(8192));
+  };
+  await fill().catch(() => {});
+  const refused = new Set<string>();
+  for (const filler of fillers.reverse()) {
+    const free = device.card.exports.memAvailable();
+    const id = createCmId(device);
+    const error: VerbsError | undefined = await id.bindAddr('::').then(
+      () => undefined,
+      (error) => error,
+    );
+    await id.close();
+    if (error === undefined) break;
+    expect(error.code).toBe('ENOMEM');
+    refused.add(error.message.replace(/\d+/g, 'n'));
+    expect([device.qps().length, device.card.exports.memAvailable()]).toEqual([0, free]);
+    await filler.close();
+  }
+  // for the completion queue, the memory, the queue pair
+  expect(refused.size).toBe(3);
+  expect(device.qps().map(({ qpNum }) => qpNum)).toEqual([1]);
+  await device.close({ force: true });
+  expect(device.isClosed).toBe(true);
 });
 
 test('no program gets it', async () => {

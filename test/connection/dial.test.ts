@@ -116,6 +116,37 @@ test('waiting for a connection can be given up: nothing is left of it', async ()
   await a.close();
 });
 
+test('at whatever step it is given up', async () => {
+  const [a, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  for (let steps = 0; steps < 100; steps++) {
+    const abort = new AbortController();
+    const dialing = a.connect({ host: address(b), port: PORT, signal: abort.signal });
+    for (let step = 0; step < steps; step++) await undefined;
+    abort.abort(new Error('enough'));
+    await expect(dialing).rejects.toThrow('enough');
+    // queue pair 1 at most
+    expect(a.qps().every(({ qpNum }) => qpNum === 1)).toBe(true);
+  }
+  await server.close();
+  // without force: nothing is open
+  await a.close();
+});
+
+test('wrong options leave nothing behind, at either end', async () => {
+  const [a, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  const wrong = { receives: 1 };
+  await expect(a.connect({ host: address(b), port: PORT, ...wrong })).rejects.toThrow(RangeError);
+  const connecting = a.connect({ host: address(b), port: PORT });
+  const refused = expect(connecting).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  await expect((await server.next())?.accept(wrong)).rejects.toThrow(RangeError);
+  await refused;
+  await server.close();
+  await a.close();
+  await b.close();
+});
+
 test('waiting for a request can be given up, and ends with the server', async () => {
   const [, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
@@ -139,6 +170,18 @@ test('the other end closes: what it sent is read, then the end', async () => {
   for await (const { data } of connection) heard += data;
   expect(heard).toBe('abc');
   expect(await closed).toEqual([undefined]);
+  await server.close();
+});
+
+test('whose device is closed by force is told at the next sign of life', async () => {
+  const [a, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  void serve(server, () => {});
+  const connection = await a.connect({ host: address(b), port: PORT, keepAlive: 5 });
+  const receiving = connection.receive();
+  await a.close({ force: true });
+  await expect(receiving).rejects.toMatchObject({ code: 'EINVAL', message: expect.stringMatching(/qp \w+ is closed/) });
+  await connection.close();
   await server.close();
 });
 

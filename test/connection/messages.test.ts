@@ -1,10 +1,11 @@
 // Messages: order, sizes, back-pressure, waiting that is given up, the end.
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { Connection } from '../../src/connection/connection.js';
+import { type Place, Requests } from '../../src/connection/requests.js';
 import { MemoryHub } from '../../src/index.js';
-import { endOn, openOn, pattern } from '../verbs/pair.js';
+import { connectedPair, endOn, openOn, pattern } from '../verbs/pair.js';
 import { connectedEnds } from './ends.js';
 
 test('messages come in order with their bytes and immediates, both ways at once', async () => {
@@ -60,6 +61,52 @@ test('waiting ends by time or signal, and takes no message away from the next re
   expect((await ends.b.receive({ timeout: 5000 }))?.data.toString()).toBe('for the next');
 });
 
+test('a message that is given up before it was its turn does not leave', async () => {
+  await using ends = await connectedEnds({ a: { sends: 1 }, b: { receives: 8 } });
+  for (let i = 0; i < 8; i++) await ends.a.send(Buffer.from(`read ${i}`));
+  const stuck = ends.a.send(Buffer.from('stuck'));
+  const abort = new AbortController();
+  const data = Buffer.from('given up');
+  const givenUp = [ends.a.send(data, { timeout: 5 }), ends.a.send(data, { signal: abort.signal })];
+  const behind = ends.a.send(Buffer.from('behind'));
+  await expect(givenUp[0]).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  abort.abort(new Error('enough'));
+  await expect(givenUp[1]).rejects.toThrow('enough');
+  for (let i = 0; i < 8; i++) expect((await ends.b.receive())?.data.toString()).toBe(`read ${i}`);
+  for (const text of ['stuck', 'behind']) expect((await ends.b.receive())?.data.toString()).toBe(text);
+  await Promise.all([stuck, behind]);
+});
+
+test('a message whose signal has been given before, or whose options are wrong, does not leave', async () => {
+  await using ends = await connectedEnds();
+  const { signal } = new AbortController();
+  const gone = AbortSignal.abort(new Error('enough'));
+  await expect(ends.a.send(Buffer.from('no'), { signal: gone })).rejects.toThrow('enough');
+  await expect(ends.a.send(Buffer.from('no'), { signal, timeout: -1 })).rejects.toThrow('timeout is -1');
+  await ends.a.send(Buffer.from('yes'), { signal });
+  expect((await ends.b.receive())?.data.toString()).toBe('yes');
+});
+
+test('a request that is given up the moment it has got its place does not leave', async () => {
+  await using pair = await connectedPair();
+  const { qp, mr, cq } = pair.a;
+  const requests = new Requests(qp, mr, 1);
+  const abort = new AbortController();
+  const write = ({ sge }: Place) => {
+    const { addr, rkey } = pair.b.mr.remote;
+    return { opcode: 'RDMA_WRITE', sgList: sge(8), remoteAddr: addr, rkey } as const;
+  };
+  const make = vi.fn(write);
+  // the place goes to the next one at once, who sees it a moment later
+  const first = requests.run('', {}, write, () => queueMicrotask(() => abort.abort(new Error('enough'))));
+  const second = requests.run('', { signal: abort.signal }, make, () => {});
+  requests.complete(await cq.next());
+  await first;
+  await expect(second).rejects.toThrow('enough');
+  expect(make).not.toHaveBeenCalled();
+  await requests.idle();
+});
+
 test('a message that is too long is refused before anything is sent', async () => {
   await using ends = await connectedEnds({ a: { messageBytes: 100 } });
   await expect(ends.a.send(Buffer.alloc(101))).rejects.toMatchObject({ code: 'EMSGSIZE' });
@@ -88,6 +135,34 @@ test('closing waits for what was sent; the peer reads it all, then the end', asy
   expect(received).toEqual(Array.from({ length: 20 }, (_, i) => i));
   expect(await ends.b.receive()).toBeUndefined();
   expect([ends.a.isOpen, ends.b.isOpen]).toEqual([false, false]);
+});
+
+test('what has come when the peer says goodbye is read, however much it is', async () => {
+  const count = 4000;
+  await using ends = await connectedEnds({
+    a: { sends: count, messageBytes: 64 },
+    b: { receives: count, messageBytes: 64 },
+  });
+  // nobody looks at the queue meanwhile
+  ends.b.qp.recvCq.removeAllListeners('completion');
+  await Promise.all(Array.from({ length: count }, (_, i) => ends.a.send(Buffer.from([i & 255]))));
+  await ends.a.close();
+  const received: (number | undefined)[] = [];
+  for await (const { data } of ends.b) received.push(data[0]);
+  expect(received).toEqual(Array.from({ length: count }, (_, i) => i & 255));
+});
+
+test('nothing comes behind the end, whose memory is soon somebody else s', async () => {
+  await using ends = await connectedEnds();
+  const { recvCq } = ends.a.qp;
+  const look = recvCq.listeners('completion');
+  recvCq.removeAllListeners('completion');
+  await ends.b.send(Buffer.from('late'));
+  ends.a.destroy(new Error('enough'));
+  // the queue is still there, and what it holds is seen now
+  for (const listener of look) listener();
+  expect(recvCq.isClosed).toBe(false);
+  await expect(ends.a.receive()).rejects.toThrow('enough');
 });
 
 test('a peer that has vanished is found by its silence', async () => {

@@ -1,5 +1,6 @@
 // Asynchronous events of queue pairs, as a program hears them: from the queue pair, and from its device.
 import { expect, test } from 'vitest';
+import { EventType } from '../../src/device/codes.js';
 import { type AsyncEvent, MemoryHub, type Qp, throwIfFailed } from '../../src/index.js';
 import { connectedPair, type End, endOn, openOn } from './pair.js';
 
@@ -39,6 +40,25 @@ test('COMM_EST: the first message comes while the queue pair waits in RTR', asyn
   await expect.poll(() => events).toEqual(both('COMM_EST'));
   await one.close({ force: true });
   await other.close({ force: true });
+});
+
+// What MISSED stands for is in test/host/cq.
+test('a completion queue whose event found no room is looked at all the same', async () => {
+  const hub = new MemoryHub();
+  await using one = await openOn(hub);
+  const { qp, cq } = await endOn(one);
+  await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
+  qp.postRecv({ wrId: 7 });
+  const told = cq.next(WAIT);
+  const { onEvent } = one.engine;
+  const missed = new Promise((resolve) => {
+    one.engine.onEvent = resolve;
+  });
+  await qp.modify({ state: 'ERR' });
+  expect(await missed).toBe(EventType.COMPLETION);
+  onEvent(EventType.MISSED, 0);
+  expect(await told).toMatchObject({ wrId: 7, statusName: 'WR_FLUSH_ERR' });
+  await one.close({ force: true });
 });
 
 test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', async () => {

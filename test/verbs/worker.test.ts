@@ -1,7 +1,7 @@
 // A device in worker mode: a thread runs the card, whatever the program does.
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -10,28 +10,16 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
-import { type AsyncEvent, type Device, MemoryHub, openDevice, type Qp, throwIfFailed } from '../../src/index.js';
+import { MemoryHub, openDevice, type Qp, throwIfFailed } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory.js';
 import { Random } from '../kit/random.js';
+import { held } from './held.js';
 import { ALL, connectedPair, type End, endOn, loopback, type Pair, type PairOptions, pattern } from './pair.js';
 
 const WAIT = { timeout: 20_000 };
 
 const workerPair = ({ open, ...options }: PairOptions = {}): Promise<Pair> =>
   connectedPair({ open: { mode: 'worker', ...open }, connect: { access: ALL, timeout: 17 }, ...options });
-
-/** Threads and open files of this process, once nothing more is about to go away. */
-async function held(): Promise<{ threads: number; files: number }> {
-  const now = () => ({ threads: readdirSync('/proc/self/task').length, files: readdirSync('/proc/self/fd').length });
-  let last = now();
-  for (let same = 0; same < 10; ) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-    const next = now();
-    same = next.threads === last.threads && next.files === last.files ? same + 1 : 0;
-    last = next;
-  }
-  return last;
-}
 
 /** Polls without ever returning to the event loop. */
 function spin(end: End): number {
@@ -232,52 +220,6 @@ test('devices come and go without leaving threads, files or sockets', async () =
     await Promise.all([cycle(), cycle()]);
   expect(await held()).toEqual(before);
 }, 120_000);
-
-describe('the card fails', () => {
-  /** Makes the next turn trap: the receive ring is said to lie behind the memory. */
-  function break_(device: Device): void {
-    const { card } = device;
-    const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.rxRing());
-    card.u32[at] = 0xfffffff0;
-    device.engine.schedule();
-  }
-
-  test('who waits is told, everything else says why, and the device can be closed', async () => {
-    const before = await held();
-    const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
-    const { qp, cq, pd, mr } = await endOn(device);
-    const told = once(device, 'event') as Promise<AsyncEvent[]>;
-    const waiting = cq.next();
-    break_(device);
-    const why = {
-      code: 'EIO',
-      message: expect.stringMatching(/device wasm-lo has failed: RuntimeError: memory access/),
-    };
-    await expect(waiting).rejects.toMatchObject(why);
-    const [event] = await told;
-    expect(event?.type === 'DEVICE_FATAL' && event.device === device && event.reason).toMatch(/out of bounds/);
-    await expect(cq.next()).rejects.toMatchObject(why);
-    await expect(pd.regMr(4096)).rejects.toMatchObject(why);
-    await expect(qp.modify({ state: 'INIT' })).rejects.toMatchObject(why);
-    expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(/has failed/);
-    expect(() => cq.poll(cq.createWcs(1))).toThrow(/has failed/);
-    expect(() => device.counters()).toThrow(/has failed/);
-    expect(mr.isClosed).toBe(false);
-    await device.close({ force: true });
-    expect(await held()).toEqual(before);
-  });
-
-  test('who only polls is told as well', async () => {
-    await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
-    const { cq } = await endOn(device);
-    const wcs = cq.createWcs(1);
-    break_(device);
-    const until = performance.now() + WAIT.timeout;
-    expect(() => {
-      while (performance.now() < until) cq.poll(wcs);
-    }).toThrow(/EIO: the card of device wasm-lo has failed: RuntimeError/);
-  });
-});
 
 describe('what cannot be', () => {
   const refused = (options: object) =>

@@ -1,0 +1,142 @@
+// A card whose thread fails, as no card should: everybody is told, and nothing is left of it.
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+import {
+  type AsyncEvent,
+  type ConnectionRequest,
+  createCmId,
+  type Device,
+  openDevice,
+  publishedDevices,
+} from '../../src/index.js';
+import { held } from './held.js';
+import { endOn, loopback } from './pair.js';
+
+const WAIT = { timeout: 20_000 };
+/** What everything says from then on. */
+const failed = { code: 'EIO', message: expect.stringMatching(/the card of device wasm-lo has failed/) };
+
+/** Makes the next turn trap: the receive ring is said to lie behind the memory. */
+function break_(device: Device): void {
+  const { card } = device;
+  const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.rxRing());
+  card.u32[at] = 0xfffffff0;
+  device.engine.schedule();
+}
+
+test('who waits is told, everything else says why, and the device can be closed', async () => {
+  const before = await held();
+  const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const { qp, cq, pd, mr } = await endOn(device);
+  const told = once(device, 'event') as Promise<AsyncEvent[]>;
+  const waiting = cq.next();
+  break_(device);
+  const why = {
+    code: 'EIO',
+    message: expect.stringMatching(/device wasm-lo has failed: RuntimeError: memory access/),
+  };
+  await expect(waiting).rejects.toMatchObject(why);
+  const [event] = await told;
+  expect(event?.type === 'DEVICE_FATAL' && event.device === device && event.reason).toMatch(/out of bounds/);
+  await expect(cq.next()).rejects.toMatchObject(why);
+  await expect(pd.regMr(4096)).rejects.toMatchObject(why);
+  await expect(qp.modify({ state: 'INIT' })).rejects.toMatchObject(why);
+  expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(/has failed/);
+  expect(() => cq.poll(cq.createWcs(1))).toThrow(/has failed/);
+  expect(() => device.counters()).toThrow(/has failed/);
+  expect(mr.isClosed).toBe(false);
+  await device.close({ force: true });
+  expect(await held()).toEqual(before);
+});
+
+test('who only polls is told as well', async () => {
+  await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const { cq } = await endOn(device);
+  const wcs = cq.createWcs(1);
+  break_(device);
+  const until = performance.now() + WAIT.timeout;
+  expect(() => {
+    while (performance.now() < until) cq.poll(wcs);
+  }).toThrow(/EIO: the card of device wasm-lo has failed: RuntimeError/);
+});
+
+test('who waits for the connection manager is told, with whatever the program is waiting for', async () => {
+  const before = await held();
+  const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const listener = createCmId(device);
+  await listener.listen();
+  const server = await device.listen({ port: 0 });
+  const id = createCmId(device);
+  const [nobody] = loopback().addresses as [string];
+  await id.resolveAddr(nobody, 7471);
+  await id.resolveRoute();
+  await id.createQp(await device.allocPd(), { sendCq: await device.createCq() });
+  const waiting = [
+    id.connect(),
+    listener.getRequest(),
+    server.next(),
+    device.connect({ host: nobody, port: 7471 }),
+  ].map((promise) => expect(promise).rejects.toMatchObject(failed));
+  // the manager's, and those of the two that connect
+  await expect.poll(() => device.qps().length).toBe(3);
+  break_(device);
+  await Promise.all(waiting);
+  expect(id.state).toBe('FAILED');
+  const events = Array.from({ length: 3 }, () => id.channel.poll());
+  expect(events.map((event) => event?.type)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'DEVICE_REMOVAL']);
+  await expect(id.connect()).rejects.toMatchObject(failed);
+  await id.close();
+  await device.close({ force: true });
+  expect(device.isClosed).toBe(true);
+  expect(await held()).toEqual(before);
+});
+
+test('connections end, with all that belongs to them', async () => {
+  await using b = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const server = await b.listen({ port: 0 });
+  const before = await held();
+  const a = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const host = b.gids[0]?.address as string;
+  const connected = async () => {
+    const connecting = a.connect({ host, port: server.address.port, keepAlive: 5 });
+    const theirs = await ((await server.next(WAIT)) as ConnectionRequest).accept();
+    const mine = await connecting;
+    return { mine, theirs, closed: once(mine, 'close') };
+  };
+  const [waiting, full] = [await connected(), await connected()];
+  const receiving = waiting.mine.receive();
+  await full.theirs.send(Buffer.from('nobody takes this'));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  // this one comes while the program is busy, which then learns of it and of the failure at a time
+  full.theirs.send(Buffer.from('nor this')).catch(() => {});
+  const busy = (milliseconds: number, isOver = () => false) => {
+    for (const end = performance.now() + milliseconds; !isOver() && performance.now() < end; );
+  };
+  busy(20);
+  break_(a);
+  busy(WAIT.timeout, () => a.engine.failure !== undefined);
+  await expect(receiving).rejects.toMatchObject(failed);
+  for (const { mine, closed } of [waiting, full]) {
+    expect(await closed).toMatchObject([failed]);
+    expect(mine.isOpen).toBe(false);
+    const all = async () => {
+      for await (const _ of mine);
+    };
+    await expect(all()).rejects.toMatchObject(failed);
+  }
+  for (const { theirs } of [waiting, full]) theirs.destroy();
+  // nothing else belongs to the device
+  await a.close();
+  expect(await held()).toEqual(before);
+  await server.close();
+});
+
+test('it is not published any more', async () => {
+  await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const name = `failing-${process.pid}`;
+  await device.publish(name);
+  const told = once(device, 'event');
+  break_(device);
+  await told;
+  expect((await publishedDevices()).filter((other) => other.name === name)).toEqual([]);
+});
