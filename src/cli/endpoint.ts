@@ -48,7 +48,7 @@ export function endpointCommand(program: Command): void {
     .option('--serve <service[:port]>', 'a service, again and again', service, [])
     .option('--metrics <port>', 'counters for Prometheus: HTTP on 127.0.0.1', integer(1, 65535))
     .addOption(new Option('--log <form>', 'lines for people, or objects').choices(['text', 'json']).default('text'))
-    .option('--check', 'check the configuration, and no more')
+    .option('--check', 'check the configuration, and what it says of files and memory, and no more')
     .addHelpText('after', HELP);
   addLinkOptions(command).action(endpoint);
 }
@@ -70,6 +70,8 @@ async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
   });
   if (flags.check) return;
   const { pcap, fault } = openOptions(flags);
+  // before anything is there that must be left in order
+  const stopped = new Promise<string>((resolve) => onStop(resolve));
   const opening = Endpoint.open(config, { ...(pcap !== undefined && { pcap }), ...(fault && { fault }) }, log);
 
   const reload = async (running: Endpoint) => {
@@ -93,7 +95,6 @@ async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
   onSignal('SIGHUP', reload);
   onSignal('SIGUSR2', (running) => running.save());
   const running = await opening;
-  const stopped = new Promise<string>((resolve) => onStop(resolve));
   log.info('ready', { pid: process.pid });
   await notify(log, 'READY=1');
   const signal = await Promise.race([stopped, running.failed]).catch((error) => {
@@ -120,10 +121,12 @@ function addresses(text: string, before: readonly string[] = []): readonly strin
   return [...before, address(text)];
 }
 
+const regionBytes = bytes(1, 2 ** 32 - 1);
+
 function region(text: string, before: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const [, name, size] = /^([^=]+)=(.+)$/.exec(text) ?? [];
   if (name === undefined || size === undefined) throw new InvalidArgumentError('It must be NAME=BYTES.');
-  return { ...before, [name]: { size, access: ['remoteRead', 'remoteWrite', 'remoteAtomic'] } };
+  return { ...before, [name]: { size: regionBytes(size), access: ['remoteRead', 'remoteWrite', 'remoteAtomic'] } };
 }
 
 function service(text: string, before: readonly unknown[]): readonly unknown[] {

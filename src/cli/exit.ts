@@ -35,23 +35,32 @@ export class CliError extends Error {
   }
 }
 
+const STATUS = { SIGINT: Exit.INTERRUPTED, SIGTERM: Exit.TERMINATED } as const;
+type StopSignal = keyof typeof STATUS;
+
 /** From now on Ctrl-C asks for the end by this, once; after that it ends the program at once, as ever. */
 export function onInterrupt(stop: () => void): void {
-  process.removeAllListeners('SIGINT');
-  process.once('SIGINT', stop);
+  onSignals(['SIGINT'], stop);
 }
 
 /** From now on Ctrl-C or SIGTERM asks for the end by this, once; after that it ends the program at once, as ever. */
 export function onStop(stop: (signal: string) => void): void {
-  const signals = { SIGINT: Exit.INTERRUPTED, SIGTERM: Exit.TERMINATED };
-  for (const name of Object.keys(signals)) process.removeAllListeners(name);
+  onSignals(['SIGINT', 'SIGTERM'], stop);
+}
+
+function onSignals(names: readonly StopSignal[], stop: (signal: string) => void): void {
   let isAsked = false;
-  for (const [name, status] of Object.entries(signals))
+  for (const name of names) {
+    const before = process.listeners(name);
     process.on(name, () => {
-      if (isAsked) process.exit(status);
+      if (isAsked) process.exit(STATUS[name]);
       isAsked = true;
       stop(name);
     });
+    // not the other way round: one that came while this thread was busy still waits to be told, and without a listener, be it
+    // for a moment, Node forgets it
+    for (const listener of before) process.off(name, listener);
+  }
 }
 
 /** The end that a signal has asked for, and that has come in good order: nothing is to be said. */

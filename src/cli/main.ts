@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 /** The command `wasm-roce`. */
+import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { WcError } from '../index.js';
 import { demoCommand } from './demo.js';
@@ -12,8 +13,12 @@ import { pingpongCommand } from './pingpong.js';
 import { rpingCommand } from './rping.js';
 import { statCommand } from './stat.js';
 
+const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
+
 const program = new Command('wasm-roce')
   .description('RDMA over Converged Ethernet (RoCE v2) with a network card made of software')
+  // without a letter: -V is an option of rping
+  .version(`wasm-roce ${version}`, '--version', 'print the version')
   .option('--debug', 'print the stack of an error')
   .addHelpText(
     'after',

@@ -1,6 +1,6 @@
 /** `wasm-roce rping`: either end of rping. */
 import type { Command } from 'commander';
-import { EXIT_HELP, onInterrupt, usageError } from './exit.js';
+import { EXIT_HELP, interrupted, onInterrupt, usageError } from './exit.js';
 import {
   addLinkOptions,
   address,
@@ -96,7 +96,7 @@ async function rping(flags: Flags): Promise<void> {
 function read(flags: Flags): RpingOptions {
   const stop = new AbortController();
   // the peer is to hear of the end
-  onInterrupt(() => stop.abort());
+  onInterrupt(() => stop.abort(interrupted('before there was a connection')));
   return {
     signal: stop.signal,
     port: flags.port,

@@ -51,11 +51,14 @@ export async function connect(device: Device, options: DialOptions): Promise<Con
       ...(timeout !== undefined && { timeout }),
     });
   } catch (error) {
+    const isUnresolved = id.remoteAddress === undefined;
     await id.close();
     // the waiting may have been given up while it was in the making
     const connection = await preparing?.catch(() => undefined);
     await connection?.close();
-    throw error;
+    if (!isUnresolved || !(error instanceof VerbsError && error.code === 'ETIMEDOUT')) throw error;
+    const why = 'its way is not known yet: has it a name in DNS, and does it answer ARP or neighbour discovery?';
+    throw new VerbsError('ETIMEDOUT', `no connection to ${host} port ${port} within ${timeout} ms; ${why}`);
   }
 }
 

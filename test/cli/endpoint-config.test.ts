@@ -2,7 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Config, ConfigError, checked, readConfig } from '../../src/cli/endpoint/config.js';
 import { run } from './run.js';
 
@@ -65,8 +65,20 @@ test.each<[unknown, string]>([
   ],
   [service({ type: 'send-bw', iters: 0 }), 'services[0].iters is 0, must be an integer from 2 to 100000000'],
   [
-    service({ type: 'echo' }, { type: 'regions', port: '7471' }),
+    service({ type: 'echo' }, { type: 'regions', port: '0x1d2f' }),
     'services: regions wants RDMA port 7471, which echo has already',
+  ],
+  [
+    { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } },
+    'services: metrics wants TCP port 9401, which send-bw has already',
+  ],
+  [
+    { ...region({ size: '1g', access: ALL }), memory: '64m' },
+    "regions are 1073741824 bytes in all, with the card's own 6291456 more than memory, 67108864",
+  ],
+  [
+    { ...ECHO, regions: { a: { size: '2g', access: ALL }, b: { size: '2g', access: ALL } } },
+    "regions are 4294967296 bytes in all, with the card's own 6291456 more than a card can have, 4294967296",
   ],
 ])('%j', async (raw, problem) => {
   const found = await problems(() => checked('test', raw));
@@ -84,6 +96,44 @@ test('services by rdma_cm and by TCP have ports of their own; what is not said i
     { type: 'regions', port: 7472 },
   ]);
   expect(regions).toEqual({ a: { size: 65536, persist: false, access: ['remoteRead'] } });
+});
+
+test('metrics and a service may have the same port of different addresses', () => {
+  const both = { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } };
+  expect(checked('test', { ...both, addresses: ['127.0.0.2'] }).metrics).toEqual({ host: '127.0.0.1', port: 9401 });
+});
+
+describe("a region's file", () => {
+  const access = ALL;
+  const at = (name: string) => join(folder, name);
+  const [full, empty] = [at('full.bin'), at('empty.bin')];
+  beforeAll(() => {
+    writeFileSync(full, 'seven..');
+    writeFileSync(empty, '');
+  });
+
+  test.each<[{ file: string; size?: number; persist?: boolean }, string]>([
+    [{ file: at('none.bin'), size: 4 }, 'which is not there'],
+    [{ file: at('none.bin'), persist: true }, 'which is not there, and the region has no size'],
+    [{ file: at('none/table.bin'), size: 4, persist: true }, 'whose folder is not there'],
+    [{ file: `${full}/table.bin`, size: 4, persist: true }, 'whose folder cannot be written to (EACCES)'],
+    [{ file: `${full}/table.bin`, size: 4 }, 'which cannot be read (ENOTDIR)'],
+    [{ file: folder }, 'which is a folder'],
+    [{ file: empty }, 'which is empty, and the region has no size'],
+    [{ file: full, size: 4 }, 'which has 7 bytes, the region 4'],
+  ])('%j', async (config, problem) => {
+    const found = await problems(() => checked('test', region({ ...config, access })));
+    expect(found).toEqual([`regions.a.file is ${JSON.stringify(config.file)}, ${problem}`]);
+  });
+
+  test('may be missing where it is to be made; its length is the size of a region that has none', () => {
+    const regions = {
+      a: { file: at('none.bin'), size: 4, persist: true, access },
+      b: { file: full, access },
+      c: { file: empty, size: 4, access },
+    };
+    expect(Object.keys(checked('test', { ...ECHO, regions }).regions)).toEqual(['a', 'b', 'c']);
+  });
 });
 
 describe('a file', () => {
@@ -113,9 +163,11 @@ describe('a file', () => {
   });
 
   test('the example that is packed is right', async () => {
-    const example = join(import.meta.dirname, '../../packaging/endpoint.yaml');
-    expect(await problems(readConfig(example, NOTHING))).toEqual([]);
-    expect(readFileSync(example, 'utf8')).toContain('wasm-roce endpoint');
+    const example = readFileSync(join(import.meta.dirname, '../../packaging/endpoint.yaml'), 'utf8');
+    // systemd makes the folder
+    const path = file(example.replace('/var/lib/wasm-roce', folder));
+    expect(await problems(readConfig(path, NOTHING))).toEqual([]);
+    expect(example).toContain('wasm-roce endpoint');
   });
 });
 
@@ -132,11 +184,30 @@ describe('the command', () => {
     ]);
   });
 
+  test('what this machine lacks: told together with all else, and status 3 where it is alone', async () => {
+    const regions = 'regions: { a: { file: /none/a.bin, size: 4, persist: true, access: [remoteRead] } }';
+    const lacking = 'regions.a.file is "/none/a.bin", whose folder is not there';
+    const path = file(`${regions}\nservices: [{ type: echo }]\n`);
+    for (const check of [['--check'], []]) {
+      const { status, stdout, stderr } = await run(['endpoint', path, ...check]);
+      expect({ status, stdout, stderr }).toEqual({
+        ...{ status: 3, stdout: '' },
+        stderr: `wasm-roce: ${path}: ${lacking}\n`,
+      });
+    }
+    expect(await problems(readConfig(file(`${regions}\nlink: smoke\n`), NOTHING))).toEqual([
+      expect.stringContaining('link is "smoke"'),
+      'services is missing, must be a list of services',
+      lacking,
+    ]);
+  });
+
   test('options that are wrong: which and why', async () => {
     const rows: [string[], number, RegExp][] = [
       [['--serve', 'echo', '--link', 'memory'], 2, /--link memory is for both ends in one process/],
       [['--region', 'a=4k'], 2, /nothing to serve: name a CONFIG, or --serve/],
       [['--region', 'a'], 2, /'a' is invalid. It must be NAME=BYTES/],
+      [['--region', 'a=4q'], 2, /'a=4q' is invalid. It must be a number of bytes from 1 to 4294967295/],
       [['/none.yaml'], 3, /ENOENT.*\/none\.yaml/],
     ];
     const ends = await Promise.all(rows.map(([args]) => run(['endpoint', ...args])));

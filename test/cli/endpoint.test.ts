@@ -240,7 +240,7 @@ describe('an endpoint', () => {
     for (const [config, error] of [
       [{ services, link: 'smoke' }, /link is "smoke", must be one of/],
       [{ services, mode: 'worker' }, /^mode cannot change while the endpoint runs/],
-      [{ services, regions: { a: { file: missing, access: ALL } } }, /ENOENT/],
+      [{ services, regions: { a: { file: missing, access: ALL } } }, /missing\.bin", which is not there/],
       [{ services, metrics: { port: taken } }, /EADDRINUSE/],
     ] as const) {
       serving.configure(config);
@@ -267,6 +267,32 @@ describe('an endpoint', () => {
       expect(event).toMatch(/^[a-z ]+$/);
     }
   });
+});
+
+/** For node: the process sends itself SIGTERM as soon as it logs a line with such a text, in the middle of what it does. */
+const stopsItself = (text: string) => [
+  '--import',
+  `data:text/javascript,
+    const { stdout } = process;
+    const write = stdout.write.bind(stdout);
+    stdout.write = (line, ...more) => {
+      if (line.includes('${text}')) process.kill(process.pid, 'SIGTERM');
+      return write(line, ...more);
+    };`,
+];
+
+test('SIGTERM while it starts: it ends in order, files are written', async () => {
+  const file = join(folder, 'early.bin');
+  const regions = { early: { file, size: 8, persist: true, access: ALL } };
+  const config = { addresses: ['127.83.0.4'], regions, services: [{ type: 'regions' }] };
+  const serving = new Serving(config, { node: stopsItself('"event":"serving"') });
+  try {
+    await serving.until('stopped');
+    expect((await serving.running.ended).status).toBe(0);
+    expect(readFileSync(file)).toEqual(Buffer.alloc(8));
+  } finally {
+    serving.running.child.kill('SIGKILL');
+  }
 });
 
 test('options alone, lines for people, systemd is told; a second signal ends it at once', async () => {

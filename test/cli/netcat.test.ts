@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../src/cli/netcat/report.js';
+import { all, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
+import { sh, vethPair } from '../link/far.js';
 import { type Ended, type Running, run, start } from './run.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-netcat-'));
@@ -196,6 +198,21 @@ describe('ends of the connection', () => {
     const waited = await run(['listen', '--address', server, '--link', 'udp', PORT, '-w', '0.2', '-q']);
     expect(waited).toMatchObject({ status: 1, stderr: 'wasm-roce: nobody connected within 0.2 s (--timeout)\n' });
   });
+
+  testIf(
+    all(netPrivilege(), programPrivilege('ip')),
+    'nobody answers ARP: status 1 after the time, and a word of it',
+    async () => {
+      vethPair(['nca0', 'nca1'], 198, 1500);
+      try {
+        const caller = redirected(['connect', '--ib-dev', 'nca0', '10.198.0.77', PORT, '-w', '0.2'], '</dev/null');
+        await caller.says('no connection to 10.198.0.77 port 7471 within 200 ms; its way is not known yet');
+        expect((await caller.ended).status).toBe(1);
+      } finally {
+        sh('ip link del nca0');
+      }
+    },
+  );
 
   test('Ctrl-C: the other end hears of it at once', async () => {
     const { server, client } = addresses();

@@ -1,6 +1,8 @@
 // `wasm-roce rping`, ours against ours, over loopback without privileges.
 import { afterEach, describe, expect, test } from 'vitest';
+import { Output } from '../../src/cli/output.js';
 import type { RpingReport } from '../../src/cli/rping/report.js';
+import { type RpingOptions, runServer } from '../../src/cli/rping/roles.js';
 import { decodeWhere, encodeWhere, pingBytes, textOf } from '../../src/cli/rping/words.js';
 import { type Ended, type Running, run, start } from './run.js';
 
@@ -106,6 +108,25 @@ test('Ctrl-C before anybody came, and before all is done: status 130', async () 
   const [asked, served] = [await asking.ended, await server.ended];
   expect(asked.stderr).toMatch(/^wasm-roce: interrupted after \d+ of 1000000000 pings\n$/);
   expect([asked.status, served.status]).toEqual([130, 0]);
+});
+
+test('Ctrl-C while there is no connection: status 130, at once', async () => {
+  const alone = client(++lastPort, ['-d']);
+  await alone.says('for a connection');
+  alone.child.kill('SIGINT');
+  expect(await alone.ended).toMatchObject({
+    status: 130,
+    stderr: expect.stringMatching(/\nwasm-roce: interrupted before there was a connection\n$/),
+  });
+});
+
+test('Ctrl-C while the server opens its device is not forgotten', async () => {
+  const options: RpingOptions = {
+    ...{ signal: AbortSignal.abort(), port: ++lastPort, listen: SERVER, address: SERVER, link: 'udp', open: {} },
+    ...{ size: 64, count: 1, idleMs: 0, validate: false, verbose: false, debug: false, persistent: false },
+  };
+  await expect(runServer(options, new Output(true))).rejects.toThrow('interrupted before a client came');
+  await runServer({ ...options, persistent: true }, new Output(true));
 });
 
 test('with trouble on the way', async () => {

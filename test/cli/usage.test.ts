@@ -1,6 +1,12 @@
 // What the command says to wrong usage, and with which status it ends.
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { run } from './run.js';
+
+const ROOT = join(import.meta.dirname, '../..');
 
 describe('help', () => {
   test('without a command: the help, on stderr, and status 2', async () => {
@@ -22,6 +28,27 @@ describe('help', () => {
     expect(stdout).toContain('Examples:\n  wasm-roce');
     expect(stdout).toContain('Exit status: 0 done');
   });
+});
+
+test('--version: that of the package', async () => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  expect(await run(['--version'])).toEqual({ status: 0, stdout: `wasm-roce ${version}\n`, stderr: '' });
+});
+
+test('a signal that came before a command had its say is not forgotten; the second one ends it', async () => {
+  // what a process does from its start on, without a turn of its event loop between
+  const program = `
+    import { onStop } from '${join(ROOT, 'src/cli/exit.ts')}';
+    process.on('SIGTERM', () => process.exit(1));
+    setTimeout(() => process.exit(2), 20_000);
+    process.kill(process.pid, 'SIGTERM');
+    onStop((name) => {
+      console.log(name);
+      process.kill(process.pid, 'SIGINT');
+    });`;
+  const node = ['--import', 'tsx', '--input-type=module', '--eval', program];
+  const ended = promisify(execFile)(process.execPath, node, { cwd: ROOT });
+  await expect(ended).rejects.toMatchObject({ code: 130, stdout: 'SIGTERM\n' });
 });
 
 describe('wrong usage ends with status 2 and one line that names the value and the rule', () => {

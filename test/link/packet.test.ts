@@ -123,6 +123,13 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     quick.close();
   });
 
+  test('nobody waits for an answer once the link is closed', async () => {
+    const link = PacketLink.open({ interface: far.near, neighbourTimeoutMs: 3000 });
+    const unanswered = link.resolve('10.91.0.79', A4);
+    link.close();
+    await expect(unanswered).rejects.toThrow('ECANCELED: the link was closed');
+  });
+
   test('the kernel answers RoCE by ICMP, unless a packet link holds the port', async () => {
     expect((await far.peer('knock', A4)).first).toBe('quiet');
     expect((await far.peer('knock', 'fd00:91::1')).first).toBe('quiet');

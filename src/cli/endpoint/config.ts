@@ -5,11 +5,14 @@ import * as z from 'zod';
 import { CliError, Exit } from '../exit.js';
 import { address, bytes, integer, quantity } from '../options.js';
 import { KINDS } from '../perftest/kinds.js';
+import { shortage } from './memory.js';
+import { obstacle } from './regions.js';
 
 /** Rights that a peer may have to a region. */
 const RIGHTS = ['remoteRead', 'remoteWrite', 'remoteAtomic'] as const;
 /** Where each service listens unless told otherwise. */
 export const PORTS = { echo: 7471, regions: 7472, rping: 7174, perftest: 18515 } as const;
+const METRICS_HOST = '127.0.0.1';
 const MOST_MESSAGE = 2 ** 30;
 const MOST_REGION = 2 ** 32 - 1;
 
@@ -96,7 +99,7 @@ const Configuration = keys({
   services: z
     .array(Service, { error: 'must be a list of services' })
     .min(1, { error: 'must have one service at least' }),
-  metrics: keys({ port: value(integer(1, 65535)), host: value(address).default('127.0.0.1') }).optional(),
+  metrics: keys({ port: value(integer(1, 65535)), host: value(address).default(METRICS_HOST) }).optional(),
 });
 
 export type Config = z.output<typeof Configuration>;
@@ -113,11 +116,14 @@ export type Given = Readonly<Record<string, unknown>> & {
 
 /** Everything that is wrong with a configuration. */
 export class ConfigError extends CliError {
-  constructor(
-    source: string,
-    readonly problems: readonly string[],
-  ) {
-    super(Exit.USAGE, problems.length === 1 ? `${source}: ${problems[0]}` : `${source}: ${problems.length} errors`);
+  readonly problems: readonly string[];
+
+  /** @param lacking what it needs of this machine, which may be there another time */
+  constructor(source: string, wrong: readonly string[], lacking: readonly string[] = []) {
+    const problems = [...wrong, ...lacking];
+    const message = problems.length === 1 ? `${source}: ${problems[0]}` : `${source}: ${problems.length} errors`;
+    super(wrong.length > 0 ? Exit.USAGE : Exit.ENVIRONMENT, message);
+    this.problems = problems;
   }
 }
 
@@ -152,8 +158,14 @@ function merged(raw: Readonly<Record<string, unknown>>, { regions, services, ...
 /** @throws ConfigError */
 export function checked(source: string, raw: unknown): Config {
   const { success, data, error } = Configuration.safeParse(raw);
-  const problems = [...(error?.issues.flatMap((issue) => problemsOf(issue, raw)) ?? []), ...clashes(raw)];
-  if (!success || problems.length > 0) throw new ConfigError(source, problems);
+  const { regions, lacking } = regionsIn(raw);
+  const { data: memory } = Configuration.shape.memory.safeParse(isMap(raw) ? raw.memory : undefined);
+  const wrong = [
+    ...(error?.issues.flatMap((issue) => problemsOf(issue, raw)) ?? []),
+    ...clashes(raw),
+    ...shortage({ regions, memory }),
+  ];
+  if (!success || wrong.length + lacking.length > 0) throw new ConfigError(source, wrong, lacking);
   return data;
 }
 
@@ -169,19 +181,55 @@ function problemsOf(issue: z.core.$ZodIssue, raw: unknown): string[] {
   });
 }
 
+/** The regions that are right in themselves, and what keeps the others from being opened on this machine. */
+function regionsIn(raw: unknown): { regions: Record<string, RegionConfig>; lacking: string[] } {
+  const regions: Record<string, RegionConfig> = {};
+  const lacking: string[] = [];
+  for (const [name, region] of Object.entries(isMap(raw) && isMap(raw.regions) ? raw.regions : {})) {
+    const { data } = Region.safeParse(region);
+    const why = data && obstacle(data);
+    if (why !== undefined)
+      lacking.push(`${z.core.toDotPath(['regions', name, 'file'])} is ${JSON.stringify(data?.file)}, ${why}`);
+    else if (data) regions[name] = data;
+  }
+  return { regions, lacking };
+}
+
+/** Who wants a port; one that is no number is like no other. */
+interface Taker {
+  readonly type: unknown;
+  readonly kind: 'RDMA' | 'TCP';
+  readonly port: number;
+  readonly host?: unknown;
+}
+
 /** Services in each other's way. Looks at what was written, so that it is told together with all else. */
 function clashes(raw: unknown): string[] {
-  const services = isMap(raw) && Array.isArray(raw.services) ? raw.services.filter(isMap) : [];
-  const takers = new Map<string, unknown>();
-  return services.flatMap(({ type, port }) => {
-    const isPerftest = PERFTESTS.includes(String(type));
-    const number = port ?? (isPerftest ? PORTS.perftest : PORTS[type as keyof typeof PORTS]);
-    if (number === undefined) return [];
-    const key = `${isPerftest ? 'TCP' : 'RDMA'} port ${number}`;
-    const other = takers.get(key);
-    takers.set(key, type);
-    return other === undefined ? [] : [`services: ${type} wants ${key}, which ${other} has already`];
+  const takers = isMap(raw) ? takersIn(raw) : [];
+  return takers.flatMap(({ type, kind, port, host }, i) => {
+    const meets = (other: Taker) => isAny(host) || isAny(other.host) || other.host === host;
+    const other = takers.slice(0, i).find((other) => other.kind === kind && other.port === port && meets(other));
+    return other === undefined ? [] : [`services: ${type} wants ${kind} port ${port}, which ${other.type} has already`];
   });
+}
+
+function takersIn({ addresses, services, metrics }: Readonly<Record<string, unknown>>): Taker[] {
+  const host = Array.isArray(addresses) ? hostOf(addresses) : undefined;
+  const takers = (Array.isArray(services) ? services.filter(isMap) : []).map(({ type, port }): Taker => {
+    const isPerftest = PERFTESTS.includes(String(type));
+    if (isPerftest) return { type, kind: 'TCP', port: Number(port ?? PORTS.perftest), host };
+    return { type, kind: 'RDMA', port: Number(port ?? PORTS[type as keyof typeof PORTS]) };
+  });
+  if (!isMap(metrics)) return takers;
+  const { port, host: metricsHost = METRICS_HOST } = metrics;
+  return [...takers, { type: 'metrics', kind: 'TCP', port: Number(port), host: metricsHost }];
+}
+
+const isAny = (host: unknown) => host === undefined || host === '0.0.0.0' || host === '::';
+
+/** The only address on which services listen over TCP; undefined: all. */
+export function hostOf<T>(addresses: readonly T[] = []): T | undefined {
+  return addresses.length === 1 ? addresses[0] : undefined;
 }
 
 function isMap(value: unknown): value is Readonly<Record<string, unknown>> {

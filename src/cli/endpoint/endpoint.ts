@@ -1,20 +1,17 @@
 /** An endpoint: a device, regions and services, as a configuration says, and as the next one says while it runs. */
-import { statSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import type { Device, OpenOptions, Pd } from '../../index.js';
 import { openWatched } from '../device.js';
 import { failure, usageError } from '../exit.js';
-import type { Config, RegionConfig } from './config.js';
+import { type Config, hostOf, type RegionConfig } from './config.js';
 import type { Log } from './log.js';
-import { bytesOf, openRegion, type Region } from './regions.js';
+import { memoryOf } from './memory.js';
+import { openRegion, type Region } from './regions.js';
 import type { Service } from './service.js';
 import { openService, portOf, type Wanted, wantedOf } from './services.js';
 
 /** What is the device's own cannot change under those who use it. */
 const FIXED = ['interface', 'addresses', 'link', 'mode', 'spin', 'memory'] as const;
-/** Memory for connections, beside the regions. */
-const CARD_BYTES = 2 ** 28;
-const MOST_BYTES = 2 ** 32;
 
 interface Running {
   readonly wanted: Wanted;
@@ -30,8 +27,7 @@ export class Endpoint {
 
   /** @throws as `openDevice`, and what keeps a region or service from being opened; nothing stays open then */
   static async open(config: Config, open: Pick<OpenOptions, 'pcap' | 'fault'>, log: Log): Promise<Endpoint> {
-    const { interface: name, addresses, link, mode, spin, regions } = config;
-    const size = bytesOf(regions, (file) => statSync(file).size);
+    const { interface: name, addresses, link, mode, spin } = config;
     const device = await openWatched({
       ...open,
       ...(name !== undefined && { interface: name }),
@@ -39,7 +35,7 @@ export class Endpoint {
       ...(link && { link }),
       ...(mode && { mode }),
       ...(spin !== undefined && { spin }),
-      memoryBytes: config.memory ?? Math.min(MOST_BYTES, CARD_BYTES + size),
+      memoryBytes: memoryOf(config),
     });
     try {
       log.info('open', {
@@ -147,11 +143,10 @@ export class Endpoint {
     return region;
   }
 
-  async #serve(wanted: Wanted, { addresses = [] }: Config): Promise<Running> {
+  async #serve(wanted: Wanted, { addresses }: Config): Promise<Running> {
     const { device, pd, log } = this;
     const offers = () => [...this.#regions.values()].map(({ offer }) => offer);
-    const host = addresses.length === 1 ? addresses[0] : undefined;
-    const service = await openService(wanted, { device, pd, offers, host, log });
+    const service = await openService(wanted, { device, pd, offers, host: hostOf(addresses), log });
     log.info('serving', service.about);
     return { wanted, service };
   }

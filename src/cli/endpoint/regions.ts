@@ -1,4 +1,5 @@
 /** Memory that peers reach: in the card, from a file at the start and back to it. */
+import { accessSync, constants, statSync } from 'node:fs';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { AccessName, Mr, Pd, RemoteMemory } from '../../index.js';
@@ -86,7 +87,29 @@ async function contentOf({ file, persist, size }: RegionConfig): Promise<Buffer>
   }
 }
 
-/** Memory that the regions of a configuration take, where that can be known before they are opened. */
-export function bytesOf(regions: Readonly<Record<string, RegionConfig>>, sizeOf: (file: string) => number): number {
-  return Object.values(regions).reduce((sum, { size, file }) => sum + (size ?? sizeOf(file as string)), 0);
+/** Why a region's file could not be read at the start, or not be written at the end, if that can be known before. */
+export function obstacle({ file, size, persist }: RegionConfig): string | undefined {
+  if (file === undefined) return undefined;
+  const folder = persist ? refusalOf(dirname(file), constants.W_OK | constants.X_OK) : undefined;
+  if (folder !== undefined)
+    return folder === 'ENOENT' ? 'whose folder is not there' : `whose folder cannot be written to (${folder})`;
+  const refused = refusalOf(file, constants.R_OK);
+  if (refused === 'ENOENT' && !persist) return 'which is not there';
+  if (refused === 'ENOENT') return size === undefined ? 'which is not there, and the region has no size' : undefined;
+  if (refused !== undefined) return `which cannot be read (${refused})`;
+  const found = statSync(file);
+  if (found.isDirectory()) return 'which is a folder';
+  if (size === undefined && found.size === 0) return 'which is empty, and the region has no size';
+  if (size !== undefined && found.size > size) return `which has ${found.size} bytes, the region ${size}`;
+  return undefined;
+}
+
+/** Why there is no such access to a path: the system's code. */
+function refusalOf(path: string, mode: number): string | undefined {
+  try {
+    accessSync(path, mode);
+    return undefined;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code;
+  }
 }

@@ -14,7 +14,7 @@ export interface PingOptions {
   readonly idleMs: number;
   /** What comes back must be what was sent. */
   readonly validate: boolean;
-  /** No more pings after the one that is under way. */
+  /** No more pings after the one that is under way; no connection any more, for which its reason is thrown. */
   readonly signal?: AbortSignal;
   /** Is told each ping: what has come back, to its first NUL. */
   onPing?(text: string): void;
@@ -40,7 +40,7 @@ const TIMES = 2 ** 17;
  */
 export async function ping(device: Device, options: PingOptions): Promise<Pinged> {
   const { host, port, size, count, idleMs, validate, signal, onPing } = options;
-  const patience = idleMs > 0 ? { timeout: idleMs } : {};
+  const patience = { ...(idleMs > 0 && { timeout: idleMs }), ...(signal && { signal }) };
   await using connection = await device.connect({ host, port, ...connectionOptions(size), ...patience });
   const source = await connection.share(size, ['remoteRead']);
   const sink = await connection.share(size, ['localWrite', 'remoteWrite']);

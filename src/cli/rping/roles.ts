@@ -37,7 +37,10 @@ export async function runServer(options: RpingOptions, output: Output): Promise<
   const host = options.listen === undefined ? '::' : gidAddress((await lookup(options.listen)).address);
   await using device = ANY.has(host) || isNamed(options) ? await openNamed(options) : await openFor(host, options);
   await using server = await device.listen({ port, host });
-  signal.addEventListener('abort', () => void server.close(), { once: true });
+  const close = () => void server.close();
+  signal.addEventListener('abort', close, { once: true });
+  // it may have come before there was anything to close
+  if (signal.aborted) close();
   const { interface: name } = device.queryPort();
   // A stock client that finds nobody gives up at once, so whoever starts one waits for this line.
   output.note(`waiting for ${persistent ? 'clients' : 'a client'} on RDMA port ${port} of ${name}`);
