@@ -32,7 +32,9 @@ function receive() {
 
 parentPort.postMessage('ready');
 Atomics.wait(go, 0, 0);
+let idle = 0;
 while (done < count) {
+  const before = posted + done;
   if (posted < count) {
     post();
     receive();
@@ -40,6 +42,12 @@ while (done < count) {
   for (let at = x.cqPeek(cq); at !== 0; at = x.cqPeek(cq)) {
     if (f64[(at + x.CqeOffset.WR_ID) >>> 3] !== done++ || u32[(at + x.CqeOffset.STATUS) >>> 2] !== 0) wrong++;
     x.cqPop(cq);
+  }
+  idle = posted + done === before ? idle + 1 : 0;
+  // the other thread may be waiting for this processor
+  if (idle === 10_000) {
+    idle = 0;
+    Atomics.wait(go, 0, 1, 1);
   }
 }
 parentPort.postMessage({ posted, received, done, full, wrong });
