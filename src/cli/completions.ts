@@ -8,9 +8,11 @@ export interface WaitOptions {
   readonly spinMs: number;
   /** How long to wait for a completion in all, milliseconds; 0 = without end. */
   readonly idleMs: number;
+  /** How long a program that has much to do may keep signals, timers, sockets and other ends waiting, milliseconds; default 5. */
+  readonly yieldMs?: number;
 }
 
-/** So long may a spinning program keep signals, timers and sockets waiting (ms). */
+/** So long unless told otherwise (ms). */
 const YIELD_MS = 5;
 const BATCH = 16;
 
@@ -18,7 +20,7 @@ export class Completions {
   readonly #wcs: readonly Wc[];
   #next = 0;
   #filled = 0;
-  #yieldAt = performance.now() + YIELD_MS;
+  #yieldAt = 0;
 
   constructor(
     readonly cq: Cq,
@@ -36,13 +38,13 @@ export class Completions {
   }
 
   /**
-   * The next completion, or undefined when none comes within so many milliseconds.
+   * The next completion, or undefined when none comes within so many milliseconds or before the waiting is stopped.
    * @throws CliError as `next`
    */
-  async nextWithin(ms: number): Promise<Wc | undefined> {
+  async nextWithin(ms: number, stop?: AbortSignal): Promise<Wc | undefined> {
     if (this.#next === this.#filled) {
       await this.breathe();
-      if (!this.#spin()) return this.#sleep(ms);
+      if (!this.#spin()) return this.#sleep(ms, stop);
     }
     return this.#wcs[this.#next++] as Wc;
   }
@@ -51,7 +53,7 @@ export class Completions {
   async breathe(): Promise<void> {
     if (performance.now() < this.#yieldAt) return;
     await eventLoop();
-    this.#yieldAt = performance.now() + YIELD_MS;
+    this.#yieldAt = performance.now() + (this.options.yieldMs ?? YIELD_MS);
   }
 
   #spin(): boolean {
@@ -62,13 +64,17 @@ export class Completions {
     return this.#filled > 0;
   }
 
-  async #sleep(ms: number): Promise<Wc | undefined> {
+  async #sleep(ms: number, stop: AbortSignal | undefined): Promise<Wc | undefined> {
     const { idleMs } = this.options;
     const most = Math.max(ms, 0);
     const patience = idleMs > 0 ? Math.min(idleMs, most) : most;
     try {
-      return await this.cq.next(Number.isFinite(patience) ? { timeout: patience } : {});
+      return await this.cq.next({
+        ...(Number.isFinite(patience) && { timeout: patience }),
+        ...(stop && { signal: stop }),
+      });
     } catch (cause) {
+      if (stop?.aborted) return undefined;
       if (!(cause instanceof VerbsError && cause.code === 'ETIMEDOUT')) throw cause;
       if (patience === most) return undefined;
       throw failure(`nothing from the peer for ${idleMs / 1000} s: it has stopped, or packets are lost on the way`, {

@@ -20,10 +20,10 @@ import { runBoth, runClient, runServer } from './perftest/roles.js';
 interface Flags extends LinkOptions {
   readonly port: number;
   readonly ibDev?: string;
-  readonly size: number;
+  readonly size?: number;
   readonly iters: number;
   readonly txDepth: number;
-  readonly rxDepth: number;
+  readonly rxDepth?: number;
   readonly mtu?: number;
   readonly qp?: number;
   readonly bidirectional?: boolean;
@@ -58,6 +58,8 @@ interface Flags extends LinkOptions {
   readonly json?: boolean;
 }
 
+/** Receives of a queue pair, and of all together where what finds none is lost; both are numbers of the stock programs. */
+const [RECEIVES, MOST_RECEIVES] = [512, 16_000];
 /** How often --run_infinitely tells its bandwidth without --duration (s). */
 const INTERVAL_S = 5;
 /** Longest spin before sleeping (ms). */
@@ -89,7 +91,7 @@ function perftestCommand(program: Command, kind: Kind): void {
     .option('-m, --mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096; default: the most', pathMtu)
     .option('-x, --gid-index <n>', 'index in the GID table (see devinfo)', integer(0, 255))
     .option('-u, --qp-timeout <n>', 'ACK timeout, 4.096 us * 2^n; 0 = for ever', integer(0, 31), 14)
-    .option('-D, --duration <s>', 'for so many seconds instead of --iters', quantity(1e6))
+    .option('-D, --duration <s>', 'for so many seconds instead of --iters', duration)
     .option(
       '-R, --rdma_cm',
       'meet and connect by rdma_cm instead of TCP: -p is its port; not for UC, without -x and -m',
@@ -104,7 +106,11 @@ function perftestCommand(program: Command, kind: Kind): void {
     .addOption(new Option('-c, --connection <type>', 'RC, UC or UD').choices(transportsOf(kind)).default('RC'));
   if (kind.verb !== 'ATOMIC')
     command
-      .option('-s, --size <bytes>', 'bytes of a message; 64k, 1m', bytes(1, MAX_SIZE), kind.size)
+      .option(
+        '-s, --size <bytes>',
+        `bytes of a message; 64k, 1m; default: ${kind.size}${kind.verb === 'SEND' ? ', or with -c UD the path MTU if less' : ''}`,
+        bytes(1, MAX_SIZE),
+      )
       .option('-a, --all', 'all powers of two from 2 to 8 MiB');
   if (isBandwidth)
     command
@@ -132,7 +138,11 @@ function perftestCommand(program: Command, kind: Kind): void {
   if (kind.verb !== 'WRITE') command.option('-e, --events', 'sleep until completions come, instead of polling');
   if (kind.verb === 'SEND' || kind.verb === 'WRITE')
     command
-      .option('-r, --rx-depth <n>', 'receives posted of each queue pair', integer(1, 32767), 512)
+      .option(
+        '-r, --rx-depth <n>',
+        `receives posted of each queue pair; default: ${RECEIVES}, with -c UC and UD up to ${MOST_RECEIVES} of all`,
+        integer(1, 32767),
+      )
       .option('--use-srq', 'all queue pairs take receives from one queue, of --rx-depth');
   if (kind.verb === 'WRITE') command.option('--write_with_imm', 'every WRITE has an immediate and takes a receive');
   if (kind.verb === 'ATOMIC')
@@ -170,7 +180,8 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
   const qps = flags.qp ?? 1;
   const isEndless = flags.run_infinitely ?? false;
   const iters = isEndless || flags.duration ? Number.POSITIVE_INFINITY : flags.iters;
-  checkCombination(kind, flags, iters);
+  const rxDepth = flags.rxDepth ?? receivesOf(kind, flags, iters);
+  checkCombination(kind, flags, iters, rxDepth);
   if (qps * 2 * slotBytes(size) > 2 ** 31)
     throw usageError(
       `${qps} queue pairs with ${size} bytes each way need ${qps * 2 * slotBytes(size)} bytes, over 2 GiB`,
@@ -182,11 +193,12 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
     cmControl: flags.comm_rdma_cm ?? false,
     transport: flags.connection,
     size,
+    sizeIsGiven: !flags.all && flags.size !== undefined,
     all: flags.all ?? false,
     iters,
     durationMs: isEndless ? 0 : (flags.duration ?? 0) * 1000,
     txDepth: kind.measures === 'lat' ? 1 : Math.min(flags.txDepth, iters),
-    rxDepth: Math.min(flags.useSrq ? Math.floor(flags.rxDepth / qps) : (flags.rxDepth ?? 1), iters),
+    rxDepth: Math.min(flags.useSrq ? Math.floor(rxDepth / qps) : rxDepth, iters),
     sharesReceives: flags.useSrq ?? false,
     qps,
     postList: flags.post_list ?? 1,
@@ -223,8 +235,8 @@ function read(kind: Kind, flags: Flags): PerftestOptions {
 }
 
 /** @throws CliError for what the stock programs refuse as well */
-function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
-  const { post_list: list = 1, txDepth, rdma_cm: byCm, qp: qps = 1, rxDepth } = flags;
+function checkCombination({ verb }: Kind, flags: Flags, iters: number, rxDepth: number): void {
+  const { post_list: list = 1, txDepth, rdma_cm: byCm, qp: qps = 1 } = flags;
   if (flags.useSrq) {
     if (verb === 'WRITE' && !flags.write_with_imm)
       throw usageError('--use-srq is for messages that take receives: SEND, or WRITE with --write_with_imm');
@@ -235,6 +247,8 @@ function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
   if (flags.tos !== undefined && !byCm) throw usageError('--tos (-T) is for --rdma_cm (-R); --tclass is for all');
   if (byCm && flags.connection === 'UC') throw usageError('--rdma_cm (-R) is not for -c UC');
   if (byCm && flags.mtu !== undefined) throw usageError('--rdma_cm (-R) chooses the path MTU: it takes no --mtu');
+  if (byCm && flags.gidIndex !== undefined)
+    throw usageError('--rdma_cm (-R) chooses the GID by the address: it takes no --gid-index (-x)');
   if (!Number.isFinite(iters) && flags.all)
     throw usageError('--all goes by --iters, not --duration or --run_infinitely');
   if (flags.run_infinitely && flags.bidirectional && (verb === 'SEND' || flags.write_with_imm))
@@ -243,6 +257,13 @@ function checkCombination({ verb }: Kind, flags: Flags, iters: number): void {
     throw usageError(`${iters} messages (--iters) are no multiple of ${list} posted at once (--post_list)`);
   if (list > txDepth)
     throw usageError(`${list} messages posted at once (--post_list) are more than ${txDepth} on the way (--tx-depth)`);
+}
+
+function receivesOf({ verb }: Kind, { connection, qp: qps = 1 }: Flags, iters: number): number {
+  if (verb === 'READ' || verb === 'ATOMIC') return 1;
+  // of a test for a time some may be lost
+  if (connection === 'RC' || !Number.isFinite(iters)) return RECEIVES;
+  return Math.max(RECEIVES, Math.floor(MOST_RECEIVES / qps));
 }
 
 function transportsOf({ verb }: Kind): string[] {
@@ -256,6 +277,12 @@ Examples:
   wasm-roce ${name} 192.0.2.7 -n 200    client of: ${stock} -x 1 -n 200
   wasm-roce ${name} --link memory --json
 ${EXIT_HELP}`;
+}
+
+function duration(text: string): number {
+  const value = quantity(1e6)(text);
+  if (value === 0) throw new InvalidArgumentError('It must be more than 0.');
+  return value;
 }
 
 function pathMtu(text: string): number {

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { End } from '../../src/cli/perftest/end.js';
 import type { Terms } from '../../src/cli/perftest/handshake.js';
@@ -237,6 +238,40 @@ describe('the udp link, without privileges', () => {
     expect(report(client)).toMatchObject({ ok: said === undefined, bandwidth: [{ iters: 100 }] });
   });
 
+  test.each([
+    ['send-bw', ['-s', '4096']],
+    ['send-bw', ['-c', 'UD', '-b']],
+    ['send-lat', []],
+    // without acknowledgements, whose absence would tell as well
+    ['write-lat', ['-c', 'UC']],
+  ])('%s %s: a client that goes in the middle of it is missed at once', async (name, options) => {
+    const port = String(await freePort());
+    const all = ['--link', 'udp', '-p', port, '-D', '60', '--json', ...options];
+    const server = start([name, '--address', SERVER, ...all]);
+    try {
+      await server.says('waiting for a client');
+      const client = start([name, '--address', CLIENT, SERVER, ...all.filter((word) => word !== '--json')]);
+      await client.prints((stdout) => stdout.includes('#bytes'));
+      await sleep(300);
+      client.child.kill('SIGINT');
+      const { status, stdout, stderr } = await server.ended;
+      expect({ status, report: JSON.parse(stdout) }).toMatchObject({ status: 1, report: { ok: false } });
+      expect(stderr).toContain('the peer has left in the middle of the test');
+    } finally {
+      server.child.kill('SIGKILL');
+    }
+  });
+
+  test('datagrams that are lost are not waited for: the server tells how many have come', async () => {
+    const faults = ['--drop', '0.1', '--seed', '1'];
+    const [client, server] = await pair('send-bw', ['-c', 'UD', '-n', '200', '-s', '100', '--json'], faults);
+    expect([client.status, client.stderr, server.status]).toEqual([0, '', 1]);
+    const lost = report(client).faults.tx_drop ?? 0;
+    expect(lost).toBeGreaterThan(0);
+    expect(report(server)).toMatchObject({ ok: false, lost, bandwidth: [{ iters: 200 - lost }] });
+    expect(server.stderr).toContain(`${200 - lost} of 200 messages have come: UD sends nothing again`);
+  });
+
   test('with loss on the way, by retransmission', async () => {
     const faults = ['--drop', '0.03', '--seed', '5'];
     const [client, server] = await pair('write-lat', ['-n', '100', '-u', '14', '--json'], faults);
@@ -264,12 +299,50 @@ test.each([[[]], [['-R', '-T', '104']], [['-z']]])('the memory link, both ends i
 });
 
 test.each([
+  [['-n', '5000'], { mtu: 4096, bandwidth: [{ size: 4096, iters: 5000 }] }],
+  [['-n', '5000', '-r', '64', '-s', '100', '-b'], { bandwidth: [{ size: 100, iters: 5000 }] }],
+])('the memory link loses no datagrams: %j', async (words, result) => {
+  const { status, stdout } = await run(['send-bw', '-c', 'UD', '--link', 'memory', '--idle', '3', '--json', ...words]);
+  expect({ status, report: JSON.parse(stdout) }).toMatchObject({ status: 0, report: { ok: true, lost: 0, ...result } });
+});
+
+test('what the link itself loses both ways is told, for all sizes together', async () => {
+  const words = ['-c', 'UD', '-a', '-n', '5', '-b', '-m', '256', '--drop', '0.02', '--seed', '1', '--json'];
+  const { status, stdout, stderr } = await run(['send-bw', '--link', 'memory', ...words]);
+  const { ok, lost, faults, bandwidth } = JSON.parse(stdout) as PerftestReport;
+  expect({ status, ok, sizes: bandwidth?.length }).toEqual({ status: 1, ok: false, sizes: 8 });
+  expect(lost).toBeGreaterThan(0);
+  expect(lost).toBe((faults.tx_drop ?? 0) + (faults.rx_drop ?? 0));
+  expect(stderr).toContain(`${80 - lost} of 80 messages have come`);
+});
+
+test('the default size is cut to what a datagram holds, and that is said', async () => {
+  const words = ['send-bw', '-c', 'UD', '--link', 'memory', '-n', '10', '-m', '1024'];
+  const note = 'messages of 1024 bytes at most instead of 65536: a datagram holds no more than the path MTU';
+  expect((await run(words)).stdout).toContain(note);
+  expect(JSON.parse((await run([...words, '--json'])).stdout).notes).toContain(note);
+});
+
+test.each([[[]], [['-R']]])('--run_infinitely on the memory link: in order to the end at Ctrl-C: %j', async (words) => {
+  const both = start(['send-bw', '--link', 'memory', '--run_infinitely', '-D', '0.1', '-s', '4096', ...words]);
+  await both.prints((stdout) => /^ 4096 +\d+ /m.test(stdout));
+  both.child.kill('SIGINT');
+  expect(await both.ended).toMatchObject({ status: 0, stderr: '' });
+});
+
+test.each([
   [['read-bw', '-c', 'UD'], /'UD' is invalid.*RC/],
   [['write-bw', '-D', '1', '-a'], /--all goes by --iters/],
   [['send-bw', '--run_infinitely', '-b'], /--run_infinitely is not for messages that take receives in both directions/],
   [['read-bw', '-n', '10', '-l', '4'], /10 messages \(--iters\) are no multiple of 4/],
   [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
   [['send-bw', '-R', '-c', 'UC'], /--rdma_cm \(-R\) is not for -c UC/],
+  [['send-bw', '-R', '-x', '1'], /--rdma_cm \(-R\) chooses the GID by the address: it takes no --gid-index/],
+  [['send-bw', '-D', '0'], /It must be more than 0/],
+  [
+    ['send-bw', '-c', 'UD', '-s', '4097', '--link', 'memory'],
+    /a datagram holds 4096 bytes at most, the path MTU: not 4097 \(--size\)/,
+  ],
   [['write-lat', '-e'], /unknown option '-e'/],
   [['write-bw', '--use-srq'], /--use-srq is for messages that take receives/],
   [['send-bw', '--use-srq', '-c', 'UC'], /--use-srq is not for -c UC/],

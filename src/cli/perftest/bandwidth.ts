@@ -4,7 +4,7 @@ import type { Bandwidth } from './handshake.js';
 
 /** The peak is the best of so many equal parts of a run, each from its first message's posting to its last one's completion. */
 const PARTS = 10;
-/** How often an endless run looks whether it is stopped, ms. */
+/** How often an endless run looks whether an interval is over, ms. */
 const LOOK_MS = 50;
 
 export interface Share {
@@ -18,8 +18,8 @@ export interface Share {
 export interface Watcher {
   /** Is told how many messages are done. */
   onProgress(done: number): void;
-  /** An endless run: what it has done since the last time, and whether it is to end now. */
-  readonly endless?: { readonly intervalMs: number; onInterval(result: Bandwidth): void; isStopped(): boolean };
+  /** An endless run: what it has done since the last time. */
+  readonly endless?: { readonly intervalMs: number; onInterval(result: Bandwidth): void };
 }
 
 /** A run ends with its last message; what has an end in time or is stopped leaves what is on the way, as the stock programs do. */
@@ -32,7 +32,7 @@ export async function runBandwidth(end: End, size: number, share: Share, watcher
   const part = endless ? each : Number.isFinite(each) ? Math.ceil((qps * each) / PARTS) : qps * txDepth;
   const done = () => (counts === 'both' ? end.sent + end.received : counts === 'sent' ? end.sent : end.received);
   const meter = new Meter(size, part, performance.now());
-  while (!end.isOver && !endless?.isStopped()) {
+  while (!end.isOver) {
     end.fill();
     if (counts === 'sent') meter.posted(end.sent + end.outstanding);
     if (end.outstanding === 0 && end.received >= qps * receives) break;

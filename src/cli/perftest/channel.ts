@@ -1,11 +1,11 @@
 /** What carries the messages of the hand-shake. */
 import { once } from 'node:events';
-import type { Connection, ConnectionOptions } from '../../index.js';
+import type { Connection, ConnectionOptions, Message } from '../../index.js';
 import { failure } from '../exit.js';
 import type { Control } from '../pingpong/handshake.js';
 
 /** TCP, or with `-R` and `-z` a connection of rdma_cm. */
-export type Channel = Pick<Control, 'remoteAddress' | 'isEnded' | 'write' | 'read' | 'part'>;
+export type Channel = Pick<Control, 'remoteAddress' | 'isEnded' | 'hasSpoken' | 'write' | 'read' | 'part'>;
 
 /** Every message of the hand-shake has its room. */
 export const CHANNEL_OPTIONS: ConnectionOptions = { messageBytes: 64, receives: 8, sends: 4 };
@@ -14,6 +14,9 @@ export const CHANNEL_OPTIONS: ConnectionOptions = { messageBytes: 64, receives: 
 export class CmChannel implements Channel {
   readonly #connection: Connection;
   readonly #idleMs: number;
+  /** The next message, once it was asked whether there is one. */
+  #ahead: Promise<Message | undefined> | undefined;
+  #hasSpoken = false;
 
   /** @param idleMs as of `Control` */
   constructor(connection: Connection, idleMs: number) {
@@ -29,15 +32,26 @@ export class CmChannel implements Channel {
     return !this.#connection.isOpen;
   }
 
+  get hasSpoken(): boolean {
+    if (this.#ahead === undefined) {
+      this.#ahead = this.#connection.receive();
+      this.#ahead.catch(() => {}).then(() => (this.#hasSpoken = true));
+    }
+    return this.#hasSpoken;
+  }
+
   /** What becomes of it is seen by what ends the connection, where the answer is waited for. */
   write(message: Uint8Array): void {
     this.#connection.send(message).catch(() => {});
   }
 
   async read(count: number, what: string, idleMs = this.#idleMs): Promise<Buffer> {
-    const message = await this.#connection.receive(idleMs > 0 ? { timeout: idleMs } : {}).catch((cause: Error) => {
+    const wait = idleMs > 0 ? { timeout: idleMs } : {};
+    const message = await (this.#ahead ?? this.#connection.receive(wait)).catch((cause: Error) => {
       throw failure(`${what} did not come: ${cause.message}`, { cause });
     });
+    this.#ahead = undefined;
+    this.#hasSpoken = false;
     if (message === undefined) throw failure(`the peer ended the connection before ${what}`);
     const { length } = message.data;
     if (length < count) throw failure(`${what} should have ${count} bytes, the peer sent ${length}`);

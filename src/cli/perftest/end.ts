@@ -12,6 +12,7 @@ import {
   UDP_QKEY,
   type Wc,
   WcOpcode,
+  WcStatus,
 } from '../../index.js';
 import { Completions } from '../completions.js';
 import { failure, usageError } from '../exit.js';
@@ -34,6 +35,8 @@ interface Lane {
   posted: number;
   completed: number;
   receivesPosted: number;
+  /** Receives that wait for a message: what is lost leaves its own to the next run. */
+  waiting: number;
 }
 
 /** Where datagrams go. */
@@ -58,6 +61,7 @@ export class End {
   #run: Run = { size: 0, sends: 0, receives: 0 };
   /** When the present run is over; undefined before its clock has started. */
   #until: number | undefined;
+  #stop = new AbortController();
   /** Over all queue pairs, in the present run. */
   sent = 0;
   received = 0;
@@ -95,7 +99,15 @@ export class End {
         ...(inline !== undefined && { maxInlineData: inline }),
       };
       const qp = await pd.createQp({ type: transport, sendCq: cq, ...limits, ...more });
-      lanes.push({ qp, datagram: undefined, remote: undefined, posted: 0, completed: 0, receivesPosted: 0 });
+      lanes.push({
+        qp,
+        datagram: undefined,
+        remote: undefined,
+        posted: 0,
+        completed: 0,
+        receivesPosted: 0,
+        waiting: 0,
+      });
     }
     return new End(device, options, terms, pd, cq, mr, srq, lanes, slot);
   }
@@ -177,12 +189,13 @@ export class End {
   begin(run: Run): void {
     this.#run = run;
     this.#until = undefined;
+    this.#stop = new AbortController();
     this.sent = 0;
     this.received = 0;
     for (const [i, lane] of this.lanes.entries()) {
-      Object.assign(lane, { posted: 0, completed: 0, receivesPosted: 0 });
+      Object.assign(lane, { posted: 0, completed: 0, receivesPosted: lane.waiting });
       if (!takesReceives(this.options)) continue;
-      for (let n = Math.min(run.receives, this.options.rxDepth); n > 0; n--) this.#postRecv(i);
+      while (lane.receivesPosted < Math.min(run.receives, this.options.rxDepth)) this.#postRecv(i);
     }
   }
 
@@ -196,9 +209,25 @@ export class End {
     }
   }
 
-  /** Its time has passed. */
+  /** Its time has passed, or it was stopped. */
   get isOver(): boolean {
-    return this.#until !== undefined && performance.now() >= this.#until;
+    return this.#stop.signal.aborted || (this.#until !== undefined && performance.now() >= this.#until);
+  }
+
+  /** The present run is over now, whatever is on the way. */
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  /** Messages that are still to come in the present run; where there is no number of them, none is missing. */
+  get missing(): number {
+    const all = this.lanes.length * this.#run.receives;
+    return Number.isFinite(all) ? all - this.received : 0;
+  }
+
+  /** All messages of the present run have gone. */
+  get hasSentAll(): boolean {
+    return this.sent >= this.lanes.length * this.#run.sends;
   }
 
   get outstanding(): number {
@@ -224,7 +253,7 @@ export class End {
   /** Waits for a completion and counts it, unless so much time has passed or the run is over before. */
   async complete(mostMs = Number.POSITIVE_INFINITY): Promise<void> {
     const left = this.#until === undefined ? mostMs : Math.min(mostMs, this.#until - performance.now());
-    const wc = await this.completions.nextWithin(left);
+    const wc = await this.completions.nextWithin(left, this.#stop.signal);
     if (wc) this.count(wc);
   }
 
@@ -234,11 +263,17 @@ export class End {
   }
 
   count(wc: Wc): void {
+    // with rdma_cm the peer of an endless run ends it by disconnecting, which flushes what waits here
+    if (this.options.endless && wc.status === WcStatus.WR_FLUSH_ERR) {
+      this.stop();
+      return;
+    }
     throwIfFailed(wc);
     const { length } = this.lanes;
     const lane = this.#lane(wc.wrId % length);
     if (wc.opcode === WcOpcode.RECV || wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM) {
       this.received++;
+      lane.waiting--;
       if (lane.receivesPosted < this.#run.receives) this.#postRecv(wc.wrId);
     } else {
       const completed = Math.floor(wc.wrId / length);
@@ -322,10 +357,12 @@ export class End {
 
   #postRecv(index: number): void {
     const lane = this.#lane(index);
-    const room = this.#run.size + (this.options.transport === 'UD' ? GRH_BYTES : 0);
+    // what is left over may take a message of the next run
+    const room = this.options.size + (this.options.transport === 'UD' ? GRH_BYTES : 0);
     const sgList = this.mr.slice(this.#inbox(index), this.options.kind.verb === 'SEND' ? room : 0);
     this.#receives(index).postRecv({ wrId: index, ...(sgList.length > 0 && { sgList }) });
     lane.receivesPosted++;
+    lane.waiting++;
   }
 
   /** Where receives of a queue pair are posted. Of a shared queue any other may take them, as often as its own. */

@@ -42,6 +42,8 @@ export interface PerftestOptions extends WaitOptions, DeviceChoice {
   readonly transport: 'RC' | 'UC' | 'UD';
   /** Bytes of a message; with `all` of the largest. */
   readonly size: number;
+  /** It is the user's own: no other one will do. */
+  readonly sizeIsGiven?: boolean;
   /** All powers of two from 2 on. */
   readonly all: boolean;
   /** Messages of each queue pair; Infinity where time or a user ends the test. */
@@ -102,6 +104,11 @@ export function meetsByCm({ rdmaCm, cmControl }: PerftestOptions): boolean {
 /** Messages take receives at the other end. */
 export function takesReceives({ kind: { verb }, immediate }: PerftestOptions): boolean {
   return verb === 'SEND' || immediate;
+}
+
+/** Bytes of a message: a datagram holds no more than the path MTU. */
+export function sizeWithin({ transport, size }: PerftestOptions, mtu: number): number {
+  return transport === 'UD' ? Math.min(size, mtu) : size;
 }
 
 /** Its messages are answered by the peer's card, which has room for so many at a time. */

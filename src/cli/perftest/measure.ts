@@ -5,11 +5,11 @@ import type { Output } from '../output.js';
 import type { Exchange } from './handshake.js';
 import type { PerftestOptions } from './kinds.js';
 import { missed, reportOf, Table } from './report.js';
-import { type Listeners, runSession } from './session.js';
+import { type Listeners, type Result, runSession } from './session.js';
 
 /**
  * @param peer as of `runSession`
- * @throws CliError when a limit was missed
+ * @throws CliError as `tell`
  */
 export async function measure(
   device: Device,
@@ -18,6 +18,18 @@ export async function measure(
   output: Output,
   peer: CmAddress,
 ): Promise<void> {
+  const result = await runWithTable(device, exchange, options, output, peer);
+  tell(device, exchange.role, options, output, result);
+}
+
+/** @param peer as of `runSession` */
+export function runWithTable(
+  device: Device,
+  exchange: Exchange,
+  options: PerftestOptions,
+  output: Output,
+  peer: CmAddress,
+): Promise<Result> {
   const table = new Table(options, output);
   const listeners: Listeners = {
     onConnected: (local, remote, terms) => table.header(device, local, remote, terms),
@@ -25,10 +37,20 @@ export async function measure(
     onBandwidth: table.bandwidth.bind(table),
     onLatency: table.latency.bind(table),
   };
-  const result = await runSession(device, exchange, options, peer, listeners, output);
-  const report = reportOf(device, exchange.role, options, result);
+  return runSession(device, exchange, options, peer, listeners, output);
+}
+
+/** @throws CliError when messages were lost, or a limit was missed */
+export function tell(
+  device: Device,
+  role: Exchange['role'],
+  options: PerftestOptions,
+  output: Output,
+  result: Result,
+): void {
+  const report = reportOf(device, role, options, result);
   output.result(report);
-  table.end(report);
-  const reason = missed(options, result.bandwidths);
+  new Table(options, output).end(report);
+  const reason = missed(options, result);
   if (reason !== undefined) throw failure(reason, { isReported: true });
 }

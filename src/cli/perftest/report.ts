@@ -3,13 +3,13 @@ import type { Counters, Device } from '../../index.js';
 import type { Output } from '../output.js';
 import type { Bandwidth, Terms } from './handshake.js';
 import type { Keys } from './keys.js';
-import type { PerftestOptions } from './kinds.js';
+import { type PerftestOptions, sizeWithin } from './kinds.js';
 import type { LatencyReport } from './latency.js';
 import type { Result } from './session.js';
 
 /** What `--json` prints. */
 export interface PerftestReport {
-  /** No limit was missed. */
+  /** Nothing was lost for good, and no limit was missed. */
   readonly ok: boolean;
   readonly test: string;
   readonly role: 'client' | 'server';
@@ -27,6 +27,8 @@ export interface PerftestReport {
   /** Microseconds; half a round trip, for READ a whole one. */
   readonly latency?: readonly LatencyReport[];
   readonly retransmits: number;
+  /** Messages that have not come, as UC and UD send nothing again. */
+  readonly lost: number;
   /** Frames that met each fate on our own link, by the options. */
   readonly faults: Counters;
   readonly counters: { readonly qp: Counters; readonly device: Counters };
@@ -37,15 +39,16 @@ export function reportOf(
   device: Device,
   role: PerftestReport['role'],
   options: PerftestOptions,
-  { local, remote, terms, bandwidths, latencies, counters }: Result,
+  result: Result,
 ): PerftestReport {
+  const { local, remote, terms, bandwidths, latencies, lost, counters } = result;
   const { kind, transport, qps } = options;
   const all = device.counters();
   const fault = /^link\.fault_/;
   const faults = Object.entries(all).filter(([name, count]) => fault.test(name) && count > 0);
   const name = ({ qpn, psn, gid }: Keys) => ({ qpn, psn, gid });
   return {
-    ok: missed(options, bandwidths) === undefined,
+    ok: missed(options, result) === undefined,
     test: kind.name,
     role,
     link: device.query().link.kind,
@@ -58,9 +61,10 @@ export function reportOf(
     remote: name(remote),
     ...(kind.measures === 'bw' ? { bandwidth: bandwidths } : { latency: latencies }),
     retransmits: counters.retransmits ?? 0,
+    lost,
     faults: Object.fromEntries(faults.map(([key, count]) => [key.replace(fault, ''), count])),
     counters: { qp: positive(counters), device: positive(all) },
-    notes: device.notes,
+    notes: [...device.notes, ...sizeNotes(options, terms)],
   };
 }
 
@@ -71,7 +75,8 @@ export class Table {
     readonly output: Output,
   ) {}
 
-  header(device: Device, local: readonly Keys[], remote: readonly Keys[], { mtu }: Terms): void {
+  header(device: Device, local: readonly Keys[], remote: readonly Keys[], terms: Terms): void {
+    const { mtu } = terms;
     const { kind, transport, qps, bidirectional, txDepth } = this.options;
     const { output } = this;
     const way = kind.measures === 'lat' ? 'Latency' : bidirectional ? 'Bidirectional BW' : 'BW';
@@ -80,6 +85,7 @@ export class Table {
     output.line(` Interface       : ${device.queryPort().interface}\t\tLink            : ${device.query().link.kind}`);
     output.line(` Number of qps   : ${qps}\t\tConnection type : ${transport}`);
     output.line(` TX depth        : ${txDepth}\t\tMtu             : ${mtu}[B]`);
+    for (const note of sizeNotes(this.options, terms)) output.line(` ${note}`);
     for (const [whose, keys] of [
       ['local', local],
       ['remote', remote],
@@ -130,10 +136,18 @@ export class Table {
   }
 }
 
-/** Which limit the first of these results misses, in words. */
-export function missed(options: PerftestOptions, results: readonly Bandwidth[]): string | undefined {
-  const { leastBandwidth = 0, leastRate = 0 } = options;
-  for (const { size, average, rate } of results) {
+/** What the result lacks, in words: messages, or by the first of its bandwidths what a limit asks for. */
+export function missed(
+  options: PerftestOptions,
+  { bandwidths, received, lost }: Pick<Result, 'bandwidths' | 'received' | 'lost'>,
+): string | undefined {
+  const { transport, leastBandwidth = 0, leastRate = 0 } = options;
+  if (lost > 0)
+    return (
+      `${received} of ${received + lost} messages have come: ${transport} sends nothing again that was lost on the way ` +
+      'or found no receive (--rx-depth)'
+    );
+  for (const { size, average, rate } of bandwidths) {
     const bandwidth = average * scaleOf(options);
     if (bandwidth < leastBandwidth)
       return `${size} bytes: ${bandwidth.toFixed(2)} ${unitOf(options)} are less than ${leastBandwidth} (--limit_bw)`;
@@ -141,6 +155,12 @@ export function missed(options: PerftestOptions, results: readonly Bandwidth[]):
       return `${size} bytes: ${rate.toFixed(6)} million messages a second are less than ${leastRate} (--limit_msgrate)`;
   }
   return undefined;
+}
+
+function sizeNotes(options: PerftestOptions, { mtu }: Terms): string[] {
+  const { size } = options;
+  if (sizeWithin(options, mtu) === size) return [];
+  return [`messages of ${mtu} bytes at most instead of ${size}: a datagram holds no more than the path MTU`];
 }
 
 const RULE = '-'.repeat(87);

@@ -8,9 +8,9 @@ import { Control, listen } from '../pingpong/handshake.js';
 import { Exchange } from './handshake.js';
 import { TEXT_KEYS } from './keys.js';
 import { meetsByCm, type PerftestOptions } from './kinds.js';
-import { measure } from './measure.js';
+import { measure, runWithTable, tell } from './measure.js';
 import { answerByCm, answerByTcp, answerOn, askByCm, askByTcp, askOn, type Meeting, type Use } from './meeting.js';
-import { runSession } from './session.js';
+import { type Result, runSession } from './session.js';
 
 export async function runClient(host: string, options: PerftestOptions, output: Output): Promise<void> {
   const use: Use = ({ device, exchange, peer }) => measure(device, exchange, options, output, peer);
@@ -28,13 +28,30 @@ export async function runBoth(options: PerftestOptions, output: Output): Promise
   const [ofClient, ofServer] = memoryEnds(options.open);
   await using device = await openWatched(ofClient);
   await using other = await openWatched(ofServer);
-  // A spinning end would keep the other one from its turns.
-  const both = { ...options, spinMs: 0 };
+  const both = sharing(options);
+  // the client alone is told to stop: the server goes when its peer does
+  const { endless } = both;
+  const serving = { ...both, ...(endless && { endless: { ...endless, onStop() {} } }) };
   const silent = { onConnected() {}, onInterval() {}, onBandwidth() {}, onLatency() {} };
-  const ask: Use = ({ exchange, peer }) => measure(device, exchange, both, output, peer);
-  const answer: Use = async ({ exchange, peer }) =>
-    void (await runSession(other, exchange, both, peer, silent, output));
+  const results = {} as Record<Exchange['role'], Result>;
+  const ask: Use = async ({ exchange, peer }) => {
+    results.client = await runWithTable(device, exchange, both, output, peer);
+  };
+  const answer: Use = async ({ exchange, peer }) => {
+    results.server = await runSession(other, exchange, serving, peer, silent, output);
+  };
   await (meetsByCm(options) ? meetByCm : meetByTcp)([device, other], both, ask, answer);
+  const { client, server } = results;
+  const [received, lost] = [client.received + server.received, client.lost + server.lost];
+  tell(device, 'client', both, output, { ...client, received, lost });
+}
+
+/** An end that goes on and on would keep the other one from its turns, and from posting receives before they are needed. */
+function sharing(options: PerftestOptions): PerftestOptions {
+  const { transport, txDepth, rxDepth, postList } = options;
+  // what finds no receive is sent again by RC alone
+  const most = transport === 'RC' ? txDepth : Math.max(postList, Math.floor(rxDepth / 2));
+  return { ...options, spinMs: 0, yieldMs: 0, txDepth: Math.min(txDepth, most) };
 }
 
 type Two = readonly [Device, Device];
@@ -58,12 +75,10 @@ async function meetByTcp([near, far]: Two, options: PerftestOptions, ask: Use, a
   });
   try {
     await Promise.all([
-      ask(meeting(near, far, new Exchange(client, 'client', TEXT_KEYS))),
-      answer(meeting(far, near, new Exchange(answering, 'server', TEXT_KEYS))),
+      ask(meeting(near, far, new Exchange(client, 'client', TEXT_KEYS))).finally(() => client.close()),
+      answer(meeting(far, near, new Exchange(answering, 'server', TEXT_KEYS))).finally(() => answering.close()),
     ]);
   } finally {
-    client.close();
-    answering.close();
     server.close();
   }
 }

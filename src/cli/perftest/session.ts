@@ -7,8 +7,9 @@ import { CmPairs } from './cmpairs.js';
 import { End } from './end.js';
 import type { Bandwidth, Exchange, Terms } from './handshake.js';
 import type { Keys } from './keys.js';
-import { type Endless, type PerftestOptions, takesReceives } from './kinds.js';
+import { type Endless, type PerftestOptions, sizeWithin, takesReceives } from './kinds.js';
 import { type LatencyReport, runReads, runSends, runWrites } from './latency.js';
+import { watched } from './watch.js';
 
 export interface Result {
   readonly local: Keys;
@@ -17,6 +18,9 @@ export interface Result {
   /** For each size; those of the server are the client's where it has nothing to measure. */
   readonly bandwidths: readonly Bandwidth[];
   readonly latencies: readonly LatencyReport[];
+  /** Messages that have come, and those that should have as well. */
+  readonly received: number;
+  readonly lost: number;
   readonly counters: Readonly<Record<string, number>>;
 }
 
@@ -42,7 +46,9 @@ export async function runSession(
   if (mtu > activeMtu)
     throw usageError(`path MTU ${mtu} (--mtu) is more than the interface carries: its MTU allows ${activeMtu}`);
   const terms = await exchange.terms(mtu);
-  const options = { ...asked, size: asked.transport === 'UD' ? Math.min(asked.size, terms.mtu) : asked.size };
+  const options = { ...asked, size: sizeWithin(asked, terms.mtu) };
+  if (asked.sizeIsGiven && options.size < asked.size)
+    throw usageError(`a datagram holds ${terms.mtu} bytes at most, the path MTU: not ${asked.size} (--size)`);
   const end = await End.open(device, options, terms);
   const pairs = options.rdmaCm ? new CmPairs(end, exchange.role, peer) : undefined;
   try {
@@ -58,6 +64,8 @@ class Session {
   readonly #remote: Keys[] = [];
   readonly #bandwidths: Bandwidth[] = [];
   readonly #latencies: LatencyReport[] = [];
+  #received = 0;
+  #lost = 0;
 
   constructor(
     readonly end: End,
@@ -85,8 +93,8 @@ class Session {
     const counters = end.counters();
     await this.pairs?.part();
     const [local, remote] = [this.#local[0] as Keys, this.#remote[0] as Keys];
-    const [bandwidths, latencies] = [this.#bandwidths, this.#latencies];
-    return { local, remote, terms: end.terms, bandwidths, latencies, counters };
+    const [bandwidths, latencies, received, lost] = [this.#bandwidths, this.#latencies, this.#received, this.#lost];
+    return { local, remote, terms: end.terms, bandwidths, latencies, received, lost, counters };
   }
 
   async #bandwidth(): Promise<void> {
@@ -121,7 +129,10 @@ class Session {
     if (twoSided || (bidirectional && !endless)) await this.#barrier(true);
     const onProgress = (done: number) => output.progress(() => `${size} bytes: ${done} messages`);
     const watcher = { onProgress, ...(endless && { endless: this.#watch(endless) }) };
-    const mine = await runBandwidth(end, size, { sends, receives, counts }, watcher);
+    const run = runBandwidth(end, size, { sends, receives, counts }, watcher);
+    const mine = await watched(run, end, exchange.control);
+    this.#received += end.received;
+    this.#lost += end.missing;
     if (bidirectional && all && !twoSided) await this.#barrier(true);
     const theirs = isReported && !endless ? await exchange.report(mine) : undefined;
     if (all && twoSided) await this.#barrier(true);
@@ -130,12 +141,9 @@ class Session {
 
   /** An endless run ends when it is stopped here, or when the peer goes. */
   #watch({ intervalMs, onStop }: Endless) {
-    let isAsked = false;
-    onStop(() => {
-      isAsked = true;
-    });
+    onStop(() => this.end.stop());
     const onInterval = (result: Bandwidth) => this.listeners.onInterval(result);
-    return { intervalMs, onInterval, isStopped: () => isAsked || this.exchange.control.isEnded };
+    return { intervalMs, onInterval };
   }
 
   async #latency(): Promise<void> {
@@ -148,12 +156,13 @@ class Session {
       for (const size of this.#sizes()) {
         end.begin({ size, sends: iters, receives: twoSided ? iters : 0 });
         if (twoSided) await this.#barrier(true);
-        const report =
+        const run =
           kind.verb === 'SEND'
-            ? await runSends(end, size, exchange.role)
+            ? runSends(end, size, exchange.role)
             : kind.verb === 'WRITE'
-              ? await runWrites(end, size, exchange.role)
-              : await runReads(end, size);
+              ? runWrites(end, size, exchange.role)
+              : runReads(end, size);
+        const report = await watched(run, end, exchange.control);
         this.#latencies.push(report);
         this.listeners.onLatency(report);
       }

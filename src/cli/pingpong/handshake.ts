@@ -95,6 +95,11 @@ export class Control {
     return this.#ended;
   }
 
+  /** The peer has said what was not yet read. */
+  get hasSpoken(): boolean {
+    return this.#received.length > 0;
+  }
+
   /** @param count introductions in all; those without an endpoint are zero */
   introduce(endpoints: readonly Endpoint[], count: number): void {
     const messages = endpoints.map(encodeIntroduction);
