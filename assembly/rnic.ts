@@ -7,12 +7,12 @@ import { Events } from './host/event';
 import { Mr } from './host/mr';
 import { initCongestion } from './host/parameter';
 import { Pd } from './host/pd';
-import { initPkeys } from './host/pkey';
+import { initPkeys, pkeyAt } from './host/pkey';
 import { allocate, initPool } from './host/pool';
 import { initRandom } from './host/random';
 import { Ring } from './host/ring';
 import { Table } from './host/table';
-import { COUNTERS, Errno, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
+import { COUNTERS, Errno, GSI_QPN, MAX_FRAME, MGID_PAD, QpState, QpType, Quirk, SCRATCH } from './limits';
 import { nextAnswer } from './qp/answerer';
 import { receiveResponse } from './qp/completer';
 import { nextCnp, noteMarked, receiveCnp } from './qp/congestion';
@@ -191,7 +191,14 @@ function admitTransport(qp: Qp, packet: Packet): Counter {
   } else if (state != QpState.RTS && state != QpState.SQD && state != QpState.SQE) {
     return Counter.drop_qp_state;
   }
-  return isPkeyRight(packet.pkey, qp.pkey) ? NO_DROP : Counter.drop_pkey;
+  return isInPartition(qp, packet.pkey) ? NO_DROP : Counter.drop_pkey;
+}
+
+/** Queue pair 1 is in all partitions of the port, any other in its own (IBTA 10.9.3). */
+function isInPartition(qp: Qp, pkey: u32): bool {
+  if (qp.qpn != GSI_QPN) return isPkeyRight(pkey, qp.pkey);
+  for (let i: u32 = 0; pkeyAt(i) != 0; i++) if (isPkeyRight(pkey, pkeyAt(i))) return true;
+  return false;
 }
 
 function opcodeClass(type: u32): u32 {

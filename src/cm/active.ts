@@ -37,7 +37,6 @@ export interface ConnectParameters {
 
 /** RoCE has no LIDs; beyond the subnet this stands in their place. */
 const PERMISSIVE_LID = 0xffff;
-const DEFAULT_PKEY = 0xffff;
 
 export class ActiveConnection extends Connection {
   readonly role = 'active';
@@ -138,7 +137,7 @@ export class ActiveConnection extends Connection {
       srq: rep.srq === 1,
       qpNum: localQpn,
       privateData,
-      attributes: deriveAttributes('active', this.req, rep, this.#own),
+      attributes: deriveAttributes('active', this.req, rep, this.manager.partitions.ownIndex, this.#own),
     };
   }
 }
@@ -160,7 +159,7 @@ function requestOf(manager: Manager, id: number, of: ConnectParameters): Message
     startingPsn: of.startingPsn,
     localResponseTimeout: RESPONSE_TIMEOUT,
     retryCount: of.retryCount,
-    pkey: DEFAULT_PKEY,
+    pkey: manager.partitions.ownPkey,
     pathMtu: mtuCode(of.pathMtu),
     rnrRetryCount: of.rnrRetryCount,
     maxCmRetries: MAX_CM_RETRIES,

@@ -8,6 +8,7 @@ import { type CmaHdr, parseCmaHdr } from './cmahdr.js';
 import { mtuBytes } from './derive.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
 import { type Message, Transport } from './messages.js';
+import type { Partitions } from './partitions.js';
 import { RejectReason } from './reasons.js';
 import { parseServiceId } from './serviceid.js';
 
@@ -26,13 +27,15 @@ export type Admission =
 
 const LARGEST_MTU_CODE = 5;
 
-export function admit(req: Message<'REQ'>, listeners: Listeners, host: Host): Admission {
+export function admit(req: Message<'REQ'>, listeners: Listeners, host: Host, partitions: Partitions): Admission {
   const service = parseServiceId(req.serviceId);
   const candidates = service ? listeners.on(service.space, service.port) : [];
   if (candidates.length === 0) return { refused: RejectReason.INVALID_SERVICE_ID };
   const { primary, pathMtu } = req;
   // The additional information of an invalid GID is the one that is right (IBTA table 110); nothing in particular is.
   if (!host.isLocal(gidText(primary.remoteGid))) return { refused: RejectReason.INVALID_GID, info: new Uint8Array(16) };
+  // no reason of the table fits better
+  if (partitions.indexOf(req.pkey) === undefined) return { refused: RejectReason.UNSUPPORTED };
   const hdr = parseCmaHdr(req.privateData);
   if (hdr === undefined || !mayTalk(hdr, gidText(primary.remoteGid))) return { refused: RejectReason.CONSUMER_DEFINED };
   const listener = chooseListener(candidates, hdr.destination);

@@ -14,6 +14,7 @@ import { type CmIdOptions, Endpoint, type Established, NOTHING } from './endpoin
 import type { CmAddress, ConnectRequest, CoreEvent } from './events.js';
 import { bringDown, bringUp } from './pairing.js';
 import { type CompleteParam, type ConnParam, checkPrivateData, completeParam, ROOM, UDP_QKEY } from './parameters.js';
+import { Partitions } from './partitions.js';
 import { findPath, type Path } from './path.js';
 import type { Pending } from './pending.js';
 import { CmPort } from './port.js';
@@ -130,11 +131,12 @@ export class CmId extends Endpoint {
     if (this.pair !== undefined) throw new VerbsError('EINVAL', `${this} has ${this.pair} already`);
     if (qp.device !== this.device) throw new TypeError(`${qp} belongs to another device than ${this}`);
     this.pair = qp;
+    const { ownIndex: pkeyIndex } = Partitions.of(this.device);
     if (qp.type === 'UD') {
-      await qp.activate({ qkey: UDP_QKEY });
+      await qp.activate({ qkey: UDP_QKEY, pkeyIndex });
       return;
     }
-    await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: ['remoteWrite'] });
+    await qp.modify({ state: 'INIT', pkeyIndex, portNum: 1, qpAccessFlags: ['remoteWrite'] });
     qp.on('event', this.#onQpEvent);
   }
 

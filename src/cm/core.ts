@@ -251,7 +251,7 @@ export class CmCore {
       refuse(manager, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);
       old.onStale();
     } else {
-      const admission = admit(req, this.#listeners, this.#host);
+      const admission = admit(req, this.#listeners, this.#host, manager.partitions);
       if ('refused' in admission) {
         if (isServedByOthers(manager.others, req, route)) manager.count('ignored', req.name);
         else refuse(manager, route, req, Subject.REQ, admission.refused, admission.info);

@@ -34,10 +34,12 @@ export interface OwnChoice {
   readonly pathMtu?: number;
 }
 
+/** @param pkeyIndex of the REQ's partition in our own table */
 export function deriveAttributes(
   role: Role,
   req: Message<'REQ'>,
   rep: Message<'REP'>,
+  pkeyIndex: number,
   own: OwnChoice = {},
 ): DerivedAttributes {
   const isActive = role === 'active';
@@ -51,7 +53,7 @@ export function deriveAttributes(
   const { primary } = req;
   const access = accessFor(isReliable ? depths.maxDestRdAtomic : 0, own.access ?? []);
   return {
-    init: { state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: access },
+    init: { state: 'INIT', pkeyIndex, portNum: 1, qpAccessFlags: access },
     rtr: {
       state: 'RTR',
       pathMtu: own.pathMtu ?? mtuBytes(req.pathMtu),

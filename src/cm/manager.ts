@@ -4,6 +4,7 @@ import type { CoreEvent } from './events.js';
 import { encodeMad } from './mad.js';
 import type { Fields, Message, MessageName } from './messages.js';
 import type { Others } from './neighbours.js';
+import { Partitions } from './partitions.js';
 import { ConnectionTable } from './table.js';
 
 /** Between which addresses a message travels: GIDs as text. */
@@ -28,6 +29,8 @@ export interface ManagerOptions {
   readonly random: () => number;
   /** Other cards that hear the same. Default: there are none. */
   readonly others?: Others;
+  /** Default: the default partition. */
+  readonly partitions?: Partitions;
 }
 
 const NOBODY: Others = { idPrefix: undefined, hasId: () => false, serves: () => false };
@@ -35,6 +38,7 @@ const NOBODY: Others = { idPrefix: undefined, hasId: () => false, serves: () => 
 export class Manager {
   readonly guid: bigint;
   readonly others: Others;
+  readonly partitions: Partitions;
   readonly deadlines = new Deadlines<Expiring>();
   readonly connections = new ConnectionTable();
   /** Milliseconds, as last told. */
@@ -47,9 +51,10 @@ export class Manager {
   /** Numbers that are in use beside those of connections. */
   readonly requests = new Set<number>();
 
-  constructor({ guid, random, others = NOBODY }: ManagerOptions) {
+  constructor({ guid, random, others = NOBODY, partitions = new Partitions() }: ManagerOptions) {
     this.guid = guid;
     this.others = others;
+    this.partitions = partitions;
     this.#random = random;
     this.#tidHigh = BigInt(random());
   }

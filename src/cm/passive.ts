@@ -70,7 +70,9 @@ export class PassiveConnection extends Connection {
       localCaGuid: this.manager.guid,
       privateData: of.privateData,
     });
-    return { rep, attributes: deriveAttributes('passive', this.req, rep, own) };
+    // there was one when the REQ was admitted, and the table does not change
+    const pkeyIndex = this.manager.partitions.indexOf(this.req.pkey) as number;
+    return { rep, attributes: deriveAttributes('passive', this.req, rep, pkeyIndex, own) };
   }
 
   accept(rep: Message<'REP'>): void {

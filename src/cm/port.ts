@@ -21,6 +21,7 @@ import type { ListenParameters } from './listeners.js';
 import { MAD_BYTES } from './mad.js';
 import type { Outgoing } from './manager.js';
 import { Neighbours } from './neighbours.js';
+import { Partitions } from './partitions.js';
 import type { PortSpaceName } from './serviceid.js';
 import { Ways } from './ways.js';
 
@@ -84,7 +85,7 @@ export class CmPort extends Resource {
       const mr = keep(await pd.regMr(RECEIVES * SLOT_BYTES));
       const sizes = { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1, maxInlineData: MAD_BYTES };
       const qp = keep(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
-      await qp.activate({ qkey: GSI.qkey });
+      await qp.activate({ qkey: GSI.qkey, pkeyIndex: Partitions.of(device).ownIndex });
       return new CmPort(qp, mr);
     } catch (error) {
       for (const resource of made) await resource.close();
@@ -109,6 +110,7 @@ export class CmPort extends Resource {
     device.on('event', ({ type }: AsyncEvent) => type === 'GID_CHANGE' && this.#neighbours.onGids(gids()));
     this.core = new CmCore({
       others: this.#neighbours,
+      partitions: Partitions.of(device),
       guid: guid.readBigUInt64BE(),
       random: () => ((exports.randomPsn() << 16) ^ exports.randomPsn()) >>> 0,
       host: {

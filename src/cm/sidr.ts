@@ -15,7 +15,6 @@ import { SidrStatus } from './reasons.js';
 import { parseServiceId, serviceId } from './serviceid.js';
 import { MAX_CM_RETRIES, milliseconds, RESPONSE_TIMEOUT } from './times.js';
 
-const DEFAULT_PKEY = 0xffff;
 const NOTHING: Uint8Array = new Uint8Array(0);
 
 export interface SidrParameters {
@@ -41,7 +40,7 @@ export class SidrRequest implements Expiring {
     const route = { local: source.address, remote: destination.address };
     this.#out = manager.send(route, 'SIDR_REQ', manager.tidOf(id), {
       requestId: id,
-      pkey: DEFAULT_PKEY,
+      pkey: manager.partitions.ownPkey,
       serviceId: serviceId('UDP', destination.port),
       privateData: withCmaHdr(hdr, privateData),
     });

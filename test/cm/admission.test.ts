@@ -11,6 +11,7 @@ group('a request is refused', () => {
     ['nobody listens in the port space', { space: 0x013f }, 8, 0],
     ['not a service of rdma_cm', { space: 0x5555 }, 8, 0],
     ['not for our address', { to: [10, 0, 0, 9] }, 12, 16],
+    ['in a partition that we are not in', { pkey: 0x8001 }, 5, 0],
     ['another version of the header', { hdrVersion: 1 }, 28, 0],
     ['another version of IP', { ipVersion: 0x50 }, 28, 0],
     ['from nowhere', v4(0, 0, 0, 0), 28, 0],

@@ -54,6 +54,7 @@ export interface ReqFields {
   psn: number;
   localTimeout: number;
   retries: number;
+  pkey: number;
   mtu: number;
   rnr: number;
   cmRetries: number;
@@ -94,6 +95,7 @@ export const REQ: Readonly<ReqFields> = {
   psn: 0xabc,
   localTimeout: 20,
   retries: 7,
+  pkey: 0xffff,
   mtu: 3,
   rnr: 6,
   cmRetries: 15,
@@ -126,7 +128,7 @@ export function req(changes: Partial<ReqFields> = {}): Uint8Array {
     .u8(43, (f.remoteTimeout << 3) | (f.transport << 1))
     .u24(44, f.psn)
     .u8(47, (f.localTimeout << 3) | f.retries)
-    .u16(48, 0xffff)
+    .u16(48, f.pkey)
     .u8(50, (f.mtu << 4) | f.rnr)
     .u8(51, f.cmRetries << 4)
     .u16(52, 0xffff)

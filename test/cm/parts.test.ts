@@ -123,10 +123,10 @@ group('what REQ and REP mean for a queue pair', () => {
   ) as Message<'REP'>;
 
   test('the passive end', () => {
-    const { init, rtr, rts, route } = deriveAttributes('passive', req, rep);
+    const { init, rtr, rts, route } = deriveAttributes('passive', req, rep, 3);
     expect(init).toEqual({
       state: 'INIT',
-      pkeyIndex: 0,
+      pkeyIndex: 3,
       portNum: 1,
       qpAccessFlags: ['remoteWrite', 'remoteRead', 'remoteAtomic', 'flushGlobal'],
     });
@@ -149,7 +149,7 @@ group('what REQ and REP mean for a queue pair', () => {
   });
 
   test('the active end', () => {
-    const { rtr, rts, route } = deriveAttributes('active', req, rep, { minRnrTimer: 12, pathMtu: 512 });
+    const { rtr, rts, route } = deriveAttributes('active', req, rep, 0, { minRnrTimer: 12, pathMtu: 512 });
     expect(rtr).toEqual({
       state: 'RTR',
       pathMtu: 512,
@@ -164,15 +164,15 @@ group('what REQ and REP mean for a queue pair', () => {
 
   test('who serves no reads gives no right to read', () => {
     const none = { ...rep, responderResources: 0 };
-    expect(deriveAttributes('passive', req, none).init.qpAccessFlags).toEqual(['remoteWrite']);
-    expect(deriveAttributes('passive', req, none, { access: ['remoteRead'] }).init.qpAccessFlags).toEqual([
+    expect(deriveAttributes('passive', req, none, 0).init.qpAccessFlags).toEqual(['remoteWrite']);
+    expect(deriveAttributes('passive', req, none, 0, { access: ['remoteRead'] }).init.qpAccessFlags).toEqual([
       'remoteWrite',
       'remoteRead',
     ]);
   });
 
   test('an unreliable connection has no depths and no timers', () => {
-    const { rtr, rts } = deriveAttributes('passive', { ...req, transport: 1 }, rep);
+    const { rtr, rts } = deriveAttributes('passive', { ...req, transport: 1 }, rep, 0);
     expect(Object.keys({ ...rtr, ...rts }).sort()).toEqual(['destQpNum', 'pathMtu', 'rqPsn', 'sqPsn', 'state']);
   });
 

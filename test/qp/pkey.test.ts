@@ -1,7 +1,7 @@
 /** Partitions (IBTA 10.9.3): two queue pairs talk when they are in the same one and not both limited members. */
 import { describe, expect, test } from 'vitest';
-import { type Conversation, rc, send } from '../kit/conversation.js';
-import { ack, frame, request } from '../kit/packets.js';
+import { type Conversation, datagrams, PING, rc, send } from '../kit/conversation.js';
+import { ack, datagram, frame, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
 const FULL = 0x8123;
@@ -79,4 +79,14 @@ test('what is no P_Key is refused, and the table stays', async () => {
   }
   expect([x.setPkeys(0), x.setPkeys(129)]).toEqual([x.Errno.EINVAL, x.Errno.EINVAL]);
   expect([x.pkey(0), x.pkey(1), x.pkey(2)]).toEqual([FULL, LIMITED, 0]);
+});
+
+test('queue pair 1 takes the P_Key of any partition of the port, and of no other', async () => {
+  const [qkey, rig] = [0x80010000, await rigWith(0xffff, FULL)];
+  const c = await datagrams({ rig, type: 'GSI', qkey, receives: 2, flow: { srcQp: 1 } });
+  const mad = (pkey: number, psn: number) =>
+    frame({ ...c.there, pkey }, datagram.sendOnly({ psn, qkey, srcQp: 1, payload: PING }));
+  c.frames(0, mad(0xffff, 0), mad(LIMITED, 1), mad(0x8124, 2))
+    .wc({ wrId: 1 }, { wrId: 2 })
+    .cardCounts({ drop_pkey: 1 });
 });

@@ -40,3 +40,27 @@ test('wrong tables are refused', async () => {
   await refused([0x8000]).toThrow('pkeys[0] is 32768, which names partition 0');
   await refused([1, 0x10000]).toThrow('pkeys[1] is 65536, must be from 1 to 65535');
 });
+
+test('the connection manager connects in the default partition, wherever the tables have it', async () => {
+  const hub = createMemoryHub();
+  await using a = await openOn(hub, { pkeys: [0x8001, 0xffff] });
+  await using b = await openOn(hub, { pkeys: [0x8002, 0x7fff, 0x8003] });
+  await using server = await b.listen({ port: 7471 });
+  const accepted = server.next().then((request) => request?.accept());
+  await using connection = await a.connect({ host: b.gids[0]?.address as string, port: 7471 });
+  await using other = await accepted;
+  expect([connection.qp.query().pkeyIndex, other?.qp.query().pkeyIndex]).toEqual([1, 1]);
+  await connection.send(Buffer.from('hello'));
+  expect((await other?.receive())?.data).toEqual(Buffer.from('hello'));
+});
+
+test('in the first one, where the tables have no default partition', async () => {
+  const open = { pkeys: [0x8001, 0x8002] };
+  const hub = createMemoryHub();
+  await using a = await openOn(hub, open);
+  await using b = await openOn(hub, open);
+  await using server = await b.listen({ port: 7471 });
+  void server.next().then((request) => request?.accept());
+  await using connection = await a.connect({ host: b.gids[0]?.address as string, port: 7471 });
+  expect(connection.qp.query().pkeyIndex).toBe(0);
+});
