@@ -69,6 +69,7 @@ export class Device extends Resource {
   #gids: readonly GidEntry[];
   readonly #pkeys: readonly number[];
   #state: PortInfo['state'];
+  #published: Promise<void> | undefined;
   #unpublish: (() => void) | undefined;
 
   /** @internal Use `openDevice`. */
@@ -206,10 +207,16 @@ export class Device extends Resource {
    */
   async publish(name = this.label): Promise<void> {
     this.assertOpen();
-    if (this.#unpublish !== undefined) return;
-    const end = await publish(name, () => deviceStat(this));
-    if (this.isAlive) this.#unpublish = end;
-    else end();
+    this.#published ??= publish(name, () => deviceStat(this)).then((end) => {
+      if (this.isAlive) this.#unpublish = end;
+      else end();
+    });
+    try {
+      await this.#published;
+    } catch (error) {
+      this.#published = undefined;
+      throw error;
+    }
   }
 
   /** Asynchronous events as they come, until the device is closed; does not keep the process running. */
@@ -299,8 +306,11 @@ export class Device extends Resource {
   protected free(): void {
     this.#unpublish?.();
     this.engine.close();
-    this.emit('close');
-    this.removeAllListeners();
+    // outside of the closing, so that what listeners throw or call does not disturb it
+    process.nextTick(() => {
+      this.emit('close');
+      this.removeAllListeners();
+    });
   }
 
   /** The card takes datagrams for its own addresses only, and sends none that do not fit. */

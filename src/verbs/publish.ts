@@ -3,7 +3,7 @@
  * enter. A request is a line, `stat`; its answer is one line of JSON.
  */
 import { lstatSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
-import { connect, createServer, type Server } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { VerbsError } from '../errors.js';
 import { show } from './check.js';
@@ -49,7 +49,8 @@ export async function publish(name: string, stat: () => DeviceStat): Promise<() 
   const path = join(folder, `${name}@${process.pid}.${++count}${SUFFIX}`);
   if (Buffer.byteLength(path) > MOST_PATH)
     throw new VerbsError('EIO', `${path} is longer than the ${MOST_PATH} bytes that a Unix socket's path may have`);
-  const server = answering(name, stat);
+  const asking = new Set<Socket>();
+  const server = answering(name, stat, asking);
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) =>
       reject(new VerbsError('EIO', `the device cannot be published: ${cause.message}`, { cause })),
@@ -61,6 +62,8 @@ export async function publish(name: string, stat: () => DeviceStat): Promise<() 
   paths.add(path);
   return () => {
     server.close();
+    // their questions come too late
+    for (const socket of asking) socket.destroy();
     paths.delete(path);
     rmSync(path, { force: true });
     if (paths.size === 0) process.off('exit', removeAll);
@@ -78,9 +81,12 @@ export async function publishedDevices(): Promise<PublishedDevice[]> {
   return answers.filter((answer) => answer !== undefined);
 }
 
-function answering(name: string, stat: () => DeviceStat): Server {
+/** @param asking those who are connected */
+function answering(name: string, stat: () => DeviceStat, asking: Set<Socket>): Server {
   return createServer((socket) => {
     socket.unref();
+    asking.add(socket);
+    socket.on('close', () => asking.delete(socket));
     socket.on('error', () => socket.destroy());
     let request = '';
     socket.setEncoding('utf8').on('data', (text: string) => {

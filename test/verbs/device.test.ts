@@ -112,6 +112,21 @@ test('events come as an async iterable that ends with the device', async () => {
   expect(types).toEqual(['QP_ACCESS_ERR']);
 });
 
+test('who hears that a device is closed may close it again', async () => {
+  const device = await openOn(createMemoryHub());
+  let heard = 0;
+  const told = new Promise<void>((resolve) => {
+    device.on('close', () => {
+      heard++;
+      void device.close({ force: true }).then(resolve);
+    });
+  });
+  await device.close();
+  expect(device.isClosed).toBe(true);
+  await told;
+  expect(heard).toBe(1);
+});
+
 test('faults are repaired, and the capture shows both ways', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'wasm-roce-')), 'faults.pcapng');
   const fault = { seed: 3, both: { drop: 0.05, duplicate: 0.02, reorder: 0.02, corrupt: 0.02 } };

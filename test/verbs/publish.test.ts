@@ -1,5 +1,6 @@
 // Devices that other processes can watch.
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -50,6 +51,30 @@ test('the name may be chosen, and wrong names are refused', async () => {
   await device.publish('again');
   expect(await publishedDevices()).toHaveLength(1);
   await expect(openOn(hub, { publish: '../x' })).rejects.toThrow(/publish is '\.\.\/x', must be a name/);
+});
+
+test('published twice at once it is published once', async () => {
+  const device = await openOn(createMemoryHub());
+  await Promise.all([device.publish('one'), device.publish('two')]);
+  expect((await publishedDevices()).map(({ name }) => name)).toEqual(['one']);
+  await device.close();
+  expect(readdirSync(runtimeFolder())).toEqual([]);
+});
+
+test('a question that is read when the device is closed is not answered, and harms nobody', async () => {
+  const device = await openOn(createMemoryHub(), { publish: true });
+  const [file] = readdirSync(runtimeFolder()) as [string];
+  const socket = connect(join(runtimeFolder(), file));
+  await once(socket, 'connect');
+  // it has been taken when another one was answered
+  expect(await publishedDevices()).toHaveLength(1);
+  const answers: string[] = [];
+  socket.on('data', (answer) => answers.push(String(answer)));
+  const gone = new Promise((resolve) => socket.on('error', () => {}).on('close', resolve));
+  socket.write('stat\n');
+  await device.close();
+  await gone;
+  expect(answers).toEqual([]);
 });
 
 test('only the user may enter the folder, and a folder of others is refused', async () => {
