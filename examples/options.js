@@ -84,7 +84,7 @@ async function addressTowards(host) {
   try {
     await new Promise((resolve, reject) => {
       socket.once('error', reject);
-      socket.connect(4791, address, resolve);
+      socket.connect(4791, address, (error) => (error ? reject(error) : resolve()));
     });
     return socket.address().address;
   } finally {

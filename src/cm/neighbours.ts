@@ -115,14 +115,14 @@ export class Neighbours implements Others {
     this.#releaseId?.();
   }
 
-  /** Holds what is not held yet. @returns the first address that another card has */
+  /** Holds what is not held yet. @returns an address that another card has */
   #hold(service: Service): string | undefined {
     let taken: string | undefined;
     for (const [name, gid] of this.#namesOf(service)) {
       if (service.held.has(name)) continue;
       const release = this.#names?.hold(name);
       if (release !== undefined) service.held.set(name, release);
-      else if (this.#names !== undefined) taken ??= gid;
+      else if (this.#names !== undefined) taken = gid;
     }
     return taken;
   }

@@ -163,4 +163,10 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     const { status, stderr } = await run('counter.js', 'dance');
     expect({ status, stderr }).toMatchObject({ status: 2, stderr: expect.stringContaining('usage: counter.js') });
   });
+
+  test('a host to which there is no way is named', async () => {
+    // an address of the discard prefix (RFC 6666), where there is a default route to it too
+    const { status, stderr } = await run('counter.js', 'count', '100::1', '--link', 'udp');
+    expect({ status, stderr }).toMatchObject({ status: 1, stderr: expect.stringContaining('100::1') });
+  });
 });
