@@ -70,7 +70,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #isHeard = true;
   #peer: Peer | undefined;
   #stream: ConnectionStream | undefined;
-  #state: 'connecting' | 'open' | 'closing' | 'closed' = 'connecting';
+  /** Draining: what was asked for is carried out, and nothing new. */
+  #state: 'connecting' | 'open' | 'draining' | 'closing' | 'closed' = 'connecting';
   #isHolding = false;
   #isAskedForLife = false;
   #freeing: Promise<void> | undefined;
@@ -186,26 +187,25 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    */
   send(data: Uint8Array | Sge, { imm, ...wait }: SendOptions = {}): Promise<void> {
     if (this.#stream !== undefined) return Promise.reject(this.#taken());
-    return this.post(data, imm, wait);
-  }
-
-  /** @internal A request that is posted now leaves now. */
-  get hasRoom(): boolean {
-    return this.#requests.hasRoom;
-  }
-
-  /** @internal Sends a message; the stream has the right to. */
-  post(data: Uint8Array | Sge, imm: number | undefined, wait: WaitOptions = {}): Promise<void> {
     const { length } = data;
     if (data instanceof Uint8Array && length > this.messageBytes)
       return Promise.reject(
         new VerbsError('EMSGSIZE', `a message of ${length} bytes: at most ${this.messageBytes} (messageBytes)`),
       );
-    const how = imm === undefined ? { opcode: 'SEND' as const } : { opcode: 'SEND_WITH_IMM' as const, immData: imm };
+    return this.post(() => ({ data, imm }), wait);
+  }
+
+  /** @internal Sends a message, which is made when it leaves; the stream has the right to. */
+  post(make: () => { data: Uint8Array | Sge; imm: number | undefined }, wait: WaitOptions = {}): Promise<void> {
     return this.#run(
       'no answer to the SEND',
       wait,
-      (place) => ({ ...how, sgList: staged(place, data), solicited: true }),
+      (place) => {
+        const { data, imm } = make();
+        const how =
+          imm === undefined ? { opcode: 'SEND' as const } : { opcode: 'SEND_WITH_IMM' as const, immData: imm };
+        return { ...how, sgList: staged(place, data), solicited: true };
+      },
       () => {},
     );
   }
@@ -288,8 +288,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     const stream = new ConnectionStream(this, this.#inbox.count);
     this.#stream = stream;
     this.#inbox.onArrival = (arrival) => stream.arrived(arrival);
-    this.#messages.divert((arrival) => stream.arrived(arrival));
-    if (this.#state !== 'open') stream.connectionEnded(undefined);
+    this.#messages.divert((arrival) => stream.arrived(arrival), this.#taken());
+    if (this.#why !== undefined) stream.connectionEnded(undefined);
     return stream;
   }
 
@@ -310,11 +310,12 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   }
 
   /**
-   * Waits until everything that was sent has arrived, says goodbye and frees all.
+   * Takes no more requests, waits until everything that was sent has arrived, says goodbye and frees all.
    * @throws VerbsError EBUSY when something else of the program's uses the domain or shared memory
    */
   async close(): Promise<void> {
-    if (this.#state === 'open') await this.#requests.idle();
+    if (this.#state === 'open') this.#state = 'draining';
+    if (this.#state === 'draining') await this.#requests.idle();
     // the peer may have closed it, or vanished, meanwhile
     this.#end();
     await this.#freeing;
@@ -383,9 +384,10 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#requests.end(this.#why);
     this.#messages.end(error);
     this.#stream?.connectionEnded(error);
-    this.emit('end');
     this.#freeing = this.#free();
     this.#freeing.catch(() => {}).then(() => this.emit('close', error));
+    // behind all that has to be done: a listener may throw
+    this.emit('end');
   }
 
   async #free(): Promise<void> {

@@ -41,8 +41,9 @@ export class Messages {
     }
   }
 
-  /** Hands everything over to another reader, from now on. */
-  divert(to: (arrival: Arrival) => void): void {
+  /** Hands everything over to another reader, from now on. @param why for those who wait: nothing comes for them any more */
+  divert(to: (arrival: Arrival) => void, why: Error): void {
+    for (const { reject } of this.#readers.splice(0)) reject(why);
     for (const arrival of this.#arrivals.splice(0)) to(arrival);
   }
 

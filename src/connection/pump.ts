@@ -2,6 +2,7 @@
 import type { Cq } from '../verbs/cq.js';
 import { pollAlive } from '../verbs/polling.js';
 import type { Wc } from '../verbs/wc.js';
+import { throwLater } from './uncaught.js';
 
 /** Completions that are taken at a time, and so often in a row, before the event loop gets its turn. */
 const BATCH = 64;
@@ -38,9 +39,18 @@ export class Pump {
     this.#cq.arm();
     for (let batch = 0; batch < batches; batch++) {
       const count = pollAlive(this.#cq, this.#wcs);
-      for (let i = 0; i < count; i++) this.#onCompletion(this.#wcs[i] as Wc);
+      for (let i = 0; i < count; i++) this.#handOver(this.#wcs[i] as Wc);
       if (count === 0 || this.#cq.isClosed) return false;
     }
     return true;
+  }
+
+  /** The queue does not have the others any more: they are handed over whatever becomes of this one. */
+  #handOver(wc: Wc): void {
+    try {
+      this.#onCompletion(wc);
+    } catch (error) {
+      throwLater(error);
+    }
   }
 }

@@ -55,16 +55,11 @@ export class Requests {
     this.#inFlight = new Array(count);
   }
 
-  /** Nothing waits for a place: the next request goes out at once. */
-  get hasRoom(): boolean {
-    return this.#free.length > 0 && this.#waiting.length === 0;
-  }
-
   /**
    * Posts a request as soon as there is a place for it, behind those that wait already. Who gives it up before that may do
    * with its data what he likes: it does not leave any more.
    * @param what for the message when the time is over
-   * @param make puts it together; what it throws is the promise's end
+   * @param make puts it together when it leaves: at once where there is a place; what it throws is the promise's end
    * @param finish makes the result, once it is done
    */
   async run<T>(
@@ -82,7 +77,7 @@ export class Requests {
   }
 
   async #carryOut<T>(turn: Turn, make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
-    const place = this.hasRoom ? this.#take() : await this.#wait(turn);
+    const place = this.#hasRoom ? this.#take() : await this.#wait(turn);
     try {
       if (this.#end !== undefined) throw this.#end;
       // when it had its place already
@@ -132,6 +127,11 @@ export class Requests {
   idle(): Promise<void> {
     if (this.#isIdle) return Promise.resolve();
     return new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  /** Nothing waits for a place: the next request goes out at once. */
+  get #hasRoom(): boolean {
+    return this.#free.length > 0 && this.#waiting.length === 0;
   }
 
   get #isIdle(): boolean {

@@ -17,6 +17,7 @@
 import { Duplex } from 'node:stream';
 import { VerbsError } from '../errors.js';
 import type { Arrival } from './inbox.js';
+import { throwLater } from './uncaught.js';
 
 enum Kind {
   HELLO = 1,
@@ -29,12 +30,19 @@ enum Kind {
 const RESERVE = 5;
 const NOTHING = Buffer.alloc(0);
 
+/** A message that leaves now; bytes are copied, and may be used again. */
+interface Outgoing {
+  readonly data: Uint8Array;
+  readonly imm: number;
+}
+
 /** What a stream stands on. */
 export interface Carrier {
   readonly messageBytes: number;
-  /** A message that is posted now leaves now, and its bytes may be used again. */
-  readonly hasRoom: boolean;
-  post(data: Uint8Array, imm: number): Promise<void>;
+  /** It takes messages. One that does not any more ends by itself, when what it took before has arrived. */
+  readonly isOpen: boolean;
+  /** Sends a message in its turn: `make` is called then, at once where nobody is before it. Resolves when it has arrived. */
+  post(make: () => Outgoing): Promise<void>;
   close(): Promise<void>;
   destroy(error?: Error): void;
 }
@@ -51,6 +59,8 @@ export class ConnectionStream extends Duplex {
   /** Data that waits for credits, and whom to tell when it has left. */
   #unsent: Buffer[] = [];
   #onSent: ((error?: Error | null) => void) | undefined;
+  /** A message of data waits for its turn; the next is not to overtake it. */
+  #isDataWaiting = false;
   /** Data that nobody has asked for yet, where it has arrived. */
   readonly #unread: Arrival[] = [];
   #isWanted = false;
@@ -93,7 +103,7 @@ export class ConnectionStream extends Duplex {
   connectionEnded(error: Error | undefined): void {
     if (this.destroyed) return;
     // the memory goes: what is unread moves to the stream's own
-    for (const { bytes } of this.#unread.splice(0)) this.push(Buffer.from(bytes));
+    for (const { bytes } of this.#unread.splice(0)) this.#give(Buffer.from(bytes));
     if (this.#isPeerAtEnd) this.#endReading();
     if (this.#isWhole) return;
     this.destroy(error ?? new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
@@ -101,7 +111,8 @@ export class ConnectionStream extends Duplex {
 
   override _read(): void {
     this.#isWanted = true;
-    this.#deliver();
+    // what is pushed in here would be heard later, out of a buffer that goes on after `destroy` and sticks when a listener throws
+    queueMicrotask(() => this.#deliver());
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
@@ -127,14 +138,16 @@ export class ConnectionStream extends Duplex {
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     const isWhole = error === null && this.readableEnded && this.#isEndSent;
+    if (isWhole) {
+      this.#carrier.close().then(() => callback(null), callback);
+      return;
+    }
+    // one that is being closed goes its own way, and loses nothing that others have under way on it
+    if (this.#carrier.isOpen) this.#carrier.destroy(error ?? undefined);
     const onSent = this.#onSent;
     this.#onSent = undefined;
     onSent?.(error ?? new VerbsError('ECANCELED', 'the stream was destroyed'));
-    if (isWhole) this.#carrier.close().then(() => callback(null), callback);
-    else {
-      this.#carrier.destroy(error ?? undefined);
-      callback(error);
-    }
+    callback(error);
   }
 
   /** Neither end misses anything, however the connection ends. */
@@ -148,16 +161,24 @@ export class ConnectionStream extends Duplex {
     onFinished?.(error);
   }
 
-  /** Sends what there are credits for. */
+  /** Sends what there are credits for. Where the program's requests have all places, one message at a time waits for its turn. */
   #pump(): void {
-    while (this.#unsent.length > 0 && this.#credits > 0 && this.#peerBytes > 0 && this.#carrier.hasRoom) {
-      this.#credits--;
-      this.#send(Kind.DATA, this.#nextData(), this.#takeOwed());
+    while (this.#unsent.length > 0 && this.#credits > 0 && this.#peerBytes > 0 && !this.#isDataWaiting) {
+      this.#isDataWaiting = true;
+      this.#post(() => this.#makeData());
     }
     if (this.#unsent.length > 0) return;
     const onSent = this.#onSent;
     this.#onSent = undefined;
     onSent?.();
+  }
+
+  #makeData(): Outgoing {
+    this.#isDataWaiting = false;
+    this.#credits--;
+    // behind this one, which is about to be posted
+    queueMicrotask(() => this.#pump());
+    return { data: this.#nextData(), imm: (Kind.DATA << 24) | this.#takeOwed() };
   }
 
   /** As many of the unsent bytes as one message takes. */
@@ -181,14 +202,15 @@ export class ConnectionStream extends Duplex {
     return owed;
   }
 
-  #send(kind: Kind, bytes: Buffer, credits: number): Promise<void> {
-    const sent = this.#carrier.post(bytes, (kind << 24) | credits);
-    sent.then(
-      () => this.#pump(),
-      (error) => {
-        if (!this.#isWhole) this.destroy(error);
-      },
-    );
+  #send(kind: Kind, data: Buffer, credits: number): Promise<void> {
+    return this.#post(() => ({ data, imm: (kind << 24) | credits }));
+  }
+
+  #post(make: () => Outgoing): Promise<void> {
+    const sent = this.#carrier.post(make);
+    sent.catch((error) => {
+      if (!this.#isWhole) this.destroy(error);
+    });
     return sent;
   }
 
@@ -196,9 +218,10 @@ export class ConnectionStream extends Duplex {
   #deliver(): void {
     while (this.#isWanted && this.#unread.length > 0) {
       const arrival = this.#unread.shift() as Arrival;
-      this.#isWanted = this.push(Buffer.from(arrival.bytes));
+      const data = Buffer.from(arrival.bytes);
       arrival.release();
       this.#owed++;
+      this.#isWanted = this.#give(data);
     }
     if (this.#unread.length === 0 && this.#isPeerAtEnd && !this.#isAtEnd) {
       this.#endReading();
@@ -209,7 +232,18 @@ export class ConnectionStream extends Duplex {
   }
 
   #endReading(): void {
-    if (!this.#isAtEnd) this.push(null);
+    if (!this.#isAtEnd) this.#give(null);
     this.#isAtEnd = true;
+  }
+
+  /** What a listener does must not disturb us: it may throw, and it may destroy the stream. @returns whether more is wanted */
+  #give(data: Buffer | null): boolean {
+    if (this.destroyed) return false;
+    try {
+      return this.push(data);
+    } catch (error) {
+      throwLater(error);
+      return true;
+    }
   }
 }

@@ -50,6 +50,20 @@ export async function connectedEnds({ open, a, b, retryCnt = 7 }: EndsOptions = 
   };
 }
 
+/** What is thrown meanwhile with nobody to catch it; the test's runner does not hear of it. */
+export async function uncaughtDuring(work: () => Promise<void>): Promise<unknown[]> {
+  const uncaught: unknown[] = [];
+  const listeners = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException').on('uncaughtException', (error) => uncaught.push(error));
+  try {
+    await work();
+  } finally {
+    process.removeAllListeners('uncaughtException');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+  }
+  return uncaught;
+}
+
 /** A message like any other: it does not overtake the answers that were sent before it. */
 async function goodbye(to: Connection): Promise<void> {
   const isBehind = () => !to.qp.isClosed && to.qp.state === 'RTS' && to.qp.query().progress.sendPending > 0;

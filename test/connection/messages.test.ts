@@ -61,6 +61,25 @@ test('waiting ends by time or signal, and takes no message away from the next re
   expect((await ends.b.receive({ timeout: 5000 }))?.data.toString()).toBe('for the next');
 });
 
+test('who waits for a message when the connection becomes a stream is told', async () => {
+  await using ends = await connectedEnds();
+  const waiting = [ends.b.receive(), ends.b.receive({ timeout: 5000 })];
+  ends.a.stream().on('error', () => {});
+  ends.b.stream().on('error', () => {});
+  for (const message of waiting) await expect(message).rejects.toMatchObject({ code: 'EBUSY' });
+});
+
+test('a listener that throws at the end does not keep the connection from being freed', async () => {
+  await using ends = await connectedEnds();
+  const closed = once(ends.a, 'close');
+  ends.a.once('end', () => {
+    throw new Error('from the listener');
+  });
+  await expect(ends.a.close()).rejects.toThrow('from the listener');
+  await closed;
+  expect(ends.a.qp.isClosed).toBe(true);
+});
+
 test('a message that is given up before it was its turn does not leave', async () => {
   await using ends = await connectedEnds({ a: { sends: 1 }, b: { receives: 8 } });
   for (let i = 0; i < 8; i++) await ends.a.send(Buffer.from(`read ${i}`));

@@ -5,7 +5,7 @@ import { Readable, Transform, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { connectedEnds } from './ends.js';
+import { connectedEnds, uncaughtDuring } from './ends.js';
 
 const small = { messageBytes: 512, receives: 8, sends: 3 };
 
@@ -51,6 +51,46 @@ test('a reader that stops makes the writer wait: no message is refused', async (
   expect(Buffer.concat(chunks).equals(data)).toBe(true);
   expect(refused()).toBe(0);
   await closed;
+});
+
+test('requests that have all places are waited for: the stream goes on when they are done', async () => {
+  await using ends = await connectedEnds({ a: small, b: small });
+  const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
+  const mr = await ends.b.share(64);
+  let heard = '';
+  b.on('data', (chunk) => {
+    heard += chunk;
+  });
+  a.write('hello ');
+  await expect.poll(() => heard).toBe('hello ');
+  const writes = Array.from({ length: small.sends }, () => ends.a.write(mr.remote, Buffer.alloc(8)));
+  let isSent = false;
+  a.write('world', () => {
+    isSent = true;
+  });
+  expect(isSent).toBe(false);
+  await Promise.all(writes);
+  await expect.poll(() => [heard, isSent]).toEqual(['hello world', true]);
+});
+
+test('a stream has its turn among requests that never leave a place free, and keeps its order', async () => {
+  await using ends = await connectedEnds({ a: small, b: small });
+  const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
+  const mr = await ends.b.share(64);
+  const data = randomBytes(20_000);
+  let isDone = false;
+  const others = Array.from({ length: 2 * small.sends }, async () => {
+    while (!isDone) await ends.a.write(mr.remote, Buffer.alloc(8));
+  });
+  const heard: Buffer[] = [];
+  b.on('data', (chunk) => heard.push(chunk));
+  a.write(data);
+  try {
+    await expect.poll(() => Buffer.concat(heard).equals(data), { timeout: 5000 }).toBe(true);
+  } finally {
+    isDone = true;
+    await Promise.all(others);
+  }
 });
 
 test('half-closed: an echo answers after the other end has said all', async () => {
@@ -118,6 +158,63 @@ test('a connection that closes in the middle is an error at both ends', async ()
   setTimeout(() => ends.b.destroy(), 20);
   const reset = { status: 'rejected', reason: { code: 'ECONNRESET' } };
   expect(await Promise.allSettled([writing, reading])).toMatchObject([reset, reset]);
+});
+
+test('closing the connection ends a stream that has still much to say, and loses no request that was made before', async () => {
+  await using ends = await connectedEnds({ a: small, b: small });
+  const [a, b] = [ends.a.stream(), ends.b.stream().on('error', () => {})];
+  const mr = await ends.b.share(64);
+  const forever = function* () {
+    for (;;) yield Buffer.alloc(4096);
+  };
+  const writing = pipeline(Readable.from(forever()), a).catch((error) => error);
+  b.resume();
+  await once(b, 'data');
+  const before = Array.from({ length: 10 }, () => ends.a.fetchAdd(mr.remote, 1n));
+  const closing = [ends.a.close(), ends.a.close()];
+  await expect(ends.a.fetchAdd(mr.remote, 1n)).rejects.toMatchObject({ code: 'ECONNRESET' });
+  expect(ends.a.isOpen).toBe(false);
+  const late = sleep(3000, 'still open', { ref: false });
+  expect(await Promise.race([Promise.all(closing).then(() => 'closed'), late])).toBe('closed');
+  expect(await writing).toMatchObject({ code: 'ECONNRESET' });
+  expect(await Promise.all(before)).toEqual(Array.from({ length: 10 }, (_, i) => BigInt(i)));
+});
+
+test.each([
+  ['as it comes', 0],
+  ['that has waited', 20],
+])('a reader that throws loses nothing, and the writer loses no room: data %s', async (_, late) => {
+  await using ends = await connectedEnds({ a: small, b: { ...small, receives: 15 } });
+  const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
+  const data = randomBytes(20_000);
+  const heard: Buffer[] = [];
+  const uncaught = await uncaughtDuring(async () => {
+    if (late > 0) a.write(data);
+    await sleep(late);
+    b.on('data', (chunk) => {
+      heard.push(chunk);
+      throw new Error('enough');
+    });
+    if (late === 0) a.write(data);
+    await expect.poll(() => Buffer.concat(heard).equals(data)).toBe(true);
+  });
+  expect(uncaught).toHaveLength(heard.length);
+});
+
+test('a reader that destroys the stream hears no more of it', async () => {
+  await using ends = await connectedEnds();
+  const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream()];
+  for (let i = 0; i < 5; i++) a.write(`${i}`);
+  // messages wait where they arrived, and are handed over in one go
+  await sleep(20);
+  let count = 0;
+  b.on('data', () => {
+    count++;
+    b.destroy();
+  });
+  await once(b, 'close');
+  await sleep(5);
+  expect(count).toBe(1);
 });
 
 test('a peer that has said all, and leaves before it has heard all, is an error of the stream', async () => {

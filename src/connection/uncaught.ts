@@ -1,0 +1,9 @@
+/**
+ * Throws outside of all that runs now. What a program's listener throws is the program's affair, an uncaught exception, and not
+ * a reason to leave undone what comes behind the listener.
+ */
+export function throwLater(error: unknown): void {
+  process.nextTick(() => {
+    throw error;
+  });
+}
