@@ -2,6 +2,7 @@
 // answers with a count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
 #include <napi.h>
 
+#include "fds.h"
 #include "icrc.h"
 
 Napi::Function PacketSocket(Napi::Env env);
@@ -12,18 +13,18 @@ Napi::Function XskWakeRx(Napi::Env env);
 Napi::Function HoldGroup(Napi::Env env);
 Napi::Function Waiter(Napi::Env env);
 Napi::Function Borrowed(Napi::Env env);
+Napi::Function FdKeep(Napi::Env env);
+Napi::Function FdCopy(Napi::Env env);
+Napi::Function FdClose(Napi::Env env);
 Napi::Function WakerOpen(Napi::Env env);
 Napi::Function WakerWake(Napi::Env env);
 Napi::Function WakerEmpty(Napi::Env env);
-Napi::Function WakerClose(Napi::Env env);
 Napi::Function WakerSleep(Napi::Env env);
 Napi::Function NameHold(Napi::Env env);
 Napi::Function NameIsHeld(Napi::Env env);
-Napi::Function NameRelease(Napi::Env env);
 Napi::Function NetlinkExchange(Napi::Env env);
 Napi::Function NetlinkListen(Napi::Env env);
 Napi::Function NetlinkDrain(Napi::Env env);
-Napi::Function NetlinkClose(Napi::Env env);
 
 // crcMethods(): what this processor knows, best first
 static Napi::Value MethodNames(const Napi::CallbackInfo& info) {
@@ -44,6 +45,7 @@ static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
 }
 
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  OwnFds(env);
   exports.Set("crcMethods", Napi::Function::New<MethodNames>(env));
   exports.Set("crc", Napi::Function::New<CrcBy>(env));
   exports.Set("PacketSocket", PacketSocket(env));
@@ -54,18 +56,18 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("holdGroup", HoldGroup(env));
   exports.Set("Waiter", Waiter(env));
   exports.Set("Borrowed", Borrowed(env));
+  exports.Set("keepFd", FdKeep(env));
+  exports.Set("copyFd", FdCopy(env));
+  exports.Set("closeFd", FdClose(env));
   exports.Set("wakerOpen", WakerOpen(env));
   exports.Set("wakerWake", WakerWake(env));
   exports.Set("wakerEmpty", WakerEmpty(env));
-  exports.Set("wakerClose", WakerClose(env));
   exports.Set("wakerSleep", WakerSleep(env));
   exports.Set("nameHold", NameHold(env));
   exports.Set("nameIsHeld", NameIsHeld(env));
-  exports.Set("nameRelease", NameRelease(env));
   exports.Set("netlinkExchange", NetlinkExchange(env));
   exports.Set("netlinkListen", NetlinkListen(env));
   exports.Set("netlinkDrain", NetlinkDrain(env));
-  exports.Set("netlinkClose", NetlinkClose(env));
   return exports;
 }
 

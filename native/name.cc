@@ -1,5 +1,5 @@
 // Names of which the network namespace has each only once: abstract addresses of Unix sockets (unix(7)). The kernel takes a name
-// back when its holder's process ends, however that ends.
+// back when its holder ends, however that ends.
 #include <napi.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "fds.h"
 #include "frames.h"
 
 namespace {
@@ -34,7 +35,7 @@ Napi::Value HoldName(const Napi::CallbackInfo& info) {
   int fd;
   const int failed = WithSocket(info, fd, bind);
   if (failed != 0) CloseFd(fd);
-  return Napi::Number::New(info.Env(), failed != 0 ? -failed : fd);
+  return HandOut(info.Env(), failed != 0 ? -failed : fd);
 }
 
 // nameIsHeld(name): by this process or another
@@ -45,14 +46,7 @@ Napi::Value IsNameHeld(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), failed == 0);
 }
 
-// nameRelease(fd)
-void ReleaseName(const Napi::CallbackInfo& info) {
-  int fd = info[0].As<Napi::Number>();
-  CloseFd(fd);
-}
-
 }  // namespace
 
 Napi::Function NameHold(Napi::Env env) { return Napi::Function::New(env, HoldName, "nameHold"); }
 Napi::Function NameIsHeld(Napi::Env env) { return Napi::Function::New(env, IsNameHeld, "nameIsHeld"); }
-Napi::Function NameRelease(Napi::Env env) { return Napi::Function::New(env, ReleaseName, "nameRelease"); }

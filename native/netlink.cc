@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "fds.h"
 #include "frames.h"
 
 namespace {
@@ -73,7 +74,7 @@ Napi::Value Listen(const Napi::CallbackInfo& info) {
     result = -errno;
     CloseFd(fd);
   }
-  return Napi::Number::New(info.Env(), result);
+  return HandOut(info.Env(), result);
 }
 
 // netlinkDrain(fd): forgets all that has come. What it said is asked for anew, so that nothing lost does harm.
@@ -84,15 +85,8 @@ void Drain(const Napi::CallbackInfo& info) {
   }
 }
 
-// netlinkClose(fd)
-void Close(const Napi::CallbackInfo& info) {
-  int fd = info[0].As<Napi::Number>();
-  CloseFd(fd);
-}
-
 }  // namespace
 
 Napi::Function NetlinkExchange(Napi::Env env) { return Napi::Function::New(env, Call, "netlinkExchange"); }
 Napi::Function NetlinkListen(Napi::Env env) { return Napi::Function::New(env, Listen, "netlinkListen"); }
 Napi::Function NetlinkDrain(Napi::Env env) { return Napi::Function::New(env, Drain, "netlinkDrain"); }
-Napi::Function NetlinkClose(Napi::Env env) { return Napi::Function::New(env, Close, "netlinkClose"); }

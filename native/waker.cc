@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cmath>
 
-#include "frames.h"
+#include "fds.h"
 
 namespace {
 
@@ -19,7 +19,7 @@ void Empty(int fd) {
 // wakerOpen(): a file descriptor or -errno
 Napi::Value Open(const Napi::CallbackInfo& info) {
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  return Napi::Number::New(info.Env(), fd < 0 ? -errno : fd);
+  return HandOut(info.Env(), fd < 0 ? -errno : fd);
 }
 
 // wakerWake(fd)
@@ -32,12 +32,6 @@ void Wake(const Napi::CallbackInfo& info) {
 
 // wakerEmpty(fd): what woke is forgotten
 void Forget(const Napi::CallbackInfo& info) { Empty(info[0].As<Napi::Number>()); }
-
-// wakerClose(fd)
-void Close(const Napi::CallbackInfo& info) {
-  int fd = info[0].As<Napi::Number>();
-  CloseFd(fd);
-}
 
 // wakerSleep(fd, other, nanoseconds): until it is woken, until the other file descriptor is readable, or until the time is over
 void Sleep(const Napi::CallbackInfo& info) {
@@ -54,5 +48,4 @@ void Sleep(const Napi::CallbackInfo& info) {
 Napi::Function WakerOpen(Napi::Env env) { return Napi::Function::New(env, Open, "wakerOpen"); }
 Napi::Function WakerWake(Napi::Env env) { return Napi::Function::New(env, Wake, "wakerWake"); }
 Napi::Function WakerEmpty(Napi::Env env) { return Napi::Function::New(env, Forget, "wakerEmpty"); }
-Napi::Function WakerClose(Napi::Env env) { return Napi::Function::New(env, Close, "wakerClose"); }
 Napi::Function WakerSleep(Napi::Env env) { return Napi::Function::New(env, Sleep, "wakerSleep"); }

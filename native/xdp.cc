@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "fds.h"
 #include "frames.h"
 #include "group.h"
 
@@ -198,7 +199,7 @@ Napi::Value Hold(const Napi::CallbackInfo& info) {
   if (fd < 0) return Napi::Number::New(info.Env(), -errno);
   const int result = SetMembership(fd, ip.Data(), isIpv6, info[1].As<Napi::Number>(), true);
   if (result < 0) CloseFd(fd);
-  return Napi::Number::New(info.Env(), result < 0 ? result : fd);
+  return HandOut(info.Env(), result < 0 ? result : fd);
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ export interface NativeWaiter {
   close(): void;
 }
 
+/** File descriptors that functions here answer with end by `closeFd`, or with the thread that they were opened in. */
 export interface NativeAddon {
   /** How sockets can do their part of the ICRC on this processor, the way that they take first; none = they cannot. */
   crcMethods(): string[];
@@ -118,24 +119,27 @@ export interface NativeAddon {
   readonly Borrowed: new (
     id: number,
   ) => NativeBorrowed;
+  /** Makes another's file descriptor one that ends like ours. @returns the same */
+  keepFd(fd: number): number;
+  /** @returns a further file descriptor for the same, or -errno */
+  copyFd(fd: number): number;
+  /** Nothing happens when it is none of this thread's, or was closed here already. */
+  closeFd(fd: number): void;
   /** @returns a file descriptor, readable from `wakerWake` until it is emptied, or -errno */
   wakerOpen(): number;
   wakerWake(waker: number): void;
   wakerEmpty(waker: number): void;
-  wakerClose(waker: number): void;
   /** Blocks the thread until it is woken, which empties the waker; until `fd` is readable; or until the time is over. */
   wakerSleep(waker: number, fd: number, nanoseconds: number): void;
   /** @param name up to 107 bytes @returns a file descriptor that holds it, EADDRINUSE or another -errno */
   nameHold(name: string): number;
   nameIsHeld(name: string): boolean;
-  nameRelease(fd: number): void;
   /** Sends one netlink request. @param protocol of netlink(7) @returns all messages of the answer, or -errno */
   netlinkExchange(protocol: number, request: Uint8Array): Uint8Array | number;
   /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */
   netlinkListen(): number;
   /** Forgets what has come. */
   netlinkDrain(fd: number): void;
-  netlinkClose(fd: number): void;
 }
 
 const PATH = '../build/native/wasm_roce.node';

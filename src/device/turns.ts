@@ -32,13 +32,13 @@ export class Turns {
   /**
    * One pass: receive, expire, transmit.
    * @param looks whether the link is asked for frames, which may cost a system call; always before a
-   * deadline is taken for passed, as the answer may be there
+   * deadline is taken for passed, as the answer may be there, and where frames come by themselves, to be noted first
    * @returns how much has moved; when anything has, another turn is worth while
    */
   take(now: number, looks: boolean): number {
     const { card, link, trace } = this;
     const { exports } = card;
-    let moved = looks || this.#isDue(now) ? link.receive(now) : 0;
+    let moved = looks || link.arrivesByItself || this.#isDue(now) ? link.receive(now) : 0;
     trace?.received(now);
     moved += exports.rx(now, BATCH);
     this.hasReceivedMany = moved >= MANY;

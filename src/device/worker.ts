@@ -199,8 +199,8 @@ export class WorkerEngine implements Engine {
   }
 
   #closeWakers(): void {
-    native().wakerClose(this.#wakers.card);
-    native().wakerClose(this.#wakers.own);
+    native().closeFd(this.#wakers.card);
+    native().closeFd(this.#wakers.own);
   }
 
   #fail(): void {

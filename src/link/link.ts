@@ -109,6 +109,9 @@ export interface FrameMover {
   send(now: number): number;
   /** Moves frames that have arrived into the receive ring, as many as fit. Never blocks. @returns how many */
   receive(now: number): number;
+  /** Frames come into the receive ring without `receive`, which then only takes note of them and costs no system call. It is to
+   * be called before the card takes any: their slots may hold other frames afterwards. */
+  readonly arrivesByItself?: boolean;
   /** When the link wants `send`/`receive` to be called next although nothing arrives (a delayed frame); 0 = never. */
   nextDeadline(): number;
 }

@@ -48,6 +48,7 @@ export function memoryLink(hub: MemoryHub, options: MemoryLinkOptions): MemoryLi
 
 export class MemoryLink implements Link {
   readonly kind = 'memory';
+  readonly arrivesByItself = true;
   readonly features: LinkFeatures;
   readonly interface: LinkInterface;
   readonly #hub: MemoryHub;

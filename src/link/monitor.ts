@@ -33,7 +33,7 @@ function begin(): void {
 function end(): void {
   waiter?.close();
   waiter = undefined;
-  if (fd >= 0) native().netlinkClose(fd);
+  if (fd >= 0) native().closeFd(fd);
   fd = -1;
 }
 

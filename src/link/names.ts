@@ -8,10 +8,14 @@ export function interfaceNames(interfaceName: string): Names {
   const full = (name: string) => `wasm-roce/${interfaceName}/${name}`;
   return {
     hold(name) {
-      const fd = native().nameHold(full(name));
+      let fd = native().nameHold(full(name));
       // where the kernel gives no such socket nobody else has one either
       if (fd < 0) return fd === -EADDRINUSE ? undefined : () => {};
-      return () => native().nameRelease(fd);
+      return () => {
+        native().closeFd(fd);
+        // the number may be another's at the next call
+        fd = -1;
+      };
     },
     isHeld: (name) => native().nameIsHeld(full(name)),
   };

@@ -33,6 +33,10 @@ export abstract class LinkWrapper implements Link {
     return this.inner.interface;
   }
 
+  get arrivesByItself(): boolean {
+    return this.inner.arrivesByItself ?? false;
+  }
+
   abstract attach(frames: Frames): void;
   abstract send(now: number): number;
   abstract receive(now: number): number;

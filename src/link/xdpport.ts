@@ -2,7 +2,6 @@
  * What the xdp link has open of the kernel: the XDP program, a socket for each queue, memberships of groups. Who moves the
  * frames gets a plan of it (xdpmover.ts).
  */
-import { closeSync } from 'node:fs';
 import { VerbsError } from '../errors.js';
 import { native } from '../native.js';
 import { multicastMac } from './address.js';
@@ -140,7 +139,7 @@ export class XdpPort {
     this.#groups.delete(address.join());
     this.removeAddress(address);
     this.#shared.removeGroup(macNumber(multicastMac(address)));
-    closeSync(fd);
+    native().closeFd(fd);
   }
 
   /** `rx_dropped` are all that found no room; of those `rx_ring_full` and `rx_fill_empty` came faster than they were taken. */
@@ -163,7 +162,7 @@ export class XdpPort {
     // The first socket has the memory that the others share.
     for (const { socket } of this.#queues.toReversed()) socket.close();
     this.#queues = [];
-    for (const fd of this.#groups.values()) closeSync(fd);
+    for (const fd of this.#groups.values()) native().closeFd(fd);
     this.#groups.clear();
     this.#plan = undefined;
     this.#mover = undefined;

@@ -1,13 +1,14 @@
 /**
  * The XDP program on an interface (native/roce_xdp.bpf.c) and its two maps: which queue has which AF_XDP socket, and which
- * addresses its card has. It hangs on a bpf_link, which the kernel takes down with the last process that has it open.
+ * addresses its card has. It hangs on a bpf_link, which the kernel takes down with the last thread that has it open.
  *
  * An interface runs one program. The second card on it finds ours there, opens the same bpf_link and the same maps, and puts
  * its own queues into them: in one process or in several.
  */
-import { closeSync, existsSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { VerbsError } from '../errors.js';
+import { native } from '../native.js';
 import { errnoName } from './errno.js';
 import { u32 } from './netlink.js';
 import { type AttachedProgram, attachedProgram } from './xdpfeatures.js';
@@ -30,7 +31,8 @@ interface Parts {
   /** File descriptors of the maps. */
   readonly sockets: number;
   readonly addresses: number;
-  end(): void;
+  /** Those, and what keeps the program on the interface. */
+  readonly fds: Fds;
 }
 
 const OBJECT = fileURLToPath(new URL('../../build/native/roce_xdp.bpf.o', import.meta.url));
@@ -40,6 +42,32 @@ const MODE_FLAGS = { native: 4, generic: 2 } as const;
 const KEY_BYTES = 20;
 /** A program may go away while it is being looked at. */
 const ATTEMPTS = 3;
+
+/** File descriptors of libbpf's that end together, with this thread at the latest. */
+class Fds {
+  readonly #open = new Set<number>();
+
+  /** @param fd negative = none @returns the same */
+  add(fd: number): number {
+    if (fd >= 0) this.#open.add(native().keepFd(fd));
+    return fd;
+  }
+
+  /** @param fd that somebody else closes @throws VerbsError EIO */
+  copy(fd: number): number {
+    const copy = native().copyFd(fd);
+    if (copy < 0) throw new VerbsError('EIO', `no further file descriptor for the XDP program (${errnoName(copy)})`);
+    return this.add(copy);
+  }
+
+  close(fd: number): void {
+    if (this.#open.delete(fd)) native().closeFd(fd);
+  }
+
+  closeAll(): void {
+    for (const fd of this.#open) this.close(fd);
+  }
+}
 
 export class XdpProgram {
   readonly mode: XdpMode;
@@ -93,7 +121,7 @@ export class XdpProgram {
     if (this.#isClosed) return;
     this.#isClosed = true;
     for (const key of this.#keys.values()) this.#bpf.deleteElement(this.#parts.addresses, key);
-    this.#parts.end();
+    this.#parts.fds.closeAll();
   }
 
   #check(refused: number, what: string): void {
@@ -112,14 +140,20 @@ function keyOf(queue: number, address: Uint8Array): Uint8Array {
 
 function open(bpf: Libbpf, end: End, only: XdpMode | undefined): Parts {
   const object = load(bpf);
-  let parts: Parts | undefined;
+  const fds = new Fds();
   try {
-    for (let attempt = 0; attempt < ATTEMPTS && !parts; attempt++)
-      parts = attach(bpf, object, end, only ? [only] : ['native', 'generic']) ?? join(bpf, object, end);
-    if (!parts) throw new VerbsError('EBUSY', `XDP programs come and go on ${end.name}: try again`);
-    return parts;
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      const parts = attach(bpf, object, fds, end, only ? [only] : ['native', 'generic']) ?? join(bpf, object, fds, end);
+      if (parts) return parts;
+      fds.closeAll();
+    }
+    throw new VerbsError('EBUSY', `XDP programs come and go on ${end.name}: try again`);
+  } catch (error) {
+    fds.closeAll();
+    throw error;
   } finally {
-    if (!parts || parts.isShared) bpf.closeObject(object);
+    // a thread that ends early closes its file descriptors, but nothing of libbpf's
+    bpf.closeObject(object);
   }
 }
 
@@ -152,70 +186,58 @@ function refusal(refused: number, otherwise: string): VerbsError {
 }
 
 /** @returns undefined when there is a program already */
-function attach(bpf: Libbpf, object: Handle, { name, index }: End, modes: readonly XdpMode[]): Parts | undefined {
+function attach(
+  bpf: Libbpf,
+  object: Handle,
+  fds: Fds,
+  { name, index }: End,
+  modes: readonly XdpMode[],
+): Parts | undefined {
   const program = bpf.programFd(bpf.findProgram(object, NAMES.program));
-  let native: string | undefined;
+  let reason: string | undefined;
   let refused = 0;
   for (const mode of modes) {
-    const link = bpf.attachXdp(program, index, MODE_FLAGS[mode]);
+    const link = fds.add(bpf.attachXdp(program, index, MODE_FLAGS[mode]));
     if (link >= 0)
       return {
-        ...{ mode, isShared: false, ...(native !== undefined && { refusal: native }) },
-        sockets: bpf.findMapFd(object, NAMES.sockets),
-        addresses: bpf.findMapFd(object, NAMES.addresses),
-        end() {
-          closeSync(link);
-          bpf.closeObject(object);
-        },
+        ...{ mode, isShared: false, ...(reason !== undefined && { refusal: reason }) },
+        sockets: fds.copy(bpf.findMapFd(object, NAMES.sockets)),
+        addresses: fds.copy(bpf.findMapFd(object, NAMES.addresses)),
+        fds,
       };
     refused = link;
-    native = errnoName(link);
+    reason = errnoName(link);
     // EEXIST: one in the other mode.
-    if (native === 'EBUSY' || native === 'EEXIST') return undefined;
+    if (reason === 'EBUSY' || reason === 'EEXIST') return undefined;
   }
   throw refusal(refused, `${name} takes no XDP program`);
 }
 
 /** Shares what another card has attached. @returns undefined when it has just gone @throws VerbsError EBUSY when it is not ours */
-function join(bpf: Libbpf, object: Handle, end: End): Parts | undefined {
+function join(bpf: Libbpf, object: Handle, fds: Fds, end: End): Parts | undefined {
   const there = attachedProgram(end.index);
   if (!there) return undefined;
-  const open: number[] = [];
-  const opened = (fd: number) => {
-    if (fd >= 0) open.push(fd);
-    return fd;
-  };
-  const close = () => {
-    for (const fd of open.splice(0)) closeSync(fd);
-  };
-  try {
-    const program = opened(bpf.programById(there.id));
-    if (program < 0 && errnoName(program) === 'ENOENT') return undefined;
-    const link = opened(linkOf(bpf, there.id, end.index));
-    if (program < 0) throw foreign(end, there, undefined, link >= 0);
-    const { tag, name, mapIds } = bpf.programInfo(program);
-    const own = bpf.programInfo(bpf.programFd(bpf.findProgram(object, NAMES.program)));
-    if (tag !== own.tag || there.mode === 'offloaded') throw foreign(end, there, name, link >= 0);
-    const maps = new Map(mapIds.map((id) => opened(bpf.mapById(id))).map((fd) => [bpf.mapName(fd), fd]));
-    const [sockets, addresses] = [maps.get(NAMES.sockets), maps.get(NAMES.addresses)];
-    if (link >= 0 && sockets !== undefined && addresses !== undefined)
-      return { mode: there.mode, isShared: true, sockets, addresses, end: close };
-  } catch (error) {
-    close();
-    throw error;
-  }
-  close();
-  return undefined;
+  const program = fds.add(bpf.programById(there.id));
+  if (program < 0 && errnoName(program) === 'ENOENT') return undefined;
+  const link = linkOf(bpf, fds, there.id, end.index);
+  if (program < 0) throw foreign(end, there, undefined, link >= 0);
+  const { tag, name, mapIds } = bpf.programInfo(program);
+  const own = bpf.programInfo(bpf.programFd(bpf.findProgram(object, NAMES.program)));
+  if (tag !== own.tag || there.mode === 'offloaded') throw foreign(end, there, name, link >= 0);
+  const maps = new Map(mapIds.map((id) => fds.add(bpf.mapById(id))).map((fd) => [bpf.mapName(fd), fd]));
+  const [sockets, addresses] = [maps.get(NAMES.sockets), maps.get(NAMES.addresses)];
+  if (link < 0 || sockets === undefined || addresses === undefined) return undefined;
+  return { mode: there.mode, isShared: true, sockets, addresses, fds };
 }
 
 /** The bpf_link by which a program hangs on an interface. @returns a file descriptor, or a negative number */
-function linkOf(bpf: Libbpf, programId: number, ifindex: number): number {
+function linkOf(bpf: Libbpf, fds: Fds, programId: number, ifindex: number): number {
   for (let id = bpf.nextLinkId(0); id !== undefined; id = bpf.nextLinkId(id)) {
-    const fd = bpf.linkById(id);
+    const fd = fds.add(bpf.linkById(id));
     if (fd < 0) continue;
     const info = bpf.linkInfo(fd);
     if (info?.programId === programId && info.ifindex === ifindex) return fd;
-    closeSync(fd);
+    fds.close(fd);
   }
   return -1;
 }
