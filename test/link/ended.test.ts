@@ -145,6 +145,6 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'the xdp link', () => {
       },
     );
     expect(xdpParts()).toEqual(before);
-    await expect.poll(program).toBeUndefined();
+    await expect.poll(program, { timeout: 10_000 }).toBeUndefined();
   });
 });
