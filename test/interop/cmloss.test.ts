@@ -90,5 +90,6 @@ describeWithRxe('rdma_cm over a bad link', 1500, (world) => {
     const again = Object.keys(counters).filter((name) => name.startsWith('cm_tx_retries'));
     expect(again.length).toBeGreaterThan(0);
     expect(Object.keys(counters).filter((name) => name.startsWith('cm_drop'))).toEqual([]);
-  });
+    // a farewell whose answer is lost is repeated after four seconds, up to fifteen times
+  }, 240_000);
 });
