@@ -2,9 +2,22 @@ import { defineConfig } from 'vitest/config';
 
 const excluded = ['**/node_modules/**', 'test/interop/**'];
 
+/** One file after the other, once the other tests of a run are done: a virtual machine needs both processors. */
+const withGuest = {
+  pool: 'forks' as const,
+  poolOptions: { forks: { singleFork: true } },
+  maxConcurrency: 4,
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
+};
+
+/** Tests with a guest that take long and depend little on its kernel: one guest is enough. */
+const LONG = ['test/interop/valkey.test.ts'];
+
 export default defineConfig({
   test: {
-    // Two processors are what these tests were written for; more files at once would only wait for each other.
+    // Two processors are what these tests were written for. scripts/test.mjs fills what two files leave idle by a
+    // second run beside this one.
     maxWorkers: 2,
     minWorkers: 1,
     projects: [
@@ -29,6 +42,7 @@ export default defineConfig({
             ),
             'test/cm/cmid.test.ts',
             'test/connection/*.test.ts',
+            'test/ulp/rsocket/socket.test.ts',
           ],
           env: { WASM_ROCE_MODE: 'worker' },
           pool: 'forks',
@@ -39,16 +53,25 @@ export default defineConfig({
         },
       },
       {
-        // One file after the other, once all else is done: they share two processors with a virtual machine.
         test: {
           name: 'interop',
           include: ['test/interop/**/*.test.ts'],
-          pool: 'forks',
-          poolOptions: { forks: { singleFork: true } },
-          maxConcurrency: 4,
-          testTimeout: 120_000,
-          hookTimeout: 120_000,
+          exclude: LONG,
+          ...withGuest,
           sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        // What depends on the peer, with the rxe, rdma-core and perftest of another kernel.
+        test: {
+          name: 'peers',
+          include: [
+            ...['cm', 'errors', 'operations', 'perftest', 'rping'].map((name) => `test/interop/${name}.test.ts`),
+            ...LONG,
+          ],
+          env: { WASM_ROCE_GUEST: 'bookworm' },
+          ...withGuest,
+          sequence: { groupOrder: 2 },
         },
       },
     ],

@@ -1,22 +1,23 @@
-// What the card's exports have in common: how a call says that it was refused, and how 64 bits come in.
-import { Card } from './host/card';
-import { Errno } from './limits';
+// Helpers of the card's exports: recording the Errno of a refused call, and passing 64-bit values as two 32-bit halves.
 
-export function handle(ptr: usize): usize {
-  return ptr == 0 ? refused(Errno.ENOMEM) : ptr;
+import { Errno } from './codes';
+import { Card } from './host/card';
+
+export function handleOrEnomem(ptr: usize): usize {
+  return ptr == 0 ? failWith(Errno.ENOMEM) : ptr;
 }
 
-/** No handle, and why. */
-export function refused(errno: Errno): usize {
+/** Records why a call was refused and returns handle 0. */
+export function failWith(errno: Errno): usize {
   Card.get().lastErrno = errno;
   return 0;
 }
 
-export function noted(errno: Errno): Errno {
+export function setErrno(errno: Errno): Errno {
   Card.get().lastErrno = errno;
   return errno;
 }
 
-export function join(high: u32, low: u32): u64 {
+export function u64Of(high: u32, low: u32): u64 {
   return ((<u64>high) << 32) | <u64>low;
 }

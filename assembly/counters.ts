@@ -1,6 +1,6 @@
-// What the card counts, per card and per queue pair. Names are those of Linux (rdma_rxe and the common hardware counters)
-// where it has one. Every frame that arrives counts in exactly one of rcvd_pkts and the drop_... counters.
-import { COUNTERS } from './limits';
+// Counters of the card and of each queue pair. They have Linux' names where Linux has one (rdma_rxe and the common
+// hardware counters). Every received frame counts in exactly one of rcvd_pkts and the drop_... counters.
+import { COUNTERS } from './memorymap';
 
 export enum Counter {
   sent_pkts,
@@ -13,6 +13,8 @@ export enum Counter {
   rx_read_requests,
   rx_atomic_requests,
   duplicate_request,
+  /** Requests that arrived ahead of a gap and were executed once it was filled. */
+  rx_reordered,
   out_of_seq_request,
   send_rnr_err,
   rcvd_rnr_err,
@@ -20,9 +22,9 @@ export enum Counter {
   implied_nak_seq_err,
   local_ack_timeout_err,
   retransmits,
-  /** Packets repeated before the ACK timer was due. */
+  /** Packets retransmitted before the ACK timer expired. */
   roce_adp_retrans,
-  /** Messages that waited for the peer's credits. */
+  /** Messages that waited for credits of the peer. */
   rc_crwaits,
   retry_exceeded_err,
   retry_rnr_exceeded_err,
@@ -39,7 +41,7 @@ export enum Counter {
   rp_cnp_handled,
   rp_cnp_ignored,
   events_lost,
-  // why a frame was dropped without a word to the sender
+  // Reasons for which a frame is dropped silently.
   drop_short,
   drop_ethertype,
   drop_ip_header,
@@ -56,6 +58,7 @@ export enum Counter {
   drop_qp_state,
   drop_source_address,
   drop_destination_address,
+  drop_vlan,
   drop_pkey,
   drop_qkey,
   drop_icrc,
@@ -71,24 +74,25 @@ export enum Counter {
   drop_response_order,
   drop_rnr_wait,
   drop_reserved_syndrome,
+  drop_implausible_nak,
 }
 
 /** Bytes of one set of counters. */
-export const COUNTER_BYTES: u32 = (<u32>Counter.drop_reserved_syndrome + 1) * 8;
-/** No reason to drop: not a counter of drops, so it can stand for none. */
+export const COUNTER_BYTES: u32 = (<u32>Counter.drop_implausible_nak + 1) * 8;
+/** No drop. Stands for none because sent_pkts is no drop counter. */
 export const NO_DROP: Counter = Counter.sent_pkts;
 
-/** Counts in one set only: for a frame that several queue pairs look at, and the card counts once. */
+/** Counts in one set only: for a frame that several queue pairs receive and that counts once for the card. */
 export function add(set: usize, counter: Counter, by: u64): void {
   let ptr = set + ((<usize>counter) << 3);
   store<u64>(ptr, load<u64>(ptr) + by);
 }
 
-export function countDevice(counter: Counter): void {
+export function countCard(counter: Counter): void {
   add(COUNTERS, counter, 1);
 }
 
-/** Counts for a queue pair, whose set is at `set`, and for the card. */
+/** Counts for the card and for the queue pair whose counters are at `set`. */
 export function count(set: usize, counter: Counter, by: u64): void {
   add(set, counter, by);
   add(COUNTERS, counter, by);

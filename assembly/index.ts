@@ -1,53 +1,71 @@
-// The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects.
-// A call that can be refused answers an Errno, or handle 0 with the reason in lastErrno().
+// The card's exports. Every pointer is an offset in the card's memory; handles are pointers to the card's objects. A
+// call that can be refused returns an Errno, or handle 0 with the reason in lastErrno().
 //
-// Two threads may share a card, each with an instance of this module on the same memory: one takes the turns (rx, expire,
-// tx), the other is the user. Whatever is exported here must then be called by one of them at a time, but for what only reads
-// a constant or the user's own state: scratch, lastErrno, counters, qpCounters, qpNumber, mrLkey, mrRkey, fastLkey. What is
-// exported by posting.ts the user may call at any time.
+// Two threads may share a card, each with an instance of this module on the same memory: the card thread runs the turns
+// (rx, expire, tx), the other is the application's. Only one of them may be inside the exports of this file at a time.
+// Exceptions are those that read only a constant or the application's own state: scratch, lastErrno, counters,
+// qpCounters, qpNumber, mrLkey, mrRkey, fastLkey. The application may call the exports of posting.ts at any time.
 
-import { handle, join, refused } from './calls';
+import { failWith, handleOrEnomem, u64Of } from './calls';
+import { Errno, GSI_QPN, MwType, QpType } from './codes';
+import { allocatePages, available, releasePages } from './host/arena';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { setGids } from './host/gid';
-import { Mr } from './host/mr';
-import { parameter, setParameter } from './host/parameter';
+import { Mr, registerMr } from './host/mr';
+import { congestionParameter, setCongestionParameter } from './host/parameter';
 import { Pd } from './host/pd';
 import { pkeyAt, setPkeyTable } from './host/pkey';
-import { allocateAligned, available, release } from './host/pool';
+import { allocateAligned, pool } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
 import { Table } from './host/table';
-import { COUNTERS, Errno, GSI_QPN, MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WR, MwType, QpType, SCRATCH } from './limits';
+import { MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WINDOW, MAX_WR } from './limits';
+import { COUNTERS, SCRATCH } from './memorymap';
 import { setAdaptive } from './qp/adaptive';
 import { Ah } from './qp/ah';
 import { createQp, destroyQp, Sizes } from './qp/create';
 import { setFlowControl } from './qp/credit';
+import { setDecisionTrace } from './qp/decisions';
+import { expireTimers } from './qp/expire';
+import { GsoBurst } from './qp/gso';
+import { modifyQp } from './qp/modify';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
 import { Qp } from './qp/qp';
-import { query } from './qp/query';
-import { Run } from './qp/run';
-import { modify } from './qp/state';
-import { earliest } from './qp/timer';
-import { expireTimers, openCard, receiveFrames, registerMr, transmitFrames } from './rnic';
+import { queryQp } from './qp/query';
+import { receiveFrames } from './qp/recv';
+import { earliestDeadline } from './qp/timer';
+import { transmitFrames } from './qp/transmit';
+import { limitWindow } from './qp/window';
+import { openCard } from './rnic';
+import { flagsOf, initOpcodes, isKnown, Opcode } from './wire/opcode';
 
+export * from './codes';
 export { Counter } from './counters';
 export * from './layout';
 export * from './limits';
 export * from './posting';
 export { Syndrome } from './wire/aeth';
-export { Opcode } from './wire/opcode';
+export { Opcode, OpcodeFlag } from './wire/opcode';
 
 // ---- the card ----
-/** 4 KiB through which seeds, addresses and attributes are handed over. */
+/** Returns the 4 KiB through which the caller passes seeds, addresses and attributes. */
 export function scratch(): usize {
   return SCRATCH;
 }
 export function lastErrno(): u32 {
   return Card.get().lastErrno;
 }
-/** Lays out the memory and makes the card ready. A 32-byte seed lies at scratch(); all keys, QPNs and PSNs come from it. */
+/** Returns the OpcodeFlag bits of a BTH opcode; 0 = unknown to the card. The card need not be open. */
+export function opcodeFlags(opcode: u32): u32 {
+  if (!isKnown(Opcode.SEND_FIRST)) initOpcodes();
+  return flagsOf(opcode);
+}
+/**
+ * Lays out the memory and makes the card ready. The caller puts a 32-byte seed at scratch(); all keys, QPNs and PSNs
+ * are derived from it.
+ */
 export function open(
   memoryBytes: f64,
   txSlotBytes: u32,
@@ -59,37 +77,51 @@ export function open(
 ): u32 {
   return openCard(<u64>memoryBytes, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
 }
-/** What the link promises: LinkFlag bits, its UDP source port where that is fixed, and how many packets and bytes of UDP
- * payload of a run it sends in one go; 0 packets = it knows no runs. */
-export function setLink(flags: u32, sourcePort: u32, runPackets: u32, runBytes: u32): void {
+/** Sets the shortest ACK timeout; 0 takes the attribute `timeout` of a queue pair literally. */
+export function setMinAckTimeout(nanoseconds: f64): void {
+  Card.get().minAckTimeout = <u64>nanoseconds;
+}
+/** Sets how many packets ahead of a gap the responders keep SENDs and WRITEs; 0 = they drop them (go-back-N). */
+export function setReorderWindow(packets: u32): void {
+  Card.get().reorderWindow = packets;
+}
+/**
+ * Sets the properties of the link: LinkFlag bits, its UDP source port if that is fixed, and the largest GSO burst that
+ * it sends as one super-packet, in packets and bytes of UDP payload; 0 packets = no GSO.
+ */
+export function setLink(flags: u32, sourcePort: u32, burstPackets: u32, burstBytes: u32): void {
   let card = Card.get();
   card.linkFlags = flags;
   card.linkSourcePort = sourcePort;
-  let run = Run.current();
-  run.mostPackets = runPackets > 1 ? runPackets : 0;
-  run.mostBytes = runBytes;
+  let burst = GsoBurst.current();
+  burst.maxPackets = burstPackets > 1 ? burstPackets : 0;
+  burst.maxBytes = burstBytes;
 }
-/** The port's addresses, as `gids` GIDs of 16 bytes at scratch(), and how many bytes of payload a datagram may have.
- * EINVAL when there are too many. */
+/**
+ * Sets the port's addresses, `gids` GIDs of 16 bytes at scratch(), and the largest payload of a datagram in bytes.
+ * Returns EINVAL when there are too many GIDs.
+ */
 export function setPort(gids: u32, mtu: u32): u32 {
   Card.get().portMtu = mtu;
   return setGids(SCRATCH, gids) ? Errno.OK : Errno.EINVAL;
 }
-/** The port's P_Keys, `count` u32 at scratch(); at first it has 0xffff only. What queue pairs have chosen before stays.
- * EINVAL: none, more than 128, or one that names no partition. */
+/**
+ * Sets the port's P_Keys, `count` u32 at scratch(); the initial table is 0xffff only. Queue pairs keep the P_Key that
+ * they have. Returns EINVAL for an empty table, more than 128 P_Keys, or a P_Key without partition number.
+ */
 export function setPkeys(count: u32): u32 {
   return setPkeyTable(SCRATCH, count) ? Errno.OK : Errno.EINVAL;
 }
-/** The P_Key at an index, or 0 when the table is shorter. */
+/** Returns the P_Key at an index, or 0 beyond the end of the table. */
 export function pkey(index: u32): u32 {
   return pkeyAt(index);
 }
-/** Changes a CongestionParameter, for all queue pairs; ECT for those whose address vector is set from now on. */
+/** Sets a CongestionParameter for all queue pairs. ECT applies to address vectors that are set afterwards. */
 export function setCongestion(which: u32, value: f64): void {
-  setParameter(which, value);
+  setCongestionParameter(which, value);
 }
 export function congestion(which: u32): f64 {
-  return parameter(which);
+  return congestionParameter(which);
 }
 export function txRing(): usize {
   return changetype<usize>(Card.get().txRing);
@@ -98,24 +130,27 @@ export function rxRing(): usize {
   return changetype<usize>(Card.get().rxRing);
 }
 
-// ---- a turn: receive, expire, transmit. `now` in nanoseconds of any monotonic clock ----
-/** Takes frames off the receive ring until they were `max` packets or more; answers how many packets. */
+// ---- a turn: receive, expire, transmit. `now` is in nanoseconds of any monotonic clock ----
+/** Takes frames off the receive ring until it has taken `max` packets or more. Returns the number of packets. */
 export function rx(now: f64, max: u32): u32 {
   return receiveFrames(<u64>now, max);
 }
-/** Lets every deadline that has passed take effect. */
+/** Handles all deadlines that have passed. */
 export function expire(now: f64): void {
   expireTimers(<u64>now);
 }
-/** Puts up to `max` frames on the transmit ring; answers how many. */
+/** Puts up to `max` frames on the transmit ring. Returns their number. */
 export function tx(now: f64, max: u32): u32 {
   return transmitFrames(<u64>now, max);
 }
-/** When expire wants to be called next, in nanoseconds; 0 = nothing is waiting. May be early, is never late. */
+/**
+ * Returns when expire must be called next, in nanoseconds; 0 = no deadline. The time may be too early but never too
+ * late.
+ */
 export function nextDeadline(): f64 {
-  return <f64>earliest();
+  return <f64>earliestDeadline();
 }
-/** Counters of the card and of one queue pair: u64 each, in the order of the enum Counter. */
+/** Return the counters of the card and of one queue pair: u64 each, in the order of the enum Counter. */
 export function counters(): usize {
   return COUNTERS;
 }
@@ -123,48 +158,82 @@ export function qpCounters(qp: usize): usize {
   return changetype<Qp>(qp).counters;
 }
 
+/**
+ * Traces the last `entries` decisions of all queue pairs: a power of two up to MAX_DECISIONS, 0 = off. Returns EINVAL
+ * or ENOMEM when refused.
+ */
+export function traceDecisions(entries: u32): u32 {
+  return setDecisionTrace(entries);
+}
+/** Returns the ring of decisions, or 0 when they are not traced. */
+export function decisions(): usize {
+  return Card.get().decisions;
+}
+
 // ---- memory, protection domains, regions ----
-/** Zeroed memory for the user's data, 4 KiB aligned; 0 = none left. */
+/**
+ * Allocates zeroed memory for the application's data, aligned to 4 KiB; returns 0 when none is left. Memory that the
+ * application once had is never used for the card's objects.
+ */
 export function memAlloc(bytes: u32): usize {
-  return allocateAligned(bytes, 4096);
+  return allocatePages(bytes);
 }
 export function memFree(ptr: usize): void {
-  release(ptr);
+  releasePages(ptr);
 }
+/** Returns the free bytes, those among them included that only memAlloc can use. */
 export function memAvailable(): f64 {
   return <f64>available();
 }
+/** Returns the free bytes that the card's objects can use. */
+export function objectMemAvailable(): f64 {
+  return <f64>pool().freeUnits * pool().unitBytes;
+}
+/** Allocates zeroed memory for a link's rings, apart from the application's, aligned to 4 KiB; 0 when none is left. */
+export function ringAlloc(bytes: u32): usize {
+  return allocateAligned(bytes, 4096);
+}
 export function pdAlloc(): usize {
-  return handle(changetype<usize>(Pd.create()));
+  return handleOrEnomem(changetype<usize>(Pd.create()));
 }
 export function pdFree(pd: usize): u32 {
   return changetype<Pd>(pd).destroy();
 }
-/** A region over memory of memAlloc; the wire knows it from address iova on. EINVAL: remote write or atomic without local write. */
+/**
+ * Registers memory of memAlloc under the virtual address iova. EINVAL: remote write or atomic access without local
+ * write.
+ */
 export function mrReg(pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): usize {
-  return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow)));
+  return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, u64Of(iovaHigh, iovaLow)));
 }
-/** EBUSY while windows are bound to it. */
+/** Deregisters a region. EBUSY while memory windows are bound to it. */
 export function mrDereg(mr: usize): u32 {
   return changetype<Mr>(mr).destroy(Card.get().keys);
 }
-/** Registers anew, as mrReg would, under new keys; in a refusal (EINVAL, or EBUSY while windows are bound) all stays as it is. */
+/** Makes the local key valid in every protection domain. The remote key stays valid in its own. */
+export function mrForAllPds(mr: usize): void {
+  changetype<Mr>(mr).isForAllPds = true;
+}
+/**
+ * Reregisters as mrReg would, under new keys. When refused (EINVAL, or EBUSY while memory windows are bound) nothing
+ * changes.
+ */
 export function mrRereg(mr: usize, pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): u32 {
   let keys = Card.get().keys;
-  return changetype<Mr>(mr).registerAgain(keys, changetype<Pd>(pd), ptr, length, access, join(iovaHigh, iovaLow));
+  return changetype<Mr>(mr).reregister(keys, changetype<Pd>(pd), ptr, length, access, u64Of(iovaHigh, iovaLow));
 }
-/** A region without memory, which a REG_MR work request registers. */
+/** Creates a region without memory, for a REG_MR work request. */
 export function mrAllocFast(pd: usize): usize {
-  return registered(Mr.createFast(tableWithRoom(), changetype<Pd>(pd)));
+  return mrHandle(Mr.createFast(keysWithRoom(), changetype<Pd>(pd)));
 }
-/** Whether its keys open anything: not those of a fast region that is not registered, nor of a window that is not bound. */
+/** Returns whether the keys are valid. Those of an unregistered fast region and of an unbound memory window are not. */
 export function mrIsValid(mr: usize): bool {
   return changetype<Mr>(mr).isValid;
 }
-/** A memory window, MwType 1 or 2; mrRkey tells its key, mwFree takes it away. */
+/** Allocates a memory window of MwType 1 or 2. mrRkey returns its key, mwFree frees it. */
 export function mwAlloc(pd: usize, type: u32): usize {
-  if (type != MwType.TYPE_1 && type != MwType.TYPE_2) return refused(Errno.EINVAL);
-  return registered(Mr.createWindow(tableWithRoom(), changetype<Pd>(pd), type));
+  if (type != MwType.TYPE_1 && type != MwType.TYPE_2) return failWith(Errno.EINVAL);
+  return mrHandle(Mr.createWindow(keysWithRoom(), changetype<Pd>(pd), type));
 }
 export function mwFree(mw: usize): u32 {
   return changetype<Mr>(mw).destroy(Card.get().keys);
@@ -176,20 +245,20 @@ export function mrRkey(mr: usize): u32 {
   return changetype<Mr>(mr).rkey;
 }
 
-/** The local key that REG_MR gives with this remote key. */
+/** Returns the local key that REG_MR sets together with this remote key. */
 export function fastLkey(rkey: u32): u32 {
-  return Mr.localKeyFor(rkey);
+  return Mr.lkeyFor(rkey);
 }
 
 // ---- completion queues ----
 export function cqCreate(cqe: u32): usize {
-  return handle(cqe == 0 || cqe > MAX_CQE ? 0 : changetype<usize>(Cq.create(cqe, Card.get().events)));
+  return handleOrEnomem(cqe == 0 || cqe > MAX_CQE ? 0 : changetype<usize>(Cq.create(cqe, Card.get().events)));
 }
-/** For at least `cqe` completions; those that are pending stay. EINVAL when they would not fit, ENOMEM. */
+/** Makes room for at least `cqe` completions and keeps the pending ones. EINVAL when they would not fit, ENOMEM. */
 export function cqResize(cq: usize, cqe: u32): u32 {
   return cqe == 0 || cqe > MAX_CQE ? Errno.EINVAL : changetype<Cq>(cq).resize(cqe);
 }
-/** Completions that are pending. */
+/** Returns the number of pending completions. */
 export function cqFilled(cq: usize): u32 {
   return changetype<Cq>(cq).filled;
 }
@@ -198,11 +267,11 @@ export function cqDestroy(cq: usize): u32 {
 }
 
 // ---- shared receive queues ----
-/** For at least `wr` requests of `sge` pieces. */
+/** Creates a queue of at least `wr` requests of up to `sge` SGEs. */
 export function srqCreate(pd: usize, wr: u32, sge: u32): usize {
-  if (wr == 0 || wr > MAX_WR || sge > MAX_SGE) return refused(Errno.EINVAL);
+  if (wr == 0 || wr > MAX_WR || sge > MAX_SGE) return failWith(Errno.EINVAL);
   let srq = RecvQueue.create(wr, sge);
-  if (srq.ptr == 0) return refused(Errno.ENOMEM);
+  if (srq.ptr == 0) return failWith(Errno.ENOMEM);
   srq.isShared = true;
   srq.pd = changetype<Pd>(pd);
   srq.pd.users++;
@@ -212,22 +281,26 @@ export function srqDestroy(srq: usize): u32 {
   let queue = changetype<RecvQueue>(srq);
   if (queue.users != 0) return Errno.EBUSY;
   queue.pd.users--;
-  Card.get().events.forget(srq);
+  Card.get().events.purge(srq);
   queue.destroy();
   return Errno.OK;
 }
-/** One SRQ_LIMIT_REACHED event with the next request that is taken and leaves fewer than `limit`; 0 = none. */
+/** Arms one SRQ_LIMIT_REACHED event, raised when fewer than `limit` requests are left; 0 = none. */
 export function srqLimit(srq: usize, limit: u32): u32 {
   let queue = changetype<RecvQueue>(srq);
   if (limit > queue.entries) return Errno.EINVAL;
   queue.limit = limit;
   return Errno.OK;
 }
-/** EINVAL when more is posted than fits, or the limit is higher. */
+/** EINVAL when the posted requests would not fit, or when the limit is larger than `wr`. */
 export function srqResize(srq: usize, wr: u32): u32 {
   let queue = changetype<RecvQueue>(srq);
   if (wr == 0 || wr > MAX_WR || wr < queue.filled || wr < queue.limit) return Errno.EINVAL;
   return queue.resize(wr) ? Errno.OK : Errno.ENOMEM;
+}
+/** Sets how many requests are left to queue pairs with a quota that hold none. */
+export function srqReserve(srq: usize, reserve: u32): void {
+  changetype<RecvQueue>(srq).reserve = reserve;
 }
 export function srqEntries(srq: usize): u32 {
   return changetype<RecvQueue>(srq).entries;
@@ -239,29 +312,34 @@ export function srqCurrentLimit(srq: usize): u32 {
   return changetype<RecvQueue>(srq).limit;
 }
 
-// ---- address handles and multicast, for datagrams ----
-/** From the address vector at scratch(). */
+// ---- address handles and multicast, for UD queue pairs ----
+/** Creates an address handle from the address vector at scratch(). */
 export function ahCreate(pd: usize): usize {
-  if (!Path.isVectorValid()) return refused(Errno.EINVAL);
-  return handle(changetype<usize>(Ah.create(changetype<Pd>(pd))));
+  if (!Path.isVectorValid()) return failWith(Errno.EINVAL);
+  return handleOrEnomem(changetype<usize>(Ah.create(changetype<Pd>(pd))));
 }
-/** EBUSY while a send work request that names it is not done. */
+/** EBUSY while a pending send work request refers to it. */
 export function ahDestroy(ah: usize): u32 {
   return changetype<Ah>(ah).destroy();
 }
-/** The queue pair gets what is sent to the group whose GID is at scratch(). EINVAL: no datagram queue pair, or a member. */
+/**
+ * Attaches a queue pair to the multicast group whose GID is at scratch(). EINVAL: no UD queue pair, or already
+ * attached.
+ */
 export function mcastAttach(qp: usize): u32 {
   let pair = changetype<Qp>(qp);
   return pair.type == QpType.UD ? attach(pair, SCRATCH) : Errno.EINVAL;
 }
-/** ENOENT when it is no member. */
+/** ENOENT when the queue pair is not attached. */
 export function mcastDetach(qp: usize): u32 {
   return detach(changetype<Qp>(qp), SCRATCH);
 }
 
 // ---- queue pairs ----
-/** EBUSY: there is a GSI already.
- * @param srq a shared receive queue; 0 = one of its own */
+/**
+ * EBUSY when there already is a GSI queue pair.
+ * @param srq a shared receive queue; 0 = a receive queue of its own
+ */
 export function qpCreate(
   pd: usize,
   type: u32,
@@ -276,10 +354,10 @@ export function qpCreate(
   srq: usize,
 ): usize {
   if (type != QpType.RC && type != QpType.UC && type != QpType.UD && type != QpType.GSI)
-    return refused(Errno.EOPNOTSUPP);
-  if (type == QpType.GSI && Card.get().qps.find(GSI_QPN) != 0) return refused(Errno.EBUSY);
-  if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return refused(Errno.EINVAL);
-  if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return refused(Errno.EINVAL);
+    return failWith(Errno.EOPNOTSUPP);
+  if (type == QpType.GSI && Card.get().qps.lookup(GSI_QPN) != 0) return failWith(Errno.EBUSY);
+  if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return failWith(Errno.EINVAL);
+  if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return failWith(Errno.EINVAL);
   let sizes = changetype<Sizes>(SCRATCH);
   sizes.sendWr = maxSendWr;
   sizes.recvWr = maxRecvWr;
@@ -288,9 +366,13 @@ export function qpCreate(
   sizes.inline = maxInline;
   let shared = changetype<RecvQueue>(srq);
   let qp = createQp(changetype<Pd>(pd), type, changetype<Cq>(sendCq), changetype<Cq>(recvCq), shared, sizes);
-  if (qp.ptr == 0) return refused(Errno.ENOMEM);
+  if (qp.ptr == 0) return failWith(Errno.ENOMEM);
   qp.signalAll = signalAll;
   return qp.ptr;
+}
+/** Limits the requests of its shared receive queue that the queue pair may hold; 0 = no limit. */
+export function qpRecvQuota(qp: usize, quota: u32): void {
+  changetype<Qp>(qp).recvQuota = quota;
 }
 export function qpDestroy(qp: usize): u32 {
   destroyQp(changetype<Qp>(qp));
@@ -299,49 +381,61 @@ export function qpDestroy(qp: usize): u32 {
 export function qpNumber(qp: usize): u32 {
   return changetype<Qp>(qp).qpn;
 }
-/** Quirk bits of the peer. */
+/** Sets the Quirk bits of the peer. */
 export function qpQuirks(qp: usize, quirks: u32): void {
   changetype<Qp>(qp).quirks = quirks;
 }
-/** End-to-end flow control by credits on or off, at any time; off at first. EINVAL: for reliable connections only. */
+/** Switches end-to-end flow control (credits) on or off, at any time; initially off. EINVAL: RC queue pairs only. */
 export function qpFlowControl(qp: usize, isOn: bool): u32 {
   let pair = changetype<Qp>(qp);
   if (pair.type != QpType.RC) return Errno.EINVAL;
   setFlowControl(pair, isOn);
   return Errno.OK;
 }
-/** Adaptive retransmission on or off, at any time; on at first. EINVAL: for reliable connections only. */
+/** Switches adaptive retransmission on or off, at any time; initially on. EINVAL: RC queue pairs only. */
 export function qpAdaptive(qp: usize, isOn: bool): u32 {
   let pair = changetype<Qp>(qp);
   if (pair.type != QpType.RC) return Errno.EINVAL;
   setAdaptive(pair, isOn);
   return Errno.OK;
 }
-/** A random PSN for SQ_PSN. */
+/**
+ * Limits the in-flight window to 1 to MAX_WINDOW packets, at any time; initially MAX_WINDOW. EINVAL: RC queue pairs
+ * only, or a limit out of range.
+ */
+export function qpWindowLimit(qp: usize, packets: u32): u32 {
+  let pair = changetype<Qp>(qp);
+  if (pair.type != QpType.RC || packets == 0 || packets > MAX_WINDOW) return Errno.EINVAL;
+  limitWindow(pair, packets);
+  return Errno.OK;
+}
+/** Returns a random PSN for SQ_PSN. */
 export function randomPsn(): u32 {
   return random32() & 0xffffff;
 }
-/** Attributes at scratch(), `mask` names those that count. Refused: EINVAL, and qpRefused() has the bits at fault:
- * missing, not allowed in this transition, or with a value out of range. Nothing is changed then. */
+/**
+ * Modifies the attributes that `mask` names, from scratch(). Refused with EINVAL, nothing changes, and qpRefused()
+ * returns the attributes at fault: missing, not allowed in this transition, or with a value out of range.
+ */
 export function qpModify(qp: usize, mask: u32): u32 {
-  return modify(changetype<Qp>(qp), mask);
+  return modifyQp(changetype<Qp>(qp), mask);
 }
-/** Bits of the attributes that the last refused qpModify missed (0), would not allow (1), or found out of range (2). */
+/** Returns the attributes that the last refused qpModify lacked (0), did not allow (1), or found out of range (2). */
 export function qpRefused(why: u32): u32 {
   let card = Card.get();
   return why == 0 ? card.refusedMissing : why == 1 ? card.refusedForbidden : card.refusedRange;
 }
 /** Writes all attributes to scratch(). */
 export function qpQuery(qp: usize): void {
-  query(changetype<Qp>(qp));
+  queryQp(changetype<Qp>(qp));
 }
 
-/** Keys with room for one more, or null. */
-function tableWithRoom(): Table {
+/** Returns the table of keys, or null when it is full. */
+function keysWithRoom(): Table {
   let keys = Card.get().keys;
   return keys.isFull ? changetype<Table>(0) : keys;
 }
 
-function registered(mr: Mr): usize {
-  return handle(mr.address);
+function mrHandle(mr: Mr): usize {
+  return handleOrEnomem(mr.handle);
 }

@@ -1,71 +1,77 @@
-// The exports for posting work requests - begin, describe, commit - and for taking completions and events. Nothing is visible
-// to the card before the commit.
+// The exports for posting work requests (begin, describe, commit) and for polling completions and events. A work
+// request is invisible to the card before the commit.
 //
-// The user's thread may call them while another thread takes the card's turns: every queue has one side that fills it and one
-// that empties it, and cursors tell the other side. Each has one thread of the user's at most: two may not post to one queue
-// at a time, nor take from one completion queue, nor describe work requests at all.
-import { join, noted } from './calls';
+// The application's thread may call them while another thread runs the card's turns: every queue has one producer and
+// one consumer, which see each other through cursors. The application may use one thread only: two threads may not post
+// to the same queue, poll the same completion queue, or describe any work requests at the same time.
+import { setErrno, u64Of } from './calls';
+import { Errno } from './codes';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { RecvQueue } from './host/rq';
 import { SendWqe } from './host/wqe';
-import { Errno } from './limits';
 import {
   addInline,
-  addRecvPiece,
-  addSendPiece,
+  addRecvSge,
+  addSendSge,
   beginRecv,
   beginSend,
-  beginShared,
+  beginSrqRecv,
   commitRecv,
   commitSend,
-  commitShared,
+  commitSrqRecv,
 } from './qp/post';
 import { Qp } from './qp/qp';
+import { returnRecv } from './qp/quota';
 
-/** Room for a send work request; false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
+/** Starts a send work request. Returns false with lastErrno() ENOMEM (queue full) or EINVAL (state). */
 export function sqBegin(qp: usize, wrId: f64, opcode: u32, flags: u32): bool {
-  return noted(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
+  return setErrno(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
 }
-/** Adds a piece of local memory. */
+/** Adds an SGE of local memory. */
 export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addSendPiece(changetype<Qp>(qp), ptr, length, lkey);
+  addSendSge(changetype<Qp>(qp), ptr, length, lkey);
 }
-/** Instead of pieces: where to copy `length` bytes of inline data to; 0 if more than maxInline. */
+/**
+ * Makes the work request inline instead of adding SGEs. Returns where to copy `length` bytes to, or 0 if `length` is
+ * more than maxInline.
+ */
 export function sqInline(qp: usize, length: u32): usize {
   return addInline(changetype<Qp>(qp), length);
 }
 export function sqRemote(qp: usize, vaHigh: u32, vaLow: u32, rkey: u32): void {
-  let wqe = staged(qp);
-  wqe.va = join(vaHigh, vaLow);
+  let wqe = stagedSendWqe(qp);
+  wqe.va = u64Of(vaHigh, vaLow);
   wqe.rkey = rkey;
 }
 export function sqAtomic(qp: usize, compareAddHigh: u32, compareAddLow: u32, swapHigh: u32, swapLow: u32): void {
-  let wqe = staged(qp);
-  wqe.compareAdd = join(compareAddHigh, compareAddLow);
-  wqe.swap = join(swapHigh, swapLow);
+  let wqe = stagedSendWqe(qp);
+  wqe.compareAdd = u64Of(compareAddHigh, compareAddLow);
+  wqe.swap = u64Of(swapHigh, swapLow);
 }
-/** Immediate (the four bytes in memory order of the wire, read as little endian) or the key to invalidate. */
+/** Sets the immediate data (the four bytes in wire order, read as little endian) or the key to invalidate. */
 export function sqImm(qp: usize, value: u32): void {
-  staged(qp).imm = value;
+  stagedSendWqe(qp).imm = value;
 }
-/** FLUSH: how many bytes from the remote address on, and FlushPlacement | FlushSelectivity << 4. */
+/** FLUSH: sets the number of bytes from the remote address on, and FlushPlacement | FlushSelectivity << 4. */
 export function sqFlush(qp: usize, length: u32, what: u32): void {
-  let wqe = staged(qp);
+  let wqe = stagedSendWqe(qp);
   wqe.length = length;
   wqe.imm = what;
 }
-/** BIND_MW: opens the window whose key is `rkey` but for the tag, which becomes that of `rkey`, on `length` bytes of the region
- * with this local key from its address va on. */
+/**
+ * BIND_MW: binds the memory window whose key has the index of `rkey` to `length` bytes of the region with this local
+ * key, from its address va on. The tag of `rkey` becomes the tag of the window's key.
+ */
 export function sqBind(qp: usize, rkey: u32, lkey: u32, vaHigh: u32, vaLow: u32, length: u32, access: u32): void {
-  let wqe = staged(qp);
+  let wqe = stagedSendWqe(qp);
   wqe.rkey = rkey;
   wqe.imm = lkey;
-  wqe.va = join(vaHigh, vaLow);
+  wqe.va = u64Of(vaHigh, vaLow);
   wqe.length = length;
   wqe.access = access;
 }
-/** REG_MR: registers memory of the card with the fast region whose key is `rkey` but for the tag. */
+/** REG_MR: registers memory of the card with the fast region whose key has the index of `rkey`. */
 export function sqRegister(
   qp: usize,
   rkey: u32,
@@ -75,57 +81,72 @@ export function sqRegister(
   length: u32,
   access: u32,
 ): void {
-  let wqe = staged(qp);
+  let wqe = stagedSendWqe(qp);
   wqe.rkey = rkey;
   wqe.memory = ptr;
-  wqe.va = join(iovaHigh, iovaLow);
+  wqe.va = u64Of(iovaHigh, iovaLow);
   wqe.length = length;
   wqe.access = access;
 }
-/** Where a datagram goes. */
-export function sqDatagram(qp: usize, ah: usize, qpn: u32, qkey: u32): void {
-  let wqe = staged(qp);
+/**
+ * Sets the destination of a datagram.
+ * @param pkeyIndex queue pair 1 only: index of the P_Key to send; others send their own
+ */
+export function sqDatagram(qp: usize, ah: usize, qpn: u32, qkey: u32, pkeyIndex: u32): void {
+  let wqe = stagedSendWqe(qp);
   wqe.ah = ah;
   wqe.destQpn = qpn;
   wqe.qkey = qkey;
+  wqe.pkeyIndex = pkeyIndex;
 }
-/** EINVAL: too many pieces, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this type of queue pair. */
+/**
+ * EINVAL: too many SGEs, atomic not of 8 bytes ...; EMSGSIZE: over 2 GiB; EOPNOTSUPP: opcode not of this queue pair
+ * type.
+ */
 export function sqCommit(qp: usize): u32 {
   return commitSend(changetype<Qp>(qp));
 }
 export function rqBegin(qp: usize, wrId: f64): bool {
-  return noted(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
+  return setErrno(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
 }
 export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<Qp>(qp).rq, ptr, length, lkey);
+  addRecvSge(changetype<Qp>(qp).rq, ptr, length, lkey);
 }
 export function rqCommit(qp: usize): u32 {
   return commitRecv(changetype<Qp>(qp));
 }
 export function srqBegin(srq: usize, wrId: f64): bool {
-  return noted(beginShared(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
+  return setErrno(beginSrqRecv(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
 }
 export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvPiece(changetype<RecvQueue>(srq), ptr, length, lkey);
+  addRecvSge(changetype<RecvQueue>(srq), ptr, length, lkey);
 }
 export function srqCommit(srq: usize): u32 {
-  return commitShared(changetype<RecvQueue>(srq));
+  return commitSrqRecv(changetype<RecvQueue>(srq));
 }
-/** Something was posted that the card has not looked at yet: a turn is due. */
-export function isRung(): bool {
+/** Returns a receive WQE to the queue pair's quota of its shared receive queue. */
+export function qpRecvReturn(qp: usize): void {
+  returnRecv(changetype<Qp>(qp));
+}
+/**
+ * Returns whether a doorbell is pending: work requests were posted that the card has not looked at yet, a turn is due.
+ */
+export function isDoorbellRung(): bool {
   return !Card.get().doorbells.isEmpty;
 }
 
-/** Asks for one COMPLETION event at the next completion (or the next solicited or failed one). What came before does not
- * ring: look with cqPeek afterwards. */
+/**
+ * Requests one COMPLETION event for the next completion (or the next solicited or failed one). Completions that are
+ * already pending raise none: call cqPeek afterwards.
+ */
 export function cqArm(cq: usize, solicitedOnly: bool): void {
   changetype<Cq>(cq).arm(solicitedOnly);
 }
-/** Whether it has not rung since it was armed. */
+/** Returns whether no event was raised since it was armed. */
 export function cqIsArmed(cq: usize): bool {
   return changetype<Cq>(cq).isArmed;
 }
-/** Oldest completion or 0; cqPop forgets it. */
+/** Returns the oldest completion or 0; cqPop removes it. */
 export function cqPeek(cq: usize): usize {
   return changetype<Cq>(cq).peek();
 }
@@ -135,17 +156,17 @@ export function cqPop(cq: usize): void {
 export function cqOverrun(cq: usize): bool {
   return changetype<Cq>(cq).isOverrun;
 }
-/** Oldest event or 0; eventPop forgets it. */
+/** Returns the oldest event or 0; eventPop removes it. */
 export function eventPeek(): usize {
   return Card.get().events.peek();
 }
-/** @param event what `eventPeek` has answered */
+/** @param event the return value of `eventPeek` */
 export function eventPop(event: usize): void {
   Card.get().events.pop(event);
 }
 
-/** The send work request that is being described. */
-function staged(qp: usize): SendWqe {
+/** Returns the send work request that is being described. */
+function stagedSendWqe(qp: usize): SendWqe {
   let pair = changetype<Qp>(qp);
   return pair.sendWqe(pair.sqHead);
 }

@@ -1,5 +1,5 @@
-// Not part of the card: an entry of its own that lets tests drive the wire formats without a queue pair, and put a queue pair
-// where it would take long to come.
+// Not part of the card: a second entry with which tests drive the wire formats without a queue pair, and put a queue
+// pair into states that take long to reach.
 import { Counter, NO_DROP } from './counters';
 import { Qp } from './qp/qp';
 import { AETH_BYTES, Aeth } from './wire/aeth';
@@ -38,7 +38,7 @@ export function init(): void {
   initIcrc();
 }
 
-/** The queue pair has sent and received so many messages already. */
+/** Sets the number of messages that the queue pair has sent and received. */
 export function setMessages(qp: usize, sent: u32, received: u32): void {
   let pair = changetype<Qp>(qp);
   pair.ssn = pair.lsn = sent;
@@ -50,20 +50,22 @@ export function parse(frame: usize, bytes: u32, options: u32): u32 {
   let drop = packet.open(frame, bytes, options);
   return drop == NO_DROP ? packet.parse() : drop;
 }
-/** Of the frame that was parsed last. */
+/** Returns whether the ICRC of the frame that was parsed last is right. */
 export function isIcrcRight(): bool {
   let packet = Packet.current();
   packet.register = packet.headerRegister;
   return packet.isIcrcRight;
 }
 
-/** Of a FLUSH that was parsed last: whether its ICRC is the one that rxe gives. */
+/** Returns whether the FLUSH that was parsed last has the ICRC that rxe computes. */
 export function isIcrcOfRxe(): bool {
   return Packet.current().isIcrcOfRxe;
 }
 
-/** Writes the frame that was parsed last once more, at `to`, with what the getters read and the setters write.
- * `vlanTci`, `hopLimit` and `sourcePort` are handed in where the card has no getter. Answers the frame's length. */
+/**
+ * Writes the frame that was parsed last again, at `to`, through getters and setters. `vlanTci`, `hopLimit` and
+ * `sourcePort` are passed in because the card has no getters for them. Returns the frame's length.
+ */
 export function reemit(frame: usize, to: usize, vlanTci: u32, hopLimit: u32): u32 {
   let packet = Packet.current();
   let type = packet.isIpv6 ? ETHERTYPE_IPV6 : ETHERTYPE_IPV4;

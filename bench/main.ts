@@ -6,6 +6,7 @@ import { type Kept, keep, kept, originOf } from './report/keep.js';
 import { plots } from './report/plots.js';
 import { withPart } from './report/readme.js';
 import { asMarkdown, asText, type Sheet } from './report/sheet.js';
+import { summarySheet } from './report/summary.js';
 import { judge, type Results, targetsSheet } from './report/targets.js';
 import { GuestRig, guestReason } from './rig/guest.js';
 import { HostRig, hostUnavailable } from './rig/host.js';
@@ -14,15 +15,16 @@ import type { Rig } from './rig/program.js';
 import { bulk } from './tables/bulk.js';
 import { card } from './tables/card.js';
 import { connect } from './tables/connect.js';
+import { icrc } from './tables/crc.js';
 import { guest } from './tables/guest.js';
 import { latency } from './tables/latency.js';
 import { loss } from './tables/loss.js';
 import { rate } from './tables/rate.js';
 import { scale } from './tables/scale.js';
+import { streams } from './tables/streams.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
-import { icrc } from './tables/sums.js';
 
-const SUBJECTS = [bulk, latency, rate, connect, card, icrc, scale, loss, guest] as readonly Subject[];
+const SUBJECTS = [bulk, latency, streams, rate, connect, card, icrc, scale, loss, guest] as readonly Subject[];
 const NAMES = SUBJECTS.map(({ name }) => name);
 
 interface Flags {
@@ -36,29 +38,29 @@ interface Flags {
 
 const several = (value: string) => {
   const count = Number(value);
-  if (!Number.isInteger(count) || count < 1) throw new InvalidArgumentError('a number from 1 on');
+  if (!Number.isInteger(count) || count < 1) throw new InvalidArgumentError('must be an integer of at least 1');
   return count;
 };
 
 const program = new Command('npm run bench --')
-  .description('Measures this project beside what a user would take instead, in one run on one machine')
-  .argument('[table...]', `which tables: ${NAMES.join(', ')}; all by default`)
-  .option('--rounds <n>', 'rounds over all contenders, of which the medians count', several)
+  .description('Measures this project and its alternatives in one run on one machine')
+  .argument('[table...]', `tables to measure: ${NAMES.join(', ')}; default: all`)
+  .option('--rounds <n>', 'rounds over all contenders; the tables show the medians', several)
   .option('--quick', 'fewer and shorter rounds: a quarter of the time')
-  .option('--link <link...>', `only these links: ${LINKS.join(', ')}`)
-  .option('--mode <mode...>', `only these modes: ${MODES.join(', ')}`)
-  .option('--no-readme', 'leaves the tables of bench/README.md and README.md as they are')
-  .option('--publish', 'writes them also after a run of some tables, the others from what was kept of earlier runs')
+  .option('--link <link...>', `measure these links only: ${LINKS.join(', ')}`)
+  .option('--mode <mode...>', `measure these modes only: ${MODES.join(', ')}`)
+  .option('--no-readme', 'do not update the tables of bench/README.md, README.md and docs/performance.md')
+  .option('--publish', 'update them after a run of some tables too, with stored results for the others')
   .addHelpText(
     'after',
-    '\nA run of all tables writes bench/README.md, its plots, and the figures of README.md, unless it is quick or narrowed.\nEvery table is kept in build/bench/TABLE.json.',
+    '\nA run of all tables updates bench/README.md, its plots, and the figures of README.md and\ndocs/performance.md, unless it is quick or restricted.\nThe results of every table are stored in build/bench/TABLE.json.',
   );
 
 program.parse();
 const flags = program.opts<Flags>();
 const wanted = program.args.length > 0 ? program.args : NAMES;
 const unknown = wanted.filter((name) => !NAMES.includes(name));
-if (unknown.length > 0) program.error(`there is no table ${unknown.join(', ')}; there are ${NAMES.join(', ')}`);
+if (unknown.length > 0) program.error(`unknown table ${unknown.join(', ')}; the tables are ${NAMES.join(', ')}`);
 
 const settings: Settings = {
   rounds: flags.rounds ?? (flags.quick ? 2 : 5),
@@ -66,7 +68,7 @@ const settings: Settings = {
   isQuick: flags.quick ?? false,
 };
 
-/** Everything that is open; whatever ends this process, the children end with it. */
+/** The open rigs. Their child processes end with this process, whatever ends it. */
 const rigs: { host?: Promise<HostRig>; guest?: Promise<GuestRig> } = {};
 
 const context: Context = {
@@ -102,7 +104,7 @@ async function measure(subject: Subject): Promise<Kept> {
   try {
     return { subject: subject.name, ...origin, data: await subject.measure(context) };
   } catch (error) {
-    // One table that fails must not cost the others.
+    // A failure of one table must not lose the others.
     const isExpected = error instanceof Unavailable;
     if (!isExpected) process.exitCode = 1;
     const { message } = error as Error;
@@ -121,7 +123,7 @@ function resultsOf(names: readonly string[]): Results {
 
 function publish(): void {
   const all = SUBJECTS.flatMap((subject) => kept(subject.name) ?? []);
-  // Tables of several runs each say what they were measured on; usually it is the same for all.
+  // Tables of different runs may come from different machines or commits; usually all are the same.
   const origins = [...new Set(all.map(lineOf))];
   const line = origins.join(' — ');
   const results = resultsOf(NAMES);
@@ -136,9 +138,10 @@ function publish(): void {
       '\n\n',
     );
   });
-  const parts = [line, ...images, '### What is to be reached', targets, ...tables];
+  const parts = [line, ...images, '### Targets', targets, ...tables];
   rewrite('bench/README.md', 'results', parts.join('\n\n'));
-  rewrite('README.md', 'bench', `${targets}\n\n${line}`);
+  rewrite('README.md', 'bench', `${asMarkdown(summarySheet(results))}\n\n${line}`);
+  rewrite('docs/performance.md', 'bench', `${targets}\n\n${line}`);
 }
 
 function lineOf({ machine, commit, date, settings: { rounds } }: Kept): string {

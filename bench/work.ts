@@ -1,26 +1,26 @@
-/** What is measured, and what comes out: the words that all of this folder shares. */
+/** Measurements and their results: the types that all parts of this folder share. */
 
 export type Operation = 'WRITE' | 'READ' | 'SEND';
 
-/** One thing to be done between two ends for a while. */
+/** One kind of traffic between two ends for some time. */
 export interface Work {
-  /** `bulk` and `rate`: one way, several messages in flight. `pingpong`: one message, to and fro. */
+  /** `bulk` and `rate`: one direction, several messages in flight. `pingpong`: round trips of one message. */
   readonly kind: 'bulk' | 'rate' | 'pingpong';
-  /** What RDMA does it with; the others have only sending. */
+  /** The RDMA operation. Other contenders support SEND only. */
   readonly operation: Operation;
   /** Bytes of a message. */
   readonly size: number;
-  /** Of the interfaces, bytes. */
+  /** MTU of the interfaces in bytes. */
   readonly mtu: number;
   readonly qps: number;
-  /** How both ends wait: looking again and again, or in the event loop (in the kernel). */
+  /** How both ends wait: by polling, or asleep in the event loop (C programs: in the kernel). */
   readonly waiting: 'spin' | 'sleep';
-  /** Before it is measured, and while it is. */
+  /** Milliseconds of the warm-up, and of the measurement. */
   readonly warmMs: number;
   readonly ms: number;
 }
 
-/** Microseconds of a round trip. */
+/** Round-trip times in microseconds. */
 export interface Latency {
   readonly count: number;
   readonly min: number;
@@ -31,21 +31,21 @@ export interface Latency {
   readonly max: number;
 }
 
-/** What passed while it was measured. */
+/** The traffic during the measurement. */
 export interface Window {
   readonly messages: number;
   readonly seconds: number;
-  /** Frames that one end sent and received, where that is known. */
+  /** Frames that one end sent and received, if known. */
   readonly frames?: number;
 }
 
-/** What one end says of its part. Exactly one of the ends has the window, or the latency. */
+/** The result of one end. Exactly one of the ends has the window, or the latency. */
 export interface Part {
   readonly window?: Window;
   readonly latency?: Latency;
-  /** Messages of the whole run, warm-up included, where this end knows. */
+  /** Messages of the whole run including the warm-up, if this end knows them. */
   readonly messages?: number;
-  /** User and system time of this end in the whole run, seconds. */
+  /** User and system time of this end over the whole run, in seconds. */
   readonly cpu: number;
 }
 
@@ -55,12 +55,12 @@ export interface Sample {
   readonly gbps: number;
   readonly framesPerSecond?: number;
   readonly latency?: Latency;
-  /** CPU time of both ends for each byte and each message, ns. */
+  /** CPU time of both ends per byte and per message, in ns. */
   readonly cpuPerByte: number;
   readonly cpuPerMessage: number;
 }
 
-/** Both ends' parts as one. @throws Error when neither end has measured anything */
+/** Combines the results of both ends. @throws Error when neither end has measured anything */
 export function sampleOf({ size }: Work, parts: readonly Part[]): Sample {
   const window = parts.find((part) => part.window)?.window;
   const latency = parts.find((part) => part.latency)?.latency;

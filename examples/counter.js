@@ -1,21 +1,21 @@
 #!/usr/bin/env node
 /**
- * A counter and a lock on another machine. The server owns 32 bytes and does nothing: its card adds and compares for the
- * clients, one step at a time, whoever asks.
+ * A counter and a lock on another host. The server owns 32 bytes and does nothing: its card executes the atomics of all
+ * clients, one at a time.
  *
  *     | counter: 8 | lock: 8 | sum under the lock: 8 | turns under the lock: 8 |
  *
- * FETCH_ADD is all that a counter needs. What takes more than one step - here a sum that is read, changed and written back -
- * needs the lock: a client has it when COMPARE_SWAP has turned 0 into the client's number.
+ * FETCH_ADD is enough for a counter. An update of several steps needs the lock: here a sum that is read, changed and
+ * written back. A client holds the lock once its COMPARE_SWAP has replaced 0 by the client's number.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { COMMON_HELP, closeOnInterrupt, demoDevices, deviceFor, run, UsageError } from './options.js';
 
-const HELP = `usage: counter.js serve [options]           owns the counter; Ctrl-C ends it
-       counter.js count HOST [options]      adds to it, and to a sum under a lock
+const HELP = `usage: counter.js serve [options]           own the counter until Ctrl-C
+       counter.js count HOST [options]      add to it, and to a sum under a lock
        counter.js --demo
-${COMMON_HELP}  --times N              how often a client counts; default 1000
+${COMMON_HELP}  --times N              number of increments of a client; default 1000
 `;
 
 const BYTES = 32;
@@ -23,7 +23,7 @@ const COUNTER = 0;
 const LOCK = 8;
 const SUM = 16;
 
-/** Owns the memory. @returns what the clients have left in it, once the server is closed */
+/** Serves clients until the server is closed. @returns the content of the memory */
 async function serve(device, server) {
   const pd = await device.allocPd();
   const memory = await pd.regMr(BYTES);
@@ -33,20 +33,21 @@ async function serve(device, server) {
 
 async function welcome(request, memory) {
   const connection = await request.accept();
-  // a region of its own for each client, over the same memory: its key dies with the connection
+  // each client gets its own region over the same memory, whose key is valid as long as the connection
   const shared = await connection.share(memory, ['localWrite', 'remoteRead', 'remoteWrite', 'remoteAtomic']);
-  // the number that the client locks with
+  // the number that the client writes into the lock
   const owner = randomBytes(8).readBigUInt64LE() | 1n;
   connection.once('close', () => unlockFor(owner, memory));
   await connection.send(Buffer.from(JSON.stringify({ remote: shared.remote, owner: String(owner) })));
 }
 
-/** A client that vanished may have had the lock. The server's own program is one more party, so it compares and swaps, too. */
+/** Releases the lock of a client that has left. The program competes with the clients, so it also uses an atomic. */
 function unlockFor(owner, memory) {
   if (memory.isClosed) return;
   const { buffer } = memory;
   const words = new BigUint64Array(buffer.buffer, buffer.byteOffset, BYTES / 8);
-  if (Atomics.compareExchange(words, LOCK / 8, owner, 0n) === owner) console.error('a client left with the lock');
+  if (Atomics.compareExchange(words, LOCK / 8, owner, 0n) === owner)
+    console.error('a client left while it held the lock');
 }
 
 function read(bytes) {
@@ -54,7 +55,7 @@ function read(bytes) {
   return { counter, lock, sum, turns };
 }
 
-/** Counts. @returns the state at the end, and how often the lock was another's */
+/** Counts. @returns the final state, and how often another client held the lock */
 async function count(connection, times) {
   const { remote, owner } = JSON.parse((await connection.receive()).data);
   let waits = 0;
@@ -70,11 +71,11 @@ async function count(connection, times) {
   return { ...read(await connection.read(remote)), waits };
 }
 
-/** @returns how often it was another's */
+/** Takes the lock. @returns how often another client held it */
 async function lock(connection, remote, owner) {
   for (let waits = 0; ; waits++) {
     if ((await connection.compareSwap(remote, 0n, owner, { offset: LOCK })) === 0n) return waits;
-    // who waits longer and by chance lets the others through
+    // wait longer each time, and by a random time, so that other clients make progress
     await sleep(Math.random() * Math.min(waits, 10));
   }
 }
@@ -83,7 +84,7 @@ async function main([what, host], values) {
   const port = Number(values.port);
   if (what === 'serve') await serving(await deviceFor(values), port);
   else if (what === 'count' && host !== undefined) await counting(await deviceFor(values, host), host, port, values);
-  else throw new UsageError('what to do? serve, or count HOST');
+  else throw new UsageError('expected serve, or count HOST');
 }
 
 async function serving(device, port) {
@@ -102,7 +103,7 @@ async function counting(device, host, port, values) {
   console.log(JSON.stringify(state));
 }
 
-/** Three clients at once: nothing is counted twice, and nothing is lost. */
+/** Runs three clients at once. No increment may be lost or counted twice. */
 async function demo(values) {
   const { devices, host } = await demoDevices(4);
   const [owner, ...others] = devices;
@@ -121,7 +122,8 @@ async function demo(values) {
   const wanted = { counter: 3 * times, sum: (3 * times * (times + 1)) / 2, turns: 3 * times };
   console.log(JSON.stringify({ counter, sum, turns, wanted }));
   for (const device of devices) await device.close({ force: true });
-  if (counter !== wanted.counter || sum !== wanted.sum || turns !== wanted.turns) throw new Error('it was miscounted');
+  if (counter !== wanted.counter || sum !== wanted.sum || turns !== wanted.turns)
+    throw new Error('the clients have miscounted');
 }
 
 await run({ help: HELP, options: { times: { type: 'string', default: '1000' } }, main, demo });

@@ -1,47 +1,49 @@
 #!/usr/bin/env node
 /**
- * Copies a file by RDMA WRITE. The receiver lends the sender a few places of memory; the sender writes the file's pieces there,
- * each with its place as immediate, and the receiver's card gives the piece and the news in one. A place that has reached
- * the disk is told back, so several pieces are on the way all the time and the memory is small, however long the file.
+ * Copies a file by RDMA WRITE with immediate data. The receiver shares a region of a few slots. The sender writes each
+ * piece of the file into a free slot. The immediate data is the number of the slot; it completes a receive, by which
+ * the receiver learns of the piece. When the piece is on disk, the receiver returns the slot. Several pieces are in
+ * flight at a time, and the memory stays small however long the file is.
  */
 import { createHash } from 'node:crypto';
 import { open, rename, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { COMMON_HELP, closeOnInterrupt, demoDevices, deviceFor, run, UsageError } from './options.js';
 
-const HELP = `usage: filecopy.js receive FOLDER [options]     takes files until Ctrl-C
+const HELP = `usage: filecopy.js receive FOLDER [options]     receive files until Ctrl-C
        filecopy.js send FILE HOST [options]
-       filecopy.js --demo FILE FOLDER            a copy within this process
-${COMMON_HELP}  --once                 receive: one file, then the end; status 1 when it failed
+       filecopy.js --demo FILE FOLDER            copy within this process
+${COMMON_HELP}  --once                 receive: exit after one file, with status 1 if it failed
 `;
 
 const PIECE_BYTES = 256 * 1024;
-const PLACES = 8;
-/** After so much silence (ms) the other end is asked whether it is still there. */
+const SLOTS = 8;
+/** Probe the other end after this much silence, milliseconds. */
 const OPTIONS = { keepAlive: 1000 };
 
 const json = (value) => Buffer.from(JSON.stringify(value));
 
-/** The next message of a connection that is to go on. */
+/** Returns the next message. @throws when the connection has ended */
 async function next(connection) {
   const message = await connection.receive();
-  if (message === undefined) throw new Error(`${connection.remoteAddress} has left before the copy was whole`);
+  if (message === undefined)
+    throw new Error(`${connection.remoteAddress} closed the connection before the copy was complete`);
   return message;
 }
 
-/** Takes one file. @returns its name, bytes and checksum, once it is whole and has its name */
+/** Receives one file and renames it once it is complete. @returns its path, size and checksum */
 async function receive(connection, folder) {
   const { name, size } = JSON.parse((await next(connection)).data);
-  // the sender chooses the name, not the place
+  // the sender chooses the name, but not the folder
   const path = join(folder, basename(name));
   const part = `${path}.part`;
   const file = await open(part, 'w');
   try {
-    const places = await connection.share(PLACES * PIECE_BYTES, ['localWrite', 'remoteWrite']);
-    await connection.send(json({ remote: places.remote, pieceBytes: PIECE_BYTES, places: PLACES }));
-    const sha256 = await takePieces(connection, places, file, size);
+    const slots = await connection.share(SLOTS * PIECE_BYTES, ['localWrite', 'remoteWrite']);
+    await connection.send(json({ remote: slots.remote, pieceBytes: PIECE_BYTES, slots: SLOTS }));
+    const sha256 = await takePieces(connection, slots, file, size);
     const wanted = JSON.parse((await next(connection)).data).sha256;
-    if (sha256 !== wanted) throw new Error(`${name} came with checksum ${sha256}, which should be ${wanted}`);
+    if (sha256 !== wanted) throw new Error(`${name} has checksum ${sha256}, must be ${wanted}`);
     await file.sync();
     await rename(part, path);
     await connection.send(json({ ok: true }));
@@ -54,16 +56,16 @@ async function receive(connection, folder) {
   }
 }
 
-/** Pieces come in order; each is written while the next ones come. @returns the checksum */
-async function takePieces(connection, places, file, size) {
+/** Receives the pieces in order, and writes each while the next ones arrive. @returns the checksum */
+async function takePieces(connection, slots, file, size) {
   const hash = createHash('sha256');
   const writes = [];
   for (let at = 0; at < size; at += PIECE_BYTES) {
-    const { imm: place } = await next(connection);
+    const { imm: slot } = await next(connection);
     const bytes = Math.min(PIECE_BYTES, size - at);
-    const piece = places.buffer.subarray(place * PIECE_BYTES, place * PIECE_BYTES + bytes);
+    const piece = slots.buffer.subarray(slot * PIECE_BYTES, slot * PIECE_BYTES + bytes);
     hash.update(piece);
-    const written = file.write(piece, 0, bytes, at).then(() => connection.send(Buffer.alloc(0), { imm: place }));
+    const written = file.write(piece, 0, bytes, at).then(() => connection.send(Buffer.alloc(0), { imm: slot }));
     written.catch(() => {});
     writes.push(written);
   }
@@ -71,17 +73,17 @@ async function takePieces(connection, places, file, size) {
   return hash.digest('hex');
 }
 
-/** Sends one file. @returns its bytes, seconds and checksum */
+/** Sends one file. @returns its path, size, checksum and seconds */
 async function send(connection, path) {
   const file = await open(path);
   try {
     const { size } = await file.stat();
     const from = performance.now();
     await connection.send(json({ name: basename(path), size }));
-    const { remote, pieceBytes, places } = JSON.parse((await next(connection)).data);
-    const sha256 = await sendPieces(connection, file, size, { remote, pieceBytes, places });
+    const { remote, pieceBytes, slots } = JSON.parse((await next(connection)).data);
+    const sha256 = await sendPieces(connection, file, size, { remote, pieceBytes, slots });
     await connection.send(json({ sha256 }));
-    // places that are free again come first; nobody needs them
+    // skip the slots that are returned: only the last message counts
     while ((await next(connection)).data.length === 0);
     return { path, size, sha256, seconds: (performance.now() - from) / 1000 };
   } finally {
@@ -89,20 +91,20 @@ async function send(connection, path) {
   }
 }
 
-/** @returns the checksum */
-async function sendPieces(connection, file, size, { remote, pieceBytes, places }) {
+/** Sends the pieces, as slots become free. @returns the checksum */
+async function sendPieces(connection, file, size, { remote, pieceBytes, slots }) {
   const hash = createHash('sha256');
-  // a piece is read from the disk to where our card takes it from: no copy in between
-  const memory = await connection.share(places * pieceBytes, ['localWrite']);
+  // the file is read into registered memory, from which the card sends it: no copy in between
+  const memory = await connection.share(slots * pieceBytes, ['localWrite']);
   const writes = [];
-  const free = Array.from({ length: places }, (_, place) => place);
+  const free = Array.from({ length: slots }, (_, slot) => slot);
   for (let at = 0; at < size; at += pieceBytes) {
-    const place = free.shift() ?? (await next(connection)).imm;
-    const offset = place * pieceBytes;
+    const slot = free.shift() ?? (await next(connection)).imm;
+    const offset = slot * pieceBytes;
     const bytes = Math.min(pieceBytes, size - at);
     await readWhole(file, memory.buffer.subarray(offset, offset + bytes), at);
     hash.update(memory.buffer.subarray(offset, offset + bytes));
-    const written = connection.write(remote, memory.slice(offset, bytes), { offset, imm: place });
+    const written = connection.write(remote, memory.slice(offset, bytes), { offset, imm: slot });
     written.catch(() => {});
     writes.push(written);
     progress(at + bytes, size);
@@ -114,7 +116,7 @@ async function sendPieces(connection, file, size, { remote, pieceBytes, places }
 async function readWhole(file, buffer, position) {
   for (let done = 0; done < buffer.length; ) {
     const { bytesRead } = await file.read(buffer, done, buffer.length - done, position + done);
-    if (bytesRead === 0) throw new Error('the file became shorter while it was sent');
+    if (bytesRead === 0) throw new Error('the file was truncated while it was sent');
     done += bytesRead;
   }
 }
@@ -130,12 +132,12 @@ async function main([what, path, host], values) {
   const port = Number(values.port);
   if (what === 'receive' && path !== undefined) await receiving(await deviceFor(values), port, path, values.once);
   else if (what === 'send' && host !== undefined) await sending(await deviceFor(values, host), host, port, path);
-  else throw new UsageError('what to do? receive FOLDER, or send FILE HOST');
+  else throw new UsageError('expected receive FOLDER, or send FILE HOST');
 }
 
-/** One file after the other. One that fails is told of, and leaves nothing behind. */
+/** Receives one file after another. One that fails is reported and leaves nothing behind. */
 async function receiving(device, port, folder, once) {
-  if (!(await stat(folder)).isDirectory()) throw new Error(`${folder} is no folder`);
+  if (!(await stat(folder)).isDirectory()) throw new Error(`${folder} is not a folder`);
   const server = await device.listen({ port });
   closeOnInterrupt(server);
   console.error(`waiting for files on port ${server.address.port}`);

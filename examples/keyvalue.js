@@ -1,23 +1,23 @@
 #!/usr/bin/env node
 /**
- * A key-value store whose GET costs its server nothing. The hash table (keyvalue/table.js) lies in memory that clients may
- * read: GET is an RDMA READ, which the server's card answers while its program sleeps. PUT and DELETE are messages, so that one
- * program alone writes.
+ * A key-value store whose GET costs the server's program nothing. The hash table (keyvalue/table.js) is in memory that
+ * clients may read: GET is an RDMA READ, which the server's card answers while the program sleeps. PUT and DELETE are
+ * messages, so that only the server's program writes the table.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RemoteTable, SLOT_BYTES, Table } from './keyvalue/table.js';
 import { COMMON_HELP, closeOnInterrupt, demoDevices, deviceFor, run, UsageError } from './options.js';
 
-const HELP = `usage: keyvalue.js serve [options]               owns the table; Ctrl-C ends it
+const HELP = `usage: keyvalue.js serve [options]               own the table until Ctrl-C
        keyvalue.js HOST put KEY VALUE [options]
-       keyvalue.js HOST get KEY [options]         status 1 when there is none
+       keyvalue.js HOST get KEY [options]         print the value; status 1 if there is none
        keyvalue.js HOST delete KEY [options]
-       keyvalue.js HOST load N [options]          puts N keys, gets them all, tells how fast
+       keyvalue.js HOST load N [options]          put N keys, get them all, and print the rate
        keyvalue.js --demo
-${COMMON_HELP}  --slots N              of the table; default 4096, ${SLOT_BYTES} bytes each
+${COMMON_HELP}  --slots N              slots of the table, ${SLOT_BYTES} bytes each; default 4096
 `;
 
-/** Serves clients until the server is closed. @returns messages that the program has handled */
+/** Serves clients until the server is closed. @returns the number of messages that the program has handled */
 async function serve(device, server, slots) {
   const pd = await device.allocPd();
   const memory = await pd.regMr(slots * SLOT_BYTES);
@@ -48,7 +48,7 @@ function answer(table, what, key, value) {
   }
 }
 
-/** A client: `get` by READ, the rest by message, one after the other. */
+/** A client: `get` is an RDMA READ, `put` and `delete` are messages, sent one after another. */
 class Store {
   static async connect(device, host, port) {
     const connection = await device.connect({ host, port, timeout: 10_000 });
@@ -79,7 +79,7 @@ class Store {
     return this.connection.close();
   }
 
-  /** @throws what the server says is wrong */
+  /** Sends a request and waits for its answer. @throws Error with the message of the server */
   #ask(question) {
     const asked = this.#last.then(async () => {
       await this.connection.send(Buffer.from(JSON.stringify(question)));
@@ -98,7 +98,7 @@ async function main([first, what, key, value], values) {
   const port = Number(values.port);
   if (first === 'serve') return serving(await deviceFor(values), port, Number(values.slots));
   if (first === undefined || !['put', 'get', 'delete', 'load'].includes(what) || key === undefined)
-    throw new UsageError('what to do? serve, or HOST and put, get, delete or load');
+    throw new UsageError('expected serve, or HOST and put, get, delete or load');
   const device = await deviceFor(values, first);
   const store = await Store.connect(device, first, port);
   try {
@@ -130,7 +130,7 @@ async function use(store, what, key, value) {
 
 const PARALLEL = 16;
 
-/** Puts keys one by one, and gets them with several on the way, each checked. */
+/** Puts keys one by one, then gets and verifies them, several at a time. */
 async function load(store, count) {
   for (let i = 0; i < count; i++) await store.put(`key ${i}`, `value of key ${i}`);
   const from = performance.now();
@@ -147,7 +147,7 @@ async function load(store, count) {
   console.log(JSON.stringify({ gets: count, perSecond, reads, torn }));
 }
 
-/** One client changes a key all the time, another gets it meanwhile: always a whole value. */
+/** One client keeps changing a key while another gets it, and must always get a complete value. */
 async function demo(values) {
   const { devices, host } = await demoDevices(3);
   const [owner, writer, reader] = devices;
@@ -162,12 +162,12 @@ async function demo(values) {
   while ((await reads.get('changing')) === undefined) await sleep(1);
   for (let i = 0; i < 500; i++) {
     const value = `${await reads.get('changing')}`;
-    if (value !== value[0].repeat(200)) throw new Error(`a torn value: ${value}`);
+    if (value !== value[0].repeat(200)) throw new Error(`torn value: ${value}`);
   }
   isDone = true;
   await changing;
   await writes.delete('changing');
-  if ((await reads.get('changing')) !== undefined) throw new Error('it was deleted, and is there');
+  if ((await reads.get('changing')) !== undefined) throw new Error('the key is still there after it was deleted');
   await Promise.all([writes.close(), reads.close()]);
   await server.close();
   console.log(JSON.stringify({ messages: await serving, reads: reads.table.reads, torn: reads.table.torn }));

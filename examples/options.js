@@ -1,6 +1,4 @@
-/** What the examples have in common: their command line, and the device that it names. */
-import { createSocket } from 'node:dgram';
-import { lookup } from 'node:dns/promises';
+/** Shared by the examples: their command line, and the device that it names. */
 import { parseArgs } from 'node:util';
 import { createMemoryHub, openDevice } from 'wasm-roce';
 
@@ -14,16 +12,20 @@ const COMMON = {
 };
 
 export const COMMON_HELP = `
-  --link packet|udp|xdp  what carries the frames; udp needs no privileges
+  --link packet|udp|xdp  link that carries the frames; udp needs no privileges
   --interface NAME       network interface of the device
-  --address IP           local address; with two of them (127.0.0.1, 127.0.0.2) both ends run on one host
+  --address IP           local address; on one host give each end its own (127.0.0.1, 127.0.0.2)
   --port N               port of the server; default 7471
-  --demo                 all parts in this process, on the memory link
+  --demo                 run all parts in this process, on the memory link
 `;
 
 /**
- * Runs an example as its command line says. Errors end it with status 1, wrong usage with 2.
- * @param {{ help: string, options?: object, main: (words: string[], values: any) => Promise<void>, demo: (values: any, words: string[]) => Promise<void> }} example
+ * Runs an example. It exits with status 1 after an error, and with 2 after wrong usage.
+ * @param {object} example
+ * @param {string} example.help
+ * @param {object} [example.options]
+ * @param {(words: string[], values: any) => Promise<void>} example.main
+ * @param {(values: any, words: string[]) => Promise<void>} example.demo
  */
 export async function run({ help, options = {}, main, demo }) {
   let words;
@@ -52,19 +54,20 @@ export async function run({ help, options = {}, main, demo }) {
 export class UsageError extends Error {}
 
 /**
- * The device for a server; for a client the one that the way to its server leads through, unless the command line says which.
+ * Opens the device for a server, or for a client of `host`. Without --interface and --address a client uses the
+ * interface by which its server is reached.
  * @param {{ link?: string, interface?: string, address?: string }} values
  */
 export async function deviceFor({ link, interface: name, address }, host = undefined) {
-  const local = address ?? (name === undefined && host !== undefined ? await addressTowards(host) : undefined);
   return openDevice({
     ...(link && { link }),
     ...(name && { interface: name }),
-    ...(local && { addresses: [local] }),
+    ...(address && { addresses: [address] }),
+    ...(host && { peer: host }),
   });
 }
 
-/** Devices of this process that can talk to each other, and the first one's address. */
+/** Opens devices in this process, connected by the memory link. Also returns the address of the first one. */
 export async function demoDevices(count) {
   const hub = createMemoryHub();
   const devices = [];
@@ -72,22 +75,7 @@ export async function demoDevices(count) {
   return { devices, host: devices[0].gids[0].address };
 }
 
-/** Ctrl-C closes the server, and with it ends what waits for its clients. */
+/** Closes the server at Ctrl-C, which ends the loop that waits for its clients. */
 export function closeOnInterrupt(server) {
   process.once('SIGINT', () => void server.close());
-}
-
-/** The local address from which the kernel would send to a host. Nothing is sent. */
-async function addressTowards(host) {
-  const { address, family } = await lookup(host);
-  const socket = createSocket(family === 6 ? 'udp6' : 'udp4');
-  try {
-    await new Promise((resolve, reject) => {
-      socket.once('error', reject);
-      socket.connect(4791, address, (error) => (error ? reject(error) : resolve()));
-    });
-    return socket.address().address;
-  } finally {
-    socket.close();
-  }
 }

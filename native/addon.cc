@@ -1,5 +1,20 @@
-// The addon moves frames, and does the links' part of their ICRC. Every function is one system call, or one batch of them, and
-// answers with a count or with a negative errno; arguments are judged and errors are worded in src/. Shapes: src/native.ts.
+// The addon's exports. The addon moves frames between the rings in a card's memory and the network, and computes the
+// part of their ICRC that links take over. It knows frames, IP and UDP, and nothing of RoCE above them. src/native.ts
+// declares and documents each export.
+//
+// Words: a frame is an Ethernet frame. A GSO burst is consecutive frames of the transmit ring that the kernel takes as
+// one super-packet; a super-packet received by GRO stays one descriptor of the receive ring. To transfer a socket is to
+// let a second thread, which adopts it, move its frames.
+//
+// Invariants:
+// - A function makes one system call or one batch of them, and returns a count, a file descriptor or -errno.
+// - src/ checks the arguments and words the errors. The addon checks the address and length of each descriptor.
+// - Only Poller calls into JavaScript, and only from the event loop. Only eventfdWait, netlinkExchange and notify
+//   sleep.
+//
+// Threads: each Node environment (the main thread, a worker thread) loads its own instance, whose objects and file
+// descriptors (fds.h) belong to it and end with it. Environments share one thing: the registry of transferred sockets
+// (sharedsocket.cc), behind mutexes. A card's rings have one producer and one consumer each, which may be two threads.
 #include <napi.h>
 
 #include "fds.h"
@@ -10,30 +25,35 @@ Napi::Function UdpSockets(Napi::Env env);
 Napi::Function XskSocket(Napi::Env env);
 Napi::Function XskWakeTx(Napi::Env env);
 Napi::Function XskWakeRx(Napi::Env env);
-Napi::Function HoldGroup(Napi::Env env);
-Napi::Function Waiter(Napi::Env env);
-Napi::Function Borrowed(Napi::Env env);
-Napi::Function FdKeep(Napi::Env env);
-Napi::Function FdCopy(Napi::Env env);
+Napi::Function JoinGroup(Napi::Env env);
+Napi::Function Poller(Napi::Env env);
+Napi::Function AdoptedSocket(Napi::Env env);
+Napi::Function FdDup(Napi::Env env);
 Napi::Function FdClose(Napi::Env env);
-Napi::Function WakerOpen(Napi::Env env);
-Napi::Function WakerWake(Napi::Env env);
-Napi::Function WakerEmpty(Napi::Env env);
-Napi::Function WakerSleep(Napi::Env env);
-Napi::Function NameHold(Napi::Env env);
-Napi::Function NameIsHeld(Napi::Env env);
+Napi::Function EventfdOpen(Napi::Env env);
+Napi::Function EventfdSignal(Napi::Env env);
+Napi::Function EventfdClear(Napi::Env env);
+Napi::Function EventfdWait(Napi::Env env);
+Napi::Function NameLockTake(Napi::Env env);
+Napi::Function NameLockIsTaken(Napi::Env env);
 Napi::Function NetlinkExchange(Napi::Env env);
 Napi::Function NetlinkListen(Napi::Env env);
-Napi::Function NetlinkDrain(Napi::Env env);
+Napi::Function NetlinkReceive(Napi::Env env);
+Napi::Function LibbpfLoader(Napi::Env env);
+Napi::Function Notify(Napi::Env env);
+Napi::Function ReleasePages(Napi::Env env);
+Napi::Function TapOpen(Napi::Env env);
+Napi::Function TapRead(Napi::Env env);
+Napi::Function ClockOffset(Napi::Env env);
 
-// crcMethods(): what this processor knows, best first
+// crcMethods(): names of the CRC methods of this processor, the fastest first
 static Napi::Value MethodNames(const Napi::CallbackInfo& info) {
   auto names = Napi::Array::New(info.Env());
   for (const CrcMethod& method : CrcMethods()) names.Set(names.Length(), method.name);
   return names;
 }
 
-// crc(name of a method, register, a multiple of 256 bytes): the register after them
+// crc(method, register, bytes, a multiple of 256): the register after them
 static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
   const std::string name = info[0].As<Napi::String>();
   auto bytes = info[2].As<Napi::Uint8Array>();
@@ -45,7 +65,7 @@ static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
 }
 
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
-  OwnFds(env);
+  InitFds(env);
   exports.Set("crcMethods", Napi::Function::New<MethodNames>(env));
   exports.Set("crc", Napi::Function::New<CrcBy>(env));
   exports.Set("PacketSocket", PacketSocket(env));
@@ -53,21 +73,26 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("XskSocket", XskSocket(env));
   exports.Set("xskWakeTx", XskWakeTx(env));
   exports.Set("xskWakeRx", XskWakeRx(env));
-  exports.Set("holdGroup", HoldGroup(env));
-  exports.Set("Waiter", Waiter(env));
-  exports.Set("Borrowed", Borrowed(env));
-  exports.Set("keepFd", FdKeep(env));
-  exports.Set("copyFd", FdCopy(env));
+  exports.Set("joinGroup", JoinGroup(env));
+  exports.Set("Poller", Poller(env));
+  exports.Set("AdoptedSocket", AdoptedSocket(env));
+  exports.Set("dupFd", FdDup(env));
   exports.Set("closeFd", FdClose(env));
-  exports.Set("wakerOpen", WakerOpen(env));
-  exports.Set("wakerWake", WakerWake(env));
-  exports.Set("wakerEmpty", WakerEmpty(env));
-  exports.Set("wakerSleep", WakerSleep(env));
-  exports.Set("nameHold", NameHold(env));
-  exports.Set("nameIsHeld", NameIsHeld(env));
+  exports.Set("eventfdOpen", EventfdOpen(env));
+  exports.Set("eventfdSignal", EventfdSignal(env));
+  exports.Set("eventfdClear", EventfdClear(env));
+  exports.Set("eventfdWait", EventfdWait(env));
+  exports.Set("nameLockTake", NameLockTake(env));
+  exports.Set("nameLockIsTaken", NameLockIsTaken(env));
   exports.Set("netlinkExchange", NetlinkExchange(env));
   exports.Set("netlinkListen", NetlinkListen(env));
-  exports.Set("netlinkDrain", NetlinkDrain(env));
+  exports.Set("netlinkReceive", NetlinkReceive(env));
+  exports.Set("libbpf", LibbpfLoader(env));
+  exports.Set("notify", Notify(env));
+  exports.Set("releasePages", ReleasePages(env));
+  exports.Set("tapOpen", TapOpen(env));
+  exports.Set("tapRead", TapRead(env));
+  exports.Set("clockOffset", ClockOffset(env));
   return exports;
 }
 

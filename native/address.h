@@ -1,10 +1,10 @@
-// Socket addresses of IPv4 and IPv6, from JavaScript.
+// IPv4 and IPv6 socket addresses, made from JavaScript arguments.
 #pragma once
 #include <napi.h>
 #include <netinet/in.h>
 #include <cstring>
 
-/// A sockaddr_in6, or a sockaddr_in in its place. The first arguments: address of 4 or 16 bytes, port, scope id.
+/// Returns a sockaddr_in6, or a sockaddr_in in its place. First arguments: IP address (4 or 16 bytes), port, scope id.
 inline sockaddr_in6 AddressOf(const Napi::CallbackInfo& info) {
   auto ip = info[0].As<Napi::Uint8Array>();
   const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
@@ -29,7 +29,7 @@ inline socklen_t SizeOf(const sockaddr_in6& address) {
   return IsIpv6(address) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-/// Whether it is this IP address, 4 or 16 bytes.
+/// Returns whether the socket address has this IP address of 4 or 16 bytes.
 inline bool HasIp(const sockaddr_in6& address, const uint8_t* ip, size_t bytes) {
   if (bytes != (IsIpv6(address) ? 16u : 4u)) return false;
   const void* own = IsIpv6(address) ? static_cast<const void*>(&address.sin6_addr)

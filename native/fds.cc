@@ -7,7 +7,8 @@
 
 namespace {
 
-/// Those that an environment has open. What is closed is forgotten first, as the kernel gives its number to the next who asks.
+/// The file descriptors that an environment owns. Close forgets a descriptor before it closes it, because the kernel
+/// may give the number to another thread at once.
 class OpenFds {
  public:
   OpenFds() = default;
@@ -25,27 +26,23 @@ class OpenFds {
   std::unordered_set<int> fds_;
 };
 
-// keepFd(fd): the same
-Napi::Value Keep(const Napi::CallbackInfo& info) { return HandOut(info.Env(), info[0].As<Napi::Number>()); }
-
-// copyFd(fd): another one for the same, or -errno
-Napi::Value Copy(const Napi::CallbackInfo& info) {
+// dupFd(fd): a duplicate of the descriptor, or -errno
+Napi::Value Dup(const Napi::CallbackInfo& info) {
   const int copy = fcntl(info[0].As<Napi::Number>(), F_DUPFD_CLOEXEC, 0);
-  return HandOut(info.Env(), copy < 0 ? -errno : copy);
+  return OwnFd(info.Env(), copy < 0 ? -errno : copy);
 }
 
-// closeFd(fd): nothing happens when it is none of this environment's
+// closeFd(fd): does nothing if the environment does not own the descriptor
 void Close(const Napi::CallbackInfo& info) { info.Env().GetInstanceData<OpenFds>()->Close(info[0].As<Napi::Number>()); }
 
 }  // namespace
 
-void OwnFds(Napi::Env env) { env.SetInstanceData(new OpenFds); }
+void InitFds(Napi::Env env) { env.SetInstanceData(new OpenFds); }
 
-Napi::Value HandOut(Napi::Env env, int fd) {
+Napi::Value OwnFd(Napi::Env env, int fd) {
   if (fd >= 0) env.GetInstanceData<OpenFds>()->Add(fd);
   return Napi::Number::New(env, fd);
 }
 
-Napi::Function FdKeep(Napi::Env env) { return Napi::Function::New(env, Keep, "keepFd"); }
-Napi::Function FdCopy(Napi::Env env) { return Napi::Function::New(env, Copy, "copyFd"); }
+Napi::Function FdDup(Napi::Env env) { return Napi::Function::New(env, Dup, "dupFd"); }
 Napi::Function FdClose(Napi::Env env) { return Napi::Function::New(env, Close, "closeFd"); }

@@ -1,10 +1,9 @@
-// File descriptors that JavaScript has as plain numbers. They belong to the environment that they were handed to, which may be a
-// worker thread's and end without having closed them.
+// The file descriptors that JavaScript handles as plain numbers. Each belongs to one environment, which closes it when
+// it ends: a worker thread may be terminated before it closes what it opened.
 #pragma once
 #include <napi.h>
 
-/// Once for each environment, before anything else here.
-void OwnFds(Napi::Env env);
-/// What JavaScript gets of a file descriptor, which from then on ends with the environment at the latest. Takes a -errno too, and
-/// passes that on.
-Napi::Value HandOut(Napi::Env env, int fd);
+/// Creates the environment's list. Call it once for each environment, before the functions below.
+void InitFds(Napi::Env env);
+/// Adds a file descriptor to the environment's list. @returns the number for JavaScript; a -errno is returned as it is
+Napi::Value OwnFd(Napi::Env env, int fd);

@@ -35,17 +35,17 @@ Napi::Object FrameCounters::ToObject(Napi::Env env) const {
   set("tx_invalid", txInvalid);
   set("tx_errors", txErrors);
   set("tx_last_errno", txLastError);
-  set("tx_runs", txRuns);
-  set("tx_run_frames", txRunFrames);
-  set("tx_runs_refused", txRunsRefused);
+  set("tx_gso_bursts", txBursts);
+  set("tx_gso_frames", txBurstFrames);
+  set("tx_gso_refused", txGsoRefused);
   set("rx_frames", rxFrames);
   set("rx_bytes", rxBytes);
   set("rx_truncated", rxTruncated);
   set("rx_dropped", rxDropped);
   set("rx_errors", rxErrors);
   set("rx_last_errno", rxLastError);
-  set("rx_supers", rxSupers);
-  set("rx_super_frames", rxSuperFrames);
+  set("rx_gro_packets", rxSupers);
+  set("rx_gro_frames", rxSuperFrames);
   return object;
 }
 

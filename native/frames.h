@@ -1,18 +1,20 @@
-// The frame contract of src/link/link.ts as the addon sees it: two rings of descriptors in the card's memory.
+// The frame contract of src/link/link.ts in C++: two rings of descriptors in the card's memory, and counters. Each
+// cursor of a ring has one writer; the producer and the consumer may be two threads.
 #pragma once
 #include <napi.h>
 #include <sys/socket.h>
 #include <cstdint>
 
-/// Options of descriptors, as in src/link/link.ts.
-constexpr uint32_t kTxContinuesRun = 0x10000;
+/// Option bits of descriptors. Their source is the card (TxOption, TX_ICRC_SHIFT, RxOption, RX_SEGMENT_SHIFT of
+/// assembly/), and src/link/link.ts declares them too. test/link/options.test.ts compares all three.
+constexpr uint32_t kTxContinuesBurst = 0x10000;
 constexpr uint32_t kTxIcrcShift = 17;
 constexpr uint32_t kRxIcrcFolded = 0x8000;
 constexpr uint32_t kRxIpIdUnknown = 0x10000;
 constexpr uint32_t kRxSegmentShift = 17;
-constexpr uint32_t kMostSegmentBytes = UINT32_MAX >> kRxSegmentShift;
-/// Room for the longest super-packet: Ethernet with a tag, IPv6, and as much as its length field can say; COALESCED_BYTES
-/// of src/link/sockets.ts.
+constexpr uint32_t kMaxSegmentBytes = UINT32_MAX >> kRxSegmentShift;
+/// Bytes of a slot that holds the longest super-packet: Ethernet header with a tag, IPv6 header, and the largest
+/// payload that its length field can say. COALESCED_BYTES of src/link/sockets.ts.
 constexpr uint32_t kCoalescedBytes = 65600;
 
 /// IPV6_FREEBIND, which libc's headers lack.
@@ -25,7 +27,7 @@ struct Descriptor {
   uint32_t options;
 };
 
-/// One ring. The cursors run freely; this process may share them with another thread, hence the ordering.
+/// One ring. The cursors are free-running; the other side may be another thread, hence acquire and release.
 class Ring {
  public:
   /// `layout`: producer, consumer, descriptors (offsets in the memory), mask.
@@ -45,23 +47,23 @@ class Ring {
   uint32_t mask_ = 0;
 };
 
-/// The part of a card that a socket works on. Nothing of it is touched before Attach.
+/// The rings and slots of a card. Use nothing but `IsAttached` before `Attach`.
 class Frames {
  public:
   Ring tx;
   Ring rx;
   uint32_t slotBytes = 0;
-  /// The card wants the link's part in the ICRC of what is received.
+  /// The card wants the link to XOR its part of the ICRC into received packets.
   bool foldsIcrc = false;
 
-  /// Arguments from JavaScript: the memory as Uint8Array, and a Uint32Array of tx layout, rx layout, slotBytes, foldsIcrc.
-  /// The memory is referenced for as long as this object lives, so the cached pointer stays good.
+  /// Arguments from JavaScript: the memory as Uint8Array, and a Uint32Array of tx layout, rx layout, slotBytes,
+  /// foldsIcrc. The memory is referenced until Detach, so the cached pointer stays valid.
   void Attach(const Napi::CallbackInfo& info);
-  /// Other memory than a card's. `layout` as from JavaScript.
+  /// Uses memory that is not a card's. `layout` as from JavaScript.
   void Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout);
   void Detach() { memory_.Reset(), base_ = nullptr; }
   bool IsAttached() const { return base_ != nullptr; }
-  /// Address of `len` bytes at an offset of the memory, or null when they are not all inside.
+  /// Returns the address of `len` bytes at an offset of the memory, or null if they are not all inside.
   uint8_t* At(uint64_t addr, uint64_t len) const {
     return len <= bytes_ && addr <= bytes_ - len ? base_ + addr : nullptr;
   }
@@ -72,23 +74,23 @@ class Frames {
   uint64_t bytes_ = 0;
 };
 
-/// What happened to frames; the names that JavaScript sees are in ToObject.
+/// Counters of a socket. ToObject gives them the names that JavaScript sees.
 struct FrameCounters {
   uint64_t txFrames = 0, txBytes = 0, txBusy = 0, txTooLong = 0, txInvalid = 0, txErrors = 0, txLastError = 0;
-  uint64_t txRuns = 0, txRunFrames = 0, txRunsRefused = 0;
+  uint64_t txBursts = 0, txBurstFrames = 0, txGsoRefused = 0;
   uint64_t rxFrames = 0, rxBytes = 0, rxTruncated = 0, rxDropped = 0, rxErrors = 0, rxLastError = 0;
   uint64_t rxSupers = 0, rxSuperFrames = 0;
 
   Napi::Object ToObject(Napi::Env env) const;
-  /// Counts refused frames. @returns whether they should stay in the ring and be tried again
+  /// Counts frames that the kernel refused. @returns whether they stay in the ring and are sent again
   bool TxRefused(int error, uint32_t frames);
   void RxFailed(int error);
 };
 
-/// Asks for a receive buffer of so many bytes, beyond the system's limit where the privilege allows it.
+/// Sets the size of a socket's receive buffer in bytes, beyond the system's limit if the process has CAP_NET_ADMIN.
 void SetReceiveBuffer(int fd, int bytes);
 void SetSendBuffer(int fd, int bytes);
-/// Size of the receive buffer that the kernel granted.
+/// Returns the size of the receive buffer that the kernel granted, in bytes.
 int ReceiveBuffer(int fd);
-/// Closes and forgets.
+/// Closes the file descriptor, if it is not -1, and sets it to -1.
 void CloseFd(int& fd);

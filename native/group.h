@@ -1,4 +1,4 @@
-// Membership of multicast groups, through any UDP socket.
+// Membership of IPv4 and IPv6 multicast groups through a UDP socket.
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-/// Joins or leaves on one interface; the kernel tells routers and switches (IGMP, MLD) and lets the group's MAC in.
-/// @param address 4 or 16 bytes @returns 0 or -errno
+/// Joins or leaves a group on one interface. The kernel tells routers and switches (IGMP, MLD) and lets the interface
+/// receive the group's MAC address. @param address 4 or 16 bytes @returns 0 or -errno
 inline int SetMembership(int fd, const uint8_t* address, bool isIpv6, int ifindex, bool joins) {
   if (isIpv6) {
     ipv6_mreq request{};
@@ -23,10 +23,12 @@ inline int SetMembership(int fd, const uint8_t* address, bool isIpv6, int ifinde
   return setsockopt(fd, IPPROTO_IP, option, &request, sizeof request) == 0 ? 0 : -errno;
 }
 
-/// What the socket sends to groups leaves by this interface. @returns 0 or -errno
+/// Sets the interface by which datagrams to groups leave. Where there is no such option (QEMU's user mode), the routes
+/// choose it. @returns 0 or -errno
 inline int SetGroupInterface(int fd, bool isIpv6, int ifindex) {
-  if (isIpv6) return setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &ifindex, sizeof ifindex) == 0 ? 0 : -errno;
   ip_mreqn request{};
   request.imr_ifindex = ifindex;
-  return setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request) == 0 ? 0 : -errno;
+  const int result = isIpv6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &ifindex, sizeof ifindex)
+                            : setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request);
+  return result == 0 || errno == ENOPROTOOPT ? 0 : -errno;
 }

@@ -19,7 +19,7 @@ void PutUdp(uint8_t* udp, uint32_t bytes, uint16_t sourcePort, uint16_t destinat
   Put16(udp + 6, 0);
 }
 
-/// RFC 1071, of an even number of bytes, not yet complemented.
+/// The Internet checksum (RFC 1071) of an even number of bytes, not complemented.
 uint32_t Sum(const uint8_t* at, uint32_t bytes, uint32_t sum = 0) {
   for (uint32_t i = 0; i < bytes; i += 2) sum += Get16(at + i);
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
@@ -33,7 +33,7 @@ void SetIpChecksum(uint8_t* ip) {
 
 }  // namespace
 
-bool TakeApart(uint8_t* frame, uint32_t length, Datagram& datagram) {
+bool ParseUdp(uint8_t* frame, uint32_t length, Datagram& datagram) {
   uint32_t at = ETH_HLEN;
   if (length < at) return false;
   uint16_t type = Get16(frame + 12);
@@ -91,16 +91,16 @@ void SetSegment(uint8_t* headers, const Datagram& datagram, uint32_t k, uint32_t
   Put16(headers + datagram.headerBytes - 2, 0);
 }
 
-void SetPseudoSum(uint8_t* headers, const Datagram& datagram) {
+void SetPseudoHeaderSum(uint8_t* headers, const Datagram& datagram) {
   uint8_t* udp = headers + datagram.headerBytes - 8;
   const uint32_t addressBytes = datagram.isIpv6 ? 16 : 4;
   const uint32_t sum = Sum(datagram.source, addressBytes, IPPROTO_UDP + Get16(udp + 4));
   Put16(udp + 6, Sum(datagram.destination, addressBytes, sum));
 }
 
-void PutBack4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, const sockaddr_in& destination,
+void WriteHeaders4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, const sockaddr_in& destination,
               uint8_t trafficClass, uint8_t hopLimit) {
-  memset(frame, 0, kHeaders4);
+  memset(frame, 0, kHeaderBytes4);
   Put16(frame + 12, ETH_P_IP);
   uint8_t* ip = frame + ETH_HLEN;
   ip[0] = 0x45;
@@ -115,9 +115,9 @@ void PutBack4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, 
   PutUdp(ip + 20, 8 + payloadBytes, source.sin_port, destination.sin_port);
 }
 
-void PutBack6(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in6& source, const sockaddr_in6& destination,
+void WriteHeaders6(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in6& source, const sockaddr_in6& destination,
               uint8_t trafficClass, uint8_t hopLimit) {
-  memset(frame, 0, kHeaders6);
+  memset(frame, 0, kHeaderBytes6);
   Put16(frame + 12, ETH_P_IPV6);
   uint8_t* ip = frame + ETH_HLEN;
   ip[0] = static_cast<uint8_t>(0x60 | trafficClass >> 4);

@@ -1,4 +1,5 @@
-// Ethernet, IP and UDP headers around a datagram: taken apart for a UDP socket, and put back for the card.
+// Ethernet, IP and UDP headers of a frame: parsed for a UDP socket, which sends the payload only, and written for the
+// card in front of a received payload.
 #pragma once
 #include <netinet/in.h>
 #include <cstdint>
@@ -17,26 +18,27 @@ struct Datagram {
   uint32_t headerBytes;  // of all headers
 };
 
-/// @returns false when the frame is not whole, not IP, a fragment, or not UDP
-bool TakeApart(uint8_t* frame, uint32_t length, Datagram& datagram);
+/// Parses a frame. @returns false if the frame is incomplete, not IP, a fragment, or not UDP
+bool ParseUdp(uint8_t* frame, uint32_t length, Datagram& datagram);
 
-/// Room for the headers that TakeApart understands: a tag, and IPv4 with all options.
-constexpr uint32_t kMostHeaders = 14 + 4 + 60 + 8;
+/// Most bytes of headers that ParseUdp accepts: Ethernet with a tag, IPv4 with all options, UDP.
+constexpr uint32_t kMaxHeaderBytes = 14 + 4 + 60 + 8;
 
-/// Changes a copy of a datagram's headers, which starts at `headers`, to stand before another payload.
+/// Sets the lengths and the IPv4 checksum in a copy of a datagram's headers for another payload.
 void SetPayloadBytes(uint8_t* headers, const Datagram& datagram, uint32_t payloadBytes);
-/// The same for one segment of a super-packet, `k` of them after the first. The UDP checksum is left out.
+/// The same for segment `k` of a super-packet, whose identification is the first one's plus `k`. The UDP checksum
+/// becomes 0.
 void SetSegment(uint8_t* headers, const Datagram& datagram, uint32_t k, uint32_t payloadBytes);
-/// Writes the sum of the pseudo-header as the UDP checksum, which makes the rest the kernel's or the interface's work.
-void SetPseudoSum(uint8_t* headers, const Datagram& datagram);
+/// Sets the UDP checksum to the sum of the pseudo-header, so that the kernel or the interface computes the rest.
+void SetPseudoHeaderSum(uint8_t* headers, const Datagram& datagram);
 
-/// Room that the headers need before the payload.
-constexpr uint32_t kHeaders4 = 14 + 20 + 8;
-constexpr uint32_t kHeaders6 = 14 + 40 + 8;
+/// Bytes of the headers that WriteHeaders4 and WriteHeaders6 write.
+constexpr uint32_t kHeaderBytes4 = 14 + 20 + 8;
+constexpr uint32_t kHeaderBytes6 = 14 + 40 + 8;
 
-/// Writes the headers before a received payload. What the socket did not see is zero: the MAC addresses, the
-/// identification, the UDP checksum; "do not fragment" is set, as every RoCE sender does.
-void PutBack4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, const sockaddr_in& destination,
+/// Writes the headers of a received payload. Fields that the socket did not see are 0: MAC addresses, identification,
+/// UDP checksum. "Don't fragment" is set, as every RoCE sender sets it.
+void WriteHeaders4(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in& source, const sockaddr_in& destination,
               uint8_t trafficClass, uint8_t hopLimit);
-void PutBack6(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in6& source, const sockaddr_in6& destination,
+void WriteHeaders6(uint8_t* frame, uint32_t payloadBytes, const sockaddr_in6& source, const sockaddr_in6& destination,
               uint8_t trafficClass, uint8_t hopLimit);

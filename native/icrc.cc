@@ -6,9 +6,10 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-// Bytes come with the highest power first and bits within a byte with the highest power last, so all is kept reflected: bit i of
-// a vector of n bits is the coefficient of x^(n-1-i). A carry-less product of two reflected words of 64 bits is reflected
-// too, but has 127 bits: in a vector of 128 it stands for x times the product, for which constants are one power less.
+// The CRC is reflected: the first byte has the highest powers, and the lowest bit of a byte has its highest power. So
+// everything here is reflected too: bit i of a vector of n bits is the coefficient of x^(n-1-i). The carry-less product
+// of two reflected words of 64 bits is reflected as well, but has 127 bits: in a vector of 128 bits it is x times the
+// product. The constants are therefore one power less.
 namespace {
 
 constexpr uint32_t kPolynomial = 0xedb88320;
@@ -20,9 +21,9 @@ constexpr int64_t Power(uint32_t n) {
   return static_cast<int64_t>(uint64_t{power} << 32);
 }
 
-/// The quotient of x^64 by the polynomial, in 33 bits.
+/// The quotient of x^64 divided by the polynomial, in 33 bits.
 constexpr int64_t Quotient() {
-  // long division: the remainder's highest power is bit 0, and what is divided are ones followed by zeroes
+  // long division: bit 0 is the highest power of the remainder, and the dividend is a one followed by zeroes
   uint64_t quotient = 1;
   uint32_t rest = kPolynomial;
   for (int bit = 1; bit <= 32; bit++) {
@@ -36,7 +37,7 @@ constexpr int64_t Quotient() {
   return static_cast<int64_t>(quotient);
 }
 
-/// What carries the two halves of 128 bits forward by so many bits: the first half is 64 bits further away.
+/// The factors that move the two halves of 128 bits forward by `bits`: the first half is 64 bits further away.
 constexpr int64_t FirstHalf(uint32_t bits) { return Power(bits + 63); }
 constexpr int64_t SecondHalf(uint32_t bits) { return Power(bits - 1); }
 
@@ -47,14 +48,14 @@ NARROW inline __m128i Carry(__m128i x, __m128i by, __m128i onto) {
   return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11)), onto);
 }
 
-/// 128 bits with 32 zeroes behind them, modulo the polynomial.
+/// Reduces 128 bits, followed by 32 zeroes, modulo the polynomial.
 NARROW inline uint32_t Reduce(__m128i x) {
   constexpr int64_t kTo96 = Power(95), kTo64 = Power(63);
-  // the first half is brought down to 96 bits, onto the second with its zeroes
+  // reduce the first half to 96 bits, and add it to the second half with its zeroes
   x = _mm_xor_si128(_mm_clmulepi64_si128(x, _mm_set1_epi64x(kTo96), 0x00), _mm_slli_si128(_mm_srli_si128(x, 8), 4));
-  // then the first 32 of those 96 onto the other 64
+  // then reduce the first 32 of those 96 bits, and add them to the other 64
   x = _mm_xor_si128(_mm_clmulepi64_si128(x, _mm_set1_epi64x(kTo64), 0x00), x);
-  // and the last 64 modulo the polynomial by its inverse (Barrett)
+  // and the last 64 modulo the polynomial, by its inverse (Barrett)
   const __m128i rest = _mm_srli_si128(x, 8);
   constexpr int64_t kInverse = Quotient(), kModulus = int64_t{kPolynomial} << 1 | 1;
   const __m128i lower = _mm_set_epi32(0, 0, 0, -1);
@@ -107,7 +108,7 @@ WIDE uint32_t CrcWide(uint32_t start, const uint8_t* at, uint32_t bytes) {
   return Reduce(x);
 }
 
-/// QEMU's processor without the help of a real one: it has these instructions, but each is a loop over bits.
+/// Returns whether the processor is QEMU's emulation (TCG), which has these instructions, but loops over bits in each.
 bool IsEmulated() {
   uint32_t most, name[3];
   __cpuid(0x40000000, most, name[0], name[1], name[2]);
@@ -149,6 +150,8 @@ const Crc kBest = CrcMethods().empty() ? nullptr : CrcMethods()[0].crc;
 }  // namespace
 
 void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
+  const bool isShare = share % kSmallestShare == 0 && share <= kLargestShare;
+  if (kBest == nullptr || !isShare || frameBytes < share + kIcrcBytes) return;
   uint8_t* end = frame + frameBytes - kIcrcBytes;
   uint32_t icrc;
   memcpy(&icrc, end, sizeof icrc);

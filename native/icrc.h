@@ -1,11 +1,12 @@
-// A link's part in the invariant CRC, by carry-less multiplication: what takes the card most of its time for a large packet takes
-// a processor that can do this almost none. The card leaves to a link the last bytes of a packet, a power of two of them
-// (linkShare of assembly/wire/icrc.ts), and knows all else: headers, masks, identifications.
+// The link's part of the invariant CRC, by carry-less multiplication. The CRC of a large packet takes most of the
+// card's time, and almost none of a processor that has these instructions. The card leaves the last bytes of a packet,
+// a power of two of them, to the link (linkShare of assembly/wire/icrc.ts). It handles the rest itself: headers, masked
+// fields, identifications.
 #pragma once
 #include <cstdint>
 #include <vector>
 
-/// CRC-32 register (0xEDB88320 reflected, without complements) after so many bytes, a multiple of 256.
+/// A function that continues a CRC-32 register (0xEDB88320 reflected, not complemented) by a multiple of 256 bytes.
 using Crc = uint32_t (*)(uint32_t start, const uint8_t* at, uint32_t bytes);
 
 struct CrcMethod {
@@ -13,14 +14,16 @@ struct CrcMethod {
   Crc crc;
 };
 
-/// Those that this processor knows, the best one first. Where there is none, nothing else may be called.
+/// The methods of this processor, the fastest first. If there are none, do not call the functions below.
 const std::vector<CrcMethod>& CrcMethods();
 
-/// Bytes of BTH and ICRC in front of and behind what is shared.
+/// Bytes of the BTH before the link's share, and of the ICRC after it.
 constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
 
-/// Completes the ICRC of a frame whose last four bytes are the register in front of the last `share` bytes before them.
+/// Completes the ICRC of a frame. The last four bytes of the frame hold the CRC register in front of the last `share`
+/// bytes before them. Does nothing if the frame cannot have such a share: a descriptor may say anything.
 void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share);
 
-/// XORs the ICRC at the end of a UDP payload with the CRC of the share in front of it, if it is long enough to have one.
+/// XORs the CRC of the link's share of a packet into the ICRC at its end. Does nothing if the packet is too short for a
+/// share.
 void FoldIcrc(uint8_t* payload, uint32_t payloadBytes);

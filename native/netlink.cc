@@ -1,4 +1,4 @@
-// One question to netlink and its whole answer, as bytes. Messages are written and read in src/link/netlink.ts.
+// One netlink request and its whole reply, as bytes. src/link/netlink.ts encodes and decodes the messages.
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <napi.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Whether the answer ends within these bytes: with NLMSG_DONE, or with the acknowledgement of a single request.
+/// Returns whether the reply ends within these bytes: with NLMSG_DONE, or with the acknowledgement of a single request.
 bool Ends(const uint8_t* bytes, size_t length) {
   while (length >= sizeof(nlmsghdr)) {
     nlmsghdr header;
@@ -30,7 +30,7 @@ bool Ends(const uint8_t* bytes, size_t length) {
 int Exchange(int protocol, const uint8_t* request, size_t length, std::vector<uint8_t>& answer) {
   int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
   if (fd < 0) return -errno;
-  // The kernel answers before sendto returns; the limit is for the day it does not.
+  // The kernel replies before sendto returns. The timeout is for the case that it does not.
   const timeval limit{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   sockaddr_nl kernel{};
@@ -51,7 +51,7 @@ int Exchange(int protocol, const uint8_t* request, size_t length, std::vector<ui
   return result;
 }
 
-// netlinkExchange(protocol, request): the answer's bytes, or -errno
+// netlinkExchange(protocol, request): bytes of the reply, or -errno
 Napi::Value Call(const Napi::CallbackInfo& info) {
   auto request = info[1].As<Napi::Uint8Array>();
   std::vector<uint8_t> answer;
@@ -62,31 +62,36 @@ Napi::Value Call(const Napi::CallbackInfo& info) {
   return bytes;
 }
 
-// netlinkListen(): a socket that becomes readable when interfaces or addresses change, or -errno
+// netlinkListen(groups): a socket with the notifications of these groups (RTMGRP_*), or -errno
 Napi::Value Listen(const Napi::CallbackInfo& info) {
   int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
   if (fd < 0) return Napi::Number::New(info.Env(), -errno);
   sockaddr_nl own{};
   own.nl_family = AF_NETLINK;
-  own.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  own.nl_groups = info[0].As<Napi::Number>();
   int result = fd;
   if (bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0) {
     result = -errno;
     CloseFd(fd);
   }
-  return HandOut(info.Env(), result);
+  return OwnFd(info.Env(), result);
 }
 
-// netlinkDrain(fd): forgets all that has come. What it said is asked for anew, so that nothing lost does harm.
-void Drain(const Napi::CallbackInfo& info) {
+// netlinkReceive(fd): the bytes of the oldest notification, or -errno: EAGAIN for none, ENOBUFS if some were lost
+Napi::Value Receive(const Napi::CallbackInfo& info) {
   const int fd = info[0].As<Napi::Number>();
-  uint8_t byte;
-  while (recv(fd, &byte, sizeof byte, 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
-  }
+  uint8_t part[32768];
+  ssize_t received;
+  do received = recv(fd, part, sizeof part, 0);
+  while (received < 0 && errno == EINTR);
+  if (received < 0) return Napi::Number::New(info.Env(), -errno);
+  auto bytes = Napi::Uint8Array::New(info.Env(), static_cast<size_t>(received));
+  if (received > 0) memcpy(bytes.Data(), part, static_cast<size_t>(received));
+  return bytes;
 }
 
 }  // namespace
 
 Napi::Function NetlinkExchange(Napi::Env env) { return Napi::Function::New(env, Call, "netlinkExchange"); }
 Napi::Function NetlinkListen(Napi::Env env) { return Napi::Function::New(env, Listen, "netlinkListen"); }
-Napi::Function NetlinkDrain(Napi::Env env) { return Napi::Function::New(env, Drain, "netlinkDrain"); }
+Napi::Function NetlinkReceive(Napi::Env env) { return Napi::Function::New(env, Receive, "netlinkReceive"); }

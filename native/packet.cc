@@ -1,5 +1,5 @@
-// A packet socket on one interface: whole Ethernet frames, straight between the kernel and the card's slots. Each has a
-// virtio_net_hdr in front (PACKET_VNET_HDR), which says whether it stands for many.
+// The packet socket (packet(7)) of one interface: whole Ethernet frames, directly between the kernel and the card's
+// slots. Each message has a virtio_net_hdr in front (PACKET_VNET_HDR), which says whether its frame is a super-packet.
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -9,11 +9,11 @@
 #include <cstring>
 #include <vector>
 
-#include "carrier.h"
+#include "framesocket.h"
 #include "group.h"
 #include "ports.h"
 #include "roce_filter.h"
-#include "splitter.h"
+#include "grosplitter.h"
 
 namespace {
 
@@ -23,8 +23,8 @@ constexpr uint8_t kNoMac[ETH_ALEN] = {};
 constexpr uint32_t kUdpBytes = 8;
 constexpr uint32_t kUdpChecksum = 6;
 
-/// virtio_net_hdr; its own header is not for C++. Byte order of the host.
-struct Offload {
+/// virtio_net_hdr, whose own header file is not for C++. Fields are in host byte order.
+struct VnetHeader {
   uint8_t flags;
   uint8_t type;
   uint16_t headerBytes;
@@ -32,38 +32,38 @@ struct Offload {
   uint16_t checksumStart;
   uint16_t checksumOffset;
 };
-static_assert(sizeof(Offload) == 10);
+static_assert(sizeof(VnetHeader) == 10);
 constexpr uint8_t kNeedsChecksum = 1;  // VIRTIO_NET_HDR_F_NEEDS_CSUM
 constexpr uint8_t kUdpSegments = 5;    // VIRTIO_NET_HDR_GSO_UDP_L4, since Linux 6.2
-constexpr Offload kNoOffload = {};
+constexpr VnetHeader kNoVnetHeader = {};
 
-/// What stands before the payloads of a run.
-struct Super {
-  Offload offload;
-  uint8_t headers[kMostHeaders];
+/// What precedes the payloads of a burst in its message.
+struct SuperHeader {
+  VnetHeader vnet;
+  uint8_t headers[kMaxHeaderBytes];
 };
 
-class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier {
+class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSocket {
  public:
   using Self = PacketSocketObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "PacketSocket",
-                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::HoldPort>("holdPort"),
-                        InstanceMethod<&Self::ReleasePort>("releasePort"),
+                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::BindPort>("bindPort"),
+                        InstanceMethod<&Self::UnbindPort>("unbindPort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
-                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::LendOut>("lend"),
+                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::TransferOut>("transfer"),
                         InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
                         InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fd>("fd"),
                         InstanceMethod<&Self::Close>("close")});
   }
   explicit PacketSocketObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
   ~PacketSocketObject() override {
-    Withdraw();
+    Revoke();
     CloseAll();
   }
 
  private:
-  // open(ifindex, mac, receiveBufferBytes): 0 or -errno
+  // open(ifindex, mac, bufferBytes): 0 or -errno
   Napi::Value Open(const Napi::CallbackInfo& info) {
     int ifindex = info[0].As<Napi::Number>();
     memcpy(mac_, info[1].As<Napi::Uint8Array>().Data(), sizeof mac_);
@@ -73,7 +73,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   }
 
   int OpenSocket(int ifindex, int bufferBytes) {
-    // Protocol 0: nothing arrives before the filter stands and the socket is bound.
+    // Protocol 0: nothing arrives before the filter is attached and the socket is bound.
     fd_ = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd_ < 0) return -errno;
     const int on = 1;
@@ -91,22 +91,23 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     return bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : -errno;
   }
 
-  // holdPort(address of 4 or 16 bytes, port, scope id): 0 or -errno
-  Napi::Value HoldPort(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
-    return Napi::Number::New(info.Env(), ports_.Hold(info));
+  // bindPort(address of 4 or 16 bytes, port, scope id): 0 or -errno
+  Napi::Value BindPort(const Napi::CallbackInfo& info) {
+    const auto lock = Lock();
+    return Napi::Number::New(info.Env(), ports_.Bind(info));
   }
 
-  // releasePort(address of 4 or 16 bytes)
-  void ReleasePort(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
-    ports_.Release(info);
+  // unbindPort(address of 4 or 16 bytes)
+  void UnbindPort(const Napi::CallbackInfo& info) {
+    const auto lock = Lock();
+    ports_.Unbind(info);
   }
 
-  // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. The kernel joins, so that switches and routers
-  // hear of it, and the interface lets the MAC in even where the kernel has no address to join with.
+  // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. A UDP socket joins, so that the kernel tells
+  // switches and routers. The packet socket joins the MAC address, so that the interface receives it even if the
+  // kernel has no address to join with.
   Napi::Value JoinGroup(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     Group group = GroupOf(info);
     const int ifindex = info[2].As<Napi::Number>();
     const int family = group.isIpv6 ? AF_INET6 : AF_INET;
@@ -123,7 +124,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
 
   // leaveGroup(address of 4 or 16 bytes, its MAC, ifindex)
   void LeaveGroup(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     const Group group = GroupOf(info);
     auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
       return g.isIpv6 == group.isIpv6 && memcmp(g.address, group.address, sizeof g.address) == 0;
@@ -162,17 +163,17 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
 
   void Attach(const Napi::CallbackInfo& info) {
     frames_.Attach(info);
-    const bool coalesces = frames_.slotBytes >= kCoalescedBytes;
-    ports_.Coalesce(coalesces);
-    if (!coalesces) splitter_.Open();
+    const bool gro = frames_.slotBytes >= kCoalescedBytes;
+    ports_.SetGro(gro);
+    if (!gro) splitter_.Open();
   }
 
-  // lend(): the number of the loan
-  Napi::Value LendOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Lend()); }
+  // transfer(): the id for AdoptedSocket
+  Napi::Value TransferOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Transfer()); }
 
-  // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
+  // send(): descriptors consumed, or ~ of that if the kernel refused a GSO burst
   Napi::Value Send(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     return Napi::Number::New(info.Env(), SendFrames());
   }
 
@@ -180,73 +181,74 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
 
   int SendFd() const override { return fd_; }
 
-  Fate Add(Run& run) override {
-    const bool isInvalid = run.frame == nullptr || run.frameBytes < ETH_HLEN;
-    if (isInvalid || IsForUs(run.frame)) {
-      if (!out_.IsEmpty()) return Fate::kWaits;
+  AddResult Add(GsoBurst& burst) override {
+    const bool isInvalid = burst.frame == nullptr || burst.frameBytes < ETH_HLEN;
+    if (isInvalid || IsOwnMac(burst.frame)) {
+      if (!batch_.IsEmpty()) return AddResult::kFlushFirst;
       if (isInvalid) {
         counters_.txInvalid++;
-        run.frames = 1;
+        burst.frames = 1;
       } else {
-        Loop(run);
+        LoopBack(burst);
       }
-      return Fate::kDone;
+      return AddResult::kDone;
     }
-    out_.Begin();
+    batch_.Begin();
     Datagram datagram;
-    if (run.frames > 1 && TakeApart(run.frame, run.frameBytes, datagram)) {
-      PutTogether(run, datagram);
+    if (burst.frames > 1 && ParseUdp(burst.frame, burst.frameBytes, datagram)) {
+      BuildSuperPacket(burst, datagram);
     } else {
-      run.frames = 1;
-      out_.Put(&kNoOffload, sizeof kNoOffload);
-      out_.Put(run.frame, run.frameBytes);
+      burst.frames = 1;
+      batch_.Put(&kNoVnetHeader, sizeof kNoVnetHeader);
+      batch_.Put(burst.frame, burst.frameBytes);
     }
-    return Fate::kAdded;
+    return AddResult::kAdded;
   }
 
-  // One datagram, as UDP_SEGMENT makes it: the kernel, or the interface, makes frames of it again.
-  void PutTogether(Run& run, const Datagram& datagram) {
-    Super& super = supers_[out_.Count()];
-    out_.Put(&super, sizeof super.offload + datagram.headerBytes);
-    const uint32_t bytes = PutPayloads(run, datagram.headerBytes);
-    super.offload = {};
-    memcpy(super.headers, run.frame, datagram.headerBytes);
-    if (run.frames == 1) return;
+  // Builds one super-packet, as UDP_SEGMENT does. The kernel or the interface segments it into frames.
+  void BuildSuperPacket(GsoBurst& burst, const Datagram& datagram) {
+    SuperHeader& super = supers_[batch_.Count()];
+    batch_.Put(&super, sizeof super.vnet + datagram.headerBytes);
+    const uint32_t bytes = PutPayloads(burst, datagram.headerBytes);
+    super.vnet = {};
+    memcpy(super.headers, burst.frame, datagram.headerBytes);
+    if (burst.frames == 1) return;
     SetPayloadBytes(super.headers, datagram, bytes);
-    SetPseudoSum(super.headers, datagram);
-    super.offload.flags = kNeedsChecksum;
-    super.offload.type = kUdpSegments;
-    super.offload.headerBytes = static_cast<uint16_t>(datagram.headerBytes);
-    super.offload.segmentBytes = static_cast<uint16_t>(run.frameBytes - datagram.headerBytes);
-    super.offload.checksumStart = static_cast<uint16_t>(datagram.headerBytes - kUdpBytes);
-    super.offload.checksumOffset = kUdpChecksum;
+    SetPseudoHeaderSum(super.headers, datagram);
+    super.vnet.flags = kNeedsChecksum;
+    super.vnet.type = kUdpSegments;
+    super.vnet.headerBytes = static_cast<uint16_t>(datagram.headerBytes);
+    super.vnet.segmentBytes = static_cast<uint16_t>(burst.frameBytes - datagram.headerBytes);
+    super.vnet.checksumStart = static_cast<uint16_t>(datagram.headerBytes - kUdpBytes);
+    super.vnet.checksumOffset = kUdpChecksum;
   }
 
-  // An interface does not give its own frames back; a card does. The loopback interface (address zero) does it itself.
-  bool IsForUs(const uint8_t* frame) const {
+  // An interface does not receive the frames that it sends to its own MAC address, but a card must. The loopback
+  // interface (MAC address zero) loops them back itself.
+  bool IsOwnMac(const uint8_t* frame) const {
     return memcmp(frame, mac_, ETH_ALEN) == 0 && memcmp(mac_, kNoMac, ETH_ALEN) != 0;
   }
 
-  void Loop(const Run& run) {
-    for (uint32_t k = 0; k < run.frames; k++) {
-      const Descriptor& d = frames_.tx[run.first + k];
+  void LoopBack(const GsoBurst& burst) {
+    for (uint32_t k = 0; k < burst.frames; k++) {
+      const Descriptor& d = frames_.tx[burst.first + k];
       counters_.txFrames++;
       counters_.txBytes += d.len;
-      Return(d);
+      DeliverLocally(d);
     }
   }
 
-  // What was sent to a group that this card is in comes back to it, as IP_MULTICAST_LOOP does for sockets.
-  void OnSent(const Run& run) override {
-    if (groups_.empty() || !(run.frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
+  // Frames to a group that this card has joined come back to it, as with IP_MULTICAST_LOOP.
+  void OnSent(const GsoBurst& burst) override {
+    if (groups_.empty() || !(burst.frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
     for (const Group& group : groups_) {
-      if (memcmp(run.frame, group.mac, ETH_ALEN) != 0) continue;
-      for (uint32_t k = 0; k < run.frames; k++) Return(frames_.tx[run.first + k]);
+      if (memcmp(burst.frame, group.mac, ETH_ALEN) != 0) continue;
+      for (uint32_t k = 0; k < burst.frames; k++) DeliverLocally(frames_.tx[burst.first + k]);
       return;
     }
   }
 
-  void Return(const Descriptor& sent) {
+  void DeliverLocally(const Descriptor& sent) {
     Ring& ring = frames_.rx;
     if (ring.Free() == 0 || sent.len > frames_.slotBytes) {
       counters_.rxDropped++;
@@ -262,9 +264,9 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     CountReceived(1, sent.len);
   }
 
-  // receive(): descriptors put into the receive ring, one batch at most
+  // receive(): descriptors produced in the receive ring, one batch at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     return Napi::Number::New(info.Env(), ReceiveFrames());
   }
 
@@ -272,17 +274,17 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     if (fd_ < 0 || !frames_.IsAttached()) return 0;
     if (!splitter_.IsOpen()) return ReceiveFrom(fd_);
     uint32_t received = 0;
-    do received += splitter_.Pump(frames_, counters_);
+    do received += splitter_.SplitInto(frames_, counters_);
     while (splitter_.IsEmpty() && received < kBatch && ReceiveFrom(fd_) > 0);
     return received;
   }
 
-  Frames& Into() override { return splitter_.IsOpen() ? splitter_.Large() : frames_; }
+  Frames& Target() override { return splitter_.IsOpen() ? splitter_.LargeRing() : frames_; }
 
-  void Offer(uint32_t i, uint8_t* slot) override {
-    into_[i][0] = {&offloads_[i], sizeof offloads_[i]};
-    // Room is left for a tag that has to be put back.
-    into_[i][1] = {slot, Into().slotBytes - kTagBytes};
+  void PrepareReceive(uint32_t i, uint8_t* slot) override {
+    into_[i][0] = {&vnetHeaders_[i], sizeof vnetHeaders_[i]};
+    // Leaves room for a tag, which RestoreVlanTag inserts.
+    into_[i][1] = {slot, Target().slotBytes - kTagBytes};
     msghdr& header = received_[i].msg_hdr;
     header = {};
     header.msg_iov = into_[i];
@@ -291,32 +293,32 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
     header.msg_controllen = sizeof control_[i];
   }
 
-  bool Accept(uint32_t i, Descriptor& to) override {
+  bool CompleteReceive(uint32_t i, Descriptor& to) override {
     auto frame = static_cast<uint8_t*>(into_[i][1].iov_base);
-    to.len = received_[i].msg_len - sizeof offloads_[i];
-    to.len += RestoreTag(frame, to.len, received_[i].msg_hdr);
+    to.len = received_[i].msg_len - sizeof vnetHeaders_[i];
+    to.len += RestoreVlanTag(frame, to.len, received_[i].msg_hdr);
     to.options = 0;
     Datagram datagram;
-    const bool isSuper = offloads_[i].type == kUdpSegments;
-    if ((isSuper || Into().foldsIcrc) && TakeApart(frame, to.len, datagram)) {
+    const bool isSuper = vnetHeaders_[i].type == kUdpSegments;
+    if ((isSuper || Target().foldsIcrc) && ParseUdp(frame, to.len, datagram)) {
       const bool isAll = datagram.headerBytes + datagram.payloadBytes == to.len;
-      // who sends raw frames may claim anything; behind the last segment of a super-packet there is nothing
-      if (isSuper && isAll) return AcceptSuper(datagram.headerBytes, offloads_[i].segmentBytes, to);
-      // a single frame may go on behind the datagram
+      // A raw socket may have sent any header. Nothing may follow the last segment of a super-packet.
+      if (isSuper && isAll) return CompleteSuperPacket(datagram.headerBytes, vnetHeaders_[i].segmentBytes, to);
+      // In a single frame other bytes, such as padding, may follow the datagram.
       FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
     }
     CountReceived(1, to.len);
     return true;
   }
 
-  // Before Linux 6.2 a packet socket cannot be told of super-packets of UDP. The kernel coalesces no more when no socket
-  // asks for it.
+  // Before Linux 6.2 a packet socket cannot receive super-packets of UDP. The kernel stops coalescing when no socket
+  // has UDP_GRO.
   void OnReceiveError(int error) override {
-    if (error == EINVAL) ports_.Coalesce(false);
+    if (error == EINVAL) ports_.SetGro(false);
   }
 
-  // The kernel hands an 802.1Q tag over beside the frame. @returns bytes added
-  static uint32_t RestoreTag(uint8_t* frame, uint32_t bytes, msghdr& header) {
+  // Inserts the 802.1Q tag, which the kernel delivers beside the frame. @returns bytes inserted
+  static uint32_t RestoreVlanTag(uint8_t* frame, uint32_t bytes, msghdr& header) {
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
       if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
       tpacket_auxdata aux;
@@ -332,10 +334,10 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     tpacket_stats stats{};
     socklen_t size = sizeof stats;
-    // Reading clears the kernel's count.
+    // Reading resets the kernel's count.
     if (fd_ >= 0 && getsockopt(fd_, SOL_PACKET, PACKET_STATISTICS, &stats, &size) == 0)
       counters_.rxDropped += stats.tp_drops;
     auto object = counters_.ToObject(info.Env());
@@ -346,7 +348,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   Napi::Value Fd(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), fd_); }
 
   void Close(const Napi::CallbackInfo&) {
-    Withdraw();
+    Revoke();
     CloseAll();
     frames_.Detach();
   }
@@ -360,12 +362,12 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, Carrier 
   }
 
   int fd_ = -1;
-  HeldPorts ports_;
+  BoundPorts ports_;
   std::vector<Group> groups_;
   uint8_t mac_[ETH_ALEN] = {};
-  Splitter splitter_;
-  Super supers_[kBatch];
-  Offload offloads_[kBatch];
+  GroSplitter splitter_;
+  SuperHeader supers_[kBatch];
+  VnetHeader vnetHeaders_[kBatch];
   iovec into_[kBatch][2];
   alignas(cmsghdr) uint8_t control_[kBatch][CMSG_SPACE(sizeof(tpacket_auxdata))];
 };

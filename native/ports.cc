@@ -7,11 +7,11 @@
 #include "frames.h"
 #include "roce_filter.h"
 
-int HeldPorts::Hold(const Napi::CallbackInfo& info) {
+int BoundPorts::Bind(const Napi::CallbackInfo& info) {
   const sockaddr_in6 address = AddressOf(info);
   int fd = socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
-  const int refused = Bind(fd, address);
+  const int refused = BindSocket(fd, address);
   if (refused == 0) {
     sockets_.push_back(fd);
   } else {
@@ -20,20 +20,20 @@ int HeldPorts::Hold(const Napi::CallbackInfo& info) {
   return refused;
 }
 
-int HeldPorts::Bind(int fd, const sockaddr_in6& address) const {
-  const int on = 1, coalesces = coalesces_;
+int BoundPorts::BindSocket(int fd, const sockaddr_in6& address) const {
+  const int on = 1, gro = gro_;
   SetReceiveBuffer(fd, 0);
-  // An address whose duplicate detection still runs will do.
+  // The address may still be tentative, during duplicate address detection.
   if (IsIpv6(address)) setsockopt(fd, IPPROTO_IPV6, kIpv6FreeBind, &on, sizeof on);
-  setsockopt(fd, IPPROTO_UDP, UDP_GRO, &coalesces, sizeof coalesces);
-  // Several cards may hold the port of one address.
+  setsockopt(fd, IPPROTO_UDP, UDP_GRO, &gro, sizeof gro);
+  // Several cards may bind the port of one address.
   if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
       bind(fd, reinterpret_cast<const sockaddr*>(&address), SizeOf(address)) != 0)
     return -errno;
   return 0;
 }
 
-void HeldPorts::Release(const Napi::CallbackInfo& info) {
+void BoundPorts::Unbind(const Napi::CallbackInfo& info) {
   auto ip = info[0].As<Napi::Uint8Array>();
   for (size_t i = 0; i < sockets_.size(); i++) {
     sockaddr_in6 bound{};
@@ -46,13 +46,13 @@ void HeldPorts::Release(const Napi::CallbackInfo& info) {
   }
 }
 
-void HeldPorts::Coalesce(bool coalesces) {
-  coalesces_ = coalesces;
-  const int value = coalesces;
+void BoundPorts::SetGro(bool gro) {
+  gro_ = gro;
+  const int value = gro;
   for (int fd : sockets_) setsockopt(fd, IPPROTO_UDP, UDP_GRO, &value, sizeof value);
 }
 
-void HeldPorts::Close() {
+void BoundPorts::Close() {
   for (int& fd : sockets_) CloseFd(fd);
   sockets_.clear();
 }

@@ -1,23 +1,23 @@
-// UDP ports that are held so that the kernel does not answer what comes to them by "port unreachable": sockets that are
-// never read.
+// UDP ports that are bound so that the kernel does not answer their datagrams with ICMP "port unreachable". The sockets
+// drop everything and are never read. The managing thread uses them, under the lock of its socket (sharedsocket.h).
 #pragma once
 #include <napi.h>
 #include <netinet/in.h>
 #include <vector>
 
-class HeldPorts {
+class BoundPorts {
  public:
-  ~HeldPorts() { Close(); }
-  /// Arguments from JavaScript: address of 4 or 16 bytes, port, scope id. @returns 0 or -errno
-  int Hold(const Napi::CallbackInfo& info);
-  /// Argument from JavaScript: address of 4 or 16 bytes. Nothing happens when it is not held.
-  void Release(const Napi::CallbackInfo& info);
-  /// Whether what comes may be super-packets. Otherwise the kernel takes them apart before it lets the socket drop them.
-  void Coalesce(bool coalesces);
+  ~BoundPorts() { Close(); }
+  /// Binds a port. Arguments from JavaScript: IP address (4 or 16 bytes), port, scope id. @returns 0 or -errno
+  int Bind(const Napi::CallbackInfo& info);
+  /// Closes the port of an address (4 or 16 bytes, from JavaScript). Does nothing if there is none.
+  void Unbind(const Napi::CallbackInfo& info);
+  /// Sets UDP_GRO. Without it the kernel segments super-packets before the socket drops them.
+  void SetGro(bool gro);
   void Close();
 
  private:
-  int Bind(int fd, const sockaddr_in6& address) const;
+  int BindSocket(int fd, const sockaddr_in6& address) const;
   std::vector<int> sockets_;
-  bool coalesces_ = false;
+  bool gro_ = false;
 };

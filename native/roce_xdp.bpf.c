@@ -1,14 +1,16 @@
-// The XDP program of the xdp link: whole, unfragmented UDP datagrams to port 4791 of a card's address go to the AF_XDP socket
-// of the queue on which they came; all else, and they too while nobody has that queue, go on to the kernel. Works on IPv4
-// without options and IPv6 without extension headers, either with one 802.1Q tag or none.
-// The section says that it looks at the first buffer of a frame only, so that it may run on interfaces of any MTU.
+// The XDP program of the xdp link. It redirects whole, unfragmented UDP datagrams to port 4791 of a card's address, in
+// frames to the MAC address that belongs to it, to the AF_XDP socket of the queue on which they arrived. Everything
+// else passes to the kernel, and so do these datagrams while the queue has no socket. It parses IPv4 without options
+// and IPv6 without extension headers, with one 802.1Q tag or none.
+//
+// The section "xdp.frags" says that the program reads only the first buffer of a frame, so it may run at any MTU.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
-// What the others have declared is needed by these.
+// These headers use declarations of the ones above.
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -23,10 +25,16 @@ struct vlan_tag {
   __be16 type;
 };
 
-// Several cards may have queues of their own on one interface, and the same address on each: the key holds both.
+// Several cards may have queues on one interface, with the same address on each. So the key holds the queue and the
+// address.
 struct address_key {
   __u32 queue;
   __u8 address[16];  // IPv4 as ::ffff:a.b.c.d
+};
+
+// The destination MAC address of an address's frames: the interface's own, or that of a multicast group.
+struct address_mac {
+  __u16 words[ETH_ALEN / 2];
 };
 
 struct {
@@ -40,7 +48,7 @@ struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, MAX_ADDRESSES);
   __type(key, struct address_key);
-  __type(value, __u8);
+  __type(value, struct address_mac);
 } roce_addresses SEC(".maps");
 
 SEC("xdp.frags")
@@ -79,7 +87,9 @@ int roce_xdp(struct xdp_md *context) {
 
   struct udphdr *udp = at;
   if ((void *)(udp + 1) > end || udp->dest != bpf_htons(ROCE_PORT)) return XDP_PASS;
-  if (!bpf_map_lookup_elem(&roce_addresses, &key)) return XDP_PASS;
+  struct address_mac *mac = bpf_map_lookup_elem(&roce_addresses, &key);
+  __u16 *to = (__u16 *)ethernet->h_dest;
+  if (!mac || to[0] != mac->words[0] || to[1] != mac->words[1] || to[2] != mac->words[2]) return XDP_PASS;
   return bpf_redirect_map(&roce_sockets, context->rx_queue_index, XDP_PASS);
 }
 

@@ -1,7 +1,7 @@
-// UDP sockets, one for each local address: the payload of the card's frames, for those who may not open a packet socket.
+// UDP sockets, one for each local address, which carry the payload of the card's frames. They need no privilege.
 //
-// The ICRC covers parts of the IP header that the kernel writes. What it writes is made certain: an unconnected socket
-// with IP_PMTUDISC_DO sends identification 0 and "do not fragment" (a connected one counts up from a random number).
+// The ICRC covers fields of the IP header that the kernel writes, so these must be predictable: an unconnected socket
+// with IP_PMTUDISC_DO sends identification 0 and "don't fragment". (A connected socket counts up from a random number.)
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "address.h"
-#include "carrier.h"
+#include "framesocket.h"
 #include "group.h"
 
 namespace {
@@ -36,38 +36,39 @@ void PutControl(msghdr& header, int level, int type, T value) {
   header.msg_controllen += CMSG_SPACE(sizeof value);
 }
 
-class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
+class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket {
  public:
   using Self = UdpSocketsObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "UdpSockets",
-                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::AddGroup>("addGroup"),
-                        InstanceMethod<&Self::RemoveGroup>("removeGroup"), InstanceMethod<&Self::Remove>("remove"),
-                        InstanceMethod<&Self::Segments>("segments"), InstanceMethod<&Self::Attach>("attach"),
-                        InstanceMethod<&Self::LendOut>("lend"), InstanceMethod<&Self::Send>("send"),
+                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::JoinGroup>("joinGroup"),
+                        InstanceMethod<&Self::LeaveGroup>("leaveGroup"), InstanceMethod<&Self::Remove>("remove"),
+                        InstanceMethod<&Self::SupportsGso>("supportsGso"), InstanceMethod<&Self::Attach>("attach"),
+                        InstanceMethod<&Self::TransferOut>("transfer"), InstanceMethod<&Self::Send>("send"),
                         InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
                         InstanceMethod<&Self::Fds>("fds"), InstanceMethod<&Self::Close>("close")});
   }
   explicit UdpSocketsObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
   ~UdpSocketsObject() override {
-    Withdraw();
+    Revoke();
     CloseAll();
   }
 
  private:
-  // add(address of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): 0 or -errno. Sends to groups by ifindex.
+  // add(address of 4 or 16 bytes, port, scope id, bufferBytes, ifindex): 0 or -errno. Datagrams to groups leave by
+  // ifindex.
   Napi::Value Add(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     Socket s{AddressOf(info)};
     int result = Bind(s, info[3].As<Napi::Number>());
     if (result == 0) result = SetGroupInterface(s.fd, s.isIpv6, info[4].As<Napi::Number>());
     return Keep(info.Env(), s, result);
   }
 
-  // addGroup(group of 4 or 16 bytes, port, scope id, receiveBufferBytes, ifindex): the socket, or -errno. A socket that
-  // is bound to a unicast address gets nothing that is sent to groups.
-  Napi::Value AddGroup(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+  // joinGroup(group of 4 or 16 bytes, port, scope id, bufferBytes, ifindex): the file descriptor, or -errno. Groups
+  // need sockets of their own: a socket bound to a unicast address receives no multicast.
+  Napi::Value JoinGroup(const Napi::CallbackInfo& info) {
+    const auto lock = Lock();
     Socket s{AddressOf(info)};
     s.isGroup = true;
     const int ifindex = info[4].As<Napi::Number>();
@@ -78,14 +79,14 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     return Napi::Number::New(info.Env(), result == 0 ? fd : result);
   }
 
-  // removeGroup(group of 4 or 16 bytes)
-  void RemoveGroup(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), true); }
+  // leaveGroup(group of 4 or 16 bytes)
+  void LeaveGroup(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), true); }
 
   // remove(address of 4 or 16 bytes)
   void Remove(const Napi::CallbackInfo& info) { Drop(info[0].As<Napi::Uint8Array>(), false); }
 
   void Drop(Napi::Uint8Array ip, bool isGroup) {
-    const auto held = Hold();
+    const auto lock = Lock();
     auto found = std::find_if(sockets_.begin(), sockets_.end(), [&](const Socket& s) {
       return s.isGroup == isGroup && HasIp(s.address, ip.Data(), ip.ByteLength());
     });
@@ -96,7 +97,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
 
   Napi::Value Keep(Napi::Env env, Socket& s, int result) {
     if (result == 0) {
-      Coalesce(s.fd);
+      SetGro(s.fd);
       sockets_.push_back(s);
     } else {
       CloseFd(s.fd);
@@ -112,22 +113,24 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
         s.isIpv6 ? set(IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0 &&
                        set(IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) == 0 &&
                        set(IPPROTO_IPV6, IPV6_RECVTCLASS, 1) == 0 && set(IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1) == 0 &&
-                       // RoCE peers send no UDP checksum over IPv6 either, and the kernel would drop that
+                       // RoCE peers send no UDP checksum over IPv6 either, and the kernel would drop such datagrams
                        set(IPPROTO_UDP, UDP_NO_CHECK6_RX, 1) == 0 &&
-                       // an address whose duplicate detection still runs will do
+                       // the address may still be tentative, during duplicate address detection
                        set(IPPROTO_IPV6, kIpv6FreeBind, 1) == 0
                  : set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0 && set(IPPROTO_IP, IP_RECVTOS, 1) == 0 &&
                        set(IPPROTO_IP, IP_RECVTTL, 1) == 0;
-    if (!isSet || set(SOL_SOCKET, SO_RXQ_OVFL, 1) != 0) return -errno;
-    // several programs may be members of one group
+    if (!isSet) return -errno;
+    // it only counts, and emulated kernels (QEMU's user mode, gVisor) lack it
+    set(SOL_SOCKET, SO_RXQ_OVFL, 1);
+    // several programs may join one group
     if (s.isGroup && set(SOL_SOCKET, SO_REUSEADDR, 1) != 0) return -errno;
     SetReceiveBuffer(s.fd, bufferBytes);
     SetSendBuffer(s.fd, bufferBytes);
     return bind(s.fd, reinterpret_cast<sockaddr*>(&s.address), SizeOf(s.address)) == 0 ? 0 : -errno;
   }
 
-  // segments(): whether the kernel knows UDP_SEGMENT and UDP_GRO
-  Napi::Value Segments(const Napi::CallbackInfo& info) {
+  // supportsGso(): whether the kernel has UDP_SEGMENT and UDP_GRO
+  Napi::Value SupportsGso(const Napi::CallbackInfo& info) {
     const int off = 0;
     const bool knows =
         !sockets_.empty() && setsockopt(sockets_[0].fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof off) == 0 &&
@@ -137,21 +140,21 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
 
   void Attach(const Napi::CallbackInfo& info) {
     frames_.Attach(info);
-    for (Socket& s : sockets_) Coalesce(s.fd);
+    for (Socket& s : sockets_) SetGro(s.fd);
   }
 
-  // Without it the kernel takes super-packets apart itself.
-  void Coalesce(int fd) const {
-    const int coalesces = frames_.slotBytes >= kCoalescedBytes;
-    setsockopt(fd, IPPROTO_UDP, UDP_GRO, &coalesces, sizeof coalesces);
+  // Without UDP_GRO the kernel segments super-packets itself.
+  void SetGro(int fd) const {
+    const int gro = frames_.slotBytes >= kCoalescedBytes;
+    setsockopt(fd, IPPROTO_UDP, UDP_GRO, &gro, sizeof gro);
   }
 
-  // lend(): the number of the loan
-  Napi::Value LendOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Lend()); }
+  // transfer(): the id for AdoptedSocket
+  Napi::Value TransferOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Transfer()); }
 
-  // send(): descriptors taken off the transmit ring, ~ of that when the kernel refuses runs from now on
+  // send(): descriptors consumed, or ~ of that if the kernel refused a GSO burst
   Napi::Value Send(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     return Napi::Number::New(info.Env(), SendFrames());
   }
 
@@ -159,30 +162,30 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
 
   int SendFd() const override { return sending_->fd; }
 
-  // The outbox holds frames of one source address.
-  Fate Add(Run& run) override {
+  // All messages of a batch have one source address: that of the socket that sends them.
+  AddResult Add(GsoBurst& burst) override {
     Datagram datagram;
-    const bool isDatagram = run.frame != nullptr && TakeApart(run.frame, run.frameBytes, datagram);
+    const bool isDatagram = burst.frame != nullptr && ParseUdp(burst.frame, burst.frameBytes, datagram);
     const Socket* owner = isDatagram ? Owner(datagram) : nullptr;
-    // The kernel gives only those of a run another identification than 0.
-    const bool isStray = owner != nullptr && !owner->isIpv6 && ContinuesRun(run);
-    if (!out_.IsEmpty() && (isStray || owner != sending_)) return Fate::kWaits;
+    // A frame that continues a burst needs an identification other than 0, which the kernel writes only inside a burst.
+    const bool isStray = owner != nullptr && !owner->isIpv6 && ContinuesBurst(burst);
+    if (!batch_.IsEmpty() && (isStray || owner != sending_)) return AddResult::kFlushFirst;
     if (owner == nullptr || isStray) {
-      run.frames = 1;
+      burst.frames = 1;
       (isStray ? counters_.txErrors : counters_.txInvalid)++;
-      return Fate::kDone;
+      return AddResult::kDone;
     }
     sending_ = owner;
-    msghdr& header = out_.Begin();
+    msghdr& header = batch_.Begin();
     Address(*owner, datagram, header);
-    if (run.frames == 1) {
-      out_.Put(datagram.payload, datagram.payloadBytes);
+    if (burst.frames == 1) {
+      batch_.Put(datagram.payload, datagram.payloadBytes);
     } else {
-      PutPayloads(run, datagram.headerBytes);
-      if (run.frames > 1)
-        PutControl(header, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(run.frameBytes - datagram.headerBytes));
+      PutPayloads(burst, datagram.headerBytes);
+      if (burst.frames > 1)
+        PutControl(header, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(burst.frameBytes - datagram.headerBytes));
     }
-    return Fate::kAdded;
+    return AddResult::kAdded;
   }
 
   const Socket* Owner(const Datagram& datagram) const {
@@ -192,7 +195,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   }
 
   void Address(const Socket& socket, const Datagram& datagram, msghdr& header) {
-    const uint32_t i = out_.Count();
+    const uint32_t i = batch_.Count();
     header.msg_name = &names_[i];
     header.msg_control = control_[i];
     names_[i] = {};
@@ -216,9 +219,9 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     }
   }
 
-  // receive(): descriptors put into the receive ring, one batch of each socket at most
+  // receive(): descriptors produced in the receive ring, one batch of each socket at most
   Napi::Value Receive(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     return Napi::Number::New(info.Env(), ReceiveFrames());
   }
 
@@ -233,9 +236,9 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     return received;
   }
 
-  uint32_t HeaderBytes() const { return receiving_->isIpv6 ? kHeaders6 : kHeaders4; }
+  uint32_t HeaderBytes() const { return receiving_->isIpv6 ? kHeaderBytes6 : kHeaderBytes4; }
 
-  void Offer(uint32_t i, uint8_t* slot) override {
+  void PrepareReceive(uint32_t i, uint8_t* slot) override {
     into_[i] = {slot + HeaderBytes(), frames_.slotBytes - HeaderBytes()};
     msghdr& header = received_[i].msg_hdr;
     header = {};
@@ -247,20 +250,20 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
     header.msg_controllen = sizeof control_[i];
   }
 
-  bool Accept(uint32_t i, Descriptor& to) override {
+  bool CompleteReceive(uint32_t i, Descriptor& to) override {
     const Socket& socket = *receiving_;
     const uint32_t bytes = received_[i].msg_len;
     uint8_t* frame = static_cast<uint8_t*>(into_[i].iov_base) - HeaderBytes();
     const Control control = ReadControl(received_[i].msg_hdr);
     if (socket.isIpv6) {
-      PutBack6(frame, bytes, names_[i], socket.address, control.trafficClass, control.hopLimit);
+      WriteHeaders6(frame, bytes, names_[i], socket.address, control.trafficClass, control.hopLimit);
     } else {
-      PutBack4(frame, bytes, reinterpret_cast<sockaddr_in&>(names_[i]),
+      WriteHeaders4(frame, bytes, reinterpret_cast<sockaddr_in&>(names_[i]),
                reinterpret_cast<const sockaddr_in&>(socket.address), control.trafficClass, control.hopLimit);
     }
     to.len = HeaderBytes() + bytes;
     to.options = socket.isIpv6 ? 0 : kRxIpIdUnknown;
-    return AcceptSuper(HeaderBytes(), control.segmentBytes, to);
+    return CompleteSuperPacket(HeaderBytes(), control.segmentBytes, to);
   }
 
   struct Control {
@@ -272,7 +275,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   Control ReadControl(msghdr& header) {
     Control control;
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-      // IP_TOS alone is a single byte; of those that are an int, little-endian, the first byte is the value as well.
+      // IP_TOS is a single byte. The others are an int, and its first byte is the value on little-endian processors.
       const uint8_t byte = *CMSG_DATA(c);
       uint32_t value = 0;
       if (c->cmsg_len >= CMSG_LEN(sizeof value)) memcpy(&value, CMSG_DATA(c), sizeof value);
@@ -289,7 +292,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
-    const auto held = Hold();
+    const auto lock = Lock();
     auto object = counters_.ToObject(info.Env());
     object.Set("rx_buffer_bytes", sockets_.empty() ? 0 : ReceiveBuffer(sockets_[0].fd));
     return object;
@@ -302,7 +305,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, Carrier {
   }
 
   void Close(const Napi::CallbackInfo&) {
-    Withdraw();
+    Revoke();
     CloseAll();
     frames_.Detach();
   }

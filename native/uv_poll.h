@@ -1,5 +1,5 @@
-// The few functions of libuv that the addon uses. Node exports them, and their binary interface is fixed for libuv 1.x,
-// but the npm headers leave uv.h out; declaring them here saves everybody who builds the addon from needing Node's own.
+// The few functions of libuv that the addon uses. Node exports them, and their ABI is fixed for libuv 1.x, but the npm
+// headers leave uv.h out. With these declarations, building the addon does not need Node's own headers.
 #pragma once
 #include <cstddef>
 

@@ -1,5 +1,5 @@
-// AF_XDP sockets whose packet buffers and rings all lie in the card's memory: once one is bound, JavaScript (src/link/xdp*.ts)
-// reads and writes the rings itself, and calls here only to wake the kernel.
+// AF_XDP sockets whose UMEM and rings all lie in the card's memory. Once a socket is bound, JavaScript (src/link) reads
+// and writes its rings, and calls the addon only to wake the kernel.
 #include <linux/if_xdp.h>
 #include <napi.h>
 #include <sys/mman.h>
@@ -10,11 +10,10 @@
 
 #include "fds.h"
 #include "frames.h"
-#include "group.h"
 
 namespace {
 
-// What the headers of Debian 12 lack.
+// Constants that the headers of Debian 12 lack.
 constexpr int kMaxTxSkbBudget = 9;   // XDP_MAX_TX_SKB_BUDGET
 constexpr int kPreferBusyPoll = 69;  // SO_PREFER_BUSY_POLL
 constexpr int kBusyPollBudget = 70;  // SO_BUSY_POLL_BUDGET
@@ -22,7 +21,7 @@ constexpr int kBusyPollBudget = 70;  // SO_BUSY_POLL_BUDGET
 /// Bytes of an entry of the fill and the completion ring.
 constexpr uint32_t kAddressBytes = 8;
 
-Napi::Value Answer(const Napi::CallbackInfo& info, ssize_t result) {
+Napi::Value Result(const Napi::CallbackInfo& info, ssize_t result) {
   return Napi::Number::New(info.Env(), result < 0 ? -errno : 0);
 }
 
@@ -60,7 +59,7 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     size_t bytes;
   };
 
-  // open(the card's memory): file descriptor or -errno
+  // open(the card's memory): the file descriptor, or -errno
   Napi::Value Open(const Napi::CallbackInfo& info) {
     auto memory = info[0].As<Napi::Uint8Array>();
     memory_ = Napi::Persistent(memory);
@@ -78,10 +77,10 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     umem.chunk_size = info[2].As<Napi::Number>();
     if (!IsInside(offset, umem.len)) return Napi::Number::New(info.Env(), -EFAULT);
     umem.addr = reinterpret_cast<uint64_t>(base_ + offset);
-    return Answer(info, setsockopt(fd_, SOL_XDP, XDP_UMEM_REG, &umem, sizeof umem));
+    return Result(info, setsockopt(fd_, SOL_XDP, XDP_UMEM_REG, &umem, sizeof umem));
   }
 
-  // mapRing(kind, entries, offset, room): producer, consumer, flags, descriptors as offsets in the memory, or -errno
+  // mapRing(kind, entries, offset, room): offsets in the memory of producer, consumer, flags and descriptors, or -errno
   Napi::Value MapRing(const Napi::CallbackInfo& info) {
     const uint32_t kind = info[0].As<Napi::Number>();
     const uint32_t entries = info[1].As<Napi::Number>();
@@ -122,7 +121,7 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     address.sxdp_queue_id = info[1].As<Napi::Number>();
     address.sxdp_flags = static_cast<uint16_t>(info[2].As<Napi::Number>().Uint32Value());
     address.sxdp_shared_umem_fd = info[3].As<Napi::Number>();
-    return Answer(info, bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address));
+    return Result(info, bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address));
   }
 
   // busyPoll(microseconds, frames): 0 or -errno
@@ -131,13 +130,13 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     int result = setsockopt(fd_, SOL_SOCKET, kPreferBusyPoll, &on, sizeof on);
     if (result == 0) result = setsockopt(fd_, SOL_SOCKET, SO_BUSY_POLL, &microseconds, sizeof microseconds);
     if (result == 0) result = setsockopt(fd_, SOL_SOCKET, kBusyPollBudget, &budget, sizeof budget);
-    return Answer(info, result);
+    return Result(info, result);
   }
 
-  // txBudget(frames that one wakeTx sends in copy mode): 0 or -errno
+  // txBudget(frames that one xskWakeTx sends in copy mode): 0 or -errno
   Napi::Value TxBudget(const Napi::CallbackInfo& info) {
     const uint32_t frames = info[0].As<Napi::Number>();
-    return Answer(info, setsockopt(fd_, SOL_XDP, kMaxTxSkbBudget, &frames, sizeof frames));
+    return Result(info, setsockopt(fd_, SOL_XDP, kMaxTxSkbBudget, &frames, sizeof frames));
   }
 
   Napi::Value IsZeroCopy(const Napi::CallbackInfo& info) {
@@ -163,7 +162,8 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
   void Close(const Napi::CallbackInfo&) { CloseAll(); }
 
   void CloseAll() {
-    // The card's memory must stay whole, and the kernel does not let go of the socket while one of its rings is mapped.
+    // The card's memory must stay mapped as a whole, and the kernel keeps the socket open while one of its rings is
+    // mapped.
     for (const Mapping& mapping : mappings_)
       mmap(mapping.at, mapping.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     mappings_.clear();
@@ -183,23 +183,12 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
 
 // xskWakeTx(file descriptor): 0 or -errno. Any thread of the process may call it.
 Napi::Value WakeTx(const Napi::CallbackInfo& info) {
-  return Answer(info, sendto(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, 0));
+  return Result(info, sendto(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, 0));
 }
 
-// xskWakeRx(file descriptor): 0 or -errno, likewise
+// xskWakeRx(file descriptor): 0 or -errno. Any thread of the process may call it.
 Napi::Value WakeRx(const Napi::CallbackInfo& info) {
-  return Answer(info, recvfrom(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr));
-}
-
-// holdGroup(address of 4 or 16 bytes, ifindex): a file descriptor, with which the membership ends, or -errno
-Napi::Value Hold(const Napi::CallbackInfo& info) {
-  auto ip = info[0].As<Napi::Uint8Array>();
-  const bool isIpv6 = ip.ByteLength() == 16;
-  int fd = socket(isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return Napi::Number::New(info.Env(), -errno);
-  const int result = SetMembership(fd, ip.Data(), isIpv6, info[1].As<Napi::Number>(), true);
-  if (result < 0) CloseFd(fd);
-  return HandOut(info.Env(), result < 0 ? result : fd);
+  return Result(info, recvfrom(info[0].As<Napi::Number>(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr));
 }
 
 }  // namespace
@@ -207,4 +196,3 @@ Napi::Value Hold(const Napi::CallbackInfo& info) {
 Napi::Function XskSocket(Napi::Env env) { return XskSocketObject::Define(env); }
 Napi::Function XskWakeTx(Napi::Env env) { return Napi::Function::New(env, WakeTx, "xskWakeTx"); }
 Napi::Function XskWakeRx(Napi::Env env) { return Napi::Function::New(env, WakeRx, "xskWakeRx"); }
-Napi::Function HoldGroup(Napi::Env env) { return Napi::Function::New(env, Hold, "holdGroup"); }

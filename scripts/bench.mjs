@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// npm run bench: setup, then the benchmark in a private network namespace; arguments go to bench/main.ts.
+// npm run bench: sets up, then runs the benchmark in a private network namespace. Arguments go to bench/main.ts.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { privateNet } from './private-net.mjs';
@@ -12,7 +12,7 @@ function bench(args) {
   const main = [process.execPath, '--import', 'tsx', join(ROOT, 'bench/main.ts'), ...args];
   const [command, ...rest] = [...prefix, ...main];
   const child = spawn(command, rest, { cwd: ROOT, env: { ...process.env, WASM_ROCE_NET: net }, stdio: 'inherit' });
-  // Ctrl-C reaches the child by itself; this process only waits for it to tidy up.
+  // Ctrl-C reaches the child directly; this process waits until the child has cleaned up.
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => signal === 'SIGTERM' && child.kill(signal));
   return new Promise((resolve) => child.on('close', (status) => resolve(status ?? 1)));
 }

@@ -1,8 +1,11 @@
-// Where tests may make interfaces and open raw sockets: a network namespace without a name, gone with its last process.
+// The network namespace in which tests may create interfaces and open raw sockets. It has no name, and ends with its
+// last process.
 import { spawnSync } from 'node:child_process';
 import { onPath } from './setup/run.mjs';
 
-/** Mounts show this namespace's interfaces, and keep `ip netns add` from leaving names behind. */
+/**
+ * Mounts /sys, to show the interfaces of this namespace, and /run/netns, so that `ip netns add` leaves no names behind.
+ */
 const ENTER = `
   mkdir -p /run/netns && mount -t tmpfs none /run/netns
   mount -t sysfs none /sys
@@ -10,7 +13,10 @@ const ENTER = `
 
 const allows = (flags) => spawnSync('unshare', [...flags, 'true']).status === 0;
 
-/** How to start a program there: words to put in front of it, and WASM_ROCE_NET for its environment. */
+/**
+ * Returns how to start a program in a new private namespace.
+ * @returns `prefix`: the words before its command line; `net`: the value of WASM_ROCE_NET in its environment
+ */
 export function privateNet() {
   const none = (reason) => ({ prefix: [], net: `none:${reason}` });
   for (const command of ['unshare', 'ip']) if (!onPath(command)) return none(`${command} is not installed`);

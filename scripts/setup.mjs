@@ -1,20 +1,24 @@
 #!/usr/bin/env node
-// Brings up everything that the project needs, and only what is missing. Runs before npm install: no dependencies.
-// A step is { name, optional, pending() }; pending answers undefined (nothing to do), { doing, make } or { blocked: why }.
-import { addon, card, dist, xdpProgram } from './setup/build.mjs';
+// Installs and builds what the project needs and does not have yet. Runs before npm install, so it has no dependencies.
+// A step is { name, optional, pending() }. pending returns undefined (nothing to do), { doing, make } or { blocked: why
+// }.
+import { arm64 } from './setup/arm64.mjs';
+import { addons, card, dist, scriptGrammar, xdpProgram } from './setup/build.mjs';
 import { debianPackages } from './setup/debian.mjs';
-import { guest } from './setup/guest.mjs';
+import { guests } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
 import { SetupError } from './setup/run.mjs';
+import { valkey } from './setup/valkey.mjs';
 
-const STEPS = [debianPackages, npmPackages, card, addon, xdpProgram, dist, guest];
+const STEPS = [debianPackages, npmPackages, card, scriptGrammar, ...addons, xdpProgram, dist, arm64, ...guests, valkey];
 
 const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(1)} s`;
 
 /**
- * Runs the steps in order; one line each, on stderr. A step that is `optional` may fail: that is what is skipped then.
- * @param more steps after the usual ones
- * @throws SetupError naming the step that failed
+ * Runs the steps in order and prints a line for each on stderr. A step with `optional` may fail; the text says what is
+ * skipped then.
+ * @param more steps to run after STEPS
+ * @throws SetupError that names the failed step
  */
 export async function setup(more = []) {
   const start = performance.now();
@@ -30,7 +34,7 @@ export async function setup(more = []) {
     else lacking++;
   }
   const done = made > 0 ? 'setup: done' : 'nothing to set up';
-  console.error(`${done}${lacking > 0 ? `, but for what is missing above` : ''} (${secondsSince(start)})`);
+  console.error(`${done}${lacking > 0 ? ', except what is missing above' : ''} (${secondsSince(start)})`);
 }
 
 async function make({ name, optional }, { doing, make }) {
@@ -47,7 +51,7 @@ async function make({ name, optional }, { doing, make }) {
   return true;
 }
 
-/** For the main programs: false after a failure, which has been explained. */
+/** Runs `setup` for a main program. @returns false after a failure, whose message is printed */
 export async function trySetup(more = []) {
   try {
     await setup(more);

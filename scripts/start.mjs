@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// npm start: setup, then the main job.
+// npm start: sets up, then runs `wasm-roce demo`. Arguments go to it.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { ROOT } from './setup/run.mjs';
@@ -8,7 +8,7 @@ import { trySetup } from './setup.mjs';
 if (await trySetup()) {
   const main = join(ROOT, 'dist/cli/main.js');
   const child = spawn(process.execPath, [main, 'demo', ...process.argv.slice(2)], { stdio: 'inherit' });
-  // Ctrl-C reaches the child by itself; this process only waits for it to tidy up.
+  // Ctrl-C reaches the child directly; this process waits until the child has cleaned up.
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => signal === 'SIGTERM' && child.kill(signal));
   child.on('close', (status) => {
     process.exitCode = status ?? 1;

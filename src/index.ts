@@ -1,8 +1,11 @@
 /**
- * wasm-roce: RDMA verbs over RoCEv2 for Node, with a network card made of software.
+ * wasm-roce: a software RoCEv2 adapter for Node.js, with RDMA verbs, rdma_cm and connections.
  *
- * `openDevice` is the beginning; `device.connect` and `device.listen` are the short way. Wrong arguments throw TypeError or RangeError, calls that the device refuses throw
- * VerbsError with a `code`, and what the network or the peer refuses comes as the status of a completion.
+ * Start with `openDevice`. `device.connect` and `device.listen` exchange messages and remote memory without the
+ * verbs API. Wrong arguments throw TypeError or RangeError. Calls that the device refuses throw `VerbsError` with
+ * a `code`. What the network or the peer refuses is reported as the status of a completion (`Wc`).
+ *
+ * @packageDocumentation
  */
 export {
   type CmAddress,
@@ -18,6 +21,7 @@ export {
   createCmId,
   type DatagramDestination,
   type DerivedAttributes,
+  type Ece,
   type Established,
   EventChannel,
   RejectReason,
@@ -25,18 +29,26 @@ export {
   type SidrStatusName,
   UDP_QKEY,
 } from './cm/index.js';
+export { CompletionPump } from './connection/completionpump.js';
+export type { DeviceConnectOptions } from './connection/connect.js';
 export { Connection, type ConnectionOptions, type SendOptions } from './connection/connection.js';
-export { Device, openDevice } from './connection/device.js';
-export type { DialOptions } from './connection/dial.js';
 export type { Message } from './connection/messages.js';
 export type { AtomicOptions, ReadOptions, WriteOptions } from './connection/onesided.js';
 export {
   type AcceptOptions,
   ConnectionRequest,
   type ListenOptions,
-  type RefuseOptions,
+  type RejectOptions,
   Server,
+  type ServerEvents,
 } from './connection/server.js';
+export type { DatagramAddress, DatagramMessage, RemoteInfo } from './datagram/inbox.js';
+export {
+  DatagramSocket,
+  type DatagramSocketAddress,
+  type DatagramSocketEvents,
+  type DatagramSocketOptions,
+} from './datagram/socket.js';
 export {
   Access,
   EventType,
@@ -48,25 +60,51 @@ export {
   WcStatus,
   WrOpcode,
 } from './device/codes.js';
-export { type ErrorCode, VerbsError } from './errors.js';
-export type { FaultOptions, FaultRates } from './link/fault.js';
-export type { Link } from './link/link.js';
-export { createMemoryHub, MemoryHub } from './link/memory.js';
-export type { XdpOptions } from './link/xdp.js';
+export type {
+  Decision,
+  FailureDecision,
+  NakDecision,
+  RecoveryDecision,
+  RetransmitDecision,
+  StateDecision,
+} from './device/decisions.js';
+export type { Mode } from './device/engine.js';
+export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
+export type { FaultOptions, FaultRates } from './link/fault/link.js';
+export { gidAddress, gidText, gidToHex } from './link/gid.js';
+export type {
+  Frames,
+  HostNames,
+  Link,
+  LinkCounters,
+  LinkFeatures,
+  LinkInterface,
+  Resolved,
+  Ring,
+} from './link/link.js';
+export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
+export { addressTowards } from './link/peer.js';
+export { runtimeFolder } from './link/runtimefolder.js';
+export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';
+export type { XdpOptions } from './link/xdp/link.js';
+export type { XdpMode } from './link/xdp/program.js';
+export { Device, openDevice } from './opendevice.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
-export { AddressHandle, type AhAttr, type GlobalRoute } from './verbs/ah.js';
+export { AddressHandle } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
 export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
+export type { Context } from './verbs/context.js';
 export type { Counters } from './verbs/counters.js';
 export { Cq, type CqOptions } from './verbs/cq.js';
 export { explainDrop } from './verbs/drops.js';
 export type { AsyncEvent } from './verbs/events.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
 export { FastMr } from './verbs/fastmr.js';
-export { type GidChoice, type GidEntry, gidAddress, gidText, gidToHex } from './verbs/gid.js';
+export type { GidChoice, GidEntry } from './verbs/gid.js';
 export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/grh.js';
 export { MULTICAST_QPN } from './verbs/groups.js';
+export { createMemoryHub } from './verbs/hub.js';
 export { incRkey } from './verbs/keys.js';
 export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
 export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/mr.js';
@@ -74,13 +112,30 @@ export { Mw } from './verbs/mw.js';
 export type { OpenOptions } from './verbs/open.js';
 export { Pd } from './verbs/pd.js';
 export type { DeviceInfo, PortInfo } from './verbs/port.js';
-export { type PublishedDevice, publishedDevices, runtimeFolder } from './verbs/publish.js';
+export { type PublishedDevice, publishedDevices } from './verbs/publish.js';
 export { Qp } from './verbs/qp.js';
 export type { QpOptions } from './verbs/qpoptions.js';
 export type { QuirkName } from './verbs/quirks.js';
+export { type AhAttr, type GlobalRoute, ResolvedAddress } from './verbs/resolvedaddress.js';
 export { Srq, type SrqAttributes, type SrqInfo, type SrqOptions } from './verbs/srq.js';
 export type { DeviceStat, QpStat } from './verbs/stat.js';
-export { Ah } from './verbs/udah.js';
 export type { WaitOptions } from './verbs/waiting.js';
 export { Wc } from './verbs/wc.js';
-export type { BindMw, RecvWr, SendOpcode, SendWr, Sge } from './verbs/wr.js';
+export type {
+  Bind,
+  BindMw,
+  Datagram,
+  Flush,
+  Gather,
+  Immediate,
+  Invalidate,
+  RecvWr,
+  Register,
+  Remote,
+  Scatter,
+  SendCommon,
+  SendOpcode,
+  SendWr,
+  Sge,
+  Solicited,
+} from './verbs/wr.js';

@@ -1,161 +1,314 @@
 /**
- * Everything that the native addon offers, declared in one place, and the addon's loading.
+ * Loads the native addon (`native/`) and declares its interface.
  *
- * The addon judges nothing: its functions answer with a count or with a negative errno, and arguments are taken as
- * given. Whoever calls it checks arguments first and words the error afterwards.
+ * The addon validates no arguments. Its functions return a count, a file descriptor or a negative errno; callers check
+ * the arguments first and turn an errno into an error. IP addresses are 4 or 16 bytes and MAC addresses 6 bytes, both
+ * in network byte order. Ports, interface indexes and scope ids are plain numbers.
+ *
+ * Each thread loads its own instance of the addon. An object belongs to the thread that created it; `transfer` and
+ * `AdoptedSocket` let a second thread move the frames of a socket. Functions that take a file descriptor without owning
+ * it (`xskWakeTx`, `eventfdSignal` and so on) work in any thread of the process.
  */
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { VerbsError } from './errors.js';
+import { packageFile } from './packagefile.js';
 
-/** What the packet socket and the UDP sockets have in common: they move frames between a card's rings and a network. */
+/** Moves frames between the rings in a card's memory and the network: the common part of packet and UDP sockets. */
 export interface NativeFrameSocket {
   /**
+   * Sets the memory and the rings that `send` and `receive` use. Call it once, before `transfer`.
    * @param memory the card's memory; referenced until `close`
-   * @param layout of the tx ring: producer, consumer, descriptors (byte offsets), mask; the same of the rx ring; bytes
-   * of a slot; 1 when it shall do its part of the ICRC of what it receives, else 0: ten numbers
+   * @param layout ten numbers: producer, consumer and descriptors (byte offsets in `memory`) and mask of the transmit
+   * ring, the same four of the receive ring, bytes of a receive slot, and 1 if the socket folds the ICRC of received
+   * packets (`LinkFeatures.icrcOffload`), else 0
    */
   attach(memory: Uint8Array, layout: Uint32Array): void;
-  /** @returns descriptors taken off the transmit ring; `~` of that when the kernel refuses runs from now on */
+  /**
+   * Sends frames from the transmit ring until the ring is empty or the kernel is busy. Never blocks.
+   * @returns the number of descriptors consumed; its bitwise complement (`~`) if the kernel has just refused a GSO
+   * burst, after which the socket sends every frame by itself
+   */
   send(): number;
-  /** @returns descriptors put into the receive ring */
+  /**
+   * Receives one batch of frames (up to 64 messages of each socket) into the receive ring. Never blocks.
+   * @returns the number of descriptors produced
+   */
   receive(): number;
   /**
-   * Lets another thread move the frames, while this one goes on to manage the socket. Ends with `close`.
-   * @returns the number for `Borrowed`, always the same
+   * Lets another thread move the frames; this thread still manages the socket. Ends with `close`.
+   * @returns the id for `AdoptedSocket`, the same for each call
    */
-  lend(): number;
+  transfer(): number;
+  /** Returns the counts since the socket was opened, named as the link's counters. */
   counters(): Record<string, number>;
+  /** Closes the socket, ends the transfer and releases the memory. */
   close(): void;
 }
 
-/** A socket that another thread has lent; nothing moves any more when that has closed it. */
-export type NativeBorrowed = Pick<NativeFrameSocket, 'send' | 'receive'>;
+/** A socket that another thread has transferred. Both methods return 0 after that thread has closed the socket. */
+export type NativeAdoptedSocket = Pick<NativeFrameSocket, 'send' | 'receive'>;
 
+/** A packet socket (packet(7)) on one interface that receives RoCEv2 frames only. */
 export interface NativePacketSocket extends NativeFrameSocket {
-  /** @param mac frames to this address come back through the receive ring @returns 0 or -errno */
+  /**
+   * Opens the socket and binds it to an interface.
+   * @param mac the interface's; sent frames with this destination loop back into the receive ring
+   * @param bufferBytes size of the socket's receive buffer and of its send buffer
+   * @returns 0 or -errno
+   */
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
-  /** Keeps the kernel from answering datagrams to an address and port. @returns 0 or -errno */
-  holdPort(address: Uint8Array, port: number, scopeId: number): number;
-  /** Nothing happens when it is not held. */
-  releasePort(address: Uint8Array): void;
-  /** @param address 4 or 16 bytes @param mac the group's @returns 0 or -errno */
+  /**
+   * Binds a UDP port, so that the kernel does not answer its datagrams with ICMP "port unreachable".
+   * @param scopeId interface index of a link-local address, else 0
+   * @returns 0 or -errno
+   */
+  bindPort(address: Uint8Array, port: number, scopeId: number): number;
+  /** Closes the port that `bindPort` bound for an address. Does nothing if there is none. */
+  unbindPort(address: Uint8Array): void;
+  /** Joins a multicast group, also by the group's MAC address. @param mac the group's @returns 0 or -errno */
   joinGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): number;
+  /** Leaves a multicast group. Does nothing if the socket has not joined. @param mac the group's */
   leaveGroup(address: Uint8Array, mac: Uint8Array, ifindex: number): void;
+  /** Returns the file descriptor of the socket, or -1. */
   fd(): number;
 }
 
+/** UDP sockets: one for each local address and one for each multicast group. */
 export interface NativeUdpSockets extends NativeFrameSocket {
-  /** Binds one more socket. @param address 4 or 16 bytes @param ifindex where groups are sent to @returns 0 or -errno */
+  /**
+   * Opens a socket and binds it to a local address.
+   * @param scopeId interface index of a link-local address, else 0
+   * @param bufferBytes size of the socket's receive buffer and of its send buffer
+   * @param ifindex interface by which datagrams to multicast groups leave
+   * @returns 0 or -errno
+   */
   add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
-  /** Closes the socket of an address. */
+  /** Closes the socket of a local address. Does nothing if there is none. */
   remove(address: Uint8Array): void;
-  /** Joins a group with a socket of its own. @returns the file descriptor or -errno */
-  addGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
-  removeGroup(group: Uint8Array): void;
-  /** Whether the kernel segments what is sent, and coalesces what has come; asked before `attach`. */
-  segments(): boolean;
+  /** Opens a socket that receives from a multicast group. @returns its file descriptor, or -errno */
+  joinGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
+  /** Closes the socket of a multicast group. Does nothing if there is none. */
+  leaveGroup(group: Uint8Array): void;
+  /** Returns whether the kernel has UDP_SEGMENT and UDP_GRO. Call it before `attach`, which sets UDP_GRO. */
+  supportsGso(): boolean;
+  /** Returns the file descriptors of all sockets. */
   fds(): number[];
 }
 
-/** The four rings of an AF_XDP socket, as `mapRing` names them. */
+/** The four rings of an AF_XDP socket: values of `kind` in `mapRing`. */
 export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
 
-/** An AF_XDP socket, step by step: open, registerUmem on the first of several, mapRing for each ring, bind. */
+/**
+ * An AF_XDP socket whose UMEM and rings lie in the card's memory. Call `open`, `registerUmem` (on the first of the
+ * sockets that share the UMEM), `mapRing` for each ring, then `bind`.
+ */
 export interface NativeXskSocket {
-  /** @param memory the card's, page-aligned; referenced until `close` @returns the file descriptor, or -errno */
+  /** Opens the socket. @param memory the card's, page-aligned; referenced until `close` @returns its fd, or -errno */
   open(memory: Uint8Array): number;
-  /** All offsets in the memory are multiples of the page's size. @returns 0 or -errno */
+  /** Registers a part of the memory as UMEM. @param offset a multiple of the page size @returns 0 or -errno */
   registerUmem(offset: number, bytes: number, chunkBytes: number): number;
   /**
-   * Lays a ring of the kernel's over `room` bytes of the memory, until `close`.
-   * @param kind of XskRing
-   * @returns where its producer, consumer, flags and first entry are in the memory, or -errno
+   * Maps a ring of the kernel over `room` bytes of the memory, until `close`.
+   * @param kind a value of `XskRing`
+   * @param offset a multiple of the page size
+   * @returns byte offsets in the memory of its producer, consumer, flags and first entry, or -errno; -EFAULT if the
+   * ring does not fit into `room`
    */
   mapRing(kind: number, entries: number, offset: number, room: number): Uint32Array | number;
-  /** @param sharedFd the socket whose UMEM is shared, when the flags say so @returns 0 or -errno */
+  /** Binds to a queue. @param sharedFd the socket that shares its UMEM, if `flags` say so @returns 0 or -errno */
   bind(ifindex: number, queue: number, flags: number, sharedFd: number): number;
-  /** @param budget frames at once @returns 0 or -errno */
+  /** Sets SO_PREFER_BUSY_POLL and SO_BUSY_POLL. @param budget frames per poll @returns 0 or -errno */
   busyPoll(microseconds: number, budget: number): number;
-  /** How many frames one `xskWakeTx` may send in copy mode. @returns 0 or -errno */
+  /** Sets how many frames one `xskWakeTx` sends in copy mode (XDP_MAX_TX_SKB_BUDGET). @returns 0 or -errno */
   txBudget(frames: number): number;
+  /** Returns whether the bound socket works in zero-copy mode (XDP_OPTIONS_ZEROCOPY). */
   isZeroCopy(): boolean;
-  /** What the kernel has counted since the socket was opened (struct xdp_statistics). */
+  /** Returns the kernel's counts since the socket was opened (`struct xdp_statistics`). */
   statistics(): Record<'rxDropped' | 'rxRingFull' | 'rxFillEmpty' | 'rxInvalid' | 'txInvalid', number>;
-  /** Leaves zeroed memory where the rings were. */
+  /** Closes the socket and replaces its rings with zeroed memory. */
   close(): void;
 }
 
-/** Calls back once, in the event loop, when a file descriptor is readable or the time is over. */
-export interface NativeWaiter {
-  /** Once, first. @returns 0 or -errno */
+/** Waits in the event loop until a file descriptor is readable or a timer expires, then calls back once. */
+export interface NativePoller {
+  /** Creates the epoll instance and adds the file descriptors. Call it once, first. @returns 0 or -errno */
   open(fds: number[]): number;
-  /** One more to watch, until it is closed. @returns 0 or -errno */
+  /** Adds a file descriptor. It is removed when it is closed. @returns 0 or -errno */
   add(fd: number): number;
-  /** A file descriptor that is readable when one of them is; after `open`. */
+  /** Returns the epoll instance: a file descriptor that is readable when one of the others is. -1 if closed. */
   fd(): number;
-  /** Begins a wait, or changes the one that runs. @param nanoseconds from now; negative = no limit */
+  /**
+   * Starts a wait, or replaces the one that runs.
+   * @param nanoseconds from now until the timer expires; negative = no timer
+   * @param keepAlive whether this wait keeps the process running
+   */
   start(nanoseconds: number, keepAlive: boolean): void;
+  /** Ends the wait without a callback. */
   stop(): void;
+  /** Ends the wait and closes the epoll instance and its timer. The added file descriptors stay open. */
   close(): void;
 }
 
-/** File descriptors that functions here answer with end by `closeFd`, or with the thread that they were opened in. */
+/** An object or a program of libbpf; null = none. */
+export type LibbpfHandle = { readonly brand: 'libbpf' } | null;
+
+/**
+ * Functions of libbpf; the names are those of libbpf in short. They return what libbpf returns: 0, an id or a file
+ * descriptor, or -errno.
+ */
+export interface NativeLibbpf {
+  /** Returns null if the file cannot be read. `closeObject` closes the object. */
+  openObject(path: string): LibbpfHandle;
+  loadObject(object: LibbpfHandle): number;
+  closeObject(object: LibbpfHandle): void;
+  findProgram(object: LibbpfHandle, name: string): LibbpfHandle;
+  /** Returns a file descriptor that the object owns. */
+  programFd(program: LibbpfHandle): number;
+  /** Returns a file descriptor that the object owns. */
+  findMapFd(object: LibbpfHandle, name: string): number;
+  /**
+   * @param flags XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE (linux/if_link.h)
+   * @returns a file descriptor of the bpf_link
+   */
+  attachXdp(programFd: number, ifindex: number, flags: number): number;
+  updateElement(mapFd: number, key: Uint8Array, value: Uint8Array): number;
+  deleteElement(mapFd: number, key: Uint8Array): number;
+  /** Returns all keys of a map. */
+  keys(mapFd: number, keyBytes: number): Uint8Array[];
+  programById(id: number): number;
+  mapById(id: number): number;
+  linkById(id: number): number;
+  /**
+   * Returns the id after this one in the kernel's list of links; undefined after the last, or without CAP_SYS_ADMIN.
+   */
+  nextLinkId(id: number): number | undefined;
+  /** Returns tag (the hash of the program's instructions), name and maps (16 at most) of a program. */
+  programInfo(fd: number): { readonly tag: string; readonly name: string; readonly mapIds: readonly number[] };
+  mapName(fd: number): string;
+  /** Returns program and interface of an XDP link; undefined for a link of another type. */
+  linkInfo(fd: number): { readonly programId: number; readonly ifindex: number } | undefined;
+}
+
+/**
+ * The functions and classes of the addon. The thread that receives a file descriptor from a function here owns it:
+ * `closeFd` closes it, or the end of the thread.
+ */
 export interface NativeAddon {
-  /** How sockets can do their part of the ICRC on this processor, the way that they take first; none = they cannot. */
+  /** Returns the CRC methods of this processor, the one that sockets use first. Empty = no ICRC offload. */
   crcMethods(): string[];
-  /** CRC-32 as a register without complements. @param bytes a multiple of 256 @returns the register after them */
+  /**
+   * Continues a CRC-32 (reflected polynomial 0xEDB88320).
+   * @param method one of `crcMethods`
+   * @param register the CRC so far, not complemented
+   * @param bytes a multiple of 256 bytes
+   * @returns the register after them, not complemented
+   */
   crc(method: string, register: number, bytes: Uint8Array): number;
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly XskSocket: new () => NativeXskSocket;
-  /** Makes the kernel look at an AF_XDP socket's transmit ring, from any thread. @returns 0 or -errno */
+  /** Makes the kernel process the transmit ring of an AF_XDP socket. @returns 0 or -errno */
   xskWakeTx(fd: number): number;
-  /** Makes it look at the fill ring, and poll the interface when that is polled busily. @returns 0 or -errno */
+  /** Makes the kernel process the fill ring, and poll the interface if busy polling is set. @returns 0 or -errno */
   xskWakeRx(fd: number): number;
-  /** Joins a multicast group. @returns a file descriptor with whose end the membership ends, or -errno */
-  holdGroup(address: Uint8Array, ifindex: number): number;
-  readonly Waiter: new (onReady: () => void) => NativeWaiter;
-  /** @param id what `lend` has answered in any thread of this process */
-  readonly Borrowed: new (
+  /** Joins a multicast group until the returned file descriptor is closed. @returns it, or -errno */
+  joinGroup(address: Uint8Array, ifindex: number): number;
+  readonly Poller: new (onReady: () => void) => NativePoller;
+  /** @param id what `transfer` returned in any thread of this process */
+  readonly AdoptedSocket: new (
     id: number,
-  ) => NativeBorrowed;
-  /** Makes another's file descriptor one that ends like ours. @returns the same */
-  keepFd(fd: number): number;
-  /** @returns a further file descriptor for the same, or -errno */
-  copyFd(fd: number): number;
-  /** Nothing happens when it is none of this thread's, or was closed here already. */
+  ) => NativeAdoptedSocket;
+  /** Duplicates a file descriptor (F_DUPFD_CLOEXEC). @returns the duplicate, or -errno */
+  dupFd(fd: number): number;
+  /** Closes a file descriptor. Does nothing if this thread does not own it, or has closed it already. */
   closeFd(fd: number): void;
-  /** @returns a file descriptor, readable from `wakerWake` until it is emptied, or -errno */
-  wakerOpen(): number;
-  wakerWake(waker: number): void;
-  wakerEmpty(waker: number): void;
-  /** Blocks the thread until it is woken, which empties the waker; until `fd` is readable; or until the time is over. */
-  wakerSleep(waker: number, fd: number, nanoseconds: number): void;
-  /** @param name up to 107 bytes @returns a file descriptor that holds it, EADDRINUSE or another -errno */
-  nameHold(name: string): number;
-  nameIsHeld(name: string): boolean;
-  /** Sends one netlink request. @param protocol of netlink(7) @returns all messages of the answer, or -errno */
+  /**
+   * Creates an eventfd (eventfd(2)).
+   * @returns a file descriptor, readable from `eventfdSignal` to `eventfdClear`, or -errno
+   */
+  eventfdOpen(): number;
+  /** Makes an eventfd readable. */
+  eventfdSignal(eventfd: number): void;
+  /** Resets an eventfd, so that it is not readable. */
+  eventfdClear(eventfd: number): void;
+  /**
+   * Blocks the thread until the eventfd is signalled, `fd` is readable, or the time is over. Clears the eventfd if it
+   * was signalled.
+   */
+  eventfdWait(eventfd: number, fd: number, nanoseconds: number): void;
+  /**
+   * Locks a byte of a file, which is made if it is missing.
+   * @param byte offset of the byte, below 2^63; it need not exist
+   * @returns a file descriptor that keeps the lock until it is closed, or -errno; -EAGAIN if another one has the lock
+   */
+  nameLockTake(path: string, byte: bigint): number;
+  /** Returns whether a file descriptor of this process or another one has locked the byte. */
+  nameLockIsTaken(path: string, byte: bigint): boolean;
+  /**
+   * Sends one netlink request and waits for the reply, at most 1 s for each part of it.
+   * @param protocol of netlink(7)
+   * @returns all messages of the reply, or -errno
+   */
   netlinkExchange(protocol: number, request: Uint8Array): Uint8Array | number;
-  /** @returns a file descriptor, readable when interfaces or addresses change, or -errno */
-  netlinkListen(): number;
-  /** Forgets what has come. */
-  netlinkDrain(fd: number): void;
+  /** Opens a socket with the kernel's notifications (rtnetlink(7)). @param groups RTMGRP_* @returns fd or -errno */
+  netlinkListen(groups: number): number;
+  /**
+   * Returns the oldest notification, and removes it.
+   * @param fd from `netlinkListen`
+   * @returns its messages, or -errno: EAGAIN for none, ENOBUFS if some were lost
+   */
+  netlinkReceive(fd: number): Uint8Array | number;
+  /** Opens libbpf, at the first call in the process. @returns its functions, or why it does not load */
+  libbpf(): NativeLibbpf | string;
+  /**
+   * Gives the pages of a memory back to the kernel at once. They read as zero from then on. The first and the last page
+   * stay if other bytes lie in them.
+   */
+  releasePages(bytes: Uint8Array): void;
+  /**
+   * Sends one datagram to a Unix socket, waiting at most 1 s for room in its queue.
+   * @param path of the socket; one that begins with `@` is an abstract name (unix(7))
+   * @returns 0 or -errno; -ENAMETOOLONG if the path is empty or longer than 107 bytes
+   */
+  notify(path: string, text: string): number;
+  /** Opens a socket that sees the RoCEv2 frames of an interface, received and sent. @returns its fd, or -errno */
+  tapOpen(ifindex: number): number;
+  /**
+   * Takes the oldest frame that a tap has seen. Never blocks.
+   * @param frame receives the frame's first bytes
+   * @param times receives the kernel's time of the frame (CLOCK_REALTIME, ns; 0 = none), the bytes of the frame, and
+   * whether it was sent (1) or received (0)
+   * @returns 1, or 0 if there is none
+   */
+  tapRead(fd: number, frame: Uint8Array, times: BigInt64Array): number;
+  /** Reads CLOCK_REALTIME less CLOCK_MONOTONIC, and how far that may be off, in ns. @param result receives both */
+  clockOffset(result: BigInt64Array): void;
 }
 
-const PATH = '../build/native/wasm_roce.node';
+/** One file for each processor, for glibc and musl alike. */
+const ADDON = packageFile(`prebuilds/linux-${process.arch}/wasm_roce.node`);
+const BUILDER = packageFile('native/build.mjs');
 let loaded: NativeAddon | undefined;
 
-/** Loads the addon at the first call. @throws VerbsError EOPNOTSUPP when it was not built or does not fit */
+/**
+ * Returns the addon, which the first call loads.
+ * @throws VerbsError EOPNOTSUPP if there is no addon for this processor, or it does not load; the message says how to
+ * build it
+ */
 export function native(): NativeAddon {
   if (loaded) return loaded;
   try {
-    loaded = createRequire(import.meta.url)(PATH) as NativeAddon;
+    loaded = createRequire(import.meta.url)(ADDON) as NativeAddon;
     return loaded;
   } catch (cause) {
+    const reason = existsSync(ADDON)
+      ? `the native addon does not load (${(cause as Error).message.split('\n')[0]})`
+      : `the native addon for linux-${process.arch} is missing`;
     throw new VerbsError(
       'EOPNOTSUPP',
-      `the native addon does not load (${(cause as Error).message.split('\n')[0]}); ` +
-        'build it with `npx cmake-js compile -d native -O build/native`, or use the memory link, which needs none',
+      `${reason}: build it with \`node ${BUILDER}\`, which needs g++ and the headers of Linux, ` +
+        'or use the memory link, which needs no addon',
       { cause },
     );
   }

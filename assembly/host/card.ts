@@ -1,5 +1,5 @@
-// What all objects of the card share.
-import { RNIC } from '../limits';
+// State that all objects of the card share.
+import { RNIC } from '../memorymap';
 import { Doorbells } from './doorbell';
 import { Events } from './event';
 import { Ring } from './ring';
@@ -8,37 +8,46 @@ import { Table } from './table';
 @unmanaged
 @final
 export class Card {
-  /** Time of the present turn in nanoseconds. */
+  /** Time of the current turn in nanoseconds. */
   now: u64;
-  memoryBytes: u64;
   keys: Table;
   qps: Table;
   events: Events;
   doorbells: Doorbells;
   txRing: Ring;
   rxRing: Ring;
-  /** LinkFlag bits, and the UDP source port of a link that has a fixed one. */
+  /** LinkFlag bits, and the UDP source port if the link has a fixed one. */
   linkFlags: u32;
   linkSourcePort: u32;
-  /** Bytes of payload that a datagram may have. */
+  /** Largest payload of a datagram in bytes. */
   portMtu: u32;
-  /** Members of multicast groups (qp/multicast). */
+  /** Members of multicast groups, a list (qp/multicast). */
   memberships: usize;
-  /** Windows of type 2B that are bound (host/mr). */
+  /** Number of bound memory windows of type 2B (host/mr). */
   boundWindows: u32;
-  /** Queue pairs that have something to send, first and last (qp/schedule). */
+  /** Queue pairs that have something to send, first and last of a list (qp/schedule). */
   readyFirst: usize;
   readyLast: usize;
   /** Queue pairs with a deadline: a heap (qp/timer). */
   timers: usize;
   timerCount: u32;
+  /** The shortest ACK timeout in nanoseconds; 0 = each queue pair's own, whatever the round trip is. */
+  minAckTimeout: u64;
   lastErrno: u32;
-  /** What is wrong with the work request that is being described (qp/post). */
-  spoiled: u32;
-  /** Attributes at which the last qpModify took offence. */
+  /** Error of the work request that is being described (qp/post). */
+  postErrno: u32;
+  /** Attributes for which the last qpModify was refused. */
   refusedMissing: u32;
   refusedForbidden: u32;
   refusedRange: u32;
+  /** How far ahead of the expected PSN a packet may be that is kept, in packets; 0 = none is. */
+  reorderWindow: u32;
+  /** The slots of the reorder buffer, all of them, and those that are free: a list and its length (qp/reorder). */
+  reorderSlots: usize;
+  reorderFree: usize;
+  reorderFreeCount: u32;
+  /** The ring of decisions; 0 = not traced (qp/decisions). */
+  decisions: usize;
 
   static get(): Card {
     return changetype<Card>(RNIC);

@@ -1,15 +1,16 @@
-// Completion queues. The card produces and one thread of the user's consumes; cursors are free-running.
-import { Counter, countDevice } from '../counters';
-import { Errno, EventType } from '../limits';
+// Completion queues. The card produces and one thread of the application consumes; cursors are free-running.
+
+import { Errno, EventType } from '../codes';
+import { Counter, countCard } from '../counters';
 import { Cqe } from './cqe';
 import { Events } from './event';
 import { allocate, release } from './pool';
 
-/** Fields, and the two cursors on cache lines of their own. */
+/** The fields, then the two cursors on cache lines of their own. */
 const HEADER_BYTES: usize = 192;
 const CQE_BYTES: u32 = 64;
 
-/** For what an armed queue waits. */
+/** Which completion raises an event. */
 enum Armed {
   NOT,
   NEXT,
@@ -21,14 +22,14 @@ enum Armed {
 export class Cq {
   mask: u32;
   armedWord: u32;
-  /** Queue pairs that complete here. */
+  /** Queue pairs that complete to this queue. */
   users: u32;
-  /** A completion was lost because nobody made room. */
+  /** A completion was lost because the queue was full. */
   isOverrun: bool;
   events: Events;
   base: usize;
 
-  /** For at least `cqe` completions; null when memory is short. */
+  /** Creates a queue of at least `cqe` completions; null when memory is short. */
   static create(cqe: u32, events: Events): Cq {
     let cq = changetype<Cq>(allocate(HEADER_BYTES));
     if (cq.ptr == 0) return cq;
@@ -38,8 +39,10 @@ export class Cq {
     return changetype<Cq>(0);
   }
 
-  /** Room for at least `cqe` completions; those that are pending move along. EINVAL when they would not fit, ENOMEM when memory
-   * is short. For the user's thread, while the card is at rest. */
+  /**
+   * Makes room for at least `cqe` completions and moves the pending ones. EINVAL when they would not fit, ENOMEM when
+   * memory is short. Called by the application's thread while the card is at rest.
+   */
   resize(cqe: u32): Errno {
     let first = this.consumer;
     let pending = this.filled;
@@ -58,7 +61,7 @@ export class Cq {
 
   destroy(): Errno {
     if (this.users != 0) return Errno.EBUSY;
-    this.events.forget(this.ptr);
+    this.events.purge(this.ptr);
     release(this.base);
     release(this.ptr);
     return Errno.OK;
@@ -86,13 +89,13 @@ export class Cq {
     return this.base + <usize>(n & this.mask) * CQE_BYTES;
   }
 
-  /** Room for the next completion, zeroed; null and an event when there is none. */
+  /** Returns the next completion queue entry, zeroed. Returns null and raises an event when the queue is full. */
   reserve(): Cqe {
     let producer = this.producer;
     if (producer - this.consumer > this.mask) {
       if (!this.isOverrun) {
         this.isOverrun = true;
-        countDevice(Counter.cq_overrun);
+        countCard(Counter.cq_overrun);
         this.events.raise(EventType.CQ_ERR, this.ptr);
       }
       return changetype<Cqe>(0);
@@ -102,19 +105,19 @@ export class Cq {
     return changetype<Cqe>(cqe);
   }
 
-  /** Makes the reserved completion visible. */
+  /** Makes the reserved entry visible. */
   commit(wakesSolicited: bool): void {
     this.producer = this.producer + 1;
-    // after the cursor: who arms and then finds the queue empty is seen here
+    // after the cursor: an application that arms and then finds the queue empty is seen here
     let armed = atomic.load<u32>(this.ptr, offsetof<Cq>('armedWord'));
     if (armed == Armed.NOT || (armed == Armed.SOLICITED && !wakesSolicited)) return;
     atomic.store<u32>(this.ptr, Armed.NOT, offsetof<Cq>('armedWord'));
     this.events.raise(EventType.COMPLETION, this.ptr);
   }
 
-  /** What came before does not count: look once more afterwards. */
+  /** Arms the queue. Pending completions raise no event: the caller polls once more afterwards. */
   arm(solicitedOnly: bool): void {
-    // an arm for all completions is not narrowed by a later one for solicited ones only (IBTA 11.4.2.2)
+    // a later arm for solicited completions does not narrow one for all completions (IBTA 11.4.2.2)
     if (!solicitedOnly) atomic.store<u32>(this.ptr, Armed.NEXT, offsetof<Cq>('armedWord'));
     else atomic.cmpxchg<u32>(this.ptr, Armed.NOT, Armed.SOLICITED, offsetof<Cq>('armedWord'));
   }

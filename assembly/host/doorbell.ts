@@ -1,5 +1,5 @@
-// The ring through which posters tell the card which queue pairs have something new. One thread of the user's puts, the
-// card takes. Each queue pair is in it at most once (qp/doorbell), so that it never overflows.
+// The ring through which posting threads tell the card which queue pairs have new work requests. One thread of the
+// application produces, the card consumes. Each queue pair is in it at most once (qp/doorbell), so it never overflows.
 import { allocate } from './pool';
 
 const HEADER_BYTES: usize = 192;
@@ -9,7 +9,7 @@ const HEADER_BYTES: usize = 192;
 export class Doorbells {
   private mask: u32;
 
-  /** For so many queue pairs; null when memory is short. */
+  /** Creates a ring for `maxQp` queue pairs; null when memory is short. */
   static create(maxQp: u32): Doorbells {
     let entries: u32 = 1;
     while (entries < maxQp) entries <<= 1;
@@ -47,7 +47,7 @@ export class Doorbells {
     this.producer = producer + 1;
   }
 
-  /** The oldest one; 0 when there is none. */
+  /** Takes the oldest entry; 0 when the ring is empty. */
   take(): usize {
     let consumer = this.consumer;
     if (consumer == this.producer) return 0;

@@ -1,14 +1,15 @@
-// What the card tells its user: a completion queue that was armed has something, or an asynchronous event. A ring in the
-// pool, which one thread of the user's empties. When that does not keep up, the newest are not in it. Of completion queues none is
-// lost by that: behind all others comes one event that says so, and whoever takes it looks at every queue that rang. Asynchronous
-// events are lost, and counted.
-import { Counter, countDevice } from '../counters';
-import { EventType } from '../limits';
+// Events for the application: completions of armed queues, and asynchronous events. They are in a ring in the pool,
+// which one thread of the application empties. When the ring is full, new events are not written to it. No completion
+// event is lost by that: behind all others comes one MISSED event, after which the application polls every completion
+// queue that raised an event. Asynchronous events are lost and counted.
+
+import { EventType } from '../codes';
+import { Counter, countCard } from '../counters';
 import { allocate } from './pool';
 
 const ENTRIES: u32 = 4096;
 const HEADER_BYTES: usize = 192;
-/** In the header: whether an event found no room, and the event that says so. */
+/** In the header: whether an event found no room, and the MISSED event itself. */
 const MISSED: usize = 0;
 const MISSED_EVENT: usize = 8;
 
@@ -39,14 +40,14 @@ export class Events {
     return this.ptr + HEADER_BYTES + ((<usize>(n & (ENTRIES - 1))) << 3);
   }
 
-  /** A cq or qp, as `handle`, has something to tell. */
+  /** Raises an event about a cq or qp, as `handle`. */
   raise(type: EventType, handle: usize): void {
     let producer = this.producer;
     if (producer - this.consumer == ENTRIES) {
       atomic.store<u32>(this.ptr, 1, MISSED);
-      // once more: who has emptied the ring meanwhile may not have seen that
+      // check again: an application that has emptied the ring meanwhile may not have seen the flag
       if (producer - this.consumer == ENTRIES) {
-        if (type != EventType.COMPLETION) countDevice(Counter.events_lost);
+        if (type != EventType.COMPLETION) countCard(Counter.events_lost);
         return;
       }
     }
@@ -59,14 +60,17 @@ export class Events {
     if (this.producer != this.consumer) return this.entry(this.consumer);
     return atomic.load<u32>(this.ptr, MISSED) != 0 ? this.ptr + MISSED_EVENT : 0;
   }
-  /** @param event what `peek` has answered: the ring may have been empty then and not be now */
+  /** @param event the return value of `peek`: the ring may have been empty then but not now */
   pop(event: usize): void {
     if (event == this.ptr + MISSED_EVENT) atomic.store<u32>(this.ptr, 0, MISSED);
     else this.consumer++;
   }
 
-  /** An object goes away: nothing more is told of it. For the user's thread, while the card is at rest. */
-  forget(handle: usize): void {
+  /**
+   * Removes the events of an object that is being destroyed. Called by the application's thread while the card is at
+   * rest.
+   */
+  purge(handle: usize): void {
     let kept = this.consumer;
     for (let n = this.consumer; n != this.producer; n++) {
       if (load<u32>(this.entry(n), 4) == <u32>handle) continue;

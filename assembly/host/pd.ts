@@ -1,11 +1,11 @@
-// A protection domain: regions and queue pairs work together only within one.
-import { Errno } from '../limits';
+// Protection domains: a queue pair may use only the regions of its own domain.
+import { Errno } from '../codes';
 import { allocate, release } from './pool';
 
 @unmanaged
 @final
 export class Pd {
-  /** Regions and queue pairs that belong to it. */
+  /** Objects that belong to it: regions, memory windows, queue pairs, shared receive queues, address handles. */
   users: u32;
 
   static create(): Pd {

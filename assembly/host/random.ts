@@ -1,8 +1,8 @@
-// Unpredictable numbers for keys, queue pair numbers and PSNs: ChaCha20 (RFC 8439 2.3) keyed by the seed that was handed
-// in. Whoever guesses these can write into a region from off the path (see README, security).
-import { RANDOM } from '../limits';
+// Unpredictable numbers for keys, queue pair numbers and PSNs: ChaCha20 (RFC 8439 2.3) keyed by the caller's seed. An
+// off-path attacker who could guess these numbers could write into a region (see README, security).
+import { RANDOM } from '../memorymap';
 
-/** The state's 16 words, the block's 16 words, and how many of them are used. */
+/** The state's 16 words, the block's 16 words, and the number of block words that are used. */
 const STATE: usize = RANDOM;
 const BLOCK: usize = RANDOM + 64;
 const USED: usize = RANDOM + 128;

@@ -1,13 +1,13 @@
-// A ring of descriptors between the card and a link: the kernel's struct xdp_desc, free-running cursors on cache lines of
-// their own, one side only producing and the other only consuming.
-// The layout is exported as RingOffset.
+// A descriptor ring between the card and a link: descriptors are the kernel's struct xdp_desc, cursors are free-running
+// and on cache lines of their own. One side only produces, the other only consumes. The layout is exported as
+// RingOffset.
 import { RingOffset } from '../layout';
 import { allocate, allocateAligned } from './pool';
 
 @unmanaged
 @final
 export class Ring {
-  /** A ring over `slots` slots of memory of its own (powers of two); descriptor n always points at slot n. */
+  /** Creates a ring with `slots` slots of its own memory (powers of two); descriptor n always points at slot n. */
   static create(slots: u32, slotBytes: u32): Ring {
     let frames = allocateAligned(<u64>slots * slotBytes, 4096);
     let ring = changetype<Ring>(allocate(<u64>slots * 16 + RingOffset.DESCRIPTORS));

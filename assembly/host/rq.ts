@@ -1,12 +1,13 @@
-// Receive queues: of one queue pair, or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; one thread of the
-// user's fills, the card takes.
-import { Errno, EventType, MAX_MESSAGE } from '../limits';
+// Receive queues, of one queue pair or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; one thread of
+// the application produces, the card consumes.
+import { Errno, EventType } from '../codes';
+import { MAX_MESSAGE } from '../limits';
 import { Events } from './event';
 import { Pd } from './pd';
 import { allocate, release } from './pool';
-import { RECV_WQE_BYTES, RecvWqe, SGE_BYTES, writePiece } from './wqe';
+import { RECV_WQE_BYTES, RecvWqe, SGE_BYTES, writeSge } from './wqe';
 
-/** Fields, and the two cursors on cache lines of their own. */
+/** The fields, then the two cursors on cache lines of their own. */
 const HEADER_BYTES: u64 = 192;
 
 @unmanaged
@@ -15,15 +16,19 @@ export class RecvQueue {
   mask: u32;
   stride: u32;
   maxSge: u32;
-  /** Of a shared queue: the domain it belongs to, the queue pairs that take from it, and below how many entries an event is
-   * wanted (0 = none). */
+  /**
+   * Of a shared queue: its protection domain, the number of its queue pairs, and the limit below which it raises an
+   * event (0 = none).
+   */
   pd: Pd;
   users: u32;
   limit: u32;
   isShared: bool;
+  /** WQEs of a shared queue that are left to queue pairs which hold none (qp/quota). */
+  reserve: u32;
   base: usize;
 
-  /** For at least `wr` entries of `sge` pieces; null when memory is short. */
+  /** Creates a queue of at least `wr` entries of up to `sge` SGEs; null when memory is short. */
   static create(wr: u32, sge: u32): RecvQueue {
     let queue = changetype<RecvQueue>(allocate(HEADER_BYTES));
     if (queue.ptr == 0) return queue;
@@ -64,7 +69,9 @@ export class RecvQueue {
     release(this.ptr);
   }
 
-  /** Room for at least `wr` entries; what is posted moves along. False when it would not fit, or memory is short. */
+  /**
+   * Makes room for at least `wr` entries and moves the posted ones. False when they would not fit or memory is short.
+   */
   resize(wr: u32): bool {
     if (wr < this.filled) return false;
     let entries: u32 = 1;
@@ -90,18 +97,18 @@ export class RecvQueue {
     return this.wqe(this.tail);
   }
 
-  /** Takes the oldest entry over into `held`; there must be one. */
-  take(held: RecvWqe, events: Events): void {
+  /** Copies the oldest entry to `copy` and removes it; there must be one. */
+  take(copy: RecvWqe, events: Events): void {
     let tail = this.tail;
     let wqe = this.wqe(tail);
-    memory.copy(held.ptr, wqe.ptr, RECV_WQE_BYTES + <usize>wqe.sgeCount * SGE_BYTES);
+    memory.copy(copy.ptr, wqe.ptr, RECV_WQE_BYTES + <usize>wqe.sgeCount * SGE_BYTES);
     this.tail = tail + 1;
     if (this.limit == 0 || this.filled >= this.limit) return;
     this.limit = 0;
     events.raise(EventType.SRQ_LIMIT_REACHED, this.ptr);
   }
 
-  /** Everything that is posted is forgotten. */
+  /** Discards all posted entries. */
   clear(): void {
     this.tail = this.head;
   }
@@ -116,11 +123,11 @@ export class RecvQueue {
     return Errno.OK;
   }
 
-  addPiece(ptr: usize, length: u32, lkey: u32): Errno {
+  addSge(ptr: usize, length: u32, lkey: u32): Errno {
     let wqe = this.wqe(this.head);
     if (wqe.sgeCount >= this.maxSge) return Errno.EINVAL;
     if (<u64>wqe.length + length > MAX_MESSAGE) return Errno.EMSGSIZE;
-    writePiece(wqe.pieces, wqe.sgeCount++, ptr, length, lkey);
+    writeSge(wqe.sges, wqe.sgeCount++, ptr, length, lkey);
     wqe.length += length;
     return Errno.OK;
   }
@@ -131,7 +138,7 @@ export class RecvQueue {
   }
 }
 
-/** Bytes of a receive WQE with so many pieces. */
+/** Returns the bytes of a receive WQE with `sge` SGEs. */
 export function strideFor(sge: u32): u32 {
   return (<u32>RECV_WQE_BYTES + sge * SGE_BYTES + 7) & ~7;
 }

@@ -1,127 +1,137 @@
-// Adaptive retransmission: the ACK timer is far longer than a round trip, so that a NAK or a repeated packet that is lost as
-// well would stand still for most of it. The requester measures round trips, and when an answer is late by them it repeats the
-// oldest packet and asks for an ACK. What comes back tells:
-// - an ACK of that packet alone: it was missing, and all behind it are taken for lost with it;
-// - an ACK of more: it was there, and nothing is repeated;
-// - a NAK names what is missing, as ever.
-// So a peer that was merely slow is sent one packet too many, or a window if it acknowledges every message. No try is spent, and the ACK timer runs on: whether a peer is
-// dead is still for it to say, and it says so exactly when it would have (IBTA 9.7.6.1.3).
+// Adaptive retransmission, of the requester. The ACK timeout is far longer than a round trip, so a lost NAK or a lost
+// retransmission would stall the connection for most of it. The requester therefore measures round-trip times. When an
+// ACK is overdue against them, it retransmits the oldest packet (a probe) and requests an ACK. The response decides:
+// - an ACK of that packet alone: the packet was lost, and so are all packets behind it;
+// - an ACK of more: the packet was not lost, and nothing else is retransmitted;
+// - a NAK names the missing packet as usual.
 //
-// The time to wait is that of TCP (RFC 6298): the smoothed round trip and four times its deviation, doubled with each repeat
-// until a packet that left once and asked for an ACK has been answered (Karn). But on short ways it is peers that make an answer
-// late, not routers: one that collects garbage, or whose processor somebody else has, stands still for a hundred round trips. So the
-// least wait is long, until something was lost: then it is short for a while.
+// A peer that was only slow thus receives one packet too many, or a window if it acknowledges every message. The probe
+// costs no retry and leaves the ACK timer running: that timer alone decides when a peer is dead (IBTA 9.7.6.1.3).
+//
+// The timeout is that of TCP (RFC 6298): the smoothed round-trip time plus four times its variance, doubled with each
+// probe until a packet that was sent only once and requested an ACK is acknowledged (Karn's algorithm). On short paths
+// it is the peer that delays an ACK, not a router: garbage collection or a busy processor stalls it for a hundred round
+// trips. The minimum timeout is therefore long, and short only for a while after a loss.
+import { DecisionKind, RetransmitReason } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { psnDiff } from '../wire/psn';
+import { recordDecision } from './decisions';
 import { Qp } from './qp';
-import { rewind } from './retry';
+import { rewind } from './rewind';
 import { schedule } from './schedule';
-import { armed } from './timer';
+import { armTimer, rttBound } from './timer';
 import { halveWindow } from './window';
 
 /** Nanoseconds. Most pauses of a program or a machine are shorter. */
-const LEAST_WAIT: u64 = 16_000_000;
-/** Where packets are lost. Most turns of an event loop with other things to do are shorter, and so is the way through a switch's full
- * queue. */
-const LEAST_WAIT_LOSSY: u64 = 1_000_000;
-/** So long after the last loss that is how it is waited. */
-const LOSSY_FOR: u64 = 250_000_000;
-/** When this thread itself comes so late, the answer may be there and not be looked at yet: it waits once more. */
-const LATE: u64 = 200_000;
-/** Longer round trips are taken for this one, so that the arithmetic stays in 32 bits. */
-const LONGEST: u64 = 1 << 30;
+const MIN_RTO: u64 = 16_000_000;
+/** After a loss. Most turns of a busy event loop are shorter, and so is the delay of a switch's full queue. */
+const MIN_RTO_LOSSY: u64 = 1_000_000;
+/** How long after a loss the short minimum applies. */
+const LOSSY_PERIOD: u64 = 250_000_000;
+/**
+ * When this thread itself is this late, the ACK may have arrived without being processed: the deadline is extended
+ * once.
+ */
+const MAX_LATENESS: u64 = 200_000;
+/** Longer round trips count as this one, so that the arithmetic fits 32 bits. */
+const MAX_SAMPLE: u64 = 1 << 30;
 
-/** A connection begins: nothing is known of its round trips. */
+/** Starts a connection: no round trip is measured yet. */
 export function initAdaptive(qp: Qp): void {
-  qp.roundTrip = 0;
-  qp.deviation = 0;
-  qp.timedAt = 0;
-  qp.earlyRepeats = 0;
-  qp.repeatedAt = 0;
+  qp.srtt = 0;
+  qp.rttvar = 0;
+  qp.rttStart = 0;
+  qp.earlyRetransmits = 0;
+  qp.retransmittedAt = 0;
   qp.lossyUntil = 0;
   qp.isProbing = false;
+  // nor is anything known of packets that overtake others (seqnak.ts)
+  qp.nakDeadline = 0;
+  qp.reorderWait = 0;
+  qp.nakRtt = 0;
+  qp.isPeerOnTrial = false;
+  qp.isPeerKeeping = false;
+  qp.vainWaits = 0;
+  qp.earlyFills = 0;
 }
 
-/** Switches it on or off, at any time. */
+/** Switches adaptive retransmission on or off, at any time. */
 export function setAdaptive(qp: Qp, isOn: bool): void {
   qp.isAdaptive = isOn;
   qp.earlyDeadline = 0;
-  qp.timedAt = 0;
+  qp.rttStart = 0;
 }
 
-/** A packet that asks for an ACK leaves. The time that an answer takes is known only of one that was sent once. */
-export function noteAsked(qp: Qp, psn: u32, isRepeated: bool): void {
+/** A packet that requests an ACK is sent. Only packets that were never retransmitted measure the round trip. */
+export function noteAckRequested(qp: Qp, psn: u32, isRetransmit: bool): void {
   if (!qp.isAdaptive) return;
-  if (qp.timedAt == 0 && !isRepeated) {
-    qp.timedAt = Card.get().now;
-    qp.timedPsn = psn;
+  if (qp.rttStart == 0 && !isRetransmit) {
+    qp.rttStart = Card.get().now;
+    qp.rttPsn = psn;
   }
-  if (qp.earlyDeadline == 0) awaitAnswer(qp);
+  if (qp.earlyDeadline == 0) startEarlyTimer(qp);
 }
 
-/** The peer has answered something new, and the ACK timer has started anew. */
-export function noteAnswered(qp: Qp): void {
+/** The peer has acknowledged something new, and the ACK timer was restarted. */
+export function noteAcked(qp: Qp): void {
   if (!qp.isAdaptive) return;
-  if (qp.timedAt != 0 && psnDiff(qp.unackedPsn, qp.timedPsn) > 0) {
-    measure(qp, <i32>max<u64>(1, min(Card.get().now - qp.timedAt, LONGEST)));
-    qp.timedAt = 0;
-    qp.earlyRepeats = 0;
+  if (qp.rttStart != 0 && psnDiff(qp.unackedPsn, qp.rttPsn) > 0) {
+    addRttSample(qp, <i32>max<u64>(1, min(Card.get().now - qp.rttStart, MAX_SAMPLE)));
+    qp.rttStart = 0;
+    qp.earlyRetransmits = 0;
   }
   qp.earlyDeadline = 0;
-  // only a packet that has asked will be answered
-  if (psnDiff(qp.sendPsn, qp.unackedPsn) > <i32>qp.unasked) awaitAnswer(qp);
+  // only a packet that requested an ACK will be acknowledged
+  if (psnDiff(qp.sendPsn, qp.unackedPsn) > <i32>qp.packetsSinceAckReq) startEarlyTimer(qp);
 }
 
-function measure(qp: Qp, sample: i32): void {
-  if (qp.roundTrip == 0) {
-    qp.roundTrip = sample;
-    qp.deviation = sample >> 1;
+function addRttSample(qp: Qp, sample: i32): void {
+  if (qp.srtt == 0) {
+    qp.srtt = sample;
+    qp.rttvar = sample >> 1;
     return;
   }
-  qp.deviation += (abs(qp.roundTrip - sample) - qp.deviation) >> 2;
-  qp.roundTrip += (sample - qp.roundTrip) >> 3;
+  qp.rttvar += (abs(qp.srtt - sample) - qp.rttvar) >> 2;
+  qp.srtt += (sample - qp.srtt) >> 3;
 }
 
-/** A packet of either end has certainly been lost, or overtaken. */
-export function noteLost(qp: Qp): void {
-  qp.lossyUntil = Card.get().now + LOSSY_FOR;
+/** A packet was certainly lost or reordered, in either direction. */
+export function noteLoss(qp: Qp): void {
+  qp.lossyUntil = Card.get().now + LOSSY_PERIOD;
 }
 
-function leastWait(qp: Qp): u64 {
-  return Card.get().now < qp.lossyUntil ? LEAST_WAIT_LOSSY : LEAST_WAIT;
+function minRto(qp: Qp): u64 {
+  return Card.get().now < qp.lossyUntil ? MIN_RTO_LOSSY : MIN_RTO;
 }
 
-/** By the round trips so far hardly an answer takes longer. */
-function usualTime(qp: Qp): u64 {
-  return <u64>qp.roundTrip + 4 * <u64>qp.deviation;
+/** Starts the early timer if it expires before the ACK timer. */
+function startEarlyTimer(qp: Qp): void {
+  if (qp.srtt == 0) return;
+  qp.isEarlyDeadlineExtended = false;
+  setEarlyDeadline(qp, Card.get().now + (max(rttBound(qp), minRto(qp)) << qp.earlyRetransmits));
 }
 
-/** Waits for an answer, if the ACK timer does and will do so longer. */
-function awaitAnswer(qp: Qp): void {
-  if (qp.roundTrip == 0) return;
-  qp.isExcused = false;
-  waitUntil(qp, Card.get().now + (max(usualTime(qp), leastWait(qp)) << qp.earlyRepeats));
-}
-
-function waitUntil(qp: Qp, deadline: u64): void {
+function setEarlyDeadline(qp: Qp, deadline: u64): void {
   if (deadline >= qp.ackDeadline) return;
   qp.earlyDeadline = deadline;
-  armed(qp);
+  armTimer(qp);
 }
 
-/** An answer is late: the oldest packet is repeated, and nothing else until one comes. */
+/** An ACK is overdue: retransmits the oldest packet, and nothing else until a response arrives. */
 export function expireEarly(qp: Qp, now: u64): void {
   if (qp.earlyDeadline == 0 || qp.earlyDeadline > now) return;
-  let late = now - qp.earlyDeadline;
+  let lateness = now - qp.earlyDeadline;
   qp.earlyDeadline = 0;
-  if (late > LATE && !qp.isExcused) {
-    qp.isExcused = true;
-    return waitUntil(qp, now + leastWait(qp));
+  if (lateness > MAX_LATENESS && !qp.isEarlyDeadlineExtended) {
+    qp.isEarlyDeadlineExtended = true;
+    return setEarlyDeadline(qp, now + minRto(qp));
   }
-  qp.earlyRepeats++;
-  qp.repeatedAt = now;
+  qp.earlyRetransmits++;
+  qp.isNakRetried = false;
+  qp.retransmittedAt = now;
   qp.count(Counter.roce_adp_retrans);
+  recordDecision(qp, DecisionKind.RETRANSMIT, RetransmitReason.EARLY, qp.unackedPsn, 1, qp.retryLeft);
   let resume = qp.isProbing ? qp.resumePsn : qp.sendPsn;
   rewind(qp, qp.unackedPsn);
   qp.resumePsn = resume;
@@ -129,21 +139,26 @@ export function expireEarly(qp: Qp, now: u64): void {
   schedule(qp);
 }
 
-/** Whether an answer that took so long is one to the repeated packet. Who was only late answers the first one, at any time. */
-function isUsual(qp: Qp, time: u64): bool {
-  return time >= <u64>(qp.roundTrip >> 1) && time <= usualTime(qp);
+/**
+ * Returns whether a response after this time answers the retransmission. A peer that was only late answers the original
+ * packet, at any time.
+ */
+function isUsualRtt(qp: Qp, time: u64): bool {
+  return time >= <u64>(qp.srtt >> 1) && time <= rttBound(qp);
 }
 
-/** The answer to a repeated packet, or to one behind it. */
+/** A response to the retransmitted packet, or to a later one, has arrived. */
 export function endProbe(qp: Qp): void {
   qp.isProbing = false;
   if (psnDiff(qp.unackedPsn, qp.sendPsn) <= 0) {
-    if (isUsual(qp, Card.get().now - qp.repeatedAt)) noteLost(qp);
+    recordDecision(qp, DecisionKind.PROBE_LOST, 0, qp.sendPsn, psnDiff(qp.wirePsn, qp.sendPsn), 0);
+    if (isUsualRtt(qp, Card.get().now - qp.retransmittedAt)) noteLoss(qp);
     return halveWindow(qp);
   }
-  // on from where it stood, which may be in the midst of packets that are repeated
+  // resume where sending stopped, which may be in the middle of another retransmission
   let isBehind = psnDiff(qp.resumePsn, qp.unackedPsn) < 0;
   rewind(qp, isBehind ? qp.unackedPsn : qp.resumePsn);
-  // those on their way have asked
-  qp.unasked = 0;
+  recordDecision(qp, DecisionKind.PROBE_DELIVERED, 0, qp.sendPsn, 0, 0);
+  // the packets in flight have requested their ACK
+  qp.packetsSinceAckReq = 0;
 }

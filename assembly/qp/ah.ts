@@ -1,17 +1,18 @@
-// Address handles: the way to a peer, for datagrams.
+// Address handles: the path to a peer, for datagrams.
+
+import { Errno } from '../codes';
 import { Pd } from '../host/pd';
 import { allocate, release } from '../host/pool';
-import { Errno } from '../limits';
 import { PATH_BYTES, Path } from './path';
 
 @unmanaged
 @final
 export class Ah {
   pd: Pd;
-  /** Send work requests that name it and are not done: posters add, the card subtracts. */
+  /** Pending send work requests that refer to it: the posting thread adds, the card subtracts. */
   users: u32;
 
-  /** From the address vector at scratch(), which must be valid; null when memory is short. */
+  /** Creates an address handle from the address vector at scratch(), which must be valid; null when memory is short. */
   static create(pd: Pd): Ah {
     let ah = changetype<Ah>(allocate(AH_BYTES + PATH_BYTES));
     if (changetype<usize>(ah) == 0) return ah;
@@ -28,7 +29,7 @@ export class Ah {
   use(): void {
     atomic.add<u32>(changetype<usize>(this), 1, offsetof<Ah>('users'));
   }
-  letGo(): void {
+  release(): void {
     atomic.sub<u32>(changetype<usize>(this), 1, offsetof<Ah>('users'));
   }
 

@@ -1,42 +1,50 @@
-// The completer: takes the peer's answers (IBTA 9.7.5.1) - ACK, NAK, RNR NAK, READ response, atomic ACK - and retires send
-// work requests by them.
+// The completer: receives the peer's responses (IBTA 9.7.5.1), which are ACK, NAK, RNR NAK, READ response and atomic
+// ACK, and completes send work requests.
+
+import { DecisionKind, QpState, RetransmitReason, WcStatus, WrOpcode } from '../codes';
 import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
 import { SendWqe, scatter } from '../host/wqe';
-import { QpState, WcStatus, WrOpcode } from '../limits';
-import { AethClass, Syndrome } from '../wire/aeth';
+import { Aeth, AethClass, Syndrome } from '../wire/aeth';
 import { hasAeth, isLast, isReadResponse, Opcode } from '../wire/opcode';
 import { Packet } from '../wire/packet';
-import { psnAdd, psnDiff } from '../wire/psn';
-import { endProbe, noteAnswered, noteLost } from './adaptive';
-import { failSend, retireSend } from './complete';
-import { isNews, takeCredits } from './credit';
+import { PSN_MASK, psnAdd, psnDiff } from '../wire/psn';
+import { endProbe, noteAcked, noteLoss } from './adaptive';
+import { retireSend } from './completion';
+import { isCreditUpdate, updateCredits } from './credit';
+import { recordDecision } from './decisions';
 import { Qp } from './qp';
-import { isAtomicWr, isBlankWr, isRdAtomic } from './requester';
-import { resetRetries, restart, retry, retryAfterRnr, rewind } from './retry';
+import { retry, retryAfterRnr } from './retry';
+import { rewind } from './rewind';
 import { schedule } from './schedule';
-import { reportDrained } from './state';
+import { noteGapFilled, receiveSequenceNak } from './seqnak';
+import { failSend, raiseDrained } from './state';
+import { refillRetries, restartAckTimer } from './timer';
 import { growWindow } from './window';
+import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode';
 
-/** Answers why the packet was dropped, or NO_DROP. */
+/** Returns why the packet was dropped, or NO_DROP. */
 export function receiveResponse(qp: Qp, packet: Packet): Counter {
   let psn = packet.psn;
-  // an answer to something that was never asked
+  // a response to a request that was never sent
   if (psnDiff(psn, qp.wirePsn) >= 0) return Counter.drop_ghost_response;
   let drop = isReadResponse(packet.opcode)
-    ? receiveRead(qp, packet)
+    ? receiveReadResponse(qp, packet)
     : packet.opcode == Opcode.ATOMIC_ACKNOWLEDGE
-      ? receiveAtomic(qp, packet)
+      ? receiveAtomicAck(qp, packet)
       : receiveAck(qp, packet);
   if (qp.state == QpState.ERR) return drop;
-  reportDrained(qp);
+  raiseDrained(qp);
   schedule(qp);
   return drop;
 }
 
-/** Everything up to `psn` has arrived at the peer: work requests that end there or before are done. False when the answer
- * of a READ or atomic in front of it is missing: that answer alone can say that it is done (IBTA 9.7.5.1.3). */
-function acknowledge(qp: Qp, psn: u32): bool {
+/**
+ * Completes the work requests that end at or before `psn`: the peer has received everything up to there. Returns false
+ * when the response of an earlier READ or atomic is missing, because only that response can complete it (IBTA
+ * 9.7.5.1.3).
+ */
+function completeUpTo(qp: Qp, psn: u32): bool {
   let before = qp.unackedPsn;
   let complete = true;
   while (qp.sqTail != qp.sqHead) {
@@ -53,32 +61,44 @@ function acknowledge(qp: Qp, psn: u32): bool {
     qp.unackedPsn = psnAdd(wqe.lastPsn, 1);
     retireSend(qp);
   }
-  if (qp.unackedPsn != before) progress(qp, before);
+  if (qp.unackedPsn != before) advanceUnacked(qp, before);
   return complete;
 }
 
-/** The oldest PSN without answer has moved on from `before`. */
-function progress(qp: Qp, before: u32): void {
+/** The oldest unacknowledged PSN has advanced from `before`. */
+function advanceUnacked(qp: Qp, before: u32): void {
   if (qp.state == QpState.ERR) return;
-  resetRetries(qp);
+  if (qp.retryLeft != qp.retryCnt || qp.rnrs != 0) recover(qp);
   qp.isReadRetried = false;
-  // what the peer was not ready for, it has taken after all
+  if (qp.isNakRetried || qp.isPeerOnTrial) noteGapFilled(qp);
+  // the peer has accepted the packet for which it was not ready
   qp.rnrDeadline = 0;
   growWindow(qp, <u32>psnDiff(qp.unackedPsn, before));
-  // packets that were about to be repeated have arrived after all
+  // packets that were about to be retransmitted have arrived after all
   if (qp.isProbing) endProbe(qp);
-  else if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) rewind(qp, qp.unackedPsn);
-  restart(qp);
-  noteAnswered(qp);
+  else if (psnDiff(qp.unackedPsn, qp.sendPsn) > 0) skipAcked(qp);
+  restartAckTimer(qp);
+  noteAcked(qp);
 }
 
-/** An answer that should have come before this one did not: ask again from the first that is missing, once. */
+/** The first progress after a retry, which makes all retries available again. */
+function recover(qp: Qp): void {
+  recordDecision(qp, DecisionKind.RECOVERED, 0, qp.unackedPsn, 0, 0);
+  refillRetries(qp);
+}
+
+function skipAcked(qp: Qp): void {
+  recordDecision(qp, DecisionKind.SKIPPED, 0, qp.unackedPsn, psnDiff(qp.unackedPsn, qp.sendPsn), 0);
+  rewind(qp, qp.unackedPsn);
+}
+
+/** An earlier response is missing: retransmits from it on, once. */
 function impliedNak(qp: Qp): Counter {
   if (!qp.isReadRetried && qp.rnrDeadline == 0) {
     qp.isReadRetried = true;
     qp.count(Counter.implied_nak_seq_err);
-    noteLost(qp);
-    retry(qp, qp.unackedPsn);
+    noteLoss(qp);
+    retry(qp, qp.unackedPsn, RetransmitReason.IMPLIED_NAK);
   }
   return Counter.drop_response_order;
 }
@@ -90,13 +110,15 @@ function receiveAck(qp: Qp, packet: Packet): Counter {
   if (kind != AethClass.ACK && kind != AethClass.RNR && !isNak(syndrome)) return Counter.drop_reserved_syndrome;
   if (kind == AethClass.ACK) {
     if (psnDiff(psn, qp.unackedPsn) < 0)
-      return isNews(qp, psn) && takeCredits(qp, packet.aeth) ? NO_DROP : Counter.drop_ghost_response;
-    takeCredits(qp, packet.aeth);
-    return acknowledge(qp, psn) ? NO_DROP : impliedNak(qp);
+      return isCreditUpdate(qp, psn) && updateCredits(qp, packet.aeth) ? NO_DROP : Counter.drop_ghost_response;
+    updateCredits(qp, packet.aeth);
+    return completeUpTo(qp, psn) ? NO_DROP : impliedNak(qp);
   }
-  if (psnDiff(psn, qp.unackedPsn) < 0) return receiveOld(qp, psn, syndrome);
-  // a NAK acknowledges what comes before it
-  if (!acknowledge(qp, psnAdd(psn, -1))) return impliedNak(qp);
+  if (psnDiff(psn, qp.unackedPsn) < 0) return receiveOldNak(qp, psn, packet.aeth);
+  if (kind == AethClass.NAK && syndrome != Syndrome.NAK_SEQUENCE && !isPlausibleMsn(qp, packet.aeth.msn))
+    return Counter.drop_implausible_nak;
+  // a NAK acknowledges all packets before it
+  if (!completeUpTo(qp, psnAdd(psn, -1))) return impliedNak(qp);
   if (qp.state == QpState.ERR) return NO_DROP;
   if (qp.rnrDeadline != 0) return Counter.drop_rnr_wait;
   qp.lastSyndrome = <u8>syndrome;
@@ -104,34 +126,54 @@ function receiveAck(qp: Qp, packet: Packet): Counter {
     qp.count(Counter.rcvd_rnr_err);
     retryAfterRnr(qp, psn, syndrome & 31);
   } else if (syndrome == Syndrome.NAK_SEQUENCE) {
-    qp.count(Counter.rcvd_seq_err);
-    noteLost(qp);
-    retry(qp, psn);
+    receiveSequenceNak(qp, psn);
   } else {
-    refuse(qp, psn, syndrome);
+    failByNak(qp, psn, syndrome);
   }
   return NO_DROP;
+}
+
+/**
+ * Returns whether the peer can have completed so many messages: no more than were started, and no fewer than are
+ * acknowledged (IBTA 9.7.7.1). A responder may refuse any request packet in flight, and ends the connection with it.
+ * Whoever forges that NAK has to guess the PSN and the MSN.
+ */
+function isPlausibleMsn(qp: Qp, msn: u32): bool {
+  let outstanding: u32 = 0;
+  for (let n = qp.sqTail; n != qp.sqHead; n++) {
+    let wqe = qp.sendWqe(n);
+    if (isLocalOp(wqe.opcode)) continue;
+    if (!wqe.isStarted) break;
+    // each part of a READ that left as several requests is a message
+    outstanding += wqe.isSplit ? ((wqe.lastPsn - wqe.firstPsn) & PSN_MASK) + 1 : 1;
+  }
+  return <u32>psnDiff(qp.ssn, msn) <= outstanding;
 }
 
 function isNak(syndrome: u32): bool {
   return syndrome >= <u32>Syndrome.NAK_SEQUENCE && syndrome <= <u32>Syndrome.NAK_REMOTE_OPERATION;
 }
 
-/** An answer older than the oldest that is due: of interest only when the peer gives up a READ in the middle and names
- * its request (rxe does), which is one for a part of it where the READ is asked for in parts, or again from its middle. */
-function receiveOld(qp: Qp, psn: u32, syndrome: u32): Counter {
+/**
+ * A NAK older than the oldest unacknowledged PSN. It counts only when the peer aborts a READ midway and refers to the
+ * request (as rxe does). That may be the request for a part of the READ, where the READ is requested in parts or again
+ * from its middle.
+ */
+function receiveOldNak(qp: Qp, psn: u32, aeth: Aeth): Counter {
+  let syndrome = aeth.syndrome;
   if (!isNak(syndrome) || syndrome == Syndrome.NAK_SEQUENCE || qp.sqTail == qp.sqHead)
     return Counter.drop_ghost_response;
   let wqe = qp.sendWqe(qp.sqTail);
   if (!wqe.isStarted || wqe.opcode != WrOpcode.RDMA_READ || psnDiff(psn, wqe.firstPsn) < 0)
     return Counter.drop_ghost_response;
+  if (!isPlausibleMsn(qp, aeth.msn)) return Counter.drop_implausible_nak;
   qp.lastSyndrome = <u8>syndrome;
-  refuse(qp, psn, syndrome);
+  failByNak(qp, psn, syndrome);
   return NO_DROP;
 }
 
-/** The peer will not carry out the oldest request. */
-function refuse(qp: Qp, psn: u32, syndrome: u32): void {
+/** The peer rejects the oldest request. */
+function failByNak(qp: Qp, psn: u32, syndrome: u32): void {
   let status = WcStatus.REM_OP_ERR;
   if (syndrome == Syndrome.NAK_INVALID_REQUEST) {
     status = WcStatus.REM_INV_REQ_ERR;
@@ -143,81 +185,83 @@ function refuse(qp: Qp, psn: u32, syndrome: u32): void {
   failSend(qp, status, syndrome, psn);
 }
 
-/** The READ or atomic that this packet must answer, everything before it being acknowledged by it. Null when an earlier
- * answer is missing, or this is no answer to the oldest request, which then has failed. */
-function answered(qp: Qp, packet: Packet): SendWqe {
+/**
+ * Returns the READ or atomic work request that this packet responds to; the packet acknowledges everything before it.
+ * Returns null when an earlier response is missing, or when the oldest request has another operation, which fails it.
+ */
+function matchResponse(qp: Qp, packet: Packet): SendWqe {
   let psn = packet.psn;
-  if (!acknowledge(qp, psnAdd(psn, -1))) {
+  if (!completeUpTo(qp, psnAdd(psn, -1))) {
     impliedNak(qp);
     return changetype<SendWqe>(0);
   }
   if (qp.state == QpState.ERR) return changetype<SendWqe>(0);
   let wqe = qp.sendWqe(qp.sqTail);
   let fits = isReadResponse(packet.opcode)
-    ? wqe.opcode == WrOpcode.RDMA_READ || isBlankWr(wqe.opcode)
+    ? wqe.opcode == WrOpcode.RDMA_READ || hasEmptyResponse(wqe.opcode)
     : isAtomicWr(wqe.opcode);
   if (fits) {
-    if (hasAeth(packet.opcode)) takeCredits(qp, packet.aeth);
+    if (hasAeth(packet.opcode)) updateCredits(qp, packet.aeth);
     return wqe;
   }
   failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
   return changetype<SendWqe>(0);
 }
 
-function receiveRead(qp: Qp, packet: Packet): Counter {
+function receiveReadResponse(qp: Qp, packet: Packet): Counter {
   let psn = packet.psn;
   if (psnDiff(psn, qp.unackedPsn) < 0) return Counter.drop_ghost_response;
   if (hasAeth(packet.opcode) && packet.aeth.syndrome >> 5 != AethClass.ACK) return Counter.drop_reserved_syndrome;
-  let wqe = answered(qp, packet);
+  let wqe = matchResponse(qp, packet);
   if (changetype<usize>(wqe) == 0) return Counter.drop_response_order;
   let offset = ((psn - wqe.firstPsn) & 0xffffff) * qp.mtu;
   let last = psn == wqe.lastPsn;
-  // placed by its PSN; FIRST and MIDDLE, LAST and ONLY differ only by where the peer began to repeat
-  // (an answer in parts has its LAST at the end of each part)
+  // placed by its PSN; where the peer began its retransmission decides between FIRST and MIDDLE, LAST and ONLY (a
+  // response in parts has a LAST packet at the end of each part)
   if (last ? !isLast(packet.opcode) : isLast(packet.opcode) && !wqe.isSplit) {
     failSend(qp, WcStatus.BAD_RESP_ERR, 0, psn);
     return NO_DROP;
   }
-  let bytes = isBlankWr(wqe.opcode) ? 0 : last ? wqe.length - offset : qp.mtu;
+  let bytes = hasEmptyResponse(wqe.opcode) ? 0 : last ? wqe.length - offset : qp.mtu;
   if (packet.payloadBytes != bytes) {
     failSend(qp, WcStatus.LOC_LEN_ERR, 0, psn);
     return NO_DROP;
   }
-  if (!scatter(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, packet.payload, bytes)) {
+  if (!scatter(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, packet.payload, bytes)) {
     failSend(qp, WcStatus.LOC_PROT_ERR, 0, psn);
     return NO_DROP;
   }
-  if (qp.isPartAhead && psnAdd(psn, 1) == wqe.partPsn) {
-    qp.isPartAhead = false;
+  if (qp.isNextReadPartInFlight && psnAdd(psn, 1) == wqe.partPsn) {
+    qp.isNextReadPartInFlight = false;
     qp.rdAtomicInFlight--;
   }
-  finish(qp, psn, last);
+  finishResponse(qp, psn, last);
   return NO_DROP;
 }
 
-function receiveAtomic(qp: Qp, packet: Packet): Counter {
+function receiveAtomicAck(qp: Qp, packet: Packet): Counter {
   if (psnDiff(packet.psn, qp.unackedPsn) < 0) return Counter.drop_ghost_response;
   if (packet.aeth.syndrome >> 5 != AethClass.ACK) return Counter.drop_reserved_syndrome;
-  let wqe = answered(qp, packet);
+  let wqe = matchResponse(qp, packet);
   if (changetype<usize>(wqe) == 0) return Counter.drop_response_order;
-  // the original value goes to the user in the byte order of the host (IBTA 9.4.5.2)
+  // the application gets the original value in host byte order (IBTA 9.4.5.2)
   let original = packet.atomicAckEth.ptr;
   store<u64>(original, bswap<u64>(load<u64>(original)));
-  if (!scatter(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, 0, original, 8)) {
+  if (!scatter(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, 0, original, 8)) {
     failSend(qp, WcStatus.LOC_PROT_ERR, 0, packet.psn);
     return NO_DROP;
   }
-  finish(qp, packet.psn, true);
+  finishResponse(qp, packet.psn, true);
   return NO_DROP;
 }
 
-/** The answer with this PSN is in place; it may be the last of its request. */
-function finish(qp: Qp, psn: u32, last: bool): void {
+/** The response packet with this PSN is placed; it may be the last of its request. */
+function finishResponse(qp: Qp, psn: u32, last: bool): void {
   let before = qp.unackedPsn;
   qp.unackedPsn = psnAdd(psn, 1);
   if (last) {
     qp.rdAtomicInFlight--;
     retireSend(qp);
   }
-  progress(qp, before);
+  advanceUnacked(qp, before);
 }

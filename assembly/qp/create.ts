@@ -1,4 +1,6 @@
-// Making queue pairs and taking them away.
+// Creates and destroys queue pairs.
+
+import { GSI_QPN, MULTICAST_QPN, QpState, QpType, StateReason } from '../codes';
 import { Card } from '../host/card';
 import { Cq } from '../host/cq';
 import { Mr } from '../host/mr';
@@ -8,14 +10,15 @@ import { random32 } from '../host/random';
 import { RecvQueue, strideFor } from '../host/rq';
 import { Table } from '../host/table';
 import { RecvWqe, sendStrideFor } from '../host/wqe';
-import { GSI_QPN, QpState, QpType } from '../limits';
-import { answerDoorbells } from './doorbell';
+import { MAX_WINDOW } from '../limits';
+import { takeDoorbells } from './doorbell';
 import { detachAll } from './multicast';
 import { QP_BYTES, Qp } from './qp';
-import { releaseResults } from './result';
+import { releaseReorderBuffer } from './reorder';
+import { releaseResources } from './resource';
 import { setState } from './state';
 
-/** What a queue pair is made from. */
+/** Sizes of a queue pair's queues. */
 @unmanaged
 @final
 export class Sizes {
@@ -26,8 +29,11 @@ export class Sizes {
   inline: u32;
 }
 
-/** A queue pair in RESET with a number that cannot be guessed, or that of GSI; null when memory or numbers are short.
- * @param shared a shared receive queue, or null for one of its own */
+/**
+ * Creates a queue pair in RESET, with an unpredictable number or that of GSI; null when memory or numbers are
+ * exhausted.
+ * @param shared a shared receive queue, or null for a receive queue of its own
+ */
 export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: RecvQueue, sizes: Sizes): Qp {
   let card = Card.get();
   let qp = changetype<Qp>(card.qps.isFull ? <usize>0 : allocate(QP_BYTES));
@@ -38,8 +44,8 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   qp.sqBase = allocate(<u64>qp.sqMask * qp.sqStride);
   qp.sqMask--;
   qp.rq = shared.ptr != 0 ? shared : RecvQueue.create(sizes.recvWr, sizes.recvSge);
-  if (qp.rq.ptr != 0) qp.held = changetype<RecvWqe>(allocate(strideFor(qp.rq.maxSge)));
-  if (qp.sqBase == 0 || qp.rq.ptr == 0 || qp.held.ptr == 0) {
+  if (qp.rq.ptr != 0) qp.recvWqe = changetype<RecvWqe>(allocate(strideFor(qp.rq.maxSge)));
+  if (qp.sqBase == 0 || qp.rq.ptr == 0 || qp.recvWqe.ptr == 0) {
     releaseRings(qp);
     return changetype<Qp>(0);
   }
@@ -50,6 +56,7 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   qp.maxSendSge = sizes.sendSge;
   qp.maxInline = sizes.inline;
   qp.isAdaptive = type == QpType.RC;
+  qp.windowLimit = MAX_WINDOW;
   qp.qpn = type == QpType.GSI ? GSI_QPN : newQpn(card.qps);
   card.qps.add(qp.qpn, qp.ptr);
   pd.users++;
@@ -59,33 +66,34 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   return qp;
 }
 
-/** 0 and 1 are the management queue pairs, 0xffffff is multicast. */
+/** 0 and 1 are the numbers of the management queue pairs. */
 function newQpn(qps: Table): u32 {
   let qpn = random32() & 0xffffff;
-  while (qpn < 2 || qpn == 0xffffff || qps.find(qpn) != 0) qpn = random32() & 0xffffff;
+  while (qpn < 2 || qpn == MULTICAST_QPN || qps.lookup(qpn) != 0) qpn = random32() & 0xffffff;
   return qpn;
 }
 
 export function destroyQp(qp: Qp): void {
   let card = Card.get();
-  // nothing may name it any more: the ring of doorbells, then the list of those that are ready
-  answerDoorbells();
-  setState(qp, QpState.RESET);
+  // drop all references to it: first the doorbell ring, then the list of ready queue pairs
+  takeDoorbells();
+  setState(qp, QpState.RESET, StateReason.DESTROY);
   detachAll(qp);
-  Mr.closeWindowsOf(card.keys, qp.qpn);
-  card.events.forget(qp.ptr);
+  Mr.unbindWindowsOf(card.keys, qp.qpn);
+  card.events.purge(qp.ptr);
   card.qps.remove(qp.qpn);
   qp.pd.users--;
   qp.sendCq.users--;
   qp.recvCq.users--;
   if (qp.rq.isShared) qp.rq.users--;
-  releaseResults(qp);
+  releaseResources(qp);
   releaseRings(qp);
+  releaseReorderBuffer();
 }
 
 function releaseRings(qp: Qp): void {
   if (qp.sqBase) release(qp.sqBase);
   if (qp.rq.ptr != 0 && !qp.rq.isShared) qp.rq.destroy();
-  if (qp.held.ptr != 0) release(qp.held.ptr);
+  if (qp.recvWqe.ptr != 0) release(qp.recvWqe.ptr);
   release(qp.ptr);
 }

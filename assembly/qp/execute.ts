@@ -1,9 +1,10 @@
-// Carries out a request that has passed all checks: moves the data, moves on ePSN and MSN, completes the receive work request.
+// Executes a request that has passed all checks: moves the data, advances ePSN and MSN, completes the receive WQE.
+
+import { Access, Errno, WcStatus } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
 import { scatter } from '../host/wqe';
-import { Access, Errno, WcStatus } from '../limits';
 import {
   hasImm,
   hasInvalidate,
@@ -19,35 +20,38 @@ import {
 } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd } from '../wire/psn';
-import { completeRecv, hold } from './complete';
-import { useCredit } from './credit';
-import { Fault } from './examine';
+import { Fault } from './check';
+import { completeRecv } from './completion';
+import { consumeCredit } from './credit';
+import { takeRecvWqe } from './flush';
 import { Expect, Qp } from './qp';
-import { activate, newResult, Result } from './result';
+import { activate, allocateResource, RespResource } from './resource';
 
 export function execute(qp: Qp, packet: Packet): Fault {
   let opcode = packet.opcode;
   if (isSend(opcode)) return executeSend(qp, packet);
   if (isWrite(opcode)) return executeWrite(qp, packet);
   if (isRead(opcode)) return executeRead(qp, packet);
-  return isAtomic(opcode) ? executeAtomic(qp, packet) : executeBlank(qp, packet);
+  return isAtomic(opcode) ? executeAtomic(qp, packet) : executeWithEmptyResponse(qp, packet);
 }
 
 function executeSend(qp: Qp, packet: Packet): Fault {
   let opcode = packet.opcode;
-  hold(qp);
-  let wqe = qp.held;
-  if (isFirst(opcode)) qp.received = 0;
-  if (!scatter(Card.get().keys, qp.recvPd, wqe.pieces, wqe.sgeCount, qp.received, packet.payload, packet.payloadBytes))
-    return Fault.LOCAL_MEMORY;
-  qp.received += packet.payloadBytes;
+  takeRecvWqe(qp);
+  let wqe = qp.recvWqe;
+  if (isFirst(opcode)) qp.receivedBytes = 0;
+  if (
+    !scatter(Card.get().keys, qp.recvPd, wqe.sges, wqe.sgeCount, qp.receivedBytes, packet.payload, packet.payloadBytes)
+  )
+    return Fault.LOCAL_PROTECTION;
+  qp.receivedBytes += packet.payloadBytes;
   qp.expect = Expect.SEND;
   if (isLast(opcode)) {
     if (hasInvalidate(opcode) && Mr.invalidate(Card.get().keys, packet.invalidateRkey, qp.pd, qp.qpn) != Errno.OK)
       return Fault.INVALIDATE;
     endMessage(qp);
-    useCredit(qp);
-    completeRecv(qp, packet, qp.received, WcStatus.SUCCESS);
+    consumeCredit(qp);
+    completeRecv(qp, packet, qp.receivedBytes, WcStatus.SUCCESS);
     qp.count(Counter.rdma_recvs);
   }
   qp.ePsn = psnAdd(qp.ePsn, 1);
@@ -70,7 +74,7 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
   if (isLast(opcode)) {
     endMessage(qp);
     if (hasImm(opcode)) {
-      useCredit(qp);
+      consumeCredit(qp);
       completeRecv(qp, packet, qp.writeLength, WcStatus.SUCCESS);
     }
   }
@@ -79,76 +83,94 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
 }
 
 function executeRead(qp: Qp, packet: Packet): Fault {
-  let result = newResult(qp);
-  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  let resource = allocateResource(qp);
+  if (changetype<usize>(resource) == 0) return Fault.TOO_MANY_RD_ATOMIC;
   let reth = packet.reth;
   let packets = packetCount(reth.length, qp.mtu);
-  result.va = reth.va;
-  result.rkey = reth.rkey;
-  result.length = reth.length;
-  result.firstPsn = packet.psn;
-  result.lastPsn = psnAdd(packet.psn, packets - 1);
-  startJob(qp, result, packet);
+  resource.va = reth.va;
+  resource.rkey = reth.rkey;
+  resource.length = reth.length;
+  resource.firstPsn = packet.psn;
+  resource.lastPsn = psnAdd(packet.psn, packets - 1);
+  startReadResponse(qp, resource, packet);
   qp.ePsn = psnAdd(packet.psn, packets);
   endMessage(qp);
   qp.count(Counter.rx_read_requests);
   return Fault.NONE;
 }
 
-/** The answer to this READ request, which may be for the rest of an earlier one, is to be sent. */
-export function startJob(qp: Qp, result: Result, packet: Packet): void {
+/** Returns the memory of a part of a READ response as it is now; 0 = the peer may not, or no longer, read it. */
+export function resolveRead(qp: Qp, rkey: u32, va: u64, bytes: u32): usize {
+  return Mr.resolveRemote(Card.get().keys, rkey, qp.pd, qp.qpn, va, bytes, Access.REMOTE_READ);
+}
+
+/** Starts the response to a READ request, which may ask for the rest of an earlier READ. */
+export function startReadResponse(qp: Qp, resource: RespResource, packet: Packet): void {
   let reth = packet.reth;
-  result.jobFirst = packet.psn;
-  result.jobNext = packet.psn;
-  result.jobLast = psnAdd(packet.psn, packetCount(reth.length, qp.mtu) - 1);
-  result.jobVa = reth.va;
-  result.jobLength = reth.length;
-  activate(qp, result);
+  resource.responseFirstPsn = packet.psn;
+  resource.responsePsn = packet.psn;
+  resource.responseLastPsn = psnAdd(packet.psn, packetCount(reth.length, qp.mtu) - 1);
+  resource.responseVa = reth.va;
+  resource.responseLength = reth.length;
+  activate(qp, resource);
 }
 
 function executeAtomic(qp: Qp, packet: Packet): Fault {
-  let result = newResult(qp);
-  if (changetype<usize>(result) == 0) return Fault.TOO_MANY;
+  let resource = allocateResource(qp);
+  if (changetype<usize>(resource) == 0) return Fault.TOO_MANY_RD_ATOMIC;
   let eth = packet.atomicEth;
-  let ptr = Mr.remote(Card.get().keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC);
-  result.isAtomic = true;
-  result.firstPsn = result.lastPsn = packet.psn;
-  result.original =
+  let ptr = Mr.resolveRemote(Card.get().keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC);
+  resource.isAtomic = true;
+  resource.firstPsn = resource.lastPsn = packet.psn;
+  resource.original =
     packet.opcode == Opcode.COMPARE_SWAP ? compareSwap(ptr, eth.compare, eth.swapAdd) : fetchAdd(ptr, eth.swapAdd);
-  activate(qp, result);
+  activate(qp, resource);
   qp.ePsn = psnAdd(qp.ePsn, 1);
   endMessage(qp);
   qp.count(Counter.rx_atomic_requests);
   return Fault.NONE;
 }
 
-/** ATOMIC WRITE and FLUSH: answered with a READ response without data. Everything before them has been placed already, in
- * memory that all threads see: a FLUSH has nothing left to do. */
-function executeBlank(qp: Qp, packet: Packet): Fault {
-  let result = newResult(qp);
-  // a peer may not count its FLUSHes (rxe does not): it is asked to come back with this one
-  if (changetype<usize>(result) == 0) return isFlush(packet.opcode) ? Fault.NO_ROOM : Fault.TOO_MANY;
+/**
+ * ATOMIC WRITE and FLUSH, whose response is a READ response without data. Earlier writes are already placed in memory
+ * that all threads see, so a FLUSH has nothing left to do.
+ */
+function executeWithEmptyResponse(qp: Qp, packet: Packet): Fault {
+  let resource = allocateResource(qp);
+  // a peer may not count its FLUSHes (rxe does not): the NAK makes it retransmit this one later
+  if (changetype<usize>(resource) == 0) return isFlush(packet.opcode) ? Fault.NO_RESOURCE : Fault.TOO_MANY_RD_ATOMIC;
   if (isAtomicWrite(packet.opcode)) {
-    let ptr = Mr.remote(Card.get().keys, packet.reth.rkey, qp.pd, qp.qpn, packet.reth.va, 8, Access.REMOTE_WRITE);
+    let ptr = Mr.resolveRemote(
+      Card.get().keys,
+      packet.reth.rkey,
+      qp.pd,
+      qp.qpn,
+      packet.reth.va,
+      8,
+      Access.REMOTE_WRITE,
+    );
     let value = load<u64>(packet.payload);
     if ((ptr & 7) == 0) atomic.store<u64>(ptr, value);
     else store<u64>(ptr, value);
   }
-  result.isBlank = true;
-  result.firstPsn = result.lastPsn = packet.psn;
-  startBlank(qp, result);
+  resource.isEmptyResponse = true;
+  resource.firstPsn = resource.lastPsn = packet.psn;
+  startEmptyResponse(qp, resource);
   qp.ePsn = psnAdd(qp.ePsn, 1);
   endMessage(qp);
   return Fault.NONE;
 }
 
-/** An answer without data is to be sent. */
-export function startBlank(qp: Qp, result: Result): void {
-  result.jobFirst = result.jobNext = result.jobLast = result.firstPsn;
-  activate(qp, result);
+/** Starts a response without data. */
+export function startEmptyResponse(qp: Qp, resource: RespResource): void {
+  resource.responseFirstPsn = resource.responsePsn = resource.responseLastPsn = resource.firstPsn;
+  activate(qp, resource);
 }
 
-/** Atomic also against other threads where the memory is aligned; a region may map an aligned address to any pointer. */
+/**
+ * Atomic also against other threads if the memory is aligned. A region may map an aligned virtual address to any
+ * pointer.
+ */
 function compareSwap(ptr: usize, compare: u64, swap: u64): u64 {
   if ((ptr & 7) == 0) return atomic.cmpxchg<u64>(ptr, compare, swap);
   let original = load<u64>(ptr);

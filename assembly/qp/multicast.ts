@@ -1,10 +1,11 @@
-// Which queue pairs want the datagrams of which multicast group (IBTA 10.5). Few in number: a list, searched from the start.
+// Members of multicast groups (IBTA 10.5). They are few: a list, searched from the start.
+
+import { Errno } from '../codes';
 import { Card } from '../host/card';
 import { allocate, release } from '../host/pool';
-import { Errno } from '../limits';
 import { Qp } from './qp';
 
-/** One queue pair in one group. */
+/** A queue pair attached to a group. */
 @unmanaged
 @final
 export class Membership {
@@ -17,17 +18,17 @@ export class Membership {
 }
 const MEMBERSHIP_BYTES: usize = 16;
 
-/** First membership, or the one after `last`, of the group at `mgid`; null when there is no more. */
-export function member(mgid: usize, last: Membership): Membership {
+/** Returns the first membership of the group at `mgid`, or the one after `last`; null when there is none. */
+export function nextMember(mgid: usize, last: Membership): Membership {
   let at = changetype<usize>(last) == 0 ? Card.get().memberships : last.next;
   while (at != 0 && memory.compare(changetype<Membership>(at).mgid, mgid, 16) != 0)
     at = changetype<Membership>(at).next;
   return changetype<Membership>(at);
 }
 
-/** EINVAL when it is a member already, ENOMEM when memory is short. */
+/** EINVAL when the queue pair is attached already, ENOMEM when memory is short. */
 export function attach(qp: Qp, mgid: usize): Errno {
-  for (let m = member(mgid, changetype<Membership>(0)); changetype<usize>(m) != 0; m = member(mgid, m))
+  for (let m = nextMember(mgid, changetype<Membership>(0)); changetype<usize>(m) != 0; m = nextMember(mgid, m))
     if (m.qp == qp.ptr) return Errno.EINVAL;
   let added = changetype<Membership>(allocate(MEMBERSHIP_BYTES + 16));
   if (changetype<usize>(added) == 0) return Errno.ENOMEM;
@@ -39,17 +40,17 @@ export function attach(qp: Qp, mgid: usize): Errno {
   return Errno.OK;
 }
 
-/** ENOENT when it is no member. */
+/** ENOENT when the queue pair is not attached. */
 export function detach(qp: Qp, mgid: usize): Errno {
   return remove(qp, mgid) ? Errno.OK : Errno.ENOENT;
 }
 
-/** The queue pair goes away: out of all groups. */
+/** Detaches a queue pair that is being destroyed from all groups. */
 export function detachAll(qp: Qp): void {
   while (remove(qp, 0)) {}
 }
 
-/** Removes one membership of the queue pair, of this group or with `mgid` 0 of any. */
+/** Removes one membership of the queue pair, in this group or, with `mgid` 0, in any. */
 function remove(qp: Qp, mgid: usize): bool {
   let card = Card.get();
   let previous: usize = 0;

@@ -1,10 +1,11 @@
-// A queue pair: what its requester, responder and completer know between two packets.
+// A queue pair: the state that requester, responder and completer keep between two packets.
+
+import { QpState, Quirk } from '../codes';
 import { COUNTER_BYTES, Counter, count } from '../counters';
 import { Cq } from '../host/cq';
 import { Pd } from '../host/pd';
 import { RecvQueue } from '../host/rq';
 import { RecvWqe, SendWqe } from '../host/wqe';
-import { QpState, Quirk } from '../limits';
 import { PATH_BYTES, Path } from './path';
 
 /** The operation whose next packet the responder expects (IBTA 9.7.4.1.3). */
@@ -14,23 +15,30 @@ export enum Expect {
   WRITE,
 }
 
-/** What the responder has noted to say once all READ and atomic answers in front of it are out. */
-export enum Answer {
+/** The NAK that the responder has sent for the expected PSN. */
+export enum SentNak {
   NONE,
-  SPEAK,
-  SPEAK_AND_FAIL,
+  SEQUENCE,
+  RNR,
+}
+
+/** The ACK or NAK that the responder sends once all READ and atomic responses before it are sent. */
+export enum PendingAck {
+  NONE,
+  SEND,
+  SEND_AND_FAIL,
 }
 
 @unmanaged
 @final
 export class Qp {
-  // The fields lie in the order in which they are used together, so that a message touches few cache lines: with thousands
-  // of queue pairs each line is one that has to be fetched.
+  // Fields that are used together are next to each other, so that a message touches few cache lines: with thousands of
+  // queue pairs each line has to be fetched from memory.
 
-  // read with every message, by posters too, and hardly ever written
+  // read with every message, by posting threads too, and rarely written
   qpn: u32;
   type: u32;
-  /** Read and written as `state`. */
+  /** Read and written through `state`. */
   stateWord: u32;
   pd: Pd;
   sendCq: Cq;
@@ -38,11 +46,11 @@ export class Qp {
   signalAll: bool;
   flowControl: bool;
   isAdaptive: bool;
-  /** Quirk bits. */
+  /** Quirk bits of the peer. */
   quirks: u32;
   pkey: u32;
   mtu: u32;
-  /** Send queue: WQEs from sqTail (oldest not completed) over sqNext (next to be sent) to sqHead (next to be posted). */
+  /** Send queue: WQEs from sqTail (oldest not completed) over sqNext (next to send) to sqHead (next to post). */
   sqBase: usize;
   sqStride: u32;
   sqMask: u32;
@@ -50,38 +58,50 @@ export class Qp {
   maxInline: u32;
   /** The receive queue, which may be shared. */
   rq: RecvQueue;
+  /** WQEs of a shared receive queue that it may hold, 0 = no limit, and all that it has taken (quota.ts). */
+  recvQuota: u32;
+  recvTaken: u32;
 
   // requester and completer
   sqNext: u32;
-  /** Next PSN to put on the wire; older than nextPsn while packets are repeated. */
+  /** PSN of the next packet to send; older than nextPsn during a retransmission. */
   sendPsn: u32;
-  /** First PSN that no message has taken yet. */
+  /** First PSN that no message uses yet. */
   nextPsn: u32;
-  /** First PSN that was never on the wire. */
+  /** First PSN that was never sent. */
   wirePsn: u32;
-  /** Oldest PSN without answer. */
+  /** Oldest unacknowledged PSN. */
   unackedPsn: u32;
-  /** Packets sent since one asked for an ACK. */
-  unasked: u32;
-  /** READ and atomic requests without their answer. */
+  /** Packets sent since the last one that requested an ACK. */
+  packetsSinceAckReq: u32;
+  /** READ and atomic requests whose response is outstanding. */
   rdAtomicInFlight: u32;
   window: u32;
   windowThreshold: u32;
-  /** ACKed packets since the window last grew. */
-  windowCredit: u32;
-  /** End-to-end flow control (credit.ts): messages started, and the last that the peer has room for, unless it tells of no
-   * limit. */
+  /** Packets acknowledged since the window last grew. */
+  ackedSinceGrowth: u32;
+  /**
+   * End-to-end flow control (credit.ts): messages started, and the last message for which the peer has a receive,
+   * unless it advertises no limit.
+   */
   ssn: u32;
   lsn: u32;
-  isUnlimited: bool;
-  /** One message may be started beyond that. */
-  mayExceed: bool;
-  /** The next message waits for news. */
-  isStarved: bool;
-  /** A part of a READ was asked for before the one in front of it was answered: one of rdAtomicInFlight. */
-  isPartAhead: bool;
-  /** A READ answer was missed and the READ is asked again: what else comes of the old answer is ignored. */
+  hasUnlimitedCredits: bool;
+  /** One message beyond that limit may be started. */
+  canSendUncredited: bool;
+  /** The next message waits for credits. */
+  isWaitingForCredits: bool;
+  /**
+   * The next part of a READ was requested before the response to the previous one ended; counts in rdAtomicInFlight.
+   */
+  isNextReadPartInFlight: bool;
+  /** A READ response was missed and the READ is requested again: late responses to the first request are ignored. */
   isReadRetried: bool;
+  /** A sequence NAK has made sending resume at the oldest packet: further NAKs of it were sent for the same gap. */
+  isNakRetried: bool;
+  /** It is being found out, or known, whether the peer keeps what arrives behind a gap (seqnak.ts). */
+  isPeerOnTrial: bool;
+  isPeerKeeping: bool;
   retryCnt: u8;
   retryLeft: u8;
   rnrRetry: u8;
@@ -89,86 +109,105 @@ export class Qp {
   timeouts: u32;
   rnrs: u32;
 
-  // retry, timers and lists
-  /** Where it goes on once the oldest packet, repeated for its late answer, turns out not to have been missing. */
+  // retries, timers and lists
+  /** The PSN at which sending resumes when the retransmitted oldest packet turns out not to have been lost. */
   resumePsn: u32;
   ackDeadline: u64;
   rnrDeadline: u64;
-  /** When an answer is late (adaptive.ts). */
+  /** When an ACK is overdue (adaptive.ts). */
   earlyDeadline: u64;
+  /** Until when the oldest packet, for which a sequence NAK has come, may still arrive by itself (seqnak.ts). */
+  nakDeadline: u64;
   timerDeadline: u64;
-  /** Place in the heap, from 1; 0 = not in it. */
-  timerPlace: u32;
+  /** Index in the heap of timers, from 1; 0 = not in it. */
+  timerIndex: u32;
   nextReady: usize;
   isReady: bool;
   isCnpDue: bool;
-  isHeld: bool;
+  hasRecvWqe: bool;
   lastSyndrome: u8;
   timeout: u32;
   destQpn: u32;
-  /** Nothing is sent but the oldest packet. */
+  /** Only the oldest packet may be sent (adaptive.ts). */
   isProbing: bool;
-  /** Congestion control: bits per second, 0 = not limited. */
+  /** Rate of congestion control in bit/s, 0 = no limit. */
   rate: f64;
 
   // responder
   ePsn: u32;
   msn: u32;
   expect: Expect;
-  /** A NAK for the PSN that is expected has been said. */
-  isNakSaid: bool;
+  /** Requests that wait for a gap to be filled, a list in the order of their PSNs (reorder.ts), and their number. */
+  reorderFirst: usize;
+  reorderCount: u32;
+  sentNak: SentNak;
   hasReceived: bool;
-  answerSyndrome: u8;
-  /** Bytes of the message that arrive in the present receive WQE. */
-  received: u32;
+  pendingSyndrome: u8;
+  /** Bytes of the arriving message placed in the current receive WQE. */
+  receivedBytes: u32;
   writeRkey: u32;
   writeVa: u64;
   writeLeft: u32;
   writeLength: u32;
   access: u32;
-  resultsKept: u32;
-  resultsActive: u32;
-  answer: Answer;
-  answerPsn: u32;
-  /** Read and written as `told`. */
-  toldWord: u32;
+  resourceCount: u32;
+  activeResources: u32;
+  pendingAck: PendingAck;
+  pendingPsn: u32;
+  /** Read and written through `advertised`. */
+  advertisedWord: u32;
 
   // adaptive retransmission, of the requester
-  /** Since when the answer that is timed is awaited; 0 = none is. */
-  timedAt: u64;
-  /** A loss is so recent that answers are not awaited long. */
+  /** When the packet whose round trip is measured was sent; 0 = none is. */
+  rttStart: u64;
+  /** Until when the short minimum timeout applies after a loss. */
   lossyUntil: u64;
-  timedPsn: u32;
-  /** Nanoseconds, smoothed; 0 = not measured yet. */
-  roundTrip: i32;
-  deviation: i32;
-  /** Since a round trip was measured. */
-  earlyRepeats: u8;
-  /** The deadline was put off, since this thread was late itself. */
-  isExcused: bool;
+  rttPsn: u32;
+  /** Smoothed round-trip time in nanoseconds; 0 = not measured yet. */
+  srtt: i32;
+  rttvar: i32;
+  /** Early retransmissions since a round trip was measured. */
+  earlyRetransmits: u8;
+  /** The deadline was extended because this thread was late itself. */
+  isEarlyDeadlineExtended: bool;
 
-  // what follows is asked for less often
-  /** When the oldest packet was last repeated because its answer was late. */
-  repeatedAt: u64;
-  /** Until when it waits for credits. */
+  // fields that are used less often
+  /** When the oldest packet was last retransmitted, early or for a sequence NAK. */
+  retransmittedAt: u64;
+  /** When the sequence NAK of the oldest packet came, and for how many nanoseconds such a NAK is waited with. */
+  nakAt: u64;
+  reorderWait: u32;
+  /** The last known round trip of a sequence NAK. */
+  nakRtt: u32;
+  /** The first PSN not sent when the trial began, and when sending last went back. */
+  trialPsn: u32;
+  recoverPsn: u32;
+  /** Waits that did not help, and gaps that filled by themselves, until the peer is known to keep packets. */
+  vainWaits: u8;
+  earlyFills: u16;
+  /** The window and its threshold before it was last halved. */
+  windowBefore: u32;
+  thresholdBefore: u32;
+  /** Until when a message waits for credits. */
   creditDeadline: u64;
-  /** A copy of the work request in which a message is arriving. */
-  held: RecvWqe;
-  /** Beyond this the window does not grow. */
-  windowMost: u32;
+  /** A copy of the receive WQE of the arriving message. */
+  recvWqe: RecvWqe;
+  /** Largest window, and what the user limits it to. */
+  maxWindow: u32;
+  windowLimit: u32;
   maxRdAtomic: u32;
   maxDestRdAtomic: u32;
   minRnrTimer: u32;
-  /** Saved READ and atomic results, a ring (responder). */
-  results: usize;
-  resultMask: u32;
-  resultHead: u32;
+  /** Response resources (resource.ts), a ring. */
+  resources: usize;
+  resourceMask: u32;
+  resourceHead: u32;
   pkeyIndex: u32;
   port: u32;
   qkey: u32;
   sqPsn: u32;
   rqPsn: u32;
-  isDrainAsked: bool;
+  isDrainEventWanted: bool;
 
   // congestion control
   targetRate: f64;
@@ -176,7 +215,11 @@ export class Qp {
   timerSteps: u32;
   byteSteps: u32;
   stepBytes: u32;
-  /** No CNP before this. */
+  /** Earliest time of the next cut of the rate. */
+  nextCut: u64;
+  /** The rate has held a packet back since its last increase by the timer. */
+  wasPaced: bool;
+  /** Earliest time of the next CNP. */
   nextCnp: u64;
   /** When the rate allows the next packet. */
   paceAt: u64;
@@ -194,7 +237,7 @@ export class Qp {
     return this.ptr + QP_FIELDS + CURSOR_BYTES + PATH_BYTES;
   }
 
-  /** Only `setState` writes it. Posters in another thread read it, so it orders what is around it. */
+  /** Only `setState` writes it. Posting threads read it: the access is atomic and orders those around it. */
   get state(): QpState {
     return atomic.load<u32>(this.ptr, offsetof<Qp>('stateWord'));
   }
@@ -202,16 +245,23 @@ export class Qp {
     atomic.store<u32>(this.ptr, value, offsetof<Qp>('stateWord'));
   }
 
-  // On cache lines of their own: what the poster writes, and what the card writes.
+  // Cursors, on cache lines of their own: first what the posting thread writes, then what the card writes.
   get sqHead(): u32 {
     return atomic.load<u32>(this.ptr + QP_FIELDS);
   }
   set sqHead(value: u32) {
     atomic.store<u32>(this.ptr + QP_FIELDS, value);
   }
-  /** The queue pair is in the ring of doorbells (qp/doorbell). Answers what it was before. */
+  /** Marks the queue pair as being in the doorbell ring (qp/doorbell). Returns the previous value. */
   setRung(value: bool): bool {
     return atomic.xchg<u32>(this.ptr + QP_FIELDS, value, 4) != 0;
+  }
+  /** Receive WQEs that the application has returned (quota.ts). */
+  get recvReturned(): u32 {
+    return atomic.load<u32>(this.ptr + QP_FIELDS, 8);
+  }
+  set recvReturned(value: u32) {
+    atomic.store<u32>(this.ptr + QP_FIELDS, value, 8);
   }
   get sqTail(): u32 {
     return atomic.load<u32>(this.ptr + QP_FIELDS, 64);
@@ -220,21 +270,23 @@ export class Qp {
     atomic.store<u32>(this.ptr + QP_FIELDS, value, 64);
   }
 
-  /** Receives that the peer has been told of and has not used. A poster that has posted one looks here, the card looks for
-   * receives after it has written 0: one of them sees the other. */
-  get told(): u32 {
-    return atomic.load<u32>(this.ptr, offsetof<Qp>('toldWord'));
+  /**
+   * Receives that were advertised to the peer and are not used yet. A posting thread looks here after it has posted
+   * one, the card looks for receives after it has written 0: one of them sees the other.
+   */
+  get advertised(): u32 {
+    return atomic.load<u32>(this.ptr, offsetof<Qp>('advertisedWord'));
   }
-  set told(value: u32) {
-    atomic.store<u32>(this.ptr, value, offsetof<Qp>('toldWord'));
+  set advertised(value: u32) {
+    atomic.store<u32>(this.ptr, value, offsetof<Qp>('advertisedWord'));
   }
 
-  /** The domain in which received data may be placed: that of the receive queue (IBTA 10.2.9.1). */
+  /** The protection domain of received data: that of the receive queue (IBTA 10.2.9.1). */
   get recvPd(): Pd {
     return this.rq.isShared ? this.rq.pd : this.pd;
   }
 
-  /** What its packets say of path migration. */
+  /** The MigReq bit of its packets. */
   get migReq(): bool {
     return (this.quirks & Quirk.MIG_REQ_ZERO) == 0;
   }
@@ -250,7 +302,7 @@ export class Qp {
     count(this.counters, counter, by);
   }
 }
-/** Bytes of the fields above, of the cursors behind them, and of a whole queue pair without its rings. */
+/** Bytes of the fields above, of the cursors behind them, and of a whole queue pair without its queues. */
 const QP_FIELDS: usize = (offsetof<Qp>() + 63) & ~63;
 const CURSOR_BYTES: usize = 128;
 export const QP_BYTES: u64 = QP_FIELDS + CURSOR_BYTES + PATH_BYTES + COUNTER_BYTES;

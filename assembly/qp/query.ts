@@ -1,6 +1,6 @@
-// Writes a queue pair's attributes and position to scratch().
+// Writes a queue pair's attributes and progress to scratch().
 import { QpAttr } from '../layout';
-import { SCRATCH } from '../limits';
+import { SCRATCH } from '../memorymap';
 import { creditsLeft } from './credit';
 import { Qp } from './qp';
 
@@ -8,10 +8,10 @@ function put(index: QpAttr, value: u32): void {
   store<u32>(SCRATCH + ((<usize>index) << 2), value);
 }
 
-export function query(qp: Qp): void {
+export function queryQp(qp: Qp): void {
   put(QpAttr.STATE, qp.state);
   put(QpAttr.CUR_STATE, qp.state);
-  put(QpAttr.EN_SQD_ASYNC_NOTIFY, qp.isDrainAsked ? 1 : 0);
+  put(QpAttr.EN_SQD_ASYNC_NOTIFY, qp.isDrainEventWanted ? 1 : 0);
   put(QpAttr.ACCESS_FLAGS, qp.access);
   put(QpAttr.PKEY_INDEX, qp.pkeyIndex);
   put(QpAttr.PORT, qp.port);
@@ -29,7 +29,7 @@ export function query(qp: Qp): void {
   put(QpAttr.QPN, qp.qpn);
   put(QpAttr.TYPE, qp.type);
   put(QpAttr.SQ_PENDING, qp.sqHead - qp.sqTail);
-  // a shared receive queue is not this queue pair's
+  // a shared receive queue does not belong to the queue pair
   put(QpAttr.RQ_PENDING, qp.rq.isShared ? 0 : qp.rq.filled);
   put(QpAttr.RETRY_LEFT, qp.retryLeft);
   put(QpAttr.RNR_LEFT, qp.rnrLeft);
@@ -45,8 +45,8 @@ export function query(qp: Qp): void {
   put(QpAttr.MAX_RECV_SGE, qp.rq.isShared ? 0 : qp.rq.maxSge);
   put(QpAttr.MAX_INLINE, qp.maxInline);
   put(QpAttr.CREDITS, creditsLeft(qp));
-  put(QpAttr.WAITS_FOR_CREDITS, qp.isStarved ? 1 : 0);
+  put(QpAttr.WAITS_FOR_CREDITS, qp.isWaitingForCredits ? 1 : 0);
   put(QpAttr.RATE, <u32>(qp.rate / 1000));
-  put(QpAttr.ROUND_TRIP, qp.roundTrip);
+  put(QpAttr.ROUND_TRIP, qp.srtt);
   qp.path.query();
 }

@@ -1,9 +1,10 @@
-// The requester: makes request packets from send work requests (IBTA 9.7.2, 9.7.3). Nothing that was sent is kept: a packet
-// that has to be repeated is made again from the work request and the registered memory, by its PSN.
+// The requester: builds request packets from send work requests (IBTA 9.7.2, 9.7.3). No sent packet is kept: a
+// retransmitted packet is built again from the work request and the registered memory, by its PSN.
+
+import { Access, QpState, QpType, Quirk, WcStatus, WrOpcode } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { arePiecesLocal, gather, SendWqe } from '../host/wqe';
-import { Access, QpState, QpType, Quirk, WcStatus, WrOpcode } from '../limits';
+import { areSgesValid, gather, SendWqe } from '../host/wqe';
 import { AtomicEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { FETH_BYTES, Feth } from '../wire/feth';
@@ -13,119 +14,110 @@ import { ImmDt } from '../wire/immdt';
 import { hasImm, hasInvalidate, headerBytes, isFirst, isLast, isSend, isWrite, Opcode } from '../wire/opcode';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { Reth } from '../wire/reth';
-import { noteAsked } from './adaptive';
-import { failSend, retireSend } from './complete';
-import { isHeldUp, noteSent } from './congestion';
-import { awaitsRoom, hasCredit, noteMessage, noteStarted } from './credit';
-import { executeLocal, isLocal } from './local';
+import { noteAckRequested } from './adaptive';
+import { retireSend } from './completion';
+import { chargeRate, isPaced } from './congestion';
+import { advanceSsnAndLsn, hasCredit, mustAwaitFirstAck, noteMessageStarted } from './credit';
+import { executeLocalOp } from './localops';
 import { Qp } from './qp';
-import { restart } from './retry';
-import { reportDrained } from './state';
+import { failSend, raiseDrained } from './state';
+import { restartAckTimer } from './timer';
+import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode';
 
-/** What makes an opcode of a reliable connection one of an unreliable connection. */
+/** Turns an opcode of RC into the same operation of UC. */
 const UC_CLASS: u32 = 0x20;
 
-/** A request that is answered with a response of its own: READ, atomic, ATOMIC WRITE, FLUSH. Their number is limited. */
-export function isRdAtomic(opcode: u32): bool {
-  return opcode == WrOpcode.RDMA_READ || isAtomicWr(opcode) || isBlankWr(opcode);
-}
-
-/** Answered with a READ response without data. */
-export function isBlankWr(opcode: u32): bool {
-  return opcode == WrOpcode.FLUSH || opcode == WrOpcode.ATOMIC_WRITE;
-}
-
-export function isAtomicWr(opcode: u32): bool {
-  return opcode == WrOpcode.ATOMIC_CMP_AND_SWP || opcode == WrOpcode.ATOMIC_FETCH_AND_ADD;
-}
-
-/** Writes the next request packet to `frame`; answers its length, 0 when none may be sent now. */
+/** Writes the next request packet to `frame`; returns its length, 0 when none may be sent now. */
 export function nextRequest(qp: Qp, frame: usize): u32 {
   if (qp.rnrDeadline != 0) return 0;
   while (qp.sqNext != qp.sqHead && (qp.state == QpState.RTS || qp.state == QpState.SQD)) {
     let wqe = qp.sendWqe(qp.sqNext);
-    if (isLocal(wqe.opcode)) {
-      if (!executeLocal(qp, wqe)) return 0;
+    if (isLocalOp(wqe.opcode)) {
+      if (!executeLocalOp(qp, wqe)) return 0;
       continue;
     }
-    // while packets are repeated, those in flight are counted from the oldest one without answer all the same
+    // during a retransmission, too, packets in flight count from the oldest unacknowledged one
     let room: u32 = qp.isProbing ? 1 : qp.window;
     if (qp.type == QpType.RC && <u32>psnDiff(qp.sendPsn, qp.unackedPsn) >= room) return 0;
-    if (isHeldUp(qp)) return 0;
-    let isFresh = !wqe.isStarted;
-    if (isFresh && !start(qp, wqe)) return 0;
-    if (awaitsRoom(qp, wqe)) return 0;
-    if (wqe.opcode == WrOpcode.RDMA_READ && !mayAsk(qp, wqe)) return 0;
-    let bytes = build(qp, wqe, frame, isFresh);
-    noteSent(qp, bytes);
+    if (isPaced(qp)) return 0;
+    let isNew = !wqe.isStarted;
+    if (isNew && !startMessage(qp, wqe)) return 0;
+    if (mustAwaitFirstAck(qp, wqe)) return 0;
+    if (wqe.opcode == WrOpcode.RDMA_READ && !claimReadPart(qp, wqe)) return 0;
+    let bytes = buildPacket(qp, wqe, frame, isNew);
+    chargeRate(qp, bytes);
     return bytes;
   }
   return 0;
 }
 
-/** Gives a work request its PSNs; false when it has to wait. */
-function start(qp: Qp, wqe: SendWqe): bool {
+/** Assigns PSNs to a work request; false when it has to wait. */
+function startMessage(qp: Qp, wqe: SendWqe): bool {
   if (qp.state == QpState.SQD) return false;
   if (wqe.isFenced && qp.rdAtomicInFlight != 0) return false;
   if (isRdAtomic(wqe.opcode)) {
-    // posted before the limit became 0 in SQD, it would wait for ever
-    if (qp.maxRdAtomic == 0) return failInTurn(qp, WcStatus.LOC_QP_OP_ERR);
+    // the limit became 0 in SQD after the work request was posted: it would wait forever
+    if (qp.maxRdAtomic == 0) return failOnceOldest(qp, WcStatus.LOC_QP_OP_ERR);
     if (qp.rdAtomicInFlight >= qp.maxRdAtomic) return false;
   }
   let right: u32 = wqe.opcode == WrOpcode.RDMA_READ || isAtomicWr(wqe.opcode) ? Access.LOCAL_WRITE : 0;
-  if (!wqe.isInline && !arePiecesLocal(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, right))
-    return failInTurn(qp, WcStatus.LOC_PROT_ERR);
+  if (!wqe.isInline && !areSgesValid(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, right))
+    return failOnceOldest(qp, WcStatus.LOC_PROT_ERR);
   if (!hasCredit(qp, wqe)) return false;
-  let packets = isBlankWr(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
+  let packets = hasEmptyResponse(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
   wqe.firstPsn = qp.nextPsn;
   wqe.lastPsn = psnAdd(qp.nextPsn, packets - 1);
   qp.nextPsn = psnAdd(qp.nextPsn, packets);
   wqe.isStarted = true;
-  noteStarted(qp, wqe);
+  noteMessageStarted(qp, wqe);
   if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
   return true;
 }
 
-/** Whether the next part of a READ may be asked for, and notes how far it goes: the answer is data in flight as our own is,
- * and may not be more than the window. At most two parts at a time, the second one only if the peer has another resource for
- * it, so that an answer need not end before the next one begins. */
-function mayAsk(qp: Qp, wqe: SendWqe): bool {
-  // the peer may know a part as one request: what is asked again ends where it ended before
-  if (wqe.isAsked && psnDiff(qp.sendPsn, wqe.askedPsn) <= 0) return true;
+/**
+ * Returns whether the next part of a READ may be requested, and sets its extent. The response is data in flight like
+ * our own and must fit the window. At most two parts are outstanding. The second one needs another response resource of
+ * the peer, so that its request need not wait for the end of the first response.
+ */
+function claimReadPart(qp: Qp, wqe: SendWqe): bool {
+  // the peer may know a part as one request: a retransmitted request ends where the first one ended
+  if (wqe.isReadRequested && psnDiff(qp.sendPsn, wqe.requestedPsn) <= 0) return true;
   let inFlight = <u32>psnDiff(qp.sendPsn, qp.unackedPsn);
-  let isAhead = wqe.isAsked && inFlight != 0;
+  let isAhead = wqe.isReadRequested && inFlight != 0;
   if (isAhead && (psnDiff(qp.unackedPsn, wqe.partPsn) < 0 || qp.rdAtomicInFlight >= qp.maxRdAtomic)) return false;
   let room = qp.window - inFlight;
-  let left = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
-  if (room < min(left, qp.window >> 1)) return false;
-  if (wqe.isAsked) noteMessage(qp);
+  let remaining = ((wqe.lastPsn - qp.sendPsn) & 0xffffff) + 1;
+  if (room < min(remaining, qp.window >> 1)) return false;
+  if (wqe.isReadRequested) advanceSsnAndLsn(qp);
   if (isAhead) {
-    qp.isPartAhead = true;
+    qp.isNextReadPartInFlight = true;
     qp.rdAtomicInFlight++;
   }
-  wqe.isAsked = true;
-  wqe.askedPsn = psnAdd(qp.sendPsn, min(left, room) - 1);
-  if (wqe.askedPsn != wqe.lastPsn) wqe.isSplit = true;
+  wqe.isReadRequested = true;
+  wqe.requestedPsn = psnAdd(qp.sendPsn, min(remaining, room) - 1);
+  if (wqe.requestedPsn != wqe.lastPsn) wqe.isSplit = true;
   if (wqe.isSplit) wqe.partPsn = qp.sendPsn;
   return true;
 }
 
-/** Packets of the answer to the part of a READ that is asked for now. */
-function askedPackets(qp: Qp, wqe: SendWqe): u32 {
+/** Returns the number of response packets of the READ request that is being built. */
+function requestedPackets(qp: Qp, wqe: SendWqe): u32 {
   let isEarlier = wqe.isSplit && psnDiff(qp.sendPsn, wqe.partPsn) < 0;
-  let end = isEarlier ? wqe.partPsn : psnAdd(wqe.askedPsn, 1);
+  let end = isEarlier ? wqe.partPsn : psnAdd(wqe.requestedPsn, 1);
   return (end - qp.sendPsn) & 0xffffff;
 }
 
-/** The work request cannot be carried out: its error only once all before it are done, so that they are not flushed for its
- * fault. Answers false. */
-function failInTurn(qp: Qp, status: WcStatus): bool {
+/**
+ * The work request cannot be executed. It fails only once all before it are done, so that they are not flushed for its
+ * error. Returns false.
+ */
+function failOnceOldest(qp: Qp, status: WcStatus): bool {
   if (qp.sqNext == qp.sqTail) failSend(qp, status, 0, qp.sendPsn);
   return false;
 }
 
-/** Which packet of its message stands at this place. */
-function opcodeAt(wr: u32, first: bool, last: bool): Opcode {
+/** Returns the opcode of a packet by its position in the message. */
+function nextOpcode(wr: u32, first: bool, last: bool): Opcode {
   switch (wr) {
     case WrOpcode.RDMA_READ:
       return Opcode.RDMA_READ_REQUEST;
@@ -151,22 +143,25 @@ function opcodeAt(wr: u32, first: bool, last: bool): Opcode {
   return first ? Opcode.SEND_ONLY : Opcode.SEND_LAST;
 }
 
-/** The packet with PSN sendPsn of this work request, whose memory was looked at just now or must be. */
-function build(qp: Qp, wqe: SendWqe, frame: usize, isFresh: bool): u32 {
+/**
+ * Builds the packet with PSN sendPsn of this work request.
+ * @param isNew the SGEs were checked just now
+ */
+function buildPacket(qp: Qp, wqe: SendWqe, frame: usize, isNew: bool): u32 {
   let psn = qp.sendPsn;
-  let place = (psn - wqe.firstPsn) & 0xffffff;
-  let offset = place * qp.mtu;
-  let opcode = opcodeAt(wqe.opcode, place == 0, psn == wqe.lastPsn) | (qp.type == QpType.UC ? UC_CLASS : 0);
+  let packetIndex = (psn - wqe.firstPsn) & 0xffffff;
+  let offset = packetIndex * qp.mtu;
+  let opcode = nextOpcode(wqe.opcode, packetIndex == 0, psn == wqe.lastPsn) | (qp.type == QpType.UC ? UC_CLASS : 0);
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   let bytes: u32 = 0;
-  if (isBare(wqe.opcode)) {
-    writeBare(qp, wqe, opcode, offset, bth + BTH_BYTES);
+  if (isHeaderOnly(wqe.opcode)) {
+    writeHeaders(qp, wqe, opcode, offset, bth + BTH_BYTES);
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
-    if (wqe.isInline) memory.copy(payload, wqe.pieces + offset, bytes);
-    else if (!gather(Card.get().keys, qp.pd, wqe.pieces, wqe.sgeCount, offset, payload, bytes, isFresh)) {
-      failInTurn(qp, WcStatus.LOC_PROT_ERR);
+    if (wqe.isInline) memory.copy(payload, wqe.sges + offset, bytes);
+    else if (!gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, payload, bytes, isNew)) {
+      failOnceOldest(qp, WcStatus.LOC_PROT_ERR);
       return 0;
     }
     if (opcode == Opcode.ATOMIC_WRITE || (isWrite(opcode) && isFirst(opcode)))
@@ -176,29 +171,35 @@ function build(qp: Qp, wqe: SendWqe, frame: usize, isFresh: bool): u32 {
   }
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);
-  let last = isLast(opcode);
-  // at least two ACKs per window, so that it never runs dry
-  let ask = qp.type == QpType.RC && (last || ++qp.unasked >= qp.window >> 1 || (wqe.isLimited && place == 0));
-  if (ask) qp.unasked = 0;
-  // what takes no receive at the peer has no completion there to ask for
-  let isSolicited = last && wqe.isSolicited && (isSend(opcode) || hasImm(opcode));
-  Bth.at(bth).write(opcode, isSolicited, pad, qp.pkey, qp.destQpn, ask, psn, qp.migReq);
-  advance(qp, wqe, opcode);
+  let isLastPacket = isLast(opcode);
+  // at least two ACKs per window, so that the window never runs dry
+  let ackRequest =
+    qp.type == QpType.RC &&
+    (isLastPacket || ++qp.packetsSinceAckReq >= qp.window >> 1 || (wqe.isUncredited && packetIndex == 0));
+  if (ackRequest) qp.packetsSinceAckReq = 0;
+  // a message that uses no receive has no completion at the peer to solicit
+  let isSolicited = isLastPacket && wqe.isSolicited && (isSend(opcode) || hasImm(opcode));
+  Bth.at(bth).write(opcode, isSolicited, pad, qp.pkey, qp.destQpn, ackRequest, psn, qp.migReq);
+  advancePsn(qp, wqe, opcode);
   let length = qp.path.close(frame, payload + bytes + pad);
   if (opcode == Opcode.FLUSH && qp.quirks & Quirk.RXE_FLUSH_ICRC) writeRxeFlushIcrc(bth, payload);
   return length;
 }
 
-/** A request that is all header. */
-function isBare(opcode: u32): bool {
+/** Returns whether the request has headers only. */
+function isHeaderOnly(opcode: u32): bool {
   return isRdAtomic(opcode) && opcode != WrOpcode.ATOMIC_WRITE;
 }
 
-function writeBare(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): void {
+function writeHeaders(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): void {
   switch (opcode) {
     case Opcode.RDMA_READ_REQUEST:
-      // a READ that is asked again from its middle, or in parts, is a request for what is wanted now
-      return Reth.at(ptr).write(wqe.va + offset, wqe.rkey, min(wqe.length - offset, askedPackets(qp, wqe) * qp.mtu));
+      // a READ that is requested again from its middle, or in parts, asks only for what is missing
+      return Reth.at(ptr).write(
+        wqe.va + offset,
+        wqe.rkey,
+        min(wqe.length - offset, requestedPackets(qp, wqe) * qp.mtu),
+      );
     case Opcode.FLUSH:
       Feth.at(ptr).write(wqe.imm & 15, wqe.imm >> 4);
       return Reth.at(ptr + FETH_BYTES).write(wqe.va, wqe.rkey, wqe.length);
@@ -208,23 +209,23 @@ function writeBare(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize): 
   AtomicEth.at(ptr).write(wqe.va, wqe.rkey, wqe.compareAdd, 0);
 }
 
-function advance(qp: Qp, wqe: SendWqe, opcode: u32): void {
+function advancePsn(qp: Qp, wqe: SendWqe, opcode: u32): void {
   let psn = qp.sendPsn;
-  let isRepeated = psnDiff(psn, qp.wirePsn) < 0;
-  if (isRepeated) qp.count(Counter.retransmits);
+  let isRetransmit = psnDiff(psn, qp.wirePsn) < 0;
+  if (isRetransmit) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
-  // a READ request stands for all the packets of its answer
-  qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? askedPackets(qp, wqe) : 1);
+  // a READ request uses the PSNs of all packets of its response
+  qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? requestedPackets(qp, wqe) : 1);
   if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
   let isSent = psnDiff(qp.sendPsn, wqe.lastPsn) > 0;
   if (isSent) qp.sqNext++;
   if (qp.type == QpType.UC) {
-    // nobody will answer: what has left is done
+    // no response will come: a packet that was sent is done
     qp.unackedPsn = qp.sendPsn;
     if (isSent) retireSend(qp);
-    reportDrained(qp);
+    raiseDrained(qp);
     return;
   }
-  if (qp.ackDeadline == 0) restart(qp);
-  if (qp.unasked == 0) noteAsked(qp, psn, isRepeated);
+  if (qp.ackDeadline == 0) restartAckTimer(qp);
+  if (qp.packetsSinceAckReq == 0) noteAckRequested(qp, psn, isRetransmit);
 }

@@ -1,151 +1,206 @@
-// The responder of a reliable connection (IBTA 9.7.4, 9.7.5): keeps the peer's requests in order, has each examined and carried
-// out, and notes what is to be answered. The answers are sent by nextAnswer (answerer.ts), so that they keep their order.
+// The responder of RC queue pairs (IBTA 9.7.4, 9.7.5): keeps the peer's requests in order, checks (check.ts) and
+// executes (execute.ts) them, and schedules ACKs and NAKs. nextResponse (response.ts) sends the responses, in order.
+
+import { DecisionKind, EventType, QpState, StateReason, WcStatus } from '../codes';
 import { Counter, NO_DROP } from '../counters';
 import { Card } from '../host/card';
-import { EventType, QpState, WcStatus } from '../limits';
 import { Syndrome } from '../wire/aeth';
 import { isAnswered, isAtomic, isRead, isReserved, isSend } from '../wire/opcode';
 import { Packet } from '../wire/packet';
 import { packetCount, psnAdd, psnDiff } from '../wire/psn';
-import { completeRecv } from './complete';
-import { examine, Fault } from './examine';
-import { execute, startBlank, startJob } from './execute';
-import { Answer, Expect, Qp } from './qp';
-import { activate, findResult, firstResultBehind, forgetAged } from './result';
+import { check, Fault } from './check';
+import { completeRecv } from './completion';
+import { recordDecision } from './decisions';
+import { execute, resolveRead, startEmptyResponse, startReadResponse } from './execute';
+import { Expect, PendingAck, Qp, SentNak } from './qp';
+import { freeSlot, keep, takeKept } from './reorder';
+import { activate, dropAgedResources, findResource, firstResourcePsnAfter, noteReplay } from './resource';
 import { schedule } from './schedule';
 import { setState } from './state';
 
-/** The peer speaks for the first time: the user may want to know, if he waits with his own part (IBTA 11.6.3.2). */
-export function noteContact(qp: Qp): void {
+/**
+ * Raises COMM_EST for the peer's first packet in RTR: the application may be waiting for it before it moves to RTS
+ * (IBTA 11.6.3.2).
+ */
+export function noteFirstPacket(qp: Qp): void {
   if (qp.hasReceived) return;
   qp.hasReceived = true;
   if (qp.state == QpState.RTR) Card.get().events.raise(EventType.COMM_EST, qp.ptr);
 }
 
-/** Answers why the packet was dropped, or NO_DROP. */
+/** Returns why the packet was dropped, or NO_DROP. */
 export function receiveRequest(qp: Qp, packet: Packet): Counter {
-  if (qp.answer == Answer.SPEAK_AND_FAIL) return Counter.drop_after_fault;
-  noteContact(qp);
+  if (qp.pendingAck == PendingAck.SEND_AND_FAIL) return Counter.drop_after_fault;
+  noteFirstPacket(qp);
   let ahead = psnDiff(packet.psn, qp.ePsn);
-  if (ahead > 0) return receiveAhead(qp);
+  if (ahead > 0) return receiveOutOfSequence(qp, packet, ahead);
   if (ahead < 0) return receiveDuplicate(qp, packet);
-  qp.isNakSaid = false;
-  // a NAK for this very packet that has not gone out yet has become untrue: an ACK takes its place
-  let isOwed = qp.answer == Answer.SPEAK && qp.answerSyndrome != Syndrome.ACK;
-  if (isOwed) qp.answer = Answer.NONE;
-  let fault = examine(qp, packet);
+  receiveInOrder(qp, packet);
+  if (qp.reorderFirst != 0) receiveKept(qp);
+  return NO_DROP;
+}
+
+/** Checks and executes the request with the expected PSN. */
+function receiveInOrder(qp: Qp, packet: Packet): void {
+  qp.sentNak = SentNak.NONE;
+  // a NAK for this very packet that is not sent yet has become wrong: an ACK replaces it
+  let isAckDue = qp.pendingAck == PendingAck.SEND && qp.pendingSyndrome != Syndrome.ACK;
+  if (isAckDue) qp.pendingAck = PendingAck.NONE;
+  let fault = check(qp, packet);
   if (fault == Fault.NONE) fault = execute(qp, packet);
-  // a completion queue that is full has ended the queue pair without a word (class G)
-  if (qp.state == QpState.ERR) return NO_DROP;
-  if (fault != Fault.NONE) refuse(qp, packet, fault);
-  else acknowledge(qp, packet, isOwed);
-  forgetAged(qp);
+  // a full completion queue has failed the queue pair without a NAK (class G)
+  if (qp.state == QpState.ERR) return;
+  if (fault != Fault.NONE) rejectRequest(qp, packet, fault);
+  else ackRequest(qp, packet, isAckDue);
+  dropAgedResources(qp);
+}
+
+/**
+ * Executes what has waited for the packets before it. Another gap behind it gets its NAK with the next packet that
+ * arrives ahead of it: until then the peer may be sending again what is missing there.
+ */
+function receiveKept(qp: Qp): void {
+  while (isResponding(qp)) {
+    let slot = takeKept(qp);
+    if (changetype<usize>(slot) == 0) break;
+    let packet = slot.packet;
+    if (changetype<usize>(packet) != 0 && slot.psn == qp.ePsn) {
+      qp.count(Counter.rx_reordered);
+      receiveInOrder(qp, packet);
+    }
+    freeSlot(slot);
+  }
+}
+
+/** Returns whether the queue pair takes further requests. */
+function isResponding(qp: Qp): bool {
+  return qp.state != QpState.ERR && qp.pendingAck != PendingAck.SEND_AND_FAIL;
+}
+
+/**
+ * A gap in the PSNs: keeps the packet if there is room, and schedules one NAK until the gap is filled. What follows a
+ * packet that found no receive is dropped. So are READs, atomics and the like: the peer sends them again after the NAK,
+ * and rxe takes the responses to its first request, when they come then, for those to the second, and loses some.
+ */
+function receiveOutOfSequence(qp: Qp, packet: Packet, gap: i32): Counter {
+  let isKept = qp.sentNak != SentNak.RNR && !isAnswered(packet.opcode) && keep(qp, packet, gap);
+  if (qp.sentNak != SentNak.NONE) return isKept ? NO_DROP : Counter.drop_psn_ahead;
+  nakGap(qp, gap);
   return NO_DROP;
 }
 
-/** A gap: say so once, then be silent until it is filled (IBTA 9.7.5.2.2). */
-function receiveAhead(qp: Qp): Counter {
-  if (qp.isNakSaid) return Counter.drop_psn_ahead;
-  qp.isNakSaid = true;
+/** The NAK of a gap, which is sent once (IBTA 9.7.5.2.2). */
+function nakGap(qp: Qp, gap: i32): void {
+  qp.sentNak = SentNak.SEQUENCE;
   qp.count(Counter.out_of_seq_request);
-  say(qp, Answer.SPEAK, Syndrome.NAK_SEQUENCE, qp.ePsn);
-  return NO_DROP;
+  scheduleNak(qp, PendingAck.SEND, Syndrome.NAK_SEQUENCE, qp.ePsn, gap);
 }
 
-/** Notes an ACK where one is asked for; READ and atomic are acknowledged by their answers. */
-function acknowledge(qp: Qp, packet: Packet, isOwed: bool): void {
+/** Schedules an ACK if the packet requests one; READs and atomics are acknowledged by their responses. */
+function ackRequest(qp: Qp, packet: Packet, isAckDue: bool): void {
   let opcode = packet.opcode;
   if (isAnswered(opcode)) schedule(qp);
-  else if (packet.isAckRequested || isOwed) say(qp, Answer.SPEAK, Syndrome.ACK, packet.psn);
+  else if (packet.isAckRequested || isAckDue) scheduleAck(qp, PendingAck.SEND, Syndrome.ACK, packet.psn);
 }
 
-/** IBTA 9.7.5.1.4: what has been carried out already is answered again, not done again. */
+/** IBTA 9.7.5.1.4: a request that was executed already is answered again, not executed again. */
 function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   let opcode = packet.opcode;
   qp.count(Counter.duplicate_request);
   if (isReserved(opcode)) return Counter.drop_duplicate_unknown;
-  if (isRead(opcode)) return repeatRead(qp, packet);
-  if (isAnswered(opcode)) return repeatOther(qp, packet);
-  // not beyond a READ or atomic: its answer may have been lost, and an ACK behind it would say so too early
-  let newest = psnAdd(firstResultBehind(qp, packet.psn, qp.ePsn), -1);
-  // what is still to be said counts for more: a NAK acknowledges as much, and so does the ACK of something newer
-  if (qp.answer != Answer.NONE && (qp.answerSyndrome != Syndrome.ACK || psnDiff(qp.answerPsn, newest) >= 0))
+  if (isRead(opcode)) return replayRead(qp, packet);
+  if (isAnswered(opcode)) return replayResponse(qp, packet);
+  // not beyond a READ or atomic: its response may have been lost, and an ACK after it would complete it too early
+  let newest = psnAdd(firstResourcePsnAfter(qp, packet.psn, qp.ePsn), -1);
+  // the pending ACK or NAK takes precedence: a NAK acknowledges as much, and so does the ACK of a newer packet
+  if (qp.pendingAck != PendingAck.NONE && (qp.pendingSyndrome != Syndrome.ACK || psnDiff(qp.pendingPsn, newest) >= 0))
     return NO_DROP;
-  say(qp, Answer.SPEAK, Syndrome.ACK, newest);
+  scheduleAck(qp, PendingAck.SEND, Syndrome.ACK, newest);
   return NO_DROP;
 }
 
-/** Carried out afresh: the memory may hold something newer. The range must lie in that of the first request. */
-function repeatRead(qp: Qp, packet: Packet): Counter {
-  let result = findResult(qp, packet.psn);
-  if (changetype<usize>(result) == 0 || result.isAtomic || result.isBlank) return Counter.drop_duplicate_unknown;
+/**
+ * Reads the memory again, which may have newer content. The range must lie in that of the first request. Once a READ is
+ * complete its peer may have the key invalidated, and its owner may close the region: a repetition that comes then was
+ * on its way before, and is no error.
+ */
+function replayRead(qp: Qp, packet: Packet): Counter {
+  let resource = findResource(qp, packet.psn);
+  if (changetype<usize>(resource) == 0 || resource.isAtomic || resource.isEmptyResponse)
+    return Counter.drop_duplicate_unknown;
   let reth = packet.reth;
-  let offset = reth.va - result.va;
-  if (reth.rkey != result.rkey || offset > <u64>result.length || <u64>reth.length > <u64>result.length - offset)
+  let offset = reth.va - resource.va;
+  if (reth.rkey != resource.rkey || offset > <u64>resource.length || <u64>reth.length > <u64>resource.length - offset)
     return Counter.drop_duplicate_unknown;
   let last = psnAdd(packet.psn, packetCount(reth.length, qp.mtu) - 1);
-  if (psnDiff(last, result.lastPsn) > 0) return Counter.drop_duplicate_unknown;
-  startJob(qp, result, packet);
-  result.isRepeated = true;
+  if (psnDiff(last, resource.lastPsn) > 0) return Counter.drop_duplicate_unknown;
+  if (reth.length != 0 && resolveRead(qp, reth.rkey, reth.va, reth.length) == 0) return Counter.drop_duplicate_unknown;
+  noteReplay(resource);
+  startReadResponse(qp, resource, packet);
   schedule(qp);
   return NO_DROP;
 }
 
-/** Atomic, ATOMIC WRITE, FLUSH: the answer that was kept. */
-function repeatOther(qp: Qp, packet: Packet): Counter {
-  let result = findResult(qp, packet.psn);
-  if (changetype<usize>(result) == 0 || result.isAtomic != isAtomic(packet.opcode))
+/** Sends the saved response of an atomic, ATOMIC WRITE or FLUSH again. */
+function replayResponse(qp: Qp, packet: Packet): Counter {
+  let resource = findResource(qp, packet.psn);
+  if (changetype<usize>(resource) == 0 || resource.isAtomic != isAtomic(packet.opcode))
     return Counter.drop_duplicate_unknown;
-  if (result.isAtomic) activate(qp, result);
-  else if (result.isBlank) startBlank(qp, result);
-  else return Counter.drop_duplicate_unknown;
-  result.isRepeated = true;
+  if (!resource.isAtomic && !resource.isEmptyResponse) return Counter.drop_duplicate_unknown;
+  noteReplay(resource);
+  if (resource.isAtomic) activate(qp, resource);
+  else startEmptyResponse(qp, resource);
   schedule(qp);
   return NO_DROP;
 }
 
-function say(qp: Qp, answer: Answer, syndrome: u32, psn: u32): void {
-  qp.answer = answer;
-  qp.answerSyndrome = <u8>syndrome;
-  qp.answerPsn = psn;
+function scheduleAck(qp: Qp, ack: PendingAck, syndrome: u32, psn: u32): void {
+  qp.pendingAck = ack;
+  qp.pendingSyndrome = <u8>syndrome;
+  qp.pendingPsn = psn;
   schedule(qp);
 }
 
-/** The table of IBTA 9.9.3: what the peer is told and what becomes of our side. */
-function refuse(qp: Qp, packet: Packet, fault: Fault): void {
+function scheduleNak(qp: Qp, nak: PendingAck, syndrome: u32, psn: u32, gap: i32): void {
+  recordDecision(qp, DecisionKind.NAK, 0, psn, gap, syndrome);
+  scheduleAck(qp, nak, syndrome, psn);
+}
+
+/** The table of IBTA 9.9.3: which NAK the peer gets and how our side fails. */
+function rejectRequest(qp: Qp, packet: Packet, fault: Fault): void {
   let psn = packet.psn;
   let events = Card.get().events;
-  if (fault == Fault.NOT_READY) {
-    // what is in flight behind it is dropped in silence, as behind a gap
-    qp.isNakSaid = true;
+  if (fault == Fault.RNR) {
+    // packets in flight behind it are dropped silently, as behind a gap
+    qp.sentNak = SentNak.RNR;
     qp.count(Counter.send_rnr_err);
-    return say(qp, Answer.SPEAK, Syndrome.RNR | qp.minRnrTimer, psn);
+    return scheduleNak(qp, PendingAck.SEND, Syndrome.RNR | qp.minRnrTimer, psn, 0);
   }
-  if (fault == Fault.NO_ROOM) {
-    receiveAhead(qp);
+  if (fault == Fault.NO_RESOURCE) {
+    if (qp.sentNak == SentNak.NONE) nakGap(qp, 0);
     return;
   }
-  if (fault == Fault.KEY) {
+  if (fault == Fault.RKEY) {
     qp.count(Counter.resp_remote_access_errors);
     events.raise(EventType.QP_ACCESS_ERR, qp.ptr);
-    return say(qp, Answer.SPEAK_AND_FAIL, Syndrome.NAK_REMOTE_ACCESS, psn);
+    return scheduleNak(qp, PendingAck.SEND_AND_FAIL, Syndrome.NAK_REMOTE_ACCESS, psn, 0);
   }
-  if (fault == Fault.LOCAL_MEMORY) {
+  if (fault == Fault.LOCAL_PROTECTION) {
     completeRecv(qp, packet, 0, WcStatus.LOC_PROT_ERR);
-    return say(qp, Answer.SPEAK_AND_FAIL, Syndrome.NAK_REMOTE_OPERATION, psn);
+    return scheduleNak(qp, PendingAck.SEND_AND_FAIL, Syndrome.NAK_REMOTE_OPERATION, psn, 0);
   }
   if (fault == Fault.INVALIDATE) {
     completeRecv(qp, packet, 0, WcStatus.REM_INV_REQ_ERR);
-    if (packet.isAckRequested) return say(qp, Answer.SPEAK_AND_FAIL, Syndrome.ACK, psn);
-    // an ACK of what came before still goes out
-    if (qp.answer == Answer.SPEAK) qp.answer = Answer.SPEAK_AND_FAIL;
-    else setState(qp, QpState.ERR);
+    if (packet.isAckRequested) return scheduleAck(qp, PendingAck.SEND_AND_FAIL, Syndrome.ACK, psn);
+    // the ACK of earlier packets is still sent
+    if (qp.pendingAck == PendingAck.SEND) qp.pendingAck = PendingAck.SEND_AND_FAIL;
+    else setState(qp, QpState.ERR, StateReason.REQUEST_REJECTED);
     return;
   }
   qp.count(Counter.resp_remote_invalid_request);
-  // a receive work request that the message was arriving in tells of it; otherwise an event does
+  // the receive WQE that was being filled completes in error; otherwise an event is raised
   if (fault == Fault.LENGTH && isSend(packet.opcode)) completeRecv(qp, packet, 0, WcStatus.LOC_LEN_ERR);
   else if (qp.expect == Expect.SEND) completeRecv(qp, packet, 0, WcStatus.LOC_QP_OP_ERR);
   else events.raise(fault == Fault.NOT_ENABLED ? EventType.QP_ACCESS_ERR : EventType.QP_REQ_ERR, qp.ptr);
-  say(qp, Answer.SPEAK_AND_FAIL, Syndrome.NAK_INVALID_REQUEST, psn);
+  scheduleNak(qp, PendingAck.SEND_AND_FAIL, Syndrome.NAK_INVALID_REQUEST, psn, 0);
 }

@@ -1,4 +1,4 @@
-// Queue pairs that may have something to send, in the order in which they get their turn.
+// The list of queue pairs that may have something to send, in the order of their turns.
 import { Card } from '../host/card';
 import { Qp } from './qp';
 
@@ -12,7 +12,7 @@ export function schedule(qp: Qp): void {
   card.readyLast = qp.ptr;
 }
 
-/** The next one, taken off the list; null when there is none. */
+/** Takes the next queue pair off the list; null when the list is empty. */
 export function takeReady(): Qp {
   let card = Card.get();
   let qp = changetype<Qp>(card.readyFirst);
@@ -23,7 +23,7 @@ export function takeReady(): Qp {
   return qp;
 }
 
-/** Takes a queue pair that is going away off the list. */
+/** Takes a queue pair that is being reset or destroyed off the list. */
 export function unschedule(qp: Qp): void {
   if (!qp.isReady) return;
   let card = Card.get();

@@ -1,236 +1,106 @@
-// The states of a queue pair: which moves exist, which attributes each needs and allows (IBTA 10.3, table 92), and what a
-// move does. `setState` is the only writer of the state.
+// The states of a queue pair (IBTA 10.3): what each transition does, and the errors that end a queue pair. `setState`
+// is the only writer of the state.
+import { DecisionKind, EventType, QpState, QpType, StateReason, WcStatus } from '../codes';
+import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { pkeyAt } from '../host/pkey';
-import { QpAttr } from '../layout';
-import { Access, Errno, EventType, GSI_QKEY, GSI_QPN, MAX_RD_ATOMIC, QpState, QpType, SCRATCH } from '../limits';
 import { initAdaptive } from './adaptive';
-import { flushReceives, flushSends, letGoOfAh } from './complete';
-import { forgetCongestion } from './congestion';
+import { resetCongestion } from './congestion';
 import { initCredits } from './credit';
-import { Path } from './path';
-import { Answer, Expect, Qp } from './qp';
-import { forgetResults, resizeResults } from './result';
-import { resetRetries, restart } from './retry';
+import { recordDecision } from './decisions';
+import { flushReceives, flushSends, postSendCqe, releaseAh } from './flush';
+import { Expect, PendingAck, Qp, SentNak } from './qp';
+import { freeKept } from './reorder';
+import { resetResources } from './resource';
 import { schedule, unschedule } from './schedule';
-import { disarm } from './timer';
+import { disarmTimers, restartAckTimer } from './timer';
 import { initWindow } from './window';
 
-function bit(attribute: QpAttr): u32 {
-  return 1 << attribute;
-}
-
-function attribute(index: QpAttr): u32 {
-  return load<u32>(SCRATCH + ((<usize>index) << 2));
-}
-
-/** A move's row: | required | optional |, or -1 when the move does not exist. */
-function row(type: u32, from: QpState, to: QpState): u64 {
-  if (to > QpState.ERR) return -1;
-  if (to == QpState.RESET || (to == QpState.ERR && from != QpState.RESET)) return 0;
-  if (type == QpType.UD) return datagramRow(from, to);
-  let isReliable = type == QpType.RC;
-  let common = bit(QpAttr.ACCESS_FLAGS) | (isReliable ? bit(QpAttr.MIN_RNR_TIMER) : 0);
-  let start = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.ACCESS_FLAGS);
-  switch ((from << 4) | to) {
-    case (QpState.RESET << 4) | QpState.INIT:
-      return pair(start, 0);
-    case (QpState.INIT << 4) | QpState.INIT:
-      return pair(0, start);
-    case (QpState.INIT << 4) | QpState.RTR: {
-      let path = bit(QpAttr.AV) | bit(QpAttr.PATH_MTU) | bit(QpAttr.DEST_QPN) | bit(QpAttr.RQ_PSN);
-      if (isReliable) path |= bit(QpAttr.MAX_DEST_RD_ATOMIC) | bit(QpAttr.MIN_RNR_TIMER);
-      return pair(path, bit(QpAttr.ACCESS_FLAGS) | bit(QpAttr.PKEY_INDEX));
-    }
-    case (QpState.RTR << 4) | QpState.RTS:
-      return pair(bit(QpAttr.SQ_PSN) | (isReliable ? RETRY_ATTRIBUTES : 0), common);
-    case (QpState.RTS << 4) | QpState.RTS:
-    case (QpState.SQD << 4) | QpState.RTS:
-      return pair(0, common);
-    case (QpState.SQE << 4) | QpState.RTS:
-      // only an unreliable queue pair has this state
-      return isReliable ? -1 : pair(0, bit(QpAttr.ACCESS_FLAGS));
-    case (QpState.RTS << 4) | QpState.SQD:
-      return pair(0, bit(QpAttr.EN_SQD_ASYNC_NOTIFY));
-    case (QpState.SQD << 4) | QpState.SQD: {
-      let anew = common | bit(QpAttr.AV) | bit(QpAttr.PKEY_INDEX);
-      if (isReliable) anew |= RETRY_ATTRIBUTES | bit(QpAttr.PORT) | bit(QpAttr.MAX_DEST_RD_ATOMIC);
-      return pair(0, anew);
-    }
-  }
-  return -1;
-}
-
-const RETRY_ATTRIBUTES: u32 =
-  (1 << QpAttr.TIMEOUT) | (1 << QpAttr.RETRY_CNT) | (1 << QpAttr.RNR_RETRY) | (1 << QpAttr.MAX_QP_RD_ATOMIC);
-
-function datagramRow(from: QpState, to: QpState): u64 {
-  let start = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.PORT) | bit(QpAttr.QKEY);
-  let keys = bit(QpAttr.PKEY_INDEX) | bit(QpAttr.QKEY);
-  switch ((from << 4) | to) {
-    case (QpState.RESET << 4) | QpState.INIT:
-      return pair(start, 0);
-    case (QpState.INIT << 4) | QpState.INIT:
-      return pair(0, start);
-    case (QpState.INIT << 4) | QpState.RTR:
-      return pair(0, keys);
-    case (QpState.RTR << 4) | QpState.RTS:
-      return pair(bit(QpAttr.SQ_PSN), bit(QpAttr.QKEY));
-    case (QpState.RTS << 4) | QpState.RTS:
-    case (QpState.SQD << 4) | QpState.RTS:
-    case (QpState.SQE << 4) | QpState.RTS:
-      return pair(0, bit(QpAttr.QKEY));
-    case (QpState.RTS << 4) | QpState.SQD:
-      return pair(0, bit(QpAttr.EN_SQD_ASYNC_NOTIFY));
-    case (QpState.SQD << 4) | QpState.SQD:
-      return pair(0, keys);
-  }
-  return -1;
-}
-
-function pair(required: u32, optional: u32): u64 {
-  return ((<u64>required) << 32) | <u64>optional;
-}
-
-function isMtu(value: u32): bool {
-  return value >= 256 && value <= 4096 && popcnt<u32>(value) == 1;
-}
-
-/** Attributes of `mask` whose values are out of range. */
-function outOfRange(qp: Qp, mask: u32): u32 {
-  let wrong: u32 = 0;
-  if (attribute(QpAttr.CUR_STATE) != <u32>qp.state) wrong |= bit(QpAttr.CUR_STATE);
-  let rights: u32 =
-    Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.FLUSH_GLOBAL;
-  if (attribute(QpAttr.ACCESS_FLAGS) & ~rights) wrong |= bit(QpAttr.ACCESS_FLAGS);
-  if (pkeyAt(attribute(QpAttr.PKEY_INDEX)) == 0) wrong |= bit(QpAttr.PKEY_INDEX);
-  if (attribute(QpAttr.PORT) != 1) wrong |= bit(QpAttr.PORT);
-  if (!Path.isVectorValid()) wrong |= bit(QpAttr.AV);
-  if (!isMtu(attribute(QpAttr.PATH_MTU))) wrong |= bit(QpAttr.PATH_MTU);
-  if (attribute(QpAttr.TIMEOUT) > 31) wrong |= bit(QpAttr.TIMEOUT);
-  if (attribute(QpAttr.RETRY_CNT) > 7) wrong |= bit(QpAttr.RETRY_CNT);
-  if (attribute(QpAttr.RNR_RETRY) > 7) wrong |= bit(QpAttr.RNR_RETRY);
-  if (attribute(QpAttr.MIN_RNR_TIMER) > 31) wrong |= bit(QpAttr.MIN_RNR_TIMER);
-  if (attribute(QpAttr.RQ_PSN) > 0xffffff) wrong |= bit(QpAttr.RQ_PSN);
-  if (attribute(QpAttr.SQ_PSN) > 0xffffff) wrong |= bit(QpAttr.SQ_PSN);
-  if (qp.qpn == GSI_QPN && attribute(QpAttr.QKEY) != GSI_QKEY) wrong |= bit(QpAttr.QKEY);
-  if (attribute(QpAttr.DEST_QPN) > 0xffffff) wrong |= bit(QpAttr.DEST_QPN);
-  if (attribute(QpAttr.MAX_QP_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_QP_RD_ATOMIC);
-  if (attribute(QpAttr.MAX_DEST_RD_ATOMIC) > MAX_RD_ATOMIC) wrong |= bit(QpAttr.MAX_DEST_RD_ATOMIC);
-  return wrong & mask;
-}
-
-/** Changes attributes from scratch(), all or none; `mask` without STATE stays in the present state. */
-export function modify(qp: Qp, mask: u32): Errno {
-  let card = Card.get();
-  let to = mask & bit(QpAttr.STATE) ? <QpState>attribute(QpAttr.STATE) : qp.state;
-  let move = row(qp.type, qp.state, to);
-  card.refusedMissing = 0;
-  card.refusedForbidden = 0;
-  card.refusedRange = 0;
-  if (move == <u64>-1) {
-    card.refusedForbidden = bit(QpAttr.STATE);
-    return Errno.EINVAL;
-  }
-  let required = <u32>(move >> 32);
-  let allowed = required | <u32>move | bit(QpAttr.STATE) | bit(QpAttr.CUR_STATE);
-  card.refusedMissing = required & ~mask;
-  card.refusedForbidden = mask & ~allowed;
-  card.refusedRange = outOfRange(qp, mask);
-  if (card.refusedMissing | card.refusedForbidden | card.refusedRange) return Errno.EINVAL;
-  let depth = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
-  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC) && (qp.results == 0 || depth != qp.maxDestRdAtomic))
-    if (!resizeResults(qp, depth)) return Errno.ENOMEM;
-  assign(qp, mask);
-  if (to == QpState.SQD && qp.state != QpState.SQD)
-    qp.isDrainAsked = (mask & bit(QpAttr.EN_SQD_ASYNC_NOTIFY)) != 0 && attribute(QpAttr.EN_SQD_ASYNC_NOTIFY) != 0;
-  setState(qp, to);
-  return Errno.OK;
-}
-
-function assign(qp: Qp, mask: u32): void {
-  if (mask & bit(QpAttr.ACCESS_FLAGS)) qp.access = attribute(QpAttr.ACCESS_FLAGS);
-  if (mask & bit(QpAttr.PKEY_INDEX)) {
-    qp.pkeyIndex = attribute(QpAttr.PKEY_INDEX);
-    qp.pkey = pkeyAt(qp.pkeyIndex);
-  }
-  if (mask & bit(QpAttr.PORT)) qp.port = attribute(QpAttr.PORT);
-  if (mask & bit(QpAttr.QKEY)) qp.qkey = attribute(QpAttr.QKEY);
-  if (mask & bit(QpAttr.AV)) qp.path.load(true);
-  if (mask & bit(QpAttr.PATH_MTU)) qp.mtu = attribute(QpAttr.PATH_MTU);
-  if (mask & bit(QpAttr.DEST_QPN)) qp.destQpn = attribute(QpAttr.DEST_QPN);
-  if (mask & bit(QpAttr.RQ_PSN)) qp.rqPsn = qp.ePsn = attribute(QpAttr.RQ_PSN);
-  if (mask & bit(QpAttr.MIN_RNR_TIMER)) qp.minRnrTimer = attribute(QpAttr.MIN_RNR_TIMER);
-  if (mask & bit(QpAttr.MAX_DEST_RD_ATOMIC)) qp.maxDestRdAtomic = attribute(QpAttr.MAX_DEST_RD_ATOMIC);
-  if (mask & bit(QpAttr.MAX_QP_RD_ATOMIC)) qp.maxRdAtomic = attribute(QpAttr.MAX_QP_RD_ATOMIC);
-  if (mask & bit(QpAttr.TIMEOUT)) qp.timeout = attribute(QpAttr.TIMEOUT);
-  if (mask & bit(QpAttr.RETRY_CNT)) qp.retryCnt = <u8>attribute(QpAttr.RETRY_CNT);
-  if (mask & bit(QpAttr.RNR_RETRY)) qp.rnrRetry = <u8>attribute(QpAttr.RNR_RETRY);
-  if (mask & bit(QpAttr.SQ_PSN)) {
-    let psn = attribute(QpAttr.SQ_PSN);
-    qp.sqPsn = qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psn;
-  }
-  if (mask & (bit(QpAttr.RETRY_CNT) | bit(QpAttr.RNR_RETRY))) resetRetries(qp);
-}
-
-export function setState(qp: Qp, to: QpState): void {
+export function setState(qp: Qp, to: QpState, reason: StateReason): void {
   let from = qp.state;
+  if (to != from) recordDecision(qp, DecisionKind.STATE, reason, 0, 0, from | (to << 8));
   qp.state = to;
   if (to == QpState.ERR) {
     if (from == QpState.ERR) return;
-    disarm(qp);
-    forgetCongestion(qp);
-    qp.answer = Answer.NONE;
-    qp.resultsActive = 0;
+    disarmTimers(qp);
+    resetCongestion(qp);
+    freeKept(qp);
+    qp.pendingAck = PendingAck.NONE;
+    qp.activeResources = 0;
     flushSends(qp);
     flushReceives(qp);
     if (qp.rq.isShared) Card.get().events.raise(EventType.QP_LAST_WQE_REACHED, qp.ptr);
   } else if (to == QpState.RESET) {
-    forgetAll(qp);
+    resetQp(qp);
   } else if (to == QpState.RTS && from != QpState.RTS) {
     if (from == QpState.RTR && qp.type == QpType.RC) {
       initWindow(qp);
       initAdaptive(qp);
     }
-    restart(qp);
+    restartAckTimer(qp);
     schedule(qp);
   } else if (to == QpState.SQE) {
-    flushSends(qp);
-    // the PSNs that the message which failed had still to use are free again
+    flushPosted(qp);
+    // the unused PSNs of the failed message are free again
     qp.nextPsn = qp.wirePsn = qp.unackedPsn = qp.sendPsn;
   } else if (to == QpState.SQD) {
-    reportDrained(qp);
+    raiseDrained(qp);
   }
 }
 
-/** In SQD, once everything that was started is done: tells the user, if asked to (IBTA 10.3.1.6). */
-export function reportDrained(qp: Qp): void {
-  if (qp.state != QpState.SQD || !qp.isDrainAsked || qp.unackedPsn != qp.nextPsn) return;
-  qp.isDrainAsked = false;
+/** Flushes the work requests that are posted while the queue pair, or its send side, has stopped. */
+export function flushPosted(qp: Qp): void {
+  if (qp.state != QpState.ERR && qp.state != QpState.SQE) return;
+  if (!flushSends(qp)) failOnOverrun(qp);
+  if (qp.state == QpState.ERR) flushReceives(qp);
+}
+
+/** A completion queue is full and a completion is lost, so the queue pair fails (IBTA 9.9.3, class G). */
+export function failOnOverrun(qp: Qp): void {
+  if (qp.state == QpState.ERR) return;
+  Card.get().events.raise(EventType.QP_FATAL, qp.ptr);
+  setState(qp, QpState.ERR, StateReason.CQ_OVERRUN);
+}
+
+/** The oldest send work request fails, and the queue pair with it. */
+export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): void {
+  qp.count(Counter.req_cqe_error);
+  recordDecision(qp, DecisionKind.SEND_FAILED, status, psn, 0, syndrome);
+  if (!postSendCqe(qp, qp.sendWqe(qp.sqTail), status, syndrome, psn)) failOnOverrun(qp);
+  if (qp.state == QpState.ERR) return;
+  // of an unreliable queue pair only the send side stops (IBTA 10.3.1.7)
+  setState(qp, qp.type == QpType.RC ? QpState.ERR : QpState.SQE, StateReason.SEND_FAILED);
+}
+
+/** In SQD: raises SQ_DRAINED, if requested, once all started messages are done (IBTA 10.3.1.6). */
+export function raiseDrained(qp: Qp): void {
+  if (qp.state != QpState.SQD || !qp.isDrainEventWanted || qp.unackedPsn != qp.nextPsn) return;
+  qp.isDrainEventWanted = false;
   Card.get().events.raise(EventType.SQ_DRAINED, qp.ptr);
 }
 
-/** Back to the state of creation: work requests go without completions, nothing that was received or sent is remembered. */
-function forgetAll(qp: Qp): void {
-  disarm(qp);
-  forgetCongestion(qp);
+/** Resets a queue pair to its initial state: work requests are discarded without completions. */
+function resetQp(qp: Qp): void {
+  disarmTimers(qp);
+  resetCongestion(qp);
+  freeKept(qp);
   unschedule(qp);
-  for (; qp.sqTail != qp.sqHead; qp.sqTail++) letGoOfAh(qp.sendWqe(qp.sqTail));
+  for (; qp.sqTail != qp.sqHead; qp.sqTail++) releaseAh(qp.sendWqe(qp.sqTail));
   qp.sqNext = qp.sqTail;
-  qp.isHeld = false;
+  qp.hasRecvWqe = false;
   if (!qp.rq.isShared) qp.rq.clear();
   qp.rdAtomicInFlight = 0;
-  qp.isPartAhead = false;
+  qp.isNextReadPartInFlight = false;
   qp.isReadRetried = false;
+  qp.isNakRetried = false;
   qp.timeouts = 0;
   qp.rnrs = 0;
   qp.lastSyndrome = 0;
   qp.msn = 0;
   qp.expect = Expect.FIRST;
-  qp.isNakSaid = false;
+  qp.sentNak = SentNak.NONE;
   qp.hasReceived = false;
-  qp.answer = Answer.NONE;
-  forgetResults(qp);
+  qp.pendingAck = PendingAck.NONE;
+  resetResources(qp);
   initCredits(qp);
-  qp.isDrainAsked = false;
+  qp.isDrainEventWanted = false;
 }

@@ -44,23 +44,23 @@ export class Aeth {
   }
 }
 
-/** Credit code that tells of no limit (IBTA 9.7.7.2.3). */
+/** Credit code for an unlimited number of messages (IBTA 9.7.7.2.3). */
 export const NO_LIMIT: u32 = 31;
 
-/** Messages that a credit code stands for (IBTA table 45): 0 to 4, then 6, 8, 12, 16, 24 ... 32768. */
+/** Returns the number of messages of a credit code (IBTA table 45): 0 to 4, then 6, 8, 12, 16, 24 ... 32768. */
 export function creditsOf(code: u32): u32 {
   // two codes share each power of two: 2·2^k and 3·2^k
   return code < 2 ? code : (2 | (code & 1)) << ((code >> 1) - 1);
 }
 
-/** The largest code that stands for no more than this many messages. */
+/** Returns the largest code for no more than this many messages. */
 export function creditCode(credits: u32): u32 {
   if (credits < 2) return credits;
   let power = 31 - clz<u32>(credits);
   return min((power << 1) | ((credits >> (power - 1)) & 1), NO_LIMIT - 1);
 }
 
-/** Nanoseconds that an RNR timer code stands for (IBTA table 46): 10 us, then steps of 1, 2, 3, 4, 6, 8, 12, 16 ... */
+/** Returns the nanoseconds of an RNR timer code (IBTA table 46): 10 us, then steps of 1, 2, 3, 4, 6, 8, 12, 16 ... */
 export function rnrDelay(code: u32): u64 {
   if (code == 0) return 655_360_000;
   if (code < 4) return <u64>code * 10_000;

@@ -4,7 +4,7 @@
 import { get16, get24, put8and24, put16, put32 } from './bytes';
 
 export const BTH_BYTES: u32 = 12;
-/** Its opcode, which the table has too; and the bit that says why it comes. */
+/** The opcode of a CNP, as in the opcode table, and the BECN bit. */
 const CNP: u16 = 0x81;
 const BECN: u32 = 0x40;
 
@@ -43,8 +43,10 @@ export class Bth {
     return get24(this.ptr + 9);
   }
 
-  /** `migReq` is 1 by default: both ends are in the migrated state (IBTA 17.2.8), and hardware takes 0 for a request to
-   * migrate the path. */
+  /**
+   * `migReq` is 1 by default: both ends are in the migrated state (IBTA 17.2.8). Hardware takes 0 for a request to
+   * migrate the path.
+   */
   write(
     opcode: u32,
     solicited: bool,
@@ -61,7 +63,7 @@ export class Bth {
     put8and24(ptr + 8, ackRequest ? 0x80 : 0, psn);
   }
 
-  /** Of a congestion notification packet: nothing but BECN, P_Key and the queue pair (annex 17.9). */
+  /** Writes the BTH of a congestion notification packet: only BECN, P_Key and the queue pair (annex 17.9). */
   writeCnp(pkey: u32, destQpn: u32): void {
     let ptr = this.ptr;
     store<u16>(ptr, CNP);

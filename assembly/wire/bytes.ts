@@ -12,7 +12,7 @@ export function get64(ptr: usize): u64 {
   return bswap<u64>(load<u64>(ptr));
 }
 
-/** The 24 bits at ptr; the byte before them is read too and thrown away. */
+/** Returns the 24 bits at ptr; also reads the byte before them. */
 export function get24(ptr: usize): u32 {
   return bswap<u32>(load<u32>(ptr - 1)) & 0xffffff;
 }
@@ -29,7 +29,7 @@ export function put64(ptr: usize, value: u64): void {
   store<u64>(ptr, bswap<u64>(value));
 }
 
-/** A byte and the 24 bits behind it, as BTH, AETH and DETH have them. */
+/** Writes a byte and the 24 bits behind it, as in BTH, AETH and DETH. */
 export function put8and24(ptr: usize, high: u32, low: u32): void {
   store<u32>(ptr, bswap<u32>((high << 24) | (low & 0xffffff)));
 }

@@ -1,19 +1,20 @@
-// CRC-32 (0xEDB88320 reflected) of a run of bytes, as a register without the customary complements.
+// CRC-32 (0xEDB88320 reflected) over a range of bytes, as a register without the customary complements.
 //
-// A few bytes go through sixteen tables. More are folded first, which is two to four times as fast: modulo the polynomial, a bit
-// weighs the same as itself 145, 183, 211 and 300 bits further on (a multiple of the polynomial with only five terms), so a
-// run is reduced to its last forty bytes with nothing but shifts and XORs of words. The same holds for bytes instead of
-// bits (the eighth power of that multiple), so a long run is first reduced to its last 300 bytes with XORs of whole vectors.
-import { CRC_SCRATCH, CRC_TABLE } from '../limits';
+// Short ranges go through sixteen tables. Longer ones are folded first, which is two to four times as fast: modulo the
+// polynomial, a bit equals the sum of itself 145, 183, 211 and 300 bits further on (a multiple of the polynomial with
+// only five terms), so shifts and XORs of words reduce a range to its last forty bytes. The same holds for bytes
+// instead of bits (the eighth power of that multiple), so XORs of whole vectors first reduce a long range to its last
+// 300 bytes.
+import { CRC_SCRATCH, CRC_TABLE } from '../memorymap';
 
 const POLYNOMIAL: u32 = 0xedb88320;
-/** From so many bytes on words are folded, and vectors. */
+/** Lengths in bytes from which words and vectors are folded. */
 const SHORTEST_WORDS: u32 = 64;
 const SHORTEST_FOLD: u32 = 384;
-/** Longest run that is folded in one go: what the scratch holds. */
+/** Longest range that is folded at once: the size of the scratch memory. */
 const LONGEST_FOLD: u32 = 4352;
 
-/** What has been folded, behind as many zeroes as the fold reaches back; and the bytes that are left. */
+/** The folded bytes, behind as many zeroes as the fold reaches back; and the remaining bytes. */
 const FOLDED: usize = CRC_SCRATCH + 320;
 const LEFT: usize = FOLDED + LONGEST_FOLD + 320;
 
@@ -46,7 +47,7 @@ function four(word: u32, table: u32): u32 {
   );
 }
 
-/** The register after `bytes` bytes at `ptr`. Up to 15 bytes behind them are read, but do not count. */
+/** Returns the register after `bytes` bytes at `ptr`. Up to 15 bytes behind them are read but do not count. */
 export function crc(register: u32, ptr: usize, bytes: u32): u32 {
   while (bytes >= SHORTEST_FOLD) {
     let part = min(bytes, LONGEST_FOLD);
@@ -57,17 +58,17 @@ export function crc(register: u32, ptr: usize, bytes: u32): u32 {
   return bytes >= SHORTEST_WORDS ? foldWords(register, ptr, bytes) : byTables(register, ptr, bytes);
 }
 
-/** The register after four words more, given as they are loaded. */
+/** Returns the register after four more words, given as loaded. */
 export function crcOfFour(register: u32, a: u32, b: u32, c: u32, d: u32): u32 {
   return four(a ^ register, 12) ^ four(b, 8) ^ four(c, 4) ^ four(d, 0);
 }
 
-/** After three. */
+/** The same for three words. */
 export function crcOfThree(register: u32, a: u32, b: u32, c: u32): u32 {
   return four(a ^ register, 8) ^ four(b, 4) ^ four(c, 0);
 }
 
-/** After two, of 64 bits each. */
+/** The same for two words of 64 bits. */
 function crcOfLong(register: u32, a: u64, b: u64): u32 {
   return crcOfFour(register, <u32>a, <u32>(a >> 32), <u32>b, <u32>(b >> 32));
 }
@@ -88,7 +89,7 @@ function byTables(register: u32, ptr: usize, bytes: u32): u32 {
   return register;
 }
 
-/** What is carried to `at` from what lies behind. */
+/** Returns what earlier vectors contribute to the vector at `at`. */
 function carried(at: usize): v128 {
   return v128.xor(
     v128.xor(v128.load(at - 145), v128.load(at - 183)),
@@ -96,12 +97,12 @@ function carried(at: usize): v128 {
   );
 }
 
-/** From SHORTEST_FOLD to LONGEST_FOLD bytes. */
+/** Folds vectors: from SHORTEST_FOLD to LONGEST_FOLD bytes. */
 function fold(register: u32, ptr: usize, bytes: u32): u32 {
   let folded = (bytes - 300) & ~15;
   let end = FOLDED + folded;
   let source = ptr - FOLDED;
-  // the register is what the first four bytes would have been XORed with
+  // the register is XORed into the first four bytes
   v128.store(FOLDED, v128.xor(v128.load(ptr), i32x4.replace_lane(i32x4.splat(0), 0, register)));
   let at: usize = FOLDED + 16;
   for (; at + 64 <= end; at += 64) {
@@ -111,7 +112,7 @@ function fold(register: u32, ptr: usize, bytes: u32): u32 {
     v128.store(at, v128.xor(v128.load(source + at, 48), carried(at + 48)), 48);
   }
   for (; at < end; at += 16) v128.store(at, v128.xor(v128.load(source + at), carried(at)));
-  // behind the end nothing has been folded, and must not be taken for it
+  // nothing was folded behind the end, so it must be zero
   memory.fill(end, 0, 320);
   let left = bytes - folded;
   for (let i: usize = 0; i < left; i += 16)
@@ -119,7 +120,10 @@ function fold(register: u32, ptr: usize, bytes: u32): u32 {
   return foldWords(0, LEFT, left);
 }
 
-/** From SHORTEST_WORDS on, eight bytes at a time; what is carried is kept in the five words that it can reach. */
+/**
+ * Folds words: from SHORTEST_WORDS bytes on, eight bytes at a time. The contribution to later words is kept in the five
+ * words that it reaches.
+ */
 function foldWords(register: u32, ptr: usize, bytes: u32): u32 {
   let a: u64 = register;
   let b: u64 = 0;

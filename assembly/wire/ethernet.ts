@@ -18,18 +18,35 @@ export class Ethernet {
     return changetype<usize>(this);
   }
 
+  get sourcePtr(): usize {
+    return this.ptr + 6;
+  }
+  /** Tag control information of a tagged frame. */
+  get tci(): u32 {
+    return get16(this.ptr + 14);
+  }
   get isTagged(): bool {
     return get16(this.ptr + 12) == ETHERTYPE_VLAN;
   }
   get bytes(): u32 {
     return this.isTagged ? ETHERNET_BYTES + VLAN_BYTES : ETHERNET_BYTES;
   }
-  /** What follows, looked up behind the tag. */
+  /** The EtherType, behind the tag if there is one. */
   get type(): u32 {
     return get16(this.ptr + this.bytes - 2);
   }
 
-  /** Writes the header; tci above 16 bits means untagged. Answers its length. */
+  /** Sets the priority (PCP) of the tag, if there is one. */
+  setPriority(priority: u32): void {
+    if (this.isTagged) store<u8>(this.ptr, (load<u8>(this.ptr, 14) & 0x1f) | (priority << 5), 14);
+  }
+
+  /** The VLAN number in the tag; 0 without a tag, and in one that gives a priority only. */
+  get vlan(): u32 {
+    return this.isTagged ? vlanOf(get16(this.ptr + 14)) : 0;
+  }
+
+  /** Writes the header; a tci above 16 bits means untagged. Returns its length. */
   write(destination: usize, source: usize, tci: u32, type: u32): u32 {
     let ptr = this.ptr;
     memory.copy(ptr, destination, 6);
@@ -43,4 +60,9 @@ export class Ethernet {
     put16(ptr, type);
     return <u32>(ptr + 2 - this.ptr);
   }
+}
+
+/** Returns the VLAN number of tag control information; 0 if that is above 16 bits, which means untagged. */
+export function vlanOf(tci: u32): u32 {
+  return tci <= 0xffff ? tci & 0xfff : 0;
 }

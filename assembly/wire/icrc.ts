@@ -3,22 +3,25 @@
 //   IPv4: type of service, time to live, checksum | IPv6: traffic class, flow label, hop limit
 //   UDP: checksum | BTH: the byte of FECN, BECN and reserved bits
 // It is the ordinary CRC-32 (0xEDB88320 reflected), stored least significant byte first.
-import { ID_TERMS, INVERSE_POWERS, SHIFT_TABLES } from '../limits';
+import { ID_TERMS, INVERSE_POWERS, SHIFT_TABLES } from '../memorymap';
 import { BTH_BYTES } from './bth';
 import { crc, crcOfFour, crcOfThree, dividedByByte, initCrc, multiply, ONE } from './crc';
 import { IPV4_BYTES } from './ipv4';
 
 export const ICRC_BYTES: u32 = 4;
 
-/** Behind the powers: the last one that was asked for, as its bytes and itself. */
+/** Behind the powers: the last power that was computed, as its number of bytes and its value. */
 const LAST_POWER: usize = INVERSE_POWERS + 64;
-/** What is left to a link is a power of two between these. */
+/** The share of the ICRC that a link computes covers a power of two of bytes between these. */
 const SMALLEST_SHARE: u32 = 256;
 const LARGEST_SHARE: u32 = 4096;
 /** The register after the eight bytes of ones. */
 const AFTER_LRH: u32 = 0xdebb20e3;
 
-/** The powers x^(-8·2^k), k = 0..15, which roll a register back; the terms of identifications; and the shifts. */
+/**
+ * Fills the tables: the powers x^(-8·2^k), k = 0..15, which roll a register back; the terms of identifications; the
+ * shifts.
+ */
 export function initIcrc(): void {
   initCrc();
   initShifts();
@@ -28,25 +31,27 @@ export function initIcrc(): void {
     power = multiply(power, power);
   }
   for (let byte: u32 = 0; byte < 256; byte++) {
-    // the lower byte is the second of the field
+    // the lower byte is the second byte of the field
     store<u32>(ID_TERMS + ((<usize>byte) << 2), crcOfThree(crcOfFour(0, 0, byte << 8, 0, 0), 0, 0, 0));
     store<u32>(ID_TERMS + 1024 + ((<usize>byte) << 2), crcOfThree(crcOfFour(0, 0, byte, 0, 0), 0, 0, 0));
   }
 }
 
-/** The register in front of the BTH: behind these headers, with so many bytes from the UDP header on and the identification 0,
- * whatever stands there. */
+/**
+ * Returns the register in front of the BTH: behind these headers, for `transport` bytes from the UDP header on and
+ * identification 0, whatever the header contains.
+ */
 export function headerRegister(ip: usize, transport: u32): u32 {
   return load<u8>(ip) >> 4 == 4 ? overIpv4(ip, transport) : overIpv6(ip, transport);
 }
 
-/** What an IPv4 identification changes in that register. */
+/** Returns the term by which an IPv4 identification changes that register. */
 export function idTerm(identification: u32): u32 {
   let low = load<u32>(ID_TERMS + ((<usize>(identification & 255)) << 2));
   return low ^ load<u32>(ID_TERMS + 1024 + ((<usize>(identification >>> 8)) << 2));
 }
 
-/** Tables of what each byte of a register becomes with so many bytes of zeroes behind it. */
+/** Fills the tables of each byte of a register followed by `share` zero bytes. */
 function initShifts(): void {
   // x^(8·256), by squaring x^8
   let power = ONE >>> 8;
@@ -63,7 +68,7 @@ function shiftTable(share: u32): usize {
   return SHIFT_TABLES + ((<usize>(ctz(share) - ctz(SMALLEST_SHARE))) << 12);
 }
 
-/** The register after so many bytes of zeroes. */
+/** Returns the register after `share` zero bytes. */
 function shifted(register: u32, share: u32): u32 {
   let table = shiftTable(share);
   return (
@@ -74,31 +79,39 @@ function shifted(register: u32, share: u32): u32 {
   );
 }
 
-/** How many of a packet's bytes behind the BTH, pad included, a link with ICRC_OFFLOAD takes off the card: the last ones. 0 =
- * they are too few. */
+/**
+ * Returns how many of a packet's `bytes` behind the BTH, pad included, are left to a link with ICRC_OFFLOAD: the last
+ * ones. 0 = too few.
+ */
 export function linkShare(bytes: u32): u32 {
   return bytes < SMALLEST_SHARE ? 0 : min(LARGEST_SHARE, (<u32>1) << (31 - clz(bytes)));
 }
 
-/** The register in front of the share of the link in a packet that ends (pad included) at `end`, from that in front of the BTH. */
+/**
+ * Returns the register in front of the link's share of a packet that ends (pad included) at `end`, from the register in
+ * front of the BTH.
+ */
 export function registerBefore(share: u32, register: u32, bth: usize, end: usize): u32 {
   register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
   return crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES - share);
 }
 
-/** ICRC of a packet XORed with the CRC of the share of the link, which it has done (RxOption.ICRC_FOLDED). */
+/**
+ * Returns the ICRC of a packet XORed with the CRC of the link's share, which the link has XORed in
+ * (RxOption.ICRC_FOLDED).
+ */
 export function foldedIcrc(register: u32, bth: usize, end: usize): u32 {
   let share = linkShare(<u32>(end - bth) - BTH_BYTES);
   register = registerBefore(share, register, bth, end);
   return ~(share == 0 ? register : shifted(register, share));
 }
 
-/** ICRC of a packet with this register in front of its BTH, and which ends (pad included) at `end`. */
+/** Returns the ICRC of a packet that ends (pad included) at `end`, from the register in front of its BTH. */
 export function icrcFrom(register: u32, bth: usize, end: usize): u32 {
   return ~registerBefore(0, register, bth, end);
 }
 
-/** The register after IPv4 and UDP header. */
+/** Returns the register after IPv4 and UDP header. */
 function overIpv4(ip: usize, transport: u32): u32 {
   let register = crcOfFour(
     AFTER_LRH,
@@ -110,7 +123,7 @@ function overIpv4(ip: usize, transport: u32): u32 {
   return crcOfThree(register, load<u32>(ip, 16), load<u32>(ip, 20), (high16(transport) >>> 16) | 0xffff0000);
 }
 
-/** The register after IPv6 and UDP header. */
+/** Returns the register after IPv6 and UDP header. */
 function overIpv6(ip: usize, transport: u32): u32 {
   let register = crcOfFour(
     AFTER_LRH,
@@ -124,22 +137,24 @@ function overIpv6(ip: usize, transport: u32): u32 {
   return crcOfFour(register, load<u32>(ip, 32), load<u32>(ip, 36), load<u32>(ip, 40), length);
 }
 
-/** The upper half of a word whose last two bytes in memory are this number in network byte order. */
+/** Returns the upper half of a word whose last two bytes in memory are this number in network byte order. */
 function high16(value: u32): u32 {
   return (<u32>bswap<u16>(<u16>value)) << 16;
 }
 
-/** In which bits the identification must differ so that the ICRC over `bytes` bytes from the IP header on differs by
- * `difference`; or -1 if no identification does that. The CRC is linear, so the difference, rolled back over all bytes behind
- * the field, must be the field's 16 bits alone: a damaged packet passes only once in 65,536 times. For links that do not see
- * the IPv4 header. */
+/**
+ * Returns the bits in which the identification must differ so that the ICRC over `bytes` bytes from the IP header on
+ * differs by `difference`; -1 if there are none. The CRC is linear: the difference, rolled back over all bytes behind
+ * the field, must lie within the field's 16 bits. So one corrupted packet in 65,536 goes undetected. For links that do
+ * not see the IPv4 header.
+ */
 export function solveIdentification(bytes: u32, difference: u32): i32 {
   let bits = multiply(difference, inversePower(bytes - 4));
   if (bits > 0xffff) return -1;
   return <i32>(((bits & 255) << 8) | (bits >>> 8));
 }
 
-/** x^(-8·bytes). The last one is kept: most packets are as long as the one before. */
+/** Returns x^(-8·bytes). The last value is kept, because most packets are as long as the one before. */
 function inversePower(bytes: u32): u32 {
   if (load<u32>(LAST_POWER) == bytes) return load<u32>(LAST_POWER, 4);
   let power = ONE;
@@ -150,12 +165,12 @@ function inversePower(bytes: u32): u32 {
   return power;
 }
 
-/** The ICRC that rxe gives to a FLUSH (Quirk.RXE_FLUSH_ICRC), from the right one. */
+/** Returns the ICRC that rxe computes for a FLUSH (Quirk.RXE_FLUSH_ICRC), from the right one. */
 export function rxeFlushIcrc(right: u32, bth: usize, end: usize): u32 {
   return ~crc(~right, bth, <u32>(end - bth));
 }
 
-/** Replaces the ICRC at `end` by the one that rxe gives to a FLUSH. */
+/** Replaces the ICRC at `end` by the one that rxe computes for a FLUSH. */
 export function writeRxeFlushIcrc(bth: usize, end: usize): void {
   store<u32>(end, rxeFlushIcrc(load<u32>(end), bth, end));
 }

@@ -1,4 +1,5 @@
-// Immediate data (IBTA 9.3.7): four bytes that pass from work request to completion unconverted, hence no swap here.
+// Immediate data (IBTA 9.3.7): four bytes that pass from work request to completion unconverted, hence no byte swap
+// here.
 
 export const IMMDT_BYTES: u32 = 4;
 

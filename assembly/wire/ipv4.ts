@@ -28,7 +28,7 @@ export class Ipv4 {
   get identification(): u32 {
     return get16(this.ptr + 4);
   }
-  /** A piece of a fragmented datagram: more fragments follow, or this is not the first. */
+  /** A fragment: more fragments follow, or this is not the first. */
   get isFragment(): bool {
     return (get16(this.ptr + 6) & 0x3fff) != 0;
   }
@@ -46,7 +46,10 @@ export class Ipv4 {
     return sum(this.ptr) == 0xffff;
   }
 
-  /** Header of a datagram that may not be fragmented (DF); length, identification and checksum still open. */
+  /**
+   * Writes the header of a datagram that may not be fragmented (DF); length, identification and checksum are set by
+   * `close`.
+   */
   write(source: usize, destination: usize, tos: u32, ttl: u32): void {
     let ptr = this.ptr;
     store<u64>(ptr, 0);
@@ -66,8 +69,10 @@ export class Ipv4 {
     this.setSum();
   }
 
-  /** Gives a header that was closed with the identification 0 another one (its checksum as RFC 1624 has it: adding up a header
-   * that was written just now would wait for the stores). */
+  /**
+   * Changes the identification of a header that was closed with 0. The checksum is updated as in RFC 1624: summing a
+   * header that was just written would wait for the stores.
+   */
   identify(identification: u32): void {
     let ptr = this.ptr;
     let word = <u32>bswap<u16>(<u16>identification);
@@ -76,7 +81,7 @@ export class Ipv4 {
     store<u16>(ptr, ~(sum + (sum >> 16)), 10);
   }
 
-  /** Fills in the length, the identification and the checksum. */
+  /** Sets the length, the identification and the checksum. */
   close(totalLength: u32, identification: u32): void {
     let ptr = this.ptr;
     put16(ptr + 2, totalLength);
@@ -91,7 +96,7 @@ export class Ipv4 {
   }
 }
 
-/** Ones' complement sum of a header's 16-bit words; in whatever order their bytes are, so is the sum. */
+/** Returns the ones' complement sum of a header's 16-bit words; it has the byte order of the words. */
 function sum(ptr: usize): u32 {
   let total = <u64>load<u32>(ptr) + load<u32>(ptr, 4) + load<u32>(ptr, 8) + load<u32>(ptr, 12) + load<u32>(ptr, 16);
   total = (total & 0xffffffff) + (total >> 32);

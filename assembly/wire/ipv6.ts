@@ -34,7 +34,7 @@ export class Ipv6 {
     return this.ptr + 24;
   }
 
-  /** Header with the length still open. */
+  /** Writes the header; `close` sets the length. */
   write(source: usize, destination: usize, trafficClass: u32, flowLabel: u32, hopLimit: u32): void {
     let ptr = this.ptr;
     put32(ptr, (6 << 28) | (trafficClass << 20) | (flowLabel & 0xfffff));

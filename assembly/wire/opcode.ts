@@ -1,7 +1,7 @@
-// The opcode table (IBTA table 38): what each BTH opcode is and which headers follow. Packet shape is data: nothing else
-// in the card switches on opcode numbers. The rows live in the card's memory because static data would be written again
-// by every instance that looks at it.
-import { OPCODE_TABLE } from '../limits';
+// The opcode table (IBTA table 38): the properties of each BTH opcode and the headers that follow it. Packet formats
+// are data: nothing else in the card switches on opcode numbers. The rows are in the card's memory because every
+// instance of the module would write static data again.
+import { OPCODE_TABLE } from '../memorymap';
 import { AETH_BYTES } from './aeth';
 import { ATOMIC_ACK_ETH_BYTES, ATOMIC_ETH_BYTES } from './atomiceth';
 import { BTH_BYTES } from './bth';
@@ -11,7 +11,7 @@ import { IETH_BYTES } from './ieth';
 import { IMMDT_BYTES } from './immdt';
 import { RETH_BYTES } from './reth';
 
-/** RC opcodes; those of UC and UD are the same operation under another class. */
+/** RC opcodes. UC and UD have the same operations in another class. */
 export enum Opcode {
   SEND_FIRST = 0x00,
   SEND_MIDDLE = 0x01,
@@ -52,7 +52,7 @@ export enum OpcodeClass {
 }
 
 /** Bits of a row. Its top byte is the length of all headers from the BTH on. */
-enum Row {
+export enum OpcodeFlag {
   KNOWN = 1,
   FIRST = 2,
   LAST = 4,
@@ -81,59 +81,63 @@ function row(opcode: u32): u32 {
 }
 
 export function isKnown(opcode: u32): bool {
-  return (row(opcode) & Row.KNOWN) != 0;
+  return (row(opcode) & OpcodeFlag.KNOWN) != 0;
 }
 /** Begins a message (also the ONLY packet of one). */
 export function isFirst(opcode: u32): bool {
-  return (row(opcode) & Row.FIRST) != 0;
+  return (row(opcode) & OpcodeFlag.FIRST) != 0;
 }
 /** Ends a message (also the ONLY packet of one). */
 export function isLast(opcode: u32): bool {
-  return (row(opcode) & Row.LAST) != 0;
+  return (row(opcode) & OpcodeFlag.LAST) != 0;
 }
 export function isSend(opcode: u32): bool {
-  return (row(opcode) & Row.SEND) != 0;
+  return (row(opcode) & OpcodeFlag.SEND) != 0;
 }
 export function isWrite(opcode: u32): bool {
-  return (row(opcode) & Row.WRITE) != 0;
+  return (row(opcode) & OpcodeFlag.WRITE) != 0;
 }
 export function isRead(opcode: u32): bool {
-  return (row(opcode) & Row.READ) != 0;
+  return (row(opcode) & OpcodeFlag.READ) != 0;
 }
 export function isAtomic(opcode: u32): bool {
-  return (row(opcode) & Row.ATOMIC) != 0;
+  return (row(opcode) & OpcodeFlag.ATOMIC) != 0;
 }
 export function isFlush(opcode: u32): bool {
-  return (row(opcode) & Row.FLUSH) != 0;
+  return (row(opcode) & OpcodeFlag.FLUSH) != 0;
 }
 export function isAtomicWrite(opcode: u32): bool {
-  return (row(opcode) & Row.ATOMIC_WRITE) != 0;
+  return (row(opcode) & OpcodeFlag.ATOMIC_WRITE) != 0;
 }
-/** A request that has an answer of its own, which is kept for the case that it is lost. */
+/** A request with a response of its own, which is kept in case it is lost. */
 export function isAnswered(opcode: u32): bool {
-  return (row(opcode) & (Row.READ | Row.ATOMIC | Row.FLUSH | Row.ATOMIC_WRITE)) != 0;
+  return (row(opcode) & (OpcodeFlag.READ | OpcodeFlag.ATOMIC | OpcodeFlag.FLUSH | OpcodeFlag.ATOMIC_WRITE)) != 0;
 }
 export function isResponse(opcode: u32): bool {
-  return (row(opcode) & Row.RESPONSE) != 0;
+  return (row(opcode) & OpcodeFlag.RESPONSE) != 0;
 }
 export function isReadResponse(opcode: u32): bool {
-  return (row(opcode) & Row.READ_RESPONSE) != 0;
+  return (row(opcode) & OpcodeFlag.READ_RESPONSE) != 0;
 }
 export function hasPayload(opcode: u32): bool {
-  return (row(opcode) & Row.PAYLOAD) != 0;
+  return (row(opcode) & OpcodeFlag.PAYLOAD) != 0;
 }
 export function hasImm(opcode: u32): bool {
-  return (row(opcode) & Row.IMMDT) != 0;
+  return (row(opcode) & OpcodeFlag.IMMDT) != 0;
 }
 export function hasInvalidate(opcode: u32): bool {
-  return (row(opcode) & Row.IETH) != 0;
+  return (row(opcode) & OpcodeFlag.IETH) != 0;
 }
 export function hasAeth(opcode: u32): bool {
-  return (row(opcode) & Row.AETH) != 0;
+  return (row(opcode) & OpcodeFlag.AETH) != 0;
 }
-/** An RC request that this card has not, or that nobody has: refused, not ignored (IBTA 9.7.4.1.1). */
+/** An RC request that the card does not support or that is not defined: rejected, not ignored (IBTA 9.7.4.1.1). */
 export function isReserved(opcode: u32): bool {
-  return (row(opcode) & Row.RESERVED) != 0;
+  return (row(opcode) & OpcodeFlag.RESERVED) != 0;
+}
+/** Returns the OpcodeFlag bits of an opcode; 0 = an opcode that the card does not know. */
+export function flagsOf(opcode: u32): u32 {
+  return row(opcode) & 0xffffff;
 }
 /** Bytes from the BTH to the payload. */
 export function headerBytes(opcode: u32): u32 {
@@ -145,56 +149,56 @@ export function classOf(opcode: u32): u32 {
 
 function set(opcode: u32, bits: u32): void {
   let bytes = BTH_BYTES;
-  if (bits & Row.DETH) bytes += DETH_BYTES;
-  if (bits & Row.FETH) bytes += FETH_BYTES;
-  if (bits & Row.RETH) bytes += RETH_BYTES;
-  if (bits & Row.AETH) bytes += AETH_BYTES;
-  if (bits & Row.IMMDT) bytes += IMMDT_BYTES;
-  if (bits & Row.IETH) bytes += IETH_BYTES;
-  if (bits & Row.ATOMIC_ETH) bytes += ATOMIC_ETH_BYTES;
-  if (bits & Row.ATOMIC_ACK_ETH) bytes += ATOMIC_ACK_ETH_BYTES;
-  store<u32>(OPCODE_TABLE + ((<usize>opcode) << 2), bits | Row.KNOWN | (bytes << 24));
+  if (bits & OpcodeFlag.DETH) bytes += DETH_BYTES;
+  if (bits & OpcodeFlag.FETH) bytes += FETH_BYTES;
+  if (bits & OpcodeFlag.RETH) bytes += RETH_BYTES;
+  if (bits & OpcodeFlag.AETH) bytes += AETH_BYTES;
+  if (bits & OpcodeFlag.IMMDT) bytes += IMMDT_BYTES;
+  if (bits & OpcodeFlag.IETH) bytes += IETH_BYTES;
+  if (bits & OpcodeFlag.ATOMIC_ETH) bytes += ATOMIC_ETH_BYTES;
+  if (bits & OpcodeFlag.ATOMIC_ACK_ETH) bytes += ATOMIC_ACK_ETH_BYTES;
+  store<u32>(OPCODE_TABLE + ((<usize>opcode) << 2), bits | OpcodeFlag.KNOWN | (bytes << 24));
 }
 
 export function initOpcodes(): void {
   memory.fill(OPCODE_TABLE, 0, 1024);
-  const only = Row.FIRST | Row.LAST;
-  const send = Row.SEND | Row.PAYLOAD;
-  const write = Row.WRITE | Row.PAYLOAD;
-  const readResponse = Row.RESPONSE | Row.READ_RESPONSE | Row.PAYLOAD;
+  const only = OpcodeFlag.FIRST | OpcodeFlag.LAST;
+  const send = OpcodeFlag.SEND | OpcodeFlag.PAYLOAD;
+  const write = OpcodeFlag.WRITE | OpcodeFlag.PAYLOAD;
+  const readResponse = OpcodeFlag.RESPONSE | OpcodeFlag.READ_RESPONSE | OpcodeFlag.PAYLOAD;
   // SEND and RDMA WRITE: the same rows for RC and, one class higher, for UC
   for (let base: u32 = 0; base <= 0x20; base += 0x20) {
-    set(base + Opcode.SEND_FIRST, send | Row.FIRST);
+    set(base + Opcode.SEND_FIRST, send | OpcodeFlag.FIRST);
     set(base + Opcode.SEND_MIDDLE, send);
-    set(base + Opcode.SEND_LAST, send | Row.LAST);
-    set(base + Opcode.SEND_LAST_WITH_IMM, send | Row.LAST | Row.IMMDT);
+    set(base + Opcode.SEND_LAST, send | OpcodeFlag.LAST);
+    set(base + Opcode.SEND_LAST_WITH_IMM, send | OpcodeFlag.LAST | OpcodeFlag.IMMDT);
     set(base + Opcode.SEND_ONLY, send | only);
-    set(base + Opcode.SEND_ONLY_WITH_IMM, send | only | Row.IMMDT);
-    set(base + Opcode.RDMA_WRITE_FIRST, write | Row.FIRST | Row.RETH);
+    set(base + Opcode.SEND_ONLY_WITH_IMM, send | only | OpcodeFlag.IMMDT);
+    set(base + Opcode.RDMA_WRITE_FIRST, write | OpcodeFlag.FIRST | OpcodeFlag.RETH);
     set(base + Opcode.RDMA_WRITE_MIDDLE, write);
-    set(base + Opcode.RDMA_WRITE_LAST, write | Row.LAST);
-    set(base + Opcode.RDMA_WRITE_LAST_WITH_IMM, write | Row.LAST | Row.IMMDT);
-    set(base + Opcode.RDMA_WRITE_ONLY, write | only | Row.RETH);
-    set(base + Opcode.RDMA_WRITE_ONLY_WITH_IMM, write | only | Row.RETH | Row.IMMDT);
+    set(base + Opcode.RDMA_WRITE_LAST, write | OpcodeFlag.LAST);
+    set(base + Opcode.RDMA_WRITE_LAST_WITH_IMM, write | OpcodeFlag.LAST | OpcodeFlag.IMMDT);
+    set(base + Opcode.RDMA_WRITE_ONLY, write | only | OpcodeFlag.RETH);
+    set(base + Opcode.RDMA_WRITE_ONLY_WITH_IMM, write | only | OpcodeFlag.RETH | OpcodeFlag.IMMDT);
   }
-  set(Opcode.RDMA_READ_REQUEST, Row.READ | only | Row.RETH);
-  set(Opcode.RDMA_READ_RESPONSE_FIRST, readResponse | Row.FIRST | Row.AETH);
+  set(Opcode.RDMA_READ_REQUEST, OpcodeFlag.READ | only | OpcodeFlag.RETH);
+  set(Opcode.RDMA_READ_RESPONSE_FIRST, readResponse | OpcodeFlag.FIRST | OpcodeFlag.AETH);
   set(Opcode.RDMA_READ_RESPONSE_MIDDLE, readResponse);
-  set(Opcode.RDMA_READ_RESPONSE_LAST, readResponse | Row.LAST | Row.AETH);
-  set(Opcode.RDMA_READ_RESPONSE_ONLY, readResponse | only | Row.AETH);
-  set(Opcode.ACKNOWLEDGE, Row.RESPONSE | only | Row.AETH);
-  set(Opcode.ATOMIC_ACKNOWLEDGE, Row.RESPONSE | only | Row.AETH | Row.ATOMIC_ACK_ETH);
-  set(Opcode.COMPARE_SWAP, Row.ATOMIC | only | Row.ATOMIC_ETH);
-  set(Opcode.FETCH_ADD, Row.ATOMIC | only | Row.ATOMIC_ETH);
-  set(Opcode.SEND_LAST_WITH_INVALIDATE, send | Row.LAST | Row.IETH);
-  set(Opcode.SEND_ONLY_WITH_INVALIDATE, send | only | Row.IETH);
-  set(Opcode.FLUSH, Row.FLUSH | only | Row.FETH | Row.RETH);
-  set(Opcode.ATOMIC_WRITE, Row.ATOMIC_WRITE | only | Row.RETH | Row.PAYLOAD);
-  // what follows the BTH of a reserved one is not known: all of it counts as payload
+  set(Opcode.RDMA_READ_RESPONSE_LAST, readResponse | OpcodeFlag.LAST | OpcodeFlag.AETH);
+  set(Opcode.RDMA_READ_RESPONSE_ONLY, readResponse | only | OpcodeFlag.AETH);
+  set(Opcode.ACKNOWLEDGE, OpcodeFlag.RESPONSE | only | OpcodeFlag.AETH);
+  set(Opcode.ATOMIC_ACKNOWLEDGE, OpcodeFlag.RESPONSE | only | OpcodeFlag.AETH | OpcodeFlag.ATOMIC_ACK_ETH);
+  set(Opcode.COMPARE_SWAP, OpcodeFlag.ATOMIC | only | OpcodeFlag.ATOMIC_ETH);
+  set(Opcode.FETCH_ADD, OpcodeFlag.ATOMIC | only | OpcodeFlag.ATOMIC_ETH);
+  set(Opcode.SEND_LAST_WITH_INVALIDATE, send | OpcodeFlag.LAST | OpcodeFlag.IETH);
+  set(Opcode.SEND_ONLY_WITH_INVALIDATE, send | only | OpcodeFlag.IETH);
+  set(Opcode.FLUSH, OpcodeFlag.FLUSH | only | OpcodeFlag.FETH | OpcodeFlag.RETH);
+  set(Opcode.ATOMIC_WRITE, OpcodeFlag.ATOMIC_WRITE | only | OpcodeFlag.RETH | OpcodeFlag.PAYLOAD);
+  // the headers of a reserved opcode are unknown: everything behind the BTH counts as payload
   for (let opcode: u32 = Opcode.FETCH_ADD + 1; opcode < 0x20; opcode++)
-    if (!isKnown(opcode)) set(opcode, Row.RESERVED | only | Row.PAYLOAD);
-  set(Opcode.UD_SEND_ONLY, send | only | Row.DETH);
-  set(Opcode.UD_SEND_ONLY_WITH_IMM, send | only | Row.DETH | Row.IMMDT);
-  // a CNP carries 16 reserved bytes, which we treat as its payload
-  set(Opcode.CNP, only | Row.PAYLOAD);
+    if (!isKnown(opcode)) set(opcode, OpcodeFlag.RESERVED | only | OpcodeFlag.PAYLOAD);
+  set(Opcode.UD_SEND_ONLY, send | only | OpcodeFlag.DETH);
+  set(Opcode.UD_SEND_ONLY_WITH_IMM, send | only | OpcodeFlag.DETH | OpcodeFlag.IMMDT);
+  // a CNP carries 16 reserved bytes, which count as its payload
+  set(Opcode.CNP, only | OpcodeFlag.PAYLOAD);
 }

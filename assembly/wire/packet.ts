@@ -1,8 +1,10 @@
-// A received packet under examination. `open` checks the outer headers of a frame, `parse` the rest of its packet; after they
-// answered NO_DROP no accessor can leave the frame. A coalesced super-packet has many packets behind one set of outer headers:
-// `next` goes from one to the other, and `parse` is asked for each.
+// The received packet that is being processed. `open` checks the outer headers of a frame, `parse` the rest of its
+// packet; after both have returned NO_DROP no accessor leaves the frame. A super-packet has many packets behind one set
+// of outer headers: `next` moves from one to the next, and `parse` is called for each.
+
+import { RX_SEGMENT_SHIFT, RxOption } from '../codes';
 import { Counter, NO_DROP } from '../counters';
-import { PACKET, RX_SEGMENT_SHIFT, RxOption } from '../limits';
+import { PACKET } from '../memorymap';
 import { Aeth } from './aeth';
 import { AtomicAckEth, AtomicEth } from './atomiceth';
 import { BTH_BYTES, Bth } from './bth';
@@ -23,46 +25,53 @@ import { ROCE_PORT, UDP_BYTES, Udp } from './udp';
 export class Packet {
   ip: usize;
   bthPtr: usize;
-  /** End of pad: where the ICRC begins. */
+  /** End of the pad: where the ICRC begins. */
   end: usize;
   payload: usize;
   payloadBytes: u32;
-  /** UDP payload of each packet of a super-packet; 0 = there is one packet. */
+  /** UDP payload of each packet of a super-packet; 0 = a single packet. */
   private segment: u32;
-  /** UDP payload from `bthPtr` on: of this packet, and of those behind it. */
+  /** UDP payload from `bthPtr` on: of this packet and of those behind it. */
   private left: u32;
   /** Bytes in front of `bthPtr` in the frame of a single packet. */
   private outerBytes: u32;
   private isIdUnknown: bool;
   private isFolded: bool;
-  /** What is taken for the IPv4 identification, and by how much that of the next packet is likely to differ. */
+  /** The assumed IPv4 identification, and the assumed step to that of the next packet. */
   private identification: u32;
   private idStep: u32;
-  /** Of the first packet of a super-packet. */
+  /** Identification of the first packet of a super-packet. */
   private firstId: u32;
-  /** Copied out of the BTH once: the frame may lie in memory that others can write. */
+  /** Copied out of the BTH once: others may write the memory of the frame. */
   opcode: u32;
   psn: u32;
   destQpn: u32;
   pkey: u32;
   frameBytes: u32;
+  /** VLAN number of the frame; 0 = none. */
+  vlan: u32;
   isAckRequested: bool;
   isSolicited: bool;
   isIpv6: bool;
   isMarked: bool;
-  /** The ICRC's register behind the headers, with identification 0: headerRegister, or a copy that was kept. */
+  /** The ICRC register behind the headers, with identification 0: headerRegister, or a saved copy. */
   register: u32;
-  /** Where in the card's memory a WRITE or READ goes: set by the check of its key (qp/examine). */
+  /** Address of a WRITE's or READ's data in the card's memory, set by the check of its key (qp/check). */
   target: usize;
-  /** Packets, and bytes of their frames, that have been received but not counted for the card yet. */
+  /** Packets, and bytes of their frames, that were received but not yet counted for the card. */
   taken: u32;
   takenBytes: u64;
 
-  /** The one packet that is looked at. */
+  /** The only packet: the card processes one at a time. */
   static current(): Packet {
     return changetype<Packet>(PACKET);
   }
 
+  /** The header of the frame, which may hold several packets. */
+  get ethernet(): Ethernet {
+    let network = (this.isIpv6 ? IPV6_BYTES : IPV4_BYTES) + UDP_BYTES;
+    return Ethernet.at(this.ip - (this.outerBytes - network));
+  }
   get bth(): Bth {
     return Bth.at(this.bthPtr);
   }
@@ -112,8 +121,10 @@ export class Packet {
     }
   }
 
-  /** Checks the headers in front of the BTH. Those of a super-packet stand for all its packets: what depends on the length
-   * is not looked at. */
+  /**
+   * Checks the headers in front of the BTH. Those of a super-packet apply to all its packets, so fields that depend on
+   * the length are not checked.
+   */
   open(frame: usize, bytes: u32, options: u32): Counter {
     this.segment = options >>> RX_SEGMENT_SHIFT;
     this.isIdUnknown = (options & <u32>RxOption.IP_ID_UNKNOWN) != 0;
@@ -122,6 +133,7 @@ export class Packet {
     let ethernet = Ethernet.at(frame);
     let type = ethernet.type;
     this.ip = frame + ethernet.bytes;
+    this.vlan = ethernet.vlan;
     let left = bytes - ethernet.bytes;
     let drop =
       type == ETHERTYPE_IPV4
@@ -130,7 +142,7 @@ export class Packet {
           ? this.openIpv6(left)
           : Counter.drop_ethertype;
     this.outerBytes = <u32>(this.bthPtr - frame);
-    // what stands behind the UDP datagram in the frame of a single packet counts as its own
+    // bytes behind the UDP datagram in the frame of a single packet count too
     this.frameBytes = bytes;
     return drop;
   }
@@ -179,7 +191,7 @@ export class Packet {
     return NO_DROP;
   }
 
-  /** Goes on to the next packet of a super-packet; false when there is none. */
+  /** Moves to the next packet of a super-packet; false when there is none. */
   next(): bool {
     if (this.segment == 0 || this.left <= this.segment) return false;
     this.left -= this.segment;
@@ -188,7 +200,20 @@ export class Packet {
     return true;
   }
 
-  /** Everything else that can be said of a packet without knowing whom it is for, but the ICRC. */
+  /** Bytes from the BTH to the ICRC. */
+  get transportBytes(): u32 {
+    return <u32>(this.end - this.bthPtr) + ICRC_BYTES;
+  }
+
+  /** Parses a copy of a packet, from the BTH to the ICRC. The headers in front of the BTH are unknown. */
+  reopen(bth: usize, bytes: u32): Counter {
+    this.segment = 0;
+    this.left = bytes;
+    this.bthPtr = bth;
+    return this.parse();
+  }
+
+  /** Checks everything that does not depend on the queue pair, except the ICRC. */
   parse(): Counter {
     let left = this.left;
     if (this.segment != 0) {
@@ -203,7 +228,7 @@ export class Packet {
     if (!isKnown(opcode)) return Counter.drop_opcode;
     let headers = headerBytes(opcode);
     let pad = bth.pad;
-    // the pad fills the payload up to a multiple of four, no more: the whole is one too
+    // the pad fills the payload up to a multiple of four, so the whole is one too
     if ((left & 3) != 0 || left < headers + pad + ICRC_BYTES) return Counter.drop_length;
     let payload = left - headers - pad - ICRC_BYTES;
     if (payload + pad != 0 && !hasPayload(opcode)) return Counter.drop_length;
@@ -219,8 +244,10 @@ export class Packet {
     return NO_DROP;
   }
 
-  /** What the identification is taken for at first. Packets of a super-packet count up from the first one's, or all have the
-   * same; where it was not seen, they count from 0, and one that comes alone goes on as the last one did. */
+  /**
+   * Sets the first assumption about the identification. Packets of a super-packet count up from the first one's, or all
+   * have the same. Where the link did not see it, they count from 0, and a single packet continues the last count.
+   */
   private guessIdentification(seen: u32): void {
     let goesOn = this.isIdUnknown && this.segment == 0;
     if (goesOn) {
@@ -245,24 +272,26 @@ export class Packet {
     return UDP_BYTES + <u32>(this.end - this.bthPtr) + ICRC_BYTES;
   }
 
-  /** What may differ in the headers between two packets from one address to another, as far as the ICRC covers it, but for the
-   * identification; never 0. */
+  /**
+   * Identifies the header fields that the ICRC covers and that may differ between two packets of a connection, apart
+   * from the identification; never 0.
+   */
   get headerShape(): u64 {
     let flags: u32 = this.isIpv6 ? 0 : load<u16>(this.ip, 6);
     return ((<u64>load<u16>(this.bthPtr - UDP_BYTES)) << 48) | ((<u64>flags) << 32) | this.transport;
   }
 
-  /** The ICRC's register behind the headers, with identification 0. */
+  /** The ICRC register behind the headers, with identification 0. */
   get headerRegister(): u32 {
     return headerRegister(this.ip, this.transport);
   }
 
-  /** To be asked when `register` is set. */
+  /** `register` must be set before. */
   get isIcrcRight(): bool {
     return this.isIcrc(this.icrc, this.coveredBytes);
   }
 
-  /** Whether this is a FLUSH with the ICRC that rxe gives it (Quirk.RXE_FLUSH_ICRC). */
+  /** Returns whether this is a FLUSH with the ICRC that rxe computes (Quirk.RXE_FLUSH_ICRC). */
   get isIcrcOfRxe(): bool {
     if (!isFlush(this.opcode)) return false;
     let covered = this.coveredBytes + <u32>(this.end - this.bthPtr);
@@ -274,12 +303,14 @@ export class Packet {
     return this.isFolded ? foldedIcrc(register, this.bthPtr, this.end) : icrcFrom(register, this.bthPtr, this.end);
   }
 
-  /** From the IP header of a single packet to the pad. */
+  /** Bytes from the IP header of a single packet to the pad. */
   private get coveredBytes(): u32 {
     return (this.isIpv6 ? IPV6_BYTES : IPV4_BYTES) + UDP_BYTES + <u32>(this.end - this.bthPtr);
   }
 
-  /** Whether the packet's ICRC is `found`, computed over so many bytes, but for an identification that is not known. */
+  /**
+   * Returns whether the packet's ICRC, computed over `bytes` bytes, is `found`, allowing for an unknown identification.
+   */
   private isIcrc(found: u32, bytes: u32): bool {
     let wanted = load<u32>(this.end);
     if (found == wanted) return true;

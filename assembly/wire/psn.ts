@@ -1,4 +1,4 @@
-// Packet sequence numbers: 24 bits, modulo 2^24. They are never compared in any other way (IBTA 9.7.2).
+// Packet sequence numbers: 24 bits, modulo 2^24. This file alone compares them (IBTA 9.7.2).
 
 export const PSN_MASK: u32 = 0xffffff;
 
@@ -11,7 +11,10 @@ export function psnAdd(psn: u32, count: u32): u32 {
   return (psn + count) & PSN_MASK;
 }
 
-/** How many packets a message of `length` bytes takes, `mtu` being a power of two: an empty message is one packet. */
+/**
+ * Returns the number of packets of a message of `length` bytes; `mtu` is a power of two. An empty message is one
+ * packet.
+ */
 export function packetCount(length: u32, mtu: u32): u32 {
   return length == 0 ? 1 : ((length - 1) >>> ctz<u32>(mtu)) + 1;
 }

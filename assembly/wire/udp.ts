@@ -1,5 +1,5 @@
 // UDP: 0 source port(16) | 2 destination port(16) | 4 length(16) | 6 checksum(16)
-// The checksum is sent as 0 and not looked at: the ICRC covers more than it would (IBTA annex 17).
+// The checksum is sent as 0 and ignored on receipt: the ICRC covers more (IBTA annex 17).
 import { get16, put16 } from './bytes';
 
 export const UDP_BYTES: u32 = 8;
@@ -26,7 +26,7 @@ export class Udp {
     return get16(this.ptr + 4);
   }
 
-  /** Header with the length still open. */
+  /** Writes the header; `close` sets the length. */
   write(sourcePort: u32): void {
     let ptr = this.ptr;
     put16(ptr, sourcePort);

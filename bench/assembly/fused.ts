@@ -1,10 +1,10 @@
-// A copy and its CRC in one pass, to be held against the copy followed by the CRC, which is what the card does. Not part of
-// the card. The folding is that of assembly/wire/crc.ts, which says how it works.
+// A copy and its CRC in one pass, for comparison with the card, which copies first and computes the CRC afterwards. Not
+// part of the card. assembly/wire/crc.ts explains the folding.
 
-import { CRC_SCRATCH } from '../../assembly/limits';
+import { CRC_SCRATCH } from '../../assembly/memorymap';
 import { crc } from '../../assembly/wire/crc';
 
-/** How far back the folding reaches, and zeroes in front of what has been folded. */
+/** Bytes that the folding reaches back; this many zero bytes precede the folded data. */
 const REACH: usize = 300;
 const FOLDED: usize = CRC_SCRATCH + 320;
 const LEFT: usize = FOLDED + 8192 + 320;
@@ -16,8 +16,8 @@ function carried(at: usize): v128 {
   );
 }
 
-/** Copies from 384 to 8192 bytes. @returns the register behind them */
-export function copyWithSum(register: u32, target: usize, source: usize, bytes: usize): u32 {
+/** Copies 384 to 8192 bytes. @returns the CRC register after them */
+export function copyWithCrc(register: u32, target: usize, source: usize, bytes: usize): u32 {
   const folded = (bytes - REACH) & ~15;
   let word = v128.load(source);
   v128.store(target, word);

@@ -1,12 +1,13 @@
-/** Who is measured for connections: two of our programs, or cmtime of rdma-core over rxe. */
-import type { Manner } from '../party/connect.js';
-import { type GuestRig, RXE } from '../rig/guest.js';
-import { PartyProcess } from '../rig/party.js';
-import type { Rig } from '../rig/program.js';
+/** Contenders of the connection table: two workers of ours, or cmtime of rdma-core over rxe. */
 
-/** Seconds until so many connections were established. */
+import { type GuestRig, RXE } from '../rig/guest.js';
+import type { Rig } from '../rig/program.js';
+import { WorkerProcess } from '../rig/worker.js';
+import type { Manner } from '../workers/connect.js';
+
+/** Seconds until all connections were established. */
 export interface Times {
-  /** Each when the one before was there. */
+  /** One connection after another. */
   readonly inTurn?: number;
   readonly atOnce: number;
 }
@@ -17,7 +18,7 @@ export interface Connector {
 }
 
 const PORT = 7471;
-/** Connections before it counts: programs are compiled while they run. */
+/** Connections before the measurement, in which the JavaScript engine compiles the hot functions. */
 const WARM = 30;
 
 export class Ends implements Connector {
@@ -28,7 +29,7 @@ export class Ends implements Connector {
   ) {}
 
   async measure(rig: Rig, count: number): Promise<Times> {
-    const [a, b] = [PartyProcess.start(rig, 'a', 'connect'), PartyProcess.start(rig, 'b', 'connect')];
+    const [a, b] = [WorkerProcess.start(rig, 'a', 'connect'), WorkerProcess.start(rig, 'b', 'connect')];
     try {
       const { manner, link } = this;
       await Promise.all([
@@ -49,7 +50,7 @@ export class Ends implements Connector {
   }
 }
 
-/** It has one manner: all connections go through each step together. */
+/** rdma-core's cmtime. It takes all connections through each step together, so it has no times one after another. */
 export class Cmtime implements Connector {
   readonly name = 'rxe, cmtime';
 
@@ -72,7 +73,7 @@ export class Cmtime implements Connector {
   }
 }
 
-/** Of the first of its two tables, that with queue pairs: `full connect`, average, and microseconds of all. */
+/** Reads `full connect` from the first of cmtime's two tables, the one with queue pairs: the total microseconds. */
 function fullConnect(lines: readonly string[]): number {
   const [, total] = /^full connect +\d+ +(\d+)/m.exec(lines.join('\n')) ?? [];
   if (total === undefined) throw new Error(`cmtime printed ${lines.slice(-3).join(' / ')}`);

@@ -1,19 +1,21 @@
-/** Who is measured. */
+/** A contender: one way of moving bytes that the benchmark measures. */
 import type { Rig } from '../rig/program.js';
 import type { Sample, Work } from '../work.js';
 
 export interface Contender {
   readonly name: string;
-  /** `ours`; `beside`: what a user would take instead; `bare`: the same link without a protocol, the limit. */
+  /**
+   * `ours`; `beside`: an alternative that a user could take; `bare`: the same link without a protocol, the upper limit.
+   */
   readonly kind: 'ours' | 'beside' | 'bare';
-  /** Which link carries the frames, for ours and the bare ones. */
+  /** The link that carries the frames, for `ours` and `bare`. */
   readonly link?: string;
   takes(work: Work): boolean;
-  /** Gets ready for works with one MTU. @throws Error whose message says why it cannot be had here */
+  /** Prepares measurements at one MTU. @throws Error whose message says why the contender is not available here */
   begin(rig: Rig): Promise<void>;
-  /** @throws Error when nothing, or something wrong, came out */
+  /** @throws Error when there is no result, or a wrong one */
   measure(work: Work): Promise<Sample>;
-  /** The end of what `begin` began; processes may go on for the next round. */
+  /** Ends what `begin` started; processes may stay alive for the next round. */
   end(): Promise<void>;
   /** Ends all processes. */
   stop(): void;

@@ -1,4 +1,4 @@
-/** TCP with nothing of Node: iperf3, one stream. */
+/** TCP without Node: iperf3 with one stream. */
 import { lineLike, type Rig } from '../rig/program.js';
 import type { Sample, Work } from '../work.js';
 import type { Contender } from './contender.js';
@@ -31,7 +31,7 @@ export class Iperf3 implements Contender {
     const server = spawn('b', ['iperf3', '-s', '-1', '--forceflush', '-B', b.address]);
     try {
       await lineLike(server, /listening/);
-      // A second is the least that it takes.
+      // One second is the shortest time that iperf3 accepts.
       const client = spawn('a', ['iperf3', '-c', b.address, '-J', '-t', '1', '-l', String(work.size)]);
       let text = '';
       for await (const line of client.lines()) text += line;

@@ -1,13 +1,13 @@
-/** Programs in C: a plain TCP ping-pong, and links without any protocol, which are the limit of ours. */
+/** Programs in C: a plain TCP ping-pong, and links without any protocol, which are the upper limit of ours. */
 import { lineLike, type Program, type Rig } from '../rig/program.js';
 import { type Latency, type Part, type Sample, sampleOf, type Work } from '../work.js';
 import type { Contender } from './contender.js';
 
-/** BTH and ICRC: what an RDMA packet has in UDP beside its payload. */
+/** Bytes of BTH and ICRC, which an RDMA packet has in addition to its payload. */
 const RDMA_BYTES = 16;
-/** So many bytes leave in one go where the link has runs, and so many frames. */
-const RUN_BYTES = 64_000;
-const RUN_FRAMES = 64;
+/** The most bytes and the most frames of one super-packet, where the link has segmentation offload. */
+const BURST_BYTES = 64_000;
+const BURST_FRAMES = 64;
 const PORT = 4791;
 
 interface Flooded {
@@ -29,7 +29,7 @@ abstract class Native implements Contender {
   protected rig!: Rig;
 
   abstract takes(work: Work): boolean;
-  /** What is started at either end, the passive one first. */
+  /** The commands of both ends. End b is passive and starts first. */
   protected abstract commands(work: Work): readonly [a: string[], b: string[]];
   protected abstract parts(work: Work, a: unknown, b: unknown): readonly Part[];
 
@@ -84,25 +84,25 @@ export class Bare extends Native {
   readonly kind = 'bare';
   readonly name: string;
 
-  /** @param hasRuns frames leave in runs, where that is something else */
+  /** @param hasGso whether frames leave in GSO bursts, for links that can send them one by one as well */
   constructor(
     readonly link: string,
-    readonly hasRuns: boolean,
+    readonly hasGso: boolean,
   ) {
     super();
-    this.name = `C, bare ${link}${hasRuns ? ', runs of frames' : ''}`;
+    this.name = `C, bare ${link}${hasGso ? ', GSO' : ''}`;
   }
 
   takes({ kind, operation, waiting, qps }: Work): boolean {
     if (operation !== 'SEND' || qps !== 1) return false;
-    if (kind === 'pingpong') return !this.hasRuns;
-    return waiting === 'spin' && (kind === 'rate' || this.hasRuns || this.link === 'xdp');
+    if (kind === 'pingpong') return !this.hasGso;
+    return waiting === 'spin' && (kind === 'rate' || this.hasGso || this.link === 'xdp');
   }
 
   protected commands(work: Work): readonly [string[], string[]] {
     const { a, b } = this.rig;
     const bytes = payloadOf(work) + RDMA_BYTES;
-    const segments = this.hasRuns ? Math.min(RUN_FRAMES, Math.floor(RUN_BYTES / bytes)) : 1;
+    const segments = this.hasGso ? Math.min(BURST_FRAMES, Math.floor(BURST_BYTES / bytes)) : 1;
     const same = [
       ...['--port', String(PORT), '--bytes', String(bytes), '--segments', String(segments)],
       ...['--shared', this.rig.sharedFile(), '--warm', String(work.warmMs), '--ms', String(work.ms)],
@@ -124,7 +124,7 @@ export class Bare extends Native {
   }
 }
 
-/** Bytes of RDMA payload that a frame of this work would carry. */
+/** Returns the bytes of RDMA payload that one frame would carry. */
 function payloadOf({ size, mtu }: Work): number {
   return Math.min(size, mtu >= 4200 ? 4096 : 1024);
 }

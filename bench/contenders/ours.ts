@@ -1,21 +1,21 @@
-/** RDMA by this project: one link in one mode. */
+/** RDMA by this project, with one link in one mode. */
 import { cpusOf } from '../rig/cpus.js';
-import { PartyProcess } from '../rig/party.js';
 import type { Rig } from '../rig/program.js';
+import { WorkerProcess } from '../rig/worker.js';
 import { type Part, type Sample, sampleOf, type Work } from '../work.js';
 import type { Contender } from './contender.js';
 
-/** All that are tried; what a build or a machine does not offer is a row that says why. */
+/** All links that are measured. A link that the build or the machine does not offer becomes a row with the reason. */
 export const LINKS = ['packet', 'udp', 'xdp'] as const;
 export const MODES = ['inline', 'worker'] as const;
 
-/** Each end. */
+/** Whether each end has two CPUs. */
 const HAS_TWO_CPUS = cpusOf().a.includes(',');
 
 export interface OursOptions {
   readonly link: string;
   readonly mode: string;
-  /** Frames lost on the way, 0 to 1, at either end. */
+  /** Fraction of the frames that each end loses, 0 to 1. */
   readonly drop?: number;
 }
 
@@ -23,7 +23,7 @@ export class Ours implements Contender {
   readonly kind = 'ours';
   readonly name: string;
   readonly link: string;
-  #ends: readonly PartyProcess[] = [];
+  #ends: readonly WorkerProcess[] = [];
 
   constructor(readonly options: OursOptions) {
     const { link, mode } = options;
@@ -32,8 +32,8 @@ export class Ours implements Contender {
   }
 
   /**
-   * A worker's program sleeps: where both its threads share a CPU, one that spins keeps the other from its work. Inline,
-   * sleeping is measured where there is something asleep beside it.
+   * In worker mode the program spins only if each end has two CPUs: on a shared CPU a spinning thread delays the other
+   * one. In inline mode sleeping is measured only where another contender sleeps as well.
    */
   takes({ kind, operation, waiting, qps }: Work): boolean {
     if (this.options.mode === 'worker') return waiting === 'sleep' || HAS_TWO_CPUS;
@@ -42,10 +42,10 @@ export class Ours implements Contender {
 
   async begin(rig: Rig): Promise<void> {
     if (this.#ends.length === 0)
-      this.#ends = [PartyProcess.start(rig, 'a', 'rdma'), PartyProcess.start(rig, 'b', 'rdma')];
-    const [a, b] = this.#ends as [PartyProcess, PartyProcess];
+      this.#ends = [WorkerProcess.start(rig, 'a', 'rdma'), WorkerProcess.start(rig, 'b', 'rdma')];
+    const [a, b] = this.#ends as [WorkerProcess, WorkerProcess];
     try {
-      const open = (end: PartyProcess, name: string) => end.call('open', { ...this.options, interface: name });
+      const open = (end: WorkerProcess, name: string) => end.call('open', { ...this.options, interface: name });
       const [introductionA, introductionB] = await Promise.all([open(a, rig.a.interface), open(b, rig.b.interface)]);
       await Promise.all([a.call('connect', introductionB), b.call('connect', introductionA)]);
     } catch (error) {
@@ -55,7 +55,7 @@ export class Ours implements Contender {
   }
 
   async measure(work: Work): Promise<Sample> {
-    const [a, b] = this.#ends as [PartyProcess, PartyProcess];
+    const [a, b] = this.#ends as [WorkerProcess, WorkerProcess];
     return sampleOf(work, await Promise.all([a.call<Part>('run', work), b.call<Part>('serve', work)]));
   }
 

@@ -1,13 +1,13 @@
-/** Linux' soft-RoCE, measured by perftest: only in the virtual machine, where it is. */
+/** Linux soft-RoCE (rxe), measured by perftest in the virtual machine, the only place where it is available. */
 import { type GuestRig, RXE } from '../rig/guest.js';
 import type { Rig } from '../rig/program.js';
 import type { Sample, Work } from '../work.js';
 import type { Contender } from './contender.js';
 
-/** GID 0 is link-local, 1 the IPv4 address. */
+/** GID 0 is the link-local address, GID 1 the IPv4 address. */
 const GID_INDEX = '1';
 const PINGS = 400;
-/** Whole seconds are what perftest takes. */
+/** perftest accepts whole seconds only. */
 const SECONDS = 2;
 const PORT = 18515;
 
@@ -17,7 +17,7 @@ export class Rxe implements Contender {
 
   constructor(readonly rig: GuestRig) {}
 
-  /** Perftest does not sleep in runs of so many seconds. */
+  /** perftest cannot sleep in a run that is limited by time. */
   takes({ kind, waiting }: Work): boolean {
     return kind === 'pingpong' || (kind === 'bulk' && waiting === 'spin');
   }
@@ -57,7 +57,7 @@ export class Rxe implements Contender {
   stop(): void {}
 }
 
-/** The numbers in the line below `#bytes`. */
+/** Returns the numbers of the line below `#bytes`. */
 function figures(lines: readonly string[]): number[] {
   const head = lines.findIndex((line) => line.includes('#bytes'));
   const numbers = (lines[head + 1] ?? '').trim().split(/\s+/).map(Number);
@@ -76,7 +76,7 @@ function streamed({ size }: Work, [, iterations = 0, , average = 0]: readonly nu
   };
 }
 
-/** Perftest tells half a round trip, but for READ. */
+/** perftest reports half a round trip, except for READ. */
 function pinged({ operation, size }: Work, numbers: readonly number[], cpu: number): Sample {
   const [, count = 0, min = 0, max = 0, median = 0, , , p99 = 0, p999 = 0] = numbers;
   const times = operation === 'READ' ? 1 : 2;

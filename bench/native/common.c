@@ -91,7 +91,7 @@ void print_times(struct times *times, double cpu) {
     const double part[] = {0, 0.5, 0.9, 0.99, 0.999, 1};
     printf("{\"count\":%u,\"cpu\":%.6f", times->count, cpu);
     for (int i = 0; i < 6; i++) {
-        /* nearest rank: a percentile is always a time that was measured */
+        /* nearest rank, so that every percentile is a measured time */
         double rank = part[i] * times->count;
         uint32_t at = rank <= 1 ? 0 : (uint32_t)rank - (rank == (uint32_t)rank);
         printf(",\"%s\":%.3f", name[i], times->count ? times->at[at] / 1e3 : 0);

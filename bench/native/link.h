@@ -7,9 +7,9 @@
 enum { HEADERS = 14 + 20 + 8 };
 
 struct link {
-    /* Sends up to `count` frames. @return how many; never waits for room */
+    /* Sends up to `count` frames, without waiting for room. @return the number of frames sent */
     int (*send)(int count);
-    /* Takes what has arrived, waiting for it unless `spin`. @return frames */
+    /* Receives frames, and waits for the first one unless `spin`. @return the number of frames received */
     int (*receive)(int spin);
 };
 
@@ -17,7 +17,7 @@ struct link open_packet(const struct options *o);
 struct link open_udp(const struct options *o);
 struct link open_xdp(const struct options *o);
 
-/* Writes Ethernet, IPv4 and UDP headers for `payload` bytes behind them. */
+/* Writes Ethernet, IPv4 and UDP headers for a payload of `payload` bytes. */
 void write_headers(uint8_t *frame, const struct options *o, int payload);
-/* So long a receive waits at the most, so that the end of a run is seen (ms). */
+/* The longest wait of a receive in ms, so that the end of a run is noticed. */
 enum { WAIT = 20 };

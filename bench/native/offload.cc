@@ -1,7 +1,7 @@
 // The links' part of the ICRC (native/icrc.h) for programs in C.
 #include "../../native/icrc.h"
 
-/// The name of the way that is taken `place` places behind the best one; null when there are not so many.
+/// Returns the name of the CRC implementation at rank `place`, 0 being the fastest; null when there are fewer.
 extern "C" const char* offload_name(uint32_t place) {
   return place < CrcMethods().size() ? CrcMethods()[place].name : nullptr;
 }

@@ -1,4 +1,5 @@
-/* A link without a protocol, in pairs: `rawlink LINK flood` with `sink`, or `ping` with `echo`. LINK is packet, udp or xdp. */
+/* A link without a protocol. Roles work in pairs: `rawlink LINK flood` with `sink`, `ping` with `echo`. LINK is packet,
+   udp or xdp. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ void write_headers(uint8_t *frame, const struct options *o, int payload) {
     put16(udp, o->port), put16(udp + 2, o->port), put16(udp + 4, 8 + payload);
 }
 
-/* The frames of a window, of all, and the CPU time of all. */
+/* Sends frames, and prints the frames of the window, all frames, and the CPU time of all. */
 static void flood(const struct link *link, const struct options *o, struct shared *shared) {
     uint64_t sent = 0, lost = 0, stuck = 0;
     uint64_t from = now() + o->warm * 1000000ull, until = from + o->ms * 1000000ull, at_from = 0, began = 0;
@@ -40,7 +41,7 @@ static void flood(const struct link *link, const struct options *o, struct share
         if (!began && t >= from) began = t, at_from = shared->received;
         uint64_t flying = sent - lost - shared->received, credit = flying < (uint64_t)o->window ? o->window - flying : 0;
         if (credit < (uint64_t)o->segments) {
-            /* what has been lost on the way gives its credit back */
+            /* frames that were lost give their credit back */
             if (!stuck) stuck = t;
             if (t - stuck > 10000000) lost += flying, stuck = 0;
             continue;

@@ -1,4 +1,4 @@
-/* The links packet and udp: the kernel's sockets, with as many frames in one go as it takes (UDP segmentation offload). */
+/* The links packet and udp: kernel sockets, with as many frames in one call as UDP segmentation offload takes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static struct mmsghdr messages[BATCH];
 static struct iovec pieces[BATCH];
 static char control[BATCH][CMSG_SPACE(sizeof(int))];
 
-/* Room for one message that is sent, or for BATCH that arrive. */
+/* Room for one message to send, or for BATCH received ones. */
 static uint8_t *buffer;
 
 static void make_room(void) {
@@ -79,7 +79,7 @@ static void prepare_send(size_t bytes, void *name, int name_bytes) {
     out.iov_len = bytes;
 }
 
-/* Frames that leave one by one: each its own message of one call. */
+/* Sends frames without segmentation offload: each is a message of its own in one sendmmsg call. */
 static int send_each(int count) {
     int n = sendmmsg(fd, outgoing, count < BATCH ? count : BATCH, 0);
     if (n < 0 && errno != ENOBUFS && errno != EAGAIN) fail("sendmmsg");
@@ -98,14 +98,14 @@ static int packet_receive(int spin) {
     return frames;
 }
 
-static int packet_send_run(int count) {
+static int packet_send_burst(int count) {
     (void)count;
     ssize_t n = send(fd, buffer, VNET + HEADERS + (size_t)segments * payload, 0);
     if (n < 0 && errno != ENOBUFS && errno != EAGAIN) fail("send");
     return n < 0 ? 0 : segments;
 }
 
-static void write_run(const struct options *o) {
+static void write_burst(const struct options *o) {
     struct virtio_net_hdr *header = (void *)buffer;
     uint8_t *frame = buffer + VNET, *udp = frame + 34;
     int bytes = segments * payload;
@@ -115,14 +115,14 @@ static void write_run(const struct options *o) {
     header->hdr_len = HEADERS;
     header->gso_size = payload;
     header->csum_start = 34, header->csum_offset = 6;
-    /* the sum of the pseudo header, which the kernel goes on from */
+    /* the checksum of the pseudo header, which the kernel completes */
     uint32_t sum = 17 + 8 + bytes;
     for (int i = 26; i < 34; i += 2) sum += frame[i] << 8 | frame[i + 1];
     while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
     udp[6] = sum >> 8, udp[7] = sum;
 }
 
-/* Keeps the kernel's own UDP from work with what the packet socket has seen. */
+/* Binds the port, and drops everything on it, so that the kernel's UDP stack does not process the frames as well. */
 static void hold_port(const struct options *o) {
     int sink = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
@@ -139,7 +139,7 @@ struct link open_packet(const struct options *o) {
     hold_port(o);
     fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (fd < 0) fail("packet socket");
-    /* UDP over IPv4 to the port, nothing else */
+    /* only UDP over IPv4 to the port */
     struct sock_filter only[] = {
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x0800, 0, 5),
         BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 0, 3),
@@ -153,8 +153,8 @@ struct link open_packet(const struct options *o) {
     struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex(o->interface)};
     if (bind(fd, (void *)&address, sizeof address)) fail("bind");
     if (segments > 1) {
-        write_run(o);
-        return (struct link){packet_send_run, packet_receive};
+        write_burst(o);
+        return (struct link){packet_send_burst, packet_receive};
     }
     static uint8_t frame[VNET + HEADERS + 9216];
     write_headers(frame + VNET, o, payload);
@@ -178,7 +178,7 @@ static int udp_receive(int spin) {
 
 static char segment[CMSG_SPACE(sizeof(uint16_t))];
 
-static int udp_send_run(int count) {
+static int udp_send_burst(int count) {
     (void)count;
     ssize_t n = sendmsg(fd, &outgoing[0].msg_hdr, 0);
     if (n < 0 && errno != ENOBUFS && errno != EAGAIN) fail("sendmsg");
@@ -209,5 +209,5 @@ struct link open_udp(const struct options *o) {
     out.iov_base = data;
     prepare_send((size_t)payload * segments, &to, sizeof to);
     if (segments > 1) ask_for_segments();
-    return (struct link){segments > 1 ? udp_send_run : send_each, udp_receive};
+    return (struct link){segments > 1 ? udp_send_burst : send_each, udp_receive};
 }

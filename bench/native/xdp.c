@@ -1,4 +1,4 @@
-/* The link xdp: AF_XDP with nothing but system calls. What arrives on queue 0 is all redirected while the program runs. */
+/* The link xdp: AF_XDP by system calls alone. While the program runs, it redirects every frame of queue 0. */
 #include <errno.h>
 #include <linux/bpf.h>
 #include <linux/if_link.h>
@@ -15,14 +15,14 @@
 
 #include "link.h"
 
-/* Younger than some headers. */
+/* Missing in older kernel headers. */
 enum { USE_SG = 1 << 4, CONTINUED = 1 << 0, HAS_FRAGS = 1 << 5 };
 enum { CHUNK = 4096, ROOM = 3840, RING = 2048, CHUNKS = 2 * RING };
 
 struct ring {
     uint32_t *producer, *consumer, *flags;
     void *entries;
-    uint32_t mine; /* the cursor that this side moves */
+    uint32_t mine; /* the cursor that this end advances */
 };
 
 static int fd;
@@ -42,7 +42,7 @@ static struct ring map_ring(const struct xdp_ring_offset *offset, size_t entry, 
 
 static int bpf(int command, union bpf_attr *attr) { return syscall(SYS_bpf, command, attr, sizeof *attr); }
 
-/* Redirects to the socket, in the sockets' map, of the queue that a frame arrived on. */
+/* Attaches a program that redirects each frame to the socket of its queue, as listed in the map of sockets. */
 static void attach(int interface) {
     union bpf_attr map = {.map_type = BPF_MAP_TYPE_XSKMAP, .key_size = 4, .value_size = 4, .max_entries = 1};
     int sockets = bpf(BPF_MAP_CREATE, &map);
@@ -59,7 +59,7 @@ static void attach(int interface) {
                            .license = (uintptr_t) "GPL", .prog_flags = HAS_FRAGS};
     int loaded = bpf(BPF_PROG_LOAD, &load);
     if (loaded < 0) fail("load the program");
-    /* a link goes when its last descriptor does: with this process, however it ends */
+    /* the kernel removes the BPF link with its last descriptor, at the latest when this process ends */
     union bpf_attr link = {.link_create = {.prog_fd = loaded, .target_ifindex = interface, .attach_type = BPF_XDP, .flags = XDP_FLAGS_DRV_MODE}};
     if (bpf(BPF_LINK_CREATE, &link) < 0) fail("attach the program");
     uint32_t queue = 0;
@@ -86,14 +86,14 @@ static void open_socket(int interface) {
     rx = map_ring(&offsets.rx, sizeof(struct xdp_desc), XDP_PGOFF_RX_RING);
     tx = map_ring(&offsets.tx, sizeof(struct xdp_desc), XDP_PGOFF_TX_RING);
     struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_COPY | XDP_USE_NEED_WAKEUP | USE_SG, .sxdp_ifindex = interface};
-    /* the queue of a socket that was closed is free only a little later */
+    /* the kernel frees the queue of a closed socket with a short delay */
     for (int tries = 0; bind(fd, (void *)&address, sizeof address); tries++) {
         if (errno != EBUSY || tries == 200) fail("bind");
         usleep(2000);
     }
 }
 
-/* Chunks that are sent and done. */
+/* Collects the chunks whose transmission is complete. */
 static void collect(void) {
     for (uint32_t end = load(completion.producer); completion.mine != end; completion.mine++)
         free_chunks[free_count++] = ((uint64_t *)completion.entries)[completion.mine % RING];
@@ -138,7 +138,7 @@ struct link open_xdp(const struct options *o) {
     open_socket(interface);
     for (; fill.mine < RING; fill.mine++) ((uint64_t *)fill.entries)[fill.mine] = (uint64_t)fill.mine * CHUNK;
     store(fill.producer, fill.mine);
-    /* every chunk begins with headers; where a frame goes on in another, they are its payload */
+    /* every chunk begins with headers; in a chunk that continues a frame, they count as payload */
     for (int i = RING; i < CHUNKS; i++) {
         write_headers(umem + (size_t)i * CHUNK, o, o->bytes);
         free_chunks[free_count++] = (uint64_t)i * CHUNK;

@@ -13,7 +13,7 @@ export const p99Us: Figure = (sample) => sample.latency?.p99;
 export const cpuPerByte: Figure = (sample) => sample.cpuPerByte;
 export const cpuPerMessage: Figure = (sample) => sample.cpuPerMessage;
 
-/** The median over the rounds; undefined for a row that was skipped. */
+/** Returns the median over the rounds; undefined for a row that was skipped. */
 export function figure(row: Row | undefined, of: Figure): number | undefined {
   const values = valuesOf(row, of);
   return values.length > 0 ? median(values) : undefined;
@@ -31,14 +31,14 @@ function valuesOf(row: Row | undefined, of: Figure): number[] {
 export type Wanted = Partial<Pick<Row, 'contender' | 'kind' | 'link'>> & Partial<Omit<Work, 'kind'>>;
 
 export function select(rows: readonly Row[], { contender, kind, link, ...work }: Wanted): Row[] {
-  // Row.kind is the contender's; a work's own kind never has to be asked for, since a table has one.
+  // `kind` is the contender's; a table has one kind of work only, so nobody selects by that.
   const row = { contender, kind, link };
   const isLike = (value: object, wanted: object) =>
     Object.entries(wanted).every(([name, is]) => is === undefined || (value as Record<string, unknown>)[name] === is);
   return rows.filter((each) => isLike(each, row) && isLike(each.work, work));
 }
 
-/** The row with the highest figure, or the lowest. */
+/** Returns the row with the highest or the lowest figure. */
 export function best(rows: readonly Row[], of: Figure, which: 'highest' | 'lowest' = 'highest'): Row | undefined {
   const sign = which === 'highest' ? 1 : -1;
   const value = (row: Row) => sign * (figure(row, of) ?? -sign * Number.POSITIVE_INFINITY);
@@ -49,24 +49,24 @@ export function best(rows: readonly Row[], of: Figure, which: 'highest' | 'lowes
   );
 }
 
-/** Why a contender has no figures at all, if it has none. */
+/** Returns why a contender has no figures at all; undefined when it has some. */
 export function reason(rows: readonly Row[]): string | undefined {
   return rows.some(({ samples }) => samples.length > 0) ? undefined : rows.find(({ skipped }) => skipped)?.skipped;
 }
 
-/** The contenders in their order, each with its rows. */
+/** Returns the contenders in their order, each with its rows. */
 export function byContender(rows: readonly Row[]): Map<string, Row[]> {
   const all = new Map<string, Row[]>();
   for (const row of rows) all.set(row.contender, [...(all.get(row.contender) ?? []), row]);
   return all;
 }
 
-/** What a cell shows without a figure: that it failed, or nothing where it was not asked for. */
+/** Returns the text of a cell without a figure: that the measurement failed, or nothing if there was none. */
 export function absent(row: Row | undefined): string {
   return row?.skipped === undefined ? '' : 'failed';
 }
 
-/** Sentences about rows that failed though their contender has others. */
+/** Returns sentences about failed rows of contenders that have other results. */
 export function failures(rows: readonly Row[]): string[] {
   return [...byContender(rows)].flatMap(([name, own]) => {
     if (reason(own) !== undefined) return [];

@@ -1,4 +1,4 @@
-/** Results as they are kept: one JSON file for each table, with what they were measured on. */
+/** Stored results: one JSON file for each table, with machine, commit and date. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus, release, totalmem } from 'node:os';
@@ -14,7 +14,7 @@ export interface Origin {
 
 export interface Kept<Data = unknown> extends Origin {
   readonly subject: string;
-  /** Nothing where it could not be measured. */
+  /** Undefined when the table could not be measured. */
   readonly data?: Data;
   readonly skipped?: string;
 }
@@ -47,7 +47,7 @@ export function keep(result: Kept): void {
   writeFileSync(fileOf(result.subject), `${JSON.stringify(result, null, 1)}\n`);
 }
 
-/** What was kept of a table, if anything. */
+/** Returns the stored results of a table, if there are any. */
 export function kept<Data>(subject: string): Kept<Data> | undefined {
   return existsSync(fileOf(subject)) ? JSON.parse(readFileSync(fileOf(subject), 'utf8')) : undefined;
 }

@@ -4,7 +4,7 @@ import { best, byContender, type Figure, figure, gbps, medianUs, select } from '
 import { type Bar, chart } from './svg.js';
 import type { Results } from './targets.js';
 
-/** SVG texts by the name of their files, for those tables that there are. */
+/** Returns SVG texts by file name, for the tables that have results. */
 export function plots({ bulk, latency }: Results, subtitle: string): Record<string, string> {
   const all: Record<string, string> = {};
   if (bulk?.some(({ samples }) => samples.length > 0)) {

@@ -1,6 +1,6 @@
-/** Generated parts of texts that people write: between two comments that name them. */
+/** Generated parts of handwritten texts, between two comments with the name of the part. */
 
-/** @throws RangeError when the text has no place of that name */
+/** Returns the text with a new part. @throws RangeError when the text has no part of that name */
 export function withPart(text: string, name: string, part: string): string {
   const [begin, end] = [`<!-- ${name} -->`, `<!-- /${name} -->`];
   const from = text.indexOf(begin);

@@ -1,15 +1,15 @@
-/** A table as it is printed: on the terminal, and in a README. */
+/** A table for the terminal and for a README. */
 import Table from 'cli-table3';
 
 export interface Sheet {
   readonly title: string;
   readonly head: readonly string[];
   readonly rows: readonly (readonly string[])[];
-  /** What is to be said about it, one paragraph each. */
+  /** Remarks on the table, one paragraph each. */
   readonly notes?: readonly string[];
 }
 
-/** A row that ends early has a sentence instead of figures: it stands below the table. */
+/** A row that ends early has a sentence instead of figures, which is printed below the table. */
 export function asText({ title, head, rows, notes = [] }: Sheet): string {
   const noLines = { mid: '', 'left-mid': '', 'mid-mid': '', 'right-mid': '' };
   const table = new Table({ head: [...head], style: { head: [], border: [] }, chars: noLines });
@@ -24,7 +24,7 @@ export function asMarkdown({ title, head, rows, notes = [] }: Sheet): string {
   return [`**${title}**`, '', ...table, ...notes.flatMap((note) => ['', note])].join('\n');
 }
 
-/** Three significant digits, without exponents; empty for nothing. */
+/** Returns three significant digits without an exponent; an empty text for undefined. */
 export function digits(value: number | undefined): string {
   if (value === undefined || !Number.isFinite(value)) return '';
   const places = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;

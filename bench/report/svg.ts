@@ -1,9 +1,9 @@
-/** A chart of horizontal bars as SVG: readable on light and on dark pages. */
+/** A chart of horizontal bars as SVG, readable on light and on dark pages. */
 
 export interface Bar {
   readonly label: string;
   readonly value: number;
-  /** Decides the colour. */
+  /** Selects the colour. */
   readonly kind: 'ours' | 'beside' | 'bare';
 }
 

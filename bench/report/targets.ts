@@ -1,18 +1,20 @@
-/** What is to be reached, each a ratio of one run, computed from the results. */
+/** Performance targets, computed from the results; most are ratios of one run. */
 import type { Row } from '../rig/rounds.js';
 import { type CardData, limitOf, overLimit } from '../tables/card.js';
 import type { GuestData } from '../tables/guest.js';
 import { goodput, type LossRow } from '../tables/loss.js';
 import { bareFrames } from '../tables/rate.js';
 import type { ScaleData } from '../tables/scale.js';
+import { ECHO_BYTES, WRITE_BYTES } from '../tables/streams.js';
 import type { Operation } from '../work.js';
-import { best, figure, frames, gbps, medianUs, p99Us, select } from './figures.js';
+import { best, type Figure, figure, frames, gbps, medianUs, p99Us, select } from './figures.js';
 import { digits, type Sheet } from './sheet.js';
 
-/** Results of one run, by table; any may be missing. */
+/** Results of one run by table. Any of them may be missing. */
 export interface Results {
   readonly bulk?: Row[];
   readonly latency?: Row[];
+  readonly streams?: Row[];
   readonly rate?: Row[];
   readonly card?: CardData;
   readonly scale?: ScaleData;
@@ -22,7 +24,7 @@ export interface Results {
 
 export interface Verdict {
   readonly target: string;
-  /** What came out, in words; empty when it was not measured. */
+  /** The result as text; empty when it was not measured. */
   readonly figure: string;
   readonly isReached: boolean | undefined;
 }
@@ -31,7 +33,7 @@ type Judge = (results: Results) => { readonly value: number; readonly by?: strin
 
 interface Target {
   readonly target: string;
-  /** The least that is wanted, or the most. */
+  /** The minimum, or the maximum, that reaches the target. */
   readonly least?: number;
   readonly most?: number;
   readonly judge: Judge;
@@ -41,7 +43,7 @@ interface Target {
 const ours = (rows: readonly Row[]) => select(rows, { kind: 'ours' });
 const MIB = 2 ** 20;
 
-/** The best of ours, of the higher of both ways of waiting. */
+/** Returns the fastest of our links; both ways of waiting count. */
 function bestBulk(rows: readonly Row[] | undefined, mtu: number, operation: Operation): Row | undefined {
   return best(select(ours(rows ?? []), { mtu, operation, size: MIB }), gbps);
 }
@@ -65,19 +67,27 @@ function bestPing(rows: readonly Row[], waiting: 'spin' | 'sleep'): Row | undefi
   return best(select(ours(rows), { operation: 'SEND', waiting }), medianUs, 'lowest');
 }
 
-/** @param of how many of `row`'s medians fit into `beside`'s */
+/** Returns the median of `beside` divided by that of `row`. */
 function quicker(row: Row | undefined, beside: Row | undefined): ReturnType<Judge> {
   const [value, to] = [figure(row, medianUs), figure(beside, medianUs)];
   return value === undefined || to === undefined ? undefined : { value: to / value, by: row?.contender };
 }
 
+/** Returns the rsockets over the link and mode that is best by a figure. */
+const bestRsocket = (rows: readonly Row[], mtu: number, size: number, of: Figure, which?: 'lowest') =>
+  best(
+    select(ours(rows), { mtu, size }).filter(({ contender }) => contender.startsWith('rsocket')),
+    of,
+    which,
+  );
+
 const TARGETS: readonly Target[] = [
-  { target: 'bulk WRITE 1 MiB, MTU 9000, to Node net', least: 1.2, judge: overNet(9000) },
-  { target: 'bulk WRITE 1 MiB, MTU 1500, to Node net', least: 1, judge: overNet(1500) },
-  { target: 'bulk READ to WRITE, 1 MiB, MTU 9000', least: 0.85, judge: ofWrite('READ') },
-  { target: 'bulk SEND to WRITE, 1 MiB, MTU 9000', least: 0.85, judge: ofWrite('SEND') },
+  { target: 'bulk WRITE 1 MiB, MTU 9000, relative to Node net', least: 1.2, judge: overNet(9000) },
+  { target: 'bulk WRITE 1 MiB, MTU 1500, relative to Node net', least: 1, judge: overNet(1500) },
+  { target: 'bulk READ 1 MiB, MTU 9000, relative to WRITE', least: 0.85, judge: ofWrite('READ') },
+  { target: 'bulk SEND 1 MiB, MTU 9000, relative to WRITE', least: 0.85, judge: ofWrite('SEND') },
   {
-    target: 'bulk WRITE 1 MiB to rxe in the same guest',
+    target: 'bulk WRITE 1 MiB, relative to rxe in the same guest',
     least: 5,
     judge: ({ guest }) =>
       over(
@@ -86,12 +96,12 @@ const TARGETS: readonly Target[] = [
       ),
   },
   {
-    target: '64 B SEND ping-pong, both spinning: median of Node net to ours',
+    target: 'SEND ping-pong of 64 B, both ends spinning: median of Node net divided by ours',
     least: 10,
     judge: ({ latency = [] }) => quicker(bestPing(latency, 'spin'), select(latency, { contender: 'Node net' })[0]),
   },
   {
-    target: 'the same: our p99 to our median',
+    target: 'SEND ping-pong of 64 B, both ends spinning: our p99 divided by our median',
     most: 2,
     judge: ({ latency = [] }) => {
       const row = bestPing(latency, 'spin');
@@ -100,12 +110,12 @@ const TARGETS: readonly Target[] = [
     },
   },
   {
-    target: 'both asleep in the event loop: median of Node net to ours',
+    target: 'SEND ping-pong of 64 B, both ends in the event loop: median of Node net divided by ours',
     least: 1,
     judge: ({ latency = [] }) => quicker(bestPing(latency, 'sleep'), select(latency, { contender: 'Node net' })[0]),
   },
   {
-    target: '64 B SEND ping-pong in the same guest: median of rxe to ours',
+    target: 'SEND ping-pong of 64 B in the same guest: median of rxe divided by ours',
     least: 1,
     judge: ({ guest }) =>
       quicker(
@@ -114,7 +124,34 @@ const TARGETS: readonly Target[] = [
       ),
   },
   {
-    target: 'message rate: frames/s to those of the bare link',
+    target: 'rsockets, writes of 64 KiB, MTU 9000, relative to connection.stream() over the same link',
+    least: 0.9,
+    judge: ({ streams = [] }) => {
+      const row = bestRsocket(streams, 9000, WRITE_BYTES, gbps);
+      const contender = row?.contender.replace('rsocket', 'stream');
+      return over(row, select(streams, { contender, mtu: 9000, size: WRITE_BYTES })[0]);
+    },
+  },
+  {
+    target: 'rsockets, writes of 64 KiB, MTU 9000, relative to Node net',
+    least: 1.5,
+    judge: ({ streams = [] }) =>
+      over(
+        bestRsocket(streams, 9000, WRITE_BYTES, gbps),
+        select(streams, { contender: 'Node net', mtu: 9000, size: WRITE_BYTES })[0],
+      ),
+  },
+  {
+    target: 'rsockets, echo of 64 B: median of Node net divided by ours',
+    least: 1,
+    judge: ({ streams = [] }) =>
+      quicker(
+        bestRsocket(streams, 1500, ECHO_BYTES, medianUs, 'lowest'),
+        select(streams, { contender: 'Node net', size: ECHO_BYTES })[0],
+      ),
+  },
+  {
+    target: 'message rate: frames/s relative to the bare link',
     least: 0.7,
     judge: ({ rate = [] }) => {
       const each = select(ours(rate), { size: 64 }).flatMap((row) => {
@@ -127,7 +164,7 @@ const TARGETS: readonly Target[] = [
     },
   },
   {
-    target: 'the card alone: million messages a second and core',
+    target: 'the card alone: million messages per second and core',
     least: 3,
     judge: ({ card }) => {
       const each = (card?.rows ?? []).map((row) => ({
@@ -138,7 +175,7 @@ const TARGETS: readonly Target[] = [
     },
   },
   {
-    target: 'the card alone, packets of 4 KiB: time to that of copy + CRC',
+    target: 'the card alone, packets of 4 KiB: time relative to copy + CRC',
     most: 1.5,
     judge: ({ card }) => {
       const row = card?.rows.find(
@@ -149,7 +186,7 @@ const TARGETS: readonly Target[] = [
     },
   },
   {
-    target: '10,000 queue pairs: time of a message to that with ten',
+    target: '10,000 queue pairs: time of a message relative to ten queue pairs',
     most: 1.2,
     judge: ({ scale }) => {
       const [few, many] = [scale?.rows[0]?.messageNs, scale?.rows.find(({ qps }) => qps === 10_000)?.messageNs];
@@ -157,20 +194,24 @@ const TARGETS: readonly Target[] = [
     },
   },
   {
-    target: "card's memory of an idle queue pair besides its rings",
+    target: 'card memory of an idle queue pair without its rings',
     most: 4096,
     unit: ' bytes',
     judge: ({ scale }) => scale && { value: scale.idle.bytesWithoutRings },
   },
-  { target: '1 % loss: goodput to that without loss, our own faults', least: 0.5, judge: ({ loss }) => lost(loss) },
   {
-    target: '1 % loss: goodput to that without loss, netem in the guest',
+    target: '1 % loss by our fault injection: goodput relative to no loss',
+    least: 0.5,
+    judge: ({ loss }) => lost(loss),
+  },
+  {
+    target: '1 % loss by netem in the guest: goodput relative to no loss',
     least: 0.5,
     judge: (results) => lost(results.guest?.loss),
   },
 ];
 
-/** The best link at its worse MTU. */
+/** Returns the goodput ratio of the best link at its worse MTU. */
 function lost(rows: readonly LossRow[] | undefined): ReturnType<Judge> {
   const names = [...new Set(ours(rows ?? []).map(({ contender }) => contender))];
   const each = names.flatMap((name) => {
@@ -198,7 +239,7 @@ export function judge(results: Results): Verdict[] {
 
 export function targetsSheet(verdicts: readonly Verdict[]): Sheet {
   return {
-    title: 'What is to be reached, as ratios of this run; the best of our links counts',
+    title: 'Targets, as ratios of this run; the best of our links counts',
     head: ['target', 'figure', 'reached'],
     rows: verdicts.map(({ target, figure: shown, isReached }) => [
       target,

@@ -1,11 +1,11 @@
-/** A program that runs on this machine. It ends when this process does, however that ends. */
+/** A program that runs on this machine. The kernel kills it when this process ends. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Program } from './program.js';
 
 const LAST_WORDS = 2000;
 
-/** @param prefix what starts the command in its place: nsenter, taskset ... */
+/** @param prefix the program that starts the command, with its arguments: nsenter, taskset ... */
 export function startChild(prefix: readonly string[], command: readonly string[]): Program {
   const [file, ...args] = ['setpriv', '--pdeathsig', 'KILL', '--', ...prefix, ...command];
   const child = spawn(file as string, args, { stdio: ['pipe', 'pipe', 'pipe'] });

@@ -1,12 +1,12 @@
-/** Which CPUs each end gets: half of those that this process may use. */
+/** The CPUs of each end: half of the CPUs that this process may use. */
 import { readFileSync } from 'node:fs';
 import type { EndName } from './program.js';
 
-/** Lists as taskset takes them. `isShared` when there is only one CPU for both. */
+/** CPU lists in the format of taskset. `isShared` when both ends share the only CPU. */
 export type Cpus = Readonly<Record<EndName, string>> & { readonly isShared: boolean };
 
 export function cpusOf(allowed = allowedCpus()): Cpus {
-  // Two for each end at most: one for the program, one for its worker.
+  // At most two for each end: one for the program, one for its card thread.
   const each = Math.min(2, Math.max(1, allowed.length >> 1));
   const a = allowed.slice(0, each);
   const b = allowed.length > 1 ? allowed.slice(each, 2 * each) : a;

@@ -1,11 +1,12 @@
 /**
- * The virtual machine of the interop tests as a place to measure: the same kernel and the same virtual CPUs carry rxe and
- * what is beside it. Ours, Node's and iperf3's ends are in two namespaces with a veth pair. rxe works in the first
- * namespace only, so it has a pair of its own there, and rules that lead over the cable what would stay within.
+ * The virtual machine of the interop tests as a rig: rxe and all other contenders run on the same kernel and the same
+ * virtual CPUs. The ends of ours, Node and iperf3 are in two namespaces with a veth pair. rxe works in the initial
+ * namespace only, so it has a veth pair of its own there. Routing rules send its packets over that pair, which would
+ * otherwise be delivered locally.
  */
 import { Guest, guestUnavailable } from '../../test/interop/guest/guest.js';
 import { findGuestImage } from '../../test/interop/guest/recipe.js';
-import { LUGGAGE, pack } from './luggage.js';
+import { GUEST_FOLDER, pack } from './guestimage.js';
 import type { EndInfo, EndName, Program, Rig } from './program.js';
 
 const ENDS: Readonly<Record<EndName, EndInfo>> = {
@@ -26,7 +27,7 @@ export const RXE: Readonly<Record<EndName, RxeEnd>> = {
 
 const CPUS = { a: '0', b: '1' } as const;
 const MEMORY = 1536;
-/** A guest that KVM really runs is up in a second or two. */
+/** A guest boots within one or two seconds under a working KVM. */
 const KVM_BOOT_MS = 10_000;
 
 const CABLE = `
@@ -50,14 +51,14 @@ const RXE_CABLE = `
   busybox ping -c 1 -W 5 -I ${RXE.a.address} ${RXE.b.address} >/dev/null
   rdma link add rxe0 type rxe netdev rx0; rdma link add rxe1 type rxe netdev rx1`;
 
-/** Why there can be none here; undefined when there can. */
+/** Returns why no guest can run here; undefined when one can. */
 export const guestReason = guestUnavailable;
 
 export class GuestRig implements Rig {
   readonly a = ENDS.a;
   readonly b = ENDS.b;
-  readonly programs = `${LUGGAGE}/build/bench`;
-  readonly node = `${LUGGAGE}/bin/node`;
+  readonly programs = `${GUEST_FOLDER}/build/bench`;
+  readonly node = `${GUEST_FOLDER}/bin/node`;
   readonly description: string;
   #files = 0;
   #mtu = 0;
@@ -100,16 +101,16 @@ export class GuestRig implements Rig {
   }
 
   spawn(end: EndName, [program, ...args]: readonly string[]): Program {
-    const file = program === 'iperf3' ? `${LUGGAGE}/bin/iperf3` : (program as string);
+    const file = program === 'iperf3' ? `${GUEST_FOLDER}/bin/iperf3` : (program as string);
     return this.#start(['ip', 'netns', 'exec', end, 'taskset', '-c', CPUS[end], file, ...args]);
   }
 
-  /** A program of the guest's own in its first namespace, where rxe is. */
+  /** Starts one of the guest's own programs in its initial namespace, where rxe works. */
   spawnRxe(end: EndName, command: readonly string[]): Program {
     return this.#start(['taskset', '-c', CPUS[end], ...command]);
   }
 
-  /** CPU time that the whole machine has used, seconds. */
+  /** Returns the CPU time that the whole machine has used, in seconds. */
   async cpuSeconds(): Promise<number> {
     const [, ...ticks] = (await this.guest.run('head -n 1 /proc/stat')).trim().split(/\s+/);
     const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = ticks.map(Number);

@@ -1,6 +1,6 @@
 /**
- * Two network namespaces of this machine and a veth pair between them. The namespaces have no names: each is held by a
- * process and gone with it, the cable too, however this process ends.
+ * Two network namespaces of this machine and a veth pair between them. The namespaces have no names: each exists as
+ * long as a child process holds it. They and the veth pair vanish when this process ends, however it ends.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
@@ -14,10 +14,10 @@ const ENDS: Readonly<Record<EndName, EndInfo>> = {
   b: { interface: 'roce0', address: '10.99.0.2', mac: '02:00:00:00:00:0b' },
 };
 
-/** Mounts show the namespace's own interfaces. `cat` ends with its input, which ends with us. */
+/** The mount makes /sys show the namespace's interfaces. `cat` ends with its input, which this process holds open. */
 const HOLD = 'mount -t sysfs none /sys; ip link set lo up && echo held && exec cat';
 
-/** Why there can be none here; undefined when there can. */
+/** Returns why namespaces cannot be made here; undefined when they can. */
 export function hostUnavailable(): string | undefined {
   const net = process.env.WASM_ROCE_NET ?? '';
   if (net.startsWith('none:')) return net.slice('none:'.length);
@@ -81,7 +81,7 @@ export class HostRig implements Rig {
     this.#ip('a', `link add ${a.interface} address ${a.mac} type veth ${peer}`);
     for (const end of ['a', 'b'] as const) {
       const { interface: name, address } = ENDS[end];
-      // An IPv6 address would be unusable for its first second, and multicast of its own would be among the frames.
+      // An IPv6 address is unusable during its first second, and its multicast traffic would mix with the frames.
       this.#ip(end, `link set ${name} addrgenmode none`);
       this.#ip(end, `addr add ${address}/24 dev ${name}`);
       this.#ip(end, `link set ${name} up`);
@@ -101,6 +101,6 @@ export class HostRig implements Rig {
 async function hold(): Promise<Program & { pid: number }> {
   const program = startChild([], ['unshare', '--net', '--mount', 'sh', '-c', HOLD]);
   await lineLike(program, /^held$/);
-  // setpriv and unshare have become the shell, and the shell has become cat.
+  // setpriv and unshare exec the shell, and the shell execs cat: the process id stays the same.
   return Object.assign(program, { pid: (program as unknown as { child: { pid: number } }).child.pid });
 }

@@ -1,12 +1,12 @@
-/** A party by itself, with no network, on one CPU. */
+/** A worker without a network, on one CPU. */
 import { startChild } from './child.js';
 import { cpusOf } from './cpus.js';
-import { PartyProcess } from './party.js';
 import { PROGRAMS } from './paths.js';
 import type { Program } from './program.js';
+import { WorkerProcess } from './worker.js';
 
-export function startLocal(kind: string): PartyProcess {
-  return new PartyProcess(onOneCpu([process.execPath, `${PROGRAMS}/js/party/main.js`, kind]));
+export function startLocal(kind: string): WorkerProcess {
+  return new WorkerProcess(onOneCpu([process.execPath, `${PROGRAMS}/js/bench/workers/main.js`, kind]));
 }
 
 export function onOneCpu(command: readonly string[]): Program {

@@ -3,5 +3,5 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url)).replace(/\/$/, '');
 
-/** What is compiled for the benchmark, and where results are kept. */
+/** The folder of the compiled programs and of the stored results. */
 export const PROGRAMS = `${ROOT}/build/bench`;

@@ -1,10 +1,10 @@
-/** A program at one end, wherever that is: lines in, lines out. */
+/** A program at one end, on the host or in the guest. It reads and writes lines. */
 
 export interface Program {
-  /** Its standard output, as it comes; ends with the program. */
+  /** The lines of its standard output as they arrive. They end with the program. */
   lines(): AsyncIterable<string>;
   write(text: string): void;
-  /** Resolves when it has ended. Rejects, with what it wrote on standard error, when it failed. */
+  /** Resolves when the program has ended. Rejects with its standard error output when it failed. */
   readonly exited: Promise<void>;
   kill(): void;
 }
@@ -17,25 +17,25 @@ export interface EndInfo {
   readonly mac: string;
 }
 
-/** Two ends and the cable between them. */
+/** Two ends and the veth pair between them. */
 export interface Rig {
   readonly a: EndInfo;
   readonly b: EndInfo;
-  /** Where the two are, for the report. */
+  /** Describes for the report where the ends are. */
   readonly description: string;
-  /** Folder of programs that were compiled for the benchmark, as the ends see it. */
+  /** The folder of the compiled programs, as the ends see it. */
   readonly programs: string;
-  /** The node that runs there. */
+  /** The path of the Node.js binary at the ends. */
   readonly node: string;
-  /** A new file which programs of both ends may map. */
+  /** Returns the path of a new file that the programs of both ends can map. */
   sharedFile(): string;
   setMtu(mtu: number): Promise<void>;
-  /** Starts a program at an end, pinned to that end's CPUs. */
+  /** Starts a program at one end, pinned to the CPUs of that end. */
   spawn(end: EndName, command: readonly string[]): Program;
   close(): Promise<void>;
 }
 
-/** The first line that matches, of a program that goes on. @throws Error when it ends before */
+/** Returns the first line that matches; the program goes on. @throws Error when it ends without such a line */
 export async function lineLike(program: Program, pattern: RegExp, timeoutMs = 10_000): Promise<string> {
   const read = async () => {
     for await (const line of program.lines()) if (pattern.test(line)) return line;
@@ -45,7 +45,7 @@ export async function lineLike(program: Program, pattern: RegExp, timeoutMs = 10
   return within(timeoutMs, `a line like ${pattern}`, read());
 }
 
-/** @throws Error when it takes longer */
+/** Returns the result if it is there within `ms`. @throws Error when it takes longer */
 export async function within<T>(ms: number, what: string, result: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

@@ -1,26 +1,26 @@
-/** Several rounds over all contenders, each in turn, so that a slow phase of the machine hits them all. */
+/** Several rounds over all contenders, so that a slow phase of the machine affects all of them. */
 import type { Contender } from '../contenders/contender.js';
 import type { Sample, Work } from '../work.js';
 import type { Rig } from './program.js';
 
-/** One contender with one work. */
+/** The results of one contender for one work. */
 export interface Row {
   readonly contender: string;
   readonly kind: Contender['kind'];
   readonly link?: string;
   readonly work: Work;
   readonly samples: Sample[];
-  /** Why there are no samples. */
+  /** The reason why there are no samples. */
   skipped?: string;
 }
 
 export interface RoundsOptions {
   readonly rounds: number;
-  /** Is told what is being done. */
+  /** Called with a description of the current step. */
   readonly onProgress: (what: string) => void;
 }
 
-/** The rows of all contenders with the works that they take, in the order of the contenders. */
+/** Returns the rows of all contenders, for the works that each takes, in the order of the contenders. */
 export async function measureRounds(
   rig: Rig,
   contenders: readonly Contender[],
@@ -58,13 +58,13 @@ function rowOf({ name, kind, link }: Contender, work: Work): Row {
   return { contender: name, kind, ...(link !== undefined && { link }), work, samples: [] };
 }
 
-/** Each round begins with another. */
+/** Rotates the list, so that each round begins with another contender. */
 function turned<T>(all: readonly T[], by: number): T[] {
   const at = by % Math.max(1, all.length);
   return [...all.slice(at), ...all.slice(0, at)];
 }
 
-/** What fails is not tried again, but samples of earlier rounds stand. */
+/** A row that fails is not measured again; its samples of earlier rounds remain. */
 async function measureOne(rig: Rig, contender: Contender, rows: readonly Row[]): Promise<void> {
   let hasBegun = false;
   for (const row of rows) {

@@ -1,7 +1,7 @@
-/** Numbers of many runs as one. */
+/** Statistics over several rounds. */
 import type { Latency } from '../work.js';
 
-/** What several rounds came to. */
+/** Median and range of several rounds. */
 export interface Spread {
   readonly median: number;
   readonly min: number;
@@ -22,7 +22,7 @@ export function median(values: readonly number[]): number {
   return spread(values).median;
 }
 
-/** @param times milliseconds, sorted in place. Nearest rank: a percentile is always a time that was measured. */
+/** @param times milliseconds, sorted in place. Nearest rank, so that every percentile is a measured time. */
 export function latencyOf(times: Float64Array): Latency {
   times.sort();
   const at = (part: number) => (times[Math.max(0, Math.ceil(part * times.length) - 1)] ?? 0) * 1000;

@@ -1,4 +1,4 @@
-/** Large messages, as fast as they go. */
+/** Throughput of large messages. */
 import { Iperf3 } from '../contenders/iperf3.js';
 import { Bare } from '../contenders/native.js';
 import { NodeDgram, NodeNet } from '../contenders/node.js';
@@ -39,7 +39,7 @@ export const bulk: Subject<Row[]> = {
   sheets(rows) {
     const net = (mtu: number) => figure(select(rows, { contender: 'Node net', mtu, size: SIZES[1] })[0], gbps);
     const sheet: Sheet = {
-      title: 'Gbit/s of payload (median of the rounds), and the same as a multiple of Node net with 1 MiB',
+      title: 'Gbit/s of payload (medians of the rounds), and the multiple of Node net with 1 MiB',
       head: [
         '',
         'operation',
@@ -47,8 +47,8 @@ export const bulk: Subject<Row[]> = {
       ],
       rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, net)),
       notes: [
-        'Both ends of ours poll, but for the rows "asleep", where both programs wait in the event loop. CPU: user and system time of both ends, 1 MiB. ' +
-          '"bare": frames as large as ours in the same link, without any protocol, written and counted in C.',
+        'Both ends of ours poll, except in the rows "asleep", where both programs wait in the event loop. CPU: user and system time of both ends, 1 MiB. ' +
+          '"bare": frames of the same size on the same link, without any protocol, by a C program.',
         ...failures(rows),
       ],
     };
@@ -77,7 +77,7 @@ function lines(name: string, rows: readonly Row[], net: (mtu: number) => number 
   });
 }
 
-/** With the range, where the rounds differ by much. */
+/** Returns the median, with the range where the rounds differ by more than a quarter. */
 function shown(row: Row | undefined): string {
   const all = range(row, gbps);
   if (all === undefined) return absent(row);

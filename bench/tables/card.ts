@@ -1,18 +1,19 @@
-/** The card alone, on the memory link, beside what no card can save. */
-import type { CardResult, CardWork } from '../party/card.js';
+/** The card alone, on the memory link, and the least cost of every card. */
+
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { startLocal } from '../rig/local.js';
 import { median } from '../rig/stats.js';
 import type { Operation } from '../work.js';
+import type { CardResult, CardWork } from '../workers/card.js';
+import { type CrcRow, measureCrc } from './crc.js';
 import type { Context, Subject } from './subject.js';
-import { measureSums, type SumsRow } from './sums.js';
 
 export interface CardRow extends Omit<CardWork, 'ms'>, CardResult {}
 
 export interface CardData {
   readonly rows: readonly CardRow[];
-  /** Of one full packet's payload out of a message of each size. */
-  readonly limits: readonly SumsRow[];
+  /** The cost of one full packet's payload, for each message size. */
+  readonly limits: readonly CrcRow[];
 }
 
 const PATH_MTUS = [1024, 4096] as const;
@@ -34,7 +35,7 @@ export const card: Subject<CardData> = {
     }
     return {
       rows: all.map(({ work, results }) => ({ ...work, ...medians(results) })),
-      limits: await measureSums(
+      limits: await measureCrc(
         PATH_MTUS.flatMap((bytes) => SIZES.filter((size) => size >= bytes).map((span) => ({ bytes, span }))),
         ms / 8,
         rounds,
@@ -44,7 +45,7 @@ export const card: Subject<CardData> = {
 
   sheets({ rows, limits }) {
     const sheet: Sheet = {
-      title: 'One core does both ends; each end alone is what a card costs its own core',
+      title: 'One core runs both ends; an end alone is the cost of a card on a core of its own',
       head: [
         ...['operation', 'bytes', 'path MTU', 'Gbit/s', 'M messages/s', 'requester alone, M/s', 'responder alone, M/s'],
         ...['ns/packet', 'of copy + CRC in WebAssembly', 'of the same in C'],
@@ -60,30 +61,36 @@ export const card: Subject<CardData> = {
         ];
       }),
       notes: [
-        'Packets include acknowledgements. What cannot be saved is taken twice, once for each end: copying the payload of the same messages and its CRC (in C: ' +
-          `memcpy and ${limits.some(({ ns }) => ns.cCopyAndIsal) ? 'ISA-L' : 'zlib'}). The memory link's own copy between the two cards counts as theirs.`,
+        'Packets include acknowledgements. The reference counts copy and CRC of the same payload twice, once for each end (in C: ' +
+          `memcpy and ${limits.some(({ ns }) => ns.cCopyAndIsal) ? 'ISA-L' : 'zlib'}). The copy of the memory link between the two cards counts as theirs.`,
       ],
     };
     return [sheet];
   },
 };
 
-/** By a process of its own: one that has seen dozens of cards calls the functions of each more slowly, and programs have one. */
+/**
+ * Measures in a new process. A process that has opened dozens of cards calls their functions more slowly, and a program
+ * usually has one card.
+ */
 async function measured(work: CardWork): Promise<CardResult> {
-  const party = startLocal('card');
+  const worker = startLocal('card');
   try {
-    return await party.call<CardResult>('measure', work);
+    return await worker.call<CardResult>('measure', work);
   } finally {
-    party.kill();
+    worker.kill();
   }
 }
 
-/** Copy and CRC of the same bytes: those of a message of that size, in full packets. */
-export function limitOf(limits: readonly SumsRow[], { size, pathMtu }: CardRow): SumsRow | undefined {
+/** Returns the cost of copy and CRC for the packets of a message of the same size. */
+export function limitOf(limits: readonly CrcRow[], { size, pathMtu }: CardRow): CrcRow | undefined {
   return limits.find(({ bytes, span }) => bytes === pathMtu && span === size);
 }
 
-/** Time of a message at both ends over that of copying and summing its bytes at both. @param limit ns for one packet's payload */
+/**
+ * Returns the time of a message at both ends, divided by the time of copy and CRC of its bytes at both ends.
+ * @param limit ns for one packet's payload
+ */
 export function overLimit(
   { size, pathMtu, requesterNs, responderNs }: CardRow,
   limit: number | undefined,

@@ -1,4 +1,4 @@
-/** Connections that come and go. */
+/** Connection setup. */
 import { Cmtime, type Connector, Ends, type Times } from '../contenders/connects.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import type { Rig } from '../rig/program.js';
@@ -12,22 +12,22 @@ interface ConnectRow {
 }
 
 export interface ConnectData {
-  /** Connections of each measurement. */
+  /** Number of connections in each measurement. */
   readonly count: number;
   readonly host: readonly ConnectRow[];
   readonly guest: readonly ConnectRow[];
-  /** What the virtual machine is, or why there is none. */
+  /** A description of the virtual machine, or the reason why there is none. */
   readonly machine: string;
 }
 
 const NET = 'Node net';
-/** In the virtual machine, where a program takes seconds to start if it is emulated. */
+/** The links that are measured in the virtual machine, where an emulated program takes seconds to start. */
 const GUEST_LINKS = ['packet', 'udp'];
 const MOST_GUEST_ROUNDS = 2;
 
 export const connect: Subject<ConnectData> = {
   name: 'connect',
-  title: 'Connections a second',
+  title: 'Connections per second',
 
   async measure(context: Context) {
     const { settings, progress } = context;
@@ -52,10 +52,10 @@ export const connect: Subject<ConnectData> = {
 
   sheets({ count, host, guest, machine }) {
     const note =
-      "From the first connection's beginning until the client has the last established; they end outside of that time. ids: an id of rdma_cm and a queue pair with rings of one request, address, route, REQ, REP and RTU, which is what cmtime does. connect: `device.connect`, whose connections have registered memory and posted receives besides. Node net: connected sockets, for which the kernel answers before the other program has accepted.";
+      'The time from the start of the first connection until the client has established the last one, without disconnecting. ids: an rdma_cm id and a queue pair with rings of one request, address and route resolution, REQ, REP and RTU, the same as cmtime. connect: `device.connect`, which also registers memory and posts receives. Node net: connected sockets; the kernel completes the handshake before the other program accepts.';
     const here = sheet('between two processes of this machine', host, count, [note]);
-    if (guest.length === 0) return [{ ...here, notes: [note, `Not beside rxe: ${machine}.`] }];
-    const rxe = 'cmtime has all connections go through each step together, and tells the time of "full connect".';
+    if (guest.length === 0) return [{ ...here, notes: [note, `Not measured with rxe: ${machine}.`] }];
+    const rxe = 'cmtime takes all connections through each step together; the figure is its "full connect" time.';
     return [here, sheet(`in ${machine}`, guest, count, [rxe])];
   },
 };
@@ -66,7 +66,7 @@ interface Options {
   readonly progress: (what: string) => void;
 }
 
-/** Each contender in each round; what fails is not tried again. */
+/** Measures each contender in each round. A contender that fails is not measured again. */
 async function measureAll(rig: Rig, all: readonly Connector[], { count, rounds, progress }: Options) {
   const rows = all.map((connector): ConnectRow => ({ contender: connector.name, times: [] }));
   await rig.setMtu(1500);
@@ -87,7 +87,7 @@ async function measureAll(rig: Rig, all: readonly Connector[], { count, rounds, 
 function sheet(where: string, rows: readonly ConnectRow[], count: number, notes: readonly string[]): Sheet {
   const net = rows.find(({ contender }) => contender === NET);
   return {
-    title: `Connections a second (medians), ${where}`,
+    title: `Connections per second (medians), ${where}`,
     head: ['', 'one after another', 'Node net is', `${count} at once`, 'Node net is'],
     rows: rows.map((row) => {
       if (row.times.length === 0) return [row.contender, `skipped: ${row.skipped}`];

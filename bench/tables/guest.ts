@@ -1,4 +1,4 @@
-/** The same virtual machine carries rxe and what is beside it. */
+/** rxe and other contenders in the same virtual machine. */
 import { Iperf3 } from '../contenders/iperf3.js';
 import { NodeNet } from '../contenders/node.js';
 import type { Ours } from '../contenders/ours.js';
@@ -29,11 +29,11 @@ const MTUS = [1500, 9000] as const;
 export interface GuestData {
   readonly rows: readonly Row[];
   readonly loss: readonly LossRow[];
-  /** What the machine is. */
+  /** A description of the machine. */
   readonly machine: string;
 }
 
-/** Under emulation it takes longer until programs are at their speed. */
+/** Under emulation programs take longer to reach their full speed. */
 function times({ isQuick, rounds }: Settings) {
   return { warmMs: isQuick ? 400 : 800, ms: isQuick ? 400 : 800, rounds: Math.min(rounds, 2) };
 }
@@ -65,7 +65,7 @@ const inline = (ours: readonly Ours[]) => ours.filter(({ options }) => options.m
 
 export const guest: Subject<GuestData> = {
   name: 'guest',
-  title: 'Beside rxe, in one virtual machine',
+  title: 'Comparison with rxe in one virtual machine',
 
   async measure(context: Context) {
     const rig = await context.guest();
@@ -103,7 +103,7 @@ export const guest: Subject<GuestData> = {
       head: ['', 'operation', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× rxe', 'CPU ns/KiB'])],
       rows: [...byContender(streams)].flatMap(([name, own]) => streamLines(name, own, rxe)),
       notes: [
-        "rxe is measured by perftest. Its CPU time is the whole machine's, since its work is the kernel's.",
+        'rxe is measured by perftest. Its CPU time is that of the whole machine, because rxe works in the kernel.',
         ...failures(rows),
       ],
     };
@@ -120,7 +120,7 @@ export const guest: Subject<GuestData> = {
       }),
     };
     const note =
-      'Dropped by netem at both ends of the cable. netem drops what the kernel has in one piece: of links that send runs of packets in one go, whole runs.';
+      'netem drops frames at both ends of the veth pair. It drops whole super-packets of links that use segmentation offload.';
     return [bulk, latency, lossSheet(loss, note)];
   },
 };

@@ -1,4 +1,4 @@
-/** A message of 64 bytes to and fro. */
+/** Round trips of a 64-byte message. */
 import { Bare, PlainTcp } from '../contenders/native.js';
 import { NodeDgram, NodeNet } from '../contenders/node.js';
 import {
@@ -30,7 +30,7 @@ function works({ settings: { warmMs, ms } }: Context): Work[] {
 
 export const latency: Subject<Row[]> = {
   name: 'latency',
-  title: 'Latency: 64 bytes to and fro',
+  title: 'Latency: round trips of 64 bytes',
 
   async measure(context) {
     const bare = ['packet', 'udp', 'xdp'].map((link) => new Bare(link, false));
@@ -44,11 +44,11 @@ export const latency: Subject<Row[]> = {
   sheets(rows) {
     const net = figure(select(rows, { contender: 'Node net' })[0], medianUs);
     const sheet: Sheet = {
-      title: 'µs of a round trip (medians over the rounds), and how many of them fit into one of Node net',
+      title: 'µs of a round trip (medians of the rounds), and the multiple that Node net takes',
       head: ['', 'operation', 'both ends', 'median', 'p99', 'p99.9', 'Node net is', 'CPU µs'],
       rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, net)),
       notes: [
-        'WRITE: the other end sees it in its memory and writes back. READ: only one end has a program. CPU: user and system time of both ends.',
+        'WRITE: the other end polls its memory and writes back. READ: only one end runs a program. CPU: user and system time of both ends.',
         ...failures(rows),
       ],
     };

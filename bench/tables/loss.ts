@@ -1,4 +1,4 @@
-/** What is left of the speed when packets are lost: our own fault injection here, netem in the virtual machine. */
+/** Throughput with packet loss: by our own fault injection here, by netem in the virtual machine. */
 import { Ours } from '../contenders/ours.js';
 import { byContender, failures, figure, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
@@ -32,7 +32,10 @@ export const loss: Subject<LossRow[]> = {
   },
 
   sheets: (rows) => [
-    lossSheet(rows, 'The frames are dropped by `fault` of `openDevice`, which is there without loss too.'),
+    lossSheet(
+      rows,
+      'The option `fault` of `openDevice` drops the frames. It is active in the column without loss as well.',
+    ),
   ],
 };
 
@@ -40,7 +43,7 @@ export function lossSheet(rows: readonly LossRow[], note: string): Sheet {
   const mtus = [...new Set(rows.map(({ work }) => work.mtu))];
   return {
     title:
-      'Gbit/s of WRITE, 1 MiB, and what part of that without loss; each end loses so many of the frames that it sends',
+      'Gbit/s of WRITE, 1 MiB, and the fraction of the throughput without loss; each end loses this part of the frames it sends',
     head: ['', ...mtus.flatMap((mtu) => LOSSES.map((part) => `MTU ${mtu}, ${part * 100} %`))],
     rows: [...byContender(rows)].map(([name, own]) => {
       const none = reason(own);
@@ -51,7 +54,7 @@ export function lossSheet(rows: readonly LossRow[], note: string): Sheet {
   };
 }
 
-/** Goodput with a loss, and as a part of that without. */
+/** Returns the goodput at a fraction of lost frames, in Gbit/s. */
 export function goodput(rows: readonly LossRow[], mtu: number, part: number): number | undefined {
   return figure(
     select(rows, { mtu }).find((row) => (row as LossRow).loss === part),

@@ -1,4 +1,4 @@
-/** Small messages, as many as go. */
+/** Message rate of small messages. */
 import { Bare } from '../contenders/native.js';
 import { NodeDgram } from '../contenders/node.js';
 import {
@@ -47,15 +47,14 @@ export const rate: Subject<Row[]> = {
   sheets(rows) {
     const cases = SIZES.flatMap((size) => QPS.map((qps) => ({ size, qps })));
     const sheet: Sheet = {
-      title:
-        'Million messages a second (medians), and what the first end sends and receives with 64 bytes on one queue pair',
+      title: 'Million messages per second (medians), and the frames of the first end with 64 bytes on one queue pair',
       head: [
         ...['', 'operation', ...cases.map(({ size, qps }) => `${bytes(size)}, ${qps} QP${qps > 1 ? 's' : ''}`)],
         ...['M frames/s', 'of the bare link', 'CPU ns/message'],
       ],
       rows: [...byContender(rows)].flatMap(([name, own]) => lines(name, own, rows, cases)),
       notes: [
-        'Frames of ours include acknowledgements. The bare link is the same one without runs. CPU: user and system time of both ends.',
+        'Frames of ours include acknowledgements. The bare link is the same link without segmentation offload. CPU: user and system time of both ends.',
         ...failures(rows),
       ],
     };
@@ -94,7 +93,7 @@ function lines(
   });
 }
 
-/** What a link carries of single frames without a protocol. */
+/** Returns the frames per second that a link carries one by one without a protocol. */
 export function bareFrames(rows: readonly Row[], link: string | undefined): number | undefined {
   return figure(select(rows, { contender: `C, bare ${link}`, size: 64 })[0], frames);
 }

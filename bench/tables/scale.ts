@@ -1,8 +1,9 @@
 /** Many queue pairs. */
-import type { IdleResult, ScaleResult } from '../party/scale.js';
+
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { startLocal } from '../rig/local.js';
 import { median } from '../rig/stats.js';
+import type { IdleResult, ScaleResult } from '../workers/scale.js';
 import type { Context, Subject } from './subject.js';
 
 export interface ScaleData {
@@ -18,19 +19,19 @@ export const scale: Subject<ScaleData> = {
 
   async measure({ settings: { rounds, ms }, progress }: Context) {
     const all = COUNTS.map((qps) => ({ qps, ns: [] as number[] }));
-    const party = startLocal('scale');
+    const worker = startLocal('scale');
     try {
-      // Making ten thousand takes longer than measuring them.
+      // Creating ten thousand queue pairs takes longer than measuring them.
       for (let round = 0; round < Math.min(3, rounds); round++) {
         for (const { qps, ns } of all) {
           progress(`round ${round + 1}: ${qps} queue pairs`);
-          ns.push((await party.callWithin<ScaleResult>(60_000, 'measure', qps, ms)).messageNs);
+          ns.push((await worker.callWithin<ScaleResult>(60_000, 'measure', qps, ms)).messageNs);
         }
       }
-      const idle = await party.call<IdleResult>('idle');
+      const idle = await worker.call<IdleResult>('idle');
       return { rows: all.map(({ qps, ns }) => ({ qps, messageNs: median(ns) })), idle };
     } finally {
-      party.kill();
+      worker.kill();
     }
   },
 
@@ -38,11 +39,11 @@ export const scale: Subject<ScaleData> = {
     const first = rows[0]?.messageNs;
     const sheet: Sheet = {
       title:
-        'WRITEs of 8 bytes, each over another queue pair, 64 in flight; two cards on the memory link, one core does both ends',
+        'WRITEs of 8 bytes over all queue pairs in turn, 64 in flight; two cards on the memory link, one core runs both ends',
       head: ['queue pairs', 'ns/message', 'of ten'],
       rows: rows.map(({ qps, messageNs }) => [qps.toLocaleString('en'), digits(messageNs), ratio(messageNs, first)]),
       notes: [
-        `An idle queue pair holds ${Math.round(idle.bytes)} bytes of the card's memory with the smallest rings, ${Math.round(idle.bytesWithoutRings)} without any.`,
+        `An idle queue pair takes ${Math.round(idle.bytes)} bytes of card memory with the smallest rings, ${Math.round(idle.bytesWithoutRings)} without rings.`,
       ],
     };
     return [sheet];

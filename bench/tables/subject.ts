@@ -1,4 +1,4 @@
-/** What a table is: something that is measured, and sheets that show it. */
+/** A subject: a measurement, and the sheets that show it. */
 import type { Ours } from '../contenders/ours.js';
 import type { Sheet } from '../report/sheet.js';
 import type { GuestRig } from '../rig/guest.js';
@@ -6,7 +6,7 @@ import type { Rig } from '../rig/program.js';
 
 export interface Settings {
   readonly rounds: number;
-  /** How long one measurement lasts, and what goes before it. */
+  /** Milliseconds of one measurement, and of the warm-up before it. */
   readonly ms: number;
   readonly warmMs: number;
   readonly isQuick: boolean;
@@ -14,16 +14,16 @@ export interface Settings {
 
 export interface Context {
   readonly settings: Settings;
-  /** Two ends on this machine. @throws Unavailable */
+  /** Returns two ends on this machine. @throws Unavailable */
   host(): Promise<Rig>;
-  /** Two ends in the virtual machine that has rxe. @throws Unavailable */
+  /** Returns two ends in the virtual machine with rxe. @throws Unavailable */
   guest(): Promise<GuestRig>;
-  /** All our links in all modes, or those that were asked for. */
+  /** Returns our links in all modes, restricted by the options `--link` and `--mode`. */
   ours(): Ours[];
   progress(what: string): void;
 }
 
-/** A table that cannot be measured here; the message says why. */
+/** Thrown for a table that cannot be measured here; the message is the reason. */
 export class Unavailable extends Error {}
 
 export interface Subject<Data = unknown> {

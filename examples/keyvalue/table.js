@@ -1,22 +1,22 @@
 /**
- * A hash table of slots of equal size, in memory that others read while it changes. One slot:
+ * A hash table of slots of equal size, in memory that clients read while the server changes it. A slot:
  *
  *     | checksum: 8 | key bytes: 2 | value bytes: 2 | 0: 4 | key | value |
  *
- * The checksum is over all that follows it. A reader whose READ met a PUT half way finds that it does not fit, and reads
- * again. A key belongs into the slot that its hash names, or the first free one behind it; a slot whose key was deleted stays
- * taken, so that the search goes on behind it.
+ * The checksum covers the rest of the slot. When a READ returns a slot in the middle of a PUT, the checksum does not
+ * match, and the client reads again. The home of a key is the slot that its hash selects. If that is taken, the next
+ * free slot holds the key. A slot whose key was deleted is marked, not emptied, so that the search continues behind it.
  */
 import { createHash } from 'node:crypto';
 
 export const SLOT_BYTES = 256;
 const HEADER = 16;
-/** Bytes that a key and its value may have together. */
+/** Bytes for a key and its value together. */
 export const ROOM = SLOT_BYTES - HEADER;
-/** Key bytes of a slot that was deleted. */
+/** Marks a deleted key: the `key bytes` of its slot. */
 const DELETED = 0xffff;
 
-/** The slot that a key would be in if it had the table to itself. */
+/** Returns the index of a key's home. */
 export function homeOf(key, slots) {
   return createHash('sha1').update(key).digest().readUInt32LE() % slots;
 }
@@ -26,7 +26,7 @@ function checksum(slot) {
 }
 
 /**
- * What a slot holds: nothing, a deleted key, a key and its value, or something that was torn in the middle of a change.
+ * Decodes a slot: empty, deleted, full with key and value, or torn by a change during the READ.
  * @param {Buffer} slot
  */
 export function readSlot(slot) {
@@ -53,7 +53,7 @@ function writeSlot(slot, keyBytes, key, value) {
   next.copy(slot);
 }
 
-/** The owner's side: the only one that writes. */
+/** The table at the server, which alone writes it. */
 export class Table {
   /** @param {Buffer} memory a whole number of slots, zeroed */
   constructor(memory) {
@@ -61,17 +61,17 @@ export class Table {
     this.slots = Math.floor(memory.length / SLOT_BYTES);
   }
 
-  /** @throws when key and value are too long, or every slot is taken */
+  /** Stores a value. @throws when key and value are too long, or the table is full */
   put(key, value) {
     const bytes = Buffer.from(key);
     if (bytes.length === 0 || bytes.length + value.length > ROOM)
-      throw new Error(`key and value have ${bytes.length} and ${value.length} bytes: together at most ${ROOM}`);
+      throw new Error(`key and value have ${bytes.length} and ${value.length} bytes, at most ${ROOM} together`);
     const slot = this.#find(key) ?? this.#firstFree(key);
     if (slot === undefined) throw new Error(`the table is full: ${this.slots} slots`);
     writeSlot(slot, bytes.length, bytes, value);
   }
 
-  /** @returns whether it was there */
+  /** Deletes a key. @returns whether it was there */
   delete(key) {
     const slot = this.#find(key);
     if (slot !== undefined) writeSlot(slot, DELETED, Buffer.alloc(0), Buffer.alloc(0));
@@ -102,22 +102,22 @@ export class Table {
   }
 }
 
-/** Slots that are fetched at a time: most keys are near their home. */
+/** Slots that one READ fetches: most keys are near their home. */
 const NEIGHBOURS = 4;
 
-/** The reader's side. */
+/** The table as a client reads it. */
 export class RemoteTable {
-  /** READs, and slots among them that were torn. */
+  /** Number of READs, and of torn slots among their results. */
   reads = 0;
   torn = 0;
 
-  /** @param {(offset: number, length: number) => Promise<Buffer>} fetch reads the owner's memory */
+  /** @param {(offset: number, length: number) => Promise<Buffer>} fetch reads the server's memory */
   constructor(fetch, slots) {
     this.fetch = fetch;
     this.slots = slots;
   }
 
-  /** @returns the value, or undefined when the key is not there */
+  /** Returns the value of a key, or undefined if the key is not there. */
   async get(key) {
     const home = homeOf(key, this.slots);
     for (let done = 0; done < this.slots; ) {

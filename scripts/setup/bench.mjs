@@ -1,4 +1,4 @@
-// What `npm run bench` needs beyond the project itself: programs to measure beside, and its own, compiled.
+// What `npm run bench` needs besides the project: packages to compare with, and programs of its own to compile.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,11 +9,11 @@ import { Stamp } from './stamp.mjs';
 const OUT = 'build/bench';
 const NATIVE = 'bench/native';
 
-/** Programs of bench/native, each of its own files. */
+/** The programs of bench/native and their source files. */
 const PROGRAMS = {
   tcp: { files: ['tcp.c', 'common.c'] },
   rawlink: { files: ['rawlink.c', 'sockets.c', 'xdp.c', 'common.c'] },
-  sums: { files: ['sums.c', 'common.c', 'offload.cc', '../../native/icrc.cc'], libraries: ['-lz', '-lstdc++'] },
+  crc: { files: ['crc.c', 'common.c', 'offload.cc', '../../native/icrc.cc'], libraries: ['-lz', '-lstdc++'] },
 };
 
 function hasHeader(name) {
@@ -23,7 +23,7 @@ function hasHeader(name) {
 async function compileNative() {
   mkdirSync(join(ROOT, OUT), { recursive: true });
   for (const [name, { files, libraries = [] }] of Object.entries(PROGRAMS)) {
-    const isal = name === 'sums' && hasHeader('isa-l/crc.h') ? ['-DHAVE_ISAL', '-lisal'] : [];
+    const isal = name === 'crc' && hasHeader('isa-l/crc.h') ? ['-DHAVE_ISAL', '-lisal'] : [];
     const sources = files.map((file) => join(NATIVE, file));
     await run('cc', [
       '-O2',
@@ -39,7 +39,10 @@ async function compileNative() {
   }
 }
 
-/** @param step its name, stamp, inputs, outputs and how it is made */
+/**
+ * Returns a step that compiles `outputs` from `inputs` with `make`, unless its stamp is fresh or `blocked` returns a
+ * reason.
+ */
 function compiled({ name, stamp, inputs, outputs, make, optional, blocked = () => undefined }) {
   const made = new Stamp(stamp, { inputs, outputs });
   return {
@@ -58,15 +61,22 @@ export const BENCH_STEPS = [
   compiled({
     name: 'ends of the benchmark',
     stamp: 'bench-ends',
-    inputs: ['bench/party', 'bench/rig/stats.ts', 'bench/work.ts', 'tsconfig.json', 'dist/index.d.ts'],
-    outputs: [`${OUT}/js/party/main.js`],
-    make: () => tool('tsc', '-p', 'bench/party'),
+    inputs: [
+      'bench/workers',
+      'bench/rig/stats.ts',
+      'bench/work.ts',
+      'src/cli/demo/calls.ts',
+      'tsconfig.json',
+      'dist/index.d.ts',
+    ],
+    outputs: [`${OUT}/js/bench/workers/main.js`],
+    make: () => tool('tsc', '-p', 'bench/workers'),
   }),
   compiled({
-    name: 'sums of the card alone',
-    stamp: 'bench-sums',
+    name: 'CRC of the card alone',
+    stamp: 'bench-crc',
     inputs: ['bench/assembly', 'assembly'],
-    outputs: [`${OUT}/sums.wasm`],
+    outputs: [`${OUT}/crc.wasm`],
     make: () => tool('asc', '--config', 'bench/assembly/asconfig.json'),
   }),
   compiled({

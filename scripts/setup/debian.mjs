@@ -1,4 +1,4 @@
-// Debian packages: which are wanted, which are missing, and how they come in.
+// The step that installs Debian packages: which are wanted, which are missing, and how to install them.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ function ofProject() {
   return [...own, ...more];
 }
 
-/** What is neither a program on the PATH nor an installed package, as [{package, for}]. */
+/** Returns the entries of `wanted` whose command is not on the PATH and whose package is not installed. */
 function missing(wanted) {
   const absent = wanted.filter(({ command }) => !(command && onPath(command)));
   if (absent.length === 0) return absent;
@@ -39,7 +39,7 @@ async function install(names) {
   try {
     await run('apt-get', get, env);
   } catch {
-    // Lists that were never fetched, or are too old to name a file that the mirror still has.
+    // The package lists are missing, or so old that the mirror no longer has the files that they name.
     await run('apt-get', ['update'], env);
     await run('apt-get', get, env);
   }
@@ -48,19 +48,19 @@ async function install(names) {
 function explain(reason, absent) {
   const width = Math.max(...absent.map((entry) => entry.package.length));
   const lines = absent.map((entry) => `  ${entry.package.padEnd(width)}  skipped without it: ${entry.for}`);
-  return `${reason}, so these Debian packages are missing:\n${lines.join('\n')}`;
+  return `${reason}, so these Debian packages cannot be installed:\n${lines.join('\n')}`;
 }
 
-/** @param wanted answers what is to be there, as [{package, command, for}] */
+/** Returns a step. @param wanted returns the wanted packages as [{package, command, for}] */
 function packages(name, wanted) {
   return {
     name,
     optional: 'what needs them is skipped',
-    /** Undefined when nothing is to do; `blocked` when it cannot be done. */
+    /** Returns undefined if nothing is missing, `blocked` if this process cannot install packages. */
     pending() {
       const absent = missing(wanted());
       if (absent.length === 0) return undefined;
-      if (!onPath('apt-get')) return { blocked: explain('There is no apt', absent) };
+      if (!onPath('apt-get')) return { blocked: explain('apt-get not found', absent) };
       if (process.getuid?.() !== 0) return { blocked: explain('Not root', absent) };
       const names = absent.map((entry) => entry.package);
       return { doing: `installing ${names.join(' ')}`, make: () => install(names) };
@@ -69,7 +69,7 @@ function packages(name, wanted) {
 }
 
 export const debianPackages = packages('Debian packages', ofProject);
-/** What `npm run bench` sets beside us. */
-export const benchPackages = packages('Debian packages of others to measure', () =>
+/** The packages that `npm run bench` compares with. */
+export const benchPackages = packages('Debian packages of the benchmark', () =>
   json(join(ROOT, 'bench/packages.json')),
 );

@@ -1,29 +1,26 @@
-// The virtual machine of the interop tests. Its image lies in a cache that all clones share; the stamp remembers where.
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { onPath, ROOT, tool } from './run.mjs';
-import { Stamp } from './stamp.mjs';
+// The steps that build the virtual machine images of the interop tests.
+import { outsideStep } from './outside.mjs';
 
-const BUILDER = 'test/interop/guest/image.ts';
-const PLACE = 'build/stamps/guest-folder';
-const SKIPPED = 'interop tests against a real rxe are skipped';
+/** The guests of the projects `interop` and `peers` in vitest.config.ts. */
+const SUITES = ['trixie', 'bookworm'];
 
-const stamp = new Stamp('guest', { inputs: ['test/interop/guest'], outputs: [PLACE] });
+/** Returns a step. @param suite of Debian, as in WASM_ROCE_GUEST */
+function guest(suite) {
+  const skipped = `interop tests against rxe of Debian ${suite} are skipped`;
+  const isRoot = process.getuid?.() === 0;
+  return {
+    name: `guest image of Debian ${suite}`,
+    ...outsideStep({
+      id: `guest-${suite}`,
+      builder: 'test/interop/guest/image.ts',
+      inputs: ['test/interop/guest'],
+      env: { WASM_ROCE_GUEST: suite },
+      commands: ['mmdebstrap', 'qemu-system-x86_64'],
+      skipped,
+      doing: 'building a small Debian with rxe',
+      blocked: () => (isRoot ? undefined : `not root, so it cannot be built: ${skipped} unless the image exists`),
+    }),
+  };
+}
 
-export const guest = {
-  name: 'guest image',
-  /** The tests run without it, and say so. */
-  optional: SKIPPED,
-  pending() {
-    if (!existsSync(join(ROOT, BUILDER))) return undefined;
-    if (stamp.isFresh() && existsSync(readFileSync(join(ROOT, PLACE), 'utf8'))) return undefined;
-    if (process.getuid?.() !== 0) return { blocked: `not root: it cannot be built, ${SKIPPED} unless it is there` };
-    const absent = ['mmdebstrap', 'qemu-system-x86_64'].filter((command) => !onPath(command));
-    if (absent.length > 0) return { blocked: `${absent.join(', ')} not found: ${SKIPPED}` };
-    const build = async () => {
-      const printed = await tool('tsx', BUILDER);
-      writeFileSync(join(ROOT, PLACE), printed.trim().split('\n').at(-1) ?? '');
-    };
-    return { doing: 'building a small Debian with rxe', make: () => stamp.make(build) };
-  },
-};
+export const guests = [...new Set([...SUITES, process.env.WASM_ROCE_GUEST || 'trixie'])].map(guest);

@@ -1,9 +1,9 @@
-// npm packages, exactly those of the lock file.
+// The step that installs npm packages: exactly the versions of the lock file.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT, run, SetupError } from './run.mjs';
 
-/** npm notes in node_modules what it put there; that is compared with what the lock file wants. */
+/** Returns whether the packages that npm has installed (node_modules/.package-lock.json) are those of the lock file. */
 function isInstalled() {
   const note = join(ROOT, 'node_modules/.package-lock.json');
   if (!existsSync(note)) return false;
@@ -16,18 +16,18 @@ function isInstalled() {
 }
 
 /**
- * Not `npm ci`: it refuses a lock file that was written where the registry lacked optional packages of other platforms.
- * What it promises beyond that is checked afterwards.
+ * Installs the packages with `npm install`, because `npm ci` refuses a lock file that was written where the registry
+ * lacked optional packages of other platforms. Then checks the versions, as `npm ci` would.
  */
 async function install() {
   await run('npm', ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);
-  if (!isInstalled()) throw new SetupError('npm installed other versions than package-lock.json names');
+  if (!isInstalled()) throw new SetupError('npm has installed versions that differ from package-lock.json');
 }
 
 export const npmPackages = {
   name: 'npm packages',
   pending() {
     if (isInstalled()) return undefined;
-    return { doing: 'installing what package-lock.json names', make: install };
+    return { doing: 'installing the versions of package-lock.json', make: install };
   },
 };

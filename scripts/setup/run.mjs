@@ -1,4 +1,4 @@
-// Commands of the setup: quiet while they work, with their last words when they fail.
+// Runs the commands of the setup. They print nothing unless they fail; then the error has the end of their output.
 import { spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -8,10 +8,14 @@ import { fileURLToPath } from 'node:url';
 export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const LAST_LINES = 60;
 
-/** A failure that explains itself: no stack is wanted. */
+/** A failure whose message is enough: it is printed without a stack. */
 export class SetupError extends Error {}
 
-/** Runs a command in the project's folder. @returns its standard output @throws SetupError with its last lines */
+/**
+ * Runs a command in the project's folder.
+ * @returns its standard output
+ * @throws SetupError with the end of its output
+ */
 export function run(command, args, env = {}) {
   return new Promise((resolve, reject) => {
     const printed = [];
@@ -33,11 +37,12 @@ export function run(command, args, env = {}) {
   });
 }
 
-/** A program of node_modules, started without npx (which would ask the registry for what is missing). */
+/** Runs a program of node_modules without npx, which would ask the registry for a missing program. */
 export function tool(name, ...args) {
   return run(join(ROOT, 'node_modules', '.bin', name), args);
 }
 
+/** Returns whether a command is on the PATH. */
 export function onPath(command) {
   return (process.env.PATH ?? '').split(delimiter).some((folder) => {
     try {

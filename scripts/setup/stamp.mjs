@@ -1,4 +1,4 @@
-// Whether something that is made from files must be made again: by their content, never by their dates.
+// Tells whether outputs must be made again, by the content of their input files and not by their dates.
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -16,7 +16,7 @@ function files(path) {
 export class Stamp {
   #file;
 
-  /** @param inputs files and folders; @param outputs files that must exist; all relative to the project's folder */
+  /** @param inputs files and folders @param outputs files that must exist. All are relative to the project's folder. */
   constructor(name, { inputs, outputs }) {
     this.#file = join(ROOT, 'build', 'stamps', name);
     this.inputs = inputs;
@@ -29,17 +29,18 @@ export class Stamp {
     return hash.digest('hex');
   }
 
+  /** Returns whether all outputs exist and were made from the inputs as they are now. */
   isFresh() {
     if (!this.outputs.every((path) => existsSync(join(ROOT, path)))) return false;
     return existsSync(this.#file) && readFileSync(this.#file, 'utf8') === this.#hash();
   }
 
-  /** Makes it, and remembers what it was made from (as it was before, should somebody edit meanwhile). */
+  /** Makes the outputs, and stores the hash of the inputs from before: an input may change in the meantime. */
   async make(how) {
     const hash = this.#hash();
     await how();
     const missing = this.outputs.filter((path) => !existsSync(join(ROOT, path)));
-    if (missing.length > 0) throw new Error(`${missing.join(', ')} did not come out`);
+    if (missing.length > 0) throw new Error(`${missing.join(', ')} was not created`);
     mkdirSync(dirname(this.#file), { recursive: true });
     writeFileSync(this.#file, hash);
   }

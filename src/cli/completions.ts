@@ -1,4 +1,4 @@
-/** Waiting for completions: spinning while they come quickly, sleeping when they do not. */
+/** Waits for completions: spins while they come quickly, and sleeps when they do not. */
 import { setImmediate as eventLoop } from 'node:timers/promises';
 import { type Cq, VerbsError, type Wc } from '../index.js';
 import { failure } from './exit.js';
@@ -6,13 +6,13 @@ import { failure } from './exit.js';
 export interface WaitOptions {
   /** How long to spin before sleeping in the event loop, milliseconds; 0 = sleep at once. */
   readonly spinMs: number;
-  /** How long to wait for a completion in all, milliseconds; 0 = without end. */
+  /** How long to wait for one completion, milliseconds; 0 = no limit. */
   readonly idleMs: number;
-  /** How long a program that has much to do may keep signals, timers, sockets and other ends waiting, milliseconds; default 5. */
+  /** How long a busy program may hold up the event loop, milliseconds: signals, timers and sockets wait. Default: 5. */
   readonly yieldMs?: number;
 }
 
-/** So long unless told otherwise (ms). */
+/** Default of `yieldMs`. */
 const YIELD_MS = 5;
 const BATCH = 16;
 
@@ -30,27 +30,27 @@ export class Completions {
   }
 
   /**
-   * The next completion; the object is overwritten by later calls.
-   * @throws CliError when none comes in time
+   * Returns the next completion. Later calls overwrite the object.
+   * @throws CliError when none comes within `idleMs`
    */
   async next(): Promise<Wc> {
     return (await this.nextWithin(Number.POSITIVE_INFINITY)) as Wc;
   }
 
   /**
-   * The next completion, or undefined when none comes within so many milliseconds or before the waiting is stopped.
+   * Returns the next completion, or undefined when none comes within `ms` milliseconds or before `stop` is aborted.
    * @throws CliError as `next`
    */
   async nextWithin(ms: number, stop?: AbortSignal): Promise<Wc | undefined> {
     if (this.#next === this.#filled) {
-      await this.breathe();
+      await this.yieldToEventLoop();
       if (!this.#spin()) return this.#sleep(ms, stop);
     }
     return this.#wcs[this.#next++] as Wc;
   }
 
-  /** Lets the event loop have its turn, if that is due. */
-  async breathe(): Promise<void> {
+  /** Lets the event loop run, if `yieldMs` have passed since the last time. */
+  async yieldToEventLoop(): Promise<void> {
     if (performance.now() < this.#yieldAt) return;
     await eventLoop();
     this.#yieldAt = performance.now() + (this.options.yieldMs ?? YIELD_MS);
@@ -66,18 +66,18 @@ export class Completions {
 
   async #sleep(ms: number, stop: AbortSignal | undefined): Promise<Wc | undefined> {
     const { idleMs } = this.options;
-    const most = Math.max(ms, 0);
-    const patience = idleMs > 0 ? Math.min(idleMs, most) : most;
+    const limit = Math.max(ms, 0);
+    const timeout = idleMs > 0 ? Math.min(idleMs, limit) : limit;
     try {
       return await this.cq.next({
-        ...(Number.isFinite(patience) && { timeout: patience }),
+        ...(Number.isFinite(timeout) && { timeout }),
         ...(stop && { signal: stop }),
       });
     } catch (cause) {
       if (stop?.aborted) return undefined;
       if (!(cause instanceof VerbsError && cause.code === 'ETIMEDOUT')) throw cause;
-      if (patience === most) return undefined;
-      throw failure(`nothing from the peer for ${idleMs / 1000} s: it has stopped, or packets are lost on the way`, {
+      if (timeout === limit) return undefined;
+      throw failure(`nothing from the peer for ${idleMs / 1000} s: it has stopped, or packets are lost`, {
         cause,
       });
     }

@@ -1,51 +1,55 @@
-/** How commands open devices: `wasm-roce stat` can watch them. */
-import { createSocket } from 'node:dgram';
-import { lookup } from 'node:dns/promises';
-import { once } from 'node:events';
+/** Opens the devices of the commands, and publishes them for `wasm-roce stat`. */
 import { networkInterfaces } from 'node:os';
 import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../index.js';
 import type { HostLinkKind } from './options.js';
 
-/** Frames that are kept to explain a failure. */
-export const TRACE = 256;
-const ROCE_PORT = 4791;
+/** Frames that a device keeps to explain a failure. */
+export const TRACE_FRAMES = 256;
 
-/** What a user has said about the device of one end. */
-export interface DeviceChoice {
-  /** Network interface; without it the one that the TCP connection takes. */
+/** What the command line says about the device of one end. */
+export interface DeviceOptions {
+  /** Network interface. Default: the one that the connection to the peer uses. */
   readonly interface?: string;
   /** The only local address to use. */
   readonly address?: string;
   readonly link?: HostLinkKind;
-  readonly open: Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'memoryBytes' | 'trace'>;
+  readonly open: Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'wrapLink' | 'memoryBytes' | 'trace'>;
 }
 
-/** @throws as `openDevice`; not when the device cannot be published, which nobody has asked for */
-export async function openWatched(options: OpenOptions): Promise<Device> {
-  const device = await openDevice({ trace: TRACE, ...options });
+/**
+ * Opens a device and publishes it. A failure to publish is ignored, since the user has not asked for it.
+ * @throws as `openDevice`
+ */
+export async function openPublished(options: OpenOptions): Promise<Device> {
+  const device = await openDevice({ trace: TRACE_FRAMES, decisions: true, ...options });
   await device.publish().catch(() => {});
   return device;
 }
 
-/** What opens client and server of one process, on the memory link: faults and capture are the client's. */
-export function memoryEnds(open: DeviceChoice['open']): readonly [client: OpenOptions, server: OpenOptions] {
+/** Options for a client and a server in one process, on the memory link. Faults and capture apply to the client. */
+export function memoryLinkOptions(open: DeviceOptions['open']): readonly [client: OpenOptions, server: OpenOptions] {
   const hub = createMemoryHub();
-  const { pcap: _pcap, fault: _fault, ...plain } = open;
+  const { pcap: _pcap, fault: _fault, wrapLink: _wrapLink, ...plain } = open;
   return [
     { hub, ...open },
     { hub, ...plain },
   ];
 }
 
-/** The user has named interface or address, so that the device can be opened before a peer is known. */
-export function isNamed({ interface: name, address }: DeviceChoice): boolean {
+/** Whether the user has named an interface or address, so that the device can be opened before a peer is known. */
+export function isDeviceNamed({ interface: name, address }: DeviceOptions): boolean {
   return name !== undefined || address !== undefined;
 }
 
-/** @throws as `openWatched` */
-export function openNamed({ interface: name, address, link, open }: DeviceChoice): Promise<Device> {
-  return openWatched({
+/**
+ * Opens the device that the options name.
+ * @param peer chooses the interface if the options name none
+ * @throws as `openPublished`
+ */
+export function openNamed({ interface: name, address, link, open }: DeviceOptions, peer?: string): Promise<Device> {
+  return openPublished({
     ...open,
+    ...(peer !== undefined && { peer }),
     ...(link && { link }),
     ...(name !== undefined && { interface: name }),
     ...(address !== undefined && { addresses: [address] }),
@@ -53,32 +57,22 @@ export function openNamed({ interface: name, address, link, open }: DeviceChoice
 }
 
 /**
- * Opens the device that is named, or else the one that a TCP connection takes.
- * @param localAddress of the connection
+ * Opens the device that the options name, or else the one that has a local address.
+ * @param localAddress that of the TCP connection to the peer
  */
-export function openFor(localAddress: string, choice: DeviceChoice): Promise<Device> {
-  if (isNamed(choice)) return openNamed(choice);
+export function openForAddress(localAddress: string, options: DeviceOptions): Promise<Device> {
+  if (isDeviceNamed(options)) return openNamed(options);
   const found = Object.entries(networkInterfaces()).find(([, list]) =>
     list?.some(({ address, internal }) => address === localAddress && !internal),
   );
-  // On loopback only the address itself, so that two ends of one host can share it.
-  return openNamed({ ...choice, ...(found ? { interface: found[0] } : { address: localAddress }) });
+  // On loopback use this address alone, so that two ends on one host can share the interface.
+  return openNamed({ ...options, ...(found ? { interface: found[0] } : { address: localAddress }) });
 }
 
-/** As `openFor`, for a host that is still to be reached. @throws as `openWatched`; the system's error when no way leads there */
-export async function openToward(host: string, choice: DeviceChoice): Promise<Device> {
-  return isNamed(choice) ? openNamed(choice) : openFor(await localAddressToward(host), choice);
-}
-
-/** The address of ours from which the kernel would reach a host. Nothing is sent. */
-async function localAddressToward(host: string): Promise<string> {
-  const { address, family } = await lookup(host);
-  const socket = createSocket(family === 6 ? 'udp6' : 'udp4');
-  try {
-    socket.connect(ROCE_PORT, address);
-    await once(socket, 'connect');
-    return socket.address().address;
-  } finally {
-    socket.close();
-  }
+/**
+ * Opens the device that the options name, or else the one from which the kernel would reach a host.
+ * @throws as `openPublished`; VerbsError EHOSTUNREACH when there is no route to the host
+ */
+export function openForHost(host: string, options: DeviceOptions): Promise<Device> {
+  return openNamed(options, host);
 }

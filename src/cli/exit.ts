@@ -1,4 +1,4 @@
-/** How a command ends: one exit status for each kind of end, and one line on stderr for each that is not good. */
+/** How a command ends: an exit status for each kind of end, and one line on stderr for each failure. */
 import { VerbsError } from '../index.js';
 
 export const Exit = {
@@ -7,7 +7,7 @@ export const Exit = {
   FAILED: 1,
   /** The command line is wrong. */
   USAGE: 2,
-  /** This machine does not allow or have what is needed: privileges, interfaces, addresses, the addon. */
+  /** This machine lacks something or does not permit it: privileges, interfaces, addresses, the addon. */
   ENVIRONMENT: 3,
   /** Ctrl-C. */
   INTERRUPTED: 130,
@@ -16,34 +16,62 @@ export const Exit = {
 } as const;
 
 export const EXIT_HELP = `
-Exit status: 0 done, 1 a transfer or its verification failed, 2 wrong usage, 3 something is missing on this machine
-(privileges, interface, address, addon), 130 after Ctrl-C.`;
+Exit status: 0 done, 1 a transfer or its verification failed, 2 wrong usage, 3 this machine lacks something
+(privileges, interface, address, addon), 130 interrupted by Ctrl-C.`;
 
-/** An end that a command has foreseen. */
+/** Codes of failures that have neither a code of their own nor a cause with one, by exit status. */
+const CODES = new Map<number, string>([
+  [Exit.FAILED, 'EIO'],
+  [Exit.USAGE, 'ERR_INVALID_ARG_VALUE'],
+  [Exit.ENVIRONMENT, 'EOPNOTSUPP'],
+  [Exit.INTERRUPTED, 'EINTR'],
+  [Exit.TERMINATED, 'EINTR'],
+]);
+
+/** Options of `CliError`. */
+interface FailureOptions extends ErrorOptions {
+  /** Name of an errno. Default: the code of the cause, else that of the exit status. */
+  readonly code?: string;
+  /** The result on stdout reports the failure already. Default false. */
+  readonly isReported?: boolean;
+}
+
+/** A failure with its exit status. */
 export class CliError extends Error {
   override readonly name = 'CliError';
-  /** The result on stdout tells of it already. */
+  /** Name of an errno or of a completion's status, as in JSON reports. */
+  readonly code: string;
+  /** The result on stdout reports the failure already. */
   readonly isReported: boolean;
 
   constructor(
     readonly exit: number,
     message: string,
-    { isReported = false, ...options }: ErrorOptions & { readonly isReported?: boolean } = {},
+    { isReported = false, code, ...options }: FailureOptions = {},
   ) {
     super(message, options);
+    this.code = code ?? codeOf(options.cause) ?? CODES.get(exit) ?? 'EIO';
     this.isReported = isReported;
   }
+}
+
+/** Returns the code of an error, or of its nearest cause that has one. */
+function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { code } = error as Error & { code?: unknown };
+  if (error.name === 'AbortError') return 'ABORT_ERR';
+  return typeof code === 'string' ? code : codeOf(error.cause);
 }
 
 const STATUS = { SIGINT: Exit.INTERRUPTED, SIGTERM: Exit.TERMINATED } as const;
 type StopSignal = keyof typeof STATUS;
 
-/** From now on Ctrl-C asks for the end by this, once; after that it ends the program at once, as ever. */
+/** Calls `stop` at the first Ctrl-C from now on. The next one ends the process at once. */
 export function onInterrupt(stop: () => void): void {
   onSignals(['SIGINT'], stop);
 }
 
-/** From now on Ctrl-C or SIGTERM asks for the end by this, once; after that it ends the program at once, as ever. */
+/** Calls `stop` at the first Ctrl-C or SIGTERM from now on. The next one ends the process at once. */
 export function onStop(stop: (signal: string) => void): void {
   onSignals(['SIGINT', 'SIGTERM'], stop);
 }
@@ -57,20 +85,20 @@ function onSignals(names: readonly StopSignal[], stop: (signal: string) => void)
       isAsked = true;
       stop(name);
     });
-    // not the other way round: one that came while this thread was busy still waits to be told, and without a listener, be it
-    // for a moment, Node forgets it
+    // Remove the old listeners only after the new one is there: a signal that came while this thread was busy is still
+    // pending, and Node drops it when there is no listener, even for a moment.
     for (const listener of before) process.off(name, listener);
   }
 }
 
-/** The end that a signal has asked for, and that has come in good order: nothing is to be said. */
+/** An orderly end that a signal has asked for. Nothing is printed for it. */
 export class Stopped extends CliError {
   constructor(signal: string) {
     super(signal === 'SIGINT' ? Exit.INTERRUPTED : Exit.TERMINATED, `stopped by ${signal}`);
   }
 }
 
-/** Ctrl-C or SIGTERM aborts this, as `onStop` says, with a `Stopped`. */
+/** Returns a signal that the first Ctrl-C or SIGTERM aborts with a `Stopped`; see `onStop`. */
 export function stopSignal(): AbortSignal {
   const stop = new AbortController();
   onStop((signal) => stop.abort(new Stopped(signal)));
@@ -78,13 +106,12 @@ export function stopSignal(): AbortSignal {
 }
 
 export const usageError = (message: string) => new CliError(Exit.USAGE, message);
-export const failure = (message: string, options?: ConstructorParameters<typeof CliError>[2]) =>
-  new CliError(Exit.FAILED, message, options);
-/** @param when what was not yet done */
-export const interrupted = (when: string, options?: ConstructorParameters<typeof CliError>[2]) =>
+export const failure = (message: string, options?: FailureOptions) => new CliError(Exit.FAILED, message, options);
+/** @param when completes the sentence: before or after what the command was interrupted */
+export const interrupted = (when: string, options?: FailureOptions) =>
   new CliError(Exit.INTERRUPTED, `interrupted ${when}`, options);
 
-/** What the verbs and the system say when it is the machine that lacks something. */
+/** Error codes of the verbs and the system that mean that this machine lacks something. */
 const ENVIRONMENT = new Set([
   'EPERM',
   'EACCES',
@@ -99,15 +126,16 @@ const ENVIRONMENT = new Set([
   'EOPNOTSUPP',
 ]);
 
+/** The exit status for an error. */
 export function exitOf(error: unknown): number {
   if (error instanceof CliError) return error.exit;
   const code = (error as { code?: unknown } | undefined)?.code;
   return typeof code === 'string' && ENVIRONMENT.has(code) ? Exit.ENVIRONMENT : Exit.FAILED;
 }
 
-/** For a JSON report. */
+/** An error as a JSON report shows it. */
 export function errorReport(error: unknown): { readonly code: string; readonly message: string } {
-  const { name, code, status, message } = error as Error & { code?: string; status?: string };
+  const message = error instanceof Error ? error.message : String(error);
   const prefix = error instanceof VerbsError ? `${error.code}: ` : '';
-  return { code: code ?? status ?? name, message: (message ?? String(error)).slice(prefix.length) };
+  return { code: codeOf(error) ?? 'EIO', message: message.slice(prefix.length) };
 }

@@ -1,4 +1,4 @@
-/** Times of many repetitions, and what is told of them. */
+/** Statistics of the times that many repetitions took. */
 
 /** Microseconds. */
 export interface Latency {
@@ -10,10 +10,10 @@ export interface Latency {
   readonly max: number;
 }
 
-/** @param times milliseconds, as performance.now gives them; sorted in place */
+/** Returns the statistics of times. @param times milliseconds, as from performance.now; sorted in place */
 export function latencyOf(times: Float64Array): Latency {
   times.sort();
-  // Nearest rank: a percentile is always a time that was measured.
+  // Nearest rank: a percentile is always a measured time.
   const at = (part: number) => round((times[Math.max(0, Math.ceil(part * times.length) - 1)] ?? 0) * 1000);
   return { min: at(0), median: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1) };
 }

@@ -1,9 +1,12 @@
-/** Reading and checking of option values, and the options that commands share. */
+/** Parsers of option values, and the options that several commands share. */
 import { isIP } from 'node:net';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { FaultOptions, OpenOptions } from '../index.js';
+import type { FaultOptions, Link, OpenOptions } from '../index.js';
+import { checkFaultRule, EventFaultLink, MAX_FAULT_RULES, ScriptError } from '../probe.js';
+import type { DeviceOptions } from './device.js';
+import { CliError, Exit } from './exit.js';
 
-/** @returns a parser that names the value and the rule */
+/** Returns a parser for integers from `min` to `max`. */
 export function integer(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^-?(\d+|0x[0-9a-f]+)$/i.test(text) ? Number(text) : Number.NaN;
@@ -12,7 +15,7 @@ export function integer(min: number, max: number): (text: string) => number {
   };
 }
 
-/** Bytes, with k, m or g for KiB, MiB, GiB. */
+/** Returns a parser for a number of bytes, with k, m or g for KiB, MiB or GiB. */
 export function bytes(min: number, max: number): (text: string) => number {
   return (text) => {
     const [, digits, unit = ''] = /^(\d+)([kmg]?)$/i.exec(text) ?? [];
@@ -22,6 +25,10 @@ export function bytes(min: number, max: number): (text: string) => number {
     return value;
   };
 }
+
+/** The least and the most bytes of a memory region. */
+export const REGION_BYTES = [1, 2 ** 32 - 1] as const;
+export const regionBytes = bytes(...REGION_BYTES);
 
 export function probability(text: string): number {
   const value = /^(\d+\.?\d*|\.\d+)(e-?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
@@ -34,21 +41,45 @@ export function address(text: string): string {
   return text;
 }
 
-/** A number of microseconds or seconds. */
-export function quantity(max: number): (text: string) => number {
+/** A TCP service on a host. */
+export interface HostPort {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Parses `HOST:PORT`; an IPv6 address stands in brackets. */
+export function hostPort(text: string): HostPort {
+  const [, bracketed, name, digits] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d+)$/.exec(text) ?? [];
+  const [host, port] = [bracketed ?? name, Number(digits)];
+  if (host === undefined || !(port >= 1 && port <= 65535))
+    throw new InvalidArgumentError('It must be HOST:PORT, such as 127.0.0.1:6379 or [::1]:6379.');
+  return { host, port };
+}
+
+/** Path MTUs in bytes, in the order of their codes, which start at 1. */
+export const PATH_MTUS = [256, 512, 1024, 2048, 4096];
+
+export function pathMtu(text: string): number {
+  const value = Number(text);
+  if (!PATH_MTUS.includes(value)) throw new InvalidArgumentError(`It must be one of ${PATH_MTUS.join(', ')}.`);
+  return value;
+}
+
+/** Returns a parser for a number from `min` to `max`, such as microseconds or seconds. */
+export function quantity(max: number, min = 0): (text: string) => number {
   return (text) => {
     const value = /^(\d+\.?\d*|\.\d+)$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= 0 && value <= max)) throw new InvalidArgumentError(`It must be a number from 0 to ${max}.`);
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It must be a number from ${min} to ${max}.`);
     return value;
   };
 }
 
 type Mode = 'inline' | 'worker';
 
-/** Links on a network interface. */
+/** The links that run on a network interface. */
 export type HostLinkKind = 'packet' | 'udp' | 'xdp';
 
-/** Which link, what goes wrong on it, and which thread runs the card. */
+/** The options that choose the link, its faults, its capture and the thread that runs the card. */
 export interface LinkOptions {
   readonly mode?: Mode;
   /** Microseconds. */
@@ -62,6 +93,14 @@ export interface LinkOptions {
   /** Microseconds. */
   readonly delay?: number;
   readonly seed?: number;
+  /** Rules of faults. */
+  readonly fault?: readonly string[];
+}
+
+/** The options of a command that names its device. */
+export interface DeviceFlags extends LinkOptions {
+  readonly ibDev?: string;
+  readonly address?: string;
 }
 
 export function addLinkOptions(command: Command): Command {
@@ -69,38 +108,57 @@ export function addLinkOptions(command: Command): Command {
     .addOption(
       new Option(
         '--link <kind>',
-        'packet (needs CAP_NET_RAW), udp (needs nothing), xdp (lowest latency; needs root), memory (both ends in this process)',
-      )
-        .choices(['packet', 'udp', 'xdp', 'memory'])
-        .default(undefined, 'packet where allowed, else udp'),
+        'packet (needs CAP_NET_RAW), udp (no privileges), xdp (lowest latency; needs root) or memory (both ends in this ' +
+          'process); default: packet where permitted, else udp',
+      ).choices(['packet', 'udp', 'xdp', 'memory']),
     )
     .addOption(modeOption())
-    .option('--spin <us>', 'worker mode: look so long for work before the thread sleeps', quantity(1e9))
-    .option('--pcap <file>', 'write all frames of this end to a pcapng file for Wireshark')
-    .option('--drop <p>', 'lose each frame, sent or received, with this probability', probability)
-    .option('--duplicate <p>', 'double frames', probability)
-    .option('--reorder <p>', 'let frames be overtaken', probability)
-    .option('--corrupt <p>', 'flip a bit of frames', probability)
-    .option('--delay <us>', 'hold every frame for so many microseconds', quantity(10_000_000))
-    .option('--seed <n>', 'draw the same faults as another run with this seed', integer(0, 2 ** 31 - 1));
+    .option('--spin <us>', 'worker mode: poll this long before the thread sleeps', quantity(1e9))
+    .option('--pcap <file>', 'write the frames of this end to a pcapng file for Wireshark')
+    .option('--drop <p>', 'drop each sent or received frame with this probability', probability)
+    .option('--duplicate <p>', 'duplicate each frame with this probability', probability)
+    .option('--reorder <p>', 'reorder each frame with this probability', probability)
+    .option('--corrupt <p>', 'flip one bit of each frame with this probability', probability)
+    .option('--delay <us>', 'delay every frame by this many microseconds', quantity(10_000_000))
+    .option('--seed <n>', 'seed of the random faults: the same seed repeats them', integer(0, 2 ** 31 - 1))
+    .option(
+      '--fault <rule>',
+      "apply a fault to chosen packets, such as 'drop the 5th WRITE_MIDDLE of qp 1'; may be repeated; see docs/scripts.md",
+      faultRules,
+    );
+}
+
+/** Collects the rules of `--fault`. */
+function faultRules(rule: string, rules: readonly string[] = []): readonly string[] {
+  try {
+    checkFaultRule(rule);
+  } catch (error) {
+    if (!(error instanceof ScriptError)) throw error;
+    throw new InvalidArgumentError(`${error.message}\n  ${rule}\n  ${' '.repeat(error.column - 1)}^`);
+  }
+  if (rules.length === MAX_FAULT_RULES)
+    throw new InvalidArgumentError(`There must be at most ${MAX_FAULT_RULES} rules.`);
+  return [...rules, rule];
 }
 
 export function modeOption(): Option {
   return new Option(
     '--mode <mode>',
-    'inline: this thread runs the card; worker: one for it alone, not with --link memory',
-  )
-    .choices(['inline', 'worker'])
-    .default(undefined, 'inline');
+    'run the card inline in the main thread, or in a worker thread of its own (not with --link memory); default: inline',
+  ).choices(['inline', 'worker']);
 }
 
-/** The part of the device's options that names the link. */
-export function hostLink({ link }: LinkOptions): { readonly link?: HostLinkKind } {
-  return link === undefined || link === 'memory' ? {} : { link };
+/** The device in the options of `openNamed`; without a link for the memory link, which needs a hub. */
+export function deviceOptions({ ibDev, address: ip, link }: DeviceFlags): Omit<DeviceOptions, 'open'> {
+  return {
+    ...(ibDev !== undefined && { interface: ibDev }),
+    ...(ip !== undefined && { address: ip }),
+    ...(link !== undefined && link !== 'memory' && { link }),
+  };
 }
 
-/** The part of the device's options that is about its thread, captures and trouble. */
-export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault'> {
+/** The thread, capture and faults in the options of `openDevice`. */
+export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'wrapLink'> {
   const { mode, spin, pcap, drop, corrupt, reorder, duplicate, delay } = options;
   const rates = {
     ...(drop && { drop }),
@@ -109,11 +167,14 @@ export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 's
     ...(duplicate && { duplicate }),
     ...(delay && { delay: 1, delayNs: [delay * 1000, delay * 1000] as const }),
   };
+  const rules = options.fault;
+  if (rules && mode === 'worker') throw new CliError(Exit.USAGE, '--fault needs --mode inline, found --mode worker');
   const fault: FaultOptions = { seed: options.seed ?? Math.floor(Math.random() * 2 ** 31), both: rates };
   return {
     ...(mode !== undefined && { mode }),
     ...(spin !== undefined && { spin }),
     ...(pcap !== undefined && { pcap }),
     ...(Object.keys(rates).length > 0 && { fault }),
+    ...(rules && { wrapLink: (link: Link) => new EventFaultLink(link, rules) }),
   };
 }

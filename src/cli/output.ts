@@ -1,37 +1,49 @@
-/** What a command tells: results on stdout, everything else on stderr, and progress only on a terminal. */
+/** The output of a command: results on stdout, everything else on stderr, and progress only on a terminal. */
 
-/** Where a command writes. */
+import type { WriteStream } from 'node:tty';
+import { styleText } from 'node:util';
+
+/** Returns a text in a colour, or as it is where the stream shows none: no terminal, or NO_COLOR. */
+export function styled(
+  format: 'bold' | 'red' | 'green' | 'yellow' | 'cyan',
+  text: string,
+  stream: NodeJS.WritableStream = process.stdout,
+): string {
+  const { isTTY } = stream as NodeJS.WriteStream;
+  return isTTY && (stream as WriteStream).hasColors() ? styleText(format, text, { validateStream: false }) : text;
+}
+
 export class Output {
   #progress = '';
   #lastProgress = 0;
 
-  /** @param json nothing but JSON may go to stdout */
+  /** @param json write only JSON to stdout */
   constructor(
     readonly json: boolean,
     readonly stdout: NodeJS.WritableStream = process.stdout,
     readonly stderr: NodeJS.WriteStream = process.stderr,
   ) {}
 
-  /** A line for people; with JSON not at all. */
+  /** Prints a line of text; nothing with JSON. */
   line(text = ''): void {
     if (this.json) return;
     this.#clear();
     this.stdout.write(`${text}\n`);
   }
 
-  /** A remark that is no result. */
+  /** Prints a remark on stderr. */
   note(text: string): void {
     this.#clear();
     this.stderr.write(`${text}\n`);
   }
 
-  /** The one result of the command, for programs. */
+  /** Prints a result as JSON; nothing without JSON. */
   result(value: unknown): void {
     this.#clear();
     if (this.json) this.stdout.write(`${JSON.stringify(value)}\n`);
   }
 
-  /** Overwrites the last progress, at most ten times a second; nothing where nobody watches. */
+  /** Replaces the progress line, at most ten times a second; nothing with JSON, or unless stderr is a terminal. */
   progress(text: () => string): void {
     if (this.json || !this.stderr.isTTY) return;
     const now = performance.now();
@@ -55,3 +67,14 @@ export function sizeText(bytes: number): string {
   if (bytes >= 2 ** 10 && bytes % 2 ** 10 === 0) return `${bytes / 2 ** 10} KiB`;
   return `${bytes} B`;
 }
+
+/** The `chars` of cli-table3 for a table without lines. */
+export const PLAIN_TABLE = Object.fromEntries(
+  [
+    'top top-mid top-left top-right bottom bottom-mid bottom-left bottom-right',
+    'left left-mid mid mid-mid right right-mid middle',
+  ]
+    .join(' ')
+    .split(' ')
+    .map((name) => [name, '']),
+);

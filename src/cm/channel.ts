@@ -1,47 +1,103 @@
-/** Channels of events (rdma_event_channel), and the events with rdma_cm's names. */
+/** Event channels (rdma_event_channel) and their events, with the names of rdma_cm. */
+import { type InspectOptionsStylized, inspect } from 'node:util';
 import { VerbsError } from '../errors.js';
-import type { Ah } from '../verbs/udah.js';
-import { checkWait, LONGEST_TIMER, orGiveUp, type WaitOptions } from '../verbs/waiting.js';
+import type { AddressHandle } from '../verbs/ah.js';
+import { inspectAs } from '../verbs/describe.js';
+import { checkWait, MAX_TIMER_MS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { CmError } from './cmerror.js';
 import type { CmId } from './cmid.js';
-import type { ConnectReply, ConnectRequest } from './events.js';
+import type { ConnectReply, ConnectRequest } from './core/events.js';
 
-/** Where datagrams of a service or group go. */
+/** Destination of datagrams: a service or multicast group. The fields are those of `qp.postSend` for UD. */
 export interface DatagramDestination {
-  /** Address handle in the domain of the id's queue pair; closed with the id. Without a queue pair there is none. */
-  readonly ah: Ah | undefined;
+  /**
+   * Address handle in the protection domain of the id's queue pair, closed with the id. Undefined without a queue pair.
+   */
+  readonly ah: AddressHandle | undefined;
+  /** Queue pair number (`remoteQpn`), 24 bits; 0xffffff for a group. */
   readonly qpNum: number;
+  /** Q_Key (`remoteQkey`), 32 bits. */
   readonly qkey: number;
 }
 
-/** What happened to an id. Private data is padded with zeroes to what fits the message. */
-export type CmEvent = { readonly id: CmId } & (
+/**
+ * An event of an id (rdma_cm_event): `type` is the name of RDMA_CM_EVENT_* without the prefix. Private data is padded
+ * with zeroes to the size that the message allows.
+ */
+export type CmEvent = {
+  /** The id that the event is about. */
+  readonly id: CmId;
+} & (
   | { readonly type: 'ADDR_RESOLVED' | 'ROUTE_RESOLVED' }
-  | { readonly type: 'ADDR_ERROR' | 'ROUTE_ERROR' | 'MULTICAST_ERROR'; readonly error: Error }
-  /** `id` is a new one, to be accepted, rejected or closed. */
-  | { readonly type: 'CONNECT_REQUEST'; readonly listenId: CmId; readonly request: ConnectRequest }
-  /** Only without a queue pair of the id's: the program brings its own up, then calls `establish`. */
-  | { readonly type: 'CONNECT_RESPONSE'; readonly reply: ConnectReply }
-  /** The queue pair could not be brought up. */
-  | { readonly type: 'CONNECT_ERROR'; readonly error: Error }
-  | { readonly type: 'UNREACHABLE' | 'REJECTED'; readonly error: CmError }
-  /** `datagram`: of a datagram service. */
-  | { readonly type: 'ESTABLISHED'; readonly privateData: Uint8Array; readonly datagram?: DatagramDestination }
-  /** `timedOut`: we ended it, and the peer has not agreed. `error`: it did not end in good order. */
+  | {
+      readonly type: 'ADDR_ERROR' | 'ROUTE_ERROR' | 'MULTICAST_ERROR';
+      /** The error that the call also throws. */
+      readonly error: Error;
+    }
+  | {
+      /** `id` is a new id, to be accepted, rejected or closed. */
+      readonly type: 'CONNECT_REQUEST';
+      /** The listener. */
+      readonly listenId: CmId;
+      /** The client's request. */
+      readonly request: ConnectRequest;
+    }
+  | {
+      /** Only for an id without a queue pair: the application brings its own to RTS, then calls `establish`. */
+      readonly type: 'CONNECT_RESPONSE';
+      /** The server's reply. */
+      readonly reply: ConnectReply;
+    }
+  | {
+      /** The queue pair could not be brought to RTR or RTS. */
+      readonly type: 'CONNECT_ERROR';
+      /** The error of `qp.modify`, or of the connection that has ended meanwhile. */
+      readonly error: Error;
+    }
+  | {
+      readonly type: 'UNREACHABLE' | 'REJECTED';
+      /** The error that `connect` or `accept` also throws. */
+      readonly error: CmError;
+    }
+  | {
+      /** The connection is established, or the datagram service is resolved. */
+      readonly type: 'ESTABLISHED';
+      /** Private data of the peer's REP, RTU or SIDR_REP. */
+      readonly privateData: Uint8Array;
+      /** Destination of a datagram service; undefined for a connection. */
+      readonly datagram?: DatagramDestination;
+    }
   | {
       readonly type: 'DISCONNECTED';
+      /** Private data of the peer's DREQ or DREP. */
       readonly privateData: Uint8Array;
+      /** We have disconnected, and no DREP has arrived. */
       readonly timedOut: boolean;
+      /** The connection was ended by a REJ, or is stale. */
       readonly error?: CmError;
     }
-  | { readonly type: 'MULTICAST_JOIN'; readonly group: string; readonly datagram: DatagramDestination }
-  /** The device has failed: nothing else comes, and the id can be closed only. */
-  | { readonly type: 'DEVICE_REMOVAL'; readonly error: Error }
-  /** The queue pair's number may be used anew. */
+  | {
+      readonly type: 'MULTICAST_JOIN';
+      /** IP address of the group. */
+      readonly group: string;
+      /** Destination for datagrams to the group. */
+      readonly datagram: DatagramDestination;
+    }
+  | {
+      /** The device has failed: no further event follows, and the id can only be closed. */
+      readonly type: 'DEVICE_REMOVAL';
+      /** Why the device has failed. */
+      readonly error: Error;
+    }
+  /** Timewait is over: the queue pair number can be used for another connection. */
   | { readonly type: 'TIMEWAIT_EXIT' }
 );
 
+/** Name of an event. */
 export type CmEventType = CmEvent['type'];
+
+/** The event that `connect` and `accept` wait for. */
+export type Established = Extract<CmEvent, { type: 'ESTABLISHED' }>;
 
 interface Waiter {
   resolve(event: CmEvent): void;
@@ -49,28 +105,47 @@ interface Waiter {
 }
 
 /**
- * Events of one or several ids, in the order in which they came. Who waits for one keeps the process running. A channel that
- * several ids share must be read, or it grows.
+ * A queue of events of one or several ids, in order of arrival (rdma_event_channel). A pending `next` keeps the process
+ * running while an id of the channel is open. The channel of a single id is closed with the id. Unread events are kept
+ * without limit, so a shared channel must be read.
+ * @example
+ * const channel = new EventChannel();
+ * const listener = createCmId(device, { channel });
+ * await listener.bindAddr('0.0.0.0', 7174);
+ * await listener.listen();
+ * for await (const event of channel) {
+ *   if (event.type === 'CONNECT_REQUEST') {
+ *     await event.id.createQp(pd, { sendCq });
+ *     void event.id.accept();
+ *   }
+ * }
  */
 export class EventChannel {
-  /** @internal Hears of every event as it comes, and leaves it to the readers. */
+  /** @internal Called with every event as it arrives, before the readers. */
   onEvent: (event: CmEvent) => void = () => {};
   #events: CmEvent[] = [];
   #waiters: Waiter[] = [];
   #isClosed = false;
+  /** Open ids of the channel. */
+  #ids = 0;
+  #isRefed = true;
+  /** Keeps the process running. */
+  #awake: NodeJS.Timeout | undefined;
 
+  /** Whether `close` has been called. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
 
-  /** The next event if there is one already. */
+  /** Returns the next event, or undefined when there is none. Does not wait. */
   poll(): CmEvent | undefined {
     return this.#events.shift();
   }
 
   /**
-   * The next event (rdma_get_cm_event).
-   * @throws the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the channel is closed
+   * Waits for the next event (rdma_get_cm_event).
+   * @throws TypeError for invalid options; the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the channel is
+   * closed
    */
   async next(wait: WaitOptions = {}): Promise<CmEvent> {
     checkWait(wait);
@@ -82,17 +157,14 @@ export class EventChannel {
       waiter = { resolve, reject };
       this.#waiters.push(waiter);
     });
-    const awake = setInterval(() => {}, LONGEST_TIMER);
-    try {
-      return await orGiveUp(next, 'no event', wait, () => {
-        this.#waiters = this.#waiters.filter((other) => other !== waiter);
-      });
-    } finally {
-      clearInterval(awake);
-    }
+    this.#updateAwake();
+    return waitFor(next, 'no event', wait, () => {
+      this.#waiters = this.#waiters.filter((other) => other !== waiter);
+      this.#updateAwake();
+    });
   }
 
-  /** All events from now on; ends when the channel is closed. */
+  /** Iterates over all events until the channel is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CmEvent, void, void> {
     while (!this.#isClosed || this.#events.length > 0) {
       let event: CmEvent;
@@ -106,29 +178,75 @@ export class EventChannel {
     }
   }
 
-  /** Ends the waiting of all; events that come later are lost. The ids stay open. */
+  /** Rejects pending `next` calls with ECANCELED and drops later events. The ids stay open. */
   close(): void {
     this.#isClosed = true;
     for (const { reject } of this.#waiters.splice(0)) reject(closed());
+    this.#updateAwake();
   }
 
+  /** A pending `next` keeps the process running. This is the default. */
+  ref(): this {
+    this.#isRefed = true;
+    this.#updateAwake();
+    return this;
+  }
+
+  /** Lets the process exit although a `next` is pending. */
+  unref(): this {
+    this.#isRefed = false;
+    this.#updateAwake();
+    return this;
+  }
+
+  /** Same as `close`. */
   [Symbol.dispose](): void {
     this.close();
   }
 
+  /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
+  toJSON(): Record<string, unknown> {
+    return { ids: this.#ids, unread: this.#events.map(({ type }) => type).slice(0, 8), isClosed: this.#isClosed };
+  }
+
   /** @internal */
+  [inspect.custom](depth: number, options: InspectOptionsStylized): string {
+    return inspectAs(this, depth, options);
+  }
+
+  /** @internal Adds an event. */
   push(event: CmEvent): void {
     this.onEvent(event);
     const waiter = this.#waiters.shift();
     if (waiter !== undefined) waiter.resolve(event);
     else if (!this.#isClosed) this.#events.push(event);
+    this.#updateAwake();
   }
 
-  /** @internal Takes out what nobody has read yet. */
-  withdraw(isMeant: (event: CmEvent) => boolean): CmEvent[] {
-    const out = this.#events.filter(isMeant);
-    this.#events = this.#events.filter((event) => !isMeant(event));
-    return out;
+  /** @internal An id of the channel was created. */
+  addId(): void {
+    this.#ids++;
+    this.#updateAwake();
+  }
+
+  /** @internal An id of the channel was closed. */
+  removeId(): void {
+    this.#ids--;
+    this.#updateAwake();
+  }
+
+  /** @internal Removes and returns the unread events that match. */
+  remove(matches: (event: CmEvent) => boolean): CmEvent[] {
+    const removed = this.#events.filter(matches);
+    this.#events = this.#events.filter((event) => !matches(event));
+    return removed;
+  }
+
+  #updateAwake(): void {
+    const wants = this.#isRefed && this.#waiters.length > 0 && this.#ids > 0;
+    if (wants === (this.#awake !== undefined)) return;
+    clearInterval(this.#awake);
+    this.#awake = wants ? setInterval(() => {}, MAX_TIMER_MS) : undefined;
   }
 }
 

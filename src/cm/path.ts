@@ -1,13 +1,16 @@
-/** The path to a peer, from the kernel's tables: which address of ours, how far, how large packets may be. */
-import { mtuWithin } from '../verbs/ah.js';
-import type { Device } from '../verbs/context.js';
-import { gidText } from '../verbs/gid.js';
+/** The path to a peer, from the kernel's routing and neighbour tables: source address, hop limit, path MTU. */
 
+import { gidText } from '../link/gid.js';
+import type { Context } from '../verbs/context.js';
+import { maxPathMtu } from '../verbs/resolvedaddress.js';
+
+/** A resolved path (rdma_resolve_addr). */
 export interface Path {
-  /** IP addresses as text. */
+  /** Our IP address, as text. */
   readonly source: string;
+  /** The peer's IP address, as text. */
   readonly destination: string;
-  /** Index of the source in the GID table when it was looked up. */
+  /** Index of the source in the GID table at the time of the lookup. */
   readonly sgidIndex: number;
   readonly hopLimit: number;
   /** Path MTU, bytes. */
@@ -15,17 +18,17 @@ export interface Path {
 }
 
 /**
- * Route and neighbour.
- * @param bound our address, if the program has chosen one
+ * Looks up route and neighbour.
+ * @param boundAddress our address, when the application has chosen one
  * @throws TypeError; VerbsError EADDRNOTAVAIL, EHOSTUNREACH
  */
-export async function findPath(device: Device, destination: string, bound: string | undefined): Promise<Path> {
-  const isBound = bound !== undefined && !['0.0.0.0', '::'].includes(bound);
+export async function findPath(device: Context, destination: string, boundAddress: string | undefined): Promise<Path> {
+  const isBound = boundAddress !== undefined && !['0.0.0.0', '::'].includes(boundAddress);
   const sgidIndex = isBound
-    ? device.gids.findIndex(({ gid }) => gid === gidText(bound))
+    ? device.gids.findIndex(({ gid }) => gid === gidText(boundAddress))
     : device.chooseGid(destination).index;
-  const ah = await device.createAh({ grh: { dgid: destination, sgidIndex } });
+  const ah = await device.resolveAddress({ grh: { dgid: destination, sgidIndex } });
   const { activeMtu } = device.queryPort();
-  const mtu = ah.pathMtu === undefined ? activeMtu : Math.min(activeMtu, mtuWithin(ah.pathMtu));
+  const mtu = ah.pathMtu === undefined ? activeMtu : Math.min(activeMtu, maxPathMtu(ah.pathMtu));
   return { source: ah.source, destination: ah.destination, sgidIndex, hopLimit: ah.hopLimit, mtu };
 }

@@ -1,12 +1,13 @@
-/** Messages for a reader who takes them one by one. Those that nobody has taken stay where they arrived. */
+/** Queue of received messages for `receive`. Unread messages stay in their receive buffers. */
 
-import { orGiveUp, type WaitOptions } from '../verbs/waiting.js';
-import type { Arrival } from './inbox.js';
+import { type WaitOptions, waitFor } from '../verbs/waiting.js';
+import type { ReceivedMessage } from './receivepool.js';
 
+/** A message from the peer. */
 export interface Message {
-  /** The message's bytes, the reader's own. */
+  /** The message's bytes, a copy that belongs to the caller. */
   readonly data: Buffer;
-  /** The immediate that came with it, 32 bits. */
+  /** Immediate data of the message, 32 bits. Absent when the peer sent none. */
   readonly imm?: number;
 }
 
@@ -15,43 +16,43 @@ interface Reader {
   reject(error: unknown): void;
 }
 
-export class Messages {
-  readonly #arrivals: Arrival[] = [];
-  /** What was left at the end, when the memory goes. */
-  readonly #kept: Message[] = [];
+export class MessageQueue {
+  readonly #unread: ReceivedMessage[] = [];
+  /** Unread messages, copied when the connection ended and its memory was freed. */
+  readonly #unreadAtEnd: Message[] = [];
   #readers: Reader[] = [];
   #isEnded = false;
   #error: Error | undefined;
 
-  push(arrival: Arrival): void {
+  push(message: ReceivedMessage): void {
     const reader = this.#readers.shift();
-    if (reader) reader.resolve(taken(arrival));
-    else this.#arrivals.push(arrival);
+    if (reader) reader.resolve(takeMessage(message));
+    else this.#unread.push(message);
   }
 
-  /** Nothing comes any more: readers get what is there, then the error, or the end where there is none. */
+  /** Ends the queue. Readers get the unread messages, then the error, or undefined without one. */
   end(error?: Error): void {
     if (this.#isEnded) return;
     this.#isEnded = true;
     this.#error = error;
-    this.#kept.push(...this.#arrivals.splice(0).map(taken));
+    this.#unreadAtEnd.push(...this.#unread.splice(0).map(takeMessage));
     for (const { resolve, reject } of this.#readers.splice(0)) {
       if (error === undefined) resolve(undefined);
       else reject(error);
     }
   }
 
-  /** Hands everything over to another reader, from now on. @param why for those who wait: nothing comes for them any more */
-  divert(to: (arrival: Arrival) => void, why: Error): void {
-    for (const { reject } of this.#readers.splice(0)) reject(why);
-    for (const arrival of this.#arrivals.splice(0)) to(arrival);
+  /** Passes unread messages to another handler. @param reason error for the readers that wait */
+  redirect(handler: (message: ReceivedMessage) => void, reason: Error): void {
+    for (const { reject } of this.#readers.splice(0)) reject(reason);
+    for (const message of this.#unread.splice(0)) handler(message);
   }
 
-  /** The next one; undefined at the end. */
+  /** Returns the next message, undefined at the end. */
   async next(wait: WaitOptions): Promise<Message | undefined> {
-    const arrival = this.#arrivals.shift();
-    if (arrival !== undefined) return taken(arrival);
-    if (this.#kept.length > 0) return this.#kept.shift();
+    const message = this.#unread.shift();
+    if (message !== undefined) return takeMessage(message);
+    if (this.#unreadAtEnd.length > 0) return this.#unreadAtEnd.shift();
     if (this.#error !== undefined) throw this.#error;
     if (this.#isEnded) return undefined;
     return this.#wait(wait);
@@ -59,17 +60,17 @@ export class Messages {
 
   #wait(wait: WaitOptions): Promise<Message | undefined> {
     let reader: Reader | undefined;
-    const message = new Promise<Message | undefined>((resolve, reject) => {
+    const next = new Promise<Message | undefined>((resolve, reject) => {
       reader = { resolve, reject };
       this.#readers.push(reader);
     });
-    return orGiveUp(message, 'no message', wait, () => {
+    return waitFor(next, 'no message', wait, () => {
       this.#readers = this.#readers.filter((other) => other !== reader);
     });
   }
 }
 
-function taken({ bytes, imm, release }: Arrival): Message {
+function takeMessage({ bytes, imm, release }: ReceivedMessage): Message {
   const data = Buffer.from(bytes);
   release();
   return { data, ...(imm !== undefined && { imm }) };

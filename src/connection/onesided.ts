@@ -1,86 +1,102 @@
-/** Requests about the peer's memory: what fits no single place goes in several. */
-import { checkInteger } from '../verbs/check.js';
+/** READ, WRITE and atomics on the peer's memory. Data longer than one slot is split into several requests. */
+import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../verbs/check.js';
 import type { RemoteMemory } from '../verbs/mr.js';
-import type { WaitOptions } from '../verbs/waiting.js';
+import { WAIT_CHECKS, type WaitOptions } from '../verbs/waiting.js';
 import type { Sge } from '../verbs/wr.js';
-import type { Place, Request } from './requests.js';
+import type { Request, Slot } from './requests.js';
 
+/** Options of `connection.read`. */
 export interface ReadOptions extends WaitOptions {
-  /** Where in the peer's region. Default 0. */
+  /** Byte offset into the peer's region. Default 0. */
   readonly offset?: number;
-  /** Bytes. Default: to the end of the region. */
+  /** Number of bytes. Default: up to the end of the region. */
   readonly length?: number;
 }
 
+/** Options of `connection.write`. */
 export interface WriteOptions extends WaitOptions {
-  /** Where in the peer's region. Default 0. */
+  /** Byte offset into the peer's region. Default 0. */
   readonly offset?: number;
-  /** Tells the peer: once the data is there, it gets a message without bytes that has this immediate, 32 bits. */
+  /**
+   * Immediate data, 32 bits, sent with the last request (RDMA_WRITE_WITH_IMM). The peer receives an empty message with
+   * it once the data is in place. Default: none.
+   */
   readonly imm?: number;
 }
 
+/** Options of `connection.compareSwap` and `connection.fetchAdd`. */
 export interface AtomicOptions extends WaitOptions {
-  /** Where in the peer's region, a multiple of 8. Default 0. */
+  /** Byte offset into the peer's region, a multiple of 8. Default 0. */
   readonly offset?: number;
 }
 
-/** Carries out one request. @param what for the message when the time is over */
-export type Run = <T>(
-  what: string,
+/** Offset and length are checked against the peer's region. */
+const ATOMIC_CHECKS: Checks<AtomicOptions> = { ...WAIT_CHECKS, offset: anything };
+const READ_CHECKS: Checks<ReadOptions> = { ...ATOMIC_CHECKS, length: anything };
+const WRITE_CHECKS: Checks<WriteOptions> = { ...ATOMIC_CHECKS, imm: checkU32 };
+
+/** Submits one request and waits for its completion: see `Requests.submit`. */
+export type SubmitRequest = <T>(
+  timeoutText: string,
   wait: WaitOptions,
-  make: (place: Place) => Request,
-  finish: (place: Place) => T,
+  bytes: number,
+  build: (slot: Slot) => Request,
+  finish: (slot: Slot) => T,
 ) => Promise<T>;
 
-type Atomic =
+type AtomicOperation =
   | { readonly opcode: 'ATOMIC_CMP_AND_SWP'; readonly compareAdd: bigint; readonly swap: bigint }
   | { readonly opcode: 'ATOMIC_FETCH_AND_ADD'; readonly compareAdd: bigint };
 
 export class OneSided {
-  readonly #run: Run;
-  readonly #partBytes: number;
+  readonly #submit: SubmitRequest;
+  readonly #chunkBytes: number;
 
-  /** @param partBytes what one request carries */
-  constructor(run: Run, partBytes: number) {
-    this.#run = run;
-    this.#partBytes = partBytes;
+  /** @param chunkBytes most bytes that one request carries */
+  constructor(submit: SubmitRequest, chunkBytes: number) {
+    this.#submit = submit;
+    this.#chunkBytes = chunkBytes;
   }
 
   async write(remote: RemoteMemory, data: Uint8Array | Sge, options: WriteOptions): Promise<void> {
-    const { offset = 0, imm, ...wait } = options;
+    const { offset = 0, imm, ...wait } = checkOptions('write', options, WRITE_CHECKS);
     const { length } = data;
     checkInteger('offset', offset, 0, remote.length);
     checkInteger('data.length', length, 0, remote.length - offset);
     if (!(data instanceof Uint8Array)) return this.#write(remote, offset, data, imm, wait);
-    await this.#inParts(length, (at, bytes) => {
+    await this.#inChunks(length, (at, bytes) => {
       const isLast = at + bytes === length;
       return this.#write(remote, offset + at, data.subarray(at, at + bytes), isLast ? imm : undefined, wait);
     });
   }
 
   async read(remote: RemoteMemory, options: ReadOptions): Promise<Buffer> {
-    const { offset = 0, length = remote.length - offset, ...wait } = options;
+    const { offset = 0, length = remote.length - offset, ...wait } = checkOptions('read', options, READ_CHECKS);
     checkInteger('offset', offset, 0, remote.length);
     checkInteger('length', length, 0, remote.length - offset);
     const data = Buffer.alloc(length);
-    await this.#inParts(length, (at, bytes) =>
-      this.#run(
-        'no answer to the READ',
+    await this.#inChunks(length, (at, bytes) =>
+      this.#submit(
+        'no response to the READ',
         wait,
-        (place) => ({ opcode: 'RDMA_READ', sgList: place.sge(bytes), ...there(remote, offset + at) }),
-        (place) => void place.bytes.copy(data, at, 0, bytes),
+        Math.max(bytes, 1),
+        (slot) => ({ opcode: 'RDMA_READ', sgList: slot.sge(bytes), ...remoteTarget(remote, offset + at) }),
+        (slot) => void slot.bytes.copy(data, at, 0, bytes),
       ),
     );
     return data;
   }
 
-  async atomic(remote: RemoteMemory, { offset = 0, ...wait }: AtomicOptions, what: Atomic): Promise<bigint> {
+  async atomic(remote: RemoteMemory, options: AtomicOptions, operation: AtomicOperation): Promise<bigint> {
+    const call = operation.opcode === 'ATOMIC_CMP_AND_SWP' ? 'compareSwap' : 'fetchAdd';
+    const { offset = 0, ...wait } = checkOptions(call, options, ATOMIC_CHECKS);
     checkInteger('offset', offset, 0, remote.length - 8);
-    return this.#run(
-      'no answer to the atomic',
+    return this.#submit(
+      'no response to the atomic',
       wait,
-      (place) => ({ ...what, sgList: place.sge(8), ...there(remote, offset) }),
-      (place) => place.bytes.readBigUInt64LE(0),
+      8,
+      (slot) => ({ ...operation, sgList: slot.sge(8), ...remoteTarget(remote, offset) }),
+      (slot) => slot.bytes.readBigUInt64LE(0),
     );
   }
 
@@ -91,33 +107,39 @@ export class OneSided {
     imm: number | undefined,
     wait: WaitOptions,
   ): Promise<void> {
-    const how =
+    const operation =
       imm === undefined
         ? { opcode: 'RDMA_WRITE' as const }
         : { opcode: 'RDMA_WRITE_WITH_IMM' as const, immData: imm, solicited: true };
-    return this.#run(
-      'no answer to the WRITE',
+    return this.#submit(
+      'no acknowledgement of the WRITE',
       wait,
-      (place) => ({ ...how, sgList: staged(place, data), ...there(remote, offset) }),
+      memoryFor(data),
+      (slot) => ({ ...operation, sgList: stage(slot, data), ...remoteTarget(remote, offset) }),
       () => {},
     );
   }
 
-  async #inParts(length: number, part: (at: number, bytes: number) => Promise<void>): Promise<void> {
-    const parts: Promise<void>[] = [];
-    for (let at = 0; at === 0 || at < length; at += this.#partBytes)
-      parts.push(part(at, Math.min(this.#partBytes, length - at)));
-    await Promise.all(parts);
+  async #inChunks(length: number, sendChunk: (at: number, bytes: number) => Promise<void>): Promise<void> {
+    const chunks: Promise<void>[] = [];
+    for (let at = 0; at === 0 || at < length; at += this.#chunkBytes)
+      chunks.push(sendChunk(at, Math.min(this.#chunkBytes, length - at)));
+    await Promise.all(chunks);
   }
 }
 
-/** The data where the card can read it. */
-export function staged(place: Place, data: Uint8Array | Sge): Sge {
-  if (!(data instanceof Uint8Array)) return data;
-  place.bytes.set(data);
-  return place.sge(data.length);
+/** Returns the bytes of a slot that `stage` needs. */
+export function memoryFor(data: Uint8Array | Sge): number {
+  return data instanceof Uint8Array ? Math.max(data.length, 1) : 0;
 }
 
-function there({ addr, rkey }: RemoteMemory, offset: number): { remoteAddr: number | bigint; rkey: number } {
+/** Returns the data as registered memory, copying bytes to the slot. */
+export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
+  if (!(data instanceof Uint8Array)) return data;
+  slot.bytes.set(data);
+  return slot.sge(data.length);
+}
+
+function remoteTarget({ addr, rkey }: RemoteMemory, offset: number): { remoteAddr: number | bigint; rkey: number } {
   return { remoteAddr: typeof addr === 'bigint' ? addr + BigInt(offset) : addr + offset, rkey };
 }

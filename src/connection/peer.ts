@@ -1,9 +1,11 @@
-/** The other end, as whoever connected knows it. */
+/** The other end of a connection, as the code that established it knows it. */
 export interface Peer {
   readonly address: string;
   readonly port: number;
-  /** What it sent along when the connection was made, with what fills the message up. */
+  /** Private data of its connection request or reply. */
   readonly privateData: Uint8Array;
-  /** Says goodbye to it; resolves when it has heard, or will not. */
-  leave(): Promise<void>;
+  /** Largest message that it receives, in bytes, if it has said so. */
+  readonly messageBytes?: number | undefined;
+  /** Disconnects from the peer. Resolves when the peer has answered, or is given up. */
+  disconnect(): Promise<void>;
 }

@@ -1,160 +1,233 @@
-/** Requests of a connection that are in flight: a bounded number, each with registered memory of its own and a promise. */
+/** Requests of a connection: a bounded number is in flight, each with registered memory and a promise. */
 import { WcStatus } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { WcError } from '../verbs/explain.js';
-import type { Mr } from '../verbs/mr.js';
 import type { Qp } from '../verbs/qp.js';
-import { checkWait, orGiveUp, type WaitOptions } from '../verbs/waiting.js';
+import { checkWait, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { SendWr, Sge } from '../verbs/wr.js';
+import type { SendBuffer, SendPool } from './sendpool.js';
 
-/** Where a request is put together, and where its answer arrives. */
-export interface Place {
-  readonly index: number;
+/** A send work request without its `wrId`. */
+export type Request = SendWr extends infer Wr ? (Wr extends SendWr ? Omit<Wr, 'wrId'> : never) : never;
+
+/** Lets the caller cancel a request that has not been posted yet. */
+interface Cancellation {
+  isCancelled: boolean;
+}
+
+/** The right to have one request in flight, with memory for its outgoing data or its response. */
+export interface Slot {
   readonly bytes: Buffer;
-  /** The first `length` bytes, for a work request. */
+  /** Returns the first `length` bytes as a scatter/gather element. */
   sge(length: number): Sge;
 }
 
-/** A work request but for its number. */
-export type Request = SendWr extends infer Wr ? (Wr extends SendWr ? Omit<Wr, 'wrId'> : never) : never;
+/** The slot of a request without memory of ours. */
+const WITHOUT_MEMORY: Slot = { bytes: Buffer.alloc(0), sge: () => ({ addr: 0, length: 0, lkey: 0 }) };
 
-/** A request's turn to leave. Who has asked for it may give it up before that. */
-interface Turn {
-  isGivenUp: boolean;
-}
+/** `wrId` of the probe. */
+const PROBE = -1;
 
-interface Waiting {
-  readonly turn: Turn;
-  take(place: Place): void;
-  fail(error: unknown): void;
+interface SlotWaiter {
+  readonly cancellation: Cancellation;
+  readonly bytes: number;
+  resolve(slot: Slot): void;
+  reject(error: unknown): void;
 }
 
 interface InFlight {
-  succeed(): void;
-  fail(error: unknown): void;
+  resolve(): void;
+  reject(error: unknown): void;
 }
 
 export class Requests {
   readonly #qp: Qp;
-  readonly #free: Place[];
-  #waiting: Waiting[] = [];
-  readonly #inFlight: (InFlight | undefined)[];
+  readonly #pool: SendPool;
+  /** Requests that may be in flight. */
+  readonly #count: number;
+  #waiting: SlotWaiter[] = [];
+  readonly #inFlight = new Map<number, InFlight>();
+  #nextId = 0;
+  /** Slots in use, and the bytes of their memory. */
+  #used = 0;
+  #heldBytes = 0;
   readonly #idle: (() => void)[] = [];
-  #end: Error | undefined;
+  #isPaused = false;
+  #isProbing = false;
+  #endReason: Error | undefined;
 
-  /** @param mr divided evenly among `count` requests */
-  constructor(qp: Qp, mr: Mr, count: number) {
+  /** @param pool has the memory @param count requests that may be in flight */
+  constructor(qp: Qp, pool: SendPool, count: number) {
     this.#qp = qp;
-    const bytes = Math.floor(mr.length / count);
-    this.#free = Array.from({ length: count }, (_, index) => ({
-      index,
-      bytes: mr.buffer.subarray(index * bytes, (index + 1) * bytes),
-      sge: (length: number) => mr.slice(index * bytes, length),
-    }));
-    this.#inFlight = new Array(count);
+    this.#pool = pool;
+    this.#count = count;
   }
 
   /**
-   * Posts a request as soon as there is a place for it, behind those that wait already. Who gives it up before that may do
-   * with its data what he likes: it does not leave any more.
-   * @param what for the message when the time is over
-   * @param make puts it together when it leaves: at once where there is a place; what it throws is the promise's end
-   * @param finish makes the result, once it is done
+   * Posts a request as soon as a slot is free, in order. If the wait ends before that, the request is not sent and the
+   * caller may change its data.
+   * @param timeoutText start of the ETIMEDOUT message
+   * @param bytes memory that the request needs at least; 0 = none, its memory is the caller's
+   * @param build makes the work request when it is posted, at once if a slot is free; its exception rejects the promise
+   * @param finish makes the result after the completion
    */
-  async run<T>(
-    what: string,
+  async submit<T>(
+    timeoutText: string,
     wait: WaitOptions,
-    make: (place: Place) => Request,
-    finish: (place: Place) => T,
+    bytes: number,
+    build: (slot: Slot) => Request,
+    finish: (slot: Slot) => T,
   ): Promise<T> {
     checkWait(wait);
-    const turn = { isGivenUp: false };
-    return orGiveUp(this.#carryOut(turn, make, finish), what, wait, () => {
-      turn.isGivenUp = true;
-      this.#waiting = this.#waiting.filter((other) => other.turn !== turn);
+    const cancellation = { isCancelled: false };
+    return waitFor(this.#execute(cancellation, bytes, build, finish), timeoutText, wait, () => {
+      cancellation.isCancelled = true;
+      this.#waiting = this.#waiting.filter((other) => other.cancellation !== cancellation);
+      this.#resolveIdle();
     });
   }
 
-  async #carryOut<T>(turn: Turn, make: (place: Place) => Request, finish: (place: Place) => T): Promise<T> {
-    const place = this.#hasRoom ? this.#take() : await this.#wait(turn);
+  /**
+   * Sends a WRITE of zero bytes, which every peer acknowledges and no application sees. Does nothing while requests are
+   * in flight: their acknowledgement is the sign of life.
+   * @throws VerbsError when the application has closed the queue pair or its device
+   */
+  probe(): void {
+    if (this.#used > 0 || this.#isProbing) return;
+    this.#qp.postSend({ wrId: PROBE, opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, signaled: true });
+    this.#isProbing = true;
+  }
+
+  /** From now on requests wait, until `resume`: the queue pair cannot send yet. */
+  pause(): void {
+    this.#isPaused = true;
+  }
+
+  /** Posts the requests that wait. */
+  resume(): void {
+    this.#isPaused = false;
+    this.#serve();
+  }
+
+  async #execute<T>(
+    cancellation: Cancellation,
+    bytes: number,
+    build: (slot: Slot) => Request,
+    finish: (slot: Slot) => T,
+  ): Promise<T> {
+    const isFirst = this.#waiting.length === 0 && this.#endReason === undefined;
+    const slot = (isFirst ? this.#takeSlot(bytes) : undefined) ?? (await this.#waitForSlot(cancellation, bytes));
+    const id = this.#nextId++;
     try {
-      if (this.#end !== undefined) throw this.#end;
-      // when it had its place already
-      if (turn.isGivenUp) throw new VerbsError('ECANCELED', 'given up before its turn');
-      const done = new Promise<void>((succeed, fail) => {
-        this.#inFlight[place.index] = { succeed, fail };
-      });
-      this.#qp.postSend({ ...make(place), wrId: place.index, signaled: true } as SendWr);
+      if (this.#endReason !== undefined) throw this.#endReason;
+      // Cancelled between getting the slot and this microtask.
+      if (cancellation.isCancelled) throw new VerbsError('ECANCELED', 'cancelled before it was sent');
+      const done = new Promise<void>((resolve, reject) => this.#inFlight.set(id, { resolve, reject }));
+      this.#qp.postSend({ ...build(slot), wrId: id, signaled: true } as SendWr);
       await done;
-      return finish(place);
+      return finish(slot);
     } finally {
-      this.#inFlight[place.index] = undefined;
-      this.#giveBack(place);
+      this.#inFlight.delete(id);
+      this.#releaseSlot(slot);
     }
   }
 
   /**
-   * One is done. A flush tells only that the queue pair has ended, the connection manager (the peer said goodbye) or an event
-   * tells why, soon: until then the request waits.
-   * @returns why, when it failed by itself and not because all is at its end
+   * Settles the request of a completion. A flush error only says that the queue pair is in ERR. The connection manager
+   * (the peer disconnected) or an asynchronous event soon gives the reason, and until then the request stays pending.
+   * @returns the error, if the request failed by itself and not because the connection has ended
    */
   complete(wc: Wc): WcError | undefined {
-    if (wc.status === WcStatus.WR_FLUSH_ERR && this.#end === undefined) return undefined;
-    const request = this.#inFlight[wc.wrId];
+    if (wc.status === WcStatus.WR_FLUSH_ERR && this.#endReason === undefined) return undefined;
+    const request = this.#inFlight.get(wc.wrId);
+    if (wc.wrId === PROBE) {
+      this.#isProbing = false;
+      this.#serve();
+    }
     if (wc.ok) {
-      request?.succeed();
+      request?.resolve();
       return undefined;
     }
-    const error = this.#end === undefined ? failure(wc) : undefined;
-    request?.fail(error ?? this.#end);
+    const error = this.#endReason === undefined ? completionError(wc) : undefined;
+    request?.reject(error ?? this.#endReason);
     return error;
   }
 
-  /** No more requests: those that wait, and those that fail from now on, fail for this reason. */
+  /** Refuses further requests. Waiting requests, and those that fail from now on, fail with this error. */
   end(error: Error): void {
-    this.#end ??= error;
-    for (const { fail } of this.#waiting.splice(0)) fail(this.#end);
+    this.#endReason ??= error;
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#endReason);
+    this.#resolveIdle();
   }
 
-  /** Gives up those that are in flight too: no completions come any more. */
-  abandon(): void {
-    const error = this.#end ?? new VerbsError('ECANCELED', `${this.#qp} was closed`);
-    for (const request of this.#inFlight) request?.fail(error);
+  /** Fails the requests in flight as well; no more completions will come. */
+  failInFlight(): void {
+    const error = this.#endReason ?? new VerbsError('ECANCELED', `${this.#qp} was closed`);
+    for (const request of this.#inFlight.values()) request.reject(error);
   }
 
-  /** Resolves when nothing is in flight and nothing waits. */
+  /** Resolves when no request is in flight or waiting. */
   idle(): Promise<void> {
     if (this.#isIdle) return Promise.resolve();
     return new Promise((resolve) => this.#idle.push(resolve));
   }
 
-  /** Nothing waits for a place: the next request goes out at once. */
-  get #hasRoom(): boolean {
-    return this.#free.length > 0 && this.#waiting.length === 0;
-  }
-
   get #isIdle(): boolean {
-    return this.#waiting.length === 0 && this.#free.length === this.#inFlight.length;
+    return this.#waiting.length === 0 && this.#used === 0;
   }
 
-  #take(): Place {
-    return this.#free.pop() as Place;
+  /** @returns undefined when the request has to wait @throws VerbsError ENOMEM as `SendPool.take` */
+  #takeSlot(bytes: number): Slot | undefined {
+    if (this.#isPaused || this.#used + (this.#isProbing ? 1 : 0) >= this.#count) return undefined;
+    if (bytes === 0) {
+      this.#used++;
+      return WITHOUT_MEMORY;
+    }
+    const buffer = this.#pool.take(bytes, this.#heldBytes);
+    if (buffer === undefined) {
+      // Otherwise the completion of an own request serves the next one.
+      if (this.#used === 0) this.#pool.wait(this.#serve);
+      return undefined;
+    }
+    this.#used++;
+    this.#heldBytes += buffer.bytes.length;
+    return buffer;
   }
 
-  #wait(turn: Turn): Promise<Place> {
-    if (this.#end !== undefined) return Promise.reject(this.#end);
-    return new Promise((take, fail) => this.#waiting.push({ turn, take, fail }));
+  #waitForSlot(cancellation: Cancellation, bytes: number): Promise<Slot> {
+    if (this.#endReason !== undefined) return Promise.reject(this.#endReason);
+    return new Promise((resolve, reject) => this.#waiting.push({ cancellation, bytes, resolve, reject }));
   }
 
-  #giveBack(place: Place): void {
-    const next = this.#waiting.shift();
-    if (next) next.take(place);
-    else this.#free.push(place);
+  /** Gives free slots to the requests that wait, in order. @returns whether no request waits for memory any more */
+  readonly #serve = (): boolean => {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      try {
+        const slot = this.#takeSlot(next.bytes);
+        if (slot === undefined) return this.#used > 0 || this.#isPaused;
+        next.resolve(slot);
+      } catch (error) {
+        next.reject(error);
+      }
+      this.#waiting.shift();
+    }
+    return true;
+  };
+
+  #releaseSlot(slot: Slot): void {
+    this.#used--;
+    this.#heldBytes -= slot.bytes.length;
+    if (slot !== WITHOUT_MEMORY) this.#pool.release(slot as SendBuffer);
+    this.#serve();
+    this.#resolveIdle();
+  }
+
+  #resolveIdle(): void {
     if (this.#isIdle) for (const resolve of this.#idle.splice(0)) resolve();
   }
 }
 
-export function failure(wc: Wc): WcError {
+export function completionError(wc: Wc): WcError {
   return new WcError(wc.explain());
 }

@@ -1,25 +1,33 @@
 /**
- * A connection as a Duplex. Each end tells the other how many messages it has room for (credits), so a stream is never
- * refused, however slow its reader. On the wire, the immediate of every SEND:
+ * A connection as a Duplex. Each end grants the other credits, one per free receive buffer, so that data always finds a
+ * posted receive, however slow the reader is. Immediate data of every SEND:
  *
  *     | kind: 8 bits | 0: 8 bits | credits: 16 bits |
  *
- * kind 1 HELLO: four bytes, the largest message that the sender takes, big endian; credits are the first that it gives.
- * kind 2 DATA: bytes of the stream; takes one credit. kind 3 CREDIT: no bytes. kind 4 END: no bytes; no DATA will follow.
- * kind 5 DONE: no bytes; the reader has been given all, to the END. Credits that come with any of them add up. Messages
- * without bytes of the stream need no credit: RESERVE receives are kept for them, since an end has at most one HELLO, one
- * END, one DONE and two CREDITs that the other has not taken yet.
+ * - 1 HELLO: four bytes, big endian: the largest message that the sender of HELLO receives. Credits are its initial
+ *   grant.
+ * - 2 DATA: bytes of the stream; uses one credit.
+ * - 3 CREDIT: empty; a credit update.
+ * - 4 END: empty; no DATA follows.
+ * - 5 DONE: empty; the reader has got all data up to END.
  *
- * DONE is for the farewell. An end leaves when it has sent and received all and its DONE has arrived; the other then has END
- * and DONE, and knows that nothing of its own is missing even if the last acknowledgements were lost and nobody is there to
- * repeat them.
+ * Credits in any message add to the earlier ones. Messages without stream data need no credit. RESERVED_RECEIVES
+ * receives are kept for them, as at most one HELLO, one END, one DONE and two CREDITs of an end are unprocessed at the
+ * peer.
+ *
+ * DONE makes the disconnect safe. An end disconnects when it has sent and received everything and its DONE is
+ * acknowledged. The other end then has END and DONE, so it knows that its data arrived even if the last ACKs were lost
+ * and cannot be repeated.
+ *
+ * A peer that leaves after its END, without DONE, is an error only for an end that has data which the peer is not known
+ * to have read: END carries the credits of what was read before.
  */
 import { Duplex } from 'node:stream';
 import { VerbsError } from '../errors.js';
-import type { Arrival } from './inbox.js';
+import type { ReceivedMessage } from './receivepool.js';
 import { throwLater } from './uncaught.js';
 
-enum Kind {
+enum MessageKind {
   HELLO = 1,
   DATA = 2,
   CREDIT = 3,
@@ -27,165 +35,218 @@ enum Kind {
   DONE = 5,
 }
 
-const RESERVE = 5;
-const NOTHING = Buffer.alloc(0);
+const RESERVED_RECEIVES = 5;
+const EMPTY = Buffer.alloc(0);
 
-/** A message that leaves now; bytes are copied, and may be used again. */
-interface Outgoing {
+/** A message to post now. Its bytes are copied and may be reused. */
+interface OutgoingMessage {
   readonly data: Uint8Array;
   readonly imm: number;
 }
 
-/** What a stream stands on. */
-export interface Carrier {
+/** The connection below a stream. */
+export interface StreamTransport {
   readonly messageBytes: number;
-  /** It takes messages. One that does not any more ends by itself, when what it took before has arrived. */
+  /** Whether it accepts messages. Otherwise it is closing, which waits for the messages that it accepted before. */
   readonly isOpen: boolean;
-  /** Sends a message in its turn: `make` is called then, at once where nobody is before it. Resolves when it has arrived. */
-  post(make: () => Outgoing): Promise<void>;
+  /**
+   * Sends a message, calling `build` when it is posted, at once if a slot is free. Resolves when it is acknowledged.
+   * @param bytes room that the message needs at least; `build` gets the room that it has
+   */
+  post(build: (room: number) => OutgoingMessage, bytes: number): Promise<void>;
   close(): Promise<void>;
   destroy(error?: Error): void;
 }
 
 export class ConnectionStream extends Duplex {
-  readonly #carrier: Carrier;
-  /** Messages of data that we have room for. */
-  readonly #window: number;
-  /** Messages of data that the peer has room for, and their size; nothing before its HELLO. */
+  readonly #transport: StreamTransport;
+  /** DATA messages for which we have receives. */
+  readonly #maxCredits: number;
+  /** Credits left, and the peer's largest message in bytes. Both are 0 before its HELLO. */
   #credits = 0;
-  #peerBytes = 0;
-  /** Messages of data that were read since the peer was last told. */
-  #owed = 0;
-  /** Data that waits for credits, and whom to tell when it has left. */
+  #peerMessageBytes = 0;
+  /** DATA messages read since the last credit update. */
+  #unsentCredits = 0;
+  /** Data that waits for credits, and the callback of its `_write`. */
   #unsent: Buffer[] = [];
-  #onSent: ((error?: Error | null) => void) | undefined;
-  /** A message of data waits for its turn; the next is not to overtake it. */
+  #writeCallback: ((error?: Error | null) => void) | undefined;
+  /** A DATA message waits for a slot; a later one must not overtake it. */
   #isDataWaiting = false;
-  /** Data that nobody has asked for yet, where it has arrived. */
-  readonly #unread: Arrival[] = [];
-  #isWanted = false;
-  /** The peer has sent its END, and its DONE. */
+  /** DATA messages that wait for a slot or for their acknowledgement. */
+  #unacknowledged = 0;
+  /** DATA messages whose credits the peer has not returned: it may not have read them. */
+  #unconfirmed = 0;
+  /** Received DATA that the reader has not requested yet, in its receive buffers. */
+  readonly #unread: ReceivedMessage[] = [];
+  #isReadRequested = false;
+  /** END and DONE were received. */
   #isPeerAtEnd = false;
   #isPeerDone = false;
-  #isAtEnd = false;
+  #isReadEnded = false;
   #isEndSent = false;
-  /** Whom to tell when our END has arrived. */
-  #onFinished: ((error?: Error | null) => void) | undefined;
+  /** Callback of `_final`, called when our END is acknowledged. */
+  #finalCallback: ((error?: Error | null) => void) | undefined;
 
-  /** @param receives messages that the carrier has room for */
-  constructor(carrier: Carrier, receives: number) {
+  /** @param receives number of the transport's receive buffers */
+  constructor(carrier: StreamTransport, receives: number) {
     super({ readableHighWaterMark: 4 * carrier.messageBytes, writableHighWaterMark: 4 * carrier.messageBytes });
-    this.#carrier = carrier;
-    this.#window = Math.min(receives - RESERVE, 0xffff);
+    this.#transport = carrier;
+    this.#maxCredits = Math.min(receives - RESERVED_RECEIVES, 0xffff);
     const hello = Buffer.alloc(4);
     hello.writeUInt32BE(carrier.messageBytes);
-    this.#send(Kind.HELLO, hello, this.#window);
+    this.#send(MessageKind.HELLO, hello, this.#maxCredits);
   }
 
-  /** A message came, which may be from before there was a stream. */
-  arrived(arrival: Arrival): void {
-    const { bytes, imm = 0 } = arrival;
+  /** Processes a received message, which may have arrived before the stream was made. */
+  onMessage(message: ReceivedMessage): void {
+    const { bytes, imm = 0 } = message;
     const kind = imm >>> 24;
-    this.#credits += imm & 0xffff;
-    if (kind === Kind.DATA) this.#unread.push(arrival);
-    else if (kind === Kind.END) this.#isPeerAtEnd = true;
-    else if (kind === Kind.DONE) this.#isPeerDone = true;
-    else if (kind === Kind.HELLO && bytes.length === 4) this.#peerBytes = bytes.readUInt32BE();
-    else if (kind !== Kind.CREDIT)
-      this.destroy(new VerbsError('EIO', 'the peer sent a message that is not of a stream: does it have one too?'));
-    if (kind !== Kind.DATA) arrival.release();
-    if (kind === Kind.DONE) this.#finished();
+    const credits = imm & 0xffff;
+    this.#credits += credits;
+    if (kind !== MessageKind.HELLO) this.#unconfirmed -= credits;
+    if (kind === MessageKind.DATA) this.#unread.push(message);
+    else if (kind === MessageKind.END) this.#isPeerAtEnd = true;
+    else if (kind === MessageKind.DONE) this.#isPeerDone = true;
+    else if (kind === MessageKind.HELLO && bytes.length === 4) this.#peerMessageBytes = bytes.readUInt32BE();
+    else if (kind !== MessageKind.CREDIT)
+      this.destroy(
+        new VerbsError('EIO', 'the peer sent a message that is no stream message: has it called stream() too?'),
+      );
+    if (kind !== MessageKind.DATA) message.release();
+    if (kind === MessageKind.DONE) this.#callFinalCallback();
     this.#deliver();
-    this.#pump();
+    this.#sendData();
   }
 
-  /** The connection is at its end, by this error or because one of the two closed it. */
-  connectionEnded(error: Error | undefined): void {
+  /**
+   * The connection has ended, by this error or because one of the two ends closed it.
+   * @param isLocal this end has closed it
+   */
+  onConnectionEnd(error: Error | undefined, isLocal: boolean): void {
     if (this.destroyed) return;
-    // the memory goes: what is unread moves to the stream's own
-    for (const { bytes } of this.#unread.splice(0)) this.#give(Buffer.from(bytes));
+    // The receive buffers are freed, so unread data moves to the stream's own buffer.
+    for (const { bytes } of this.#unread.splice(0)) this.#pushChunk(Buffer.from(bytes));
     if (this.#isPeerAtEnd) this.#endReading();
-    if (this.#isWhole) return;
-    this.destroy(error ?? new VerbsError('ECONNRESET', 'the connection was closed before the stream was at its end'));
+    if (this.#isComplete) return;
+    const isQuiet = error === undefined && !this.#hasUnsentData;
+    if (isQuiet && this.#isPeerAtEnd && this.#unconfirmed <= 0) this.#endWriting();
+    else if (isQuiet && isLocal) this.destroy();
+    else this.destroy(error ?? new VerbsError('ECONNRESET', 'the connection was closed before the end of the stream'));
   }
 
   override _read(): void {
-    this.#isWanted = true;
-    // what is pushed in here would be heard later, out of a buffer that goes on after `destroy` and sticks when a listener throws
+    this.#isReadRequested = true;
+    // Data pushed within _read is emitted later from a buffer that survives `destroy` and stalls when a listener
+    // throws.
     queueMicrotask(() => this.#deliver());
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
-    this.#unsent.push(chunk);
-    this.#onSent = callback;
-    this.#pump();
+    this._writev([{ chunk }], callback);
   }
 
   override _writev(chunks: { chunk: Buffer }[], callback: (error?: Error | null) => void): void {
+    if (!this.#transport.isOpen) {
+      callback(new VerbsError('ECONNRESET', 'the connection is closed'));
+      return;
+    }
     for (const { chunk } of chunks) this.#unsent.push(chunk);
-    this.#onSent = callback;
-    this.#pump();
+    this.#writeCallback = callback;
+    this.#sendData();
   }
 
   override _final(callback: (error?: Error | null) => void): void {
+    // The peer has left after its END, and all data is acknowledged: nobody waits for our END.
+    if (this.#isPeerAtEnd && !this.#transport.isOpen) {
+      callback();
+      return;
+    }
     this.#isEndSent = true;
-    this.#onFinished = callback;
-    this.#send(Kind.END, NOTHING, 0).then(
-      () => this.#finished(),
-      (error) => this.#finished(error),
+    this.#finalCallback = callback;
+    this.#send(MessageKind.END, EMPTY, this.#takeUnsentCredits()).then(
+      () => this.#callFinalCallback(),
+      (error) => this.#callFinalCallback(error),
     );
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    const isWhole = error === null && this.readableEnded && this.#isEndSent;
+    // A `for await` that has read everything destroys the stream with an AbortError if its other direction is open. The
+    // peer then gets the end of that direction, as with a socket.
+    const isAbort = (error as NodeJS.ErrnoException | null)?.code === 'ABORT_ERR' && this.#unsent.length === 0;
+    const isWhole = this.readableEnded && (isAbort || (error === null && this.#isEndSent));
     if (isWhole) {
-      this.#carrier.close().then(() => callback(null), callback);
+      if (!this.#isEndSent) this.#send(MessageKind.END, EMPTY, 0);
+      this.#transport.close().then(() => callback(null), callback);
       return;
     }
-    // one that is being closed goes its own way, and loses nothing that others have under way on it
-    if (this.#carrier.isOpen) this.#carrier.destroy(error ?? undefined);
-    const onSent = this.#onSent;
-    this.#onSent = undefined;
+    // A closing connection ends by itself and completes the requests of others, so it is not destroyed.
+    if (this.#transport.isOpen) this.#transport.destroy(error ?? undefined);
+    const onSent = this.#writeCallback;
+    this.#writeCallback = undefined;
     onSent?.(error ?? new VerbsError('ECANCELED', 'the stream was destroyed'));
     callback(error);
   }
 
-  /** Neither end misses anything, however the connection ends. */
-  get #isWhole(): boolean {
+  /** Both ends have all data, however the connection ends. */
+  get #isComplete(): boolean {
     return this.#isPeerAtEnd && this.#isPeerDone;
   }
 
-  #finished(error?: Error): void {
-    const onFinished = this.#onFinished;
-    this.#onFinished = undefined;
+  /** Data of the application is not known to have arrived. */
+  get #hasUnsentData(): boolean {
+    return this.#unsent.length > 0 || this.#writeCallback !== undefined || this.#unacknowledged > 0;
+  }
+
+  /** The peer has left after its END, and all data is acknowledged. */
+  #endWriting(): void {
+    this.#callFinalCallback();
+    if (!this.writableEnded) this.end();
+  }
+
+  #callFinalCallback(error?: Error): void {
+    const onFinished = this.#finalCallback;
+    this.#finalCallback = undefined;
     onFinished?.(error);
   }
 
-  /** Sends what there are credits for. Where the program's requests have all places, one message at a time waits for its turn. */
-  #pump(): void {
-    while (this.#unsent.length > 0 && this.#credits > 0 && this.#peerBytes > 0 && !this.#isDataWaiting) {
+  /** Sends data while credits last. When other requests use all slots, one DATA message at a time waits for a slot. */
+  #sendData(): void {
+    while (this.#unsent.length > 0 && this.#credits > 0 && this.#peerMessageBytes > 0 && !this.#isDataWaiting) {
       this.#isDataWaiting = true;
-      this.#post(() => this.#makeData());
+      this.#unacknowledged++;
+      const bytes = Math.max(1, Math.min(this.#maxChunkBytes, this.#unsentBytes));
+      this.#post((room) => this.#makeDataMessage(room), bytes).then(
+        () => this.#unacknowledged--,
+        () => {},
+      );
     }
     if (this.#unsent.length > 0) return;
-    const onSent = this.#onSent;
-    this.#onSent = undefined;
+    const onSent = this.#writeCallback;
+    this.#writeCallback = undefined;
     onSent?.();
   }
 
-  #makeData(): Outgoing {
+  #makeDataMessage(room: number): OutgoingMessage {
     this.#isDataWaiting = false;
     this.#credits--;
-    // behind this one, which is about to be posted
-    queueMicrotask(() => this.#pump());
-    return { data: this.#nextData(), imm: (Kind.DATA << 24) | this.#takeOwed() };
+    this.#unconfirmed++;
+    // After this message, which is about to be posted.
+    queueMicrotask(() => this.#sendData());
+    return { data: this.#takeChunk(room), imm: (MessageKind.DATA << 24) | this.#takeUnsentCredits() };
   }
 
-  /** As many of the unsent bytes as one message takes. */
-  #nextData(): Buffer {
-    const most = Math.min(this.#peerBytes, this.#carrier.messageBytes);
+  get #maxChunkBytes(): number {
+    return Math.min(this.#peerMessageBytes, this.#transport.messageBytes);
+  }
+
+  get #unsentBytes(): number {
+    return this.#unsent.reduce((bytes, { length }) => bytes + length, 0);
+  }
+
+  /** Removes as many unsent bytes as fit in one message. */
+  #takeChunk(max: number): Buffer {
     const parts: Buffer[] = [];
-    for (let room = most; room > 0 && this.#unsent.length > 0; ) {
+    for (let room = Math.min(max, this.#maxChunkBytes); room > 0 && this.#unsent.length > 0; ) {
       const chunk = this.#unsent[0] as Buffer;
       const part = chunk.subarray(0, room);
       room -= part.length;
@@ -196,48 +257,50 @@ export class ConnectionStream extends Duplex {
     return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
   }
 
-  #takeOwed(): number {
-    const owed = this.#owed;
-    this.#owed = 0;
+  #takeUnsentCredits(): number {
+    const owed = this.#unsentCredits;
+    this.#unsentCredits = 0;
     return owed;
   }
 
-  #send(kind: Kind, data: Buffer, credits: number): Promise<void> {
-    return this.#post(() => ({ data, imm: (kind << 24) | credits }));
+  #send(kind: MessageKind, data: Buffer, credits: number): Promise<void> {
+    return this.#post(() => ({ data, imm: (kind << 24) | credits }), Math.max(data.length, 1));
   }
 
-  #post(make: () => Outgoing): Promise<void> {
-    const sent = this.#carrier.post(make);
+  #post(build: (room: number) => OutgoingMessage, bytes: number): Promise<void> {
+    const sent = this.#transport.post(build, bytes);
     sent.catch((error) => {
-      if (!this.#isWhole) this.destroy(error);
+      // How the connection ends decides about messages that carry no data.
+      if (!this.#isComplete && (this.#hasUnsentData || !this.#isPeerAtEnd)) this.destroy(error);
     });
     return sent;
   }
 
-  /** Hands data to the reader while he wants it. */
+  /** Passes data to the reader as long as it requests more. */
   #deliver(): void {
-    while (this.#isWanted && this.#unread.length > 0) {
-      const arrival = this.#unread.shift() as Arrival;
-      const data = Buffer.from(arrival.bytes);
-      arrival.release();
-      this.#owed++;
-      this.#isWanted = this.#give(data);
+    while (this.#isReadRequested && this.#unread.length > 0) {
+      const message = this.#unread.shift() as ReceivedMessage;
+      const data = Buffer.from(message.bytes);
+      message.release();
+      this.#unsentCredits++;
+      this.#isReadRequested = this.#pushChunk(data);
     }
-    if (this.#unread.length === 0 && this.#isPeerAtEnd && !this.#isAtEnd) {
+    if (this.#unread.length === 0 && this.#isPeerAtEnd && !this.#isReadEnded) {
       this.#endReading();
-      this.#send(Kind.DONE, NOTHING, 0);
+      this.#send(MessageKind.DONE, EMPTY, 0);
     }
-    // at least half of the window at once, so that two such messages are all that can be under way
-    if (this.#owed * 2 >= this.#window && !this.#isPeerAtEnd) this.#send(Kind.CREDIT, NOTHING, this.#takeOwed());
+    // Half of the grant at least, so that at most two CREDITs are in flight.
+    if (this.#unsentCredits * 2 >= this.#maxCredits && !this.#isPeerAtEnd)
+      this.#send(MessageKind.CREDIT, EMPTY, this.#takeUnsentCredits());
   }
 
   #endReading(): void {
-    if (!this.#isAtEnd) this.#give(null);
-    this.#isAtEnd = true;
+    if (!this.#isReadEnded) this.#pushChunk(null);
+    this.#isReadEnded = true;
   }
 
-  /** What a listener does must not disturb us: it may throw, and it may destroy the stream. @returns whether more is wanted */
-  #give(data: Buffer | null): boolean {
+  /** Pushes to the reader, whose listeners may throw or destroy the stream. @returns whether it requests more */
+  #pushChunk(data: Buffer | null): boolean {
     if (this.destroyed) return false;
     try {
       return this.push(data);

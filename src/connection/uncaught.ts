@@ -1,9 +1,10 @@
 /**
- * Throws outside of all that runs now. What a program's listener throws is the program's affair, an uncaught exception, and not
- * a reason to leave undone what comes behind the listener.
+ * Rethrows an error as an uncaught exception, outside of the current call stack. An exception of an application's
+ * listener must not prevent the work that follows the listener.
  */
 export function throwLater(error: unknown): void {
-  // not by nextTick: what it throws between two immediates leaves Node 20 with a broken queue of them, which it goes round for ever
+  // Not by nextTick: an exception between two immediates breaks Node 20's queue of immediates, which then loops
+  // endlessly.
   queueMicrotask(() => {
     throw error;
   });

@@ -1,32 +1,41 @@
 /**
- * The card: one instance of the WebAssembly module on one shared memory. Nothing here knows a protocol; it gives the
- * module's exports their types and the memory its views.
+ * The card: an instance of the WebAssembly module on a shared memory. This file gives the module's exports their types
+ * and the memory its views. It knows no protocol.
  */
+
 import { readFileSync } from 'node:fs';
-import { setFlagsFromString } from 'node:v8';
 import { instantiate } from '../../build/card.js';
+import { outOfRange, VerbsError } from '../errors.js';
 import type { Frames, LinkFeatures, Ring } from '../link/link.js';
+import { packageFile } from '../packagefile.js';
 import { type Lock, locked } from './locked.js';
 
+/** The functions and constants that the module exports (assembly/index.ts). */
 export type CardExports = Awaited<ReturnType<typeof instantiate>>;
 
-/** Sizes of a card, fixed when it is opened. */
+/** Sizes of a card. They are fixed when the card is opened. */
 export interface CardOptions {
-  /** Bytes of the card's memory: rings, queue pairs and all registered memory. Up to 4 GiB. */
+  /** Bytes of the card's memory, which holds rings, queue pairs and all registered memory. 1 MiB to 4 GiB. */
   readonly memoryBytes: number;
-  /** Bytes of a transmit slot and of a receive slot, and how many there are: powers of two. */
+  /** Bytes of a transmit slot. */
   readonly txSlotBytes: number;
+  /** Number of transmit slots, a power of two. */
   readonly txSlots: number;
+  /** Bytes of a receive slot. */
   readonly rxSlotBytes: number;
+  /** Number of receive slots, a power of two. */
   readonly rxSlots: number;
+  /** Maximum number of queue pairs. */
   readonly maxQp: number;
+  /** Maximum number of memory regions. */
   readonly maxMr: number;
-  /** The link does its part of the ICRC of large packets (LinkFeatures.icrcOffload). */
+  /** Whether the link computes its share of the ICRC of large packets (`LinkFeatures.icrcOffload`). */
   readonly icrcOffload: boolean;
-  /** 32 bytes from which all keys, queue pair numbers and PSNs are drawn. */
+  /** 32 random bytes. The card derives all keys, queue pair numbers and PSNs from them. */
   readonly seed: Uint8Array;
 }
 
+/** Default sizes of a card. */
 export const CARD_DEFAULTS = {
   memoryBytes: 256 * 2 ** 20,
   txSlotBytes: 4608,
@@ -39,47 +48,67 @@ export const CARD_DEFAULTS = {
 } as const;
 
 const PAGE = 65536;
-/** Receive slots where each holds a super-packet. */
-const COALESCED_SLOTS = 128;
-/** They take no more than this part of the memory. */
-const COALESCED_PART = 1 / 3;
+/** Number of receive slots if each can hold a super-packet. */
+const COALESCED_RX_SLOTS = 128;
+/** Maximum share of the memory for such slots. */
+const MAX_COALESCED_SHARE = 1 / 3;
 let compiled: WebAssembly.Module | undefined;
 
-/** Receive slots for a link: fewer and larger ones when it delivers super-packets and the memory has room for them. */
+/** Returns the receive slots for a link: fewer and larger ones if it delivers super-packets and the memory has room. */
 export function receiveSlots(features: LinkFeatures, memoryBytes: number): Partial<CardOptions> {
   const { coalescedBytes } = features;
   if (coalescedBytes === undefined) return {};
   const rxSlotBytes = Math.max(CARD_DEFAULTS.rxSlotBytes, Math.ceil(coalescedBytes / 4096) * 4096);
-  return COALESCED_SLOTS * rxSlotBytes <= memoryBytes * COALESCED_PART ? { rxSlotBytes, rxSlots: COALESCED_SLOTS } : {};
+  return COALESCED_RX_SLOTS * rxSlotBytes <= memoryBytes * MAX_COALESCED_SHARE
+    ? { rxSlotBytes, rxSlots: COALESCED_RX_SLOTS }
+    : {};
 }
 
-/** Compiles the card once per process. */
+/**
+ * Returns the compiled module. It is compiled once in each thread. V8's defaults apply: flags that compile the whole
+ * card at once save some of the first 100 ms and gain nothing later. They change the whole process, and end it in some
+ * versions.
+ * @internal Types with the namespace WebAssembly would need the DOM library.
+ * @throws VerbsError EOPNOTSUPP if the file cannot be read
+ */
 export function cardModule(): WebAssembly.Module {
-  compiled ??= compile(readFileSync(new URL('../../build/card.wasm', import.meta.url)));
+  compiled ??= new WebAssembly.Module(readModule());
   return compiled;
 }
 
 /**
- * All of it by the optimizing compiler, at once. V8 would begin with slow code and make it fast in the background, which
- * never has its turn while cards look for work on every processor: a third of the throughput for the first seconds.
+ * Sets the module of this thread, for a program that has no files, such as a page.
+ * @internal As `cardModule`.
  */
-function compile(bytes: BufferSource): WebAssembly.Module {
-  setFlagsFromString('--no-liftoff');
-  setFlagsFromString('--no-wasm-lazy-compilation');
+export function setCardModule(module: WebAssembly.Module): void {
+  compiled = module;
+}
+
+function readModule(): BufferSource {
+  const file = packageFile('build/card.wasm');
   try {
-    return new WebAssembly.Module(bytes);
-  } finally {
-    setFlagsFromString('--liftoff');
-    setFlagsFromString('--wasm-lazy-compilation');
+    return readFileSync(file);
+  } catch (cause) {
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `the card cannot be read from ${file} (${(cause as NodeJS.ErrnoException).code}); ` +
+        'a bundler must leave the package wasm-roce out of its bundle (docs/bundlers.md)',
+      { cause },
+    );
   }
 }
 
+/** A card and its memory. */
 export class Card {
+  /** The memory as bytes. */
   readonly bytes: Uint8Array;
+  /** The memory as 32-bit words. */
   readonly u32: Uint32Array;
+  /** The memory as 64-bit floating-point numbers. */
   readonly f64: Float64Array;
 
   private constructor(
+    /** @internal As `cardModule`. */
     readonly memory: WebAssembly.Memory,
     readonly exports: CardExports,
     readonly options: CardOptions,
@@ -91,15 +120,15 @@ export class Card {
   }
 
   /**
-   * @param lock of a card whose turns another thread takes: held in every call that must not meet with a turn
-   * @throws RangeError when the sizes do not fit each other or the memory
+   * Creates and opens a card.
+   * @param lock for a card whose turns another thread takes: held in every call that must not run during a turn
+   * @throws RangeError if a size is out of range, or the sizes do not fit into the memory
    */
   static async create(options: Partial<CardOptions> & Pick<CardOptions, 'seed'>, lock?: Lock): Promise<Card> {
     const all: CardOptions = { ...CARD_DEFAULTS, ...options };
-    if (all.seed.length !== 32) throw new RangeError(`seed has ${all.seed.length} bytes, must have 32`);
+    if (all.seed.length !== 32) throw outOfRange(`seed has ${all.seed.length} bytes, must have 32`);
     const pages = Math.ceil(all.memoryBytes / PAGE);
-    if (pages < 16 || pages > 65536)
-      throw new RangeError(`memoryBytes ${all.memoryBytes} is not between 1 MiB and 4 GiB`);
+    if (pages < 16 || pages > 65536) throw outOfRange(`memoryBytes is ${all.memoryBytes}, must be 1 MiB to 4 GiB`);
     const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
     const exports = await instantiate(cardModule(), { env: { memory } });
     const card = new Card(memory, lock ? locked(exports, lock) : exports, { ...all, memoryBytes: pages * PAGE }, lock);
@@ -107,21 +136,22 @@ export class Card {
     const { txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr } = all;
     const refused = exports.open(pages * PAGE, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
     if (refused !== 0)
-      throw new RangeError(
-        `a card of ${pages * PAGE} bytes with ${txSlots} slots of ${txSlotBytes} bytes and ${rxSlots} of ${rxSlotBytes}, ` +
-          `${maxQp} queue pairs and ${maxMr} memory regions cannot be laid out (${exports.Errno[refused]})`,
+      throw outOfRange(
+        `${txSlots} transmit slots of ${txSlotBytes} bytes, ${rxSlots} receive slots of ${rxSlotBytes} bytes, ${maxQp} queue ` +
+          `pairs and ${maxMr} memory regions do not fit into ${pages * PAGE} bytes (${exports.Errno[refused]})`,
       );
     return card;
   }
 
-  /** The same card for another thread, which takes its turns: an instance of its own on the same memory. */
+  /** @internal Makes another instance on the memory of an open card, for the thread that takes its turns. */
   static async join(module: WebAssembly.Module, memory: WebAssembly.Memory, options: CardOptions): Promise<Card> {
     return new Card(memory, await instantiate(module, { env: { memory } }), options);
   }
 
-  /** Does something during which no turn is taken. */
+  /** Runs an action while no turn is taken. Its calls of the card do not wait again. */
   exclusively<T>(action: () => T): T {
-    if (!this.lock) return action();
+    // a failed card takes no turns, and one may not have ended
+    if (!this.lock || this.lock.hasFailed) return action();
     this.lock.acquire();
     try {
       return action();
@@ -130,6 +160,7 @@ export class Card {
     }
   }
 
+  /** The memory and rings for a link. */
   get frames(): Frames {
     return {
       memory: this.bytes,
@@ -137,14 +168,15 @@ export class Card {
       rx: this.ring(this.exports.rxRing()),
       slotBytes: this.options.rxSlotBytes,
       icrcOffload: this.options.icrcOffload,
-      allocate: (bytes) => this.#lend(bytes),
+      allocate: (bytes) => this.#allocate(bytes),
     };
   }
 
-  /** Memory for a link's own rings. @throws RangeError when the card has not so much left */
-  #lend(bytes: number): number {
-    const ptr = this.exports.memAlloc(bytes);
-    if (ptr === 0) throw new RangeError(`the link needs ${bytes} bytes, the card has ${this.exports.memAvailable()}`);
+  /** Allocates memory for a link. @throws RangeError if the card has not enough memory left */
+  #allocate(bytes: number): number {
+    const ptr = this.exports.ringAlloc(bytes);
+    if (ptr === 0)
+      throw outOfRange(`the link needs ${bytes} bytes, the card has ${this.exports.objectMemAvailable()} left`);
     return ptr;
   }
 

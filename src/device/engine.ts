@@ -1,55 +1,76 @@
 /**
- * The engine of a device: sees to it that the card has its turns, and hands on what the card tells. There are two: one
- * takes the turns in the application's own thread (inline.ts), the other has a thread for it (worker.ts).
+ * The contract of an engine. An engine takes the turns of a device and reports the card's events. There are two:
+ * `InlineEngine` takes turns in the application's thread (inline.ts), `WorkerEngine` has a thread for them (worker.ts
+ * and cardworker.ts).
+ *
+ * Words:
+ * - turn: one pass of the device loop: receive, expire timers, transmit (turns.ts).
+ * - batch: turns that the inline engine takes one after the other before it returns to the event loop.
+ * - doorbell: what a post sets in the card's memory when the card must look at the queue; `isDoorbellRung` reads it.
+ * - event: an asynchronous event or completion event of the card, in a ring of the card's memory.
+ * - application's thread: the thread that opened the device. Card's thread: the one that takes its turns.
+ *
+ * Invariants:
+ * - One thread takes the turns of a device. In a turn it may read and write all of the card's memory.
+ * - In mode `worker` the application's thread posts and polls without a lock: locked.ts lists the calls of the card
+ * that may run during a turn. It makes all other calls while it holds the TurnLock, which keeps turns out.
+ * - The card's thread moves the link's frames; everything else of the link belongs to the application's thread
+ *   (link.ts).
+ * - Events are dispatched in the application's thread only.
+ * - A thread that is about to sleep announces it first, then checks for work again. Only an announced sleeper is woken.
  */
 import type { LinkFeatures } from '../link/link.js';
 import type { Card } from './card.js';
 import { EventOffset, LinkFlag } from './codes.js';
 import type { Trace } from './trace.js';
 
+/** Which thread runs the card: `inline` = the application's, `worker` = a thread of its own. */
 export type Mode = 'inline' | 'worker';
 
+/** Takes the turns of a device. See the head of this file for the invariants. */
 export interface Engine {
+  /** Which thread takes the turns. */
   readonly mode: Mode;
-  /** How it works, for people. */
+  /** How the engine works, for people to read. */
   readonly notes: readonly string[];
-  /** Headers of what has passed, where they are kept. */
+  /** Headers of the last frames; undefined if no trace was requested. */
   readonly trace: Trace | undefined;
-  /** Takes what the card tells: an EventType and the handle of the cq or qp it is about. */
+  /** Called for each event of the card, with an EventType and the handle of its completion queue or queue pair. */
   onEvent: (type: number, handle: number) => void;
-  /** The card's thread has failed. No more turns are taken. */
+  /** Called when the card's thread has failed. No more turns are taken. */
   onFailure: (reason: string) => void;
-  /** Why it has failed; undefined while it works. */
+  /** Why the card's thread has failed; undefined as long as it works. */
   readonly failure: string | undefined;
-  /** On behalf of a poller who does not return to the event loop: what can be done at once. */
+  /** Does now what the event loop would do next. For callers that poll without returning to the event loop. */
   poll(): void;
-  /** Work requests were posted: the card looks at them soon, where it has to. */
+  /** Called after work requests were posted. Schedules a turn if the doorbell rings. */
   posted(): void;
-  /** Something about the card has changed: it has a turn soon. */
+  /** Schedules a turn. Called after a change to the card. */
   schedule(): void;
-  /** What the link promises has changed. */
+  /** Tells the card that the link's features have changed. */
   linkChanged(): void;
-  /** From now until `release` the device's sleep keeps the process running. */
-  hold(): void;
-  release(): void;
+  /** Makes the device keep the process running until `unref`. Calls are counted. */
+  ref(): void;
+  /** Undoes one `ref`. */
+  unref(): void;
   /** Sends what is ready and closes the link. */
   close(): void;
-  /** After `close`: everything has been given back. */
+  /** Resolves after `close`, when threads and file descriptors are released. */
   readonly ended: Promise<void>;
 }
 
-/** Tells the card what its link promises. */
-export function tellLink(
+/** Sets the card's link parameters from the features of its link. */
+export function setLinkFeatures(
   { exports, options }: Card,
-  { sourcePort, runs = { packets: 0, bytes: 0 } }: LinkFeatures,
+  { sourcePort, gso = { packets: 0, bytes: 0 } }: LinkFeatures,
 ): void {
   let flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
   if (options.icrcOffload) flags |= LinkFlag.ICRC_OFFLOAD;
-  exports.setLink(flags, sourcePort, runs.packets, runs.bytes);
+  exports.setLink(flags, sourcePort, gso.packets, gso.bytes);
 }
 
-/** Hands on what the card has to tell. */
-export function tellEvents({ exports, u32 }: Card, onEvent: (type: number, handle: number) => void): void {
+/** Takes all events from the card's ring and calls `onEvent` for each. */
+export function dispatchEvents({ exports, u32 }: Card, onEvent: (type: number, handle: number) => void): void {
   for (let at = exports.eventPeek(); at !== 0; at = exports.eventPeek()) {
     const type = u32[(at + EventOffset.TYPE) >>> 2] as number;
     const handle = u32[(at + EventOffset.HANDLE) >>> 2] as number;

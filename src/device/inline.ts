@@ -1,24 +1,25 @@
 /**
- * The engine that takes the device's turns in the application's own thread: posting schedules a run of turns, polling runs
- * one turn, and an idle device sleeps in the event loop until its link is readable or a deadline comes.
+ * The engine of mode `inline` takes turns in the application's thread. A post schedules a batch of turns, a poll takes
+ * one turn. An idle device waits in the event loop until its link is readable or a deadline expires.
  */
 import { performance } from 'node:perf_hooks';
 import type { Link } from '../link/link.js';
 import type { Card } from './card.js';
-import { type Engine, tellEvents, tellLink } from './engine.js';
+import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
 import { Trace } from './trace.js';
-import { LAST_TURNS, Turns } from './turns.js';
+import { MAX_CLOSING_TURNS, Turns } from './turns.js';
 
-/** A run of turns lasts at most so long before the event loop gets its turn (ns). */
-const RUN_BUDGET = 500_000;
-/** So many runs may follow each other in microtasks, which timers and sockets cannot interrupt. */
-const RUNS_BEFORE_YIELD = 16;
+/** Maximum duration of a batch of turns before the event loop continues (ns). */
+const BATCH_BUDGET_NS = 500_000;
+/** Maximum number of consecutive batches in microtasks, which timers and sockets cannot interrupt. */
+const MAX_MICROTASK_BATCHES = 16;
 
 const RESOLVED = Promise.resolve();
 
+/** Takes turns in the application's thread. */
 export class InlineEngine implements Engine {
   readonly mode = 'inline';
-  readonly notes = ['mode inline: the thread of the program itself runs the card'];
+  readonly notes = ['mode inline: the card runs in the thread of the application'];
   readonly failure = undefined;
   readonly ended = RESOLVED;
   onEvent: (type: number, handle: number) => void = () => {};
@@ -27,16 +28,16 @@ export class InlineEngine implements Engine {
   readonly #turns: Turns;
 
   #inTurn = false;
-  #inRun = false;
+  #inBatch = false;
   #closed = false;
   #scheduled = false;
-  #runsInARow = 0;
+  #microtaskBatches = 0;
   #waiting = false;
-  #waitsUntil = 0;
+  #waitDeadline = 0;
   #waitKeepsAlive = false;
-  #holds = 0;
+  #refs = 0;
 
-  /** @param trace frames whose headers are kept; 0 = none */
+  /** @param trace number of frames whose headers the trace keeps; 0 = no trace */
   constructor(
     readonly card: Card,
     readonly link: Link,
@@ -50,83 +51,83 @@ export class InlineEngine implements Engine {
   }
 
   linkChanged(): void {
-    tellLink(this.card, this.link.features);
+    setLinkFeatures(this.card, this.link.features);
   }
 
-  /** The device's clock: nanoseconds, monotonic, origin unspecified. */
+  /** Returns the device's clock: monotonic nanoseconds, origin unspecified. */
   now(): number {
     return performance.now() * 1e6;
   }
 
   /**
-   * One pass: receive, expire, transmit, tell. Does nothing when called from inside a turn or after close.
-   * @param looks whether the link is asked for frames: who sleeps next will be woken by them, and need not ask
-   * @returns whether anything moved, so that another turn is worth while
+   * Takes one turn and dispatches events. Does nothing inside a turn or after close.
+   * @param polls whether to call the link's `receive`. Not needed before a sleep, which frames end.
+   * @returns whether anything moved, so that another turn may find work
    */
-  turn(looks = true): boolean {
+  turn(polls = true): boolean {
     if (this.#inTurn || this.#closed) return false;
     this.#inTurn = true;
     let moved: number;
     try {
-      moved = this.#turns.take(this.now(), looks);
+      moved = this.#turns.run(this.now(), polls);
     } finally {
       this.#inTurn = false;
     }
-    tellEvents(this.card, this.onEvent);
+    dispatchEvents(this.card, this.onEvent);
     return moved > 0;
   }
 
-  /** A turn on behalf of a poller who does not return to the event loop; the sleep is arranged for when it does. */
+  /** Takes a turn now. If anything moved, schedules more, so that the device sleeps only after an idle turn. */
   poll(): void {
     if (this.turn()) this.schedule();
   }
 
   posted(): void {
-    if (this.card.exports.isRung()) this.schedule();
+    if (this.card.exports.isDoorbellRung()) this.schedule();
   }
 
-  /** Makes sure that turns run soon: before the event loop goes on, unless that has had to wait too long already. */
+  /** Schedules a batch of turns: in a microtask, or after the event loop if too many batches ran in microtasks. */
   schedule(): void {
     if (this.#scheduled || this.#closed) return;
     this.#scheduled = true;
-    if (this.#runsInARow < RUNS_BEFORE_YIELD) RESOLVED.then(this.#runInMicrotask);
+    if (this.#microtaskBatches < MAX_MICROTASK_BATCHES) RESOLVED.then(this.#runInMicrotask);
     else setImmediate(this.#runInLoop);
   }
 
-  hold(): void {
-    if (this.#holds++ > 0) return;
+  ref(): void {
+    if (this.#refs++ > 0) return;
     this.#rearm();
   }
 
-  release(): void {
-    if (--this.#holds > 0) return;
+  unref(): void {
+    if (--this.#refs > 0) return;
     this.#rearm();
   }
 
   close(): void {
     if (this.#closed) return;
-    for (let turns = 0; turns < LAST_TURNS && this.turn(); turns++);
+    for (let turns = 0; turns < MAX_CLOSING_TURNS && this.turn(); turns++);
     this.#closed = true;
     this.link.cancelWait();
     this.link.close();
   }
 
-  /** @returns whether there is still something to do */
-  #takeTurns(looks: boolean): boolean {
-    const end = this.now() + RUN_BUDGET;
-    while (this.turn(looks)) {
+  /** Takes turns until one is idle or the time is over. @returns whether there is work left */
+  #takeTurns(polls: boolean): boolean {
+    const end = this.now() + BATCH_BUDGET_NS;
+    while (this.turn(polls)) {
       if (this.now() >= end) return true;
-      looks = this.#turns.hasReceivedMany;
+      polls = this.#turns.hasReceivedMany;
     }
     return false;
   }
 
-  #run(looks: boolean): void {
+  #runBatch(polls: boolean): void {
     this.#scheduled = false;
     if (this.#closed) return;
-    this.#inRun = true;
-    const more = this.#takeTurns(looks);
-    this.#inRun = false;
+    this.#inBatch = true;
+    const more = this.#takeTurns(polls);
+    this.#inBatch = false;
     if (this.#closed || this.#scheduled) return;
     if (more) {
       this.#scheduled = true;
@@ -137,36 +138,36 @@ export class InlineEngine implements Engine {
   }
 
   readonly #runInMicrotask = (): void => {
-    this.#runsInARow++;
-    this.#run(false);
+    this.#microtaskBatches++;
+    this.#runBatch(false);
   };
 
   readonly #runInLoop = (): void => {
-    this.#runsInARow = 0;
-    this.#run(true);
+    this.#microtaskBatches = 0;
+    this.#runBatch(true);
   };
 
   readonly #onReadable = (): void => {
     this.#waiting = false;
-    this.#runsInARow = 0;
-    this.#run(true);
+    this.#microtaskBatches = 0;
+    this.#runBatch(true);
   };
 
   #sleep(): void {
     const deadline = this.#turns.nextDeadline(this.now());
-    const keepAlive = this.#holds > 0;
-    // A wait that ends too early costs one idle turn, less than asking anew after every turn.
-    const endsInTime = deadline === 0 || (this.#waitsUntil !== 0 && this.#waitsUntil <= deadline);
+    const keepAlive = this.#refs > 0;
+    // A wait that ends too early costs one idle turn, less than starting a new wait after every turn.
+    const endsInTime = deadline === 0 || (this.#waitDeadline !== 0 && this.#waitDeadline <= deadline);
     if (this.#waiting && endsInTime && this.#waitKeepsAlive === keepAlive) return;
     this.#waiting = true;
-    this.#waitsUntil = deadline;
+    this.#waitDeadline = deadline;
     this.#waitKeepsAlive = keepAlive;
     this.link.wait(deadline, keepAlive, this.#onReadable);
   }
 
-  /** Lets a change of `hold` take effect on the sleep; a run or a scheduled run will do that itself. */
+  /** Applies a change of `ref` to the wait. A running or scheduled batch does that itself. */
   #rearm(): void {
-    if (this.#closed || this.#inRun || this.#scheduled) return;
+    if (this.#closed || this.#inBatch || this.#scheduled) return;
     if (this.#waiting) this.#sleep();
     else this.schedule();
   }

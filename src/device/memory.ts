@@ -1,47 +1,63 @@
-/** The user's pieces of the card's memory, and how many regions lie over each. */
+/** Allocations of the card's memory for the application, with a count of the regions that use each. */
+import { native } from '../native.js';
 import type { Card } from './card.js';
 
+/** A part of the card's memory. */
 export interface Allocation {
+  /** Offset in the card's memory. */
   readonly ptr: number;
+  /** Bytes. */
   readonly length: number;
 }
 
-interface Counted extends Allocation {
-  users: number;
+interface CountedAllocation extends Allocation {
+  refs: number;
 }
 
+/** Allocates the card's memory and counts references. */
 export class CardMemory {
-  readonly #allocations = new Map<number, Counted>();
+  readonly #allocations = new Map<number, CountedAllocation>();
 
   constructor(readonly card: Card) {}
 
-  /** Zeroed memory with one user, or undefined when the card has none left. */
+  /** Allocates zeroed memory with one reference. @returns undefined if the card has not enough memory left */
   allocate(length: number): Allocation | undefined {
     const ptr = this.card.exports.memAlloc(length);
     if (ptr === 0) return undefined;
-    const allocation: Counted = { ptr, length, users: 1 };
+    const allocation: CountedAllocation = { ptr, length, refs: 1 };
     this.#allocations.set(ptr, allocation);
     return allocation;
   }
 
-  /** One more user for the allocation that holds all of `bytes`; undefined when none does. */
-  share(bytes: Uint8Array): Allocation | undefined {
-    if (bytes.buffer !== this.card.bytes.buffer) return undefined;
-    const start = bytes.byteOffset;
+  /** Adds a reference to the allocation that contains all of a part of `buffer`. @returns undefined if none does */
+  ref(buffer: ArrayBufferLike, start: number, bytes: number): Allocation | undefined {
+    if (buffer !== this.card.bytes.buffer) return undefined;
     for (const allocation of this.#allocations.values()) {
       const { ptr, length } = allocation;
-      if (start < ptr || start + bytes.length > ptr + length) continue;
-      allocation.users++;
+      if (start < ptr || start + bytes > ptr + length) continue;
+      allocation.refs++;
       return allocation;
     }
     return undefined;
   }
 
-  /** One user less; the memory goes back to the card with the last. */
-  release(allocation: Allocation): void {
+  /** Removes a reference. The last one frees the memory. */
+  unref(allocation: Allocation): void {
     const counted = this.#allocations.get(allocation.ptr);
-    if (counted === undefined || --counted.users > 0) return;
+    if (counted === undefined || --counted.refs > 0) return;
     this.#allocations.delete(allocation.ptr);
     this.card.exports.memFree(allocation.ptr);
+  }
+}
+
+/**
+ * Gives the memory of a closed card back to the system at once; nothing may use the card any more. The garbage
+ * collector, which does not know how large it is, would take its time. Without the addon nothing happens.
+ */
+export function releaseMemory(card: Card): void {
+  try {
+    native().releasePages(card.bytes);
+  } catch {
+    // the memory link works without the addon
   }
 }

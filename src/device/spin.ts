@@ -1,25 +1,26 @@
 /**
- * How long to look for work before going to sleep. Waking a thread takes tens of microseconds, so who is soon asked again
- * had better stay awake; who is not only warms the room. What was right the last time decides.
+ * How long the card's thread polls for work before it sleeps. Waking a thread takes tens of microseconds. Polling
+ * avoids this if work arrives soon, and wastes a processor if not. The duration adapts: a sleep that longer polling
+ * would have avoided doubles it, a longer sleep halves it.
  */
 export class Spin {
   #length: number;
 
-  /** @param most the longest (ns); 0 = never */
-  constructor(readonly most: number) {
-    this.#length = most;
+  /** @param max maximum duration (ns); 0 = never poll, Infinity = never sleep */
+  constructor(readonly max: number) {
+    this.#length = max;
   }
 
-  /** For how long at present (ns). */
-  get length(): number {
+  /** Current duration (ns). */
+  get duration(): number {
     return this.#length;
   }
 
-  /** Something came after a sleep of so long (ns). */
-  slept(duration: number): void {
-    const { most } = this;
-    if (!Number.isFinite(most)) return;
-    this.#length = duration < most ? Math.min(most, Math.max(2 * this.#length, most / 8)) : this.#length / 2;
-    if (this.#length < most / 32) this.#length = 0;
+  /** Adapts the duration to a sleep that work has ended. @param duration of the sleep (ns) */
+  recordSleep(duration: number): void {
+    const { max } = this;
+    if (!Number.isFinite(max)) return;
+    this.#length = duration < max ? Math.min(max, Math.max(2 * this.#length, max / 8)) : this.#length / 2;
+    if (this.#length < max / 32) this.#length = 0;
   }
 }

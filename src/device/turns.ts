@@ -1,21 +1,24 @@
-/** The device's turns, taken by the application's own thread (inline.ts) or by one for it alone (thread.ts). */
+/** The turns of a device. The application's thread (inline.ts) or the card's own thread (cardworker.ts) takes them. */
 import type { FrameMover } from '../link/link.js';
 import type { Card } from './card.js';
 import type { Trace } from './trace.js';
 
-/** Frames that one turn moves in either direction. */
+/** Maximum number of frames that one turn moves in each direction. */
 const BATCH = 128;
-/** So many turns send what is ready when a device ends, however long they take; what comes in goes on for ever, perhaps. */
-export const LAST_TURNS = 64;
-/** So many received packets take long enough that more may have come meanwhile. */
-const MANY = 8;
-/** How soon to try again when the link would not take a frame (ns). */
-const RETRY_SEND = 100_000;
+/**
+ * Maximum number of turns to send what is ready when a device closes. Received frames may keep turns busy without end.
+ */
+export const MAX_CLOSING_TURNS = 64;
+/** Handling this many received packets takes so long that more may have arrived meanwhile. */
+const MANY_PACKETS = 8;
+/** Delay before frames that the link has not taken are offered again. */
+const SEND_RETRY_NS = 100_000;
 
+/** Takes the turns of a card on a link. */
 export class Turns {
-  /** Keeps the headers of what passes. */
+  /** Records the headers of all frames. */
   trace: Trace | undefined;
-  /** The last turn has received so much that the next should look for more. */
+  /** Whether the last turn moved so much that the next turn should poll the link again. */
   hasReceivedMany = false;
   readonly #txProducer: number;
   readonly #txConsumer: number;
@@ -30,29 +33,29 @@ export class Turns {
   }
 
   /**
-   * One pass: receive, expire, transmit.
-   * @param looks whether the link is asked for frames, which may cost a system call; always before a
-   * deadline is taken for passed, as the answer may be there, and where frames come by themselves, to be noted first
-   * @returns how much has moved; when anything has, another turn is worth while
+   * Takes one turn: receive, expire timers, transmit.
+   * @param polls whether to call the link's `receive`, which may be a system call. It is called anyway if a deadline
+   * has passed, because the awaited packet may have arrived, and if the link pushes frames, which must be noted first.
+   * @returns the number of frames moved. If it is not 0, another turn may find work.
    */
-  take(now: number, looks: boolean): number {
+  run(now: number, polls: boolean): number {
     const { card, link, trace } = this;
     const { exports } = card;
-    let moved = looks || link.arrivesByItself || this.#isDue(now) ? link.receive(now) : 0;
-    trace?.received(now);
+    let moved = polls || link.pushesFrames || this.#isDue(now) ? link.receive(now) : 0;
+    trace?.recordReceived(now);
     moved += exports.rx(now, BATCH);
-    this.hasReceivedMany = moved >= MANY;
+    this.hasReceivedMany = moved >= MANY_PACKETS;
     exports.expire(now);
     moved += exports.tx(now, BATCH);
-    trace?.sent(now);
+    trace?.recordSent(now);
     if (this.#txPending) moved += link.send(now);
     return moved;
   }
 
-  /** When a turn is due although nothing comes: nanoseconds, 0 = never. */
+  /** Returns when a turn is due although nothing arrives (ns of the device's clock); 0 = never. */
   nextDeadline(now: number): number {
     const deadline = earliest(this.card.exports.nextDeadline(), this.link.nextDeadline());
-    return this.#txPending ? earliest(deadline, now + RETRY_SEND) : deadline;
+    return this.#txPending ? earliest(deadline, now + SEND_RETRY_NS) : deadline;
   }
 
   #isDue(now: number): boolean {
@@ -66,7 +69,7 @@ export class Turns {
   }
 }
 
-/** The earlier of two deadlines, 0 meaning none. */
+/** Returns the earlier of two deadlines; 0 = no deadline. */
 function earliest(a: number, b: number): number {
   if (a === 0) return b;
   return b === 0 || a < b ? a : b;

@@ -1,39 +1,41 @@
 /**
- * The engine that has a thread for the device's turns. The application posts and polls in the card's memory, which both
- * threads share; what else it wants of the card it does itself, between two turns (locked.ts). Whoever sleeps says so, and
- * only then is woken.
+ * The engine of mode `worker` has a thread for the device's turns (cardworker.ts). The application posts and polls in
+ * the card's memory, which both threads share. It makes all other calls of the card itself, between two turns
+ * (locked.ts). Each thread announces its sleep and is woken only then.
  */
 import { Worker } from 'node:worker_threads';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
-import { lendLink } from '../link/loan.js';
-import { type NativeWaiter, native } from '../native.js';
+import { transferLink } from '../link/transfer.js';
+import { type NativePoller, native } from '../native.js';
+import { packageFile } from '../packagefile.js';
 import { type Card, cardModule } from './card.js';
-import { type Engine, tellEvents, tellLink } from './engine.js';
-import type { ThreadStart } from './thread.js';
-import type { Threads } from './threads.js';
+import type { CardWorkerData } from './cardworker.js';
+import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
 import { Trace } from './trace.js';
+import type { TurnLock } from './turnlock.js';
 
-/** The thread's program: beside this file, or what was built from it when this one runs from its source. */
-const PROGRAM = new URL(
-  import.meta.url.endsWith('.ts') ? '../../dist/device/thread.js' : './thread.js',
-  import.meta.url,
-);
-/** How long the thread may take to stop (ms) before it is ended by force. */
-const LONGEST_STOP = 2000;
-/** The same at the end of the process (ms), which nothing shall hold up. */
-const LONGEST_GOODBYE = 100;
+/** The thread's program. */
+const PROGRAM = packageFile('dist/cardworker.js');
+/** How long the thread may take to stop before it is terminated. */
+const STOP_TIMEOUT_MS = 2000;
+/** How long the end of the process waits for a thread to stop. */
+const EXIT_TIMEOUT_MS = 100;
 
+/** Options of a WorkerEngine. */
 export interface WorkerOptions {
-  /** Longest look for work before the thread goes to sleep (µs). */
-  readonly spin: number;
-  /** Frames whose headers are kept; 0 = none. */
+  /** Maximum time that the thread polls for work before it sleeps (µs). */
+  readonly spinUs: number;
+  /** Number of frames whose headers the trace keeps; 0 = no trace. */
   readonly trace: number;
 }
 
-/** Those of this process: it cannot end while their threads sleep. */
+/**
+ * Running engines of this process. The process stops them when it exits, because it cannot end while a thread sleeps.
+ */
 const running = new Set<WorkerEngine>();
 
+/** Takes turns in a thread of its own. */
 export class WorkerEngine implements Engine {
   readonly mode = 'worker';
   readonly notes: readonly string[];
@@ -42,25 +44,25 @@ export class WorkerEngine implements Engine {
   onEvent: (type: number, handle: number) => void = () => {};
   onFailure: (reason: string) => void = () => {};
   readonly #worker: Worker;
-  readonly #waiter: NativeWaiter;
-  /** File descriptors that wake the card's thread and this one. */
-  readonly #wakers: { readonly card: number; readonly own: number };
-  #holds = 0;
+  readonly #poller: NativePoller;
+  /** The eventfds that wake the card's thread and the application's. */
+  readonly #eventfds: { readonly worker: number; readonly app: number };
+  #refs = 0;
   #isClosed = false;
   #hasExited = false;
 
   /**
-   * Starts the thread.
-   * @param card made with `threads` as its lock
-   * @throws VerbsError EOPNOTSUPP for a link that cannot be lent, EIO when the thread does not start
+   * Attaches the link and starts the thread.
+   * @param card created with `turnLock` as its lock
+   * @throws VerbsError EOPNOTSUPP if the link cannot be transferred; EIO if the thread does not start
    */
-  static async start(card: Card, threads: Threads, link: Link, options: WorkerOptions): Promise<WorkerEngine> {
+  static async start(card: Card, turnLock: TurnLock, link: Link, options: WorkerOptions): Promise<WorkerEngine> {
     link.attach(card.frames);
-    const engine = new WorkerEngine(card, threads, link, options);
+    const engine = new WorkerEngine(card, turnLock, link, options);
     try {
-      await engine.#hasStarted();
+      await engine.#waitStarted();
     } catch (error) {
-      threads.failed('it has not started');
+      turnLock.markFailed('it did not start');
       engine.close();
       throw error;
     }
@@ -69,33 +71,35 @@ export class WorkerEngine implements Engine {
 
   private constructor(
     readonly card: Card,
-    readonly threads: Threads,
+    readonly turnLock: TurnLock,
     readonly link: Link,
-    { spin, trace }: WorkerOptions,
+    { spinUs, trace }: WorkerOptions,
   ) {
-    const loan = lendLink(link);
-    this.notes = [`mode worker: a thread runs the card, and looks up to ${spin} µs for work before it sleeps`];
+    const transfer = transferLink(link);
+    this.notes = [
+      `mode worker: the card runs in its own thread, which polls for work up to ${spinUs} µs before it sleeps`,
+    ];
     if (trace > 0) this.trace = new Trace(card, trace);
     this.linkChanged();
-    this.#wakers = { card: openWaker(), own: openWaker() };
-    this.#waiter = new (native().Waiter)(() => this.#onWake());
-    this.#waiter.open([this.#wakers.own]);
-    this.#waiter.start(-1, false);
-    const start: ThreadStart = {
+    this.#eventfds = { worker: openEventfd(), app: openEventfd() };
+    this.#poller = new (native().Poller)(() => this.#onWake());
+    this.#poller.open([this.#eventfds.app]);
+    this.#poller.start(-1, false);
+    const data: CardWorkerData = {
       module: cardModule(),
       memory: card.memory,
       options: card.options,
-      threads: threads.shared,
-      loan,
-      ownWaker: this.#wakers.card,
-      otherWaker: this.#wakers.own,
-      spin: spin * 1000,
+      turnLock: turnLock.shared,
+      transfer,
+      workerEventfd: this.#eventfds.worker,
+      appEventfd: this.#eventfds.app,
+      spinNs: spinUs * 1000,
       ...(this.trace && { trace: { capacity: trace, shared: this.trace.shared } }),
       clockOrigin: process.hrtime.bigint() - BigInt(Math.round(performance.now() * 1e6)),
     };
     this.#worker = new Worker(PROGRAM, {
       name: `wasm-roce ${link.interface.name}`,
-      workerData: start,
+      workerData: data,
       argv: [],
       execArgv: [],
     });
@@ -105,119 +109,118 @@ export class WorkerEngine implements Engine {
         resolve();
       });
     });
-    // It rejects with the start, or is told by the shared state.
+    // An error rejects the start, or later is in the TurnLock.
     this.#worker.on('error', () => {});
-    if (running.size === 0) process.on('exit', stopAll);
+    if (running.size === 0) process.on('exit', stopRunning);
     running.add(this);
   }
 
   get failure(): string | undefined {
-    return this.threads.failure;
+    return this.turnLock.failure;
   }
 
-  /** Looks whether the card has told something; the thread does all the rest. */
+  /** Dispatches events. The card's thread does everything else. */
   poll(): void {
-    if (this.card.exports.eventPeek() !== 0) tellEvents(this.card, this.onEvent);
-    if (this.threads.hasFailed) this.#fail();
+    if (this.card.exports.eventPeek() !== 0) dispatchEvents(this.card, this.onEvent);
+    if (this.turnLock.hasFailed) this.#fail();
   }
 
   posted(): void {
-    // The sleep first: a thread that is awake keeps the doorbells' cursors in its own cache.
-    if (this.threads.isAsleep && this.card.exports.isRung() && this.threads.rouse()) this.#wakeCard();
+    // Check the sleep first: a thread that is awake keeps the doorbells' cursors in its own cache.
+    if (this.turnLock.isAsleep && this.card.exports.isDoorbellRung() && this.turnLock.claimWakeup()) this.#wakeWorker();
   }
 
   schedule(): void {
     if (this.#isClosed) return;
-    if (this.threads.ask()) this.#wakeCard();
+    if (this.turnLock.requestTurn()) this.#wakeWorker();
   }
 
   linkChanged(): void {
-    tellLink(this.card, this.link.features);
+    setLinkFeatures(this.card, this.link.features);
   }
 
-  hold(): void {
-    if (this.#holds++ === 0 && !this.#isClosed) this.#waiter.start(-1, true);
+  ref(): void {
+    if (this.#refs++ === 0 && !this.#isClosed) this.#poller.start(-1, true);
   }
 
-  release(): void {
-    if (--this.#holds === 0 && !this.#isClosed) this.#waiter.start(-1, false);
+  unref(): void {
+    if (--this.#refs === 0 && !this.#isClosed) this.#poller.start(-1, false);
   }
 
   close(): void {
     if (this.#isClosed) return;
     this.stop();
-    const hasStopped = this.threads.hasStopped(LONGEST_STOP);
+    const hasStopped = this.turnLock.waitStopped(STOP_TIMEOUT_MS);
     this.#isClosed = true;
-    // What the last turns have told.
-    tellEvents(this.card, this.onEvent);
-    this.#waiter.close();
+    // Events of the last turns.
+    dispatchEvents(this.card, this.onEvent);
+    this.#poller.close();
     this.link.close();
-    if (this.#hasExited) this.#closeWakers();
+    if (this.#hasExited) this.#closeEventfds();
     else this.#worker.ref();
     if (!hasStopped) this.#worker.terminate();
   }
 
-  /** @internal The thread takes its last turns. */
+  /** @internal Makes the thread take its last turns and stop. */
   stop(): void {
-    if (this.threads.stop()) this.#wakeCard();
+    if (this.turnLock.requestStop()) this.#wakeWorker();
   }
 
-  async #hasStarted(): Promise<void> {
+  async #waitStarted(): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const refuse = (why: string, cause?: unknown) =>
-        reject(new VerbsError('EIO', `the card's thread has not started: ${why}`, { cause }));
+        reject(new VerbsError('EIO', `the card's thread did not start: ${why}`, { cause }));
       this.#worker.once('message', () => resolve());
       this.#worker.once('error', (error) => refuse(error.message, error));
-      this.#worker.once('exit', (code) => refuse(`it has ended with ${code}`));
+      this.#worker.once('exit', (code) => refuse(`it exited with code ${code}`));
     });
     this.#worker.unref();
   }
 
   #onWake(): void {
-    const { own } = this.#wakers;
-    native().wakerEmpty(own);
-    this.threads.looked();
-    this.#waiter.start(-1, this.#holds > 0);
-    this.link.onLoanNews?.();
-    tellEvents(this.card, this.onEvent);
+    native().eventfdClear(this.#eventfds.app);
+    this.turnLock.clearNotice();
+    this.#poller.start(-1, this.#refs > 0);
+    this.link.onTransferNotice?.();
+    dispatchEvents(this.card, this.onEvent);
   }
 
-  #wakeCard(): void {
-    native().wakerWake(this.#wakers.card);
+  #wakeWorker(): void {
+    native().eventfdSignal(this.#eventfds.worker);
   }
 
   #onExit(code: number): void {
     running.delete(this);
-    if (running.size === 0) process.off('exit', stopAll);
+    if (running.size === 0) process.off('exit', stopRunning);
     this.#hasExited = true;
     if (this.#isClosed) {
-      this.#closeWakers();
+      this.#closeEventfds();
       return;
     }
-    this.threads.failed(this.threads.failure ?? `its thread has ended with ${code}`);
+    this.turnLock.markFailed(this.turnLock.failure ?? `its thread exited with code ${code}`);
     this.#fail();
   }
 
-  #closeWakers(): void {
-    native().closeFd(this.#wakers.card);
-    native().closeFd(this.#wakers.own);
+  #closeEventfds(): void {
+    native().closeFd(this.#eventfds.worker);
+    native().closeFd(this.#eventfds.app);
   }
 
   #fail(): void {
-    const reason = this.threads.failure;
+    const reason = this.turnLock.failure;
     if (reason !== undefined) this.onFailure(reason);
   }
 }
 
-/** @throws VerbsError EIO */
-function openWaker(): number {
-  const fd = native().wakerOpen();
+/** Opens an eventfd. @throws VerbsError EIO */
+function openEventfd(): number {
+  const fd = native().eventfdOpen();
   if (fd >= 0) return fd;
-  throw new VerbsError('EIO', `no eventfd to be woken by (errno ${-fd})`);
+  throw new VerbsError('EIO', `the process cannot open an eventfd (errno ${-fd})`);
 }
 
-/** When the process ends: what has been posted is still sent. */
-function stopAll(): void {
+/** Stops all engines when the process exits. What was posted is still sent. */
+function stopRunning(): void {
   for (const engine of running) engine.stop();
-  for (const engine of running) engine.threads.hasStopped(LONGEST_GOODBYE);
+  for (const engine of running) engine.turnLock.waitStopped(EXIT_TIMEOUT_MS);
 }

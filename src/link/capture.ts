@@ -1,30 +1,35 @@
-/** What a capture does with frames, in whatever thread moves them: it records what the inner link has taken or brought. */
+/**
+ * The mover of the pcap link: records the frames that the inner link sends and receives. Runs in the mover's thread.
+ */
 import { writeSync } from 'node:fs';
 import { type FrameMover, type Frames, RX_IP_ID_UNKNOWN } from './link.js';
 import { Direction, PcapngWriter } from './pcapng.js';
 import { RingView } from './ring.js';
 
-/** What a capture is made from, beside its inner link; plain data. */
+/** What a `Capture` needs beside its inner mover. Plain data, so that another thread can make one. */
 export interface CapturePlan {
-  /** The file, which has a header already. */
+  /** File descriptor of the pcapng file, whose header is written already. */
   readonly fd: number;
+  /** The card's rings. */
   readonly rings: Pick<Frames, 'tx' | 'rx'>;
-  /** What to add to the device's clock for nanoseconds since 1970. */
+  /** Added to the device's clock, gives nanoseconds since 1970. */
   readonly epoch: bigint;
-  /** Frames recorded, and whether writing has failed: f64 each. */
+  /** Two f64: the number of frames recorded, and 1 if writing has failed. */
   readonly counts: SharedArrayBuffer;
 }
 
+/** Bytes of `CapturePlan.counts`. */
 export const COUNTS_BYTES = 16;
-const ID_UNKNOWN = Buffer.from('the link could not see the IPv4 identification: 0 stands for it');
+const ID_UNKNOWN = Buffer.from('the link could not see the IPv4 identification: written as 0');
 
-/** Writes all of it. @throws Error of node:fs */
+/** Returns a function that writes all bytes to a file. @throws Error (from it) of node:fs */
 export function writeTo(fd: number): (bytes: Uint8Array) => void {
   return (bytes) => {
     for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
   };
 }
 
+/** Moves frames by an inner mover and records those that were moved. */
 export class Capture implements FrameMover {
   readonly #writer = new PcapngWriter();
   readonly #memory: Uint8Array;
@@ -33,7 +38,7 @@ export class Capture implements FrameMover {
   readonly #counts: Float64Array;
   #rxSeen: number;
 
-  /** @param write what is done with bytes; when it throws, the capture ends */
+  /** @param write writes bytes of the capture; if it throws, the capture ends */
   constructor(
     memory: Uint8Array,
     readonly plan: Omit<CapturePlan, 'fd'>,
@@ -47,7 +52,7 @@ export class Capture implements FrameMover {
     this.#counts = new Float64Array(plan.counts);
   }
 
-  /** Records what the inner link has taken: its slots stay as they are, though the link may put others in their places. */
+  /** Records what the inner link consumes. The slots keep their bytes, though the link may exchange them for others. */
   send(now: number): number {
     const before = this.#tx.consumer;
     const slots = Array.from({ length: this.#tx.filled }, (_, i) => this.#tx.addr(before + i));
@@ -58,7 +63,7 @@ export class Capture implements FrameMover {
 
   receive(now: number): number {
     const received = this.inner.receive(now);
-    // The producer as last seen, not as it was before this call: a memory link's frames arrive between calls.
+    // Start at the producer as last seen, not as it was before this call: a memory link's frames arrive between calls.
     const after = this.#rx.producer;
     this.#record(this.#rx, this.#rxSeen, after, Direction.Inbound, now);
     this.#rxSeen = after;
@@ -82,7 +87,7 @@ export class Capture implements FrameMover {
       this.#writer.packet(time, direction, frame, isIdUnknown ? ID_UNKNOWN : undefined);
       this.#counts[0] = (this.#counts[0] as number) + 1;
     }
-    // A full disk must not end the card's work.
+    // A full disk must not stop the card.
     try {
       this.write(this.#writer.take());
     } catch {

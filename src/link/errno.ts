@@ -1,16 +1,20 @@
-/** What the addon's negative answers mean. */
+/** Errors for the negative results of the addon (-errno). */
 import { getSystemErrorName } from 'node:util';
 import { type ErrorCode, VerbsError } from '../errors.js';
 
-/** errno's name of a negative answer of the addon. */
-export function errnoName(refused: number): string {
-  return getSystemErrorName(refused);
+/** Returns the name of a negative result of the addon: `ENODEV` for -ENODEV. */
+export function errnoName(result: number): string {
+  return getSystemErrorName(result);
 }
 
-/** @param messages what to say for the errnos that a user can do something about */
-export function refusal(refused: number, otherwise: string, messages: Partial<Record<ErrorCode, string>>): VerbsError {
-  const name = errnoName(refused);
+/**
+ * Returns the error for a negative result of the addon.
+ * @param fallback the message of the EIO error for an errno that is not in `messages`
+ * @param messages messages by errno, for errors that a user can fix
+ */
+export function errnoError(result: number, fallback: string, messages: Partial<Record<ErrorCode, string>>): VerbsError {
+  const name = errnoName(result);
   const message = messages[name as ErrorCode];
   if (message !== undefined) return new VerbsError(name as ErrorCode, message);
-  return new VerbsError('EIO', `${otherwise} (${name})`);
+  return new VerbsError('EIO', `${fallback} (${name})`);
 }

@@ -1,57 +1,56 @@
-/** What the links on the kernel's interfaces have in common: the waiting, and that interfaces change. */
+/** The common part of the links on the kernel's interfaces: waiting in the event loop, and following the interface. */
 import { VerbsError } from '../errors.js';
-import { type NativeWaiter, native } from '../native.js';
+import { type NativePoller, native } from '../native.js';
 import { ipBytes } from './address.js';
-import { errnoName, refusal } from './errno.js';
-import { type HostInterface, interfaceNow } from './interfaces.js';
-import type { Frames, Link, LinkCounters, LinkFeatures, Names, Resolved } from './link.js';
-import type { Loan } from './loan.js';
+import { errnoError, errnoName } from './errno.js';
+import { type HostInterface, refreshInterface } from './interfaces.js';
+import type { Frames, HostNames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
+import type { LinkTransfer } from './transfer.js';
 
-/** Bytes of an Ethernet header. */
-export const ETHERNET_BYTES = 14;
-
+/** A link on an interface of the host. */
 export abstract class HostLink implements Link {
   abstract readonly kind: string;
   abstract readonly features: LinkFeatures;
-  readonly names: Names;
-  readonly #waiter: NativeWaiter;
+  readonly names: HostNames;
+  readonly #poller: NativePoller;
   readonly #sockets: { close(): void };
   #onReadable: (() => void) | undefined;
   #isClosed = false;
   readonly #closing = new AbortController();
   #interface: HostInterface;
-  /** The only addresses that it is for; undefined = all that the interface has. */
-  readonly #wanted: readonly string[] | undefined;
+  /** The addresses that the link uses; undefined = all of the interface. */
+  readonly #onlyAddresses: readonly string[] | undefined;
   #endWatch = () => {};
   #onChange = () => {};
 
   /**
-   * @param sockets what is to be closed with the link, or when it does not come about
-   * @param fds what is readable when there may be something to receive
-   * @param only it is for no other addresses than those that `end` has now
+   * @param sockets closed with the link, or if the constructor throws
+   * @param fds file descriptors that are readable when there may be something to receive
+   * @param only whether the link uses only the addresses in `iface`, not those that the interface gets later
+   * @throws VerbsError EIO
    */
-  protected constructor(end: HostInterface, sockets: { close(): void }, fds: number[], only: boolean) {
-    this.#interface = end;
-    this.names = interfaceNames(end.name);
-    this.#wanted = only ? end.addresses : undefined;
+  protected constructor(iface: HostInterface, sockets: { close(): void }, fds: number[], only: boolean) {
+    this.#interface = iface;
+    this.names = interfaceNames(iface.name);
+    this.#onlyAddresses = only ? iface.addresses : undefined;
     this.#sockets = sockets;
-    this.#waiter = new (native().Waiter)(() => this.#wake());
-    const refused = this.#waiter.open(fds);
-    if (refused === 0) return;
+    this.#poller = new (native().Poller)(() => this.#onReady());
+    const result = this.#poller.open(fds);
+    if (result === 0) return;
     this.close();
-    throw new VerbsError('EIO', `the event loop cannot watch the link's sockets (${errnoName(refused)})`);
+    throw new VerbsError('EIO', `the event loop cannot watch the link's sockets (${errnoName(result)})`);
   }
 
   abstract attach(frames: Frames): void;
-  abstract lend(): Loan;
+  abstract transfer(): LinkTransfer;
   abstract send(now: number): number;
   abstract receive(now: number): number;
   abstract counters(): LinkCounters;
   abstract resolve(destination: string, source: string): Promise<Resolved>;
 
-  /** As it was when the link was opened, or at the last change that `watchInterface` has told. */
+  /** The interface as it was when the link was opened, or at the last change that `watchInterface` has reported. */
   get interface(): HostInterface {
     return this.#interface;
   }
@@ -73,12 +72,12 @@ export abstract class HostLink implements Link {
   wait(deadline: number, keepAlive: boolean, onReadable: () => void): void {
     if (this.#isClosed) return;
     this.#onReadable = onReadable;
-    this.#waiter.start(deadline === 0 ? -1 : Math.max(0, deadline - performance.now() * 1e6), keepAlive);
+    this.#poller.start(deadline === 0 ? -1 : Math.max(0, deadline - performance.now() * 1e6), keepAlive);
   }
 
   cancelWait(): void {
     this.#onReadable = undefined;
-    if (!this.#isClosed) this.#waiter.stop();
+    if (!this.#isClosed) this.#poller.stop();
   }
 
   close(): void {
@@ -87,53 +86,55 @@ export abstract class HostLink implements Link {
     this.#closing.abort(new VerbsError('ECANCELED', 'the link was closed'));
     this.#endWatch();
     this.#onReadable = undefined;
-    this.#waiter.close();
+    this.#poller.close();
     this.#sockets.close();
   }
 
-  /** Aborted when the link is closed. */
+  /** Aborted when the link closes. */
   protected get closing(): AbortSignal {
     return this.#closing.signal;
   }
 
-  /** Readable when one of the link's file descriptors is. */
+  /** A file descriptor that is readable when one of the link's is. */
   protected get fd(): number {
-    return this.#waiter.fd();
+    return this.#poller.fd();
   }
 
-  /** Waits for one more socket, until it is closed. @throws VerbsError EIO */
+  /** Adds a socket to those that end a wait, until the socket is closed. @throws VerbsError EIO */
   protected watch(fd: number): void {
-    const refused = this.#waiter.add(fd);
-    if (refused !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(refused)})`);
+    const result = this.#poller.add(fd);
+    if (result !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(result)})`);
   }
 
-  /** Why a group cannot be joined. @param more by name of an errno, what it means for the link */
+  /** Returns the error for a refused group. @param more messages by name of the errno, for this kind of link */
   protected cannotJoin(code: number, group: string, more: Readonly<Record<string, string>> = {}): Error {
     const { name } = this.interface;
-    return refusal(code, `${name} cannot join ${group}`, {
-      ENODEV: `${name} is not able to join ${group}: is it up, with an address of this kind?`,
+    return errnoError(code, `${name} cannot join ${group}`, {
+      ENODEV: `${name} cannot join ${group}: check that it is up and has an address of the same family`,
       ...more,
     });
   }
 
-  /** Tells that `features` have changed. */
+  /** Reports to `watchInterface` that `features` have changed. */
   protected featuresChanged(): void {
     this.#onChange();
   }
 
-  /** `interface` is another one. */
+  /** Called after `interface` has changed. */
   protected interfaceChanged(): void {}
-  /** The interface has an address that it had not. */
+  /** Called for each address that the interface got. */
   protected abstract addAddress(address: string, bytes: Uint8Array): void;
-  /** The interface has lost an address. */
+  /** Called for each address that the interface lost. */
   protected abstract removeAddress(address: string, bytes: Uint8Array): void;
 
-  /** @returns whether anything has changed */
+  /** Reads the interface again. @returns whether anything has changed */
   #refresh(): boolean {
     const before = this.#interface;
-    const now = interfaceNow(before, this.#wanted);
-    const added = now.addresses.filter((address) => !before.addresses.includes(address));
-    const removed = before.addresses.filter((address) => !now.addresses.includes(address));
+    const now = refreshInterface(before, this.#onlyAddresses);
+    // frames to an address are received by the MAC address that it has
+    const sameMac = Buffer.compare(before.mac, now.mac) === 0;
+    const added = now.addresses.filter((address) => !sameMac || !before.addresses.includes(address));
+    const removed = before.addresses.filter((address) => !sameMac || !now.addresses.includes(address));
     if (added.length + removed.length === 0 && now.up === before.up && now.mtu === before.mtu) return false;
     this.#interface = now;
     this.interfaceChanged();
@@ -142,7 +143,7 @@ export abstract class HostLink implements Link {
     return true;
   }
 
-  #wake(): void {
+  #onReady(): void {
     const onReadable = this.#onReadable;
     this.#onReadable = undefined;
     onReadable?.();

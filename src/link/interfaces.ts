@@ -1,22 +1,26 @@
-/** The kernel's network interfaces and their addresses. */
-import { VerbsError } from '../errors.js';
+/** Lists the kernel's network interfaces and their addresses (rtnetlink(7)). */
+import { invalidValue, VerbsError } from '../errors.js';
 import { ipBytes, ipText } from './address.js';
 import type { LinkInterface } from './link.js';
-import { type Attributes, ask, attributesOf, NLM, numberIn, RTM, textIn, viewOf } from './netlink.js';
+import { type Attributes, attributesOf, NLM, netlinkRequest, numberIn, RTM, textIn, viewOf } from './netlink.js';
 
+/** An IP address of an interface. */
 export interface InterfaceAddress {
   readonly address: string;
+  /** Bits of the network part. */
   readonly prefixLength: number;
-  /** 0 global, 253 link, 254 host (rtnetlink's rt_scope) */
+  /** Scope of the address: 0 = global, 253 = link, 254 = host (`rt_scope` of rtnetlink). */
   readonly scope: number;
 }
 
+/** A network interface of the host. */
 export interface HostInterface extends LinkInterface {
   readonly isLoopback: boolean;
-  /** It carries Ethernet frames (the loopback interface does, too). */
+  /** Whether the interface carries Ethernet frames. The loopback interface does, too. */
   readonly isEthernet: boolean;
+  /** The addresses with prefix length and scope. */
   readonly details: readonly InterfaceAddress[];
-  /** The interface is a VLAN: its tag, and the index of the interface that carries the tagged frames. */
+  /** For a VLAN: its tag, and the index of the interface that carries the tagged frames. */
   readonly vlan?: { readonly id: number; readonly parent: number };
 }
 
@@ -27,10 +31,10 @@ const ARPHRD_ETHER = 1;
 const IFLA = { ADDRESS: 1, IFNAME: 3, MTU: 4, LINK: 5, LINKINFO: 18, INFO_KIND: 1, INFO_DATA: 2, VLAN_ID: 1 } as const;
 const IFA = { ADDRESS: 1, LOCAL: 2, FLAGS: 8, F_DADFAILED: 0x8 } as const;
 
-/** All interfaces of this network namespace. */
+/** Returns all interfaces of this network namespace. */
 export function listInterfaces(): HostInterface[] {
   const addresses = listAddresses();
-  return ask(RTM.GETLINK, NLM.DUMP, new Uint8Array(16)).map(({ body }) => {
+  return netlinkRequest(RTM.GETLINK, NLM.DUMP, new Uint8Array(16)).map(({ body }) => {
     const view = viewOf(body);
     const attributes = attributesOf(body, 16);
     const index = view.getInt32(4, true);
@@ -53,19 +57,19 @@ export function listInterfaces(): HostInterface[] {
   });
 }
 
-/** @throws VerbsError ENODEV, with the names of what there is */
+/** Returns the interface with a name. @throws VerbsError ENODEV, with the names of those that exist */
 export function interfaceByName(name: string): HostInterface {
   const all = listInterfaces();
   const found = all.find((candidate) => candidate.name === name);
-  if (!found) throw new VerbsError('ENODEV', `there is no interface '${name}'; there is ${describe(all)}`);
+  if (!found) throw new VerbsError('ENODEV', `there is no interface '${name}'; the interfaces are ${listNames(all)}`);
   return found;
 }
 
 /**
- * What has become of an interface. One that is gone is down and has no address.
- * @param wanted only those of its addresses
+ * Reads an interface again. An interface that no longer exists is down and has no addresses.
+ * @param wanted addresses to keep in the result; undefined = all
  */
-export function interfaceNow(known: HostInterface, wanted: readonly string[] | undefined): HostInterface {
+export function refreshInterface(known: HostInterface, wanted: readonly string[] | undefined): HostInterface {
   const found = listInterfaces().find(({ index }) => index === known.index);
   if (!found) return { ...known, up: false, addresses: [], details: [] };
   if (!wanted) return found;
@@ -76,40 +80,43 @@ export function interfaceNow(known: HostInterface, wanted: readonly string[] | u
   };
 }
 
-/** The interface that has a local address. @throws VerbsError EADDRNOTAVAIL, with the addresses that there are */
+/** Returns the interface that has a local address. @throws VerbsError EADDRNOTAVAIL, with the existing addresses */
 export function interfaceByAddress(address: string): HostInterface {
   const wanted = ipText(ipBytes(address));
   const all = listInterfaces();
   const found = all.find((candidate) => hasAddress(candidate, wanted));
   if (!found)
-    throw new VerbsError('EADDRNOTAVAIL', `no interface has the address ${address}; there is ${describe(all)}`);
+    throw new VerbsError(
+      'EADDRNOTAVAIL',
+      `no interface has the address ${address}; the interfaces are ${listNames(all)}`,
+    );
   return found;
 }
 
 /**
- * The interface that the options of a link name, and the local addresses the link is for.
- * @throws VerbsError ENODEV, EADDRNOTAVAIL
+ * Returns the interface that the options of a link name, with the addresses that the link uses.
+ * @throws VerbsError ENODEV, EADDRNOTAVAIL; TypeError if the options name neither an interface nor an address
  */
 export function chooseInterface(options: { interface?: string; addresses?: readonly string[] }): HostInterface {
   const { addresses } = options;
   if (options.interface === undefined && !addresses?.length)
-    throw new TypeError('name an interface, or the local addresses, that the link is for');
+    throw invalidValue('the link needs the name of an interface, or a local address');
   const found =
     options.interface === undefined ? interfaceByAddress(addresses?.[0] as string) : interfaceByName(options.interface);
   if (found.addresses.length === 0)
-    throw new VerbsError('EADDRNOTAVAIL', `${found.name} has no IP address, so it has no GID either`);
+    throw new VerbsError('EADDRNOTAVAIL', `${found.name} has no IP address, so it has no GID`);
   if (!addresses?.length) return found;
   const wanted = addresses.map((address) => ipText(ipBytes(address)));
   const missing = wanted.find((address) => !hasAddress(found, address));
   if (missing !== undefined)
     throw new VerbsError(
       'EADDRNOTAVAIL',
-      `${found.name} has not the address ${missing}; there is ${describe([found])}`,
+      `${found.name} does not have the address ${missing}; it has ${found.addresses.join(', ')}`,
     );
   return { ...found, addresses: wanted, details: found.details.filter(({ address }) => wanted.includes(address)) };
 }
 
-/** On a loopback interface the whole network of an IPv4 address is local: 127.0.0.2 with 127.0.0.1/8. */
+/** On a loopback interface all of an IPv4 address's network is local: 127.0.0.2 belongs to 127.0.0.1/8. */
 function hasAddress({ addresses, details, isLoopback }: HostInterface, wanted: string): boolean {
   if (addresses.includes(wanted)) return true;
   const bytes = ipBytes(wanted);
@@ -121,16 +128,16 @@ function hasAddress({ addresses, details, isLoopback }: HostInterface, wanted: s
   });
 }
 
-function describe(all: readonly HostInterface[]): string {
+function listNames(all: readonly HostInterface[]): string {
   if (all.length === 0) return 'none';
   return all.map(({ name, addresses }) => `${name} (${addresses.join(', ') || 'no address'})`).join(', ');
 }
 
 function listAddresses(): Map<number, InterfaceAddress[]> {
   const found = new Map<number, InterfaceAddress[]>();
-  for (const { body } of ask(RTM.GETADDR, NLM.DUMP, new Uint8Array(8))) {
+  for (const { body } of netlinkRequest(RTM.GETADDR, NLM.DUMP, new Uint8Array(8))) {
     const attributes = attributesOf(body, 8);
-    // On a point-to-point interface ADDRESS is the peer's.
+    // On a point-to-point interface IFA_ADDRESS is the peer's address.
     const bytes = attributes.get(IFA.LOCAL) ?? attributes.get(IFA.ADDRESS);
     if (!bytes || ((numberIn(attributes, IFA.FLAGS) ?? 0) & IFA.F_DADFAILED) !== 0) continue;
     const index = viewOf(body).getUint32(4, true);

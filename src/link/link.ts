@@ -1,20 +1,43 @@
 /**
- * What a link is: it carries whole Ethernet frames between the rings in a card's memory and somewhere else.
- * It knows frames and IP addresses; it knows nothing of queue pairs.
+ * The contract of a link. A link moves whole Ethernet frames between the rings in a card's memory and a network: an
+ * interface of the host (`packet`, `udp`, `xdp`) or other cards of the process (`memory`). `fault` and `pcap` wrap
+ * another link.
+ *
+ * Words:
+ * - frame: an Ethernet frame without frame check sequence.
+ * - ring, descriptor, slot: a ring of descriptors in the card's memory; each descriptor names a slot that holds a
+ *   frame.
+ * - GSO burst: consecutive packets of one queue pair that the link may send as one super-packet.
+ * - super-packet: one received descriptor that stands for several packets (GRO).
+ * - mover: the part of a link that moves frames (`FrameMover`). It may run in another thread than the rest.
+ * - transfer, adopt: one thread transfers a link's mover, the card's thread adopts it (transfer.ts).
+ *
+ * Invariants:
+ * - A link knows frames and IP addresses. It knows nothing of queue pairs, and imports nothing of the device.
+ * - The card moves the producer of the transmit ring and the consumer of the receive ring; the link moves the other
+ *   two. After `attach` only the thread that takes the device's turns writes the rings: it alone calls `send` and
+ *   `receive`.
+ * - `send` and `receive` never block and never throw for what happens on the network. They count it instead.
+ * - All other methods belong to the thread that opened the link. After `transfer`, both threads share only plain data:
+ *   the card's memory, file descriptors, and the SharedArrayBuffers of the transfer.
  */
 import { VerbsError } from '../errors.js';
-import type { Loan } from './loan.js';
+import type { LinkTransfer } from './transfer.js';
 
 /**
- * A ring of descriptors in the card's memory, layout and meaning as the kernel's `struct xdp_desc`
- * (`addr` u64, `len` u32, `options` u32). All members but `mask` are byte offsets from the start of the memory.
- * The two cursors are free-running u32: `producer - consumer` descriptors are filled, descriptor n lies at
+ * A ring of descriptors in the card's memory. Layout and meaning of a descriptor are those of the kernel's `struct
+ * xdp_desc` (`addr` u64, `len` u32, `options` u32). All members except `mask` are byte offsets from the start of the
+ * memory. The two cursors are free-running u32: `producer - consumer` descriptors are filled, and descriptor n lies at
  * `descriptors + (n & mask) * 16`. One side only produces, the other only consumes.
  */
 export interface Ring {
+  /** Offset of the producer's cursor. */
   readonly producer: number;
+  /** Offset of the consumer's cursor. */
   readonly consumer: number;
+  /** Offset of the first descriptor. */
   readonly descriptors: number;
+  /** Number of descriptors, a power of two, minus 1. */
   readonly mask: number;
 }
 
@@ -22,171 +45,220 @@ export interface Ring {
 export interface Frames {
   /** The card's memory as bytes. It is shared and never moves. */
   readonly memory: Uint8Array;
-  /** The card produces, the link consumes. A descriptor with `len` 0 is skipped. Where the link's features offer runs,
-   * `options` may carry TX_CONTINUES_RUN: this frame has the headers of the one before it but for IP length, identification
-   * and UDP length, its identification is one more, and it is not longer; all of a run but its last are of one length. The
-   * first of a run has the identification 0. The producer moves past all of a run at once. Descriptor n's `addr` points at a
-   * free slot when the card may fill it; in `attach` and in `send` a link may put another free slot there, of memory of its
-   * own (of `allocate`). */
+  /**
+   * The transmit ring: the card produces, the link consumes. The link skips a descriptor with `len` 0.
+   *
+   * Slots: `addr` of descriptor n points at a free slot when the card may fill it. In `attach` and in `send` a link may
+   * set `addr` to another free slot, in memory that it got from `allocate`.
+   *
+   * GSO bursts, if the link's features include `gso`: the `options` of every frame of a burst except the first carry
+   * TX_CONTINUES_BURST. Such a frame has the headers of the frame before it, except for IP length, IPv4 identification
+   * and UDP length. Identifications count up from 0. All frames of a burst have the same length; only the last may be
+   * shorter. The producer moves past a whole burst at once.
+   */
   readonly tx: Ring;
-  /** The link produces, the card consumes. Descriptor n's `addr` already points at a free slot of `slotBytes`:
-   * the link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free again when the
-   * consumer has passed it. A link may set `addr` to memory of its own (of `allocate`) instead, and has it back then.
-   * A coalesced super-packet is one descriptor: the headers of its first packet, then the UDP payloads of all, one behind
-   * the other; `options` >>> RX_SEGMENT_SHIFT are the bytes of each of them, of which the last may have fewer. The lengths in
-   * its IP and UDP header are not looked at, nor is the IP checksum; segment k had the first one's identification plus k,
-   * or the same. */
+  /**
+   * The receive ring: the link produces, the card consumes. `addr` of descriptor n already points at a free slot of
+   * `slotBytes`. The link writes the frame there, sets `len` and `options`, then moves the producer. A slot is free
+   * again when the consumer has passed it. Instead, a link may set `addr` to memory that it got from `allocate`; this
+   * memory is the link's again when the consumer has passed it.
+   *
+   * A super-packet is one descriptor: the headers of its first packet, then the UDP payloads of all its packets.
+   * `options >>> RX_SEGMENT_SHIFT` is the size of each payload in bytes; the last payload may be shorter. The card
+   * ignores the lengths in the IP and UDP headers and the IP checksum. Packet k had the identification of the first
+   * packet plus k, or the same identification.
+   */
   readonly rx: Ring;
-  /** Bytes of a receive slot: at least what the features ask for, or the link has to deliver single packets. */
+  /** Bytes of a receive slot. If this is less than `LinkFeatures.coalescedBytes`, the link delivers single packets. */
   readonly slotBytes: number;
-  /** The card wants what the features offer under this name. */
+  /** The card uses the ICRC offload that the link's features offer (`LinkFeatures.icrcOffload`). */
   readonly icrcOffload?: boolean;
-  /** Takes bytes of the card's memory for good and returns their offset: for links that put rings of their own between
-   * the card and another link. */
+  /**
+   * Allocates bytes of the card's memory and returns their offset. The memory is never freed. Links use it for rings
+   * and packet buffers of their own.
+   * @throws RangeError if the card has not enough memory left
+   */
   readonly allocate?: (bytes: number) => number;
 }
 
+/** What a link can carry and do. It may change while the link is open; see `Link.watchInterface`. */
 export interface LinkFeatures {
-  /** Largest frame in bytes, Ethernet header included, frame check sequence excluded. */
+  /** Largest frame in bytes, with Ethernet header, without frame check sequence. */
   readonly maxFrame: number;
-  /** Received IPv4 headers are the sender's own. Otherwise the identification is 0 in the ring and the descriptor's
-   * options carry RX_IP_ID_UNKNOWN. */
+  /**
+   * Received IPv4 headers are as the sender wrote them. If false, the identification of received frames is 0 and their
+   * `options` carry RX_IP_ID_UNKNOWN.
+   */
   readonly ipHeaderVisible: boolean;
-  /** UDP source port that every frame leaves with whatever the card wrote; 0 = as the card wrote it. */
+  /** UDP source port of every sent frame, whatever the card wrote; 0 = as the card wrote it. */
   readonly sourcePort: number;
-  /** Frames leave with the IPv4 header as the card wrote it, but for these: `zero` = the link sends identification 0
-   * and DF, which is what the card must have written too. */
+  /**
+   * IPv4 identification of sent frames: `as written` by the card, or `zero`. With `zero` the link sends identification
+   * 0 and DF, and the card must write the same, because the ICRC covers both.
+   */
   readonly ipIdentification: 'as written' | 'zero';
-  /** What the link sends in one go when the card marks a run of packets: so many packets and bytes of UDP payload at the
-   * most. Without it the card marks none. */
-  readonly runs?: { readonly packets: number; readonly bytes: number };
-  /** The link takes most of a large packet's ICRC off the card: that of the last bytes before it, the largest power of two from
-   * 256 to 4096 that fits into those behind the BTH; packets with fewer are the card's alone. Of a frame to be sent, `options`
-   * >>> TX_ICRC_SHIFT are those bytes, 0 = none, and in the place of the ICRC stands the CRC's register before them: the
-   * link goes on from there and completes it. Of received packets it XORs the CRC of those bytes, beginning with a register
-   * of 0 and not complemented, into the ICRC, and the descriptor's options carry RX_ICRC_FOLDED. */
+  /** Limits of a GSO burst: packets, and bytes of UDP payload. Without it the card marks no bursts. */
+  readonly gso?: { readonly packets: number; readonly bytes: number };
+  /**
+   * The link computes most of a large packet's ICRC. Its share is the last bytes before the ICRC: the largest power of
+   * two from 256 to 4096 that fits into the bytes after the BTH. The card does smaller packets alone.
+   *
+   * Transmit: `options >>> TX_ICRC_SHIFT` is the share in bytes, 0 = none. The ICRC field holds the CRC register before
+   * the share; the link continues the CRC from there and writes the ICRC. Receive: the link XORs the CRC of the share,
+   * with an initial register of 0 and not complemented, into the ICRC field, and sets RX_ICRC_FOLDED in the
+   * descriptor's options.
+   */
   readonly icrcOffload?: boolean;
-  /** Bytes that a receive slot must have for coalesced super-packets. Without it the link delivers none. */
+  /** Bytes that a receive slot must have for super-packets. Without it the link delivers none. */
   readonly coalescedBytes?: number;
 }
 
-/** Transmit option: see `Frames.tx`. Same value as the card's TxOption.CONTINUES_RUN. */
-export const TX_CONTINUES_RUN = 0x10000;
-/** Transmit option: see `LinkFeatures.icrcOffload`. Same value as the card's TX_ICRC_SHIFT. */
+// Option bits of descriptors. The card defines them, but a link may not import the card: test/link/options.test.ts
+// compares these values with those of the card and of the addon.
+
+/** Transmit option: the frame continues the GSO burst of the frame before it (see `Frames.tx`). */
+export const TX_CONTINUES_BURST = 0x10000;
+/** Transmit option: lowest bit of the link's share of the ICRC in bytes (see `LinkFeatures.icrcOffload`). */
 export const TX_ICRC_SHIFT = 17;
-/** Receive option: see `LinkFeatures.icrcOffload`. Same value as the card's RxOption.ICRC_FOLDED. */
+/** Receive option: the CRC of the link's share is folded into the ICRC (see `LinkFeatures.icrcOffload`). */
 export const RX_ICRC_FOLDED = 0x8000;
-/** Receive option: the link could not see the IPv4 identification. Same value as the card's RxOption.IP_ID_UNKNOWN. */
+/** Receive option: the link cannot see the IPv4 identification. */
 export const RX_IP_ID_UNKNOWN = 0x10000;
-/** Receive option: see `Frames.rx`. Same value as the card's RX_SEGMENT_SHIFT. */
+/** Receive option: lowest bit of the payload size of a super-packet's packets (see `Frames.rx`). */
 export const RX_SEGMENT_SHIFT = 17;
 
+/** A link's counters by name: `tx_frames`, `rx_dropped` and so on, and gauges such as `rx_buffer_bytes`. */
 export interface LinkCounters {
   readonly [name: string]: number;
 }
 
-/** The link's end of a local interface: what the card must know to write frames for it. */
+/** The local interface of a link: what the card must know to write frames for it. */
 export interface LinkInterface {
+  /** Name of the interface, `eth0` for instance. */
   readonly name: string;
+  /** Index of the interface (if_nametoindex(3)). */
   readonly index: number;
-  /** MTU of the interface in bytes (IP packet size). */
+  /** MTU of the interface in bytes of IP packet. */
   readonly mtu: number;
+  /** MAC address, 6 bytes. */
   readonly mac: Uint8Array;
   /** Local IP addresses, as text. */
   readonly addresses: readonly string[];
-  /** The link is up. */
+  /** Whether the interface is up. */
   readonly up: boolean;
 }
 
-/** What moves frames between a card's rings and somewhere else. */
+/** Moves frames between a card's rings and the network. */
 export interface FrameMover {
   /**
-   * Moves frames off the transmit ring; what cannot go now stays there. Never blocks, never throws for what the network
-   * does (counted instead).
-   * @param now nanoseconds of the device's clock
-   * @returns how many descriptors were consumed
+   * Sends frames from the transmit ring. Frames that cannot leave now stay in the ring. Never blocks, and never throws
+   * for what happens on the network: the counters show it.
+   * @param now the device's clock (ns)
+   * @returns the number of descriptors consumed
    */
   send(now: number): number;
-  /** Moves frames that have arrived into the receive ring, as many as fit. Never blocks. @returns how many */
+  /**
+   * Moves frames that have arrived into the receive ring, as many as fit. Never blocks.
+   * @param now the device's clock (ns)
+   * @returns the number of descriptors produced
+   */
   receive(now: number): number;
-  /** Frames come into the receive ring without `receive`, which then only takes note of them and costs no system call. It is to
-   * be called before the card takes any: their slots may hold other frames afterwards. */
-  readonly arrivesByItself?: boolean;
-  /** When the link wants `send`/`receive` to be called next although nothing arrives (a delayed frame); 0 = never. */
+  /**
+   * The link pushes frames into the receive ring at any time, without `receive`. `receive` then only notes their
+   * arrival and costs no system call. Call it before each turn in which the card consumes frames: a slot that the card
+   * has passed may hold another frame already.
+   */
+  readonly pushesFrames?: boolean;
+  /**
+   * Returns when `send` and `receive` must be called although nothing arrives (ns of the device's clock); 0 = never.
+   */
   nextDeadline(): number;
 }
 
-/** Names of which all cards that may have the same addresses have each only once. */
-export interface Names {
-  /** Holds a name until the answer is called, or the process ends; undefined = it is held. */
-  hold(name: string): (() => void) | undefined;
-  /** By whomever. */
-  isHeld(name: string): boolean;
+/** Names that are unique among all cards that may share an address: on an interface, in all processes of this user. */
+export interface HostNames {
+  /** Binds a name until the returned function is called or the process ends. Returns undefined if the name is bound. */
+  bind(name: string): (() => void) | undefined;
+  /** Returns whether any card, of this process or another one, has bound the name. */
+  isBound(name: string): boolean;
 }
 
+/** Moves Ethernet frames between a card and a network. See the head of this file for the invariants. */
 export interface Link extends FrameMover {
+  /** Kind of the link: `packet`, `udp`, `xdp` or `memory`. A wrapper has the kind of the link inside it. */
   readonly kind: string;
-  /** What people should know of it beside the frames; complete once it is attached. */
+  /** How the link moves frames, for people to read. Complete after `attach`. */
   readonly notes?: readonly string[];
+  /** What the link can carry and do. */
   readonly features: LinkFeatures;
+  /** The local interface. */
   readonly interface: LinkInterface;
-  /** Of all cards of the network. A link without them shares its addresses with nobody. */
-  readonly names?: Names | undefined;
-  /** Called once, before anything else. @throws VerbsError when the kernel does not give what it needs */
+  /** Names that are unique among the cards of the interface. A link without them shares its addresses with no other. */
+  readonly names?: HostNames | undefined;
+  /**
+   * Gives the link the card's memory and rings. Called once, before any other method that moves frames or waits.
+   * @throws VerbsError if the kernel refuses what the link needs
+   */
   attach(frames: Frames): void;
   /**
-   * After `attach`: lets another thread move the frames, with what `borrow` makes of the answer there. This thread does
-   * everything else from then on, at any time: it neither sends nor receives nor waits. Links without it work in one
-   * thread only.
+   * Lets another thread move the frames: `adoptLink` there makes a mover from the result. Call it after `attach`. This
+   * thread then no longer sends, receives or waits, and may call everything else at any time. Links without this method
+   * work in one thread only.
    * @throws VerbsError EOPNOTSUPP
    */
-  lend?(): Loan;
-  /** To be called when the other thread says that there is something new. */
-  onLoanNews?(): void;
+  transfer?(): LinkTransfer;
+  /** Applies what the adopting thread has reported. Called after the `notify` that `adoptLink` was given. */
+  onTransferNotice?(): void;
   /**
-   * Calls `onReadable` once when there may be something to receive, or at `deadline` (ns of the device's clock, 0 = none),
-   * whichever is first; a second call replaces the first.
-   * The clock of a wait is `performance.now()`, in nanoseconds.
+   * Calls `onReadable` once: when there may be something to receive, or at the deadline, whichever is first. A second
+   * wait replaces the first.
+   * @param deadline nanoseconds on the clock of `performance.now()`; 0 = none
    * @param keepAlive whether this wait keeps the process running
    */
   wait(deadline: number, keepAlive: boolean, onReadable: () => void): void;
-  /** Ends the wait without a call. */
+  /** Ends the wait without a callback. */
   cancelWait(): void;
+  /** Returns the counts since the link was opened. */
   counters(): LinkCounters;
   /**
-   * The link-layer destination for a peer: its MAC, or the next hop's (route and neighbour look-up of the kernel;
-   * resolves if it is not known yet).
+   * Resolves the link-layer destination of a peer: its MAC address, or that of the next hop. Uses the kernel's routes
+   * and neighbours, and starts neighbour discovery if the neighbour is not known yet.
    * @throws VerbsError EHOSTUNREACH with the reason
    */
   resolve(destination: string, source: string): Promise<Resolved>;
   /**
-   * Calls back after `interface` and `features` have changed: the interface went down or up, has another MTU, or lost or
-   * got an address. A second call replaces the first. A link without it stands on what never changes.
+   * Calls back after `interface` or `features` has changed: the interface went up or down, or its MTU or addresses
+   * changed. A second call replaces the first. For a link without this method neither ever changes.
    */
   watchInterface?(onChange: () => void): void;
   /**
-   * From now on frames for a multicast group arrive too, also those that this link sends itself. Only once for a group.
-   * A link without it has no multicast.
+   * Joins a multicast group: frames to the group are received too, including those that this link sends. Call it once
+   * for each group. A link without this method has no multicast.
    * @param group an IP address
-   * @throws VerbsError
+   * @throws VerbsError with the kernel's reason
    */
   joinGroup?(group: string): void;
-  /** Ends it. Nothing happens when the link has not joined. */
+  /** Leaves a multicast group. Does nothing if the link has not joined. */
   leaveGroup?(group: string): void;
+  /** Closes the link and its sockets. A second call does nothing. */
   close(): void;
 }
 
-/** @throws VerbsError EOPNOTSUPP when the link has no multicast, and what it throws itself */
+/** Joins a multicast group. @throws VerbsError EOPNOTSUPP if the link has no multicast, else as `Link.joinGroup` */
 export function joinGroup(link: Link, group: string): void {
-  if (!link.joinGroup) throw new VerbsError('EOPNOTSUPP', `the ${link.kind} link has no multicast, so not ${group}`);
+  if (!link.joinGroup)
+    throw new VerbsError('EOPNOTSUPP', `the ${link.kind} link has no multicast: it cannot join ${group}`);
   link.joinGroup(group);
 }
 
+/** The path to a peer. */
 export interface Resolved {
+  /** Destination MAC address of frames to the peer, 6 bytes. Zero where the link does not need it. */
   readonly destMac: Uint8Array;
-  /** 802.1Q tag control information, when the interface is a VLAN of the one the link sends on. */
+  /** 802.1Q tag control information, if the route leaves by a VLAN on the link's interface. */
   readonly vlanTci?: number;
+  /** Hop limit (TTL) of the route, if the kernel has one set. */
   readonly hopLimit?: number;
-  /** Path MTU of the route in bytes of IP packet, when the kernel knows a smaller one than the interface's. */
+  /** Path MTU of the route in bytes of IP packet, if it is smaller than the interface's MTU. */
   readonly pathMtu?: number;
 }

@@ -1,44 +1,92 @@
 /**
- * Tells when the kernel's interfaces or their addresses change (rtnetlink(7): the groups link, ipv4-ifaddr and
- * ipv6-ifaddr). One socket serves the whole process, and only while somebody listens.
+ * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, and neighbours. One socket for
+ * each serves all listeners of the thread. It is open only while there are listeners.
  */
-import { type NativeWaiter, native } from '../native.js';
+import { constants } from 'node:os';
+import { type NativePoller, native } from '../native.js';
+import { type NetlinkMessage, netlinkMessages } from './netlink.js';
 
-const listeners = new Set<() => void>();
-let waiter: NativeWaiter | undefined;
-let fd = -1;
+/** RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR; RTMGRP_NEIGH. */
+const GROUPS = { interfaces: 0x1 | 0x10 | 0x100, neighbours: 0x4 } as const;
+
+/** @param messages undefined when some were lost */
+type Listener = (messages: readonly NetlinkMessage[] | undefined) => void;
+
+class Monitor {
+  readonly #listeners = new Set<Listener>();
+  #poller: NativePoller | undefined;
+  #fd = -1;
+
+  constructor(readonly groups: number) {}
+
+  /** Whether notifications arrive: the kernel has not refused the socket. */
+  get isOpen(): boolean {
+    return this.#poller !== undefined;
+  }
+
+  add(listener: Listener): void {
+    this.#listeners.add(listener);
+    if (this.#listeners.size === 1) this.#start();
+  }
+
+  remove(listener: Listener): void {
+    if (this.#listeners.delete(listener) && this.#listeners.size === 0) this.#stop();
+  }
+
+  #start(): void {
+    this.#fd = native().netlinkListen(this.groups);
+    if (this.#fd < 0) return;
+    this.#poller = new (native().Poller)(() => this.#onReadable());
+    if (this.#poller.open([this.#fd]) === 0) this.#poller.start(-1, false);
+    else this.#stop();
+  }
+
+  #stop(): void {
+    this.#poller?.close();
+    this.#poller = undefined;
+    if (this.#fd >= 0) native().closeFd(this.#fd);
+    this.#fd = -1;
+  }
+
+  #onReadable(): void {
+    const messages = this.#receive();
+    this.#poller?.start(-1, false);
+    for (const listener of [...this.#listeners]) listener(messages);
+  }
+
+  #receive(): NetlinkMessage[] | undefined {
+    let messages: NetlinkMessage[] | undefined = [];
+    for (;;) {
+      const received = native().netlinkReceive(this.#fd);
+      if (typeof received !== 'number') messages?.push(...netlinkMessages(received));
+      else if (received === -constants.errno.ENOBUFS) messages = undefined;
+      else return messages;
+    }
+  }
+}
+
+const interfaces = new Monitor(GROUPS.interfaces);
+const neighbours = new Monitor(GROUPS.neighbours);
 
 /**
- * Calls back, in the event loop, after changes; several may come as one call. Does not keep the process running. Where
- * the kernel does not allow it nothing is ever told.
- * @returns ends it
+ * Calls back in the event loop after changes. Several changes may cause one call. Does not keep the process running. If
+ * the kernel refuses the socket, the callback is never called.
+ * @returns a function that ends the watch
  */
 export function watchInterfaces(onChange: () => void): () => void {
+  // The caller reads the state again, so that a lost notification does no harm.
   const listener = () => onChange();
-  listeners.add(listener);
-  if (listeners.size === 1) begin();
-  return () => {
-    if (listeners.delete(listener) && listeners.size === 0) end();
-  };
+  interfaces.add(listener);
+  return () => interfaces.remove(listener);
 }
 
-function begin(): void {
-  fd = native().netlinkListen();
-  if (fd < 0) return;
-  waiter = new (native().Waiter)(onReadable);
-  if (waiter.open([fd]) === 0) waiter.start(-1, false);
-  else end();
-}
-
-function end(): void {
-  waiter?.close();
-  waiter = undefined;
-  if (fd >= 0) native().closeFd(fd);
-  fd = -1;
-}
-
-function onReadable(): void {
-  native().netlinkDrain(fd);
-  waiter?.start(-1, false);
-  for (const listener of [...listeners]) listener();
+/**
+ * Calls back in the event loop with the changes of neighbours, or with undefined when some were lost. Does not keep the
+ * process running.
+ * @returns whether the kernel notifies, and a function that ends the watch
+ */
+export function watchNeighbours(onChange: Listener): { readonly isOpen: boolean; end(): void } {
+  const listener: Listener = (messages) => onChange(messages);
+  neighbours.add(listener);
+  return { isOpen: neighbours.isOpen, end: () => neighbours.remove(listener) };
 }

@@ -1,10 +1,11 @@
 /**
- * netlink messages (rtnetlink(7), generic netlink), written and read. Their numbers are in host byte order; this module, like
- * WebAssembly memory, is for little-endian hosts.
+ * Writes and reads netlink messages (rtnetlink(7), generic netlink). Their numbers are in host byte order. This module
+ * supports little-endian hosts only, as WebAssembly memory is little-endian.
  */
 import { getSystemErrorName } from 'node:util';
 import { native } from '../native.js';
 
+/** Message types of rtnetlink. */
 export const RTM = {
   NEWLINK: 16,
   GETLINK: 18,
@@ -19,9 +20,10 @@ export const RTM = {
 /** Protocols of netlink(7). */
 export const NETLINK = { ROUTE: 0, GENERIC: 16 } as const;
 
-/** Flags beside NLM_F_REQUEST. */
+/** Request flags, without NLM_F_REQUEST, which every request has. */
 export const NLM = { ACK: 0x4, DUMP: 0x300, CREATE: 0x400 } as const;
 
+/** Address families. */
 export const AF_INET = 2;
 export const AF_INET6 = 10;
 
@@ -31,7 +33,7 @@ const HEADER_BYTES = 16;
 
 /** The kernel refused a request. */
 export class NetlinkError extends Error {
-  /** errno's name, `ENOENT` for instance */
+  /** Name of the errno, `ENOENT` for instance. */
   readonly code: string;
   constructor(errno: number) {
     const code = getSystemErrorName(-Math.abs(errno));
@@ -40,20 +42,23 @@ export class NetlinkError extends Error {
   }
 }
 
+/** One message of a reply. */
 export interface NetlinkMessage {
   readonly type: number;
-  /** The family's header and its attributes. */
+  /** The family's fixed header and the attributes. */
   readonly body: Uint8Array;
 }
 
+/** Attributes of a message by type. A nested attribute's value can be read with `attributesOf`. */
 export type Attributes = ReadonlyMap<number, Uint8Array>;
 
 /**
- * Asks the kernel and returns its whole answer. Takes microseconds: the kernel answers before the call returns.
+ * Sends a request and returns all messages of the reply. Takes microseconds: the kernel replies within the call.
  * @param header the family's fixed header (`rtmsg`, `ndmsg`, ...)
- * @throws NetlinkError
+ * @param attributes type and value of each attribute
+ * @throws NetlinkError if the kernel refuses the request
  */
-export function ask(
+export function netlinkRequest(
   type: number,
   flags: number,
   header: Uint8Array,
@@ -72,53 +77,56 @@ export function ask(
     request.set(part, at);
     at += align(part.length);
   }
-  const answer = native().netlinkExchange(protocol, request);
-  if (typeof answer === 'number') throw new NetlinkError(answer);
-  return [...messages(answer)];
+  const reply = native().netlinkExchange(protocol, request);
+  if (typeof reply === 'number') throw new NetlinkError(reply);
+  return [...netlinkMessages(reply)];
 }
 
-/** Attributes that follow a fixed header of `from` bytes. A nested attribute is read the same way. */
+/** Returns the attributes that follow a fixed header of `from` bytes. */
 export function attributesOf(bytes: Uint8Array, from = 0): Attributes {
   const found = new Map<number, Uint8Array>();
   const view = viewOf(bytes);
   for (let at = from; at + 4 <= bytes.length; ) {
     const length = view.getUint16(at, true);
     if (length < 4) break;
-    // The upper two bits say nested and network byte order.
+    // The upper two bits are the flags NLA_F_NESTED and NLA_F_NET_BYTEORDER.
     found.set(view.getUint16(at + 2, true) & 0x3fff, bytes.subarray(at + 4, at + length));
     at += align(length);
   }
   return found;
 }
 
+/** Returns a view of the same bytes. */
 export function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
+/** Returns the 4 bytes of a number, little-endian. */
 export function u32(value: number): Uint8Array {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setUint32(0, value, true);
   return bytes;
 }
 
-/** @returns the number in an attribute, or undefined without the attribute */
+/** Returns the number in an attribute of 2 or 4 bytes; undefined if there is no such attribute. */
 export function numberIn(attributes: Attributes, kind: number): number | undefined {
   const bytes = attributes.get(kind);
   if (!bytes) return undefined;
   return bytes.length >= 4 ? viewOf(bytes).getUint32(0, true) : viewOf(bytes).getUint16(0, true);
 }
 
-/** @returns the text in an attribute, without its final NUL */
+/** Returns the text in an attribute without its final NUL; undefined if there is no such attribute. */
 export function textIn(attributes: Attributes, kind: number): string | undefined {
   const bytes = attributes.get(kind);
   return bytes && Buffer.from(bytes).toString('utf8').replace(/\0.*$/s, '');
 }
 
-function* messages(answer: Uint8Array): Generator<NetlinkMessage> {
-  const view = viewOf(answer);
-  for (let at = 0; at + HEADER_BYTES <= answer.length; ) {
+/** Reads the messages of a reply or notification. @throws NetlinkError if the kernel refuses the request */
+export function* netlinkMessages(reply: Uint8Array): Generator<NetlinkMessage> {
+  const view = viewOf(reply);
+  for (let at = 0; at + HEADER_BYTES <= reply.length; ) {
     const length = view.getUint32(at, true);
-    if (length < HEADER_BYTES || at + length > answer.length) return;
+    if (length < HEADER_BYTES || at + length > reply.length) return;
     const type = view.getUint16(at + 4, true);
     if (type === NLMSG_DONE) return;
     if (type === NLMSG_ERROR) {
@@ -126,7 +134,7 @@ function* messages(answer: Uint8Array): Generator<NetlinkMessage> {
       if (errno !== 0) throw new NetlinkError(errno);
       return;
     }
-    yield { type, body: answer.subarray(at + HEADER_BYTES, at + length) };
+    yield { type, body: reply.subarray(at + HEADER_BYTES, at + length) };
     at += align(length);
   }
 }

@@ -1,62 +1,69 @@
 /**
- * The `packet` link: a packet socket on one interface (packet(7)). Headers are the card's own to the last bit, and it
- * works on any Ethernet interface; it needs CAP_NET_RAW. ARP, neighbour discovery and ICMP stay the kernel's.
+ * The `packet` link: a packet socket on one interface (packet(7)). The card writes and reads all headers itself. The
+ * link works on every Ethernet interface and needs CAP_NET_RAW. The kernel still handles ARP, neighbour discovery and
+ * ICMP.
  */
 import { VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
 import { ipBytes, isLinkLocal, multicastMac } from './address.js';
-import { refusal } from './errno.js';
-import { ETHERNET_BYTES } from './hostlink.js';
+import { errnoError } from './errno.js';
+import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
-import { DEFAULT_BUFFER_BYTES, ROCE_PORT, SocketLink } from './sockets.js';
+import { DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
+/** Options of `PacketLink.open`. */
 export interface PacketLinkOptions {
-  /** Name of the interface; by default the one that has the first of `addresses`. */
+  /** Name of the interface. Default: the interface that has the first of `addresses`. */
   readonly interface?: string;
-  /** Local addresses that the card uses; by default all of the interface. */
+  /** Local addresses that the card uses. Default: all of the interface. */
   readonly addresses?: readonly string[];
-  /** Bytes of the socket's receive and send buffers. */
+  /** Bytes of the socket's receive buffer and of its send buffer. Default: 8 MiB. */
   readonly bufferBytes?: number;
-  /** How long a neighbour may take to answer ARP or neighbour discovery. */
+  /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
   readonly neighbourTimeoutMs?: number;
 }
 
+/** A link by a packet socket. */
 export class PacketLink extends SocketLink {
   readonly kind = 'packet';
   readonly #socket: NativePacketSocket;
-  /** Addresses whose port somebody else has: rxe for instance, who keeps the kernel from answering by ICMP as well. */
-  readonly #notHeld = new Set<string>();
+  /**
+   * Addresses whose RoCE port another program or rxe has bound. Whichever program binds the port, the kernel then does
+   * not reply with ICMP "port unreachable".
+   */
+  readonly #unboundPorts = new Set<string>();
   readonly #neighbourTimeoutMs: number | undefined;
 
   /**
-   * @throws VerbsError EPERM without CAP_NET_RAW, ENODEV and EADDRNOTAVAIL with what there is instead, EOPNOTSUPP
+   * Opens the socket and binds the RoCE port of each address.
+   * @throws VerbsError EPERM without CAP_NET_RAW; ENODEV and EADDRNOTAVAIL with the existing interfaces; EOPNOTSUPP
    * without the addon
    */
   static open(options: PacketLinkOptions): PacketLink {
-    const end = chooseInterface(options);
-    if (!end.isEthernet) throw new VerbsError('ENODEV', `${end.name} does not carry Ethernet frames`);
-    return new PacketLink(end, options, (options.addresses?.length ?? 0) > 0);
+    const iface = chooseInterface(options);
+    if (!iface.isEthernet) throw new VerbsError('ENODEV', `${iface.name} does not carry Ethernet frames`);
+    return new PacketLink(iface, options, (options.addresses?.length ?? 0) > 0);
   }
 
   private constructor(
-    end: HostInterface,
+    iface: HostInterface,
     { bufferBytes = DEFAULT_BUFFER_BYTES, neighbourTimeoutMs }: PacketLinkOptions,
     only: boolean,
   ) {
     const socket = new (native().PacketSocket)();
-    const refused = socket.open(end.index, end.mac, bufferBytes);
-    if (refused < 0)
-      throw refusal(refused, `no packet socket on ${end.name}`, {
+    const result = socket.open(iface.index, iface.mac, bufferBytes);
+    if (result < 0)
+      throw errnoError(result, `no packet socket on ${iface.name}`, {
         EPERM:
-          `a packet socket on ${end.name} needs the capability CAP_NET_RAW: run as root, ` +
-          `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or take the udp link, which needs none`,
-        ENODEV: `${end.name} has just gone away`,
+          `a packet socket on ${iface.name} needs the capability CAP_NET_RAW: run as root, ` +
+          `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or use the udp link, which needs none`,
+        ENODEV: `${iface.name} no longer exists`,
       });
-    super(end, socket, [socket.fd()], only);
+    super(iface, socket, [socket.fd()], only);
     this.#socket = socket;
-    for (const address of end.addresses) this.addAddress(address, ipBytes(address));
+    for (const address of iface.addresses) this.addAddress(address, ipBytes(address));
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
   }
 
@@ -66,22 +73,22 @@ export class PacketLink extends SocketLink {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
-      ...this.offload,
-      ...this.together,
+      ...this.icrcFeatures,
+      ...this.gsoFeatures,
     };
   }
 
   override get notes(): readonly string[] {
-    const notHeld = [...this.#notHeld];
+    const unbound = [...this.#unboundPorts];
     return [
       ...super.notes,
-      ...notHeld.map((address) => `UDP port ${ROCE_PORT} of ${address} is open in another program or in rxe`),
+      ...unbound.map((address) => `UDP port ${ROCE_PORT} of ${address} is bound by another program or by rxe`),
     ];
   }
 
-  /** `port_not_held`: addresses at which another program, or the kernel, takes datagrams to the port of RoCE. */
+  /** Adds the gauge `port_not_held`: the number of addresses whose RoCE port another program or rxe has bound. */
   override counters(): LinkCounters {
-    return { ...super.counters(), port_not_held: this.#notHeld.size };
+    return { ...super.counters(), port_not_held: this.#unboundPorts.size };
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {
@@ -90,8 +97,8 @@ export class PacketLink extends SocketLink {
 
   joinGroup(group: string): void {
     const bytes = ipBytes(group);
-    const refused = this.#socket.joinGroup(bytes, multicastMac(bytes), this.interface.index);
-    if (refused < 0) throw this.cannotJoin(refused, group);
+    const result = this.#socket.joinGroup(bytes, multicastMac(bytes), this.interface.index);
+    if (result < 0) throw this.cannotJoin(result, group);
   }
 
   leaveGroup(group: string): void {
@@ -101,10 +108,10 @@ export class PacketLink extends SocketLink {
 
   protected addAddress(address: string, bytes: Uint8Array): void {
     const scope = isLinkLocal(bytes) ? this.interface.index : 0;
-    if (this.#socket.holdPort(bytes, ROCE_PORT, scope) !== 0) this.#notHeld.add(address);
+    if (this.#socket.bindPort(bytes, ROCE_PORT, scope) !== 0) this.#unboundPorts.add(address);
   }
 
   protected removeAddress(address: string, bytes: Uint8Array): void {
-    if (!this.#notHeld.delete(address)) this.#socket.releasePort(bytes);
+    if (!this.#unboundPorts.delete(address)) this.#socket.unbindPort(bytes);
   }
 }

@@ -1,4 +1,4 @@
-/** Writes pcapng (draft-ietf-opsawg-pcapng), as much of it as a capture of Ethernet frames needs. */
+/** Writes pcapng (draft-ietf-opsawg-pcapng): the blocks that a capture of Ethernet frames needs. */
 
 const BLOCK = { SECTION: 0x0a0d0d0a, INTERFACE: 1, PACKET: 6 } as const;
 const OPTION = { COMMENT: 1, USER_APPLICATION: 4, IF_NAME: 2, IF_TSRESOL: 9, PACKET_FLAGS: 2 } as const;
@@ -6,23 +6,28 @@ const LINKTYPE_ETHERNET = 1;
 const NANOSECONDS = 9;
 const FIRST_BUFFER_BYTES = 65536;
 
+/** Direction of a packet, as in the flags of its block. */
 export enum Direction {
   Inbound = 1,
   Outbound = 2,
 }
 
-/** Builds blocks in a buffer until somebody takes them. All numbers are little-endian. */
+/** Builds blocks in a buffer until `take` returns them. All numbers are little-endian. */
 export class PcapngWriter {
   #bytes = new Uint8Array(FIRST_BUFFER_BYTES);
   #view = new DataView(this.#bytes.buffer);
   #at = 0;
 
-  /** What a file begins with. @param program named in the section header @param comment a remark on the whole capture */
+  /**
+   * Adds the blocks that start a file.
+   * @param program writer of the file
+   * @param comment comment on the whole capture
+   */
   header(program: string, comment: string, interfaceName: string): void {
     this.#block(BLOCK.SECTION, () => {
       this.#u32(0x1a2b3c4d);
       this.#u32(1); // version 1.0: two u16
-      this.#u32(0xffffffff); // section length not known: -1 as u64
+      this.#u32(0xffffffff); // section length unknown: -1 as u64
       this.#u32(0xffffffff);
       this.#option(OPTION.COMMENT, Buffer.from(comment));
       this.#option(OPTION.USER_APPLICATION, Buffer.from(program));
@@ -30,14 +35,14 @@ export class PcapngWriter {
     });
     this.#block(BLOCK.INTERFACE, () => {
       this.#u32(LINKTYPE_ETHERNET);
-      this.#u32(0); // no limit of length
+      this.#u32(0); // no snapshot length
       this.#option(OPTION.IF_NAME, Buffer.from(interfaceName));
       this.#option(OPTION.IF_TSRESOL, Uint8Array.of(NANOSECONDS));
       this.#u32(0);
     });
   }
 
-  /** @param time nanoseconds since 1970 @param comment UTF-8 */
+  /** Adds a packet. @param time nanoseconds since 1970 @param comment UTF-8 */
   packet(time: bigint, direction: Direction, frame: Uint8Array, comment?: Uint8Array): void {
     this.#block(BLOCK.PACKET, () => {
       this.#u32(0); // the only interface
@@ -52,7 +57,7 @@ export class PcapngWriter {
     });
   }
 
-  /** What was built since the last call; good until the next block is. */
+  /** Returns the blocks that were built since the last call. The bytes are valid until the next block is built. */
   take(): Uint8Array {
     const taken = this.#bytes.subarray(0, this.#at);
     this.#at = 0;
@@ -75,20 +80,20 @@ export class PcapngWriter {
   }
 
   #u32(value: number): void {
-    this.#need(4);
+    this.#reserve(4);
     this.#view.setUint32(this.#at, value, true);
     this.#at += 4;
   }
 
   #padded(bytes: Uint8Array): void {
     const length = (bytes.length + 3) & ~3;
-    this.#need(length);
+    this.#reserve(length);
     this.#bytes.set(bytes, this.#at);
     this.#bytes.fill(0, this.#at + bytes.length, this.#at + length);
     this.#at += length;
   }
 
-  #need(bytes: number): void {
+  #reserve(bytes: number): void {
     if (this.#at + bytes <= this.#bytes.length) return;
     const larger = new Uint8Array(2 * (this.#bytes.length + bytes));
     larger.set(this.#bytes);

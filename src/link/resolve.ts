@@ -1,50 +1,48 @@
-/** Where to send a frame for a peer: the kernel's route, and the neighbour that the route leads to. */
+/** Resolves the path to a peer: the kernel's route, and the MAC address of the neighbour that the route leads to. */
 import { createSocket } from 'node:dgram';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { VerbsError } from '../errors.js';
 import { ipBytes, ipText, isLinkLocal } from './address.js';
 import { listInterfaces } from './interfaces.js';
 import type { LinkInterface, Resolved } from './link.js';
+import { neighbourMac, startDiscovery } from './neighbour.js';
 import {
   AF_INET,
   AF_INET6,
-  ask,
   attributesOf,
   NetlinkError,
   type NetlinkMessage,
   NLM,
+  netlinkRequest,
   numberIn,
   RTM,
   u32,
-  viewOf,
 } from './netlink.js';
 
+/** A route of the kernel. */
 export interface Route {
-  /** Index of the interface that packets leave by. */
+  /** Index of the output interface. */
   readonly oif: number;
-  /** Next hop, or undefined when the destination is on the link itself. */
+  /** Next hop; undefined if the destination is on the link itself. */
   readonly gateway?: Uint8Array;
-  /** The destination is an address of this host. */
+  /** Whether the destination is an address of this host. */
   readonly isLocal: boolean;
+  /** Hop limit that is set on the route. */
   readonly hopLimit?: number;
+  /** MTU that is set on the route, in bytes of IP packet. */
   readonly mtu?: number;
 }
 
-/** How long the kernel may take to learn a neighbour's MAC; it asks three times, a second apart. */
+/** How long the kernel may take to learn a neighbour's MAC address: it sends three requests, a second apart. */
 export const NEIGHBOUR_TIMEOUT_MS = 3000;
-const POLL_MS = 3;
 const DISCARD_PORT = 9;
 
 const RTN_LOCAL = 2;
 const RTA = { DST: 1, SRC: 2, OIF: 4, GATEWAY: 5, METRICS: 8, VIA: 18, MTU: 2, HOPLIMIT: 10 } as const;
-const NDA = { DST: 1, LLADDR: 2 } as const;
-const NUD = { STALE: 0x04, FAILED: 0x20, USABLE: 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80 } as const;
-const NTF_USE = 1;
 
 /**
- * The kernel's route. The source address chooses among routes as it does for a socket bound to it.
- * @param oif look only at routes through this interface
- * @throws NetlinkError, ENETUNREACH mostly
+ * Returns the kernel's route to a destination. The source address selects the route as for a socket bound to it.
+ * @param oif index of an interface: only routes through this interface are considered
+ * @throws NetlinkError, usually ENETUNREACH
  */
 export function findRoute(destination: Uint8Array, source: Uint8Array, oif?: number): Route {
   const family = destination.length === 4 ? AF_INET : AF_INET6;
@@ -55,27 +53,28 @@ export function findRoute(destination: Uint8Array, source: Uint8Array, oif?: num
     [RTA.SRC, source],
   ];
   if (oif !== undefined) attributes.push([RTA.OIF, u32(oif)]);
-  const [answer] = ask(RTM.GETROUTE, NLM.ACK, header, attributes);
-  return routeOf(answer as NetlinkMessage);
+  const [reply] = netlinkRequest(RTM.GETROUTE, NLM.ACK, header, attributes);
+  return routeOf(reply as NetlinkMessage);
 }
 
 /**
- * Path MTU and hop limit towards a peer, for a link whose frames the kernel routes itself.
+ * Returns path MTU and hop limit to a peer, for a link whose packets the kernel routes.
  * @throws VerbsError EHOSTUNREACH
  */
-export function resolveRoute(end: LinkInterface, destination: string, source: string): Resolved {
+export function resolveRoute(iface: LinkInterface, destination: string, source: string): Resolved {
   const to = ipBytes(destination);
-  const route = routeOrThrow(end, to, ipBytes(source), isLinkLocal(to) ? end.index : undefined);
-  return { destMac: new Uint8Array(6), ...path(route, end) };
+  const route = routeOrThrow(iface, to, ipBytes(source), isLinkLocal(to) ? iface.index : undefined);
+  return { destMac: new Uint8Array(6), ...pathOf(route, iface) };
 }
 
 /**
- * The MAC that frames for a peer go to, when they leave by the link's own interface.
- * @param closing of the link: nobody waits for a neighbour any more
- * @throws VerbsError EHOSTUNREACH: no route, a route elsewhere, or a neighbour that does not answer; the signal's reason
+ * Returns the path to a peer, for a link that writes the Ethernet header itself.
+ * @param closing aborts the wait for a neighbour when the link closes
+ * @throws VerbsError EHOSTUNREACH: no route, a route through another interface, or a neighbour that does not reply;
+ * else the reason of `closing`
  */
 export async function resolveNeighbour(
-  end: LinkInterface,
+  iface: LinkInterface,
   destination: string,
   source: string,
   closing: AbortSignal,
@@ -83,68 +82,71 @@ export async function resolveNeighbour(
 ): Promise<Resolved> {
   const to = ipBytes(destination);
   const from = ipBytes(source);
-  if (end.addresses.includes(ipText(to))) return { destMac: end.mac };
-  const { route, vlanTci } = routeThrough(end, to, from);
-  if (route.isLocal) return { destMac: localMac(end, to) };
+  if (iface.addresses.includes(ipText(to))) return { destMac: iface.mac };
+  const { route, vlanTci } = routeVia(iface, to, from);
+  if (route.isLocal) return { destMac: localMac(iface, to) };
   const nextHop = route.gateway ?? to;
-  const promptKernel = () => prompt(nextHop, route.oif, destination, source);
-  const destMac = await macOf(nextHop, route.oif, promptKernel, timeoutMs, closing);
-  if (destMac) return { destMac, ...(vlanTci !== undefined && { vlanTci }), ...path(route, end) };
+  const search = () => discover(iface, nextHop, route.oif, destination, source);
+  const destMac = await neighbourMac(nextHop, route.oif, search, timeoutMs, closing);
+  if (destMac) return { destMac, ...(vlanTci !== undefined && { vlanTci }), ...pathOf(route, iface) };
   const what = nextHop.length === 4 ? 'ARP' : 'neighbour discovery';
   const who = route.gateway ? `${ipText(nextHop)}, the next hop to ${destination},` : destination;
   throw new VerbsError(
     'EHOSTUNREACH',
-    `${who} did not answer ${what} on ${end.name} in ${timeoutMs} ms; is it up, and in the same network as ${source}?`,
+    `${who} did not reply to ${what} on ${iface.name} within ${timeoutMs} ms: check that it is up and in the network of ${source}`,
   );
 }
 
-/** Another interface of this host may be at the far end of the cable; the kernel would not ask it by ARP. */
-function localMac(end: LinkInterface, to: Uint8Array): Uint8Array {
+/**
+ * Returns the MAC address of this host's interface that has the address. The kernel sends no ARP for its own addresses.
+ */
+function localMac(iface: LinkInterface, to: Uint8Array): Uint8Array {
   const address = ipText(to);
-  return (listInterfaces().find(({ addresses }) => addresses.includes(address)) ?? end).mac;
+  return (listInterfaces().find(({ addresses }) => addresses.includes(address)) ?? iface).mac;
 }
 
-/** A route by the link's interface, or by a VLAN on it, whose frames the link can tag itself. */
-function routeThrough(end: LinkInterface, to: Uint8Array, from: Uint8Array): { route: Route; vlanTci?: number } {
-  if (isLinkLocal(to)) return { route: routeOrThrow(end, to, from, end.index) };
-  const route = routeOrThrow(end, to, from);
-  if (route.oif === end.index || route.isLocal) return { route };
+/** Returns a route through the link's interface, or through a VLAN on it, whose tag the link adds itself. */
+function routeVia(iface: LinkInterface, to: Uint8Array, from: Uint8Array): { route: Route; vlanTci?: number } {
+  if (isLinkLocal(to)) return { route: routeOrThrow(iface, to, from, iface.index) };
+  const route = routeOrThrow(iface, to, from);
+  if (route.oif === iface.index || route.isLocal) return { route };
   const interfaces = listInterfaces();
   const other = interfaces.find(({ index }) => index === route.oif);
-  if (other?.vlan?.parent === end.index) return { route, vlanTci: other.vlan.id };
-  // Asked for one interface, the kernel calls everything on-link when it has no route there: only a gateway is a route.
-  const forced = routeOrThrow(end, to, from, end.index);
-  if (forced.oif === end.index && forced.gateway) return { route: forced };
+  if (other?.vlan?.parent === iface.index) return { route, vlanTci: other.vlan.id };
+  // For a given interface without a route the kernel reports every address as on-link, so only a gateway proves a
+  // route.
+  const forced = routeOrThrow(iface, to, from, iface.index);
+  if (forced.oif === iface.index && forced.gateway) return { route: forced };
   throw new VerbsError(
     'EHOSTUNREACH',
-    `the route to ${ipText(to)} goes by ${other?.name ?? `interface ${route.oif}`}, but the link is on ${end.name}`,
+    `the route to ${ipText(to)} leaves by ${other?.name ?? `interface ${route.oif}`}, but the link is on ${iface.name}`,
   );
 }
 
-function routeOrThrow(end: LinkInterface, to: Uint8Array, from: Uint8Array, oif?: number): Route {
+function routeOrThrow(iface: LinkInterface, to: Uint8Array, from: Uint8Array, oif?: number): Route {
   try {
     return findRoute(to, from, oif);
   } catch (cause) {
     if (!(cause instanceof NetlinkError)) throw cause;
     throw new VerbsError(
       'EHOSTUNREACH',
-      `there is no route from ${ipText(from)} on ${end.name} to ${ipText(to)} (${cause.code})`,
+      `there is no route from ${ipText(from)} on ${iface.name} to ${ipText(to)} (${cause.code})`,
       { cause },
     );
   }
 }
 
-function path(route: Route, end: LinkInterface): Pick<Resolved, 'hopLimit' | 'pathMtu'> {
+function pathOf(route: Route, iface: LinkInterface): Pick<Resolved, 'hopLimit' | 'pathMtu'> {
   return {
     ...(route.hopLimit !== undefined && { hopLimit: route.hopLimit }),
-    ...(route.mtu !== undefined && route.mtu < end.mtu && { pathMtu: route.mtu }),
+    ...(route.mtu !== undefined && route.mtu < iface.mtu && { pathMtu: route.mtu }),
   };
 }
 
 function routeOf({ body }: NetlinkMessage): Route {
   const attributes = attributesOf(body, 12);
   const metrics = attributesOf(attributes.get(RTA.METRICS) ?? new Uint8Array(0));
-  // VIA: an IPv4 route whose next hop is an IPv6 address, after two bytes of family.
+  // RTA_VIA: the IPv6 next hop of an IPv4 route, after two bytes of address family.
   const gateway = attributes.get(RTA.GATEWAY) ?? attributes.get(RTA.VIA)?.subarray(2);
   const hopLimit = numberIn(metrics, RTA.HOPLIMIT);
   const mtu = numberIn(metrics, RTA.MTU);
@@ -157,63 +159,30 @@ function routeOf({ body }: NetlinkMessage): Route {
   };
 }
 
-/** @returns the neighbour's MAC, or undefined when it is not known in time */
-async function macOf(
+/**
+ * Makes the kernel search a neighbour: by a netlink request if that is permitted, else by sending a datagram. Without a
+ * link-local address the kernel asks for an IPv6 neighbour from the source of a datagram only.
+ */
+async function discover(
+  iface: LinkInterface,
   address: Uint8Array,
   ifindex: number,
-  promptKernel: () => Promise<void>,
-  timeoutMs: number,
-  closing: AbortSignal,
-): Promise<Uint8Array | undefined> {
-  const end = performance.now() + timeoutMs;
-  const known = neighbour(address, ifindex);
-  if (known.mac && (known.state & NUD.STALE) === 0) return known.mac;
-  await promptKernel();
-  // A stale entry is what the kernel itself would use while it asks again.
-  if (known.mac) return known.mac;
-  while (performance.now() < end) {
-    const { mac, state } = neighbour(address, ifindex);
-    if (mac) return mac;
-    if ((state & NUD.FAILED) !== 0) return undefined;
-    await sleep(POLL_MS);
-    closing.throwIfAborted();
+  destination: string,
+  source: string,
+): Promise<void> {
+  if (address.length === 4 || iface.addresses.some((own) => isLinkLocal(ipBytes(own)))) {
+    try {
+      startDiscovery(address, ifindex);
+      return;
+    } catch (error) {
+      if (!(error instanceof NetlinkError)) throw error;
+    }
   }
-  return undefined;
+  await sendEmptyDatagram(destination, source);
 }
 
-function neighbour(address: Uint8Array, ifindex: number): { mac?: Uint8Array; state: number } {
-  let answer: NetlinkMessage | undefined;
-  try {
-    [answer] = ask(RTM.GETNEIGH, NLM.ACK, neighbourHeader(address, ifindex), [[NDA.DST, address]]);
-  } catch (error) {
-    if (!(error instanceof NetlinkError)) throw error;
-  }
-  if (!answer) return { state: 0 };
-  const state = viewOf(answer.body).getUint16(8, true);
-  const mac = attributesOf(answer.body, 12).get(NDA.LLADDR);
-  return (state & NUD.USABLE) !== 0 && mac?.length === 6 ? { mac: Uint8Array.from(mac), state } : { state };
-}
-
-/** Makes the kernel ask for the neighbour: by request where that is permitted, otherwise by giving it a datagram. */
-async function prompt(address: Uint8Array, ifindex: number, destination: string, source: string): Promise<void> {
-  try {
-    ask(RTM.NEWNEIGH, NLM.ACK | NLM.CREATE, neighbourHeader(address, ifindex, NTF_USE), [[NDA.DST, address]]);
-  } catch (error) {
-    if (!(error instanceof NetlinkError)) throw error;
-    await sendNothing(destination, source);
-  }
-}
-
-function neighbourHeader(address: Uint8Array, ifindex: number, flags = 0): Uint8Array {
-  const header = new Uint8Array(12);
-  header[0] = address.length === 4 ? AF_INET : AF_INET6;
-  header.set(u32(ifindex), 4);
-  header[10] = flags;
-  return header;
-}
-
-/** An empty datagram to the discard port; whether it could be sent is of no interest. */
-async function sendNothing(destination: string, source: string): Promise<void> {
+/** Sends an empty datagram to the discard port. Ignores errors. */
+async function sendEmptyDatagram(destination: string, source: string): Promise<void> {
   const socket = createSocket(ipBytes(destination).length === 4 ? 'udp4' : 'udp6');
   socket.on('error', () => {});
   await new Promise<void>((resolve) => {

@@ -1,15 +1,23 @@
-/** The descriptor rings of the frame contract (link.ts) as JavaScript walks them. */
+/** Access to the descriptor rings of the frame contract (link.ts). */
+import { outOfRange } from '../errors.js';
 import type { Frames, Ring } from './link.js';
 
 /** Bytes of a descriptor. */
 export const DESCRIPTOR_BYTES = 16;
+/** Alignment of slots, and the bytes that a cursor has for itself: a cache line. */
+const CACHE_LINE = 64;
 
-/** The card's memory as 32-bit words. One of 4 GiB has 2^30, so bit operations do not do for its bytes. */
+/**
+ * Returns the card's memory as 32-bit words. Byte offsets in a memory of 4 GiB do not fit the signed 32-bit integers of
+ * bit operations; word indexes do.
+ */
 export function wordsOf(memory: Uint8Array): Uint32Array {
   return new Uint32Array(memory.buffer, memory.byteOffset, Math.floor(memory.byteLength / 4));
 }
 
-/** One end of a ring. Descriptors are named by the free-running cursor, so `consumer` is the oldest filled one. */
+/**
+ * A view of a ring. A free-running cursor names each descriptor; `consumer` is that of the oldest filled descriptor.
+ */
 export class RingView {
   readonly #words: Uint32Array;
   readonly #producer: number;
@@ -41,37 +49,39 @@ export class RingView {
     Atomics.store(this.#words, this.#consumer, value);
   }
 
-  /** Descriptors that wait for the consumer. */
+  /** Number of filled descriptors. */
   get filled(): number {
     return (this.producer - this.consumer) >>> 0;
   }
 
-  /** Descriptors that the producer may fill. */
+  /** Number of descriptors that the producer may fill. */
   get free(): number {
     return this.#mask + 1 - this.filled;
   }
 
-  /** Offset of the descriptor's slot in the memory; the upper half of the u64 is zero below 4 GiB. */
+  /** Returns the offset of a descriptor's slot. The upper half of the u64 is zero, as the memory has at most 4 GiB. */
   addr(cursor: number): number {
     return this.#words[this.#at(cursor)] as number;
   }
 
+  /** Returns the frame's bytes (`len`). */
   length(cursor: number): number {
     return this.#words[this.#at(cursor) + 2] as number;
   }
 
+  /** Returns the option bits. */
   options(cursor: number): number {
     return this.#words[this.#at(cursor) + 3] as number;
   }
 
-  /** Names the slot of a descriptor: once for a ring with fixed slots. */
-  place(cursor: number, addr: number): void {
+  /** Sets the slot of a descriptor. A ring with fixed slots needs this only once. */
+  setAddr(cursor: number, addr: number): void {
     const at = this.#at(cursor);
     this.#words[at] = addr;
     this.#words[at + 1] = 0;
   }
 
-  /** Describes a frame that was written to the descriptor's slot. */
+  /** Sets length and options of the frame that was written to the descriptor's slot. */
   describe(cursor: number, length: number, options: number): void {
     const at = this.#at(cursor);
     this.#words[at + 2] = length;
@@ -84,8 +94,8 @@ export class RingView {
 }
 
 /**
- * The layout of both rings as the addon wants it.
- * @throws RangeError when a ring does not lie inside the memory or is not aligned
+ * Returns the layout of both rings as `NativeFrameSocket.attach` takes it.
+ * @throws RangeError if a ring is outside the memory or not aligned, or if slots are smaller than 128 bytes
  */
 export function frameLayout({ memory, tx, rx, slotBytes, icrcOffload }: Frames): Uint32Array {
   for (const [name, ring] of Object.entries({ tx, rx })) {
@@ -93,12 +103,29 @@ export function frameLayout({ memory, tx, rx, slotBytes, icrcOffload }: Frames):
     const isInside = Math.max(ring.producer + 4, ring.consumer + 4, end) <= memory.length;
     const isAligned = ring.producer % 4 === 0 && ring.consumer % 4 === 0 && ring.descriptors % 8 === 0;
     if (!isInside || !isAligned || ((ring.mask + 1) & ring.mask) !== 0)
-      throw new RangeError(`the ${name} ring ${JSON.stringify(ring)} is not in the memory of ${memory.length} bytes`);
+      throw outOfRange(`the ${name} ring ${JSON.stringify(ring)} is not in the memory of ${memory.length} bytes`);
   }
-  if (slotBytes < 128) throw new RangeError(`slots of ${slotBytes} bytes are too small for a frame`);
+  if (slotBytes < 128) throw outOfRange(`slots have ${slotBytes} bytes, must have 128 or more`);
   return Uint32Array.of(...words(tx), ...words(rx), slotBytes, icrcOffload ? 1 : 0);
 }
 
 function words({ producer, consumer, descriptors, mask }: Ring): number[] {
   return [producer, consumer, descriptors, mask];
+}
+
+/**
+ * Allocates a ring with its slots in the card's memory, for a link that wraps another one.
+ * @throws RangeError if the card has not enough memory left
+ */
+export function allocateRing({ memory, slotBytes, allocate }: Frames, count: number): Ring {
+  const slotStride = Math.ceil(slotBytes / CACHE_LINE) * CACHE_LINE;
+  const slots = 2 * CACHE_LINE + count * DESCRIPTOR_BYTES;
+  const start = allocate?.(slots + count * slotStride + 2 * CACHE_LINE) as number;
+  const at = Math.ceil(start / CACHE_LINE) * CACHE_LINE;
+  const ring = { producer: at, consumer: at + CACHE_LINE, descriptors: at + 2 * CACHE_LINE, mask: count - 1 };
+  memory.fill(0, at, at + slots);
+  const view = new RingView(memory, ring);
+  const firstSlot = Math.ceil((at + slots) / CACHE_LINE) * CACHE_LINE;
+  for (let i = 0; i < count; i++) view.setAddr(i, firstSlot + i * slotStride);
+  return ring;
 }

@@ -1,59 +1,63 @@
-/** What the links on the addon's sockets have in common: the addon moves the frames. */
+/** The common part of the packet and udp links, whose frames the addon moves. */
+import { outOfRange } from '../errors.js';
 import { type NativeFrameSocket, native } from '../native.js';
 import { HostLink } from './hostlink.js';
 import type { HostInterface } from './interfaces.js';
 import type { Frames, LinkCounters, LinkFeatures } from './link.js';
-import type { Loan } from './loan.js';
 import { frameLayout } from './ring.js';
+import type { LinkTransfer } from './transfer.js';
 
-/** The port of RoCEv2 (IANA). */
-export const ROCE_PORT = 4791;
-/** Packets and bytes of UDP payload that the kernel takes in one go: in one datagram of IP, below 64 KiB as a frame. */
-const RUNS = { packets: 64, bytes: 65535 - 14 - 4 - 40 - 8 } as const;
-/** Headers with a tag, and the longest payload of IPv6; kCoalescedBytes of native/frames.h. */
+/** Limits of a GSO burst (UDP_SEGMENT): one IP datagram of at most 64 KiB, less the longest headers. */
+const GSO_LIMITS = { packets: 64, bytes: 65535 - 14 - 4 - 40 - 8 } as const;
+/** Headers with a tag, and the longest payload of IPv6. Same value as kCoalescedBytes in native/frames.h. */
 const COALESCED_BYTES = 65600;
-/** Receive and send buffer of a socket: thousands of frames, so that a busy event loop loses none. */
+/**
+ * Bytes of a socket's receive buffer and of its send buffer: thousands of frames, so that a busy event loop loses none.
+ */
 export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 
+/** A link on sockets of the addon. */
 export abstract class SocketLink extends HostLink {
   readonly #socket: NativeFrameSocket;
-  #takesRuns = true;
-  #sharesIcrc = false;
-  /** Not 0: in the thread that moves the frames the kernel has refused a run. */
-  readonly #news = new SharedArrayBuffer(4);
+  #usesGso = true;
+  #offloadsIcrc = false;
+  /** An i32. The adopting thread sets it to 1 when the kernel has refused a GSO burst there. */
+  readonly #gsoRefused = new SharedArrayBuffer(4);
 
-  /** @param only it is for no other addresses than those that `end` has now */
-  protected constructor(end: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
-    super(end, socket, fds, only);
+  /** @param only whether the link uses only the addresses in `iface` (see HostLink) */
+  protected constructor(iface: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
+    super(iface, socket, fds, only);
     this.#socket = socket;
   }
 
   attach(frames: Frames): void {
-    if (frames.slotBytes < this.smallestSlot)
-      throw new RangeError(
-        `slots of ${frames.slotBytes} bytes: the ${this.kind} link needs ${this.smallestSlot} or more`,
+    if (frames.slotBytes < this.minSlotBytes)
+      throw outOfRange(
+        `slots have ${frames.slotBytes} bytes, the ${this.kind} link needs ${this.minSlotBytes} or more`,
       );
     this.#socket.attach(frames.memory, frameLayout(frames));
-    this.#sharesIcrc = frames.icrcOffload === true;
+    this.#offloadsIcrc = frames.icrcOffload === true;
   }
 
   get notes(): readonly string[] {
-    return this.#sharesIcrc ? [`most of the ICRC of large packets by the processor's ${native().crcMethods()[0]}`] : [];
+    return this.#offloadsIcrc
+      ? [`ICRC of large packets: mostly computed by the addon (${native().crcMethods()[0]})`]
+      : [];
   }
 
-  lend(): Loan {
-    return { kind: 'socket', id: this.#socket.lend(), fd: this.fd, news: this.#news };
+  transfer(): LinkTransfer {
+    return { kind: 'socket', id: this.#socket.transfer(), fd: this.fd, gsoRefused: this.#gsoRefused };
   }
 
-  onLoanNews(): void {
-    if (this.#takesRuns && new Int32Array(this.#news)[0] !== 0) this.#refuseRuns();
+  onTransferNotice(): void {
+    if (this.#usesGso && new Int32Array(this.#gsoRefused)[0] !== 0) this.#stopGso();
   }
 
   send(_now: number): number {
-    const taken = this.#socket.send();
-    if (taken >= 0) return taken;
-    this.#refuseRuns();
-    return ~taken;
+    const count = this.#socket.send();
+    if (count >= 0) return count;
+    this.#stopGso();
+    return ~count;
   }
 
   receive(_now: number): number {
@@ -64,22 +68,22 @@ export abstract class SocketLink extends HostLink {
     return this.#socket.counters();
   }
 
-  /** The part of the ICRC that the addon can do on this processor. */
-  protected readonly offload: Pick<LinkFeatures, 'icrcOffload'> =
+  /** The ICRC offload, if the addon supports it on this processor. */
+  protected readonly icrcFeatures: Pick<LinkFeatures, 'icrcOffload'> =
     native().crcMethods().length > 0 ? { icrcOffload: true } : {};
 
-  /** What many packets in one system call come to: runs until the kernel has refused one. */
-  protected get together(): Pick<LinkFeatures, 'runs' | 'coalescedBytes'> {
-    return { ...(this.#takesRuns && { runs: RUNS }), coalescedBytes: COALESCED_BYTES };
+  /** GSO bursts, until the kernel has refused one, and super-packets. */
+  protected get gsoFeatures(): Pick<LinkFeatures, 'gso' | 'coalescedBytes'> {
+    return { ...(this.#usesGso && { gso: GSO_LIMITS }), coalescedBytes: COALESCED_BYTES };
   }
 
-  /** Bytes a slot must have, so that headers and a tag that the link puts in fit. */
-  protected get smallestSlot(): number {
+  /** Bytes that a receive slot must have at least, so that headers and a tag from the link fit. */
+  protected get minSlotBytes(): number {
     return 128;
   }
 
-  #refuseRuns(): void {
-    this.#takesRuns = false;
+  #stopGso(): void {
+    this.#usesGso = false;
     this.featuresChanged();
   }
 }

@@ -1,54 +1,63 @@
 /**
- * The `udp` link: an ordinary UDP socket on port 4791 for each local address. Needs no privilege. The card's frames are
- * taken apart on the way out and put together again on the way in; what a socket cannot see is said in the features.
+ * The `udp` link: a UDP socket on port 4791 for each local address. It needs no privilege. The link removes the headers
+ * of sent frames and writes headers for received datagrams. `features` says which header fields a socket cannot see.
  */
 import { type NativeUdpSockets, native } from '../native.js';
 import { ipBytes, isLinkLocal } from './address.js';
-import { refusal } from './errno.js';
-import { ETHERNET_BYTES } from './hostlink.js';
+import { errnoError } from './errno.js';
+import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkFeatures, Resolved } from './link.js';
 import { resolveRoute } from './resolve.js';
-import { DEFAULT_BUFFER_BYTES, ROCE_PORT, SocketLink } from './sockets.js';
+import { DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
+/** Options of `UdpLink.open`. */
 export interface UdpLinkOptions {
-  /** Name of the interface; by default the one that has the first of `addresses`. */
+  /** Name of the interface. Default: the interface that has the first of `addresses`. */
   readonly interface?: string;
-  /** Local addresses that the card uses; by default all of the interface. */
+  /** Local addresses that the card uses. Default: all of the interface. */
   readonly addresses?: readonly string[];
-  /** Bytes of the receive and send buffers of a socket; without CAP_NET_ADMIN the system's limit caps it. */
+  /**
+   * Bytes of the receive buffer and of the send buffer of each socket. Default: 8 MiB. Without CAP_NET_ADMIN the
+   * system's limits apply (net.core.rmem_max, net.core.wmem_max).
+   */
   readonly bufferBytes?: number;
 }
 
+/** A link by UDP sockets. */
 export class UdpLink extends SocketLink {
   readonly kind = 'udp';
   readonly #sockets: NativeUdpSockets;
   readonly #bufferBytes: number;
-  readonly #segments: boolean;
+  readonly #supportsGso: boolean;
 
-  /** @throws VerbsError EADDRINUSE when rxe or another card has the port, ENODEV, EADDRNOTAVAIL, EOPNOTSUPP */
+  /**
+   * Opens a socket for each address.
+   * @throws VerbsError EADDRINUSE if rxe or another card has the port; ENODEV, EADDRNOTAVAIL; EOPNOTSUPP without the
+   * addon
+   */
   static open(options: UdpLinkOptions): UdpLink {
     const only = (options.addresses?.length ?? 0) > 0;
     return new UdpLink(chooseInterface(options), options.bufferBytes ?? DEFAULT_BUFFER_BYTES, only);
   }
 
-  private constructor(end: HostInterface, bufferBytes: number, only: boolean) {
+  private constructor(iface: HostInterface, bufferBytes: number, only: boolean) {
     const sockets = new (native().UdpSockets)();
-    for (const address of end.addresses) {
+    for (const address of iface.addresses) {
       const bytes = ipBytes(address);
-      const refused = sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? end.index : 0, bufferBytes, end.index);
-      if (refused === 0) continue;
+      const result = sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? iface.index : 0, bufferBytes, iface.index);
+      if (result === 0) continue;
       sockets.close();
-      throw refusal(refused, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
-        EADDRINUSE: `UDP port ${ROCE_PORT} of ${address} is taken: by an rxe device of this host, or by another card`,
-        EADDRNOTAVAIL: `${address} is no address of this host any more`,
+      throw errnoError(result, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
+        EADDRINUSE: `UDP port ${ROCE_PORT} of ${address} is taken by an rxe device of this host or by another card`,
+        EADDRNOTAVAIL: `${address} is no longer an address of this host`,
         EPERM: `opening UDP port ${ROCE_PORT} of ${address} is forbidden`,
       });
     }
-    super(end, sockets, sockets.fds(), only);
+    super(iface, sockets, sockets.fds(), only);
     this.#sockets = sockets;
     this.#bufferBytes = bufferBytes;
-    this.#segments = sockets.segments();
+    this.#supportsGso = sockets.supportsGso();
   }
 
   get features(): LinkFeatures {
@@ -57,8 +66,8 @@ export class UdpLink extends SocketLink {
       ipHeaderVisible: false,
       sourcePort: ROCE_PORT,
       ipIdentification: 'zero',
-      ...this.offload,
-      ...(this.#segments && this.together),
+      ...this.icrcFeatures,
+      ...(this.#supportsGso && this.gsoFeatures),
     };
   }
 
@@ -66,26 +75,26 @@ export class UdpLink extends SocketLink {
     return resolveRoute(this.interface, destination, source);
   }
 
-  /** @throws VerbsError EADDRINUSE when rxe has the port */
+  /** @throws VerbsError EADDRINUSE if rxe has the port */
   joinGroup(group: string): void {
     const { index } = this.interface;
-    const fd = this.#sockets.addGroup(ipBytes(group), ROCE_PORT, index, this.#bufferBytes, index);
+    const fd = this.#sockets.joinGroup(ipBytes(group), ROCE_PORT, index, this.#bufferBytes, index);
     if (fd < 0)
       throw this.cannotJoin(fd, group, {
-        EADDRINUSE: `UDP port ${ROCE_PORT} of ${group} is taken, by an rxe device of this host perhaps`,
+        EADDRINUSE: `UDP port ${ROCE_PORT} of ${group} is taken, probably by an rxe device of this host`,
       });
     this.watch(fd);
   }
 
   leaveGroup(group: string): void {
-    this.#sockets.removeGroup(ipBytes(group));
+    this.#sockets.leaveGroup(ipBytes(group));
   }
 
-  /** A port that somebody else has stays theirs: frames from that address are counted as invalid. */
+  /** If another program has the address's port, frames from that address are counted as `tx_invalid`. */
   protected addAddress(_address: string, bytes: Uint8Array): void {
     const { index } = this.interface;
-    const refused = this.#sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? index : 0, this.#bufferBytes, index);
-    if (refused === 0) this.watch(this.#sockets.fds().at(-1) as number);
+    const result = this.#sockets.add(bytes, ROCE_PORT, isLinkLocal(bytes) ? index : 0, this.#bufferBytes, index);
+    if (result === 0) this.watch(this.#sockets.fds().at(-1) as number);
   }
 
   protected removeAddress(_address: string, bytes: Uint8Array): void {

@@ -1,18 +1,20 @@
 /**
- * What every link around a link passes on; a wrapper overrides what it is for. Frames pass one by one: a wrapper looks at
- * each, so neither runs nor super-packets are offered; and at all of it, so the card itself makes every ICRC.
+ * The base of links that wrap a link. It passes everything on; a wrapper overrides what it changes. A wrapper reads
+ * every frame, so it offers neither GSO bursts nor super-packets. It reads whole frames, so the card computes every
+ * ICRC itself.
  */
 import {
   type Frames,
+  type HostNames,
   joinGroup,
   type Link,
   type LinkCounters,
   type LinkFeatures,
   type LinkInterface,
-  type Names,
   type Resolved,
 } from './link.js';
 
+/** A link around another link. */
 export abstract class LinkWrapper implements Link {
   constructor(protected readonly inner: Link) {}
 
@@ -25,7 +27,7 @@ export abstract class LinkWrapper implements Link {
   }
 
   get features(): LinkFeatures {
-    const { runs: _, coalescedBytes: __, icrcOffload: ___, ...features } = this.inner.features;
+    const { gso: _, coalescedBytes: __, icrcOffload: ___, ...features } = this.inner.features;
     return features;
   }
 
@@ -33,15 +35,15 @@ export abstract class LinkWrapper implements Link {
     return this.inner.interface;
   }
 
-  get arrivesByItself(): boolean {
-    return this.inner.arrivesByItself ?? false;
+  get pushesFrames(): boolean {
+    return this.inner.pushesFrames ?? false;
   }
 
   abstract attach(frames: Frames): void;
   abstract send(now: number): number;
   abstract receive(now: number): number;
 
-  /** Attaches the inner link so that it delivers single frames as they came, however much room there is for more. */
+  /** Attaches the inner link so that it delivers single, unchanged frames even where slots could hold super-packets. */
   protected attachInner(frames: Frames): void {
     const { coalescedBytes = Infinity } = this.inner.features;
     const slotBytes = Math.min(frames.slotBytes, coalescedBytes - 1);
@@ -60,8 +62,8 @@ export abstract class LinkWrapper implements Link {
     this.inner.cancelWait();
   }
 
-  onLoanNews(): void {
-    this.inner.onLoanNews?.();
+  onTransferNotice(): void {
+    this.inner.onTransferNotice?.();
   }
 
   counters(): LinkCounters {
@@ -72,7 +74,7 @@ export abstract class LinkWrapper implements Link {
     return this.inner.resolve(destination, source);
   }
 
-  get names(): Names | undefined {
+  get names(): HostNames | undefined {
     return this.inner.names;
   }
 

@@ -1,7 +1,8 @@
-/** Rights of memory regions and queue pairs (ibv_access_flags). */
+/** Access rights of memory regions and queue pairs (ibv_access_flags). */
 import { Access } from '../device/codes.js';
 import { checkFlags } from './check.js';
 
+/** Name of an access right; see {@link AccessFlags}. */
 export type AccessName =
   | 'localWrite'
   | 'remoteWrite'
@@ -11,12 +12,16 @@ export type AccessName =
   | 'zeroBased'
   | 'flushGlobal'
   | 'invalidate';
+
 /**
- * Names, or the sum of the `Access` bits. Local reading is always allowed.
- * - `flushGlobal`: the peer may FLUSH. A region and its queue pair must both have it, as the other remote rights.
+ * Access rights (ibv_access_flags): an array of names, or the sum of `Access` bits. Local reading is always allowed.
+ * - `localWrite`, of a region: receives, READs and atomics of this device may write to it.
+ * - `remoteWrite`, `remoteRead`, `remoteAtomic`: the peer may WRITE, READ, or use atomics. The region and the queue
+ *   pair must both have the right.
+ * - `flushGlobal`: the peer may FLUSH. The region and the queue pair must both have the right.
  * - `mwBind`, of a region: memory windows may be bound to it.
- * - `zeroBased`, of a region or a window of type 2: the peer counts addresses from 0 on.
- * - `invalidate`, of a region: LOCAL_INV and the peer's SEND_WITH_INV may close its keys.
+ * - `zeroBased`, of a region or a type 2 window: remote addresses start at 0.
+ * - `invalidate`, of a region: LOCAL_INV and the peer's SEND_WITH_INV may invalidate its keys.
  */
 export type AccessFlags = number | readonly AccessName[];
 
@@ -31,11 +36,15 @@ const NAMES: Readonly<Record<AccessName, number>> = {
   invalidate: Access.INVALIDATE,
 };
 
-/** @throws TypeError, RangeError */
-export function accessBits(name: string, access: AccessFlags | undefined): number {
+/**
+ * Returns the bits of access rights, 0 for undefined.
+ * @throws TypeError for unknown names, RangeError for unknown bits
+ */
+export function accessBits(name: string, access: unknown): number {
   return checkFlags(name, access, NAMES);
 }
 
+/** Returns the names of access bits. */
 export function accessNames(bits: number): AccessName[] {
   return (Object.keys(NAMES) as AccessName[]).filter((name) => (bits & NAMES[name]) !== 0);
 }

@@ -1,168 +1,88 @@
-/** Address handles: a peer's address, looked up and ready for the card. */
+/** Address handles (ibv_ah): destinations of datagrams. */
 
-import type { Card } from '../device/card.js';
-import { AvOffset, LIMITS } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
-import { ipBytes as addressBytes, isMulticast, multicastMac } from '../link/address.js';
-import type { Link, Resolved } from '../link/link.js';
-import { checkInteger, show } from './check.js';
-import type { Device } from './context.js';
-import { type GidEntry, gidAddress, gidBytes, gidText, isMapped } from './gid.js';
-
-/** Where packets go (ibv_ah_attr; RoCE always has a global route). */
-export interface AhAttr {
-  readonly grh: GlobalRoute;
-}
-
-export interface GlobalRoute {
-  /** The peer's GID: text, an IP address, or 32 hexadecimal digits. */
-  readonly dgid: string;
-  /** Our own GID: index in `device.gids`. Default: chosen by `device.chooseGid(dgid)`. */
-  readonly sgidIndex?: number;
-  /** TTL or IPv6 hop limit, 1..255. Default: the route's, or 64. */
-  readonly hopLimit?: number;
-  /** IPv4 TOS or IPv6 traffic class: DSCP << 2 | ECN. Default 0. */
-  readonly trafficClass?: number;
-  /** 20 bits; 0 = derived from the queue pair numbers. It also decides the UDP source port. Default 0. */
-  readonly flowLabel?: number;
-}
-
-const UNTAGGED = 0xffffffff;
-const DEFAULT_HOP_LIMIT = 64;
+import { invalidValue, VerbsError } from '../errors.js';
+import type { Context } from './context.js';
+import type { Description } from './describe.js';
+import type { Pd } from './pd.js';
+import { type AhAttr, maxPathMtu, ResolvedAddress, udpSourcePort } from './resolvedaddress.js';
+import { Resource } from './resource.js';
+import type { WaitOptions } from './waiting.js';
 
 /**
- * A peer's resolved address; `device.createAh` makes it, `qp.modify({ahAttr})` takes it. It holds nothing in the card:
- * datagrams need what `pd.createAh` makes.
+ * An address handle (ibv_ah): the destination of datagrams of its protection domain's UD queue pairs. `pd.createAh`
+ * creates it; `qp.modify({ahAttr})` accepts it as well.
+ *
+ * @example
+ * ```ts
+ * const ah = await pd.createAh({ grh: { dgid: '10.0.0.2' } });
+ * qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 64), ah, remoteQpn: 0x11, remoteQkey: 0x1234 });
+ * ```
  */
-export class AddressHandle {
-  /** The peer's IP address as text. */
-  readonly destination: string;
-  /** Our own IP address as text. */
-  readonly source: string;
+export class AddressHandle extends Resource {
+  /** Always `ah`. */
+  readonly kind = 'ah';
+  /** The destination's IP address. */
+  readonly label: string;
+  /** Largest payload of a datagram to this address, in bytes: the path MTU. */
+  readonly maxMessage: number;
+  readonly #handle: number;
+  readonly #pd: Pd;
+
+  /** @internal Use `pd.createAh`. */
+  constructor(
+    /** Protection domain of the handle. */
+    readonly pd: Pd,
+    /** The resolved address that the handle was made from. */
+    readonly address: ResolvedAddress,
+  ) {
+    super([pd]);
+    this.#pd = pd;
+    const { card, link } = pd.device;
+    const { activeMtu } = pd.device.queryPort();
+    this.label = address.destination;
+    this.maxMessage = Math.min(activeMtu, address.pathMtu === undefined ? activeMtu : maxPathMtu(address.pathMtu));
+    // Without queue pair numbers, the source port follows from the flow label alone, as in Linux.
+    address.write(card, link.features.sourcePort || udpSourcePort(address.flowLabel, 0, 0));
+    this.#handle = card.exports.ahCreate(pd.handle);
+    if (this.#handle === 0) throw new VerbsError('ENOMEM', 'no memory for an address handle');
+    this.addToParents();
+  }
+
+  /** @internal Whether a value is an address handle, and not merely an object like one. */
+  static isOne(value: unknown): value is AddressHandle {
+    return typeof value === 'object' && value !== null && #handle in value;
+  }
+
+  /**
+   * @internal Returns the card's handle of an address handle, for a datagram of a queue. Reads nothing that a program
+   * can replace.
+   * @throws TypeError in another domain than the queue's; VerbsError EINVAL after close
+   */
+  static handleFor(ah: AddressHandle, queue: { readonly pd: Pd; toString(): string }): number {
+    Resource.prototype.assertOpen.call(ah);
+    if (ah.#pd !== queue.pd) throw invalidValue(`ah belongs to ${ah.#pd}, ${queue} to ${queue.pd}`);
+    return ah.#handle;
+  }
 
   /** @internal */
-  constructor(
-    readonly dgid: string,
-    readonly sgidIndex: number,
-    source: string,
-    readonly destMac: Uint8Array,
-    readonly sourceMac: Uint8Array,
-    readonly vlanTci: number | undefined,
-    readonly hopLimit: number,
-    readonly trafficClass: number,
-    readonly flowLabel: number,
-    /** Largest IP packet on the way in bytes, where the kernel knows it. */
-    readonly pathMtu: number | undefined,
-  ) {
-    this.destination = gidAddress(dgid);
-    this.source = source;
+  protected override describe(): Description {
+    const { destination, source, sgidIndex, pathMtu } = this.address;
+    return { destination, source, sgidIndex, pathMtu };
   }
 
-  /** @internal Puts the address vector where the card expects it. */
-  write(card: Card, sourcePort: number): void {
-    const { bytes, exports, u32 } = card;
-    const at = exports.scratch();
-    const word = (offset: number, value: number) => {
-      u32[(at + offset) >>> 2] = value;
-    };
-    const destination = gidBytes(this.dgid);
-    const mapped = isMapped(destination);
-    bytes.set(this.destMac, at + AvOffset.DEST_MAC);
-    bytes.set(this.sourceMac, at + AvOffset.SOURCE_MAC);
-    word(AvOffset.VLAN_TCI, this.vlanTci ?? UNTAGGED);
-    word(AvOffset.IP_VERSION, mapped ? 4 : 6);
-    bytes.set(ipBytes(gidBytes(this.source), mapped), at + AvOffset.SOURCE_IP);
-    bytes.set(ipBytes(destination, mapped), at + AvOffset.DEST_IP);
-    word(AvOffset.TRAFFIC_CLASS, this.trafficClass);
-    word(AvOffset.FLOW_LABEL, this.flowLabel);
-    word(AvOffset.HOP_LIMIT, this.hopLimit);
-    word(AvOffset.SOURCE_PORT, sourcePort);
+  /** @internal */
+  protected free(): void {
+    const refused = this.pd.device.card.exports.ahDestroy(this.#handle);
+    if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use: a datagram to it has not been sent yet`);
   }
 }
 
-/** @throws TypeError, RangeError for a wrong attribute; VerbsError EINVAL, EHOSTUNREACH */
-export async function resolveAh(
-  attr: AhAttr,
-  gids: readonly GidEntry[],
-  chooseGid: (peer: string) => { index: number },
-  link: Link,
-): Promise<AddressHandle> {
-  const grh = attr?.grh;
-  if (typeof grh?.dgid !== 'string')
-    throw new TypeError(`ahAttr.grh.dgid is ${show(grh?.dgid)}, must be a GID or IP address as text`);
-  const dgid = gidText(grh.dgid);
-  const trafficClass = checkInteger('ahAttr.grh.trafficClass', grh.trafficClass ?? 0, 0, 255);
-  const flowLabel = checkInteger('ahAttr.grh.flowLabel', grh.flowLabel ?? 0, 0, 0xfffff);
-  const hopLimit = grh.hopLimit === undefined ? undefined : checkInteger('ahAttr.grh.hopLimit', grh.hopLimit, 1, 255);
-  const index = grh.sgidIndex ?? chooseGid(dgid).index;
-  checkInteger('ahAttr.grh.sgidIndex', index, 0, gids.length - 1);
-  const source = gids[index] as GidEntry;
-  if (isMapped(gidBytes(source.gid)) !== isMapped(gidBytes(dgid)))
-    throw new VerbsError('EINVAL', `gid ${source.gid} (index ${index}) cannot reach ${dgid}: one is IPv4, one IPv6`);
-  const found = await destinationOf(gidAddress(dgid), source.address, link);
-  return new AddressHandle(
-    dgid,
-    index,
-    source.address,
-    found.destMac,
-    link.interface.mac,
-    found.vlanTci,
-    hopLimit ?? found.hopLimit ?? DEFAULT_HOP_LIMIT,
-    trafficClass,
-    flowLabel,
-    found.pathMtu,
-  );
-}
-
-/** A group has its MAC from its address; nobody is asked. Its frames leave by the interface that has the source address, as
- * the kernel's own do: untagged, so a group of a VLAN is reached by a card on the VLAN's interface. */
-async function destinationOf(destination: string, source: string, link: Link): Promise<Resolved> {
-  const bytes = addressBytes(destination);
-  return isMulticast(bytes) ? { destMac: multicastMac(bytes) } : link.resolve(destination, source);
-}
-
-/**
- * UDP source port of a connection: stable, and spread over 0xC000..0xFFFF so that equal-cost paths are all used. The
- * same rule as Linux': from the flow label, or from both queue pair numbers when that is 0.
- */
-export function udpSourcePort(flowLabel: number, localQpn: number, remoteQpn: number): number {
-  let label = flowLabel & 0xfffff;
-  if (label === 0) {
-    let mixed = BigInt(localQpn) * BigInt(remoteQpn);
-    mixed ^= mixed >> 20n;
-    mixed ^= mixed >> 40n;
-    label = Number(mixed & 0xfffffn);
-  }
-  return ((label & 0x3fff) ^ ((label >>> 14) & 0x3f)) | 0xc000;
-}
-
-/** Largest of the path MTUs whose packets fit into IP packets of `ipMtu` bytes; 0 = not even 256. Linux rxe's rule. */
-export function mtuWithin(ipMtu: number): number {
-  for (let mtu = LIMITS.maxMtu; mtu >= 256; mtu /= 2) if (mtu <= ipMtu - 80) return mtu;
-  return 0;
-}
-
-/**
- * @internal Packets that the interface or the route cannot carry would vanish silently.
- * @throws VerbsError EINVAL
- */
-export function checkPathMtu(device: Device, pathMtu: number, address: AddressHandle | undefined): void {
-  const { activeMtu } = device.queryPort();
-  if (pathMtu > activeMtu)
-    throw new VerbsError(
-      'EINVAL',
-      `pathMtu ${pathMtu} is more than the port's active MTU ${activeMtu} (interface MTU ${device.link.interface.mtu})`,
-    );
-  if (address?.pathMtu !== undefined && pathMtu > mtuWithin(address.pathMtu))
-    throw new VerbsError(
-      'EINVAL',
-      `pathMtu ${pathMtu} does not fit the route to ${address.destination}, which carries ${address.pathMtu} bytes: at most ${mtuWithin(address.pathMtu)}`,
-    );
-}
-
-function ipBytes(gid: Uint8Array, mapped: boolean): Uint8Array {
-  if (!mapped) return gid;
-  const field = new Uint8Array(16);
-  field.set(gid.subarray(12));
-  return field;
+/** @internal Resolves the `ahAttr` of a queue pair. @throws as `device.resolveAddress` */
+export async function resolveAhAttr(
+  device: Context,
+  attr: AhAttr | ResolvedAddress | AddressHandle,
+  wait: WaitOptions,
+): Promise<ResolvedAddress> {
+  if (attr instanceof AddressHandle) return attr.address;
+  return attr instanceof ResolvedAddress ? attr : await device.resolveAddress(attr, wait);
 }

@@ -1,73 +1,90 @@
-/** The attributes of a queue pair (ibv_qp_attr) and their way into the card and back. */
+/** Queue pair attributes (ibv_qp_attr), written to the card and read from it. */
 
 import type { Card } from '../device/card.js';
-import { AvOffset, codeOf, Errno, enumNames, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
+import {
+  AvOffset,
+  codeOf,
+  Errno,
+  enumNames,
+  nameOf,
+  QpAttr,
+  QpState,
+  QpType,
+  RETRY_INFINITE,
+} from '../device/codes.js';
+import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
-import type { AddressHandle, AhAttr } from './ah.js';
+import type { AddressHandle } from './ah.js';
 import { checkBoolean, checkU32, show } from './check.js';
-import type { Ah } from './udah.js';
+import type { AhAttr, ResolvedAddress } from './resolvedaddress.js';
 
+/** State of a queue pair (ibv_qp_state; IBTA 10.3). */
 export type QpStateName = 'RESET' | 'INIT' | 'RTR' | 'RTS' | 'SQD' | 'SQE' | 'ERR';
 
-/** What `qp.modify` takes. Which attributes a transition needs or allows is the table of ibv_modify_qp. */
+/** Attributes for `qp.modify`. Which of them a transition needs or allows: see the tables in ibv_modify_qp(3). */
 export interface QpAttributes {
-  /** The state to go to; without it the state stays. */
+  /** New state. Default: unchanged. */
   readonly state?: QpStateName;
-  /** The state that the program believes the queue pair to be in. */
+  /** The state that the caller assumes the queue pair to be in. */
   readonly curQpState?: QpStateName;
-  /** An SQ_DRAINED event when SQD has come to rest. */
+  /** Whether SQ_DRAINED is reported when the send queue is drained in SQD. */
   readonly enSqdAsyncNotify?: boolean;
-  /** What the peer may do; it also needs the region's right. */
+  /** What the peer may do; the memory region needs the same right. */
   readonly qpAccessFlags?: AccessFlags;
-  /** Index of the P_Key table: the partition whose packets the queue pair sends and takes. */
+  /** Index into the P_Key table: the partition of the queue pair. */
   readonly pkeyIndex?: number;
-  /** 1, the only one. */
+  /** Always 1, the only port. */
   readonly portNum?: number;
-  /** Of datagrams: who sends to us must know it. */
+  /** Q_Key, 32 bits (UD only): datagrams with another Q_Key are dropped. */
   readonly qkey?: number;
-  /** The peer's address: resolved by the call, or a handle of `device.createAh` or `pd.createAh`. */
-  readonly ahAttr?: AhAttr | AddressHandle | Ah;
-  /** Payload bytes of a packet: 256, 512, 1024, 2048 or 4096. */
+  /** The peer's address: resolved by this call, or the result of `device.resolveAddress` or `pd.createAh`. */
+  readonly ahAttr?: AhAttr | ResolvedAddress | AddressHandle;
+  /** Path MTU in payload bytes per packet: 256, 512, 1024, 2048 or 4096. */
   readonly pathMtu?: number;
-  /** Local ACK timeout, 0..31: 4.096 us * 2^timeout; 0 = wait for ever. 14 is 67 ms. */
+  /**
+   * Local ACK timeout, a code 0..31: 4.096 us * 2^timeout; 0 = no timeout (IBTA 9.7.6.1.3). 14 is 67 ms. Codes below 12
+   * act as 12, which is 17 ms (ConnectX: 16), and the timeout is never shorter than the measured round trip.
+   */
   readonly timeout?: number;
-  /** Retries after timeouts and sequence errors, 0..7. */
+  /**
+   * Retries after ACK timeouts and sequence errors, 0..7; `Infinity` = without limit, as 7 is for rxe. All are
+   * available again after any progress.
+   */
   readonly retryCnt?: number;
-  /** Retries after the peer had no receive posted, 0..6; 7 = without end. */
+  /** Retries after RNR NAKs (the peer had no receive posted), 0..6; 7 = without limit. */
   readonly rnrRetry?: number;
   /** First PSN that the peer will send, 24 bits. */
   readonly rqPsn?: number;
   /** First PSN that we send, 24 bits. */
   readonly sqPsn?: number;
-  /** RDMA READs and atomics that we may have outstanding; not more than the peer's `maxDestRdAtomic`. */
+  /** Most outstanding RDMA READs and atomics as requester, 0..128; at most the peer's `maxDestRdAtomic`. */
   readonly maxRdAtomic?: number;
-  /** RDMA READs and atomics of the peer that we keep the answers of. */
+  /** Most outstanding RDMA READs and atomics as responder, 0..128. */
   readonly maxDestRdAtomic?: number;
-  /** How long the peer is to wait when no receive is posted here, 0..31: a code, 1 = 0.01 ms, 12 = 0.64 ms, 0 = 655 ms. */
+  /** Time that the peer waits after our RNR NAK, a code 0..31: 1 = 0.01 ms, 12 = 0.64 ms, 0 = 655 ms. */
   readonly minRnrTimer?: number;
   /** The peer's queue pair number. */
   readonly destQpNum?: number;
 }
 
-/** The code of a type that a program may ask for. @throws TypeError */
+/** Returns the code of a public queue pair type. @throws TypeError for another name */
 export function qpTypeCode(name: string): number {
   const code = ['RC', 'UC', 'UD'].includes(name) ? codeOf(QpType, name) : undefined;
-  if (code === undefined) throw new TypeError(`type is ${show(name)}, must be 'RC', 'UC' or 'UD'`);
+  if (code === undefined) throw invalidValue(`type is ${show(name)}, must be 'RC', 'UC' or 'UD'`);
   return code;
 }
 
-type Name = keyof QpAttributes;
+type AttributeName = keyof QpAttributes;
 
-interface Row {
+interface AttributeInfo {
   readonly attr: number;
-  /** What values are legal, for messages. */
+  /** The legal values, for error messages. */
   readonly rule: string;
 }
 
-const ROWS: Readonly<Record<Name, Row>> = {
-  state: { attr: QpAttr.STATE, rule: 'a state that this one leads to' },
-  curQpState: { attr: QpAttr.CUR_STATE, rule: 'the state that the queue pair is in' },
+const ATTRIBUTES: Readonly<Record<AttributeName, AttributeInfo>> = {
+  state: { attr: QpAttr.STATE, rule: 'a state that can follow the present one' },
+  curQpState: { attr: QpAttr.CUR_STATE, rule: 'the present state of the queue pair' },
   enSqdAsyncNotify: { attr: QpAttr.EN_SQD_ASYNC_NOTIFY, rule: 'true or false' },
   qpAccessFlags: { attr: QpAttr.ACCESS_FLAGS, rule: 'localWrite, remoteWrite, remoteRead, remoteAtomic, flushGlobal' },
   pkeyIndex: { attr: QpAttr.PKEY_INDEX, rule: 'an index of the P_Key table' },
@@ -76,7 +93,7 @@ const ROWS: Readonly<Record<Name, Row>> = {
   ahAttr: { attr: QpAttr.AV, rule: 'an address' },
   pathMtu: { attr: QpAttr.PATH_MTU, rule: '256, 512, 1024, 2048 or 4096 bytes' },
   timeout: { attr: QpAttr.TIMEOUT, rule: '0 to 31' },
-  retryCnt: { attr: QpAttr.RETRY_CNT, rule: '0 to 7' },
+  retryCnt: { attr: QpAttr.RETRY_CNT, rule: '0 to 7, or Infinity' },
   rnrRetry: { attr: QpAttr.RNR_RETRY, rule: '0 to 7' },
   rqPsn: { attr: QpAttr.RQ_PSN, rule: '24 bits' },
   sqPsn: { attr: QpAttr.SQ_PSN, rule: '24 bits' },
@@ -86,8 +103,8 @@ const ROWS: Readonly<Record<Name, Row>> = {
   destQpNum: { attr: QpAttr.DEST_QPN, rule: '24 bits, a queue pair number' },
 };
 
-/** Names that a refusal can meet although `modify` does not take them. */
-const OTHER_NAMES = new Map<number, string>([
+/** Names of attributes that `modify` does not accept, for error messages. */
+const UNSUPPORTED_NAMES = new Map<number, string>([
   [QpAttr.ALT_PATH, 'altAhAttr'],
   [QpAttr.PATH_MIG_STATE, 'pathMigState'],
   [QpAttr.CAP, 'cap'],
@@ -96,31 +113,39 @@ const OTHER_NAMES = new Map<number, string>([
 /** @throws TypeError when a name is unknown */
 export function checkAttributeNames(attributes: QpAttributes): void {
   if (typeof attributes !== 'object' || attributes === null)
-    throw new TypeError(`the attributes are ${show(attributes)}, must be an object`);
+    throw invalidType(`the attributes are ${show(attributes)}, must be an object`);
   for (const name of Object.keys(attributes))
-    if (!Object.hasOwn(ROWS, name))
-      throw new TypeError(`'${name}' is no attribute of a queue pair; known are ${Object.keys(ROWS).join(', ')}`);
+    if (!Object.hasOwn(ATTRIBUTES, name))
+      throw invalidValue(
+        `'${name}' is no attribute of a queue pair, must be one of ${Object.keys(ATTRIBUTES).join(', ')}`,
+      );
 }
 
 /**
- * Writes all attributes but the address to the card's scratch.
- * @returns the mask for qpModify, the address's bit not included
+ * Writes all attributes except `ahAttr` to the card's scratch memory.
+ * @returns the attribute mask for qpModify, without the bit of `ahAttr`
  * @throws TypeError, RangeError
  */
 export function writeAttributes(card: Card, attributes: QpAttributes): number {
   const base = card.exports.scratch() >>> 2;
   let mask = 0;
-  for (const [name, value] of Object.entries(attributes) as [Name, unknown][]) {
+  for (const [name, value] of Object.entries(attributes) as [AttributeName, unknown][]) {
     if (value === undefined || name === 'ahAttr') continue;
-    const { attr } = ROWS[name];
+    const { attr } = ATTRIBUTES[name];
     card.u32[base + attr] = encode(name, value);
     mask |= 1 << attr;
   }
   return mask;
 }
 
-/** The refusal of qpModify in words: every attribute at fault, with the transition. */
-export function refusal(card: Card, label: string, from: number, attributes: QpAttributes, errno: number): VerbsError {
+/** Returns the error for a refused qpModify: the transition, and every attribute at fault. */
+export function modifyError(
+  card: Card,
+  label: string,
+  from: number,
+  attributes: QpAttributes,
+  errno: number,
+): VerbsError {
   const to = attributes.state ?? nameOf(QpState, from);
   const names = (why: number, detail: (name: string) => string = (name) => name) =>
     attributeNames(card.exports.qpRefused(why)).map(detail).join(', ');
@@ -130,8 +155,8 @@ export function refusal(card: Card, label: string, from: number, attributes: QpA
     [
       'out of range',
       names(2, (name) => {
-        const value = attributes[name as Name];
-        return `${name}${value === undefined ? '' : ` ${show(value)}`} (${ROWS[name as Name]?.rule ?? 'not supported'})`;
+        const value = attributes[name as AttributeName];
+        return `${name}${value === undefined ? '' : ` ${show(value)}`} (${ATTRIBUTES[name as AttributeName]?.rule ?? 'not supported'})`;
       }),
     ],
   ].filter(([, list]) => list !== '');
@@ -142,44 +167,70 @@ export function refusal(card: Card, label: string, from: number, attributes: QpA
   return new VerbsError('EINVAL', `${label} ${nameOf(QpState, from)} -> ${to}: ${why}`);
 }
 
-/** What `qp.query` answers. */
+/** Attributes, limits and progress of a queue pair, from `qp.query` (ibv_query_qp). */
 export interface QpInfo {
+  /** Queue pair number, 24 bits. */
   readonly qpNum: number;
+  /** `RC`, `UC` or `UD`. */
   readonly type: string;
+  /** Present state. */
   readonly state: QpStateName;
+  /** What the peer may do. */
   readonly qpAccessFlags: readonly AccessName[];
+  /** Index into the P_Key table. */
   readonly pkeyIndex: number;
+  /** Port number: 1. */
   readonly portNum: number;
+  /** Q_Key, 32 bits. */
   readonly qkey: number;
+  /** The peer's address. Undefined until it is set. */
   readonly ahAttr: Required<AhAttr> | undefined;
-  /** Bytes. */
+  /** Path MTU in payload bytes per packet. */
   readonly pathMtu: number;
+  /** Local ACK timeout, a code 0..31: 4.096 us * 2^timeout; 0 = no timeout. */
   readonly timeout: number;
+  /** Retries after ACK timeouts and sequence errors, 0..7. */
   readonly retryCnt: number;
+  /** Retries after RNR NAKs, 0..7; 7 = without limit. */
   readonly rnrRetry: number;
+  /** First PSN that the peer sends, 24 bits. */
   readonly rqPsn: number;
+  /** First PSN that we send, 24 bits. */
   readonly sqPsn: number;
+  /** Most outstanding RDMA READs and atomics as requester. */
   readonly maxRdAtomic: number;
+  /** Most outstanding RDMA READs and atomics as responder. */
   readonly maxDestRdAtomic: number;
+  /** RNR timer code 0..31; see `QpAttributes.minRnrTimer`. */
   readonly minRnrTimer: number;
+  /** The peer's queue pair number. */
   readonly destQpNum: number;
+  /** Sizes as granted (ibv_qp_cap): at least as large as requested. */
   readonly cap: {
+    /** Work requests that the send queue holds. */
     readonly maxSendWr: number;
+    /** Work requests that the receive queue holds; 0 with a shared receive queue. */
     readonly maxRecvWr: number;
+    /** Scatter/gather elements per send work request. */
     readonly maxSendSge: number;
+    /** Scatter/gather elements per receive work request; 0 with a shared receive queue. */
     readonly maxRecvSge: number;
+    /** Bytes of inline data per send work request. */
     readonly maxInlineData: number;
   };
+  /** Progress of the connection. */
   readonly progress: QpProgress;
 }
 
-/** Where a queue pair stands. */
+/** Progress of a queue pair: pending requests, retries, PSNs, credits, rate. */
 export interface QpProgress {
-  /** Work requests in the send and the receive queue. */
+  /** Work requests in the send queue. */
   readonly sendPending: number;
+  /** Work requests in the receive queue. */
   readonly recvPending: number;
-  /** What is left of `retryCnt` and `rnrRetry` until the next progress. */
+  /** Retries left of `retryCnt`; reset by progress. */
   readonly retriesLeft: number;
+  /** RNR retries left of `rnrRetry`; reset by progress. */
   readonly rnrRetriesLeft: number;
   /** Oldest PSN that the peer has not acknowledged. */
   readonly unackedPsn: number;
@@ -189,25 +240,27 @@ export interface QpProgress {
   readonly expectedPsn: number;
   /** Messages received, modulo 2^24. */
   readonly msn: number;
-  /** Packets that may be in flight. */
+  /** In-flight window: most unacknowledged packets. */
   readonly window: number;
-  /** AETH syndrome of the last answer. */
+  /** AETH syndrome of the last ACK or NAK (IBTA 9.7.5.1). */
   readonly lastSyndrome: number;
-  /** With `flowControl`: messages that need a receive and may be sent now. Absent when no limit is known. */
+  /**
+   * With `flowControl`: messages that need a receive and may be sent now. Absent when the peer has advertised no limit.
+   */
   readonly credits?: number;
-  /** The next message waits until the peer tells of a receive for it. */
+  /** Whether the next message waits for a credit of the peer. */
   readonly waitsForCredits: boolean;
-  /** To which congestion has slowed it down, bit/s, to the kbit. Absent when it has not. */
+  /** Rate limit of congestion control, bit/s, in steps of 1 kbit/s. Absent when there is none. */
   readonly rate?: number;
-  /** From a request to its answer, smoothed, nanoseconds. Absent before the first, and without `adaptiveRetransmission`. */
+  /** Smoothed round-trip time, nanoseconds. Absent before the first ACK, and without `adaptiveRetransmission`. */
   readonly roundTrip?: number;
 }
 
-/** Of CREDITS: no limit is known. */
+/** Value of QpAttr.CREDITS when the peer has advertised no limit. */
 const NO_LIMIT = 0xffffffff;
 
-/** Reads what qpQuery has put into the card's scratch. */
-export function readAttributes(card: Card, address: AddressHandle | undefined): QpInfo {
+/** Reads the attributes that qpQuery has written to the card's scratch memory. */
+export function readAttributes(card: Card, address: ResolvedAddress | undefined): QpInfo {
   const base = card.exports.scratch() >>> 2;
   const get = (attr: number) => card.u32[base + attr] as number;
   const credits = get(QpAttr.CREDITS);
@@ -229,10 +282,11 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
         trafficClass: card.u32[base + AvOffset.TRAFFIC_CLASS / 4] as number,
         flowLabel: card.u32[base + AvOffset.FLOW_LABEL / 4] as number,
       },
+      sl: address.sl,
     },
     pathMtu: get(QpAttr.PATH_MTU),
     timeout: get(QpAttr.TIMEOUT),
-    retryCnt: get(QpAttr.RETRY_CNT),
+    retryCnt: retries(get(QpAttr.RETRY_CNT)),
     rnrRetry: get(QpAttr.RNR_RETRY),
     rqPsn: get(QpAttr.RQ_PSN),
     sqPsn: get(QpAttr.SQ_PSN),
@@ -250,7 +304,7 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
     progress: {
       sendPending: get(QpAttr.SQ_PENDING),
       recvPending: get(QpAttr.RQ_PENDING),
-      retriesLeft: get(QpAttr.RETRY_LEFT),
+      retriesLeft: retries(get(QpAttr.RETRY_LEFT)),
       rnrRetriesLeft: get(QpAttr.RNR_LEFT),
       unackedPsn: get(QpAttr.UNACKED_PSN),
       nextPsn: get(QpAttr.NEXT_PSN),
@@ -266,19 +320,27 @@ export function readAttributes(card: Card, address: AddressHandle | undefined): 
   };
 }
 
-function encode(name: Name, value: unknown): number {
+/** `retryCnt` of the card's value. */
+function retries(value: number): number {
+  return value === RETRY_INFINITE ? Number.POSITIVE_INFINITY : value;
+}
+
+function encode(name: AttributeName, value: unknown): number {
   switch (name) {
     case 'state':
     case 'curQpState': {
       const state = typeof value === 'string' ? codeOf(QpState, value) : undefined;
       if (state === undefined)
-        throw new TypeError(`${name} is ${show(value)}, must be one of ${enumNames(QpState).join(', ')}`);
+        throw invalidValue(`${name} is ${show(value)}, must be one of ${enumNames(QpState).join(', ')}`);
       return state;
     }
     case 'enSqdAsyncNotify':
       return checkBoolean(name, value) ? 1 : 0;
     case 'qpAccessFlags':
       return accessBits(name, value as AccessFlags);
+    case 'retryCnt':
+      // the card refuses other numbers with all that is wrong besides
+      return value === Number.POSITIVE_INFINITY ? RETRY_INFINITE : Math.min(checkU32(name, value), RETRY_INFINITE - 1);
     default:
       return checkU32(name, value);
   }
@@ -288,8 +350,8 @@ function attributeNames(mask: number): string[] {
   const names: string[] = [];
   for (let attr = 0; attr < 32; attr++) {
     if ((mask & (1 << attr)) === 0) continue;
-    const name = (Object.keys(ROWS) as Name[]).find((key) => ROWS[key].attr === attr);
-    names.push(name ?? OTHER_NAMES.get(attr) ?? `attribute ${attr}`);
+    const name = (Object.keys(ATTRIBUTES) as AttributeName[]).find((key) => ATTRIBUTES[key].attr === attr);
+    names.push(name ?? UNSUPPORTED_NAMES.get(attr) ?? `attribute ${attr}`);
   }
   return names;
 }

@@ -1,68 +1,104 @@
-/** Connecting two queue pairs whose endpoints were exchanged by the program. */
-import { VerbsError } from '../errors.js';
+/** Connects two queue pairs whose endpoints the application has exchanged. */
+import { invalidType, VerbsError } from '../errors.js';
 import type { AccessFlags } from './access.js';
-import { type GlobalRoute, mtuWithin } from './ah.js';
-import { checkInteger, show } from './check.js';
+import { anything, type Checks, checkBoolean, checkInteger, checkOptions, nested, show } from './check.js';
 import type { Qp } from './qp.js';
+import { type GlobalRoute, maxPathMtu } from './resolvedaddress.js';
+import { WAIT_CHECKS } from './waiting.js';
 
-/** One end of a connection to be; plain, to be sent as JSON. */
+/** What a peer needs to connect to a queue pair, from `qp.endpoint()`. Plain data, to be sent as JSON. */
 export interface Endpoint {
+  /** Queue pair number, 24 bits. */
   readonly qpn: number;
-  /** First PSN that this end will send. */
+  /** First PSN that this end sends, 24 bits. */
   readonly psn: number;
+  /** GID of this end, as text. */
   readonly gid: string;
-  /** Largest path MTU of this end, bytes. */
+  /** Largest path MTU of this end in payload bytes. Default 4096. */
   readonly mtu?: number;
 }
 
+/** Options of `qp.connect`. */
 export interface ConnectOptions {
-  /** What the peer may do to our memory. Default: nothing; `['remoteWrite', 'remoteRead']` opens the door. */
+  /** What the peer may do with our memory, e.g. `['remoteWrite', 'remoteRead']`. Default: nothing. */
   readonly access?: AccessFlags;
-  /** Bytes. Default: the least of both ends' and the route's. Both ends must come to the same. */
+  /**
+   * Path MTU in payload bytes. Default: the smallest of both ends' and the route's. Both ends must use the same value.
+   */
   readonly pathMtu?: number;
-  /** 0..31, see `QpAttributes.timeout`. Default 14 (67 ms). */
+  /** Local ACK timeout, a code 0..31, see `QpAttributes.timeout`. Default 14 (67 ms). */
   readonly timeout?: number;
-  /** 0..7. Default 7. */
+  /** Retries after ACK timeouts and sequence errors, 0..7. Default 7. */
   readonly retryCnt?: number;
-  /** 0..7, 7 = without end. Default 7. */
+  /** Retries after RNR NAKs, 0..7; 7 = without limit. Default 7. */
   readonly rnrRetry?: number;
-  /** A code 0..31, see `QpAttributes.minRnrTimer`. Default 12 (0.64 ms). */
+  /** RNR timer, a code 0..31, see `QpAttributes.minRnrTimer`. Default 12 (0.64 ms). */
   readonly minRnrTimer?: number;
-  /** READs and atomics in flight, both ways. Default 16. */
+  /** Most outstanding READs and atomics in each direction. Default 16. */
   readonly rdAtomic?: number;
-  /** See `Qp.flowControl`. Default: as it is. */
+  /** Sets `Qp.flowControl`. Default: unchanged. */
   readonly flowControl?: boolean;
-  /** See `Qp.adaptiveRetransmission`. Default: as it is. */
+  /** Sets `Qp.adaptiveRetransmission`. Default: unchanged. */
   readonly adaptiveRetransmission?: boolean;
-  /** Index of the P_Key table: our partition. Default 0. */
+  /** Index into the P_Key table: our partition. Default 0. */
   readonly pkeyIndex?: number;
-  /** Our own GID. Default: the one that `endpoint()` told, else chosen by the peer's. */
+  /** Index of our GID. Default: the GID that `endpoint()` returned, else chosen for the peer's GID. */
   readonly sgidIndex?: number;
-  /** More of the route: hop limit, traffic class, flow label. */
+  /** Hop limit, traffic class and flow label. */
   readonly route?: Pick<GlobalRoute, 'hopLimit' | 'trafficClass' | 'flowLabel'>;
+  /** Service level, 0..7: the priority of the VLAN tag, if the route leaves by a VLAN. Default 0. */
+  readonly sl?: number;
+  /** Cancels the wait for the peer's address: the promise is rejected with the signal's reason. */
+  readonly signal?: AbortSignal;
 }
 
-/** What is known when `qp.connect` is called. */
-export interface Introduction {
+/** Their checks. `qp.modify` checks the values of the attributes. */
+const CHECKS: Checks<ConnectOptions> = {
+  access: anything,
+  pathMtu: anything,
+  timeout: anything,
+  retryCnt: anything,
+  rnrRetry: anything,
+  minRnrTimer: anything,
+  rdAtomic: anything,
+  flowControl: checkBoolean,
+  adaptiveRetransmission: checkBoolean,
+  pkeyIndex: anything,
+  sgidIndex: anything,
+  route: nested({ hopLimit: anything, trafficClass: anything, flowLabel: anything }),
+  sl: anything,
+  signal: WAIT_CHECKS.signal,
+};
+
+/** The peer's endpoint, and our first PSN and GID index. */
+export interface ConnectTarget {
   readonly remote: Endpoint;
   readonly psn: number;
   readonly gidIndex: number | undefined;
 }
 
-/** @internal */
-export async function connect(qp: Qp, { remote, psn, gidIndex }: Introduction, options: ConnectOptions): Promise<void> {
+/** @internal Moves a queue pair from RESET to RTS; back to RESET after an error. @throws as `qp.modify` */
+export async function connect(
+  qp: Qp,
+  { remote, psn, gidIndex }: ConnectTarget,
+  options: ConnectOptions,
+): Promise<void> {
+  const { signal } = checkOptions('qp.connect', options, CHECKS);
   checkInteger('remote.qpn', remote?.qpn, 1, 0xffffff);
   checkInteger('remote.psn', remote.psn, 0, 0xffffff);
-  if (typeof remote.gid !== 'string') throw new TypeError(`remote.gid is ${show(remote.gid)}, must be text`);
+  if (typeof remote.gid !== 'string') throw invalidType(`remote.gid is ${show(remote.gid)}, must be text`);
   if (qp.type === 'UD')
-    throw new VerbsError('EINVAL', `${qp} has datagrams, which need no connection: see activate and pd.createAh`);
+    throw new VerbsError('EINVAL', `${qp} has type UD, which needs no connection: use activate and pd.createAh`);
   if (qp.state !== 'RESET') throw new VerbsError('EINVAL', `${qp} is in state ${qp.state}, connect starts from RESET`);
   if (options.flowControl !== undefined) qp.flowControl = options.flowControl;
   if (options.adaptiveRetransmission !== undefined) qp.adaptiveRetransmission = options.adaptiveRetransmission;
   const { device } = qp;
   const sgidIndex = options.sgidIndex ?? gidIndex ?? device.chooseGid(remote.gid).index;
-  const address = await device.createAh({ grh: { ...options.route, dgid: remote.gid, sgidIndex } });
-  const mtus = [device.queryPort().activeMtu, remote.mtu ?? 4096, mtuWithin(address.pathMtu ?? 65536)];
+  const address = await device.resolveAddress(
+    { grh: { ...options.route, dgid: remote.gid, sgidIndex }, sl: options.sl ?? 0 },
+    signal && { signal },
+  );
+  const mtus = [device.queryPort().activeMtu, remote.mtu ?? 4096, maxPathMtu(address.pathMtu ?? 65536)];
   const rdAtomic = options.rdAtomic ?? 16;
   const isReliable = qp.type === 'RC';
   try {

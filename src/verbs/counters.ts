@@ -1,13 +1,17 @@
-/** Counters of a device and of its queue pairs, under Linux' names where Linux has one. */
+/** Counters of a device and of its queue pairs, named as in Linux where Linux has the counter. */
 import type { Card } from '../device/card.js';
 import { counterNames } from '../device/codes.js';
 
+/** Counters by name, each a non-negative integer. */
 export type Counters = Record<string, number>;
 
-/** @param at where the card keeps them: u64 each, in the order of the names */
+/**
+ * Reads counters from the card's memory.
+ * @param at byte offset of the first; each is a u64, in the order of the names
+ */
 export function readCounters(card: Card, at: number): Counters {
   const values: Counters = {};
-  // Two words each, that a turn in another thread must not change in between.
+  // Two words each: a turn of the card's thread must not change them between the reads.
   card.exclusively(() => {
     for (const [i, name] of counterNames.entries()) {
       const word = (at >>> 2) + 2 * i;

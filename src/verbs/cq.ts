@@ -1,17 +1,23 @@
 /** Completion queues. */
 
 import { Errno, LIMITS } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
-import { checkInteger, show } from './check.js';
-import type { Device } from './context.js';
+import { invalidType, invalidValue, VerbsError } from '../errors.js';
+import { type Checks, checkBoolean, checkInteger, checkOptions, integer, show } from './check.js';
+import type { Context } from './context.js';
+import type { Description } from './describe.js';
 import { Resource } from './resource.js';
-import { checkWait, orGiveUp, type WaitOptions } from './waiting.js';
+import { checkWait, type WaitOptions, waitFor } from './waiting.js';
 import { Wc } from './wc.js';
 
+/** Options of `device.createCq`. */
 export interface CqOptions {
-  /** Completions that it holds at least, 1..4194304. When more are pending it overruns, which ends it. Default 256. */
+  /**
+   * Number of completions that the queue holds, 1..4194304. When more are pending it overruns and fails. Default 256.
+   */
   readonly cqe?: number;
 }
+
+const CHECKS: Checks<CqOptions> = { cqe: integer(1, LIMITS.maxCqe) };
 
 interface Waiter {
   resolve(wc: Wc): void;
@@ -19,13 +25,25 @@ interface Waiter {
 }
 
 /**
- * A completion queue. Three ways to learn of completions: `poll` (spins, allocates nothing), `next` and `for await`
- * (sleep in the event loop), and `arm` with the event `completion`.
+ * A completion queue (ibv_cq). There are three ways to get completions: `poll` (allocates nothing, suits spinning),
+ * `next` and `for await` (wait in the event loop), and `arm` with the event `completion`. `device.createCq` creates it.
  *
- * Events: `completion` (once after `arm`), `event` (an asynchronous event about this queue).
+ * Events: `completion` (once after `arm`), `event` (an asynchronous event of this queue).
+ *
+ * @example
+ * ```ts
+ * const cq = await device.createCq({ cqe: 1024 });
+ * const wcs = cq.createWcs(16);
+ * const count = cq.poll(wcs);
+ * for (const wc of wcs.slice(0, count)) throwIfFailed(wc);
+ * const next = await cq.next({ timeout: 1000 });
+ * console.log(next.opcodeName, next.wrId);
+ * ```
  */
 export class Cq extends Resource {
+  /** Always `cq`. */
   readonly kind = 'cq';
+  /** Number of the queue on its device. */
   readonly label: string;
   readonly #handle: number;
   #cqe: number;
@@ -35,17 +53,19 @@ export class Cq extends Resource {
 
   /** @internal Use `device.createCq`. */
   constructor(
-    readonly device: Device,
+    /** Device of the queue. */
+    readonly device: Context,
     number: number,
-    { cqe = 256 }: CqOptions,
+    options: CqOptions,
   ) {
     super([device]);
+    const { cqe = 256 } = checkOptions('createCq', options, CHECKS);
     this.label = String(number);
-    this.#cqe = checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
+    this.#cqe = cqe;
     this.#handle = device.card.exports.cqCreate(cqe);
     if (this.#handle === 0) throw new VerbsError('ENOMEM', `no memory for a completion queue of ${cqe} entries`);
     device.registerCq(this.#handle, this);
-    this.opened();
+    this.addToParents();
   }
 
   /** @internal */
@@ -53,69 +73,81 @@ export class Cq extends Resource {
     return this.#handle;
   }
 
-  /** Completions that it holds. */
+  /** Number of completions that the queue holds. */
   get cqe(): number {
     return this.#cqe;
   }
 
   /**
-   * Makes room for more or fewer completions (ibv_resize_cq); those that are pending stay. One that has overrun stays so.
-   * @param cqe 1..4194304
-   * @throws TypeError, RangeError; VerbsError EINVAL when more are pending, ENOMEM; nothing is changed then
+   * Resizes the queue (ibv_resize_cq). Pending completions are kept. An overrun queue stays failed.
+   * @param cqe new number of completions, 1..4194304
+   * @throws TypeError, RangeError for a wrong size; VerbsError EINVAL when more completions are pending, ENOMEM when
+   * memory is exhausted. After an error nothing is changed
    */
   async resize(cqe: number): Promise<void> {
     this.assertOpen();
     checkInteger('cqe', cqe, 1, LIMITS.maxCqe);
     const { exports } = this.device.card;
     const refused = exports.cqResize(this.#handle, cqe);
-    if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory for ${cqe} completions in ${this}`);
+    if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory to resize ${this} to ${cqe} completions`);
     if (refused !== 0)
-      throw new VerbsError('EINVAL', `cqe ${cqe} of ${this}, which has ${exports.cqFilled(this.#handle)} pending`);
+      throw new VerbsError(
+        'EINVAL',
+        `cqe is ${cqe}, must be at least the ${exports.cqFilled(this.#handle)} pending completions of ${this}`,
+      );
     this.#cqe = cqe;
   }
 
-  /** `count` completions to poll into. */
+  /** Creates completion objects for `poll`. @param count 1..4194304 @throws TypeError, RangeError */
   createWcs(count: number): Wc[] {
     return Array.from({ length: checkInteger('count', count, 1, LIMITS.maxCqe) }, () => new Wc());
   }
 
   /**
-   * Takes completions, oldest first, as many as there are and fit. Inline it runs a turn of the device when there are none,
-   * so a program may spin on it; it never waits. Allocates nothing.
-   * @param into completions to overwrite
-   * @returns how many of them were filled
-   * @throws VerbsError EIO when the queue has overrun and all that it still held was taken, or when the device has failed
+   * Polls completions, oldest first (ibv_poll_cq). It never waits and allocates nothing. In inline mode it runs a turn
+   * of the device when no completion is pending, so that a program may spin on it.
+   * @param into completion objects to overwrite, from `createWcs`
+   * @returns the number of completions filled in
+   * @throws TypeError; VerbsError EIO when the queue has overrun and is empty, or when the device has failed; EINVAL
+   * after close
    */
   poll(into: readonly Wc[]): number {
     this.assertOpen();
-    let count = this.#take(into);
+    if (!Array.isArray(into)) throw invalidType(`into is ${show(into)}, must be an array of createWcs`);
+    let count = this.#pollInto(into);
     if (count > 0) return count;
     this.device.engine.poll();
     this.assertOpen();
-    count = this.#take(into);
+    count = this.#pollInto(into);
     if (count === 0 && this.#overrun) throw this.#overrunError();
     return count;
   }
 
   /**
-   * Asks for one `completion` event: at the next completion, or at the next one that is solicited or failed. Poll once
-   * more after arming; what came before does not ring. While somebody waits in `next`, `solicitedOnly` has no effect.
+   * Requests one `completion` event for the next completion (ibv_req_notify_cq). Poll once more after arming, because
+   * earlier completions raise no event.
+   * @param solicitedOnly only solicited and failed completions raise the event; no effect while `next` is pending.
+   * Default false
+   * @throws VerbsError EINVAL after close, EIO when the device has failed
    */
   arm(solicitedOnly = false): void {
+    checkBoolean('solicitedOnly', solicitedOnly);
     this.assertOpen();
     this.#armedByUser = true;
     this.device.card.exports.cqArm(this.#handle, solicitedOnly && this.#waiters.length === 0);
   }
 
   /**
-   * The next completion; waits for it in the event loop and keeps the process running meanwhile.
-   * @throws the signal's reason; VerbsError ETIMEDOUT, ECANCELED when the queue is closed, EIO when it has overrun
+   * Waits for the next completion in the event loop. Keeps the process running in the meantime.
+   * @returns a completion object of its own
+   * @throws the signal's reason; VerbsError ETIMEDOUT after `timeout`, ECANCELED when the queue is closed in the
+   * meantime, EINVAL after close, EIO when the queue has overrun or the device has failed; TypeError for wrong options
    */
   next(wait: WaitOptions = {}): Promise<Wc> {
     try {
       this.assertOpen();
       checkWait(wait);
-      const wc = this.#waiters.length === 0 ? this.#takeOne() : undefined;
+      const wc = this.#waiters.length === 0 ? this.#pollOne() : undefined;
       if (wc !== undefined) return Promise.resolve(wc);
       if (this.#overrun) throw this.#overrunError();
     } catch (error) {
@@ -124,7 +156,10 @@ export class Cq extends Resource {
     return this.#wait(wait);
   }
 
-  /** All completions from now on, each an object of its own. Ends when the queue is closed. */
+  /**
+   * Iterates over completions, each an object of its own, until the queue is closed.
+   * @throws the signal's reason; VerbsError EIO when the queue has overrun or the device has failed
+   */
   async *completions(options: Pick<WaitOptions, 'signal'> = {}): AsyncGenerator<Wc, void, void> {
     while (!this.isClosed) {
       let wc: Wc;
@@ -138,13 +173,14 @@ export class Cq extends Resource {
     }
   }
 
+  /** Same as `completions()`. */
   [Symbol.asyncIterator](): AsyncGenerator<Wc, void, void> {
     return this.completions();
   }
 
-  /** @internal The card rang: a completion came. */
+  /** @internal The card raised the completion event. */
   onCompletion(): void {
-    this.#serve();
+    this.#resolveWaiters();
     if (!this.#armedByUser) return;
     this.#armedByUser = false;
     process.nextTick(() => this.emit('completion'));
@@ -157,20 +193,26 @@ export class Cq extends Resource {
     for (const waiter of this.#waiters.splice(0)) waiter.reject(this.#overrunError());
   }
 
-  /** @internal Nothing will come any more. */
+  /** @internal The device has failed: rejects all waiters. */
   onFailure(reason: string): void {
     for (const waiter of this.#waiters.splice(0)) waiter.reject(new VerbsError('EIO', reason));
   }
 
+  /** @internal */
+  protected override describe(): Description {
+    return { cqe: this.cqe, pending: this.device.card.exports.cqFilled(this.#handle) };
+  }
+
+  /** @internal */
   protected free(): void {
     const { exports } = this.device.card;
     if (exports.cqDestroy(this.#handle) !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
-    this.device.forgetCq(this.#handle);
+    this.device.unregisterCq(this.#handle);
     for (const waiter of this.#waiters.splice(0))
-      waiter.reject(new VerbsError('ECANCELED', `${this} was closed while a completion was awaited`));
+      waiter.reject(new VerbsError('ECANCELED', `${this} was closed during a wait for a completion`));
   }
 
-  #take(into: readonly Wc[]): number {
+  #pollInto(into: readonly Wc[]): number {
     const { card } = this.device;
     const { exports } = card;
     let count = 0;
@@ -178,12 +220,14 @@ export class Cq extends Resource {
       const at = exports.cqPeek(this.#handle);
       if (at === 0) break;
       (into[count++] as Wc).read(card, at, this.device);
+      // A setter of the program may have closed the queue.
+      if (!this.isAlive) break;
       exports.cqPop(this.#handle);
     }
     return count;
   }
 
-  #takeOne(): Wc | undefined {
+  #pollOne(): Wc | undefined {
     const { card } = this.device;
     const at = card.exports.cqPeek(this.#handle);
     if (at === 0) return undefined;
@@ -200,25 +244,25 @@ export class Cq extends Resource {
       waiter = { resolve, reject };
       this.#waiters.push(waiter);
     });
-    engine.hold();
-    this.#serve();
-    const leave = () => {
+    engine.ref();
+    this.#resolveWaiters();
+    const removeWaiter = () => {
       this.#waiters = this.#waiters.filter((other) => other !== waiter);
     };
-    return orGiveUp(next, `no completion on ${this}`, wait, leave).finally(() => engine.release());
+    return waitFor(next, `no completion on ${this}`, wait, removeWaiter).finally(() => engine.unref());
   }
 
-  /** Gives waiters what there is; while one is left the queue is armed. */
-  #serve(): void {
+  /** Resolves waiters with pending completions, and arms the queue while a waiter is left. */
+  #resolveWaiters(): void {
     const { exports } = this.device.card;
     while (this.#waiters.length > 0) {
-      const wc = this.#takeOne();
+      const wc = this.#pollOne();
       if (wc !== undefined) {
         this.#waiters.shift()?.resolve(wc);
         continue;
       }
       exports.cqArm(this.#handle, false);
-      // What came just before does not ring.
+      // A completion just before arming raises no event.
       if (exports.cqPeek(this.#handle) === 0) return;
     }
   }
@@ -228,8 +272,8 @@ export class Cq extends Resource {
   }
 }
 
-/** @internal @throws TypeError for what is no completion queue of the device */
-export function checkCq(name: string, cq: unknown, device: Device): void {
-  if (!(cq instanceof Cq)) throw new TypeError(`${name} is ${show(cq)}, must be a completion queue`);
-  if (cq.device !== device) throw new TypeError(`${name} belongs to another device than the protection domain`);
+/** @internal @throws TypeError unless `cq` is a completion queue of the device */
+export function checkCq(name: string, cq: unknown, device: Context): void {
+  if (!(cq instanceof Cq)) throw invalidType(`${name} is ${show(cq)}, must be a completion queue`);
+  if (cq.device !== device) throw invalidValue(`${name} belongs to another device than the protection domain`);
 }

@@ -1,40 +1,62 @@
-/** Asynchronous events (ibv_async_event): what happens to an object without a completion. */
-import type { Device } from './context.js';
+/** Asynchronous events (ibv_async_event): events of objects that are not completions. */
+import type { Context } from './context.js';
 import type { Cq } from './cq.js';
 import type { Qp } from './qp.js';
 import type { Srq } from './srq.js';
 
-/** What the verbs' objects emit, with the listeners' arguments. */
+/** Events that verbs objects emit, with the arguments of their listeners. */
 export interface ResourceEvents {
-  /** An asynchronous event, at the device and at the object it is about. */
+  /** An asynchronous event, emitted by the device and by the object concerned. */
   event: [event: AsyncEvent];
-  /** At a completion queue, once after `arm`. */
+  /** Emitted by a completion queue, once after `arm`. */
   completion: [];
-  /** At a device, when it is closed. */
+  /** Emitted by a device when it is closed. */
   close: [];
 }
 
 /**
+ * An asynchronous event (ibv_get_async_event); `type` tells the kind.
  * - `CQ_ERR`: the completion queue overran.
- * - `QP_FATAL`: the queue pair failed and is in ERR.
- * - `QP_REQ_ERR`: the peer sent an invalid request; ERR.
- * - `QP_ACCESS_ERR`: the peer tried what it has no right to; ERR.
- * - `COMM_EST`: the first packet came while still in RTR.
- * - `SQ_DRAINED`: the send queue is at rest after a move to SQD.
- * - `QP_LAST_WQE_REACHED`: the queue pair is in ERR and takes no more receives from its shared queue.
- * - `SRQ_LIMIT_REACHED`: fewer receives than `srqLimit` are left. Comes once for each time that the limit is set.
- * - `PORT_ERR`, `PORT_ACTIVE`: the interface went down or came up. Queue pairs stay as they are; they retry.
- * - `GID_CHANGE`: `device.gids` is another: the interface lost or got an address. What stays keeps its order, but not its
- *   index when one before it went.
- * - `DEVICE_FATAL`: the thread that ran the card in worker mode has ended by an error. Nothing works any more but `close`;
- *   who waits for something is told.
+ * - `QP_FATAL`: the queue pair failed and went to ERR.
+ * - `QP_REQ_ERR`: the peer sent an invalid request; the queue pair went to ERR.
+ * - `QP_ACCESS_ERR`: the peer violated access rights; the queue pair went to ERR.
+ * - `COMM_EST`: the first packet arrived while the queue pair was in RTR.
+ * - `SQ_DRAINED`: the send queue is drained after a move to SQD.
+ * - `QP_LAST_WQE_REACHED`: the queue pair is in ERR and consumes no more receives of its shared receive queue.
+ * - `SRQ_LIMIT_REACHED`: fewer than `srqLimit` receives are left. Reported once each time the limit is set.
+ * - `PORT_ERR`, `PORT_ACTIVE`: the interface went down or came up. Queue pairs keep their state and retry.
+ * - `GID_CHANGE`: `device.gids` has changed, because the interface lost or got an address. Remaining entries keep their
+ *   order, but not their index if an entry before them was removed.
+ * - `DEVICE_FATAL`: the thread that runs the card in worker mode has failed. Only `close` works from then on; pending
+ *   calls are rejected.
  */
 export type AsyncEvent =
-  | { readonly type: 'CQ_ERR'; readonly cq: Cq }
-  | { readonly type: 'SRQ_LIMIT_REACHED'; readonly srq: Srq }
-  | { readonly type: 'PORT_ACTIVE' | 'PORT_ERR' | 'GID_CHANGE'; readonly device: Device; readonly portNum: 1 }
-  | { readonly type: 'DEVICE_FATAL'; readonly device: Device; readonly reason: string }
+  | {
+      readonly type: 'CQ_ERR';
+      /** The completion queue concerned. */
+      readonly cq: Cq;
+    }
+  | {
+      readonly type: 'SRQ_LIMIT_REACHED';
+      /** The shared receive queue concerned. */
+      readonly srq: Srq;
+    }
+  | {
+      readonly type: 'PORT_ACTIVE' | 'PORT_ERR' | 'GID_CHANGE';
+      /** The device concerned. */
+      readonly device: Context;
+      /** Port number: 1. */
+      readonly portNum: 1;
+    }
+  | {
+      readonly type: 'DEVICE_FATAL';
+      /** The device concerned. */
+      readonly device: Context;
+      /** Why the device has failed. */
+      readonly reason: string;
+    }
   | {
       readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED' | 'QP_LAST_WQE_REACHED';
+      /** The queue pair concerned. */
       readonly qp: Qp;
     };

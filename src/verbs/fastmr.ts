@@ -1,13 +1,16 @@
-/** Regions for fast registration: allocated once, given memory again and again by work requests. */
+/** Fast memory regions: allocated once, registered repeatedly by work requests. */
+
+import { hex } from '../device/decode.js';
 import type { Allocation } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
-import { checkInteger, hex } from './check.js';
+import { checkInteger } from './check.js';
+import type { Description } from './describe.js';
 import { allocationFor, type RemoteMemory } from './mr.js';
 import type { Pd } from './pd.js';
 import { Resource } from './resource.js';
 import type { Sge } from './wr.js';
 
-/** What a REG_MR names. */
+/** Key and memory of a posted REG_MR. */
 interface Registration {
   readonly rkey: number;
   readonly bytes: Uint8Array;
@@ -15,90 +18,122 @@ interface Registration {
 }
 
 /**
- * A memory region whose memory comes by a REG_MR work request and goes by LOCAL_INV, or by the peer's SEND_WITH_INV. Keys,
- * address and length are those of the last REG_MR that was posted: requests that are posted behind it may use them at once.
+ * A memory region for fast registration (IB_WR_REG_MR in Linux). A REG_MR work request gives it memory; LOCAL_INV or
+ * the peer's SEND_WITH_INV invalidates it. `pd.allocMr` creates it.
  *
- * It holds the memory until a later registration has taken effect, or it is closed.
+ * Keys, address and length are those of the last posted REG_MR, so requests posted after it may use them at once. The
+ * region keeps its memory allocated until a later registration has taken effect, or until it is closed.
+ *
+ * @example
+ * ```ts
+ * const fast = await pd.allocMr();
+ * qp.postSend({ opcode: 'REG_MR', mr: fast, buffer: mr, access: ['remoteRead'], signaled: true });
+ * throwIfFailed(await cq.next());
+ * console.log(fast.remote, fast.isValid);
+ * qp.postSend({ opcode: 'LOCAL_INV', invalidateRkey: fast.rkey });
+ * ```
  */
 export class FastMr extends Resource {
+  /** Always `mr`. */
   readonly kind = 'mr';
   readonly #handle: number;
-  #last: Registration | undefined;
-  #held: { readonly rkey: number; readonly allocation: Allocation }[] = [];
+  #lastRegistration: Registration | undefined;
+  #allocations: { readonly rkey: number; readonly allocation: Allocation }[] = [];
 
   /** @internal Use `pd.allocMr`. */
-  constructor(readonly pd: Pd) {
+  constructor(
+    /** Protection domain of the region. */
+    readonly pd: Pd,
+  ) {
     super([pd]);
     const { card } = pd.device;
     this.#handle = card.exports.mrAllocFast(pd.handle);
     if (this.#handle === 0)
-      throw new VerbsError('ENOMEM', `no memory region left; the device has ${card.options.maxMr}`);
-    this.opened();
+      throw new VerbsError('ENOMEM', `no memory region left: the device has ${card.options.maxMr}`);
+    this.addToParents();
   }
 
+  /** The region's local key. */
   get label(): string {
     return `lkey ${hex(this.lkey)}`;
   }
 
+  /** Remote key of the last posted REG_MR. */
   get rkey(): number {
-    return this.#last?.rkey ?? this.pd.device.card.exports.mrRkey(this.#handle);
+    return this.#lastRegistration?.rkey ?? this.pd.device.card.exports.mrRkey(this.#handle);
   }
+  /** Local key of the last posted REG_MR. */
   get lkey(): number {
     const { exports } = this.pd.device.card;
-    return this.#last ? exports.fastLkey(this.#last.rkey) : exports.mrLkey(this.#handle);
+    return this.#lastRegistration ? exports.fastLkey(this.#lastRegistration.rkey) : exports.mrLkey(this.#handle);
   }
-  /** Bytes; 0 before the first registration. */
+  /** Length in bytes; 0 before the first registration. */
   get length(): number {
-    return this.#last?.bytes.length ?? 0;
+    return this.#lastRegistration?.bytes.length ?? 0;
   }
-  /** Address of the first byte in the card's memory. */
+  /** Address of the first byte in the card's memory; 0 before the first registration. */
   get addr(): number {
-    return this.#last?.bytes.byteOffset ?? 0;
+    return this.#lastRegistration?.bytes.byteOffset ?? 0;
   }
-  /** Address of the first byte as the peer names it. */
+  /** Remote address of the first byte, 64 bits. */
   get iova(): number | bigint {
-    return this.#last?.iova ?? 0;
+    return this.#lastRegistration?.iova ?? 0;
   }
 
-  /** Whether its keys open anything now: the REG_MR has been carried out, and the keys are not closed. */
+  /**
+   * Whether the keys are valid: the REG_MR has been executed and not invalidated.
+   * @throws VerbsError EINVAL after close
+   */
   get isValid(): boolean {
     this.assertOpen();
     return this.pd.device.card.exports.mrIsValid(this.#handle);
   }
 
-  /** For the peer. */
+  /** What the peer needs to access the region; plain data. */
   get remote(): RemoteMemory {
     const { iova, rkey, length } = this;
     return { addr: iova <= Number.MAX_SAFE_INTEGER ? Number(iova) : iova, rkey, length };
   }
 
-  /** A piece of the registered memory for `sgList`, by default all from `offset` on. Bytes. @throws RangeError outside of it */
+  /**
+   * Returns a part of the registered memory as a scatter/gather element.
+   * @param offset bytes from the start. Default 0
+   * @param length bytes. Default: up to the end
+   * @throws TypeError, RangeError when the part is not inside the region
+   */
   slice(offset = 0, length = this.length - offset): Sge {
     checkInteger('offset', offset, 0, this.length);
     checkInteger('length', length, 0, this.length - offset);
     return { addr: this.addr + offset, length, lkey: this.lkey };
   }
 
-  /** @internal @throws TypeError for memory that is not the card's */
+  /** @internal @throws TypeError for memory outside the card's regions */
   checkMemory(bytes: Uint8Array): void {
     const { memory } = this.pd.device;
-    memory.release(allocationFor(memory, bytes));
+    memory.unref(allocationFor(memory, bytes));
   }
 
-  /** @internal A REG_MR is posted. */
-  announce(next: Registration): void {
+  /** @internal A REG_MR was posted. Releases the memory of registrations that it has superseded. */
+  onRegistrationPosted(next: Registration): void {
     const { memory, card } = this.pd.device;
-    this.#held.push({ rkey: next.rkey, allocation: allocationFor(memory, next.bytes) });
-    this.#last = next;
+    this.#allocations.push({ rkey: next.rkey, allocation: allocationFor(memory, next.bytes) });
+    this.#lastRegistration = next;
     const present = card.exports.mrRkey(this.#handle);
-    const done = this.#held.findIndex(({ rkey }) => rkey === present);
-    if (done > 0) for (const { allocation } of this.#held.splice(0, done)) memory.release(allocation);
+    const done = this.#allocations.findIndex(({ rkey }) => rkey === present);
+    if (done > 0) for (const { allocation } of this.#allocations.splice(0, done)) memory.unref(allocation);
   }
 
+  /** @internal */
+  protected override describe(): Description {
+    const { length, lkey, rkey, isValid } = this;
+    return { length, lkey, rkey, isValid };
+  }
+
+  /** @internal */
   protected free(): void {
     const { memory, card } = this.pd.device;
     if (card.exports.mrDereg(this.#handle) !== 0)
-      throw new VerbsError('EBUSY', `${this} has memory windows bound to it; invalidate or close these first`);
-    for (const { allocation } of this.#held) memory.release(allocation);
+      throw new VerbsError('EBUSY', `${this} has memory windows bound to it: invalidate or close them first`);
+    for (const { allocation } of this.#allocations) memory.unref(allocation);
   }
 }

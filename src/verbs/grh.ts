@@ -1,51 +1,57 @@
 /**
- * The 40 bytes in front of every received datagram (annex A17.4.5 of the InfiniBand specification): over IPv6 its header,
- * over IPv4 twenty bytes that mean nothing and the IPv4 header.
+ * The 40 bytes in front of every received datagram (IBTA annex A17.4.5): the IPv6 header, or 20 undefined bytes and the
+ * IPv4 header.
  */
-import { VerbsError } from '../errors.js';
+import { invalidType, outOfRange, VerbsError } from '../errors.js';
 import { ipText, isMulticast } from '../link/address.js';
-import type { AhAttr } from './ah.js';
+import { gidText } from '../link/gid.js';
 import { show } from './check.js';
-import { type GidEntry, gidText } from './gid.js';
+import type { GidEntry } from './gid.js';
+import type { AhAttr } from './resolvedaddress.js';
 import type { Wc } from './wc.js';
 
-/** Bytes in front of a received datagram. */
+/** Bytes in front of the payload of a received datagram (the GRH): 40. */
 export const GRH_BYTES = 40;
-const IPV4_AT = 20;
-/** The congestion bits of a traffic class: a mark on the way here is none for the way back. */
-const ECN = 3;
+const IPV4_OFFSET = 20;
+/** ECN bits of a traffic class. A congestion mark of the received packet must not be copied to the response. */
+const ECN_MASK = 3;
 
-/** Addresses and class of a received datagram. */
+/** IP header fields of a received datagram, from {@link readGrh}. */
 export interface GrhInfo {
+  /** IP version. */
   readonly version: 4 | 6;
-  /** IP addresses as text. */
+  /** Source IP address as text. */
   readonly source: string;
+  /** Destination IP address as text. */
   readonly destination: string;
+  /** IPv4 TOS or IPv6 traffic class, with the ECN bits. */
   readonly trafficClass: number;
-  /** IPv6 only; else 0. */
+  /** IPv6 flow label, 20 bits; 0 for IPv4. */
   readonly flowLabel: number;
+  /** TTL or hop limit as received. */
   readonly hopLimit: number;
 }
 
 /**
- * Reads the 40 bytes.
- * @param buffer begins with them: the start of the receive's memory
- * @throws TypeError, RangeError when they are not all there; VerbsError EINVAL when they are no IP header
+ * Reads the IP header in front of a received datagram.
+ * @param buffer start of the receive's memory, at least 40 bytes
+ * @throws TypeError, RangeError for a buffer that is too short; VerbsError EINVAL when it does not start with an IP
+ * header
  */
 export function readGrh(buffer: Uint8Array): GrhInfo {
-  if (!(buffer instanceof Uint8Array)) throw new TypeError(`the buffer is ${show(buffer)}, must be a Uint8Array`);
+  if (!(buffer instanceof Uint8Array)) throw invalidType(`the buffer is ${show(buffer)}, must be a Uint8Array`);
   if (buffer.length < GRH_BYTES)
-    throw new RangeError(`the buffer has ${buffer.length} bytes, a datagram begins with ${GRH_BYTES} of its way`);
+    throw outOfRange(`the buffer has ${buffer.length} bytes, must have at least the ${GRH_BYTES} bytes of the GRH`);
   const version = versionOf(buffer);
   const byte = (at: number) => buffer[at] as number;
   if (version === 4)
     return {
       version,
-      source: ipText(buffer.slice(IPV4_AT + 12, IPV4_AT + 16)),
-      destination: ipText(buffer.slice(IPV4_AT + 16, IPV4_AT + 20)),
-      trafficClass: byte(IPV4_AT + 1),
+      source: ipText(buffer.slice(IPV4_OFFSET + 12, IPV4_OFFSET + 16)),
+      destination: ipText(buffer.slice(IPV4_OFFSET + 16, IPV4_OFFSET + 20)),
+      trafficClass: byte(IPV4_OFFSET + 1),
       flowLabel: 0,
-      hopLimit: byte(IPV4_AT + 8),
+      hopLimit: byte(IPV4_OFFSET + 8),
     };
   return {
     version,
@@ -58,37 +64,37 @@ export function readGrh(buffer: Uint8Array): GrhInfo {
 }
 
 /**
- * The way back to whom a datagram came from (ibv_init_ah_from_wc): its source address, from ours that it was sent to;
- * flow label and traffic class as they came, without a congestion mark; the hop limit is the route's.
- * @throws as `readGrh`; VerbsError EINVAL when the completion is not one of a datagram
+ * Returns the address of a datagram's sender (ibv_init_ah_from_wc): its source address, reached from the address that
+ * it was sent to. Flow label and traffic class are copied without the ECN bits; the hop limit is the route's.
+ * @throws as `readGrh`; VerbsError EINVAL when the completion is not that of a datagram
  */
 export function ahAttrFromWc(wc: Wc, buffer: Uint8Array, gids: readonly GidEntry[]): AhAttr {
-  if (!wc.ok || !wc.hasGrh) throw new VerbsError('EINVAL', `${wc}: no datagram was received with it`);
+  if (!wc.ok || !wc.hasGrh) throw new VerbsError('EINVAL', `${wc}: not the completion of a received datagram`);
   const { source, destination, trafficClass, flowLabel } = readGrh(buffer);
   const own = gids.find(({ gid }) => gid === gidText(destination));
-  const grh = { dgid: gidText(source), trafficClass: trafficClass & ~ECN, flowLabel };
+  const grh = { dgid: gidText(source), trafficClass: trafficClass & ~ECN_MASK, flowLabel };
   if (own !== undefined) return { grh: { ...grh, sgidIndex: own.index } };
   if (isMulticast(Uint8Array.from(destinationBytes(buffer)))) return { grh };
-  throw new VerbsError('EINVAL', `the datagram was sent to ${destination}, which is none of our addresses`);
+  throw new VerbsError('EINVAL', `the datagram was sent to ${destination}, which is no address of this device`);
 }
 
 function destinationBytes(buffer: Uint8Array): Uint8Array {
   return versionOf(buffer) === 4 ? buffer.subarray(36, 40) : buffer.subarray(24, 40);
 }
 
-/** The rule of Linux: where both headers seem possible, that of IPv4 is one if its checksum is right. */
+/** Linux' rule: if both headers are possible, it is IPv4 when the IPv4 checksum is valid. */
 function versionOf(buffer: Uint8Array): 4 | 6 {
-  const [first, second] = [buffer[0] as number, buffer[IPV4_AT] as number];
+  const [first, second] = [buffer[0] as number, buffer[IPV4_OFFSET] as number];
   if (first >> 4 !== 6) {
     if (second >> 4 === 4) return 4;
     throw new VerbsError('EINVAL', 'the buffer does not begin with the IP header of a datagram');
   }
-  return second === 0x45 && isSumRight(buffer) ? 4 : 6;
+  return second === 0x45 && isIpv4ChecksumValid(buffer) ? 4 : 6;
 }
 
-function isSumRight(buffer: Uint8Array): boolean {
+function isIpv4ChecksumValid(buffer: Uint8Array): boolean {
   let sum = 0;
-  for (let at = IPV4_AT; at < GRH_BYTES; at += 2) sum += ((buffer[at] as number) << 8) | (buffer[at + 1] as number);
+  for (let at = IPV4_OFFSET; at < GRH_BYTES; at += 2) sum += ((buffer[at] as number) << 8) | (buffer[at + 1] as number);
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
   return sum === 0xffff;
 }

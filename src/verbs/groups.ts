@@ -1,17 +1,17 @@
-/** Multicast groups: which queue pairs are in which, and for how long the link must listen. */
+/** Multicast groups: membership of queue pairs, and joining groups on the link. */
 import type { Card } from '../device/card.js';
 import { Errno, nameOf } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
+import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { ipBytes, isMulticast } from '../link/address.js';
+import { gidAddress, gidBytes } from '../link/gid.js';
 import { joinGroup, type Link } from '../link/link.js';
 import { show } from './check.js';
-import { gidAddress, gidBytes } from './gid.js';
 
-/** The queue pair number to which datagrams for a group are sent (InfiniBand specification, 10.5.1). */
+/** Destination queue pair number of multicast datagrams (IBTA 10.5.1): 0xffffff. */
 export const MULTICAST_QPN = 0xffffff;
 
-/** Counts the members of each group, so that the link joins with the first and leaves with the last. */
-export class Groups {
+/** Tracks the members of each group. The link joins a group with the first member and leaves it with the last. */
+export class MulticastGroups {
   readonly #members = new Map<string, Set<number>>();
 
   constructor(
@@ -19,12 +19,16 @@ export class Groups {
     readonly link: Link,
   ) {}
 
-  /** @throws TypeError, VerbsError EINVAL, ENOMEM; EOPNOTSUPP and others of the link */
+  /**
+   * Adds a queue pair to a group.
+   * @throws TypeError; VerbsError EINVAL, ENOMEM; EOPNOTSUPP and other errors of the link
+   */
   attach(qp: number, label: string, group: string): void {
-    const address = groupAddress(group);
-    const refused = this.#call('mcastAttach', qp, address);
-    if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory for ${label} in ${address}`);
-    if (refused !== 0) throw new VerbsError('EINVAL', `${label} is in ${address} already, or has no datagrams`);
+    const address = parseGroup(group);
+    const refused = this.#callCard('mcastAttach', qp, address);
+    if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory to add ${label} to ${address}`);
+    if (refused !== 0)
+      throw new VerbsError('EINVAL', `${label} is a member of ${address} already, or its type is not UD`);
     const members = this.#members.get(address);
     if (members !== undefined) {
       members.add(qp);
@@ -33,22 +37,23 @@ export class Groups {
     try {
       joinGroup(this.link, address);
     } catch (error) {
-      this.#call('mcastDetach', qp, address);
+      this.#callCard('mcastDetach', qp, address);
       throw error;
     }
     this.#members.set(address, new Set([qp]));
   }
 
-  /** @throws TypeError, VerbsError ENOENT */
+  /** Removes a queue pair from a group. @throws TypeError; VerbsError ENOENT when it is no member */
   detach(qp: number, label: string, group: string): void {
-    const address = groupAddress(group);
-    const refused = this.#call('mcastDetach', qp, address);
-    if (refused !== 0) throw new VerbsError('ENOENT', `${label} is not in ${address} (${nameOf(Errno, refused)})`);
+    const address = parseGroup(group);
+    const refused = this.#callCard('mcastDetach', qp, address);
+    if (refused !== 0)
+      throw new VerbsError('ENOENT', `${label} is no member of ${address} (${nameOf(Errno, refused)})`);
     this.#leave(qp, address);
   }
 
-  /** The queue pair is gone, and the card has taken it out of its groups. */
-  forget(qp: number): void {
+  /** Forgets a destroyed queue pair, which the card has removed from its groups already. */
+  removeQp(qp: number): void {
     for (const address of [...this.#members.keys()]) this.#leave(qp, address);
   }
 
@@ -59,7 +64,7 @@ export class Groups {
     this.link.leaveGroup?.(address);
   }
 
-  #call(what: 'mcastAttach' | 'mcastDetach', qp: number, address: string): number {
+  #callCard(what: 'mcastAttach' | 'mcastDetach', qp: number, address: string): number {
     const { bytes, exports } = this.card;
     bytes.set(gidBytes(address), exports.scratch());
     return exports[what](qp);
@@ -67,9 +72,9 @@ export class Groups {
 }
 
 /** @throws TypeError */
-function groupAddress(group: string): string {
-  if (typeof group !== 'string') throw new TypeError(`the group is ${show(group)}, must be an address as text`);
+function parseGroup(group: string): string {
+  if (typeof group !== 'string') throw invalidType(`the group is ${show(group)}, must be an address as text`);
   const address = gidAddress(group);
   if (isMulticast(ipBytes(address))) return address;
-  throw new TypeError(`${group} is no group; these are 224.0.0.0/4 and ff00::/8`);
+  throw invalidValue(`${group} is no multicast group, must be in 224.0.0.0/4 or ff00::/8`);
 }

@@ -1,14 +1,17 @@
-/** Work requests about keys, which stay in the card: binding memory windows, registering fast regions. */
+/** Work requests that change keys and send no packet: binding memory windows, registering fast regions. */
+
 import type { Card } from '../device/card.js';
+import { invalidType, invalidValue, outOfRange } from '../errors.js';
 import { type AccessFlags, accessBits } from './access.js';
 import { checkInteger, checkU32, checkU64, show } from './check.js';
 import { FastMr } from './fastmr.js';
-import { halves, Mr } from './mr.js';
+import { lengthOf, offsetOf } from './intrinsics.js';
+import { Mr, splitU64 } from './mr.js';
 import { Mw } from './mw.js';
 import type { Pd } from './pd.js';
 
 /** The fields of BIND_MW and REG_MR in a send work request. */
-export interface KeyWr {
+export interface KeyWrFields {
   mw?: Mw;
   mr?: Mr | FastMr;
   offset?: number;
@@ -20,63 +23,66 @@ export interface KeyWr {
 }
 
 /**
- * The same key with the next tag (ibv_inc_rkey): index in the upper 24 bits, tag in the lower 8, which wraps. What one binds
- * or registers anew should have a tag that its peers do not know yet.
- * @throws TypeError, RangeError unless it has 32 bits
+ * Returns the key with the next tag (ibv_inc_rkey). The upper 24 bits are the index, the lower 8 the tag, which wraps.
+ * Rebinding a window or re-registering a fast region should use a new tag, so that peers with the old key lose access.
+ * @param rkey an rkey, 32 bits
+ * @throws TypeError, RangeError unless it is an unsigned 32-bit number
  */
 export function incRkey(rkey: number): number {
   checkU32('rkey', rkey);
   return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
 }
 
-/** A request that has been checked, to be written to the card and then noted. */
+/** A checked request: written to the card, then recorded by its window or region. */
 export interface KeyRequest {
   write(card: Card, qp: number): void;
-  /** It is posted. */
-  posted(): void;
+  /** Called once the request is posted. */
+  onPosted(): void;
 }
 
-/** @throws TypeError, RangeError */
-export function bindRequest(wr: KeyWr, pd: Pd): KeyRequest {
-  const { mw, mr } = wr;
-  if (!(mw instanceof Mw)) throw new TypeError(`mw is ${show(mw)}, must be a memory window`);
-  if (!(mr instanceof Mr || mr instanceof FastMr)) throw new TypeError(`mr is ${show(mr)}, must be a memory region`);
+/** Checks a BIND_MW. Reads each property once. @throws TypeError, RangeError */
+export function bindRequest(wr: KeyWrFields, pd: Pd): KeyRequest {
+  const { mw, mr, offset: start, length: wanted, access: rights, rkey: newKey } = wr;
+  if (!(mw instanceof Mw)) throw invalidType(`mw is ${show(mw)}, must be a memory window`);
+  if (!(mr instanceof Mr || mr instanceof FastMr)) throw invalidType(`mr is ${show(mr)}, must be a memory region`);
   for (const [name, object] of Object.entries({ mw, mr }))
-    if (object.pd !== pd) throw new TypeError(`${name} belongs to ${object.pd}, the queue pair to ${pd}`);
-  const offset = checkInteger('offset', wr.offset ?? 0, 0, mr.length);
-  const length = checkInteger('length', wr.length ?? mr.length - offset, 0, mr.length - offset);
-  const access = accessBits('access', wr.access);
-  const rkey = ownKey(wr.rkey, mw.rkey, mw);
-  const va = BigInt(mr.iova) + BigInt(offset);
-  const { lkey } = mr;
+    if (object.pd !== pd) throw invalidValue(`${name} belongs to ${object.pd}, the queue pair to ${pd}`);
+  const { length: whole, lkey, iova } = mr;
+  const offset = checkInteger('offset', start ?? 0, 0, whole);
+  const length = checkInteger('length', wanted ?? whole - offset, 0, whole - offset);
+  const access = accessBits('access', rights);
+  const rkey = nextKey(newKey, mw.rkey, mw);
+  const va = splitU64(BigInt(iova) + BigInt(offset));
   return {
-    write: ({ exports }, qp) => exports.sqBind(qp, rkey, lkey, ...halves(va), length, access),
-    posted: () => mw.announce(rkey),
+    write: ({ exports }, qp) => exports.sqBind(qp, rkey, lkey, ...va, length, access),
+    onPosted: () => mw.onBindPosted(rkey),
   };
 }
 
-/** @throws TypeError, RangeError */
-export function registerRequest(wr: KeyWr, pd: Pd): KeyRequest {
-  const { mr } = wr;
-  if (!(mr instanceof FastMr)) throw new TypeError(`mr is ${show(mr)}, must be a region of pd.allocMr`);
-  if (mr.pd !== pd) throw new TypeError(`mr belongs to ${mr.pd}, the queue pair to ${pd}`);
-  const bytes = wr.buffer instanceof Mr ? wr.buffer.buffer : wr.buffer;
-  if (!(bytes instanceof Uint8Array)) throw new TypeError(`buffer is ${show(bytes)}, must be memory of a region`);
+/** Checks a REG_MR. Reads each property once; the memory comes last. @throws TypeError, RangeError */
+export function registerRequest(wr: KeyWrFields, pd: Pd): KeyRequest {
+  const { mr, buffer, access: rights, rkey: newKey, iova: wanted } = wr;
+  if (!(mr instanceof FastMr)) throw invalidType(`mr is ${show(mr)}, must be a fast region of pd.allocMr`);
+  if (mr.pd !== pd) throw invalidValue(`mr belongs to ${mr.pd}, the queue pair to ${pd}`);
+  const access = accessBits('access', rights ?? ['localWrite']);
+  const rkey = nextKey(newKey, mr.rkey, mr);
+  const bytes = buffer instanceof Mr ? buffer.buffer : buffer;
+  if (!(ArrayBuffer.isView(bytes) && bytes instanceof Uint8Array))
+    throw invalidValue(`buffer is ${show(bytes)}, must be memory of a region of this device`);
+  const [addr, length] = [offsetOf(bytes), lengthOf(bytes)];
+  const iova = wanted === undefined ? addr : checkU64('iova', wanted);
   mr.checkMemory(bytes);
-  const access = accessBits('access', wr.access ?? ['localWrite']);
-  const rkey = ownKey(wr.rkey, mr.rkey, mr);
-  const iova = wr.iova === undefined ? bytes.byteOffset : checkU64('iova', wr.iova);
   return {
-    write: ({ exports }, qp) => exports.sqRegister(qp, rkey, bytes.byteOffset, ...halves(iova), bytes.length, access),
-    posted: () => mr.announce({ rkey, bytes, iova }),
+    write: ({ exports }, qp) => exports.sqRegister(qp, rkey, addr, ...splitU64(iova), length, access),
+    onPosted: () => mr.onRegistrationPosted({ rkey, bytes, iova }),
   };
 }
 
-/** The key that a window or region gets: the next one, or one of the caller's choice with another tag. */
-function ownKey(wanted: number | undefined, present: number, of: Mw | FastMr): number {
+/** Returns the new key of a window or region: the given one, which may differ in the tag only, or the next. */
+function nextKey(wanted: number | undefined, present: number, of: Mw | FastMr): number {
   if (wanted === undefined) return incRkey(present);
   checkU32('rkey', wanted);
   if ((wanted ^ present) >>> 8 !== 0)
-    throw new RangeError(`rkey is ${wanted}, must be the key of ${of} but for its lowest 8 bits`);
+    throw outOfRange(`rkey is ${wanted}, must equal the key of ${of} in its upper 24 bits`);
   return wanted;
 }

@@ -1,85 +1,93 @@
-/** What a host offers for devices, without opening one. */
+/** Lists the network interfaces that devices can be opened on. */
 import { networkInterfaces } from 'node:os';
-import { mayUsePacketSockets, preferredLink, xdpUnavailable } from '../device/links.js';
+import { mayUsePacketSockets, preferredLink, xdpUnavailable } from '../device/chooselink.js';
 import { VerbsError } from '../errors.js';
 import { macBytes, macText } from '../link/address.js';
 import { listInterfaces } from '../link/interfaces.js';
 import type { LinkInterface } from '../link/link.js';
-import { type AttachedProgram, attachedProgram, type XdpFeatures, xdpFeatures } from '../link/xdpfeatures.js';
-import { mtuWithin } from './ah.js';
+import { type AttachedProgram, attachedProgram, type XdpFeatures, xdpFeatures } from '../link/xdp/features.js';
 import { chooseGid, type GidChoice, type GidEntry, gidTable } from './gid.js';
+import { maxPathMtu } from './resolvedaddress.js';
 
-/** A network interface as a device would see it. */
+/** A network interface, as a device on it would see it. */
 export interface HostDevice {
+  /** Name of the interface, e.g. `eth0`. */
   readonly interface: string;
-  /** Six bytes, as text. */
+  /** MAC address as text, e.g. `02:00:00:00:00:01`. */
   readonly mac: string;
+  /** Whether the interface is up. */
   readonly state: 'ACTIVE' | 'DOWN';
-  /** Bytes of an IP packet; 0 = not known. */
+  /** MTU of the interface: bytes of an IP packet; 0 = unknown. */
   readonly interfaceMtu: number;
-  /** The largest path MTU whose packets fit the interface; 0 = none. */
+  /** Largest path MTU that fits the interface, in payload bytes; 0 = none. */
   readonly activeMtu: number;
+  /** GID table: one entry per address. */
   readonly gids: readonly GidEntry[];
-  /** The GID that peers are told when nothing else decides. Undefined without an address. */
+  /** The GID advertised to a peer whose address is not known yet. Undefined without an address. */
   readonly gid: GidChoice | undefined;
-  /** The link that the interface gets when none is asked for, and why. Undefined without the addon, or an address. */
+  /** The default link of the interface, and why. Undefined without the native addon or without an address. */
   readonly link: { readonly kind: 'packet' | 'udp'; readonly reason: string } | undefined;
-  /** What its driver offers the link `xdp`; undefined for what is no Ethernet, and where the kernel does not tell (before 6.3). */
+  /** XDP features of the driver. Undefined for interfaces other than Ethernet, and on kernels before 6.3. */
   readonly xdp: XdpFeatures | undefined;
-  /** The XDP program that runs on it. A foreign one keeps the link `xdp` away. */
+  /** The attached XDP program, if any. The link `xdp` cannot coexist with another XDP program. */
   readonly xdpProgram: AttachedProgram | undefined;
 }
 
+/** Result of {@link listDevices}. */
 export interface HostDevices {
+  /** Network interfaces of the host. */
   readonly interfaces: readonly HostDevice[];
-  /** What the links need, and whether it is there. */
+  /** Requirements of the links, and whether the host meets them. */
   readonly capabilities: {
-    /** The native addon loads: the links `packet` and `udp` need it. */
+    /** The native addon can be loaded; the links `packet` and `udp` need it. */
     readonly addon: boolean;
-    /** This process has CAP_NET_RAW: the link `packet` needs it. */
+    /** The process has CAP_NET_RAW; the link `packet` needs it. */
     readonly netRaw: boolean;
-    /** libbpf, the XDP program and the capabilities are there: the link `xdp` needs them. */
+    /** libbpf, the XDP program and the capabilities are available; the link `xdp` needs them. */
     readonly xdp: boolean;
   };
-  /** What is missing and what that means, for people. */
+  /** What is missing and what follows from it, as text. */
   readonly notes: readonly string[];
 }
 
-/** Looks at the host's network interfaces. Needs no privilege, and without the addon tells what it can. */
+/**
+ * Lists the host's network interfaces and what devices on them can use. Needs no privilege. Without the native addon,
+ * MTUs and interfaces that are down are unknown.
+ */
 export function listDevices(): HostDevices {
   const netRaw = mayUsePacketSockets();
   const xdpMissing = xdpUnavailable();
   const xdp = xdpMissing === undefined;
   const notes = [
-    ...(netRaw ? [] : ['CAP_NET_RAW is missing: no packet link; the udp link needs no privilege']),
+    ...(netRaw ? [] : ['no packet link: CAP_NET_RAW is missing; the udp link needs no privilege']),
     ...(xdp ? [] : [`no xdp link: ${xdpMissing}`]),
   ];
   try {
-    const interfaces = listInterfaces().map((end) => ({
-      ...describe(end, end.addresses.length > 0 ? preferredLink(end) : undefined),
-      xdp: end.isEthernet && !end.isLoopback ? xdpFeatures(end.index) : undefined,
-      xdpProgram: attachedProgram(end.index),
+    const interfaces = listInterfaces().map((iface) => ({
+      ...describe(iface, iface.addresses.length > 0 ? preferredLink(iface) : undefined),
+      xdp: iface.isEthernet && !iface.isLoopback ? xdpFeatures(iface.index) : undefined,
+      xdpProgram: attachedProgram(iface.index),
     }));
     return { interfaces, capabilities: { addon: true, netRaw, xdp }, notes };
   } catch (error) {
     if (!(error instanceof VerbsError && error.code === 'EOPNOTSUPP')) throw error;
-    const interfaces = withoutAddon().map((end) => describe(end, undefined));
+    const interfaces = interfacesWithoutAddon().map((iface) => describe(iface, undefined));
     return {
       interfaces,
       capabilities: { addon: false, netRaw, xdp: false },
-      notes: [error.message, 'without the addon MTUs are not known, nor interfaces that are down', ...notes],
+      notes: [error.message, 'without the addon, MTUs and interfaces that are down are unknown', ...notes],
     };
   }
 }
 
-function describe(end: LinkInterface, link: HostDevice['link']): HostDevice {
-  const gids = gidTable(end.addresses);
+function describe(iface: LinkInterface, link: HostDevice['link']): HostDevice {
+  const gids = gidTable(iface.addresses);
   return {
-    interface: end.name,
-    mac: macText(end.mac),
-    state: end.up ? 'ACTIVE' : 'DOWN',
-    interfaceMtu: end.mtu,
-    activeMtu: mtuWithin(end.mtu),
+    interface: iface.name,
+    mac: macText(iface.mac),
+    state: iface.up ? 'ACTIVE' : 'DOWN',
+    interfaceMtu: iface.mtu,
+    activeMtu: maxPathMtu(iface.mtu),
     gids,
     gid: chooseGid(gids),
     link,
@@ -88,7 +96,7 @@ function describe(end: LinkInterface, link: HostDevice['link']): HostDevice {
   };
 }
 
-function withoutAddon(): LinkInterface[] {
+function interfacesWithoutAddon(): LinkInterface[] {
   return Object.entries(networkInterfaces()).map(([name, list = []]) => ({
     name,
     index: 0,

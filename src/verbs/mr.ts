@@ -1,44 +1,62 @@
-/** Memory regions: memory that the card may read and write, under keys. */
+/** Memory regions: registered memory that the card accesses by keys. */
 
 import { Access, Errno, nameOf } from '../device/codes.js';
+import { hex } from '../device/decode.js';
 import type { Allocation, CardMemory } from '../device/memory.js';
-import { VerbsError } from '../errors.js';
+import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
-import { checkInteger, checkU64, hex, show } from './check.js';
+import { anything, type Checks, checkInteger, checkOptions, checkU64, show } from './check.js';
+import { type Description, jsonNumber } from './describe.js';
+import { bufferOf, lengthOf, offsetOf } from './intrinsics.js';
 import type { Pd } from './pd.js';
 import { Resource } from './resource.js';
 import type { Sge } from './wr.js';
 
+/** Options of `pd.regMr`. */
 export interface MrOptions {
   /**
-   * What the region may be used for; reading by this device is always allowed. Remote rights also need the queue pair's.
-   * Default: `['localWrite']`. `remoteWrite` and `remoteAtomic` need `localWrite` too.
+   * Access rights; local reading is always allowed. The queue pair needs the same remote rights. `remoteWrite` and
+   * `remoteAtomic` also need `localWrite`. Default: `['localWrite']`.
    */
   readonly access?: AccessFlags;
-  /** Address under which the peer knows the first byte, 64 bits. Default: its address in the card's memory. */
+  /** Remote address of the first byte, 64 bits (ibv_reg_mr_iova). Default: its address in the card's memory. */
   readonly iova?: number | bigint;
 }
 
-/** What `mr.rereg` changes; what is left out stays. */
+/** Changes by `mr.rereg`; omitted properties stay unchanged. */
 export interface ReregOptions {
+  /** New access rights. */
   readonly access?: AccessFlags;
+  /** New protection domain, of the same device. */
   readonly pd?: Pd;
-  /** Other memory, as `pd.regMr` takes it. */
+  /** New memory: number of bytes to allocate, or memory of a region, as in `pd.regMr`. */
   readonly buffer?: number | Uint8Array | Mr;
-  /** Default: that of before, or with other memory its address in the card's memory. */
+  /** New remote address of the first byte. Default: unchanged; with new memory, its address in the card's memory. */
   readonly iova?: number | bigint;
 }
 
-/** What a peer must know to READ from or WRITE to a region; plain, to be sent as JSON. */
+const CHECKS: Checks<MrOptions> = { access: accessBits, iova: checkU64 };
+const REREG_CHECKS: Checks<ReregOptions> = {
+  ...CHECKS,
+  // Not by its class, which imports this file.
+  pd: (name, pd) => {
+    if ((pd as Partial<Pd> | null)?.kind !== 'pd')
+      throw invalidType(`${name} is ${show(pd)}, must be a protection domain`);
+  },
+  buffer: anything,
+};
+
+/** What a peer needs to access a region remotely, from `mr.remote`. Plain data, to be sent as JSON. */
 export interface RemoteMemory {
-  /** A bigint only where a number would not be exact: for an `iova` over 2^53, which JSON does not take. */
+  /** Remote address of the first byte. A bigint, which JSON cannot represent, only for an `iova` above 2^53 - 1. */
   readonly addr: number | bigint;
+  /** Remote key, 32 bits. */
   readonly rkey: number;
-  /** Bytes. */
+  /** Length in bytes. */
   readonly length: number;
 }
 
-/** Memory, and what the card is to know of it. */
+/** Memory of a region, with the arguments of its registration. */
 interface Registration {
   readonly allocation: Allocation;
   readonly addr: number;
@@ -48,18 +66,28 @@ interface Registration {
 }
 
 /**
- * A memory region. Its memory is a part of the card's (a SharedArrayBuffer): zeroed when allocated, and given back when
- * the last region over it is closed.
+ * A memory region (ibv_mr). Its memory is part of the card's memory, a SharedArrayBuffer. It is zeroed when allocated,
+ * and freed when the last region over it is closed.
  *
- * **A Buffer outlives its region.** After the last region over its memory is closed, a `buffer` that the program kept
- * still shows that memory, which may belong to a later region by then. Do not use it any more.
+ * **A Buffer outlives its region.** After the last region over its memory is closed, a `buffer` that the program has
+ * kept still shows that memory, which may belong to a later region, but never to the card's objects. Do not use it any
+ * more.
+ *
+ * @example
+ * ```ts
+ * const mr = await pd.regMr(4096, { access: ['localWrite', 'remoteRead', 'remoteWrite'] });
+ * mr.buffer.write('hello');
+ * qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 5) });
+ * console.log(JSON.stringify(mr.remote));
+ * ```
  */
 export class Mr extends Resource {
+  /** Always `mr`. */
   readonly kind = 'mr';
   readonly #memory: CardMemory;
   readonly #handle: number;
   #pd: Pd;
-  #now: Registration;
+  #registration: Registration;
   #lkey = 0;
   #rkey = 0;
   #buffer: Buffer;
@@ -67,66 +95,75 @@ export class Mr extends Resource {
   /** @internal Use `pd.regMr`. */
   constructor(pd: Pd, handle: number, memory: CardMemory, source: number | Uint8Array | Mr, options: MrOptions) {
     super([pd]);
-    const access = accessBits('access', options.access ?? ['localWrite']);
+    const { access: rights = ['localWrite'], iova } = checkOptions('regMr', options, CHECKS);
+    const access = accessBits('access', rights);
+    pd.assertOpen();
     this.#pd = pd;
     this.#memory = memory;
-    this.#now = registration(memory, source, access, options.iova);
-    const { addr, length } = this.#now;
+    this.#registration = createRegistration(memory, source, access, iova);
+    const { addr, length } = this.#registration;
     const { exports } = memory.card;
-    this.#handle = exports.mrReg(handle, addr, length, rights(access), ...halves(this.#now.iova));
+    this.#handle = exports.mrReg(handle, addr, length, cardAccess(access), ...splitU64(this.#registration.iova));
     if (this.#handle === 0) {
-      memory.release(this.#now.allocation);
+      memory.unref(this.#registration.allocation);
       if (exports.lastErrno() === Errno.ENOMEM)
-        throw new VerbsError('ENOMEM', `no memory region left; the device has ${memory.card.options.maxMr}`);
-      throw refused(this.#now, exports.lastErrno());
+        throw new VerbsError('ENOMEM', `no memory region left: the device has ${memory.card.options.maxMr}`);
+      throw registrationError(this.#registration, exports.lastErrno());
     }
     this.#buffer = this.#readKeys();
-    this.opened();
+    this.addToParents();
   }
 
+  /** The region's local key. */
   get label(): string {
     return `lkey ${hex(this.lkey)}`;
   }
 
+  /** Protection domain of the region. */
   get pd(): Pd {
     return this.#pd;
   }
-  /** Bytes. */
+  /** Length in bytes. */
   get length(): number {
-    return this.#now.length;
+    return this.#registration.length;
   }
-  /** Address of the first byte in the card's memory, as `Sge.addr` wants it. */
+  /** Address of the first byte in the card's memory, for `Sge.addr`. */
   get addr(): number {
-    return this.#now.addr;
+    return this.#registration.addr;
   }
-  /** Address of the first byte as the peer names it. */
+  /** Remote address of the first byte, 64 bits; 0 for a zero-based region. */
   get iova(): number | bigint {
-    return this.#now.iova;
+    return this.#registration.iova;
   }
+  /** Access rights. */
   get access(): readonly AccessName[] {
-    return accessNames(this.#now.access);
+    return accessNames(this.#registration.access);
   }
+  /** Local key, 32 bits, for `Sge.lkey`. */
   get lkey(): number {
     return this.#lkey;
   }
+  /** Remote key, 32 bits, for the peer. */
   get rkey(): number {
     return this.#rkey;
   }
 
-  /** The memory itself, shared with the card. @throws VerbsError EINVAL after close */
+  /** The registered memory, shared with the card. @throws VerbsError EINVAL after close */
   get buffer(): Buffer {
     this.assertOpen();
     return this.#buffer;
   }
 
-  /** For the peer. */
+  /** What the peer needs to access the region; plain data. */
   get remote(): RemoteMemory {
-    return { addr: exact(this.iova), rkey: this.rkey, length: this.length };
+    return { addr: asNumberIfExact(this.iova), rkey: this.rkey, length: this.length };
   }
 
   /**
-   * A piece of the region for `sgList`, by default all from `offset` on. Bytes.
-   * @throws RangeError when it is not inside the region
+   * Returns a part of the region as a scatter/gather element.
+   * @param offset bytes from the start. Default 0
+   * @param length bytes. Default: up to the end
+   * @throws TypeError, RangeError when the part is not inside the region
    */
   slice(offset = 0, length = this.length - offset): Sge {
     checkInteger('offset', offset, 0, this.length);
@@ -135,40 +172,56 @@ export class Mr extends Resource {
   }
 
   /**
-   * Registers anew (ibv_rereg_mr): with other rights, in another domain, over other memory. Both keys change, and what still
-   * uses the old ones fails. Nothing is changed when it is refused.
-   * @throws TypeError, RangeError; VerbsError EBUSY while memory windows are bound to it, EINVAL, ENOMEM as `pd.regMr`
+   * Re-registers the region with other rights, in another domain, or over other memory (ibv_rereg_mr). Both keys
+   * change; requests with the old keys fail. After an error nothing is changed.
+   * @throws TypeError, RangeError for wrong arguments; VerbsError EBUSY while memory windows are bound to the region,
+   * EINVAL and ENOMEM as `pd.regMr`
    */
-  async rereg({ access, pd = this.#pd, buffer, iova }: ReregOptions): Promise<void> {
+  async rereg(options: ReregOptions): Promise<void> {
+    const { access, pd = this.#pd, buffer, iova } = checkOptions('mr.rereg', options, REREG_CHECKS);
+    const newBits = access === undefined ? undefined : accessBits('access', access);
     this.assertOpen();
     pd.assertOpen();
-    if (pd.device !== this.#pd.device) throw new TypeError(`${pd} belongs to another device than ${this}`);
+    if (pd.device !== this.#pd.device) throw invalidValue(`${pd} belongs to another device than ${this}`);
     const { exports } = this.#memory.card;
-    const before = this.#now;
-    const bits = access === undefined ? before.access : accessBits('access', access);
+    const before = this.#registration;
+    const bits = newBits ?? before.access;
     const isZeroBased = (bits & Access.ZERO_BASED) !== 0;
     const wasZeroBased = (before.access & Access.ZERO_BASED) !== 0;
-    const stays = buffer === undefined && !isZeroBased && !wasZeroBased ? before.iova : undefined;
-    const next = registration(this.#memory, buffer ?? this.buffer, bits, iova ?? stays);
-    const args = [next.addr, next.length, rights(bits), ...halves(next.iova)] as const;
+    const keptIova = buffer === undefined && !isZeroBased && !wasZeroBased ? before.iova : undefined;
+    const next = createRegistration(this.#memory, buffer ?? this.buffer, bits, iova ?? keptIova);
+    const args = [next.addr, next.length, cardAccess(bits), ...splitU64(next.iova)] as const;
     const errno = exports.mrRereg(this.#handle, pd.handle, ...args);
     if (errno !== 0) {
-      this.#memory.release(next.allocation);
-      throw errno === Errno.EBUSY ? bound(this) : refused(next, errno);
+      this.#memory.unref(next.allocation);
+      throw errno === Errno.EBUSY ? boundWindowsError(this) : registrationError(next, errno);
     }
-    this.#memory.release(before.allocation);
-    this.#now = next;
+    this.#memory.unref(before.allocation);
+    this.#registration = next;
     this.#pd = pd;
     this.#buffer = this.#readKeys();
-    this.moveTo([pd]);
+    this.changeParents([pd]);
   }
 
+  /** @internal Makes the local key valid for queue pairs of every protection domain. The remote key is not affected. */
+  allowAllDomains(): this {
+    this.#memory.card.exports.mrForAllPds(this.#handle);
+    return this;
+  }
+
+  /** @internal */
+  protected override describe(): Description {
+    const { length, addr, lkey, rkey, access } = this;
+    return { length, addr, iova: jsonNumber(this.iova), lkey, rkey, access };
+  }
+
+  /** @internal */
   protected free(): void {
-    if (this.#memory.card.exports.mrDereg(this.#handle) !== 0) throw bound(this);
-    this.#memory.release(this.#now.allocation);
+    if (this.#memory.card.exports.mrDereg(this.#handle) !== 0) throw boundWindowsError(this);
+    this.#memory.unref(this.#registration.allocation);
   }
 
-  /** Takes over what the card says of it. */
+  /** Reads both keys from the card. @returns the region's memory */
   #readKeys(): Buffer {
     const { card } = this.#memory;
     this.#lkey = card.exports.mrLkey(this.#handle);
@@ -177,8 +230,8 @@ export class Mr extends Resource {
   }
 }
 
-/** Takes a share in the memory that `source` names, or allocates it. @throws as `pd.regMr` */
-function registration(
+/** Adds a user to the memory that `source` names, or allocates it. @throws as `pd.regMr` */
+function createRegistration(
   memory: CardMemory,
   source: number | Uint8Array | Mr,
   access: number,
@@ -186,39 +239,39 @@ function registration(
 ): Registration {
   const isZeroBased = (access & Access.ZERO_BASED) !== 0;
   if (isZeroBased && iova !== undefined && BigInt(checkU64('iova', iova)) !== 0n)
-    throw new TypeError(`iova is ${show(iova)}; a region with access zeroBased begins at 0`);
-  const wanted = iova === undefined ? undefined : checkU64('iova', iova);
+    throw invalidValue(`iova is ${show(iova)}, must be 0 for a region with access zeroBased`);
+  const requestedIova = iova === undefined ? undefined : checkU64('iova', iova);
   const bytes = source instanceof Mr ? source.buffer : source;
   const allocation = allocationFor(memory, bytes);
-  const addr = typeof bytes === 'number' ? allocation.ptr : bytes.byteOffset;
-  const length = typeof bytes === 'number' ? bytes : bytes.length;
-  return { allocation, addr, length, access, iova: isZeroBased ? 0 : (wanted ?? addr) };
+  const addr = typeof bytes === 'number' ? allocation.ptr : offsetOf(bytes);
+  const length = typeof bytes === 'number' ? bytes : lengthOf(bytes);
+  return { allocation, addr, length, access, iova: isZeroBased ? 0 : (requestedIova ?? addr) };
 }
 
-/** Rights as the card takes them: it is told where a region begins. */
-function rights(access: number): number {
+/** Returns the rights without ZERO_BASED, which the card does not know: it gets an explicit iova. */
+function cardAccess(access: number): number {
   return access & ~Access.ZERO_BASED;
 }
 
-/** @internal A 64-bit value as the card takes it. */
-export function halves(value: number | bigint): [high: number, low: number] {
+/** @internal Splits a 64-bit value into two words, high first, for calls of the card. */
+export function splitU64(value: number | bigint): [high: number, low: number] {
   const wide = BigInt(value);
   return [Number(wide >> 32n), Number(wide & 0xffffffffn)];
 }
 
-function bound(mr: Mr): VerbsError {
-  return new VerbsError('EBUSY', `${mr} has memory windows bound to it; invalidate or close these first`);
+function boundWindowsError(mr: Mr): VerbsError {
+  return new VerbsError('EBUSY', `${mr} has memory windows bound to it: invalidate or close them first`);
 }
 
-function refused({ length, access, iova }: Registration, errno: number): VerbsError {
+function registrationError({ length, access, iova }: Registration, errno: number): VerbsError {
   return new VerbsError(
     'EINVAL',
-    `region of ${length} bytes with access ${accessNames(access).join(', ') || 'none'} at iova ${iova} refused ` +
-      `(${nameOf(Errno, errno)}); remoteWrite and remoteAtomic need localWrite, and iova + length must not pass 2^64`,
+    `a region of ${length} bytes with access ${accessNames(access).join(', ') || 'none'} at iova ${iova} was refused ` +
+      `(${nameOf(Errno, errno)}): remoteWrite and remoteAtomic need localWrite, and iova + length must not exceed 2^64`,
   );
 }
 
-/** @internal */
+/** @internal Returns allocated memory, or the allocation around `source` with one more user. @throws as `pd.regMr` */
 export function allocationFor(memory: CardMemory, source: number | Uint8Array): Allocation {
   if (typeof source === 'number') {
     checkInteger('length', source, 1, 0xffffffff);
@@ -226,19 +279,19 @@ export function allocationFor(memory: CardMemory, source: number | Uint8Array): 
     if (allocation !== undefined) return allocation;
     throw new VerbsError(
       'ENOMEM',
-      `${source} bytes do not fit; the device has ${memory.card.exports.memAvailable()} bytes left of memoryBytes ${memory.card.options.memoryBytes}`,
+      `${source} bytes do not fit: ${memory.card.exports.memAvailable()} bytes are left of memoryBytes ${memory.card.options.memoryBytes}`,
     );
   }
-  if (!(source instanceof Uint8Array))
-    throw new TypeError(`regMr takes a length, a Buffer of a region, or a region, not ${show(source)}`);
-  const allocation = memory.share(source);
+  if (!(ArrayBuffer.isView(source) && source instanceof Uint8Array))
+    throw invalidType(`source is ${show(source)}, must be a length, a Buffer of a region, or a region`);
+  const allocation = memory.ref(bufferOf(source), offsetOf(source), lengthOf(source));
   if (allocation !== undefined) return allocation;
-  throw new TypeError(
-    `these ${source.length} bytes do not lie in the memory of a region of this device; the card reaches only its own ` +
-      'memory: register a length and copy into its buffer',
+  throw invalidValue(
+    `the ${lengthOf(source)} bytes are not in the memory of a region of this device. The card accesses only its own ` +
+      'memory: register a length and copy the bytes to its buffer',
   );
 }
 
-function exact(value: number | bigint): number | bigint {
+function asNumberIfExact(value: number | bigint): number | bigint {
   return value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
 }

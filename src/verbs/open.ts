@@ -1,115 +1,257 @@
-/** Opening a device. */
+/** Opens a device. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Writable } from 'node:stream';
 import { CARD_DEFAULTS, Card, receiveSlots } from '../device/card.js';
+import { type ChosenLink, openHostLink, openMemoryLink } from '../device/chooselink.js';
+import { LIMITS } from '../device/codes.js';
 import type { Engine, Mode } from '../device/engine.js';
 import { InlineEngine } from '../device/inline.js';
-import { type ChosenLink, openHostLink, openMemoryLink } from '../device/links.js';
-import { Threads } from '../device/threads.js';
+import { TurnLock } from '../device/turnlock.js';
 import { WorkerEngine } from '../device/worker.js';
-import { type FaultOptions, faultLink } from '../link/fault.js';
+import { invalidType, invalidValue, outOfRange, VerbsError, withDetails } from '../errors.js';
+import { type FaultOptions, type FaultRates, faultLink } from '../link/fault/link.js';
 import type { Link } from '../link/link.js';
-import { MemoryHub } from '../link/memory.js';
+import { MemoryHub } from '../link/memory/link.js';
 import { pcapLink } from '../link/pcap.js';
-import { MOST_QUEUES, type XdpOptions } from '../link/xdp.js';
-import { checkInteger, show } from './check.js';
+import { addressTowards } from '../link/peer.js';
+import { MAX_QUEUES, type XdpOptions } from '../link/xdp/link.js';
+import {
+  anything,
+  type Checks,
+  checkBoolean,
+  checkInteger,
+  checkOptions,
+  instanceOf,
+  integer,
+  nested,
+  oneOf,
+  show,
+  text,
+  texts,
+} from './check.js';
 import type { CongestionParameters } from './congestion.js';
-import { Device, type Parts } from './context.js';
+import { Context, type ContextInit } from './context.js';
+import { WAIT_CHECKS } from './waiting.js';
 
+/** Options of `openDevice`. */
 export interface OpenOptions {
   /**
-   * Which thread runs the card. `inline`: the program's own, while its event loop is free or it polls; quickest for a
-   * program that spins on `cq.poll()`. `worker`: one for it alone, so that peers are served whatever the program does; for
-   * the links `packet`, `udp` and `xdp`. Default `inline`.
+   * Thread that runs the card. `inline`: the calling thread, from its event loop and from polls; the lowest latency for
+   * a program that spins on `cq.poll()`. `worker`: a thread of its own, so that peers are served while the program is
+   * busy; only for the links `packet`, `udp` and `xdp`. Default `inline`.
    */
   readonly mode?: Mode;
   /**
-   * In worker mode: for how long at the most the card's thread looks for work before it goes to sleep, microseconds; less
-   * where that has not helped lately. 0 = it sleeps at once, Infinity = never. Default 50.
+   * Worker mode: maximum time that the card's thread polls for work before it sleeps, microseconds; less when polling
+   * has found no work recently. 0 = sleeps at once, Infinity = never sleeps. Default 50.
    */
   readonly spin?: number;
-  /** Network interface for the links `packet`, `udp` and `xdp`. Default: the first that is up and has an address. */
+  /**
+   * Network interface for the links `packet`, `udp` and `xdp`. Default: the one with the first of `addresses`; else the
+   * one by which `peer` is reached; else the first one that is up and has an address.
+   */
   readonly interface?: string;
-  /** Local addresses to use. Default: all of the interface; on a hub the first free of `10.0.0.n` (and `fd00::n`, `fe80::n`). */
+  /**
+   * Host name or IP address of a peer: chooses the interface by which the kernel reaches it. No effect where
+   * `interface` or `addresses` is given, or on the `memory` link. On the loopback interface the device has only the
+   * address from which the kernel reaches the peer, so that each program of the host can have its own.
+   */
+  readonly peer?: string;
+  /**
+   * Local IP addresses. Default: all addresses of the interface; on a hub the first free `10.0.0.n` (with `fd00::n` and
+   * `fe80::n`).
+   */
   readonly addresses?: readonly string[];
   /**
-   * What moves the frames: `packet` (packet sockets; needs CAP_NET_RAW), `udp` (a UDP socket on port 4791; needs nothing),
-   * `xdp` (AF_XDP sockets: the lowest latency; needs libbpf, CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, and queues of the interface
-   * to itself), `memory` (devices of this process), or a link of the program's own. Default: `memory` with a `hub`; else
-   * `packet` where the process may use it, else `udp`.
+   * Link that moves the frames: `packet` (packet sockets; needs CAP_NET_RAW), `udp` (a UDP socket on port 4791; needs
+   * no privilege), `xdp` (AF_XDP sockets: the lowest latency; needs libbpf, CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, and
+   * exclusive use of its queues), `memory` (devices of this process), or an object that implements `Link`. Default:
+   * `memory` with a `hub`; else `packet` if the process may use it, else `udp`.
    */
   readonly link?: 'packet' | 'udp' | 'xdp' | 'memory' | Link;
-  /** How the `xdp` link works: queues, mode, zero copy, busy polling. */
+  /** Options of the `xdp` link: queues, mode, zero copy, busy polling. */
   readonly xdp?: XdpOptions;
-  /** Which devices of this process the `memory` link joins. Default: all that name no hub. */
+  /**
+   * Hub of the `memory` link: devices on the same hub reach each other. Default: a hub shared by all devices without
+   * one.
+   */
   readonly hub?: MemoryHub;
-  /** Captures what is on the wire, both ways, for Wireshark (pcapng): path of a file, which is overwritten, or a stream. */
+  /**
+   * Captures all frames, in both directions, as pcapng for Wireshark: path of a file, which is overwritten, or a
+   * stream.
+   */
   readonly pcap?: string | Writable;
-  /** Trouble on the wire, repeatable: loss, duplicates, reordering, delay, damage, congestion marks. A capture shows its effect. */
+  /**
+   * Fault injection, repeatable by its seed: loss, duplication, reordering, delay, corruption, congestion marks. A
+   * capture shows its effect.
+   */
   readonly fault?: FaultOptions;
   /**
-   * The link takes most of the ICRC of large packets off the card where it can, which `device.query().link.features` says:
-   * `packet` and `udp` on processors with carry-less multiplication. Default true; false leaves all of it to the card.
+   * Puts a link around the device's link, to watch, change, hold back or answer frames: gets the link, with its capture
+   * and random faults, and returns the link that the card uses, such as an `EventFaultLink` of `wasm-roce/probe`.
+   * Called once, before the link is attached. Mode `inline` only.
+   */
+  readonly wrapLink?: (link: Link) => Link;
+  /**
+   * Whether the link computes most of the ICRC of large packets, if it can (see `device.query().link.features`):
+   * `packet` and `udp` can on processors with carry-less multiplication. With false, the card computes all of it.
+   * Default true.
    */
   readonly icrcOffload?: boolean;
-  /** Bytes of the card: all registered memory, queues and queue pairs. 8 MiB to 4 GiB. Default 256 MiB. */
+  /**
+   * Size of the card's memory in bytes, for registered memory, queues and queue pairs: 8 MiB to 4 GiB. Default 256 MiB.
+   */
   readonly memoryBytes?: number;
-  /** What keys, queue pair numbers and PSNs are drawn from, to repeat a run. Default: random, as security wants it. */
+  /**
+   * Seed of keys, queue pair numbers and PSNs, to make a run repeatable. Default: random; a known seed lets others
+   * guess keys.
+   */
   readonly seed?: number | string | Uint8Array;
-  /** A connected queue pair keeps the process running, as a server wants it. Default false: only who waits does. */
+  /** Whether a connected queue pair keeps the process running. Default false: only pending waits do. */
   readonly keepAlive?: boolean;
-  /** Parameters of congestion control other than their defaults; `{ enabled: false, ect: false }` is without any. */
+  /** Congestion control parameters other than the defaults; `{ enabled: false, ect: false }` switches it off. */
   readonly congestion?: Partial<CongestionParameters>;
-  /** `wasm-roce stat` of the same user sees the device, under this name or its own. Default false. See `device.publish`. */
+  /**
+   * Publishes the device for `wasm-roce stat` of the same user, under this name or its own; see `device.publish`.
+   * Default false.
+   */
   readonly publish?: boolean | string;
-  /** Keeps the headers of so many of the last frames, 0 to 65536, so that explanations can show packets. Default 0. */
+  /** Number of recent frames whose headers are kept, so that explanations can show packets, 0 to 65536. Default 0. */
   readonly trace?: number;
-  /** The P_Key table, 1 to 128 entries of 16 bits: bit 15 = full member. Default `[0xffff]`, the default partition. */
+  /**
+   * Traces the last decisions of the card, 0 to 65536 of them (rounded up to a power of two), or `true` for 1024:
+   * changes of state, retransmissions, failures and NAKs. `device.decisions()` returns them, and explanations show
+   * them. Costs nothing for ordinary packets. Default 0.
+   */
+  readonly decisions?: number | boolean;
+  /** P_Key table, 1 to 128 entries of 16 bits; bit 15 = full member. Default `[0xffff]`, the default partition. */
   readonly pkeys?: readonly number[];
+  /** Aborted before the device is open: the promise is rejected with the signal's reason. No effect afterwards. */
+  readonly signal?: AbortSignal;
 }
 
-/** About what waking a thread costs (µs). */
-const SPIN = 50;
-/** Room for packet slots (small ones, see receiveSlots) and tables, and some for the program. */
-const LEAST_MEMORY = 8 * 2 ** 20;
+/** Decisions that are traced by default where the trace is on. */
+const DECISIONS = 1024;
+/** About the time that it takes to wake a thread (µs). */
+const DEFAULT_SPIN_US = 50;
+/** Room for packet slots (small ones, see receiveSlots) and tables, and some for the application. */
+const MIN_MEMORY_BYTES = 8 * 2 ** 20;
 
-/**
- * Opens a device: a card with its own memory, on a link.
- * @throws TypeError, RangeError for wrong options; VerbsError ENODEV, EPERM, EADDRINUSE, EADDRNOTAVAIL, EOPNOTSUPP, EIO;
- * Error of node:fs when the capture file cannot be written
- */
-export function openDevice(options: OpenOptions = {}): Promise<Device> {
-  return openDeviceAs(Device, options);
+const RATE_CHECKS: Checks<FaultRates> = {
+  drop: anything,
+  duplicate: anything,
+  reorder: anything,
+  delay: anything,
+  delayNs: anything,
+  corrupt: anything,
+  ecn: anything,
+};
+const FAULT_CHECKS: Checks<FaultOptions> = {
+  seed: anything,
+  both: nested(RATE_CHECKS),
+  tx: nested(RATE_CHECKS),
+  rx: nested(RATE_CHECKS),
+};
+const XDP_CHECKS: Checks<XdpOptions> = {
+  queues: (name, queues) => {
+    if (!Array.isArray(queues) || queues.length === 0 || new Set(queues).size < queues.length)
+      throw invalidType(`${name} is ${show(queues)}, must be an array of different queue numbers`);
+    for (const queue of queues) checkInteger(name, queue, 0, MAX_QUEUES - 1);
+  },
+  mode: oneOf('native', 'generic'),
+  zeroCopy: checkBoolean,
+  busyPoll: integer(1, 1_000_000),
+};
+/** The names and checks of all options; the values of some are checked by what uses them. */
+const CHECKS: Checks<OpenOptions> = {
+  mode: oneOf('inline', 'worker'),
+  spin: (name, spin) => {
+    if (typeof spin !== 'number') throw invalidType(`${name} is ${show(spin)}, must be microseconds`);
+    if (!(spin >= 0)) throw outOfRange(`${name} is ${spin}, must be microseconds from 0 to Infinity`);
+  },
+  interface: text,
+  peer: text,
+  addresses: texts,
+  link: (name, link) => {
+    if (isObject(link) && 'attach' in link) return;
+    if (!['packet', 'udp', 'xdp', 'memory'].includes(link as string))
+      throw invalidValue(`${name} is ${show(link)}, must be 'packet', 'udp', 'xdp', 'memory' or a link`);
+  },
+  xdp: nested(XDP_CHECKS),
+  hub: instanceOf(() => MemoryHub, 'made by createMemoryHub'),
+  pcap: (name, pcap) => {
+    if (typeof pcap !== 'string' && !(isObject(pcap) && 'write' in pcap))
+      throw invalidType(`${name} is ${show(pcap)}, must be a path or a stream`);
+  },
+  fault: nested(FAULT_CHECKS),
+  wrapLink: (name, wrap) => {
+    if (typeof wrap !== 'function') throw invalidType(`${name} is ${show(wrap)}, must be a function`);
+  },
+  icrcOffload: checkBoolean,
+  memoryBytes: integer(MIN_MEMORY_BYTES, 2 ** 32),
+  seed: (name, seed) => {
+    if (typeof seed !== 'number' && typeof seed !== 'string' && !(seed instanceof Uint8Array))
+      throw invalidType(`${name} is ${show(seed)}, must be a number, text or bytes`);
+  },
+  keepAlive: checkBoolean,
+  congestion: anything,
+  publish: (name, value) => {
+    if (typeof value !== 'boolean') text(name, value);
+  },
+  trace: integer(0, 65536),
+  decisions: (name, value) => {
+    if (typeof value !== 'boolean') checkInteger(name, value, 0, LIMITS.maxDecisions);
+  },
+  pkeys: anything,
+  signal: WAIT_CHECKS.signal,
+};
+
+/** Opens a device without connections: verbs only. @throws as the public `openDevice` */
+export function openDevice(options: OpenOptions = {}): Promise<Context> {
+  return openDeviceAs(Context, options);
 }
 
-/** @internal As `openDevice`, for a kind of device that can do more. */
-export async function openDeviceAs<Kind extends Device>(
-  kind: new (parts: Parts) => Kind,
+/** @internal Opens a device as an instance of `deviceClass`. @throws as the public `openDevice` */
+export async function openDeviceAs<Kind extends Context>(
+  deviceClass: new (init: ContextInit) => Kind,
+  options: OpenOptions,
+): Promise<Kind> {
+  checkOptions('openDevice', options, CHECKS);
+  const { signal } = options;
+  signal?.throwIfAborted();
+  const device = await open(deviceClass, options).catch((error) => {
+    throw withDetails(error, { syscall: 'openDevice' });
+  });
+  if (!signal?.aborted) return device;
+  await device.close({ force: true });
+  throw signal.reason;
+}
+
+async function open<Kind extends Context>(
+  deviceClass: new (init: ContextInit) => Kind,
   options: OpenOptions,
 ): Promise<Kind> {
   const seed = seedBytes(options.seed);
-  const memoryBytes = checkInteger(
-    'memoryBytes',
-    options.memoryBytes ?? CARD_DEFAULTS.memoryBytes,
-    LEAST_MEMORY,
-    2 ** 32,
-  );
-  checkThread(options);
-  const trace = checkInteger('trace', options.trace ?? 0, 0, 65536);
-  const chosen = chooseLink(options);
+  const { memoryBytes = CARD_DEFAULTS.memoryBytes, trace = 0 } = options;
+  const decisions = decisionCount(options.decisions);
+  if (options.wrapLink && options.mode === 'worker')
+    throw invalidValue("wrapLink was given with mode 'worker', needs mode 'inline'");
+  const chosen = await chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
   let engine: Engine | undefined;
   try {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.fault !== undefined) link = faultLink(link, options.fault);
+    if (options.wrapLink) link = wrapped(link, options.wrapLink);
     const { features } = link;
     const icrcOffload = features.icrcOffload === true && options.icrcOffload !== false;
-    const sizes = { memoryBytes, seed, icrcOffload, ...receiveSlots(features, memoryBytes) };
-    const { card, engine: started } = await startCard(sizes, link, trace, options);
+    const cardOptions = { memoryBytes, seed, icrcOffload, ...receiveSlots(features, memoryBytes) };
+    const { card, engine: started } = await startCard(cardOptions, link, trace, options);
     engine = started;
+    traceDecisions(card, decisions);
     const { keepAlive = false, pkeys = [0xffff] } = options;
-    const device = new kind({ card, link, engine, notes, keepAlive, pkeys });
+    const device = new deviceClass({ card, link, engine, notes, keepAlive, pkeys });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
@@ -120,57 +262,56 @@ export async function openDeviceAs<Kind extends Device>(
   }
 }
 
-/** The card and what gives it its turns. */
+/** Creates the card, and the engine that runs its turns. */
 async function startCard(
-  sizes: Parameters<typeof Card.create>[0],
+  cardOptions: Parameters<typeof Card.create>[0],
   link: Link,
   trace: number,
-  { mode, spin = SPIN }: OpenOptions,
+  { mode, spin = DEFAULT_SPIN_US }: OpenOptions,
 ): Promise<{ card: Card; engine: Engine }> {
   if (mode !== 'worker') {
-    const card = await Card.create(sizes);
+    const card = await Card.create(cardOptions);
     return { card, engine: new InlineEngine(card, link, trace) };
   }
-  const threads = new Threads();
-  const card = await Card.create(sizes, threads);
-  return { card, engine: await WorkerEngine.start(card, threads, link, { spin, trace }) };
+  const turnLock = new TurnLock();
+  const card = await Card.create(cardOptions, turnLock);
+  return { card, engine: await WorkerEngine.start(card, turnLock, link, { spinUs: spin, trace }) };
 }
 
-function checkThread({ mode, spin = SPIN }: OpenOptions): void {
-  if (mode !== undefined && mode !== 'inline' && mode !== 'worker')
-    throw new TypeError(`mode is ${show(mode)}, must be 'inline' or 'worker'`);
-  if (typeof spin !== 'number') throw new TypeError(`spin is ${show(spin)}, must be microseconds`);
-  if (!(spin >= 0)) throw new RangeError(`spin is ${spin}, must be microseconds from 0 to Infinity`);
+/** A power of two, or 0. */
+function decisionCount(decisions: OpenOptions['decisions'] = 0): number {
+  if (typeof decisions === 'boolean') return decisions ? DECISIONS : 0;
+  return decisions === 0 ? 0 : 2 ** Math.ceil(Math.log2(decisions));
 }
 
-function chooseLink(options: OpenOptions): ChosenLink {
-  const { link } = options;
-  if (typeof link === 'object' && link !== null) return { link, notes: [] };
-  if (options.hub !== undefined && !(options.hub instanceof MemoryHub))
-    throw new TypeError(`hub is ${show(options.hub)}, must be made by createMemoryHub`);
+function traceDecisions(card: Card, count: number): void {
+  if (count === 0 || card.exports.traceDecisions(count) === 0) return;
+  throw new VerbsError('ENOMEM', `the card has no memory for ${count} decisions`);
+}
+
+async function chooseLink(options: OpenOptions): Promise<ChosenLink> {
+  const { link, peer } = options;
+  if (typeof link === 'object') return { link, notes: [] };
   if (link === 'memory' || (link === undefined && options.hub !== undefined))
     return openMemoryLink(options.hub, options.addresses);
-  if (link !== undefined && link !== 'packet' && link !== 'udp' && link !== 'xdp')
-    throw new TypeError(`link is ${show(link)}, must be 'packet', 'udp', 'xdp', 'memory' or a link`);
+  const isNamed = options.interface !== undefined || options.addresses !== undefined;
   return openHostLink({
+    ...(peer !== undefined && !isNamed && { towards: { peer, from: await addressTowards(peer) } }),
     ...(link && { kind: link }),
-    ...(options.xdp && { xdp: checkXdp(options.xdp) }),
+    ...(options.xdp && { xdp: options.xdp }),
     ...(options.interface !== undefined && { interface: options.interface }),
     ...(options.addresses && { addresses: options.addresses }),
   });
 }
 
-function checkXdp(options: XdpOptions): XdpOptions {
-  const { queues, mode, zeroCopy, busyPoll } = options;
-  if (queues !== undefined && !(Array.isArray(queues) && queues.length > 0 && new Set(queues).size === queues.length))
-    throw new TypeError(`xdp.queues is ${show(queues)}, must be a list of different queues`);
-  for (const queue of queues ?? []) checkInteger('xdp.queues', queue, 0, MOST_QUEUES - 1);
-  if (mode !== undefined && mode !== 'native' && mode !== 'generic')
-    throw new TypeError(`xdp.mode is ${show(mode)}, must be 'native' or 'generic'`);
-  if (zeroCopy !== undefined && typeof zeroCopy !== 'boolean')
-    throw new TypeError(`xdp.zeroCopy is ${show(zeroCopy)}, must be true or false`);
-  if (busyPoll !== undefined) checkInteger('xdp.busyPoll', busyPoll, 1, 1_000_000);
-  return options;
+function wrapped(link: Link, wrap: (link: Link) => Link): Link {
+  const wrapper: unknown = wrap(link);
+  if (isObject(wrapper) && 'attach' in wrapper) return wrapper as Link;
+  throw invalidType(`wrapLink returned ${show(wrapper)}, must return a link`);
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }
 
 function seedBytes(seed: OpenOptions['seed']): Uint8Array {

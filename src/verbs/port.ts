@@ -1,51 +1,76 @@
-/** What a device and its port can do (ibv_query_device, ibv_query_port). */
+/** Attributes of a device and its port (ibv_query_device, ibv_query_port). */
 import type { Card } from '../device/card.js';
 import { LIMITS } from '../device/codes.js';
 import type { Link, LinkFeatures } from '../link/link.js';
-import { mtuWithin } from './ah.js';
+import { maxPathMtu } from './resolvedaddress.js';
 
+/** Attributes and limits of a device, from `device.query()` (ibv_device_attr). */
 export interface DeviceInfo {
+  /** Name of the device: `wasm-` and the interface's name. */
   readonly name: string;
+  /** Vendor name: `wasm-roce`. */
   readonly vendor: string;
+  /** Vendor OUI: 0xffffff, as rxe has it. */
   readonly vendorId: number;
+  /** Version of the card. */
   readonly fwVer: string;
-  /** EUI-64 of the interface's MAC address, `0011:22ff:fe33:4455`. */
+  /** Node GUID: EUI-64 of the interface's MAC address, e.g. `0011:22ff:fe33:4455`. */
   readonly nodeGuid: string;
+  /** Most queue pairs. */
   readonly maxQp: number;
+  /** Most work requests of a send or receive queue. */
   readonly maxQpWr: number;
+  /** Most scatter/gather elements of a work request. */
   readonly maxSge: number;
+  /** Most bytes of inline data of a work request. */
   readonly maxInlineData: number;
+  /** Most entries of a completion queue. */
   readonly maxCqe: number;
+  /** Most memory regions and windows together. */
   readonly maxMr: number;
-  /** Bytes of the card's memory, and what is left of them for regions, queues and queue pairs. */
+  /** Size of the card's memory in bytes. */
   readonly memoryBytes: number;
+  /**
+   * Bytes of the card's memory that are free for regions, queues and queue pairs. Those that regions once used are free
+   * for regions only.
+   */
   readonly memoryAvailable: number;
+  /** Most outstanding READs and atomics of a queue pair as responder. */
   readonly maxQpRdAtom: number;
+  /** Most outstanding READs and atomics of a queue pair as requester. */
   readonly maxQpInitRdAtom: number;
-  /** Atomics are atomic among the queue pairs of this device. */
+  /** Scope of atomics: `HCA`, the queue pairs of this device. */
   readonly atomicCap: 'HCA';
+  /** Kind of the link, and its features. */
   readonly link: { readonly kind: string; readonly features: LinkFeatures };
 }
 
+/** State and limits of a port, from `device.queryPort()` (ibv_port_attr). */
 export interface PortInfo {
+  /** Whether the interface is up and its MTU is large enough. */
   readonly state: 'ACTIVE' | 'DOWN';
-  /** Payload bytes of a packet. */
+  /** Largest path MTU of the card, in payload bytes: 4096. */
   readonly maxMtu: number;
-  /** The largest path MTU whose packets fit the interface. */
+  /** Largest path MTU that fits the interface, in payload bytes; 0 = none. */
   readonly activeMtu: number;
+  /** Entries of the GID table. */
   readonly gidTableLength: number;
+  /** Entries of the P_Key table. */
   readonly pkeyTableLength: number;
+  /** Largest message in bytes that this end sends and receives. Peers may take less: ConnectX takes 2^30. */
   readonly maxMsgSize: number;
+  /** Link layer; always Ethernet. */
   readonly linkLayer: 'Ethernet';
+  /** Name of the interface, e.g. `eth0`. */
   readonly interface: string;
-  /** The interface's MTU, bytes of an IP packet. */
+  /** MTU of the interface: bytes of an IP packet. */
   readonly interfaceMtu: number;
 }
 
-/** No organisation's OUI: a device of software, as rxe says it. */
+/** No OUI, as rxe reports it for software devices. */
 const VENDOR_ID = 0xffffff;
 const VERSION = '0.1.0';
-/** Ethernet, IPv6, UDP, BTH and RETH around the payload, pad and ICRC behind it; with the VLAN tag and ImmDt. */
+/** Bytes besides the payload: Ethernet, VLAN tag, IPv6, UDP, BTH, RETH and ImmDt before it, pad and ICRC after it. */
 const OVERHEAD = LIMITS.maxFrame - LIMITS.maxMtu;
 
 export function deviceInfo(card: Card, link: Link): DeviceInfo {
@@ -72,7 +97,7 @@ export function deviceInfo(card: Card, link: Link): DeviceInfo {
 
 export function portInfo(link: Link, gidTableLength: number, pkeyTableLength: number): PortInfo {
   const { mtu, up, name } = link.interface;
-  let activeMtu = mtuWithin(mtu);
+  let activeMtu = maxPathMtu(mtu);
   while (activeMtu > 256 && activeMtu + OVERHEAD > link.features.maxFrame) activeMtu /= 2;
   return {
     state: up && activeMtu > 0 ? 'ACTIVE' : 'DOWN',

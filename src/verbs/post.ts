@@ -1,45 +1,54 @@
-/** Puts work requests into the rings of a queue pair. Checks first, then writes; allocates nothing. */
+/** Posts work requests to the queues of the card: checks them, then writes them. Allocates nothing. */
 
 import type { Card } from '../device/card.js';
-import { Errno, FlushPlacement, FlushSelectivity, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
+import { Errno, FlushPlacement, FlushSelectivity, GSI, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
+import { invalidType, invalidValue, outOfRange, VerbsError } from '../errors.js';
+import { AddressHandle } from './ah.js';
 import { checkU32, checkU64, show } from './check.js';
-import { bindRequest, type KeyWr, registerRequest } from './keys.js';
+import { bufferOf, lengthOf } from './intrinsics.js';
+import { bindRequest, type KeyWrFields, registerRequest } from './keys.js';
 import type { Pd } from './pd.js';
-import { Ah } from './udah.js';
 import type { RecvWr, SendOpcode, SendWr, Sge } from './wr.js';
 
-/** What posting receives must know of the queue. */
-export interface Receives {
+/** A receive queue, as posting needs it. */
+export interface RecvQueue {
   readonly handle: number;
-  /** The handle is that of a shared receive queue. */
+  /** Whether the handle is that of a shared receive queue. */
   readonly isShared: boolean;
   readonly maxRecvWr: number;
   readonly maxRecvSge: number;
   readonly state: string;
+  /** @throws VerbsError EINVAL after close */
+  assertOpen(): void;
   toString(): string;
 }
 
-/** What posting must know of a queue pair. */
-export interface Rings extends Receives {
+/** The send and receive queue of a queue pair, as posting needs them. */
+export interface WorkQueues extends RecvQueue {
   readonly isDatagram: boolean;
-  /** Address handles of other domains are refused. */
+  /** Queue pair 1, whose datagrams name their P_Key. */
+  readonly isGsi: boolean;
+  /** Address handles must belong to this domain. */
   readonly pd: Pd;
   readonly maxSendWr: number;
   readonly maxSendSge: number;
   readonly maxInlineData: number;
 }
 
-/** A view for posting whose fields all lie in one plain object. */
-export function ringsOf(
-  qp: Omit<Rings, 'handle' | 'isShared' | 'isDatagram'> & { readonly type: string },
+/** Copies the properties that posting needs to one plain object, for fast access. */
+export function workQueuesOf(
+  qp: Omit<WorkQueues, 'handle' | 'isShared' | 'isDatagram' | 'isGsi'> & {
+    readonly type: string;
+    readonly qpNum: number;
+  },
   handle: number,
-): Rings {
+): WorkQueues {
   const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
   return {
     handle,
     isShared: false,
     isDatagram: qp.type === 'UD',
+    isGsi: qp.qpNum === GSI.qpn,
     pd: qp.pd,
     maxSendWr,
     maxRecvWr,
@@ -49,12 +58,13 @@ export function ringsOf(
     get state() {
       return qp.state;
     },
+    assertOpen: () => qp.assertOpen(),
     toString: () => qp.toString(),
   };
 }
 
-/** Every field that a send work request may have. */
-interface AnySendWr extends KeyWr {
+/** All fields of all send work requests. */
+interface SendWrFields extends KeyWrFields {
   wrId?: number;
   opcode: SendOpcode;
   signaled?: boolean;
@@ -69,269 +79,354 @@ interface AnySendWr extends KeyWr {
   swap?: bigint;
   placement?: string;
   selectivity?: string;
-  ah?: Ah;
+  ah?: AddressHandle;
   remoteQpn?: number;
   remoteQkey?: number;
+  pkeyIndex?: number;
 }
 
 const REMOTE = 1;
 const ATOMIC = 2;
 const IMMEDIATE = 4;
 const INVALIDATE = 8;
-/** Carries the caller's bytes, which therefore may be inline. */
+/** Sends data of sgList, which may therefore be inline. */
 const GATHER = 16;
-/** Sends the caller's bytes to be written at once. */
-const EIGHT = 32;
+/** Sends exactly eight bytes, which are written atomically. */
+const EIGHT_BYTES = 32;
 const FLUSH = 64;
-/** About keys: described by keys.ts. */
-const KEY = 128;
-/** What a UD queue pair sends; anything else the card refuses there. */
-const DATAGRAM = 256;
+/** Changes keys: see keys.ts. */
+const KEY_OPERATION = 128;
+/** Allowed on UD; the card refuses other opcodes there. */
+const UD_SEND = 256;
 
-interface Form {
+interface OpcodeInfo {
   readonly code: number;
-  readonly has: number;
+  readonly fields: number;
 }
 
-/** A Map, which is looked up three times as fast as an object's own names. */
-const FORMS: ReadonlyMap<string, Form> = new Map<SendOpcode, Form>(
+/** A Map, whose look-ups are three times as fast as those of an object's properties. */
+const OPCODES: ReadonlyMap<string, OpcodeInfo> = new Map<SendOpcode, OpcodeInfo>(
   Object.entries({
-    SEND: { code: WrOpcode.SEND, has: GATHER | DATAGRAM },
-    SEND_WITH_IMM: { code: WrOpcode.SEND_WITH_IMM, has: GATHER | IMMEDIATE | DATAGRAM },
-    SEND_WITH_INV: { code: WrOpcode.SEND_WITH_INV, has: GATHER | INVALIDATE },
-    RDMA_WRITE: { code: WrOpcode.RDMA_WRITE, has: GATHER | REMOTE },
-    RDMA_WRITE_WITH_IMM: { code: WrOpcode.RDMA_WRITE_WITH_IMM, has: GATHER | REMOTE | IMMEDIATE },
-    RDMA_READ: { code: WrOpcode.RDMA_READ, has: REMOTE },
-    ATOMIC_CMP_AND_SWP: { code: WrOpcode.ATOMIC_CMP_AND_SWP, has: REMOTE | ATOMIC },
-    ATOMIC_FETCH_AND_ADD: { code: WrOpcode.ATOMIC_FETCH_AND_ADD, has: REMOTE | ATOMIC },
-    ATOMIC_WRITE: { code: WrOpcode.ATOMIC_WRITE, has: GATHER | REMOTE | EIGHT },
-    FLUSH: { code: WrOpcode.FLUSH, has: REMOTE | FLUSH },
-    LOCAL_INV: { code: WrOpcode.LOCAL_INV, has: INVALIDATE },
-    BIND_MW: { code: WrOpcode.BIND_MW, has: KEY },
-    REG_MR: { code: WrOpcode.REG_MR, has: KEY },
-  } satisfies Record<SendOpcode, Form>) as [SendOpcode, Form][],
+    SEND: { code: WrOpcode.SEND, fields: GATHER | UD_SEND },
+    SEND_WITH_IMM: { code: WrOpcode.SEND_WITH_IMM, fields: GATHER | IMMEDIATE | UD_SEND },
+    SEND_WITH_INV: { code: WrOpcode.SEND_WITH_INV, fields: GATHER | INVALIDATE },
+    RDMA_WRITE: { code: WrOpcode.RDMA_WRITE, fields: GATHER | REMOTE },
+    RDMA_WRITE_WITH_IMM: { code: WrOpcode.RDMA_WRITE_WITH_IMM, fields: GATHER | REMOTE | IMMEDIATE },
+    RDMA_READ: { code: WrOpcode.RDMA_READ, fields: REMOTE },
+    ATOMIC_CMP_AND_SWP: { code: WrOpcode.ATOMIC_CMP_AND_SWP, fields: REMOTE | ATOMIC },
+    ATOMIC_FETCH_AND_ADD: { code: WrOpcode.ATOMIC_FETCH_AND_ADD, fields: REMOTE | ATOMIC },
+    ATOMIC_WRITE: { code: WrOpcode.ATOMIC_WRITE, fields: GATHER | REMOTE | EIGHT_BYTES },
+    FLUSH: { code: WrOpcode.FLUSH, fields: REMOTE | FLUSH },
+    LOCAL_INV: { code: WrOpcode.LOCAL_INV, fields: INVALIDATE },
+    BIND_MW: { code: WrOpcode.BIND_MW, fields: KEY_OPERATION },
+    REG_MR: { code: WrOpcode.REG_MR, fields: KEY_OPERATION },
+  } satisfies Record<SendOpcode, OpcodeInfo>) as [SendOpcode, OpcodeInfo][],
 );
 
-const NO_SGES: readonly Sge[] = [];
-const wide = new BigUint64Array(1);
-const halves = new Uint32Array(wide.buffer);
+const operand = new BigUint64Array(1);
+const operandWords = new Uint32Array(operand.buffer);
+/** The elements of the work request that is being posted: address, length and key of each. */
+const sgeWords = new Uint32Array(3 * LIMITS.maxSge);
 
-/** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL, EMSGSIZE, EOPNOTSUPP when refused */
-export function postSend(card: Card, rings: Rings, request: SendWr): void {
-  const wr = request as AnySendWr;
-  const form = FORMS.get(wr.opcode);
+/**
+ * Posts a send work request. Every property of it is read once, before the first call of the card: a getter may return
+ * something else the next time, and may close the queue.
+ * @throws TypeError, RangeError; VerbsError ENOMEM, EINVAL, EMSGSIZE, EOPNOTSUPP
+ */
+export function postSend(card: Card, queues: WorkQueues, request: SendWr): void {
+  const wr = request as SendWrFields;
+  if (wr === undefined || wr === null) throw notRequest(wr);
+  const { opcode } = wr;
+  const form = OPCODES.get(opcode);
   if (form === undefined)
-    throw new TypeError(`opcode is ${show(wr.opcode)}, must be one of ${[...FORMS.keys()].join(', ')}`);
-  const { has } = form;
+    throw invalidValue(`opcode is ${show(opcode)}, must be one of ${[...OPCODES.keys()].join(', ')}`);
+  const { fields } = form;
   const { exports } = card;
-  const { handle } = rings;
+  const { handle } = queues;
 
   const wrId = checkWrId(wr.wrId);
-  const bytes = wr.sgList instanceof Uint8Array ? wr.sgList : undefined;
-  const sges = bytes === undefined ? asList(wr.sgList as Sge | readonly Sge[] | undefined) : NO_SGES;
-  const total = checkSges(sges, rings.maxSendSge, 'maxSendSge', rings) + (bytes?.length ?? 0);
-  const inline = bytes !== undefined || wr.inline === true;
-  if (inline) checkInline(card, rings, wr.opcode, has, sges, total);
-  if ((has & REMOTE) !== 0) {
-    checkU64('remoteAddr', wr.remoteAddr);
-    checkU32('rkey', wr.rkey);
-  }
-  if ((has & ATOMIC) !== 0) {
-    if (total !== 8) throw new RangeError(`sgList of ${wr.opcode} has ${total} bytes, must have 8 for the old value`);
-    checkOperand('compareAdd', wr.compareAdd);
-    if (wr.opcode === 'ATOMIC_CMP_AND_SWP') checkOperand('swap', wr.swap);
-  }
-  if ((has & EIGHT) !== 0 && total !== 8)
-    throw new RangeError(`sgList of ${wr.opcode} has ${total} bytes, must have 8`);
-  if ((has & FLUSH) !== 0) checkFlush(wr);
-  const key =
-    (has & KEY) === 0 ? undefined : wr.opcode === 'BIND_MW' ? bindRequest(wr, rings.pd) : registerRequest(wr, rings.pd);
-  if ((has & IMMEDIATE) !== 0) checkU32('immData', wr.immData);
-  if ((has & INVALIDATE) !== 0) checkU32('invalidateRkey', wr.invalidateRkey);
-  const isDatagram = rings.isDatagram && (has & DATAGRAM) !== 0;
-  if (isDatagram) checkDatagram(rings, wr, total);
-
+  const { sgList } = wr;
+  const bytes = ArrayBuffer.isView(sgList) && sgList instanceof Uint8Array ? sgList : undefined;
+  const inline = wr.inline === true || bytes !== undefined;
   const flags =
     (wr.signaled === true ? SendFlag.SIGNALED : 0) |
     (wr.solicited === true ? SendFlag.SOLICITED : 0) |
     (wr.fence === true ? SendFlag.FENCE : 0) |
     (inline ? SendFlag.INLINE : 0);
-  if (!exports.sqBegin(handle, wrId, form.code, flags)) throw refusedBegin(card, rings, 'send', rings.maxSendWr);
+  let remoteAddr: number | bigint = 0;
+  let rkey = 0;
+  if ((fields & REMOTE) !== 0) {
+    remoteAddr = checkU64('remoteAddr', wr.remoteAddr);
+    rkey = checkU32('rkey', wr.rkey);
+  }
+  let compareAdd: number | bigint = 0;
+  let swap: number | bigint = 0;
+  if ((fields & ATOMIC) !== 0) {
+    compareAdd = checkOperand('compareAdd', wr.compareAdd);
+    if (opcode === 'ATOMIC_CMP_AND_SWP') swap = checkOperand('swap', wr.swap);
+  }
+  let imm = 0;
+  if ((fields & IMMEDIATE) !== 0) imm = swapBytes(checkU32('immData', wr.immData));
+  if ((fields & INVALIDATE) !== 0) imm = checkU32('invalidateRkey', wr.invalidateRkey);
+  let length = 0;
+  if ((fields & FLUSH) !== 0) {
+    imm = checkSelectivity(wr);
+    length = checkFlushLength(wr.length, imm);
+  }
+  const isDatagram = queues.isDatagram && (fields & UD_SEND) !== 0;
+  let ah: AddressHandle | undefined;
+  let remoteQpn = 0;
+  let remoteQkey = 0;
+  let pkeyIndex = 0;
+  if (isDatagram) {
+    ah = checkAh(wr.ah, opcode, queues);
+    remoteQpn = checkQpn(wr.remoteQpn);
+    remoteQkey = checkU32('remoteQkey', wr.remoteQkey);
+    if (queues.isGsi) pkeyIndex = checkU32('pkeyIndex', wr.pkeyIndex);
+  }
+  const elements = bytes === undefined ? readSges(sgList as SgList, queues.maxSendSge, 'maxSendSge', queues) : 0;
+  const key =
+    (fields & KEY_OPERATION) === 0
+      ? undefined
+      : opcode === 'BIND_MW'
+        ? bindRequest(wr, queues.pd)
+        : registerRequest(wr, queues.pd);
+
+  // From here on nothing of the program runs.
+  queues.assertOpen();
+  const total = bytes === undefined ? sumOfSges(elements) : lengthOf(bytes);
+  if (inline) checkInline(card, queues, opcode, fields, elements, total);
+  if ((fields & ATOMIC) !== 0 && total !== 8)
+    throw outOfRange(`sgList of ${opcode} has ${total} bytes, must have 8 for the original value`);
+  if ((fields & EIGHT_BYTES) !== 0 && total !== 8)
+    throw outOfRange(`sgList of ${opcode} has ${total} bytes, must have 8`);
+  const ahHandle = ah === undefined ? 0 : datagramHandle(ah, queues, opcode, total);
+  if (!exports.sqBegin(handle, wrId, form.code, flags)) throw beginError(card, queues, 'send', queues.maxSendWr);
   if (inline) {
-    copyInline(card, exports.sqInline(handle, total), bytes, sges);
+    copyInline(card, exports.sqInline(handle, total), bytes, total, elements);
   } else {
-    for (let i = 0; i < sges.length; i++) {
-      const sge = sges[i] as Sge;
-      exports.sqSge(handle, sge.addr, sge.length, sge.lkey);
+    for (let i = 0; i < elements; i++) {
+      const at = 3 * i;
+      exports.sqSge(handle, sgeWords[at] as number, sgeWords[at + 1] as number, sgeWords[at + 2] as number);
     }
   }
-  if ((has & REMOTE) !== 0) {
-    split(wr.remoteAddr as number | bigint);
-    exports.sqRemote(handle, halves[1] as number, halves[0] as number, wr.rkey as number);
+  if ((fields & REMOTE) !== 0) {
+    splitOperand(remoteAddr);
+    exports.sqRemote(handle, operandWords[1] as number, operandWords[0] as number, rkey);
   }
-  if ((has & ATOMIC) !== 0) {
-    split(wr.compareAdd as bigint);
-    const high = halves[1] as number;
-    const low = halves[0] as number;
-    split(wr.swap ?? 0);
-    exports.sqAtomic(handle, high, low, halves[1] as number, halves[0] as number);
+  if ((fields & ATOMIC) !== 0) {
+    splitOperand(compareAdd);
+    const high = operandWords[1] as number;
+    const low = operandWords[0] as number;
+    splitOperand(swap);
+    exports.sqAtomic(handle, high, low, operandWords[1] as number, operandWords[0] as number);
   }
-  if ((has & IMMEDIATE) !== 0) exports.sqImm(handle, swapBytes(wr.immData as number));
-  if ((has & INVALIDATE) !== 0) exports.sqImm(handle, wr.invalidateRkey as number);
-  if ((has & FLUSH) !== 0) exports.sqFlush(handle, wr.length ?? 0, flushCode(wr));
+  if ((fields & (IMMEDIATE | INVALIDATE)) !== 0) exports.sqImm(handle, imm);
+  if ((fields & FLUSH) !== 0) exports.sqFlush(handle, length, imm);
   key?.write(card, handle);
-  if (isDatagram) exports.sqDatagram(handle, (wr.ah as Ah).handle, wr.remoteQpn as number, wr.remoteQkey as number);
+  if (isDatagram) exports.sqDatagram(handle, ahHandle, remoteQpn, remoteQkey, pkeyIndex);
   const refused = exports.sqCommit(handle);
-  if (refused !== 0) throw refusedCommit(rings, wr.opcode, refused, total);
-  key?.posted();
+  if (refused !== 0) throw commitError(queues, opcode, refused, total);
+  key?.onPosted();
 }
 
-function checkFlush({ length, placement = 'global', selectivity = 'range' }: AnySendWr): void {
-  if (placement !== 'global') throw new TypeError(`placement is ${show(placement)}, must be 'global'`);
+/** @returns FlushPlacement | FlushSelectivity << 4 */
+function checkSelectivity({ placement = 'global', selectivity = 'range' }: SendWrFields): number {
+  if (placement !== 'global') throw invalidValue(`placement is ${show(placement)}, must be 'global'`);
   if (selectivity !== 'range' && selectivity !== 'mr')
-    throw new TypeError(`selectivity is ${show(selectivity)}, must be 'range' or 'mr'`);
-  if (selectivity === 'range' || length !== undefined) checkU32('length', length);
-}
-
-function flushCode({ selectivity }: AnySendWr): number {
+    throw invalidValue(`selectivity is ${show(selectivity)}, must be 'range' or 'mr'`);
   return FlushPlacement.GLOBAL | ((selectivity === 'mr' ? FlushSelectivity.MR : FlushSelectivity.RANGE) << 4);
 }
 
-/** @throws TypeError, RangeError for a wrong request; VerbsError ENOMEM, EINVAL when refused */
-export function postRecv(card: Card, queue: Receives, wr: RecvWr): void {
-  const { exports } = card;
-  const { handle, isShared } = queue;
-  const wrId = checkWrId(wr.wrId);
-  const sges = asList(wr.sgList);
-  const total = checkSges(sges, queue.maxRecvSge, 'maxRecvSge', queue);
-  const begun = isShared ? exports.srqBegin(handle, wrId) : exports.rqBegin(handle, wrId);
-  if (!begun) throw refusedBegin(card, queue, 'receive', queue.maxRecvWr);
-  for (let i = 0; i < sges.length; i++) {
-    const sge = sges[i] as Sge;
-    if (isShared) exports.srqSge(handle, sge.addr, sge.length, sge.lkey);
-    else exports.rqSge(handle, sge.addr, sge.length, sge.lkey);
-  }
-  const refused = isShared ? exports.srqCommit(handle) : exports.rqCommit(handle);
-  if (refused !== 0) throw refusedCommit(queue, 'RECV', refused, total);
+function notRequest(wr: unknown): TypeError {
+  return invalidType(`the work request is ${show(wr)}, must be an object`);
 }
 
-/** The four bytes of a u32 in the other order. */
+function checkFlushLength(length: number | undefined, what: number): number {
+  return what >>> 4 === FlushSelectivity.MR && length === undefined ? 0 : checkU32('length', length);
+}
+
+/** Posts a receive work request, as `postSend`. @throws TypeError, RangeError; VerbsError ENOMEM, EINVAL */
+export function postRecv(card: Card, queue: RecvQueue, wr: RecvWr): void {
+  const { exports } = card;
+  const { handle, isShared } = queue;
+  if (wr === undefined || wr === null) throw notRequest(wr);
+  const wrId = checkWrId(wr.wrId);
+  const elements = readSges(wr.sgList, queue.maxRecvSge, 'maxRecvSge', queue);
+  // From here on nothing of the program runs.
+  queue.assertOpen();
+  const begun = isShared ? exports.srqBegin(handle, wrId) : exports.rqBegin(handle, wrId);
+  if (!begun) throw beginError(card, queue, 'receive', queue.maxRecvWr);
+  for (let i = 0; i < elements; i++) {
+    const at = 3 * i;
+    const addr = sgeWords[at] as number;
+    const length = sgeWords[at + 1] as number;
+    const lkey = sgeWords[at + 2] as number;
+    if (isShared) exports.srqSge(handle, addr, length, lkey);
+    else exports.rqSge(handle, addr, length, lkey);
+  }
+  const refused = isShared ? exports.srqCommit(handle) : exports.rqCommit(handle);
+  if (refused !== 0) throw commitError(queue, 'RECV', refused, sumOfSges(elements));
+}
+
+/** Reverses the byte order of a u32. */
 export function swapBytes(value: number): number {
   return ((value << 24) | ((value & 0xff00) << 8) | ((value >>> 8) & 0xff00) | (value >>> 24)) >>> 0;
 }
 
-const single: Sge[] = [];
-function asList(sgList: Sge | readonly Sge[] | undefined): readonly Sge[] {
-  if (sgList === undefined) return NO_SGES;
-  if (Array.isArray(sgList)) return sgList as readonly Sge[];
-  if (typeof sgList !== 'object' || sgList === null)
-    throw new TypeError(`sgList is ${show(sgList)}, must be a piece of registered memory or an array of them`);
-  single[0] = sgList as Sge;
-  return single;
-}
-
 function checkWrId(wrId: number | undefined): number {
   if (wrId === undefined) return 0;
-  if (!Number.isSafeInteger(wrId)) throw new TypeError(`wrId is ${show(wrId)}, must be an integer below 2^53 in size`);
+  if (!Number.isSafeInteger(wrId))
+    throw invalidType(`wrId is ${show(wrId)}, must be an integer of magnitude below 2^53`);
   return wrId;
 }
 
-/** @returns bytes in all */
-function checkSges(sges: readonly Sge[], max: number, limit: string, rings: Receives): number {
-  if (sges.length > max) throw new RangeError(`sgList has ${sges.length} pieces, ${rings} takes ${limit} ${max}`);
-  let total = 0;
-  for (let i = 0; i < sges.length; i++) {
-    const sge = sges[i] as Sge;
+type SgList = Sge | readonly Sge[] | undefined;
+
+/** Reads the elements of a list into `sgeWords`. @returns how many @throws TypeError, RangeError */
+function readSges(sgList: SgList, max: number, limit: string, queue: RecvQueue): number {
+  if (sgList === undefined) return 0;
+  if (typeof sgList !== 'object' || sgList === null)
+    throw invalidType(`sgList is ${show(sgList)}, must be a scatter/gather element or an array of them`);
+  const list = Array.isArray(sgList) ? (sgList as readonly Sge[]) : undefined;
+  const elements = list === undefined ? 1 : list.length;
+  if (elements > max)
+    throw outOfRange(`sgList has ${elements} elements, must have at most ${limit} ${max} of ${queue}`);
+  for (let i = 0; i < elements; i++) {
+    const sge = (list === undefined ? sgList : list[i]) as Sge | null | undefined;
+    if (sge === undefined || sge === null) throw sgeError(sge, i);
     const { addr, length, lkey } = sge;
-    if (addr >>> 0 !== addr || length >>> 0 !== length || lkey >>> 0 !== lkey) throw wrongSge(sge, i);
-    total += length;
+    if (addr >>> 0 !== addr || length >>> 0 !== length || lkey >>> 0 !== lkey)
+      throw sgeError({ addr, length, lkey }, i);
+    const at = 3 * i;
+    sgeWords[at] = addr;
+    sgeWords[at + 1] = length;
+    sgeWords[at + 2] = lkey;
   }
+  return elements;
+}
+
+/** Returns the total number of bytes of the elements in `sgeWords`. */
+function sumOfSges(elements: number): number {
+  let total = 0;
+  for (let i = 0; i < elements; i++) total += sgeWords[3 * i + 1] as number;
   return total;
 }
 
-function wrongSge(sge: Sge, index: number): Error {
+function sgeError(sge: Sge | null | undefined, index: number): Error {
   try {
-    for (const part of ['addr', 'length', 'lkey'] as const) checkU32(`sgList[${index}].${part}`, sge[part]);
+    if (sge) for (const part of ['addr', 'length', 'lkey'] as const) checkU32(`sgList[${index}].${part}`, sge[part]);
   } catch (error) {
     return error as Error;
   }
-  return new TypeError(`sgList[${index}] is ${show(sge)}, must have addr, length and lkey`);
+  return invalidType(`sgList[${index}] is ${show(sge)}, must have addr, length and lkey`);
 }
 
-function checkInline(card: Card, rings: Rings, opcode: string, has: number, sges: readonly Sge[], total: number): void {
-  if ((has & GATHER) === 0) throw new TypeError(`${opcode} receives into sgList, which therefore cannot be inline`);
-  if (total > rings.maxInlineData)
-    throw new RangeError(`inline data has ${total} bytes, ${rings} takes maxInlineData ${rings.maxInlineData}`);
-  for (let i = 0; i < sges.length; i++) {
-    const { addr, length } = sges[i] as Sge;
-    if (addr + length > card.bytes.length)
-      throw new RangeError(`sgList[${i}] ends at ${addr + length}, the card's memory at ${card.bytes.length}`);
+function checkInline(
+  card: Card,
+  queues: WorkQueues,
+  opcode: string,
+  fields: number,
+  elements: number,
+  total: number,
+): void {
+  if ((fields & GATHER) === 0) throw invalidValue(`${opcode} writes to sgList, which therefore cannot be inline`);
+  if (total > queues.maxInlineData)
+    throw outOfRange(
+      `inline data has ${total} bytes, must have at most maxInlineData ${queues.maxInlineData} of ${queues}`,
+    );
+  for (let i = 0; i < elements; i++) {
+    const end = (sgeWords[3 * i] as number) + (sgeWords[3 * i + 1] as number);
+    if (end > card.bytes.length)
+      throw outOfRange(`sgList[${i}] ends at ${end}, must end within the card's memory of ${card.bytes.length} bytes`);
   }
 }
 
-/** One packet, to somebody. */
-function checkDatagram(rings: Rings, { ah, remoteQpn, remoteQkey, opcode }: AnySendWr, total: number): void {
-  if (!(ah instanceof Ah))
-    throw new TypeError(`ah is ${show(ah)}, must be made by pd.createAh for ${opcode} on ${rings}`);
-  ah.assertOpen();
-  if (ah.pd !== rings.pd) throw new TypeError(`ah belongs to ${ah.pd}, ${rings} to ${rings.pd}`);
-  checkU32('remoteQkey', remoteQkey);
-  if (checkU32('remoteQpn', remoteQpn) > 0xffffff)
-    throw new RangeError(`remoteQpn is ${remoteQpn}, must have 24 bits; 0xffffff for a group`);
+/** @throws TypeError unless it is an address handle */
+function checkAh(ah: unknown, opcode: string, queues: WorkQueues): AddressHandle {
+  if (AddressHandle.isOne(ah)) return ah;
+  throw invalidType(`ah is ${show(ah)}, must be an address handle of pd.createAh for ${opcode} on ${queues}`);
+}
+
+function checkQpn(remoteQpn: unknown): number {
+  const qpn = checkU32('remoteQpn', remoteQpn);
+  if (qpn > 0xffffff) throw outOfRange(`remoteQpn is ${qpn}, must have 24 bits (0xffffff for a multicast group)`);
+  return qpn;
+}
+
+/** Checks the destination and length of a datagram, which is one packet. @returns the destination's handle */
+function datagramHandle(ah: AddressHandle, queues: WorkQueues, opcode: string, total: number): number {
+  const handle = AddressHandle.handleFor(ah, queues);
   if (total > ah.maxMessage)
     throw new VerbsError(
       'EMSGSIZE',
-      `${opcode} of ${total} bytes; a datagram to ${ah.label} has at most ${ah.maxMessage}`,
+      `${opcode} has ${total} bytes, a datagram to ${ah.label} must have at most ${ah.maxMessage}`,
     );
+  return handle;
 }
 
-function checkOperand(name: string, value: unknown): void {
-  if (typeof value !== 'bigint') throw new TypeError(`${name} is ${show(value)}, must be a bigint`);
+function checkOperand(name: string, value: unknown): bigint {
+  if (typeof value !== 'bigint') throw invalidType(`${name} is ${show(value)}, must be a bigint`);
   if (value < -0x8000000000000000n || value > 0xffffffffffffffffn)
-    throw new RangeError(`${name} is ${value}n, must have 64 bits`);
+    throw outOfRange(`${name} is ${value}n, must have 64 bits`);
+  return value;
 }
 
-function copyInline({ bytes: memory }: Card, to: number, bytes: Uint8Array | undefined, sges: readonly Sge[]): void {
-  if (bytes !== undefined) memory.set(bytes, to);
-  let at = to;
-  for (let i = 0; i < sges.length; i++) {
-    const { addr, length } = sges[i] as Sge;
-    memory.copyWithin(at, addr, addr + length);
-    at += length;
+/** Copies inline data. @param to 0: the card has no room for it, and refuses the request */
+function copyInline(
+  { bytes: memory }: Card,
+  to: number,
+  bytes: Uint8Array | undefined,
+  total: number,
+  elements: number,
+): void {
+  if (to === 0) return;
+  if (bytes !== undefined) {
+    // Another thread may make shared memory longer at any time.
+    if (bufferOf(bytes) instanceof SharedArrayBuffer)
+      for (let i = 0; i < total; i++) memory[to + i] = bytes[i] as number;
+    else memory.set(bytes, to);
+    return;
+  }
+  let end = to;
+  for (let i = 0; i < elements; i++) {
+    const addr = sgeWords[3 * i] as number;
+    const length = sgeWords[3 * i + 1] as number;
+    memory.copyWithin(end, addr, addr + length);
+    end += length;
   }
 }
 
-/** Leaves the halves of a 64-bit value in `halves`, low first. */
-function split(value: number | bigint): void {
+/** Splits a 64-bit value to `operandWords`, low word first. */
+function splitOperand(value: number | bigint): void {
   if (typeof value === 'bigint') {
-    wide[0] = value;
+    operand[0] = value;
   } else {
-    halves[0] = value;
-    halves[1] = value / 0x100000000;
+    operandWords[0] = value;
+    operandWords[1] = value / 0x100000000;
   }
 }
 
-function refusedBegin(card: Card, rings: Receives, queue: 'send' | 'receive', depth: number): VerbsError {
+function beginError(card: Card, queue: RecvQueue, kind: 'send' | 'receive', depth: number): VerbsError {
   const errno = card.exports.lastErrno();
   if (errno === Errno.ENOMEM) {
-    const limit = queue === 'send' ? 'maxSendWr' : 'maxRecvWr';
-    return new VerbsError('ENOMEM', `${queue} queue of ${rings} is full: ${limit} is ${depth}`);
+    const limit = kind === 'send' ? 'maxSendWr' : 'maxRecvWr';
+    return new VerbsError('ENOMEM', `${kind} queue of ${queue} is full: ${limit} is ${depth}`);
   }
-  const rule =
-    queue === 'send' ? 'sends are posted in RTS, SQD, SQE or ERR' : 'receives are posted in any state but RESET';
-  return new VerbsError('EINVAL', `${rings} is in state ${rings.state}; ${rule}`);
+  const rule = kind === 'send' ? 'sends need RTS, SQD, SQE or ERR' : 'receives need any state except RESET';
+  return new VerbsError('EINVAL', `${queue} is in state ${queue.state}, ${rule}`);
 }
 
-function refusedCommit(rings: Receives, opcode: string, errno: number, total: number): VerbsError {
+function commitError(queue: RecvQueue, opcode: string, errno: number, total: number): VerbsError {
   switch (errno) {
     case Errno.EMSGSIZE:
       return new VerbsError(
         'EMSGSIZE',
-        `${opcode} of ${total} bytes; a message has at most ${LIMITS.maxMessage} bytes`,
+        `${opcode} has ${total} bytes, a message must have at most ${LIMITS.maxMessage}`,
       );
     case Errno.EOPNOTSUPP:
-      return new VerbsError('EOPNOTSUPP', `${opcode} is no operation of ${rings}`);
+      return new VerbsError('EOPNOTSUPP', `${queue} does not support ${opcode}`);
     default:
-      return new VerbsError('EINVAL', `${opcode} of ${total} bytes on ${rings} refused (${nameOf(Errno, errno)})`);
+      return new VerbsError('EINVAL', `${opcode} of ${total} bytes on ${queue} was refused (${nameOf(Errno, errno)})`);
   }
 }

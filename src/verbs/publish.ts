@@ -1,56 +1,58 @@
 /**
- * How devices of other processes are watched: each publishes itself as a Unix socket in a folder that only its user may
- * enter. A request is a line, `stat`; its answer is one line of JSON.
+ * Publishes devices to other processes of the same user. Each device listens on a Unix socket in a folder of mode 700.
+ * A request is the line `stat`; the response is one line of JSON.
  */
-import { lstatSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { VerbsError } from '../errors.js';
+import { invalidValue, VerbsError } from '../errors.js';
+import { ensureRuntimeFolder } from '../link/runtimefolder.js';
 import { show } from './check.js';
 import type { DeviceStat } from './stat.js';
 
-/** A device of some process of this user. */
+/** A device that a process of this user has published, from {@link publishedDevices}. */
 export interface PublishedDevice extends DeviceStat {
-  /** What it was published as; several processes may use one name. */
+  /** Name that it was published as; several processes may use the same name. */
   readonly name: string;
+  /** Process id of its process. */
   readonly pid: number;
 }
 
 const REQUEST = 'stat';
-/** What a name may be, so that it is a file's name and fits a socket's address. */
-const NAME = /^[\w.-]{1,32}$/;
+/** Names that are valid as file names and fit a socket address. */
+const NAME_PATTERN = /^[\w.-]{1,32}$/;
 const SUFFIX = '.sock';
-/** Bytes of a Unix socket's path (unix(7)), without the final NUL. */
-const MOST_PATH = 107;
-/** How long a process may take to answer, ms: its event loop may be busy. */
-const ANSWER_MS = 1000;
-/** A request is short: who sends more is not a friend. */
-const MOST_REQUEST = 64;
+/** Most bytes of a Unix socket's path (unix(7)), without the final NUL. */
+const MAX_PATH_BYTES = 107;
+/** Time that a process may take to respond (ms); its event loop may be busy. */
+const RESPONSE_TIMEOUT_MS = 1000;
+/** Most bytes of a request; a client that sends more is disconnected. */
+const MAX_REQUEST_BYTES = 64;
 
-/** Sockets of this process; a process that ends without closing its devices removes them as well. */
-const paths = new Set<string>();
+/** Socket paths of this process. They are also removed when the process exits without closing its devices. */
+const socketPaths = new Set<string>();
 let count = 0;
 
-/** `$XDG_RUNTIME_DIR/wasm-roce`, or without that variable `/tmp/wasm-roce-<user id>`. */
-export function runtimeFolder(): string {
-  const base = process.env.XDG_RUNTIME_DIR;
-  return base ? join(base, 'wasm-roce') : `/tmp/wasm-roce-${process.getuid?.() ?? 0}`;
-}
-
 /**
- * Begins to answer.
- * @param name letters, digits, `_`, `-` and `.`, at most 32
- * @returns ends it
- * @throws TypeError for another name; VerbsError EPERM when the folder belongs to others, EIO
+ * Publishes a device.
+ * @param name 1 to 32 letters, digits, `_`, `-` and `.`
+ * @param stat called for each request
+ * @returns function that ends the publication
+ * @throws TypeError for another name; VerbsError EPERM when other users can access the folder, EIO when the socket
+ * cannot be made
  */
 export async function publish(name: string, stat: () => DeviceStat): Promise<() => void> {
-  if (!NAME.test(name)) throw new TypeError(`publish is ${show(name)}, must be a name of 1 to 32 of A-Z a-z 0-9 _ - .`);
-  const folder = ownFolder();
+  if (!NAME_PATTERN.test(name))
+    throw invalidValue(`publish is ${show(name)}, must be 1 to 32 of the characters A-Z a-z 0-9 _ - .`);
+  const folder = ensureRuntimeFolder();
   const path = join(folder, `${name}@${process.pid}.${++count}${SUFFIX}`);
-  if (Buffer.byteLength(path) > MOST_PATH)
-    throw new VerbsError('EIO', `${path} is longer than the ${MOST_PATH} bytes that a Unix socket's path may have`);
-  const asking = new Set<Socket>();
-  const server = answering(name, stat, asking);
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
+    throw new VerbsError(
+      'EIO',
+      `${path} is longer than ${MAX_PATH_BYTES} bytes, the most that a Unix socket's path may have`,
+    );
+  const clients = new Set<Socket>();
+  const server = createStatServer(name, stat, clients);
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) =>
       reject(new VerbsError('EIO', `the device cannot be published: ${cause.message}`, { cause })),
@@ -58,42 +60,43 @@ export async function publish(name: string, stat: () => DeviceStat): Promise<() 
     server.listen(path, resolve);
   });
   server.unref();
-  if (paths.size === 0) process.on('exit', removeAll);
-  paths.add(path);
+  if (socketPaths.size === 0) process.on('exit', removeSockets);
+  socketPaths.add(path);
   return () => {
     server.close();
-    // their questions come too late
-    for (const socket of asking) socket.destroy();
-    paths.delete(path);
+    // Pending requests are not answered.
+    for (const socket of clients) socket.destroy();
+    socketPaths.delete(path);
     rmSync(path, { force: true });
-    if (paths.size === 0) process.off('exit', removeAll);
+    if (socketPaths.size === 0) process.off('exit', removeSockets);
   };
 }
 
 /**
- * Asks all devices that this user's processes publish. Sockets that dead processes have left behind are removed.
- * @throws VerbsError EPERM when the folder belongs to others
+ * Returns the state and counters of all devices that processes of this user have published. Sockets of dead processes
+ * are removed; processes that do not respond within a second are left out.
+ * @throws VerbsError EPERM when other users can access the folder
  */
 export async function publishedDevices(): Promise<PublishedDevice[]> {
-  const folder = ownFolder();
+  const folder = ensureRuntimeFolder();
   const files = readdirSync(folder).filter((file) => file.endsWith(SUFFIX));
-  const answers = await Promise.all(files.sort().map((file) => askOne(join(folder, file))));
+  const answers = await Promise.all(files.sort().map((file) => queryDevice(join(folder, file))));
   return answers.filter((answer) => answer !== undefined);
 }
 
-/** @param asking those who are connected */
-function answering(name: string, stat: () => DeviceStat, asking: Set<Socket>): Server {
+/** @param clients connected sockets, kept up to date */
+function createStatServer(name: string, stat: () => DeviceStat, clients: Set<Socket>): Server {
   return createServer((socket) => {
     socket.unref();
-    asking.add(socket);
-    socket.on('close', () => asking.delete(socket));
+    clients.add(socket);
+    socket.on('close', () => clients.delete(socket));
     socket.on('error', () => socket.destroy());
     let request = '';
     socket.setEncoding('utf8').on('data', (text: string) => {
       request += text;
       const lines = request.split('\n');
       request = lines.pop() as string;
-      if (request.length > MOST_REQUEST) socket.destroy();
+      if (request.length > MAX_REQUEST_BYTES) socket.destroy();
       for (const line of lines) {
         const answer = line === REQUEST ? { name, pid: process.pid, ...stat() } : { error: 'the only request is stat' };
         socket.write(`${JSON.stringify(answer)}\n`);
@@ -102,43 +105,29 @@ function answering(name: string, stat: () => DeviceStat, asking: Set<Socket>): S
   });
 }
 
-/** The folder, made if need be. Nobody but this user may look or write there. */
-function ownFolder(): string {
-  const folder = runtimeFolder();
-  try {
-    mkdirSync(folder, { mode: 0o700, recursive: true });
-  } catch (cause) {
-    throw new VerbsError('EPERM', `${folder} cannot be made: ${(cause as Error).message}`, { cause });
-  }
-  const found = lstatSync(folder);
-  if (!found.isDirectory() || found.uid !== process.getuid?.() || (found.mode & 0o077) !== 0)
-    throw new VerbsError('EPERM', `${folder} must be a folder of this user with mode 700: others could listen there`);
-  return folder;
-}
-
-/** @returns undefined when nobody answers */
-function askOne(path: string): Promise<PublishedDevice | undefined> {
+/** Requests the state of one device. @returns undefined without a response */
+function queryDevice(path: string): Promise<PublishedDevice | undefined> {
   return new Promise((resolve) => {
     let text = '';
     const socket = connect(path);
-    const end = (answer?: PublishedDevice) => {
+    const finish = (answer?: PublishedDevice) => {
       socket.destroy();
       resolve(answer);
     };
-    socket.setTimeout(ANSWER_MS, () => end());
+    socket.setTimeout(RESPONSE_TIMEOUT_MS, () => finish());
     socket.on('error', ({ code }: NodeJS.ErrnoException) => {
       if (code === 'ECONNREFUSED') rmSync(path, { force: true });
-      end();
+      finish();
     });
     socket.on('connect', () => socket.write(`${REQUEST}\n`));
-    socket.on('close', () => end());
+    socket.on('close', () => finish());
     socket.setEncoding('utf8').on('data', (part: string) => {
       text += part;
-      if (text.includes('\n')) end(JSON.parse(text) as PublishedDevice);
+      if (text.includes('\n')) finish(JSON.parse(text) as PublishedDevice);
     });
   });
 }
 
-function removeAll(): void {
-  for (const path of paths) rmSync(path, { force: true });
+function removeSockets(): void {
+  for (const path of socketPaths) rmSync(path, { force: true });
 }

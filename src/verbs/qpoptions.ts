@@ -1,29 +1,47 @@
-/** What a queue pair is made from. */
+/** Options of queue pairs. */
+import { LIMITS } from '../device/codes.js';
+import { anything, type Checks, checkBoolean, integer } from './check.js';
 import type { Cq } from './cq.js';
 import type { QuirkName } from './quirks.js';
 import type { Srq } from './srq.js';
 
+/** Options of `pd.createQp` (ibv_qp_init_attr). */
 export interface QpOptions {
-  /** Reliable connection, unreliable connection, or unreliable datagrams. Default `RC`. */
+  /** Reliable connection (RC), unreliable connection (UC) or unreliable datagram (UD). Default `RC`. */
   readonly type?: 'RC' | 'UC' | 'UD';
-  /** Where send completions go. */
+  /** Completion queue of sends. */
   readonly sendCq: Cq;
-  /** Where receive completions go. Default: `sendCq`. */
+  /** Completion queue of receives. Default: `sendCq`. */
   readonly recvCq?: Cq;
   /** Work requests that the send queue holds, 1..32768. Default 64. */
   readonly maxSendWr?: number;
-  /** Receives come from here; without it the queue pair has a receive queue of its own. */
+  /** Shared receive queue. Default: none, the queue pair has a receive queue of its own. */
   readonly srq?: Srq;
   /** Work requests that the receive queue holds, 1..32768. Default 64. */
   readonly maxRecvWr?: number;
-  /** Pieces of a send work request, 1..32. Default 4. */
+  /** Scatter/gather elements per send work request, 1..32. Default 4. */
   readonly maxSendSge?: number;
-  /** Pieces of a receive work request, 1..32. Default 4. */
+  /** Scatter/gather elements per receive work request, 1..32. Default 4. */
   readonly maxRecvSge?: number;
-  /** Bytes that a request may carry inline, 0..1024. Default 64. */
+  /** Bytes of inline data per send work request, 0..1024. Default 64. */
   readonly maxInlineData?: number;
-  /** Habits of the peer's that break the rules, to be shared. Default: none. */
+  /** Deviations of the peer from the specification to accommodate. Default: none. */
   readonly quirks?: readonly QuirkName[];
-  /** Every send completes; otherwise only those with `signaled`, and those that fail. Default true. */
+  /** Whether every send generates a completion; otherwise only failed sends and those with `signaled`. Default true. */
   readonly sqSigAll?: boolean;
 }
+
+/** Their checks. The queue pair checks the objects, and the names of type and quirks. */
+export const QP_CHECKS: Checks<QpOptions> = {
+  type: anything,
+  sendCq: anything,
+  recvCq: anything,
+  srq: anything,
+  maxSendWr: integer(1, LIMITS.maxWr),
+  maxRecvWr: integer(1, LIMITS.maxWr),
+  maxSendSge: integer(1, LIMITS.maxSge),
+  maxRecvSge: integer(1, LIMITS.maxSge),
+  maxInlineData: integer(0, LIMITS.maxInline),
+  quirks: anything,
+  sqSigAll: checkBoolean,
+};

@@ -1,16 +1,18 @@
-/** Habits of particular peers that break the rules, and that a queue pair can be told to share. */
+/** Quirks: deviations of particular peers from the specification that a queue pair can accommodate. */
 import { Quirk } from '../device/codes.js';
 import { checkFlags } from './check.js';
 
 /**
- * Of Linux rxe, 6.12 at least:
- * - `rxeFlushIcrc`: it gives a FLUSH a wrong ICRC. With this the queue pair sends its FLUSHes like that, and takes such ones as
- *   well as right ones.
- * - `rxeFlushAddress`: a FLUSH that it has to send again says address 0. With this such a one is taken for one of the whole
- *   region, whose key must have the right all the same.
+ * Name of a quirk of a peer, see `QpOptions.quirks`.
  *
- * Of some adapters:
- * - `migReqZero`: MigReq is 0 in what the queue pair sends, else 1. What comes is taken either way.
+ * For Linux rxe, at least 6.12:
+ * - `rxeFlushIcrc`: rxe computes a wrong ICRC for FLUSH. The queue pair sends its FLUSHes with that ICRC, and accepts
+ *   both.
+ * - `rxeFlushAddress`: rxe retransmits a FLUSH with address 0. The queue pair treats such a FLUSH as one of the whole
+ *   region, whose key must still have the right.
+ *
+ * For some adapters:
+ * - `migReqZero`: sends packets with MigReq 0 instead of 1. Received packets are accepted with either value.
  */
 export type QuirkName = 'rxeFlushIcrc' | 'rxeFlushAddress' | 'migReqZero';
 
@@ -20,7 +22,7 @@ const QUIRKS: Readonly<Record<QuirkName, number>> = {
   migReqZero: Quirk.MIG_REQ_ZERO,
 };
 
-/** The bits of these names. @throws TypeError */
+/** Returns the bits of quirk names. @throws TypeError for an unknown name */
 export function quirkBits(names: readonly QuirkName[]): number {
   return checkFlags('quirks', names, QUIRKS);
 }

@@ -1,22 +1,27 @@
-/** What all verbs objects have in common: a name, users that must be closed first, and an end. */
+/** Base class of all verbs objects: label, closing, and the objects that must be closed first. */
 import { EventEmitter } from 'node:events';
+import { type InspectOptionsStylized, inspect } from 'node:util';
 import { VerbsError } from '../errors.js';
+import { type Description, inspectAs } from './describe.js';
 import type { ResourceEvents } from './events.js';
 
+/** Kind of a verbs object, as it appears in error messages. */
 export type ResourceKind = 'cm' | 'cm id' | 'device' | 'pd' | 'mr' | 'mw' | 'cq' | 'qp' | 'srq' | 'ah';
 
-/** The order in which a forced close frees: nothing before what uses it. */
+/** Order of a forced close: users before what they use. */
 const CLOSE_ORDER: readonly ResourceKind[] = ['cm id', 'cm', 'qp', 'srq', 'ah', 'mw', 'mr', 'cq', 'pd', 'device'];
 
+/** A verbs object. It belongs to its parents, which cannot be closed before it. */
 export abstract class Resource extends EventEmitter<ResourceEvents> {
+  /** Kind of the object, as in error messages. */
   abstract readonly kind: ResourceKind;
-  /** @internal Of a device: why nothing works any more. */
+  /** @internal Of a device: the reason of its failure. */
   protected failure: string | undefined;
-  /** The device that it belongs to in the end. */
+  /** The device that the object belongs to. */
   readonly #root: Resource;
   #parents: readonly Resource[];
   readonly #users = new Set<Resource>();
-  readonly #attendants = new Set<Resource>();
+  readonly #internals = new Set<Resource>();
   #closed = false;
 
   constructor(parents: readonly Resource[]) {
@@ -26,89 +31,108 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
     this.#parents = [...new Set(parents)];
   }
 
-  /** What tells this object from others of its kind, e.g. the queue pair's number. */
+  /** Distinguishes the object from others of its kind, e.g. the queue pair number. */
   abstract get label(): string;
 
+  /** Whether the object was closed. */
   get isClosed(): boolean {
     return this.#closed;
   }
 
-  /** @internal Not closed, nor of a device that has failed: it can be used. */
+  /** @internal Whether the object can be used: not closed, and its device has not failed. */
   get isAlive(): boolean {
     return !this.#closed && this.#root.failure === undefined;
   }
 
   /**
-   * Frees the object. A second call does nothing.
-   * @throws VerbsError EBUSY when others still use it; the message names them
+   * Closes the object and frees its resources. A second call does nothing.
+   * @throws VerbsError EBUSY when other objects still use it; the message names them
    */
   async close(): Promise<void> {
     this.closeNow();
   }
 
+  /** Same as `close` without the promise, for `using`. @throws VerbsError EBUSY as `close` */
   [Symbol.dispose](): void {
     this.closeNow();
   }
 
+  /** Same as `close`, for `await using`. @throws VerbsError EBUSY as `close` */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
+  /** Returns kind and label, e.g. `qp 0x1a2b3c`. */
   override toString(): string {
     return `${this.kind} ${this.label}`;
   }
 
-  /** @internal Gives back what the card holds for it. May refuse by throwing. */
+  /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
+  toJSON(): Record<string, unknown> {
+    return { kind: this.kind, label: this.label, ...(this.isAlive ? this.describe() : { isClosed: this.isClosed }) };
+  }
+
+  /** @internal */
+  [inspect.custom](depth: number, options: InspectOptionsStylized): string {
+    return inspectAs(this, depth, options);
+  }
+
+  /** @internal What `toJSON` adds to kind and label while the object can be used. */
+  protected describe(): Description {
+    return {};
+  }
+
+  /** @internal Frees the object's resources in the card. May throw to refuse. */
   protected abstract free(): void;
 
-  /** @internal To be called once the card holds something for it. */
-  protected opened(): void {
+  /** @internal To be called once the card has allocated the object. */
+  protected addToParents(): void {
     for (const parent of this.#parents) parent.#users.add(this);
   }
 
-  /** @internal From now on it is nobody's business: it does not keep its parents open, and closes with them. */
-  attend(): this {
+  /** @internal Makes the object internal: it does not keep its parents open, and closes with them. */
+  makeInternal(): this {
     for (const parent of this.#parents) {
       parent.#users.delete(this);
-      parent.#attendants.add(this);
+      parent.#internals.add(this);
     }
     return this;
   }
 
-  /** @internal From now on it belongs to others. */
-  protected moveTo(parents: readonly Resource[]): void {
+  /** @internal Moves the object to other parents. */
+  protected changeParents(parents: readonly Resource[]): void {
     for (const parent of this.#parents) parent.#users.delete(this);
     this.#parents = [...new Set(parents)];
-    this.opened();
+    this.addToParents();
   }
 
-  /** @internal */
+  /** @internal Closes the object synchronously. @throws VerbsError EBUSY as `close` */
   protected closeNow(): void {
     if (this.#closed) return;
-    if (this.#users.size > 0) throw new VerbsError('EBUSY', `${this} has ${listOf(this.#users)}; close these first`);
-    for (const attendant of this.#attendants) attendant.closeWithUsers();
+    if (this.#users.size > 0) throw new VerbsError('EBUSY', `${this} has ${summarize(this.#users)}: close them first`);
+    for (const internal of this.#internals) internal.closeWithUsers();
     this.free();
     this.#closed = true;
     for (const parent of this.#parents) {
       parent.#users.delete(this);
-      parent.#attendants.delete(this);
+      parent.#internals.delete(this);
     }
   }
 
-  /** @internal Frees all that uses it, then itself. */
+  /** @internal Closes all users of the object, then the object. */
   protected closeWithUsers(): void {
     const rank = (resource: Resource) => CLOSE_ORDER.indexOf(resource.kind);
     for (const resource of this.#withUsers().sort((a, b) => rank(a) - rank(b))) resource.closeNow();
   }
 
-  /** @internal Of a device: from now on nothing works, and all that use it are told. */
+  /** @internal Of a device: marks it as failed and notifies all its objects. */
   protected fail(why: string): void {
     this.failure = why;
     const error = new VerbsError('EIO', why);
     for (const resource of this.#withUsers()) resource.onDeviceFailure(error);
   }
 
-  /** @internal For those who wait for what will not come any more. Must not throw. */
+  /** @internal Called when the device has failed, to reject pending waits. Must not throw. */
   protected onDeviceFailure(_error: VerbsError): void {}
 
   /** @internal @throws VerbsError EINVAL after close, EIO when the device has failed */
@@ -126,7 +150,7 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 }
 
 /** `2 qps (0x1a2b3c, 0x1a2b3d) and 1 mr (0x100)` */
-function listOf(resources: Iterable<Resource>): string {
+function summarize(resources: Iterable<Resource>): string {
   const byKind = new Map<ResourceKind, string[]>();
   for (const resource of resources) {
     const labels = byKind.get(resource.kind) ?? [];

@@ -1,72 +1,94 @@
-/** Shared receive queues: one stock of receives for many queue pairs. */
+/** Shared receive queues: one queue of receives for many queue pairs. */
+
 import { Errno, LIMITS } from '../device/codes.js';
-import { VerbsError } from '../errors.js';
-import { checkInteger, show } from './check.js';
-import type { Device } from './context.js';
+import { invalidType, invalidValue, VerbsError } from '../errors.js';
+import { type Checks, checkInteger, checkOptions, integer, show } from './check.js';
+import type { Context } from './context.js';
+import type { Description } from './describe.js';
 import type { Pd } from './pd.js';
-import { postRecv, type Receives } from './post.js';
+import { postRecv, type RecvQueue } from './post.js';
 import { Resource } from './resource.js';
 import type { RecvWr } from './wr.js';
 
+/** Options of `pd.createSrq` (ibv_srq_init_attr). */
 export interface SrqOptions {
-  /** Requests that it holds, 1..32768. Default 64. */
+  /** Work requests that the queue holds, 1..32768. Default 64. */
   readonly maxWr?: number;
-  /** Pieces of a request, 1..32. Default 4. */
+  /** Scatter/gather elements per work request, 1..32. Default 4. */
   readonly maxSge?: number;
-  /** One SRQ_LIMIT_REACHED event when fewer requests than so many are left. Default 0: none. */
+  /** Reports one SRQ_LIMIT_REACHED event when fewer requests than this are left; 0 = no event. Default 0. */
   readonly srqLimit?: number;
 }
 
+/** Changes by `srq.modify`; omitted properties stay unchanged. */
 export interface SrqAttributes {
-  /** A new size; what is posted stays, in order. */
+  /** New size, 1..32768. Posted requests are kept, in order. */
   readonly maxWr?: number;
-  /** Arms the limit anew; 0 = no event. */
+  /** Sets and re-arms the limit; 0 = no event. */
   readonly srqLimit?: number;
 }
 
+const SIZE = { maxWr: integer(1, LIMITS.maxWr), srqLimit: integer(0, LIMITS.maxWr) };
+const CHECKS: Checks<SrqOptions> = { ...SIZE, maxSge: integer(1, LIMITS.maxSge) };
+const MODIFY_CHECKS: Checks<SrqAttributes> = SIZE;
+
+/** Size, limit and fill level of a shared receive queue, from `srq.query()` (ibv_query_srq). */
 export interface SrqInfo {
-  /** As granted: not less than asked for. */
+  /** Work requests that the queue holds, as granted: at least as many as requested. */
   readonly maxWr: number;
+  /** Scatter/gather elements per work request. */
   readonly maxSge: number;
-  /** 0 when no event is awaited, also after it has come. */
+  /** Armed limit; 0 = not armed, as after the event. */
   readonly srqLimit: number;
-  /** Requests that no message has taken yet. */
+  /** Posted work requests that no message has consumed yet. */
   readonly pending: number;
 }
 
 /**
- * A shared receive queue. `pd.createSrq` makes it and `pd.createQp({srq})` uses it; the memory of its requests must be
- * registered in its own protection domain.
+ * A shared receive queue (ibv_srq). `pd.createSrq` creates it, `pd.createQp({ srq })` uses it. The memory of its
+ * requests must be registered in its own protection domain.
  *
  * Events: `event` (SRQ_LIMIT_REACHED).
+ *
+ * @example
+ * ```ts
+ * const srq = await pd.createSrq({ maxWr: 512, srqLimit: 64 });
+ * for (let i = 0; i < 512; i++) srq.postRecv({ wrId: i, sgList: mr.slice(64 * i, 64) });
+ * srq.on('event', () => srq.postRecv({ wrId: 512, sgList: mr.slice(0, 64) }));
+ * const qp = await pd.createQp({ sendCq: cq, srq });
+ * console.log(qp.srq?.query().pending);
+ * ```
  */
 export class Srq extends Resource {
+  /** Always `srq`. */
   readonly kind = 'srq';
-  readonly device: Device;
+  /** Device of the queue. */
+  readonly device: Context;
+  /** Number of the queue on its device. */
   readonly label: string;
   readonly #handle: number;
-  readonly #receives: Receives;
+  readonly #recvQueue: RecvQueue;
 
   /** @internal Use `pd.createSrq`. */
   constructor(
+    /** Protection domain of the queue. */
     readonly pd: Pd,
     number: number,
-    { maxWr = 64, maxSge = 4, srqLimit = 0 }: SrqOptions,
+    options: SrqOptions,
   ) {
     super([pd]);
+    const { maxWr = 64, maxSge = 4, srqLimit = 0 } = checkOptions('createSrq', options, CHECKS);
     const { device } = pd;
     this.device = device;
     this.label = String(number);
     const { exports } = device.card;
-    checkInteger('maxWr', maxWr, 1, LIMITS.maxWr);
-    checkInteger('maxSge', maxSge, 1, LIMITS.maxSge);
     checkInteger('srqLimit', srqLimit, 0, maxWr);
     this.#handle = exports.srqCreate(pd.handle, maxWr, maxSge);
     if (this.#handle === 0) throw new VerbsError('ENOMEM', `no memory for a shared receive queue of ${maxWr} requests`);
     exports.srqLimit(this.#handle, srqLimit);
-    this.#receives = receivesOf(this, this.#handle, maxSge);
+    this.#recvQueue = recvQueueOf(this, this.#handle, maxSge);
     device.registerSrq(this.#handle, this);
-    this.opened();
+    this.addToParents();
   }
 
   /** @internal */
@@ -74,70 +96,88 @@ export class Srq extends Resource {
     return this.#handle;
   }
 
-  /** Size, limit and what is posted. */
+  /** Returns size, limit and number of posted requests (ibv_query_srq). @throws VerbsError EINVAL after close */
   query(): SrqInfo {
     this.assertOpen();
     const { exports } = this.device.card;
     return {
       maxWr: exports.srqEntries(this.#handle),
-      maxSge: this.#receives.maxRecvSge,
+      maxSge: this.#recvQueue.maxRecvSge,
       srqLimit: exports.srqCurrentLimit(this.#handle),
       pending: exports.srqFilled(this.#handle),
     };
   }
 
   /**
-   * Changes size and limit, the size first (ibv_modify_srq).
-   * @throws TypeError, RangeError for wrong values; VerbsError EINVAL when more is posted than would fit, or the limit is
-   * higher than the size; ENOMEM. What comes first may have been done then
+   * Changes size and limit, in this order (ibv_modify_srq). If the limit is refused, the size is changed already.
+   * @throws TypeError, RangeError for wrong values; VerbsError EINVAL when more requests are posted than would fit, or
+   * the limit exceeds the size; ENOMEM when memory is exhausted
    */
-  async modify({ maxWr, srqLimit }: SrqAttributes): Promise<void> {
+  async modify(attributes: SrqAttributes): Promise<void> {
+    const { maxWr, srqLimit } = checkOptions('srq.modify', attributes, MODIFY_CHECKS);
     this.assertOpen();
     const { exports } = this.device.card;
     if (maxWr !== undefined) {
-      checkInteger('maxWr', maxWr, 1, LIMITS.maxWr);
       const refused = exports.srqResize(this.#handle, maxWr);
-      if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory for ${maxWr} requests in ${this}`);
+      if (refused === Errno.ENOMEM) throw new VerbsError('ENOMEM', `no memory to resize ${this} to ${maxWr} requests`);
       if (refused !== 0) {
         const { pending, srqLimit: limit } = this.query();
-        throw new VerbsError('EINVAL', `maxWr ${maxWr} of ${this}, which has ${pending} pending and srqLimit ${limit}`);
+        throw new VerbsError(
+          'EINVAL',
+          `maxWr is ${maxWr}, must fit the ${pending} pending requests and srqLimit ${limit} of ${this}`,
+        );
       }
     }
     if (srqLimit === undefined) return;
-    checkInteger('srqLimit', srqLimit, 0, LIMITS.maxWr);
     if (exports.srqLimit(this.#handle, srqLimit) !== 0)
-      throw new VerbsError('EINVAL', `srqLimit ${srqLimit} of ${this}, which holds ${this.query().maxWr} requests`);
+      throw new VerbsError(
+        'EINVAL',
+        `srqLimit is ${srqLimit}, must be at most the ${this.query().maxWr} requests that ${this} holds`,
+      );
   }
 
   /**
-   * Posts one or more receive work requests; messages to any of its queue pairs take them in order. Allocates nothing.
-   * @throws TypeError, RangeError for wrong requests; VerbsError ENOMEM (queue full), EINVAL. Of an array the requests
-   * before the refused one are posted; the error's `badWr` is its index
+   * Posts one or more receive work requests (ibv_post_srq_recv). Messages to any of the queue pairs consume them in
+   * order. Allocates nothing.
+   *
+   * After an error in an array, the requests before the refused one are posted; the error's `badWr` is its index.
+   * @throws TypeError, RangeError for wrong requests; VerbsError ENOMEM when the queue is full, EINVAL after close
    */
   postRecv(wr: RecvWr | readonly RecvWr[]): void {
     this.assertOpen();
     const { card } = this.device;
     const list = Array.isArray(wr) ? (wr as readonly RecvWr[]) : undefined;
     if (list === undefined) {
-      postRecv(card, this.#receives, wr as RecvWr);
+      postRecv(card, this.#recvQueue, wr as RecvWr);
       return;
     }
     for (let i = 0; i < list.length; i++) {
       try {
-        postRecv(card, this.#receives, list[i] as RecvWr);
+        postRecv(card, this.#recvQueue, list[i] as RecvWr);
       } catch (error) {
         throw Object.assign(error as Error, { badWr: i });
       }
     }
   }
 
+  /** @internal Leaves so many requests to queue pairs that hold none: see `qp.limitReceives`. */
+  reserve(requests: number): void {
+    this.device.card.exports.srqReserve(this.#handle, requests);
+  }
+
+  /** @internal */
+  protected override describe(): Description {
+    return { ...this.query() };
+  }
+
+  /** @internal */
   protected free(): void {
     if (this.device.card.exports.srqDestroy(this.#handle) !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
-    this.device.forgetSrq(this.#handle);
+    this.device.unregisterSrq(this.#handle);
   }
 }
 
-function receivesOf(srq: Srq, handle: number, maxRecvSge: number): Receives {
+function recvQueueOf(srq: Srq, handle: number, maxRecvSge: number): RecvQueue {
   const { exports } = srq.device.card;
   return {
     handle,
@@ -147,12 +187,13 @@ function receivesOf(srq: Srq, handle: number, maxRecvSge: number): Receives {
       return exports.srqEntries(handle);
     },
     state: '',
+    assertOpen: () => srq.assertOpen(),
     toString: () => srq.toString(),
   };
 }
 
-/** @throws TypeError when it is no shared receive queue of the device */
-export function checkSrq(srq: unknown, device: Device): void {
-  if (!(srq instanceof Srq)) throw new TypeError(`srq is ${show(srq)}, must be a shared receive queue`);
-  if (srq.device !== device) throw new TypeError('srq belongs to another device than the protection domain');
+/** @throws TypeError unless `srq` is a shared receive queue of the device */
+export function checkSrq(srq: unknown, device: Context): void {
+  if (!(srq instanceof Srq)) throw invalidType(`srq is ${show(srq)}, must be a shared receive queue`);
+  if (srq.device !== device) throw invalidValue('srq belongs to another device than the protection domain');
 }

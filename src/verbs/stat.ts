@@ -1,34 +1,41 @@
-/** What a device tells of itself to those who watch: state, addresses and all counters, as plain data for JSON. */
-import type { Device } from './context.js';
+/** State, addresses and all counters of a device as plain data, for monitoring. */
+import type { Context } from './context.js';
 import type { Counters } from './counters.js';
 
-/** Counters of a device and of its queue pairs at one moment. */
+/** State, addresses and counters of a device and of its queue pairs, from `device.stat()`. */
 export interface DeviceStat {
   /** As `device.query().name`, e.g. `wasm-eth0`. */
   readonly device: string;
+  /** Name of the interface, e.g. `eth0`. */
   readonly interface: string;
-  /** `packet`, `udp`, `memory` ... */
+  /** Kind of the link: `packet`, `udp`, `xdp`, `memory` ... */
   readonly link: string;
+  /** State of the port. */
   readonly state: 'ACTIVE' | 'DOWN';
-  /** Addresses of the GID table, in its order. */
+  /** IP addresses of the GID table, in its order. */
   readonly addresses: readonly string[];
-  /** Of the card, under Linux' names, and of the link as `link.<name>`. */
+  /** Counters of the card, and those of the link as `link.<name>`; see `device.counters()`. */
   readonly counters: Counters;
+  /** Queue pairs of the device. */
   readonly qps: readonly QpStat[];
 }
 
+/** State and counters of a queue pair. */
 export interface QpStat {
+  /** Queue pair number, 24 bits. */
   readonly qpNum: number;
   /** `RC`, `UC` or `UD`. */
   readonly type: string;
+  /** Present state, e.g. `RTS`. */
   readonly state: string;
-  /** Of a connected queue pair. */
+  /** IP address and queue pair number of the peer of a connected queue pair. */
   readonly peer?: { readonly address: string; readonly qpn: number };
+  /** Counters of the queue pair. */
   readonly counters: Counters;
 }
 
-/** @internal */
-export function deviceStat(device: Device): DeviceStat {
+/** @internal Returns the statistics of a device. */
+export function deviceStat(device: Context): DeviceStat {
   const { link, gids } = device;
   return {
     device: device.label,
@@ -38,7 +45,7 @@ export function deviceStat(device: Device): DeviceStat {
     addresses: gids.map(({ address }) => address),
     counters: device.counters(),
     qps: device.qps().map((qp) => {
-      const { peer } = qp.circumstances();
+      const { peer } = qp.failureContext();
       return { qpNum: qp.qpNum, type: qp.type, state: qp.state, ...(peer && { peer }), counters: qp.counters() };
     }),
   };

@@ -1,56 +1,74 @@
-/** Waiting that can be given up. */
-import { VerbsError } from '../errors.js';
-import { show } from './check.js';
+/** Waits that can be cancelled by a signal or a timeout. */
+import { invalidType, outOfRange, VerbsError } from '../errors.js';
+import { type Checks, checkOptions, show } from './check.js';
 
+/** Options of calls that wait. */
 export interface WaitOptions {
-  /** Ends the waiting: the promise is rejected with the signal's reason. A request that has left is carried out all the same;
-   * one that has not stays here. */
+  /**
+   * Cancels the wait: the promise is rejected with the signal's reason. A request that was sent is executed
+   * nevertheless; one that was not sent yet is dropped.
+   */
   readonly signal?: AbortSignal;
-  /** Milliseconds until the waiting ends with ETIMEDOUT. Default: never. */
+  /** Milliseconds until the promise is rejected with VerbsError ETIMEDOUT. Default: no limit. */
   readonly timeout?: number;
 }
 
-/** setTimeout takes no more (ms): 24 days, after which nobody waits. */
-export const LONGEST_TIMER = 2 ** 31 - 1;
+/** Longest delay of setTimeout (ms): 24 days. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** What forbids to wait at all. @throws TypeError for wrong options, the signal's reason */
-export function checkWait({ signal, timeout }: WaitOptions): void {
-  signal?.throwIfAborted();
-  if (timeout !== undefined && !(typeof timeout === 'number' && timeout >= 0))
-    throw new TypeError(`timeout is ${show(timeout)}, must be milliseconds`);
+/** Checks of wait options, for the tables of the calls that wait. */
+export const WAIT_CHECKS: Checks<WaitOptions> = {
+  signal: (name, value) => {
+    if (!(value instanceof AbortSignal)) throw invalidType(`${name} is ${show(value)}, must be an AbortSignal`);
+  },
+  timeout: (name, value) => {
+    if (typeof value !== 'number') throw invalidType(`${name} is ${show(value)}, must be milliseconds`);
+    if (!(value >= 0)) throw outOfRange(`${name} is ${value}, must be milliseconds, 0 or more`);
+  },
+};
+
+/** Checks wait options. @throws TypeError, RangeError for wrong options; the signal's reason when it is aborted */
+export function checkWait(wait: WaitOptions): void {
+  checkOptions('the wait', wait, WAIT_CHECKS);
+  wait.signal?.throwIfAborted();
 }
 
 /**
- * A promise that ends with another, or earlier by the options.
- * @param what for the message: `no answer to the READ within 100 ms`
- * @param onGiveUp called when the waiting ends before the promise
+ * Returns a promise that settles with `promise`, or earlier by signal or timeout.
+ * @param timeoutText start of the ETIMEDOUT message: `no completion` gives `no completion within 100 ms`
+ * @param onCancel called when the wait ends before the promise
  * @throws TypeError for wrong options, the signal's reason, VerbsError ETIMEDOUT
  */
-export function orGiveUp<T>(promise: Promise<T>, what: string, wait: WaitOptions, onGiveUp = () => {}): Promise<T> {
+export function waitFor<T>(
+  promise: Promise<T>,
+  timeoutText: string,
+  wait: WaitOptions,
+  onCancel = () => {},
+): Promise<T> {
   const { signal, timeout } = wait;
   if (signal === undefined && timeout === undefined) return promise;
-  // whoever has given up does not hear of it any more
+  // A rejection after the wait has ended must not be reported as unhandled.
   promise.catch(() => {});
   try {
     checkWait(wait);
-  } catch (wrong) {
-    onGiveUp();
-    return Promise.reject(wrong);
+  } catch (error) {
+    onCancel();
+    return Promise.reject(error);
   }
   return new Promise<T>((resolve, reject) => {
     const done = () => {
       signal?.removeEventListener('abort', onAbort);
       clearTimeout(timer);
     };
-    const giveUp = (error: unknown) => {
+    const cancel = (error: unknown) => {
       done();
-      onGiveUp();
+      onCancel();
       reject(error);
     };
-    const onAbort = () => giveUp(signal?.reason);
+    const onAbort = () => cancel(signal?.reason);
     signal?.addEventListener('abort', onAbort, { once: true });
-    const late = () => giveUp(new VerbsError('ETIMEDOUT', `${what} within ${timeout} ms`));
-    const timer = timeout === undefined ? undefined : setTimeout(late, Math.min(timeout, LONGEST_TIMER));
+    const onTimeout = () => cancel(new VerbsError('ETIMEDOUT', `${timeoutText} within ${timeout} ms`));
+    const timer = timeout === undefined ? undefined : setTimeout(onTimeout, Math.min(timeout, MAX_TIMER_MS));
     promise.finally(done).then(resolve, reject);
   });
 }

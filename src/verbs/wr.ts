@@ -1,110 +1,142 @@
-/** Work requests: what a program posts. Names as in ibverbs, in camel case. */
+/** Work requests, with the names of ibverbs in camel case. */
 import type { AccessFlags } from './access.js';
+import type { AddressHandle } from './ah.js';
 import type { FastMr } from './fastmr.js';
 import type { Mr } from './mr.js';
 import type { Mw } from './mw.js';
-import type { Ah } from './udah.js';
 
-/** A piece of registered memory. `mr.slice()` makes them. */
+/** Scatter/gather element: a part of registered memory (ibv_sge). `mr.slice()` creates it. */
 export interface Sge {
   /** Address in the card's memory (`mr.addr` + offset). */
   readonly addr: number;
-  /** Bytes. */
+  /** Length in bytes. */
   readonly length: number;
+  /** Local key of the region, 32 bits. */
   readonly lkey: number;
 }
 
-interface SendCommon {
-  /** Comes back in the completion; an integer below 2^53 in size. Default 0. */
+/** Fields of every send work request. */
+export interface SendCommon {
+  /** Returned in the completion: an integer of magnitude below 2^53. Default 0. */
   readonly wrId?: number;
-  /** Asks for a completion; needless on a queue pair with `sqSigAll`. */
+  /** Generates a completion; implied on a queue pair with `sqSigAll`. Default false. */
   readonly signaled?: boolean;
-  /** Waits until all earlier RDMA READs and atomics of the queue pair are done. */
+  /** Waits until all earlier RDMA READs and atomics of the queue pair are complete (fence). Default false. */
   readonly fence?: boolean;
 }
 
-interface Gather {
+/** Local memory that a work request sends. */
+export interface Gather {
   /**
-   * Local memory, in order; nothing = zero bytes. A Uint8Array is sent inline: its bytes are copied by the call and need
-   * no registered memory, up to the queue pair's `maxInlineData`.
+   * Local memory to send, in order. Default: zero bytes. A Uint8Array is sent inline: its bytes, at most the queue
+   * pair's `maxInlineData`, are copied by the call and need no registration.
    */
   readonly sgList?: Sge | readonly Sge[] | Uint8Array;
-  /** Copies the bytes of `sgList` by the call, so that they may be changed at once. SEND and RDMA WRITE only. */
+  /** Copies the bytes of `sgList` during the call, so that they may be changed afterwards. Default false. */
   readonly inline?: boolean;
 }
 
-interface Scatter {
-  /** Where the answer goes, in order. */
+/** Local memory that receives the response of a READ or atomic. */
+export interface Scatter {
+  /** Local memory for the response, in order. Default: zero bytes. */
   readonly sgList?: Sge | readonly Sge[];
 }
 
-interface Remote {
-  /** Address of the first byte as the peer registered it (`remote.addr`). */
+/** Remote memory that a one-sided work request accesses. */
+export interface Remote {
+  /** Remote address of the first byte: the peer's `remote.addr` plus an offset, 64 bits. */
   readonly remoteAddr: number | bigint;
+  /** Remote key: the peer's `remote.rkey`. */
   readonly rkey: number;
 }
 
-interface Solicited {
-  /** The peer's completion wakes a queue that is armed for solicited completions only. */
+/** Solicited events. */
+export interface Solicited {
+  /** Makes the peer's completion a solicited event, see `cq.arm`. Default false. */
   readonly solicited?: boolean;
 }
 
-interface Immediate {
-  /** 32 bits as a number; they travel in network byte order. */
+/** Immediate data. */
+export interface Immediate {
+  /** Immediate data, a 32-bit number in host byte order; sent in network byte order. */
   readonly immData: number;
 }
 
-interface Flush {
-  /** Bytes from `remoteAddr` on that are meant; those of the whole region with `selectivity: 'mr'`, which looks at neither. */
+/** What an RDMA FLUSH covers (IBTA A19). */
+export interface Flush {
+  /**
+   * Bytes to flush from `remoteAddr` on. With `selectivity: 'mr'`, both are ignored and the whole region is flushed.
+   */
   readonly length?: number;
-  /** That all can see the data. Persistence is not offered. Default `global`. */
+  /** Global visibility (IBTA A19); persistence is not supported. Default `global`. */
   readonly placement?: 'global';
-  /** Default `range`. */
+  /** Flushes a range, or the whole region. Default `range`. */
   readonly selectivity?: 'range' | 'mr';
 }
 
-interface Bind {
+/** Binding of a memory window (`ibv_bind_mw`). */
+export interface Bind {
+  /** The window to bind, of the queue pair's domain. */
   readonly mw: Mw;
-  /** Region with the right `mwBind`, of the same domain. */
+  /** Region with the right `mwBind`, of the queue pair's domain. */
   readonly mr: Mr | FastMr;
-  /** Where in the region the window begins, and its size; by default all from `offset` on. Bytes. */
+  /** Start of the window in bytes from the start of the region. Default 0. */
   readonly offset?: number;
+  /** Length of the window in bytes. Default: up to the end of the region. */
   readonly length?: number;
-  /** What the peer may do: remote rights, and `zeroBased` with type 2. */
+  /** Rights of the window: remote rights, and `zeroBased` for type 2. */
   readonly access: AccessFlags;
-  /** The window's key with another tag (its lowest 8 bits). Default: `incRkey(mw.rkey)`. */
+  /** New remote key: the window's key with another tag (lowest 8 bits). Default: `incRkey(mw.rkey)`. */
   readonly rkey?: number;
 }
 
-interface Register {
-  /** A region of `pd.allocMr` that has no memory now. */
+/** Fast registration of a memory region (IB_WR_REG_MR of Linux kernel verbs). */
+export interface Register {
+  /** Fast region of `pd.allocMr`, not registered at present. */
   readonly mr: FastMr;
-  /** Memory of a region of this device. */
+  /** Memory to register, of a region of this device. */
   readonly buffer: Uint8Array | Mr;
-  /** As in `pd.regMr`. */
+  /** Access rights, as in `pd.regMr`. Default: `['localWrite']`. */
   readonly access?: AccessFlags;
+  /** Remote address of the first byte, 64 bits. Default: its address in the card's memory. */
   readonly iova?: number | bigint;
-  /** The region's key with another tag (its lowest 8 bits). Default: `incRkey(mr.rkey)`. */
+  /** New remote key: the region's key with another tag (lowest 8 bits). Default: `incRkey(mr.rkey)`. */
   readonly rkey?: number;
 }
 
-interface Invalidate {
-  /** Key to invalidate: the peer's for SEND_WITH_INV, one of our own for LOCAL_INV. */
+/** Key that a work request invalidates. */
+export interface Invalidate {
+  /** Remote key to invalidate: one of the peer's for SEND_WITH_INV, one of this device's for LOCAL_INV. */
   readonly invalidateRkey: number;
 }
 
-interface Datagram {
-  /** Of a UD queue pair, which needs all three: the way to the peer, or to a group. */
-  readonly ah?: Ah;
-  /** The peer's queue pair number; 0xffffff for a group. */
+/** Destination of a UD datagram. */
+export interface Datagram {
+  /** UD only, required: address handle of the peer or of a multicast group. */
+  readonly ah?: AddressHandle;
+  /** UD only, required: the peer's queue pair number; 0xffffff for a multicast group. */
   readonly remoteQpn?: number;
-  /** The peer's Q_Key. With bit 31 it stands for the Q_Key of our own queue pair. */
+  /**
+   * UD only, required: the peer's Q_Key. With bit 31 set, the Q_Key of our queue pair is sent instead (IBTA 10.2.5).
+   */
   readonly remoteQkey?: number;
+  /** @internal Queue pair 1 only, required: index of the P_Key to send (ib_ud_wr.pkey_index of Linux). */
+  readonly pkeyIndex?: number;
 }
 
 /**
- * What is posted to a send queue. RC has all operations; UC has SEND and RDMA WRITE, with and without immediate, and those that
- * stay in the device; UD has SEND and SEND_WITH_IMM alone, as keys mean nothing to its peers. Any other is refused: EOPNOTSUPP.
+ * A send work request (ibv_send_wr); `opcode` tells the operation. RC supports all operations. UC supports SEND and
+ * RDMA WRITE, with and without immediate, and the local operations LOCAL_INV, BIND_MW and REG_MR. UD supports SEND and
+ * SEND_WITH_IMM. Other operations are refused with EOPNOTSUPP.
+ * - `ATOMIC_CMP_AND_SWP`: if the 64-bit integer at `remoteAddr` equals `compareAdd`, it becomes `swap`. The original
+ *   value is written to `sgList`, in host byte order.
+ * - `ATOMIC_FETCH_AND_ADD`: adds `compareAdd`, which may be negative, to the 64-bit integer at `remoteAddr`, modulo
+ *   2^64. The original value is written to `sgList`, in host byte order.
+ * - `ATOMIC_WRITE`: writes eight bytes atomically; `remoteAddr` must be a multiple of 8.
+ * - `FLUSH`: completes when all earlier writes to the range are visible to the peer. Needs the right `flushGlobal`.
+ * - `LOCAL_INV`: invalidates the key of a fast region or of a type 2 window.
+ * - `BIND_MW`: binds a memory window. Executed in the device, in order.
+ * - `REG_MR`: registers memory for a fast region. Executed in the device, in order.
  */
 export type SendWr = SendCommon &
   (
@@ -114,30 +146,39 @@ export type SendWr = SendCommon &
     | ({ readonly opcode: 'RDMA_WRITE' } & Gather & Remote)
     | ({ readonly opcode: 'RDMA_WRITE_WITH_IMM' } & Gather & Remote & Solicited & Immediate)
     | ({ readonly opcode: 'RDMA_READ' } & Scatter & Remote)
-    /** If the 8 bytes at `remoteAddr` equal `compareAdd` they become `swap`; the old value comes to `sgList`, host order. */
-    | ({ readonly opcode: 'ATOMIC_CMP_AND_SWP'; readonly compareAdd: bigint; readonly swap: bigint } & Scatter & Remote)
-    /** Adds `compareAdd` (may be negative) to the 8 bytes at `remoteAddr`, modulo 2^64; the old value comes to `sgList`. */
-    | ({ readonly opcode: 'ATOMIC_FETCH_AND_ADD'; readonly compareAdd: bigint } & Scatter & Remote)
-    /** Eight bytes that are written at once: nobody sees half of them. `remoteAddr` is a multiple of 8. */
+    | ({
+        readonly opcode: 'ATOMIC_CMP_AND_SWP';
+        /** Value to compare with, 64 bits. */
+        readonly compareAdd: bigint;
+        /** New value if equal, 64 bits. */
+        readonly swap: bigint;
+      } & Scatter &
+        Remote)
+    | ({
+        readonly opcode: 'ATOMIC_FETCH_AND_ADD';
+        /** Value to add, 64 bits; may be negative. */
+        readonly compareAdd: bigint;
+      } & Scatter &
+        Remote)
     | ({ readonly opcode: 'ATOMIC_WRITE' } & Gather & Remote)
-    /** Completes when everything that was written before it can be seen by all. Needs the right `flushGlobal`. */
     | ({ readonly opcode: 'FLUSH' } & Flush & Remote)
-    /** Closes the key of a fast region or of a window of type 2. */
     | ({ readonly opcode: 'LOCAL_INV' } & Invalidate)
-    /** Opens a memory window. Stays in the device, in its turn behind all earlier requests. */
     | ({ readonly opcode: 'BIND_MW' } & Bind)
-    /** Gives memory to a fast region. Stays in the device, in its turn behind all earlier requests. */
     | ({ readonly opcode: 'REG_MR' } & Register)
   );
 
+/** Operation of a send work request. */
 export type SendOpcode = SendWr['opcode'];
 
-/** What `qp.bindMw` takes beside the window: the fields of BIND_MW. */
+/** Arguments of `qp.bindMw`: the fields of BIND_MW except the window. */
 export type BindMw = SendCommon & Omit<Bind, 'mw'>;
 
+/** A receive work request (ibv_recv_wr). */
 export interface RecvWr {
-  /** Comes back in the completion; an integer below 2^53 in size. Default 0. */
+  /** Returned in the completion: an integer of magnitude below 2^53. Default 0. */
   readonly wrId?: number;
-  /** Where the message goes, in order; nothing = room for zero bytes. */
+  /**
+   * Memory for the message, in order. For datagrams the first 40 bytes receive the GRH. Default: room for zero bytes.
+   */
   readonly sgList?: Sge | readonly Sge[];
 }

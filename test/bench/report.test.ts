@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { plots } from '../../bench/report/plots.js';
 import { withPart } from '../../bench/report/readme.js';
 import { asMarkdown, asText, bytes, digits, ratio } from '../../bench/report/sheet.js';
+import { summarySheet } from '../../bench/report/summary.js';
 import { chart } from '../../bench/report/svg.js';
 import { judge, type Results, targetsSheet } from '../../bench/report/targets.js';
 import type { Row } from '../../bench/rig/rounds.js';
@@ -47,7 +48,7 @@ describe('figures', () => {
     const verdicts = judge({ bulk: BULK });
     const [jumbo, standard] = verdicts;
     expect(jumbo).toEqual({
-      target: 'bulk WRITE 1 MiB, MTU 9000, to Node net: at least 1.2',
+      target: 'bulk WRITE 1 MiB, MTU 9000, relative to Node net: at least 1.2',
       figure: '1.25 (packet, inline)',
       isReached: true,
     });
@@ -159,6 +160,21 @@ describe('plots', () => {
     expect(Object.keys(plots({ bulk: BULK }, ''))).toEqual(['bulk.svg']);
     expect(plots({}, '')).toEqual({});
   });
+});
+
+test('the figures of the README name the best link and what Node reaches', () => {
+  const ping = { kind: 'pingpong', operation: 'SEND', size: 64, mtu: 1500 } as const;
+  const latency = [
+    row('udp, inline', 'ours', [10], { ...ping, waiting: 'spin' }),
+    row('xdp, inline', 'ours', [5], { ...ping, waiting: 'spin' }),
+    row('udp, worker', 'ours', [1], { ...ping, waiting: 'sleep' }),
+    row('Node net', 'beside', [60], { ...ping, waiting: 'sleep' }),
+  ];
+  expect(summarySheet({ bulk: BULK, latency }).rows.map(([, ours, node]) => [ours, node])).toEqual([
+    ['25.0 Gbit/s (packet, inline)', '20.0 Gbit/s (Node net)'],
+    ['5.00 µs (xdp, inline)', '60.0 µs (Node net)'],
+    ['not measured', 'not measured'],
+  ]);
 });
 
 test('generated parts replace what stood between their marks', () => {

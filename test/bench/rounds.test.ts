@@ -11,7 +11,7 @@ function works(...mtus: number[]): Work[] {
   return mtus.map((mtu) => ({ ...same, mtu }));
 }
 
-/** A rig and contenders that write down what is asked of them. */
+/** A rig and contenders that log their calls. */
 function stage(trouble: Partial<Record<string, (mtu: number) => void>> = {}) {
   const log: string[] = [];
   let mtu = 0;

@@ -1,4 +1,4 @@
-// The main job: in two namespaces, in one process, and stopped in the middle.
+// The demo in two namespaces, in one process, and stopped in the middle.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
@@ -47,7 +47,7 @@ describe('in one process', () => {
     expect(check(stdout, ['memory']).place.reason).toMatch(/the native addon is not built/);
   });
 
-  // In a user namespace without a mapping nobody may make another one: as on hosts that forbid it.
+  // A user namespace without a mapping permits no further one, as on hosts that forbid them.
   testIf(netPrivilege(), 'where the kernel forbids namespaces', async () => {
     const { status, stdout } = await run(['demo', '--json'], { prefix: ['unshare', '--user'] });
     expect(status).toBe(0);
@@ -71,7 +71,7 @@ describe('in one process', () => {
   });
 });
 
-/** What a link under /proc points at; empty when its process is gone. */
+/** The target of a link under /proc; empty if the process is gone. */
 function target(link: string): string {
   try {
     return readlinkSync(link);
@@ -80,14 +80,14 @@ function target(link: string): string {
   }
 }
 
-/** Processes below another, with their network namespaces. */
+/** The descendants of a process, with their network namespaces. */
 function below(pid: number): { pid: number; net: string }[] {
   if (!lives(pid)) return [];
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
   return children.flatMap((child) => [{ pid: child, net: target(`/proc/${child}/ns/net`) }, ...below(child)]);
 }
 
-/** A zombie whom its new parent has not buried yet has nothing any more. */
+/** Whether a process runs. A zombie does not: it holds no resources. */
 function lives(pid: number): boolean {
   try {
     return !/^\d+ \(.*\) Z/s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
@@ -96,7 +96,7 @@ function lives(pid: number): boolean {
   }
 }
 
-/** Network namespaces that processes are in. */
+/** The network namespaces of all processes. */
 function namespaces(): Set<string> {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   return new Set(pids.map((pid) => target(`/proc/${pid}/ns/net`)));
@@ -110,7 +110,7 @@ async function until(condition: () => boolean, ms = 10_000): Promise<void> {
   }
 }
 
-/** Of the demo; other tests have others here. */
+/** Whether the demo's interface is in this namespace. Other tests have others here. */
 const hasInterface = () => execFileSync('ip', ['-o', 'link'], { encoding: 'utf8' }).includes('roce0');
 
 describe('in two namespaces', () => {
@@ -146,7 +146,7 @@ describe('in two namespaces', () => {
       const demo = start(['demo']);
       const strangers = () => below(demo.pid).filter(({ net }) => net !== '' && net !== own);
       await until(() => new Set(strangers().map(({ net }) => net)).size === 2);
-      // Let it get into its work.
+      // Let the demo begin its work.
       await new Promise((resolve) => setTimeout(resolve, 700));
       const cards = strangers();
       expect(cards.length).toBeGreaterThanOrEqual(2);

@@ -1,9 +1,12 @@
-// What `wasm-roce endpoint` says to configurations: everything that is wrong, by key, value and rule.
+// How `wasm-roce endpoint` checks configurations: it reports all problems, by key, value and rule.
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Config, ConfigError, checked, readConfig } from '../../src/cli/endpoint/config.js';
+import { parse } from 'yaml';
+import * as z from 'zod';
+import { ConfigError, checkConfig, readConfig } from '../../src/cli/endpoint/config.js';
+import type { Config } from '../../src/cli/endpoint/schema.js';
 import { run } from './run.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
@@ -36,7 +39,7 @@ test.each<[unknown, string]>([
   [[], 'it is [], must be a map of interface, addresses, link, mode, spin, memory, regions, services, metrics'],
   [{}, 'services is missing, must be a list of services'],
   [{ services: [] }, 'services is [], must have one service at least'],
-  [{ ...ECHO, interfce: 'eth0' }, 'interfce is "eth0", which is no key here; there are interface, addresses, link'],
+  [{ ...ECHO, interfce: 'eth0' }, 'interfce is "eth0", which is not a key; keys are interface, addresses, link'],
   [{ ...ECHO, link: 'smoke' }, 'link is "smoke", must be one of packet, udp, xdp'],
   [{ ...ECHO, mode: 1 }, 'mode is 1, must be one of inline, worker'],
   [{ ...ECHO, spin: -1 }, 'spin is -1, must be a number from 0 to 1000000000'],
@@ -57,36 +60,36 @@ test.each<[unknown, string]>([
     'regions["a b"] must have a name of 1 to 64 of A-Z a-z 0-9 _ - .',
   ],
   [service('echo'), 'services[0] is "echo", must be a map with a type'],
-  [service({ type: 'dance' }), 'services[0].type is "dance", must be one of echo, regions, rping, send-bw, '],
-  [service({ type: 'echo', port: 70000 }), 'services[0].port is 70000, must be an integer from 1 to 65535'],
   [
-    service({ type: 'echo', size: 4 }),
-    'services[0].size is 4, which is no key here; there are type, port, messageBytes',
+    service({ type: 'dance' }),
+    'services[0].type is "dance", must be one of echo, regions, traffic, rping, valkey, send-bw, ',
   ],
+  [service({ type: 'echo', port: 70000 }), 'services[0].port is 70000, must be an integer from 1 to 65535'],
+  [service({ type: 'echo', size: 4 }), 'services[0].size is 4, which is not a key; keys are type, port, messageBytes'],
   [service({ type: 'send-bw', iters: 0 }), 'services[0].iters is 0, must be an integer from 2 to 100000000'],
   [
     service({ type: 'echo' }, { type: 'regions', port: '0x1d2f' }),
-    'services: regions wants RDMA port 7471, which echo has already',
+    'services: regions uses rdma_cm port 7471, which echo uses already',
   ],
   [
     { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } },
-    'services: metrics wants TCP port 9401, which send-bw has already',
+    'services: metrics uses TCP port 9401, which send-bw uses already',
   ],
   [
     { ...region({ size: '1g', access: ALL }), memory: '64m' },
-    "regions are 1073741824 bytes in all, with the card's own 6291456 more than memory, 67108864",
+    'regions take 1073741824 bytes and the card 6291456, more than the 67108864 bytes of memory',
   ],
   [
     { ...ECHO, regions: { a: { size: '2g', access: ALL }, b: { size: '2g', access: ALL } } },
-    "regions are 4294967296 bytes in all, with the card's own 6291456 more than a card can have, 4294967296",
+    'regions take 4294967296 bytes and the card 6291456, more than the 4294967296 bytes of the largest card',
   ],
 ])('%j', async (raw, problem) => {
-  const found = await problems(() => checked('test', raw));
+  const found = await problems(() => checkConfig('test', raw));
   expect(found).toEqual([expect.stringContaining(problem)]);
 });
 
 test('services by rdma_cm and by TCP have ports of their own; what is not said is as usual', () => {
-  const { services, regions } = checked('test', {
+  const { services, regions } = checkConfig('test', {
     ...service({ type: 'echo', port: 18515 }, { type: 'write-bw' }, { type: 'regions', port: '0x1d30' }),
     regions: { a: { size: '64k', access: ['remoteRead'] } },
   });
@@ -100,7 +103,7 @@ test('services by rdma_cm and by TCP have ports of their own; what is not said i
 
 test('metrics and a service may have the same port of different addresses', () => {
   const both = { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } };
-  expect(checked('test', { ...both, addresses: ['127.0.0.2'] }).metrics).toEqual({ host: '127.0.0.1', port: 9401 });
+  expect(checkConfig('test', { ...both, addresses: ['127.0.0.2'] }).metrics).toEqual({ host: '127.0.0.1', port: 9401 });
 });
 
 describe("a region's file", () => {
@@ -113,16 +116,16 @@ describe("a region's file", () => {
   });
 
   test.each<[{ file: string; size?: number; persist?: boolean }, string]>([
-    [{ file: at('none.bin'), size: 4 }, 'which is not there'],
-    [{ file: at('none.bin'), persist: true }, 'which is not there, and the region has no size'],
-    [{ file: at('none/table.bin'), size: 4, persist: true }, 'whose folder is not there'],
+    [{ file: at('none.bin'), size: 4 }, 'which does not exist'],
+    [{ file: at('none.bin'), persist: true }, 'which does not exist, and the region has no size'],
+    [{ file: at('none/table.bin'), size: 4, persist: true }, 'whose folder does not exist'],
     [{ file: `${full}/table.bin`, size: 4, persist: true }, 'whose folder cannot be written to (EACCES)'],
     [{ file: `${full}/table.bin`, size: 4 }, 'which cannot be read (ENOTDIR)'],
     [{ file: folder }, 'which is a folder'],
     [{ file: empty }, 'which is empty, and the region has no size'],
     [{ file: full, size: 4 }, 'which has 7 bytes, the region 4'],
   ])('%j', async (config, problem) => {
-    const found = await problems(() => checked('test', region({ ...config, access })));
+    const found = await problems(() => checkConfig('test', region({ ...config, access })));
     expect(found).toEqual([`regions.a.file is ${JSON.stringify(config.file)}, ${problem}`]);
   });
 
@@ -132,13 +135,13 @@ describe("a region's file", () => {
       b: { file: full, access },
       c: { file: empty, size: 4, access },
     };
-    expect(Object.keys(checked('test', { ...ECHO, regions }).regions)).toEqual(['a', 'b', 'c']);
+    expect(Object.keys(checkConfig('test', { ...ECHO, regions }).regions)).toEqual(['a', 'b', 'c']);
   });
 });
 
 describe('a file', () => {
   test('is YAML or JSON', async () => {
-    const expected = checked('test', { link: 'udp', ...ECHO });
+    const expected = checkConfig('test', { link: 'udp', ...ECHO });
     expect(await readConfig(file('link: udp # a remark\nservices:\n  - type: echo\n'), NOTHING)).toEqual(expected);
     expect(await readConfig(file('{"link": "udp", "services": [{"type": "echo"}]}'), NOTHING)).toEqual(expected);
   });
@@ -164,7 +167,7 @@ describe('a file', () => {
 
   test('the example that is packed is right', async () => {
     const example = readFileSync(join(import.meta.dirname, '../../packaging/endpoint.yaml'), 'utf8');
-    // systemd makes the folder
+    // systemd creates the folder
     const path = file(example.replace('/var/lib/wasm-roce', folder));
     expect(await problems(readConfig(path, NOTHING))).toEqual([]);
     expect(example).toContain('wasm-roce endpoint');
@@ -186,7 +189,7 @@ describe('the command', () => {
 
   test('what this machine lacks: told together with all else, and status 3 where it is alone', async () => {
     const regions = 'regions: { a: { file: /none/a.bin, size: 4, persist: true, access: [remoteRead] } }';
-    const lacking = 'regions.a.file is "/none/a.bin", whose folder is not there';
+    const lacking = 'regions.a.file is "/none/a.bin", whose folder does not exist';
     const path = file(`${regions}\nservices: [{ type: echo }]\n`);
     for (const check of [['--check'], []]) {
       const { status, stdout, stderr } = await run(['endpoint', path, ...check]);
@@ -213,5 +216,31 @@ describe('the command', () => {
     const ends = await Promise.all(rows.map(([args]) => run(['endpoint', ...args])));
     expect(ends.map(({ status }) => status)).toEqual(rows.map(([, status]) => status));
     for (const [i, { stderr }] of ends.entries()) expect(stderr).toMatch(rows[i]?.[2] as RegExp);
+  });
+});
+
+describe('the JSON Schema', () => {
+  const SCHEMA = join(import.meta.dirname, '../../packaging/endpoint.schema.json');
+
+  test('--schema prints what packaging/endpoint.schema.json holds', async () => {
+    const { status, stdout, stderr } = await run(['endpoint', '--schema']);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    // after a change: wasm-roce endpoint --schema > packaging/endpoint.schema.json
+    expect(stdout).toBe(readFileSync(SCHEMA, 'utf8'));
+  });
+
+  test('permits the packaged configuration and numbers as text; refuses what the endpoint refuses', () => {
+    const schema = z.fromJSONSchema(JSON.parse(readFileSync(SCHEMA, 'utf8')));
+    const packaged = readFileSync(join(SCHEMA, '../endpoint.yaml'), 'utf8');
+    expect(packaged).toMatch(/^# yaml-language-server: \$schema=endpoint\.schema\.json\n/);
+    expect(schema.safeParse(parse(packaged)).error).toBeUndefined();
+    expect(schema.safeParse({ ...region({ size: '0x10', access: ALL }) }).success).toBe(false);
+    for (const right of [service({ type: 'echo', port: '0x1d2f' }), region({ size: '4k', access: ALL })])
+      expect(schema.safeParse(right).error).toBeUndefined();
+    for (const wrong of [
+      ...[{}, { ...ECHO, interfce: 'eth0' }, { ...ECHO, link: 'smoke' }, region({ size: 4 })],
+      ...[service({ type: 'dance' }), service({ type: 'echo', port: 70_000 }), { ...ECHO, spin: -1 }],
+    ])
+      expect(schema.safeParse(wrong).success, JSON.stringify(wrong)).toBe(false);
   });
 });

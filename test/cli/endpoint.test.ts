@@ -1,9 +1,14 @@
-// `wasm-roce endpoint`, as a process of its own, and a device of ours that comes to it over loopback.
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+// `wasm-roce endpoint` in a process of its own, and a device that connects to it over loopback.
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Offer } from '../../src/cli/endpoint/regions.js';
+import { PassThrough, type Readable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { Log } from '../../src/cli/endpoint/log.js';
+import { notify } from '../../src/cli/endpoint/notify.js';
+import type { RegionInfo } from '../../src/cli/endpoint/regions.js';
 import { type Connection, createCmId, type Device, openDevice } from '../../src/index.js';
 import { freePort, type Running, type RunOptions, start } from './run.js';
 
@@ -29,7 +34,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** An endpoint whose log is read line by line. */
+/** A running endpoint, whose log is read line by line. */
 class Serving {
   readonly running: Running;
   readonly #path = join(folder, `${Math.random()}.json`);
@@ -51,7 +56,7 @@ class Serving {
       .map((line) => JSON.parse(line));
   }
 
-  /** The last line of such an event with such fields, once there is one that is newer than what was seen before. */
+  /** Waits for a line with this event and these fields, after the first `after` lines. */
   async until(event: string, fields: object = {}, after = 0): Promise<Line> {
     const find = () => this.lines.slice(after).find((line) => line.event === event && matches(line, fields));
     await this.running.prints((stdout) => {
@@ -61,7 +66,7 @@ class Serving {
     return find() as Line;
   }
 
-  /** Sends a signal and waits for what it does. */
+  /** Sends a signal and waits for the event that it causes. */
   async signal(name: NodeJS.Signals, event: string, fields?: object): Promise<Line> {
     const after = this.lines.length;
     this.running.child.kill(name);
@@ -80,7 +85,7 @@ const matches = (line: Line, fields: object) => Object.entries(fields).every(([n
 
 const connect = (port: number) => device.connect({ host: SERVER, port, timeout: 20_000 });
 
-async function offers(connection: Connection): Promise<Offer[]> {
+async function regionInfos(connection: Connection): Promise<RegionInfo[]> {
   return JSON.parse(String((await connection.receive({ timeout: 20_000 }))?.data));
 }
 
@@ -151,27 +156,29 @@ describe('an endpoint', () => {
   test('a message that is too long ends the connection, and the log tells why', async () => {
     const connection = await connect(7473);
     await echoes(connection, 'x'.repeat(64));
-    await expect(connection.send(Buffer.alloc(65))).rejects.toThrow();
+    await expect(connection.send(Buffer.alloc(65))).rejects.toMatchObject({ code: 'EMSGSIZE' });
+    // A client of another project does not know the limit.
+    connection.qp.postSend({ wrId: 0, opcode: 'SEND', sgList: (await connection.share(65)).slice() });
     expect(await serving.until('disconnected', { port: 7473 })).toMatchObject({ level: 'error', code: 'LOC_LEN_ERR' });
   });
 
   test('regions: who connects is told of them, and reads, writes and counts within its rights', async () => {
     const connection = await connect(7472);
-    const list = await offers(connection);
+    const list = await regionInfos(connection);
     expect(list.map(({ name, length, access }) => [name, length, access])).toEqual([
       ['scratch', 65_536, ALL],
       ['readable', 4096, ['remoteRead']],
       ['table', 19, ['remoteRead', 'remoteWrite']],
       ['fresh', 16, ['remoteWrite']],
     ]);
-    const [scratch, readable, table] = list as [Offer, Offer, Offer];
+    const [scratch, readable, table] = list as [RegionInfo, RegionInfo, RegionInfo];
     await connection.write(scratch, Buffer.from('written'), { offset: 60_000 });
     expect(`${await connection.read(scratch, { offset: 60_000, length: 7 })}`).toBe('written');
     expect([await connection.fetchAdd(scratch, 5n), await connection.compareSwap(scratch, 5n, 7n)]).toEqual([0n, 5n]);
     expect(`${await connection.read(table)}`).toBe('what the file holds');
-    // any message asks for the list
+    // any message requests the list
     await connection.send(Buffer.from('?'));
-    expect(await offers(connection)).toEqual(list);
+    expect(await regionInfos(connection)).toEqual(list);
     await expect(connection.write(readable, Buffer.from('no'))).rejects.toMatchObject({ status: 'REM_ACCESS_ERR' });
     const told = await serving.until('disconnected', { service: 'regions' });
     expect(told).toMatchObject({ level: 'error', code: 'EIO', writes: 1, reads: 2, atomics: 2 });
@@ -180,7 +187,7 @@ describe('an endpoint', () => {
 
   test('regions are reached by those alone who were told of them', async () => {
     const told = await connect(7472);
-    const [scratch] = (await offers(told)) as [Offer];
+    const [scratch] = (await regionInfos(told)) as [RegionInfo];
     const stranger = await connect(7471);
     await expect(stranger.read(scratch, { length: 8 })).rejects.toMatchObject({ status: 'REM_ACCESS_ERR' });
     await told.close();
@@ -194,7 +201,7 @@ describe('an endpoint', () => {
 
   test('SIGUSR2 writes regions that persist', async () => {
     await using connection = await connect(7472);
-    const [, , table, empty] = (await offers(connection)) as [Offer, Offer, Offer, Offer];
+    const [, , table, empty] = (await regionInfos(connection)) as [RegionInfo, RegionInfo, RegionInfo, RegionInfo];
     await connection.write(table, Buffer.from('WHAT'));
     await connection.write(empty, Buffer.from('new'));
     await serving.signal('SIGUSR2', 'saved', { region: 'fresh' });
@@ -205,7 +212,7 @@ describe('an endpoint', () => {
 
   test('SIGHUP: what is the same goes on, what is new is opened, what is gone is closed', async () => {
     const [stays, goes, asks] = [await connect(7471), await connect(7473), await connect(7472)];
-    const before = await offers(asks);
+    const before = await regionInfos(asks);
     const { readable: _gone, ...rest } = REGIONS;
     serving.configure({
       regions: { ...rest, table: { ...REGIONS.table, access: ['remoteRead'] }, added: { size: 8, access: ALL } },
@@ -219,10 +226,10 @@ describe('an endpoint', () => {
     await echoes(stays, 'still here');
     expect(await goes.receive({ timeout: 20_000 })).toBeUndefined();
     await asks.send(Buffer.from('?'));
-    const after = await offers(asks);
+    const after = await regionInfos(asks);
     expect(after.map(({ name }) => name)).toEqual(['scratch', 'table', 'fresh', 'added']);
     expect(after[0]).toEqual(before[0]);
-    expect(`${await asks.read(after[1] as Offer)}`).toBe('WHAT the file holds');
+    expect(`${await asks.read(after[1] as RegionInfo)}`).toBe('WHAT the file holds');
     await using added = await connect(7474);
     await echoes(added, 'new');
     await expect(connect(7473)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
@@ -240,7 +247,7 @@ describe('an endpoint', () => {
     for (const [config, error] of [
       [{ services, link: 'smoke' }, /link is "smoke", must be one of/],
       [{ services, mode: 'worker' }, /^mode cannot change while the endpoint runs/],
-      [{ services, regions: { a: { file: missing, access: ALL } } }, /missing\.bin", which is not there/],
+      [{ services, regions: { a: { file: missing, access: ALL } } }, /missing\.bin", which does not exist/],
       [{ services, metrics: { port: taken } }, /EADDRINUSE/],
     ] as const) {
       serving.configure(config);
@@ -248,7 +255,7 @@ describe('an endpoint', () => {
       await echoes(connection, 'as before');
     }
     const [asks, still] = [await connect(7472), await connect(7471)];
-    expect((await offers(asks)).map(({ name }) => name)).toEqual(['scratch', 'table', 'fresh', 'added']);
+    expect((await regionInfos(asks)).map(({ name }) => name)).toEqual(['scratch', 'table', 'fresh', 'added']);
     await echoes(still, 'as before');
     await Promise.all([asks.close(), still.close()]);
     expect(await other.end()).toMatchObject({ status: 0 });
@@ -256,7 +263,7 @@ describe('an endpoint', () => {
 
   test('SIGTERM: connections are ended in order, files are written, status 0', async () => {
     const [connection, asks] = [await connect(7471), await connect(7472)];
-    const empty = (await offers(asks))[2] as Offer;
+    const empty = (await regionInfos(asks))[2] as RegionInfo;
     await asks.write(empty, Buffer.from('end'));
     expect(await serving.end()).toEqual({ status: 0, stderr: '', last: 'stopped' });
     expect(await connection.receive({ timeout: 20_000 })).toBeUndefined();
@@ -269,7 +276,7 @@ describe('an endpoint', () => {
   });
 });
 
-/** For node: the process sends itself SIGTERM as soon as it logs a line with such a text, in the middle of what it does. */
+/** Options of node that make the process send itself SIGTERM as soon as it logs a line with this text. */
 const stopsItself = (text: string) => [
   '--import',
   `data:text/javascript,
@@ -295,35 +302,92 @@ test('SIGTERM while it starts: it ends in order, files are written', async () =>
   }
 });
 
+/** A service manager: receives notifications, which Node cannot. */
+class Manager implements AsyncDisposable {
+  static readonly PROGRAM = `
+    use IO::Socket::UNIX; use Socket; $| = 1;
+    my $name = $ARGV[0]; $name =~ s/^@/\\0/;
+    my $socket = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => $name) or die $!;
+    print "open\\n";
+    while (defined $socket->recv(my $text, 4096)) { $text =~ s/\\n/ /g; print "$text\\n" }`;
+  #text = '';
+
+  static async start(socket: string): Promise<Manager> {
+    const child = spawn('perl', ['-e', Manager.PROGRAM, socket], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const manager = new Manager(child, socket);
+    await once(child.stdout, 'data');
+    return manager;
+  }
+
+  private constructor(
+    readonly child: ChildProcessByStdio<null, Readable, null>,
+    readonly socket: string,
+  ) {
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      this.#text += text;
+    });
+  }
+
+  /** What was received; assignments are separated by spaces. */
+  get states(): string[] {
+    return this.#text
+      .replace(/USEC=\d+/g, 'USEC=n')
+      .trim()
+      .split('\n')
+      .slice(1);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.child.kill('SIGKILL');
+    await once(this.child, 'close');
+  }
+}
+
+test('systemd is told by an abstract name as well; where nobody listens, the log says so', async () => {
+  const log = new Log('json', new PassThrough().resume());
+  const errors = vi.spyOn(log, 'error');
+  const before = process.env.NOTIFY_SOCKET;
+  try {
+    await using manager = await Manager.start(`@wasm-roce-${process.pid}`);
+    process.env.NOTIFY_SOCKET = manager.socket;
+    notify(log, 'READY=1', 'STATUS=two words');
+    await expect.poll(() => manager.states).toEqual(['READY=1 STATUS=two words']);
+    expect(errors).not.toHaveBeenCalled();
+    for (const [socket, rule] of [
+      [join(folder, 'nobody'), /takes no notification \(ENOENT\)/],
+      [`@${'x'.repeat(200)}`, /takes no notification \(ENAMETOOLONG\)/],
+    ] as const) {
+      process.env.NOTIFY_SOCKET = socket;
+      notify(log, 'READY=1');
+      expect(String(errors.mock.lastCall?.[1])).toMatch(rule);
+    }
+  } finally {
+    if (before === undefined) delete process.env.NOTIFY_SOCKET;
+    else process.env.NOTIFY_SOCKET = before;
+  }
+});
+
 test('options alone, lines for people, systemd is told; a second signal ends it at once', async () => {
-  const told = join(folder, 'told');
-  // so slow that the reload begins meanwhile
-  const slow = 'case $1 in READY*) sleep 0.3;; esac';
-  writeFileSync(join(folder, 'systemd-notify'), `#!/bin/sh\n${slow}\necho "$*" >> ${told}\n`);
-  chmodSync(join(folder, 'systemd-notify'), 0o755);
-  const env = { PATH: `${folder}:${process.env.PATH}`, NOTIFY_SOCKET: '/run/systemd/notify' };
+  await using manager = await Manager.start(join(folder, 'notify'));
+  const env = { NOTIFY_SOCKET: manager.socket };
   const options = ['--address', SERVER, '--link', 'udp', '--serve', 'regions:7500', '--region', 'a=4k'];
   const { child, prints, ended } = start(['endpoint', ...options], { env });
   try {
     await prints((text) => / info {2}ready pid=\d+\n/.test(text));
     child.kill('SIGHUP');
     await prints((text) => / info {2}reloaded\n/.test(text));
-    // a peer that takes no messages: the endpoint would wait a while until it is told where the regions are
+    // a peer without receives: the endpoint waits for a while to send it the regions
     const id = createCmId(device);
     await id.resolveAddr(SERVER, 7500);
     await id.resolveRoute();
     await id.createQp(await device.allocPd(), { sendCq: await device.createCq() });
     await id.connect();
     await prints((text) => text.includes(' connected service=regions port=7500 peer='));
-    const states = () =>
-      readFileSync(told, 'latin1')
-        .replace(/USEC=\d+/, 'USEC=n')
-        .trim()
-        .split('\n');
     const inOrder = ['READY=1', 'RELOADING=1 MONOTONIC_USEC=n', 'READY=1'];
-    await expect.poll(states, { timeout: 10_000 }).toEqual(inOrder);
+    await expect.poll(() => manager.states, { timeout: 10_000 }).toEqual(inOrder);
     child.kill('SIGTERM');
     await prints((text) => / info {2}stopping signal=SIGTERM\n/.test(text));
+    await expect.poll(() => manager.states, { timeout: 10_000 }).toEqual([...inOrder, 'STOPPING=1']);
     child.kill('SIGINT');
     const { status, stdout, stderr } = await ended;
     expect({ status, stderr }).toEqual({ status: 130, stderr: '' });

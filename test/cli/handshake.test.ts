@@ -1,30 +1,30 @@
-// The hand-shake of ibv_rc_pingpong, byte by byte.
+// The handshake of ibv_rc_pingpong, byte by byte.
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { decodeIntroduction, encodeIntroduction } from '../../src/cli/pingpong/handshake.js';
+import { decodeDestination, encodeDestination } from '../../src/cli/pingpong/handshake.js';
 import { freePort, run, start } from './run.js';
 
 const GID = '00000000000000000000ffff0a000001';
 const HOST = '127.78.0.1';
 
 test('52 bytes: LID, QPN, PSN, GID in lower case hexadecimal, and a NUL', () => {
-  const message = encodeIntroduction({ qpn: 0x11, psn: 0xabcdef, gid: '::ffff:10.0.0.1' });
+  const message = encodeDestination({ qpn: 0x11, psn: 0xabcdef, gid: '::ffff:10.0.0.1' });
   expect(message.toString('latin1')).toBe(`0000:000011:abcdef:${GID}\0`);
   expect(message.length).toBe(52);
 });
 
 test('and back', () => {
   const message = Buffer.from(`0001:00001a:0d3f1b:${GID}\0`, 'latin1');
-  expect(decodeIntroduction(message)).toEqual({ qpn: 0x1a, psn: 0xd3f1b, gid: '::ffff:10.0.0.1' });
+  expect(decodeDestination(message)).toEqual({ qpn: 0x1a, psn: 0xd3f1b, gid: '::ffff:10.0.0.1' });
 });
 
 test.each([
-  ['0000:000011:abcdef:00000000000000000000000000000000\0', /told no GID: .*-g/],
+  ['0000:000011:abcdef:00000000000000000000000000000000\0', /sent no GID: .*-g/],
   ['0000:000011:abcdef:00000000000000000000ffff0a00000x\0', /not that of ibv_rc_pingpong/],
   [`GET / HTTP/1.1${' '.repeat(38)}`, /not that of ibv_rc_pingpong/],
 ])('%j is refused', (text, message) => {
-  expect(() => decodeIntroduction(Buffer.from(text, 'latin1'))).toThrow(message);
+  expect(() => decodeDestination(Buffer.from(text, 'latin1'))).toThrow(message);
 });
 
 describe('peers that do not keep to it', () => {
@@ -57,7 +57,7 @@ describe('peers that do not keep to it', () => {
   test('a client that says nothing', async () => {
     const { status, stderr } = await endOf(await client());
     expect(status).toBe(1);
-    expect(stderr).toMatch(/wasm-roce: the peer's hand-shake did not come in 1 s\n$/);
+    expect(stderr).toMatch(/wasm-roce: the peer's handshake did not come in 1 s\n$/);
   });
 
   test('a client that goes away after it', async () => {

@@ -1,4 +1,4 @@
-// listen and connect: what goes in at one end comes out at the other, to the last byte, and every kind of end.
+// listen and connect: every byte in at one end comes out at the other, and every way in which a connection ends.
 import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../src/cli/netcat/report.js';
 import { all, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
-import { sh, vethPair } from '../link/far.js';
+import { sh, vethPair } from '../link/netns.js';
 import { type Ended, type Running, run, start } from './run.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-netcat-'));
@@ -23,13 +23,13 @@ let pairs = 0;
 let inputs = 0;
 const held = new Set<number>();
 
-/** Two addresses of loopback that nobody else uses. */
+/** Two loopback addresses that no other test uses. */
 function addresses(): { readonly server: string; readonly client: string } {
   const n = ++pairs;
   return { server: `127.60.${n}.1`, client: `127.60.${n}.2` };
 }
 
-/** The command behind a shell's redirections, `<in >out` for instance; a killed one is the command itself. */
+/** Runs the command with redirections of a shell, such as `<in >out`. The shell execs it, so that signals reach it. */
 function redirected(args: readonly string[], redirections: string): Running {
   const started = start(args, { prefix: ['sh', '-c', `exec "$0" "$@" ${redirections}`] });
   running.push(started);
@@ -52,7 +52,7 @@ function file(name: string, bytes: number): string {
   return path;
 }
 
-/** Input that holds a line, and more as it is told, until it ends. */
+/** Input that holds a line, and stays open until `end` writes more and closes it. */
 function openInput(): { readonly path: string; end(text: string): void } {
   const path = join(folder, `input-${++inputs}`);
   execFileSync('mkfifo', [path]);
@@ -71,11 +71,11 @@ function openInput(): { readonly path: string; end(text: string): void } {
 
 const digest = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
 
-/** The JSON among what was said on stderr. */
+/** The JSON report on stderr. */
 const report = ({ stderr }: Ended) =>
   JSON.parse(stderr.split('\n').find((line) => line.startsWith('{')) ?? '') as Report;
 
-/** Both ends with a file in and a file out. */
+/** Runs both ends, each with a file as input and a file as output. */
 async function exchange(bytes: number, ...args: string[]): Promise<readonly [Ended, Ended]> {
   const { server, client } = addresses();
   const [a, b] = [file(`${server}.in`, bytes), file(`${client}.in`, bytes)];
@@ -107,6 +107,50 @@ describe('bytes as they are, both ways at once', () => {
     const ended = await exchange(2 ** 20, '--mode', 'worker', '--pcap', pcap);
     expect(ended.map(({ status }) => status)).toEqual([0, 0]);
     expect(statSync(pcap).size).toBeGreaterThan(2 ** 20);
+  });
+});
+
+describe('rsockets', () => {
+  test('2 MiB both ways at once', async () => {
+    const bytes = 2 * 2 ** 20;
+    const ended = await exchange(bytes, '--rsocket');
+    expect(ended.map(({ status }) => status)).toEqual([0, 0]);
+    expect(report(ended[0])).toMatchObject({ ok: true, role: 'listen', link: 'udp', sent: bytes, received: bytes });
+    expect(report(ended[1])).toMatchObject({ ok: true, role: 'connect', peer: { port: 7471 } });
+  });
+
+  test('half-closed, and the next client of a listener that stays', async () => {
+    const { server, client } = addresses();
+    const answer = openInput();
+    const listener = await listening(server, `<${answer.path}`, '--rsocket', '-k', '-w', '60');
+    const caller = calling(client, server, `<${file('rsocket-question', 1000)}`, '--rsocket');
+    await listener.prints((stdout) => stdout.length > 0);
+    expect(caller.child.exitCode).toBeNull();
+    answer.end('and the last\n');
+    expect(await caller.ended).toMatchObject({ status: 0, stdout: 'a line\nand the last\n', stderr: '' });
+    const second = await calling(client, server, '</dev/null', '--rsocket').ended;
+    expect(second).toMatchObject({ status: 0, stdout: '' });
+    listener.child.kill('SIGINT');
+    await listener.ended;
+  });
+
+  test('an end without rsockets, nobody, and nobody in time', async () => {
+    const { server, client } = addresses();
+    const listener = await listening(server, '</dev/null', '-k');
+    const wrong = await calling(client, server, '</dev/null', '--rsocket').ended;
+    expect(wrong.status).toBe(1);
+    expect(wrong.stderr).toMatch(/rsocket/);
+    listener.child.kill('SIGINT');
+    await listener.ended;
+    const nobody = await calling(client, server, '</dev/null', '--rsocket', '-w', '1').ended;
+    expect([nobody.status, nobody.stdout]).toEqual([1, '']);
+    expect(nobody.stderr).toMatch(/1000 ms|cannot be reached|UNREACHABLE|TIMEDOUT/);
+    const alone = await redirected(
+      ['listen', '--rsocket', '-w', '0.2', '--address', server, '--link', 'udp', PORT],
+      '</dev/null',
+    ).ended;
+    expect(alone.status).toBe(1);
+    expect(alone.stderr).toMatch(/nobody connected within 0\.2 s/);
   });
 });
 
@@ -152,7 +196,7 @@ describe('ends of one direction', () => {
     const { status, stderr } = await listener.ended;
     expect({ status, stderr }).toMatchObject({
       status: 1,
-      stderr: expect.stringContaining('has closed the connection before all was said'),
+      stderr: expect.stringContaining('closed the connection before the end of its data'),
     });
   });
 
@@ -161,10 +205,10 @@ describe('ends of one direction', () => {
     const listener = start(['listen', '--address', server, '--link', 'udp', PORT]);
     running.push(listener);
     await listener.says('listening on');
-    // the pipe to us is full soon, as we do not read
+    // the pipe to us soon is full, since we do not read it
     listener.child.stdout?.pause();
     const caller = calling(client, server, '</dev/zero');
-    // it reads as much as fits into pipes and buffers, then no more
+    // the client reads as much as fits into pipes and buffers, then no more
     let before = 0;
     const isStill = () => {
       const now = bytesRead(caller.pid);
@@ -184,7 +228,7 @@ describe('ends of the connection', () => {
     const listener = await listening(server, '</dev/null');
     const refused = await run(['connect', '--address', client, '--link', 'udp', server, '7472', '--json']);
     expect(refused).toMatchObject({ status: 1, stdout: '' });
-    expect(refused.stderr).toContain('refused the connection: nobody listens there, reason 8 (INVALID_SERVICE_ID)');
+    expect(refused.stderr).toContain('refused the connection: no listener on that port, reason 8 (INVALID_SERVICE_ID)');
     expect(report(refused)).toMatchObject({ ok: false, error: { code: 'ECONNREFUSED' } });
     listener.child.kill('SIGTERM');
     expect((await listener.ended).status).toBe(143);
@@ -206,7 +250,7 @@ describe('ends of the connection', () => {
       vethPair(['nca0', 'nca1'], 198, 1500);
       try {
         const caller = redirected(['connect', '--ib-dev', 'nca0', '10.198.0.77', PORT, '-w', '0.2'], '</dev/null');
-        await caller.says('no connection to 10.198.0.77 port 7471 within 200 ms; its way is not known yet');
+        await caller.says('no connection to 10.198.0.77 port 7471 within 200 ms; its address is not resolved yet');
         expect((await caller.ended).status).toBe(1);
       } finally {
         sh('ip link del nca0');
@@ -232,7 +276,7 @@ describe('ends of the connection', () => {
     caller.child.kill('SIGKILL');
     const { status, stderr } = await listener.ended;
     expect(status).toBe(1);
-    expect(stderr).toMatch(new RegExp(`wasm-roce: ${client} port \\d+ does not answer any more: .*RETRY_EXC_ERR`));
+    expect(stderr).toMatch(new RegExp(`wasm-roce: ${client} port \\d+ no longer answers: .*RETRY_EXC_ERR`));
   });
 
   test('output that cannot be written: status 1', async () => {
@@ -259,7 +303,7 @@ describe('ends of the connection', () => {
   });
 });
 
-/** All that a process has read, its program among it. */
+/** Bytes that a process has read, including its program. */
 function bytesRead(pid: number): number {
   return Number(/rchar: (\d+)/.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1]);
 }

@@ -1,23 +1,23 @@
-// The perftest commands, ours against ours, and their hand-shake against what the stock programs were recorded to say.
+// The perftest commands against each other, and their handshake against recordings of the stock programs.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
-import { End } from '../../src/cli/perftest/end.js';
-import type { Terms } from '../../src/cli/perftest/handshake.js';
-import { BINARY_KEYS, TEXT_KEYS } from '../../src/cli/perftest/keys.js';
-import { KINDS, type Kind, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
+import type { Negotiated } from '../../src/cli/perftest/communication/handshake.js';
+import { BINARY_KEYS, TEXT_KEYS } from '../../src/cli/perftest/communication/keys.js';
+import { KINDS, type PerftestOptions, type TestKind } from '../../src/cli/perftest/parameters.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
+import { PerftestContext } from '../../src/cli/perftest/resources.js';
 import { createMemoryHub, openDevice } from '../../src/index.js';
-import { decode, isRoce, Op } from '../kit/packets.js';
-import { readCapture } from '../kit/pcap.js';
+import { readCapture } from '../../src/probe/capture/read.js';
+import { decode, isRoce, Op } from '../../src/probe/packet/packets.js';
 import { type Ended, freePort, run, start } from './run.js';
 
 const SERVER = '127.81.0.1';
 const CLIENT = '127.81.0.2';
 
-/** Runs both ends with the same options, the client with more. */
+/** Runs both ends with the same options; the client has more of them. */
 async function pair(command: string, both: readonly string[], more: readonly string[] = []): Promise<[Ended, Ended]> {
   const port = String(await freePort());
   const all = ['--link', 'udp', '-p', port, '--idle', '15', ...both];
@@ -156,7 +156,7 @@ describe('the udp link, without privileges', () => {
       .packets.filter(({ data }) => isRoce(data))
       .map(({ data }) => decode(data).bth);
     rmSync(folder, { recursive: true });
-    // by PSN: on a busy machine one may be asked again, and answered twice
+    // by PSN: on a busy machine a READ may be retransmitted, and answered twice
     const [onTheWay, answered] = [new Set<number>(), new Set<number>()];
     let most = 0;
     for (const { opcode, psn } of packets) {
@@ -181,7 +181,7 @@ describe('the udp link, without privileges', () => {
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
     const [ours, theirs] = [client, server].map((ended) => report(ended).bandwidth?.[0]?.iters ?? 0);
     expect(ours).toBeGreaterThan(100);
-    // of both ways each tells what it has seen itself
+    // with both directions each end reports what it has measured itself
     if (name === 'send-bw' || options.includes('-b')) expect(theirs).toBeGreaterThan(100);
     else expect(theirs).toBe(ours);
   });
@@ -218,7 +218,7 @@ describe('the udp link, without privileges', () => {
         [0, ''],
       ]);
       const counts = lines(ours.stdout).map((line) => Number(line.trim().split(/ +/)[1]));
-      // the last line is about all of it
+      // the last line is that of the whole run
       expect(counts.pop()).toBeGreaterThanOrEqual(counts.reduce((sum, count) => sum + count));
       expect(lines(theirs.stdout).length > 0).toBe(name !== 'write-bw');
     } finally {
@@ -228,9 +228,9 @@ describe('the udp link, without privileges', () => {
 
   test.each([
     [['--limit_bw', '1', '-y', '0.000001'], undefined],
-    [['-w', '1000000000'], /4096 bytes: [\d.]+ MiB\/sec are less than 1000000000 \(--limit_bw\)/],
-    [['-w', '1000000', '--report_gbits'], /4096 bytes: [\d.]+ Gb\/sec are less than 1000000 \(--limit_bw\)/],
-    [['-y', '1000'], /4096 bytes: [\d.]+ million messages a second are less than 1000 \(--limit_msgrate\)/],
+    [['-w', '1000000000'], /4096 bytes: [\d.]+ MiB\/sec is less than 1000000000 \(--limit_bw\)/],
+    [['-w', '1000000', '--report_gbits'], /4096 bytes: [\d.]+ Gb\/sec is less than 1000000 \(--limit_bw\)/],
+    [['-y', '1000'], /4096 bytes: [\d.]+ million messages per second is less than 1000 \(--limit_msgrate\)/],
   ])('%s: the end that has this limit fails when it is missed', async (limits, said) => {
     const [client, server] = await pair('write-bw', ['-s', '4096', '-n', '100', '--json'], limits);
     expect([client.status, server.status]).toEqual([said ? 1 : 0, 0]);
@@ -242,7 +242,7 @@ describe('the udp link, without privileges', () => {
     ['send-bw', ['-s', '4096']],
     ['send-bw', ['-c', 'UD', '-b']],
     ['send-lat', []],
-    // without acknowledgements, whose absence would tell as well
+    // without acknowledgements, whose absence would also reveal it
     ['write-lat', ['-c', 'UC']],
   ])('%s %s: a client that goes in the middle of it is missed at once', async (name, options) => {
     const port = String(await freePort());
@@ -269,7 +269,7 @@ describe('the udp link, without privileges', () => {
     const lost = report(client).faults.tx_drop ?? 0;
     expect(lost).toBeGreaterThan(0);
     expect(report(server)).toMatchObject({ ok: false, lost, bandwidth: [{ iters: 200 - lost }] });
-    expect(server.stderr).toContain(`${200 - lost} of 200 messages have come: UD sends nothing again`);
+    expect(server.stderr).toContain(`${200 - lost} of 200 messages were received: UD does not retransmit`);
   });
 
   test('with loss on the way, by retransmission', async () => {
@@ -283,10 +283,10 @@ describe('the udp link, without privileges', () => {
 
 test('--use-srq: all queue pairs have one', async () => {
   await using device = await openDevice({ link: 'memory', hub: createMemoryHub(), memoryBytes: 2 ** 24 });
-  const kind = KINDS.find(({ name }) => name === 'send-bw') as Kind;
-  const options = { kind, qps: 3, txDepth: 4, rxDepth: 5, transport: 'RC', size: 100, sharesReceives: true };
+  const kind = KINDS.find(({ name }) => name === 'send-bw') as TestKind;
+  const options = { kind, qps: 3, txDepth: 4, rxDepth: 5, transport: 'RC', size: 100, useSrq: true };
   const terms = { mtu: 1024, version: '', cycleBytes: 4096, cacheLine: 64 };
-  const end = await End.open(device, options as PerftestOptions, terms as Terms);
+  const end = await PerftestContext.open(device, options as PerftestOptions, terms as Negotiated);
   const srqs = new Set([0, 1, 2].map((index) => end.qp(index).srq));
   expect([...srqs].map((srq) => srq?.query().maxWr ?? 0)).toEqual([expect.toSatisfy((maxWr) => maxWr >= 15)]);
   await end.close();
@@ -313,12 +313,12 @@ test('what the link itself loses both ways is told, for all sizes together', asy
   expect({ status, ok, sizes: bandwidth?.length }).toEqual({ status: 1, ok: false, sizes: 8 });
   expect(lost).toBeGreaterThan(0);
   expect(lost).toBe((faults.tx_drop ?? 0) + (faults.rx_drop ?? 0));
-  expect(stderr).toContain(`${80 - lost} of 80 messages have come`);
+  expect(stderr).toContain(`${80 - lost} of 80 messages were received`);
 });
 
 test('the default size is cut to what a datagram holds, and that is said', async () => {
   const words = ['send-bw', '-c', 'UD', '--link', 'memory', '-n', '10', '-m', '1024'];
-  const note = 'messages of 1024 bytes at most instead of 65536: a datagram holds no more than the path MTU';
+  const note = 'message size reduced from 65536 to 1024 bytes: a datagram holds at most the path MTU';
   expect((await run(words)).stdout).toContain(note);
   expect(JSON.parse((await run([...words, '--json'])).stdout).notes).toContain(note);
 });
@@ -332,19 +332,22 @@ test.each([[[]], [['-R']]])('--run_infinitely on the memory link: in order to th
 
 test.each([
   [['read-bw', '-c', 'UD'], /'UD' is invalid.*RC/],
-  [['write-bw', '-D', '1', '-a'], /--all goes by --iters/],
-  [['send-bw', '--run_infinitely', '-b'], /--run_infinitely is not for messages that take receives in both directions/],
-  [['read-bw', '-n', '10', '-l', '4'], /10 messages \(--iters\) are no multiple of 4/],
-  [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted at once .* more than 4/],
+  [['write-bw', '-D', '1', '-a'], /--all needs --iters/],
+  [
+    ['send-bw', '--run_infinitely', '-b'],
+    /--run_infinitely is not for messages that consume receives in both directions/,
+  ],
+  [['read-bw', '-n', '10', '-l', '4'], /10 messages \(--iters\) are not a multiple of the 4 posted by one call/],
+  [['read-bw', '-t', '4', '-l', '8', '-n', '8'], /8 messages posted by one call .* more than the 4 in flight/],
   [['send-bw', '-R', '-c', 'UC'], /--rdma_cm \(-R\) is not for -c UC/],
   [['send-bw', '-R', '-x', '1'], /--rdma_cm \(-R\) chooses the GID by the address: it takes no --gid-index/],
   [['send-bw', '-D', '0'], /It must be more than 0/],
   [
     ['send-bw', '-c', 'UD', '-s', '4097', '--link', 'memory'],
-    /a datagram holds 4096 bytes at most, the path MTU: not 4097 \(--size\)/,
+    /a datagram of 4097 bytes \(--size\) is more than the path MTU, 4096/,
   ],
   [['write-lat', '-e'], /unknown option '-e'/],
-  [['write-bw', '--use-srq'], /--use-srq is for messages that take receives/],
+  [['write-bw', '--use-srq'], /--use-srq is for messages that consume receives/],
   [['send-bw', '--use-srq', '-c', 'UC'], /--use-srq is not for -c UC/],
   [['send-bw', '--use-srq', '-q', '8', '-r', '7'], /7 receives \(--rx-depth\) are too few for 8 queue pairs/],
   [['send-bw', '-T', '8'], /--tos \(-T\) is for --rdma_cm/],

@@ -1,4 +1,4 @@
-// Client and server of our own, on every link.
+// Our client and our server, on every link.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,11 +11,11 @@ import { type Ended, freePort, NO_ADDON, run, start } from './run.js';
 const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-cli-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** The network of loopback is all ours; other tests use other parts of it. */
+/** Any loopback address can be used; each test file has its own. */
 const SERVER = '127.79.0.1';
 const CLIENT = '127.79.0.2';
 
-/** Runs both ends with the same options, the client with more. */
+/** Runs both ends with the same options; the client has more of them. */
 async function pair(both: readonly string[], more: readonly string[] = []): Promise<[Ended, Ended]> {
   const port = String(await freePort());
   const server = start(['pingpong', '--address', SERVER, '-p', port, '--idle', '15', ...both]);
@@ -91,7 +91,7 @@ describe('the udp link, without privileges', () => {
 
   test('-c finds what is wrong', async () => {
     const port = String(await freePort());
-    // Only with -c pages begin with 0, so a client without it sends what the server did not expect.
+    // Pages begin with 0 only with -c, so a client without it sends bytes that the server does not expect.
     const server = start(['pingpong', '--address', SERVER, '--link', 'udp', '-p', port, '-n', '3', '-c', '--json']);
     await server.says('waiting for a client');
     const client = await run(['pingpong', '--address', CLIENT, '--link', 'udp', '-p', port, '-n', '3', SERVER]);
@@ -196,7 +196,7 @@ testIf(
       encoding: 'utf8',
       stdio: 'pipe',
     });
-    // More when a busy machine is late with its acknowledgements.
+    // more if a busy machine delays its acknowledgements
     expect(sends.trim().split('\n').length).toBeGreaterThanOrEqual(50 * 4);
     expect(sends).not.toMatch(/malformed/i);
   },

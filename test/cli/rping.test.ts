@@ -1,16 +1,16 @@
-// `wasm-roce rping`, ours against ours, over loopback without privileges.
+// `wasm-roce rping` against itself, over loopback without privileges.
 import { afterEach, describe, expect, test } from 'vitest';
 import { Output } from '../../src/cli/output.js';
+import { decodeRdmaInfo, encodeRdmaInfo, pingBytes, textOf } from '../../src/cli/rping/protocol.js';
 import type { RpingReport } from '../../src/cli/rping/report.js';
 import { type RpingOptions, runServer } from '../../src/cli/rping/roles.js';
-import { decodeWhere, encodeWhere, pingBytes, textOf } from '../../src/cli/rping/words.js';
 import { type Ended, type Running, run, start } from './run.js';
 
-const SERVER = '127.82.0.1';
-const CLIENTS = ['127.82.0.2', '127.82.0.3'] as const;
+const SERVER = '127.84.0.1';
+const CLIENTS = ['127.84.0.2', '127.84.0.3'] as const;
 const LINK = ['--link', 'udp', '--idle', '15'];
 
-/** Each test has a port of its own, so that none meets what another has left. */
+/** Each test has its own port, so that it does not meet what another has left. */
 let lastPort = 7200;
 
 const started: Running[] = [];
@@ -24,7 +24,7 @@ function rping(port: number, words: readonly string[]): Running {
   return running;
 }
 
-/** A server that listens. */
+/** Starts a server and waits until it listens. */
 async function serve(port: number, ...words: string[]): Promise<Running> {
   const server = rping(port, ['-s', ...words]);
   await server.says('waiting for');
@@ -34,7 +34,7 @@ async function serve(port: number, ...words: string[]): Promise<Running> {
 const client = (port: number, words: readonly string[], from: string = CLIENTS[0]) =>
   rping(port, ['-c', '-I', from, ...words]);
 
-/** Runs both ends with the same options, the client with more. */
+/** Runs both ends with the same options; the client has more of them. */
 async function pair(both: readonly string[], more: readonly string[] = []): Promise<[Ended, Ended]> {
   const port = ++lastPort;
   const server = await serve(port, ...both);
@@ -46,9 +46,9 @@ const report = ({ stdout }: Ended) => JSON.parse(stdout) as RpingReport;
 describe('what is said', () => {
   test('where memory is: 64 bits of address, 32 of key and of length, big-endian', () => {
     const where = { addr: 0x1122334455667788n, rkey: 0x99aabbcc, length: 64 };
-    expect(encodeWhere(where).toString('hex')).toBe('112233445566778899aabbcc00000040');
-    expect(decodeWhere(encodeWhere(where))).toEqual(where);
-    expect(() => decodeWhere(Buffer.alloc(17))).toThrow(/sent 17 bytes.*has 16/);
+    expect(encodeRdmaInfo(where).toString('hex')).toBe('112233445566778899aabbcc00000040');
+    expect(decodeRdmaInfo(encodeRdmaInfo(where))).toEqual(where);
+    expect(() => decodeRdmaInfo(Buffer.alloc(17))).toThrow(/sent 17 bytes.*has 16/);
   });
 
   test('pings as the stock program fills them', () => {
@@ -143,7 +143,7 @@ test('a larger ping than the server takes ends the connection, and the server sa
   expect([status, stderr]).toEqual([1, 'wasm-roce: the server left in the middle of a ping\n']);
   expect(await server.ended).toMatchObject({
     ...{ status: 1, stdout: '' },
-    stderr: expect.stringMatching(/the client pings with 5000 bytes, which is more than 4096 \(--size\)\n$/),
+    stderr: expect.stringMatching(/a ping of the client has 5000 bytes, at most 4096 are accepted \(--size\)\n$/),
   });
 });
 
@@ -152,7 +152,7 @@ test('nobody listens: the reason of the refusal, status 1', async () => {
   const { status, stdout, stderr } = await client(lastPort + 1000, ['--json']).ended;
   server.child.kill('SIGINT');
   expect(status).toBe(1);
-  expect(stderr).toMatch(/ECONNREFUSED: 127\.82\.0\.1 port \d+ refused .*reason 8 \(INVALID_SERVICE_ID\)\n$/);
+  expect(stderr).toMatch(/ECONNREFUSED: 127\.84\.0\.1 port \d+ refused .*reason 8 \(INVALID_SERVICE_ID\)\n$/);
   expect(JSON.parse(stdout)).toMatchObject({ ok: false, error: { code: 'ECONNREFUSED' } });
   expect((await server.ended).status).toBe(0);
 });

@@ -1,10 +1,10 @@
-/** Runs the command as a user would: the built one, or where only vitest was started, its source. */
+/** Runs the command as a user would: the built one, or its source if only vitest was started. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** scripts/test.mjs builds first, and says that it has been there. A process of the built one is there in half the time. */
+/** scripts/test.mjs builds first and sets this variable. The built command starts in half the time. */
 const isBuilt = process.env.WASM_ROCE_NET !== undefined;
 const LOADER = isBuilt ? [] : ['--import', 'tsx'];
 const MAIN = join(ROOT, isBuilt ? 'dist/cli/main.js' : 'src/cli/main.ts');
@@ -17,11 +17,11 @@ export interface Ended {
 
 export interface RunOptions {
   readonly env?: NodeJS.ProcessEnv;
-  /** Words in front of the command. */
+  /** Words before the command. */
   readonly prefix?: readonly string[];
   /** Options of node itself. */
   readonly node?: readonly string[];
-  /** On a terminal, whose keyboard is `child.stdin`; what it shows is stdout. */
+  /** Run on a terminal: `child.stdin` is its keyboard, stdout is its screen. */
   readonly terminal?: boolean;
 }
 
@@ -29,13 +29,13 @@ export interface Running {
   readonly child: ChildProcess;
   readonly pid: number;
   readonly ended: Promise<Ended>;
-  /** Waits until stderr holds a text. */
+  /** Waits until stderr contains a text. */
   says(text: string): Promise<void>;
-  /** Waits until what stdout holds is as wanted. */
+  /** Waits until stdout fulfils a condition. */
   prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
-/** What a test that has failed or run out of time leaves behind ends with the tests of its file. */
+/** Processes of tests that failed or timed out. They are killed at the end of the test file. */
 const running = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL');
@@ -82,7 +82,7 @@ export function run(args: readonly string[], options?: RunOptions): Promise<Ende
   return start(args, options).ended;
 }
 
-/** A TCP port that nobody uses now. */
+/** Returns a TCP port that is free at the moment. */
 export function freePort(): Promise<number> {
   const server = createServer();
   return new Promise((resolve) => {
@@ -93,7 +93,7 @@ export function freePort(): Promise<number> {
   });
 }
 
-/** Node without the native addon: no shared object loads. */
+/** Options of node with which the native addon does not load. */
 export const NO_ADDON = [
   '--import',
   'data:text/javascript,process.dlopen=()=>{throw new Error("no shared objects here")}',

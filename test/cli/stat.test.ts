@@ -2,9 +2,12 @@
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import parse from 'parse-prometheus-text-format';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { PublishedDevice } from '../../src/index.js';
-import { connectedPair, type Pair } from '../verbs/pair.js';
+import { metricOf } from '../../src/cli/stat/metrics.js';
+import { prometheusText } from '../../src/cli/stat/prometheus.js';
+import { type Counters, openDevice, type PublishedDevice } from '../../src/index.js';
+import { connectedPair, loopback, type Pair } from '../verbs/pair.js';
 import { run, start } from './run.js';
 
 let base: string;
@@ -21,7 +24,7 @@ beforeAll(async () => {
   await write();
 });
 
-/** One packet more. */
+/** Sends one more packet. */
 async function write(): Promise<void> {
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
@@ -46,7 +49,7 @@ test('a table for each device, with a column for each queue pair', async () => {
 
 test('--explain: what the counters of silent drops mean', async () => {
   const { stdout } = await run(['stat', 'one', '--all', '--explain'], env());
-  expect(stdout).toMatch(/^ {2}drop_icrc: the ICRC is wrong: damaged on the way/m);
+  expect(stdout).toMatch(/^ {2}drop_icrc: the ICRC is wrong: damaged in transit/m);
   expect((await run(['stat', 'one', '--explain'], env())).stdout).not.toContain('drop_icrc');
 });
 
@@ -56,23 +59,52 @@ test('--json: an array and nothing else', async () => {
   expect(devices[1]).toMatchObject({ name: 'one', counters: { rx_write_requests: 1 }, qps: [{ state: 'RTS' }] });
 });
 
-test('--prometheus: one family after the other, every line as the format wants it', async () => {
-  const { stdout } = await run(['stat', '--prometheus'], env());
-  const lines = stdout.trimEnd().split('\n');
-  for (const line of lines)
-    expect(line).toMatch(/^(# TYPE \w+ (counter|gauge)|\w+\{\w+="[^"\n]*"(,\w+="[^"\n]*")*\} \d+)$/);
-  const families = lines.filter((line) => line.startsWith('#')).map((line) => line.split(' ')[2]);
-  expect(new Set(families).size).toBe(families.length);
-  expect(stdout).toContain(
-    `# TYPE wasm_roce_sent_pkts_total counter\nwasm_roce_sent_pkts_total{name="one",pid="${process.pid}"} 1\n`,
-  );
-  expect(stdout).toMatch(/wasm_roce_qp_sent_pkts_total\{name="one",pid="\d+",qp="0x[0-9a-f]{6}",type="RC"\} 1/);
-  expect(stdout).toMatch(/wasm_roce_link_tx_frames_total\{/);
+describe('--prometheus', () => {
+  test('a parser that is not ours finds each metric, with its type and its help', async () => {
+    const { stdout } = await run(['stat', '--prometheus'], env());
+    const families = parse(stdout);
+    expect(families.length).toBeGreaterThan(100);
+    expect(new Set(families.map(({ name }) => name)).size).toBe(families.length);
+    for (const { name, type, help, metrics } of families) {
+      expect(type, name).toBe(name.endsWith('_total') ? 'COUNTER' : 'GAUGE');
+      expect(help, name).toMatch(/^(?!The counter).{8,}\.$/);
+      const labels = metrics.map((metric) => JSON.stringify(metric.labels));
+      expect(new Set(labels).size, name).toBe(labels.length);
+    }
+    const sent = families.find(({ name }) => name === 'wasm_roce_sent_pkts_total')?.metrics;
+    expect(sent).toContainEqual({ value: '1', labels: { name: 'one' } });
+    expect(families.find(({ name }) => name === 'wasm_roce_link_tx_frames_total')).toBeDefined();
+    const ofQps = families.find(({ name }) => name === 'wasm_roce_qp_sent_pkts_total')?.metrics;
+    expect(ofQps?.[0]?.labels).toEqual({ name: expect.any(String), qp: expect.stringMatching(/^0x/), type: 'RC' });
+  });
+
+  const device = (pid: number, name: string, counters: Counters): PublishedDevice => ({
+    ...{ name, pid, device: 'wasm0', interface: 'eth0', link: 'packet', state: 'ACTIVE' },
+    ...{ addresses: [], counters, qps: [] },
+  });
+
+  test('a restarted process continues its series; two devices of one name have each their own', () => {
+    const text = (...pids: number[]) => prometheusText(pids.map((pid) => device(pid, 'a "b"\n\\', { sent_pkts: 3 })));
+    expect(text(7)).toBe(text(4711));
+    const names = parse(text(9, 7))[0]?.metrics.map(({ labels }) => labels?.name);
+    expect(names).toEqual(['a "b"\n\\', 'a "b"\n\\#2']);
+  });
+
+  test('what can fall is a gauge; every counter of each link has a text of its own', async () => {
+    const { 'link.tx_errors': counter, 'link.tx_last_errno': gauge } = Object.fromEntries(
+      ['link.tx_errors', 'link.tx_last_errno'].map((name) => [name, metricOf(name).type]),
+    );
+    expect([counter, gauge]).toEqual(['counter', 'gauge']);
+    for (const options of [loopback(), { link: 'memory', fault: {} }] as const) {
+      await using device = await openDevice(options);
+      for (const name of Object.keys(device.counters())) expect(metricOf(name).help).not.toMatch(/^The counter/);
+    }
+  });
 });
 
 describe('--watch', () => {
   const times = (text: string, part: string) => text.split(part).length - 1;
-  /** What a run could leave: sockets in the folder, and connections to this process. */
+  /** What a run could leave behind: sockets in the folder, and connections to this process. */
   const traces = () => [readdirSync(join(base, 'wasm-roce')), process.getActiveResourcesInfo().filter(isPipe).length];
   const isPipe = (name: string) => name === 'PipeWrap';
 
@@ -102,14 +134,15 @@ describe('--watch', () => {
 
   test('on a terminal: the screen is cleared each time; Ctrl-C on its keyboard ends it', async () => {
     const before = traces();
-    const watching = start(['stat', 'one', '--watch', '0.1'], { ...env(), terminal: true });
+    // whether there are colours depends on TERM and CI
+    const watching = start(['stat', 'one', '--watch', '0.1'], { env: { ...env().env, NO_COLOR: '1' }, terminal: true });
     await watching.prints((stdout) => times(stdout, '\u001b[H\u001b[2J') >= 3);
     watching.child.stdin?.write('\u0003');
     const { status, stdout } = await watching.ended;
     expect(status).toBe(130);
     for (const screen of stdout.split('\u001b[H\u001b[2J').slice(1, -1))
       expect(screen.trim()).toMatch(/^one, process \d+: memory link/);
-    // no mode of the terminal is switched that would have to be switched back
+    // no mode of the terminal is set that would have to be reset
     expect(stdout).not.toContain('\u001b[?');
     await expect.poll(traces).toEqual(before);
   });
@@ -125,7 +158,7 @@ describe('--watch', () => {
 test('a name that nobody has: status 1, and the names that there are', async () => {
   const { status, stderr } = await run(['stat', 'two'], env());
   expect(status).toBe(1);
-  expect(stderr).toMatch(/^wasm-roce: no device is published as 'two'; there is one \(process \d+\), one/);
+  expect(stderr).toMatch(/^wasm-roce: no device is published as 'two'; published devices: one \(process \d+\), one/);
   expect((await run(['stat', '--json', '--prometheus'], env())).status).toBe(2);
 });
 

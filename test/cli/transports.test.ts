@@ -1,4 +1,4 @@
-// uc-pingpong, ud-pingpong and srq-pingpong with themselves.
+// uc-pingpong, ud-pingpong and srq-pingpong against themselves.
 import { describe, expect, test } from 'vitest';
 import type { Report } from '../../src/cli/pingpong/report.js';
 import { freePort, run, start } from './run.js';

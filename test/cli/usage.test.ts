@@ -1,4 +1,4 @@
-// What the command says to wrong usage, and with which status it ends.
+// Help, wrong usage and exit statuses.
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,7 +36,7 @@ test('--version: that of the package', async () => {
 });
 
 test('a signal that came before a command had its say is not forgotten; the second one ends it', async () => {
-  // what a process does from its start on, without a turn of its event loop between
+  // a process that never returns to its event loop while it starts
   const program = `
     import { onStop } from '${join(ROOT, 'src/cli/exit.ts')}';
     process.on('SIGTERM', () => process.exit(1));
@@ -66,8 +66,10 @@ describe('wrong usage ends with status 2 and one line that names the value and t
     [['pingpong', '127.0.0.1', '--keep'], /--keep is for the server/],
     [['pingpong', 'one', 'two'], 'too many arguments'],
     [['listen', '70000'], /'70000' is invalid.*integer from 0 to 65535/],
-    [['connect', '127.0.0.1', '7471', '--link', 'memory'], /--link memory is for two ends of one process/],
+    [['connect', '127.0.0.1', '7471', '--link', 'memory'], /--link memory connects two ends of one process/],
     [['demo', '--link', 'tcp'], /'tcp' is invalid/],
+    [['stat', '--watch', '0'], /'0' is invalid.*number from 0\.1 to 86400/],
+    [['atomic-lat', '-c', 'UD'], /'UD' is invalid. Allowed choices are RC\./],
   ])('%j', async (args, message) => {
     const { status, stdout, stderr } = await run(args);
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });

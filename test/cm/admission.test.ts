@@ -1,8 +1,8 @@
-/** Which requests a program never hears of, and what their senders are told. */
+/** Requests that the core rejects without an event, and the reasons in their REJs. */
 import { expect, describe as group, test } from 'vitest';
-import { RejectReason } from '../../src/cm/reasons.js';
+import { RejectReason } from '../../src/cm/core/reasons.js';
+import { ACCEPT, Conversation, PEER_ID } from './conversation.js';
 import * as mads from './mads.js';
-import { ACCEPT, PEER_ID, Talk } from './talk.js';
 
 group('a request is refused', () => {
   const v4 = (...ip: number[]) => ({ from: ip });
@@ -24,9 +24,9 @@ group('a request is refused', () => {
     ['path MTU that does not exist', { mtu: 6 }, 26, 1],
     ['path MTU larger than ours', { mtu: 5 }, 26, 1],
   ])('%s', (_, changes, reason, infoLength) => {
-    const talk = new Talk({ maxMtu: 2048 });
-    talk.hear(mads.req(changes));
-    expect(talk.saidOne('REJ')).toMatchObject({
+    const talk = new Conversation({ maxMtu: 2048 });
+    talk.receive(mads.req(changes));
+    expect(talk.sentOne('REJ')).toMatchObject({
       reason,
       infoLength,
       tid: mads.REQ.tid,
@@ -34,42 +34,168 @@ group('a request is refused', () => {
       localCommId: 0,
       remoteCommId: PEER_ID,
     });
-    expect(talk.told()).toEqual([]);
+    expect(talk.events()).toEqual([]);
     expect(talk.core.size).toBe(0);
   });
 
   test('the largest path MTU that we can is told', () => {
-    const talk = new Talk({ maxMtu: 2048 }).hear(mads.req({ mtu: 5 }));
-    expect(talk.saidOne('REJ').info[0]).toBe(4);
+    const talk = new Conversation({ maxMtu: 2048 }).receive(mads.req({ mtu: 5 }));
+    expect(talk.sentOne('REJ').info[0]).toBe(4);
   });
 
   test('for a listener on another of our addresses', () => {
-    const talk = new Talk();
+    const talk = new Conversation();
     talk.core.listen({ space: 'TCP', port: 9000, address: '10.0.0.77', transport: 'RC', backlog: 1 });
-    talk.hear(mads.req({ port: 9000 }));
-    expect(talk.saidOne('REJ').reason).toBe(28);
+    talk.receive(mads.req({ port: 9000 }));
+    expect(talk.sentOne('REJ').reason).toBe(28);
   });
 
   test('more than the backlog wait for the program, until it decides', () => {
-    const talk = new Talk({ backlog: 2 });
-    const ask = (id: number) => talk.hear(mads.req({ id, qpn: id }));
+    const talk = new Conversation({ backlog: 2 });
+    const ask = (id: number) => talk.receive(mads.req({ id, qpn: id }));
     ask(1);
     ask(2);
-    const [first] = talk.told();
-    talk.quiet();
+    const [first] = talk.events();
+    talk.discard();
     ask(3);
-    expect(talk.saidOne('REJ').reason).toBe(RejectReason.NO_RESOURCES);
+    expect(talk.sentOne('REJ').reason).toBe(RejectReason.NO_RESOURCES);
     talk.core.accept(first?.id as number, ACCEPT, talk.now);
-    talk.quiet();
+    talk.discard();
     ask(4);
-    talk.toldOne('CONNECT_REQUEST');
+    talk.event('CONNECT_REQUEST');
+  });
+
+  test('a peer that fills the backlog makes room for others, and they for more, until all have as many', () => {
+    const talk = new Conversation({ backlog: 4 });
+    const ask = (host: number, id: number) => {
+      talk.source = `10.0.0.${host}`;
+      talk.receive(mads.req({ id, qpn: id, guid: BigInt(host), from: [10, 0, 0, host] }));
+      return [
+        ...talk.sent().map((m) => (m.name === 'REJ' ? `REJ ${m.reason} to ${m.remoteCommId}` : m.name)),
+        ...talk.events().map(({ type }) => type),
+      ].join();
+    };
+    for (const id of [1, 2, 3, 4]) expect(ask(2, id)).toBe('CONNECT_REQUEST');
+    expect(ask(2, 5)).toBe('REJ 3 to 5');
+    expect(ask(3, 6)).toBe('REJ 3 to 1,REJECTED,CONNECT_REQUEST');
+    expect(ask(3, 7)).toBe('REJ 3 to 2,REJECTED,CONNECT_REQUEST');
+    expect(ask(3, 8)).toBe('REJ 3 to 8');
+    expect(ask(4, 9)).toBe('REJ 3 to 3,REJECTED,CONNECT_REQUEST');
+  });
+
+  test('half-open connections beyond the limit: the oldest of the peer with the most goes first', () => {
+    const talk = new Conversation({ backlog: 200 });
+    const half = (host: number, id: number) => {
+      talk.source = `10.0.0.${host}`;
+      talk.receive(mads.req({ id, qpn: id, guid: BigInt(host), from: [10, 0, 0, host] }));
+      const request = talk.events().find(({ type }) => type === 'CONNECT_REQUEST');
+      talk.core.accept(request?.id as number, ACCEPT, talk.now);
+      return { id: request?.id as number, sent: talk.sent().map(({ name }) => name), events: talk.events() };
+    };
+    const honest = half(3, 1000);
+    const attackers = Array.from({ length: 199 }, (_, i) => half(2, i + 1));
+    expect(attackers.at(-1)?.events).toEqual([]);
+    const next = half(2, 300);
+    expect(next.sent).toEqual(['REP', 'REJ']);
+    expect(next.events).toMatchObject([{ type: 'UNREACHABLE', id: attackers[0]?.id }]);
+    expect(half(4, 301).events).toMatchObject([{ type: 'UNREACHABLE', id: attackers[1]?.id }]);
+    expect(talk.core.stateOf(honest.id)).toBe('REP_SENT');
+    // After 10 s and timewait nothing is left of any of them.
+    talk.wait(11_000);
+    expect(talk.core.size).toBe(0);
+  });
+
+  test('a peer with 256 that are not established gets another when the oldest has had a second', () => {
+    const talk = new Conversation({ backlog: 1000 });
+    const ask = (host: number, id: number) => {
+      talk.source = `10.0.0.${host}`;
+      talk.receive(mads.req({ id, qpn: id, guid: BigInt(host), from: [10, 0, 0, host] }));
+      return talk.events().filter(({ type }) => type === 'CONNECT_REQUEST');
+    };
+    const accept = (id: number) => talk.core.accept(id, ACCEPT, talk.now);
+    const requests = Array.from({ length: 256 }, (_, i) => ask(2, i + 1)[0]?.id as number);
+    expect(ask(2, 300)).toEqual([]);
+    for (const id of requests) accept(id);
+    talk.wait(999).discard();
+    expect(ask(2, 300)).toEqual([]);
+    expect(talk.core.counters()['cm_ignored.req']).toBe(2);
+    expect(ask(3, 301)).toHaveLength(1);
+    talk.wait(1).discard();
+    const [late] = ask(2, 300);
+    expect(talk.core.stateOf(requests[0] as number)).toBe('REP_SENT');
+    accept(late?.id as number);
+    expect(talk.events()).toMatchObject([{ type: 'UNREACHABLE', id: requests[0] }]);
+    // the second oldest had its time as well, but not each request of a flood is to cost a connection
+    expect(ask(2, 302)).toEqual([]);
+    talk.wait(39).discard();
+    expect(ask(2, 302)).toEqual([]);
+    talk.wait(1).discard();
+    expect(ask(2, 302)).toHaveLength(1);
+    expect(talk.core.counters()['cm_ignored.req']).toBe(4);
+    // and one at a time: the application has not decided about it
+    talk.wait(40).discard();
+    expect(ask(2, 303)).toEqual([]);
+  });
+
+  test('a flood of one peer costs the application 25 connections a second, after the first 256', () => {
+    const talk = new Conversation({ backlog: 1000 });
+    const seconds: number[] = [];
+    let id = 0;
+    for (let second = 0; second < 5; second++) {
+      let accepted = 0;
+      for (let ms = 0; ms < 1000; ms++) {
+        id++;
+        talk.receive(mads.req({ id, qpn: id, psn: 1 }));
+        for (const event of talk.events()) {
+          if (event.type !== 'CONNECT_REQUEST') continue;
+          talk.core.accept(event.id, ACCEPT, talk.now);
+          accepted++;
+        }
+        talk.discard().wait(1).discard();
+      }
+      seconds.push(accepted);
+    }
+    expect(seconds).toEqual([256, 25, 25, 25, 25]);
+  });
+
+  test('what a peer that has to wait repeats is answered, whether it is accepted or not', () => {
+    const talk = new Conversation({ backlog: 1000 });
+    const ask = (id: number) => talk.receive(mads.req({ id, qpn: id }));
+    for (let id = 1; id <= 256; id++) ask(id);
+    const [first] = talk.events();
+    talk.core.accept(first?.id as number, ACCEPT, talk.now);
+    talk.discard();
+    for (const id of [300, 1, 2]) ask(id);
+    expect(talk.sent().map(({ name }) => name)).toEqual(['REP', 'MRA']);
+    // its queue pair 2 belongs to another attempt
+    talk.receive(mads.req({ id: 301, qpn: 2 }));
+    expect(talk.sentOne('REJ').reason).toBe(RejectReason.STALE_CONNECTION);
+  });
+
+  test('refused requests: the newest 256 are remembered', () => {
+    const talk = new Conversation({ backlog: 1 });
+    for (let id = 1; id <= 1000; id++) {
+      talk.request({ id, qpn: id }).reject();
+      expect(talk.core.size).toBeLessThanOrEqual(256);
+    }
+    talk.discard().receive(mads.req({ id: 1000, qpn: 1000 }));
+    talk.sentOne('REJ');
+    talk.receive(mads.req({ id: 1, qpn: 1 }));
+    talk.event('CONNECT_REQUEST');
+  });
+
+  test('as many connections as may be, in whatever state: nothing is answered', () => {
+    const talk = new Conversation({ maxConnections: 2 });
+    for (const id of [1, 2, 3]) talk.receive(mads.req({ id, qpn: id }));
+    expect([talk.core.size, talk.sent().length, talk.events().length]).toEqual([2, 0, 2]);
+    expect(talk.core.counters()['cm_ignored.req']).toBe(1);
   });
 
   test('nobody listens any more', () => {
-    const talk = new Talk();
+    const talk = new Conversation();
     talk.core.unlisten(talk.listener);
     expect(talk.core.isListening('TCP', 7174)).toBe(false);
-    talk.hear(mads.req());
-    expect(talk.saidOne('REJ').reason).toBe(8);
+    talk.receive(mads.req());
+    expect(talk.sentOne('REJ').reason).toBe(8);
   });
 });

@@ -1,16 +1,16 @@
 /**
- * The core in the place of either end of every captured conversation. The other end's messages go in; for the same calls
- * of the program the core must say what Linux said, byte for byte. Only transaction ids that we choose are ours.
+ * The core replaces either end of every captured conversation. It receives the other end's messages. For the same calls
+ * of the application it must send the same bytes as Linux; only transaction ids that our end chooses may differ.
  */
 import { expect, describe as group, test } from 'vitest';
-import { CMA_HDR_BYTES, parseCmaHdr } from '../../src/cm/cmahdr.js';
-import { CmCore } from '../../src/cm/core.js';
-import { mtuBytes } from '../../src/cm/derive.js';
-import { encodeMad, parseMad } from '../../src/cm/mad.js';
-import type { Message } from '../../src/cm/messages.js';
-import { parseServiceId } from '../../src/cm/serviceid.js';
-import { PACKET_LIFE_TIME } from '../../src/cm/times.js';
-import { type CapturedMad, CM_CAPTURES, capturedMads } from './captured.js';
+import { CMA_HDR_BYTES, parseCmaHdr } from '../../src/cm/core/cmahdr.js';
+import { CmCore } from '../../src/cm/core/core.js';
+import { mtuBytes } from '../../src/cm/core/derive.js';
+import { encodeMad, parseMad } from '../../src/cm/core/mad.js';
+import type { Message } from '../../src/cm/core/messages.js';
+import { parseServiceId } from '../../src/cm/core/serviceid.js';
+import { PACKET_LIFE_TIME } from '../../src/cm/core/times.js';
+import { type CapturedMad, CM_CAPTURES, capturedMads } from './capturedmads.js';
 
 const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
 
@@ -50,7 +50,7 @@ class Replay {
     readonly mads: readonly CapturedMad[],
     readonly us: string,
   ) {
-    // our GUID is what our own REQ or REP says
+    // our GUID is the one in our REQ or REP
     const own = mads.filter(({ from }) => from === us).map(({ message }) => message);
     const told = own.find((message) => message.name === 'REQ' || message.name === 'REP');
     this.#core = new CmCore({
@@ -67,7 +67,7 @@ class Replay {
       if (mad.from === this.us) this.#say(mad);
       else this.#hear(mad);
     }
-    // where both ended at a time, a recording may have stopped before the last word
+    // where both ends disconnected at once, the capture may end before the last DREP
     const late = this.#core.takeMessages().map(({ bytes }) => parseMad(bytes) as Message);
     expect(late.filter(({ name }) => name !== 'DREP')).toEqual([]);
   }
@@ -83,7 +83,7 @@ class Replay {
     }
   }
 
-  /** What the other end said. What we answer without being asked must come next in the capture. */
+  /** A message of the other end. A message that the core sends in reply by itself must come next in the capture. */
   #hear({ bytes, from, to, message }: CapturedMad): void {
     if (message.name === 'REQ') {
       const isReply = ({ message: m }: CapturedMad) => m.name === 'REP' && m.remoteCommId === message.localCommId;
@@ -98,7 +98,7 @@ class Replay {
     }
   }
 
-  /** What our end said: the program's call for it, and the same message from the core. */
+  /** A message of our end: makes the application's call for it, and compares the core's message. */
   #say({ bytes, from, to, message }: CapturedMad): void {
     let [said, ...more] = this.#core.takeMessages();
     if (said === undefined) {
@@ -139,14 +139,14 @@ class Replay {
       }
       case 'SIDR_REP': {
         const id = this.#ids.get(message.requestId) as number;
-        core.acceptDatagrams(id, { qpNum: message.qpn, qkey: message.qkey }, message.privateData, now);
+        core.acceptService(id, { qpNum: message.qpn, qkey: message.qkey }, message.privateData, now);
         break;
       }
     }
   }
 }
 
-/** Ours with the transaction id of theirs, in messages whose id our end chooses. */
+/** Our message with the captured transaction id, where our end chooses it. */
 function withTid(ours: Uint8Array, theirs: Uint8Array, { name }: Message): Uint8Array {
   if (!['REQ', 'RTU', 'DREQ', 'SIDR_REQ'].includes(name)) return ours;
   const bytes = Uint8Array.from(ours);
@@ -154,7 +154,7 @@ function withTid(ours: Uint8Array, theirs: Uint8Array, { name }: Message): Uint8
   return bytes;
 }
 
-/** In the order in which our end saw them: when both ended a connection at a time, it spoke before it heard. */
+/** Messages in the order of our end: when both ends disconnected at once, it sent its DREQ before it received one. */
 function uncrossed(mads: readonly CapturedMad[], us: string): CapturedMad[] {
   const ordered = [...mads];
   for (const mad of mads) {
@@ -197,6 +197,7 @@ function parametersOf(req: Message<'REQ'>) {
     pathMtu: mtuBytes(req.pathMtu),
     hopLimit: req.primary.hopLimit,
     trafficClass: req.primary.trafficClass,
+    sl: req.primary.sl,
     packetLifeTime: req.primary.ackTimeout === 17 ? PACKET_LIFE_TIME : req.primary.ackTimeout - 2,
   };
 }

@@ -1,15 +1,15 @@
-/** Connections of programs: two devices, from resolving an address to the end of timewait. */
+/** Connections through the API: two devices, from resolving an address to the end of timewait. */
 import { expect, describe as group, test } from 'vitest';
 import { type ConnParam, createCmId } from '../../src/cm/index.js';
-import { CmPort } from '../../src/cm/port.js';
+import { MadAgent } from '../../src/cm/madagent.js';
 import { type Qp, throwIfFailed } from '../../src/index.js';
 import { families } from '../verbs/pair.js';
-import { eventsOf, type Joined, Pair, PORT } from './sides.js';
+import { DevicePair, eventsOf, PORT, type SideWithId } from './devicepair.js';
 
 const bytes = (text: string) => Buffer.from(text);
 
-/** A message from one end to the other. */
-async function say(from: Joined, to: Joined, text: string): Promise<void> {
+/** Sends a message from one end to the other. */
+async function say(from: SideWithId, to: SideWithId, text: string): Promise<void> {
   from.mr.buffer.write(text, 2048);
   from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(2048, text.length) });
   throwIfFailed(await from.cq.next({ timeout: 5000 }));
@@ -21,7 +21,7 @@ async function say(from: Joined, to: Joined, text: string): Promise<void> {
 
 group('a connection', () => {
   test.each(families)('IPv%d: messages, the peer’s memory, the events of both ends', async (family) => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const address = pair.addressOf(pair.server, family);
     const { listener, client, server } = await pair.connected({}, { address });
     await say(client, server, 'hello');
@@ -55,7 +55,7 @@ group('a connection', () => {
   });
 
   test('what both ends offer becomes what both queue pairs have', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected(
       {},
       {
@@ -67,7 +67,7 @@ group('a connection', () => {
     expect([c.maxRdAtomic, c.maxDestRdAtomic]).toEqual([4, 6]);
     expect([s.maxRdAtomic, s.maxDestRdAtomic]).toEqual([6, 4]);
     expect([c.retryCnt, s.retryCnt]).toEqual([3, 3]);
-    // the one says how patient the other is with it
+    // each end sets the RNR retries of the other
     expect([c.rnrRetry, s.rnrRetry]).toEqual([1, 2]);
     expect([c.timeout, s.timeout]).toEqual([17, 17]);
     expect([c.destQpNum, s.destQpNum]).toEqual([s.qpNum, c.qpNum]);
@@ -80,22 +80,48 @@ group('a connection', () => {
     expect([c.qpAccessFlags, s.qpAccessFlags]).toEqual([rights, rights]);
   });
 
-  test('as much as the card can, when nothing is said', async () => {
-    const pair = await Pair.ofTest();
-    const { client, server } = await pair.connected();
+  test.each([
+    ['what every adapter can, when nothing is said', undefined, 16],
+    ['as much as the card can, on request', 128, 128],
+  ])('%s', async (_, depth, has) => {
+    const pair = await DevicePair.forTest();
+    const connect = depth === undefined ? {} : { responderResources: depth, initiatorDepth: depth };
+    const { client, server } = await pair.connected({}, { connect });
     const [c, s] = [client.qp.query(), server.qp.query()];
-    expect([c.maxRdAtomic, c.maxDestRdAtomic, s.maxRdAtomic, s.maxDestRdAtomic]).toEqual([128, 128, 128, 128]);
+    expect([c.maxRdAtomic, c.maxDestRdAtomic, s.maxRdAtomic, s.maxDestRdAtomic]).toEqual([has, has, has, has]);
     expect([c.retryCnt, c.rnrRetry]).toEqual([7, 7]);
   });
 
+  test('a server that says 255: as much as the card can', async () => {
+    const pair = await DevicePair.forTest();
+    const listener = await pair.listen();
+    const { core } = await MadAgent.of(pair.server.device);
+    const accept = core.accept.bind(core);
+    core.accept = (id, param, now) => accept(id, { ...param, responderResources: 255, initiatorDepth: 255 }, now);
+    const client = await pair.resolved();
+    const connecting = client.id.connect();
+    void (await pair.withQp(pair.server, await listener.getRequest())).id.accept();
+    await connecting;
+    expect(client.qp.query()).toMatchObject({ maxRdAtomic: 128, maxDestRdAtomic: 128 });
+  });
+
+  test('vendor options of an mlx5 client and of its server', async () => {
+    const pair = await DevicePair.forTest();
+    const ece = { vendorId: 0x02c9, options: 0x3000_0001 };
+    const { client, server } = await pair.connected({}, { connect: { ece } });
+    expect(server.id.request?.ece).toEqual(ece);
+    expect(client.id.request).toBeUndefined();
+    await expect(client.id.connect({ ece: { vendorId: 1 << 24, options: 0 } })).rejects.toThrow();
+  });
+
   test('who serves no reads lets nobody read', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { server } = await pair.connected({}, { accept: { responderResources: 0 } });
     expect(server.qp.query().qpAccessFlags).toEqual(['remoteWrite']);
   });
 
   test('type of service, ACK timeout, RNR timer', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({ tos: 0x20, ackTimeout: 19, minRnrTimer: 12 });
     for (const { qp } of [client, server]) {
       const { timeout, ahAttr, minRnrTimer } = qp.query();
@@ -103,8 +129,21 @@ group('a connection', () => {
     }
   });
 
+  test.each([
+    ['the upper bits of the type of service', { tos: 0x68 }, 3],
+    ['what the client says', { tos: 0x68, sl: 6 }, 6],
+  ])('service level at both ends: %s', async (_, options, sl) => {
+    const pair = await DevicePair.forTest();
+    const listener = await pair.listen();
+    const client = await pair.resolved(options);
+    const connecting = client.id.connect();
+    const server = await pair.withQp(pair.server, await listener.getRequest());
+    await Promise.all([connecting, server.id.accept()]);
+    expect([client.qp.query().ahAttr?.sl, server.qp.query().ahAttr?.sl]).toEqual([sl, sl]);
+  });
+
   test('private data, both ways', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
     const connecting = client.id.connect({ privateData: bytes('may I?') });
@@ -121,7 +160,7 @@ group('a connection', () => {
   });
 
   test('unreliable', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({ qpType: 'UC' });
     expect(client.qp.type).toBe('UC');
     await say(client, server, 'it may arrive');
@@ -133,7 +172,7 @@ group('a connection', () => {
     ['the server has them for itself', {}, { flowControl: true }, [false, true]],
     ['nobody asks', {}, {}, [false, false]],
   ])('credits: %s', async (_, connect, accept, have) => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({}, { connect, accept });
     expect(server.id.request?.flowControl).toBe(connect.flowControl === true);
     expect([client.qp.flowControl, server.qp.flowControl]).toEqual(have);
@@ -141,7 +180,7 @@ group('a connection', () => {
   });
 
   test('credits, as the queue pairs have them before', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
     client.qp.flowControl = true;
@@ -153,7 +192,7 @@ group('a connection', () => {
   });
 
   test('a shared receive queue is told of', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = createCmId(pair.client.device);
     await client.resolveAddr(pair.addressOf(pair.server), PORT);
@@ -165,14 +204,14 @@ group('a connection', () => {
   });
 
   test('both ends say farewell at a time', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected();
     await Promise.all([client.id.disconnect(), server.id.disconnect()]);
     expect([client.id.state, server.id.state]).toEqual(['DISCONNECTED', 'DISCONNECTED']);
   });
 
   test('with one’s own card', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { device, cq, pd } = pair.server;
     const listener = await pair.listen();
     const id = createCmId(device);
@@ -187,7 +226,7 @@ group('a connection', () => {
   });
 
   test('on another address of ours than the first', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen({}, 16, pair.otherAddressOf(pair.server));
     const refused = (await pair.resolved()).id.connect();
     await expect(refused).rejects.toMatchObject({ reason: 'CONSUMER_DEFINED' });
@@ -200,9 +239,9 @@ group('a connection', () => {
 
 group('a program that brings its queue pairs up itself', () => {
   test('CONNECT_RESPONSE, acceptAttributes, establish', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
-    const own = async ({ pd, cq }: Pair['client']): Promise<Qp> => pd.createQp({ sendCq: cq });
+    const own = async ({ pd, cq }: DevicePair['client']): Promise<Qp> => pd.createQp({ sendCq: cq });
     const [a, b] = [await own(pair.client), await own(pair.server)];
     const id = createCmId(pair.client.device);
     await id.resolveAddr(pair.addressOf(pair.server), PORT);
@@ -223,14 +262,14 @@ group('a program that brings its queue pairs up itself', () => {
     await Promise.all([connecting, accepted]);
     expect([a.state, b.state]).toEqual(['RTS', 'RTS']);
     await server.disconnect();
-    // they stay the program's
+    // the application's queue pairs stay open
     expect([a.state, b.state]).toEqual(['RTS', 'RTS']);
     await Promise.all([id.close(), server.close()]);
     expect([a.isClosed, b.isClosed]).toEqual([false, false]);
   });
 
   test('whose RTU is lost: its data stand for it, and until they come the server’s queue pair only listens', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const qp = await pair.client.pd.createQp({ sendCq: pair.client.cq });
     const id = createCmId(pair.client.device);
@@ -249,7 +288,7 @@ group('a program that brings its queue pairs up itself', () => {
     await say({ ...pair.client, id, qp }, server, 'not established yet');
     await accepted;
     expect([server.id.state, server.qp.state]).toEqual(['ESTABLISHED', 'RTS']);
-    const counters = (await CmPort.of(pair.server.device)).counters();
+    const counters = (await MadAgent.of(pair.server.device)).counters();
     expect(counters).not.toHaveProperty('cm_tx_retries.rep');
     expect(counters).not.toHaveProperty('cm_rx_msgs.rtu');
   });
@@ -264,7 +303,7 @@ group('a program that brings its queue pairs up itself', () => {
   type CmIdAttributes = import('../../src/cm/index.js').CmId['acceptAttributes'];
 
   test('useQp: a queue pair of the program’s, which outlives the id', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await (async () => {
       const listener = await pair.listen();
       const id = createCmId(pair.client.device);
@@ -283,5 +322,18 @@ group('a program that brings its queue pairs up itself', () => {
     await client.id.close();
     expect(client.qp.isClosed).toBe(false);
     await client.qp.close();
+  });
+
+  test('createQp: a queue pair whose id is closed meanwhile is closed too', async () => {
+    const { client } = await DevicePair.forTest();
+    for (let turns = 0; turns < 8; turns++) {
+      const id = createCmId(client.device);
+      const created = id.createQp(client.pd, { sendCq: client.cq }).catch(() => {});
+      for (let i = 0; i < turns; i++) await Promise.resolve();
+      await id.close();
+      await created;
+    }
+    // EBUSY while a queue pair uses it
+    await client.cq.close();
   });
 });

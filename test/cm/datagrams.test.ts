@@ -1,15 +1,15 @@
-/** Datagram services and groups of programs: two devices. */
+/** Datagram services and multicast groups through the API: two devices. */
 import { expect, describe as group, test } from 'vitest';
 import { type CmId, createCmId, UDP_QKEY } from '../../src/cm/index.js';
 import { GRH_BYTES, type Pd, type Qp, throwIfFailed } from '../../src/index.js';
-import { eventsOf, Pair, PORT } from './sides.js';
+import { DevicePair, eventsOf, PORT } from './devicepair.js';
 
 const bytes = (text: string) => Buffer.from(text);
 
 test.each([4, 6] as const)(
   'IPv%d: a service is asked for, a datagram is sent, and answered from where it came',
   async (family) => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen({ space: 'UDP' });
     const client = await pair.resolved({ space: 'UDP' }, pair.addressOf(pair.server, family));
     expect([client.qp.type, client.qp.state]).toEqual(['UD', 'RTS']);
@@ -50,20 +50,20 @@ test.each([4, 6] as const)(
 );
 
 test('no such service', async () => {
-  const pair = await Pair.ofTest();
+  const pair = await DevicePair.forTest();
   await (await pair.listen()).close();
   const { id } = await pair.resolved({ space: 'UDP' });
   await expect(id.connect()).rejects.toMatchObject({
     code: 'ECONNREFUSED',
     event: 'UNREACHABLE',
     reason: 'UNSUPPORTED',
-    message: `ECONNREFUSED: ${pair.addressOf(pair.server)} port 7471 has no such datagram service: nobody listens there, status 1 (UNSUPPORTED)`,
+    message: `ECONNREFUSED: ${pair.addressOf(pair.server)} port 7471 has no such datagram service: no listener on that port, status 1 (UNSUPPORTED)`,
   });
   expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'UNREACHABLE']);
 });
 
 test('the program says no', async () => {
-  const pair = await Pair.ofTest();
+  const pair = await DevicePair.forTest();
   const listener = await pair.listen({ space: 'UDP' });
   const { id } = await pair.resolved({ space: 'UDP' });
   const connecting = id.connect();
@@ -74,7 +74,7 @@ test('the program says no', async () => {
 });
 
 test('a Q_Key of the program’s, and a service without a queue pair of the id’s', async () => {
-  const pair = await Pair.ofTest();
+  const pair = await DevicePair.forTest();
   const listener = await pair.listen({ space: 'UDP' });
   const id = createCmId(pair.client.device, { space: 'UDP' });
   await id.resolveAddr(pair.addressOf(pair.server), PORT);
@@ -85,7 +85,7 @@ test('a Q_Key of the program’s, and a service without a queue pair of the id�
 });
 
 test('a group: joined, sent to, left', async () => {
-  const pair = await Pair.ofTest();
+  const pair = await DevicePair.forTest();
   const group = '239.77.0.1';
   const member = createCmId(pair.server.device, { space: 'UDP' });
   await member.bindAddr(pair.addressOf(pair.server));
@@ -112,14 +112,17 @@ test('a group: joined, sent to, left', async () => {
   await expect(member.leaveMulticast(group)).rejects.toMatchObject({ code: 'ENOENT' });
   await expect(sender.joinMulticast(group)).rejects.toMatchObject({ code: 'EINVAL' });
   await expect(sender.joinMulticast('10.0.0.1')).rejects.toThrow();
+  expect(ah.isClosed).toBe(false);
+  await sender.leaveMulticast(group);
+  expect(ah.isClosed).toBe(true);
   for (const id of [member, sender]) await id.close();
 });
 
 group('an id that is closed', () => {
   const GROUP = '239.77.0.2';
 
-  /** An id for datagrams with a domain of its own, and a queue pair of the program's. */
-  async function lent(pair: Pair): Promise<{ id: CmId; pd: Pd; qp: Qp }> {
+  /** An id for datagrams with its own protection domain, and a queue pair of the application. */
+  async function lent(pair: DevicePair): Promise<{ id: CmId; pd: Pd; qp: Qp }> {
     const { device, cq } = pair.client;
     const pd = await device.allocPd();
     const qp = await pd.createQp({ type: 'UD', sendCq: cq });
@@ -129,7 +132,7 @@ group('an id that is closed', () => {
     return { id, pd, qp };
   }
 
-  /** Closes the id while its last datagram has not left yet. @returns where it goes */
+  /** Closes the id before its last datagram is sent. @returns the datagram's address handle */
   async function lastWord(id: CmId, qp: Qp) {
     const { ah, qpNum, qkey } = await id.joinMulticast(GROUP, { sendOnly: true });
     if (ah === undefined) throw new Error('no address handle');
@@ -139,7 +142,7 @@ group('an id that is closed', () => {
   }
 
   test('gives its address handles back, though a datagram is still to go there', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { device, cq } = pair.client;
     const pd = await device.allocPd();
     const id = createCmId(device, { space: 'UDP' });
@@ -150,7 +153,7 @@ group('an id that is closed', () => {
   });
 
   test('when the queue pair is the program’s: once it is sent, at the latest with the domain', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const [one, other] = [await lent(pair), await lent(pair)];
     const sent = await lastWord(one.id, one.qp);
     expect(sent.isClosed).toBe(false);
@@ -165,14 +168,14 @@ group('an id that is closed', () => {
   });
 
   test('joins no group any more', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     for (let steps = 0; steps < 20; steps++) {
       const { id, pd, qp } = await lent(pair);
       const joining = id.joinMulticast(GROUP).catch((error) => error);
       for (let step = 0; step < steps; step++) await undefined;
       await id.close();
       const joined = await joining;
-      // it was there first, or was refused
+      // it joined before the close, or was rejected
       if (joined instanceof Error)
         expect(joined).toMatchObject({ code: 'ECANCELED', message: expect.stringMatching(/cm id \d+ was closed/) });
       else expect(joined.ah.isClosed).toBe(true);
@@ -183,7 +186,7 @@ group('an id that is closed', () => {
   });
 
   test('or one whose group was refused keeps nothing of it', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { id, qp } = await lent(pair);
     await qp.attachMcast(GROUP);
     const before = qp.device.card.exports.memAvailable();

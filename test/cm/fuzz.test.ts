@@ -1,22 +1,22 @@
 /**
- * What nobody should say: damaged messages, noise, every message with edges in its fields, in every state. Nothing throws,
- * all is counted, and in the end nothing is left.
+ * Damaged messages, noise, and messages with random fields, in every state. Nothing throws, every datagram is counted,
+ * and no connection is left at the end.
  *   WASM_ROCE_SEED=n   another seed     WASM_ROCE_SCALE=x  x times as many
  */
 import { expect, describe as group, test } from 'vitest';
-import { encodeMad, parseMad } from '../../src/cm/mad.js';
-import { ATTRIBUTE, LAYOUTS, type MessageName } from '../../src/cm/messages.js';
+import { encodeMad, parseMad } from '../../src/cm/core/mad.js';
+import { ATTRIBUTE, LAYOUTS, type MessageName } from '../../src/cm/core/messages.js';
 import { Random } from '../kit/random.js';
+import { CONVERSATIONS, type Conversation, inState, PEER_ID, type RoleAndState } from './conversation.js';
 import * as mads from './mads.js';
-import { inState, PEER_ID, type Talk, WAYS, type Way } from './talk.js';
 
 const SEED = Number(process.env.WASM_ROCE_SEED ?? 9);
 const SCALE = Number(process.env.WASM_ROCE_SCALE ?? 1);
 const ROUNDS = Math.ceil(300 * SCALE);
 const NAMES = Object.keys(ATTRIBUTE) as MessageName[];
 
-/** Good messages about the connection that there is. */
-function good(talk: Talk, random: Random): Uint8Array {
+/** A valid message, mostly about the connection. */
+function good(talk: Conversation, random: Random): Uint8Array {
   const { ids } = talk;
   return random.pick([
     () => mads.req(),
@@ -33,8 +33,8 @@ function good(talk: Talk, random: Random): Uint8Array {
   ])();
 }
 
-/** A message whose every field is noise, often the ids of the connection. */
-function noisy(talk: Talk, random: Random): Uint8Array {
+/** A message with random fields, often with the ids of the connection. */
+function noisy(talk: Conversation, random: Random): Uint8Array {
   const mad = new mads.Mad(ATTRIBUTE[random.pick(NAMES)], BigInt(random.u32())).put(0, random.bytes(232));
   if (random.chance(0.7)) mad.u32(0, PEER_ID);
   if (random.chance(0.7)) mad.u32(4, talk.id);
@@ -42,16 +42,16 @@ function noisy(talk: Talk, random: Random): Uint8Array {
   return mad.bytes;
 }
 
-function damaged(talk: Talk, random: Random): Uint8Array {
+function damaged(talk: Conversation, random: Random): Uint8Array {
   const bytes = good(talk, random);
   for (let i = random.between(1, 5); i > 0; i--) bytes[random.below(256)] = random.u32() & 255;
   if (random.chance(0.1)) return bytes.subarray(0, random.below(256));
   return random.chance(0.05) ? Uint8Array.from([...bytes, ...random.bytes(random.between(1, 300))]) : bytes;
 }
 
-const noise = (_: Talk, random: Random) => random.bytes(random.chance(0.5) ? 256 : random.below(400));
+const noise = (_: Conversation, random: Random) => random.bytes(random.chance(0.5) ? 256 : random.below(400));
 
-group.each(Object.keys(WAYS) as Way[])(`%s, seed ${SEED}`, (way) => {
+group.each(Object.keys(CONVERSATIONS) as RoleAndState[])(`%s, seed ${SEED}`, (way) => {
   test.each([
     ['good messages at the wrong time', good],
     ['noise in the fields', noisy],
@@ -66,7 +66,7 @@ group.each(Object.keys(WAYS) as Way[])(`%s, seed ${SEED}`, (way) => {
       for (let n = 0; n < 10; n++) {
         const bytes = make(talk, random);
         try {
-          talk.hear(bytes);
+          talk.receive(bytes);
         } catch (cause) {
           throw new Error(`seed ${SEED}, round ${i}: ${Buffer.from(bytes).toString('hex')}`, { cause });
         }
@@ -74,7 +74,7 @@ group.each(Object.keys(WAYS) as Way[])(`%s, seed ${SEED}`, (way) => {
         if (random.chance(0.1)) talk.wait(random.below(70_000));
         for (const { bytes: said } of talk.core.takeMessages()) expect(typeof parseMad(said)).toBe('object');
       }
-      // each was a message or was dropped for a reason
+      // each datagram is counted: as a message, or as dropped
       expect(total(talk) - before).toBe(10);
       talk.core.closeAll(talk.now);
       talk.wait(24 * 3600 * 1000);
@@ -84,7 +84,7 @@ group.each(Object.keys(WAYS) as Way[])(`%s, seed ${SEED}`, (way) => {
   });
 });
 
-function total({ core }: Talk): number {
+function total({ core }: Conversation): number {
   const isOne = (name: string) => name.startsWith('cm_rx_msgs.') || /^cm_drop_(?!qpn)/.test(name);
   return Object.entries(core.counters()).reduce((sum, [name, count]) => (isOne(name) ? sum + count : sum), 0);
 }

@@ -1,15 +1,15 @@
-/** Where every field of every message lies: byte, and the mask of its bits, from the tables of IBTA 12.6 to 12.11. */
+/** Byte offset and bit mask of every field of every message, from the tables of IBTA 12.6 to 12.11. */
 import { expect, describe as group, test } from 'vitest';
-import { encodeMad, MAD_BYTES, message, parseMad } from '../../src/cm/mad.js';
-import { ATTRIBUTE, LAYOUTS, type MessageName, privateDataRoom } from '../../src/cm/messages.js';
+import { buildMessage, encodeMad, MAD_BYTES, parseMad } from '../../src/cm/core/mad.js';
+import { ATTRIBUTE, LAYOUTS, type MessageName, privateDataBytes } from '../../src/cm/core/messages.js';
 import * as mads from './mads.js';
 
-/** Field, byte behind the MAD header, and what it is when all its bits are set. */
+/** A field, its byte offset behind the MAD header, and its bytes with all bits set. */
 type Row = readonly [field: string, byte: number, bits: string];
 
 const bytes = (n: number) => 'ff'.repeat(n);
 
-/** One of the two paths of a REQ, that begins at byte `at`. */
+/** One of the two paths of a REQ, at byte `at`. */
 const path = (name: string, at: number): Row[] => [
   [`${name}.localLid`, at, bytes(2)],
   [`${name}.remoteLid`, at + 2, bytes(2)],
@@ -130,7 +130,7 @@ const PLACES: Readonly<Record<MessageName, readonly Row[]>> = {
 const NAMES = Object.keys(PLACES) as MessageName[];
 const hex = (data: Uint8Array) => Buffer.from(data).toString('hex');
 
-/** A body that is zero but for these bits. */
+/** A message body in which only these bits are set. */
 function body([, at, bits]: Row): string {
   return '00'.repeat(at) + bits + '00'.repeat(232 - at - bits.length / 2);
 }
@@ -139,7 +139,7 @@ function partOf(of: object, name: string): unknown {
   return name.split('.').reduce((value, key) => (value as Record<string, unknown>)[key], of as unknown);
 }
 
-/** The same fields with one of them changed. */
+/** The same fields with one change. */
 function changed(of: object, name: string, value: unknown): object {
   const [first = '', ...rest] = name.split('.');
   const inner = (of as Record<string, unknown>)[first];
@@ -157,18 +157,18 @@ group.each(NAMES)('%s', (name) => {
   test.each(PLACES[name].map((row) => [row[0], row] as const))('%s', (field, row) => {
     const bytes = new mads.Mad(ATTRIBUTE[name], 5n).put(0, Buffer.from(body(row), 'hex')).bytes;
     const full = parseMad(bytes) as object;
-    const empty = message(name, 5n, {});
+    const empty = buildMessage(name, 5n, {});
     const value = partOf(full, field);
-    // nothing else has been read from these bits
+    // no other field is read from these bits
     expect(changed(empty, field, value)).toEqual(full);
     expect(value).not.toEqual(partOf(empty, field));
-    // and nothing else is written
+    // and no other bits are written
     expect(hex(encodeMad(changed(empty, field, value) as typeof empty))).toBe(hex(bytes));
   });
 
   test('private data ends with the datagram', () => {
     const [, at = 0] = PLACES[name].find(([field]) => field === 'privateData') ?? [];
-    expect(at + privateDataRoom(name)).toBe(MAD_BYTES - 24);
+    expect(at + privateDataBytes(name)).toBe(MAD_BYTES - 24);
   });
 });
 
@@ -201,7 +201,9 @@ test('values that do not fit are refused by name', () => {
   expect(write({ startingPsn: 0x1000000 })).toThrow('startingPsn');
   expect(write({ localQpn: -1 })).toThrow(RangeError);
   expect(write({ serviceId: 1n << 64n })).toThrow('64 bits');
-  expect(write({ privateData: new Uint8Array(93) })).toThrow('privateData: 93 bytes at byte 140: there is room for 92');
+  expect(write({ privateData: new Uint8Array(93) })).toThrow(
+    'privateData: 93 bytes at byte 140: the field has 92 bytes',
+  );
 });
 
 test('the second encoder and ours agree on whole messages', () => {

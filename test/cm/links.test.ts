@@ -1,8 +1,8 @@
-// rdma_cm and connections on interfaces: every link, with the card on the program's thread and on one of its own.
+// rdma_cm and connections on network interfaces: every link, with the card on the application's thread and on a worker.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Connection, type Device, openDevice, type Server } from '../../src/index.js';
 import { all, describeIf, netPrivilege, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
-import { sh } from '../link/far.js';
+import { sh } from '../link/netns.js';
 import { pattern } from '../verbs/pair.js';
 
 const PORT = 7471;
@@ -41,7 +41,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
       'ip link add cmv0 type veth peer name cmv1; ip link set cmv0 addrgenmode none; ip link set cmv1 addrgenmode none; ' +
         'ip link set cmv0 up; ip link set cmv1 up; ' +
         'ip addr add 10.97.0.1/24 dev cmv0; ip addr add 10.97.0.2/24 dev cmv1; ' +
-        // both are addresses of this host, from which nothing may come otherwise
+        // both are addresses of this host, from which packets are not accepted by default
         'echo 1 > /proc/sys/net/ipv4/conf/cmv0/accept_local; echo 1 > /proc/sys/net/ipv4/conf/cmv1/accept_local',
     );
   });

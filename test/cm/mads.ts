@@ -1,9 +1,9 @@
 /**
- * The second encoder of the communication manager's messages: every field by its offset, as the specification has it
- * (IBTA 12.6 to 12.11). It shares nothing with src/cm.
+ * A second encoder of the communication manager's messages: every field by its offset in the specification (IBTA 12.6
+ * to 12.11). It shares no code with src/cm.
  */
 
-/** A message with every byte of its body open. */
+/** A message; offsets count from the start of its body. */
 export class Mad {
   readonly bytes = new Uint8Array(256);
   readonly #view = new DataView(this.bytes.buffer);
@@ -58,11 +58,12 @@ export interface ReqFields {
   mtu: number;
   rnr: number;
   cmRetries: number;
-  /** Four bytes each. */
+  /** Four bytes of IPv4 each, or sixteen of IPv6. */
   from: readonly number[];
   to: readonly number[];
   flow: number;
   tclass: number;
+  sl: number;
   hops: number;
   ackTimeout: number;
   sourcePort: number;
@@ -74,7 +75,7 @@ export interface ReqFields {
 const MAPPED = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 const V4 = new Array(12).fill(0);
 
-/** The peer that the tests play, and ourselves. */
+/** Addresses of the simulated peer and of our end. */
 export const PEER_ADDRESS = '10.0.0.2';
 export const OUR_ADDRESS = '10.0.0.1';
 export const PEER_IP = [10, 0, 0, 2];
@@ -103,6 +104,7 @@ export const REQ: Readonly<ReqFields> = {
   to: OUR_IP,
   flow: 0x12345,
   tclass: 0,
+  sl: 0,
   hops: 64,
   ackTimeout: 17,
   sourcePort: 40000,
@@ -111,9 +113,13 @@ export const REQ: Readonly<ReqFields> = {
   privateData: [],
 };
 
+/** The 16 bytes of an address: an IPv4 address has others before it. */
+const wide = (address: readonly number[], before: readonly number[]) =>
+  address.length === 4 ? [...before, ...address] : address;
+
 function hdr(f: Pick<ReqFields, 'hdrVersion' | 'ipVersion' | 'sourcePort' | 'from' | 'to' | 'privateData'>): number[] {
   const port = [f.sourcePort >> 8, f.sourcePort & 255];
-  return [f.hdrVersion, f.ipVersion, ...port, ...V4, ...f.from, ...V4, ...f.to, ...f.privateData];
+  return [f.hdrVersion, f.ipVersion, ...port, ...wide(f.from, V4), ...wide(f.to, V4), ...f.privateData];
 }
 
 export function req(changes: Partial<ReqFields> = {}): Uint8Array {
@@ -133,16 +139,17 @@ export function req(changes: Partial<ReqFields> = {}): Uint8Array {
     .u8(51, f.cmRetries << 4)
     .u16(52, 0xffff)
     .u16(54, 0xffff)
-    .put(56, [...MAPPED, ...f.from])
-    .put(72, [...MAPPED, ...f.to])
+    .put(56, wide(f.from, MAPPED))
+    .put(72, wide(f.to, MAPPED))
     .u24(88, f.flow << 4)
     .u8(92, f.tclass)
     .u8(93, f.hops)
+    .u8(94, f.sl << 4)
     .u8(95, f.ackTimeout << 3)
     .put(140, hdr(f)).bytes;
 }
 
-/** What the messages after the REQ have in common; `id` is the sender's. */
+/** Fields of all messages after the REQ; `id` is the sender's communication id. */
 export interface Ids {
   tid: bigint;
   id: number;
@@ -271,7 +278,7 @@ export function sidrRep(f: {
     .put(96, f.privateData ?? []).bytes;
 }
 
-/** 8 bytes, big-endian. */
+/** Returns the 8 bytes of a number, big-endian. */
 export function u64Bytes(value: bigint): number[] {
   return Array.from({ length: 8 }, (_, i) => Number((value >> BigInt(56 - 8 * i)) & 255n));
 }

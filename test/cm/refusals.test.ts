@@ -1,28 +1,28 @@
-/** Connections of programs that do not come about, ids that are closed, channels, and what is wrong with a call. */
+/** Failed connection attempts, closed ids, event channels, and invalid calls. */
 import { expect, describe as group, test } from 'vitest';
-import { CmError, createCmId, EventChannel } from '../../src/cm/index.js';
-import { eventsOf, Pair, PORT } from './sides.js';
+import { CmError, type CmId, createCmId, EventChannel } from '../../src/cm/index.js';
+import { DevicePair, eventsOf, PORT } from './devicepair.js';
 
 const bytes = (text: string) => Buffer.from(text);
 
 group('no connection', () => {
   test('nobody listens', async () => {
-    const pair = await Pair.ofTest();
-    // the other card has its queue pair 1
+    const pair = await DevicePair.forTest();
+    // opens queue pair 1 of the other card
     await (await pair.listen()).close();
     const { id } = await pair.resolved();
     const error = await id.connect().catch((reason) => reason);
     expect(error).toBeInstanceOf(CmError);
     expect(error).toMatchObject({ code: 'ECONNREFUSED', event: 'REJECTED', reason: 'INVALID_SERVICE_ID' });
     expect(error.message).toBe(
-      `ECONNREFUSED: ${pair.addressOf(pair.server)} port 7471 refused the connection: nobody listens there, reason 8 (INVALID_SERVICE_ID)`,
+      `ECONNREFUSED: ${pair.addressOf(pair.server)} port 7471 refused the connection: no listener on that port, reason 8 (INVALID_SERVICE_ID)`,
     );
     expect(id.state).toBe('FAILED');
     expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'REJECTED']);
   });
 
   test('the program says no, and why', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -35,7 +35,7 @@ group('no connection', () => {
   });
 
   test('a request that is closed is refused', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -44,7 +44,7 @@ group('no connection', () => {
   });
 
   test('a listener that closes refuses those whom nobody has looked at', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -60,14 +60,14 @@ group('no connection', () => {
   });
 
   test('the listener wants another type of queue pair', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     await pair.listen({ qpType: 'UC' });
     const { id } = await pair.resolved();
     await expect(id.connect()).rejects.toMatchObject({ reason: 'INVALID_TRANSPORT_TYPE' });
   });
 
   test('more than may wait', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     await pair.listen({}, 1);
     const first = await pair.resolved();
     void first.id.connect();
@@ -75,8 +75,68 @@ group('no connection', () => {
     await expect(second.id.connect()).rejects.toMatchObject({ reason: 'NO_RESOURCES' });
   });
 
+  group('more READs than the server can', () => {
+    const most = { responderResources: 128, initiatorDepth: 20 };
+    const few = { reason: 'INSUFFICIENT_RESP_RESOURCES' } as const;
+
+    /** Refuses requests in these ways, and returns the depths that they ask for; the last one is accepted. */
+    async function refuse(pair: DevicePair, listener: CmId, ways: readonly Parameters<CmId['reject']>[0][]) {
+      const asked: number[][] = [];
+      for (const way of [...ways, 'accept'] as const) {
+        const request = await listener.getRequest({ timeout: 5000 });
+        asked.push([request.request?.initiatorDepth ?? -1, request.request?.responderResources ?? -1]);
+        if (way === 'accept') void (await pair.withQp(pair.server, request)).id.accept();
+        else await request.reject(way);
+      }
+      return asked;
+    }
+
+    test.each([
+      [
+        'without a word',
+        [{}],
+        [
+          [128, 20],
+          [16, 16],
+        ],
+      ],
+      [
+        'for want of resources, and again',
+        [few, few],
+        [
+          [128, 20],
+          [16, 16],
+          [1, 1],
+        ],
+      ],
+    ])('refused %s: a smaller offer follows', async (_, ways, offers) => {
+      const pair = await DevicePair.forTest();
+      const listener = await pair.listen();
+      const { id, qp } = await pair.resolved();
+      const connecting = id.connect(most);
+      expect(await refuse(pair, listener, ways)).toEqual(offers);
+      await connecting;
+      expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'ESTABLISHED']);
+      expect(qp.query()).toMatchObject({ maxRdAtomic: offers.at(-1)?.[1], maxDestRdAtomic: offers.at(-1)?.[0] });
+    });
+
+    test.each([
+      ['with a word', most, { privateData: bytes('no') }],
+      ['for another reason', most, { reason: 'NO_RESOURCES' } as const],
+      ['without a word, and it was not many', {}, {}],
+      ['for want of resources, and there is no less', { responderResources: 1, initiatorDepth: 0 }, few],
+    ])('refused %s: none follows', async (_, param, way) => {
+      const pair = await DevicePair.forTest();
+      const listener = await pair.listen();
+      const { id } = await pair.resolved();
+      const connecting = id.connect(param);
+      await (await listener.getRequest()).reject(way);
+      await expect(connecting).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    });
+  });
+
   test('the queue pair cannot be brought up', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id, qp } = await pair.resolved();
     const connecting = id.connect();
@@ -89,7 +149,7 @@ group('no connection', () => {
   });
 
   test('given up while it is being asked for', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
     const connecting = id.connect();
@@ -97,11 +157,16 @@ group('no connection', () => {
     await id.close();
     await expect(connecting).rejects.toMatchObject({ code: 'ECANCELED' });
     expect((await request.channel.next({ timeout: 5000 })).type).toBe('REJECTED');
-    await expect(request.accept()).rejects.toThrow('is in state FAILED, accept needs REQUESTED');
+    const gone = { code: 'ECONNRESET', event: 'REJECTED', reason: 'TIMEOUT' };
+    await expect(request.accept({ qpNum: 5 })).rejects.toMatchObject(gone);
+    expect(() => request.acceptAttributes({ qpNum: 5 })).toThrow('ECONNRESET');
+    await expect(request.reject()).rejects.toThrow('is in state FAILED, reject needs REQUESTED');
+    await request.close();
+    await expect(request.accept()).rejects.toThrow('is closed');
   });
 
   test('no such address', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const id = createCmId(pair.client.device);
     await expect(id.resolveAddr('10.0.0.99', 1)).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
     expect(eventsOf(id)).toEqual(['ADDR_ERROR']);
@@ -111,7 +176,7 @@ group('no connection', () => {
 
 group('closing', () => {
   test('an id: the peer hears farewell', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected();
     await client.id.close();
     await server.id.channel.next();
@@ -119,7 +184,7 @@ group('closing', () => {
   });
 
   test('a device: ids keep it open, the manager does not; forced, all peers hear farewell', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { server, client } = await pair.connected();
     await expect(client.device.close()).rejects.toThrow(/EBUSY: device wasm-mem0 has 1 cm id \(\d+\) and 1 cq/);
     await client.device.close({ force: true });
@@ -130,7 +195,7 @@ group('closing', () => {
   });
 
   test('twice, and after the device', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const { client } = await pair.connected();
     await client.device.close({ force: true });
     await client.id.close();
@@ -140,7 +205,7 @@ group('closing', () => {
 
 group('channels', () => {
   test('shared: events of all its ids, of requests too, in order', async () => {
-    const pair = await Pair.ofTest();
+    const pair = await DevicePair.forTest();
     const channel = new EventChannel();
     const listener = await pair.listen({ channel });
     const client = await pair.resolved();
@@ -176,11 +241,11 @@ group('channels', () => {
 });
 
 test('what is wrong with a call', async () => {
-  const pair = await Pair.ofTest();
+  const pair = await DevicePair.forTest();
   const id = createCmId(pair.client.device);
   expect(() => createCmId(pair.client.device, { tos: 256 })).toThrow('tos is 256, must be from 0 to 255');
   await expect(id.connect()).rejects.toThrow('is in state IDLE, connect needs ROUTE_RESOLVED');
-  await expect(id.bindAddr('10.9.9.9')).rejects.toThrow('EADDRNOTAVAIL: 10.9.9.9 is no address of');
+  await expect(id.bindAddr('10.9.9.9')).rejects.toThrow('EADDRNOTAVAIL: 10.9.9.9 is not an address of');
   await expect(id.bindAddr('nonsense')).rejects.toThrow(TypeError);
   await expect(id.resolveAddr('10.0.0.2', 0)).rejects.toThrow(RangeError);
   await expect(id.disconnect()).rejects.toThrow('disconnect needs ESTABLISHED');
@@ -189,7 +254,7 @@ test('what is wrong with a call', async () => {
   await id.resolveRoute();
   await expect(id.connect()).rejects.toThrow('qpNum is undefined');
   const { qp } = await pair.withQp(pair.client, id);
-  await expect(id.connect({ privateData: new Uint8Array(57) })).rejects.toThrow('57 bytes, there is room for 56');
+  await expect(id.connect({ privateData: new Uint8Array(57) })).rejects.toThrow('57 bytes, must have at most 56');
   await expect(id.connect({ initiatorDepth: 129 })).rejects.toThrow('initiatorDepth is 129');
   await expect(id.connect({ qpNum: qp.qpNum + 1 })).rejects.toThrow('but the id has');
   const listener = await pair.listen();

@@ -1,82 +1,92 @@
-/** Datagram services: a question, an answer, and nothing afterwards. */
+/** Datagram services: SIDR_REQ and SIDR_REP. */
 import { expect, describe as group, test } from 'vitest';
+import { Conversation } from './conversation.js';
 import * as mads from './mads.js';
-import { Talk } from './talk.js';
 
 const QKEY = 0x01234567;
 
-function ask(talk: Talk): Talk {
+function ask(talk: Conversation): Conversation {
   const source = { address: mads.OUR_ADDRESS, port: 50000 };
   const destination = { address: mads.PEER_ADDRESS, port: 7174 };
   talk.id = talk.core.resolveService({ source, destination, privateData: Uint8Array.of(1, 2) }, talk.now);
   return talk;
 }
 
-function listening(backlog = 10): Talk {
-  const talk = new Talk();
+function listening(backlog = 10): Conversation {
+  const talk = new Conversation();
   talk.core.listen({ space: 'UDP', port: 7174, transport: 'UD', backlog });
   return talk;
 }
 
-function asked(talk = listening()): Talk {
-  talk.hear(mads.sidrReq({ privateData: [5] }));
-  talk.id = talk.toldOne('CONNECT_REQUEST').id;
+function asked(talk = listening()): Conversation {
+  talk.receive(mads.sidrReq({ privateData: [5] }));
+  talk.id = talk.event('CONNECT_REQUEST').id;
   return talk;
 }
 
-const accept = (talk: Talk) =>
-  talk.core.acceptDatagrams(talk.id, { qpNum: 0x60, qkey: QKEY }, Uint8Array.of(9), talk.now);
+const accept = (talk: Conversation) =>
+  talk.core.acceptService(talk.id, { qpNum: 0x60, qkey: QKEY }, Uint8Array.of(9), talk.now);
 
 group('who asks', () => {
-  const answer = (talk: Talk, status: number) =>
-    talk.hear(mads.sidrRep({ tid: 1n, id: talk.id, status, qpn: 0x55, qkey: QKEY, port: 7174, privateData: [3] }));
+  const answer = (talk: Conversation, status: number) =>
+    talk.receive(mads.sidrRep({ tid: 1n, id: talk.id, status, qpn: 0x55, qkey: QKEY, port: 7174, privateData: [3] }));
 
   test('hears queue pair and Q_Key', () => {
-    const talk = ask(new Talk());
-    const request = talk.saidOne('SIDR_REQ');
+    const talk = ask(new Conversation());
+    const request = talk.sentOne('SIDR_REQ');
     expect(request).toMatchObject({ requestId: talk.id, pkey: 0xffff, serviceId: 0x0111_1c06n });
     expect([...request.privateData.subarray(36, 39)]).toEqual([1, 2, 0]);
     answer(talk, 0);
-    const event = talk.toldOne('ESTABLISHED');
+    const event = talk.event('ESTABLISHED');
     expect(event).toMatchObject({ id: talk.id, datagram: { qpNum: 0x55, qkey: QKEY } });
     expect([event.privateData.length, event.privateData[0]]).toEqual([136, 3]);
     expect(talk.core.size).toBe(0);
     answer(talk, 0);
-    expect(talk.told()).toEqual([]);
+    expect(talk.events()).toEqual([]);
+  });
+
+  test('hears nothing from anybody else', () => {
+    const talk = ask(new Conversation());
+    talk.source = '10.0.0.66';
+    answer(talk, 0);
+    expect(talk.events()).toEqual([]);
+    talk.source = mads.PEER_ADDRESS;
+    answer(talk, 0);
+    talk.event('ESTABLISHED');
   });
 
   test('hears why not', () => {
-    const talk = ask(new Talk());
+    const talk = ask(new Conversation());
     answer(talk, 1);
-    expect(talk.toldOne('UNREACHABLE').status).toBe(1);
+    expect(talk.event('UNREACHABLE').status).toBe(1);
     expect(talk.core.size).toBe(0);
   });
 
   test('asks sixteen times, 4.1 s apart', () => {
-    const talk = ask(new Talk());
-    const first = talk.saidOne('SIDR_REQ');
+    const talk = ask(new Conversation());
+    const first = talk.sentOne('SIDR_REQ');
     for (let i = 0; i < 15; i++) {
       expect(talk.untilDeadline()).toBe(4096);
-      expect(talk.saidOne('SIDR_REQ')).toEqual(first);
+      expect(talk.sentOne('SIDR_REQ')).toEqual(first);
     }
     talk.untilDeadline();
-    expect(talk.toldOne('UNREACHABLE').status).toBe(0);
+    expect(talk.event('UNREACHABLE').status).toBe(0);
     expect(talk.core.size).toBe(0);
   });
 
   test('may lose interest', () => {
-    const talk = ask(new Talk());
+    const talk = ask(new Conversation());
     talk.core.close(talk.id, talk.now);
     answer(talk, 0);
-    expect([talk.told(), talk.core.size]).toEqual([[], 0]);
+    expect([talk.events(), talk.core.size]).toEqual([[], 0]);
   });
 });
 
 group('who is asked', () => {
   test('answers with queue pair and Q_Key, and repeats it when the answer was lost', () => {
     const talk = listening();
-    talk.hear(mads.sidrReq({ privateData: [5] }));
-    const { request, id } = talk.toldOne('CONNECT_REQUEST');
+    talk.receive(mads.sidrReq({ privateData: [5] }));
+    const { request, id } = talk.event('CONNECT_REQUEST');
     talk.id = id;
     expect(request).toMatchObject({
       space: 'UDP',
@@ -87,11 +97,11 @@ group('who is asked', () => {
       localGid: '::ffff:10.0.0.1',
     });
     expect([request.privateData.length, request.privateData[0]]).toEqual([180, 5]);
-    // asked again meanwhile: the program thinks about one request only
-    talk.hear(mads.sidrReq({ privateData: [5] }));
-    expect([talk.told(), talk.said()]).toEqual([[], []]);
+    // a duplicate meanwhile: the application sees one request only
+    talk.receive(mads.sidrReq({ privateData: [5] }));
+    expect([talk.events(), talk.sent()]).toEqual([[], []]);
     accept(talk);
-    const reply = talk.saidOne('SIDR_REP');
+    const reply = talk.sentOne('SIDR_REP');
     expect(reply).toMatchObject({
       tid: mads.SIDR_REQ.tid,
       requestId: mads.SIDR_REQ.id,
@@ -101,37 +111,51 @@ group('who is asked', () => {
       serviceId: 0x0111_1c06n,
     });
     expect(reply.privateData[0]).toBe(9);
-    talk.wait(4096).hear(mads.sidrReq({ privateData: [5] }));
-    expect(talk.saidOne('SIDR_REP')).toEqual(reply);
+    talk.wait(4096).receive(mads.sidrReq({ privateData: [5] }));
+    expect(talk.sentOne('SIDR_REP')).toEqual(reply);
     talk.wait(10_000);
-    expect([talk.core.size, talk.told()]).toEqual([0, []]);
+    expect([talk.core.size, talk.events()]).toEqual([0, []]);
   });
 
   test('refuses', () => {
     const talk = asked();
     talk.core.reject(talk.id, talk.now, Uint8Array.of(4));
-    const reply = talk.saidOne('SIDR_REP');
+    const reply = talk.sentOne('SIDR_REP');
     expect([reply.status, reply.privateData[0]]).toEqual([2, 4]);
   });
 
   test('answers once only', () => {
     const talk = asked();
     accept(talk);
-    expect(() => accept(talk)).toThrow('was answered before');
+    expect(() => accept(talk)).toThrow('has been answered already');
     talk.wait(20_000);
-    expect(() => accept(talk)).toThrow('not there any more');
+    expect(() => accept(talk)).toThrow('has ended');
   });
 
   test('may lose interest: that is a refusal', () => {
     const talk = asked();
     talk.core.close(talk.id, talk.now);
-    expect(talk.saidOne('SIDR_REP').status).toBe(2);
+    expect(talk.sentOne('SIDR_REP').status).toBe(2);
+  });
+
+  test('keeps a bounded number of answered requests, whoever asks', () => {
+    const talk = listening();
+    for (let i = 0; i < 5000; i++) {
+      const remote = `10.${i >> 8}.${i & 255}.9`;
+      talk.core.receive(mads.sidrReq(), { local: mads.OUR_ADDRESS, remote }, talk.now);
+      talk.id = talk.event('CONNECT_REQUEST').id;
+      accept(talk);
+      talk.sentOne('SIDR_REP');
+    }
+    expect(talk.core.size).toBe(4096);
+    talk.wait(10_000);
+    expect([talk.core.size, talk.core.nextDeadline()]).toEqual([0, Number.POSITIVE_INFINITY]);
   });
 
   test('two peers may use the same number', () => {
     const talk = asked();
     talk.core.receive(mads.sidrReq(), { local: mads.OUR_ADDRESS, remote: '10.0.0.3' }, talk.now);
-    talk.toldOne('CONNECT_REQUEST');
+    talk.event('CONNECT_REQUEST');
   });
 
   test.each([
@@ -140,17 +164,48 @@ group('who is asked', () => {
     ['another version of the header', { hdrVersion: 1 }, 2],
     ['from a group', { from: [224, 0, 0, 1] }, 2],
   ])('%s', (_, changes, status) => {
-    const talk = listening().hear(mads.sidrReq(changes));
-    expect(talk.saidOne('SIDR_REP')).toMatchObject({ status, requestId: mads.SIDR_REQ.id });
-    expect([talk.told(), talk.core.size]).toEqual([[], 0]);
+    const talk = listening().receive(mads.sidrReq(changes));
+    expect(talk.sentOne('SIDR_REP')).toMatchObject({ status, requestId: mads.SIDR_REQ.id });
+    expect([talk.events(), talk.core.size]).toEqual([[], 0]);
   });
 
   test('more than the backlog are refused', () => {
     const talk = asked(listening(1));
-    talk.hear(mads.sidrReq({ id: 2 }));
-    expect(talk.saidOne('SIDR_REP').status).toBe(2);
+    talk.receive(mads.sidrReq({ id: 2 }));
+    expect(talk.sentOne('SIDR_REP').status).toBe(2);
     accept(talk);
-    talk.quiet().hear(mads.sidrReq({ id: 3 }));
-    talk.toldOne('CONNECT_REQUEST');
+    talk.discard().receive(mads.sidrReq({ id: 3 }));
+    talk.event('CONNECT_REQUEST');
+  });
+
+  test('a peer that fills the backlog does not keep others out: its oldest request makes room', () => {
+    const talk = listening(8);
+    const from = (remote: string, id: number) =>
+      talk.core.receive(mads.sidrReq({ id }), { local: mads.OUR_ADDRESS, remote }, talk.now);
+    for (let id = 1; id <= 8; id++) from(mads.PEER_ADDRESS, id);
+    const [oldest] = talk.events();
+    if (oldest?.type !== 'CONNECT_REQUEST') throw new Error('no request');
+    from(mads.PEER_ADDRESS, 9);
+    expect(talk.sentOne('SIDR_REP')).toMatchObject({ status: 2, requestId: 9 });
+    from('10.0.0.3', 1);
+    expect(talk.sentOne('SIDR_REP')).toMatchObject({ status: 2, requestId: 1 });
+    const [rejected, request] = talk.events();
+    expect(rejected).toMatchObject({ type: 'REJECTED', id: oldest.id });
+    expect(request).toMatchObject({ type: 'CONNECT_REQUEST', request: { remoteGid: '::ffff:10.0.0.3' } });
+    // the one with most keeps what is left, and gets no more of it
+    from(mads.PEER_ADDRESS, 10);
+    expect(talk.sentOne('SIDR_REP')).toMatchObject({ status: 2, requestId: 10 });
+    talk.id = oldest.id;
+    expect(() => accept(talk)).toThrow('has been answered already');
+    // a repetition of the displaced one is answered from the record
+    from(mads.PEER_ADDRESS, 1);
+    expect(talk.sentOne('SIDR_REP')).toMatchObject({ status: 2, requestId: 1 });
+    expect(talk.events()).toEqual([]);
+  });
+
+  test('repetitions of a waiting request take no further place', () => {
+    const talk = listening(2);
+    for (let i = 0; i < 100; i++) talk.receive(mads.sidrReq({ id: 7 }));
+    expect([talk.event('CONNECT_REQUEST').type, talk.sent(), talk.core.size]).toEqual(['CONNECT_REQUEST', [], 1]);
   });
 });

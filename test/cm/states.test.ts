@@ -1,14 +1,15 @@
-/** What every message means in every state: the whole matrix, and the moves between states. */
+/** Every message in every state, and the transitions between states. */
 import { expect, describe as group, test } from 'vitest';
-import { CONNECTION_STATES, mayFollow } from '../../src/cm/states.js';
-import { outcome, STIMULI, type Stimulus } from './matrix.js';
-import { WAYS, type Way } from './talk.js';
+import { CONNECTION_STATES, isTransition } from '../../src/cm/core/states.js';
+import { CONVERSATIONS, inState, type RoleAndState } from './conversation.js';
+import * as mads from './mads.js';
+import { outcome, STIMULI, type Stimulus } from './statematrix.js';
 
-/** Whatever the state is. */
+/** Reactions in every state. */
 const ALWAYS: Partial<Record<Stimulus, string>> = { 'REP for nobody': 'REJ 6', 'DREQ of another peer': 'DREP' };
 
-/** What is said, told, and the state that follows; a message that is not named is ignored. */
-const MATRIX: Readonly<Record<Way, Partial<Record<Stimulus, string>>>> = {
+/** Messages sent, events, and the next state. Messages that are not listed are ignored. */
+const MATRIX: Readonly<Record<RoleAndState, Partial<Record<Stimulus, string>>>> = {
   'active REQ_SENT': {
     REQ: 'CONNECT_REQUEST',
     REP: 'CONNECT_RESPONSE, -> REP_RCVD',
@@ -119,15 +120,47 @@ const MATRIX: Readonly<Record<Way, Partial<Record<Stimulus, string>>>> = {
   },
 };
 
-group.each(Object.keys(WAYS) as Way[])('%s', (way) => {
+group.each(Object.keys(CONVERSATIONS) as RoleAndState[])('%s', (way) => {
   test.each(Object.keys(STIMULI) as Stimulus[])('%s', (stimulus) => {
     expect(outcome(way, stimulus)).toBe(MATRIX[way][stimulus] ?? ALWAYS[stimulus] ?? '-');
   });
 });
 
+/** The same messages from another address: no connection ends, whatever they name. */
+const FROM_ELSEWHERE: Partial<Record<Stimulus, string>> = {
+  // It names the peer's GID, to which a REP would go.
+  REQ: 'REJ 12',
+  'REQ, same QP': 'REJ 12',
+  'REQ, same id': 'REJ 12',
+  // As for connections that do not exist.
+  REP: 'REJ 6',
+  'REP for nobody': 'REJ 6',
+  'REP of another peer': 'REJ 6',
+  DREQ: 'DREP',
+  'DREQ for another QP': 'DREP',
+  'DREQ of another peer': 'DREP',
+};
+
+group.each(Object.keys(CONVERSATIONS) as RoleAndState[])('%s, and from elsewhere', (way) => {
+  test.each(Object.keys(STIMULI) as Stimulus[])('%s', (stimulus) => {
+    expect(outcome(way, stimulus, '10.0.0.66')).toBe(FROM_ELSEWHERE[stimulus] ?? '-');
+  });
+});
+
+test('a REQ that names GUID, id and queue pair of another peer is a request of its own', () => {
+  const talk = inState('passive ESTABLISHED');
+  talk.source = '10.0.0.66';
+  for (const id of [mads.REQ.id, 0x999]) talk.receive(mads.req({ id, from: [10, 0, 0, 66] })).events();
+  expect([talk.state, talk.core.stateOf(talk.id)]).toEqual(['ESTABLISHED', 'ESTABLISHED']);
+  // The peer's own duplicates and stale connections are still found.
+  talk.source = mads.PEER_ADDRESS;
+  talk.discard().receive(mads.req({ id: 0x998 }));
+  expect(talk.sent().map(({ name }) => name)).toEqual(['REJ', 'DREQ']);
+});
+
 test('which state follows which', () => {
   const rows = CONNECTION_STATES.map((from) => {
-    const to = CONNECTION_STATES.filter((state) => mayFollow(from, state));
+    const to = CONNECTION_STATES.filter((state) => isTransition(from, state));
     return `${from} -> ${to.join(' ')}`;
   });
   expect(rows).toEqual([
@@ -137,7 +170,7 @@ test('which state follows which', () => {
     'REJ_SENT -> CLOSED',
     'REP_SENT -> ESTABLISHED DREQ_SENT DREQ_RCVD TIMEWAIT CLOSED',
     'ESTABLISHED -> DREQ_SENT DREQ_RCVD TIMEWAIT',
-    'DREQ_SENT -> TIMEWAIT',
+    'DREQ_SENT -> TIMEWAIT CLOSED',
     'DREQ_RCVD -> TIMEWAIT',
     'TIMEWAIT -> CLOSED',
     'CLOSED -> ',

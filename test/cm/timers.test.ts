@@ -1,67 +1,73 @@
-/** What happens when nobody answers: virtual time, and a peer that vanishes in every state. */
+/** Timeouts and retransmissions in virtual time, and a peer that vanishes in every state. */
 import { expect, describe as group, test } from 'vitest';
+import { CONVERSATIONS, Conversation, inState, OUR_GUID, PEER_ID, type RoleAndState } from './conversation.js';
 import * as mads from './mads.js';
-import { inState, OUR_GUID, PEER_ID, Talk, WAYS, type Way } from './talk.js';
 
-/** Waits between messages, and what was said at the end of each. */
-function repeats(talk: Talk): [number, string][] {
-  const seen: [number, string][] = [];
+/** Returns the waits between transmissions, and the messages after each wait, until an event. */
+function retransmissions(talk: Conversation): [number, string][] {
+  const sequence: [number, string][] = [];
   while (talk.core.nextDeadline() !== Number.POSITIVE_INFINITY) {
     const waited = talk.untilDeadline();
-    seen.push([
+    sequence.push([
       waited,
       talk
-        .said()
+        .sent()
         .map((m) => (m.name === 'REJ' ? `REJ ${m.reason}` : m.name))
         .join(),
     ]);
-    if (talk.told().length > 0) break;
+    if (talk.events().length > 0) break;
   }
-  return seen;
+  return sequence;
 }
 
-const times = (count: number, wait: number, said: string) => Array.from({ length: count }, () => [wait, said]);
+const times = (count: number, wait: number, sent: string) => Array.from({ length: count }, () => [wait, sent]);
 
 group('nobody answers', () => {
   test('REQ: sixteen in all, 4.6 s apart; then UNREACHABLE', () => {
-    const talk = new Talk().connect();
-    const first = talk.saidOne('REQ');
+    const talk = new Conversation().connect();
+    const first = talk.sentOne('REQ');
     const start = talk.now;
     for (let i = 0; i < 15; i++) {
       expect(talk.untilDeadline()).toBe(4608);
-      expect(talk.saidOne('REQ')).toEqual(first);
+      expect(talk.sentOne('REQ')).toEqual(first);
     }
     talk.untilDeadline();
-    // the peer may have heard us although we did not hear it
-    expect(talk.saidOne('REJ')).toMatchObject({ reason: 4, info: expect.anything() });
-    expect(talk.toldOne('UNREACHABLE').status).toBe(0);
+    // the peer may have received the REQ although no reply arrived
+    expect(talk.sentOne('REJ')).toMatchObject({ reason: 4, info: expect.anything() });
+    expect(talk.event('UNREACHABLE').status).toBe(0);
     expect(talk.now - start).toBe(16 * 4608);
     expect(talk.core.size).toBe(0);
     expect(talk.core.counters()['cm_tx_retries.req']).toBe(15);
   });
 
   test('a REQ waits longer on a longer way', () => {
-    const talk = new Talk().connect({ packetLifeTime: 19 }).quiet();
+    const talk = new Conversation().connect({ packetLifeTime: 19 }).discard();
     expect(talk.untilDeadline()).toBe(2 * 2048 + 4096);
   });
 
-  test('REP: as the REQ asks, then UNREACHABLE and timewait', () => {
-    const talk = new Talk().request({ localTimeout: 19, cmRetries: 3 }).accept().quiet();
-    const start = talk.now;
-    expect(repeats(talk)).toEqual([...times(3, 2048, 'REP'), [2048, 'REJ 4']]);
-    expect(talk.now - start).toBe(4 * 2048);
+  test.each([
+    ['as short as the REQ asks', { localTimeout: 17, cmRetries: 3 }, [...times(3, 512, 'REP'), [512, 'REJ 4']]],
+    [
+      'repeated more often than it asks, in the time that it asks for',
+      { localTimeout: 19, cmRetries: 1 },
+      [...times(6, 625, 'REP'), [4096 - 6 * 625, 'REJ 4']],
+    ],
+    ['10 s in all, however long it asks', { localTimeout: 31 }, [...times(15, 625, 'REP'), [625, 'REJ 4']]],
+  ])('REP: %s, then UNREACHABLE and timewait', (_, changes, sequence) => {
+    const talk = new Conversation().request(changes).accept().discard();
+    expect(retransmissions(talk)).toEqual(sequence);
     expect(talk.state).toBe('TIMEWAIT');
     expect(talk.untilDeadline()).toBe(512);
-    talk.toldOne('TIMEWAIT_EXIT');
+    talk.event('TIMEWAIT_EXIT');
   });
 
   test('REP: the last word names the connection by our GUID', () => {
-    const talk = new Talk().request({ cmRetries: 0 }).accept().quiet();
+    const talk = new Conversation().request({ localTimeout: 17, cmRetries: 0 }).accept().discard();
     talk.untilDeadline();
-    const rej = talk.saidOne('REJ');
+    const rej = talk.sentOne('REJ');
     expect(rej).toMatchObject({ reason: 4, localCommId: talk.id, remoteCommId: PEER_ID, infoLength: 8 });
     expect([...rej.info.subarray(0, 8)]).toEqual(mads.u64Bytes(OUR_GUID));
-    talk.toldOne('UNREACHABLE');
+    talk.event('UNREACHABLE');
   });
 
   test('DREQ of the active end: 4.6 s; of the passive one as the REQ says. Then it is disconnected all the same', () => {
@@ -70,48 +76,81 @@ group('nobody answers', () => {
       ['passive DREQ_SENT', 4096],
     ] as const) {
       const talk = inState(way);
-      expect(repeats(talk)).toEqual([...times(15, period, 'DREQ'), [period, '']]);
+      expect(retransmissions(talk)).toEqual([...times(15, period, 'DREQ'), [period, '']]);
       expect(talk.state).toBe('TIMEWAIT');
     }
   });
 
   test('DREQ: the program is told that nobody agreed', () => {
     const talk = inState('active DREQ_SENT').wait(16 * 4608);
-    expect(talk.told()).toMatchObject([{ type: 'DISCONNECTED', timedOut: true }]);
+    expect(talk.events()).toMatchObject([{ type: 'DISCONNECTED', timedOut: true }]);
   });
 
   test('timewait is the ACK timeout of the queue pair', () => {
-    const talk = new Talk().request({ ackTimeout: 18 }).accept().rtu().dreq().disconnect().quiet();
+    const talk = new Conversation().request({ ackTimeout: 18 }).accept().rtu().dreq().disconnect().discard();
     expect(talk.untilDeadline()).toBe(1024);
-    const other = new Talk().connect().reply({ ackDelay: 18 }).establish().dreq().disconnect().quiet();
+    const other = new Conversation().connect().reply({ ackDelay: 18 }).establish().dreq().disconnect().discard();
     expect(other.untilDeadline()).toBe(2048);
   });
 
-  test('however long a peer wants us to wait, there is a bound', () => {
-    const talk = new Talk().request({ localTimeout: 31 }).accept().quiet();
-    expect(talk.untilDeadline()).toBe(65536);
-    talk.hear(mads.mra({ ...talk.ids, subject: 1, timeout: 31 }));
-    expect(talk.core.nextDeadline() - talk.now).toBeLessThanOrEqual(65536 + 512);
+  test('an MRA does not keep a connection half-open for longer', () => {
+    const talk = new Conversation().request({ localTimeout: 31 }).accept().discard();
+    for (const wait of [0, 3000, 6500]) {
+      talk.wait(wait).receive(mads.mra({ ...talk.ids, subject: 1, timeout: 31 }));
+      expect(talk.state).toBe('REP_SENT');
+    }
+    expect(talk.discard().wait(500).event('UNREACHABLE').status).toBe(0);
+  });
+
+  test('an MRA gives the client the time that it asks for, to get ready', () => {
+    const talk = new Conversation().request({ localTimeout: 15, cmRetries: 1 }).accept();
+    talk.receive(mads.mra({ ...talk.ids, subject: 1, timeout: 18 })).wait(1000);
+    expect(talk.state).toBe('REP_SENT');
+    expect(talk.sent().every(({ name }) => name === 'REP')).toBe(true);
+    expect(talk.wait(24).event('UNREACHABLE').status).toBe(0);
+    expect(talk.sentOne('REJ')).toMatchObject({ reason: 4 });
+  });
+
+  test('an RTU that comes too late, or much too late: the client hears that it is', () => {
+    const talk = new Conversation().request().accept().wait(10_000).discard().rtu();
+    expect(talk.sentOne('REJ')).toMatchObject({ reason: 4, remoteCommId: PEER_ID });
+    talk.wait(60_000).discard().rtu();
+    expect(talk.sentOne('REJ')).toMatchObject({ reason: 6, localCommId: talk.id, remoteCommId: PEER_ID });
+  });
+
+  test('the longest times that a peer can ask for', () => {
+    const longest = { localTimeout: 31, remoteTimeout: 31, ackTimeout: 31 };
+    const refused = new Conversation().request(longest).reject().discard();
+    expect(refused.untilDeadline()).toBe(10_000);
+    expect(refused.core.size).toBe(0);
+    const ended = new Conversation().request(longest).accept().rtu().dreq().disconnect().discard();
+    expect(ended.untilDeadline()).toBe(10_000);
+    const leaving = new Conversation().request(longest).accept().rtu().disconnect().discard();
+    expect(leaving.untilDeadline()).toBe(4096);
+    const closed = new Conversation().request(longest).accept().discard();
+    closed.core.close(closed.id, closed.now);
+    closed.wait(20_000);
+    expect(closed.core.size).toBe(0);
   });
 
   test('nothing is due before its time', () => {
-    const talk = new Talk().connect().quiet();
+    const talk = new Conversation().connect().discard();
     talk.wait(4607);
-    expect(talk.said()).toEqual([]);
+    expect(talk.sent()).toEqual([]);
     talk.wait(1);
-    talk.saidOne('REQ');
+    talk.sentOne('REQ');
   });
 
   test('a late turn sends one message, not all that were missed', () => {
-    const talk = new Talk().connect().quiet();
+    const talk = new Conversation().connect().discard();
     talk.now += 100_000;
     talk.core.expire(talk.now);
-    talk.saidOne('REQ');
+    talk.sentOne('REQ');
   });
 });
 
 group('a peer that vanishes', () => {
-  const ends: Readonly<Record<Way, readonly string[]>> = {
+  const ends: Readonly<Record<RoleAndState, readonly string[]>> = {
     'active REQ_SENT': ['UNREACHABLE'],
     'active REP_RCVD': [],
     'active ESTABLISHED': [],
@@ -126,8 +165,8 @@ group('a peer that vanishes', () => {
     'passive DREQ_RCVD': [],
     'passive TIMEWAIT': ['TIMEWAIT_EXIT'],
   };
-  /** States that wait for the program, and what it then does. */
-  const decisions: Partial<Record<Way, (talk: Talk) => Talk>> = {
+  /** States that wait for the application, and its decision. */
+  const decisions: Partial<Record<RoleAndState, (talk: Conversation) => Conversation>> = {
     'active REP_RCVD': (talk) => talk.establish().disconnect(),
     'active ESTABLISHED': (talk) => talk.disconnect(),
     'active DREQ_RCVD': (talk) => talk.disconnect(),
@@ -136,13 +175,13 @@ group('a peer that vanishes', () => {
     'passive DREQ_RCVD': (talk) => talk.disconnect(),
   };
 
-  test.each(Object.keys(WAYS) as Way[])('%s', (way) => {
+  test.each(Object.keys(CONVERSATIONS) as RoleAndState[])('%s', (way) => {
     const talk = inState(way).wait(1_000_000);
-    expect(talk.told().map(({ type }) => type)).toEqual(ends[way]);
+    expect(talk.events().map(({ type }) => type)).toEqual(ends[way]);
     const decide = decisions[way];
     if (decide === undefined) return expect(talk.core.size).toBe(0);
     decide(talk).wait(1_000_000);
-    expect(talk.told().at(-1)?.type).toBe('TIMEWAIT_EXIT');
+    expect(talk.events().at(-1)?.type).toBe('TIMEWAIT_EXIT');
     expect(talk.core.size).toBe(0);
   });
 });

@@ -1,10 +1,10 @@
-// The peer's memory: reading, writing, atomics, and their limits.
+// Access to the peer's memory: READ, WRITE, atomics, and their limits.
 import { expect, test } from 'vitest';
 import { pattern } from '../verbs/pair.js';
-import { connectedEnds } from './ends.js';
+import { connectionPair } from './connectionpair.js';
 
 test('WRITE and READ of any size, in parts where it has to be', async () => {
-  await using ends = await connectedEnds({ a: { messageBytes: 4096, sends: 3 } });
+  await using ends = await connectionPair({ a: { messageBytes: 4096, sends: 3 } });
   const mr = await ends.b.share(100_000);
   for (const size of [0, 1, 4096, 4097, 50_000]) {
     await ends.a.write(mr.remote, pattern(size, size), { offset: 11 });
@@ -15,7 +15,7 @@ test('WRITE and READ of any size, in parts where it has to be', async () => {
 });
 
 test('atomics answer with what was there', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const mr = await ends.b.share(64);
   expect(await ends.a.fetchAdd(mr.remote, 5n, { offset: 8 })).toBe(0n);
   expect(await ends.a.fetchAdd(mr.remote, -2n, { offset: 8 })).toBe(5n);
@@ -25,7 +25,7 @@ test('atomics answer with what was there', async () => {
 });
 
 test('WRITE with an immediate: the message comes when all of the data is there', async () => {
-  await using ends = await connectedEnds({ a: { messageBytes: 1000 } });
+  await using ends = await connectionPair({ a: { messageBytes: 1000 } });
   const mr = await ends.b.share(8000);
   const data = Buffer.alloc(5500, 'x');
   const written = ends.a.write(mr.remote, data, { offset: 7, imm: 0x8000_0001 });
@@ -38,7 +38,7 @@ test('WRITE with an immediate: the message comes when all of the data is there',
 });
 
 test('what is beyond the region is refused here', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const mr = await ends.b.share(64);
   await expect(ends.a.write(mr.remote, Buffer.alloc(10), { offset: 55 })).rejects.toThrow(RangeError);
   await expect(ends.a.read(mr.remote, { offset: 65 })).rejects.toThrow(RangeError);
@@ -47,7 +47,7 @@ test('what is beyond the region is refused here', async () => {
 });
 
 test('what the peer forbids ends the connection, with the explanation', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const mr = await ends.b.share(64, ['remoteRead']);
   const closed = new Promise<Error | undefined>((done) => ends.a.once('close', done));
   await expect(ends.a.write(mr.remote, Buffer.alloc(1))).rejects.toMatchObject({ status: 'REM_ACCESS_ERR' });

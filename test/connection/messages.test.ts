@@ -1,15 +1,16 @@
-// Messages: order, sizes, back-pressure, waiting that is given up, the end.
+// Messages: order, sizes, backpressure, cancelled waits, the end of the connection.
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { Connection } from '../../src/connection/connection.js';
-import { type Place, Requests } from '../../src/connection/requests.js';
+import { Requests, type Slot } from '../../src/connection/requests.js';
+import { SendPool } from '../../src/connection/sendpool.js';
 import { MemoryHub } from '../../src/index.js';
 import { connectedPair, endOn, openOn, pattern } from '../verbs/pair.js';
-import { connectedEnds } from './ends.js';
+import { connectionPair } from './connectionpair.js';
 
 test('messages come in order with their bytes and immediates, both ways at once', async () => {
-  await using ends = await connectedEnds({ a: { receives: 8, sends: 4 }, b: { receives: 8, sends: 4 } });
+  await using ends = await connectionPair({ a: { receives: 8, sends: 4 }, b: { receives: 8, sends: 4 } });
   const sizes = Array.from({ length: 200 }, (_, i) => (i * 97) % 3000);
   const exchange = async (from: typeof ends.a, to: typeof ends.b, seed: number) => {
     const sends = sizes.map((size, i) => from.send(pattern(size, seed + i), i % 3 ? {} : { imm: i }));
@@ -24,7 +25,7 @@ test('messages come in order with their bytes and immediates, both ways at once'
 });
 
 test('who does not read makes the peer wait, and loses nothing', async () => {
-  await using ends = await connectedEnds({ b: { receives: 8 }, a: { sends: 4 } });
+  await using ends = await connectionPair({ b: { receives: 8 }, a: { sends: 4 } });
   let sent = 0;
   const sends = Array.from({ length: 40 }, async (_, i) => {
     await ends.a.send(Buffer.from([i]));
@@ -37,7 +38,7 @@ test('who does not read makes the peer wait, and loses nothing', async () => {
 });
 
 test('the bytes may be changed once it was their turn; registered memory goes without a copy', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const bytes = Buffer.from('first');
   const sent = ends.a.send(bytes);
   bytes.write('other');
@@ -50,7 +51,7 @@ test('the bytes may be changed once it was their turn; registered memory goes wi
 });
 
 test('waiting ends by time or signal, and takes no message away from the next reader', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   await expect(ends.b.receive({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
   const abort = new AbortController();
   const waiting = ends.b.receive({ signal: abort.signal });
@@ -62,7 +63,7 @@ test('waiting ends by time or signal, and takes no message away from the next re
 });
 
 test('who waits for a message when the connection becomes a stream is told', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const waiting = [ends.b.receive(), ends.b.receive({ timeout: 5000 })];
   ends.a.stream().on('error', () => {});
   ends.b.stream().on('error', () => {});
@@ -70,7 +71,7 @@ test('who waits for a message when the connection becomes a stream is told', asy
 });
 
 test('a listener that throws at the end does not keep the connection from being freed', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const closed = once(ends.a, 'close');
   ends.a.once('end', () => {
     throw new Error('from the listener');
@@ -81,7 +82,7 @@ test('a listener that throws at the end does not keep the connection from being 
 });
 
 test('a message that is given up before it was its turn does not leave', async () => {
-  await using ends = await connectedEnds({ a: { sends: 1 }, b: { receives: 8 } });
+  await using ends = await connectionPair({ a: { sends: 1 }, b: { receives: 8 } });
   for (let i = 0; i < 8; i++) await ends.a.send(Buffer.from(`read ${i}`));
   const stuck = ends.a.send(Buffer.from('stuck'));
   const abort = new AbortController();
@@ -97,7 +98,7 @@ test('a message that is given up before it was its turn does not leave', async (
 });
 
 test('a message whose signal has been given before, or whose options are wrong, does not leave', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const { signal } = new AbortController();
   const gone = AbortSignal.abort(new Error('enough'));
   await expect(ends.a.send(Buffer.from('no'), { signal: gone })).rejects.toThrow('enough');
@@ -108,33 +109,35 @@ test('a message whose signal has been given before, or whose options are wrong, 
 
 test('a request that is given up the moment it has got its place does not leave', async () => {
   await using pair = await connectedPair();
-  const { qp, mr, cq } = pair.a;
-  const requests = new Requests(qp, mr, 1);
+  const { qp, cq } = pair.a;
+  const pool = await SendPool.join(qp.device);
+  const requests = new Requests(qp, pool, 1);
   const abort = new AbortController();
-  const write = ({ sge }: Place) => {
+  const write = (slot: Slot) => {
     const { addr, rkey } = pair.b.mr.remote;
-    return { opcode: 'RDMA_WRITE', sgList: sge(8), remoteAddr: addr, rkey } as const;
+    return { opcode: 'RDMA_WRITE', sgList: slot.sge(8), remoteAddr: addr, rkey } as const;
   };
   const make = vi.fn(write);
-  // the place goes to the next one at once, who sees it a moment later
-  const first = requests.run('', {}, write, () => queueMicrotask(() => abort.abort(new Error('enough'))));
-  const second = requests.run('', { signal: abort.signal }, make, () => {});
+  // The slot passes to the next request at once, which continues a microtask later.
+  const first = requests.submit('', {}, 8, write, () => queueMicrotask(() => abort.abort(new Error('enough'))));
+  const second = requests.submit('', { signal: abort.signal }, 8, make, () => {});
   requests.complete(await cq.next());
   await first;
   await expect(second).rejects.toThrow('enough');
   expect(make).not.toHaveBeenCalled();
   await requests.idle();
+  await pool.leave(undefined);
 });
 
 test('a message that is too long is refused before anything is sent', async () => {
-  await using ends = await connectedEnds({ a: { messageBytes: 100 } });
+  await using ends = await connectionPair({ a: { messageBytes: 100 } });
   await expect(ends.a.send(Buffer.alloc(101))).rejects.toMatchObject({ code: 'EMSGSIZE' });
   await ends.a.send(Buffer.alloc(100));
   expect((await ends.b.receive())?.data.length).toBe(100);
 });
 
 test('a message longer than the peer takes ends both ends, each with the reason', async () => {
-  await using ends = await connectedEnds({ b: { messageBytes: 100 } });
+  await using ends = await connectionPair({ b: { messageBytes: 100 } });
   const [atA, atB] = [ends.a, ends.b].map((end) => new Promise<Error | undefined>((done) => end.once('close', done)));
   await Promise.all([
     expect(ends.b.receive()).rejects.toMatchObject({ name: 'WcError', status: 'LOC_LEN_ERR' }),
@@ -146,7 +149,7 @@ test('a message longer than the peer takes ends both ends, each with the reason'
 });
 
 test('closing waits for what was sent; the peer reads it all, then the end', async () => {
-  await using ends = await connectedEnds({ a: { sends: 2 } });
+  await using ends = await connectionPair({ a: { sends: 2 } });
   for (let i = 0; i < 20; i++) void ends.a.send(Buffer.from([i]));
   await ends.a.close();
   const received: (number | undefined)[] = [];
@@ -158,11 +161,11 @@ test('closing waits for what was sent; the peer reads it all, then the end', asy
 
 test('what has come when the peer says goodbye is read, however much it is', async () => {
   const count = 4000;
-  await using ends = await connectedEnds({
+  await using ends = await connectionPair({
     a: { sends: count, messageBytes: 64 },
     b: { receives: count, messageBytes: 64 },
   });
-  // nobody looks at the queue meanwhile
+  // Nothing polls the queue in the meantime.
   ends.b.qp.recvCq.removeAllListeners('completion');
   await Promise.all(Array.from({ length: count }, (_, i) => ends.a.send(Buffer.from([i & 255]))));
   await ends.a.close();
@@ -172,20 +175,20 @@ test('what has come when the peer says goodbye is read, however much it is', asy
 });
 
 test('nothing comes behind the end, whose memory is soon somebody else s', async () => {
-  await using ends = await connectedEnds();
+  await using ends = await connectionPair();
   const { recvCq } = ends.a.qp;
   const look = recvCq.listeners('completion');
   recvCq.removeAllListeners('completion');
   await ends.b.send(Buffer.from('late'));
   ends.a.destroy(new Error('enough'));
-  // the queue is still there, and what it holds is seen now
+  // The queue is still open, and its completion is delivered now.
   for (const listener of look) listener();
   expect(recvCq.isClosed).toBe(false);
   await expect(ends.a.receive()).rejects.toThrow('enough');
 });
 
 test('a peer that has vanished is found by its silence', async () => {
-  await using ends = await connectedEnds({ a: { keepAlive: 20 }, b: { keepAlive: 0 }, retryCnt: 1 });
+  await using ends = await connectionPair({ a: { keepAlive: 20 }, b: { keepAlive: 0 }, retryCnt: 1 });
   const closed = new Promise<Error | undefined>((done) => ends.a.once('close', done));
   await sleep(100);
   expect(ends.a.isOpen).toBe(true);
@@ -195,7 +198,7 @@ test('a peer that has vanished is found by its silence', async () => {
 });
 
 test('everything is given back', async () => {
-  const ends = await connectedEnds();
+  const ends = await connectionPair();
   const [device] = ends.devices;
   await Promise.all([ends.a.close(), ends.b.close()]);
   await ends.a.pd.close();
@@ -203,22 +206,23 @@ test('everything is given back', async () => {
   await ends[Symbol.asyncDispose]();
 });
 
-test('what ends a connection before it is one is told to who waits for it', async () => {
+test('what ends a connection before the application has it is told once it listens', async () => {
   const hub = new MemoryHub();
   const [client, server] = [await endOn(await openOn(hub)), await openOn(hub, { seed: 2 })];
   const connection = await Connection.prepare(await server.allocPd(), { messageBytes: 64 });
-  const ended = new Promise<boolean>((resolve) => connection.once('end', () => resolve(connection.qp.isClosed)));
-  const closed = once(connection, 'close');
   await connection.qp.connect(client.qp.endpoint());
-  connection.postReceives();
   await client.qp.connect(connection.qp.endpoint());
   client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 65) });
-  const [error] = await closed;
-  expect(error).toMatchObject({ status: 'LOC_LEN_ERR' });
-  // its counters could still be read
+  await expect.poll(() => connection.qp.state).toBe('ERR');
+  await sleep(5);
+  connection.open({ address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), disconnect: async () => {} });
+  connection.onEstablished();
+  const ended = new Promise<boolean>((resolve) => connection.once('end', () => resolve(connection.qp.isClosed)));
+  const closed = once(connection, 'close');
+  await expect(connection.receive()).rejects.toMatchObject({ status: 'LOC_LEN_ERR' });
+  expect(await closed).toMatchObject([{ status: 'LOC_LEN_ERR' }]);
+  // The queue pair was still open at `end`, so its counters could be read.
   expect(await ended).toBe(false);
-  const peer = { address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), leave: async () => {} };
-  expect(() => connection.established(peer)).toThrow(error);
   await client.device.close({ force: true });
   await server.close({ force: true });
 });

@@ -1,4 +1,4 @@
-// The engine takes turns while there is something to do, sleeps when there is not, and starves nobody.
+// The engine takes turns while there is work, sleeps when there is none, and does not starve the event loop.
 import { setImmediate as tick } from 'node:timers/promises';
 import { beforeEach, expect, test } from 'vitest';
 import { InlineEngine } from '../../src/device/inline.js';
@@ -7,7 +7,7 @@ import { StubCard, StubLink } from './stubs.js';
 let card: StubCard;
 let link: StubLink;
 let engine: InlineEngine;
-/** What the engine's clock says. It stands still, so that no pause of this machine counts as time that turns have taken. */
+/** The engine's clock. The test advances it, so that a pause of this machine does not count as duration of a turn. */
 let ns: number;
 const lastWait = () => link.waits.at(-1);
 
@@ -29,7 +29,7 @@ test('several posts in one go make one run, before the event loop goes on', asyn
   engine.schedule();
   expect(card.turns).toBe(0);
   await Promise.resolve();
-  expect(card.turns).toBe(2); // one that moved a frame, one that found nothing more
+  expect(card.turns).toBe(2); // one that moved a frame, one that was idle
   expect(link.sent).toBe(1);
 });
 
@@ -84,14 +84,14 @@ test('a sleep that ends early enough is left alone', async () => {
 test('only who waits keeps the process running', async () => {
   engine.schedule();
   await tick();
-  engine.hold();
+  engine.ref();
   await tick();
   expect(lastWait()?.keepAlive).toBe(true);
-  engine.hold();
-  engine.release();
+  engine.ref();
+  engine.unref();
   await tick();
   expect(lastWait()?.keepAlive).toBe(true);
-  engine.release();
+  engine.unref();
   await tick();
   expect(lastWait()?.keepAlive).toBe(false);
 });
@@ -119,7 +119,7 @@ test('frames that the link does not take are tried again soon, without spinning'
   expect(link.sent).toBe(1);
 });
 
-/** From now on each turn takes so long. */
+/** Makes each send of the link take this long. */
 function slow(us: number): void {
   link.send = () => {
     ns += us * 1000;
@@ -131,7 +131,7 @@ test('endless work leaves the event loop its turns', async () => {
   slow(100);
   card.work = Number.POSITIVE_INFINITY;
   engine.schedule();
-  // it would never come here
+  // otherwise the test would never get here
   for (let ticks = 0; ticks < 5; ticks++) {
     const { turns } = card;
     await tick();
@@ -149,7 +149,7 @@ test('a chain of microtasks that always has work leaves the event loop its turns
     const turns = card.turns;
     card.work = 1;
     engine.schedule();
-    // Nothing but microtasks, until the engine refuses to run in one.
+    // Only microtasks, until the engine no longer runs in one.
     for (let j = 0; j < 4 && card.turns === turns; j++) await Promise.resolve();
     if (card.turns === turns) await tick();
   }

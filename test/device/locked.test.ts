@@ -1,4 +1,4 @@
-// Which of the card's calls may meet with a turn in another thread.
+// Which calls of the card may run during a turn in another thread.
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Card } from '../../src/device/card.js';
@@ -45,7 +45,11 @@ test('the others hold the lock, also when they throw', async () => {
   const cq = card.exports.cqCreate(4);
   expect(log.calls).toEqual(['acquire', 'release']);
   card.exports.cqArm(cq, false);
-  expect([card.exports.cqPeek(cq), card.exports.isRung(), card.exports.scratch() > 0]).toEqual([0, false, true]);
+  expect([card.exports.cqPeek(cq), card.exports.isDoorbellRung(), card.exports.scratch() > 0]).toEqual([
+    0,
+    false,
+    true,
+  ]);
   expect(log.calls).toEqual(['acquire', 'release']);
   expect(() => card.exports.cqDestroy(0xfffffff0)).toThrow(WebAssembly.RuntimeError);
   expect(log.calls).toEqual(['acquire', 'release', 'acquire', 'release']);

@@ -1,38 +1,38 @@
-// How long the card's thread looks for work before it sleeps: as long as that was worth while lately.
+// How long the card's thread polls for work before it sleeps, which adapts to the last sleeps.
 import { expect, test } from 'vitest';
 import { Spin } from '../../src/device/spin.js';
 
-const MOST = 64_000;
+const MAX = 64_000;
 
 test('at first as long as it may', () => {
-  expect(new Spin(MOST).length).toBe(MOST);
+  expect(new Spin(MAX).duration).toBe(MAX);
 });
 
 test('after long sleeps shorter and shorter, in the end not at all', () => {
-  const spin = new Spin(MOST);
+  const spin = new Spin(MAX);
   const lengths: number[] = [];
   for (let i = 0; i < 8; i++) {
-    spin.slept(1e6);
-    lengths.push(spin.length);
+    spin.recordSleep(1e6);
+    lengths.push(spin.duration);
   }
   expect(lengths).toEqual([32_000, 16_000, 8000, 4000, 2000, 0, 0, 0]);
 });
 
 test('sleeps that a longer look would have saved make it longer again, up to the most', () => {
-  const spin = new Spin(MOST);
-  for (let i = 0; i < 8; i++) spin.slept(1e6);
+  const spin = new Spin(MAX);
+  for (let i = 0; i < 8; i++) spin.recordSleep(1e6);
   const lengths: number[] = [];
   for (let i = 0; i < 5; i++) {
-    spin.slept(MOST / 2);
-    lengths.push(spin.length);
+    spin.recordSleep(MAX / 2);
+    lengths.push(spin.duration);
   }
   expect(lengths).toEqual([8000, 16_000, 32_000, 64_000, 64_000]);
 });
 
 test('never and always stay what they are', () => {
-  for (const most of [0, Number.POSITIVE_INFINITY]) {
-    const spin = new Spin(most);
-    for (const duration of [1, 1e6, 1e9]) spin.slept(duration);
-    expect(spin.length).toBe(most);
+  for (const max of [0, Number.POSITIVE_INFINITY]) {
+    const spin = new Spin(max);
+    for (const duration of [1, 1e6, 1e9]) spin.recordSleep(duration);
+    expect(spin.duration).toBe(max);
   }
 });

@@ -1,4 +1,4 @@
-/** A card and a link that do as they are told, to look at the engine alone. */
+/** A stub card and a stub link that a test controls, to test the engine alone. */
 import type { Card } from '../../src/device/card.js';
 import { EventOffset } from '../../src/device/codes.js';
 import type { Frames, Link, LinkInterface } from '../../src/link/link.js';
@@ -7,7 +7,7 @@ const TX_PRODUCER = 0;
 const TX_CONSUMER = 64;
 const EVENT = 256;
 
-/** Only what the engine touches. `work` turns will say that they transmitted a frame. */
+/** The part of a card that the engine uses. The next `work` turns transmit a frame each. */
 export class StubCard {
   work = 0;
   deadline = 0;
@@ -44,7 +44,7 @@ export class StubCard {
     eventPop: () => this.events.shift(),
   };
 
-  /** Takes all frames off the transmit ring. */
+  /** Takes all frames from the transmit ring. */
   drain(): number {
     const count = (this.u32[TX_PRODUCER / 4] as number) - (this.u32[TX_CONSUMER / 4] as number);
     this.u32[TX_CONSUMER / 4] = this.u32[TX_PRODUCER / 4] as number;

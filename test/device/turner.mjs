@@ -1,19 +1,19 @@
-// A thread that takes turns, as the card's thread does, each of which adds one to a word in two steps.
+// A thread that takes turns as the card's thread does. Each turn adds one to a word in two steps.
 import { parentPort, workerData } from 'node:worker_threads';
-import { Threads } from '../../dist/device/threads.js';
+import { TurnLock } from '../../dist/device/turnlock.js';
 
 const { shared, sum } = workerData;
-const threads = new Threads(shared);
+const turnLock = new TurnLock(shared);
 const words = new Int32Array(sum);
 let turns = 0;
 parentPort.postMessage('running');
-while (!threads.isToStop) {
-  threads.enter();
+while (!turnLock.isStopping) {
+  turnLock.beginTurn();
   const before = words[0];
   for (let i = 0; i < 50; i++) Atomics.load(words, 1);
   words[0] = before + 1;
   turns++;
-  threads.leave();
+  turnLock.endTurn();
 }
-threads.stopped();
+turnLock.markStopped();
 parentPort.postMessage(turns);

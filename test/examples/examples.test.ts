@@ -1,4 +1,4 @@
-// The examples as a user runs them: two processes, and what they say at the end.
+// The examples as a user runs them: two processes, and their results.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -54,7 +54,7 @@ function start(example: string, ...args: string[]) {
 }
 
 const run = (example: string, ...args: string[]) => start(example, ...args).ended;
-/** The last line, which is JSON. */
+/** The last line of stdout, which is JSON. */
 const result = ({ stdout }: Ended) => JSON.parse(stdout.trim().split('\n').at(-1) ?? '');
 const at = (address: string) => ['--link', 'udp', '--address', address];
 
@@ -95,7 +95,7 @@ test('keys that fall on each other are all found; a deleted one hides none; a fu
 describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two processes', () => {
   test('key-value store: GETs that the server’s program never sees', async () => {
     const [server, client] = ['127.61.1.1', '127.61.1.2'];
-    // as few slots as there are keys, so that they collide
+    // hardly more slots than keys, so that keys collide
     const serving = start('keyvalue.js', 'serve', '--slots', '202', ...at(server));
     await serving.says('on port');
     const ask = (...words: string[]) => run('keyvalue.js', server, ...words, ...at(client));
@@ -138,7 +138,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     const [source, target] = [join(folder, 'large'), join(folder, 'vain')];
     mkdirSync(target);
     writeFileSync(source, '');
-    // a hole: many bytes that take no room
+    // a sparse file: many bytes that use no disk space
     truncateSync(source, 2 ** 36);
     const receiving = start('filecopy.js', 'receive', target, '--once', ...at(server));
     await receiving.says('waiting for files');

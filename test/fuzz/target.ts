@@ -1,23 +1,26 @@
-/** A card with live queue pairs of every type, regions and windows of every kind and posted receives, for frames that nobody
- * should send. */
+/**
+ * A card with live queue pairs of every type, regions and windows of every kind and posted receives: the target of
+ * invalid frames.
+ */
+
+import { icrc } from '../../src/probe/packet/icrc.js';
+import { datagram, type Flow, flow, frame, request, uc } from '../../src/probe/packet/packets.js';
 import { openPort, QKEY } from '../kit/datagrams.js';
-import { icrc } from '../kit/icrc.js';
-import { datagram, type Flow, flow, frame, request, uc } from '../kit/packets.js';
 import { type QpSizes, type Region, Rig, type RigQp } from '../kit/rig.js';
 
 const GUARD = 4096;
 const RECEIVES = 32;
-/** Region sizes: small, so that random addresses hit their ends often. */
+/** Region sizes: small, so that random addresses often hit their ends. */
 const REGION = 8192;
 export const MTU = 1024;
 const INVALIDATE = 1 << 24;
 const [MW_BIND, FLUSH_GLOBAL] = [16, 256];
 const RXE_FLUSH_ICRC = 1;
 
-/** What a frame may come back as: from the peer to the card. */
+/** The flow of a frame from the peer to the card. */
 export const FROM_PEER: Flow = flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' });
 
-/** A stretch of addresses and the key that opens it. */
+/** A range of addresses and its key. */
 export interface Key {
   readonly iova: bigint;
   readonly length: number;
@@ -26,7 +29,7 @@ export interface Key {
 
 export class Target {
   readonly names: readonly string[];
-  /** The reliable one, to which most goes. */
+  /** The RC queue pair, which gets most frames. */
   qp!: RigQp;
   unreliable!: RigQp;
   datagrams!: RigQp;
@@ -52,7 +55,7 @@ export class Target {
     this.#dropFirst = this.names.findIndex((name) => name.startsWith('drop_'));
     this.#rcvd = this.names.indexOf('rcvd_pkts');
     this.#counters = x.counters() >>> 2;
-    // open, closed and landing lie between guards
+    // `open`, `closed` and `landing` lie between guards
     this.#guard();
     this.open = rig.region(REGION, 15 | MW_BIND | FLUSH_GLOBAL, 0x10000n);
     this.#guard();
@@ -75,7 +78,7 @@ export class Target {
     return [this.qp, this.unreliable, this.datagrams];
   }
 
-  /** How often the connection had to be made anew, because a frame had ended it. */
+  /** Number of times that the connection had to be replaced because a frame had ended it. */
   get deaths(): number {
     return this.#deaths;
   }
@@ -127,7 +130,7 @@ export class Target {
     for (const qp of [this.qp, this.unreliable])
       for (let i = qp.attribute('RQ_PENDING'); i < RECEIVES; i++)
         qp.recv(i, [this.landing.piece(64 * i, 1500), this.landing.piece(64 * i + 1500, 600)]);
-    // few, and of several sizes: datagrams are also to come too many, and too long
+    // few, and of several sizes: there should also be too many datagrams, and too long ones
     for (let i = this.datagrams.attribute('RQ_PENDING'); i < 3; i++)
       this.datagrams.recv(i, [this.landing.piece(0, i === 1 ? 200 : 2000)]);
     if (this.qp.attribute('SQ_PENDING') > 4) return;
@@ -148,7 +151,9 @@ export class Target {
     return sum;
   }
 
-  /** Gives the card frames, all before it may answer. @throws when it traps, or does not count each exactly once */
+  /**
+   * Gives the card frames, all before its next transmission. @throws when it traps, or does not count each exactly once
+   */
   feed(...frames: readonly Uint8Array[]): void {
     const before = this.counted();
     for (const bytes of frames) if (!this.rig.put(bytes, this.options)) throw new Error('the receive ring is full');
@@ -172,7 +177,7 @@ export class Target {
     for (let at = x.eventPeek(); at !== 0; at = x.eventPeek()) x.eventPop(at);
   }
 
-  /** Now and then: dead queue pairs and windows are replaced, receives are posted again. */
+  /** Now and then: replaces dead queue pairs and windows, and posts receives. */
   tend(): void {
     const isWhole = this.#all.every((qp) => qp.state === 'RTS') && this.rig.x.mrIsValid(this.#mw);
     if (!isWhole) this.connect();
@@ -186,7 +191,7 @@ export class Target {
         throw new Error(`the guard at ${at} was written to`);
   }
 
-  /** A new connection works, to the last byte: the card's own tables are whole. */
+  /** Checks that a new connection works, to the last byte: the card's own tables are intact. */
   checkAlive(): void {
     this.connect();
     const { qp } = this;
@@ -207,7 +212,7 @@ export class Target {
   }
 }
 
-/** Puts the right ICRC (and IPv4 checksum) into a frame, where its lengths allow it. */
+/** Puts the right ICRC (and IPv4 checksum) into a frame, if its lengths allow it. */
 export function seal(bytes: Uint8Array): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const tagged = bytes[12] === 0x81 && bytes[13] === 0 ? 4 : 0;

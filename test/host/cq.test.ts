@@ -1,7 +1,7 @@
-/** The completion queue as the user sees it: a ring that keeps its order, and takes what was asked for. */
+/** The completion queue from the application's side: it keeps its order and its size. */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, rc, send } from '../kit/conversation.js';
-import { ack, nak, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
 test('an empty queue has nothing to peek at, and popping it does no harm', async () => {
@@ -109,7 +109,7 @@ test('a receive queue that is full does not lose completions of sends', async ()
 test('events that nobody takes are lost and counted, the newest first', async () => {
   const c = await rc();
   const events = 4096;
-  // each queue pair that fails for its peer's bad opcode tells one event
+  // each queue pair that fails for its peer's bad opcode raises one event
   let raised = 0;
   while (raised < events + 3) {
     c.qp.modify({ STATE: 0 });
@@ -121,7 +121,7 @@ test('events that nobody takes are lost and counted, the newest first', async ()
   c.cardCounts({ events_lost: 3 });
   const told = c.rig.events();
   expect(told).toHaveLength(events + 1);
-  // whoever takes it looks at all completion queues
+  // the application then polls all completion queues
   expect(told.at(-1)).toBe('MISSED');
   c.events();
 });
@@ -140,7 +140,7 @@ test('several queue pairs may complete into one queue', async () => {
 });
 
 describe('resizing', () => {
-  /** Sends that many messages, which complete with these wrIds. */
+  /** Sends messages that complete with these wrIds. */
   function complete(c: Conversation, ...ids: readonly number[]): void {
     const first = c.qp.attribute('NEXT_PSN');
     c.post(0, ...ids.map((wrId) => ({ wrId, opcode: 'SEND', inline: PING }))).take();

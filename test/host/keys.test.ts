@@ -1,8 +1,8 @@
-/** Keys, queue pair numbers and PSNs: unpredictable, repeatable by seed, found again by the card. */
+/** Keys, queue pair numbers and PSNs: unpredictable, reproducible by seed, found again by the card. */
 import { createCipheriv } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Card } from '../../src/device/card.js';
-import { ack, flow, frame, request, reverse } from '../kit/packets.js';
+import { ack, flow, frame, request, reverse } from '../../src/probe/packet/packets.js';
 import { Random } from '../kit/random.js';
 import { Rig } from '../kit/rig.js';
 
@@ -98,7 +98,7 @@ test('the table finds every object, however many have come and gone', async () =
   const there = flow({ destQp: qp.qpn });
   const held: { mr: number; rkey: number }[] = [];
   let psn = 0;
-  /** A READ of nothing but its key's right to one byte. */
+  /** Returns whether the card acknowledges a WRITE of one byte under this key. */
   const isKnown = (rkey: number): boolean => {
     const payload = Uint8Array.of(psn & 255);
     const [answer] = rig.in(psn, frame(there, request.writeOnly({ psn, va: 0n, rkey, payload, ackReq: true })));

@@ -1,7 +1,12 @@
-/** The card's own memory: blocks do not overlap, are aligned and zeroed, and all of it comes back. */
+/**
+ * The card's memory: blocks do not overlap, are aligned and zeroed, and are all released. Memory that the application
+ * has once had never belongs to the card's objects.
+ */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Rig } from '../kit/rig.js';
+import { ack, type Flow, flow, frame, request } from '../../src/probe/packet/packets.js';
+import { Random } from '../kit/random.js';
+import { Rig, type RigQp } from '../kit/rig.js';
 
 test('memory is handed out on pages, zeroed, and taken back', async () => {
   const { x, card } = await Rig.create();
@@ -25,7 +30,7 @@ test('what cannot be had is answered with 0, and costs nothing', async () => {
   expect(x.memAvailable()).toBe(before);
 });
 
-/** Bytes of the largest block that can be had. */
+/** Bytes of the largest block that can be allocated. */
 function largest(x: Rig['x']): number {
   let [fits, fails] = [0, x.memAvailable() + 1];
   while (fails - fits > 1) {
@@ -125,4 +130,132 @@ test('a queue pair for which memory is short leaves nothing behind', async () =>
   expect(rig.errno(rig.x.lastErrno())).toBe('ENOMEM');
   expect(rig.x.memAvailable()).toBe(before);
   expect(rig.x.cqDestroy(cq)).toBe(0);
+});
+
+/** A connected queue pair, whose messages number `psn` and following are expected. */
+interface Talker {
+  readonly qp: RigQp;
+  psn: number;
+}
+
+function talker(rig: Rig, wrs: number): Talker {
+  const sizes = { sendWr: wrs, recvWr: wrs };
+  return { qp: rig.qp(sizes).connect({ destQpn: 0x11, sqPsn: 0, rqPsn: 0 }), psn: 0 };
+}
+
+function destroy({ qp }: Talker): void {
+  qp.rig.x.qpDestroy(qp.handle);
+  qp.rig.x.cqDestroy(qp.cq);
+}
+
+/** Sends a message and receives one, with regions of its own. */
+function talk(talker: Talker): void {
+  const { qp, psn } = talker;
+  const { rig } = qp;
+  const [from, to] = [rig.region(100), rig.region(100)];
+  qp.recv(7, [to.piece(0, 100)]);
+  qp.send({ opcode: 'SEND', pieces: [from.piece(0, 100)] });
+  expect(rig.out(psn * 1000 + 1).length).toBe(1);
+  const there: Flow = { ...flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' }), destQp: qp.qpn };
+  const payload = Uint8Array.from({ length: 100 }, (_, i) => i + psn);
+  rig.in(psn * 1000 + 2, frame(there, request.sendOnly({ psn, ackReq: true, payload })));
+  rig.in(psn * 1000 + 3, frame(there, ack({ psn, msn: psn + 1 })));
+  expect(qp.poll().map(({ status }) => status)).toEqual(['SUCCESS', 'SUCCESS']);
+  expect(Buffer.compare(to.bytes, payload)).toBe(0);
+  talker.psn++;
+  for (const { mr, ptr } of [from, to]) {
+    expect(rig.x.mrDereg(mr)).toBe(0);
+    rig.x.memFree(ptr);
+  }
+}
+
+test('what is written to released memory damages no object and no list', async () => {
+  const rig = await Rig.create();
+  const { x } = rig;
+  const before = x.memAvailable();
+  const sizes = [1, 64, 4000, 4096, 4097, 65536, 2 ** 20];
+  const stale = sizes.map((bytes) => rig.region(bytes));
+  for (const { mr, ptr } of stale) {
+    x.mrDereg(mr);
+    x.memFree(ptr);
+  }
+  const random = new Random(4791);
+  const scribble = () => {
+    for (const { bytes } of stale) bytes.fill(random.pick([0, 1, 0x40, 0x80, 0xff]));
+  };
+  const talkers: Talker[] = [];
+  for (let round = 0; round < 200; round++) {
+    scribble();
+    talkers.push(talker(rig, 1 << random.below(8)));
+    scribble();
+    const blocks = Array.from({ length: 4 }, () => x.memAlloc(random.pick(sizes)));
+    scribble();
+    for (const each of talkers) talk(each);
+    if (talkers.length > 10) destroy(talkers.splice(random.below(talkers.length), 1)[0] as Talker);
+    scribble();
+    for (const ptr of blocks) x.memFree(ptr);
+  }
+  for (const each of talkers) destroy(each);
+  expect(x.memAvailable()).toBe(before);
+});
+
+test('objects never lie where the application has had memory, nor the other way round', async () => {
+  const step = fc.oneof(
+    { weight: 3, arbitrary: fc.record({ bytes: fc.oneof(fc.nat(300), fc.nat(20_000), fc.nat(2 ** 19)) }) },
+    { weight: 2, arbitrary: fc.record({ free: fc.nat() }) },
+    { weight: 3, arbitrary: fc.record({ cqe: fc.integer({ min: 1, max: 4000 }) }) },
+    { weight: 2, arbitrary: fc.record({ destroy: fc.nat() }) },
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 80 }), async (steps) => {
+      const { x } = await Rig.create(1, { memoryBytes: 2 ** 21, txSlots: 16, rxSlots: 16 });
+      const before = x.memAvailable();
+      const [blocks, cqs]: [number[], number[]] = [[], []];
+      let lowest = Number.POSITIVE_INFINITY;
+      for (const each of steps) {
+        if ('bytes' in each) {
+          const ptr = x.memAlloc(each.bytes);
+          if (ptr === 0) continue;
+          blocks.push(ptr);
+          lowest = Math.min(lowest, ptr);
+        } else if ('cqe' in each) {
+          const cq = x.cqCreate(each.cqe);
+          if (cq !== 0) cqs.push(cq);
+        } else if ('free' in each) blocks.splice(each.free % (blocks.length + 1), 1).map((ptr) => x.memFree(ptr));
+        else cqs.splice(each.destroy % (cqs.length + 1), 1).map((cq) => x.cqDestroy(cq));
+        expect(Math.max(0, ...cqs)).toBeLessThan(lowest);
+      }
+      for (const ptr of blocks) x.memFree(ptr);
+      for (const cq of cqs) x.cqDestroy(cq);
+      expect(x.memAvailable()).toBe(before);
+    }),
+    { numRuns: 100, seed: 4791 },
+  );
+});
+
+test('memory that the application gave back is counted, but is not for objects', async () => {
+  const rig = await Rig.create(1, { memoryBytes: 2 ** 22 });
+  const { x } = rig;
+  const [all, forObjects] = [x.memAvailable(), x.objectMemAvailable()];
+  expect(forObjects).toBe(all);
+  const ptr = x.memAlloc(256 * 1024);
+  x.memFree(ptr);
+  expect([x.memAvailable(), x.objectMemAvailable()]).toEqual([all, forObjects - 256 * 1024]);
+  // the arena grows by what is missing in front of it
+  const more = x.memAlloc(260 * 1024);
+  expect(more).toBe(ptr - 4096);
+  expect([x.memAvailable(), x.objectMemAvailable()]).toEqual([all - 260 * 1024, forObjects - 260 * 1024]);
+});
+
+test('only memory of the application can be registered', async () => {
+  const rig = await Rig.create();
+  const { x } = rig;
+  const region = rig.region(4096);
+  const register = (ptr: number, length: number) => x.mrReg(rig.pd, ptr, length, 1, 0, ptr);
+  expect(register(region.ptr, 4096)).not.toBe(0);
+  expect(register(rig.qp().handle, 64)).toBe(0);
+  expect(rig.errno(x.lastErrno())).toBe('EINVAL');
+  expect(register(region.ptr - 1, 64)).toBe(0);
+  expect(register(region.ptr, 4097)).toBe(0);
+  expect(register(0xfffffff0, 0xfffffff0)).toBe(0);
 });

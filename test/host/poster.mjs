@@ -1,5 +1,6 @@
 // A thread of its own that posts to a queue pair and polls, through an instance of its own on the card's memory, while
-// another thread takes the card's turns. Answers how many completions came out of order, and how often a queue was full.
+// another thread takes the card's turns. Answers how many completions came out of order, and how often a queue was
+// full.
 import { parentPort, workerData } from 'node:worker_threads';
 import { instantiate } from '../../build/card.js';
 

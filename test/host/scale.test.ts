@@ -1,17 +1,17 @@
-/** Thousands of queue pairs: what each holds of the card's memory, and that those which go leave their place to others. */
+/** Thousands of queue pairs: the card memory of each, and that destroyed ones release theirs. */
 import { expect, test } from 'vitest';
 import { Rig, type RigQp } from '../kit/rig.js';
 
 const QPS = 10_000;
 const RESULT_RING = 128 * 80;
-/** The frames of two rings begin on pages, and so does a block of memory: what may be left in front of each. */
+/** The frames of two rings begin on pages, and so does a block of memory: the unused bytes in front of each. */
 const MARGINS = 3 * 4096;
 
 function scaled(memoryBytes: number): Promise<Rig> {
   return Rig.create(1, { memoryBytes, maxQp: QPS, maxMr: 16, txSlots: 16, rxSlots: 16 });
 }
 
-/** Card memory of a connected queue pair with rings of so many requests. */
+/** Card memory of a connected queue pair with rings for `wrs` requests. */
 function bytesEach(rig: Rig, wrs: number): number {
   const cq = rig.x.cqCreate(16);
   const count = 64;
@@ -32,7 +32,7 @@ test('a connected queue pair that is idle holds at most 4 KiB besides its rings'
     `an idle queue pair holds ${besides} bytes besides its rings, which hold ${rings} for a send and a receive`,
   );
   expect(besides).toBeLessThanOrEqual(4096);
-  // a ring of READ and atomic results is as long as was asked for
+  // the ring of response resources has the requested length
   const qp = rig.qp({ sendWr: 1, recvWr: 1 });
   const before = rig.x.memAvailable();
   qp.connect({ destQpn: 1, sqPsn: 0, rqPsn: 0, maxDestRdAtomic: 128 });
@@ -49,7 +49,7 @@ test('ten thousand queue pairs come and go, in any order, and leave no holes', a
   const full = x.memAvailable();
   const destroyEvery = (step: number) => qps.filter((_, i) => i % step === 0).map(({ handle }) => x.qpDestroy(handle));
   destroyEvery(3);
-  // what comes now takes the places of those that went
+  // new queue pairs use the memory of the destroyed ones
   for (let i = 0; i < qps.length; i += 3) qps[i] = create();
   expect(x.memAvailable()).toBe(full);
   const rest = x.memAlloc(full - MARGINS);

@@ -1,10 +1,10 @@
-/** Two threads on one card: one posts and polls, the other takes the turns. Nothing but the queues is between them. */
+/** Two threads on one card: one posts and polls, the other runs the turns. They share only the queues. */
 import { once } from 'node:events';
 import { setImmediate as tick } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { expect, test } from 'vitest';
 import { cardModule } from '../../src/device/card.js';
-import { decode } from '../kit/packets.js';
+import { decode } from '../../src/probe/packet/packets.js';
 import { Rig } from '../kit/rig.js';
 
 const COUNT = 50_000;
@@ -47,12 +47,12 @@ test('requests leave in the order in which the other thread posts them, each onc
   }
   const [result] = await Promise.race([told, failed]);
   expect(wrong).toEqual([]);
-  // receives are never taken by a message, so their queue is full
+  // no message takes a receive, so the receive queue is full
   expect(result).toMatchObject({ posted: COUNT, done: COUNT, wrong: 0, received: 16 });
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
   expect(rig.counters()).toMatchObject({ sent_pkts: COUNT });
 
-  // what the other thread has posted is flushed here
+  // flushes what the other thread has posted
   qp.modify({ STATE: 6 });
   expect(qp.poll().map(({ wrId }) => wrId)).toEqual(Array.from({ length: 16 }, (_, i) => i));
 });

@@ -1,4 +1,4 @@
-/** Our end of a connection: a queue pair of a device on one of our links. */
+/** Our end of a connection: a queue pair of a device with one of our links. */
 import { crc32 } from 'node:zlib';
 import {
   Access,
@@ -14,12 +14,12 @@ import {
   type Wc,
   WcOpcode,
 } from '../../src/index.js';
-import { type FaultOptions, faultLink } from '../../src/link/fault.js';
+import { type FaultOptions, faultLink } from '../../src/link/fault/link.js';
 import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { pcapLink } from '../../src/link/pcap.js';
 import { UdpLink } from '../../src/link/udp.js';
-import { XdpLink } from '../../src/link/xdp.js';
+import { XdpLink } from '../../src/link/xdp/link.js';
 import {
   type Completion,
   END_DEFAULTS,
@@ -31,6 +31,7 @@ import {
   type Region,
   type Request,
 } from './end.js';
+import { GatedLink } from './gatedlink.js';
 import { CARD } from './guest/network.js';
 import { patternBytes } from './guest/peer.js';
 import { WireTap } from './wiretap.js';
@@ -38,15 +39,17 @@ import { WireTap } from './wiretap.js';
 export type LinkKind = 'packet' | 'udp' | 'xdp';
 
 export interface CardOptions {
-  /** A thread of its own runs the card. */
+  /** The mode of the device. */
   readonly mode?: OpenOptions['mode'];
   readonly faults?: FaultOptions;
-  /** A capture file of what the network sees of us: behind the faults. */
+  /** A capture file of our frames on the network, after the faults. */
   readonly pcap?: string;
-  /** Keeps what the card itself sends and receives: before the faults. */
+  /** Records the frames that the card itself sends and receives, before the faults. */
   readonly tap?: boolean;
+  /** Puts gates between the network and the card, for frames that `tap` has not seen. */
+  readonly gates?: boolean;
   readonly memoryBytes?: number;
-  /** Who is asked for the way to a peer, in the kernel's place. */
+  /** Resolves the route to a peer in place of the kernel. */
   readonly resolve?: Link['resolve'];
 }
 
@@ -58,19 +61,22 @@ export class OurDevice implements AsyncDisposable {
     if (options.resolve) link.resolve = options.resolve;
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
     if (options.faults !== undefined) link = faultLink(link, options.faults);
+    const gates = options.gates ? new GatedLink(link) : undefined;
+    link = gates ?? link;
     const tap = options.tap ? new WireTap() : undefined;
     if (tap) link = pcapLink(link, tap);
     const { mode, memoryBytes = 32 * 2 ** 20 } = options;
     const device = await openDevice({ link, memoryBytes, ...(mode && { mode }) });
-    return new OurDevice(device, tap);
+    return new OurDevice(device, tap, gates);
   }
 
   private constructor(
     readonly device: Device,
     readonly tap: WireTap | undefined,
+    readonly gates: GatedLink | undefined,
   ) {}
 
-  /** @param toward an address of the peer, which decides which of ours is told */
+  /** @param toward an address of the peer, which selects our own address */
   async end(toward: string, options: EndOptions = {}): Promise<CardEnd> {
     return CardEnd.create(this.device, toward, options);
   }
@@ -241,7 +247,7 @@ function meaning(wc: Wc): Completion {
   };
 }
 
-/** The counters that have counted something. */
+/** Returns the non-zero counters. */
 export function positive(counters: Readonly<Record<string, number>>): Record<string, number> {
   return Object.fromEntries(Object.entries(counters).filter(([, count]) => count > 0));
 }

@@ -1,23 +1,26 @@
-// rdma_cm against the stock programs over a link that loses, repeats and reorders: every message of a connection's life may
-// be lost, and is sent again.
+// rdma_cm with the stock programs over a link that loses, duplicates and reorders frames: any CM message of a
+// connection can be lost, and is sent again.
+import { setTimeout as wait } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { CmPort } from '../../src/cm/port.js';
+import { MadAgent } from '../../src/cm/madagent.js';
 import { type CmId, createCmId, type Device, type Mr, type Pd, throwIfFailed } from '../../src/index.js';
 import { OurDevice } from './card.js';
+import { describeWithStockRaces } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
-import { describeWithRxe } from './world.js';
 
 const FAULTS = { drop: 0.12, duplicate: 0.1, reorder: 0.1 };
 const CONNECTIONS = 4;
 const BYTES = 100;
 const PATIENCE = { timeout: 100_000 };
+/** Time in which rxe repeats a request at least five times (ms). */
+const QUIET_MS = 3000;
 const OURS = 7471;
 const THEIRS = 7472;
 
 /**
- * One connection of ucmatose: one message each way.
- * @param peerLeaves it says farewell once it has our message: where its ACK is lost, the farewell may come first, and that the
- * message has arrived is for its exit status to say
+ * One connection of ucmatose with one message in each direction.
+ * @param peerLeaves the peer disconnects once it has our message. If its ACK is lost, its DREQ may arrive first; its
+ * exit status then confirms that the message arrived.
  */
 async function converse(
   id: CmId,
@@ -38,6 +41,20 @@ async function converse(
   }
 }
 
+/** Waits until the peer disconnects. The server of ucmatose does so when all its requests are acknowledged. */
+async function peerHasLeft(id: CmId): Promise<void> {
+  while ((await id.channel.next(PATIENCE)).type !== 'DISCONNECTED');
+}
+
+/**
+ * Waits until the peer has repeated no request for `QUIET_MS`: it has all our ACKs then. Its program polls for its
+ * completions, and rxe repeats a request that nobody acknowledges for ever.
+ */
+async function allAcknowledged(device: Device): Promise<void> {
+  const repeated = () => device.counters().duplicate_request;
+  for (let before = -1; before !== repeated(); await wait(QUIET_MS)) before = repeated() ?? 0;
+}
+
 const ucmatose = (port: number, ...more: string[]) => [
   'ucmatose',
   '-p',
@@ -56,7 +73,7 @@ async function material(device: Device): Promise<[Pd, Mr]> {
   return [pd, await pd.regMr(4096)];
 }
 
-describeWithRxe('rdma_cm over a bad link', 1500, (world) => {
+describeWithStockRaces('rdma_cm over a bad link', 1500, (environment) => {
   test('ucmatose serves us and asks us: both ends come through, to the farewell', async () => {
     await using our = await OurDevice.open('packet', { faults: { seed: 7, both: FAULTS } });
     const { device } = our;
@@ -64,9 +81,9 @@ describeWithRxe('rdma_cm over a bad link', 1500, (world) => {
     const listener = createCmId(device);
     await listener.bindAddr('::', OURS);
     await listener.listen();
-    const server = world.guest.spawn(ucmatose(THEIRS));
-    await world.guest.listening(THEIRS, 'rdma');
-    const client = world.guest.spawn(ucmatose(OURS, '-s', CARD.ipv4));
+    const server = environment.guest.spawn(ucmatose(THEIRS));
+    await environment.guest.listening(THEIRS, 'rdma');
+    const client = environment.guest.spawn(ucmatose(OURS, '-s', CARD.ipv4));
 
     const calling = Array.from({ length: CONNECTIONS }, async () => {
       const id = createCmId(device);
@@ -74,6 +91,7 @@ describeWithRxe('rdma_cm over a bad link', 1500, (world) => {
       await id.resolveRoute();
       const param = { responderResources: 1, initiatorDepth: 1, rnrRetryCount: 7 };
       await converse(id, pd, mr, () => id.connect(param), { peerLeaves: true });
+      await peerHasLeft(id);
       return id;
     });
     const answering = Array.from({ length: CONNECTIONS }, async () => {
@@ -82,14 +100,15 @@ describeWithRxe('rdma_cm over a bad link', 1500, (world) => {
       return id;
     });
     const ids = await Promise.all([...calling, ...answering]);
-    // ucmatose' server says farewell itself, its client waits for ours
+    await allAcknowledged(device);
+    // the client of ucmatose waits for our DREQ
     await Promise.all(ids.map((id) => id.disconnect()));
     const ends = await Promise.all([server.exited, client.exited]);
     expect(ends).toMatchObject([{ status: 0 }, { status: 0 }]);
-    const counters = (await CmPort.of(device)).counters();
-    const again = Object.keys(counters).filter((name) => name.startsWith('cm_tx_retries'));
-    expect(again.length).toBeGreaterThan(0);
+    const counters = (await MadAgent.of(device)).counters();
+    const again = Object.keys(counters).filter((name) => /^cm_(tx_retries|rx_duplicates)/.test(name));
+    expect(again).not.toEqual([]);
     expect(Object.keys(counters).filter((name) => name.startsWith('cm_drop'))).toEqual([]);
-    // a farewell whose answer is lost is repeated after four seconds, up to fifteen times
+    // a DREQ whose DREP is lost is sent again after four seconds, up to fifteen times
   }, 240_000);
 });

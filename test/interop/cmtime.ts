@@ -1,61 +1,67 @@
 /**
- * The line that the two ends of cmtime have beside their connections, over TCP: for each step the client says its number
- * and goes on when it has the same back from the server, which answers when it has come as far.
+ * The TCP connection by which the two ends of cmtime synchronize: for each step the client sends the number of the
+ * step, and continues when the server has returned it. The server returns it when it has reached the same step. Before
+ * rdma-core 45 there is none: the client connects and disconnects as it likes, and the server never ends.
  */
 import { once } from 'node:events';
 import { createConnection, createServer, type Socket } from 'node:net';
+import { GUEST_IS } from './guest/differences.js';
 
-/** The port of the line, and of the connections. */
+/** The port of the TCP connection and of the rdma_cm connections. */
 export const CMTIME_PORT = 7471;
 
-/** What the two agree on in each round; numbers are cmtime's own. */
+/** The steps of each round; the numbers are those of cmtime. */
 export enum Step {
   BEGIN = 0,
   CONNECTED = 12,
   DISCONNECTED = 14,
 }
 
-/** Connections of each round: one to warm up, so many with queue pairs, so many without. */
+export const hasLine = GUEST_IS.cmtime === 'steps';
+
+/** Returns the connections of each round: one to warm up, `count` with queue pairs, `count` without. */
 export function rounds(count: number): number[] {
-  return [1, count, count];
+  return hasLine ? [1, count, count] : [count];
+}
+
+/** Returns a pattern for the row of the client's table about connecting. */
+export function connectRow(count: number): RegExp {
+  return hasLine ? new RegExp(`^cm_conn +${count}$`, 'm') : /^connect +: +\d/m;
 }
 
 export class CmtimeLine implements Disposable {
-  /** To the program's server. */
+  /** Connects to the program's server. */
   static async dial(address: string): Promise<CmtimeLine> {
     const socket = createConnection(CMTIME_PORT, address);
     await once(socket, 'connect');
     return new CmtimeLine(socket);
   }
 
-  /** For the program's client. @returns a promise, when it listens, of the line */
-  static async listen(address: string): Promise<{ readonly line: Promise<CmtimeLine> }> {
+  /** Listens for the program's client. Resolves when it listens; `line` is the connection. */
+  static async listen(address: string): Promise<Disposable & { readonly line: Promise<CmtimeLine> }> {
     const server = createServer();
     server.listen(CMTIME_PORT, address);
     await once(server, 'listening');
-    const line = once(server, 'connection').then(([socket]) => {
-      server.close();
-      return new CmtimeLine(socket as Socket);
-    });
-    return { line };
+    const line = once(server, 'connection').then(([socket]) => new CmtimeLine(socket as Socket));
+    return { line, [Symbol.dispose]: () => void server.close() };
   }
 
   private constructor(readonly socket: Socket) {
     socket.setNoDelay(true);
   }
 
-  /** As client: we have come to this step. Resolves when the server has, too. */
+  /** Client: announces that we have reached a step. Resolves when the server has reached it as well. */
   async reach(step: Step): Promise<void> {
     this.socket.write(Uint8Array.of(step));
     await this.#expect(step);
   }
 
-  /** As server: the client has come to this step. */
+  /** Server: waits until the client has reached a step. */
   async await(step: Step): Promise<void> {
     await this.#expect(step);
   }
 
-  /** As server: we have, too. */
+  /** Server: announces that we have reached the step as well. */
   answer(step: Step): void {
     this.socket.write(Uint8Array.of(step));
   }

@@ -1,23 +1,24 @@
-// Congestion between our card and rxe, which is deaf to it: what the guest's kernel marks, and CNPs that somebody forges there.
+// Congestion control with rxe, which has none: packets that the guest's kernel marks, and CNPs that the test sends from
+// the guest.
 import { networkInterfaces } from 'node:os';
 import { describe, expect, test } from 'vitest';
 import { WcStatus } from '../../src/index.js';
-import { encode } from '../kit/encode.js';
-import { CNP } from '../kit/opcodes.js';
+import { encode } from '../../src/probe/packet/encode.js';
+import { CNP } from '../../src/probe/packet/opcodes.js';
 import { OurDevice } from './card.js';
+import { describeWithStockRaces } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
-import { describeWithRxe } from './world.js';
 
-/** What a switch may mark (RFC 3168). */
+/** The ECN codepoint of packets that a switch may mark (RFC 3168). */
 const ECT_0 = 2;
 const SIZE = 65_536;
 const DONE = WcStatus.SUCCESS;
-/** Ten seconds, the most that there is: as good as never here (us). */
+/** Ten seconds in us, the maximum: longer than the test. */
 const LONG = 10_000_000;
 
-/** A whole frame, as the host of rxe would send it if it knew congestion control. */
+/** Returns a CNP as the host of rxe would send it if rxe supported congestion control. */
 function cnpFrame(family: Family, destQp: number, wrong: { readonly icrc?: number } = {}): Uint8Array {
   const [src, dst] = family === 'IPv4' ? [GUEST.ipv4, CARD.ipv4] : [GUEST.ipv6, CARD.ipv6];
   return encode({
@@ -36,25 +37,25 @@ function cnpFrame(family: Family, destQp: number, wrong: { readonly icrc?: numbe
   });
 }
 
-describeWithRxe('congestion with rxe', 9000, (world) => {
+describeWithStockRaces('congestion with rxe', 9000, (environment) => {
   describe.each([
     ['packet', 'IPv4'],
     ['udp', 'IPv6'],
   ] as const)('link %s, %s', (link, family) => {
     test.each(['write', 'read'] as const)('what a queue of the kernel marks we answer by CNPs: %s', async (op) => {
       await using ours = await OurDevice.open(link, { tap: true });
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using pair = await connectPair({ ours, peer, family }, { size: SIZE, trafficClass: ECT_0 });
       const { card, rxe } = pair;
       const [from, to] = op === 'write' ? [rxe, card] : [card, rxe];
       const source = await Expected.fill(rxe, 5);
-      // with `ecn` netem marks what it would lose
-      await world.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
+      // with `ecn` netem marks packets instead of dropping them
+      await environment.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
       try {
         await from.postSend({ op, id: 1, pieces: [[0, SIZE]], offset: 0 });
         expect(await from.completions(1)).toMatchObject([{ id: 1, status: DONE }]);
       } finally {
-        await world.guest.run('tc qdisc del dev eth0 root');
+        await environment.guest.run('tc qdisc del dev eth0 root');
       }
       expect(await card.crc()).toBe(await rxe.crc());
       await source.check();
@@ -71,9 +72,9 @@ describeWithRxe('congestion with rxe', 9000, (world) => {
     test('CNPs from the guest slow our flow to rxe down, and it recovers', async () => {
       await using ours = await OurDevice.open(link);
       const { congestion } = ours.device;
-      // no growth but when the test wants it
-      congestion.modify({ lineRate: 100e6, leastRate: 1e6, rateInterval: LONG, alphaInterval: LONG });
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      // the rate increases only when the test changes the interval
+      congestion.modify({ lineRate: 100e6, minRate: 1e6, rateInterval: LONG, alphaInterval: LONG });
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using pair = await connectPair({ ours, peer, family }, { size: SIZE });
       const { card, rxe } = pair;
       const [here, there] = [await Expected.fill(card, 1), await Expected.fill(rxe, 2)];
@@ -88,27 +89,40 @@ describeWithRxe('congestion with rxe', 9000, (world) => {
       await write();
       expect(rate()).toBeUndefined();
 
-      // for nobody, and damaged: no matter
+      // a CNP for an unknown queue pair and a corrupted one have no effect
       await peer.frame(cnpFrame(family, card.qp.qpNum ^ 0x1000));
       await peer.frame(cnpFrame(family, card.qp.qpNum, { icrc: 0x12345678 }));
       const drops = () => [ours.device.counters().drop_qpn, ours.device.counters().drop_icrc];
       await expect.poll(drops, { timeout: 10_000 }).toEqual([1, 1]);
       expect([handled(), rate()]).toEqual([0, undefined]);
 
+      // a packet is in flight as long as the peer has no receive for it; without one, CNPs have no effect
+      const begin = () => card.postSend({ op: 'send', id: 8, pieces: [[0, 3]] });
+      const finish = async () => {
+        await rxe.postRecv([[0, 3]]);
+        expect(await rxe.completions(1)).toMatchObject([{ status: DONE }]);
+        expect(await card.completions(1)).toMatchObject([{ id: 8, status: DONE }]);
+      };
+      await begin();
       for (let i = 1; i <= 6; i++) {
         await peer.frame(cnpFrame(family, card.qp.qpNum));
         await expect.poll(handled, { timeout: 10_000 }).toBe(i);
         expect(rate()).toBe(Math.floor(100e3 / 2 ** i) * 1000);
       }
-      // 63 packets of 1 KiB behind the first at 1.5 Mbit/s
+      await finish();
+      // 63 packets of 1 KiB after the first one, at 1.5 Mbit/s
       expect(await write()).toBeGreaterThan(300);
       there.set(0, here.bytes);
       await there.check();
 
-      // one more, and then it is left alone: half the way back a few times, then above that in steps
-      congestion.modify({ rateInterval: 100 });
+      // one more CNP, then recovery: a few times half the distance to the target rate, then increases above it in steps
+      congestion.modify({ rateInterval: 100, alphaInterval: 1 });
+      await begin();
       await peer.frame(cnpFrame(family, card.qp.qpNum));
-      await expect.poll(() => [handled(), rate()], { timeout: 10_000 }).toEqual([7, undefined]);
+      await expect.poll(handled, { timeout: 10_000 }).toBe(7);
+      // while a packet is in flight that the rate does not hold back, the rate stays
+      await finish();
+      await expect.poll(rate, { timeout: 10_000 }).toBeUndefined();
       await write();
       expect(ours.device.counters().retry_exceeded_err).toBe(0);
     });

@@ -1,4 +1,4 @@
-/** What rxe has counted: names as in the kernel's rxe_hw_counters.c. */
+/** Returns the counters of rxe, with the names of the kernel's rxe_hw_counters.c. */
 import type { Guest } from './guest/guest.js';
 
 export async function rxeCounters(guest: Guest): Promise<Record<string, number>> {

@@ -1,11 +1,11 @@
-// End-to-end credits against rxe, which knows none: it tells of no limit, and heeds none.
+// End-to-end credits with rxe, which does not support them: it advertises no limit and ignores ours.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WcStatus } from '../../src/index.js';
 import { OurDevice } from './card.js';
+import { describeWithRxe } from './environment.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Pair } from './pair.js';
-import { describeWithRxe } from './world.js';
 
 const COUNT = 40;
 const SLOT = 1500;
@@ -15,7 +15,7 @@ const RNR_CODE = 12;
 const ACKNOWLEDGE = 0x11;
 const DONE = { status: WcStatus.SUCCESS };
 
-describeWithRxe('credits with rxe', 9000, (world) => {
+describeWithRxe('credits with rxe', 9000, (environment) => {
   describe.each([
     ['packet', 'IPv4'],
     ['udp', 'IPv6'],
@@ -24,7 +24,7 @@ describeWithRxe('credits with rxe', 9000, (world) => {
     let peer: Peer;
     beforeAll(async () => {
       ours = await OurDevice.open(link, { tap: true });
-      peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      peer = await Peer.start(environment.guest, FAMILIES[family].gid);
     });
     afterAll(async () => {
       await peer?.close();
@@ -33,7 +33,7 @@ describeWithRxe('credits with rxe', 9000, (world) => {
 
     const connected = () => connectPair({ ours, peer, family }, { minRnr: RNR_CODE }, { card: { flowControl: true } });
 
-    /** What we have acknowledged: | PSN | credit code |, or the syndrome of an RNR NAK. */
+    /** Returns our ACKs: PSN and credit code, or the syndrome of an RNR NAK. */
     const said = ({ card, rxe }: Pair) =>
       (ours.tap?.frames(card.qp.qpNum, rxe.qp.qpn) ?? [])
         .filter(({ direction, bth }) => direction === 'out' && bth.opcode === ACKNOWLEDGE)
@@ -67,7 +67,7 @@ describeWithRxe('credits with rxe', 9000, (world) => {
       expect(await card.completions(1)).toMatchObject([{ id: 1, ...DONE }]);
       expect(await rxe.completions(1)).toMatchObject([{ id: 2, ...DONE, byteLen: 2500 }]);
       expect(await rxe.get(7, 2500)).toEqual(await card.get(0, 2500));
-      // what rxe says "sequence error" for, in flight behind the packet that was refused, is not there
+      // there are no packets in flight after the refused one, for which rxe would send "sequence error"
       expect(new Set(ours.tap?.naks(card.qp.qpNum, rxe.qp.qpn))).toEqual(new Set([RNR | RNR_CODE]));
     });
 
@@ -84,7 +84,7 @@ describeWithRxe('credits with rxe', 9000, (world) => {
       expect(await card.completions(4)).toMatchObject([0, 1, 2, 3].map((id) => ({ id, ...DONE })));
       const { psn } = rxe.introduction;
       expect(said(pair)).toEqual([3, 2, 1, 0].map((syndrome, i) => ({ psn: (psn + i) & 0xffffff, syndrome })));
-      // none left: rxe does not wait, is refused, and hears of the next receive although it did not ask
+      // no credits left: rxe does not wait and gets an RNR NAK, then an unsolicited credit update for the next receive
       await rxe.postSend({ op: 'send', id: 9, pieces: [[50, 600]] });
       await sleep(50);
       await card.postRecv([[5 * SLOT, SLOT]], 9);

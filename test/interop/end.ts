@@ -1,6 +1,6 @@
 /**
- * One end of a connection, ours or rxe's, behind the same few words: so that a test is written once and run with us as
- * requester and as responder. Numbers are those of ibv_wc_status, ibv_wc_opcode and ibv_access_flags for both.
+ * One end of a connection, ours or rxe's, with a common interface, so that a test runs with either end as requester and
+ * as responder. Numbers are those of ibv_wc_status, ibv_wc_opcode and ibv_access_flags for both.
  */
 
 /** A piece of an end's region: offset and length in bytes. */
@@ -12,7 +12,7 @@ export interface Request {
   readonly op: Operation;
   readonly id?: number;
   readonly pieces?: readonly Piece[];
-  /** Where in the other end's region; `at` with `rkey` instead names any address. */
+  /** Offset in the other end's region. `at` with `rkey` gives any address instead. */
   readonly offset?: number;
   readonly at?: bigint;
   readonly rkey?: number;
@@ -29,26 +29,26 @@ export interface Request {
 export interface Completion {
   readonly id: number;
   readonly status: number;
-  /** Undefined unless the status is 0, as all that follows. */
+  /** This field and the following ones are undefined unless the status is 0. */
   readonly opcode?: number;
   readonly byteLen?: number;
   readonly imm?: number;
   readonly inv?: number;
 }
 
-/** Memory that an end has registered for its peer. */
+/** Memory that an end has registered for its peer's access. */
 export interface Region {
   readonly addr: bigint;
   readonly rkey: number;
 }
 
-/** What a queue pair is made with; both kinds of end have the same defaults. */
+/** Attributes of a queue pair, with the defaults in parentheses; both kinds of end have the same defaults. */
 export interface EndOptions {
   /** RC. */
   readonly type?: 'RC' | 'UC';
   /** Path MTU in bytes (1024). */
   readonly mtu?: number;
-  /** What the other end may do: ibv_access_flags (all). */
+  /** Rights of the other end: ibv_access_flags (all). */
   readonly access?: number;
   /** Rights of the region: ibv_access_flags (all). */
   readonly regionAccess?: number;
@@ -56,24 +56,24 @@ export interface EndOptions {
   readonly size?: number;
   readonly sge?: number;
   readonly inline?: number;
-  /** ACK timeout, 4.096 us * 2^timeout (18: a second, as rxe runs on an emulated processor). */
+  /** ACK timeout, 4.096 us * 2^timeout (18: about a second, because rxe runs on an emulated processor). */
   readonly timeout?: number;
   readonly retry?: number;
   readonly rnr?: number;
   readonly minRnr?: number;
-  /** READs and atomics that it starts, and that it answers. */
+  /** READs and atomics that it has outstanding as requester and as responder. */
   readonly rdAtomic?: number;
   readonly destRdAtomic?: number;
   readonly psn?: number;
-  /** Credits, of our card; rxe knows none (off). */
+  /** End-to-end credits of our card; rxe does not support them (off). */
   readonly flowControl?: boolean;
-  /** Of the IP headers (0). */
+  /** Traffic class of the IP headers (0). */
   readonly trafficClass?: number;
   /** Work requests of the send queue (64). */
   readonly sendWr?: number;
 }
 
-/** Options with nothing left open but the first PSN. */
+/** Options with all defaults filled in, except the first PSN. */
 export type FullOptions = Required<Omit<EndOptions, 'psn'>> & Pick<EndOptions, 'psn'>;
 
 export const END_DEFAULTS: FullOptions = {
@@ -102,7 +102,7 @@ export const REMOTE_READ = 4;
 export const REMOTE_ATOMIC = 8;
 export const MW_BIND = 16;
 
-/** What two ends must tell each other. */
+/** The data that two ends exchange before they connect. */
 export interface Introduction extends Region {
   readonly qpn: number;
   readonly psn: number;
@@ -115,23 +115,25 @@ export interface End extends AsyncDisposable {
   readonly size: number;
   readonly introduction: Introduction;
   connect(to: Introduction): Promise<void>;
-  /** Fills the whole region by patternBytes. */
+  /** Fills the whole region with patternBytes. */
   fill(seed: number): Promise<void>;
   put(offset: number, bytes: Uint8Array): Promise<void>;
   get(offset: number, length: number): Promise<Buffer>;
-  /** CRC-32 of the whole region. */
+  /** Returns the CRC-32 of the whole region. */
   crc(): Promise<number>;
   postRecv(pieces?: readonly Piece[], id?: number): Promise<void>;
-  /** Posts, signaled. */
+  /** Posts a signaled send work request. */
   postSend(request: Request): Promise<void>;
-  /** Exactly so many completions. @throws Error when they do not come within `ms` */
+  /** Returns exactly `count` completions. @throws Error when they do not arrive within `ms` */
   completions(count: number, ms?: number): Promise<Completion[]>;
-  /** ibv_qp_state. */
+  /** Returns the ibv_qp_state. */
   state(): Promise<number>;
-  /** To ERR. */
+  /** Moves the queue pair to ERR. */
   fail(): Promise<void>;
-  /** One more region of the same protection domain. @param access ibv_access_flags */
+  /** Registers another region of the same protection domain. @param access ibv_access_flags */
   register(size: number, access: number): Promise<Region>;
-  /** 4 KiB under a key that SEND with invalidate may close: a region of ours; of rxe a window on its own region. */
+  /**
+   * Returns 4 KiB with a key that SEND with invalidate may close: of ours a region, of rxe a window on its own region.
+   */
   invalidatable(access: number): Promise<Region>;
 }

@@ -1,18 +1,19 @@
-// `wasm-roce endpoint` and the stock programs: one process serves them all, one after the other and at once.
+// `wasm-roce endpoint` and the stock programs: one process serves all of them, one after the other and at the same
+// time.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Running, start } from '../cli/run.js';
+import { describeWithStockRaces } from './environment.js';
 import { CARD } from './guest/network.js';
 import { stockRow } from './perftest.js';
-import { describeWithRxe } from './world.js';
 
-/** How many clients of rping have come. */
+/** Returns the number of rping clients that have connected. */
 const pingers = (log: string) => log.split(' connected service=rping').length - 1;
 const PATIENCE = { timeout: 60_000 };
 
-describeWithRxe('an endpoint', 9000, (world) => {
+describeWithStockRaces('an endpoint', 9000, (environment) => {
   const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const path = join(folder, 'endpoint.yaml');
   const configure = (...services: string[]) =>
@@ -40,32 +41,32 @@ describeWithRxe('an endpoint', 9000, (world) => {
 
   test('rping, ib_write_bw and ib_send_lat, each as often as it likes', async () => {
     for (const round of [1, 2]) {
-      const pings = await world.guest.run(rping(round), PATIENCE);
+      const pings = await environment.guest.run(rping(round), PATIENCE);
       expect(pings.match(/^ping data: rdma-ping-/gm)).toHaveLength(round);
-      const bandwidth = await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+      const bandwidth = await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
       expect(bandwidth).toMatch(stockRow(65_536, 100));
     }
-    expect(await world.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(stockRow(2, 50));
+    expect(await environment.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(stockRow(2, 50));
   });
 
   test('a ping goes on while ib_write_bw works, and while a service is taken away and comes back', async () => {
-    const pinging = world.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
+    const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
     await serving.prints((text) => pingers(text) === 3);
-    await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+    await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
     configure(RPING);
     serving.child.kill('SIGHUP');
     await serving.prints((text) => text.split(' reloaded\n').length === 2);
-    expect((await world.guest.exec(perftest('write_bw', 18515, '-n', '5'), PATIENCE)).status).not.toBe(0);
+    expect((await environment.guest.exec(perftest('write_bw', 18515, '-n', '5'), PATIENCE)).status).not.toBe(0);
     configure(RPING, WRITE_BW);
     serving.child.kill('SIGHUP');
     await serving.prints((text) => text.split(' reloaded\n').length === 3);
-    await world.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
-    // it has not ended by itself, as it would after anything that went wrong
+    await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+    // the client is still running; it would have ended after an error
     expect((await pinging.kill(2)).status).not.toBe(0);
   });
 
   test('SIGTERM: a client is told goodbye, and the log has all who came', async () => {
-    const pinging = world.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
+    const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
     await serving.prints((text) => pingers(text) === 4);
     serving.child.kill('SIGTERM');
     const { status, stdout, stderr } = await serving.ended;

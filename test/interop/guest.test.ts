@@ -1,4 +1,4 @@
-// The peer itself, before anything of ours speaks with it: a Linux that boots, has an rxe, and does as it is told.
+// The guest by itself, without our card: Linux boots, has an rxe device, and executes commands.
 // Run in a network namespace of its own: unshare --net -- npx vitest run test/interop/guest.test.ts
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -174,7 +174,7 @@ describe.skipIf(reason)(`a guest with rxe${reason ? ` [skipped: ${reason}]` : ''
   }, 60_000);
 });
 
-/** Two queue pairs of one peer, connected with each other. */
+/** Returns two queue pairs of one peer, connected to each other. */
 async function connected(peer: Peer): Promise<[PeerQp, PeerQp]> {
   const [a, b] = [await peer.qp({ sendsge: 32 }), await peer.qp()];
   await a.connect({ dqpn: b.qpn, dpsn: b.psn, dgid: peer.gid });

@@ -1,38 +1,39 @@
-// A bad network between our card and rxe: what is lost, doubled, late, out of order or damaged is made good, in either
-// role, with every byte right and every atomic carried out once.
+// A bad network between our card and rxe: both ends recover from lost, duplicated, delayed, reordered and corrupted
+// packets, in either role, with every byte right and every atomic executed once.
 import { expect, test } from 'vitest';
 import type { Counters } from '../../src/index.js';
-import type { FaultOptions } from '../../src/link/fault.js';
+import type { FaultOptions } from '../../src/link/fault/link.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { rxeCounters } from './counters.js';
 import type { EndOptions } from './end.js';
+import { describeWithStockRaces } from './environment.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, FAMILIES, type Family } from './pair.js';
 import { exchange, TRAFFIC_SIZE } from './traffic.js';
-import { describeWithRxe } from './world.js';
 
 type Asker = 'our card' | 'rxe' | 'both';
 
 const OPTIONS: EndOptions = { size: TRAFFIC_SIZE, retry: 7, rdAtomic: 8, destRdAtomic: 8 };
 /**
- * ACK timeouts. rxe's is 67 ms, as much of what it loses comes back only by it; its 7 retries are without end. Ours is
- * 268 ms: 8 attempts outlast a guest that gets no processor for two seconds.
+ * ACK timeouts. rxe has 67 ms, because it recovers many losses only by this timer; its retry count of 7 is unlimited.
+ * We have 268 ms: 8 attempts outlast a guest that gets no processor for two seconds.
  */
 const EACH = { card: { timeout: 16 }, rxe: { timeout: 14 } } as const;
 
 interface Trouble {
   readonly name: string;
-  /** At our end of the cable. */
+  /** Faults at our end. */
   readonly faults?: FaultOptions;
-  /** At the guest's end, for what it sends. */
+  /** Options of netem at the guest's end, for the packets that it sends. */
   readonly netem?: string;
   /**
-   * Answers of ours may arrive after younger ones. rxe asks for no READs then: a READ response that is so late that rxe
-   * has asked again, or an old ACK among READ responses, makes it flush the READ or end it with bytes missing, though
-   * every response carries the right bytes for its PSN (seen with 6.12; a real path keeps the order of a connection).
+   * Our responses may be reordered. rxe posts no READs then: if a READ response arrives after rxe has sent the request
+   * again, or an old ACK arrives among READ responses, rxe flushes the READ or completes it with bytes missing,
+   * although every response has the right bytes for its PSN (seen with 6.12; a real path keeps the order of a
+   * connection).
    */
   readonly isLate?: boolean;
-  /** Our counters that must have counted when we ask, and when rxe does. */
+  /** Our counters that must be non-zero when we are the requester, and when rxe is. */
   readonly asking: readonly string[];
   readonly asked: readonly string[];
 }
@@ -79,7 +80,7 @@ const LINKS: readonly [LinkKind, Family, number][] = [
   ['udp', 'IPv6', 4096],
 ];
 
-describeWithRxe('a bad network between our card and rxe', 9000, (world) => {
+describeWithStockRaces('a bad network between our card and rxe', 9000, (environment) => {
   const rows = TROUBLES.flatMap((trouble) =>
     LINKS.flatMap((link) => (['our card', 'rxe', 'both'] as const).map((asker) => [trouble, ...link, asker] as const)),
   );
@@ -87,35 +88,35 @@ describeWithRxe('a bad network between our card and rxe', 9000, (world) => {
     test(`${trouble.name}: link ${link}, ${family}, path MTU ${mtu}, asking: ${asker}`, async () => {
       const { faults, netem } = trouble;
       await using ours = await OurDevice.open(link, { ...(faults && { faults }) });
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using pair = await connectPair({ ours, peer, family }, { ...OPTIONS, mtu }, EACH);
       const { card, rxe } = pair;
-      const before = await rxeCounters(world.guest);
-      if (netem) await world.guest.run(`tc qdisc add dev eth0 root netem limit 10000 ${netem}`);
+      const before = await rxeCounters(environment.guest);
+      if (netem) await environment.guest.run(`tc qdisc add dev eth0 root netem limit 10000 ${netem}`);
       try {
         const outward = [card, rxe] as const;
         const inward = [rxe, card] as const;
         const directions = asker === 'both' ? [outward, inward] : asker === 'rxe' ? [inward] : [outward];
         const options = trouble.isLate ? { withoutReads: [rxe] } : {};
-        // chance may spare a few dozen packets; it will not do so ten times
+        // a few dozen packets may escape all faults by chance; ten rounds of them do not
         for (let round = 0; round < 10; round++) {
           await exchange(directions, options);
           if (uncounted(trouble, asker, ours.device.counters()).length === 0) break;
         }
       } finally {
-        if (netem) await world.guest.run('tc qdisc del dev eth0 root');
+        if (netem) await environment.guest.run('tc qdisc del dev eth0 root');
       }
       const counters = ours.device.counters();
       expect(uncounted(trouble, asker, counters)).toEqual([]);
       for (const name of FAILURES) expect(counters[name], name).toBe(0);
-      const after = await rxeCounters(world.guest);
+      const after = await rxeCounters(environment.guest);
       expect(after.retry_exceeded_err).toBe(before.retry_exceeded_err);
     });
 });
 
 const FAILURES = ['retry_exceeded_err', 'retry_rnr_exceeded_err', 'req_cqe_error', 'resp_cqe_error', 'cq_overrun'];
 
-/** What should have counted by now and has not. */
+/** Returns the counters that are still zero. */
 function uncounted({ asking, asked }: Trouble, asker: Asker, counters: Counters): string[] {
   const wanted = [...(asker === 'rxe' ? [] : asking), ...(asker === 'our card' ? [] : asked)];
   return wanted.filter((name) => !((counters[name] ?? 0) > 0));

@@ -1,17 +1,17 @@
-// Every RC operation between our card and rxe, each end as requester and as responder, every byte of both regions held
-// against what it must be.
+// Every RC operation between our card and rxe, each end as requester and as responder. Every byte of both regions is
+// checked.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WcOpcode, WcStatus } from '../../src/index.js';
 import { OurDevice } from './card.js';
 import { type End, type Operation, type Piece, REMOTE_WRITE, type Request } from './end.js';
+import { describeLinks, describeWithRxe, matrix, xdpRows } from './environment.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES } from './pair.js';
-import { describeLinks, describeWithRxe, matrix, xdpRows } from './world.js';
 
 const SIZE = 65536;
 const DONE = WcStatus.SUCCESS;
 
-/** Every combination, some of them on the xdp link, and once with a thread for our card. */
+/** Every combination, some with the xdp link, and one in worker mode. */
 const cells = [
   ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline'] as const),
   ...matrix([4096])
@@ -19,13 +19,13 @@ const cells = [
     .map((cell) => [...cell, 'worker'] as const),
 ];
 
-describeWithRxe('operations with rxe', 9000, (world) => {
+describeWithRxe('operations with rxe', 9000, (environment) => {
   describeLinks(cells, 'link %s, %s, path MTU %d, mode %s', ([link, family, mtu, mode]) => {
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {
       ours = await OurDevice.open(link, { mode });
-      peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      peer = await Peer.start(environment.guest, FAMILIES[family].gid);
     });
     afterAll(async () => {
       await peer?.close();
@@ -33,7 +33,7 @@ describeWithRxe('operations with rxe', 9000, (world) => {
     });
 
     describe.each(['our card', 'rxe'] as const)('%s asks', (asks) => {
-      /** The requester, the responder, and what their regions must hold, all filled. */
+      /** Calls `body` with the requester, the responder, and the expected contents of their filled regions. */
       async function withEnds(
         body: (ends: { from: End; to: End; here: Expected; there: Expected }) => Promise<void>,
       ): Promise<void> {
@@ -45,7 +45,7 @@ describeWithRxe('operations with rxe', 9000, (world) => {
         await there.check();
       }
 
-      /** Lengths around the packet boundaries, at odd places. */
+      /** Lengths around the packet boundaries, at odd offsets. */
       const transfers: Piece[] = [
         [0, 1],
         [1, 3],
@@ -121,7 +121,7 @@ describeWithRxe('operations with rxe', 9000, (world) => {
           await to.postRecv([], 1);
           await to.postRecv([[0, 10]], 2);
           await from.postSend({ op: 'send', id: 3 });
-          // without bytes there is nothing that a key could protect
+          // a WRITE of zero bytes does not check the key
           await from.postSend({ op: 'write', id: 4, at: 1n, rkey: 0 });
           await from.postSend({ op: 'read', id: 5, at: 2n, rkey: 0 });
           await from.postSend({ op: 'send', id: 6 });
@@ -169,7 +169,8 @@ describeWithRxe('operations with rxe', 9000, (world) => {
       test('inline: the bytes as they were at the call', async () => {
         await withEnds(async ({ from, to, here, there }) => {
           await to.postRecv([[0, 300]]);
-          const request: Omit<Request, 'op'> = { pieces: [[40, 99], [7, 100]], inline: true }; // biome-ignore format: one line
+          // biome-ignore format: one line
+          const request: Omit<Request, 'op'> = { pieces: [[40, 99], [7, 100]], inline: true };
           await from.postSend({ op: 'send', id: 1, ...request });
           await from.postSend({ op: 'write', id: 2, offset: 1000, ...request });
           const before = Buffer.concat([here.bytes.subarray(40, 139), here.bytes.subarray(7, 107)]);

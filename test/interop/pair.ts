@@ -1,4 +1,4 @@
-/** Connecting our card with rxe, and both ends of memory that must agree to the last byte. */
+/** Connects our card with rxe, and compares the memory of both ends with its expected contents. */
 import { crc32 } from 'node:zlib';
 import { expect } from 'vitest';
 import type { CardEnd, OurDevice } from './card.js';
@@ -9,7 +9,7 @@ import { RxeEnd } from './rxe.js';
 
 export type Family = 'IPv4' | 'IPv6';
 
-/** rxe's GID index of a family's address (guest.ts), and the address. */
+/** The GID index of a family's address in rxe (guest.ts), and the address. */
 export const FAMILIES = {
   IPv4: { gid: 1, guest: GUEST.ipv4 },
   IPv6: { gid: 2, guest: GUEST.ipv6 },
@@ -20,7 +20,7 @@ export interface Pair extends AsyncDisposable {
   readonly rxe: RxeEnd;
 }
 
-/** Two connected ends. @param both what holds for both of them */
+/** Returns two connected ends. @param both options of both ends */
 export async function connectPair(
   { ours, peer, family }: { readonly ours: OurDevice; readonly peer: Peer; readonly family: Family },
   both: EndOptions = {},
@@ -40,7 +40,7 @@ export async function connectPair(
   };
 }
 
-/** What an end's whole region must hold: a pattern at first, and then what the test says. */
+/** The expected contents of an end's whole region: a pattern first, then the changes of the test. */
 export class Expected {
   readonly bytes: Buffer;
 
@@ -60,7 +60,7 @@ export class Expected {
     this.bytes.set(bytes, offset);
   }
 
-  /** Fails with the first byte that differs. */
+  /** Fails at the first byte that differs. */
   async check(): Promise<void> {
     if ((await this.end.crc()) === crc32(this.bytes)) return;
     const found = await this.end.get(0, this.end.size);

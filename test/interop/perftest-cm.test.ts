@@ -1,19 +1,20 @@
-// Our perftest commands and the stock programs with -R: they meet by rdma_cm and have their queue pairs connected by it; and with
-// -z: they meet by it, and connect their queue pairs by themselves.
+// Our perftest commands and the stock programs with -R, where rdma_cm connects the queue pairs, and with -z, where
+// rdma_cm only exchanges their parameters.
 import { describe, expect, test } from 'vitest';
-import type { PerftestOptions } from '../../src/cli/perftest/kinds.js';
+import type { PerftestOptions } from '../../src/cli/perftest/parameters.js';
+import { describeWithStockRaces } from './environment.js';
+import { GUEST_IS } from './guest/differences.js';
 import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, type Role, stockRow, withStock } from './perftest.js';
-import { describeWithRxe } from './world.js';
 
-/** Least that shows an exchange in the middle of a run. */
+/** The fewest iterations that include an exchange in the middle of a run. */
 const ITERS = 5;
 
 interface Case {
   readonly kind: string;
-  /** What we are; as the stock programs take their time, few cases go both ways. */
+  /** Our roles. The stock programs are slow, so few cases run in both roles. */
   readonly roles: readonly Role[];
-  /** More words for the stock program. */
+  /** Further arguments of the stock program. */
   readonly words?: readonly string[];
   readonly changes?: Partial<PerftestOptions>;
   readonly family?: Family;
@@ -40,7 +41,7 @@ const CASES: readonly Case[] = [
   { kind: 'send-bw', roles: ['server'], connectsItself: true, words: ['-c', 'UD'], changes: { transport: 'UD' } },
 ];
 
-/** It connects over IPv4 only. */
+/** Cases of the older version, which connects over IPv4 only. */
 const OLDER: readonly Case[] = [
   { kind: 'send-bw', roles: BOTH },
   { kind: 'write-lat', roles: ['client'] },
@@ -49,13 +50,9 @@ const OLDER: readonly Case[] = [
   { kind: 'send-bw', roles: ['client'], words: ['-c', 'UD', '-b'], changes: { transport: 'UD', bidirectional: true } },
 ];
 
-/** Where the guest has each version, and what it calls its hand-shake. */
-const VERSIONS = [
-  { version: '25.01', folder: '/usr/bin', says: '6.24', cases: CASES },
-  { version: '4.5', folder: '/opt/bookworm', says: '6.06', cases: OLDER },
-] as const;
+const VERSIONS = GUEST_IS.perftest.map((known) => ({ ...known, cases: known.version === '4.5' ? OLDER : CASES }));
 
-describeWithRxe('perftest -R', 9000, (world) => {
+describeWithStockRaces('perftest -R', 9000, (environment) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
     const rows = cases.flatMap((row) =>
       row.roles.map((role) => {
@@ -70,7 +67,7 @@ describeWithRxe('perftest -R', 9000, (world) => {
     test.each(rows)(
       '%s, we are the %s',
       async (_, role, { kind: name, words = [], changes = {}, family = 'IPv4', connectsItself = false }) => {
-        const meets = { rdmaCm: !connectsItself, cmControl: connectsItself };
+        const meets = { rdmaCm: !connectsItself, commRdmaCm: connectsItself };
         const options = optionsOf(name, { iters: ITERS, ...meets, ...changes });
         const { kind, iters, size, qps } = options;
         const stock = [
@@ -88,7 +85,7 @@ describeWithRxe('perftest -R', 9000, (world) => {
           ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
           ...words,
         ];
-        const { report, stdout } = await withStock(world, stock, role, family, options);
+        const { report, stdout } = await withStock(environment, stock, role, family, options);
         expect(report).toMatchObject({ ok: true, test: name, role, peerVersion: says });
         const results = report.bandwidth ?? report.latency;
         const isAlone = ['read-lat', 'atomic-lat'].includes(name);

@@ -3,21 +3,22 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { KINDS, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
-import { decode, isRoce } from '../kit/decode.js';
-import { readCapture } from '../kit/pcap.js';
+import { KINDS, type PerftestOptions } from '../../src/cli/perftest/parameters.js';
+import { readCapture } from '../../src/probe/capture/read.js';
+import { decode, isRoce } from '../../src/probe/packet/decode.js';
 import type { LinkKind } from './card.js';
+import { describeWithStockRaces } from './environment.js';
+import { GUEST_IS } from './guest/differences.js';
 import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, PORT, type Role, stockRow, withStock } from './perftest.js';
-import { describeWithRxe } from './world.js';
 
-/** What a case has beside the defaults: ours as the program knows it. */
+/** Options of our command that differ from the defaults. */
 type Changes = Partial<PerftestOptions> & { readonly family?: Family; readonly link?: LinkKind };
 
 interface Case {
   readonly name: string;
   readonly kind: string;
-  /** More words for the stock program. */
+  /** Further arguments of the stock program. */
   readonly words?: readonly string[];
   readonly changes?: Changes;
   readonly roles?: readonly Role[];
@@ -25,12 +26,12 @@ interface Case {
 
 const BOTH: readonly Role[] = ['client', 'server'];
 
-/** A second of messages instead of a number of them: the least that the stock programs measure. */
+/** One second instead of a number of messages: the shortest time that the stock programs accept. */
 const SECOND = { words: ['-D', '1'], changes: { durationMs: 1000, iters: Number.POSITIVE_INFINITY } };
-/** As few as the stock programs allow, as the largest are 8 MiB. */
+/** The fewest iterations that the stock programs allow, because the largest messages are 8 MiB. */
 const ALL = { words: ['-a'], changes: { all: true, size: 2 ** 23, iters: 5 } };
 
-/** Repeatable as far as the peer is. */
+/** Losses from a seed. */
 const LOSS = { seed: 3, both: { drop: 0.04 } };
 
 const DEFAULTS: readonly Case[] = KINDS.map(({ name }) => ({ name: 'defaults', kind: name }));
@@ -45,7 +46,7 @@ const TRANSPORTS: readonly Case[] = [
 ];
 
 const CASES: readonly Case[] = [
-  // the virtual machine is slow with the largest sizes, and measures its clock for every one: each goes one way only
+  // the guest is slow with the largest sizes, and measures its clock for every one: each case runs in one role only
   { ...ALL, name: '-a', kind: 'send-bw', roles: ['client'] },
   { ...ALL, name: '-a', kind: 'write-bw', roles: ['server'] },
   { ...ALL, name: '-a', kind: 'read-bw', roles: ['client'] },
@@ -87,7 +88,7 @@ const CASES: readonly Case[] = [
       changes: { immediate: true, transport: 'UC' as const },
     },
   ]),
-  // each path MTU with another of the operations, the transports and the two families; 4096 is the default
+  // each path MTU with another operation, transport and family; 4096 is the default
   ...(
     [
       [256, 'read-bw', 'RC', 'IPv4'],
@@ -112,7 +113,7 @@ const CASES: readonly Case[] = [
     { kind: 'send-lat', words: ['-c', 'UD'], changes: { transport: 'UD' as const } },
   ].map(({ kind, words, changes }) => ({
     ...{ name: `--use-srq ${words.join(' ')}`, kind, words: [...words, '--use-srq'] },
-    changes: { ...changes, sharesReceives: true },
+    changes: { ...changes, useSrq: true },
   })),
   { name: '-o 4', kind: 'read-bw', words: ['-o', '4'], changes: { outs: 4 } },
   { name: '-o 1', kind: 'atomic-bw', words: ['-o', '1'], changes: { outs: 1 } },
@@ -136,23 +137,19 @@ const CASES: readonly Case[] = [
   { name: 'over the udp link', kind: 'write-lat', changes: { link: 'udp' } },
 ];
 
-/** Where the guest has each version, and what it calls its hand-shake. */
-const VERSIONS = [
-  { version: '25.01', folder: '/usr/bin', says: '6.24', cases: CASES },
-  {
-    ...{ version: '4.5', folder: '/opt/bookworm', says: '6.06' },
-    cases: [...DEFAULTS, ...TRANSPORTS, ...CASES.filter(({ name }) => name === '-b')],
-  },
-] as const;
+/** The older version has fewer options. */
+const OLDER = [...DEFAULTS, ...TRANSPORTS, ...CASES.filter(({ name }) => name === '-b')];
+const VERSIONS = GUEST_IS.perftest.map((known) => ({ ...known, cases: known.version === '4.5' ? OLDER : CASES }));
 
 type Row = readonly [string, string, Role, Case, number];
 
-/** The udp link has UDP port 4791 to itself, and what is lost is to be missed in time. */
+/** Whether a case must run alone: the udp link owns UDP port 4791, and recovery from losses depends on timing. */
 const isAlone = ({ changes = {} }: Case) => changes.link === 'udp' || changes.open?.fault !== undefined;
 
-describeWithRxe('perftest', 9000, (world) => {
+describeWithStockRaces('perftest', 9000, (environment) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
-    // several at once, as the stock programs spend most of their time on measuring their clock: each has a port of its own
+    // Cases run concurrently, because the stock programs spend most of their time on measuring their clock. Each has
+    // its own port.
     const rows = cases
       .flatMap((row) => (row.roles ?? BOTH).map((role) => [row.kind, row.name, role, row] as const))
       .map((row, i): Row => [...row, PORT + 1 + i]);
@@ -172,7 +169,7 @@ describeWithRxe('perftest', 9000, (world) => {
         ...(kind.measures === 'bw' ? ['-t', String(options.txDepth)] : []),
         ...words,
       ];
-      const { report, stdout } = await withStock(world, stock, role, family, options);
+      const { report, stdout } = await withStock(environment, stock, role, family, options);
       expect(report).toMatchObject({ ok: true, test: kindName, role, peerVersion: says });
       const largest = all && transport === 'UD' ? report.mtu : size;
       const count = Number.isFinite(iters) ? iters * options.qps : expect.any(Number);
@@ -181,7 +178,7 @@ describeWithRxe('perftest', 9000, (world) => {
       if (oneWorks && role === 'server') expect(results).toEqual([]);
       else expect(results?.at(-1)).toMatchObject({ size: largest, iters: count });
       if (!oneWorks || role === 'client') expect(results?.at(-1)?.iters).toBeGreaterThan(1);
-      // The stock program has the same numbers in its table, unless it was the idle one.
+      // The table of the stock program has the same numbers, unless it was the passive end.
       if (!oneWorks || role === 'server')
         expect(stdout).toMatch(stockRow(largest, typeof count === 'number' ? count : /\d+/));
       expect(report.mtu).toBe(options.mtu ?? 4096);
@@ -193,7 +190,7 @@ describeWithRxe('perftest', 9000, (world) => {
     const words = (kind: string) => [`ib_${kind}_bw`, '-d', 'rxe0', '-F', '-x', '1', '-s', '2000', '--run_infinitely'];
     const endless = (stop: (stop: () => void) => void) => ({
       ...{ iters: Number.POSITIVE_INFINITY, txDepth: 10, rxDepth: 512 },
-      endless: { intervalMs: 100, onStop: stop },
+      runInfinitely: { intervalMs: 100, onStop: stop },
     });
 
     test.each(['write', 'read', 'atomic'])('%s, we are the client, until we are stopped', async (verb) => {
@@ -202,7 +199,7 @@ describeWithRxe('perftest', 9000, (world) => {
         endless((stop) => void setTimeout(stop, 200)),
       );
       const stock = words(verb).filter((word) => verb !== 'atomic' || !['-s', '2000'].includes(word));
-      const { report } = await withStock(world, stock, 'client', 'IPv4', options);
+      const { report } = await withStock(environment, stock, 'client', 'IPv4', options);
       expect(report.bandwidth).toHaveLength(1);
       expect(report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
     });
@@ -212,7 +209,12 @@ describeWithRxe('perftest', 9000, (world) => {
         'write-bw',
         endless(() => {}),
       );
-      const { report, stdout } = await withStock(world, words('write'), 'server', 'IPv4', options, 600);
+      const serving = withStock(environment, words('write'), 'server', 'IPv4', options, 600);
+      if (!GUEST_IS.saysGoodbye) {
+        await expect(serving).rejects.toThrow('the peer closed the TCP connection');
+        return;
+      }
+      const { report, stdout } = await serving;
       expect(report).toMatchObject({ ok: true, bandwidth: [] });
       expect(report.counters.qp.rx_write_requests).toBeGreaterThan(10);
       expect(stdout).toContain('User stopped traffic');
@@ -223,18 +225,18 @@ describeWithRxe('perftest', 9000, (world) => {
         'send-bw',
         endless((stop) => void setTimeout(stop, 200)),
       );
-      const asked = await withStock(world, words('send'), 'client', 'IPv4', client, 0);
+      const asked = await withStock(environment, words('send'), 'client', 'IPv4', client, 0);
       expect(asked.report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
       const server = optionsOf(
         'send-bw',
         endless(() => {}),
       );
-      const served = await withStock(world, [...words('send'), '-t', '10'], 'server', 'IPv4', server, 600);
+      const served = await withStock(environment, [...words('send'), '-t', '10'], 'server', 'IPv4', server, 600);
       expect(served.report.bandwidth?.[0]?.iters).toBeGreaterThan(10);
     });
   });
 
-  test.each(['IPv4', 'IPv6'] as const)('--tclass: %s, every packet of both ends has it', async (family) => {
+  test.each(GUEST_IS.tclass)('--tclass: %s, every packet of both ends has it', async (family) => {
     const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
     const pcap = join(folder, 'tclass.pcapng');
     const [ours, theirs] = [4 * 26, 4 * 10];
@@ -243,7 +245,7 @@ describeWithRxe('perftest', 9000, (world) => {
       const options = optionsOf('read-bw', { trafficClass: ours, open });
       const stock = ['ib_read_bw', '-d', 'rxe0', '-F', '-x', String(FAMILIES[family].gid), '-n', '20', '-s', '2000'];
       const more = ['--tclass', String(theirs), '-S', '3', '-t', '10', ...(family === 'IPv6' ? ['--ipv6-addr'] : [])];
-      await withStock(world, [...stock, ...more], role, family, options);
+      await withStock(environment, [...stock, ...more], role, family, options);
       const seen = readCapture(pcap).packets.filter(({ data }) => isRoce(data));
       const classes = (direction: number) =>
         new Set(

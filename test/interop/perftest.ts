@@ -1,33 +1,35 @@
 /** Our perftest commands and the stock programs, each as client and as server of the other. */
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { KINDS, meetsByCm, type PerftestOptions } from '../../src/cli/perftest/kinds.js';
+import { communicatesByCm, KINDS, type PerftestOptions } from '../../src/cli/perftest/parameters.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
+import { captureOutput } from './captured-output.js';
+import { rxeCounters } from './counters.js';
+import type { Environment } from './environment.js';
 import type { Guest } from './guest/guest.js';
 import { CARD, GUEST } from './guest/network.js';
 import type { Family } from './pair.js';
-import { printed } from './printed.js';
-import type { World } from './world.js';
 
 export const PORT = 18515;
 
 export type Role = 'client' | 'server';
 
 /**
- * A row of a stock program's table: bytes, iterations, the first of its figures. That is `inf` where the guest was too busy
- * for the program to measure its clock.
+ * Returns a pattern for a row of a stock program's table: bytes, iterations, and the first figure. The figure is `inf`
+ * if the guest was too busy for the program to measure its clock.
  */
 export function stockRow(size: number, iters: number | RegExp): RegExp {
   return new RegExp(`^ *${size} +${typeof iters === 'number' ? iters : iters.source} +(?:\\d|inf)`, 'm');
 }
 
 /**
- * Ours and the stock program, until both have ended well.
- * @param stopMs when given, the stock program is interrupted so many milliseconds after it has connected, or if 0 once we are done
+ * Runs our command and the stock program until both have ended successfully.
+ * @param stopMs milliseconds after which the stock program, once it sends, is interrupted; 0 = once our command has
+ *   ended
  */
 export async function withStock(
-  { guest }: World,
+  { guest }: Environment,
   stock: readonly string[],
   role: Role,
   family: Family,
@@ -35,16 +37,19 @@ export async function withStock(
   stopMs?: number,
 ): Promise<{ report: PerftestReport; stdout: string }> {
   const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
-  const { output, stdout } = printed();
+  const { output, stdout } = captureOutput();
   const serving = role === 'server' ? runServer(options, output) : undefined;
   const { port } = options;
   const tool = guest.spawn([...stock, '-p', String(port), ...(serving ? [here] : [])]);
   try {
-    if (!serving) await guest.listening(port, meetsByCm(options) ? 'rdma' : 'tcp');
+    if (!serving) await guest.listening(port, communicatesByCm(options) ? 'rdma' : 'tcp');
     const ours = serving ?? runClient(there, options, output);
-    if (stopMs) void connected(guest).then(() => sleep(stopMs).then(() => tool.kill(SIGINT)));
+    if (stopMs)
+      void busy(guest)
+        .then(() => sleep(stopMs).then(() => tool.kill(SIGINT)))
+        .catch(() => {});
     let isServed = false;
-    // without a client a server would wait for ever
+    // if the client fails early, this connection ends our server, which would wait forever
     if (serving)
       void tool.exited.then(
         () =>
@@ -65,10 +70,11 @@ export async function withStock(
   }
 }
 
-/** Waits until a queue pair of the guest is, or for some seconds. */
-function connected(guest: Guest): Promise<unknown> {
-  const isUp = "rdma resource show qp | grep -q 'type RC state RTS'";
-  return guest.exec(`for i in $(seq 200); do ${isUp} && exit; sleep 0.05; done`, { timeout: 30_000 }).catch(() => {});
+/** Waits until rxe has sent a hundred packets more than now, at most for some seconds. */
+async function busy(guest: Guest): Promise<void> {
+  const sent = async () => (await rxeCounters(guest)).sent_pkts ?? 0;
+  const enough = (await sent()) + 100;
+  for (let tries = 0; tries < 200 && (await sent()) < enough; tries++) await sleep(50);
 }
 
 const SIGINT = 2;
@@ -81,7 +87,7 @@ async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
 
 export function optionsOf(name: string, changes: Partial<PerftestOptions>): PerftestOptions {
   const kind = KINDS.find((one) => one.name === name);
-  if (kind === undefined) throw new Error(`there is no ${name}`);
+  if (kind === undefined) throw new Error(`unknown perftest command ${name}`);
   const iters = changes.iters ?? 20;
   const size = kind.verb === 'ATOMIC' ? 8 : kind.measures === 'bw' ? 2000 : 64;
   return {

@@ -1,31 +1,31 @@
-// Connections of which one end forgets: our process is killed, rxe is made anew, the guest's machine is replaced.
+// Connections that one end loses: our process is killed, rxe is re-created, the guest is replaced.
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { CmPort } from '../../src/cm/port.js';
-import type { Connection, ConnectionOptions, Device, DialOptions, Server } from '../../src/index.js';
+import { MadAgent } from '../../src/cm/madagent.js';
+import type { Connection, ConnectionOptions, Device, DeviceConnectOptions, Server } from '../../src/index.js';
 import { OurDevice } from './card.js';
+import { describeWithStockRaces } from './environment.js';
 import { Guest } from './guest/guest.js';
 import { addressesOf, CARD, GUEST } from './guest/network.js';
-import { describeWithRxe } from './world.js';
 
 const MTU = 1500;
 const PORT = 7174;
-/** Much less than a message takes to be sent again (4 s). */
+/** Less than the retransmission time of a CM message (4 s), in ms. */
 const AT_ONCE = 3500;
-/** rping's first message: where its buffer is. */
+/** Bytes of rping's first message, the address of its buffer. */
 const ADVERTISEMENT = 16;
 
 const rping = (...more: string[]) => ['rping', ...more, '-p', String(PORT), '-C', '1'];
 const SERVER = rping('-s', '-P', '-a', '0.0.0.0');
 const CLIENT = rping('-c', '-a', CARD.ipv4);
 
-async function dial(device: Device, options: Partial<DialOptions> = {}): Promise<Connection> {
+async function dial(device: Device, options: Partial<DeviceConnectOptions> = {}): Promise<Connection> {
   return device.connect({ host: GUEST.ipv4, port: PORT, timeout: AT_ONCE, ...options });
 }
 
-/** The next client, which has said its first word. */
+/** Accepts the next client and waits for its first message. */
 async function visitor(server: Server, options: ConnectionOptions = {}): Promise<Connection> {
   for await (const request of server) {
     const connection = await request.accept(options);
@@ -38,9 +38,9 @@ async function visitor(server: Server, options: ConnectionOptions = {}): Promise
 const endOf = (connection: Connection) => new Promise<Error | undefined>((done) => connection.once('close', done));
 const peerQpn = ({ qp }: Connection) => qp.query().destQpNum;
 
-/** Our other process. */
-async function mortal(...args: readonly string[]): Promise<ChildProcess> {
-  const child = fork(join(import.meta.dirname, 'mortal.ts'), args, { execArgv: ['--import', 'tsx'] });
+/** Starts a process of ours that the test will kill. */
+async function processToKill(...args: readonly string[]): Promise<ChildProcess> {
+  const child = fork(join(import.meta.dirname, 'killed-process.ts'), args, { execArgv: ['--import', 'tsx'] });
   const [word] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
   expect(['listening', 'connected']).toContain(word);
   return child;
@@ -51,41 +51,41 @@ async function kill(child: ChildProcess): Promise<void> {
   await once(child, 'exit');
 }
 
-describeWithRxe('whoever has forgotten', MTU, (world) => {
-  /** rxe as after a restart: it begins to number its queue pairs anew, and nothing of what was gets out. */
+describeWithStockRaces('whoever has forgotten', MTU, (environment) => {
+  /** Re-creates rxe: its queue pair numbers start over, and no frame of the old device leaves the guest. */
   async function remakeRxe(...commands: readonly { kill(): Promise<unknown> }[]): Promise<void> {
-    await world.guest.run('ip link set eth0 down');
+    await environment.guest.run('ip link set eth0 down');
     for (const command of commands) await command.kill();
-    await world.guest.run(
+    await environment.guest.run(
       'rdma link delete rxe0 && ip link set eth0 up && rdma link add rxe0 type rxe netdev eth0 && rdma link show rxe0/1',
     );
   }
 
   test('our client is killed, and connects anew at once', async () => {
-    const server = world.guest.spawn(SERVER);
-    await world.guest.listening(PORT, 'rdma');
-    await kill(await mortal('client', String(PORT), GUEST.ipv4));
+    const server = environment.guest.spawn(SERVER);
+    await environment.guest.listening(PORT, 'rdma');
+    await kill(await processToKill('client', String(PORT), GUEST.ipv4));
     await using our = await OurDevice.open('packet');
     await using connection = await dial(our.device);
-    // the old connection's is there as well
-    expect((await world.guest.run('rdma resource show qp type RC')).match(/state RTS/g)?.length).toBe(2);
+    // the queue pair of the old connection still exists
+    expect((await environment.guest.run('rdma resource show qp type RC')).match(/state RTS/g)?.length).toBe(2);
     await connection.close();
     await server.kill();
   });
 
   test('our server is killed, and takes the next client at once', async () => {
-    const child = await mortal('server', String(PORT));
-    const old = world.guest.spawn(CLIENT);
+    const child = await processToKill('server', String(PORT));
+    const old = environment.guest.spawn(CLIENT);
     await once(child, 'message');
     await kill(child);
     await using our = await OurDevice.open('packet');
     const server = await our.device.listen({ port: PORT });
-    const client = world.guest.spawn(CLIENT);
+    const client = environment.guest.spawn(CLIENT);
     const connection = await visitor(server);
-    // the end of the old one is agreed to, although nobody here knows of it
+    // the DREQ of the old connection is answered, although it is unknown here
     await old.kill();
     await expect
-      .poll(async () => (await CmPort.of(our.device)).counters()['cm_ignored.dreq'], { timeout: AT_ONCE })
+      .poll(async () => (await MadAgent.of(our.device)).counters()['cm_ignored.dreq'], { timeout: AT_ONCE })
       .toBe(1);
     expect(connection.isOpen).toBe(true);
     await Promise.all([client.kill(), endOf(connection)]);
@@ -95,19 +95,19 @@ describeWithRxe('whoever has forgotten', MTU, (world) => {
   test('rxe is made anew, and its server gets the number of the old one’s queue pair', async () => {
     await remakeRxe();
     await using our = await OurDevice.open('packet');
-    const server = world.guest.spawn(SERVER);
-    await world.guest.listening(PORT, 'rdma');
+    const server = environment.guest.spawn(SERVER);
+    await environment.guest.listening(PORT, 'rdma');
     const old = await dial(our.device);
     const [number, end] = [peerQpn(old), endOf(old)];
     await remakeRxe(server);
-    // rping does not survive that its answer is refused
-    const next = world.guest.spawn(`while :; do ${SERVER.join(' ')}; done`);
-    await world.guest.listening(PORT, 'rdma');
+    // rping ends when its REP is rejected
+    const next = environment.guest.spawn(`while :; do ${SERVER.join(' ')}; done`);
+    await environment.guest.listening(PORT, 'rdma');
     await using connection = await dial(our.device);
-    // its first answer is refused, as the number belongs to a connection; it is asked again soon enough
-    expect((await CmPort.of(our.device)).counters()['cm_tx_retries.req']).toBe(1);
+    // the first REP is rejected, because its number belongs to a connection; the REQ is sent again soon
+    expect((await MadAgent.of(our.device)).counters()['cm_tx_retries.req']).toBe(1);
     expect(peerQpn(connection)).not.toBe(number);
-    expect((await end)?.message).toContain('knows the connection no more');
+    expect((await end)?.message).toContain('no longer knows the connection');
     await connection.close();
     await next.kill();
   });
@@ -116,14 +116,14 @@ describeWithRxe('whoever has forgotten', MTU, (world) => {
     await remakeRxe();
     await using our = await OurDevice.open('packet');
     const server = await our.device.listen({ port: PORT });
-    const client = world.guest.spawn(CLIENT);
+    const client = environment.guest.spawn(CLIENT);
     const old = await visitor(server);
     const end = endOf(old);
     await remakeRxe(client);
-    const { stdout, stderr } = await world.guest.exec(CLIENT);
+    const { stdout, stderr } = await environment.guest.exec(CLIENT);
     expect(stdout + stderr).toContain('RDMA_CM_EVENT_REJECTED, error 10');
-    expect((await end)?.message).toContain('knows the connection no more');
-    const next = world.guest.spawn(CLIENT);
+    expect((await end)?.message).toContain('no longer knows the connection');
+    const next = environment.guest.spawn(CLIENT);
     const connection = await visitor(server);
     await Promise.all([next.kill(), endOf(connection)]);
     await server.close();
@@ -132,14 +132,14 @@ describeWithRxe('whoever has forgotten', MTU, (world) => {
   test('the machine is gone: silence tells, in both roles; then another takes its place', async () => {
     await using our = await OurDevice.open('packet');
     const keepAlive = 100;
-    world.guest.spawn(SERVER);
-    await world.guest.listening(PORT, 'rdma');
+    environment.guest.spawn(SERVER);
+    await environment.guest.listening(PORT, 'rdma');
     const calling = await dial(our.device, { keepAlive });
     await using server = await our.device.listen({ port: PORT });
-    world.guest.spawn(CLIENT);
+    environment.guest.spawn(CLIENT);
     const called = await visitor(server, { keepAlive });
     const ends = Promise.all([calling, called].map(endOf));
-    await world.guest.stop();
+    await environment.guest.stop();
     const guest = await Guest.start({ tap: GUEST.tap, mtu: MTU, addresses: addressesOf(GUEST) });
     try {
       for (const end of await ends) expect(end?.message).toContain('RETRY_EXC_ERR');

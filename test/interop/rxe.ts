@@ -1,4 +1,4 @@
-/** rxe's end of a connection, through rxpeer. */
+/** rxe's end of a connection, by rxpeer. */
 import {
   type Completion,
   END_DEFAULTS,
@@ -20,7 +20,7 @@ export class RxeEnd implements End {
   static async create(peer: Peer, options: EndOptions = {}): Promise<RxeEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
     const { sge, inline, access, psn, sendWr: sendwr } = all;
-    // what is posted only in the extended manner is for reliable connections
+    // the operations of the extended posting interface exist for RC only
     const kind = all.type === 'RC' ? ({ ext: 1 } as const) : ({ type: 'uc' } as const);
     const mr = await peer.reg(all.size, all.regionAccess | MW_BIND);
     const qp = await peer.qp({
@@ -134,7 +134,7 @@ export class RxeEnd implements End {
   }
 }
 
-/** Bits of wc_flags as rxe sets them; its mark of an invalidated key is the kernel's own, 4. */
+/** Bits of wc_flags as rxe sets them. For an invalidated key rxe sets the kernel's bit, 4. */
 const WITH_IMM = 2;
 const RXE_WITH_INV = 4;
 const RECV = 128;
@@ -144,7 +144,7 @@ function meaning({ id, status, opcode, byteLen, flags, imm, inv }: PeerWc): Comp
   const isReceive = (opcode & RECV) !== 0;
   return {
     ...{ id, status, opcode },
-    // byte_len of a send completion is nobody's promise
+    // byte_len of a send completion is undefined
     ...(isReceive && { byteLen }),
     ...(flags & WITH_IMM && { imm }),
     ...(flags & RXE_WITH_INV && { inv }),

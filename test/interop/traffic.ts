@@ -1,6 +1,6 @@
 /**
- * A few hundred KiB of every operation from one end to the other; both directions may run at once, as no two of their
- * pieces overlap.
+ * Traffic of a few hundred KiB with every operation from one end to the other. Both directions can run at once, because
+ * their pieces do not overlap.
  */
 import { expect } from 'vitest';
 import { WcStatus } from '../../src/index.js';
@@ -12,7 +12,7 @@ const BLOCK = 64 * 1024;
 /** Bytes that both ends' regions must have. */
 export const TRAFFIC_SIZE = 13 * BLOCK;
 
-/** Blocks: what is read from, at both ends, and what is overwritten, once each. */
+/** Blocks of a region: the sources at both ends, and the targets, each of which is overwritten once. */
 const SOURCE = 0;
 const WRITTEN = 4;
 const SENT = 7;
@@ -20,7 +20,7 @@ const READ = 9;
 const COUNTER = 11;
 const COUNTED = 12;
 
-/** Bytes of the messages; none fills its last packet. */
+/** Message sizes in bytes; no message fills its last packet. */
 const WRITES = [65_535, 40_001, 5];
 const SENDS = [65_000, 33_333];
 const READS = [65_533, 50_001];
@@ -29,13 +29,13 @@ const STEP = 3n;
 const FIRST_RECEIVE = 1000;
 
 export interface ExchangeOptions {
-  /** Ends that ask for no READs. */
+  /** Ends that post no READs. */
   readonly withoutReads?: readonly End[];
-  /** Milliseconds until the last completion. */
+  /** Timeout of the last completion in ms. */
   readonly ms?: number;
 }
 
-/** Runs the traffic of each direction, all at once, then checks every completion and every byte of both regions. */
+/** Runs the traffic of all directions at once, then checks every completion and every byte of both regions. */
 export async function exchange(
   directions: readonly (readonly [End, End])[],
   { withoutReads = [], ms = 60_000 }: ExchangeOptions = {},
@@ -69,7 +69,7 @@ export async function exchange(
   for (const end of ends) await of(end).check();
 }
 
-/** Posts all requests of one direction and notes what they will have done. @returns how many */
+/** Posts all requests of one direction, and updates the expected contents. @returns the number of requests */
 async function post(from: End, here: Expected, there: Expected, reads: readonly number[]): Promise<number> {
   let id = 0;
   const source = (block: number, length: number) => Buffer.from(here.bytes.subarray(block, block + length));
@@ -78,7 +78,7 @@ async function post(from: End, here: Expected, there: Expected, reads: readonly 
     await from.postSend({ op: 'write', id: id++, pieces: [[start, length]], offset: at(WRITTEN + i) });
     there.set(at(WRITTEN + i), source(start, length));
   }
-  // each of them exactly once, or the numbers go astray
+  // an atomic that is not executed exactly once changes the values
   const count = there.bytes.readBigUInt64LE(at(COUNTER));
   for (let i = 0; i < ADDS; i++) {
     const place = at(COUNTED) + 8 * i;

@@ -1,22 +1,22 @@
-// Unreliable connections, datagrams and groups with rxe, both ways; and congestion marks, to which rxe is deaf.
+// Unreliable connections, datagrams and groups with rxe in both directions, and congestion marks, which rxe ignores.
 import { expect, test } from 'vitest';
 import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
 import type { Completion, End, Piece } from './end.js';
+import { describeLinks, describeWithRxe, matrix, xdpRows } from './environment.js';
 import { CARD } from './guest/network.js';
 import { Peer, type PeerMr, type PeerQp, patternBytes } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
-import { describeLinks, describeWithRxe, matrix, xdpRows } from './world.js';
 
 const QKEY = 0x1234567;
 const SLOT = 8192;
 const SLOTS = 48;
 const GRH = 40;
-/** What a switch may mark (RFC 3168). */
+/** The ECN codepoint of packets that a switch may mark (RFC 3168). */
 const ECT_0 = 2;
 const WAIT = { timeout: 20_000 };
 
-/** One queue pair of each side, with a region of slots. */
+/** One queue pair of each end, with a region of slots. */
 class Both implements AsyncDisposable {
   static async open(type: 'UC' | 'UD', link: LinkKind, family: Family, peer: Peer, faults?: object): Promise<Both> {
     const ours = await OurDevice.open(link, { tap: true, ...(faults && { faults }) });
@@ -61,7 +61,7 @@ class Both implements AsyncDisposable {
   }
 }
 
-/** Different in every message, and its number in the first byte. */
+/** Returns a different message for each number, with the number in the first byte. */
 function message(number: number, length: number): Buffer {
   const bytes = Buffer.from(patternBytes(length, 100 + number));
   if (length > 0) bytes[0] = number;
@@ -70,10 +70,10 @@ function message(number: number, length: number): Buffer {
 
 const LENGTHS = [0, 1, 2, 3, 5, 63, 1021, 1023, 1024, 2047, 4095, 4096];
 
-describeWithRxe('unreliable transports with rxe', 9000, (world) => {
+describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
   describeLinks([...matrix(['']), ...xdpRows('', '')], 'link %s, %s%s', ([link, family]) => {
     test('datagrams of every odd length, with and without immediate, from us', async () => {
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
       const ah = await qp.pd.createAh({ grh: { dgid: peer.gid } });
@@ -95,7 +95,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
     });
 
     test('and from rxe, with what lies in front', async () => {
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
       const ah = await peer.ah(both.ourGid);
@@ -114,7 +114,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
         });
         expect(Buffer.from(mr.buffer.subarray(at + GRH, at + GRH + length))).toEqual(message(i, length));
       }
-      // the way back from the completion alone
+      // the address handle for the answer comes from the completion alone
       const wc = await roundTrip(both, await peer.ah(both.ourGid));
       const back = await qp.pd.createAhFromWc(wc, mr.buffer.subarray(0, GRH));
       await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 77);
@@ -123,7 +123,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
     });
 
     test('a wrong Q_Key is dropped in silence, at both ends', async () => {
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
       qp.postRecv({ wrId: 1, sgList: mr.slice(0, SLOT) });
@@ -144,14 +144,14 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
       expect(qp.counters().drop_qkey).toBe(1);
     });
 
-    // rxe alone hears no group: it sets the MAC filter of IPv6 groups for IPv4 ones too (33:33 and the last four bytes
-    // instead of 01:00:5e), and leaves it to others to join at the level of IP, which drops what nobody has joined. So
-    // the guest joins, as the connection manager would.
+    // rxe alone receives no group: it sets the MAC filter of IPv6 groups for IPv4 groups as well (33:33 and the last
+    // four bytes instead of 01:00:5e), and does not join the group at the IP level, where the kernel drops packets of
+    // groups that nobody has joined. So the guest joins, as its rdma_cm would.
     test('a group, heard by both', async () => {
       const group = family === 'IPv4' ? '239.200.1.2' : 'ff15::beef:1';
       const gid = family === 'IPv4' ? '00000000000000000000ffffefc80102' : 'ff1500000000000000000000beef0001';
-      if (family === 'IPv4') await world.guest.run('ip route replace 224.0.0.0/4 dev eth0');
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      if (family === 'IPv4') await environment.guest.run('ip route replace 224.0.0.0/4 dev eth0');
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
       await qp.attachMcast(group);
@@ -186,7 +186,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
         family === 'IPv4'
           ? ['239.200.1.3', '00000000000000000000ffffefc80103']
           : ['ff15::beef:3', 'ff1500000000000000000000beef0003'];
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
       await theirs.attach(gid, 0);
@@ -201,7 +201,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
       'UC, %s asks: WRITE and SEND of all lengths, with and without immediate, past PSN 2^24',
       async (asks) => {
         await using ours = await OurDevice.open(link);
-        await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+        await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
         await using pair = await connectPair({ ours, peer, family }, { type: 'UC', psn: 0xfffff8, size: 2 ** 18 });
         const [from, to]: [End, End] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
         const [here, there] = [await Expected.fill(from, 1), await Expected.fill(to, 2)];
@@ -228,7 +228,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
             at += length;
             id++;
           }
-        // gathered and scattered over 32 pieces
+        // gather and scatter with 32 pieces
         const pieces: Piece[] = Array.from({ length: 32 }, (_, i) => [200_000 + 100 * i, 3 * i]);
         const bytes = Buffer.concat(pieces.map(([start, length]) => here.bytes.subarray(start, start + length)));
         await to.postRecv(pieces, id);
@@ -247,7 +247,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
     test('UC with loss, both ways: messages come whole or not at all, in order', async () => {
       const COUNT = 40;
       const LENGTH = 3001;
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer, { seed: 4, both: { drop: 0.1 } });
       const { qp, mr, theirs, theirMr } = both;
       for (let i = 0; i < COUNT; i++) {
@@ -259,7 +259,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
         qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.slice(47 * SLOT, LENGTH) });
         await peer.write(theirMr, (41 + (i % 6)) * SLOT, message(i, LENGTH));
         await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: (41 + (i % 6)) * SLOT, len: LENGTH }] });
-        // the source is written anew for the next message
+        // the source is overwritten for the next message
         while (!(await sentOf(both, i)));
       }
       const theirWcs = (await theirs.poll(2 * COUNT, 2000)).filter(({ id }) => id >= 100);
@@ -296,11 +296,11 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
     });
 
     test('a queue of the kernel marks on the wire, and we answer by CNPs', async () => {
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
-      // with `ecn` netem marks what it would lose
-      await world.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
+      // with `ecn` netem marks packets instead of dropping them
+      await environment.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
       try {
         for (let i = 0; i < 20; i++) {
           qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
@@ -308,7 +308,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
           expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
         }
       } finally {
-        await world.guest.run('tc qdisc del dev eth0 root');
+        await environment.guest.run('tc qdisc del dev eth0 root');
       }
       const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = qp.counters();
       expect(marked).toBeGreaterThan(20);
@@ -317,7 +317,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
     });
 
     test('what is marked on the way to us is answered by CNPs, which rxe ignores', async () => {
-      await using peer = await Peer.start(world.guest, FAMILIES[family].gid);
+      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer, { seed: 4, rx: { ecn: 1 } });
       const { qp, mr, theirs, theirMr } = both;
       for (let i = 0; i < 20; i++) {
@@ -336,7 +336,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (world) => {
   });
 });
 
-/** Receives that came while a send was awaited. */
+/** Receive completions that arrived while the test waited for a send completion. */
 const received: Wc[] = [];
 
 async function sentOf(both: Both, id: number): Promise<boolean> {
@@ -346,7 +346,7 @@ async function sentOf(both: Both, id: number): Promise<boolean> {
   return false;
 }
 
-/** One datagram of rxe's into our first slot. */
+/** Receives one datagram of rxe in our first slot. @returns its completion */
 async function roundTrip(both: Both, ah: number): Promise<Wc> {
   const { qp, mr, theirs, theirMr } = both;
   qp.postRecv({ wrId: 60, sgList: mr.slice(0, SLOT) });

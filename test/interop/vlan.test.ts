@@ -1,20 +1,20 @@
-// A VLAN between our card and rxe, for which the guest's kernel has an interface. Ours may know nothing of VLANs: what it would
-// say of the way to the guest is said here in its place.
+// A VLAN between our card and rxe, for which the guest's kernel has an interface. Our kernel may not support VLANs, so
+// the test resolves the route to the guest in its place.
 import { execFileSync } from 'node:child_process';
 import { networkInterfaces } from 'node:os';
 import { basename } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { gidToHex, MULTICAST_QPN, readGrh } from '../../src/index.js';
 import { CardEnd, OurDevice } from './card.js';
+import { describeWithRxe, FAMILY_NAMES } from './environment.js';
 import { CARD } from './guest/network.js';
 import { Peer } from './guest/peer.js';
 import type { Family } from './pair.js';
 import { RxeEnd } from './rxe.js';
 import { exchange, TRAFFIC_SIZE } from './traffic.js';
-import { describeWithRxe, FAMILY_NAMES } from './world.js';
 
 const VLAN = 5;
-/** Tag control information of our frames: a priority, and the VLAN. */
+/** Tag control information of our frames: priority and VLAN. */
 const TCI = (3 << 13) | VLAN;
 const GUEST_MAC = '52:54:00:77:00:03';
 const ADDRESSES: Readonly<Record<Family, { card: string; guest: string; bits: number }>> = {
@@ -29,8 +29,8 @@ const WAIT = { timeout: 20_000 };
 
 const tagged = async () => ({ destMac: Buffer.from(GUEST_MAC.replaceAll(':', ''), 'hex'), vlanTci: TCI });
 
-describeWithRxe('a VLAN with rxe', 9000, (world) => {
-  /** Index of rxe's GID on the VLAN. */
+describeWithRxe('a VLAN with rxe', 9000, (environment) => {
+  /** GID indexes of rxe on the VLAN. */
   const gids = {} as Record<Family, number>;
 
   beforeAll(async () => {
@@ -41,11 +41,11 @@ describeWithRxe('a VLAN with rxe', 9000, (world) => {
       execFileSync('ip', ['address', 'add', `${card}/${bits}`, 'dev', CARD.interface]);
       const nodad = family === 'IPv6' ? 'nodad' : '';
       steps.push(`ip address add ${guest}/${bits} dev eth0.${VLAN} ${nodad}`);
-      // as nobody here would answer on the VLAN
+      // nobody at our end answers neighbour discovery on the VLAN
       steps.push(`ip neigh replace ${card} lladdr ${ours} dev eth0.${VLAN}`);
     }
     steps.push(`ip route replace ${GROUP.address} dev eth0.${VLAN}`);
-    await world.guest.run(steps.join(' && '));
+    await environment.guest.run(steps.join(' && '));
     for (const family of FAMILY_NAMES) gids[family] = await gidIndex(ADDRESSES[family].guest);
   });
 
@@ -54,16 +54,16 @@ describeWithRxe('a VLAN with rxe', 9000, (world) => {
       execFileSync('ip', ['address', 'del', `${card}/${bits}`, 'dev', CARD.interface]);
   });
 
-  /** rxe's index of an address; it learns of a new one a little later than the kernel. */
+  /** Returns rxe's GID index of an address. rxe adds a new address slightly later than the kernel. */
   async function gidIndex(address: string): Promise<number> {
     const hex = gidToHex(address).replace(/....(?=.)/g, '$&:');
     const found = `grep -lx ${hex} /sys/class/infiniband/rxe0/ports/1/gids/* 2>/dev/null`;
-    return Number(basename((await world.guest.run(`until ${found}; do sleep 0.05; done`)).trim()));
+    return Number(basename((await environment.guest.run(`until ${found}; do sleep 0.05; done`)).trim()));
   }
 
   test.each(FAMILY_NAMES)('%s: everything, both ways at once, and every frame has its tag', async (family) => {
     await using ours = await OurDevice.open('packet', { resolve: tagged, tap: true });
-    await using peer = await Peer.start(world.guest, gids[family]);
+    await using peer = await Peer.start(environment.guest, gids[family]);
     const options = { size: TRAFFIC_SIZE, mtu: 4096 };
     await using card = await CardEnd.create(ours.device, ADDRESSES[family].guest, options);
     await using rxe = await RxeEnd.create(peer, options);
@@ -83,7 +83,7 @@ describeWithRxe('a VLAN with rxe', 9000, (world) => {
 
   test('a datagram each way, and one to a group on it', async () => {
     await using ours = await OurDevice.open('packet', { resolve: tagged, tap: true });
-    await using peer = await Peer.start(world.guest, gids.IPv4);
+    await using peer = await Peer.start(environment.guest, gids.IPv4);
     const pd = await ours.device.allocPd();
     const cq = await ours.device.createCq();
     const mr = await pd.regMr(4 * SLOT);

@@ -1,25 +1,17 @@
-/** Remembers frames: a target for our pcap wrapper that tests can ask. */
-import { Writable } from 'node:stream';
-import { decode, isRoce } from '../kit/decode.js';
-import { describe } from '../kit/describe.js';
-import type { Decoded } from '../kit/frame.js';
-import { readCapture } from '../kit/pcap.js';
+/** Records frames: a target for our pcap wrapper that tests can query. */
+import { decode, isRoce } from '../../src/probe/packet/decode.js';
+import { describe } from '../../src/probe/packet/describe.js';
+import type { Decoded } from '../../src/probe/packet/frame.js';
+import { Recording } from '../kit/recording.js';
 
 export interface Seen extends Decoded {
   readonly direction: 'in' | 'out';
 }
 
-export class WireTap extends Writable {
-  #chunks: Buffer[] = [];
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.#chunks.push(chunk);
-    done();
-  }
-
-  /** All RoCE frames since the start, or those of one queue pair of ours and of its peer's. */
+export class WireTap extends Recording {
+  /** Returns all RoCE frames, or those for the given queue pair numbers. */
   frames(...qpns: number[]): Seen[] {
-    const { packets } = readCapture(Buffer.concat(this.#chunks));
+    const { packets } = this.capture();
     return packets
       .filter(({ data }) => isRoce(data))
       .map(({ data, direction }) => ({
@@ -29,16 +21,16 @@ export class WireTap extends Writable {
       .filter(({ bth }) => qpns.length === 0 || qpns.includes(bth.destQp));
   }
 
-  /** Syndromes of the NAKs among them (0x60..0x7f) and of the RNR NAKs (0x20..0x3f), in order. */
+  /** Returns the syndromes of their NAKs (0x60 to 0x7f) and RNR NAKs (0x20 to 0x3f), in order. */
   naks(...qpns: number[]): number[] {
     return this.frames(...qpns)
       .filter(({ bth, aeth }) => bth.opcode === ACKNOWLEDGE && aeth && aeth.syndrome >= 0x20)
       .map(({ aeth }) => aeth?.syndrome as number);
   }
 
-  /** One line for each frame, for failure messages. */
+  /** Returns one line for each frame, for failure messages. */
   override toString(): string {
-    const { packets } = readCapture(Buffer.concat(this.#chunks));
+    const { packets } = this.capture();
     return packets.map(({ data, direction }) => `${direction === 1 ? '<' : '>'} ${describe(data)}`).join('\n');
   }
 }

@@ -1,15 +1,15 @@
-// The xdp link straight on the guest's tap: another driver's XDP than that of veth, and nothing in between.
+// The xdp link directly on the guest's tap interface: the XDP of a driver other than veth, without a bridge.
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { all, describeIf, xdpPrivilege } from '../kit/privileges.js';
 import { OurDevice } from './card.js';
+import { FAMILY_NAMES } from './environment.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
 import { addressesOf, CARD, GUEST, networkUnavailable } from './guest/network.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, FAMILIES } from './pair.js';
 import { exchange, TRAFFIC_SIZE } from './traffic.js';
-import { FAMILY_NAMES } from './world.js';
 
 const reason = guestUnavailable() ?? networkUnavailable();
 const MTU = 9000;

@@ -1,27 +1,27 @@
-/** The harness of the conversation tests must itself notice what is wrong. */
+/** The harness of the conversation tests must itself detect errors. */
 import { expect, test } from 'vitest';
+import { ack, request } from '../../src/probe/packet/packets.js';
 import { PING, rc, send } from './conversation.js';
-import { ack, request } from './packets.js';
 
 test('a wrong answer is told with both packets, the time, and what was said before', async () => {
   const c = await rc({ receives: 1 });
   const wrong = () => c.in(7, send({ psn: 100 })).out(ack({ psn: 100, msn: 2 }));
-  expect(wrong).toThrow(/^at 7 us: the card should have said\n {4}.*msn 2.*\nbut said\n {4}.*msn 1,.*\nfirst diff.*\n/);
+  expect(wrong).toThrow(/^at 7 us: the card should have sent\n {4}.*msn 2.*\nbut sent\n {4}.*msn 1,.*\nfirst diff.*\n/);
   c.wc({ wrId: 1 });
 });
 
 test('an answer too few or too many is noticed', async () => {
   const c = await rc({ receives: 2 });
-  expect(() => c.in(0, send({ psn: 100 })).silent()).toThrow(/should have said\n {4}nothing/);
+  expect(() => c.in(0, send({ psn: 100 })).silent()).toThrow(/should have sent\n {4}nothing/);
   const twice = () => c.in(1, send({ psn: 101 })).out(ack({ psn: 101, msn: 2 }), ack({ psn: 101, msn: 2 }));
-  expect(twice).toThrow(/but said\n {4}nothing/);
+  expect(twice).toThrow(/but sent\n {4}nothing/);
   c.wc({ wrId: 1 }, { wrId: 2 });
 });
 
 test('what nobody asked about is noticed with the next step, and at the end', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100 }));
-  expect(() => c.at(1)).toThrow(/should have said\n {4}nothing/);
+  expect(() => c.at(1)).toThrow(/should have sent\n {4}nothing/);
   expect(() => c.end()).toThrow(/completions should be/);
   c.in(2, request.sendMiddle({ psn: 101, payload: PING }));
   c.take();

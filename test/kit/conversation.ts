@@ -1,16 +1,17 @@
 /**
- * Tests of the protocol as conversations, in the manner of packetdrill: the card has one connected queue pair, and the
- * test plays its peer and its user. Times stand in the margin, in microseconds.
+ * Protocol tests as conversations, similar to packetdrill: the card has one connected queue pair, and the test plays
+ * its peer and its user. The first argument of a step is its time in microseconds.
  *
  *     const c = await rc({ rqPsn: 100, receives: 2 });
  *     c.in(0, send({ psn: 100 })).out(ack({ psn: 100, msn: 1 })).wc({ wrId: 1, byteLen: 4 });
  *
- * Nothing goes unnoticed: `out` names all that the card says at that time, byte for byte as the second encoder writes it;
- * `wc` all completions, `events` all events. What nobody asked about fails the test at the next step or at its end.
+ * A test must name everything that happens: `out` all packets that the card sends at that time, byte for byte as the
+ * second encoder writes them; `wc` all completions; `events` all events. Anything else fails the test at the next step
+ * or at its end.
  */
 import { onTestFinished } from 'vitest';
+import { describe, type Flow, flow, frame, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
 import { openPort, QKEY } from './datagrams.js';
-import { describe, type Flow, flow, frame, type Packet, request, reverse } from './packets.js';
 import {
   type Completion,
   type ConnectOptions,
@@ -21,23 +22,25 @@ import {
   type SendRequest,
 } from './rig.js';
 
-/** Where the peer finds `target`: an address that is no pointer of ours. */
+/** The address by which the peer accesses `target`. It is not a pointer in card memory. */
 export const TARGET_VA = 0x4000_0000_0000n;
 const REGION_BYTES = 64 * 1024;
-/** Every receive that `receives` posts has this size, one behind the other in `buffer`. */
+/** The size of every receive that `receives` posts. The receives are consecutive in `buffer`. */
 export const RECEIVE_BYTES = 4096;
 
 export interface RcOptions extends Partial<ConnectOptions>, QpSizes {
   /** Receive work requests posted at the start, with wrId 1, 2, ... */
   readonly receives?: number;
-  /** How the peer's packets travel. */
+  /** Addresses of the peer's packets. */
   readonly flow?: Partial<Flow>;
   readonly seed?: number;
-  /** A card that is there already, instead of a fresh one. */
+  /** The card drops what arrives ahead of a gap, as rxe does, instead of keeping it. Default: false. */
+  readonly goBackN?: boolean;
+  /** An existing card, instead of a new one. */
   readonly rig?: Rig;
 }
 
-/** A connected queue pair and all it needs: we send from PSN 1000 on, the peer from 100 on, the path MTU is 1024. */
+/** Returns a connected RC queue pair. We send from PSN 1000 on, the peer from PSN 100 on, and the path MTU is 1024. */
 export async function rc(options: RcOptions = {}): Promise<Conversation> {
   const conversation = new Conversation(options.rig ?? (await Rig.create(options.seed ?? 1)), options);
   onTestFinished(({ task }) => {
@@ -46,38 +49,38 @@ export async function rc(options: RcOptions = {}): Promise<Conversation> {
   return conversation;
 }
 
-/** The same with an unreliable connection; its packets are made by `uc(...)`. */
+/** The same with a UC queue pair; `uc(...)` makes its packets. */
 export const unreliable = (options: RcOptions = {}): Promise<Conversation> => rc({ ...options, type: 'UC' });
 
-/** The same with a datagram queue pair of Q_Key 0x1234; our addresses are 10.0.0.1 and fd00::1, the port's MTU 1024. */
+/** The same with a UD queue pair of Q_Key 0x1234. Our addresses are 10.0.0.1 and fd00::1, the port's MTU is 1024. */
 export async function datagrams(options: RcOptions = {}): Promise<Conversation> {
   const rig = options.rig ?? (await Rig.create(options.seed ?? 1));
   openPort(rig, ['10.0.0.1', 'fd00::1'], 1024);
   return rc({ qkey: QKEY, type: 'UD', ...options, rig });
 }
 
-/** What most tests do not care about: that a request asks for its ACK, and carries a little. */
-type Little = Parameters<typeof request.sendOnly>[0];
+type SendOnly = Parameters<typeof request.sendOnly>[0];
 export const PING = Uint8Array.from(Buffer.from('ping'));
-export const send = (o: Little) => request.sendOnly({ ackReq: true, payload: PING, ...o });
+/** A SEND with a short payload that requests an ACK, for tests in which neither matters. */
+export const send = (o: SendOnly) => request.sendOnly({ ackReq: true, payload: PING, ...o });
 
-/** Bytes that are different at every place, in every test alike. */
+/** Returns bytes that differ from offset to offset, the same in every test. */
 export function pattern(length: number, seed = 7): Uint8Array {
   return Uint8Array.from({ length }, (_, i) => (i * 151 + (i >> 8) * 31 + seed) & 255);
 }
 
 export class Conversation {
   readonly qp: RigQp;
-  /** What the user's own work requests use; the receives lie at its start. */
+  /** The region of the user's own work requests. The receives are at its start. */
   readonly buffer: Region;
-  /** What the peer reads and writes, at TARGET_VA. */
+  /** The region that the peer reads and writes, at TARGET_VA. */
   readonly target: Region;
-  /** From the peer to us. */
+  /** Addresses of packets from the peer to us. */
   readonly there: Flow;
   readonly back: Flow;
 
   #us = 0;
-  #said: Uint8Array[] = [];
+  #sent: Uint8Array[] = [];
   readonly #history: string[] = [];
 
   constructor(
@@ -89,18 +92,19 @@ export class Conversation {
     this.buffer.bytes.set(pattern(REGION_BYTES, 1));
     this.target.bytes.set(pattern(REGION_BYTES, 2));
     this.qp = rig.qp(options);
+    if (options.goBackN) rig.x.setReorderWindow(0);
     this.there = flow({ destQp: this.qp.qpn, ...options.flow });
     this.back = reverse(this.there);
     this.qp.connect({ destQpn: this.there.srcQp, sqPsn: 1000, rqPsn: 100, ...options });
     for (let i = 0; i < (options.receives ?? 0); i++) this.recv(i + 1, i * RECEIVE_BYTES, RECEIVE_BYTES);
   }
 
-  /** Packets of the peer arrive together. */
+  /** Packets of the peer arrive at the same time. */
   in(us: number, ...packets: readonly Packet[]): this {
     return this.frames(us, ...packets.map((packet) => frame(this.there, packet)));
   }
 
-  /** The same for frames that `in` would not make; `options` are those of the descriptor. */
+  /** Frames arrive that `in` cannot make. */
   frames(us: number, ...frames: readonly Uint8Array[]): this {
     return this.#step(us, () => {
       for (const bytes of frames) this.#receive(bytes, 0);
@@ -133,33 +137,36 @@ export class Conversation {
     return this;
   }
 
-  /** Time goes on to `us`, and `change` happens then. */
+  /** Advances the time to `us` and calls `change`. */
   at(us: number, change?: () => unknown): this {
     return this.#step(us, () => change?.());
   }
 
-  /** All that the card says at this time, in order. */
+  /** Expects all packets that the card sends at this time, in order. */
   out(...expected: readonly Packet[]): this {
     const wanted = expected.map((packet) => frame(this.back, packet));
-    const said = this.#said;
-    this.#said = [];
-    for (let i = 0; i < Math.max(wanted.length, said.length); i++) this.#compare(wanted[i], said[i]);
+    const sent = this.#sent;
+    this.#sent = [];
+    for (let i = 0; i < Math.max(wanted.length, sent.length); i++) this.#compare(wanted[i], sent[i]);
     return this;
   }
 
-  /** The card says nothing at this time. */
+  /** Expects that the card sends nothing at this time. */
   silent(): this {
     return this.out();
   }
 
-  /** Frames of this time that a test wants to look at itself. */
+  /** Returns the frames of this time, for a test that checks them itself. */
   take(): Uint8Array[] {
-    const said = this.#said;
-    this.#said = [];
-    return said;
+    const sent = this.#sent;
+    this.#sent = [];
+    return sent;
   }
 
-  /** All completions since the last call, of our requests before receives where those have a queue of their own; status SUCCESS unless told, fields that are left out may have any value. */
+  /**
+   * Expects all completions since the last call; those of the send queue first where receives have a completion queue
+   * of their own. The default status is SUCCESS. Omitted fields may have any value.
+   */
   wc(...expected: readonly Partial<Completion>[]): this {
     const found = this.qp.poll();
     if (this.qp.recvCq !== this.qp.cq) found.push(...this.qp.poll(this.qp.recvCq));
@@ -169,7 +176,7 @@ export class Conversation {
     return this.#fail(`completions should be${list(wanted)}\nbut are${list(found)}`, this.wc);
   }
 
-  /** What lies in memory. */
+  /** Expects these bytes in a region. */
   holds(region: Region, offset: number, expected: Uint8Array): this {
     const found = region.bytes.slice(offset, offset + expected.length);
     const at = expected.findIndex((byte, i) => byte !== found[i]);
@@ -177,7 +184,7 @@ export class Conversation {
     return this.#fail(`byte ${offset + at} of the region should be ${expected[at]} but is ${found[at]}`, this.holds);
   }
 
-  /** All events since the last call. */
+  /** Expects all events since the last call. */
   events(...expected: readonly string[]): this {
     const found = this.rig.events();
     if (found.join() === expected.join()) return this;
@@ -189,17 +196,17 @@ export class Conversation {
     return found === expected ? this : this.#fail(`the state should be ${expected} but is ${found}`, this.state);
   }
 
-  /** Counters of the queue pair that must have exactly these values. */
+  /** Expects exactly these values of counters of the queue pair. */
   counts(expected: Readonly<Record<string, number>>): this {
     return this.#counters(expected, this.qp.counters());
   }
 
-  /** The same for the card: for frames that belong to no queue pair. */
+  /** Expects exactly these values of the card's counters, for frames that belong to no queue pair. */
   cardCounts(expected: Readonly<Record<string, number>>): this {
     return this.#counters(expected, this.rig.counters());
   }
 
-  /** Nothing is left that nobody asked about. */
+  /** Expects that no packet, completion or event is left. */
   end(): this {
     return this.silent().wc().events();
   }
@@ -216,8 +223,8 @@ export class Conversation {
     if (us < this.#us) throw new RangeError(`time goes back from ${this.#us} to ${us}`);
     this.#us = us;
     change();
-    this.#said = this.rig.out(us * 1000);
-    for (const bytes of this.#said) this.#note(`  out ${describe(bytes)}`);
+    this.#sent = this.rig.out(us * 1000);
+    for (const bytes of this.#sent) this.#note(`  out ${describe(bytes)}`);
     return this;
   }
 
@@ -226,12 +233,12 @@ export class Conversation {
     if (!this.rig.put(bytes, options)) this.#fail('the receive ring is full', this.frames);
   }
 
-  #compare(wanted: Uint8Array | undefined, said: Uint8Array | undefined): void {
-    if (wanted !== undefined && said !== undefined && Buffer.compare(wanted, said) === 0) return;
-    const texts = [wanted, said].map((bytes) => (bytes === undefined ? 'nothing' : describe(bytes)));
-    const at = wanted && said ? wanted.findIndex((byte, i) => byte !== said[i]) : -1;
-    const where = at < 0 ? '' : `\nfirst difference at byte ${at} of the frame: ${wanted?.[at]}, not ${said?.[at]}`;
-    this.#fail(`the card should have said\n    ${texts[0]}\nbut said\n    ${texts[1]}${where}`, this.out);
+  #compare(wanted: Uint8Array | undefined, sent: Uint8Array | undefined): void {
+    if (wanted !== undefined && sent !== undefined && Buffer.compare(wanted, sent) === 0) return;
+    const texts = [wanted, sent].map((bytes) => (bytes === undefined ? 'nothing' : describe(bytes)));
+    const at = wanted && sent ? wanted.findIndex((byte, i) => byte !== sent[i]) : -1;
+    const where = at < 0 ? '' : `\nfirst difference at byte ${at} of the frame: ${wanted?.[at]}, not ${sent?.[at]}`;
+    this.#fail(`the card should have sent\n    ${texts[0]}\nbut sent\n    ${texts[1]}${where}`, this.out);
   }
 
   #note(line: string): void {
@@ -239,7 +246,11 @@ export class Conversation {
   }
 
   #fail(text: string, below: (...args: never[]) => unknown): never {
-    const error = new Error(`at ${this.#us} us: ${text}\nthe conversation was\n${this.#history.slice(-40).join('\n')}`);
+    const history = this.#history.slice(-40).join('\n');
+    const decisions = this.rig.decisions(this.qp.qpn).join('\n') || '     none';
+    const error = new Error(
+      `at ${this.#us} us: ${text}\nthe conversation was\n${history}\nthe card decided\n${decisions}`,
+    );
     Error.captureStackTrace(error, below);
     throw error;
   }

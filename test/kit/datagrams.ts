@@ -1,19 +1,19 @@
-/** What datagrams, groups and shared receive queues need of a bare card, beside the rig. */
-import { ipBytes } from './address.js';
+/** Helpers for datagrams, groups and shared receive queues of a bare card, in addition to the rig. */
+import { ipBytes } from '../../src/probe/packet/address.js';
 import type { ConnectOptions, Piece, Rig, RigQp } from './rig.js';
 
-/** The Q_Key of conversations with datagrams. */
+/** The Q_Key of datagram conversations. */
 export const QKEY = 0x1234;
-/** Means a group. */
+/** The destination queue pair number of multicast packets. */
 export const MULTICAST_QPN = 0xffffff;
 
-/** 16 bytes; an IPv4 address as ::ffff:a.b.c.d. */
+/** Returns 16 bytes; an IPv4 address as ::ffff:a.b.c.d. */
 export function gidOf(address: string): Uint8Array {
   const bytes = ipBytes(address);
   return bytes.length === 16 ? bytes : Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ...bytes);
 }
 
-/** Tells the card its own addresses, and how much a datagram may carry. */
+/** Sets the card's own addresses and the MTU of its port. */
 export function openPort(rig: Rig, addresses: readonly string[], mtu: number): void {
   const at = rig.x.scratch();
   for (const [i, address] of addresses.entries()) rig.card.bytes.set(gidOf(address), at + 16 * i);
@@ -21,7 +21,7 @@ export function openPort(rig: Rig, addresses: readonly string[], mtu: number): v
   if (errno !== 'OK') throw new Error(`setPort: ${errno}`);
 }
 
-/** An address handle; by default to the peer of a conversation. @throws Error */
+/** Creates an address handle, by default for the peer of a conversation. @throws Error when the card refuses */
 export function createAh(qp: RigQp, options: Partial<ConnectOptions> = {}, pd = qp.rig.pd): number {
   qp.vector({ destQpn: 0, sqPsn: 0, rqPsn: 0, ...options });
   const ah = qp.rig.x.ahCreate(pd);
@@ -29,7 +29,7 @@ export function createAh(qp: RigQp, options: Partial<ConnectOptions> = {}, pd = 
   return ah;
 }
 
-/** Joins a group; answers the name of the Errno. */
+/** Joins a group. @returns the name of the Errno */
 export function attach({ rig, handle }: RigQp, group: string): string {
   rig.card.bytes.set(gidOf(group), rig.x.scratch());
   return rig.errno(rig.x.mcastAttach(handle));
@@ -54,7 +54,7 @@ export class RigSrq {
     if (this.handle === 0) throw new Error(`srqCreate: ${rig.errno(rig.x.lastErrno())}`);
   }
 
-  /** Answers the name of the Errno, as the others do. */
+  /** Posts a receive. @returns the name of the Errno */
   recv(wrId: number, pieces: readonly Piece[] = []): string {
     const { rig, handle } = this;
     const { x } = rig;

@@ -1,15 +1,15 @@
 /**
- * What a kernel's receive offload does with the frames that reach a card: one that follows another of the same flow and
- * length is appended to it, so that the card gets a super-packet (Frames.rx in src/link/link.ts).
+ * Generic receive offload as a kernel does it: a frame that follows another one of the same flow and length is appended
+ * to it, so that the card receives a super-packet (Frames.rx in src/link/link.ts).
  */
-import { commonHeaders, headerBytes } from './runs.js';
+import { commonHeaders, headerBytes } from './gsobursts.js';
 
 const SEGMENT_SHIFT = 17;
 const IPV4 = 0x0800;
 
-/** The youngest descriptor of a receive ring, while frames may still be appended to it. */
+/** The newest descriptor of a receive ring, while frames can still be appended to it. */
 export class Gro {
-  /** Super-packets that were made, and frames that were appended. */
+  /** Super-packets made, and frames appended. */
   supers = 0;
   appended = 0;
   #descriptor = -1;
@@ -17,7 +17,7 @@ export class Gro {
   #segment = 0;
   #count = 0;
   #firstId = 0;
-  /** By how much the identifications differ from each other: 0 or 1, -1 = not known yet. */
+  /** The difference of consecutive identifications: 0 or 1, -1 = not known yet. */
   #step = -1;
 
   constructor(
@@ -25,7 +25,7 @@ export class Gro {
     readonly most: number,
   ) {}
 
-  /** A frame has been put into this descriptor alone. */
+  /** Notes that this descriptor holds a single frame. */
   begin(descriptor: number, frame: Uint8Array): void {
     this.#descriptor = -1;
     if (frame.length < 60) return;
@@ -37,12 +37,12 @@ export class Gro {
     this.#step = -1;
   }
 
-  /** Forgets the descriptor: the card has it. */
+  /** Forgets the descriptor, because the card has consumed it. */
   end(): void {
     this.#descriptor = -1;
   }
 
-  /** Appends a frame to the youngest descriptor, which the card has not taken yet. @returns whether it could be */
+  /** Appends a frame to the newest descriptor if the card has not consumed it. @returns whether it was appended */
   append(frame: Uint8Array, memory: Uint8Array, u32: Uint32Array): boolean {
     const at = this.#descriptor;
     if (at < 0 || this.#count >= this.most || frame.length < 60) return false;
@@ -72,7 +72,7 @@ export class Gro {
   }
 }
 
-/** 0 for IPv6. */
+/** Returns the IPv4 identification; 0 for IPv6. */
 function identification(frame: Uint8Array): number {
   const word = (at: number) => ((frame[at] as number) << 8) | (frame[at + 1] as number);
   const tag = word(12) === 0x8100 ? 4 : 0;

@@ -1,4 +1,4 @@
-/** Frames that are on their way, ordered by arrival: a heap over slots of one buffer. */
+/** Frames in flight, ordered by arrival time: a heap over slots of one buffer. */
 export class InFlight {
   readonly store: Uint8Array;
   readonly length: Int32Array;
@@ -27,12 +27,12 @@ export class InFlight {
     this.#freeCount = slots;
   }
 
-  /** When the next frame arrives. */
+  /** The arrival time of the next frame. */
   get next(): number {
     return this.count === 0 ? Number.POSITIVE_INFINITY : (this.#time[this.#heap[0] as number] as number);
   }
 
-  /** A slot whose frame arrives at `time`; -1 when there is none. */
+  /** Returns a slot for a frame that arrives at `time`; -1 when no slot is free. */
   add(time: number): number {
     if (this.#freeCount === 0) return -1;
     const slot = this.#free[--this.#freeCount] as number;
@@ -49,7 +49,7 @@ export class InFlight {
     return slot;
   }
 
-  /** Takes the next frame's slot off; it stays readable until the next add. */
+  /** Removes and returns the slot of the next frame. It stays readable until the next `add`. */
   take(): number {
     const slot = this.#heap[0] as number;
     const last = this.#heap[--this.count] as number;

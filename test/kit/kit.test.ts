@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { ipBytes, ipText } from './address.js';
-import { CAPTURES, capturePath, FLUSH_CAPTURES, roceFrames } from './fixtures.js';
-import { crc32, icrc, rxeFlushIcrc } from './icrc.js';
+import { ipBytes, ipText } from '../../src/probe/packet/address.js';
+import { crc32, icrc, rxeFlushIcrc } from '../../src/probe/packet/icrc.js';
+import { HEADER_BYTES } from '../../src/probe/packet/opcodes.js';
 import {
   ack,
   datagram,
@@ -11,18 +11,20 @@ import {
   flow,
   frame,
   nak,
+  OPCODES,
   Op,
   request,
   response,
   reverse,
   uc,
   underived,
-} from './packets.js';
+} from '../../src/probe/packet/packets.js';
+import { CAPTURES, capturePath, FLUSH_CAPTURES, roceFrames } from './fixtures.js';
 import { describeIf } from './privileges.js';
 import { Random } from './random.js';
 import { tsharkFields, tsharkMalformed, tsharkPrivilege } from './tshark.js';
 
-/** From the IP header on, without ICRC; the first two were captured from other makers' cards. */
+/** Packets from the IP header on, without ICRC. The first two were captured from adapters of other vendors. */
 const ICRC_VECTORS: readonly (readonly [string, string, string])[] = [
   [
     'UC SEND_ONLY with a UDP checksum',
@@ -78,6 +80,22 @@ test.each(CAPTURES)('%s: every RoCE packet is read and written again identically
     expect(Buffer.compare(again, bytes)).toBe(0);
   }
   expect(wrong).toBe(FLUSH_CAPTURES.includes(name) ? 1 : 0);
+});
+
+test('every bit from the BTH on survives the way to an object and back, reserved ones too', () => {
+  const random = new Random(11);
+  for (const [opcode, { name, headers }] of OPCODES)
+    for (let i = 0; i < 20; i++) {
+      const length = 12 + headers.reduce((sum, header) => sum + HEADER_BYTES[header], 0) + 16;
+      const empty = { ...request.sendOnly({ psn: 0 }), payload: new Uint8Array(length - 12) };
+      const bytes = frame(flow(i % 2 === 0 ? {} : { srcIp: 'fd77::3', dstIp: 'fd77::2' }), empty);
+      const bth = bytes.length - 4 - length;
+      bytes.set(random.bytes(length), bth);
+      bytes[bth] = opcode;
+      const decoded = decode(bytes);
+      const again = encode({ ...underived(decoded), padding: decoded.padding, icrc: decoded.icrc });
+      expect(Buffer.from(again).toString('hex'), name).toBe(Buffer.from(bytes).toString('hex'));
+    }
 });
 
 test('the captures hold every RC opcode but two', () => {

@@ -1,31 +1,36 @@
 /**
- * A network between bare cards, in virtual time: frames leave one card's transmit ring and reach another's receive ring,
- * hurt on the way as each direction's impairments say. Everything is drawn from one seed, so a run can be repeated.
- * Time jumps from event to event; a turn in which something happened costs `TURN` nanoseconds.
+ * A simulated network between bare cards, in virtual time: frames leave the transmit ring of one card and reach the
+ * receive ring of another, with the impairments of each direction. All random numbers come from one seed, so a run is
+ * repeatable. Time jumps from event to event; a turn with any activity takes `TURN` nanoseconds.
  */
 import { Gro } from './gro.js';
+import { type GsoLimits, gsoBursts } from './gsobursts.js';
 import { InFlight } from './inflight.js';
 import { complete, fold, ICRC_OFFLOAD } from './offload.js';
 import { Random } from './random.js';
 import type { Rig, Sent } from './rig.js';
-import { type RunLimits, runsOf } from './runs.js';
 
-/** What may happen to the frames that one card sends. All off by default. */
+/** Impairments of the frames that one card sends. All are off by default. */
 export interface Impairments {
-  /** Chances, 0..1, of each frame: lost, sent twice, overtaken by others, one to four bits flipped behind the MACs. */
+  /**
+   * Probabilities, 0 to 1, for each frame: lost, duplicated, overtaken by others, one to four bits flipped after the
+   * MACs.
+   */
   readonly drop?: number;
   readonly duplicate?: number;
   readonly reorder?: number;
   readonly corrupt?: number;
-  /** Nanoseconds on the way, and up to how many more by chance: jitter alone changes the order as well. */
+  /** Latency in nanoseconds, and the upper bound of a random addition. Jitter alone reorders frames as well. */
   readonly delay?: number;
   readonly jitter?: number;
-  /** Nanoseconds that the bottleneck needs for a frame, and how many frames may be on their way: more are lost. */
+  /** Nanoseconds that the bottleneck needs for a frame, and the most frames in flight; further frames are lost. */
   readonly frameTime?: number;
   readonly queue?: number;
-  /** Frames of the same queue pair and PSN that may be lost or hurt, before the next gets through for sure: a test in
-   * which nothing may fail needs a bound. 0 = no bound. */
-  readonly mercy?: number;
+  /**
+   * The most frames of the same queue pair and PSN that are lost or corrupted before one is delivered unchanged: a
+   * bound for tests in which no request may fail. 0 = no bound.
+   */
+  readonly mostLosses?: number;
 }
 
 type Settings = { -readonly [K in keyof Required<Impairments>]: number };
@@ -38,19 +43,19 @@ const NONE: Settings = {
   jitter: 0,
   frameTime: 0,
   queue: 0,
-  mercy: 0,
+  mostLosses: 0,
 };
 
 const TURN = 500;
-/** Frames that one card may put on the wire in a turn. */
+/** The most frames that one card sends in a turn. */
 const BATCH = 32;
-/** How long an overtaken frame is held back at the most. */
+/** The longest time in nanoseconds by which a reordered frame is delayed. */
 const HELD = 30_000;
 const ETHERNET = 14;
-/** Of so many turns of a card, the frames of one are judged by the second encoder. */
-const JUDGED = 16;
+/** The second encoder checks the frames of one turn of a card in this many turns. */
+const VERIFIED_TURNS = 16;
 
-/** A card's place in the network: its cursors as indexes into its memory, and the state of its outgoing direction. */
+/** A card's port: its ring cursors as indexes into its memory, and the state of its outgoing direction. */
 class Port {
   readonly bytes: Uint8Array;
   readonly u32: Uint32Array;
@@ -59,10 +64,10 @@ class Port {
   isCut = false;
   busyUntil = 0;
   onWay = 0;
-  /** Losses by queue pair and PSN, for mercy. */
+  /** Losses by queue pair and PSN, for `mostLosses`. */
   readonly losses = new Map<number, number>();
-  /** The offloads of the network interface. */
-  runs: RunLimits | undefined;
+  /** Offloads of the network interface. */
+  gso: GsoLimits | undefined;
   gro: Gro | undefined;
   sharesIcrc = false;
   readonly txProducer: number;
@@ -93,7 +98,7 @@ class Port {
   }
 }
 
-/** Copies a frame between two memories; short ones word by word, because a view costs more than their bytes. */
+/** Copies a frame between two memories. Short frames are copied word by word, which is cheaper than creating a view. */
 function copy(from: Uint8Array, at: number, to: Uint8Array, target: number, length: number): void {
   if (length > 96) {
     to.set(from.subarray(at, at + length), target);
@@ -103,21 +108,21 @@ function copy(from: Uint8Array, at: number, to: Uint8Array, target: number, leng
 }
 
 export interface NetCounters {
-  /** Frames that cards sent, and that reached a receive ring. */
+  /** Frames sent by cards, and frames that reached a receive ring. */
   sent: number;
   delivered: number;
   dropped: number;
   duplicated: number;
   corrupted: number;
   held: number;
-  /** Of the dropped: because the queue was full. */
+  /** Frames among the dropped ones that found the queue full. */
   overflowed: number;
-  /** Runs of more than one packet among the frames that were judged. */
-  runs: number;
+  /** GSO bursts of more than one packet among the checked frames. */
+  gsoBursts: number;
 }
 
 export class Net {
-  /** Virtual time in nanoseconds. It does not start at 0, which the card takes for "no deadline". */
+  /** Virtual time in nanoseconds. It does not start at 0, which means "no deadline" to the card. */
   now = 1_000_000;
   readonly counters: NetCounters = {
     sent: 0,
@@ -127,9 +132,9 @@ export class Net {
     corrupted: 0,
     held: 0,
     overflowed: 0,
-    runs: 0,
+    gsoBursts: 0,
   };
-  /** Called in every turn; true when it did something, so that time goes on at once. */
+  /** Called in every turn. It returns whether it did anything, so that the next turn follows immediately. */
   application: () => boolean = () => false;
   readonly #random: Random;
   readonly #ports: Port[];
@@ -137,14 +142,14 @@ export class Net {
   #alarms: number[] = [];
   #turns = 0;
 
-  /** @param rigs the cards; the last byte of a frame's destination MAC says which one it is for, from 1 */
+  /** @param rigs the cards; the last byte of a destination MAC is the number of the card, from 1 */
   constructor(rigs: readonly Rig[], seed: number, slots = 4096) {
     this.#random = new Random(seed);
     this.#ports = rigs.map((rig) => new Port(rig));
     this.#flight = new InFlight(slots, 4352);
   }
 
-  /** Sets what happens to frames that card `port` (from 0) sends. */
+  /** Sets the impairments of the frames that card `port` (from 0) sends. */
   impair(port: number, impairments: Impairments): void {
     const at = this.#ports[port] as Port;
     Object.assign(at.settings, NONE, impairments);
@@ -152,46 +157,46 @@ export class Net {
     at.isPlain = drop + duplicate + reorder + corrupt + delay + jitter + frameTime + queue === 0;
   }
 
-  /** Card `port` marks runs of packets, as for a link that sends them in one go. */
-  offerRuns(port: number, limits: RunLimits): void {
+  /** Offers segmentation offload to card `port`, so that it marks GSO bursts. */
+  offerGso(port: number, limits: GsoLimits): void {
     const at = this.#ports[port] as Port;
-    at.runs = limits;
-    this.#tellLink(at);
+    at.gso = limits;
+    this.#setLink(at);
   }
 
-  /** The link of card `port` does its part of the ICRC. */
+  /** Offers ICRC offload to card `port`. */
   shareIcrc(port: number): void {
     const at = this.#ports[port] as Port;
     at.sharesIcrc = true;
-    this.#tellLink(at);
+    this.#setLink(at);
   }
 
-  #tellLink({ rig, sharesIcrc, runs = { packets: 0, bytes: 0 } }: Port): void {
-    rig.x.setLink(sharesIcrc ? ICRC_OFFLOAD : 0, 0, runs.packets, runs.bytes);
+  #setLink({ rig, sharesIcrc, gso = { packets: 0, bytes: 0 } }: Port): void {
+    rig.x.setLink(sharesIcrc ? ICRC_OFFLOAD : 0, 0, gso.packets, gso.bytes);
   }
 
-  /** What reaches card `port` is coalesced to super-packets of at most so many packets. */
+  /** Coalesces frames for card `port` into super-packets of at most `most` packets. */
   coalesce(port: number, most: number): void {
     const at = this.#ports[port] as Port;
     at.gro = new Gro(at.rig.card.frames.slotBytes, most);
   }
 
-  /** Packets that were appended to others before they reached a card. */
+  /** Packets that were appended to super-packets. */
   get coalesced(): number {
     return this.#ports.reduce((sum, { gro }) => sum + (gro?.appended ?? 0), 0);
   }
 
-  /** From now on nothing of what card `port` sends arrives; false mends it. */
+  /** Loses everything that card `port` sends from now on; false restores the connection. */
   cut(port: number, isCut = true): void {
     (this.#ports[port] as Port).isCut = isCut;
   }
 
-  /** A moment at which the application wants its turn, in nanoseconds of `now`. */
+  /** Schedules a call of `application` at a time in nanoseconds. */
   wake(time: number): void {
     this.#alarms.push(time);
   }
 
-  /** One turn of everything, or a jump to the next moment; false when nothing is ever to happen again. */
+  /** Runs one turn of all cards, or advances the time to the next event. Returns false when there is none left. */
   turn(): boolean {
     let moved = this.#arrive();
     for (const port of this.#ports) {
@@ -215,11 +220,11 @@ export class Net {
     return this.#jump();
   }
 
-  /** Turns until nothing is to happen any more. @throws Error after `most` turns */
+  /** Runs turns until no event is left. @throws Error after `most` turns */
   run(most = 2_000_000): void {
     for (let turns = 0; this.turn(); turns++)
       if (turns > most)
-        throw new Error(`no end after ${turns} turns, at ${this.now} ns: ${JSON.stringify(this.counters)}`);
+        throw new Error(`still active after ${turns} turns, at ${this.now} ns: ${JSON.stringify(this.counters)}`);
   }
 
   #jump(): boolean {
@@ -253,7 +258,7 @@ export class Net {
     const count = port.rig.x.tx(this.now, BATCH);
     if (count === 0) return false;
     if (port.sharesIcrc) this.#complete(port, count);
-    if (port.runs && this.#turns++ % JUDGED === 0) this.#judge(port, port.runs, count);
+    if (port.gso && this.#turns++ % VERIFIED_TURNS === 0) this.#verify(port, port.gso, count);
     let consumer = port.u32[port.txConsumer] as number;
     for (let i = 0; i < count; i++, consumer = (consumer + 1) >>> 0) {
       const descriptor = port.txDescriptors + (consumer & port.txMask) * 4;
@@ -282,8 +287,8 @@ export class Net {
       doPart(port, rxDescriptors + (n & rxMask) * 4, fold);
   }
 
-  /** @throws Error when a frame is not what the second encoder makes of it, or a run is none */
-  #judge(port: Port, limits: RunLimits, count: number): void {
+  /** @throws Error when a frame differs from the second encoder's, or a GSO burst breaks a rule */
+  #verify(port: Port, limits: GsoLimits, count: number): void {
     const sent: Sent[] = [];
     for (let n = port.u32[port.txConsumer] as number; sent.length < count; n = (n + 1) >>> 0) {
       const descriptor = port.txDescriptors + (n & port.txMask) * 4;
@@ -291,10 +296,10 @@ export class Net {
       const bytes = port.bytes.slice(at, at + (port.u32[descriptor + 2] as number));
       sent.push({ bytes, options: port.u32[descriptor + 3] as number });
     }
-    this.counters.runs += runsOf(sent, limits).filter((run) => run.length > 1).length;
+    this.counters.gsoBursts += gsoBursts(sent, limits).filter((burst) => burst.length > 1).length;
   }
 
-  /** A frame goes through everything that can happen to it. */
+  /** Applies the impairments of a port to a frame. */
   #pass(port: Port, index: number, to: number, at: number, length: number): void {
     const { settings } = port;
     const random = this.#random;
@@ -349,10 +354,10 @@ export class Net {
     }
   }
 
-  /** Whether the packet at hand has not been unlucky too often. Its queue pair and PSN lie behind IPv4 or IPv6. */
+  /** Returns whether a packet may be lost or corrupted once more. Its queue pair and PSN follow IPv4 or IPv6. */
   #mayHurt(port: Port, at: number): boolean {
-    const { mercy } = port.settings;
-    if (mercy === 0) return true;
+    const { mostLosses } = port.settings;
+    if (mostLosses === 0) return true;
     const { bytes } = port;
     const byte = (offset: number): number => bytes[at + offset] as number;
     const bth = byte(12) === 0x08 ? ETHERNET + 28 : ETHERNET + 48;
@@ -360,7 +365,7 @@ export class Net {
       ((byte(bth + 6) << 8) | byte(bth + 7)) * 2 ** 24 +
       ((byte(bth + 9) << 16) | (byte(bth + 10) << 8) | byte(bth + 11));
     const losses = port.losses.get(key) ?? 0;
-    if (losses >= mercy) {
+    if (losses >= mostLosses) {
       port.losses.delete(key);
       return false;
     }
@@ -393,7 +398,7 @@ export class Net {
   }
 }
 
-/** The link's part in the ICRC of the frame that a descriptor tells of, which gets other options by it. */
+/** Does the link's part of the ICRC for the frame of a descriptor, and updates the options of the descriptor. */
 function doPart({ u32, bytes }: Port, descriptor: number, part: (frame: Uint8Array, options: number) => number): void {
   const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
   u32[descriptor + 3] = part(bytes.subarray(at, (at as number) + (length as number)), options as number);

@@ -1,6 +1,10 @@
-/** A link's part in the ICRC (LinkFeatures.icrcOffload in src/link/link.ts), by the second CRC: nothing here comes from src. */
-import { register } from './icrc.js';
-import { headerBytes } from './runs.js';
+/**
+ * The ICRC offload of a link (LinkFeatures.icrcOffload in src/link/link.ts), with the second CRC. Nothing comes from
+ * src.
+ */
+
+import { register } from '../../src/probe/packet/icrc.js';
+import { headerBytes } from './gsobursts.js';
 
 export const ICRC_OFFLOAD = 2;
 const ICRC_SHIFT = 17;
@@ -9,23 +13,24 @@ const ICRC_FOLDED = 0x8000;
 const BTH = 12;
 const ICRC = 4;
 
-/** Of so many bytes of UDP payload the last that are the link's, in front of the ICRC. */
+/** Returns the number of bytes before the ICRC that the link covers, for a number of bytes of UDP payload. */
 export function share(payloadBytes: number): number {
   const bytes = payloadBytes - BTH - ICRC;
   return bytes < 256 ? 0 : Math.min(4096, 2 ** Math.floor(Math.log2(bytes)));
 }
 
-/** Completes a frame that a card has sent. @returns the options of its descriptor from then on */
+/** Completes the ICRC of a frame that a card has sent. @returns the new options of its descriptor */
 export function complete(frame: Uint8Array, options: number): number {
   const bytes = options >>> ICRC_SHIFT;
   if (bytes === 0) return options;
-  if (bytes !== share(frame.length - headerBytes(frame))) throw new Error(`a card has left ${bytes} bytes to its link`);
+  const expected = share(frame.length - headerBytes(frame));
+  if (bytes !== expected) throw new Error(`the card left ${bytes} bytes of the ICRC to its link, must be ${expected}`);
   const end = new DataView(frame.buffer, frame.byteOffset + frame.length - ICRC);
   end.setUint32(0, ~register(end.getUint32(0, true), frame.subarray(-ICRC - bytes, -ICRC)), true);
   return options & ((1 << ICRC_SHIFT) - 1);
 }
 
-/** Does the link's part for a frame, or a super-packet, that a card is to receive. @returns the options of its descriptor from then on */
+/** Does the link's part of the ICRC for a received frame or super-packet. @returns the new options of its descriptor */
 export function fold(frame: Uint8Array, options: number): number {
   if (options & ICRC_FOLDED) return options;
   const segment = options >>> SEGMENT_SHIFT || frame.length;

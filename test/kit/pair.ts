@@ -1,7 +1,7 @@
 /** Two queue pairs of bare cards, connected by hand. */
 import type { RigQp } from './rig.js';
 
-/** How two queue pairs are connected; every number is used on both sides. */
+/** Attributes of a connection between two queue pairs. Every number applies to both ends. */
 export interface PairOptions {
   readonly mtu?: number;
   readonly ipv6?: boolean;
@@ -11,7 +11,7 @@ export interface PairOptions {
   readonly minRnrTimer?: number;
   readonly rdAtomic?: number;
   readonly access?: number;
-  /** First PSN that the first and the second one send. */
+  /** First PSN of the first and of the second queue pair. */
   readonly psns?: readonly [number, number];
 }
 

@@ -1,4 +1,4 @@
-/** Reproducible randomness: the same seed gives the same numbers on every machine. */
+/** Reproducible random numbers: the same seed gives the same numbers on every machine. */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** 0 .. 2^32 - 1 (the "mulberry32" generator). */
+  /** Returns an integer from 0 to 2^32 - 1 (the "mulberry32" generator). */
   u32(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let x = this.#state;
@@ -15,17 +15,17 @@ export class Random {
     return (x ^ (x >>> 14)) >>> 0;
   }
 
-  /** 0 <= result < 1. */
+  /** Returns a number, 0 <= result < 1. */
   fraction(): number {
     return this.u32() / 2 ** 32;
   }
 
-  /** An integer, from <= result < to. */
+  /** Returns an integer, from <= result < to. */
   between(from: number, to: number): number {
     return from + Math.floor(this.fraction() * (to - from));
   }
 
-  /** An integer, 0 <= result < limit. */
+  /** Returns an integer, 0 <= result < limit. */
   below(limit: number): number {
     return this.between(0, limit);
   }
@@ -35,7 +35,7 @@ export class Random {
   }
 
   pick<T>(items: readonly T[]): T {
-    if (items.length === 0) throw new RangeError('nothing to pick from');
+    if (items.length === 0) throw new RangeError('the list to pick from is empty');
     return items[this.below(items.length)] as T;
   }
 
@@ -45,7 +45,7 @@ export class Random {
     return out;
   }
 
-  /** A generator of its own that later draws from this one do not disturb. */
+  /** Returns an independent generator, which later numbers of this one do not affect. */
   fork(): Random {
     return new Random(this.u32());
   }

@@ -1,17 +1,21 @@
 /**
- * A bare card for tests of the protocol: no link, no device, no clock. Frames go in and come out by hand, time is an
- * argument. Every call goes to the card's exports, so what a test does can be followed without the facade.
+ * A bare card for protocol tests, without link, device and clock. The test passes frames in and out, and the time as an
+ * argument. Every method calls the card's exports directly, without the facade.
  */
 import { Card, type CardOptions } from '../../src/device/card.js';
-import type { Completion, ConnectOptions, Piece, QpSizes, Region, SendRequest } from './shapes.js';
+import { decisions } from '../../src/device/decisions.js';
+import type { Completion, ConnectOptions, Piece, QpSizes, Region, SendRequest } from './rigtypes.js';
 
-export type * from './shapes.js';
+export type * from './rigtypes.js';
 
 /** A frame that the card has sent, and the options of its descriptor. */
 export interface Sent {
   readonly bytes: Uint8Array;
   readonly options: number;
 }
+
+/** Decisions that a card keeps for the message of a failing test. */
+const DECISIONS = 64;
 
 export class Rig {
   readonly pd: number;
@@ -21,7 +25,7 @@ export class Rig {
   }
 
   static async create(seed = 1, options: Partial<CardOptions> = {}): Promise<Rig> {
-    return new Rig(
+    const rig = new Rig(
       await Card.create({
         memoryBytes: 16 * 2 ** 20,
         rxSlots: 256,
@@ -32,13 +36,22 @@ export class Rig {
         ...options,
       }),
     );
+    rig.x.traceDecisions(DECISIONS);
+    // conversations keep time in microseconds
+    rig.x.setMinAckTimeout(0);
+    return rig;
+  }
+
+  /** The card's last decisions, a line each with its time in microseconds: for what a failing test says. */
+  decisions(qpn?: number): string[] {
+    return decisions(this.card, qpn).map(({ at, text }) => `${(at / 1000).toFixed(3).padStart(13)}  ${text}`);
   }
 
   get x(): Card['exports'] {
     return this.card.exports;
   }
 
-  /** Registers fresh memory. `iova` is the address on the wire, by default the pointer. */
+  /** Registers new memory. `iova` is the address on the wire, by default the pointer. */
   region(length: number, access = 15, iova?: bigint): Region {
     const ptr = this.x.memAlloc(length);
     if (ptr === 0) throw new Error(`no memory for ${length} bytes`);
@@ -61,12 +74,12 @@ export class Rig {
     };
   }
 
-  /** Registers a region's keys anew; answers the name of the Errno. */
+  /** Re-registers a region. @returns the name of the Errno */
   rereg(mr: number, ptr: number, length: number, access: number, iova: bigint, pd = this.pd): string {
     return this.errno(this.x.mrRereg(mr, pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn)));
   }
 
-  /** A memory window that is not bound: its handle. */
+  /** Allocates an unbound memory window. @returns its handle */
   window(type: 1 | 2, pd = this.pd): number {
     const mw = this.x.mwAlloc(pd, type);
     if (mw === 0) throw new Error(`mwAlloc: ${this.errno(this.x.lastErrno())}`);
@@ -81,14 +94,14 @@ export class Rig {
     return this.x.Errno[code] ?? String(code);
   }
 
-  /** Puts a frame on the receive ring and lets the card take it. Answers what the card has to say at `now`. */
+  /** Puts a frame on the receive ring and lets the card process it. @returns the frames that the card sends at `now` */
   in(now: number, frame: Uint8Array, options = 0): Uint8Array[] {
     this.put(frame, options);
     this.x.rx(now, 256);
     return this.out(now);
   }
 
-  /** Puts a frame on the receive ring; false when it is full. */
+  /** Puts a frame on the receive ring. @returns false when the ring is full */
   put(frame: Uint8Array, options = 0): boolean {
     const { rx, memory } = this.card.frames;
     const u32 = this.card.u32;
@@ -102,12 +115,12 @@ export class Rig {
     return true;
   }
 
-  /** Lets deadlines pass and takes every frame that the card now sends, at most `most`. */
+  /** Expires timers. @returns the frames that the card sends at `now`, at most `most` */
   out(now: number, most = 65536): Uint8Array[] {
     return this.sent(now, most).map(({ bytes }) => bytes);
   }
 
-  /** The same with the options of the descriptors. */
+  /** The same as `out`, with the options of the descriptors. */
   sent(now: number, most = 65536): Sent[] {
     this.x.expire(now);
     const frames = this.take();
@@ -130,7 +143,7 @@ export class Rig {
     return frames;
   }
 
-  /** Takes the events since the last call, as `TYPE` names. */
+  /** Returns the events since the last call, as `TYPE` names. */
   events(): string[] {
     const names: string[] = [];
     for (let ptr = this.x.eventPeek(); ptr !== 0; ptr = this.x.eventPeek()) {
@@ -140,7 +153,7 @@ export class Rig {
     return names;
   }
 
-  /** Counters that are not zero, of the card or of a queue pair. */
+  /** Returns the non-zero counters of the card or of a queue pair. */
   counters(set = this.x.counters()): Record<string, number> {
     const found: Record<string, number> = {};
     for (let i = 0; this.x.Counter[i] !== undefined; i++) {
@@ -187,7 +200,7 @@ export class RigQp {
     if (sizes.adaptive === false) this.adaptive(false);
   }
 
-  /** Modifies by names of QpAttr; numbers only. Answers the name of the Errno. */
+  /** Modifies attributes by their names in QpAttr. @returns the name of the Errno */
   modify(attributes: Record<string, number>): string {
     const { x, card } = this.rig;
     const base = x.scratch() >>> 2;
@@ -201,7 +214,7 @@ export class RigQp {
     return this.rig.errno(x.qpModify(this.handle, mask >>> 0));
   }
 
-  /** Names of the attributes that the last modify missed, would not allow, or found out of range. */
+  /** Returns the names of the attributes that the last modify missed, did not allow, or found out of range. */
   refused(): { missing: string[]; forbidden: string[]; range: string[] } {
     const names = (why: number): string[] => {
       const bits = this.rig.x.qpRefused(why);
@@ -212,14 +225,19 @@ export class RigQp {
     return { missing: names(0), forbidden: names(1), range: names(2) };
   }
 
-  /** Credits on or off; answers the name of the Errno. */
+  /** Switches end-to-end credits on or off. @returns the name of the Errno */
   flowControl(isOn: boolean): string {
     return this.rig.errno(this.rig.x.qpFlowControl(this.handle, isOn));
   }
 
-  /** Adaptive retransmission on or off; answers the name of the Errno. */
+  /** Switches adaptive retransmission on or off. @returns the name of the Errno */
   adaptive(isOn: boolean): string {
     return this.rig.errno(this.rig.x.qpAdaptive(this.handle, isOn));
+  }
+
+  /** Limits the in-flight window. @returns the name of the Errno */
+  windowLimit(packets: number): string {
+    return this.rig.errno(this.rig.x.qpWindowLimit(this.handle, packets));
   }
 
   attribute(name: string): number {
@@ -232,7 +250,7 @@ export class RigQp {
     return this.rig.x.QpState[this.attribute('STATE')] as string;
   }
 
-  /** Writes the address vector that the next modify with AV takes. */
+  /** Writes the address vector for the next modify with AV. */
   vector(options: ConnectOptions): void {
     const { x, card } = this.rig;
     const base = x.scratch();
@@ -252,7 +270,10 @@ export class RigQp {
     card.u32[(base + AvOffset.SOURCE_PORT) >>> 2] = options.sourcePort ?? 0xc000;
   }
 
-  /** RESET to RTS (or `until`) in one go; throws when the card refuses. What the type has not is left out. */
+  /**
+   * Moves the queue pair from RESET to RTS, or to `until`, with the attributes that its type has.
+   * @throws Error when the card refuses
+   */
   connect(options: ConnectOptions): this {
     const until = options.until ?? 'RTS';
     const [isRc, isUd] = [this.type === 'RC', this.type === 'UD' || this.type === 'GSI'];
@@ -279,7 +300,7 @@ export class RigQp {
     if (errno !== 'OK') throw new Error(`modify: ${errno} ${JSON.stringify(this.refused())}`);
   }
 
-  /** Posts a send work request; answers the name of the Errno. */
+  /** Posts a send work request. @returns the name of the Errno */
   send(request: SendRequest): string {
     const { x, card } = this.rig;
     const opcode = (x.WrOpcode as unknown as Record<string, number>)[request.opcode];
@@ -309,7 +330,7 @@ export class RigQp {
         Number(swap & 0xffffffffn),
       );
     }
-    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey);
+    if (request.to !== undefined) x.sqDatagram(this.handle, request.to.ah, request.to.qpn, request.to.qkey, 0);
     if (request.imm !== undefined) x.sqImm(this.handle, request.imm);
     if (request.bind !== undefined) {
       const { rkey, lkey, va, length, access } = request.bind;
@@ -330,7 +351,7 @@ export class RigQp {
     return this.rig.errno(x.rqCommit(this.handle));
   }
 
-  /** Takes all completions of one queue. */
+  /** Polls all completions of one completion queue. */
   poll(cq = this.cq): Completion[] {
     const { x, card } = this.rig;
     const { CqeOffset } = x;

@@ -1,4 +1,4 @@
-/** The card's second entry, assembly/testing.ts: what a test may reach that the card's user may not. */
+/** Access to the card's second entry, assembly/testing.ts, which exports internals to tests. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { ROOT } from '../repo/sources.js';
 import type { RigQp } from './rig.js';
 
-/** Compiles the entry as asconfig.json compiles the card: it fits any card's memory. */
+/** Compiles the entry with the options of asconfig.json, so that it can use the memory of any card. */
 export async function compileTesting(): Promise<WebAssembly.Module> {
   const folder = await mkdtemp(join(tmpdir(), 'wasm-roce-testing-'));
   try {
@@ -30,7 +30,7 @@ export async function compileTesting(): Promise<WebAssembly.Module> {
   }
 }
 
-/** Says that a queue pair has sent and received so many messages already, modulo 2^24. */
+/** Sets the number of messages that a queue pair has sent and received, modulo 2^24. */
 export async function setMessages(
   module: WebAssembly.Module,
   qp: RigQp,

@@ -1,4 +1,4 @@
-/** What Wireshark makes of a capture: a third opinion on every packet. */
+/** Wireshark's dissection of a capture: a third check of every packet. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { type Privilege, programPrivilege } from './privileges.js';
@@ -9,13 +9,13 @@ export function tsharkPrivilege(): Privilege {
   return programPrivilege('tshark');
 }
 
-/** Dissectors that guess at a payload by its first bytes, and then find our test patterns malformed. */
+/** Heuristic dissectors, which would report our test patterns as malformed. */
 const GUESSERS = ['rpcordma', 'smc', 'smb_direct', 'nvme-rdma', 'lnet', 'iser', 'infiniband_sdp', 'fcoib'];
 
 /**
- * One row for each packet that the display filter lets through, with the fields in the order asked for; a field that
- * occurs several times in a packet comes joined by commas, an absent one is empty.
- * @throws Error with tshark's own words when it refuses the file, a field or the filter
+ * Returns one row for each packet that matches the display filter, with the fields in the given order. A field that
+ * occurs several times in a packet is joined by commas, an absent field is empty.
+ * @throws Error with tshark's message when it refuses the file, a field or the filter
  */
 export async function tsharkFields(file: string, fields: readonly string[], filter = ''): Promise<string[][]> {
   const columns = fields.flatMap((field) => ['-e', field]);
@@ -29,7 +29,7 @@ export async function tsharkFields(file: string, fields: readonly string[], filt
     .map((line) => line.split('\t'));
 }
 
-/** Frame numbers and protocols of what tshark calls malformed. */
+/** Returns frame numbers and protocols of the frames that tshark reports as malformed. */
 export async function tsharkMalformed(file: string): Promise<string[]> {
   const rows = await tsharkFields(file, ['frame.number', 'frame.protocols'], '_ws.malformed');
   return rows.map((row) => row.join(' '));

@@ -1,10 +1,11 @@
-/** The sections of a WebAssembly module that say what it needs and what it keeps, read from the binary. */
+/** Reads the sections of a WebAssembly binary that list its imports, globals and data. */
+import { numberHex } from '../../src/probe/packet/hex.js';
 
 export interface WasmModule {
   /** "module.name", with the kind: function, table, memory, global. */
   imports: { name: string; kind: string }[];
   exports: { name: string; kind: string; index: number }[];
-  /** Of the module's own globals, in order; imported ones are not among them. */
+  /** The module's own globals in order, without imported ones. */
   globals: { mutable: boolean }[];
   dataSegments: { active: boolean; bytes: number }[];
 }
@@ -19,7 +20,7 @@ class Cursor {
     if (value === undefined) throw new RangeError('the module ends in the middle of a section');
     return value;
   }
-  /** An unsigned LEB128 of up to 32 bits. */
+  /** Reads an unsigned LEB128 of up to 32 bits. */
   u32(): number {
     let value = 0;
     for (let shift = 0; ; shift += 7) {
@@ -32,7 +33,7 @@ class Cursor {
     this.at += count;
     return this;
   }
-  /** Steps over a signed or unsigned LEB128 of any width. */
+  /** Skips a signed or unsigned LEB128 of any width. */
   skipLeb(): void {
     while (this.byte() >= 0x80);
   }
@@ -49,7 +50,7 @@ class Cursor {
     this.skipLeb();
     if (hasMaximum) this.skipLeb();
   }
-  /** A constant expression: the instructions that may stand in one, up to its end. */
+  /** Skips a constant expression up to its end. */
   skipConstant(): void {
     for (let opcode = this.byte(); opcode !== 0x0b; opcode = this.byte()) {
       if (opcode === 0x41 || opcode === 0x42 || opcode === 0x23 || opcode === 0xd2) this.skipLeb();
@@ -57,7 +58,7 @@ class Cursor {
       else if (opcode === 0x44) this.skip(8);
       else if (opcode === 0xd0) this.skip(1);
       else if (opcode === 0xfd && this.u32() === 12) this.skip(16);
-      else throw new RangeError(`instruction 0x${opcode.toString(16)} in a constant expression`);
+      else throw new RangeError(`instruction ${numberHex(opcode)} in a constant expression`);
     }
   }
 }
@@ -81,7 +82,7 @@ function readSegment(from: Cursor): WasmModule['dataSegments'][number] {
   return { active: mode !== 1, bytes };
 }
 
-/** @throws RangeError when it is no module */
+/** @throws RangeError when the bytes are not a WebAssembly module */
 export function parseWasm(bytes: Uint8Array): WasmModule {
   const from = new Cursor(bytes);
   if (new TextDecoder().decode(bytes.subarray(0, 4)) !== '\0asm') throw new RangeError('not a WebAssembly module');

@@ -1,4 +1,5 @@
-// CNPs between two devices through sockets of the kernel: what is marked on the way is answered, and the answer slows down.
+// CNPs between two devices through sockets of the kernel: a marked packet causes a CNP, and the CNP slows its sender
+// down.
 import { expect, test } from 'vitest';
 import { type Device, openDevice } from '../../src/index.js';
 import { endOn } from '../verbs/pair.js';
@@ -7,7 +8,7 @@ const OPTIONS = { link: 'udp', memoryBytes: 16 * 2 ** 20 } as const;
 const SIZE = 65_536;
 const COUNT = 40;
 
-/** Milliseconds that so many WRITEs take, and what both ends have counted. */
+/** Returns the milliseconds that the WRITEs take, and the counters of both devices. */
 async function written(sender: Device, receiver: Device) {
   const a = await endOn(sender);
   const b = await endOn(receiver);
@@ -22,20 +23,20 @@ async function written(sender: Device, receiver: Device) {
 }
 
 test('a marked flow is slowed down, through the udp link', async () => {
-  const congestion = { lineRate: 200e6, leastRate: 20e6 };
-  await using sender = await openDevice({ ...OPTIONS, addresses: ['127.81.0.1'], congestion });
-  await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.81.0.2'], fault: { rx: { ecn: 1 } } });
+  const congestion = { lineRate: 200e6, minRate: 20e6 };
+  await using sender = await openDevice({ ...OPTIONS, addresses: ['127.86.0.1'], congestion });
+  await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.86.0.2'], fault: { rx: { ecn: 1 } } });
   const { ms, sent, received } = await written(sender, receiver);
   expect(received.np_ecn_marked_roce_packets).toBeGreaterThanOrEqual((COUNT * SIZE) / 1024);
   expect(received.np_cnp_sent).toBeGreaterThan(1);
   expect(sent.rp_cnp_handled).toBeGreaterThan(1);
-  // 21 Mbit at 100 Mbit/s, where the first CNP leads, or less
+  // 21 Mbit at 100 Mbit/s, the rate after the first CNP, or at a lower rate
   expect(ms).toBeGreaterThan(150);
 });
 
 test('and not when its sender does not heed CNPs', async () => {
-  await using sender = await openDevice({ ...OPTIONS, addresses: ['127.81.0.3'], congestion: { enabled: false } });
-  await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.81.0.4'], fault: { rx: { ecn: 1 } } });
+  await using sender = await openDevice({ ...OPTIONS, addresses: ['127.86.0.3'], congestion: { enabled: false } });
+  await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.86.0.4'], fault: { rx: { ecn: 1 } } });
   const { sent } = await written(sender, receiver);
   expect(sent.rp_cnp_handled).toBe(0);
   expect(sent.rp_cnp_ignored).toBeGreaterThan(1);

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
-import { type FaultOptions, faultLink } from '../../src/link/fault.js';
-import { createMemoryHub, memoryLink } from '../../src/link/memory.js';
+import { type FaultOptions, faultLink } from '../../src/link/fault/link.js';
+import { memoryLink } from '../../src/link/memory/link.js';
+import { createMemoryHub } from '../../src/verbs/hub.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';
 
 const A = '10.0.0.1';
@@ -14,7 +15,7 @@ function pair(options: FaultOptions) {
   return { a, b };
 }
 
-/** Sends numbered frames, one every microsecond, and tells what came: the numbers in order, and the frames. */
+/** Sends numbered frames, one every microsecond. Returns the numbers and the frames in order of arrival. */
 function run(options: FaultOptions, count: number) {
   const { a, b } = pair(options);
   const frames: Buffer[] = [];
@@ -109,7 +110,7 @@ test('a delayed frame may be overtaken as well, once its delay is over', () => {
   numbers.forEach((n, at) => {
     expect(Math.abs(n - at)).toBeLessThan(32);
   });
-  // alone it waits in vain, and not for long
+  // without following frames its wait is short
   a.put(numbered(0));
   a.link.send(1e9);
   for (let now = 1e9; a.link.nextDeadline() !== 0; now = a.link.nextDeadline()) a.link.receive(now);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { createMemoryHub, memoryLink } from '../../src/link/memory.js';
+import { memoryLink } from '../../src/link/memory/link.js';
+import { createMemoryHub } from '../../src/verbs/hub.js';
 import { Rig, udpFrame } from './rig.js';
 
 const A = '10.0.0.1';
@@ -107,15 +108,6 @@ test('a card that has closed is gone from the hub, and closing twice is harmless
   expect(a.link.counters().tx_unreachable).toBe(1);
 });
 
-const CONTINUES_RUN = 0x10000;
-
-/** Puts frames that continue a run behind their first. */
-function putRun(rig: Rig, frames: readonly Uint8Array[]): void {
-  const from = rig.tx.producer;
-  rig.put(...frames);
-  for (const [i, frame] of frames.entries()) if (i > 0) rig.tx.describe(from + i, frame.length, CONTINUES_RUN);
-}
-
 describe('a hub that coalesces', () => {
   const payloads = [100, 100, 100, 37].map((length, i) => Buffer.alloc(length, i));
   const frames = (way: object) =>
@@ -134,29 +126,29 @@ describe('a hub that coalesces', () => {
     ['IPv6', { source: 'fd00:0:0:0:0:0:0:1', destination: 'fd00:0:0:0:0:0:0:2' }, 62],
   ])('carries a run as one super-packet over %s', (_, way, headers) => {
     const { a, b } = coalescing();
-    const run = frames(way);
-    putRun(a, run);
-    a.put(run[3] as Buffer);
+    const burst = frames(way);
+    a.putBurst(...burst);
+    a.put(burst[3] as Buffer);
     expect(a.link.send(0)).toBe(5);
     expect(b.take()).toEqual([
-      { frame: Buffer.concat([(run[0] as Buffer).subarray(0, headers), ...payloads]), options: (100 << 17) >>> 0 },
-      { frame: run[3], options: 0 },
+      { frame: Buffer.concat([(burst[0] as Buffer).subarray(0, headers), ...payloads]), options: (100 << 17) >>> 0 },
+      { frame: burst[3], options: 0 },
     ]);
-    const bytes = run.reduce((sum, frame) => sum + frame.length, (run[3] as Buffer).length);
+    const bytes = burst.reduce((sum, frame) => sum + frame.length, (burst[3] as Buffer).length);
     expect(a.link.counters()).toMatchObject({ tx_frames: 5, tx_bytes: bytes });
     expect(b.link.counters()).toMatchObject({ rx_frames: 5, rx_bytes: bytes });
   });
 
   test('delivers packets one by one where slots are too small, as far as there is room', () => {
     const { a, b } = coalescing(4608, 2);
-    const run = frames({});
-    putRun(a, run.slice(0, 2));
+    const burst = frames({});
+    a.putBurst(...burst.slice(0, 2));
     expect(a.link.send(0)).toBe(2);
-    putRun(a, run.slice(2));
+    a.putBurst(...burst.slice(2));
     expect(a.link.send(0)).toBe(0);
     expect(a.link.counters()).toMatchObject({ tx_frames: 2, tx_busy: 1 });
-    expect(b.take().map(({ frame }) => frame)).toEqual(run.slice(0, 2));
+    expect(b.take().map(({ frame }) => frame)).toEqual(burst.slice(0, 2));
     expect(a.link.send(0)).toBe(2);
-    expect(b.take().map(({ frame }) => frame)).toEqual(run.slice(2));
+    expect(b.take().map(({ frame }) => frame)).toEqual(burst.slice(2));
   });
 });

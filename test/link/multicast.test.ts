@@ -1,11 +1,12 @@
-// Multicast groups on the kernel's interfaces: who joins is listed there, hears the group, and is heard.
+// Multicast groups on the kernel's interfaces: the kernel lists a member, which receives from the group and sends to
+// it.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Device, MULTICAST_QPN, openDevice, readGrh } from '../../src/index.js';
 import { multicastMac } from '../../src/link/address.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
-import { sh, vethPair } from './far.js';
+import { sh, vethPair } from './netns.js';
 import { Rig, udpFrame } from './rig.js';
 
 const GROUP4 = '239.200.1.2';
@@ -27,7 +28,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
   });
   afterAll(() => void sh('ip link del lkm0'));
 
-  /** The groups that the kernel lists for an interface. */
+  /** Returns the groups that the kernel lists for an interface. */
   const listed = (dev: string) => sh(`ip maddr show dev ${dev}`);
   const to = (group: string, mac: number[], payload: string) =>
     udpFrame({

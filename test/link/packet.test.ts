@@ -6,7 +6,7 @@ import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { native } from '../../src/native.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
-import { Far, sh } from './far.js';
+import { PeerNamespace, sh, vethPair } from './netns.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';
 
 const A4 = '10.91.0.1';
@@ -14,12 +14,12 @@ const B4 = '10.91.0.2';
 const A6 = 'fd00:91:0:0:0:0:0:1';
 const B6 = 'fd00:91:0:0:0:0:0:2';
 const SEEN = 66;
-/** Closing a packet socket takes the kernel some 10 ms, so one in ten. */
+/** The kernel takes about 10 ms to close a packet socket, so only every tenth link of these is a packet link. */
 const OPEN_CLOSE_CYCLES = 2000;
 
 const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip'));
 
-/** Every fd but the ones that come and go with the test runner's own work. */
+/** Returns the number of file descriptors without those that the test runner opens and closes. */
 const openFds = () => readdirSync('/proc/self/fd').length;
 const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
 
@@ -63,19 +63,23 @@ describeIf(privilege, 'two packet links of one process, at both ends of a cable'
 });
 
 describeIf(privilege, 'over a veth pair, packet here', () => {
-  let far: Far;
+  let far: PeerNamespace;
   let rig: Rig;
   let destMac: number[];
   let srcMac: number[];
 
   beforeAll(async () => {
-    far = await Far.open('lkp', 91);
+    far = await PeerNamespace.open('lkp', 91);
     rig = new Rig(PacketLink.open({ interface: far.near }));
     destMac = [...(await rig.link.resolve(B4, A4)).destMac];
     srcMac = [...rig.link.interface.mac];
+    vethPair(['lkma', 'lkmb'], 181, 1500);
+    // a promiscuous interface takes frames to all MAC addresses, as a sniffer beside the card makes it do
+    sh('ip link set lkma promisc on');
   });
 
   afterAll(() => {
+    sh('ip link del lkma');
     rig?.link.close();
     far?.close();
   });
@@ -91,7 +95,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
-      runs: { packets: 64, bytes: 65469 },
+      gso: { packets: 64, bytes: 65469 },
       coalescedBytes: 65600,
       ...(native().crcMethods().length > 0 && { icrcOffload: true }),
     });
@@ -107,13 +111,13 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   test('who cannot be reached is named with the reason', async () => {
     const quick = PacketLink.open({ interface: far.near, neighbourTimeoutMs: 100 });
     await expect(quick.resolve('10.91.0.77', A4)).rejects.toThrow(
-      /EHOSTUNREACH: 10\.91\.0\.77 did not answer ARP.*100 ms/,
+      /EHOSTUNREACH: 10\.91\.0\.77 did not reply to ARP.*100 ms/,
     );
-    await expect(quick.resolve('fd00:91::77', 'fd00:91::1')).rejects.toThrow(/did not answer neighbour discovery/);
+    await expect(quick.resolve('fd00:91::77', 'fd00:91::1')).rejects.toThrow(/did not reply to neighbour discovery/);
     await expect(quick.resolve('203.0.113.1', A4)).rejects.toThrow(/EHOSTUNREACH: there is no route.*203\.0\.113\.1/);
     sh(`ip route add 203.0.113.0/25 via ${B4}; ip route add 203.0.113.128/25 dev lo`);
     expect([...(await quick.resolve('203.0.113.1', A4)).destMac]).toEqual(destMac);
-    await expect(quick.resolve('203.0.113.200', A4)).rejects.toThrow(/goes by lo.*on lkpa/);
+    await expect(quick.resolve('203.0.113.200', A4)).rejects.toThrow(/leaves by lo.*on lkpa/);
     sh(
       'ip route del 203.0.113.0/25; ip route del 203.0.113.128/25; ip route add 203.0.113.0/24 mtu 1400 hoplimit 7 via 10.91.0.88',
     );
@@ -130,16 +134,46 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     await expect(unanswered).rejects.toThrow('ECANCELED: the link was closed');
   });
 
+  test('frames to other MAC addresses are not for the card, nor those to a group that are no group packets', async () => {
+    const near = new Rig(PacketLink.open({ interface: 'lkma', addresses: ['10.181.0.1'] }));
+    const away = new Rig(PacketLink.open({ interface: 'lkmb', addresses: ['10.181.0.2'] }));
+    near.link.joinGroup?.('239.1.2.3');
+    near.link.joinGroup?.('ff15::98');
+    const group6 = 'ff15:0:0:0:0:0:0:98';
+    const own = [...near.link.interface.mac];
+    const put = (destMac: number[], destination = '10.181.0.1', payload = Buffer.from('for others')) =>
+      away.put(udpFrame({ source: destination.includes(':') ? B6 : '10.181.0.2', destination, destMac, payload }));
+    put([2, 0, 0, 0, 0, 9]);
+    put([255, 255, 255, 255, 255, 255]);
+    put([1, 0, 0x5e, 1, 2, 3]);
+    put([255, 255, 255, 255, 255, 255], '239.1.2.3');
+    put([1, 0, 0x5e, 1, 2, 4], '239.1.2.3');
+    put([0x33, 0x33, 0, 0, 0, 0x99], group6);
+    put([0x33, 0x33, 0, 0, 0, 0x98], A6);
+    put([1, 0, 0x5e, 1, 2, 3], '239.1.2.3', Buffer.from('to the group'));
+    put([0x33, 0x33, 0, 0, 0, 0x98], group6, Buffer.from('to the group of IPv6'));
+    put(own, '10.181.0.1', Buffer.from('to us'));
+    away.link.send(0);
+    const heard = (await near.gather(3)).map(({ frame }) => frame.toString('latin1'));
+    expect(heard.map((text) => text.slice(text.indexOf('to ')))).toEqual([
+      'to the group',
+      'to the group of IPv6',
+      'to us',
+    ]);
+    near.link.close();
+    away.link.close();
+  });
+
   test('the kernel answers RoCE by ICMP, unless a packet link holds the port', async () => {
-    expect((await far.peer('knock', A4)).first).toBe('quiet');
-    expect((await far.peer('knock', 'fd00:91::1')).first).toBe('quiet');
+    expect((await far.linkPeer('knock', A4)).first).toBe('quiet');
+    expect((await far.linkPeer('knock', 'fd00:91::1')).first).toBe('quiet');
     sh(`ip addr add 10.91.0.50/24 dev ${far.near}`);
-    expect((await far.peer('knock', '10.91.0.50')).first).toBe('refused');
+    expect((await far.linkPeer('knock', '10.91.0.50')).first).toBe('refused');
     expect(rig.link.counters().port_not_held).toBe(0);
   });
 
   test('frames arrive as they were written, with the tag too, and nothing but RoCE', async () => {
-    const peer = await far.peer('echo', 'packet', far.far, B4, 'fd00:91::2');
+    const peer = await far.linkPeer('echo', 'packet', far.far, B4, 'fd00:91::2');
     const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 })];
     const answers = await rig.exchange(...frames);
     expect(answers).toHaveLength(4);
@@ -157,7 +191,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   });
 
   test('a udp link at the far end sends identification 0 and DF, and keeps traffic class and hop limit', async () => {
-    const peer = await far.peer('echo', 'udp', far.far, B4, 'fd00:91::2');
+    const peer = await far.linkPeer('echo', 'udp', far.far, B4, 'fd00:91::2');
     const answers = await rig.exchange(
       v4({ trafficClass: 0x8a, ttl: 9 }),
       v4(),
@@ -173,7 +207,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     const [first] = four as [Buffer];
     expect([first[15], first[22]]).toEqual([0x8a, 33]);
     expect([first.readUInt16BE(34), first.readUInt16BE(36)]).toEqual([4791, 4791]);
-    // What the udp link made of the headers.
+    // The headers as the udp link wrote them.
     const seen = first.subarray(-SEEN);
     expect(seen.readUInt32LE(62)).toBe(RX_IP_ID_UNKNOWN);
     expect(seen.subarray(14, 34)).toEqual(v4({ trafficClass: 0x8a, ttl: 9, id: 0 }).subarray(14, 34));
@@ -189,7 +223,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   });
 
   test('garbage is carried or counted, and the next good frame passes', async () => {
-    const peer = await far.peer('echo', 'packet', far.far, B4);
+    const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     const before = rig.link.counters();
     let put = 0;
     for (let length = 1; length < 1600; length += 53, put++) {
@@ -199,7 +233,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
       rig.link.send(0);
     }
     rig.put(v4({ payload: Buffer.alloc(3000) }));
-    // A descriptor that leaves the memory.
+    // A descriptor beyond the end of the memory.
     rig.put(v4());
     rig.tx.describe(rig.tx.producer - 1, 0xffffffff, 0);
     expect(rig.link.send(0)).toBe(2);
@@ -219,7 +253,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
 
   test('a bigger frame than a slot is counted, and does not disturb its neighbours', async () => {
     const small = new Rig(PacketLink.open({ interface: far.near }), { slotBytes: 256 });
-    const peer = await far.peer('echo', 'packet', far.far, B4);
+    const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     small.put(v4());
     const big = v4({ payload: Buffer.alloc(160) });
     small.put(big, v4({ payload: Buffer.from('after') }));
@@ -234,7 +268,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   });
 
   test('an interface that goes down is survived', async () => {
-    const peer = await far.peer('echo', 'packet', far.far, B4);
+    const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     sh(`ip link set ${far.near} down`);
     rig.put(v4());
     expect(rig.link.send(0)).toBe(1);

@@ -1,14 +1,15 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { afterAll, expect, test } from 'vitest';
-import { faultLink } from '../../src/link/fault.js';
+import { faultLink } from '../../src/link/fault/link.js';
 import { type Link, RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
-import { createMemoryHub, memoryLink } from '../../src/link/memory.js';
+import { memoryLink } from '../../src/link/memory/link.js';
 import { pcapLink } from '../../src/link/pcap.js';
-import { readCapture } from '../kit/pcap.js';
+import { readCapture } from '../../src/probe/capture/read.js';
+import { createMemoryHub } from '../../src/verbs/hub.js';
 import { testIf } from '../kit/privileges.js';
+import { Recording } from '../kit/recording.js';
 import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
 import { Rig, udpFrame } from './rig.js';
 
@@ -17,7 +18,7 @@ const B = '10.0.0.2';
 const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-pcap-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** A card on a wrapped memory link, and a bare one that it talks with. */
+/** Opens a rig on a wrapped memory link, and its peer on a memory link. */
 function pair(wrap: (link: Link) => Link) {
   const hub = createMemoryHub();
   const a = new Rig(wrap(memoryLink(hub, { addresses: [A], mac: '02:00:00:00:00:01', name: 'mem-a' })));
@@ -29,17 +30,14 @@ const there = (payload = 'there') => udpFrame({ source: A, destination: B, paylo
 const back = (payload = 'back') =>
   udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1], payload: Buffer.from(payload) });
 
-/** A stream that keeps what is written to it. */
-function collector() {
-  const parts: Buffer[] = [];
-  const stream = new Writable({
-    write(chunk, _encoding, done) {
-      parts.push(chunk);
-      done();
-    },
-  });
-  return { stream, bytes: () => Buffer.concat(parts) };
-}
+test('a capture is for its user only', () => {
+  const path = join(folder, 'private.pcapng');
+  const before = process.umask(0);
+  const { a } = pair((link) => pcapLink(link, path));
+  process.umask(before);
+  a.link.close();
+  expect(statSync(path).mode & 0o777).toBe(0o600);
+});
 
 test('both directions are recorded, in order, with nanoseconds since 1970', () => {
   const file = join(folder, 'both.pcapng');
@@ -64,20 +62,20 @@ test('both directions are recorded, in order, with nanoseconds since 1970', () =
 });
 
 test('a frame that the link could not take is recorded when it goes, and once', () => {
-  const { stream, bytes } = collector();
+  const stream = new Recording();
   const { a, b } = pair((link) => pcapLink(link, stream));
   for (let i = 0; i < 64; i++) a.put(there());
   a.link.send(0);
   a.put(there('late'));
   a.link.send(0);
-  expect(readCapture(bytes()).packets).toHaveLength(64);
+  expect(readCapture(stream.bytes()).packets).toHaveLength(64);
   b.take();
   a.link.send(0);
-  expect(readCapture(bytes()).packets).toHaveLength(65);
+  expect(readCapture(stream.bytes()).packets).toHaveLength(65);
 });
 
 test('an identification that the link could not see is said in a comment', () => {
-  const { stream, bytes } = collector();
+  const stream = new Recording();
   const { a, b } = pair((link) => {
     const capture = pcapLink(link, stream);
     const { receive } = link;
@@ -90,12 +88,12 @@ test('an identification that the link could not see is said in a comment', () =>
   b.put(back());
   b.link.send(0);
   a.link.receive(0);
-  expect(bytes().includes('identification: 0 stands for it')).toBe(true);
+  expect(stream.bytes().includes('identification: written as 0')).toBe(true);
 });
 
 test('outside a fault link it shows what the card sees, inside what the network sees', () => {
   for (const isOutside of [true, false]) {
-    const { stream, bytes } = collector();
+    const stream = new Recording();
     const { a, b } = pair((link) =>
       isOutside
         ? pcapLink(faultLink(link, { tx: { drop: 1 } }), stream)
@@ -107,17 +105,17 @@ test('outside a fault link it shows what the card sees, inside what the network 
     b.link.send(0);
     a.link.receive(0);
     expect(a.take()).toHaveLength(1);
-    expect(readCapture(bytes()).packets.map(({ direction }) => direction)).toEqual(isOutside ? [2, 2, 1] : [1]);
+    expect(readCapture(stream.bytes()).packets.map(({ direction }) => direction)).toEqual(isOutside ? [2, 2, 1] : [1]);
     expect(b.take()).toHaveLength(0);
   }
 });
 
 test('garbage is recorded like all else', () => {
-  const { stream, bytes } = collector();
+  const stream = new Recording();
   const { a } = pair((link) => pcapLink(link, stream));
   for (let length = 0; length < 64; length++) a.put(Buffer.alloc(length, 0xff));
   a.link.send(0);
-  expect(readCapture(bytes()).packets.map(({ data }) => data.length)).toEqual(
+  expect(readCapture(stream.bytes()).packets.map(({ data }) => data.length)).toEqual(
     Array.from({ length: 63 }, (_, i) => i + 1),
   );
 });

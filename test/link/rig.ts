@@ -1,6 +1,6 @@
-/** A card's memory without a card: two rings with slots, and hands to fill and empty them. */
+/** A link's view of a card without a card: memory with two rings, and methods that fill and empty them. */
 import { ipBytes } from '../../src/link/address.js';
-import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_RUN } from '../../src/link/link.js';
+import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 
 export interface Arrived {
@@ -13,7 +13,7 @@ export interface RigOptions {
   readonly slotBytes?: number;
   readonly memoryBytes?: number;
   readonly icrcOffload?: boolean;
-  /** Only frames from these addresses count: on an interface that other tests use at the same time. */
+  /** Ignore frames from other addresses than these: for an interface that other tests use at the same time. */
   readonly sources?: readonly string[];
 }
 
@@ -52,11 +52,11 @@ export class Rig {
     this.frames = { memory: this.memory, tx: ring(), rx: ring(), slotBytes, icrcOffload, allocate };
     this.tx = new RingView(this.memory, this.frames.tx);
     this.rx = new RingView(this.memory, this.frames.rx);
-    for (const view of [this.tx, this.rx]) for (let i = 0; i < slots; i++) view.place(i, allocate(slotBytes));
+    for (const view of [this.tx, this.rx]) for (let i = 0; i < slots; i++) view.setAddr(i, allocate(slotBytes));
     link.attach(this.frames);
   }
 
-  /** Writes frames into the transmit ring; those beyond the slot's size are described as long as they claim to be. */
+  /** Writes frames into the transmit ring. A frame longer than its slot is cut off, but keeps its length. */
   put(...frames: Uint8Array[]): void {
     for (const frame of frames) {
       if (this.tx.free === 0) throw new Error('the transmit ring is full');
@@ -67,15 +67,15 @@ export class Rig {
     }
   }
 
-  /** Writes frames that are to leave in one go. */
-  putRun(...frames: Uint8Array[]): void {
+  /** Writes frames into the transmit ring as a GSO burst. */
+  putBurst(...frames: Uint8Array[]): void {
     frames.forEach((frame, k) => {
       this.put(frame);
-      this.tx.describe(this.tx.producer - 1, frame.length, k === 0 ? 0 : TX_CONTINUES_RUN);
+      this.tx.describe(this.tx.producer - 1, frame.length, k === 0 ? 0 : TX_CONTINUES_BURST);
     });
   }
 
-  /** Takes all frames that are in the receive ring. */
+  /** Takes all frames from the receive ring. */
   take(): Arrived[] {
     const taken: Arrived[] = [];
     while (this.rx.filled > 0) {
@@ -97,7 +97,7 @@ export class Rig {
     return this.#sources?.some(isFrom) ?? true;
   }
 
-  /** Sends frames, and gathers as many; what came before does not count. */
+  /** Discards received frames, sends frames, and gathers the same number of frames. */
   async exchange(...frames: Uint8Array[]): Promise<Arrived[]> {
     while (this.link.receive(0) > 0) this.take();
     this.put(...frames);
@@ -105,7 +105,7 @@ export class Rig {
     return await this.gather(frames.length);
   }
 
-  /** Receives until so many frames have come, or the time is over. */
+  /** Receives until `count` frames have arrived or the time is over. */
   async gather(count: number, timeoutMs = 2000): Promise<Arrived[]> {
     const all: Arrived[] = [];
     const end = performance.now() + timeoutMs;
@@ -121,10 +121,10 @@ export class Rig {
   }
 }
 
-/** Bytes of a slot with room for a super-packet. */
+/** Slots that can hold a super-packet. */
 export const LARGE_SLOTS = { slotBytes: 65600 } as const;
 
-/** The UDP payloads of a frame or super-packet. */
+/** Returns the UDP payloads of a frame or super-packet. */
 export function payloadsOf({ frame, options }: Arrived): Buffer[] {
   const ip = frame.readUInt16BE(12) === 0x8100 ? 18 : 14;
   const payload = frame.subarray(ip + (frame.readUInt16BE(ip - 2) === 0x86dd ? 48 : 28));
@@ -188,7 +188,7 @@ export function udpFrame(fields: FrameFields): Buffer {
   return Buffer.concat([ethernet, ip, udp, payload]);
 }
 
-/** RFC 1071, over a header whose checksum field is in it: 0 when it is right. */
+/** Returns the checksum (RFC 1071) of a header including its checksum field: 0 if it is correct. */
 export function ipChecksum(header: Uint8Array): number {
   let sum = 0;
   for (let i = 0; i < header.length; i += 2) sum += ((header[i] as number) << 8) | (header[i + 1] as number);

@@ -1,15 +1,15 @@
-// A VLAN on the link's interface: frames for who is reached by it leave with its tag.
+// A VLAN on the link's interface: frames to peers in the VLAN leave with its tag.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { listInterfaces } from '../../src/link/interfaces.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { all, describeIf, netPrivilege, type Privilege, programPrivilege } from '../kit/privileges.js';
-import { sh, vethPair } from './far.js';
+import { sh, vethPair } from './netns.js';
 import { Rig, udpFrame } from './rig.js';
 
 const GROUP = '239.200.1.2';
 const GROUND = all(netPrivilege(), programPrivilege('ip'));
 
-/** Whether the kernel can make VLANs. */
+/** Whether the kernel can create VLANs. */
 function vlanPrivilege(): Privilege {
   if (!GROUND.ok) return GROUND;
   try {
@@ -51,7 +51,7 @@ describeIf(vlanPrivilege(), 'a VLAN of the interface', () => {
     const destMac = Uint8Array.from(FAR_MAC.split(':'), (byte) => Number.parseInt(byte, 16));
     expect(await link.resolve('10.100.0.2', '10.99.0.1')).toEqual({ destMac, vlanTci: 5 });
     await expect(link.resolve('10.101.0.2', '10.99.0.1')).rejects.toThrow(
-      'EHOSTUNREACH: the route to 10.101.0.2 goes by lkv1.6, but the link is on lkv0',
+      'EHOSTUNREACH: the route to 10.101.0.2 leaves by lkv1.6, but the link is on lkv0',
     );
     link.close();
   });

@@ -1,8 +1,8 @@
-/** What atomics of the simulation ask for, and what they do to the model's memory. */
+/** Operands of the simulation's atomics, and their effect on the model's memory. */
 import { isAtomic, type Op } from './op.js';
 import type { Side } from './side.js';
 
-/** What a compare finds is right half of the time. */
+/** Half of the compare operands match. */
 export function operands(op: Op, to: Side, offset: number): { compareAdd: bigint; swap: bigint } {
   if (offset === to.shared) return { compareAdd: 1n, swap: 0n };
   const value = BigInt(op.imm) * 0x9e3779b97f4a7c15n;
@@ -11,7 +11,7 @@ export function operands(op: Op, to: Side, offset: number): { compareAdd: bigint
   return { compareAdd: op.imm & 64 ? found : found ^ 1n, swap: BigInt.asUintN(64, value) };
 }
 
-/** Answers the original value in the byte order of memory; undefined for the word that all share. */
+/** Returns the original value in the byte order of memory; undefined for the word that all streams share. */
 export function apply(op: Op, to: Side, offset: number): Buffer | undefined {
   if (!isAtomic(op.kind)) return undefined;
   const { view } = to;

@@ -1,12 +1,12 @@
-/** Credits between two cards whose receives are posted late, over networks that lose, double and reorder. */
+/** Credits between two cards whose receives are posted late, over networks that lose, duplicate and reorder. */
 import { expect, describe as group, test } from 'vitest';
 import type { Impairments } from '../kit/net.js';
-import { type Outcome, type Scenario, simulate } from './world.js';
+import { type Outcome, type Scenario, simulate } from './simulation.js';
 
 const SEED = Number(process.env.WASM_ROCE_SEED ?? 20_260_301);
-const MERCY = 3;
+const MOST_LOSSES = 3;
 
-/** Receives are posted up to 6 ms late, each after the one before; news of them are taken for lost after 8 ms. */
+/** Receives are posted up to 6 ms late, each after the one before; a credit update counts as lost after 8 ms. */
 const SLOW: Omit<Scenario, 'there' | 'back'> = {
   seed: SEED,
   pairs: 2,
@@ -32,7 +32,7 @@ function run(net: Impairments, changes: Partial<Scenario> = {}): Promise<Outcome
 
 const NETWORKS: Readonly<Record<string, Impairments>> = {
   'without fault': {},
-  'that loses': { drop: 0.1, mercy: MERCY },
+  'that loses': { drop: 0.1, mostLosses: MOST_LOSSES },
   'that doubles': { duplicate: 0.2 },
   'that reorders': { reorder: 0.2, jitter: 20_000 },
   'that does all at once, and damages': {
@@ -41,7 +41,7 @@ const NETWORKS: Readonly<Record<string, Impairments>> = {
     reorder: 0.05,
     corrupt: 0.02,
     jitter: 10_000,
-    mercy: MERCY,
+    mostLosses: MOST_LOSSES,
   },
 };
 
@@ -59,7 +59,7 @@ group('receives that come late', () => {
         expect(outcome.refused, `seed ${seed}`).toBe(0);
         waits += outcome.waits;
       }
-      // more than at the start of each stream, where the first answer is waited for
+      // more than at the start of each stream, where the sender waits for the first ACK
       expect(waits, `seed ${SEED}`).toBeGreaterThan(4 * 4);
     },
     60_000,
@@ -80,7 +80,7 @@ group('receives that come late', () => {
       for (const net of Object.values(NETWORKS)) {
         const outcome = await run(net, { flowControl });
         expect(outcome.ended.every((end) => end === undefined)).toBe(true);
-        // until the first answer tells that there is no limit
+        // until the first ACK advertises unlimited credits
         expect(outcome.waits).toBeLessThanOrEqual(2);
       }
     },
@@ -88,8 +88,8 @@ group('receives that come late', () => {
   );
 
   test('later than news are waited for: what is sent on trust is refused, and nothing stands still', async () => {
-    // 2 ms late, 0.26 ms of patience, and of what is told half is lost
-    const back = { delay: 3000, drop: 0.5, mercy: MERCY };
+    // receives are 2 ms late, a credit update counts as lost after 0.26 ms, and half of them are lost
+    const back = { delay: 3000, drop: 0.5, mostLosses: MOST_LOSSES };
     const outcome = await run({}, { back, oneWay: true, timeout: 6, lateBy: 2_000_000, ops: 60 });
     expect(outcome.ended.every((end) => end === undefined)).toBe(true);
     expect(outcome.refused).toBeGreaterThan(0);

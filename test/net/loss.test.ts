@@ -1,4 +1,4 @@
-/** What is left of the speed when frames are lost both ways, in virtual time: exact, and the same at every run. */
+/** The speed that remains when frames are lost both ways, in virtual time: exact, and the same in every run. */
 import { describe, expect, test } from 'vitest';
 import { Net } from '../kit/net.js';
 import { connectPair } from '../kit/pair.js';
@@ -41,14 +41,14 @@ async function transfer(work: Work, drop: number, adaptive = true): Promise<Tran
   expect(Buffer.compare(from.bytes, to.bytes)).toBe(0);
   return { time, counters: qp.counters() };
 
-  /** Keeps the queues full; answers how many are done. */
+  /** Keeps the queues full; returns the number of requests that are done. */
   function feed(): () => number {
     const { opcode, bytes, count, depth } = work;
     const wr = { opcode, pieces: [own.piece(0, bytes)], remote: { va: theirs.iova, rkey: theirs.rkey } };
     const recv = (): string => (opcode === 'SEND' ? peer.recv(0, [theirs.piece(0, bytes)]) : 'OK');
     let posted = 0;
     let completed = 0;
-    // a receive is given back late, when its ACK is: as many again are in between
+    // a receive completes late, with its ACK: in between, as many receives again are needed
     for (let i = 0; i < 2 * depth; i++) expect(recv()).toBe('OK');
     net.application = () => {
       const before = posted + completed;
@@ -64,8 +64,8 @@ async function transfer(work: Work, drop: number, adaptive = true): Promise<Tran
   }
 }
 
-// of the speed without loss. What is not reached costs little more than the least wait for each answer that never comes: long
-// for the first, short for all others
+// The least fraction of the speed without loss. The rest costs little more than the minimum timeout for each ACK that
+// never comes: long for the first, short for all others.
 describe.each<Work & { readonly least: readonly [number, number] }>([
   { opcode: 'RDMA_WRITE', bytes: 1 << 20, count: 32, depth: 4, least: [0.4, 0.12] },
   { opcode: 'RDMA_READ', bytes: 1 << 20, count: 32, depth: 4, least: [0.33, 0.07] },
@@ -80,7 +80,7 @@ describe.each<Work & { readonly least: readonly [number, number] }>([
     for (const [i, drop] of [0.01, 0.05].entries()) {
       const { time, counters } = await transfer(work, drop);
       expect(clean.time / time).toBeGreaterThan(least[i] as number);
-      // one that comes before a round trip could be measured
+      // one that occurs before a round trip could be measured
       expect(counters.local_ack_timeout_err ?? 0).toBeLessThanOrEqual(1);
     }
   });

@@ -1,24 +1,24 @@
-/** What a simulated user is told to do, and what the model remembers of what was posted. */
+/** The orders of a simulated application, and the model's record of what was posted. */
 import type { Net } from '../kit/net.js';
 import type { Random } from '../kit/random.js';
 import type { Piece, Region, RigQp, SendRequest } from '../kit/rig.js';
+import type { Window, Windows } from './memory-windows.js';
 import type { Kind, Op } from './op.js';
 import type { Side } from './side.js';
 import type { Stream } from './stream.js';
-import type { Window, Windows } from './windows.js';
 
 /** A request that breaks a rule, in place of a legal one. */
-export interface Poison {
+export interface Violation {
   readonly index: number;
   readonly kind: Kind;
   readonly length: number;
   /** Changes the request that would have been posted, or the receive for it. */
   send?(request: SendRequest, stream: Stream): SendRequest;
   receive?(pieces: Piece[], stream: Stream): Piece[];
-  /** How the request must end; and how the receive, where one is held. */
+  /** How the request must end, and how the receive, if one is taken. */
   readonly status: string;
   readonly received?: string;
-  /** How the next request to the peer must end, where this one succeeds. */
+  /** How the next request to the peer must end, if this one succeeds. */
   readonly after?: string;
 }
 
@@ -31,13 +31,13 @@ export interface StreamOptions {
   readonly to: Side;
   readonly toQp: RigQp;
   readonly ops: readonly Op[];
-  /** Chance that a receive is posted late, and by up to how many nanoseconds. */
+  /** Chance that a receive is posted late, and the largest delay in nanoseconds. */
   readonly late: number;
   readonly lateBy: number;
-  /** Statuses besides SUCCESS that may end the stream. */
+  /** Statuses besides SUCCESS with which the stream may end. */
   readonly mayEndWith: readonly string[];
-  readonly poison?: Poison | undefined;
-  /** Windows of the sender, for the peer, and of the peer. */
+  readonly violation?: Violation | undefined;
+  /** Windows of the sender, which the peer uses, and windows of the peer. */
   readonly own: Windows;
   readonly theirs: Windows;
 }
@@ -48,13 +48,13 @@ export interface Range {
 }
 export interface Posted {
   readonly op: Op;
-  /** At the peer. */
+  /** The range at the peer. */
   readonly remote?: Range;
-  /** What READ or atomic must bring, and where to; undefined for the word that all share. */
+  /** The result of a READ or atomic, and where it is placed; undefined for the word that all streams share. */
   readonly expected?: Buffer | undefined;
   readonly landing?: { pieces: readonly Piece[]; offset: number; mark: number };
   readonly region?: Region | undefined;
-  /** The window that is bound or closed, or through which it goes. */
+  /** The window that the request binds, invalidates or uses. */
   readonly window?: Window | undefined;
 }
 export interface Receive {

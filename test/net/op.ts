@@ -1,4 +1,4 @@
-/** What a simulated user asks for: work requests drawn at random, legal ones only. */
+/** The simulated application's work requests, drawn at random, legal ones only. */
 import type { Random } from '../kit/random.js';
 
 export type Kind =
@@ -28,7 +28,7 @@ export interface Op {
   readonly imm: number;
 }
 
-/** What the completion calls it. */
+/** Opcode of the completion. */
 export const WC_OPCODES: Readonly<Record<string, string>> = {
   SEND: 'SEND',
   SEND_WITH_IMM: 'SEND',
@@ -44,7 +44,7 @@ export const WC_OPCODES: Readonly<Record<string, string>> = {
   BIND_MW: 'BIND_MW',
 };
 
-/** Drawn as often as they stand here. */
+/** A kind that is listed n times is drawn n times as often. */
 const KINDS: readonly Kind[] = [
   'SEND',
   'SEND',
@@ -71,7 +71,7 @@ const KINDS: readonly Kind[] = [
 export const MAX_INLINE = 220;
 const SEND_FLAGS_ANYWHERE = 0.1;
 
-/** Mostly small, up to 200 KiB; around the multiples of the MTU more often than elsewhere. */
+/** Mostly small, up to 200 KiB; more often near multiples of the MTU. */
 function drawLength(random: Random, mtu: number): number {
   const dice = random.fraction();
   if (dice < 0.08) return 0;
@@ -85,11 +85,11 @@ function drawLength(random: Random, mtu: number): number {
 export function isAtomic(kind: Kind): boolean {
   return kind === 'ATOMIC_CMP_AND_SWP' || kind === 'ATOMIC_FETCH_AND_ADD';
 }
-/** Stays in the card. */
+/** Executed by the card without a packet. */
 export function isLocal(kind: Kind): boolean {
   return kind === 'LOCAL_INV' || kind === 'BIND_MW';
 }
-/** Takes a receive work request of the peer. */
+/** Uses a receive of the peer. */
 export function takesReceive(kind: Kind): boolean {
   return kind.startsWith('SEND') || kind === 'RDMA_WRITE_WITH_IMM';
 }
@@ -103,7 +103,7 @@ export function drawOps(random: Random, count: number, mtu: number, sourceBytes:
     const kind = random.pick(KINDS);
     const length = isAtomic(kind) || kind === 'ATOMIC_WRITE' ? 8 : isLocal(kind) ? 0 : drawLength(random, mtu);
     const carries = takesReceive(kind) || isWrite(kind);
-    // room for results comes back with completions only: not too many without one, and none that take much room
+    // completions alone free the room for results: not too many requests without one, and none that need much room
     const isSignaled = unsignaled === 7 || length > 20_000 || index === count - 1 || random.chance(0.6);
     unsignaled = isSignaled ? 0 : unsignaled + 1;
     return {

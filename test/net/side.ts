@@ -1,18 +1,18 @@
-/** One card of a simulated pair: its memory, cut into zones, and what the model says must lie in it. */
+/** One card of a simulated pair: its memory, divided into zones, and the model of its content. */
 import type { Random } from '../kit/random.js';
 import { type Piece, type Region, Rig, type RigQp } from '../kit/rig.js';
 
-/** Bytes that nobody writes: what is sent, and what the peer may read. */
+/** Bytes that nothing writes: sources of messages, and targets of the peer's READs. */
 export const SOURCE = 256 << 10;
 const [MW_BIND, FLUSH_GLOBAL] = [16, 256] as const;
-/** Per stream: where the peer's WRITEs go. */
+/** Per stream: the target of the peer's WRITEs. */
 export const WRITTEN = 256 << 10;
-/** Per stream: atomic words. The last one is added to by every stream. */
+/** Per stream: words for atomics. Every stream adds to the last one. */
 export const WORDS = 17;
-/** Per stream: room for READ results and atomics' originals, and for what is received. */
+/** Per stream: room for READ results, original values of atomics, and received messages. */
 export const RING = 640 << 10;
 
-/** Hands out stretches of a zone in turn; they come back in the same order. */
+/** Allocates ranges of a zone in order; they are released in the same order. */
 export class Ring {
   #head = 0;
   #tail = 0;
@@ -21,7 +21,7 @@ export class Ring {
     readonly size: number,
   ) {}
 
-  /** Offset of `length` bytes, not wrapped; undefined while there is no room. `mark` gives it back. */
+  /** Returns the offset of `length` contiguous bytes; undefined while there is no room. `mark` releases them. */
   take(length: number): { offset: number; mark: number; before: number } | undefined {
     const before = this.#head;
     let from = before;
@@ -32,7 +32,7 @@ export class Ring {
     return { offset: this.start + (from % this.size), mark: this.#head, before };
   }
 
-  /** Takes back the youngest stretch, as if it had never been handed out. */
+  /** Undoes the last `take`. */
   undo(place: { before: number }): void {
     this.#head = place.before;
   }
@@ -52,12 +52,12 @@ export interface Zones {
 
 export class Side {
   readonly arena: Region;
-  /** What must lie in the arena once everything that is posted is done. */
+  /** The expected content of the arena once all posted requests are done. */
   readonly mirror: Buffer;
   readonly actual: Buffer;
   readonly view: DataView;
   readonly zones: Zones[] = [];
-  /** Values that the shared word was seen to have had. */
+  /** Values that the shared word was seen to have. */
   readonly seen = new Set<bigint>();
   /** Offset of the word that all streams add 1 to. */
   readonly shared: number;
@@ -101,7 +101,7 @@ export class Side {
     return { va: this.arena.iova + BigInt(offset), rkey: this.arena.rkey };
   }
 
-  /** The stretch cut at random places into up to `most` pieces, some of them empty. */
+  /** Cuts the range at random places into up to `most` SGEs, some of them empty. */
   pieces(random: Random, offset: number, length: number, most: number): Piece[] {
     const count = length === 0 && random.chance(0.5) ? 0 : random.between(1, most + 1);
     const cuts = Array.from({ length: Math.max(0, count - 1) }, () => random.below(length + 1)).sort((a, b) => a - b);
@@ -122,7 +122,7 @@ export class Side {
     return at;
   }
 
-  /** The model takes over what lies there: for stretches of which the rules say nothing. */
+  /** Copies the memory to the model: for ranges that the rules leave undefined. */
   accept(offset: number, length: number): void {
     this.actual.copy(this.mirror, offset, offset, offset + length);
   }

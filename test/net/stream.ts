@@ -12,7 +12,7 @@ export const RECEIVES = 1 << 20;
 const overlap = (a: Range, b: Range): boolean => a.offset < b.offset + b.length && b.offset < a.offset + a.length;
 
 export class Stream {
-  /** Status that ended it. */
+  /** Status with which it ended. */
   ended: string | undefined;
   receiveEnded: string | undefined;
   completed = 0;
@@ -23,11 +23,11 @@ export class Stream {
   readonly #posted: Posted[] = [];
   readonly #receives: Receive[] = [];
   readonly #receivable: readonly Op[];
-  /** READs of what is written since the last fence. */
+  /** READs since the last fence of ranges that are written. */
   #openReads: Range[] = [];
-  /** Keys that the peer is about to close, by op. */
+  /** Requests that will invalidate a key of the peer, by op. */
   readonly #closing = new Map<number, Posted>();
-  /** What to do once nothing is on its way any more: stretches of which the rules do not say what has become of them. */
+  /** Run once nothing is in flight any more: for ranges that the rules leave undefined. */
   readonly #open: (() => void)[] = [];
   #nextOp = 0;
   #nextReceive = 0;
@@ -46,24 +46,24 @@ export class Stream {
   get to(): Side {
     return this.#o.to;
   }
-  /** Everything was posted, and everything that was posted is done. */
+  /** Everything is posted, and all posted requests are done. */
   get isDone(): boolean {
     return this.#nextOp === this.#o.ops.length && this.#posted.length === 0;
   }
 
   get #mayFail(): boolean {
-    return this.#o.poison !== undefined || this.#o.mayEndWith.length !== 0;
+    return this.#o.violation !== undefined || this.#o.mayEndWith.length !== 0;
   }
 
   fail(what: string, about: unknown = ''): never {
     throw new Error(`stream ${this.#o.index} ${what} ${about === '' ? '' : JSON.stringify(about)}`);
   }
 
-  /** Posts what may be posted now; true when something was, or will be soon. */
+  /** Posts as many requests as possible now; true when there were some, or will be soon. */
   pump(): boolean {
     let moved = this.#postReceives();
     for (;;) {
-      // a user who has seen the end posts a few more, to see them flushed
+      // an application that has seen the end posts a few more, to see them flushed
       const end = this.ended === undefined ? this.#o.ops.length : Math.min(this.#o.ops.length, this.completed + 2);
       if (this.#nextOp >= end) return moved;
       if (this.#random.chance(0.2)) return true;
@@ -89,8 +89,8 @@ export class Stream {
       const place = this.#zones.received.take(bytes);
       if (place === undefined) return moved;
       let pieces = to.pieces(this.#random, place.offset, bytes, 4);
-      const { poison } = this.#o;
-      if (poison?.index === op.index && poison.receive) pieces = poison.receive(pieces, this);
+      const { violation } = this.#o;
+      if (violation?.index === op.index && violation.receive) pieces = violation.receive(pieces, this);
       const errno = toQp.recv(RECEIVES + op.index, pieces);
       if (errno !== 'OK') {
         if (errno !== 'ENOMEM') this.fail(`recv ${errno}`);
@@ -110,7 +110,7 @@ export class Stream {
 
   /** False when there is no room now. */
   #post(op: Op): boolean {
-    const { from, fromQp, poison, own, theirs } = this.#o;
+    const { from, fromQp, violation, own, theirs } = this.#o;
     let fence = op.fence;
     let posted: Posted = { op };
     let request: SendRequest = {
@@ -143,7 +143,7 @@ export class Stream {
         offset: this.#zones.written + (op.kind === 'ATOMIC_WRITE' ? at & ~7 : at),
         length: op.length,
       };
-      // it must not change what an earlier READ may still be reading
+      // the request must not change what an earlier READ may still be reading
       if (this.#openReads.some((read) => overlap(read, range))) fence = true;
       [posted, request] = this.#aim(posted, request, range);
       if (op.length === 0) request = { ...request, remote: { va: 1n, rkey: 7 } };
@@ -167,19 +167,19 @@ export class Stream {
       const isOwn = op.kind === 'LOCAL_INV';
       const at = isOwn ? from : this.to;
       const window =
-        poison?.index === op.index ? undefined : isOwn ? own.takeReturned() : theirs.takeOpen(this.#random);
+        violation?.index === op.index ? undefined : isOwn ? own.takeReturned() : theirs.takeOpen(this.#random);
       const region = window ? undefined : at.rig.regionAt(at.arena.ptr, 64, 15 | INVALIDATE);
       revert.push(() => {
         if (region) at.rig.x.mrDereg(region.mr);
         else if (window) isOwn ? own.keep(window) : theirs.reopen(window);
       });
-      // a READ through it may still be going on when the key is closed
+      // a READ through the window may still be in progress when its key is invalidated
       if (window && window.uses > 0) fence = true;
       posted = { ...posted, region, window };
       request = { ...request, imm: (window ?? region)?.rkey ?? 0 };
     }
     request = { ...request, fence };
-    if (poison?.index === op.index && poison.send) request = poison.send(request, this);
+    if (violation?.index === op.index && violation.send) request = violation.send(request, this);
     const errno = fromQp.send(request);
     if (errno !== 'OK') {
       if (errno !== 'ENOMEM') this.fail(`send ${op.kind} ${errno}`);
@@ -201,12 +201,12 @@ export class Stream {
     ];
   }
 
-  /** The request is posted: what it will have done goes into the model. */
+  /** The request is posted: puts its effects into the model. */
   #remember(posted: Posted, fence: boolean): void {
     const { op, remote } = posted;
     if (fence) this.#openReads = [];
     let { expected } = posted;
-    if (this.#o.poison?.index !== op.index) {
+    if (this.#o.violation?.index !== op.index) {
       if (isWrite(op.kind) && remote) this.#payload(op).copy(this.to.mirror, remote.offset);
       if (op.kind === 'RDMA_READ' && remote) {
         expected = Buffer.from(this.to.mirror.subarray(remote.offset, remote.offset + remote.length));
@@ -224,7 +224,7 @@ export class Stream {
     const { op } = posted;
     const isShared = op.kind === 'ATOMIC_FETCH_AND_ADD' && op.imm % 4 === 0;
     const offset = isShared ? this.to.shared : this.#zones.words + 8 * (op.imm % (WORDS - 1));
-    // the arena's address on the wire is a multiple of 4096, and the offsets are made to be of 8
+    // the arena's virtual address is a multiple of 4096, and the offsets are multiples of 8
     return this.#aim(posted, { ...request, ...operands(op, this.to, offset) }, { offset, length: 8 });
   }
 
@@ -239,7 +239,7 @@ export class Stream {
       if (posted === undefined) this.fail('a completion too many', wc);
       const { op } = posted;
       if (op.index !== wc.wrId) {
-        // done without a word, as it was asked: but nothing is silent after a failure
+        // unsignaled requests complete silently; but after a failure each has a completion
         if (op.isSignaled || this.ended !== undefined) this.fail(`completion of ${op.index} ${op.kind} is missing`, wc);
         this.#finish(posted);
         continue;
@@ -251,7 +251,8 @@ export class Stream {
       }
       if (this.ended !== undefined) this.fail('success after a failure', wc);
       if (!op.isSignaled) this.fail('an unsignaled request completed', wc);
-      if (this.#o.poison?.index === op.index && this.#o.poison.status !== 'SUCCESS') this.fail('a crime paid', wc);
+      if (this.#o.violation?.index === op.index && this.#o.violation.status !== 'SUCCESS')
+        this.fail('a crime paid', wc);
       if (op.kind !== 'BIND_MW' && wc.byteLen !== op.length) this.fail(`byteLen is not ${op.length}`, wc);
       this.#finish(posted);
       return;
@@ -259,10 +260,10 @@ export class Stream {
   }
 
   #endAt(posted: Posted, wc: Completion): void {
-    const { poison, mayEndWith } = this.#o;
+    const { violation, mayEndWith } = this.#o;
     if (this.ended === undefined) {
-      const isPoison = poison?.index === posted.op.index && wc.status === poison.status;
-      const isAfter = poison?.after === wc.status && posted.op.index > poison.index;
+      const isPoison = violation?.index === posted.op.index && wc.status === violation.status;
+      const isAfter = violation?.after === wc.status && posted.op.index > violation.index;
       if (!isPoison && !isAfter && !mayEndWith.includes(wc.status))
         this.fail(`${posted.op.kind} must not end like this`, wc);
       this.ended = wc.status;
@@ -273,15 +274,15 @@ export class Stream {
     this.#giveUp(posted);
   }
 
-  /** The rules do not say what has become of its bytes. */
+  /** The rules leave the content of its ranges undefined. */
   #giveUp({ op, remote, landing, region }: Posted): void {
     const { to, from } = this;
-    if (remote && this.#o.poison?.index !== op.index) this.#open.push(() => to.accept(remote.offset, remote.length));
+    if (remote && this.#o.violation?.index !== op.index) this.#open.push(() => to.accept(remote.offset, remote.length));
     if (landing) this.#open.push(() => from.accept(landing.offset, op.length));
     if (region && op.kind === 'LOCAL_INV') from.rig.x.mrDereg(region.mr);
   }
 
-  /** It is done with success. */
+  /** The request completed successfully. */
   #finish(posted: Posted): void {
     const { op, remote, landing, expected, region, window } = posted;
     this.completed++;
@@ -314,7 +315,7 @@ export class Stream {
       this.fail(`${op.kind} ${op.index} is done, its bytes are not there`);
   }
 
-  /** Each of the values that the shared word has had is seen once. */
+  /** Each value of the shared word is seen once. */
   #checkShared(offset: number): void {
     const value = this.from.actual.readBigUInt64LE(offset);
     if (value >= this.to.view.getBigUint64(this.to.shared, true)) this.fail(`the shared word never was ${value}`);
@@ -331,8 +332,9 @@ export class Stream {
     if (wc.wrId !== RECEIVES + op.index) this.fail(`receive ${op.index} is due`, wc);
     this.#zones.received.giveBack(mark);
     if (wc.status !== 'SUCCESS') {
-      const { poison } = this.#o;
-      const isPoison = this.receiveEnded === undefined && poison?.index === op.index && wc.status === poison.received;
+      const { violation } = this.#o;
+      const isPoison =
+        this.receiveEnded === undefined && violation?.index === op.index && wc.status === violation.received;
       const isExpected = isPoison || (wc.status === 'WR_FLUSH_ERR' && this.#mayFail);
       if (!isExpected) this.fail('a receive failed', wc);
       this.receiveEnded ??= wc.status;
@@ -348,7 +350,7 @@ export class Stream {
       if (this.to.actual.compare(this.to.mirror, offset, end, offset, end) !== 0)
         this.fail(`${op.kind} ${op.index} of ${op.length} bytes arrived wrong in ${pieces.length} pieces`);
     }
-    // a message is told only when all before it has been placed
+    // a message is reported only when all earlier ones have been placed
     for (const before of this.#posted) {
       if (before.op.index > op.index) break;
       if (isWrite(before.op.kind) && before.remote && !this.#isOverwritten(before))
@@ -370,14 +372,14 @@ export class Stream {
     else if (window) this.#o.theirs.closedByOther(window);
   }
 
-  /** Takes over what a run that was cut off left open. */
+  /** Accepts the state that a run which was cut off has left. */
   abandon(): void {
     for (const posted of this.#posted) this.#giveUp(posted);
     for (const { offset, bytes } of this.#receives) this.to.accept(offset, bytes);
     for (const take of this.#open) take();
   }
 
-  /** Nothing may be left over after a run in which all went well. */
+  /** Nothing may be left over after a run without errors. */
   checkEnd(): void {
     const { fromQp, toQp, ops } = this.#o;
     if (this.ended !== undefined) return;

@@ -1,10 +1,12 @@
-/** Keys and rights: what a peer may touch, checked one by one (IBTA 9.7.4.1.5, 10.6.3). Each refusal is a NAK of a remote
- * access error, an event for our user, and the end of the queue pair; the memory stays as it was. */
+/**
+ * Keys and access rights of a peer, checked one by one (IBTA 9.7.4.1.5, 10.6.3). Each violation causes a NAK of a
+ * remote access error, an event for the application, and the end of the queue pair; the memory stays unchanged.
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, type Packet, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, type RcOptions, rc, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, type Packet, request } from '../kit/packets.js';
 
-/** A request for 8 bytes of each kind that names a key. */
+/** A request of each kind for 8 bytes under a key. */
 const KINDS: Record<string, (at: { va: bigint; rkey: number }) => Packet> = {
   WRITE: (at) => request.writeOnly({ psn: 100, ...at, payload: pattern(8) }),
   'WRITE with immediate': (at) => request.writeOnlyImm({ psn: 100, ...at, payload: pattern(8), imm: 1 }),
@@ -24,7 +26,7 @@ function refused(c: Conversation, packet: Packet): void {
     .counts({ resp_remote_access_errors: 1 });
 }
 
-/** Another number with the same index, or the same tag. */
+/** Wrong keys: another index with the same tag, another tag with the same index. */
 const BAD_KEYS: Record<string, (c: Conversation) => number> = {
   'an index that is in no table': (c) => (c.target.rkey ^ 0x40000000) >>> 0,
   'the right index with another tag': (c) => c.target.rkey ^ 1,

@@ -1,7 +1,7 @@
-/** The completer: what ACKs and NAKs do to the requests that are in flight (IBTA 9.7.5.1). */
+/** The completer: the effect of ACKs and NAKs on the requests in flight (IBTA 9.7.5.1). */
 import { describe, test } from 'vitest';
+import { ack, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, rc } from '../kit/conversation.js';
-import { ack, nak, type Packet, request, response } from '../kit/packets.js';
 
 const REMOTE = { va: 0x10000n, rkey: 0x77 };
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
@@ -20,7 +20,7 @@ async function three(options = {}): Promise<Conversation> {
   return c.post(0, ping(1), ping(2), ping(3)).out(sent(1000), sent(1001), sent(1002));
 }
 
-/** Repetition asks for an ACK with its first packet, so that the peer soon tells what else was lost. */
+/** The first retransmitted packet requests an ACK, so that the peer reports other losses soon. */
 function repeated(packets: readonly Packet[], from: number): Packet[] {
   return packets
     .slice(from)

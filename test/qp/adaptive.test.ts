@@ -1,26 +1,29 @@
-/** Adaptive retransmission: an answer that is late by the round trips so far is asked for before the ACK timer is due. */
+/**
+ * Adaptive retransmission: when an ACK is overdue against the measured round-trip time, the oldest packet is sent again
+ * before the ACK timer expires.
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, pattern, rc } from '../kit/conversation.js';
-import { ack, nak, request, response } from '../kit/packets.js';
 import {
   ACK_TIMER,
-  acquainted,
-  LEAST_WAIT,
-  LOSSY_FOR,
+  LOSSY_PERIOD,
+  MIN_RTO,
+  measured,
+  measuredAfterLoss,
   ping,
   REMOTE,
-  REPEATED,
+  RETRANSMITTED,
   ROUND_TRIP,
   roundTrip,
   START,
   sent,
-  unharmed,
   WAIT,
-} from './acquainted.js';
+} from './measured-rtt.js';
 
 describe('how long an answer is awaited', () => {
   test('a round trip and four times its deviation, at first half of it', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
       .at(START + WAIT - 0.001)
@@ -29,11 +32,11 @@ describe('how long an answer is awaited', () => {
       .out(sent(1001))
       .in(START + WAIT + 1, ack({ psn: 1001, msn: 2 }))
       .wc({ wrId: 1 })
-      .counts({ roce_adp_retrans: 1, retransmits: 1 + REPEATED, local_ack_timeout_err: 0 });
+      .counts({ roce_adp_retrans: 1, retransmits: 1 + RETRANSMITTED, local_ack_timeout_err: 0 });
   });
 
   test('each round trip counts an eighth, and a quarter in the deviation', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
       .in(START + 200, ack({ psn: 1001, msn: 2 }))
@@ -51,7 +54,7 @@ describe('how long an answer is awaited', () => {
   });
 
   test('but not less than a millisecond', async () => {
-    const c = await acquainted({}, 2);
+    const c = await measuredAfterLoss({}, 2);
     c.post(START, ping(1))
       .out(sent(1001))
       .at(START + 999.999)
@@ -77,12 +80,12 @@ describe('how long an answer is awaited', () => {
   });
 
   test('from the newest progress on', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
       .in(START + 1000, ack({ psn: 1001, msn: 2 }))
       .wc({ wrId: 1 })
-      // the second round trip was as the first: a quarter of the deviation is gone
+      // the second round trip is as long as the first: a quarter of the deviation is gone
       .at(START + 1000 + 2499)
       .silent()
       .at(START + 1000 + 2500)
@@ -92,7 +95,7 @@ describe('how long an answer is awaited', () => {
   });
 
   test('for a packet that had not asked as well, which does so now', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     const bytes = pattern(1024 * 3, 1);
     const piece = (i: number) => bytes.subarray(i * 1024, (i + 1) * 1024);
     const write = { wrId: 1, opcode: 'RDMA_WRITE', pieces: [c.buffer.piece(0, bytes.length)], remote: REMOTE };
@@ -108,7 +111,7 @@ describe('how long an answer is awaited', () => {
   });
 
   test('once more by a thread that was late itself: the answer may be there already', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     const late = START + WAIT + 201;
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
@@ -116,7 +119,7 @@ describe('how long an answer is awaited', () => {
       .silent()
       .at(late + 999.999)
       .silent()
-      // and then no more
+      // and none after that
       .at(late + 1000 + 300)
       .out(sent(1001))
       .in(late + 1500, ack({ psn: 1002, msn: 3 }))
@@ -125,7 +128,7 @@ describe('how long an answer is awaited', () => {
   });
 
   test('doubled by each repeat; a packet that was sent twice measures nothing (Karn)', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1)).out(sent(1001));
     let us = START;
     for (const times of [1, 2, 4]) {
@@ -137,7 +140,7 @@ describe('how long an answer is awaited', () => {
     }
     c.in(us + 10, ack({ psn: 1001, msn: 2 })).wc({ wrId: 1 });
     expect(roundTrip(c)).toBe(ROUND_TRIP);
-    // still so, until a packet that was sent once has been answered
+    // the same until a packet that was sent only once is acknowledged
     us = 100_000;
     c.post(us, ping(2))
       .out(sent(1002))
@@ -149,7 +152,7 @@ describe('how long an answer is awaited', () => {
   });
 
   test('a packet behind a repeated one is timed, one that is repeated with it is not', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
       .in(START + 100, nak.sequence({ psn: 1001, msn: 1 }))
@@ -164,25 +167,28 @@ describe('how long an answer is awaited', () => {
   });
 });
 
-/** Repeats the only packet on the way and has it answered so many microseconds later; another one is then answered as ever. */
+/**
+ * Retransmits the only packet in flight and acknowledges it `answered` microseconds later; another packet is then
+ * acknowledged normally.
+ */
 const repeated = (c: Conversation, answered: number) =>
   c
     .post(START, ping(1))
     .out(sent(1001))
-    .at(START + LEAST_WAIT - 0.001)
+    .at(START + MIN_RTO - 0.001)
     .silent()
-    .at(START + LEAST_WAIT)
+    .at(START + MIN_RTO)
     .out(sent(1001))
-    .in(START + LEAST_WAIT + answered, ack({ psn: 1001, msn: 2 }))
+    .in(START + MIN_RTO + answered, ack({ psn: 1001, msn: 2 }))
     .wc({ wrId: 1 })
     .post(50_000, ping(3))
     .out(sent(1002))
     .in(50_000 + ROUND_TRIP, ack({ psn: 1002, msn: 3 }))
     .wc({ wrId: 3 });
-/** Two round trips were as long, so a quarter of the deviation is gone. */
+/** The second round trip is as long as the first, so a quarter of the deviation is gone. */
 const LESS = ROUND_TRIP + 4 * 375;
 
-/** The next packet, which is not answered, is repeated after so long. */
+/** The next packet, which is not acknowledged, is retransmitted after `wait` microseconds. */
 const awaits = (c: Conversation, us: number, wait: number, psn = 1003) =>
   c
     .post(us, ping(2))
@@ -198,34 +204,34 @@ describe('where nothing was lost an answer is awaited for 16 ms at least', () =>
   test.each([0, ROUND_TRIP / 2 - 1, WAIT + 1, 10_000])(
     'a peer that answers the repeated packet after %i us was late, and nothing was lost',
     async (us) => {
-      const c = await unharmed();
-      awaits(repeated(c, us), 100_000, LEAST_WAIT).counts({ roce_adp_retrans: 2 });
+      const c = await measured();
+      awaits(repeated(c, us), 100_000, MIN_RTO).counts({ roce_adp_retrans: 2 });
     },
   );
 
   test.each([ROUND_TRIP / 2, ROUND_TRIP, WAIT])(
     'one that answers it after %i us has not had the first: the next is missed soon',
     async (us) => {
-      const c = await unharmed();
+      const c = await measured();
       awaits(repeated(c, us), 100_000, LESS);
     },
   );
 
   test('a NAK says that something was lost; after a quarter of a second that is over', async () => {
     const lost = async () =>
-      (await unharmed())
+      (await measured())
         .post(START, ping(1))
         .out(sent(1001))
         .in(START + 1, nak.sequence({ psn: 1001, msn: 1 }))
         .out(sent(1001))
         .in(START + 2, ack({ psn: 1001, msn: 2 }))
         .wc({ wrId: 1 });
-    awaits(await lost(), START + LOSSY_FOR, WAIT, 1002);
-    awaits(await lost(), START + LOSSY_FOR + 1, LEAST_WAIT, 1002);
+    awaits(await lost(), START + LOSSY_PERIOD, WAIT, 1002);
+    awaits(await lost(), START + LOSSY_PERIOD + 1, MIN_RTO, 1002);
   });
 
   test('an answer that is left out says so as well', async () => {
-    const c = await unharmed();
+    const c = await measured();
     const read = (i: number) => ({
       wrId: i,
       opcode: 'RDMA_READ',
@@ -249,7 +255,7 @@ describe('where nothing was lost an answer is awaited for 16 ms at least', () =>
 
 describe('the ACK timer', () => {
   test('runs as it would, from the last progress on, and is what counts as a try', async () => {
-    const c = await acquainted({ retryCnt: 1 });
+    const c = await measuredAfterLoss({ retryCnt: 1 });
     c.post(START, ping(1), ping(2)).out(sent(1001), sent(1002));
     for (const times of [1, 3, 7, 15]) c.at(START + WAIT * times).out(sent(1001));
     expect(c.qp.attribute('RETRY_LEFT')).toBe(1);
@@ -258,7 +264,7 @@ describe('the ACK timer', () => {
       .at(START + ACK_TIMER)
       .out(sent(1001), sent(1002))
       .counts({ roce_adp_retrans: 4, local_ack_timeout_err: 1 })
-      // doubled further, until the timer is earlier
+      // doubled further, until the ACK timer expires first
       .at(START + ACK_TIMER + WAIT * 16)
       .out(sent(1001))
       .at(START + 2 * ACK_TIMER - 0.001)
@@ -273,8 +279,8 @@ describe('the ACK timer', () => {
   });
 
   test('that is earlier comes alone', async () => {
-    // 131 us, less than the least that is waited
-    const c = await acquainted({ timeout: 5 }, 10);
+    // 131 us, less than the minimum timeout
+    const c = await measuredAfterLoss({ timeout: 5 }, 10);
     c.post(START, ping(1))
       .out(sent(1001))
       .at(START + 131.072)
@@ -285,7 +291,7 @@ describe('the ACK timer', () => {
   });
 
   test('that is off stays off, and so does this', async () => {
-    const c = await acquainted({ timeout: 0 });
+    const c = await measuredAfterLoss({ timeout: 0 });
     c.post(START, ping(1))
       .out(sent(1001))
       .at(1e9)
@@ -297,8 +303,8 @@ describe('the ACK timer', () => {
 
 describe('nothing is repeated early', () => {
   test('while a peer that was not ready is waited for; afterwards it is', async () => {
-    const c = await acquainted();
-    // timer code 20 is 10.24 ms
+    const c = await measuredAfterLoss();
+    // RNR timer code 20 is 10.24 ms
     c.post(START, ping(1))
       .out(sent(1001))
       .in(START + 100, nak.rnr({ psn: 1001, timer: 20, msn: 1 }))
@@ -314,7 +320,7 @@ describe('nothing is repeated early', () => {
   });
 
   test('once the queue pair has failed', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
       .at(START + 1, () => c.qp.modify({ STATE: 6 }))
@@ -325,7 +331,7 @@ describe('nothing is repeated early', () => {
 
   test('where it is switched off, also when an answer is being waited for', async () => {
     for (const off of ['before', 'meanwhile']) {
-      const c = await acquainted({ adaptive: off !== 'before' });
+      const c = await measuredAfterLoss({ adaptive: off !== 'before' });
       c.post(START, ping(1)).out(sent(1001));
       if (off === 'meanwhile') expect(c.qp.adaptive(false)).toBe('OK');
       c.at(START + ACK_TIMER - 0.001)
@@ -339,7 +345,7 @@ describe('nothing is repeated early', () => {
   });
 
   test('on the next connection, of which nothing is known, even if the last one ended amid a repeat', async () => {
-    const c = await acquainted();
+    const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
       .at(START + WAIT)
@@ -357,7 +363,7 @@ describe('nothing is repeated early', () => {
 });
 
 test('it does not stop while the send queue is drained (SQD)', async () => {
-  const c = await acquainted();
+  const c = await measuredAfterLoss();
   c.post(START, ping(1))
     .out(sent(1001))
     .at(START + 1, () => c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 }))

@@ -1,12 +1,22 @@
-/** Frames that a queue pair must not look at (IBTA 9.6.1): dropped without a word, and counted by reason. */
+/** Frames that a queue pair may not process (IBTA 9.6.1): dropped silently, and counted by reason. */
 import { describe, test } from 'vitest';
+import {
+  ack,
+  type Flow,
+  type Frame,
+  frame,
+  nak,
+  type Packet,
+  request,
+  response,
+  uc,
+} from '../../src/probe/packet/packets.js';
 import { PING, pattern, rc, send } from '../kit/conversation.js';
-import { ack, type Flow, type Frame, frame, nak, type Packet, request, response, uc } from '../kit/packets.js';
 
 const good = send({ psn: 100 });
 
 interface Case {
-  /** How the frame travels, if not from the peer to us. */
+  /** The flow of the frame, if not from the peer to us. */
   readonly flow?: Partial<Flow>;
   readonly packet?: Packet;
   readonly changes?: Partial<Frame>;
@@ -34,6 +44,7 @@ const CASES: Record<string, Case> = {
     flow: { srcIp: '::ffff:a00:2', dstIp: '::ffff:a00:1' },
     counter: 'drop_destination_address',
   },
+  'the tag of a VLAN where the connection has none': { flow: { vlan: 0x6005 }, counter: 'drop_vlan' },
   'an unknown queue pair': { flow: { destQp: 0x123456 }, counter: 'drop_qpn', early: true },
   'queue pair 0': { flow: { destQp: 0 }, counter: 'drop_qpn', early: true },
   'queue pair 1': { flow: { destQp: 1 }, counter: 'drop_qpn', early: true },
@@ -107,7 +118,7 @@ describe('what does not matter', () => {
     'the source port': { sport: 1 },
     'the source port 0': { sport: 0 },
     'the MAC addresses': { srcMac: '0a:0b:0c:0d:0e:0f', dstMac: 'ff:ff:ff:ff:ff:ff' },
-    'a VLAN tag': { vlan: 0x6005 },
+    'a tag that gives a priority only': { vlan: 0x6000 },
     'the hop limit': { hopLimit: 1 },
     'the type of service': { trafficClass: 0xb8 },
     'the IP identification': { ipId: 0xbeef },
@@ -119,6 +130,28 @@ describe('what does not matter', () => {
     const c = await rc({ receives: 1 });
     const packet = 'bth' in each ? each : good;
     c.frames(0, frame('bth' in each ? c.there : { ...c.there, ...each }, packet))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 });
+  });
+});
+
+describe('on a connection in a VLAN', () => {
+  test.each([
+    ['another VLAN', 0x6006],
+    ['no VLAN', undefined],
+    ['the VLAN 0', 0x6000],
+  ])('a packet of %s is dropped', async (_, vlan) => {
+    const c = await rc({ receives: 1, vlan: 0x6005, flow: { vlan: 0x6005 } });
+    c.frames(0, frame({ ...c.there, vlan }, good))
+      .silent()
+      .wc()
+      .state('RTS')
+      .counts({ drop_vlan: 1 });
+  });
+
+  test('priority and drop eligibility do not matter', async () => {
+    const c = await rc({ receives: 1, vlan: 0x6005, flow: { vlan: 0x6005 } });
+    c.frames(0, frame({ ...c.there, vlan: 0xf005 }, good))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 });
   });

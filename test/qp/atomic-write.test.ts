@@ -1,7 +1,10 @@
-/** ATOMIC WRITE: eight bytes that nobody ever sees half of, answered by a READ response without data (IBTA A19.4.2). */
+/**
+ * ATOMIC WRITE: eight bytes that are never seen half written, and whose response is a READ response without data (IBTA
+ * A19.4.2).
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, request, response } from '../../src/probe/packet/packets.js';
 import { pattern, type RcOptions, rc, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, request, response } from '../kit/packets.js';
 
 const EIGHT = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
 const OTHER = EIGHT.map((byte) => byte + 100);
@@ -58,7 +61,7 @@ describe('as responder', () => {
       const at = { va: TARGET_VA, rkey: c.target.rkey };
       c.in(0, make(100, at));
       expect(c.take()).toHaveLength(1);
-      // the peer's timer fired as the answer arrived: it repeats, and goes on at once
+      // the peer's timer expires just when the response arrives: it retransmits, and continues at once
       c.in(1, make(100, at), make(101, at));
       expect(c.take()).toHaveLength(1);
       c.state('RTS');

@@ -1,7 +1,7 @@
 /** COMPARE_SWAP and FETCH_ADD, from both sides. */
 import { expect, test } from 'vitest';
+import { frame, nak, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, rc, TARGET_VA } from '../kit/conversation.js';
-import { frame, nak, request, response } from '../kit/packets.js';
 
 function word(c: Conversation, value?: bigint): bigint {
   const view = new DataView(c.target.bytes.buffer, c.target.ptr, 8);
@@ -152,7 +152,7 @@ test('posting an atomic of other than 8 bytes is refused', async () => {
   c.at(1).silent();
 });
 
-// A queue pair whose send queue is being drained (SQD) serves its peer as ever.
+// A queue pair in SQD still serves its peer.
 test.each([
   ['more', 8],
   ['fewer', 1],

@@ -1,12 +1,15 @@
-/** Captures of two rxe ends, played with our card in the place of one of them: of the responder, of the requester. */
+/** Captures of two rxe ends, replayed with the card as the responder and as the requester. */
 import { describe, expect, test } from 'vitest';
+import { rxeFlushIcrc } from '../../src/probe/packet/icrc.js';
+import { type Decoded, decode, frame, Op, type Packet } from '../../src/probe/packet/packets.js';
 import { type Conversation, rc } from '../kit/conversation.js';
 import { roceFrames } from '../kit/fixtures.js';
-import { rxeFlushIcrc } from '../kit/icrc.js';
-import { type Decoded, decode, frame, Op, type Packet } from '../kit/packets.js';
 import type { Region, SendRequest } from '../kit/rig.js';
 
-/** The program that made them (its README names it): who asks, who answers, the bytes that it keeps, where a window begins. */
+/**
+ * The ends of the recorded programs (see their README): addresses of requester and responder, the bytes that the
+ * program keeps, and where a memory window begins.
+ */
 const [ASKS, ANSWERS] = ['10.77.0.2', '10.77.0.3'];
 const BYTES = 3000;
 const WINDOW = { offset: 4096, length: 8192 };
@@ -17,7 +20,7 @@ interface Capture {
   readonly name: string;
   readonly requests: readonly Decoded[];
   readonly answers: readonly Decoded[];
-  /** Key and address that the requests name. */
+  /** Key and address of the requests. */
   readonly rkey: number;
   readonly va: bigint;
 }
@@ -29,7 +32,7 @@ function read(name: string): Capture {
   return { name, requests, answers: packets.filter(({ ip }) => ip.src === ANSWERS), rkey, va };
 }
 
-/** What a packet says, but for whose it is: queue pairs, and the M bit, which rxe leaves 0. */
+/** The contents of a packet, without queue pairs and the M bit, which rxe leaves 0. */
 function said({ bth, reth, feth, aeth, ieth, payload }: Decoded): object {
   const { opcode, psn, ackReq, solicited } = bth;
   return { opcode, psn, ackReq, solicited, reth, feth, aeth, ieth, payload: Buffer.from(payload).toString('hex') };
@@ -44,7 +47,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
   const isWindow = name === 'rxt_mw';
   const isFlush = name.startsWith('rxt_flush');
 
-  /** Memory under the address of the capture, and the key that opens it. */
+  /** Memory at the address of the capture, and its key. */
   function memory(c: Conversation): { region: Region; rkey: number } {
     if (!isWindow) {
       const region = c.rig.regionAt(c.target.ptr, 65536, RIGHTS, capture.va - (name === 'rxt_atomic_write' ? 64n : 0n));
@@ -81,7 +84,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
       c.frames(us++, frame(c.there, packet, icrc));
       for (const answer of c.take()) answers.push(said(decode(answer)));
     }
-    // the memory that is read holds what was written to it first, in the capture as with us
+    // in the capture as in ours, the memory that is read holds what was written to it first
     expect(answers).toEqual(capture.answers.map(said));
     if (isWindow)
       c.wc({ wrId: 1, opcode: 'RECV', byteLen: 64, flags: 8, invalidatedRkey: rkey }).events('QP_ACCESS_ERR');
@@ -126,7 +129,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
     if (isWindow) expect(c.buffer.bytes.slice(8192, 8192 + BYTES)).toEqual(c.buffer.bytes.slice(0, BYTES));
   });
 
-  /** The message that the first three requests carry. */
+  /** The message of the first three requests. */
   function written(): Uint8Array[] {
     return capture.requests.slice(0, 3).map(({ payload }) => payload);
   }

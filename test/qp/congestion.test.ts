@@ -1,18 +1,18 @@
 import { describe, expect, test } from 'vitest';
+import { ack, CNP, decode, frame, nak, Op, type Packet, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
 import { createAh, QKEY } from '../kit/datagrams.js';
-import { ack, CNP, decode, frame, nak, Op, type Packet, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
-/** A CNP as annex 17.9 has it: BECN, nothing else, sixteen reserved bytes. */
+/** A CNP as in annex 17.9: BECN, nothing else, sixteen reserved bytes. */
 const cnp: Packet = {
   bth: { opcode: CNP, psn: 0, ackReq: false, solicited: false, migReq: false, becn: true },
   payload: new Uint8Array(16),
 };
-/** CE: a switch was about to drop this packet. */
+/** Congestion experienced: a switch has marked this packet. */
 const MARKED = { trafficClass: 3 };
 
-/** What the card says at `us`, as opcodes with their traffic class. */
+/** The packets of the card at `us`, as opcodes with their traffic class. */
 function said(c: Conversation): { opcode: number; trafficClass: number }[] {
   return c.take().map((bytes) => {
     const { bth, ip } = decode(bytes);
@@ -35,6 +35,17 @@ describe('a marked packet', () => {
     c.wc({ wrId: 1 }).counts({ np_ecn_marked_roce_packets: 1, np_cnp_sent: 1 });
   });
 
+  test.each([
+    ['a tag: the CNP has the priority of CNPs in it', (2 << 13) | 5, (6 << 13) | 5],
+    ['no tag: it has none', undefined, undefined],
+  ])('comes by a path with %s', async (_, vlan, tci) => {
+    const c = await rc({ receives: 1, ...(vlan !== undefined && { vlan, flow: { vlan } }) });
+    c.frames(0, frame({ ...c.there, ...MARKED }, send({ psn: 100 })));
+    const [first, second] = c.take().map((bytes) => decode(bytes).eth.vlan);
+    expect([first, second]).toEqual([tci, vlan]);
+    c.wc({ wrId: 1 });
+  });
+
   test('is not answered again within 50 us', async () => {
     const c = await rc({ receives: 3 });
     const marked = (psn: number) => frame({ ...c.there, ...MARKED }, send({ psn, ackReq: false }));
@@ -55,8 +66,17 @@ describe('a marked packet', () => {
   });
 });
 
+/** A packet that a switch can have marked. */
+const inFlight = (c: Conversation, us = 0): Conversation => {
+  c.post(us, { opcode: 'SEND', inline: PING }).take();
+  return c;
+};
+
 describe('a CNP', () => {
-  /** Posts much, and answers how many packets leave in the next `us` microseconds, each acknowledged at once. */
+  /**
+   * Posts many requests and returns the number of packets that are sent in the next `us` microseconds, each
+   * acknowledged at once.
+   */
   function sentIn(c: Conversation, from: number, us: number): number {
     let count = 0;
     for (let at = from; at < from + us; at++) {
@@ -72,23 +92,80 @@ describe('a CNP', () => {
   test('slows its queue pair down: to half the line rate at first, and less with every further one', async () => {
     const c = await rc({ sendWr: 4 });
     c.rig.x.setCongestion(c.rig.x.CongestionParameter.LINE_RATE, 1e9);
-    c.in(0, cnp).silent();
+    inFlight(c).in(0, cnp).silent();
     const big = { opcode: 'SEND', pieces: [c.buffer.piece(0, 60_000)], signaled: false };
-    for (let i = 0; i < 4; i++) c.qp.send(big);
-    // 500 Mbit/s are 0.06 packets of 1082 bytes each microsecond; 20 us may be sent ahead
+    for (let i = 0; i < 3; i++) c.qp.send(big);
+    // 500 Mbit/s are 0.06 packets of 1082 bytes per microsecond; 20 us may be sent ahead
     expect(sentIn(c, 1, 50)).toBeGreaterThanOrEqual(3);
     expect(sentIn(c, 51, 1)).toBeLessThanOrEqual(1);
-    c.in(52, cnp);
+    inFlight(c, 52).in(52, cnp);
     const slower = sentIn(c, 53, 50);
     expect(slower).toBeLessThanOrEqual(3);
     c.counts({ rp_cnp_handled: 2 });
+    c.qp.poll();
   });
 
   test('is forgotten with time: the rate grows back until there is none', async () => {
     const c = await rc();
-    c.in(0, cnp).silent();
-    for (let at = 10; at < 200_000; at += 10) c.at(at);
-    expect(c.rig.x.nextDeadline()).toBe(0);
+    inFlight(c).in(0, cnp).silent();
+    expect(c.qp.attribute('RATE')).toBeGreaterThan(0);
+    c.in(1, ack({ psn: 1000, msn: 1 }));
+    for (let at = 10; at < 500_000; at += 10) c.at(at);
+    expect([c.rig.x.nextDeadline(), c.qp.attribute('RATE')]).toEqual([0, 0]);
+    c.qp.poll();
+  });
+
+  test('is ignored without a packet in flight that a switch could have marked', async () => {
+    const c = await rc();
+    c.in(0, cnp).silent().counts({ rp_cnp_ignored: 1, rp_cnp_handled: 0 });
+    inFlight(c)
+      .in(1, ack({ psn: 1000, msn: 1 }))
+      .in(2, cnp)
+      .counts({ rp_cnp_ignored: 2, rp_cnp_handled: 0 });
+    expect(c.qp.attribute('RATE')).toBe(0);
+    c.qp.poll();
+  });
+
+  test('cuts the rate once in 50 us, however many arrive', async () => {
+    const c = await rc();
+    c.rig.x.setCongestion(c.rig.x.CongestionParameter.LEAST_RATE, 1e6);
+    inFlight(c);
+    // alpha stays 1 while CNPs arrive
+    for (let us = 0; us < 150; us += 4) {
+      c.in(us, cnp);
+      expect(c.qp.attribute('RATE')).toBe([5e6, 2.5e6, 1.25e6][Math.floor(us / 52)]);
+    }
+    c.counts({ rp_cnp_handled: 38 });
+    c.qp.poll();
+  });
+
+  test('in a row with others keeps the target: the rate returns to what it was before the first', async () => {
+    const c = await rc();
+    c.rig.x.setCongestion(c.rig.x.CongestionParameter.LEAST_RATE, 1e6);
+    inFlight(c);
+    for (const us of [0, 50, 100]) c.in(us, cnp);
+    expect(c.qp.attribute('RATE')).toBe(1.25e6);
+    c.in(101, ack({ psn: 1000, msn: 1 })).at(175);
+    expect(c.qp.attribute('RATE')).toBe((1.25e6 + 10e6) / 2);
+    c.qp.poll();
+  });
+
+  test('at the lowest rate shrinks the window, in which an ACK stays requested', async () => {
+    const c = await rc({ sendWr: 4, mtu: 256 });
+    for (let us = 0; us < 8; us++) {
+      const big = { opcode: 'RDMA_WRITE', pieces: [c.buffer.piece(0, 64 * 256)], remote: { va: 0n, rkey: 7 } };
+      c.post(us, { ...big, signaled: false });
+      while (c.qp.attribute('SQ_PENDING') > 0) {
+        const last = c.take().at(-1) as Uint8Array;
+        c.frames(us, frame(c.there, ack({ psn: decode(last).bth.psn, msn: us })));
+      }
+    }
+    const at = c.qp.attribute('WINDOW');
+    expect(at).toBeGreaterThan(64);
+    inFlight(c, 10);
+    for (let us = 1000; us < 2000; us += 50) c.in(us, cnp);
+    expect(c.qp.attribute('WINDOW')).toBe(16);
+    c.qp.poll();
   });
 
   test('is ignored, and counted, when congestion control is switched off', async () => {
@@ -106,7 +183,7 @@ describe('a CNP', () => {
 });
 
 describe('ECT(0)', () => {
-  /** A connection of a card whose packets may be marked. */
+  /** A connection whose packets may be marked. */
   async function markable(options: RcOptions = {}): Promise<Conversation> {
     const rig = await Rig.create();
     rig.x.setCongestion(rig.x.CongestionParameter.ECT, 1);
@@ -181,9 +258,11 @@ describe('ECT(0)', () => {
 
   test('a CNP that was marked slows down, and is answered with none', async () => {
     const c = await rc();
-    c.frames(0, frame({ ...c.there, ...MARKED }, cnp))
+    inFlight(c)
+      .frames(0, frame({ ...c.there, ...MARKED }, cnp))
       .silent()
       .counts({ rp_cnp_handled: 1, np_ecn_marked_roce_packets: 0 });
+    c.qp.poll();
   });
 });
 
@@ -195,11 +274,14 @@ describe('a queue pair that begins anew', () => {
 
   test('is not slowed down by what the last peer has asked', async () => {
     const c = await rc();
-    c.in(0, ...Array.from({ length: 30 }, () => cnp)).at(1, () => anew(c));
+    inFlight(c)
+      .in(0, ...Array.from({ length: 30 }, () => cnp))
+      .at(1, () => anew(c));
     c.post(2, { wrId: 1, opcode: 'SEND', inline: PING }).take();
-    // the ACK timer passes, and with it all that passed before
+    // the ACK timer expires, and all earlier deadlines with it
     c.at(70_000).take();
     expect(c.qp.attribute('RATE')).toBe(0);
+    c.qp.poll();
   });
 
   test.each([0, 6])('does not tell of what the last peer has sent, nor does one in state %i', async (state) => {

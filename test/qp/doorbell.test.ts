@@ -1,7 +1,7 @@
-/** How posted work requests reach the card: by a ring of doorbells, which the card answers when it takes its turn. */
+/** Doorbells: posted work requests reach the card through a ring, which the card empties at the start of a turn. */
 import { describe, expect, test } from 'vitest';
+import { decode } from '../../src/probe/packet/packets.js';
 import { PING } from '../kit/conversation.js';
-import { decode } from '../kit/packets.js';
 import { Rig, type RigQp } from '../kit/rig.js';
 
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
@@ -14,11 +14,11 @@ test('posting rings, once for any number of requests, until the card has had its
   const rig = await Rig.create();
   const qp = connected(rig);
   rig.out(0);
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
   for (let i = 0; i < 3; i++) expect(qp.send(ping(i))).toBe('OK');
-  expect(rig.x.isRung()).toBe(true);
+  expect(rig.x.isDoorbellRung()).toBe(true);
   expect(rig.out(1)).toHaveLength(3);
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
   qp.send(ping(3));
   expect(rig.out(2)).toHaveLength(1);
 });
@@ -28,7 +28,7 @@ test('a request that is described but not committed does not ring, and is not th
   const qp = connected(rig);
   rig.out(0);
   expect(rig.x.sqBegin(qp.handle, 1, rig.x.WrOpcode.SEND, 2)).toBe(true);
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
   expect(rig.out(1)).toEqual([]);
   expect(rig.x.sqCommit(qp.handle)).toBe(0);
   expect(rig.out(2)).toHaveLength(1);
@@ -39,7 +39,7 @@ test('a refused request does not ring', async () => {
   const qp = connected(rig);
   rig.out(0);
   expect(qp.send({ wrId: 1, opcode: 'BIND_MW', inline: PING })).toBe('EINVAL');
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
 });
 
 test('as many queue pairs as the card holds may ring before it answers, again and again', async () => {
@@ -49,7 +49,7 @@ test('as many queue pairs as the card holds may ring before it answers, again an
   rig.out(0);
   for (let round = 0; round < 20; round++) {
     for (let post = 0; post < 2; post++) for (const qp of pairs) qp.send(ping(post));
-    // each has its turn in the order in which it rang
+    // each queue pair has its turn in the order in which it rang
     expect(goals(rig.out(round))).toEqual(pairs.flatMap((_, i) => [i, i]));
   }
 });
@@ -113,11 +113,11 @@ test('receives ring only where the card has to do something: in ERR', async () =
   const qp = connected(rig);
   rig.out(0);
   qp.recv(1);
-  expect(rig.x.isRung()).toBe(false);
+  expect(rig.x.isDoorbellRung()).toBe(false);
   qp.modify({ STATE: 6 });
   expect(ids(qp)).toEqual([1]);
   qp.recv(2);
-  expect(rig.x.isRung()).toBe(true);
+  expect(rig.x.isDoorbellRung()).toBe(true);
   expect(ids(qp)).toEqual([]);
   rig.out(1);
   expect(ids(qp)).toEqual([2]);

@@ -1,7 +1,7 @@
-/** What the user is told without asking: completion events of an armed queue, and asynchronous events. */
+/** Events: completions of an armed queue, and asynchronous events. */
 import { describe, expect, test } from 'vitest';
+import { ack, decode, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { PING, rc, send } from '../kit/conversation.js';
-import { ack, decode, nak, type Packet, request, response } from '../kit/packets.js';
 
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });

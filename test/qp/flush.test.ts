@@ -1,8 +1,8 @@
-/** FLUSH: a request whose answer says that what was written before can be seen by all (IBTA A19.4). */
+/** FLUSH: a request whose response confirms that earlier writes are globally visible (IBTA A19.4). */
 import { describe, expect, test } from 'vitest';
+import { rxeFlushIcrc } from '../../src/probe/packet/icrc.js';
+import { ack, decode, type Flow, frame, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, type RcOptions, rc, TARGET_VA } from '../kit/conversation.js';
-import { rxeFlushIcrc } from '../kit/icrc.js';
-import { ack, decode, type Flow, frame, nak, type Packet, request, response } from '../kit/packets.js';
 import type { Region } from '../kit/rig.js';
 
 const FLUSH_GLOBAL = 256;
@@ -10,7 +10,7 @@ const [RXE_FLUSH_ICRC, RXE_FLUSH_ADDRESS] = [1, 2] as const;
 const [GLOBAL, PERSISTENT, BOTH] = [1, 2, 3];
 const [RANGE, MR] = [0, 1];
 const LENGTH = 4096;
-/** Where the BTH begins in a frame over IPv4. */
+/** Offset of the BTH in a frame over IPv4. */
 const BTH = 42;
 /** Option of a receive descriptor. */
 const IP_ID_UNKNOWN = 0x10000;
@@ -29,7 +29,7 @@ interface What {
 const flush = (rkey: number, what: What = {}): Packet =>
   request.flush({ psn: 100, va: TARGET_VA, length: LENGTH, placement: GLOBAL, selectivity: RANGE, rkey, ...what });
 
-/** The frame with the ICRC that rxe would give it. */
+/** The frame with the ICRC that rxe would compute. */
 function asOfRxe(there: Flow, packet: Packet): Uint8Array {
   const bytes = frame(there, packet);
   return frame(there, packet, { icrc: rxeFlushIcrc(bytes.subarray(14, -4)) });
@@ -244,7 +244,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
     c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ICRC);
     c.frames(1, asOfRxe(c.there, flush(rkey)))
       .out(response.readOnly({ psn: 100, msn: 1 }))
-      // and the right one is right as ever
+      // and the right ICRC is accepted too
       .in(2, flush(rkey, { psn: 101 }))
       .out(response.readOnly({ psn: 101, msn: 2 }));
   });

@@ -1,11 +1,11 @@
 /**
- * Queue pair 1: datagrams for the management of connections. In all but its number and its Q_Key it is a queue pair of UD,
- * of which test/qp/ud.test.ts tells the rest.
+ * Queue pair 1: management datagrams. Apart from its number and its Q_Key it is a UD queue pair, see
+ * test/qp/ud.test.ts.
  */
 import { describe, expect, test } from 'vitest';
+import { datagram, frame } from '../../src/probe/packet/packets.js';
 import { datagrams, PING } from '../kit/conversation.js';
 import { createAh } from '../kit/datagrams.js';
-import { datagram, frame } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
 const GSI_QKEY = 0x80010000;

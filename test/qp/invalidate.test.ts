@@ -1,7 +1,7 @@
-/** Keys that are closed: SEND_WITH_INVALIDATE by the peer, LOCAL_INV by ourselves. */
+/** Invalidation of keys: SEND_WITH_INVALIDATE by the peer, LOCAL_INV by ourselves. */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, rc, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, request, response } from '../kit/packets.js';
 import type { Region } from '../kit/rig.js';
 
 const CLOSABLE = 15 | (1 << 24);
@@ -122,7 +122,7 @@ test('LOCAL_INV of a key that cannot be closed fails in its turn', async () => {
   const c = await rc();
   c.post(0, { wrId: 1, opcode: 'LOCAL_INV', imm: c.target.rkey }, { wrId: 2, opcode: 'SEND', inline: PING })
     .silent()
-    .wc({ wrId: 1, status: 'LOC_QP_OP_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' })
+    .wc({ wrId: 1, status: 'MW_BIND_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' })
     .state('ERR');
 });
 

@@ -1,7 +1,7 @@
-/** MigReq (IBTA 9.2.6): 1 unless the queue pair is told otherwise; what comes is taken either way. */
+/** MigReq (IBTA 9.2.6): 1 unless the queue pair is set otherwise; received packets may have either value. */
 import { test } from 'vitest';
+import { ack, frame, request } from '../../src/probe/packet/packets.js';
 import { rc, send } from '../kit/conversation.js';
-import { ack, frame, request } from '../kit/packets.js';
 
 test('told so, requests and answers leave with MigReq 0, and with 1 again when told that', async () => {
   const c = await rc({ receives: 2 });

@@ -1,7 +1,9 @@
-/** Message sequence numbers wrap after 2^24 messages, which a test cannot send: the queue pair is put shortly before. */
+/**
+ * Message sequence numbers wrap after 2^24 messages. A test cannot send so many: it sets the numbers shortly before.
+ */
 import { beforeAll, expect, test } from 'vitest';
+import { ack, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
-import { ack, type Packet, request, response } from '../kit/packets.js';
 import { compileTesting, setMessages } from '../kit/testing.js';
 
 let testing: WebAssembly.Module;
@@ -54,7 +56,7 @@ test('the limit that credits set lies behind the wrap', async () => {
     .out(sent(1001), sent(1002), sent(1003))
     .wc({ wrId: 1 });
   expect(c.qp.attribute('CREDITS')).toBe(0);
-  // one message, the first after the wrap, is told of with a credit that was known already
+  // one message, the first after the wrap, is acknowledged with a credit that was known already
   c.in(2, ack({ psn: 1001, msn: 0, syndrome: 2 }))
     .silent()
     .wc({ wrId: 2 })

@@ -1,7 +1,7 @@
-/** The headers below the BTH: what the address vector says stands in every packet of a connection, whatever it is. */
+/** The headers in front of the BTH: every packet of a connection has those of the address vector. */
 import { describe, expect, test } from 'vitest';
+import { ack, type Flow, frame, nak, request, response } from '../../src/probe/packet/packets.js';
 import { PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
-import { ack, type Flow, frame, nak, request, response } from '../kit/packets.js';
 
 const V6 = { localIp: [0xfd, ...Array(14).fill(0), 1], remoteIp: [0xfd, ...Array(14).fill(0), 2] };
 const FLOW6 = { srcIp: 'fd00::1', dstIp: 'fd00::2' };
@@ -19,7 +19,9 @@ describe.each<[string, RcOptions, Partial<Flow>]>([
   ['a UDP source port', { sourcePort: 0xfade }, { sport: 0xfade }],
 ])('%s', (_, options, expected) => {
   test('is in requests, ACKs, NAKs and READ responses', async () => {
-    const c = await rc({ ...options, receives: 1, flow: expected.srcIp ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {} });
+    const there = expected.srcIp ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {};
+    const vlan = expected.vlan === undefined ? {} : { vlan: expected.vlan };
+    const c = await rc({ ...options, goBackN: true, receives: 1, flow: { ...there, ...vlan } });
     const back: Flow = { ...c.back, ...expected };
     const said = () => c.take().map((bytes) => Buffer.from(bytes).toString('hex'));
     const wanted = (...packets: Parameters<typeof frame>[1][]) =>

@@ -1,7 +1,10 @@
-/** Partitions (IBTA 10.9.3): two queue pairs talk when they are in the same one and not both limited members. */
+/**
+ * Partitions (IBTA 10.9.3): two queue pairs communicate when they are in the same partition and not both limited
+ * members.
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, datagram, frame, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, rc, send } from '../kit/conversation.js';
-import { ack, datagram, frame, request } from '../kit/packets.js';
 import { Rig } from '../kit/rig.js';
 
 const FULL = 0x8123;
@@ -14,7 +17,7 @@ async function rigWith(...pkeys: number[]): Promise<Rig> {
   return rig;
 }
 
-/** Our P_Key is the first, the peer's the second. */
+/** A conversation with our P_Key and the peer's. */
 async function between(ours: number, theirs: number): Promise<Conversation> {
   const c = await rc({ rig: await rigWith(ours), receives: 2, flow: { pkey: theirs } });
   Object.assign(c.back, { pkey: ours });

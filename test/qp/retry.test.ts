@@ -1,7 +1,8 @@
-/** The local ACK timer, and how often is tried (IBTA 9.7.6.1.3, 9.9.2.1). */
+/** The local ACK timer, and the retry counter (IBTA 9.7.6.1.3, 9.9.2.1). */
 import { describe, expect, test } from 'vitest';
+import { ack, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, rc } from '../kit/conversation.js';
-import { ack, nak, type Packet, request, response } from '../kit/packets.js';
+import { measured, START } from './measured-rtt.js';
 
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
@@ -90,7 +91,7 @@ test('with the timer everything without answer is repeated, from the oldest on',
     .wc({ wrId: 3 });
 });
 
-/** Lets the timer pass `count` times, each time with a repetition. Answers the time of the next one. */
+/** Lets the timer expire `count` times, each time with a retransmission. Returns the time of the next expiry. */
 function passes(c: Conversation, count: number): number {
   c.post(0, ping(1), { ...ping(2), signaled: false }).out(sent(1000), sent(1001));
   for (let i = 1; i <= count; i++) c.at(TIMEOUT * i).out(sent(1000), sent(1001));
@@ -131,13 +132,47 @@ describe('retry_cnt is the number of repetitions', () => {
   });
 
   test('sequence NAKs without progress use them up too', async () => {
-    const c = await rc({ timeout: 0, retryCnt: 2 });
-    c.post(0, ping(1)).out(sent(1000));
-    for (let us = 1; us <= 2; us++) c.in(us, nak.sequence({ psn: 1000 })).out(sent(1000));
-    c.in(3, nak.sequence({ psn: 1000 }))
+    const c = await rc({ timeout: 1, retryCnt: 2 });
+    c.post(0, ping(1))
+      .out(sent(1000))
+      .in(1, nak.sequence({ psn: 1000 }))
+      .out(sent(1000))
+      .at(1 + TIMEOUT)
+      .out(sent(1000))
+      .in(10, nak.sequence({ psn: 1000 }))
       .silent()
       .wc({ wrId: 1, status: 'RETRY_EXC_ERR', syndrome: 0x60 })
       .state('ERR');
+  });
+
+  test('copies of a sequence NAK cost one, until there is progress or the timer fires', async () => {
+    const c = await rc({ timeout: 1, retryCnt: 2 });
+    const left = () => c.qp.attribute('RETRY_LEFT');
+    c.post(0, ping(1), ping(2)).out(sent(1000), sent(1001));
+    c.in(1, nak.sequence({ psn: 1000 })).out(sent(1000), sent(1001));
+    for (let us = 2; us < 9; us++) c.in(us, nak.sequence({ psn: 1000 })).silent();
+    expect(left()).toBe(1);
+    c.at(1 + TIMEOUT).out(sent(1000), sent(1001));
+    expect(left()).toBe(0);
+    c.in(10, nak.sequence({ psn: 1001, msn: 1 }), nak.sequence({ psn: 1001, msn: 1 })).out(sent(1001));
+    expect(left()).toBe(1);
+    c.in(11, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 }, { wrId: 2 })
+      .counts({ rcvd_seq_err: 10 });
+  });
+
+  test('a sequence NAK later than an answer to the retransmission counts again, and costs nothing', async () => {
+    // the round trip is 10 us, and nearly none takes more than 30 us
+    const c = await measured({ retryCnt: 2 }, 10);
+    const left = () => c.qp.attribute('RETRY_LEFT');
+    c.post(START, ping(1), ping(2)).out(sent(1001), sent(1002));
+    c.in(START + 10, nak.sequence({ psn: 1001, msn: 1 })).out(sent(1001), sent(1002));
+    c.in(START + 40, nak.sequence({ psn: 1001, msn: 1 })).silent();
+    c.in(START + 41, nak.sequence({ psn: 1001, msn: 1 })).out(sent(1001), sent(1002));
+    c.in(START + 42, nak.sequence({ psn: 1001, msn: 1 })).silent();
+    c.in(START + 80, nak.sequence({ psn: 1001, msn: 1 })).out(sent(1001), sent(1002));
+    expect(left()).toBe(1);
+    c.in(START + 90, ack({ psn: 1002, msn: 3 })).wc({ wrId: 1 }, { wrId: 2 });
   });
 
   test('a NAK that acknowledges something is progress', async () => {

@@ -1,7 +1,7 @@
 /** Receiver not ready, from both sides (IBTA 9.7.5.2.8, table 46). */
 import { describe, test } from 'vitest';
+import { ack, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, type Packet, request, response } from '../kit/packets.js';
 
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });

@@ -1,11 +1,11 @@
 /**
- * SEND, from both sides. Start reading here: each test is a conversation with one queue pair of the card. `in` is a packet
- * of the peer, `post` a work request of the user, `out` all that the card says, `wc` the completions. The first number of
- * a step is its time in microseconds. We send from PSN 1000 on and expect the peer's packets from PSN 100 on.
+ * SEND, from both sides. Start reading here: each test is a conversation with one queue pair of the card. `in` is a
+ * packet of the peer, `post` a work request of the application, `out` all packets that the card sends, `wc` the
+ * completions. The first number of a step is its time in microseconds. Our PSNs start at 1000, the peer's at 100.
  */
 import { test } from 'vitest';
+import { ack, request } from '../../src/probe/packet/packets.js';
 import { PING, pattern, RECEIVE_BYTES, rc, send } from '../kit/conversation.js';
-import { ack, request } from '../kit/packets.js';
 
 test('a SEND fills the oldest receive, completes it, and is acknowledged', async () => {
   const c = await rc({ receives: 2 });

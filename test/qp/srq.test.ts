@@ -1,8 +1,8 @@
-/** Shared receive queues: several queue pairs take their receives from one. */
+/** Shared receive queues: several queue pairs take receives from the same queue. */
 import { describe, expect, test } from 'vitest';
+import { ack, datagram, nak, request, uc } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, pattern, rc, send, unreliable } from '../kit/conversation.js';
 import { QKEY, RigSrq } from '../kit/datagrams.js';
-import { ack, datagram, nak, request, uc } from '../kit/packets.js';
 import { Rig, RigQp } from '../kit/rig.js';
 
 const SECOND_PEER = 0x33;
@@ -270,6 +270,86 @@ describe('the end of a queue pair', () => {
     c.in(0, send({ psn: 500 }))
       .out(ack({ psn: 500, msn: 1 }))
       .wc({ wrId: 1 });
+  });
+});
+
+describe('a quota', () => {
+  /** The second queue pair gets a message. */
+  const second = (s: Shared, psn: number) => send({ psn, bth: { destQp: s.second.qpn } });
+  const secondAck = (psn: number, msn: number) => ack({ psn, msn, bth: { destQp: SECOND_PEER } });
+
+  test('bounds what one queue pair holds, and leaves the others theirs', async () => {
+    const s = await shared();
+    const { c, srq } = s;
+    const { x } = c.rig;
+    post(s, 1, 2, 3, 4);
+    x.qpRecvQuota(c.qp.handle, 2);
+    c.in(0, send({ psn: 100 }), send({ psn: 101 }), send({ psn: 102 }))
+      .out(nak.rnr({ psn: 102, timer: 12, msn: 2 }))
+      .wc({ wrId: 1 }, { wrId: 2 })
+      .in(1, second(s, 200), second(s, 201))
+      .out(secondAck(201, 2))
+      .wc({ wrId: 3, qpn: s.second.qpn }, { wrId: 4, qpn: s.second.qpn });
+    // A receive that is posted alone belongs to all.
+    post(s, 1);
+    c.in(2, send({ psn: 102 }))
+      .out(nak.rnr({ psn: 102, timer: 12, msn: 2 }))
+      .wc();
+    x.qpRecvReturn(c.qp.handle);
+    c.in(3, send({ psn: 102 }))
+      .out(ack({ psn: 102, msn: 3 }))
+      .wc({ wrId: 1 });
+    expect(srq.filled).toBe(0);
+  });
+
+  test('counts a message from its first packet on, and a WRITE with an immediate', async () => {
+    const s = await shared();
+    const { c } = s;
+    const bth = { bth: { ackReq: true } };
+    expect(s.srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
+    post(s, 2);
+    c.rig.x.qpRecvQuota(c.qp.handle, 1);
+    c.in(
+      0,
+      request.sendFirst({ psn: 100, payload: pattern(1024) }),
+      request.sendLast({ psn: 101, payload: PING }),
+      request.writeOnlyImm({ psn: 102, va: 0n, rkey: 0, payload: new Uint8Array(0), imm: 1, ...bth }),
+    )
+      .out(nak.rnr({ psn: 102, timer: 12, msn: 1 }))
+      .wc({ wrId: 1, byteLen: 1024 + PING.length });
+    c.rig.x.qpRecvReturn(c.qp.handle);
+    c.in(1, request.writeOnlyImm({ psn: 102, va: 0n, rkey: 0, payload: new Uint8Array(0), imm: 1, ...bth }))
+      .out(ack({ psn: 102, msn: 2 }))
+      .wc({ wrId: 2 });
+  });
+
+  test('leaves the reserve to those that hold none', async () => {
+    const s = await shared();
+    const { c } = s;
+    const { x } = c.rig;
+    post(s, 1, 2, 3, 4);
+    x.srqReserve(s.srq.handle, 2);
+    for (const qp of [c.qp, s.second]) x.qpRecvQuota(qp.handle, 4);
+    c.in(0, send({ psn: 100 }), send({ psn: 101 }), send({ psn: 102 }))
+      .out(nak.rnr({ psn: 102, timer: 12, msn: 2 }))
+      .wc({ wrId: 1 }, { wrId: 2 });
+    c.in(1, second(s, 200), second(s, 201))
+      .out(nak.rnr({ psn: 201, timer: 12, msn: 1, bth: { destQp: SECOND_PEER } }))
+      .wc({ wrId: 3, qpn: s.second.qpn });
+    // Without a reserve only the quota counts.
+    x.srqReserve(s.srq.handle, 0);
+    c.in(2, second(s, 201)).out(secondAck(201, 2)).wc({ wrId: 4, qpn: s.second.qpn });
+  });
+
+  test('without one, nothing has to be returned', async () => {
+    const s = await shared();
+    const { c } = s;
+    for (let n = 0; n < 20; n++) {
+      post(s, 1);
+      c.in(n, send({ psn: 100 + n }))
+        .out(ack({ psn: 100 + n, msn: n + 1 }))
+        .wc({ wrId: 1 });
+    }
   });
 });
 

@@ -1,7 +1,10 @@
-/** The states of a queue pair: the whole matrix of moves, what a refused move says, and what each state lets through. */
+/**
+ * The states of a queue pair: the whole matrix of transitions, the attributes at fault in a refused one, and the
+ * operations that each state allows.
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, type Packet, request } from '../../src/probe/packet/packets.js';
 import { PING, rc, send } from '../kit/conversation.js';
-import { ack, type Packet, request } from '../kit/packets.js';
 import { type ConnectOptions, Rig, type RigQp } from '../kit/rig.js';
 
 const STATES = ['RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'] as const;
@@ -31,7 +34,7 @@ const VALUES: Record<string, number> = {
   DEST_QPN: 0x22,
 };
 
-/** A fresh queue pair in a state; none can come into SQE, which reliable connections have not. */
+/** A fresh queue pair in a state. RC has no SQE, so none can enter it. */
 function inState(rig: Rig, state: State): RigQp {
   const qp = rig.qp();
   if (state === 'RESET') return qp;
@@ -43,7 +46,7 @@ function inState(rig: Rig, state: State): RigQp {
   return qp;
 }
 
-/** One row of the matrix: what the move needs and what it allows, found out by trying. */
+/** One row of the matrix: the attributes that the transition requires and allows, found by trying. */
 function move(rig: Rig, from: State, to: State): string {
   const tried = inState(rig, from);
   const STATE = STATES.indexOf(to);

@@ -1,6 +1,6 @@
 /**
- * The moves of a queue pair and what each of them takes, against the table of IBTA 10.3 as Linux' ib_modify_qp_is_ok has
- * it. Every pair of states is tried, with every attribute.
+ * The transitions of a queue pair and the attributes of each, against the table of IBTA 10.3 as in Linux'
+ * ib_modify_qp_is_ok. Every pair of states is tried with every attribute.
  */
 import { describe, expect, test } from 'vitest';
 import { Rig, RigQp } from '../kit/rig.js';
@@ -69,16 +69,19 @@ const ATTRIBUTES: Readonly<Record<string, number>> = {
 const words = (text: string): string[] => text.split(' ').filter((word) => word !== '');
 const wanted = (names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, ATTRIBUTES[name] as number]));
-/** In the order of their bits, as refusals name them. */
+/** In the order of their bits, as qpRefused lists them. */
 const inOrder = (names: readonly string[]) => Object.keys(ATTRIBUTES).filter((name) => names.includes(name));
 
-/** What a move takes; undefined where there is none. RESET and ERR are open to all but from nowhere. */
+/**
+ * The attributes of a transition; undefined where there is none. RESET and ERR can be entered from all states, except
+ * ERR from RESET.
+ */
 function rowOf(type: Type, from: string, to: string): Row | undefined {
   if (to === 'RESET' || (to === 'ERR' && from !== 'RESET')) return ['', ''];
   return TABLE[type][`${from} ${to}`];
 }
 
-/** A fresh queue pair in a state, or undefined where the type has not that state. */
+/** A fresh queue pair in a state, or undefined if the type lacks that state. */
 function inState(rig: Rig, type: Type, state: string): RigQp | undefined {
   if (type === 'RC' && state === 'SQE') return undefined;
   const qp = new RigQp(rig, { type, sendWr: 2, recvWr: 2 });
@@ -91,7 +94,7 @@ function inState(rig: Rig, type: Type, state: string): RigQp | undefined {
   return qp;
 }
 
-/** A send over memory that is not ours. */
+/** A send over memory of no region. */
 function fail(rig: Rig, qp: RigQp): void {
   qp.vector({ destQpn: 9, sqPsn: 0, rqPsn: 0 });
   const to = { ah: rig.x.ahCreate(rig.pd), qpn: 9, qkey: 0 };
@@ -116,7 +119,7 @@ describe.each<Type>(['RC', 'UC', 'UD'])('%s', (type) => {
     }
     const [required, optional] = row.map(words) as [string[], string[]];
     const rest = Object.keys(ATTRIBUTES).filter((name) => ![...required, ...optional].includes(name));
-    // all that is not allowed is named, all that is missing is named, and nothing is changed by it
+    // all forbidden attributes are named, all missing ones are named, and nothing is changed
     expect(qp.modify({ ...state, ...wanted([...required, ...rest]) })).toBe(rest.length === 0 ? 'OK' : 'EINVAL');
     expect(qp.refused()).toEqual({ missing: [], forbidden: inOrder(rest), range: [] });
     if (required.length > 0) {
@@ -124,7 +127,7 @@ describe.each<Type>(['RC', 'UC', 'UD'])('%s', (type) => {
       expect(qp.refused()).toEqual({ missing: inOrder(required), forbidden: [], range: [] });
     }
     expect(qp.state).toBe(from);
-    // the least, and the most; asking for the state has overwritten the address vector
+    // the smallest and the largest value; querying the state has overwritten the address vector
     qp.vector({ destQpn: 9, sqPsn: 0, rqPsn: 0 });
     expect(qp.modify({ ...state, ...wanted(required) })).toBe('OK');
     expect(qp.state).toBe(to);

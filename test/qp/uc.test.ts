@@ -1,10 +1,10 @@
 /**
- * Unreliable connections: a message arrives whole or not at all, and nobody says a word about it. Numbers as in
- * send.test.ts: we send from PSN 1000 on, and the peer from PSN 100 on.
+ * Unreliable connections: a message arrives whole or not at all, and is never acknowledged. Numbers as in send.test.ts:
+ * our PSNs start at 1000, the peer's at 100.
  */
 import { describe, expect, test } from 'vitest';
+import { type Packet, request, uc } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, RECEIVE_BYTES, TARGET_VA, unreliable } from '../kit/conversation.js';
-import { type Packet, request, uc } from '../kit/packets.js';
 
 const send = (psn: number, payload = PING) => uc(request.sendOnly({ psn, payload }));
 const message = pattern(2500);
@@ -338,7 +338,7 @@ describe('the requester', () => {
     c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 256), other.piece(0, 4096)] });
     c.take();
     c.wc({ wrId: 1 });
-    // the card may send one packet, and then the region goes
+    // the card may send one packet, then the region is deregistered
     expect(c.qp.send({ wrId: 2, opcode: 'SEND', pieces: [c.buffer.piece(0, 256), other.piece(0, 4096)] })).toBe('OK');
     expect(c.rig.out(1000, 1)).toHaveLength(1);
     c.rig.x.mrDereg(other.mr);

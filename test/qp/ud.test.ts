@@ -1,11 +1,11 @@
 /**
- * Unreliable datagrams: to any queue pair, one packet each, with 40 bytes of where they came from in front. Our addresses
- * are 10.0.0.1 and fd00::1, the port's MTU is 1024, our Q_Key is QKEY; we send from PSN 1000 on.
+ * Unreliable datagrams: to any queue pair, one packet each, with a GRH of 40 bytes in front. Our addresses are 10.0.0.1
+ * and fd00::1, the port's MTU is 1024, our Q_Key is QKEY; our PSNs start at 1000.
  */
 import { describe, expect, test } from 'vitest';
+import { type Base, datagram, type Flow, frame, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, pattern } from '../kit/conversation.js';
 import { attach, createAh, detach, MULTICAST_QPN, QKEY } from '../kit/datagrams.js';
-import { type Base, datagram, type Flow, frame, request } from '../kit/packets.js';
 import { RigQp } from '../kit/rig.js';
 
 const GRH = 40;
@@ -87,6 +87,7 @@ describe('receiving', () => {
       'drop_destination_address',
       (c) => frame({ ...c.there, ...V6, dstIp: 'fd00::3' }, hello()),
     ],
+    ['a VLAN into which no path leads', 'drop_vlan', (c) => frame({ ...c.there, vlan: 7 }, hello())],
     ['a group, though not as one', 'drop_destination_address', (c) => frame({ ...c.there, dstIp: GROUP }, hello())],
     ['another partition', 'drop_pkey', (c) => frame({ ...c.there, pkey: 0x8001 }, hello())],
     ['a packet of RC', 'drop_qp_type', (c) => frame(c.there, request.sendOnly({ psn: 100, payload: PING }))],
@@ -107,6 +108,13 @@ describe('receiving', () => {
   test('no receive: dropped in silence', async () => {
     const c = await datagrams();
     c.in(0, hello()).silent().counts({ drop_no_receive: 1 }).recv(1, 0, 100).in(1, hello()).wc({ wrId: 1 });
+  });
+
+  test('no receive: dropped before the ICRC is computed, so that a flood costs little', async () => {
+    const c = await datagrams();
+    c.frames(0, frame(c.there, hello(), { icrc: 0 }))
+      .silent()
+      .counts({ drop_no_receive: 1, drop_icrc: 0 });
   });
 
   test('a receive with less room than the 40 bytes, or none, takes nothing', async () => {
@@ -340,9 +348,11 @@ describe('groups', () => {
     expect(x.memAvailable()).toBe(before);
   });
 
-  test('a datagram behind a VLAN tag is for the members as well', async () => {
+  test('a datagram of a VLAN is for the members once a path leads into the VLAN', async () => {
     const c = await datagrams({ receives: 1, flow: { ...TO_GROUP, vlan: 0x6005 } });
     expect(attach(c.qp, GROUP)).toBe('OK');
+    c.in(0, hello()).wc().cardCounts({ drop_vlan: 1 });
+    createAh(c.qp, { vlan: 0x2005 });
     c.in(0, hello())
       .wc({ byteLen: GRH + 4, srcQpn: SRC })
       .holds(c.buffer, GRH, PING);

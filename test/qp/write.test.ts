@@ -1,7 +1,7 @@
 /** RDMA WRITE, from both sides. */
 import { test } from 'vitest';
+import { ack, nak, request } from '../../src/probe/packet/packets.js';
 import { PING, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
-import { ack, nak, request } from '../kit/packets.js';
 
 const NOTHING = new Uint8Array(0);
 

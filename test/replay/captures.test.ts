@@ -1,6 +1,6 @@
 /**
- * The card in the place of one end of each captured connection. The other end's packets go in; what the card says must be
- * what the captured end said. Where it may differ, the difference has a name here and a reason; nothing else may.
+ * The card replaces one end of each captured connection. The other end's packets go in; the card must send what the
+ * captured end sent. Every permitted difference has a name here and a reason.
  */
 import { expect, describe as group, test } from 'vitest';
 import { CAPTURES } from '../kit/fixtures.js';
@@ -8,18 +8,19 @@ import { type Conversation, conversations, type Said, said } from './conversatio
 import { capturedRequests, isPlain, ReplayedRequester } from './requester.js';
 import { ReplayedResponder, type ResponderSetup } from './responder.js';
 
-/** What they need of memory and rights goes beyond what the packets tell: test/qp/capture.test.ts plays them. */
+/** Captures whose memory and access rights the packets do not show: test/qp/capture.test.ts replays them. */
 const ELSEWHERE = ['rxt_atomic_write', 'rxt_flush_global', 'rxt_flush_mr', 'rxt_mw'];
 
-/** How the captured responders were set up, where it shows. */
+/** Set-up of the captured responders, where it matters. */
 const SETUPS: Readonly<Record<string, ResponderSetup>> = {
   rxt_psnahead: { rqPsn: 2097147 },
   rxt_qpnoread: { access: 1 | 2 | 8 },
   rxt_rdatomic0: { maxDestRdAtomic: 0 },
+  rxt_send_inv_mr: { forbidsInvalidation: true },
   rxt_sendtoolong: { receiveBytes: 100 },
 };
 
-/** Only a part was kept: at its end the captured responder's last answers are missing. */
+/** Partial captures: the captured responder's last responses are missing. */
 const CUT = [
   'dup10_write_bw_64k',
   'loss5_read_bw_64k',
@@ -28,12 +29,15 @@ const CUT = [
   'rc_pingpong_1e6',
   'reorder_write_bw_64k',
 ];
-/** Answers were lost before they reached the place of recording. */
+/** Responses were lost before they reached the recorder. */
 const isLossy = (capture: string): boolean => capture.startsWith('loss5_');
-/** The server's program changes what is read: the bytes are not determined by the packets. */
+/** The server's program changes the memory that is read: the packets do not determine its content. */
 const isChanging = (capture: string): boolean => capture.startsWith('rping');
 
-/** rxe forgets that it has said RNR NAK, and says a sequence NAK to the next packet as well; the rules want silence. */
+/**
+ * rxe forgets that it has sent an RNR NAK and sends a sequence NAK for the next packet as well; the rules demand
+ * silence.
+ */
 function withoutRnrQuirk(answers: readonly Said[]): Said[] {
   let rnr = -1;
   return answers.filter(({ syndrome = 0, psn }) => {
@@ -43,7 +47,10 @@ function withoutRnrQuirk(answers: readonly Said[]): Said[] {
   });
 }
 
-/** A READ that is asked again from its middle: rxe goes on with MIDDLE, the rules start with FIRST (or ONLY) and its AETH. */
+/**
+ * When a READ is requested again from its middle, rxe continues with MIDDLE; the rules demand FIRST (or ONLY) with its
+ * AETH.
+ */
 function withoutReplayOpcodes(answer: Said): Said {
   const names: Record<string, string> = { FIRST: 'MORE', MIDDLE: 'MORE', LAST: 'END', ONLY: 'END' };
   const place = /^RDMA_READ_RESPONSE_(\w+)$/.exec(answer.opcode)?.[1];
@@ -63,7 +70,7 @@ function tolerant(capture: string, answer: Said): Said {
   return isChanging(capture) ? { ...same, payload: '' } : same;
 }
 
-/** Those of ours that the recording has, in its order. */
+/** The card's packets that the recording has too, in its order. */
 function recorded(ours: readonly Said[], theirs: readonly Said[]): Said[] {
   let next = 0;
   const text = theirs.map((answer) => key(answer));
@@ -83,7 +90,8 @@ group('the card as the responder', () => {
     let ours = replayed.answers.map((answer) => tolerant(capture, answer));
     const theirs = expectedOf(talk);
     if (capture === 'rxt_sendtoolong') {
-      // rxe says remote operational error; by the rules a message that does not fit is an invalid request (IBTA 9.9.3)
+      // rxe sends a remote operational error; by the rules a message that does not fit is an invalid request (IBTA
+      // 9.9.3)
       expect(theirs.map(({ syndrome }) => syndrome)).toEqual([0x63]);
       expect(ours.map(({ syndrome }) => syndrome)).toEqual([0x61]);
       return;
@@ -94,13 +102,13 @@ group('the card as the responder', () => {
   });
 });
 
-/** What a refusal makes of the request (IBTA 9.9.2). */
+/** The status of a request after each NAK (IBTA 9.9.2). */
 const REFUSED: Readonly<Record<number, string>> = {
   97: 'REM_INV_REQ_ERR',
   98: 'REM_ACCESS_ERR',
   99: 'REM_OP_ERR',
 };
-/** What the packets do not tell: the capture ends before all is answered, or the other end never answers. */
+/** The capture ends before all requests are answered, or the other end never answers. */
 const OPEN_ENDED = [...CUT, 'rxt_send_inv_mr'];
 
 group('the card as the requester', () => {

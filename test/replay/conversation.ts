@@ -1,8 +1,9 @@
-/** The reliable connections in a capture: who asked what, who answered what, in the order of the wire. */
-import { roceFrames } from '../kit/fixtures.js';
-import { type Decoded, decode, Op } from '../kit/packets.js';
+/** The reliable connections in a capture: requests and responses in the order of the wire. */
 
-/** Requests from one queue pair to another, and what came back. */
+import { type Decoded, decode, Op } from '../../src/probe/packet/packets.js';
+import { roceFrames } from '../kit/fixtures.js';
+
+/** Requests from one queue pair to another, and the responses. */
 export interface Conversation {
   readonly capture: string;
   readonly srcIp: string;
@@ -41,11 +42,14 @@ function oldest(frames: readonly Decoded[]): number {
   return frames.map(({ bth }) => bth.psn).reduce((a, b) => (ahead(a, b) < 0 ? a : b));
 }
 
-/** Every direction of every reliable connection in which something was asked. */
+/** Every direction of every reliable connection that has requests. */
 export function conversations(capture: string): Conversation[] {
-  const frames = roceFrames(capture)
-    .map(decode)
-    .filter(({ bth }) => bth.opcode < 0x20);
+  return conversationsIn(capture, roceFrames(capture));
+}
+
+/** The same of RoCEv2 frames; `capture` is their name. */
+export function conversationsIn(capture: string, captured: readonly Uint8Array[]): Conversation[] {
+  const frames = captured.map(decode).filter(({ bth }) => bth.opcode < 0x20);
   const streams = new Map<string, Decoded[]>();
   for (const frame of frames) {
     if (isResponse(frame)) continue;
@@ -59,7 +63,7 @@ function conversation(capture: string, frames: readonly Decoded[], requests: rea
   const { ip, bth } = requests[0] as Decoded;
   const firstPsn = oldest(requests);
   const span = Math.max(...requests.map((frame) => ahead(frame.bth.psn, firstPsn) + packetsOf(frame, 256)));
-  // a packet names only whom it is for: the asker is the one who gets answers with these PSNs
+  // a packet names only its destination: the requester is the one that receives responses with these PSNs
   const counts = new Map<number, number>();
   for (const frame of frames) {
     if (!isResponse(frame) || frame.ip.src !== ip.dst || frame.ip.dst !== ip.src) continue;
@@ -79,12 +83,12 @@ function conversation(capture: string, frames: readonly Decoded[], requests: rea
   return [{ capture, srcIp: ip.src, dstIp: ip.dst, requester, responder: bth.destQp, mtu, firstPsn, packets }];
 }
 
-/** PSNs that a request takes. */
+/** Number of PSNs of a request. */
 export function packetsOf({ bth, reth }: Decoded, mtu: number): number {
   return bth.opcode === Op.RDMA_READ_REQUEST ? Math.max(1, Math.ceil((reth?.length ?? 0) / mtu)) : 1;
 }
 
-/** What a test compares of a packet; what is absent does not exist in it. */
+/** What a test compares of a packet; an absent member means that the packet lacks the header. */
 export interface Said {
   readonly opcode: string;
   readonly psn: number;

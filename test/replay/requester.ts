@@ -1,7 +1,9 @@
-/** The card in the place of a captured requester: work requests are read off the captured packets, and its own packets
- * must be those again while the captured answers go in. */
-import { ipBytes } from '../kit/address.js';
-import { type Decoded, decode, encode, Op, underived } from '../kit/packets.js';
+/**
+ * The card replaces a captured requester: work requests are derived from the captured packets, and the card must send
+ * these packets again while the captured responses go in.
+ */
+import { ipBytes } from '../../src/probe/packet/address.js';
+import { type Decoded, decode, encode, Op, underived } from '../../src/probe/packet/packets.js';
 import { type Completion, Rig, type RigQp, type SendRequest } from '../kit/rig.js';
 import { ahead, type Conversation, isResponse, packetsOf } from './conversation.js';
 
@@ -22,7 +24,7 @@ const OPCODES: Readonly<Record<number, string>> = {
   [Op.FETCH_ADD]: 'ATOMIC_FETCH_AND_ADD',
 };
 
-/** What a request packet says, as far as the work request determines it: not AckReq, which is the requester's own choice. */
+/** The contents of a request packet that the work request determines. Not AckReq, which is the requester's choice. */
 export type Asked = Pick<Decoded, 'reth' | 'atomiceth' | 'immdt' | 'ieth'> & {
   readonly opcode: string;
   readonly psn: number;
@@ -43,7 +45,7 @@ export function asked({ bth, reth, atomiceth, immdt, ieth, payload }: Decoded): 
   };
 }
 
-/** Bytes of the wire as the number that the card takes them for. */
+/** Four bytes of the wire as the number that the card expects. */
 const swap = (value: number): number =>
   (((value & 0xff) << 24) | ((value & 0xff00) << 8) | ((value >>> 8) & 0xff00) | (value >>> 24)) >>> 0;
 
@@ -51,7 +53,7 @@ export class ReplayedRequester {
   readonly requests: Asked[] = [];
   readonly completions: Completion[] = [];
   posted = 0;
-  /** What READs must have brought: offset in the landing region, and bytes. */
+  /** The results of READs: offset in the landing region, and bytes. */
   readonly read: { offset: number; bytes: Buffer }[] = [];
   #next = 0;
   #now = 1_000_000;
@@ -79,7 +81,7 @@ export class ReplayedRequester {
     return made;
   }
 
-  /** One work request per captured message; a message whose end was cut off is left away. */
+  /** Posts one work request per captured message; a message whose end was cut off is left out. */
   #post(): void {
     const local = this.rig.region(ROOM);
     const { mtu } = this.talk;
@@ -106,7 +108,7 @@ export class ReplayedRequester {
         ...(at && { remote: { va: at.va, rkey: at.rkey } }),
         ...(atomic && opcode === 'ATOMIC_FETCH_AND_ADD' && { compareAdd: atomic.swapAdd }),
         ...(atomic && opcode === 'ATOMIC_CMP_AND_SWP' && { compareAdd: atomic.compare, swap: atomic.swapAdd }),
-        // an immediate passes as bytes, a key as a number
+        // immediate data passes as bytes, a key as a number
         ...(frame.immdt !== undefined && { imm: swap(frame.immdt) }),
         ...(frame.ieth !== undefined && { imm: frame.ieth }),
       };
@@ -127,8 +129,10 @@ export class ReplayedRequester {
     this.read.push({ offset, bytes: Buffer.concat(parts.map(({ frame }) => frame.payload)) });
   }
 
-  /** Lets the card ask; each captured answer goes in as soon as its request is out. The card's window may be smaller than
-   * that of the captured requester, and asks for an ACK where that one did not: then it gets one. */
+  /**
+   * Lets the card send; each captured response goes in as soon as its request is out. The card's window may be smaller
+   * than the captured requester's, so that it requests an ACK where that one did not: the test sends one.
+   */
   play(): void {
     this.#take(this.rig.out(this.#now));
     for (const { isRequest, frame } of this.talk.packets) {
@@ -174,7 +178,7 @@ export function capturedRequests(talk: Conversation): Asked[] {
   return frames.slice(0, last + 1).map(asked);
 }
 
-/** No packet was sent twice, and each follows the one before: work requests can be read off them. */
+/** No packet was sent twice, and each follows the one before: work requests can be derived from them. */
 export function isPlain(talk: Conversation): boolean {
   let psn = talk.firstPsn;
   return talk.packets.every(({ isRequest, frame }) => {

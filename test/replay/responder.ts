@@ -1,23 +1,28 @@
-/** The card in the place of a captured responder: the captured requests go in, its answers come out. */
-import { ipBytes } from '../kit/address.js';
-import { type Decoded, decode, encode, Op, underived } from '../kit/packets.js';
+/** The card replaces a captured responder: the captured requests go in, its responses come out. */
+import { ipBytes } from '../../src/probe/packet/address.js';
+import { type Decoded, decode, encode, Op, underived } from '../../src/probe/packet/packets.js';
 import { type Region, Rig, type RigQp } from '../kit/rig.js';
 import { ahead, type Conversation, isResponse, packetsOf, type Said, said } from './conversation.js';
 
 const RECEIVE = 1 << 20;
-/** A key that opens nothing. */
+const ACCESS = 15;
+/** Lets the peer invalidate a key. */
+const INVALIDATE = 1 << 24;
+/** A key that is never valid. */
 const NO_KEY = 0x00000100;
 
 export interface ResponderSetup {
   readonly maxDestRdAtomic?: number;
   readonly access?: number;
-  /** Where the responder had expected the requester to start. */
+  /** The PSN at which the responder expected the requester to start. */
   readonly rqPsn?: number;
   /** Length of its receives. */
   readonly receiveBytes?: number;
+  /** The keys that were to be invalidated belonged to regions that forbid it. */
+  readonly forbidsInvalidation?: boolean;
 }
 
-/** A stretch of the responder's memory that was named by a key. */
+/** A range of the responder's memory, and its key. */
 interface Span {
   from: bigint;
   to: bigint;
@@ -50,6 +55,8 @@ export class ReplayedResponder {
 
   static async create(talk: Conversation, setup: ResponderSetup = {}): Promise<ReplayedResponder> {
     const rig = await Rig.create(9, { memoryBytes: 24 << 20 });
+    // the captured responders drop what arrives ahead of a gap
+    rig.x.setReorderWindow(0);
     const qp = rig.qp({ recvWr: 256, cqe: 8192 });
     qp.connect({
       destQpn: talk.requester,
@@ -63,13 +70,13 @@ export class ReplayedResponder {
       ...setup,
     });
     const made = new ReplayedResponder(talk, rig, qp, rig.region(setup.receiveBytes ?? RECEIVE));
-    made.#layOut();
+    made.#layOut(setup.forbidsInvalidation ? 0 : INVALIDATE);
     made.#remember();
     return made;
   }
 
-  /** Regions for every key by which something was done that was not refused. */
-  #layOut(): void {
+  /** Creates regions for every key that was used without a NAK, or invalidated. */
+  #layOut(invalidate: number): void {
     const spans = new Map<number, Span>();
     for (const { isRequest, frame } of this.talk.packets) {
       const at = isRequest ? place(frame) : undefined;
@@ -81,7 +88,30 @@ export class ReplayedResponder {
         to: span && span.to > end ? span.to : end,
       });
     }
-    for (const [rkey, { from, to }] of spans) this.#regions.set(rkey, this.rig.region(Number(to - from), 15, from));
+    const closing = this.talk.packets.flatMap(({ isRequest, frame: { ieth } }) => (isRequest && ieth ? [ieth] : []));
+    // one that was never used has an address nonetheless
+    for (const rkey of closing) if (!spans.has(rkey)) spans.set(rkey, { from: 0n, to: 8n });
+    for (const [rkey, { from, to }] of spans)
+      this.#regions.set(rkey, this.rig.region(Number(to - from), ACCESS | invalidate, from));
+  }
+
+  /**
+   * The key of a region of ours that stands for a captured one. Where the captured responder had registered it anew
+   * after its invalidation, we do so.
+   */
+  #keyFor(rkey: number, isReplay: boolean): number {
+    const region = this.#regions.get(rkey);
+    if (region === undefined) return NO_KEY;
+    if (this.rig.x.mrIsValid(region.mr) || isReplay) return region.rkey;
+    const again = this.rig.regionAt(region.ptr, region.length, ACCESS | INVALIDATE, region.iova);
+    this.#regions.set(rkey, again);
+    return again.rkey;
+  }
+
+  /** Returns whether a peer may use the captured key now. */
+  isValid(rkey: number): boolean {
+    const region = this.#regions.get(rkey);
+    return region !== undefined && this.rig.x.mrIsValid(region.mr);
   }
 
   #wasRefused({ bth }: Decoded): boolean {
@@ -90,8 +120,10 @@ export class ReplayedResponder {
     );
   }
 
-  /** What the memory held before: what READs and atomics brought, unless WRITEs in the capture put it there. The earliest
-   * counts, so the last is laid first. */
+  /**
+   * Restores the initial memory from the results of READs and atomics, unless WRITEs in the capture put it there. The
+   * earliest counts, so the last is restored first.
+   */
   #remember(): void {
     const answers = this.talk.packets.filter(({ isRequest }) => !isRequest).map(({ frame }) => frame);
     const requests = this.talk.packets.filter(({ isRequest }) => isRequest).map(({ frame }) => frame);
@@ -111,7 +143,7 @@ export class ReplayedResponder {
     }
   }
 
-  /** Plays all requests in order. What the card says is in `answers`. */
+  /** Plays all requests in order. `answers` has the card's responses. */
   play(): void {
     this.talk.packets.forEach(({ isRequest, frame }, i) => {
       if (!isRequest) return;
@@ -124,7 +156,7 @@ export class ReplayedResponder {
     });
   }
 
-  /** Whether the captured responder had no receive for this packet. */
+  /** Returns whether the captured responder had no receive for this packet. */
   #wasNotReady(index: number): boolean {
     const { psn } = (this.talk.packets[index] as { frame: Decoded }).frame.bth;
     for (const { isRequest, frame } of this.talk.packets.slice(index + 1)) {
@@ -135,19 +167,22 @@ export class ReplayedResponder {
     return false;
   }
 
-  /** One receive for the packet that is expected; none for what is repeated or comes too early. */
+  /** Posts a receive for a packet that is expected; none for a retransmission or a packet that comes too early. */
   #post({ bth }: Decoded): void {
     if (bth.psn !== this.qp.attribute('EXPECTED_PSN') || this.qp.attribute('RQ_PENDING') !== 0) return;
     this.qp.recv(0, [this.inbox.piece(0, this.inbox.length)]);
   }
 
-  /** The captured frame, for this card: its queue pair, its keys. */
+  /** The captured frame with this card's queue pair and keys. */
   #aimed(frame: Decoded): Uint8Array {
     const ours = underived(frame);
     ours.bth.destQp = this.qp.qpn;
-    const key = (rkey: number): number => this.#regions.get(rkey)?.rkey ?? NO_KEY;
+    const isReplay = frame.bth.psn !== this.qp.attribute('EXPECTED_PSN') || this.#wasRefused(frame);
+    const key = (rkey: number): number => this.#keyFor(rkey, isReplay);
     if (ours.reth) ours.reth = { ...ours.reth, rkey: key(ours.reth.rkey) };
     if (ours.atomiceth) ours.atomiceth = { ...ours.atomiceth, rkey: key(ours.atomiceth.rkey) };
+    // the key that a SEND invalidates is that of its region as it is
+    if (ours.ieth !== undefined) ours.ieth = this.#keyFor(ours.ieth, true);
     return encode({ ...ours, trailer: new Uint8Array(0) });
   }
 }

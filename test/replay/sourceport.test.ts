@@ -1,13 +1,13 @@
-// The UDP source port of connections that Linux has made (its rule for RoCEv2), by which equal-cost paths are chosen.
+// The UDP source port of connections of Linux (its rule for RoCEv2), by which routers choose among equal-cost paths.
 import { expect, test } from 'vitest';
-import { udpSourcePort } from '../../src/verbs/ah.js';
-import { decode } from '../kit/decode.js';
+import { decode } from '../../src/probe/packet/decode.js';
+import { udpSourcePort } from '../../src/verbs/resolvedaddress.js';
 import { CAPTURES, roceFrames } from '../kit/fixtures.js';
 import { conversations } from './conversation.js';
 
-/** There the flow label is made from the ports of rdma_cm. */
+/** There, the flow label is derived from the ports of rdma_cm. */
 const isByCm = (capture: string) => roceFrames(capture).some((frame) => decode(frame).bth.destQp === 1);
-/** What the programs of some captures had set; over IPv4 the wire does not show it. */
+/** Flow labels that the programs of some captures had set; packets over IPv4 do not show them. */
 const FLOW_LABELS: Readonly<Record<string, number>> = { rxt_flow: 0x12345, rxt_flow_v6: 0x12345 };
 
 test('is what we would take for the same pair of queue pairs, or for the flow label', () => {

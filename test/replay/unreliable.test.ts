@@ -1,13 +1,13 @@
 /**
- * Captured unreliable connections and datagrams, both ends: what one end sent goes into the card and must come to its user
- * whole; and the card, given the same work requests, must send the same packets. And the captured pingpong over a shared
- * receive queue, with all its queue pairs at once.
+ * Captured unreliable connections and datagrams, at both ends. The packets of one end go into the card and must reach
+ * its application whole; given the same work requests, the card must send the same packets. Also the captured pingpong
+ * over a shared receive queue, with all its queue pairs at once.
  */
 import { expect, describe as group, test } from 'vitest';
-import { ipBytes } from '../kit/address.js';
+import { ipBytes } from '../../src/probe/packet/address.js';
+import { type Decoded, decode, encode, OPCODES, Op, underived } from '../../src/probe/packet/packets.js';
 import { createAh, gidOf, openPort, RigSrq } from '../kit/datagrams.js';
 import { roceFrames } from '../kit/fixtures.js';
-import { type Decoded, decode, encode, OPCODES, Op, underived } from '../kit/packets.js';
 import { Rig, type RigQp } from '../kit/rig.js';
 
 const UC_CAPTURES = ['uc_pingpong_64', 'uc_pingpong_4096', 'ib_send_lat_64_uc', 'ib_write_bw_uc_8192'];
@@ -19,10 +19,10 @@ const UD_CAPTURES = [
 ];
 const ROOM = 65536;
 const GRH = 40;
-/** What rxe knows of QP1 is for the connection manager. */
+/** QP1 belongs to the connection manager. */
 const isUser = ({ bth }: Decoded): boolean => bth.destQp > 1;
 
-/** The directions in a capture: everything from one address to one queue pair. */
+/** The directions in a capture: all packets from one address to one queue pair. */
 function directions(capture: string, kind: number): Decoded[][] {
   const found = new Map<string, Decoded[]>();
   for (const packet of roceFrames(capture).map(decode)) {
@@ -51,20 +51,20 @@ const sizeOf = (packets: readonly Decoded[]): number => Math.max(...packets.map(
 const mtuOf = (packets: readonly Decoded[]): number =>
   [256, 512, 1024, 2048, 4096].find((mtu) => mtu >= Math.max(1024, sizeOf(packets))) as number;
 
-/** The ends of a direction as a connection wants them, seen from its receiver. */
+/** The ends of a direction as a connection needs them, seen from its receiver. */
 function ends(packet: Decoded, isReceiver: boolean) {
   const [from, to] = [[...ipBytes(packet.ip.src)], [...ipBytes(packet.ip.dst)]];
   return isReceiver ? { localIp: to, remoteIp: from } : { localIp: from, remoteIp: to };
 }
 
-/** The packet as it would have been for this queue pair, and this key. */
+/** The packet, readdressed to this queue pair and this key. */
 function readdressed(packet: Decoded, destQp: number, rkey = 0, va = 0n): Uint8Array {
   const plain = underived(packet);
   const reth = plain.reth && { ...plain.reth, rkey, va };
   return encode({ ...plain, bth: { ...plain.bth, destQp }, ...(reth && { reth }) });
 }
 
-/** What of a packet is the sender's choice and not that of its program or of its path. */
+/** What the sender chose of a packet, not its program or its path. */
 const essence = ({ bth, deth, reth, immdt, payload, padding }: Decoded) => ({
   opcode: bth.opcode,
   psn: bth.psn,
@@ -221,7 +221,7 @@ group.each(['srq_pingpong_64', 'srq_pingpong_4096'])('%s', (capture) => {
     expect(done.map(({ status }) => status)).toEqual(Array(messageCount).fill('SUCCESS'));
     expect(new Set(done.map(({ wrId }) => wrId)).size).toBe(messageCount);
     expect(srq.filled).toBe(0);
-    // as many acknowledgements as the peer gave
+    // as many ACKs as the peer sent
     const theirs = all.filter(({ ip, bth }) => ip.src === dst && bth.opcode === Op.ACKNOWLEDGE);
     expect(answers.length).toBe(theirs.length);
   });

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parseWasm } from '../kit/wasm.js';
+import { cycles } from './cycles.js';
 import { code, type Import, imports, ROOT, sources } from './sources.js';
 
 /** The room of a path: the longest that it begins with. */
@@ -27,7 +28,7 @@ function violations(paths: readonly string[], allowed: Readonly<Record<string, r
 }
 
 describe('the card', () => {
-  const anywhere = ['assembly/limits', 'assembly/layout', 'assembly/counters'];
+  const anywhere = ['assembly/codes', 'assembly/limits', 'assembly/layout', 'assembly/memorymap', 'assembly/counters'];
   const below = ['assembly/qp', 'assembly/host', 'assembly/wire', ...anywhere];
 
   test('imports point downwards: index, rnic, qp, then host and wire, which do not know each other', () => {
@@ -39,12 +40,18 @@ describe('the card', () => {
       'assembly/qp': below,
       'assembly/host': anywhere,
       'assembly/wire': anywhere,
+      'assembly/codes': [],
       'assembly/limits': [],
       'assembly/layout': [],
-      'assembly/counters': ['assembly/limits'],
+      'assembly/memorymap': [],
+      'assembly/counters': ['assembly/memorymap'],
       'assembly/testing': ['assembly/wire', 'assembly/qp', ...anywhere],
     });
     expect(wrong).toEqual([]);
+  });
+
+  test('no files import each other in a circle', () => {
+    expect(cycles('assembly')).toEqual([]);
   });
 
   const module = () => parseWasm(readFileSync(join(ROOT, 'build/card.wasm')));
@@ -65,27 +72,73 @@ describe('the card', () => {
 });
 
 describe('the facade', () => {
-  const leaves = ['src/errors', 'src/native'];
+  const leaves = ['src/errors', 'src/native', 'src/packagefile'];
   const link = ['src/link', ...leaves];
   const device = ['src/device', ...link];
   const verbs = ['src/verbs', ...device];
   const cm = ['src/cm', ...verbs];
   const connection = ['src/connection', ...cm];
+  const datagram = ['src/datagram', ...connection];
 
-  test('imports point downwards: cli, index, connection, cm, verbs, device, link', () => {
+  test('imports point downwards: cli, index, opendevice, datagram, connection, cm, verbs, device, link', () => {
     const wrong = violations(sources('src', '.ts'), {
       'src/errors': [],
-      'src/native': ['src/errors'],
+      'src/native': ['src/errors', 'src/packagefile'],
+      'src/packagefile': [],
       'src/link': leaves,
-      'src/device': [...link, 'build/card'],
+      'src/device': [...link, 'build/card', 'build/codes'],
       'src/verbs': device,
-      'src/cm': verbs,
+      'src/cm/core': link,
+      'src/cm': ['src/cm/core', ...verbs],
       'src/connection': cm,
-      'src/index': connection,
-      'src/cli': ['src/index'],
+      'src/datagram': connection,
+      'src/opendevice': datagram,
+      'src/index': ['src/opendevice', ...datagram],
+      // packets of scripts share nothing with the card; a scripted queue pair is a link
+      'src/probe/packet': [],
+      'src/probe/capture': ['src/probe/packet'],
+      'src/probe/ladder': ['src/probe/packet', 'src/probe/capture', 'src/packagefile'],
+      'src/probe/script': ['src/probe/packet', 'build/scriptgrammar'],
+      'src/probe/checks': ['src/probe/packet', 'src/probe/script'],
+      'src/probe/report': ['src/probe/packet', 'src/probe/checks', 'src/probe/ladder', 'src/packagefile', ...link],
+      'src/probe/link': ['src/probe/packet', 'src/probe/script', 'src/probe/checks', ...link],
+      'src/probe': ['packet', 'script', 'capture', 'ladder', 'link', 'checks', 'report'].map(
+        (name) => `src/probe/${name}`,
+      ),
+      'build/scriptgrammar': [],
+      // protocols of upper layers stand on the public API, as those of users do
+      'src/ulp': ['src/index'],
+      'src/net': ['src/ulp', 'src/index'],
+      'src/valkey': ['src/ulp'],
+      'src/cli': ['src/index', 'src/net', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
+      // sd_notify is of no use to other programs, so it is no public export
+      'src/cli/endpoint/notify': ['src/native', 'src/cli'],
       'build/card': [],
+      'build/codes': [],
     });
     expect(wrong).toEqual([]);
+  });
+
+  test('pages import what they show: the ladder packets alone, the playground the verbs and what is below', () => {
+    const below = ['src/probe', 'src/verbs', 'src/device', 'src/link'];
+    const wrong = violations(sources('web', '.ts'), {
+      ...Object.fromEntries(below.map((room) => [room, []])),
+      'web/ladder': ['src/probe'],
+      'web/playground': ['web/ladder', ...below],
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  test('no files import each other in a circle, but for types', () => {
+    expect(cycles('src')).toEqual([]);
+  });
+
+  test('the core of rdma_cm is the protocol alone: it imports its own files, errors, and the text of addresses', () => {
+    const known = ['src/errors', 'src/link/address', 'src/link/gid'];
+    const foreign = sources('src/cm/core', '.ts')
+      .flatMap(imports)
+      .filter(({ to }) => !to.startsWith('src/cm/core/') && !known.includes(to));
+    expect(foreign).toEqual([]);
   });
 
   test('links and native code move frames: they know nothing of queue pairs', () => {
@@ -97,9 +150,9 @@ describe('the facade', () => {
 });
 
 test('the second encoder shares nothing with what it judges', () => {
-  const encoder = ['address', 'decode', 'describe', 'encode', 'frame', 'icrc', 'opcodes', 'packets'];
+  const encoder = ['address', 'decode', 'describe', 'encode', 'frame', 'icrc', 'mad', 'opcodes', 'packets'];
   const foreign = encoder
-    .flatMap((name) => imports(`test/kit/${name}.ts`))
-    .filter(({ to }) => !to.startsWith('test/kit/'));
+    .flatMap((name) => imports(`src/probe/packet/${name}.ts`))
+    .filter(({ to }) => !to.startsWith('src/probe/packet/'));
   expect(foreign).toEqual([]);
 });

@@ -1,4 +1,4 @@
-// What test/README.md points at exists.
+// The tests that test/README.md names exist.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

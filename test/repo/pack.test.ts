@@ -1,10 +1,23 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { describeIf } from '../kit/privileges.js';
+import { all, describeIf, programPrivilege, testIf } from '../kit/privileges.js';
+import { type Installed, install } from './installed.js';
 import { ROOT } from './sources.js';
 
 const run = promisify(execFile);
@@ -12,78 +25,192 @@ const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
 const built = existsSync(join(ROOT, 'dist/index.js'));
 
 describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packed package, installed elsewhere', () => {
-  let elsewhere = '';
-  let installed = '';
-  let files: string[] = [];
-
-  /** Stands in for an install from the registry, which tests cannot reach. */
-  function link(name: string): void {
-    const to = join(elsewhere, 'node_modules', name);
-    mkdirSync(dirname(to), { recursive: true });
-    symlinkSync(join(ROOT, 'node_modules', name), to);
-  }
-
+  let installed: Installed;
   beforeAll(async () => {
-    elsewhere = mkdtempSync(join(tmpdir(), 'wasm-roce-pack-'));
-    installed = join(elsewhere, 'node_modules/wasm-roce');
-    const pack = ['pack', '--json', '--ignore-scripts', '--pack-destination', elsewhere];
-    const [tarball] = JSON.parse((await run('npm', pack, { cwd: ROOT })).stdout);
-    files = tarball.files.map((file: { path: string }) => file.path);
-    mkdirSync(installed, { recursive: true });
-    await run('tar', ['-xzf', join(elsewhere, tarball.filename), '-C', installed, '--strip-components=1']);
-    for (const name of [...Object.keys(manifest.dependencies ?? {}), '@types/node']) link(name);
-    writeFileSync(join(elsewhere, 'package.json'), JSON.stringify({ type: 'module', private: true }));
+    installed = await install(['@types/node', 'undici-types']);
   }, 120_000);
-
-  afterAll(() => rmSync(elsewhere, { recursive: true, force: true }));
+  afterAll(() => installed?.remove());
 
   test('holds what runs, its types and its licence, and none of the tests', () => {
-    expect(files).toEqual(
+    expect(installed.files).toEqual(
       expect.arrayContaining([
         'dist/index.js',
         'dist/index.d.ts',
         'build/card.wasm',
-        'build/card.js',
+        'dist/cardworker.js',
+        'native/build.mjs',
         'LICENSE',
         'README.md',
       ]),
     );
-    expect(files.filter((path) => /^(test|scripts|assembly|node_modules)\//.test(path))).toEqual([]);
+    expect(installed.files.filter((path) => /^(test|scripts|assembly|node_modules)\//.test(path))).toEqual([]);
+    expect(installed.files.filter((path) => /\.png$/.test(path))).toEqual([]);
+    // Source maps would need the sources beside them.
+    expect(installed.files.filter((path) => /\.[jt]s\.map$/.test(path))).toEqual([]);
   });
 
   test('can be imported, and opens the card', async () => {
     const program = `import { openDevice } from 'wasm-roce'; console.log(typeof openDevice);`;
-    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: elsewhere });
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
     expect(stdout.trim()).toBe('function');
+  });
+
+  test('its part that tests peers can be imported, and works with a device of the other part', async () => {
+    const program = `import { openDevice } from 'wasm-roce';
+      import { EventFaultLink, formatScript, parseScript } from 'wasm-roce/probe';
+      const wrapLink = (link) => new EventFaultLink(link, ['drop every CNP']);
+      const device = await openDevice({ link: 'memory', wrapLink });
+      console.log(formatScript(parseScript('wait   1ms')), (await device.counters())['link.fault_rule_1_hits']);
+      await device.close();`;
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
+    expect(stdout).toBe('wait 1ms\n 0\n');
+  });
+
+  test('loads no package: those of the commands, and of single links, wait until they are needed', async () => {
+    // Resolution hooks see every import and every require of the process.
+    const hooks = `export async function resolve(name, context, next) {
+        if (!/^(node:|file:|data:|[./])/.test(name) && name !== 'wasm-roce') console.log(name);
+        return next(name, context);
+      }`;
+    const program = `import { createRequire, register } from 'node:module';
+      const Module = createRequire(import.meta.url)('node:module');
+      const load = Module._load;
+      Module._load = (name, ...rest) => { console.log('require', name); return load(name, ...rest); };
+      register('data:text/javascript,' + encodeURIComponent(${JSON.stringify(hooks)}));
+      await import('wasm-roce');
+      console.log('loaded');
+      await import('commander');`;
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
+    const lines = stdout.trim().split('\n');
+    const isRequire = (line: string) => line.startsWith('require ');
+    expect(lines.slice(0, lines.indexOf('loaded')).filter(isRequire)).toEqual([]);
+    // Hooks run in a thread of their own, whose lines come late. The package imported last shows that they work.
+    expect(lines.filter((line) => !isRequire(line))).toEqual(expect.arrayContaining(['loaded', 'commander']));
+    expect(lines.filter((line) => !isRequire(line))).toHaveLength(2);
+  });
+
+  test('keeps the names of its classes, which util.inspect shows', async () => {
+    const program = `import * as all from 'wasm-roce';
+      for (const [name, value] of Object.entries(all)) if (/^class/.test(value)) console.log(name === value.name, name);`;
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
+    expect(stdout).toContain('true Connection\n');
+    expect(stdout).not.toContain('false');
   });
 
   test('brings types that tell right from wrong', async () => {
     const program = `import { openDevice } from 'wasm-roce';
       export const open: (...options: never[]) => Promise<unknown> = openDevice;
-      // @ts-expect-error it is no number
+      // @ts-expect-error not a number
       export const number: number = openDevice;`;
-    writeFileSync(join(elsewhere, 'program.ts'), program);
-    const options = [
-      '--noEmit',
-      '--strict',
-      '--module',
-      'NodeNext',
-      '--target',
-      'ES2022',
-      '--lib',
-      'ES2023,ESNext.Disposable,DOM',
-    ];
+    writeFileSync(join(installed.folder, 'program.ts'), program);
+    const options = ['--noEmit', '--strict', '--module', 'NodeNext', '--target', 'ES2022', '--types', 'node'];
     const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
-    const { stdout } = await run(process.execPath, [tsc, ...options, 'program.ts'], { cwd: elsewhere }).catch(
-      (failed) => failed,
-    );
-    expect(stdout).toBe('');
-  }, 60_000);
+    const check = async (...more: string[]) => {
+      const command = [tsc, ...options, '--skipLibCheck', 'false', ...more, 'program.ts'];
+      const { stdout } = await run(process.execPath, command, { cwd: installed.folder }).catch((failed) => failed);
+      return stdout;
+    };
+    const [full, plain] = await Promise.all([
+      check('--lib', 'ES2023,ESNext.Disposable,DOM', '--exactOptionalPropertyTypes'),
+      // A program of Node has no DOM library, and so no namespace WebAssembly.
+      check('--lib', 'ES2023'),
+    ]);
+    expect([full, plain]).toEqual(['', '']);
+  }, 120_000);
+
+  test('hides in its types what is internal', () => {
+    const types = installed.files
+      .filter((path) => path.endsWith('.d.ts'))
+      .map((path) => readFileSync(join(installed.package, path), 'utf8'));
+    expect(types.filter((text) => /@internal/.test(text))).toEqual([]);
+  });
 
   test.each(Object.entries<string>(manifest.bin))('its command %s says how it is used', async (name, path) => {
-    const file = join(installed, path);
+    const file = join(installed.package, path);
     expect(readFileSync(file, 'utf8')).toMatch(/^#!\/usr\/bin\/env node\n/);
-    const { stdout } = await run(process.execPath, [file, '--help'], { cwd: elsewhere });
+    const { stdout } = await run(process.execPath, [file, '--help'], { cwd: installed.folder });
     expect(stdout).toContain(name);
+  });
+
+  const addon = () => join(installed.package, `prebuilds/linux-${process.arch}/wasm_roce.node`);
+  const packed = existsSync(join(ROOT, `prebuilds/linux-${process.arch}/wasm_roce.node`));
+  testIf(
+    all({ ok: packed, reason: 'the addon is not built' }, programPrivilege('g++')),
+    'without its addon it says so in one sentence, with a command that builds it',
+    async () => {
+      rmSync(dirname(addon()), { recursive: true });
+      const program = `import { openDevice } from 'wasm-roce';
+        await openDevice({ link: 'udp', addresses: ['127.0.0.1'] }).then((device) => device.close({ force: true }),
+          ({ message }) => console.log(message));`;
+      const open = () => run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
+      const { stdout } = await open();
+      const [, command] =
+        stdout.match(/^EOPNOTSUPP: the native addon for linux-\w+ is missing: build it with `(.*?)`,.*\n$/) ?? [];
+      expect(command).toBe(`node ${join(realpathSync(installed.package), 'native/build.mjs')}`);
+      await run('sh', ['-c', String(command)], { cwd: installed.folder });
+      expect(existsSync(addon())).toBe(true);
+      expect(readdirSync(dirname(addon()))).toEqual(['wasm_roce.node']);
+      expect((await open()).stdout).not.toContain('native addon');
+    },
+    180_000,
+  );
+});
+
+const complete = ['x64', 'arm64'].every((arch) => existsSync(join(ROOT, `prebuilds/linux-${arch}/wasm_roce.node`)));
+describeIf({ ok: built && complete, reason: 'not all parts are built: npm run build' }, 'npm pack', () => {
+  let copy = '';
+
+  beforeAll(() => {
+    copy = mkdtempSync(join(tmpdir(), 'wasm-roce-prepack-'));
+    const inputs = [
+      'scripts',
+      'native',
+      'assembly',
+      'src',
+      'web',
+      'asconfig.json',
+      'tsconfig.json',
+      'tsconfig.build.json',
+    ];
+    const outputs = [
+      'build/stamps',
+      'build/native',
+      'build/card.wasm',
+      'build/card.js',
+      'build/card.d.ts',
+      'build/codes.js',
+      'build/codes.d.ts',
+      'build/scriptgrammar.js',
+      'build/scriptgrammar.d.ts',
+      'dist',
+      'man',
+    ];
+    for (const path of [...inputs, ...outputs, 'prebuilds', 'package.json', 'package-lock.json'])
+      cpSync(join(ROOT, path), join(copy, path), { recursive: true });
+    symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
+  });
+  afterAll(() => rmSync(copy, { recursive: true, force: true }));
+
+  /** Runs what npm runs before it packs, where there is no compiler. @returns what it says on standard error */
+  async function refusals(): Promise<string[]> {
+    const command = [join(copy, 'scripts/prepack.mjs')];
+    const { stderr } = await run(process.execPath, command, { env: { PATH: copy } }).catch((failed) => failed);
+    return stderr.match(/(?<=^prepack: ).*$/gm) ?? [];
+  }
+  const refused = (arch: string) => `native addon for ${arch}: missing or not up to date, so nothing is packed`;
+
+  test('packs what is complete and up to date', async () => {
+    expect(await refusals()).toEqual([]);
+  });
+
+  test('refuses when the addon of another processor is missing', async () => {
+    renameSync(join(copy, 'prebuilds/linux-arm64'), join(copy, 'away'));
+    expect(await refusals()).toEqual([refused('arm64')]);
+    renameSync(join(copy, 'away'), join(copy, 'prebuilds/linux-arm64'));
+  });
+
+  test('refuses when the addons are older than their source', async () => {
+    appendFileSync(join(copy, 'native/udp.cc'), '// changed\n');
+    expect((await refusals()).sort()).toEqual([refused('arm64'), refused('x64')]);
   });
 });

@@ -3,20 +3,19 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { ROOT, text } from './sources.js';
-
-const PRINTED = ['hello, remote memory\n', 'hello, remote memory\nthe client said thank you\n'];
+import { README_OUTPUT, readmePrograms } from './readme.js';
+import { ROOT } from './sources.js';
 
 test('the programs in the README run as they are printed there', async () => {
-  const programs = [...text('README.md').matchAll(/```js\n([\s\S]*?)```/g)].map(([, program]) => program as string);
-  expect(programs.length).toBe(PRINTED.length);
+  const programs = readmePrograms();
+  expect(programs.length).toBe(README_OUTPUT.length);
   for (const [i, program] of programs.entries()) {
-    // inside the package its own name leads to what it exports
+    // within the package folder Node resolves the package's own name
     const file = join(ROOT, 'build', `readme-${process.pid}-${i}.mjs`);
     await writeFile(file, program);
     try {
       const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: 20_000 });
-      expect(stdout).toBe(PRINTED[i]);
+      expect(stdout).toBe(README_OUTPUT[i]);
     } finally {
       await rm(file);
     }

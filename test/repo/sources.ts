@@ -1,11 +1,11 @@
-/** The project's own source files, and who imports whom. */
+/** The project's own source files and their imports. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** Files below a folder with one of the endings, as paths from the project's folder. */
+/** Returns the files below a folder with one of the endings, as paths from the project's folder. */
 export function sources(folder: string, ...endings: string[]): string[] {
   if (!existsSync(join(ROOT, folder))) return [];
   return readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
@@ -18,7 +18,7 @@ export function text(path: string): string {
   return readFileSync(join(ROOT, path), 'utf8');
 }
 
-/** The text without comments (TypeScript's and C's; a `//` inside quotes is left alone when it follows a colon). */
+/** Returns the text without comments of TypeScript or C. A `//` that follows a colon is not taken for a comment. */
 export function code(path: string): string {
   return text(path)
     .replace(/\/\*[\s\S]*?\*\//g, '')
@@ -27,16 +27,19 @@ export function code(path: string): string {
 
 export interface Import {
   from: string;
-  /** A path from the project's folder without ending, or a package's name. */
+  /** A path from the project's folder without ending, or the name of a package. */
   to: string;
 }
 
-/** What a file imports, re-exports, or loads with import(). */
+/** Returns the modules that a file imports, re-exports, or loads by import(). */
 export function imports(path: string): Import[] {
   const found = code(path).matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)'([^']+)'/g);
   return Array.from(found, ([, name = '']) => {
-    if (!name.startsWith('.')) return { from: path, to: name };
-    const target = relative(ROOT, normalize(join(ROOT, dirname(path), name)));
-    return { from: path, to: target.replace(/\.(js|ts)$/, '') };
+    return { from: path, to: name.startsWith('.') ? relativeTarget(path, name) : name };
   });
+}
+
+/** The file that a relative import in `path` names: a path from the project's folder without ending. */
+export function relativeTarget(path: string, name: string): string {
+  return relative(ROOT, normalize(join(ROOT, dirname(path), name))).replace(/\.(js|ts)$/, '');
 }

@@ -1,4 +1,4 @@
-// Adaptive retransmission through the API: what is lost is repeated long before `timeout`.
+// Adaptive retransmission through the API: lost packets are retransmitted long before `timeout`.
 import { expect, test } from 'vitest';
 import { MemoryHub, throwIfFailed } from '../../src/index.js';
 import { connectedPair, endOn, openOn } from './pair.js';
@@ -15,7 +15,7 @@ test('answers that never come are asked for, and no try is spent on them', async
     throwIfFailed(await a.cq.next(WAIT));
   }
   const { roce_adp_retrans = 0, local_ack_timeout_err = 0 } = a.qp.counters();
-  // of 200 frames ten are lost; the ACK timer is for the time before the first round trip, and for a machine that stood still
+  // Ten of 200 frames are lost. The ACK timer serves losses before the first round trip, and pauses of the machine.
   expect(roce_adp_retrans).toBeGreaterThan(local_ack_timeout_err);
   expect(a.device.counters().roce_adp_retrans).toBe(roce_adp_retrans);
   expect(a.qp.query().progress.roundTrip).toBeGreaterThan(0);
@@ -41,7 +41,7 @@ test('wrong switches', async () => {
   const { qp, pd, cq } = await endOn(device);
   expect(() => {
     (qp as { adaptiveRetransmission: unknown }).adaptiveRetransmission = 'on';
-  }).toThrow(new TypeError("adaptiveRetransmission is 'on', must be true or false"));
+  }).toThrow("adaptiveRetransmission is 'on', must be true or false");
   const ud = await pd.createQp({ sendCq: cq, type: 'UD' });
   expect(ud.adaptiveRetransmission).toBe(false);
   expect(() => {

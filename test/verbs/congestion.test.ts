@@ -1,4 +1,4 @@
-// Congestion control as a program sees it: parameters with units, and what marks and CNPs do between two devices.
+// Congestion control through the API: parameters with units, and the effect of marks and CNPs between two devices.
 import { afterEach, describe, expect, test } from 'vitest';
 import { type Device, MemoryHub } from '../../src/index.js';
 import { connectedPair, openOn, pattern } from './pair.js';
@@ -14,26 +14,33 @@ const opened = async (congestion?: Parameters<Device['congestion']['modify']>[0]
 };
 
 const DEFAULTS = {
-  ...{ enabled: true, ect: true, cnpInterval: 50, cnpDscp: 48, alphaInterval: 55, rateInterval: 55 },
-  ...{ byteStep: 10_000_000, fastRecovery: 5, gain: 1 / 256 },
-  ...{ additiveRate: 40e6, hyperRate: 400e6, leastRate: 1e6, lineRate: 10e9 },
+  ...{ enabled: true, ect: true, cnpInterval: 50, cnpDscp: 48, cnpPriority: 6, alphaInterval: 55 },
+  ...{ cutInterval: 50, rateInterval: 75, byteStep: 1_000_000, fastRecovery: 5, gain: 1 / 256 },
+  ...{ additiveRate: 20e6, hyperRate: 200e6, minRate: 1e9, lineRate: 10e9 },
 };
 
 test('the published parameters, and what is changed in them', async () => {
   const device = await opened({ ect: false, cnpInterval: 4 });
   expect(device.congestion.query()).toEqual({ ...DEFAULTS, ect: false, cnpInterval: 4 });
   device.congestion.modify({ lineRate: 25e9, gain: 0.5, enabled: false });
-  expect(device.congestion.query()).toMatchObject({ lineRate: 25e9, gain: 0.5, enabled: false, cnpInterval: 4 });
+  expect(device.congestion.query()).toMatchObject({
+    lineRate: 25e9,
+    minRate: 2.5e9,
+    gain: 0.5,
+    enabled: false,
+    cnpInterval: 4,
+  });
   expect((await opened()).congestion.query()).toEqual(DEFAULTS);
 });
 
 test.each([
-  [{ speed: 1 }, /congestion has no speed, only enabled, ect/],
+  [{ speed: 1 }, /congestion has no parameter speed, must be one of enabled, ect/],
   [{ enabled: 1 }, /congestion\.enabled is 1, must be true or false/],
   [{ cnpDscp: 64 }, /congestion\.cnpDscp.*64/],
+  [{ cnpPriority: 8 }, /congestion\.cnpPriority is 8/],
   [{ gain: 0 }, /congestion\.gain is 0, must be/],
   [{ lineRate: Number.NaN }, /congestion\.lineRate is NaN/],
-  [{ lineRate: 2e3 }, /leastRate 1000000 is above lineRate 2000/],
+  [{ minRate: 11e9 }, /minRate is 11000000000, must be at most lineRate 10000000000/],
 ])('%j is refused, and nothing changed', async (wrong, message) => {
   const device = await opened();
   expect(() => device.congestion.modify({ byteStep: 7, ...wrong } as object)).toThrow(message);
@@ -57,19 +64,19 @@ describe('every packet is marked on the way', () => {
   };
 
   test('the receiver sends CNPs and the sender slows down', async () => {
-    await using pair = await connectedPair({ open: { ...marked, congestion: { lineRate: 1e9, leastRate: 50e6 } } });
+    await using pair = await connectedPair({ open: { ...marked, congestion: { lineRate: 1e9, minRate: 50e6 } } });
     const start = performance.now();
     await send(pair);
     expect(pair.b.qp.counters()).toMatchObject({ np_cnp_sent: expect.any(Number) });
     expect(pair.b.qp.counters().np_ecn_marked_roce_packets).toBeGreaterThan(100);
     expect(pair.b.qp.counters().np_cnp_sent).toBeGreaterThan(1);
     expect(pair.a.qp.counters().rp_cnp_handled).toBeGreaterThan(1);
-    // 10.5 Mbit at 500 Mbit/s, where the first CNP leads, or less
+    // 10.5 Mbit at no more than 500 Mbit/s, the rate after the first CNP.
     expect(performance.now() - start).toBeGreaterThan(15);
   });
 
   test('query tells the rate, from the first CNP on until it has grown back', async () => {
-    const slow = { lineRate: 1e9, leastRate: 50e6, rateInterval: 1e7, alphaInterval: 1e7 };
+    const slow = { lineRate: 1e9, minRate: 50e6, rateInterval: 1e7, alphaInterval: 1e7 };
     await using pair = await connectedPair({ open: { ...marked, congestion: slow } });
     const { a } = pair;
     expect(a.qp.query().progress.rate).toBeUndefined();

@@ -1,11 +1,11 @@
-// End-to-end flow control as a program sees it.
+// End-to-end flow control through the API.
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { MemoryHub, type Qp } from '../../src/index.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
 const WAIT = { timeout: 10_000 };
-// so that who waits for news does not take them for lost
+// Slow timers, so that a sender that waits for a credit update does not retransmit.
 const PATIENT = { timeout: 20, adaptiveRetransmission: false };
 
 test('a slow receiver is waited for: nothing is refused, nothing is sent twice', async () => {
@@ -22,7 +22,7 @@ test('a slow receiver is waited for: nothing is refused, nothing is sent twice',
   }
   for (let wrId = 0; wrId < count; wrId++) expect(await a.cq.next(WAIT)).toMatchObject({ wrId, ok: true });
   const { rcvd_rnr_err, retransmits, rc_crwaits } = a.qp.counters();
-  // the first message is sent on trust: the peer had no receive yet
+  // The first message is sent without a credit: the peer had no receive yet.
   expect([(rcvd_rnr_err as number) <= 1, (retransmits as number) <= 1]).toEqual([true, true]);
   expect(rc_crwaits).toBeGreaterThan(count / 2);
   expect(b.qp.counters().send_rnr_err).toBe(rcvd_rnr_err);
@@ -46,7 +46,9 @@ test('query says what may be sent, and who waits', async () => {
   await qp.modify({ state: 'ERR' });
   const wc = await a.cq.next(WAIT);
   expect(wc).toMatchObject({ wrId: 4, statusName: 'WR_FLUSH_ERR' });
-  expect(wc.explain().likelyCauses[0]).toMatch(/waiting for credits \(flowControl\): the peer has told of no receive/);
+  expect(wc.explain().likelyCauses[0]).toMatch(
+    /waiting for credits \(flowControl\): the peer has advertised no receive/,
+  );
 });
 
 test('the switch: off at first, one end alone may have it, and it is heeded at once', async () => {
@@ -54,7 +56,7 @@ test('the switch: off at first, one end alone may have it, and it is heeded at o
   const { a, b } = pair;
   expect(a.qp.flowControl).toBe(false);
   a.qp.flowControl = true;
-  // the other end tells of no limit
+  // The other end advertises no limit.
   for (let wrId = 0; wrId < 4; wrId++) b.qp.postRecv({ wrId });
   for (let wrId = 0; wrId < 4; wrId++) a.qp.postSend({ wrId, opcode: 'SEND' });
   for (let wrId = 0; wrId < 4; wrId++) await a.cq.next(WAIT);
@@ -79,7 +81,7 @@ test('wrong switches', async () => {
   const { qp, pd, cq } = await endOn(device);
   expect(() => {
     (qp as { flowControl: unknown }).flowControl = 1;
-  }).toThrow(new TypeError('flowControl is 1, must be true or false'));
+  }).toThrow('flowControl is 1, must be true or false');
   const ud: Qp = await pd.createQp({ sendCq: cq, type: 'UD' });
   expect(() => {
     ud.flowControl = true;

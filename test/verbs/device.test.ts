@@ -1,4 +1,4 @@
-// What a device tells about itself, and how it is opened.
+// Opening devices, and their attributes.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -49,7 +49,7 @@ test('devices that name no hub meet on the common one', async () => {
   await using one = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
   await using other = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
   expect(one.gids[1]?.address).not.toBe(other.gids[1]?.address);
-  await expect(one.createAh({ grh: { dgid: other.chooseGid().gid } })).resolves.toMatchObject({ hopLimit: 64 });
+  await expect(one.resolveAddress({ grh: { dgid: other.chooseGid().gid } })).resolves.toMatchObject({ hopLimit: 64 });
 });
 
 test('a card of 4 GiB, the most that there is, keeps a trace too', async () => {

@@ -1,4 +1,4 @@
-// Asynchronous events of queue pairs, as a program hears them: from the queue pair, and from its device.
+// Asynchronous events of queue pairs, emitted by the queue pair and by its device.
 import { expect, test } from 'vitest';
 import { EventType } from '../../src/device/codes.js';
 import { type AsyncEvent, MemoryHub, type Qp, throwIfFailed } from '../../src/index.js';
@@ -6,7 +6,7 @@ import { connectedPair, type End, endOn, openOn } from './pair.js';
 
 const WAIT = { timeout: 5000 };
 
-/** What has been heard of a queue pair, from both. */
+/** Events of a queue pair, as emitted by both. */
 function heard({ device, qp }: End): string[] {
   const types: string[] = [];
   qp.on('event', ({ type }: AsyncEvent) => types.push(type));
@@ -15,7 +15,7 @@ function heard({ device, qp }: End): string[] {
 }
 const both = (type: string) => [type, `device: ${type}`];
 
-/** To RTR, and no further. */
+/** Moves a queue pair to RTR only. */
 async function toRtr(qp: Qp, { qp: peer }: End): Promise<void> {
   const { qpn, psn, gid } = peer.endpoint();
   await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
@@ -24,6 +24,31 @@ async function toRtr(qp: Qp, { qp: peer }: End): Promise<void> {
     ...{ maxDestRdAtomic: 1, minRnrTimer: 12 },
   });
 }
+
+test('one event can be waited for, until a signal, a timeout or the end of the device', async () => {
+  const hub = new MemoryHub();
+  await using one = await openOn(hub);
+  const other = await openOn(hub, { seed: 2 });
+  const [a, b] = [await endOn(one), await endOn(other)];
+  await toRtr(b.qp, a);
+  b.qp.postRecv({ sgList: b.mr.slice(0, 100) });
+  await a.qp.connect(b.qp.endpoint(), { pathMtu: 1024 });
+  const next = other.nextEvent(WAIT);
+  a.qp.postSend({ opcode: 'SEND' });
+  const event = await next;
+  expect([event.type, 'qp' in event && event.qp === b.qp]).toEqual(['COMM_EST', true]);
+  await expect(other.nextEvent({ timeout: 1 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  const reason = new Error('enough');
+  const abort = new AbortController();
+  const waiting = other.nextEvent({ signal: abort.signal });
+  abort.abort(reason);
+  await expect(waiting).rejects.toBe(reason);
+  expect(other.listenerCount('event')).toBe(0);
+  const last = other.nextEvent().catch((error) => error);
+  await other.close({ force: true });
+  expect(await last).toMatchObject({ code: 'ECANCELED' });
+  await expect(other.nextEvent()).rejects.toMatchObject({ code: 'EINVAL' });
+});
 
 test('COMM_EST: the first message comes while the queue pair waits in RTR', async () => {
   const hub = new MemoryHub();
@@ -42,7 +67,7 @@ test('COMM_EST: the first message comes while the queue pair waits in RTR', asyn
   await other.close({ force: true });
 });
 
-// What MISSED stands for is in test/host/cq.
+// MISSED is tested in test/host/cq.
 test('a completion queue whose event found no room is looked at all the same', async () => {
   const hub = new MemoryHub();
   await using one = await openOn(hub);

@@ -1,4 +1,4 @@
-// A card whose thread fails, as no card should: everybody is told, and nothing is left of it.
+// A card whose thread fails: all pending calls are rejected, and all resources are freed.
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import {
@@ -9,14 +9,14 @@ import {
   openDevice,
   publishedDevices,
 } from '../../src/index.js';
-import { held } from './held.js';
 import { endOn, loopback } from './pair.js';
+import { processResources } from './processresources.js';
 
 const WAIT = { timeout: 20_000 };
-/** What everything says from then on. */
+/** The error of all calls from then on. */
 const failed = { code: 'EIO', message: expect.stringMatching(/the card of device wasm-lo has failed/) };
 
-/** Makes the next turn trap: the receive ring is said to lie behind the memory. */
+/** Makes the next turn trap, by placing the receive ring behind the end of the memory. */
 function break_(device: Device): void {
   const { card } = device;
   const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.rxRing());
@@ -25,7 +25,7 @@ function break_(device: Device): void {
 }
 
 test('who waits is told, everything else says why, and the device can be closed', async () => {
-  const before = await held();
+  const before = await processResources();
   const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const { qp, cq, pd, mr } = await endOn(device);
   const told = once(device, 'event') as Promise<AsyncEvent[]>;
@@ -46,7 +46,7 @@ test('who waits is told, everything else says why, and the device can be closed'
   expect(() => device.counters()).toThrow(/has failed/);
   expect(mr.isClosed).toBe(false);
   await device.close({ force: true });
-  expect(await held()).toEqual(before);
+  expect(await processResources()).toEqual(before);
 });
 
 test('who only polls is told as well', async () => {
@@ -61,7 +61,7 @@ test('who only polls is told as well', async () => {
 });
 
 test('who waits for the connection manager is told, with whatever the program is waiting for', async () => {
-  const before = await held();
+  const before = await processResources();
   const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const listener = createCmId(device);
   await listener.listen();
@@ -77,7 +77,7 @@ test('who waits for the connection manager is told, with whatever the program is
     server.next(),
     device.connect({ host: nobody, port: 7471 }),
   ].map((promise) => expect(promise).rejects.toMatchObject(failed));
-  // the manager's, and those of the two that connect
+  // One of the connection manager, and two of the connections in progress.
   await expect.poll(() => device.qps().length).toBe(3);
   break_(device);
   await Promise.all(waiting);
@@ -88,13 +88,13 @@ test('who waits for the connection manager is told, with whatever the program is
   await id.close();
   await device.close({ force: true });
   expect(device.isClosed).toBe(true);
-  expect(await held()).toEqual(before);
+  expect(await processResources()).toEqual(before);
 });
 
 test('connections end, with all that belongs to them', async () => {
   await using b = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const server = await b.listen({ port: 0 });
-  const before = await held();
+  const before = await processResources();
   const a = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const host = b.gids[0]?.address as string;
   const connected = async () => {
@@ -107,7 +107,7 @@ test('connections end, with all that belongs to them', async () => {
   const receiving = waiting.mine.receive();
   await full.theirs.send(Buffer.from('nobody takes this'));
   await new Promise((resolve) => setTimeout(resolve, 20));
-  // this one comes while the program is busy, which then learns of it and of the failure at a time
+  // This message arrives while the program is busy, which then sees it together with the failure.
   full.theirs.send(Buffer.from('nor this')).catch(() => {});
   const busy = (milliseconds: number, isOver = () => false) => {
     for (const end = performance.now() + milliseconds; !isOver() && performance.now() < end; );
@@ -125,9 +125,9 @@ test('connections end, with all that belongs to them', async () => {
     await expect(all()).rejects.toMatchObject(failed);
   }
   for (const { theirs } of [waiting, full]) theirs.destroy();
-  // nothing else belongs to the device
+  // No other object belongs to the device.
   await a.close();
-  expect(await held()).toEqual(before);
+  expect(await processResources()).toEqual(before);
   await server.close();
 });
 

@@ -1,6 +1,7 @@
-// GIDs are IPv6 addresses, or IPv4 ones mapped into them; the choice among them must say why.
+// GIDs are IPv6 or IPv4-mapped addresses; a choice among them gives its reason.
 import { describe, expect, test } from 'vitest';
-import { chooseGid, gidAddress, gidBytes, gidTable, gidText, gidToHex } from '../../src/verbs/gid.js';
+import { gidAddress, gidBytes, gidText, gidToHex } from '../../src/link/gid.js';
+import { chooseGid, gidTable } from '../../src/verbs/gid.js';
 
 describe('text and bytes', () => {
   test.each([
@@ -19,6 +20,16 @@ describe('text and bytes', () => {
     expect(gidToHex(from)).toBe(hex);
     expect(gidAddress(from)).toBe(address);
     expect(gidBytes(hex)).toEqual(gidBytes(from));
+  });
+
+  test('whoever asks for the bytes may change them', () => {
+    const before = gidBytes('10.1.2.3');
+    before.fill(0);
+    expect([gidAddress('10.1.2.3'), gidBytes('10.1.2.3')[15]]).toEqual(['10.1.2.3', 3]);
+    const bytes = gidBytes('fd00::7');
+    expect(gidText(bytes)).toBe('fd00::7');
+    bytes[15] = 8;
+    expect([gidText(bytes), gidText('fd00::7')]).toEqual(['fd00::8', 'fd00::7']);
   });
 
   test.each(['', 'eth0', '10.0.0', '10.0.0.256', 'fe80:::1', 'ffff', '10.0.0.1:4791'])('%j is no GID', (text) => {

@@ -1,4 +1,4 @@
-// MigReq by the switch that a program has.
+// The quirk that sends MigReq 0.
 import { expect, test } from 'vitest';
 import { throwIfFailed } from '../../src/index.js';
 import { WireTap } from '../interop/wiretap.js';
@@ -13,7 +13,7 @@ test('a queue pair says 1, and 0 with the quirk migReqZero, until that is taken 
     a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.remote.addr, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next({ timeout: 5000 }));
   }
-  // both ends write into one capture
+  // Both ends write to one capture.
   const saidTo = (qpn: number) =>
     tap
       .frames(qpn)

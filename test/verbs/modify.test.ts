@@ -1,7 +1,7 @@
-// modify follows the table of transitions, and a refusal names every attribute at fault.
+// modify follows the table of transitions, and its error names every attribute at fault.
 import { expect, test } from 'vitest';
 import { createMemoryHub, type QpAttributes } from '../../src/index.js';
-import { mtuWithin, udpSourcePort } from '../../src/verbs/ah.js';
+import { maxPathMtu, udpSourcePort } from '../../src/verbs/resolvedaddress.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
 async function twoEnds() {
@@ -26,7 +26,10 @@ test('the whole way by hand, as ibv_modify_qp goes it', async () => {
     rqPsn: 0x123456,
     maxDestRdAtomic: 4,
     minRnrTimer: 12,
-    ahAttr: { grh: { dgid: b.device.chooseGid().gid, sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 } },
+    ahAttr: {
+      grh: { dgid: b.device.chooseGid().gid, sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 },
+      sl: 5,
+    },
   });
   await qp.modify({ state: 'RTS', sqPsn: 0xabcdef, timeout: 14, retryCnt: 6, rnrRetry: 5, maxRdAtomic: 3 });
   expect(qp.query()).toMatchObject({
@@ -44,7 +47,7 @@ test('the whole way by hand, as ibv_modify_qp goes it', async () => {
     maxRdAtomic: 3,
     maxDestRdAtomic: 4,
     minRnrTimer: 12,
-    ahAttr: { grh: { dgid: '::ffff:10.0.0.2', sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 } },
+    ahAttr: { grh: { dgid: '::ffff:10.0.0.2', sgidIndex: 1, hopLimit: 9, trafficClass: 0x68, flowLabel: 77 }, sl: 5 },
     progress: { sendPending: 0, nextPsn: 0xabcdef, expectedPsn: 0x123456 },
   });
   await qp.modify({ state: 'ERR' });
@@ -91,24 +94,25 @@ test('wrong kinds of values are the TypeErrors of the program', async () => {
   const { a } = await twoEnds();
   const refused = (attributes: object) => expect(a.qp.modify(attributes)).rejects;
   await refused({ state: 'READY' }).toThrow("state is 'READY', must be one of RESET, INIT, RTR, RTS, SQD, SQE, ERR");
-  await refused({ path_mtu: 1024 }).toThrow(/'path_mtu' is no attribute of a queue pair; known are state, /);
-  await refused({ ...INIT, portNum: '1' }).toThrow(new TypeError("portNum is '1', must be an integer"));
+  await refused({ path_mtu: 1024 }).toThrow(/'path_mtu' is no attribute of a queue pair, must be one of state, /);
+  await refused({ ...INIT, portNum: '1' }).toThrow("portNum is '1', must be an integer");
   await refused({ ...INIT, portNum: -1 }).toThrow(RangeError);
   await refused({ ...INIT, qpAccessFlags: ['write'] }).toThrow(/qpAccessFlags has 'write', must be one of localWrite/);
   await refused({ state: 'RTR', ahAttr: {} }).toThrow(/ahAttr.grh.dgid is undefined/);
   await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2', hopLimit: 0 } } }).toThrow(/hopLimit is 0/);
+  await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2' }, sl: 8 } }).toThrow(/ahAttr.sl is 8, must be/);
   await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2', sgidIndex: 9 } } }).toThrow(/sgidIndex is 9/);
 });
 
 test('a path MTU that the port cannot carry is refused', async () => {
   const hub = createMemoryHub();
-  const { memoryLink } = await import('../../src/link/memory.js');
+  const { memoryLink } = await import('../../src/link/memory/link.js');
   await using device = await openOn(hub, { link: memoryLink(hub, { addresses: ['10.1.0.1'], mtu: 1500 }) });
   const { qp } = await endOn(device);
   expect(device.queryPort()).toMatchObject({ activeMtu: 1024, interfaceMtu: 1500 });
   await qp.modify(INIT);
   await expect(qp.modify({ state: 'RTR', pathMtu: 2048 })).rejects.toThrow(
-    "pathMtu 2048 is more than the port's active MTU 1024 (interface MTU 1500)",
+    "pathMtu is 2048, must be at most the port's active MTU 1024 (interface MTU 1500)",
   );
 });
 
@@ -126,7 +130,7 @@ test('a peer that is nowhere, or of another family, is refused before anything c
       minRnrTimer: 1,
     });
   await expect(towards({ dgid: '10.0.0.77' })).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
-  await expect(towards({ dgid: 'fd00::2', sgidIndex: 1 })).rejects.toThrow(/one is IPv4, one IPv6/);
+  await expect(towards({ dgid: 'fd00::2', sgidIndex: 1 })).rejects.toThrow(/one is IPv4, the other IPv6/);
   await expect(towards({ dgid: 'nowhere' })).rejects.toThrow(TypeError);
   expect(a.qp.state).toBe('INIT');
 });
@@ -156,7 +160,9 @@ test('connect starts from RESET, takes the smaller MTU, and opens no door unaske
   expect(a.qp.query()).toMatchObject({ state: 'RTS', pathMtu: 4096, qpAccessFlags: [], timeout: 14, rnrRetry: 7 });
   await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/is in state RTS, connect starts from RESET/);
   await a.qp.modify({ state: 'RESET' });
-  await expect(a.qp.connect(b.qp.endpoint(), { retryCnt: 8 })).rejects.toThrow(/out of range: retryCnt 8 \(0 to 7\)/);
+  await expect(a.qp.connect(b.qp.endpoint(), { retryCnt: 8 })).rejects.toThrow(
+    /out of range: retryCnt 8 \(0 to 7, or Infinity\)/,
+  );
   expect(a.qp.state).toBe('RESET');
   await a.qp.connect({ ...b.qp.endpoint(), mtu: 512 });
   expect(a.qp.query().pathMtu).toBe(512);
@@ -179,7 +185,18 @@ test('the UDP source port is stable, and in the dynamic range', () => {
 });
 
 test('path MTU within an IP MTU', () => {
-  expect([335, 336, 1103, 1104, 1500, 4175, 4176, 9000, 65536].map(mtuWithin)).toEqual([
+  expect([335, 336, 1103, 1104, 1500, 4175, 4176, 9000, 65536].map(maxPathMtu)).toEqual([
     0, 256, 512, 1024, 1024, 2048, 4096, 4096, 4096,
   ]);
+});
+
+test('a service level is the priority of the VLAN tag, where there is one', async () => {
+  const { a, b } = await twoEnds();
+  const attr = { grh: { dgid: b.device.chooseGid().gid }, sl: 6 };
+  expect(await a.device.resolveAddress(attr)).toMatchObject({ sl: 6, vlanTci: undefined });
+  const { link } = a.device;
+  const resolve = link.resolve.bind(link);
+  link.resolve = async (...route) => ({ ...(await resolve(...route)), vlanTci: 5 });
+  expect(await a.device.resolveAddress(attr)).toMatchObject({ sl: 6, vlanTci: (6 << 13) | 5 });
+  expect(await a.device.resolveAddress({ grh: attr.grh })).toMatchObject({ sl: 0, vlanTci: 5 });
 });

@@ -1,6 +1,6 @@
 /**
- * Two devices in this process, joined by a hub, each with one queue pair connected to the other's. In worker mode, in which
- * vitest.config.ts runs some files a second time, the kernel's loopback interface is the hub: its name then says so.
+ * Two devices in this process on one hub, each with a queue pair connected to the other's. In worker mode, in which
+ * vitest.config.ts runs some files a second time, the devices use the kernel's loopback interface instead of the hub.
  */
 import {
   type AccessName,
@@ -36,23 +36,23 @@ export interface PairOptions {
   readonly open?: OpenOptions;
   readonly qp?: Partial<QpOptions>;
   readonly connect?: ConnectOptions;
-  /** The hub carries runs of packets as super-packets. Default true. */
+  /** The hub carries GSO bursts as super-packets. Default true. */
   readonly coalesce?: boolean;
 }
 
-/** How devices are opened here. */
+/** Mode in which devices are opened here. */
 export const mode = process.env.WASM_ROCE_MODE === 'worker' ? 'worker' : 'inline';
-/** What devices have addresses of here: a hub gives them of both, the loopback interface many of IPv4. */
+/** IP versions of the devices' addresses: a hub assigns both, the loopback interface has many IPv4 addresses only. */
 export const families: readonly (4 | 6)[] = mode === 'worker' ? [4] : [4, 6];
 let opened = 0;
 
-/** The udp link on the loopback interface, with addresses that no other process and no other device uses at the time. */
+/** Options of the udp link on the loopback interface, with addresses that no other process and no other device uses. */
 export function loopback(count = 1): { readonly link: 'udp'; readonly addresses: readonly string[] } {
-  const address = () => `127.${64 + (process.pid % 128)}.${(process.pid >>> 7) & 0xff}.${1 + (opened++ % 250)}`;
+  const address = () => `127.${128 + (process.pid % 127)}.${(process.pid >>> 7) & 0xff}.${1 + (opened++ % 250)}`;
   return { link: 'udp', addresses: Array.from({ length: count }, address) };
 }
 
-/** A device on a hub, with 32 MiB and repeatable keys. */
+/** Opens a device on a hub, with 32 MiB and repeatable keys. */
 export async function openOn(hub: MemoryHub, options: OpenOptions = {}): Promise<Device> {
   const where = options.mode === 'worker' || mode === 'worker' ? loopback() : ({ link: 'memory', hub } as const);
   return openDevice({ mode, ...where, memoryBytes: 32 * 2 ** 20, seed: 1, ...options });
@@ -82,7 +82,7 @@ export async function connectedPair({ open, qp, connect, coalesce = true }: Pair
   };
 }
 
-/** Bytes that differ from their neighbours and from those of another seed. */
+/** Returns bytes that differ from their neighbours and from those of another seed. */
 export function pattern(length: number, seed = 1): Buffer {
   return Buffer.from(Uint8Array.from({ length }, (_, i) => (i * 31 + (i >>> 8) * 7 + seed * 101) & 0xff));
 }

@@ -1,15 +1,15 @@
-// The interface below a device changes while the device is open.
+// Changes of the interface while the device is open.
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type AsyncEvent, type Device, openDevice, throwIfFailed } from '../../src/index.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
-import { sh } from '../link/far.js';
+import { sh } from '../link/netns.js';
 import { ALL, endOn } from './pair.js';
 
 const MEMORY = 16 * 2 ** 20;
 const privilege = all(netPrivilege(), programPrivilege('ip'));
 
-/** Does something to the interface and answers the events that come of it, `count` of them. */
+/** Changes the interface and returns the `count` events that follow. */
 async function eventsOf(device: Device, command: string, count = 1): Promise<string[]> {
   const types: string[] = [];
   const listener = (event: AsyncEvent) => types.push(event.type);

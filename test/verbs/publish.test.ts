@@ -1,4 +1,4 @@
-// Devices that other processes can watch.
+// Devices published to other processes.
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
@@ -50,7 +50,9 @@ test('the name may be chosen, and wrong names are refused', async () => {
   expect((await publishedDevices()).map(({ name }) => name)).toEqual(['storage.1']);
   await device.publish('again');
   expect(await publishedDevices()).toHaveLength(1);
-  await expect(openOn(hub, { publish: '../x' })).rejects.toThrow(/publish is '\.\.\/x', must be a name/);
+  await expect(openOn(hub, { publish: '../x' })).rejects.toThrow(
+    /publish is '\.\.\/x', must be 1 to 32 of the characters/,
+  );
 });
 
 test('published twice at once it is published once', async () => {
@@ -66,7 +68,7 @@ test('a question that is read when the device is closed is not answered, and har
   const [file] = readdirSync(runtimeFolder()) as [string];
   const socket = connect(join(runtimeFolder(), file));
   await once(socket, 'connect');
-  // it has been taken when another one was answered
+  // The connection was accepted once a later one was answered.
   expect(await publishedDevices()).toHaveLength(1);
   const answers: string[] = [];
   socket.on('data', (answer) => answers.push(String(answer)));

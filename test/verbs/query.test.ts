@@ -1,7 +1,7 @@
-// Every object tells what it was made with, from the card where that keeps it.
+// Every object can be queried for its attributes, which come from the card where it stores them.
 import { expect, test } from 'vitest';
-import { MemoryHub } from '../../src/index.js';
-import { openOn } from './pair.js';
+import { MemoryHub, throwIfFailed } from '../../src/index.js';
+import { connectedPair, openOn } from './pair.js';
 
 test.each(['RC', 'UC', 'UD'] as const)(
   'a queue pair, %s: its queues have at least the room that was asked for',
@@ -52,4 +52,24 @@ test('regions, windows and ways', async () => {
   const { trafficClass, flowLabel } = ah.address;
   expect([ah.label, trafficClass, flowLabel]).toEqual(['10.0.0.1', 8, 0]);
   expect(ah.maxMessage).toBe(device.queryPort().activeMtu);
+});
+
+test('the limit of the window: the largest at first, and the window stays within it', async () => {
+  await using pair = await connectedPair();
+  const { a, b } = pair;
+  expect(a.qp.windowLimit).toBe(768);
+  a.qp.windowLimit = 3;
+  for (let i = 0; i < 8; i++) {
+    const sgList = a.mr.slice(0, 4096);
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList, remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    throwIfFailed(await a.cq.next());
+  }
+  expect([a.qp.windowLimit, a.qp.query().progress.window]).toEqual([3, 3]);
+  expect(() => {
+    a.qp.windowLimit = 0;
+  }).toThrow('windowLimit is 0, must be from 1 to 768');
+  const ud = await a.pd.createQp({ sendCq: a.cq, type: 'UD' });
+  expect(() => {
+    ud.windowLimit = 8;
+  }).toThrow(/^EINVAL: qp .* has type UD: only RC has a window/);
 });

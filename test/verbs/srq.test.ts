@@ -1,4 +1,4 @@
-// Shared receive queues through the verbs.
+// Shared receive queues through the API.
 import { expect, test } from 'vitest';
 import { type AsyncEvent, MemoryHub, type Srq } from '../../src/index.js';
 import { type End, endOn, openOn } from './pair.js';
@@ -34,7 +34,7 @@ async function star(count: number, options = {}): Promise<Star> {
   };
 }
 
-/** Names only: a device is too large an object to be compared. */
+/** Compares labels only: a device is too large an object to compare. */
 const about = (event: AsyncEvent): string[] => [
   event.type,
   `${'srq' in event ? event.srq : 'qp' in event ? event.qp : 'cq' in event ? event.cq : event.device}`,
@@ -91,9 +91,11 @@ test('resize keeps what is posted, and refuses to lose it', async () => {
   srq.postRecv({ wrId: 5 });
   expect(srq.query()).toEqual({ maxWr: 16, maxSge: 4, srqLimit: 9, pending: 5 });
   await expect(srq.modify({ maxWr: 4 })).rejects.toThrow(
-    /EINVAL: maxWr 4 of srq \d+, which has 5 pending and srqLimit 9/,
+    /EINVAL: maxWr is 4, must fit the 5 pending requests and srqLimit 9 of srq \d+/,
   );
-  await expect(srq.modify({ srqLimit: 17 })).rejects.toThrow(/EINVAL: srqLimit 17 of srq \d+, which holds 16/);
+  await expect(srq.modify({ srqLimit: 17 })).rejects.toThrow(
+    /EINVAL: srqLimit is 17, must be at most the 16 requests that srq \d+ holds/,
+  );
   const [{ qp }] = clients as [End];
   for (let i = 1; i <= 5; i++) {
     qp.postSend({ opcode: 'SEND' });
@@ -128,7 +130,7 @@ test('arguments and order of closing', async () => {
   expect(srq.query().pending).toBe(1);
   await expect(srq.close()).rejects.toThrow(/EBUSY: srq \d+ has 1 qp/);
   const qp = await server.pd.createQp({ sendCq: server.cq, srq });
-  expect(() => qp.postRecv({})).toThrow(/EINVAL: qp .* takes its receives from srq \d+; post them there/);
+  expect(() => qp.postRecv({})).toThrow(/EINVAL: qp .* takes its receives from srq \d+: post them there/);
   const own = await server.pd.createSrq();
   await own.close();
   expect(() => own.postRecv({})).toThrow(/EINVAL: srq \d+ is closed/);

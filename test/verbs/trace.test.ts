@@ -1,7 +1,7 @@
 // An explanation shows the packets concerned.
 import { expect, test } from 'vitest';
-import { headerOf, tracedPackets } from '../../src/device/headers.js';
-import { describe as describeFrame, flow, frame, request, response, uc } from '../kit/packets.js';
+import { headerOf, tracedPackets } from '../../src/device/decode.js';
+import { describe as describeFrame, flow, frame, request, response, uc } from '../../src/probe/packet/packets.js';
 import { connectedPair } from './pair.js';
 
 test('the last packets of the queue pair, sent and come, with their times', async () => {
@@ -14,7 +14,7 @@ test('the last packets of the queue pair, sent and come, with their times', asyn
   const { packets } = a.device.explain(wc);
   expect(packets).toHaveLength(4);
   expect(packets[2]).toMatch(
-    /^ +-?\d+\.\d{3} ms {2}sent {2}[\d.]+ > [\d.]+, RC RDMA_WRITE_ONLY qp 0x\w+ psn \d+, asks for an ACK, va 0x\w+ rkey 0x\w+ length 8, 8 bytes$/,
+    /^ +-?\d+\.\d{3} ms {2}sent {2}[\d.]+ > [\d.]+, RC RDMA_WRITE_ONLY qp 0x\w+ psn \d+, ACK requested, va 0x\w+ rkey 0x\w+ length 8, 8 bytes$/,
   );
   expect(packets[3]).toMatch(/ 0\.000 ms {2}came .* RC ACKNOWLEDGE qp 0x\w+ psn \d+, NAK: remote access error, msn 1/);
 });

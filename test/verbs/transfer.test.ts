@@ -91,7 +91,7 @@ test('a device answers at once although nobody awaits anything on it', async () 
   const { a, b } = pair;
   const from = await a.pd.regMr(2 ** 20);
   const to = await b.pd.regMr(2 ** 20, { access: ALL });
-  // More than a window of packets. Were answers to wait for the ACK timer of 4 s, this would take as long.
+  // More packets than the in-flight window. If ACKs waited for the ACK timer of 4 s, the test would take as long.
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.slice(), remoteAddr: to.iova, rkey: to.rkey });
   throwIfFailed(await a.cq.next({ timeout: 2000 }));
 });

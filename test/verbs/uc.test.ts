@@ -33,7 +33,7 @@ test('what there is no answer to is refused', async () => {
   const { a, b } = pair;
   const { addr: remoteAddr, rkey } = b.mr.remote;
   expect(() => a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.slice(0, 4), remoteAddr, rkey })).toThrow(
-    /^EOPNOTSUPP: RDMA_READ is no operation of qp/,
+    /^EOPNOTSUPP: qp .* does not support RDMA_READ/,
   );
 });
 

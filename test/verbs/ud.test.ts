@@ -1,4 +1,4 @@
-// Unreliable datagrams between devices of one process: address handles, groups, what is refused.
+// Unreliable datagrams between devices of one process: address handles, multicast groups, refused requests.
 import { afterEach, describe, expect, test } from 'vitest';
 import { type Device, GRH_BYTES, MemoryHub, MULTICAST_QPN, type Qp, readGrh } from '../../src/index.js';
 import { type End, endOn, openOn } from './pair.js';
@@ -110,6 +110,16 @@ describe.each<4 | 6>([4, 6])('over IPv%i', (version) => {
   });
 });
 
+test('the completion of a datagram names the MAC address of its sender', async () => {
+  const [a, b] = (await ends(2)) as [End, End];
+  b.qp.postRecv({ sgList: b.mr.slice(0, 2048) });
+  a.qp.postSend({ opcode: 'SEND', ah: await wayTo(a, b), remoteQpn: b.qp.qpNum, remoteQkey: QKEY });
+  const wc = await b.cq.next(WAIT);
+  expect([wc.sourceMac, wc.vlanTci, wc.timeouts, wc.rnrs]).toEqual([a.device.link.interface.mac, undefined, 0, 0]);
+  expect(wc.copy().sourceMac).toEqual(a.device.link.interface.mac);
+  expect((await a.cq.next(WAIT)).sourceMac).toBeUndefined();
+});
+
 test('a wrong Q_Key and a missing receive drop in silence; the counters tell', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   const ah = await wayTo(a, b);
@@ -137,10 +147,10 @@ test('what a datagram must have is asked for', async () => {
   const { activeMtu } = a.device.queryPort();
   expect(ah.maxMessage).toBe(activeMtu);
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to, sgList: a.mr.slice(0, activeMtu + 1) })).toThrow(
-    `EMSGSIZE: SEND of ${activeMtu + 1} bytes; a datagram to ${addressOf(b)} has at most ${activeMtu}`,
+    `EMSGSIZE: SEND has ${activeMtu + 1} bytes, a datagram to ${addressOf(b)} must have at most ${activeMtu}`,
   );
   expect(() => a.qp.postSend({ opcode: 'SEND' })).toThrow(
-    /ah is undefined, must be made by pd\.createAh for SEND on qp/,
+    /ah is undefined, must be an address handle of pd\.createAh for SEND on qp/,
   );
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to, remoteQpn: 2 ** 24 })).toThrow(
     /remoteQpn is 16777216, must have 24/,
@@ -150,7 +160,7 @@ test('what a datagram must have is asked for', async () => {
   const foreign = await pd.createAh(ah.address);
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to, ah: foreign })).toThrow(/ah belongs to pd \d+, qp 0x\w+ to pd/);
   expect(() => a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, ...to } as never)).toThrow('EOPNOTSUPP');
-  // nor do its windows and registrations stay in the card: no peer could use them over it
+  // BIND_MW and REG_MR are refused too: no peer could use their keys over UD.
   const [mr, mw] = [await a.pd.allocMr(), await a.pd.allocMw(1)];
   const keys = [mr.rkey, mw.rkey];
   const local = {
@@ -159,11 +169,11 @@ test('what a datagram must have is asked for', async () => {
     LOCAL_INV: { invalidateRkey: 1 },
   };
   for (const [opcode, wr] of Object.entries(local))
-    expect(() => a.qp.postSend({ opcode, ...wr } as never)).toThrow(`EOPNOTSUPP: ${opcode} is no operation of ${a.qp}`);
+    expect(() => a.qp.postSend({ opcode, ...wr } as never)).toThrow(`EOPNOTSUPP: ${a.qp} does not support ${opcode}`);
   expect([mr.rkey, mw.rkey]).toEqual(keys);
   await ah.close();
   expect(() => a.qp.postSend({ opcode: 'SEND', ...to })).toThrow(/EINVAL: ah .* is closed/);
-  await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/has datagrams, which need no connection/);
+  await expect(a.qp.connect(b.qp.endpoint())).rejects.toThrow(/has type UD, which needs no connection/);
   await expect(pd.createAh({ grh: { dgid: '10.0.0.77' } })).rejects.toThrow('EHOSTUNREACH');
 });
 
@@ -191,21 +201,21 @@ test('a buffer without the 40 bytes, or with something else, is no way back', as
   expect(() => b.device.ahAttrFromWc(wc, Buffer.alloc(40))).toThrow(
     /EINVAL: the buffer does not begin with the IP header/,
   );
-  expect(() => a.device.ahAttrFromWc(sent, bytes(b))).toThrow(/EINVAL: .*no datagram was received/);
+  expect(() => a.device.ahAttrFromWc(sent, bytes(b))).toThrow(/EINVAL: .*not the completion of a received datagram/);
   expect(() => a.device.ahAttrFromWc(wc, bytes(b))).toThrow(
-    /EINVAL: the datagram was sent to 10\.0\.0\.2, which is none/,
+    /EINVAL: the datagram was sent to 10\.0\.0\.2, which is no address/,
   );
 });
 
 describe('groups', () => {
   test('joining and leaving are checked', async () => {
     const [a] = (await ends(1)) as [End];
-    await expect(a.qp.attachMcast('10.0.0.1')).rejects.toThrow(/10\.0\.0\.1 is no group; these are/);
+    await expect(a.qp.attachMcast('10.0.0.1')).rejects.toThrow(/10\.0\.0\.1 is no multicast group, must be/);
     await expect(a.qp.attachMcast('here')).rejects.toThrow(TypeError);
     await a.qp.attachMcast('::ffff:239.1.2.3');
-    await expect(a.qp.attachMcast('239.1.2.3')).rejects.toThrow(/EINVAL: qp .* is in 239\.1\.2\.3 already/);
+    await expect(a.qp.attachMcast('239.1.2.3')).rejects.toThrow(/EINVAL: qp .* is a member of 239\.1\.2\.3 already/);
     await a.qp.detachMcast('239.1.2.3');
-    await expect(a.qp.detachMcast('239.1.2.3')).rejects.toThrow(/ENOENT: qp .* is not in 239\.1\.2\.3/);
+    await expect(a.qp.detachMcast('239.1.2.3')).rejects.toThrow(/ENOENT: qp .* is no member of 239\.1\.2\.3/);
     const connected = await a.pd.createQp({ sendCq: a.cq });
     await expect(connected.attachMcast('239.1.2.3')).rejects.toThrow('EINVAL');
   });

@@ -1,4 +1,4 @@
-// A device in worker mode: a thread runs the card, whatever the program does.
+// Worker mode: a thread of its own runs the card while the program is busy.
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -10,11 +10,12 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
+import type { Lock } from '../../src/device/locked.js';
 import { MemoryHub, openDevice, type Qp, throwIfFailed } from '../../src/index.js';
-import { memoryLink } from '../../src/link/memory.js';
+import { memoryLink } from '../../src/link/memory/link.js';
 import { Random } from '../kit/random.js';
-import { held } from './held.js';
 import { ALL, connectedPair, type End, endOn, loopback, type Pair, type PairOptions, pattern } from './pair.js';
+import { processResources } from './processresources.js';
 
 const WAIT = { timeout: 20_000 };
 
@@ -42,7 +43,7 @@ const write = (from: End, to: End, wrId = 0) =>
 test('the peer is served while the thread of the program is blocked', async () => {
   const RECEIVES = 40;
   const { addresses } = loopback();
-  const program = new URL('./blocked.ts', import.meta.url).pathname;
+  const program = new URL('./blockedprogram.ts', import.meta.url).pathname;
   const child = spawn(process.execPath, ['--import', 'tsx', program, String(addresses[0]), String(RECEIVES)], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
@@ -89,7 +90,7 @@ test('completions and events come by polling alone, without the event loop', asy
     expect(spin(a)).toBe(i);
   }
   expect(b.mr.buffer.subarray(0, 3000).equals(pattern(3000))).toBe(true);
-  // the overrun of a queue is an event
+  // A CQ overrun is reported as an event.
   const small = await a.device.createCq({ cqe: 1 });
   const qp = await a.pd.createQp({ sendCq: small });
   const peer = await b.pd.createQp({ sendCq: b.cq });
@@ -106,15 +107,15 @@ test('completions and events come by polling alone, without the event loop', asy
 test('nobody is left asleep: bursts, pauses and waits of all lengths on both sides', async () => {
   const MESSAGES = 20_000 * Number(process.env.WASM_ROCE_SCALE ?? 1);
   const random = new Random(Number(process.env.WASM_ROCE_SEED ?? 1));
-  // one of the cards sleeps whenever it can, the other as it does by default
+  // One card sleeps at once, the other by the default `spin`.
   await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25, spin: 0 });
   await using other = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const [a, b] = [await endOn(device), await endOn(other)];
-  // without the ACK timer nothing is sent again: a frame that wakes nobody would be waited for in vain
+  // Without an ACK timer nothing is retransmitted, so a missed wake-up would hang the test.
   await a.qp.connect(b.qp.endpoint(), { timeout: 0 });
   await b.qp.connect(a.qp.endpoint(), { timeout: 0 });
   const wcs = a.cq.createWcs(1);
-  /** One completion, waited for in one way or the other. */
+  /** Waits for one completion, by polling or by `next`. */
   const one = async (end: End) => {
     if (random.fraction() < 0.5) return throwIfFailed(await end.cq.next(WAIT));
     for (const until = performance.now() + WAIT.timeout; end.cq.poll(wcs) === 0; )
@@ -189,7 +190,10 @@ test('the counters of card and link, the trace and the capture are those of the 
   {
     await using pair = await workerPair({ open: { pcap: file, trace: 16, fault: { seed: 2, tx: { duplicate: 1 } } } });
     const { a, b } = pair;
-    expect([a.device.mode, a.device.notes.join()]).toEqual(['worker', expect.stringMatching(/mode worker: a thread/)]);
+    expect([a.device.mode, a.device.notes.join()]).toEqual([
+      'worker',
+      expect.stringMatching(/mode worker: the card runs in its own thread/),
+    ]);
     write(a, b);
     throwIfFailed(await a.cq.next(WAIT));
     const wc = a.cq.createWcs(1);
@@ -215,10 +219,10 @@ test('devices come and go without leaving threads, files or sockets', async () =
     if (Math.random() < 0.5) throwIfFailed(await pair.a.cq.next(WAIT));
   };
   await cycle();
-  const before = await held();
+  const before = await processResources();
   for (let round = 0; round < 10 * Number(process.env.WASM_ROCE_SCALE ?? 1); round++)
     await Promise.all([cycle(), cycle()]);
-  expect(await held()).toEqual(before);
+  expect(await processResources()).toEqual(before);
 }, 120_000);
 
 describe('what cannot be', () => {
@@ -227,11 +231,11 @@ describe('what cannot be', () => {
       .rejects;
 
   test('links of one thread', async () => {
-    const message = /EOPNOTSUPP: the memory link works in the thread that has opened it, so .* mode must be 'inline'/;
+    const message = /EOPNOTSUPP: the memory link works only in the thread that opened it: use mode 'inline'/;
     await refused({ link: 'memory' }).toThrow(message);
     await refused({ link: memoryLink(new MemoryHub(), { addresses: ['10.0.0.1'] }) }).toThrow(message);
     await refused({ ...loopback(), pcap: new PassThrough() }).toThrow(
-      "EOPNOTSUPP: a capture goes to a file when the device's mode is 'worker', not to a stream",
+      "EOPNOTSUPP: a device in mode 'worker' captures to a file only, not to a stream",
     );
   });
 
@@ -244,7 +248,7 @@ describe('what cannot be', () => {
 });
 
 describe('the end of the process', () => {
-  /** Runs a program with two connected devices in worker mode. @returns its exit */
+  /** Runs a program with two connected devices in worker mode. @returns its exit status */
   function run(program: string, open = '{}'): number | string {
     const pair = new URL('./pair.ts', import.meta.url).href;
     const source = `import { connectedPair } from '${pair}';
@@ -290,8 +294,32 @@ describe('the end of the process', () => {
     const thread = new Worker(new URL(`data:text/javascript,${encodeURIComponent(program)}`), { execArgv: [] });
     expect(await once(thread, 'message')).toEqual(['open']);
     await thread.terminate();
-    // the address is free again
+    // The address is free again.
     await using again = await openDevice({ link: 'udp', addresses, memoryBytes: 2 ** 25 });
     expect(again.queryPort().state).toBe('ACTIVE');
   });
+});
+
+test('a change of a queue pair waits for the end of a turn once', async () => {
+  await using device = await openDevice({ ...loopback(), memoryBytes: 2 ** 25, mode: 'worker' });
+  const cq = await device.createCq({ cqe: 8 });
+  const pd = await device.allocPd();
+  const qp = await pd.createQp({ sendCq: cq });
+  const lock = device.card.lock as Lock;
+  const [acquire, release] = [lock.acquire.bind(lock), lock.release.bind(lock)];
+  let [depth, waits] = [0, 0];
+  Object.assign(lock, {
+    acquire: () => {
+      if (depth++ === 0) waits++;
+      acquire();
+    },
+    release: () => {
+      depth--;
+      release();
+    },
+  });
+  await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: [] });
+  expect([waits, depth]).toEqual([1, 0]);
+  await expect(qp.modify({ state: 'RTS', sqPsn: 0 })).rejects.toThrow('EINVAL');
+  expect([waits, depth]).toEqual([2, 0]);
 });

@@ -1,9 +1,9 @@
-// Worker mode on interfaces: datagrams, groups and what happens to the interface, while another thread moves the frames.
+// Worker mode on interfaces: datagrams, multicast groups and interface changes, while another thread moves the frames.
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type AsyncEvent, openDevice, type Qp, throwIfFailed } from '../../src/index.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
-import { sh } from '../link/far.js';
+import { sh } from '../link/netns.js';
 import { ALL, type End, endOn, pattern } from './pair.js';
 
 const WAIT = { timeout: 20_000 };
@@ -14,7 +14,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
     sh(
       'ip link add thread0 type veth peer name thread1; ip link set thread0 up; ip link set thread1 up; ' +
         'ip addr add 10.96.0.1/24 dev thread0; ip addr add 10.96.0.2/24 dev thread1; ' +
-        // both are addresses of this host, from which nothing may come otherwise
+        // Both addresses are local, and by default the kernel drops received packets with a local source address.
         'echo 1 > /proc/sys/net/ipv4/conf/thread1/accept_local',
     );
   });
@@ -79,7 +79,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
     expect(await told('ip addr add 10.96.0.3/24 dev thread0')).toBe('GID_CHANGE');
     const address = a.device.gids.findIndex((gid) => gid.address === '10.96.0.3');
     expect(address).toBeGreaterThan(0);
-    // its socket is another, which the thread has taken up
+    // The link has a new socket, which the thread has adopted.
     const gid = '::ffff:10.96.0.3';
     await a.qp.connect(b.qp.endpoint(gid), { sgidIndex: address });
     await b.qp.connect({ ...a.qp.endpoint(), gid }, { timeout: 17 });

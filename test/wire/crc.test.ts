@@ -8,7 +8,7 @@ beforeAll(async () => {
   wire = await Wire.create();
 }, 60_000);
 
-/** The register that the card's function works with is zlib's value without the complements. */
+/** The card's register is zlib's value without the complements. */
 const complement = (value: number): number => ~value >>> 0;
 
 test('agrees with zlib for every length up to 1200 and across the limits of a fold, at any alignment', () => {

@@ -1,7 +1,10 @@
-/** Whole frames in and out of the card: what lies around the transport headers. The second encoder says what is right. */
+/**
+ * Whole frames into and out of the card: the headers around the transport headers. The second encoder defines what is
+ * right.
+ */
 import { describe, expect, test } from 'vitest';
+import { ack, type Flow, frame, request, response } from '../../src/probe/packet/packets.js';
 import { PING, pattern, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
-import { ack, type Flow, frame, request, response } from '../kit/packets.js';
 import { Random } from '../kit/random.js';
 
 const V6 = {
@@ -11,7 +14,7 @@ const V6 = {
 const V6_FLOW = { srcIp: 'fd00::2', dstIp: 'fd00::1' };
 const MACS = { localMac: [2, 0, 0, 0, 0, 1], remoteMac: [2, 0, 0, 0, 0, 2] };
 
-/** The same words under different headers. */
+/** The same packets under different headers. */
 const WAYS: Record<string, RcOptions & { flow: Partial<Flow> }> = {
   IPv4: { flow: {} },
   'IPv4 behind a VLAN tag': { vlan: 0x6123, flow: { vlan: 0x6123 } },
@@ -145,7 +148,7 @@ describe('what is no RoCE over UDP over IP is dropped', () => {
 
 describe('a link that cannot see the IPv4 identification', () => {
   const IP_ID_UNKNOWN = 0x10000;
-  /** As the peer sent it with this identification, with the header that the link makes up. */
+  /** A packet that the peer sent with this identification, with the header that the link makes up. */
   function seen(there: Flow, psn: number, ipId: number, payload: Uint8Array = PING): Uint8Array {
     const sent = frame({ ...there, ipId }, send({ psn, payload }));
     const icrc = new DataView(sent.buffer, sent.length - 4).getUint32(0);

@@ -1,13 +1,13 @@
-/** The ICRC in two parts: the card's, and that of a link with LinkFeatures.icrcOffload. */
+/** The ICRC in two parts: the card's, and the share of a link with LinkFeatures.icrcOffload. */
 import { beforeEach, describe, expect, test } from 'vitest';
+import { ack, decode, type Flow, frame, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, pattern, rc, TARGET_VA } from '../kit/conversation.js';
+import { headerBytes } from '../kit/gsobursts.js';
 import { complete, fold, ICRC_OFFLOAD, share } from '../kit/offload.js';
-import { ack, decode, type Flow, frame, request } from '../kit/packets.js';
 import type { Sent } from '../kit/rig.js';
-import { headerBytes } from '../kit/runs.js';
 
 const MTU = 4096;
-/** Around each number of bytes from which on the link has a larger share, and each path MTU. */
+/** Around each length at which the link's share grows, and each path MTU. */
 const SIZES = [
   0, 1, 64, 252, 253, 255, 256, 257, 300, 511, 512, 513, 1000, 1024, 1028, 2047, 2048, 2052, 3000, 4092, 4096,
 ];

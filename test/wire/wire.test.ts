@@ -1,6 +1,17 @@
 import { beforeAll, expect, describe as group, test } from 'vitest';
+import {
+  ack,
+  decode,
+  describe,
+  encode,
+  flow,
+  frame,
+  frameOf,
+  Op,
+  request,
+  underived,
+} from '../../src/probe/packet/packets.js';
 import { CAPTURES, FLUSH_CAPTURES, roceFrames } from '../kit/fixtures.js';
-import { ack, decode, describe, encode, flow, frame, frameOf, Op, request, underived } from '../kit/packets.js';
 import { Random } from '../kit/random.js';
 import { Wire } from './wire.js';
 
@@ -16,12 +27,12 @@ group('captures of rxe', () => {
       const theirs = decode(bytes);
       expect(wire.parse(bytes), describe(bytes)).toBe('ok');
       expect(wire.isIcrcRight, describe(bytes)).toBe(theirs.icrcOk);
-      // rxe's own way to compute the ICRC of a FLUSH, which nobody but rxe expects
+      // rxe's own ICRC of a FLUSH, which only rxe accepts
       if (!theirs.icrcOk) {
         expect(Boolean(wire.exports.isIcrcOfRxe()), describe(bytes)).toBe(true);
         wrong++;
       }
-      // What the card writes otherwise than rxe does: MigReq, no identification, DF, UDP checksum 0, flow label 0.
+      // Differences between the card's headers and rxe's: MigReq, no identification, DF, UDP checksum 0, flow label 0.
       const ours = underived(theirs);
       ours.bth.migReq = true;
       ours.udp.checksum = 0;
@@ -85,7 +96,7 @@ group('the ICRC', () => {
   });
 });
 
-/** The frame with a right IPv4 header checksum, so that what is damaged otherwise is found for what it is. */
+/** The frame with a right IPv4 header checksum, so that other damage is found. */
 function withIpSum(bytes: Uint8Array): Uint8Array {
   const out = bytes.slice();
   let sum = 0;

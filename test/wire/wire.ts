@@ -1,4 +1,4 @@
-/** The card's wire formats alone: assembly/testing.ts on a memory of its own, and frames put into it. */
+/** The card's wire formats alone: assembly/testing.ts on its own memory, with frames. */
 import { compileTesting } from '../kit/testing.js';
 
 interface Exports {
@@ -41,7 +41,10 @@ export class Wire {
     return wire;
   }
 
-  /** Puts a frame into the card's memory, `shift` bytes off alignment, and parses it. @returns 'ok', or why it is dropped */
+  /**
+   * Puts a frame into the card's memory, `shift` bytes off alignment, and parses it. @returns 'ok', or why it is
+   * dropped
+   */
   parse(frame: Uint8Array, options = 0, shift = 0): string {
     this.bytes.set(frame, FRAME_AT + shift);
     const verdict = this.exports.parse(FRAME_AT + shift, frame.length, options);
@@ -53,7 +56,7 @@ export class Wire {
     return this.exports.isIcrcRight() !== 0;
   }
 
-  /** The frame parsed last, written anew by the card's setters. */
+  /** The frame parsed last, written again by the card's setters. */
   reemit(hopLimit: number, vlanTci = UNTAGGED): Uint8Array {
     this.bytes.fill(0xa5, OUT_AT, OUT_AT + 9000);
     const length = this.exports.reemit(FRAME_AT, OUT_AT, vlanTci, hopLimit);

@@ -1,4 +1,4 @@
-/** Card A: does the operations one after the other and takes the time. */
+/** Card A: runs the operations one after another and measures them. */
 import { type Mr, type RemoteMemory, type SendWr, throwIfFailed } from '../../index.js';
 import { Completions } from '../completions.js';
 import { type Latency, latencyOf } from '../latency.js';
@@ -12,8 +12,8 @@ import {
   TASKS,
   type Task,
 } from './operation.js';
-import { openParty, type Party, type PartyOptions } from './party.js';
 import type { Passive } from './passive.js';
+import { openPeer, type Peer, type PeerOptions } from './peer.js';
 
 /** One line of the table. */
 export interface Row {
@@ -22,75 +22,75 @@ export interface Row {
   readonly size: number;
   readonly count: number;
   readonly inFlight: number;
-  /** Microseconds from posting to the completion, of SEND to that of the answer. */
+  /** Microseconds from the post to the completion; for SEND, to the receipt of the answer. */
   readonly latency: Latency;
   readonly gbitPerSecond: number;
-  /** Packets that either end has sent again. */
+  /** Packets that either end has retransmitted. */
   readonly retransmits: number;
-  /** Bytes that were compared with what they should be. */
+  /** Bytes that were verified. */
   readonly verifiedBytes: number;
-  /** What was wrong with them; empty when nothing was. */
+  /** What was wrong with them; empty if nothing was. */
   readonly wrong: string;
 }
 
-export interface ActiveOptions extends PartyOptions {
-  /** Is told before each operation. */
+export interface ActiveOptions extends PeerOptions {
+  /** Called before each operation. */
   readonly onBegin: (operation: Operation) => void;
 }
 
 const ALL = ['remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
 const IDLE_MS = 10_000;
-/** No round of an operation begins later than so (ms): the demo is to be over soon, on a busy machine too. */
-const BUDGET_MS = 400;
+/** An operation starts no new round after this time (ms), to keep the demo short on a busy machine too. */
+const MAX_OPERATION_MS = 400;
 
-/** Opens a card, connects it to card B, and does everything. */
-export async function runActive({ onBegin, ...options }: ActiveOptions, peer: Passive, onRow: (row: Row) => void) {
-  const party = await openParty(options);
+/** Opens a card, connects it to card B, and runs all operations. */
+export async function runActive({ onBegin, ...options }: ActiveOptions, remote: Passive, onRow: (row: Row) => void) {
+  const local = await openPeer(options);
   try {
-    const landing = await party.pd.regMr(REGION_BYTES);
-    const { endpoint, memory } = await peer.open();
-    const own = party.qp.endpoint(endpoint.gid);
-    await Promise.all([party.qp.connect(endpoint, { access: ALL }), peer.connect(own)]);
-    const completions = new Completions(party.cq, { spinMs: options.spinMs, idleMs: IDLE_MS });
+    const receiveMr = await local.pd.regMr(REGION_BYTES);
+    const { endpoint, memory: remoteMemory } = await remote.open();
+    const own = local.qp.endpoint(endpoint.gid);
+    await Promise.all([local.qp.connect(endpoint, { access: ALL }), remote.connect(own)]);
+    const completions = new Completions(local.cq, { spinMs: options.spinMs, idleMs: IDLE_MS });
     for (const task of TASKS) {
       onBegin(task);
-      onRow(await perform({ party, landing, memory, completions, peer }, task));
+      onRow(await perform({ local, receiveMr, remoteMemory, completions, remote }, task));
     }
-    await peer.close();
+    await remote.close();
   } finally {
-    await party.device.close({ force: true });
+    await local.device.close({ force: true });
   }
 }
 
-interface Stage {
-  readonly party: Party;
-  readonly landing: Mr;
-  readonly memory: RemoteMemory;
+interface Setup {
+  readonly local: Peer;
+  readonly receiveMr: Mr;
+  readonly remoteMemory: RemoteMemory;
   readonly completions: Completions;
-  readonly peer: Passive;
+  readonly remote: Passive;
 }
 
-async function perform(stage: Stage, task: Task): Promise<Row> {
-  const { party, peer } = stage;
+async function perform(setup: Setup, task: Task): Promise<Row> {
+  const { local, remote } = setup;
   const { size, inFlight, rounds } = task;
   const begin = performance.now();
   const times: number[] = [];
   const wrong: string[] = [];
   let seconds = 0;
   let retransmits = 0;
-  for (let round = 0; round < rounds && performance.now() - begin < BUDGET_MS; round++) {
-    const before = party.qp.counters().retransmits ?? 0;
-    await peer.begin(task);
-    const measured = await new Run(stage, task).measure();
-    const verdict = await peer.end(task);
+  for (let round = 0; round < rounds && performance.now() - begin < MAX_OPERATION_MS; round++) {
+    const before = local.qp.counters().retransmits ?? 0;
+    await remote.begin(task);
+    const measured = await new Round(setup, task).measure();
+    const verdict = await remote.end(task);
     times.push(...measured.times);
     wrong.push(measured.wrong, verdict.wrong);
     seconds += measured.seconds;
-    retransmits += verdict.retransmits + (party.qp.counters().retransmits ?? 0) - before;
+    retransmits += verdict.retransmits + (local.qp.counters().retransmits ?? 0) - before;
   }
   const bytes = times.length * size * (task.kind === 'SEND' ? 2 : 1);
   return {
-    link: party.device.query().link.kind,
+    link: local.device.query().link.kind,
     operation: task.name,
     size,
     count: times.length,
@@ -109,32 +109,32 @@ interface Measured {
   readonly wrong: string;
 }
 
-/** A round of an operation: from the first post to the look at what it has brought. */
-class Run {
+/** A round of an operation: from the first post to the verification. */
+class Round {
   readonly #times: Float64Array;
   readonly #remoteAddr: number;
-  private readonly party: Party;
-  private readonly landing: Mr;
+  private readonly local: Peer;
+  private readonly receiveMr: Mr;
   private readonly remote: RemoteMemory;
   private readonly completions: Completions;
 
   constructor(
-    { party, landing, memory, completions }: Stage,
+    { local, receiveMr, remoteMemory, completions }: Setup,
     private readonly operation: Operation,
   ) {
-    this.party = party;
-    this.landing = landing;
-    this.remote = memory;
+    this.local = local;
+    this.receiveMr = receiveMr;
+    this.remote = remoteMemory;
     this.completions = completions;
     this.#times = new Float64Array(operation.count);
-    this.#remoteAddr = Number(memory.addr);
+    this.#remoteAddr = Number(remoteMemory.addr);
   }
 
   async measure(): Promise<Measured> {
-    const { operation, landing, party } = this;
+    const { operation, receiveMr, local } = this;
     const pattern = isAtomic(operation) ? Buffer.alloc(0) : patternOf(operation);
-    landing.buffer.fill(0, 0, pattern.length);
-    if (operation.kind !== 'RDMA_READ') pattern.copy(party.region.buffer);
+    receiveMr.buffer.fill(0, 0, pattern.length);
+    if (operation.kind !== 'RDMA_READ') pattern.copy(local.region.buffer);
     const begin = performance.now();
     let wrong = '';
     if (isAtomic(operation)) wrong = await this.#atomics();
@@ -142,16 +142,16 @@ class Run {
     else await this.#stream();
     const seconds = (performance.now() - begin) / 1000;
     if (operation.kind === 'SEND' || operation.kind === 'RDMA_READ')
-      wrong = difference('what came back', landing.buffer.subarray(0, pattern.length), pattern);
+      wrong = difference('what came back', receiveMr.buffer.subarray(0, pattern.length), pattern);
     return { times: this.#times, seconds, wrong };
   }
 
   async #pingpong(): Promise<void> {
-    const { qp, region } = this.party;
+    const { qp, region } = this.local;
     const { size, count } = this.operation;
     for (let i = 0; i < count; i++) {
       const start = performance.now();
-      qp.postRecv({ sgList: this.landing.slice(i * size, size) });
+      qp.postRecv({ sgList: this.receiveMr.slice(i * size, size) });
       qp.postSend({ opcode: 'SEND', sgList: region.slice(i * size, size) });
       throwIfFailed(await this.completions.next());
       throwIfFailed(await this.completions.next());
@@ -165,7 +165,7 @@ class Run {
     for (let posted = 0, done = 0; done < count; done++) {
       for (; posted < count && posted - done < inFlight; posted++) {
         this.#times[posted] = performance.now();
-        this.party.qp.postSend(this.#request(posted));
+        this.local.qp.postSend(this.#request(posted));
       }
       throwIfFailed(await this.completions.next());
       this.#times[done] = performance.now() - (this.#times[done] as number);
@@ -175,15 +175,15 @@ class Run {
   #request(i: number): SendWr {
     const { kind, size } = this.operation;
     const remote = { remoteAddr: this.#remoteAddr + i * size, rkey: this.remote.rkey };
-    if (kind === 'RDMA_READ') return { opcode: kind, sgList: this.landing.slice(i * size, size), ...remote };
-    return { opcode: 'RDMA_WRITE', sgList: this.party.region.slice(i * size, size), ...remote };
+    if (kind === 'RDMA_READ') return { opcode: kind, sgList: this.receiveMr.slice(i * size, size), ...remote };
+    return { opcode: 'RDMA_WRITE', sgList: this.local.region.slice(i * size, size), ...remote };
   }
 
-  /** @returns what was wrong with the old values that came back */
+  /** @returns what was wrong with the values that the atomics returned */
   async #atomics(): Promise<string> {
     const { kind, count } = this.operation;
     const plan = new AtomicPlan(this.operation);
-    const target = { sgList: this.landing.slice(0, 8), remoteAddr: this.#remoteAddr, rkey: this.remote.rkey };
+    const target = { sgList: this.receiveMr.slice(0, 8), remoteAddr: this.#remoteAddr, rkey: this.remote.rkey };
     let value = plan.initial;
     let misses = 0;
     for (let i = 0; i < count; i++) {
@@ -191,15 +191,15 @@ class Run {
       const start = performance.now();
       if (kind === 'ATOMIC_CMP_AND_SWP') {
         const compareAdd = plan.isMiss(i) ? BigInt.asUintN(64, ~value) : value;
-        this.party.qp.postSend({ opcode: kind, ...target, compareAdd, swap: operand });
+        this.local.qp.postSend({ opcode: kind, ...target, compareAdd, swap: operand });
       } else {
-        this.party.qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', ...target, compareAdd: operand });
+        this.local.qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', ...target, compareAdd: operand });
       }
       throwIfFailed(await this.completions.next());
       this.#times[i] = performance.now() - start;
-      if (this.landing.buffer.readBigUInt64LE() !== value) misses++;
+      if (this.receiveMr.buffer.readBigUInt64LE() !== value) misses++;
       value = plan.after(value, i);
     }
-    return misses === 0 ? '' : `${misses} of ${count} old values were wrong`;
+    return misses === 0 ? '' : `${misses} of ${count} returned values were wrong`;
   }
 }

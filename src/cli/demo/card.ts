@@ -1,40 +1,40 @@
-/** The program of one card, started by the demo in a network namespace of its own: `a` does, `b` serves. */
+/** The program of one card, which the demo starts in its own network namespace: `a` is active, `b` is passive. */
 import { once } from 'node:events';
 import { errorReport } from '../exit.js';
 import type { HostLinkKind } from '../options.js';
 import { type Row, runActive } from './active.js';
-import { callsTo, serve } from './calls.js';
-import { configure, INTERFACE, layCable, startCard } from './namespaces.js';
+import { callsTo, serve } from './ipc.js';
+import { configure, createVethPair, INTERFACE, startCard } from './namespaces.js';
 import type { Operation } from './operation.js';
-import type { PartyOptions } from './party.js';
 import { createPassive, type Passive } from './passive.js';
+import type { PeerOptions } from './peer.js';
 
-/** What the demo wants of card A. */
-export interface Task {
+/** What the demo tells card A to do. */
+export interface CardTask {
   readonly links: readonly HostLinkKind[];
   readonly mode: Mode;
 }
 
-/** What card A tells the demo. */
-export type Tale =
+/** What card A reports to the demo. */
+export type CardMessage =
   | { readonly type: 'begin'; readonly link: string; readonly operation: Operation }
   | { readonly type: 'row'; readonly row: Row }
-  /** The namespaces cannot be used after all. */
+  /** The namespaces cannot be used. */
   | { readonly type: 'unavailable'; readonly reason: string }
   | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
   | { readonly type: 'done' };
 
 type Mode = 'inline' | 'worker';
 
-/** What card B can be asked from the start. */
+/** The calls that card B serves from the start. */
 interface Server extends Passive {
   configure(): Promise<void>;
-  /** Which link and mode the next `open` is for. */
+  /** Sets link and mode for the next `open`. */
   use(link: HostLinkKind, mode: Mode): Promise<void>;
 }
 
 const SPIN_MS = 0.3;
-const partyOptions = (link: HostLinkKind, mode: Mode): PartyOptions => ({
+const peerOptions = (link: HostLinkKind, mode: Mode): PeerOptions => ({
   link,
   mode,
   interface: INTERFACE,
@@ -42,42 +42,42 @@ const partyOptions = (link: HostLinkKind, mode: Mode): PartyOptions => ({
 });
 
 process.on('disconnect', () => process.exit());
-if (process.argv[2] === 'a') await lead();
-else follow();
+if (process.argv[2] === 'a') await runCardA();
+else runCardB();
 
-async function lead(): Promise<void> {
-  const [{ links, mode }] = (await once(process, 'message')) as [Task];
-  let peer: Server;
+async function runCardA(): Promise<void> {
+  const [{ links, mode }] = (await once(process, 'message')) as [CardTask];
+  let cardB: Server;
   try {
     const child = startCard(['--net'], 'b');
-    peer = callsTo<Server>(child, ['configure', 'use', 'open', 'connect', 'begin', 'end', 'close']);
+    cardB = callsTo<Server>(child, ['configure', 'use', 'open', 'connect', 'begin', 'end', 'close']);
     await once(child, 'message');
-    layCable(child.pid as number);
+    createVethPair(child.pid as number);
     configure('a');
-    await peer.configure();
+    await cardB.configure();
   } catch (error) {
-    tell({ type: 'unavailable', reason: (error as Error).message });
+    sendMessage({ type: 'unavailable', reason: (error as Error).message });
     return;
   }
   try {
     for (const link of links) {
-      await peer.use(link, mode);
-      const onBegin = (operation: Operation) => tell({ type: 'begin', link, operation });
-      await runActive({ ...partyOptions(link, mode), onBegin }, peer, (row) => tell({ type: 'row', row }));
+      await cardB.use(link, mode);
+      const onBegin = (operation: Operation) => sendMessage({ type: 'begin', link, operation });
+      await runActive({ ...peerOptions(link, mode), onBegin }, cardB, (row) => sendMessage({ type: 'row', row }));
     }
-    tell({ type: 'done' });
+    sendMessage({ type: 'done' });
   } catch (error) {
-    tell({ type: 'failed', error: errorReport(error) });
+    sendMessage({ type: 'failed', error: errorReport(error) });
   }
 }
 
-function follow(): void {
+function runCardB(): void {
   let passive: Passive | undefined;
   const current = () => passive as Passive;
   const server: Server = {
     configure: async () => configure('b'),
     use: async (link, mode) => {
-      passive = createPassive(partyOptions(link, mode));
+      passive = createPassive(peerOptions(link, mode));
     },
     open: () => current().open(),
     connect: (remote) => current().connect(remote),
@@ -86,10 +86,10 @@ function follow(): void {
     close: () => current().close(),
   };
   serve(server);
-  // The first message says that the namespace is there.
+  // The first message reports that the namespace is ready.
   process.send?.({ id: -1 });
 }
 
-function tell(tale: Tale): void {
-  process.send?.(tale);
+function sendMessage(message: CardMessage): void {
+  process.send?.(message);
 }

@@ -1,4 +1,4 @@
-/** What the demo does, and the bytes that it moves. */
+/** The operations of the demo, and the bytes that they move. */
 import { createCipheriv, createHash } from 'node:crypto';
 
 export type OperationKind = 'SEND' | 'RDMA_WRITE' | 'RDMA_READ' | 'ATOMIC_CMP_AND_SWP' | 'ATOMIC_FETCH_AND_ADD';
@@ -6,15 +6,15 @@ export type OperationKind = 'SEND' | 'RDMA_WRITE' | 'RDMA_READ' | 'ATOMIC_CMP_AN
 export interface Operation {
   readonly kind: OperationKind;
   readonly name: string;
-  /** Bytes of each. */
+  /** Bytes of each repetition. */
   readonly size: number;
-  /** How many are done before the bytes are looked at. */
+  /** Repetitions before the bytes are verified. */
   readonly count: number;
-  /** Posted and not yet completed at a time. */
+  /** Repetitions in flight at a time. */
   readonly inFlight: number;
 }
 
-/** An operation, to be done again and again: so many times at most, as time allows. */
+/** An operation that is done in several rounds, as far as time allows. */
 export interface Task extends Operation {
   readonly rounds: number;
 }
@@ -43,16 +43,16 @@ export const TASKS: readonly Task[] = [
   ...each('ATOMIC_FETCH_AND_ADD', 'fetch and add', ATOMICS),
 ];
 
-/** Every repetition has memory of its own at both ends, so that each byte can be looked at when all are done. */
+/** Each repetition has its own memory at both ends, so that all bytes can be verified after the last one. */
 export const REGION_BYTES = Math.max(...TASKS.map(({ size, count }) => size * count));
 
-/** The bytes of an operation, the same at both ends without having been sent: a key stream of the operation's kind and size. */
+/** The bytes of an operation. Both ends derive them from its kind and size, as a key stream. */
 export function patternOf({ kind, size, count }: Operation): Buffer {
   const key = createHash('sha256').update(`${kind} ${size}`).digest();
   return createCipheriv('aes-256-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(size * count));
 }
 
-/** The 8 bytes that atomics of either kind work on, as they go. */
+/** The expected values of the 8 bytes that the atomics change. */
 export class AtomicPlan {
   readonly #pattern: Buffer;
 
@@ -60,17 +60,17 @@ export class AtomicPlan {
     this.#pattern = patternOf(operation);
   }
 
-  /** Before the first. */
+  /** The value before the first atomic. */
   get initial(): bigint {
     return 0x0123_4567_89ab_cdefn;
   }
 
-  /** Added by the i-th fetch and add, or put there by the i-th compare and swap. */
+  /** What the ith fetch and add adds, or the ith compare and swap stores. */
   operand(i: number): bigint {
     return this.#pattern.readBigUInt64LE(8 * i);
   }
 
-  /** Every eighth compare is with a wrong value, and must change nothing. */
+  /** Every eighth compare has a wrong value, and must change nothing. */
   isMiss(i: number): boolean {
     return this.operation.kind === 'ATOMIC_CMP_AND_SWP' && i % 8 === 7;
   }
@@ -89,7 +89,7 @@ export class AtomicPlan {
 
 export const isAtomic = ({ kind }: Operation): boolean => kind.startsWith('ATOMIC');
 
-/** How bytes differ from what they should be; empty when they do not. */
+/** Describes how bytes differ from the expected ones; empty when they do not. */
 export function difference(where: string, found: Buffer, expected: Buffer): string {
   if (found.equals(expected)) return '';
   const first = found.findIndex((byte, i) => byte !== expected[i]);

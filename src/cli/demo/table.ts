@@ -1,6 +1,6 @@
-/** The demo's table. */
+/** The table of the demo. */
 import Table from 'cli-table3';
-import { sizeText } from '../output.js';
+import { sizeText, styled } from '../output.js';
 import type { Row } from './active.js';
 
 const HEAD = [
@@ -18,7 +18,7 @@ const HEAD = [
 
 export function tableOf(rows: readonly Row[]): string {
   const table = new Table({
-    head: HEAD,
+    head: HEAD.map((title) => styled('bold', title)),
     style: { head: [], border: [], compact: true },
     colAligns: ['left', 'left', ...HEAD.slice(2, -1).map(() => 'right' as const), 'left'],
   });
@@ -33,7 +33,7 @@ export function tableOf(rows: readonly Row[]): string {
       latency.p99.toFixed(1),
       gbitPerSecond.toFixed(3),
       retransmits,
-      wrong === '' ? 'every byte' : 'WRONG',
+      wrong === '' ? styled('green', 'every byte') : styled('red', 'WRONG'),
     ]);
   return table.toString();
 }

@@ -1,41 +1,46 @@
-/** An endpoint: a device, regions and services, as a configuration says, and as the next one says while it runs. */
+/** An endpoint: a device, regions and services from a configuration, which can be reloaded while it runs. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Device, OpenOptions, Pd } from '../../index.js';
-import { openWatched } from '../device.js';
+import { openPublished } from '../device.js';
 import { failure, usageError } from '../exit.js';
-import { type Config, hostOf, type RegionConfig } from './config.js';
+import { listenHost } from './config.js';
 import type { Log } from './log.js';
-import { memoryOf } from './memory.js';
+import { cardMemory } from './memory.js';
 import { openRegion, type Region } from './regions.js';
+import type { Config, RegionConfig } from './schema.js';
 import type { Service } from './service.js';
-import { openService, portOf, type Wanted, wantedOf } from './services.js';
+import { openService, portKey, type ServiceSpec, serviceSpecs } from './services.js';
 
-/** What is the device's own cannot change under those who use it. */
+/** Keys of the device, which cannot change while it is in use. */
 const FIXED = ['interface', 'addresses', 'link', 'mode', 'spin', 'memory'] as const;
 
-interface Running {
-  readonly wanted: Wanted;
+interface RunningService {
+  readonly spec: ServiceSpec;
   readonly service: Service;
 }
 
 export class Endpoint {
-  /** Rejects when the card has failed: nothing works any more. */
+  /** Rejects when the card has failed and nothing works any more. */
   readonly failed: Promise<never>;
   #config: Config;
-  #services: readonly Running[] = [];
+  #services: readonly RunningService[] = [];
   #regions: ReadonlyMap<string, Region> = new Map();
 
-  /** @throws as `openDevice`, and what keeps a region or service from being opened; nothing stays open then */
-  static async open(config: Config, open: Pick<OpenOptions, 'pcap' | 'fault'>, log: Log): Promise<Endpoint> {
+  /** Opens everything, or nothing. @throws as `openDevice`, and errors of regions and services */
+  static async open(
+    config: Config,
+    open: Pick<OpenOptions, 'pcap' | 'fault' | 'wrapLink'>,
+    log: Log,
+  ): Promise<Endpoint> {
     const { interface: name, addresses, link, mode, spin } = config;
-    const device = await openWatched({
+    const device = await openPublished({
       ...open,
       ...(name !== undefined && { interface: name }),
       ...(addresses && { addresses }),
       ...(link && { link }),
       ...(mode && { mode }),
       ...(spin !== undefined && { spin }),
-      memoryBytes: memoryOf(config),
+      memoryBytes: cardMemory(config),
     });
     try {
       log.info('open', {
@@ -52,7 +57,7 @@ export class Endpoint {
     }
   }
 
-  /** @param pd of the regions: only connections of the service that tells of them reach them */
+  /** @param pd of the regions: only connections of the service `regions` can access them */
   private constructor(
     readonly device: Device,
     readonly pd: Pd,
@@ -72,8 +77,9 @@ export class Endpoint {
   }
 
   /**
-   * Becomes what another configuration says. What is the same in both goes on undisturbed.
-   * @throws CliError for what cannot change; what keeps a region or service from being opened. All is as before then
+   * Applies another configuration. Regions and services that are the same in both are not interrupted. When this
+   * throws, nothing has changed.
+   * @throws CliError for keys that cannot change; errors of regions and services
    */
   async reload(config: Config): Promise<void> {
     const changed = FIXED.filter((key) => !isDeepStrictEqual(config[key], this.#config[key]));
@@ -82,14 +88,14 @@ export class Endpoint {
     this.#config = config;
   }
 
-  /** Writes all regions that persist to their files. @returns whether all could be written */
+  /** Writes all persistent regions to their files. @returns whether all could be written */
   async save(): Promise<boolean> {
     const saved = await Promise.all([...this.#regions.values()].map((region) => this.#save(region)));
     return saved.every((isSaved) => isSaved);
   }
 
   /**
-   * Takes nobody any more, says goodbye to those who are there, writes the files, closes the device.
+   * Accepts no more connections, disconnects the clients, writes the files and closes the device.
    * @throws CliError when a file could not be written
    */
   async stop(): Promise<void> {
@@ -100,25 +106,25 @@ export class Endpoint {
   }
 
   async #apply(config: Config): Promise<void> {
-    const wanted = wantedOf(config);
-    const isKept = ({ wanted: have }: Running) => wanted.some((want) => isDeepStrictEqual(want, have));
+    const specs = serviceSpecs(config);
+    const isKept = ({ spec: have }: RunningService) => specs.some((want) => isDeepStrictEqual(want, have));
     const [kept, gone] = [this.#services.filter(isKept), this.#services.filter((running) => !isKept(running))];
-    const fresh = wanted.filter((want) => !kept.some(({ wanted: have }) => isDeepStrictEqual(want, have)));
-    const freed = new Set(gone.map(({ wanted: have }) => portOf(have)));
+    const fresh = specs.filter((want) => !kept.some(({ spec: have }) => isDeepStrictEqual(want, have)));
+    const freed = new Set(gone.map(({ spec: have }) => portKey(have)));
     const old = [...this.#regions.values()].filter(
       ({ name, config: have }) => !isDeepStrictEqual(config.regions[name], have),
     );
-    const opened: Running[] = [];
+    const opened: RunningService[] = [];
     const regions = new Map<string, Region>();
     try {
-      // one of the new ones may begin with what they hold
+      // a new region may load what an old one has saved
       for (const region of old) await region.save();
       for (const [name, want] of Object.entries(config.regions)) {
         const have = this.#regions.get(name);
         if (have && !old.includes(have)) regions.set(name, have);
-        else regions.set(name, await this.#offer(name, want));
+        else regions.set(name, await this.#openRegion(name, want));
       }
-      for (const want of fresh) if (!freed.has(portOf(want))) opened.push(await this.#serve(want, config));
+      for (const want of fresh) if (!freed.has(portKey(want))) opened.push(await this.#serve(want, config));
     } catch (error) {
       for (const { service } of opened) await service.close();
       for (const [name, region] of regions) if (this.#regions.get(name) !== region) await region.close();
@@ -127,9 +133,9 @@ export class Endpoint {
     this.#regions = regions;
     await Promise.all(gone.map((running) => this.#end(running)));
     for (const region of old) await this.#drop(region);
-    // what wanted the port of one that is gone
+    // services whose port was in use until now
     for (const want of fresh)
-      if (freed.has(portOf(want)))
+      if (freed.has(portKey(want)))
         await this.#serve(want, config).then(
           (running) => opened.push(running),
           (error) => this.log.error('not served', error, { service: want.type }),
@@ -137,21 +143,21 @@ export class Endpoint {
     this.#services = [...kept, ...opened];
   }
 
-  async #offer(name: string, config: RegionConfig): Promise<Region> {
+  async #openRegion(name: string, config: RegionConfig): Promise<Region> {
     const region = await openRegion(this.pd, name, config);
     this.log.info('region', region.about);
     return region;
   }
 
-  async #serve(wanted: Wanted, { addresses }: Config): Promise<Running> {
+  async #serve(spec: ServiceSpec, { addresses }: Config): Promise<RunningService> {
     const { device, pd, log } = this;
-    const offers = () => [...this.#regions.values()].map(({ offer }) => offer);
-    const service = await openService(wanted, { device, pd, offers, host: hostOf(addresses), log });
+    const regionInfos = () => [...this.#regions.values()].map(({ info }) => info);
+    const service = await openService(spec, { device, pd, regionInfos, host: listenHost(addresses), log });
     log.info('serving', service.about);
-    return { wanted, service };
+    return { spec, service };
   }
 
-  async #end({ service }: Running): Promise<void> {
+  async #end({ service }: RunningService): Promise<void> {
     try {
       await service.close();
       this.log.info('closed', service.about);
@@ -160,7 +166,7 @@ export class Endpoint {
     }
   }
 
-  /** A region that is not wanted any more. */
+  /** Saves and closes a region that was removed. */
   async #drop(region: Region): Promise<void> {
     const { file } = region.config;
     const isTakenOver = [...this.#regions.values()].some(({ config }) => file !== undefined && config.file === file);

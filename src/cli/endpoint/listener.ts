@@ -1,11 +1,12 @@
-/** Services by rdma_cm: who connects is served by a function until one of the two ends leaves. */
+/** Services over rdma_cm: a handler serves each connection until one of the two ends leaves. */
 import type { AcceptOptions, Connection, ConnectionRequest, Device, Server } from '../../index.js';
+import { qpnText } from '../hex.js';
 import type { Fields, Log } from './log.js';
 import { GRACE_MS, type Service } from './service.js';
 
-export interface Work {
+export interface ConnectionHandler {
   readonly accept: AcceptOptions;
-  /** Serves one connection. Resolves when its messages have come to their end; what it throws ends the connection. */
+  /** Serves one connection until it has no more messages. An error that it throws ends the connection. */
   serve(connection: Connection): Promise<unknown>;
 }
 
@@ -17,16 +18,16 @@ export class RdmaService implements Service {
   static async open(
     device: Device,
     about: Fields & { readonly port: number },
-    work: Work,
+    handler: ConnectionHandler,
     log: Log,
   ): Promise<RdmaService> {
-    return new RdmaService(await device.listen({ port: about.port }), about, work, log);
+    return new RdmaService(await device.listen({ port: about.port }), about, handler, log);
   }
 
   private constructor(
     readonly server: Server,
     readonly about: Fields,
-    readonly work: Work,
+    readonly handler: ConnectionHandler,
     readonly log: Log,
   ) {
     void this.#run();
@@ -35,53 +36,53 @@ export class RdmaService implements Service {
   async close(): Promise<void> {
     this.#isClosing = true;
     await this.server.close();
-    await Promise.all([...this.#connections].map(part));
+    await Promise.all([...this.#connections].map(closeConnection));
   }
 
   async #run(): Promise<void> {
-    for await (const request of this.server) void this.#take(request);
+    for await (const request of this.server) void this.#accept(request);
   }
 
-  async #take(request: ConnectionRequest): Promise<void> {
-    const who = { ...this.about, peer: request.remoteAddress, peerPort: request.remotePort };
+  async #accept(request: ConnectionRequest): Promise<void> {
+    const fields = { ...this.about, peer: request.remoteAddress, peerPort: request.remotePort };
     let connection: Connection;
     try {
-      connection = await request.accept(this.work.accept);
+      connection = await request.accept(this.handler.accept);
     } catch (error) {
-      this.log.error('refused', error, who);
+      this.log.error('refused', error, fields);
       return;
     }
-    this.#watch(connection, { ...who, qpn: hex(connection.qp.qpNum) });
-    // it came about while those who were there were told goodbye
-    if (this.#isClosing) return part(connection);
-    await this.work.serve(connection).catch((error) => connection.destroy(error));
+    this.#watch(connection, { ...fields, qpn: qpnText(connection.qp.qpNum) });
+    // it was accepted while the others were being closed
+    if (this.#isClosing) return closeConnection(connection);
+    await this.handler.serve(connection).catch((error) => connection.destroy(error));
   }
 
-  #watch(connection: Connection, who: Fields): void {
+  #watch(connection: Connection, fields: Fields): void {
     const begin = performance.now();
     let counts: Fields = {};
     this.#connections.add(connection);
-    this.log.info('connected', who);
+    this.log.info('connected', fields);
     connection.once('end', () => {
-      counts = countsOf(connection.qp.counters());
+      counts = trafficCounts(connection.qp.counters());
     });
     connection.once('close', (error) => {
       this.#connections.delete(connection);
-      const all = { ...who, seconds: Math.round(performance.now() - begin) / 1000, ...counts };
+      const all = { ...fields, seconds: Math.round(performance.now() - begin) / 1000, ...counts };
       if (error) this.log.error('disconnected', error, all);
       else this.log.info('disconnected', all);
     });
   }
 }
 
-/** A peer that does not take what was sent to it does not keep us. */
-async function part(connection: Connection): Promise<void> {
+/** Closes a connection. One whose peer does not take what was sent is destroyed after a grace period. */
+async function closeConnection(connection: Connection): Promise<void> {
   const late = setTimeout(() => connection.destroy(), GRACE_MS);
   await connection.close().finally(() => clearTimeout(late));
 }
 
-/** What went over a queue pair; what it never did is left out. */
-export function countsOf(counters: Readonly<Record<string, number>>): Fields {
+/** The traffic of a queue pair, without operations that never happened. */
+export function trafficCounts(counters: Readonly<Record<string, number>>): Fields {
   const names = {
     bytesReceived: 'rcvd_bytes',
     bytesSent: 'sent_bytes',
@@ -95,6 +96,3 @@ export function countsOf(counters: Readonly<Record<string, number>>): Fields {
   const found = Object.entries(names).map(([name, counter]) => [name, counters[counter] ?? 0] as const);
   return Object.fromEntries(found.filter(([name, count]) => count > 0 || name.startsWith('bytes')));
 }
-
-/** A queue pair's number, as all our commands write it. */
-export const hex = (qpn: number) => `0x${qpn.toString(16).padStart(6, '0')}`;

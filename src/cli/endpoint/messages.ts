@@ -1,10 +1,10 @@
-/** Services that answer messages: with the same, or with what a peer must know to reach the regions. */
+/** Services that answer messages: echo, and the list of regions. */
 import type { Connection, Pd } from '../../index.js';
-import type { Work } from './listener.js';
-import type { Offer } from './regions.js';
+import type { ConnectionHandler } from './listener.js';
+import type { RegionInfo } from './regions.js';
 
-/** Every message goes back as it came. */
-export function echoWork(messageBytes: number): Work {
+/** Returns every message unchanged. */
+export function echoHandler(messageBytes: number): ConnectionHandler {
   return {
     accept: { messageBytes },
     async serve(connection: Connection) {
@@ -14,17 +14,18 @@ export function echoWork(messageBytes: number): Work {
 }
 
 /**
- * Who connects is told at once which regions there are, in one message: a JSON array. Any message of the peer's asks for it
- * once more.
- * @param pd the regions' domain @param offers what there is at the time
+ * Sends each client the list of regions, as a JSON array in one message: once it has connected, and again in answer to
+ * each message.
+ * @param pd the protection domain of the regions
+ * @param regionInfos returns the current regions
  */
-export function regionsWork(pd: Pd, offers: () => readonly Offer[]): Work {
-  const tell = (connection: Connection) => connection.send(Buffer.from(JSON.stringify(offers())));
+export function regionsHandler(pd: Pd, regionInfos: () => readonly RegionInfo[]): ConnectionHandler {
+  const sendRegions = (connection: Connection) => connection.send(Buffer.from(JSON.stringify(regionInfos())));
   return {
     accept: { pd },
     async serve(connection: Connection) {
-      await tell(connection);
-      for await (const _question of connection) await tell(connection);
+      await sendRegions(connection);
+      for await (const _question of connection) await sendRegions(connection);
     },
   };
 }

@@ -1,17 +1,17 @@
-/** Counters for Prometheus, over HTTP. */
+/** Serves counters to Prometheus over HTTP. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Device } from '../../index.js';
 import { prometheusText } from '../stat/prometheus.js';
-import type { MetricsConfig } from './config.js';
 import type { Log } from './log.js';
+import type { MetricsConfig } from './schema.js';
 import type { Service } from './service.js';
 
-/** @throws the system's error, EADDRINUSE mostly */
+/** Opens the HTTP server. @throws the system's error, mostly EADDRINUSE */
 export async function openMetrics(device: Device, { host, port }: MetricsConfig, log: Log): Promise<Service> {
   const server = createServer(({ method, url }, response) => {
     if (method !== 'GET' || url !== '/metrics') {
-      response.writeHead(404).end('there is /metrics only\n');
+      response.writeHead(404).end('not found: only /metrics is served\n');
       return;
     }
     const name = device.label;

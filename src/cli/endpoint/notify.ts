@@ -1,24 +1,19 @@
-/** Tells systemd how far the service is (sd_notify(3)), where it asks for that. Node has no datagrams to Unix sockets. */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
+/** Notifies systemd, or another manager that speaks its protocol, of the service's state (sd_notify(3)). */
+import { getSystemErrorName } from 'node:util';
+import { native } from '../../native.js';
 import type { Log } from './log.js';
 
-let told: Promise<void> = Promise.resolve();
-
 /**
- * One after the other, as each is told by a process of its own.
+ * Notifies the manager, if it asks for that with NOTIFY_SOCKET. What keeps a notification from being sent is logged.
  * @param state assignments, `READY=1` for instance
  */
-export function notify(log: Log, ...state: readonly string[]): Promise<void> {
-  told = told.then(() => tell(log, state));
-  return told;
-}
-
-async function tell(log: Log, state: readonly string[]): Promise<void> {
-  if (process.env.NOTIFY_SOCKET === undefined) return;
+export function notify(log: Log, ...state: readonly string[]): void {
+  const socket = process.env.NOTIFY_SOCKET;
+  if (socket === undefined || socket === '') return;
   try {
-    await promisify(execFile)('systemd-notify', [...state]);
+    const result = native().notify(socket, state.join('\n'));
+    if (result < 0) throw new Error(`${socket} takes no notification (${getSystemErrorName(result)})`);
   } catch (error) {
-    log.error('systemd was not told', error, { state: state.join(' ') });
+    log.error('systemd not notified', error, { state: state.join(' ') });
   }
 }

@@ -1,29 +1,38 @@
-/** A server for perftest's programs, one client after the other or several at once. */
+/** A server for the programs of perftest, for several clients at once. */
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Device } from '../../index.js';
+import { qpnText } from '../hex.js';
 import { Output } from '../output.js';
-import { Exchange } from '../perftest/handshake.js';
-import { TEXT_KEYS } from '../perftest/keys.js';
-import { KINDS, type Kind, type PerftestOptions } from '../perftest/kinds.js';
+import { Handshake } from '../perftest/communication/handshake.js';
+import { TEXT_KEYS } from '../perftest/communication/keys.js';
+import { KINDS, type PerftestOptions, type TestKind } from '../perftest/parameters.js';
 import { reportOf } from '../perftest/report.js';
 import { runSession } from '../perftest/session.js';
-import { Control, listen } from '../pingpong/handshake.js';
-import type { PerftestConfig } from './config.js';
-import { countsOf, hex } from './listener.js';
+import { listen, TcpChannel } from '../tcpchannel.js';
+import { trafficCounts } from './listener.js';
 import type { Fields, Log } from './log.js';
+import type { PerftestConfig } from './schema.js';
 import { GRACE_MS, type Service } from './service.js';
 
-/** A client may be silent for so long (ms). */
+/** How long a client may be silent (ms). */
 const IDLE_MS = 30_000;
+/** How long a client may take for its first message (ms). */
+const HELLO_MS = 5_000;
+/** Clients that have not sent their first message; one more ends the oldest of them. */
+const MAX_SILENT = 32;
+/** Clients at once; the system refuses more. */
+const MAX_SESSIONS = 128;
 /** Longest spin before sleeping (ms). */
 const SPIN_MS = 0.2;
 
 export class PerftestService implements Service {
   readonly about: Fields;
-  readonly #sessions = new Map<Control, Promise<void>>();
+  readonly #sessions = new Map<TcpChannel, Promise<void>>();
+  /** Those that have not sent anything, the oldest first. */
+  readonly #silent = new Set<TcpChannel>();
   #isClosing = false;
 
-  /** @param host the address to listen on; undefined: all @throws the system's error, EADDRINUSE mostly */
+  /** @param host the address to listen on; undefined: all @throws the system's error, mostly EADDRINUSE */
   static async open(
     device: Device,
     config: PerftestConfig,
@@ -31,6 +40,7 @@ export class PerftestService implements Service {
     log: Log,
   ): Promise<PerftestService> {
     const server = createServer({ allowHalfOpen: true });
+    server.maxConnections = MAX_SESSIONS;
     await listen(server, { port: config.port, ...(host !== undefined && { host }) });
     return new PerftestService(device, optionsOf(config), server, log);
   }
@@ -42,62 +52,71 @@ export class PerftestService implements Service {
     readonly log: Log,
   ) {
     this.about = { service: options.kind.name, port: options.port };
-    server.on('connection', (socket) => this.#take(socket));
+    server.on('connection', (socket) => this.#accept(socket));
     server.on('error', (error) => log.error('not accepted', error, this.about));
   }
 
   async close(): Promise<void> {
     this.#isClosing = true;
     this.server.close();
-    for (const control of this.#sessions.keys()) control.close();
-    // one that waits for messages hears of it when the device goes, or when it has waited long enough
+    for (const channel of this.#sessions.keys()) channel.close();
+    // a session that waits for messages ends with the device, or when its time is over
     const late = new Promise((resolve) => setTimeout(resolve, GRACE_MS).unref());
     await Promise.race([Promise.all(this.#sessions.values()), late]);
   }
 
-  #take(socket: Socket): void {
-    const control = new Control(socket, IDLE_MS);
-    const session = this.#serve(control).finally(() => {
-      control.close();
-      this.#sessions.delete(control);
+  #accept(socket: Socket): void {
+    const channel = new TcpChannel(socket, IDLE_MS);
+    const timer = setTimeout(() => channel.close(), HELLO_MS).unref();
+    const onHello = () => {
+      clearTimeout(timer);
+      this.#silent.delete(channel);
+    };
+    socket.once('data', onHello).once('close', onHello);
+    this.#silent.add(channel);
+    const [oldest] = this.#silent;
+    if (this.#silent.size > MAX_SILENT) oldest?.close();
+    const session = this.#serve(channel).finally(() => {
+      channel.close();
+      this.#sessions.delete(channel);
     });
-    this.#sessions.set(control, session);
+    this.#sessions.set(channel, session);
   }
 
-  async #serve(control: Control): Promise<void> {
+  async #serve(channel: TcpChannel): Promise<void> {
     const { device, options, log } = this;
-    const peer = control.remoteAddress;
-    let who: Fields = { ...this.about, peer };
+    const peer = channel.remoteAddress;
+    let fields: Fields = { ...this.about, peer };
     const begin = performance.now();
     const listeners = {
       onConnected: ([local]: readonly { readonly qpn: number }[]) => {
-        if (local) who = { ...who, qpn: hex(local.qpn) };
-        log.info('connected', who);
+        if (local) fields = { ...fields, qpn: qpnText(local.qpn) };
+        log.info('connected', fields);
       },
       ...{ onInterval() {}, onBandwidth() {}, onLatency() {} },
     };
     try {
-      const exchange = new Exchange(control, 'server', TEXT_KEYS);
+      const handshake = new Handshake(channel, 'server', TEXT_KEYS);
       const end = { address: peer, port: options.port };
-      const result = await runSession(device, exchange, options, end, listeners, new Output(true));
+      const result = await runSession(device, handshake, options, end, listeners, new Output(true));
       const { bandwidth = [], latency = [] } = reportOf(device, 'server', options, result);
       log.info('disconnected', {
-        ...who,
+        ...fields,
         seconds: Math.round(performance.now() - begin) / 1000,
-        ...countsOf(result.counters),
+        ...trafficCounts(result.counters),
         ...(bandwidth[0] && { mibPerSecond: Math.round(bandwidth[0].average * 100) / 100 }),
         ...(latency[0] && { typicalUs: Math.round(latency[0].typical * 100) / 100 }),
       });
     } catch (error) {
-      if (this.#isClosing) log.info('disconnected', who);
-      else log.error('disconnected', error, who);
+      if (this.#isClosing) log.info('disconnected', fields);
+      else log.error('disconnected', error, fields);
     }
   }
 }
 
-/** Those of the stock program, but for what the configuration says. */
+/** The defaults of the stock program, and what the configuration says. */
 function optionsOf({ type, port, size, iters, qps }: PerftestConfig): PerftestOptions {
-  const kind = KINDS.find(({ name }) => name === type) as Kind;
+  const kind = KINDS.find(({ name }) => name === type) as TestKind;
   const count = iters ?? kind.iters;
   return {
     ...{ kind, port, rdmaCm: false, transport: 'RC', qps, size: size ?? kind.size, all: false, iters: count },

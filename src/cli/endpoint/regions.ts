@@ -1,26 +1,30 @@
-/** Memory that peers reach: in the card, from a file at the start and back to it. */
+/** Memory regions that peers access, loaded from files and saved to them. */
+import { randomBytes } from 'node:crypto';
 import { accessSync, constants, statSync } from 'node:fs';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { AccessName, Mr, Pd, RemoteMemory } from '../../index.js';
 import { failure } from '../exit.js';
-import type { RegionConfig } from './config.js';
 import type { Fields } from './log.js';
+import type { RegionConfig } from './schema.js';
 
-/** What a peer is told of a region, as JSON. */
-export interface Offer extends RemoteMemory {
+/** What a peer must know of a region, sent as JSON. */
+export interface RegionInfo extends RemoteMemory {
   readonly name: string;
   readonly access: readonly AccessName[];
 }
 
-/** @throws CliError when the file does not fit; the system's error when it cannot be read; VerbsError ENOMEM */
+/**
+ * Registers a region and loads its file.
+ * @throws CliError when the file does not fit; the system's error when it cannot be read; VerbsError ENOMEM
+ */
 export async function openRegion(pd: Pd, name: string, config: RegionConfig): Promise<Region> {
-  const content = await contentOf(config);
+  const content = await initialContent(config);
   const size = config.size ?? content.length;
   if (content.length > size)
     throw failure(`region ${name} has ${size} bytes, its file ${config.file} has ${content.length}`);
-  if (size === 0) throw failure(`region ${name} has no bytes: its file ${config.file} is empty, and it has no size`);
-  // what peers may write to, the card must be allowed to write
+  if (size === 0) throw failure(`region ${name} has no size, and its file ${config.file} is empty`);
+  // memory that peers may write needs local write access, too
   const mr = await pd.regMr(size, { access: ['localWrite', ...config.access] });
   content.copy(mr.buffer);
   return new Region(name, config, mr);
@@ -34,29 +38,30 @@ export class Region {
     readonly mr: Mr,
   ) {}
 
-  /** For the log; without the key. */
+  /** Fields for the log, without the key. */
   get about(): Fields {
     const { file, persist, access } = this.config;
     return { region: this.name, bytes: this.mr.length, access, ...(file !== undefined && { file, persist }) };
   }
 
-  get offer(): Offer {
+  get info(): RegionInfo {
     return { name: this.name, ...this.mr.remote, access: this.config.access };
   }
 
   /**
-   * Writes it to its file, if it persists: all of it, or the file stays as it was.
-   * @returns whether there was something to write
+   * Writes a persistent region to its file: all of it, or the file stays as it was.
+   * @returns whether the region is persistent
    */
   async save(): Promise<boolean> {
     const { file, persist } = this.config;
     if (!persist || file === undefined) return false;
-    // peers go on writing meanwhile
+    // a copy, since peers go on writing
     const content = Buffer.from(this.mr.buffer);
-    const draft = join(dirname(file), `.${basename(file)}.${process.pid}`);
+    // Others may have access to the folder: a name that they cannot prepare.
+    const draft = join(dirname(file), `.${basename(file)}.${randomBytes(8).toString('hex')}`);
     try {
       const { mode } = await stat(file).catch(() => ({ mode: 0o600 }));
-      const handle = await open(draft, 'w', mode);
+      const handle = await open(draft, 'wx', mode);
       try {
         await handle.writeFile(content);
         await handle.sync();
@@ -76,8 +81,8 @@ export class Region {
   }
 }
 
-/** A file that is to be written back need not be there yet. */
-async function contentOf({ file, persist, size }: RegionConfig): Promise<Buffer> {
+/** The content of the file. The file of a persistent region may be missing. */
+async function initialContent({ file, persist, size }: RegionConfig): Promise<Buffer> {
   if (file === undefined) return Buffer.alloc(0);
   try {
     return await readFile(file);
@@ -87,15 +92,15 @@ async function contentOf({ file, persist, size }: RegionConfig): Promise<Buffer>
   }
 }
 
-/** Why a region's file could not be read at the start, or not be written at the end, if that can be known before. */
-export function obstacle({ file, size, persist }: RegionConfig): string | undefined {
+/** Returns why a region's file cannot be read at the start or written at the end; undefined if no reason is known. */
+export function fileProblem({ file, size, persist }: RegionConfig): string | undefined {
   if (file === undefined) return undefined;
-  const folder = persist ? refusalOf(dirname(file), constants.W_OK | constants.X_OK) : undefined;
+  const folder = persist ? accessError(dirname(file), constants.W_OK | constants.X_OK) : undefined;
   if (folder !== undefined)
-    return folder === 'ENOENT' ? 'whose folder is not there' : `whose folder cannot be written to (${folder})`;
-  const refused = refusalOf(file, constants.R_OK);
-  if (refused === 'ENOENT' && !persist) return 'which is not there';
-  if (refused === 'ENOENT') return size === undefined ? 'which is not there, and the region has no size' : undefined;
+    return folder === 'ENOENT' ? 'whose folder does not exist' : `whose folder cannot be written to (${folder})`;
+  const refused = accessError(file, constants.R_OK);
+  if (refused === 'ENOENT' && !persist) return 'which does not exist';
+  if (refused === 'ENOENT') return size === undefined ? 'which does not exist, and the region has no size' : undefined;
   if (refused !== undefined) return `which cannot be read (${refused})`;
   const found = statSync(file);
   if (found.isDirectory()) return 'which is a folder';
@@ -104,8 +109,8 @@ export function obstacle({ file, size, persist }: RegionConfig): string | undefi
   return undefined;
 }
 
-/** Why there is no such access to a path: the system's code. */
-function refusalOf(path: string, mode: number): string | undefined {
+/** Returns the system's error code if a path does not permit the access. */
+function accessError(path: string, mode: number): string | undefined {
   try {
     accessSync(path, mode);
     return undefined;

@@ -1,60 +1,68 @@
-/** The services that there are, by the names that a configuration has for them. */
+/** Opens the services of a configuration. */
 import type { Device, Pd } from '../../index.js';
+import { connectionOptions, MAX_PING_BYTES } from '../rping/protocol.js';
 import { answerPings } from '../rping/server.js';
-import { connectionOptions, LARGEST } from '../rping/words.js';
-import type { Config, MetricsConfig, PerftestConfig, ServiceConfig } from './config.js';
-import { RdmaService, type Work } from './listener.js';
+import { type ConnectionHandler, RdmaService } from './listener.js';
 import type { Log } from './log.js';
-import { echoWork, regionsWork } from './messages.js';
+import { echoHandler, regionsHandler } from './messages.js';
 import { openMetrics } from './metrics.js';
 import { PerftestService } from './perftest.js';
-import type { Offer } from './regions.js';
+import type { RegionInfo } from './regions.js';
+import type { Config, MetricsConfig, PerftestConfig, ServiceConfig, ValkeyConfig } from './schema.js';
 import type { Service } from './service.js';
+import { trafficHandler } from './traffic.js';
+import { openValkey } from './valkey.js';
 
-export type Wanted = ServiceConfig | ({ readonly type: 'metrics' } & MetricsConfig);
+export type ServiceSpec = ServiceConfig | ({ readonly type: 'metrics' } & MetricsConfig);
 
-/** Services by rdma_cm. */
-type RdmaConfig = Exclude<ServiceConfig, PerftestConfig>;
+/** Configurations of services over rdma_cm. */
+type RdmaConfig = Exclude<ServiceConfig, PerftestConfig | ValkeyConfig>;
 
-/** What services are made from. */
-export interface Means {
+/** What services need of the endpoint. */
+export interface ServiceContext {
   readonly device: Device;
-  /** The regions' domain. */
+  /** The protection domain of the regions. */
   readonly pd: Pd;
-  offers(): readonly Offer[];
-  /** The only address to listen on over TCP. */
+  regionInfos(): readonly RegionInfo[];
+  /** The address on which TCP services listen; undefined: all. */
   readonly host: string | undefined;
   readonly log: Log;
 }
 
-export function wantedOf({ services, metrics }: Config): Wanted[] {
+export function serviceSpecs({ services, metrics }: Config): ServiceSpec[] {
   return [...services, ...(metrics ? [{ type: 'metrics' as const, ...metrics }] : [])];
 }
 
-/** What no two can have. */
-export function portOf(wanted: Wanted): string {
-  return `${isRdma(wanted) ? 'rdma' : 'tcp'} ${wanted.port}`;
+/** The port of a service, with its protocol: no two services can share it. */
+export function portKey(spec: ServiceSpec): string {
+  return `${isRdma(spec) ? 'rdma' : 'tcp'} ${spec.port}`;
 }
 
-/** @throws VerbsError EADDRINUSE; the system's error, EADDRINUSE mostly */
-export function openService(wanted: Wanted, { device, pd, offers, host, log }: Means): Promise<Service> {
-  if ('host' in wanted) return openMetrics(device, wanted, log);
-  if ('qps' in wanted) return PerftestService.open(device, wanted, host, log);
-  const about = { service: wanted.type, port: wanted.port };
-  return RdmaService.open(device, about, workOf(wanted, pd, offers), log);
+/** Opens a service. @throws VerbsError EADDRINUSE; the system's error, mostly EADDRINUSE */
+export function openService(
+  spec: ServiceSpec,
+  { device, pd, regionInfos, host, log }: ServiceContext,
+): Promise<Service> {
+  if ('host' in spec) return openMetrics(device, spec, log);
+  if ('to' in spec) return openValkey(device, spec, log);
+  if ('qps' in spec) return PerftestService.open(device, spec, host, log);
+  const about = { service: spec.type, port: spec.port };
+  return RdmaService.open(device, about, handlerFor(spec, pd, regionInfos), log);
 }
 
-function workOf(wanted: RdmaConfig, pd: Pd, offers: Means['offers']): Work {
-  switch (wanted.type) {
+function handlerFor(spec: RdmaConfig, pd: Pd, regionInfos: ServiceContext['regionInfos']): ConnectionHandler {
+  switch (spec.type) {
     case 'echo':
-      return echoWork(wanted.messageBytes);
+      return echoHandler(spec.messageBytes);
     case 'regions':
-      return regionsWork(pd, offers);
+      return regionsHandler(pd, regionInfos);
+    case 'traffic':
+      return trafficHandler();
     case 'rping':
-      return { accept: connectionOptions(LARGEST), serve: (connection) => answerPings(connection) };
+      return { accept: connectionOptions(MAX_PING_BYTES), serve: (connection) => answerPings(connection) };
   }
 }
 
-function isRdma(wanted: Wanted): boolean {
-  return !('host' in wanted || 'qps' in wanted);
+function isRdma(spec: ServiceSpec): boolean {
+  return !('host' in spec || 'qps' in spec);
 }

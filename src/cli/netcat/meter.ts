@@ -1,7 +1,7 @@
-/** How much has gone through, and how fast, told while it goes. */
+/** Counts the bytes of a connection, and shows the progress. */
 import type { Output } from '../output.js';
 
-/** How often the progress is told: on a terminal, in a file (ms). */
+/** How often the progress is printed: on a terminal, in a file (ms). */
 const TERMINAL_MS = 250;
 const FILE_MS = 1000;
 
@@ -14,16 +14,16 @@ export class Meter {
   #lastAt = this.#from;
   #seconds: number | undefined;
 
-  /** @param isTold whether progress is wanted at all */
-  constructor(output: Output, isTold: boolean) {
-    if (!isTold) return;
+  /** @param isShown whether to print the progress */
+  constructor(output: Output, isShown: boolean) {
+    if (!isShown) return;
     const { isTTY } = output.stderr;
-    const tell = () => (isTTY ? output.progress(() => this.#progress()) : output.note(this.#progress()));
-    this.#timer = setInterval(tell, isTTY ? TERMINAL_MS : FILE_MS);
+    const print = () => (isTTY ? output.progress(() => this.#progress()) : output.note(this.#progress()));
+    this.#timer = setInterval(print, isTTY ? TERMINAL_MS : FILE_MS);
     this.#timer.unref();
   }
 
-  /** Since the connection was made; stands still after `stop`. */
+  /** Seconds since the connection was made, until `stop`. */
   get seconds(): number {
     return this.#seconds ?? (performance.now() - this.#from) / 1000;
   }
@@ -33,24 +33,24 @@ export class Meter {
     clearInterval(this.#timer);
   }
 
-  /** With the rate since the last time. */
+  /** The bytes, and the rate since the last call. */
   #progress(): string {
     const now = performance.now();
     const both = this.sent + this.received;
     const rate = ((both - this.#last) * 1000) / Math.max(1, now - this.#lastAt);
     this.#last = both;
     this.#lastAt = now;
-    return `${told(this.sent, this.received)} in ${clock(this.seconds)}, ${amount(rate)}/s`;
+    return `${byteCounts(this.sent, this.received)} in ${clock(this.seconds)}, ${bytesText(rate)}/s`;
   }
 }
 
 /** `sent 1.2 MiB, received 0 B` */
-export function told(sent: number, received: number): string {
-  return `sent ${amount(sent)}, received ${amount(received)}`;
+export function byteCounts(sent: number, received: number): string {
+  return `sent ${bytesText(sent)}, received ${bytesText(received)}`;
 }
 
 /** Bytes in the unit that leaves one to four digits: `17 B`, `1.5 KiB`, `640 MiB`. */
-export function amount(bytes: number): string {
+export function bytesText(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let value = bytes;
   let unit = 0;

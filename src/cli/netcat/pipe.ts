@@ -1,15 +1,16 @@
-/** Standard input and output, joined to one connection after the other. */
+/** Joins standard input and output to one connection after another. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { type Connection, VerbsError, WcError } from '../../index.js';
+import { VerbsError, WcError } from '../../index.js';
 import { failure } from '../exit.js';
+import type { Channel } from './channels.js';
 import type { Meter } from './meter.js';
 
 export interface JoinOptions {
   readonly meter: Meter;
-  /** Ends the connection; its reason is what `join` throws then. */
+  /** Ends the connection. `join` then throws its reason. */
   readonly stop: AbortSignal;
-  /** Tells the user something. */
+  /** Prints a message for the user. */
   readonly note: (text: string) => void;
 }
 
@@ -20,7 +21,7 @@ export class Pipe {
   #isOutputGone = false;
   #outputError: Error | undefined;
   #inputError: Error | undefined;
-  /** Ends the connection of the moment. */
+  /** Ends the current connection. */
   #cut = () => {};
 
   constructor() {
@@ -31,7 +32,7 @@ export class Pipe {
       this.#inputError = failure(`standard input cannot be read: ${error.message}`, { cause: error });
       this.#cut();
     });
-    // who reads our output may have seen enough; the connection is to end in good order then
+    // the reader of our output may close it early; the connection then ends in order
     this.#output.removeAllListeners('error');
     this.#output.on('error', (error: NodeJS.ErrnoException) => {
       this.#isOutputGone = true;
@@ -41,17 +42,17 @@ export class Pipe {
     });
   }
 
-  /** Nobody reads what comes in any more. */
+  /** Nobody reads standard output any more. */
   get isOutputGone(): boolean {
     return this.#isOutputGone;
   }
 
   /**
-   * Everything to and fro, until both directions are at their end and the connection is closed; or nobody reads our output.
-   * @throws CliError when the connection or one of our own ends fails, the signal's reason
+   * Transfers both directions until both have ended and the connection is closed, or until nobody reads our output.
+   * @throws CliError when the connection, standard input or standard output fails; the reason of `stop`
    */
-  async join(connection: Connection, { meter, stop, note }: JoinOptions): Promise<void> {
-    const stream = connection.stream();
+  async join(channel: Channel, { meter, stop, note }: JoinOptions): Promise<void> {
+    const { stream } = channel;
     const cut = () => void stream.destroy();
     const count = (chunk: Buffer) => {
       meter.sent += chunk.length;
@@ -63,18 +64,21 @@ export class Pipe {
     this.#input.on('data', count);
     if (this.#isInputAtEnd) stream.end();
     else this.#input.pipe(stream);
-    const [error] = await once(stream, 'close').catch((error: Error) => [explained(error, connection)]);
+    const error = await once(stream, 'close').then(
+      () => undefined,
+      (error: Error) => explain(error, channel),
+    );
     await this.#flushed();
     this.#cut = () => {};
     stop.removeEventListener('abort', cut);
     this.#input.off('data', count).unpipe(stream).pause();
-    await connection.close();
+    await channel.close();
     stop.throwIfAborted();
     const why = this.#inputError ?? this.#outputError ?? error;
     if (why !== undefined) throw why;
   }
 
-  /** No more input is wanted. */
+  /** Closes standard input. */
   [Symbol.dispose](): void {
     this.#input.destroy();
   }
@@ -87,7 +91,7 @@ export class Pipe {
     stream.once('end', () => {
       if (this.#isInputAtEnd || !this.#input.isTTY) return;
       if (this.#output.isTTY) {
-        note('the other end has said all; Ctrl-D ends the connection');
+        note('the other end has closed its direction; Ctrl-D ends the connection');
       } else {
         this.#input.unpipe(stream);
         stream.end();
@@ -95,18 +99,18 @@ export class Pipe {
     });
   }
 
-  /** What was handed to our output has left. */
+  /** Waits until standard output has taken what was written to it. */
   async #flushed(): Promise<void> {
     if (!this.#isOutputGone) await new Promise<void>((resolve) => this.#output.write('', () => resolve()));
   }
 }
 
-/** What a user would say had happened. */
-function explained(error: Error, { remoteAddress, remotePort }: Connection): Error {
+/** Returns an error that says what happened to the connection. */
+function explain(error: Error, { remoteAddress, remotePort }: Channel): Error {
   const peer = `${remoteAddress} port ${remotePort}`;
   if (error instanceof WcError && error.status === 'RETRY_EXC_ERR')
-    return failure(`${peer} does not answer any more: ${error.message}`, { cause: error });
+    return failure(`${peer} no longer answers: ${error.message}`, { cause: error });
   if (error instanceof VerbsError && error.code === 'ECONNRESET')
-    return failure(`${peer} has closed the connection before all was said`, { cause: error });
+    return failure(`${peer} closed the connection before the end of its data`, { cause: error });
   return error;
 }

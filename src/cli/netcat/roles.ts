@@ -1,41 +1,50 @@
-/** The end that waits and the end that calls. */
-import type { Connection, ConnectionRequest, Device, Server } from '../../index.js';
-import { type DeviceChoice, openNamed, openToward } from '../device.js';
+/** The listening end and the connecting end. */
+import type { Device } from '../../index.js';
+import { type DeviceOptions, openForHost, openNamed } from '../device.js';
 import { CliError, Exit, failure, Stopped } from '../exit.js';
 import type { Output } from '../output.js';
+import {
+  type Caller,
+  type Channel,
+  type Channels,
+  connectionChannels,
+  type Listener,
+  rsocketChannels,
+} from './channels.js';
 import { Meter } from './meter.js';
 import { Pipe } from './pipe.js';
 import { reportOf, summary } from './report.js';
 
-export interface NetcatOptions extends DeviceChoice {
-  /** Listening: goes on after a connection. */
+export interface NetcatOptions extends DeviceOptions {
+  /** Listening end: keep listening after a connection ends. */
   readonly keepOpen: boolean;
-  /** How long to wait for a connection. Default: for ever. */
+  /** How long to wait for a connection, milliseconds. Default: no limit. */
   readonly timeoutMs?: number;
   /** See `ConnectionOptions.keepAlive`. */
   readonly keepAliveMs: number;
+  /** Whether the other end speaks rsockets. */
+  readonly rsocket: boolean;
   readonly progress: boolean;
   readonly quiet: boolean;
 }
 
-/** Larger messages are quicker: each is a request, an answer and two copies. */
-const MESSAGE_BYTES = 65536;
+const channelsOf = ({ rsocket, keepAliveMs }: NetcatOptions): Channels =>
+  rsocket ? rsocketChannels(keepAliveMs) : connectionChannels(keepAliveMs);
 
 export async function listen(port: number, options: NetcatOptions, output: Output, stop: AbortSignal): Promise<void> {
   using pipe = new Pipe();
   await using device = await openNamed(options);
-  await using server = await device.listen({ port });
+  await using server = await channelsOf(options).listen(device, port);
   const address = device.gids[device.chooseGid().index]?.address;
-  if (!options.quiet) output.note(`listening on ${address} port ${server.address.port}`);
+  if (!options.quiet) output.note(`listening on ${address} port ${server.port}`);
   do {
-    const request = await next(server, options, stop);
+    const caller = await nextCaller(server, options, stop);
     if (!options.keepOpen) await server.close();
     try {
-      const connection = await request.accept(connectionOptions(options));
-      await serve(connection, pipe, { role: 'listen', device, options, output, stop });
+      await serve(await caller.accept(), pipe, { role: 'listen', device, options, output, stop });
     } catch (error) {
       if (!options.keepOpen || error instanceof Stopped || pipe.isOutputGone) throw error;
-      output.note(`${request.remoteAddress}: ${(error as Error).message}`);
+      output.note(`${caller.remoteAddress}: ${(error as Error).message}`);
     }
   } while (options.keepOpen && !pipe.isOutputGone);
 }
@@ -48,16 +57,15 @@ export async function connect(
   stop: AbortSignal,
 ): Promise<void> {
   using pipe = new Pipe();
-  await using device = await toward(host, options);
+  await using device = await openDevice(host, options);
   const { timeoutMs: timeout } = options;
-  const connection = await device.connect({
-    ...{ host, port, signal: stop, ...connectionOptions(options) },
-    ...(timeout !== undefined && { timeout }),
-  });
-  await serve(connection, pipe, { role: 'connect', device, options, output, stop });
+  if (!options.quiet) output.progress(() => `connecting to ${host} port ${port} ...`);
+  const wait = { signal: stop, ...(timeout !== undefined && { timeout }) };
+  const channel = await channelsOf(options).connect(device, host, port, wait);
+  await serve(channel, pipe, { role: 'connect', device, options, output, stop });
 }
 
-interface Circumstances {
+interface ServeOptions {
   readonly role: 'listen' | 'connect';
   readonly device: Device;
   readonly options: NetcatOptions;
@@ -65,19 +73,19 @@ interface Circumstances {
   readonly stop: AbortSignal;
 }
 
-/** One connection, from its beginning to its report. */
-async function serve(connection: Connection, pipe: Pipe, about: Circumstances): Promise<void> {
-  const { options, output, stop, device } = about;
+/** Serves one connection and prints its report. */
+async function serve(channel: Channel, pipe: Pipe, serveOptions: ServeOptions): Promise<void> {
+  const { options, output, stop, device } = serveOptions;
   const meter = new Meter(output, options.progress);
   const before = device.counters();
   let error: unknown;
   try {
-    await pipe.join(connection, { meter, stop, note: options.quiet ? () => {} : (text) => output.note(text) });
+    await pipe.join(channel, { meter, stop, note: options.quiet ? () => {} : (text) => output.note(text) });
   } catch (caught) {
     error = caught;
   }
   meter.stop();
-  const report = reportOf({ ...about, connection, meter, before, error });
+  const report = reportOf({ ...serveOptions, channel, meter, before, error });
   output.result(report);
   if (options.progress) output.note(summary(report));
   if (error === undefined) return;
@@ -85,27 +93,22 @@ async function serve(connection: Connection, pipe: Pipe, about: Circumstances): 
   throw new CliError(Exit.FAILED, (error as Error).message, { cause: error, isReported: true });
 }
 
-function connectionOptions({ keepAliveMs: keepAlive }: NetcatOptions) {
-  return { messageBytes: MESSAGE_BYTES, keepAlive };
-}
-
-async function next(server: Server, { timeoutMs }: NetcatOptions, stop: AbortSignal): Promise<ConnectionRequest> {
+async function nextCaller(server: Listener, { timeoutMs }: NetcatOptions, stop: AbortSignal): Promise<Caller> {
   try {
-    const wait = { signal: stop, ...(timeoutMs !== undefined && { timeout: timeoutMs }) };
-    return (await server.next(wait)) as ConnectionRequest;
+    return await server.next({ signal: stop, ...(timeoutMs !== undefined && { timeout: timeoutMs }) });
   } catch (cause) {
     if ((cause as { code?: unknown }).code !== 'ETIMEDOUT') throw cause;
     throw failure(`nobody connected within ${(timeoutMs as number) / 1000} s (--timeout)`, { cause });
   }
 }
 
-async function toward(host: string, options: NetcatOptions): Promise<Device> {
+async function openDevice(host: string, options: NetcatOptions): Promise<Device> {
   try {
-    return await openToward(host, options);
+    return await openForHost(host, options);
   } catch (cause) {
     const { code, syscall, message } = cause as NodeJS.ErrnoException;
-    if (syscall === undefined) throw cause;
-    const why = code === 'ENOTFOUND' ? `no address is known for '${host}'` : `there is no way to ${host}: ${message}`;
+    if (syscall === undefined || syscall === 'openDevice') throw cause;
+    const why = code === 'ENOTFOUND' ? `no address is known for '${host}'` : `${host} cannot be reached: ${message}`;
     throw failure(why, { cause });
   }
 }

@@ -1,63 +1,72 @@
-/** Runs of the tests of bandwidth: many messages at once, one way or both ways. */
-import type { End } from './end.js';
-import type { Bandwidth } from './handshake.js';
+/** Runs the bandwidth tests: many messages in flight, in one direction or both. */
 
-/** The peak is the best of so many equal parts of a run, each from its first message's posting to its last one's completion. */
+import type { BandwidthReport } from './communication/handshake.js';
+import type { PerftestContext } from './resources.js';
+
+/** Equal parts of a run, of which the best is the peak. A part lasts from its first post to its last completion. */
 const PARTS = 10;
-/** How often an endless run looks whether an interval is over, ms. */
-const LOOK_MS = 50;
+/** How often a run with `runInfinitely` checks whether an interval is over (ms). */
+const POLL_MS = 50;
 
-export interface Share {
-  /** Messages of each queue pair that this end sends, and that it receives with a receive of its own. */
+export interface MessageCounts {
+  /** Messages of each queue pair that this end sends, and those that consume a receive of this end. */
   readonly sends: number;
   readonly receives: number;
-  /** What counts where no report of the peer tells of the other direction. */
+  /** Which messages this end counts; 'both' if the peer sends no report of the other direction. */
   readonly counts: 'sent' | 'received' | 'both';
 }
 
-export interface Watcher {
-  /** Is told how many messages are done. */
+export interface RunListener {
+  /** Called with the number of messages that are done. */
   onProgress(done: number): void;
-  /** An endless run: what it has done since the last time. */
-  readonly endless?: { readonly intervalMs: number; onInterval(result: Bandwidth): void };
+  /** With `runInfinitely`: called at the end of each interval with its result. */
+  readonly runInfinitely?: { readonly intervalMs: number; onInterval(result: BandwidthReport): void };
 }
 
-/** A run ends with its last message; what has an end in time or is stopped leaves what is on the way, as the stock programs do. */
-export async function runBandwidth(end: End, size: number, share: Share, watcher: Watcher): Promise<Bandwidth> {
-  const { qps, txDepth, noPeak } = end.options;
-  const { sends, receives, counts } = share;
-  const { endless } = watcher;
+/**
+ * Runs one test. The run ends with its last message. When its time is over or it is stopped, it leaves the messages in
+ * flight, as the stock programs do.
+ */
+export async function runBandwidth(
+  ctx: PerftestContext,
+  size: number,
+  messages: MessageCounts,
+  listener: RunListener,
+): Promise<BandwidthReport> {
+  const { qps, txDepth, noPeak } = ctx.options;
+  const { sends, receives, counts } = messages;
+  const { runInfinitely } = listener;
   const each = counts === 'received' ? receives : sends;
-  // without end there is no best part of the whole
-  const part = endless ? each : Number.isFinite(each) ? Math.ceil((qps * each) / PARTS) : qps * txDepth;
-  const done = () => (counts === 'both' ? end.sent + end.received : counts === 'sent' ? end.sent : end.received);
+  // an infinite run has no peak
+  const part = runInfinitely ? each : Number.isFinite(each) ? Math.ceil((qps * each) / PARTS) : qps * txDepth;
+  const done = () => (counts === 'both' ? ctx.sent + ctx.received : counts === 'sent' ? ctx.sent : ctx.received);
   const meter = new Meter(size, part, performance.now());
-  while (!end.isOver) {
-    end.fill();
-    if (counts === 'sent') meter.posted(end.sent + end.outstanding);
-    if (end.outstanding === 0 && end.received >= qps * receives) break;
-    await end.complete(endless && LOOK_MS);
-    if (done() > 0) end.startClock();
+  while (!ctx.isOver) {
+    ctx.fill();
+    if (counts === 'sent') meter.posted(ctx.sent + ctx.outstanding);
+    if (ctx.outstanding === 0 && ctx.received >= qps * receives) break;
+    await ctx.complete(runInfinitely && POLL_MS);
+    if (done() > 0) ctx.startClock();
     meter.done(done());
-    watcher.onProgress(done());
-    if (endless) meter.eachInterval(endless.intervalMs, endless.onInterval);
+    listener.onProgress(done());
+    if (runInfinitely) meter.eachInterval(runInfinitely.intervalMs, runInfinitely.onInterval);
   }
   const result = meter.result();
   return noPeak ? { ...result, peak: 0 } : result;
 }
 
-/** Takes the times of parts of a run. */
+/** Measures the parts of a run. */
 class Meter {
   #done = 0;
   #peak = 0;
   #last: number;
   #parts = 0;
-  /** When the first message of each part was posted; a receiver takes the end of the part before. */
+  /** When the first message of each part was posted; at a receiver, the end of the part before. */
   readonly #begins: number[];
-  /** Where the present interval of an endless run begins. */
+  /** Where the current interval of an infinite run begins. */
   #interval: { readonly at: number; readonly done: number };
 
-  /** @param part messages of a part */
+  /** @param part messages of each part */
   constructor(
     readonly size: number,
     readonly part: number,
@@ -83,20 +92,20 @@ class Meter {
     }
   }
 
-  eachInterval(ms: number, tell: (result: Bandwidth) => void): void {
+  eachInterval(ms: number, report: (result: BandwidthReport) => void): void {
     const { at, done } = this.#interval;
     const now = performance.now();
     if (now - at < ms) return;
     this.#interval = { at: now, done: this.#done };
-    tell(this.#bandwidth(this.#done - done, now - at, 0));
+    report(this.#bandwidth(this.#done - done, now - at, 0));
   }
 
-  result(): Bandwidth {
+  result(): BandwidthReport {
     return this.#bandwidth(this.#done, this.#last - this.begin, this.#peak);
   }
 
-  /** @param peak messages a millisecond */
-  #bandwidth(iters: number, ms: number, peak: number): Bandwidth {
+  /** @param peak messages per millisecond */
+  #bandwidth(iters: number, ms: number, peak: number): BandwidthReport {
     const perMs = iters / Math.max(1e-3, ms);
     const mib = (this.size * 1000) / 2 ** 20;
     return { size: this.size, iters, peak: Math.max(peak, perMs) * mib, average: perMs * mib, rate: perMs / 1000 };

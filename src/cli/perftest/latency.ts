@@ -1,8 +1,8 @@
-/** Runs of the tests of latency: one message at a time. */
+/** Runs the latency tests: one message at a time. */
 import { setImmediate as eventLoop, setTimeout as sleep } from 'node:timers/promises';
 import { failure } from '../exit.js';
-import type { End } from './end.js';
-import type { Exchange } from './handshake.js';
+import type { Handshake } from './communication/handshake.js';
+import type { PerftestContext } from './resources.js';
 
 /** Microseconds. */
 export interface LatencyReport {
@@ -16,82 +16,84 @@ export interface LatencyReport {
   readonly stdev: number;
   readonly p99: number;
   readonly p999: number;
-  /** All of them, as they came, when they are asked for. */
+  /** All times in order, with --report-unsorted or --report-histogram. */
   readonly times?: readonly number[];
 }
 
-type Role = Exchange['role'];
+type Role = Handshake['role'];
 
-/** SEND there and back; the client begins. */
-export async function runSends(end: End, size: number, role: Role): Promise<LatencyReport> {
-  const { iters } = end.options;
+/** SEND, and a SEND in return. The client begins. */
+export async function runSends(ctx: PerftestContext, size: number, role: Role): Promise<LatencyReport> {
+  const { iters } = ctx.options;
   const times: number[] = [];
   for (let i = 0; i < iters; i++) {
-    // The queue holds one message at least: the last one must have gone.
-    await end.settle(role === 'server' ? i + 1 : i);
-    if (end.received > 0) end.startClock();
-    if (end.isOver) break;
+    // The send queue may hold a single message: the last one must have completed.
+    await ctx.settle(role === 'server' ? i + 1 : i);
+    if (ctx.received > 0) ctx.startClock();
+    if (ctx.isOver) break;
     times.push(performance.now());
-    end.post(0);
+    ctx.post(0);
   }
-  await end.settle(iters);
-  return latencyReport(end, size, times, 2);
+  await ctx.settle(iters);
+  return latencyReport(ctx, size, times, 2);
 }
 
-/** WRITE there and back, known by its last byte, or by its receive when it has an immediate; the server begins. */
-export async function runWrites(end: End, size: number, role: Role): Promise<LatencyReport> {
-  const { iters, immediate } = end.options;
+/** WRITE, and a WRITE in return, detected by its last byte or by its immediate data. The server begins. */
+export async function runWrites(ctx: PerftestContext, size: number, role: Role): Promise<LatencyReport> {
+  const { iters, immediate } = ctx.options;
   const times: number[] = [];
   for (let i = 0; i < iters; i++) {
     const expected = role === 'client' ? i + 1 : i;
-    if (expected > 0) await arrival(end, expected, immediate);
-    if (expected > 0) end.startClock();
-    await end.settle();
-    if (end.isOver) break;
+    if (expected > 0) await awaitWrite(ctx, expected, immediate);
+    if (expected > 0) ctx.startClock();
+    await ctx.settle();
+    if (ctx.isOver) break;
     times.push(performance.now());
-    end.mark = (i + 1) & 0xff;
-    end.post(0);
+    ctx.lastByte = (i + 1) & 0xff;
+    ctx.post(0);
   }
-  if (role === 'server' && !end.isOver) await arrival(end, iters, immediate);
-  await end.settle();
-  return latencyReport(end, size, times, 2);
+  if (role === 'server' && !ctx.isOver) await awaitWrite(ctx, iters, immediate);
+  await ctx.settle();
+  return latencyReport(ctx, size, times, 2);
 }
 
-/** READ after READ, or one atomic after the other; the client alone. */
-export async function runReads(end: End, size: number): Promise<LatencyReport> {
-  const { iters } = end.options;
+/** One READ or atomic after another, at the client alone. */
+export async function runReads(ctx: PerftestContext, size: number): Promise<LatencyReport> {
+  const { iters } = ctx.options;
   const times: number[] = [];
-  for (let i = 0; i < iters && !end.isOver; i++) {
+  for (let i = 0; i < iters && !ctx.isOver; i++) {
     times.push(performance.now());
-    end.post(0);
-    await end.settle();
-    end.startClock();
+    ctx.post(0);
+    await ctx.settle();
+    ctx.startClock();
   }
-  // of one that time has cut off nothing is known
-  if (end.outstanding === 0) times.push(performance.now());
-  return latencyReport(end, size, times, 1);
+  // a message that the end of the time has cut off is not counted
+  if (ctx.outstanding === 0) times.push(performance.now());
+  return latencyReport(ctx, size, times, 1);
 }
 
-/** The memory is looked at between the card's turns; a peer that takes long is waited for asleep. */
-async function arrival(end: End, count: number, immediate: boolean): Promise<void> {
-  if (immediate) return end.settle(count);
-  const { idleMs, spinMs } = end.options;
+/** Waits for a WRITE of the peer: reads the memory between turns of the card, and sleeps when the peer takes long. */
+async function awaitWrite(ctx: PerftestContext, count: number, immediate: boolean): Promise<void> {
+  if (immediate) return ctx.settle(count);
+  const { idleMs, spinMs } = ctx.options;
   const begin = performance.now();
-  const wcs = end.cq.createWcs(4);
+  const wcs = ctx.cq.createWcs(4);
   for (;;) {
-    const filled = end.cq.poll(wcs);
-    for (const wc of wcs.slice(0, filled)) end.count(wc);
-    if (end.mark === (count & 0xff) || end.isOver) return;
+    const filled = ctx.cq.poll(wcs);
+    for (const wc of wcs.slice(0, filled)) ctx.count(wc);
+    if (ctx.lastByte === (count & 0xff) || ctx.isOver) return;
     const waited = performance.now() - begin;
     if (idleMs > 0 && waited > idleMs)
-      throw failure(`message ${count} has not come in ${idleMs / 1000} s: the peer has stopped, or packets are lost`);
+      throw failure(`message ${count} did not come in ${idleMs / 1000} s: the peer has stopped, or packets are lost`, {
+        code: 'ETIMEDOUT',
+      });
     if (waited > 20) await sleep(1);
     else if (waited > spinMs) await eventLoop();
   }
 }
 
-/** @param times when each message was posted, milliseconds; a latency is the n-th part of the time from one to the next */
-function latencyReport({ options }: End, size: number, times: readonly number[], n: number): LatencyReport {
+/** @param times when each message was posted, milliseconds; a latency is 1/n of the time between two of them */
+function latencyReport({ options }: PerftestContext, size: number, times: readonly number[], n: number): LatencyReport {
   const all = new Float64Array(Math.max(1, times.length - 1));
   for (let i = 0; i + 1 < times.length; i++) all[i] = (((times[i + 1] as number) - (times[i] as number)) * 1000) / n;
   const listed = options.unsorted || options.histogram ? { times: [...all] } : {};

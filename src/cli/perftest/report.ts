@@ -1,15 +1,17 @@
-/** What a test tells: perftest's columns, or one JSON object. */
+/** The report of a test: perftest's columns, or a JSON object. */
 import type { Counters, Device } from '../../index.js';
+import { faultsIn, nonZero } from '../counters.js';
+import { hex } from '../hex.js';
 import type { Output } from '../output.js';
-import type { Bandwidth, Terms } from './handshake.js';
-import type { Keys } from './keys.js';
-import { type PerftestOptions, sizeWithin } from './kinds.js';
+import type { BandwidthReport, Negotiated } from './communication/handshake.js';
+import type { Keys } from './communication/keys.js';
 import type { LatencyReport } from './latency.js';
-import type { Result } from './session.js';
+import { messageSize, type PerftestOptions } from './parameters.js';
+import type { TestResult } from './session.js';
 
-/** What `--json` prints. */
+/** The object that `--json` prints. */
 export interface PerftestReport {
-  /** Nothing was lost for good, and no limit was missed. */
+  /** No message was lost, and no limit was missed. */
   readonly ok: boolean;
   readonly test: string;
   readonly role: 'client' | 'server';
@@ -18,18 +20,18 @@ export interface PerftestReport {
   readonly transport: string;
   readonly mtu: number;
   readonly qps: number;
-  /** The peer's version of the hand-shake. */
+  /** The peer's version of the handshake. */
   readonly peerVersion: string;
   readonly local: { readonly qpn: number; readonly psn: number; readonly gid: string };
   readonly remote: { readonly qpn: number; readonly psn: number; readonly gid: string };
-  /** MiB and millions of messages a second; with --bidirectional of both directions. */
-  readonly bandwidth?: readonly Bandwidth[];
-  /** Microseconds; half a round trip, for READ a whole one. */
+  /** MiB and millions of messages per second; with --bidirectional, the sum of both directions. */
+  readonly bandwidth?: readonly BandwidthReport[];
+  /** Microseconds: half a round trip; for READ and atomics, the whole of it. */
   readonly latency?: readonly LatencyReport[];
   readonly retransmits: number;
-  /** Messages that have not come, as UC and UD send nothing again. */
+  /** Messages that were not received: UC and UD do not retransmit. */
   readonly lost: number;
-  /** Frames that met each fate on our own link, by the options. */
+  /** Faults of each kind that the local link has injected. */
   readonly faults: Counters;
   readonly counters: { readonly qp: Counters; readonly device: Counters };
   readonly notes: readonly string[];
@@ -39,44 +41,42 @@ export function reportOf(
   device: Device,
   role: PerftestReport['role'],
   options: PerftestOptions,
-  result: Result,
+  result: TestResult,
 ): PerftestReport {
-  const { local, remote, terms, bandwidths, latencies, lost, counters } = result;
+  const { local, remote, negotiated, bandwidths, latencies, lost, counters } = result;
   const { kind, transport, qps } = options;
   const all = device.counters();
-  const fault = /^link\.fault_/;
-  const faults = Object.entries(all).filter(([name, count]) => fault.test(name) && count > 0);
   const name = ({ qpn, psn, gid }: Keys) => ({ qpn, psn, gid });
   return {
-    ok: missed(options, result) === undefined,
+    ok: failureReason(options, result) === undefined,
     test: kind.name,
     role,
     link: device.query().link.kind,
     interface: device.queryPort().interface,
     transport,
-    mtu: terms.mtu,
+    mtu: negotiated.mtu,
     qps,
-    peerVersion: terms.version,
+    peerVersion: negotiated.version,
     local: name(local),
     remote: name(remote),
     ...(kind.measures === 'bw' ? { bandwidth: bandwidths } : { latency: latencies }),
     retransmits: counters.retransmits ?? 0,
     lost,
-    faults: Object.fromEntries(faults.map(([key, count]) => [key.replace(fault, ''), count])),
-    counters: { qp: positive(counters), device: positive(all) },
-    notes: [...device.notes, ...sizeNotes(options, terms)],
+    faults: faultsIn(all),
+    counters: { qp: nonZero(counters), device: nonZero(all) },
+    notes: [...device.notes, ...sizeNotes(options, negotiated)],
   };
 }
 
-/** Prints in the manner of the stock program. */
+/** Prints the table of the stock program. */
 export class Table {
   constructor(
     readonly options: PerftestOptions,
     readonly output: Output,
   ) {}
 
-  header(device: Device, local: readonly Keys[], remote: readonly Keys[], terms: Terms): void {
-    const { mtu } = terms;
+  header(device: Device, local: readonly Keys[], remote: readonly Keys[], negotiated: Negotiated): void {
+    const { mtu } = negotiated;
     const { kind, transport, qps, bidirectional, txDepth } = this.options;
     const { output } = this;
     const way = kind.measures === 'lat' ? 'Latency' : bidirectional ? 'Bidirectional BW' : 'BW';
@@ -85,15 +85,13 @@ export class Table {
     output.line(` Interface       : ${device.queryPort().interface}\t\tLink            : ${device.query().link.kind}`);
     output.line(` Number of qps   : ${qps}\t\tConnection type : ${transport}`);
     output.line(` TX depth        : ${txDepth}\t\tMtu             : ${mtu}[B]`);
-    for (const note of sizeNotes(this.options, terms)) output.line(` ${note}`);
+    for (const note of sizeNotes(this.options, negotiated)) output.line(` ${note}`);
     for (const [whose, keys] of [
       ['local', local],
       ['remote', remote],
     ] as const)
       for (const { qpn, psn, gid } of keys)
-        output.line(
-          ` ${whose} address: LID 0000 QPN 0x${qpn.toString(16).padStart(4, '0')} PSN 0x${psn.toString(16)} GID ${gid}`,
-        );
+        output.line(` ${whose} address: LID 0000 QPN 0x${hex(qpn, 4)} PSN 0x${hex(psn, 0)} GID ${gid}`);
     output.line(RULE);
     const unit = unitOf(this.options);
     output.line(
@@ -103,7 +101,7 @@ export class Table {
     );
   }
 
-  bandwidth({ size, iters, peak, average, rate }: Bandwidth): void {
+  bandwidth({ size, iters, peak, average, rate }: BandwidthReport): void {
     const scale = scaleOf(this.options);
     const texts = [(peak * scale).toFixed(2), (average * scale).toFixed(2), rate.toFixed(6)];
     const [best = '', mean = '', messages = ''] = texts;
@@ -136,42 +134,39 @@ export class Table {
   }
 }
 
-/** What the result lacks, in words: messages, or by the first of its bandwidths what a limit asks for. */
-export function missed(
+/** Returns why the test has failed: lost messages, or the first bandwidth below a limit. Undefined if it has not. */
+export function failureReason(
   options: PerftestOptions,
-  { bandwidths, received, lost }: Pick<Result, 'bandwidths' | 'received' | 'lost'>,
+  { bandwidths, received, lost }: Pick<TestResult, 'bandwidths' | 'received' | 'lost'>,
 ): string | undefined {
-  const { transport, leastBandwidth = 0, leastRate = 0 } = options;
+  const { transport, limitBandwidth = 0, limitMsgRate = 0 } = options;
   if (lost > 0)
     return (
-      `${received} of ${received + lost} messages have come: ${transport} sends nothing again that was lost on the way ` +
-      'or found no receive (--rx-depth)'
+      `${received} of ${received + lost} messages were received: ${transport} does not retransmit a message that was ` +
+      'lost or found no receive (--rx-depth)'
     );
   for (const { size, average, rate } of bandwidths) {
     const bandwidth = average * scaleOf(options);
-    if (bandwidth < leastBandwidth)
-      return `${size} bytes: ${bandwidth.toFixed(2)} ${unitOf(options)} are less than ${leastBandwidth} (--limit_bw)`;
-    if (rate < leastRate)
-      return `${size} bytes: ${rate.toFixed(6)} million messages a second are less than ${leastRate} (--limit_msgrate)`;
+    if (bandwidth < limitBandwidth)
+      return `${size} bytes: ${bandwidth.toFixed(2)} ${unitOf(options)} is less than ${limitBandwidth} (--limit_bw)`;
+    if (rate < limitMsgRate)
+      return `${size} bytes: ${rate.toFixed(6)} million messages per second is less than ${limitMsgRate} (--limit_msgrate)`;
   }
   return undefined;
 }
 
-function sizeNotes(options: PerftestOptions, { mtu }: Terms): string[] {
+function sizeNotes(options: PerftestOptions, { mtu }: Negotiated): string[] {
   const { size } = options;
-  if (sizeWithin(options, mtu) === size) return [];
-  return [`messages of ${mtu} bytes at most instead of ${size}: a datagram holds no more than the path MTU`];
+  if (messageSize(options, mtu) === size) return [];
+  return [`message size reduced from ${size} to ${mtu} bytes: a datagram holds at most the path MTU`];
 }
 
 const RULE = '-'.repeat(87);
 
 const unitOf = ({ gigabits }: PerftestOptions) => (gigabits ? 'Gb/sec' : 'MiB/sec');
-/** From MiB to that unit. */
+/** Factor from MiB to the unit of the report. */
 const scaleOf = ({ gigabits }: PerftestOptions) => (gigabits ? (2 ** 20 * 8) / 1e9 : 1);
 
 function title(verb: string): string {
   return verb.charAt(0) + verb.slice(1).toLowerCase();
 }
-
-const positive = (counters: Counters): Counters =>
-  Object.fromEntries(Object.entries(counters).filter(([, count]) => count > 0));

@@ -1,211 +1,216 @@
-/** One test from hand-shake to hand-shake: which barriers there are, and what runs between them. */
-import type { CmAddress, Device } from '../../index.js';
+/** One test, from handshake to handshake: its barriers, and the runs between them. */
+import type { CmAddress, Counters, Device } from '../../index.js';
 import { usageError } from '../exit.js';
 import type { Output } from '../output.js';
 import { runBandwidth } from './bandwidth.js';
-import { CmPairs } from './cmpairs.js';
-import { End } from './end.js';
-import type { Bandwidth, Exchange, Terms } from './handshake.js';
-import type { Keys } from './keys.js';
-import { type Endless, type PerftestOptions, sizeWithin, takesReceives } from './kinds.js';
+import { CmConnections } from './communication/cmconnections.js';
+import type { BandwidthReport, Handshake, Negotiated } from './communication/handshake.js';
+import type { Keys } from './communication/keys.js';
 import { type LatencyReport, runReads, runSends, runWrites } from './latency.js';
-import { watched } from './watch.js';
+import { messageSize, type PerftestOptions, type RunInfinitely, takesReceives } from './parameters.js';
+import { PerftestContext } from './resources.js';
+import { supervise } from './supervise.js';
 
-export interface Result {
+export interface TestResult {
   readonly local: Keys;
   readonly remote: Keys;
-  readonly terms: Terms;
-  /** For each size; those of the server are the client's where it has nothing to measure. */
-  readonly bandwidths: readonly Bandwidth[];
+  readonly negotiated: Negotiated;
+  /** For each size. A server that has nothing to measure has those of the client. */
+  readonly bandwidths: readonly BandwidthReport[];
   readonly latencies: readonly LatencyReport[];
-  /** Messages that have come, and those that should have as well. */
+  /** Messages that were received, and those that were lost. */
   readonly received: number;
   readonly lost: number;
-  readonly counters: Readonly<Record<string, number>>;
+  readonly counters: Counters;
 }
 
-export interface Listeners {
-  onConnected(local: readonly Keys[], remote: readonly Keys[], terms: Terms): void;
-  /** Of an endless test, what an interval was like. */
-  onInterval(result: Bandwidth): void;
-  onBandwidth(result: Bandwidth): void;
+export interface SessionListeners {
+  onConnected(local: readonly Keys[], remote: readonly Keys[], negotiated: Negotiated): void;
+  /** With `runInfinitely`: the result of each interval. */
+  onInterval(result: BandwidthReport): void;
+  onBandwidth(result: BandwidthReport): void;
   onLatency(result: LatencyReport): void;
 }
 
-/** @param peer its address, to choose ours by; with `rdmaCm` also the port where the two ends have met */
+/** Runs a test. @param peer its address, by which ours is chosen; with `rdmaCm` also its port */
 export async function runSession(
   device: Device,
-  exchange: Exchange,
-  asked: PerftestOptions,
+  handshake: Handshake,
+  requested: PerftestOptions,
   peer: CmAddress,
-  listeners: Listeners,
+  listeners: SessionListeners,
   output: Output,
-): Promise<Result> {
+): Promise<TestResult> {
   const { activeMtu } = device.queryPort();
-  const { mtu = activeMtu } = asked;
+  const { mtu = activeMtu } = requested;
   if (mtu > activeMtu)
     throw usageError(`path MTU ${mtu} (--mtu) is more than the interface carries: its MTU allows ${activeMtu}`);
-  const terms = await exchange.terms(mtu);
-  const options = { ...asked, size: sizeWithin(asked, terms.mtu) };
-  if (asked.sizeIsGiven && options.size < asked.size)
-    throw usageError(`a datagram holds ${terms.mtu} bytes at most, the path MTU: not ${asked.size} (--size)`);
-  const end = await End.open(device, options, terms);
-  const pairs = options.rdmaCm ? new CmPairs(end, exchange.role, peer) : undefined;
+  const negotiated = await handshake.negotiate(mtu);
+  const options = { ...requested, size: messageSize(requested, negotiated.mtu) };
+  if (requested.isSizeGiven && options.size < requested.size)
+    throw usageError(`a datagram of ${requested.size} bytes (--size) is more than the path MTU, ${negotiated.mtu}`);
+  const ctx = await PerftestContext.open(device, options, negotiated);
+  const cmConnections = options.rdmaCm ? new CmConnections(ctx, handshake.role, peer) : undefined;
   try {
-    return await new Session(end, exchange, peer.address, pairs, listeners, output).run();
+    return await new Session(ctx, handshake, peer.address, cmConnections, listeners, output).run();
   } finally {
-    await pairs?.close();
-    await end.close();
+    await cmConnections?.close();
+    await ctx.close();
   }
 }
 
 class Session {
   readonly #local: Keys[] = [];
   readonly #remote: Keys[] = [];
-  readonly #bandwidths: Bandwidth[] = [];
+  readonly #bandwidths: BandwidthReport[] = [];
   readonly #latencies: LatencyReport[] = [];
   #received = 0;
   #lost = 0;
 
   constructor(
-    readonly end: End,
-    readonly exchange: Exchange,
+    readonly ctx: PerftestContext,
+    readonly handshake: Handshake,
     readonly peer: string,
-    readonly pairs: CmPairs | undefined,
-    readonly listeners: Listeners,
+    readonly cmConnections: CmConnections | undefined,
+    readonly listeners: SessionListeners,
     readonly output: Output,
   ) {}
 
-  async run(): Promise<Result> {
-    const { end } = this;
-    const { kind } = end.options;
-    await this.pairs?.connect(() => this.#barrier());
-    // The latency tests of one-sided verbs have one barrier more, before all else.
+  async run(): Promise<TestResult> {
+    const { ctx } = this;
+    const { kind } = ctx.options;
+    await this.cmConnections?.connect(() => this.#barrier());
+    // The latency tests of one-sided verbs begin with one more barrier.
     if (kind.measures === 'lat' && kind.verb !== 'SEND') await this.#barrier();
-    await this.#introduce();
-    for (const [i, remote] of this.#remote.entries()) await end.connect(i, remote);
-    this.listeners.onConnected(this.#local, this.#remote, end.terms);
+    await this.#exchangeKeys();
+    for (const [i, remote] of this.#remote.entries()) await ctx.connect(i, remote);
+    this.listeners.onConnected(this.#local, this.#remote, ctx.negotiated);
     if (kind.verb === 'SEND') await this.#barrier();
-    await this.#introduce();
+    await this.#exchangeKeys();
     if (kind.verb !== 'SEND') await this.#barrier();
     if (kind.measures === 'bw') await this.#bandwidth();
     else await this.#latency();
-    const counters = end.counters();
-    await this.pairs?.part();
+    const counters = ctx.counters();
+    await this.cmConnections?.disconnect();
     const [local, remote] = [this.#local[0] as Keys, this.#remote[0] as Keys];
     const [bandwidths, latencies, received, lost] = [this.#bandwidths, this.#latencies, this.#received, this.#lost];
-    return { local, remote, terms: end.terms, bandwidths, latencies, received, lost, counters };
+    return { local, remote, negotiated: ctx.negotiated, bandwidths, latencies, received, lost, counters };
   }
 
   async #bandwidth(): Promise<void> {
-    const { options } = this.end;
-    const { bidirectional, endless } = options;
-    const isClient = this.exchange.role === 'client';
+    const { options } = this.ctx;
+    const { bidirectional, runInfinitely } = options;
+    const isClient = this.handshake.role === 'client';
     const bothWork = takesReceives(options) || bidirectional;
     if (bothWork || isClient) for (const size of this.#sizes()) await this.#run(size);
-    // there a stock program goes on until it is killed
-    if (bothWork && endless) return;
+    // a stock program runs until it is killed
+    if (bothWork && runInfinitely) return;
     if (!bothWork) {
       await this.#barrier(true);
-      const theirs = await this.exchange.report(this.#bandwidths.at(-1) ?? NOTHING);
-      // and does not know what it has done when it is stopped
-      if (!isClient && !endless) this.#tell(theirs);
+      const theirs = await this.handshake.exchangeReports(this.#bandwidths.at(-1) ?? NO_BANDWIDTH);
+      // a stock client that is stopped does not report what it has done
+      if (!isClient && !runInfinitely) this.#report(theirs);
     }
     await this.#barrier(true);
   }
 
   async #run(size: number): Promise<void> {
-    const { end, exchange, output } = this;
-    const { options } = end;
-    const { iters, bidirectional, all, durationMs, endless } = options;
-    const isClient = exchange.role === 'client';
+    const { ctx, handshake, output } = this;
+    const { options } = ctx;
+    const { iters, bidirectional, all, durationMs, runInfinitely } = options;
+    const isClient = handshake.role === 'client';
     const twoSided = takesReceives(options);
-    // SENDs for a time: no reports, as either end knows both directions
+    // SENDs with a duration have no reports: each end knows both directions
     const isReported = bidirectional && !(twoSided && durationMs > 0);
     const sends = isClient || bidirectional ? iters : 0;
     const receives = twoSided && (!isClient || bidirectional) ? iters : 0;
     const counts = bidirectional && !isReported ? 'both' : sends > 0 ? 'sent' : 'received';
-    end.begin({ size, sends, receives });
-    if (twoSided || (bidirectional && !endless)) await this.#barrier(true);
+    ctx.begin({ size, sends, receives });
+    if (twoSided || (bidirectional && !runInfinitely)) await this.#barrier(true);
     const onProgress = (done: number) => output.progress(() => `${size} bytes: ${done} messages`);
-    const watcher = { onProgress, ...(endless && { endless: this.#watch(endless) }) };
-    const run = runBandwidth(end, size, { sends, receives, counts }, watcher);
-    const mine = await watched(run, end, exchange.control);
-    this.#received += end.received;
-    this.#lost += end.missing;
+    const watcher = { onProgress, ...(runInfinitely && { runInfinitely: this.#watch(runInfinitely) }) };
+    const run = runBandwidth(ctx, size, { sends, receives, counts }, watcher);
+    const mine = await supervise(run, ctx, handshake.channel);
+    this.#received += ctx.received;
+    this.#lost += ctx.missing;
     if (bidirectional && all && !twoSided) await this.#barrier(true);
-    const theirs = isReported && !endless ? await exchange.report(mine) : undefined;
+    const theirs = isReported && !runInfinitely ? await handshake.exchangeReports(mine) : undefined;
     if (all && twoSided) await this.#barrier(true);
-    this.#tell(theirs ? sum(mine, theirs) : mine);
+    this.#report(theirs ? addBandwidths(mine, theirs) : mine);
   }
 
-  /** An endless run ends when it is stopped here, or when the peer goes. */
-  #watch({ intervalMs, onStop }: Endless) {
-    onStop(() => this.end.stop());
-    const onInterval = (result: Bandwidth) => this.listeners.onInterval(result);
+  /** An infinite run ends when it is stopped, or when the peer leaves. */
+  #watch({ intervalMs, onStop }: RunInfinitely) {
+    onStop(() => this.ctx.stop());
+    const onInterval = (result: BandwidthReport) => this.listeners.onInterval(result);
     return { intervalMs, onInterval };
   }
 
   async #latency(): Promise<void> {
-    const { end, exchange } = this;
-    const { kind, iters } = end.options;
-    const twoSided = takesReceives(end.options);
-    const isClient = exchange.role === 'client';
+    const { ctx, handshake, output } = this;
+    const { kind, iters } = ctx.options;
+    const twoSided = takesReceives(ctx.options);
+    const isClient = handshake.role === 'client';
     const bothWork = kind.verb === 'SEND' || kind.verb === 'WRITE';
     if (bothWork || isClient)
       for (const size of this.#sizes()) {
-        end.begin({ size, sends: iters, receives: twoSided ? iters : 0 });
+        ctx.begin({ size, sends: iters, receives: twoSided ? iters : 0 });
         if (twoSided) await this.#barrier(true);
         const run =
           kind.verb === 'SEND'
-            ? runSends(end, size, exchange.role)
+            ? runSends(ctx, size, handshake.role)
             : kind.verb === 'WRITE'
-              ? runWrites(end, size, exchange.role)
-              : runReads(end, size);
-        const report = await watched(run, end, exchange.control);
+              ? runWrites(ctx, size, handshake.role)
+              : runReads(ctx, size);
+        // seldom, since every line costs a message some time
+        const show = () => output.progress(() => `${size} bytes: ${ctx.sent} of ${iters} messages`);
+        const timer = setInterval(show, PROGRESS_MS);
+        const report = await supervise(run, ctx, handshake.channel).finally(() => clearInterval(timer));
         this.#latencies.push(report);
         this.listeners.onLatency(report);
       }
-    // WRITE ends with its last message; the stock program asks nothing more.
-    if (kind.verb === 'WRITE') await exchange.control.part(PART_MS);
+    // The stock WRITE test ends with its last message, without a barrier.
+    if (kind.verb === 'WRITE') await handshake.channel.shutdown(SHUTDOWN_MS);
     else await this.#barrier(true);
   }
 
   #sizes(): number[] {
-    const { all, size } = this.end.options;
+    const { all, size } = this.ctx.options;
     if (!all) return [size];
     return Array.from({ length: Math.floor(Math.log2(size)) }, (_, i) => 2 ** (i + 1));
   }
 
-  #tell(result: Bandwidth): void {
+  #report(result: BandwidthReport): void {
     this.#bandwidths.push(result);
     this.listeners.onBandwidth(result);
   }
 
-  /** Every queue pair's keys, the first time and again. */
-  async #introduce(): Promise<void> {
-    for (let i = 0; i < this.end.options.qps; i++)
-      this.#remote[i] = await this.exchange.keys((theirs) => this.#keys(i, theirs));
+  /** Exchanges the keys of every queue pair. */
+  async #exchangeKeys(): Promise<void> {
+    for (let i = 0; i < this.ctx.options.qps; i++)
+      this.#remote[i] = await this.handshake.exchangeKeys((theirs) => this.#keys(i, theirs));
   }
 
-  /** The first queue pair's keys again: both ends have come so far. */
+  /** Waits for the peer, by exchanging the keys of the first queue pair again. */
   async #barrier(patient = false): Promise<void> {
-    await this.exchange.keys((theirs) => this.#keys(0, theirs), { patient });
+    await this.handshake.exchangeKeys((theirs) => this.#keys(0, theirs), { patient });
   }
 
   #keys(index: number, theirs: Keys | undefined): Keys {
-    const mine = this.#local[index] ?? this.end.keys(index, theirs?.gid ?? this.peer);
+    const mine = this.#local[index] ?? this.ctx.keys(index, theirs?.gid ?? this.peer);
     this.#local[index] = mine;
     return mine;
   }
 }
 
-/** How long an end that is done stays, to answer when its last acknowledgement was lost. */
-const PART_MS = 2000;
+/** How long an end that is done stays, to acknowledge again when its last ACK was lost (ms). */
+const SHUTDOWN_MS = 2000;
+/** How often the latency tests show their progress (ms). */
+const PROGRESS_MS = 1000;
 
-const NOTHING: Bandwidth = { size: 0, iters: 0, peak: 0, average: 0, rate: 0 };
+const NO_BANDWIDTH: BandwidthReport = { size: 0, iters: 0, peak: 0, average: 0, rate: 0 };
 
-function sum(mine: Bandwidth, theirs: Bandwidth): Bandwidth {
+function addBandwidths(mine: BandwidthReport, theirs: BandwidthReport): BandwidthReport {
   return {
     size: mine.size,
     iters: mine.iters,

@@ -1,8 +1,10 @@
-/** What a pingpong tells: lines in the manner of the stock tool, or one JSON object. */
+/** The report of a pingpong: the lines of the stock program, or a JSON object. */
 import type { Counters, Device, Endpoint } from '../../index.js';
+import { faultsIn, nonZero } from '../counters.js';
+import { hex, qpnText } from '../hex.js';
 import { type Latency, latencyOf } from '../latency.js';
 import type { Output } from '../output.js';
-import type { EndOptions, Outcome } from './end.js';
+import type { PingpongParameters, PingpongResult } from './context.js';
 import type { Transport } from './transport.js';
 
 export interface Report {
@@ -11,7 +13,7 @@ export interface Report {
   readonly link: string;
   readonly interface: string;
   readonly transport: Transport;
-  /** Of the first queue pair. */
+  /** The first queue pair. */
   readonly local: Endpoint;
   readonly remote: Endpoint;
   readonly queuePairs: number;
@@ -19,42 +21,40 @@ export interface Report {
   readonly size: number;
   readonly iters: number;
   readonly mtu: number;
-  /** Payload of both directions. */
+  /** Payload in both directions. */
   readonly bytes: number;
   readonly seconds: number;
   readonly mbitPerSecond: number;
   readonly usecPerIter: number;
-  /** Of round trips, microseconds; the server does not know them. */
+  /** Times of the round trips, microseconds; null at the server, which does not measure them. */
   readonly latency: Latency | null;
-  /** Messages that were checked, and those of them whose bytes were wrong. */
+  /** Messages that were verified, and how many of them held wrong bytes. */
   readonly checked: number;
   readonly invalid: number;
   readonly retransmits: number;
-  /** Last messages whose acknowledgement did not come, as the peer had left with all that it wanted. */
+  /** Last messages without an acknowledgement, because the peer had received everything and left. */
   readonly unacknowledged: number;
-  /** Frames that met each fate on our own link, by the options. */
+  /** Faults of each kind that the local link has injected. */
   readonly faults: Counters;
   readonly counters: { readonly qp: Counters; readonly device: Counters };
   readonly notes: readonly string[];
 }
 
-export interface Facts {
+export interface ReportInput {
   readonly role: Report['role'];
   readonly device: Device;
   readonly local: readonly Endpoint[];
   readonly remote: readonly Endpoint[];
-  readonly options: EndOptions;
-  readonly outcome: Outcome;
+  readonly options: PingpongParameters;
+  readonly result: PingpongResult;
 }
 
-export function reportOf({ role, device, local, remote, options, outcome }: Facts): Report {
+export function reportOf({ role, device, local, remote, options, result }: ReportInput): Report {
   const { transport, size, iters, check } = options;
-  const { seconds, times, received, invalid, unacknowledged, counters } = outcome;
+  const { seconds, times, received, invalid, unacknowledged, counters } = result;
   const mtu = transport === 'UD' ? device.queryPort().activeMtu : options.mtu;
   const bytes = 2 * size * iters;
   const all = device.counters();
-  const fault = /^link\.fault_/;
-  const faults = Object.entries(all).filter(([name, count]) => fault.test(name) && count > 0);
   return {
     ok: invalid === 0,
     role,
@@ -76,19 +76,18 @@ export function reportOf({ role, device, local, remote, options, outcome }: Fact
     invalid,
     retransmits: counters.retransmits ?? 0,
     unacknowledged,
-    faults: Object.fromEntries(faults.map(([name, count]) => [name.replace(fault, ''), count])),
+    faults: faultsIn(all),
     counters: { qp: nonZero(counters), device: nonZero(all) },
     notes: device.notes,
   };
 }
 
-export function introductionLines(whose: 'local' | 'remote', endpoints: readonly Endpoint[], output: Output): void {
-  const hex = (value: number) => value.toString(16).padStart(6, '0');
+export function printDestinations(whose: 'local' | 'remote', endpoints: readonly Endpoint[], output: Output): void {
   for (const { qpn, psn, gid } of endpoints)
-    output.line(`${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN 0x${hex(qpn)}, PSN 0x${hex(psn)}, GID ${gid}`);
+    output.line(`${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN ${qpnText(qpn)}, PSN 0x${hex(psn, 6)}, GID ${gid}`);
 }
 
-export function tell(report: Report, output: Output): void {
+export function printReport(report: Report, output: Output): void {
   const { bytes, seconds, mbitPerSecond, iters, usecPerIter, latency, checked, invalid, retransmits, faults } = report;
   output.result(report);
   output.line(`${bytes} bytes in ${seconds.toFixed(2)} seconds = ${mbitPerSecond.toFixed(2)} Mbit/sec`);
@@ -99,14 +98,11 @@ export function tell(report: Report, output: Output): void {
     );
   const met = Object.entries(faults).map(([name, count]) => `${name} ${count}`);
   output.line(`link ${report.link} on ${report.interface}, ${retransmits} packets retransmitted`);
-  if (met.length > 0) output.line(`faults made: ${met.join(', ')}`);
+  if (met.length > 0) output.line(`faults injected: ${met.join(', ')}`);
   if (report.unacknowledged > 0)
     output.line(
-      `${report.unacknowledged} last messages without acknowledgement: the peer had left, after all of its messages had come`,
+      `${report.unacknowledged} last messages without acknowledgement: the peer left after all its messages had come`,
     );
   if (checked > 0)
     output.line(`${checked} messages checked, ${invalid === 0 ? 'every byte right' : `${invalid} WRONG`}`);
 }
-
-const nonZero = (counters: Counters): Counters =>
-  Object.fromEntries(Object.entries(counters).filter(([, count]) => count > 0));

@@ -1,71 +1,84 @@
-/** Client, server, and both at once. */
+/** The client, the server, and both in one process. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import type { Device } from '../../index.js';
-import { type DeviceChoice, isNamed, memoryEnds, openFor, openNamed, openWatched } from '../device.js';
+import {
+  type DeviceOptions,
+  isDeviceNamed,
+  memoryLinkOptions,
+  openForAddress,
+  openNamed,
+  openPublished,
+} from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
-import { End, type EndOptions, type Outcome } from './end.js';
-import { Control, listen } from './handshake.js';
-import { introductionLines, type Report, reportOf, tell } from './report.js';
+import { listen, TcpChannel } from '../tcpchannel.js';
+import { PingpongContext, type PingpongParameters, type PingpongResult } from './context.js';
+import { awaitDone, DESTINATION_BYTES, receiveDestinations, sendDestinations, sendDone } from './handshake.js';
+import { printDestinations, printReport, type Report, reportOf } from './report.js';
 import { TRANSPORTS } from './transport.js';
 
-export interface PingpongOptions extends EndOptions, DeviceChoice {
+export interface PingpongOptions extends PingpongParameters, DeviceOptions {
   readonly port: number;
-  /** Server: goes on after a client. */
+  /** Server: serve one client after another. */
   readonly keep: boolean;
 }
 
-/** How long an end that is done stays, to answer when the peer's copy of a last ACK was lost. */
-const PART_MS = 2000;
-/** The same when the peer gives no sign, as stock tools do: a few of its ACK timeouts. */
+/** How long an end that is done stays, to acknowledge again when its last ACK was lost (ms). */
+const SHUTDOWN_MS = 2000;
+/** The same when the peer has closed its end already, as the stock programs do: a few of its ACK timeouts (ms). */
 const LINGER_MS = 300;
+
+/** The peer sends all its destinations at once, and its `done` after them. */
+function maxUnread({ transport }: PingpongOptions): number {
+  return (TRANSPORTS[transport].destinations + 1) * DESTINATION_BYTES;
+}
 
 export async function runClient(host: string, options: PingpongOptions, output: Output): Promise<void> {
   const { port, address } = options;
   const target = { host, port, ...(address !== undefined && { localAddress: address }) };
-  const control = await Control.connect(target, options.idleMs);
+  const channel = await TcpChannel.connect(target, options.idleMs, maxUnread(options));
   try {
-    await using device = await openFor(control.localAddress, options);
-    const end = await End.open(device, options);
-    const { introductions, tool } = TRANSPORTS[options.transport];
-    const local = end.endpoints(control.remoteAddress);
-    introductionLines('local', local, output);
-    control.introduce(local, introductions);
-    const remote = await control.introductions(introductions, tool);
-    introductionLines('remote', remote, output);
-    await end.connect(remote);
-    control.done();
-    const outcome = await end.exchange({
-      begins: true,
-      peerHasLeft: () => control.isEnded,
-      onRound: progress(output, options),
+    await using device = await openForAddress(channel.localAddress, options);
+    const ctx = await PingpongContext.open(device, options);
+    const { destinations: count, tool } = TRANSPORTS[options.transport];
+    const local = ctx.endpoints(channel.remoteAddress);
+    printDestinations('local', local, output);
+    sendDestinations(channel, local, count);
+    const remote = await receiveDestinations(channel, count, tool);
+    printDestinations('remote', remote, output);
+    await ctx.connect(remote);
+    sendDone(channel);
+    const result = await ctx.exchange({
+      sendsFirst: true,
+      peerHasLeft: () => channel.isEnded,
+      onRoundTrip: progress(output, options),
     });
-    await part(control, outcome);
-    finish(reportOf({ role: 'client', device, local, remote, options, outcome }), output);
+    await shutdown(channel, result);
+    finish(reportOf({ role: 'client', device, local, remote, options, result }), output);
   } finally {
-    control.close();
+    channel.close();
   }
 }
 
 export async function runServer(options: PingpongOptions, output: Output): Promise<void> {
   const server = createServer({ allowHalfOpen: true });
   await listen(server, { port: options.port, ...(options.address !== undefined && { host: options.address }) });
-  // A stock client that finds no server gives up at once, so whoever starts one waits for this line.
+  // Scripts wait for this line: a stock client that finds no server gives up at once.
   output.note(`waiting for a client on TCP port ${options.port}`);
   let device: Device | undefined;
   try {
-    // Named by hand, an interface that cannot be used is to be known before a client comes.
-    if (isNamed(options)) device = await openNamed(options);
+    // Report an interface that cannot be used before a client comes.
+    if (isDeviceNamed(options)) device = await openNamed(options);
     do {
       const [socket] = (await once(server, 'connection')) as [Socket];
-      const control = new Control(socket, options.idleMs);
-      if (device && !reaches(device, options, control)) {
+      const channel = new TcpChannel(socket, options.idleMs, maxUnread(options));
+      if (device && !reaches(device, options, channel)) {
         await device.close({ force: true });
         device = undefined;
       }
-      device ??= await openFor(control.localAddress, options);
-      await serveClient(device, control, options, output);
+      device ??= await openForAddress(channel.localAddress, options);
+      await serveClient(device, channel, options, output);
     } while (options.keep);
   } finally {
     server.close();
@@ -75,73 +88,78 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
 
 /** Client and server on the memory link, in one process. */
 export async function runBoth(options: PingpongOptions, output: Output): Promise<void> {
-  const [ofClient, ofServer] = memoryEnds(options.open);
-  await using device = await openWatched(ofClient);
-  await using other = await openWatched(ofServer);
-  // A spinning end would keep the other one from its turns.
+  const [ofClient, ofServer] = memoryLinkOptions(options.open);
+  await using device = await openPublished(ofClient);
+  await using other = await openPublished(ofServer);
+  // An end that spins would keep the other one from running.
   const both = { ...options, spinMs: 0 };
-  const client = await End.open(device, both);
-  const server = await End.open(other, both);
+  const client = await PingpongContext.open(device, both);
+  const server = await PingpongContext.open(other, both);
   const { gid } = device.chooseGid();
   const remote = server.endpoints(gid);
   const local = client.endpoints(remote[0]?.gid ?? gid);
-  introductionLines('local', local, output);
-  introductionLines('remote', remote, output);
+  printDestinations('local', local, output);
+  printDestinations('remote', remote, output);
   await Promise.all([client.connect(remote), server.connect(local)]);
   const peerHasLeft = () => false;
-  const [outcome, answers] = await Promise.all([
-    client.exchange({ begins: true, peerHasLeft, onRound: progress(output, options) }),
-    server.exchange({ begins: false, peerHasLeft, onRound: () => {} }),
+  const [result, serverResult] = await Promise.all([
+    client.exchange({ sendsFirst: true, peerHasLeft, onRoundTrip: progress(output, options) }),
+    server.exchange({ sendsFirst: false, peerHasLeft, onRoundTrip: () => {} }),
   ]);
-  const invalid = outcome.invalid + answers.invalid;
-  finish(reportOf({ role: 'client', device, local, remote, options, outcome: { ...outcome, invalid } }), output);
+  const invalid = result.invalid + serverResult.invalid;
+  finish(reportOf({ role: 'client', device, local, remote, options, result: { ...result, invalid } }), output);
 }
 
-async function serveClient(device: Device, control: Control, options: PingpongOptions, output: Output): Promise<void> {
-  const end = await End.open(device, options);
+async function serveClient(
+  device: Device,
+  channel: TcpChannel,
+  options: PingpongOptions,
+  output: Output,
+): Promise<void> {
+  const ctx = await PingpongContext.open(device, options);
   try {
-    const { introductions, tool } = TRANSPORTS[options.transport];
-    const remote = await control.introductions(introductions, tool);
-    const local = end.endpoints(remote[0]?.gid ?? control.remoteAddress);
-    introductionLines('local', local, output);
-    introductionLines('remote', remote, output);
-    await end.connect(remote);
-    control.introduce(local, introductions);
-    await control.awaitDone();
-    const outcome = await end.exchange({
-      begins: false,
-      peerHasLeft: () => control.isEnded,
-      onRound: progress(output, options),
+    const { destinations: count, tool } = TRANSPORTS[options.transport];
+    const remote = await receiveDestinations(channel, count, tool);
+    const local = ctx.endpoints(remote[0]?.gid ?? channel.remoteAddress);
+    printDestinations('local', local, output);
+    printDestinations('remote', remote, output);
+    await ctx.connect(remote);
+    sendDestinations(channel, local, count);
+    await awaitDone(channel);
+    const result = await ctx.exchange({
+      sendsFirst: false,
+      peerHasLeft: () => channel.isEnded,
+      onRoundTrip: progress(output, options),
     });
-    await part(control, outcome);
-    finish(reportOf({ role: 'server', device, local, remote, options, outcome }), output);
+    await shutdown(channel, result);
+    finish(reportOf({ role: 'server', device, local, remote, options, result }), output);
   } catch (error) {
     if (!options.keep) throw error;
-    output.note(`${control.remoteAddress}: ${(error as Error).message}`);
+    output.note(`${channel.remoteAddress}: ${(error as Error).message}`);
   } finally {
-    control.close();
-    await end.close();
+    channel.close();
+    await ctx.close();
   }
 }
 
 function finish(report: Report, output: Output): void {
-  tell(report, output);
+  printReport(report, output);
   if (report.ok) return;
   throw failure(`${report.invalid} of ${report.checked} messages did not hold the bytes that were sent (--chk)`, {
     isReported: true,
   });
 }
 
-async function part(control: Control, { counters }: Outcome): Promise<void> {
+async function shutdown(channel: TcpChannel, { counters }: PingpongResult): Promise<void> {
   const isLossy = (counters.retransmits ?? 0) + (counters.duplicate_request ?? 0) > 0;
-  if (!control.isEnded) await control.part(PART_MS);
+  if (!channel.isEnded) await channel.shutdown(SHUTDOWN_MS);
   else if (isLossy) await new Promise((resolve) => setTimeout(resolve, LINGER_MS));
 }
 
-function progress(output: Output, { iters }: EndOptions): (done: number) => void {
+function progress(output: Output, { iters }: PingpongParameters): (done: number) => void {
   return (done) => output.progress(() => `${done} of ${iters} round trips`);
 }
 
-function reaches(device: Device, options: PingpongOptions, { localAddress }: Control): boolean {
-  return isNamed(options) || device.gids.some(({ address }) => address === localAddress);
+function reaches(device: Device, options: PingpongOptions, { localAddress }: TcpChannel): boolean {
+  return isDeviceNamed(options) || device.gids.some(({ address }) => address === localAddress);
 }

@@ -1,44 +1,44 @@
-/** The client's end of rping. */
+/** The client of rping. */
 import type { Connection, Device, RemoteMemory } from '../../index.js';
 import { failure } from '../exit.js';
-import { connectionOptions, decodeWhere, encodeWhere, pingBytes, say, textOf } from './words.js';
+import { connectionOptions, decodeRdmaInfo, encodeRdmaInfo, pingBytes, sendMessage, textOf } from './protocol.js';
 
 export interface PingOptions {
   readonly host: string;
   readonly port: number;
   /** Bytes of a ping. */
   readonly size: number;
-  /** Pings; Infinity = until the signal. */
+  /** Number of pings; Infinity = until the signal. */
   readonly count: number;
-  /** So long may the server be silent, milliseconds; 0 = for ever. */
+  /** How long the server may be silent, milliseconds; 0 = no limit. */
   readonly idleMs: number;
-  /** What comes back must be what was sent. */
+  /** Verify that each ping returns the bytes that were sent. */
   readonly validate: boolean;
-  /** No more pings after the one that is under way; no connection any more, for which its reason is thrown. */
+  /** Ends the pings after the current one. Aborted before there is a connection, it makes `ping` throw its reason. */
   readonly signal?: AbortSignal;
-  /** Is told each ping: what has come back, to its first NUL. */
+  /** Called with the returned bytes of each ping, up to the first NUL. */
   onPing?(text: string): void;
 }
 
-export interface Pinged {
+export interface PingResult {
   readonly pings: number;
-  /** Of all pings, one way. */
+  /** Bytes of all pings, in one direction. */
   readonly bytes: number;
-  /** Pings that came back with other bytes, with `validate`. */
+  /** With `validate`: pings that returned other bytes. */
   readonly invalid: number;
   readonly seconds: number;
-  /** Of the last pings, milliseconds. */
+  /** Round-trip times of the last pings, milliseconds. */
   readonly times: readonly number[];
 }
 
-/** So many times are kept. */
-const TIMES = 2 ** 17;
+/** Number of round-trip times that are kept. */
+const MAX_TIMES = 2 ** 17;
 
 /**
- * Connects and pings, and says goodbye.
- * @throws CliError when the server is silent, leaves or says something else; as `device.connect`
+ * Connects to a server, pings it, and disconnects.
+ * @throws CliError when the server is silent, leaves or sends something else; as `device.connect`
  */
-export async function ping(device: Device, options: PingOptions): Promise<Pinged> {
+export async function ping(device: Device, options: PingOptions): Promise<PingResult> {
   const { host, port, size, count, idleMs, validate, signal, onPing } = options;
   const patience = { ...(idleMs > 0 && { timeout: idleMs }), ...(signal && { signal }) };
   await using connection = await device.connect({ host, port, ...connectionOptions(size), ...patience });
@@ -50,9 +50,9 @@ export async function ping(device: Device, options: PingOptions): Promise<Pinged
   for (; pings < count && !signal?.aborted; pings++) {
     pingBytes(pings, size).copy(source.buffer);
     const start = performance.now();
-    await ask(connection, source.remote, idleMs);
-    await ask(connection, sink.remote, idleMs);
-    times[pings % TIMES] = performance.now() - start;
+    await sendInfoAndWait(connection, source.remote, idleMs);
+    await sendInfoAndWait(connection, sink.remote, idleMs);
+    times[pings % MAX_TIMES] = performance.now() - start;
     onPing?.(textOf(sink.buffer));
     if (validate && !sink.buffer.equals(source.buffer)) invalid++;
   }
@@ -60,10 +60,10 @@ export async function ping(device: Device, options: PingOptions): Promise<Pinged
   return { pings, bytes: pings * size, invalid, seconds, times };
 }
 
-/** Tells where memory is, and waits until the server says that it has done its part. */
-async function ask(connection: Connection, where: RemoteMemory, idleMs: number): Promise<void> {
-  say(connection, encodeWhere(where));
+/** Sends where memory is, and waits until the server reports that it has read or written it. */
+async function sendInfoAndWait(connection: Connection, where: RemoteMemory, idleMs: number): Promise<void> {
+  sendMessage(connection, encodeRdmaInfo(where));
   const message = await connection.receive(idleMs > 0 ? { timeout: idleMs } : {});
-  if (message === undefined) throw failure('the server left in the middle of a ping');
-  decodeWhere(message.data);
+  if (message === undefined) throw failure('the server left in the middle of a ping', { code: 'ECONNRESET' });
+  decodeRdmaInfo(message.data);
 }

@@ -1,9 +1,10 @@
-/** What rping tells: lines for people, or one JSON object for each connection. */
+/** The report of an rping connection: lines of text, or a JSON object. */
 import type { Counters, Device } from '../../index.js';
+import { faultsIn, nonZero } from '../counters.js';
 import { type Latency, latencyOf } from '../latency.js';
 import { type Output, sizeText } from '../output.js';
-import type { Pinged } from './client.js';
-import type { Served } from './server.js';
+import type { PingResult } from './client.js';
+import type { ServeResult } from './server.js';
 
 export interface RpingReport {
   readonly ok: boolean;
@@ -13,36 +14,34 @@ export interface RpingReport {
   /** Address and port of the other end. */
   readonly peer: { readonly address: string; readonly port: number };
   readonly pings: number;
-  /** Of all pings, one way. */
+  /** Bytes of all pings, in one direction. */
   readonly bytes: number;
   readonly seconds: number;
-  /** Of pings, microseconds; the server does not know them. */
+  /** Round-trip times, microseconds; null at the server, which does not measure them. */
   readonly latency: Latency | null;
-  /** With `-V`: pings whose bytes were looked at, and those of them whose bytes were wrong. */
+  /** With `-V`: pings that were verified, and how many of them held wrong bytes. */
   readonly checked: number;
   readonly invalid: number;
-  /** Of the device since it was opened. */
+  /** Packets that the device has retransmitted since it was opened. */
   readonly retransmits: number;
-  /** Frames that met each fate on our own link, by the options. */
+  /** Faults of each kind that the local link has injected. */
   readonly faults: Counters;
   readonly counters: Counters;
   readonly notes: readonly string[];
 }
 
-export interface Facts {
+export interface ReportInput {
   readonly role: RpingReport['role'];
   readonly device: Device;
   readonly peer: RpingReport['peer'];
   readonly validate: boolean;
-  readonly outcome: Served | Pinged;
+  readonly result: ServeResult | PingResult;
 }
 
-export function reportOf({ role, device, peer, validate, outcome }: Facts): RpingReport {
-  const { pings, bytes, seconds, invalid } = outcome;
-  const counters = Object.fromEntries(Object.entries(device.counters()).filter(([, count]) => count > 0));
-  const fault = /^link\.fault_/;
-  const faults = Object.entries(counters).filter(([name]) => fault.test(name));
-  const times = 'times' in outcome ? outcome.times : [];
+export function reportOf({ role, device, peer, validate, result }: ReportInput): RpingReport {
+  const { pings, bytes, seconds, invalid } = result;
+  const counters = nonZero(device.counters());
+  const times = 'times' in result ? result.times : [];
   return {
     ok: invalid === 0,
     role,
@@ -56,13 +55,13 @@ export function reportOf({ role, device, peer, validate, outcome }: Facts): Rpin
     checked: validate ? pings : 0,
     invalid,
     retransmits: counters.retransmits ?? 0,
-    faults: Object.fromEntries(faults.map(([name, count]) => [name.replace(fault, ''), count])),
+    faults: faultsIn(counters),
     counters,
     notes: device.notes,
   };
 }
 
-export function tell(report: RpingReport, output: Output): void {
+export function printReport(report: RpingReport, output: Output): void {
   const { role, peer, pings, bytes, seconds, latency, checked, invalid, retransmits, faults, link } = report;
   output.result(report);
   const size = pings > 0 ? ` of ${sizeText(bytes / pings)}` : '';

@@ -1,48 +1,56 @@
-/** The server's end of rping: serves one client, until that leaves. */
+/** The server of rping: serves one client until it leaves. */
 import type { Connection, ConnectionRequest, RemoteMemory } from '../../index.js';
 import { failure } from '../exit.js';
-import { connectionOptions, decodeWhere, encodeWhere, LARGEST, pingBytes, say, textOf } from './words.js';
+import {
+  connectionOptions,
+  decodeRdmaInfo,
+  encodeRdmaInfo,
+  MAX_PING_BYTES,
+  pingBytes,
+  sendMessage,
+  textOf,
+} from './protocol.js';
 
 export interface ServeOptions {
-  /** Bytes of the largest ping that is taken. Default `LARGEST`. */
+  /** The largest ping accepted, bytes. Default: `MAX_PING_BYTES`. */
   readonly size?: number;
-  /** So long may the client be silent, milliseconds; 0 = for ever. Default 0. */
+  /** How long the client may be silent, milliseconds; 0 = no limit. Default: 0. */
   readonly idleMs?: number;
-  /** Pings must be of the bytes that rping's client sends. Default false. */
+  /** Verify that the pings hold the bytes that the stock client sends. Default: false. */
   readonly validate?: boolean;
-  /** Ends the serving: says goodbye to the client. */
+  /** Disconnects the client. */
   readonly signal?: AbortSignal;
-  /** Is told each ping: what the client sent, to its first NUL. */
+  /** Called with the bytes of each ping, up to the first NUL. */
   onPing?(text: string): void;
 }
 
-export interface Served {
+export interface ServeResult {
   readonly pings: number;
-  /** Of all pings, one way. */
+  /** Bytes of all pings, in one direction. */
   readonly bytes: number;
-  /** Pings with other bytes than were to come, with `validate`. */
+  /** With `validate`: pings that held other bytes than expected. */
   readonly invalid: number;
-  /** From the first word of the client to its goodbye. */
+  /** From the client's first message until it leaves. */
   readonly seconds: number;
 }
 
-/** What the server's messages tell. */
-const NOWHERE: RemoteMemory = { addr: 0, rkey: 0, length: 0 };
+/** The content of the server's messages, which mean only that it has finished. */
+const NO_MEMORY: RemoteMemory = { addr: 0, rkey: 0, length: 0 };
 
 /**
- * Accepts a client and answers its pings. Resolves when the client has left, or the signal has ended it.
- * @throws CliError when the client says something else or is silent; as `request.accept` and `connection.read`
+ * Accepts a client and answers its pings until it leaves or the signal is aborted.
+ * @throws CliError when the client sends something else or is silent; as `request.accept` and `connection.read`
  */
-export async function servePings(request: ConnectionRequest, options: ServeOptions = {}): Promise<Served> {
-  await using connection = await request.accept(connectionOptions(options.size ?? LARGEST));
+export async function servePings(request: ConnectionRequest, options: ServeOptions = {}): Promise<ServeResult> {
+  await using connection = await request.accept(connectionOptions(options.size ?? MAX_PING_BYTES));
   return await answerPings(connection, options);
 }
 
-/** As `servePings`, on a connection that was made with `connectionOptions`, and stays open. */
-export async function answerPings(connection: Connection, options: ServeOptions = {}): Promise<Served> {
-  const { size = LARGEST, validate = false, signal, onPing } = options;
-  const next = () => nextWhere(connection, size, options);
-  const done = encodeWhere(NOWHERE);
+/** Answers pings as `servePings` does, on a connection made with `connectionOptions`. Leaves it open. */
+export async function answerPings(connection: Connection, options: ServeOptions = {}): Promise<ServeResult> {
+  const { size = MAX_PING_BYTES, validate = false, signal, onPing } = options;
+  const next = () => nextRdmaInfo(connection, size, options);
+  const done = encodeRdmaInfo(NO_MEMORY);
   let [pings, bytes, invalid] = [0, 0, 0];
   let begin = performance.now();
   for (;;) {
@@ -53,21 +61,21 @@ export async function answerPings(connection: Connection, options: ServeOptions 
     const text = textOf(data);
     onPing?.(text);
     if (validate && !data.equals(pingBytes(pings, data.length))) invalid++;
-    say(connection, done);
+    sendMessage(connection, done);
     const sink = await next();
     if (sink === undefined && signal?.aborted) break;
-    if (sink === undefined) throw failure(`the client left in the middle of ping ${pings}`);
-    // as the stock program does: with the first NUL, and no more than there is room for
+    if (sink === undefined) throw failure(`the client left in the middle of ping ${pings}`, { code: 'ECONNRESET' });
+    // as the stock program does: up to the first NUL, and no more than fits
     await connection.write(sink, data.subarray(0, Math.min(text.length + 1, sink.length)));
-    say(connection, done);
+    sendMessage(connection, done);
     pings++;
     bytes += data.length;
   }
   return { pings, bytes, invalid, seconds: (performance.now() - begin) / 1000 };
 }
 
-/** The client's next word; undefined when it has left, or the signal says that it is over. */
-async function nextWhere(
+/** Returns the client's next message; undefined when it has left or the signal is aborted. */
+async function nextRdmaInfo(
   connection: Connection,
   size: number,
   { idleMs = 0, signal }: ServeOptions,
@@ -78,8 +86,10 @@ async function nextWhere(
     throw error;
   });
   if (message === undefined) return undefined;
-  const where = decodeWhere(message.data);
+  const where = decodeRdmaInfo(message.data);
   if (where.length > size)
-    throw failure(`the client pings with ${where.length} bytes, which is more than ${size} (--size)`);
+    throw failure(`a ping of the client has ${where.length} bytes, at most ${size} are accepted (--size)`, {
+      code: 'EMSGSIZE',
+    });
   return where;
 }

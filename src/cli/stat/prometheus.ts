@@ -1,40 +1,51 @@
-/** Counters in the text format that Prometheus scrapes. */
+/** Counters in the Prometheus text format. */
 import type { PublishedDevice } from '../../index.js';
+import { qpnText } from '../hex.js';
+import { type Metric, metricOf } from './metrics.js';
 
-/** What the link tells that is no count. */
-const GAUGES = new Set(['link.rx_buffer_bytes', 'link.port_not_held']);
+const PORT_UP: Metric = { name: 'port_up', type: 'gauge', help: 'Whether the port is active: 1, or 0.' };
 
-/** @returns all counters of devices and queue pairs, one family after the other */
+/**
+ * Returns all counters of devices and queue pairs, grouped by family. Labels name the device, not its process, so that
+ * a restarted program continues its series. Of devices with the same name, the second is called `name#2` and so on, in
+ * the order of their processes.
+ */
 export function prometheusText(devices: readonly PublishedDevice[]): string {
   const families = new Map<string, string[]>();
-  const add = (name: string, labels: Labels, value: number) => {
-    const lines = families.get(name) ?? [];
-    families.set(name, lines);
+  const add = (prefix: string, metric: Metric, labels: Labels, value: number) => {
+    const name = `${prefix}_${metric.name}`;
+    let lines = families.get(name);
+    if (lines === undefined) {
+      lines = [`# HELP ${name} ${escapeHelp(metric.help)}`, `# TYPE ${name} ${metric.type}`];
+      families.set(name, lines);
+    }
     lines.push(`${name}${labelText(labels)} ${value}`);
   };
-  for (const { name, pid, device, interface: end, link, state, counters, qps } of devices) {
-    const labels = { name, pid: String(pid) };
-    add('wasm_roce_port_up', { ...labels, device, interface: end, link }, state === 'ACTIVE' ? 1 : 0);
-    for (const [counter, value] of Object.entries(counters)) add(familyOf('wasm_roce', counter), labels, value);
+  const seen = new Map<string, number>();
+  for (const published of [...devices].sort((a, b) => a.pid - b.pid)) {
+    const { device, interface: end, link, state, counters, qps } = published;
+    const count = (seen.get(published.name) ?? 0) + 1;
+    seen.set(published.name, count);
+    const labels = { name: count === 1 ? published.name : `${published.name}#${count}` };
+    add('wasm_roce', PORT_UP, { ...labels, device, interface: end, link }, state === 'ACTIVE' ? 1 : 0);
+    for (const [counter, value] of Object.entries(counters)) add('wasm_roce', metricOf(counter), labels, value);
     for (const qp of qps) {
-      const ofQp = { ...labels, qp: `0x${qp.qpNum.toString(16).padStart(6, '0')}`, type: qp.type };
-      for (const [counter, value] of Object.entries(qp.counters)) add(familyOf('wasm_roce_qp', counter), ofQp, value);
+      const ofQp = { ...labels, qp: qpnText(qp.qpNum), type: qp.type };
+      for (const [counter, value] of Object.entries(qp.counters)) add('wasm_roce_qp', metricOf(counter), ofQp, value);
     }
   }
-  return [...families]
-    .flatMap(([name, lines]) => [`# TYPE ${name} ${name.endsWith('_total') ? 'counter' : 'gauge'}`, ...lines])
+  return [...families.values()]
+    .flat()
     .map((line) => `${line}\n`)
     .join('');
 }
 
 type Labels = Readonly<Record<string, string>>;
 
-function familyOf(prefix: string, counter: string): string {
-  return `${prefix}_${counter.replace(/\W/g, '_')}${GAUGES.has(counter) ? '' : '_total'}`;
-}
+const escapeHelp = (text: string) => text.replace(/\\/g, '\\\\').replace(/\n/g, '\\n');
 
 function labelText(labels: Labels): string {
-  const escaped = (text: string) => text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n');
+  const escaped = (text: string) => escapeHelp(text).replace(/"/g, '\\"');
   return `{${Object.entries(labels)
     .map(([name, value]) => `${name}="${escaped(value)}"`)
     .join(',')}}`;

@@ -1,33 +1,37 @@
 /** Counters as a table: a row for each, a column for the device and for each queue pair. */
 import Table from 'cli-table3';
 import { explainDrop, type PublishedDevice } from '../../index.js';
+import { qpnText } from '../hex.js';
+import { PLAIN_TABLE, styled } from '../output.js';
 
-/** Queue pairs that have a column of their own. */
-const MOST_COLUMNS = 8;
+/** Queue pairs that get a column. */
+const MAX_QP_COLUMNS = 8;
 
 export interface TableOptions {
-  /** Also the counters that are 0 everywhere. */
+  /** Include the counters that are 0 everywhere. */
   readonly all: boolean;
-  /** Behind the table what each counter of silent drops that it has means. */
+  /** Explain, below the table, each counter of silent drops that the table shows. */
   readonly explain?: boolean;
-  /** What was seen before, and how many seconds ago: the device's column then tells the rate, too. */
+  /** The sample taken `seconds` ago. With it the device's column shows rates as well. */
   readonly before?: PublishedDevice | undefined;
   readonly seconds?: number;
 }
 
 export function describe(device: PublishedDevice, options: TableOptions): string {
   const { name, pid, link, interface: end, state, addresses } = device;
-  const shown = device.qps.slice(0, MOST_COLUMNS);
-  const lines = [`${name}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`];
+  const shown = device.qps.slice(0, MAX_QP_COLUMNS);
+  const lines = [
+    `${styled('bold', name)}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
+  ];
   for (const { qpNum, type, state, peer } of shown)
-    lines.push(`  qp ${hex(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${hex(peer.qpn)}` : ''}`);
+    lines.push(`  qp ${qpnText(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${qpnText(peer.qpn)}` : ''}`);
   if (device.qps.length > shown.length)
-    lines.push(`  and ${device.qps.length - shown.length} more queue pairs, which --json shows`);
+    lines.push(`  and ${device.qps.length - shown.length} more queue pairs; --json shows them`);
   const table = new Table({
-    head: ['counter', 'device', ...shown.map(({ qpNum }) => hex(qpNum))],
+    head: ['counter', 'device', ...shown.map(({ qpNum }) => qpnText(qpNum))].map((title) => styled('bold', title)),
     style: { head: [], border: [], compact: true },
     colAligns: ['left', 'right', ...shown.map(() => 'right' as const)],
-    chars: PLAIN,
+    chars: PLAIN_TABLE,
   });
   const reasons: string[] = [];
   for (const [counter, value] of Object.entries(device.counters)) {
@@ -47,16 +51,3 @@ function rate(counter: string, value: number, { before, seconds }: TableOptions)
   if (earlier === undefined || seconds === undefined || earlier === value) return '';
   return ` (${Math.round((value - earlier) / seconds)}/s)`;
 }
-
-const hex = (qpn: number) => `0x${qpn.toString(16).padStart(6, '0')}`;
-
-/** A table without lines. */
-const PLAIN = Object.fromEntries(
-  [
-    'top top-mid top-left top-right bottom bottom-mid bottom-left bottom-right',
-    'left left-mid mid mid-mid right right-mid middle',
-  ]
-    .join(' ')
-    .split(' ')
-    .map((name) => [name, '']),
-);

@@ -1,15 +1,15 @@
 /*
- * The guest's PID 1: mounts what a Linux needs, loads the modules named in /etc/modules, then runs commands for the
+ * PID 1 of the guest: mounts file systems, loads the modules named in /etc/modules, then runs commands for the
  * host, any number at once, over one virtio-serial port.
  *
  * Both directions carry frames: struct frame (little endian), then `length` bytes.
- *   host -> guest   RUN    argv, each string ended by NUL; `channel` is a number of the host's choice, not in use
+ *   host -> guest   RUN    argv, each string ended by NUL; `channel` is an unused number that the host chooses
  *                   INPUT  bytes for standard input; none = end of input
  *                   KILL   u32 signal, sent to the command's process group
- *   guest -> host   READY  once, when commands may come
- *                   OUT, ERR  what the command wrote
+ *   guest -> host   READY  once, when commands are accepted
+ *                   OUT, ERR  output of the command
  *                   EXIT   u32: exit code, or 128 + signal; the last frame of its channel
- * There is no hang-up to notice: the virtual machine dies with the host process that holds the other end.
+ * The agent need not detect a hang-up: the virtual machine ends with the host process at the other end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,7 +39,7 @@ struct command {
     pid_t pid; /* 0 = free */
     uint32_t channel;
     int in, out, err; /* -1 = closed */
-    char *pending;    /* input that the command has not taken yet */
+    char *pending;    /* input that the command has not read yet */
     size_t pending_length;
     int in_ended;
 };
@@ -115,7 +115,7 @@ static void run(uint32_t channel, char *text, uint32_t length) {
     *c = (struct command){.pid = pid, .channel = channel, .in = in[1], .out = out[0], .err = err[0]};
 }
 
-/* Hands pending input to the command, as much as its pipe takes. */
+/* Writes pending input to the command, as much as its pipe takes. */
 static void feed(struct command *c) {
     while (c->in >= 0 && c->pending_length) {
         ssize_t n = write(c->in, c->pending, c->pending_length);
@@ -141,7 +141,7 @@ static void input(struct command *c, const char *data, uint32_t length) {
     feed(c);
 }
 
-/* Passes on what the command has written, at most a pipe full, so that no command keeps the others from their turn. */
+/* Forwards the output of a command, at most one pipe full, so that no command delays the others. */
 static void drain(struct command *c, int *fd, uint32_t type) {
     if (*fd < 0) return;
     ssize_t n = read(*fd, chunk, CHUNK);
@@ -172,7 +172,7 @@ static void take(const struct frame *f, char *data) {
     else if (f->type == KILL && c && f->length == 4) kill(-c->pid, *(uint32_t *)data);
 }
 
-/* Reads what the host has sent and obeys every complete frame. */
+/* Reads from the host and executes every complete frame. */
 static void listen_to_host(void) {
     static char *buffer;
     static size_t room, filled;
@@ -186,7 +186,7 @@ static void listen_to_host(void) {
         memcpy(&f, buffer + at, sizeof f);
         if (filled - at - sizeof f < f.length) break;
         char *data = buffer + at + sizeof f, next = data[f.length];
-        data[f.length] = 0; /* the last string of an argv ends here whatever the host sent */
+        data[f.length] = 0; /* ends the last string of an argv, whatever the host sent */
         take(&f, data);
         data[f.length] = next;
         at += sizeof f + f.length;
@@ -248,7 +248,7 @@ int main(void) {
     sigemptyset(&child), sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    while ((port = open("/dev/vport0p1", O_RDWR | O_CLOEXEC)) < 0) usleep(5000); /* the device appears a little later */
+    while ((port = open("/dev/vport0p1", O_RDWR | O_CLOEXEC)) < 0) usleep(5000); /* the device appears with a delay */
     answer(0, READY, NULL, 0);
     serve(signals);
 }

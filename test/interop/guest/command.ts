@@ -1,4 +1,4 @@
-/** A command that runs in the guest, and the frames that carry it (agent.c has their meaning). */
+/** A command that runs in the guest, and the frames that control it (documented in agent.c). */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -23,7 +23,7 @@ export function frame(channel: number, type: FrameType, data: Uint8Array): Buffe
   return bytes;
 }
 
-/** What a command wrote and how it ended. */
+/** The output and the exit status of a command. */
 export interface Result {
   /** Exit code, or 128 + signal number. */
   readonly status: number;
@@ -31,9 +31,9 @@ export interface Result {
   readonly stderr: string;
 }
 
-/** A command in the guest. Its output is kept from the start, so nothing is lost by looking late. */
-export class GuestCommand {
-  /** How it ended. Rejects only when the guest itself ends first. */
+/** A command in the guest. It stores all output from the start. */
+export class GuestCommand implements AsyncDisposable {
+  /** Resolves when the command has ended. Rejects only if the guest itself ends first. */
   readonly exited: Promise<Result>;
   #stdout = '';
   #stderr = '';
@@ -43,7 +43,7 @@ export class GuestCommand {
   readonly #send: (type: FrameType, data: Uint8Array) => void;
   readonly #decoders = { [FrameType.OUT]: new TextDecoder(), [FrameType.ERR]: new TextDecoder() };
 
-  /** Made by Guest. @param send puts a frame of this command's channel on the way to the guest */
+  /** Called by Guest. @param send sends a frame of this command's channel to the guest */
   constructor(
     readonly title: string,
     send: (type: FrameType, data: Uint8Array) => void,
@@ -63,7 +63,7 @@ export class GuestCommand {
     return this.#stderr;
   }
 
-  /** Hands bytes to standard input. */
+  /** Writes to standard input. */
   write(data: string | Uint8Array): void {
     const bytes = typeof data === 'string' ? Buffer.from(data) : data;
     if (bytes.length > 0 && !this.#over) this.#send(FrameType.INPUT, bytes);
@@ -74,7 +74,7 @@ export class GuestCommand {
     if (!this.#over) this.#send(FrameType.INPUT, new Uint8Array());
   }
 
-  /** Sends a signal to the command and its children, and waits for the end. @param signal its number; 9 = SIGKILL */
+  /** Sends a signal to the command and its children, and waits until it ends. @param signal the number; 9 = SIGKILL */
   async kill(signal = 9): Promise<Result> {
     const number = Buffer.alloc(4);
     number.writeUInt32LE(signal);
@@ -82,7 +82,12 @@ export class GuestCommand {
     return this.exited;
   }
 
-  /** The lines of standard output, from the first, as they come; ends with the command. */
+  /** Kills the command, unless it has ended: a server that outlives its test would keep its port. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill().catch(() => {});
+  }
+
+  /** Iterates over the lines of standard output from the first, as they arrive. Ends with the command. */
   async *lines(): AsyncGenerator<string, void, void> {
     let at = 0;
     for (;;) {
@@ -106,8 +111,8 @@ export class GuestCommand {
   }
 
   /**
-   * The first line that matches.
-   * @throws Error with all output when the command ends, or `timeout` milliseconds pass, without one
+   * Waits for the first line that matches.
+   * @throws Error with all output when the command ends, or `timeout` milliseconds pass, without such a line
    */
   async waitFor(pattern: RegExp, timeout = 10_000): Promise<RegExpMatchArray> {
     const expired = sleep(timeout, undefined, { ref: false });
@@ -121,12 +126,12 @@ export class GuestCommand {
     }
   }
 
-  /** An error about this command that carries what it wrote. */
+  /** Returns an error about this command that includes its output. */
   error(what: string): Error {
     return new Error(`${this.title}: ${what}\n--- stdout\n${this.#stdout}\n--- stderr\n${this.#stderr}`);
   }
 
-  /** Called by Guest for each frame of this channel. @returns whether it was the last */
+  /** Called by Guest for each frame of this channel. @returns whether it was the last one */
   take(type: FrameType, data: Buffer): boolean {
     if (type === FrameType.OUT) this.#stdout += this.#decoders[type].decode(data, { stream: true });
     if (type === FrameType.ERR) this.#stderr += this.#decoders[type].decode(data, { stream: true });

@@ -1,6 +1,6 @@
 /**
- * A small Linux with rdma_rxe in QEMU: the peer that we did not write. It is emulated in software (no KVM needed) and
- * dies with the thread that started it, however that ends.
+ * A small Linux with rdma_rxe in QEMU: the independent peer of the tests. It is emulated in software (no KVM needed)
+ * and ends with the thread that started it, however that ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants, existsSync } from 'node:fs';
@@ -18,28 +18,28 @@ export interface GuestOptions {
   readonly mac?: string;
   /** Memory in MiB. */
   readonly mem?: number;
-  /** CPUs. With one, a tool that polls keeps the guest's kernel from its work for a tick at a time. */
+  /** CPUs. With one CPU, a polling program delays the guest's kernel by a tick at a time. */
   readonly smp?: number;
-  /** Milliseconds until the first command must have been possible. */
+  /** Timeout of the boot in ms, until the first command is possible. */
   readonly bootTimeout?: number;
-  /** An archive to boot with instead of the image's own; usually that and more behind it. */
+  /** An initramfs instead of the image's own, usually that one with another archive appended. */
   readonly initrd?: string;
-  /** `kvm` needs a host that has it, and may not boot even there. Default `tcg`, emulation in software. */
+  /** `kvm` needs a host with KVM, and may fail to boot even there. Default: `tcg`, emulation in software. */
   readonly accel?: 'tcg' | 'kvm';
 }
 
 export interface ExecOptions {
-  /** Milliseconds; then the command is killed and exec throws. */
+  /** Milliseconds after which the command is killed and exec throws. */
   readonly timeout?: number;
-  /** Standard input, which ends after it. */
+  /** The whole standard input. */
   readonly input?: string | Uint8Array;
 }
 
-/** Why a guest cannot be started here, the first of several, for the name of a skipped test; undefined when it can. */
+/** Returns the first reason why a guest cannot start here, for the name of a skipped test; undefined when it can. */
 export function guestUnavailable(): string | undefined {
   if (process.platform !== 'linux' || process.arch !== 'x64')
     return `needs Linux on x86-64, not ${process.platform} ${process.arch}`;
-  // what is built once comes before what a run must be allowed: root of a user namespace of its own lacks both
+  // the missing image comes before missing permissions: root of a private user namespace lacks both
   if (!findGuestImage()) return 'needs the guest image: run npm run build as root';
   if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'needs the package qemu-system-x86';
   if (process.getuid?.() !== 0) return 'needs root for a tap interface';
@@ -51,13 +51,13 @@ export function guestUnavailable(): string | undefined {
   return undefined;
 }
 
-/** Kernel arguments that save seconds under emulation: no mitigations, no timer calibration, no waiting for entropy. */
+/** Kernel arguments that save seconds under emulation: no mitigations, no timer calibration, no wait for entropy. */
 const KERNEL_ARGUMENTS =
   'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on rcupdate.rcu_expedited=1';
 
-/** How often a guest is started whose kernel does not survive its own boot. */
+/** Boot attempts when the guest's kernel crashes during its boot. */
 const BOOT_ATTEMPTS = 3;
-/** Where stdio of QEMU has the agent's port. */
+/** The index of the agent's port in QEMU's stdio. */
 const PORT_FD = 3;
 
 export class Guest implements AsyncDisposable {
@@ -75,7 +75,7 @@ export class Guest implements AsyncDisposable {
 
   /**
    * Boots a guest and sets up eth0 and, on it, rxe0.
-   * @throws Error with the console's last words when it does not boot
+   * @throws Error with the end of the console output when it does not boot
    */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     for (let attempt = 1; ; attempt++) {
@@ -86,7 +86,8 @@ export class Guest implements AsyncDisposable {
         return guest;
       } catch (error) {
         await guest.stop();
-        // Under emulation a kernel that patches its own code at boot is now and then caught halfway by the other processor.
+        // Under emulation a kernel that patches its own code at boot sometimes crashes, because the other processor
+        // executes it.
         const hasOopsed = /Oops: |Kernel panic/.test(guest.console);
         if (!hasOopsed || attempt === BOOT_ATTEMPTS) throw error;
       }
@@ -118,7 +119,7 @@ export class Guest implements AsyncDisposable {
     this.#qemu = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...qemu], {
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     });
-    // An extra 'pipe' of a child is a socket pair, which QEMU takes as it is.
+    // An extra 'pipe' of a child process is a socket pair, which QEMU accepts.
     this.#port = this.#qemu.stdio[PORT_FD] as Duplex;
     this.#port.on('data', (data: Buffer) => this.#take(data));
     this.#port.on('error', () => {});
@@ -133,12 +134,12 @@ export class Guest implements AsyncDisposable {
     });
   }
 
-  /** What kernel and agent wrote to the console, and QEMU to its standard error: the last 64 KiB. */
+  /** The last 64 KiB of output of kernel and agent on the console, and of QEMU on standard error. */
   get console(): string {
     return this.#console;
   }
 
-  /** Starts a command. @param command arguments, or one string for the guest's shell */
+  /** Starts a command. @param command arguments, or a string for the guest's shell */
   spawn(command: string | readonly string[]): GuestCommand {
     if (this.#ended) throw new Error(`guest: ${this.#ended}`);
     const channel = this.#nextChannel++;
@@ -182,8 +183,9 @@ export class Guest implements AsyncDisposable {
   }
 
   /**
-   * Waits until a server in the guest listens. Most stock tools do not say so in time: their output stays in a buffer.
-   * @param kind `tcp`, or `rdma` for a listener of rdma_cm (rping and the like, perftest -R)
+   * Waits until a server in the guest listens. Most stock programs do not report it in time, because their output is
+   * buffered.
+   * @param kind `tcp`, or `rdma` for a listener of rdma_cm (rping and similar, perftest -R)
    */
   async listening(port: number, kind: 'tcp' | 'rdma' = 'tcp', timeout = 10_000): Promise<void> {
     const hex = port.toString(16).toUpperCase().padStart(4, '0');
@@ -194,7 +196,41 @@ export class Guest implements AsyncDisposable {
     await this.run(`until ${test}; do sleep 0.05; done`, { timeout });
   }
 
-  /** Switches the guest off. Commands still running are rejected. */
+  /** Whether the guest has ended, by `stop` or by itself. */
+  get hasEnded(): boolean {
+    return this.#ended !== undefined;
+  }
+
+  /** The commands that run now. */
+  get commands(): ReadonlySet<GuestCommand> {
+    return new Set(this.#commands.values());
+  }
+
+  /** Kills the commands that run, except for those of `spared`. */
+  async killCommands(spared: ReadonlySet<GuestCommand>): Promise<void> {
+    const killed = [...this.commands].filter((command) => !spared.has(command));
+    await Promise.all(killed.map((command) => command.kill()));
+  }
+
+  /**
+   * Makes the guest as it was after its boot: kills all commands, and sets up eth0 and rxe0 anew.
+   * @param options `mtu` and `addresses` of eth0
+   * @throws Error when a step fails
+   */
+  async renew(options: Pick<GuestOptions, 'mtu' | 'addresses'>): Promise<void> {
+    await this.killCommands(new Set());
+    const steps = [
+      'for device in $(ls /sys/class/infiniband); do rdma link delete $device || exit; done',
+      'ip link set eth0 down',
+      'for name in $(ls /sys/class/net); do case $name in lo|eth0) ;; *) ip link delete $name || exit ;; esac; done',
+      'ip address flush dev eth0',
+      '{ tc qdisc del dev eth0 root 2>/dev/null || true; }',
+    ];
+    await this.run(steps.join(' && '));
+    await this.#setUpNetwork(options);
+  }
+
+  /** Stops the guest. Running commands are rejected. */
   async stop(): Promise<void> {
     this.#qemu.kill('SIGKILL');
     await this.#exited;
@@ -224,11 +260,12 @@ export class Guest implements AsyncDisposable {
     const addresses = options.addresses ?? [];
     const steps = [
       'ip link set lo up',
-      // Nobody else uses these addresses: no need to wait until that is sure.
+      // Nobody else uses these addresses, so duplicate address detection is not needed.
       'echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad',
       `ip link set eth0 mtu ${options.mtu ?? 1500}`,
       ...addresses.map((address) => `ip address add ${address} dev eth0`),
-      // virtio_net tells its device of a group that was joined some time after the join: until then the device drops its frames.
+      // virtio_net announces a joined group to its device with a delay, until which the device drops frames of the
+      // group.
       'ip link set eth0 allmulticast on',
       'ip link set eth0 up',
       'rdma link add rxe0 type rxe netdev eth0',

@@ -2,6 +2,7 @@
  * Builds the guest's kernel and initramfs from Debian's own packages, into the cache that recipe.ts names:
  *
  *   tsx test/interop/guest/image.ts        builds if there is no image of this recipe yet, prints its folder
+ *   WASM_ROCE_GUEST=bookworm tsx …         the same for the guest of another Debian suite
  *
  * Needs root and the Debian packages of packages.json. Packages come from wherever this machine's apt gets its own,
  * and are unpacked without their maintainer scripts: nothing of the guest's but busybox ever runs here.
@@ -23,59 +24,52 @@ import {
 } from 'node:fs';
 import { basename, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { FOLDER, findGuestImage, type GuestImage, imageCache, imageFolder, RECIPE } from './recipe.js';
+import { sources } from './archive.js';
+import { FOLDER, findGuestImage, type GuestImage, guestSuite, imageCache, imageFolder, recipe } from './recipe.js';
 
-/** An image of another recipe goes when nobody has built or asked for it in this time: another clone may be at work. */
-const STALE_MS = 3600 * 1000;
+/** An image of another recipe is deleted after this time without use, because another clone may be using it. */
+const STALE_MS = 24 * 3600 * 1000;
 const BIGGEST = 1 << 30;
 
-/** What no test needs: documentation, locales, and every provider of libibverbs but rxe (each costs start-up time). */
+/**
+ * Removes what no test needs: documentation, locales, and all libibverbs providers but rxe (each costs start-up time).
+ */
 const PRUNE = `
   rm -rf boot usr/share usr/lib/udev usr/lib/systemd usr/include var/lib/apt var/lib/dpkg var/cache
   rm -rf usr/lib/x86_64-linux-gnu/gconv usr/lib/x86_64-linux-gnu/perl* usr/bin/perl*
   find etc/libibverbs.d usr/lib/x86_64-linux-gnu/libibverbs -type f ! -name '*rxe*' -delete`;
 
-/** Run by mmdebstrap with the apt of the guest's suites: unpacks the kernel, and the headers of its verbs, which know more than
- * older ones of this machine; and older tools into a folder of their own. All without what their packages depend on. */
+/**
+ * Run by mmdebstrap with the apt of the guest's suites: unpacks the kernel, the headers of its verbs, which may be
+ * newer than those of this machine, and older tools into a folder of their own, all without their dependencies.
+ */
 const FETCH = `
   export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-  cd "$OLDER_FOLDER"
-  apt-get -qq download $OLDER_PACKAGES >&2
-  for file in *.deb; do dpkg-deb -x "$file" .; done
-  rm *.deb
+  if [ "$OLDER_PACKAGES" ]; then
+    cd "$OLDER_FOLDER"
+    apt-get -qq download $OLDER_PACKAGES >&2
+    for file in *.deb; do dpkg-deb -x "$file" .; done
+    rm *.deb
+  fi
   cd "$KERNEL_FOLDER"
-  package=linux-image-$KERNEL_RELEASE
-  apt-cache show "$package" >/dev/null 2>&1 ||
-    package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \\(linux-image-\\)/\\1/p' | head -n 1)
-  apt-get -qq download "$package" libibverbs-dev >&2
+  release=$KERNEL_RELEASE
+  apt-cache show "linux-image-$release" >/dev/null 2>&1 ||
+    release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-//p' | head -n 1)
+  echo "$release" > release
+  # the image is split in newer suites
+  for part in image base binary modules; do
+    apt-cache show "linux-$part-$release" >/dev/null 2>&1 && apt-get -qq download "linux-$part-$release" >&2
+  done
+  apt-get -qq download libibverbs-dev >&2
   for file in *.deb; do dpkg-deb -x "$file" .; done`;
 
-/** Lines for sources.list: the archives of this machine's apt, or else Debian's own, with a suite of the guest's. */
-function sources(suite: string): string[] {
-  const format = '$(REPO_URI) $(ORIGIN)/$(LABEL)';
-  const known = execFileSync('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
-    encoding: 'utf8',
-  });
-  const find = (label: string) =>
-    known
-      .split('\n')
-      .find((line) => line.endsWith(` ${label}`))
-      ?.split(' ')[0];
-  const keyring = '[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]';
-  const archive = find('Debian/Debian') ?? 'http://deb.debian.org/debian';
-  const security = find('Debian/Debian-Security');
-  const lines = [`deb ${keyring} ${archive} ${suite} main`];
-  if (security) lines.push(`deb ${keyring} ${security} ${suite}-security main`);
-  return lines;
-}
-
-/** How this machine's apt reaches its archives: proxies, time-outs, and whether stale indices are accepted. */
+/** Returns the network options of this machine's apt: proxies, timeouts, and whether stale indices are accepted. */
 function aptOptions(): string {
   const all = execFileSync('apt-config', ['dump', 'Acquire'], { encoding: 'utf8' }).split('\n');
   return all.filter((line) => /^Acquire::(https?|Retries|Check-)/.test(line)).join('\n');
 }
 
-/** The ELF kernel inside a bzImage: entered through PVH, it need not be decompressed under emulation. */
+/** Returns the ELF kernel inside a bzImage. Entered through PVH, it needs no decompression under emulation. */
 function extractKernel(bzImage: Buffer): Buffer {
   // Documentation/arch/x86/boot.rst: setup_sects at 0x1f1; payload_offset, payload_length at 0x248.
   const start = ((bzImage[0x1f1] || 4) + 1) * 512 + bzImage.readUInt32LE(0x248);
@@ -83,12 +77,12 @@ function extractKernel(bzImage: Buffer): Buffer {
   const magic = payload.toString('hex', 0, 4);
   const program = { '28b52ffd': 'zstd', fd377a58: 'xz', '1f8b0800': 'gzip' }[magic];
   if (!program) throw new Error(`guest kernel: payload starts with ${magic}, which is neither zstd, xz nor gzip`);
-  // The last four bytes are the kernel's own size field, no part of the compressed stream.
+  // The last four bytes are the size field of the kernel, which is not part of the compressed stream.
   return execFileSync(program, ['-dc'], { input: payload.subarray(0, -4), maxBuffer: BIGGEST });
 }
 
-/** Puts the recipe's modules, and what they depend on, into the guest, and lists them in the order of loading. */
-function installModules(kernelFolder: string, release: string, root: string): void {
+/** Installs the recipe's modules and their dependencies in the guest, and lists them in the order of loading. */
+function installModules(wanted: readonly string[], kernelFolder: string, release: string, root: string): void {
   if (!existsSync(join(kernelFolder, 'lib'))) symlinkSync('usr/lib', join(kernelFolder, 'lib'));
   execFileSync('depmod', ['-b', kernelFolder, release]);
   const modules = join(kernelFolder, 'lib/modules', release);
@@ -102,9 +96,9 @@ function installModules(kernelFolder: string, release: string, root: string): vo
     known.set(nameOf(files[0]), files);
   }
   const order = new Set<string>();
-  for (const name of RECIPE.modules) {
+  for (const name of wanted) {
     const files = known.get(name);
-    // What is needed first stands last in a line of modules.dep.
+    // A line of modules.dep ends with the dependency to load first.
     if (files) for (const file of files.reverse()) order.add(file);
     else if (!readFileSync(join(modules, 'modules.builtin'), 'utf8').includes(`/${name}.ko`)) {
       throw new Error(`guest kernel ${release} has no module ${name}`);
@@ -123,7 +117,7 @@ function installModules(kernelFolder: string, release: string, root: string): vo
   writeFileSync(join(root, 'etc/modules'), `${list.join('\n')}\n`);
 }
 
-/** Makes every tool that busybox has and Debian's packages did not bring a link to it. */
+/** Creates a link to busybox for every tool that busybox has and Debian's packages do not provide. */
 function installBusybox(root: string): void {
   const busybox = join(root, 'usr/bin/busybox');
   const taken = (name: string) =>
@@ -135,7 +129,7 @@ function installBusybox(root: string): void {
 
 function build(folder: string): void {
   const started = Date.now();
-  const { older } = RECIPE;
+  const { suite, kernel = 'newest', packages, modules, older } = recipe();
   const root = join(folder, 'root');
   const kernelFolder = join(folder, 'kernel');
   const olderFolder = join(folder, 'older');
@@ -149,49 +143,58 @@ function build(folder: string): void {
       '--mode=root',
       '--variant=extract',
       `--aptopt=${aptFile}`,
-      `--include=${RECIPE.packages.join(',')}`,
+      // the same folders in every suite: /bin is /usr/bin
+      '--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr',
+      `--include=${packages.join(',')}`,
       `--extract-hook=set -e; ${FETCH}`,
-      RECIPE.suite,
+      suite,
       root,
-      ...[RECIPE.suite, older.suite].flatMap(sources),
+      ...[suite, ...(older ? [older.suite] : [])].flatMap((of) => sources(of)),
     ],
     {
       env: {
-        ...{ ...process.env, KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: RECIPE.kernel, OLDER_FOLDER: olderFolder },
-        OLDER_PACKAGES: older.packages.map((name) => `${name}/${older.suite}`).join(' '),
+        ...{ ...process.env, KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: kernel, OLDER_FOLDER: olderFolder },
+        OLDER_PACKAGES: older ? older.packages.map((name) => `${name}/${older.suite}`).join(' ') : '',
       },
       stdio: ['ignore', 'ignore', 'inherit'],
     },
   );
-  const bzImage = readdirSync(join(kernelFolder, 'boot')).find((name) => name.startsWith('vmlinuz-'));
-  if (!bzImage) throw new Error(`guest kernel: ${kernelFolder}/boot has no vmlinuz`);
-  const release = bzImage.slice('vmlinuz-'.length);
+  const release = readFileSync(join(kernelFolder, 'release'), 'utf8').trim();
+  const places = [`boot/vmlinuz-${release}`, `usr/lib/modules/${release}/vmlinuz`].map((at) => join(kernelFolder, at));
+  const bzImage = places.find(existsSync);
+  if (!bzImage) throw new Error(`guest kernel: there is no ${places.join(' and no ')}`);
   execFileSync('sh', ['-ec', PRUNE], { cwd: root });
-  mkdirSync(join(root, 'opt'), { recursive: true });
-  renameSync(join(olderFolder, 'usr/bin'), join(root, 'opt', older.suite));
-  installModules(kernelFolder, release, root);
+  if (older) {
+    mkdirSync(join(root, 'opt'), { recursive: true });
+    renameSync(join(olderFolder, 'usr/bin'), join(root, 'opt', older.suite));
+  }
+  installModules(modules, kernelFolder, release, root);
   installBusybox(root);
   const compile = (...args: string[]) =>
     execFileSync('gcc', ['-O2', ...args], { cwd: FOLDER, stdio: ['ignore', 'ignore', 'inherit'] });
   compile('-static', '-o', join(root, 'init'), 'agent.c');
+  compile('-shared', '-fPIC', '-o', join(root, 'usr/lib/rsocketflags.so'), 'rsocketflags.c');
   const parts = readdirSync(join(FOLDER, 'peer')).filter((name) => name.endsWith('.c'));
   const headers = join(kernelFolder, 'usr/include');
-  compile('-I', headers, '-o', join(root, 'usr/bin/rxpeer'), ...parts.map((name) => join('peer', name)), '-libverbs');
+  const hasFlush = readFileSync(join(headers, 'infiniband/verbs.h'), 'utf8').includes('IBV_QP_EX_WITH_FLUSH');
+  const programs = parts.map((name) => join('peer', name));
+  const defined = hasFlush ? ['-DHAS_FLUSH'] : [];
+  compile('-I', headers, ...defined, '-o', join(root, 'usr/bin/rxpeer'), ...programs, '-libverbs');
   writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n::1 localhost\n');
   writeFileSync(join(root, 'etc/nsswitch.conf'), 'hosts: files\n');
   writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/root:/bin/sh\n');
-  // /dev is left out: the kernel brings the console it starts with, the agent mounts the rest.
+  // /dev is omitted: the kernel provides the first console, and the agent mounts the rest.
   const pack = 'find . -path ./dev -prune -o -print | LC_ALL=C sort | cpio --quiet --reproducible -o -H newc -R 0:0';
   execFileSync('sh', ['-ec', `${pack} > ../initrd`], { cwd: root });
-  writeFileSync(join(folder, 'vmlinux'), extractKernel(readFileSync(join(kernelFolder, 'boot', bzImage))));
+  writeFileSync(join(folder, 'vmlinux'), extractKernel(readFileSync(bzImage)));
   for (const name of [root, kernelFolder, olderFolder, aptFile]) rmSync(name, { recursive: true });
-  const info = { kernel: release, pinned: release === RECIPE.kernel, seconds: (Date.now() - started) / 1000 };
+  const info = { kernel: release, pinned: release === kernel, seconds: (Date.now() - started) / 1000 };
   writeFileSync(join(folder, 'info.json'), `${JSON.stringify(info)}\n`);
 }
 
-/** Runs `action` while no other process that asks for the same lock does; the lock falls with this process. */
+/** Runs `action` under a lock between processes, which ends with this process at the latest. */
 async function locked(file: string, action: () => void): Promise<void> {
-  // The holder ends when its input does, which is when this process ends, however it ends.
+  // The holder ends with its input, which ends with this process.
   const holder = spawn('flock', [file, 'sh', '-c', 'echo held; cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
   const lost = once(holder, 'exit').then(() => Promise.reject(new Error(`flock ${file} failed`)));
   lost.catch(() => {});
@@ -204,9 +207,9 @@ async function locked(file: string, action: () => void): Promise<void> {
 }
 
 /**
- * The image of this recipe, built if need be; two processes that ask at once share one build.
- * @param log where a sentence about what takes time goes
- * @throws Error when a package cannot be had or a tool is missing
+ * Returns the image of this recipe, and builds it if necessary; two concurrent callers share one build.
+ * @param log called with a message before steps that take long
+ * @throws Error when a package is not available or a tool is missing
  */
 export async function buildGuestImage(log: (line: string) => void = () => {}): Promise<GuestImage> {
   const cache = imageCache();
@@ -215,7 +218,7 @@ export async function buildGuestImage(log: (line: string) => void = () => {}): P
   if (!existsSync(folder)) {
     await locked(join(cache, 'guest.lock'), () => {
       if (existsSync(folder)) return;
-      log(`building the guest image ${folder} from Debian ${RECIPE.suite}`);
+      log(`building the guest image ${folder} from Debian ${guestSuite()}`);
       const unfinished = `${folder}.unfinished`;
       rmSync(unfinished, { recursive: true, force: true });
       try {
@@ -224,11 +227,11 @@ export async function buildGuestImage(log: (line: string) => void = () => {}): P
       } finally {
         rmSync(unfinished, { recursive: true, force: true });
       }
+      const ofSuite = new RegExp(`^guest-(${guestSuite()}-)?[0-9a-f]+(\\.unfinished)?$`);
       for (const name of readdirSync(cache)) {
         const other = join(cache, name);
         const stale = Date.now() - statSync(other).mtimeMs > STALE_MS;
-        if (/^guest-[0-9a-f]+(\.unfinished)?$/.test(name) && other !== folder && stale)
-          rmSync(other, { recursive: true });
+        if (ofSuite.test(name) && other !== folder && stale) rmSync(other, { recursive: true });
       }
     });
   }

@@ -12,12 +12,12 @@ import { networkInterfaces } from 'node:os';
 export const CARD = { interface: 'card0', ipv4: '10.77.0.2', ipv6: 'fd77::2' } as const;
 export const GUEST = { tap: 'tap0', ipv4: '10.77.0.3', ipv6: 'fd77::3' } as const;
 
-/** Addresses as `ip address add` and Guest.start take them. */
+/** Returns addresses in the format of `ip address add` and Guest.start. */
 export function addressesOf(end: { readonly ipv4: string; readonly ipv6: string }): string[] {
   return [`${end.ipv4}/24`, `${end.ipv6}/64`];
 }
 
-/** Why the topology cannot be made here, for the name of a skipped test; undefined when it can. */
+/** Returns why the topology cannot be created here, for the name of a skipped test; undefined when it can. */
 export function networkUnavailable(): string | undefined {
   if (process.getuid?.() !== 0) return 'needs root for network interfaces';
   if (!existsSync('/usr/bin/ip') && !existsSync('/usr/sbin/ip') && !existsSync('/sbin/ip'))
@@ -28,41 +28,69 @@ export function networkUnavailable(): string | undefined {
 }
 
 export class InteropNetwork implements Disposable {
+  /** Counts the networks of this process, of which each replaces the one before. */
+  static readonly #KEY = Symbol.for('wasm-roce interop networks');
+  readonly #number: number;
+
   /**
-   * Makes the interfaces, up and with our addresses.
-   * @param mtu of every interface, in bytes
-   * @throws Error when this network namespace is not ours alone, or `ip` refuses
+   * Creates the interfaces, sets them up, and adds our addresses.
+   * @param mtu MTU of every interface in bytes
+   * @throws Error when this network namespace is not private, or `ip` fails
    */
-  constructor(readonly mtu = 1500) {
+  constructor(mtu = 1500) {
     const reason = networkUnavailable();
     if (reason) throw new Error(`interop network ${reason}`);
+    this.#number = InteropNetwork.#count() + 1;
+    Reflect.set(globalThis, InteropNetwork.#KEY, this.#number);
     this.close();
-    // Addresses are ours alone, so they may be used at once.
+    // Nobody else uses these addresses, so duplicate address detection is not needed.
     for (const scope of ['all', 'default']) writeFileSync(`/proc/sys/net/ipv6/conf/${scope}/accept_dad`, '0');
     ip('link set lo up');
     ip('link add br0 type bridge forward_delay 0 mcast_snooping 0');
-    ip(`link add ${CARD.interface} type veth peer name card0p`);
     ip(`tuntap add dev ${GUEST.tap} mode tap`);
-    // The bridge and its ports only pass frames on: no addresses, no neighbour discovery of their own.
-    for (const name of ['br0', 'card0p', GUEST.tap]) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
-    // Linux answers ARP for any of its addresses on any of its interfaces; the guest would send our frames to the bridge.
+    // Linux answers ARP for all its addresses on every interface, so the guest would send our frames to the bridge.
     ip('link set br0 arp off');
-    for (const name of ['card0p', GUEST.tap]) ip(`link set ${name} master br0`);
+    ip(`link set ${GUEST.tap} master br0`);
+    this.plug(mtu);
+  }
+
+  /** Whether no later network has replaced this one. */
+  get isCurrent(): boolean {
+    return this.#number === InteropNetwork.#count();
+  }
+
+  static #count(): number {
+    return Reflect.get(globalThis, InteropNetwork.#KEY) ?? 0;
+  }
+
+  /** Creates our interface and its cable to the bridge. @param mtu MTU of every interface in bytes */
+  plug(mtu: number): void {
+    ip(`link add ${CARD.interface} type veth peer name card0p`);
+    ip('link set card0p master br0');
+    // The bridge and its ports only forward frames: no addresses, no neighbour discovery of their own.
+    for (const name of ['card0p', GUEST.tap, 'br0']) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
     ip(`link set ${CARD.interface} mtu ${mtu}`);
     for (const address of addressesOf(CARD)) ip(`address add ${address} dev ${CARD.interface}`);
     for (const name of ['br0', 'card0p', GUEST.tap, CARD.interface]) ip(`link set ${name} up`);
   }
 
+  /** Removes our interface, until plug. The guest keeps its own. */
+  unplug(): void {
+    remove(CARD.interface);
+  }
+
   /** Removes the interfaces. */
   close(): void {
-    for (const name of ['br0', CARD.interface, GUEST.tap]) {
-      if (existsSync(`/proc/sys/net/ipv4/conf/${name}`)) ip(`link delete ${name}`);
-    }
+    for (const name of ['br0', CARD.interface, GUEST.tap]) remove(name);
   }
 
   [Symbol.dispose](): void {
     this.close();
   }
+}
+
+function remove(name: string): void {
+  if (existsSync(`/proc/sys/net/ipv4/conf/${name}`)) ip(`link delete ${name}`);
 }
 
 function ip(command: string): void {

@@ -1,4 +1,4 @@
-/** Drives rxpeer (peer/peer.c): a real rxe whose every verb a test decides. */
+/** Controls rxpeer (peer/peer.c), a verbs program on rxe that executes single verbs for a test. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GuestCommand } from './command.js';
 import type { Guest } from './guest.js';
@@ -19,25 +19,25 @@ export interface PeerQpOptions {
   readonly recvsge?: number;
   /** Largest inline message in bytes. */
   readonly inline?: number;
-  /** 1: every send completes with a completion. */
+  /** 1: all send work requests are signaled. */
   readonly sigall?: 0 | 1;
   /** Entries of its completion queue. */
   readonly cqe?: number;
-  /** ibv_access_flags that the other side may use. */
+  /** Rights of the other end: ibv_access_flags. */
   readonly access?: number;
-  /** First PSN it sends with; random otherwise. */
+  /** First PSN to send; default random. */
   readonly psn?: number;
-  /** 1: it can post ATOMIC WRITE and FLUSH. */
+  /** 1: the queue pair can post ATOMIC WRITE and FLUSH. */
   readonly ext?: 0 | 1;
-  /** RC when not given. */
+  /** Default RC. */
   readonly type?: 'rc' | 'uc' | 'ud';
-  /** Of a queue pair for datagrams. */
+  /** Q_Key of a UD queue pair. */
   readonly qkey?: number;
-  /** Where its receives come from. */
+  /** Shared receive queue of the queue pair. */
   readonly srq?: PeerSrq;
 }
 
-/** What a queue pair must know of the other end. */
+/** Attributes for connecting a queue pair. */
 export interface PeerConnect {
   readonly dqpn: number;
   readonly dpsn: number;
@@ -49,7 +49,7 @@ export interface PeerConnect {
   readonly timeout?: number;
   readonly retry?: number;
   readonly rnr?: number;
-  /** RNR timer code that it asks for (12). */
+  /** RNR timer code of its RNR NAKs (12). */
   readonly minrnr?: number;
   readonly rdatomic?: number;
   readonly destrdatomic?: number;
@@ -74,22 +74,22 @@ export interface PeerSend {
   readonly sge?: readonly PeerSge[];
   readonly raddr?: bigint;
   readonly rkey?: number;
-  /** As a number; on the wire in network order. */
+  /** The immediate as a number; on the wire in network byte order. */
   readonly imm?: number;
   /** Key that send_inv or local_inv invalidates. */
   readonly inv?: number;
   readonly compare?: bigint;
   readonly swap?: bigint;
   readonly add?: bigint;
-  /** For datagrams: where to, by peer.ah. */
+  /** For datagrams: the address handle, made by peer.ah. */
   readonly ah?: number;
   readonly dqpn?: number;
   readonly qkey?: number;
-  /** Signaled when not given. */
+  /** Default: signaled. */
   readonly flags?: readonly PeerFlag[];
 }
 
-/** A completion as ibv_wc; opcode and byteLen mean something only with status 0. */
+/** A completion with the fields of ibv_wc; opcode and byteLen are valid only with status 0. */
 export interface PeerWc {
   readonly id: number;
   readonly status: number;
@@ -99,13 +99,13 @@ export interface PeerWc {
   readonly imm: number;
   readonly inv: number;
   readonly qpn: number;
-  /** Sender of a datagram. */
+  /** Queue pair number of a datagram's sender. */
   readonly srcQp: number;
   readonly vendorErr: number;
 }
 
 export interface PeerQpState {
-  /** ibv_qp_state. */
+  /** The ibv_qp_state. */
   readonly state: number;
   readonly mtu: number;
   readonly sqpsn: number;
@@ -115,7 +115,7 @@ export interface PeerQpState {
   readonly inline: number;
 }
 
-/** The bytes that the peer's `fill` makes: xorshift32, low byte of each state; seed 0 stands for 0x9e3779b9. */
+/** Returns the bytes of the peer's `fill`: xorshift32, the low byte of each state; seed 0 means 0x9e3779b9. */
 export function patternBytes(length: number, seed: number): Uint8Array {
   const bytes = new Uint8Array(length);
   let x = seed >>> 0 || 0x9e3779b9;
@@ -130,7 +130,7 @@ export function patternBytes(length: number, seed: number): Uint8Array {
 
 type Words = Readonly<Record<string, string | number | bigint | undefined>>;
 
-/** One rxpeer process. Commands are obeyed one after the other; for two at once, start two. */
+/** One rxpeer process. It executes commands one after the other; start two processes for concurrent commands. */
 export class Peer implements AsyncDisposable {
   /** Its GID, 32 hexadecimal digits. */
   gid = '';
@@ -140,7 +140,7 @@ export class Peer implements AsyncDisposable {
   readonly #answers: AsyncGenerator<string, void, void>;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** @param gid index in rxe's GID table: 1 the first IPv4 address, 2 the first IPv6 one */
+  /** @param gid index in rxe's GID table: 1 is the first IPv4 address, 2 the first IPv6 address */
   static async start(guest: Guest, gid = 1): Promise<Peer> {
     const peer = new Peer(guest.spawn(['rxpeer']));
     const answer = await peer.command('open', { gid });
@@ -155,8 +155,8 @@ export class Peer implements AsyncDisposable {
   }
 
   /**
-   * Sends one command and waits for its answer.
-   * @throws Error that carries the peer's own words when it refuses, is gone, or is silent for `timeout` milliseconds
+   * Sends one command and waits for its result.
+   * @throws Error with the peer's message when it refuses, has ended, or does not answer within `timeout` milliseconds
    */
   async command(name: string, words: Words = {}, timeout = 10_000): Promise<Record<string, unknown>> {
     const given = Object.entries(words).filter(([, value]) => value !== undefined);
@@ -179,7 +179,10 @@ export class Peer implements AsyncDisposable {
     return object;
   }
 
-  /** Registers zeroed memory. @param access ibv_access_flags; all of local write, remote write, read, atomic by default */
+  /**
+   * Registers zeroed memory.
+   * @param access ibv_access_flags; all of local write, remote write, read, atomic by default
+   */
   async reg(size: number, access?: number, iova?: bigint): Promise<PeerMr> {
     const answer = await this.command('reg', { size, access, iova });
     return { ...(answer as unknown as PeerMr), addr: BigInt(answer.addr as string) };
@@ -189,13 +192,13 @@ export class Peer implements AsyncDisposable {
     await this.command('dereg', { mr: mr.mr });
   }
 
-  /** Creates a queue pair in INIT, with a completion queue of its own. */
+  /** Creates a queue pair in INIT with its own completion queue. */
   async qp({ srq, ...options }: PeerQpOptions = {}): Promise<PeerQp> {
     const answer = await this.command('qp', { ...options, srq: srq?.srq });
     return new PeerQp(this, answer.qp as number, answer.qpn as number, answer.psn as number);
   }
 
-  /** Creates a shared receive queue for so many receives of one piece. */
+  /** Creates a shared receive queue for `wr` receives of one piece. */
   async srq(wr: number): Promise<PeerSrq> {
     return new PeerSrq(this, (await this.command('srq', { wr })).srq as number);
   }
@@ -205,7 +208,7 @@ export class Peer implements AsyncDisposable {
     await this.command('frame', { hex: Buffer.from(bytes).toString('hex') });
   }
 
-  /** A way for datagrams. @param gid of a host or a group, 32 hexadecimal digits */
+  /** Creates an address handle. @param gid GID of a host or a group, 32 hexadecimal digits */
   async ah(gid: string): Promise<number> {
     return (await this.command('ah', { gid })).ah as number;
   }
@@ -224,18 +227,18 @@ export class Peer implements AsyncDisposable {
     return Buffer.from(answer.hex as string, 'hex');
   }
 
-  /** CRC-32 of part of a region, as node:zlib's crc32. */
+  /** Returns the CRC-32 of part of a region, as crc32 of node:zlib. */
   async crc(mr: PeerMr, off: number, len: number): Promise<number> {
     return (await this.command('crc', { mr: mr.mr, off, len })).crc as number;
   }
 
-  /** The next asynchronous event, or undefined when none comes within `ms`. */
+  /** Returns the next asynchronous event, or undefined if there is none within `ms`. */
   async event(ms = 1000): Promise<{ event: number; name: string; qpn: number } | undefined> {
     const answer = await this.command('event', { ms }, ms + 10_000);
     return answer.event === null ? undefined : (answer as { event: number; name: string; qpn: number });
   }
 
-  /** Ends the process, and with it all its objects. */
+  /** Ends the process, which destroys all its objects. */
   async close(): Promise<void> {
     this.#command.end();
     await this.#command.kill();
@@ -249,24 +252,24 @@ export class Peer implements AsyncDisposable {
 export class PeerQp {
   constructor(
     readonly peer: Peer,
-    /** The peer's own number for it. */
+    /** The peer's number of this object. */
     readonly qp: number,
     readonly qpn: number,
-    /** First PSN it sends with. */
+    /** First PSN to send. */
     readonly psn: number,
   ) {}
 
-  /** To RTR and RTS. */
+  /** Moves the queue pair to RTR and RTS. */
   async connect(to: PeerConnect): Promise<void> {
     await this.peer.command('connect', { qp: this.qp, ...to });
   }
 
-  /** To RTR and RTS, for datagrams. */
+  /** Moves a UD queue pair to RTR and RTS. */
   async activate(): Promise<void> {
     await this.peer.command('activate', { qp: this.qp });
   }
 
-  /** Joins a group. @param gid 32 hexadecimal digits @param join at the level of IP as well */
+  /** Joins a group. @param gid 32 hexadecimal digits @param join 1 = at the IP level as well */
   async attach(gid: string, join: 0 | 1 = 1): Promise<void> {
     await this.peer.command('attach', { qp: this.qp, gid, join });
   }
@@ -286,22 +289,22 @@ export class PeerQp {
     });
   }
 
-  /** Posts an ATOMIC WRITE of the eight bytes of `mr` at `off`, signaled; made with `ext`. */
+  /** Posts a signaled ATOMIC WRITE of the eight bytes of `mr` at `off`. The queue pair needs the option `ext`. */
   async atomicWrite(mr: PeerMr, off: number, raddr: bigint, rkey: number, id = 0): Promise<void> {
     await this.peer.command('post_ext', { qp: this.qp, id, op: 'atomic_write', mr: mr.mr, off, raddr, rkey });
   }
 
-  /** Posts a FLUSH for global visibility, signaled; made with `ext`. */
+  /** Posts a signaled FLUSH for global visibility. The queue pair needs the option `ext`. */
   async flush(raddr: bigint, rkey: number, len: number, sel: 'range' | 'mr' = 'range', id = 0): Promise<void> {
     await this.peer.command('post_ext', { qp: this.qp, id, op: 'flush', raddr, rkey, len, sel });
   }
 
-  /** Binds a type 2 memory window, signaled. @returns its rkey */
+  /** Posts a signaled bind of a type 2 memory window. @returns its rkey */
   async bind(mr: PeerMr, off: number, len: number, access: number, id = 0): Promise<number> {
     return (await this.peer.command('bind', { qp: this.qp, id, mr: mr.mr, off, len, access })).rkey as number;
   }
 
-  /** Up to `n` completions: fewer when `ms` milliseconds have passed. */
+  /** Returns up to `n` completions, fewer if `ms` milliseconds have passed. */
   async poll(n = 1, ms = 5000): Promise<PeerWc[]> {
     return (await this.peer.command('poll', { qp: this.qp, n, ms }, ms + 10_000)).wc as PeerWc[];
   }
@@ -322,7 +325,7 @@ export class PeerQp {
 export class PeerSrq {
   constructor(
     readonly peer: Peer,
-    /** The peer's own number for it. */
+    /** The peer's number of this object. */
     readonly srq: number,
   ) {}
 
@@ -330,7 +333,7 @@ export class PeerSrq {
     await this.peer.command('post_recv', { srq: this.srq, id, sge: pieces(sge) });
   }
 
-  /** Another size, or a limit under which an event is raised. @returns what rxe has made of it */
+  /** Sets another size, or a limit below which an event is raised. @returns the values that rxe has set */
   async modify(to: { readonly wr?: number; readonly limit?: number }): Promise<{ wr: number; limit: number }> {
     return (await this.peer.command('modify_srq', { srq: this.srq, ...to })) as { wr: number; limit: number };
   }

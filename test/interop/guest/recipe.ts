@@ -1,6 +1,6 @@
 /**
- * What the guest is made of, and where its image lies. An image is named by the hash of everything that goes into it,
- * so a changed recipe is another image, and an image is never changed once it is there.
+ * The contents of the guests, and the locations of their images. The name of an image has the hash of everything it is
+ * made of, so a changed recipe gives another image, and an existing image never changes.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -13,16 +13,36 @@ export const FOLDER = fileURLToPath(new URL('.', import.meta.url));
 export interface Recipe {
   /** Debian suite of the guest. */
   readonly suite: string;
-  /** Kernel release; the newest of the suite where the archive no longer has it. */
-  readonly kernel: string;
+  /** Kernel release. Without it, or if the archive no longer has it: the newest one of the suite. */
+  readonly kernel?: string;
   readonly packages: readonly string[];
-  /** Of an older suite only the programs, in /opt/<suite>, with the libraries of the newer one. */
-  readonly older: { readonly suite: string; readonly packages: readonly string[] };
-  /** Loaded at boot in this order, each after what it depends on. */
+  /** Programs of an older suite, in /opt/<suite>, which use the libraries of the newer suite. */
+  readonly older?: { readonly suite: string; readonly packages: readonly string[] };
+  /** Kernel modules, loaded at boot in this order, each after its dependencies. */
   readonly modules: readonly string[];
 }
 
-export const RECIPE: Recipe = JSON.parse(readFileSync(join(FOLDER, 'packages.json'), 'utf8')).guest;
+const { suites, ...common } = JSON.parse(readFileSync(join(FOLDER, 'packages.json'), 'utf8')).guest as Recipe & {
+  readonly suites: Readonly<Record<string, Partial<Recipe>>>;
+};
+
+/**
+ * Returns the Debian suite of the guest: WASM_ROCE_GUEST, by default the newest stable one.
+ * @throws Error when there is no recipe for it
+ */
+export function guestSuite(): string {
+  const suite = process.env.WASM_ROCE_GUEST || 'trixie';
+  if (suite in suites) return suite;
+  throw new Error(`WASM_ROCE_GUEST is ${suite}, must be ${Object.keys(suites).join(', ')}`);
+}
+
+/** Returns the recipe of the guest that WASM_ROCE_GUEST names. */
+export function recipe(): Recipe {
+  const suite = guestSuite();
+  const own = suites[suite];
+  // modules of the suite first: some only register an algorithm, which others then find
+  return { ...common, ...own, suite, modules: [...(own?.modules ?? []), ...common.modules] };
+}
 
 export interface GuestImage {
   readonly folder: string;
@@ -31,23 +51,23 @@ export interface GuestImage {
   readonly initrd: string;
 }
 
-/** Where images are kept: outside the repository, shared by all clones. */
+/** The folder of images, outside the repository and shared by all clones. */
 export function imageCache(): string {
   return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'wasm-roce');
 }
 
-/** The folder of this recipe's image, there or not. */
+/** The folder of this recipe's image, which may not exist. */
 export function imageFolder(): string {
-  const hash = createHash('sha256');
+  const hash = createHash('sha256').update(JSON.stringify(recipe()));
   for (const name of (readdirSync(FOLDER, { recursive: true }) as string[]).sort()) {
-    if (name === 'packages.json' || name === 'image.ts' || /\.[ch]$/.test(name)) {
-      hash.update(`${name}\0`).update(readFileSync(join(FOLDER, name)));
+    if (name === 'image.ts' || /\.[ch]$/.test(name)) {
+      hash.update(`\0${name}\0`).update(readFileSync(join(FOLDER, name)));
     }
   }
-  return join(imageCache(), `guest-${hash.digest('hex').slice(0, 16)}`);
+  return join(imageCache(), `guest-${guestSuite()}-${hash.digest('hex').slice(0, 16)}`);
 }
 
-/** The image of this recipe if it has been built; `image.ts` builds it. */
+/** Returns the image of this recipe if it exists; `image.ts` builds it. */
 export function findGuestImage(): GuestImage | undefined {
   const folder = imageFolder();
   return existsSync(folder) ? { folder, kernel: join(folder, 'vmlinux'), initrd: join(folder, 'initrd') } : undefined;

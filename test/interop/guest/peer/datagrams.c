@@ -1,4 +1,4 @@
-/* Unreliable datagrams: ways to go, groups, and the state in which they travel. */
+/* Unreliable datagrams: address handles, groups, and the states of their queue pairs. */
 #include "peer.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -7,17 +7,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static struct ibv_ah *ways[MAX_OBJECTS];
+static struct ibv_ah *ahs[MAX_OBJECTS];
 
 static int gid_named(union ibv_gid *gid) {
     if (!text("gid")) return fail("gid= is missing");
     return from_hex(text("gid"), gid->raw, 16);
 }
 
-struct ibv_ah *way_named(void) {
+struct ibv_ah *ah_named(void) {
     uint64_t i = number("ah");
-    if (!problem[0] && (i >= MAX_OBJECTS || !ways[i])) fail("no ah");
-    return problem[0] ? NULL : ways[i];
+    if (!problem[0] && (i >= MAX_OBJECTS || !ahs[i])) fail("no ah");
+    return problem[0] ? NULL : ahs[i];
 }
 
 void do_activate(void) {
@@ -34,7 +34,7 @@ void do_activate(void) {
 void do_ah(void) {
     union ibv_gid to = {{0}};
     int i = 0;
-    while (i < MAX_OBJECTS && ways[i]) i++;
+    while (i < MAX_OBJECTS && ahs[i]) i++;
     if (i == MAX_OBJECTS) fail("more than %d address handles", MAX_OBJECTS);
     gid_named(&to);
     struct ibv_ah_attr attr = {
@@ -43,11 +43,12 @@ void do_ah(void) {
         .grh = {.dgid = to, .sgid_index = gid_index, .hop_limit = number_or("hop", 64), .traffic_class = number_or("tclass", 0)},
     };
     if (problem[0]) return;
-    if (!(ways[i] = ibv_create_ah(pd, &attr))) refused("ibv_create_ah", errno);
+    if (!(ahs[i] = ibv_create_ah(pd, &attr))) refused("ibv_create_ah", errno);
     else printf("{\"ah\":%d}", i);
 }
 
-/* The kernel drops what nobody has joined at the level of IP before rxe sees it. The socket lives until the program ends. */
+/* Joins a group at the IP level; without that the kernel drops its packets before rxe sees them. The socket lives until
+   the program ends. */
 static int join(const union ibv_gid *group) {
     static const uint8_t mapped[12] = {[10] = 0xff, 0xff};
     int is_ipv4 = !memcmp(group->raw, mapped, 12);

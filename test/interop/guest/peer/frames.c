@@ -1,4 +1,4 @@
-/* Frames of any content, past rxe: what another host on the same cable could send. */
+/* Frames with any content, sent without rxe, as another host on the same network could send them. */
 #include "peer.h"
 #include <arpa/inet.h>
 #include <errno.h>

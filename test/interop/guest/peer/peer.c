@@ -1,20 +1,21 @@
 /*
- * rxpeer: a verbs program that does what it is told. One command per line on standard input, `name key=value ...`;
+ * rxpeer: a verbs program that executes commands. One command per line on standard input, `name key=value ...`;
  * one JSON object per line on standard output, {"error": "..."} if the command was wrong or refused. Numbers may be
- * decimal or 0x...; addresses are answered as hexadecimal strings (64 bits do not fit a JSON number).
+ * decimal or 0x...; addresses in results are hexadecimal strings (64 bits do not fit a JSON number).
  *
  *   open [device=NAME] gid=INDEX          -> gid (32 hex digits), mtu (active MTU in bytes)
  *   reg size= access= [iova=]             -> mr, addr, lkey, rkey, size       zeroed memory; access: ibv_access_flags
  *   dereg mr=
  *   srq [wr=16 sge=1]                     -> srq           a receive queue that queue pairs may share
- *   modify_srq srq= [wr=] [limit=]        -> wr, limit     another size, or a limit to be told of by an event
+ *   modify_srq srq= [wr=] [limit=]        -> wr, limit     another size, or a limit that raises an event
  *   qp [sendwr= recvwr= sendsge= recvsge= inline= sigall= cqe= access= psn= ext= type=rc|uc|ud qkey= srq=]
- *                                         -> qp, qpn, psn        a new RC queue pair in INIT with its own CQ; ext=1: for post_ext as well
+ *                                         -> qp, qpn, psn   a new queue pair in INIT with its own CQ; RC by default;
+ *                                                           ext=1: for post_ext as well
  *   connect qp= dqpn= dpsn= dgid= [mtu= timeout= retry= rnr= minrnr= rdatomic= destrdatomic= hop= tclass= flow=]
  *                                         to RTR and RTS; mtu in bytes
  *   activate qp=                          to RTR and RTS, for datagrams
- *   ah gid= [hop= tclass=]                -> ah            a way for datagrams, to a host or a group
- *   attach qp= gid= [join=1]              joins a group, and unless join=0 at the level of IP as well
+ *   ah gid= [hop= tclass=]                -> ah            an address handle of a host or a group
+ *   attach qp= gid= [join=1]              joins a group, and unless join=0 at the IP level as well
  *   modify qp= state=err|reset            -> state
  *   state qp=                             -> state (ibv_qp_state), sqpsn, rqpsn, retry, rnr ...
  *   destroy qp=
@@ -25,9 +26,9 @@
  *   post_ext qp= id= op= raddr= rkey= [mr= off=] [len= sel=range|mr]
  *             op: atomic_write (the 8 bytes of mr at off), flush (placement global); signaled
  *   bind qp= id= mr= off= len= access=    -> rkey          posts a type 2 memory window bind, signaled
- *   poll qp= [n=1] [ms=1000]              -> wc: up to n completions, fewer when the time is over
+ *   poll qp= [n=1] [ms=1000]              -> wc: up to n completions, fewer after ms milliseconds
  *   event [ms=1000]                       -> event (ibv_event_type, or null when none came), qpn
- *   frame hex=                            a whole Ethernet frame, out of eth0
+ *   frame hex=                            sends a whole Ethernet frame from eth0
  *   fill mr= off= len= seed=              the bytes of pattern() below
  *   write mr= off= hex=    read mr= off= len= -> hex    crc mr= off= len= -> crc (CRC-32 as in zlib)
  *   quit

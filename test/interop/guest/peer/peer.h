@@ -1,4 +1,4 @@
-/* What the parts of rxpeer share; peer.c says what it is for. */
+/* Shared by the parts of rxpeer; peer.c describes the program. */
 #pragma once
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@ extern struct ibv_context *context;
 extern struct ibv_pd *pd;
 extern int gid_index;
 
-/* words.c: one command and what is wrong with it. The first complaint counts; a command with one prints nothing. */
+/* words.c: one command and its error. Only the first error is reported; a command with an error prints nothing else. */
 enum { MAX_WORDS = 64 };
 extern char *words[MAX_WORDS];
 extern int word_count;
@@ -43,7 +43,7 @@ struct region *region_at(uint64_t index, uint64_t offset, uint64_t length); /* N
 struct pair *pair_named(void); /* by qp=; NULL after fail */
 
 /* datagrams.c */
-struct ibv_ah *way_named(void); /* by ah=; NULL after fail */
+struct ibv_ah *ah_named(void); /* by ah=; NULL after fail */
 
 /* queues.c */
 struct ibv_srq *queue_named(void); /* by srq=; NULL after fail */

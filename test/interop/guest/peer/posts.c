@@ -1,4 +1,4 @@
-/* Posting work and polling for its completions. */
+/* Posting work requests and polling completions. */
 #include "peer.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { MAX_POLL = 4096 };
-/* rxe passes the kernel's IB_WC_WITH_INVALIDATE on to user space, where this bit should mean IP_CSUM_OK. */
+/* rxe passes the kernel's IB_WC_WITH_INVALIDATE to user space, where this bit means IP_CSUM_OK. */
 enum { RXE_WITH_INV = 4 };
 
 static int sge_list(struct ibv_sge *list) {
@@ -78,7 +78,7 @@ void do_post_send(void) {
         wr.wr.atomic.compare_add = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? number("compare") : number("add");
         wr.wr.atomic.swap = number_or("swap", 0);
     } else if (text("ah")) {
-        wr.wr.ud.ah = way_named(), wr.wr.ud.remote_qpn = number("dqpn"), wr.wr.ud.remote_qkey = number("qkey");
+        wr.wr.ud.ah = ah_named(), wr.wr.ud.remote_qpn = number("dqpn"), wr.wr.ud.remote_qkey = number("qkey");
     } else {
         wr.wr.rdma.remote_addr = number_or("raddr", 0), wr.wr.rdma.rkey = number_or("rkey", 0);
     }
@@ -130,7 +130,7 @@ void do_poll(void) {
         }
         n += got;
         if (!got && milliseconds() >= end) break;
-        if (!got) usleep(50); /* an emulated CPU that spins keeps the kernel from its work */
+        if (!got) usleep(50); /* spinning on an emulated CPU would delay the kernel */
     }
     printf("{\"wc\":[");
     for (uint64_t i = 0; i < n; i++) {

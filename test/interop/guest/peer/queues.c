@@ -1,4 +1,4 @@
-/* Receive queues that several queue pairs share. They live until the program ends. */
+/* Shared receive queues. They live until the program ends. */
 #include "peer.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Registered memory, and looking into it. */
+/* Registered memory and access to its contents. */
 #include "peer.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@ struct region *region_at(uint64_t i, uint64_t offset, uint64_t length) {
     return problem[0] ? NULL : &regions[i];
 }
 
-/* The bytes that mr=, off= and len= name. */
+/* Returns the bytes that mr=, off= and len= name. */
 static uint8_t *bytes_named(uint64_t length) {
     uint64_t i = number("mr"), offset = number_or("off", 0);
     struct region *r = problem[0] ? NULL : region_at(i, offset, length);
@@ -61,7 +61,7 @@ void do_dereg(void) {
     printf("{}");
 }
 
-/* Marsaglia's xorshift32; a byte is the low byte of the state after each step, and seed 0 stands for 0x9e3779b9. */
+/* Marsaglia's xorshift32: each byte is the low byte of the state after a step. Seed 0 means 0x9e3779b9. */
 static void pattern(uint8_t *to, uint64_t length, uint32_t seed) {
     uint32_t x = seed ? seed : 0x9e3779b9;
     for (uint64_t i = 0; i < length; i++) {

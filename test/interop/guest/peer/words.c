@@ -1,4 +1,4 @@
-/* One command's words, and whether something was wrong with them. */
+/* The words of one command, and its error. */
 #include "peer.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,0 +1,137 @@
+/** Runs a row: honest traffic alone, then under the flood, then until the service is back. */
+import type { WorkerProcess } from '../rig/worker.js';
+import type { HonestFigures } from './honest.js';
+import { FIGURES, type FigureName, type Row } from './rows.js';
+import { type Family, hostsOf, NOWHERE, type Site } from './site.js';
+import type { FlowInfo, TargetFigures } from './target.js';
+
+/** The target's configuration. */
+export interface Setting {
+  readonly link: string;
+  readonly mode: string;
+  readonly family: Family;
+}
+
+/** What a row has shown. */
+export interface Outcome extends Setting {
+  readonly row: Row;
+  readonly figures: Readonly<Record<FigureName, number>>;
+  /** Further measurements, without a bound. */
+  readonly detail: {
+    readonly sentPerSecond: number;
+    readonly lagP99: number;
+    /** How late a timer was at most, with the time in which others had the processor. */
+    readonly lateMax: number;
+    readonly lagMaxBefore: number;
+    readonly flowBefore: number;
+    readonly flowDuring: number;
+    /** Resident memory of the target in MiB: before the attack, and after it when all connections were closed. */
+    readonly memoryBefore: number;
+    readonly memoryAfter: number;
+    /** Accepted connections that were open at the end of the attack, and that could not be closed. */
+    readonly connectionsDuring: number;
+    readonly connectionsAfter: number;
+    readonly connects: number;
+    readonly failures: readonly string[];
+    readonly isFlowOpen: boolean;
+    readonly preempted: number;
+    readonly counters: Readonly<Record<string, number>>;
+  };
+  readonly verdicts: readonly { readonly figure: FigureName; readonly bound: string; readonly holds: boolean }[];
+}
+
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const MIB = 2 ** 20;
+
+/** @param ms duration of each of the two phases */
+export async function runRow(site: Site, setting: Setting, row: Row, ms: number): Promise<Outcome> {
+  const ends = [site.start('target', setting.mode === 'worker'), site.start('honest'), site.start('attacker')] as const;
+  try {
+    return await measure(ends, setting, row, ms);
+  } finally {
+    for (const end of ends) end.kill();
+  }
+}
+
+async function measure(
+  [target, honest, attacker]: readonly [WorkerProcess, WorkerProcess, WorkerProcess],
+  setting: Setting,
+  row: Row,
+  ms: number,
+): Promise<Outcome> {
+  const hosts = hostsOf(setting.family);
+  await Promise.all([
+    target.call('open', { ...setting, interface: hosts.target.interface }),
+    honest.call('open', hosts.honest.interface),
+  ]);
+  await target.call('listen');
+  const { qpn } = await target.call<FlowInfo>('flow', hosts.honest.address);
+  await attacker.call('prepare', row.attack, { ...hosts, family: setting.family, flowQpn: qpn });
+  await honest.call('probe', hosts.target.address);
+  // The attacker works before, too, so that it takes no more of the processor during the flood.
+  await attacker.call('rehearse', NOWHERE, row.rate);
+  await sleep(ms / 2);
+  await Promise.all([target.call('take'), honest.call('take')]);
+  await sleep(ms);
+  const before = await target.call<TargetFigures>('take');
+  await attacker.call('stop');
+  const keptBefore = await target.call<number>('kept');
+  await Promise.all([target.call('take'), honest.call('take')]);
+  await attacker.call('start', hosts.attacker.interface, row.rate);
+  await sleep(ms);
+  // The target may not answer while it is busy.
+  const taken = target.callWithin<TargetFigures>(180_000, 'take');
+  const sentPerSecond = await attacker.call<number>('stop');
+  const connects = await honest.call<HonestFigures>('take');
+  await honest.call('stop');
+  const [back, during] = await Promise.all([
+    honest.callWithin<number>(70_000, 'untilServed', hosts.target.address, 60_000),
+    taken,
+  ]);
+  const isFlowOpen = await target.call<boolean>('isFlowOpen');
+  const flowBefore = before.flowBytes / before.seconds / MIB;
+  const flowDuring = during.flowBytes / during.seconds / MIB;
+  const settled = await target.call<TargetFigures>('take');
+  const close = await target.call<number>('closeAccepted');
+  const after = await target.call<TargetFigures>('take');
+  const keptAfter = await target.call<number>('kept');
+  const figures = {
+    lagMax: during.lagMax,
+    connectMax: Math.max(connects.waiting, ...connects.connects, ...connects.failures.map(() => Infinity)),
+    memory: (Math.max(during.rssMax, settled.rssMax) - before.rssMax) / MIB,
+    // other programs, and the attacker itself, leave it less of the processor than it had before
+    flow: flowDuring / (1 - during.preempted) / (flowBefore / (1 - before.preempted)),
+    back,
+    close,
+    kept: (keptAfter - keptBefore) / MIB,
+  };
+  return {
+    ...setting,
+    row,
+    figures,
+    detail: {
+      ...{
+        sentPerSecond,
+        lagP99: during.lagP99,
+        lateMax: during.lateMax,
+        lagMaxBefore: before.lagMax,
+        flowBefore,
+        flowDuring,
+      },
+      ...{ memoryBefore: before.rss / MIB, memoryAfter: after.rss / MIB },
+      ...{ connectionsDuring: during.connections, connectionsAfter: after.connections },
+      ...{
+        connects: connects.connects.length,
+        failures: connects.failures,
+        isFlowOpen,
+        preempted: during.preempted,
+        counters: during.counters,
+      },
+    },
+    verdicts: row.bounds.map(({ figure, atMost = Infinity, atLeast = -Infinity }) => ({
+      figure,
+      bound: `${FIGURES[figure]}: ${atMost < Infinity ? `≤ ${atMost}` : `≥ ${atLeast}`}`,
+      holds: figures[figure] <= atMost && figures[figure] >= atLeast,
+    })),
+  };
+}

@@ -1,0 +1,196 @@
+/** The host under attack: a service of the kind that README.md shows, and a flow of WRITEs to an honest server. */
+import { readFileSync } from 'node:fs';
+import {
+  type AcceptOptions,
+  type Connection,
+  type Device,
+  openDevice,
+  type RemoteMemory,
+  type Server,
+} from '../../src/index.js';
+
+/** The port of the service that clients connect to. */
+export const SERVICE_PORT = 7471;
+/** The port of the honest server that the flow goes to. */
+export const FLOW_PORT = 7472;
+/** A port without a listener. */
+export const CLOSED_PORT = 7473;
+/** The port of a service that shares memory: its `mr.remote` is the private data of the reply. */
+export const MEMORY_PORT = 7474;
+/** Bytes of that memory. */
+export const MEMORY_BYTES = 65536;
+/** How long the target waits for a peer that acknowledges nothing before it gives the connection up, in ms. */
+const CLOSE_TIMEOUT_MS = 1000;
+const CLOSE_PAUSE_MS = 100;
+/** Bytes of each WRITE of the flow. */
+export const FLOW_BYTES = 256 * 1024;
+
+const SAMPLE_MS = 5;
+const RSS_SAMPLE_MS = 100;
+
+export interface TargetOptions {
+  readonly link: string;
+  readonly mode: string;
+  readonly interface: string;
+}
+
+/** The flow's queue pair, which forged packets name. */
+export interface FlowInfo {
+  readonly qpn: number;
+}
+
+/** What the target has measured since the last `take`. */
+export interface TargetFigures {
+  readonly seconds: number;
+  /** How late a timer of the event loop was, in ms, without the time in which others had the processor. */
+  readonly lagMax: number;
+  readonly lagP99: number;
+  /** The same with that time. */
+  readonly lateMax: number;
+  /** Resident memory in bytes: the largest sample, and now. */
+  readonly rssMax: number;
+  readonly rss: number;
+  /** Connections that were accepted and are not closed. */
+  readonly connections: number;
+  readonly flowBytes: number;
+  /** Share of the time in which the target could have run, but other programs had its processor. */
+  readonly preempted: number;
+  /** Counters of the device that have changed. */
+  readonly counters: Readonly<Record<string, number>>;
+}
+
+/** Serves calls of the bench: see `run.ts`. */
+export class Target {
+  #device!: Device;
+  readonly #accepted = new Set<Connection>();
+  #flow: Connection | undefined;
+  #flowBytes = 0;
+  #since = performance.now();
+  #rssMax = 0;
+  #lateMax = 0;
+  #waited = 0;
+  #counters: Readonly<Record<string, number>> = {};
+  readonly #lags: number[] = [];
+
+  async open({ link, mode, interface: name }: TargetOptions): Promise<void> {
+    const options = { link, mode, interface: name, memoryBytes: 128 * 2 ** 20 };
+    this.#device = await openDevice(options as Parameters<typeof openDevice>[0]);
+    let last = performance.now();
+    let lastWaited = waitedSeconds();
+    setInterval(() => {
+      const [now, waited] = [performance.now(), waitedSeconds()];
+      const late = Math.max(0, now - last - SAMPLE_MS);
+      this.#lateMax = Math.max(this.#lateMax, late);
+      // On a busy machine most of it is the time of others.
+      this.#lags.push(Math.max(0, late - (waited - lastWaited) * 1000));
+      [last, lastWaited] = [now, waited];
+    }, SAMPLE_MS);
+    setInterval(() => {
+      this.#rssMax = Math.max(this.#rssMax, process.memoryUsage.rss());
+    }, RSS_SAMPLE_MS);
+  }
+
+  async listen(): Promise<void> {
+    const echo = await this.#device.listen({ port: SERVICE_PORT });
+    void this.#serve(echo, {}, async (connection) => {
+      for await (const { data } of connection) await connection.send(data);
+    });
+    const pd = await this.#device.allocPd();
+    const mr = await pd.regMr(MEMORY_BYTES, { access: ['localWrite', 'remoteRead', 'remoteWrite', 'remoteAtomic'] });
+    const memory = await this.#device.listen({ port: MEMORY_PORT });
+    void this.#serve(memory, { pd, privateData: Buffer.from(JSON.stringify(mr.remote)) }, async () => {});
+  }
+
+  /** Returns the bytes that the program's objects take, without those that are garbage. */
+  kept(): number {
+    globalThis.gc?.();
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
+  }
+
+  /** Closes all connections that were accepted. @returns the milliseconds that it took */
+  async closeAccepted(): Promise<number> {
+    const begin = performance.now();
+    for (;;) {
+      await Promise.allSettled([...this.#accepted].map((connection) => connection.close()));
+      const end = performance.now();
+      // requests that were waiting become connections meanwhile
+      await new Promise((resolve) => setTimeout(resolve, CLOSE_PAUSE_MS));
+      if (this.#accepted.size === 0) return end - begin;
+    }
+  }
+
+  /** Writes to an honest server without end. */
+  async flow(host: string): Promise<FlowInfo> {
+    const connection = await this.#device.connect({ host, port: FLOW_PORT });
+    const { data } = (await connection.receive()) as { data: Buffer };
+    const remote = JSON.parse(data.toString()) as RemoteMemory;
+    const bytes = Buffer.alloc(FLOW_BYTES, 7);
+    this.#flow = connection;
+    void (async () => {
+      for (;;) {
+        await connection.write(remote, bytes);
+        this.#flowBytes += bytes.length;
+      }
+    })().catch(() => {});
+    return { qpn: connection.qp.qpNum };
+  }
+
+  /** Whether the flow's connection has survived. */
+  isFlowOpen(): boolean {
+    return this.#flow !== undefined && !this.#flow.qp.isClosed && this.#flow.qp.query().state === 'RTS';
+  }
+
+  async #serve(
+    server: Server,
+    options: AcceptOptions,
+    serve: (connection: Connection) => Promise<void>,
+  ): Promise<void> {
+    const sizes = { messageBytes: 1024, receives: 8, sends: 8, closeTimeout: CLOSE_TIMEOUT_MS };
+    for await (const request of server)
+      void request
+        .accept({ ...sizes, ...options })
+        .then((connection) => {
+          this.#accepted.add(connection);
+          connection.once('close', () => this.#accepted.delete(connection));
+          return serve(connection);
+        })
+        .catch(() => {});
+  }
+
+  /** Returns the figures since the last call, and begins anew. */
+  take(): TargetFigures {
+    const now = performance.now();
+    const lags = this.#lags.splice(0).sort((a, b) => a - b);
+    const counters = this.#device.counters();
+    const changed = Object.entries(counters)
+      .map(([name, value]) => [name, value - (this.#counters[name] ?? 0)] as const)
+      .filter(([, value]) => value !== 0);
+    const rss = process.memoryUsage.rss();
+    const waited = waitedSeconds();
+    const figures = {
+      seconds: (now - this.#since) / 1000,
+      lagMax: lags.at(-1) ?? now - this.#since,
+      lagP99: lags[Math.floor(lags.length * 0.99)] ?? now - this.#since,
+      lateMax: this.#lateMax,
+      rssMax: Math.max(this.#rssMax, rss),
+      rss,
+      connections: this.#accepted.size,
+      flowBytes: this.#flowBytes,
+      preempted: Math.min(0.99, (waited - this.#waited) / ((now - this.#since) / 1000)),
+      counters: Object.fromEntries(changed),
+    };
+    this.#counters = counters;
+    this.#waited = waited;
+    this.#since = now;
+    this.#flowBytes = 0;
+    this.#rssMax = 0;
+    this.#lateMax = 0;
+    return figures;
+  }
+}
+
+/** Seconds that the main thread has waited for a processor (Documentation/scheduler/sched-stats.rst). */
+function waitedSeconds(): number {
+  return Number(readFileSync('/proc/self/schedstat', 'latin1').split(' ')[1]) / 1e9;
+}

@@ -1,0 +1,33 @@
+/** Streams of this project: rsockets, and streams of connections, over one link in one mode. */
+import type { Rig } from '../rig/program.js';
+import type { WorkerProcess } from '../rig/worker.js';
+import { connectEnds, TwoEnds } from './ends.js';
+import type { OursOptions } from './ours.js';
+
+export type StreamWay = 'rsocket' | 'stream';
+
+const FIRST_PORT = 7500;
+
+export class OurStreams extends TwoEnds {
+  readonly kind = 'ours';
+  readonly name: string;
+  readonly link: string;
+  protected readonly worker: StreamWay;
+
+  constructor(
+    way: StreamWay,
+    readonly options: OursOptions,
+  ) {
+    super(FIRST_PORT);
+    this.worker = way;
+    this.link = options.link;
+    this.name = `${way}: ${options.link}, ${options.mode}`;
+  }
+
+  protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+    const { link, mode } = this.options;
+    await a.call('open', { link, mode, interface: rig.a.interface });
+    await b.call('open', { link, mode, interface: rig.b.interface });
+    await connectEnds(rig, a, b, port);
+  }
+}

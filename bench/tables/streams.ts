@@ -1,0 +1,62 @@
+/** Streams of bytes: 64 KiB writes, and the echo of 64 bytes, with both programs asleep in the event loop. */
+import { NodeNet } from '../contenders/node.js';
+import { OurStreams, type StreamWay } from '../contenders/streams.js';
+import { byContender, cpuPerByte, failures, figure, gbps, medianUs, p99Us, reason, select } from '../report/figures.js';
+import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { measureRounds, type Row } from '../rig/rounds.js';
+import type { Work } from '../work.js';
+import type { Context, Subject } from './subject.js';
+
+export const WRITE_BYTES = 65_536;
+export const ECHO_BYTES = 64;
+const MTUS = [1500, 9000] as const;
+const WAYS: readonly StreamWay[] = ['rsocket', 'stream'];
+
+function works({ settings: { warmMs, ms } }: Context): Work[] {
+  const same = { operation: 'SEND', qps: 1, waiting: 'sleep', warmMs, ms } as const;
+  return [
+    ...MTUS.map((mtu): Work => ({ ...same, kind: 'bulk', size: WRITE_BYTES, mtu })),
+    { ...same, kind: 'pingpong', size: ECHO_BYTES, mtu: 1500 },
+  ];
+}
+
+export const streams: Subject<Row[]> = {
+  name: 'streams',
+  title: 'Streams: writes of 64 KiB, echo of 64 bytes',
+
+  async measure(context) {
+    const ours = context.ours().flatMap(({ options }) => WAYS.map((way) => new OurStreams(way, options)));
+    return measureRounds(await context.host(), [...ours, new NodeNet()], works(context), {
+      ...context.settings,
+      onProgress: context.progress,
+    });
+  },
+
+  sheets(rows) {
+    const net = select(rows, { contender: 'Node net' });
+    const sheet: Sheet = {
+      title: 'Gbit/s of payload and µs of a round trip (medians of the rounds), beside Node net',
+      head: ['', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× net']), 'CPU ns/KiB', 'echo, median', 'p99', 'Node net is'],
+      rows: [...byContender(rows)].map(([name, own]) => line(name, own, net)),
+      notes: [
+        'rsocket: wasm-roce/net, buffers of 1 MiB. stream: connection.stream(). CPU: user and system time of both ends, MTU 9000.',
+        ...failures(rows),
+      ],
+    };
+    return [sheet];
+  },
+};
+
+function line(name: string, rows: readonly Row[], net: readonly Row[]): string[] {
+  const none = reason(rows);
+  if (none !== undefined) return [name, `skipped: ${none}`];
+  const bulk = MTUS.flatMap((mtu) => {
+    const [own, beside] = [rows, net].map((all) => figure(select(all, { mtu, size: WRITE_BYTES })[0], gbps));
+    return [digits(own), ratio(own, beside)];
+  });
+  const cpu = figure(select(rows, { mtu: 9000, size: WRITE_BYTES })[0], cpuPerByte);
+  const [echo, besides] = [rows, net].map((all) => select(all, { size: ECHO_BYTES })[0]);
+  const median = figure(echo, medianUs);
+  const times = [digits(median), digits(figure(echo, p99Us)), ratio(figure(besides, medianUs), median)];
+  return [name, ...bulk, digits(cpu && cpu * 1024), ...times];
+}

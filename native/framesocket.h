@@ -1,0 +1,72 @@
+// Base of the packet socket and the UDP sockets: moves frames and GSO bursts from the transmit ring to a socket, and
+// frames from a socket to the receive ring, one batch per system call. Derived classes say how a frame looks to their
+// socket.
+//
+// One thread at a time moves the frames: the one that created the object or, after Transfer, the one that adopted it
+// (sharedsocket.h).
+#pragma once
+#include "frames.h"
+#include "headers.h"
+#include "sharedsocket.h"
+#include "sendbatch.h"
+
+class FrameSocket : public SharedSocket {
+ public:
+  virtual ~FrameSocket() = default;
+
+ protected:
+  /// What `Add` did with a burst.
+  enum class AddResult {
+    /// The burst is a message of the batch.
+    kAdded,
+    /// The burst needs no message: it was invalid and is counted, or it was looped back.
+    kDone,
+    /// The batch must be sent before this burst, which stays in the ring until then.
+    kFlushFirst,
+  };
+
+  /// Sends the frames of the transmit ring. @returns descriptors consumed; `~` of that if the kernel refused a burst
+  int32_t SendAll();
+  /// Adds a burst to the batch as one message. May reduce `burst.frames`; the other frames then follow by themselves.
+  virtual AddResult Add(GsoBurst& burst) = 0;
+  /// The socket that sends the batch.
+  virtual int SendFd() const = 0;
+  /// Called for each message that the kernel has taken.
+  virtual void OnSent(const GsoBurst&) {}
+  /// Adds the UDP payloads of a burst, which follow `headerBytes` of headers each, to the message. Reduces
+  /// `burst.frames` to the frames that fit. @returns bytes of their payloads
+  uint32_t PutPayloads(GsoBurst& burst, uint32_t headerBytes);
+  /// Returns whether the frame continues the burst of the frame before it, even if the two are sent one by one.
+  bool ContinuesBurst(const GsoBurst& burst) { return frames_.tx[burst.first].options & kTxContinuesBurst; }
+
+  /// Receives one batch from a socket. @returns descriptors produced in the receive ring of `Target`
+  uint32_t ReceiveFrom(int fd);
+  /// Prepares message `i` of `received_` to receive into a slot.
+  virtual void PrepareReceive(uint32_t i, uint8_t* slot) = 0;
+  /// Completes message `i`, which has arrived whole: sets the descriptor's length and options, and counts its frames.
+  /// @returns false if the message cannot be delivered
+  virtual bool CompleteReceive(uint32_t i, Descriptor& to) = 0;
+  /// Completes the descriptor of a whole frame whose UDP payload follows `headerBytes` of headers and consists of
+  /// packets of `segmentBytes` (0 = one packet), and counts them. @returns as CompleteReceive
+  bool CompleteSuperPacket(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to);
+  /// Called with the errno of a failed receive call.
+  virtual void OnReceiveError(int) {}
+  /// The rings that receive messages: the card's, or those of a GroSplitter in front of them.
+  virtual Frames& Target() { return frames_; }
+  /// XORs the link's part of the ICRC into each packet of a UDP payload, if the card wants it.
+  void FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to);
+  void CountReceived(uint32_t frames, uint64_t bytes);
+
+  Frames frames_;
+  FrameCounters counters_;
+  SendBatch batch_;
+  mmsghdr received_[kBatch];
+
+ private:
+  void CompleteIcrc(Descriptor& d);
+  uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
+  GsoBurst BurstAt(uint32_t at, uint32_t end);
+  uint32_t ReceiveBatch(int fd, uint32_t limit);
+
+  bool usesGso_ = true;
+};

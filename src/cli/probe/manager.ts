@@ -1,0 +1,103 @@
+/** The connection manager of a peer on a real link: what checks need of it, and whether it is there. */
+import { lookup } from 'node:dns/promises';
+import type { Cq, Device, Pd, Qp } from '../../index.js';
+import {
+  type CmCheck,
+  type CmOptions,
+  type CmPeer,
+  LinkPort,
+  MadPort,
+  runCheck,
+  type ScriptedLink,
+} from '../../probe.js';
+import { flowTo } from './target.js';
+
+/** Port space of rdma_cm for connections: bits 16 to 31 of a service id. */
+const PS_TCP = 0x0106n;
+/** A port that nobody serves: IANA has it for a service that is long gone. */
+const UNKNOWN_PORT = 1;
+
+/** Shows whether the manager answers, and whether a program accepts connections. */
+const TRIAL: CmCheck = {
+  ...{ number: 0, name: 'trial', title: 'A program accepts connections', clause: 'none' },
+  ...{ sends: 'a REQ, an RTU, a DREQ', expects: 'a REP', connects: { service: true } },
+  async run(talk) {
+    await talk.established();
+  },
+};
+
+/** Options of `PeerManager`. */
+export interface PeerManagerOptions {
+  readonly device: Device;
+  readonly link: ScriptedLink;
+  /** Address or name of the peer. */
+  readonly host: string;
+  /** Port of rdma_cm on which a program accepts connections. */
+  readonly port: number;
+}
+
+/** Opens the connection manager of a peer for one check after the other. */
+export class PeerManager {
+  readonly #options: PeerManagerOptions;
+  readonly #open: (() => Promise<void> | void)[] = [];
+  #trial: Promise<{ readonly answers: boolean; readonly serves: boolean; readonly why: string }> | undefined;
+  #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
+
+  constructor(options: PeerManagerOptions) {
+    this.#options = options;
+  }
+
+  /** Returns the manager, or what to start on the peer. */
+  async open({ service }: CmOptions): Promise<CmPeer | string> {
+    this.#trial ??= this.#try();
+    const { answers, serves, why } = await this.#trial;
+    return (service ? serves : answers) ? await this.#connect() : why;
+  }
+
+  /** Gives back what was opened since the last call. */
+  async release(): Promise<void> {
+    for (const close of this.#open.splice(0)) await close();
+  }
+
+  async #try() {
+    const peer = await this.#connect();
+    const { verdict, text, evidence } = await runCheck(TRIAL, { responder: async () => '', cm: async () => peer });
+    await this.release();
+    const answers = evidence.some(({ direction }) => direction === 'in');
+    return { answers, serves: verdict !== 'not reachable', why: text };
+  }
+
+  async #connect(): Promise<CmPeer> {
+    const { device, link, host, port } = this.#options;
+    const { address } = await lookup(host);
+    const mtu = device.queryPort().activeMtu;
+    const there = await flowTo(device, address, 1, 1);
+    const mads = new MadPort(link, there, mtu);
+    this.#open.push(() => mads.close());
+    return {
+      port: mads,
+      service: (PS_TCP << 16n) | BigInt(port),
+      unknownService: (PS_TCP << 16n) | BigInt(UNKNOWN_PORT),
+      start: `wasm-roce endpoint --serve regions:${port}, or ucmatose -c 1000 -C 0 -p ${port}`,
+      queue: async () => {
+        const qp = await this.#reserve();
+        const queue = link.open(qp.qpNum);
+        this.#open.push(async () => {
+          queue.close();
+          await qp.close();
+        });
+        const sport = 0xc000 | (qp.qpNum & 0x3fff);
+        const port = (destQp: number) => new LinkPort(queue, { ...there, srcQp: qp.qpNum, destQp, sport }, mtu);
+        return { qpn: qp.qpNum, port };
+      },
+    };
+  }
+
+  /** Takes a queue pair number from the card, so that no other connection of the device gets it. */
+  async #reserve(): Promise<Qp> {
+    const { device } = this.#options;
+    this.#resources ??= { pd: await device.allocPd(), cq: await device.createCq({ cqe: 1 }) };
+    const { pd, cq } = this.#resources;
+    return await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
+  }
+}

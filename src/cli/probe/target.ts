@@ -1,0 +1,263 @@
+/** A peer on a real link as the target of checks: the services that it offers, and queue pairs that scripts write. */
+import type { Cq, Device, Pd, Qp } from '../../index.js';
+import {
+  type CmOptions,
+  type CmPeer,
+  type Flow,
+  isPermitted,
+  LinkPort,
+  type Operation,
+  type PacketPort,
+  type PeerRegion,
+  type Requester,
+  type RequesterOptions,
+  type Responder,
+  type ResponderOptions,
+  type ScriptedLink,
+  type Target,
+  type Traffic,
+} from '../../probe.js';
+import { errorReport } from '../exit.js';
+import { isCarriedOut, OPERATIONS, REMOTE } from './trial.js';
+
+/** What connects a queue pair of the peer, which answers requests, with one whose packets a script writes. */
+export interface PeerService {
+  /** What has to run on the peer. */
+  readonly start: string;
+  /** Whether the peer posts receives. */
+  readonly hasReceives: boolean;
+  /** Whether our first PSN can be chosen. */
+  readonly choosesPsn: boolean;
+  /** Whether requests have to show first which operations it permits: any one of them, or several. */
+  readonly needsTrial?: boolean;
+  /** @throws Error when the peer does not serve this */
+  connect(end: ScriptedEnd): Promise<ServedEnd>;
+}
+
+/** What connects a queue pair of the peer, which sends requests, with one whose packets a script writes. */
+export interface RequesterService {
+  /** What has to run on the peer. */
+  readonly start: string;
+  /** Kinds of requests that it sends. */
+  readonly offers: readonly Traffic[];
+  /** @throws Error when the peer does not serve this */
+  connect(end: ScriptedEnd, options: RequesterOptions): Promise<ServedRequester>;
+}
+
+/** Our end of a connection, which has a queue pair number and no queue pair of the card behind it. */
+export interface ScriptedEnd {
+  readonly device: Device;
+  readonly qpn: number;
+  /** PSN of our first request, if it can be chosen. */
+  readonly psn: number;
+  /** Returns the port of the connection, as soon as the peer's queue pair is known. */
+  port(peer: PeerEnd): Promise<PacketPort>;
+}
+
+/** The peer's end of a connection. */
+export interface PeerEnd {
+  readonly address: string;
+  readonly qpn: number;
+  /** Path MTU, bytes. */
+  readonly mtu: number;
+}
+
+/** A connection that a service has made. */
+export interface ServedEnd extends Omit<Responder, 'region'> {
+  /** Absent: the peer offers none that permits all operations. */
+  readonly region?: PeerRegion;
+  close(): Promise<void>;
+}
+
+/** A connection over which the peer sends requests. */
+export interface ServedRequester extends Requester {
+  close(): Promise<void>;
+}
+
+/** Options of `LinkTarget`. */
+export interface LinkTargetOptions {
+  readonly device: Device;
+  readonly link: ScriptedLink;
+  readonly services: readonly PeerService[];
+  /** Services that make the peer send requests. Default: none. */
+  readonly requesters?: readonly RequesterService[];
+  /** Services that are known not to be there, and why. */
+  readonly absent?: ReadonlyMap<PeerService | RequesterService, string>;
+  /** Reaches the peer's connection manager. Absent: checks of it are not reachable. */
+  readonly manager?: {
+    open(options: CmOptions): Promise<CmPeer | string>;
+    release(): Promise<void>;
+  };
+}
+
+/** The stock program whose server permits an operation. */
+const TOOLS: Readonly<Record<Operation, string>> = {
+  ...{ WRITE: 'ib_write_bw', READ: 'ib_read_bw', ATOMIC: 'ib_atomic_bw', SEND: 'ib_send_bw' },
+};
+
+/** Connects queue pairs of a peer by its services. */
+export class LinkTarget implements Target {
+  readonly #options: LinkTargetOptions;
+  readonly #open: (() => Promise<void>)[] = [];
+  /** Why a service is not there: it was known, or its first attempt has shown it. */
+  readonly #missing: Map<PeerService | RequesterService, string>;
+  /** What services permit, as far as it is known. */
+  readonly #offers = new Map<PeerService, readonly Operation[]>();
+  #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
+
+  constructor(options: LinkTargetOptions) {
+    this.#options = options;
+    this.#missing = new Map(options.absent);
+  }
+
+  /** Why services do not serve that were not known to be absent, by what has to run on the peer. */
+  get missing(): readonly (readonly [start: string, why: string])[] {
+    const found = [...this.#missing].filter(([service]) => !this.#options.absent?.has(service));
+    return found.map(([{ start }, why]) => [start, why] as const);
+  }
+
+  async responder(options: ResponderOptions): Promise<Responder | string> {
+    const { services } = this.#options;
+    const fitting: { readonly service: PeerService; readonly offers: readonly Operation[] }[] = [];
+    for (const service of services) {
+      const offers = await this.#offersOf(service);
+      if (isPermitted(options, offers)) fitting.push({ service, offers });
+    }
+    // first those that start with the PSN that the check wants, and that permit the most
+    const rank = ({ service, offers }: (typeof fitting)[number]) =>
+      offers.length + (options.psn !== undefined && service.choosesPsn ? OPERATIONS.length : 0);
+    for (const { service, offers } of fitting.toSorted((a, b) => rank(b) - rank(a))) {
+      if (this.#missing.has(service)) continue;
+      const psn = options.psn ?? randomPsn();
+      const responder = await (service.needsTrial
+        ? this.#connectTried(service, psn, offers)
+        : this.#connect(service, psn));
+      if (responder !== undefined) return responder;
+    }
+    const could = services.filter((one) => isPermitted(options, possible(one))).map(({ start }) => start);
+    const tools = OPERATIONS.filter((one) => isPermitted(options, [one])).map((one) => TOOLS[one]);
+    const stock = services.some(({ needsTrial }) => needsTrial) && tools.length > 0;
+    return `start on the peer: ${[...could, ...(stock ? [`in a loop ${tools.join(', ')}`] : [])].join(' or ')}`;
+  }
+
+  async requester(options: RequesterOptions): Promise<Requester | string> {
+    const { anyOf } = options;
+    const fitting = (this.#options.requesters ?? []).filter(({ offers }) =>
+      anyOf.some((kind) => offers.includes(kind)),
+    );
+    for (const service of fitting) {
+      if (this.#missing.has(service)) continue;
+      const served = await this.#serve(service, randomPsn(), (end) => service.connect(end, options));
+      if (served !== undefined) return served;
+    }
+    if (fitting.length === 0) return `no service makes the peer send ${anyOf.join(' or ')} to us`;
+    return `start on the peer: ${fitting.map(({ start }) => start).join(' or ')}`;
+  }
+
+  async cm(options: CmOptions): Promise<CmPeer | string> {
+    return (await this.#options.manager?.open(options)) ?? 'no service over rdma_cm is known';
+  }
+
+  async release(): Promise<void> {
+    for (const close of this.#open.splice(0)) await close();
+    await this.#options.manager?.release();
+  }
+
+  /** Returns what a service permits; what does not tell is tried, each operation on a connection of its own. */
+  async #offersOf(service: PeerService): Promise<readonly Operation[]> {
+    const known = this.#offers.get(service);
+    if (known !== undefined) return known;
+    const offers: Operation[] = service.needsTrial ? [] : [...possible(service)];
+    for (const operation of service.needsTrial ? OPERATIONS : []) {
+      if (this.#missing.has(service)) break;
+      const responder = await this.#connect(service, randomPsn());
+      if (responder !== undefined && (await isCarriedOut(responder, operation))) offers.push(operation);
+      await this.release();
+    }
+    if (offers.length === 0 && !this.#missing.has(service)) this.#missing.set(service, 'it carries out no request');
+    this.#offers.set(service, offers);
+    return offers;
+  }
+
+  /** Connects a queue pair that permits what its service was found to permit. */
+  async #connectTried(service: PeerService, psn: number, offers: readonly Operation[]): Promise<Responder | undefined> {
+    const permits = REMOTE.filter((one) => offers.includes(one));
+    if (!offers.includes('SEND')) {
+      const responder = await this.#connect(service, psn);
+      return responder && { ...responder, permits, receives: 0 };
+    }
+    // the server answers before it posts its receives: a SEND that takes the first one shows that they are there
+    const responder = await this.#connect(service, (psn - 1) & 0xffffff);
+    if (responder === undefined) return undefined;
+    if (await isCarriedOut(responder, 'SEND'))
+      return { ...responder, psn: (responder.psn + 1) & 0xffffff, permits, receives: responder.receives - 1 };
+    this.#missing.set(service, 'it posts no receives');
+    return undefined;
+  }
+
+  async #connect(service: PeerService, psn: number): Promise<Responder | undefined> {
+    const served = await this.#serve(service, psn, (end) => service.connect(end));
+    if (served === undefined) return undefined;
+    const { region, ...responder } = served;
+    if (region !== undefined) return { ...responder, region };
+    this.#missing.set(
+      service,
+      'it offers no memory of 16 KiB or more that can be written, read and changed by atomics',
+    );
+    return undefined;
+  }
+
+  /** Connects a queue pair by a service, until `release`. @returns undefined when the peer does not serve it */
+  async #serve<Served extends { close(): Promise<void> }>(
+    service: PeerService | RequesterService,
+    psn: number,
+    connect: (end: ScriptedEnd) => Promise<Served>,
+  ): Promise<Omit<Served, 'close'> | undefined> {
+    const { device, link } = this.#options;
+    const { qp, close: closeQp } = await this.#reserve();
+    const queue = link.open(qp.qpNum);
+    this.#open.push(async () => {
+      queue.close();
+      await closeQp();
+    });
+    const port = async ({ address, qpn, mtu }: PeerEnd) =>
+      new LinkPort(queue, await flowTo(device, address, qp.qpNum, qpn), mtu);
+    try {
+      const { close, ...served } = await connect({ device, qpn: qp.qpNum, psn, port });
+      this.#open.unshift(close);
+      return served;
+    } catch (error) {
+      this.#missing.set(service, errorReport(error).message);
+      return undefined;
+    }
+  }
+
+  /** Takes a queue pair number from the card, so that no other connection of the device gets it. */
+  async #reserve(): Promise<{ readonly qp: Qp; close(): Promise<void> }> {
+    const { device } = this.#options;
+    this.#resources ??= { pd: await device.allocPd(), cq: await device.createCq({ cqe: 1 }) };
+    const { pd, cq } = this.#resources;
+    const qp = await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
+    return { qp, close: () => qp.close() };
+  }
+}
+
+/** What a service permits at best. */
+const possible = ({ hasReceives }: PeerService): readonly Operation[] => (hasReceives ? OPERATIONS : REMOTE);
+
+/** PSNs differ from connection to connection, so that packets of an old one mean nothing to a new one. */
+const randomPsn = () => Math.floor(Math.random() * 2 ** 24);
+
+/** Addresses of packets from one of our queue pairs to the peer's, as the card would write them. */
+export async function flowTo(device: Device, address: string, srcQp: number, destQp: number): Promise<Flow> {
+  const resolved = await device.resolveAddress({ grh: { dgid: address } });
+  const { sourceMac, destMac, source, destination, vlanTci, hopLimit } = resolved;
+  return {
+    ...{ srcMac: macText(sourceMac), dstMac: macText(destMac), srcIp: source, dstIp: destination },
+    ...(vlanTci !== undefined && { vlan: vlanTci }),
+    ...{ trafficClass: 0, flowLabel: 0, hopLimit, ipId: 0, sport: 0xc000 | (srcQp & 0x3fff) },
+    ...{ pkey: 0xffff, migReq: true, srcQp, destQp },
+  };
+}
+
+const macText = (mac: Uint8Array) => Array.from(mac, (byte) => byte.toString(16).padStart(2, '0')).join(':');

@@ -1,0 +1,353 @@
+/** The part of a connection that both roles share, from the first message to the last. */
+import { VerbsError } from '../../errors.js';
+import { gidText } from '../../link/gid.js';
+import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
+import { queuePairTimeout, type Role } from './derive.js';
+import type { CoreEventBody } from './events.js';
+import { type Fields, type Message, type MessageName, NO_DATA, Subject } from './messages.js';
+import { RejectReason } from './reasons.js';
+import { type ConnectionState, isTransition } from './states.js';
+import { MAX_TIMEWAIT, milliseconds } from './times.js';
+
+/** A message that is retransmitted until its reply arrives. */
+interface PendingMessage {
+  readonly name: MessageName;
+  readonly outgoing: Outgoing;
+  /** Milliseconds between two transmissions. */
+  readonly period: number;
+  retriesLeft: number;
+  /** The connection attempt has failed at this time, whatever is left to retry. */
+  giveUpAt: number;
+  /** MRAs put off `giveUpAt` to this time at most. */
+  readonly latestGiveUp: number;
+  /** An MRA has arrived since the last transmission. */
+  isMraReceived: boolean;
+}
+
+/** A connection in the core. `ActiveConnection` and `PassiveConnection` are its two roles. */
+export abstract class Connection implements Expiring {
+  deadline = Number.POSITIVE_INFINITY;
+  heapIndex = -1;
+  /** CA GUID, communication id and queue pair number of the peer; zeroes until its REQ or REP has arrived. */
+  peer = { guid: 0n, commId: 0, qpn: 0 };
+  /** GID of the peer: messages about this connection come from there. */
+  readonly remoteGid: string;
+  abstract readonly role: Role;
+  /** The REQ, sent or received. */
+  abstract readonly req: Message<'REQ'>;
+  /** The REP, sent or received. */
+  rep: Message<'REP'> | undefined;
+  #state: ConnectionState;
+  #awaitingReply: PendingMessage | undefined;
+  #isDetached = false;
+  #isStale = false;
+  #dreqTid = 0n;
+  #drep: Outgoing | undefined;
+
+  /** @param tid transaction id of the messages up to RTU */
+  constructor(
+    protected readonly context: CoreContext,
+    readonly localCommId: number,
+    protected readonly route: Route,
+    protected readonly tid: bigint,
+    state: ConnectionState,
+  ) {
+    this.#state = state;
+    this.remoteGid = gidText(route.remote);
+    context.connections.add(this);
+  }
+
+  get state(): ConnectionState {
+    return this.#state;
+  }
+
+  /** Our queue pair number, as the peer knows it. */
+  abstract get localQpn(): number;
+  /** Retransmissions of a DREQ: their period in milliseconds, and their number. */
+  protected abstract get retryPolicy(): { readonly period: number; readonly retries: number };
+  /** No reply has arrived after the last retransmission of REQ or REP. */
+  protected abstract onRetriesExhausted(): void;
+
+  // ---- commands ----
+
+  /**
+   * Sends a DREQ when the connection is established, or the DREP that a DREQ of the peer waits for. Does nothing when
+   * the connection is ending already.
+   * @throws VerbsError EINVAL before the connection is established
+   */
+  disconnect(privateData: Uint8Array): void {
+    switch (this.state) {
+      case 'ESTABLISHED':
+        this.sendDreq(privateData);
+        return;
+      case 'DREQ_RCVD':
+        this.#drep = this.send('DREP', this.#dreqTid, { privateData });
+        this.setState('TIMEWAIT');
+        return;
+      case 'DREQ_SENT':
+      case 'TIMEWAIT':
+        return;
+      default:
+        throw this.wrongState('disconnect', 'ESTABLISHED');
+    }
+  }
+
+  /** Sends a REJ. @param reason see `RejectReason` @throws VerbsError EINVAL when there is nothing to reject */
+  abstract reject(reason: number, info: Uint8Array, privateData: Uint8Array): void;
+
+  /** Ends the connection with the message that fits its state, and emits no further events. */
+  close(): void {
+    this.#isDetached = true;
+    if (this.state === 'ESTABLISHED' || this.state === 'DREQ_RCVD') this.disconnect(NO_DATA);
+    else this.closeUnestablished();
+    this.#limitEnded();
+  }
+
+  /** Ends the connection in the states before ESTABLISHED. */
+  protected abstract closeUnestablished(): void;
+
+  // ---- messages ----
+
+  /**
+   * Handles a message of the peer about this connection. A message that does not fit the state is counted as ignored.
+   */
+  receive(message: Message<'MRA' | 'REJ' | 'RTU' | 'DREQ' | 'DREP'>): void {
+    const isHandled =
+      (message.name === 'MRA' && this.#onMra(message)) ||
+      (message.name === 'REJ' && this.#onRej(message)) ||
+      (message.name === 'RTU' && this.onRtu(message)) ||
+      (message.name === 'DREQ' && this.#onDreq(message)) ||
+      (message.name === 'DREP' && this.#onDrep(message));
+    if (!isHandled) this.context.count('ignored', message.name);
+  }
+
+  /** @returns whether the message fits the state */
+  protected abstract onRtu(rtu: Message<'RTU'>): boolean;
+
+  /** The peer uses the queue pair of this connection for another one: it no longer knows this connection. */
+  onStale(): void {
+    if (this.state === 'ESTABLISHED') {
+      this.#isStale = true;
+      this.disconnect(NO_DATA);
+    } else if (this.state === 'DREQ_SENT') {
+      // No DREP will come: the stale peer counts as one.
+      this.setState('TIMEWAIT');
+      this.#emitDisconnected(NO_DATA);
+    }
+  }
+
+  onDeadline(): void {
+    const { context } = this;
+    const pending = this.#awaitingReply;
+    if (pending !== undefined && pending.retriesLeft > 0 && context.now < pending.giveUpAt) {
+      pending.retriesLeft--;
+      pending.isMraReceived = false;
+      context.retransmit(pending.name, pending.outgoing);
+      context.deadlines.set(this, Math.min(context.now + pending.period, pending.giveUpAt));
+    } else if (this.state === 'TIMEWAIT') {
+      this.exitTimewait();
+    } else if (this.state === 'DREQ_SENT') {
+      this.setState('TIMEWAIT');
+      this.#emitDisconnected(NO_DATA, { timedOut: true });
+    } else {
+      this.onRetriesExhausted();
+    }
+  }
+
+  #onMra({ messageMraed, serviceTimeout }: Message<'MRA'>): boolean {
+    const pending = this.#awaitingReply;
+    if (pending?.name === 'REP' && messageMraed === Subject.REP) {
+      // It is repeated all the same: its RTU may be lost after the MRA, and the wait for it is short.
+      const asked = this.context.now + milliseconds(serviceTimeout);
+      pending.giveUpAt = Math.max(pending.giveUpAt, Math.min(asked, pending.latestGiveUp));
+      return true;
+    }
+    const isSubject = pending?.name === 'REQ' && messageMraed === Subject.REQ;
+    // One MRA for each transmission counts, so that a peer cannot extend the wait without end.
+    if (!isSubject || pending === undefined || pending.isMraReceived) return false;
+    pending.isMraReceived = true;
+    const until = this.context.now + milliseconds(serviceTimeout) + milliseconds(this.req.primary.ackTimeout);
+    this.context.deadlines.set(this, Math.max(this.deadline, until));
+    return true;
+  }
+
+  #onRej({ reason, info, infoLength, privateData }: Message<'REJ'>): boolean {
+    switch (this.state) {
+      case 'REQ_SENT':
+      case 'REP_SENT':
+        this.setState(reason === RejectReason.STALE_CONNECTION ? 'TIMEWAIT' : 'CLOSED');
+        break;
+      case 'REQ_RCVD':
+        this.setState('CLOSED');
+        break;
+      case 'REP_RCVD':
+        this.setState('TIMEWAIT');
+        break;
+      case 'ESTABLISHED':
+      case 'DREQ_SENT':
+        this.setState('TIMEWAIT');
+        this.#emitDisconnected(privateData, { reason });
+        return true;
+      default:
+        return false;
+    }
+    this.emit({ type: 'REJECTED', reason, info: info.subarray(0, infoLength), privateData });
+    return true;
+  }
+
+  #onDreq({ tid, localCommId, remoteQpn, privateData }: Message<'DREQ'>): boolean {
+    if (remoteQpn !== this.localQpn) return false;
+    switch (this.state) {
+      // The DREQ has overtaken the REP: the peer has accepted and disconnected.
+      case 'REQ_SENT':
+        this.#drep = this.send('DREP', tid, { remoteCommId: localCommId });
+        this.setState('TIMEWAIT');
+        this.emit({ type: 'REJECTED', reason: RejectReason.CONSUMER_DEFINED, info: NO_DATA, privateData });
+        return true;
+      // A peer that disconnects was connected: its RTU, or our application's decision, is late.
+      case 'REP_RCVD':
+      case 'REP_SENT':
+      case 'ESTABLISHED':
+        this.#dreqTid = tid;
+        this.setState('DREQ_RCVD');
+        this.#emitDisconnected(privateData);
+        if (this.#isDetached) this.disconnect(NO_DATA);
+        return true;
+      case 'DREQ_SENT':
+        this.#drep = this.send('DREP', tid, {});
+        this.setState('TIMEWAIT');
+        this.#emitDisconnected(privateData);
+        return true;
+      case 'TIMEWAIT':
+        this.context.count('rx_duplicates', 'DREQ');
+        this.#drep = this.#drep ? this.context.retransmit('DREP', this.#drep) : this.send('DREP', tid, {});
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  #onDrep({ privateData }: Message<'DREP'>): boolean {
+    if (this.state !== 'DREQ_SENT') return false;
+    this.setState('TIMEWAIT');
+    this.#emitDisconnected(privateData);
+    return true;
+  }
+
+  #emitDisconnected(
+    privateData: Uint8Array,
+    { timedOut = false, reason }: { timedOut?: boolean; reason?: number } = {},
+  ): void {
+    const finalReason = reason ?? (this.#isStale ? RejectReason.STALE_CONNECTION : undefined);
+    this.emit({ type: 'DISCONNECTED', privateData, timedOut, reason: finalReason });
+  }
+
+  // ---- for both roles ----
+
+  /** The only writer of the state. Stops retransmissions, and starts timewait or removes the connection. */
+  protected setState(to: ConnectionState): void {
+    if (!isTransition(this.#state, to))
+      throw new Error(`connection ${this}: ${this.#state} -> ${to} is not a transition`);
+    const { context } = this;
+    context.ended.delete(this);
+    this.#state = to;
+    this.#awaitingReply = undefined;
+    context.deadlines.clear(this);
+    if (to === 'CLOSED') context.connections.remove(this);
+    if (to === 'TIMEWAIT') context.deadlines.set(this, context.now + this.timewait);
+    this.#limitEnded();
+  }
+
+  /**
+   * A connection that only the protocol still needs makes room for others when there are too many: the peer with the
+   * most of them loses its oldest. Whoever connects and disconnects without end pays itself.
+   */
+  #limitEnded(): void {
+    const { ended, maxEnded } = this.context;
+    const hasEnded = this.#state === 'TIMEWAIT' || (this.#state === 'DREQ_SENT' && this.#isDetached);
+    if (!hasEnded) return;
+    ended.delete(this);
+    ended.add(this);
+    if (ended.size > maxEnded) ended.oldestOfLargest()?.exitTimewait();
+  }
+
+  /** Removes the connection, at the end of its timewait or before. */
+  protected exitTimewait(): void {
+    this.setState('CLOSED');
+    this.emit({ type: 'TIMEWAIT_EXIT' });
+  }
+
+  /** Sends a DREQ, with retransmissions. @param limit milliseconds in all */
+  protected sendDreq(privateData: Uint8Array, policy = this.retryPolicy, limit = Number.POSITIVE_INFINITY): void {
+    const { period, retries } = policy;
+    this.setState('DREQ_SENT');
+    const fields = { remoteQpn: this.peer.qpn, privateData };
+    this.sendWithRetries('DREQ', this.context.tidOf(this.localCommId), fields, period, retries, limit);
+  }
+
+  /** Sends a message with the communication ids of this connection. */
+  protected send<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
+    const ids = { localCommId: this.localCommId, remoteCommId: this.peer.commId };
+    return this.context.send(this.route, name, tid, Object.assign(ids, fields));
+  }
+
+  /**
+   * Sends a message and retransmits it every `period` ms, at most `retries` times, until the state changes.
+   * @param limit milliseconds in all
+   * @param longest milliseconds in all, when MRAs of the peer ask for more
+   */
+  protected sendWithRetries<N extends MessageName>(
+    name: N,
+    tid: bigint,
+    fields: Partial<Fields<N>>,
+    period: number,
+    retries: number,
+    limit = Number.POSITIVE_INFINITY,
+    longest = limit,
+  ): Outgoing {
+    const outgoing = this.send(name, tid, fields);
+    const { now, deadlines } = this.context;
+    const [giveUpAt, latestGiveUp] = [now + limit, now + longest];
+    const pending = { name, outgoing, period, retriesLeft: retries, giveUpAt, latestGiveUp, isMraReceived: false };
+    this.#awaitingReply = pending;
+    deadlines.set(this, Math.min(now + period, giveUpAt));
+    return outgoing;
+  }
+
+  protected sendRej(subject: number, reason: number, info: Uint8Array, privateData: Uint8Array): Outgoing {
+    return this.send('REJ', this.tid, {
+      messageRejected: subject,
+      reason,
+      infoLength: info.length,
+      info,
+      privateData,
+    });
+  }
+
+  /** Sends a REJ with reason TIMEOUT. The peer finds the connection by our CA GUID in it (IBTA 12.6.7.3). */
+  protected sendTimeoutRej(): Outgoing {
+    const info = new Uint8Array(8);
+    new DataView(info.buffer).setBigUint64(0, this.context.guid);
+    return this.sendRej(Subject.OTHER, RejectReason.TIMEOUT, info, NO_DATA);
+  }
+
+  protected emit(event: CoreEventBody): void {
+    if (!this.#isDetached) this.context.emit({ ...event, id: this.localCommId });
+  }
+
+  /** @internal */
+  wrongState(call: string, needed: string): VerbsError {
+    return new VerbsError('EINVAL', `connection ${this} is in state ${this.state}, ${call} needs ${needed}`);
+  }
+
+  toString(): string {
+    return `0x${this.localCommId.toString(16).padStart(8, '0')}`;
+  }
+
+  /** Duration of timewait in milliseconds: afterwards no packet of the connection is in the network. */
+  get timewait(): number {
+    const { req, rep } = this;
+    const timeout = rep === undefined ? req.primary.ackTimeout : queuePairTimeout(this.role, req, rep);
+    return Math.min(milliseconds(timeout), MAX_TIMEWAIT);
+  }
+}

@@ -1,0 +1,138 @@
+/**
+ * Message layouts as tables: one row for each field, with its byte offset and its bit offset from the most significant
+ * bit, as in the specification. All numbers are big-endian.
+ */
+import { outOfRange } from '../../errors.js';
+
+/** One field of a layout. */
+export interface Field<V> {
+  readonly bytes: number;
+  read(at: DataView): V;
+  /** @throws RangeError when the value does not fit */
+  write(at: DataView, value: V): void;
+}
+
+/** A field of any type. */
+interface AnyField {
+  readonly bytes: number;
+  read(at: DataView): unknown;
+  write(at: DataView, value: never): void;
+}
+
+/** Fields of a message by name. */
+export type Layout = Readonly<Record<string, AnyField>>;
+
+/** The values of all fields of a layout. */
+export type Values<L extends Layout> = {
+  readonly [K in keyof L]: L[K] extends Field<infer V> ? V : never;
+};
+
+/** An unsigned number of `width` bits, at most 32, that begins `bit` bits into a byte. */
+export function uint(byte: number, width: number, bit = 0): Field<number> {
+  const bytes = Math.ceil((bit + width) / 8);
+  const unit = 2 ** (8 * bytes - bit - width);
+  const limit = 2 ** width;
+  // The field can span five bytes, more than bit operations can handle; doubles are exact up to 53 bits.
+  const all = (at: DataView) => {
+    let value = 0;
+    for (let i = 0; i < bytes; i++) value = value * 256 + at.getUint8(byte + i);
+    return value;
+  };
+  const read = (at: DataView) => Math.floor(all(at) / unit) % limit;
+  return {
+    bytes: byte + bytes,
+    read,
+    write(at, value) {
+      if (!Number.isInteger(value) || value < 0 || value >= limit)
+        throw outOfRange(`${value} at byte ${byte}: the field has ${width} bits`);
+      let rest = all(at) + (value - read(at)) * unit;
+      for (let i = bytes - 1; i >= 0; i--) {
+        at.setUint8(byte + i, rest % 256);
+        rest = Math.floor(rest / 256);
+      }
+    },
+  };
+}
+
+/** An unsigned 64-bit number. */
+export function uint64(byte: number): Field<bigint> {
+  return {
+    bytes: byte + 8,
+    read: (at) => at.getBigUint64(byte),
+    write(at, value) {
+      if (value < 0n || value >> 64n !== 0n) throw outOfRange(`${value} at byte ${byte}: the field has 64 bits`);
+      at.setBigUint64(byte, value);
+    },
+  };
+}
+
+/** A field of bytes. */
+export interface Octets extends Field<Uint8Array> {
+  readonly length: number;
+}
+
+/** A field of bytes. A shorter value is padded with zeroes. */
+export function octets(byte: number, length: number): Octets {
+  return {
+    length,
+    bytes: byte + length,
+    read: (at) => new Uint8Array(at.buffer, at.byteOffset + byte, length).slice(),
+    write(at, value) {
+      if (value.length > length)
+        throw outOfRange(`${value.length} bytes at byte ${byte}: the field has ${length} bytes`);
+      const field = new Uint8Array(at.buffer, at.byteOffset + byte, length);
+      field.fill(0);
+      field.set(value);
+    },
+  };
+}
+
+/** A layout inside another layout. */
+export function nested<L extends Layout>(byte: number, layout: L): Field<Values<L>> {
+  const inner = (at: DataView) => new DataView(at.buffer, at.byteOffset + byte);
+  return {
+    bytes: byte + extent(layout),
+    read: (at) => readFields(layout, inner(at)),
+    write: (at, value) => writeFields(layout, inner(at), value),
+  };
+}
+
+/** Returns the number of bytes from the start of a layout to the end of its last field. */
+export function extent(layout: Layout): number {
+  return Math.max(...Object.values(layout).map(({ bytes }) => bytes));
+}
+
+/** Reads all fields of a layout. */
+export function readFields<L extends Layout>(layout: L, at: DataView): Values<L> {
+  const values = blankOf(layout);
+  for (const name in layout) values[name] = (layout[name] as AnyField).read(at);
+  return values as Values<L>;
+}
+
+const blanks = new WeakMap<Layout, Readonly<Record<string, unknown>>>();
+
+/**
+ * Returns an object that has the fields of a layout already. V8 makes a hash table of one that gets more than a dozen
+ * by their names one after the other, which takes twice the time; JSON.parse makes an ordinary object.
+ */
+function blankOf(layout: Layout): Record<string, unknown> {
+  let blank = blanks.get(layout);
+  if (blank === undefined) {
+    blank = JSON.parse(JSON.stringify(Object.fromEntries(Object.keys(layout).map((name) => [name, null]))));
+    blanks.set(layout, blank as Record<string, unknown>);
+  }
+  return { ...blank };
+}
+
+/** Writes the fields that `values` contains. @throws RangeError with the name of the field */
+export function writeFields<L extends Layout>(layout: L, at: DataView, values: Partial<Values<L>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    const field = layout[name];
+    if (field === undefined || value === undefined) continue;
+    try {
+      field.write(at, value as never);
+    } catch (cause) {
+      throw outOfRange(`${name}: ${(cause as Error).message}`, { cause });
+    }
+  }
+}

@@ -1,0 +1,98 @@
+/** Management datagrams: a 24-byte header and a message (IBTA 13.4.3), 256 bytes in total. */
+import { type Layout, readFields, uint, uint64, type Values, writeFields } from './fields.js';
+import { ATTRIBUTE, type Fields, LAYOUTS, type Message, type MessageName } from './messages.js';
+
+/** Size of a management datagram in bytes. */
+export const MAD_BYTES = 256;
+/** Size of its header. */
+export const HEADER_BYTES = 24;
+
+/** Layout of the header (IBTA 13.4.2). */
+export const HEADER = {
+  baseVersion: uint(0, 8),
+  managementClass: uint(1, 8),
+  classVersion: uint(2, 8),
+  method: uint(3, 8),
+  status: uint(4, 16),
+  classSpecific: uint(6, 16),
+  tid: uint64(8),
+  attribute: uint(16, 16),
+  modifier: uint(20, 32),
+};
+
+/** Header fields with fixed values in messages of the communication manager (IBTA 16.7.1). */
+export const CONSTANT = { baseVersion: 1, managementClass: 7, classVersion: 2, method: 3 };
+
+const NAME_OF = new Map(Object.entries(ATTRIBUTE).map(([name, id]) => [id, name as MessageName]));
+
+/** Why a datagram is not a message of the communication manager, in the order of the checks. */
+export const MAD_FAULTS = ['length', 'base_version', 'class', 'class_version', 'method', 'attribute'] as const;
+/** The check that a datagram has failed. */
+export type MadFault = (typeof MAD_FAULTS)[number];
+
+/** The header of a message. */
+export interface MadHeader {
+  readonly name: MessageName;
+  readonly tid: bigint;
+  readonly modifier: number;
+  /** The message behind the header, which is not parsed yet. */
+  readonly body: DataView;
+}
+
+/** Parses the header of a datagram. Never throws. @returns the header, or the check that failed */
+export function parseHeader(bytes: Uint8Array): MadHeader | MadFault {
+  if (bytes.length !== MAD_BYTES) return 'length';
+  const header = readHeader(bytes);
+  const fault = faultOf(header);
+  if (fault !== undefined) return fault;
+  const name = NAME_OF.get(header.attribute);
+  if (name === undefined) return 'attribute';
+  const body = new DataView(bytes.buffer, bytes.byteOffset + HEADER_BYTES, MAD_BYTES - HEADER_BYTES);
+  return { name, tid: header.tid, modifier: header.modifier, body };
+}
+
+/** Parses the message behind a header. Never throws. */
+export function parseBody({ name, tid, modifier, body }: MadHeader): Message {
+  return { name, tid, modifier, ...readFields<Layout>(LAYOUTS[name], body) } as Message;
+}
+
+/** Parses a datagram. Never throws. @returns the message, or the check that failed */
+export function parseMad(bytes: Uint8Array): Message | MadFault {
+  const header = parseHeader(bytes);
+  return typeof header === 'string' ? header : parseBody(header);
+}
+
+/** Reads the header of a datagram of 24 bytes or more. */
+export function readHeader(bytes: Uint8Array): Values<typeof HEADER> {
+  return readFields(HEADER, new DataView(bytes.buffer, bytes.byteOffset, bytes.length));
+}
+
+/** Returns a message with these fields. All other fields are zero. */
+export function buildMessage<N extends MessageName>(
+  name: N,
+  tid: bigint,
+  fields: Partial<Fields<N>> & { readonly modifier?: number },
+): Message<N> {
+  return parseMad(encodeMad({ name, tid, modifier: 0, ...fields })) as unknown as Message<N>;
+}
+
+/**
+ * Returns the bytes of a message. Fields that are not named are zero.
+ * @throws RangeError when a value does not fit its field
+ */
+export function encodeMad<N extends MessageName>(
+  message: { readonly name: N; readonly tid: bigint; readonly modifier: number } & Partial<Fields<N>>,
+): Uint8Array {
+  const { name, tid, modifier, ...fields } = message;
+  const bytes = new Uint8Array(MAD_BYTES);
+  writeFields(HEADER, new DataView(bytes.buffer), { ...CONSTANT, tid, attribute: ATTRIBUTE[name], modifier });
+  writeFields<Layout>(LAYOUTS[name], new DataView(bytes.buffer, HEADER_BYTES), fields as Values<Layout>);
+  return bytes;
+}
+
+function faultOf(header: Values<typeof HEADER>): MadFault | undefined {
+  if (header.baseVersion !== CONSTANT.baseVersion) return 'base_version';
+  if (header.managementClass !== CONSTANT.managementClass) return 'class';
+  if (header.classVersion !== CONSTANT.classVersion) return 'class_version';
+  return header.method === CONSTANT.method ? undefined : 'method';
+}

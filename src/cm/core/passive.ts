@@ -1,0 +1,255 @@
+/** The passive side of a connection: it receives the REQ (IBTA 12.9.7.2). */
+import { gidText } from '../../link/gid.js';
+import { CMA_HDR_BYTES, type CmaHdr } from './cmahdr.js';
+import { Connection } from './connection.js';
+import { type CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
+import { type DerivedAttributes, deriveAttributes, type LocalQpOptions, mtuBytes } from './derive.js';
+import { type Ece, eceOf, eceOfRep } from './ece.js';
+import type { ConnectRequest } from './events.js';
+import { type Listener, MAX_OF_PEER } from './listeners.js';
+import { buildMessage } from './mad.js';
+import { Failover, type Message, NO_DATA, Subject, Transport } from './messages.js';
+import { RejectReason } from './reasons.js';
+import {
+  ACK_DELAY,
+  HALF_OPEN_TIME,
+  MAX_DREQ_PERIOD,
+  MAX_HALF_OPEN_PERIOD,
+  milliseconds,
+  REFUSED_TIME,
+  REQ_SERVICE_TIMEOUT,
+  requestPeriod,
+} from './times.js';
+
+/** Accepted connections of a listener that may wait for their RTU, whatever its backlog is. */
+const MIN_HALF_OPEN = 128;
+/** Refused requests that a listener remembers. A duplicate of one that is forgotten is a new request. */
+const MAX_REFUSED = 256;
+
+/** Fields of a REP that the caller decides. Depths are from this end's view. */
+export interface AcceptParameters {
+  readonly qpNum: number;
+  /** First PSN that the peer is to send, 24 bits. */
+  readonly startingPsn: number;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  readonly rnrRetryCount: number;
+  readonly flowControl: boolean;
+  readonly srq: boolean;
+  readonly privateData: Uint8Array;
+  /** Vendor options. Default none. */
+  readonly ece?: Ece;
+}
+
+export class PassiveConnection extends Connection {
+  readonly role = 'passive';
+  /** Our REJ, which is retransmitted for a duplicate REQ. */
+  #rejSent: Outgoing | undefined;
+  #repSent: Outgoing | undefined;
+  /** When the REP was sent (ms). */
+  halfOpenSince = 0;
+  /** The client's RTU has not arrived in time. */
+  #hasTimedOut = false;
+
+  constructor(
+    context: CoreContext,
+    id: number,
+    readonly req: Message<'REQ'>,
+    readonly listener: Listener,
+    hdr: CmaHdr,
+    { pkeyIndex }: Route,
+  ) {
+    const { localGid, remoteGid } = req.primary;
+    const ends = { local: gidText(remoteGid), remote: gidText(localGid) };
+    super(context, id, { ...ends, ...(pkeyIndex !== undefined && { pkeyIndex }) }, req.tid, 'REQ_RCVD');
+    this.peer = { guid: req.localCaGuid, commId: req.localCommId, qpn: req.localQpn };
+    context.connections.indexPeer(this);
+    listener.requests.add(this);
+    this.emit({ type: 'CONNECT_REQUEST', listener: listener.handle, request: connectRequest(req, hdr, listener) });
+  }
+
+  get localQpn(): number {
+    return this.rep?.localQpn ?? 0;
+  }
+
+  protected get retryPolicy() {
+    const { localResponseTimeout, maxCmRetries } = this.req;
+    return { period: Math.min(milliseconds(localResponseTimeout), MAX_DREQ_PERIOD), retries: maxCmRetries };
+  }
+
+  /**
+   * Returns the REP for `accept`, and the attributes of our queue pair, which must be in RTR before the REP is sent.
+   */
+  prepareRep(
+    parameters: AcceptParameters,
+    qpOptions: LocalQpOptions = {},
+  ): { rep: Message<'REP'>; attributes: DerivedAttributes } {
+    if (this.state !== 'REQ_RCVD') throw this.wrongState('accept', 'REQ_RCVD');
+    const rep = buildMessage('REP', this.tid, {
+      ...eceOfRep(parameters.ece),
+      localCommId: this.localCommId,
+      remoteCommId: this.peer.commId,
+      localQpn: parameters.qpNum,
+      startingPsn: parameters.startingPsn,
+      responderResources: parameters.responderResources,
+      initiatorDepth: parameters.initiatorDepth,
+      targetAckDelay: ACK_DELAY,
+      failoverAccepted: hasAlternatePath(this.req) ? Failover.NOT_SUPPORTED : Failover.ACCEPTED,
+      flowControl: parameters.flowControl ? 1 : 0,
+      rnrRetryCount: parameters.rnrRetryCount,
+      srq: parameters.srq ? 1 : 0,
+      localCaGuid: this.context.guid,
+      privateData: parameters.privateData,
+    });
+    // Admission has found an entry, and the table does not change.
+    const pkeyIndex = this.context.partitions.indexOf(this.req.pkey) as number;
+    return { rep, attributes: deriveAttributes('passive', this.req, rep, pkeyIndex, qpOptions) };
+  }
+
+  /** Sends the REP. @throws VerbsError EINVAL in another state than REQ_RCVD */
+  accept(rep: Message<'REP'>): void {
+    if (this.state !== 'REQ_RCVD') throw this.wrongState('accept', 'REQ_RCVD');
+    const { localResponseTimeout, maxCmRetries } = this.req;
+    const { halfOpen, backlog } = this.listener;
+    const period = milliseconds(localResponseTimeout);
+    const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
+    this.rep = rep;
+    this.setState('REP_SENT');
+    const every = Math.min(period, MAX_HALF_OPEN_PERIOD);
+    const retries = Number.POSITIVE_INFINITY;
+    this.#repSent = this.sendWithRetries('REP', this.tid, rep, every, retries, limit, HALF_OPEN_TIME);
+    halfOpen.add(this);
+    this.halfOpenSince = this.context.now;
+    // The RTU of an honest client follows within a round trip: the oldest is the one that least likely gets it.
+    if (halfOpen.countOf(this.remoteGid) > MAX_OF_PEER) halfOpen.oldestOf(this.remoteGid)?.onRetriesExhausted();
+    else if (halfOpen.size > Math.max(backlog, MIN_HALF_OPEN)) halfOpen.oldestOfLargest()?.onRetriesExhausted();
+  }
+
+  /** Rejects the request, which has not been answered, to make room for one of another peer. */
+  displace(): void {
+    const reason = RejectReason.NO_RESOURCES;
+    this.reject(reason, NO_DATA, NO_DATA);
+    this.emit({ type: 'REJECTED', reason, info: NO_DATA, privateData: NO_DATA });
+  }
+
+  reject(reason: number, info: Uint8Array, privateData: Uint8Array): void {
+    if (this.state !== 'REQ_RCVD') throw this.wrongState('reject', 'REQ_RCVD');
+    this.#rejSent = this.sendRej(Subject.REQ, reason, info, privateData);
+    this.setState('REJ_SENT');
+    this.context.connections.releaseRemoteQpn(this);
+    const { refused } = this.listener;
+    refused.add(this);
+    this.#scheduleForget();
+    const [oldest] = refused;
+    if (refused.size > MAX_REFUSED) oldest?.setState('CLOSED');
+  }
+
+  /** A retransmitted REQ has arrived. @param route addresses of the REQ, for a REJ */
+  onDuplicateReq(req: Message<'REQ'>, route: Route): void {
+    const { context } = this;
+    context.count('rx_duplicates', 'REQ');
+    switch (this.state) {
+      case 'REQ_RCVD':
+        this.send('MRA', this.tid, { messageMraed: Subject.REQ, serviceTimeout: REQ_SERVICE_TIMEOUT });
+        break;
+      case 'REJ_SENT':
+        if (this.#rejSent !== undefined) context.retransmit('REJ', this.#rejSent);
+        this.#scheduleForget();
+        break;
+      case 'REP_SENT':
+        if (this.#repSent !== undefined) context.retransmit('REP', this.#repSent);
+        break;
+      case 'TIMEWAIT':
+        sendRejFor(context, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);
+    }
+  }
+
+  protected onRtu({ privateData }: Message<'RTU'>): boolean {
+    if (this.state === 'TIMEWAIT' && this.#hasTimedOut) {
+      // The client has not heard that it is too late.
+      this.sendTimeoutRej();
+      return true;
+    }
+    if (this.state !== 'REP_SENT') return false;
+    this.setState('ESTABLISHED');
+    this.emit({ type: 'ESTABLISHED', privateData });
+    return true;
+  }
+
+  /** Data has arrived: the peer is ready, even if its RTU is late or lost. */
+  onCommunicationEstablished(): void {
+    if (this.state !== 'REP_SENT') return;
+    this.setState('ESTABLISHED');
+    this.emit({ type: 'ESTABLISHED', privateData: NO_DATA });
+  }
+
+  override onStale(): void {
+    super.onStale();
+    if (this.state !== 'REQ_RCVD' && this.state !== 'REP_SENT') return;
+    this.setState('CLOSED');
+    const reason = RejectReason.STALE_CONNECTION;
+    this.emit({ type: 'REJECTED', reason, info: NO_DATA, privateData: NO_DATA });
+  }
+
+  protected override setState(to: Parameters<Connection['setState']>[0]): void {
+    const { requests, halfOpen, refused } = this.listener;
+    requests.delete(this);
+    halfOpen.delete(this);
+    refused.delete(this);
+    super.setState(to);
+  }
+
+  protected onRetriesExhausted(): void {
+    if (this.state === 'REJ_SENT') {
+      this.setState('CLOSED');
+    } else {
+      this.#hasTimedOut = true;
+      this.sendTimeoutRej();
+      this.setState('TIMEWAIT');
+      this.emit({ type: 'UNREACHABLE', status: 0, privateData: NO_DATA });
+    }
+  }
+
+  protected closeUnestablished(): void {
+    if (this.state === 'REQ_RCVD') this.reject(RejectReason.CONSUMER_DEFINED, NO_DATA, NO_DATA);
+    // The peer may be in ESTABLISHED by now. A lost REJ would go unnoticed; a DREQ is answered in every state.
+    else if (this.state === 'REP_SENT') {
+      const policy = { period: MAX_HALF_OPEN_PERIOD, retries: this.req.maxCmRetries };
+      this.sendDreq(NO_DATA, policy, HALF_OPEN_TIME);
+    }
+  }
+
+  /** Removes the connection after the time of two more REQs. */
+  #scheduleForget(): void {
+    const { primary, remoteResponseTimeout } = this.req;
+    const delay = Math.min(2 * requestPeriod(primary.ackTimeout, remoteResponseTimeout), REFUSED_TIME);
+    this.context.deadlines.set(this, this.context.now + delay);
+  }
+}
+
+/** Whether a REQ names an alternate path. All zeroes: there is none. */
+function hasAlternatePath({ alternate }: Message<'REQ'>): boolean {
+  return alternate.localLid !== 0 || alternate.localGid.some((byte) => byte !== 0);
+}
+
+function connectRequest(req: Message<'REQ'>, hdr: CmaHdr, { space, port }: Listener): ConnectRequest {
+  const ece = eceOf(req);
+  return {
+    space,
+    transport: req.transport === Transport.UC ? 'UC' : 'RC',
+    source: { address: hdr.source, port: hdr.sourcePort },
+    destination: { address: hdr.destination, port },
+    remoteGid: gidText(req.primary.localGid),
+    localGid: gidText(req.primary.remoteGid),
+    responderResources: req.initiatorDepth,
+    initiatorDepth: req.responderResources,
+    retryCount: req.retryCount,
+    rnrRetryCount: req.rnrRetryCount,
+    flowControl: req.flowControl === 1,
+    srq: req.srq === 1,
+    qpNum: req.localQpn,
+    pathMtu: mtuBytes(req.pathMtu),
+    privateData: req.privateData.subarray(CMA_HDR_BYTES),
+    ...(ece && { ece }),
+  };
+}

@@ -1,0 +1,107 @@
+/**
+ * A bounded queue of items of many sources. A source has a path: a neighbour on the link, a network behind it, a host
+ * in that network. At each step of the path all have the same share: who sends more than others only displaces items
+ * of its own.
+ */
+
+/** The items whose sources' paths begin alike. */
+class Branch<T> {
+  size = 0;
+  /** By the next step of the path, in the order of service: who was served goes to the end. */
+  readonly parts = new Map<number, Branch<T>>();
+  /** At the end of a path. */
+  readonly items: T[] = [];
+
+  add(path: readonly number[], depth: number, item: T): void {
+    this.size++;
+    const step = path[depth];
+    if (step === undefined) {
+      this.items.push(item);
+      return;
+    }
+    let part = this.parts.get(step);
+    if (part === undefined) {
+      part = new Branch();
+      this.parts.set(step, part);
+    }
+    part.add(path, depth + 1, item);
+  }
+
+  /** Removes the oldest item of the part whose turn it is. */
+  takeOldest(): T {
+    this.size--;
+    const [turn] = this.parts;
+    if (turn === undefined) return this.items.shift() as T;
+    const [step, part] = turn;
+    this.parts.delete(step);
+    const item = part.takeOldest();
+    if (part.size > 0) this.parts.set(step, part);
+    return item;
+  }
+
+  /** Removes the newest item of the largest part. */
+  takeNewest(): T {
+    this.size--;
+    if (this.parts.size === 0) return this.items.pop() as T;
+    const step = stepOfLargest(this.parts);
+    const part = this.parts.get(step) as Branch<T>;
+    const item = part.takeNewest();
+    if (part.size === 0) this.parts.delete(step);
+    return item;
+  }
+
+  /**
+   * Makes room for an item of a source among `limit` items. Who has his share already gets none, without a search, so
+   * that a flood costs little.
+   * @returns the item that is removed; undefined = the source has its share
+   */
+  makeRoom(path: readonly number[], depth: number, limit: number): T | undefined {
+    const part = this.parts.get(path[depth] as number);
+    const parts = this.parts.size + (part === undefined ? 1 : 0);
+    const size = part?.size ?? 0;
+    if ((size + 1) * parts <= limit) return this.takeNewest();
+    if (part === undefined || depth + 1 === path.length) return undefined;
+    const removed = part.makeRoom(path, depth + 1, size);
+    if (removed !== undefined) this.size--;
+    return removed;
+  }
+}
+
+/** See the head of this file. */
+export class FairQueue<T> {
+  readonly #all = new Branch<T>();
+
+  /** @param capacity number of items */
+  constructor(readonly capacity: number) {}
+
+  /** Number of items. */
+  get size(): number {
+    return this.#all.size;
+  }
+
+  /**
+   * Adds an item. A full queue loses the newest item of the source that has the most.
+   * @param path that of its source: one step or more, as many in each call
+   * @returns the item that is lost: this one, an older one of another source, or undefined
+   */
+  add(path: readonly number[], item: T): T | undefined {
+    let lost: T | undefined;
+    if (this.size === this.capacity) {
+      lost = this.#all.makeRoom(path, 0, this.capacity);
+      if (lost === undefined) return item;
+    }
+    this.#all.add(path, 0, item);
+    return lost;
+  }
+
+  /** Removes and returns the oldest item of the source whose turn it is; undefined when there is none. */
+  take(): T | undefined {
+    return this.size === 0 ? undefined : this.#all.takeOldest();
+  }
+}
+
+function stepOfLargest(parts: ReadonlyMap<number, { readonly size: number }>): number {
+  let [largest, most] = [0, -1];
+  for (const [step, { size }] of parts) if (size > most) [largest, most] = [step, size];
+  return largest;
+}

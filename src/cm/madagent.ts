@@ -1,0 +1,488 @@
+/**
+ * The MAD agent of a device (ib_mad): receives and sends the messages of queue pair 1, resolves their destinations, and
+ * runs the core's timer. A device has one, opened at first use and closed with the device. All of it runs on the
+ * application's thread.
+ */
+import { randomBytes } from 'node:crypto';
+import { GSI } from '../device/codes.js';
+import { VerbsError } from '../errors.js';
+import { macOfNumber } from '../link/address.js';
+import type { AddressHandle } from '../verbs/ah.js';
+import type { Context } from '../verbs/context.js';
+import type { Cq } from '../verbs/cq.js';
+import type { AsyncEvent } from '../verbs/events.js';
+import { GRH_BYTES, readGrh } from '../verbs/grh.js';
+import type { Mr } from '../verbs/mr.js';
+import { pollUnlessFailed } from '../verbs/polling.js';
+import { Qp } from '../verbs/qp.js';
+import { Resource } from '../verbs/resource.js';
+import { MAX_TIMER_MS } from '../verbs/waiting.js';
+import type { Wc } from '../verbs/wc.js';
+import { AhCache } from './ahcache.js';
+import type { Outgoing, Route } from './core/context.js';
+import { CmCore } from './core/core.js';
+import type { CoreEvent } from './core/events.js';
+import type { ListenParameters } from './core/listeners.js';
+import { MAD_BYTES } from './core/mad.js';
+import type { Partitions } from './core/partitions.js';
+import type { PortSpaceName } from './core/serviceid.js';
+import { Inbox, type Letter, WAITING_MESSAGES } from './inbox.js';
+import { Outbox } from './outbox.js';
+import { partitionsOf } from './pkeys.js';
+import { SharedAddress } from './sharedaddress.js';
+
+/**
+ * Receives for messages that arrive while the program keeps the event loop busy: one for each 32 KiB of the card's
+ * memory, within these limits. What has no receive is lost without regard to its sender, and an honest one repeats it
+ * only after seconds.
+ */
+const ARRIVING = { atLeast: 224, atMost: 2016 };
+const ARRIVING_SHARE = 32 * 1024;
+/** Completions of one poll. */
+const POLLED = 256;
+/** Size of a receive buffer in bytes: room for the GRH and a MAD. */
+const SLOT_BYTES = 304;
+const SENDS = 128;
+/** Messages that are sent in one round: peers have receives for some hundreds. */
+const SENDS_PER_ROUND = 64;
+/** Time limit for sending the last messages when the device is closed (ms). */
+const SHUTDOWN_TIMEOUT = 50;
+/** Range of ephemeral ports, as in Linux: `from` inclusive, `to` exclusive. */
+const EPHEMERAL = { from: 32768, to: 61000 };
+
+/** Handles the core's events of an id or a listener. */
+export type EventHandler = (event: CoreEvent) => void;
+
+/** The letter of a slot, which changes with each message that the slot receives. */
+type ReceivedLetter = { -readonly [K in keyof Letter]: Letter[K] };
+
+/** A listener of the core. */
+interface Listening {
+  readonly parameters: ListenParameters;
+  readonly handler: EventHandler;
+  release(): void;
+}
+
+/** Receives of a device: for the messages that wait, and for those that arrive. */
+function receivesOf({ card }: Context): number {
+  const { atLeast, atMost } = ARRIVING;
+  const share = Math.floor(card.options.memoryBytes / ARRIVING_SHARE);
+  return WAITING_MESSAGES + Math.min(Math.max(share, atLeast), atMost);
+}
+
+const agents = new WeakMap<Context, Promise<MadAgent>>();
+
+/** See the head of this file. */
+export class MadAgent extends Resource {
+  readonly kind = 'cm';
+  readonly label = 'manager';
+  readonly device: Context;
+  readonly core: CmCore;
+  readonly #cq: Cq;
+  readonly #wcs: readonly Wc[];
+  readonly #sharedAddress: SharedAddress;
+  readonly #listeners = new Map<number, Listening>();
+  readonly #handlers = new Map<number, EventHandler>();
+  readonly #ahCache: AhCache;
+  readonly #inbox: Inbox;
+  readonly #view: DataView;
+  /** By slot. They are used again and again, so that a message that is dropped costs no object. */
+  readonly #letters: ReceivedLetter[] = [];
+  readonly #receive: {
+    wrId: number;
+    readonly sgList: { addr: number; readonly length: number; readonly lkey: number };
+  };
+  readonly #slotsAddr: number;
+  /** Messages whose address handle is in the cache. */
+  readonly #outbox = new Outbox();
+  readonly #boundPorts = new Map<string, number>();
+  readonly #partitions: Partitions;
+  readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
+  #timer: NodeJS.Timeout | undefined;
+  #timerAt = Number.POSITIVE_INFINITY;
+  #isFlushing = false;
+  /**
+   * A round is what is handled and sent between two passes of the event loop. In a round that has begun messages are
+   * sorted as they arrive, but none is handled.
+   */
+  #isInRound = false;
+  /** More than one pass sorts has arrived. */
+  #isUnsorted = false;
+  /** Messages that can still be sent in this round. */
+  #sendBudget = SENDS_PER_ROUND;
+
+  /** Returns the agent of a device. @throws VerbsError ENOMEM */
+  static of(device: Context): Promise<MadAgent> {
+    const known = agents.get(device);
+    if (known !== undefined) return known;
+    device.assertOpen();
+    const agent = MadAgent.#open(device);
+    agents.set(device, agent);
+    agent.catch(() => agents.delete(device));
+    return agent;
+  }
+
+  static async #open(device: Context): Promise<MadAgent> {
+    const opened: Resource[] = [];
+    const keep = <T extends Resource>(resource: T): T => {
+      opened.unshift(resource);
+      return resource;
+    };
+    try {
+      const pd = keep(await device.allocPd()).makeInternal();
+      const receives = receivesOf(device);
+      const sendCq = keep(await device.createCq({ cqe: receives + SENDS })).makeInternal();
+      const mr = keep(await pd.regMr(receives * SLOT_BYTES));
+      const sizes = { maxSendWr: SENDS, maxRecvWr: receives, maxSendSge: 1, maxRecvSge: 1, maxInlineData: MAD_BYTES };
+      const qp = keep(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
+      const partitions = partitionsOf(device);
+      await qp.activate({ qkey: GSI.qkey, pkeyIndex: partitions.defaultIndex });
+      return new MadAgent(qp, mr, partitions);
+    } catch (error) {
+      for (const resource of opened) await resource.close();
+      throw error;
+    }
+  }
+
+  /** Is closed with its queue pair. @param qp queue pair 1, in RTS @param mr receive buffers */
+  private constructor(
+    readonly qp: Qp,
+    readonly mr: Mr,
+    partitions: Partitions,
+  ) {
+    super([qp]);
+    const { device } = qp;
+    this.device = device;
+    this.#partitions = partitions;
+    const guid = randomBytes(8);
+    // locally administered, so different from every assigned GUID
+    guid[0] = 2;
+    const { exports } = device.card;
+    const gids = () => device.gids.map(({ gid }) => gid);
+    this.#sharedAddress = new SharedAddress(device.link.names, gids(), exports.randomPsn());
+    device.on('event', ({ type }: AsyncEvent) => type === 'GID_CHANGE' && this.#sharedAddress.onGids(gids()));
+    this.core = new CmCore({
+      otherCards: this.#sharedAddress,
+      partitions,
+      guid: guid.readBigUInt64BE(),
+      random: () => ((exports.randomPsn() << 16) ^ exports.randomPsn()) >>> 0,
+      host: {
+        isLocal: (gid) => device.gids.some((entry) => entry.gid === gid),
+        get maxMtu() {
+          return device.queryPort().activeMtu;
+        },
+      },
+    });
+    this.#cq = qp.recvCq;
+    this.#wcs = this.#cq.createWcs(POLLED);
+    this.#ahCache = new AhCache(qp.pd);
+    const { buffer, byteOffset, byteLength } = mr.buffer;
+    this.#view = new DataView(buffer, byteOffset, byteLength);
+    this.#inbox = new Inbox({
+      isKnown: (id) => this.core.has(id),
+      isPeer: (id) => this.core.hasPeer(id),
+      release: ({ slot }) => this.#postReceive(slot),
+    });
+    const sge = mr.slice(0, SLOT_BYTES);
+    this.#slotsAddr = sge.addr;
+    this.#receive = { wrId: 0, sgList: { ...sge } };
+    // the queue pair may take more receives than it was asked for, but there is memory for so many only
+    for (let slot = 0; slot < mr.length / SLOT_BYTES; slot++) this.#postReceive(slot);
+    this.#cq.on('completion', () => this.#onCompletion());
+    this.#cq.arm();
+    this.addToParents();
+    this.makeInternal();
+  }
+
+  /** Current time of the core, milliseconds. */
+  now(): number {
+    return performance.now();
+  }
+
+  /** Calls the core, then sends its messages and dispatches its events. Returns and throws what the call does. */
+  callCore<T>(call: (core: CmCore, now: number) => T): T {
+    this.assertOpen();
+    try {
+      return call(this.core, this.now());
+    } finally {
+      this.#flush();
+    }
+  }
+
+  /** Sets the handler for the events of an id, until `unsubscribe`. */
+  subscribe(id: number, handler: EventHandler): void {
+    this.#handlers.set(id, handler);
+  }
+
+  /** Drops later events of an id. */
+  unsubscribe(id: number): void {
+    this.#handlers.delete(id);
+  }
+
+  /** Adds a listener, with a handler for its requests. @returns its handle @throws VerbsError EADDRINUSE */
+  listen(parameters: ListenParameters, handler: EventHandler): number {
+    const handle = this.callCore((core) => core.listen(parameters));
+    try {
+      const release = this.#sharedAddress.reservePort(parameters);
+      this.#listeners.set(handle, { parameters, handler, release });
+      this.#inbox.countListener(parameters.space, parameters.port, 1);
+      return handle;
+    } catch (error) {
+      this.core.unlisten(handle);
+      throw error;
+    }
+  }
+
+  /** Removes a listener. */
+  unlisten(handle: number): void {
+    const listening = this.#listeners.get(handle);
+    if (listening !== undefined) {
+      listening.release();
+      this.#inbox.countListener(listening.parameters.space, listening.parameters.port, -1);
+    }
+    this.#listeners.delete(handle);
+    if (!this.isClosed) this.core.unlisten(handle);
+  }
+
+  /**
+   * Binds a port, which clients and listeners can share.
+   * @param port 0: any free port
+   * @returns the port
+   * @throws VerbsError EADDRINUSE when no port is free
+   */
+  bindPort(space: PortSpaceName, port: number): number {
+    const key = (number: number) => `${space}/${number}`;
+    const isFree = (number: number) => !this.#boundPorts.has(key(number)) && !this.core.isListening(space, number);
+    let chosen = port;
+    for (let tries = 0; chosen === 0 || (port === 0 && !isFree(chosen)); tries++) {
+      if (tries > 10 * (EPHEMERAL.to - EPHEMERAL.from))
+        throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
+      chosen = EPHEMERAL.from + (this.device.card.exports.randomPsn() % (EPHEMERAL.to - EPHEMERAL.from));
+    }
+    this.#boundPorts.set(key(chosen), (this.#boundPorts.get(key(chosen)) ?? 0) + 1);
+    return chosen;
+  }
+
+  /** Releases a port of `bindPort`. */
+  releasePort(space: PortSpaceName, port: number): void {
+    const key = `${space}/${port}`;
+    const left = (this.#boundPorts.get(key) ?? 1) - 1;
+    if (left > 0) this.#boundPorts.set(key, left);
+    else this.#boundPorts.delete(key);
+  }
+
+  /** Returns the counters of the core, and of messages that were dropped here. */
+  counters(): Readonly<Record<string, number>> {
+    const all = { ...this.#dropped, cm_drop_rx_busy: this.#inbox.dropped, cm_drop_tx_busy: this.#outbox.dropped };
+    const counters: Record<string, number> = { ...this.core.counters() };
+    for (const [name, count] of Object.entries(all)) if (count > 0) counters[name] = count;
+    for (const [name, count] of Object.entries(this.#inbox.repeated))
+      for (const counter of count > 0 ? [`cm_rx_msgs.${name}`, `cm_rx_duplicates.${name}`] : [])
+        counters[counter] = (counters[counter] ?? 0) + count;
+    return counters;
+  }
+
+  /** Ends all connections with their last message, unless the device has failed. */
+  protected free(): void {
+    clearTimeout(this.#timer);
+    if (this.isAlive) this.#disconnectAll();
+    this.#handlers.clear();
+    this.#listeners.clear();
+    this.#sharedAddress.close();
+  }
+
+  #disconnectAll(): void {
+    this.core.closeAll(this.now());
+    for (const message of this.core.takeMessages()) this.#outbox.add(message);
+    const { engine } = this.device;
+    const until = this.now() + SHUTDOWN_TIMEOUT;
+    // The device can fail meanwhile.
+    const isDone = () => !this.isAlive || (this.#outbox.isEmpty && this.qp.query().progress.sendPending === 0);
+    do {
+      this.#sendBudget = SENDS_PER_ROUND;
+      this.#postQueued();
+      engine.schedule();
+      engine.poll();
+    } while (!isDone() && this.now() < until);
+  }
+
+  #postReceive(slot: number): void {
+    this.#receive.wrId = slot;
+    this.#receive.sgList.addr = this.#slotsAddr + slot * SLOT_BYTES;
+    this.qp.postRecv(this.#receive);
+  }
+
+  #onCompletion(): void {
+    this.#sortArrived();
+    if (!this.#isInRound) this.#handleRound();
+  }
+
+  /** Sorts what has arrived: the queue pair must have receives left, whatever the program does with its time. */
+  #sortArrived(): void {
+    if (!this.isAlive) return;
+    // Before polling: a completion that arrives after the poll raises an event.
+    this.#cq.arm();
+    this.#isUnsorted = true;
+    for (let left = this.qp.maxRecvWr; this.#isUnsorted && left > 0; left -= POLLED) {
+      const count = pollUnlessFailed(this.#cq, this.#wcs);
+      for (let i = 0; i < count; i++) this.#sort(this.#wcs[i] as Wc);
+      this.#isUnsorted = count === POLLED;
+    }
+  }
+
+  #sort(wc: Wc): void {
+    if (!wc.ok) return;
+    const { wrId: slot } = wc;
+    if (!wc.hasGrh) {
+      this.#dropped.cm_drop_no_grh++;
+      this.#postReceive(slot);
+      return;
+    }
+    this.#letters[slot] ??= { slot, at: slot * SLOT_BYTES, bytes: 0, mac: 0, vlanTci: undefined, pkeyIndex: 0 };
+    const letter = this.#letters[slot];
+    letter.bytes = wc.byteLen;
+    letter.mac = wc.sourceMacNumber;
+    letter.vlanTci = wc.vlanTci;
+    letter.pkeyIndex = wc.pkeyIndex ?? 0;
+    this.#inbox.add(letter, this.#view);
+  }
+
+  /** Whether a message waits that may be handled now. */
+  get #hasWaiting(): boolean {
+    const now = this.now();
+    return this.#inbox.nextRound(now) <= now;
+  }
+
+  /** Handles the share of a round. */
+  #handleRound(): void {
+    if (!this.isAlive) return;
+    this.#inbox.takeRound(this.now(), (letter) => this.#handle(letter));
+    if (this.#isUnsorted || this.#hasWaiting) this.#beginRound();
+    this.#flush();
+  }
+
+  #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: Letter): void {
+    const datagram = this.mr.buffer.subarray(at, at + bytes);
+    const { source, destination } = readGrh(datagram);
+    const neighbour = { mac: macOfNumber(mac), vlanTci };
+    const route: Route = { local: destination, remote: source, neighbour, pkeyIndex };
+    this.core.receive(datagram.subarray(GRH_BYTES), route, this.now());
+    this.#postReceive(slot);
+  }
+
+  /**
+   * Sends messages, dispatches events and sets the timer. Calls of event handlers are handled in the next iteration.
+   */
+  #flush(): void {
+    if (this.#isFlushing || !this.isAlive) return;
+    this.#isFlushing = true;
+    try {
+      for (let isMore = true; isMore; ) {
+        const messages = this.core.takeMessages();
+        const events = this.core.takeEvents();
+        for (const message of messages) this.#send(message);
+        for (const event of events) this.#dispatch(event);
+        isMore = messages.length + events.length > 0;
+      }
+    } finally {
+      this.#isFlushing = false;
+    }
+    this.#setTimer();
+  }
+
+  #dispatch(event: CoreEvent): void {
+    if (event.type === 'CONNECT_REQUEST') this.#listeners.get(event.listener)?.handler(event);
+    else this.#handlers.get(event.id)?.(event);
+  }
+
+  #setTimer(): void {
+    // a round that has begun sets the timer again when it is over
+    const nextRound = this.#isInRound ? Number.POSITIVE_INFINITY : this.#inbox.nextRound(this.now());
+    const at = Math.min(this.core.nextDeadline(), nextRound);
+    if (at === this.#timerAt) return;
+    clearTimeout(this.#timer);
+    this.#timerAt = at;
+    if (at === Number.POSITIVE_INFINITY) return;
+    const wait = Math.min(Math.max(0, Math.ceil(at - this.now())), MAX_TIMER_MS);
+    // Pending calls keep the process running; retransmissions do not.
+    this.#timer = setTimeout(() => this.#onTimer(), wait).unref();
+  }
+
+  #onTimer(): void {
+    if (!this.isAlive) return;
+    this.#timerAt = Number.POSITIVE_INFINITY;
+    this.core.expire(this.now());
+    this.#ahCache.closeRetired();
+    if (!this.#isInRound && this.#hasWaiting) this.#handleRound();
+    else this.#flush();
+  }
+
+  #send(message: Outgoing): void {
+    const onResolved = () => {
+      this.#outbox.add(message);
+      this.#postQueued();
+    };
+    const onError = () => {
+      this.#dropped.cm_drop_unreachable++;
+    };
+    this.#ahCache.resolve(message, this.now(), onResolved, onError);
+  }
+
+  /** Posts queued messages within the budget of this round. */
+  #postQueued(): void {
+    for (let { next } = this.#outbox; next !== undefined; { next } = this.#outbox) {
+      if (this.#sendBudget === 0 || !this.#tryPost(next)) return;
+      this.#outbox.shift();
+    }
+  }
+
+  /** Posts a message, unless the send queue is full. @returns whether the message leaves the queue */
+  #tryPost(message: Outgoing): boolean {
+    if (!this.qp.isAlive) return true;
+    const ah = this.#ahFor(message);
+    if (ah === undefined) return true;
+    try {
+      const { bytes: sgList, pkeyIndex = this.#partitions.defaultIndex } = message;
+      this.qp.postSend({ opcode: 'SEND', sgList, ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey, pkeyIndex });
+    } catch (error) {
+      if (!(error instanceof VerbsError && error.code === 'ENOMEM')) throw error;
+      this.#spendBudget(this.#sendBudget);
+      return false;
+    }
+    this.#spendBudget(1);
+    return true;
+  }
+
+  /** The entry may have been refreshed since the lookup. */
+  #ahFor(message: Outgoing): AddressHandle | undefined {
+    try {
+      return this.#ahCache.get(message);
+    } catch (error) {
+      // Card memory is short, or our address has gone since the message arrived.
+      if (!(error instanceof VerbsError)) throw error;
+      this.#dropped.cm_drop_unreachable++;
+      return undefined;
+    }
+  }
+
+  #spendBudget(messages: number): void {
+    this.#sendBudget -= messages;
+    this.#beginRound();
+  }
+
+  #beginRound(): void {
+    if (this.#isInRound) return;
+    this.#isInRound = true;
+    setImmediate(() => this.#onNextRound());
+  }
+
+  #onNextRound(): void {
+    this.#isInRound = false;
+    this.#sendBudget = SENDS_PER_ROUND;
+    if (!this.isAlive) return;
+    this.#postQueued();
+    if (this.#isUnsorted) this.#sortArrived();
+    if (this.#hasWaiting) this.#handleRound();
+    else this.#setTimer();
+  }
+}

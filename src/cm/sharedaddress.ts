@@ -1,0 +1,126 @@
+/**
+ * Addresses that several cards of a host share. Every card that has an address receives the messages to its queue pair
+ * 1. Each message is for one of the cards, and the others must not refuse it. Cards publish what is theirs as names of
+ * the host (Link.names): the ports that they listen on, and the first byte of the communication ids that they assign.
+ */
+import { VerbsError } from '../errors.js';
+import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../link/gid.js';
+import type { HostNames } from '../link/link.js';
+import type { ListenParameters } from './core/listeners.js';
+import type { OtherCards } from './core/othercards.js';
+import type { PortSpaceName } from './core/serviceid.js';
+
+/** Unbinds a name. */
+type Release = () => void;
+
+/** A listener's port, with the names that are bound for it. */
+interface Reservation {
+  readonly parameters: ListenParameters;
+  readonly bound: Map<string, Release>;
+}
+
+const PREFIXES = 256;
+const prefixName = (prefix: number) => `cm/id/${prefix}`;
+const serviceName = (space: PortSpaceName, port: number, gid: string) => `cm/${space}/${port}/${gidText(gid)}`;
+
+/** The MAD agent of a device has one. */
+export class SharedAddress implements OtherCards {
+  readonly commIdPrefix: number | undefined;
+  readonly #names: HostNames | undefined;
+  readonly #releasePrefix: Release | undefined;
+  readonly #reservations = new Set<Reservation>();
+  #gids: readonly string[];
+
+  /**
+   * @param names names of the device's link; undefined: there are no other cards
+   * @param gids GIDs of the device, as text
+   * @param start a random number: ids that begin with the same byte everywhere could be guessed more easily
+   */
+  constructor(names: HostNames | undefined, gids: readonly string[], start: number) {
+    this.#names = names;
+    this.#gids = gids;
+    for (let i = 0; names !== undefined && i < PREFIXES && this.#releasePrefix === undefined; i++) {
+      const prefix = (start + i) % PREFIXES;
+      this.#releasePrefix = names.bind(prefixName(prefix));
+      if (this.#releasePrefix !== undefined) this.commIdPrefix = prefix;
+    }
+  }
+
+  ownsCommId(commId: number): boolean {
+    const prefix = commId >>> 24;
+    return prefix !== this.commIdPrefix && this.#names?.isBound(prefixName(prefix)) === true;
+  }
+
+  listensOn(space: PortSpaceName, port: number, address: string): boolean {
+    const name = serviceName(space, port, address);
+    for (const { bound } of this.#reservations) if (bound.has(name)) return false;
+    return this.#names?.isBound(name) === true;
+  }
+
+  /**
+   * Reserves a listener's port on all addresses that it covers.
+   * @returns a function that releases the port
+   * @throws VerbsError EADDRINUSE when another card has the port on one of the addresses; nothing is reserved then
+   */
+  reservePort(parameters: ListenParameters): Release {
+    const service: Reservation = { parameters, bound: new Map() };
+    this.#reservations.add(service);
+    const taken = this.#bindNames(service);
+    if (taken !== undefined) {
+      this.#release(service);
+      const { space, port } = parameters;
+      throw new VerbsError(
+        'EADDRINUSE',
+        `rdma_cm port ${port} (${space}) of ${gidAddress(taken)} has a listener already, of another device on this host`,
+      );
+    }
+    return () => this.#release(service);
+  }
+
+  /** The addresses of the device have changed. A port that another card has on a new address stays with that card. */
+  onGids(gids: readonly string[]): void {
+    this.#gids = gids;
+    for (const service of this.#reservations) {
+      const wanted = new Set(this.#namesOf(service).map(([name]) => name));
+      for (const [name, release] of service.bound) {
+        if (wanted.has(name)) continue;
+        release();
+        service.bound.delete(name);
+      }
+      this.#bindNames(service);
+    }
+  }
+
+  /** Releases all names. */
+  close(): void {
+    for (const service of this.#reservations) this.#release(service);
+    this.#releasePrefix?.();
+  }
+
+  #release(service: Reservation): void {
+    this.#reservations.delete(service);
+    for (const release of service.bound.values()) release();
+    service.bound.clear();
+  }
+
+  /** Binds the names that are not bound yet. @returns an address on which another card has the port */
+  #bindNames(service: Reservation): string | undefined {
+    let taken: string | undefined;
+    for (const [name, gid] of this.#namesOf(service)) {
+      if (service.bound.has(name)) continue;
+      const release = this.#names?.bind(name);
+      if (release !== undefined) service.bound.set(name, release);
+      else if (this.#names !== undefined) taken = gid;
+    }
+    return taken;
+  }
+
+  /** Returns the names of a listener, each with its GID. */
+  #namesOf({ parameters: { space, port, address } }: Reservation): (readonly [string, string])[] {
+    const isCovered = (gid: string) => {
+      if (address === undefined || address === '::') return true;
+      return address === '0.0.0.0' ? isIpv4Mapped(gidBytes(gid)) : gidText(address) === gid;
+    };
+    return [...new Set(this.#gids)].filter(isCovered).map((gid) => [serviceName(space, port, gid), gid] as const);
+  }
+}

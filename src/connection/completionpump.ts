@@ -1,0 +1,65 @@
+/** Delivery of completions to a callback. */
+import type { Cq } from '../verbs/cq.js';
+import { pollUnlessFailed } from '../verbs/polling.js';
+import type { Wc } from '../verbs/wc.js';
+import { throwLater } from './uncaught.js';
+
+/** Completions per poll, and polls in a row before the event loop continues. */
+const BATCH_SIZE = 64;
+const MAX_BATCHES = 16;
+
+/**
+ * Delivers the completions of a queue to a callback as they arrive, from the event loop. An exception of the callback
+ * is uncaught, and the other completions are delivered nevertheless.
+ *
+ * @example
+ * ```ts
+ * const pump = new CompletionPump(cq, (wc) => console.log(wc.opcodeName, wc.wrId));
+ * ```
+ */
+export class CompletionPump {
+  readonly #cq: Cq;
+  readonly #wcs: Wc[];
+  readonly #onCompletion: (wc: Wc) => void;
+
+  /** @param onCompletion receives a Wc that later polls overwrite; may close the queue */
+  constructor(cq: Cq, onCompletion: (wc: Wc) => void) {
+    this.#cq = cq;
+    this.#wcs = cq.createWcs(BATCH_SIZE);
+    this.#onCompletion = onCompletion;
+    cq.on('completion', this.drain);
+    cq.arm();
+  }
+
+  /** Delivers all pending completions, in batches between which the event loop runs. */
+  readonly drain = (): void => {
+    if (this.#poll(MAX_BATCHES)) setImmediate(this.drain);
+  };
+
+  /** Delivers everything that the queue holds in one go; later completions are not needed any more. */
+  drainAll(): void {
+    this.#poll(Math.ceil(this.#cq.cqe / BATCH_SIZE));
+  }
+
+  /** @returns whether more completions may be pending */
+  #poll(batches: number): boolean {
+    if (!this.#cq.isAlive) return false;
+    // Arm first, so that a completion after the last poll raises an event.
+    this.#cq.arm();
+    for (let batch = 0; batch < batches; batch++) {
+      const count = pollUnlessFailed(this.#cq, this.#wcs);
+      for (let i = 0; i < count; i++) this.#deliver(this.#wcs[i] as Wc);
+      if (count === 0 || this.#cq.isClosed) return false;
+    }
+    return true;
+  }
+
+  /** The batch has left the queue already, so an exception must not stop the delivery of its other completions. */
+  #deliver(wc: Wc): void {
+    try {
+      this.#onCompletion(wc);
+    } catch (error) {
+      throwLater(error);
+    }
+  }
+}

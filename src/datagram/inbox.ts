@@ -1,0 +1,166 @@
+/** Receives of a datagram socket. Each buffer is posted again once its message is read. */
+import { isIPv6 } from 'node:net';
+import { GRH_BYTES, readGrh } from '../verbs/grh.js';
+import type { Mr } from '../verbs/mr.js';
+import type { Qp } from '../verbs/qp.js';
+import { checkWait, type WaitOptions, waitFor } from '../verbs/waiting.js';
+import type { Wc } from '../verbs/wc.js';
+
+/** Where a datagram can be sent without asking for the receiver's port: to a queue pair. A `RemoteInfo` is one. */
+export interface DatagramAddress {
+  /** IP address of the queue pair's device. */
+  readonly address: string;
+  /** Queue pair number, 24 bits. */
+  readonly qpNum: number;
+  /** Q_Key of the queue pair, 32 bits. Default `UDP_QKEY`, as all sockets have it. */
+  readonly qkey?: number;
+  /** Address of this device to send from. Default, and for other addresses: chosen by the route. */
+  readonly localAddress?: string;
+}
+
+/** The sender of a datagram. `send(message, rinfo)` replies to it. */
+export interface RemoteInfo extends DatagramAddress {
+  /** IP address of the sender. */
+  readonly address: string;
+  /** Family of the address. */
+  readonly family: 'IPv4' | 'IPv6';
+  /**
+   * Port of the sender if this socket has sent to this port before, so that the queue pair is known to be that of the
+   * port; otherwise 0. Datagrams carry no port, only the number of the sender's queue pair.
+   */
+  readonly port: number;
+  /** Length of the message in bytes. */
+  readonly size: number;
+  /** Address that the datagram was sent to: one of this device, or a multicast group. */
+  readonly localAddress: string;
+}
+
+/** A received datagram. */
+export interface DatagramMessage {
+  /** The message's bytes, a copy that belongs to the caller. */
+  readonly data: Buffer;
+  /** Its sender. */
+  readonly rinfo: RemoteInfo;
+}
+
+/** A message in its receive buffer. */
+interface Arrival {
+  readonly slot: number;
+  readonly byteLen: number;
+  readonly srcQp: number;
+}
+
+interface Reader {
+  resolve(message: DatagramMessage | undefined): void;
+  reject(error: unknown): void;
+}
+
+/** What the inbox asks its socket. */
+export interface InboxOwner {
+  /** The port of a sender, 0 when it is not known. */
+  portOf(address: string, qpNum: number): number;
+  /** Whether the socket takes messages of this sender. */
+  accepts(rinfo: RemoteInfo): boolean;
+}
+
+export class Inbox {
+  /** Called with each message as it arrives; undefined: messages wait for `next`. */
+  #listener: ((message: DatagramMessage) => void) | undefined;
+  readonly #owner: InboxOwner;
+  #receives: { readonly qp: Qp; readonly mr: Mr; readonly slotBytes: number } | undefined;
+  /** Unread messages stay in their buffers. When all are in use, the card drops what arrives, and counts it. */
+  readonly #unread: Arrival[] = [];
+  #readers: Reader[] = [];
+  #isEnded = false;
+  #error: Error | undefined;
+
+  constructor(owner: InboxOwner) {
+    this.#owner = owner;
+  }
+
+  /** Posts `count` receives. @param mr divided evenly among them */
+  open(qp: Qp, mr: Mr, count: number): void {
+    this.#receives = { qp, mr, slotBytes: Math.floor(mr.length / count) };
+    for (let slot = 0; slot < count; slot++) this.#post(slot);
+  }
+
+  /** Passes all messages to a listener, those that wait at first; undefined: they wait for `next`. */
+  listen(listener: ((message: DatagramMessage) => void) | undefined): void {
+    this.#listener = listener;
+    // The listener may remove itself.
+    while (this.#listener !== undefined && this.#unread.length > 0) {
+      const message = this.#take(this.#unread.shift() as Arrival);
+      if (message !== undefined) this.#listener(message);
+    }
+  }
+
+  /** Delivers the message of a completed receive. */
+  onCompletion({ ok, wrId: slot, byteLen, srcQp }: Wc): void {
+    if (!ok || this.#isEnded) return;
+    const arrival = { slot, byteLen, srcQp };
+    if (this.#listener === undefined && this.#readers.length === 0) {
+      this.#unread.push(arrival);
+      return;
+    }
+    const message = this.#take(arrival);
+    if (message === undefined) return;
+    if (this.#listener !== undefined) this.#listener(message);
+    else this.#readers.shift()?.resolve(message);
+  }
+
+  /** Returns the next message, undefined at the end. */
+  async next(wait: WaitOptions): Promise<DatagramMessage | undefined> {
+    checkWait(wait);
+    while (this.#unread.length > 0) {
+      const message = this.#take(this.#unread.shift() as Arrival);
+      if (message !== undefined) return message;
+    }
+    if (this.#error !== undefined) throw this.#error;
+    if (this.#isEnded) return undefined;
+    let reader: Reader | undefined;
+    const next = new Promise<DatagramMessage | undefined>((resolve, reject) => {
+      reader = { resolve, reject };
+      this.#readers.push(reader);
+    });
+    return waitFor(next, 'no message', wait, () => {
+      this.#readers = this.#readers.filter((other) => other !== reader);
+    });
+  }
+
+  /** Drops what is unread. Readers get the error, or undefined. @returns whether a reader has got the error */
+  end(error: Error | undefined): boolean {
+    this.#isEnded = true;
+    this.#error = error;
+    this.#unread.length = 0;
+    const readers = this.#readers.splice(0);
+    for (const { resolve, reject } of readers) {
+      if (error === undefined) resolve(undefined);
+      else reject(error);
+    }
+    return error !== undefined && readers.length > 0;
+  }
+
+  /** Copies a message and posts its buffer again. @returns undefined for a sender that the socket does not accept */
+  #take({ slot, byteLen, srcQp: qpNum }: Arrival): DatagramMessage | undefined {
+    const { mr, slotBytes } = this.#receives as { mr: Mr; slotBytes: number };
+    const bytes = mr.buffer.subarray(slot * slotBytes, slot * slotBytes + byteLen);
+    const { source: address, destination: localAddress } = readGrh(bytes);
+    const rinfo: RemoteInfo = {
+      address,
+      family: isIPv6(address) ? 'IPv6' : 'IPv4',
+      port: this.#owner.portOf(address, qpNum),
+      size: byteLen - GRH_BYTES,
+      qpNum,
+      localAddress,
+    };
+    const isWanted = this.#owner.accepts(rinfo);
+    const data = isWanted ? Buffer.from(bytes.subarray(GRH_BYTES)) : undefined;
+    this.#post(slot);
+    return data && { data, rinfo };
+  }
+
+  #post(slot: number): void {
+    const { qp, mr, slotBytes } = this.#receives as { qp: Qp; mr: Mr; slotBytes: number };
+    if (qp.isAlive && mr.isAlive) qp.postRecv({ wrId: slot, sgList: mr.slice(slot * slotBytes, slotBytes) });
+  }
+}

@@ -1,0 +1,626 @@
+/**
+ * Datagram sockets in the manner of node:dgram, over one UD queue pair. Ports are those of rdma_cm's UDP port space:
+ * a socket answers SIDR requests for its port with its queue pair number and Q_Key, and asks peers for theirs.
+ *
+ * `services.ts` finds the queue pairs of peers, `inbox.ts` keeps receives posted, and this file is the API.
+ */
+import { EventEmitter } from 'node:events';
+import { type InspectOptionsStylized, inspect } from 'node:util';
+import { AhCache, type Route } from '../cm/ahcache.js';
+import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
+import { CompletionPump } from '../connection/completionpump.js';
+import { Endpoints } from '../connection/endpoints.js';
+import { stage } from '../connection/onesided.js';
+import { completionError, Requests } from '../connection/requests.js';
+import { SendPool } from '../connection/sendpool.js';
+import { invalidType, VerbsError, withDetails } from '../errors.js';
+import { ipBytes, isMulticast } from '../link/address.js';
+import { gidAddress } from '../link/gid.js';
+import { lookupHost } from '../link/peer.js';
+import type { AddressHandle } from '../verbs/ah.js';
+import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, show, text } from '../verbs/check.js';
+import type { Context } from '../verbs/context.js';
+import { inspectAs } from '../verbs/describe.js';
+import { GRH_BYTES } from '../verbs/grh.js';
+import { MULTICAST_QPN } from '../verbs/groups.js';
+import type { Qp } from '../verbs/qp.js';
+import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
+import type { Wc } from '../verbs/wc.js';
+import { type DatagramAddress, type DatagramMessage, Inbox, type RemoteInfo } from './inbox.js';
+import { ServiceCache } from './services.js';
+
+/** Options of `device.createSocket`. */
+export interface DatagramSocketOptions {
+  /**
+   * Receive buffers, 1..16384, each of the largest datagram and 40 bytes. What arrives while all are in use is dropped,
+   * and counted as `drop_no_receive`. Default 256.
+   */
+  readonly receives?: number;
+  /** Datagrams that are handed to the device at a time, 1..16384. Further ones wait in order. Default 64. */
+  readonly sends?: number;
+  /**
+   * Destinations whose queue pair is remembered, 1..65536, and most that are asked at a time. The one that was not used
+   * for the longest time is forgotten. Default 1024.
+   */
+  readonly peers?: number;
+  /**
+   * Milliseconds after which a destination in use is asked for its queue pair again, so that a peer that has restarted
+   * is found. Until its answer, datagrams go to the old queue pair. Default 1000.
+   */
+  readonly refreshInterval?: number;
+  /** Aborted: the socket is closed. */
+  readonly signal?: AbortSignal;
+}
+
+/** Address of a socket, in the form of node:net. */
+export interface DatagramSocketAddress extends CmAddress {
+  /** Family of the address. */
+  readonly family: 'IPv4' | 'IPv6';
+}
+
+/** Events of a datagram socket, with the arguments of their listeners. */
+export interface DatagramSocketEvents {
+  /** The socket is bound, and receives. */
+  listening: [];
+  /** A datagram has arrived. While this event has a listener, `receive` gets none. */
+  message: [data: Buffer, rinfo: RemoteInfo];
+  /** The socket has a peer, by `connect`. */
+  connect: [];
+  /** The device has failed. `close` follows. Not emitted when a `receive` has got the error. */
+  error: [error: Error];
+  /** The socket is closed. */
+  close: [];
+}
+
+const CHECKS: Checks<DatagramSocketOptions> = {
+  receives: integer(1, 16384),
+  sends: integer(1, 16384),
+  peers: integer(1, 65536),
+  refreshInterval: integer(0, 2 ** 31 - 1),
+  signal: WAIT_CHECKS.signal,
+};
+const REPLY_CHECKS: Checks<RemoteInfo> = {
+  address: text,
+  qpNum: integer(0, 0xffffff),
+  qkey: checkU32,
+  localAddress: text,
+  family: anything,
+  port: anything,
+  size: anything,
+};
+
+interface Closable {
+  close(): Promise<void>;
+}
+
+/** What a bound socket has allocated. */
+interface Parts {
+  readonly id: CmId;
+  readonly qp: Qp;
+  readonly requests: Requests;
+  readonly services: ServiceCache;
+  readonly ahs: AhCache;
+  /** Largest message that the buffers hold, bytes. */
+  readonly messageBytes: number;
+  /** In the order of closing. */
+  readonly resources: readonly Closable[];
+}
+
+/** Where a datagram goes. */
+interface Destination {
+  readonly route: Route;
+  readonly qpNum: number;
+  readonly qkey: number;
+}
+
+/** What the caller of `send` names: a port, or a queue pair. */
+type Target = CmAddress | DatagramAddress;
+
+/**
+ * A datagram socket in the manner of node:dgram, from `device.createSocket`. It sends messages to addresses and ports,
+ * and to multicast groups; messages are lost, repeated or reordered as the network does. The peer may be any program
+ * with a datagram service of rdma_cm.
+ *
+ * A message takes one packet: more bytes than the path MTU are refused. The wire carries no ports: the port of a
+ * destination is resolved to a queue pair, and the sender of a message is known by its queue pair. `send(message,
+ * rinfo)` replies to it.
+ *
+ * Events: `listening`; `message` with data and sender, also as `for await (const { data, rinfo } of socket)`;
+ * `connect`; `error`; `close`. A bound socket keeps the process running; see `unref`.
+ *
+ * @example
+ * ```ts
+ * const socket = await device.createSocket().bind(7471);
+ * socket.on('message', (data, rinfo) => {
+ *   console.log(`${rinfo.address} sent ${data}`);
+ *   socket.send('thank you', rinfo).catch(console.error);
+ * });
+ * await socket.send('hello', 7471, '10.0.0.2');
+ * ```
+ */
+export class DatagramSocket
+  extends EventEmitter<DatagramSocketEvents>
+  implements AsyncIterable<DatagramMessage>, AsyncDisposable
+{
+  readonly #device: Context;
+  readonly #receives: number;
+  readonly #sends: number;
+  readonly #peers: number;
+  readonly #refreshInterval: number;
+  readonly #inbox: Inbox;
+  #binding: Promise<void> | undefined;
+  #parts: Parts | undefined;
+  /** Peer of a connected socket. */
+  #remote: CmAddress | undefined;
+  #isRefed = true;
+  #isClosing = false;
+  #isEnded = false;
+  #cleanup: Promise<void> | undefined;
+  /** Reject the datagrams whose destination is being resolved. */
+  readonly #resolving = new Set<(error: unknown) => void>();
+
+  /** @internal Use `device.createSocket`. @throws TypeError, RangeError for wrong options */
+  constructor(device: Context, options: DatagramSocketOptions) {
+    super();
+    const { signal, ...rest } = checkOptions('createSocket', options, CHECKS);
+    const { receives = 256, sends = 64, peers = 1024, refreshInterval = 1000 } = rest;
+    this.#device = device;
+    this.#receives = receives;
+    this.#sends = sends;
+    this.#peers = peers;
+    this.#refreshInterval = refreshInterval;
+    this.#inbox = new Inbox({
+      portOf: (address, qpNum) => this.#parts?.services.portOf(address, qpNum) ?? 0,
+      accepts: ({ address, port }) =>
+        this.#remote === undefined || (this.#remote.address === address && this.#remote.port === port),
+    });
+    Endpoints.of(device).assertOpen();
+    Endpoints.of(device).add(this);
+    this.#watchListeners();
+    if (signal !== undefined) this.#closeOnAbort(signal);
+  }
+
+  /**
+   * The UD queue pair, for counters and attributes. Its completions and receives belong to the socket.
+   * @throws VerbsError EINVAL before the socket is bound
+   */
+  get qp(): Qp {
+    return this.#bound().qp;
+  }
+
+  /**
+   * Binds the socket to a port of rdma_cm's UDP port space, and answers for it. Event: `listening`. A socket that sends
+   * before it is bound gets a free port.
+   * @param port 0..65535; 0 = any free port. Default 0
+   * @param host one of the device's addresses; `0.0.0.0` = all IPv4 addresses. Default `::`, all addresses
+   * @returns the socket
+   * @throws TypeError, RangeError; VerbsError EADDRINUSE when the port is taken, EADDRNOTAVAIL when `host` is no
+   * address of the device, EINVAL when the socket is bound or closed, ENOMEM
+   */
+  async bind(port = 0, host = '::'): Promise<this> {
+    checkInteger('port', port, 0, 65535);
+    text('host', host);
+    this.#assertOpen();
+    if (this.#binding !== undefined) throw new VerbsError('EINVAL', 'the socket is bound already');
+    this.#binding = this.#bind(port, host);
+    try {
+      await this.#binding;
+    } catch (error) {
+      this.#binding = undefined;
+      throw withDetails(error, { syscall: 'bind', address: host, port });
+    }
+    return this;
+  }
+
+  /** Address, family and port that the socket is bound to. @throws VerbsError EINVAL before the socket is bound */
+  address(): DatagramSocketAddress {
+    const { address, port } = this.#bound().id.localAddress as CmAddress;
+    return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', port };
+  }
+
+  /** Address and port of the peer of a connected socket. @throws VerbsError EINVAL when it has none */
+  remoteAddress(): DatagramSocketAddress {
+    if (this.#remote === undefined) throw new VerbsError('EINVAL', 'the socket is not connected');
+    const { address, port } = this.#remote;
+    return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', port };
+  }
+
+  /**
+   * Sends a message to a port. The first message to a port asks the peer for its queue pair, which takes a round trip;
+   * the answer is remembered. Resolves when the datagram has left, which does not mean that it has arrived. Of a
+   * multicast group all members get it, whatever their port.
+   * @param message text, which is sent as UTF-8; or bytes, at most the path MTU. Do not change them before the promise
+   * settles
+   * @param port the peer's port, 1..65535
+   * @param address the peer's IP address or host name, or a multicast group
+   * @throws TypeError, RangeError for wrong arguments; VerbsError EMSGSIZE when the message is longer than the path
+   * MTU, EHOSTUNREACH, EADDRNOTAVAIL, ENOMEM, EINVAL when the socket is closed, ECANCELED when it is closed meanwhile,
+   * ETIMEDOUT after `timeout`; CmError ECONNREFUSED when the peer has no service at the port, ETIMEDOUT when it does
+   * not answer; the signal's reason
+   */
+  send(message: string | Uint8Array, port: number, address: string, options?: WaitOptions): Promise<void>;
+  /**
+   * Sends a message to a queue pair: `rinfo` of a received message replies to its sender.
+   * @throws as above
+   */
+  send(message: string | Uint8Array, to: DatagramAddress, options?: WaitOptions): Promise<void>;
+  /**
+   * Sends a message to the peer of a connected socket.
+   * @throws as above
+   */
+  send(message: string | Uint8Array, options?: WaitOptions): Promise<void>;
+  async send(
+    message: string | Uint8Array,
+    to?: number | DatagramAddress | WaitOptions,
+    addressOrOptions?: string | WaitOptions,
+    options?: WaitOptions,
+  ): Promise<void> {
+    const { target, wait } = this.#parseTarget(to, addressOrOptions, options);
+    const data = typeof message === 'string' ? Buffer.from(message) : message;
+    if (!(data instanceof Uint8Array)) throw invalidType(`the message is ${show(data)}, must be text or bytes`);
+    this.#assertOpen();
+    checkWait(wait);
+    const isLimited = wait.signal !== undefined || wait.timeout !== undefined;
+    const abort = isLimited ? new AbortController() : undefined;
+    try {
+      const sending = this.#send(data, target, abort === undefined ? {} : { signal: abort.signal });
+      await waitFor(sending, `no datagram sent to ${target.address}`, wait, () => abort?.abort());
+    } catch (error) {
+      const { address } = target;
+      throw withDetails(error, { syscall: 'send', address, ...('qpNum' in target ? {} : { port: target.port }) });
+    }
+  }
+
+  /**
+   * Sets the peer: from now on `send` needs no destination, and messages of others are dropped. Event: `connect`.
+   * @param port the peer's port, 1..65535 @param address the peer's IP address or host name
+   * @throws as `send`; VerbsError EINVAL when the socket is connected
+   */
+  async connect(port: number, address: string, wait: WaitOptions = {}): Promise<void> {
+    checkPort(port);
+    text('address', address);
+    this.#assertOpen();
+    if (this.#remote !== undefined) throw new VerbsError('EINVAL', 'the socket is connected already');
+    checkWait(wait);
+    try {
+      const resolving = this.#unlessClosed(this.#resolvePeer(port, address));
+      this.#remote = await waitFor(resolving, `no answer from ${address} port ${port}`, wait);
+    } catch (error) {
+      throw withDetails(error, { syscall: 'connect', address, port });
+    }
+    this.emit('connect');
+  }
+
+  /** Undoes `connect`. @throws VerbsError EINVAL when the socket is not connected */
+  disconnect(): void {
+    this.remoteAddress();
+    this.#remote = undefined;
+  }
+
+  /**
+   * Joins a multicast group: the socket gets what is sent to it by any member of the network, on any port. A sender
+   * need not be a member.
+   * @param group IP address
+   * @throws TypeError when `group` is no multicast group; VerbsError EINVAL when the socket has joined it or is closed,
+   * EOPNOTSUPP when the link has no groups, ENOMEM
+   */
+  async addMembership(group: string): Promise<void> {
+    this.#assertOpen();
+    await (await this.#ensureBound()).qp.attachMcast(group);
+  }
+
+  /**
+   * Leaves a multicast group.
+   * @throws TypeError; VerbsError ENOENT when the socket has not joined it, EINVAL before the socket is bound
+   */
+  async dropMembership(group: string): Promise<void> {
+    await this.#bound().qp.detachMcast(group);
+  }
+
+  /**
+   * Returns the next message, or undefined once the socket is closed. Messages wait in the receive buffers until they
+   * are read.
+   * @throws TypeError for wrong options; VerbsError EIO when the device has failed, ETIMEDOUT after `timeout`; the
+   * signal's reason
+   */
+  receive(wait: WaitOptions = {}): Promise<DatagramMessage | undefined> {
+    return this.#inbox.next(wait);
+  }
+
+  /** Iterates over all messages until the socket is closed. Leaving the loop does not close the socket. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<DatagramMessage, void, void> {
+    for (let message = await this.receive(); message !== undefined; message = await this.receive()) yield message;
+  }
+
+  /** Keeps the process running while the socket is bound. This is the default. */
+  ref(): this {
+    this.#isRefed = true;
+    this.#parts?.id.channel.ref();
+    return this;
+  }
+
+  /** Lets the process exit although the socket is bound. */
+  unref(): this {
+    this.#isRefed = false;
+    this.#parts?.id.channel.unref();
+    return this;
+  }
+
+  /**
+   * Closes the socket. What was handed to the device is sent; a message whose destination is still being resolved fails
+   * with ECANCELED. A second call waits for the same end.
+   */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    this.#cancelResolving();
+    await this.#binding?.catch(() => {});
+    await this.#parts?.requests.idle();
+    this.#end();
+    await this.#cleanup;
+  }
+
+  /** Same as `close`, for `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** @internal Closes the socket at once; what is not sent is lost. */
+  destroy(): void {
+    this.#end();
+  }
+
+  /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
+  toJSON(): Record<string, unknown> {
+    if (this.#isEnded) return { isClosed: true };
+    if (this.#parts === undefined) return { isBound: false };
+    return { ...this.address(), qpNum: this.qp.qpNum, ...(this.#remote && { remote: this.remoteAddress() }) };
+  }
+
+  /** @internal */
+  [inspect.custom](depth: number, options: InspectOptionsStylized): string {
+    return inspectAs(this, depth, options);
+  }
+
+  /** Messages go to the listeners of `message` while there are any. */
+  #watchListeners(): void {
+    const deliver = ({ data, rinfo }: DatagramMessage) => void this.emit('message', data, rinfo);
+    const update = () => this.#inbox.listen(this.listenerCount('message') > 0 ? deliver : undefined);
+    const events = this as unknown as EventEmitter;
+    // The event comes before the listener is added.
+    events.on('newListener', (name) => name === 'message' && process.nextTick(update));
+    events.on('removeListener', (name) => name === 'message' && update());
+  }
+
+  #closeOnAbort(signal: AbortSignal): void {
+    const onAbort = () => this.destroy();
+    if (signal.aborted) process.nextTick(onAbort);
+    signal.addEventListener('abort', onAbort, { once: true });
+    this.once('close', () => signal.removeEventListener('abort', onAbort));
+  }
+
+  // ---- binding ----
+
+  async #bind(port: number, host: string): Promise<void> {
+    const device = this.#device;
+    const resources: Closable[] = [];
+    const track = <T extends Closable>(resource: T): T => {
+      resources.unshift(resource);
+      return resource;
+    };
+    try {
+      const { activeMtu, maxMtu } = device.queryPort();
+      const messageBytes = activeMtu || maxMtu;
+      const [maxRecvWr, maxSendWr] = [this.#receives, this.#sends];
+      const pd = track(await device.allocPd());
+      const recvCq = track(await device.createCq({ cqe: maxRecvWr }));
+      const recvMr = track(await pd.regMr(maxRecvWr * (GRH_BYTES + messageBytes)));
+      const sendPool = await SendPool.join(device);
+      let qp: Qp | undefined;
+      track({ close: () => sendPool.leave(qp) });
+      const id = track(createCmId(device, { space: 'UDP' }));
+      await id.bindAddr(host, port);
+      const queues = { sendCq: sendPool.cq.cq, recvCq, maxSendWr, maxRecvWr, sqSigAll: false };
+      qp = await id.createQp(pd, queues);
+      await sendPool.attach(qp, (wc) => this.#onSent(wc));
+      await id.listen();
+      if (this.#isEnded || this.#isClosing) throw new VerbsError('ECANCELED', 'the socket was closed');
+      const options = { local: id.localAddress as CmAddress, limit: this.#peers };
+      const services = new ServiceCache(device, { ...options, refreshInterval: this.#refreshInterval });
+      const requests = new Requests(qp, sendPool, maxSendWr);
+      this.#parts = { id, qp, requests, services, ahs: new AhCache(pd), messageBytes, resources };
+      this.#start(this.#parts, recvMr);
+    } catch (error) {
+      for (const resource of resources) await resource.close();
+      throw error;
+    }
+  }
+
+  #start({ id, qp }: Parts, recvMr: Parameters<Inbox['open']>[1]): void {
+    new CompletionPump(qp.recvCq, (wc) => this.#inbox.onCompletion(wc));
+    this.#inbox.open(qp, recvMr, this.#receives);
+    qp.on('event', ({ type }) => {
+      if (type === 'QP_FATAL' || type === 'QP_ACCESS_ERR' || type === 'QP_REQ_ERR')
+        this.#end(new VerbsError('EIO', `${qp} has failed (${type})`));
+    });
+    if (!this.#isRefed) id.channel.unref();
+    void this.#serve(id, qp);
+    process.nextTick(() => {
+      if (!this.#isEnded) this.emit('listening');
+    });
+  }
+
+  /** Answers those who ask for the queue pair of the port, until the socket is closed. */
+  async #serve(id: CmId, qp: Qp): Promise<void> {
+    try {
+      for (;;) {
+        const request = await id.getRequest();
+        // It may have been given up.
+        await request.accept({ qpNum: qp.qpNum, qkey: UDP_QKEY }).catch(() => {});
+        await request.close();
+      }
+    } catch (error) {
+      this.#end(error as Error);
+    }
+  }
+
+  #bound(): Parts {
+    if (this.#parts !== undefined) return this.#parts;
+    throw new VerbsError('EINVAL', `the socket is ${this.#isEnded ? 'closed' : 'not bound'}`);
+  }
+
+  async #ensureBound(): Promise<Parts> {
+    if (this.#parts === undefined) await (this.#binding ?? this.bind());
+    this.#assertOpen();
+    return this.#bound();
+  }
+
+  // ---- sending ----
+
+  #parseTarget(
+    to: number | DatagramAddress | WaitOptions | undefined,
+    addressOrOptions: string | WaitOptions | undefined,
+    options: WaitOptions | undefined,
+  ): { target: Target; wait: WaitOptions } {
+    const isReply = typeof to === 'object' && to !== null && ('address' in to || 'qpNum' in to);
+    if (this.#remote !== undefined) {
+      if (typeof to === 'number' || isReply)
+        throw new VerbsError('EINVAL', 'the socket is connected, and sends to its peer only');
+      return { target: this.#remote, wait: to ?? {} };
+    }
+    if (isReply) {
+      const { address, qpNum, qkey, localAddress } = checkOptions('send', to as RemoteInfo, REPLY_CHECKS);
+      if (qpNum === undefined) throw invalidType('qpNum is undefined, must be the number of a queue pair');
+      const reply = { qpNum, ...(qkey !== undefined && { qkey }), ...(localAddress !== undefined && { localAddress }) };
+      return { target: { address: gidAddress(address), ...reply }, wait: (addressOrOptions as WaitOptions) ?? {} };
+    }
+    checkPort(to);
+    text('address', addressOrOptions);
+    return { target: { address: addressOrOptions as string, port: to as number }, wait: options ?? {} };
+  }
+
+  async #send(data: Uint8Array, target: Target, wait: WaitOptions): Promise<void> {
+    const { destination, ah } = await this.#unlessClosed(this.#resolve(target));
+    const { requests, qp, ahs, messageBytes } = this.#bound();
+    const limit = Math.min(ah.maxMessage, messageBytes);
+    if (data.length > limit)
+      throw new VerbsError(
+        'EMSGSIZE',
+        `the message has ${data.length} bytes, at most the path MTU to ${destination.route.remote}, ${limit}, is allowed`,
+      );
+    const { qpNum: remoteQpn, qkey: remoteQkey, route } = destination;
+    await requests.submit(
+      'not sent',
+      wait,
+      data.length,
+      (slot) => {
+        // While the datagram waited, the handle may have been replaced.
+        const latest = ahs.get(route);
+        if (latest === undefined) throw new VerbsError('ENOMEM', 'datagrams to too many destinations wait to be sent');
+        // Stock programs (udaddy, mckey) expect the number of the sender's queue pair as immediate data.
+        const operation = { opcode: 'SEND_WITH_IMM', immData: qp.qpNum, solicited: true } as const;
+        return { ...operation, sgList: stage(slot, data), ah: latest, remoteQpn, remoteQkey };
+      },
+      () => {},
+    );
+  }
+
+  async #resolve(target: Target): Promise<{ destination: Destination; ah: AddressHandle }> {
+    const { ahs } = await this.#ensureBound();
+    const destination = await this.#destination(target);
+    const { route } = destination;
+    const ah = await new Promise<AddressHandle | undefined>((resolve, reject) =>
+      ahs.resolve(
+        route,
+        performance.now(),
+        () => resolve(ahs.get(route)),
+        (error) => (error === undefined ? resolve(undefined) : reject(error)),
+      ),
+    );
+    if (ah === undefined) throw new VerbsError('ENOMEM', 'too many destinations are being resolved');
+    return { destination, ah };
+  }
+
+  async #destination(target: Target): Promise<Destination> {
+    if ('qpNum' in target) {
+      const { address, qpNum, qkey = UDP_QKEY, localAddress } = target;
+      return { route: { local: this.#localTowards(address, localAddress), remote: address }, qpNum, qkey };
+    }
+    const remote = gidAddress(await lookupHost(target.address));
+    if (isMulticast(ipBytes(remote)))
+      return { route: { local: this.#localTowards(remote), remote }, qpNum: MULTICAST_QPN, qkey: UDP_QKEY };
+    const { localAddress: local, qpNum, qkey } = await this.#bound().services.resolve(remote, target.port);
+    return { route: { local, remote }, qpNum, qkey };
+  }
+
+  /** @param preferred used if it is an address of the device */
+  #localTowards(remote: string, preferred?: string): string {
+    const { gids } = this.#device;
+    const wanted = [preferred, this.address().address];
+    const own = wanted.find((address) => gids.some((entry) => entry.address === address));
+    return own ?? (gids[this.#device.chooseGid(remote).index]?.address as string);
+  }
+
+  async #resolvePeer(port: number, address: string): Promise<CmAddress> {
+    const { services } = await this.#ensureBound();
+    const remote = gidAddress(await lookupHost(address));
+    await services.resolve(remote, port);
+    return { address: remote, port };
+  }
+
+  /** Settles as `promise`, or with ECANCELED when the socket is closed before. */
+  #unlessClosed<T>(promise: Promise<T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.#resolving.add(reject);
+      promise.then(resolve, reject).finally(() => this.#resolving.delete(reject));
+    });
+  }
+
+  #onSent(wc: Wc): void {
+    const parts = this.#parts;
+    const error = parts?.requests.complete(wc);
+    if (error !== undefined) this.#end(completionError(wc));
+  }
+
+  // ---- the end ----
+
+  #assertOpen(): void {
+    if (this.#isClosing || this.#isEnded) throw new VerbsError('EINVAL', 'the socket is closed');
+    this.#device.assertOpen();
+  }
+
+  #cancelResolving(): void {
+    for (const reject of this.#resolving) reject(new VerbsError('ECANCELED', 'the socket was closed'));
+    this.#resolving.clear();
+  }
+
+  /** Ends the socket at once. Later calls do nothing. */
+  #end(error?: Error): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    const parts = this.#parts;
+    this.#cancelResolving();
+    parts?.requests.end(new VerbsError('ECANCELED', 'the socket was closed', { cause: error }));
+    const isReported = this.#inbox.end(error);
+    this.#cleanup = this.#closeResources(parts).finally(() => {
+      Endpoints.of(this.#device).delete(this);
+      // Not from a promise, which would hide the exceptions of listeners.
+      if (error !== undefined && !isReported) process.nextTick(() => this.emit('error', error));
+      process.nextTick(() => this.emit('close'));
+    });
+    this.#cleanup.catch(() => {});
+  }
+
+  async #closeResources(parts: Parts | undefined): Promise<void> {
+    if (parts === undefined) return;
+    parts.services.close();
+    const [id, ...others] = parts.resources;
+    await id?.close();
+    parts.requests.failInFlight();
+    parts.ahs.close();
+    for (const resource of others) await resource.close();
+  }
+}
+
+function checkPort(port: unknown): void {
+  checkInteger('port', port, 1, 65535);
+}

@@ -1,0 +1,200 @@
+/**
+ * The state that the two threads of a device in mode `worker` share beside the card's memory: whether a turn or a call
+ * is in progress, whether the card's thread sleeps, and whether it runs. Each thread has a TurnLock on the same memory.
+ * The methods are in two sections, one for each thread.
+ */
+import { VerbsError } from '../errors.js';
+
+/** Indexes of the 32-bit words. Each word is on its own cache line. */
+enum WordIndex {
+  /** The card's thread is in a turn. */
+  IN_TURN = 0,
+  /** The application's thread is in a call that needs the lock, or waits for it. */
+  IN_CALL = 16,
+  /** The card's thread sleeps, or is about to sleep. */
+  ASLEEP = 32,
+  /** The application's thread has requested a turn. */
+  TURN_REQUESTED = 48,
+  /** The application's thread has been notified of events and has not looked for them yet. */
+  NOTIFIED = 64,
+  /** A WorkerState. */
+  STATE = 80,
+  /** Bytes of the reason for a failure. The text follows the words. */
+  FAILURE_BYTES = 96,
+}
+
+/** State of the card's thread. */
+enum WorkerState {
+  RUNNING = 0,
+  STOPPING = 1,
+  STOPPED = 2,
+  FAILED = 3,
+}
+
+const WORD_BYTES = 448;
+const MAX_FAILURE_BYTES = 1024;
+/** How often a thread reads the other's word before it sleeps. Turns and calls are short. */
+const SPIN_LIMIT = 2000;
+/** Maximum duration of a turn. A turn never blocks, so a longer one means that the thread is gone. */
+const MAX_TURN_MS = 10_000;
+/** How long the card's thread waits for the end of a call before it reads the word again. */
+const CALL_POLL_MS = 100;
+
+/** Mutual exclusion of turns and calls, with priority for calls, and the wake-ups between both threads. */
+export class TurnLock {
+  readonly #words: Int32Array;
+  readonly #failure: Uint8Array;
+  #depth = 0;
+
+  /** @param shared memory of the other thread's TurnLock. Default: new */
+  constructor(readonly shared = new SharedArrayBuffer(WORD_BYTES + MAX_FAILURE_BYTES)) {
+    this.#words = new Int32Array(shared, 0, WORD_BYTES / 4);
+    this.#failure = new Uint8Array(shared, WORD_BYTES);
+  }
+
+  // ---- Called by the application's thread.
+
+  /**
+   * Keeps the card's thread from taking turns until `release`. Waits for the current turn to end. Calls may be nested.
+   * @throws VerbsError EIO if the turn does not end
+   */
+  acquire(): void {
+    if (this.#depth++ > 0) return;
+    const words = this.#words;
+    Atomics.store(words, WordIndex.IN_CALL, 1);
+    for (let i = 0; i < SPIN_LIMIT; i++) if (Atomics.load(words, WordIndex.IN_TURN) === 0) return;
+    while (Atomics.load(words, WordIndex.IN_TURN) !== 0) {
+      if (Atomics.wait(words, WordIndex.IN_TURN, 1, MAX_TURN_MS) !== 'timed-out') continue;
+      this.release();
+      throw new VerbsError(
+        'EIO',
+        `the card's thread does not respond: a turn has lasted longer than ${MAX_TURN_MS} ms`,
+      );
+    }
+  }
+
+  release(): void {
+    if (--this.#depth > 0) return;
+    Atomics.store(this.#words, WordIndex.IN_CALL, 0);
+    Atomics.notify(this.#words, WordIndex.IN_CALL);
+  }
+
+  /** Requests a turn. @returns whether the caller must wake the card's thread */
+  requestTurn(): boolean {
+    Atomics.store(this.#words, WordIndex.TURN_REQUESTED, 1);
+    return this.claimWakeup();
+  }
+
+  /** Whether the card's thread sleeps, or is about to sleep. */
+  get isAsleep(): boolean {
+    return Atomics.load(this.#words, WordIndex.ASLEEP) !== 0;
+  }
+
+  /** Claims the wake-up of the card's thread. @returns true, once for each sleep: the caller must wake the thread */
+  claimWakeup(): boolean {
+    return this.isAsleep && Atomics.compareExchange(this.#words, WordIndex.ASLEEP, 1, 0) === 1;
+  }
+
+  /** Clears the notification. Call it before looking for events, so that later events notify again. */
+  clearNotice(): void {
+    Atomics.store(this.#words, WordIndex.NOTIFIED, 0);
+  }
+
+  /** Requests that the card's thread stops. @returns whether the caller must wake the card's thread */
+  requestStop(): boolean {
+    Atomics.compareExchange(this.#words, WordIndex.STATE, WorkerState.RUNNING, WorkerState.STOPPING);
+    return this.claimWakeup();
+  }
+
+  /** Blocks until the card's thread has stopped. @returns false if it has not stopped in that time */
+  waitStopped(milliseconds: number): boolean {
+    return Atomics.wait(this.#words, WordIndex.STATE, WorkerState.STOPPING, milliseconds) !== 'timed-out';
+  }
+
+  /** Why the card's thread has failed; undefined if it has not. */
+  get failure(): string | undefined {
+    if (Atomics.load(this.#words, WordIndex.STATE) !== WorkerState.FAILED) return undefined;
+    const bytes = this.#failure.slice(0, this.#words[WordIndex.FAILURE_BYTES]);
+    return Buffer.from(bytes).toString();
+  }
+
+  /** Whether the card's thread has failed. */
+  get hasFailed(): boolean {
+    return Atomics.load(this.#words, WordIndex.STATE) === WorkerState.FAILED;
+  }
+
+  // ---- Called by the card's thread.
+
+  /** Begins a turn. Waits until the application's thread is in no call. */
+  beginTurn(): void {
+    const words = this.#words;
+    for (;;) {
+      Atomics.store(words, WordIndex.IN_TURN, 1);
+      if (Atomics.load(words, WordIndex.IN_CALL) === 0) return;
+      Atomics.store(words, WordIndex.IN_TURN, 0);
+      Atomics.notify(words, WordIndex.IN_TURN);
+      let spins = 0;
+      while (Atomics.load(words, WordIndex.IN_CALL) !== 0 && spins < SPIN_LIMIT) spins++;
+      if (spins === SPIN_LIMIT) Atomics.wait(words, WordIndex.IN_CALL, 1, CALL_POLL_MS);
+    }
+  }
+
+  /** Ends a turn. */
+  endTurn(): void {
+    Atomics.store(this.#words, WordIndex.IN_TURN, 0);
+    if (Atomics.load(this.#words, WordIndex.IN_CALL) !== 0) Atomics.notify(this.#words, WordIndex.IN_TURN);
+  }
+
+  /** Clears the request for a turn. Call it at the start of the turn that serves it. */
+  clearRequest(): void {
+    Atomics.store(this.#words, WordIndex.TURN_REQUESTED, 0);
+  }
+
+  /** Announces a sleep: requests from now on wake the thread. Check `hasRequest` for earlier ones before sleeping. */
+  beginSleep(): void {
+    Atomics.store(this.#words, WordIndex.ASLEEP, 1);
+  }
+
+  /** Ends the announcement of a sleep. */
+  endSleep(): void {
+    Atomics.store(this.#words, WordIndex.ASLEEP, 0);
+  }
+
+  /** Whether a turn or the stop was requested. */
+  get hasRequest(): boolean {
+    return Atomics.load(this.#words, WordIndex.TURN_REQUESTED) !== 0 || this.isStopping;
+  }
+
+  /** Whether the thread must stop. */
+  get isStopping(): boolean {
+    return Atomics.load(this.#words, WordIndex.STATE) !== WorkerState.RUNNING;
+  }
+
+  /** Claims the notification of events. @returns true, until the application looks: the caller must wake that thread */
+  claimNotice(): boolean {
+    return (
+      Atomics.load(this.#words, WordIndex.NOTIFIED) === 0 && Atomics.exchange(this.#words, WordIndex.NOTIFIED, 1) === 0
+    );
+  }
+
+  /** Reports that the thread takes no more turns. */
+  markStopped(): void {
+    this.#end(WorkerState.STOPPED);
+  }
+
+  /**
+   * Reports that the thread takes no more turns because of an error. Also called by the application for a dead thread.
+   */
+  markFailed(reason: string): void {
+    const bytes = Buffer.from(reason).subarray(0, MAX_FAILURE_BYTES);
+    this.#failure.set(bytes);
+    this.#words[WordIndex.FAILURE_BYTES] = bytes.length;
+    this.#end(WorkerState.FAILED);
+  }
+
+  #end(state: WorkerState): void {
+    Atomics.store(this.#words, WordIndex.STATE, state);
+    Atomics.notify(this.#words, WordIndex.STATE);
+    this.endTurn();
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * The `xdp` link: AF_XDP sockets, and an XDP program that redirects the card's packets to them. The kernel reads and
+ * writes frames in the card's own memory and has its rings there, too, so receiving needs no system call. This gives
+ * the lowest latency of all links. All other packets of the interface go to the kernel, including ARP, neighbour
+ * discovery and ICMP.
+ *
+ * Files: program.ts attaches the XDP program; socket.ts opens and binds the sockets; port.ts manages both; mover.ts
+ * moves frames with receiver.ts and transmitter.ts over the rings of rings.ts. The mover may run in another thread: it
+ * is made from an `XdpPlan`, and shared.ts holds what both threads write.
+ */
+import { VerbsError } from '../../errors.js';
+import { ipBytes } from '../address.js';
+import { HostLink } from '../hostlink.js';
+import { chooseInterface, type HostInterface } from '../interfaces.js';
+import type { Frames, LinkCounters, LinkFeatures, Resolved } from '../link.js';
+import { resolveNeighbour } from '../resolve.js';
+import type { LinkTransfer } from '../transfer.js';
+import { libbpf } from './libbpf.js';
+import { type XdpOptions, XdpPort } from './port.js';
+
+export { MAX_QUEUES, type XdpOptions } from './port.js';
+
+/** Options of `XdpLink.open`. */
+export interface XdpLinkOptions extends XdpOptions {
+  /** Name of the interface. Default: the interface that has the first of `addresses`. */
+  readonly interface?: string;
+  /** Local addresses that the card uses. Default: all of the interface. */
+  readonly addresses?: readonly string[];
+  /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
+  readonly neighbourTimeoutMs?: number;
+}
+
+/** A link by AF_XDP sockets. */
+export class XdpLink extends HostLink {
+  readonly kind = 'xdp';
+  readonly #port: XdpPort;
+  readonly #neighbourTimeoutMs: number | undefined;
+
+  /**
+   * Chooses the interface and loads libbpf. The sockets need the card's memory, so `attach` opens them.
+   * @throws VerbsError EOPNOTSUPP without the addon or libbpf; ENODEV and EADDRNOTAVAIL with the existing interfaces
+   */
+  static open(options: XdpLinkOptions): XdpLink {
+    const iface = chooseInterface(options);
+    if (!iface.isEthernet || iface.isLoopback)
+      throw new VerbsError('ENODEV', `${iface.name} is not an Ethernet interface, which the xdp link needs`);
+    libbpf();
+    return new XdpLink(iface, options, (options.addresses?.length ?? 0) > 0);
+  }
+
+  private constructor(iface: HostInterface, options: XdpLinkOptions, only: boolean) {
+    const port = new XdpPort(options, iface.mtu);
+    super(iface, port, [], only);
+    this.#port = port;
+    this.#neighbourTimeoutMs = options.neighbourTimeoutMs;
+  }
+
+  get features(): LinkFeatures {
+    return { maxFrame: this.#port.maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written' };
+  }
+
+  /** How the kernel moves the frames. Complete after `attach`. */
+  get notes(): readonly string[] {
+    return this.#port.notes;
+  }
+
+  /**
+   * @throws VerbsError EPERM, ENOMEM, EOPNOTSUPP; EBUSY if the interface has another XDP program or another card has
+   * the queue; RangeError if the card has not enough memory left
+   */
+  attach(frames: Frames): void {
+    this.#port.open(this.interface, frames, this.interface.addresses.map(ipBytes));
+    for (const fd of this.#port.fds) this.watch(fd);
+  }
+
+  transfer(): LinkTransfer {
+    const { plan } = this.#port;
+    if (plan) return { kind: 'xdp', fd: this.fd, plan };
+    throw new VerbsError('EINVAL', 'the xdp link can be transferred only after attach and before close');
+  }
+
+  send(now: number): number {
+    return this.#port.mover?.send(now) ?? 0;
+  }
+
+  receive(now: number): number {
+    return this.#port.mover?.receive(now) ?? 0;
+  }
+
+  override nextDeadline(): number {
+    return this.#port.mover?.nextDeadline() ?? 0;
+  }
+
+  counters(): LinkCounters {
+    return this.#port.counters();
+  }
+
+  resolve(destination: string, source: string): Promise<Resolved> {
+    return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
+  }
+
+  joinGroup(group: string): void {
+    const result = this.#port.joinGroup(ipBytes(group), this.interface.index);
+    if (result < 0) throw this.cannotJoin(result, group);
+  }
+
+  leaveGroup(group: string): void {
+    this.#port.leaveGroup(ipBytes(group));
+  }
+
+  protected override interfaceChanged(): void {
+    this.#port.setMtu(this.interface.mtu);
+  }
+
+  protected addAddress(_address: string, bytes: Uint8Array): void {
+    this.#port.addAddress(bytes, this.interface.mac);
+  }
+
+  protected removeAddress(_address: string, bytes: Uint8Array): void {
+    this.#port.removeAddress(bytes);
+  }
+}

@@ -1,0 +1,272 @@
+/** What a check of a peer is, what it works on, and what it gives. */
+import type { PacketPort } from '../script/port.js';
+import type { CmTalk } from './cmtalk.js';
+import type { Service } from './service.js';
+import type { Talk } from './talk.js';
+
+/** Memory of the peer that requests may name. */
+export interface PeerRegion {
+  /** Address of the first byte, as requests give it. */
+  readonly va: bigint;
+  /** Remote key. */
+  readonly rkey: number;
+  /** Bytes. */
+  readonly length: number;
+  /** Whether the peer may have more memory behind it, so that its end cannot be tested. */
+  readonly isLonger?: boolean;
+}
+
+/** An operation on the memory of a peer, which has to permit it. */
+export type RemoteOperation = 'WRITE' | 'READ' | 'ATOMIC';
+
+/** An operation that a check may request. */
+export type Operation = RemoteOperation | 'SEND';
+
+/** A queue pair of the peer that answers our requests. */
+export interface Responder {
+  /** Sends to the queue pair and receives its packets; `flow` has its address and number. */
+  readonly port: PacketPort;
+  /** The PSN of the first request that it expects. */
+  readonly psn: number;
+  /** Memory that requests may name: at least 16 KiB from an address that is a multiple of 4096. */
+  readonly region: PeerRegion;
+  /** The operations that the queue pair and the memory permit; SENDs need `receives`. Absent: all of them. */
+  readonly permits?: readonly RemoteOperation[];
+  /** Memory with the right to READ only. Absent: the peer offers none. */
+  readonly readOnly?: PeerRegion;
+  /** Number of receives that it has posted. */
+  readonly receives: number;
+  /** Bytes that one of its receives takes. */
+  readonly receiveBytes: number;
+  /** READs and atomic operations that it takes at once. Absent: unknown. */
+  readonly resources?: number;
+  /** Code of the timer that its RNR NAKs have to carry, from 0 to 31. Absent: unknown. */
+  readonly rnrTimer?: number;
+}
+
+/** What a check asks of a new queue pair of the peer. */
+export interface ResponderOptions {
+  /** The PSN of our first request. Absent: the target chooses. */
+  readonly psn?: number;
+  /** Whether the check needs receives that the peer has posted. */
+  readonly receives: boolean;
+  /** Whether the peer must not have posted any receive. */
+  readonly noReceives?: boolean;
+  /** Operations that the peer has to permit, all of them. Absent: WRITE, READ and ATOMIC, unless there is `anyOf`. */
+  readonly permits?: readonly RemoteOperation[];
+  /** Operations of which the peer has to permit one; of SEND it is enough to have posted receives. */
+  readonly anyOf?: readonly Operation[];
+}
+
+/** Returns whether a queue pair that permits some operations is good enough for a check. */
+export function isPermitted(
+  { receives, noReceives, anyOf, permits = anyOf ? [] : ['WRITE', 'READ', 'ATOMIC'] }: ResponderOptions,
+  offered: readonly Operation[],
+): boolean {
+  if (receives && !offered.includes('SEND')) return false;
+  if (noReceives && offered.includes('SEND')) return false;
+  return permits.every((one) => offered.includes(one)) && (anyOf?.some((one) => offered.includes(one)) ?? true);
+}
+
+/** A kind of requests that a peer sends. */
+export type Traffic = 'SEND' | 'WRITE' | 'READ';
+
+/** Messages that a peer is asked to send. */
+export interface TrafficRequest {
+  /** Their kind, one of those that the peer offers. */
+  readonly opcode: Traffic;
+  /** Bytes of each. A peer whose messages have one size sends that. */
+  readonly length: number;
+  /** Number of messages. A peer that sends without end goes on. */
+  readonly count: number;
+}
+
+/** Messages of a peer that the target completes itself, because no check has asked for them. */
+export interface Background {
+  /** Their number so far. ACKs count them, too. */
+  readonly count: number;
+  /** Returns the PSN behind those that begin at a PSN; the same PSN, if none does. */
+  behind(psn: number): number;
+}
+
+/** A queue pair of the peer that sends requests to us. */
+export interface Requester {
+  /** Sends to the queue pair and receives its packets; `flow` has its address and number. */
+  readonly port: PacketPort;
+  /** The PSN of its first request. */
+  readonly psn: number;
+  /** Memory of ours that its WRITEs and READs name. */
+  readonly region: PeerRegion;
+  /** Kinds of requests that it can send. */
+  readonly offers: readonly Traffic[];
+  /** Code of its ACK timeout, from 0 to 31: 4.096 us times two to the power of it. Absent: unknown. */
+  readonly timeout?: number;
+  /** How often it retries after a timeout or a NAK, from 0 to 7. Absent: unknown. */
+  readonly retryCnt?: number;
+  /** How often it retries after an RNR NAK, from 0 to 7; 7 is for ever. Absent: unknown. */
+  readonly rnrRetry?: number;
+  /** Whether it heeds the credits of ACKs. Absent: unknown. */
+  readonly hasFlowControl?: boolean;
+  /** Whether it waits for the end of each message before it sends the next one. Absent: no. */
+  readonly isOneByOne?: boolean;
+  /** Whether it sends messages of its own kind and length, whatever it is asked for. Absent: no. */
+  readonly isEndless?: boolean;
+  /** What the target completes of its messages. Absent: nothing. */
+  readonly background?: Background;
+  /**
+   * Makes it send messages, after those that it has been asked for before. It does not wait until they are sent.
+   * @returns when the peer was asked: nanoseconds of the port's clock
+   */
+  request(messages: TrafficRequest): number;
+}
+
+/** What a check asks of a new queue pair of the peer that sends requests. A target that cannot choose leaves it out. */
+export interface RequesterOptions {
+  /** The check asks for messages of one of these kinds. */
+  readonly anyOf: readonly Traffic[];
+  /** Code of the ACK timeout. Absent: the target chooses. */
+  readonly timeout?: number;
+  /** Number of retries after a timeout or a NAK. Absent: the target chooses. */
+  readonly retryCnt?: number;
+  /** Number of retries after an RNR NAK. Absent: the target chooses. */
+  readonly rnrRetry?: number;
+  /** Whether the peer has to heed the credits of ACKs. Absent: no. */
+  readonly flowControl?: boolean;
+}
+
+/** A queue pair number of ours that a check of a connection manager gives the peer. */
+export interface CmQueue {
+  /** The number. No queue pair of the card is behind it. */
+  readonly qpn: number;
+  /** Returns the port to a queue pair of the peer, which is connected with this one. */
+  port(destQpn: number): PacketPort;
+}
+
+/** The connection manager of a peer. */
+export interface CmPeer {
+  /** Sends to queue pair 1 of the peer, and receives what the peer answers to this port. */
+  readonly port: PacketPort;
+  /** Service id on which a program of the peer accepts connections. */
+  readonly service: bigint;
+  /** Service id that no program of the peer serves. */
+  readonly unknownService: bigint;
+  /** What has to run on the peer so that it accepts connections. */
+  readonly start: string;
+  /** Returns a new queue pair number of ours. */
+  queue(): Promise<CmQueue>;
+}
+
+/** What a check asks of a peer's connection manager. */
+export interface CmOptions {
+  /** Whether the check needs a service that accepts connections. */
+  readonly service: boolean;
+}
+
+/** A peer that checks run against. */
+export interface Target {
+  /**
+   * Connects a new queue pair of the peer, which answers our requests.
+   * @returns what to start on the peer, when it does not offer such a queue pair
+   */
+  responder(options: ResponderOptions): Promise<Responder | string>;
+  /**
+   * Connects a new queue pair of the peer, which sends requests to us. Absent: the peer cannot be made to send any.
+   * @returns what to start on the peer, when it does not offer such a queue pair
+   */
+  requester?(options: RequesterOptions): Promise<Requester | string>;
+  /**
+   * Returns the connection manager of the peer. Absent: the target does not reach it.
+   * @returns what to start on the peer, when it has no such service
+   */
+  cm?(options: CmOptions): Promise<CmPeer | string>;
+  /** Ends the connections that were made since the last call. Called after each check. */
+  release?(): Promise<void>;
+}
+
+/** Something that some adapters do otherwise than the specification. */
+export interface Deviation {
+  /** Adapters that do so. */
+  readonly of: string;
+  /** What they do. */
+  readonly what: string;
+}
+
+/** What every check says of itself. */
+export interface CheckBase {
+  /** Number in the list of checks; checks that sharpen another one share its number. */
+  readonly number: number;
+  /** Its own name, in lower case with hyphens. */
+  readonly name: string;
+  /** One sentence: what holds when it passes. */
+  readonly title: string;
+  /** Where the specification demands it. */
+  readonly clause: string;
+  /** What it sends. */
+  readonly sends: string;
+  /** What it expects. */
+  readonly expects: string;
+  /** Names of its measurements that are counts; the others are times in nanoseconds. */
+  readonly counts?: readonly string[];
+  /** What some adapters are known to do instead, by a name that `run` uses. */
+  readonly known?: Readonly<Record<string, Deviation>>;
+  /** Whether it sends malformed packets or ends its connection by an error. */
+  readonly isIntrusive?: boolean;
+}
+
+/** A check of a peer that answers our requests. */
+export interface ResponderCheck extends CheckBase {
+  /** What it needs of the peer's queue pair. */
+  readonly needs: ResponderOptions;
+  /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
+  run(talk: Talk): Promise<void>;
+}
+
+/** A check of a peer that sends requests to us. */
+export interface RequesterCheck extends CheckBase {
+  /** What it asks of the peer's queue pair. */
+  readonly asks: RequesterOptions;
+  /** Runs the check. It returns when the peer passes, and leaves by a method of `service` otherwise. */
+  run(service: Service): Promise<void>;
+}
+
+/** A check of the peer's connection manager. It ends all connections that it has made. */
+export interface CmCheck extends CheckBase {
+  /** What it needs of the connection manager. */
+  readonly connects: CmOptions;
+  /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
+  run(talk: CmTalk): Promise<void>;
+}
+
+/** One check of a peer. */
+export type Check = ResponderCheck | RequesterCheck | CmCheck;
+
+/** What came of a check. */
+export type Verdict = 'pass' | 'deviates' | 'fails' | 'not applicable' | 'not reachable';
+
+/** A packet of a check. */
+export interface Evidence {
+  /** Nanoseconds of the port's clock. */
+  readonly at: number;
+  /** Out: by the check. In: by the peer. */
+  readonly direction: 'out' | 'in';
+  /** The Ethernet frame. */
+  readonly frame: Uint8Array;
+}
+
+/** What one check found. */
+export interface CheckResult {
+  /** The check's number. */
+  readonly number: number;
+  /** The check's name. */
+  readonly name: string;
+  /** What came of it. */
+  readonly verdict: Verdict;
+  /** Why, if it did not pass; what it has not looked at, if it passed. */
+  readonly text: string;
+  /** The known deviation, if the verdict is that. */
+  readonly deviation?: Deviation;
+  /** What it measured, by name: nanoseconds or counts. */
+  readonly measurements: Readonly<Record<string, readonly number[]>>;
+  /** Its packets in their order. */
+  readonly evidence: readonly Evidence[];
+}

@@ -1,0 +1,173 @@
+/**
+ * What all conversations of checks with a peer share: they send packets, receive the peer's, and keep both as evidence.
+ */
+import { decode, isRoce } from '../packet/decode.js';
+import type { Decoded, Frame } from '../packet/frame.js';
+import { CNP, Op } from '../packet/opcodes.js';
+import { type Flow, frame, type Packet } from '../packet/packets.js';
+import type { PacketPort } from '../script/port.js';
+import type { Check, Deviation, Evidence, Target, Verdict } from './check.js';
+
+/** Nanoseconds of a millisecond. */
+const MS = 1e6;
+/** Time in which a peer answers. Hardware needs microseconds, a busy host some milliseconds. */
+const PATIENCE = 500 * MS;
+/** Time without an answer after which a peer is held to be silent. */
+const SILENCE = 50 * MS;
+
+/** A packet of the peer. */
+export type Received = Decoded & {
+  /** When it arrived, in nanoseconds of the port's clock. */
+  readonly at: number;
+};
+
+/** Ends a check with a verdict. */
+export class Finding extends Error {
+  constructor(
+    /** What came of the check. */
+    readonly verdict: Verdict,
+    message: string,
+    /** The known deviation, if that is the verdict. */
+    readonly deviation?: Deviation,
+  ) {
+    super(message);
+  }
+}
+
+/** NAK syndromes of the AETH, and the names that messages use. */
+export enum Nak {
+  /** The PSN is beyond the expected one. */
+  SEQUENCE = 0x60,
+  /** The request breaks a rule. */
+  INVALID_REQUEST = 0x61,
+  /** The key, the rights or the range are wrong. */
+  REMOTE_ACCESS = 0x62,
+  /** The responder itself has an error. */
+  REMOTE_OPERATIONAL = 0x63,
+}
+
+/** Returns the distance from PSN `b` to `a`, from -2^23 to 2^23 - 1. */
+export const psnDistance = (a: number, b: number): number => ((a - b) << 8) >> 8;
+
+/** Returns the PSN some packets later. */
+export const psnAfter = (psn: number, packets: number): number => (psn + packets) & 0xffffff;
+
+/** Returns bytes that differ from those of other seeds, and from page to page. */
+export function pattern(length: number, seed: number): Uint8Array {
+  return Uint8Array.from({ length }, (_, i) => (i * 167 + (i >> 8) * 13 + seed * 29 + 1) & 255);
+}
+
+/** Sends packets to one queue pair of the peer and receives its packets. */
+export class Conversation {
+  /** What a check that passes has not looked at. */
+  notes = new Set<string>();
+  /** CNPs that the peer has sent so far. They are no answers: `next` passes them over. */
+  readonly cnps: Received[] = [];
+  /** When the last packet leaves, which may have to wait for its turn. */
+  #left = 0;
+
+  constructor(
+    /** The check. */
+    readonly check: Check,
+    /** Where packets go and come from. */
+    readonly port: PacketPort,
+    /** Where more queue pairs come from. */
+    readonly target: Target,
+    /** The packets so far. */
+    readonly evidence: Evidence[] = [],
+    /** What was measured so far. */
+    readonly measurements: Record<string, number[]> = {},
+  ) {}
+
+  /** Payload bytes of a full packet. */
+  get mtu(): number {
+    return this.port.mtu;
+  }
+
+  /** The peer breaks the specification. @throws Finding */
+  fail(text: string): never {
+    throw new Finding('fails', text);
+  }
+
+  /** The peer does what `known` of the check has under this name. @throws Finding */
+  deviates(name: string, text: string): never {
+    throw new Finding('deviates', text, this.check.known?.[name]);
+  }
+
+  /** The check says nothing about this peer. @throws Finding */
+  notApplicable(why: string): never {
+    throw new Finding('not applicable', why);
+  }
+
+  /** Says what was not looked at; a result that passes tells it. */
+  note(text: string): void {
+    this.notes.add(text);
+  }
+
+  /** Keeps a measured value, in nanoseconds or a count, under a name. */
+  measure(name: string, value: number): void {
+    this.measurements[name] ??= [];
+    this.measurements[name].push(value);
+  }
+
+  /** Sends packets. @returns when the last one left */
+  send(packets: Packet | readonly Packet[], there: Partial<Flow> = {}, changes: Partial<Frame> = {}): number {
+    let at = this.port.now();
+    for (const one of [packets].flat() as Packet[])
+      at = this.sendFrame(frame({ ...this.port.flow, ...there }, one, changes));
+    return at;
+  }
+
+  /** Sends bytes as they are. @returns when they left */
+  sendFrame(bytes: Uint8Array): number {
+    const at = this.port.send(bytes);
+    this.#left = at;
+    this.evidence.push({ at, direction: 'out', frame: bytes });
+    return at;
+  }
+
+  /** Returns the next packet of the peer but CNPs, or undefined if none comes in time after the last that was sent. */
+  async next(within = PATIENCE): Promise<Received | undefined> {
+    const until = Math.max(this.port.now(), this.#left) + within;
+    for (;;) {
+      const arrival = await this.port.receive(until);
+      if (arrival === undefined) return undefined;
+      if (!isRoce(arrival.frame)) continue;
+      this.evidence.push({ at: arrival.at, direction: 'in', frame: arrival.frame });
+      let packet: Received;
+      try {
+        packet = { ...decode(arrival.frame), at: arrival.at };
+      } catch {
+        continue; // not for the receiver of packets to judge
+      }
+      if (packet.bth.opcode !== CNP) return packet;
+      this.cnps.push(packet);
+    }
+  }
+
+  /** The next packet. Fails when none comes. */
+  async answer(to: string, within = PATIENCE): Promise<Received> {
+    return (await this.next(within)) ?? this.fail(`no answer to ${to}`);
+  }
+
+  /** Waits, and fails when the peer says something other than a CNP. */
+  async silent(after: string, time = SILENCE): Promise<void> {
+    const packet = await this.next(time);
+    if (packet !== undefined) this.fail(`${after}: ${told(packet)} instead of silence`);
+  }
+}
+
+/** Returns whether two arrays hold the same bytes. */
+export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
+  a.length === b.length && a.every((byte, i) => byte === b[i]);
+
+/** Returns a packet of the peer as text. */
+export function told(packet: Received): string {
+  const { aeth, bth } = packet;
+  if (aeth === undefined) return `${Op[bth.opcode] ?? `opcode 0x${bth.opcode.toString(16)}`} of PSN ${bth.psn}`;
+  const { syndrome } = aeth;
+  const kind = syndrome >>> 5;
+  if (kind === 0) return `ACK of PSN ${bth.psn}`;
+  if (kind === 1) return `RNR NAK of PSN ${bth.psn}`;
+  return `NAK ${Nak[syndrome] ?? `0x${syndrome.toString(16)}`} of PSN ${bth.psn}`;
+}

@@ -1,0 +1,188 @@
+/** The second decoder: bytes of a frame to its object. It shares nothing with the card. All fields are big-endian. */
+import { ipText, macText } from './address.js';
+import {
+  type Bth,
+  type Decoded,
+  type Eth,
+  type Extensions,
+  type Frame,
+  type Ip4,
+  type Ip6,
+  ROCE_PORT,
+  type Udp,
+} from './frame.js';
+import { numberHex } from './hex.js';
+import { icrc } from './icrc.js';
+import { type HeaderName, OPCODES } from './opcodes.js';
+
+class Reader {
+  readonly #view: DataView;
+  #at = 0;
+  constructor(readonly bytes: Uint8Array) {
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+  get left(): number {
+    return this.bytes.length - this.#at;
+  }
+  u8(): number {
+    return this.#view.getUint8(this.#next(1));
+  }
+  u16(): number {
+    return this.#view.getUint16(this.#next(2));
+  }
+  u24(): number {
+    return (this.u8() << 16) | this.u16();
+  }
+  u32(): number {
+    return this.#view.getUint32(this.#next(4));
+  }
+  u64(): bigint {
+    return this.#view.getBigUint64(this.#next(8));
+  }
+  /** Returns a copy of the next bytes. */
+  take(length: number): Uint8Array {
+    if (length < 0 || length > this.left) throw new RangeError(`${length} bytes wanted, ${this.left} left`);
+    const at = this.#next(length);
+    return this.bytes.slice(at, at + length);
+  }
+  #next(length: number): number {
+    const at = this.#at;
+    this.#at += length;
+    return at;
+  }
+}
+
+type Take = { [H in HeaderName]: (from: Reader) => NonNullable<Extensions[H]> };
+
+const TAKE: Take = {
+  deth: (from) => {
+    const [qkey, reserved8, srcQp] = [from.u32(), from.u8(), from.u24()];
+    return { qkey, srcQp, ...(reserved8 !== 0 && { reserved8 }) };
+  },
+  feth: (from) => {
+    const bits = from.u32();
+    const reserved26 = bits >>> 6;
+    return { placement: bits & 15, selectivity: (bits >>> 4) & 3, ...(reserved26 !== 0 && { reserved26 }) };
+  },
+  reth: (from) => ({ va: from.u64(), rkey: from.u32(), length: from.u32() }),
+  atomiceth: (from) => ({ va: from.u64(), rkey: from.u32(), swapAdd: from.u64(), compare: from.u64() }),
+  aeth: (from) => ({ syndrome: from.u8(), msn: from.u24() }),
+  immdt: (from) => from.u32(),
+  ieth: (from) => from.u32(),
+  atomicack: (from) => from.u64(),
+};
+
+function takeIp(from: Reader, etherType: number): { ip: Ip4 | Ip6; protocol: number; length: number } {
+  if (etherType === 0x0800) {
+    const versionLength = from.u8();
+    if (versionLength !== 0x45) throw new RangeError(`IPv4 header starts with ${numberHex(versionLength)}`);
+    const [tos, totalLength, id, fragment, ttl, protocol, checksum] = [
+      from.u8(),
+      from.u16(),
+      from.u16(),
+      from.u16(),
+      from.u8(),
+      from.u8(),
+      from.u16(),
+    ];
+    const [src, dst] = [ipText(from.take(4)), ipText(from.take(4))];
+    const ip: Ip4 = { version: 4, tos, id, fragment, ttl, src, dst, totalLength, checksum };
+    return { ip, protocol, length: totalLength - 20 };
+  }
+  if (etherType !== 0x86dd) throw new RangeError(`ethertype ${numberHex(etherType)} is not IP`);
+  const [first, payloadLength, protocol, hopLimit] = [from.u32(), from.u16(), from.u8(), from.u8()];
+  const [src, dst] = [ipText(from.take(16)), ipText(from.take(16))];
+  const [trafficClass, flowLabel] = [(first >>> 20) & 255, first & 0xfffff];
+  const ip: Ip6 = { version: 6, trafficClass, flowLabel, hopLimit, src, dst, payloadLength };
+  return { ip, protocol, length: payloadLength };
+}
+
+/**
+ * Decodes a frame completely. Lengths and checksums are those of the frame, right or wrong.
+ * @throws RangeError when it is not a RoCEv2 frame, or is shorter than its headers say
+ */
+export function decode(bytes: Uint8Array): Decoded {
+  const from = new Reader(bytes);
+  const eth: Eth = { dst: macText(from.take(6)), src: macText(from.take(6)) };
+  let etherType = from.u16();
+  if (etherType === 0x8100) {
+    eth.vlan = from.u16();
+    etherType = from.u16();
+  }
+  const ipAt = bytes.length - from.left;
+  const { ip, protocol, length } = takeIp(from, etherType);
+  if (protocol !== 17) throw new RangeError(`IP protocol ${protocol} is not UDP`);
+  const body = new Reader(from.take(length));
+  const trailer = from.take(from.left);
+  const [sport, dport, udpLength, checksum] = [body.u16(), body.u16(), body.u16(), body.u16()];
+  if (dport !== ROCE_PORT) throw new RangeError(`UDP port ${dport} is not ${ROCE_PORT}`);
+  const udp: Udp = { sport, dport, length: udpLength, checksum };
+  const [opcode, flags, pkey, congestion, destQp, ack, psn] = [
+    body.u8(),
+    body.u8(),
+    body.u16(),
+    body.u8(),
+    body.u24(),
+    body.u8(),
+    body.u24(),
+  ];
+  const bth: Required<Bth> = {
+    opcode,
+    solicited: (flags & 0x80) !== 0,
+    migReq: (flags & 0x40) !== 0,
+    pad: (flags >> 4) & 3,
+    version: flags & 15,
+    pkey,
+    fecn: (congestion & 0x80) !== 0,
+    becn: (congestion & 0x40) !== 0,
+    reserved6: congestion & 0x3f,
+    destQp,
+    ackReq: (ack & 0x80) !== 0,
+    reserved7: ack & 0x7f,
+    psn,
+  };
+  const extensions: Record<string, unknown> = {};
+  for (const name of OPCODES.get(opcode)?.headers ?? []) extensions[name] = TAKE[name](body);
+  const payload = body.take(body.left - bth.pad - 4);
+  const padding = body.take(bth.pad);
+  const found = body.u32();
+  const expected = icrc(bytes.subarray(ipAt, ipAt + (ip.version === 4 ? 20 : 40) + length - 4));
+  const sums = { icrc: found, icrcExpected: expected, icrcOk: found === expected };
+  return { eth, ip, udp, bth, ...(extensions as Extensions), payload, padding, ...sums, trailer };
+}
+
+/** Returns the frame without the fields that encode can derive: lengths, checksum, padding, ICRC. */
+export function underived(frame: Decoded): Frame {
+  const { padding: _p, icrc: _i, icrcExpected: _e, icrcOk: _o, ...rest } = frame;
+  const { pad: _pad, ...bth } = frame.bth;
+  const { length: _l, ...udp } = frame.udp;
+  if (frame.ip.version === 4) {
+    const { totalLength: _t, checksum: _c, ...ip } = frame.ip;
+    return { ...rest, ip, udp, bth };
+  }
+  const { payloadLength: _n, ...ip } = frame.ip;
+  return { ...rest, ip, udp, bth };
+}
+
+/** Returns whether the frame is Ethernet, IP, and UDP to port 4791. */
+export function isRoce(bytes: Uint8Array): boolean {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  let at = 12;
+  if (bytes.length < 18) return false;
+  if (view.getUint16(at) === 0x8100) at += 4;
+  const type = view.getUint16(at);
+  const ip = at + 2;
+  if (type === 0x0800) return bytes.length >= ip + 28 && bytes[ip + 9] === 17 && view.getUint16(ip + 22) === ROCE_PORT;
+  return type === 0x86dd && bytes.length >= ip + 48 && bytes[ip + 6] === 17 && view.getUint16(ip + 42) === ROCE_PORT;
+}
+
+/** Returns a decoded RoCEv2 frame, or undefined for any other frame and for one that is cut short. */
+export function decodeRoce(frame: Uint8Array): Decoded | undefined {
+  if (!isRoce(frame)) return undefined;
+  try {
+    return decode(frame);
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}

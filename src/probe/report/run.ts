@@ -1,0 +1,50 @@
+/** What the reports are made of: a run of checks against one peer. */
+import type { CheckBase, CheckResult } from '../checks/check.js';
+
+/** A link of ours that packets of the run took. */
+export interface ProbeLink {
+  /** Kind of the link: packet, udp, xdp or memory. */
+  readonly kind: string;
+  /** Name of the interface. */
+  readonly interface: string;
+  /** Our IP address on it. */
+  readonly address: string;
+  /** Path MTU, in bytes of payload. */
+  readonly mtu: number;
+  /** How far the times of packets may be off, in nanoseconds. Absent: unknown. */
+  readonly timeError?: number;
+}
+
+/** A run of checks against one peer. */
+export interface ProbeRun {
+  /** The peer as the user named it, usually its IP address. */
+  readonly peer: string;
+  /** Version of the program that ran the checks. */
+  readonly version: string;
+  /** When the first packet of the evidence left, or when the run began if there is none. */
+  readonly date: Date;
+  /** The links that the packets took. */
+  readonly links: readonly ProbeLink[];
+  /** The checks, of which `results` are: `CHECKS` or a choice of them. */
+  readonly checks: readonly CheckBase[];
+  /** What came of the checks, in the order in which they ran; those that did not run have their reason as text. */
+  readonly results: readonly CheckResult[];
+}
+
+/** A check and what came of it. */
+export interface Outcome {
+  /** The check. */
+  readonly check: CheckBase;
+  /** What came of it. */
+  readonly result: CheckResult;
+}
+
+/** Returns each result with its check. @throws RangeError when a result is of none of the checks */
+export function outcomes({ checks, results }: ProbeRun): Outcome[] {
+  const byName = new Map(checks.map((check) => [check.name, check]));
+  return results.map((result) => {
+    const check = byName.get(result.name);
+    if (check === undefined) throw new RangeError(`there is a result of ${result.name}, which is none of the checks`);
+    return { check, result };
+  });
+}

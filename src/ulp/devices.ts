@@ -1,0 +1,43 @@
+/** Devices that sockets open by themselves: one for each local address, shared by the sockets of the process. */
+import { addressTowards, type Device, openDevice } from '../index.js';
+
+/** A device and the right to use it until `release`. */
+export interface DeviceUse {
+  readonly device: Device;
+  /** Ends the use. A shared device is closed with its last user. */
+  release(): Promise<void>;
+}
+
+interface Shared {
+  readonly opened: Promise<Device>;
+  users: number;
+}
+
+/** By local address; the device that is opened without a peer is under the empty text. */
+const shared = new Map<string, Shared>();
+
+/**
+ * Returns a device for a connection.
+ * @param given the application's own
+ * @param peer the host to be reached, by whose route the device is found if none is given. Default: the first
+ * interface that can be used
+ * @throws as `openDevice`; VerbsError EHOSTUNREACH without a route
+ */
+export async function useDevice(given: Device | undefined, peer?: string): Promise<DeviceUse> {
+  if (given !== undefined) return { device: given, release: async () => {} };
+  const local = peer === undefined ? '' : await addressTowards(peer);
+  const use = shared.get(local) ?? { opened: openDevice(peer === undefined ? {} : { peer }), users: 0 };
+  shared.set(local, use);
+  use.users++;
+  const release = async () => {
+    if (--use.users > 0) return;
+    if (shared.get(local) === use) shared.delete(local);
+    await (await use.opened).close({ force: true });
+  };
+  try {
+    return { device: await use.opened, release };
+  } catch (error) {
+    if (shared.get(local) === use) shared.delete(local);
+    throw error;
+  }
+}

@@ -1,0 +1,91 @@
+/** What a transport has on its device: a protection domain, a completion queue, and two memory regions. */
+import { CompletionPump, type Cq, type Device, type Mr, type Pd, throwIfFailed, type Wc } from '../index.js';
+
+/** What is allocated. */
+export interface QueueSizes {
+  /** Completions that may be pending. */
+  readonly cqe: number;
+  /** Bytes that the peer writes to. */
+  readonly sharedBytes: number;
+  /** Bytes that our own messages come from, and go to. */
+  readonly ownBytes: number;
+}
+
+export class Queues {
+  readonly #pump: CompletionPump;
+  readonly #onFailure: (error: Error) => void;
+  #onCompletion: (wc: Wc) => void = () => {};
+  #isStopped = false;
+
+  private constructor(
+    readonly pd: Pd,
+    readonly cq: Cq,
+    /** The region that the peer writes to. */
+    readonly shared: Mr,
+    /** The region of our own messages. */
+    readonly own: Mr,
+    onFailure: (error: Error) => void,
+  ) {
+    this.#onFailure = onFailure;
+    this.#pump = new CompletionPump(cq, (wc) => this.#take(wc));
+  }
+
+  /**
+   * @param onFailure called once, for a failed completion or what `onCompletion` throws; nothing is delivered then
+   * @throws VerbsError ENOMEM; nothing is left allocated then
+   */
+  static async open(device: Device, sizes: QueueSizes, onFailure: (error: Error) => void): Promise<Queues> {
+    const opened: { close(): Promise<void> }[] = [];
+    const keep = <T extends { close(): Promise<void> }>(resource: T): T => {
+      opened.unshift(resource);
+      return resource;
+    };
+    try {
+      const pd = keep(await device.allocPd());
+      const cq = keep(await device.createCq({ cqe: sizes.cqe }));
+      const shared = keep(await pd.regMr(sizes.sharedBytes, { access: ['localWrite', 'remoteWrite'] }));
+      const own = keep(await pd.regMr(sizes.ownBytes));
+      return new Queues(pd, cq, shared, own, onFailure);
+    } catch (error) {
+      for (const resource of opened) await resource.close();
+      throw error;
+    }
+  }
+
+  /** Sets what takes the completions that succeeded. */
+  deliver(onCompletion: (wc: Wc) => void): void {
+    this.#onCompletion = onCompletion;
+  }
+
+  /** Whether completions are delivered no more. */
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
+  /** Delivers no more. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** Takes what has completed, so that everything which arrived can be read. */
+  drain(): void {
+    this.#pump.drainAll();
+  }
+
+  /** Frees everything. The queue pair is closed before. */
+  async close(): Promise<void> {
+    this.stop();
+    for (const resource of [this.own, this.shared, this.cq, this.pd]) await resource.close();
+  }
+
+  #take(wc: Wc): void {
+    if (this.#isStopped) return;
+    try {
+      throwIfFailed(wc);
+      this.#onCompletion(wc);
+    } catch (error) {
+      this.stop();
+      this.#onFailure(error as Error);
+    }
+  }
+}

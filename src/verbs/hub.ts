@@ -1,0 +1,14 @@
+/** Hubs of the `memory` link. */
+import { MemoryHub, type MemoryHubOptions } from '../link/memory/link.js';
+import { checkBoolean, checkOptions } from './check.js';
+
+/**
+ * Creates a network for the `memory` links of this process.
+ * @throws TypeError for wrong options
+ * @example
+ * const hub = createMemoryHub();
+ * const device = await openDevice({ link: 'memory', hub });
+ */
+export function createMemoryHub(options: MemoryHubOptions = {}): MemoryHub {
+  return new MemoryHub(checkOptions('createMemoryHub', options, { coalesce: checkBoolean }));
+}

@@ -1,0 +1,150 @@
+// probe: checks of an endpoint in another network namespace, over a veth pair.
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { CHECKS, readCapture } from '../../src/probe.js';
+import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { PeerNamespace } from '../link/netns.js';
+import { JUDGED_BY_TIME } from '../probe/judgedbytime.js';
+import { type Running, run, start } from './run.js';
+
+const NET = 197;
+const MTU = 1500;
+
+describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter')), 'over veth', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-probe-'));
+  let namespace: PeerNamespace;
+  let endpoint: Running;
+
+  beforeAll(async () => {
+    namespace = await PeerNamespace.open('prb', NET, MTU);
+    const regions = {
+      scratch: { size: '64k', access: ['remoteRead', 'remoteWrite', 'remoteAtomic'] },
+      sealed: { size: '4k', access: ['remoteRead'] },
+    };
+    const services = [{ type: 'regions' }, { type: 'write-bw' }, { type: 'traffic' }];
+    const config = join(folder, 'config.json');
+    writeFileSync(config, JSON.stringify({ interface: namespace.far, link: 'packet', regions, services }));
+    endpoint = start(['endpoint', config], { prefix: ['nsenter', ...namespace.enter] });
+    await endpoint.prints((stdout) => stdout.includes(' ready '));
+  });
+  afterAll(() => {
+    endpoint?.child.kill('SIGKILL');
+    namespace?.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  const probe = (...args: string[]) => {
+    const end = ['--ib-dev', namespace.near, '--link', 'packet'];
+    return run(['probe', namespace.farAddresses[0], ...end, ...args]);
+  };
+
+  test('our own endpoint passes every check, but for what a busy host changes', async () => {
+    const file = join(folder, 'result.json');
+    const { status, stdout, stderr } = await probe('--intrusive', '--json', file);
+    expect(stderr).toMatch(
+      /^times of \d+ packets are of the kernel, of \d+ of this process; error at most [\d.]+ µs\n(wasm-roce: \d of \d+ checks fail\n)?$/,
+    );
+    expect(stdout).toMatch(
+      /^found: regions \(rdma_cm port 7472\)\nfound: traffic \(rdma_cm port 7473\)\nfound: perftest \(TCP port 18515\)\nnot there: /,
+    );
+    expect(stdout).toMatch(/^not there: rping \(rdma_cm port 7174\): .*INVALID_SERVICE_ID/m);
+    expect(stdout).toMatch(/ +nak_generation: \d+ values: min .* µs, median /);
+    expect(stdout).toMatch(/^The peer is probably wasm-roce\.$/m);
+    const { peer, links, summary, checks } = JSON.parse(readFileSync(file, 'utf8'));
+    const link = {
+      kind: 'packet',
+      interface: namespace.near,
+      address: expect.any(String),
+      mtu: 1024,
+      timeError: expect.any(Number),
+    };
+    expect({ peer, links }).toEqual({ peer: namespace.farAddresses[0], links: [link] });
+    expect(checks.map(({ name }: { name: string }) => name)).toEqual(CHECKS.map(({ name }) => name));
+    const others = checks.filter(({ verdict }: { verdict: string }) => verdict !== 'pass');
+    expect(others.filter(({ name }: { name: string }) => !JUDGED_BY_TIME.has(name))).toEqual([]);
+    expect(summary).toMatchObject({ pass: CHECKS.length - others.length, 'not reachable': 0 });
+    expect(status).toBe(summary.fails === 0 ? 0 : 1);
+    expect(stdout).toContain(`\n${summary.pass} pass, ${summary.deviates} deviate, ${summary.fails} fail, `);
+  }, 60_000);
+
+  test('reports as files, and what differs from an earlier one', async () => {
+    const path = (name: string) => join(folder, name);
+    const files = ['--html', path('report.html'), '--junit', path('report.xml'), '--packets', path('report.pcapng')];
+    const first = await probe('--check', 'psn-gap', '--json', path('first.json'), ...files);
+    expect(first.status, first.stderr).toBe(0);
+    expect(readFileSync(path('report.html'), 'utf8')).toContain('psn-gap');
+    expect(readFileSync(path('report.xml'), 'utf8')).toMatch(/<testsuite [^>]*tests="1"/);
+    const { packets } = readCapture(readFileSync(path('report.pcapng')));
+    expect(packets.length).toBeGreaterThan(4);
+    const second = await probe('--check', 'psn-gap', '--check', 'stale-ack', '--baseline', path('first.json'));
+    expect(second.stdout).toMatch(/^Compared with the report of .*:\nnew: stale-ack$/m);
+    writeFileSync(path('damaged.json'), '{"schema": 1}');
+    const damaged = await probe('--baseline', path('damaged.json'));
+    expect([damaged.status, damaged.stdout]).toEqual([2, '']);
+    expect(damaged.stderr).toMatch(/--baseline .*damaged\.json: /);
+    const nowhere = await probe('--check', 'psn-gap', '--html', path('missing/report.html'));
+    expect(nowhere.stderr).toMatch(/missing\/report\.html cannot be written: ENOENT/);
+    expect(nowhere.status).toBe(3);
+  }, 60_000);
+
+  test('by default nothing intrusive is sent, and the result says so', async () => {
+    const { status, stdout } = await probe('--check', '30', '--check', 'psn-gap');
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/^not applicable 30 .*\n +intrusive: it sends malformed packets/m);
+    expect(stdout).toMatch(/^pass +21 /m);
+  }, 30_000);
+
+  test('a peer without the services: what to start there, and status 1', async () => {
+    const { status, stdout, stderr } = await probe('--check', 'psn-gap', '--regions', '7999', '--perftest', '7998');
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/^not reachable +21 .*\n +start on the peer: wasm-roce endpoint --serve regions:7999/m);
+    expect(stderr).toMatch(/not there: .*: .*INVALID_SERVICE_ID/);
+    expect(stderr).toMatch(/offers nothing that the checks can use/);
+  }, 30_000);
+
+  test('without discovery, the services are used that are usual', async () => {
+    const { status, stdout } = await probe('--check', 'psn-gap', '--no-discovery');
+    expect(status, stdout).toBe(0);
+    expect(stdout).toMatch(/^pass +21 /);
+  }, 30_000);
+
+  test('a peer that sends no requests: what to start there', async () => {
+    const { stdout } = await probe('--check', 'nak-reaction', '--traffic', '7997', '--rping', '7996');
+    expect(stdout).toMatch(
+      / start on the peer: wasm-roce endpoint --serve traffic:7997 or rping -s -P -p 7996 -S 64\n/,
+    );
+  }, 30_000);
+
+  test('the IPv6 address', async () => {
+    const args = [namespace.farAddresses[1], '--ib-dev', namespace.near, '--link', 'packet', '--json', '-'];
+    const { status, stdout } = await run(['probe', ...args, '--check', 'psn-gap', '--check', 'ipv4-header']);
+    expect(status, stdout).toBe(0);
+    const verdicts = JSON.parse(stdout).checks.map(({ verdict }: { verdict: string }) => verdict);
+    expect(verdicts).toEqual(['pass', 'not applicable']);
+  }, 30_000);
+});
+
+test('a dry run lists what would be sent, and needs no peer', async () => {
+  const { status, stdout } = await run(['probe', '192.0.2.7', '--dry-run', '--check', 'psn-gap', '--check', '2']);
+  expect(status).toBe(0);
+  expect(stdout).toBe(
+    '21  psn-gap: A gap in the PSNs is answered by one NAK with the expected PSN\n' +
+      '      sends: a request beyond a gap, three more of them, and then the missing one\n',
+  );
+  const intrusive = await run(['probe', '192.0.2.7', '--dry-run', '--intrusive', '--check', '2']);
+  expect(intrusive.stdout).toMatch(/^ 2 {2}damaged-icrc: .* \(intrusive\)\n {6}sends: a request whose ICRC/);
+});
+
+test.each([
+  [['--check', 'nothing'], /--check nothing: it must be the name or number of a check/],
+  [['--load', 'missing.mjs'], /--load missing\.mjs: Cannot find module/],
+  [['--link', 'udp'], /--link udp sends no packets as they are written; probe needs packet or xdp/],
+  [['--rate', '0'], /It must be an integer from 1 to 1000000/],
+  [['--mode', 'worker'], /probe needs --mode inline, found --mode worker/],
+])('usage: %s', async (args, message) => {
+  const { status, stderr } = await run(['probe', '192.0.2.7', ...args]);
+  expect(status).toBe(2);
+  expect(stderr).toMatch(message);
+});

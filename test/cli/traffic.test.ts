@@ -1,0 +1,79 @@
+// The service `traffic` of an endpoint: it sends what a client orders, and no client can have too much of it.
+import { once } from 'node:events';
+import { Writable } from 'node:stream';
+import { afterEach, expect, test } from 'vitest';
+import { RdmaService } from '../../src/cli/endpoint/listener.js';
+import { Log } from '../../src/cli/endpoint/log.js';
+import { type TrafficOrder, trafficHandler } from '../../src/cli/endpoint/traffic.js';
+import { type Connection, createMemoryHub, type Device, openDevice } from '../../src/index.js';
+
+const PEER = '10.0.0.2';
+const devices: Device[] = [];
+afterEach(async () => {
+  for (const device of devices.splice(0)) await device.close({ force: true });
+});
+
+/** A client of the service with memory, and the log of the service. */
+async function open(idleMs?: number) {
+  const hub = createMemoryHub();
+  const device = await openDevice({ hub, addresses: ['10.0.0.1'] });
+  const peer = await openDevice({ hub, addresses: [PEER] });
+  devices.push(device, peer);
+  const lines: string[] = [];
+  const stream = new Writable({ write: (line, _, done) => done(void lines.push(`${line}`)) });
+  await RdmaService.open(peer, { port: 7473 }, trafficHandler(idleMs), new Log('text', stream));
+  const connection = await device.connect({ host: PEER, port: 7473 });
+  const mr = await connection.share(65_536);
+  const memory = { addr: Number(mr.remote.addr), rkey: mr.remote.rkey };
+  return { connection, mr, memory, peer, lines };
+}
+
+const order = (connection: Connection, what: TrafficOrder) => connection.send(JSON.stringify(what));
+
+test('SENDs, WRITEs and READs, as many and as long as ordered', async () => {
+  const { connection, mr, memory } = await open();
+  mr.buffer.fill(1);
+  await order(connection, { opcode: 'WRITE', length: 5000, count: 3, ...memory });
+  await order(connection, { opcode: 'READ', length: 16_384, count: 2, ...memory });
+  await order(connection, { opcode: 'SEND', length: 7, count: 100 });
+  for (let i = 0; i < 100; i++) expect((await connection.receive())?.data.length).toBe(7);
+  expect(mr.buffer.indexOf(1)).toBe(5000);
+  expect(connection.qp.counters()).toMatchObject({ rx_write_requests: 3, rx_read_requests: 2 });
+  await connection.close();
+});
+
+test.each([
+  ['no order', /an order of the client has 8 bytes that are no JSON/],
+  ['7', /an order of the client is wrong: .*object/],
+  ['{"opcode":"SEND","length":16385,"count":1}', /is wrong: length: .*16384/],
+  ['{"opcode":"SEND","length":0,"count":0}', /is wrong: count: /],
+  ['{"opcode":"SEND","length":0,"count":65537}', /is wrong: count: .*65536/],
+  ['{"opcode":"READ","length":8,"count":1,"addr":-1,"rkey":1}', /is wrong: addr: /],
+  ['{"opcode":"ATOMIC","length":8,"count":1}', /is wrong: opcode: /],
+])('%s ends the connection', async (text, why) => {
+  const { connection, lines } = await open();
+  await connection.send(text);
+  await once(connection, 'close');
+  await expect.poll(() => lines.join('')).toMatch(why);
+});
+
+test('a client that orders nothing more is disconnected', async () => {
+  const { connection, lines } = await open(1000);
+  await order(connection, { opcode: 'SEND', length: 1, count: 1 });
+  expect((await connection.receive())?.data.length).toBe(1);
+  await once(connection, 'close');
+  await expect.poll(() => lines.join('')).toMatch(/disconnected .*ETIMEDOUT/);
+});
+
+test('a client that leaves amid a large order, and one whose memory is not there, leave nothing behind', async () => {
+  const { connection, memory, peer, lines } = await open();
+  await order(connection, { opcode: 'WRITE', length: 16_384, count: 65_536, ...memory });
+  await expect.poll(() => connection.qp.counters().rx_write_requests).toBeGreaterThan(0);
+  connection.destroy();
+  await expect.poll(() => lines.filter((line) => line.includes('disconnected')).length).toBe(1);
+  const { memoryAvailable } = peer.query();
+  const next = await (devices[0] as Device).connect({ host: PEER, port: 7473 });
+  await order(next, { opcode: 'READ', length: 8, count: 65_536, addr: 0, rkey: 1 });
+  await once(next, 'close');
+  await expect.poll(() => peer.query().memoryAvailable).toBe(memoryAvailable);
+});

@@ -1,0 +1,11 @@
+/** All fuzz targets. */
+import { apiTarget } from './apitarget.js';
+import { cardTarget } from './cardtarget.js';
+import { cmTarget } from './cmtarget.js';
+import type { FuzzTarget } from './fuzzer.js';
+import { memoryTarget, packetTarget } from './livetarget.js';
+import { nativeTarget } from './nativetarget.js';
+
+export const TARGETS: readonly FuzzTarget[] = [
+  ...[cardTarget, memoryTarget, packetTarget, nativeTarget, cmTarget, apiTarget],
+];

@@ -1,0 +1,135 @@
+/** The environment of most interop tests: a network with a guest, or the reason why there is none. */
+import { format } from 'node:util';
+import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
+import { describeIf, xdpPrivilege } from '../kit/privileges.js';
+import type { LinkKind } from './card.js';
+import { Guest, guestUnavailable } from './guest/guest.js';
+import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
+import type { Family } from './pair.js';
+
+export interface Environment {
+  /** Available inside tests and hooks only. */
+  readonly guest: Guest;
+}
+
+export const LINKS: readonly LinkKind[] = ['packet', 'udp'];
+export const FAMILY_NAMES: readonly Family[] = ['IPv4', 'IPv6'];
+
+/** Returns all combinations of links, families and `others`, as rows for describe.each and test.each. */
+export function matrix<T>(others: readonly T[]): [LinkKind, Family, T][] {
+  return LINKS.flatMap((link) => FAMILY_NAMES.flatMap((family) => others.map((other) => row(link, family, other))));
+}
+
+/** Returns a few rows with the xdp link, which differs from the other links only in how it moves frames. */
+export function xdpRows<T>(first: T, second: T): [LinkKind, Family, T][] {
+  return [row('xdp', 'IPv4', first), row('xdp', 'IPv6', second)];
+}
+
+/**
+ * `describe` for each row. A row whose link is not available is skipped with the reason.
+ * @param name with a placeholder for each part of a row
+ */
+export function describeLinks<Row extends readonly [LinkKind, Family, ...unknown[]]>(
+  rows: readonly Row[],
+  name: string,
+  body: (row: Row) => void,
+): void {
+  for (const row of rows) {
+    const privilege = row[0] === 'xdp' ? xdpPrivilege() : { ok: true, reason: '' };
+    describeIf(privilege, format(name, ...row), () => body(row));
+  }
+}
+
+function row<T>(link: LinkKind, family: Family, other: T): [LinkKind, Family, T] {
+  return [link, family, other];
+}
+
+/** A guest with its network. */
+class Machine {
+  /** The machine of the test files before this one; their modules are gone, their process is not. */
+  static readonly #KEY = Symbol.for('wasm-roce interop machine');
+
+  /** Returns the machine of an earlier test file, made as it was after its boot, or else a new one. */
+  static async take(mtu: number): Promise<Machine> {
+    const earlier = Reflect.get(globalThis, Machine.#KEY) as Machine | undefined;
+    Reflect.deleteProperty(globalThis, Machine.#KEY);
+    const interfaces = { mtu, addresses: addressesOf(GUEST) };
+    if (earlier?.network.isCurrent && !earlier.guest.hasEnded) {
+      earlier.network.plug(mtu);
+      await earlier.guest.renew(interfaces);
+      return earlier;
+    }
+    await earlier?.guest.stop();
+    const network = new InteropNetwork(mtu);
+    return new Machine(network, await Guest.start({ tap: GUEST.tap, ...interfaces }));
+  }
+
+  private constructor(
+    readonly network: InteropNetwork,
+    readonly guest: Guest,
+  ) {}
+
+  /** Keeps the machine for the next test file, because a boot costs several seconds. It ends with this process. */
+  async give(): Promise<void> {
+    if (this.guest.hasEnded) return this.network.close();
+    this.network.unplug();
+    Reflect.set(globalThis, Machine.#KEY, this);
+  }
+}
+
+/**
+ * `describe` with one guest for all its tests. The files of a process have the same one after each other.
+ * @param mtu MTU of the interfaces; 9000 allows a path MTU of 4096
+ */
+export function describeWithRxe(name: string, mtu: number, body: (environment: Environment) => void): void {
+  describeWithGuest(name, mtu, { retry: 0 }, body);
+}
+
+/**
+ * The same for tests with races of the stock programs or of rxe, which cannot be mended here: they exit before an ACK
+ * or a farewell that the network loses, poll for what cannot come any more, or measure while the emulated processor
+ * stands still. Such a test may run a second time. The run prints each that did, and why.
+ */
+export function describeWithStockRaces(name: string, mtu: number, body: (environment: Environment) => void): void {
+  describeWithGuest(name, mtu, { retry: 1 }, body);
+}
+
+function describeWithGuest(
+  name: string,
+  mtu: number,
+  options: { readonly retry: number },
+  body: (environment: Environment) => void,
+): void {
+  const reason = guestUnavailable() ?? networkUnavailable();
+  describe.skipIf(reason)(reason ? `${name} [skipped: ${reason}]` : name, options, () => {
+    let machine: Machine | undefined;
+    let earlier: Guest['commands'] = new Set();
+
+    beforeAll(async () => {
+      machine = await Machine.take(mtu);
+      const { guest } = machine;
+      // Makes both ends know each other's MAC. rxe allows one second for its resolution, which may be too short on a
+      // busy host.
+      for (const address of [CARD.ipv4, CARD.ipv6])
+        await guest.run(['busybox', 'ping', '-c', '1', '-W', '10', address], { timeout: 20_000 });
+    }, 120_000);
+
+    beforeEach(() => {
+      if (machine) earlier = machine.guest.commands;
+    });
+
+    // A program that a failed test leaves holds the port that the next one needs.
+    afterEach(async ({ task }) => {
+      if (task.result?.state === 'fail') await machine?.guest.killCommands(earlier);
+    });
+
+    afterAll(() => machine?.give());
+
+    body({
+      get guest() {
+        if (!machine) throw new Error('the guest exists only inside tests');
+        return machine.guest;
+      },
+    });
+  });
+}

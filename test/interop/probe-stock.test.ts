@@ -1,0 +1,90 @@
+// Checks of a responder against the stock servers of perftest, each of which permits one operation, on rxe.
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { perftestService } from '../../src/cli/probe/services.js';
+import { LinkTarget } from '../../src/cli/probe/target.js';
+import { type Device, openDevice } from '../../src/index.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { describe } from '../../src/probe/packet/describe.js';
+import { CHECKS, isPermitted, type Operation, runChecks, ScriptedLink } from '../../src/probe.js';
+import { describeWithRxe } from './environment.js';
+import { CARD, GUEST } from './guest/network.js';
+
+const PORT = 18515;
+
+/** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
+const KNOWN = [
+  'deviates: migreq',
+  'deviates: reserved-opcode',
+  'deviates: rnr-drops-the-rest',
+  'deviates: long-send',
+  'deviates: cnp',
+  'not applicable: cnp-layout',
+  // the memory of a server of perftest has no end that is known
+  'not applicable: no-write-right',
+  'not applicable: write-over-end',
+  'not applicable: read-over-end',
+];
+
+const ANSWERING = CHECKS.filter((check) => 'needs' in check);
+
+const TOOLS: readonly (readonly [string, Operation])[] = [
+  // ib_write_bw takes a second to start each time
+  ['ib_write_lat -s 65536', 'WRITE'],
+  ['ib_read_bw', 'READ'],
+  ['ib_atomic_bw', 'ATOMIC'],
+  ['ib_send_bw', 'SEND'],
+];
+
+describeWithRxe('probe of stock servers', 9000, (environment) => {
+  let device: Device;
+  let link: ScriptedLink;
+  beforeAll(async () => {
+    link = new ScriptedLink(PacketLink.open({ interface: CARD.interface }));
+    device = await openDevice({ link });
+  }, 60_000);
+  afterAll(() => device?.close({ force: true }));
+
+  test.each(TOOLS)(
+    '%s in a loop: the known deviations, and no others',
+    async (tool, operation) => {
+      const { guest } = environment;
+      const server = guest.spawn(`while :; do ${tool} -p ${PORT}; done`);
+      try {
+        await guest.listening(PORT);
+        const service = perftestService({ host: GUEST.ipv4, port: PORT, timeoutMs: 40_000 });
+        const target = new LinkTarget({ device, link, services: [service] });
+        const others: string[] = [];
+        const reached: string[] = [];
+        for await (const { name, verdict, text, evidence } of runChecks(ANSWERING, target, { isIntrusive: true })) {
+          if (verdict !== 'not reachable') reached.push(name);
+          if (verdict === 'pass' || verdict === 'not reachable' || KNOWN.includes(`${verdict}: ${name}`)) continue;
+          const packets = evidence.map(({ direction, frame }) => `  ${direction} ${describe(frame)}`);
+          others.push(`${verdict}: ${name}: ${text}`, ...packets);
+        }
+        expect([target.missing, others]).toEqual([[], []]);
+        expect(reached).toEqual(
+          ANSWERING.filter(({ needs }) => isPermitted(needs, [operation])).map(({ name }) => name),
+        );
+      } finally {
+        await server.kill();
+      }
+    },
+    180_000,
+  );
+
+  test('ib_write_bw in a loop', async () => {
+    const { guest } = environment;
+    const server = guest.spawn(`while :; do ib_write_bw -p ${PORT}; done`);
+    try {
+      await guest.listening(PORT);
+      const service = perftestService({ host: GUEST.ipv4, port: PORT, timeoutMs: 40_000 });
+      const target = new LinkTarget({ device, link, services: [service] });
+      const some = ANSWERING.filter(({ name }) => ['psn-gap', 'duplicate-write', 'duplicate-read'].includes(name));
+      const found: string[] = [];
+      for await (const { name, verdict } of runChecks(some, target)) found.push(`${name}: ${verdict}`);
+      expect(found).toEqual(['duplicate-write: pass', 'duplicate-read: not reachable', 'psn-gap: pass']);
+    } finally {
+      await server.kill();
+    }
+  });
+});

@@ -1,0 +1,180 @@
+// Every check against rxe: its known deviations, and nothing else.
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { rpingService } from '../../src/cli/probe/requesters.js';
+import { LinkTarget, type PeerService, type RequesterService, type ScriptedEnd } from '../../src/cli/probe/target.js';
+import { RPING_PORT } from '../../src/cli/rping/protocol.js';
+import { type Device, gidToHex, openDevice } from '../../src/index.js';
+import { PacketLink } from '../../src/link/packet.js';
+import { describe } from '../../src/probe/packet/describe.js';
+import { CHECKS, type Check, type CheckResult, runChecks, ScriptedLink, type TrafficRequest } from '../../src/probe.js';
+import { describeWithRxe } from './environment.js';
+import { CARD, GUEST } from './guest/network.js';
+import { Peer, type PeerMr, type PeerQp } from './guest/peer.js';
+
+const MTU = 1024;
+const RECEIVES = 8;
+const RECEIVE_BYTES = 4096;
+const RNR_TIMER = 12;
+const RESOURCES = 16;
+/** Of ibv_access_flags: local write and remote read. */
+const READ_ONLY = 5;
+
+/** rxpeer as a service: it does what the script's end asks for. */
+async function rxeService(peer: Peer, hasReceives: boolean): Promise<PeerService> {
+  const region = await peer.reg(65536);
+  const readOnly = await peer.reg(4096, READ_ONLY);
+  const buffer = await peer.reg(RECEIVES * RECEIVE_BYTES);
+  const memory = ({ addr, rkey, size }: PeerMr) => ({ va: addr, rkey, length: size });
+  return {
+    start: 'rxpeer',
+    hasReceives,
+    choosesPsn: true,
+    async connect({ device, qpn, psn, port }: ScriptedEnd) {
+      const qp = await peer.qp();
+      for (let i = 0; hasReceives && i < RECEIVES; i++)
+        await qp.postRecv([{ mr: buffer, off: i * RECEIVE_BYTES, len: RECEIVE_BYTES }], i);
+      const dgid = gidToHex(device.chooseGid(GUEST.ipv4).gid);
+      await qp.connect({
+        dqpn: qpn,
+        dpsn: psn,
+        dgid,
+        mtu: MTU,
+        minrnr: RNR_TIMER,
+        rdatomic: RESOURCES,
+        destrdatomic: RESOURCES,
+      });
+      return {
+        port: await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu: MTU }),
+        psn,
+        region: memory(region),
+        readOnly: memory(readOnly),
+        receives: hasReceives ? RECEIVES : 0,
+        receiveBytes: RECEIVE_BYTES,
+        resources: RESOURCES,
+        rnrTimer: RNR_TIMER,
+        close: () => qp.destroy(),
+      };
+    },
+  };
+}
+
+/** Memory of ours that rxe's requests name. No card has it: the checks answer. */
+const REMOTE = { va: 0x6000_0000_0000n, rkey: 0x9abc00, length: 65536 };
+/** Messages of a check that rxe may have to keep. */
+const SENDS = 128;
+
+/** rxpeer as a service: it posts what a check asks for. */
+async function rxeRequester(peer: Peer): Promise<RequesterService> {
+  const buffer = await peer.reg(65536);
+  const post = async (qp: PeerQp, { opcode, length, count }: TrafficRequest) => {
+    const op = opcode.toLowerCase() as 'send' | 'write' | 'read';
+    const remote = op === 'send' ? {} : { raddr: REMOTE.va, rkey: REMOTE.rkey };
+    const sge = [{ mr: buffer, off: 0, len: length }];
+    for (let i = 0; i < count; i++) await qp.postSend({ op, sge, ...remote, flags: [] });
+  };
+  const offers = ['SEND', 'WRITE', 'READ'] as const;
+  return {
+    start: 'rxpeer',
+    offers,
+    async connect({ device, qpn, psn, port }, { timeout = 14, retryCnt = 7, rnrRetry = 7 }) {
+      const qp = await peer.qp({ sendwr: SENDS });
+      const dgid = gidToHex(device.chooseGid(GUEST.ipv4).gid);
+      const numbers = { timeout, retry: retryCnt, rnr: rnrRetry };
+      await qp.connect({ dqpn: qpn, dpsn: psn, dgid, mtu: MTU, rdatomic: 16, destrdatomic: 16, ...numbers });
+      const inner = await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu: MTU });
+      let posted = Promise.resolve();
+      return {
+        port: inner,
+        ...{ psn: qp.psn, region: REMOTE, offers, timeout, retryCnt, rnrRetry },
+        request: (messages) => {
+          posted = posted.then(() => post(qp, messages));
+          return inner.now();
+        },
+        close: async () => {
+          await posted;
+          await qp.destroy();
+        },
+      };
+    },
+  };
+}
+
+/** Bytes of a ping: more than four packets. */
+const PING_BYTES = 16_384 + 100;
+
+/** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
+const KNOWN = [
+  'deviates: migreq: MigReq is 0',
+  'deviates: reserved-opcode: no answer to the opcode 0x1f',
+  'deviates: future-ack: after an ACK of the future a message without ACK is not sent again',
+  expect.stringMatching(/^deviates: no-credits: SEND_ONLY .* before the SEND before it is acknowledged$/),
+  expect.stringMatching(/^deviates: read-response-lost: the READ is repeated after /),
+  'deviates: retry-count: the retransmissions have no end',
+  'deviates: rnr-drops-the-rest: a NAK 0x60 follows the RNR NAK',
+  'deviates: read-response-length: the missing bytes are requested with the PSN of the next READ',
+  expect.stringMatching(/^deviates: long-send: .*: NAK REMOTE_OPERATIONAL of PSN /),
+  'deviates: cnp: no CNP for a marked packet',
+  'not applicable: cnp-layout: the peer sends no CNP',
+  'deviates: cnp-rate: CNPs do not lower its rate',
+];
+
+/** The ACK timer counts in ticks: its 67 ms are sixteen of 4 ms, and what is left of the first one. */
+const SOMETIMES = /^deviates: ack-timeout: the message came again after /;
+
+describeWithRxe('probe of rxe', 9000, (environment) => {
+  let device: Device;
+  let peer: Peer;
+  let link: ScriptedLink;
+  let target: LinkTarget;
+  beforeAll(async () => {
+    link = new ScriptedLink(PacketLink.open({ interface: CARD.interface }));
+    device = await openDevice({ link });
+    peer = await Peer.start(environment.guest);
+    const services = [await rxeService(peer, false), await rxeService(peer, true)];
+    target = new LinkTarget({ device, link, services, requesters: [await rxeRequester(peer)] });
+  }, 60_000);
+  afterAll(async () => {
+    await device?.close({ force: true });
+    await peer?.close();
+  });
+
+  /** What checks find, but for passes, and the packets of these. */
+  async function findings(of: LinkTarget, checks: readonly Check[]) {
+    const results: CheckResult[] = [];
+    for await (const result of runChecks(checks, of, { isIntrusive: true })) results.push(result);
+    const others = results.filter(({ verdict }) => verdict !== 'pass');
+    const found = others.map(({ name, verdict, text }) => `${verdict}: ${name}: ${text}`);
+    const packets = others.flatMap(({ name, evidence }) => [
+      name,
+      ...evidence.map(({ direction, frame }) => `  ${direction} ${describe(frame)}`),
+    ]);
+    expect(of.missing).toEqual([]);
+    return { found: found.filter((text) => !SOMETIMES.test(text)), packets: packets.join('\n') };
+  }
+
+  test('the known deviations, and no others', async () => {
+    // those of the connection manager are for probe-cm.test.ts
+    const checks = CHECKS.filter((check) => !('connects' in check));
+    const { found, packets } = await findings(target, checks);
+    expect(found, packets).toEqual(KNOWN);
+  }, 180_000);
+
+  test('a stock server of rping sends what the checks of a requester ask for', async () => {
+    await using _server = environment.guest.spawn(['rping', '-s', '-P', '-a', '0.0.0.0', '-S', String(PING_BYTES)]);
+    await environment.guest.listening(RPING_PORT, 'rdma');
+    const rping = rpingService({ host: GUEST.ipv4, port: RPING_PORT, timeoutMs: 10_000 }, PING_BYTES);
+    const asking = CHECKS.filter((check) => 'asks' in check);
+    const { found, packets } = await findings(
+      new LinkTarget({ device, link, services: [], requesters: [rping] }),
+      asking,
+    );
+    expect(found, packets).toEqual([
+      'not applicable: ack-of-several: it sends one message at a time',
+      'deviates: future-ack: after an ACK of the future a message without ACK is not sent again',
+      'not applicable: no-credits: the connection has no flow control',
+      expect.stringMatching(/^deviates: read-response-lost: the READ is repeated after /),
+      'deviates: retry-count: the retransmissions have no end',
+      'not applicable: cnp-rate: it sends one message at a time',
+    ]);
+  }, 180_000);
+});

@@ -1,0 +1,157 @@
+// The links' share of the ICRC, computed by the addon: sent frames have the complete ICRC, received frames the folded
+// one.
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { faultLink } from '../../src/link/fault/link.js';
+import { type Link, RX_ICRC_FOLDED, TX_CONTINUES_BURST, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import { pcapLink } from '../../src/link/pcap.js';
+import { UdpLink } from '../../src/link/udp.js';
+import { native } from '../../src/native.js';
+import { register } from '../../src/probe/packet/icrc.js';
+import { headerBytes } from '../kit/gsobursts.js';
+import { complete, fold, share } from '../kit/offload.js';
+import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { addToLoopback, removeFromLoopback, sh } from './netns.js';
+import { packetPair } from './packetpair.js';
+import { type FrameFields, LARGE_SLOTS, payloadsOf, Rig, udpFrame } from './rig.js';
+
+const methods = native().crcMethods();
+/** Bytes from the BTH to the ICRC, around the limits of each share. */
+const SIZES = [64, 268, 272, 276, 528, 1040, 1056, 2000, 4108, 4112, 4144];
+const noise = (bytes: number, seed: number) =>
+  Buffer.from(Uint8Array.from({ length: bytes }, (_, i) => (i * i + seed) >> 3));
+
+describe.skipIf(methods.length === 0)('carry-less multiplication', () => {
+  test.each(methods)('%s agrees with the CRC byte by byte, whatever it starts from', (method) => {
+    for (const length of [256, 512, 768, 1024, 2048, 4096])
+      for (const [shift, start] of [0, 1, 0xffffffff, 0xdebb20e3].entries()) {
+        const bytes = noise(length + 4, length).subarray(shift, shift + length);
+        expect(native().crc(method, start, bytes)).toBe(register(start, bytes));
+      }
+  });
+});
+
+const none = { ok: false, reason: 'this processor has no carry-less multiplication' } as const;
+const privilege = methods.length > 0 ? all(netPrivilege(), programPrivilege('ip')) : none;
+
+/** UDP payloads in place of packets: only their length matters here. */
+const packets = (fields: FrameFields, sizes: readonly number[]) =>
+  sizes.map((bytes, id) => udpFrame({ ...fields, id, payload: noise(bytes, id) }));
+
+/** Writes frames as a card does that leaves a share of the ICRC to the link. @returns the frames that must leave */
+function putShared(rig: Rig, frames: readonly Buffer[], isBurst = false): Buffer[] {
+  return frames.map((frame, k) => {
+    const bytes = share(frame.length - headerBytes(frame));
+    const whole = Buffer.from(frame);
+    complete(whole, bytes << TX_ICRC_SHIFT);
+    rig.put(frame);
+    const continues = isBurst && k > 0 ? TX_CONTINUES_BURST : 0;
+    rig.tx.describe(rig.tx.producer - 1, frame.length, (continues | (bytes << TX_ICRC_SHIFT)) >>> 0);
+    return whole;
+  });
+}
+
+describeIf(privilege, 'packet links at both ends of a cable', () => {
+  const { v4, v6, rigs } = packetPair('lko', 104);
+  const FLOWS: [string, FrameFields][] = [
+    ['IPv4', v4],
+    ['IPv6 with a tag', { ...v6, vlan: 5 }],
+  ];
+  test.each(FLOWS)('%s: a frame leaves with the whole of it, however much the card has left', async (_name, fields) => {
+    const { a, b } = rigs();
+    expect(a.link.features.icrcOffload).toBe(true);
+    const whole = putShared(a, packets(fields, SIZES));
+    expect(a.link.send(0)).toBe(SIZES.length);
+    expect(await b.gather(SIZES.length)).toEqual(whole.map((frame) => ({ frame, options: 0 })));
+  });
+
+  test.each(FLOWS)('%s: so does a run, and is folded on its way in', async (_name, fields) => {
+    const { a, b } = rigs({ to: { ...LARGE_SLOTS, icrcOffload: true } });
+    const whole = putShared(a, packets(fields, [1040, 1040, 1040, 700]), true);
+    a.link.send(0);
+    const [one] = await b.gather(1);
+    expect(one?.options).toBe(((1040 << 17) | RX_ICRC_FOLDED) >>> 0);
+    for (const frame of whole) fold(frame, 0);
+    expect(payloadsOf(one as NonNullable<typeof one>)).toEqual(
+      whole.map((frame) => frame.subarray(headerBytes(frame))),
+    );
+  });
+
+  test.each(FLOWS)('%s: single frames are folded up to the end of their datagram', async (_name, fields) => {
+    const { a, b } = rigs({ to: { ...LARGE_SLOTS, icrcOffload: true } });
+    const frames = packets(fields, SIZES);
+    const trailer = Buffer.from('behind it');
+    a.put(...frames.map((frame) => Buffer.concat([frame, trailer])));
+    a.link.send(0);
+    for (const frame of frames) fold(frame, 0);
+    expect(await b.gather(SIZES.length)).toEqual(
+      frames.map((frame) => ({ frame: Buffer.concat([frame, trailer]), options: RX_ICRC_FOLDED })),
+    );
+  });
+
+  test('a share that the frame cannot have is left alone, wherever it would lead', async () => {
+    const { a, b } = rigs();
+    const frames = packets(v4, [64, 300, 1040, 1040, 1040, 1040]);
+    const shares = [256, 512, 100, 2 ** 15 - 1, 8192, 2048];
+    const first = a.tx.producer;
+    a.put(...frames);
+    for (const [i, bytes] of shares.entries())
+      a.tx.describe(first + i, (frames[i] as Buffer).length, (bytes << TX_ICRC_SHIFT) >>> 0);
+    expect(a.link.send(0)).toBe(frames.length);
+    expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
+  });
+
+  test('what must wait in the ring is completed once', async () => {
+    const { a } = rigs();
+    const [whole] = putShared(a, packets(v4, [2000])) as [Buffer];
+    // The interface no longer exists: the kernel refuses the frame, whose ICRC is complete already.
+    const at = a.tx.addr(a.tx.consumer);
+    sh('ip link set lko0 down');
+    a.link.send(0);
+    sh('ip link set lko0 up');
+    expect(Buffer.from(a.memory.slice(at, at + whole.length))).toEqual(whole);
+    expect(a.tx.options(a.tx.consumer - 1)).toBe(0);
+  });
+
+  test.each<[string, (link: Link) => Link]>([
+    ['fault', (link) => faultLink(link, {})],
+    ['pcap', (link) => pcapLink(link, '/dev/null')],
+  ])('a %s link around it leaves all of it to the card, and sees it as it came', async (_name, wrap) => {
+    const { a, b } = rigs({ to: { icrcOffload: true }, wrap });
+    expect(b.link.features).not.toHaveProperty('icrcOffload');
+    const frames = packets(v4, SIZES);
+    a.put(...frames);
+    a.link.send(0);
+    expect(await b.gather(SIZES.length)).toEqual(frames.map((frame) => ({ frame, options: 0 })));
+  });
+});
+
+describeIf(privilege, 'udp links over the loopback interface', () => {
+  const [A4, B4] = ['10.104.1.1', '10.104.1.2'];
+  const [A6, B6] = ['fd00:104:1:0:0:0:0:1', 'fd00:104:1:0:0:0:0:2'];
+  const addresses = [`${A4}/32`, `${B4}/32`, 'fd00:104:1::1/128', 'fd00:104:1::2/128'];
+  const open: Link[] = [];
+
+  beforeAll(() => addToLoopback(addresses));
+  afterAll(() => removeFromLoopback(addresses));
+  afterEach(() => {
+    for (const link of open.splice(0)) link.close();
+  });
+
+  test.each<[string, FrameFields]>([
+    ['IPv4', { source: A4, destination: B4 }],
+    ['IPv6', { source: A6, destination: B6 }],
+  ])('%s: frames leave whole and arrive folded', async (_name, fields) => {
+    const a = UdpLink.open({ addresses: [A4, A6] });
+    const b = UdpLink.open({ addresses: [B4, B6] });
+    open.push(a, b);
+    const [from, to] = [new Rig(a), new Rig(b, { icrcOffload: true })];
+    const whole = putShared(from, packets(fields, SIZES));
+    expect(a.send(0)).toBe(SIZES.length);
+    for (const frame of whole) fold(frame, 0);
+    const arrived = await to.gather(SIZES.length);
+    expect(arrived.map((one) => payloadsOf({ ...one, options: 0 })[0])).toEqual(
+      whole.map((frame) => frame.subarray(headerBytes(frame))),
+    );
+    for (const { options } of arrived) expect(options & RX_ICRC_FOLDED).toBe(RX_ICRC_FOLDED);
+  });
+});

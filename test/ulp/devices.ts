@@ -1,0 +1,20 @@
+/** Two devices on one hub for each test of the file that imports this. */
+import { afterEach, beforeEach } from 'vitest';
+import { createMemoryHub, type Device, openDevice } from '../../src/index.js';
+
+export const OWN_HOST = '10.0.0.1';
+export const HOST = '10.0.0.2';
+
+/** The device of the client, at `OWN_HOST`. */
+export let device: Device;
+/** The device of the server, at `HOST`. */
+export let peer: Device;
+
+beforeEach(async () => {
+  const hub = createMemoryHub();
+  device = await openDevice({ hub, addresses: [OWN_HOST] });
+  peer = await openDevice({ hub, addresses: [HOST] });
+});
+afterEach(async () => {
+  for (const one of [device, peer]) await one.close({ force: true });
+});
