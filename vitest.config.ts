@@ -1,5 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
+/** Attempts after a failure. The run lists each test that needed one. */
+const retry = 2;
+
 const excluded = ['**/node_modules/**', 'test/interop/**'];
 
 /** One file after the other, once the other tests of a run are done: a virtual machine needs both processors. */
@@ -7,6 +10,7 @@ const withGuest = {
   pool: 'forks' as const,
   poolOptions: { forks: { singleFork: true } },
   maxConcurrency: 4,
+  retry,
   testTimeout: 120_000,
   hookTimeout: 120_000,
 };
@@ -26,6 +30,7 @@ export default defineConfig({
           name: 'unit',
           include: ['test/**/*.test.ts'],
           exclude: excluded,
+          retry,
           testTimeout: 30_000,
           hookTimeout: 30_000,
           sequence: { groupOrder: 0 },
@@ -47,6 +52,7 @@ export default defineConfig({
           env: { WASM_ROCE_MODE: 'worker' },
           pool: 'forks',
           poolOptions: { forks: { singleFork: true } },
+          retry,
           testTimeout: 60_000,
           hookTimeout: 60_000,
           sequence: { groupOrder: 0 },

@@ -1,23 +1,28 @@
 #!/usr/bin/env node
 // npm test: sets up, then runs the tests in private network namespaces: all of them with the Node that runs npm, and
-// those of OTHER_NODE with another version. The last line has the counts.
+// those of OTHER_NODE with another version. The last lines are a summary and the counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
-import { spawn } from 'node:child_process';
-import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { SECOND_RUN } from './counts-reporter.mjs';
 import { privateNet } from './private-net.mjs';
 import { installedNodes, nodeVersions } from './setup/nodes.mjs';
 import { ROOT } from './setup/run.mjs';
 import { trySetup } from './setup.mjs';
+import { countsOf, MOST_REPEATED, sum, summary, watchMachine } from './test-summary.mjs';
 
-/** The sum of the counts of all runs, read by .ci/run. counts-reporter.mjs writes those of a run into a file beside. */
-const COUNTS = join(ROOT, 'build/test-counts.txt');
-/** The same for tests that failed or ran twice, a line each, so that they stand together at the end of the output. */
-const REMARKS = join(ROOT, 'build/test-remarks.txt');
-const FAILED_TO_RUN = '0 passed, 1 failed, 0 skipped';
+const VITEST = join(ROOT, 'node_modules/vitest/vitest.mjs');
+const REPORTER = join(ROOT, 'scripts/test-reporter.mjs');
+const REPORTS = join(ROOT, 'build/test-reports');
+/** The tests that passed only when repeated. */
+const FLAKY = join(ROOT, 'build/flaky.json');
+
+/** A run that hangs ends after this time, so that it can still say what it did. */
+const LIMIT_S = 80 * 60;
+/** What does not end by SIGTERM within this time ends by SIGKILL. */
+const GRACE_MS = 10_000;
 
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
 const OTHER_NODE = {
@@ -27,46 +32,71 @@ const OTHER_NODE = {
 
 /** Runs without a guest that go side by side, since they wait for timers much of the time. A guest goes alone. */
 const AT_ONCE = 2;
-/**
- * The interop tests run in parts, and a guest serves the files of one. The number of files sets the number of parts:
- * vitest fails in a part that gets no file.
- */
+/** The interop tests run in parts, and a guest serves the files of one. */
 const FILES_OF_A_GUEST = 5;
 
-let isInterrupted = false;
+const began = performance.now();
 const children = new Set();
-// a terminal sends SIGINT to vitest as well
-for (const signal of ['SIGINT', 'SIGTERM']) {
-  process.once(signal, () => {
-    isInterrupted = true;
-    if (signal === 'SIGTERM') for (const child of children) child.kill(signal);
-  });
+/** Why no more runs begin. */
+let ended;
+
+/** Signals the process groups of all runs. */
+function signalRuns(signal) {
+  for (const { pid } of children) {
+    try {
+      process.kill(-pid, signal);
+    } catch (cause) {
+      if (cause.code !== 'ESRCH') throw cause;
+    }
+  }
 }
 
+/** Ends all runs with whatever they started. @param why they end */
+function endRuns(why) {
+  if (ended) return;
+  ended = why;
+  signalRuns('SIGTERM');
+  setTimeout(() => signalRuns('SIGKILL'), GRACE_MS).unref();
+}
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => endRuns(signal));
+setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
+
 /**
- * Runs vitest, and prints its output, line by line where other runs print too.
- * @returns its exit status, and its counts as a text like '3 passed, 1 failed, 0 skipped'
+ * Runs vitest in a process group of its own, and prints its output, line by line where other runs print too.
+ * @returns its exit status, and the report of test-reporter.mjs, if there is one
  */
 function vitest({ node, args }, isAlone, number) {
   const { prefix, net } = privateNet();
-  const counts = `${COUNTS}.${number}`;
-  const reporters = ['--reporter=default', `--reporter=${join(ROOT, 'scripts/counts-reporter.mjs')}`];
-  const program = [node, join(ROOT, 'node_modules/vitest/vitest.mjs'), 'run'];
-  const [command, ...rest] = [...prefix, ...program, ...reporters, ...args];
-  const env = { ...process.env, WASM_ROCE_NET: net, WASM_ROCE_COUNTS: counts, WASM_ROCE_REMARKS: REMARKS };
-  rmSync(counts, { force: true });
+  const report = join(REPORTS, `${number}.json`);
+  const [command, ...rest] = [...prefix, node, VITEST, 'run', '--reporter=default', `--reporter=${REPORTER}`, ...args];
+  const env = { ...process.env, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
   return new Promise((resolve) => {
-    const child = spawn(command, rest, { cwd: ROOT, env, stdio: isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'] });
+    const stdio = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
+    const child = spawn(command, rest, { cwd: ROOT, env, stdio, detached: true });
     for (const name of isAlone ? [] : ['stdout', 'stderr'])
       createInterface({ input: child[name] }).on('line', (line) => process[name].write(`${line}\n`));
     children.add(child);
     child.on('close', (status) => {
       children.delete(child);
-      const said = existsSync(counts) ? readFileSync(counts, 'utf8') : FAILED_TO_RUN;
-      rmSync(counts, { force: true });
-      resolve({ status: status ?? 1, counts: said });
+      resolve({
+        status: status ?? 1,
+        report: existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : undefined,
+      });
     });
   });
+}
+
+/** Returns how many test files the arguments of runs name. vitest lists those of all shards. */
+function countFiles(allArgs) {
+  const distinct = new Set(allArgs.map((args) => JSON.stringify(args.filter((arg) => !arg.startsWith('--shard')))));
+  let count = 0;
+  for (const args of distinct) {
+    const list = [VITEST, 'list', '--filesOnly', ...JSON.parse(args)];
+    const { stdout } = spawnSync(process.execPath, list, { cwd: ROOT, encoding: 'utf8' });
+    count += stdout.split('\n').filter((line) => line.startsWith('[')).length;
+  }
+  return count;
 }
 
 /**
@@ -87,44 +117,52 @@ function stages(given) {
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
   const others = other ? [{ node: nodes[other], args: OTHER_NODE.args }] : [];
-  const project = (name) => own(['--project', name]);
-  const files = readdirSync(join(ROOT, 'test/interop')).filter((name) => name.endsWith('.test.ts'));
-  const shards = Math.ceil(files.length / FILES_OF_A_GUEST);
-  const interop = Array.from({ length: shards }, (_, i) => own(['--project', 'interop', `--shard=${i + 1}/${shards}`]));
-  const unit = [1, 2].map((half) => own(['--project', 'unit', `--shard=${half}/2`]));
+  const project = (name, ...more) => own(['--project', name, ...more]);
+  // vitest fails in a shard that gets no file
+  const shards = Math.ceil(countFiles([['--project', 'interop']]) / FILES_OF_A_GUEST);
+  const interop = Array.from({ length: shards }, (_, i) => project('interop', `--shard=${i + 1}/${shards}`));
+  const unit = [1, 2].map((half) => project('unit', `--shard=${half}/2`));
   return [[...unit, project('worker'), ...others], ...[project('peers'), ...interop].map((run) => [run])];
 }
 
-/** Returns the sum of texts like '3 passed, 1 failed, 0 skipped'. */
-function sum(counts) {
-  const numbers = counts.map((text) => text.match(/\d+/g).map(Number));
-  const [passed, failed, skipped] = [0, 1, 2].map((at) => numbers.reduce((all, one) => all + one[at], 0));
-  return `${passed} passed, ${failed} failed, ${skipped} skipped`;
-}
-
-const counts = [];
-mkdirSync(join(ROOT, 'build'), { recursive: true });
-writeFileSync(REMARKS, '');
-const given = (await trySetup([nodeVersions])) ? stages(process.argv.slice(2)) : [];
+const machine = watchMachine();
+rmSync(REPORTS, { recursive: true, force: true });
+mkdirSync(REPORTS, { recursive: true });
+const isReady = await trySetup([nodeVersions]);
+const given = isReady ? stages(process.argv.slice(2)) : [];
 const isSingle = given.flat().length === 1;
+const reports = [];
+/** Failures that no report has. */
+const failures = [];
 let started = 0;
+if (!isReady) failures.push({ error: 'the setup failed' });
+else if (given.length === 0) failures.push({ error: 'wrong arguments' });
 
 /** Takes one run after the other until none waits. */
 async function takeRuns(waiting) {
-  for (let run = waiting.shift(); run && !isInterrupted; run = waiting.shift()) {
-    if (!isSingle) console.log(`\nstarts: ${run.node} vitest ${run.args.join(' ')}`);
-    const result = await vitest(run, isSingle, started++);
-    process.exitCode = Math.max(process.exitCode ?? 0, result.status);
-    counts.push(result.counts);
+  for (let run = waiting.shift(); run && !ended; run = waiting.shift()) {
+    const title = `${run.node} vitest ${run.args.join(' ')}`;
+    if (!isSingle) console.log(`\nstarts: ${title}`);
+    const { status, report } = await vitest(run, isSingle, started++);
+    if (report) reports.push(report);
+    if (status !== 0 && !ended && !report?.failed) failures.push({ error: `${title}: exit status ${status}` });
   }
 }
 
-for (const stage of given) await Promise.all(Array.from({ length: AT_ONCE }, () => takeRuns(stage)));
-const all = sum(counts.length > 0 ? counts : [FAILED_TO_RUN]);
-if (!all.includes(' 0 failed')) process.exitCode ||= 1;
-writeFileSync(COUNTS, `${all}\n`);
-const remarks = readFileSync(REMARKS, 'utf8');
-const twice = remarks.split('\n').filter((line) => line.startsWith(SECOND_RUN)).length;
-if (twice > 0) appendFileSync(REMARKS, `ran a second time: ${twice}\n`);
-process.stdout.write(readFileSync(REMARKS));
-console.log(all);
+for (const stage of given) {
+  const waiting = [...stage];
+  await Promise.all(Array.from({ length: AT_ONCE }, () => takeRuns(waiting)));
+}
+
+const total = sum(reports);
+total.failed += failures.length;
+total.failures.push(...failures);
+writeFileSync(FLAKY, `${JSON.stringify(total.repeated, undefined, 2)}\n`);
+const lines = summary(total, machine());
+if (ended) {
+  const missing = countFiles(given.flat().map(({ args }) => args)) - total.files.length;
+  const seconds = Math.round((performance.now() - began) / 1000);
+  lines.push(`ended after ${seconds} s (${ended}): ${missing} files had not run`);
+}
+process.exitCode = ended || total.failed > 0 || total.repeated.length > MOST_REPEATED ? 1 : 0;
+console.log(`\n${[...lines, countsOf(total)].join('\n')}`);

@@ -82,22 +82,22 @@ class Machine {
  * @param mtu MTU of the interfaces; 9000 allows a path MTU of 4096
  */
 export function describeWithRxe(name: string, mtu: number, body: (environment: Environment) => void): void {
-  describeWithGuest(name, mtu, { retry: 0 }, body);
+  describeWithGuest(name, mtu, {}, body);
 }
 
 /**
  * The same for tests with races of the stock programs or of rxe, which cannot be mended here: they exit before an ACK
  * or a farewell that the network loses, poll for what cannot come any more, or measure while the emulated processor
- * stands still. Such a test may run a second time. The run prints each that did, and why.
+ * stands still. Such a test may run again. The run prints each that did, and why.
  */
 export function describeWithStockRaces(name: string, mtu: number, body: (environment: Environment) => void): void {
-  describeWithGuest(name, mtu, { retry: 1 }, body);
+  describeWithGuest(name, mtu, { retry: 2 }, body);
 }
 
 function describeWithGuest(
   name: string,
   mtu: number,
-  options: { readonly retry: number },
+  options: { readonly retry?: number },
   body: (environment: Environment) => void,
 ): void {
   const reason = guestUnavailable() ?? networkUnavailable();
