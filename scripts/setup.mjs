@@ -3,14 +3,26 @@
 // A step is { name, optional, pending() }. pending returns undefined (nothing to do), { doing, make } or { blocked: why
 // }.
 import { arm64 } from './setup/arm64.mjs';
-import { addons, card, dist, scriptGrammar, xdpProgram } from './setup/build.mjs';
+import { addons, card, dist, scriptGrammar, testingCard, xdpProgram } from './setup/build.mjs';
 import { debianPackages } from './setup/debian.mjs';
 import { guests } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
 import { SetupError } from './setup/run.mjs';
 import { valkey } from './setup/valkey.mjs';
 
-const STEPS = [debianPackages, npmPackages, card, scriptGrammar, ...addons, xdpProgram, dist, arm64, ...guests, valkey];
+const STEPS = [
+  debianPackages,
+  npmPackages,
+  card,
+  testingCard,
+  scriptGrammar,
+  ...addons,
+  xdpProgram,
+  dist,
+  arm64,
+  ...guests,
+  valkey,
+];
 
 const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(1)} s`;
 

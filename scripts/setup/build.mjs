@@ -1,5 +1,5 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
-import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { addonPath, buildAddon, compilerFor } from '../../native/build.mjs';
 import { writeCodes } from './codes.mjs';
@@ -10,8 +10,8 @@ import { Stamp } from './stamp.mjs';
 const PROCESSORS = ['x64', 'arm64'];
 
 /** Returns a step. @param blocked returns why `make` cannot run here and what is skipped then, or undefined */
-function compiled({ name, stamp, inputs, outputs, make, applies = () => true, blocked = () => undefined }) {
-  const made = new Stamp(stamp, { inputs, outputs });
+function compiled({ name, stamp, inputs, outputs, cached, make, applies = () => true, blocked = () => undefined }) {
+  const made = new Stamp(stamp, { inputs, outputs, cached });
   return {
     name,
     pending() {
@@ -30,6 +30,23 @@ export const card = compiled({
   async make() {
     await tool('asc', '--config', 'asconfig.json');
     await writeCodes();
+  },
+});
+
+/** The card's second entry, which exports internals to tests. It can use the memory of any card. */
+export const testingCard = compiled({
+  name: 'card for tests',
+  stamp: 'testing',
+  inputs: ['assembly', 'asconfig.json', 'node_modules/assemblyscript/package.json'],
+  outputs: ['build/testing.wasm'],
+  applies: () => existsSync(join(ROOT, 'assembly/testing.ts')),
+  async make() {
+    const { options } = JSON.parse(readFileSync(join(ROOT, 'asconfig.json'), 'utf8'));
+    const memory = ['--importMemory', '--sharedMemory', '--initialMemory', '16'];
+    const same = ['--maximumMemory', `${options.maximumMemory}`, '--runtime', options.runtime];
+    const enabled = ['--enable', options.enable.join(',')];
+    const from = ['assembly/testing.ts', '--config', 'none', '--outFile', 'build/testing.wasm'];
+    await tool('asc', ...from, ...memory, ...same, ...enabled, '-O3', '--noAssert');
   },
 });
 
@@ -111,6 +128,7 @@ export const dist = compiled({
     'web/report',
   ],
   outputs: ['dist/index.js', 'dist/index.d.ts', 'dist/cardworker.js', 'man/wasm-roce.1'],
+  cached: ['dist', 'man'],
   applies: () => existsSync(join(ROOT, 'src/index.ts')),
   async make() {
     rmSync(join(ROOT, 'dist'), { recursive: true, force: true });

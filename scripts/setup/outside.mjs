@@ -15,7 +15,7 @@ import { Stamp } from './stamp.mjs';
  */
 export function outsideStep({ id, builder, inputs, env = {}, commands, skipped, doing, blocked = () => undefined }) {
   const place = join(ROOT, `build/stamps/${id}-folder`);
-  const stamp = new Stamp(id, { inputs, outputs: [`build/stamps/${id}-folder`] });
+  const stamp = new Stamp(id, { inputs, outputs: [`build/stamps/${id}-folder`], cached: [] });
   const build = async () => {
     const printed = await run(join(ROOT, 'node_modules/.bin/tsx'), [builder], env);
     writeFileSync(place, printed.trim().split('\n').at(-1) ?? '');

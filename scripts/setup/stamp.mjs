@@ -1,8 +1,27 @@
-// Tells whether outputs must be made again, by the content of their input files and not by their dates.
+// Tells whether outputs must be made again, by the content of their input files and not by their dates. A cache of the
+// user keeps them for other clones.
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { ROOT } from './run.mjs';
+
+/** A folder for each stamp, with a folder for each content of its inputs. */
+const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'wasm-roce', 'built');
+/** Contents that the cache keeps for a stamp. The one that was used least recently goes first. */
+const KEPT = 4;
 
 function files(path) {
   const full = join(ROOT, path);
@@ -13,14 +32,38 @@ function files(path) {
     .flatMap((name) => files(join(path, name)));
 }
 
+/** Copies files and folders from one folder to the same places in another, with links and modes. */
+function copy(paths, from, to) {
+  for (const path of paths) {
+    mkdirSync(dirname(join(to, path)), { recursive: true });
+    rmSync(join(to, path), { recursive: true, force: true });
+    cpSync(join(from, path), join(to, path), { recursive: true, verbatimSymlinks: true });
+  }
+}
+
+/** Removes the entries of a folder that were used least recently. */
+function evict(folder) {
+  const entries = readdirSync(folder).map((name) => join(folder, name));
+  const used = entries.map((path) => ({ path, ms: statSync(path).mtimeMs })).sort((a, b) => b.ms - a.ms);
+  for (const { path } of used.slice(KEPT)) rmSync(path, { recursive: true, force: true });
+}
+
 export class Stamp {
+  #name;
   #file;
 
-  /** @param inputs files and folders @param outputs files that must exist. All are relative to the project's folder. */
-  constructor(name, { inputs, outputs }) {
+  /**
+   * @param inputs files and folders
+   * @param outputs files that must exist
+   * @param cached files and folders to keep for other clones, by default the outputs; none = they are always made
+   * All are relative to the project's folder.
+   */
+  constructor(name, { inputs, outputs, cached = outputs }) {
+    this.#name = name;
     this.#file = join(ROOT, 'build', 'stamps', name);
     this.inputs = inputs;
     this.outputs = outputs;
+    this.cached = cached;
   }
 
   #hash() {
@@ -35,13 +78,39 @@ export class Stamp {
     return existsSync(this.#file) && readFileSync(this.#file, 'utf8') === this.#hash();
   }
 
-  /** Makes the outputs, and stores the hash of the inputs from before: an input may change in the meantime. */
+  /**
+   * Makes the outputs, or takes them from the cache. Stores the hash of the inputs from before: an input may change in
+   * the meantime.
+   */
   async make(how) {
     const hash = this.#hash();
-    await how();
+    const kept = join(CACHE, this.#name, hash.slice(0, 32));
+    if (this.cached.length > 0 && existsSync(kept)) {
+      copy(this.cached, kept, ROOT);
+      const now = new Date();
+      utimesSync(kept, now, now);
+    } else await how();
     const missing = this.outputs.filter((path) => !existsSync(join(ROOT, path)));
     if (missing.length > 0) throw new Error(`${missing.join(', ')} was not created`);
+    if (this.cached.length > 0 && !existsSync(kept)) this.#keep(kept);
     mkdirSync(dirname(this.#file), { recursive: true });
     writeFileSync(this.#file, hash);
+  }
+
+  /** Puts the outputs into the cache. Without room or permission, the next clone makes them itself. */
+  #keep(kept) {
+    try {
+      mkdirSync(dirname(kept), { recursive: true });
+      const draft = mkdtempSync(join(CACHE, 'draft-'));
+      try {
+        copy(this.cached, ROOT, draft);
+        renameSync(draft, kept);
+      } finally {
+        rmSync(draft, { recursive: true, force: true });
+      }
+      evict(dirname(kept));
+    } catch (cause) {
+      console.error(`setup: ${kept} is not kept for other clones: ${cause.message}`);
+    }
   }
 }
