@@ -1,22 +1,26 @@
-import { defineConfig } from 'vitest/config';
+import { configDefaults, defineConfig } from 'vitest/config';
 
-/** Attempts after a failure. The run lists each test that needed one. */
-const retry = 2;
+/** Tests that need the kernel, threads, processes or a browser. Single files elsewhere are named `*.host.test.ts`. */
+const HOST = ['test/{cli,examples,web}/**/*.test.ts', 'test/**/*.host.test.ts'];
+/** Tests with foreign programs in a virtual machine. */
+const PEERS = ['test/interop/**/*.test.ts'];
 
-const excluded = ['**/node_modules/**', 'test/interop/**'];
+/** Verbs, connections and sockets, once more with a thread of its own for each card (test/verbs/pair.ts). */
+const IN_WORKER_MODE = [
+  ...['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
+    (subject) => `test/verbs/${subject}.test.ts`,
+  ),
+  'test/cm/cmid.test.ts',
+  'test/connection/*.test.ts',
+  'test/datagram/socket.test.ts',
+  'test/ulp/rsocket/socket.test.ts',
+];
 
-/** One file after the other, once the other tests of a run are done: a virtual machine needs both processors. */
-const withGuest = {
-  pool: 'forks' as const,
-  poolOptions: { forks: { singleFork: true } },
-  maxConcurrency: 4,
-  retry,
-  testTimeout: 120_000,
-  hookTimeout: 120_000,
-};
+/** One process for all files, one file after the other. */
+const oneAfterTheOther = { pool: 'forks' as const, poolOptions: { forks: { singleFork: true } } };
 
-/** Tests with a guest that take long and depend little on its kernel: one guest is enough. */
-const LONG = ['test/interop/valkey.test.ts'];
+/** Limits of tests in real time: many times what they take on a quiet machine. */
+const limits = { testTimeout: 120_000, hookTimeout: 120_000 };
 
 export default defineConfig({
   test: {
@@ -26,59 +30,31 @@ export default defineConfig({
     minWorkers: 1,
     projects: [
       {
+        // Virtual time and fixed seeds: a failure is a bug, so nothing is repeated.
         test: {
           name: 'unit',
           include: ['test/**/*.test.ts'],
-          exclude: excluded,
-          retry,
-          testTimeout: 30_000,
-          hookTimeout: 30_000,
-          sequence: { groupOrder: 0 },
+          exclude: [...configDefaults.exclude, ...HOST, ...PEERS],
+          setupFiles: ['test/kit/virtualtime.ts'],
+          retry: 0,
+          testTimeout: 120_000,
+          hookTimeout: 60_000,
         },
       },
+      { test: { name: 'host', include: HOST, exclude: [...configDefaults.exclude, ...PEERS], retry: 1, ...limits } },
       {
-        // Verbs and connections once more, with a thread of its own for each card (pair.ts). Two cards need more than two processors
-        // as it is, so not all files at once.
         test: {
           name: 'worker',
-          include: [
-            ...['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
-              (subject) => `test/verbs/${subject}.test.ts`,
-            ),
-            'test/cm/cmid.test.ts',
-            'test/connection/*.test.ts',
-            'test/ulp/rsocket/socket.test.ts',
-          ],
+          include: IN_WORKER_MODE,
           env: { WASM_ROCE_MODE: 'worker' },
-          pool: 'forks',
-          poolOptions: { forks: { singleFork: true } },
-          retry,
-          testTimeout: 60_000,
-          hookTimeout: 60_000,
-          sequence: { groupOrder: 0 },
+          retry: 1,
+          ...oneAfterTheOther,
+          ...limits,
         },
       },
       {
-        test: {
-          name: 'interop',
-          include: ['test/interop/**/*.test.ts'],
-          exclude: LONG,
-          ...withGuest,
-          sequence: { groupOrder: 1 },
-        },
-      },
-      {
-        // What depends on the peer, with the rxe, rdma-core and perftest of another kernel.
-        test: {
-          name: 'peers',
-          include: [
-            ...['cm', 'errors', 'operations', 'perftest', 'rping'].map((name) => `test/interop/${name}.test.ts`),
-            ...LONG,
-          ],
-          env: { WASM_ROCE_GUEST: 'bookworm' },
-          ...withGuest,
-          sequence: { groupOrder: 2 },
-        },
+        // A virtual machine needs both processors.
+        test: { name: 'peers', include: PEERS, retry: 2, maxConcurrency: 4, ...oneAfterTheOther, ...limits },
       },
     ],
   },

@@ -8,12 +8,12 @@ export const MOST_REPEATED = 20;
 /** Characters of an error or a title. */
 const WIDTH = 160;
 
-/** Returns the sum of the reports of test-reporter.mjs. */
+/** Returns the sum of the reports of test-reporter.mjs, each with `how` it was run: words before and in a command. */
 export function sum(reports) {
   const total = { passed: 0, failed: 0, skipped: 0, files: [], failures: [], repeated: [] };
   for (const report of reports)
     for (const [key, value] of Object.entries(total))
-      if (Array.isArray(value)) value.push(...report[key]);
+      if (Array.isArray(value)) value.push(...report[key].map((entry) => ({ ...entry, how: report.how })));
       else total[key] += report[key];
   return total;
 }
@@ -46,9 +46,9 @@ const cut = (text) => (text.length > WIDTH ? `${text.slice(0, WIDTH)}…` : text
 const placeOf = ({ project, file, name }) => cut([`${project} ${file}`, name].filter(Boolean).join(' > '));
 
 /** Returns the command that runs a failed test alone. vitest takes the title as a regular expression. */
-function commandOf({ project, file, name }) {
+function commandOf({ project, file, name, how: [before, after] }) {
   const pattern = name?.replace(/ > /g, ' ').replace(/[\\^$.*+?()[\]{}|']/g, '.');
-  return `npm test -- --project ${project} ${file}${pattern ? ` -t '${pattern}'` : ''}`;
+  return `${before}npm test -- ${after}--project ${project} ${file}${pattern ? ` -t '${pattern}'` : ''}`;
 }
 
 /**

@@ -1,8 +1,9 @@
 #!/usr/bin/env node
-// npm test: sets up, then runs the tests in private network namespaces: all of them with the Node that runs npm, and
-// those of OTHER_NODE with another version. The last lines are a summary and the counts.
+// npm test: sets up, then runs the tests in private network namespaces: the projects unit, host and worker, peers
+// without LONG, and those of OTHER_NODE with another version of Node. The last lines are a summary and the counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
+//   npm run test:peers           all tests with foreign programs, some with two kernels
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,13 +28,22 @@ const GRACE_MS = 10_000;
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
 const OTHER_NODE = {
   majors: ['24', '26', '22'],
-  args: ['--project', 'unit', 'test/verbs/', 'test/connection/', 'test/device/', 'test/cm/'],
+  args: ['--project', 'unit', '--project', 'host', 'test/verbs/', 'test/connection/', 'test/device/', 'test/cm/'],
+};
+
+const interop = (name) => `test/interop/${name}.test.ts`;
+/** Tests with foreign programs that take long, and check with more programs what others check with one. */
+const LONG = ['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].map(interop);
+/** Tests of what depends on the peer's kernel and libraries, with those of an older Debian. */
+const OTHER_GUEST = {
+  env: { WASM_ROCE_GUEST: 'bookworm' },
+  files: ['cm', 'errors', 'operations', 'perftest', 'rping', 'valkey'].map(interop),
 };
 
 /** Runs without a guest that go side by side, since they wait for timers much of the time. A guest goes alone. */
 const AT_ONCE = 2;
-/** The interop tests run in parts, and a guest serves the files of one. */
-const FILES_OF_A_GUEST = 5;
+/** The tests with a guest run in parts, and a guest serves the files of one. */
+const FILES_OF_A_GUEST = 10;
 
 const began = performance.now();
 const children = new Set();
@@ -66,11 +76,11 @@ setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
  * Runs vitest in a process group of its own, and prints its output, line by line where other runs print too.
  * @returns its exit status, and the report of test-reporter.mjs, if there is one
  */
-function vitest({ node, args }, isAlone, number) {
+function vitest({ node, args, env: more }, isAlone, number) {
   const { prefix, net } = privateNet();
   const report = join(REPORTS, `${number}.json`);
   const [command, ...rest] = [...prefix, node, VITEST, 'run', '--reporter=default', `--reporter=${REPORTER}`, ...args];
-  const env = { ...process.env, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
+  const env = { ...process.env, ...more, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
   return new Promise((resolve) => {
     const stdio = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
     const child = spawn(command, rest, { cwd: ROOT, env, stdio, detached: true });
@@ -99,9 +109,17 @@ function countFiles(allArgs) {
   return count;
 }
 
+/** Returns runs with a guest: vitest's shards, of which none may be without a file. */
+function withGuest(args, env) {
+  const all = ['--project', 'peers', ...args];
+  const shards = Math.ceil(countFiles([all]) / FILES_OF_A_GUEST);
+  const shard = (number) => ({ node: process.execPath, args: [...all, `--shard=${number}/${shards}`], env });
+  return Array.from({ length: shards }, (_, i) => shard(i + 1));
+}
+
 /**
  * Returns the runs of vitest for the arguments of this program, in stages of those that may go side by side: as
- * [[{ node, args }]]; none if the arguments are wrong.
+ * [[{ node, args, env }]]; none if the arguments are wrong.
  */
 function stages(given) {
   const running = process.versions.node.split('.')[0];
@@ -112,17 +130,16 @@ function stages(given) {
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
+  if (given[0] === '--peers')
+    return [...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)].map((run) => [run]);
   const own = (args) => ({ node: process.execPath, args });
   if (given.length > 0) return [[own(given)]];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
   const others = other ? [{ node: nodes[other], args: OTHER_NODE.args }] : [];
-  const project = (name, ...more) => own(['--project', name, ...more]);
-  // vitest fails in a shard that gets no file
-  const shards = Math.ceil(countFiles([['--project', 'interop']]) / FILES_OF_A_GUEST);
-  const interop = Array.from({ length: shards }, (_, i) => project('interop', `--shard=${i + 1}/${shards}`));
-  const unit = [1, 2].map((half) => project('unit', `--shard=${half}/2`));
-  return [[...unit, project('worker'), ...others], ...[project('peers'), ...interop].map((run) => [run])];
+  const projects = ['host', 'unit', 'worker'].map((name) => own(['--project', name]));
+  const core = withGuest(LONG.flatMap((file) => ['--exclude', file]));
+  return [[...projects, ...others], ...core.map((run) => [run])];
 }
 
 const machine = watchMachine();
@@ -138,13 +155,24 @@ let started = 0;
 if (!isReady) failures.push({ error: 'the setup failed' });
 else if (given.length === 0) failures.push({ error: 'wrong arguments' });
 
+/** Returns what `npm test --` needs beside vitest's arguments to be like a run: [before it, after it]. */
+function howOf({ node, env = {} }) {
+  const [major] = Object.entries(installedNodes()).find(([, path]) => path === node) ?? [];
+  return [
+    Object.entries(env)
+      .map((pair) => `${pair.join('=')} `)
+      .join(''),
+    major ? `--node ${major} ` : '',
+  ];
+}
+
 /** Takes one run after the other until none waits. */
 async function takeRuns(waiting) {
   for (let run = waiting.shift(); run && !ended; run = waiting.shift()) {
     const title = `${run.node} vitest ${run.args.join(' ')}`;
     if (!isSingle) console.log(`\nstarts: ${title}`);
     const { status, report } = await vitest(run, isSingle, started++);
-    if (report) reports.push(report);
+    if (report) reports.push({ ...report, how: howOf(run) });
     if (status !== 0 && !ended && !report?.failed) failures.push({ error: `${title}: exit status ${status}` });
   }
 }

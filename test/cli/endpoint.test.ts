@@ -10,6 +10,7 @@ import { Log } from '../../src/cli/endpoint/log.js';
 import { notify } from '../../src/cli/endpoint/notify.js';
 import type { RegionInfo } from '../../src/cli/endpoint/regions.js';
 import { type Connection, createCmId, type Device, openDevice } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { freePort, type Running, type RunOptions, start } from './run.js';
 
 const SERVER = '127.83.0.1';
@@ -351,7 +352,7 @@ test('systemd is told by an abstract name as well; where nobody listens, the log
     await using manager = await Manager.start(`@wasm-roce-${process.pid}`);
     process.env.NOTIFY_SOCKET = manager.socket;
     notify(log, 'READY=1', 'STATUS=two words');
-    await expect.poll(() => manager.states).toEqual(['READY=1 STATUS=two words']);
+    await eventually(() => expect(manager.states).toEqual(['READY=1 STATUS=two words']));
     expect(errors).not.toHaveBeenCalled();
     for (const [socket, rule] of [
       [join(folder, 'nobody'), /takes no notification \(ENOENT\)/],
@@ -384,10 +385,10 @@ test('options alone, lines for people, systemd is told; a second signal ends it 
     await id.connect();
     await prints((text) => text.includes(' connected service=regions port=7500 peer='));
     const inOrder = ['READY=1', 'RELOADING=1 MONOTONIC_USEC=n', 'READY=1'];
-    await expect.poll(() => manager.states, { timeout: 10_000 }).toEqual(inOrder);
+    await eventually(() => expect(manager.states).toEqual(inOrder));
     child.kill('SIGTERM');
     await prints((text) => / info {2}stopping signal=SIGTERM\n/.test(text));
-    await expect.poll(() => manager.states, { timeout: 10_000 }).toEqual([...inOrder, 'STOPPING=1']);
+    await eventually(() => expect(manager.states).toEqual([...inOrder, 'STOPPING=1']));
     child.kill('SIGINT');
     const { status, stdout, stderr } = await ended;
     expect({ status, stderr }).toEqual({ status: 130, stderr: '' });

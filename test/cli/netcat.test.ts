@@ -4,8 +4,10 @@ import { createHash, randomBytes } from 'node:crypto';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from 'vitest';
 import type { Report } from '../../src/cli/netcat/report.js';
+import { eventually } from '../kit/eventually.js';
 import { all, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { sh, vethPair } from '../link/netns.js';
 import { type Ended, type Running, run, start } from './run.js';
@@ -162,7 +164,7 @@ describe('ends of one direction', () => {
     const heard = join(folder, 'heard');
     const listener = await listening(server, `<${answer.path} >${heard}`, '--progress');
     const caller = calling(client, server, `<${question}`);
-    await expect.poll(() => statSync(heard).size, { timeout: 10_000 }).toBe(100_000);
+    await eventually(() => expect(statSync(heard).size).toBe(100_000));
     expect(caller.child.exitCode).toBeNull();
     answer.end('and the last\n');
     expect(await caller.ended).toMatchObject({ status: 0, stdout: 'a line\nand the last\n', stderr: '' });
@@ -210,13 +212,14 @@ describe('ends of one direction', () => {
     const caller = calling(client, server, '</dev/zero');
     // the client reads as much as fits into pipes and buffers, then no more
     let before = 0;
-    const isStill = () => {
+    const isStill = async () => {
+      await sleep(500);
       const now = bytesRead(caller.pid);
       const isSame = now === before && now > 2 ** 20;
       before = now;
       return isSame;
     };
-    await expect.poll(isStill, { timeout: 20_000, interval: 500 }).toBe(true);
+    await eventually(async () => expect(await isStill()).toBe(true));
     expect(before).toBeLessThan(32 * 2 ** 20);
     expect([listener.child.exitCode, caller.child.exitCode]).toEqual([null, null]);
   });

@@ -30,7 +30,7 @@ async function answered(peerHasLeft: boolean) {
   // the client has posted no receive: our answer is delayed until the client has left
   client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 100) });
   const caught = outcome.catch((error: Error) => error);
-  expect((await client.cq.next({ timeout: 5000 })).ok).toBe(true);
+  expect((await client.cq.next({ timeout: 20_000 })).ok).toBe(true);
   await theirs.close({ force: true });
   return caught;
 }

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { metricOf } from '../../src/cli/stat/metrics.js';
 import { prometheusText } from '../../src/cli/stat/prometheus.js';
 import { type Counters, openDevice, type PublishedDevice } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { connectedPair, loopback, type Pair } from '../verbs/pair.js';
 import { run, start } from './run.js';
 
@@ -28,7 +29,7 @@ beforeAll(async () => {
 async function write(): Promise<void> {
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
 }
 
 afterAll(async () => {
@@ -120,7 +121,7 @@ describe('--watch', () => {
     expect({ status, stderr }).toEqual({ status: 130, stderr: '' });
     expect(stdout).not.toContain('\u001b');
     expect(stdout.endsWith('\n')).toBe(true);
-    await expect.poll(traces).toEqual(before);
+    await eventually(() => expect(traces()).toEqual(before));
   });
 
   test('--json: one line each time', async () => {
@@ -144,7 +145,7 @@ describe('--watch', () => {
       expect(screen.trim()).toMatch(/^one, process \d+: memory link/);
     // no mode of the terminal is set that would have to be reset
     expect(stdout).not.toContain('\u001b[?');
-    await expect.poll(traces).toEqual(before);
+    await eventually(() => expect(traces()).toEqual(before));
   });
 
   test('nobody publishes: it says so, and goes on', async () => {

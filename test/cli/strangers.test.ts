@@ -11,6 +11,7 @@ import { Handshake } from '../../src/cli/perftest/communication/handshake.js';
 import { TEXT_KEYS } from '../../src/cli/perftest/communication/keys.js';
 import { TcpChannel } from '../../src/cli/tcpchannel.js';
 import type { Device, Pd } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 
 const HOST = '127.0.0.1';
 
@@ -61,7 +62,7 @@ test('clients that say nothing make room for those that come later', async () =>
     ends.push(() => client.destroy());
     await once(client, 'connect');
   }
-  await expect.poll(() => closed).toBe(8);
+  await eventually(() => expect(closed).toBe(8));
   expect(clients.map(({ destroyed }) => destroyed).indexOf(false)).toBe(8);
 });
 

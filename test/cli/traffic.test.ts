@@ -6,6 +6,7 @@ import { RdmaService } from '../../src/cli/endpoint/listener.js';
 import { Log } from '../../src/cli/endpoint/log.js';
 import { type TrafficOrder, trafficHandler } from '../../src/cli/endpoint/traffic.js';
 import { type Connection, createMemoryHub, type Device, openDevice } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 
 const PEER = '10.0.0.2';
 const devices: Device[] = [];
@@ -54,7 +55,7 @@ test.each([
   const { connection, lines } = await open();
   await connection.send(text);
   await once(connection, 'close');
-  await expect.poll(() => lines.join('')).toMatch(why);
+  await eventually(() => expect(lines.join('')).toMatch(why));
 });
 
 test('a client that orders nothing more is disconnected', async () => {
@@ -62,18 +63,18 @@ test('a client that orders nothing more is disconnected', async () => {
   await order(connection, { opcode: 'SEND', length: 1, count: 1 });
   expect((await connection.receive())?.data.length).toBe(1);
   await once(connection, 'close');
-  await expect.poll(() => lines.join('')).toMatch(/disconnected .*ETIMEDOUT/);
+  await eventually(() => expect(lines.join('')).toMatch(/disconnected .*ETIMEDOUT/));
 });
 
 test('a client that leaves amid a large order, and one whose memory is not there, leave nothing behind', async () => {
   const { connection, memory, peer, lines } = await open();
   await order(connection, { opcode: 'WRITE', length: 16_384, count: 65_536, ...memory });
-  await expect.poll(() => connection.qp.counters().rx_write_requests).toBeGreaterThan(0);
+  await eventually(() => expect(connection.qp.counters().rx_write_requests).toBeGreaterThan(0));
   connection.destroy();
-  await expect.poll(() => lines.filter((line) => line.includes('disconnected')).length).toBe(1);
+  await eventually(() => expect(lines.filter((line) => line.includes('disconnected')).length).toBe(1));
   const { memoryAvailable } = peer.query();
   const next = await (devices[0] as Device).connect({ host: PEER, port: 7473 });
   await order(next, { opcode: 'READ', length: 8, count: 65_536, addr: 0, rkey: 1 });
   await once(next, 'close');
-  await expect.poll(() => peer.query().memoryAvailable).toBe(memoryAvailable);
+  await eventually(() => expect(peer.query().memoryAvailable).toBe(memoryAvailable));
 });

@@ -12,8 +12,8 @@ const bytes = (text: string) => Buffer.from(text);
 async function say(from: SideWithId, to: SideWithId, text: string): Promise<void> {
   from.mr.buffer.write(text, 2048);
   from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(2048, text.length) });
-  throwIfFailed(await from.cq.next({ timeout: 5000 }));
-  const wc = await to.cq.next({ timeout: 5000 });
+  throwIfFailed(await from.cq.next({ timeout: 20_000 }));
+  const wc = await to.cq.next({ timeout: 20_000 });
   throwIfFailed(wc);
   expect(to.mr.buffer.toString('utf8', 0, wc.byteLen)).toBe(text);
   to.qp.postRecv({ wrId: 1, sgList: to.mr.slice(0, 1024) });
@@ -33,7 +33,7 @@ group('a connection', () => {
       remoteAddr: Number(server.mr.iova) + 100,
       rkey: server.mr.rkey,
     });
-    throwIfFailed(await client.cq.next({ timeout: 5000 }));
+    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
     expect(client.mr.buffer.toString('utf8', 3000, 3010)).toBe('to be read');
     expect(client.id.remoteAddress).toEqual({ address, port: PORT });
     expect(server.id.remoteAddress).toEqual(client.id.localAddress);
@@ -41,12 +41,12 @@ group('a connection', () => {
 
     await client.id.disconnect();
     expect([client.qp.state, client.id.state]).toEqual(['ERR', 'DISCONNECTED']);
-    const end = await server.id.channel.next({ timeout: 5000 });
+    const end = await server.id.channel.next({ timeout: 20_000 });
     expect(end.type).toBe('ESTABLISHED');
-    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('DISCONNECTED');
+    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
     expect(server.qp.state).toBe('ERR');
     await server.id.disconnect();
-    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('TIMEWAIT_EXIT');
+    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('TIMEWAIT_EXIT');
     const names = eventsOf(client.id).filter((name) => name !== 'TIMEWAIT_EXIT');
     expect(names).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'ESTABLISHED', 'DISCONNECTED']);
     expect(eventsOf(listener)).toEqual([]);
@@ -252,7 +252,7 @@ group('a program that brings its queue pairs up itself', () => {
     await bringUp(b, server.acceptAttributes(param));
     const accepted = server.accept(param);
     for (;;) {
-      const event = await id.channel.next({ timeout: 5000 });
+      const event = await id.channel.next({ timeout: 20_000 });
       if (event.type !== 'CONNECT_RESPONSE') continue;
       expect(event.reply.qpNum).toBe(b.qpNum);
       await bringUp(a, event.reply.attributes);
@@ -279,7 +279,7 @@ group('a program that brings its queue pairs up itself', () => {
     const server = await pair.withQp(pair.server, await listener.getRequest());
     const accepted = server.id.accept();
     for (;;) {
-      const event = await id.channel.next({ timeout: 5000 });
+      const event = await id.channel.next({ timeout: 20_000 });
       if (event.type !== 'CONNECT_RESPONSE') continue;
       await bringUp(qp, event.reply.attributes);
       break;

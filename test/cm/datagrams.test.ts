@@ -33,14 +33,14 @@ test.each([4, 6] as const)(
       remoteQkey: qkey,
       immData: client.qp.qpNum,
     });
-    throwIfFailed(await client.cq.next({ timeout: 5000 }));
-    const wc = await server.cq.next({ timeout: 5000 });
+    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
+    const wc = await server.cq.next({ timeout: 20_000 });
     throwIfFailed(wc);
     expect(server.mr.buffer.toString('utf8', GRH_BYTES, wc.byteLen)).toBe('hello');
     const back = await server.pd.createAhFromWc(wc, server.mr.buffer);
     server.qp.postSend({ opcode: 'SEND', sgList: bytes('you'), ah: back, remoteQpn: wc.immData, remoteQkey: UDP_QKEY });
-    throwIfFailed(await server.cq.next({ timeout: 5000 }));
-    throwIfFailed(await client.cq.next({ timeout: 5000 }));
+    throwIfFailed(await server.cq.next({ timeout: 20_000 }));
+    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
     expect(client.mr.buffer.toString('utf8', GRH_BYTES, GRH_BYTES + 3)).toBe('you');
     await back.close();
     await client.id.disconnect();
@@ -101,10 +101,10 @@ test('a group: joined, sent to, left', async () => {
   expect([qpNum, qkey]).toEqual([0xffffff, UDP_QKEY]);
   const send = async (text: string) => {
     client.qp.postSend({ opcode: 'SEND', sgList: bytes(text), ah, remoteQpn: qpNum, remoteQkey: qkey });
-    throwIfFailed(await client.cq.next({ timeout: 5000 }));
+    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
   };
   await send('all of you');
-  const wc = await server.cq.next({ timeout: 5000 });
+  const wc = await server.cq.next({ timeout: 20_000 });
   expect(server.mr.buffer.toString('utf8', GRH_BYTES, wc.byteLen)).toBe('all of you');
   await member.leaveMulticast(group);
   await send('nobody');
@@ -157,7 +157,7 @@ group('an id that is closed', () => {
     const [one, other] = [await lent(pair), await lent(pair)];
     const sent = await lastWord(one.id, one.qp);
     expect(sent.isClosed).toBe(false);
-    throwIfFailed(await pair.client.cq.next({ timeout: 5000 }));
+    throwIfFailed(await pair.client.cq.next({ timeout: 20_000 }));
     const unsent = await lastWord(other.id, other.qp);
     expect([sent.isClosed, unsent.isClosed]).toEqual([true, false]);
     for (const { qp, pd } of [one, other]) {

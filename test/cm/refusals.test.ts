@@ -83,7 +83,7 @@ group('no connection', () => {
     async function refuse(pair: DevicePair, listener: CmId, ways: readonly Parameters<CmId['reject']>[0][]) {
       const asked: number[][] = [];
       for (const way of [...ways, 'accept'] as const) {
-        const request = await listener.getRequest({ timeout: 5000 });
+        const request = await listener.getRequest({ timeout: 20_000 });
         asked.push([request.request?.initiatorDepth ?? -1, request.request?.responderResources ?? -1]);
         if (way === 'accept') void (await pair.withQp(pair.server, request)).id.accept();
         else await request.reject(way);
@@ -156,7 +156,7 @@ group('no connection', () => {
     const request = await listener.getRequest();
     await id.close();
     await expect(connecting).rejects.toMatchObject({ code: 'ECANCELED' });
-    expect((await request.channel.next({ timeout: 5000 })).type).toBe('REJECTED');
+    expect((await request.channel.next({ timeout: 20_000 })).type).toBe('REJECTED');
     const gone = { code: 'ECONNRESET', event: 'REJECTED', reason: 'TIMEOUT' };
     await expect(request.accept({ qpNum: 5 })).rejects.toMatchObject(gone);
     expect(() => request.acceptAttributes({ qpNum: 5 })).toThrow('ECONNRESET');
@@ -180,7 +180,7 @@ group('closing', () => {
     const { client, server } = await pair.connected();
     await client.id.close();
     await server.id.channel.next();
-    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('DISCONNECTED');
+    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
   });
 
   test('a device: ids keep it open, the manager does not; forced, all peers hear farewell', async () => {
@@ -189,7 +189,7 @@ group('closing', () => {
     await expect(client.device.close()).rejects.toThrow(/EBUSY: device wasm-mem0 has 1 cm id \(\d+\) and 1 cq/);
     await client.device.close({ force: true });
     await server.id.channel.next();
-    expect((await server.id.channel.next({ timeout: 5000 })).type).toBe('DISCONNECTED');
+    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
     await server.id.close();
     for (const id of [server.mr, server.cq, server.pd]) await id.close().catch(() => {});
   });

@@ -3,6 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { CompletionPump } from '../../src/connection/completionpump.js';
 import { MemoryHub } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { connectedPair, openOn } from '../verbs/pair.js';
 import { uncaughtDuring } from './connectionpair.js';
 
@@ -24,7 +25,7 @@ test('what a listener throws is an uncaught exception; the completions behind it
   const { addr, rkey } = pair.b.mr.remote;
   for (let wrId = 0; wrId < 3; wrId++)
     qp.postSend({ wrId, opcode: 'RDMA_WRITE', sgList: mr.slice(0, 8), remoteAddr: addr, rkey, signaled: true });
-  await expect.poll(() => qp.query().progress.sendPending).toBe(0);
+  await eventually(() => expect(qp.query().progress.sendPending).toBe(0));
   const taken: number[] = [];
   const pump = new CompletionPump(cq, ({ wrId }) => {
     taken.push(wrId);

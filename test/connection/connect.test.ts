@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { pipeline } from 'node:stream/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Connection, createCmId, type Device, MemoryHub, type Server } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { families, openOn } from '../verbs/pair.js';
 
 const PORT = 7471;
@@ -188,14 +189,14 @@ test('a hundred connections in a row, and nothing is left of them at either end'
     expect((await connection.receive())?.data[0]).toBe(i);
     await connection.close();
     if (i === 50) {
-      await expect.poll(() => b.qps().length).toBe(1);
+      await eventually(() => expect(b.qps().length).toBe(1));
       before = free();
     }
   }
-  await expect.poll(() => b.qps().length).toBe(1);
+  await eventually(() => expect(b.qps().length).toBe(1));
   expect(a.qps().length).toBe(1);
   // The connection manager keeps both ends in TIMEWAIT for a while.
-  await expect.poll(free, { timeout: 10_000 }).toEqual(before);
+  await eventually(() => expect(free()).toEqual(before));
   await server.close();
 });
 

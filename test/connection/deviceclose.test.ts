@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { afterEach, expect, test, vi } from 'vitest';
 import { type Connection, createCmId, type Device, EventChannel, MemoryHub } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { openOn } from '../verbs/pair.js';
 
 const PORT = 7471;
@@ -27,7 +28,7 @@ async function connected(a: Device, b: Device) {
   })();
   const host = b.gids[0]?.address as string;
   const client = await a.connect({ host, port: PORT });
-  await expect.poll(() => accepted.length).toBe(1);
+  await eventually(() => expect(accepted.length).toBe(1));
   return { server, serving, client, host, served: accepted[0] as Connection };
 }
 
@@ -50,7 +51,7 @@ test.each(closings)('%s: loops, readers and listeners learn the end', async (_, 
   await close(b);
   await serving;
   expect(await Promise.all(readers)).toEqual([undefined, undefined]);
-  await expect.poll(() => events).toEqual(['end', 'close']);
+  await eventually(() => expect(events).toEqual(['end', 'close']));
   await expect(served.send(Buffer.from('late'))).rejects.toMatchObject({ code: 'ECONNRESET' });
   await a.close();
 });

@@ -4,6 +4,7 @@ import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
 import { type Connection, type Device, MemoryHub } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { openOn } from '../verbs/pair.js';
 
 const COUNT = 1000;
@@ -29,7 +30,7 @@ async function held(device: Device) {
   };
 }
 
-/** Number of active timers of the process; `expect.poll` uses one itself. */
+/** Number of active timers of the process. */
 const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
 
 test('a thousand at once, and nothing is left', async () => {
@@ -49,9 +50,7 @@ test('a thousand at once, and nothing is left', async () => {
 
   // Resources created with the first connection are kept.
   await Promise.all((await connected(1)).map((connection) => connection.close()));
-  await expect
-    .poll(async () => (await both()).map(({ connections }) => connections), { timeout: 10_000 })
-    .toEqual([0, 0]);
+  await eventually(async () => expect((await both()).map(({ connections }) => connections)).toEqual([0, 0]));
   const [before, timersBefore, heapBefore] = [await both(), timers(), heapUsed()];
 
   const all = await connected(COUNT);
@@ -67,7 +66,7 @@ test('a thousand at once, and nothing is left', async () => {
   ]);
   await Promise.all(all.map((connection) => connection.close()));
   await Promise.all(answering);
-  await expect.poll(both, { timeout: 10_000 }).toEqual(before);
+  await eventually(async () => expect(await both()).toEqual(before));
   expect(timers()).toBe(timersBefore);
   await server.close();
   await serving;

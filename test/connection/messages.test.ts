@@ -6,6 +6,7 @@ import { Connection } from '../../src/connection/connection.js';
 import { Requests, type Slot } from '../../src/connection/requests.js';
 import { SendPool } from '../../src/connection/sendpool.js';
 import { MemoryHub } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { connectedPair, endOn, openOn, pattern } from '../verbs/pair.js';
 import { connectionPair } from './connectionpair.js';
 
@@ -15,7 +16,7 @@ test('messages come in order with their bytes and immediates, both ways at once'
   const exchange = async (from: typeof ends.a, to: typeof ends.b, seed: number) => {
     const sends = sizes.map((size, i) => from.send(pattern(size, seed + i), i % 3 ? {} : { imm: i }));
     for (const [i, size] of sizes.entries()) {
-      const message = await to.receive({ timeout: 5000 });
+      const message = await to.receive({ timeout: 20_000 });
       expect(message?.data.equals(pattern(size, seed + i))).toBe(true);
       expect(message?.imm).toBe(i % 3 ? undefined : i);
     }
@@ -59,12 +60,12 @@ test('waiting ends by time or signal, and takes no message away from the next re
   await expect(waiting).rejects.toThrow('enough');
   await expect(ends.b.receive({ timeout: -1 })).rejects.toThrow('timeout is -1, must be milliseconds');
   await ends.a.send(Buffer.from('for the next'));
-  expect((await ends.b.receive({ timeout: 5000 }))?.data.toString()).toBe('for the next');
+  expect((await ends.b.receive({ timeout: 20_000 }))?.data.toString()).toBe('for the next');
 });
 
 test('who waits for a message when the connection becomes a stream is told', async () => {
   await using ends = await connectionPair();
-  const waiting = [ends.b.receive(), ends.b.receive({ timeout: 5000 })];
+  const waiting = [ends.b.receive(), ends.b.receive({ timeout: 20_000 })];
   ends.a.stream().on('error', () => {});
   ends.b.stream().on('error', () => {});
   for (const message of waiting) await expect(message).rejects.toMatchObject({ code: 'EBUSY' });
@@ -213,7 +214,7 @@ test('what ends a connection before the application has it is told once it liste
   await connection.qp.connect(client.qp.endpoint());
   await client.qp.connect(connection.qp.endpoint());
   client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 65) });
-  await expect.poll(() => connection.qp.state).toBe('ERR');
+  await eventually(() => expect(connection.qp.state).toBe('ERR'));
   await sleep(5);
   connection.open({ address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), disconnect: async () => {} });
   connection.onEstablished();

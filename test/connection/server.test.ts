@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Connection, createCmId, type Device, MemoryHub, type Server } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { openOn } from '../verbs/pair.js';
 
 const PORT = 7471;
@@ -39,7 +40,7 @@ function echoing(server: Server, ends: string[] = [], options = {}): Promise<voi
 async function expectEcho(device: Device, host: string): Promise<void> {
   await using connection = await device.connect({ host, port: PORT });
   await connection.send(Buffer.from('hello'));
-  expect((await connection.receive({ timeout: 5000 }))?.data.toString()).toBe('hello');
+  expect((await connection.receive({ timeout: 20_000 }))?.data.toString()).toBe('hello');
 }
 
 /** A client by the verbs, which knows nothing of `messageBytes`. */
@@ -65,7 +66,7 @@ test('a message that is too long, right after connecting, ends its connection wi
     qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 20_000) });
     expect((await cq.next()).statusName).toBe('REM_INV_REQ_ERR');
   }
-  await expect.poll(() => ends).toEqual(Array(5).fill('LOC_LEN_ERR'));
+  await eventually(() => expect(ends).toEqual(Array(5).fill('LOC_LEN_ERR')));
   await expectEcho(a, hostOf(b));
   await server.close();
   await serving;
@@ -168,11 +169,11 @@ test('a client for which there is no memory ends its own connection only', async
     Array.from({ length: 10 }, () => a.connect({ host: hostOf(b), port: PORT, receives: 8, sends: 1 })),
   );
   expect(new Set(tried.map(({ status }) => status))).toEqual(new Set(['fulfilled', 'rejected']));
-  await expect.poll(() => new Set(ends)).toEqual(new Set(['ENOMEM']));
+  await eventually(() => expect(new Set(ends)).toEqual(new Set(['ENOMEM'])));
   for (const attempt of tried) if (attempt.status === 'fulfilled') await attempt.value.close();
   await first.close();
   await mr.close();
-  await expect.poll(() => b.qps().length).toBe(1);
+  await eventually(() => expect(b.qps().length).toBe(1));
   await expectEcho(a, hostOf(b));
   await server.close();
   await serving;

@@ -38,9 +38,9 @@ interface Options {
 
 async function expectEcho([client, served]: readonly [Connection, Connection]): Promise<void> {
   await client.send('hello');
-  const message = await served.receive({ timeout: 5000 });
+  const message = await served.receive({ timeout: 20_000 });
   await served.send(message?.data as Buffer);
-  expect((await client.receive({ timeout: 5000 }))?.data.toString()).toBe('hello');
+  expect((await client.receive({ timeout: 20_000 }))?.data.toString()).toBe('hello');
 }
 
 test('an idle connection takes less than 8 KiB of the device, however it was used before', async () => {
@@ -74,7 +74,7 @@ test('a client that does not get ready takes no buffers', async () => {
   const halfOpen = before - free(b);
   const client = await connecting;
   await client.send('x');
-  await served.receive({ timeout: 5000 });
+  await served.receive({ timeout: 20_000 });
   expect(halfOpen).toBeLessThan(16_384);
   expect(before - free(b)).toBeGreaterThan(32 * 2 ** 20);
 });
@@ -84,8 +84,8 @@ test('a connection for whose own buffers there is no memory ends with the reason
   const server = await b.listen({ port: PORT });
   const options = { messageBytes: 2 ** 22, ownReceives: true };
   const [ends] = await connectedTo(server, 1, a, b, { server: options });
-  await expect(ends?.[1].receive({ timeout: 5000 })).rejects.toMatchObject({ code: 'ENOMEM' });
-  expect(await ends?.[0].receive({ timeout: 5000 })).toBeUndefined();
+  await expect(ends?.[1].receive({ timeout: 20_000 })).rejects.toMatchObject({ code: 'ENOMEM' });
+  expect(await ends?.[0].receive({ timeout: 20_000 })).toBeUndefined();
   // With fewer receives it fits, beside the other clients.
   const [next] = await connectedTo(server, 1, a, b, { server: { ...options, receives: 8 } });
   await expectEcho(next as readonly [Connection, Connection]);

@@ -6,6 +6,7 @@ import { finished, pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import type { Connection } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { connectionPair, uncaughtDuring } from './connectionpair.js';
 
 const small = { messageBytes: 512, receives: 8, sends: 3 };
@@ -63,7 +64,7 @@ test('requests that have all places are waited for: the stream goes on when they
     heard += chunk;
   });
   a.write('hello ');
-  await expect.poll(() => heard).toBe('hello ');
+  await eventually(() => expect(heard).toBe('hello '));
   const writes = Array.from({ length: small.sends }, () => ends.a.write(mr.remote, Buffer.alloc(8)));
   let isSent = false;
   a.write('world', () => {
@@ -71,7 +72,7 @@ test('requests that have all places are waited for: the stream goes on when they
   });
   expect(isSent).toBe(false);
   await Promise.all(writes);
-  await expect.poll(() => [heard, isSent]).toEqual(['hello world', true]);
+  await eventually(() => expect([heard, isSent]).toEqual(['hello world', true]));
 });
 
 test('a stream has its turn among requests that never leave a place free, and keeps its order', async () => {
@@ -87,7 +88,7 @@ test('a stream has its turn among requests that never leave a place free, and ke
   b.on('data', (chunk) => heard.push(chunk));
   a.write(data);
   try {
-    await expect.poll(() => Buffer.concat(heard).equals(data), { timeout: 5000 }).toBe(true);
+    await eventually(() => expect(Buffer.concat(heard).equals(data)).toBe(true));
   } finally {
     isDone = true;
     await Promise.all(others);
@@ -201,7 +202,7 @@ test.each([
       throw new Error('enough');
     });
     if (late === 0) a.write(data);
-    await expect.poll(() => Buffer.concat(heard).equals(data)).toBe(true);
+    await eventually(() => expect(Buffer.concat(heard).equals(data)).toBe(true));
   });
   expect(uncaught).toHaveLength(heard.length);
 });

@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, test } from 'vitest';
 import { RemoteTable, readSlot, SLOT_BYTES, Table } from '../../examples/keyvalue/table.js';
+import { eventually } from '../kit/eventually.js';
 import { describeIf } from '../kit/privileges.js';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -143,7 +144,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     const receiving = start('filecopy.js', 'receive', target, '--once', ...at(server));
     await receiving.says('waiting for files');
     const sending = start('filecopy.js', 'send', source, server, ...at(client));
-    await expect.poll(() => readdirSync(target), { timeout: 10_000 }).toEqual(['large.part']);
+    await eventually(() => expect(readdirSync(target)).toEqual(['large.part']));
     sending.child.kill('SIGKILL');
     const { status, stderr } = await receiving.ended;
     expect({ status, stderr }).toMatchObject({ status: 1, stderr: expect.stringMatching(/RETRY_EXC_ERR/) });

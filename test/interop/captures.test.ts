@@ -7,11 +7,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { WcStatus } from '../../src/index.js';
 import { readCapture } from '../../src/probe/capture/read.js';
 import { decode, isRoce } from '../../src/probe/packet/decode.js';
 import { describe as inWords } from '../../src/probe/packet/describe.js';
+import { eventually } from '../kit/eventually.js';
 import { all, programPrivilege, testIf } from '../kit/privileges.js';
 import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
 import { OurDevice } from './card.js';
@@ -171,22 +172,19 @@ describeWithRxe('captures of our card and rxe', 1500, (environment) => {
         [pair.rxe, pair.card],
       ]);
       // Frames may follow the last completion: the response to a retransmitted request can still be in flight.
-      await vi.waitFor(
-        async () => {
-          const after = await rxeCounters(environment.guest);
-          const rxe = (name: string) => (after[name] ?? 0) - (before[name] ?? 0);
-          const { sent_pkts, rcvd_pkts, ...others } = ours.device.counters();
-          // After a retransmission, the second response is a ghost: a frame that came, but is not in rcvd_pkts.
-          const dropped = Object.entries(others).filter(([name]) => name.startsWith('drop_'));
-          const came = dropped.reduce((sum, [, frames]) => sum + frames, rcvd_pkts);
-          expect({ sent_pkts, came, dropped }).toEqual({
-            sent_pkts: rxe('rcvd_pkts'),
-            came: rxe('sent_pkts'),
-            dropped,
-          });
-        },
-        { timeout: 10_000, interval: 100 },
-      );
+      await eventually(async () => {
+        const after = await rxeCounters(environment.guest);
+        const rxe = (name: string) => (after[name] ?? 0) - (before[name] ?? 0);
+        const { sent_pkts, rcvd_pkts, ...others } = ours.device.counters();
+        // After a retransmission, the second response is a ghost: a frame that came, but is not in rcvd_pkts.
+        const dropped = Object.entries(others).filter(([name]) => name.startsWith('drop_'));
+        const came = dropped.reduce((sum, [, frames]) => sum + frames, rcvd_pkts);
+        expect({ sent_pkts, came, dropped }).toEqual({
+          sent_pkts: rxe('rcvd_pkts'),
+          came: rxe('sent_pkts'),
+          dropped,
+        });
+      });
       const counters = ours.device.counters();
       expect(counters.drop_icrc).toBe(0);
       expect(counters.sent_pkts).toBeGreaterThan(300);

@@ -2,13 +2,14 @@
  * Many connections with stock programs of rdma-core, at once and one after another: all of them work, and afterwards
  * both ends hold the same resources as before.
  */
-import { expect, describe as group, test, vi } from 'vitest';
+import { expect, describe as group, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
 import type { CmId, ConnParam } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';
 import { ADDRESSES, asked, type CmEnd, listening, resolved } from './cm-end.js';
 import { CMTIME_PORT, CmtimeLine, connectRow, hasLine, rounds, Step } from './cmtime.js';
-import { describeWithStockRaces, type Environment, LINKS } from './environment.js';
+import { describeWithRxe, type Environment, LINKS } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { INBOX, MESSAGE, ping } from './rping.js';
 
@@ -27,11 +28,10 @@ async function withoutLeak(environment: Environment, our: OurDevice, what: () =>
   const free = () => our.device.card.exports.memAvailable();
   const { core } = await MadAgent.of(our.device);
   // connections of earlier tests may be in timewait
-  await vi.waitFor(() => expect(core.size).toBe(0), { timeout: 10_000 });
+  await eventually(() => expect(core.size).toBe(0));
   const [before, freeBefore] = [await resources(environment, our), free()];
   await what();
-  const patience = { timeout: 10_000, interval: 100 };
-  await vi.waitFor(async () => expect(await resources(environment, our)).toEqual(before), patience);
+  await eventually(async () => expect(await resources(environment, our)).toEqual(before));
   expect(freeBefore - free()).toBeLessThan(FEW_BYTES);
 }
 
@@ -70,7 +70,7 @@ const ROWS = [
   ['udp', 'IPv4'],
 ] as const;
 
-describeWithStockRaces('many connections', 1500, (environment) => {
+describeWithRxe('many connections', 1500, (environment) => {
   const controlled = GUEST_IS.cmtime === 'controller' ? ' [skipped: this cmtime needs a controller]' : '';
   group.skipIf(controlled).each(LINKS)(`cmtime, link %s${controlled}`, (link) => {
     const COUNT = 50;

@@ -2,13 +2,14 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, describe as group, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
+import { eventually } from '../kit/eventually.js';
 import { testIf } from '../kit/privileges.js';
 import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
 import { OurDevice } from './card.js';
 import { ADDRESSES, asked, listening, PATIENCE, resolved } from './cm-end.js';
-import { describeWithStockRaces, type Environment, FAMILY_NAMES, LINKS } from './environment.js';
+import { describeWithRxe, type Environment, FAMILY_NAMES, LINKS } from './environment.js';
 import type { Family } from './pair.js';
 import { INBOX, MESSAGE, ping, pong } from './rping.js';
 
@@ -34,7 +35,7 @@ async function mra({ our, isTwice }: Setup, direction: 'tx' | 'rx'): Promise<voi
   const port = await MadAgent.of(our.device);
   const count = () => port.counters()[`cm_${direction}_msgs.mra`] ?? 0;
   const before = count();
-  await vi.waitFor(() => expect(count()).toBeGreaterThan(before), { timeout: 10_000 });
+  await eventually(() => expect(count()).toBeGreaterThan(before));
 }
 
 const CASES: Readonly<Record<string, (setup: Setup) => Promise<void>>> = {
@@ -101,7 +102,7 @@ const CASES: Readonly<Record<string, (setup: Setup) => Promise<void>>> = {
     await end.id.disconnect();
     // The server may not exit: on a busy machine one of its threads destroys the id while the other holds an event of
     // it, and then waits forever (both are in a futex, and the queue pair is gone).
-    await vi.waitFor(() => expect(server.stderr).toContain('server DISCONNECT EVENT'), { timeout: 20_000 });
+    await eventually(() => expect(server.stderr).toContain('server DISCONNECT EVENT'));
     await server.kill();
   },
 
@@ -138,7 +139,7 @@ const CASES: Readonly<Record<string, (setup: Setup) => Promise<void>>> = {
   },
 };
 
-describeWithStockRaces('ends of connections', 1500, (environment) => {
+describeWithRxe('ends of connections', 1500, (environment) => {
   const rows = LINKS.flatMap((link) => FAMILY_NAMES.map((family) => [link, family] as const));
   group.each(rows)('link %s, %s', (link, family) => {
     test.each(Object.entries(CASES))('%s', async (_, way) => {

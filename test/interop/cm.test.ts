@@ -1,12 +1,13 @@
 /** rdma_cm against stock programs of rdma-core in either role: rping, rdma_client and rdma_server, udaddy, mckey. */
-import { expect, describe as group, test, vi } from 'vitest';
+import { expect, describe as group, test } from 'vitest';
 import { type ConnParam, createCmId, GRH_BYTES, readGrh } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { ADDRESSES, asked, CmEnd, listening, PATIENCE, resolved } from './cm-end.js';
 import { rxeCounters } from './counters.js';
 import {
   describeLinks,
-  describeWithStockRaces,
+  describeWithRxe,
   type Environment,
   FAMILY_NAMES,
   LINKS,
@@ -47,15 +48,12 @@ async function sendFromMckey({ guest }: Environment, { device }: OurDevice, to: 
   const before = await counts();
   await guest.run(['mckey', '-s', '-m', to, '-b', GUEST.ipv4, '-C', '1000'], PATIENCE);
   // the last datagrams are still in flight when mckey has ended
-  return await vi.waitFor(
-    async () => {
-      const after = await counts();
-      const left = after[0] - before[0];
-      expect({ arrived: after[1] - before[1] }).toEqual({ arrived: left });
-      return left;
-    },
-    { timeout: 10_000, interval: 100 },
-  );
+  return await eventually(async () => {
+    const after = await counts();
+    const left = after[0] - before[0];
+    expect({ arrived: after[1] - before[1] }).toEqual({ arrived: left });
+    return left;
+  });
 }
 
 async function rpingServes(
@@ -95,7 +93,7 @@ async function rpingAsks(
   return end;
 }
 
-describeWithStockRaces('rdma_cm', 1500, (environment) => {
+describeWithRxe('rdma_cm', 1500, (environment) => {
   group.each<LinkKind>(LINKS)('link %s', (link) => {
     test.each(FAMILY_NAMES)('rping serves us, %s', async (family) => {
       await using our = await OurDevice.open(link);

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
 import { type CmId, createCmId, type Device, type Mr, type Pd, throwIfFailed } from '../../src/index.js';
 import { OurDevice } from './card.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 
 const FAULTS = { drop: 0.12, duplicate: 0.1, reorder: 0.1 };
@@ -73,7 +73,7 @@ async function material(device: Device): Promise<[Pd, Mr]> {
   return [pd, await pd.regMr(4096)];
 }
 
-describeWithStockRaces('rdma_cm over a bad link', 1500, (environment) => {
+describeWithRxe('rdma_cm over a bad link', 1500, (environment) => {
   test('ucmatose serves us and asks us: both ends come through, to the farewell', async () => {
     await using our = await OurDevice.open('packet', { faults: { seed: 7, both: FAULTS } });
     const { device } = our;

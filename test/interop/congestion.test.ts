@@ -5,8 +5,9 @@ import { describe, expect, test } from 'vitest';
 import { WcStatus } from '../../src/index.js';
 import { encode } from '../../src/probe/packet/encode.js';
 import { CNP } from '../../src/probe/packet/opcodes.js';
+import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
@@ -37,7 +38,7 @@ function cnpFrame(family: Family, destQp: number, wrong: { readonly icrc?: numbe
   });
 }
 
-describeWithStockRaces('congestion with rxe', 9000, (environment) => {
+describeWithRxe('congestion with rxe', 9000, (environment) => {
   describe.each([
     ['packet', 'IPv4'],
     ['udp', 'IPv6'],
@@ -93,7 +94,7 @@ describeWithStockRaces('congestion with rxe', 9000, (environment) => {
       await peer.frame(cnpFrame(family, card.qp.qpNum ^ 0x1000));
       await peer.frame(cnpFrame(family, card.qp.qpNum, { icrc: 0x12345678 }));
       const drops = () => [ours.device.counters().drop_qpn, ours.device.counters().drop_icrc];
-      await expect.poll(drops, { timeout: 10_000 }).toEqual([1, 1]);
+      await eventually(() => expect(drops()).toEqual([1, 1]));
       expect([handled(), rate()]).toEqual([0, undefined]);
 
       // a packet is in flight as long as the peer has no receive for it; without one, CNPs have no effect
@@ -106,7 +107,7 @@ describeWithStockRaces('congestion with rxe', 9000, (environment) => {
       await begin();
       for (let i = 1; i <= 6; i++) {
         await peer.frame(cnpFrame(family, card.qp.qpNum));
-        await expect.poll(handled, { timeout: 10_000 }).toBe(i);
+        await eventually(() => expect(handled()).toBe(i));
         expect(rate()).toBe(Math.floor(100e3 / 2 ** i) * 1000);
       }
       await finish();
@@ -119,10 +120,10 @@ describeWithStockRaces('congestion with rxe', 9000, (environment) => {
       congestion.modify({ rateInterval: 100, alphaInterval: 1 });
       await begin();
       await peer.frame(cnpFrame(family, card.qp.qpNum));
-      await expect.poll(handled, { timeout: 10_000 }).toBe(7);
+      await eventually(() => expect(handled()).toBe(7));
       // while a packet is in flight that the rate does not hold back, the rate stays
       await finish();
-      await expect.poll(rate, { timeout: 10_000 }).toBeUndefined();
+      await eventually(() => expect(rate()).toBeUndefined());
       await write();
       expect(ours.device.counters().retry_exceeded_err).toBe(0);
     });

@@ -2,14 +2,14 @@
 import { expect, test } from 'vitest';
 import { OurDevice } from './card.js';
 import { ADDRESSES, PATIENCE } from './cm-end.js';
-import { describeWithStockRaces, FAMILY_NAMES } from './environment.js';
+import { describeWithRxe, FAMILY_NAMES } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 
 const COUNT = 10;
 const BYTES = 100;
 const SOON = { timeout: 20_000 };
 
-describeWithStockRaces('datagram sockets', 1500, (environment) => {
+describeWithRxe('datagram sockets', 1500, (environment) => {
   test.each(FAMILY_NAMES)('udaddy serves us, %s', async (family) => {
     await using our = await OurDevice.open('packet');
     const { guest } = ADDRESSES[family];

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Running, start } from '../cli/run.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { CARD } from './guest/network.js';
 import { stockRow } from './perftest.js';
 
@@ -13,7 +13,7 @@ import { stockRow } from './perftest.js';
 const pingers = (log: string) => log.split(' connected service=rping').length - 1;
 const PATIENCE = { timeout: 60_000 };
 
-describeWithStockRaces('an endpoint', 9000, (environment) => {
+describeWithRxe('an endpoint', 9000, (environment) => {
   const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const path = join(folder, 'endpoint.yaml');
   const configure = (...services: string[]) =>

@@ -2,8 +2,9 @@
 // of both ends' completions, and the states of both queue pairs. Deviations of rxe are noted in their rows.
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { QpState, WcStatus } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { type End, type EndOptions, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, type Request } from './end.js';
 import { describeWithRxe } from './environment.js';
@@ -54,7 +55,7 @@ interface Row {
 const atomic = { pieces: [[0, 8]], add: 1n, compare: 0n, swap: 1n } as const;
 
 /** Waits for the state ERR. rxe reports the completion before its queue pair enters that state. */
-const inError = (end: End) => vi.waitFor(async () => expect(await end.state()).toBe(QpState.ERR), { timeout: 10_000 });
+const inError = (end: End) => eventually(async () => expect(await end.state()).toBe(QpState.ERR));
 
 /** The three kinds of remote access, and the right that each needs. */
 const ACCESSES = [

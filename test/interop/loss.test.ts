@@ -6,7 +6,7 @@ import type { FaultOptions } from '../../src/link/fault/link.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { rxeCounters } from './counters.js';
 import type { EndOptions } from './end.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, FAMILIES, type Family } from './pair.js';
 import { exchange, TRAFFIC_SIZE } from './traffic.js';
@@ -80,7 +80,7 @@ const LINKS: readonly [LinkKind, Family, number][] = [
   ['udp', 'IPv6', 4096],
 ];
 
-describeWithStockRaces('a bad network between our card and rxe', 9000, (environment) => {
+describeWithRxe('a bad network between our card and rxe', 9000, (environment) => {
   const rows = TROUBLES.flatMap((trouble) =>
     LINKS.flatMap((link) => (['our card', 'rxe', 'both'] as const).map((asker) => [trouble, ...link, asker] as const)),
   );

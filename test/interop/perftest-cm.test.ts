@@ -2,7 +2,7 @@
 // rdma_cm only exchanges their parameters.
 import { describe, expect, test } from 'vitest';
 import type { PerftestOptions } from '../../src/cli/perftest/parameters.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, type Role, stockRow, withStock } from './perftest.js';
@@ -52,7 +52,7 @@ const OLDER: readonly Case[] = [
 
 const VERSIONS = GUEST_IS.perftest.map((known) => ({ ...known, cases: known.version === '4.5' ? OLDER : CASES }));
 
-describeWithStockRaces('perftest -R', 9000, (environment) => {
+describeWithRxe('perftest -R', 9000, (environment) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
     const rows = cases.flatMap((row) =>
       row.roles.map((role) => {

@@ -7,7 +7,7 @@ import { KINDS, type PerftestOptions } from '../../src/cli/perftest/parameters.j
 import { readCapture } from '../../src/probe/capture/read.js';
 import { decode, isRoce } from '../../src/probe/packet/decode.js';
 import type { LinkKind } from './card.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, PORT, type Role, stockRow, withStock } from './perftest.js';
@@ -146,7 +146,7 @@ type Row = readonly [string, string, Role, Case, number];
 /** Whether a case must run alone: the udp link owns UDP port 4791, and recovery from losses depends on timing. */
 const isAlone = ({ changes = {} }: Case) => changes.link === 'udp' || changes.open?.fault !== undefined;
 
-describeWithStockRaces('perftest', 9000, (environment) => {
+describeWithRxe('perftest', 9000, (environment) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
     // Cases run concurrently, because the stock programs spend most of their time on measuring their clock. Each has
     // its own port.

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { type Running, start } from '../cli/run.js';
 import { testIf, xdpPrivilege } from '../kit/privileges.js';
 import type { LinkKind } from './card.js';
-import { describeWithStockRaces, matrix } from './environment.js';
+import { describeWithRxe, matrix } from './environment.js';
 import { CARD } from './guest/network.js';
 import type { Family } from './pair.js';
 import { clientOf, inProcess, type Report, type Run, withStock } from './stock-pingpong.js';
@@ -21,7 +21,7 @@ function sizesFor(link: LinkKind, family: Family, mtu: number): number[] {
   return SIZES.filter((_, i) => i % MTUS.length === MTUS.indexOf(mtu));
 }
 
-describeWithStockRaces('pingpong with ibv_rc_pingpong', 9000, (environment) => {
+describeWithRxe('pingpong with ibv_rc_pingpong', 9000, (environment) => {
   const cells = matrix(['client', 'server'] as const).flatMap((cell) => MTUS.map((mtu) => [...cell, mtu] as const));
   describe.each(cells)('link %s, %s, we are the %s, path MTU %d', (link, family, weAre, mtu) => {
     test.each(sizesFor(link, family, mtu))('%d bytes', async (size) => {

@@ -1,7 +1,8 @@
 // Shared receive queues at either end, and as many READs and atomics at once as both ends have agreed on.
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type AsyncEvent, gidToHex, type Qp, WcStatus } from '../../src/index.js';
 import { Op } from '../../src/probe/packet/opcodes.js';
+import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';
 import { describeWithRxe } from './environment.js';
 import type { GatedLink } from './gatedlink.js';
@@ -67,13 +68,13 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
       for (let i = 0; i < 8; i++) post(i);
       await srq.modify({ srqLimit: 6 });
       for (let i = 0; i < 3; i++) await arrives(await send());
-      await expect.poll(() => events).toEqual(['SRQ_LIMIT_REACHED']);
+      await eventually(() => expect(events).toEqual(['SRQ_LIMIT_REACHED']));
       await srq.modify({ maxWr: 32 });
       for (let i = 8; i < 28; i++) post(i);
       expect(srq.query()).toMatchObject({ pending: 25, srqLimit: 0 });
       while (next < 28) await arrives(await send());
       const waiting = await send();
-      await expect.poll(() => ours.device.counters().send_rnr_err, { timeout: 10_000 }).toBeGreaterThan(0);
+      await eventually(() => expect(ours.device.counters().send_rnr_err).toBeGreaterThan(0));
       post(28);
       await arrives(waiting);
       expect(events).toHaveLength(1);
@@ -115,7 +116,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
       for (let i = 8; i < 28; i++) await post(i);
       while (next < 28) await arrives(send());
       const waiting = send();
-      await expect.poll(() => waiting.qp.counters().rcvd_rnr_err, { timeout: 10_000 }).toBeGreaterThan(0);
+      await eventually(() => expect(waiting.qp.counters().rcvd_rnr_err).toBeGreaterThan(0));
       await post(28);
       await arrives(waiting);
       expect(await queueEvent(0)).toBeUndefined();
@@ -170,7 +171,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
           }
         }
         const atOnce = Math.min(depth, FIRST_WINDOW);
-        await vi.waitFor(() => expect(mostAtOnce(ours, pair, asks)).toBeGreaterThanOrEqual(atOnce), WAIT);
+        await eventually(() => expect(mostAtOnce(ours, pair, asks)).toBeGreaterThanOrEqual(atOnce));
         Object.assign(gates, { canReceive: true, canSend: true });
         expect(await from.completions(count)).toMatchObject(
           Array.from({ length: count }, (_, id) => ({ id, status: DONE })),

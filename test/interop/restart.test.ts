@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
 import type { Connection, ConnectionOptions, Device, DeviceConnectOptions, Server } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';
-import { describeWithStockRaces } from './environment.js';
+import { describeWithRxe } from './environment.js';
 import { Guest } from './guest/guest.js';
 import { addressesOf, CARD, GUEST } from './guest/network.js';
 
@@ -51,7 +52,7 @@ async function kill(child: ChildProcess): Promise<void> {
   await once(child, 'exit');
 }
 
-describeWithStockRaces('whoever has forgotten', MTU, (environment) => {
+describeWithRxe('whoever has forgotten', MTU, (environment) => {
   /** Re-creates rxe: its queue pair numbers start over, and no frame of the old device leaves the guest. */
   async function remakeRxe(...commands: readonly { kill(): Promise<unknown> }[]): Promise<void> {
     await environment.guest.run('ip link set eth0 down');
@@ -84,9 +85,8 @@ describeWithStockRaces('whoever has forgotten', MTU, (environment) => {
     const connection = await visitor(server);
     // the DREQ of the old connection is answered, although it is unknown here
     await old.kill();
-    await expect
-      .poll(async () => (await MadAgent.of(our.device)).counters()['cm_ignored.dreq'], { timeout: AT_ONCE })
-      .toBe(1);
+    const agent = await MadAgent.of(our.device);
+    await eventually(() => expect(agent.counters()['cm_ignored.dreq']).toBe(1));
     expect(connection.isOpen).toBe(true);
     await Promise.all([client.kill(), endOf(connection)]);
     await server.close();

@@ -6,7 +6,7 @@ import type { RpingReport } from '../../src/cli/rping/report.js';
 import { type RpingOptions, runClient, runServer } from '../../src/cli/rping/roles.js';
 import { captureOutput } from './captured-output.js';
 import { type LinkKind, OurDevice } from './card.js';
-import { describeLinks, describeWithStockRaces, type Environment, matrix, xdpRows } from './environment.js';
+import { describeLinks, describeWithRxe, type Environment, matrix, xdpRows } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 import type { Family } from './pair.js';
 
@@ -58,7 +58,7 @@ async function expectNothingLeft({ guest }: Environment): Promise<void> {
   await guest.run(`for i in $(seq 100); do [ -z "$(${left})" ] && exit 0; sleep 0.05; done; ${left}; exit 1`, PATIENCE);
 }
 
-describeWithStockRaces('rping', 1500, (environment) => {
+describeWithRxe('rping', 1500, (environment) => {
   const rows = (['client', 'server'] as const).flatMap((role, i) => [
     ...matrix([role]),
     ...xdpRows(role, role).slice(i, i + 1),

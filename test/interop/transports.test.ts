@@ -1,7 +1,7 @@
 // `wasm-roce uc-pingpong`, `ud-pingpong` and `srq-pingpong` with the stock programs, each as client and as server of
 // the other, and the behaviour of our end when the stock program exits and its last ACK is lost.
 import { describe, expect, test } from 'vitest';
-import { describeWithStockRaces, matrix } from './environment.js';
+import { describeWithRxe, matrix } from './environment.js';
 import { inProcess, type Run, withStock } from './stock-pingpong.js';
 
 const SIZES = {
@@ -11,7 +11,7 @@ const SIZES = {
 } as const;
 const ITERS = 40;
 
-describeWithStockRaces('the other stock pingpongs', 9000, (environment) => {
+describeWithRxe('the other stock pingpongs', 9000, (environment) => {
   const cells = matrix(['client', 'server'] as const);
   for (const transport of ['UC', 'UD', 'SRQ'] as const)
     describe.each(cells)(`${transport}: link %s, %s, we are the %s`, (link, family, weAre) => {

@@ -19,10 +19,8 @@ import {
   uc,
   underived,
 } from '../../src/probe/packet/packets.js';
-import { CAPTURES, capturePath, FLUSH_CAPTURES, roceFrames } from './fixtures.js';
-import { describeIf } from './privileges.js';
+import { CAPTURES, FLUSH_CAPTURES, roceFrames } from './fixtures.js';
 import { Random } from './random.js';
-import { tsharkFields, tsharkMalformed, tsharkPrivilege } from './tshark.js';
 
 /** Packets from the IP header on, without ICRC. The first two were captured from adapters of other vendors. */
 const ICRC_VECTORS: readonly (readonly [string, string, string])[] = [
@@ -178,22 +176,6 @@ test('the same seed gives the same numbers, in the range asked for', () => {
   const numbers = Array.from({ length: 1000 }, () => a.between(3, 9));
   expect(numbers).toEqual(Array.from({ length: 1000 }, () => b.between(3, 9)));
   expect([...new Set(numbers)].sort()).toEqual([3, 4, 5, 6, 7, 8]);
-});
-
-describeIf(tsharkPrivilege(), 'tshark agrees about captures', () => {
-  test('about opcodes and PSNs', async () => {
-    const file = capturePath('rxt_ops');
-    const rows = await tsharkFields(file, ['infiniband.bth.opcode', 'infiniband.bth.psn'], 'infiniband');
-    const ours = roceFrames('rxt_ops').map(decode);
-    expect(rows.map(([opcode, psn]) => [Number(opcode), Number(psn)])).toEqual(
-      ours.map((d) => [d.bth.opcode, d.bth.psn]),
-    );
-  });
-
-  test('that nothing in them is malformed', { timeout: 60_000 }, async () => {
-    for (const name of ['rxt_ops', 'rxt_ops_v6', 'ib_read_bw_R_8192', 'rxt_zero'])
-      expect(await tsharkMalformed(capturePath(name)), name).toEqual([]);
-  });
 });
 
 test.each(FLUSH_CAPTURES)('%s: the FLUSH has the wrong ICRC that is known of rxe', (name) => {

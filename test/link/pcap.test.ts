@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -8,9 +8,7 @@ import { memoryLink } from '../../src/link/memory/link.js';
 import { pcapLink } from '../../src/link/pcap.js';
 import { readCapture } from '../../src/probe/capture/read.js';
 import { createMemoryHub } from '../../src/verbs/hub.js';
-import { testIf } from '../kit/privileges.js';
 import { Recording } from '../kit/recording.js';
-import { tsharkFields, tsharkMalformed, tsharkPrivilege } from '../kit/tshark.js';
 import { Rig, udpFrame } from './rig.js';
 
 const A = '10.0.0.1';
@@ -128,27 +126,4 @@ test('a capture that cannot be written ends; the link goes on', () => {
   expect(a.link.counters().pcap_errors).toBe(1);
   a.link.close();
   expect(() => pair((link) => pcapLink(link, join(folder, 'no', 'such', 'folder')))).toThrow(/ENOENT/);
-});
-
-testIf(tsharkPrivilege(), 'tshark reads interface, direction, time and comment', async () => {
-  const file = join(folder, 'tshark.pcapng');
-  const { a, b } = pair((link) => pcapLink(link, file));
-  // A SEND ONLY: BTH of 12 bytes, 4 of payload, any ICRC.
-  const bth = Buffer.from('0400ffff0000001100000064' + '61626364' + '00000000', 'hex');
-  a.put(udpFrame({ source: A, destination: B, payload: bth }));
-  a.link.send(1_000_000_123);
-  b.put(udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1], payload: bth }));
-  b.link.send(0);
-  a.link.receive(1_000_001_124);
-  a.link.close();
-  const fields = ['frame.interface_name', 'frame.packet_flags_direction', 'frame.time_epoch', 'infiniband.bth.opcode'];
-  const rows = await tsharkFields(file, fields);
-  expect(rows.map(([name, direction, , opcode]) => [name, direction, opcode])).toEqual([
-    ['mem-a', '0x00000002', '4'],
-    ['mem-a', '0x00000001', '4'],
-  ]);
-  const [first, second] = rows.map(([, , time]) => BigInt((time as string).replace('.', ''))) as [bigint, bigint];
-  expect(second - first).toBe(1001n);
-  expect(await tsharkMalformed(file)).toEqual([]);
-  expect(readFileSync(file).includes('wasm-roce, memory link on mem-a')).toBe(true);
 });

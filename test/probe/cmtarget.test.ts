@@ -1,6 +1,6 @@
 // Checks of the connection manager of an endpoint over the memory link.
 import { Writable } from 'node:stream';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { RdmaService } from '../../src/cli/endpoint/listener.js';
 import { Log } from '../../src/cli/endpoint/log.js';
 import { regionsHandler } from '../../src/cli/endpoint/messages.js';
@@ -11,6 +11,7 @@ import { createCmId, createMemoryHub, type Device, openDevice } from '../../src/
 import { memoryLink } from '../../src/link/memory/link.js';
 import { describe } from '../../src/probe/packet/describe.js';
 import { CHECKS, runChecks, ScriptedLink } from '../../src/probe.js';
+import { eventually } from '../kit/eventually.js';
 
 const devices: Device[] = [];
 const services: Service[] = [];
@@ -57,7 +58,7 @@ test('an endpoint passes every check, and keeps nothing of them', async () => {
     if (verdict !== 'pass') others.push(`${name}: ${verdict}: ${text}`, ...packets);
   }
   expect(others).toEqual([]);
-  await vi.waitFor(() => expect(peer.qps().length).toBe(before));
+  await eventually(() => expect(peer.qps().length).toBe(before));
 }, 60_000);
 
 test('IPv6', async () => {

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { MemoryHub, type Qp } from '../../src/index.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
-const WAIT = { timeout: 10_000 };
+const WAIT = { timeout: 20_000 };
 // Slow timers, so that a sender that waits for a credit update does not retransmit.
 const PATIENT = { timeout: 20, adaptiveRetransmission: false };
 

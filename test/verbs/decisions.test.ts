@@ -9,7 +9,7 @@ test('a refused request: both ends say what they decided, and the explanation sh
   await using pair = await connectedPair({ open: { decisions: true } });
   const { a, b } = pair;
   write(a, (b.mr.rkey ^ 1) >>> 0, b.mr.iova);
-  const wc = await a.cq.next({ timeout: 5000 });
+  const wc = await a.cq.next({ timeout: 20_000 });
   const [failed, state] = a.device.decisions(a.qp).slice(-2);
   expect(failed).toMatchObject({ kind: 'SEND_FAILED', qpNum: a.qp.qpNum, status: 'REM_ACCESS_ERR', syndrome: 0x62 });
   expect(state).toMatchObject({ kind: 'STATE', from: 'RTS', to: 'ERR', reason: 'SEND_FAILED' });
@@ -36,7 +36,7 @@ test('without the option none are kept', async () => {
   await using pair = await connectedPair();
   const { a } = pair;
   write(a, 1, 1);
-  expect((await a.cq.next({ timeout: 5000 })).explain().decisions).toEqual([]);
+  expect((await a.cq.next({ timeout: 20_000 })).explain().decisions).toEqual([]);
   expect(a.device.decisions()).toEqual([]);
 });
 

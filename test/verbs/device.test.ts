@@ -1,5 +1,4 @@
 // Opening devices, and their attributes.
-import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -91,7 +90,7 @@ test('counters have names, for the device, the link and the queue pair', async (
   const { a, b } = pair;
   pattern(100).copy(a.mr.buffer);
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 100), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   expect(a.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, drop_icrc: 0, 'link.tx_frames': 1 });
   expect(b.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, rx_write_requests: 1 });
   expect(b.qp.counters()).toMatchObject({ rcvd_pkts: 1, duplicate_request: 0 });
@@ -105,7 +104,7 @@ test('events come as an async iterable that ends with the device', async () => {
     for await (const event of b.device.events) types.push(event.type);
   })();
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 1), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   await new Promise((resolve) => setTimeout(resolve, 5));
   await b.device.close({ force: true });
   await reader;
@@ -145,37 +144,9 @@ test('faults are repaired, and the capture shows both ways', async () => {
   expect(counters['link.fault_tx_drop']).toBeGreaterThan(0);
   const sides = [watched.a, watched.b] as const;
   sides[0].qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0 });
-  throwIfFailed(await sides[0].cq.next({ timeout: 5000 }));
+  throwIfFailed(await sides[0].cq.next({ timeout: 20_000 }));
   await watched.a.device.close({ force: true });
   expect(readFileSync(file).readUInt32LE(0)).toBe(0x0a0d0d0a);
   expect(readFileSync(file).length).toBeGreaterThan(200);
   rmSync(dirname(file), { recursive: true });
-});
-
-/** Runs a program with two connected devices; `program` may await and use `a` and `b`. @returns its exit and output */
-function run(program: string, options = '{}'): { status: number; ms: number } {
-  const pair = new URL('./pair.ts', import.meta.url).href;
-  const source = `import { connectedPair } from '${pair}'; const { a, b } = await connectedPair(${options}); ${program}`;
-  const from = performance.now();
-  let status = 0;
-  try {
-    execFileSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source], { timeout: 4000 });
-  } catch (error) {
-    status = (error as { status: number | null }).status ?? -1;
-  }
-  return { status, ms: performance.now() - from };
-}
-
-test('an idle device does not keep the process running', () => {
-  expect(run('')).toMatchObject({ status: 0 });
-});
-
-test('who awaits a completion does', () => {
-  expect(run(`setTimeout(() => process.exit(7), 300).unref(); await a.cq.next();`)).toMatchObject({ status: 7 });
-});
-
-test('and a connected queue pair does when the device was opened like that', () => {
-  const options = '{ open: { keepAlive: true } }';
-  expect(run('setTimeout(() => process.exit(7), 300).unref();', options)).toMatchObject({ status: 7 });
-  expect(run('await a.qp.close(); await b.qp.close();', options)).toMatchObject({ status: 0 });
 });

@@ -2,9 +2,10 @@
 import { expect, test } from 'vitest';
 import { EventType } from '../../src/device/codes.js';
 import { type AsyncEvent, MemoryHub, type Qp, throwIfFailed } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { connectedPair, type End, endOn, openOn } from './pair.js';
 
-const WAIT = { timeout: 5000 };
+const WAIT = { timeout: 20_000 };
 
 /** Events of a queue pair, as emitted by both. */
 function heard({ device, qp }: End): string[] {
@@ -62,7 +63,7 @@ test('COMM_EST: the first message comes while the queue pair waits in RTR', asyn
   for (const byte of ['1', '2']) a.qp.postSend({ opcode: 'SEND', sgList: Buffer.from(byte) });
   throwIfFailed(await a.cq.next(WAIT));
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 1 });
-  await expect.poll(() => events).toEqual(both('COMM_EST'));
+  await eventually(() => expect(events).toEqual(both('COMM_EST')));
   await one.close({ force: true });
   await other.close({ force: true });
 });
@@ -99,7 +100,7 @@ test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', a
   write(1, 60_000);
   await a.qp.modify({ state: 'SQD', enSqdAsyncNotify: true });
   write(2, 10);
-  await expect.poll(() => events).toEqual(both('SQ_DRAINED'));
+  await eventually(() => expect(events).toEqual(both('SQ_DRAINED')));
   expect(a.qp.query()).toMatchObject({ state: 'SQD' });
   await a.qp.modify({ state: 'SQD', timeout: 15 });
   await a.qp.modify({ state: 'RTS' });
@@ -123,7 +124,7 @@ test('QP_FATAL and CQ_ERR: completions that nobody takes', async () => {
     to.postRecv({ sgList: b.mr.slice(0, 8) });
     from.postSend({ opcode: 'SEND', sgList: Buffer.from('x') });
   }
-  await expect.poll(() => events).toEqual(both('QP_FATAL'));
+  await eventually(() => expect(events).toEqual(both('QP_FATAL')));
   expect(ofQueue).toEqual(['CQ_ERR']);
   expect(to.state).toBe('ERR');
 });
@@ -141,5 +142,5 @@ test('QP_REQ_ERR: the peer asks for what cannot be', async () => {
     compareAdd: 1n,
   });
   expect(await a.cq.next(WAIT)).toMatchObject({ statusName: 'REM_INV_REQ_ERR' });
-  await expect.poll(() => events).toEqual(both('QP_REQ_ERR'));
+  await eventually(() => expect(events).toEqual(both('QP_REQ_ERR')));
 });

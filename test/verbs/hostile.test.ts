@@ -8,7 +8,7 @@ import { type Device, openDevice, type SendWr } from '../../src/index.js';
 import { ALL, connectedPair } from './pair.js';
 
 const SENTINEL = 0xa5;
-const WAIT = { timeout: 10_000 };
+const WAIT = { timeout: 20_000 };
 
 /** An object that counts how often each property is read. */
 function counting<T extends object>(values: T): { object: T; reads: Map<PropertyKey, number> } {

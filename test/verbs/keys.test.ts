@@ -11,7 +11,7 @@ import {
 } from '../../src/index.js';
 import { ALL, connectedPair, type End, endOn, openOn, type Pair, pattern } from './pair.js';
 
-const WAIT = { timeout: 5000 };
+const WAIT = { timeout: 20_000 };
 const FLUSHING: readonly AccessName[] = [...ALL, 'flushGlobal'];
 const BINDABLE: readonly AccessName[] = [...ALL, 'mwBind', 'flushGlobal'];
 

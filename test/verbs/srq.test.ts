@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { type AsyncEvent, MemoryHub, type Srq } from '../../src/index.js';
 import { type End, endOn, openOn } from './pair.js';
 
-const WAIT = { timeout: 5000 };
+const WAIT = { timeout: 20_000 };
 
 interface Star extends AsyncDisposable {
   readonly server: End;

@@ -8,9 +8,9 @@ test('the last packets of the queue pair, sent and come, with their times', asyn
   await using pair = await connectedPair({ open: { trace: 64 } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
-  const wc = await a.cq.next({ timeout: 5000 });
+  const wc = await a.cq.next({ timeout: 20_000 });
   const { packets } = a.device.explain(wc);
   expect(packets).toHaveLength(4);
   expect(packets[2]).toMatch(
@@ -28,9 +28,9 @@ test('another queue pair of the device is left out, and only so many are kept', 
   await there.connect(other.endpoint());
   a.qp.postSend({ opcode: 'SEND' });
   b.qp.postRecv({});
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   other.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: a.mr.slice(0, 1) });
-  const wc = await a.cq.next({ timeout: 5000 });
+  const wc = await a.cq.next({ timeout: 20_000 });
   const { packets } = wc.explain();
   expect(packets).toHaveLength(2);
   expect(packets.join()).not.toContain('SEND');
@@ -40,7 +40,7 @@ test('packets that arrive in one super-packet are kept one by one, as they were 
   await using pair = await connectedPair({ open: { trace: 64 }, connect: { pathMtu: 256 } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   const texts = ({ engine }: typeof a.device, sent: boolean) =>
     tracedPackets(engine.trace).flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
   expect(texts(b.device, false)).toEqual(texts(a.device, true));
@@ -50,7 +50,7 @@ test('packets that arrive in one super-packet are kept one by one, as they were 
 test('without the option nothing is kept', async () => {
   await using pair = await connectedPair();
   pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.slice(0, 1) });
-  expect((await pair.a.cq.next({ timeout: 5000 })).explain().packets).toEqual([]);
+  expect((await pair.a.cq.next({ timeout: 20_000 })).explain().packets).toEqual([]);
 });
 
 test('headers of all kinds of frames are read, and frames cut anywhere do no harm', () => {

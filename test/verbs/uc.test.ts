@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { MemoryHub, WcStatus } from '../../src/index.js';
 import { ALL, connectedPair, endOn, openOn, pattern } from './pair.js';
 
-const WAIT = { timeout: 5000 };
+const WAIT = { timeout: 20_000 };
 const UC = { qp: { type: 'UC' } } as const;
 
 test('SEND and RDMA WRITE, with and without immediate data', async () => {

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { type Device, GRH_BYTES, MemoryHub, MULTICAST_QPN, type Qp, readGrh } from '../../src/index.js';
 import { type End, endOn, openOn } from './pair.js';
 
-const WAIT = { timeout: 5000 };
+const WAIT = { timeout: 20_000 };
 const QKEY = 0x1ee7;
 const devices: Device[] = [];
 

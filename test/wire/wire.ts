@@ -1,5 +1,5 @@
 /** The card's wire formats alone: assembly/testing.ts on its own memory, with frames. */
-import { compileTesting } from '../kit/testing.js';
+import { testingModule } from '../kit/testing.js';
 
 interface Exports {
   init(): void;
@@ -32,7 +32,7 @@ export class Wire {
     const abort = () => {
       throw new Error('the card aborted');
     };
-    const { exports } = await WebAssembly.instantiate(await compileTesting(), { env: { memory, abort } });
+    const { exports } = await WebAssembly.instantiate(testingModule, { env: { memory, abort } });
     const names = new Map<number, string>();
     for (const [name, value] of Object.entries(exports))
       if (name.startsWith('Counter.')) names.set((value as WebAssembly.Global).value, name.slice('Counter.'.length));

@@ -13,6 +13,7 @@ import {
   TARGET_BYTES,
   writeTarget,
 } from '../../../src/ulp/rsocket/wire.js';
+import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { device, HOST, peer } from '../devices.js';
 
@@ -103,7 +104,7 @@ class RawPeer {
 
 /** Waits for the error of the server's first socket. */
 async function failure(): Promise<Error> {
-  await expect.poll(() => errors.length, { timeout: 5000 }).toBe(1);
+  await eventually(() => expect(errors.length).toBe(1));
   return errors[0] as Error;
 }
 
@@ -178,7 +179,7 @@ test.each<[string, (raw: RawPeer) => void, RegExp]>([
 ])('%s ends the socket with an error', async (_, speak, message) => {
   await isServed();
   const raw = await RawPeer.connect();
-  await expect.poll(() => sockets.length).toBe(2);
+  await eventually(() => expect(sockets.length).toBe(2));
   speak(raw);
   expect(await failure()).toMatchObject({ code: 'EIO', message: expect.stringMatching(message) });
   await isServed();
@@ -192,7 +193,7 @@ test('a peer whose list cannot be written: the socket ends', async () => {
 
 test('a peer that gives no credits holds our writes up, and destroy ends it', async () => {
   await RawPeer.connect({ credits: 0 });
-  await expect.poll(() => sockets.length).toBe(1);
+  await eventually(() => expect(sockets.length).toBe(1));
   const [socket] = sockets as [Socket];
   socket.write('hello');
   await new Promise<void>((resolve) => socket.setTimeout(50, resolve));
@@ -204,7 +205,7 @@ test('a peer that gives no credits holds our writes up, and destroy ends it', as
 
 test('what a peer has written to the list is not read before its message says so', async () => {
   const raw = await RawPeer.connect();
-  await expect.poll(() => sockets.length).toBe(1);
+  await eventually(() => expect(sockets.length).toBe(1));
   const [socket] = sockets as [Socket];
   const slot = -TARGET_BYTES;
   const { buffer } = raw.our;
@@ -218,7 +219,7 @@ test('what a peer has written to the list is not read before its message says so
   });
   socket.write(Buffer.alloc(HALF + 5, 7));
   const ring = raw.memory.buffer.subarray(RING);
-  await expect.poll(() => ring[HALF - 1]).toBe(7);
+  await eventually(() => expect(ring[HALF - 1]).toBe(7));
   await new Promise<void>((resolve) => socket.setTimeout(50, resolve));
   expect(errors).toEqual([]);
   const entry = new DataView(ring.buffer, ring.byteOffset + HALF + 32, TARGET_BYTES);
@@ -235,17 +236,17 @@ test('what a peer has written to the list is not read before its message says so
     remoteAddr: buffer.addr + BigInt(slot),
     rkey: buffer.rkey,
   });
-  await expect.poll(() => ring[HALF + 4]).toBe(7);
+  await eventually(() => expect(ring[HALF + 4]).toBe(7));
 });
 
 test('a peer that has closed is answered until it disconnects', async () => {
   const raw = await RawPeer.connect();
-  await expect.poll(() => sockets.length).toBe(1);
+  await eventually(() => expect(sockets.length).toBe(1));
   const socket = (sockets[0] as Socket).resume();
   raw.say(MessageKind.CONTROL, Control.DISCONNECT);
   await once(socket, 'end');
   socket.end();
-  await expect.poll(() => socket.destroyed, { interval: 1 }).toBe(true);
+  await eventually(() => expect(socket.destroyed).toBe(true));
   for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
   // stands for a repetition of its last message
   raw.qp.postSend({ wrId: 7, opcode: 'RDMA_WRITE', sgList: [], remoteAddr: 0, rkey: 0 });
@@ -262,7 +263,7 @@ test('a peer of big-endian order gets its list in that order', async () => {
   const raw = await RawPeer.connect({ isBigEndian: true });
   const { addr, rkey, length } = raw.our.buffer;
   const list = new DataView(raw.memory.buffer.buffer, raw.memory.buffer.byteOffset, 2 * TARGET_BYTES);
-  await expect.poll(() => list.getUint32(TARGET_BYTES + 12)).toBe(length);
+  await eventually(() => expect(list.getUint32(TARGET_BYTES + 12)).toBe(length));
   expect(list.getBigUint64(TARGET_BYTES)).toBe(addr + BigInt(length));
   expect(list.getUint32(TARGET_BYTES + 8)).toBe(rkey);
 });
@@ -273,12 +274,12 @@ test.each([1, 2, 3])(
     const random = new Random(seed);
     await isServed();
     const available = () => peer.query().memoryAvailable;
-    await expect.poll(() => sockets.every(({ closed }) => closed)).toBe(true);
+    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
     const before = available();
     for (let round = 0; round < 20; round++) {
       const raw = await RawPeer.connect({ credits: random.below(65536) });
       // the server has it a little later
-      await expect.poll(() => sockets.length, { interval: 1 }).toBe(round + 2);
+      await eventually(() => expect(sockets.length).toBe(round + 2));
       for (let i = 0; i < 20; i++) {
         const value = random.below(random.pick([8, 64, 2 ** 29]));
         raw.say(random.below(8) as MessageKind, value, random.below(64), random.below(HALF));
@@ -288,8 +289,8 @@ test.each([1, 2, 3])(
       await raw.id.close();
     }
     await isServed();
-    await expect.poll(() => sockets.every(({ closed }) => closed)).toBe(true);
-    await expect.poll(available).toBe(before);
+    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
+    await eventually(() => expect(available()).toBe(before));
   },
   60_000,
 );

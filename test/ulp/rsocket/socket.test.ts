@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer as createHttpServer, get } from 'node:http';
-import { isIPv4 } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { afterEach, expect, test } from 'vitest';
 import { createMemoryHub, type Device } from '../../../src/index.js';
 import { connect, createServer, type Server, type ServerOptions, type Socket } from '../../../src/net.js';
+import { eventually } from '../../kit/eventually.js';
 import { openOn } from '../../verbs/pair.js';
 
 const opened: { close(options?: object): Promise<void> }[] = [];
@@ -22,7 +22,7 @@ async function devices(): Promise<[client: Device, server: Device]> {
   const hub = createMemoryHub();
   const [client, server] = [await openOn(hub), await openOn(hub)];
   opened.push(client, server);
-  [us, host] = [client, server].map(({ gids }) => gids.find(({ address }) => isIPv4(address))?.address) as [
+  [us, host] = [client, server].map(({ gids }) => gids.find(({ address }) => !address.includes(':'))?.address) as [
     string,
     string,
   ];
@@ -181,7 +181,7 @@ test('destroy while connecting closes without an error, and leaves nothing', asy
     return before - available();
   };
   // what connections share is allocated with the first of them, and grows with those at once
-  await expect.poll(round, { timeout: 10_000 }).toBe(0);
+  await eventually(async () => expect(await round()).toBe(0));
   await closed(server);
 });
 

@@ -4,6 +4,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { type CmId, createCmId, type Mr, type Qp } from '../../../src/index.js';
 import { encodeMessage, MESSAGE_BYTES, Opcode } from '../../../src/ulp/valkey/wire.js';
 import { connect, createServer, type StreamSocket, type ValkeyServer } from '../../../src/valkey.js';
+import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { device, HOST, peer } from '../devices.js';
 
@@ -72,7 +73,7 @@ class RawPeer {
   /** The server's announcement of its buffer. */
   async target(): Promise<{ addr: bigint; length: number; rkey: number }> {
     const view = new DataView(this.memory.buffer.buffer, this.memory.buffer.byteOffset + MESSAGE_BYTES, MESSAGE_BYTES);
-    await expect.poll(() => view.getUint16(0)).toBe(Opcode.REGISTER_XFER_MEMORY);
+    await eventually(() => expect(view.getUint16(0)).toBe(Opcode.REGISTER_XFER_MEMORY));
     return { addr: view.getBigUint64(16), length: view.getUint32(24), rkey: view.getUint32(28) };
   }
 
@@ -120,9 +121,9 @@ test.each<[string, (raw: RawPeer) => void | Promise<void>, RegExp]>([
 ])('%s: the connection ends with an error', async (_, speak, message) => {
   await isServed();
   const raw = await RawPeer.connect();
-  await expect.poll(() => sockets.length).toBe(2);
+  await eventually(() => expect(sockets.length).toBe(2));
   await speak(raw);
-  await expect.poll(() => errors.length, { timeout: 10_000 }).toBe(1);
+  await eventually(() => expect(errors.length).toBe(1));
   expect(errors[0]?.message).toMatch(message);
   await isServed();
 });
@@ -133,7 +134,7 @@ test('the features of the server are none, and those of a client are ignored', a
   raw.send(encodeMessage({ opcode: Opcode.GET_SERVER_FEATURE, select: 7, features: 0n }));
   const answer = raw.memory.buffer.subarray(2 * MESSAGE_BYTES, 3 * MESSAGE_BYTES);
   const expected = encodeMessage({ opcode: Opcode.GET_SERVER_FEATURE, select: 7, features: 0n });
-  await expect.poll(() => answer.readUInt16BE(2)).toBe(7);
+  await eventually(() => expect(answer.readUInt16BE(2)).toBe(7));
   expect(answer).toEqual(Buffer.from(expected));
   raw.send(encodeMessage({ opcode: Opcode.SET_CLIENT_FEATURE, select: 0, features: 1n }));
   await isServed();
@@ -151,7 +152,7 @@ test('a peer that takes no answers, and fills our buffer: what it has written is
   for (let used = raw.messages; used < RECEIVES; used = raw.messages) {
     const count = Math.min(8, RECEIVES - used);
     ask(count);
-    await expect.poll(() => raw.messages, { interval: 1 }).toBeGreaterThanOrEqual(used + count);
+    await eventually(() => expect(raw.messages).toBeGreaterThanOrEqual(used + count));
   }
   // 16 answers are in flight, 64 wait
   ask(80);
@@ -159,18 +160,18 @@ test('a peer that takes no answers, and fills our buffer: what it has written is
   sockets[0]?.unpipe(sockets[0]).resume();
   for (let filled = 1; filled <= 2; filled++) {
     raw.write(target, target.length, 0);
-    await expect.poll(() => sockets[0]?.bytesRead).toBe(filled * target.length);
+    await eventually(() => expect(sockets[0]?.bytesRead).toBe(filled * target.length));
   }
   expect(errors).toEqual([]);
   ask(1);
-  await expect.poll(() => errors[0]?.message).toMatch(/asks, and takes no answers/);
+  await eventually(() => expect(errors[0]?.message).toMatch(/asks, and takes no answers/));
   await isServed();
 });
 
 test('a peer that gives no buffer holds our answers up, and destroy ends it', async () => {
   const raw = await RawPeer.connect();
   await raw.say(5, 5);
-  await expect.poll(() => sockets[0]?.bytesRead).toBe(5);
+  await eventually(() => expect(sockets[0]?.bytesRead).toBe(5));
   expect([sockets[0]?.writableLength, errors]).toEqual([5, []]);
   sockets[0]?.destroy();
   await once(sockets[0] as StreamSocket, 'close');
@@ -183,7 +184,7 @@ test.each([1, 2, 3])(
     const random = new Random(seed);
     await isServed();
     const available = () => peer.query().memoryAvailable;
-    await expect.poll(() => sockets.every(({ closed }) => closed)).toBe(true);
+    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
     const before = available();
     for (let round = 0; round < 10; round++) {
       const raw = await RawPeer.connect();
@@ -200,7 +201,7 @@ test.each([1, 2, 3])(
       await raw.id.close();
     }
     await isServed();
-    await expect.poll(() => sockets.every(({ closed }) => closed), { timeout: 10_000 }).toBe(true);
-    await expect.poll(available).toBe(before);
+    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
+    await eventually(() => expect(available()).toBe(before));
   },
 );

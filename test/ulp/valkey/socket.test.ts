@@ -1,40 +1,15 @@
-// Sockets, servers and the proxy of wasm-roce/valkey, both ends ours, over the memory link.
+// Sockets and servers of wasm-roce/valkey, both ends ours, over the memory link.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer as createTcpServer, type Server, connect as tcpConnect } from 'node:net';
-import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { expect, test, vi } from 'vitest';
 import { Pace } from '../../../src/ulp/valkey/pace.js';
-import { connect, createBridge, createProxy, createServer, type ValkeyOptions } from '../../../src/valkey.js';
+import { connect, createBridge, createServer, type ValkeyOptions } from '../../../src/valkey.js';
+import { eventually } from '../../kit/eventually.js';
 import { device, HOST, peer } from '../devices.js';
+import { take } from './take.js';
 
 const there = (options: ValkeyOptions = {}) => ({ device, host: HOST, ...options });
-
-/** A server over TCP that sends back what it gets, with a line before each connection. */
-async function echoOverTcp(): Promise<Server> {
-  const server = createTcpServer((socket) => {
-    socket.on('error', () => {});
-    socket.pipe(socket);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return server;
-}
-const portOf = (server: Server) => (server.address() as { port: number }).port;
-
-/** Returns the first bytes that a stream delivers. */
-function take(stream: Readable, bytes: number): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let count = 0;
-    stream.on('error', reject);
-    stream.on('data', (chunk: Buffer) => {
-      chunks.push(chunk);
-      count += chunk.length;
-      if (count >= bytes) resolve(Buffer.concat(chunks));
-    });
-  });
-}
 
 test.each([
   ['the smallest buffers', { receiveBytes: 65_536, sendBytes: 65_536 }],
@@ -58,7 +33,7 @@ test('many small messages: more than the peer has receives', async () => {
   const socket = connect(there());
   await once(socket, 'connect');
   for (let i = 0; i < 10_000; i++) if (!socket.write(`${i % 10}`)) await once(socket, 'drain');
-  await expect.poll(() => bytes).toBe(10_000);
+  await eventually(() => expect(bytes).toBe(10_000));
   socket.destroy();
 });
 
@@ -74,39 +49,6 @@ test('what the peer answers after our end arrives, and its disconnect is its end
   expect(`${await buffer(socket)}`).toBe('goodbye');
   if (!socket.closed) await once(socket, 'close');
   expect(events).toEqual(['finish', 'end']);
-});
-
-test('a proxy joins clients with a server over TCP, and its absence ends them', async () => {
-  const tcp = await echoOverTcp();
-  const to = { host: '127.0.0.1', port: portOf(tcp) };
-  const proxy = await createProxy({ device: peer, port: 6400, to });
-  const socket = connect(there({ port: proxy.port }));
-  const data = randomBytes(3_000_000);
-  const received = take(socket, data.length);
-  socket.write(data);
-  expect((await received).equals(data)).toBe(true);
-  expect(proxy.clients).toBe(1);
-  socket.end();
-  await once(socket, 'close');
-  await expect.poll(() => proxy.clients).toBe(0);
-  await new Promise((resolve) => tcp.close(resolve));
-  const refused = connect(there({ port: proxy.port })).resume();
-  await once(refused, 'close');
-  await proxy.close();
-});
-
-test('a bridge leads from a local socket to the server', async () => {
-  await using server = createServer({ device: peer }, (socket) => socket.pipe(socket));
-  await once(server.listen(6379), 'listening');
-  const bridge = await createBridge(there());
-  const local = tcpConnect(bridge.path);
-  local.write('hello');
-  expect(`${(await once(local, 'data'))[0]}`).toBe('hello');
-  const closed = once(local, 'close');
-  await bridge.close();
-  await closed;
-  const [error] = await once(tcpConnect(bridge.path), 'error');
-  expect(error).toMatchObject({ code: 'ENOENT' });
 });
 
 test('buffers out of range are told', async () => {

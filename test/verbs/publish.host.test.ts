@@ -27,7 +27,7 @@ test('a published device tells its counters and those of its queue pairs, until 
   const pair = await connectedPair({ open: { publish: true } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-  await a.cq.next({ timeout: 5000 });
+  await a.cq.next({ timeout: 20_000 });
   const found = await publishedDevices();
   expect(found).toHaveLength(2);
   expect(found[0]).toMatchObject({

@@ -6,6 +6,7 @@ import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import * as ourNet from '../../../src/net.js';
+import { eventually } from '../../kit/eventually.js';
 import { device, HOST, peer } from '../devices.js';
 
 type AnySocket = nodeNet.Socket;
@@ -338,7 +339,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
     const port = await listening(server);
     const socket = world.connect({ port }).resume();
     await once(socket, 'connect');
-    await expect.poll(() => accepted !== undefined).toBe(true);
+    await eventually(() => expect(accepted !== undefined).toBe(true));
     const count = () => new Promise((resolve) => server.getConnections((_, connections) => resolve(connections)));
     log.push(await count());
     const done = closed(server);
@@ -381,7 +382,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
     abort.abort();
     await ended(socket);
     stop.abort();
-    await expect.poll(() => log.at(-1)).toBe('server close');
+    await eventually(() => expect(log.at(-1)).toBe('server close'));
     const aborted = world.socket({ signal: AbortSignal.abort() });
     log.push(((await once(aborted, 'error'))[0] as NodeJS.ErrnoException).code);
     return log;

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { interfaceNames } from '../../src/link/names.js';
 import { attachedProgram } from '../../src/link/xdp/features.js';
 import { native } from '../../src/native.js';
+import { eventually } from '../kit/eventually.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from './netns.js';
 
@@ -147,6 +148,6 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'the xdp link', () => {
       },
     );
     expect(xdpFds()).toEqual(before);
-    await expect.poll(program, { timeout: 10_000 }).toBeUndefined();
+    await eventually(() => expect(program()).toBeUndefined());
   });
 });

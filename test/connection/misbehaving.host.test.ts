@@ -63,7 +63,7 @@ async function expectServed(): Promise<void> {
     connection = await connect();
   }
   await connection?.send(Buffer.from('hello'));
-  expect((await connection?.receive({ timeout: 5000 }))?.data.toString()).toBe('hello');
+  expect((await connection?.receive({ timeout: 20_000 }))?.data.toString()).toBe('hello');
   expect({ code: server.child.exitCode, stderr: server.said.stderr }).toEqual({ code: null, stderr: '' });
 }
 

@@ -66,7 +66,7 @@ for (const link of ['packet', 'udp'] as const) {
       await b.qp.connect({ ...a.qp.endpoint(), gid }, { access: ALL, sgidIndex: 1 });
       a.mr.buffer.write('by the new address');
       a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 18), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
-      throwIfFailed(await a.cq.next({ timeout: 5000 }));
+      throwIfFailed(await a.cq.next({ timeout: 20_000 }));
       expect(b.mr.buffer.toString('latin1', 0, 18)).toBe('by the new address');
     });
   });

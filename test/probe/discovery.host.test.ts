@@ -8,6 +8,7 @@ import { createCmId, createMemoryHub, type Device, openDevice } from '../../src/
 import { memoryLink } from '../../src/link/memory/link.js';
 import { ScriptedLink } from '../../src/probe.js';
 import { freePort } from '../cli/run.js';
+import { eventually } from '../kit/eventually.js';
 
 const devices: Device[] = [];
 const servers: Server[] = [];
@@ -55,7 +56,7 @@ test('a REQ finds who listens, and leaves no connection behind', async () => {
     ['rping', undefined],
     ['ucmatose', expect.stringMatching(/10\.0\.0\.2 port 7471 .*INVALID_SERVICE_ID/)],
   ]);
-  await expect.poll(() => events).toEqual(['ended']);
+  await eventually(() => expect(events).toEqual(['ended']));
   expect(device.query().memoryAvailable).toBe(before);
   await accepted.close();
   await serving;

@@ -9,6 +9,7 @@ import {
   openDevice,
   publishedDevices,
 } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { endOn, loopback } from './pair.js';
 import { processResources } from './processresources.js';
 
@@ -78,7 +79,7 @@ test('who waits for the connection manager is told, with whatever the program is
     device.connect({ host: nobody, port: 7471 }),
   ].map((promise) => expect(promise).rejects.toMatchObject(failed));
   // One of the connection manager, and two of the connections in progress.
-  await expect.poll(() => device.qps().length).toBe(3);
+  await eventually(() => expect(device.qps().length).toBe(3));
   break_(device);
   await Promise.all(waiting);
   expect(id.state).toBe('FAILED');

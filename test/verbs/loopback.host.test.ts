@@ -15,7 +15,7 @@ const addon: Privilege = (() => {
 })();
 
 const SIZE = 300_001;
-const WAIT = { timeout: 10_000 };
+const WAIT = { timeout: 20_000 };
 
 testIf(addon, 'SEND, WRITE, READ and atomics over udp on loopback', async () => {
   const open = (address: string) => openDevice({ link: 'udp', addresses: [address], memoryBytes: 2 ** 25 });

@@ -7,6 +7,7 @@ import { PacketLink } from '../../src/link/packet.js';
 import { native } from '../../src/native.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';
 import { ack, flow, frame as frameOf } from '../../src/probe/packet/packets.js';
+import { eventually } from '../kit/eventually.js';
 import { describeIf, netPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from '../link/netns.js';
 
@@ -57,14 +58,18 @@ describeIf(netPrivilege(), 'times of packets', () => {
     const sent = from.send(frame);
     const after = now();
     const held = hold(50);
-    const arrival = await vi.waitUntil(() => to.shift());
+    const arrival = await eventually(() => {
+      const shifted = to.shift();
+      expect(shifted).toBeDefined();
+      return shifted as NonNullable<typeof shifted>;
+    });
     const error = (near.times.error ?? Infinity) + (far.times.error ?? Infinity);
     expect(near.times).toMatchObject({ kernel: 1, process: 0 });
     expect(far.times.kernel).toBe(1);
-    expect(error).toBeLessThan(2_000_000);
     expect(sent).toBeGreaterThan(before - error);
     expect(sent).toBeLessThan(after + error);
     expect(arrival.at).toBeGreaterThanOrEqual(sent - error);
+    expect(error).toBeLessThan(40e6);
     expect(arrival.at).toBeLessThan(held - 40e6);
   });
 

@@ -10,6 +10,7 @@ import { probePage } from '../../../src/probe/report/page.js';
 import { probeReport } from '../../../src/probe/report/report.js';
 import type { ProbeRun } from '../../../src/probe/report/run.js';
 import { contrast, launchBrowser, openFile, overlaps } from '../../kit/browser.js';
+import { eventually } from '../../kit/eventually.js';
 import { describeIf, programPrivilege } from '../../kit/privileges.js';
 import { cardRun, doubleRun } from './runs.js';
 
@@ -102,7 +103,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
           const check = document.activeElement?.getBoundingClientRect().top ?? 0;
           return check - (document.getElementById('tools')?.getBoundingClientRect().bottom ?? 0);
         });
-      await expect.poll(edges).toBeGreaterThan(0);
+      await eventually(async () => expect(await edges()).toBeGreaterThan(0));
     }
     expect(errors).toEqual([]);
   });

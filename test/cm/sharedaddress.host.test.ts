@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { SharedAddress } from '../../src/cm/sharedaddress.js';
 import { type Device, openDevice, type Server } from '../../src/index.js';
 import type { HostNames } from '../../src/link/link.js';
+import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';
 
@@ -100,8 +101,8 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two devices of one addr
   test('an address that comes later is served too', async () => {
     await serve(one, 7006, 'one');
     sh('ip addr add 10.94.0.3/24 dev near0');
-    await expect.poll(() => one.gids.some(({ address }) => address === '10.94.0.3')).toBe(true);
-    await expect.poll(() => other.gids.some(({ address }) => address === '10.94.0.3')).toBe(true);
+    await eventually(() => expect(one.gids.some(({ address }) => address === '10.94.0.3')).toBe(true));
+    await eventually(() => expect(other.gids.some(({ address }) => address === '10.94.0.3')).toBe(true));
     for (let round = 0; round < ROUNDS; round++) expect(await whoIs(peer, '10.94.0.3', 7006)).toBe('one');
     await expect(other.listen({ port: 7006, host: '10.94.0.3' })).rejects.toThrow(/EADDRINUSE/);
   });
