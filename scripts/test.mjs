@@ -70,7 +70,7 @@ function endRuns(why) {
 }
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => endRuns(signal));
-setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
+if (!process.argv.includes('--watch')) setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
 
 /**
  * Runs vitest in a process group of its own, and prints its output, line by line where other runs print too.
@@ -157,13 +157,9 @@ else if (given.length === 0) failures.push({ error: 'wrong arguments' });
 
 /** Returns what `npm test --` needs beside vitest's arguments to be like a run: [before it, after it]. */
 function howOf({ node, env = {} }) {
+  const variables = Object.entries(env).map(([name, value]) => `${name}=${value} `);
   const [major] = Object.entries(installedNodes()).find(([, path]) => path === node) ?? [];
-  return [
-    Object.entries(env)
-      .map((pair) => `${pair.join('=')} `)
-      .join(''),
-    major ? `--node ${major} ` : '',
-  ];
+  return [variables.join(''), major ? `--node ${major} ` : ''];
 }
 
 /** Takes one run after the other until none waits. */

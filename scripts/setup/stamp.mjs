@@ -14,12 +14,12 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { cacheFolder } from './cache.mjs';
 import { ROOT } from './run.mjs';
 
 /** A folder for each stamp, with a folder for each content of its inputs. */
-const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'wasm-roce', 'built');
+const CACHE = join(cacheFolder(), 'built');
 /** Contents that the cache keeps for a stamp. The one that was used least recently goes first. */
 const KEPT = 4;
 
@@ -84,15 +84,15 @@ export class Stamp {
    */
   async make(how) {
     const hash = this.#hash();
-    const kept = join(CACHE, this.#name, hash.slice(0, 32));
-    if (this.cached.length > 0 && existsSync(kept)) {
+    const kept = this.cached.length > 0 ? join(CACHE, this.#name, hash.slice(0, 32)) : undefined;
+    if (kept && existsSync(kept)) {
       copy(this.cached, kept, ROOT);
       const now = new Date();
       utimesSync(kept, now, now);
     } else await how();
     const missing = this.outputs.filter((path) => !existsSync(join(ROOT, path)));
     if (missing.length > 0) throw new Error(`${missing.join(', ')} was not created`);
-    if (this.cached.length > 0 && !existsSync(kept)) this.#keep(kept);
+    if (kept && !existsSync(kept)) this.#keep(kept);
     mkdirSync(dirname(this.#file), { recursive: true });
     writeFileSync(this.#file, hash);
   }

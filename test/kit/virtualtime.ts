@@ -104,8 +104,11 @@ function pump(): void {
     isPumping = false;
     now += PASS_MS;
     const next = earliest();
-    if (next && (next.due <= now || !isBusy())) expire(next);
-    pump();
+    try {
+      if (next && (next.due <= now || !isBusy())) expire(next);
+    } finally {
+      pump();
+    }
   });
 }
 
@@ -120,11 +123,7 @@ function expire(timer: VirtualTimer): void {
   now = Math.max(now, timer.due);
   waiting.delete(timer);
   if (timer.repeats) timer.refresh();
-  try {
-    timer.callback(...timer.args);
-  } finally {
-    pump();
-  }
+  timer.callback(...timer.args);
 }
 
 /** Node takes a delay of less than 1 ms, or of more than 2^31 - 1 ms, for 1 ms. */

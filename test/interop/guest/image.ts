@@ -24,8 +24,9 @@ import {
 } from 'node:fs';
 import { basename, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { cacheFolder } from '../../../scripts/setup/cache.mjs';
 import { sources } from './archive.js';
-import { FOLDER, findGuestImage, type GuestImage, guestSuite, imageCache, imageFolder, recipe } from './recipe.js';
+import { FOLDER, findGuestImage, type GuestImage, guestSuite, imageFolder, recipe } from './recipe.js';
 
 /** An image of another recipe is deleted after this time without use, because another clone may be using it. */
 const STALE_MS = 24 * 3600 * 1000;
@@ -212,7 +213,7 @@ async function locked(file: string, action: () => void): Promise<void> {
  * @throws Error when a package is not available or a tool is missing
  */
 export async function buildGuestImage(log: (line: string) => void = () => {}): Promise<GuestImage> {
-  const cache = imageCache();
+  const cache = cacheFolder();
   const folder = imageFolder();
   mkdirSync(cache, { recursive: true });
   if (!existsSync(folder)) {

@@ -4,9 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { cacheFolder } from '../../../scripts/setup/cache.mjs';
 
 export const FOLDER = fileURLToPath(new URL('.', import.meta.url));
 
@@ -51,11 +51,6 @@ export interface GuestImage {
   readonly initrd: string;
 }
 
-/** The folder of images, outside the repository and shared by all clones. */
-export function imageCache(): string {
-  return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'wasm-roce');
-}
-
 /** The folder of this recipe's image, which may not exist. */
 export function imageFolder(): string {
   const hash = createHash('sha256').update(JSON.stringify(recipe()));
@@ -64,7 +59,7 @@ export function imageFolder(): string {
       hash.update(`\0${name}\0`).update(readFileSync(join(FOLDER, name)));
     }
   }
-  return join(imageCache(), `guest-${guestSuite()}-${hash.digest('hex').slice(0, 16)}`);
+  return join(cacheFolder(), `guest-${guestSuite()}-${hash.digest('hex').slice(0, 16)}`);
 }
 
 /** Returns the image of this recipe if it exists; `image.ts` builds it. */

@@ -10,8 +10,8 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync }
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { cacheFolder } from '../../../scripts/setup/cache.mjs';
 import { sources } from './archive.js';
-import { imageCache } from './recipe.js';
 
 /** The suite whose source has RDMA in the client programs too: Valkey 9. */
 const SUITE = 'sid';
@@ -19,17 +19,17 @@ const PROGRAMS = ['valkey-server', 'valkey-cli', 'valkey-benchmark'] as const;
 
 /** Returns the folder of the programs, of the newest version that was built. */
 export function findValkey(): string | undefined {
-  if (!existsSync(imageCache())) return undefined;
-  const built = readdirSync(imageCache()).filter((name) => /^valkey-[0-9]+(\.[0-9]+)*$/.test(name));
+  if (!existsSync(cacheFolder())) return undefined;
+  const built = readdirSync(cacheFolder()).filter((name) => /^valkey-[0-9]+(\.[0-9]+)*$/.test(name));
   const newest = built.sort((a, b) => a.localeCompare(b, 'en', { numeric: true })).at(-1);
-  return newest && join(imageCache(), newest);
+  return newest && join(cacheFolder(), newest);
 }
 
 /** @returns the folder of the programs @throws Error when the source cannot be had, or does not compile */
 export function buildValkey(log: (line: string) => void = () => {}): string {
   const found = findValkey();
   if (found !== undefined) return found;
-  const folder = join(imageCache(), `valkey-unfinished-${process.pid}`);
+  const folder = join(cacheFolder(), `valkey-unfinished-${process.pid}`);
   const lists = join(folder, 'lists');
   const run = (program: string, ...args: string[]) =>
     execFileSync(program, args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], maxBuffer: 1 << 26 });
@@ -57,7 +57,7 @@ export function buildValkey(log: (line: string) => void = () => {}): string {
     run('make', `-j${cpus().length}`, '-C', 'source/src', ...PROGRAMS, ...settings);
     mkdirSync(join(folder, 'programs'));
     for (const name of PROGRAMS) run('strip', '-o', `programs/${name}`, `source/src/${name}`);
-    const place = join(imageCache(), `valkey-${version}`);
+    const place = join(cacheFolder(), `valkey-${version}`);
     if (!existsSync(place)) renameSync(join(folder, 'programs'), place);
     return place;
   } finally {
