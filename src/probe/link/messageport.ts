@@ -2,14 +2,15 @@
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { ack, type Flow, frame } from '../packet/packets.js';
+import { ack, frame } from '../packet/packets.js';
 import type { Arrival, PacketPort } from '../script/port.js';
+import { PortWrapper } from './portwrapper.js';
 
 /** The most bytes of messages that are kept until they are read; what is beyond them is acknowledged and lost. */
 const MAX_KEPT = 2 ** 20;
 
 /** Acknowledges the SENDs of the peer and keeps their messages; passes everything else on. */
-export class MessagePort implements PacketPort {
+export class MessagePort extends PortWrapper {
   /** Messages of the peer, the oldest first. */
   readonly messages: Uint8Array[] = [];
   #pieces: Uint8Array[] = [];
@@ -18,25 +19,11 @@ export class MessagePort implements PacketPort {
 
   constructor(
     /** The port of the queue pair. */
-    readonly inner: PacketPort,
+    inner: PacketPort,
     /** The PSN of the peer's first request. */
     private expected: number,
-  ) {}
-
-  get flow(): Flow {
-    return this.inner.flow;
-  }
-
-  get mtu(): number {
-    return this.inner.mtu;
-  }
-
-  now(): number {
-    return this.inner.now();
-  }
-
-  send(bytes: Uint8Array): number {
-    return this.inner.send(bytes);
+  ) {
+    super(inner);
   }
 
   async receive(until: number): Promise<Arrival | undefined> {

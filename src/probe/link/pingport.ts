@@ -6,8 +6,9 @@ import type { Background, PeerRegion, Traffic, TrafficRequest } from '../checks/
 import { decodeRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { ack, type Flow, frame, response } from '../packet/packets.js';
-import type { Arrival, PacketPort } from '../script/port.js';
+import { ack, frame, response } from '../packet/packets.js';
+import type { Arrival } from '../script/port.js';
+import { PortWrapper } from './portwrapper.js';
 import type { SendingPort } from './sendingport.js';
 
 /** What the server does in a round. Before the READ and the WRITE it is told where. */
@@ -30,7 +31,7 @@ export interface PingOptions {
 }
 
 /** Gives a check the messages that it has asked for. */
-export class PingPort implements PacketPort, Background {
+export class PingPort extends PortWrapper<SendingPort> implements Background {
   /** Messages that were answered here. */
   count = 0;
   /** All messages that have arrived. */
@@ -50,23 +51,12 @@ export class PingPort implements PacketPort, Background {
 
   constructor(
     /** The port of the queue pair. */
-    readonly inner: SendingPort,
+    inner: SendingPort,
     /** How to play. */
     readonly options: PingOptions,
   ) {
+    super(inner);
     this.#expected = options.psn;
-  }
-
-  get flow(): Flow {
-    return this.inner.flow;
-  }
-
-  get mtu(): number {
-    return this.inner.mtu;
-  }
-
-  now(): number {
-    return this.inner.now();
   }
 
   /** Asks the server for messages. A SEND has always the same length. @returns the time */
@@ -83,7 +73,7 @@ export class PingPort implements PacketPort, Background {
     return found;
   }
 
-  send(bytes: Uint8Array): number {
+  override send(bytes: Uint8Array): number {
     const at = this.inner.send(bytes);
     const packet = decodeRoce(bytes);
     if (packet?.bth.opcode !== Op.ACKNOWLEDGE || packet.bth.psn !== ((this.#expected - 1) & 0xffffff)) return at;

@@ -2,8 +2,9 @@
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { type Flow, frame, request } from '../packet/packets.js';
+import { frame, request } from '../packet/packets.js';
 import type { Arrival, PacketPort } from '../script/port.js';
+import { PortWrapper } from './portwrapper.js';
 
 /** Time without an ACK after which messages are sent again (ns). */
 const REPEAT_NS = 100e6;
@@ -11,7 +12,7 @@ const REPEAT_NS = 100e6;
 const MAX_REPEATS = 20;
 
 /** Sends messages, repeats them until the peer has acknowledged them, and passes on everything but their ACKs. */
-export class SendingPort implements PacketPort {
+export class SendingPort extends PortWrapper {
   /** Packets that are not acknowledged, the oldest first. */
   readonly #waiting: { readonly psn: number; readonly bytes: Uint8Array }[] = [];
   #repeatAt = Number.POSITIVE_INFINITY;
@@ -19,25 +20,11 @@ export class SendingPort implements PacketPort {
 
   constructor(
     /** The port of the queue pair. */
-    readonly inner: PacketPort,
+    inner: PacketPort,
     /** The PSN of the next message. */
     private psn: number,
-  ) {}
-
-  get flow(): Flow {
-    return this.inner.flow;
-  }
-
-  get mtu(): number {
-    return this.inner.mtu;
-  }
-
-  now(): number {
-    return this.inner.now();
-  }
-
-  send(bytes: Uint8Array): number {
-    return this.inner.send(bytes);
+  ) {
+    super(inner);
   }
 
   /** Sends a message (SEND). `receive` repeats it until it is acknowledged. @returns when its last packet left */
