@@ -15,13 +15,11 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { cacheFolder } from './cache.mjs';
+import { cacheFolder, evict } from './cache.mjs';
 import { ROOT } from './run.mjs';
 
 /** A folder for each stamp, with a folder for each content of its inputs. */
 const CACHE = join(cacheFolder(), 'built');
-/** Contents that the cache keeps for a stamp. The one that was used least recently goes first. */
-const KEPT = 4;
 
 function files(path) {
   const full = join(ROOT, path);
@@ -39,13 +37,6 @@ function copy(paths, from, to) {
     rmSync(join(to, path), { recursive: true, force: true });
     cpSync(join(from, path), join(to, path), { recursive: true, verbatimSymlinks: true });
   }
-}
-
-/** Removes the entries of a folder that were used least recently. */
-function evict(folder) {
-  const entries = readdirSync(folder).map((name) => join(folder, name));
-  const used = entries.map((path) => ({ path, ms: statSync(path).mtimeMs })).sort((a, b) => b.ms - a.ms);
-  for (const { path } of used.slice(KEPT)) rmSync(path, { recursive: true, force: true });
 }
 
 export class Stamp {
