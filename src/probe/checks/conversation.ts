@@ -54,7 +54,9 @@ export const psnAfter = (psn: number, packets: number): number => (psn + packets
 
 /** Returns bytes that differ from those of other seeds, and from page to page. */
 export function pattern(length: number, seed: number): Uint8Array {
-  return Uint8Array.from({ length }, (_, i) => (i * 167 + (i >> 8) * 13 + seed * 29 + 1) & 255);
+  const bytes = new Uint8Array(length);
+  for (let i = 0; i < length; i++) bytes[i] = (i * 167 + (i >> 8) * 13 + seed * 29 + 1) & 255;
+  return bytes;
 }
 
 /** Sends packets to one queue pair of the peer and receives its packets. */

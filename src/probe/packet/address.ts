@@ -1,5 +1,7 @@
 /** Conversion of MAC and IP addresses between text and the bytes on the wire. */
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
 export function macBytes(text: string): Uint8Array {
   const parts = text.split(':').map((part) => Number.parseInt(part, 16));
   if (parts.length !== 6 || parts.some((part) => !(part >= 0 && part < 256))) throw new RangeError(`no MAC: ${text}`);
@@ -7,7 +9,7 @@ export function macBytes(text: string): Uint8Array {
 }
 
 export function macText(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(':');
+  return Array.from(bytes, (byte) => HEX[byte]).join(':');
 }
 
 /** Returns 4 bytes for an address with dots, 16 for one with colons. */
