@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// npm test: sets up, then runs the tests in private network namespaces: the projects unit, host and worker, peers
-// without LONG, and those of OTHER_NODE with another version of Node. The last lines are a summary and the counts.
+// npm test: sets up, then runs the tests in private network namespaces: the projects unit, host and worker, those of
+// OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary and the counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels
@@ -28,19 +28,25 @@ const GRACE_MS = 10_000;
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
 const OTHER_NODE = {
   majors: ['24', '26', '22'],
-  args: ['--project', 'unit', '--project', 'host', 'test/verbs/', 'test/connection/', 'test/device/', 'test/cm/'],
+  args: ['--project', 'unit', '--project', 'host', 'test/verbs/', 'test/connection/stream'],
 };
 
 const interop = (name) => `test/interop/${name}.test.ts`;
-/** Tests with foreign programs that take long, and check with more programs what others check with one. */
-const LONG = ['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].map(interop);
+/**
+ * The core of the tests with foreign programs: the corners of each matrix (test/interop/environment.ts), and not the
+ * files that take long and check with more programs what others check with one.
+ */
+const CORE = {
+  env: { WASM_ROCE_PEERS: 'corners' },
+  without: ['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].map(interop),
+};
 /** Tests of what depends on the peer's kernel and libraries, with those of an older Debian. */
 const OTHER_GUEST = {
   env: { WASM_ROCE_GUEST: 'bookworm' },
   files: ['cm', 'errors', 'operations', 'perftest', 'rping', 'valkey'].map(interop),
 };
 
-/** Runs without a guest that go side by side, since they wait for timers much of the time. A guest goes alone. */
+/** Runs that go side by side. One run alone leaves a third of two processors idle. */
 const AT_ONCE = 2;
 /** The tests with a guest run in parts, and a guest serves the files of one. */
 const FILES_OF_A_GUEST = 10;
@@ -130,16 +136,18 @@ function stages(given) {
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
-  if (given[0] === '--peers')
-    return [...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)].map((run) => [run]);
+  if (given[0] === '--peers') return [[...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)]];
   const own = (args) => ({ node: process.execPath, args });
   if (given.length > 0) return [[own(given)]];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
   const others = other ? [{ node: nodes[other], args: OTHER_NODE.args }] : [];
   const projects = ['host', 'unit', 'worker'].map((name) => own(['--project', name]));
-  const core = withGuest(LONG.flatMap((file) => ['--exclude', file]));
-  return [[...projects, ...others], ...core.map((run) => [run])];
+  const core = withGuest(
+    CORE.without.flatMap((file) => ['--exclude', file]),
+    CORE.env,
+  );
+  return [[...projects, ...others], core];
 }
 
 const machine = watchMachine();

@@ -7,7 +7,7 @@ import { QpState, WcStatus } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { type End, type EndOptions, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, type Request } from './end.js';
-import { describeWithRxe } from './environment.js';
+import { corners, describeWithRxe } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { CARD } from './guest/network.js';
 import { Peer } from './guest/peer.js';
@@ -298,7 +298,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
     });
   });
 
-  describe.each<LinkKind>(['packet', 'udp'])('link %s', (link) => {
+  describe.each(corners<LinkKind>(['packet', 'udp'], (link) => link === 'packet'))('link %s', (link) => {
     const setInterface = {
       guest: (state: string) => environment.guest.run(`ip link set eth0 ${state}`),
       ours: async (state: string) => execFileSync('ip', ['link', 'set', CARD.interface, state]),

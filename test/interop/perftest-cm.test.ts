@@ -2,7 +2,7 @@
 // rdma_cm only exchanges their parameters.
 import { describe, expect, test } from 'vitest';
 import type { PerftestOptions } from '../../src/cli/perftest/parameters.js';
-import { describeWithRxe } from './environment.js';
+import { corners, describeWithRxe } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { FAMILIES, type Family } from './pair.js';
 import { optionsOf, type Role, stockRow, withStock } from './perftest.js';
@@ -54,8 +54,8 @@ const VERSIONS = GUEST_IS.perftest.map((known) => ({ ...known, cases: known.vers
 
 describeWithRxe('perftest -R', 9000, (environment) => {
   describe.each(VERSIONS)('with the stock programs of $version', ({ folder, says, cases }) => {
-    const rows = cases.flatMap((row) =>
-      row.roles.map((role) => {
+    const rows = cases.flatMap((row, index) =>
+      corners(row.roles, (_, i) => i === index % row.roles.length).map((role) => {
         const { kind, words = [], family, changes, connectsItself } = row;
         return [
           [kind, connectsItself ? '-z' : '-R', ...words, family, changes?.link].filter(Boolean).join(' '),

@@ -1,15 +1,21 @@
-// Checks of a responder against the stock servers of perftest, each of which permits one operation, on rxe.
+// Checks of a responder against the stock servers of perftest, each of which permits one operation, and of a requester
+// against the stock server of rping, on rxe.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { rpingService } from '../../src/cli/probe/requesters.js';
 import { perftestService } from '../../src/cli/probe/services.js';
 import { LinkTarget } from '../../src/cli/probe/target.js';
+import { RPING_PORT } from '../../src/cli/rping/protocol.js';
 import { type Device, openDevice } from '../../src/index.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { describe } from '../../src/probe/packet/describe.js';
 import { CHECKS, isPermitted, type Operation, runChecks, ScriptedLink } from '../../src/probe.js';
 import { describeWithRxe } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
+import { findings } from './probe-findings.js';
 
 const PORT = 18515;
+/** Bytes of a ping: more than four packets. */
+const PING_BYTES = 16_384 + 100;
 
 /** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
 const KNOWN = [
@@ -87,4 +93,21 @@ describeWithRxe('probe of stock servers', 9000, (environment) => {
       await server.kill();
     }
   });
+
+  test('rping: its server sends what the checks of a requester ask for', async () => {
+    await using _server = environment.guest.spawn(['rping', '-s', '-P', '-a', '0.0.0.0', '-S', String(PING_BYTES)]);
+    await environment.guest.listening(RPING_PORT, 'rdma');
+    const rping = rpingService({ host: GUEST.ipv4, port: RPING_PORT, timeoutMs: 10_000 }, PING_BYTES);
+    const target = new LinkTarget({ device, link, services: [], requesters: [rping] });
+    const asking = CHECKS.filter((check) => 'asks' in check);
+    const { found, packets } = await findings(target, asking);
+    expect(found, packets).toEqual([
+      'not applicable: ack-of-several: it sends one message at a time',
+      'deviates: future-ack: after an ACK of the future a message without ACK is not sent again',
+      'not applicable: no-credits: the connection has no flow control',
+      expect.stringMatching(/^deviates: read-response-lost: the READ is repeated after /),
+      'deviates: retry-count: the retransmissions have no end',
+      'not applicable: cnp-rate: it sends one message at a time',
+    ]);
+  }, 180_000);
 });

@@ -1,15 +1,13 @@
 // Every check against rxe: its known deviations, and nothing else.
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { rpingService } from '../../src/cli/probe/requesters.js';
 import { LinkTarget, type PeerService, type RequesterService, type ScriptedEnd } from '../../src/cli/probe/target.js';
-import { RPING_PORT } from '../../src/cli/rping/protocol.js';
 import { type Device, gidToHex, openDevice } from '../../src/index.js';
 import { PacketLink } from '../../src/link/packet.js';
-import { describe } from '../../src/probe/packet/describe.js';
-import { CHECKS, type Check, type CheckResult, runChecks, ScriptedLink, type TrafficRequest } from '../../src/probe.js';
+import { CHECKS, ScriptedLink, type TrafficRequest } from '../../src/probe.js';
 import { describeWithRxe } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
 import { Peer, type PeerMr, type PeerQp } from './guest/peer.js';
+import { findings } from './probe-findings.js';
 
 const MTU = 1024;
 const RECEIVES = 8;
@@ -99,9 +97,6 @@ async function rxeRequester(peer: Peer): Promise<RequesterService> {
   };
 }
 
-/** Bytes of a ping: more than four packets. */
-const PING_BYTES = 16_384 + 100;
-
 /** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
 const KNOWN = [
   'deviates: migreq: MigReq is 0',
@@ -124,10 +119,9 @@ const SOMETIMES = /^deviates: ack-timeout: the message came again after /;
 describeWithRxe('probe of rxe', 9000, (environment) => {
   let device: Device;
   let peer: Peer;
-  let link: ScriptedLink;
   let target: LinkTarget;
   beforeAll(async () => {
-    link = new ScriptedLink(PacketLink.open({ interface: CARD.interface }));
+    const link = new ScriptedLink(PacketLink.open({ interface: CARD.interface }));
     device = await openDevice({ link });
     peer = await Peer.start(environment.guest);
     const services = [await rxeService(peer, false), await rxeService(peer, true)];
@@ -138,43 +132,13 @@ describeWithRxe('probe of rxe', 9000, (environment) => {
     await peer?.close();
   });
 
-  /** What checks find, but for passes, and the packets of these. */
-  async function findings(of: LinkTarget, checks: readonly Check[]) {
-    const results: CheckResult[] = [];
-    for await (const result of runChecks(checks, of, { isIntrusive: true })) results.push(result);
-    const others = results.filter(({ verdict }) => verdict !== 'pass');
-    const found = others.map(({ name, verdict, text }) => `${verdict}: ${name}: ${text}`);
-    const packets = others.flatMap(({ name, evidence }) => [
-      name,
-      ...evidence.map(({ direction, frame }) => `  ${direction} ${describe(frame)}`),
-    ]);
-    expect(of.missing).toEqual([]);
-    return { found: found.filter((text) => !SOMETIMES.test(text)), packets: packets.join('\n') };
-  }
-
   test('the known deviations, and no others', async () => {
     // those of the connection manager are for probe-cm.test.ts
     const checks = CHECKS.filter((check) => !('connects' in check));
     const { found, packets } = await findings(target, checks);
-    expect(found, packets).toEqual(KNOWN);
-  }, 180_000);
-
-  test('a stock server of rping sends what the checks of a requester ask for', async () => {
-    await using _server = environment.guest.spawn(['rping', '-s', '-P', '-a', '0.0.0.0', '-S', String(PING_BYTES)]);
-    await environment.guest.listening(RPING_PORT, 'rdma');
-    const rping = rpingService({ host: GUEST.ipv4, port: RPING_PORT, timeoutMs: 10_000 }, PING_BYTES);
-    const asking = CHECKS.filter((check) => 'asks' in check);
-    const { found, packets } = await findings(
-      new LinkTarget({ device, link, services: [], requesters: [rping] }),
-      asking,
-    );
-    expect(found, packets).toEqual([
-      'not applicable: ack-of-several: it sends one message at a time',
-      'deviates: future-ack: after an ACK of the future a message without ACK is not sent again',
-      'not applicable: no-credits: the connection has no flow control',
-      expect.stringMatching(/^deviates: read-response-lost: the READ is repeated after /),
-      'deviates: retry-count: the retransmissions have no end',
-      'not applicable: cnp-rate: it sends one message at a time',
-    ]);
+    expect(
+      found.filter((text) => !SOMETIMES.test(text)),
+      packets,
+    ).toEqual(KNOWN);
   }, 180_000);
 });

@@ -1,7 +1,7 @@
 // `wasm-roce uc-pingpong`, `ud-pingpong` and `srq-pingpong` with the stock programs, each as client and as server of
 // the other, and the behaviour of our end when the stock program exits and its last ACK is lost.
 import { describe, expect, test } from 'vitest';
-import { describeWithRxe, matrix } from './environment.js';
+import { corners, describeWithRxe, matrix } from './environment.js';
 import { inProcess, type Run, withStock } from './stock-pingpong.js';
 
 const SIZES = {
@@ -15,13 +15,16 @@ describeWithRxe('the other stock pingpongs', 9000, (environment) => {
   const cells = matrix(['client', 'server'] as const);
   for (const transport of ['UC', 'UD', 'SRQ'] as const)
     describe.each(cells)(`${transport}: link %s, %s, we are the %s`, (link, family, weAre) => {
-      test.each(SIZES[transport])('%d bytes', async (size) => {
-        const run: Run = { transport, size, family, mtu: 1024, iters: ITERS };
-        const report = await withStock(environment.guest, run, weAre, () => inProcess(link, run, weAre));
-        const bytes = 2 * size * ITERS;
-        expect(report).toMatchObject({ ok: true, role: weAre, link, transport, bytes, invalid: 0 });
-        expect(report.checked).toBeGreaterThanOrEqual(ITERS);
-      });
+      test.each(corners<number>(SIZES[transport], (_, i) => i % 2 === (weAre === 'client' ? 0 : 1)))(
+        '%d bytes',
+        async (size) => {
+          const run: Run = { transport, size, family, mtu: 1024, iters: ITERS };
+          const report = await withStock(environment.guest, run, weAre, () => inProcess(link, run, weAre));
+          const bytes = 2 * size * ITERS;
+          expect(report).toMatchObject({ ok: true, role: weAre, link, transport, bytes, invalid: 0 });
+          expect(report.checked).toBeGreaterThanOrEqual(ITERS);
+        },
+      );
     });
 
   test.each([256, 512, 2048, 4096])('UC with path MTU %d', async (mtu) => {

@@ -1,0 +1,21 @@
+/** What checks of a peer find. */
+import { expect } from 'vitest';
+import type { LinkTarget } from '../../src/cli/probe/target.js';
+import { describe } from '../../src/probe/packet/describe.js';
+import { type Check, type CheckResult, runChecks } from '../../src/probe.js';
+
+/** Runs the checks. @returns the results without passes, and their packets in words, for an assertion that fails */
+export async function findings(target: LinkTarget, checks: readonly Check[]) {
+  const results: CheckResult[] = [];
+  for await (const result of runChecks(checks, target, { isIntrusive: true })) results.push(result);
+  const others = results.filter(({ verdict }) => verdict !== 'pass');
+  const packets = others.flatMap(({ name, evidence }) => [
+    name,
+    ...evidence.map(({ direction, frame }) => `  ${direction} ${describe(frame)}`),
+  ]);
+  expect(target.missing).toEqual([]);
+  return {
+    found: others.map(({ name, verdict, text }) => `${verdict}: ${name}: ${text}`),
+    packets: packets.join('\n'),
+  };
+}
