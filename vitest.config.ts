@@ -46,6 +46,8 @@ export default defineConfig({
         test: {
           name: 'worker',
           include: IN_WORKER_MODE,
+          // they choose the mode of their devices themselves
+          exclude: [...configDefaults.exclude, ...HOST],
           env: { WASM_ROCE_MODE: 'worker' },
           retry: 1,
           ...oneAfterTheOther,

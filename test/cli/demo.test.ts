@@ -4,6 +4,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import type { Row } from '../../src/cli/demo/active.js';
 import { TASKS } from '../../src/cli/demo/operation.js';
+import { eventually } from '../kit/eventually.js';
 import { netPrivilege, testIf } from '../kit/privileges.js';
 import { NO_ADDON, run, start } from './run.js';
 
@@ -102,14 +103,6 @@ function namespaces(): Set<string> {
   return new Set(pids.map((pid) => target(`/proc/${pid}/ns/net`)));
 }
 
-async function until(condition: () => boolean, ms = 10_000): Promise<void> {
-  const end = performance.now() + ms;
-  while (!condition()) {
-    if (performance.now() > end) throw new Error(`not so within ${ms} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
 /** Whether the demo's interface is in this namespace. Other tests have others here. */
 const hasInterface = () => execFileSync('ip', ['-o', 'link'], { encoding: 'utf8' }).includes('roce0');
 
@@ -145,14 +138,14 @@ describe('in two namespaces', () => {
       const own = readlinkSync('/proc/self/ns/net');
       const demo = start(['demo']);
       const strangers = () => below(demo.pid).filter(({ net }) => net !== '' && net !== own);
-      await until(() => new Set(strangers().map(({ net }) => net)).size === 2);
+      await eventually(() => expect(new Set(strangers().map(({ net }) => net)).size).toBe(2));
       // Let the demo begin its work.
       await new Promise((resolve) => setTimeout(resolve, 700));
       const cards = strangers();
       expect(cards.length).toBeGreaterThanOrEqual(2);
       process.kill(demo.pid, signal);
       expect((await demo.ended).status).toBe(status);
-      await until(() => cards.every(({ pid, net }) => !lives(pid) && !namespaces().has(net)));
+      await eventually(() => expect(cards.filter(({ pid, net }) => lives(pid) || namespaces().has(net))).toEqual([]));
       expect(hasInterface()).toBe(false);
     });
 });

@@ -29,7 +29,10 @@ export interface FuzzTarget {
 
 export interface FuzzOptions {
   readonly seed: number;
-  readonly seconds: number;
+  /** When it ends, in seconds. Default: never. */
+  readonly seconds?: number;
+  /** After how many inputs it ends, once their batch is whole. Default: never. */
+  readonly inputs?: number;
   /** File in which the inputs of the running epoch are written before they are used. */
   readonly journal: string;
   /** Called after each batch. */
@@ -50,13 +53,19 @@ export class FuzzFailure extends Error {
   }
 }
 
-/** Fuzzes for some time. @returns the number of inputs @throws FuzzFailure whose inputs are in the journal */
-export async function fuzz(target: FuzzTarget, { seed, seconds, journal, onBatch }: FuzzOptions): Promise<number> {
+/**
+ * Fuzzes for some time, or with some inputs.
+ * @returns the number of inputs
+ * @throws FuzzFailure whose inputs are in the journal
+ */
+export async function fuzz(target: FuzzTarget, options: FuzzOptions): Promise<number> {
+  const { seed, seconds = Number.POSITIVE_INFINITY, inputs: most = Number.POSITIVE_INFINITY, journal } = options;
   mkdirSync(dirname(journal), { recursive: true });
   const file = openSync(journal, 'w');
   const end = performance.now() + seconds * 1000;
   const seeds = new Random(seed);
   let inputs = 0;
+  const hasMore = () => inputs < most && performance.now() < end;
   try {
     do {
       const epoch = seeds.u32();
@@ -64,16 +73,16 @@ export async function fuzz(target: FuzzTarget, { seed, seconds, journal, onBatch
       let at = writeSync(file, `# target ${target.name}, seed ${epoch}\n`, 0);
       const random = new Random(epoch);
       const play = async (session: Session) => {
-        for (let n = 0; n < target.batches && performance.now() < end; n++) {
+        for (let n = 0; n < target.batches && hasMore(); n++) {
           const batch = Array.from({ length: target.batch }, () => session.next(random));
           at += writeSync(file, `${batch.map((bytes) => Buffer.from(bytes).toString('hex')).join('\n')}\n\n`, at);
           await session.feed(batch);
           inputs += batch.length;
-          onBatch?.(inputs);
+          options.onBatch?.(inputs);
         }
       };
       await inSession(target, epoch, play);
-    } while (performance.now() < end);
+    } while (hasMore());
   } finally {
     closeSync(file);
   }

@@ -29,6 +29,8 @@ export class Stream {
   readonly #closing = new Map<number, Posted>();
   /** Run once nothing is in flight any more: for ranges that the rules leave undefined. */
   readonly #open: (() => void)[] = [];
+  /** Nothing more can be posted before the next completion. */
+  #isFull = false;
   #nextOp = 0;
   #nextReceive = 0;
   #lateUntil = 0;
@@ -66,8 +68,12 @@ export class Stream {
       // an application that has seen the end posts a few more, to see them flushed
       const end = this.ended === undefined ? this.#o.ops.length : Math.min(this.#o.ops.length, this.completed + 2);
       if (this.#nextOp >= end) return moved;
+      if (this.#isFull) return moved;
       if (this.#random.chance(0.2)) return true;
-      if (!this.#post(this.#o.ops[this.#nextOp] as Op)) return moved;
+      if (!this.#post(this.#o.ops[this.#nextOp] as Op)) {
+        this.#isFull = this.#posted.some(({ op }) => op.isSignaled);
+        return moved;
+      }
       this.#nextOp++;
       moved = true;
     }
@@ -234,6 +240,7 @@ export class Stream {
 
   /** A completion of the sending queue pair's own requests. */
   onSend(wc: Completion): void {
+    this.#isFull = false;
     for (;;) {
       const posted = this.#posted.shift();
       if (posted === undefined) this.fail('a completion too many', wc);
