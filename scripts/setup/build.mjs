@@ -9,9 +9,13 @@ import { Stamp } from './stamp.mjs';
 /** The processors, by Node's names, that the package brings the addon for. */
 const PROCESSORS = ['x64', 'arm64'];
 
-/** Returns a step. @param blocked returns why `make` cannot run here and what is skipped then, or undefined */
-function compiled({ name, stamp, inputs, outputs, cached, make, applies = () => true, blocked = () => undefined }) {
-  const made = new Stamp(stamp, { inputs, outputs, cached });
+/**
+ * Returns a step.
+ * @param blocked returns why `make` cannot run here and what is skipped then, or undefined
+ * @param files see Stamp
+ */
+function compiled({ name, stamp, make, applies = () => true, blocked = () => undefined, ...files }) {
+  const made = new Stamp(stamp, files);
   return {
     name,
     pending() {
@@ -72,6 +76,7 @@ function addon(arch) {
       name: `native addon for ${arch}`,
       stamp: `addon-${arch}`,
       inputs: ['native', 'node_modules/node-addon-api/package.json'],
+      tools: [compilerFor(arch)],
       outputs: [addonPath(arch)],
       blocked: () => (onPath(compilerFor(arch)) ? undefined : `${compilerFor(arch)} not found: ${skipped}`),
       make: () => buildAddon(arch),
@@ -93,6 +98,7 @@ export const xdpProgram = compiled({
   name: 'XDP program',
   stamp: 'xdp',
   inputs: [XDP_SOURCE],
+  tools: ['clang'],
   outputs: [XDP_OBJECT],
   applies: () => existsSync(join(ROOT, XDP_SOURCE)),
   blocked() {

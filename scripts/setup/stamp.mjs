@@ -1,5 +1,6 @@
 // Tells whether outputs must be made again, by the content of their input files and not by their dates. A cache of the
 // user keeps them for other clones.
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   cpSync,
@@ -45,20 +46,23 @@ export class Stamp {
 
   /**
    * @param inputs files and folders
+   * @param tools programs outside of the project that make the outputs: other versions may make others
    * @param outputs files that must exist
    * @param cached files and folders to keep for other clones, by default the outputs; none = they are always made
-   * All are relative to the project's folder.
+   * Files are relative to the project's folder.
    */
-  constructor(name, { inputs, outputs, cached = outputs }) {
+  constructor(name, { inputs, tools = [], outputs, cached = outputs }) {
     this.#name = name;
     this.#file = join(ROOT, 'build', 'stamps', name);
     this.inputs = inputs;
+    this.tools = tools;
     this.outputs = outputs;
     this.cached = cached;
   }
 
   #hash() {
     const hash = createHash('sha256').update(`${process.platform} ${process.arch}`);
+    for (const tool of this.tools) hash.update(`\0${spawnSync(tool, ['--version']).stdout ?? 'none'}`);
     for (const path of this.inputs.flatMap(files)) hash.update(`\0${path}\0`).update(readFileSync(join(ROOT, path)));
     return hash.digest('hex');
   }
