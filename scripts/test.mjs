@@ -4,14 +4,14 @@
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { privateNet } from './private-net.mjs';
 import { installedNodes, nodeVersions } from './setup/nodes.mjs';
 import { ROOT } from './setup/run.mjs';
 import { trySetup } from './setup.mjs';
+import { ProcessGroups } from './test-groups.mjs';
 import { countsOf, MOST_REPEATED, sum, summary, watchMachine } from './test-summary.mjs';
 
 const VITEST = join(ROOT, 'node_modules/vitest/vitest.mjs');
@@ -22,8 +22,6 @@ const FLAKY = join(ROOT, 'build/flaky.json');
 
 /** A run that hangs ends after this time, so that it can still say what it did. */
 const LIMIT_S = 80 * 60;
-/** What does not end by SIGTERM within this time ends by SIGKILL. */
-const GRACE_MS = 10_000;
 
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
 const OTHER_NODE = {
@@ -52,55 +50,28 @@ const AT_ONCE = 2;
 const FILES_OF_A_GUEST = 10;
 
 const began = performance.now();
-const children = new Set();
+const groups = new ProcessGroups();
 /** Why no more runs begin. */
 let ended;
-
-/** Signals the process groups of all runs. */
-function signalRuns(signal) {
-  for (const { pid } of children) {
-    try {
-      process.kill(-pid, signal);
-    } catch (cause) {
-      if (cause.code !== 'ESRCH') throw cause;
-    }
-  }
-}
 
 /** Ends all runs with whatever they started. @param why they end */
 function endRuns(why) {
   if (ended) return;
   ended = why;
-  signalRuns('SIGTERM');
-  setTimeout(() => signalRuns('SIGKILL'), GRACE_MS).unref();
+  groups.end();
 }
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => endRuns(signal));
 if (!process.argv.includes('--watch')) setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
 
-/**
- * Runs vitest in a process group of its own, and prints its output, line by line where other runs print too.
- * @returns its exit status, and the report of test-reporter.mjs, if there is one
- */
-function vitest({ node, args, env: more }, isAlone, number) {
+/** Runs vitest. @returns its exit status, and the report of test-reporter.mjs, if there is one */
+async function vitest({ node, args, env: more }, isAlone, number) {
   const { prefix, net } = privateNet();
   const report = join(REPORTS, `${number}.json`);
   const [command, ...rest] = [...prefix, node, VITEST, 'run', '--reporter=default', `--reporter=${REPORTER}`, ...args];
   const env = { ...process.env, ...more, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
-  return new Promise((resolve) => {
-    const stdio = isAlone ? 'inherit' : ['ignore', 'pipe', 'pipe'];
-    const child = spawn(command, rest, { cwd: ROOT, env, stdio, detached: true });
-    for (const name of isAlone ? [] : ['stdout', 'stderr'])
-      createInterface({ input: child[name] }).on('line', (line) => process[name].write(`${line}\n`));
-    children.add(child);
-    child.on('close', (status) => {
-      children.delete(child);
-      resolve({
-        status: status ?? 1,
-        report: existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : undefined,
-      });
-    });
-  });
+  const status = await groups.run(command, rest, { cwd: ROOT, env, isAlone });
+  return { status, report: existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : undefined };
 }
 
 /** Returns how many test files the arguments of runs name. vitest lists those of all shards. */
@@ -123,22 +94,19 @@ function withGuest(args, env) {
   return Array.from({ length: shards }, (_, i) => shard(i + 1));
 }
 
-/**
- * Returns the runs of vitest for the arguments of this program, in stages of those that may go side by side: as
- * [[{ node, args, env }]]; none if the arguments are wrong.
- */
-function stages(given) {
+/** Returns the runs of vitest for the arguments of this program, as { node, args, env }; none if these are wrong. */
+function runsFor(given) {
   const running = process.versions.node.split('.')[0];
   const nodes = { ...installedNodes(), [running]: process.execPath };
   if (given[0] === '--node') {
     const node = nodes[given[1]];
-    if (node) return [[{ node, args: given.slice(2) }]];
+    if (node) return [{ node, args: given.slice(2) }];
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
-  if (given[0] === '--peers') return [[...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)]];
+  if (given[0] === '--peers') return [...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)];
   const own = (args) => ({ node: process.execPath, args });
-  if (given.length > 0) return [[own(given)]];
+  if (given.length > 0) return [own(given)];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
   const others = other ? [{ node: nodes[other], args: OTHER_NODE.args }] : [];
@@ -147,21 +115,21 @@ function stages(given) {
     CORE.without.flatMap((file) => ['--exclude', file]),
     CORE.env,
   );
-  return [[...projects, ...others], core];
+  return [...projects, ...others, ...core];
 }
 
 const machine = watchMachine();
 rmSync(REPORTS, { recursive: true, force: true });
 mkdirSync(REPORTS, { recursive: true });
 const isReady = await trySetup([nodeVersions]);
-const given = isReady ? stages(process.argv.slice(2)) : [];
-const isSingle = given.flat().length === 1;
+const runs = isReady ? runsFor(process.argv.slice(2)) : [];
+const isSingle = runs.length === 1;
 const reports = [];
 /** Failures that no report has. */
 const failures = [];
 let started = 0;
 if (!isReady) failures.push({ error: 'the setup failed' });
-else if (given.length === 0) failures.push({ error: 'wrong arguments' });
+else if (runs.length === 0) failures.push({ error: 'wrong arguments' });
 
 /** Returns what `npm test --` needs beside vitest's arguments to be like a run: [before it, after it]. */
 function howOf({ node, env = {} }) {
@@ -170,8 +138,10 @@ function howOf({ node, env = {} }) {
   return [variables.join(''), major ? `--node ${major} ` : ''];
 }
 
+const waiting = [...runs];
+
 /** Takes one run after the other until none waits. */
-async function takeRuns(waiting) {
+async function takeRuns() {
   for (let run = waiting.shift(); run && !ended; run = waiting.shift()) {
     const title = `${run.node} vitest ${run.args.join(' ')}`;
     if (!isSingle) console.log(`\nstarts: ${title}`);
@@ -181,10 +151,7 @@ async function takeRuns(waiting) {
   }
 }
 
-for (const stage of given) {
-  const waiting = [...stage];
-  await Promise.all(Array.from({ length: AT_ONCE }, () => takeRuns(waiting)));
-}
+await Promise.all(Array.from({ length: AT_ONCE }, takeRuns));
 
 const total = sum(reports);
 total.failed += failures.length;
@@ -192,7 +159,7 @@ total.failures.push(...failures);
 writeFileSync(FLAKY, `${JSON.stringify(total.repeated, undefined, 2)}\n`);
 const lines = summary(total, machine());
 if (ended) {
-  const missing = countFiles(given.flat().map(({ args }) => args)) - total.files.length;
+  const missing = countFiles(runs.map(({ args }) => args)) - total.files.length;
   const seconds = Math.round((performance.now() - began) / 1000);
   lines.push(`ended after ${seconds} s (${ended}): ${missing} files had not run`);
 }
