@@ -97,8 +97,13 @@ describeWithRxe('congestion with rxe', 9000, (environment) => {
       await eventually(() => expect(drops()).toEqual([1, 1]));
       expect([handled(), rate()]).toEqual([0, undefined]);
 
-      // a packet is in flight as long as the peer has no receive for it; without one, CNPs have no effect
-      const begin = () => card.postSend({ op: 'send', id: 8, pieces: [[0, 3]] });
+      // A packet is in flight as long as the peer has no receive for it; without one, CNPs have no effect. The rate may
+      // hold it back for a while: the RNR NAK tells that it has left.
+      const begin = async () => {
+        const refused = card.qp.counters().rcvd_rnr_err as number;
+        await card.postSend({ op: 'send', id: 8, pieces: [[0, 3]] });
+        await eventually(() => expect(card.qp.counters().rcvd_rnr_err).toBeGreaterThan(refused));
+      };
       const finish = async () => {
         await rxe.postRecv([[0, 3]]);
         expect(await rxe.completions(1)).toMatchObject([{ status: DONE }]);

@@ -1,7 +1,7 @@
 // End-to-end credits with rxe, which does not support them: it advertises no limit and ignores ours.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WcStatus } from '../../src/index.js';
+import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';
 import { describeWithRxe } from './environment.js';
 import { Peer } from './guest/peer.js';
@@ -62,13 +62,14 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       const { card, rxe } = pair;
       await card.fill(1);
       await card.postSend({ op: 'send', id: 1, pieces: [[0, 2500]] });
-      await sleep(50);
+      const naks = () => ours.tap?.naks(card.qp.qpNum, rxe.qp.qpn);
+      await eventually(() => expect(naks()).toContain(RNR | RNR_CODE));
       await rxe.postRecv([[7, 3000]], 2);
       expect(await card.completions(1)).toMatchObject([{ id: 1, ...DONE }]);
       expect(await rxe.completions(1)).toMatchObject([{ id: 2, ...DONE, byteLen: 2500 }]);
       expect(await rxe.get(7, 2500)).toEqual(await card.get(0, 2500));
       // there are no packets in flight after the refused one, for which rxe would send "sequence error"
-      expect(new Set(ours.tap?.naks(card.qp.qpNum, rxe.qp.qpn))).toEqual(new Set([RNR | RNR_CODE]));
+      expect(new Set(naks())).toEqual(new Set([RNR | RNR_CODE]));
     });
 
     test('rxe asks: it is told of every receive, and goes on as before', async () => {
@@ -86,7 +87,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       expect(said(pair)).toEqual([3, 2, 1, 0].map((syndrome, i) => ({ psn: (psn + i) & 0xffffff, syndrome })));
       // no credits left: rxe does not wait and gets an RNR NAK, then an unsolicited credit update for the next receive
       await rxe.postSend({ op: 'send', id: 9, pieces: [[50, 600]] });
-      await sleep(50);
+      await eventually(() => expect(said(pair).length).toBeGreaterThan(4));
       await card.postRecv([[5 * SLOT, SLOT]], 9);
       here.set(5 * SLOT, there.bytes.subarray(50, 650));
       expect(await rxe.completions(1)).toMatchObject([{ id: 9, ...DONE }]);

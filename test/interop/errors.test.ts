@@ -1,7 +1,6 @@
 // Every error of the RC error table (IBTA 9.9.3) that one end can cause at the other: the NAK on the wire, the status
 // of both ends' completions, and the states of both queue pairs. Deviations of rxe are noted in their rows.
 import { execFileSync } from 'node:child_process';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { QpState, WcStatus } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
@@ -213,7 +212,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         const { from, to } = pair;
         await from.fill(1);
         await from.postSend({ op: 'send', id: 1, pieces: [[0, 2500]] });
-        await sleep(50);
+        await eventually(() => expect(naks(pair)).toContain(RNR | RNR_CODE));
         await to.postRecv([[7, 3000]], 2);
         expect(await from.completions(1)).toMatchObject([{ id: 1, status: SUCCESS }]);
         expect(await to.completions(1)).toMatchObject([{ id: 2, status: SUCCESS, byteLen: 2500 }]);
@@ -244,7 +243,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         const { from, to } = pair;
         await from.fill(9);
         await from.postSend({ op: 'write_imm', id: 1, pieces: [[0, 2500]], offset: 100, imm: 77 });
-        await sleep(50);
+        await eventually(() => expect(naks(pair)).toContain(RNR | RNR_CODE));
         await to.postRecv([], 2);
         expect(await from.completions(1)).toMatchObject([{ id: 1, status: SUCCESS }]);
         expect(await to.completions(1)).toMatchObject([{ id: 2, status: SUCCESS, byteLen: 2500, imm: 77 }]);

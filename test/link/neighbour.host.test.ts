@@ -5,6 +5,7 @@ import type { LinkInterface } from '../../src/link/link.js';
 import { neighbourSearches } from '../../src/link/neighbour.js';
 import { resolveNeighbour } from '../../src/link/resolve.js';
 import { native } from '../../src/native.js';
+import { eventually } from '../kit/eventually.js';
 import { describeIf, netPrivilege } from '../kit/privileges.js';
 import { PeerNamespace, sh } from './netns.js';
 
@@ -31,9 +32,8 @@ describeIf(netPrivilege(), 'neighbours', () => {
     const exchanges = vi.spyOn(native(), 'netlinkExchange');
     const waiting = Array.from({ length: 50 }, () => resolve(9, 5000));
     expect(neighbourSearches()).toBe(1);
-    await new Promise((resolve) => setTimeout(resolve, 100));
     // route and state for each, one request to search and one look at the state behind it
-    expect(exchanges.mock.calls.length).toBe(2 * 50 + 2);
+    await eventually(() => expect(exchanges.mock.calls.length).toBe(2 * 50 + 2));
     learn(9);
     const macs = (await Promise.all(waiting)).map(({ destMac }) => Buffer.from(destMac).toString('hex'));
     expect(new Set(macs)).toEqual(new Set(['020000000077']));
