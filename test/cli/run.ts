@@ -35,8 +35,8 @@ export interface Running {
   prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
-/** Processes of tests that failed or timed out. They are killed at the end of the test file. */
-const running = new Set<ChildProcess>();
+/** Processes that have not ended. Those of tests that failed or timed out are killed with this process. */
+export const running = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });

@@ -55,6 +55,9 @@ export interface CardOptions {
 
 /** Our device on card0. */
 export class OurDevice implements AsyncDisposable {
+  /** Those that are open. */
+  static readonly all = new Set<OurDevice>();
+
   static async open(kind: LinkKind, options: CardOptions = {}): Promise<OurDevice> {
     const where = { interface: CARD.interface };
     let link: Link = { packet: PacketLink, udp: UdpLink, xdp: XdpLink }[kind].open(where);
@@ -74,7 +77,9 @@ export class OurDevice implements AsyncDisposable {
     readonly device: Device,
     readonly tap: WireTap | undefined,
     readonly gates: GatedLink | undefined,
-  ) {}
+  ) {
+    OurDevice.all.add(this);
+  }
 
   /** @param toward an address of the peer, which selects our own address */
   async end(toward: string, options: EndOptions = {}): Promise<CardEnd> {
@@ -83,6 +88,7 @@ export class OurDevice implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.device.close({ force: true });
+    OurDevice.all.delete(this);
   }
 }
 

@@ -1,8 +1,10 @@
 /** The environment of most interop tests: a network with a guest, or the reason why there is none. */
+import { once } from 'node:events';
 import { format } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
+import { running } from '../cli/run.js';
 import { describeIf, xdpPrivilege } from '../kit/privileges.js';
-import type { LinkKind } from './card.js';
+import { type LinkKind, OurDevice } from './card.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
 import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
 import type { Family } from './pair.js';
@@ -89,6 +91,37 @@ class Machine {
 }
 
 /**
+ * What a test that fails or times out may leave to the next one, or to its own repetition: programs that hold a port,
+ * devices that hold the interface, a network that is down or loses packets.
+ */
+class LeftOvers {
+  readonly #commands: Guest['commands'];
+  readonly #processes = new Set(running);
+  readonly #devices = new Set(OurDevice.all);
+
+  /** Before the test. */
+  constructor(readonly machine: Machine) {
+    this.#commands = machine.guest.commands;
+  }
+
+  /** Ends what has been started since. */
+  async remove(): Promise<void> {
+    const { guest, network } = this.machine;
+    for (const child of running) {
+      if (this.#processes.has(child)) continue;
+      const closed = once(child, 'close');
+      child.kill('SIGKILL');
+      await closed;
+    }
+    for (const device of OurDevice.all) if (!this.#devices.has(device)) await device[Symbol.asyncDispose]();
+    network.raise();
+    if (guest.hasEnded) return;
+    await guest.killCommands(this.#commands);
+    await guest.repairNetwork();
+  }
+}
+
+/**
  * `describe` with one guest for all its tests. The files of a process have the same one after each other.
  *
  * A test may run up to three times (vitest.config.ts), because the stock programs and rxe have races that cannot be
@@ -101,7 +134,7 @@ export function describeWithRxe(name: string, mtu: number, body: (environment: E
   const reason = guestUnavailable() ?? networkUnavailable();
   describe.skipIf(reason)(reason ? `${name} [skipped: ${reason}]` : name, () => {
     let machine: Machine | undefined;
-    let earlier: Guest['commands'] = new Set();
+    let earlier: LeftOvers | undefined;
 
     beforeAll(async () => {
       machine = await Machine.take(mtu);
@@ -113,12 +146,12 @@ export function describeWithRxe(name: string, mtu: number, body: (environment: E
     }, 120_000);
 
     beforeEach(() => {
-      if (machine) earlier = machine.guest.commands;
+      if (machine) earlier = new LeftOvers(machine);
     });
 
-    // A program that a failed test leaves holds the port that the next one needs.
+    // Tests that run at once end themselves what they have started: it cannot be told from that of the others.
     afterEach(async ({ task }) => {
-      if (task.result?.state === 'fail') await machine?.guest.killCommands(earlier);
+      if (task.result?.state === 'fail' && !task.concurrent) await earlier?.remove();
     });
 
     afterAll(() => machine?.give());

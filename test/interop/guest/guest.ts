@@ -230,6 +230,11 @@ export class Guest implements AsyncDisposable {
     await this.#setUpNetwork(options);
   }
 
+  /** Sets eth0 up and removes what delays or drops its frames. */
+  async repairNetwork(): Promise<void> {
+    await this.run('ip link set eth0 up; tc qdisc del dev eth0 root 2>/dev/null || true');
+  }
+
   /** Stops the guest. Running commands are rejected. */
   async stop(): Promise<void> {
     this.#qemu.kill('SIGKILL');

@@ -74,6 +74,11 @@ export class InteropNetwork implements Disposable {
     for (const name of ['br0', 'card0p', GUEST.tap, CARD.interface]) ip(`link set ${name} up`);
   }
 
+  /** Sets our interface up, which a test has set down. */
+  raise(): void {
+    ip(`link set ${CARD.interface} up`);
+  }
+
   /** Removes our interface, until plug. The guest keeps its own. */
   unplug(): void {
     remove(CARD.interface);
