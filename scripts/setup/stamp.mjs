@@ -46,7 +46,8 @@ export class Stamp {
 
   /**
    * @param inputs files and folders
-   * @param tools programs outside of the project that make the outputs: other versions may make others
+   * @param tools programs outside of the project that make the outputs. The cache keeps what each of their versions
+   *   makes. An output stays fresh without them.
    * @param outputs files that must exist
    * @param cached files and folders to keep for other clones, by default the outputs; none = they are always made
    * Files are relative to the project's folder.
@@ -62,9 +63,15 @@ export class Stamp {
 
   #hash() {
     const hash = createHash('sha256').update(`${process.platform} ${process.arch}`);
-    for (const tool of this.tools) hash.update(`\0${spawnSync(tool, ['--version']).stdout ?? 'none'}`);
     for (const path of this.inputs.flatMap(files)) hash.update(`\0${path}\0`).update(readFileSync(join(ROOT, path)));
     return hash.digest('hex');
+  }
+
+  /** Returns the folder of the cache for outputs that these tools make of inputs with this hash. */
+  #place(inputs) {
+    const hash = createHash('sha256').update(inputs);
+    for (const tool of this.tools) hash.update(`\0${spawnSync(tool, ['--version']).stdout ?? ''}`);
+    return join(CACHE, this.#name, hash.digest('hex').slice(0, 32));
   }
 
   /** Returns whether all outputs exist and were made from the inputs as they are now. */
@@ -79,7 +86,7 @@ export class Stamp {
    */
   async make(how) {
     const hash = this.#hash();
-    const kept = this.cached.length > 0 ? join(CACHE, this.#name, hash.slice(0, 32)) : undefined;
+    const kept = this.cached.length > 0 ? this.#place(hash) : undefined;
     if (kept && existsSync(kept)) {
       copy(this.cached, kept, ROOT);
       const now = new Date();

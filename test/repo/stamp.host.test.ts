@@ -59,15 +59,17 @@ test('another clone with the same input takes it from the cache, and one with an
   expect([setUp(other), made(other)]).toEqual(['made', 'from two']);
 });
 
-test('an output is made again by another version of its tool', () => {
-  const at = clone('one');
-  const tool = (version: string) => writeFileSync(join(at, 'tool'), `#!/bin/sh\necho ${version}\n`, { mode: 0o755 });
-  tool('1.0');
-  expect([setUp(at), setUp(at)]).toEqual(['made', 'fresh']);
-  tool('1.1');
-  expect([setUp(at), setUp(at)]).toEqual(['made', 'fresh']);
-  tool('1.0');
-  expect(setUp(at)).toBe('cached');
+test('the cache keeps what each version of a tool makes, and an output stays fresh without the tool', () => {
+  const cloneWith = (version: string) => {
+    const at = clone('one');
+    writeFileSync(join(at, 'tool'), `#!/bin/sh\necho ${version}\n`, { mode: 0o755 });
+    return at;
+  };
+  const first = cloneWith('1.0');
+  expect(setUp(first)).toBe('made');
+  expect([setUp(cloneWith('1.1')), setUp(cloneWith('1.0'))]).toEqual(['made', 'cached']);
+  rmSync(join(first, 'tool'));
+  expect(setUp(first)).toBe('fresh');
 });
 
 test('an output that was removed comes from the cache', () => {
