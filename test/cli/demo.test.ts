@@ -6,6 +6,7 @@ import type { Row } from '../../src/cli/demo/active.js';
 import { TASKS } from '../../src/cli/demo/operation.js';
 import { eventually } from '../kit/eventually.js';
 import { netPrivilege, testIf } from '../kit/privileges.js';
+import { lives } from '../kit/processes.js';
 import { NO_ADDON, run, start } from './run.js';
 
 interface Result {
@@ -86,15 +87,6 @@ function below(pid: number): { pid: number; net: string }[] {
   if (!lives(pid)) return [];
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
   return children.flatMap((child) => [{ pid: child, net: target(`/proc/${child}/ns/net`) }, ...below(child)]);
-}
-
-/** Whether a process runs. A zombie does not: it holds no resources. */
-function lives(pid: number): boolean {
-  try {
-    return !/^\d+ \(.*\) Z/s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
-  } catch {
-    return false;
-  }
 }
 
 /** The network namespaces of all processes. */

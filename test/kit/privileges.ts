@@ -1,6 +1,7 @@
 /** The privileges that tests need. Tests without their privilege are skipped with the reason. */
 import { describe, test } from 'vitest';
 import { xdpUnavailable } from '../../src/device/chooselink.js';
+import { native } from '../../src/native.js';
 import { all, netPrivilege, type Privilege } from './needs.js';
 
 export { all, netPrivilege, type Privilege, programPrivilege } from './needs.js';
@@ -11,6 +12,16 @@ export { all, netPrivilege, type Privilege, programPrivilege } from './needs.js'
 export function xdpPrivilege(): Privilege {
   const reason = xdpUnavailable();
   return all(netPrivilege(), { ok: reason === undefined, reason: reason ?? '' });
+}
+
+/** Returns whether the native addon can be loaded, which the links of the kernel need. */
+export function addonPrivilege(): Privilege {
+  try {
+    native();
+    return { ok: true, reason: '' };
+  } catch (error) {
+    return { ok: false, reason: (error as Error).message };
+  }
 }
 
 const title = (name: string, { ok, reason }: Privilege) => (ok ? name : `${name} [skipped: ${reason}]`);

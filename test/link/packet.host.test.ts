@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { native } from '../../src/native.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
+import { openFds } from '../kit/processes.js';
 import { PeerNamespace, sh, vethPair } from './netns.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';
 
@@ -19,8 +19,6 @@ const OPEN_CLOSE_CYCLES = 2000;
 
 const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip'));
 
-/** Returns the number of file descriptors without those that the test runner opens and closes. */
-const openFds = () => readdirSync('/proc/self/fd').length;
 const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
 
 testIf(all(netPrivilege(), programPrivilege('setpriv')), 'without CAP_NET_RAW it says what to do', () => {

@@ -3,17 +3,7 @@ import { expect, test } from 'vitest';
 import { openHostLink } from '../../src/device/chooselink.js';
 import { openDevice } from '../../src/index.js';
 import { addressTowards } from '../../src/link/peer.js';
-import { native } from '../../src/native.js';
-import { type Privilege, testIf } from '../kit/privileges.js';
-
-const addon: Privilege = (() => {
-  try {
-    native();
-    return { ok: true, reason: '' };
-  } catch (error) {
-    return { ok: false, reason: (error as Error).message };
-  }
-})();
+import { addonPrivilege, testIf } from '../kit/privileges.js';
 
 test('the kernel says from which address it reaches a host', async () => {
   expect(await addressTowards('127.47.92.2')).toBe('127.0.0.1');
@@ -28,7 +18,7 @@ test('a name that nobody knows, and an address without a route', async () => {
   await expect(addressTowards('0.0.0.0.0')).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
 });
 
-testIf(addon, 'the device is on the interface of that address, on loopback with this address alone', () => {
+testIf(addonPrivilege(), 'the device is on the interface of that address, on loopback with this address alone', () => {
   const { link, notes } = openHostLink({ kind: 'udp', towards: { peer: 'localhost', from: '127.47.92.1' } });
   expect(link.interface).toMatchObject({ name: 'lo', addresses: ['127.47.92.1'] });
   expect(notes).toEqual(['interface lo, by which localhost is reached']);

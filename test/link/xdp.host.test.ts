@@ -1,13 +1,13 @@
 // The xdp link over veth pairs: which packets it receives, which go to the kernel, and which failures it survives.
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { readdirSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PacketLink } from '../../src/link/packet.js';
 import { attachedProgram } from '../../src/link/xdp/features.js';
 import { XdpLink, type XdpLinkOptions } from '../../src/link/xdp/link.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
+import { openFds } from '../kit/processes.js';
 import { PeerNamespace, sh, vethPair } from './netns.js';
 import { type Arrived, Rig, udpFrame } from './rig.js';
 
@@ -21,7 +21,6 @@ const SEEN = 66;
 const OPEN_CLOSE_CYCLES = 10;
 
 const privilege = all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip'));
-const openFds = () => readdirSync('/proc/self/fd').length;
 const settle = (ms = 20) => new Promise((resolve) => setTimeout(resolve, ms));
 
 describeIf(privilege, 'over a veth pair, xdp here', () => {

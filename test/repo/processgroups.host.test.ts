@@ -5,18 +5,10 @@ import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { ProcessGroups } from '../../scripts/test-groups.mjs';
 import { eventually } from '../kit/eventually.js';
+import { lives } from '../kit/processes.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'groups-'));
 afterAll(() => rmSync(folder, { recursive: true }));
-
-/** Whether a process runs. A zombie does not. */
-function lives(pid: number): boolean {
-  try {
-    return !/^\d+ \(.*\) Z/s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
-  } catch {
-    return false;
-  }
-}
 
 /** Runs a shell that starts a process of its own and waits for it. @returns its end, and the number of that process */
 async function start(groups: ProcessGroups, name: string, before: string) {

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 
 test('posting and polling allocate nothing', () => {
   const program = new URL('./heapusage.ts', import.meta.url).pathname;
-  // code is optimized at once, not by a thread that a busy machine lets wait: what is interpreted boxes its numbers
+  // Interpreted code boxes its numbers. Without these options a thread optimizes it, which a busy machine may delay.
   const engine = [
     '--expose-gc',
     '--no-concurrent-recompilation',

@@ -1,4 +1,4 @@
-// What keeps a process running: a device only if it is told to, servers, bound sockets and who waits.
+// Servers, bound sockets and pending waits keep the process running. A device does so only on request.
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

@@ -1,23 +1,13 @@
 // The same verbs over the kernel's own network: two devices on UDP sockets of the loopback interface, no privileges.
 import { expect } from 'vitest';
 import { openDevice, throwIfFailed } from '../../src/index.js';
-import { native } from '../../src/native.js';
-import { type Privilege, testIf } from '../kit/privileges.js';
+import { addonPrivilege, testIf } from '../kit/privileges.js';
 import { ALL, endOn, pattern } from './pair.js';
-
-const addon: Privilege = (() => {
-  try {
-    native();
-    return { ok: true, reason: '' };
-  } catch (error) {
-    return { ok: false, reason: (error as Error).message };
-  }
-})();
 
 const SIZE = 300_001;
 const WAIT = { timeout: 20_000 };
 
-testIf(addon, 'SEND, WRITE, READ and atomics over udp on loopback', async () => {
+testIf(addonPrivilege(), 'SEND, WRITE, READ and atomics over udp on loopback', async () => {
   const open = (address: string) => openDevice({ link: 'udp', addresses: [address], memoryBytes: 2 ** 25 });
   await using here = await open('127.47.91.1');
   await using there = await open('127.47.91.2');

@@ -1,11 +1,11 @@
 // What a closed device leaves behind, before the event loop goes on or garbage is collected: nothing.
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { openDevice } from '../../src/index.js';
+import { openFds } from '../kit/processes.js';
 import { loopback } from './pair.js';
 
 const MIB = 2 ** 20;
-const openFds = () => readdirSync('/proc/self/fd').length;
 /** Resident bytes of this process. */
 const resident = () => Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * 4096;
 
