@@ -1,6 +1,6 @@
 /** The TCP connection over which two ends of a test exchange their parameters. */
 import { once } from 'node:events';
-import { connect, type ListenOptions, type Server, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failure } from './exit.js';
 
@@ -114,12 +114,6 @@ export class TcpChannel {
   close(): void {
     this.#socket.destroy();
   }
-}
-
-/** Resolves when the server listens. @throws the system's error, mostly EADDRINUSE */
-export async function listen(server: Server, options: ListenOptions): Promise<void> {
-  server.listen(options);
-  await once(server, 'listening');
 }
 
 function plain(address = ''): string {

@@ -102,7 +102,7 @@ describe('the udp link, without privileges', () => {
     expect(stderr).toMatch(/3 of 3 messages did not hold the bytes that were sent/);
   });
 
-  test('--keep serves one client after the other', async () => {
+  test('--keep serves one client after the other, also those that connect meanwhile', async () => {
     const port = String(await freePort());
     const server = start([
       'pingpong',
@@ -118,10 +118,10 @@ describe('the udp link, without privileges', () => {
       '--json',
     ]);
     await server.says('waiting for a client');
-    for (let i = 0; i < 2; i++) {
-      const { status } = await run(['pingpong', '--address', CLIENT, '--link', 'udp', '-p', port, '-n', '10', SERVER]);
-      expect(status).toBe(0);
-    }
+    const clients = [CLIENT, '127.79.0.3'].map((address) =>
+      run(['pingpong', '--address', address, '--link', 'udp', '-p', port, '-n', '10', SERVER]),
+    );
+    expect((await Promise.all(clients)).map(({ status }) => status)).toEqual([0, 0]);
     server.child.kill('SIGINT');
     const { status, stdout } = await server.ended;
     expect(status).toBe(130);

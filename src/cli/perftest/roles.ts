@@ -1,10 +1,9 @@
 /** The client, the server, and both in one process. */
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import { type Device, gidAddress } from '../../index.js';
 import { memoryLinkOptions, openPublished } from '../device.js';
 import type { Output } from '../output.js';
-import { listen, TcpChannel } from '../tcpchannel.js';
+import { TcpChannel } from '../tcpchannel.js';
+import { TcpListener } from '../tcplistener.js';
 import { type Communication, Handshake, type RunTest } from './communication/handshake.js';
 import { TEXT_KEYS } from './communication/keys.js';
 import { connectByCm, connectOn, serveByCm, serveOn } from './communication/rdmacm.js';
@@ -77,12 +76,10 @@ async function runBothByTcp(
   runClientTest: RunTest,
   runServerTest: RunTest,
 ): Promise<void> {
-  const server = createServer({ allowHalfOpen: true });
-  await listen(server, { port: 0, host: '127.0.0.1' });
-  const { port } = server.address() as { port: number };
-  const connection = once(server, 'connection') as Promise<[Socket]>;
+  const listener = await TcpListener.open({ port: 0, host: '127.0.0.1' }, options.idleMs);
+  const { port } = listener;
   const client = await TcpChannel.connect({ host: '127.0.0.1', port }, options.idleMs);
-  const answering = new TcpChannel((await connection)[0], options.idleMs);
+  const answering = await listener.accept();
   const communication = (device: Device, peer: Device, handshake: Handshake): Communication => ({
     ...{ device, handshake },
     peer: { address: addressOf(peer, device), port },
@@ -97,7 +94,7 @@ async function runBothByTcp(
       ),
     ]);
   } finally {
-    server.close();
+    listener.close();
   }
 }
 

@@ -1,6 +1,4 @@
 /** The client, the server, and both in one process. */
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import type { Device } from '../../index.js';
 import {
   type DeviceOptions,
@@ -12,7 +10,8 @@ import {
 } from '../device.js';
 import { failure } from '../exit.js';
 import type { Output } from '../output.js';
-import { listen, TcpChannel } from '../tcpchannel.js';
+import { TcpChannel } from '../tcpchannel.js';
+import { TcpListener } from '../tcplistener.js';
 import { PingpongContext, type PingpongParameters, type PingpongResult } from './context.js';
 import { awaitDone, DESTINATION_BYTES, receiveDestinations, sendDestinations, sendDone } from './handshake.js';
 import { printDestinations, printReport, type Report, reportOf } from './report.js';
@@ -62,17 +61,19 @@ export async function runClient(host: string, options: PingpongOptions, output: 
 }
 
 export async function runServer(options: PingpongOptions, output: Output): Promise<void> {
-  const server = createServer({ allowHalfOpen: true });
-  await listen(server, { port: options.port, ...(options.address !== undefined && { host: options.address }) });
+  const { port, address, idleMs } = options;
+  const where = { port, ...(address !== undefined && { host: address }) };
+  const listener = await TcpListener.open(where, idleMs, maxUnread(options));
   // Scripts wait for this line: a stock client that finds no server gives up at once.
-  output.note(`waiting for a client on TCP port ${options.port}`);
+  output.note(`waiting for a client on TCP port ${port}`);
   let device: Device | undefined;
   try {
     // Report an interface that cannot be used before a client comes.
     if (isDeviceNamed(options)) device = await openNamed(options);
     do {
-      const [socket] = (await once(server, 'connection')) as [Socket];
-      const channel = new TcpChannel(socket, options.idleMs, maxUnread(options));
+      const channel = await listener.accept();
+      // A second client gives up at once.
+      if (!options.keep) listener.close();
       if (device && !reaches(device, options, channel)) {
         await device.close({ force: true });
         device = undefined;
@@ -81,7 +82,7 @@ export async function runServer(options: PingpongOptions, output: Output): Promi
       await serveClient(device, channel, options, output);
     } while (options.keep);
   } finally {
-    server.close();
+    listener.close();
     await device?.close({ force: true });
   }
 }

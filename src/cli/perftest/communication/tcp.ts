@@ -1,9 +1,8 @@
 /** Communication over TCP, which the stock programs use without `-R` and `-z`. */
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import type { Device } from '../../../index.js';
 import { isDeviceNamed, openForAddress, openNamed } from '../../device.js';
-import { listen, TcpChannel } from '../../tcpchannel.js';
+import { TcpChannel } from '../../tcpchannel.js';
+import { TcpListener } from '../../tcplistener.js';
 import type { PerftestOptions } from '../parameters.js';
 import { Handshake, type RunTest } from './handshake.js';
 import { TEXT_KEYS } from './keys.js';
@@ -27,16 +26,16 @@ export async function connectByTcp(host: string, options: PerftestOptions, runTe
 
 /** Serves one client. @param onListening called with the port, in words */
 export async function serveByTcp(options: PerftestOptions, onListening: (where: string) => void, runTest: RunTest) {
-  const { port, address } = options;
-  const server = createServer({ allowHalfOpen: true });
-  await listen(server, { port, ...(address !== undefined && { host: address }) });
+  const { port, address, idleMs } = options;
+  const listener = await TcpListener.open({ port, ...(address !== undefined && { host: address }) }, idleMs);
   onListening(`TCP port ${port}`);
   let device: Device | undefined;
   try {
     // Report an interface that cannot be used before a client comes.
     if (isDeviceNamed(options)) device = await openNamed(options);
-    const [socket] = (await once(server, 'connection')) as [Socket];
-    const channel = new TcpChannel(socket, options.idleMs);
+    const channel = await listener.accept();
+    // A second client gives up at once.
+    listener.close();
     try {
       device ??= await openForAddress(channel.localAddress, options);
       await runTest({
@@ -48,7 +47,7 @@ export async function serveByTcp(options: PerftestOptions, onListening: (where: 
       channel.close();
     }
   } finally {
-    server.close();
+    listener.close();
     await device?.close({ force: true });
   }
 }
