@@ -1,7 +1,10 @@
 /** Runs the command as a user would: the built one, or its source if only vitest was started. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { getCurrentTest } from 'vitest/suite';
 
 const ROOT = join(import.meta.dirname, '../..');
 /** scripts/test.mjs builds first and sets this variable. The built command starts in half the time. */
@@ -35,8 +38,8 @@ export interface Running {
   prints(isEnough: (stdout: string) => boolean): Promise<void>;
 }
 
-/** Processes that have not ended. Those of tests that failed or timed out are killed with this process. */
-export const running = new Set<ChildProcess>();
+/** Processes that have not ended. Those that do not belong to one test are killed with this process at the latest. */
+const running = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
@@ -52,6 +55,7 @@ export function start(args: readonly string[], { env, prefix = [], node = [], te
   });
   running.add(child);
   child.once('close', () => running.delete(child));
+  endWithTest(child);
   let stdout = '';
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text) => {
@@ -73,6 +77,21 @@ export function start(args: readonly string[], { env, prefix = [], node = [], te
   const says = (text: string) => until(() => stderr.includes(text));
   const prints = (isEnough: (stdout: string) => boolean) => until(() => isEnough(stdout));
   return { child, pid: child.pid as number, ended, says, prints };
+}
+
+/**
+ * Ends a process with the test that has started it: a test that fails or times out would leave its address and ports
+ * occupied for the next one. Among tests that run at once, the current one is not known.
+ */
+function endWithTest(child: ChildProcess): void {
+  const test = getCurrentTest();
+  if (!test || test.concurrent) return;
+  onTestFinished(async () => {
+    if (!running.has(child)) return;
+    const closed = once(child, 'close');
+    child.kill('SIGKILL');
+    await closed;
+  });
 }
 
 /** One word for a shell. */

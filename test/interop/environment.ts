@@ -1,8 +1,6 @@
 /** The environment of most interop tests: a network with a guest, or the reason why there is none. */
-import { once } from 'node:events';
 import { format } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
-import { running } from '../cli/run.js';
 import { describeIf, xdpPrivilege } from '../kit/privileges.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
@@ -91,12 +89,11 @@ class Machine {
 }
 
 /**
- * What a test that fails or times out may leave to the next one, or to its own repetition: programs that hold a port,
- * devices that hold the interface, a network that is down or loses packets.
+ * What a test that fails or times out may leave to the next one, or to its own repetition: programs of the guest that
+ * hold a port, devices that hold the interface, a network that is down or loses packets.
  */
 class LeftOvers {
   readonly #commands: Guest['commands'];
-  readonly #processes = new Set(running);
   readonly #devices = new Set(OurDevice.all);
 
   /** Before the test. */
@@ -107,12 +104,6 @@ class LeftOvers {
   /** Ends what has been started since. */
   async remove(): Promise<void> {
     const { guest, network } = this.machine;
-    for (const child of running) {
-      if (this.#processes.has(child)) continue;
-      const closed = once(child, 'close');
-      child.kill('SIGKILL');
-      await closed;
-    }
     for (const device of OurDevice.all) if (!this.#devices.has(device)) await device[Symbol.asyncDispose]();
     network.raise();
     if (guest.hasEnded) return;
