@@ -10,7 +10,7 @@ import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
 
 const QKEY = 0x1234567;
 const SLOT = 8192;
-const SLOTS = 48;
+const SLOTS = 88;
 const GRH = 40;
 /** The ECN codepoint of packets that a switch may mark (RFC 3168). */
 const ECT_0 = 2;
@@ -255,11 +255,12 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
         qp.postRecv({ wrId: 100 + i, sgList: mr.slice(i * SLOT, SLOT) });
       }
       for (let i = 0; i < COUNT; i++) {
-        mr.buffer.set(message(i, LENGTH), 47 * SLOT);
-        qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.slice(47 * SLOT, LENGTH) });
-        await peer.write(theirMr, (41 + (i % 6)) * SLOT, message(i, LENGTH));
-        await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: (41 + (i % 6)) * SLOT, len: LENGTH }] });
-        // the source is overwritten for the next message
+        // no source is overwritten: rxe may send long after it was asked
+        const source = (COUNT + i) * SLOT;
+        mr.buffer.set(message(i, LENGTH), source);
+        qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.slice(source, LENGTH) });
+        await peer.write(theirMr, source, message(i, LENGTH));
+        await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: source, len: LENGTH }] });
         while (!(await sentOf(both, i)));
       }
       const theirWcs = (await theirs.poll(2 * COUNT, 2000)).filter(({ id }) => id >= 100);
