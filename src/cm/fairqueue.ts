@@ -7,22 +7,28 @@
 /** The items whose sources' paths begin alike. */
 class Branch<T> {
   size = 0;
-  /** By the next step of the path, in the order of service: who was served goes to the end. */
-  readonly parts = new Map<number, Branch<T>>();
+  /** By the next step of the path. It changes only as sources come and go, and not with each item. */
+  readonly #parts = new Map<number, Branch<T>>();
+  /** The same in the order of service: the part that was served goes to the end. */
+  readonly #order: Branch<T>[] = [];
   /** At the end of a path. */
-  readonly items: T[] = [];
+  readonly #items: T[] = [];
+
+  /** @param step the last step of the path */
+  constructor(readonly step: number) {}
 
   add(path: readonly number[], depth: number, item: T): void {
     this.size++;
     const step = path[depth];
     if (step === undefined) {
-      this.items.push(item);
+      this.#items.push(item);
       return;
     }
-    let part = this.parts.get(step);
+    let part = this.#parts.get(step);
     if (part === undefined) {
-      part = new Branch();
-      this.parts.set(step, part);
+      part = new Branch(step);
+      this.#parts.set(step, part);
+      this.#order.push(part);
     }
     part.add(path, depth + 1, item);
   }
@@ -30,34 +36,32 @@ class Branch<T> {
   /** Removes the oldest item of the part whose turn it is. */
   takeOldest(): T {
     this.size--;
-    const [turn] = this.parts;
-    if (turn === undefined) return this.items.shift() as T;
-    const [step, part] = turn;
-    this.parts.delete(step);
+    const part = this.#order[0];
+    if (part === undefined) return this.#items.shift() as T;
     const item = part.takeOldest();
-    if (part.size > 0) this.parts.set(step, part);
+    if (part.size === 0) this.#remove(part);
+    else if (this.#order.length > 1) this.#order.push(this.#order.shift() as Branch<T>);
     return item;
   }
 
   /** Removes the newest item of the largest part. */
   takeNewest(): T {
     this.size--;
-    if (this.parts.size === 0) return this.items.pop() as T;
-    const step = stepOfLargest(this.parts);
-    const part = this.parts.get(step) as Branch<T>;
+    if (this.#order.length === 0) return this.#items.pop() as T;
+    const part = this.#order.reduce((largest, other) => (other.size > largest.size ? other : largest));
     const item = part.takeNewest();
-    if (part.size === 0) this.parts.delete(step);
+    if (part.size === 0) this.#remove(part);
     return item;
   }
 
   /**
-   * Makes room for an item of a source among `limit` items. Who has his share already gets none, without a search, so
+   * Makes room for an item of a source among `limit` items. A source that has its share already gets none, without a search, so
    * that a flood costs little.
    * @returns the item that is removed; undefined = the source has its share
    */
   makeRoom(path: readonly number[], depth: number, limit: number): T | undefined {
-    const part = this.parts.get(path[depth] as number);
-    const parts = this.parts.size + (part === undefined ? 1 : 0);
+    const part = this.#parts.get(path[depth] as number);
+    const parts = this.#parts.size + (part === undefined ? 1 : 0);
     const size = part?.size ?? 0;
     if ((size + 1) * parts <= limit) return this.takeNewest();
     if (part === undefined || depth + 1 === path.length) return undefined;
@@ -65,11 +69,16 @@ class Branch<T> {
     if (removed !== undefined) this.size--;
     return removed;
   }
+
+  #remove(part: Branch<T>): void {
+    this.#parts.delete(part.step);
+    this.#order.splice(this.#order.indexOf(part), 1);
+  }
 }
 
 /** See the head of this file. */
 export class FairQueue<T> {
-  readonly #all = new Branch<T>();
+  readonly #all = new Branch<T>(0);
 
   /** @param capacity number of items */
   constructor(readonly capacity: number) {}
@@ -98,10 +107,4 @@ export class FairQueue<T> {
   take(): T | undefined {
     return this.size === 0 ? undefined : this.#all.takeOldest();
   }
-}
-
-function stepOfLargest(parts: ReadonlyMap<number, { readonly size: number }>): number {
-  let [largest, most] = [0, -1];
-  for (const [step, { size }] of parts) if (size > most) [largest, most] = [step, size];
-  return largest;
 }

@@ -11,6 +11,7 @@ import { GRH_BYTES } from '../verbs/grh.js';
 import { ATTRIBUTE } from './core/messages.js';
 import { PortSpace, type PortSpaceName } from './core/serviceid.js';
 import { FairQueue } from './fairqueue.js';
+import { KeySet } from './keyset.js';
 
 /** Kinds of messages, in the order in which a round handles them. */
 type Kind = 'known' | 'requests' | 'others';
@@ -56,6 +57,8 @@ export interface Letter {
   readonly vlanTci: number | undefined;
   /** Index of the P_Key by which it was taken. */
   readonly pkeyIndex: number;
+  /** What tells the requests that wait from each other. The inbox sets it; undefined: it is no such request. */
+  requestKey: number | undefined;
 }
 
 /** What the inbox asks about a message. */
@@ -80,9 +83,7 @@ export class Inbox {
   readonly #allowances: Readonly<Record<Kind, Allowance>>;
   /** The path of the source of the message that is sorted. Used again and again, because most of a flood is dropped. */
   readonly #source: [number, number, number] = [0, 0, 0];
-  /** What tells the requests that wait from each other. */
-  readonly #requests = new Map<Letter, number>();
-  readonly #requestKeys = new Set<number>();
+  readonly #requestKeys = new KeySet(LIMITS.requests.waiting + 1);
 
   constructor(readonly host: InboxHost) {
     const queue = (kind: Kind) => new FairQueue<Letter>(LIMITS[kind].waiting);
@@ -110,6 +111,7 @@ export class Inbox {
   /** Sorts a datagram into its queue, or drops it. @param memory where it lies */
   add(letter: Letter, memory: DataView): void {
     const kind = this.#kindOf(letter, memory);
+    letter.requestKey = undefined;
     readSource(letter, memory, this.#source);
     if (kind === 'requests' && !this.#addRequest(letter, memory)) {
       this.repeated[attributeOf(letter, memory) === ATTRIBUTE.REQ ? 'req' : 'sidr_req']++;
@@ -144,17 +146,14 @@ export class Inbox {
     const id = memory.getUint32(letter.at + GRH_BYTES + BODY_AT);
     const [mac, high, low] = this.#source;
     const key = id * SOURCES + ((mac ^ high ^ low) & (SOURCES - 1));
-    if (this.#requestKeys.has(key)) return false;
-    this.#requestKeys.add(key);
-    this.#requests.set(letter, key);
+    if (!this.#requestKeys.add(key)) return false;
+    letter.requestKey = key;
     return true;
   }
 
   #removeRequest(letter: Letter): void {
-    const key = this.#requests.get(letter);
-    if (key === undefined) return;
-    this.#requests.delete(letter);
-    this.#requestKeys.delete(key);
+    if (letter.requestKey !== undefined) this.#requestKeys.delete(letter.requestKey);
+    letter.requestKey = undefined;
   }
 
   #kindOf({ at, bytes }: Letter, memory: DataView): Kind {

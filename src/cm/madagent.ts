@@ -56,6 +56,10 @@ export type EventHandler = (event: CoreEvent) => void;
 /** The letter of a slot, which changes with each message that the slot receives. */
 type ReceivedLetter = { -readonly [K in keyof Letter]: Letter[K] };
 
+function newLetter(slot: number): ReceivedLetter {
+  return { slot, at: slot * SLOT_BYTES, bytes: 0, mac: 0, vlanTci: undefined, pkeyIndex: 0, requestKey: undefined };
+}
+
 /** A listener of the core. */
 interface Listening {
   readonly parameters: ListenParameters;
@@ -338,7 +342,7 @@ export class MadAgent extends Resource {
       this.#postReceive(slot);
       return;
     }
-    this.#letters[slot] ??= { slot, at: slot * SLOT_BYTES, bytes: 0, mac: 0, vlanTci: undefined, pkeyIndex: 0 };
+    this.#letters[slot] ??= newLetter(slot);
     const letter = this.#letters[slot];
     letter.bytes = wc.byteLen;
     letter.mac = wc.sourceMacNumber;

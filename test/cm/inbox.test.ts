@@ -33,7 +33,8 @@ function open(): Bench {
       datagram[from.length === 4 ? 20 : 0] = from.length === 4 ? 0x45 : 0x60;
       datagram.set(from, from.length === 4 ? 32 : 8);
       datagram.set(bytes, 40);
-      const letter = { slot: slot++, at: 0, bytes: datagram.length, mac, vlanTci: undefined, pkeyIndex: 0 };
+      const received = { slot: slot++, at: 0, bytes: datagram.length, mac };
+      const letter = { ...received, vlanTci: undefined, pkeyIndex: 0, requestKey: undefined };
       inbox.add(letter, new DataView(datagram.buffer));
     },
     round(now = time + 1000) {
