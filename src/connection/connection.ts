@@ -25,7 +25,7 @@ import { type Message, MessageQueue } from './messages.js';
 import { type AtomicOptions, memoryFor, OneSided, type ReadOptions, stage, type WriteOptions } from './onesided.js';
 import type { Peer } from './peer.js';
 import { ReceivePools, Receives } from './receivepool.js';
-import { completionError, type Request, Requests, type Slot } from './requests.js';
+import { type BuildRequest, completionError, Requests, type Slot } from './requests.js';
 import { SendPool } from './sendpool.js';
 import { ConnectionStream } from './stream.js';
 
@@ -369,11 +369,12 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
       'no acknowledgement of the SEND',
       wait,
       bytes,
-      (slot) => {
+      (slot, wrId) => {
         const { data, imm } = build(slot.bytes.length);
-        const operation =
-          imm === undefined ? { opcode: 'SEND' as const } : { opcode: 'SEND_WITH_IMM' as const, immData: imm };
-        return { ...operation, sgList: stage(slot, data), solicited: true };
+        const sgList = stage(slot, data);
+        return imm === undefined
+          ? { opcode: 'SEND', wrId, signaled: true, solicited: true, sgList }
+          : { opcode: 'SEND_WITH_IMM', wrId, signaled: true, solicited: true, sgList, immData: imm };
       },
       () => {},
     );
@@ -593,7 +594,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     timeoutText: string,
     wait: WaitOptions,
     bytes: number,
-    build: (slot: Slot) => Request,
+    build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     if (this.#state !== 'open') return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#state}`));

@@ -73,5 +73,5 @@ export class MessageQueue {
 function takeMessage({ bytes, imm, release }: ReceivedMessage): Message {
   const data = Buffer.from(bytes);
   release();
-  return { data, ...(imm !== undefined && { imm }) };
+  return imm === undefined ? { data } : { data, imm };
 }

@@ -3,7 +3,7 @@ import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../
 import type { RemoteMemory } from '../verbs/mr.js';
 import { WAIT_CHECKS, type WaitOptions } from '../verbs/waiting.js';
 import type { Sge } from '../verbs/wr.js';
-import type { Request, Slot } from './requests.js';
+import type { BuildRequest, Slot } from './requests.js';
 
 /** Options of `connection.read`. */
 export interface ReadOptions extends WaitOptions {
@@ -40,7 +40,7 @@ export type SubmitRequest = <T>(
   timeoutText: string,
   wait: WaitOptions,
   bytes: number,
-  build: (slot: Slot) => Request,
+  build: BuildRequest,
   finish: (slot: Slot) => T,
 ) => Promise<T>;
 
@@ -80,7 +80,11 @@ export class OneSided {
         'no response to the READ',
         wait,
         Math.max(bytes, 1),
-        (slot) => ({ opcode: 'RDMA_READ', sgList: slot.sge(bytes), ...remoteTarget(remote, offset + at) }),
+        (slot, wrId) => {
+          const remoteAddr = addrAt(remote, offset + at);
+          const sgList = slot.sge(bytes);
+          return { opcode: 'RDMA_READ', wrId, signaled: true, sgList, remoteAddr, rkey: remote.rkey };
+        },
         (slot) => void slot.bytes.copy(data, at, 0, bytes),
       ),
     );
@@ -95,7 +99,15 @@ export class OneSided {
       'no response to the atomic',
       wait,
       8,
-      (slot) => ({ ...operation, sgList: slot.sge(8), ...remoteTarget(remote, offset) }),
+      (slot, wrId) => {
+        const sgList = slot.sge(8);
+        const remoteAddr = addrAt(remote, offset);
+        const { rkey } = remote;
+        const { opcode, compareAdd } = operation;
+        return opcode === 'ATOMIC_FETCH_AND_ADD'
+          ? { opcode, wrId, signaled: true, sgList, remoteAddr, rkey, compareAdd }
+          : { opcode, wrId, signaled: true, sgList, remoteAddr, rkey, compareAdd, swap: operation.swap };
+      },
       (slot) => slot.bytes.readBigUInt64LE(0),
     );
   }
@@ -107,15 +119,18 @@ export class OneSided {
     imm: number | undefined,
     wait: WaitOptions,
   ): Promise<void> {
-    const operation =
-      imm === undefined
-        ? { opcode: 'RDMA_WRITE' as const }
-        : { opcode: 'RDMA_WRITE_WITH_IMM' as const, immData: imm, solicited: true };
     return this.#submit(
       'no acknowledgement of the WRITE',
       wait,
       memoryFor(data),
-      (slot) => ({ ...operation, sgList: stage(slot, data), ...remoteTarget(remote, offset) }),
+      (slot, wrId) => {
+        const sgList = stage(slot, data);
+        const remoteAddr = addrAt(remote, offset);
+        const { rkey } = remote;
+        if (imm === undefined) return { opcode: 'RDMA_WRITE', wrId, signaled: true, sgList, remoteAddr, rkey };
+        const opcode = 'RDMA_WRITE_WITH_IMM';
+        return { opcode, wrId, signaled: true, solicited: true, sgList, remoteAddr, rkey, immData: imm };
+      },
       () => {},
     );
   }
@@ -140,6 +155,7 @@ export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
   return slot.sge(data.length);
 }
 
-function remoteTarget({ addr, rkey }: RemoteMemory, offset: number): { remoteAddr: number | bigint; rkey: number } {
-  return { remoteAddr: typeof addr === 'bigint' ? addr + BigInt(offset) : addr + offset, rkey };
+/** Returns the address of a byte of the peer's region. */
+function addrAt({ addr }: RemoteMemory, offset: number): number | bigint {
+  return typeof addr === 'bigint' ? addr + BigInt(offset) : addr + offset;
 }

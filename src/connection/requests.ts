@@ -8,8 +8,14 @@ import type { Wc } from '../verbs/wc.js';
 import type { SendWr, Sge } from '../verbs/wr.js';
 import type { SendBuffer, SendPool } from './sendpool.js';
 
-/** A send work request without its `wrId`. */
-export type Request = SendWr extends infer Wr ? (Wr extends SendWr ? Omit<Wr, 'wrId'> : never) : never;
+/** The work request of a request, whose completion settles the promise. */
+export type Request = SendWr & { readonly wrId: number; readonly signaled: true };
+
+/**
+ * Makes a work request. Returns one literal, without spreads: for an object that others are spread into, V8 may make a
+ * hidden class each time.
+ */
+export type BuildRequest = (slot: Slot, wrId: number) => Request;
 
 /** Lets the caller cancel a request that has not been posted yet. */
 interface Cancellation {
@@ -47,8 +53,12 @@ export class Requests {
   /** Requests that may be in flight. */
   readonly #count: number;
   #waiting: SlotWaiter[] = [];
-  readonly #inFlight = new Map<number, InFlight>();
-  #nextId = 0;
+  /**
+   * Requests in flight, by their `wrId`. Not a Map: its tables outlive several collections of garbage when it changes
+   * with every request.
+   */
+  readonly #inFlight: (InFlight | undefined)[] = [];
+  readonly #freeIds: number[] = [];
   /** Slots in use, and the bytes of their memory. */
   #used = 0;
   #heldBytes = 0;
@@ -76,7 +86,7 @@ export class Requests {
     timeoutText: string,
     wait: WaitOptions,
     bytes: number,
-    build: (slot: Slot) => Request,
+    build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     checkWait(wait);
@@ -113,22 +123,26 @@ export class Requests {
   async #execute<T>(
     cancellation: Cancellation,
     bytes: number,
-    build: (slot: Slot) => Request,
+    build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     const isFirst = this.#waiting.length === 0 && this.#endReason === undefined;
     const slot = (isFirst ? this.#takeSlot(bytes) : undefined) ?? (await this.#waitForSlot(cancellation, bytes));
-    const id = this.#nextId++;
+    const id = this.#freeIds.pop() ?? this.#inFlight.length;
+    this.#inFlight[id] = undefined;
     try {
       if (this.#endReason !== undefined) throw this.#endReason;
       // Cancelled between getting the slot and this microtask.
       if (cancellation.isCancelled) throw new VerbsError('ECANCELED', 'cancelled before it was sent');
-      const done = new Promise<void>((resolve, reject) => this.#inFlight.set(id, { resolve, reject }));
-      this.#qp.postSend({ ...build(slot), wrId: id, signaled: true } as SendWr);
+      const done = new Promise<void>((resolve, reject) => {
+        this.#inFlight[id] = { resolve, reject };
+      });
+      this.#qp.postSend(build(slot, id));
       await done;
       return finish(slot);
     } finally {
-      this.#inFlight.delete(id);
+      this.#inFlight[id] = undefined;
+      this.#freeIds.push(id);
       this.#releaseSlot(slot);
     }
   }
@@ -140,7 +154,7 @@ export class Requests {
    */
   complete(wc: Wc): WcError | undefined {
     if (wc.status === WcStatus.WR_FLUSH_ERR && this.#endReason === undefined) return undefined;
-    const request = this.#inFlight.get(wc.wrId);
+    const request = this.#inFlight[wc.wrId];
     if (wc.wrId === PROBE) {
       this.#isProbing = false;
       this.#serve();
@@ -164,7 +178,7 @@ export class Requests {
   /** Fails the requests in flight as well; no more completions will come. */
   failInFlight(): void {
     const error = this.#endReason ?? new VerbsError('ECANCELED', `${this.#qp} was closed`);
-    for (const request of this.#inFlight.values()) request.reject(error);
+    for (const request of this.#inFlight) request?.reject(error);
   }
 
   /** Resolves when no request is in flight or waiting. */

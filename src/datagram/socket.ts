@@ -512,13 +512,16 @@ export class DatagramSocket
       'not sent',
       wait,
       data.length,
-      (slot) => {
+      (slot, wrId) => {
         // While the datagram waited, the handle may have been replaced.
         const latest = ahs.get(route);
         if (latest === undefined) throw new VerbsError('ENOMEM', 'datagrams to too many destinations wait to be sent');
         // Stock programs (udaddy, mckey) expect the number of the sender's queue pair as immediate data.
-        const operation = { opcode: 'SEND_WITH_IMM', immData: qp.qpNum, solicited: true } as const;
-        return { ...operation, sgList: stage(slot, data), ah: latest, remoteQpn, remoteQkey };
+        const immData = qp.qpNum;
+        const sgList = stage(slot, data);
+        const ah = latest;
+        const opcode = 'SEND_WITH_IMM';
+        return { opcode, wrId, signaled: true, solicited: true, sgList, immData, ah, remoteQpn, remoteQkey };
       },
       () => {},
     );

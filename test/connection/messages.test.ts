@@ -114,9 +114,9 @@ test('a request that is given up the moment it has got its place does not leave'
   const pool = await SendPool.join(qp.device);
   const requests = new Requests(qp, pool, 1);
   const abort = new AbortController();
-  const write = (slot: Slot) => {
+  const write = (slot: Slot, wrId: number) => {
     const { addr, rkey } = pair.b.mr.remote;
-    return { opcode: 'RDMA_WRITE', sgList: slot.sge(8), remoteAddr: addr, rkey } as const;
+    return { opcode: 'RDMA_WRITE', wrId, signaled: true, sgList: slot.sge(8), remoteAddr: addr, rkey } as const;
   };
   const make = vi.fn(write);
   // The slot passes to the next request at once, which continues a microtask later.
