@@ -7,6 +7,7 @@ import type { Qp } from '../verbs/qp.js';
 import type { DatagramDestination, Established } from './channel.js';
 import { abandonedError, CmError, disconnectedError, rejectedError, unreachableError } from './cmerror.js';
 import type { CmId, CmIdState } from './cmid.js';
+import type { ConnectParameters } from './core/active.js';
 import type { CmCore } from './core/core.js';
 import type { DerivedAttributes, LocalQpOptions } from './core/derive.js';
 import type { CmAddress, ConnectReply, CoreEvent, DatagramPeer } from './core/events.js';
@@ -68,14 +69,12 @@ export class IdConnection {
   #request(param: CheckedConnParam): void {
     this.#requested = param;
     this.#callCore((core, now) => {
-      const addresses = { source: this.local as CmAddress, destination: this.remote as CmAddress };
-      const { pkeyIndex } = this.id;
-      const { privateData } = param;
-      if (this.id.space === 'UDP') this.attach(core.resolveService({ ...addresses, privateData, pkeyIndex }, now));
-      else
-        this.attach(
-          core.connect({ ...param, ...addresses, ...this.#reqFields(), pkeyIndex }, now, this.#localQpOptions()),
-        );
+      if (this.id.space === 'UDP') {
+        const [source, destination] = [this.local as CmAddress, this.remote as CmAddress];
+        const { privateData } = param;
+        const { pkeyIndex } = this.id;
+        this.attach(core.resolveService({ source, destination, privateData, pkeyIndex }, now));
+      } else this.attach(core.connect(this.#connectParameters(param), now, this.#localQpOptions()));
     });
   }
 
@@ -87,7 +86,7 @@ export class IdConnection {
 
   /** Returns the attributes of our queue pair for a REP with these parameters. @throws VerbsError EINVAL */
   prepareAccept(param: CheckedConnParam): DerivedAttributes {
-    const qpOptions = { ...this.#localQpOptions(), retryCnt: param.retryCount };
+    const qpOptions = { retryCnt: param.retryCount, ...this.#localQpOptions() };
     return this.#callCore((core) => core.prepareAccept(this.#coreId, this.#repFields(param), qpOptions));
   }
 
@@ -159,11 +158,17 @@ export class IdConnection {
     return (this.agent as MadAgent).callCore(call);
   }
 
-  /** Fields of a REQ beside the parameters of `connect` and the addresses. */
-  #reqFields() {
+  /**
+   * Returns the fields of a REQ. Where much connects, a spread comes last, here and elsewhere: V8 makes hidden classes of
+   * its own for fields that follow one.
+   */
+  #connectParameters(param: CheckedConnParam): ConnectParameters {
     const { tos, ackTimeout, qpType } = this.id.options;
     const { mtu, hopLimit } = this.path as Path;
     return {
+      source: this.local as CmAddress,
+      destination: this.remote as CmAddress,
+      pkeyIndex: this.id.pkeyIndex,
       space: 'TCP',
       transport: qpType ?? 'RC',
       startingPsn: this.#startingPsn,
@@ -172,11 +177,12 @@ export class IdConnection {
       trafficClass: tos ?? 0,
       sl: this.id.sl,
       packetLifeTime: ackTimeout === undefined ? PACKET_LIFE_TIME : ackTimeout - 1,
-    } as const;
+      ...param,
+    };
   }
 
   #repFields(param: CheckedConnParam) {
-    return { ...param, startingPsn: this.#startingPsn };
+    return { startingPsn: this.#startingPsn, ...param };
   }
 
   #localQpOptions(): LocalQpOptions {

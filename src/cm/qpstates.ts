@@ -15,7 +15,7 @@ export function ahAttrOf(
 ): AhAttr {
   const index = device.gids.findIndex(({ gid }) => gid === sgid);
   if (index < 0) throw new VerbsError('EADDRNOTAVAIL', `${sgid} is not (or no longer) an address of ${device}`);
-  return { grh: { ...route, sgidIndex: index }, sl };
+  return { grh: { sgidIndex: index, ...route }, sl };
 }
 
 /** Takes the queue pair from RESET or INIT to RTR: it receives, but does not send. @throws as `qp.modify` */
@@ -24,7 +24,7 @@ export async function toRtr(qp: Qp, attributes: DerivedAttributes, flowControl: 
   const ahAttr = await qp.device.resolveAddress(ahAttrOf(qp.device, attributes));
   if (qp.flowControl !== flowControl) qp.flowControl = flowControl;
   await qp.modify(init);
-  await qp.modify({ ...rtr, ahAttr });
+  await qp.modify({ ahAttr, ...rtr });
 }
 
 /**

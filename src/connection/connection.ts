@@ -208,9 +208,17 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
       const ownPools = this.#ownReceives ? new ReceivePools(device, count * messageBytes) : undefined;
       const receives = track(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
       const { srq, cq: recvCq } = receives.pool;
-      const sizes = { maxSendWr: this.#sends, maxSendSge: 1, maxInlineData: 0 };
-      const queues = { sendCq: sendPool.cq.cq, recvCq: recvCq.cq, srq, sqSigAll: false };
-      qp = track(await pd.createQp({ ...queues, ...sizes }));
+      qp = track(
+        await pd.createQp({
+          sendCq: sendPool.cq.cq,
+          recvCq: recvCq.cq,
+          srq,
+          sqSigAll: false,
+          maxSendWr: this.#sends,
+          maxSendSge: 1,
+          maxInlineData: 0,
+        }),
+      );
       await sendPool.attach(qp, (wc) => this.#onSent(wc));
       receives.attach(qp, (wc) => this.#onReceived(wc));
       if (ownPools === undefined && !receives.pool.hasBuffers) receives.addBuffers();

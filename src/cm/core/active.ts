@@ -171,7 +171,6 @@ function buildReq(context: CoreContext, id: number, parameters: ConnectParameter
   const isRouted = hopLimit > 1;
   const lid = isRouted ? PERMISSIVE_LID : 0;
   return buildMessage('REQ', context.tidOf(id), {
-    ...eceOfReq(parameters.ece),
     localCommId: id,
     serviceId: serviceId(parameters.space, destination.port),
     localCaGuid: context.guid,
@@ -206,6 +205,7 @@ function buildReq(context: CoreContext, id: number, parameters: ConnectParameter
       { source: source.address, destination: destination.address, sourcePort: source.port },
       parameters.privateData,
     ),
+    ...eceOfReq(parameters.ece),
   });
 }
 

@@ -332,7 +332,7 @@ export abstract class Connection implements Expiring {
   }
 
   protected emit(event: CoreEventBody): void {
-    if (!this.#isDetached) this.context.emit({ ...event, id: this.localCommId });
+    if (!this.#isDetached) this.context.emit({ id: this.localCommId, ...event });
   }
 
   /** @internal */

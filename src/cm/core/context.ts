@@ -109,7 +109,7 @@ export class CoreContext {
 
   /** Sends a message. Fields that are not named are zero. @returns the message, for `retransmit` */
   send<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
-    const outgoing = { ...route, bytes: encodeMad({ name, tid, modifier: 0, ...fields }) };
+    const outgoing = { bytes: encodeMad({ name, tid, modifier: 0, ...fields }), ...route };
     this.count('tx_msgs', name);
     this.#outgoing.push(outgoing);
     return outgoing;
@@ -118,7 +118,7 @@ export class CoreContext {
   /** Sends a datagram that is no message of a connection. @param name for the counter */
   sendBytes(route: Route, name: string, bytes: Uint8Array): void {
     this.count('tx_msgs', name);
-    this.#outgoing.push({ ...route, bytes });
+    this.#outgoing.push({ bytes, ...route });
   }
 
   /** Sends a message again, with the same bytes. */

@@ -126,11 +126,11 @@ function blankOf(layout: Layout): Record<string, unknown> {
 
 /** Writes the fields that `values` contains. @throws RangeError with the name of the field */
 export function writeFields<L extends Layout>(layout: L, at: DataView, values: Partial<Values<L>>): void {
-  for (const [name, value] of Object.entries(values)) {
-    const field = layout[name];
-    if (field === undefined || value === undefined) continue;
+  for (const name in layout) {
+    const value = values[name];
+    if (value === undefined) continue;
     try {
-      field.write(at, value as never);
+      (layout[name] as AnyField).write(at, value as never);
     } catch (cause) {
       throw outOfRange(`${name}: ${(cause as Error).message}`, { cause });
     }

@@ -83,10 +83,12 @@ export function buildMessage<N extends MessageName>(
 export function encodeMad<N extends MessageName>(
   message: { readonly name: N; readonly tid: bigint; readonly modifier: number } & Partial<Fields<N>>,
 ): Uint8Array {
-  const { name, tid, modifier, ...fields } = message;
+  const { name, tid, modifier } = message;
   const bytes = new Uint8Array(MAD_BYTES);
-  writeFields(HEADER, new DataView(bytes.buffer), { ...CONSTANT, tid, attribute: ATTRIBUTE[name], modifier });
-  writeFields<Layout>(LAYOUTS[name], new DataView(bytes.buffer, HEADER_BYTES), fields as Values<Layout>);
+  const header = new DataView(bytes.buffer);
+  writeFields(HEADER, header, CONSTANT);
+  writeFields(HEADER, header, { tid, attribute: ATTRIBUTE[name], modifier });
+  writeFields<Layout>(LAYOUTS[name], new DataView(bytes.buffer, HEADER_BYTES), message as Values<Layout>);
   return bytes;
 }
 

@@ -86,7 +86,6 @@ export class PassiveConnection extends Connection {
   ): { rep: Message<'REP'>; attributes: DerivedAttributes } {
     if (this.state !== 'REQ_RCVD') throw this.wrongState('accept', 'REQ_RCVD');
     const rep = buildMessage('REP', this.tid, {
-      ...eceOfRep(parameters.ece),
       localCommId: this.localCommId,
       remoteCommId: this.peer.commId,
       localQpn: parameters.qpNum,
@@ -100,6 +99,7 @@ export class PassiveConnection extends Connection {
       srq: parameters.srq ? 1 : 0,
       localCaGuid: this.context.guid,
       privateData: parameters.privateData,
+      ...eceOfRep(parameters.ece),
     });
     // Admission has found an entry, and the table does not change.
     const pkeyIndex = this.context.partitions.indexOf(this.req.pkey) as number;
