@@ -176,6 +176,11 @@ export class Qp {
   retransmittedAt: u64;
   /** When the sequence NAK of the oldest packet came, and for how many nanoseconds such a NAK is waited with. */
   nakAt: u64;
+  /** When the first RNR NAK of the message that waits for a receive WQE came, and when the responder sent it. */
+  rnrSince: u64;
+  rnrNakSince: u64;
+  /** RNR NAKs that the responder has sent for the message. */
+  rnrNaks: u32;
   reorderWait: u32;
   /** The last known round trip of a sequence NAK. */
   nakRtt: u32;

@@ -15,6 +15,7 @@ import { execute, resolveRead, startEmptyResponse, startReadResponse } from './e
 import { Expect, PendingAck, Qp, SentNak } from './qp';
 import { freeSlot, keep, takeKept } from './reorder';
 import { activate, dropAgedResources, findResource, firstResourcePsnAfter, noteReplay } from './resource';
+import { nextRnrCode } from './rnr';
 import { schedule } from './schedule';
 import { setState } from './state';
 
@@ -50,8 +51,12 @@ function receiveInOrder(qp: Qp, packet: Packet): void {
   if (fault == Fault.NONE) fault = execute(qp, packet);
   // a full completion queue has failed the queue pair without a NAK (class G)
   if (qp.state == QpState.ERR) return;
-  if (fault != Fault.NONE) rejectRequest(qp, packet, fault);
-  else ackRequest(qp, packet, isAckDue);
+  if (fault != Fault.NONE) {
+    rejectRequest(qp, packet, fault);
+  } else {
+    qp.rnrNaks = 0;
+    ackRequest(qp, packet, isAckDue);
+  }
   dropAgedResources(qp);
 }
 
@@ -174,7 +179,7 @@ function rejectRequest(qp: Qp, packet: Packet, fault: Fault): void {
     // packets in flight behind it are dropped silently, as behind a gap
     qp.sentNak = SentNak.RNR;
     qp.count(Counter.send_rnr_err);
-    return scheduleNak(qp, PendingAck.SEND, Syndrome.RNR | qp.minRnrTimer, psn, 0);
+    return scheduleNak(qp, PendingAck.SEND, Syndrome.RNR | nextRnrCode(qp), psn, 0);
   }
   if (fault == Fault.NO_RESOURCE) {
     if (qp.sentNak == SentNak.NONE) nakGap(qp, 0);

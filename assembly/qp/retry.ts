@@ -10,6 +10,7 @@ import { psnDiff } from '../wire/psn';
 import { isTracingDecisions, recordDecision } from './decisions';
 import { Qp } from './qp';
 import { rewind } from './rewind';
+import { rnrWait } from './rnr';
 import { schedule } from './schedule';
 import { failSend } from './state';
 import { armTimer, restartAckTimer } from './timer';
@@ -39,7 +40,8 @@ export function sendAgain(qp: Qp, psn: u32, reason: RetransmitReason): void {
 
 /** The peer has no receive WQE for `psn`: retransmits after the delay that it asks for. */
 export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
-  qp.rnrs++;
+  let now = Card.get().now;
+  if (qp.rnrs++ == 0) qp.rnrSince = now;
   if (qp.rnrRetry != RNR_RETRY_INFINITE) {
     if (qp.rnrLeft == 0) {
       qp.count(Counter.retry_rnr_exceeded_err);
@@ -52,7 +54,7 @@ export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
   traceRetransmit(qp, psn, RetransmitReason.RNR_NAK, qp.rnrLeft);
   rewind(qp, psn);
   qp.ackDeadline = 0;
-  qp.rnrDeadline = Card.get().now + rnrDelay(code);
+  qp.rnrDeadline = now + (qp.rnrRetry == RNR_RETRY_INFINITE ? rnrWait(code, qp.rnrSince) : rnrDelay(code));
   armTimer(qp);
 }
 

@@ -94,6 +94,7 @@ function resetQp(qp: Qp): void {
   qp.isNakRetried = false;
   qp.timeouts = 0;
   qp.rnrs = 0;
+  qp.rnrNaks = 0;
   qp.lastSyndrome = 0;
   qp.msn = 0;
   qp.expect = Expect.FIRST;

@@ -55,8 +55,8 @@ class Branch<T> {
   }
 
   /**
-   * Makes room for an item of a source among `limit` items. A source that has its share already gets none, without a search, so
-   * that a flood costs little.
+   * Makes room for an item of a source among `limit` items. A source that has its share already gets none, without a
+   * search, so that a flood costs little.
    * @returns the item that is removed; undefined = the source has its share
    */
   makeRoom(path: readonly number[], depth: number, limit: number): T | undefined {

@@ -159,8 +159,8 @@ export class IdConnection {
   }
 
   /**
-   * Returns the fields of a REQ. Where much connects, a spread comes last, here and elsewhere: V8 makes hidden classes of
-   * its own for fields that follow one.
+   * Returns the fields of a REQ. Where much connects, a spread comes last, here and elsewhere: V8 makes hidden classes
+   * of its own for fields that follow one.
    */
   #connectParameters(param: CheckedConnParam): ConnectParameters {
     const { tos, ackTimeout, qpType } = this.id.options;

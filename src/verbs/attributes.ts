@@ -51,7 +51,10 @@ export interface QpAttributes {
    * available again after any progress.
    */
   readonly retryCnt?: number;
-  /** Retries after RNR NAKs (the peer had no receive posted), 0..6; 7 = without limit. */
+  /**
+   * Retries after RNR NAKs (the peer had no receive posted), 0..6, each when the peer asks for it; 7 = without limit:
+   * then each waits for a quarter of the time since the first one, too, at most 41 ms.
+   */
   readonly rnrRetry?: number;
   /** First PSN that the peer will send, 24 bits. */
   readonly rqPsn?: number;
@@ -61,7 +64,11 @@ export interface QpAttributes {
   readonly maxRdAtomic?: number;
   /** Most outstanding RDMA READs and atomics as responder, 0..128. */
   readonly maxDestRdAtomic?: number;
-  /** Time that the peer waits after our RNR NAK, a code 0..31: 1 = 0.01 ms, 12 = 0.64 ms, 0 = 655 ms. */
+  /**
+   * Time that the peer waits after our RNR NAK, a code 0..31: 1 = 0.01 ms, 12 = 0.64 ms, 0 = 655 ms. While one message
+   * goes on finding no receive, the NAKs after the seventh ask for a quarter of the time since the first one, at most
+   * 41 ms.
+   */
   readonly minRnrTimer?: number;
   /** The peer's queue pair number. */
   readonly destQpNum?: number;

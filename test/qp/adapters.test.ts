@@ -246,11 +246,15 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
 
   test('as often as memory is missing, with rnr_retry 7: none of the retries of losses is taken', async () => {
     const c = await started({ retryCnt: 0 });
-    for (let us = 1; us < 200; us += 20) {
-      c.in(us, nak.rnr({ psn: 1000, timer: 1 })).at(us + 10);
+    let us = 1;
+    for (let i = 0; i < 10; i++) {
+      // later the requester waits longer than it is asked for
+      const wait = Math.max(10, (us - 1) / 4);
+      c.in(us, nak.rnr({ psn: 1000, timer: 1 })).at(us + wait);
       c.out(request.read({ psn: 1000, ...remote, length: 1000, ackReq: true }));
+      us += wait + 10;
     }
-    c.in(250, ...answers(0)).wc({ wrId: 1 });
+    c.in(us, ...answers(0)).wc({ wrId: 1 });
   });
 });
 

@@ -1,5 +1,5 @@
 /** Receiver not ready, from both sides (IBTA 9.7.5.2.8, table 46). */
-import { describe, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { ack, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
 
@@ -16,6 +16,26 @@ describe('the responder', () => {
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 })
       .counts({ send_rnr_err: 1, out_of_seq_request: 0 });
+  });
+
+  test('asks for a quarter of the time that the message has waited, up to 41 ms', async () => {
+    const c = await rc({ minRnrTimer: 1 });
+    const rnr = (us: number, timer: number) => c.in(us, send({ psn: 100 })).out(nak.rnr({ psn: 100, timer }));
+    // as many as one with a limited number of retries gets, however late these are
+    for (const us of [10, 20, 30, 50, 90, 170, 330]) rnr(us, 1);
+    rnr(10 + 4 * 119, 6);
+    rnr(10 + 4 * 120, 7);
+    rnr(10 + 4 * 640, 12);
+    rnr(10 + 4 * 959, 12);
+    rnr(10 + 4 * 40_960, 24);
+    rnr(10_000_000, 24);
+    // it is taken: the next message begins anew
+    c.recv(1, 0, 64)
+      .in(10_000_001, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 })
+      .in(10_000_002, send({ psn: 101 }))
+      .out(nak.rnr({ psn: 101, msn: 1, timer: 1 }));
   });
 
   test('says it again for every try', async () => {
@@ -155,10 +175,29 @@ describe('the requester', () => {
       .counts({ retry_rnr_exceeded_err: 1 });
   });
 
-  test('with rnr_retry 7 never gives up', async () => {
+  test('with rnr_retry 7 never gives up, but waits a quarter longer each time, up to 41 ms', async () => {
     const c = await rc({ rnrRetry: 7 });
-    const us = tries(c, 40);
-    c.in(us + 1, ack({ psn: 1001, msn: 2 })).wc({ wrId: 1 }, { wrId: 2 });
+    c.post(0, ping(1), { ...ping(2), signaled: false }).out(sent(1000), sent(1001));
+    let us = 1;
+    const waits: number[] = [];
+    for (let i = 0; i < 80; i++) {
+      c.in(us, nak.rnr({ psn: 1000, timer: 1 }));
+      const wait = Math.max(10, Math.min((us - 1) / 4, 40_960));
+      waits.push(wait);
+      c.at(us + wait - 0.01)
+        .silent()
+        .at(us + wait)
+        .out(sent(1000), sent(1001));
+      us += wait + 1;
+    }
+    expect(waits.slice(0, 4)).toEqual([10, 10, 10, 10]);
+    expect(waits.at(-1)).toBe(40_960);
+    c.in(us, nak.rnr({ psn: 1001, timer: 1, msn: 1 })).wc({ wrId: 1 });
+    // another message: its wait begins anew
+    c.at(us + 10)
+      .out(sent(1001))
+      .in(us + 11, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 2 });
   });
 
   test('has all its tries again after progress', async () => {
