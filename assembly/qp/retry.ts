@@ -5,19 +5,15 @@ import { DecisionKind, RetransmitReason, WcStatus, WrOpcode } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { RETRY_INFINITE } from '../limits';
-import { rnrDelay } from '../wire/aeth';
 import { psnDiff } from '../wire/psn';
 import { isTracingDecisions, recordDecision } from './decisions';
 import { Qp } from './qp';
 import { rewind } from './rewind';
-import { rnrWait } from './rnr';
+import { RNR_RETRY_INFINITE, rnrWait } from './rnr';
 import { schedule } from './schedule';
 import { failSend } from './state';
 import { armTimer, restartAckTimer } from './timer';
 import { halveWindow } from './window';
-
-/** An rnr_retry of 7 means infinite (IBTA 9.7.5.2.8). */
-const RNR_RETRY_INFINITE: u32 = 7;
 
 /** Retransmits from `psn` on; fails when no retry is left. */
 export function retry(qp: Qp, psn: u32, reason: RetransmitReason): void {
@@ -54,7 +50,7 @@ export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
   traceRetransmit(qp, psn, RetransmitReason.RNR_NAK, qp.rnrLeft);
   rewind(qp, psn);
   qp.ackDeadline = 0;
-  qp.rnrDeadline = now + (qp.rnrRetry == RNR_RETRY_INFINITE ? rnrWait(code, qp.rnrSince) : rnrDelay(code));
+  qp.rnrDeadline = now + rnrWait(qp, code);
   armTimer(qp);
 }
 

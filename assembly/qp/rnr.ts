@@ -10,23 +10,28 @@ const SHARE: u64 = 4;
 /** The longest wait that is not asked for is 41 ms, and the code of that. */
 const LONGEST: u64 = 40_960_000;
 const LONGEST_CODE: u32 = 24;
-/** RNR NAKs after which a requester with a limited number of retries has failed: the largest limit is 6. */
-const MOST_LIMITED: u32 = 7;
+/**
+ * An rnr_retry of 7 means infinite (IBTA 9.7.5.2.8). The largest limit is 6, so a requester that has one has failed
+ * after seven RNR NAKs.
+ */
+export const RNR_RETRY_INFINITE: u32 = 7;
+const NAKS_OF_LIMITED = RNR_RETRY_INFINITE;
 
 function patience(since: u64): u64 {
   return min((Card.get().now - since) / SHARE, LONGEST);
 }
 
-/** Returns how long the requester waits after an RNR NAK. @param since when the first one for the message came */
-export function rnrWait(code: u32, since: u64): u64 {
-  return max(rnrDelay(code), patience(since));
+/** Returns how long the requester waits after an RNR NAK. @param code the timer code in it */
+export function rnrWait(qp: Qp, code: u32): u64 {
+  let delay = rnrDelay(code);
+  return qp.rnrRetry == RNR_RETRY_INFINITE ? max(delay, patience(qp.rnrSince)) : delay;
 }
 
 /** Returns the timer code of the responder's next RNR NAK: that of the queue pair, or a longer one. */
 export function nextRnrCode(qp: Qp): u32 {
   let code = qp.minRnrTimer;
   if (qp.rnrNaks == 0) qp.rnrNakSince = Card.get().now;
-  if (qp.rnrNaks++ < MOST_LIMITED || code == 0) return code;
+  if (qp.rnrNaks++ < NAKS_OF_LIMITED || code == 0) return code;
   let longest = patience(qp.rnrNakSince);
   while (code < LONGEST_CODE && rnrDelay(code + 1) <= longest) code++;
   return code;
