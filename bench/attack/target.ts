@@ -1,8 +1,14 @@
 /** The host under attack: a service of the kind that README.md shows, and a flow of WRITEs to an honest server. */
 import { readFileSync } from 'node:fs';
-import { pathToFileURL } from 'node:url';
-import type { AcceptOptions, Connection, Device, RemoteMemory, Server } from '../../src/index.js';
-import { ROOT } from '../rig/paths.js';
+// The built package, as users have it: the loader of TypeScript makes closures slow, and more garbage.
+import {
+  type AcceptOptions,
+  type Connection,
+  type Device,
+  openDevice,
+  type RemoteMemory,
+  type Server,
+} from 'wasm-roce';
 
 /** The port of the service that clients connect to. */
 export const SERVICE_PORT = 7471;
@@ -69,7 +75,6 @@ export class Target {
 
   async open({ link, mode, interface: name }: TargetOptions): Promise<void> {
     const options = { link, mode, interface: name, memoryBytes: 128 * 2 ** 20 };
-    const { openDevice } = await importPackage();
     this.#device = await openDevice(options as Parameters<typeof openDevice>[0]);
     let last = performance.now();
     let lastWaited = waitedSeconds();
@@ -184,11 +189,6 @@ export class Target {
     this.#lateMax = 0;
     return figures;
   }
-}
-
-/** Imports the package as users do: the loader of TypeScript makes closures slow, and more garbage. */
-async function importPackage(): Promise<typeof import('../../src/index.js')> {
-  return import(pathToFileURL(`${ROOT}/dist/index.js`).href);
 }
 
 /** Seconds that the main thread has waited for a processor (Documentation/scheduler/sched-stats.rst). */
