@@ -203,13 +203,13 @@ class Allowance {
   }
 }
 
+const attributeOf = ({ at }: Pick<Letter, 'at'>, memory: DataView) => memory.getUint16(at + GRH_BYTES + ATTRIBUTE_AT);
+
 /**
  * Reads the path of the source into `path`: neighbour, network, host. An IPv4 address is a network. Of an IPv6 address
  * the upper half is, because its owner cannot choose it; hosts of a link share that half, and the udp link sees no
  * neighbours.
  */
-const attributeOf = ({ at }: Pick<Letter, 'at'>, memory: DataView) => memory.getUint16(at + GRH_BYTES + ATTRIBUTE_AT);
-
 function readSource({ at, bytes, mac }: Letter, memory: DataView, path: [number, number, number]): void {
   path[0] = mac;
   path[1] = 0;

@@ -517,11 +517,17 @@ export class DatagramSocket
         const latest = ahs.get(route);
         if (latest === undefined) throw new VerbsError('ENOMEM', 'datagrams to too many destinations wait to be sent');
         // Stock programs (udaddy, mckey) expect the number of the sender's queue pair as immediate data.
-        const immData = qp.qpNum;
-        const sgList = stage(slot, data);
-        const ah = latest;
-        const opcode = 'SEND_WITH_IMM';
-        return { opcode, wrId, signaled: true, solicited: true, sgList, immData, ah, remoteQpn, remoteQkey };
+        return {
+          opcode: 'SEND_WITH_IMM',
+          wrId,
+          signaled: true,
+          solicited: true,
+          sgList: stage(slot, data),
+          immData: qp.qpNum,
+          ah: latest,
+          remoteQpn,
+          remoteQkey,
+        };
       },
       () => {},
     );
