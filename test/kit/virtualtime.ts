@@ -10,6 +10,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { performance } from 'node:perf_hooks';
 import timers from 'node:timers';
 import timersPromises from 'node:timers/promises';
+import { afterEach } from 'vitest';
 
 const real = {
   setImmediate: timers.setImmediate,
@@ -186,3 +187,7 @@ performance.now = () => {
   return now;
 };
 syncBuiltinESMExports();
+
+// vitest takes a process that does not read its messages for a minute for a failure. Tests that only compute leave it
+// no time to read them.
+afterEach(() => new Promise<void>((resolve) => void real.setImmediate(resolve)));
