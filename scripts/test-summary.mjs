@@ -10,11 +10,13 @@ const WIDTH = 160;
 
 /** Returns the sum of the reports of test-reporter.mjs, each with `how` it was run: words before and in a command. */
 export function sum(reports) {
-  const total = { passed: 0, failed: 0, skipped: 0, files: [], failures: [], repeated: [] };
+  const total = { passed: 0, failed: 0, skipped: 0, files: [], failures: [], repeated: [], hiccups: [] };
   for (const report of reports)
     for (const [key, value] of Object.entries(total))
       if (Array.isArray(value)) value.push(...report[key].map((entry) => ({ ...entry, how: report.how })));
       else total[key] += report[key];
+  const hasFailed = ({ file, name }) => total.failures.some((test) => test.file === file && test.name === name);
+  total.repeated = total.repeated.filter((test) => !hasFailed(test));
   return total;
 }
 
@@ -63,6 +65,7 @@ export function summary(total, machine) {
     ...slowest.map((file) => `  ${(file.ms / 1000).toFixed(1)} s: ${placeOf(file)}`),
     machine,
   ];
+  for (const { error } of total.hiccups) lines.push(`not a failure of a test: ${cut(error)}`);
   if (total.repeated.length > 0) {
     lines.push(`passed when repeated: ${total.repeated.length}`);
     lines.push(...total.repeated.map((test) => `  ${placeOf(test)}: ${cut(test.error)}`));

@@ -4,18 +4,15 @@
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { privateNet } from './private-net.mjs';
 import { installedNodes, nodeVersions } from './setup/nodes.mjs';
 import { ROOT } from './setup/run.mjs';
 import { trySetup } from './setup.mjs';
 import { ProcessGroups } from './test-groups.mjs';
 import { countsOf, MOST_REPEATED, sum, summary, watchMachine } from './test-summary.mjs';
+import { listFiles, vitest } from './test-vitest.mjs';
 
-const VITEST = join(ROOT, 'node_modules/vitest/vitest.mjs');
-const REPORTER = join(ROOT, 'scripts/test-reporter.mjs');
 const REPORTS = join(ROOT, 'build/test-reports');
 /** The tests that passed only when repeated. */
 const FLAKY = join(ROOT, 'build/flaky.json');
@@ -26,7 +23,8 @@ const LIMIT_S = 80 * 60;
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
 const OTHER_NODE = {
   majors: ['24', '26', '22'],
-  args: ['--project', 'unit', '--project', 'host', 'test/verbs/', 'test/connection/stream'],
+  args: ['--project', 'unit', '--project', 'host'],
+  files: ['test/verbs/', 'test/connection/stream'],
 };
 
 const interop = (name) => `test/interop/${name}.test.ts`;
@@ -64,37 +62,16 @@ function endRuns(why) {
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => endRuns(signal));
 if (!process.argv.includes('--watch')) setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
 
-/** Runs vitest. @returns its exit status, and the report of test-reporter.mjs, if there is one */
-async function vitest({ node, args, env: more }, isAlone, number) {
-  const { prefix, net } = privateNet();
-  const report = join(REPORTS, `${number}.json`);
-  const [command, ...rest] = [...prefix, node, VITEST, 'run', '--reporter=default', `--reporter=${REPORTER}`, ...args];
-  const env = { ...process.env, ...more, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
-  const status = await groups.run(command, rest, { cwd: ROOT, env, isAlone });
-  return { status, report: existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : undefined };
+/** Returns runs with a guest, each of a part of the files. */
+function withGuest(args, files, env) {
+  const own = { node: process.execPath, args: ['--project', 'peers', ...args], env };
+  const all = listFiles({ ...own, files }).map(({ file }) => file);
+  const parts = Math.ceil(all.length / FILES_OF_A_GUEST);
+  const part = (number) => ({ ...own, files: all.filter((_, i) => i % parts === number) });
+  return Array.from({ length: parts }, (_, i) => part(i));
 }
 
-/** Returns how many test files the arguments of runs name. vitest lists those of all shards. */
-function countFiles(allArgs) {
-  const distinct = new Set(allArgs.map((args) => JSON.stringify(args.filter((arg) => !arg.startsWith('--shard')))));
-  let count = 0;
-  for (const args of distinct) {
-    const list = [VITEST, 'list', '--filesOnly', ...JSON.parse(args)];
-    const { stdout } = spawnSync(process.execPath, list, { cwd: ROOT, encoding: 'utf8' });
-    count += stdout.split('\n').filter((line) => line.startsWith('[')).length;
-  }
-  return count;
-}
-
-/** Returns runs with a guest: vitest's shards, of which none may be without a file. */
-function withGuest(args, env) {
-  const all = ['--project', 'peers', ...args];
-  const shards = Math.ceil(countFiles([all]) / FILES_OF_A_GUEST);
-  const shard = (number) => ({ node: process.execPath, args: [...all, `--shard=${number}/${shards}`], env });
-  return Array.from({ length: shards }, (_, i) => shard(i + 1));
-}
-
-/** Returns the runs of vitest for the arguments of this program, as { node, args, env }; none if these are wrong. */
+/** Returns the runs of vitest (test-vitest.mjs) for the arguments of this program; none if these are wrong. */
 function runsFor(given) {
   const running = process.versions.node.split('.')[0];
   const nodes = { ...installedNodes(), [running]: process.execPath };
@@ -104,17 +81,18 @@ function runsFor(given) {
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
-  if (given[0] === '--peers') return [...withGuest([]), ...withGuest(OTHER_GUEST.files, OTHER_GUEST.env)];
-  const own = (args) => ({ node: process.execPath, args });
-  if (given.length > 0) return [own(given)];
+  if (given[0] === '--peers') return [...withGuest([], []), ...withGuest([], OTHER_GUEST.files, OTHER_GUEST.env)];
+  if (given.length > 0) return [{ node: process.execPath, args: given }];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
-  const others = other ? [{ node: nodes[other], args: OTHER_NODE.args }] : [];
-  const projects = ['host', 'unit', 'worker'].map((name) => own(['--project', name]));
-  const core = withGuest(
-    CORE.without.flatMap((file) => ['--exclude', file]),
-    CORE.env,
-  );
+  const others = other ? [{ node: nodes[other], args: OTHER_NODE.args, files: OTHER_NODE.files }] : [];
+  const projects = ['host', 'unit', 'worker'].map((name) => ({
+    node: process.execPath,
+    args: ['--project', name],
+    files: [],
+  }));
+  const without = CORE.without.flatMap((file) => ['--exclude', file]);
+  const core = withGuest(without, [], CORE.env);
   return [...projects, ...others, ...core];
 }
 
@@ -143,11 +121,10 @@ const waiting = [...runs];
 /** Takes one run after the other until none waits. */
 async function takeRuns() {
   for (let run = waiting.shift(); run && !ended; run = waiting.shift()) {
-    const title = `${run.node} vitest ${run.args.join(' ')}`;
-    if (!isSingle) console.log(`\nstarts: ${title}`);
-    const { status, report } = await vitest(run, isSingle, started++);
-    if (report) reports.push({ ...report, how: howOf(run) });
-    if (status !== 0 && !ended && !report?.failed) failures.push({ error: `${title}: exit status ${status}` });
+    if (!isSingle) console.log(`\nstarts: ${[run.node, 'vitest', ...run.args, ...(run.files ?? [])].join(' ')}`);
+    const report = join(REPORTS, `${started++}`);
+    const done = await vitest(run, { groups, report, isAlone: isSingle, isEnded: () => ended !== undefined });
+    reports.push(...done.map((one) => ({ ...one, how: howOf(run) })));
   }
 }
 
@@ -159,7 +136,7 @@ total.failures.push(...failures);
 writeFileSync(FLAKY, `${JSON.stringify(total.repeated, undefined, 2)}\n`);
 const lines = summary(total, machine());
 if (ended) {
-  const missing = countFiles(runs.map(({ args }) => args)) - total.files.length;
+  const missing = runs.flatMap(listFiles).length - total.files.length;
   const seconds = Math.round((performance.now() - began) / 1000);
   lines.push(`ended after ${seconds} s (${ended}): ${missing} files had not run`);
 }

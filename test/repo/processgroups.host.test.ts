@@ -26,6 +26,12 @@ test('a program that ends has its exit status', async () => {
   expect(await new ProcessGroups().run('sh', ['-c', 'exit 3'], {})).toBe(3);
 });
 
+test('what a program leaves behind ends with it', async () => {
+  const file = join(folder, 'left');
+  expect(await new ProcessGroups().run('sh', ['-c', `sleep 1000 >/dev/null 2>&1 & echo $! >${file}`], {})).toBe(0);
+  await eventually(() => expect(lives(Number(readFileSync(file, 'latin1')))).toBe(false));
+});
+
 test('a program that there is not is an error', async () => {
   await expect(new ProcessGroups().run(join(folder, 'none'), [], {})).rejects.toMatchObject({ code: 'ENOENT' });
 });
@@ -34,7 +40,7 @@ test('all programs end with what they have started', async () => {
   const groups = new ProcessGroups();
   const both = [await start(groups, 'first', ''), await start(groups, 'second', '')];
   groups.end();
-  expect(await Promise.all(both.map(({ ended }) => ended))).toEqual([1, 1]);
+  expect(await Promise.all(both.map(({ ended }) => ended))).toEqual(['SIGTERM', 'SIGTERM']);
   await eventually(() => expect(both.filter(({ pid }) => lives(pid))).toEqual([]));
 });
 
@@ -42,6 +48,6 @@ test('so do those that ignore SIGTERM', async () => {
   const groups = new ProcessGroups({ graceMs: 50 });
   const { ended, pid } = await start(groups, 'third', "trap '' TERM;");
   groups.end();
-  expect(await ended).toBe(1);
+  expect(await ended).toBe('SIGKILL');
   await eventually(() => expect(lives(pid)).toBe(false));
 });
