@@ -38,5 +38,7 @@ export const ARENA: usize = 35968;
 export const CRC_SCRATCH: usize = 36864;
 /** Four tables of 256 u32 for each number of bytes that a link may take over from the ICRC (wire/icrc). */
 export const SHIFT_TABLES: usize = 43008;
+/** Numbers of queue pairs that were destroyed lately, and their count (qp/qpn). */
+export const RETIRED_QPNS: usize = 65536;
 /** The table of the arena; behind it, the pool. */
-export const POOL_START: usize = 65536;
+export const POOL_START: usize = 86016;

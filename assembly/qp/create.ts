@@ -1,19 +1,18 @@
 // Creates and destroys queue pairs.
 
-import { GSI_QPN, MULTICAST_QPN, QpState, QpType, StateReason } from '../codes';
+import { GSI_QPN, QpState, QpType, StateReason } from '../codes';
 import { Card } from '../host/card';
 import { Cq } from '../host/cq';
 import { Mr } from '../host/mr';
 import { Pd } from '../host/pd';
 import { allocate, release } from '../host/pool';
-import { random32 } from '../host/random';
 import { RecvQueue, strideFor } from '../host/rq';
-import { Table } from '../host/table';
 import { RecvWqe, sendStrideFor } from '../host/wqe';
 import { MAX_WINDOW } from '../limits';
 import { takeDoorbells } from './doorbell';
 import { detachAll } from './multicast';
 import { QP_BYTES, Qp } from './qp';
+import { newQpn, retireQpn } from './qpn';
 import { releaseReorderBuffer } from './reorder';
 import { releaseResources } from './resource';
 import { setState } from './state';
@@ -66,13 +65,6 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   return qp;
 }
 
-/** 0 and 1 are the numbers of the management queue pairs. */
-function newQpn(qps: Table): u32 {
-  let qpn = random32() & 0xffffff;
-  while (qpn < 2 || qpn == MULTICAST_QPN || qps.lookup(qpn) != 0) qpn = random32() & 0xffffff;
-  return qpn;
-}
-
 export function destroyQp(qp: Qp): void {
   let card = Card.get();
   // drop all references to it: first the doorbell ring, then the list of ready queue pairs
@@ -82,6 +74,7 @@ export function destroyQp(qp: Qp): void {
   Mr.unbindWindowsOf(card.keys, qp.qpn);
   card.events.purge(qp.ptr);
   card.qps.remove(qp.qpn);
+  retireQpn(qp.qpn);
   qp.pd.users--;
   qp.sendCq.users--;
   qp.recvCq.users--;

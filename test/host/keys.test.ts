@@ -90,6 +90,21 @@ test('queue pair numbers: 24 bits, none twice, none of the reserved ones', async
   expect(() => rig.qp(sizes)).toThrow('ENOMEM');
 });
 
+test('queue pair numbers do not come back as long as a peer may remember them', async () => {
+  const rig = await Rig.create(8);
+  const cq = rig.x.cqCreate(1);
+  const lastUse = new Map<number, number>();
+  const gaps: number[] = [];
+  // random numbers alone would come back five times
+  for (let n = 0; n < 20_000; n++) {
+    const qp = rig.qp({ cq, sendWr: 1, recvWr: 1, sge: 1, inline: 0 });
+    gaps.push(n - (lastUse.get(qp.qpn) ?? Number.NEGATIVE_INFINITY));
+    lastUse.set(qp.qpn, n);
+    rig.x.qpDestroy(qp.handle);
+  }
+  expect(gaps.filter((gap) => gap <= 4096)).toEqual([]);
+});
+
 test('the table finds every object, however many have come and gone', async () => {
   const rig = await Rig.create(7, { maxMr: 64, maxQp: 4 });
   const random = new Random(7);
