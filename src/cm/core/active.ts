@@ -1,9 +1,9 @@
 /** The active side of a connection: it sends the REQ (IBTA 12.9.7.1). */
 import { gidBytes } from '../../link/gid.js';
 import { withCmaHdr } from './cmahdr.js';
-import { Connection } from './connection.js';
-import { type CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
-import { deriveAttributes, type LocalQpOptions, mtuCode } from './derive.js';
+import { Connection, type RetryPolicy } from './connection.js';
+import { type CoreContext, type Route, sendRejFor } from './context.js';
+import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout } from './derive.js';
 import { type Ece, eceOf, eceOfReq } from './ece.js';
 import type { CmAddress, ConnectReply } from './events.js';
 import { buildMessage } from './mad.js';
@@ -14,6 +14,7 @@ import {
   ACK_DELAY,
   ackTimeout,
   MAX_CM_RETRIES,
+  milliseconds,
   REP_SERVICE_TIMEOUT,
   RESPONSE_TIMEOUT,
   requestPeriod,
@@ -56,11 +57,13 @@ const PERMISSIVE_LID = 0xffff;
 
 export class ActiveConnection extends Connection {
   readonly role = 'active';
-  readonly req: Message<'REQ'>;
+  /** Until the connection is established. */
+  #req: Message<'REQ'> | undefined;
   readonly #qpOptions: LocalQpOptions;
-  readonly #retryPeriod: number;
+  protected readonly retryPolicy: RetryPolicy;
   readonly #pkeyIndex: number;
-  #rtu: Outgoing | undefined;
+  /** Private data of our RTU, once it was sent. */
+  #rtuData: Uint8Array | undefined;
 
   constructor(context: CoreContext, id: number, parameters: ConnectParameters, qpOptions: LocalQpOptions) {
     const { pkeyIndex = context.partitions.defaultIndex } = parameters;
@@ -69,24 +72,28 @@ export class ActiveConnection extends Connection {
     this.#pkeyIndex = pkeyIndex;
     // the message has 3 bits for it
     this.#qpOptions = parameters.retryCount > 7 ? { ...qpOptions, retryCnt: parameters.retryCount } : qpOptions;
-    this.req = buildReq(context, id, parameters);
-    this.#retryPeriod = requestPeriod(parameters.packetLifeTime, this.req.remoteResponseTimeout);
-    this.sendWithRetries('REQ', this.tid, this.req, this.#retryPeriod, MAX_CM_RETRIES);
+    const req = buildReq(context, id, parameters);
+    this.#req = req;
+    this.localQpn = req.localQpn;
+    this.packetTime = milliseconds(req.primary.ackTimeout);
+    this.setTimewait(req.primary.ackTimeout);
+    this.retryPolicy = {
+      period: requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout),
+      retries: MAX_CM_RETRIES,
+    };
+    this.sendWithRetries('REQ', this.tid, req, this.retryPolicy.period, MAX_CM_RETRIES);
   }
 
-  get localQpn(): number {
-    return this.req.localQpn;
-  }
-
-  protected get retryPolicy() {
-    return { period: this.#retryPeriod, retries: MAX_CM_RETRIES };
+  protected onHandshakeEnd(): void {
+    this.#req = undefined;
   }
 
   /** Sends the RTU: the application's queue pair is in RTS. @throws VerbsError EINVAL in another state than REP_RCVD */
   establish(privateData: Uint8Array): void {
     if (this.state !== 'REP_RCVD') throw this.wrongState('establish', 'REP_RCVD');
     this.setState('ESTABLISHED');
-    this.#rtu = this.send('RTU', this.tid, { privateData });
+    this.#rtuData = privateData;
+    this.send('RTU', this.tid, { privateData });
   }
 
   reject(reason: number, info: Uint8Array, privateData: Uint8Array): void {
@@ -97,7 +104,7 @@ export class ActiveConnection extends Connection {
 
   /** @param route addresses of the REP, for a REJ */
   onRep(rep: Message<'REP'>, route: Route): void {
-    if (this.state !== 'REQ_SENT') {
+    if (this.state !== 'REQ_SENT' || this.#req === undefined) {
       this.#onDuplicateRep(rep);
       return;
     }
@@ -113,11 +120,12 @@ export class ActiveConnection extends Connection {
       this.context.deadlines.set(this, this.context.now + 2 * existing.timewait);
       return;
     }
-    this.rep = rep;
     this.peer = peer;
+    this.setTimewait(queuePairTimeout('active', this.#req, rep));
     connections.indexPeer(this);
+    const reply = this.#connectReply(this.#req, rep);
     this.setState('REP_RCVD');
-    this.emit({ type: 'CONNECT_RESPONSE', reply: this.#connectReply(rep) });
+    this.emit({ type: 'CONNECT_RESPONSE', reply });
   }
 
   protected onRtu(): boolean {
@@ -143,12 +151,13 @@ export class ActiveConnection extends Connection {
     const { context } = this;
     context.count('rx_duplicates', 'REP');
     if (rep.localCommId !== this.peer.commId) return;
-    if (this.state === 'ESTABLISHED' && this.#rtu !== undefined) context.retransmit('RTU', this.#rtu);
+    if (this.state === 'ESTABLISHED' && this.#rtuData !== undefined)
+      this.repeat('RTU', this.tid, { privateData: this.#rtuData });
     else if (this.state === 'REP_RCVD')
       this.send('MRA', this.tid, { messageMraed: Subject.REP, serviceTimeout: REP_SERVICE_TIMEOUT });
   }
 
-  #connectReply(rep: Message<'REP'>): ConnectReply {
+  #connectReply(req: Message<'REQ'>, rep: Message<'REP'>): ConnectReply {
     const { responderResources, initiatorDepth, rnrRetryCount, localQpn, privateData } = rep;
     const ece = eceOf(rep);
     return {
@@ -161,7 +170,7 @@ export class ActiveConnection extends Connection {
       qpNum: localQpn,
       privateData,
       ...(ece && { ece }),
-      attributes: deriveAttributes('active', this.req, rep, this.#pkeyIndex, this.#qpOptions),
+      attributes: deriveAttributes('active', req, rep, this.#pkeyIndex, this.#qpOptions),
     };
   }
 }

@@ -2,7 +2,7 @@
 import { VerbsError } from '../../errors.js';
 import { gidText } from '../../link/gid.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
-import { queuePairTimeout, type Role } from './derive.js';
+import type { Role } from './derive.js';
 import type { CoreEventBody } from './events.js';
 import { type Fields, type Message, type MessageName, NO_DATA, Subject } from './messages.js';
 import { RejectReason } from './reasons.js';
@@ -24,6 +24,16 @@ interface PendingMessage {
   isMraReceived: boolean;
 }
 
+/** How often a message is sent again. */
+export interface RetryPolicy {
+  /** Milliseconds between two transmissions. */
+  readonly period: number;
+  readonly retries: number;
+}
+
+/** States in which the messages of the handshake may be sent again. */
+const HANDSHAKE: ReadonlySet<ConnectionState> = new Set(['REQ_SENT', 'REP_RCVD', 'REQ_RCVD', 'REJ_SENT', 'REP_SENT']);
+
 /** A connection in the core. `ActiveConnection` and `PassiveConnection` are its two roles. */
 export abstract class Connection implements Expiring {
   deadline = Number.POSITIVE_INFINITY;
@@ -33,16 +43,19 @@ export abstract class Connection implements Expiring {
   /** GID of the peer: messages about this connection come from there. */
   readonly remoteGid: string;
   abstract readonly role: Role;
-  /** The REQ, sent or received. */
-  abstract readonly req: Message<'REQ'>;
-  /** The REP, sent or received. */
-  rep: Message<'REP'> | undefined;
+  /** Our queue pair number, as the peer knows it; 0 until it is known. */
+  localQpn = 0;
+  /** The ACK timeout of the REQ in milliseconds: how long a packet may be in the network. */
+  protected packetTime = 0;
+  /** Duration of timewait in milliseconds: afterwards no packet of the connection is in the network. */
+  timewait = 0;
   #state: ConnectionState;
   #awaitingReply: PendingMessage | undefined;
   #isDetached = false;
   #isStale = false;
   #dreqTid = 0n;
-  #drep: Outgoing | undefined;
+  /** Private data of our DREP, once there is one. */
+  #drepData: Uint8Array | undefined;
 
   /** @param tid transaction id of the messages up to RTU */
   constructor(
@@ -61,10 +74,13 @@ export abstract class Connection implements Expiring {
     return this.#state;
   }
 
-  /** Our queue pair number, as the peer knows it. */
-  abstract get localQpn(): number;
   /** Retransmissions of a DREQ: their period in milliseconds, and their number. */
-  protected abstract get retryPolicy(): { readonly period: number; readonly retries: number };
+  protected abstract readonly retryPolicy: RetryPolicy;
+  /**
+   * The connection is established, or has ended: frees the messages of the handshake. Many connections wait for their
+   * end or are in timewait, and need a few numbers of these.
+   */
+  protected abstract onHandshakeEnd(): void;
   /** No reply has arrived after the last retransmission of REQ or REP. */
   protected abstract onRetriesExhausted(): void;
 
@@ -81,7 +97,7 @@ export abstract class Connection implements Expiring {
         this.sendDreq(privateData);
         return;
       case 'DREQ_RCVD':
-        this.#drep = this.send('DREP', this.#dreqTid, { privateData });
+        this.#sendDrep(this.#dreqTid, privateData);
         this.setState('TIMEWAIT');
         return;
       case 'DREQ_SENT':
@@ -166,7 +182,7 @@ export abstract class Connection implements Expiring {
     // One MRA for each transmission counts, so that a peer cannot extend the wait without end.
     if (!isSubject || pending === undefined || pending.isMraReceived) return false;
     pending.isMraReceived = true;
-    const until = this.context.now + milliseconds(serviceTimeout) + milliseconds(this.req.primary.ackTimeout);
+    const until = this.context.now + milliseconds(serviceTimeout) + this.packetTime;
     this.context.deadlines.set(this, Math.max(this.deadline, until));
     return true;
   }
@@ -200,7 +216,7 @@ export abstract class Connection implements Expiring {
     switch (this.state) {
       // The DREQ has overtaken the REP: the peer has accepted and disconnected.
       case 'REQ_SENT':
-        this.#drep = this.send('DREP', tid, { remoteCommId: localCommId });
+        this.send('DREP', tid, { remoteCommId: localCommId });
         this.setState('TIMEWAIT');
         this.emit({ type: 'REJECTED', reason: RejectReason.CONSUMER_DEFINED, info: NO_DATA, privateData });
         return true;
@@ -214,13 +230,14 @@ export abstract class Connection implements Expiring {
         if (this.#isDetached) this.disconnect(NO_DATA);
         return true;
       case 'DREQ_SENT':
-        this.#drep = this.send('DREP', tid, {});
+        this.#sendDrep(tid);
         this.setState('TIMEWAIT');
         this.#emitDisconnected(privateData);
         return true;
       case 'TIMEWAIT':
         this.context.count('rx_duplicates', 'DREQ');
-        this.#drep = this.#drep ? this.context.retransmit('DREP', this.#drep) : this.send('DREP', tid, {});
+        if (this.#drepData === undefined) this.#sendDrep(tid);
+        else this.repeat('DREP', this.#dreqTid, { privateData: this.#drepData });
         return true;
       default:
         return false;
@@ -253,6 +270,7 @@ export abstract class Connection implements Expiring {
     this.#state = to;
     this.#awaitingReply = undefined;
     context.deadlines.clear(this);
+    if (!HANDSHAKE.has(to)) this.onHandshakeEnd();
     if (to === 'CLOSED') context.connections.remove(this);
     if (to === 'TIMEWAIT') context.deadlines.set(this, context.now + this.timewait);
     this.#limitEnded();
@@ -289,6 +307,18 @@ export abstract class Connection implements Expiring {
   protected send<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
     const ids = { localCommId: this.localCommId, remoteCommId: this.peer.commId };
     return this.context.send(this.route, name, tid, Object.assign(ids, fields));
+  }
+
+  /** Sends a message again that is not kept. */
+  protected repeat<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): void {
+    const ids = { localCommId: this.localCommId, remoteCommId: this.peer.commId };
+    this.context.repeat(this.route, name, tid, Object.assign(ids, fields));
+  }
+
+  #sendDrep(tid: bigint, privateData = NO_DATA): void {
+    this.#dreqTid = tid;
+    this.#drepData = privateData;
+    this.send('DREP', tid, { privateData });
   }
 
   /**
@@ -344,10 +374,8 @@ export abstract class Connection implements Expiring {
     return `0x${this.localCommId.toString(16).padStart(8, '0')}`;
   }
 
-  /** Duration of timewait in milliseconds: afterwards no packet of the connection is in the network. */
-  get timewait(): number {
-    const { req, rep } = this;
-    const timeout = rep === undefined ? req.primary.ackTimeout : queuePairTimeout(this.role, req, rep);
-    return Math.min(milliseconds(timeout), MAX_TIMEWAIT);
+  /** Sets the duration of timewait from the ACK timeout of the queue pair, encoded. */
+  protected setTimewait(ackTimeout: number): void {
+    this.timewait = Math.min(milliseconds(ackTimeout), MAX_TIMEWAIT);
   }
 }

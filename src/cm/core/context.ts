@@ -109,8 +109,18 @@ export class CoreContext {
 
   /** Sends a message. Fields that are not named are zero. @returns the message, for `retransmit` */
   send<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
-    const outgoing = { bytes: encodeMad({ name, tid, modifier: 0, ...fields }), ...route };
     this.count('tx_msgs', name);
+    return this.#queue(route, name, tid, fields);
+  }
+
+  /** Sends a message again that was not kept. */
+  repeat<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): void {
+    this.count('tx_retries', name);
+    this.#queue(route, name, tid, fields);
+  }
+
+  #queue<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
+    const outgoing = { bytes: encodeMad({ name, tid, modifier: 0, ...fields }), ...route };
     this.#outgoing.push(outgoing);
     return outgoing;
   }

@@ -300,13 +300,12 @@ export class CmCore {
   #onReq(req: Message<'REQ'>, route: Route): void {
     const context = this.#context;
     const { connections } = context;
-    const { localCaGuid, localCommId, localQpn, startingPsn } = req;
+    const { localCaGuid, localCommId, localQpn } = req;
     const source = gidText(route.remote);
     const sameCommId = connections.findByRemoteCommId(source, localCaGuid, localCommId);
-    const isDuplicate = sameCommId?.peer.qpn === localQpn && sameCommId.req.startingPsn === startingPsn;
     // The same communication id in another REQ: the peer has restarted.
     const existing = sameCommId ?? connections.findByRemoteQpn(source, localCaGuid, localQpn);
-    if (sameCommId instanceof PassiveConnection && isDuplicate) {
+    if (sameCommId instanceof PassiveConnection && sameCommId.isRepeatedBy(req)) {
       sameCommId.onDuplicateReq(req, route);
     } else if (existing !== undefined) {
       sendRejFor(context, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);

@@ -1,7 +1,7 @@
 /** The passive side of a connection: it receives the REQ (IBTA 12.9.7.2). */
 import { gidText } from '../../link/gid.js';
 import { CMA_HDR_BYTES, type CmaHdr } from './cmahdr.js';
-import { Connection } from './connection.js';
+import { Connection, type RetryPolicy } from './connection.js';
 import { type CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
 import { type DerivedAttributes, deriveAttributes, type LocalQpOptions, mtuBytes } from './derive.js';
 import { type Ece, eceOf, eceOfRep } from './ece.js';
@@ -43,6 +43,11 @@ export interface AcceptParameters {
 
 export class PassiveConnection extends Connection {
   readonly role = 'passive';
+  /** Until the connection is established or has ended. */
+  #req: Message<'REQ'> | undefined;
+  /** First PSN of the REQ. A REQ with another one is no duplicate. */
+  readonly #startingPsn: number;
+  protected readonly retryPolicy: RetryPolicy;
   /** Our REJ, which is retransmitted for a duplicate REQ. */
   #rejSent: Outgoing | undefined;
   #repSent: Outgoing | undefined;
@@ -54,7 +59,7 @@ export class PassiveConnection extends Connection {
   constructor(
     context: CoreContext,
     id: number,
-    readonly req: Message<'REQ'>,
+    req: Message<'REQ'>,
     readonly listener: Listener,
     hdr: CmaHdr,
     { pkeyIndex }: Route,
@@ -62,19 +67,28 @@ export class PassiveConnection extends Connection {
     const { localGid, remoteGid } = req.primary;
     const ends = { local: gidText(remoteGid), remote: gidText(localGid) };
     super(context, id, { ...ends, ...(pkeyIndex !== undefined && { pkeyIndex }) }, req.tid, 'REQ_RCVD');
+    this.#req = req;
+    this.#startingPsn = req.startingPsn;
+    const period = Math.min(milliseconds(req.localResponseTimeout), MAX_DREQ_PERIOD);
+    this.retryPolicy = { period, retries: req.maxCmRetries };
+    this.packetTime = milliseconds(req.primary.ackTimeout);
+    // The queue pair of this role has the REQ's ACK timeout.
+    this.setTimewait(req.primary.ackTimeout);
     this.peer = { guid: req.localCaGuid, commId: req.localCommId, qpn: req.localQpn };
     context.connections.indexPeer(this);
     listener.requests.add(this);
     this.emit({ type: 'CONNECT_REQUEST', listener: listener.handle, request: connectRequest(req, hdr, listener) });
   }
 
-  get localQpn(): number {
-    return this.rep?.localQpn ?? 0;
+  protected onHandshakeEnd(): void {
+    this.#req = undefined;
+    this.#rejSent = undefined;
+    this.#repSent = undefined;
   }
 
-  protected get retryPolicy() {
-    const { localResponseTimeout, maxCmRetries } = this.req;
-    return { period: Math.min(milliseconds(localResponseTimeout), MAX_DREQ_PERIOD), retries: maxCmRetries };
+  /** Whether a REQ with our peer's communication id is ours once more. */
+  isRepeatedBy({ localQpn, startingPsn }: Message<'REQ'>): boolean {
+    return this.peer.qpn === localQpn && this.#startingPsn === startingPsn;
   }
 
   /**
@@ -84,7 +98,8 @@ export class PassiveConnection extends Connection {
     parameters: AcceptParameters,
     qpOptions: LocalQpOptions = {},
   ): { rep: Message<'REP'>; attributes: DerivedAttributes } {
-    if (this.state !== 'REQ_RCVD') throw this.wrongState('accept', 'REQ_RCVD');
+    const req = this.#req;
+    if (this.state !== 'REQ_RCVD' || req === undefined) throw this.wrongState('accept', 'REQ_RCVD');
     const rep = buildMessage('REP', this.tid, {
       localCommId: this.localCommId,
       remoteCommId: this.peer.commId,
@@ -93,7 +108,7 @@ export class PassiveConnection extends Connection {
       responderResources: parameters.responderResources,
       initiatorDepth: parameters.initiatorDepth,
       targetAckDelay: ACK_DELAY,
-      failoverAccepted: hasAlternatePath(this.req) ? Failover.NOT_SUPPORTED : Failover.ACCEPTED,
+      failoverAccepted: hasAlternatePath(req) ? Failover.NOT_SUPPORTED : Failover.ACCEPTED,
       flowControl: parameters.flowControl ? 1 : 0,
       rnrRetryCount: parameters.rnrRetryCount,
       srq: parameters.srq ? 1 : 0,
@@ -102,18 +117,18 @@ export class PassiveConnection extends Connection {
       ...eceOfRep(parameters.ece),
     });
     // Admission has found an entry, and the table does not change.
-    const pkeyIndex = this.context.partitions.indexOf(this.req.pkey) as number;
-    return { rep, attributes: deriveAttributes('passive', this.req, rep, pkeyIndex, qpOptions) };
+    const pkeyIndex = this.context.partitions.indexOf(req.pkey) as number;
+    return { rep, attributes: deriveAttributes('passive', req, rep, pkeyIndex, qpOptions) };
   }
 
   /** Sends the REP. @throws VerbsError EINVAL in another state than REQ_RCVD */
   accept(rep: Message<'REP'>): void {
-    if (this.state !== 'REQ_RCVD') throw this.wrongState('accept', 'REQ_RCVD');
-    const { localResponseTimeout, maxCmRetries } = this.req;
+    if (this.state !== 'REQ_RCVD' || this.#req === undefined) throw this.wrongState('accept', 'REQ_RCVD');
+    const { localResponseTimeout, maxCmRetries } = this.#req;
     const { halfOpen, backlog } = this.listener;
     const period = milliseconds(localResponseTimeout);
     const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
-    this.rep = rep;
+    this.localQpn = rep.localQpn;
     this.setState('REP_SENT');
     const every = Math.min(period, MAX_HALF_OPEN_PERIOD);
     const retries = Number.POSITIVE_INFINITY;
@@ -214,14 +229,15 @@ export class PassiveConnection extends Connection {
     if (this.state === 'REQ_RCVD') this.reject(RejectReason.CONSUMER_DEFINED, NO_DATA, NO_DATA);
     // The peer may be in ESTABLISHED by now. A lost REJ would go unnoticed; a DREQ is answered in every state.
     else if (this.state === 'REP_SENT') {
-      const policy = { period: MAX_HALF_OPEN_PERIOD, retries: this.req.maxCmRetries };
+      const policy = { period: MAX_HALF_OPEN_PERIOD, retries: this.retryPolicy.retries };
       this.sendDreq(NO_DATA, policy, HALF_OPEN_TIME);
     }
   }
 
   /** Removes the connection after the time of two more REQs. */
   #scheduleForget(): void {
-    const { primary, remoteResponseTimeout } = this.req;
+    if (this.#req === undefined) return;
+    const { primary, remoteResponseTimeout } = this.#req;
     const delay = Math.min(2 * requestPeriod(primary.ackTimeout, remoteResponseTimeout), REFUSED_TIME);
     this.context.deadlines.set(this, this.context.now + delay);
   }
