@@ -3,6 +3,25 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { invalidType, invalidValue } from '../errors.js';
 
+/** Texts whose results a function remembers. */
+const MAX_REMEMBERED = 256;
+
+/**
+ * Returns a function that remembers its last results: most addresses are asked for again, several times for each
+ * connection.
+ */
+export function remembered<T>(parse: (text: string) => T): (text: string) => T {
+  const known = new Map<string, T>();
+  return (text) => {
+    const found = known.get(text);
+    if (found !== undefined) return found;
+    const result = parse(text);
+    if (known.size === MAX_REMEMBERED) known.clear();
+    known.set(text, result);
+    return result;
+  };
+}
+
 /**
  * Returns the bytes of an IP address.
  * @param text an IPv4 or IPv6 address; a zone (`%eth0`) is ignored
@@ -10,11 +29,15 @@ import { invalidType, invalidValue } from '../errors.js';
  * @throws TypeError if the text is not an IP address
  */
 export function ipBytes(text: string): Uint8Array {
+  return parsedBytes(text).slice();
+}
+
+const parsedBytes = remembered((text) => {
   const address = text.replace(/%.*$/, '');
   if (isIPv4(address)) return Uint8Array.from(address.split('.'), Number);
   if (isIPv6(address)) return ipv6Bytes(address);
   throw invalidValue(`'${text}' is not an IP address`);
-}
+});
 
 /**
  * Returns the text of an IP address. IPv6 is abbreviated as in RFC 5952: the longest sequence of at least two zero
@@ -68,9 +91,8 @@ export function macBytes(text: string): Uint8Array {
 
 /** Returns the bytes of a MAC address from the number whose six bytes they are, the first byte lowest. */
 export function macOfNumber(number: number): Uint8Array {
-  const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(number), true);
-  return bytes.subarray(0, 6);
+  const [low, high] = [number >>> 0, Math.floor(number / 2 ** 32)];
+  return Uint8Array.of(low, low >>> 8, low >>> 16, low >>> 24, high, high >>> 8);
 }
 
 /** Returns the text of a MAC address, `02:00:00:00:00:01` for instance. */

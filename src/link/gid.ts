@@ -5,7 +5,7 @@
 
 import { isIP } from 'node:net';
 import { invalidValue } from '../errors.js';
-import { ipBytes, ipText } from './address.js';
+import { ipBytes, ipText, remembered } from './address.js';
 
 /** Prefix of an IPv4-mapped address. */
 const IPV4_MAPPED_PREFIX = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -18,10 +18,6 @@ interface Gid {
   /** As an IP address. */
   readonly address: string;
 }
-
-/** The texts that were parsed last: most are asked for again, several times for each connection. */
-const known = new Map<string, Gid>();
-const MAX_KNOWN = 256;
 
 /**
  * Returns the 16 bytes of a GID, in network byte order.
@@ -65,14 +61,7 @@ export function isIpv4Mapped(bytes: Uint8Array): boolean {
   return IPV4_MAPPED_PREFIX.every((byte, i) => bytes[i] === byte);
 }
 
-function gidOf(text: string): Gid {
-  const found = known.get(text);
-  if (found !== undefined) return found;
-  const gid = formsOf(parseGid(text));
-  if (known.size === MAX_KNOWN) known.clear();
-  known.set(text, gid);
-  return gid;
-}
+const gidOf = remembered((text) => formsOf(parseGid(text)));
 
 function formsOf(bytes: Uint8Array): Gid {
   const isIpv4 = isIpv4Mapped(bytes);
