@@ -491,7 +491,7 @@ export class CmId extends Resource {
   }
 
   protected free(): void {
-    const { agent, destinations, qp } = this.#connection;
+    const { agent, qp } = this.#connection;
     qp?.off('event', this.#onQpEvent);
     if (agent?.isAlive) {
       if (this.#listener !== 0) agent.unlisten(this.#listener);
@@ -504,8 +504,8 @@ export class CmId extends Resource {
     for (const { id } of this.channel.remove(isForUs)) void id.close();
     // Before the address handles: pending datagrams of the queue pair use them.
     if (this.#ownsQp) void qp?.close();
-    destinations.close();
-    this.#connection.rejectPending(new VerbsError('ECANCELED', `${this} was closed`));
+    this.#connection.closeDestinations();
+    this.#connection.rejectPending(() => new VerbsError('ECANCELED', `${this} was closed`));
     this.channel.removeId();
     // No further event will come. The application's own channel may have other ids.
     if (this.options.channel === undefined) this.channel.close();
@@ -525,7 +525,7 @@ export class CmId extends Resource {
   protected override onDeviceFailure(error: VerbsError): void {
     this.#connection.setFailed(error);
     this.channel.push({ id: this, type: 'DEVICE_REMOVAL', error });
-    this.#connection.rejectPending(error);
+    this.#connection.rejectPending(() => error);
   }
 
   /** The id is for datagram services. */

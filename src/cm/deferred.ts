@@ -15,6 +15,11 @@ export class Deferred<T> {
     this.promise.catch(() => {});
   }
 
+  /** Neither resolved nor rejected yet. */
+  get isPending(): boolean {
+    return this.#settled !== undefined;
+  }
+
   resolve(value: T): void {
     this.#settle();
     this.#resolve(value);

@@ -31,8 +31,6 @@ export class IdConnection {
   local: CmAddress | undefined;
   remote: CmAddress | undefined;
   path: Path | undefined;
-  /** Services and groups whose address handles belong to the id. */
-  readonly destinations: Destinations;
   /** The core's id of the connection or SIDR exchange; 0: none. */
   #coreId = 0;
   readonly #startingPsn: number;
@@ -42,12 +40,23 @@ export class IdConnection {
   #accepted: DerivedAttributes | undefined;
   /** Settles once the queue pair of an accepted connection is in RTS. */
   #toRts: Promise<void> | undefined;
+  #destinations: Destinations | undefined;
   #connecting: Deferred<Established> | Deferred<Established | undefined> | undefined;
   #disconnecting: Deferred<void> | undefined;
 
   constructor(readonly id: CmId) {
-    this.destinations = new Destinations(id);
     this.#startingPsn = id.device.card.exports.randomPsn();
+  }
+
+  /** Services and groups whose address handles belong to the id. Ids of connections have none. */
+  get destinations(): Destinations {
+    this.#destinations ??= new Destinations(this.id);
+    return this.#destinations;
+  }
+
+  /** Leaves all groups and retires all address handles of the id. */
+  closeDestinations(): void {
+    this.#destinations?.close();
   }
 
   /** The promise of a `disconnect` that has begun. */
@@ -148,10 +157,12 @@ export class IdConnection {
     if (this.#coreId !== 0) agent?.callCore((core, now) => core.close(this.#coreId, now));
   }
 
-  /** Rejects pending calls. */
-  rejectPending(error: Error): void {
-    this.#connecting?.reject(error);
-    this.#disconnecting?.reject(error);
+  /** Rejects pending calls. @param errorOf makes their error; most ids have no pending call */
+  rejectPending(errorOf: () => Error): void {
+    const pending = [this.#connecting, this.#disconnecting].filter((call) => call?.isPending);
+    if (pending.length === 0) return;
+    const error = errorOf();
+    for (const call of pending) call?.reject(error);
   }
 
   #callCore<T>(call: (core: CmCore, now: number) => T): T {

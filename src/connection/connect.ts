@@ -1,4 +1,6 @@
 /** Connects by address and port (rdma_cm's active side). */
+
+import { Deferred } from '../cm/deferred.js';
 import { type CmId, type CmIdOptions, createCmId } from '../cm/index.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
@@ -81,7 +83,8 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
   checkInteger('port', port, 1, 65535);
   const endpoints = Endpoints.of(device);
   endpoints.assertOpen();
-  const abort = new AbortController();
+  /** Ends the attempt when the device is closed. */
+  const destroyed = new Deferred<never>();
   const attempt = async () => {
     const id = createCmId(device, {
       ...CM_ID_OPTIONS,
@@ -109,8 +112,9 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
       return connection;
     };
     try {
-      return await waitFor(establish(), `no connection to ${host} port ${port}`, {
-        signal: signal === undefined ? abort.signal : AbortSignal.any([signal, abort.signal]),
+      const established = Promise.race([establish(), destroyed.promise]);
+      return await waitFor(established, `no connection to ${host} port ${port}`, {
+        ...(signal !== undefined && { signal }),
         ...(timeout !== undefined && { timeout }),
       });
     } catch (error) {
@@ -126,7 +130,7 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
     }
   };
   const connecting = attempt();
-  const destroy = () => abort.abort(new VerbsError('ECANCELED', `${device} was closed`));
+  const destroy = () => destroyed.reject(new VerbsError('ECANCELED', `${device} was closed`));
   const close = () => {
     destroy();
     return connecting;

@@ -21,6 +21,7 @@ import { WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { Sge } from '../verbs/wr.js';
 import { Endpoints } from './endpoints.js';
+import { EndReason } from './endreason.js';
 import { type Message, MessageQueue } from './messages.js';
 import { type AtomicOptions, memoryFor, OneSided, type ReadOptions, stage, type WriteOptions } from './onesided.js';
 import type { Peer } from './peer.js';
@@ -146,7 +147,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #draining: Promise<void> | undefined;
   #closeTimer: NodeJS.Timeout | undefined;
   #cleanup: Promise<void> | undefined;
-  #closeReason: VerbsError | undefined;
+  #endReason: EndReason | undefined;
 
   /**
    * @internal Use `prepare`.
@@ -277,7 +278,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
 
   /** @internal The peer is ready to receive. */
   onEstablished(): void {
-    if (this.#closeReason !== undefined) return;
+    if (this.#endReason !== undefined) return;
     try {
       this.addBuffers();
     } catch (error) {
@@ -476,7 +477,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#stream = stream;
     if (this.#parts !== undefined) this.#parts.receives.onMessage = (message) => stream.onMessage(message);
     this.#messages.redirect((message) => stream.onMessage(message), this.#streamError());
-    if (this.#closeReason !== undefined) stream.onConnectionEnd(this.#closeReason.cause as Error | undefined, false);
+    if (this.#endReason !== undefined) stream.onConnectionEnd(this.#endReason.cause, false);
     return stream;
   }
 
@@ -555,7 +556,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #onReceived(wc: Wc): void {
     this.#hasHeardPeer ||= wc.ok;
     // After the end, readers have got it already.
-    if (wc.ok && this.#closeReason === undefined) {
+    if (wc.ok && this.#endReason === undefined) {
       this.#parts?.receives.onCompletion(wc);
       return;
     }
@@ -626,10 +627,9 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#state = 'closing';
     this.unref();
     clearInterval(this.#keepAliveTimer);
-    const reason = error ? `: ${error.message}` : '';
-    this.#closeReason = new VerbsError('ECONNRESET', `the connection is closed${reason}`, { cause: error });
+    this.#endReason = new EndReason(error);
     this.#ready.resolve();
-    this.#parts?.requests.end(this.#closeReason);
+    this.#parts?.requests.end(this.#endReason);
     this.#messages.end(error);
     this.#stream?.onConnectionEnd(error, isLocal);
     this.#cleanup = this.#closeResources();

@@ -8,12 +8,12 @@
  * bytes before it: a peer that does not mean the trailer does not send it by accident, and a copy of it at another
  * place is none. Data that leaves no room is sent without a trailer.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 const TRAILER_BYTES = 16;
 const DIGEST_BYTES = 10;
 const VERSION = 1;
-const NAME = 'wasm-roce private data';
+const NAME = Buffer.from('wasm-roce private data');
 
 /** Private data of a peer. */
 export interface PeerData {
@@ -52,5 +52,5 @@ export function decodePrivateData(received: Uint8Array): PeerData {
 /** @param bytes private data, whose last bytes are the digest or its place */
 function digestOf(bytes: Buffer): Buffer {
   const covered = bytes.subarray(0, bytes.length - DIGEST_BYTES);
-  return createHash('sha256').update(NAME).update(covered).digest().subarray(0, DIGEST_BYTES);
+  return hash('sha256', Buffer.concat([NAME, covered]), 'buffer').subarray(0, DIGEST_BYTES);
 }

@@ -65,7 +65,7 @@ export class Requests {
   readonly #idle: (() => void)[] = [];
   #isPaused = false;
   #isProbing = false;
-  #endReason: Error | undefined;
+  #endReason: { readonly error: Error } | undefined;
 
   /** @param pool has the memory @param count requests that may be in flight */
   constructor(qp: Qp, pool: SendPool, count: number) {
@@ -131,7 +131,7 @@ export class Requests {
     const id = this.#freeIds.pop() ?? this.#inFlight.length;
     this.#inFlight[id] = undefined;
     try {
-      if (this.#endReason !== undefined) throw this.#endReason;
+      if (this.#endReason !== undefined) throw this.#endReason.error;
       // Cancelled between getting the slot and this microtask.
       if (cancellation.isCancelled) throw new VerbsError('ECANCELED', 'cancelled before it was sent');
       const done = new Promise<void>((resolve, reject) => {
@@ -164,21 +164,21 @@ export class Requests {
       return undefined;
     }
     const error = this.#endReason === undefined ? completionError(wc) : undefined;
-    request?.reject(error ?? this.#endReason);
+    request?.reject(error ?? this.#endReason?.error);
     return error;
   }
 
-  /** Refuses further requests. Waiting requests, and those that fail from now on, fail with this error. */
-  end(error: Error): void {
-    this.#endReason ??= error;
-    for (const { reject } of this.#waiting.splice(0)) reject(this.#endReason);
+  /** Refuses further requests. Waiting requests, and those that fail from now on, fail with the error of the reason. */
+  end(reason: { readonly error: Error }): void {
+    this.#endReason ??= reason;
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#endReason.error);
     this.#resolveIdle();
   }
 
   /** Fails the requests in flight as well; no more completions will come. */
   failInFlight(): void {
-    const error = this.#endReason ?? new VerbsError('ECANCELED', `${this.#qp} was closed`);
-    for (const request of this.#inFlight) request?.reject(error);
+    for (const request of this.#inFlight)
+      request?.reject(this.#endReason?.error ?? new VerbsError('ECANCELED', `${this.#qp} was closed`));
   }
 
   /** Resolves when no request is in flight or waiting. */
@@ -210,7 +210,7 @@ export class Requests {
   }
 
   #waitForSlot(cancellation: Cancellation, bytes: number): Promise<Slot> {
-    if (this.#endReason !== undefined) return Promise.reject(this.#endReason);
+    if (this.#endReason !== undefined) return Promise.reject(this.#endReason.error);
     return new Promise((resolve, reject) => this.#waiting.push({ cancellation, bytes, resolve, reject }));
   }
 

@@ -608,7 +608,7 @@ export class DatagramSocket
     this.#isEnded = true;
     const parts = this.#parts;
     this.#cancelResolving();
-    parts?.requests.end(new VerbsError('ECANCELED', 'the socket was closed', { cause: error }));
+    parts?.requests.end({ error: new VerbsError('ECANCELED', 'the socket was closed', { cause: error }) });
     const isReported = this.#inbox.end(error);
     this.#cleanup = this.#closeResources(parts).finally(() => {
       Endpoints.of(this.#device).delete(this);

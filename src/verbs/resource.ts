@@ -19,16 +19,18 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   protected failure: string | undefined;
   /** The device that the object belongs to. */
   readonly #root: Resource;
+  /** Without duplicates. */
   #parents: readonly Resource[];
-  readonly #users = new Set<Resource>();
-  readonly #internals = new Set<Resource>();
+  /** Most objects have none of the two. */
+  #users: Set<Resource> | undefined;
+  #internals: Set<Resource> | undefined;
   #closed = false;
 
   constructor(parents: readonly Resource[]) {
     super();
     for (const parent of parents) parent.assertOpen();
     this.#root = parents[0] ? parents[0].#root : this;
-    this.#parents = [...new Set(parents)];
+    this.#parents = withoutDuplicates(parents);
   }
 
   /** Distinguishes the object from others of its kind, e.g. the queue pair number. */
@@ -87,13 +89,17 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 
   /** @internal To be called once the card has allocated the object. */
   protected addToParents(): void {
-    for (const parent of this.#parents) parent.#users.add(this);
+    for (const parent of this.#parents) {
+      parent.#users ??= new Set();
+      parent.#users.add(this);
+    }
   }
 
   /** @internal Makes the object internal: it does not keep its parents open, and closes with them. */
   makeInternal(): this {
     for (const parent of this.#parents) {
-      parent.#users.delete(this);
+      parent.#users?.delete(this);
+      parent.#internals ??= new Set();
       parent.#internals.add(this);
     }
     return this;
@@ -101,21 +107,22 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 
   /** @internal Moves the object to other parents. */
   protected changeParents(parents: readonly Resource[]): void {
-    for (const parent of this.#parents) parent.#users.delete(this);
-    this.#parents = [...new Set(parents)];
+    for (const parent of this.#parents) parent.#users?.delete(this);
+    this.#parents = withoutDuplicates(parents);
     this.addToParents();
   }
 
   /** @internal Closes the object synchronously. @throws VerbsError EBUSY as `close` */
   protected closeNow(): void {
     if (this.#closed) return;
-    if (this.#users.size > 0) throw new VerbsError('EBUSY', `${this} has ${summarize(this.#users)}: close them first`);
-    for (const internal of this.#internals) internal.closeWithUsers();
+    if (this.#users !== undefined && this.#users.size > 0)
+      throw new VerbsError('EBUSY', `${this} has ${summarize(this.#users)}: close them first`);
+    for (const internal of this.#internals ?? []) internal.closeWithUsers();
     this.free();
     this.#closed = true;
     for (const parent of this.#parents) {
-      parent.#users.delete(this);
-      parent.#internals.delete(this);
+      parent.#users?.delete(this);
+      parent.#internals?.delete(this);
     }
   }
 
@@ -144,9 +151,13 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 
   #withUsers(): Resource[] {
     const all = new Set<Resource>([this]);
-    for (const resource of all) for (const user of resource.#users) all.add(user);
+    for (const resource of all) for (const user of resource.#users ?? []) all.add(user);
     return [...all];
   }
+}
+
+function withoutDuplicates(parents: readonly Resource[]): readonly Resource[] {
+  return parents.length > 1 ? [...new Set(parents)] : parents;
 }
 
 /** `2 qps (0x1a2b3c, 0x1a2b3d) and 1 mr (0x100)` */
