@@ -14,7 +14,6 @@ import {
   ACK_DELAY,
   ackTimeout,
   MAX_CM_RETRIES,
-  milliseconds,
   REP_SERVICE_TIMEOUT,
   RESPONSE_TIMEOUT,
   requestPeriod,
@@ -75,7 +74,6 @@ export class ActiveConnection extends Connection {
     const req = buildReq(context, id, parameters);
     this.#req = req;
     this.localQpn = req.localQpn;
-    this.packetTime = milliseconds(req.primary.ackTimeout);
     this.setTimewait(req.primary.ackTimeout);
     this.retryPolicy = {
       period: requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout),

@@ -45,8 +45,6 @@ export abstract class Connection implements Expiring {
   abstract readonly role: Role;
   /** Our queue pair number, as the peer knows it; 0 until it is known. */
   localQpn = 0;
-  /** The ACK timeout of the REQ in milliseconds: how long a packet may be in the network. */
-  protected packetTime = 0;
   /** Duration of timewait in milliseconds: afterwards no packet of the connection is in the network. */
   timewait = 0;
   #state: ConnectionState;
@@ -182,7 +180,7 @@ export abstract class Connection implements Expiring {
     // One MRA for each transmission counts, so that a peer cannot extend the wait without end.
     if (!isSubject || pending === undefined || pending.isMraReceived) return false;
     pending.isMraReceived = true;
-    const until = this.context.now + milliseconds(serviceTimeout) + this.packetTime;
+    const until = this.context.now + milliseconds(serviceTimeout) + this.timewait;
     this.context.deadlines.set(this, Math.max(this.deadline, until));
     return true;
   }
@@ -305,14 +303,16 @@ export abstract class Connection implements Expiring {
 
   /** Sends a message with the communication ids of this connection. */
   protected send<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
-    const ids = { localCommId: this.localCommId, remoteCommId: this.peer.commId };
-    return this.context.send(this.route, name, tid, Object.assign(ids, fields));
+    return this.context.send(this.route, name, tid, this.#withIds(fields));
   }
 
   /** Sends a message again that is not kept. */
   protected repeat<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): void {
-    const ids = { localCommId: this.localCommId, remoteCommId: this.peer.commId };
-    this.context.repeat(this.route, name, tid, Object.assign(ids, fields));
+    this.context.repeat(this.route, name, tid, this.#withIds(fields));
+  }
+
+  #withIds<N extends MessageName>(fields: Partial<Fields<N>>): Partial<Fields<N>> {
+    return Object.assign({ localCommId: this.localCommId, remoteCommId: this.peer.commId }, fields);
   }
 
   #sendDrep(tid: bigint, privateData = NO_DATA): void {

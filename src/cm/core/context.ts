@@ -52,7 +52,7 @@ export interface ContextOptions {
   readonly partitions?: Partitions;
   /**
    * Connections, of all peers, that only the protocol still needs: in timewait, or closed by the application while the
-   * peer has not answered the DREQ. Each takes about 7 KB. Default 2048.
+   * peer has not answered the DREQ. Each takes about 2 KB. Default 2048.
    */
   readonly maxEndedConnections?: number;
 }

@@ -71,7 +71,6 @@ export class PassiveConnection extends Connection {
     this.#startingPsn = req.startingPsn;
     const period = Math.min(milliseconds(req.localResponseTimeout), MAX_DREQ_PERIOD);
     this.retryPolicy = { period, retries: req.maxCmRetries };
-    this.packetTime = milliseconds(req.primary.ackTimeout);
     // The queue pair of this role has the REQ's ACK timeout.
     this.setTimewait(req.primary.ackTimeout);
     this.peer = { guid: req.localCaGuid, commId: req.localCommId, qpn: req.localQpn };
