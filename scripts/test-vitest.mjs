@@ -12,6 +12,9 @@ const REPORTER = join(ROOT, 'scripts/test-reporter.mjs');
 
 const isSame = (one, other) => one.file === other.file && one.project === other.project;
 
+/** Returns the command line of a run, as people would write it. */
+export const titleOf = ({ node, args, files = [] }) => [node, 'vitest', ...args, ...files].join(' ');
+
 /** Returns the test files that the arguments of a run name, as { project, file }. */
 export function listFiles({ args, files = [] }) {
   const list = [VITEST, 'list', '--filesOnly', ...args, ...files];
@@ -63,7 +66,7 @@ const placeOf = (running) => ({ project: running[0].project, file: running.map((
  * @returns the reports, one of each run
  */
 export async function vitest(run, { groups, isAlone, report: path, isEnded }) {
-  const title = `${run.node} vitest ${[...run.args, ...(run.files ?? [])].join(' ')}`;
+  const title = titleOf(run);
   const reports = [];
   /** Files that have ended, or do not run again. */
   const done = [];

@@ -11,7 +11,7 @@ import { ROOT } from './setup/run.mjs';
 import { trySetup } from './setup.mjs';
 import { ProcessGroups } from './test-groups.mjs';
 import { countsOf, MOST_REPEATED, sum, summary, watchMachine } from './test-summary.mjs';
-import { listFiles, vitest } from './test-vitest.mjs';
+import { listFiles, titleOf, vitest } from './test-vitest.mjs';
 
 const REPORTS = join(ROOT, 'build/test-reports');
 /** The tests that passed only when repeated. */
@@ -34,7 +34,7 @@ const interop = (name) => `test/interop/${name}.test.ts`;
  */
 const CORE = {
   env: { WASM_ROCE_PEERS: 'corners' },
-  without: ['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].map(interop),
+  args: ['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].flatMap((name) => ['--exclude', interop(name)]),
 };
 /** Tests of what depends on the peer's kernel and libraries, with those of an older Debian. */
 const OTHER_GUEST = {
@@ -63,7 +63,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => e
 if (!process.argv.includes('--watch')) setTimeout(() => endRuns(`more than ${LIMIT_S} s`), LIMIT_S * 1000).unref();
 
 /** Returns runs with a guest, each of a part of the files. */
-function withGuest(args, files, env) {
+function withGuest({ args = [], files = [], env } = {}) {
   const own = { node: process.execPath, args: ['--project', 'peers', ...args], env };
   const all = listFiles({ ...own, files }).map(({ file }) => file);
   const parts = Math.ceil(all.length / FILES_OF_A_GUEST);
@@ -81,7 +81,7 @@ function runsFor(given) {
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
-  if (given[0] === '--peers') return [...withGuest([], []), ...withGuest([], OTHER_GUEST.files, OTHER_GUEST.env)];
+  if (given[0] === '--peers') return [...withGuest(), ...withGuest(OTHER_GUEST)];
   if (given.length > 0) return [{ node: process.execPath, args: given }];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
@@ -91,9 +91,7 @@ function runsFor(given) {
     args: ['--project', name],
     files: [],
   }));
-  const without = CORE.without.flatMap((file) => ['--exclude', file]);
-  const core = withGuest(without, [], CORE.env);
-  return [...projects, ...others, ...core];
+  return [...projects, ...others, ...withGuest(CORE)];
 }
 
 const machine = watchMachine();
@@ -121,7 +119,7 @@ const waiting = [...runs];
 /** Takes one run after the other until none waits. */
 async function takeRuns() {
   for (let run = waiting.shift(); run && !ended; run = waiting.shift()) {
-    if (!isSingle) console.log(`\nstarts: ${[run.node, 'vitest', ...run.args, ...(run.files ?? [])].join(' ')}`);
+    if (!isSingle) console.log(`\nstarts: ${titleOf(run)}`);
     const report = join(REPORTS, `${started++}`);
     const done = await vitest(run, { groups, report, isAlone: isSingle, isEnded: () => ended !== undefined });
     reports.push(...done.map((one) => ({ ...one, how: howOf(run) })));
