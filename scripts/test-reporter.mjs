@@ -14,41 +14,40 @@ function reasonOf(test) {
 const firstLine = (errors) => (errors?.[0]?.message ?? 'no error given').trim().split('\n', 1)[0];
 const placeOf = ({ project, moduleId }) => ({ project: project.name, file: relative(project.config.root, moduleId) });
 
-/** Adds the tests of a file to a report. */
-function addFile(report, module) {
-  const place = placeOf(module);
-  report.files.push({ ...place, ms: Math.round(module.diagnostic().duration) });
-  let failed = 0;
+/** Returns the results of a file. A failed hook beside no failed test counts as one failure. */
+function resultsOf(module) {
+  const results = {
+    ...placeOf(module),
+    ms: Math.round(module.diagnostic().duration),
+    ...{ passed: 0, skipped: 0, failures: [], repeated: [] },
+  };
   for (const test of module.children.allTests()) {
     const { state, errors } = test.result();
-    // A test that did not run because a hook before it failed counts as failed, not as skipped.
-    const sum = state === 'pending' ? 'failed' : state;
-    report[sum]++;
-    if (sum === 'failed') {
-      failed++;
-      report.failures.push({ ...place, name: test.fullName, error: firstLine(errors) });
-    } else if (sum === 'passed' && test.diagnostic()?.flaky)
-      report.repeated.push({ ...place, name: test.fullName, error: firstLine(errors) });
-    else if (sum === 'skipped') report.reasons[reasonOf(test)] = (report.reasons[reasonOf(test)] ?? 0) + 1;
+    // A test without a result did not run.
+    if (state === 'failed' || state === 'pending')
+      results.failures.push({ name: test.fullName, error: firstLine(errors) });
+    else results[state]++;
+    if (state === 'passed' && test.diagnostic()?.flaky)
+      results.repeated.push({ name: test.fullName, error: firstLine(errors) });
   }
-  if (module.state() === 'failed' && failed === 0) {
-    report.failed++;
-    report.failures.push({ ...place, error: firstLine(module.errors()) });
+  // vitest repeats tests, never hooks: it skips the tests of a suite whose beforeAll failed.
+  if (module.state() === 'failed' && results.failures.length === 0) {
+    const errors = [module, ...module.children.allSuites()].flatMap((suite) => suite.errors());
+    results.failures.push({ error: firstLine(errors) });
+    results.hasFailedHook = true;
   }
+  return results;
 }
 
 /** Returns the report of a run that has done nothing. */
 export const emptyReport = () => ({
-  passed: 0,
-  failed: 0,
-  skipped: 0,
-  /** The files that have ended. */
+  /** The results of the files that have ended. `hasFailedHook`: no test failed, but a hook for several tests. */
   files: [],
-  /** The files that have begun and not ended, with `mayRepeat`: whether their project repeats tests. */
+  /** The files that have begun and not ended. */
   running: [],
+  /** What is no result of one file. */
   failures: [],
   repeated: [],
-  reasons: {},
   /** Errors of vitest that say nothing of the tests. */
   hiccups: [],
   /** Whether vitest has run all files. It has not if it was ended, or if one of its processes died. */
@@ -63,6 +62,8 @@ const HICCUP = /^\[vitest-worker\]: Timeout calling/;
 
 export default class TestReporter {
   #report = emptyReport();
+  /** How many tests were skipped, by reason. */
+  #skipped = new Map();
 
   #write() {
     if (process.env.WASM_ROCE_REPORT) writeFileSync(process.env.WASM_ROCE_REPORT, JSON.stringify(this.#report));
@@ -75,23 +76,27 @@ export default class TestReporter {
 
   onTestModuleEnd(module) {
     const { project, file } = placeOf(module);
-    this.#report.running = this.#report.running.filter((other) => other.file !== file || other.project !== project);
-    addFile(this.#report, module);
+    const isEnded = (other) => other.file === file && other.project === project;
+    const { mayRepeat } = this.#report.running.find(isEnded);
+    this.#report.running = this.#report.running.filter((other) => !isEnded(other));
+    this.#report.files.push({ ...resultsOf(module), mayRepeat });
     this.#write();
+  }
+
+  onTestCaseResult(test) {
+    if (test.result().state !== 'skipped') return;
+    const reason = reasonOf(test);
+    this.#skipped.set(reason, (this.#skipped.get(reason) ?? 0) + 1);
   }
 
   /** @param errors errors thrown outside of tests */
   onTestRunEnd(_modules, errors) {
     for (const error of errors) {
-      if (HICCUP.test(error.message)) {
-        this.#report.hiccups.push({ error: firstLine([error]) });
-      } else {
-        this.#report.failed++;
-        this.#report.failures.push({ error: `outside of tests: ${firstLine([error])}` });
-      }
+      if (HICCUP.test(error.message)) this.#report.hiccups.push({ error: firstLine([error]) });
+      else this.#report.failures.push({ error: `outside of tests: ${firstLine([error])}` });
     }
     this.#report.isWhole = this.#report.running.length === 0;
     this.#write();
-    for (const [reason, count] of Object.entries(this.#report.reasons)) console.log(`skipped ${count}: ${reason}`);
+    for (const [reason, count] of this.#skipped) console.log(`skipped ${count}: ${reason}`);
   }
 }

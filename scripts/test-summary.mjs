@@ -11,10 +11,19 @@ const WIDTH = 160;
 /** Returns the sum of the reports of test-reporter.mjs, each with `how` it was run: words before and in a command. */
 export function sum(reports) {
   const total = { passed: 0, failed: 0, skipped: 0, files: [], failures: [], repeated: [], hiccups: [] };
-  for (const report of reports)
-    for (const [key, value] of Object.entries(total))
-      if (Array.isArray(value)) value.push(...report[key].map((entry) => ({ ...entry, how: report.how })));
-      else total[key] += report[key];
+  for (const { how, files, ...others } of reports) {
+    for (const results of [...files, others]) {
+      const { project, file, passed = 0, skipped = 0, failures, repeated } = results;
+      total.passed += passed;
+      total.skipped += skipped;
+      const placed = (entry) => ({ project, file, ...entry, how });
+      total.failures.push(...failures.map(placed));
+      total.repeated.push(...repeated.map(placed));
+    }
+    total.files.push(...files);
+    total.hiccups.push(...others.hiccups);
+  }
+  total.failed = total.failures.length;
   const hasFailed = ({ file, name }) => total.failures.some((test) => test.file === file && test.name === name);
   total.repeated = total.repeated.filter((test) => !hasFailed(test));
   return total;

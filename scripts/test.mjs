@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// npm test: sets up, then runs the tests in private network namespaces: the projects unit, host and worker, those of
-// OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary and the counts.
+// npm test: sets up, then runs the tests, each process in a private network namespace: the projects unit, host and
+// worker, those of OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary and the
+// counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels

@@ -57,6 +57,11 @@ export class Honest {
     return performance.now() - begin;
   }
 
+  /** Returns the number of connects since the last `take`. */
+  connected(): number {
+    return this.#connects.length;
+  }
+
   /** Returns the figures since the last call, and begins anew. */
   take(): HonestFigures {
     const waiting = this.#waitingSince === 0 ? 0 : performance.now() - this.#waitingSince;

@@ -67,7 +67,7 @@ for (const setting of settings) {
     process.stderr.write(`attack: ${nameOf(setting)}: ${row.attack}${row.rate > 0 ? `, ${row.rate}/s` : ''}\n`);
     const site = await Site.open();
     try {
-      outcomes.push(await runRow(site, setting, row, seconds * 1000));
+      outcomes.push(await runRow(site, setting, row, { ms: seconds * 1000 }));
     } catch (error) {
       failures.push(`${nameOf(setting)}: ${row.attack}: ${(error as Error).message}`);
     } finally {

@@ -43,11 +43,17 @@ export interface Outcome extends Setting {
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const MIB = 2 ** 20;
 
-/** @param ms duration of each of the two phases */
-export async function runRow(site: Site, setting: Setting, row: Row, ms: number): Promise<Outcome> {
+/** How long each of the two phases takes. */
+export interface Phase {
+  readonly ms: number;
+  /** The second goes on for at most so many ms until a client was served and the flow has moved. Default: 0. */
+  readonly patience?: number;
+}
+
+export async function runRow(site: Site, setting: Setting, row: Row, phase: Phase): Promise<Outcome> {
   const ends = [site.start('target', setting.mode === 'worker'), site.start('honest'), site.start('attacker')] as const;
   try {
-    return await measure(ends, setting, row, ms);
+    return await measure(ends, setting, row, phase);
   } finally {
     for (const end of ends) end.kill();
   }
@@ -57,7 +63,7 @@ async function measure(
   [target, honest, attacker]: readonly [WorkerProcess, WorkerProcess, WorkerProcess],
   setting: Setting,
   row: Row,
-  ms: number,
+  { ms, patience = 0 }: Phase,
 ): Promise<Outcome> {
   const hosts = hostsOf(setting.family);
   await Promise.all([
@@ -79,6 +85,9 @@ async function measure(
   await Promise.all([target.call('take'), honest.call('take')]);
   await attacker.call('start', hosts.attacker.interface, row.rate);
   await sleep(ms);
+  const served = () => Promise.all([honest.call<number>('connected'), target.call<number>('flowed')]);
+  for (const end = performance.now() + patience; performance.now() < end; await sleep(ms))
+    if ((await served()).every((count) => count > 0)) break;
   // The target may not answer while it is busy.
   const taken = target.callWithin<TargetFigures>(180_000, 'take');
   const sentPerSecond = await attacker.call<number>('stop');

@@ -137,6 +137,11 @@ export class Target {
     return { qpn: connection.qp.qpNum };
   }
 
+  /** Returns the bytes that the flow has written since the last `take`. */
+  flowed(): number {
+    return this.#flowBytes;
+  }
+
   /** Whether the flow's connection has survived. */
   isFlowOpen(): boolean {
     return this.#flow !== undefined && !this.#flow.qp.isClosed && this.#flow.qp.query().state === 'RTS';

@@ -2,13 +2,13 @@
 import { afterAll, beforeAll, expect } from 'vitest';
 import type { AttackName } from '../../bench/attack/attacker.js';
 import { ROWS, type Row } from '../../bench/attack/rows.js';
-import { runRow, type Setting } from '../../bench/attack/run.js';
+import { type Phase, runRow, type Setting } from '../../bench/attack/run.js';
 import { Site } from '../../bench/attack/site.js';
 import { describeIf, netPrivilege, testIf } from '../kit/privileges.js';
 
 const privilege = netPrivilege();
-/** Of each phase. */
-const MS = 300;
+/** A busy machine may keep the processor from the client or the flow for longer than that. */
+const PHASE: Phase = { ms: 300, patience: 30_000 };
 
 /** Rows at rates that also a busy machine sends. */
 const SHORT: readonly (Setting & { attack: AttackName; rate: number })[] = [
@@ -30,7 +30,7 @@ describeIf(privilege, 'honest clients are served', () => {
       `during ${attack} (${Object.values(setting).join(', ')})`,
       async () => {
         const row = { ...(ROWS.find((row) => row.attack === attack) as Row), rate };
-        const { figures, detail } = await runRow(site, setting, row, MS);
+        const { figures, detail } = await runRow(site, setting, row, PHASE);
         expect(detail.failures).toEqual([]);
         expect(detail.connects).toBeGreaterThan(0);
         expect(detail.isFlowOpen).toBe(true);

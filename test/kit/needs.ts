@@ -10,7 +10,7 @@ export interface Privilege {
 
 /**
  * Returns whether the tests run in a private network namespace, where they can create interfaces, open raw sockets and
- * change routes. scripts/test.mjs creates it and sets WASM_ROCE_NET to "private", or to "none:" and the reason.
+ * change routes. scripts/test-forks.mjs creates it. WASM_ROCE_NET is "private", or "none:" and the reason.
  */
 export function netPrivilege(): Privilege {
   const said = process.env.WASM_ROCE_NET;
