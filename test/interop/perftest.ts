@@ -62,7 +62,7 @@ export async function withStock(
       throw tool.error(String(error));
     });
     isServed = true;
-    const ended = stopMs === 0 ? await tool.kill(SIGINT) : await within(30_000, tool.exited);
+    const ended = stopMs === 0 ? await tool.kill(SIGINT) : await within(100_000, tool.exited);
     if (ended.status !== 0 && stopMs === undefined) throw tool.error(`status ${ended.status}`);
     return { report: JSON.parse(stdout.text) as PerftestReport, stdout: ended.stdout };
   } finally {
@@ -114,7 +114,8 @@ export function optionsOf(name: string, changes: Partial<PerftestOptions>): Perf
       retryCnt: 7,
       gigabits: false,
     },
-    ...{ idleMs: 10_000, spinMs: 0.2, open: { memoryBytes: 2 ** 26 } },
+    // The stock programs fill and register 16 MiB for `-a`, which takes an emulated guest seconds.
+    ...{ idleMs: 100_000, spinMs: 0.2, open: { memoryBytes: 2 ** 26 } },
     ...changes,
   };
 }
