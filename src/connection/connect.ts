@@ -37,7 +37,7 @@ export interface DeviceConnectOptions extends ConnectionOptions, WaitOptions {
   readonly pkeyIndex?: number;
   /**
    * Bytes of receive buffers that this connection shares with others of the device that `connect` has made, with the
-   * same `messageBytes`: the largest value counts when the first of them is made. See `ListenOptions.receivePoolBytes`.
+   * same `messageBytes`: the largest value counts when there is no other. See `ListenOptions.receivePoolBytes`.
    */
   readonly receivePoolBytes?: number;
   /** Milliseconds until the attempt fails with ETIMEDOUT. Default: the connection manager gives up after 74 s. */
@@ -158,7 +158,7 @@ function requestData(privateData: Uint8Array | undefined, { messageBytes }: Conn
 
 /** Returns the receive buffers of all connections that the device has made. */
 function receivePoolsOf(device: Context, maxBytes: number | undefined): ReceivePools {
-  const pools = poolsByDevice.get(device) ?? new ReceivePools(device, maxBytes);
+  const pools = poolsByDevice.get(device) ?? new ReceivePools(device, { maxBytes, isKept: true });
   poolsByDevice.set(device, pools);
   if (maxBytes !== undefined) pools.raise(maxBytes);
   return pools;

@@ -183,7 +183,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    */
   static async prepare(pd: Pd, options: ConnectionOptions = {}): Promise<Connection> {
     const connection = new Connection(pd.device, options);
-    await connection.allocate(new ReceivePools(pd.device), pd);
+    await connection.allocate(new ReceivePools(pd.device, { isKept: false }), pd);
     return connection;
   }
 
@@ -206,7 +206,9 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
       const pd = domain ?? track(await device.allocPd()).makeInternal();
       const sendPool = await SendPool.join(device);
       track({ close: () => sendPool.leave(qp) });
-      const ownPools = this.#ownReceives ? new ReceivePools(device, count * messageBytes) : undefined;
+      const ownPools = this.#ownReceives
+        ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
+        : undefined;
       const receives = track(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
       const { srq, cq: recvCq } = receives.pool;
       qp = track(

@@ -7,6 +7,9 @@
  * buffers short, one for each connection, up to half of them, are left to connections that hold none
  * (assembly/qp/quota.ts). Beyond that the peer gets RNR NAKs and repeats the message, so that a slow reader slows down
  * its own peer only.
+ *
+ * A small pool that its last connection has left is kept for the next one: making it takes a third of the time of
+ * connecting.
  */
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/context.js';
@@ -21,6 +24,10 @@ import { SharedCq } from './sharedcq.js';
 /** Default limit of the buffers of a server, and the share of the device's memory that it may be. */
 const POOL_BYTES = 2 ** 24;
 const MEMORY_SHARE = 1 / 8;
+/** Share of the device's memory that the pools without connections take at most. */
+const KEPT_SHARE = 1 / 64;
+/** Bytes of a receive in the card (assembly/host/wqe.ts), and of its completion (assembly/host/cq.ts). */
+const RECEIVE_BYTES = 32 + 64;
 /** Buffers at most, unless one connection asks for more. */
 const MAX_BUFFERS = 4096;
 /** Largest limit of the bytes: the card's memory. */
@@ -46,15 +53,23 @@ interface ReceiveBuffer {
 export class ReceivePools {
   readonly #device: Context;
   readonly #pools = new Map<number, Promise<ReceivePool>>();
+  /** Those of them that no connection has. */
+  readonly #unused = new Set<ReceivePool>();
   #maxBytes: number;
+  #maxKeptBytes: number;
 
-  /** @param maxBytes bytes of the buffers of one size. Default: 16 MiB, at most an eighth of the device's memory */
-  constructor(device: Context, maxBytes?: number) {
+  /**
+   * @param maxBytes bytes of the buffers of one size. Default: 16 MiB, at most an eighth of the device's memory
+   * @param isKept whether pools without connections may be kept, until `close`
+   */
+  constructor(device: Context, { maxBytes, isKept }: { maxBytes?: number | undefined; isKept: boolean }) {
+    const { memoryBytes } = device.card.options;
     this.#device = device;
-    this.#maxBytes = maxBytes ?? Math.min(POOL_BYTES, device.card.options.memoryBytes * MEMORY_SHARE);
+    this.#maxBytes = maxBytes ?? Math.min(POOL_BYTES, memoryBytes * MEMORY_SHARE);
+    this.#maxKeptBytes = isKept ? memoryBytes * KEPT_SHARE : 0;
   }
 
-  /** Raises the limit, for pools that do not exist yet. */
+  /** Raises the limit, for pools that do not exist yet or have no connection. */
   raise(maxBytes: number): void {
     this.#maxBytes = Math.max(this.#maxBytes, maxBytes);
   }
@@ -66,30 +81,55 @@ export class ReceivePools {
    */
   async join(messageBytes: number, receives: number): Promise<ReceivePool> {
     const count = Math.max(receives, Math.min(Math.floor(this.#maxBytes / messageBytes), MAX_BUFFERS));
-    const pending = this.#pools.get(messageBytes) ?? ReceivePool.create(this.#device, messageBytes, count);
+    const pending = this.#pools.get(messageBytes) ?? this.#create(messageBytes, count);
     this.#pools.set(messageBytes, pending);
-    const forget = () => {
-      if (this.#pools.get(messageBytes) === pending) this.#pools.delete(messageBytes);
-    };
     try {
       const pool = await pending;
       // The last connection may have left meanwhile.
       if (this.#pools.get(messageBytes) !== pending) return await this.join(messageBytes, receives);
-      pool.addUser(forget);
+      if (this.#unused.delete(pool) && pool.maxBuffers !== count) {
+        this.#pools.delete(messageBytes);
+        await pool.close();
+        return await this.join(messageBytes, receives);
+      }
+      pool.addUser();
       return pool;
     } catch (error) {
-      forget();
+      if (this.#pools.get(messageBytes) === pending) this.#pools.delete(messageBytes);
       throw error;
     }
+  }
+
+  /** Frees the pools without connections, and from now on each with its last connection. */
+  async close(): Promise<void> {
+    this.#maxKeptBytes = 0;
+    for (const pool of this.#unused) {
+      this.#unused.delete(pool);
+      this.#pools.delete(pool.messageBytes);
+      await pool.close();
+    }
+  }
+
+  #create(messageBytes: number, count: number): Promise<ReceivePool> {
+    return ReceivePool.create(this.#device, messageBytes, count, async (pool) => {
+      const keptBytes = [...this.#unused, pool].reduce((sum, { bytes }) => sum + bytes, 0);
+      if (keptBytes <= this.#maxKeptBytes) {
+        this.#unused.add(pool);
+        return;
+      }
+      this.#pools.delete(messageBytes);
+      await pool.close();
+    });
   }
 }
 
 export class ReceivePool {
   readonly cq: SharedCq;
   readonly srq: Srq;
-  readonly #messageBytes: number;
-  readonly #maxBuffers: number;
-  #onEmpty: () => void = () => {};
+  readonly messageBytes: number;
+  readonly maxBuffers: number;
+  /** Called when the last connection leaves. */
+  readonly #onUnused: (pool: ReceivePool) => Promise<void>;
   readonly #buffers: ReceiveBuffer[] = [];
   readonly #mrs: Mr[] = [];
   /** Buffers that all connections together may hold. */
@@ -98,21 +138,33 @@ export class ReceivePool {
   #members = 0;
   #users = 0;
 
-  private constructor(srq: Srq, cq: SharedCq, messageBytes: number, maxBuffers: number) {
+  private constructor(
+    srq: Srq,
+    cq: SharedCq,
+    messageBytes: number,
+    maxBuffers: number,
+    onUnused: (pool: ReceivePool) => Promise<void>,
+  ) {
     this.srq = srq;
     this.cq = cq;
-    this.#messageBytes = messageBytes;
-    this.#maxBuffers = maxBuffers;
+    this.messageBytes = messageBytes;
+    this.maxBuffers = maxBuffers;
+    this.#onUnused = onUnused;
   }
 
-  /** @throws VerbsError ENOMEM */
-  static async create(device: Context, messageBytes: number, maxBuffers: number): Promise<ReceivePool> {
+  /** @param onUnused called when the last connection leaves @throws VerbsError ENOMEM */
+  static async create(
+    device: Context,
+    messageBytes: number,
+    maxBuffers: number,
+    onUnused: (pool: ReceivePool) => Promise<void>,
+  ): Promise<ReceivePool> {
     const pd = (await device.allocPd()).makeInternal();
     let srq: Srq | undefined;
     try {
       srq = (await pd.createSrq({ maxWr: maxBuffers, maxSge: 1 })).makeInternal();
       const cq = await SharedCq.create(device, maxBuffers, (wc) => pool.#post(wc.wrId));
-      const pool: ReceivePool = new ReceivePool(srq, cq, messageBytes, maxBuffers);
+      const pool: ReceivePool = new ReceivePool(srq, cq, messageBytes, maxBuffers, onUnused);
       return pool;
     } catch (error) {
       await srq?.close();
@@ -126,16 +178,21 @@ export class ReceivePool {
     return this.#buffers.length > 0;
   }
 
-  /** @param onEmpty called when the last connection leaves */
-  addUser(onEmpty: () => void): void {
-    this.#users++;
-    this.#onEmpty = onEmpty;
+  /** Bytes of the card's memory that it takes. */
+  get bytes(): number {
+    return this.#mrs.reduce((sum, mr) => sum + mr.length, this.maxBuffers * RECEIVE_BYTES);
   }
 
-  /** The last connection frees everything. */
+  addUser(): void {
+    this.#users++;
+  }
+
   async leave(): Promise<void> {
-    if (--this.#users > 0) return;
-    this.#onEmpty();
+    if (--this.#users === 0) await this.#onUnused(this);
+  }
+
+  /** Frees everything. No connection has the pool. */
+  async close(): Promise<void> {
     const { pd } = this.srq;
     await this.srq.close();
     await this.cq.close();
@@ -150,11 +207,11 @@ export class ReceivePool {
   grow(receives: number): void {
     this.#wanted += receives;
     this.#members++;
-    const missing = Math.min(this.#wanted, this.#maxBuffers) - this.#buffers.length;
+    const missing = Math.min(this.#wanted, this.maxBuffers) - this.#buffers.length;
     try {
       if (missing > 0) this.#add(missing);
     } catch (error) {
-      const isEnough = this.#buffers.length >= Math.min(receives, this.#maxBuffers);
+      const isEnough = this.#buffers.length >= Math.min(receives, this.maxBuffers);
       if (!isEnough || !(error instanceof VerbsError) || error.code !== 'ENOMEM') {
         this.shrink(receives);
         throw error;
@@ -197,7 +254,7 @@ export class ReceivePool {
 
   #add(count: number): void {
     const { pd } = this.srq;
-    const size = this.#messageBytes;
+    const size = this.messageBytes;
     const mr = new Mr(pd as Pd, pd.handle, pd.device.memory, count * size, {}).makeInternal();
     this.#mrs.push(mr);
     for (let at = 0; at < mr.length; at += size) {

@@ -3,7 +3,7 @@
  * from when it is posted until it is complete. Connections without requests in flight need no memory.
  *
  * Buffers of one size come from slabs, each of which is one region. A slab without users is kept for the next requests,
- * up to a share of the device's memory.
+ * up to a share of the device's memory; so is all that the last connection leaves, for connections one after another.
  */
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/context.js';
@@ -16,6 +16,8 @@ import { SharedCq } from './sharedcq.js';
 
 const MIN_BUFFER_BYTES = 256;
 const SLAB_BYTES = 65536;
+/** Bytes of a completion in the card (assembly/host/cq.ts). */
+const COMPLETION_BYTES = 64;
 
 /** Registered memory of one request: its outgoing data, or its response. */
 export class SendBuffer {
@@ -97,13 +99,13 @@ export class SendPool {
     await this.cq.reserve(qp.maxSendWr);
   }
 
-  /** A connection leaves, whose queue pair is closed. The last one frees everything. */
+  /** A connection leaves, whose queue pair is closed. */
   async leave(qp: Qp | undefined): Promise<void> {
     if (qp !== undefined) {
       this.cq.remove(qp.qpNum);
       await this.cq.reserve(-qp.maxSendWr);
     }
-    if (--this.#users > 0) return;
+    if (--this.#users > 0 || this.#unusedBytes + this.cq.cq.cqe * COMPLETION_BYTES <= this.#maxUnusedBytes) return;
     byDevice.delete(this.#pd.device);
     await this.cq.close();
     for (const slab of [...this.#slabs.values()].flat()) await slab.mr.close();
@@ -149,7 +151,7 @@ export class SendPool {
     if (slab.free.length === 1) this.#slabsOf(slab.bufferBytes).push(slab);
     if (slab.free.length === slab.count) {
       this.#unusedBytes += slab.mr.length;
-      if (this.#unusedBytes > this.#memoryBytes / 64) this.#closeUnused();
+      if (this.#unusedBytes > this.#maxUnusedBytes) this.#closeUnused();
     }
     for (const retry of this.#waiting) {
       if (!retry()) return;
@@ -159,6 +161,10 @@ export class SendPool {
 
   get #memoryBytes(): number {
     return this.#pd.device.card.options.memoryBytes;
+  }
+
+  get #maxUnusedBytes(): number {
+    return this.#memoryBytes / 64;
   }
 
   #slabsOf(bytes: number): Slab[] {

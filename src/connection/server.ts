@@ -332,7 +332,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
       await id.close();
       throw withDetails(error, { syscall: 'listen', address: host, port });
     }
-    const server = new Server(id, accept, new ReceivePools(device, receivePoolBytes));
+    const server = new Server(id, accept, new ReceivePools(device, { maxBytes: receivePoolBytes, isKept: true }));
     if (signal !== undefined) {
       const onAbort = () => server.destroy();
       signal.addEventListener('abort', onAbort, { once: true });
@@ -404,6 +404,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
     Endpoints.of(this.#id.device).delete(this);
     this.#id.channel.close();
     void this.#id.close();
+    void this.#pools.close();
     process.nextTick(() => this.emit('close', ...(error ? [error] : [])));
   }
 

@@ -71,10 +71,18 @@ test('a client that leaves amid a large order, and one whose memory is not there
   await order(connection, { opcode: 'WRITE', length: 16_384, count: 65_536, ...memory });
   await eventually(() => expect(connection.qp.counters().rx_write_requests).toBeGreaterThan(0));
   connection.destroy();
-  await eventually(() => expect(lines.filter((line) => line.includes('disconnected')).length).toBe(1));
+  const disconnected = (count: number) =>
+    eventually(() => expect(lines.filter((line) => line.includes('disconnected')).length).toBe(count));
+  const fail = async () => {
+    const next = await (devices[0] as Device).connect({ host: PEER, port: 7473 });
+    await order(next, { opcode: 'READ', length: 8, count: 65_536, addr: 0, rkey: 1 });
+    await once(next, 'close');
+  };
+  await disconnected(1);
+  // The memory of the first READ is kept for others.
+  await fail();
+  await disconnected(2);
   const { memoryAvailable } = peer.query();
-  const next = await (devices[0] as Device).connect({ host: PEER, port: 7473 });
-  await order(next, { opcode: 'READ', length: 8, count: 65_536, addr: 0, rkey: 1 });
-  await once(next, 'close');
+  await fail();
   await eventually(() => expect(peer.query().memoryAvailable).toBe(memoryAvailable));
 });

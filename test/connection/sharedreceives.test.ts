@@ -166,3 +166,49 @@ test('sends wait for memory, and go on in order when it is there', async () => {
   for (const one of [...rest, mr]) await one.close();
   await expectEcho(all[0] as readonly [Connection, Connection]);
 });
+
+test('connections one after another share what the first one made, within a small share of the memory', async () => {
+  const [a, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  // The connection manager has its buffers from now on.
+  await (await a.listen({ port: PORT })).close();
+  /** Connects, sends a message, and closes both ends. @returns the receive queues of both */
+  const once = async (options: Options) => {
+    const [ends] = (await connectedTo(server, 1, a, b, options)) as [[Connection, Connection]];
+    await expectEcho(ends);
+    const queues = ends.map(({ qp }) => qp.srq);
+    for (const end of ends) await end.close();
+    return queues;
+  };
+  const small = { client: { messageBytes: 1024 }, server: { messageBytes: 1024 } };
+  const before = [a, b].map(free);
+  const queues = await once(small);
+  const kept = [a, b].map(free);
+  for (const [i, bytes] of kept.entries()) expect((before[i] as number) - bytes).toBeLessThan(2 ** 26 / 32);
+  expect(await once(small)).toEqual(queues);
+  expect([a, b].map(free)).toEqual(kept);
+  // 4 MiB
+  const large = { client: { messageBytes: 2 ** 19, receives: 8 }, server: { messageBytes: 2 ** 19, receives: 8 } };
+  const largeQueues = await once(large);
+  expect([a, b].map(free)).toEqual(kept);
+  for (const [i, queue] of (await once(large)).entries()) expect(queue).not.toBe(largeQueues[i]);
+  // Those of a server go with it.
+  await server.close();
+  expect(free(b)).toBeGreaterThan(kept[1] as number);
+});
+
+test('a larger receivePoolBytes counts when no connection has the buffers that were kept', async () => {
+  const [a, b] = await twoDevices();
+  const server = await b.listen({ port: PORT });
+  const echo = async (options: ConnectionOptions & { receivePoolBytes?: number }) => {
+    const ends = await connectedTo(server, 1, a, b, { client: { messageBytes: 1024, receives: 8, ...options } });
+    const [client, served] = ends[0] as [Connection, Connection];
+    const srq = client.qp.srq;
+    await client.close();
+    await served.close();
+    return srq;
+  };
+  const first = await echo({ receivePoolBytes: 2 ** 14 });
+  expect(await echo({ receivePoolBytes: 2 ** 14 })).toBe(first);
+  expect(await echo({ receivePoolBytes: 2 ** 24 })).not.toBe(first);
+});
