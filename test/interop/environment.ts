@@ -64,21 +64,50 @@ class Machine {
   static async take(mtu: number): Promise<Machine> {
     const earlier = Reflect.get(globalThis, Machine.#KEY) as Machine | undefined;
     Reflect.deleteProperty(globalThis, Machine.#KEY);
-    const interfaces = { mtu, addresses: addressesOf(GUEST) };
     if (earlier?.network.isCurrent && !earlier.guest.hasEnded) {
       earlier.network.plug(mtu);
-      await earlier.guest.renew(interfaces);
-      return earlier;
+      await earlier.guest.renew({ mtu, addresses: addressesOf(GUEST) });
+      return new Machine(earlier.network, mtu, earlier.guest);
     }
     await earlier?.guest.stop();
     const network = new InteropNetwork(mtu);
-    return new Machine(network, await Guest.start({ tap: GUEST.tap, ...interfaces }));
+    return new Machine(network, mtu, await Machine.#boot(mtu));
   }
+
+  static #boot(mtu: number): Promise<Guest> {
+    return Guest.start({ tap: GUEST.tap, mtu, addresses: addressesOf(GUEST) });
+  }
+
+  #booting: Promise<void> | undefined;
 
   private constructor(
     readonly network: InteropNetwork,
-    readonly guest: Guest,
+    readonly mtu: number,
+    public guest: Guest,
   ) {}
+
+  /** Boots the guest again if it has ended: a test has stopped it, or its kernel has crashed. */
+  async revive(): Promise<void> {
+    if (!this.guest.hasEnded) return;
+    this.#booting ??= Machine.#boot(this.mtu)
+      .then((guest) => {
+        this.guest = guest;
+        return this.greet();
+      })
+      .finally(() => {
+        this.#booting = undefined;
+      });
+    await this.#booting;
+  }
+
+  /**
+   * Makes both ends know each other's MAC. rxe allows one second for its resolution, which may be too short on a busy
+   * host.
+   */
+  async greet(): Promise<void> {
+    for (const address of [CARD.ipv4, CARD.ipv6])
+      await this.guest.run(['busybox', 'ping', '-c', '1', '-W', '10', address], { timeout: 20_000 });
+  }
 
   /** Keeps the machine for the next test file, because a boot costs several seconds. It ends with this process. */
   async give(): Promise<void> {
@@ -129,14 +158,11 @@ export function describeWithRxe(name: string, mtu: number, body: (environment: E
 
     beforeAll(async () => {
       machine = await Machine.take(mtu);
-      const { guest } = machine;
-      // Makes both ends know each other's MAC. rxe allows one second for its resolution, which may be too short on a
-      // busy host.
-      for (const address of [CARD.ipv4, CARD.ipv6])
-        await guest.run(['busybox', 'ping', '-c', '1', '-W', '10', address], { timeout: 20_000 });
+      await machine.greet();
     }, 120_000);
 
-    beforeEach(() => {
+    beforeEach(async () => {
+      await machine?.revive();
       if (machine) earlier = new LeftOvers(machine);
     });
 

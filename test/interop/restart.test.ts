@@ -153,4 +153,8 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
       await guest.stop();
     }
   });
+
+  test('a guest that has ended is there again for the next test', async () => {
+    expect(await environment.guest.run(['rdma', 'link'])).toContain('rxe0');
+  });
 });

@@ -1,8 +1,8 @@
 // Sockets of wasm-roce/net and the stock programs of librdmacm's rsockets.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { connect, createServer, type MappedMemory, type Socket } from '../../src/net.js';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { connect, createServer, type MappedMemory, type RsocketServerOptions, type Socket } from '../../src/net.js';
 import { OurDevice } from './card.js';
 import { corners, describeLinks, describeWithRxe, matrix } from './environment.js';
 import type { Guest } from './guest/guest.js';
@@ -43,6 +43,24 @@ async function take(socket: Socket, bytes: number): Promise<Buffer> {
   return Buffer.concat(received);
 }
 
+/** Ends what a test has opened, also when it fails. */
+const endings: (() => unknown)[] = [];
+afterEach(() => {
+  for (const end of endings.splice(0)) end();
+});
+
+/** Listens, and starts a program of the guest that connects. @returns its end, and our socket */
+async function served(guest: Guest, options: RsocketServerOptions, words: readonly string[], address: string) {
+  const server = createServer(options).listen(PORT);
+  endings.push(() => server.close());
+  const connection = once(server, 'connection');
+  await once(server, 'listening');
+  const tool = guest.spawn([...words, '-s', address]);
+  const [socket] = (await connection) as [Socket];
+  endings.push(() => socket.destroy());
+  return { tool, socket, server };
+}
+
 /** One transfer of rstream in each direction, some times. */
 interface Transfer {
   readonly size: number;
@@ -59,11 +77,7 @@ const wordsOf = ({ size, count, options = [] }: Transfer) => [
 /** rstream is the client and checks, with `-T v`, that we send back what it has sent. */
 async function serveStock(guest: Guest, { device }: OurDevice, address: string, transfer: Transfer): Promise<void> {
   const bytes = transfer.size * transfer.count;
-  const server = createServer({ device }).listen(PORT);
-  const served = once(server, 'connection');
-  await once(server, 'listening');
-  const tool = guest.spawn([...wordsOf(transfer), '-s', address]);
-  const socket = (await served)[0] as Socket;
+  const { tool, socket, server } = await served(guest, { device }, wordsOf(transfer), address);
   socket.write(await take(socket, SYNC_BYTES));
   for (let i = 0; i < ROUNDS; i++) socket.write(await take(socket, bytes));
   socket.on('error', (error) => expect(error).toMatchObject({ code: 'ECONNRESET' }));
@@ -79,6 +93,7 @@ async function useStock(guest: Guest, { device }: OurDevice, address: string, tr
   const tool = guest.spawn([...wordsOf(transfer), '-b', address]);
   await guest.listening(PORT, 'rdma');
   const socket = connect({ device, host: address, port: PORT });
+  endings.push(() => socket.destroy());
   socket.write(Buffer.alloc(SYNC_BYTES));
   await take(socket, SYNC_BYTES);
   for (let i = 0; i < ROUNDS; i++) {
@@ -111,11 +126,7 @@ const mappedWordsOf = (transfer: Transfer) => ['riostream', ...wordsOf(transfer)
 
 /** riostream is the client. With `-T v` it checks that we write back what it has written. */
 async function serveMapped(guest: Guest, { device }: OurDevice, address: string, transfer: Transfer): Promise<void> {
-  const server = createServer({ device, iomapSize: 1 }).listen(PORT);
-  const served = once(server, 'connection');
-  await once(server, 'listening');
-  const tool = guest.spawn([...mappedWordsOf(transfer), '-s', address]);
-  const socket = (await served)[0] as Socket;
+  const { tool, socket, server } = await served(guest, { device, iomapSize: 1 }, mappedWordsOf(transfer), address);
   const memory = await socket.iomap(transfer.size);
   memory.buffer.fill(0xff);
   socket.write(await take(socket, SYNC_BYTES));
@@ -135,6 +146,7 @@ async function useMapped(guest: Guest, { device }: OurDevice, address: string, t
   const tool = guest.spawn([...mappedWordsOf(transfer), '-b', address]);
   await guest.listening(PORT, 'rdma');
   const socket = connect({ device, host: address, port: PORT, iomapSize: 1 });
+  endings.push(() => socket.destroy());
   await once(socket, 'connect');
   const memory = await socket.iomap(transfer.size);
   memory.buffer.fill(0xff);

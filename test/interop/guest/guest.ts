@@ -55,6 +55,8 @@ export function guestUnavailable(): string | undefined {
 const KERNEL_ARGUMENTS =
   'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on rcupdate.rcu_expedited=1';
 
+/** What the kernel says when it crashes. */
+const CRASH = /.*(?:Oops: |Kernel panic).*/;
 /** Boot attempts when the guest's kernel crashes during its boot. */
 const BOOT_ATTEMPTS = 3;
 /** The index of the agent's port in QEMU's stdio. */
@@ -88,8 +90,7 @@ export class Guest implements AsyncDisposable {
         await guest.stop();
         // Under emulation a kernel that patches its own code at boot sometimes crashes, because the other processor
         // executes it.
-        const hasOopsed = /Oops: |Kernel panic/.test(guest.console);
-        if (!hasOopsed || attempt === BOOT_ATTEMPTS) throw error;
+        if (!CRASH.test(guest.console) || attempt === BOOT_ATTEMPTS) throw error;
       }
     }
   }
@@ -293,7 +294,9 @@ export class Guest implements AsyncDisposable {
     }
   }
 
-  #over(why: string, done: () => void): void {
+  #over(how: string, done: () => void): void {
+    const [crash] = CRASH.exec(this.#console) ?? [];
+    const why = crash === undefined ? how : `${how}: ${crash.trim()}`;
     this.#ended ??= why;
     for (const command of this.#commands.values()) command.abandon(why);
     this.#commands.clear();
