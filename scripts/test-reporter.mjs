@@ -14,7 +14,7 @@ function reasonOf(test) {
 const firstLine = (errors) => (errors?.[0]?.message ?? 'no error given').trim().split('\n', 1)[0];
 const placeOf = ({ project, moduleId }) => ({ project: project.name, file: relative(project.config.root, moduleId) });
 
-/** Returns the results of a file. A failed hook beside no failed test counts as one failure. */
+/** Returns the results of a file. A failed hook or import beside no failed test counts as one failure. */
 function resultsOf(module) {
   const results = {
     ...placeOf(module),
@@ -41,7 +41,7 @@ function resultsOf(module) {
 
 /** Returns the report of a run that has done nothing. */
 export const emptyReport = () => ({
-  /** The results of the files that have ended. `hasFailedHook`: no test failed, but a hook for several tests. */
+  /** The results of the files that have ended. `hasFailedHook`: no test failed, but a hook of several, or an import. */
   files: [],
   /** The files that have begun and not ended. */
   running: [],
@@ -76,9 +76,9 @@ export default class TestReporter {
 
   onTestModuleEnd(module) {
     const { project, file } = placeOf(module);
-    const isEnded = (other) => other.file === file && other.project === project;
-    const { mayRepeat } = this.#report.running.find(isEnded);
-    this.#report.running = this.#report.running.filter((other) => !isEnded(other));
+    const index = this.#report.running.findIndex((other) => other.file === file && other.project === project);
+    if (index < 0) return;
+    const [{ mayRepeat }] = this.#report.running.splice(index, 1);
     this.#report.files.push({ ...resultsOf(module), mayRepeat });
     this.#write();
   }
@@ -90,7 +90,9 @@ export default class TestReporter {
   }
 
   /** @param errors errors thrown outside of tests */
-  onTestRunEnd(_modules, errors) {
+  onTestRunEnd(modules, errors) {
+    // vitest does not say that a file has ended if it could not be imported.
+    for (const module of modules) if (module.state() === 'failed') this.onTestModuleEnd(module);
     for (const error of errors) {
       if (HICCUP.test(error.message)) this.#report.hiccups.push({ error: firstLine([error]) });
       else this.#report.failures.push({ error: `outside of tests: ${firstLine([error])}` });

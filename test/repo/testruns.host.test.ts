@@ -126,6 +126,13 @@ test('one that fails where nothing is repeated is a failure', async () => {
   expect(outcome).toMatchObject({ passed: 2, failed: 1, skipped: 2, failures: [hookPlace], repeated: [] });
 });
 
+test('a file that cannot be imported is a failure with its error', async () => {
+  const error = expect.stringContaining('./missing.mjs');
+  const files = { first: `import './missing.mjs';`, second: `test('second', () => {});` };
+  const failures = [{ project: 'some', file: 'first.test.mjs', error }];
+  expect(await runFiles(files, { retry: 0 })).toMatchObject({ passed: 1, failed: 1, failures, repeated: [] });
+});
+
 testIf(netPrivilege(), 'files that run side by side may use the same names, addresses and ports', async () => {
   const text = (own: string, other: string) => `import { execFileSync } from 'node:child_process';
     import { createSocket } from 'node:dgram';
