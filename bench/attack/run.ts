@@ -43,10 +43,10 @@ export interface Outcome extends Setting {
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const MIB = 2 ** 20;
 
-/** How long each of the two phases takes. */
+/** Duration of the two phases, in ms. */
 export interface Phase {
   readonly ms: number;
-  /** The second goes on for at most so many ms until a client was served and the flow has moved. Default: 0. */
+  /** Time that the attack may last longer, until a client was served and the flow has moved. Default: 0. */
   readonly patience?: number;
 }
 
