@@ -51,15 +51,25 @@ export function idTerm(identification: u32): u32 {
   return low ^ load<u32>(ID_TERMS + 1024 + ((<usize>(identification >>> 8)) << 2));
 }
 
-/** Fills the tables of each byte of a register followed by `share` zero bytes. */
+/**
+ * Fills the tables of each byte of a register followed by `share` zero bytes. The entry of a byte is the XOR of those
+ * of its bits.
+ */
 function initShifts(): void {
   // x^(8·256), by squaring x^8
   let power = ONE >>> 8;
   for (let k = 0; k < 8; k++) power = multiply(power, power);
   for (let share = SMALLEST_SHARE; share <= LARGEST_SHARE; share <<= 1) {
     let table = shiftTable(share);
-    for (let at: u32 = 0; at < 1024; at++)
-      store<u32>(table + ((<usize>at) << 2), multiply((at & 255) << ((at >>> 8) << 3), power));
+    for (let at: u32 = 0; at < 1024; at++) {
+      let byte = at & 255;
+      let others = byte & (byte - 1);
+      let entry =
+        others == 0
+          ? multiply(byte << ((at >>> 8) << 3), power)
+          : shiftEntry(table, at - byte + others) ^ shiftEntry(table, at - others);
+      store<u32>(table + ((<usize>at) << 2), entry);
+    }
     power = multiply(power, power);
   }
 }
@@ -68,14 +78,19 @@ function shiftTable(share: u32): usize {
   return SHIFT_TABLES + ((<usize>(ctz(share) - ctz(SMALLEST_SHARE))) << 12);
 }
 
+/** Returns an entry: `at` is a byte of the register, plus 256 for each byte below it. */
+function shiftEntry(table: usize, at: u32): u32 {
+  return load<u32>(table + ((<usize>at) << 2));
+}
+
 /** Returns the register after `share` zero bytes. */
 function shifted(register: u32, share: u32): u32 {
   let table = shiftTable(share);
   return (
-    load<u32>(table + ((<usize>(register & 255)) << 2)) ^
-    load<u32>(table + ((<usize>((register >>> 8) & 255)) << 2), 1024) ^
-    load<u32>(table + ((<usize>((register >>> 16) & 255)) << 2), 2048) ^
-    load<u32>(table + ((<usize>(register >>> 24)) << 2), 3072)
+    shiftEntry(table, register & 255) ^
+    shiftEntry(table, 256 + ((register >>> 8) & 255)) ^
+    shiftEntry(table, 512 + ((register >>> 16) & 255)) ^
+    shiftEntry(table, 768 + (register >>> 24))
   );
 }
 
