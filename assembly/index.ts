@@ -63,8 +63,8 @@ export function opcodeFlags(opcode: u32): u32 {
   return flagsOf(opcode);
 }
 /**
- * Lays out the memory and makes the card ready. The caller puts a 32-byte seed at scratch(); all keys, QPNs and PSNs
- * are derived from it.
+ * Lays out the memory, which must be zero, and makes the card ready. The caller puts a 32-byte seed at scratch(); all
+ * keys, QPNs and PSNs are derived from it.
  */
 export function open(
   memoryBytes: f64,

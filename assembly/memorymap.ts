@@ -31,7 +31,7 @@ export const CRC_TABLE: usize = 16384;
 export const INVERSE_POWERS: usize = 32768;
 /** Two tables of 256 u32 (wire/icrc). */
 export const ID_TERMS: usize = 33024;
-/** Records and free lists of the pool and the arena (host/blocks), 864 bytes each, up to CRC_SCRATCH. */
+/** Records and free lists of the pool and the arena (host/blocks), 872 bytes each, up to CRC_SCRATCH. */
 export const POOL: usize = 35072;
 export const ARENA: usize = 35968;
 /** Scratch memory of the CRC folding (wire/crc), up to SHIFT_TABLES. */

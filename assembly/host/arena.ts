@@ -4,7 +4,7 @@
 // (host/pool), by pages that the pool has free at its end, and does not shrink.
 import { ARENA, POOL_START } from '../memorymap';
 import { Blocks, HEADER_BYTES } from './blocks';
-import { initPool, pool } from './pool';
+import { initPool, pool, usedEnd } from './pool';
 
 const PAGE: u32 = 4096;
 /** This much at the end of the memory stays unused: a vector load past the end of the last block must not trap. */
@@ -14,7 +14,10 @@ function arena(): Blocks {
   return changetype<Blocks>(ARENA);
 }
 
-/** Lays out the memory behind the fixed structures: the arena's table, the pool, and the arena, which is empty. */
+/**
+ * Lays out the memory behind the fixed structures: the arena's table, the pool, and the arena, which is empty. The
+ * memory must be zero.
+ */
 export function initMemory(memoryBytes: u64): void {
   let endPage = <u32>((memoryBytes - MARGIN) / PAGE);
   arena().init(endPage, PAGE, POOL_START, HEADER_BYTES, 0);
@@ -39,8 +42,12 @@ export function allocatePages(bytes: u32): usize {
   if (block == 0 && grow(pages)) block = blocks.find(pages, 1);
   if (block == 0) block = blocks.findAny(pages, 1);
   if (block == 0) return 0;
+  let used = <usize>blocks.usedFrom * PAGE;
   let ptr = blocks.take(block, pages, 1);
-  memory.fill(ptr, 0, bytes);
+  // What neither the pool nor the arena has used is zero, and stays untouched.
+  let end = ptr + bytes;
+  if (ptr < usedEnd()) memory.fill(ptr, 0, min(end, usedEnd()) - ptr);
+  if (end > used) memory.fill(max(ptr, used), 0, end - max(ptr, used));
   return ptr;
 }
 

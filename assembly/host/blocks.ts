@@ -9,7 +9,7 @@
 const LISTS: u32 = 200;
 const WORDS: u32 = (LISTS + 63) / 64;
 /** The record, the bitmap, and the heads of the lists. */
-const BITMAP: usize = 32;
+const BITMAP: usize = 40;
 const HEADS: usize = BITMAP + WORDS * 8;
 /** Size of a Blocks with its lists. */
 export const BLOCKS_BYTES: usize = HEADS + LISTS * 4;
@@ -67,6 +67,9 @@ export class Blocks {
   endUnit: u32;
   private lastBlock: u32;
   freeUnits: u32;
+  /** All units that were ever handed out, and the leads behind them, lie from `usedFrom` to `usedTo`. */
+  usedFrom: u32;
+  usedTo: u32;
 
   /** Sets up an empty range, which ends and begins at a unit. */
   init(endUnit: u32, unitBytes: u32, headers: usize, headerStride: u32, lead: u32): void {
@@ -77,6 +80,7 @@ export class Blocks {
     this.unitBytes = unitBytes;
     this.firstUnit = endUnit;
     this.endUnit = endUnit;
+    this.usedFrom = endUnit;
   }
 
   /** Returns the units of a block with room for `bytes`. */
@@ -147,6 +151,8 @@ export class Blocks {
       this.pushFree(block + units);
     }
     this.freeUnits -= units;
+    this.usedFrom = min(this.usedFrom, block);
+    this.usedTo = max(this.usedTo, block + units + this.lead);
     return <usize>(block + this.lead) * this.unitBytes;
   }
 

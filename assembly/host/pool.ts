@@ -18,6 +18,11 @@ export function initPool(start: usize, end: u64): void {
   pool().growDown(endUnit - <u32>(start / UNIT_BYTES));
 }
 
+/** Returns the end of the memory that the pool has used. Behind it, only the arena may have changed anything. */
+export function usedEnd(): usize {
+  return <usize>pool().usedTo * UNIT_BYTES;
+}
+
 /** Returns zeroed memory aligned to 64 bytes; 0 when there is none. */
 export function allocate(bytes: u64): usize {
   return allocateAligned(bytes, UNIT_BYTES);
@@ -32,8 +37,10 @@ export function allocateAligned(bytes: u64, align: u32): usize {
   align /= UNIT_BYTES;
   let block = blocks.find(units, align) || blocks.findAny(units, align);
   if (block == 0) return 0;
+  let used = usedEnd();
   let data = blocks.take(block, units, align);
-  memory.fill(data, 0, <usize>(units - 1) * UNIT_BYTES);
+  // Unused memory is zero. To fill it would make the system provide all of it at once.
+  if (data < used) memory.fill(data, 0, min(<usize>(units - 1) * UNIT_BYTES, used - data));
   return data;
 }
 

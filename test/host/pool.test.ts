@@ -23,6 +23,28 @@ test('memory is handed out on pages, zeroed, and taken back', async () => {
   expect(card.bytes.subarray(ptr, ptr + 5000).every((byte) => byte === 0)).toBe(true);
 });
 
+test('memory that an object has had is zeroed, for another object and for the application', async () => {
+  const { x, card } = await Rig.create();
+  // these fill the gaps that alignment has left, so that a queue and its completions are side by side
+  for (let i = 0; i < 100; i++) x.cqCreate(1);
+  const entries = 32_768;
+  const cq = x.cqCreate(entries);
+  const from = cq + 4096;
+  const scribble = (bytes: number) => card.bytes.fill(0xee, from, cq + bytes);
+  const isZero = (begin: number, bytes: number) => card.bytes.subarray(begin, cq + bytes).every((byte) => byte === 0);
+  expect(isZero(from, entries * 64)).toBe(true);
+  scribble(entries * 64);
+  x.cqDestroy(cq);
+  expect(x.cqCreate(2 * entries)).toBe(cq);
+  expect(isZero(from, 2 * entries * 64)).toBe(true);
+  scribble(2 * entries * 64);
+  x.cqDestroy(cq);
+  const ptr = x.memAlloc(x.memAvailable() - 65_536);
+  expect(ptr).toBeGreaterThan(from);
+  expect(ptr).toBeLessThan(from + 100_000);
+  expect(isZero(ptr, 2 * entries * 64)).toBe(true);
+});
+
 test('what cannot be had is answered with 0, and costs nothing', async () => {
   const { x } = await Rig.create();
   const before = x.memAvailable();
