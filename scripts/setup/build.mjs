@@ -189,7 +189,7 @@ async function writeManPages() {
     import { createProgram } from './dist/cli/program.js';
     rmSync('man', { recursive: true, force: true });
     mkdirSync('man');
-    for (const [name, page] of manPages(createProgram())) writeFileSync('man/' + name, page);`;
+    for (const [name, page] of manPages(await createProgram())) writeFileSync('man/' + name, page);`;
   await run(process.execPath, ['--input-type=module', '--eval', program]);
 }
 

@@ -6,8 +6,6 @@ import { CliError, Exit, errorReport, exitOf, Stopped } from './exit.js';
 import { styled } from './output.js';
 import { createProgram } from './program.js';
 
-const program = createProgram();
-
 // Namespaces, interfaces, sockets and memory are released with the processes that hold them, and a capture is complete
 // after every turn. Nothing needs cleaning up, so the process exits at once.
 process.on('SIGINT', () => process.exit(Exit.INTERRUPTED));
@@ -17,6 +15,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) =>
   process.exit(error.code === 'EPIPE' ? Exit.OK : Exit.FAILED),
 );
 
+const program = await createProgram(process.argv[2]);
 process.exitCode = await run(process.argv);
 
 async function run(argv: readonly string[]): Promise<number> {

@@ -1,31 +1,64 @@
 /** The tree of commands. It has all that --help, completion and the manual pages say. */
 import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
-import tab from '@bomb.sh/tab/commander';
 import { Command } from 'commander';
-import { demoCommand } from './demo/command.js';
-import { devinfoCommand } from './devinfo.js';
-import { endpointCommand } from './endpoint/command.js';
 import { EXIT_HELP } from './exit.js';
-import { ladderCommand } from './ladder.js';
-import { netcatCommands } from './netcat/command.js';
 import { styled } from './output.js';
-import { perftestCommands } from './perftest/command.js';
-import { pingpongCommand } from './pingpong/command.js';
-import { probeCommand } from './probe/command.js';
-import { regionCommands } from './region/command.js';
-import { rpingCommand } from './rping/command.js';
-import { scriptCommand } from './script.js';
-import { statCommand } from './stat/command.js';
-import { valkeyCommand } from './valkey.js';
 
 /** Commander removes the colours where they do not belong: NO_COLOR, or no terminal. */
 const ANYWHERE = { validateStream: false };
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 
-/** Returns the program with all its commands. */
-export function createProgram(): Command {
+/** Commands of one module. */
+interface CommandModule {
+  /** Heading of the list of commands. */
+  readonly section: string;
+  readonly names: readonly string[];
+  /** Returns what defines them in a program: all, or at least the one that is called. */
+  load(): Promise<(program: Command, called?: string) => void>;
+}
+
+const DIAGNOSTICS = 'Diagnostics:';
+const SERVICES = 'Pipes and services:';
+const OF_RDMA_CORE = 'Peers of rdma-core:';
+const OF_PERFTEST = 'Peers of perftest:';
+const SHELL = 'Shell:';
+
+const MODULES: readonly CommandModule[] = [
+  { section: DIAGNOSTICS, names: ['devinfo'], load: async () => (await import('./devinfo.js')).devinfoCommand },
+  { section: DIAGNOSTICS, names: ['demo'], load: async () => (await import('./demo/command.js')).demoCommand },
+  { section: DIAGNOSTICS, names: ['stat'], load: async () => (await import('./stat/command.js')).statCommand },
+  { section: DIAGNOSTICS, names: ['ladder'], load: async () => (await import('./ladder.js')).ladderCommand },
+  { section: DIAGNOSTICS, names: ['script'], load: async () => (await import('./script.js')).scriptCommand },
+  { section: DIAGNOSTICS, names: ['probe'], load: async () => (await import('./probe/command.js')).probeCommand },
+  {
+    section: SERVICES,
+    names: ['listen', 'connect'],
+    load: async () => (await import('./netcat/command.js')).netcatCommands,
+  },
+  { section: SERVICES, names: ['endpoint'], load: async () => (await import('./endpoint/command.js')).endpointCommand },
+  { section: SERVICES, names: ['get', 'put'], load: async () => (await import('./region/command.js')).regionCommands },
+  { section: SERVICES, names: ['valkey-proxy'], load: async () => (await import('./valkey.js')).valkeyCommand },
+  {
+    section: OF_RDMA_CORE,
+    names: ['pingpong', 'uc-pingpong', 'ud-pingpong', 'srq-pingpong'],
+    load: async () => (await import('./pingpong/command.js')).pingpongCommand,
+  },
+  { section: OF_RDMA_CORE, names: ['rping'], load: async () => (await import('./rping/command.js')).rpingCommand },
+  {
+    section: OF_PERFTEST,
+    names: ['send', 'write', 'read', 'atomic'].flatMap((verb) => [`${verb}-bw`, `${verb}-lat`]),
+    load: async () => (await import('./perftest/command.js')).perftestCommands,
+  },
+];
+
+/**
+ * Returns the program with all its commands.
+ * @param called the first word of the command line. If it names a command, the program may lack the others: to load and
+ * define all of them takes longer than most commands.
+ */
+export async function createProgram(called?: string): Promise<Command> {
   const program = new Command('wasm-roce')
     .description('A software RoCEv2 adapter: diagnostics, benchmarks, pipes and services over RDMA')
     // no short form: -V is an option of rping
@@ -62,26 +95,15 @@ ${EXIT_HELP}`,
     styleOptionText: (text) => styleText('cyan', text, ANYWHERE),
     styleArgumentText: (text) => styleText('cyan', text, ANYWHERE),
   });
-  program.commandsGroup('Diagnostics:');
-  devinfoCommand(program);
-  demoCommand(program);
-  statCommand(program);
-  ladderCommand(program);
-  scriptCommand(program);
-  probeCommand(program);
-  program.commandsGroup('Pipes and services:');
-  netcatCommands(program);
-  endpointCommand(program);
-  regionCommands(program);
-  valkeyCommand(program);
-  program.commandsGroup('Peers of rdma-core:');
-  pingpongCommand(program);
-  rpingCommand(program);
-  program.commandsGroup('Peers of perftest:');
-  perftestCommands(program);
-  program.commandsGroup('Shell:');
-  tab(program, { completionCommandName: 'completion' });
-  describeCompletion(program);
+  const own = MODULES.find(({ names }) => called !== undefined && names.includes(called));
+  if (own !== undefined) (await own.load())(program, called);
+  else {
+    for (const { section, load } of MODULES) {
+      program.commandsGroup(section);
+      (await load())(program);
+    }
+    await addCompletion(program);
+  }
   program.helpCommand(true);
   for (const command of program.commands) command.copyInheritedSettings(program);
   return program;
@@ -94,7 +116,11 @@ Examples:
   wasm-roce completion fish > ~/.config/fish/completions/wasm-roce.fish
 ${EXIT_HELP}`;
 
-function describeCompletion(program: Command): void {
+/** Adds the command `completion`, which completes the commands that the program has by now. */
+async function addCompletion(program: Command): Promise<void> {
+  const { default: tab } = await import('@bomb.sh/tab/commander');
+  program.commandsGroup(SHELL);
+  tab(program, { completionCommandName: 'completion' });
   program.commands
     .find((command) => command.name() === 'completion')
     ?.summary('print what a shell needs to complete commands and options')

@@ -41,8 +41,9 @@ describe('completion', () => {
   });
 });
 
-describe('manual pages', () => {
-  const pages = manPages(createProgram());
+describe('manual pages', async () => {
+  const program = await createProgram();
+  const pages = manPages(program);
 
   test('one for the program and one for each command, with all that --help says', async () => {
     const { stdout: help } = await run(['--help']);
@@ -50,7 +51,7 @@ describe('manual pages', () => {
       .map(([, name]) => name)
       .filter((name) => name !== 'help');
     expect([...pages.keys()].sort()).toEqual(['wasm-roce.1', ...names.map((name) => `wasm-roce-${name}.1`)].sort());
-    for (const command of createProgram().commands.filter((command) => pages.has(`wasm-roce-${command.name()}.1`)))
+    for (const command of program.commands.filter((command) => pages.has(`wasm-roce-${command.name()}.1`)))
       for (const { flags } of command.options)
         expect(pages.get(`wasm-roce-${command.name()}.1`)).toContain(flags.replaceAll('-', '\\-'));
   });
@@ -64,6 +65,25 @@ describe('manual pages', () => {
       expect(stderr).toBe('');
       for (const title of ['NAME', 'SYNOPSIS', 'OPTIONS', 'EXAMPLES', 'EXIT STATUS']) expect(stdout).toContain(title);
     }
+  });
+});
+
+describe('a program for one command', async () => {
+  const { commands } = await createProgram();
+  const ofShell = ['completion', 'complete'];
+
+  test.each(commands.map((command) => command.name()).filter((name) => !ofShell.includes(name)))(
+    'has %s as in the whole program',
+    async (name) => {
+      const whole = commands.find((command) => command.name() === name);
+      const alone = (await createProgram(name)).commands.find((command) => command.name() === name);
+      expect(alone?.helpInformation()).toBe(whole?.helpInformation());
+    },
+  );
+
+  test('has not the others', async () => {
+    const { commands } = await createProgram('send-bw');
+    expect(commands.map((command) => command.name())).toEqual(['send-bw']);
   });
 });
 

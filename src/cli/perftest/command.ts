@@ -67,8 +67,9 @@ const SPIN_MS = 0.2;
 const CARD_BYTES = 2 ** 28;
 const MAX_SIZE = 2 ** 30;
 
-export function perftestCommands(program: Command): void {
-  for (const kind of KINDS) perftestCommand(program, kind);
+/** @param called the only command to define. Default: all */
+export function perftestCommands(program: Command, called?: string): void {
+  for (const kind of KINDS) if (called === undefined || kind.name === called) perftestCommand(program, kind);
 }
 
 function perftestCommand(program: Command, kind: TestKind): void {
