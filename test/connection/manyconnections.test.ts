@@ -73,7 +73,8 @@ test('a thousand at once, and nothing is left', async () => {
       expect(memory).toBeGreaterThanOrEqual(before[i]?.memory as number);
     }
   });
-  expect(timers()).toBe(timersBefore);
+  // vitest may have had one that has expired meanwhile
+  expect(timers()).toBeLessThanOrEqual(timersBefore);
   await server.close();
   await serving;
 });

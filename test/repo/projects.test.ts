@@ -1,4 +1,4 @@
-// Project `unit` is repeatable because it needs nothing but the processor (vitest.config.ts, virtualtime.ts).
+// Project `unit` is repeatable because it needs nothing but the processor (vitest.config.ts, virtualclock.ts).
 import { expect, test } from 'vitest';
 import { imports, sources } from './sources.js';
 

@@ -1,4 +1,4 @@
-/** Two devices on one hub for each test of the file that imports this. */
+/** Two devices on one hub. */
 import { afterEach, beforeEach } from 'vitest';
 import { createMemoryHub, type Device, openDevice } from '../../src/index.js';
 
@@ -10,11 +10,14 @@ export let device: Device;
 /** The device of the server, at `HOST`. */
 export let peer: Device;
 
-beforeEach(async () => {
-  const hub = createMemoryHub();
-  device = await openDevice({ hub, addresses: [OWN_HOST] });
-  peer = await openDevice({ hub, addresses: [HOST] });
-});
-afterEach(async () => {
-  for (const one of [device, peer]) await one.close({ force: true });
-});
+/** Each test of the file gets devices of its own. */
+export function useDevices(): void {
+  beforeEach(async () => {
+    const hub = createMemoryHub();
+    device = await openDevice({ hub, addresses: [OWN_HOST] });
+    peer = await openDevice({ hub, addresses: [HOST] });
+  });
+  afterEach(async () => {
+    for (const one of [device, peer]) await one.close({ force: true });
+  });
+}

@@ -15,7 +15,9 @@ import {
 } from '../../../src/ulp/rsocket/wire.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+
+useDevices();
 
 const PORT = 7000;
 /** Bytes of the raw peer's half of a buffer, and the offset of that in its memory. */

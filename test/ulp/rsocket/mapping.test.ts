@@ -15,7 +15,9 @@ import {
   writeMapping,
 } from '../../../src/ulp/rsocket/wire.js';
 import { eventually } from '../../kit/eventually.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+
+useDevices();
 
 const PORT = 7000;
 

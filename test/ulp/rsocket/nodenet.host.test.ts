@@ -7,7 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import * as ourNet from '../../../src/net.js';
 import { eventually } from '../../kit/eventually.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+
+useDevices();
 
 type AnySocket = nodeNet.Socket;
 type AnyServer = nodeNet.Server;

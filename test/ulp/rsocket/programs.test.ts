@@ -8,7 +8,9 @@ import { Client } from 'undici';
 import { expect, test } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { connect, createServer, type Server, type Socket } from '../../../src/net.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+
+useDevices();
 
 const PORT = 8080;
 

@@ -6,7 +6,9 @@ import { encodeMessage, MESSAGE_BYTES, Opcode } from '../../../src/ulp/valkey/wi
 import { connect, createServer, type StreamSocket, type ValkeyServer } from '../../../src/valkey.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+
+useDevices();
 
 const PORT = 6379;
 const RECEIVES = 600;

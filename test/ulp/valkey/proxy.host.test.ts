@@ -5,8 +5,10 @@ import { createServer as createTcpServer, type Server, connect as tcpConnect } f
 import { expect, test } from 'vitest';
 import { connect, createBridge, createProxy, createServer, type ValkeyOptions } from '../../../src/valkey.js';
 import { eventually } from '../../kit/eventually.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
 import { take } from './take.js';
+
+useDevices();
 
 const there = (options: ValkeyOptions = {}) => ({ device, host: HOST, ...options });
 

@@ -6,8 +6,10 @@ import { expect, test, vi } from 'vitest';
 import { Pace } from '../../../src/ulp/valkey/pace.js';
 import { connect, createBridge, createServer, type ValkeyOptions } from '../../../src/valkey.js';
 import { eventually } from '../../kit/eventually.js';
-import { device, HOST, peer } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
 import { take } from './take.js';
+
+useDevices();
 
 const there = (options: ValkeyOptions = {}) => ({ device, host: HOST, ...options });
 
