@@ -71,7 +71,8 @@ export class CoreContext {
   now = 0;
   readonly #random: () => number;
   readonly #tidHigh: bigint;
-  readonly #counters = new Map<string, number>();
+  /** By counter and name. */
+  readonly #counts = new Map<string, Map<string, number>>();
   #outgoing: Outgoing[] = [];
   #events: CoreEvent[] = [];
   /** Ids of SIDR exchanges. */
@@ -145,12 +146,22 @@ export class CoreContext {
 
   /** Adds one to a counter: `cm_<counter>.<name>` as in Linux (`cm_rx_msgs.req`), or `cm_<counter>`. */
   count(counter: string, name = ''): void {
-    const key = name === '' ? `cm_${counter}` : `cm_${counter}.${name.toLowerCase()}`;
-    this.#counters.set(key, (this.#counters.get(key) ?? 0) + 1);
+    let counts = this.#counts.get(counter);
+    if (counts === undefined) {
+      counts = new Map();
+      this.#counts.set(counter, counts);
+    }
+    counts.set(name, (counts.get(name) ?? 0) + 1);
   }
 
   get counters(): Readonly<Record<string, number>> {
-    return Object.fromEntries(this.#counters);
+    const keyOf = (counter: string, name: string) =>
+      name === '' ? `cm_${counter}` : `cm_${counter}.${name.toLowerCase()}`;
+    return Object.fromEntries(
+      [...this.#counts].flatMap(([counter, counts]) =>
+        Array.from(counts, ([name, count]) => [keyOf(counter, name), count] as const),
+      ),
+    );
   }
 
   takeMessages(): Outgoing[] {

@@ -29,22 +29,48 @@ export type Values<L extends Layout> = {
 
 /** An unsigned number of `width` bits, at most 32, that begins `bit` bits into a byte. */
 export function uint(byte: number, width: number, bit = 0): Field<number> {
+  const { bytes, read, write } = (bit === 0 && aligned(byte, width)) || bits(byte, width, bit);
+  const limit = 2 ** width;
+  return {
+    bytes,
+    read,
+    write(at, value) {
+      if (!Number.isInteger(value) || value < 0 || value >= limit)
+        throw outOfRange(`${value} at byte ${byte}: the field has ${width} bits`);
+      write(at, value);
+    },
+  };
+}
+
+/** A number of one, two or four whole bytes. */
+function aligned(byte: number, width: number): Field<number> | undefined {
+  const bytes = byte + width / 8;
+  switch (width) {
+    case 8:
+      return { bytes, read: (at) => at.getUint8(byte), write: (at, value) => at.setUint8(byte, value) };
+    case 16:
+      return { bytes, read: (at) => at.getUint16(byte), write: (at, value) => at.setUint16(byte, value) };
+    case 32:
+      return { bytes, read: (at) => at.getUint32(byte), write: (at, value) => at.setUint32(byte, value) };
+    default:
+      return undefined;
+  }
+}
+
+/** Any number of bits, up to five bytes: more than bit operations can handle, but doubles are exact up to 53 bits. */
+function bits(byte: number, width: number, bit: number): Field<number> {
   const bytes = Math.ceil((bit + width) / 8);
   const unit = 2 ** (8 * bytes - bit - width);
-  const limit = 2 ** width;
-  // The field can span five bytes, more than bit operations can handle; doubles are exact up to 53 bits.
   const all = (at: DataView) => {
     let value = 0;
     for (let i = 0; i < bytes; i++) value = value * 256 + at.getUint8(byte + i);
     return value;
   };
-  const read = (at: DataView) => Math.floor(all(at) / unit) % limit;
+  const read = (at: DataView) => Math.floor(all(at) / unit) % 2 ** width;
   return {
     bytes: byte + bytes,
     read,
     write(at, value) {
-      if (!Number.isInteger(value) || value < 0 || value >= limit)
-        throw outOfRange(`${value} at byte ${byte}: the field has ${width} bits`);
       let rest = all(at) + (value - read(at)) * unit;
       for (let i = bytes - 1; i >= 0; i--) {
         at.setUint8(byte + i, rest % 256);

@@ -40,14 +40,19 @@ export function newListener(parameters: ListenParameters, handle: number): Liste
   return { ...parameters, handle, requests: new Pending(), halfOpen: new Pending(), refused: new Set() };
 }
 
+const NONE: readonly Listener[] = [];
+
 /** All listeners of a core. */
 export class Listeners {
   readonly #all = new Map<number, Listener>();
+  /** By port space and port. */
+  readonly #ofPort = new Map<string, readonly Listener[]>();
   #handles = 0;
 
   /** Adds a listener. @throws VerbsError EADDRINUSE when another listener has the port and address */
   add(parameters: ListenParameters): Listener {
-    const other = [...this.#all.values()].find((listener) => isConflict(listener, parameters));
+    const others = this.find(parameters.space, parameters.port);
+    const other = others.find((listener) => isConflict(listener, parameters));
     if (other !== undefined)
       throw new VerbsError(
         'EADDRINUSE',
@@ -55,23 +60,31 @@ export class Listeners {
       );
     const listener = newListener(parameters, ++this.#handles);
     this.#all.set(listener.handle, listener);
+    this.#ofPort.set(portKey(listener), [...others, listener]);
     return listener;
   }
 
   remove(handle: number): void {
+    const listener = this.#all.get(handle);
+    if (listener === undefined) return;
     this.#all.delete(handle);
+    const others = this.find(listener.space, listener.port).filter((other) => other !== listener);
+    if (others.length > 0) this.#ofPort.set(portKey(listener), others);
+    else this.#ofPort.delete(portKey(listener));
   }
 
   /** Whether a listener has the port, on any address. */
   hasPort(space: PortSpaceName, port: number): boolean {
-    return [...this.#all.values()].some((listener) => listener.space === space && listener.port === port);
+    return this.find(space, port).length > 0;
   }
 
   /** Returns the listeners of a port, on any address. */
-  find(space: PortSpaceName, port: number): Listener[] {
-    return [...this.#all.values()].filter((listener) => listener.space === space && listener.port === port);
+  find(space: PortSpaceName, port: number): readonly Listener[] {
+    return this.#ofPort.get(portKey({ space, port })) ?? NONE;
   }
 }
+
+const portKey = ({ space, port }: { readonly space: PortSpaceName; readonly port: number }) => `${space} ${port}`;
 
 /** Chooses the listener for a destination address: the one with this address, otherwise one with a wildcard. */
 export function chooseListener(listeners: readonly Listener[], destination: string): Listener | undefined {
@@ -89,9 +102,8 @@ function isUnspecified(address: string, length: number): boolean {
   return bytes.length === length && bytes.every((byte) => byte === 0);
 }
 
-/** Listeners can share a port only on different addresses. */
+/** Whether two listeners of a port exclude each other: they can share it only on different addresses. */
 function isConflict(a: ListenParameters, b: ListenParameters): boolean {
-  if (a.space !== b.space || a.port !== b.port) return false;
   if (a.address === undefined || b.address === undefined) return true;
   if (gidText(a.address) === gidText(b.address)) return true;
   return isWildcard(a.address, b.address) || isWildcard(b.address, a.address);

@@ -42,13 +42,13 @@ export interface MadHeader {
 /** Parses the header of a datagram. Never throws. @returns the header, or the check that failed */
 export function parseHeader(bytes: Uint8Array): MadHeader | MadFault {
   if (bytes.length !== MAD_BYTES) return 'length';
-  const header = readHeader(bytes);
+  const header = new DataView(bytes.buffer, bytes.byteOffset, HEADER_BYTES);
   const fault = faultOf(header);
   if (fault !== undefined) return fault;
-  const name = NAME_OF.get(header.attribute);
+  const name = NAME_OF.get(HEADER.attribute.read(header));
   if (name === undefined) return 'attribute';
   const body = new DataView(bytes.buffer, bytes.byteOffset + HEADER_BYTES, MAD_BYTES - HEADER_BYTES);
-  return { name, tid: header.tid, modifier: header.modifier, body };
+  return { name, tid: HEADER.tid.read(header), modifier: HEADER.modifier.read(header), body };
 }
 
 /** Parses the message behind a header. Never throws. */
@@ -92,9 +92,9 @@ export function encodeMad<N extends MessageName>(
   return bytes;
 }
 
-function faultOf(header: Values<typeof HEADER>): MadFault | undefined {
-  if (header.baseVersion !== CONSTANT.baseVersion) return 'base_version';
-  if (header.managementClass !== CONSTANT.managementClass) return 'class';
-  if (header.classVersion !== CONSTANT.classVersion) return 'class_version';
-  return header.method === CONSTANT.method ? undefined : 'method';
+function faultOf(header: DataView): MadFault | undefined {
+  if (HEADER.baseVersion.read(header) !== CONSTANT.baseVersion) return 'base_version';
+  if (HEADER.managementClass.read(header) !== CONSTANT.managementClass) return 'class';
+  if (HEADER.classVersion.read(header) !== CONSTANT.classVersion) return 'class_version';
+  return HEADER.method.read(header) === CONSTANT.method ? undefined : 'method';
 }
