@@ -26,8 +26,8 @@ const POOL_BYTES = 2 ** 24;
 const MEMORY_SHARE = 1 / 8;
 /** Share of the device's memory that the pools without connections take at most. */
 const KEPT_SHARE = 1 / 64;
-/** Bytes of a receive in the card (assembly/host/wqe.ts), and of its completion (assembly/host/cq.ts). */
-const RECEIVE_BYTES = 32 + 64;
+/** Bytes of a receive in the card (assembly/host/wqe.ts). */
+const RECEIVE_BYTES = 32;
 /** Buffers at most, unless one connection asks for more. */
 const MAX_BUFFERS = 4096;
 /** Largest limit of the bytes: the card's memory. */
@@ -180,7 +180,7 @@ export class ReceivePool {
 
   /** Bytes of the card's memory that it takes. */
   get bytes(): number {
-    return this.#mrs.reduce((sum, mr) => sum + mr.length, this.maxBuffers * RECEIVE_BYTES);
+    return this.#mrs.reduce((sum, mr) => sum + mr.length, this.maxBuffers * RECEIVE_BYTES + this.cq.bytes);
   }
 
   addUser(): void {

@@ -16,8 +16,6 @@ import { SharedCq } from './sharedcq.js';
 
 const MIN_BUFFER_BYTES = 256;
 const SLAB_BYTES = 65536;
-/** Bytes of a completion in the card (assembly/host/cq.ts). */
-const COMPLETION_BYTES = 64;
 
 /** Registered memory of one request: its outgoing data, or its response. */
 export class SendBuffer {
@@ -105,7 +103,7 @@ export class SendPool {
       this.cq.remove(qp.qpNum);
       await this.cq.reserve(-qp.maxSendWr);
     }
-    if (--this.#users > 0 || this.#unusedBytes + this.cq.cq.cqe * COMPLETION_BYTES <= this.#maxUnusedBytes) return;
+    if (--this.#users > 0 || this.#unusedBytes + this.cq.bytes <= this.#maxUnusedBytes) return;
     byDevice.delete(this.#pd.device);
     await this.cq.close();
     for (const slab of [...this.#slabs.values()].flat()) await slab.mr.close();

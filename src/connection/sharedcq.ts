@@ -4,6 +4,9 @@ import type { Cq } from '../verbs/cq.js';
 import type { Wc } from '../verbs/wc.js';
 import { CompletionPump } from './completionpump.js';
 
+/** Bytes of a completion in the card (assembly/host/cq.ts). */
+const COMPLETION_BYTES = 64;
+
 export class SharedCq {
   readonly cq: Cq;
   readonly #pump: CompletionPump;
@@ -19,6 +22,11 @@ export class SharedCq {
   /** @param onOther receives completions of queue pairs that were removed @throws VerbsError ENOMEM */
   static async create(device: Context, cqe: number, onOther: (wc: Wc) => void = () => {}): Promise<SharedCq> {
     return new SharedCq((await device.createCq({ cqe })).makeInternal(), onOther);
+  }
+
+  /** Bytes of the card's memory that it takes. */
+  get bytes(): number {
+    return this.cq.cqe * COMPLETION_BYTES;
   }
 
   /** Makes room for further completions; a negative number gives it back. @throws VerbsError ENOMEM */
