@@ -1,7 +1,7 @@
 // Sockets of wasm-roce/net and the stock programs of librdmacm's rsockets.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { connect, createServer, type MappedMemory, type RsocketServerOptions, type Socket } from '../../src/net.js';
 import { OurDevice } from './card.js';
 import { corners, describeLinks, describeWithRxe, matrix } from './environment.js';
@@ -43,21 +43,15 @@ async function take(socket: Socket, bytes: number): Promise<Buffer> {
   return Buffer.concat(received);
 }
 
-/** Ends what a test has opened, also when it fails. */
-const endings: (() => unknown)[] = [];
-afterEach(() => {
-  for (const end of endings.splice(0)) end();
-});
-
 /** Listens, and starts a program of the guest that connects. @returns its end, and our socket */
 async function served(guest: Guest, options: RsocketServerOptions, words: readonly string[], address: string) {
   const server = createServer(options).listen(PORT);
-  endings.push(() => server.close());
+  onTestFinished(() => void server.close());
   const connection = once(server, 'connection');
   await once(server, 'listening');
   const tool = guest.spawn([...words, '-s', address]);
   const [socket] = (await connection) as [Socket];
-  endings.push(() => socket.destroy());
+  onTestFinished(() => void socket.destroy());
   return { tool, socket, server };
 }
 
@@ -93,7 +87,7 @@ async function useStock(guest: Guest, { device }: OurDevice, address: string, tr
   const tool = guest.spawn([...wordsOf(transfer), '-b', address]);
   await guest.listening(PORT, 'rdma');
   const socket = connect({ device, host: address, port: PORT });
-  endings.push(() => socket.destroy());
+  onTestFinished(() => void socket.destroy());
   socket.write(Buffer.alloc(SYNC_BYTES));
   await take(socket, SYNC_BYTES);
   for (let i = 0; i < ROUNDS; i++) {
@@ -146,7 +140,7 @@ async function useMapped(guest: Guest, { device }: OurDevice, address: string, t
   const tool = guest.spawn([...mappedWordsOf(transfer), '-b', address]);
   await guest.listening(PORT, 'rdma');
   const socket = connect({ device, host: address, port: PORT, iomapSize: 1 });
-  endings.push(() => socket.destroy());
+  onTestFinished(() => void socket.destroy());
   await once(socket, 'connect');
   const memory = await socket.iomap(transfer.size);
   memory.buffer.fill(0xff);
