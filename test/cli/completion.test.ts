@@ -76,12 +76,14 @@ describe('a program for one command', async () => {
     'has %s as in the whole program',
     async (name) => {
       const whole = commands.find((command) => command.name() === name);
-      const alone = (await createProgram(name)).commands.find((command) => command.name() === name);
+      const few = (await createProgram(name)).commands;
+      expect(few.length).toBeLessThan(5);
+      const alone = few.find((command) => command.name() === name);
       expect(alone?.helpInformation()).toBe(whole?.helpInformation());
     },
   );
 
-  test('has not the others', async () => {
+  test('defines one of the tests of perftest', async () => {
     const { commands } = await createProgram('send-bw');
     expect(commands.map((command) => command.name())).toEqual(['send-bw']);
   });
