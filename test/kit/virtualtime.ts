@@ -1,6 +1,6 @@
 /**
  * Virtual time for the tests of project `unit` (setupFiles of vitest.config.ts). vitest runs this file before each test
- * file. What the files of one process had left does not reach the next one.
+ * file: each begins with the same time, and without the timers of an earlier file in its process.
  */
 import { afterEach } from 'vitest';
 import { restartClock } from './virtualclock.js';
