@@ -1,7 +1,7 @@
 /** Byte offset and bit mask of every field of every message, from the tables of IBTA 12.6 to 12.11. */
 import { expect, describe as group, test } from 'vitest';
-import { buildMessage, encodeMad, MAD_BYTES, parseMad } from '../../src/cm/core/mad.js';
-import { ATTRIBUTE, LAYOUTS, type MessageName, privateDataBytes } from '../../src/cm/core/messages.js';
+import { encodeMad, MAD_BYTES, parseMad } from '../../src/cm/core/mad.js';
+import { ATTRIBUTE, LAYOUTS, type Message, type MessageName, privateDataBytes } from '../../src/cm/core/messages.js';
 import * as mads from './mads.js';
 
 /** A field, its byte offset behind the MAD header, and its bytes with all bits set. */
@@ -157,7 +157,7 @@ group.each(NAMES)('%s', (name) => {
   test.each(PLACES[name].map((row) => [row[0], row] as const))('%s', (field, row) => {
     const bytes = new mads.Mad(ATTRIBUTE[name], 5n).put(0, Buffer.from(body(row), 'hex')).bytes;
     const full = parseMad(bytes) as object;
-    const empty = buildMessage(name, 5n, {});
+    const empty = parseMad(encodeMad({ name, tid: 5n, modifier: 0 })) as Message;
     const value = partOf(full, field);
     // no other field is read from these bits
     expect(changed(empty, field, value)).toEqual(full);

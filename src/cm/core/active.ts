@@ -3,10 +3,9 @@ import { gidBytes } from '../../link/gid.js';
 import { withCmaHdr } from './cmahdr.js';
 import { Connection, type RetryPolicy } from './connection.js';
 import { type CoreContext, type Route, sendRejFor } from './context.js';
-import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout } from './derive.js';
+import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout, type ReqTerms } from './derive.js';
 import { type Ece, eceOf, eceOfReq } from './ece.js';
 import type { CmAddress, ConnectReply } from './events.js';
-import { buildMessage } from './mad.js';
 import { type Message, NO_DATA, Subject, Transport } from './messages.js';
 import { RejectReason } from './reasons.js';
 import { type PortSpaceName, serviceId } from './serviceid.js';
@@ -57,7 +56,7 @@ const PERMISSIVE_LID = 0xffff;
 export class ActiveConnection extends Connection {
   readonly role = 'active';
   /** Until the connection is established. */
-  #req: Message<'REQ'> | undefined;
+  #req: ReqTerms | undefined;
   readonly #qpOptions: LocalQpOptions;
   protected readonly retryPolicy: RetryPolicy;
   readonly #pkeyIndex: number;
@@ -71,7 +70,7 @@ export class ActiveConnection extends Connection {
     this.#pkeyIndex = pkeyIndex;
     // the message has 3 bits for it
     this.#qpOptions = parameters.retryCount > 7 ? { ...qpOptions, retryCnt: parameters.retryCount } : qpOptions;
-    const req = buildReq(context, id, parameters);
+    const req = reqFields(context, id, parameters);
     this.#req = req;
     this.localQpn = req.localQpn;
     this.setTimewait(req.primary.ackTimeout);
@@ -79,7 +78,8 @@ export class ActiveConnection extends Connection {
       period: requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout),
       retries: MAX_CM_RETRIES,
     };
-    this.sendWithRetries('REQ', this.tid, req, this.retryPolicy.period, MAX_CM_RETRIES);
+    const outgoing = this.send('REQ', this.tid, req);
+    this.awaitReply('REQ', outgoing, this.retryPolicy.period, MAX_CM_RETRIES);
   }
 
   protected onHandshakeEnd(): void {
@@ -155,7 +155,7 @@ export class ActiveConnection extends Connection {
       this.send('MRA', this.tid, { messageMraed: Subject.REP, serviceTimeout: REP_SERVICE_TIMEOUT });
   }
 
-  #connectReply(req: Message<'REQ'>, rep: Message<'REP'>): ConnectReply {
+  #connectReply(req: ReqTerms, rep: Message<'REP'>): ConnectReply {
     const { responderResources, initiatorDepth, rnrRetryCount, localQpn, privateData } = rep;
     const ece = eceOf(rep);
     return {
@@ -173,11 +173,11 @@ export class ActiveConnection extends Connection {
   }
 }
 
-function buildReq(context: CoreContext, id: number, parameters: ConnectParameters): Message<'REQ'> {
+function reqFields(context: CoreContext, id: number, parameters: ConnectParameters) {
   const { source, destination, hopLimit } = parameters;
   const isRouted = hopLimit > 1;
   const lid = isRouted ? PERMISSIVE_LID : 0;
-  return buildMessage('REQ', context.tidOf(id), {
+  return {
     localCommId: id,
     serviceId: serviceId(parameters.space, destination.port),
     localCaGuid: context.guid,
@@ -213,7 +213,7 @@ function buildReq(context: CoreContext, id: number, parameters: ConnectParameter
       parameters.privateData,
     ),
     ...eceOfReq(parameters.ece),
-  });
+  };
 }
 
 /** Flow label of a connection, as Linux computes it: spreads connections over equal-cost paths. */

@@ -296,9 +296,10 @@ export abstract class Connection implements Expiring {
   /** Sends a DREQ, with retransmissions. @param limit milliseconds in all */
   protected sendDreq(privateData: Uint8Array, policy = this.retryPolicy, limit = Number.POSITIVE_INFINITY): void {
     const { period, retries } = policy;
+    const tid = this.context.tidOf(this.localCommId);
+    const dreq = this.send('DREQ', tid, { remoteQpn: this.peer.qpn, privateData });
     this.setState('DREQ_SENT');
-    const fields = { remoteQpn: this.peer.qpn, privateData };
-    this.sendWithRetries('DREQ', this.context.tidOf(this.localCommId), fields, period, retries, limit);
+    this.awaitReply('DREQ', dreq, period, retries, limit);
   }
 
   /** Sends a message with the communication ids of this connection. */
@@ -322,26 +323,23 @@ export abstract class Connection implements Expiring {
   }
 
   /**
-   * Sends a message and retransmits it every `period` ms, at most `retries` times, until the state changes.
+   * Retransmits a message every `period` ms, at most `retries` times, until the state changes.
    * @param limit milliseconds in all
    * @param longest milliseconds in all, when MRAs of the peer ask for more
    */
-  protected sendWithRetries<N extends MessageName>(
-    name: N,
-    tid: bigint,
-    fields: Partial<Fields<N>>,
+  protected awaitReply(
+    name: MessageName,
+    outgoing: Outgoing,
     period: number,
     retries: number,
     limit = Number.POSITIVE_INFINITY,
     longest = limit,
-  ): Outgoing {
-    const outgoing = this.send(name, tid, fields);
+  ): void {
     const { now, deadlines } = this.context;
     const [giveUpAt, latestGiveUp] = [now + limit, now + longest];
     const pending = { name, outgoing, period, retriesLeft: retries, giveUpAt, latestGiveUp, isMraReceived: false };
     this.#awaitingReply = pending;
     deadlines.set(this, Math.min(now + period, giveUpAt));
-    return outgoing;
   }
 
   protected sendRej(subject: number, reason: number, info: Uint8Array, privateData: Uint8Array): Outgoing {

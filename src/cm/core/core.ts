@@ -96,14 +96,13 @@ export class CmCore {
    * @throws VerbsError EINVAL when the request has ended
    */
   prepareAccept(id: number, parameters: AcceptParameters, qpOptions: LocalQpOptions = {}): DerivedAttributes {
-    return this.#find(id, PassiveConnection).prepareRep(parameters, qpOptions).attributes;
+    return this.#find(id, PassiveConnection).prepareAccept(parameters, qpOptions);
   }
 
   /** Sends a REP. ESTABLISHED, REJECTED, DISCONNECTED or UNREACHABLE follows. @throws VerbsError EINVAL */
   accept(id: number, parameters: AcceptParameters, now: number): void {
     this.#context.now = now;
-    const connection = this.#find(id, PassiveConnection);
-    connection.accept(connection.prepareRep(parameters).rep);
+    this.#find(id, PassiveConnection).accept(parameters);
   }
 
   /** Sends a SIDR_REP that names the queue pair of a datagram service. @throws VerbsError EINVAL */

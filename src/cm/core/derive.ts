@@ -4,7 +4,7 @@
  */
 
 import { gidText } from '../../link/gid.js';
-import { type Message, Transport } from './messages.js';
+import { type Fields, Transport } from './messages.js';
 import { ackTimeout } from './times.js';
 
 /** The active side sends the REQ, the passive side the REP. */
@@ -98,11 +98,18 @@ export interface LocalQpOptions {
   readonly retryCnt?: number;
 }
 
+/** What both messages say about the queue pair of their sender, and how many READs and atomics it takes and makes. */
+type End = 'localQpn' | 'startingPsn' | 'rnrRetryCount' | 'responderResources' | 'initiatorDepth';
+/** The fields of a REQ that attributes follow from. */
+export type ReqTerms = Pick<Fields<'REQ'>, End | 'transport' | 'pathMtu' | 'retryCount' | 'primary'>;
+/** The fields of a REP that attributes follow from. */
+export type RepTerms = Pick<Fields<'REP'>, End | 'targetAckDelay'>;
+
 /** Returns the attributes of our queue pair. @param pkeyIndex index of the REQ's P_Key in our table */
 export function deriveAttributes(
   role: Role,
-  req: Message<'REQ'>,
-  rep: Message<'REP'>,
+  req: ReqTerms,
+  rep: RepTerms,
   pkeyIndex: number,
   qpOptions: LocalQpOptions = {},
 ): DerivedAttributes {
@@ -159,8 +166,8 @@ export function deriveAttributes(
  */
 export function queuePairTimeout(
   role: Role,
-  { primary }: Message<'REQ'>,
-  { targetAckDelay }: Pick<Message<'REP'>, 'targetAckDelay'>,
+  { primary }: Pick<ReqTerms, 'primary'>,
+  { targetAckDelay }: Pick<RepTerms, 'targetAckDelay'>,
 ): number {
   return role === 'passive' ? primary.ackTimeout : ackTimeout(targetAckDelay, Math.max(0, primary.ackTimeout - 1));
 }

@@ -67,15 +67,6 @@ export function readHeader(bytes: Uint8Array): Values<typeof HEADER> {
   return readFields(HEADER, new DataView(bytes.buffer, bytes.byteOffset, bytes.length));
 }
 
-/** Returns a message with these fields. All other fields are zero. */
-export function buildMessage<N extends MessageName>(
-  name: N,
-  tid: bigint,
-  fields: Partial<Fields<N>> & { readonly modifier?: number },
-): Message<N> {
-  return parseMad(encodeMad({ name, tid, modifier: 0, ...fields })) as unknown as Message<N>;
-}
-
 /**
  * Returns the bytes of a message. Fields that are not named are zero.
  * @throws RangeError when a value does not fit its field

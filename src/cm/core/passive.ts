@@ -7,7 +7,6 @@ import { type DerivedAttributes, deriveAttributes, type LocalQpOptions, mtuBytes
 import { type Ece, eceOf, eceOfRep } from './ece.js';
 import type { ConnectRequest } from './events.js';
 import { type Listener, MAX_OF_PEER } from './listeners.js';
-import { buildMessage } from './mad.js';
 import { Failover, type Message, NO_DATA, Subject, Transport } from './messages.js';
 import { RejectReason } from './reasons.js';
 import {
@@ -43,7 +42,7 @@ export interface AcceptParameters {
 
 export class PassiveConnection extends Connection {
   readonly role = 'passive';
-  /** Until the connection is established or has ended. */
+  /** Until the application has accepted it, or the connection has ended. */
   #req: Message<'REQ'> | undefined;
   /** First PSN of the REQ. A REQ with another one is no duplicate. */
   readonly #startingPsn: number;
@@ -91,17 +90,21 @@ export class PassiveConnection extends Connection {
   }
 
   /**
-   * Returns the REP for `accept`, and the attributes of our queue pair, which must be in RTR before the REP is sent.
+   * Returns the attributes of our queue pair, which must be in RTR before `accept`.
+   * @throws VerbsError EINVAL in another state than REQ_RCVD
    */
-  prepareRep(
-    parameters: AcceptParameters,
-    qpOptions: LocalQpOptions = {},
-  ): { rep: Message<'REP'>; attributes: DerivedAttributes } {
-    const req = this.#req;
-    if (this.state !== 'REQ_RCVD' || req === undefined) throw this.wrongState('accept', 'REQ_RCVD');
-    const rep = buildMessage('REP', this.tid, {
-      localCommId: this.localCommId,
-      remoteCommId: this.peer.commId,
+  prepareAccept(parameters: AcceptParameters, qpOptions: LocalQpOptions = {}): DerivedAttributes {
+    const req = this.#undecided();
+    // Admission has found an entry, and the table does not change.
+    const pkeyIndex = this.context.partitions.indexOf(req.pkey) as number;
+    const rep = { localQpn: parameters.qpNum, targetAckDelay: ACK_DELAY, ...parameters };
+    return deriveAttributes('passive', req, rep, pkeyIndex, qpOptions);
+  }
+
+  /** Sends the REP. @throws VerbsError EINVAL in another state than REQ_RCVD; RangeError for a value without a place */
+  accept(parameters: AcceptParameters): void {
+    const req = this.#undecided();
+    const rep = this.send('REP', this.tid, {
       localQpn: parameters.qpNum,
       startingPsn: parameters.startingPsn,
       responderResources: parameters.responderResources,
@@ -115,28 +118,27 @@ export class PassiveConnection extends Connection {
       privateData: parameters.privateData,
       ...eceOfRep(parameters.ece),
     });
-    // Admission has found an entry, and the table does not change.
-    const pkeyIndex = this.context.partitions.indexOf(req.pkey) as number;
-    return { rep, attributes: deriveAttributes('passive', req, rep, pkeyIndex, qpOptions) };
-  }
-
-  /** Sends the REP. @throws VerbsError EINVAL in another state than REQ_RCVD */
-  accept(rep: Message<'REP'>): void {
-    if (this.state !== 'REQ_RCVD' || this.#req === undefined) throw this.wrongState('accept', 'REQ_RCVD');
-    const { localResponseTimeout, maxCmRetries } = this.#req;
-    const { halfOpen, backlog } = this.listener;
+    this.setState('REP_SENT');
+    this.localQpn = parameters.qpNum;
+    this.#repSent = rep;
+    this.#req = undefined;
+    const { localResponseTimeout, maxCmRetries } = req;
     const period = milliseconds(localResponseTimeout);
     const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
-    this.localQpn = rep.localQpn;
-    this.setState('REP_SENT');
     const every = Math.min(period, MAX_HALF_OPEN_PERIOD);
-    const retries = Number.POSITIVE_INFINITY;
-    this.#repSent = this.sendWithRetries('REP', this.tid, rep, every, retries, limit, HALF_OPEN_TIME);
+    this.awaitReply('REP', rep, every, Number.POSITIVE_INFINITY, limit, HALF_OPEN_TIME);
+    const { halfOpen, backlog } = this.listener;
     halfOpen.add(this);
     this.halfOpenSince = this.context.now;
     // The RTU of an honest client follows within a round trip: the oldest is the one that least likely gets it.
     if (halfOpen.countOf(this.remoteGid) > MAX_OF_PEER) halfOpen.oldestOf(this.remoteGid)?.onRetriesExhausted();
     else if (halfOpen.size > Math.max(backlog, MIN_HALF_OPEN)) halfOpen.oldestOfLargest()?.onRetriesExhausted();
+  }
+
+  /** Returns the request that waits for the application. @throws VerbsError EINVAL when none does */
+  #undecided(): Message<'REQ'> {
+    if (this.state === 'REQ_RCVD' && this.#req !== undefined) return this.#req;
+    throw this.wrongState('accept', 'REQ_RCVD');
   }
 
   /** Rejects the request, which has not been answered, to make room for one of another peer. */
