@@ -21,16 +21,18 @@ interface Limits {
   readonly waiting: number;
   readonly perRound: number;
   readonly perMs: number;
+  /** Messages that one counts for which is ignored or refused. */
+  readonly refused: number;
 }
 
 /** A host that opens or closes a thousand connections at once sends as many messages. */
 const LIMITS: Readonly<Record<Kind, Limits>> = {
   // of a connection or an exchange that this end knows: only its peer knows the id
-  known: { waiting: 1024, perRound: 16, perMs: Number.POSITIVE_INFINITY },
-  // for a service that has a listener: more than a program can accept, fewer than a flood can keep it busy with
-  requests: { waiting: 1024, perRound: 4, perMs: 16 },
+  known: { waiting: 1024, perRound: 16, perMs: Number.POSITIVE_INFINITY, refused: 1 },
+  // for a service that has a listener: more than a program can accept, and fewer that it does not get to see
+  requests: { waiting: 1024, perRound: 4, perMs: 16, refused: 8 },
   // what is to be refused, or is no message at all: rounds can be short, and a flood must not be paid for each
-  others: { waiting: 32, perRound: 2, perMs: 1 },
+  others: { waiting: 32, perRound: 2, perMs: 1, refused: 1 },
 };
 const KINDS = Object.keys(LIMITS) as Kind[];
 
@@ -125,13 +127,17 @@ export class Inbox {
     this.host.release(lost);
   }
 
-  /** Handles the share of one round. @param now milliseconds */
-  takeRound(now: number, handle: (letter: Letter) => void): void {
+  /**
+   * Handles the share of one round.
+   * @param now milliseconds @param handle returns false for a message that it ignores or refuses
+   */
+  takeRound(now: number, handle: (letter: Letter) => boolean): void {
     for (const kind of KINDS) {
       const queue = this.#queues[kind];
       const allowance = this.#allowances[kind];
-      for (let left = LIMITS[kind].perRound; left > 0 && queue.size > 0 && allowance.take(now); left--)
-        handle(this.#take(queue));
+      const { perRound, refused } = LIMITS[kind];
+      for (let left = perRound; left > 0 && queue.size > 0 && allowance.take(now); left--)
+        if (!handle(this.#take(queue))) allowance.charge(refused - 1);
     }
   }
 
@@ -194,6 +200,11 @@ class Allowance {
     if (this.#left < 1) return false;
     this.#left--;
     return true;
+  }
+
+  /** Takes more than are left, if need be: the next ones have to wait for them. */
+  charge(messages: number): void {
+    this.#left -= messages;
   }
 
   /** Returns when the next `take` succeeds, at the earliest `now`. */

@@ -365,13 +365,15 @@ export class MadAgent extends Resource {
     this.#flush();
   }
 
-  #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: Letter): void {
+  /** @returns false for a message that is ignored or refused */
+  #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: Letter): boolean {
     const datagram = this.mr.buffer.subarray(at, at + bytes);
     const { source, destination } = readGrh(datagram);
     const neighbour = { mac: macOfNumber(mac), vlanTci };
     const route: Route = { local: destination, remote: source, neighbour, pkeyIndex };
-    this.core.receive(datagram.subarray(GRH_BYTES), route, this.now());
+    const isServed = this.core.receive(datagram.subarray(GRH_BYTES), route, this.now());
     this.#postReceive(slot);
+    return isServed;
   }
 
   /**

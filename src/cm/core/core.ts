@@ -167,18 +167,20 @@ export class CmCore {
 
   // ---- messages and time ----
 
-  /** Handles a datagram that arrived at queue pair 1. Never throws: invalid datagrams are counted and dropped. */
-  receive(bytes: Uint8Array, route: Route, now: number): void {
+  /**
+   * Handles a datagram that arrived at queue pair 1. Never throws: invalid datagrams are counted and dropped.
+   * @returns false for a request that is ignored or refused
+   */
+  receive(bytes: Uint8Array, route: Route, now: number): boolean {
     this.#context.now = now;
     const header = parseHeader(bytes);
     if (typeof header === 'string') {
       this.#onOther(bytes, header, route);
-      return;
+      return true;
     }
     this.#context.count('rx_msgs', header.name);
-    // its peer repeats it
-    if (header.name === 'REQ' && this.#mustWait(header.body, route)) this.#context.count('ignored', header.name);
-    else this.#dispatch(parseBody(header), route);
+    if (header.name === 'REQ' && this.#mustWait(header.body, route)) return this.#ignore(header.name);
+    return this.#dispatch(parseBody(header), route);
   }
 
   /** Handles the deadlines that have passed. */
@@ -252,16 +254,15 @@ export class CmCore {
     }
   }
 
-  #dispatch(message: Message, route: Route): void {
+  /** @returns false for a request that is ignored or refused */
+  #dispatch(message: Message, route: Route): boolean {
     switch (message.name) {
       case 'REQ':
-        this.#onReq(message, route);
-        break;
+        return this.#onReq(message, route);
+      case 'SIDR_REQ':
+        return this.#sidr.onSidrReq(message, route);
       case 'REP':
         this.#onRep(message, route);
-        break;
-      case 'SIDR_REQ':
-        this.#sidr.onSidrReq(message, route);
         break;
       case 'SIDR_REP':
         this.#sidr.onSidrRep(message, route);
@@ -276,6 +277,7 @@ export class CmCore {
         else this.#onUnknownConnection(message, route);
       }
     }
+    return true;
   }
 
   /**
@@ -296,36 +298,43 @@ export class CmCore {
     );
   }
 
-  #onReq(req: Message<'REQ'>, route: Route): void {
+  /** @returns false for a request that is ignored or refused */
+  #onReq(req: Message<'REQ'>, route: Route): boolean {
     const context = this.#context;
     const { connections } = context;
     const { localCaGuid, localCommId, localQpn } = req;
     const source = gidText(route.remote);
     const sameCommId = connections.findByRemoteCommId(source, localCaGuid, localCommId);
-    // The same communication id in another REQ: the peer has restarted.
-    const existing = sameCommId ?? connections.findByRemoteQpn(source, localCaGuid, localQpn);
     if (sameCommId instanceof PassiveConnection && sameCommId.isRepeatedBy(req)) {
       sameCommId.onDuplicateReq(req, route);
-    } else if (existing !== undefined) {
-      sendRejFor(context, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);
-      existing.onStale();
-    } else if (connections.size >= this.#maxConnections) {
-      context.count('ignored', req.name);
-    } else {
-      const admission = admit(req, source, this.#listeners, this.#host, context.partitions);
-      if ('refused' in admission) {
-        if (isForOtherCard(context.otherCards, req, route)) context.count('ignored', req.name);
-        else sendRejFor(context, route, req, Subject.REQ, admission.refused, admission.info);
-      } else if (mustWait(admission.listener, source, context.now)) {
-        // its peer repeats it
-        context.count('ignored', req.name);
-      } else {
-        const { listener, hdr } = admission;
-        const displaced = listener.requests.size < listener.backlog ? undefined : listener.requests.oldestOfLargest();
-        if (displaced instanceof PassiveConnection) displaced.displace();
-        new PassiveConnection(context, context.allocateId(), req, listener, hdr, route);
-      }
+      return true;
     }
+    // The same communication id in another REQ: the peer has restarted.
+    const stale = sameCommId ?? connections.findByRemoteQpn(source, localCaGuid, localQpn);
+    if (stale !== undefined) {
+      sendRejFor(context, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);
+      stale.onStale();
+      return false;
+    }
+    if (connections.size >= this.#maxConnections) return this.#ignore('REQ');
+    const admission = admit(req, source, this.#listeners, this.#host, context.partitions);
+    if ('refused' in admission) {
+      if (isForOtherCard(context.otherCards, req, route)) return this.#ignore('REQ');
+      sendRejFor(context, route, req, Subject.REQ, admission.refused, admission.info);
+      return false;
+    }
+    const { listener, hdr } = admission;
+    if (mustWait(listener, source, context.now)) return this.#ignore('REQ');
+    const displaced = listener.requests.size < listener.backlog ? undefined : listener.requests.oldestOfLargest();
+    if (displaced instanceof PassiveConnection) displaced.displace();
+    new PassiveConnection(context, context.allocateId(), req, listener, hdr, route);
+    return true;
+  }
+
+  /** Drops a request, which its peer repeats. @returns false */
+  #ignore(name: 'REQ'): false {
+    this.#context.count('ignored', name);
+    return false;
   }
 
   #onRep(rep: Message<'REP'>, route: Route): void {

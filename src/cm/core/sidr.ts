@@ -176,17 +176,24 @@ export class SidrTable {
     return this.#active.get(id) ?? this.#passive.get(id);
   }
 
-  onSidrReq(request: Message<'SIDR_REQ'>, route: Route): void {
+  /** @returns false for a request that is ignored or refused */
+  onSidrReq(request: Message<'SIDR_REQ'>, route: Route): boolean {
     const { context } = this;
     // request ids are unique for one peer only
     const key = `${route.remote}/${request.requestId}/${request.serviceId}`;
     const known = this.#passiveByKey.get(key);
-    const listener = known ? undefined : this.#listenerFor(request, route);
-    if (known !== undefined) known.onDuplicate();
-    else if (typeof listener === 'number' && isForOtherCard(context.otherCards, request, route))
-      context.count('ignored', request.name);
-    else if (typeof listener === 'number') sendSidrRep(context, route, request, listener, NO_DATA);
-    else if (listener !== undefined) this.#addPassive(key, request, route, listener);
+    if (known !== undefined) {
+      known.onDuplicate();
+      return true;
+    }
+    const listener = this.#listenerFor(request, route);
+    if (typeof listener !== 'number') {
+      this.#addPassive(key, request, route, listener);
+      return true;
+    }
+    if (isForOtherCard(context.otherCards, request, route)) context.count('ignored', request.name);
+    else sendSidrRep(context, route, request, listener, NO_DATA);
+    return false;
   }
 
   onSidrRep(reply: Message<'SIDR_REP'>, { remote }: Route): void {
