@@ -105,6 +105,27 @@ group('a request is refused', () => {
     expect(talk.core.size).toBe(0);
   });
 
+  test('beyond 256 half-open connections, one that has had its second makes room for another', () => {
+    const talk = new Conversation({ backlog: 1000 });
+    const half = (n: number) => {
+      const from = [10, 1, n >> 8, n & 255];
+      talk.source = from.join('.');
+      talk.receive(mads.req({ id: n, qpn: n, guid: BigInt(n), from }));
+      const request = talk.events().find(({ type }) => type === 'CONNECT_REQUEST');
+      talk.core.accept(request?.id as number, ACCEPT, talk.now);
+      return { id: request?.id, events: talk.events() };
+    };
+    const first = half(1);
+    talk.wait(1).discard();
+    for (let n = 2; n <= 256; n++) expect(half(n).events).toEqual([]);
+    talk.wait(998).discard();
+    expect(half(257).events).toEqual([]);
+    talk.wait(1).discard();
+    expect(half(258).events).toMatchObject([{ type: 'UNREACHABLE', id: first.id }]);
+    // the others have not had theirs
+    expect(half(259).events).toEqual([]);
+  });
+
   test('a peer with 256 that are not established gets another when the oldest has had a second', () => {
     const talk = new Conversation({ backlog: 1000 });
     const ask = (host: number, id: number) => {

@@ -11,6 +11,7 @@ import { Failover, type Message, NO_DATA, Subject, Transport } from './messages.
 import { RejectReason } from './reasons.js';
 import {
   ACK_DELAY,
+  HALF_OPEN_GRACE,
   HALF_OPEN_TIME,
   MAX_DREQ_PERIOD,
   MAX_HALF_OPEN_PERIOD,
@@ -22,6 +23,8 @@ import {
 
 /** Accepted connections of a listener that may wait for their RTU, whatever its backlog is. */
 const MIN_HALF_OPEN = 128;
+/** Accepted connections of a listener that may wait for longer than they need. */
+const MANY_HALF_OPEN = 256;
 /** Refused requests that a listener remembers. A duplicate of one that is forgotten is a new request. */
 const MAX_REFUSED = 256;
 
@@ -127,12 +130,22 @@ export class PassiveConnection extends Connection {
     const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
     const every = Math.min(period, MAX_HALF_OPEN_PERIOD);
     this.awaitReply('REP', rep, every, Number.POSITIVE_INFINITY, limit, HALF_OPEN_TIME);
-    const { halfOpen, backlog } = this.listener;
-    halfOpen.add(this);
+    this.listener.halfOpen.add(this);
     this.halfOpenSince = this.context.now;
-    // The RTU of an honest client follows within a round trip: the oldest is the one that least likely gets it.
-    if (halfOpen.countOf(this.remoteGid) > MAX_OF_PEER) halfOpen.oldestOf(this.remoteGid)?.onRetriesExhausted();
-    else if (halfOpen.size > Math.max(backlog, MIN_HALF_OPEN)) halfOpen.oldestOfLargest()?.onRetriesExhausted();
+    this.#displaced()?.onRetriesExhausted();
+  }
+
+  /**
+   * Returns the connection that makes room for this one, if one has to. The RTU of an honest client follows within a
+   * round trip: the oldest is the one that least likely gets it.
+   */
+  #displaced(): PassiveConnection | undefined {
+    const { halfOpen, backlog } = this.listener;
+    if (halfOpen.countOf(this.remoteGid) > MAX_OF_PEER) return halfOpen.oldestOf(this.remoteGid);
+    const oldest = halfOpen.oldestOfLargest();
+    if (oldest === undefined || halfOpen.size > Math.max(backlog, MIN_HALF_OPEN)) return oldest;
+    const hasHadItsTime = this.context.now - oldest.halfOpenSince >= HALF_OPEN_GRACE;
+    return hasHadItsTime && halfOpen.size > MANY_HALF_OPEN ? oldest : undefined;
   }
 
   /** Returns the request that waits for the application. @throws VerbsError EINVAL when none does */

@@ -25,8 +25,8 @@ export const MAX_CM_RETRIES = 15;
  */
 export const HALF_OPEN_TIME = 10_000;
 /**
- * How long a half-open connection has for its RTU, milliseconds, before a later request of the same peer may take its
- * place.
+ * How long a half-open connection has for its RTU, milliseconds, before a later one may take its place where many are
+ * half-open. Its REP is repeated once in this time.
  */
 export const HALF_OPEN_GRACE = 1000;
 /**
