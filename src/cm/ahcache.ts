@@ -17,7 +17,7 @@ export type { Route };
 /** An entry is looked up again after this time, if it is used then (ms). A failure is remembered as long. */
 const REFRESH_INTERVAL = 1000;
 /** Destinations whose handles are kept, and senders; the least recently used is replaced. */
-const MAX_ENTRIES = { destinations: 1024, senders: 256 };
+const MAX_ENTRIES = { destinations: 1024, senders: 64 };
 /** Look-ups at a time. Beyond, messages to other destinations are dropped. */
 const MAX_LOOKUPS = 128;
 
@@ -164,18 +164,24 @@ export class RetiredAhs {
     return old;
   }
 
-  /** Takes over a handle, which no longer keeps its protection domain open. */
+  /** Closes a handle, or takes it over, and then it no longer keeps its protection domain open. */
   retire(ah: AddressHandle): void {
-    if (!ah.isClosed) this.#ahs.add(ah.makeInternal());
     this.closeUnused();
+    if (!ah.isClosed && !tryClose(ah)) this.#ahs.add(ah.makeInternal());
   }
 
   /** Closes the handles that no pending datagram uses. */
   closeUnused(): void {
-    for (const ah of this.#ahs)
-      ah.close().then(
-        () => this.#ahs.delete(ah),
-        () => {},
-      );
+    for (const ah of this.#ahs) if (tryClose(ah)) this.#ahs.delete(ah);
+  }
+}
+
+/** @returns false while a pending datagram uses the handle */
+function tryClose(ah: AddressHandle): boolean {
+  try {
+    ah[Symbol.dispose]();
+    return true;
+  } catch {
+    return false;
   }
 }

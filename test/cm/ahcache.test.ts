@@ -41,7 +41,7 @@ test('whatever sources are invented, the cache and the card keep a limited numbe
       free.push(device.card.exports.memAvailable());
     }
   }
-  expect(cache.size).toBe(256);
+  expect(cache.size).toBe(64);
   expect(new Set(free).size).toBe(1);
 });
 
