@@ -36,7 +36,7 @@ export class IdConnection {
   readonly #startingPsn: number;
   /** Parameters of the REQ that was sent. */
   #requested: CheckedConnParam | undefined;
-  /** Attributes of the REP that was sent. */
+  /** Attributes of the REP that was sent, until the queue pair is in RTS. */
   #accepted: DerivedAttributes | undefined;
   /** Settles once the queue pair of an accepted connection is in RTS. */
   #toRts: Promise<void> | undefined;
@@ -290,8 +290,11 @@ export class IdConnection {
    * tell (IBTA 12.9.7.2, 11.6.3.2).
    */
   async #onReady(privateData: Uint8Array): Promise<void> {
+    const accepted = this.#accepted;
+    // not needed again, and there may be many connections
+    this.#accepted = undefined;
     try {
-      if (this.qp !== undefined && this.#accepted !== undefined) await toRts(this.qp, this.#accepted);
+      if (this.qp !== undefined && accepted !== undefined) await toRts(this.qp, accepted);
       if (!this.id.isClosed && this.state === 'CONNECTING') this.#established(privateData);
     } catch (error) {
       this.#onQpError(error);

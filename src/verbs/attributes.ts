@@ -266,6 +266,19 @@ export interface QpProgress {
 /** Value of QpAttr.CREDITS when the peer has advertised no limit. */
 const NO_LIMIT = 0xffffffff;
 
+/** Reads the limits of the queues that the card's `qpQuery` has written. */
+export function readCap(card: Card): QpInfo['cap'] {
+  const base = card.exports.scratch() >>> 2;
+  const get = (attr: number) => card.u32[base + attr] as number;
+  return {
+    maxSendWr: get(QpAttr.MAX_SEND_WR),
+    maxRecvWr: get(QpAttr.MAX_RECV_WR),
+    maxSendSge: get(QpAttr.MAX_SEND_SGE),
+    maxRecvSge: get(QpAttr.MAX_RECV_SGE),
+    maxInlineData: get(QpAttr.MAX_INLINE),
+  };
+}
+
 /** Reads the attributes that qpQuery has written to the card's scratch memory. */
 export function readAttributes(card: Card, address: ResolvedAddress | undefined): QpInfo {
   const base = card.exports.scratch() >>> 2;
@@ -301,13 +314,7 @@ export function readAttributes(card: Card, address: ResolvedAddress | undefined)
     maxDestRdAtomic: get(QpAttr.MAX_DEST_RD_ATOMIC),
     minRnrTimer: get(QpAttr.MIN_RNR_TIMER),
     destQpNum: get(QpAttr.DEST_QPN),
-    cap: {
-      maxSendWr: get(QpAttr.MAX_SEND_WR),
-      maxRecvWr: get(QpAttr.MAX_RECV_WR),
-      maxSendSge: get(QpAttr.MAX_SEND_SGE),
-      maxRecvSge: get(QpAttr.MAX_RECV_SGE),
-      maxInlineData: get(QpAttr.MAX_INLINE),
-    },
+    cap: readCap(card),
     progress: {
       sendPending: get(QpAttr.SQ_PENDING),
       recvPending: get(QpAttr.RQ_PENDING),

@@ -35,32 +35,51 @@ export interface WorkQueues extends RecvQueue {
   readonly maxInlineData: number;
 }
 
-/** Copies the properties that posting needs to one plain object, for fast access. */
-export function workQueuesOf(
-  qp: Omit<WorkQueues, 'handle' | 'isShared' | 'isDatagram' | 'isGsi'> & {
-    readonly type: string;
-    readonly qpNum: number;
-  },
-  handle: number,
-): WorkQueues {
-  const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = qp;
-  return {
-    handle,
-    isShared: false,
-    isDatagram: qp.type === 'UD',
-    isGsi: qp.qpNum === GSI.qpn,
-    pd: qp.pd,
-    maxSendWr,
-    maxRecvWr,
-    maxSendSge,
-    maxRecvSge,
-    maxInlineData,
-    get state() {
-      return qp.state;
-    },
-    assertOpen: () => qp.assertOpen(),
-    toString: () => qp.toString(),
-  };
+/** What the queues of a queue pair are made from. */
+type QueuePair = Omit<WorkQueues, 'handle' | 'isShared' | 'isDatagram' | 'isGsi'> & {
+  readonly type: string;
+  readonly qpNum: number;
+};
+
+/** The queues of a queue pair, with copies of the properties that posting needs, for fast access. */
+export class QpQueues implements WorkQueues {
+  readonly isShared = false;
+  readonly isDatagram: boolean;
+  readonly isGsi: boolean;
+  readonly pd: Pd;
+  readonly maxSendWr: number;
+  readonly maxRecvWr: number;
+  readonly maxSendSge: number;
+  readonly maxRecvSge: number;
+  readonly maxInlineData: number;
+  readonly #qp: QueuePair;
+
+  constructor(
+    readonly handle: number,
+    qp: QueuePair,
+  ) {
+    this.#qp = qp;
+    this.isDatagram = qp.type === 'UD';
+    this.isGsi = qp.qpNum === GSI.qpn;
+    this.pd = qp.pd;
+    this.maxSendWr = qp.maxSendWr;
+    this.maxRecvWr = qp.maxRecvWr;
+    this.maxSendSge = qp.maxSendSge;
+    this.maxRecvSge = qp.maxRecvSge;
+    this.maxInlineData = qp.maxInlineData;
+  }
+
+  get state(): string {
+    return this.#qp.state;
+  }
+
+  assertOpen(): void {
+    this.#qp.assertOpen();
+  }
+
+  toString(): string {
+    return this.#qp.toString();
+  }
 }
 
 /** All fields of all send work requests. */

@@ -12,6 +12,7 @@ import {
   type QpStateName,
   qpTypeCode,
   readAttributes,
+  readCap,
   writeAttributes,
 } from './attributes.js';
 import { checkBoolean, checkInteger, checkOptions, checkU32 } from './check.js';
@@ -25,7 +26,7 @@ import type { FailureContext } from './explain.js';
 import type { Mw } from './mw.js';
 import { recentPackets } from './packets.js';
 import type { Pd } from './pd.js';
-import { postRecv, postSend, type WorkQueues, workQueuesOf } from './post.js';
+import { postRecv, postSend, QpQueues } from './post.js';
 import { QP_CHECKS, type QpOptions } from './qpoptions.js';
 import { type QuirkName, quirkBits } from './quirks.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from './resolvedaddress.js';
@@ -33,6 +34,8 @@ import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
 import { checkWait, type WaitOptions } from './waiting.js';
 import type { BindMw, RecvWr, SendWr } from './wr.js';
+
+const NO_QUIRKS: readonly QuirkName[] = [];
 
 /**
  * A queue pair (ibv_qp). RC: reliable, ordered messages with one peer. UC: messages with one peer that arrive whole or
@@ -76,7 +79,7 @@ export class Qp extends Resource {
   /** Bytes of inline data per send work request, as granted. */
   readonly maxInlineData: number;
   readonly #handle: number;
-  readonly #queues: WorkQueues;
+  readonly #queues: QpQueues;
   #flowControl = false;
   #adaptiveRetransmission: boolean;
   #windowLimit: number = LIMITS.maxWindow;
@@ -98,7 +101,7 @@ export class Qp extends Resource {
     const checked = checkOptions('createQp', options, QP_CHECKS);
     const { sendCq, recvCq = sendCq, srq, maxSendWr = 64, maxRecvWr = 64, maxSendSge = 4, maxRecvSge = 4 } = checked;
     const type = isGsi ? QpType.GSI : qpTypeCode(checked.type ?? 'RC');
-    const quirks = [...(checked.quirks ?? [])];
+    const quirks = checked.quirks === undefined ? NO_QUIRKS : [...checked.quirks];
     const bits = quirkBits(quirks);
     checkCq('sendCq', sendCq, device);
     checkCq('recvCq', recvCq, device);
@@ -126,15 +129,15 @@ export class Qp extends Resource {
     this.qpNum = exports.qpNumber(this.#handle);
     this.#quirks = quirks;
     exports.qpQuirks(this.#handle, bits);
-    const { cap, type: name } = this.query();
-    this.type = name;
-    this.#adaptiveRetransmission = name === 'RC';
+    this.type = nameOf(QpType, this.#attribute(QpAttr.TYPE));
+    const cap = readCap(device.card);
+    this.#adaptiveRetransmission = this.type === 'RC';
     this.maxSendWr = cap.maxSendWr;
     this.maxRecvWr = cap.maxRecvWr;
     this.maxSendSge = cap.maxSendSge;
     this.maxRecvSge = cap.maxRecvSge;
     this.maxInlineData = cap.maxInlineData;
-    this.#queues = workQueuesOf(this, this.#handle);
+    this.#queues = new QpQueues(this.#handle, this);
     this.#firstPsn = exports.randomPsn();
     device.registerQp(this.#handle, this);
     this.addToParents();
