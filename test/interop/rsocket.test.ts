@@ -1,7 +1,7 @@
 // Sockets of wasm-roce/net and the stock programs of librdmacm's rsockets.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFailed, onTestFinished, test } from 'vitest';
 import { connect, createServer, type MappedMemory, type RsocketServerOptions, type Socket } from '../../src/net.js';
 import { OurDevice } from './card.js';
 import { corners, describeLinks, describeWithRxe, matrix } from './environment.js';
@@ -141,22 +141,29 @@ async function useMapped(guest: Guest, { device }: OurDevice, address: string, t
   await guest.listening(PORT, 'rdma');
   const socket = connect({ device, host: address, port: PORT, iomapSize: 1 });
   onTestFinished(() => void socket.destroy());
+  let step = 'connect';
+  onTestFailed(() => console.error(`${step} of riostream: ${tool.error('did not end')}`, device.counters()));
   await once(socket, 'connect');
   const memory = await socket.iomap(transfer.size);
   memory.buffer.fill(0xff);
+  step = 'the first bytes';
   socket.write(Buffer.alloc(SYNC_BYTES));
   await take(socket, SYNC_BYTES);
   const bytes = randomBytes(transfer.size);
   for (let marker = 0; marker < 2 * ROUNDS; marker += 2) {
+    step = `marker ${marker}`;
     await mark(socket, bytes, transfer.count, marker);
+    step = `marker ${marker + 1}`;
     await marked(memory, marker + 1);
     expect(memory.buffer.subarray(0, -1).equals(bytes.subarray(0, -1))).toBe(true);
   }
   socket.on('error', (error) => expect(error).toMatchObject({ code: 'ECONNRESET' }));
   const closed = new Promise((resolve) => socket.once('close', resolve));
+  step = 'exit';
   socket.end();
   socket.resume();
   const { status, stdout } = await tool.exited;
+  step = 'our close';
   await closed;
   expect([status, stdout]).toEqual([0, expect.stringMatching(/\d/)]);
 }
