@@ -39,6 +39,22 @@ export const missingPort = (): TypeError => coded(new TypeError('the option port
 /** `listen` of a server that listens. */
 export const alreadyListens = (): Error => coded(new Error('the server listens already'), 'ERR_SERVER_ALREADY_LISTEN');
 
+/** A call of a datagram socket that is closed. */
+export const socketClosed = (): Error => coded(new Error('the socket is closed'), 'ERR_SOCKET_DGRAM_NOT_RUNNING');
+
+/** `bind` of a datagram socket that is bound. */
+export const alreadyBound = (): Error => coded(new Error('the socket is bound already'), 'ERR_SOCKET_ALREADY_BOUND');
+
+/** A call of a datagram socket with a peer that only one without has. */
+export const hasPeer = (): Error => coded(new Error('the socket is connected'), 'ERR_SOCKET_DGRAM_IS_CONNECTED');
+
+/** A call of a datagram socket without a peer that only one with a peer has. */
+export const hasNoPeer = (): Error => coded(new Error('the socket is not connected'), 'ERR_SOCKET_DGRAM_NOT_CONNECTED');
+
+/** A datagram socket of no known type. */
+export const badType = (type: unknown): TypeError =>
+  coded(new TypeError(`type is ${String(type)}, must be udp4 or udp6`), 'ERR_SOCKET_BAD_TYPE');
+
 /** `close` of a server that does not listen. */
 export const notRunning = (): Error => coded(new Error('the server is not running'), 'ERR_SERVER_NOT_RUNNING');
 

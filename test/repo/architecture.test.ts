@@ -109,6 +109,7 @@ describe('the facade', () => {
       // protocols of upper layers stand on the public API, as those of users do
       'src/ulp': ['src/index'],
       'src/net': ['src/ulp', 'src/index'],
+      'src/dgram': ['src/ulp'],
       'src/valkey': ['src/ulp'],
       'src/cli': ['src/index', 'src/net', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
       // sd_notify is of no use to other programs, so it is no public export

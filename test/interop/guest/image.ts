@@ -180,6 +180,8 @@ function build(folder: string): void {
   const hasFlush = readFileSync(join(headers, 'infiniband/verbs.h'), 'utf8').includes('IBV_QP_EX_WITH_FLUSH');
   const programs = parts.map((name) => join('peer', name));
   const defined = hasFlush ? ['-DHAS_FLUSH'] : [];
+  const route = join(root, 'usr/lib/datagramroute.so');
+  compile('-I', headers, '-shared', '-fPIC', '-o', route, 'datagramroute.c', '-libverbs');
   compile('-I', headers, ...defined, '-o', join(root, 'usr/bin/rxpeer'), ...programs, '-libverbs');
   writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n::1 localhost\n');
   writeFileSync(join(root, 'etc/nsswitch.conf'), 'hosts: files\n');

@@ -1,0 +1,21 @@
+/**
+ * wasm-roce/dgram: sockets of `node:dgram` over RDMA, by the protocol of datagram rsockets.
+ *
+ * The peers are programs of the same module, and programs of librdmacm's datagram rsockets (`udpong`).
+ *
+ * @packageDocumentation
+ */
+import type { RemoteInfo } from 'node:dgram';
+import { type DatagramOptions, Socket } from './ulp/rsocket/datagram/socket.js';
+
+export type { Done } from './ulp/rsocket/datagram/queues.js';
+export type { DatagramData } from './ulp/rsocket/datagram/sendarguments.js';
+export { type BindOptions, type DatagramOptions, Socket } from './ulp/rsocket/datagram/socket.js';
+
+/** Creates a socket. @throws TypeError, RangeError for wrong options */
+export function createSocket(
+  options: DatagramOptions | 'udp4' | 'udp6',
+  onMessage?: (message: Buffer, rinfo: RemoteInfo) => void,
+): Socket {
+  return new Socket(options, onMessage);
+}

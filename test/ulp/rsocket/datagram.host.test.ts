@@ -1,0 +1,273 @@
+// Datagram sockets of wasm-roce/dgram: the same programs over node:dgram, and what only rsockets have.
+import * as nodeDgram from 'node:dgram';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import * as ourDgram from '../../../src/dgram.js';
+import { createMemoryHub, type Device, openDevice } from '../../../src/index.js';
+import { eventually } from '../../kit/eventually.js';
+
+/** The introductions go by UDP, so the addresses must be those of the host. */
+const [OWN, PEER] = ['127.0.0.1', '127.0.0.2'];
+let [device, peer]: Device[] = [];
+
+beforeEach(async () => {
+  const hub = createMemoryHub();
+  [device, peer] = await Promise.all([OWN, PEER].map((address) => openDevice({ hub, addresses: [address] })));
+});
+afterEach(async () => {
+  for (const one of [device, peer]) await one?.close({ force: true });
+});
+
+type AnySocket = nodeDgram.Socket;
+type Log = unknown[];
+
+/** What a program uses: sockets of one of the two modules, at each of the addresses. */
+interface World {
+  socket(address: string, options?: object): AnySocket;
+}
+
+const udp: World = { socket: (_, options) => nodeDgram.createSocket({ type: 'udp4', ...options }) };
+const rsockets: World = {
+  socket: (address, options) =>
+    ourDgram.createSocket({ type: 'udp4', device: address === OWN ? device : peer, ...options } as never) as never,
+};
+
+/** Opens a socket that the test closes, and logs its events. */
+function open(world: World, address: string, log: Log = [], options?: object): AnySocket {
+  const socket = world.socket(address, options);
+  for (const event of ['listening', 'connect', 'close']) socket.on(event, () => log.push(event));
+  socket.on('error', (error) => log.push(`error ${(error as NodeJS.ErrnoException).code}`));
+  onTestFinished(async () => {
+    try {
+      socket.close();
+    } catch {
+      // it is closed
+    }
+  });
+  return socket;
+}
+
+async function bound(world: World, address: string, log: Log = []): Promise<[socket: AnySocket, port: number]> {
+  const socket = open(world, address, log);
+  socket.bind(0, address);
+  await once(socket, 'listening');
+  return [socket, socket.address().port];
+}
+
+const received = async (socket: AnySocket) => {
+  const [message, { address, family, size }] = (await once(socket, 'message')) as [Buffer, nodeDgram.RemoteInfo];
+  return [`${message}`, address, family, size];
+};
+const thrown = (action: () => unknown): unknown => {
+  try {
+    action();
+    return 'nothing';
+  } catch (error) {
+    return `${(error as Error).name} ${(error as NodeJS.ErrnoException).code}`;
+  }
+};
+
+const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
+  async 'messages there and back, in all forms of send'(world) {
+    const log: Log = [];
+    const [server, port] = await bound(world, PEER);
+    server.on('message', (message, { port: to, address }) => server.send(`${message}!`, to, address));
+    const [client] = await bound(world, OWN, log);
+    const send = async (...args: unknown[]) => {
+      const answer = received(client);
+      await new Promise<void>((resolve, reject) => {
+        const done = (error: Error | null | undefined) => (error ? reject(error) : resolve());
+        (client.send as (...all: unknown[]) => void)(...args, done);
+      });
+      log.push(await answer);
+    };
+    await send('text', port, PEER);
+    await send(Buffer.from('bytes'), port, PEER);
+    await send(new Uint16Array([0x6161, 0x6262]), port, PEER);
+    await send(['several ', Buffer.from('parts')], port, PEER);
+    await send(Buffer.from('a part'), 2, 4, port, PEER);
+    await send('', port, PEER);
+    return log;
+  },
+
+  async 'a connected socket sends to its peer and hears nobody else'(world) {
+    const log: Log = [];
+    const [server, port] = await bound(world, PEER);
+    const [other] = await bound(world, PEER);
+    const [client, own] = await bound(world, OWN, log);
+    client.connect(port, PEER);
+    await once(client, 'connect');
+    const { address, family } = client.remoteAddress();
+    log.push(address, family, client.remoteAddress().port === port);
+    client.on('message', (message) => log.push(`${message}`));
+    const heard = received(server);
+    client.send('to the peer');
+    log.push(await heard);
+    other.send('from another', own, OWN);
+    server.send('from the peer', own, OWN);
+    await eventually(() => expect(log).toContain('from the peer'));
+    await sleep(50);
+    log.push(
+      thrown(() => client.send('x', port, PEER)),
+      thrown(() => client.connect(port, PEER)),
+    );
+    client.disconnect();
+    log.push(
+      thrown(() => client.disconnect()),
+      thrown(() => client.remoteAddress()),
+    );
+    return log;
+  },
+
+  async 'a socket that sends first is bound to a free port'(world) {
+    const log: Log = [];
+    const [server, port] = await bound(world, PEER);
+    const client = open(world, OWN, log);
+    const heard = once(server, 'message');
+    client.send('hello', port, PEER);
+    const [, rinfo] = (await heard) as [Buffer, nodeDgram.RemoteInfo];
+    log.push(rinfo.port === client.address().port, client.address().port > 0);
+    return log;
+  },
+
+  async 'the end: close before, while and after binding, twice'(world) {
+    const log: Log = [];
+    const never = open(world, OWN, log);
+    never.close(() => log.push('closed'));
+    await once(never, 'close');
+    const early = open(world, OWN, log);
+    early.bind(0, OWN);
+    early.close();
+    await once(early, 'close');
+    const [late] = await bound(world, OWN, log);
+    late.close();
+    log.push(
+      thrown(() => late.close()),
+      thrown(() => late.send('x', 1, PEER)),
+      thrown(() => late.address()),
+    );
+    await once(late, 'close');
+    return log;
+  },
+
+  async 'wrong arguments'(world) {
+    const [socket] = await bound(world, OWN);
+    const send = socket.send.bind(socket) as (...all: unknown[]) => void;
+    return [
+      thrown(() => world.socket(OWN, { type: 'udp5' })),
+      thrown(() => send(7, 1, PEER)),
+      thrown(() => send('x')),
+      thrown(() => send('x', 70_000, PEER)),
+      thrown(() => send('x', 0, PEER)),
+      thrown(() => send('x', 1, 7)),
+      thrown(() => socket.bind()),
+      thrown(() => socket.connect(0, PEER)),
+      thrown(() => socket.disconnect()),
+      thrown(() => socket.remoteAddress()),
+    ];
+  },
+
+  async 'a port that is taken'(world) {
+    const log: Log = [];
+    const [, port] = await bound(world, OWN);
+    const second = open(world, OWN, log);
+    second.bind(port, OWN);
+    await once(second, 'error');
+    return log;
+  },
+};
+
+describe('the same over node:dgram', () => {
+  test.each(Object.keys(PROGRAMS))('%s', async (name) => {
+    const program = PROGRAMS[name] as (world: World) => Promise<Log>;
+    expect(await program(rsockets)).toEqual(await program(udp));
+  });
+});
+
+/** Packets that the device has sent. */
+const sentPackets = (one: Device) => one.counters().sent_pkts ?? 0;
+
+test('the first message goes by UDP, the others by UD', async () => {
+  const [server, port] = await bound(rsockets, PEER);
+  const [client] = await bound(rsockets, OWN);
+  const before = sentPackets(device as Device);
+  const first = received(server);
+  client.send('first', port, PEER);
+  await first;
+  expect(sentPackets(device as Device) - before).toBe(0);
+  await eventually(async () => {
+    const heard = received(server);
+    client.send('further', port, PEER);
+    await heard;
+    expect(sentPackets(device as Device)).toBeGreaterThan(before);
+  });
+});
+
+test('a peer that has restarted is found again', async () => {
+  const log: string[] = [];
+  const [first, port] = await bound(rsockets, PEER);
+  const [client] = await bound(rsockets, OWN);
+  const until = async (server: AnySocket) => {
+    let count = 0;
+    server.on('message', () => count++);
+    await eventually(() => {
+      client.send('hello', port, PEER);
+      expect(count).toBeGreaterThan(2);
+    });
+  };
+  await until(first);
+  await new Promise<void>((resolve) => first.close(resolve));
+  const second = open(rsockets, PEER, log);
+  second.bind(port, PEER);
+  await once(second, 'listening');
+  await until(second);
+});
+
+test('a message of the largest size arrives by both ways, and a longer one is refused', async () => {
+  const [server, port] = await bound(rsockets, PEER);
+  const [client] = await bound(rsockets, OWN);
+  const largest = Math.min((device as Device).queryPort().activeMtu - 8, 2048 - 16);
+  const sizes: number[] = [];
+  server.on('message', ({ length }) => sizes.push(length));
+  await eventually(() => {
+    client.send(Buffer.alloc(largest), port, PEER);
+    expect(sizes.length).toBeGreaterThan(5);
+  });
+  expect(new Set(sizes)).toEqual(new Set([largest]));
+  const error = new Promise((resolve) => client.send(Buffer.alloc(largest + 1), port, PEER, resolve));
+  expect(await error).toMatchObject({ code: 'EMSGSIZE', message: expect.stringContaining(`at most ${largest}`) });
+});
+
+test('packets that are no introductions, and peers without end, do no harm', async () => {
+  const [server, port] = await bound(rsockets, PEER);
+  const stranger = nodeDgram.createSocket('udp4').bind(0, OWN);
+  onTestFinished(() => void stranger.close());
+  await once(stranger, 'listening');
+  let messages = 0;
+  server.on('message', () => messages++);
+  const good = ourIntroduction();
+  const bad = [
+    Buffer.alloc(0),
+    Buffer.from('hello'),
+    good.subarray(0, 15),
+    Buffer.concat([good, Buffer.alloc(2048)]),
+    changed(good, 0),
+    changed(good, 4),
+    changed(good, 5),
+    changed(good, 6),
+  ];
+  for (const bytes of bad) stranger.send(bytes, port, PEER);
+  await sleep(100);
+  expect(messages).toBe(0);
+  stranger.send(good, port, PEER);
+  await eventually(() => expect(messages).toBe(1));
+});
+
+/** An introduction with a message, as its bytes are documented. */
+const ourIntroduction = () => Buffer.from('55555555 04 00 10 00 00000011 7f000001 6869'.replaceAll(' ', ''), 'hex');
+const changed = (bytes: Buffer, at: number) => {
+  const copy = Buffer.from(bytes);
+  copy[at] = 0x7e;
+  return copy;
+};
