@@ -21,7 +21,7 @@ interface Limits {
   readonly waiting: number;
   readonly perRound: number;
   readonly perMs: number;
-  /** Messages that one counts for which is ignored or refused. */
+  /** What a message takes of `perMs` that is ignored or refused. */
   readonly refused: number;
 }
 
@@ -29,7 +29,7 @@ interface Limits {
 const LIMITS: Readonly<Record<Kind, Limits>> = {
   // of a connection or an exchange that this end knows: only its peer knows the id
   known: { waiting: 1024, perRound: 16, perMs: Number.POSITIVE_INFINITY, refused: 1 },
-  // for a service that has a listener: more than a program can accept, and fewer that it does not get to see
+  // for a service that has a listener: more than a program can accept, and two that it does not accept
   requests: { waiting: 1024, perRound: 4, perMs: 16, refused: 8 },
   // what is to be refused, or is no message at all: rounds can be short, and a flood must not be paid for each
   others: { waiting: 32, perRound: 2, perMs: 1, refused: 1 },
@@ -202,7 +202,7 @@ class Allowance {
     return true;
   }
 
-  /** Takes more than are left, if need be: the next ones have to wait for them. */
+  /** Takes messages of the allowance, even if it has fewer: then later messages wait longer. */
   charge(messages: number): void {
     this.#left -= messages;
   }

@@ -130,6 +130,7 @@ export class Qp extends Resource {
     this.#quirks = quirks;
     exports.qpQuirks(this.#handle, bits);
     this.type = nameOf(QpType, this.#attribute(QpAttr.TYPE));
+    // of the same query
     const cap = readCap(device.card);
     this.#adaptiveRetransmission = this.type === 'RC';
     this.maxSendWr = cap.maxSendWr;
