@@ -1,12 +1,23 @@
 /** What a transport has on its device: a protection domain, a completion queue, and two memory regions. */
-import { CompletionPump, type Cq, type Device, type Mr, type Pd, throwIfFailed, type Wc } from '../index.js';
+import {
+  type AccessFlags,
+  CompletionPump,
+  type Cq,
+  type Device,
+  type Mr,
+  type Pd,
+  throwIfFailed,
+  type Wc,
+} from '../index.js';
 
 /** What is allocated. */
 export interface QueueSizes {
   /** Completions that may be pending. */
   readonly cqe: number;
-  /** Bytes that the peer writes to. */
+  /** Bytes that come from the peer. */
   readonly sharedBytes: number;
+  /** Whether the peer writes them by RDMA WRITE; otherwise they come to receives. Default true. */
+  readonly isRemote?: boolean;
   /** Bytes that our own messages come from, and go to. */
   readonly ownBytes: number;
 }
@@ -20,7 +31,7 @@ export class Queues {
   private constructor(
     readonly pd: Pd,
     readonly cq: Cq,
-    /** The region that the peer writes to. */
+    /** The region of what comes from the peer. */
     readonly shared: Mr,
     /** The region of our own messages. */
     readonly own: Mr,
@@ -43,7 +54,9 @@ export class Queues {
     try {
       const pd = keep(await device.allocPd());
       const cq = keep(await device.createCq({ cqe: sizes.cqe }));
-      const shared = keep(await pd.regMr(sizes.sharedBytes, { access: ['localWrite', 'remoteWrite'] }));
+      const { isRemote = true } = sizes;
+      const access: AccessFlags = isRemote ? ['localWrite', 'remoteWrite'] : ['localWrite'];
+      const shared = keep(await pd.regMr(sizes.sharedBytes, { access }));
       const own = keep(await pd.regMr(sizes.ownBytes));
       return new Queues(pd, cq, shared, own, onFailure);
     } catch (error) {
@@ -60,6 +73,13 @@ export class Queues {
   /** Whether completions are delivered no more. */
   get isStopped(): boolean {
     return this.#isStopped;
+  }
+
+  /** Tells of a failure that no completion shows. */
+  fail(error: Error): void {
+    if (this.#isStopped) return;
+    this.stop();
+    this.#onFailure(error);
   }
 
   /** Delivers no more. */
@@ -84,8 +104,7 @@ export class Queues {
       throwIfFailed(wc);
       this.#onCompletion(wc);
     } catch (error) {
-      this.stop();
-      this.#onFailure(error as Error);
+      this.fail(error as Error);
     }
   }
 }

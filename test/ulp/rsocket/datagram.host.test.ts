@@ -2,10 +2,11 @@
 import * as nodeDgram from 'node:dgram';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import * as ourDgram from '../../../src/dgram.js';
 import { createMemoryHub, type Device, openDevice } from '../../../src/index.js';
 import { eventually } from '../../kit/eventually.js';
+import { thrown } from '../thrown.js';
 
 /** The introductions go by UDP, so the addresses must be those of the host. */
 const [OWN, PEER] = ['127.0.0.1', '127.0.0.2'];
@@ -59,15 +60,6 @@ const received = async (socket: AnySocket) => {
   const [message, { address, family, size }] = (await once(socket, 'message')) as [Buffer, nodeDgram.RemoteInfo];
   return [`${message}`, address, family, size];
 };
-const thrown = (action: () => unknown): unknown => {
-  try {
-    action();
-    return 'nothing';
-  } catch (error) {
-    return `${(error as Error).name} ${(error as NodeJS.ErrnoException).code}`;
-  }
-};
-
 const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
   async 'messages there and back, in all forms of send'(world) {
     const log: Log = [];
@@ -204,7 +196,8 @@ test('the first message goes by UDP, the others by UD', async () => {
   });
 });
 
-test('a peer that has restarted is found again', async () => {
+test('a peer that has restarted is found again, and its address is resolved anew', async () => {
+  const resolve = vi.spyOn((device as Device).link, 'resolve');
   const log: string[] = [];
   const [first, port] = await bound(rsockets, PEER);
   const [client] = await bound(rsockets, OWN);
@@ -221,7 +214,22 @@ test('a peer that has restarted is found again', async () => {
   const second = open(rsockets, PEER, log);
   second.bind(port, PEER);
   await once(second, 'listening');
+  const before = resolve.mock.calls.length;
   await until(second);
+  expect(resolve.mock.calls.length).toBeGreaterThan(before);
+});
+
+test('who waits for a socket that cannot be bound is told, and it can be bound then', async () => {
+  const socket = open(rsockets, OWN);
+  socket.bind(0, PEER);
+  const sent = new Promise((resolve) => socket.send('hello', 7000, PEER, resolve));
+  const connected = new Promise((resolve) => socket.connect(7000, PEER, resolve as () => void));
+  expect(await sent).toMatchObject({ code: 'EADDRNOTAVAIL' });
+  expect(await connected).toMatchObject({ code: 'EADDRNOTAVAIL' });
+  socket.bind(0, OWN);
+  await once(socket, 'listening');
+  socket.connect(7000, PEER);
+  await once(socket, 'connect');
 });
 
 test('a message of the largest size arrives by both ways, and a longer one is refused', async () => {
@@ -246,28 +254,11 @@ test('packets that are no introductions, and peers without end, do no harm', asy
   await once(stranger, 'listening');
   let messages = 0;
   server.on('message', () => messages++);
-  const good = ourIntroduction();
-  const bad = [
-    Buffer.alloc(0),
-    Buffer.from('hello'),
-    good.subarray(0, 15),
-    Buffer.concat([good, Buffer.alloc(2048)]),
-    changed(good, 0),
-    changed(good, 4),
-    changed(good, 5),
-    changed(good, 6),
-  ];
+  const good = Buffer.from('55555555 04 00 10 00 00000011 7f000001 6869'.replaceAll(' ', ''), 'hex');
+  const bad = [Buffer.alloc(0), Buffer.from('hello'), good.subarray(0, 15), Buffer.concat([good, Buffer.alloc(2048)])];
   for (const bytes of bad) stranger.send(bytes, port, PEER);
   await sleep(100);
   expect(messages).toBe(0);
   stranger.send(good, port, PEER);
   await eventually(() => expect(messages).toBe(1));
 });
-
-/** An introduction with a message, as its bytes are documented. */
-const ourIntroduction = () => Buffer.from('55555555 04 00 10 00 00000011 7f000001 6869'.replaceAll(' ', ''), 'hex');
-const changed = (bytes: Buffer, at: number) => {
-  const copy = Buffer.from(bytes);
-  copy[at] = 0x7e;
-  return copy;
-};

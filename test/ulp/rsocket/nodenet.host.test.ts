@@ -8,6 +8,7 @@ import { describe, expect, test } from 'vitest';
 import * as ourNet from '../../../src/net.js';
 import { eventually } from '../../kit/eventually.js';
 import { device, HOST, peer, useDevices } from '../devices.js';
+import { thrown } from '../thrown.js';
 
 useDevices();
 
@@ -75,16 +76,6 @@ const ended = async (stream: Duplex) => {
   if (!stream.closed) await new Promise((resolve) => stream.once('close', resolve));
   await turns();
 };
-/** The code of what a call throws. */
-const thrown = (action: () => unknown): unknown => {
-  try {
-    action();
-    return 'nothing';
-  } catch (error) {
-    return `${(error as Error).name} ${(error as NodeJS.ErrnoException).code}`;
-  }
-};
-
 /** Programs; each returns what it saw. */
 const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
   async 'an echo: events of both ends, counts'(world) {

@@ -25,6 +25,8 @@ interface Peer {
   qpNum: number;
   destination: Destination | undefined;
   isResolving: boolean;
+  /** When its address was resolved (ms). */
+  resolvedAt: number;
   /** When it was last heard, or introduced to (ms). */
   checkedAt: number;
 }
@@ -59,10 +61,18 @@ export class Peers {
   /** A peer has introduced its queue pair. */
   introduced(address: string, port: number, qpNum: number): void {
     const key = keyOf(address, port);
-    const peer = this.#peers.get(key) ?? { qpNum, destination: undefined, isResolving: false, checkedAt: 0 };
+    const peer = this.#peers.get(key) ?? {
+      qpNum,
+      destination: undefined,
+      isResolving: false,
+      resolvedAt: 0,
+      checkedAt: 0,
+    };
     this.#touch(key, peer);
     peer.qpNum = qpNum;
-    if (peer.destination?.qpNum !== qpNum) this.#resolve(key, address, peer);
+    if (peer.destination !== undefined) peer.destination = { ah: peer.destination.ah, qpNum };
+    // it may have another adapter by now
+    if (performance.now() - peer.resolvedAt >= SILENCE_MS) this.#resolve(key, address, peer);
     if (this.#peers.size <= MAX_PEERS) return;
     const [[oldest, { destination }]] = this.#peers as unknown as [[string, Peer]];
     this.#peers.delete(oldest);
@@ -83,18 +93,15 @@ export class Peers {
 
   #resolve(key: string, address: string, peer: Peer): void {
     if (peer.isResolving || this.#lookups === MAX_LOOKUPS) return;
-    const { ah } = peer.destination ?? {};
-    if (ah !== undefined) {
-      peer.destination = { ah, qpNum: peer.qpNum };
-      return;
-    }
     peer.isResolving = true;
     this.#lookups++;
     this.#pd
       .createAh({ grh: { dgid: address } })
       .then(
         (ah) => {
+          this.#retire(peer.destination);
           peer.destination = { ah, qpNum: peer.qpNum };
+          peer.resolvedAt = performance.now();
           if (this.#peers.get(key) !== peer) this.#retire(peer.destination);
         },
         // Its messages go by UDP, which says why they do not arrive.

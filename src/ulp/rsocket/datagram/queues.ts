@@ -1,18 +1,6 @@
 /** The queue pair of a datagram socket, with the buffers that messages leave from and arrive in. */
-import {
-  type AsyncEvent,
-  CompletionPump,
-  type Cq,
-  type Device,
-  GRH_BYTES,
-  type Mr,
-  type Pd,
-  type Qp,
-  readGrh,
-  throwIfFailed,
-  VerbsError,
-  type Wc,
-} from '../../../index.js';
+import { type AsyncEvent, type Device, GRH_BYTES, type Qp, readGrh, VerbsError, type Wc } from '../../../index.js';
+import { Queues } from '../../queues.js';
 import { type Destination, Peers } from './peers.js';
 import { MESSAGE_BYTES, QKEY } from './wire.js';
 
@@ -42,50 +30,46 @@ export interface QueuesListener {
 export class DatagramQueues {
   /** The queue pairs of peers. */
   readonly peers: Peers;
-  readonly #pd: Pd;
+  readonly #queues: Queues;
   readonly #qp: Qp;
-  readonly #cq: Cq;
-  readonly #received: Mr;
-  readonly #sent: Mr;
   readonly #listener: QueuesListener;
   /** Send buffers that are free, and what is in those that are not. */
   readonly #free = Array.from({ length: SENDS }, (_, slot) => slot);
   readonly #inFlight: (Sending | undefined)[] = [];
   readonly #waiting: Sending[] = [];
   #waitingBytes = 0;
-  #isStopped = false;
 
-  private constructor(qp: Qp, received: Mr, sent: Mr, listener: QueuesListener) {
-    this.peers = new Peers(qp.pd);
-    this.#pd = qp.pd;
+  private constructor(queues: Queues, qp: Qp, listener: QueuesListener) {
+    this.peers = new Peers(queues.pd);
+    this.#queues = queues;
     this.#qp = qp;
-    this.#cq = qp.recvCq;
-    this.#received = received;
-    this.#sent = sent;
     this.#listener = listener;
-    for (let slot = 0; slot < received.length / RECEIVE_BYTES; slot++) this.#postReceive(slot);
-    new CompletionPump(this.#cq, (wc) => this.#take(wc));
+    for (let slot = 0; slot < queues.shared.length / RECEIVE_BYTES; slot++) this.#postReceive(slot);
+    queues.deliver((wc) => this.#onCompletion(wc));
     qp.device.on('event', this.#onEvent);
   }
 
-  /** @param receives messages that may arrive at once @throws VerbsError ENOMEM; nothing is left allocated then */
+  /** @param receives receive buffers @throws VerbsError ENOMEM; nothing is left allocated then */
   static async open(device: Device, receives: number, listener: QueuesListener): Promise<DatagramQueues> {
-    const opened: { close(): Promise<void> }[] = [];
-    const keep = <T extends { close(): Promise<void> }>(resource: T): T => {
-      opened.unshift(resource);
-      return resource;
-    };
+    const bytes = { sharedBytes: receives * RECEIVE_BYTES, ownBytes: SENDS * MESSAGE_BYTES };
+    const sizes = { cqe: receives + SENDS, ...bytes, isRemote: false };
+    const queues = await Queues.open(device, sizes, (error) => listener.onFailure(error));
+    let qp: Qp | undefined;
     try {
-      const pd = keep(await device.allocPd());
-      const cq = keep(await device.createCq({ cqe: receives + SENDS }));
-      const received = keep(await pd.regMr(receives * RECEIVE_BYTES));
-      const sent = keep(await pd.regMr(SENDS * MESSAGE_BYTES));
-      const sizes = { maxSendWr: SENDS, maxRecvWr: receives, maxSendSge: 1, maxRecvSge: 1 };
-      const qp = keep(await pd.createQp({ type: 'UD', sendCq: cq, ...sizes }));
+      const { pd, cq: sendCq } = queues;
+      qp = await pd.createQp({
+        type: 'UD',
+        sendCq,
+        maxSendWr: SENDS,
+        maxRecvWr: receives,
+        maxSendSge: 1,
+        maxRecvSge: 1,
+      });
       await qp.activate({ qkey: QKEY });
-      return new DatagramQueues(qp, received, sent, listener);
+      return new DatagramQueues(queues, qp, listener);
     } catch (error) {
-      for (const resource of opened) await resource.close();
+      await qp?.close();
+      await queues.close();
       throw error;
     }
   }
@@ -113,26 +97,27 @@ export class DatagramQueues {
 
   /** Frees everything. Messages in flight may be lost. */
   async close(): Promise<void> {
-    this.#isStopped = true;
+    this.#queues.stop();
     this.#qp.device.off('event', this.#onEvent);
     await this.#qp.close();
     this.peers.close();
-    for (const resource of [this.#sent, this.#received, this.#cq, this.#pd]) await resource.close();
+    await this.#queues.close();
     for (const sending of [...this.#inFlight, ...this.#waiting]) sending?.done();
   }
 
   readonly #onEvent = (event: AsyncEvent): void => {
-    if (event.type === 'DEVICE_FATAL') this.#fail(new VerbsError('EIO', event.reason));
+    if (event.type === 'DEVICE_FATAL') this.#queues.fail(new VerbsError('EIO', event.reason));
   };
 
   #post(sending: Sending): void {
     const { to, header, message, done } = sending;
     const slot = this.#free.pop() as number;
     const at = slot * MESSAGE_BYTES;
-    this.#sent.buffer.set(header, at);
-    this.#sent.buffer.set(message, at + header.length);
+    const { own } = this.#queues;
+    own.buffer.set(header, at);
+    own.buffer.set(message, at + header.length);
     try {
-      const sgList = this.#sent.slice(at, header.length + message.length);
+      const sgList = own.slice(at, header.length + message.length);
       const { ah, qpNum: remoteQpn } = to;
       this.#qp.postSend({ opcode: 'SEND', wrId: slot, signaled: true, sgList, ah, remoteQpn, remoteQkey: QKEY });
       this.#inFlight[slot] = sending;
@@ -142,25 +127,18 @@ export class DatagramQueues {
     }
   }
 
-  #take(wc: Wc): void {
-    if (this.#isStopped) return;
-    try {
-      throwIfFailed(wc);
-    } catch (error) {
-      this.#fail(error as Error);
-      return;
-    }
-    if (wc.opcodeName === 'RECV') this.#onReceived(wc.wrId, wc.byteLen);
-    else this.#onSent(wc.wrId);
+  #onCompletion({ opcodeName, wrId, byteLen }: Wc): void {
+    if (opcodeName === 'RECV') this.#onReceived(wrId, byteLen);
+    else this.#onSent(wrId);
   }
 
   #onReceived(slot: number, byteLen: number): void {
     const at = slot * RECEIVE_BYTES;
-    const bytes = this.#received.buffer.subarray(at, at + byteLen);
+    const bytes = this.#queues.shared.buffer.subarray(at, at + byteLen);
     try {
       this.#listener.onMessage(readGrh(bytes).source, bytes.subarray(GRH_BYTES));
     } finally {
-      if (!this.#isStopped) this.#postReceive(slot);
+      if (!this.#queues.isStopped) this.#postReceive(slot);
     }
   }
 
@@ -177,12 +155,6 @@ export class DatagramQueues {
   }
 
   #postReceive(slot: number): void {
-    this.#qp.postRecv({ wrId: slot, sgList: this.#received.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
-  }
-
-  #fail(error: Error): void {
-    if (this.#isStopped) return;
-    this.#isStopped = true;
-    this.#listener.onFailure(error);
+    this.#qp.postRecv({ wrId: slot, sgList: this.#queues.shared.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
   }
 }

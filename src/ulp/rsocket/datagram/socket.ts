@@ -32,7 +32,7 @@ export interface DatagramOptions {
   readonly type: 'udp4' | 'udp6';
   /** Device of the socket. Default: one on the route to the first peer, which the sockets of the process share. */
   readonly device?: Device;
-  /** Messages that may arrive at once, 1 to 16384; what comes when all buffers are in use is lost. Default 256. */
+  /** Receive buffers, 1 to 16384. A message that finds none free is lost. Default 256. */
   readonly receives?: number;
   /** Resolves names. Default `dns.lookup`. */
   readonly lookup?: typeof lookup;
@@ -89,8 +89,8 @@ export class Socket extends EventEmitter<{
   #state: 'unbound' | 'binding' | 'bound' | 'closed' = 'unbound';
   #binding: Binding | undefined;
   #opening: Promise<void> | undefined;
-  /** Calls that wait until the socket is bound. */
-  readonly #waiting: (() => void)[] = [];
+  /** Calls that wait until the socket is bound, or cannot be. */
+  readonly #waiting: ((error?: Error) => void)[] = [];
   #remote: End | undefined;
   #isConnecting = false;
 
@@ -232,7 +232,7 @@ export class Socket extends EventEmitter<{
     if (onClose !== undefined) this.once('close', onClose);
     this.#state = 'closed';
     this.#options.signal?.removeEventListener('abort', this.#onAbort);
-    this.#waiting.length = 0;
+    for (const call of this.#waiting.splice(0)) process.nextTick(call, socketClosed());
     void this.#free().finally(() => process.nextTick(() => this.emit('close')));
     return this;
   }
@@ -273,7 +273,8 @@ export class Socket extends EventEmitter<{
   /** Resolves a name, and binds the socket if it is not bound. */
   #resolve(to: { port: number; address: string | undefined }, then: (error?: Error, end?: End) => void): void {
     const { address = this.#version === 4 ? '127.0.0.1' : '::1', port } = to;
-    const found = (ip: string) => this.#whenBound(ip, () => then(undefined, { address: ip, port }));
+    const found = (ip: string) =>
+      this.#whenBound(ip, (error) => then(error, error === undefined ? { address: ip, port } : undefined));
     if (isIP(address) === this.#version) {
       found(address);
       return;
@@ -281,13 +282,14 @@ export class Socket extends EventEmitter<{
     const { lookup: resolve = lookup } = this.#options;
     resolve(address, { family: this.#version }, (error, ip) => {
       if (error !== null) then(error);
-      else if (this.#state !== 'closed') found(ip);
+      else if (this.#state === 'closed') then(socketClosed());
+      else found(ip);
     });
   }
 
   // ---- binding ----
 
-  #whenBound(peer: string, call: () => void): void {
+  #whenBound(peer: string, call: (error?: Error) => void): void {
     if (this.#state === 'bound') {
       call();
       return;
@@ -317,8 +319,9 @@ export class Socket extends EventEmitter<{
   #onBindError(error: Error): void {
     if (this.#state !== 'binding') return;
     this.#state = 'unbound';
-    this.#waiting.length = 0;
-    this.emit('error', error);
+    const calls = this.#waiting.splice(0);
+    for (const call of calls) call(error);
+    if (calls.length === 0) this.emit('error', error);
   }
 
   async #open(
@@ -392,12 +395,19 @@ export class Socket extends EventEmitter<{
     this.#deliver({ address, port: header.port }, header.message);
   }
 
-  #deliver(from: End, bytes: Uint8Array): void {
-    const { address, port } = from;
-    if (this.#state !== 'bound') return;
-    if (this.#remote !== undefined && (this.#remote.port !== port || this.#remote.address !== address)) return;
+  /** In a tick of its own, as a listener may throw. */
+  #deliver({ address, port }: End, bytes: Uint8Array): void {
     const message = Buffer.from(bytes);
-    this.emit('message', message, { address, port, family: this.#family, size: message.length });
+    process.nextTick(() => {
+      if (this.#state !== 'bound' || !this.#hears(address, port)) return;
+      this.emit('message', message, { address, port, family: this.#family, size: message.length });
+    });
+  }
+
+  /** Whether the socket takes messages of an end: one with a peer takes those of the peer alone. */
+  #hears(address: string, port: number): boolean {
+    const remote = this.#remote;
+    return remote === undefined || (remote.port === port && gidAddress(remote.address) === gidAddress(address));
   }
 
   #fail(error: Error): void {
