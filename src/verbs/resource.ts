@@ -1,9 +1,9 @@
 /** Base class of all verbs objects: label, closing, and the objects that must be closed first. */
-import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { VerbsError } from '../errors.js';
 import { type Description, inspectAs } from './describe.js';
 import type { ResourceEvents } from './events.js';
+import { SparseEmitter } from './sparseemitter.js';
 
 /** Kind of a verbs object, as it appears in error messages. */
 export type ResourceKind = 'cm' | 'cm id' | 'device' | 'pd' | 'mr' | 'mw' | 'cq' | 'qp' | 'srq' | 'ah';
@@ -12,7 +12,7 @@ export type ResourceKind = 'cm' | 'cm id' | 'device' | 'pd' | 'mr' | 'mw' | 'cq'
 const CLOSE_ORDER: readonly ResourceKind[] = ['cm id', 'cm', 'qp', 'srq', 'ah', 'mw', 'mr', 'cq', 'pd', 'device'];
 
 /** A verbs object. It belongs to its parents, which cannot be closed before it. */
-export abstract class Resource extends EventEmitter<ResourceEvents> {
+export abstract class Resource extends SparseEmitter<ResourceEvents> {
   /** Kind of the object, as in error messages. */
   abstract readonly kind: ResourceKind;
   /** @internal Of a device: the reason of its failure. */
@@ -21,9 +21,15 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   readonly #root: Resource;
   /** Without duplicates. */
   #parents: readonly Resource[];
-  /** Most objects have none of the two. */
-  #users: Set<Resource> | undefined;
-  #internals: Set<Resource> | undefined;
+  /** Index in the list of each parent. Empty: in none. */
+  #places: number[] = [];
+  #isInternal = false;
+  /**
+   * Most objects have none of the two. In no order, and not sets, whose closed objects would stay in memory for the
+   * reason of `NumberMap`.
+   */
+  #users: Resource[] | undefined;
+  #internals: Resource[] | undefined;
   #closed = false;
 
   constructor(parents: readonly Resource[]) {
@@ -89,25 +95,20 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 
   /** @internal To be called once the card has allocated the object. */
   protected addToParents(): void {
-    for (const parent of this.#parents) {
-      parent.#users ??= new Set();
-      parent.#users.add(this);
-    }
+    this.#places = this.#parents.map((parent) => parent.#add(this));
   }
 
   /** @internal Makes the object internal: it does not keep its parents open, and closes with them. */
   makeInternal(): this {
-    for (const parent of this.#parents) {
-      parent.#users?.delete(this);
-      parent.#internals ??= new Set();
-      parent.#internals.add(this);
-    }
+    this.#leaveParents();
+    this.#isInternal = true;
+    this.addToParents();
     return this;
   }
 
   /** @internal Moves the object to other parents. */
   protected changeParents(parents: readonly Resource[]): void {
-    for (const parent of this.#parents) parent.#users?.delete(this);
+    this.#leaveParents();
     this.#parents = withoutDuplicates(parents);
     this.addToParents();
   }
@@ -115,15 +116,12 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
   /** @internal Closes the object synchronously. @throws VerbsError EBUSY as `close` */
   protected closeNow(): void {
     if (this.#closed) return;
-    if (this.#users !== undefined && this.#users.size > 0)
+    if (this.#users !== undefined && this.#users.length > 0)
       throw new VerbsError('EBUSY', `${this} has ${summarize(this.#users)}: close them first`);
-    for (const internal of this.#internals ?? []) internal.closeWithUsers();
+    for (const internal of [...(this.#internals ?? [])]) internal.closeWithUsers();
     this.free();
     this.#closed = true;
-    for (const parent of this.#parents) {
-      parent.#users?.delete(this);
-      parent.#internals?.delete(this);
-    }
+    this.#leaveParents();
   }
 
   /** @internal Closes all users of the object, then the object. */
@@ -149,6 +147,28 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
     if (failure !== undefined) throw new VerbsError('EIO', failure);
   }
 
+  /** Adds an object to the list of its kind. @returns its index */
+  #add(child: Resource): number {
+    const list = child.#isInternal ? this.#internals : this.#users;
+    if (list !== undefined) return list.push(child) - 1;
+    if (child.#isInternal) this.#internals = [child];
+    else this.#users = [child];
+    return 0;
+  }
+
+  /** The last of each list takes the place of this object. */
+  #leaveParents(): void {
+    for (const [i, place] of this.#places.entries()) {
+      const parent = this.#parents[i] as Resource;
+      const list = (this.#isInternal ? parent.#internals : parent.#users) as Resource[];
+      const last = list.pop() as Resource;
+      if (last === this) continue;
+      list[place] = last;
+      last.#places[last.#parents.indexOf(parent)] = place;
+    }
+    this.#places = [];
+  }
+
   #withUsers(): Resource[] {
     const all = new Set<Resource>([this]);
     for (const resource of all) for (const user of resource.#users ?? []) all.add(user);
@@ -157,7 +177,7 @@ export abstract class Resource extends EventEmitter<ResourceEvents> {
 }
 
 function withoutDuplicates(parents: readonly Resource[]): readonly Resource[] {
-  return parents.length > 1 ? [...new Set(parents)] : parents;
+  return parents.length > 1 ? parents.filter((parent, i) => parents.indexOf(parent) === i) : parents;
 }
 
 /** `2 qps (0x1a2b3c, 0x1a2b3d) and 1 mr (0x100)` */

@@ -86,7 +86,7 @@ export class Srq extends Resource {
     this.#handle = exports.srqCreate(pd.handle, maxWr, maxSge);
     if (this.#handle === 0) throw new VerbsError('ENOMEM', `no memory for a shared receive queue of ${maxWr} requests`);
     exports.srqLimit(this.#handle, srqLimit);
-    this.#recvQueue = recvQueueOf(this, this.#handle, maxSge);
+    this.#recvQueue = new SrqReceives(this, maxSge);
     device.registerSrq(this.#handle, this);
     this.addToParents();
   }
@@ -177,19 +177,32 @@ export class Srq extends Resource {
   }
 }
 
-function recvQueueOf(srq: Srq, handle: number, maxRecvSge: number): RecvQueue {
-  const { exports } = srq.device.card;
-  return {
-    handle,
-    isShared: true,
-    maxRecvSge,
-    get maxRecvWr() {
-      return exports.srqEntries(handle);
-    },
-    state: '',
-    assertOpen: () => srq.assertOpen(),
-    toString: () => srq.toString(),
-  };
+/** The queue as posting needs it. */
+class SrqReceives implements RecvQueue {
+  readonly handle: number;
+  readonly isShared = true;
+  readonly state = '';
+  readonly #srq: Srq;
+
+  constructor(
+    srq: Srq,
+    readonly maxRecvSge: number,
+  ) {
+    this.#srq = srq;
+    this.handle = srq.handle;
+  }
+
+  get maxRecvWr(): number {
+    return this.#srq.device.card.exports.srqEntries(this.handle);
+  }
+
+  assertOpen(): void {
+    this.#srq.assertOpen();
+  }
+
+  toString(): string {
+    return this.#srq.toString();
+  }
 }
 
 /** @throws TypeError unless `srq` is a shared receive queue of the device */

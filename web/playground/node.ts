@@ -5,28 +5,29 @@
 
 type Listener = (...args: unknown[]) => void;
 
-/** The part of node:events that the verbs use. */
+/** The part of node:events that the verbs use. As in Node, it works for objects whose constructor was not called. */
 export class EventEmitter {
-  readonly #listeners = new Map<string, Set<Listener>>();
+  declare private byName?: Map<string, Set<Listener>>;
 
   on(name: string, listener: Listener): this {
-    this.#listeners.set(name, (this.#listeners.get(name) ?? new Set()).add(listener));
+    this.byName ??= new Map();
+    this.byName.set(name, (this.byName.get(name) ?? new Set()).add(listener));
     return this;
   }
 
   off(name: string, listener: Listener): this {
-    this.#listeners.get(name)?.delete(listener);
+    this.byName?.get(name)?.delete(listener);
     return this;
   }
 
   emit(name: string, ...args: unknown[]): boolean {
-    const listeners = [...(this.#listeners.get(name) ?? [])];
+    const listeners = [...(this.byName?.get(name) ?? [])];
     for (const listener of listeners) listener(...args);
     return listeners.length > 0;
   }
 
   removeAllListeners(): this {
-    this.#listeners.clear();
+    this.byName?.clear();
     return this;
   }
 }
