@@ -121,8 +121,7 @@ interface Waiter {
  * }
  */
 export class EventChannel {
-  /** @internal Called with every event as it arrives, before the readers. */
-  onEvent: (event: CmEvent) => void = () => {};
+  #onEvent: (event: CmEvent) => void = () => {};
   #events: CmEvent[] = [];
   #waiters: Waiter[] = [];
   #isClosed = false;
@@ -214,9 +213,18 @@ export class EventChannel {
     return inspectAs(this, depth, options);
   }
 
+  /**
+   * @internal Passes every event to a handler as it arrives, before the readers. A call, because V8 puts a function
+   * that is assigned to a property into the old generation: all that it refers to would stay in memory until the next
+   * collection of that.
+   */
+  observe(onEvent: (event: CmEvent) => void): void {
+    this.#onEvent = onEvent;
+  }
+
   /** @internal Adds an event. */
   push(event: CmEvent): void {
-    this.onEvent(event);
+    this.#onEvent(event);
     const waiter = this.#waiters.shift();
     if (waiter !== undefined) waiter.resolve(event);
     else if (!this.#isClosed) this.#events.push(event);

@@ -13,6 +13,7 @@ import type { Cq } from '../verbs/cq.js';
 import type { AsyncEvent } from '../verbs/events.js';
 import { GRH_BYTES, readGrh } from '../verbs/grh.js';
 import type { Mr } from '../verbs/mr.js';
+import { NumberMap } from '../verbs/numbermap.js';
 import { pollUnlessFailed } from '../verbs/polling.js';
 import { Qp } from '../verbs/qp.js';
 import { Resource } from '../verbs/resource.js';
@@ -86,7 +87,7 @@ export class MadAgent extends Resource {
   readonly #wcs: readonly Wc[];
   readonly #sharedAddress: SharedAddress;
   readonly #listeners = new Map<number, Listening>();
-  readonly #handlers = new Map<number, EventHandler>();
+  readonly #handlers = new NumberMap<EventHandler>();
   readonly #ahCache: AhCache;
   readonly #inbox: Inbox;
   readonly #view: DataView;
@@ -405,10 +406,11 @@ export class MadAgent extends Resource {
     // a round that has begun sets the timer again when it is over
     const nextRound = this.#isInRound ? Number.POSITIVE_INFINITY : this.#inbox.nextRound(this.now());
     const at = Math.min(this.core.nextDeadline(), nextRound);
-    if (at === this.#timerAt) return;
+    // A timer that is too early sets itself again. Node keeps a list for each duration of timers without `ref` until
+    // that time, even if they are cleared: a new timer for each message would leave thousands.
+    if (at >= this.#timerAt) return;
     clearTimeout(this.#timer);
     this.#timerAt = at;
-    if (at === Number.POSITIVE_INFINITY) return;
     const wait = Math.min(Math.max(0, Math.ceil(at - this.now())), MAX_TIMER_MS);
     // Pending calls keep the process running; retransmissions do not.
     this.#timer = setTimeout(() => this.#onTimer(), wait).unref();

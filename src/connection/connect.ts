@@ -1,7 +1,7 @@
 /** Connects by address and port (rdma_cm's active side). */
 
 import { Deferred } from '../cm/deferred.js';
-import { type CmId, type CmIdOptions, createCmId } from '../cm/index.js';
+import { type CmEvent, type CmId, type CmIdOptions, createCmId } from '../cm/index.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
@@ -136,13 +136,13 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
     return connecting;
   };
   const endpoint: Endpoint = { close, destroy };
-  endpoints.add(endpoint);
+  const number = endpoints.add(endpoint);
   try {
     return await connecting;
   } catch (error) {
     throw withDetails(error, { syscall: 'connect', address: host, port });
   } finally {
-    endpoints.delete(endpoint);
+    endpoints.delete(number);
   }
 }
 
@@ -182,13 +182,14 @@ export function openConnection(
   data: Pick<Peer, 'privateData' | 'messageBytes'>,
 ): void {
   const { address = '', port = 0 } = id.remoteAddress ?? {};
-  id.channel.onEvent = (event) => {
+  const onEvent = (event: CmEvent) => {
     if (event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL') connection.onDisconnected(event.error);
     else if (event.type === 'REJECTED' || event.type === 'UNREACHABLE') connection.fail(event.error);
   };
+  id.channel.observe(onEvent);
   connection.open({ address, port, ...data, disconnect: () => disconnect(id) });
   // The peer may have disconnected already.
-  for (let event = id.channel.poll(); event !== undefined; event = id.channel.poll()) id.channel.onEvent(event);
+  for (let event = id.channel.poll(); event !== undefined; event = id.channel.poll()) onEvent(event);
 }
 
 /** Sends DREQ and waits for the answer, but not long: the peer may have vanished. */

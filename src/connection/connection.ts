@@ -127,7 +127,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   readonly retryCnt: number | undefined;
   readonly #messages = new MessageQueue();
   readonly #oneSided: OneSided;
-  readonly #sharedMrs = new Set<Mr>();
+  /** Most connections share none. */
+  #sharedMrs: Set<Mr> | undefined;
   #parts: Parts | undefined;
   #keepAliveTimer: NodeJS.Timeout | undefined;
   /** A completion showed the peer to be alive since the timer last fired. */
@@ -143,6 +144,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   /** Resolves when the peer is ready to receive, or the connection has ended. */
   readonly #ready = new Deferred<void>();
   #keepsProcessAlive = false;
+  /** Among the endpoints of the device; 0 = not one of them. */
+  #endpoint = 0;
   /** `close` waits for the peer. */
   #draining: Promise<void> | undefined;
   #closeTimer: NodeJS.Timeout | undefined;
@@ -237,7 +240,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
 
   #use(parts: Parts): void {
     const { qp, receives, requests } = parts;
-    receives.onMessage = (message) => this.#messages.push(message);
+    receives.deliverTo((message) => this.#messages.push(message));
     requests.pause();
     this.#parts = parts;
     qp.on('event', ({ type }) => {
@@ -262,7 +265,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   open(peer: Peer): void {
     this.#peer = peer;
     this.#state = 'open';
-    Endpoints.of(this.#device).add(this);
+    this.#endpoint = Endpoints.of(this.#device).add(this);
     this.ref();
     setImmediate(() => {
       this.#isHandedOver = true;
@@ -418,6 +421,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     access: AccessFlags = ['localWrite', 'remoteRead', 'remoteWrite', 'remoteAtomic'],
   ): Promise<Mr> {
     const mr = await this.pd.regMr(source, { access });
+    this.#sharedMrs ??= new Set();
     this.#sharedMrs.add(mr);
     return mr;
   }
@@ -477,7 +481,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     if (this.#stream !== undefined) throw this.#streamError();
     const stream = new ConnectionStream(this, this.#receives);
     this.#stream = stream;
-    if (this.#parts !== undefined) this.#parts.receives.onMessage = (message) => stream.onMessage(message);
+    this.#parts?.receives.deliverTo((message) => stream.onMessage(message));
     this.#messages.redirect((message) => stream.onMessage(message), this.#streamError());
     if (this.#endReason !== undefined) stream.onConnectionEnd(this.#endReason.cause, false);
     return stream;
@@ -646,12 +650,12 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     await toError(this.#parts?.qp);
     this.#deliverCompletions();
     this.#parts?.requests.failInFlight();
-    for (const resource of [...this.#sharedMrs, ...(this.#parts?.resources ?? [])]) await resource.close();
+    for (const resource of [...(this.#sharedMrs ?? []), ...(this.#parts?.resources ?? [])]) await resource.close();
     this.#state = 'closed';
   }
 
   #onClosed(error: Error | undefined): void {
-    Endpoints.of(this.#device).delete(this);
+    Endpoints.of(this.#device).delete(this.#endpoint);
     this.emit('close', error);
   }
 }

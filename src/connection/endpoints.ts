@@ -1,6 +1,7 @@
 /** What a device has open through `connect`, `listen` and `createSocket`: all of it ends before the device closes. */
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/context.js';
+import { NumberMap } from '../verbs/numbermap.js';
 
 /** A server, a request that waits for its answer, a connection, an attempt to connect, or a datagram socket. */
 export interface Endpoint {
@@ -17,7 +18,7 @@ const byDevice = new WeakMap<Context, Endpoints>();
 
 export class Endpoints {
   readonly #device: Context;
-  readonly #all = new Set<Endpoint>();
+  readonly #all = new NumberMap<Endpoint>();
   #isClosing = false;
 
   private constructor(device: Context) {
@@ -37,29 +38,30 @@ export class Endpoints {
     if (this.#isClosing) throw new VerbsError('EINVAL', `${this.#device} is closing`);
   }
 
-  add(endpoint: Endpoint): void {
-    this.#all.add(endpoint);
+  /** @returns the number of the endpoint, for `delete` */
+  add(endpoint: Endpoint): number {
+    return this.#all.add(endpoint);
   }
 
-  delete(endpoint: Endpoint): void {
-    this.#all.delete(endpoint);
+  delete(number: number): void {
+    this.#all.delete(number);
   }
 
   /** Ends everything in order; what takes too long is destroyed. */
   async closeAll(): Promise<void> {
     this.#isClosing = true;
     // A request that was answered in the meantime has become a connection.
-    while (this.#all.size > 0) await Promise.all(Array.from(this.#all, (endpoint) => this.#close(endpoint)));
+    while (this.#all.size > 0) await Promise.all(Array.from(this.#all, (entry) => this.#close(...entry)));
     this.#isClosing = false;
   }
 
   /** Ends everything at once. */
   destroyAll(): void {
-    for (const endpoint of this.#all) endpoint.destroy();
+    for (const endpoint of this.#all.values()) endpoint.destroy();
     this.#all.clear();
   }
 
-  async #close(endpoint: Endpoint): Promise<void> {
+  async #close(number: number, endpoint: Endpoint): Promise<void> {
     const late = setTimeout(() => endpoint.destroy(), CLOSE_TIMEOUT);
     try {
       await endpoint.close();
@@ -67,7 +69,7 @@ export class Endpoints {
       // Objects of the application are still in use: closing the device names them.
     } finally {
       clearTimeout(late);
-      this.#all.delete(endpoint);
+      this.#all.delete(number);
     }
   }
 }

@@ -273,8 +273,7 @@ export class ReceivePool {
 
 /** The receives of one connection. */
 export class Receives {
-  /** Called with each message as it arrives. */
-  onMessage: (arrival: ReceivedMessage) => void = () => {};
+  #onMessage: (arrival: ReceivedMessage) => void = () => {};
   #qp: Qp | undefined;
   #heldCount = 0;
   #hasBuffers = false;
@@ -292,6 +291,11 @@ export class Receives {
     this.pool.cq.add(qp.qpNum, onReceived);
   }
 
+  /** Passes each message to a handler as it arrives. A call, for the reason of `EventChannel.observe`. */
+  deliverTo(onMessage: (arrival: ReceivedMessage) => void): void {
+    this.#onMessage = onMessage;
+  }
+
   /** Adds the connection's buffers to the pool. A second call does nothing. @throws VerbsError ENOMEM as `grow` */
   addBuffers(): void {
     if (this.#hasBuffers) return;
@@ -299,12 +303,12 @@ export class Receives {
     this.#hasBuffers = true;
   }
 
-  /** Passes the message of a completed receive to `onMessage`. */
+  /** Passes the message of a completed receive to the handler. */
   onCompletion(wc: Wc): void {
     const buffer = this.#take(wc);
     // A WRITE_WITH_IMM consumes a receive as well, but places no bytes in its buffer.
     const length = wc.opcodeName === 'RECV' ? wc.byteLen : 0;
-    this.onMessage({
+    this.#onMessage({
       bytes: buffer.bytes.subarray(0, length),
       imm: wc.hasImm ? wc.immData : undefined,
       release: () => this.#release(buffer),

@@ -17,6 +17,7 @@ import {
 } from '../verbs/check.js';
 import type { Context } from '../verbs/context.js';
 import { inspectAs } from '../verbs/describe.js';
+import { NumberMap } from '../verbs/numbermap.js';
 import type { Pd } from '../verbs/pd.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import { CM_ID_OPTIONS, CONNECTION_CHECKS, openConnection, prepareConnection, retriesOf } from './connect.js';
@@ -105,6 +106,8 @@ export class ConnectionRequest {
   readonly #halfOpen: HalfOpen;
   readonly #pools: ReceivePools;
   readonly #endpoints: Endpoints;
+  /** Among these. */
+  readonly #endpoint: number;
   readonly #data: PeerData;
   #isAnswered = false;
 
@@ -115,7 +118,7 @@ export class ConnectionRequest {
     this.#pools = pools;
     this.#data = decodePrivateData(id.request?.privateData ?? new Uint8Array(0));
     this.#endpoints = Endpoints.of(id.device);
-    this.#endpoints.add(this);
+    this.#endpoint = this.#endpoints.add(this);
   }
 
   /** The client's IP address. */
@@ -189,7 +192,7 @@ export class ConnectionRequest {
   #answer(call: string): void {
     if (this.#isAnswered) throw new VerbsError('EINVAL', `${call}: the request of ${this.remoteAddress} was answered`);
     this.#isAnswered = true;
-    this.#endpoints.delete(this);
+    this.#endpoints.delete(this.#endpoint);
   }
 
   async #reject(options: RejectOptions): Promise<void> {
@@ -222,13 +225,13 @@ export class ConnectionRequest {
       established = Promise.reject(error);
     }
     openConnection(connection, id, this.#data);
-    this.#halfOpen.add(connection);
+    const number = this.#halfOpen.add(connection);
     established
       .then(
         () => connection.onEstablished(),
         (error) => connection.fail(error),
       )
-      .finally(() => this.#halfOpen.delete(connection));
+      .finally(() => this.#halfOpen.delete(number));
   }
 
   /** Clients that are not ready make room for this one. @throws VerbsError ENOMEM when there are none */
@@ -248,21 +251,22 @@ export class ConnectionRequest {
 
 /** @internal Accepted connections whose clients are not ready yet, oldest first. */
 export class HalfOpen {
-  readonly #acceptedAt = new Map<Connection, number>();
+  readonly #all = new NumberMap<{ readonly connection: Connection; readonly acceptedAt: number }>();
 
-  add(connection: Connection): void {
-    this.#acceptedAt.set(connection, performance.now());
+  /** @returns the number of the connection, for `delete` */
+  add(connection: Connection): number {
+    return this.#all.add({ connection, acceptedAt: performance.now() });
   }
 
-  delete(connection: Connection): void {
-    this.#acceptedAt.delete(connection);
+  delete(number: number): void {
+    this.#all.delete(number);
   }
 
   /** Ends the oldest connection and frees its memory. @returns false if none is old enough */
   async evictOldest(): Promise<boolean> {
-    for (const [connection, acceptedAt] of this.#acceptedAt) {
+    for (const [number, { connection, acceptedAt }] of this.#all) {
       if (performance.now() - acceptedAt < MIN_READY_TIME) return false;
-      this.#acceptedAt.delete(connection);
+      this.#all.delete(number);
       connection.destroy(new VerbsError('ECONNRESET', 'the client was not ready, and made room for another one'));
       await connection.close().catch(() => {});
       return true;
@@ -295,6 +299,8 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
   readonly #halfOpen = new HalfOpen();
   readonly #pools: ReceivePools;
   readonly #accept: AcceptOptions;
+  /** Among the endpoints of the device. */
+  readonly #endpoint: number;
   /** Ends the loop that accepts requests for the event `connection`. */
   #accepting: AbortController | undefined;
   #isClosed = false;
@@ -304,7 +310,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
     this.#id = id;
     this.#pools = pools;
     this.#accept = accept;
-    Endpoints.of(id.device).add(this);
+    this.#endpoint = Endpoints.of(id.device).add(this);
     const events = this as unknown as EventEmitter;
     events.on('newListener', (name) => {
       if (name === 'connection' && this.#accepting === undefined) void this.#acceptAll();
@@ -401,7 +407,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
   #end(error?: Error): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    Endpoints.of(this.#id.device).delete(this);
+    Endpoints.of(this.#id.device).delete(this.#endpoint);
     this.#id.channel.close();
     void this.#id.close();
     void this.#pools.close();

@@ -1,6 +1,7 @@
 /** A completion queue of many queue pairs: each gets its own completions, and the queue holds those of all. */
 import type { Context } from '../verbs/context.js';
 import type { Cq } from '../verbs/cq.js';
+import { NumberMap } from '../verbs/numbermap.js';
 import type { Wc } from '../verbs/wc.js';
 import { CompletionPump } from './completionpump.js';
 
@@ -10,7 +11,7 @@ const COMPLETION_BYTES = 64;
 export class SharedCq {
   readonly cq: Cq;
   readonly #pump: CompletionPump;
-  readonly #handlers = new Map<number, (wc: Wc) => void>();
+  readonly #handlers = new NumberMap<(wc: Wc) => void>();
   /** Completions that may be pending at once. */
   #needed = 0;
 

@@ -143,6 +143,8 @@ export class DatagramSocket
   implements AsyncIterable<DatagramMessage>, AsyncDisposable
 {
   readonly #device: Context;
+  /** Among the endpoints of the device. */
+  readonly #endpoint: number;
   readonly #receives: number;
   readonly #sends: number;
   readonly #peers: number;
@@ -175,7 +177,7 @@ export class DatagramSocket
         this.#remote === undefined || (this.#remote.address === address && this.#remote.port === port),
     });
     Endpoints.of(device).assertOpen();
-    Endpoints.of(device).add(this);
+    this.#endpoint = Endpoints.of(device).add(this);
     this.#watchListeners();
     if (signal !== undefined) this.#closeOnAbort(signal);
   }
@@ -611,7 +613,7 @@ export class DatagramSocket
     parts?.requests.end({ error: new VerbsError('ECANCELED', 'the socket was closed', { cause: error }) });
     const isReported = this.#inbox.end(error);
     this.#cleanup = this.#closeResources(parts).finally(() => {
-      Endpoints.of(this.#device).delete(this);
+      Endpoints.of(this.#device).delete(this.#endpoint);
       // Not from a promise, which would hide the exceptions of listeners.
       if (error !== undefined && !isReported) process.nextTick(() => this.emit('error', error));
       process.nextTick(() => this.emit('close'));

@@ -19,6 +19,7 @@ import type { Explanation, FailureContext } from './explain.js';
 import { chooseGid, type GidChoice, type GidEntry, gidTable, updateGidTable } from './gid.js';
 import { ahAttrFromWc } from './grh.js';
 import { MulticastGroups } from './groups.js';
+import { NumberMap } from './numbermap.js';
 import { Pd } from './pd.js';
 import { writePkeys } from './pkey.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo } from './port.js';
@@ -75,9 +76,9 @@ export class Context extends Resource {
   readonly memory: CardMemory;
   /** @internal */
   readonly keepAlive: boolean;
-  readonly #cqs = new Map<number, Cq>();
-  readonly #qps = new Map<number, Qp>();
-  readonly #srqs = new Map<number, Srq>();
+  readonly #cqs = new NumberMap<Cq>();
+  readonly #qps = new NumberMap<Qp>();
+  readonly #srqs = new NumberMap<Srq>();
   /** @internal */
   readonly groups: MulticastGroups;
   #lastNumber = 0;
