@@ -20,7 +20,7 @@ export interface Route {
    * Index of the P_Key by which a message arrived, or with which it leaves: replies leave in the partition of their
    * request (IBTA 13.5.4). Default: that of `Partitions.defaultIndex`.
    */
-  readonly pkeyIndex?: number;
+  readonly pkeyIndex?: number | undefined;
 }
 
 /** A host or router on the link. */
@@ -52,7 +52,7 @@ export interface ContextOptions {
   readonly partitions?: Partitions;
   /**
    * Connections, of all peers, that only the protocol still needs: in timewait, or closed by the application while the
-   * peer has not answered the DREQ. Each takes about 2 KB. Default 2048.
+   * peer has not answered the DREQ. Each takes about 1 KB. Default 2048.
    */
   readonly maxEndedConnections?: number;
 }

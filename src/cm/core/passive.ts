@@ -67,8 +67,7 @@ export class PassiveConnection extends Connection {
     { pkeyIndex }: Route,
   ) {
     const { localGid, remoteGid } = req.primary;
-    const ends = { local: gidText(remoteGid), remote: gidText(localGid) };
-    super(context, id, { ...ends, ...(pkeyIndex !== undefined && { pkeyIndex }) }, req.tid, 'REQ_RCVD');
+    super(context, id, { local: gidText(remoteGid), remote: gidText(localGid), pkeyIndex }, req.tid, 'REQ_RCVD');
     this.#req = req;
     this.#startingPsn = req.startingPsn;
     const period = Math.min(milliseconds(req.localResponseTimeout), MAX_DREQ_PERIOD);

@@ -17,7 +17,7 @@ interface OfOnePeer<C> {
 export class Pending<C extends OfPeer> {
   readonly #byPeer = new Map<string, OfOnePeer<C>>();
   /** Peers by their number of connections; index 0 is not used. */
-  readonly #peersWith: Set<string>[] = [];
+  readonly #peersWith: (Set<string> | undefined)[] = [];
   /** The largest number of one peer. */
   #most = 0;
   #size = 0;
@@ -57,7 +57,7 @@ export class Pending<C extends OfPeer> {
     if (own.size === 0) this.#byPeer.delete(peer);
     this.#size--;
     this.#move(peer, own.size + 1, own.size);
-    if (this.#peersWith[this.#most]?.size === 0) this.#most--;
+    if (this.#peersWith[this.#most] === undefined) this.#most--;
   }
 
   /** Returns the oldest connection of a peer. */
@@ -78,9 +78,13 @@ export class Pending<C extends OfPeer> {
   }
 
   #move(peer: string, from: number, to: number): void {
-    this.#peersWith[from]?.delete(peer);
+    const left = this.#peersWith[from];
+    left?.delete(peer);
+    const isEmpty = left?.size === 0;
+    if (isEmpty) this.#peersWith[from] = undefined;
     if (to === 0) return;
-    this.#peersWith[to] ??= new Set();
-    this.#peersWith[to].add(peer);
+    // The set that is empty now serves again: otherwise each connection of a peer would make one.
+    const joined = this.#peersWith[to] ?? (isEmpty ? left : new Set<string>());
+    this.#peersWith[to] = joined.add(peer);
   }
 }
