@@ -55,19 +55,27 @@ class Branch<T> {
   }
 
   /**
-   * Makes room for an item of a source among `limit` items. A source that has its share already gets none, without a
-   * search, so that a flood costs little.
-   * @returns the item that is removed; undefined = the source has its share
+   * Makes room for an item of a source among `limit` items. The source does not have its share yet.
+   * @returns the item that is removed
    */
-  makeRoom(path: readonly number[], depth: number, limit: number): T | undefined {
+  makeRoom(path: readonly number[], depth: number, limit: number): T {
     const part = this.#parts.get(path[depth] as number);
+    if (part === undefined || this.#isBelowShare(part, limit)) return this.takeNewest();
+    this.size--;
+    return part.makeRoom(path, depth + 1, part.size);
+  }
+
+  /** Whether a source has its share of `limit` items. Without a search, so that a flood costs little. */
+  hasShare(path: readonly number[], depth: number, limit: number): boolean {
+    const part = this.#parts.get(path[depth] as number);
+    if (this.#isBelowShare(part, limit)) return false;
+    return part === undefined || depth + 1 === path.length || part.hasShare(path, depth + 1, part.size);
+  }
+
+  /** Whether one more item of a part is within its share of `limit` items. @param part undefined: a new one */
+  #isBelowShare(part: Branch<T> | undefined, limit: number): boolean {
     const parts = this.#parts.size + (part === undefined ? 1 : 0);
-    const size = part?.size ?? 0;
-    if ((size + 1) * parts <= limit) return this.takeNewest();
-    if (part === undefined || depth + 1 === path.length) return undefined;
-    const removed = part.makeRoom(path, depth + 1, size);
-    if (removed !== undefined) this.size--;
-    return removed;
+    return ((part?.size ?? 0) + 1) * parts <= limit;
   }
 
   #remove(part: Branch<T>): void {
@@ -89,16 +97,21 @@ export class FairQueue<T> {
   }
 
   /**
+   * Whether there is no place for an item of a source: the queue is full, and the source has its share.
+   * @param path that of the source: one step or more, as many in each call
+   */
+  isFullFor(path: readonly number[]): boolean {
+    return this.size === this.capacity && this.#all.hasShare(path, 0, this.capacity);
+  }
+
+  /**
    * Adds an item. A full queue loses the newest item of the source that has the most.
-   * @param path that of its source: one step or more, as many in each call
+   * @param path that of its source
    * @returns the item that is lost: this one, an older one of another source, or undefined
    */
   add(path: readonly number[], item: T): T | undefined {
-    let lost: T | undefined;
-    if (this.size === this.capacity) {
-      lost = this.#all.makeRoom(path, 0, this.capacity);
-      if (lost === undefined) return item;
-    }
+    if (this.isFullFor(path)) return item;
+    const lost = this.size === this.capacity ? this.#all.makeRoom(path, 0, this.capacity) : undefined;
     this.#all.add(path, 0, item);
     return lost;
   }

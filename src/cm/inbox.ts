@@ -115,12 +115,19 @@ export class Inbox {
     const kind = this.#kindOf(letter, memory);
     letter.requestKey = undefined;
     readSource(letter, memory, this.#source);
+    const queue = this.#queues[kind];
+    // First of all, because it is the lot of most of a flood.
+    if (queue.isFullFor(this.#source)) {
+      this.dropped++;
+      this.host.release(letter);
+      return;
+    }
     if (kind === 'requests' && !this.#addRequest(letter, memory)) {
       this.repeated[attributeOf(letter, memory) === ATTRIBUTE.REQ ? 'req' : 'sidr_req']++;
       this.host.release(letter);
       return;
     }
-    const lost = this.#queues[kind].add(this.#source, letter);
+    const lost = queue.add(this.#source, letter);
     if (lost === undefined) return;
     this.#removeRequest(lost);
     this.dropped++;
