@@ -6,6 +6,8 @@ import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } fro
 import * as ourDgram from '../../../src/dgram.js';
 import { createMemoryHub, type Device, openDevice } from '../../../src/index.js';
 import { eventually } from '../../kit/eventually.js';
+import { all, describeIf, netPrivilege, programPrivilege } from '../../kit/privileges.js';
+import { sh } from '../../link/netns.js';
 import { thrown } from '../thrown.js';
 
 /** The introductions go by UDP, so the addresses must be those of the host. */
@@ -217,6 +219,33 @@ test('a peer that has restarted is found again, and its address is resolved anew
   const before = resolve.mock.calls.length;
   await until(second);
   expect(resolve.mock.calls.length).toBeGreaterThan(before);
+});
+
+describeIf(all(netPrivilege(), programPrivilege('ip')), 'link-local addresses', () => {
+  test('a message names the interface, whichever way it comes', async () => {
+    const hub = createMemoryHub();
+    const open = (address: string) => openDevice({ hub, addresses: [address] });
+    await using client = await open('fe80::d1');
+    await using host = await open('fe80::d2');
+    const { interface: name } = host.queryPort();
+    sh(`ip link add ${name} type veth peer name ${name}p; for i in ${name} ${name}p; do ip link set $i up; done`);
+    onTestFinished(() => void sh(`ip link del ${name}`));
+    for (const address of ['fe80::d1', 'fe80::d2']) sh(`ip addr add ${address}/64 dev ${name} nodad`);
+    const senders: string[] = [];
+    await using server = ourDgram.createSocket({ type: 'udp6', device: host });
+    server.on('message', (_, { address }) => senders.push(address));
+    server.bind(0, `fe80::d2%${name}`);
+    await once(server, 'listening');
+    await using socket = ourDgram.createSocket({ type: 'udp6', device: client });
+    socket.bind(0, `fe80::d1%${name}`);
+    await once(socket, 'listening');
+    await eventually(() => {
+      socket.send('hello', server.address().port, `fe80::d2%${name}`);
+      expect(sentPackets(client)).toBeGreaterThan(0);
+      expect(senders.length).toBeGreaterThan(2);
+    });
+    expect(new Set(senders)).toEqual(new Set([`fe80::d1%${name}`]));
+  });
 });
 
 test('who waits for a socket that cannot be bound is told, and it can be bound then', async () => {

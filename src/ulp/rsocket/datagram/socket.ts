@@ -66,6 +66,9 @@ interface Binding {
   readonly messageBytes: number;
 }
 
+/** Addresses in fe80::/10. */
+const LINK_LOCAL = /^fe[89ab]/;
+
 /** Receive buffers without an option, and at most. */
 const RECEIVES = 256;
 const MAX_RECEIVES = 16_384;
@@ -389,10 +392,13 @@ export class Socket extends EventEmitter<{
 
   #onMessage(from: string, bytes: Buffer): void {
     const header = decodeHeader(bytes, this.#version);
-    if (header === undefined) return;
+    if (header === undefined || this.#binding === undefined) return;
+    const { use, queues } = this.#binding;
     const address = gidAddress(from);
-    this.#binding?.queues.peers.heard(address, header.port);
-    this.#deliver({ address, port: header.port }, header.message);
+    queues.peers.heard(address, header.port);
+    // As node:dgram has it: an answer by UDP needs the interface.
+    const zone = LINK_LOCAL.test(address) ? `%${use.device.queryPort().interface}` : '';
+    this.#deliver({ address: address + zone, port: header.port }, header.message);
   }
 
   /** In a tick of its own, as a listener may throw. */
