@@ -212,7 +212,7 @@ function growYoungGeneration(): void {
   for (let grown = true; grown; ) {
     const size = youngGenerationBytes();
     for (let allocated = 0; allocated < 32 * size; allocated += ARRAY_BYTES) {
-      // Not more: what outlives two collections would make the old generation grow as well.
+      // Objects that outlive two collections go to the old generation, which must not grow: 1 MiB of them is enough.
       if (allocated % 2 ** 20 === 0) kept = [];
       kept.push(new Array(ARRAY_BYTES / 8).fill(0));
     }

@@ -248,7 +248,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'link-local addresses', 
   });
 });
 
-test('who waits for a socket that cannot be bound is told, and it can be bound then', async () => {
+test('calls that wait for a bind get its error, and the socket can be bound again', async () => {
   const socket = open(rsockets, OWN);
   socket.bind(0, PEER);
   const sent = new Promise((resolve) => socket.send('hello', 7000, PEER, resolve));
