@@ -24,10 +24,10 @@ import { Endpoints } from './endpoints.js';
 import { EndReason } from './endreason.js';
 import { type Message, MessageQueue } from './messages.js';
 import { type AtomicOptions, memoryFor, OneSided, type ReadOptions, stage, type WriteOptions } from './onesided.js';
+import { allocateParts, type Parts } from './parts.js';
 import type { Peer } from './peer.js';
-import { ReceivePools, Receives } from './receivepool.js';
-import { type BuildRequest, completionError, Requests, type Slot } from './requests.js';
-import { SendPool } from './sendpool.js';
+import { ReceivePools } from './receivepool.js';
+import { type BuildRequest, completionError, type Slot } from './requests.js';
 import { ConnectionStream } from './stream.js';
 
 /** Sizes and keep-alive of a connection. */
@@ -74,22 +74,6 @@ export interface ConnectionOptions {
 }
 
 const SEND_CHECKS: Checks<SendOptions> = { ...WAIT_CHECKS, imm: checkU32 };
-
-/** Card memory of an idle connection: its queue pair with the send queue of the default `sends`, and its domain. */
-const IDLE_BYTES = 7000;
-
-interface Closable {
-  close(): Promise<void>;
-}
-
-/** What a connection has allocated. */
-interface Parts {
-  readonly qp: Qp;
-  readonly requests: Requests;
-  readonly receives: Receives;
-  readonly sendPool: SendPool;
-  readonly resources: readonly Closable[];
-}
 
 /** Options of `connection.send`. */
 export interface SendOptions extends WaitOptions {
@@ -197,45 +181,14 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @throws VerbsError ENOMEM; nothing is left allocated then
    */
   async allocate(pools: ReceivePools, domain?: Pd): Promise<void> {
-    const [device, messageBytes, count] = [this.#device, this.messageBytes, this.#receives];
-    const resources: Closable[] = [];
-    const track = <T extends Closable>(resource: T): T => {
-      resources.unshift(resource);
-      return resource;
+    const sizes = {
+      messageBytes: this.messageBytes,
+      receives: this.#receives,
+      ownReceives: this.#ownReceives,
+      sends: this.#sends,
     };
-    try {
-      let qp: Qp | undefined;
-      // Internal: regions of the application in it do not keep the device open.
-      const pd = domain ?? track(await device.allocPd()).makeInternal();
-      const sendPool = await SendPool.join(device);
-      track({ close: () => sendPool.leave(qp) });
-      const ownPools = this.#ownReceives
-        ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
-        : undefined;
-      const receives = track(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
-      const { srq, cq: recvCq } = receives.pool;
-      qp = track(
-        await pd.createQp({
-          sendCq: sendPool.cq.cq,
-          recvCq: recvCq.cq,
-          srq,
-          sqSigAll: false,
-          maxSendWr: this.#sends,
-          maxSendSge: 1,
-          maxInlineData: 0,
-        }),
-      );
-      await sendPool.attach(qp, (wc) => this.#onSent(wc));
-      receives.attach(qp, (wc) => this.#onReceived(wc));
-      if (ownPools === undefined && !receives.pool.hasBuffers) receives.addBuffers();
-      this.#use({ qp, receives, sendPool, requests: new Requests(qp, sendPool, this.#sends), resources });
-    } catch (error) {
-      for (const resource of resources) await resource.close();
-      if (!(error instanceof VerbsError) || error.code !== 'ENOMEM') throw error;
-      const buffers = this.#ownReceives ? `${count * messageBytes} bytes of its own` : 'those that it shares';
-      const cost = `about ${IDLE_BYTES} bytes beside its receive buffers, ${buffers}`;
-      throw new VerbsError('ENOMEM', `no memory for a connection, which takes ${cost}: ${error.message}`);
-    }
+    const handlers = { onSent: (wc: Wc) => this.#onSent(wc), onReceived: (wc: Wc) => this.#onReceived(wc) };
+    this.#use(await allocateParts(this.#device, sizes, handlers, pools, domain));
   }
 
   #use(parts: Parts): void {
