@@ -23,6 +23,7 @@ export const MEMORY_PORT = 7474;
 export const MEMORY_BYTES = 65536;
 /** How long the target waits for a peer that acknowledges nothing before it gives the connection up, in ms. */
 const CLOSE_TIMEOUT_MS = 1000;
+/** How long no connection is left until all are closed: requests that wait become connections. */
 const CLOSE_PAUSE_MS = 100;
 /** Bytes of each WRITE of the flow. */
 export const FLOW_BYTES = 256 * 1024;
@@ -69,6 +70,7 @@ export class Target {
   #device!: Device;
   /** Not a set, whose closed connections would stay in memory: see `NumberMap` of the project. */
   readonly #accepted: Connection[] = [];
+  #isClosing = false;
   #flow: Connection | undefined;
   #flowBytes = 0;
   #since = performance.now();
@@ -115,16 +117,20 @@ export class Target {
     return heapUsed + external;
   }
 
-  /** Closes all connections that were accepted. @returns the milliseconds that it took */
+  /**
+   * Closes all connections that were accepted, and those that requests become which still wait.
+   * @returns the milliseconds until the last was closed
+   */
   async closeAccepted(): Promise<number> {
     const begin = performance.now();
-    for (;;) {
-      await Promise.allSettled(this.#accepted.map((connection) => connection.close()));
-      const end = performance.now();
-      // requests that were waiting become connections meanwhile
-      await new Promise((resolve) => setTimeout(resolve, CLOSE_PAUSE_MS));
-      if (this.#accepted.length === 0) return end - begin;
+    this.#isClosing = true;
+    for (const connection of this.#accepted) void connection.close().catch(() => {});
+    let end = begin;
+    for (let now = begin; now <= end + CLOSE_PAUSE_MS; now = performance.now()) {
+      if (this.#accepted.length > 0) end = now;
+      await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
     }
+    return end - begin;
   }
 
   /** Writes to an honest server without end. */
@@ -165,7 +171,7 @@ export class Target {
         .then((connection) => {
           this.#accepted.push(connection);
           connection.once('close', () => this.#accepted.splice(this.#accepted.indexOf(connection), 1));
-          return serve(connection);
+          return this.#isClosing ? connection.close() : serve(connection);
         })
         .catch(() => {});
   }

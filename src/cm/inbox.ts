@@ -30,7 +30,7 @@ const LIMITS: Readonly<Record<Kind, Limits>> = {
   // of a connection or an exchange that this end knows: only its peer knows the id
   known: { waiting: 1024, perRound: 16, perMs: Number.POSITIVE_INFINITY, refused: 1 },
   // for a service that has a listener: more than a program can accept, and two that it does not accept
-  requests: { waiting: 1024, perRound: 4, perMs: 16, refused: 8 },
+  requests: { waiting: 1024, perRound: 4, perMs: 16, refused: 16 },
   // what is to be refused, or is no message at all: rounds can be short, and a flood must not be paid for each
   others: { waiting: 32, perRound: 2, perMs: 1, refused: 1 },
 };
