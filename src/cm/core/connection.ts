@@ -4,7 +4,8 @@ import { gidText } from '../../link/gid.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
 import type { CoreEventBody } from './events.js';
-import { type Fields, type Message, type MessageName, NO_DATA, Subject } from './messages.js';
+import type { Content } from './mad.js';
+import { type Message, type MessageName, NO_DATA, Subject } from './messages.js';
 import { RejectReason } from './reasons.js';
 import { type ConnectionState, isTransition } from './states.js';
 import { MAX_TIMEWAIT, milliseconds } from './times.js';
@@ -303,17 +304,17 @@ export abstract class Connection implements Expiring {
   }
 
   /** Sends a message with the communication ids of this connection. */
-  protected send<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
-    return this.context.send(this.route, name, tid, this.#withIds(fields));
+  protected send<N extends MessageName>(name: N, tid: bigint, content: Content<N>): Outgoing {
+    return this.context.send(this.route, name, tid, this.#ids(), content);
   }
 
   /** Sends a message again that is not kept. */
-  protected repeat<N extends MessageName>(name: N, tid: bigint, fields: Partial<Fields<N>>): void {
-    this.context.repeat(this.route, name, tid, this.#withIds(fields));
+  protected repeat<N extends MessageName>(name: N, tid: bigint, content: Content<N>): void {
+    this.context.repeat(this.route, name, tid, this.#ids(), content);
   }
 
-  #withIds<N extends MessageName>(fields: Partial<Fields<N>>): Partial<Fields<N>> {
-    return Object.assign({ localCommId: this.localCommId, remoteCommId: this.peer.commId }, fields);
+  #ids<N extends MessageName>(): Content<N> {
+    return { localCommId: this.localCommId, remoteCommId: this.peer.commId } as Content<N>;
   }
 
   #sendDrep(tid: bigint, privateData = NO_DATA): void {

@@ -3,8 +3,8 @@
 import type { Connection } from './connection.js';
 import { Deadlines, type Timed } from './deadlines.js';
 import type { CoreEvent } from './events.js';
-import { encodeMad } from './mad.js';
-import { type Fields, type Message, type MessageName, NO_DATA } from './messages.js';
+import { type Content, encodeMad } from './mad.js';
+import { type Message, type MessageName, NO_DATA } from './messages.js';
 import { NO_OTHER_CARDS, type OtherCards } from './othercards.js';
 import { Partitions } from './partitions.js';
 import { Pending } from './pending.js';
@@ -15,7 +15,7 @@ export interface Route {
   readonly local: string;
   readonly remote: string;
   /** Where a received message came from on the link: its reply goes back there without a look-up. */
-  readonly neighbour?: Neighbour;
+  readonly neighbour?: Neighbour | undefined;
   /**
    * Index of the P_Key by which a message arrived, or with which it leaves: replies leave in the partition of their
    * request (IBTA 13.5.4). Default: that of `Partitions.defaultIndex`.
@@ -108,20 +108,24 @@ export class CoreContext {
     return (this.#tidHigh << 32n) | BigInt(id);
   }
 
-  /** Sends a message. Fields that are not named are zero. @returns the message, for `retransmit` */
-  send<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
+  /**
+   * Sends a message. Fields that are not named are zero.
+   * @param parts fields of the message, in as many objects as the caller has them in
+   * @returns the message, for `retransmit`
+   */
+  send<N extends MessageName>(route: Route, name: N, tid: bigint, ...parts: readonly Content<N>[]): Outgoing {
     this.count('tx_msgs', name);
-    return this.#queue(route, name, tid, fields);
+    return this.#queue(route, name, tid, parts);
   }
 
   /** Sends a message again that was not kept. */
-  repeat<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): void {
+  repeat<N extends MessageName>(route: Route, name: N, tid: bigint, ...parts: readonly Content<N>[]): void {
     this.count('tx_retries', name);
-    this.#queue(route, name, tid, fields);
+    this.#queue(route, name, tid, parts);
   }
 
-  #queue<N extends MessageName>(route: Route, name: N, tid: bigint, fields: Partial<Fields<N>>): Outgoing {
-    const outgoing = { bytes: encodeMad({ name, tid, modifier: 0, ...fields }), ...route };
+  #queue<N extends MessageName>(route: Route, name: N, tid: bigint, parts: readonly Content<N>[]): Outgoing {
+    const outgoing = outgoingOf(route, encodeMad(name, tid, ...parts));
     this.#outgoing.push(outgoing);
     return outgoing;
   }
@@ -129,7 +133,7 @@ export class CoreContext {
   /** Sends a datagram that is no message of a connection. @param name for the counter */
   sendBytes(route: Route, name: string, bytes: Uint8Array): void {
     this.count('tx_msgs', name);
-    this.#outgoing.push({ bytes, ...route });
+    this.#outgoing.push(outgoingOf(route, bytes));
   }
 
   /** Sends a message again, with the same bytes. */
@@ -175,6 +179,11 @@ export class CoreContext {
     this.#events = [];
     return events;
   }
+}
+
+/** Without a spread of the route, which takes longer than to encode the message. */
+function outgoingOf({ local, remote, neighbour, pkeyIndex }: Route, bytes: Uint8Array): Outgoing {
+  return { bytes, local, remote, neighbour, pkeyIndex };
 }
 
 /** Sends a REJ for a REQ or REP that belongs to no connection, with its communication ids swapped (IBTA 12.9.8). */

@@ -29,7 +29,8 @@ export type Values<L extends Layout> = {
 
 /** An unsigned number of `width` bits, at most 32, that begins `bit` bits into a byte. */
 export function uint(byte: number, width: number, bit = 0): Field<number> {
-  const { bytes, read, write } = (bit === 0 && aligned(byte, width)) || bits(byte, width, bit);
+  const { bytes, read, write } =
+    (bit === 0 && aligned(byte, width)) || within(byte, width, bit) || bits(byte, width, bit);
   const limit = 2 ** width;
   return {
     bytes,
@@ -42,7 +43,7 @@ export function uint(byte: number, width: number, bit = 0): Field<number> {
   };
 }
 
-/** A number of one, two or four whole bytes. */
+/** A number of one to four whole bytes. */
 function aligned(byte: number, width: number): Field<number> | undefined {
   const bytes = byte + width / 8;
   switch (width) {
@@ -50,11 +51,32 @@ function aligned(byte: number, width: number): Field<number> | undefined {
       return { bytes, read: (at) => at.getUint8(byte), write: (at, value) => at.setUint8(byte, value) };
     case 16:
       return { bytes, read: (at) => at.getUint16(byte), write: (at, value) => at.setUint16(byte, value) };
+    case 24:
+      return {
+        bytes,
+        read: (at) => (at.getUint16(byte) << 8) | at.getUint8(byte + 2),
+        write: (at, value) => {
+          at.setUint16(byte, value >> 8);
+          at.setUint8(byte + 2, value);
+        },
+      };
     case 32:
       return { bytes, read: (at) => at.getUint32(byte), write: (at, value) => at.setUint32(byte, value) };
     default:
       return undefined;
   }
+}
+
+/** Bits of one byte. */
+function within(byte: number, width: number, bit: number): Field<number> | undefined {
+  const shift = 8 - bit - width;
+  if (shift < 0) return undefined;
+  const mask = 2 ** width - 1;
+  return {
+    bytes: byte + 1,
+    read: (at) => (at.getUint8(byte) >> shift) & mask,
+    write: (at, value) => at.setUint8(byte, (at.getUint8(byte) & ~(mask << shift)) | (value << shift)),
+  };
 }
 
 /** Any number of bits, up to five bytes: more than bit operations can handle, but doubles are exact up to 53 bits. */
@@ -150,13 +172,14 @@ function blankOf(layout: Layout): Record<string, unknown> {
   return { ...blank };
 }
 
-/** Writes the fields that `values` contains. @throws RangeError with the name of the field */
+/** Writes the fields that `values` contains; those of other names are ignored. @throws RangeError, with the name */
 export function writeFields<L extends Layout>(layout: L, at: DataView, values: Partial<Values<L>>): void {
-  for (const name in layout) {
+  for (const name in values) {
     const value = values[name];
-    if (value === undefined) continue;
+    const field: AnyField | undefined = layout[name];
+    if (value === undefined || field === undefined) continue;
     try {
-      (layout[name] as AnyField).write(at, value as never);
+      field.write(at, value as never);
     } catch (cause) {
       throw outOfRange(`${name}: ${(cause as Error).message}`, { cause });
     }

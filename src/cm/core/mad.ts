@@ -23,6 +23,10 @@ export const HEADER = {
 /** Header fields with fixed values in messages of the communication manager (IBTA 16.7.1). */
 export const CONSTANT = { baseVersion: 1, managementClass: 7, classVersion: 2, method: 3 };
 
+/** The header of every message, but for its transaction id, attribute and modifier. */
+const HEADER_OF_ALL = new Uint8Array(HEADER_BYTES);
+writeFields(HEADER, new DataView(HEADER_OF_ALL.buffer), CONSTANT);
+
 const NAME_OF = new Map(Object.entries(ATTRIBUTE).map(([name, id]) => [id, name as MessageName]));
 
 /** Why a datagram is not a message of the communication manager, in the order of the checks. */
@@ -53,7 +57,7 @@ export function parseHeader(bytes: Uint8Array): MadHeader | MadFault {
 
 /** Parses the message behind a header. Never throws. */
 export function parseBody({ name, tid, modifier, body }: MadHeader): Message {
-  return { name, tid, modifier, ...readFields<Layout>(LAYOUTS[name], body) } as Message;
+  return Object.assign(readFields<Layout>(LAYOUTS[name], body), { name, tid, modifier }) as unknown as Message;
 }
 
 /** Parses a datagram. Never throws. @returns the message, or the check that failed */
@@ -67,19 +71,24 @@ export function readHeader(bytes: Uint8Array): Values<typeof HEADER> {
   return readFields(HEADER, new DataView(bytes.buffer, bytes.byteOffset, bytes.length));
 }
 
+/** What a message says: fields of its layout, and the attribute modifier of the header. */
+export type Content<N extends MessageName> = Partial<Fields<N>> & { readonly modifier?: number };
+
 /**
- * Returns the bytes of a message. Fields that are not named are zero.
+ * Returns the bytes of a message. What its parts do not name is zero.
+ * @param parts the content, in as many objects as the caller has it in
  * @throws RangeError when a value does not fit its field
  */
-export function encodeMad<N extends MessageName>(
-  message: { readonly name: N; readonly tid: bigint; readonly modifier: number } & Partial<Fields<N>>,
-): Uint8Array {
-  const { name, tid, modifier } = message;
+export function encodeMad<N extends MessageName>(name: N, tid: bigint, ...parts: readonly Content<N>[]): Uint8Array {
   const bytes = new Uint8Array(MAD_BYTES);
+  bytes.set(HEADER_OF_ALL);
   const header = new DataView(bytes.buffer);
-  writeFields(HEADER, header, CONSTANT);
-  writeFields(HEADER, header, { tid, attribute: ATTRIBUTE[name], modifier });
-  writeFields<Layout>(LAYOUTS[name], new DataView(bytes.buffer, HEADER_BYTES), message as Values<Layout>);
+  writeFields(HEADER, header, { tid, attribute: ATTRIBUTE[name] });
+  const body = new DataView(bytes.buffer, HEADER_BYTES);
+  for (const part of parts) {
+    writeFields<Layout>(LAYOUTS[name], body, part as Values<Layout>);
+    if (part.modifier !== undefined) HEADER.modifier.write(header, part.modifier);
+  }
   return bytes;
 }
 
