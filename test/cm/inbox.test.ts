@@ -140,17 +140,17 @@ test('requests for a listener are handled sixteen times a millisecond, after as 
   expect(round(100.375)).toHaveLength(3);
 });
 
-test('one that is ignored or refused counts as eight', () => {
+test('one that is ignored or refused counts as sixteen', () => {
   const { inbox, add, round } = open(false);
   inbox.countListener('TCP', 7174, 1);
   for (let id = 100; id < 1124; id++) add(mads.req({ id }), 66);
   let handled = 0;
   for (let i = 0; i < 300; i++) handled += round(100).length;
-  expect([handled, inbox.nextRound(100)]).toEqual([1024 / 8, 100.0625]);
-  expect([round(100.0625).length, inbox.nextRound(100.0625)]).toEqual([1, 100.5625]);
+  expect([handled, inbox.nextRound(100)]).toEqual([1024 / 16, 100.0625]);
+  expect([round(100.0625).length, inbox.nextRound(100.0625)]).toEqual([1, 101.0625]);
   // another host waits for one of them at most
   add(mads.req(), 7);
-  expect([...round(100.5625), ...round(101.0625)]).toContain(1024);
+  expect([...round(101.0625), ...round(102.0625)]).toContain(1024);
 });
 
 test('a request that repeats one which waits is dropped, and one that does not is not', () => {
