@@ -23,8 +23,9 @@ export async function toRtr(qp: Qp, attributes: DerivedAttributes, flowControl: 
   const { init, rtr } = attributes;
   const ahAttr = await qp.device.resolveAddress(ahAttrOf(qp.device, attributes));
   if (qp.flowControl !== flowControl) qp.flowControl = flowControl;
-  await qp.modify(init);
-  await qp.modify({ ahAttr, ...rtr });
+  if (qp.state === 'RESET') await qp.modify(init);
+  const { pkeyIndex, qpAccessFlags } = init;
+  await qp.modify({ ahAttr, pkeyIndex, qpAccessFlags, ...rtr });
 }
 
 /**
