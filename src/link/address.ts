@@ -46,7 +46,7 @@ const parsedBytes = remembered((text) => {
  * @throws TypeError for another number of bytes
  */
 export function ipText(bytes: Uint8Array): string {
-  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length === 4) return ipv4Text(bytes, 0);
   if (bytes.length !== 16) throw invalidType(`an IP address has 4 or 16 bytes, not ${bytes.length}`);
   const groups = Array.from({ length: 8 }, (_, i) =>
     (((bytes[2 * i] as number) << 8) | (bytes[2 * i + 1] as number)).toString(16),
@@ -57,6 +57,11 @@ export function ipText(bytes: Uint8Array): string {
   if (longest === '') return text;
   const at = text.search(new RegExp(`(?<![^:])${longest}(?![^:])`));
   return `${text.slice(0, at).replace(/:$/, '')}::${text.slice(at + longest.length).replace(/^:/, '')}`;
+}
+
+/** Returns the text of the IPv4 address at an offset. */
+export function ipv4Text(bytes: Uint8Array, at: number): string {
+  return `${bytes[at]}.${bytes[at + 1]}.${bytes[at + 2]}.${bytes[at + 3]}`;
 }
 
 /** Returns whether two texts are the same IP address. @throws TypeError if one is not an IP address */

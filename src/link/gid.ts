@@ -5,7 +5,7 @@
 
 import { isIP } from 'node:net';
 import { invalidValue } from '../errors.js';
-import { ipBytes, ipText, remembered } from './address.js';
+import { ipBytes, ipText, ipv4Text, remembered } from './address.js';
 
 /** Prefix of an IPv4-mapped address. */
 const IPV4_MAPPED_PREFIX = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -65,7 +65,7 @@ const gidOf = remembered((text) => formsOf(parseGid(text)));
 
 function formsOf(bytes: Uint8Array): Gid {
   const isIpv4 = isIpv4Mapped(bytes);
-  const address = isIpv4 ? bytes.subarray(12).join('.') : ipText(bytes);
+  const address = isIpv4 ? ipv4Text(bytes, 12) : ipText(bytes);
   return { bytes, address, text: isIpv4 ? `::ffff:${address}` : address };
 }
 

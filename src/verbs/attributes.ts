@@ -121,7 +121,7 @@ const UNSUPPORTED_NAMES = new Map<number, string>([
 export function checkAttributeNames(attributes: QpAttributes): void {
   if (typeof attributes !== 'object' || attributes === null)
     throw invalidType(`the attributes are ${show(attributes)}, must be an object`);
-  for (const name of Object.keys(attributes))
+  for (const name in attributes)
     if (!Object.hasOwn(ATTRIBUTES, name))
       throw invalidValue(
         `'${name}' is no attribute of a queue pair, must be one of ${Object.keys(ATTRIBUTES).join(', ')}`,
@@ -136,7 +136,9 @@ export function checkAttributeNames(attributes: QpAttributes): void {
 export function writeAttributes(card: Card, attributes: QpAttributes): number {
   const base = card.exports.scratch() >>> 2;
   let mask = 0;
-  for (const [name, value] of Object.entries(attributes) as [AttributeName, unknown][]) {
+  for (const key in attributes) {
+    const name = key as AttributeName;
+    const value = attributes[name];
     if (value === undefined || name === 'ahAttr') continue;
     const { attr } = ATTRIBUTES[name];
     card.u32[base + attr] = encode(name, value);
