@@ -7,6 +7,7 @@ import { type HostInterface, refreshInterface } from './interfaces.js';
 import type { Frames, HostNames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
+import { RecentPaths } from './recentpaths.js';
 import type { LinkTransfer } from './transfer.js';
 
 /** A link on an interface of the host. */
@@ -20,6 +21,7 @@ export abstract class HostLink implements Link {
   #isClosed = false;
   readonly #closing = new AbortController();
   #interface: HostInterface;
+  readonly #paths = new RecentPaths();
   /** The addresses that the link uses; undefined = all of the interface. */
   readonly #onlyAddresses: readonly string[] | undefined;
   #endWatch = () => {};
@@ -48,7 +50,6 @@ export abstract class HostLink implements Link {
   abstract send(now: number): number;
   abstract receive(now: number): number;
   abstract counters(): LinkCounters;
-  abstract resolve(destination: string, source: string): Promise<Resolved>;
 
   /** The interface as it was when the link was opened, or at the last change that `watchInterface` has reported. */
   get interface(): HostInterface {
@@ -63,6 +64,10 @@ export abstract class HostLink implements Link {
       if (this.#refresh()) onChange();
     });
     this.#refresh();
+  }
+
+  resolve(destination: string, source: string): Promise<Resolved> {
+    return this.#paths.resolve(destination, source, () => this.lookUp(destination, source));
   }
 
   nextDeadline(): number {
@@ -83,6 +88,7 @@ export abstract class HostLink implements Link {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#paths.close();
     this.#closing.abort(new VerbsError('ECANCELED', 'the link was closed'));
     this.#endWatch();
     this.#onReadable = undefined;
@@ -120,6 +126,8 @@ export abstract class HostLink implements Link {
     this.#onChange();
   }
 
+  /** Asks the kernel for the path to a peer. Rejects as `resolve`. */
+  protected abstract lookUp(destination: string, source: string): Promise<Resolved>;
   /** Called after `interface` has changed. */
   protected interfaceChanged(): void {}
   /** Called for each address that the interface got. */

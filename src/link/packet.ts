@@ -91,7 +91,7 @@ export class PacketLink extends SocketLink {
     return { ...super.counters(), port_not_held: this.#unboundPorts.size };
   }
 
-  resolve(destination: string, source: string): Promise<Resolved> {
+  protected lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }
 

@@ -71,7 +71,7 @@ export class UdpLink extends SocketLink {
     };
   }
 
-  async resolve(destination: string, source: string): Promise<Resolved> {
+  protected async lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveRoute(this.interface, destination, source);
   }
 

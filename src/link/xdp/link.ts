@@ -95,7 +95,7 @@ export class XdpLink extends HostLink {
     return this.#port.counters();
   }
 
-  resolve(destination: string, source: string): Promise<Resolved> {
+  protected lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }
 
