@@ -3,7 +3,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { invalidType, invalidValue } from '../errors.js';
 
-/** Texts whose results a function remembers. */
+/** Results that a function remembers. A power of two. */
 const MAX_REMEMBERED = 256;
 
 /**
@@ -20,6 +20,30 @@ export function remembered<T>(parse: (text: string) => T): (text: string) => T {
     known.set(text, result);
     return result;
   };
+}
+
+/** The same for a function of bytes, of which it keeps a copy. A result displaces another of the same hash. */
+export function rememberedOfBytes<T>(make: (bytes: Uint8Array) => T): (bytes: Uint8Array) => T {
+  const known: ({ readonly bytes: Uint8Array; readonly result: T } | undefined)[] = new Array(MAX_REMEMBERED);
+  return (bytes) => {
+    let hash = 0;
+    for (let i = 0; i < bytes.length; i++) hash = (Math.imul(hash, 31) + (bytes[i] as number)) | 0;
+    const slot = hash & (MAX_REMEMBERED - 1);
+    const found = known[slot];
+    if (found !== undefined && areEqual(found.bytes, bytes)) return found.result;
+    // not by slice, which a Buffer does not copy by
+    const copy = Uint8Array.from(bytes);
+    const result = make(copy);
+    known[slot] = { bytes: copy, result };
+    return result;
+  };
+}
+
+/** For a few bytes faster than Buffer.compare. */
+function areEqual(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /**
@@ -48,6 +72,10 @@ const parsedBytes = remembered((text) => {
 export function ipText(bytes: Uint8Array): string {
   if (bytes.length === 4) return ipv4Text(bytes, 0);
   if (bytes.length !== 16) throw invalidType(`an IP address has 4 or 16 bytes, not ${bytes.length}`);
+  return ipv6Text(bytes);
+}
+
+const ipv6Text = rememberedOfBytes((bytes) => {
   const groups = Array.from({ length: 8 }, (_, i) =>
     (((bytes[2 * i] as number) << 8) | (bytes[2 * i + 1] as number)).toString(16),
   );
@@ -57,7 +85,7 @@ export function ipText(bytes: Uint8Array): string {
   if (longest === '') return text;
   const at = text.search(new RegExp(`(?<![^:])${longest}(?![^:])`));
   return `${text.slice(0, at).replace(/:$/, '')}::${text.slice(at + longest.length).replace(/^:/, '')}`;
-}
+});
 
 /** Returns the text of the IPv4 address at an offset. */
 export function ipv4Text(bytes: Uint8Array, at: number): string {

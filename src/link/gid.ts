@@ -5,7 +5,7 @@
 
 import { isIP } from 'node:net';
 import { invalidValue } from '../errors.js';
-import { ipBytes, ipText, ipv4Text, remembered } from './address.js';
+import { ipBytes, ipText, ipv4Text, remembered, rememberedOfBytes } from './address.js';
 
 /** Prefix of an IPv4-mapped address. */
 const IPV4_MAPPED_PREFIX = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -63,11 +63,11 @@ export function isIpv4Mapped(bytes: Uint8Array): boolean {
 
 const gidOf = remembered((text) => formsOf(parseGid(text)));
 
-function formsOf(bytes: Uint8Array): Gid {
+const formsOf = rememberedOfBytes((bytes): Gid => {
   const isIpv4 = isIpv4Mapped(bytes);
   const address = isIpv4 ? ipv4Text(bytes, 12) : ipText(bytes);
   return { bytes, address, text: isIpv4 ? `::ffff:${address}` : address };
-}
+});
 
 /** @throws TypeError for a text that is no GID */
 function parseGid(text: string): Uint8Array {

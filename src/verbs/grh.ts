@@ -3,7 +3,7 @@
  * IPv4 header.
  */
 import { invalidType, outOfRange, VerbsError } from '../errors.js';
-import { ipText, isMulticast } from '../link/address.js';
+import { ipText, ipv4Text, isMulticast } from '../link/address.js';
 import { gidText } from '../link/gid.js';
 import { show } from './check.js';
 import type { GidEntry } from './gid.js';
@@ -47,16 +47,16 @@ export function readGrh(buffer: Uint8Array): GrhInfo {
   if (version === 4)
     return {
       version,
-      source: ipText(buffer.slice(IPV4_OFFSET + 12, IPV4_OFFSET + 16)),
-      destination: ipText(buffer.slice(IPV4_OFFSET + 16, IPV4_OFFSET + 20)),
+      source: ipv4Text(buffer, IPV4_OFFSET + 12),
+      destination: ipv4Text(buffer, IPV4_OFFSET + 16),
       trafficClass: byte(IPV4_OFFSET + 1),
       flowLabel: 0,
       hopLimit: byte(IPV4_OFFSET + 8),
     };
   return {
     version,
-    source: ipText(buffer.slice(8, 24)),
-    destination: ipText(buffer.slice(24, 40)),
+    source: ipText(buffer.subarray(8, 24)),
+    destination: ipText(buffer.subarray(24, 40)),
     trafficClass: ((byte(0) & 15) << 4) | (byte(1) >> 4),
     flowLabel: ((byte(1) & 15) << 16) | (byte(2) << 8) | byte(3),
     hopLimit: byte(7),

@@ -26,10 +26,14 @@ describe('text and bytes', () => {
     const before = gidBytes('10.1.2.3');
     before.fill(0);
     expect([gidAddress('10.1.2.3'), gidBytes('10.1.2.3')[15]]).toEqual(['10.1.2.3', 3]);
-    const bytes = gidBytes('fd00::7');
-    expect(gidText(bytes)).toBe('fd00::7');
-    bytes[15] = 8;
-    expect([gidText(bytes), gidText('fd00::7')]).toEqual(['fd00::8', 'fd00::7']);
+    // a Buffer's `slice` is no copy
+    for (const bytes of [gidBytes('fd00::7'), Buffer.from(gidBytes('fd00::7'))]) {
+      expect(gidText(bytes)).toBe('fd00::7');
+      bytes[15] = 8;
+      expect([gidText(bytes), gidText('fd00::7')]).toEqual(['fd00::8', 'fd00::7']);
+      bytes[15] = 7;
+      expect(gidText(bytes)).toBe('fd00::7');
+    }
   });
 
   test.each(['', 'eth0', '10.0.0', '10.0.0.256', 'fe80:::1', 'ffff', '10.0.0.1:4791'])('%j is no GID', (text) => {

@@ -1,6 +1,6 @@
 /** The 36-byte header that rdma_cm puts before the private data of REQ and SIDR_REQ (IBTA annex A11). */
 
-import { ipBytes, ipText } from '../../link/address.js';
+import { ipBytes, ipText, ipv4Text } from '../../link/address.js';
 import { octets, readFields, uint, writeFields } from './fields.js';
 
 export const CMA_HDR_BYTES = 36;
@@ -27,7 +27,7 @@ export function parseCmaHdr(data: Uint8Array): CmaHdr | undefined {
   const fields = readFields(LAYOUT, new DataView(data.buffer, data.byteOffset, data.length));
   const { version, ipVersion, sourcePort } = fields;
   if (version !== 0 || (ipVersion !== 4 && ipVersion !== 6)) return undefined;
-  const text = (bytes: Uint8Array) => ipText(ipVersion === 4 ? bytes.subarray(12) : bytes);
+  const text = (bytes: Uint8Array) => (ipVersion === 4 ? ipv4Text(bytes, 12) : ipText(bytes));
   return { source: text(fields.source), destination: text(fields.destination), sourcePort };
 }
 
