@@ -9,6 +9,7 @@
  * place is none. Data that leaves no room is sent without a trailer.
  */
 import { hash } from 'node:crypto';
+import { rememberedOfBytes } from '../link/remembered.js';
 
 const TRAILER_BYTES = 16;
 const DIGEST_BYTES = 10;
@@ -49,19 +50,9 @@ export function decodePrivateData(received: Uint8Array): PeerData {
   return { privateData: bytes.subarray(0, length), messageBytes: bytes.readUInt32BE(at) };
 }
 
-/**
- * The last bytes whose digest was asked for, by their number: most connections of a program have the same, and a
- * digest takes 5 us.
- */
-const lastDigests = new Map<number, { readonly covered: Buffer; readonly digest: Buffer }>();
-
 /** @param bytes private data, whose last bytes are the digest or its place */
-function digestOf(bytes: Buffer): Buffer {
-  const covered = bytes.subarray(0, bytes.length - DIGEST_BYTES);
-  const last = lastDigests.get(covered.length);
-  if (last?.covered.equals(covered)) return last.digest;
-  const digest = hash('sha256', Buffer.concat([NAME, covered]), 'buffer').subarray(0, DIGEST_BYTES);
-  // A copy: the caller writes the digest behind the bytes, and the application may change its own.
-  lastDigests.set(covered.length, { covered: Buffer.from(covered), digest });
-  return digest;
-}
+const digestOf = (bytes: Buffer) => digestOfCovered(bytes.subarray(0, bytes.length - DIGEST_BYTES));
+
+const digestOfCovered = rememberedOfBytes((covered) =>
+  hash('sha256', Buffer.concat([NAME, covered]), 'buffer').subarray(0, DIGEST_BYTES),
+);

@@ -2,49 +2,7 @@
 
 import { isIPv4, isIPv6 } from 'node:net';
 import { invalidType, invalidValue } from '../errors.js';
-
-/** Results that a function remembers. A power of two. */
-const MAX_REMEMBERED = 256;
-
-/**
- * Returns a function that remembers its last results: most addresses are asked for again, several times for each
- * connection.
- */
-export function remembered<T>(parse: (text: string) => T): (text: string) => T {
-  const known = new Map<string, T>();
-  return (text) => {
-    const found = known.get(text);
-    if (found !== undefined) return found;
-    const result = parse(text);
-    if (known.size === MAX_REMEMBERED) known.clear();
-    known.set(text, result);
-    return result;
-  };
-}
-
-/** The same for a function of bytes, of which it keeps a copy. A result displaces another of the same hash. */
-export function rememberedOfBytes<T>(make: (bytes: Uint8Array) => T): (bytes: Uint8Array) => T {
-  const known: ({ readonly bytes: Uint8Array; readonly result: T } | undefined)[] = new Array(MAX_REMEMBERED);
-  return (bytes) => {
-    let hash = 0;
-    for (let i = 0; i < bytes.length; i++) hash = (Math.imul(hash, 31) + (bytes[i] as number)) | 0;
-    const slot = hash & (MAX_REMEMBERED - 1);
-    const found = known[slot];
-    if (found !== undefined && areEqual(found.bytes, bytes)) return found.result;
-    // not by slice, which a Buffer does not copy by
-    const copy = Uint8Array.from(bytes);
-    const result = make(copy);
-    known[slot] = { bytes: copy, result };
-    return result;
-  };
-}
-
-/** For a few bytes faster than Buffer.compare. */
-function areEqual(a: Uint8Array, b: Uint8Array): boolean {
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return true;
-}
+import { remembered, rememberedOfBytes } from './remembered.js';
 
 /**
  * Returns the bytes of an IP address.

@@ -5,7 +5,8 @@
 
 import { isIP } from 'node:net';
 import { invalidValue } from '../errors.js';
-import { ipBytes, ipText, ipv4Text, remembered, rememberedOfBytes } from './address.js';
+import { ipBytes, ipText, ipv4Text } from './address.js';
+import { remembered, rememberedOfBytes } from './remembered.js';
 
 /** Prefix of an IPv4-mapped address. */
 const IPV4_MAPPED_PREFIX = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
