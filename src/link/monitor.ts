@@ -2,20 +2,17 @@
  * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, and neighbours. One socket for
  * each serves all listeners of the thread. It is open only while there are listeners.
  */
-import { constants } from 'node:os';
 import { type NativePoller, native } from '../native.js';
-import { type NetlinkMessage, netlinkMessages } from './netlink.js';
-
-/** RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR; RTMGRP_NEIGH. */
-const GROUPS = { interfaces: 0x1 | 0x10 | 0x100, neighbours: 0x4 } as const;
+import type { NetlinkMessage } from './netlink.js';
+import { Notifications, RTMGRP } from './notifications.js';
 
 /** @param messages undefined when some were lost */
 type Listener = (messages: readonly NetlinkMessage[] | undefined) => void;
 
 class Monitor {
   readonly #listeners = new Set<Listener>();
+  #notifications: Notifications | undefined;
   #poller: NativePoller | undefined;
-  #fd = -1;
 
   constructor(readonly groups: number) {}
 
@@ -34,39 +31,28 @@ class Monitor {
   }
 
   #start(): void {
-    this.#fd = native().netlinkListen(this.groups);
-    if (this.#fd < 0) return;
+    this.#notifications = new Notifications(this.groups);
+    if (!this.#notifications.isOpen) return;
     this.#poller = new (native().Poller)(() => this.#onReadable());
-    if (this.#poller.open([this.#fd]) === 0) this.#poller.start(-1, false);
+    if (this.#poller.open([this.#notifications.fd]) === 0) this.#poller.start(-1, false);
     else this.#stop();
   }
 
   #stop(): void {
     this.#poller?.close();
     this.#poller = undefined;
-    if (this.#fd >= 0) native().closeFd(this.#fd);
-    this.#fd = -1;
+    this.#notifications?.close();
   }
 
   #onReadable(): void {
-    const messages = this.#receive();
+    const messages = this.#notifications?.receive();
     this.#poller?.start(-1, false);
     for (const listener of [...this.#listeners]) listener(messages);
   }
-
-  #receive(): NetlinkMessage[] | undefined {
-    let messages: NetlinkMessage[] | undefined = [];
-    for (;;) {
-      const received = native().netlinkReceive(this.#fd);
-      if (typeof received !== 'number') messages?.push(...netlinkMessages(received));
-      else if (received === -constants.errno.ENOBUFS) messages = undefined;
-      else return messages;
-    }
-  }
 }
 
-const interfaces = new Monitor(GROUPS.interfaces);
-const neighbours = new Monitor(GROUPS.neighbours);
+const interfaces = new Monitor(RTMGRP.LINK | RTMGRP.IPV4_IFADDR | RTMGRP.IPV6_IFADDR);
+const neighbours = new Monitor(RTMGRP.NEIGH);
 
 /**
  * Calls back in the event loop after changes. Several changes may cause one call. Does not keep the process running. If

@@ -1,15 +1,14 @@
 /**
  * Paths that the kernel has given a moment ago. A program that opens a thousand connections a second asks for the same
  * path several times for each, and an answer takes two exchanges with the kernel and some 50 us. A path is forgotten
- * when the kernel notifies of a change in any of the tables that it comes from (rtnetlink(7)). The notifications are
- * read before each use and not in the event loop, so that no path is used after a change.
+ * when the kernel notifies of a change in any of the tables that it comes from. The notifications are read before each
+ * use and not in the event loop, so that no path is used after a change.
  */
-import { constants } from 'node:os';
-import { native } from '../native.js';
 import type { Resolved } from './link.js';
+import { Notifications, RTMGRP } from './notifications.js';
 
-/** RTMGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_IFADDR and _IPV6_ROUTE; RTNLGRP_IPV6_RULE. */
-const GROUPS = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x40000;
+/** A path comes from all tables that the kernel notifies of. */
+const GROUPS = Object.values(RTMGRP).reduce((all, group) => all | group, 0);
 /** The kernel does not notify of a path MTU or redirect that it learns. */
 const LIFETIME_MS = 1000;
 /** Paths that are kept. */
@@ -24,8 +23,7 @@ interface Recent {
 /** See the head of this file. */
 export class RecentPaths {
   readonly #paths = new Map<string, Recent>();
-  /** Negative if the kernel has refused the socket, and after `close`. Unread notifications fill its buffer at most. */
-  #fd = native().netlinkListen(GROUPS);
+  readonly #notifications = new Notifications(GROUPS);
   #changes = 0;
 
   /**
@@ -40,14 +38,13 @@ export class RecentPaths {
     if (recent !== undefined && performance.now() < recent.until) return recent.path;
     const path = await lookUp();
     // What has changed meanwhile may have changed this path.
-    if (this.#countChanges() === changes && this.#fd >= 0) this.#add(key, path);
+    if (this.#countChanges() === changes && this.#notifications.isOpen) this.#add(key, path);
     return path;
   }
 
   /** From now on no path is kept. */
   close(): void {
-    if (this.#fd >= 0) native().closeFd(this.#fd);
-    this.#fd = -1;
+    this.#notifications.close();
     this.#paths.clear();
   }
 
@@ -58,17 +55,10 @@ export class RecentPaths {
 
   /** Reads the notifications. @returns how often there were any */
   #countChanges(): number {
-    if (this.#fd >= 0 && this.#hasChanged(this.#fd)) {
+    if (this.#notifications.receive()?.length !== 0) {
       this.#changes++;
       this.#paths.clear();
     }
     return this.#changes;
-  }
-
-  #hasChanged(fd: number): boolean {
-    for (let hasChanged = false; ; hasChanged = true) {
-      const received = native().netlinkReceive(fd);
-      if (typeof received === 'number' && received !== -constants.errno.ENOBUFS) return hasChanged;
-    }
   }
 }
