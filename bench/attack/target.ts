@@ -23,7 +23,7 @@ export const MEMORY_PORT = 7474;
 export const MEMORY_BYTES = 65536;
 /** How long the target waits for a peer that acknowledges nothing before it gives the connection up, in ms. */
 const CLOSE_TIMEOUT_MS = 1000;
-/** How long no connection is left until all are closed: requests that wait become connections. */
+/** All connections count as closed after this time without one: requests that wait become connections, in ms. */
 const CLOSE_PAUSE_MS = 100;
 /** Bytes of each WRITE of the flow. */
 export const FLOW_BYTES = 256 * 1024;

@@ -181,7 +181,7 @@ export class CoreContext {
   }
 }
 
-/** Without a spread of the route, which takes longer than to encode the message. */
+/** Not by a spread: so V8 has one hidden class for all messages. */
 function outgoingOf({ local, remote, neighbour, pkeyIndex }: Route, bytes: Uint8Array): Outgoing {
   return { bytes, local, remote, neighbour, pkeyIndex };
 }

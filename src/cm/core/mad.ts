@@ -23,9 +23,9 @@ export const HEADER = {
 /** Header fields with fixed values in messages of the communication manager (IBTA 16.7.1). */
 export const CONSTANT = { baseVersion: 1, managementClass: 7, classVersion: 2, method: 3 };
 
-/** The header of every message, but for its transaction id, attribute and modifier. */
-const HEADER_OF_ALL = new Uint8Array(HEADER_BYTES);
-writeFields(HEADER, new DataView(HEADER_OF_ALL.buffer), CONSTANT);
+/** The part of the header that all messages have in common. */
+const COMMON_HEADER = new Uint8Array(HEADER_BYTES);
+writeFields(HEADER, new DataView(COMMON_HEADER.buffer), CONSTANT);
 
 const NAME_OF = new Map(Object.entries(ATTRIBUTE).map(([name, id]) => [id, name as MessageName]));
 
@@ -75,13 +75,13 @@ export function readHeader(bytes: Uint8Array): Values<typeof HEADER> {
 export type Content<N extends MessageName> = Partial<Fields<N>> & { readonly modifier?: number };
 
 /**
- * Returns the bytes of a message. What its parts do not name is zero.
+ * Returns the bytes of a message. Fields that no part has are zero.
  * @param parts the content, in as many objects as the caller has it in
  * @throws RangeError when a value does not fit its field
  */
 export function encodeMad<N extends MessageName>(name: N, tid: bigint, ...parts: readonly Content<N>[]): Uint8Array {
   const bytes = new Uint8Array(MAD_BYTES);
-  bytes.set(HEADER_OF_ALL);
+  bytes.set(COMMON_HEADER);
   const header = new DataView(bytes.buffer);
   writeFields(HEADER, header, { tid, attribute: ATTRIBUTE[name] });
   const body = new DataView(bytes.buffer, HEADER_BYTES);
