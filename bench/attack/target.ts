@@ -70,6 +70,8 @@ export class Target {
   #device!: Device;
   /** Not a set, whose closed connections would stay in memory: see `NumberMap` of the project. */
   readonly #accepted: Connection[] = [];
+  /** Requests that are being accepted. */
+  #accepting = 0;
   #isClosing = false;
   #flow: Connection | undefined;
   #flowBytes = 0;
@@ -126,9 +128,9 @@ export class Target {
     this.#isClosing = true;
     for (const connection of this.#accepted) void connection.close().catch(() => {});
     let end = begin;
-    for (let now = begin; now <= end + CLOSE_PAUSE_MS; now = performance.now()) {
-      if (this.#accepted.length > 0) end = now;
+    while (performance.now() <= end + CLOSE_PAUSE_MS) {
       await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
+      if (this.#accepting + this.#accepted.length > 0) end = performance.now();
     }
     return end - begin;
   }
@@ -165,15 +167,18 @@ export class Target {
     serve: (connection: Connection) => Promise<void>,
   ): Promise<void> {
     const sizes = { messageBytes: 1024, receives: 8, sends: 8, closeTimeout: CLOSE_TIMEOUT_MS };
-    for await (const request of server)
+    for await (const request of server) {
+      this.#accepting++;
       void request
         .accept({ ...sizes, ...options })
+        .finally(() => this.#accepting--)
         .then((connection) => {
           this.#accepted.push(connection);
           connection.once('close', () => this.#accepted.splice(this.#accepted.indexOf(connection), 1));
           return this.#isClosing ? connection.close() : serve(connection);
         })
         .catch(() => {});
+    }
   }
 
   /** Returns the figures since the last call, and begins anew. */
