@@ -42,10 +42,10 @@ export interface BindOptions {
 
 const BIND = { SHARED_UMEM: 1, COPY: 2, ZERO_COPY: 4, NEED_WAKEUP: 8, USE_SG: 16 } as const;
 const PAGE_BYTES = 4096;
-/** Receive chunks: as many as fit into a 32nd of the card's memory, within these limits. */
-const MAX_CHUNKS = 2048;
+/** Receive chunks: as many as fit into a 16th of the card's memory, within these limits. */
+const MAX_CHUNKS = 4096;
 const MIN_CHUNKS = 256;
-const MEMORY_DIVISOR = 32;
+const MEMORY_DIVISOR = 16;
 /** Frames that one busy poll receives at most. */
 const BUSY_POLL_BUDGET = 64;
 /** Frames that one system call sends in copy mode at most. */
