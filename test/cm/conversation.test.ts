@@ -110,7 +110,7 @@ group('the active end', () => {
     expect(talk.core.nextDeadline() - talk.now).toBe(8192 + 512 - 5000);
     talk.untilDeadline();
     talk.sentOne('REQ');
-    expect(talk.core.nextDeadline() - talk.now).toBe(4608);
+    expect(talk.core.nextDeadline() - talk.now).toBe(500);
     mra();
     expect(talk.core.nextDeadline() - talk.now).toBe(8192 + 512);
     talk.reply();
@@ -313,7 +313,7 @@ group('the passive end', () => {
   test('MRA to the REP: it is repeated all the same, as the RTU may be lost', () => {
     const talk = inState('passive REP_SENT');
     talk.receive(mads.mra({ ...talk.ids, subject: 1, timeout: 24 }));
-    expect(talk.untilDeadline()).toBe(625);
+    expect(talk.untilDeadline()).toBe(250);
     talk.sentOne('REP');
     talk.rtu();
     talk.event('ESTABLISHED');

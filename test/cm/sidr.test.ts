@@ -62,15 +62,17 @@ group('who asks', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('asks sixteen times, 4.1 s apart', () => {
+  test('asks again after 0.25 s, then ever later, at last 4.1 s apart; for 66 s', () => {
     const talk = ask(new Conversation());
     const first = talk.sentOne('SIDR_REQ');
-    for (let i = 0; i < 15; i++) {
-      expect(talk.untilDeadline()).toBe(4096);
+    const start = talk.now;
+    for (const wait of [250, 500, 1000, 2000, 4000, ...Array.from({ length: 14 }, () => 4096)]) {
+      expect(talk.untilDeadline()).toBe(wait);
       expect(talk.sentOne('SIDR_REQ')).toEqual(first);
     }
     talk.untilDeadline();
     expect(talk.event('UNREACHABLE').status).toBe(0);
+    expect(talk.now - start).toBe(16 * 4096);
     expect(talk.core.size).toBe(0);
   });
 

@@ -20,15 +20,25 @@ function retransmissions(talk: Conversation): [number, string][] {
   return sequence;
 }
 
-const times = (count: number, wait: number, sent: string) => Array.from({ length: count }, () => [wait, sent]);
+/** Waits of 250 ms, 500 ms and so on up to `period`, `total` ms in all, each with what is sent after it. */
+function backoff(period: number, total: number, sent: string, last: string): [number, string][] {
+  const sequence: [number, string][] = [];
+  for (let wait = 250, left = total; left > 0; wait *= 2) {
+    const next = Math.min(wait, period, left);
+    left -= next;
+    sequence.push([next, left > 0 ? sent : last]);
+  }
+  return sequence;
+}
 
 group('nobody answers', () => {
-  test('REQ: sixteen in all, 4.6 s apart; then UNREACHABLE', () => {
+  test('REQ: after 0.25 s, then ever later, at last 4.6 s apart; UNREACHABLE after 74 s', () => {
     const talk = new Conversation().connect();
     const first = talk.sentOne('REQ');
     const start = talk.now;
-    for (let i = 0; i < 15; i++) {
-      expect(talk.untilDeadline()).toBe(4608);
+    const waits = [250, 500, 1000, 2000, 4000, ...Array.from({ length: 14 }, () => 4608)];
+    for (const wait of waits) {
+      expect(talk.untilDeadline()).toBe(wait);
       expect(talk.sentOne('REQ')).toEqual(first);
     }
     talk.untilDeadline();
@@ -37,22 +47,33 @@ group('nobody answers', () => {
     expect(talk.event('UNREACHABLE').status).toBe(0);
     expect(talk.now - start).toBe(16 * 4608);
     expect(talk.core.size).toBe(0);
-    expect(talk.core.counters()['cm_tx_retries.req']).toBe(15);
+    expect(talk.core.counters()['cm_tx_retries.req']).toBe(waits.length);
   });
 
   test('a REQ waits longer on a longer way', () => {
     const talk = new Conversation().connect({ packetLifeTime: 19 }).discard();
-    expect(talk.untilDeadline()).toBe(2 * 2048 + 4096);
+    const period = 2 * 2048 + 4096;
+    expect(retransmissions(talk)).toEqual(backoff(period, 16 * period, 'REQ', 'REJ 4'));
+  });
+
+  test('a REQ, a REP and an RTU that are lost delay a connection by 0.25 s each', () => {
+    const talk = new Conversation().connect().discard();
+    expect(talk.untilDeadline()).toBe(250);
+    talk.sentOne('REQ');
+    const server = new Conversation().request().accept().discard();
+    expect(server.untilDeadline()).toBe(250);
+    server.sentOne('REP');
+    server.rtu().event('ESTABLISHED');
   });
 
   test.each([
-    ['as short as the REQ asks', { localTimeout: 17, cmRetries: 3 }, [...times(3, 512, 'REP'), [512, 'REJ 4']]],
+    ['as short as the REQ asks', { localTimeout: 17, cmRetries: 3 }, backoff(512, 2048, 'REP', 'REJ 4')],
     [
       'repeated more often than it asks, in the time that it asks for',
       { localTimeout: 19, cmRetries: 1 },
-      [...times(6, 625, 'REP'), [4096 - 6 * 625, 'REJ 4']],
+      backoff(625, 4096, 'REP', 'REJ 4'),
     ],
-    ['10 s in all, however long it asks', { localTimeout: 31 }, [...times(15, 625, 'REP'), [625, 'REJ 4']]],
+    ['10 s in all, however long it asks', { localTimeout: 31 }, backoff(625, 10_000, 'REP', 'REJ 4')],
   ])('REP: %s, then UNREACHABLE and timewait', (_, changes, sequence) => {
     const talk = new Conversation().request(changes).accept().discard();
     expect(retransmissions(talk)).toEqual(sequence);
@@ -62,21 +83,21 @@ group('nobody answers', () => {
   });
 
   test('REP: the last word names the connection by our GUID', () => {
-    const talk = new Conversation().request({ localTimeout: 17, cmRetries: 0 }).accept().discard();
-    talk.untilDeadline();
+    const talk = new Conversation().request({ localTimeout: 15, cmRetries: 0 }).accept().discard();
+    expect(talk.untilDeadline()).toBe(128);
     const rej = talk.sentOne('REJ');
     expect(rej).toMatchObject({ reason: 4, localCommId: talk.id, remoteCommId: PEER_ID, infoLength: 8 });
     expect([...rej.info.subarray(0, 8)]).toEqual(mads.u64Bytes(OUR_GUID));
     talk.event('UNREACHABLE');
   });
 
-  test('DREQ of the active end: 4.6 s; of the passive one as the REQ says. Then it is disconnected all the same', () => {
+  test('DREQ of the active end: up to 4.6 s; of the passive one as the REQ says. Then it is disconnected all the same', () => {
     for (const [way, period] of [
       ['active DREQ_SENT', 4608],
       ['passive DREQ_SENT', 4096],
     ] as const) {
       const talk = inState(way);
-      expect(retransmissions(talk)).toEqual([...times(15, period, 'DREQ'), [period, '']]);
+      expect(retransmissions(talk)).toEqual(backoff(period, 16 * period, 'DREQ', ''));
       expect(talk.state).toBe('TIMEWAIT');
     }
   });
@@ -126,7 +147,7 @@ group('nobody answers', () => {
     const ended = new Conversation().request(longest).accept().rtu().dreq().disconnect().discard();
     expect(ended.untilDeadline()).toBe(10_000);
     const leaving = new Conversation().request(longest).accept().rtu().disconnect().discard();
-    expect(leaving.untilDeadline()).toBe(4096);
+    for (const wait of [250, 500, 1000, 2000, 4000, 4096, 4096]) expect(leaving.untilDeadline()).toBe(wait);
     const closed = new Conversation().request(longest).accept().discard();
     closed.core.close(closed.id, closed.now);
     closed.wait(20_000);
@@ -135,7 +156,7 @@ group('nobody answers', () => {
 
   test('nothing is due before its time', () => {
     const talk = new Conversation().connect().discard();
-    talk.wait(4607);
+    talk.wait(249);
     expect(talk.sent()).toEqual([]);
     talk.wait(1);
     talk.sentOne('REQ');

@@ -74,12 +74,9 @@ export class ActiveConnection extends Connection {
     this.#req = req;
     this.localQpn = req.localQpn;
     this.setTimewait(req.primary.ackTimeout);
-    this.retryPolicy = {
-      period: requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout),
-      retries: MAX_CM_RETRIES,
-    };
-    const outgoing = this.send('REQ', this.tid, req);
-    this.awaitReply('REQ', outgoing, this.retryPolicy.period, MAX_CM_RETRIES);
+    const period = requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout);
+    this.retryPolicy = { period, time: period * (MAX_CM_RETRIES + 1) };
+    this.awaitReply('REQ', this.send('REQ', this.tid, req), this.retryPolicy);
   }
 
   protected onHandshakeEnd(): void {

@@ -1,6 +1,7 @@
 /** The part of a connection that both roles share, from the first message to the last. */
 import { VerbsError } from '../../errors.js';
 import { gidText } from '../../link/gid.js';
+import { Backoff } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
 import type { CoreEventBody } from './events.js';
@@ -14,9 +15,7 @@ import { MAX_TIMEWAIT, milliseconds } from './times.js';
 interface PendingMessage {
   readonly name: MessageName;
   readonly outgoing: Outgoing;
-  /** Milliseconds between two transmissions. */
-  readonly period: number;
-  retriesLeft: number;
+  readonly backoff: Backoff;
   /** The connection attempt has failed at this time, whatever is left to retry. */
   giveUpAt: number;
   /** MRAs put off `giveUpAt` to this time at most. */
@@ -25,11 +24,12 @@ interface PendingMessage {
   isMraReceived: boolean;
 }
 
-/** How often a message is sent again. */
+/** How long a message is sent again. */
 export interface RetryPolicy {
-  /** Milliseconds between two transmissions. */
+  /** Longest time between two transmissions, milliseconds. */
   readonly period: number;
-  readonly retries: number;
+  /** Milliseconds in all. A turn that is late does not shorten it. */
+  readonly time: number;
 }
 
 /** States in which the messages of the handshake may be sent again. */
@@ -73,7 +73,7 @@ export abstract class Connection implements Expiring {
     return this.#state;
   }
 
-  /** Retransmissions of a DREQ: their period in milliseconds, and their number. */
+  /** Retransmissions of a DREQ. */
   protected abstract readonly retryPolicy: RetryPolicy;
   /**
    * The connection is established, or has ended: frees the messages of the handshake. Many connections wait for their
@@ -154,11 +154,11 @@ export abstract class Connection implements Expiring {
   onDeadline(): void {
     const { context } = this;
     const pending = this.#awaitingReply;
-    if (pending !== undefined && pending.retriesLeft > 0 && context.now < pending.giveUpAt) {
-      pending.retriesLeft--;
+    const wait = pending !== undefined && context.now < pending.giveUpAt ? pending.backoff.next() : 0;
+    if (pending !== undefined && wait > 0) {
       pending.isMraReceived = false;
       context.retransmit(pending.name, pending.outgoing);
-      context.deadlines.set(this, Math.min(context.now + pending.period, pending.giveUpAt));
+      context.deadlines.set(this, Math.min(context.now + wait, pending.giveUpAt));
     } else if (this.state === 'TIMEWAIT') {
       this.exitTimewait();
     } else if (this.state === 'DREQ_SENT') {
@@ -294,13 +294,12 @@ export abstract class Connection implements Expiring {
     this.emit({ type: 'TIMEWAIT_EXIT' });
   }
 
-  /** Sends a DREQ, with retransmissions. @param limit milliseconds in all */
-  protected sendDreq(privateData: Uint8Array, policy = this.retryPolicy, limit = Number.POSITIVE_INFINITY): void {
-    const { period, retries } = policy;
+  /** Sends a DREQ, with retransmissions. */
+  protected sendDreq(privateData: Uint8Array, policy = this.retryPolicy): void {
     const tid = this.context.tidOf(this.localCommId);
     const dreq = this.send('DREQ', tid, { remoteQpn: this.peer.qpn, privateData });
     this.setState('DREQ_SENT');
-    this.awaitReply('DREQ', dreq, period, retries, limit);
+    this.awaitReply('DREQ', dreq, policy);
   }
 
   /** Sends a message with the communication ids of this connection. */
@@ -324,23 +323,22 @@ export abstract class Connection implements Expiring {
   }
 
   /**
-   * Retransmits a message every `period` ms, at most `retries` times, until the state changes.
-   * @param limit milliseconds in all
-   * @param longest milliseconds in all, when MRAs of the peer ask for more
+   * Retransmits a message until the state changes.
+   * @param limit milliseconds in all, even if turns are late
+   * @param longest the same, when MRAs of the peer ask for more
    */
   protected awaitReply(
     name: MessageName,
     outgoing: Outgoing,
-    period: number,
-    retries: number,
+    { period, time }: RetryPolicy,
     limit = Number.POSITIVE_INFINITY,
     longest = limit,
   ): void {
     const { now, deadlines } = this.context;
     const [giveUpAt, latestGiveUp] = [now + limit, now + longest];
-    const pending = { name, outgoing, period, retriesLeft: retries, giveUpAt, latestGiveUp, isMraReceived: false };
-    this.#awaitingReply = pending;
-    deadlines.set(this, Math.min(now + period, giveUpAt));
+    const backoff = new Backoff(period, time);
+    this.#awaitingReply = { name, outgoing, backoff, giveUpAt, latestGiveUp, isMraReceived: false };
+    deadlines.set(this, Math.min(now + backoff.next(), giveUpAt));
   }
 
   protected sendRej(subject: number, reason: number, info: Uint8Array, privateData: Uint8Array): Outgoing {

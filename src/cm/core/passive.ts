@@ -71,7 +71,7 @@ export class PassiveConnection extends Connection {
     this.#req = req;
     this.#startingPsn = req.startingPsn;
     const period = Math.min(milliseconds(req.localResponseTimeout), MAX_DREQ_PERIOD);
-    this.retryPolicy = { period, retries: req.maxCmRetries };
+    this.retryPolicy = { period, time: period * (req.maxCmRetries + 1) };
     // The queue pair of this role has the REQ's ACK timeout.
     this.setTimewait(req.primary.ackTimeout);
     this.peer = { guid: req.localCaGuid, commId: req.localCommId, qpn: req.localQpn };
@@ -127,8 +127,8 @@ export class PassiveConnection extends Connection {
     const { localResponseTimeout, maxCmRetries } = req;
     const period = milliseconds(localResponseTimeout);
     const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
-    const every = Math.min(period, MAX_HALF_OPEN_PERIOD);
-    this.awaitReply('REP', rep, every, Number.POSITIVE_INFINITY, limit, HALF_OPEN_TIME);
+    const policy = { period: Math.min(period, MAX_HALF_OPEN_PERIOD), time: Number.POSITIVE_INFINITY };
+    this.awaitReply('REP', rep, policy, limit, HALF_OPEN_TIME);
     this.listener.halfOpen.add(this);
     this.halfOpenSince = this.context.now;
     this.#displaced()?.onRetriesExhausted();
@@ -241,10 +241,7 @@ export class PassiveConnection extends Connection {
   protected closeUnestablished(): void {
     if (this.state === 'REQ_RCVD') this.reject(RejectReason.CONSUMER_DEFINED, NO_DATA, NO_DATA);
     // The peer may be in ESTABLISHED by now. A lost REJ would go unnoticed; a DREQ is answered in every state.
-    else if (this.state === 'REP_SENT') {
-      const policy = { period: MAX_HALF_OPEN_PERIOD, retries: this.retryPolicy.retries };
-      this.sendDreq(NO_DATA, policy, HALF_OPEN_TIME);
-    }
+    else if (this.state === 'REP_SENT') this.sendDreq(NO_DATA, { period: MAX_HALF_OPEN_PERIOD, time: HALF_OPEN_TIME });
   }
 
   /** Removes the connection after the time of two more REQs. */

@@ -5,6 +5,7 @@
 import { VerbsError } from '../../errors.js';
 import { gidText } from '../../link/gid.js';
 import { areValidEnds, hasRoom } from './admission.js';
+import { Backoff } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { CmAddress, DatagramPeer } from './events.js';
@@ -20,6 +21,8 @@ import { MAX_CM_RETRIES, milliseconds, RESPONSE_TIMEOUT } from './times.js';
  * forgotten one is a new request, and gets the same answer.
  */
 const MAX_ANSWERED = 4096;
+/** Longest time between two SIDR_REQs, milliseconds. */
+const RESPONSE_TIME = milliseconds(RESPONSE_TIMEOUT);
 
 /** The service that a SIDR_REQ asks for. */
 export interface SidrParameters {
@@ -37,7 +40,7 @@ export class ActiveSidr implements Expiring {
   readonly #outgoing: Outgoing;
   /** GID that the SIDR_REP comes from. */
   readonly remoteGid: string;
-  #retriesLeft = MAX_CM_RETRIES;
+  readonly #backoff = new Backoff(RESPONSE_TIME, RESPONSE_TIME * (MAX_CM_RETRIES + 1));
 
   constructor(
     readonly context: CoreContext,
@@ -54,7 +57,7 @@ export class ActiveSidr implements Expiring {
       serviceId: serviceId('UDP', destination.port),
       privateData: withCmaHdr(hdr, privateData),
     });
-    this.#setDeadline();
+    context.deadlines.set(this, context.now + this.#backoff.next());
   }
 
   onSidrRep({ status, qpn, qkey, privateData }: Message<'SIDR_REP'>): void {
@@ -66,23 +69,21 @@ export class ActiveSidr implements Expiring {
   }
 
   onDeadline(): void {
-    if (this.#retriesLeft-- > 0) {
-      this.context.retransmit('SIDR_REQ', this.#outgoing);
-      this.#setDeadline();
+    const { context, id } = this;
+    const wait = this.#backoff.next();
+    if (wait > 0) {
+      context.retransmit('SIDR_REQ', this.#outgoing);
+      context.deadlines.set(this, context.now + wait);
       return;
     }
     this.close();
-    this.context.emit({ type: 'UNREACHABLE', id: this.id, status: 0, privateData: NO_DATA });
+    context.emit({ type: 'UNREACHABLE', id, status: 0, privateData: NO_DATA });
   }
 
   /** Ends the exchange. */
   close(): void {
     this.context.deadlines.clear(this);
     this.onClosed(this);
-  }
-
-  #setDeadline(): void {
-    this.context.deadlines.set(this, this.context.now + milliseconds(RESPONSE_TIMEOUT));
   }
 }
 
@@ -118,7 +119,7 @@ export class PassiveSidr implements Expiring {
     this.listener.requests.delete(this);
     this.#replySent = sendSidrRep(this.context, this.route, this.request, status, privateData, peer);
     // the time of two more SIDR_REQs
-    this.context.deadlines.set(this, this.context.now + 2 * milliseconds(RESPONSE_TIMEOUT));
+    this.context.deadlines.set(this, this.context.now + 2 * RESPONSE_TIME);
     this.onAnswered(this);
   }
 

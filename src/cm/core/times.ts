@@ -16,8 +16,10 @@ export const REQ_SERVICE_TIMEOUT = 24;
 export const REP_SERVICE_TIMEOUT = RESPONSE_TIMEOUT;
 /** ACK delay of our card, encoded: 134 ms, the value of rxe. */
 export const ACK_DELAY = 15;
-/** Maximum number of retransmissions of a message. */
+/** The waits for a reply take as long as a message and this many retransmissions with the period of the peer do. */
 export const MAX_CM_RETRIES = 15;
+/** How long a message waits for its reply before it is sent again for the first time, milliseconds. */
+export const FIRST_WAIT = 250;
 
 /**
  * How long an accepted connection may wait for its RTU in all, milliseconds. The client decides how often and how late
@@ -26,7 +28,7 @@ export const MAX_CM_RETRIES = 15;
 export const HALF_OPEN_TIME = 10_000;
 /**
  * How long a half-open connection has for its RTU, milliseconds, before a later one may take its place where many are
- * half-open. Its REP is repeated once in this time.
+ * half-open. Its REP is repeated twice in this time.
  */
 export const HALF_OPEN_GRACE = 1000;
 /**
@@ -35,8 +37,8 @@ export const HALF_OPEN_GRACE = 1000;
  */
 export const HALF_OPEN_PACE = 40;
 /**
- * Longest period in which a half-open connection repeats a message, milliseconds: fifteen times in that time, as often
- * as Linux does by default.
+ * Longest period in which a half-open connection repeats a message, milliseconds: sixteen times in that time, about as
+ * often as Linux does by default.
  */
 export const MAX_HALF_OPEN_PERIOD = 625;
 /** Longest period in which the passive side repeats a DREQ, milliseconds. */
@@ -68,7 +70,7 @@ export function ackTimeout(ackDelay: number, packetLifeTime: number): number {
   return Math.min(31, sum);
 }
 
-/** Returns the retransmission period of a REQ in ms: the round-trip time and the peer's response time. */
+/** Returns the longest time between two transmissions of a REQ, ms: a round trip and the peer's response time. */
 export function requestPeriod(packetLifeTime: number, remoteResponseTimeout: number): number {
   return 2 * milliseconds(packetLifeTime) + milliseconds(remoteResponseTimeout);
 }

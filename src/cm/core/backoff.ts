@@ -1,0 +1,33 @@
+/**
+ * The waits between the transmissions of a message whose reply has not arrived. The first is short, so that one lost
+ * packet delays a connection by a quarter of a second and not by the time that the peer has to reply, 4.6 s by default.
+ * Each wait is twice as long as the one before, up to the period that Linux has: a busy peer or a long way sees few
+ * duplicates, and answers them by an MRA, by its reply once more, or not at all.
+ */
+import { FIRST_WAIT } from './times.js';
+
+/** The waits of one message. */
+export class Backoff {
+  #wait: number;
+  #left: number;
+
+  /**
+   * @param period longest wait, ms
+   * @param time ms of all waits together
+   */
+  constructor(
+    readonly period: number,
+    time: number,
+  ) {
+    this.#wait = Math.min(FIRST_WAIT, period);
+    this.#left = time;
+  }
+
+  /** Returns the ms until the next transmission, or until the end after the last one; 0 at the end. */
+  next(): number {
+    const wait = Math.min(this.#wait, this.#left);
+    this.#left -= wait;
+    this.#wait = Math.min(2 * this.#wait, this.period);
+    return wait;
+  }
+}
