@@ -18,6 +18,8 @@ export interface Work {
   /** Milliseconds of the warm-up, and of the measurement. */
   readonly warmMs: number;
   readonly ms: number;
+  /** Bytes that the warm-up moves besides, unless that takes a second longer. Default: none. */
+  readonly warmBytes?: number;
 }
 
 /** Round-trip times in microseconds. */

@@ -106,6 +106,7 @@ export class Bare extends Native {
     const same = [
       ...['--port', String(PORT), '--bytes', String(bytes), '--segments', String(segments)],
       ...['--shared', this.rig.sharedFile(), '--warm', String(work.warmMs), '--ms', String(work.ms)],
+      ...['--warm-frames', String(Math.ceil((work.warmBytes ?? 0) / payloadOf(work)))],
       ...(work.waiting === 'spin' ? ['--spin'] : []),
     ];
     const end = (role: string, from: typeof a, to: typeof a) => [

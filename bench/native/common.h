@@ -18,6 +18,7 @@ struct options {
     int segments; /* frames of one super-packet; 1 = no segmentation offload */
     int window;   /* frames in flight */
     int warm, ms; /* milliseconds of the warm-up and of the measurement */
+    int warm_frames; /* that the warm-up of a flood has besides, unless that takes a second longer */
     int spin;     /* poll instead of sleeping in the kernel */
 };
 

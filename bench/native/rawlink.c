@@ -35,10 +35,11 @@ void write_headers(uint8_t *frame, const struct options *o, int payload) {
 /* Sends frames, and prints the frames of the window, all frames, and the CPU time of all. */
 static void flood(const struct link *link, const struct options *o, struct shared *shared) {
     uint64_t sent = 0, lost = 0, stuck = 0;
-    uint64_t from = now() + o->warm * 1000000ull, until = from + o->ms * 1000000ull, at_from = 0, began = 0;
+    uint64_t from = now() + o->warm * 1000000ull, at_from = 0, began = 0;
     double cpu = cpu_seconds();
-    for (uint64_t t; (t = now()) < until;) {
-        if (!began && t >= from) began = t, at_from = shared->received;
+    for (uint64_t t = now(); !began || t < began + o->ms * 1000000ull; t = now()) {
+        int is_warm = shared->received >= (uint64_t)o->warm_frames || t >= from + 1000000000ull;
+        if (!began && t >= from && is_warm) began = t, at_from = shared->received;
         uint64_t flying = sent - lost - shared->received, credit = flying < (uint64_t)o->window ? o->window - flying : 0;
         if (credit < (uint64_t)o->segments) {
             /* frames that were lost give their credit back */

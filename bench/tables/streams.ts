@@ -5,6 +5,7 @@ import { byContender, cpuPerByte, failures, figure, gbps, medianUs, p99Us, reaso
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Work } from '../work.js';
+import { WARM_BYTES } from './bulk.js';
 import type { Context, Subject } from './subject.js';
 
 export const WRITE_BYTES = 65_536;
@@ -15,7 +16,7 @@ const WAYS: readonly StreamWay[] = ['rsocket', 'stream'];
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { operation: 'SEND', qps: 1, waiting: 'sleep', warmMs, ms } as const;
   return [
-    ...MTUS.map((mtu): Work => ({ ...same, kind: 'bulk', size: WRITE_BYTES, mtu })),
+    ...MTUS.map((mtu): Work => ({ ...same, kind: 'bulk', size: WRITE_BYTES, mtu, warmBytes: WARM_BYTES })),
     { ...same, kind: 'pingpong', size: ECHO_BYTES, mtu: 1500 },
   ];
 }

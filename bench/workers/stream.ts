@@ -87,10 +87,10 @@ export class StreamEnd {
   }
 
   async #write(work: Work): Promise<Part> {
-    // Slightly longer than the window of the other end.
-    const watch = new Stopwatch({ ...work, ms: work.ms + 50 });
+    // Longer than the window of the other end, which begins with the first data.
+    const watch = new Stopwatch({ ...work, ms: work.ms + 200 });
     const message = Buffer.alloc(work.size, USUAL);
-    while (!watch.tick()) if (!this.#stream.write(message)) await once(this.#stream, 'drain');
+    for (; !watch.tick(); watch.messages++) if (!this.#stream.write(message)) await once(this.#stream, 'drain');
     // what follows on this stream finds nothing of this one in flight
     await new Promise<void>((resolve) => {
       this.#onData = () => resolve();

@@ -1,0 +1,41 @@
+import { expect, describe as group, test } from 'vitest';
+import type { Work } from '../../bench/work.js';
+import { Stopwatch } from '../../bench/workers/stopwatch.js';
+
+const WORK: Work = {
+  kind: 'bulk',
+  operation: 'SEND',
+  size: 10,
+  mtu: 1500,
+  qps: 1,
+  waiting: 'spin',
+  warmMs: 0,
+  ms: 1e6,
+};
+
+group('the warm-up of a run', () => {
+  test('lasts until its bytes were moved', () => {
+    const watch = new Stopwatch({ ...WORK, warmBytes: 100 });
+    watch.messages = 9;
+    watch.tick();
+    expect(watch.isMeasuring).toBe(false);
+    watch.messages = 10;
+    watch.tick();
+    expect(watch.isMeasuring).toBe(true);
+  });
+
+  test('lasts no more than a second longer for them', () => {
+    const watch = new Stopwatch({ ...WORK, warmBytes: 100 });
+    watch.tick(performance.now() + 900);
+    expect(watch.isMeasuring).toBe(false);
+    watch.tick(performance.now() + 1001);
+    expect(watch.isMeasuring).toBe(true);
+  });
+
+  test('lasts for its time, however much was moved', () => {
+    const watch = new Stopwatch({ ...WORK, warmMs: 500, warmBytes: 100 });
+    watch.messages = 1000;
+    watch.tick();
+    expect(watch.isMeasuring).toBe(false);
+  });
+});
