@@ -15,7 +15,7 @@ export const RTMGRP = {
   IPV6_RULE: 0x40000,
 } as const;
 
-/** A socket with the notifications of some groups. What nobody receives fills its buffer at most. */
+/** A socket that receives the notifications of some groups. Those that are not read take no more than its buffer. */
 export class Notifications {
   /** Negative: the kernel has refused the socket, or it is closed. */
   #fd: number;
