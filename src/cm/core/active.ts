@@ -1,7 +1,8 @@
 /** The active side of a connection: it sends the REQ (IBTA 12.9.7.1). */
 import { gidBytes } from '../../link/gid.js';
+import { type RetryPolicy, retryPolicy } from './backoff.js';
 import { withCmaHdr } from './cmahdr.js';
-import { Connection, type RetryPolicy } from './connection.js';
+import { Connection } from './connection.js';
 import { type CoreContext, type Route, sendRejFor } from './context.js';
 import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout, type ReqTerms } from './derive.js';
 import { type Ece, eceOf, eceOfReq } from './ece.js';
@@ -75,7 +76,7 @@ export class ActiveConnection extends Connection {
     this.localQpn = req.localQpn;
     this.setTimewait(req.primary.ackTimeout);
     const period = requestPeriod(parameters.packetLifeTime, req.remoteResponseTimeout);
-    this.retryPolicy = { period, time: period * (MAX_CM_RETRIES + 1) };
+    this.retryPolicy = retryPolicy(period, MAX_CM_RETRIES);
     this.awaitReply('REQ', this.send('REQ', this.tid, req), this.retryPolicy);
   }
 

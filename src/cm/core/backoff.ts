@@ -6,19 +6,27 @@
  */
 import { FIRST_WAIT } from './times.js';
 
+/** How long a message is sent again. */
+export interface RetryPolicy {
+  /** Longest wait, ms. */
+  readonly period: number;
+  /** All waits together, ms. A turn that is late does not shorten them. */
+  readonly time: number;
+}
+
+/** Returns the policy for the time that some retransmissions take, one every `period` ms. */
+export function retryPolicy(period: number, retries: number): RetryPolicy {
+  return { period, time: period * (retries + 1) };
+}
+
 /** The waits of one message. */
 export class Backoff {
+  readonly #period: number;
   #wait: number;
   #left: number;
 
-  /**
-   * @param period longest wait, ms
-   * @param time ms of all waits together
-   */
-  constructor(
-    readonly period: number,
-    time: number,
-  ) {
+  constructor({ period, time }: RetryPolicy) {
+    this.#period = period;
     this.#wait = Math.min(FIRST_WAIT, period);
     this.#left = time;
   }
@@ -27,7 +35,7 @@ export class Backoff {
   next(): number {
     const wait = Math.min(this.#wait, this.#left);
     this.#left -= wait;
-    this.#wait = Math.min(2 * this.#wait, this.period);
+    this.#wait = Math.min(2 * this.#wait, this.#period);
     return wait;
   }
 }

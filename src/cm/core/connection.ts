@@ -1,7 +1,7 @@
 /** The part of a connection that both roles share, from the first message to the last. */
 import { VerbsError } from '../../errors.js';
 import { gidText } from '../../link/gid.js';
-import { Backoff } from './backoff.js';
+import { Backoff, type RetryPolicy } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
 import type { CoreEventBody } from './events.js';
@@ -22,14 +22,6 @@ interface PendingMessage {
   readonly latestGiveUp: number;
   /** An MRA has arrived since the last transmission. */
   isMraReceived: boolean;
-}
-
-/** How long a message is sent again. */
-export interface RetryPolicy {
-  /** Longest time between two transmissions, milliseconds. */
-  readonly period: number;
-  /** Milliseconds in all. A turn that is late does not shorten it. */
-  readonly time: number;
 }
 
 /** States in which the messages of the handshake may be sent again. */
@@ -330,13 +322,13 @@ export abstract class Connection implements Expiring {
   protected awaitReply(
     name: MessageName,
     outgoing: Outgoing,
-    { period, time }: RetryPolicy,
+    policy: RetryPolicy,
     limit = Number.POSITIVE_INFINITY,
     longest = limit,
   ): void {
     const { now, deadlines } = this.context;
     const [giveUpAt, latestGiveUp] = [now + limit, now + longest];
-    const backoff = new Backoff(period, time);
+    const backoff = new Backoff(policy);
     this.#awaitingReply = { name, outgoing, backoff, giveUpAt, latestGiveUp, isMraReceived: false };
     deadlines.set(this, Math.min(now + backoff.next(), giveUpAt));
   }

@@ -1,7 +1,8 @@
 /** The passive side of a connection: it receives the REQ (IBTA 12.9.7.2). */
 import { gidText } from '../../link/gid.js';
+import { type RetryPolicy, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr } from './cmahdr.js';
-import { Connection, type RetryPolicy } from './connection.js';
+import { Connection } from './connection.js';
 import { type CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
 import { type DerivedAttributes, deriveAttributes, type LocalQpOptions, mtuBytes } from './derive.js';
 import { type Ece, eceOf, eceOfRep } from './ece.js';
@@ -71,7 +72,7 @@ export class PassiveConnection extends Connection {
     this.#req = req;
     this.#startingPsn = req.startingPsn;
     const period = Math.min(milliseconds(req.localResponseTimeout), MAX_DREQ_PERIOD);
-    this.retryPolicy = { period, time: period * (req.maxCmRetries + 1) };
+    this.retryPolicy = retryPolicy(period, req.maxCmRetries);
     // The queue pair of this role has the REQ's ACK timeout.
     this.setTimewait(req.primary.ackTimeout);
     this.peer = { guid: req.localCaGuid, commId: req.localCommId, qpn: req.localQpn };
@@ -125,8 +126,8 @@ export class PassiveConnection extends Connection {
     this.#repSent = rep;
     this.#req = undefined;
     const { localResponseTimeout, maxCmRetries } = req;
-    const period = milliseconds(localResponseTimeout);
-    const limit = Math.min(period * (maxCmRetries + 1), HALF_OPEN_TIME);
+    const { period, time } = retryPolicy(milliseconds(localResponseTimeout), maxCmRetries);
+    const limit = Math.min(time, HALF_OPEN_TIME);
     const policy = { period: Math.min(period, MAX_HALF_OPEN_PERIOD), time: Number.POSITIVE_INFINITY };
     this.awaitReply('REP', rep, policy, limit, HALF_OPEN_TIME);
     this.listener.halfOpen.add(this);

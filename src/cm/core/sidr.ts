@@ -5,7 +5,7 @@
 import { VerbsError } from '../../errors.js';
 import { gidText } from '../../link/gid.js';
 import { areValidEnds, hasRoom } from './admission.js';
-import { Backoff } from './backoff.js';
+import { Backoff, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { CmAddress, DatagramPeer } from './events.js';
@@ -40,7 +40,7 @@ export class ActiveSidr implements Expiring {
   readonly #outgoing: Outgoing;
   /** GID that the SIDR_REP comes from. */
   readonly remoteGid: string;
-  readonly #backoff = new Backoff(RESPONSE_TIME, RESPONSE_TIME * (MAX_CM_RETRIES + 1));
+  readonly #backoff = new Backoff(retryPolicy(RESPONSE_TIME, MAX_CM_RETRIES));
 
   constructor(
     readonly context: CoreContext,

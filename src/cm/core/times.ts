@@ -16,7 +16,7 @@ export const REQ_SERVICE_TIMEOUT = 24;
 export const REP_SERVICE_TIMEOUT = RESPONSE_TIMEOUT;
 /** ACK delay of our card, encoded: 134 ms, the value of rxe. */
 export const ACK_DELAY = 15;
-/** The waits for a reply take as long as a message and this many retransmissions with the period of the peer do. */
+/** A message waits for its reply as long as this many retransmissions take, one in each period. */
 export const MAX_CM_RETRIES = 15;
 /** How long a message waits for its reply before it is sent again for the first time, milliseconds. */
 export const FIRST_WAIT = 250;
