@@ -2,6 +2,9 @@
 
 export type Operation = 'WRITE' | 'READ' | 'SEND';
 
+/** `Work.warmBytes` of large transfers: more than the freed pages that Linux keeps for a CPU (README.md, Method). */
+export const WARM_BYTES = 2 ** 28;
+
 /** One kind of traffic between two ends for some time. */
 export interface Work {
   /** `bulk` and `rate`: one direction, several messages in flight. `pingpong`: round trips of one message. */

@@ -5,19 +5,12 @@ import { NodeDgram, NodeNet } from '../contenders/node.js';
 import { absent, byContender, cpuPerByte, failures, figure, gbps, range, reason, select } from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
-import type { Operation, Work } from '../work.js';
+import { type Operation, WARM_BYTES, type Work } from '../work.js';
 import type { Context, Subject } from './subject.js';
 
 export const SIZES = [65536, 1048576] as const;
 export const MTUS = [1500, 9000] as const;
 export const OPERATIONS: readonly Operation[] = ['WRITE', 'READ', 'SEND'];
-
-/**
- * Bytes that a warm-up moves. When the direction of the traffic changes, Linux keeps up to 190 MB of freed pages for
- * the CPU that now receives, and the sender gets pages that were not used for long. In a virtual machine with free page
- * reporting each of them costs 9 us, because the host has taken it back: 3 Gbit/s until the list is full.
- */
-export const WARM_BYTES = 2 ** 28;
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { kind: 'bulk', qps: 1, warmMs, ms, warmBytes: WARM_BYTES } as const;

@@ -4,8 +4,7 @@ import { OurStreams, type StreamWay } from '../contenders/streams.js';
 import { byContender, cpuPerByte, failures, figure, gbps, medianUs, p99Us, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
-import type { Work } from '../work.js';
-import { WARM_BYTES } from './bulk.js';
+import { WARM_BYTES, type Work } from '../work.js';
 import type { Context, Subject } from './subject.js';
 
 export const WRITE_BYTES = 65_536;

@@ -65,7 +65,7 @@ export class DgramEnd {
 
   /** Messages larger than a frame are sent as datagrams that fill a frame. */
   async #flood(work: Work): Promise<Part> {
-    // Slightly longer than the window of the other end.
+    // It counts no message, as some are lost, and so lasts much longer than the window of the other end.
     const watch = new Stopwatch({ ...work, ms: work.ms + 50 });
     const message = Buffer.alloc(Math.min(work.size, work.mtu - HEADERS), 1);
     let flying = 0;
