@@ -1,18 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { cpusOf } from '../../bench/rig/cpus.js';
 import { latencyOf, spread } from '../../bench/rig/stats.js';
-import { sampleOf, type Work } from '../../bench/work.js';
-
-const WORK: Work = {
-  kind: 'bulk',
-  operation: 'WRITE',
-  size: 1000,
-  mtu: 1500,
-  qps: 1,
-  waiting: 'spin',
-  warmMs: 1,
-  ms: 1,
-};
+import { sampleOf } from '../../bench/work.js';
+import { WORK } from './work.js';
 
 describe('several rounds as one', () => {
   test('the median of an even number lies between the two in the middle', () => {

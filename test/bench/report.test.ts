@@ -9,24 +9,16 @@ import type { Row } from '../../bench/rig/rounds.js';
 import { bulk } from '../../bench/tables/bulk.js';
 import { latency } from '../../bench/tables/latency.js';
 import type { Work } from '../../bench/work.js';
+import { WORK } from './work.js';
 
-const WORK: Work = {
-  kind: 'bulk',
-  operation: 'WRITE',
-  size: 2 ** 20,
-  mtu: 9000,
-  qps: 1,
-  waiting: 'spin',
-  warmMs: 1,
-  ms: 1,
-};
+const BULK_WORK: Work = { ...WORK, size: 2 ** 20, mtu: 9000 };
 
 function row(contender: string, kind: Row['kind'], values: readonly number[], work: Partial<Work> = {}): Row {
   const samples = values.map((gbps) => ({
     ...{ gbps, messagesPerSecond: gbps, cpuPerByte: 1, cpuPerMessage: 1 },
     latency: { count: 9, min: gbps, median: gbps, p90: gbps, p99: 1.5 * gbps, p999: 3 * gbps, max: 4 * gbps },
   }));
-  return { contender, kind, work: { ...WORK, ...work }, samples };
+  return { contender, kind, work: { ...BULK_WORK, ...work }, samples };
 }
 
 const NET = { operation: 'SEND', waiting: 'sleep' } as const;

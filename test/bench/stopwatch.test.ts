@@ -1,21 +1,13 @@
 import { expect, describe as group, test } from 'vitest';
 import type { Work } from '../../bench/work.js';
 import { Stopwatch } from '../../bench/workers/stopwatch.js';
+import { WORK } from './work.js';
 
-const WORK: Work = {
-  kind: 'bulk',
-  operation: 'SEND',
-  size: 10,
-  mtu: 1500,
-  qps: 1,
-  waiting: 'spin',
-  warmMs: 0,
-  ms: 1e6,
-};
+const ENDLESS: Work = { ...WORK, size: 10, warmMs: 0, ms: 1e6 };
 
 group('the warm-up of a run', () => {
   test('lasts until its bytes were moved', () => {
-    const watch = new Stopwatch({ ...WORK, warmBytes: 100 });
+    const watch = new Stopwatch({ ...ENDLESS, warmBytes: 100 });
     watch.messages = 9;
     watch.tick();
     expect(watch.isMeasuring).toBe(false);
@@ -25,7 +17,7 @@ group('the warm-up of a run', () => {
   });
 
   test('lasts no more than a second longer for them', () => {
-    const watch = new Stopwatch({ ...WORK, warmBytes: 100 });
+    const watch = new Stopwatch({ ...ENDLESS, warmBytes: 100 });
     watch.tick(performance.now() + 900);
     expect(watch.isMeasuring).toBe(false);
     watch.tick(performance.now() + 1001);
@@ -33,7 +25,7 @@ group('the warm-up of a run', () => {
   });
 
   test('lasts for its time, however much was moved', () => {
-    const watch = new Stopwatch({ ...WORK, warmMs: 500, warmBytes: 100 });
+    const watch = new Stopwatch({ ...ENDLESS, warmMs: 500, warmBytes: 100 });
     watch.messages = 1000;
     watch.tick();
     expect(watch.isMeasuring).toBe(false);
