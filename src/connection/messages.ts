@@ -1,5 +1,6 @@
 /** Queue of received messages for `receive`. Unread messages stay in their receive buffers. */
 
+import { copyOf } from '../verbs/copy.js';
 import { type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { ReceivedMessage } from './receivepool.js';
 
@@ -71,7 +72,7 @@ export class MessageQueue {
 }
 
 function takeMessage({ bytes, imm, release }: ReceivedMessage): Message {
-  const data = Buffer.from(bytes);
+  const data = copyOf(bytes);
   release();
   return imm === undefined ? { data } : { data, imm };
 }

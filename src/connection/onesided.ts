@@ -1,5 +1,6 @@
 /** READ, WRITE and atomics on the peer's memory. Data longer than one slot is split into several requests. */
 import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../verbs/check.js';
+import { copyInto } from '../verbs/copy.js';
 import type { RemoteMemory } from '../verbs/mr.js';
 import { WAIT_CHECKS, type WaitOptions } from '../verbs/waiting.js';
 import type { Sge } from '../verbs/wr.js';
@@ -74,7 +75,8 @@ export class OneSided {
     const { offset = 0, length = remote.length - offset, ...wait } = checkOptions('read', options, READ_CHECKS);
     checkInteger('offset', offset, 0, remote.length);
     checkInteger('length', length, 0, remote.length - offset);
-    const data = Buffer.alloc(length);
+    // every byte is read before the caller gets it
+    const data = Buffer.allocUnsafe(length);
     await this.#inChunks(length, (at, bytes) =>
       this.#submit(
         'no response to the READ',
@@ -85,7 +87,7 @@ export class OneSided {
           const sgList = slot.sge(bytes);
           return { opcode: 'RDMA_READ', wrId, signaled: true, sgList, remoteAddr, rkey: remote.rkey };
         },
-        (slot) => void slot.bytes.copy(data, at, 0, bytes),
+        (slot) => copyInto(data, slot.bytes.subarray(0, bytes), at),
       ),
     );
     return data;
@@ -151,7 +153,7 @@ export function memoryFor(data: Uint8Array | Sge): number {
 /** Returns the data as registered memory, copying bytes to the slot. */
 export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
   if (!(data instanceof Uint8Array)) return data;
-  slot.bytes.set(data);
+  copyInto(slot.bytes, data);
   return slot.sge(data.length);
 }
 

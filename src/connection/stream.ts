@@ -24,6 +24,7 @@
  */
 import { Duplex } from 'node:stream';
 import { VerbsError } from '../errors.js';
+import { copyOf } from '../verbs/copy.js';
 import type { ReceivedMessage } from './receivepool.js';
 import { throwLater } from './uncaught.js';
 
@@ -125,7 +126,7 @@ export class ConnectionStream extends Duplex {
   onConnectionEnd(error: Error | undefined, isLocal: boolean): void {
     if (this.destroyed) return;
     // The receive buffers are freed, so unread data moves to the stream's own buffer.
-    for (const { bytes } of this.#unread.splice(0)) this.#pushChunk(Buffer.from(bytes));
+    for (const { bytes } of this.#unread.splice(0)) this.#pushChunk(copyOf(bytes));
     if (this.#isPeerAtEnd) this.#endReading();
     if (this.#isComplete) return;
     const isQuiet = error === undefined && !this.#hasUnsentData;
@@ -280,7 +281,7 @@ export class ConnectionStream extends Duplex {
   #deliver(): void {
     while (this.#isReadRequested && this.#unread.length > 0) {
       const message = this.#unread.shift() as ReceivedMessage;
-      const data = Buffer.from(message.bytes);
+      const data = copyOf(message.bytes);
       message.release();
       this.#unsentCredits++;
       this.#isReadRequested = this.#pushChunk(data);

@@ -1,5 +1,6 @@
 /** Receives of a datagram socket. Each buffer is posted again once its message is read. */
 import { isIPv6 } from 'node:net';
+import { copyOf } from '../verbs/copy.js';
 import { GRH_BYTES, readGrh } from '../verbs/grh.js';
 import type { Mr } from '../verbs/mr.js';
 import type { Qp } from '../verbs/qp.js';
@@ -154,7 +155,7 @@ export class Inbox {
       localAddress,
     };
     const isWanted = this.#owner.accepts(rinfo);
-    const data = isWanted ? Buffer.from(bytes.subarray(GRH_BYTES)) : undefined;
+    const data = isWanted ? copyOf(bytes.subarray(GRH_BYTES)) : undefined;
     this.#post(slot);
     return data && { data, rinfo };
   }

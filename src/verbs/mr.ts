@@ -5,7 +5,8 @@ import { hex } from '../device/decode.js';
 import type { Allocation, CardMemory } from '../device/memory.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
-import { anything, type Checks, checkInteger, checkOptions, checkU64, show } from './check.js';
+import { anything, type Checks, bytes as checkBytes, checkInteger, checkOptions, checkU64, show } from './check.js';
+import { copyInto, copyOf } from './copy.js';
 import { type Description, jsonNumber } from './describe.js';
 import { bufferOf, lengthOf, offsetOf } from './intrinsics.js';
 import type { Pd } from './pd.js';
@@ -169,6 +170,31 @@ export class Mr extends Resource {
     checkInteger('offset', offset, 0, this.length);
     checkInteger('length', length, 0, this.length - offset);
     return { addr: this.addr + offset, length, lkey: this.lkey };
+  }
+
+  /**
+   * Copies bytes into the region. It takes less time than `mr.buffer.set` when they are many.
+   * @param offset bytes from the start. Default 0
+   * @throws TypeError, RangeError when they do not fit; VerbsError EINVAL after close
+   */
+  copyIn(bytes: Uint8Array, offset = 0): void {
+    checkBytes('bytes', bytes);
+    checkInteger('offset', offset, 0, this.length);
+    checkInteger('bytes.length', lengthOf(bytes), 0, this.length - offset);
+    copyInto(this.buffer, bytes, offset);
+  }
+
+  /**
+   * Returns a copy of a part of the region, which belongs to the caller. It takes less time than `Buffer.from` when the
+   * part is large.
+   * @param offset bytes from the start. Default 0
+   * @param length bytes. Default: up to the end
+   * @throws TypeError, RangeError when the part is not inside the region; VerbsError EINVAL after close
+   */
+  copyOut(offset = 0, length = this.length - offset): Buffer {
+    checkInteger('offset', offset, 0, this.length);
+    checkInteger('length', length, 0, this.length - offset);
+    return copyOf(this.buffer.subarray(offset, offset + length));
   }
 
   /**

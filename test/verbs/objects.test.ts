@@ -78,6 +78,34 @@ test('a region is zeroed memory in the card, and its pieces stay inside', async 
   expect(mr.access).toEqual(['localWrite', 'remoteRead']);
 });
 
+test.each([0, 1, 4095, 4096, 100_000])('%i bytes are copied in and out of a region', async (length) => {
+  await using device = await openOn(hub());
+  const pd = await device.allocPd();
+  const mr = await pd.regMr(100_010);
+  const bytes = Uint8Array.from({ length }, (_, i) => i * 7 + 1);
+  mr.copyIn(bytes, 5);
+  expect(mr.buffer.subarray(0, 5).every((byte) => byte === 0)).toBe(true);
+  expect(mr.buffer.subarray(5 + length).every((byte) => byte === 0)).toBe(true);
+  const copy = mr.copyOut(5, length);
+  expect(copy.equals(bytes)).toBe(true);
+  mr.buffer.fill(0);
+  expect(copy.equals(bytes)).toBe(true);
+  expect(mr.copyOut(100_000).length).toBe(10);
+});
+
+test('copies stay inside the region', async () => {
+  await using device = await openOn(hub());
+  const mr = await (await device.allocPd()).regMr(5000);
+  expect(() => mr.copyIn(Buffer.alloc(4097), 904)).toThrow('bytes.length is 4097, must be from 0 to 4096');
+  expect(() => mr.copyIn('text' as never)).toThrow("bytes is 'text', must be a Uint8Array");
+  expect(() => mr.copyIn(Buffer.alloc(1), -1)).toThrow('offset is -1, must be from 0 to 5000');
+  expect(() => mr.copyOut(5001)).toThrow('offset is 5001, must be from 0 to 5000');
+  expect(() => mr.copyOut(4000, 1001)).toThrow('length is 1001, must be from 0 to 1000');
+  await mr.close();
+  expect(() => mr.copyIn(Buffer.alloc(1))).toThrow('is closed');
+  expect(() => mr.copyOut(0, 1)).toThrow('is closed');
+});
+
 test('regions over the same memory share it, and the last one gives it back', async () => {
   await using device = await openOn(hub());
   const pd = await device.allocPd();
