@@ -4,12 +4,19 @@
  */
 import type { ConnParam, Device, Pd, Qp, QpOptions } from '../index.js';
 
-/** Bytes of the buffers of a transport. */
+/** Size of a buffer of a transport. */
+export interface BufferSize {
+  readonly bytes: number;
+  /** Bytes that it may have when the connection moves much data. */
+  readonly maxBytes: number;
+}
+
+/** Sizes of the buffers of a transport. */
 export interface BufferSizes {
-  /** Bytes of the memory that the peer writes to. */
-  readonly receiveBytes: number;
-  /** Bytes that are written and not acknowledged yet. */
-  readonly sendBytes: number;
+  /** The memory that the peer writes to. */
+  readonly receive: BufferSize;
+  /** The memory of what is written and not acknowledged yet. */
+  readonly send: BufferSize;
 }
 
 /** What a transport tells the socket. */
@@ -68,8 +75,13 @@ export interface Transport {
 export interface Protocol {
   /** Parameters of REQ and REP. */
   readonly connParam: ConnParam;
-  /** Bytes of each buffer without an option, and the limits of the option; it must be a multiple of `unit`. */
-  readonly bufferBytes: { readonly usual: number; readonly min: number; readonly max: number; readonly unit: number };
+  /** Sizes of each buffer without an option, and the limits of the option; it must be a multiple of `unit`. */
+  readonly bufferBytes: {
+    readonly usual: BufferSize;
+    readonly min: number;
+    readonly max: number;
+    readonly unit: number;
+  };
   /** Whether an end can say that it writes no more and go on reading. Otherwise it disconnects. */
   readonly hasHalfClose: boolean;
   /** @throws VerbsError ENOMEM; nothing is left allocated then */

@@ -1,39 +1,56 @@
 /** The send buffer of a transport: a ring of bytes that were copied from the application and are not acknowledged. */
+import type { Mr, Sge } from '../index.js';
+
 export class SendRing {
-  readonly #bytes: Buffer;
-  /** Bytes put in, and bytes acknowledged, since the start. */
+  #mr: Mr;
+  /** Offset of the ring in the region. */
+  #start: number;
+  /** Bytes put in, and bytes acknowledged, since the ring has this memory. */
   #in = 0;
   #out = 0;
-  /** Bytes of each message in flight, in order. */
+  /** Bytes of each message in flight, in order; before them are messages in memory that the ring had earlier. */
   readonly #messages: number[] = [];
+  #earlierMessages = 0;
 
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes;
+  /** @param mr region of the ring, which goes from `start` to the end */
+  constructor(mr: Mr, start: number) {
+    this.#mr = mr;
+    this.#start = start;
   }
 
-  /** Whether all messages are acknowledged. */
-  get isEmpty(): boolean {
-    return this.#messages.length === 0;
+  /** Bytes of the ring. */
+  get bytes(): number {
+    return this.#mr.length - this.#start;
   }
 
   /** Bytes that one message can have now. */
   get room(): number {
-    const { length } = this.#bytes;
-    const at = this.#in % length;
-    return Math.min(length - (this.#in - this.#out), length - at);
+    const { bytes } = this;
+    const at = this.#in % bytes;
+    return Math.min(bytes - (this.#in - this.#out), bytes - at);
   }
 
-  /** Copies the bytes of a message, at most `room`. @returns the offset of the copy */
-  put(data: Uint8Array): number {
-    const at = this.#in % this.#bytes.length;
-    this.#bytes.set(data, at);
+  /** Copies the bytes of a message, at most `room`. @returns the copy */
+  put(data: Uint8Array): Sge {
+    const at = this.#start + (this.#in % this.bytes);
+    this.#mr.copyIn(data, at);
     this.#in += data.length;
     this.#messages.push(data.length);
-    return at;
+    return this.#mr.slice(at, data.length);
   }
 
   /** The oldest message is acknowledged. */
   retire(): void {
-    this.#out += this.#messages.shift() ?? 0;
+    if (this.#earlierMessages > 0) this.#earlierMessages--;
+    else this.#out += this.#messages.shift() ?? 0;
+  }
+
+  /** Puts what follows into another region, from its start to its end. */
+  moveTo(mr: Mr): void {
+    this.#mr = mr;
+    this.#start = 0;
+    this.#in = 0;
+    this.#out = 0;
+    this.#earlierMessages += this.#messages.splice(0).length;
   }
 }

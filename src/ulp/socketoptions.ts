@@ -3,7 +3,7 @@ import type { lookup } from 'node:dns';
 import { isIPv6 } from 'node:net';
 import type { Device } from '../index.js';
 import { checkPort, missingPort, outOfRange, wrongType } from './errors.js';
-import type { BufferSizes, Protocol } from './protocol.js';
+import type { BufferSize, BufferSizes, Protocol } from './protocol.js';
 
 /** Options of a new socket. */
 export interface SocketOptions {
@@ -11,9 +11,9 @@ export interface SocketOptions {
   readonly device?: Device;
   /** Whether the socket stays writable when the peer has ended. Default false. */
   readonly allowHalfOpen?: boolean;
-  /** Bytes of the memory that the peer writes to. The protocol has a default and limits. */
+  /** Bytes of the memory that the peer writes to. The protocol has limits, and a default that may grow. */
   readonly receiveBytes?: number;
-  /** Bytes that are written and not acknowledged yet. The protocol has a default and limits. */
+  /** Bytes that are written and not acknowledged yet. The protocol has limits, and a default that may grow. */
   readonly sendBytes?: number;
   /** Destroys the socket when it is aborted. */
   readonly signal?: AbortSignal;
@@ -49,17 +49,17 @@ export interface SocketAddress {
   readonly family: 'IPv4' | 'IPv6';
 }
 
-/** Returns the bytes of the buffers that options ask for. @throws RangeError */
+/** Returns the sizes of the buffers that options ask for. @throws RangeError */
 export function bufferSizes({ bufferBytes }: Protocol, options: SocketOptions): BufferSizes {
   const { usual, min, max, unit } = bufferBytes;
-  const sizes = { receiveBytes: usual, sendBytes: usual };
-  for (const name of ['receiveBytes', 'sendBytes'] as const) {
-    const value = options[name] ?? usual;
+  const size = (name: 'receiveBytes' | 'sendBytes'): BufferSize => {
+    const value = options[name];
+    if (value === undefined) return usual;
     if (!Number.isInteger(value) || value < min || value > max || value % unit !== 0)
       throw outOfRange(name, value, `a multiple of ${unit} from ${min} to ${max}`);
-    sizes[name] = value;
-  }
-  return sizes;
+    return { bytes: value, maxBytes: value };
+  };
+  return { receive: size('receiveBytes'), send: size('sendBytes') };
 }
 
 /** Returns the options of a call of `connect`. @throws TypeError, RangeError */

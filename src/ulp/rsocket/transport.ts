@@ -5,7 +5,19 @@
  * Two things limit a writer: the halves of the peer's ring that it may write, and credits, one for each message, so
  * that the peer's receives last. The reader gives both again when half of either is used.
  */
-import { type Device, type Mr, type Pd, type Qp, type QpOptions, VerbsError, type Wc, WcOpcode } from '../../index.js';
+import {
+  type AccessFlags,
+  type Device,
+  type Mr,
+  type Pd,
+  type Qp,
+  type QpOptions,
+  type Sge,
+  VerbsError,
+  type Wc,
+  WcOpcode,
+} from '../../index.js';
+import { Growth } from '../growth.js';
 import type { BufferSizes, Protocol, Transport, TransportListener } from '../protocol.js';
 import { Queues } from '../queues.js';
 import { SendRing } from '../sendring.js';
@@ -42,6 +54,8 @@ const CONTROL_RECEIVES = 16;
 const MAX_MESSAGE = 65_536;
 /** Sequence numbers have 16 bits. */
 const SEQUENCE_MASK = 0xffff;
+
+const REMOTE_WRITE: AccessFlags = ['localWrite', 'remoteWrite'];
 
 /** A receive for a message whose data goes elsewhere. */
 const EMPTY_RECEIVE = {};
@@ -86,6 +100,8 @@ export class RsocketTransport implements Transport {
   readonly #ownMappings = new OwnMappings();
   readonly #received: ReceiveRing;
   readonly #sent: SendRing;
+  readonly #receiveGrowth: Growth;
+  readonly #sendGrowth: Growth;
   readonly #listener: TransportListener;
   #qp: Qp | undefined;
   #peer: ConnectData | undefined;
@@ -118,8 +134,8 @@ export class RsocketTransport implements Transport {
   #isPeerEnded = false;
   #isPeerGone = false;
 
-  private constructor(queues: Queues, iomapSize: number, listener: TransportListener) {
-    const { shared, own } = queues;
+  private constructor(queues: Queues, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
+    const { pd, shared, own } = queues;
     this.#queues = queues;
     this.#listener = listener;
     this.#list = viewOf(shared.buffer, TARGETS * TARGET_BYTES);
@@ -127,25 +143,26 @@ export class RsocketTransport implements Transport {
     this.#mappingEntry = viewOf(own.buffer.subarray(MAPPING_AT), MAPPING_BYTES);
     const ringAt = listBytes(iomapSize);
     this.#peerMappings = new PeerMappings(shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
-    const ring = { addr: BigInt(shared.iova) + BigInt(ringAt), rkey: shared.rkey };
-    this.#received = new ReceiveRing(shared.buffer.subarray(ringAt), ring);
-    this.#sent = new SendRing(own.buffer.subarray(DATA_AT));
+    this.#received = new ReceiveRing(shared, ringAt);
+    this.#sent = new SendRing(own, DATA_AT);
+    this.#receiveGrowth = new Growth(pd, REMOTE_WRITE, sizes.receive, (mr) => this.#received.moveTo(mr));
+    this.#sendGrowth = new Growth(pd, [], sizes.send, (mr) => this.#moveSent(mr));
     queues.deliver((wc) => this.#onCompletion(wc));
   }
 
   static async open(
     device: Device,
-    { receiveBytes, sendBytes }: BufferSizes,
+    sizes: BufferSizes,
     iomapSize: number,
     listener: TransportListener,
   ): Promise<RsocketTransport> {
-    const sizes = {
+    const allocation = {
       cqe: CREDITS + CONTROL_RECEIVES + MAX_DATA + MAX_CONTROL,
-      sharedBytes: listBytes(iomapSize) + receiveBytes,
-      ownBytes: DATA_AT + sendBytes,
+      sharedBytes: listBytes(iomapSize) + sizes.receive.bytes,
+      ownBytes: DATA_AT + sizes.send.bytes,
     };
-    const queues = await Queues.open(device, sizes, (error) => listener.onFailure(error));
-    return new RsocketTransport(queues, iomapSize, listener);
+    const queues = await Queues.open(device, allocation, (error) => listener.onFailure(error));
+    return new RsocketTransport(queues, iomapSize, sizes, listener);
   }
 
   /** Protection domain for the queue pair. */
@@ -168,16 +185,11 @@ export class RsocketTransport implements Transport {
   /** Private data for the peer. */
   get privateData(): Uint8Array {
     const { iova, rkey } = this.#queues.shared;
-    const listAt = BigInt(iova);
     return encodeConnectData({
       isBigEndian: false,
       credits: CREDITS,
-      list: { addr: listAt, rkey, length: TARGETS },
-      buffer: {
-        addr: listAt + BigInt(listBytes(this.#peerMappings.size)),
-        rkey,
-        length: this.#received.halfBytes,
-      },
+      list: { addr: BigInt(iova), rkey, length: TARGETS },
+      buffer: this.#received.first,
       mappings: this.#peerMappings.size,
     });
   }
@@ -237,10 +249,12 @@ export class RsocketTransport implements Transport {
     let done = 0;
     for (;;) {
       const bytes = Math.min(this.#room(), data.length - done);
-      if (bytes === 0) return done;
+      if (bytes === 0) break;
       this.#postData(data.subarray(done, done + bytes));
       done += bytes;
     }
+    if (this.#sent.room === 0 && this.#peerRoom >= this.#sent.bytes) this.#sendGrowth.grow();
+    return done;
   }
 
   /** Tells the peer that we write no more, or that we read no more either, after what was written before. */
@@ -311,6 +325,7 @@ export class RsocketTransport implements Transport {
   async close(): Promise<void> {
     this.stop();
     await this.#ownMappings.close();
+    for (const growth of [this.#receiveGrowth, this.#sendGrowth]) await growth.close();
     await this.#queues.close();
   }
 
@@ -320,10 +335,21 @@ export class RsocketTransport implements Transport {
     return Math.min(this.#targets[0]?.length ?? 0, this.#sent.room, MAX_MESSAGE);
   }
 
+  /** Bytes that the peer permits us to write now. */
+  get #peerRoom(): number {
+    return this.#targets.reduce((bytes, { length }) => bytes + length, 0);
+  }
+
+  /** Our buffer was smaller than that of the peer. */
+  #moveSent(mr: Mr): void {
+    this.#sent.moveTo(mr);
+    this.#sendMapped();
+    this.#listener.onWritable();
+  }
+
   #postData(data: Uint8Array): void {
     const { addr, rkey, length } = this.#targets[0] as Target;
-    const offset = DATA_AT + this.#sent.put(data);
-    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, offset, bytes: data.length });
+    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, sge: this.#sent.put(data) });
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const left = length - data.length;
@@ -335,13 +361,13 @@ export class RsocketTransport implements Transport {
     request: Request,
     kind: MessageKind,
     value: number,
-    data?: { readonly addr: bigint; readonly rkey: number; readonly offset: number; readonly bytes: number },
+    data?: { readonly addr: bigint; readonly rkey: number; readonly sge: Sge },
   ): void {
     this.#qp?.postSend({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: request,
       immData: immediate(kind, value),
-      sgList: data ? this.#queues.own.slice(data.offset, data.bytes) : [],
+      sgList: data?.sge ?? [],
       remoteAddr: data?.addr ?? 0,
       rkey: data?.rkey ?? 0,
     });
@@ -367,11 +393,13 @@ export class RsocketTransport implements Transport {
 
   /** Writes the next free half into the peer's list. */
   #giveHalf({ list, isBigEndian }: ConnectData) {
-    writeTarget(this.#entry, 0, this.#received.grant(), isBigEndian);
+    const half = this.#received.grant();
+    this.#receiveGrowth.used(half.length);
+    writeTarget(this.#entry, 0, half, isBigEndian);
     this.#isEntryInFlight = true;
     const addr = list.addr + BigInt(this.#peerIndex * TARGET_BYTES);
     this.#peerIndex = (this.#peerIndex + 1) % list.length;
-    return { addr, rkey: list.rkey, offset: 0, bytes: TARGET_BYTES };
+    return { addr, rkey: list.rkey, sge: this.#queues.own.slice(0, TARGET_BYTES) };
   }
 
   /** Tells the peer of our mappings, one after the other. Each takes a credit, as the peer has a receive for it. */
@@ -385,8 +413,8 @@ export class RsocketTransport implements Transport {
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const addr = list.addr + BigInt(list.length * TARGET_BYTES + first.index * MAPPING_BYTES);
-    const from = { addr, rkey: list.rkey, offset: MAPPING_AT, bytes: MAPPING_BYTES };
-    this.#post(Request.MAPPING, MessageKind.IOMAP, first.index, from);
+    const sge = this.#queues.own.slice(MAPPING_AT, MAPPING_BYTES);
+    this.#post(Request.MAPPING, MessageKind.IOMAP, first.index, { addr, rkey: list.rkey, sge });
   }
 
   /** Writes to mapped memory as long as there is room. The peer needs neither a receive nor a credit for that. */
@@ -397,7 +425,7 @@ export class RsocketTransport implements Transport {
       if (first === undefined || room === 0 || this.#queues.isStopped) return;
       const { to, data, done } = first;
       const now = data.subarray(0, room);
-      const sgList = this.#queues.own.slice(DATA_AT + this.#sent.put(now), now.length);
+      const sgList = this.#sent.put(now);
       this.#qp?.postSend({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr: to.addr, rkey: to.rkey });
       this.#dataInFlight++;
       const isWhole = now.length === data.length;
@@ -514,7 +542,7 @@ const broken = (why: string) => new VerbsError('EIO', `the peer does not keep to
  */
 export const rsocketProtocol = (iomapSize: number): Protocol => ({
   connParam: { responderResources: 0, initiatorDepth: 0, flowControl: true },
-  bufferBytes: { usual: 262_144, min: 4096, max: 2 ** 28, unit: 2 },
+  bufferBytes: { usual: { bytes: 262_144, maxBytes: 2 ** 20 }, min: 4096, max: 2 ** 28, unit: 2 },
   hasHalfClose: true,
   open: (device, sizes, listener) => RsocketTransport.open(device, sizes, iomapSize, listener),
 });

@@ -2,13 +2,15 @@
  * The receive buffer of Valkey Over RDMA: the peer fills it once from its start to its end, and begins again when all
  * of it was read and it is told so.
  */
+import type { Mr } from '../../index.js';
+
 export class ReceiveBuffer {
-  readonly #bytes: Buffer;
+  readonly #mr: Mr;
   #written = 0;
   #read = 0;
 
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes;
+  constructor(mr: Mr) {
+    this.#mr = mr;
   }
 
   /** Bytes that can be read. */
@@ -18,12 +20,12 @@ export class ReceiveBuffer {
 
   /** Bytes that the peer may still write. */
   get open(): number {
-    return this.#bytes.length - this.#written;
+    return this.#mr.length - this.#written;
   }
 
   /** Whether everything was written and read. */
   get isUsedUp(): boolean {
-    return this.#read === this.#bytes.length;
+    return this.#read === this.#mr.length;
   }
 
   /** The peer may begin again. */
@@ -39,9 +41,8 @@ export class ReceiveBuffer {
 
   /** Reads at most `max` bytes, which the caller owns. */
   read(max: number): Buffer {
-    const end = Math.min(this.#written, this.#read + max);
-    const data = Buffer.from(this.#bytes.subarray(this.#read, end));
-    this.#read = end;
+    const data = this.#mr.copyOut(this.#read, Math.min(max, this.filled));
+    this.#read += data.length;
     return data;
   }
 }

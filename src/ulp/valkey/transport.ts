@@ -59,21 +59,21 @@ class ValkeyTransport implements Transport {
     this.#isServer = isServer;
     this.#queues = queues;
     this.#listener = listener;
-    this.#received = new ReceiveBuffer(queues.shared.buffer);
-    this.#sent = new SendRing(queues.own.buffer.subarray(MESSAGES_BYTES));
+    this.#received = new ReceiveBuffer(queues.shared);
+    this.#sent = new SendRing(queues.own, MESSAGES_BYTES);
     queues.deliver((wc) => this.#onCompletion(wc));
   }
 
   static async open(
     isServer: boolean,
     device: Device,
-    { receiveBytes, sendBytes }: BufferSizes,
+    { receive, send }: BufferSizes,
     listener: TransportListener,
   ): Promise<ValkeyTransport> {
     const sizes = {
       cqe: RECEIVES + MAX_DATA + MAX_MESSAGES + 1,
-      sharedBytes: receiveBytes,
-      ownBytes: MESSAGES_BYTES + sendBytes,
+      sharedBytes: receive.bytes,
+      ownBytes: MESSAGES_BYTES + send.bytes,
     };
     const queues = await Queues.open(device, sizes, (error) => listener.onFailure(error));
     return new ValkeyTransport(isServer, queues, listener);
@@ -183,12 +183,11 @@ class ValkeyTransport implements Transport {
 
   #postData(data: Uint8Array): void {
     const { addr, rkey } = this.#target as XferMemory;
-    const offset = MESSAGES_BYTES + this.#sent.put(data);
     this.#qp?.postSend({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: Request.DATA,
       immData: data.length,
-      sgList: this.#queues.own.slice(offset, data.length),
+      sgList: this.#sent.put(data),
       remoteAddr: addr + BigInt(this.#offset),
       rkey,
     });
@@ -281,10 +280,12 @@ class ValkeyTransport implements Transport {
 /** Bytes of the messages that leave, and of those that come. */
 const MESSAGES_BYTES = (MAX_MESSAGES + RECEIVES) * MESSAGE_BYTES;
 
+const BUFFER = { bytes: 2 ** 20, maxBytes: 2 ** 20 };
+
 const SHARED = {
   // as Valkey does, for servers that reject others
   connParam: { responderResources: 1, initiatorDepth: 1, rnrRetryCount: FOR_EVER },
-  bufferBytes: { usual: 2 ** 20, min: 65_536, max: 2 ** 24, unit: 1 },
+  bufferBytes: { usual: BUFFER, min: 65_536, max: 2 ** 24, unit: 1 },
   hasHalfClose: false,
 } as const;
 
