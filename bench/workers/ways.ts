@@ -23,9 +23,6 @@ export interface Way {
 /** Messages of a connection's stream, as `wasm-roce connect` has them. */
 const CONNECTION = { messageBytes: 65_536 };
 
-/** Buffers of an rsocket: TCP in Linux takes several times as much. */
-const BUFFERS = { receiveBytes: 2 ** 20, sendBytes: 2 ** 20 };
-
 /** Waits for one client of a server that has begun to listen. */
 async function oneClient(server: tcp.Server | rsocket.Server): ReturnType<Way['listen']> {
   const stream = once(server, 'connection').then(([socket]) => {
@@ -69,9 +66,9 @@ export function rsocketWay(): Way {
   const end = new DeviceOfEnd();
   return {
     open: (options) => end.open(options),
-    listen: (_, port) => oneClient(rsocket.createServer({ device: end.device, ...BUFFERS }).listen(port)),
+    listen: (_, port) => oneClient(rsocket.createServer({ device: end.device }).listen(port)),
     async connect(host, port) {
-      const socket = rsocket.connect({ device: end.device, host, port, ...BUFFERS });
+      const socket = rsocket.connect({ device: end.device, host, port });
       await once(socket, 'connect');
       return socket;
     },
