@@ -5,26 +5,17 @@ import { LINKS, MODES, Ours } from './contenders/ours.js';
 import { type Kept, keep, kept, originOf } from './report/keep.js';
 import { plots } from './report/plots.js';
 import { withPart } from './report/readme.js';
-import { asMarkdown, asText, type Sheet } from './report/sheet.js';
+import { asMarkdown, asText, digits, type Sheet } from './report/sheet.js';
 import { summarySheet } from './report/summary.js';
-import { judge, type Results, targetsSheet } from './report/targets.js';
+import { targetsSheet } from './report/targets.js';
 import { GuestRig, guestReason } from './rig/guest.js';
 import { HostRig, hostUnavailable } from './rig/host.js';
+import { type Noise, NoiseMeter } from './rig/noise.js';
 import { ROOT } from './rig/paths.js';
 import type { Rig } from './rig/program.js';
-import { bulk } from './tables/bulk.js';
-import { card } from './tables/card.js';
-import { connect } from './tables/connect.js';
-import { icrc } from './tables/crc.js';
-import { guest } from './tables/guest.js';
-import { latency } from './tables/latency.js';
-import { loss } from './tables/loss.js';
-import { rate } from './tables/rate.js';
-import { scale } from './tables/scale.js';
-import { streams } from './tables/streams.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
+import { type Results, SUBJECTS, verdicts } from './tables/subjects.js';
 
-const SUBJECTS = [bulk, latency, streams, rate, connect, card, icrc, scale, loss, guest] as readonly Subject[];
 const NAMES = SUBJECTS.map(({ name }) => name);
 
 interface Flags {
@@ -71,7 +62,7 @@ const settings: Settings = {
 /** The open rigs. Their child processes end with this process, whatever ends it. */
 const rigs: { host?: Promise<HostRig>; guest?: Promise<GuestRig> } = {};
 
-const context: Context = {
+const context: Omit<Context, 'noise'> = {
   settings,
   async host(): Promise<Rig> {
     const reason = hostUnavailable();
@@ -102,7 +93,10 @@ async function closeAll(): Promise<void> {
 async function measure(subject: Subject): Promise<Kept> {
   const origin = originOf(settings);
   try {
-    return { subject: subject.name, ...origin, data: await subject.measure(context) };
+    const noise = new NoiseMeter();
+    const data = await subject.measure({ ...context, noise });
+    const { turns } = noise.summary;
+    return { subject: subject.name, ...origin, ...(turns > 0 && { noise: noise.summary }), data };
   } catch (error) {
     // A failure of one table must not lose the others.
     const isExpected = error instanceof Unavailable;
@@ -113,7 +107,11 @@ async function measure(subject: Subject): Promise<Kept> {
 }
 
 function sheetsOf(subject: Subject, result: Kept): Sheet[] {
-  if (result.data !== undefined) return subject.sheets(result.data);
+  if (result.data !== undefined) {
+    const [first, ...rest] = subject.sheets(result.data);
+    if (first === undefined || result.noise === undefined) return subject.sheets(result.data);
+    return [{ ...first, notes: [...(first.notes ?? []), noiseLine(result.noise)] }, ...rest];
+  }
   return [{ title: subject.title, head: ['skipped'], rows: [[result.skipped ?? '']] }];
 }
 
@@ -130,7 +128,7 @@ function publish(): void {
   const drawn = plots(results, line);
   for (const [name, svg] of Object.entries(drawn)) writeFileSync(`${ROOT}/bench/${name}`, svg);
   const images = Object.keys(drawn).map((name) => `![${name.replace('.svg', '')}](${name})`);
-  const targets = asMarkdown(targetsSheet(judge(results)));
+  const targets = asMarkdown(targetsSheet(verdicts(results)));
   const tables = SUBJECTS.map((subject) => {
     const result = kept(subject.name);
     const origin = result && origins.length > 1 ? [lineOf(result)] : [];
@@ -148,6 +146,11 @@ function lineOf({ machine, commit, date, settings: { rounds } }: Kept): string {
   return `${machine}; commit ${commit}; ${date}; medians of ${rounds} round${rounds === 1 ? '' : 's'}`;
 }
 
+/** Says how much the machine varied while a table was measured. */
+function noiseLine({ min, max, turns, repeated }: Noise): string {
+  return `While this was measured, a loop of fixed length took ${digits(min)} to ${digits(max)} ms; ${repeated} of ${turns} turns were repeated, as it had changed by more than a quarter during the turn.`;
+}
+
 function rewrite(path: string, name: string, part: string): void {
   const file = `${ROOT}/${path}`;
   writeFileSync(file, withPart(readFileSync(file, 'utf8'), name, part));
@@ -161,8 +164,8 @@ try {
     for (const sheet of sheetsOf(subject, result))
       console.log(asText({ ...sheet, title: `${subject.title}\n${sheet.title}` }));
   }
-  const verdicts = judge(resultsOf(wanted)).filter(({ isReached }) => isReached !== undefined);
-  if (verdicts.length > 0) console.log(asText(targetsSheet(verdicts)));
+  const judged = verdicts(resultsOf(wanted)).filter(({ isReached }) => isReached !== undefined);
+  if (judged.length > 0) console.log(asText(targetsSheet(judged)));
   const isWhole = wanted.length === NAMES.length && !flags.quick && !flags.link && !flags.mode;
   if (flags.publish || (isWhole && flags.readme)) publish();
 } finally {

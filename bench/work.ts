@@ -60,9 +60,9 @@ export interface Sample {
   readonly gbps: number;
   readonly framesPerSecond?: number;
   readonly latency?: Latency;
-  /** CPU time of both ends per byte and per message, in ns. */
-  readonly cpuPerByte: number;
-  readonly cpuPerMessage: number;
+  /** CPU time of both ends per byte and per message, in ns, if known. */
+  readonly cpuPerByte?: number;
+  readonly cpuPerMessage?: number;
 }
 
 /** Combines the results of both ends. @throws Error when neither end has measured anything */

@@ -12,9 +12,14 @@ interface Report {
 }
 
 export class Iperf3 implements Contender {
-  readonly name = 'iperf3 (TCP)';
+  readonly name: string;
   readonly kind = 'beside';
   #rig!: Rig;
+
+  /** @param zerocopy whether it sends by sendfile (`-Z`) */
+  constructor(readonly zerocopy = false) {
+    this.name = zerocopy ? 'iperf3 -Z (TCP)' : 'iperf3 (TCP)';
+  }
 
   takes({ kind, operation, waiting }: Work): boolean {
     return kind === 'bulk' && operation === 'SEND' && waiting === 'sleep';
@@ -32,7 +37,8 @@ export class Iperf3 implements Contender {
     try {
       await lineLike(server, /listening/);
       // One second is the shortest time that iperf3 accepts.
-      const client = spawn('a', ['iperf3', '-c', b.address, '-J', '-t', '1', '-l', String(work.size)]);
+      const options = ['-J', '-t', '1', '-l', String(work.size), ...(this.zerocopy ? ['-Z'] : [])];
+      const client = spawn('a', ['iperf3', '-c', b.address, ...options]);
       let text = '';
       for await (const line of client.lines()) text += line;
       await client.exited;

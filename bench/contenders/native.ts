@@ -58,25 +58,41 @@ abstract class Native implements Contender {
 }
 
 export class PlainTcp extends Native {
-  readonly name = 'C, TCP socket';
+  readonly name: string;
   readonly kind = 'beside';
+  readonly #zerocopy: boolean;
 
-  takes({ kind, operation }: Work): boolean {
-    return kind === 'pingpong' && operation === 'SEND';
+  /** @param zerocopy whether the kernel sends from the program's memory (MSG_ZEROCOPY), for bulk only */
+  constructor(zerocopy = false) {
+    super();
+    this.name = zerocopy ? 'C, TCP socket, MSG_ZEROCOPY' : 'C, TCP socket';
+    this.#zerocopy = zerocopy;
   }
 
-  protected commands({ size, warmMs, ms, waiting }: Work): readonly [string[], string[]] {
+  takes({ kind, operation, waiting }: Work): boolean {
+    if (operation !== 'SEND') return false;
+    return kind === 'pingpong' ? !this.#zerocopy : kind === 'bulk' && waiting === 'sleep';
+  }
+
+  protected commands({ kind, size, warmMs, ms, warmBytes = 0, waiting }: Work): readonly [string[], string[]] {
     const program = `${this.rig.programs}/tcp`;
-    const same = ['--port', '7999', '--bytes', String(size), ...(waiting === 'spin' ? ['--spin'] : [])];
+    const same = [
+      ...['--port', '7999', '--bytes', String(size), '--warm', String(warmMs), '--ms', String(ms)],
+      ...['--warm-frames', String(Math.ceil(warmBytes / size))],
+      ...(waiting === 'spin' ? ['--spin'] : []),
+      ...(this.#zerocopy ? ['--zerocopy'] : []),
+    ];
     const { address } = this.rig.b;
+    const [active, passive] = kind === 'pingpong' ? ['ping', 'serve'] : ['flood', 'sink'];
     return [
-      [program, 'ping', '--peer', address, '--warm', String(warmMs), '--ms', String(ms), ...same],
-      [program, 'serve', '--local', address, ...same],
+      [program, active, '--peer', address, ...same],
+      [program, passive, '--local', address, ...same],
     ];
   }
 
-  protected parts(_: Work, a: Latency & { cpu: number }, b: { cpu: number }): readonly Part[] {
-    return pinged(a, b);
+  protected parts({ kind }: Work, a: Latency & { cpu: number }, b: Flooded): readonly Part[] {
+    if (kind === 'pingpong') return pinged(a, b);
+    return [{ cpu: a.cpu }, { window: { messages: b.frames, seconds: b.seconds }, messages: b.all, cpu: b.cpu }];
   }
 }
 

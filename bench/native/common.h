@@ -16,10 +16,11 @@ struct options {
     int port;
     int bytes;    /* size of a message (tcp), or of the UDP payload of a frame */
     int segments; /* frames of one super-packet; 1 = no segmentation offload */
-    int window;   /* frames in flight */
+    int window;   /* frames, or calls with MSG_ZEROCOPY, in flight */
     int warm, ms; /* milliseconds of the warm-up and of the measurement */
     int warm_frames; /* that the warm-up of a flood has besides, unless that takes a second longer */
     int spin;     /* poll instead of sleeping in the kernel */
+    int zerocopy; /* send by MSG_ZEROCOPY (tcp) */
 };
 
 /* Parses the options, and stores the words before the first option, at most two, in `words`. */

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus, release, totalmem } from 'node:os';
+import type { Noise } from '../rig/noise.js';
 import { PROGRAMS, ROOT } from '../rig/paths.js';
 import type { Settings } from '../tables/subject.js';
 
@@ -14,6 +15,8 @@ export interface Origin {
 
 export interface Kept<Data = unknown> extends Origin {
   readonly subject: string;
+  /** Undefined when the table has no turns of contenders. */
+  readonly noise?: Noise;
   /** Undefined when the table could not be measured. */
   readonly data?: Data;
   readonly skipped?: string;

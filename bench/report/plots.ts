@@ -1,8 +1,8 @@
 /** The plots of bench/README.md. */
 import type { Row } from '../rig/rounds.js';
+import type { Results } from '../tables/subjects.js';
 import { best, byContender, type Figure, figure, gbps, medianUs, select } from './figures.js';
 import { type Bar, chart } from './svg.js';
-import type { Results } from './targets.js';
 
 /** Returns SVG texts by file name, for the tables that have results. */
 export function plots({ bulk, latency }: Results, subtitle: string): Record<string, string> {

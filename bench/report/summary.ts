@@ -1,8 +1,8 @@
 /** The three figures of README.md: bulk, latency and message rate, each beside Node's own sockets. */
 import type { Row } from '../rig/rounds.js';
+import type { Results } from '../tables/subjects.js';
 import { best, type Figure, figure, gbps, medianUs, messages, select } from './figures.js';
 import { digits, type Sheet } from './sheet.js';
-import type { Results } from './targets.js';
 
 const MIB = 2 ** 20;
 

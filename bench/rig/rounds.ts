@@ -1,6 +1,7 @@
 /** Several rounds over all contenders, so that a slow phase of the machine affects all of them. */
 import type { Contender } from '../contenders/contender.js';
 import type { Sample, Work } from '../work.js';
+import type { NoiseMeter } from './noise.js';
 import type { Rig } from './program.js';
 
 /** The results of one contender for one work. */
@@ -18,6 +19,7 @@ export interface RoundsOptions {
   readonly rounds: number;
   /** Called with a description of the current step. */
   readonly onProgress: (what: string) => void;
+  readonly noise: NoiseMeter;
 }
 
 /** Returns the rows of all contenders, for the works that each takes, in the order of the contenders. */
@@ -25,7 +27,7 @@ export async function measureRounds(
   rig: Rig,
   contenders: readonly Contender[],
   works: readonly Work[],
-  { rounds, onProgress }: RoundsOptions,
+  { rounds, onProgress, noise }: RoundsOptions,
 ): Promise<Row[]> {
   const rows = new Map(
     contenders.map((contender) => [
@@ -44,7 +46,13 @@ export async function measureRounds(
           );
           if (due.length === 0) continue;
           onProgress(`round ${round + 1} of ${rounds}, MTU ${mtu}: ${contender.name}`);
-          await measureOne(rig, contender, due);
+          const before = due.map(({ samples }) => samples.length);
+          await noise.watch(
+            () => measureOne(rig, contender, due),
+            () => {
+              for (const [i, { samples }] of due.entries()) samples.length = before[i] as number;
+            },
+          );
         }
       }
     }

@@ -1,6 +1,7 @@
 /** The card alone, on the memory link, and the least cost of every card. */
 
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
+import { extreme } from '../report/targets.js';
 import { startLocal } from '../rig/local.js';
 import { median } from '../rig/stats.js';
 import type { Operation } from '../work.js';
@@ -67,6 +68,34 @@ export const card: Subject<CardData> = {
     };
     return [sheet];
   },
+
+  targets: [
+    {
+      target: 'the card alone, messages of 8 B: million per second of the slower end',
+      least: 6,
+      judge: ({ rows }) =>
+        extreme(
+          rows
+            .filter(({ size }) => size === 8)
+            .map(({ operation, requesterNs, responderNs }) => ({
+              value: 1000 / Math.max(requesterNs, responderNs),
+              by: operation,
+            })),
+          'highest',
+        ),
+    },
+    {
+      target: 'the card alone, packets of 4 KiB: time relative to copy + CRC',
+      most: 1.4,
+      judge: ({ rows, limits }) => {
+        const row = rows.find(
+          ({ operation, size, pathMtu }) => operation === 'WRITE' && size === SIZES[4] && pathMtu === 4096,
+        );
+        const value = row && overLimit(row, limitOf(limits, row)?.ns.copyAndSum);
+        return value === undefined ? undefined : { value };
+      },
+    },
+  ],
 };
 
 /**
@@ -83,7 +112,7 @@ async function measured(work: CardWork): Promise<CardResult> {
 }
 
 /** Returns the cost of copy and CRC for the packets of a message of the same size. */
-export function limitOf(limits: readonly CrcRow[], { size, pathMtu }: CardRow): CrcRow | undefined {
+function limitOf(limits: readonly CrcRow[], { size, pathMtu }: CardRow): CrcRow | undefined {
   return limits.find(({ bytes, span }) => bytes === pathMtu && span === size);
 }
 
@@ -91,7 +120,7 @@ export function limitOf(limits: readonly CrcRow[], { size, pathMtu }: CardRow): 
  * Returns the time of a message at both ends, divided by the time of copy and CRC of its bytes at both ends.
  * @param limit ns for one packet's payload
  */
-export function overLimit(
+function overLimit(
   { size, pathMtu, requesterNs, responderNs }: CardRow,
   limit: number | undefined,
 ): number | undefined {

@@ -1,6 +1,7 @@
 /** Connection setup. */
 import { Cmtime, type Connector, Ends, type Times } from '../contenders/connects.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { extreme, type Finding, type Target } from '../report/targets.js';
 import type { Rig } from '../rig/program.js';
 import { median } from '../rig/stats.js';
 import { type Context, type Subject, Unavailable } from './subject.js';
@@ -31,7 +32,7 @@ export const connect: Subject<ConnectData> = {
 
   async measure(context: Context) {
     const { settings, progress } = context;
-    const count = settings.isQuick ? 50 : 100;
+    const count = 100;
     const links = [...new Set(context.ours().map(({ link }) => link))];
     const ids = (some: readonly string[]) => some.map((link) => new Ends(`${link}, ids`, 'ids', link));
     const connections = links.map((link) => new Ends(`${link}, connect`, 'connect', link));
@@ -58,7 +59,57 @@ export const connect: Subject<ConnectData> = {
     const rxe = 'cmtime takes all connections through each step together; the figure is its "full connect" time.';
     return [here, sheet(`in ${machine}`, guest, count, [rxe])];
   },
+
+  targets: [
+    target('connect', 'inTurn', 3000),
+    target('connect', 'atOnce', 6000),
+    target('ids', 'inTurn', 5000),
+    target('ids', 'atOnce', 10_000),
+    {
+      target: 'connections one after another by `device.connect`: those of Node net divided by ours',
+      most: 5,
+      judge: ({ host, count }) => {
+        const [own, net] = [fastest(host, 'connect', 'inTurn', count), rate(ofNet(host), 'inTurn', count)];
+        return own && net ? { value: net / own.value, by: own.by } : undefined;
+      },
+    },
+    {
+      target: 'connections at once by ids in the guest, relative to rxe with cmtime',
+      least: 0.5,
+      judge: ({ guest, count }) => {
+        const own = fastest(guest, 'ids', 'atOnce', count);
+        const rxe = rate(
+          guest.find(({ contender }) => contender.startsWith('rxe')),
+          'atOnce',
+          count,
+        );
+        return own && rxe ? { ...own, value: own.value / rxe } : undefined;
+      },
+    },
+  ],
 };
+
+function target(by: 'connect' | 'ids', how: keyof Times, least: number): Target<ConnectData> {
+  const [what, when] = [by === 'ids' ? 'ids' : '`device.connect`', how === 'inTurn' ? 'one after another' : 'at once'];
+  return {
+    target: `connections per second ${when}, by ${what}`,
+    least,
+    judge: ({ host, count }) => fastest(host, by, how, count),
+  };
+}
+
+/** Returns the highest rate of our links. */
+function fastest(rows: readonly ConnectRow[], by: string, how: keyof Times, count: number): Finding | undefined {
+  return extreme(
+    rows.map((row) => {
+      const value = row.contender.endsWith(`, ${by}`) ? rate(row, how, count) : undefined;
+      return value === undefined ? undefined : { value, by: row.contender };
+    }),
+    'highest',
+  );
+}
+
+const ofNet = (rows: readonly ConnectRow[]) => rows.find(({ contender }) => contender === NET);
 
 interface Options {
   readonly count: number;
@@ -85,7 +136,7 @@ async function measureAll(rig: Rig, all: readonly Connector[], { count, rounds, 
 }
 
 function sheet(where: string, rows: readonly ConnectRow[], count: number, notes: readonly string[]): Sheet {
-  const net = rows.find(({ contender }) => contender === NET);
+  const net = ofNet(rows);
   return {
     title: `Connections per second (medians), ${where}`,
     head: ['', 'one after another', 'Node net is', `${count} at once`, 'Node net is'],

@@ -17,10 +17,11 @@ import {
   select,
 } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { over, quicker } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
-import type { LossRow } from './loss.js';
-import { LOSSES, lossSheet } from './loss.js';
+import { bestBulk } from './bulk.js';
+import { LOSSES, type LossRow, lossSheet, lossTarget } from './loss.js';
 import type { Context, Settings, Subject } from './subject.js';
 
 const SIZE = 2 ** 20;
@@ -61,6 +62,8 @@ function works({ warmMs, ms }: { warmMs: number; ms: number }): Work[] {
   ];
 }
 
+const LOSS_TARGET = lossTarget('1 % loss by netem in the guest');
+
 const inline = (ours: readonly Ours[]) => ours.filter(({ options }) => options.mode === 'inline');
 
 export const guest: Subject<GuestData> = {
@@ -70,7 +73,7 @@ export const guest: Subject<GuestData> = {
   async measure(context: Context) {
     const rig = await context.guest();
     const { rounds, ...window } = times(context.settings);
-    const options = { rounds, onProgress: context.progress };
+    const options = { rounds, onProgress: context.progress, noise: context.noise };
     const all = [...inline(context.ours()), new NodeNet(), new Iperf3(), new Rxe(rig)];
     const rows = await measureRounds(rig, all, works(window), options);
     const loss: LossRow[] = [];
@@ -123,6 +126,28 @@ export const guest: Subject<GuestData> = {
       'netem drops frames at both ends of the veth pair. It drops whole super-packets of links that use segmentation offload.';
     return [bulk, latency, lossSheet(loss, note)];
   },
+
+  targets: [
+    {
+      target: 'bulk WRITE 1 MiB, relative to rxe in the same guest',
+      least: 5,
+      judge: ({ rows }) =>
+        over(
+          bestBulk(rows, 9000, 'WRITE'),
+          best(select(rows, { contender: 'rxe', mtu: 9000, operation: 'WRITE', size: SIZE }), gbps),
+        ),
+    },
+    {
+      target: 'SEND ping-pong of 64 B in the same guest: median of rxe divided by ours',
+      least: 1,
+      judge: ({ rows }) =>
+        quicker(
+          best(select(rows, { kind: 'ours', operation: 'SEND', size: 64 }), medianUs, 'lowest'),
+          best(select(rows, { contender: 'rxe', size: 64 }), medianUs, 'lowest'),
+        ),
+    },
+    { ...LOSS_TARGET, judge: ({ loss }) => LOSS_TARGET.judge(loss) },
+  ],
 };
 
 function streamLines(name: string, rows: readonly Row[], rxe: (mtu: number) => number | undefined): string[][] {

@@ -3,6 +3,7 @@ import { Bare, PlainTcp } from '../contenders/native.js';
 import { NodeDgram, NodeNet } from '../contenders/node.js';
 import {
   absent,
+  best,
   byContender,
   cpuPerMessage,
   failures,
@@ -13,8 +14,9 @@ import {
   select,
 } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { type Finding, quicker, quotient, type Target } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
-import type { Work } from '../work.js';
+import type { Operation, Work } from '../work.js';
 import type { Context, Subject } from './subject.js';
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
@@ -38,6 +40,7 @@ export const latency: Subject<Row[]> = {
     return measureRounds(await context.host(), all, works(context), {
       ...context.settings,
       onProgress: context.progress,
+      noise: context.noise,
     });
   },
 
@@ -54,7 +57,59 @@ export const latency: Subject<Row[]> = {
     };
     return [sheet];
   },
+
+  targets: [
+    {
+      target: 'SEND ping-pong of 64 B, both ends spinning: median of Node net divided by ours',
+      least: 10,
+      judge: (rows) => quicker(bestPing(rows, 'SEND', 'spin'), nodeNet(rows)),
+    },
+    {
+      target: 'SEND ping-pong of 64 B, both ends spinning: our p99 divided by our median',
+      most: 2,
+      judge: (rows) => spread(bestPing(rows, 'SEND', 'spin')),
+    },
+    ...(['SEND', 'WRITE'] as const).map(
+      (operation): Target<Row[]> => ({
+        target: `${operation} ping-pong of 64 B, both ends spinning: median relative to C over TCP, spinning`,
+        most: 1,
+        judge: (rows) => quotient(bestPing(rows, operation, 'spin'), spinning(rows, 'C, TCP socket'), medianUs),
+      }),
+    ),
+    {
+      target: 'READ of 64 B, spinning: median relative to the ping-pong of bare AF_XDP',
+      most: 1.5,
+      judge: (rows) => quotient(bestPing(rows, 'READ', 'spin'), spinning(rows, 'C, bare xdp'), medianUs),
+    },
+    {
+      target: 'SEND ping-pong of 64 B, both ends in the event loop: median of Node net divided by ours',
+      least: 1,
+      judge: (rows) => quicker(bestPing(rows, 'SEND', 'sleep'), nodeNet(rows)),
+    },
+    {
+      target: 'SEND ping-pong of 64 B, both ends in the event loop: p99 relative to Node net',
+      most: 1,
+      judge: (rows) => quotient(bestPing(rows, 'SEND', 'sleep'), nodeNet(rows), p99Us),
+    },
+    {
+      target: 'SEND ping-pong of 64 B, both ends in the event loop: our p99 divided by our median',
+      most: 5,
+      judge: (rows) => spread(bestPing(rows, 'SEND', 'sleep')),
+    },
+  ],
 };
+
+export function bestPing(rows: readonly Row[], operation: Operation, waiting: Work['waiting']): Row | undefined {
+  return best(select(rows, { kind: 'ours', operation, waiting }), medianUs, 'lowest');
+}
+
+const nodeNet = (rows: readonly Row[]) => select(rows, { contender: 'Node net' })[0];
+const spinning = (rows: readonly Row[], contender: string) => select(rows, { contender, waiting: 'spin' })[0];
+
+function spread(row: Row | undefined): Finding | undefined {
+  const [p99, median] = [figure(row, p99Us), figure(row, medianUs)];
+  return p99 === undefined || median === undefined ? undefined : { value: p99 / median, by: row?.contender };
+}
 
 function lines(name: string, rows: readonly Row[], net: number | undefined): string[][] {
   const none = reason(rows);

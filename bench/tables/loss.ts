@@ -2,6 +2,7 @@
 import { Ours } from '../contenders/ours.js';
 import { byContender, failures, figure, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { extreme, type Target } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Subject } from './subject.js';
 
@@ -24,6 +25,7 @@ export const loss: Subject<LossRow[]> = {
     const rows = await measureRounds(await context.host(), named, works, {
       ...context.settings,
       onProgress: context.progress,
+      noise: context.noise,
     });
     return rows.map((row) => {
       const [, name = '', drop] = /^(.*) ([\d.]+)$/.exec(row.contender) ?? [];
@@ -37,7 +39,34 @@ export const loss: Subject<LossRow[]> = {
       'The option `fault` of `openDevice` drops the frames. It is active in the column without loss as well.',
     ),
   ],
+
+  targets: [lossTarget('1 % loss by our fault injection')],
 };
+
+/** The goodput with 1 % loss: that of the best link at its worse MTU counts. */
+export function lossTarget(how: string): Target<readonly LossRow[]> {
+  return {
+    target: `${how}: goodput relative to no loss`,
+    least: 0.5,
+    judge: (rows) => {
+      const own = [...byContender(select(rows, { kind: 'ours' }))] as [string, LossRow[]][];
+      return extreme(
+        own.map(([by, each]) => {
+          const mtus = [...new Set(each.map(({ work }) => work.mtu))];
+          const worst = extreme(
+            mtus.map((mtu) => {
+              const [whole, rest] = [goodput(each, mtu, 0), goodput(each, mtu, 0.01)];
+              return whole === undefined || rest === undefined ? undefined : { value: rest / whole };
+            }),
+            'lowest',
+          );
+          return worst && { ...worst, by };
+        }),
+        'highest',
+      );
+    },
+  };
+}
 
 export function lossSheet(rows: readonly LossRow[], note: string): Sheet {
   const mtus = [...new Set(rows.map(({ work }) => work.mtu))];
@@ -55,7 +84,7 @@ export function lossSheet(rows: readonly LossRow[], note: string): Sheet {
 }
 
 /** Returns the goodput at a fraction of lost frames, in Gbit/s. */
-export function goodput(rows: readonly LossRow[], mtu: number, part: number): number | undefined {
+function goodput(rows: readonly LossRow[], mtu: number, part: number): number | undefined {
   return figure(
     select(rows, { mtu }).find((row) => (row as LossRow).loss === part),
     gbps,

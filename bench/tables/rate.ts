@@ -13,6 +13,7 @@ import {
   select,
 } from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
+import { extreme } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
 import type { Context, Subject } from './subject.js';
@@ -41,6 +42,7 @@ export const rate: Subject<Row[]> = {
     return measureRounds(await context.host(), all, works(context), {
       ...context.settings,
       onProgress: context.progress,
+      noise: context.noise,
     });
   },
 
@@ -60,6 +62,22 @@ export const rate: Subject<Row[]> = {
     };
     return [sheet];
   },
+
+  targets: [
+    {
+      target: 'message rate: frames/s relative to the bare link',
+      least: 0.7,
+      judge: (rows) =>
+        extreme(
+          select(rows, { kind: 'ours', size: 64 }).map((row) => {
+            const [value, bare] = [figure(row, frames), bareFrames(rows, row.link)];
+            if (value === undefined || bare === undefined) return undefined;
+            return { value: value / bare, by: `${row.contender}, ${row.work.qps} QPs, ${row.work.operation}` };
+          }),
+          'highest',
+        ),
+    },
+  ],
 };
 
 function lines(
@@ -94,6 +112,6 @@ function lines(
 }
 
 /** Returns the frames per second that a link carries one by one without a protocol. */
-export function bareFrames(rows: readonly Row[], link: string | undefined): number | undefined {
+function bareFrames(rows: readonly Row[], link: string | undefined): number | undefined {
   return figure(select(rows, { contender: `C, bare ${link}`, size: 64 })[0], frames);
 }

@@ -48,4 +48,21 @@ export const scale: Subject<ScaleData> = {
     };
     return [sheet];
   },
+
+  targets: [
+    {
+      target: '10,000 queue pairs: time of a message relative to ten queue pairs',
+      most: 1.4,
+      judge: ({ rows }) => {
+        const [few, many] = [rows[0]?.messageNs, rows.find(({ qps }) => qps === 10_000)?.messageNs];
+        return few === undefined || many === undefined ? undefined : { value: many / few };
+      },
+    },
+    {
+      target: 'card memory of an idle queue pair without its rings',
+      most: 4096,
+      unit: ' bytes',
+      judge: ({ idle }) => ({ value: idle.bytesWithoutRings }),
+    },
+  ],
 };

@@ -1,14 +1,27 @@
 /** Streams of bytes: 64 KiB writes, and the echo of 64 bytes, with both programs asleep in the event loop. */
 import { NodeNet } from '../contenders/node.js';
 import { OurStreams, type StreamWay } from '../contenders/streams.js';
-import { byContender, cpuPerByte, failures, figure, gbps, medianUs, p99Us, reason, select } from '../report/figures.js';
+import {
+  best,
+  byContender,
+  cpuPerByte,
+  type Figure,
+  failures,
+  figure,
+  gbps,
+  medianUs,
+  p99Us,
+  reason,
+  select,
+} from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { over, quicker } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Work } from '../work.js';
 import type { Context, Subject } from './subject.js';
 
-export const WRITE_BYTES = 65_536;
-export const ECHO_BYTES = 64;
+const WRITE_BYTES = 65_536;
+const ECHO_BYTES = 64;
 const MTUS = [1500, 9000] as const;
 /** V8 has compiled what a stream needs after this time. */
 const WARM_MS = 2000;
@@ -31,6 +44,7 @@ export const streams: Subject<Row[]> = {
     return measureRounds(await context.host(), [...ours, new NodeNet()], works(context), {
       ...context.settings,
       onProgress: context.progress,
+      noise: context.noise,
     });
   },
 
@@ -47,7 +61,47 @@ export const streams: Subject<Row[]> = {
     };
     return [sheet];
   },
+
+  targets: [
+    {
+      target: 'rsockets, writes of 64 KiB, MTU 9000, relative to connection.stream() over the same link',
+      least: 0.9,
+      judge: (rows) => {
+        const row = bestRsocket(rows, 9000, WRITE_BYTES, gbps);
+        const contender = row?.contender.replace('rsocket', 'stream');
+        return over(row, select(rows, { contender, mtu: 9000, size: WRITE_BYTES })[0]);
+      },
+    },
+    {
+      target: 'rsockets, writes of 64 KiB, MTU 9000, relative to Node net',
+      least: 1.5,
+      judge: (rows) =>
+        over(
+          bestRsocket(rows, 9000, WRITE_BYTES, gbps),
+          select(rows, { contender: 'Node net', mtu: 9000, size: WRITE_BYTES })[0],
+        ),
+    },
+    {
+      target: 'rsockets, echo of 64 B: median of Node net divided by ours',
+      least: 1,
+      judge: (rows) =>
+        quicker(
+          bestRsocket(rows, 1500, ECHO_BYTES, medianUs, 'lowest'),
+          select(rows, { contender: 'Node net', size: ECHO_BYTES })[0],
+        ),
+    },
+  ],
 };
+
+/** Returns the rsockets over the link and mode that is best by a figure. */
+function bestRsocket(rows: readonly Row[], mtu: number, size: number, of: Figure, which?: 'lowest') {
+  const all = select(rows, { kind: 'ours', mtu, size });
+  return best(
+    all.filter(({ contender }) => contender.startsWith('rsocket')),
+    of,
+    which,
+  );
+}
 
 function line(name: string, rows: readonly Row[], net: readonly Row[]): string[] {
   const none = reason(rows);

@@ -1,7 +1,9 @@
 /** A subject: a measurement, and the sheets that show it. */
 import type { Ours } from '../contenders/ours.js';
 import type { Sheet } from '../report/sheet.js';
+import type { Target } from '../report/targets.js';
 import type { GuestRig } from '../rig/guest.js';
+import type { NoiseMeter } from '../rig/noise.js';
 import type { Rig } from '../rig/program.js';
 
 export interface Settings {
@@ -21,6 +23,8 @@ export interface Context {
   /** Returns our links in all modes, restricted by the options `--link` and `--mode`. */
   ours(): Ours[];
   progress(what: string): void;
+  /** Watches the machine while a table is measured. */
+  readonly noise: NoiseMeter;
 }
 
 /** Thrown for a table that cannot be measured here; the message is the reason. */
@@ -31,4 +35,5 @@ export interface Subject<Data = unknown> {
   readonly title: string;
   measure(context: Context): Promise<Data>;
   sheets(data: Data): Sheet[];
+  readonly targets?: readonly Target<Data>[];
 }

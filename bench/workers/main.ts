@@ -10,6 +10,7 @@ const KINDS = {
   connect: async () => new (await import('./connect.js')).ConnectEnd(),
   card: async () => new (await import('./card.js')).CardEnds(),
   scale: async () => new (await import('./scale.js')).ScaleEnds(),
+  footprint: async () => new (await import('./footprint.js')).FootprintEnds(),
   crc: async () => new (await import('./crc.js')).CrcEnd(),
 };
 

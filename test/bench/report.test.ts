@@ -4,10 +4,11 @@ import { withPart } from '../../bench/report/readme.js';
 import { asMarkdown, asText, bytes, digits, ratio } from '../../bench/report/sheet.js';
 import { summarySheet } from '../../bench/report/summary.js';
 import { chart } from '../../bench/report/svg.js';
-import { judge, type Results, targetsSheet } from '../../bench/report/targets.js';
+import { targetsSheet } from '../../bench/report/targets.js';
 import type { Row } from '../../bench/rig/rounds.js';
 import { bulk } from '../../bench/tables/bulk.js';
 import { latency } from '../../bench/tables/latency.js';
+import { type Results, verdicts } from '../../bench/tables/subjects.js';
 import type { Work } from '../../bench/work.js';
 import { WORK } from './work.js';
 
@@ -37,8 +38,7 @@ describe('figures', () => {
   });
 
   test('targets are ratios of medians; the best of our links counts', () => {
-    const verdicts = judge({ bulk: BULK });
-    const [jumbo, standard] = verdicts;
+    const [jumbo, standard] = verdicts({ bulk: BULK });
     expect(jumbo).toEqual({
       target: 'bulk WRITE 1 MiB, MTU 9000, relative to Node net: at least 1.2',
       figure: '1.25 (packet, inline)',
@@ -54,18 +54,69 @@ describe('figures', () => {
       row('udp, inline', 'ours', [60], { ...ping, waiting: 'sleep' }),
       row('Node net', 'beside', [80], { ...ping, waiting: 'sleep' }),
     ];
-    const reached = judge({ latency: rows }).filter(({ isReached }) => isReached !== undefined);
+    const reached = verdicts({ latency: rows }).filter(({ isReached }) => isReached !== undefined);
     expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
       ['8.00 (udp, inline)', false],
       ['1.50 (udp, inline)', true],
       ['1.33 (udp, inline)', true],
+      ['0.75 (udp, inline)', true],
+      ['1.50 (udp, inline)', true],
+    ]);
+  });
+
+  test('the slowest round counts, and the bare link of the same kind', () => {
+    const bare = { kind: 'bare', link: 'udp' } as const;
+    const rows: Row[] = [
+      { ...row('udp, inline', 'ours', [30, 10, 20]), link: 'udp' },
+      { ...row('C, bare udp, GSO', 'bare', [40], { operation: 'SEND' }), ...bare },
+    ];
+    const figures = new Map(verdicts({ bulk: rows }).map((verdict) => [verdict.target, verdict.figure]));
+    expect(figures.get('bulk WRITE 1 MiB, path MTU 4096, relative to the bare link with GSO: at least 0.7')).toBe(
+      '0.50 (udp, inline)',
+    );
+    expect(
+      figures.get('bulk of any operation and size, MTU 9000: slowest round relative to its median: at least 0.5'),
+    ).toBe('0.50 (udp, inline, WRITE 1 MiB)');
+  });
+
+  test('connections and footprint have verdicts of their own', () => {
+    const times = (inTurn: number, atOnce: number) => [{ inTurn, atOnce }];
+    const results: Results = {
+      connect: {
+        count: 100,
+        host: [
+          { contender: 'udp, ids', times: times(0.02, 0.005) },
+          { contender: 'udp, connect', times: times(0.05, 0.02) },
+          { contender: 'Node net', times: times(0.01, 0.004) },
+        ],
+        guest: [
+          { contender: 'udp, ids', times: times(1, 0.5) },
+          { contender: 'rxe, cmtime', times: [{ atOnce: 0.2 }] },
+        ],
+        machine: 'a guest',
+      },
+      footprint: {
+        starts: [{ importMs: 20, deviceMs: 30 }],
+        idle: { card: 8192, heap: 4096, resident: 20_000 },
+      },
+    };
+    const reached = verdicts(results).filter(({ isReached }) => isReached !== undefined);
+    expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
+      ['2000 (udp, connect)', false],
+      ['5000 (udp, connect)', false],
+      ['5000 (udp, ids)', true],
+      ['20000 (udp, ids)', true],
+      ['5.00 (udp, connect)', true],
+      ['0.40 (udp, ids)', false],
+      ['50.0 ms', true],
+      ['12.0 KiB', true],
     ]);
   });
 
   test('without results there is no verdict, and nothing breaks', () => {
-    const verdicts = judge({});
-    expect(verdicts.every(({ figure, isReached }) => figure === '' && isReached === undefined)).toBe(true);
-    expect(targetsSheet(verdicts).rows.every(([, figure]) => figure === 'not measured')).toBe(true);
+    const none = verdicts({});
+    expect(none.every(({ figure, isReached }) => figure === '' && isReached === undefined)).toBe(true);
+    expect(targetsSheet(none).rows.every(([, figure]) => figure === 'not measured')).toBe(true);
   });
 
   test('card, scale and loss have verdicts of their own', () => {
@@ -87,10 +138,10 @@ describe('figures', () => {
       },
       loss: [0, 0.01].map((loss) => ({ ...row('udp, inline', 'ours', [loss === 0 ? 10 : 6]), loss })),
     };
-    const reached = judge(results).filter(({ isReached }) => isReached !== undefined);
+    const reached = verdicts(results).filter(({ isReached }) => isReached !== undefined);
     expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
-      ['4.00 (WRITE, 8 B)', true],
-      ['1.50', true],
+      ['4.00 (WRITE)', false],
+      ['1.50', false],
       ['1.50', false],
       ['3000 bytes', true],
       ['0.60 (udp, inline)', true],

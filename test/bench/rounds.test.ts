@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Contender } from '../../bench/contenders/contender.js';
+import { NoiseMeter } from '../../bench/rig/noise.js';
 import type { Rig } from '../../bench/rig/program.js';
 import { measureRounds } from '../../bench/rig/rounds.js';
 import type { Sample, Work } from '../../bench/work.js';
@@ -40,7 +41,7 @@ function stage(trouble: Partial<Record<string, (mtu: number) => void>> = {}) {
   return { log, rig, contender };
 }
 
-const OPTIONS = { rounds: 2, onProgress: () => {} };
+const OPTIONS = { rounds: 2, onProgress: () => {}, noise: new NoiseMeter(() => 1) };
 
 test('contenders take turns, and each round begins with another, so that slow phases hit all', async () => {
   const { log, rig, contender } = stage();
@@ -73,4 +74,19 @@ test('what fails is begun anew for the next, and not tried again', async () => {
   expect(small).toMatchObject({ samples: [], skipped: 'failed: timed out' });
   expect(large?.samples).toHaveLength(2);
   expect(log.slice(0, 6)).toEqual(['mtu 1500', 'x begins', 'x', 'x stops', 'mtu 9000', 'x begins']);
+});
+
+test('a turn in which the machine has changed is repeated once, and its samples are dropped', async () => {
+  const { log, rig, contender } = stage();
+  // the loops before and after: x, x again, y
+  const loops = [10, 13, 10, 14, 10, 12];
+  const noise = new NoiseMeter(() => loops.shift() as number);
+  const rows = await measureRounds(rig, [contender('x'), contender('y')], works(1500), {
+    ...OPTIONS,
+    rounds: 1,
+    noise,
+  });
+  expect(log.filter((line) => /^[xy]$/.test(line))).toEqual(['x', 'x', 'y']);
+  expect(rows.map(({ samples }) => samples.length)).toEqual([1, 1]);
+  expect(noise.summary).toEqual({ min: 10, max: 14, turns: 2, repeated: 1 });
 });

@@ -1,0 +1,48 @@
+/** All subjects, in the order of the report, and their results. */
+import { judge, type Verdict } from '../report/targets.js';
+import type { Row } from '../rig/rounds.js';
+import { bulk } from './bulk.js';
+import { type CardData, card } from './card.js';
+import { type ConnectData, connect } from './connect.js';
+import { icrc } from './crc.js';
+import { type FootprintData, footprint } from './footprint.js';
+import { type GuestData, guest } from './guest.js';
+import { latency } from './latency.js';
+import { type LossRow, loss } from './loss.js';
+import { rate } from './rate.js';
+import { type ScaleData, scale } from './scale.js';
+import { streams } from './streams.js';
+import type { Subject } from './subject.js';
+
+export const SUBJECTS = [
+  bulk,
+  latency,
+  streams,
+  rate,
+  connect,
+  card,
+  icrc,
+  scale,
+  footprint,
+  loss,
+  guest,
+] as readonly Subject[];
+
+/** Results of one run by the name of the subject. Any of them may be missing. */
+export interface Results {
+  readonly bulk?: Row[];
+  readonly latency?: Row[];
+  readonly streams?: Row[];
+  readonly rate?: Row[];
+  readonly connect?: ConnectData;
+  readonly card?: CardData;
+  readonly scale?: ScaleData;
+  readonly footprint?: FootprintData;
+  readonly loss?: LossRow[];
+  readonly guest?: GuestData;
+}
+
+/** Judges the targets of all subjects, those without results too. */
+export function verdicts(results: Results): Verdict[] {
+  return SUBJECTS.flatMap(({ name, targets = [] }) => judge(targets, results[name as keyof Results]));
+}
