@@ -148,7 +148,7 @@ function lineOf({ machine, commit, date, settings: { rounds } }: Kept): string {
 
 /** Says how much the machine varied while a table was measured. */
 function noiseLine({ min, max, turns, repeated }: Noise): string {
-  return `While this was measured, a loop of fixed length took ${digits(min)} to ${digits(max)} ms; ${repeated} of ${turns} turns were repeated, as it had changed by more than a quarter during the turn.`;
+  return `A loop of fixed length took ${digits(min)} to ${digits(max)} ms meanwhile. Turns that were repeated because this had changed by more than a quarter: ${repeated} of ${turns}.`;
 }
 
 function rewrite(path: string, name: string, part: string): void {
