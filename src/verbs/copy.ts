@@ -3,6 +3,7 @@
  * write it at the same time. `Buffer.fill` copies any memory as the C library does: 64 KiB in a third to two thirds of
  * the time.
  */
+import { bufferOf } from './intrinsics.js';
 
 /** Shorter copies are faster in V8 (bytes). */
 const LONG = 4096;
@@ -16,9 +17,9 @@ const HUGE = 131_072;
  */
 const kept: { copy?: Buffer } = {};
 
-/** Copies bytes into memory that has room for them at `offset`. */
+/** Copies bytes into memory that has room for them at `offset`. Both may overlap, for which `Buffer.fill` is wrong. */
 export function copyInto(memory: Buffer, bytes: Uint8Array, offset = 0): void {
-  if (bytes.length < LONG) memory.set(bytes, offset);
+  if (bytes.length < LONG || bufferOf(bytes) === memory.buffer) memory.set(bytes, offset);
   else memory.fill(bytes, offset, offset + bytes.length);
 }
 

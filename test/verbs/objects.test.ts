@@ -93,6 +93,17 @@ test.each([0, 1, 4095, 4096, 100_000])('%i bytes are copied in and out of a regi
   expect(mr.copyOut(100_000).length).toBe(10);
 });
 
+test('a part of a region is copied over another part that overlaps it', async () => {
+  await using device = await openOn(hub());
+  const mr = await (await device.allocPd()).regMr(10_000);
+  for (let i = 0; i < mr.length; i++) mr.buffer[i] = i * 7;
+  const before = mr.copyOut();
+  mr.copyIn(mr.buffer.subarray(0, 9000), 100);
+  expect(mr.copyOut(100, 9000).equals(before.subarray(0, 9000))).toBe(true);
+  mr.copyIn(mr.buffer.subarray(100, 9100));
+  expect(mr.copyOut(0, 9000).equals(before.subarray(0, 9000))).toBe(true);
+});
+
 test('copies stay inside the region', async () => {
   await using device = await openOn(hub());
   const mr = await (await device.allocPd()).regMr(5000);
