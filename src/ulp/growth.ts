@@ -2,18 +2,17 @@
  * Larger buffers for connections that move much data. A connection begins with a small buffer, as most connections of a
  * server need no more.
  */
-import type { AccessFlags, Mr, Pd } from '../index.js';
+import type { Mr } from '../index.js';
 import type { BufferSize } from './protocol.js';
 
-/** A buffer is too small when the connection has used so many times its bytes within so many ms. */
+/** A buffer grows when the connection uses its bytes `BUSY_TIMES` times within `BUSY_MS` milliseconds. */
 const BUSY_TIMES = 8;
 const BUSY_MS = 1000;
 /** Share of the device's memory that a larger buffer leaves free. */
 const LEFT_FREE = 1 / 2;
 
 export class Growth {
-  readonly #pd: Pd;
-  readonly #access: AccessFlags;
+  readonly #mr: Mr;
   readonly #size: BufferSize;
   readonly #onGrown: (mr: Mr) => void;
   /** Settles with the larger buffer, or without one. */
@@ -23,10 +22,9 @@ export class Growth {
   #used = 0;
   #since = performance.now();
 
-  /** @param access rights of the larger buffer @param onGrown takes it; the buffer before stays registered */
-  constructor(pd: Pd, access: AccessFlags, size: BufferSize, onGrown: (mr: Mr) => void) {
-    this.#pd = pd;
-    this.#access = access;
+  /** @param mr region of the buffer, which stays registered @param onGrown takes the region of the larger one */
+  constructor(mr: Mr, size: BufferSize, onGrown: (mr: Mr) => void) {
+    this.#mr = mr;
     this.#size = size;
     this.#onGrown = onGrown;
   }
@@ -60,9 +58,10 @@ export class Growth {
   /** @returns the region; undefined when the device has not the memory, or is closed */
   async #register(bytes: number): Promise<Mr | undefined> {
     try {
-      const { memoryBytes, memoryAvailable } = this.#pd.device.query();
+      const { pd, access } = this.#mr;
+      const { memoryBytes, memoryAvailable } = pd.device.query();
       if (memoryAvailable - bytes < LEFT_FREE * memoryBytes) return undefined;
-      return await this.#pd.regMr(bytes, { access: this.#access });
+      return await pd.regMr(bytes, { access });
     } catch {
       return undefined;
     }

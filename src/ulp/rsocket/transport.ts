@@ -6,7 +6,6 @@
  * that the peer's receives last. The reader gives both again when half of either is used.
  */
 import {
-  type AccessFlags,
   type Device,
   type Mr,
   type Pd,
@@ -54,8 +53,6 @@ const CONTROL_RECEIVES = 16;
 const MAX_MESSAGE = 65_536;
 /** Sequence numbers have 16 bits. */
 const SEQUENCE_MASK = 0xffff;
-
-const REMOTE_WRITE: AccessFlags = ['localWrite', 'remoteWrite'];
 
 /** A receive for a message whose data goes elsewhere. */
 const EMPTY_RECEIVE = {};
@@ -135,7 +132,7 @@ export class RsocketTransport implements Transport {
   #isPeerGone = false;
 
   private constructor(queues: Queues, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
-    const { pd, shared, own } = queues;
+    const { shared, own } = queues;
     this.#queues = queues;
     this.#listener = listener;
     this.#list = viewOf(shared.buffer, TARGETS * TARGET_BYTES);
@@ -145,8 +142,8 @@ export class RsocketTransport implements Transport {
     this.#peerMappings = new PeerMappings(shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
     this.#received = new ReceiveRing(shared, ringAt);
     this.#sent = new SendRing(own, DATA_AT);
-    this.#receiveGrowth = new Growth(pd, REMOTE_WRITE, sizes.receive, (mr) => this.#received.moveTo(mr));
-    this.#sendGrowth = new Growth(pd, [], sizes.send, (mr) => this.#moveSent(mr));
+    this.#receiveGrowth = new Growth(shared, sizes.receive, (mr) => this.#received.moveTo(mr));
+    this.#sendGrowth = new Growth(own, sizes.send, (mr) => this.#moveSent(mr));
     queues.deliver((wc) => this.#onCompletion(wc));
   }
 
