@@ -95,8 +95,8 @@ async function measure(subject: Subject): Promise<Kept> {
   try {
     const noise = new NoiseMeter();
     const data = await subject.measure({ ...context, noise });
-    const { turns } = noise.summary;
-    return { subject: subject.name, ...origin, ...(turns > 0 && { noise: noise.summary }), data };
+    const { summary } = noise;
+    return { subject: subject.name, ...origin, ...(summary && { noise: summary }), data };
   } catch (error) {
     // A failure of one table must not lose the others.
     const isExpected = error instanceof Unavailable;
@@ -107,12 +107,12 @@ async function measure(subject: Subject): Promise<Kept> {
 }
 
 function sheetsOf(subject: Subject, result: Kept): Sheet[] {
-  if (result.data !== undefined) {
-    const [first, ...rest] = subject.sheets(result.data);
-    if (first === undefined || result.noise === undefined) return subject.sheets(result.data);
-    return [{ ...first, notes: [...(first.notes ?? []), noiseLine(result.noise)] }, ...rest];
-  }
-  return [{ title: subject.title, head: ['skipped'], rows: [[result.skipped ?? '']] }];
+  const { data, noise, skipped } = result;
+  if (data === undefined) return [{ title: subject.title, head: ['skipped'], rows: [[skipped ?? '']] }];
+  const notes = noise ? [noiseLine(noise)] : [];
+  return subject
+    .sheets(data)
+    .map((sheet, i) => (i === 0 ? { ...sheet, notes: [...(sheet.notes ?? []), ...notes] } : sheet));
 }
 
 function resultsOf(names: readonly string[]): Results {

@@ -1,4 +1,4 @@
-/** Performance targets: what one is, and the verdict on it. Each table has its own (`Subject.targets`). */
+/** Performance targets of the tables (`Subject.targets`), and the verdicts on them. */
 import type { Row } from '../rig/rounds.js';
 import { type Figure, figure, gbps, medianUs } from './figures.js';
 import { digits, type Sheet } from './sheet.js';

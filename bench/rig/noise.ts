@@ -38,8 +38,10 @@ export class NoiseMeter {
     await this.#isDisturbed(turn);
   }
 
-  get summary(): Noise {
+  /** Undefined when there was no turn. */
+  get summary(): Noise | undefined {
     const times = this.#times;
+    if (times.length === 0) return undefined;
     return { min: Math.min(...times), max: Math.max(...times), turns: this.#turns, repeated: this.#repeated };
   }
 

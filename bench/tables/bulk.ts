@@ -19,7 +19,7 @@ import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme, type Finding, over, type Target } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import { type Operation, WARM_BYTES, type Work } from '../work.js';
-import type { Context, Subject } from './subject.js';
+import { type Context, roundsOf, type Subject } from './subject.js';
 
 export const SIZES = [65536, 1048576] as const;
 export const MTUS = [1500, 9000] as const;
@@ -44,11 +44,7 @@ export const bulk: Subject<Row[]> = {
     const bare = [new Bare('packet', true), new Bare('udp', true), new Bare('xdp', false)];
     const tcp = [new Iperf3(), new Iperf3(true), new PlainTcp(), new PlainTcp(true)];
     const all = [...context.ours(), new NodeNet(), new NodeDgram(), ...tcp, new UcxPerftest(), ...bare];
-    return measureRounds(await context.host(), all, works(context), {
-      ...context.settings,
-      onProgress: context.progress,
-      noise: context.noise,
-    });
+    return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 
   sheets(rows) {

@@ -25,6 +25,7 @@ const NET = 'Node net';
 /** The links that are measured in the virtual machine, where an emulated program takes seconds to start. */
 const GUEST_LINKS = ['packet', 'udp'];
 const MOST_GUEST_ROUNDS = 2;
+const COUNT = 100;
 
 export const connect: Subject<ConnectData> = {
   name: 'connect',
@@ -32,22 +33,21 @@ export const connect: Subject<ConnectData> = {
 
   async measure(context: Context) {
     const { settings, progress } = context;
-    const count = 100;
     const links = [...new Set(context.ours().map(({ link }) => link))];
     const ids = (some: readonly string[]) => some.map((link) => new Ends(`${link}, ids`, 'ids', link));
     const connections = links.map((link) => new Ends(`${link}, connect`, 'connect', link));
     const net = new Ends(NET, 'net');
-    const options = { count, rounds: settings.rounds, progress };
+    const options = { count: COUNT, rounds: settings.rounds, progress };
     const host = await measureAll(await context.host(), [...ids(links), ...connections, net], options);
     try {
       const rig = await context.guest();
       const all = [...ids(links.filter((link) => GUEST_LINKS.includes(link))), net, new Cmtime(rig)];
       const rounds = settings.isQuick ? 1 : Math.min(settings.rounds, MOST_GUEST_ROUNDS);
       const guest = await measureAll(rig, all, { ...options, rounds });
-      return { count, host, guest, machine: rig.description };
+      return { count: COUNT, host, guest, machine: rig.description };
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
-      return { count, host, guest: [], machine: error.message };
+      return { count: COUNT, host, guest: [], machine: error.message };
     }
   },
 

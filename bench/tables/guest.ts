@@ -22,7 +22,7 @@ import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
 import { bestBulk } from './bulk.js';
 import { LOSSES, type LossRow, lossSheet, lossTarget } from './loss.js';
-import type { Context, Settings, Subject } from './subject.js';
+import { type Context, roundsOf, type Settings, type Subject } from './subject.js';
 
 const SIZE = 2 ** 20;
 const MTUS = [1500, 9000] as const;
@@ -73,7 +73,7 @@ export const guest: Subject<GuestData> = {
   async measure(context: Context) {
     const rig = await context.guest();
     const { rounds, ...window } = times(context.settings);
-    const options = { rounds, onProgress: context.progress, noise: context.noise };
+    const options = { ...roundsOf(context), rounds };
     const all = [...inline(context.ours()), new NodeNet(), new Iperf3(), new Rxe(rig)];
     const rows = await measureRounds(rig, all, works(window), options);
     const loss: LossRow[] = [];

@@ -17,7 +17,7 @@ import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { type Finding, quicker, quotient, type Target } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
-import type { Context, Subject } from './subject.js';
+import { type Context, roundsOf, type Subject } from './subject.js';
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { kind: 'pingpong', size: 64, mtu: 1500, qps: 1, warmMs, ms } as const;
@@ -37,11 +37,7 @@ export const latency: Subject<Row[]> = {
   async measure(context) {
     const bare = ['packet', 'udp', 'xdp'].map((link) => new Bare(link, false));
     const all = [...context.ours(), new NodeNet(), new NodeDgram(), new PlainTcp(), ...bare];
-    return measureRounds(await context.host(), all, works(context), {
-      ...context.settings,
-      onProgress: context.progress,
-      noise: context.noise,
-    });
+    return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 
   sheets(rows) {
@@ -99,7 +95,7 @@ export const latency: Subject<Row[]> = {
   ],
 };
 
-export function bestPing(rows: readonly Row[], operation: Operation, waiting: Work['waiting']): Row | undefined {
+function bestPing(rows: readonly Row[], operation: Operation, waiting: Work['waiting']): Row | undefined {
   return best(select(rows, { kind: 'ours', operation, waiting }), medianUs, 'lowest');
 }
 

@@ -4,7 +4,7 @@ import { byContender, failures, figure, gbps, reason, select } from '../report/f
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme, type Target } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
-import type { Subject } from './subject.js';
+import { roundsOf, type Subject } from './subject.js';
 
 export const LOSSES = [0, 0.001, 0.01] as const;
 export type LossRow = Row & { readonly loss: number };
@@ -22,11 +22,7 @@ export const loss: Subject<LossRow[]> = {
       ours.map(({ options }) => ({ drop, contender: new Ours({ ...options, drop }) })),
     );
     const named = all.map(({ drop, contender }) => Object.assign(contender, { name: `${contender.name} ${drop}` }));
-    const rows = await measureRounds(await context.host(), named, works, {
-      ...context.settings,
-      onProgress: context.progress,
-      noise: context.noise,
-    });
+    const rows = await measureRounds(await context.host(), named, works, roundsOf(context));
     return rows.map((row) => {
       const [, name = '', drop] = /^(.*) ([\d.]+)$/.exec(row.contender) ?? [];
       return { ...row, contender: name, loss: Number(drop) };

@@ -16,7 +16,7 @@ import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Operation, Work } from '../work.js';
-import type { Context, Subject } from './subject.js';
+import { type Context, roundsOf, type Subject } from './subject.js';
 
 export const SIZES = [8, 64] as const;
 export const QPS = [1, 8] as const;
@@ -39,11 +39,7 @@ export const rate: Subject<Row[]> = {
   async measure(context) {
     const bare = ['packet', 'udp'].flatMap((link) => [new Bare(link, false), new Bare(link, true)]);
     const all = [...context.ours(), new NodeDgram(), ...bare, new Bare('xdp', false)];
-    return measureRounds(await context.host(), all, works(context), {
-      ...context.settings,
-      onProgress: context.progress,
-      noise: context.noise,
-    });
+    return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 
   sheets(rows) {

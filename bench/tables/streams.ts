@@ -18,7 +18,7 @@ import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { over, quicker } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import type { Work } from '../work.js';
-import type { Context, Subject } from './subject.js';
+import { type Context, roundsOf, type Subject } from './subject.js';
 
 const WRITE_BYTES = 65_536;
 const ECHO_BYTES = 64;
@@ -41,11 +41,7 @@ export const streams: Subject<Row[]> = {
 
   async measure(context) {
     const ours = context.ours().flatMap(({ options }) => WAYS.map((way) => new OurStreams(way, options)));
-    return measureRounds(await context.host(), [...ours, new NodeNet()], works(context), {
-      ...context.settings,
-      onProgress: context.progress,
-      noise: context.noise,
-    });
+    return measureRounds(await context.host(), [...ours, new NodeNet()], works(context), roundsOf(context));
   },
 
   sheets(rows) {

@@ -5,6 +5,7 @@ import type { Target } from '../report/targets.js';
 import type { GuestRig } from '../rig/guest.js';
 import type { NoiseMeter } from '../rig/noise.js';
 import type { Rig } from '../rig/program.js';
+import type { RoundsOptions } from '../rig/rounds.js';
 
 export interface Settings {
   readonly rounds: number;
@@ -25,6 +26,11 @@ export interface Context {
   progress(what: string): void;
   /** Watches the machine while a table is measured. */
   readonly noise: NoiseMeter;
+}
+
+/** Returns the options of the rounds of a table. */
+export function roundsOf({ settings: { rounds }, progress, noise }: Context): RoundsOptions {
+  return { rounds, onProgress: progress, noise };
 }
 
 /** Thrown for a table that cannot be measured here; the message is the reason. */
