@@ -36,6 +36,7 @@ class Ring {
   uint32_t Consumer() const { return __atomic_load_n(consumer_, __ATOMIC_ACQUIRE); }
   void SetProducer(uint32_t value) { __atomic_store_n(producer_, value, __ATOMIC_RELEASE); }
   void SetConsumer(uint32_t value) { __atomic_store_n(consumer_, value, __ATOMIC_RELEASE); }
+  uint32_t Size() const { return mask_ + 1; }
   uint32_t Filled() const { return Producer() - Consumer(); }
   uint32_t Free() const { return mask_ + 1 - Filled(); }
   Descriptor& operator[](uint32_t n) { return descriptors_[n & mask_]; }
@@ -67,6 +68,8 @@ class Frames {
   uint8_t* At(uint64_t addr, uint64_t len) const {
     return len <= bytes_ && addr <= bytes_ - len ? base_ + addr : nullptr;
   }
+  /// Returns the offset of an address that is inside the memory.
+  uint64_t OffsetOf(const uint8_t* at) const { return static_cast<uint64_t>(at - base_); }
 
  private:
   Napi::Reference<Napi::Uint8Array> memory_;

@@ -115,6 +115,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
   Frames& into = Target();
   Ring& ring = into.rx;
   const uint32_t first = ring.Producer();
+  taken_ = 0;
   uint32_t count = std::min(ring.Free(), limit);
   for (uint32_t i = 0; i < count; i++) {
     uint8_t* slot = into.At(ring[first + i].addr, into.slotBytes);
@@ -132,6 +133,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
     OnReceiveError(error);
     return 0;
   }
+  taken_ = static_cast<uint32_t>(received);
   uint32_t good = 0;
   for (uint32_t i = 0; i < static_cast<uint32_t>(received); i++) {
     Descriptor& to = ring[first + good];

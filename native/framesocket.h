@@ -41,6 +41,8 @@ class FrameSocket : public SharedSocket {
 
   /// Receives one batch from a socket. @returns descriptors produced in the receive ring of `Target`
   uint32_t ReceiveFrom(int fd);
+  /// Receives up to `limit` messages by one call and sets `taken_`. @returns as ReceiveFrom
+  uint32_t ReceiveBatch(int fd, uint32_t limit);
   /// Prepares message `i` of `received_` to receive into a slot.
   virtual void PrepareReceive(uint32_t i, uint8_t* slot) = 0;
   /// Completes message `i`, which has arrived whole: sets the descriptor's length and options, and counts its frames.
@@ -61,12 +63,13 @@ class FrameSocket : public SharedSocket {
   FrameCounters counters_;
   SendBatch batch_;
   mmsghdr received_[kBatch];
+  /// Messages that the last ReceiveBatch took from the socket.
+  uint32_t taken_ = 0;
 
  private:
   void CompleteIcrc(Descriptor& d);
   uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
   GsoBurst BurstAt(uint32_t at, uint32_t end);
-  uint32_t ReceiveBatch(int fd, uint32_t limit);
 
   bool usesGso_ = true;
 };

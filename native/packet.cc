@@ -1,6 +1,7 @@
 // The packet socket (packet(7)) of one interface: whole Ethernet frames, directly between the kernel and the card's
 // slots. Each message has a virtio_net_hdr in front (PACKET_VNET_HDR), which says whether its frame is a super-packet.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 
 #include "framesocket.h"
 #include "group.h"
+#include "packetring.h"
 #include "ports.h"
 #include "roce_filter.h"
 #include "grosplitter.h"
@@ -20,6 +22,8 @@ namespace {
 constexpr uint32_t kTagBytes = 4;
 constexpr uint32_t kMacsBytes = 12;
 constexpr uint8_t kNoMac[ETH_ALEN] = {};
+/// Calls of receive without a frame after which the socket's error is read.
+constexpr uint32_t kIdleCalls = 256;
 constexpr uint32_t kUdpBytes = 8;
 constexpr uint32_t kUdpChecksum = 6;
 
@@ -43,6 +47,29 @@ struct SuperHeader {
   uint8_t headers[kMaxHeaderBytes];
 };
 
+/// Makes a ring in a thread of libuv's pool.
+class RingMaker : public Napi::AsyncWorker {
+ public:
+  /// The socket may be closed meanwhile, hence the descriptor of its own.
+  RingMaker(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes)
+      : AsyncWorker(env, "wasm_roce.makeRing"),
+        deferred_(Napi::Promise::Deferred::New(env)),
+        fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)),
+        bytes_(bytes),
+        frameBytes_(frameBytes) {}
+  ~RingMaker() override { CloseFd(fd_); }
+  Napi::Value Promise() const { return deferred_.Promise(); }
+
+ protected:
+  void Execute() override { result_ = PacketRing::Make(fd_, bytes_, frameBytes_); }
+  void OnOK() override { deferred_.Resolve(Napi::Number::New(Env(), result_)); }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  int fd_, result_ = 0;
+  uint32_t bytes_, frameBytes_;
+};
+
 class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSocket {
  public:
   using Self = PacketSocketObject;
@@ -51,7 +78,9 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::BindPort>("bindPort"),
                         InstanceMethod<&Self::UnbindPort>("unbindPort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
-                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::TransferOut>("transfer"),
+                        InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::MakeRing>("makeRing"),
+                        InstanceMethod<&Self::MapRing>("mapRing"),
+                        InstanceMethod<&Self::TransferOut>("transfer"),
                         InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
                         InstanceMethod<&Self::Counters>("counters"), InstanceMethod<&Self::Fd>("fd"),
                         InstanceMethod<&Self::Close>("close")});
@@ -168,6 +197,23 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     if (!gro) splitter_.Open();
   }
 
+  // makeRing(bytes, bytes of a frame): promise of 0 or -errno
+  Napi::Value MakeRing(const Napi::CallbackInfo& info) {
+    ringBytes_ = info[0].As<Napi::Number>();
+    ringFrameBytes_ = info[1].As<Napi::Number>();
+    auto* maker = new RingMaker(info.Env(), fd_, ringBytes_, ringFrameBytes_);
+    maker->Queue();
+    return maker->Promise();
+  }
+
+  // mapRing(offset in the card's memory): 0 or -errno
+  Napi::Value MapRing(const Napi::CallbackInfo& info) {
+    uint8_t* at = frames_.At(info[0].As<Napi::Number>().Int64Value(), ringBytes_);
+    const int result = at == nullptr ? -EFAULT : ring_.Map(fd_, at, ringBytes_, ringFrameBytes_);
+    if (result == 0) held_.assign(frames_.rx.Size(), {});
+    return Napi::Number::New(info.Env(), result);
+  }
+
   // transfer(): the id for AdoptedSocket
   Napi::Value TransferOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Transfer()); }
 
@@ -249,6 +295,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   }
 
   void DeliverLocally(const Descriptor& sent) {
+    ReleasePassed();
     Ring& ring = frames_.rx;
     if (ring.Free() == 0 || sent.len > frames_.slotBytes) {
       counters_.rxDropped++;
@@ -272,6 +319,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   uint32_t ReceiveFrames() override {
     if (fd_ < 0 || !frames_.IsAttached()) return 0;
+    if (ring_.IsMapped()) return ReceiveFromRing();
     if (!splitter_.IsOpen()) return ReceiveFrom(fd_);
     uint32_t received = 0;
     do received += splitter_.SplitInto(frames_, counters_);
@@ -297,18 +345,92 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     auto frame = static_cast<uint8_t*>(into_[i][1].iov_base);
     to.len = received_[i].msg_len - sizeof vnetHeaders_[i];
     to.len += RestoreVlanTag(frame, to.len, received_[i].msg_hdr);
+    return CompleteFrame(frame, vnetHeaders_[i], to);
+  }
+
+  bool CompleteFrame(uint8_t* frame, const VnetHeader& vnet, Descriptor& to) {
     to.options = 0;
     Datagram datagram;
-    const bool isSuper = vnetHeaders_[i].type == kUdpSegments;
+    const bool isSuper = vnet.type == kUdpSegments;
     if ((isSuper || Target().foldsIcrc) && ParseUdp(frame, to.len, datagram)) {
       const bool isAll = datagram.headerBytes + datagram.payloadBytes == to.len;
       // A raw socket may have sent any header. Nothing may follow the last segment of a super-packet.
-      if (isSuper && isAll) return CompleteSuperPacket(datagram.headerBytes, vnetHeaders_[i].segmentBytes, to);
+      if (isSuper && isAll) return CompleteSuperPacket(datagram.headerBytes, vnet.segmentBytes, to);
       // In a single frame other bytes, such as padding, may follow the datagram.
       FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
     }
     CountReceived(1, to.len);
     return true;
+  }
+
+  uint32_t ReceiveFromRing() {
+    ReleasePassed();
+    uint32_t count = 0;
+    for (uint32_t taken = 0; taken < kBatch && frames_.rx.Free() > 0;) {
+      const tpacket2_hdr* oldest = ring_.Oldest();
+      if (oldest == nullptr) break;
+      if (oldest->tp_status & TP_STATUS_COPY) {
+        count += ReceiveBatch(fd_, ring_.Queued(kBatch - taken));
+        if (taken_ == 0) break;
+        for (uint32_t i = 0; i < taken_; i++) ring_.Release(ring_.Take());
+        taken += taken_;
+      } else {
+        count += TakeFromRing() ? 1 : 0;
+        taken++;
+      }
+    }
+    // An error of the socket, such as a link that went down, makes it readable until somebody reads the error.
+    if (count == 0 && ++idle_ % kIdleCalls == 0) ReadError();
+    return count;
+  }
+
+  /// Hands the oldest frame of the ring to the card. @returns false if it cannot be delivered
+  bool TakeFromRing() {
+    tpacket2_hdr* from = ring_.Take();
+    const uint32_t at = frames_.rx.Producer();
+    Descriptor& to = frames_.rx[at];
+    const uint64_t slot = to.addr;
+    auto frame = reinterpret_cast<uint8_t*>(from) + from->tp_mac;
+    VnetHeader vnet;
+    memcpy(&vnet, frame - sizeof vnet, sizeof vnet);
+    to.len = from->tp_len;
+    if (from->tp_status & TP_STATUS_VLAN_VALID) {
+      // The tag takes the place of the header in front of the frame.
+      frame -= kTagBytes, to.len += kTagBytes;
+      memmove(frame, frame + kTagBytes, kMacsBytes);
+      PutTag(frame, from->tp_status, from->tp_vlan_tpid, from->tp_vlan_tci);
+    }
+    to.addr = frames_.OffsetOf(frame);
+    // A frame that is too large for the ring is cut off when the queue is full.
+    const bool isWhole = from->tp_snaplen == from->tp_len;
+    if (isWhole && CompleteFrame(frame, vnet, to)) {
+      held_[at & (held_.size() - 1)] = {from, slot};
+      frames_.rx.SetProducer(at + 1);
+      return true;
+    }
+    (isWhole ? counters_.rxTruncated : counters_.rxDropped)++;
+    to.addr = slot;
+    ring_.Release(from);
+    return false;
+  }
+
+  /// Gives the kernel the frames of its ring that the card has passed, and their descriptors their slots.
+  void ReleasePassed() {
+    if (!ring_.IsMapped()) return;
+    for (const uint32_t end = frames_.rx.Consumer(); released_ != end; released_++) {
+      Held& held = held_[released_ & (held_.size() - 1)];
+      if (held.frame == nullptr) continue;
+      frames_.rx[released_].addr = held.slot;
+      ring_.Release(held.frame);
+      held = {};
+    }
+  }
+
+  void ReadError() {
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) counters_.RxFailed(error);
   }
 
   // Before Linux 6.2 a packet socket cannot receive super-packets of UDP. The kernel stops coalescing when no socket
@@ -324,13 +446,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
       tpacket_auxdata aux;
       memcpy(&aux, CMSG_DATA(c), sizeof aux);
       if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || bytes < kMacsBytes) return 0;
-      const uint16_t tag[2] = {
-          htons(aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : ETH_P_8021Q), htons(aux.tp_vlan_tci)};
       memmove(frame + kMacsBytes + kTagBytes, frame + kMacsBytes, bytes - kMacsBytes);
-      memcpy(frame + kMacsBytes, tag, sizeof tag);
+      PutTag(frame, aux.tp_status, aux.tp_vlan_tpid, aux.tp_vlan_tci);
       return kTagBytes;
     }
     return 0;
+  }
+
+  static void PutTag(uint8_t* frame, uint32_t status, uint16_t tpid, uint16_t tci) {
+    const uint16_t tag[2] = {htons(status & TP_STATUS_VLAN_TPID_VALID ? tpid : ETH_P_8021Q), htons(tci)};
+    memcpy(frame + kMacsBytes, tag, sizeof tag);
   }
 
   Napi::Value Counters(const Napi::CallbackInfo& info) {
@@ -354,6 +479,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   }
 
   void CloseAll() {
+    ring_.Unmap();
     CloseFd(fd_);
     ports_.Close();
     splitter_.Close();
@@ -366,6 +492,19 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   std::vector<Group> groups_;
   uint8_t mac_[ETH_ALEN] = {};
   GroSplitter splitter_;
+
+  /// What the descriptor at a place of the receive ring holds: a frame of the kernel's ring, instead of its own slot.
+  struct Held {
+    tpacket2_hdr* frame = nullptr;
+    uint64_t slot = 0;
+  };
+  PacketRing ring_;
+  uint32_t ringBytes_ = 0, ringFrameBytes_ = 0;
+  std::vector<Held> held_;
+  /// The receive ring's consumer when ReleasePassed was called last.
+  uint32_t released_ = 0;
+  uint32_t idle_ = 0;
+
   SuperHeader supers_[kBatch];
   VnetHeader vnetHeaders_[kBatch];
   iovec into_[kBatch][2];

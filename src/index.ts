@@ -73,6 +73,7 @@ export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/link.js';
 export { gidAddress, gidText, gidToHex } from './link/gid.js';
 export type {
+  CardRoom,
   Frames,
   HostNames,
   Link,

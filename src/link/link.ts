@@ -81,6 +81,14 @@ export interface Frames {
   readonly allocate?: (bytes: number) => number;
 }
 
+/** What a link knows of a card that is not made yet. */
+export interface CardRoom {
+  /** As `Frames.slotBytes`. */
+  readonly slotBytes: number;
+  /** Bytes of the card's memory. */
+  readonly memoryBytes: number;
+}
+
 /** What a link can carry and do. It may change while the link is open; see `Link.watchInterface`. */
 export interface LinkFeatures {
   /** Largest frame in bytes, with Ethernet header, without frame check sequence. */
@@ -164,9 +172,9 @@ export interface FrameMover {
    */
   receive(now: number): number;
   /**
-   * The link pushes frames into the receive ring at any time, without `receive`. `receive` then only notes their
-   * arrival and costs no system call. Call it before each turn in which the card consumes frames: a slot that the card
-   * has passed may hold another frame already.
+   * Frames arrive in the card's memory at any time, without `receive`. `receive` then only notes their arrival, gives
+   * back what the card has passed, and costs no system call for it. Call it before each turn in which the card consumes
+   * frames: a slot that the card has passed may hold another frame already. An idle turn before a sleep calls it too.
    */
   readonly pushesFrames?: boolean;
   /**
@@ -195,6 +203,11 @@ export interface Link extends FrameMover {
   readonly interface: LinkInterface;
   /** Names that are unique among the cards of the interface. A link without them shares its addresses with no other. */
   readonly names?: HostNames | undefined;
+  /**
+   * Prepares what takes long, while the card is made. `openDevice` calls it once, before `attach`, but not for a link
+   * inside a wrapper.
+   */
+  prepare?(room: CardRoom): Promise<void>;
   /**
    * Gives the link the card's memory and rings. Called once, before any other method that moves frames or waits.
    * @throws VerbsError if the kernel refuses what the link needs

@@ -9,9 +9,9 @@ import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
-import type { LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type { CardRoom, Frames, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
-import { DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
+import { COALESCED_BYTES, DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
 /** Options of `PacketLink.open`. */
 export interface PacketLinkOptions {
@@ -19,11 +19,23 @@ export interface PacketLinkOptions {
   readonly interface?: string;
   /** Local addresses that the card uses. Default: all of the interface. */
   readonly addresses?: readonly string[];
-  /** Bytes of the socket's receive buffer and of its send buffer. Default: 8 MiB. */
+  /**
+   * Bytes of the socket's receive buffer and of its send buffer. Default: 8 MiB. Half of it is the size of the ring for
+   * single frames: the kernel counts about twice the bytes of a frame in a buffer.
+   */
   readonly bufferBytes?: number;
   /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
   readonly neighbourTimeoutMs?: number;
 }
+
+/** The ring has at most this part of the card's memory: 1/16. */
+const RING_SHARE = 16;
+/** The ring's size and its offset in the memory are multiples of this. */
+const RING_UNIT = 65536;
+/** The longest IP packet of RoCE: path MTU 4096 and all headers. Interfaces may have a larger MTU. */
+const LONGEST_PACKET = 4096 + 160;
+/** The kernel's header of a frame in the ring, the Ethernet header and a tag. */
+const RING_HEADERS = 128;
 
 /** A link by a packet socket. */
 export class PacketLink extends SocketLink {
@@ -35,6 +47,8 @@ export class PacketLink extends SocketLink {
    */
   readonly #unboundPorts = new Set<string>();
   readonly #neighbourTimeoutMs: number | undefined;
+  readonly #bufferBytes: number;
+  #ring: { readonly bytes: number; readonly frames: number } | undefined;
 
   /**
    * Opens the socket and binds the RoCE port of each address.
@@ -65,6 +79,7 @@ export class PacketLink extends SocketLink {
     this.#socket = socket;
     for (const address of iface.addresses) this.addAddress(address, ipBytes(address));
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
+    this.#bufferBytes = bufferBytes;
   }
 
   get features(): LinkFeatures {
@@ -78,10 +93,34 @@ export class PacketLink extends SocketLink {
     };
   }
 
+  /** Makes the ring, unless the socket's buffer or the card's memory is too small for one. Never rejects. */
+  async prepare({ slotBytes, memoryBytes }: CardRoom): Promise<void> {
+    const units = Math.floor(Math.min(this.#bufferBytes / 2, memoryBytes / RING_SHARE) / RING_UNIT);
+    if (units === 0 || slotBytes < COALESCED_BYTES) return;
+    const frame = Math.ceil((Math.min(this.interface.mtu, LONGEST_PACKET) + RING_HEADERS) / 64) * 64;
+    const result = await this.#socket.makeRing(units * RING_UNIT, frame);
+    if (result === 0) this.#ring = { bytes: units * RING_UNIT, frames: units * Math.floor(RING_UNIT / frame) };
+  }
+
+  /** @throws VerbsError ENOMEM if the kernel cannot map the ring; RangeError if the card has no memory for it */
+  override attach(frames: Frames): void {
+    super.attach(frames);
+    if (this.#ring === undefined) return;
+    // one unit more, for the alignment
+    const start = frames.allocate?.(this.#ring.bytes + RING_UNIT) ?? 0;
+    const result = this.#socket.mapRing(Math.ceil(start / RING_UNIT) * RING_UNIT);
+    if (result < 0) throw errnoError(result, `the receive ring on ${this.interface.name} cannot be mapped`, {});
+  }
+
+  override get pushesFrames(): boolean {
+    return this.#ring !== undefined;
+  }
+
   override get notes(): readonly string[] {
     const unbound = [...this.#unboundPorts];
     return [
       ...super.notes,
+      ...(this.#ring ? [`the kernel writes frames into a ring of ${this.#ring.frames} in the card's memory`] : []),
       ...unbound.map((address) => `UDP port ${ROCE_PORT} of ${address} is bound by another program or by rxe`),
     ];
   }

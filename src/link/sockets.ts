@@ -10,7 +10,7 @@ import type { LinkTransfer } from './transfer.js';
 /** Limits of a GSO burst (UDP_SEGMENT): one IP datagram of at most 64 KiB, less the longest headers. */
 const GSO_LIMITS = { packets: 64, bytes: 65535 - 14 - 4 - 40 - 8 } as const;
 /** Headers with a tag, and the longest payload of IPv6. Same value as kCoalescedBytes in native/frames.h. */
-const COALESCED_BYTES = 65600;
+export const COALESCED_BYTES = 65600;
 /**
  * Bytes of a socket's receive buffer and of its send buffer: thousands of frames, so that a busy event loop loses none.
  */
@@ -39,6 +39,10 @@ export abstract class SocketLink extends HostLink {
     this.#offloadsIcrc = frames.icrcOffload === true;
   }
 
+  get pushesFrames(): boolean {
+    return false;
+  }
+
   get notes(): readonly string[] {
     return this.#offloadsIcrc
       ? [`ICRC of large packets: mostly computed by the addon (${native().crcMethods()[0]})`]
@@ -46,7 +50,8 @@ export abstract class SocketLink extends HostLink {
   }
 
   transfer(): LinkTransfer {
-    return { kind: 'socket', id: this.#socket.transfer(), fd: this.fd, gsoRefused: this.#gsoRefused };
+    const { pushesFrames } = this;
+    return { kind: 'socket', id: this.#socket.transfer(), fd: this.fd, pushesFrames, gsoRefused: this.#gsoRefused };
   }
 
   onTransferNotice(): void {

@@ -21,6 +21,8 @@ export interface SocketTransfer {
   /** The addon's number of the socket (`NativeFrameSocket.transfer`). */
   readonly id: number;
   readonly fd: number;
+  /** As `FrameMover.pushesFrames`. */
+  readonly pushesFrames: boolean;
   /** An i32, set to 1 when the kernel has refused a GSO burst. */
   readonly gsoRefused: SharedArrayBuffer;
 }
@@ -77,9 +79,10 @@ export function adoptLink(transfer: LinkTransfer, memory: Uint8Array, notify: ()
   }
 }
 
-function adoptSocket({ id, gsoRefused }: SocketTransfer, notify: () => void): FrameMover {
+function adoptSocket({ id, pushesFrames, gsoRefused }: SocketTransfer, notify: () => void): FrameMover {
   const socket = new (native().AdoptedSocket)(id);
   return {
+    pushesFrames,
     send() {
       const count = socket.send();
       if (count >= 0) return count;

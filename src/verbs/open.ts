@@ -269,12 +269,12 @@ async function startCard(
   trace: number,
   { mode, spin = DEFAULT_SPIN_US }: OpenOptions,
 ): Promise<{ card: Card; engine: Engine }> {
-  if (mode !== 'worker') {
-    const card = await Card.create(cardOptions);
-    return { card, engine: new InlineEngine(card, link, trace) };
-  }
-  const turnLock = new TurnLock();
+  const turnLock = mode === 'worker' ? new TurnLock() : undefined;
+  const { rxSlotBytes: slotBytes, memoryBytes } = { ...CARD_DEFAULTS, ...cardOptions };
+  const prepared = link.prepare?.({ slotBytes, memoryBytes });
   const card = await Card.create(cardOptions, turnLock);
+  await prepared;
+  if (turnLock === undefined) return { card, engine: new InlineEngine(card, link, trace) };
   return { card, engine: await WorkerEngine.start(card, turnLock, link, { spinUs: spin, trace }) };
 }
 

@@ -4,7 +4,7 @@ import { macText } from '../../src/link/address.js';
 import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { sh, vethPair } from './netns.js';
-import { type FrameFields, Rig, type RigOptions } from './rig.js';
+import { type FrameFields, LARGE_SLOTS, Rig, type RigOptions } from './rig.js';
 
 export interface PacketPair {
   /** Header fields of frames from the first end to the second. */
@@ -16,6 +16,8 @@ export interface PacketPair {
   keep(link: Link): void;
   /** Opens a link at each end for the test. @param wrap wraps the second link */
   rigs(options?: { from?: RigOptions; to?: RigOptions; wrap?: (link: Link) => Link }): { a: Rig; b: Rig };
+  /** As `rigs`, with a receive ring of 64 KiB or more in the second link. */
+  ringRigs(ringBytes: number, to?: RigOptions): Promise<{ a: Rig; b: Rig }>;
 }
 
 /** Creates the veth pair; call it in `describe`. The ends are `name`0 and `name`1, hosts 1 and 2 of `net`, MTU 9000. */
@@ -44,6 +46,12 @@ export function packetPair(name: string, net: number): PacketPair {
       const [a, b] = [PacketLink.open({ interface: near }), wrap(PacketLink.open({ interface: far }))];
       open.push(a, b);
       return { a: new Rig(a, from), b: new Rig(b, to) };
+    },
+    async ringRigs(ringBytes, to = {}) {
+      const [a, b] = [PacketLink.open({ interface: near }), PacketLink.open({ interface: far })];
+      open.push(a, b);
+      await b.prepare({ ...LARGE_SLOTS, memoryBytes: 16 * ringBytes });
+      return { a: new Rig(a), b: new Rig(b, { ...LARGE_SLOTS, slots: 32, memoryBytes: 2 ** 23, ...to }) };
     },
   };
 }
