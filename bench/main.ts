@@ -12,7 +12,6 @@ import { GuestRig, guestReason } from './rig/guest.js';
 import { HostRig, hostUnavailable } from './rig/host.js';
 import { type Noise, NoiseMeter } from './rig/noise.js';
 import { ROOT } from './rig/paths.js';
-import type { Rig } from './rig/program.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
 import { type Results, SUBJECTS, verdicts } from './tables/subjects.js';
 
@@ -64,7 +63,7 @@ const rigs: { host?: Promise<HostRig>; guest?: Promise<GuestRig> } = {};
 
 const context: Omit<Context, 'noise'> = {
   settings,
-  async host(): Promise<Rig> {
+  async host(): Promise<HostRig> {
     const reason = hostUnavailable();
     if (reason !== undefined) throw new Unavailable(reason);
     rigs.host ??= HostRig.open();

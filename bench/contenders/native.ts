@@ -8,22 +8,23 @@ const RDMA_BYTES = 16;
 /** The most bytes and the most frames of one super-packet, where the link has segmentation offload. */
 const BURST_BYTES = 64_000;
 const BURST_FRAMES = 64;
-const PORT = 4791;
+export const PORT = 4791;
 
-interface Flooded {
+export interface Flooded {
   readonly frames: number;
   readonly seconds: number;
   readonly all: number;
   readonly cpu: number;
 }
 
-async function result<T>(program: Program): Promise<T> {
+/** Returns the result that a program prints as JSON when it ends. */
+export async function result<T>(program: Program): Promise<T> {
   const line = await lineLike(program, /^\{/, 30_000);
   await program.exited;
   return JSON.parse(line) as T;
 }
 
-abstract class Native implements Contender {
+export abstract class Native implements Contender {
   abstract readonly name: string;
   abstract readonly kind: 'beside' | 'bare';
   protected rig!: Rig;
@@ -141,8 +142,8 @@ export class Bare extends Native {
   }
 }
 
-/** Returns the bytes of RDMA payload that one frame would carry. */
-function payloadOf({ size, mtu }: Work): number {
+/** Returns the bytes of RDMA payload that one frame carries, or would carry. */
+export function payloadOf({ size, mtu }: Work): number {
   return Math.min(size, mtu >= 4200 ? 4096 : 1024);
 }
 

@@ -19,6 +19,14 @@ export interface OursOptions {
   readonly drop?: number;
 }
 
+/**
+ * Whether the program of an end can poll. In worker mode it does only if each end has two CPUs: on a shared CPU a
+ * spinning thread delays the other one.
+ */
+export function canPoll({ mode }: OursOptions): boolean {
+  return mode === 'inline' || HAS_TWO_CPUS;
+}
+
 export class Ours implements Contender {
   readonly kind = 'ours';
   readonly name: string;
@@ -31,12 +39,9 @@ export class Ours implements Contender {
     this.link = link;
   }
 
-  /**
-   * In worker mode the program spins only if each end has two CPUs: on a shared CPU a spinning thread delays the other
-   * one. In inline mode sleeping is measured only where another contender sleeps as well.
-   */
+  /** In inline mode sleeping is measured only where another contender sleeps as well. */
   takes({ kind, operation, waiting, qps }: Work): boolean {
-    if (this.options.mode === 'worker') return waiting === 'sleep' || HAS_TWO_CPUS;
+    if (this.options.mode === 'worker') return waiting === 'sleep' || canPoll(this.options);
     return waiting === 'spin' || kind === 'pingpong' || (operation === 'SEND' && qps === 1);
   }
 

@@ -17,7 +17,8 @@ struct options parse_options(int argc, char **argv, const char *words[2]) {
         {"interface", 1, 0, 'i'}, {"local", 1, 0, 'l'},  {"peer", 1, 0, 'p'},   {"shared", 1, 0, 's'},
         {"source-mac", 1, 0, 'a'}, {"dest-mac", 1, 0, 'b'}, {"port", 1, 0, 'o'},   {"bytes", 1, 0, 'n'},
         {"segments", 1, 0, 'g'},  {"window", 1, 0, 'w'}, {"warm", 1, 0, 'u'},   {"ms", 1, 0, 'm'},
-        {"warm-frames", 1, 0, 'f'}, {"spin", 0, 0, 'q'}, {"zerocopy", 0, 0, 'z'}, {0, 0, 0, 0}};
+        {"warm-frames", 1, 0, 'f'}, {"spin", 0, 0, 'q'}, {"zerocopy", 0, 0, 'z'},
+        {"message", 1, 0, 'e'},   {"qpn", 1, 0, 'd'},    {"rkey", 1, 0, 'k'},   {"address", 1, 0, 'v'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (c) {
             case 'i': o.interface = optarg; break;
             case 'l': o.local = optarg; break;
@@ -34,6 +35,10 @@ struct options parse_options(int argc, char **argv, const char *words[2]) {
             case 'f': o.warm_frames = atoi(optarg); break;
             case 'q': o.spin = 1; break;
             case 'z': o.zerocopy = 1; break;
+            case 'e': o.message = atoi(optarg); break;
+            case 'd': o.qpn = strtoul(optarg, NULL, 0); break;
+            case 'k': o.rkey = strtoul(optarg, NULL, 0); break;
+            case 'v': o.address = strtoull(optarg, NULL, 0); break;
             default: exit(2);
         }
     for (int i = 0; i < 2; i++) words[i] = optind + i < argc ? argv[optind + i] : "";

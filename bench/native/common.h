@@ -21,6 +21,9 @@ struct options {
     int warm_frames; /* that the warm-up of a flood has besides, unless that takes a second longer */
     int spin;     /* poll instead of sleeping in the kernel */
     int zerocopy; /* send by MSG_ZEROCOPY (tcp) */
+    int message;  /* bytes of a message of RC WRITEs; 0 = the frames are no RDMA packets */
+    uint32_t qpn, rkey;
+    uint64_t address; /* where the messages go */
 };
 
 /* Parses the options, and stores the words before the first option, at most two, in `words`. */

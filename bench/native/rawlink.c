@@ -1,20 +1,24 @@
 /* A link without a protocol. Roles work in pairs: `rawlink LINK flood` with `sink`, `ping` with `echo`. LINK is packet,
-   udp or xdp. */
+   udp or xdp; a sink may also be ring or uring. With --message, `rawlink xdp flood` sends frames that carry RC WRITEs,
+   and `rawlink xdp write` sends them to a queue pair and waits for its acknowledgements. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "link.h"
+#include "write.h"
 
-static uint16_t checksum(const uint8_t *at, int bytes) {
+uint16_t checksum(const uint8_t *at, int bytes) {
     uint32_t sum = 0;
     for (int i = 0; i < bytes; i += 2) sum += at[i] << 8 | at[i + 1];
     while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
     return ~sum;
 }
 
-static void put16(uint8_t *at, uint16_t value) { at[0] = value >> 8, at[1] = value; }
+void put16(uint8_t *at, uint16_t value) { at[0] = value >> 8, at[1] = value; }
+
+void put32(uint8_t *at, uint32_t value) { put16(at, value >> 16), put16(at + 2, value); }
 
 static void write_mac(uint8_t *at, const char *text) {
     if (sscanf(text, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", at, at + 1, at + 2, at + 3, at + 4, at + 5) != 6) errno = EINVAL, fail(text);
@@ -89,14 +93,23 @@ static void echo(const struct link *link, const struct options *o, struct shared
     print_times(&none, cpu_seconds() - cpu);
 }
 
+static struct link open_link(const char *name, const struct options *o) {
+    if (!strcmp(name, "xdp")) return open_xdp(o, o->message ? write_packets(o) : NULL);
+    if (!strcmp(name, "udp")) return open_udp(o);
+    if (!strcmp(name, "ring")) return open_ring(o);
+    if (!strcmp(name, "uring")) return open_uring(o);
+    return open_packet(o);
+}
+
 int main(int argc, char **argv) {
     const char *words[2];
     struct options o = parse_options(argc, argv, words);
-    struct shared *shared = map_shared(o.shared);
-    struct link link = !strcmp(words[0], "xdp") ? open_xdp(&o) : !strcmp(words[0], "udp") ? open_udp(&o) : open_packet(&o);
+    struct shared *shared = o.shared ? map_shared(o.shared) : NULL;
+    struct link link = open_link(words[0], &o);
     tell_ready();
     if (!strcmp(words[1], "flood")) flood(&link, &o, shared);
     else if (!strcmp(words[1], "sink")) sink(&link, &o, shared);
     else if (!strcmp(words[1], "ping")) ping(&link, &o, shared);
+    else if (!strcmp(words[1], "write")) write_messages(&link, &o);
     else echo(&link, &o, shared);
 }

@@ -132,26 +132,36 @@ static void hold_port(const struct options *o) {
     if (bind(sink, (void *)&local, sizeof local)) fail("bind the port");
 }
 
-struct link open_packet(const struct options *o) {
-    const int on = 1;
-    payload = o->bytes, segments = o->segments;
-    make_room();
+int packet_socket(const struct options *o) {
     hold_port(o);
-    fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-    if (fd < 0) fail("packet socket");
+    int opened = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+    if (opened < 0) fail("packet socket");
     /* only UDP over IPv4 to the port */
     struct sock_filter only[] = {
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x0800, 0, 5),
         BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 0, 3),
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 36), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, o->port, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, -1),          BPF_STMT(BPF_RET | BPF_K, 0)};
-    filter(fd, only, 8);
-    set_buffers(fd);
-    setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on);
+    filter(opened, only, 8);
+    set_buffers(opened);
+    const int on = 1;
+    setsockopt(opened, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on);
+    return opened;
+}
+
+void bind_packet(int socket, const struct options *o) {
+    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex(o->interface)};
+    if (bind(socket, (void *)&address, sizeof address)) fail("bind");
+}
+
+struct link open_packet(const struct options *o) {
+    const int on = 1;
+    payload = o->bytes, segments = o->segments;
+    make_room();
+    fd = packet_socket(o);
     setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &on, sizeof on);
     if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on)) fail("PACKET_VNET_HDR");
-    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex(o->interface)};
-    if (bind(fd, (void *)&address, sizeof address)) fail("bind");
+    bind_packet(fd, o);
     if (segments > 1) {
         write_burst(o);
         return (struct link){packet_send_burst, packet_receive};

@@ -1,6 +1,8 @@
 /* The link xdp: AF_XDP by system calls alone. While the program runs, it redirects every frame of queue 0. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
@@ -28,8 +30,10 @@ struct ring {
 static int fd;
 static uint8_t *umem;
 static struct ring fill, completion, rx, tx;
-static uint64_t free_chunks[RING];
-static int free_count, frame_bytes, pieces_per_frame;
+/* Frames to send, each in adjacent chunks: the offsets of those that are free. */
+static uint64_t free_frames[RING];
+static int free_count, frame_bytes, chunks_per_frame;
+static const struct content *content;
 
 static uint32_t load(uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 static void store(uint32_t *at, uint32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
@@ -42,17 +46,30 @@ static struct ring map_ring(const struct xdp_ring_offset *offset, size_t entry, 
 
 static int bpf(int command, union bpf_attr *attr) { return syscall(SYS_bpf, command, attr, sizeof *attr); }
 
-/* Attaches a program that redirects each frame to the socket of its queue, as listed in the map of sockets. */
+enum { R0, R1, R2, R3, R4 };
+#define LOAD(size, to, from, at) {.code = BPF_LDX | BPF_MEM | (size), .dst_reg = (to), .src_reg = (from), .off = (at)}
+
+/* Attaches a program that redirects each frame of IPv4 to the socket of its queue, as listed in the map of sockets. ARP
+   goes to the kernel. */
 static void attach(int interface) {
     union bpf_attr map = {.map_type = BPF_MAP_TYPE_XSKMAP, .key_size = 4, .value_size = 4, .max_entries = 1};
     int sockets = bpf(BPF_MAP_CREATE, &map);
     if (sockets < 0) fail("map of sockets");
     struct bpf_insn program[] = {
-        {.code = BPF_LDX | BPF_W | BPF_MEM, .dst_reg = 2, .src_reg = 1, .off = offsetof(struct xdp_md, rx_queue_index)},
-        {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = sockets},
+        LOAD(BPF_W, R2, R1, offsetof(struct xdp_md, data)),
+        LOAD(BPF_W, R3, R1, offsetof(struct xdp_md, data_end)),
+        {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = R4, .src_reg = R2},
+        {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = R4, .imm = ETH_HLEN},
+        {.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = R4, .src_reg = R3, .off = 8},
+        LOAD(BPF_H, R4, R2, offsetof(struct ethhdr, h_proto)),
+        {.code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = R4, .imm = htons(ETH_P_IP), .off = 6},
+        LOAD(BPF_W, R2, R1, offsetof(struct xdp_md, rx_queue_index)),
+        {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = R1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = sockets},
         {0},
-        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 3, .imm = XDP_PASS},
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = R3, .imm = XDP_PASS},
         {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map},
+        {.code = BPF_JMP | BPF_EXIT},
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = R0, .imm = XDP_PASS},
         {.code = BPF_JMP | BPF_EXIT},
     };
     union bpf_attr load = {.prog_type = BPF_PROG_TYPE_XDP, .insns = (uintptr_t)program, .insn_cnt = sizeof program / sizeof *program,
@@ -93,10 +110,12 @@ static void open_socket(int interface) {
     }
 }
 
-/* Collects the chunks whose transmission is complete. */
+/* Collects the frames whose transmission is complete: the kernel returns their chunks in order. */
 static void collect(void) {
-    for (uint32_t end = load(completion.producer); completion.mine != end; completion.mine++)
-        free_chunks[free_count++] = ((uint64_t *)completion.entries)[completion.mine % RING];
+    for (uint32_t end = load(completion.producer); completion.mine != end; completion.mine++) {
+        uint64_t chunk = ((uint64_t *)completion.entries)[completion.mine % RING];
+        if ((chunk / CHUNK - RING) % chunks_per_frame == 0) free_frames[free_count++] = chunk;
+    }
     store(completion.consumer, completion.mine);
 }
 
@@ -104,11 +123,14 @@ static int xdp_send(int count) {
     enum { MOST = 64 };
     collect();
     if (count > MOST) count = MOST;
-    if (count > free_count / pieces_per_frame) count = free_count / pieces_per_frame;
-    for (int i = 0; i < count; i++)
-        for (int left = frame_bytes; left > 0; left -= ROOM)
+    if (count > free_count) count = free_count;
+    for (int i = 0; i < count; i++) {
+        uint64_t at = free_frames[--free_count];
+        int left = content ? content->fill(umem + at) : frame_bytes;
+        for (; left > 0; left -= CHUNK, at += CHUNK)
             ((struct xdp_desc *)tx.entries)[tx.mine++ % RING] =
-                (struct xdp_desc){free_chunks[--free_count], left < ROOM ? left : ROOM, left > ROOM ? CONTINUED : 0};
+                (struct xdp_desc){at, left < CHUNK ? left : CHUNK, left > CHUNK ? CONTINUED : 0};
+    }
     store(tx.producer, tx.mine);
     while (load(tx.consumer) != tx.mine && sendto(fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0)
         if (errno != EAGAIN && errno != EBUSY && errno != ENOBUFS) fail("kick");
@@ -124,6 +146,7 @@ static int xdp_receive(int spin) {
     for (uint32_t end = load(rx.producer); rx.mine != end; rx.mine++) {
         const struct xdp_desc *d = &((struct xdp_desc *)rx.entries)[rx.mine % RING];
         ((uint64_t *)fill.entries)[fill.mine++ % RING] = d->addr / CHUNK * CHUNK;
+        if (content) content->see(umem + d->addr, d->len);
         frames += !(d->options & CONTINUED);
     }
     store(rx.consumer, rx.mine);
@@ -131,17 +154,17 @@ static int xdp_receive(int spin) {
     return frames;
 }
 
-struct link open_xdp(const struct options *o) {
+struct link open_xdp(const struct options *o, const struct content *own) {
     int interface = if_nametoindex(o->interface);
+    content = own;
     frame_bytes = HEADERS + o->bytes;
-    pieces_per_frame = (frame_bytes + ROOM - 1) / ROOM;
+    chunks_per_frame = (frame_bytes + CHUNK - 1) / CHUNK;
     open_socket(interface);
     for (; fill.mine < RING; fill.mine++) ((uint64_t *)fill.entries)[fill.mine] = (uint64_t)fill.mine * CHUNK;
     store(fill.producer, fill.mine);
-    /* every chunk begins with headers; in a chunk that continues a frame, they count as payload */
-    for (int i = RING; i < CHUNKS; i++) {
+    for (int i = RING; i + chunks_per_frame <= CHUNKS; i += chunks_per_frame) {
         write_headers(umem + (size_t)i * CHUNK, o, o->bytes);
-        free_chunks[free_count++] = (uint64_t)i * CHUNK;
+        free_frames[free_count++] = (uint64_t)i * CHUNK;
     }
     attach(interface);
     return (struct link){xdp_send, xdp_receive};

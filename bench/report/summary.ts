@@ -1,4 +1,7 @@
-/** The three figures of README.md: bulk, latency and message rate, each beside Node's own sockets. */
+/**
+ * The figures of README.md: bulk, latency and message rate, each beside Node's own sockets, and bulk from a peer that
+ * behaves like an adapter.
+ */
 import type { Row } from '../rig/rounds.js';
 import type { Results } from '../tables/subjects.js';
 import { best, type Figure, figure, gbps, medianUs, messages, select } from './figures.js';
@@ -6,7 +9,7 @@ import { digits, type Sheet } from './sheet.js';
 
 const MIB = 2 ** 20;
 
-export function summarySheet({ bulk = [], latency = [], rate = [] }: Results): Sheet {
+export function summarySheet({ bulk = [], adapter = [], latency = [], rate = [] }: Results): Sheet {
   const ours = { kind: 'ours', operation: 'SEND' } as const;
   const million: Figure = (sample) => messages(sample) && (messages(sample) as number) / 1e6;
   const cell = (row: Row | undefined, of: Figure, unit: string) =>
@@ -18,8 +21,8 @@ export function summarySheet({ bulk = [], latency = [], rate = [] }: Results): S
   ];
   const jumbo = { mtu: 9000, size: MIB } as const;
   return {
-    title: "wasm-roce and Node's own sockets, measured in one run",
-    head: ['', 'wasm-roce', 'Node'],
+    title: 'wasm-roce and what it is compared with, measured in one run',
+    head: ['', 'wasm-roce', 'beside'],
     rows: [
       line(
         'bulk: RDMA WRITE of 1 MiB, MTU 9000',
@@ -28,6 +31,18 @@ export function summarySheet({ bulk = [], latency = [], rate = [] }: Results): S
         best(select(bulk, { ...ours, ...jumbo, operation: 'WRITE' }), gbps),
         select(bulk, { ...jumbo, contender: 'Node net' })[0],
       ),
+      // a stored run may be older than this table
+      ...(adapter.length > 0
+        ? [
+            line(
+              'the same from a peer like an adapter, to a program in C',
+              gbps,
+              'Gbit/s',
+              best(select(adapter, { kind: 'ours', mtu: 9000 }), gbps),
+              best(select(adapter, { kind: 'bare', mtu: 9000 }), gbps),
+            ),
+          ]
+        : []),
       line(
         'latency: 64 bytes there and back, wasm-roce polling',
         medianUs,

@@ -65,6 +65,20 @@ export class HostRig implements Rig {
     this.#mtu = mtu;
   }
 
+  /**
+   * Sets whether the kernel handles what an end receives on a CPU of that end (RPS), as it does after an adapter's
+   * interrupt. Otherwise that is the work of the CPU that sends, because a veth pair has no interrupts. Frames for an
+   * AF_XDP socket are not affected.
+   */
+  steer(isOn: boolean): void {
+    for (const end of ['a', 'b'] as const) {
+      const [cpu] = this.#cpus[end].split(',');
+      const mask = isOn ? maskOf(Number(cpu)) : '0';
+      const file = `/sys/class/net/${ENDS[end].interface}/queues/rx-0/rps_cpus`;
+      this.#run(end, ['sh', '-c', `echo ${mask} > ${file}`]);
+    }
+  }
+
   spawn(end: EndName, command: readonly string[]): Program {
     return startChild(['taskset', '-c', this.#cpus[end], ...this.#enter(end)], command);
   }
@@ -93,9 +107,19 @@ export class HostRig implements Rig {
   }
 
   #ip(end: EndName, words: string): void {
-    const [file, ...args] = [...this.#enter(end), 'ip', ...words.split(' ')];
+    this.#run(end, ['ip', ...words.split(' ')]);
+  }
+
+  #run(end: EndName, command: readonly string[]): void {
+    const [file, ...args] = [...this.#enter(end), ...command];
     execFileSync(file as string, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   }
+}
+
+/** Returns a mask of one CPU in the format of sysfs: words of 32 bits, the highest first. */
+function maskOf(cpu: number): string {
+  const words = Array.from({ length: (cpu >> 5) + 1 }, (_, i) => (i === 0 ? (1 << (cpu & 31)) >>> 0 : 0));
+  return words.map((word) => word.toString(16)).join(',');
 }
 
 async function hold(): Promise<Program & { pid: number }> {

@@ -3,8 +3,8 @@ import type { Ours } from '../contenders/ours.js';
 import type { Sheet } from '../report/sheet.js';
 import type { Target } from '../report/targets.js';
 import type { GuestRig } from '../rig/guest.js';
+import type { HostRig } from '../rig/host.js';
 import type { NoiseMeter } from '../rig/noise.js';
-import type { Rig } from '../rig/program.js';
 import type { RoundsOptions } from '../rig/rounds.js';
 
 export interface Settings {
@@ -18,7 +18,7 @@ export interface Settings {
 export interface Context {
   readonly settings: Settings;
   /** Returns two ends on this machine. @throws Unavailable */
-  host(): Promise<Rig>;
+  host(): Promise<HostRig>;
   /** Returns two ends in the virtual machine with rxe. @throws Unavailable */
   guest(): Promise<GuestRig>;
   /** Returns our links in all modes, restricted by the options `--link` and `--mode`. */

@@ -1,6 +1,7 @@
 /** All subjects, in the order of the report, and their results. */
 import { judge, type Verdict } from '../report/targets.js';
 import type { Row } from '../rig/rounds.js';
+import { adapter } from './adapter.js';
 import { bulk } from './bulk.js';
 import { type CardData, card } from './card.js';
 import { type ConnectData, connect } from './connect.js';
@@ -16,6 +17,7 @@ import type { Subject } from './subject.js';
 
 export const SUBJECTS = [
   bulk,
+  adapter,
   latency,
   streams,
   rate,
@@ -31,6 +33,7 @@ export const SUBJECTS = [
 /** Results of one run by the name of the subject. Any of them may be missing. */
 export interface Results {
   readonly bulk?: Row[];
+  readonly adapter?: Row[];
   readonly latency?: Row[];
   readonly streams?: Row[];
   readonly rate?: Row[];

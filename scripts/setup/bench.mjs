@@ -9,11 +9,16 @@ import { Stamp } from './stamp.mjs';
 const OUT = 'build/bench';
 const NATIVE = 'bench/native';
 
+/** The CRC of the links. */
+const CRC = ['offload.cc', '../../native/icrc.cc'];
 /** The programs of bench/native and their source files. */
 const PROGRAMS = {
   tcp: { files: ['tcp.c', 'common.c'] },
-  rawlink: { files: ['rawlink.c', 'sockets.c', 'xdp.c', 'common.c'] },
-  crc: { files: ['crc.c', 'common.c', 'offload.cc', '../../native/icrc.cc'], libraries: ['-lz', '-lstdc++'] },
+  rawlink: {
+    files: ['rawlink.c', 'write.c', 'sockets.c', 'ring.c', 'uring.c', 'xdp.c', 'common.c', ...CRC],
+    libraries: ['-lstdc++'],
+  },
+  crc: { files: ['crc.c', 'common.c', ...CRC], libraries: ['-lz', '-lstdc++'] },
 };
 
 function hasHeader(name) {

@@ -6,6 +6,7 @@ import { summarySheet } from '../../bench/report/summary.js';
 import { chart } from '../../bench/report/svg.js';
 import { targetsSheet } from '../../bench/report/targets.js';
 import type { Row } from '../../bench/rig/rounds.js';
+import { adapter } from '../../bench/tables/adapter.js';
 import { bulk } from '../../bench/tables/bulk.js';
 import { latency } from '../../bench/tables/latency.js';
 import { type Results, verdicts } from '../../bench/tables/subjects.js';
@@ -77,6 +78,28 @@ describe('figures', () => {
     expect(
       figures.get('bulk of any operation and size, MTU 9000: slowest round relative to its median: at least 0.5'),
     ).toBe('0.50 (udp, inline, WRITE 1 MiB)');
+  });
+
+  test('what arrives from a peer like an adapter is compared with the best C program', () => {
+    const rows = [
+      row('packet, inline', 'ours', [8, 9, 10]),
+      row('udp, inline', 'ours', [6]),
+      row('C, recvmmsg', 'bare', [7]),
+      row('C, TPACKET_V3', 'bare', [12, 9, 10]),
+      row('packet, inline', 'ours', [2], { mtu: 1500 }),
+      row('C, TPACKET_V3', 'bare', [4], { mtu: 1500 }),
+    ];
+    const reached = verdicts({ adapter: rows }).filter(({ isReached }) => isReached !== undefined);
+    expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
+      ['0.90 (packet, inline)', true],
+      ['0.50 (packet, inline)', false],
+    ]);
+    const [sheet] = adapter.sheets(rows);
+    expect(sheet?.rows[0]?.slice(0, 4)).toEqual(['packet, inline', '2.00', '', '0.50×']);
+    expect(summarySheet({ adapter: rows }).rows[1]?.slice(1)).toEqual([
+      '9.00 Gbit/s (packet, inline)',
+      '10.0 Gbit/s (C, TPACKET_V3)',
+    ]);
   });
 
   test('connections and footprint have verdicts of their own', () => {

@@ -1,0 +1,10 @@
+/* A requester of RC WRITEs as adapters send them: one frame for each packet, no UDP checksum, identifications that
+   count, MigReq set. */
+#pragma once
+#include "link.h"
+
+/* Returns the content of frames that carry the packets of messages to `o->qpn`, one after the other from PSN 0 on. */
+const struct content *write_packets(const struct options *o);
+/* Sends messages by `link`, and prints the acknowledged packets of the window, all packets, and the CPU time of all.
+   Sends a SEND with immediate before the first message and after the last one, as the active end of our own does. */
+void write_messages(const struct link *link, const struct options *o);
