@@ -105,17 +105,17 @@ uint32_t FrameSocket::PutPayloads(GsoBurst& burst, uint32_t headerBytes) {
 
 uint32_t FrameSocket::ReceiveFrom(int fd) {
   const uint64_t supers = counters_.rxSupers;
-  const uint32_t few = ReceiveBatch(fd, kFirstMessages);
+  const uint32_t first = Target().rx.Producer();
+  const bool isMore = ReceiveBatch(fd, kFirstMessages) == kFirstMessages;
   // A few super-packets are many frames already.
-  if (few < kFirstMessages || counters_.rxSupers != supers) return few;
-  return few + ReceiveBatch(fd, kBatch - kFirstMessages);
+  if (isMore && counters_.rxSupers == supers) ReceiveBatch(fd, kBatch - kFirstMessages);
+  return Target().rx.Producer() - first;
 }
 
 uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
   Frames& into = Target();
   Ring& ring = into.rx;
   const uint32_t first = ring.Producer();
-  taken_ = 0;
   uint32_t count = std::min(ring.Free(), limit);
   for (uint32_t i = 0; i < count; i++) {
     uint8_t* slot = into.At(ring[first + i].addr, into.slotBytes);
@@ -133,7 +133,6 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
     OnReceiveError(error);
     return 0;
   }
-  taken_ = static_cast<uint32_t>(received);
   uint32_t good = 0;
   for (uint32_t i = 0; i < static_cast<uint32_t>(received); i++) {
     Descriptor& to = ring[first + good];
@@ -146,7 +145,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
     }
   }
   ring.SetProducer(first + good);
-  return good;
+  return static_cast<uint32_t>(received);
 }
 
 bool FrameSocket::CompleteSuperPacket(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to) {

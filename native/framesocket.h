@@ -41,7 +41,8 @@ class FrameSocket : public SharedSocket {
 
   /// Receives one batch from a socket. @returns descriptors produced in the receive ring of `Target`
   uint32_t ReceiveFrom(int fd);
-  /// Receives up to `limit` messages by one call and sets `taken_`. @returns as ReceiveFrom
+  /// Receives up to `limit` messages by one call. @returns messages taken from the socket, of which the receive ring of
+  /// `Target` has those that can be delivered
   uint32_t ReceiveBatch(int fd, uint32_t limit);
   /// Prepares message `i` of `received_` to receive into a slot.
   virtual void PrepareReceive(uint32_t i, uint8_t* slot) = 0;
@@ -63,8 +64,6 @@ class FrameSocket : public SharedSocket {
   FrameCounters counters_;
   SendBatch batch_;
   mmsghdr received_[kBatch];
-  /// Messages that the last ReceiveBatch took from the socket.
-  uint32_t taken_ = 0;
 
  private:
   void CompleteIcrc(Descriptor& d);

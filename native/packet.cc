@@ -1,7 +1,6 @@
 // The packet socket (packet(7)) of one interface: whole Ethernet frames, directly between the kernel and the card's
 // slots. Each message has a virtio_net_hdr in front (PACKET_VNET_HDR), which says whether its frame is a super-packet.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
@@ -45,29 +44,6 @@ constexpr VnetHeader kNoVnetHeader = {};
 struct SuperHeader {
   VnetHeader vnet;
   uint8_t headers[kMaxHeaderBytes];
-};
-
-/// Makes a ring in a thread of libuv's pool.
-class RingMaker : public Napi::AsyncWorker {
- public:
-  /// The socket may be closed meanwhile, hence the descriptor of its own.
-  RingMaker(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes)
-      : AsyncWorker(env, "wasm_roce.makeRing"),
-        deferred_(Napi::Promise::Deferred::New(env)),
-        fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)),
-        bytes_(bytes),
-        frameBytes_(frameBytes) {}
-  ~RingMaker() override { CloseFd(fd_); }
-  Napi::Value Promise() const { return deferred_.Promise(); }
-
- protected:
-  void Execute() override { result_ = PacketRing::Make(fd_, bytes_, frameBytes_); }
-  void OnOK() override { deferred_.Resolve(Napi::Number::New(Env(), result_)); }
-
- private:
-  Napi::Promise::Deferred deferred_;
-  int fd_, result_ = 0;
-  uint32_t bytes_, frameBytes_;
 };
 
 class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSocket {
@@ -199,17 +175,14 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   // makeRing(bytes, bytes of a frame): promise of 0 or -errno
   Napi::Value MakeRing(const Napi::CallbackInfo& info) {
-    ringBytes_ = info[0].As<Napi::Number>();
-    ringFrameBytes_ = info[1].As<Napi::Number>();
-    auto* maker = new RingMaker(info.Env(), fd_, ringBytes_, ringFrameBytes_);
-    maker->Queue();
-    return maker->Promise();
+    return PacketRing::Make(info.Env(), fd_, info[0].As<Napi::Number>(), info[1].As<Napi::Number>());
   }
 
-  // mapRing(offset in the card's memory): 0 or -errno
+  // mapRing(offset in the card's memory, bytes, bytes of a frame): 0 or -errno
   Napi::Value MapRing(const Napi::CallbackInfo& info) {
-    uint8_t* at = frames_.At(info[0].As<Napi::Number>().Int64Value(), ringBytes_);
-    const int result = at == nullptr ? -EFAULT : ring_.Map(fd_, at, ringBytes_, ringFrameBytes_);
+    const uint32_t bytes = info[1].As<Napi::Number>();
+    uint8_t* at = frames_.At(info[0].As<Napi::Number>().Int64Value(), bytes);
+    const int result = at == nullptr ? -EFAULT : ring_.Map(fd_, at, bytes, info[2].As<Napi::Number>());
     if (result == 0) held_.assign(frames_.rx.Size(), {});
     return Napi::Number::New(info.Env(), result);
   }
@@ -365,27 +338,28 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   uint32_t ReceiveFromRing() {
     ReleasePassed();
-    uint32_t count = 0;
+    const uint32_t first = frames_.rx.Producer();
     for (uint32_t taken = 0; taken < kBatch && frames_.rx.Free() > 0;) {
       const tpacket2_hdr* oldest = ring_.Oldest();
       if (oldest == nullptr) break;
       if (oldest->tp_status & TP_STATUS_COPY) {
-        count += ReceiveBatch(fd_, ring_.Queued(kBatch - taken));
-        if (taken_ == 0) break;
-        for (uint32_t i = 0; i < taken_; i++) ring_.Release(ring_.Take());
-        taken += taken_;
+        const uint32_t messages = ReceiveBatch(fd_, ring_.Queued(kBatch - taken));
+        if (messages == 0) break;
+        for (uint32_t i = 0; i < messages; i++) ring_.Release(ring_.Take());
+        taken += messages;
       } else {
-        count += TakeFromRing() ? 1 : 0;
+        TakeFromRing();
         taken++;
       }
     }
+    const uint32_t count = frames_.rx.Producer() - first;
     // An error of the socket, such as a link that went down, makes it readable until somebody reads the error.
     if (count == 0 && ++idle_ % kIdleCalls == 0) ReadError();
     return count;
   }
 
-  /// Hands the oldest frame of the ring to the card. @returns false if it cannot be delivered
-  bool TakeFromRing() {
+  /// Hands the oldest frame of the ring to the card, or counts why not.
+  void TakeFromRing() {
     tpacket2_hdr* from = ring_.Take();
     const uint32_t at = frames_.rx.Producer();
     Descriptor& to = frames_.rx[at];
@@ -406,12 +380,11 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     if (isWhole && CompleteFrame(frame, vnet, to)) {
       held_[at & (held_.size() - 1)] = {from, slot};
       frames_.rx.SetProducer(at + 1);
-      return true;
+      return;
     }
     (isWhole ? counters_.rxTruncated : counters_.rxDropped)++;
     to.addr = slot;
     ring_.Release(from);
-    return false;
   }
 
   /// Gives the kernel the frames of its ring that the card has passed, and their descriptors their slots.
@@ -499,7 +472,6 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     uint64_t slot = 0;
   };
   PacketRing ring_;
-  uint32_t ringBytes_ = 0, ringFrameBytes_ = 0;
   std::vector<Held> held_;
   /// The receive ring's consumer when ReleasePassed was called last.
   uint32_t released_ = 0;

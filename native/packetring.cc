@@ -1,13 +1,17 @@
 #include "packetring.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
 #include <cerrno>
 #include <cstdlib>
 
+#include "frames.h"
+
 namespace {
 
+/// RING_UNIT of src/link/packet.ts.
 constexpr uint32_t kBlockBytes = 1 << 16;
 
 /// Before Linux 6.2 the kernel drops super-packets of UDP in front of a ring.
@@ -19,9 +23,7 @@ bool KernelKnowsUdpSegments() {
   return major > 6 || (major == 6 && *minor == '.' && strtol(minor + 1, nullptr, 10) >= 2);
 }
 
-}  // namespace
-
-int PacketRing::Make(int fd, uint32_t bytes, uint32_t frameBytes) {
+int MakeRing(int fd, uint32_t bytes, uint32_t frameBytes) {
   if (!KernelKnowsUdpSegments()) return -EOPNOTSUPP;
   const int version = TPACKET_V2, on = 1;
   tpacket_req wanted{};
@@ -35,10 +37,39 @@ int PacketRing::Make(int fd, uint32_t bytes, uint32_t frameBytes) {
   return isMade ? 0 : -errno;
 }
 
+class Maker : public Napi::AsyncWorker {
+ public:
+  Maker(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes)
+      : AsyncWorker(env, "wasm_roce.makeRing"),
+        deferred_(Napi::Promise::Deferred::New(env)),
+        fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)),
+        bytes_(bytes),
+        frameBytes_(frameBytes) {}
+  ~Maker() override { CloseFd(fd_); }
+  Napi::Value Promise() const { return deferred_.Promise(); }
+
+ protected:
+  void Execute() override { result_ = MakeRing(fd_, bytes_, frameBytes_); }
+  void OnOK() override { deferred_.Resolve(Napi::Number::New(Env(), result_)); }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  int fd_, result_ = 0;
+  uint32_t bytes_, frameBytes_;
+};
+
+}  // namespace
+
+Napi::Value PacketRing::Make(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes) {
+  auto* maker = new Maker(env, fd, bytes, frameBytes);
+  maker->Queue();
+  return maker->Promise();
+}
+
 int PacketRing::Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes) {
-  bytes_ = bytes / kBlockBytes * kBlockBytes;
-  if (mmap(at, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return -errno;
+  if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return -errno;
   blocks_ = at;
+  bytes_ = bytes;
   frameBytes_ = frameBytes;
   frames_ = kBlockBytes / frameBytes * (bytes_ / kBlockBytes);
   next_ = taken_ = 0;

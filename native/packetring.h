@@ -3,16 +3,18 @@
 // as a super-packet, goes to the socket's queue (PACKET_COPY_THRESH), and its place in the ring says so.
 #pragma once
 #include <linux/if_packet.h>
+#include <napi.h>
 #include <cstdint>
 
 class PacketRing {
  public:
-  /// Makes the ring of a socket, which has PACKET_VNET_HDR and receives nothing meanwhile. Blocks for some
-  /// milliseconds: the kernel waits until no processor uses the socket any more. Any thread may call it.
-  /// @returns 0 or -errno; -EOPNOTSUPP if the kernel does not write super-packets into rings
-  static int Make(int fd, uint32_t bytes, uint32_t frameBytes);
+  /// Makes the ring of a socket, which has PACKET_VNET_HDR and receives nothing meanwhile. A thread of libuv's pool
+  /// does it, because the kernel waits some milliseconds, until no processor uses the socket any more. The socket may
+  /// be closed meanwhile.
+  /// @returns promise of 0 or -errno; -EOPNOTSUPP if the kernel does not write super-packets into rings
+  static Napi::Value Make(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes);
 
-  /// Maps a ring, with the numbers that it was made with. `at` is a multiple of 64 KiB. @returns 0 or -errno
+  /// Maps a ring, with the numbers that it was made with. `at` is on a boundary of pages. @returns 0 or -errno
   int Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes);
   /// Unmaps the ring; the card's memory stays mapped as a whole. Call it before the socket is closed.
   void Unmap();

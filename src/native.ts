@@ -60,17 +60,18 @@ export interface NativePacketSocket extends NativeFrameSocket {
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
   /**
    * Makes a ring that the kernel writes single frames into. The socket receives nothing until `mapRing`.
-   * @param bytes of the ring, at least 64 KiB
+   * @param bytes of the ring, a multiple of 64 KiB
    * @param frameBytes bytes of a frame and of what the kernel puts in front of it, a multiple of 16
    * @returns 0 or -errno; -EOPNOTSUPP before Linux 6.2
    */
   makeRing(bytes: number, frameBytes: number): Promise<number>;
   /**
-   * Maps the ring into the memory that `attach` was given, whose slots hold super-packets.
+   * Maps the ring into the memory that `attach` was given, whose slots hold super-packets. The sizes are those that the
+   * ring was made with.
    * @param offset a multiple of 64 KiB
    * @returns 0 or -errno
    */
-  mapRing(offset: number): number;
+  mapRing(offset: number, bytes: number, frameBytes: number): number;
   /**
    * Binds a UDP port, so that the kernel does not answer its datagrams with ICMP "port unreachable".
    * @param scopeId interface index of a link-local address, else 0

@@ -3,7 +3,7 @@
  * link works on every Ethernet interface and needs CAP_NET_RAW. The kernel still handles ARP, neighbour discovery and
  * ICMP.
  */
-import { VerbsError } from '../errors.js';
+import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
 import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { errnoError } from './errno.js';
@@ -30,12 +30,17 @@ export interface PacketLinkOptions {
 
 /** The ring has at most this part of the card's memory: 1/16. */
 const RING_SHARE = 16;
-/** The ring's size and its offset in the memory are multiples of this. */
+/** The ring's size and its offset in the memory are multiples of this. kBlockBytes of native/packetring.cc. */
 const RING_UNIT = 65536;
 /** The longest IP packet of RoCE: path MTU 4096 and all headers. Interfaces may have a larger MTU. */
 const LONGEST_PACKET = 4096 + 160;
 /** The kernel's header of a frame in the ring, the Ethernet header and a tag. */
 const RING_HEADERS = 128;
+
+const CACHE_LINE = 64;
+
+const roundDown = (value: number, unit: number) => Math.floor(value / unit) * unit;
+const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
 /** A link by a packet socket. */
 export class PacketLink extends SocketLink {
@@ -48,7 +53,7 @@ export class PacketLink extends SocketLink {
   readonly #unboundPorts = new Set<string>();
   readonly #neighbourTimeoutMs: number | undefined;
   readonly #bufferBytes: number;
-  #ring: { readonly bytes: number; readonly frames: number } | undefined;
+  #ring: { readonly bytes: number; readonly frameBytes: number } | undefined;
 
   /**
    * Opens the socket and binds the RoCE port of each address.
@@ -95,20 +100,24 @@ export class PacketLink extends SocketLink {
 
   /** Makes the ring, unless the socket's buffer or the card's memory is too small for one. Never rejects. */
   async prepare({ slotBytes, memoryBytes }: CardRoom): Promise<void> {
-    const units = Math.floor(Math.min(this.#bufferBytes / 2, memoryBytes / RING_SHARE) / RING_UNIT);
-    if (units === 0 || slotBytes < COALESCED_BYTES) return;
-    const frame = Math.ceil((Math.min(this.interface.mtu, LONGEST_PACKET) + RING_HEADERS) / 64) * 64;
-    const result = await this.#socket.makeRing(units * RING_UNIT, frame);
-    if (result === 0) this.#ring = { bytes: units * RING_UNIT, frames: units * Math.floor(RING_UNIT / frame) };
+    const bytes = roundDown(Math.min(this.#bufferBytes / 2, memoryBytes / RING_SHARE), RING_UNIT);
+    if (bytes === 0 || slotBytes < COALESCED_BYTES) return;
+    const frameBytes = roundUp(Math.min(this.interface.mtu, LONGEST_PACKET) + RING_HEADERS, CACHE_LINE);
+    if ((await this.#socket.makeRing(bytes, frameBytes)) === 0) this.#ring = { bytes, frameBytes };
   }
 
-  /** @throws VerbsError ENOMEM if the kernel cannot map the ring; RangeError if the card has no memory for it */
+  /**
+   * @throws VerbsError ENOMEM if the kernel cannot map the ring; TypeError without `Frames.allocate`, RangeError if the
+   * card has not enough memory left, both only if there is a ring
+   */
   override attach(frames: Frames): void {
     super.attach(frames);
     if (this.#ring === undefined) return;
+    const { bytes, frameBytes } = this.#ring;
+    if (!frames.allocate) throw invalidType('the packet link needs Frames.allocate for its receive ring');
     // one unit more, for the alignment
-    const start = frames.allocate?.(this.#ring.bytes + RING_UNIT) ?? 0;
-    const result = this.#socket.mapRing(Math.ceil(start / RING_UNIT) * RING_UNIT);
+    const offset = roundUp(frames.allocate(bytes + RING_UNIT), RING_UNIT);
+    const result = this.#socket.mapRing(offset, bytes, frameBytes);
     if (result < 0) throw errnoError(result, `the receive ring on ${this.interface.name} cannot be mapped`, {});
   }
 
@@ -118,9 +127,10 @@ export class PacketLink extends SocketLink {
 
   override get notes(): readonly string[] {
     const unbound = [...this.#unboundPorts];
+    const bytes = this.#ring?.bytes;
     return [
       ...super.notes,
-      ...(this.#ring ? [`the kernel writes frames into a ring of ${this.#ring.frames} in the card's memory`] : []),
+      ...(bytes ? [`the kernel writes received frames into a ring of ${bytes} bytes in the card's memory`] : []),
       ...unbound.map((address) => `UDP port ${ROCE_PORT} of ${address} is bound by another program or by rxe`),
     ];
   }
