@@ -8,30 +8,18 @@ import { WorkerProcess } from '../rig/worker.js';
 import { type Part, type Sample, sampleOf, type Work } from '../work.js';
 import type { Introduction } from '../workers/rdma.js';
 import type { Contender } from './contender.js';
-import { type Flooded, Native, PORT, payloadOf, result } from './native.js';
+import { type Flooded, flooded, Native, payloadOf, rawlink, result } from './native.js';
 import { canPoll, type OursOptions } from './ours.js';
 
-/** Bytes of BTH, RETH and ICRC: what the largest packet has besides its payload. */
+/** Bytes of BTH, RETH and ICRC, which the largest packet has in addition to its payload. */
 const LARGEST_HEADERS = 12 + 16 + 4;
 const ADAPTER_QPN = 0x45;
-/** Queue pairs that an end of ours connects; the first one is used. */
-const QPS = 8;
 
-/** Returns the command of one end. The sender is `a`. */
-function rawlink(rig: Rig, work: Work, [link, role, end]: [string, string, 'a' | 'b'], ...more: string[]): string[] {
-  const [from, to] = end === 'a' ? [rig.a, rig.b] : [rig.b, rig.a];
-  return [
-    ...[`${rig.programs}/rawlink`, link, role, '--interface', from.interface, '--port', String(PORT), '--spin'],
-    ...['--local', from.address, '--peer', to.address, '--source-mac', from.mac, '--dest-mac', to.mac],
-    ...['--bytes', String(payloadOf(work) + LARGEST_HEADERS), '--warm', String(work.warmMs), '--ms', String(work.ms)],
-    ...['--warm-frames', String(Math.ceil((work.warmBytes ?? 0) / payloadOf(work))), ...more],
-  ];
-}
+const sizeOf = (work: Work) => ['--bytes', String(payloadOf(work) + LARGEST_HEADERS)];
 
-/** Returns the packets of the window as messages. */
-function received(work: Work, { frames, seconds, all, cpu }: Flooded): Part {
-  const perMessage = work.size / payloadOf(work);
-  return { window: { messages: frames / perMessage, seconds, frames }, messages: all / perMessage, cpu };
+/** Returns the command of the sender. */
+function send(rig: Rig, work: Work, role: 'write' | 'flood', ...more: string[]): string[] {
+  return rawlink(rig, work, 'a', 'xdp', role, ...sizeOf(work), '--message', String(work.size), ...more);
 }
 
 /** A link of ours that receives. */
@@ -62,14 +50,14 @@ export class FromAdapter implements Contender {
     const { endpoints, memory } = await end.call<Introduction>('open', { ...this.options, interface: rig.b.interface });
     try {
       const gid = `::ffff:${rig.a.address}`;
-      const adapters = Array.from({ length: QPS }, (_, i) => ({ qpn: ADAPTER_QPN + i, psn: 0, gid }));
+      // the end connects all its queue pairs; the first one is used
+      const adapters = endpoints.map((_, i) => ({ qpn: ADAPTER_QPN + i, psn: 0, gid }));
       await end.call('connect', { endpoints: adapters, memory });
       const served = end.call<Part>('serve', work);
       const to = ['--qpn', String(endpoints[0]?.qpn), '--rkey', String(memory.rkey), '--address', String(memory.addr)];
-      const command = rawlink(rig, work, ['xdp', 'write', 'a'], '--message', String(work.size), ...to);
-      const adapter = rig.spawn('a', command);
+      const adapter = rig.spawn('a', send(rig, work, 'write', ...to));
       try {
-        return sampleOf(work, [received(work, await result<Flooded>(adapter)), await served]);
+        return sampleOf(work, [flooded(work, await result<Flooded>(adapter)), await served]);
       } catch (error) {
         // the end still serves: only its process ends that
         this.stop();
@@ -116,12 +104,12 @@ export class SinkOfAdapter extends Native {
   protected commands(work: Work): readonly [string[], string[]] {
     const shared = ['--shared', this.rig.sharedFile()];
     return [
-      rawlink(this.rig, work, ['xdp', 'flood', 'a'], '--message', String(work.size), ...shared),
-      rawlink(this.rig, work, [this.link, 'sink', 'b'], ...shared),
+      send(this.rig, work, 'flood', ...shared),
+      rawlink(this.rig, work, 'b', this.link, 'sink', ...sizeOf(work), ...shared),
     ];
   }
 
   protected parts(work: Work, a: Flooded, b: Flooded): readonly Part[] {
-    return [received(work, a), { cpu: b.cpu }];
+    return [flooded(work, a), { cpu: b.cpu }];
   }
 }

@@ -1,5 +1,5 @@
 /** Programs in C: a plain TCP ping-pong, and links without any protocol, which are the upper limit of ours. */
-import { lineLike, type Program, type Rig } from '../rig/program.js';
+import { type EndName, lineLike, type Program, type Rig } from '../rig/program.js';
 import { type Latency, type Part, type Sample, sampleOf, type Work } from '../work.js';
 import type { Contender } from './contender.js';
 
@@ -8,7 +8,7 @@ const RDMA_BYTES = 16;
 /** The most bytes and the most frames of one super-packet, where the link has segmentation offload. */
 const BURST_BYTES = 64_000;
 const BURST_FRAMES = 64;
-export const PORT = 4791;
+const PORT = 4791;
 
 export interface Flooded {
   readonly frames: number;
@@ -117,29 +117,39 @@ export class Bare extends Native {
   }
 
   protected commands(work: Work): readonly [string[], string[]] {
-    const { a, b } = this.rig;
     const bytes = payloadOf(work) + RDMA_BYTES;
     const segments = this.hasGso ? Math.min(BURST_FRAMES, Math.floor(BURST_BYTES / bytes)) : 1;
-    const same = [
-      ...['--port', String(PORT), '--bytes', String(bytes), '--segments', String(segments)],
-      ...['--shared', this.rig.sharedFile(), '--warm', String(work.warmMs), '--ms', String(work.ms)],
-      ...['--warm-frames', String(Math.ceil((work.warmBytes ?? 0) / payloadOf(work)))],
-      ...(work.waiting === 'spin' ? ['--spin'] : []),
+    const same = ['--bytes', String(bytes), '--segments', String(segments), '--shared', this.rig.sharedFile()];
+    const [roleA, roleB] = work.kind === 'pingpong' ? ['ping', 'echo'] : ['flood', 'sink'];
+    return [
+      rawlink(this.rig, work, 'a', this.link, roleA, ...same),
+      rawlink(this.rig, work, 'b', this.link, roleB, ...same),
     ];
-    const end = (role: string, from: typeof a, to: typeof a) => [
-      ...[`${this.rig.programs}/rawlink`, this.link, role, '--interface', from.interface, ...same],
-      ...['--local', from.address, '--peer', to.address, '--source-mac', from.mac, '--dest-mac', to.mac],
-    ];
-    const isPing = work.kind === 'pingpong';
-    return [end(isPing ? 'ping' : 'flood', a, b), end(isPing ? 'echo' : 'sink', b, a)];
   }
 
   protected parts(work: Work, a: Flooded & Latency, b: Flooded): readonly Part[] {
     if (work.kind === 'pingpong') return pinged(a, b);
-    const perMessage = work.size / payloadOf(work);
-    const window = { messages: a.frames / perMessage, seconds: a.seconds, frames: a.frames };
-    return [{ window, messages: a.all / perMessage, cpu: a.cpu }, { cpu: b.cpu }];
+    return [flooded(work, a), { cpu: b.cpu }];
   }
+}
+
+/** Returns the command of the program `rawlink` at one end. */
+export function rawlink(rig: Rig, work: Work, end: EndName, link: string, role: string, ...more: string[]): string[] {
+  const [from, to] = end === 'a' ? [rig.a, rig.b] : [rig.b, rig.a];
+  return [
+    ...[`${rig.programs}/rawlink`, link, role, '--interface', from.interface, '--port', String(PORT)],
+    ...['--local', from.address, '--peer', to.address, '--source-mac', from.mac, '--dest-mac', to.mac],
+    ...['--warm', String(work.warmMs), '--ms', String(work.ms)],
+    ...['--warm-frames', String(Math.ceil((work.warmBytes ?? 0) / payloadOf(work)))],
+    ...(work.waiting === 'spin' ? ['--spin'] : []),
+    ...more,
+  ];
+}
+
+/** Returns the frames of a window as messages. */
+export function flooded(work: Work, { frames, seconds, all, cpu }: Flooded): Part {
+  const perMessage = work.size / payloadOf(work);
+  return { window: { messages: frames / perMessage, seconds, frames }, messages: all / perMessage, cpu };
 }
 
 /** Returns the bytes of RDMA payload that one frame carries, or would carry. */

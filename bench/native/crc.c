@@ -6,14 +6,11 @@
 #include <zlib.h>
 
 #include "common.h"
+#include "offload.h"
 
 #ifdef HAVE_ISAL
 #include <isa-l/crc.h>
 #endif
-
-/* offload.cc */
-const char *offload_name(uint32_t place);
-uint32_t offload_crc(uint32_t place, uint32_t start, const uint8_t *from, uint32_t bytes);
 
 static uint8_t sent[1 << 20], received[1 << 20], frame[1 << 16];
 static int bytes, span, at;

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
 
-const char *offload_name(uint32_t place);
-uint32_t offload_crc(uint32_t place, uint32_t start, const uint8_t *from, uint32_t bytes);
+#include "offload.h"
 
 enum { BTH = 12, RETH = 16, IMMEDIATE = 4, AETH = 4, ICRC = 4 };
 enum { FIRST = 0x06, MIDDLE = 0x07, LAST = 0x08, ONLY = 0x0a, SEND_ONLY_IMM = 0x05, ACKNOWLEDGE = 0x11 };
@@ -24,18 +24,6 @@ static uint64_t first_write;
 static uint16_t identification;
 static int has_nak;
 
-static uint32_t slow_crc(uint32_t crc, const uint8_t *at, int bytes) {
-    static uint32_t table[256];
-    if (!table[1])
-        for (uint32_t i = 0; i < 256; i++) {
-            uint32_t x = i;
-            for (int bit = 0; bit < 8; bit++) x = x >> 1 ^ (x & 1 ? 0xEDB88320 : 0);
-            table[i] = x;
-        }
-    for (; bytes--; at++) crc = crc >> 8 ^ table[(crc ^ *at) & 0xff];
-    return crc;
-}
-
 /* Returns the ICRC of a frame whose UDP payload has `bytes` without the ICRC (IBTA, annex A17). */
 static uint32_t icrc_of(const uint8_t *frame, int bytes) {
     uint8_t masked[8 + 28 + BTH];
@@ -43,13 +31,13 @@ static uint32_t icrc_of(const uint8_t *frame, int bytes) {
     memcpy(masked + 8, frame + 14, 28 + BTH);
     uint8_t *ip = masked + 8, *udp = ip + 20, *bth = udp + 8;
     ip[1] = ip[8] = ip[10] = ip[11] = udp[6] = udp[7] = bth[4] = 0xff;
-    uint32_t crc = slow_crc(~0u, masked, sizeof masked);
+    uint32_t crc = crc32(0, masked, sizeof masked);
     const uint8_t *rest = frame + HEADERS + BTH;
     bytes -= BTH;
-    /* the fast method takes multiples of 256 bytes */
+    /* the fast method takes multiples of 256 bytes, and a register that is not complemented */
     int few = offload_name(0) ? bytes % 256 : bytes;
-    crc = slow_crc(crc, rest, few);
-    return ~(few < bytes ? offload_crc(0, crc, rest + few, bytes - few) : crc);
+    crc = crc32(crc, rest, few);
+    return few < bytes ? ~offload_crc(0, ~crc, rest + few, bytes - few) : crc;
 }
 
 static int fill(uint8_t *frame) {

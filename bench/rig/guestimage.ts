@@ -55,7 +55,6 @@ function programs(): [name: string, file: string][] {
   const all: [string, string][] = [
     ['bin/node', process.execPath],
     ['bin/iperf3', found('iperf3')],
-    ...['tcp', 'rawlink'].map((name): [string, string] => [`build/bench/${name}`, `${PROGRAMS}/${name}`]),
   ];
   return all.filter(([, file]) => existsSync(file));
 }

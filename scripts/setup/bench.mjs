@@ -16,7 +16,7 @@ const PROGRAMS = {
   tcp: { files: ['tcp.c', 'common.c'] },
   rawlink: {
     files: ['rawlink.c', 'write.c', 'sockets.c', 'ring.c', 'uring.c', 'xdp.c', 'common.c', ...CRC],
-    libraries: ['-lstdc++'],
+    libraries: ['-lz', '-lstdc++'],
   },
   crc: { files: ['crc.c', 'common.c', ...CRC], libraries: ['-lz', '-lstdc++'] },
 };
