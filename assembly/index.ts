@@ -33,6 +33,7 @@ import { modifyQp } from './qp/modify';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
 import { Qp } from './qp/qp';
+import { setQpnBits } from './qp/qpn';
 import { queryQp } from './qp/query';
 import { receiveFrames } from './qp/recv';
 import { earliestDeadline } from './qp/timer';
@@ -96,6 +97,13 @@ export function setLink(flags: u32, sourcePort: u32, burstPackets: u32, burstByt
   let burst = GsoBurst.current();
   burst.maxPackets = burstPackets > 1 ? burstPackets : 0;
   burst.maxBytes = burstBytes;
+}
+/**
+ * Sets bits of the numbers of queue pairs that are created from now on. Returns EINVAL if a bit is not in the mask, or
+ * the mask leaves less than 16 numbers for each queue pair that the card may have.
+ */
+export function setQpn(mask: u32, bits: u32): u32 {
+  return setQpnBits(Card.get(), mask, bits) ? Errno.OK : Errno.EINVAL;
 }
 /**
  * Sets the port's addresses, `gids` GIDs of 16 bytes at scratch(), and the largest payload of a datagram in bytes.

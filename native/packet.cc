@@ -51,7 +51,8 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   using Self = PacketSocketObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "PacketSocket",
-                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::BindPort>("bindPort"),
+                       {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Steer>("steer"),
+                        InstanceMethod<&Self::BindPort>("bindPort"),
                         InstanceMethod<&Self::UnbindPort>("unbindPort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
                         InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::MakeRing>("makeRing"),
@@ -94,6 +95,13 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     address.sll_protocol = htons(ETH_P_ALL);
     address.sll_ifindex = ifindex;
     return bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : -errno;
+  }
+
+  // steer(mask, value): 0 or -errno
+  Napi::Value Steer(const Napi::CallbackInfo& info) {
+    const auto program = SteeringFilter(info[0].As<Napi::Number>(), info[1].As<Napi::Number>());
+    const int result = AttachFilter(fd_, program.data(), program.size()) == 0 ? 0 : -errno;
+    return Napi::Number::New(info.Env(), result);
   }
 
   // bindPort(address of 4 or 16 bytes, port, scope id): 0 or -errno

@@ -59,6 +59,12 @@ export interface NativePacketSocket extends NativeFrameSocket {
    */
   open(ifindex: number, mac: Uint8Array, bufferBytes: number): number;
   /**
+   * From now on the socket receives, of the packets without UDP checksum, only those to queue pairs whose numbers, in
+   * the bits of `mask`, are `value`, to queue pair 1, and to the queue pair number of multicast.
+   * @returns 0 or -errno
+   */
+  steer(mask: number, value: number): number;
+  /**
    * Makes a ring that the kernel writes single frames into. The socket receives nothing until `mapRing`.
    * @param bytes of the ring, a multiple of 64 KiB
    * @param frameBytes bytes of a frame and of what the kernel puts in front of it, a multiple of 16

@@ -19,6 +19,9 @@ export class Card {
   /** LinkFlag bits, and the UDP source port if the link has a fixed one. */
   linkFlags: u32;
   linkSourcePort: u32;
+  /** Bits of a queue pair number that the link has set, and their values (qp/qpn). */
+  qpnMask: u32;
+  qpnBits: u32;
   /** Largest payload of a datagram in bytes. */
   portMtu: u32;
   /** Members of multicast groups, a list (qp/multicast). */

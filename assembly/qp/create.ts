@@ -56,7 +56,7 @@ export function createQp(pd: Pd, type: QpType, sendCq: Cq, recvCq: Cq, shared: R
   qp.maxInline = sizes.inline;
   qp.isAdaptive = type == QpType.RC;
   qp.windowLimit = MAX_WINDOW;
-  qp.qpn = type == QpType.GSI ? GSI_QPN : newQpn(card.qps);
+  qp.qpn = type == QpType.GSI ? GSI_QPN : newQpn(card);
   card.qps.add(qp.qpn, qp.ptr);
   pd.users++;
   sendCq.users++;

@@ -3,20 +3,36 @@
 // are merely random, one in some thousand would be such a number where many connections come and go.
 
 import { MULTICAST_QPN } from '../codes';
+import { Card } from '../host/card';
 import { random32 } from '../host/random';
-import { Table } from '../host/table';
 import { RETIRED_QPNS } from '../memorymap';
 
+/** A queue pair number has 24 bits. */
+const ALL: u32 = 0xffffff;
+/** At least so many numbers for each queue pair. */
+const SPARE: u32 = 16;
 /** Numbers that are remembered: those of some seconds of connections, as fast as a card can end them. */
 const RETIRED: u32 = 4096;
 /** Behind them: how many have been retired, modulo 2^32. */
 const COUNT: usize = RETIRED_QPNS + ((<usize>RETIRED) << 2);
 
+/**
+ * Numbers are `bits` in the bits of `mask` from now on. Returns false if the mask leaves too few for the queue pairs
+ * that a card may have: they must stay hard to guess.
+ */
+export function setQpnBits(card: Card, mask: u32, bits: u32): bool {
+  if ((mask & ~ALL) != 0 || (bits & ~mask) != 0 || (<u32>1) << (24 - popcnt(mask)) < card.qps.limit * SPARE)
+    return false;
+  card.qpnMask = mask;
+  card.qpnBits = bits;
+  return true;
+}
+
 /** Returns a number that no queue pair has or had lately. 0 and 1 are those of the management queue pairs. */
-export function newQpn(qps: Table): u32 {
+export function newQpn(card: Card): u32 {
   let qpn: u32;
-  do qpn = random32() & 0xffffff;
-  while (qpn < 2 || qpn == MULTICAST_QPN || qps.lookup(qpn) != 0 || isRetired(qpn));
+  do qpn = (random32() & ALL & ~card.qpnMask) | card.qpnBits;
+  while (qpn < 2 || qpn == MULTICAST_QPN || card.qps.lookup(qpn) != 0 || isRetired(qpn));
   return qpn;
 }
 

@@ -23,6 +23,8 @@ export interface LinkChoice {
   readonly addresses?: readonly string[];
   /** Kind of the link. Default: `packet` if the process has CAP_NET_RAW, else `udp`. */
   readonly kind?: LinkKind;
+  /** As `PacketLinkOptions.flowSteering`. Other links ignore it. */
+  readonly flowSteering?: boolean;
   /** Options of the `xdp` link. */
   readonly xdp?: XdpOptions;
 }
@@ -65,11 +67,17 @@ const CAP = { NET_ADMIN: 12n, NET_RAW: 13n, SYS_ADMIN: 21n, BPF: 39n } as const;
 export function openHostLink(choice: LinkChoice): ChosenLink {
   const notes: string[] = [];
   const iface = chooseInterface(choice, notes);
-  const { towards, addresses = iface.isLoopback && towards ? [towards.from] : undefined } = choice;
+  const {
+    towards,
+    addresses = iface.isLoopback && towards ? [towards.from] : undefined,
+    flowSteering = false,
+  } = choice;
   const where = { interface: iface.name, ...(addresses && { addresses }) };
   const kind = choice.kind ?? choosePreferred(iface, notes);
   if (kind === 'udp') return { link: UdpLink.open(where), notes };
-  return { link: kind === 'packet' ? PacketLink.open(where) : XdpLink.open({ ...where, ...choice.xdp }), notes };
+  const link =
+    kind === 'packet' ? PacketLink.open({ ...where, flowSteering }) : XdpLink.open({ ...where, ...choice.xdp });
+  return { link, notes };
 }
 
 function choosePreferred(iface: HostInterface, notes: string[]): PreferredKind {

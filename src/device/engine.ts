@@ -19,6 +19,7 @@
  * - Events are dispatched in the application's thread only.
  * - A thread that is about to sleep announces it first, then checks for work again. Only an announced sleeper is woken.
  */
+import { outOfRange } from '../errors.js';
 import type { LinkFeatures } from '../link/link.js';
 import type { Card } from './card.js';
 import { EventOffset, LinkFlag } from './codes.js';
@@ -62,11 +63,15 @@ export interface Engine {
 /** Sets the card's link parameters from the features of its link. */
 export function setLinkFeatures(
   { exports, options }: Card,
-  { sourcePort, gso = { packets: 0, bytes: 0 } }: LinkFeatures,
+  { sourcePort, gso = { packets: 0, bytes: 0 }, flowSteering }: LinkFeatures,
 ): void {
   let flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
   if (options.icrcOffload) flags |= LinkFlag.ICRC_OFFLOAD;
   exports.setLink(flags, sourcePort, gso.packets, gso.bytes);
+  if (flowSteering === undefined) return;
+  const { mask, value } = flowSteering;
+  if (exports.setQpn(mask, value) !== 0)
+    throw outOfRange(`flowSteering is ${value} in the bits ${mask}, must leave 16 numbers for each queue pair`);
 }
 
 /** Takes all events from the card's ring and calls `onEvent` for each. */

@@ -13,7 +13,8 @@
  * - transfer, adopt: one thread transfers a link's mover, the card's thread adopts it (transfer.ts).
  *
  * Invariants:
- * - A link knows frames and IP addresses. It knows nothing of queue pairs, and imports nothing of the device.
+ * - A link knows frames and IP addresses. It knows nothing of queue pairs, except for the numbers of flow steering, and
+ *   imports nothing of the device.
  * - The card moves the producer of the transmit ring and the consumer of the receive ring; the link moves the other
  *   two. After `attach` only the thread that takes the device's turns writes the rings: it alone calls `send` and
  *   `receive`.
@@ -107,6 +108,12 @@ export interface LinkFeatures {
   readonly ipIdentification: 'as written' | 'zero';
   /** Limits of a GSO burst: packets, and bytes of UDP payload. Without it the card marks no bursts. */
   readonly gso?: { readonly packets: number; readonly bytes: number };
+  /**
+   * The link delivers packets to the queue pairs whose numbers, in the bits of `mask`, are `value`; other queue pairs
+   * may be those of other cards. It always delivers packets to queue pair 1 and to multicast groups. Without it the
+   * link delivers all packets.
+   */
+  readonly flowSteering?: { readonly mask: number; readonly value: number };
   /**
    * The link computes most of a large packet's ICRC. Its share is the last bytes before the ICRC: the largest power of
    * two from 256 to 4096 that fits into the bytes after the BTH. The card does smaller packets alone.

@@ -3,6 +3,7 @@
  * link works on every Ethernet interface and needs CAP_NET_RAW. The kernel still handles ARP, neighbour discovery and
  * ICMP.
  */
+import { randomInt } from 'node:crypto';
 import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
 import { ipBytes, isLinkLocal, multicastMac } from './address.js';
@@ -24,10 +25,17 @@ export interface PacketLinkOptions {
    * single frames: the kernel counts about twice the bytes of a frame in a buffer.
    */
   readonly bufferBytes?: number;
+  /**
+   * The kernel gives the link only packets to the queue pairs of its own card, as far as it can tell: to one of 16
+   * shares of all queue pair numbers. Each link on the interface has another share. Default: false.
+   */
+  readonly flowSteering?: boolean;
   /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
   readonly neighbourTimeoutMs?: number;
 }
 
+/** The lowest 4 bits of a queue pair number say in which share it is. */
+const SHARES = 16;
 /** The ring has at most this part of the card's memory: 1/16. */
 const RING_SHARE = 16;
 /** The ring's size and its offset in the memory are multiples of this. kBlockBytes of native/packetring.cc. */
@@ -53,12 +61,14 @@ export class PacketLink extends SocketLink {
   readonly #unboundPorts = new Set<string>();
   readonly #neighbourTimeoutMs: number | undefined;
   readonly #bufferBytes: number;
+  readonly #steering: Pick<LinkFeatures, 'flowSteering'>;
+  #releaseShare: (() => void) | undefined;
   #ring: { readonly bytes: number; readonly frameBytes: number } | undefined;
 
   /**
    * Opens the socket and binds the RoCE port of each address.
    * @throws VerbsError EPERM without CAP_NET_RAW; ENODEV and EADDRNOTAVAIL with the existing interfaces; EOPNOTSUPP
-   * without the addon
+   * without the addon; EADDRINUSE if other links on the interface have all shares of the queue pair numbers
    */
   static open(options: PacketLinkOptions): PacketLink {
     const iface = chooseInterface(options);
@@ -68,7 +78,7 @@ export class PacketLink extends SocketLink {
 
   private constructor(
     iface: HostInterface,
-    { bufferBytes = DEFAULT_BUFFER_BYTES, neighbourTimeoutMs }: PacketLinkOptions,
+    { bufferBytes = DEFAULT_BUFFER_BYTES, flowSteering = false, neighbourTimeoutMs }: PacketLinkOptions,
     only: boolean,
   ) {
     const socket = new (native().PacketSocket)();
@@ -82,6 +92,7 @@ export class PacketLink extends SocketLink {
       });
     super(iface, socket, [socket.fd()], only);
     this.#socket = socket;
+    this.#steering = flowSteering ? this.#steer() : {};
     for (const address of iface.addresses) this.addAddress(address, ipBytes(address));
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
     this.#bufferBytes = bufferBytes;
@@ -95,7 +106,33 @@ export class PacketLink extends SocketLink {
       ipIdentification: 'as written',
       ...this.icrcFeatures,
       ...this.gsoFeatures,
+      ...this.#steering,
     };
+  }
+
+  /** Takes a share of the queue pair numbers, a random one, so that a peer does not soon see a number again. */
+  #steer(): Pick<LinkFeatures, 'flowSteering'> {
+    const first = randomInt(SHARES);
+    for (let i = 0; i < SHARES; i++) {
+      const flowSteering = { mask: SHARES - 1, value: (first + i) % SHARES };
+      this.#releaseShare = this.names.bind(`flow/${flowSteering.value}`);
+      if (this.#releaseShare === undefined) continue;
+      const result = this.#socket.steer(flowSteering.mask, flowSteering.value);
+      if (result === 0) return { flowSteering };
+      this.close();
+      throw errnoError(result, `no flow steering on ${this.interface.name}`, {});
+    }
+    this.close();
+    throw new VerbsError(
+      'EADDRINUSE',
+      `other devices on ${this.interface.name} have all ${SHARES} shares of the queue pair numbers: close one of them, ` +
+        'or open this one without flowSteering',
+    );
+  }
+
+  override close(): void {
+    super.close();
+    this.#releaseShare?.();
   }
 
   /** Makes the ring, unless the socket's buffer or the card's memory is too small for one. Never rejects. */

@@ -69,6 +69,13 @@ export interface OpenOptions {
    * `memory` with a `hub`; else `packet` if the process may use it, else `udp`.
    */
   readonly link?: 'packet' | 'udp' | 'xdp' | 'memory' | Link;
+  /**
+   * Several devices on one interface, each in its own thread or process, share the work of receiving: the kernel gives
+   * this device only packets to its own queue pairs (flow steering), so that those of the others take none of its time.
+   * It cannot tell whose packets with a UDP checksum are; devices of this library send super-packets so. Packets for no
+   * queue pair at all are not counted (`drop_qpn`) if the kernel holds them back. Link `packet` only. Default false.
+   */
+  readonly flowSteering?: boolean;
   /** Options of the `xdp` link: queues, mode, zero copy, busy polling. */
   readonly xdp?: XdpOptions;
   /**
@@ -177,6 +184,7 @@ const CHECKS: Checks<OpenOptions> = {
     if (!['packet', 'udp', 'xdp', 'memory'].includes(link as string))
       throw invalidValue(`${name} is ${show(link)}, must be 'packet', 'udp', 'xdp', 'memory' or a link`);
   },
+  flowSteering: checkBoolean,
   xdp: nested(XDP_CHECKS),
   hub: instanceOf(() => MemoryHub, 'made by createMemoryHub'),
   pcap: (name, pcap) => {
@@ -245,6 +253,8 @@ async function open<Kind extends Context>(
     if (options.fault !== undefined) link = faultLink(link, options.fault);
     if (options.wrapLink) link = wrapped(link, options.wrapLink);
     const { features } = link;
+    if (options.flowSteering && !features.flowSteering)
+      throw new VerbsError('EOPNOTSUPP', `the ${link.kind} link has no flow steering: use the packet link`);
     const icrcOffload = features.icrcOffload === true && options.icrcOffload !== false;
     const cardOptions = { memoryBytes, seed, icrcOffload, ...receiveSlots(features, memoryBytes) };
     const { card, engine: started } = await startCard(cardOptions, link, trace, options);
@@ -298,6 +308,7 @@ async function chooseLink(options: OpenOptions): Promise<ChosenLink> {
   return openHostLink({
     ...(peer !== undefined && !isNamed && { towards: { peer, from: await addressTowards(peer) } }),
     ...(link && { kind: link }),
+    ...(options.flowSteering && { flowSteering: true }),
     ...(options.xdp && { xdp: options.xdp }),
     ...(options.interface !== undefined && { interface: options.interface }),
     ...(options.addresses && { addresses: options.addresses }),
