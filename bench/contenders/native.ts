@@ -30,27 +30,27 @@ export abstract class Native implements Contender {
   protected rig!: Rig;
 
   abstract takes(work: Work): boolean;
-  /** The commands of both ends. End b is passive and starts first. */
-  protected abstract commands(work: Work): readonly [a: string[], b: string[]];
-  protected abstract parts(work: Work, a: unknown, b: unknown): readonly Part[];
+  /** The commands of both ends. The programs of end b are passive and start first. */
+  protected abstract commands(work: Work): readonly [a: string[], ...b: string[][]];
+  protected abstract parts(work: Work, a: unknown, ...b: readonly unknown[]): readonly Part[];
 
   async begin(rig: Rig): Promise<void> {
     this.rig = rig;
   }
 
   async measure(work: Work): Promise<Sample> {
-    const [commandA, commandB] = this.commands(work);
-    const b = this.rig.spawn('b', commandB);
+    const [commandA, ...commandsB] = this.commands(work);
+    const b = commandsB.map((command) => this.rig.spawn('b', command));
     try {
-      await lineLike(b, /^ready$/);
+      await Promise.all(b.map((program) => lineLike(program, /^ready$/)));
       const a = this.rig.spawn('a', commandA);
       try {
-        return sampleOf(work, this.parts(work, await result(a), await result(b)));
+        return sampleOf(work, this.parts(work, await result(a), ...(await Promise.all(b.map(result)))));
       } finally {
         a.kill();
       }
     } finally {
-      b.kill();
+      for (const program of b) program.kill();
     }
   }
 

@@ -23,7 +23,7 @@ export interface OursOptions {
  * Whether the program of an end can poll. In worker mode it does only if each end has two CPUs: on a shared CPU a
  * spinning thread delays the other one.
  */
-export function canPoll({ mode }: OursOptions): boolean {
+export function canPoll({ mode }: Pick<OursOptions, 'mode'>): boolean {
   return mode === 'inline' || HAS_TWO_CPUS;
 }
 

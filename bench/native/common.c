@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* --rkey and --address belong to the --qpn before them. */
+static struct target *last_target(struct options *o) { return &o->targets[o->target_count ? o->target_count - 1 : 0]; }
+
 struct options parse_options(int argc, char **argv, const char *words[2]) {
     struct options o = {.port = 4791, .bytes = 64, .segments = 1, .window = 512, .warm = 100, .ms = 300};
     static const struct option known[] = {
@@ -36,9 +39,12 @@ struct options parse_options(int argc, char **argv, const char *words[2]) {
             case 'q': o.spin = 1; break;
             case 'z': o.zerocopy = 1; break;
             case 'e': o.message = atoi(optarg); break;
-            case 'd': o.qpn = strtoul(optarg, NULL, 0); break;
-            case 'k': o.rkey = strtoul(optarg, NULL, 0); break;
-            case 'v': o.address = strtoull(optarg, NULL, 0); break;
+            case 'd':
+                if (o.target_count == MOST_TARGETS) errno = E2BIG, fail("--qpn");
+                o.targets[o.target_count++].qpn = strtoul(optarg, NULL, 0);
+                break;
+            case 'k': last_target(&o)->rkey = strtoul(optarg, NULL, 0); break;
+            case 'v': last_target(&o)->address = strtoull(optarg, NULL, 0); break;
             default: exit(2);
         }
     for (int i = 0; i < 2; i++) words[i] = optind + i < argc ? argv[optind + i] : "";

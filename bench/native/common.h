@@ -10,6 +10,13 @@ struct shared {
     _Alignas(64) volatile uint32_t stop;     /* set by the flood when it ends */
 };
 
+/* A queue pair of the other end, and the memory that the messages go to. */
+struct target {
+    uint32_t qpn, rkey;
+    uint64_t address;
+};
+enum { MOST_TARGETS = 2 };
+
 struct options {
     const char *interface, *local, *peer, *shared;
     const char *source_mac, *dest_mac;
@@ -22,8 +29,8 @@ struct options {
     int spin;     /* poll instead of sleeping in the kernel */
     int zerocopy; /* send by MSG_ZEROCOPY (tcp) */
     int message;  /* bytes of a message of RC WRITEs; 0 = the frames are no RDMA packets */
-    uint32_t qpn, rkey;
-    uint64_t address; /* where the messages go */
+    struct target targets[MOST_TARGETS];
+    int target_count;
 };
 
 /* Parses the options, and stores the words before the first option, at most two, in `words`. */

@@ -1,6 +1,7 @@
 /* A link without a protocol. Roles work in pairs: `rawlink LINK flood` with `sink`, `ping` with `echo`. LINK is packet,
    udp or xdp; a sink may also be ring or uring. With --message, `rawlink xdp flood` sends frames that carry RC WRITEs,
-   and `rawlink xdp write` sends them to a queue pair and waits for its acknowledgements. */
+   and `rawlink xdp write` sends them to queue pairs and waits for their acknowledgements. Messages go to the queue
+   pairs of --qpn by turns; a packet socket with --qpn takes only the frames to that one. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -64,7 +65,8 @@ static void sink(const struct link *link, const struct options *o, struct shared
     double cpu = cpu_seconds();
     while (!shared->stop) {
         int n = link->receive(o->spin);
-        if (n) shared->received += n;
+        /* there may be several sinks */
+        if (n) __atomic_fetch_add(&shared->received, n, __ATOMIC_RELAXED);
         if (shared->received == 0) cpu = cpu_seconds();
     }
     print_window(0, 0, shared->received, cpu_seconds() - cpu);

@@ -122,12 +122,14 @@ static void write_burst(const struct options *o) {
     udp[6] = sum >> 8, udp[7] = sum;
 }
 
-/* Binds the port, and drops everything on it, so that the kernel's UDP stack does not process the frames as well. */
+/* Binds the port, and drops everything on it, so that the kernel's UDP stack does not process the frames as well.
+   Several programs may do so. */
 static void hold_port(const struct options *o) {
     int sink = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
     struct sockaddr_in local = address_of(o->local, o->port);
     filter(sink, nothing, 1);
+    setsockopt(sink, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     setsockopt(sink, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
     if (bind(sink, (void *)&local, sizeof local)) fail("bind the port");
 }
@@ -136,13 +138,16 @@ int packet_socket(const struct options *o) {
     hold_port(o);
     int opened = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (opened < 0) fail("packet socket");
-    /* only UDP over IPv4 to the port */
+    /* only UDP over IPv4 to the port, and only to the queue pair if there is one */
+    uint32_t mask = o->target_count ? 0xffffff : 0;
     struct sock_filter only[] = {
-        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x0800, 0, 5),
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 0, 3),
-        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 36), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, o->port, 0, 1),
+        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x0800, 0, 8),
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 0, 6),
+        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 36), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, o->port, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 46), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, o->targets[0].qpn, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, -1),          BPF_STMT(BPF_RET | BPF_K, 0)};
-    filter(opened, only, 8);
+    filter(opened, only, sizeof only / sizeof *only);
     set_buffers(opened);
     const int on = 1;
     setsockopt(opened, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on);

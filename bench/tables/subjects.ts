@@ -4,6 +4,7 @@ import type { Row } from '../rig/rounds.js';
 import { adapter } from './adapter.js';
 import { bulk } from './bulk.js';
 import { type CardData, card } from './card.js';
+import { cards } from './cards.js';
 import { type ConnectData, connect } from './connect.js';
 import { icrc } from './crc.js';
 import { type FootprintData, footprint } from './footprint.js';
@@ -18,6 +19,7 @@ import type { Subject } from './subject.js';
 export const SUBJECTS = [
   bulk,
   adapter,
+  cards,
   latency,
   streams,
   rate,
@@ -34,6 +36,7 @@ export const SUBJECTS = [
 export interface Results {
   readonly bulk?: Row[];
   readonly adapter?: Row[];
+  readonly cards?: Row[];
   readonly latency?: Row[];
   readonly streams?: Row[];
   readonly rate?: Row[];

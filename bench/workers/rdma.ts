@@ -23,6 +23,7 @@ export interface RdmaOptions {
   readonly interface: string;
   /** Probability that a frame sent by this end is lost, 0 to 1. */
   readonly drop?: number;
+  readonly flowSteering?: boolean;
 }
 
 export interface Introduction {
@@ -62,12 +63,13 @@ export class RdmaEnd {
   #recvWcs: Wc[] = [];
   #one: Wc[] = [];
 
-  async open({ link, mode, interface: name, drop }: RdmaOptions): Promise<Introduction> {
+  async open({ link, mode, interface: name, drop, flowSteering = false }: RdmaOptions): Promise<Introduction> {
     const options = {
       link,
       mode,
       interface: name,
       memoryBytes: 64 * 2 ** 20,
+      flowSteering,
       ...(drop !== undefined && { fault: { seed: 1, tx: { drop } } }),
     };
     this.#device = await openDevice(options as Parameters<typeof openDevice>[0]);

@@ -1,0 +1,97 @@
+/** What several cards of one address cost each other: bulk from a peer like an adapter. */
+import { FromAdapter, type Receivers, SinkOfAdapter } from '../contenders/adapter.js';
+import { canPoll } from '../contenders/ours.js';
+import { byContender, cpuPerByte, failures, figure, gbps, reason, select } from '../report/figures.js';
+import { digits, ratio, type Sheet } from '../report/sheet.js';
+import { over, type Target } from '../report/targets.js';
+import { measureRounds, type Row } from '../rig/rounds.js';
+import { WARM_BYTES, type Work } from '../work.js';
+import { type Context, roundsOf, type Subject } from './subject.js';
+
+/** MTU of the interfaces, for the path MTUs 1024 and 4096. */
+const MTUS = [1500, 9000] as const;
+const SIZE = 65536;
+/** The card is a thread of its own, which sleeps when it has nothing to do: the cards may share CPUs. */
+const LINK = { link: 'packet', mode: 'worker' } as const;
+
+const ONE = 'one card';
+const BESIDE_IDLE = 'one card, beside an idle one';
+const TWO = 'two cards';
+const STEERED = ', flow steering';
+const [ONE_PROGRAM, TWO_PROGRAMS] = ['C, TPACKET_V3, one program', 'C, TPACKET_V3, two programs'] as const;
+
+function contenders(): (FromAdapter | SinkOfAdapter)[] {
+  const ours = (name: string, more: Partial<Receivers>) => [
+    new FromAdapter({ ...LINK, ...more }, name),
+    new FromAdapter({ ...LINK, ...more, flowSteering: true }, name + STEERED),
+  ];
+  const waiting = canPoll(LINK) ? 'spin' : 'sleep';
+  return [
+    new FromAdapter(LINK, ONE),
+    ...ours(BESIDE_IDLE, { idle: 1 }),
+    ...ours(TWO, { devices: 2 }),
+    new SinkOfAdapter('ring', 1, waiting, ONE_PROGRAM),
+    new SinkOfAdapter('ring', 2, waiting, TWO_PROGRAMS),
+  ];
+}
+
+function works({ settings: { warmMs, ms } }: Context): Work[] {
+  const same = { kind: 'bulk', operation: 'WRITE', size: SIZE, qps: 2, warmMs, ms, warmBytes: WARM_BYTES } as const;
+  return MTUS.flatMap((mtu) => (['spin', 'sleep'] as const).map((waiting) => ({ ...same, mtu, waiting })));
+}
+
+export const cards: Subject<Row[]> = {
+  name: 'cards',
+  title: 'Several cards of one address: WRITEs of 64 KiB from a peer like an adapter, two queue pairs',
+
+  async measure(context) {
+    const rig = await context.host();
+    rig.steer(true);
+    try {
+      return await measureRounds(rig, contenders(), works(context), roundsOf(context));
+    } finally {
+      rig.steer(false);
+    }
+  },
+
+  sheets(rows) {
+    const sheet: Sheet = {
+      title: 'Gbit/s of payload that arrives (medians of the rounds), and as a multiple of one card or one program',
+      head: ['', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× one', 'CPU ns/KiB'])],
+      rows: [...byContender(rows)].map(([name, own]) => line(name, own, rows)),
+      notes: [
+        'The link is packet, in worker mode, and each card is in a process of its own. All receivers are on the CPUs of one end, so that what two cards need besides is missing for the frames. CPU: user and system time of both ends, without the idle card.',
+        ...failures(rows),
+      ],
+    };
+    return [sheet];
+  },
+
+  targets: MTUS.map(target),
+};
+
+const rowOf = (rows: readonly Row[], contender: string, mtu: number) => select(rows, { contender, mtu })[0];
+
+function target(mtu: number): Target<Row[]> {
+  return {
+    target: `two cards of one address, relative to one card, divided by the same of two C programs, MTU ${mtu}`,
+    least: 0.9,
+    judge: (rows) => {
+      const find = (contender: string) => rowOf(rows, contender, mtu);
+      const [ours, theirs] = [over(find(TWO + STEERED), find(ONE)), over(find(TWO_PROGRAMS), find(ONE_PROGRAM))];
+      return ours && theirs && { value: ours.value / theirs.value };
+    },
+  };
+}
+
+function line(name: string, own: readonly Row[], rows: readonly Row[]): string[] {
+  const none = reason(own);
+  if (none !== undefined) return [name, `skipped: ${none}`];
+  const cells = MTUS.flatMap((mtu) => {
+    const row = select(own, { mtu })[0];
+    const [value, cpu] = [figure(row, gbps), figure(row, cpuPerByte)];
+    const one = figure(rowOf(rows, own[0]?.kind === 'bare' ? ONE_PROGRAM : ONE, mtu), gbps);
+    return [digits(value), ratio(value, one), digits(cpu && cpu * 1024)];
+  });
+  return [name, ...cells];
+}
