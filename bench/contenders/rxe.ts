@@ -1,5 +1,7 @@
 /** Linux soft-RoCE (rxe), measured by perftest in the virtual machine, the only place where it is available. */
-import { type GuestRig, RXE } from '../rig/guest.js';
+
+import { type GuestRig, RXE, RXE_TO_B } from '../rig/guest.js';
+import { GUEST_FOLDER } from '../rig/guestimage.js';
 import type { Rig } from '../rig/program.js';
 import type { Sample, Work } from '../work.js';
 import type { Contender } from './contender.js';
@@ -9,6 +11,8 @@ const GID_INDEX = '1';
 const PINGS = 400;
 /** perftest accepts whole seconds only. */
 const SECONDS = 2;
+/** Under emulation our program takes longer to reach its full speed. perftest leaves out the first quarter. */
+const SECONDS_OF_OURS = 8;
 const PORT = 18515;
 
 export class Rxe implements Contender {
@@ -27,26 +31,16 @@ export class Rxe implements Contender {
   async measure(work: Work): Promise<Sample> {
     const isPing = work.kind === 'pingpong';
     const program = `ib_${work.operation.toLowerCase()}_${isPing ? 'lat' : 'bw'}`;
-    const duration = isPing ? ['-n', String(PINGS)] : ['-D', String(SECONDS), '--report_gbits'];
     const options = [
-      '-x',
-      GID_INDEX,
-      '-s',
-      String(work.size),
-      '-F',
-      ...duration,
+      ...['-x', GID_INDEX, '-s', String(work.size), '-F'],
+      ...(isPing ? ['-n', String(PINGS)] : ['-D', String(SECONDS), '--report_gbits']),
       ...(work.waiting === 'sleep' ? ['-e'] : []),
     ];
     const server = this.rig.spawnRxe('b', [program, '-d', RXE.b.device, ...options]);
     try {
       await this.rig.guest.listening(PORT);
-      const before = await this.rig.cpuSeconds();
-      const client = this.rig.spawnRxe('a', [program, '-d', RXE.a.device, ...options, RXE.b.address]);
-      const lines: string[] = [];
-      for await (const line of client.lines()) lines.push(line);
-      await client.exited;
-      const cpu = (await this.rig.cpuSeconds()) - before;
-      return isPing ? pinged(work, figures(lines), cpu) : streamed(work, figures(lines), cpu);
+      const { numbers, cpu } = await ran(this.rig, [program, '-d', RXE.a.device, ...options, RXE.b.address]);
+      return isPing ? pinged(work, numbers, cpu) : streamed(work, numbers, cpu);
     } finally {
       server.kill();
       await server.exited.catch(() => {});
@@ -55,6 +49,57 @@ export class Rxe implements Contender {
 
   async end(): Promise<void> {}
   stop(): void {}
+}
+
+/** The names of what `RxeToOurs` measures begin so. */
+export const RXE_TO_OURS = 'rxe to ours';
+
+/** rxe sends WRITEs to a link of ours: perftest to `wasm-roce write-bw`. */
+export class RxeToOurs implements Contender {
+  readonly kind = 'beside';
+  readonly name: string;
+
+  constructor(
+    readonly rig: GuestRig,
+    readonly link: string,
+  ) {
+    this.name = `${RXE_TO_OURS}: ${link}, inline`;
+  }
+
+  takes({ kind, operation, waiting }: Work): boolean {
+    return kind === 'bulk' && operation === 'WRITE' && waiting === 'spin';
+  }
+
+  async begin(_: Rig): Promise<void> {}
+
+  async measure(work: Work): Promise<Sample> {
+    const options = ['-s', String(work.size), '-F', '-D', String(SECONDS_OF_OURS), '--report_gbits'];
+    const command = `${GUEST_FOLDER}/dist/cli/main.js`;
+    const own = ['--link', this.link, '-d', RXE_TO_B.far];
+    const server = this.rig.spawn('b', [this.rig.node, command, 'write-bw', ...own, ...options]);
+    try {
+      await this.rig.listening('b', PORT);
+      const client = ['ib_write_bw', '-x', GID_INDEX, '-d', RXE_TO_B.device, ...options, RXE_TO_B.address];
+      const { numbers, cpu } = await ran(this.rig, client);
+      return streamed(work, numbers, cpu);
+    } finally {
+      server.kill();
+      await server.exited.catch(() => {});
+    }
+  }
+
+  async end(): Promise<void> {}
+  stop(): void {}
+}
+
+/** Runs a client of perftest at end a. @returns its figures, and the CPU time of the whole machine meanwhile */
+async function ran(rig: GuestRig, client: readonly string[]): Promise<{ numbers: number[]; cpu: number }> {
+  const before = await rig.cpuSeconds();
+  const program = rig.spawnRxe('a', client);
+  const lines: string[] = [];
+  for await (const line of program.lines()) lines.push(line);
+  await program.exited;
+  return { numbers: figures(lines), cpu: (await rig.cpuSeconds()) - before };
 }
 
 /** Returns the numbers of the line below `#bytes`. */

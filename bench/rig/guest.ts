@@ -2,7 +2,7 @@
  * The virtual machine of the interop tests as a rig: rxe and all other contenders run on the same kernel and the same
  * virtual CPUs. The ends of ours, Node and iperf3 are in two namespaces with a veth pair. rxe works in the initial
  * namespace only, so it has a veth pair of its own there. Routing rules send its packets over that pair, which would
- * otherwise be delivered locally.
+ * otherwise be delivered locally. Another veth pair leads from a third rxe device to end b.
  */
 import { Guest, guestUnavailable } from '../../test/interop/guest/guest.js';
 import { findGuestImage } from '../../test/interop/guest/recipe.js';
@@ -24,6 +24,9 @@ export const RXE: Readonly<Record<EndName, RxeEnd>> = {
   a: { device: 'rxe0', interface: 'rx0', address: '10.98.0.1' },
   b: { device: 'rxe1', interface: 'rx1', address: '10.98.0.2' },
 };
+
+/** Where a third rxe device reaches end b. */
+export const RXE_TO_B = { device: 'rxe2', interface: 'rx2', far: 'roce1', address: '10.97.0.2' } as const;
 
 const CPUS = { a: '0', b: '1' } as const;
 const MEMORY = 1536;
@@ -49,7 +52,12 @@ const RXE_CABLE = `
   ip route add ${RXE.a.address} dev rx1 src ${RXE.b.address} table 100
   ip rule add pref 20 lookup 100; ip rule add pref 30 lookup local; ip rule del pref 0
   busybox ping -c 1 -W 5 -I ${RXE.a.address} ${RXE.b.address} >/dev/null
-  rdma link add rxe0 type rxe netdev rx0; rdma link add rxe1 type rxe netdev rx1`;
+  rdma link add rxe0 type rxe netdev rx0; rdma link add rxe1 type rxe netdev rx1
+  ip link add rx2 mtu 9000 type veth peer name ${RXE_TO_B.far} mtu 9000 netns b
+  ip link set rx2 addrgenmode none; ip -n b link set ${RXE_TO_B.far} addrgenmode none
+  ip addr add 10.97.0.1/24 dev rx2; ip -n b addr add ${RXE_TO_B.address}/24 dev ${RXE_TO_B.far}
+  ip link set rx2 up; ip -n b link set ${RXE_TO_B.far} up
+  rdma link add ${RXE_TO_B.device} type rxe netdev rx2`;
 
 /** Returns why no guest can run here; undefined when one can. */
 export const guestReason = guestUnavailable;
@@ -87,7 +95,8 @@ export class GuestRig implements Rig {
     if (mtu === this.#mtu) return;
     const inside = (['a', 'b'] as const).map((end) => `ip -n ${end} link set ${ENDS[end].interface} mtu ${mtu}`);
     const rxe = (['a', 'b'] as const).map((end) => `ip link set ${RXE[end].interface} mtu ${mtu}`);
-    await this.guest.run([...inside, ...rxe].join(' && '), { timeout: 30_000 });
+    const toB = [`ip link set ${RXE_TO_B.interface} mtu ${mtu}`, `ip -n b link set ${RXE_TO_B.far} mtu ${mtu}`];
+    await this.guest.run([...inside, ...rxe, ...toB].join(' && '), { timeout: 30_000 });
     this.#mtu = mtu;
   }
 
@@ -108,6 +117,13 @@ export class GuestRig implements Rig {
   /** Starts one of the guest's own programs in its initial namespace, where rxe works. */
   spawnRxe(end: EndName, command: readonly string[]): Program {
     return this.#start(['taskset', '-c', CPUS[end], ...command]);
+  }
+
+  /** Waits until a program at one end listens on a TCP port. */
+  async listening(end: EndName, port: number): Promise<void> {
+    const state = `: [0-9A-F]+:${port.toString(16).toUpperCase()} 0+:0000 0A `;
+    const wait = `until grep -qE '${state}' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done`;
+    await this.guest.run(`ip netns exec ${end} sh -c "${wait}"`, { timeout: 30_000 });
   }
 
   /** Returns the CPU time that the whole machine has used, in seconds. */

@@ -22,8 +22,8 @@ export const GUEST_FOLDER = '/bench';
 
 /** The library that the xdp link loads by name. Without it that link is skipped. */
 const LIBRARY = 'libbpf.so.1';
-/** Packages that only the command line loads, or the build of the addon. */
-const NOT_LOADED = new Set(['commander', 'cli-table3', 'node-addon-api', 'node-api-headers']);
+/** Packages that only some commands load, or the build of the addon. */
+const NOT_LOADED = new Set(['cli-table3', 'node-addon-api', 'node-api-headers']);
 
 /** @param initrd the image of the interop tests @returns the path of the image with the archive appended */
 export function pack(initrd: string): string {

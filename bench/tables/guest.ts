@@ -2,7 +2,7 @@
 import { Iperf3 } from '../contenders/iperf3.js';
 import { NodeNet } from '../contenders/node.js';
 import type { Ours } from '../contenders/ours.js';
-import { Rxe } from '../contenders/rxe.js';
+import { RXE_TO_OURS, Rxe, RxeToOurs } from '../contenders/rxe.js';
 import {
   absent,
   best,
@@ -74,7 +74,8 @@ export const guest: Subject<GuestData> = {
     const rig = await context.guest();
     const { rounds, ...window } = times(context.settings);
     const options = { ...roundsOf(context), rounds };
-    const all = [...inline(context.ours()), new NodeNet(), new Iperf3(), new Rxe(rig)];
+    const fromRxe = inline(context.ours()).map(({ link }) => new RxeToOurs(rig, link));
+    const all = [...inline(context.ours()), new NodeNet(), new Iperf3(), new Rxe(rig), ...fromRxe];
     const rows = await measureRounds(rig, all, works(window), options);
     const loss: LossRow[] = [];
     const write = {
@@ -106,7 +107,7 @@ export const guest: Subject<GuestData> = {
       head: ['', 'operation', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× rxe', 'CPU ns/KiB'])],
       rows: [...byContender(streams)].flatMap(([name, own]) => streamLines(name, own, rxe)),
       notes: [
-        'rxe is measured by perftest. Its CPU time is that of the whole machine, because rxe works in the kernel.',
+        'rxe is measured by perftest. Its CPU time is that of the whole machine, because rxe works in the kernel. "rxe to ours": perftest over rxe sends to `wasm-roce write-bw`, one frame for each packet and without a UDP checksum.',
         ...failures(rows),
       ],
     };
@@ -138,6 +139,15 @@ export const guest: Subject<GuestData> = {
         ),
     },
     {
+      target: 'bulk WRITE 1 MiB from rxe to ours, relative to rxe to rxe',
+      least: 0.9,
+      judge: ({ rows }) => {
+        const writes = select(rows, { mtu: 9000, operation: 'WRITE', size: SIZE, waiting: 'spin' });
+        const toOurs = writes.filter(({ contender }) => contender.startsWith(RXE_TO_OURS));
+        return over(best(toOurs, gbps), select(writes, { contender: 'rxe' })[0]);
+      },
+    },
+    {
       target: 'SEND ping-pong of 64 B in the same guest: median of rxe divided by ours',
       least: 1,
       judge: ({ rows }) =>
@@ -161,7 +171,7 @@ function streamLines(name: string, rows: readonly Row[], rxe: (mtu: number) => n
       const [value, cpu] = [figure(row, gbps), figure(row, cpuPerByte)];
       return [value === undefined ? absent(row) : digits(value), ratio(value, rxe(mtu)), digits(cpu && cpu * 1024)];
     });
-    const isRdma = rows[0]?.kind === 'ours' || name === 'rxe';
+    const isRdma = rows[0]?.kind === 'ours' || name.startsWith('rxe');
     return [name, isRdma ? `${operation}${waiting === 'sleep' ? ', asleep' : ''}` : '', ...cells];
   });
 }
