@@ -64,7 +64,7 @@ export function valkeyCommand(program: Command): void {
 async function proxy(flags: Flags): Promise<void> {
   if (flags.link === 'memory')
     throw usageError('--link memory is for both ends in one process: no client could connect');
-  const output = new Output(flags.json ?? false, process.stderr);
+  const output = new Output(flags.json ?? false);
   const stop = stopSignal();
   const options: DeviceOptions = {
     open: { ...openOptions(flags), memoryBytes: flags.memory },
