@@ -110,8 +110,9 @@ describe('the facade', () => {
       'src/ulp': ['src/index'],
       'src/net': ['src/ulp', 'src/index'],
       'src/dgram': ['src/ulp'],
+      'src/nvme': ['src/ulp'],
       'src/valkey': ['src/ulp'],
-      'src/cli': ['src/index', 'src/net', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
+      'src/cli': ['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
       // sd_notify is of no use to other programs, so it is no public export
       'src/cli/endpoint/notify': ['src/native', 'src/cli'],
       'build/card': [],

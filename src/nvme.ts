@@ -1,0 +1,46 @@
+/**
+ * wasm-roce/nvme: disks over RDMA, by NVMe over Fabrics.
+ *
+ * A target gives hosts, such as Linux with its driver nvme-rdma, files as disks. A controller is a host's connection to
+ * a target, such as Linux's nvmet-rdma.
+ *
+ * @packageDocumentation
+ */
+import type { DiscoveryEntry } from './ulp/nvme/discovery.js';
+import { type ConnectOptions, type DiscoverOptions, NvmeController } from './ulp/nvme/host/controller.js';
+import { NvmeTarget, type TargetOptions } from './ulp/nvme/target/target.js';
+
+export type { DiscoveryEntry } from './ulp/nvme/discovery.js';
+export { type ConnectOptions, type DiscoverOptions, NvmeController } from './ulp/nvme/host/controller.js';
+export { NvmeNamespace, type RangeOptions, type WriteOptions } from './ulp/nvme/host/namespace.js';
+export { NvmeError } from './ulp/nvme/status.js';
+export { type FileStorageOptions, fileStorage, type Storage } from './ulp/nvme/target/storage.js';
+export {
+  type NamespaceOptions,
+  NvmeTarget,
+  type SubsystemOptions,
+  type TargetOptions,
+} from './ulp/nvme/target/target.js';
+export { DISCOVERY_NQN, NVME_PORT } from './ulp/nvme/wire.js';
+
+/**
+ * Serves subsystems until it is closed.
+ * @throws TypeError, RangeError for wrong options; VerbsError EADDRINUSE, EADDRNOTAVAIL, ENOMEM; as `openDevice`
+ */
+export function createTarget(options: TargetOptions): Promise<NvmeTarget> {
+  return NvmeTarget.open(options);
+}
+
+/**
+ * Connects to a subsystem.
+ * @throws TypeError, RangeError for wrong options; NvmeError when the target refuses; CmError, VerbsError when it is
+ * not reached; as `openDevice`
+ */
+export function connect(options: ConnectOptions): Promise<NvmeController> {
+  return NvmeController.connect(options);
+}
+
+/** Returns the subsystems that a target names in its discovery log. @throws as `connect` */
+export function discover(options: DiscoverOptions): Promise<DiscoveryEntry[]> {
+  return NvmeController.discover(options);
+}

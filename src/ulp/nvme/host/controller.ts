@@ -1,0 +1,419 @@
+/** A controller as its host sees it: connects the queues, finds the namespaces, and keeps the connection alive. */
+import { randomUUID } from 'node:crypto';
+import { lookup } from 'node:dns/promises';
+import { EventEmitter } from 'node:events';
+import { isIP } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { type DeviceUse, useDevice } from '../../devices.js';
+import { checkPort, outOfRange, wrongType } from '../../errors.js';
+import { TransferBuffers } from '../buffers.js';
+import {
+  DISCOVERY_RECORD_BYTES,
+  type DiscoveryEntry,
+  decodeDiscoveryHead,
+  decodeDiscoveryRecord,
+} from '../discovery.js';
+import {
+  ADMIN_ENTRIES,
+  AdminOpcode,
+  ANY_CONTROLLER,
+  Cns,
+  COMMAND_BYTES,
+  CONFIGURATION,
+  type CommandFields,
+  DISCOVERY_NQN,
+  ENABLE,
+  encodeConnectData,
+  FABRICS_OPCODE,
+  FATAL,
+  FabricsType,
+  Feature,
+  IDENTIFY_BYTES,
+  LogPage,
+  MAX_NQN_BYTES,
+  NVME_PORT,
+  Property,
+  READY,
+  SHUTDOWN_COMPLETE,
+  SHUTDOWN_MASK,
+  SHUTDOWN_NORMAL,
+} from '../wire.js';
+import { NvmeNamespace } from './namespace.js';
+import { HostQueue } from './queue.js';
+
+/** Options of `discover`. */
+export interface DiscoverOptions {
+  /** Name or address of the target. */
+  readonly host: string;
+  /** Port of rdma_cm. Default 4420. */
+  readonly port?: number;
+  /** Device. Default: one on the route to the target. */
+  readonly device?: Device;
+  /** NQN of this host. Default: one made of `hostId`. */
+  readonly hostNqn?: string;
+  /** UUID of this host. Default: a random one for each process. */
+  readonly hostId?: string;
+  /** Time that the target has for a command in ms. Default 30,000. */
+  readonly timeout?: number;
+}
+
+/** Options of `connect`. */
+export interface ConnectOptions extends DiscoverOptions {
+  /** NQN of the subsystem. */
+  readonly nqn: string;
+  /** I/O queues, 1 to 128; the target may allow fewer. Default 1. */
+  readonly ioQueues?: number;
+  /** Commands that an I/O queue holds, 2 to 1024; the target may allow fewer. Default 128. */
+  readonly queueSize?: number;
+  /** Time in ms after which each end takes the other for dead; 0 = never. Default 5000. */
+  readonly keepAlive?: number;
+}
+
+const HOST_ID = randomUUID();
+/** Buffers for the data of a controller. */
+const BUFFERS = { small: 64, large: 16, access: ['localWrite', 'remoteRead', 'remoteWrite'] } as const;
+/** A target that says nothing may take so long to get ready, and to shut down (ms). */
+const SHUTDOWN_MS = 5000;
+const POLL_MS = 2;
+
+/**
+ * A controller of a subsystem, which `connect` has connected. When the connection is lost, its calls are rejected, and
+ * the event `close` is emitted with the error; it does not connect again.
+ */
+export class NvmeController extends EventEmitter {
+  readonly #options: ConnectOptions;
+  readonly #use: DeviceUse;
+  readonly #address: string;
+  readonly #pd: Pd;
+  readonly #buffers: TransferBuffers;
+  readonly #queues: HostQueue[] = [];
+  #cntlid = ANY_CONTROLLER;
+  #capsuleDataBytes = 0;
+  #namespaces: readonly NvmeNamespace[] = [];
+  #keepAliveTimer: NodeJS.Timeout | undefined;
+  #next = 0;
+  #failure: Error | undefined;
+  #closed: Promise<void> | undefined;
+
+  private constructor(
+    options: ConnectOptions,
+    { use, address, pd, buffers }: { use: DeviceUse; address: string; pd: Pd; buffers: TransferBuffers },
+  ) {
+    super();
+    this.#options = options;
+    this.#use = use;
+    this.#address = address;
+    this.#pd = pd;
+    this.#buffers = buffers;
+  }
+
+  /** @internal */
+  static async connect(given: ConnectOptions): Promise<NvmeController> {
+    const options = checked(given);
+    const controller = await NvmeController.#open(options);
+    try {
+      await controller.#connectAll(options.ioQueues ?? 1);
+      return controller;
+    } catch (error) {
+      await controller.close();
+      throw error;
+    }
+  }
+
+  /** @internal Reads the discovery log. */
+  static async discover(given: DiscoverOptions): Promise<DiscoveryEntry[]> {
+    const controller = await NvmeController.#open(checked({ ...given, nqn: DISCOVERY_NQN, keepAlive: 0 }));
+    try {
+      await controller.#connectAdmin();
+      return await controller.#readDiscoveryLog();
+    } finally {
+      await controller.close();
+    }
+  }
+
+  static async #open(options: ConnectOptions): Promise<NvmeController> {
+    const address = isIP(options.host) ? options.host : (await lookup(options.host)).address;
+    const use = await useDevice(options.device, address);
+    let pd: Pd | undefined;
+    try {
+      pd = await use.device.allocPd();
+      const buffers = await TransferBuffers.open(pd, BUFFERS);
+      return new NvmeController(options, { use, address, pd, buffers });
+    } catch (error) {
+      await pd?.close();
+      await use.release();
+      throw error;
+    }
+  }
+
+  /** The namespaces of the subsystem, in the order of their ids. */
+  get namespaces(): readonly NvmeNamespace[] {
+    return this.#namespaces;
+  }
+
+  /** The namespace of an id. @throws VerbsError ENODEV if there is none */
+  namespace(nsid: number): NvmeNamespace {
+    const found = this.#namespaces.find((namespace) => namespace.nsid === nsid);
+    if (found === undefined) throw new VerbsError('ENODEV', `the subsystem has no namespace ${nsid}`);
+    return found;
+  }
+
+  /** Shuts the controller down, so that the target makes everything durable, and disconnects. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  /** As `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  // ---- connecting ----
+
+  async #connectAll(ioQueues: number): Promise<void> {
+    await this.#connectAdmin();
+    const { keepAlive = 5000 } = this.#options;
+    if (keepAlive > 0)
+      this.#keepAliveTimer = setInterval(() => void this.#keepAlive().catch(() => {}), keepAlive / 2).unref();
+    const identity = await this.#identify({ cns: Cns.CONTROLLER });
+    if (!(identity.readUInt32LE(536) & 4)) throw new VerbsError('EOPNOTSUPP', 'the target takes no keyed SGLs');
+    if (identity.readUInt16LE(1800) === 0)
+      this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(1792) * 16 - COMMAND_BYTES);
+    await this.#connectIo(ioQueues);
+    this.#namespaces = await this.#findNamespaces();
+  }
+
+  async #connectAdmin(): Promise<void> {
+    const { keepAlive = 5000 } = this.#options;
+    const admin = await this.#connectQueue(0, ADMIN_ENTRIES, 0);
+    this.#cntlid = Number((await this.#connectCommand(admin, 0, ADMIN_ENTRIES, keepAlive)) & 0xffffn);
+    const timeout = Number(((await this.#getProperty(Property.CAPABILITIES, 1)) >> 24n) & 0xffn) * 500;
+    await this.#setConfiguration(CONFIGURATION | ENABLE);
+    await this.#awaitStatus(READY, timeout, 'get ready');
+  }
+
+  async #connectIo(wanted: number): Promise<void> {
+    const { queueSize = 128 } = this.#options;
+    const most = Number((await this.#getProperty(Property.CAPABILITIES, 1)) & 0xffffn) + 1;
+    const entries = Math.min(queueSize, most);
+    const asked = ((wanted - 1) << 16) | (wanted - 1);
+    const granted = await this.#admin('Set Features', {
+      opcode: AdminOpcode.SET_FEATURES,
+      dwords: [Feature.QUEUE_COUNT, asked],
+    });
+    const count = Math.min(wanted, Number(granted & 0xffffn) + 1, Number((granted >> 16n) & 0xffffn) + 1);
+    const capsuleDataBytes = Math.min(this.#capsuleDataBytes, 4096);
+    for (let qid = 1; qid <= count; qid++) {
+      const queue = await this.#connectQueue(qid, entries, capsuleDataBytes);
+      await this.#connectCommand(queue, qid, entries, 0);
+    }
+  }
+
+  async #connectQueue(qid: number, entries: number, capsuleDataBytes: number): Promise<HostQueue> {
+    const { port = NVME_PORT, timeout: timeoutMs = 30_000 } = this.#options;
+    const id = createCmId(this.#use.device);
+    try {
+      await id.resolveAddr(this.#address, port);
+      await id.resolveRoute();
+    } catch (error) {
+      await id.close();
+      throw error;
+    }
+    const options = { qid, entries, cntlid: qid === 0 ? 0 : this.#cntlid, capsuleDataBytes, timeoutMs };
+    const queue = await HostQueue.connect(id, this.#pd, options, (error) => this.#fail(error));
+    this.#queues.push(queue);
+    return queue;
+  }
+
+  /** @returns the result of Connect: the id of the controller */
+  async #connectCommand(queue: HostQueue, qid: number, entries: number, keepAlive: number): Promise<bigint> {
+    const { nqn: subsystemNqn } = this.#options;
+    const { hostNqn, hostId } = identityOf(this.#options);
+    const data = encodeConnectData({
+      hostId,
+      cntlid: qid === 0 ? ANY_CONTROLLER : this.#cntlid,
+      subsystemNqn,
+      hostNqn,
+    });
+    return this.#withData(data.length, async (buffer) => {
+      buffer.bytes.set(data);
+      return queue.submit('Connect', {
+        opcode: FABRICS_OPCODE,
+        fabricsType: FabricsType.CONNECT,
+        dwords: [qid << 16, entries - 1, keepAlive],
+        data: { place: 'host', address: buffer.address, length: data.length, rkey: buffer.rkey, invalidates: false },
+      });
+    });
+  }
+
+  async #findNamespaces(): Promise<NvmeNamespace[]> {
+    const namespaces: NvmeNamespace[] = [];
+    for (let last = 0; ; ) {
+      const list = await this.#identify({ cns: Cns.ACTIVE_NAMESPACES, nsid: last });
+      const ids = Array.from({ length: IDENTIFY_BYTES / 4 }, (_, i) => list.readUInt32LE(4 * i)).filter(
+        (id) => id > last,
+      );
+      for (const nsid of ids) {
+        const identity = await this.#identify({ cns: Cns.NAMESPACE, nsid });
+        if (identity.readBigUInt64LE(8) === 0n) continue;
+        const [buffers, queue] = [() => this.#usableBuffers(), () => this.#ioQueue()];
+        namespaces.push(new NvmeNamespace({ nsid, identity, buffers, queue }));
+      }
+      if (ids.length < IDENTIFY_BYTES / 4) return namespaces;
+      last = ids.at(-1) as number;
+    }
+  }
+
+  #usableBuffers(): TransferBuffers {
+    if (this.#failure !== undefined) throw this.#failure;
+    return this.#buffers;
+  }
+
+  /** The queues take turns. */
+  #ioQueue(): HostQueue {
+    if (this.#failure !== undefined) throw this.#failure;
+    this.#next = (this.#next + 1) % (this.#queues.length - 1);
+    return this.#queues[1 + this.#next] as HostQueue;
+  }
+
+  // ---- admin commands ----
+
+  async #admin(what: string, fields: CommandFields): Promise<bigint> {
+    return (this.#queues[0] as HostQueue).submit(what, fields);
+  }
+
+  #keepAlive(): Promise<bigint> {
+    return this.#admin('Keep Alive', { opcode: AdminOpcode.KEEP_ALIVE });
+  }
+
+  async #identify({ cns, nsid = 0 }: { cns: Cns; nsid?: number }): Promise<Buffer> {
+    return this.#read('Identify', { opcode: AdminOpcode.IDENTIFY, nsid, dwords: [cns] }, IDENTIFY_BYTES);
+  }
+
+  async #readDiscoveryLog(): Promise<DiscoveryEntry[]> {
+    for (;;) {
+      const head = decodeDiscoveryHead(await this.#readLog(0, DISCOVERY_RECORD_BYTES));
+      const entries: DiscoveryEntry[] = [];
+      for (let i = 1; i <= head.records; i++) {
+        const entry = decodeDiscoveryRecord(await this.#readLog(i * DISCOVERY_RECORD_BYTES, DISCOVERY_RECORD_BYTES));
+        if (entry !== undefined) entries.push(entry);
+      }
+      const after = decodeDiscoveryHead(await this.#readLog(0, DISCOVERY_RECORD_BYTES));
+      if (after.generation === head.generation) return entries;
+    }
+  }
+
+  #readLog(offset: number, bytes: number): Promise<Buffer> {
+    const dwords = bytes / 4 - 1;
+    return this.#read(
+      'Get Log Page',
+      { opcode: AdminOpcode.GET_LOG_PAGE, dwords: [LogPage.DISCOVERY | (dwords << 16), 0, offset] },
+      bytes,
+    );
+  }
+
+  /** Sends an admin command that reads data. */
+  #read(what: string, fields: CommandFields, bytes: number): Promise<Buffer> {
+    return this.#withData(bytes, async ({ bytes: data, address, rkey }) => {
+      await this.#admin(what, {
+        ...fields,
+        data: { place: 'host', address, length: bytes, rkey, invalidates: false },
+      });
+      return Buffer.from(data);
+    });
+  }
+
+  async #withData<T>(
+    bytes: number,
+    use: (buffer: Awaited<ReturnType<TransferBuffers['take']>>) => Promise<T>,
+  ): Promise<T> {
+    const buffer = await this.#buffers.take(bytes);
+    try {
+      return await use(buffer);
+    } finally {
+      buffer.give();
+    }
+  }
+
+  /** @param size 0: 4 bytes, 1: 8 bytes */
+  #getProperty(offset: Property, size: 0 | 1): Promise<bigint> {
+    return this.#admin('Property Get', {
+      opcode: FABRICS_OPCODE,
+      fabricsType: FabricsType.PROPERTY_GET,
+      dwords: [size, offset],
+    });
+  }
+
+  async #setConfiguration(value: number): Promise<void> {
+    await this.#admin('Property Set', {
+      opcode: FABRICS_OPCODE,
+      fabricsType: FabricsType.PROPERTY_SET,
+      dwords: [0, Property.CONFIGURATION, value],
+    });
+  }
+
+  /** @throws VerbsError EIO, ETIMEDOUT */
+  async #awaitStatus(bits: number, timeoutMs: number, what: string): Promise<void> {
+    for (const end = performance.now() + timeoutMs; ; ) {
+      const status = Number(await this.#getProperty(Property.STATUS, 0));
+      if (status & FATAL) throw new VerbsError('EIO', `the controller did not ${what}: it has a fatal status`);
+      if ((status & bits) === bits) return;
+      if (performance.now() > end)
+        throw new VerbsError('ETIMEDOUT', `the controller did not ${what} within ${timeoutMs} ms`);
+      await sleep(POLL_MS);
+    }
+  }
+
+  // ---- the end ----
+
+  #fail(error: Error): void {
+    if (this.#failure !== undefined || this.#closed !== undefined) return;
+    this.#failure = error;
+    void this.close();
+  }
+
+  async #close(): Promise<void> {
+    clearInterval(this.#keepAliveTimer);
+    if (this.#failure === undefined && this.#queues.length > 0) await this.#shutDown().catch(() => {});
+    this.#failure ??= new VerbsError('ECANCELED', 'the controller was closed');
+    // I/O queues first, as the target keeps the controller as long as it has an admin queue
+    for (const queue of this.#queues.reverse()) await queue.close(this.#failure);
+    await this.#buffers.close();
+    await this.#pd.close();
+    await this.#use.release();
+    this.emit(
+      'close',
+      ...(this.#failure instanceof VerbsError && this.#failure.code === 'ECANCELED' ? [] : [this.#failure]),
+    );
+  }
+
+  async #shutDown(): Promise<void> {
+    await this.#setConfiguration(((CONFIGURATION | ENABLE) & ~SHUTDOWN_MASK) | SHUTDOWN_NORMAL);
+    await this.#awaitStatus(SHUTDOWN_COMPLETE, SHUTDOWN_MS, 'shut down');
+  }
+}
+
+/** @throws TypeError, RangeError */
+function checked(options: ConnectOptions): ConnectOptions {
+  const { host, port = NVME_PORT, nqn, hostId, ioQueues = 1, queueSize = 128, keepAlive = 5000 } = options;
+  if (typeof host !== 'string' || host === '') throw wrongType('host', host, 'a name or an address');
+  checkPort(port, 1);
+  if (typeof nqn !== 'string') throw wrongType('nqn', nqn, 'a name');
+  for (const [name, value] of Object.entries({ nqn, hostNqn: options.hostNqn ?? '' }))
+    if (Buffer.byteLength(value) > MAX_NQN_BYTES) throw outOfRange(name, value, `at most ${MAX_NQN_BYTES} bytes`);
+  if (hostId !== undefined && !/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(hostId))
+    throw wrongType('hostId', hostId, 'a UUID');
+  const within = (name: string, value: number, least: number, most: number) => {
+    if (!Number.isInteger(value) || value < least || value > most) throw outOfRange(name, value, `${least} to ${most}`);
+  };
+  within('ioQueues', ioQueues, 1, 128);
+  within('queueSize', queueSize, 2, 1024);
+  within('keepAlive', keepAlive, 0, 2 ** 32 - 1);
+  return options;
+}
+
+function identityOf({ hostId = HOST_ID, hostNqn = `nqn.2014-08.org.nvmexpress:uuid:${hostId}` }: ConnectOptions) {
+  return { hostNqn, hostId: Buffer.from(hostId.replaceAll('-', ''), 'hex') };
+}

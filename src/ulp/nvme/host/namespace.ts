@@ -1,0 +1,202 @@
+/** A namespace of a connected controller: a disk, by bytes. */
+import { Readable, Writable } from 'node:stream';
+import { outOfRange } from '../../errors.js';
+import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
+import { DEALLOCATE, FORCE_UNIT_ACCESS, NvmOpcode, RANGE_BYTES } from '../wire.js';
+import type { HostQueue } from './queue.js';
+
+/** Blocks of one command at most: the field has 16 bits. */
+const MAX_BLOCKS = 65_536;
+
+/** Options of `write`. */
+export interface WriteOptions {
+  /** Whether the data is durable when the promise resolves. Default false: `flush` makes it so. */
+  readonly durable?: boolean;
+}
+
+/** A range of a namespace. */
+export interface RangeOptions {
+  /** First byte. Default 0. */
+  readonly start?: number;
+  /** Byte behind the last one. Default: the namespace's end. */
+  readonly end?: number;
+}
+
+interface NamespaceInit {
+  readonly nsid: number;
+  /** What Identify Namespace says. */
+  readonly identity: Buffer;
+  /** The controller's buffers. @throws why there are none */
+  readonly buffers: () => TransferBuffers;
+  /** The queue for the next command. @throws why there is none */
+  readonly queue: () => HostQueue;
+}
+
+/**
+ * A namespace, from `controller.namespaces`. Positions and lengths are bytes, and multiples of `blockBytes`. Calls may
+ * overlap; no order is kept among those that are outstanding.
+ */
+export class NvmeNamespace {
+  /** Id of the namespace. */
+  readonly nsid: number;
+  /** Bytes of a block. */
+  readonly blockBytes: number;
+  /** Size in bytes. */
+  readonly bytes: number;
+  /** Whether the target refuses writes. */
+  readonly isReadOnly: boolean;
+  readonly #buffers: () => TransferBuffers;
+  readonly #queue: () => HostQueue;
+
+  /** @internal */
+  constructor({ nsid, identity, buffers, queue }: NamespaceInit) {
+    this.nsid = nsid;
+    const format = (identity[26] as number) & 0x0f;
+    this.blockBytes = 2 ** (identity[130 + 4 * format] as number);
+    this.bytes = Number(identity.readBigUInt64LE(0)) * this.blockBytes;
+    this.isReadOnly = ((identity[99] as number) & 1) !== 0;
+    this.#buffers = buffers;
+    this.#queue = queue;
+  }
+
+  /**
+   * Reads bytes.
+   * @throws RangeError; NvmeError when the target refuses; VerbsError when the connection is lost
+   */
+  async read(position: number, length: number): Promise<Buffer> {
+    this.#check(position, length);
+    const into = Buffer.allocUnsafe(length);
+    await this.#buffers().inParts(length, async (buffer, offset) => {
+      await this.#queue().submit('Read', this.#transfer(NvmOpcode.READ, position + offset, buffer, 0));
+      into.set(buffer.bytes, offset);
+      return undefined;
+    });
+    return into;
+  }
+
+  /** Writes bytes. @throws as `read` */
+  async write(position: number, data: Uint8Array, { durable = false }: WriteOptions = {}): Promise<void> {
+    this.#check(position, data.length);
+    const flags = durable ? FORCE_UNIT_ACCESS : 0;
+    const queue = this.#queue();
+    if (data.length > 0 && data.length <= queue.capsuleDataBytes) {
+      const place = { place: 'capsule', address: 0n, length: data.length, rkey: 0, invalidates: false } as const;
+      const command = this.#command(NvmOpcode.WRITE, position, data.length, flags);
+      await queue.submit('Write', { ...command, data: place }, data);
+      return;
+    }
+    await this.#buffers().inParts(data.length, async (buffer, offset) => {
+      buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
+      await this.#queue().submit('Write', this.#transfer(NvmOpcode.WRITE, position + offset, buffer, flags));
+      return undefined;
+    });
+  }
+
+  /** Makes everything durable whose `write` has resolved. @throws as `read` */
+  async flush(): Promise<void> {
+    await this.#queue().submit('Flush', { opcode: NvmOpcode.FLUSH, nsid: this.nsid });
+  }
+
+  /** Makes bytes zero. @throws as `read` */
+  async writeZeroes(position: number, length: number): Promise<void> {
+    this.#check(position, length);
+    const most = MAX_BLOCKS * this.blockBytes;
+    for (let done = 0; done < length; done += most) {
+      const command = this.#command(NvmOpcode.WRITE_ZEROES, position + done, Math.min(most, length - done), 0);
+      await this.#queue().submit('Write Zeroes', command);
+    }
+  }
+
+  /** Tells the target that bytes are not needed; what a later `read` returns is undefined. @throws as `read` */
+  async discard(position: number, length: number): Promise<void> {
+    this.#check(position, length);
+    if (length === 0) return;
+    const range = Buffer.alloc(RANGE_BYTES);
+    range.writeUInt32LE(length / this.blockBytes, 4);
+    range.writeBigUInt64LE(BigInt(position / this.blockBytes), 8);
+    const buffer = await this.#buffers().take(RANGE_BYTES);
+    try {
+      buffer.bytes.set(range);
+      await this.#queue().submit('Dataset Management', {
+        opcode: NvmOpcode.DATASET_MANAGEMENT,
+        nsid: this.nsid,
+        dwords: [0, DEALLOCATE],
+        data: keyed(buffer),
+      });
+    } finally {
+      buffer.give();
+    }
+  }
+
+  /** Returns a stream of a range's bytes. @throws RangeError */
+  createReadStream({ start = 0, end = this.bytes }: RangeOptions = {}): Readable {
+    this.#check(start, end - start);
+    let position = start;
+    const read = () => {
+      const length = Math.min(MAX_BUFFER_BYTES * 4, end - position);
+      position += length;
+      return this.read(position - length, length);
+    };
+    return new Readable({
+      read() {
+        if (position === end) this.push(null);
+        else
+          read().then(
+            (data) => this.push(data),
+            (error) => this.destroy(error),
+          );
+      },
+    });
+  }
+
+  /**
+   * Returns a stream that writes from `start` on, at most to `end`. Its end makes everything durable. A last part that
+   * is shorter than a block is filled up with zeroes.
+   * @throws RangeError
+   */
+  createWriteStream({ start = 0, end = this.bytes }: RangeOptions = {}): Writable {
+    this.#check(start, end - start);
+    let position = start;
+    let rest: Buffer = Buffer.alloc(0);
+    const write = async (data: Buffer) => {
+      const all = rest.length > 0 ? Buffer.concat([rest, data]) : data;
+      const whole = all.length - (all.length % this.blockBytes);
+      if (position + all.length > end)
+        throw outOfRange('the data', `longer than ${end - start} bytes`, 'within the range');
+      rest = Buffer.from(all.subarray(whole));
+      await this.write(position, all.subarray(0, whole));
+      position += whole;
+    };
+    const finish = async () => {
+      if (rest.length > 0) await this.write(position, Buffer.concat([rest], this.blockBytes));
+      await this.flush();
+    };
+    return new Writable({
+      highWaterMark: MAX_BUFFER_BYTES * 4,
+      write: (data, _, done) => void write(data).then(() => done(), done),
+      final: (done) => void finish().then(() => done(), done),
+    });
+  }
+
+  #transfer(opcode: NvmOpcode, position: number, buffer: TransferBuffer, flags: number) {
+    return { ...this.#command(opcode, position, buffer.bytes.length, flags), data: keyed(buffer) };
+  }
+
+  #command(opcode: NvmOpcode, position: number, length: number, flags: number) {
+    const first = position / this.blockBytes;
+    const high = Math.floor(first / 2 ** 32);
+    return { opcode, nsid: this.nsid, dwords: [first % 2 ** 32, high, length / this.blockBytes - 1 + flags] };
+  }
+
+  /** @throws RangeError */
+  #check(position: number, length: number): void {
+    const { blockBytes, bytes } = this;
+    for (const [name, value] of Object.entries({ position, length }))
+      if (!Number.isSafeInteger(value) || value < 0 || value % blockBytes !== 0)
+        throw outOfRange(name, value, `a multiple of ${blockBytes}`);
+    if (position + length > bytes) throw outOfRange('position + length', position + length, `at most ${bytes}`);
+  }
+}
+
+const keyed = ({ bytes, address, rkey }: TransferBuffer) =>
+  ({ place: 'host', address, length: bytes.length, rkey, invalidates: false }) as const;

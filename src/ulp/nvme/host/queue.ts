@@ -1,0 +1,213 @@
+/** One NVMe queue of a host: a queue pair that sends commands and receives responses. */
+import {
+  CmError,
+  type CmId,
+  CompletionPump,
+  type Cq,
+  type Mr,
+  type Pd,
+  type Qp,
+  throwIfFailed,
+  VerbsError,
+  type Wc,
+  WcOpcode,
+} from '../../../index.js';
+import { NvmeError, Status } from '../status.js';
+import {
+  broken,
+  COMMAND_BYTES,
+  type CommandFields,
+  decodeReject,
+  decodeResponse,
+  encodeCommand,
+  encodeConnectRequest,
+  RESPONSE_BYTES,
+  RejectStatus,
+} from '../wire.js';
+
+export interface HostQueueOptions {
+  /** 0 is the admin queue. */
+  readonly qid: number;
+  /** Commands that may be outstanding, and 1. */
+  readonly entries: number;
+  /** Id of the controller; 0 for the admin queue. */
+  readonly cntlid: number;
+  /** Bytes of data that a command may carry. */
+  readonly capsuleDataBytes: number;
+  /** Time that the target has for a command (ms). */
+  readonly timeoutMs: number;
+}
+
+interface Pending {
+  readonly what: string;
+  readonly since: number;
+  resolve(result: bigint): void;
+  reject(error: Error): void;
+}
+
+export class HostQueue {
+  readonly #id: CmId;
+  readonly #cq: Cq;
+  readonly #mr: Mr;
+  readonly #qp: Qp;
+  readonly #options: HostQueueOptions;
+  readonly #onFailure: (error: Error) => void;
+  /** Command ids that no command has, and commands that wait for one. */
+  readonly #freeCids: number[];
+  readonly #waiting: ((cid: number) => void)[] = [];
+  readonly #pending = new Map<number, Pending>();
+  readonly #timer: NodeJS.Timeout;
+  #failure: Error | undefined;
+
+  private constructor(
+    { id, cq, mr, qp }: { id: CmId; cq: Cq; mr: Mr; qp: Qp },
+    options: HostQueueOptions,
+    onFailure: (error: Error) => void,
+  ) {
+    this.#id = id;
+    this.#cq = cq;
+    this.#mr = mr;
+    this.#qp = qp;
+    this.#options = options;
+    this.#onFailure = onFailure;
+    this.#freeCids = Array.from({ length: options.entries - 1 }, (_, cid) => cid);
+    new CompletionPump(cq, (wc) => this.#take(wc));
+    for (let slot = 0; slot < options.entries; slot++) this.#postReceive(slot);
+    this.#timer = setInterval(() => this.#expire(), Math.min(options.timeoutMs, 1000)).unref();
+  }
+
+  /**
+   * Connects a queue; `id` has its route.
+   * @param onFailure called once, when the queue pair fails, the target disconnects, or a command takes too long
+   * @throws CmError, VerbsError; nothing is left allocated then, and the id is closed
+   */
+  static async connect(
+    id: CmId,
+    pd: Pd,
+    options: HostQueueOptions,
+    onFailure: (error: Error) => void,
+  ): Promise<HostQueue> {
+    const { qid, entries, cntlid } = options;
+    const opened: (() => Promise<unknown>)[] = [() => id.close()];
+    try {
+      const cq = await id.device.createCq({ cqe: 3 * entries });
+      opened.push(() => cq.close());
+      const mr = await pd.regMr(entries * (RESPONSE_BYTES + COMMAND_BYTES + options.capsuleDataBytes));
+      opened.push(() => mr.close());
+      const queues = { sendCq: cq, maxSendWr: 2 * entries, maxRecvWr: entries, maxSendSge: 1, maxRecvSge: 1 };
+      const qp = await id.createQp(pd, queues);
+      const queue = new HostQueue({ id, cq, mr, qp }, options, onFailure);
+      opened.splice(0, opened.length, () => queue.close());
+      await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
+      void queue.#awaitDisconnect();
+      return queue;
+    } catch (error) {
+      for (const undo of opened) await undo();
+      throw error;
+    }
+  }
+
+  /** Bytes of data that a command may carry. */
+  get capsuleDataBytes(): number {
+    return this.#options.capsuleDataBytes;
+  }
+
+  /**
+   * Sends a command when the target has room for it.
+   * @param what the command, for an error
+   * @param inCapsule data that goes with it
+   * @returns what the response says (bytes 0 to 7)
+   * @throws NvmeError when the target has not carried it out; why the queue has failed
+   */
+  async submit(what: string, fields: CommandFields, inCapsule?: Uint8Array): Promise<bigint> {
+    this.#assertUsable();
+    const cid = this.#freeCids.shift() ?? (await new Promise<number>((resolve) => this.#waiting.push(resolve)));
+    this.#assertUsable();
+    const { capsuleDataBytes, entries } = this.#options;
+    const at = entries * RESPONSE_BYTES + cid * (COMMAND_BYTES + capsuleDataBytes);
+    this.#mr.copyIn(encodeCommand(fields, cid), at);
+    if (inCapsule !== undefined) this.#mr.copyIn(inCapsule, at + COMMAND_BYTES);
+    return new Promise((resolve, reject) => {
+      this.#pending.set(cid, { what, since: performance.now(), resolve, reject });
+      this.#qp.postSend({
+        opcode: 'SEND',
+        sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)),
+      });
+    });
+  }
+
+  /** Disconnects. Commands that wait for a response are rejected, with `error` if the queue has not failed. */
+  async close(error?: Error): Promise<void> {
+    this.#failure ??= error ?? new VerbsError('ECANCELED', 'the queue was closed');
+    clearInterval(this.#timer);
+    await this.#id.close();
+    for (const { reject } of this.#pending.values()) reject(this.#failure);
+    this.#pending.clear();
+    // they find the queue closed
+    for (const resolve of this.#waiting.splice(0)) resolve(0);
+    await this.#mr.close();
+    await this.#cq.close();
+  }
+
+  #assertUsable(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  #fail(error: Error): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = error;
+    this.#onFailure(error);
+  }
+
+  async #awaitDisconnect(): Promise<void> {
+    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
+    this.#fail(new VerbsError('ECONNRESET', 'the target has disconnected'));
+  }
+
+  #expire(): void {
+    const now = performance.now();
+    for (const { what, since } of this.#pending.values())
+      if (now - since >= this.#options.timeoutMs)
+        this.#fail(
+          new VerbsError('ETIMEDOUT', `the target has not answered ${what} within ${this.#options.timeoutMs} ms`),
+        );
+  }
+
+  #postReceive(slot: number): void {
+    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * RESPONSE_BYTES, RESPONSE_BYTES) });
+  }
+
+  #take(wc: Wc): void {
+    if (this.#failure !== undefined) return;
+    try {
+      throwIfFailed(wc);
+      if (wc.opcode === WcOpcode.RECV) this.#onResponse(wc.wrId, wc.byteLen);
+    } catch (error) {
+      this.#fail(error as Error);
+    }
+  }
+
+  #onResponse(slot: number, bytes: number): void {
+    if (bytes !== RESPONSE_BYTES) throw broken(`a response has ${bytes} bytes, must have ${RESPONSE_BYTES}`);
+    const at = slot * RESPONSE_BYTES;
+    const { cid, status, result } = decodeResponse(Buffer.from(this.#mr.buffer.subarray(at, at + RESPONSE_BYTES)));
+    const pending = this.#pending.get(cid);
+    if (pending === undefined) throw broken(`a response is for command ${cid}, which is not outstanding`);
+    this.#postReceive(slot);
+    this.#pending.delete(cid);
+    const next = this.#waiting.shift();
+    if (next) next(cid);
+    else this.#freeCids.push(cid);
+    if (status === Status.SUCCESS) pending.resolve(result);
+    else pending.reject(new NvmeError(pending.what, status));
+  }
+}
+
+/** Adds what the private data of a refusal says. */
+function explain(error: unknown): never {
+  if (error instanceof CmError) {
+    const status = decodeReject(error.privateData);
+    if (status !== undefined) error.message += `: ${RejectStatus[status]}`;
+  }
+  throw error;
+}

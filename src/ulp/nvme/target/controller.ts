@@ -1,0 +1,371 @@
+/**
+ * A controller of a target: what one host has of a subsystem. It carries out the commands of its queues, keeps the
+ * host's settings, and ends when the host is silent for longer than its keep-alive timeout.
+ */
+import { performance } from 'node:perf_hooks';
+import { VerbsError } from '../../../index.js';
+import { CommandError, Status } from '../status.js';
+import {
+  AdminOpcode,
+  ALL_NAMESPACES,
+  Cns,
+  CONFIGURATION,
+  ENABLE,
+  FABRICS_OPCODE,
+  FATAL,
+  FabricsType,
+  Feature,
+  IDENTIFY_BYTES,
+  LogPage,
+  NvmOpcode,
+  Property,
+  READY,
+  SHUTDOWN_COMPLETE,
+  SHUTDOWN_MASK,
+} from '../wire.js';
+import type { Exchange } from './exchange.js';
+import {
+  type ControllerIdentity,
+  identifyController,
+  identifyDescriptors,
+  identifyNamespace,
+  identifyNamespaceList,
+  MAX_ASYNC_EVENTS,
+} from './identify.js';
+import type { Namespace } from './namespace.js';
+import type { Subsystem } from './subsystem.js';
+
+/** Milliseconds that a controller may take to get ready, in units of 500 ms. */
+const READY_TIMEOUT_UNITS = 15n;
+const VERSION = 0x0001_0300;
+
+/** Features whose value is only kept. */
+const KEPT_FEATURES: ReadonlySet<number> = new Set([0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0a, Feature.ASYNC_EVENTS]);
+
+/** Result of Abort: the command was not aborted. */
+const NOT_ABORTED = 1n;
+/** Time that a host without keep-alives may be silent, if it only asks for the discovery log (ms). */
+const DISCOVERY_SILENCE_MS = 120_000;
+
+export interface ControllerInit {
+  readonly cntlid: number;
+  readonly subsystem: Subsystem;
+  readonly hostNqn: string;
+  readonly hostId: Buffer;
+  /** Time that the host may be silent in ms; 0 = any. */
+  readonly keepAliveMs: number;
+  readonly queueEntries: number;
+  readonly capsuleDataBytes: number;
+  readonly maxIoQueues: number;
+  /** For a controller of the discovery subsystem: its log. */
+  readonly discoveryLog?: () => Buffer;
+  /**
+   * Called once, when the controller has ended: its queues must be disconnected.
+   * @param error undefined: it ended as it should
+   */
+  readonly onEnd: (error: Error | undefined) => void;
+}
+
+export class Controller {
+  readonly cntlid: number;
+  readonly subsystem: Subsystem;
+  readonly hostNqn: string;
+  readonly hostId: Buffer;
+  readonly #init: ControllerInit;
+  readonly #qids = new Set<number>();
+  #configuration = 0;
+  #status = 0;
+  #keepAliveMs: number;
+  #timer: NodeJS.Timeout | undefined;
+  #lastCommand = performance.now();
+  #isWriteThrough = false;
+  readonly #features = new Map<number, number>();
+  /** Async Event Requests that wait for an event. */
+  readonly #eventRequests: (() => void)[] = [];
+  #hasEnded = false;
+
+  constructor(init: ControllerInit) {
+    this.#init = init;
+    this.cntlid = init.cntlid;
+    this.subsystem = init.subsystem;
+    this.hostNqn = init.hostNqn;
+    this.hostId = init.hostId;
+    this.#keepAliveMs = init.keepAliveMs;
+    this.#watch();
+  }
+
+  /** Whether the host has enabled it, so that it takes I/O queues. */
+  get isReady(): boolean {
+    return (this.#status & READY) !== 0 && !this.#hasEnded;
+  }
+
+  /** Adds a queue. @returns whether the controller had none of this id */
+  addQueue(qid: number): boolean {
+    if (this.#hasEnded || this.#qids.has(qid)) return false;
+    this.#qids.add(qid);
+    return true;
+  }
+
+  /** The host has disconnected a queue; without the admin queue the controller ends. */
+  removeQueue(qid: number): void {
+    this.#qids.delete(qid);
+    if (qid === 0) this.end();
+  }
+
+  /** Ends the controller. A second call does nothing. @param error why, if that is a fault */
+  end(error?: Error): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    clearTimeout(this.#timer);
+    // nobody gets the response
+    for (const end of this.#eventRequests.splice(0)) end();
+    this.subsystem.remove(this);
+    this.#init.onEnd(error);
+  }
+
+  /** Carries out a command of a queue. @returns the result, default 0 @throws CommandError */
+  async execute(exchange: Exchange): Promise<bigint | undefined> {
+    this.#lastCommand = performance.now();
+    if (exchange.qid !== 0) return this.#executeIo(exchange);
+    const { opcode, fabricsType } = exchange.command;
+    if (opcode !== FABRICS_OPCODE) return this.#executeAdmin(exchange);
+    exchange.expectNoData();
+    if (fabricsType === FabricsType.PROPERTY_GET) return this.#getProperty(exchange);
+    if (fabricsType !== FabricsType.PROPERTY_SET) throw new CommandError(Status.INVALID_OPCODE);
+    await this.#setProperty(exchange);
+    return undefined;
+  }
+
+  async #executeIo(exchange: Exchange): Promise<undefined> {
+    const { opcode, nsid } = exchange.command;
+    if (!this.isReady) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    if (opcode === NvmOpcode.FLUSH && nsid === ALL_NAMESPACES) {
+      exchange.expectNoData();
+      await this.#flush();
+      return;
+    }
+    await this.#namespace(nsid).execute(exchange, this.#isWriteThrough);
+  }
+
+  async #executeAdmin(exchange: Exchange): Promise<bigint | undefined> {
+    if (!this.isReady) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    switch (exchange.command.opcode) {
+      case AdminOpcode.IDENTIFY:
+        await exchange.give(this.#identify(exchange));
+        return undefined;
+      case AdminOpcode.GET_LOG_PAGE:
+        await this.#giveLog(exchange);
+        return undefined;
+      case AdminOpcode.SET_FEATURES:
+        return this.#setFeature(exchange);
+      case AdminOpcode.GET_FEATURES:
+        return this.#getFeature(exchange);
+      case AdminOpcode.ASYNC_EVENT_REQUEST:
+        exchange.expectNoData();
+        return this.#awaitEvent();
+      case AdminOpcode.KEEP_ALIVE:
+        exchange.expectNoData();
+        if (this.#keepAliveMs === 0) throw new CommandError(Status.KEEP_ALIVE_TIMEOUT_INVALID);
+        return undefined;
+      case AdminOpcode.ABORT:
+        exchange.expectNoData();
+        return NOT_ABORTED;
+      default:
+        throw new CommandError(Status.INVALID_OPCODE);
+    }
+  }
+
+  // ---- properties ----
+
+  #getProperty({ command }: Exchange): bigint {
+    const offset = command.dword(11);
+    const isLong = (command.u8(40) & 7) === 1;
+    if (isLong !== (offset === Property.CAPABILITIES)) throw new CommandError(Status.INVALID_FIELD);
+    switch (offset) {
+      case Property.CAPABILITIES:
+        return this.#capabilities;
+      case Property.VERSION:
+        return BigInt(VERSION);
+      case Property.CONFIGURATION:
+        return BigInt(this.#configuration);
+      case Property.STATUS:
+        return BigInt(this.#status);
+      default:
+        throw new CommandError(Status.INVALID_FIELD);
+    }
+  }
+
+  /** Entries of a queue less 1, contiguous queues, the time to get ready, and the NVM command set. */
+  get #capabilities(): bigint {
+    return BigInt(this.#init.queueEntries - 1) | (1n << 16n) | (READY_TIMEOUT_UNITS << 24n) | (1n << 37n);
+  }
+
+  async #setProperty({ command }: Exchange): Promise<void> {
+    if (command.dword(11) !== Property.CONFIGURATION || (command.u8(40) & 7) !== 0)
+      throw new CommandError(Status.INVALID_FIELD);
+    const before = this.#configuration;
+    this.#configuration = Number(command.u64(48) & 0xffff_ffffn);
+    const isEnabled = (this.#configuration & ENABLE) !== 0;
+    if (!isEnabled) this.#status &= ~(READY | FATAL);
+    else if ((before & ENABLE) === 0) {
+      const isKnown = (this.#configuration & ~(ENABLE | SHUTDOWN_MASK)) === CONFIGURATION;
+      this.#status = isKnown ? READY : FATAL;
+    }
+    if ((this.#configuration & SHUTDOWN_MASK) === 0) this.#status &= ~SHUTDOWN_COMPLETE;
+    else if ((this.#status & SHUTDOWN_COMPLETE) === 0) {
+      await this.#flush();
+      this.#status |= SHUTDOWN_COMPLETE;
+    }
+  }
+
+  // ---- identify ----
+
+  #identify({ command }: Exchange): Buffer {
+    const { nsid } = command;
+    const { namespaces } = this.subsystem;
+    switch (command.dword(10) & 0xff) {
+      case Cns.CONTROLLER:
+        return identifyController(this.#identity);
+      case Cns.NAMESPACE:
+        if (nsid === ALL_NAMESPACES) throw new CommandError(Status.INVALID_NAMESPACE);
+        return identifyNamespace(namespaces.get(nsid));
+      case Cns.ACTIVE_NAMESPACES:
+        if (nsid >= ALL_NAMESPACES - 1) throw new CommandError(Status.INVALID_NAMESPACE);
+        return identifyNamespaceList(namespaces.keys(), nsid);
+      case Cns.DESCRIPTORS:
+        return identifyDescriptors(this.#namespace(nsid));
+      case Cns.CONTROLLER_OF_COMMAND_SET:
+        // no limits but those of Identify Controller
+        if (command.dword(11) >>> 24 === 0) return Buffer.alloc(IDENTIFY_BYTES);
+    }
+    throw new CommandError(Status.INVALID_FIELD);
+  }
+
+  get #identity(): ControllerIdentity {
+    const { queueEntries, capsuleDataBytes, discoveryLog } = this.#init;
+    const { nqn, serialNumber, namespaces } = this.subsystem;
+    return {
+      ...{ cntlid: this.cntlid, nqn, serialNumber, queueEntries, capsuleDataBytes },
+      isDiscovery: discoveryLog !== undefined,
+      maxNsid: Math.max(0, ...namespaces.keys()),
+      asyncEvents: 0,
+    };
+  }
+
+  /** @throws CommandError */
+  #namespace(nsid: number): Namespace {
+    const namespace = this.subsystem.namespaces.get(nsid);
+    if (namespace === undefined) throw new CommandError(Status.INVALID_NAMESPACE);
+    return namespace;
+  }
+
+  // ---- logs ----
+
+  async #giveLog(exchange: Exchange): Promise<void> {
+    const { command } = exchange;
+    const log = this.#log(command.dword(10) & 0xff);
+    const dwords = (command.dword(10) >>> 16) + (command.dword(11) & 0xffff) * 0x10000 + 1;
+    const begin = command.u64(48);
+    if (begin % 4n !== 0n) throw new CommandError(Status.INVALID_FIELD);
+    await exchange.send(dwords * 4, (part, offset) => {
+      const from = begin + BigInt(offset);
+      const rest = from < BigInt(log.length) ? log.subarray(Number(from)) : log.subarray(log.length);
+      part.fill(0).set(rest.subarray(0, part.length));
+    });
+  }
+
+  /** @throws CommandError */
+  #log(page: number): Buffer {
+    const { discoveryLog } = this.#init;
+    if (discoveryLog && page === LogPage.DISCOVERY) return discoveryLog();
+    switch (page) {
+      case LogPage.ERRORS:
+      case LogPage.CHANGED_NAMESPACES:
+        return Buffer.alloc(0);
+      case LogPage.HEALTH:
+        return healthLog();
+      case LogPage.FIRMWARE:
+        return Buffer.from([1]);
+      default:
+        throw new CommandError(Status.INVALID_LOG_PAGE);
+    }
+  }
+
+  // ---- features ----
+
+  #setFeature(exchange: Exchange): bigint | undefined {
+    const { command } = exchange;
+    const [feature, value] = [command.dword(10) & 0xff, command.dword(11)];
+    exchange.expectNoData();
+    switch (feature) {
+      case Feature.QUEUE_COUNT:
+        return this.#queueCounts(Math.min(value & 0xffff, value >>> 16) + 1);
+      case Feature.VOLATILE_WRITE_CACHE:
+        this.#isWriteThrough = (value & 1) === 0;
+        return undefined;
+      case Feature.KEEP_ALIVE_TIMER:
+        this.#keepAliveMs = value;
+        this.#watch();
+        return undefined;
+    }
+    if (!KEPT_FEATURES.has(feature)) throw new CommandError(Status.INVALID_FIELD);
+    this.#features.set(feature, value);
+    return undefined;
+  }
+
+  async #getFeature(exchange: Exchange): Promise<bigint> {
+    const feature = exchange.command.dword(10) & 0xff;
+    if (feature === Feature.HOST_ID) {
+      await exchange.give(this.hostId);
+      return 0n;
+    }
+    exchange.expectNoData();
+    switch (feature) {
+      case Feature.QUEUE_COUNT:
+        return this.#queueCounts(this.#init.maxIoQueues);
+      case Feature.VOLATILE_WRITE_CACHE:
+        return this.#isWriteThrough ? 0n : 1n;
+      case Feature.KEEP_ALIVE_TIMER:
+        return BigInt(this.#keepAliveMs);
+    }
+    if (!KEPT_FEATURES.has(feature)) throw new CommandError(Status.INVALID_FIELD);
+    return BigInt(this.#features.get(feature) ?? 0);
+  }
+
+  /** Numbers of submission and completion queues, each less 1. */
+  #queueCounts(wanted: number): bigint {
+    const count = BigInt(Math.min(wanted, this.#init.maxIoQueues) - 1);
+    return (count << 16n) | count;
+  }
+
+  // ---- events and time ----
+
+  #awaitEvent(): Promise<bigint> {
+    if (this.#eventRequests.length === MAX_ASYNC_EVENTS) throw new CommandError(Status.ASYNC_EVENT_LIMIT_EXCEEDED);
+    return new Promise((resolve) => this.#eventRequests.push(() => resolve(0n)));
+  }
+
+  async #flush(): Promise<void> {
+    for (const namespace of this.subsystem.namespaces.values()) if (!namespace.isReadOnly) await namespace.flush();
+  }
+
+  /** Ends the controller when the host is silent for too long. */
+  #watch(): void {
+    clearTimeout(this.#timer);
+    const most = this.#keepAliveMs || (this.#init.discoveryLog ? DISCOVERY_SILENCE_MS : 0);
+    if (most === 0 || this.#hasEnded) return;
+    const silent = performance.now() - this.#lastCommand;
+    if (silent >= most) this.end(new VerbsError('ETIMEDOUT', `the host was silent for ${Math.round(silent)} ms`));
+    // Node.js has no longer timers
+    else this.#timer = setTimeout(() => this.#watch(), Math.min(most - silent, 2 ** 31 - 1)).unref();
+  }
+}
+
+/** SMART / Health Information: nothing has worn. */
+function healthLog(): Buffer {
+  const data = Buffer.alloc(512);
+  data.writeUInt16LE(298, 1); // composite temperature, K
+  data[3] = 100; // available spare, %
+  data[4] = 10; // its threshold
+  return data;
+}

@@ -1,0 +1,147 @@
+/** A namespace of a target: blocks in a storage, and the commands of the NVM command set. */
+
+import { CommandError, Status, storageFailure } from '../status.js';
+import { DEALLOCATE, FORCE_UNIT_ACCESS, NvmOpcode, RANGE_BYTES } from '../wire.js';
+import type { Exchange } from './exchange.js';
+import type { Storage } from './storage.js';
+
+/** Log2 of the most bytes that one command moves, in units of 4 KiB (MDTS): 1 MiB. */
+export const MAX_TRANSFER_LOG2 = 8;
+const MAX_TRANSFER_BYTES = 4096 << MAX_TRANSFER_LOG2;
+const ZEROES = Buffer.alloc(131_072);
+
+export interface NamespaceInit {
+  readonly nsid: number;
+  readonly storage: Storage;
+  /** Bytes of a block: 512 or 4096. */
+  readonly blockBytes: number;
+  /** 16 bytes that identify the namespace everywhere. */
+  readonly uuid: Buffer;
+}
+
+export class Namespace {
+  readonly nsid: number;
+  readonly blockBytes: number;
+  readonly uuid: Buffer;
+  readonly #storage: Storage;
+
+  constructor({ nsid, storage, blockBytes, uuid }: NamespaceInit) {
+    this.nsid = nsid;
+    this.blockBytes = blockBytes;
+    this.uuid = uuid;
+    this.#storage = storage;
+  }
+
+  get blocks(): number {
+    return Math.floor(this.#storage.bytes / this.blockBytes);
+  }
+
+  get isReadOnly(): boolean {
+    return this.#storage.isReadOnly;
+  }
+
+  /** Resolves when everything written is durable. @throws CommandError */
+  async flush(): Promise<void> {
+    await this.#storage.flush().catch((error) => {
+      throw storageFailure(error, Status.WRITE_FAULT);
+    });
+  }
+
+  /**
+   * Carries out a command.
+   * @param isWriteThrough whether everything written is durable before the response
+   * @throws CommandError
+   */
+  async execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
+    const { opcode } = exchange.command;
+    if (this.isReadOnly && WRITING.has(opcode)) throw new CommandError(Status.NAMESPACE_WRITE_PROTECTED);
+    switch (opcode) {
+      case NvmOpcode.READ:
+        return this.#read(exchange);
+      case NvmOpcode.WRITE:
+        return this.#write(exchange, isWriteThrough);
+      case NvmOpcode.COMPARE:
+        return this.#compare(exchange);
+      case NvmOpcode.WRITE_ZEROES:
+        return this.#writeZeroes(exchange, isWriteThrough);
+      case NvmOpcode.DATASET_MANAGEMENT:
+        return this.#manage(exchange);
+      case NvmOpcode.FLUSH:
+        exchange.expectNoData();
+        return this.flush();
+      default:
+        throw new CommandError(Status.INVALID_OPCODE);
+    }
+  }
+
+  async #read(exchange: Exchange): Promise<void> {
+    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
+    if (isForced(exchange) && !this.isReadOnly) await this.flush();
+    await exchange.send(bytes, (part, offset) => this.#load(part, position + offset));
+  }
+
+  async #write(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
+    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
+    await exchange.receive(bytes, (part, offset) => this.#store(part, position + offset));
+    if (isWriteThrough || isForced(exchange)) await this.flush();
+  }
+
+  async #compare(exchange: Exchange): Promise<void> {
+    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
+    let isEqual = true;
+    await exchange.receive(bytes, async (part, offset) => {
+      const stored = Buffer.alloc(part.length);
+      await this.#load(stored, position + offset);
+      isEqual &&= stored.equals(part);
+    });
+    if (!isEqual) throw new CommandError(Status.COMPARE_FAILURE);
+  }
+
+  async #writeZeroes(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
+    exchange.expectNoData();
+    const { position, bytes } = this.#range(exchange, Number.POSITIVE_INFINITY);
+    for (let done = 0; done < bytes; done += ZEROES.length)
+      await this.#store(ZEROES.subarray(0, Math.min(ZEROES.length, bytes - done)), position + done);
+    if (isWriteThrough || isForced(exchange)) await this.flush();
+  }
+
+  /** Checks the ranges. The blocks are kept: what a host may do without need not go. */
+  async #manage(exchange: Exchange): Promise<void> {
+    const { command } = exchange;
+    const count = (command.dword(10) & 0xff) + 1;
+    const ranges = await exchange.fetch(count * RANGE_BYTES);
+    if (!(command.dword(11) & DEALLOCATE)) return;
+    for (let at = 0; at < ranges.length; at += RANGE_BYTES)
+      this.#expectBlocks(ranges.readBigUInt64LE(at + 8), ranges.readUInt32LE(at + 4));
+  }
+
+  /** The bytes that a command is about. @throws CommandError */
+  #range({ command }: Exchange, most: number): { position: number; bytes: number } {
+    const first = command.u64(40);
+    const count = command.u16(48) + 1;
+    this.#expectBlocks(first, count);
+    const bytes = count * this.blockBytes;
+    if (bytes > most) throw new CommandError(Status.INVALID_FIELD);
+    return { position: Number(first) * this.blockBytes, bytes };
+  }
+
+  #expectBlocks(first: bigint, count: number): void {
+    if (first + BigInt(count) > BigInt(this.blocks)) throw new CommandError(Status.LBA_OUT_OF_RANGE);
+  }
+
+  async #load(into: Buffer, position: number): Promise<void> {
+    await this.#storage.read(into, position).catch((error) => {
+      throw storageFailure(error, Status.UNRECOVERED_READ_ERROR);
+    });
+  }
+
+  async #store(from: Buffer, position: number): Promise<void> {
+    await this.#storage.write(from, position).catch((error) => {
+      throw storageFailure(error, Status.WRITE_FAULT);
+    });
+  }
+}
+
+const WRITING: ReadonlySet<number> = new Set([NvmOpcode.WRITE, NvmOpcode.WRITE_ZEROES, NvmOpcode.DATASET_MANAGEMENT]);
+
+const isForced = ({ command }: Exchange) => (command.dword(12) & FORCE_UNIT_ACCESS) !== 0;

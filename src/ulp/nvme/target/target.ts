@@ -1,0 +1,401 @@
+/**
+ * A target of NVMe over RDMA: hosts connect to its subsystems, and use the namespaces in them as disks.
+ *
+ * Each connection is one queue (queue.ts). Its first command, Connect, makes a controller (controller.ts) or joins one.
+ */
+import { createHash } from 'node:crypto';
+import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { type DeviceUse, useDevice } from '../../devices.js';
+import { outOfRange, wrongType } from '../../errors.js';
+import { TransferBuffers } from '../buffers.js';
+import { discoveryLog } from '../discovery.js';
+import { CommandError, Status } from '../status.js';
+import {
+  ADMIN_ENTRIES,
+  ANY_CONTROLLER,
+  CONNECT_BYTES,
+  CONNECT_OFFSET,
+  DISCOVERY_NQN,
+  decodeConnectData,
+  decodeConnectRequest,
+  encodeConnectReply,
+  encodeReject,
+  FABRICS_OPCODE,
+  FabricsType,
+  MAX_NQN_BYTES,
+  NVME_PORT,
+  RejectStatus,
+} from '../wire.js';
+import { Controller } from './controller.js';
+import type { Exchange } from './exchange.js';
+import { Namespace } from './namespace.js';
+import { Queue, type QueueListener, type QueueSizes } from './queue.js';
+import type { Storage } from './storage.js';
+import { Subsystem } from './subsystem.js';
+
+/** A namespace of a subsystem. */
+export interface NamespaceOptions {
+  /** Id of the namespace, 1 to 1024. Default: the first that is free. */
+  readonly nsid?: number;
+  /** Name that stands for the namespace in its UUID. Default: its id. */
+  readonly name?: string;
+  /** Its bytes, such as a `fileStorage`. The target closes it. */
+  readonly storage: Storage;
+  /** Bytes of a block: 512 or 4096. Default 512. */
+  readonly blockBytes?: number;
+  /**
+   * UUID of the namespace. Hosts take namespaces of one UUID for the same disk. Default: one that depends on the NQN
+   * and the name, so that it is the same each time.
+   */
+  readonly uuid?: string;
+}
+
+/** A subsystem of a target. */
+export interface SubsystemOptions {
+  /** NVMe qualified name, such as `nqn.2026-01.com.example:disks`; at most 223 bytes. */
+  readonly nqn: string;
+  /** Its disks. */
+  readonly namespaces: readonly NamespaceOptions[];
+  /** NQNs of the hosts that may connect. Default: any host. */
+  readonly hosts?: readonly string[];
+}
+
+/** Options of `createTarget`. */
+export interface TargetOptions {
+  /** Device. Default: one that the target opens. */
+  readonly device?: Device;
+  /** Local address to listen on. Default: all of the device. */
+  readonly host?: string;
+  /** Port of rdma_cm; 0 = any free port. Default 4420. */
+  readonly port?: number;
+  /** What hosts may connect to, besides the discovery subsystem. */
+  readonly subsystems: readonly SubsystemOptions[];
+  /** Called when a host's controller or connection has ended by an error. */
+  readonly onError?: (error: Error, host: { readonly address: string; readonly nqn: string | undefined }) => void;
+}
+
+const IO_ENTRIES = 128;
+const MAX_IO_QUEUES = 128;
+/** Data that a command on an I/O queue may carry: a block of 4 KiB. Connect on the admin queue carries none. */
+const CAPSULE_DATA_BYTES = 4096;
+/** Buffers for the data of all hosts. */
+const BUFFERS = { small: 128, large: 64 } as const;
+/** Time that a host has to send Connect (ms). */
+const CONNECT_MS = 10_000;
+/** Highest id of a namespace. */
+const MAX_NSID = 1024;
+/** Result of Connect: the offset that follows is one in the data, not in the command. */
+const IN_DATA = 0x10000;
+
+/** A target of NVMe over RDMA. `createTarget` makes it. */
+export class NvmeTarget {
+  readonly #options: TargetOptions;
+  readonly #use: DeviceUse;
+  readonly #subsystems: ReadonlyMap<string, Subsystem>;
+  readonly #pd: Pd;
+  readonly #buffers: TransferBuffers;
+  readonly #listener: CmId;
+  readonly #connections = new Set<HostConnection>();
+  #closed: Promise<void> | undefined;
+
+  private constructor(
+    options: TargetOptions,
+    parts: { use: DeviceUse; subsystems: Map<string, Subsystem>; pd: Pd; buffers: TransferBuffers; listener: CmId },
+  ) {
+    this.#options = options;
+    this.#use = parts.use;
+    this.#subsystems = parts.subsystems;
+    this.#pd = parts.pd;
+    this.#buffers = parts.buffers;
+    this.#listener = parts.listener;
+    void this.#acceptAll();
+  }
+
+  /** @internal */
+  static async open(options: TargetOptions): Promise<NvmeTarget> {
+    const subsystems = subsystemsOf(options.subsystems);
+    const use = await useDevice(options.device, options.host);
+    const opened: (() => Promise<unknown>)[] = [() => use.release()];
+    try {
+      const pd = await use.device.allocPd();
+      opened.unshift(() => pd.close());
+      const buffers = await TransferBuffers.open(pd, BUFFERS);
+      opened.unshift(() => buffers.close());
+      const listener = createCmId(use.device);
+      opened.unshift(() => listener.close());
+      await listener.bindAddr(options.host ?? '::', options.port ?? NVME_PORT);
+      await listener.listen();
+      return new NvmeTarget(options, { use, subsystems, pd, buffers, listener });
+    } catch (error) {
+      for (const undo of opened) await undo();
+      throw error;
+    }
+  }
+
+  /** Port of rdma_cm on which the target listens. */
+  get port(): number {
+    return (this.#listener.localAddress as { port: number }).port;
+  }
+
+  /** Number of hosts' controllers. */
+  get controllers(): number {
+    return new Set([...this.#connections].map(({ controller }) => controller).filter(Boolean)).size;
+  }
+
+  /** Disconnects all hosts, closes the storages, and resolves when everything is written. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  /** As `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#listener.close();
+    for (const { controller } of this.#connections) controller?.end();
+    await Promise.all([...this.#connections].map((connection) => connection.close()));
+    await this.#buffers.close();
+    await this.#pd.close();
+    await this.#use.release();
+    for (const { storage } of this.#options.subsystems.flatMap(({ namespaces }) => namespaces)) {
+      if (!storage.isReadOnly) await storage.flush();
+      await storage.close();
+    }
+  }
+
+  async #acceptAll(): Promise<void> {
+    for await (const event of this.#listener.channel) if (event.type === 'CONNECT_REQUEST') void this.#accept(event.id);
+  }
+
+  async #accept(id: CmId): Promise<void> {
+    const request = decodeConnectRequest(id.request?.privateData ?? new Uint8Array(0));
+    if (typeof request === 'number') return reject(id, request);
+    const entries = request.hostSendQueueSize + 1;
+    const isAdmin = request.qid === 0;
+    if (entries > (isAdmin ? ADMIN_ENTRIES : IO_ENTRIES)) return reject(id, RejectStatus.HOST_SEND_QUEUE_SIZE);
+    const connection = new HostConnection(id, this.#connections, (exchange, own) => this.#connect(exchange, own));
+    connection.onFault = (error) => this.#report(error, connection);
+    try {
+      const capsuleDataBytes = isAdmin ? 0 : CAPSULE_DATA_BYTES;
+      await connection.open(this.#pd, { entries, capsuleDataBytes }, this.#buffers);
+    } catch {
+      await connection.close(RejectStatus.NO_RESOURCES);
+      return;
+    }
+    try {
+      await id.accept({ privateData: encodeConnectReply(entries) });
+    } catch {
+      // the host has given up
+      await connection.close();
+      return;
+    }
+    await connection.untilDisconnected();
+  }
+
+  /** Connect, the first command of a queue. @returns the id of the controller @throws CommandError */
+  async #connect(exchange: Exchange, connection: HostConnection): Promise<bigint> {
+    const { command } = exchange;
+    if (command.opcode !== FABRICS_OPCODE || command.fabricsType !== FabricsType.CONNECT)
+      throw new CommandError(Status.INVALID_OPCODE);
+    const data = decodeConnectData(await exchange.fetch(CONNECT_BYTES));
+    if (command.u16(40) !== 0) throw new CommandError(Status.CONNECT_INCOMPATIBLE_FORMAT);
+    const [qid, size] = [command.u16(42), command.u16(44)];
+    if (qid > MAX_IO_QUEUES) throw invalidParameter(42);
+    if (size === 0 || size >= (qid === 0 ? ADMIN_ENTRIES : IO_ENTRIES)) throw invalidParameter(44);
+    const subsystem = this.#subsystems.get(data.subsystemNqn);
+    if (subsystem === undefined) throw invalidParameter(IN_DATA + CONNECT_OFFSET.subsystemNqn);
+    if (!subsystem.admits(data.hostNqn))
+      throw new CommandError(Status.CONNECT_INVALID_HOST, BigInt(IN_DATA + CONNECT_OFFSET.hostNqn));
+    let controller: Controller | undefined;
+    if (qid === 0) {
+      if (data.cntlid !== ANY_CONTROLLER) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
+      const { hostNqn, hostId } = data;
+      controller = subsystem.add((cntlid) =>
+        this.#newController(connection, { cntlid, subsystem, hostNqn, hostId, keepAliveMs: command.dword(12) }),
+      );
+      if (controller === undefined) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
+    } else {
+      controller = subsystem.controller(data.cntlid);
+      const isOwn = controller?.hostNqn === data.hostNqn && controller.hostId.equals(data.hostId);
+      if (!controller?.isReady || !isOwn) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
+    }
+    if (!controller.addQueue(qid)) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    connection.join(controller, qid);
+    return BigInt(controller.cntlid);
+  }
+
+  #newController(
+    connection: HostConnection,
+    init: Pick<Controller, 'cntlid' | 'subsystem' | 'hostNqn' | 'hostId'> & { readonly keepAliveMs: number },
+  ): Controller {
+    const controller: Controller = new Controller({
+      ...init,
+      queueEntries: IO_ENTRIES,
+      capsuleDataBytes: CAPSULE_DATA_BYTES,
+      maxIoQueues: MAX_IO_QUEUES,
+      ...(init.subsystem.nqn === DISCOVERY_NQN && { discoveryLog: () => this.#discoveryLog(connection.localAddress) }),
+      onEnd: (error) => {
+        for (const each of this.#connections) if (each.controller === controller) void each.close();
+        if (error !== undefined) this.#report(error, connection);
+      },
+    });
+    return controller;
+  }
+
+  #report(error: Error, { remoteAddress, controller }: HostConnection): void {
+    this.#options.onError?.(error, { address: remoteAddress, nqn: controller?.hostNqn });
+  }
+
+  /** Names the subsystems at the address by which the host reaches the target. */
+  #discoveryLog(address: string): Buffer {
+    const { port } = this;
+    return discoveryLog(
+      [...this.#subsystems.keys()].map((nqn) => ({ nqn, address, port })),
+      0,
+    );
+  }
+}
+
+/** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
+class HostConnection implements QueueListener {
+  readonly #id: CmId;
+  readonly #all: Set<HostConnection>;
+  readonly #connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>;
+  #queue: Queue | undefined;
+  #controller: Controller | undefined;
+  #qid = 0;
+  #closed: Promise<void> | undefined;
+  /** Ends a connection on which the host does not send Connect. */
+  readonly #timer: NodeJS.Timeout;
+  /** Called when a connection without a controller has ended by an error. */
+  onFault: (error: Error) => void = () => {};
+
+  constructor(
+    id: CmId,
+    all: Set<HostConnection>,
+    connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>,
+  ) {
+    this.#id = id;
+    this.#all = all;
+    this.#connect = connect;
+    all.add(this);
+    this.#timer = setTimeout(
+      () => this.onFailure(new VerbsError('ETIMEDOUT', `the host has not sent Connect within ${CONNECT_MS} ms`)),
+      CONNECT_MS,
+    ).unref();
+  }
+
+  get controller(): Controller | undefined {
+    return this.#controller;
+  }
+
+  get localAddress(): string {
+    return this.#id.localAddress?.address ?? '';
+  }
+
+  get remoteAddress(): string {
+    return this.#id.remoteAddress?.address ?? '';
+  }
+
+  async open(pd: Pd, sizes: QueueSizes, buffers: TransferBuffers): Promise<void> {
+    this.#queue = await Queue.open(this.#id, pd, sizes, buffers, this);
+  }
+
+  join(controller: Controller, qid: number): void {
+    clearTimeout(this.#timer);
+    this.#controller = controller;
+    this.#qid = qid;
+  }
+
+  async onCommand(exchange: Exchange): Promise<bigint | undefined> {
+    const controller = this.#controller;
+    if (controller === undefined) return this.#connect(exchange, this);
+    exchange.qid = this.#qid;
+    return controller.execute(exchange);
+  }
+
+  onFailure(error: Error): void {
+    if (this.#closed !== undefined) return;
+    void this.close();
+    if (this.#controller === undefined) this.onFault(error);
+    else this.#controller.end(error);
+  }
+
+  /** Resolves when the connection has ended and is closed. */
+  async untilDisconnected(): Promise<void> {
+    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
+    this.#controller?.removeQueue(this.#qid);
+    await this.close();
+  }
+
+  /** Closes the connection. A second call waits for the first. */
+  close(refusal?: RejectStatus): Promise<void> {
+    this.#closed ??= this.#close(refusal);
+    return this.#closed;
+  }
+
+  async #close(refusal: RejectStatus | undefined): Promise<void> {
+    clearTimeout(this.#timer);
+    if (refusal === undefined) await this.#id.close();
+    else await reject(this.#id, refusal);
+    await this.#queue?.close();
+    this.#all.delete(this);
+  }
+}
+
+async function reject(id: CmId, status: RejectStatus): Promise<void> {
+  await id.reject({ privateData: encodeReject(status) }).catch(() => {});
+  await id.close();
+}
+
+/** @param offset of the field, in the command or, above IN_DATA, in the data */
+const invalidParameter = (offset: number) => new CommandError(Status.CONNECT_INVALID_PARAMETERS, BigInt(offset));
+
+/** @throws TypeError, RangeError for wrong options */
+function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
+  const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN, new Map())]]);
+  for (const { nqn, namespaces, hosts } of all) {
+    if (typeof nqn !== 'string' || !nqn.startsWith('nqn.'))
+      throw wrongType('nqn', nqn, "a name that begins with 'nqn.'");
+    if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw outOfRange('nqn', nqn, `at most ${MAX_NQN_BYTES} bytes`);
+    if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
+    subsystems.set(nqn, new Subsystem(nqn, namespacesOf(nqn, namespaces), hosts && new Set(hosts)));
+  }
+  return subsystems;
+}
+
+/** @throws TypeError, RangeError for wrong options */
+function namespacesOf(nqn: string, all: readonly NamespaceOptions[]): Map<number, Namespace> {
+  const namespaces = new Map<number, Namespace>();
+  const given = new Set(all.map(({ nsid }) => nsid));
+  for (const { nsid: wanted, name, storage, blockBytes = 512, uuid } of all) {
+    const nsid = wanted ?? firstFree(given, namespaces);
+    if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
+    if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, 'different in each namespace');
+    if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
+    if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
+    namespaces.set(nsid, new Namespace({ nsid, storage, blockBytes, uuid: uuidOf(uuid, `${nqn} ${name ?? nsid}`) }));
+  }
+  return new Map([...namespaces].sort(([a], [b]) => a - b));
+}
+
+function firstFree(given: ReadonlySet<number | undefined>, taken: ReadonlyMap<number, unknown>): number {
+  let nsid = 1;
+  while (given.has(nsid) || taken.has(nsid)) nsid++;
+  return nsid;
+}
+
+/** Returns the bytes of a UUID, or of one that a name determines (RFC 9562, version 8). @throws TypeError */
+function uuidOf(text: string | undefined, name: string): Buffer {
+  if (text !== undefined) {
+    if (!/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text)) throw wrongType('uuid', text, 'a UUID');
+    return Buffer.from(text.replaceAll('-', ''), 'hex');
+  }
+  const bytes = createHash('sha256').update(name).digest().subarray(0, 16);
+  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x80;
+  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  return bytes;
+}
