@@ -1,0 +1,150 @@
+/** `wasm-roce nvme-target`: gives hosts files as disks over RDMA. */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { type Command, InvalidArgumentError } from 'commander';
+import { createTarget, fileStorage, NVME_PORT, type NvmeTarget, type Storage } from '../nvme.js';
+import { type DeviceOptions, openNamed } from './device.js';
+import { EXIT_HELP, stopSignal, usageError } from './exit.js';
+import { addLinkOptions, address, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from './options.js';
+import { Output } from './output.js';
+
+/** What `--namespace` names. */
+export interface NamespaceFlag {
+  readonly name: string;
+  readonly path: string;
+  readonly size?: number;
+  readonly blockBytes?: number;
+  readonly readOnly?: boolean;
+}
+
+interface Flags extends DeviceFlags {
+  readonly listen: number;
+  readonly nqn?: string;
+  readonly namespace: readonly NamespaceFlag[];
+  readonly allow?: readonly string[];
+  readonly memory: number;
+  readonly quiet?: boolean;
+  readonly json?: boolean;
+}
+
+const MEMORY = 2 ** 28;
+const sizeBytes = bytes(512, Number.MAX_SAFE_INTEGER);
+
+const HELP = `
+NAME=FILE[,size=BYTES][,block=512|4096][,ro] names a disk and the file or block device that has its bytes. With size a
+file that is missing or shorter is made so long, sparsely. Hosts know a disk by the NQN and the name, so keep them.
+
+Examples:
+  wasm-roce nvme-target --namespace disk=disk.img,size=1G
+  nvme discover -t rdma -a ADDRESS                         on another host
+  nvme connect -t rdma -a ADDRESS -n NQN
+${EXIT_HELP.replace('0 done', '0 stopped')}`;
+
+export function nvmeCommand(program: Command): void {
+  const command = program
+    .command('nvme-target')
+    .summary('serve files as disks by NVMe over RDMA')
+    .description('Serves files to hosts of NVMe over RDMA (nvme connect -t rdma) as disks, until stopped.')
+    .requiredOption('--namespace <name=file>', 'a disk; may be repeated', namespaceFlag, [])
+    .option('--nqn <name>', 'name of the subsystem; default: one of this host, which is printed')
+    .option('--allow <nqn>', 'a host that may connect; may be repeated; default: any', collect)
+    .option(
+      '--listen <port>',
+      'port of rdma_cm to listen on; 0 = any free port, which is printed',
+      integer(0, 65535),
+      NVME_PORT,
+    )
+    .option('-d, --ib-dev <interface>', 'network interface of the device')
+    .option('--address <ip>', 'the only local address to use', address)
+    .option('--memory <bytes>', "the card's memory", bytes(2 ** 25, 2 ** 32), MEMORY)
+    .option('-q, --quiet', 'print only errors')
+    .option('--json', 'print a JSON object when the target listens, and when a host is lost');
+  addLinkOptions(command)
+    .addHelpText('after', HELP)
+    .action((flags: Flags) => serve(flags));
+}
+
+async function serve(flags: Flags): Promise<void> {
+  if (flags.link === 'memory') throw usageError('--link memory is for both ends in one process: no host could connect');
+  if (flags.namespace.length === 0)
+    throw usageError('--namespace is missing: name a disk, such as disk=disk.img,size=1G');
+  const output = new Output(flags.json ?? false);
+  const stop = stopSignal();
+  const options: DeviceOptions = {
+    open: { ...openOptions(flags), memoryBytes: flags.memory },
+    ...deviceOptions(flags),
+  };
+  const storages = await openStorages(flags.namespace);
+  await using device = await openNamed(options).catch(async (error) => {
+    for (const storage of storages) await storage.close();
+    throw error;
+  });
+  const { nqn = await nqnOfHost() } = flags;
+  const namespaces = flags.namespace.map(({ name, blockBytes }, i) => ({
+    name,
+    storage: storages[i] as Storage,
+    ...(blockBytes !== undefined && { blockBytes }),
+  }));
+  await using target: NvmeTarget = await createTarget({
+    device,
+    port: flags.listen,
+    subsystems: [{ nqn, namespaces, ...(flags.allow && { hosts: flags.allow }) }],
+    onError: ({ message }, host) => {
+      if (flags.quiet) return;
+      output.note(`${host.address} (${host.nqn ?? 'no controller'}): ${message}`);
+      output.result({ host, error: message });
+    },
+  });
+  const local = device.gids[device.chooseGid().index]?.address;
+  if (!flags.quiet) output.note(`serving ${nqn} on ${local} port ${target.port}`);
+  output.result({
+    address: local,
+    port: target.port,
+    nqn,
+    namespaces: namespaces.map(({ name, storage }, i) => ({ nsid: i + 1, name, bytes: storage.bytes })),
+  });
+  if (!stop.aborted) await once(stop, 'abort');
+}
+
+/** @throws the error of the file system; nothing is left open then */
+async function openStorages(flags: readonly NamespaceFlag[]): Promise<Storage[]> {
+  const storages: Storage[] = [];
+  try {
+    for (const { path, size, readOnly = false } of flags)
+      storages.push(await fileStorage(path, { readOnly, ...(size !== undefined && { size }) }));
+    return storages;
+  } catch (error) {
+    for (const storage of storages) await storage.close();
+    throw error;
+  }
+}
+
+/** Returns a name that is the same each time on this host, and on no other one. */
+async function nqnOfHost(): Promise<string> {
+  const host = await readFile('/etc/machine-id', 'utf8').catch(() => hostname());
+  const hash = createHash('sha256').update(`wasm-roce nvme-target ${host.trim()}`).digest('hex');
+  // a UUID of version 8 (RFC 9562)
+  const uuid = hash.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, '$1-$2-8$3-8$4-$5');
+  return `nqn.2014-08.org.nvmexpress:uuid:${uuid}`;
+}
+
+/** Parses NAME=FILE[,size=BYTES][,block=BYTES][,ro], and adds it to those before. */
+export function namespaceFlag(text: string, before: readonly NamespaceFlag[]): NamespaceFlag[] {
+  const [, name, path, rest] = /^([^=,]+)=([^,]+)((?:,[^,]+)*)$/.exec(text) ?? [];
+  if (name === undefined || path === undefined)
+    throw new InvalidArgumentError('It must be NAME=FILE, perhaps with ,size=1G ,block=4096 or ,ro.');
+  if (before.some((other) => other.name === name)) throw new InvalidArgumentError(`There are two disks ${name}.`);
+  let flag: NamespaceFlag = { name, path };
+  for (const word of (rest ?? '').split(',').filter(Boolean)) {
+    const [key, value = ''] = word.split('=');
+    if (key === 'size') flag = { ...flag, size: sizeBytes(value) };
+    else if (word === 'block=512' || word === 'block=4096') flag = { ...flag, blockBytes: Number(value) };
+    else if (word === 'ro') flag = { ...flag, readOnly: true };
+    else throw new InvalidArgumentError(`${word} must be size=BYTES, block=512, block=4096 or ro.`);
+  }
+  return [...before, flag];
+}
+
+const collect = (value: string, before: readonly string[] = []) => [...before, value];
