@@ -14,13 +14,9 @@ export type { DiscoveryEntry } from './ulp/nvme/discovery.js';
 export { type ConnectOptions, type DiscoverOptions, NvmeController } from './ulp/nvme/host/controller.js';
 export { NvmeNamespace, type RangeOptions, type WriteOptions } from './ulp/nvme/host/namespace.js';
 export { NvmeError } from './ulp/nvme/status.js';
+export type { NamespaceOptions, SubsystemOptions } from './ulp/nvme/target/options.js';
 export { type FileStorageOptions, fileStorage, type Storage } from './ulp/nvme/target/storage.js';
-export {
-  type NamespaceOptions,
-  NvmeTarget,
-  type SubsystemOptions,
-  type TargetOptions,
-} from './ulp/nvme/target/target.js';
+export { NvmeTarget, type TargetOptions } from './ulp/nvme/target/target.js';
 export { DISCOVERY_NQN, NVME_PORT } from './ulp/nvme/wire.js';
 
 /**

@@ -139,6 +139,19 @@ test.each([
   expect(await ask(host, connectCommand(host, qid, cntlid, size))).toMatchObject({ status, result: BigInt(result) });
 });
 
+test('two Connects at once on one queue make one controller', async () => {
+  const host = await raw();
+  const fields = connectCommand(host, 0, 0xffff);
+  for (const cid of [1, 2]) host.send(encodeCommand(fields, cid));
+  const responses: Response[] = [];
+  await eventually(() => {
+    responses.push(...host.take());
+    expect(responses.length).toBe(2);
+  });
+  expect(responses.map(({ status }) => status).sort()).toEqual([Status.SUCCESS, Status.COMMAND_SEQUENCE_ERROR]);
+  expect(target.controllers).toBe(1);
+});
+
 test('a queue that is there already is refused; that of another host too', async () => {
   const [host, cntlid] = await admin();
   const queue = await raw(1, 128);

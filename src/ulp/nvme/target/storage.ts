@@ -28,17 +28,21 @@ export interface FileStorageOptions {
 
 /**
  * Opens a file or block device as storage.
- * @throws VerbsError EINVAL for a file of no size, or one that is larger than `size`; the error of the file system
+ * @throws VerbsError EINVAL for a file of no size, one that is larger than `size`, or a device that is smaller; the
+ * error of the file system
  */
 export async function fileStorage(path: string, options: FileStorageOptions = {}): Promise<Storage> {
   const { size, readOnly = false } = options;
   const file = await openFile(path, readOnly, size !== undefined);
   try {
-    const { size: found } = await file.stat();
-    const bytes = size ?? (found > 0 ? found : await lengthOf(file));
+    const status = await file.stat();
+    const found = status.isFile() ? status.size : await lengthOf(file);
+    const bytes = size ?? found;
     if (bytes === 0) throw new VerbsError('EINVAL', `${path} has no size: give one, such as size=1G`);
     if (found > bytes) throw new VerbsError('EINVAL', `${path} has ${found} bytes, which are more than ${bytes}`);
-    if (found < bytes && size !== undefined && !readOnly) await file.truncate(bytes);
+    if (found < bytes && (readOnly || !status.isFile()))
+      throw new VerbsError('EINVAL', `${path} has ${found} bytes, which are less than ${bytes}`);
+    if (found < bytes) await file.truncate(bytes);
     return new FileStorage(file, bytes, readOnly);
   } catch (error) {
     await file.close();

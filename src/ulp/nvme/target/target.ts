@@ -1,12 +1,11 @@
 /**
  * A target of NVMe over RDMA: hosts connect to its subsystems, and use the namespaces in them as disks.
  *
- * Each connection is one queue (queue.ts). Its first command, Connect, makes a controller (controller.ts) or joins one.
+ * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
+ * (controller.ts) or joins one.
  */
-import { createHash } from 'node:crypto';
-import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { type CmId, createCmId, type Device, type Pd } from '../../../index.js';
 import { type DeviceUse, useDevice } from '../../devices.js';
-import { outOfRange, wrongType } from '../../errors.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
@@ -19,46 +18,16 @@ import {
   decodeConnectData,
   decodeConnectRequest,
   encodeConnectReply,
-  encodeReject,
   FABRICS_OPCODE,
   FabricsType,
-  MAX_NQN_BYTES,
   NVME_PORT,
   RejectStatus,
 } from '../wire.js';
+import { HostConnection, reject } from './connection.js';
 import { Controller } from './controller.js';
 import type { Exchange } from './exchange.js';
-import { Namespace } from './namespace.js';
-import { Queue, type QueueListener, type QueueSizes } from './queue.js';
-import type { Storage } from './storage.js';
-import { Subsystem } from './subsystem.js';
-
-/** A namespace of a subsystem. */
-export interface NamespaceOptions {
-  /** Id of the namespace, 1 to 1024. Default: the first that is free. */
-  readonly nsid?: number;
-  /** Name that stands for the namespace in its UUID. Default: its id. */
-  readonly name?: string;
-  /** Its bytes, such as a `fileStorage`. The target closes it. */
-  readonly storage: Storage;
-  /** Bytes of a block: 512 or 4096. Default 512. */
-  readonly blockBytes?: number;
-  /**
-   * UUID of the namespace. Hosts take namespaces of one UUID for the same disk. Default: one that depends on the NQN
-   * and the name, so that it is the same each time.
-   */
-  readonly uuid?: string;
-}
-
-/** A subsystem of a target. */
-export interface SubsystemOptions {
-  /** NVMe qualified name, such as `nqn.2026-01.com.example:disks`; at most 223 bytes. */
-  readonly nqn: string;
-  /** Its disks. */
-  readonly namespaces: readonly NamespaceOptions[];
-  /** NQNs of the hosts that may connect. Default: any host. */
-  readonly hosts?: readonly string[];
-}
+import { type SubsystemOptions, subsystemsOf } from './options.js';
+import type { Subsystem } from './subsystem.js';
 
 /** Options of `createTarget`. */
 export interface TargetOptions {
@@ -80,10 +49,6 @@ const MAX_IO_QUEUES = 128;
 const CAPSULE_DATA_BYTES = 4096;
 /** Buffers for the data of all hosts. */
 const BUFFERS = { small: 128, large: 64 } as const;
-/** Time that a host has to send Connect (ms). */
-const CONNECT_MS = 10_000;
-/** Highest id of a namespace. */
-const MAX_NSID = 1024;
 /** Result of Connect: the offset that follows is one in the data, not in the command. */
 const IN_DATA = 0x10000;
 
@@ -259,143 +224,5 @@ export class NvmeTarget {
   }
 }
 
-/** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
-class HostConnection implements QueueListener {
-  readonly #id: CmId;
-  readonly #all: Set<HostConnection>;
-  readonly #connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>;
-  #queue: Queue | undefined;
-  #controller: Controller | undefined;
-  #qid = 0;
-  #closed: Promise<void> | undefined;
-  /** Ends a connection on which the host does not send Connect. */
-  readonly #timer: NodeJS.Timeout;
-  /** Called when a connection without a controller has ended by an error. */
-  onFault: (error: Error) => void = () => {};
-
-  constructor(
-    id: CmId,
-    all: Set<HostConnection>,
-    connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>,
-  ) {
-    this.#id = id;
-    this.#all = all;
-    this.#connect = connect;
-    all.add(this);
-    this.#timer = setTimeout(
-      () => this.onFailure(new VerbsError('ETIMEDOUT', `the host has not sent Connect within ${CONNECT_MS} ms`)),
-      CONNECT_MS,
-    ).unref();
-  }
-
-  get controller(): Controller | undefined {
-    return this.#controller;
-  }
-
-  get localAddress(): string {
-    return this.#id.localAddress?.address ?? '';
-  }
-
-  get remoteAddress(): string {
-    return this.#id.remoteAddress?.address ?? '';
-  }
-
-  async open(pd: Pd, sizes: QueueSizes, buffers: TransferBuffers): Promise<void> {
-    this.#queue = await Queue.open(this.#id, pd, sizes, buffers, this);
-  }
-
-  join(controller: Controller, qid: number): void {
-    clearTimeout(this.#timer);
-    this.#controller = controller;
-    this.#qid = qid;
-  }
-
-  async onCommand(exchange: Exchange): Promise<bigint | undefined> {
-    const controller = this.#controller;
-    if (controller === undefined) return this.#connect(exchange, this);
-    exchange.qid = this.#qid;
-    return controller.execute(exchange);
-  }
-
-  onFailure(error: Error): void {
-    if (this.#closed !== undefined) return;
-    void this.close();
-    if (this.#controller === undefined) this.onFault(error);
-    else this.#controller.end(error);
-  }
-
-  /** Resolves when the connection has ended and is closed. */
-  async untilDisconnected(): Promise<void> {
-    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
-    this.#controller?.removeQueue(this.#qid);
-    await this.close();
-  }
-
-  /** Closes the connection. A second call waits for the first. */
-  close(refusal?: RejectStatus): Promise<void> {
-    this.#closed ??= this.#close(refusal);
-    return this.#closed;
-  }
-
-  async #close(refusal: RejectStatus | undefined): Promise<void> {
-    clearTimeout(this.#timer);
-    if (refusal === undefined) await this.#id.close();
-    else await reject(this.#id, refusal);
-    await this.#queue?.close();
-    this.#all.delete(this);
-  }
-}
-
-async function reject(id: CmId, status: RejectStatus): Promise<void> {
-  await id.reject({ privateData: encodeReject(status) }).catch(() => {});
-  await id.close();
-}
-
 /** @param offset of the field, in the command or, above IN_DATA, in the data */
 const invalidParameter = (offset: number) => new CommandError(Status.CONNECT_INVALID_PARAMETERS, BigInt(offset));
-
-/** @throws TypeError, RangeError for wrong options */
-function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
-  const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN, new Map())]]);
-  for (const { nqn, namespaces, hosts } of all) {
-    if (typeof nqn !== 'string' || !nqn.startsWith('nqn.'))
-      throw wrongType('nqn', nqn, "a name that begins with 'nqn.'");
-    if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw outOfRange('nqn', nqn, `at most ${MAX_NQN_BYTES} bytes`);
-    if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
-    subsystems.set(nqn, new Subsystem(nqn, namespacesOf(nqn, namespaces), hosts && new Set(hosts)));
-  }
-  return subsystems;
-}
-
-/** @throws TypeError, RangeError for wrong options */
-function namespacesOf(nqn: string, all: readonly NamespaceOptions[]): Map<number, Namespace> {
-  const namespaces = new Map<number, Namespace>();
-  const given = new Set(all.map(({ nsid }) => nsid));
-  for (const { nsid: wanted, name, storage, blockBytes = 512, uuid } of all) {
-    const nsid = wanted ?? firstFree(given, namespaces);
-    if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
-    if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, 'different in each namespace');
-    if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
-    if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
-    namespaces.set(nsid, new Namespace({ nsid, storage, blockBytes, uuid: uuidOf(uuid, `${nqn} ${name ?? nsid}`) }));
-  }
-  return new Map([...namespaces].sort(([a], [b]) => a - b));
-}
-
-function firstFree(given: ReadonlySet<number | undefined>, taken: ReadonlyMap<number, unknown>): number {
-  let nsid = 1;
-  while (given.has(nsid) || taken.has(nsid)) nsid++;
-  return nsid;
-}
-
-/** Returns the bytes of a UUID, or of one that a name determines (RFC 9562, version 8). @throws TypeError */
-function uuidOf(text: string | undefined, name: string): Buffer {
-  if (text !== undefined) {
-    if (!/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text)) throw wrongType('uuid', text, 'a UUID');
-    return Buffer.from(text.replaceAll('-', ''), 'hex');
-  }
-  const bytes = createHash('sha256').update(name).digest().subarray(0, 16);
-  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x80;
-  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  return bytes;
-}

@@ -1,0 +1,122 @@
+/** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
+import { type CmId, type Pd, VerbsError } from '../../../index.js';
+import type { TransferBuffers } from '../buffers.js';
+import { CommandError, Status } from '../status.js';
+import { encodeReject, type RejectStatus } from '../wire.js';
+import type { Controller } from './controller.js';
+import type { Exchange } from './exchange.js';
+import { Queue, type QueueListener, type QueueSizes } from './queue.js';
+
+/** Time that a host has to send Connect (ms). */
+const CONNECT_MS = 10_000;
+
+export class HostConnection implements QueueListener {
+  readonly #id: CmId;
+  readonly #all: Set<HostConnection>;
+  readonly #connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>;
+  #opening: Promise<Queue> | undefined;
+  #queue: Queue | undefined;
+  #controller: Controller | undefined;
+  #qid = 0;
+  /** Connect is under way. */
+  #isConnecting = false;
+  #closed: Promise<void> | undefined;
+  /** Ends a connection on which the host does not send Connect. */
+  readonly #timer: NodeJS.Timeout;
+  /** Called when a connection without a controller has ended by an error. */
+  onFault: (error: Error) => void = () => {};
+
+  constructor(
+    id: CmId,
+    all: Set<HostConnection>,
+    connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>,
+  ) {
+    this.#id = id;
+    this.#all = all;
+    this.#connect = connect;
+    all.add(this);
+    this.#timer = setTimeout(
+      () => this.onFailure(new VerbsError('ETIMEDOUT', `the host has not sent Connect within ${CONNECT_MS} ms`)),
+      CONNECT_MS,
+    ).unref();
+  }
+
+  get controller(): Controller | undefined {
+    return this.#controller;
+  }
+
+  get localAddress(): string {
+    return this.#id.localAddress?.address ?? '';
+  }
+
+  get remoteAddress(): string {
+    return this.#id.remoteAddress?.address ?? '';
+  }
+
+  /** Makes the queue. @throws VerbsError ENOMEM */
+  async open(pd: Pd, sizes: QueueSizes, buffers: TransferBuffers): Promise<void> {
+    this.#opening = Queue.open(this.#id, pd, sizes, buffers, this);
+    this.#queue = await this.#opening;
+  }
+
+  /** @throws CommandError when the connection has ended meanwhile */
+  join(controller: Controller, qid: number): void {
+    if (this.#closed !== undefined) {
+      controller.removeQueue(qid);
+      throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    }
+    clearTimeout(this.#timer);
+    this.#controller = controller;
+    this.#qid = qid;
+  }
+
+  async onCommand(exchange: Exchange): Promise<bigint | undefined> {
+    const controller = this.#controller;
+    if (controller !== undefined) {
+      exchange.qid = this.#qid;
+      return controller.execute(exchange);
+    }
+    if (this.#isConnecting) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    this.#isConnecting = true;
+    try {
+      return await this.#connect(exchange, this);
+    } finally {
+      this.#isConnecting = false;
+    }
+  }
+
+  onFailure(error: Error): void {
+    if (this.#closed !== undefined) return;
+    void this.close();
+    if (this.#controller === undefined) this.onFault(error);
+    else this.#controller.end(error);
+  }
+
+  /** Resolves when the connection has ended and is closed. */
+  async untilDisconnected(): Promise<void> {
+    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
+    this.#controller?.removeQueue(this.#qid);
+    await this.close();
+  }
+
+  /** Closes the connection. A second call waits for the first. */
+  close(refusal?: RejectStatus): Promise<void> {
+    this.#closed ??= this.#close(refusal);
+    return this.#closed;
+  }
+
+  async #close(refusal: RejectStatus | undefined): Promise<void> {
+    clearTimeout(this.#timer);
+    if (refusal === undefined) await this.#id.close();
+    else await reject(this.#id, refusal);
+    await this.#opening?.catch(() => {});
+    await this.#queue?.close();
+    this.#all.delete(this);
+  }
+}
+
+/** Rejects a connection request, and frees the id. */
+export async function reject(id: CmId, status: RejectStatus): Promise<void> {
+  await id.reject({ privateData: encodeReject(status) }).catch(() => {});
+  await id.close();
+}

@@ -1,0 +1,86 @@
+/** What a target serves: the options of its subsystems and namespaces, and the checks of them. */
+import { createHash } from 'node:crypto';
+import { outOfRange, wrongType } from '../../errors.js';
+import { DISCOVERY_NQN, MAX_NQN_BYTES } from '../wire.js';
+import { Namespace } from './namespace.js';
+import type { Storage } from './storage.js';
+import { Subsystem } from './subsystem.js';
+
+/** A namespace of a subsystem. */
+export interface NamespaceOptions {
+  /** Id of the namespace, 1 to 1024. Default: the first that is free. */
+  readonly nsid?: number;
+  /** Name that stands for the namespace in its UUID. Default: its id. */
+  readonly name?: string;
+  /** Its bytes, such as a `fileStorage`. The target closes it. */
+  readonly storage: Storage;
+  /** Bytes of a block: 512 or 4096. Default 512. */
+  readonly blockBytes?: number;
+  /**
+   * UUID of the namespace. Hosts take namespaces of one UUID for the same disk. Default: one that depends on the NQN
+   * and the name, so that it is the same each time.
+   */
+  readonly uuid?: string;
+}
+
+/** A subsystem of a target. */
+export interface SubsystemOptions {
+  /** NVMe qualified name, such as `nqn.2026-01.com.example:disks`; at most 223 bytes. */
+  readonly nqn: string;
+  /** Its disks. */
+  readonly namespaces: readonly NamespaceOptions[];
+  /** NQNs of the hosts that may connect. Default: any host. */
+  readonly hosts?: readonly string[];
+}
+
+/** Highest id of a namespace. */
+const MAX_NSID = 1024;
+
+/**
+ * Returns the subsystems by their names, that of discovery included.
+ * @throws TypeError, RangeError for wrong options
+ */
+export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
+  const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN, new Map())]]);
+  for (const { nqn, namespaces, hosts } of all) {
+    if (typeof nqn !== 'string' || !nqn.startsWith('nqn.'))
+      throw wrongType('nqn', nqn, "a name that begins with 'nqn.'");
+    if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw outOfRange('nqn', nqn, `at most ${MAX_NQN_BYTES} bytes`);
+    if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
+    subsystems.set(nqn, new Subsystem(nqn, namespacesOf(nqn, namespaces), hosts && new Set(hosts)));
+  }
+  return subsystems;
+}
+
+/** @throws TypeError, RangeError for wrong options */
+function namespacesOf(nqn: string, all: readonly NamespaceOptions[]): Map<number, Namespace> {
+  const namespaces = new Map<number, Namespace>();
+  const given = new Set(all.map(({ nsid }) => nsid));
+  for (const { nsid: wanted, name, storage, blockBytes = 512, uuid } of all) {
+    const nsid = wanted ?? firstFree(given, namespaces);
+    if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
+    if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, 'different in each namespace');
+    if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
+    if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
+    namespaces.set(nsid, new Namespace({ nsid, storage, blockBytes, uuid: uuidOf(uuid, `${nqn} ${name ?? nsid}`) }));
+  }
+  return new Map([...namespaces].sort(([a], [b]) => a - b));
+}
+
+function firstFree(given: ReadonlySet<number | undefined>, taken: ReadonlyMap<number, unknown>): number {
+  let nsid = 1;
+  while (given.has(nsid) || taken.has(nsid)) nsid++;
+  return nsid;
+}
+
+/** Returns the bytes of a UUID, or of one that a name determines (RFC 9562, version 8). @throws TypeError */
+function uuidOf(text: string | undefined, name: string): Buffer {
+  if (text !== undefined) {
+    if (!/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text)) throw wrongType('uuid', text, 'a UUID');
+    return Buffer.from(text.replaceAll('-', ''), 'hex');
+  }
+  const bytes = createHash('sha256').update(name).digest().subarray(0, 16);
+  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x80;
+  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  return bytes;
+}
