@@ -5,7 +5,7 @@
  */
 import { VerbsError } from '../errors.js';
 import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../link/gid.js';
-import type { HostNames } from '../link/link.js';
+import { bindFree, type HostNames } from '../link/link.js';
 import type { ListenParameters } from './core/listeners.js';
 import type { OtherCards } from './core/othercards.js';
 import type { PortSpaceName } from './core/serviceid.js';
@@ -39,11 +39,9 @@ export class SharedAddress implements OtherCards {
   constructor(names: HostNames | undefined, gids: readonly string[], start: number) {
     this.#names = names;
     this.#gids = gids;
-    for (let i = 0; names !== undefined && i < PREFIXES && this.#releasePrefix === undefined; i++) {
-      const prefix = (start + i) % PREFIXES;
-      this.#releasePrefix = names.bind(prefixName(prefix));
-      if (this.#releasePrefix !== undefined) this.commIdPrefix = prefix;
-    }
+    const prefix = names && bindFree(names, PREFIXES, start, prefixName);
+    this.commIdPrefix = prefix?.number;
+    this.#releasePrefix = prefix?.release;
   }
 
   ownsCommId(commId: number): boolean {

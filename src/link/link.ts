@@ -198,6 +198,24 @@ export interface HostNames {
   isBound(name: string): boolean;
 }
 
+/**
+ * Binds the first of `count` numbered names that is free, from number `start` on.
+ * @returns the number, and what releases the name; undefined if all are bound
+ */
+export function bindFree(
+  names: HostNames,
+  count: number,
+  start: number,
+  nameOf: (number: number) => string,
+): { readonly number: number; release(): void } | undefined {
+  for (let i = 0; i < count; i++) {
+    const number = (start + i) % count;
+    const release = names.bind(nameOf(number));
+    if (release !== undefined) return { number, release };
+  }
+  return undefined;
+}
+
 /** Moves Ethernet frames between a card and a network. See the head of this file for the invariants. */
 export interface Link extends FrameMover {
   /** Kind of the link: `packet`, `udp`, `xdp` or `memory`. A wrapper has the kind of the link inside it. */

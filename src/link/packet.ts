@@ -10,7 +10,7 @@ import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
-import type { CardRoom, Frames, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import { bindFree, type CardRoom, type Frames, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
 import { COALESCED_BYTES, DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
@@ -112,22 +112,21 @@ export class PacketLink extends SocketLink {
 
   /** Takes a share of the queue pair numbers, a random one, so that a peer does not soon see a number again. */
   #steer(): Pick<LinkFeatures, 'flowSteering'> {
-    const first = randomInt(SHARES);
-    for (let i = 0; i < SHARES; i++) {
-      const flowSteering = { mask: SHARES - 1, value: (first + i) % SHARES };
-      this.#releaseShare = this.names.bind(`flow/${flowSteering.value}`);
-      if (this.#releaseShare === undefined) continue;
-      const result = this.#socket.steer(flowSteering.mask, flowSteering.value);
-      if (result === 0) return { flowSteering };
+    const share = bindFree(this.names, SHARES, randomInt(SHARES), (number) => `flow/${number}`);
+    if (share === undefined) {
       this.close();
-      throw errnoError(result, `no flow steering on ${this.interface.name}`, {});
+      throw new VerbsError(
+        'EADDRINUSE',
+        `other devices on ${this.interface.name} have all ${SHARES} shares of the queue pair numbers: close one of them, ` +
+          'or open this one without flowSteering',
+      );
     }
+    this.#releaseShare = share.release;
+    const flowSteering = { mask: SHARES - 1, value: share.number };
+    const result = this.#socket.steer(flowSteering.mask, flowSteering.value);
+    if (result === 0) return { flowSteering };
     this.close();
-    throw new VerbsError(
-      'EADDRINUSE',
-      `other devices on ${this.interface.name} have all ${SHARES} shares of the queue pair numbers: close one of them, ` +
-        'or open this one without flowSteering',
-    );
+    throw errnoError(result, `no flow steering on ${this.interface.name}`, {});
   }
 
   override close(): void {
