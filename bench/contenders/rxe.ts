@@ -2,7 +2,7 @@
 
 import { type GuestRig, RXE, RXE_TO_B } from '../rig/guest.js';
 import { GUEST_FOLDER } from '../rig/guestimage.js';
-import type { Rig } from '../rig/program.js';
+import type { Program, Rig } from '../rig/program.js';
 import type { Sample, Work } from '../work.js';
 import type { Contender } from './contender.js';
 
@@ -37,14 +37,9 @@ export class Rxe implements Contender {
       ...(work.waiting === 'sleep' ? ['-e'] : []),
     ];
     const server = this.rig.spawnRxe('b', [program, '-d', RXE.b.device, ...options]);
-    try {
-      await this.rig.guest.listening(PORT);
-      const { numbers, cpu } = await ran(this.rig, [program, '-d', RXE.a.device, ...options, RXE.b.address]);
-      return isPing ? pinged(work, numbers, cpu) : streamed(work, numbers, cpu);
-    } finally {
-      server.kill();
-      await server.exited.catch(() => {});
-    }
+    const client = [program, '-d', RXE.a.device, ...options, RXE.b.address];
+    const { numbers, cpu } = await ran(this.rig, server, () => this.rig.guest.listening(PORT), client);
+    return isPing ? pinged(work, numbers, cpu) : streamed(work, numbers, cpu);
   }
 
   async end(): Promise<void> {}
@@ -77,29 +72,37 @@ export class RxeToOurs implements Contender {
     const command = `${GUEST_FOLDER}/dist/cli/main.js`;
     const own = ['--link', this.link, '-d', RXE_TO_B.far];
     const server = this.rig.spawn('b', [this.rig.node, command, 'write-bw', ...own, ...options]);
-    try {
-      await this.rig.listening('b', PORT);
-      const client = ['ib_write_bw', '-x', GID_INDEX, '-d', RXE_TO_B.device, ...options, RXE_TO_B.address];
-      const { numbers, cpu } = await ran(this.rig, client);
-      return streamed(work, numbers, cpu);
-    } finally {
-      server.kill();
-      await server.exited.catch(() => {});
-    }
+    const client = ['ib_write_bw', '-x', GID_INDEX, '-d', RXE_TO_B.device, ...options, RXE_TO_B.address];
+    const { numbers, cpu } = await ran(this.rig, server, () => this.rig.listening('b', PORT), client);
+    return streamed(work, numbers, cpu);
   }
 
   async end(): Promise<void> {}
   stop(): void {}
 }
 
-/** Runs a client of perftest at end a. @returns its figures, and the CPU time of the whole machine meanwhile */
-async function ran(rig: GuestRig, client: readonly string[]): Promise<{ numbers: number[]; cpu: number }> {
-  const before = await rig.cpuSeconds();
-  const program = rig.spawnRxe('a', client);
-  const lines: string[] = [];
-  for await (const line of program.lines()) lines.push(line);
-  await program.exited;
-  return { numbers: figures(lines), cpu: (await rig.cpuSeconds()) - before };
+/**
+ * Runs a client of perftest at end a when its server listens, and ends the server.
+ * @returns the client's figures, and the CPU time of the whole machine meanwhile
+ */
+async function ran(
+  rig: GuestRig,
+  server: Program,
+  listening: () => Promise<void>,
+  client: readonly string[],
+): Promise<{ numbers: number[]; cpu: number }> {
+  try {
+    await listening();
+    const before = await rig.cpuSeconds();
+    const program = rig.spawnRxe('a', client);
+    const lines: string[] = [];
+    for await (const line of program.lines()) lines.push(line);
+    await program.exited;
+    return { numbers: figures(lines), cpu: (await rig.cpuSeconds()) - before };
+  } finally {
+    server.kill();
+    await server.exited.catch(() => {});
+  }
 }
 
 /** Returns the numbers of the line below `#bytes`. */

@@ -3,33 +3,18 @@ import { FromAdapter, SINKS, SinkOfAdapter } from '../contenders/adapter.js';
 import { best, byContender, cpuPerByte, failures, figure, frames, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { over, type Target } from '../report/targets.js';
-import { measureRounds, type Row } from '../rig/rounds.js';
-import { WARM_BYTES, type Work } from '../work.js';
-import { type Context, roundsOf, type Subject } from './subject.js';
-
-/** MTU of the interfaces, for the path MTUs 1024 and 4096. */
-const MTUS = [1500, 9000] as const;
-const SIZE = 65536;
-
-function works({ settings: { warmMs, ms } }: Context): Work[] {
-  const same = { kind: 'bulk', operation: 'WRITE', size: SIZE, qps: 1, warmMs, ms, warmBytes: WARM_BYTES } as const;
-  return MTUS.flatMap((mtu) => (['spin', 'sleep'] as const).map((waiting) => ({ ...same, mtu, waiting })));
-}
+import type { Row } from '../rig/rounds.js';
+import { MTUS, measureFromAdapter } from './fromadapter.js';
+import type { Subject } from './subject.js';
 
 export const adapter: Subject<Row[]> = {
   name: 'adapter',
   title: 'Bulk from a peer like an adapter: WRITEs of 64 KiB, one queue pair',
 
-  async measure(context) {
+  measure(context) {
     const sinks = Object.keys(SINKS).map((link) => new SinkOfAdapter(link as keyof typeof SINKS));
-    const all = [...context.ours().map(({ options }) => new FromAdapter(options)), ...sinks];
-    const rig = await context.host();
-    rig.steer(true);
-    try {
-      return await measureRounds(rig, all, works(context), roundsOf(context));
-    } finally {
-      rig.steer(false);
-    }
+    const ours = context.ours().map(({ options }) => new FromAdapter(options));
+    return measureFromAdapter(context, [...ours, ...sinks], 1);
   },
 
   sheets(rows) {

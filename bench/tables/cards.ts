@@ -4,13 +4,10 @@ import { canPoll } from '../contenders/ours.js';
 import { byContender, cpuPerByte, failures, figure, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';
 import { over, type Target } from '../report/targets.js';
-import { measureRounds, type Row } from '../rig/rounds.js';
-import { WARM_BYTES, type Work } from '../work.js';
-import { type Context, roundsOf, type Subject } from './subject.js';
+import type { Row } from '../rig/rounds.js';
+import { MTUS, measureFromAdapter } from './fromadapter.js';
+import type { Subject } from './subject.js';
 
-/** MTU of the interfaces, for the path MTUs 1024 and 4096. */
-const MTUS = [1500, 9000] as const;
-const SIZE = 65536;
 /** The card is a thread of its own, which sleeps when it has nothing to do: the cards may share CPUs. */
 const LINK = { link: 'packet', mode: 'worker' } as const;
 
@@ -35,24 +32,11 @@ function contenders(): (FromAdapter | SinkOfAdapter)[] {
   ];
 }
 
-function works({ settings: { warmMs, ms } }: Context): Work[] {
-  const same = { kind: 'bulk', operation: 'WRITE', size: SIZE, qps: 2, warmMs, ms, warmBytes: WARM_BYTES } as const;
-  return MTUS.flatMap((mtu) => (['spin', 'sleep'] as const).map((waiting) => ({ ...same, mtu, waiting })));
-}
-
 export const cards: Subject<Row[]> = {
   name: 'cards',
   title: 'Several cards of one address: WRITEs of 64 KiB from a peer like an adapter, two queue pairs',
 
-  async measure(context) {
-    const rig = await context.host();
-    rig.steer(true);
-    try {
-      return await measureRounds(rig, contenders(), works(context), roundsOf(context));
-    } finally {
-      rig.steer(false);
-    }
-  },
+  measure: (context) => measureFromAdapter(context, contenders(), 2),
 
   sheets(rows) {
     const sheet: Sheet = {
@@ -60,7 +44,7 @@ export const cards: Subject<Row[]> = {
       head: ['', ...MTUS.flatMap((mtu) => [`MTU ${mtu}`, '× one', 'CPU ns/KiB'])],
       rows: [...byContender(rows)].map(([name, own]) => line(name, own, rows)),
       notes: [
-        'The link is packet, in worker mode, and each card is in a process of its own. All receivers are on the CPUs of one end, so that what two cards need besides is missing for the frames. CPU: user and system time of both ends, without the idle card.',
+        'The link is packet, in worker mode, and each card is in a process of its own. All receivers share the CPUs of one end. CPU: user and system time of both ends, without the idle card.',
         ...failures(rows),
       ],
     };
