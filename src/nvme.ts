@@ -7,12 +7,15 @@
  * @packageDocumentation
  */
 import type { DiscoveryEntry } from './ulp/nvme/discovery.js';
-import { type ConnectOptions, type DiscoverOptions, NvmeController } from './ulp/nvme/host/controller.js';
+import { NvmeController } from './ulp/nvme/host/controller.js';
+import type { ConnectOptions, DiscoverOptions } from './ulp/nvme/host/options.js';
 import { NvmeTarget, type TargetOptions } from './ulp/nvme/target/target.js';
 
 export type { DiscoveryEntry } from './ulp/nvme/discovery.js';
-export { type ConnectOptions, type DiscoverOptions, NvmeController } from './ulp/nvme/host/controller.js';
+export { NvmeController } from './ulp/nvme/host/controller.js';
 export { NvmeNamespace, type RangeOptions, type WriteOptions } from './ulp/nvme/host/namespace.js';
+export type { ConnectOptions, DiscoverOptions } from './ulp/nvme/host/options.js';
+export { machineNqn } from './ulp/nvme/names.js';
 export { NvmeError } from './ulp/nvme/status.js';
 export type { NamespaceOptions, SubsystemOptions } from './ulp/nvme/target/options.js';
 export { type FileStorageOptions, fileStorage, type Storage } from './ulp/nvme/target/storage.js';

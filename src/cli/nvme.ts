@@ -1,10 +1,7 @@
 /** `wasm-roce nvme-target`: gives hosts files as disks over RDMA. */
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import { hostname } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
-import { createTarget, fileStorage, NVME_PORT, type NvmeTarget, type Storage } from '../nvme.js';
+import { createTarget, fileStorage, machineNqn, NVME_PORT, type NvmeTarget, type Storage } from '../nvme.js';
 import { type DeviceOptions, openNamed } from './device.js';
 import { EXIT_HELP, stopSignal, usageError } from './exit.js';
 import { addLinkOptions, address, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from './options.js';
@@ -76,12 +73,11 @@ async function serve(flags: Flags): Promise<void> {
     open: { ...openOptions(flags), memoryBytes: flags.memory },
     ...deviceOptions(flags),
   };
-  const storages = await openStorages(flags.namespace);
-  await using device = await openNamed(options).catch(async (error) => {
-    for (const storage of storages) await storage.close();
-    throw error;
-  });
-  const { nqn = await nqnOfHost() } = flags;
+  const storages: Storage[] = [];
+  for (const { path, size, readOnly = false } of flags.namespace)
+    storages.push(await fileStorage(path, { readOnly, ...(size !== undefined && { size }) }));
+  await using device = await openNamed(options);
+  const { nqn = await machineNqn() } = flags;
   const namespaces = flags.namespace.map(({ name, blockBytes }, i) => ({
     name,
     storage: storages[i] as Storage,
@@ -106,28 +102,6 @@ async function serve(flags: Flags): Promise<void> {
     namespaces: namespaces.map(({ name, storage }, i) => ({ nsid: i + 1, name, bytes: storage.bytes })),
   });
   if (!stop.aborted) await once(stop, 'abort');
-}
-
-/** @throws the error of the file system; nothing is left open then */
-async function openStorages(flags: readonly NamespaceFlag[]): Promise<Storage[]> {
-  const storages: Storage[] = [];
-  try {
-    for (const { path, size, readOnly = false } of flags)
-      storages.push(await fileStorage(path, { readOnly, ...(size !== undefined && { size }) }));
-    return storages;
-  } catch (error) {
-    for (const storage of storages) await storage.close();
-    throw error;
-  }
-}
-
-/** Returns a name that is the same each time on this host, and on no other one. */
-async function nqnOfHost(): Promise<string> {
-  const host = await readFile('/etc/machine-id', 'utf8').catch(() => hostname());
-  const hash = createHash('sha256').update(`wasm-roce nvme-target ${host.trim()}`).digest('hex');
-  // a UUID of version 8 (RFC 9562)
-  const uuid = hash.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, '$1-$2-8$3-8$4-$5');
-  return `nqn.2014-08.org.nvmexpress:uuid:${uuid}`;
 }
 
 /** Parses NAME=FILE[,size=BYTES][,block=BYTES][,ro], and adds it to those before. */

@@ -51,7 +51,17 @@ export class TransferBuffers {
     return new TransferBuffers(mr, small, large);
   }
 
-  /** Resolves with a buffer of so many bytes, in the order of the calls. */
+  /** Uses a buffer of `bytes` bytes, and gives it back afterwards. */
+  async use<T>(bytes: number, use: (buffer: TransferBuffer) => Promise<T>): Promise<T> {
+    const buffer = await this.take(bytes);
+    try {
+      return await use(buffer);
+    } finally {
+      buffer.give();
+    }
+  }
+
+  /** Waits for a buffer of `bytes` bytes. Buffers are given out in the order of the calls. */
   take(bytes: number): Promise<TransferBuffer> {
     return (bytes <= SMALL_BYTES ? this.#small : this.#large).take(bytes);
   }

@@ -2,7 +2,8 @@
 import { isIPv6 } from 'node:net';
 import { ADMIN_ENTRIES, DISCOVERY_NQN } from './wire.js';
 
-const RECORD_BYTES = 1024;
+/** Bytes of the head of the log, and of a record. */
+export const DISCOVERY_RECORD_BYTES = 1024;
 
 /** A subsystem, and where it is reached. */
 export interface DiscoveryEntry {
@@ -14,15 +15,12 @@ export interface DiscoveryEntry {
   readonly port: number;
 }
 
-/** Bytes of the head of the log, and of a record. */
-export const DISCOVERY_RECORD_BYTES = RECORD_BYTES;
-
 /** @param generation changes when the entries do */
 export function discoveryLog(entries: readonly DiscoveryEntry[], generation: number): Buffer {
-  const data = Buffer.alloc((1 + entries.length) * RECORD_BYTES);
+  const data = Buffer.alloc((1 + entries.length) * DISCOVERY_RECORD_BYTES);
   data.writeBigUInt64LE(BigInt(generation), 0);
   data.writeBigUInt64LE(BigInt(entries.length), 8);
-  for (const [i, entry] of entries.entries()) writeRecord(data.subarray((1 + i) * RECORD_BYTES), entry);
+  for (const [i, entry] of entries.entries()) writeRecord(data.subarray((1 + i) * DISCOVERY_RECORD_BYTES), entry);
   return data;
 }
 

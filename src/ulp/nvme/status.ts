@@ -5,7 +5,6 @@ export enum Status {
   SUCCESS = 0x000,
   INVALID_OPCODE = 0x001,
   INVALID_FIELD = 0x002,
-  DATA_TRANSFER_ERROR = 0x004,
   INTERNAL_ERROR = 0x006,
   INVALID_NAMESPACE = 0x00b,
   COMMAND_SEQUENCE_ERROR = 0x00c,
@@ -27,7 +26,7 @@ export enum Status {
   COMPARE_FAILURE = 0x285,
 }
 
-/** A command that is not carried out. The host is told not to send it again (DNR). */
+/** Thrown for a command that fails. The response has its status and the bit DNR (do not retry). */
 export class CommandError extends Error {
   constructor(
     readonly status: Status,
@@ -38,11 +37,11 @@ export class CommandError extends Error {
   }
 }
 
-/** The storage has failed. @param otherwise the status where the error says nothing more */
-export function storageFailure(error: unknown, otherwise: Status): CommandError {
-  if (error instanceof CommandError) return error;
-  const { code } = error as NodeJS.ErrnoException;
-  return new CommandError(code === 'ENOSPC' || code === 'EDQUOT' ? Status.CAPACITY_EXCEEDED : otherwise);
+/** Waits for a call of a storage. @throws CommandError with `otherwise`, unless the error says more */
+export async function ofStorage(call: Promise<void>, otherwise: Status): Promise<void> {
+  await call.catch(({ code }: NodeJS.ErrnoException) => {
+    throw new CommandError(code === 'ENOSPC' || code === 'EDQUOT' ? Status.CAPACITY_EXCEEDED : otherwise);
+  });
 }
 
 /** Status codes for which Node.js has an error code that says the same. */

@@ -187,6 +187,24 @@ export interface DataDescriptor {
   readonly invalidates: boolean;
 }
 
+/** Data in memory of the host that the target may READ or WRITE. */
+export const inMemory = (address: bigint, rkey: number, length: number, invalidates = false): DataDescriptor => ({
+  place: 'host',
+  address,
+  length,
+  rkey,
+  invalidates,
+});
+
+/** Data behind the command. */
+export const inCapsule = (address: bigint, length: number): DataDescriptor => ({
+  place: 'capsule',
+  address,
+  length,
+  rkey: 0,
+  invalidates: false,
+});
+
 /** PSDT: the data is described by an SGL. The other bits are for fused commands. */
 const FLAGS_OF_SGL = 0x40;
 const [KEYED, KEYED_INVALIDATE, IN_CAPSULE] = [0x40, 0x4f, 0x01];
@@ -244,11 +262,9 @@ export class Command {
     const address = bytes.readBigUInt64LE(24);
     if (type === KEYED || type === KEYED_INVALIDATE) {
       const length = bytes.readUIntLE(32, 3);
-      const invalidates = type === KEYED_INVALIDATE && length > 0;
-      return { place: 'host', address, length, rkey: bytes.readUInt32LE(35), invalidates };
+      return inMemory(address, bytes.readUInt32LE(35), length, type === KEYED_INVALIDATE && length > 0);
     }
-    if (type === IN_CAPSULE)
-      return { place: 'capsule', address, length: bytes.readUInt32LE(32), rkey: 0, invalidates: false };
+    if (type === IN_CAPSULE) return inCapsule(address, bytes.readUInt32LE(32));
     const isKnown = type >> 4 === KEYED_TYPE || type >> 4 === BLOCK_TYPE;
     throw new CommandError(isKnown ? Status.INVALID_FIELD : Status.SGL_DESCRIPTOR_TYPE_INVALID);
   }
@@ -276,9 +292,9 @@ export function encodeCommand(
   bytes.writeUInt16LE(cid, 2);
   bytes.writeUInt32LE(fabricsType ?? nsid, 4);
   for (const [i, dword] of dwords.entries()) bytes.writeUInt32LE(dword >>> 0, 40 + 4 * i);
+  bytes.writeBigUInt64LE(data?.address ?? 0n, 24);
   if (data?.place === 'capsule') bytes.writeUInt32LE(data.length, 32);
   else if (data !== undefined) {
-    bytes.writeBigUInt64LE(data.address, 24);
     bytes.writeUIntLE(data.length, 32, 3);
     bytes.writeUInt32LE(data.rkey, 35);
   }

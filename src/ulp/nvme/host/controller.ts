@@ -1,12 +1,10 @@
 /** A controller as its host sees it: connects the queues, finds the namespaces, and keeps the connection alive. */
-import { randomUUID } from 'node:crypto';
 import { lookup } from 'node:dns/promises';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { createCmId, type Pd, VerbsError } from '../../../index.js';
 import { type DeviceUse, useDevice } from '../../devices.js';
-import { checkPort, outOfRange, wrongType } from '../../errors.js';
 import { TransferBuffers } from '../buffers.js';
 import {
   DISCOVERY_RECORD_BYTES,
@@ -30,9 +28,8 @@ import {
   FabricsType,
   Feature,
   IDENTIFY_BYTES,
+  inMemory,
   LogPage,
-  MAX_NQN_BYTES,
-  NVME_PORT,
   Property,
   READY,
   SHUTDOWN_COMPLETE,
@@ -40,37 +37,11 @@ import {
   SHUTDOWN_NORMAL,
 } from '../wire.js';
 import { NvmeNamespace } from './namespace.js';
+import { type ConnectOptions, type ConnectSettings, connectSettings, type DiscoverOptions } from './options.js';
 import { HostQueue } from './queue.js';
 
-/** Options of `discover`. */
-export interface DiscoverOptions {
-  /** Name or address of the target. */
-  readonly host: string;
-  /** Port of rdma_cm. Default 4420. */
-  readonly port?: number;
-  /** Device. Default: one on the route to the target. */
-  readonly device?: Device;
-  /** NQN of this host. Default: one made of `hostId`. */
-  readonly hostNqn?: string;
-  /** UUID of this host. Default: a random one for each process. */
-  readonly hostId?: string;
-  /** Time that the target has for a command in ms. Default 30,000. */
-  readonly timeout?: number;
-}
-
-/** Options of `connect`. */
-export interface ConnectOptions extends DiscoverOptions {
-  /** NQN of the subsystem. */
-  readonly nqn: string;
-  /** I/O queues, 1 to 128; the target may allow fewer. Default 1. */
-  readonly ioQueues?: number;
-  /** Commands that an I/O queue holds, 2 to 1024; the target may allow fewer. Default 128. */
-  readonly queueSize?: number;
-  /** Time in ms after which each end takes the other for dead; 0 = never. Default 5000. */
-  readonly keepAlive?: number;
-}
-
-const HOST_ID = randomUUID();
+/** Bytes of data that we send with a command, if the target takes as many. */
+const MAX_CAPSULE_DATA_BYTES = 4096;
 /** Buffers for the data of a controller. */
 const BUFFERS = { small: 64, large: 16, access: ['localWrite', 'remoteRead', 'remoteWrite'] } as const;
 /** A target that says nothing may take so long to get ready, and to shut down (ms). */
@@ -82,7 +53,7 @@ const POLL_MS = 2;
  * the event `close` is emitted with the error; it does not connect again.
  */
 export class NvmeController extends EventEmitter {
-  readonly #options: ConnectOptions;
+  readonly #settings: ConnectSettings;
   readonly #use: DeviceUse;
   readonly #address: string;
   readonly #pd: Pd;
@@ -97,11 +68,11 @@ export class NvmeController extends EventEmitter {
   #closed: Promise<void> | undefined;
 
   private constructor(
-    options: ConnectOptions,
+    settings: ConnectSettings,
     { use, address, pd, buffers }: { use: DeviceUse; address: string; pd: Pd; buffers: TransferBuffers },
   ) {
     super();
-    this.#options = options;
+    this.#settings = settings;
     this.#use = use;
     this.#address = address;
     this.#pd = pd;
@@ -109,11 +80,10 @@ export class NvmeController extends EventEmitter {
   }
 
   /** @internal */
-  static async connect(given: ConnectOptions): Promise<NvmeController> {
-    const options = checked(given);
-    const controller = await NvmeController.#open(options);
+  static async connect(options: ConnectOptions): Promise<NvmeController> {
+    const controller = await NvmeController.#open(connectSettings(options));
     try {
-      await controller.#connectAll(options.ioQueues ?? 1);
+      await controller.#connectAll();
       return controller;
     } catch (error) {
       await controller.close();
@@ -122,8 +92,8 @@ export class NvmeController extends EventEmitter {
   }
 
   /** @internal Reads the discovery log. */
-  static async discover(given: DiscoverOptions): Promise<DiscoveryEntry[]> {
-    const controller = await NvmeController.#open(checked({ ...given, nqn: DISCOVERY_NQN, keepAlive: 0 }));
+  static async discover(options: DiscoverOptions): Promise<DiscoveryEntry[]> {
+    const controller = await NvmeController.#open(connectSettings({ ...options, nqn: DISCOVERY_NQN, keepAlive: 0 }));
     try {
       await controller.#connectAdmin();
       return await controller.#readDiscoveryLog();
@@ -132,14 +102,15 @@ export class NvmeController extends EventEmitter {
     }
   }
 
-  static async #open(options: ConnectOptions): Promise<NvmeController> {
-    const address = isIP(options.host) ? options.host : (await lookup(options.host)).address;
-    const use = await useDevice(options.device, address);
+  static async #open(settings: ConnectSettings): Promise<NvmeController> {
+    const { device, host } = settings;
+    const address = isIP(host) ? host : (await lookup(host)).address;
+    const use = await useDevice(device, address);
     let pd: Pd | undefined;
     try {
       pd = await use.device.allocPd();
       const buffers = await TransferBuffers.open(pd, BUFFERS);
-      return new NvmeController(options, { use, address, pd, buffers });
+      return new NvmeController(settings, { use, address, pd, buffers });
     } catch (error) {
       await pd?.close();
       await use.release();
@@ -172,39 +143,41 @@ export class NvmeController extends EventEmitter {
 
   // ---- connecting ----
 
-  async #connectAll(ioQueues: number): Promise<void> {
-    await this.#connectAdmin();
-    const { keepAlive = 5000 } = this.#options;
+  async #connectAll(): Promise<void> {
+    const capabilities = await this.#connectAdmin();
+    const { keepAlive } = this.#settings;
     if (keepAlive > 0)
       this.#keepAliveTimer = setInterval(() => void this.#keepAlive().catch(() => {}), keepAlive / 2).unref();
     const identity = await this.#identify({ cns: Cns.CONTROLLER });
     if (!(identity.readUInt32LE(536) & 4)) throw new VerbsError('EOPNOTSUPP', 'the target takes no keyed SGLs');
     if (identity.readUInt16LE(1800) === 0)
       this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(1792) * 16 - COMMAND_BYTES);
-    await this.#connectIo(ioQueues);
+    await this.#connectIo(Number(capabilities & 0xffffn) + 1);
     this.#namespaces = await this.#findNamespaces();
   }
 
-  async #connectAdmin(): Promise<void> {
-    const { keepAlive = 5000 } = this.#options;
+  /** @returns the property CAPABILITIES */
+  async #connectAdmin(): Promise<bigint> {
+    const { keepAlive } = this.#settings;
     const admin = await this.#connectQueue(0, ADMIN_ENTRIES, 0);
     this.#cntlid = Number((await this.#connectCommand(admin, 0, ADMIN_ENTRIES, keepAlive)) & 0xffffn);
-    const timeout = Number(((await this.#getProperty(Property.CAPABILITIES, 1)) >> 24n) & 0xffn) * 500;
+    const capabilities = await this.#getProperty(Property.CAPABILITIES, 1);
     await this.#setConfiguration(CONFIGURATION | ENABLE);
-    await this.#awaitStatus(READY, timeout, 'get ready');
+    await this.#awaitStatus(READY, Number((capabilities >> 24n) & 0xffn) * 500, 'get ready');
+    return capabilities;
   }
 
-  async #connectIo(wanted: number): Promise<void> {
-    const { queueSize = 128 } = this.#options;
-    const most = Number((await this.#getProperty(Property.CAPABILITIES, 1)) & 0xffffn) + 1;
+  /** @param most entries that the target allows a queue */
+  async #connectIo(most: number): Promise<void> {
+    const { queueSize, ioQueues } = this.#settings;
     const entries = Math.min(queueSize, most);
-    const asked = ((wanted - 1) << 16) | (wanted - 1);
+    const asked = ((ioQueues - 1) << 16) | (ioQueues - 1);
     const granted = await this.#admin('Set Features', {
       opcode: AdminOpcode.SET_FEATURES,
       dwords: [Feature.QUEUE_COUNT, asked],
     });
-    const count = Math.min(wanted, Number(granted & 0xffffn) + 1, Number((granted >> 16n) & 0xffffn) + 1);
-    const capsuleDataBytes = Math.min(this.#capsuleDataBytes, 4096);
+    const count = Math.min(ioQueues, Number(granted & 0xffffn) + 1, Number((granted >> 16n) & 0xffffn) + 1);
+    const capsuleDataBytes = Math.min(this.#capsuleDataBytes, MAX_CAPSULE_DATA_BYTES);
     for (let qid = 1; qid <= count; qid++) {
       const queue = await this.#connectQueue(qid, entries, capsuleDataBytes);
       await this.#connectCommand(queue, qid, entries, 0);
@@ -212,7 +185,7 @@ export class NvmeController extends EventEmitter {
   }
 
   async #connectQueue(qid: number, entries: number, capsuleDataBytes: number): Promise<HostQueue> {
-    const { port = NVME_PORT, timeout: timeoutMs = 30_000 } = this.#options;
+    const { port, timeout: timeoutMs } = this.#settings;
     const id = createCmId(this.#use.device);
     try {
       await id.resolveAddr(this.#address, port);
@@ -229,21 +202,20 @@ export class NvmeController extends EventEmitter {
 
   /** @returns the result of Connect: the id of the controller */
   async #connectCommand(queue: HostQueue, qid: number, entries: number, keepAlive: number): Promise<bigint> {
-    const { nqn: subsystemNqn } = this.#options;
-    const { hostNqn, hostId } = identityOf(this.#options);
+    const { nqn: subsystemNqn, hostNqn, hostId } = this.#settings;
     const data = encodeConnectData({
       hostId,
       cntlid: qid === 0 ? ANY_CONTROLLER : this.#cntlid,
       subsystemNqn,
       hostNqn,
     });
-    return this.#withData(data.length, async (buffer) => {
+    return this.#buffers.use(data.length, (buffer) => {
       buffer.bytes.set(data);
       return queue.submit('Connect', {
         opcode: FABRICS_OPCODE,
         fabricsType: FabricsType.CONNECT,
         dwords: [qid << 16, entries - 1, keepAlive],
-        data: { place: 'host', address: buffer.address, length: data.length, rkey: buffer.rkey, invalidates: false },
+        data: inMemory(buffer.address, buffer.rkey, data.length),
       });
     });
   }
@@ -316,25 +288,10 @@ export class NvmeController extends EventEmitter {
 
   /** Sends an admin command that reads data. */
   #read(what: string, fields: CommandFields, bytes: number): Promise<Buffer> {
-    return this.#withData(bytes, async ({ bytes: data, address, rkey }) => {
-      await this.#admin(what, {
-        ...fields,
-        data: { place: 'host', address, length: bytes, rkey, invalidates: false },
-      });
+    return this.#buffers.use(bytes, async ({ bytes: data, address, rkey }) => {
+      await this.#admin(what, { ...fields, data: inMemory(address, rkey, bytes) });
       return Buffer.from(data);
     });
-  }
-
-  async #withData<T>(
-    bytes: number,
-    use: (buffer: Awaited<ReturnType<TransferBuffers['take']>>) => Promise<T>,
-  ): Promise<T> {
-    const buffer = await this.#buffers.take(bytes);
-    try {
-      return await use(buffer);
-    } finally {
-      buffer.give();
-    }
   }
 
   /** @param size 0: 4 bytes, 1: 8 bytes */
@@ -377,43 +334,18 @@ export class NvmeController extends EventEmitter {
   async #close(): Promise<void> {
     clearInterval(this.#keepAliveTimer);
     if (this.#failure === undefined && this.#queues.length > 0) await this.#shutDown().catch(() => {});
+    const lost = this.#failure;
     this.#failure ??= new VerbsError('ECANCELED', 'the controller was closed');
     // I/O queues first, as the target keeps the controller as long as it has an admin queue
     for (const queue of this.#queues.reverse()) await queue.close(this.#failure);
     await this.#buffers.close();
     await this.#pd.close();
     await this.#use.release();
-    this.emit(
-      'close',
-      ...(this.#failure instanceof VerbsError && this.#failure.code === 'ECANCELED' ? [] : [this.#failure]),
-    );
+    this.emit('close', ...(lost === undefined ? [] : [lost]));
   }
 
   async #shutDown(): Promise<void> {
     await this.#setConfiguration(((CONFIGURATION | ENABLE) & ~SHUTDOWN_MASK) | SHUTDOWN_NORMAL);
     await this.#awaitStatus(SHUTDOWN_COMPLETE, SHUTDOWN_MS, 'shut down');
   }
-}
-
-/** @throws TypeError, RangeError */
-function checked(options: ConnectOptions): ConnectOptions {
-  const { host, port = NVME_PORT, nqn, hostId, ioQueues = 1, queueSize = 128, keepAlive = 5000 } = options;
-  if (typeof host !== 'string' || host === '') throw wrongType('host', host, 'a name or an address');
-  checkPort(port, 1);
-  if (typeof nqn !== 'string') throw wrongType('nqn', nqn, 'a name');
-  for (const [name, value] of Object.entries({ nqn, hostNqn: options.hostNqn ?? '' }))
-    if (Buffer.byteLength(value) > MAX_NQN_BYTES) throw outOfRange(name, value, `at most ${MAX_NQN_BYTES} bytes`);
-  if (hostId !== undefined && !/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(hostId))
-    throw wrongType('hostId', hostId, 'a UUID');
-  const within = (name: string, value: number, least: number, most: number) => {
-    if (!Number.isInteger(value) || value < least || value > most) throw outOfRange(name, value, `${least} to ${most}`);
-  };
-  within('ioQueues', ioQueues, 1, 128);
-  within('queueSize', queueSize, 2, 1024);
-  within('keepAlive', keepAlive, 0, 2 ** 32 - 1);
-  return options;
-}
-
-function identityOf({ hostId = HOST_ID, hostNqn = `nqn.2014-08.org.nvmexpress:uuid:${hostId}` }: ConnectOptions) {
-  return { hostNqn, hostId: Buffer.from(hostId.replaceAll('-', ''), 'hex') };
 }

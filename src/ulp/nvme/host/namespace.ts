@@ -2,7 +2,7 @@
 import { Readable, Writable } from 'node:stream';
 import { outOfRange } from '../../errors.js';
 import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
-import { DEALLOCATE, FORCE_UNIT_ACCESS, NvmOpcode, RANGE_BYTES } from '../wire.js';
+import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { HostQueue } from './queue.js';
 
 /** Blocks of one command at most: the field has 16 bits. */
@@ -80,9 +80,8 @@ export class NvmeNamespace {
     const flags = durable ? FORCE_UNIT_ACCESS : 0;
     const queue = this.#queue();
     if (data.length > 0 && data.length <= queue.capsuleDataBytes) {
-      const place = { place: 'capsule', address: 0n, length: data.length, rkey: 0, invalidates: false } as const;
       const command = this.#command(NvmOpcode.WRITE, position, data.length, flags);
-      await queue.submit('Write', { ...command, data: place }, data);
+      await queue.submit('Write', { ...command, data: inCapsule(0n, data.length) }, data);
       return;
     }
     await this.#buffers().inParts(data.length, async (buffer, offset) => {
@@ -107,25 +106,22 @@ export class NvmeNamespace {
     }
   }
 
-  /** Tells the target that bytes are not needed; what a later `read` returns is undefined. @throws as `read` */
+  /** Deallocates a range: the target may drop its bytes. A later `read` returns any bytes. @throws as `read` */
   async discard(position: number, length: number): Promise<void> {
     this.#check(position, length);
     if (length === 0) return;
     const range = Buffer.alloc(RANGE_BYTES);
     range.writeUInt32LE(length / this.blockBytes, 4);
     range.writeBigUInt64LE(BigInt(position / this.blockBytes), 8);
-    const buffer = await this.#buffers().take(RANGE_BYTES);
-    try {
+    await this.#buffers().use(RANGE_BYTES, (buffer) => {
       buffer.bytes.set(range);
-      await this.#queue().submit('Dataset Management', {
+      return this.#queue().submit('Dataset Management', {
         opcode: NvmOpcode.DATASET_MANAGEMENT,
         nsid: this.nsid,
         dwords: [0, DEALLOCATE],
         data: keyed(buffer),
       });
-    } finally {
-      buffer.give();
-    }
+    });
   }
 
   /** Returns a stream of a range's bytes. @throws RangeError */
@@ -198,5 +194,4 @@ export class NvmeNamespace {
   }
 }
 
-const keyed = ({ bytes, address, rkey }: TransferBuffer) =>
-  ({ place: 'host', address, length: bytes.length, rkey, invalidates: false }) as const;
+const keyed = ({ bytes, address, rkey }: TransferBuffer) => inMemory(address, rkey, bytes.length);

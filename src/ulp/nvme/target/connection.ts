@@ -10,31 +10,33 @@ import { Queue, type QueueListener, type QueueSizes } from './queue.js';
 /** Time that a host has to send Connect (ms). */
 const CONNECT_MS = 10_000;
 
+/** What a connection needs of the target. */
+export interface ConnectionOwner {
+  /** Carries out Connect. @returns the id of the controller @throws CommandError */
+  connect(exchange: Exchange, connection: HostConnection): Promise<bigint>;
+  /** A connection without a controller has ended by an error. */
+  onFault(error: Error, connection: HostConnection): void;
+  /** The connection is closed. Called once. */
+  onClosed(connection: HostConnection): void;
+}
+
 export class HostConnection implements QueueListener {
   readonly #id: CmId;
-  readonly #all: Set<HostConnection>;
-  readonly #connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>;
+  readonly #owner: ConnectionOwner;
   #opening: Promise<Queue> | undefined;
   #queue: Queue | undefined;
   #controller: Controller | undefined;
-  #qid = 0;
+  /** Number of the queue; 0 before the host has sent Connect. */
+  qid = 0;
   /** Connect is under way. */
   #isConnecting = false;
   #closed: Promise<void> | undefined;
   /** Ends a connection on which the host does not send Connect. */
   readonly #timer: NodeJS.Timeout;
-  /** Called when a connection without a controller has ended by an error. */
-  onFault: (error: Error) => void = () => {};
 
-  constructor(
-    id: CmId,
-    all: Set<HostConnection>,
-    connect: (exchange: Exchange, connection: HostConnection) => Promise<bigint>,
-  ) {
+  constructor(id: CmId, owner: ConnectionOwner) {
     this.#id = id;
-    this.#all = all;
-    this.#connect = connect;
-    all.add(this);
+    this.#owner = owner;
     this.#timer = setTimeout(
       () => this.onFailure(new VerbsError('ETIMEDOUT', `the host has not sent Connect within ${CONNECT_MS} ms`)),
       CONNECT_MS,
@@ -67,19 +69,16 @@ export class HostConnection implements QueueListener {
     }
     clearTimeout(this.#timer);
     this.#controller = controller;
-    this.#qid = qid;
+    this.qid = qid;
   }
 
   async onCommand(exchange: Exchange): Promise<bigint | undefined> {
     const controller = this.#controller;
-    if (controller !== undefined) {
-      exchange.qid = this.#qid;
-      return controller.execute(exchange);
-    }
+    if (controller !== undefined) return controller.execute(exchange, this.qid);
     if (this.#isConnecting) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
     this.#isConnecting = true;
     try {
-      return await this.#connect(exchange, this);
+      return await this.#owner.connect(exchange, this);
     } finally {
       this.#isConnecting = false;
     }
@@ -88,14 +87,14 @@ export class HostConnection implements QueueListener {
   onFailure(error: Error): void {
     if (this.#closed !== undefined) return;
     void this.close();
-    if (this.#controller === undefined) this.onFault(error);
+    if (this.#controller === undefined) this.#owner.onFault(error, this);
     else this.#controller.end(error);
   }
 
   /** Resolves when the connection has ended and is closed. */
   async untilDisconnected(): Promise<void> {
     for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
-    this.#controller?.removeQueue(this.#qid);
+    this.#controller?.removeQueue(this.qid);
     await this.close();
   }
 
@@ -111,7 +110,7 @@ export class HostConnection implements QueueListener {
     else await reject(this.#id, refusal);
     await this.#opening?.catch(() => {});
     await this.#queue?.close();
-    this.#all.delete(this);
+    this.#owner.onClosed(this);
   }
 }
 

@@ -124,9 +124,9 @@ export class Controller {
   }
 
   /** Carries out a command of a queue. @returns the result, default 0 @throws CommandError */
-  async execute(exchange: Exchange): Promise<bigint | undefined> {
+  async execute(exchange: Exchange, qid: number): Promise<bigint | undefined> {
     this.#lastCommand = performance.now();
-    if (exchange.qid !== 0) return this.#executeIo(exchange);
+    if (qid !== 0) return this.#executeIo(exchange);
     const { opcode, fabricsType } = exchange.command;
     if (opcode !== FABRICS_OPCODE) return this.#executeAdmin(exchange);
     exchange.expectNoData();

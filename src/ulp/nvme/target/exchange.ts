@@ -10,8 +10,6 @@ export type UsePart = (part: Buffer, offset: number) => Promise<void> | void;
 export class Exchange {
   readonly #queue: Queue;
   readonly #inCapsule: Buffer;
-  /** Number of the queue that the response names. */
-  qid = 0;
   /** The host's key that the response is to invalidate. */
   keyToInvalidate: number | undefined;
 
@@ -22,11 +20,6 @@ export class Exchange {
   ) {
     this.#queue = queue;
     this.#inCapsule = inCapsule;
-  }
-
-  /** The queue of the command. */
-  get queue(): Queue {
-    return this.#queue;
   }
 
   /** Checks that the command comes without data. @throws CommandError */

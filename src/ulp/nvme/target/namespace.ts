@@ -1,6 +1,6 @@
 /** A namespace of a target: blocks in a storage, and the commands of the NVM command set. */
 
-import { CommandError, Status, storageFailure } from '../status.js';
+import { CommandError, ofStorage, Status } from '../status.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { Exchange } from './exchange.js';
 import type { Storage } from './storage.js';
@@ -41,10 +41,8 @@ export class Namespace {
   }
 
   /** Resolves when everything written is durable. @throws CommandError */
-  async flush(): Promise<void> {
-    await this.#storage.flush().catch((error) => {
-      throw storageFailure(error, Status.WRITE_FAULT);
-    });
+  flush(): Promise<void> {
+    return ofStorage(this.#storage.flush(), Status.WRITE_FAULT);
   }
 
   /**
@@ -129,16 +127,12 @@ export class Namespace {
     if (first + BigInt(count) > BigInt(this.blocks)) throw new CommandError(Status.LBA_OUT_OF_RANGE);
   }
 
-  async #load(into: Buffer, position: number): Promise<void> {
-    await this.#storage.read(into, position).catch((error) => {
-      throw storageFailure(error, Status.UNRECOVERED_READ_ERROR);
-    });
+  #load(into: Buffer, position: number): Promise<void> {
+    return ofStorage(this.#storage.read(into, position), Status.UNRECOVERED_READ_ERROR);
   }
 
-  async #store(from: Buffer, position: number): Promise<void> {
-    await this.#storage.write(from, position).catch((error) => {
-      throw storageFailure(error, Status.WRITE_FAULT);
-    });
+  #store(from: Buffer, position: number): Promise<void> {
+    return ofStorage(this.#storage.write(from, position), Status.WRITE_FAULT);
   }
 }
 

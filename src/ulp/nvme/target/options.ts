@@ -1,7 +1,7 @@
 /** What a target serves: the options of its subsystems and namespaces, and the checks of them. */
-import { createHash } from 'node:crypto';
-import { outOfRange, wrongType } from '../../errors.js';
-import { DISCOVERY_NQN, MAX_NQN_BYTES } from '../wire.js';
+import { outOfRange } from '../../errors.js';
+import { checkNqn, uuidBytes, uuidOf } from '../names.js';
+import { DISCOVERY_NQN } from '../wire.js';
 import { Namespace } from './namespace.js';
 import type { Storage } from './storage.js';
 import { Subsystem } from './subsystem.js';
@@ -43,9 +43,7 @@ const MAX_NSID = 1024;
 export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
   const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN, new Map())]]);
   for (const { nqn, namespaces, hosts } of all) {
-    if (typeof nqn !== 'string' || !nqn.startsWith('nqn.'))
-      throw wrongType('nqn', nqn, "a name that begins with 'nqn.'");
-    if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw outOfRange('nqn', nqn, `at most ${MAX_NQN_BYTES} bytes`);
+    checkNqn('nqn', nqn);
     if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
     subsystems.set(nqn, new Subsystem(nqn, namespacesOf(nqn, namespaces), hosts && new Set(hosts)));
   }
@@ -62,7 +60,15 @@ function namespacesOf(nqn: string, all: readonly NamespaceOptions[]): Map<number
     if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, 'different in each namespace');
     if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
     if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
-    namespaces.set(nsid, new Namespace({ nsid, storage, blockBytes, uuid: uuidOf(uuid, `${nqn} ${name ?? nsid}`) }));
+    namespaces.set(
+      nsid,
+      new Namespace({
+        nsid,
+        storage,
+        blockBytes,
+        uuid: uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', uuid),
+      }),
+    );
   }
   return new Map([...namespaces].sort(([a], [b]) => a - b));
 }
@@ -71,16 +77,4 @@ function firstFree(given: ReadonlySet<number | undefined>, taken: ReadonlyMap<nu
   let nsid = 1;
   while (given.has(nsid) || taken.has(nsid)) nsid++;
   return nsid;
-}
-
-/** Returns the bytes of a UUID, or of one that a name determines (RFC 9562, version 8). @throws TypeError */
-function uuidOf(text: string | undefined, name: string): Buffer {
-  if (text !== undefined) {
-    if (!/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text)) throw wrongType('uuid', text, 'a UUID');
-    return Buffer.from(text.replaceAll('-', ''), 'hex');
-  }
-  const bytes = createHash('sha256').update(name).digest().subarray(0, 16);
-  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x80;
-  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  return bytes;
 }

@@ -31,6 +31,8 @@ export interface QueueSizes {
 }
 
 export interface QueueListener {
+  /** Number of the queue, which responses name. */
+  readonly qid: number;
   /**
    * Carries out a command. @returns bytes 0 to 7 of the response, default 0
    * @throws CommandError: the status of the response
@@ -207,14 +209,19 @@ export class Queue {
       if (this.#active === 0) this.#onIdle?.();
       return;
     }
-    // first the receive: the host may send the next command when it has the response
-    this.#postReceive(slot);
-    this.#respond(exchange, status, result);
+    try {
+      // first the receive: the host may send the next command when it has the response
+      this.#postReceive(slot);
+      this.#respond(exchange, status, result);
+    } catch (error) {
+      // the queue pair or the device has been closed meanwhile
+      this.fail(error as Error);
+    }
   }
 
-  #respond({ command: { cid }, keyToInvalidate, qid }: Exchange, status: Status, result: bigint): void {
+  #respond({ command: { cid }, keyToInvalidate }: Exchange, status: Status, result: bigint): void {
     this.#sqHead = (this.#sqHead + 1) % this.#sizes.entries;
-    const sgList = encodeResponse({ cid, status, result, sqid: qid, sqHead: this.#sqHead });
+    const sgList = encodeResponse({ cid, status, result, sqid: this.#listener.qid, sqHead: this.#sqHead });
     if (keyToInvalidate === undefined) this.post({ opcode: 'SEND', sgList });
     else this.post({ opcode: 'SEND_WITH_INV', sgList, invalidateRkey: keyToInvalidate });
   }

@@ -23,7 +23,7 @@ import {
   NVME_PORT,
   RejectStatus,
 } from '../wire.js';
-import { HostConnection, reject } from './connection.js';
+import { type ConnectionOwner, HostConnection, reject } from './connection.js';
 import { Controller } from './controller.js';
 import type { Exchange } from './exchange.js';
 import { type SubsystemOptions, subsystemsOf } from './options.js';
@@ -61,6 +61,11 @@ export class NvmeTarget {
   readonly #buffers: TransferBuffers;
   readonly #listener: CmId;
   readonly #connections = new Set<HostConnection>();
+  readonly #owner: ConnectionOwner = {
+    connect: (exchange, connection) => this.#connect(exchange, connection),
+    onFault: (error, connection) => this.#report(error, connection),
+    onClosed: (connection) => void this.#connections.delete(connection),
+  };
   #closed: Promise<void> | undefined;
 
   private constructor(
@@ -141,8 +146,8 @@ export class NvmeTarget {
     const entries = request.hostSendQueueSize + 1;
     const isAdmin = request.qid === 0;
     if (entries > (isAdmin ? ADMIN_ENTRIES : IO_ENTRIES)) return reject(id, RejectStatus.HOST_SEND_QUEUE_SIZE);
-    const connection = new HostConnection(id, this.#connections, (exchange, own) => this.#connect(exchange, own));
-    connection.onFault = (error) => this.#report(error, connection);
+    const connection = new HostConnection(id, this.#owner);
+    this.#connections.add(connection);
     try {
       const capsuleDataBytes = isAdmin ? 0 : CAPSULE_DATA_BYTES;
       await connection.open(this.#pd, { entries, capsuleDataBytes }, this.#buffers);

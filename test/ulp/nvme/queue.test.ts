@@ -1,0 +1,51 @@
+// A queue of a target, without rdma_cm.
+import { expect, test } from 'vitest';
+import type { CmId, Qp } from '../../../src/index.js';
+import { TransferBuffers } from '../../../src/ulp/nvme/buffers.js';
+import { Queue } from '../../../src/ulp/nvme/target/queue.js';
+import { encodeCommand, NvmOpcode } from '../../../src/ulp/nvme/wire.js';
+import { eventually } from '../../kit/eventually.js';
+import { device, peer, useDevices } from '../devices.js';
+
+useDevices();
+
+test('a command that ends when its queue pair is closed fails the queue and throws nowhere', async () => {
+  const pd = await peer.allocPd();
+  const hostPd = await device.allocPd();
+  const host = await hostPd.createQp({ sendCq: await device.createCq() });
+  const memory = await hostPd.regMr(64);
+  let qp: Qp | undefined;
+  const id = {
+    device: peer,
+    async createQp(...[domain, options]: Parameters<CmId['createQp']>) {
+      qp = await domain.createQp(options);
+      await qp.connect(host.endpoint());
+      return qp;
+    },
+  } as unknown as CmId;
+  let end = () => {};
+  let commands = 0;
+  const failures: string[] = [];
+  const listener = {
+    qid: 1,
+    onCommand() {
+      commands++;
+      return new Promise<undefined>((resolve) => {
+        end = () => resolve(undefined);
+      });
+    },
+    onFailure: ({ message }: Error) => void failures.push(message),
+  };
+  const buffers = await TransferBuffers.open(pd, { small: 1, large: 1 });
+  const queue = await Queue.open(id, pd, { entries: 4, capsuleDataBytes: 0 }, buffers, listener);
+  const own = qp as unknown as Qp;
+  await host.connect(own.endpoint());
+  memory.copyIn(encodeCommand({ opcode: NvmOpcode.FLUSH, nsid: 1 }, 1), 0);
+  host.postSend({ opcode: 'SEND', sgList: memory.slice() });
+  await eventually(() => expect(commands).toBe(1));
+  await own.close();
+  end();
+  await eventually(() => expect(failures).toEqual([expect.stringMatching(/^EINVAL: qp .* is closed$/)]));
+  await queue.close();
+  await buffers.close();
+});
