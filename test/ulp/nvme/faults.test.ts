@@ -14,6 +14,7 @@ import {
   encodeConnectRequest,
   FABRICS_OPCODE,
   FabricsType,
+  inCapsule,
   NvmOpcode,
   Property,
   type Response,
@@ -85,6 +86,13 @@ const enable: CommandFields = {
   fabricsType: FabricsType.PROPERTY_SET,
   dwords: [0, Property.CONFIGURATION, CONFIGURATION | ENABLE],
 };
+
+/** Makes the command's descriptor that of data behind the command, whose length fills where a key began. */
+function describeCapsule(command: Buffer, length: number): void {
+  command.writeBigUInt64LE(0n, 24);
+  command.writeUInt32LE(length, 32);
+  command.writeUInt32LE(0x01_00_00_00, 36);
+}
 
 /** An admin queue with a controller that is ready. @returns it, and the controller's id */
 async function admin(kato = 0): Promise<[RawHost, number]> {
@@ -172,7 +180,8 @@ test.each<[string, (command: Buffer) => unknown, Status]>([
   ['another subtype', (c) => c.fill(0x45, 39, 39 + 1), Status.INVALID_FIELD],
   ['too little memory', (c) => c.writeUIntLE(511, 32, 3), Status.DATA_SGL_LENGTH_INVALID],
   ['too much memory', (c) => c.writeUIntLE(1024, 32, 3), Status.DATA_SGL_LENGTH_INVALID],
-  ['room in the capsule', (c) => c.fill(1, 39, 39 + 1), Status.DATA_SGL_LENGTH_INVALID],
+  ['room in the capsule', (c) => describeCapsule(c, 512), Status.INVALID_FIELD],
+  ['too much room in the capsule', (c) => describeCapsule(c, 513), Status.DATA_SGL_LENGTH_INVALID],
   ['another namespace', (c) => c.writeUInt32LE(2, 4), Status.INVALID_NAMESPACE],
   ['another opcode', (c) => c.fill(0x42, 0, 0 + 1), Status.INVALID_OPCODE],
   ['a block behind the last', (c) => c.writeUInt32LE(BLOCKS, 40), Status.LBA_OUT_OF_RANGE],
@@ -190,10 +199,7 @@ test.each<[string, (command: Buffer) => unknown, Status]>([
 test('data in the capsule must be there', async () => {
   const [, queue] = await io();
   const capsule = (offset: number, bytes: number) => {
-    const command = encodeCommand({ opcode: NvmOpcode.WRITE, nsid: 1 }, 5);
-    command.writeBigUInt64LE(BigInt(offset), 24);
-    command.writeUInt32LE(512, 32);
-    command[39] = 1;
+    const command = encodeCommand({ opcode: NvmOpcode.WRITE, nsid: 1, data: inCapsule(BigInt(offset), 512) }, 5);
     return Buffer.concat([command, Buffer.alloc(bytes, 6)]);
   };
   expect((await ask(queue, capsule(0, 511))).status).toBe(Status.SGL_OFFSET_INVALID);
