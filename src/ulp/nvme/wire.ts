@@ -84,6 +84,13 @@ export enum LogPage {
   DISCOVERY = 0x70,
 }
 
+/** Bit of the feature ASYNC_EVENTS, and of OAES: namespaces that come and go are reported. */
+export const NAMESPACE_NOTICES = 1 << 8;
+/** Result of an Async Event Request: a notice (2) that the attribute of a namespace changed (0), see its log page. */
+export const NAMESPACES_CHANGED = (LogPage.CHANGED_NAMESPACES << 16) | 2;
+/** Bit of CDW10 of Get Log Page: the event of the log is not done with. */
+export const RETAIN_EVENT = 1 << 15;
+
 /** Structures of Identify (CNS). */
 export enum Cns {
   NAMESPACE = 0,

@@ -6,11 +6,8 @@ import {
   AdminOpcode,
   Cns,
   COMMAND_BYTES,
-  CONFIGURATION,
   type CommandFields,
-  ENABLE,
   encodeCommand,
-  encodeConnectData,
   encodeConnectRequest,
   FABRICS_OPCODE,
   FabricsType,
@@ -23,7 +20,7 @@ import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { device, HOST, peer, useDevices } from '../devices.js';
 import { MemoryStorage } from './memorystorage.js';
-import { RawHost } from './rawhost.js';
+import { ENABLING, RawHost } from './rawhost.js';
 
 useDevices();
 
@@ -57,36 +54,6 @@ async function raw(qid = 0, entries = 32): Promise<RawHost> {
   return host;
 }
 
-/** Sends a command and returns its response. */
-async function ask(host: RawHost, fields: CommandFields | Buffer, cid = 1): Promise<Response> {
-  host.send(Buffer.isBuffer(fields) ? fields : encodeCommand(fields, cid));
-  let found: Response | undefined;
-  await eventually(() => {
-    found = host.take()[0];
-    expect(found).toBeDefined();
-  });
-  return found as Response;
-}
-
-const keyed = (host: RawHost, length: number) =>
-  ({ place: 'host', address: host.address, length, rkey: host.memory.rkey, invalidates: false }) as const;
-
-const HOST_ID = Buffer.alloc(16, 7);
-
-function connectCommand(host: RawHost, qid: number, cntlid: number, size = 31, kato = 0): CommandFields {
-  encodeConnectData({ hostId: HOST_ID, cntlid, subsystemNqn: NQN, hostNqn: 'nqn.2026-01.com.example:raw' }).copy(
-    host.data,
-  );
-  const fields = { opcode: FABRICS_OPCODE, fabricsType: FabricsType.CONNECT, dwords: [qid << 16, size, kato] };
-  return { ...fields, data: keyed(host, 1024) };
-}
-
-const enable: CommandFields = {
-  opcode: FABRICS_OPCODE,
-  fabricsType: FabricsType.PROPERTY_SET,
-  dwords: [0, Property.CONFIGURATION, CONFIGURATION | ENABLE],
-};
-
 /** Makes the command's descriptor that of data behind the command, whose length fills where a key began. */
 function describeCapsule(command: Buffer, length: number): void {
   command.writeBigUInt64LE(0n, 24);
@@ -94,20 +61,18 @@ function describeCapsule(command: Buffer, length: number): void {
   command.writeUInt32LE(0x01_00_00_00, 36);
 }
 
-/** An admin queue with a controller that is ready. @returns it, and the controller's id */
-async function admin(kato = 0): Promise<[RawHost, number]> {
-  const host = await raw();
-  const { status, result } = await ask(host, connectCommand(host, 0, 0xffff, 31, kato));
-  expect(status).toBe(Status.SUCCESS);
-  expect((await ask(host, enable)).status).toBe(Status.SUCCESS);
-  return [host, Number(result & 0xffffn)];
+/** An admin queue with a controller that is ready. */
+async function admin(kato = 0): Promise<RawHost> {
+  const host = await RawHost.enabled(device, HOST, NQN, kato);
+  hosts.push(host);
+  return host;
 }
 
 /** An admin queue and an I/O queue of one controller. */
 async function io(): Promise<[RawHost, RawHost]> {
-  const [host, cntlid] = await admin();
+  const host = await admin();
   const queue = await raw(1, 128);
-  expect((await ask(queue, connectCommand(queue, 1, cntlid, 127))).status).toBe(Status.SUCCESS);
+  expect((await queue.ask(queue.connectCommand(NQN, 1, host.cntlid, 127))).status).toBe(Status.SUCCESS);
   return [host, queue];
 }
 
@@ -124,16 +89,16 @@ test.each([
 
 test('before Connect there is no other command, and before EN only properties', async () => {
   const host = await raw();
-  expect((await ask(host, { opcode: AdminOpcode.KEEP_ALIVE })).status).toBe(Status.INVALID_OPCODE);
-  expect((await ask(host, connectCommand(host, 0, 0xffff))).status).toBe(Status.SUCCESS);
-  expect((await ask(host, { opcode: AdminOpcode.KEEP_ALIVE })).status).toBe(Status.COMMAND_SEQUENCE_ERROR);
-  expect((await ask(host, { ...enable, dwords: [0, Property.CONFIGURATION, 0x1234_0001] })).status).toBe(
+  expect((await host.ask({ opcode: AdminOpcode.KEEP_ALIVE })).status).toBe(Status.INVALID_OPCODE);
+  expect((await host.ask(host.connectCommand(NQN, 0, 0xffff))).status).toBe(Status.SUCCESS);
+  expect((await host.ask({ opcode: AdminOpcode.KEEP_ALIVE })).status).toBe(Status.COMMAND_SEQUENCE_ERROR);
+  expect((await host.ask({ ...ENABLING, dwords: [0, Property.CONFIGURATION, 0x1234_0001] })).status).toBe(
     Status.SUCCESS,
   );
   const get = { opcode: FABRICS_OPCODE, fabricsType: FabricsType.PROPERTY_GET };
-  expect((await ask(host, { ...get, dwords: [0, Property.STATUS] })).result).toBe(2n);
-  expect((await ask(host, { ...get, dwords: [0, 0x1234] })).status).toBe(Status.INVALID_FIELD);
-  expect((await ask(host, { ...get, dwords: [0, Property.CAPABILITIES] })).status).toBe(Status.INVALID_FIELD);
+  expect((await host.ask({ ...get, dwords: [0, Property.STATUS] })).result).toBe(2n);
+  expect((await host.ask({ ...get, dwords: [0, 0x1234] })).status).toBe(Status.INVALID_FIELD);
+  expect((await host.ask({ ...get, dwords: [0, Property.CAPABILITIES] })).status).toBe(Status.INVALID_FIELD);
 });
 
 test.each([
@@ -144,12 +109,12 @@ test.each([
   ['too many entries', 0, 0xffff, 32, 0x182, 44],
 ])('Connect with %s is refused', async (_name, qid, cntlid, size, status, result) => {
   const host = await raw();
-  expect(await ask(host, connectCommand(host, qid, cntlid, size))).toMatchObject({ status, result: BigInt(result) });
+  expect(await host.ask(host.connectCommand(NQN, qid, cntlid, size))).toMatchObject({ status, result: BigInt(result) });
 });
 
 test('two Connects at once on one queue make one controller', async () => {
   const host = await raw();
-  const fields = connectCommand(host, 0, 0xffff);
+  const fields = host.connectCommand(NQN, 0, 0xffff);
   for (const cid of [1, 2]) host.send(encodeCommand(fields, cid));
   const responses: Response[] = [];
   await eventually(() => {
@@ -161,15 +126,15 @@ test('two Connects at once on one queue make one controller', async () => {
 });
 
 test('a queue that is there already is refused; that of another host too', async () => {
-  const [host, cntlid] = await admin();
+  const host = await admin();
   const queue = await raw(1, 128);
-  expect((await ask(queue, connectCommand(queue, 1, cntlid, 127))).status).toBe(Status.SUCCESS);
+  expect((await queue.ask(queue.connectCommand(NQN, 1, host.cntlid, 127))).status).toBe(Status.SUCCESS);
   const twice = await raw(1, 128);
-  expect((await ask(twice, connectCommand(twice, 1, cntlid, 127))).status).toBe(Status.COMMAND_SEQUENCE_ERROR);
+  expect((await twice.ask(twice.connectCommand(NQN, 1, host.cntlid, 127))).status).toBe(Status.COMMAND_SEQUENCE_ERROR);
   const foreign = await raw(2, 128);
-  const command = connectCommand(foreign, 2, cntlid, 127);
+  const command = foreign.connectCommand(NQN, 2, host.cntlid, 127);
   foreign.data[0] = 8;
-  expect((await ask(foreign, command)).status).toBe(Status.CONNECT_INVALID_PARAMETERS);
+  expect((await foreign.ask(command)).status).toBe(Status.CONNECT_INVALID_PARAMETERS);
   expect(host.hasEnded).toBe(false);
 });
 
@@ -188,11 +153,11 @@ test.each<[string, (command: Buffer) => unknown, Status]>([
   ['a block far away', (c) => c.fill(0xff, 40, 48), Status.LBA_OUT_OF_RANGE],
 ])('Read with %s has that status, and the next one is served', async (_name, change, status) => {
   const [, queue] = await io();
-  const command = encodeCommand({ opcode: NvmOpcode.READ, nsid: 1, data: keyed(queue, 512) }, 0xabcd);
+  const command = encodeCommand({ opcode: NvmOpcode.READ, nsid: 1, data: queue.keyed(512) }, 0xabcd);
   change(command);
-  expect(await ask(queue, command)).toMatchObject({ status, cid: 0xabcd });
+  expect(await queue.ask(command)).toMatchObject({ status, cid: 0xabcd });
   disk.data.fill(3);
-  expect(await ask(queue, { opcode: NvmOpcode.READ, nsid: 1, data: keyed(queue, 512) })).toMatchObject({ status: 0 });
+  expect(await queue.ask({ opcode: NvmOpcode.READ, nsid: 1, data: queue.keyed(512) })).toMatchObject({ status: 0 });
   expect([...new Set(queue.data.subarray(0, 512))]).toEqual([3]);
 });
 
@@ -202,10 +167,10 @@ test('data in the capsule must be there', async () => {
     const command = encodeCommand({ opcode: NvmOpcode.WRITE, nsid: 1, data: inCapsule(BigInt(offset), 512) }, 5);
     return Buffer.concat([command, Buffer.alloc(bytes, 6)]);
   };
-  expect((await ask(queue, capsule(0, 511))).status).toBe(Status.SGL_OFFSET_INVALID);
-  expect((await ask(queue, capsule(1, 512))).status).toBe(Status.SGL_OFFSET_INVALID);
+  expect((await queue.ask(capsule(0, 511))).status).toBe(Status.SGL_OFFSET_INVALID);
+  expect((await queue.ask(capsule(1, 512))).status).toBe(Status.SGL_OFFSET_INVALID);
   expect(disk.data[0]).toBe(0);
-  expect((await ask(queue, capsule(0, 512))).status).toBe(Status.SUCCESS);
+  expect((await queue.ask(capsule(0, 512))).status).toBe(Status.SUCCESS);
   expect(disk.data[511]).toBe(6);
 });
 
@@ -213,10 +178,10 @@ test('Compare says whether the data is the same', async () => {
   const [, queue] = await io();
   disk.data.fill(4, 0, 1024);
   queue.data.fill(4, 0, 1024);
-  const compare = { opcode: NvmOpcode.COMPARE, nsid: 1, dwords: [0, 0, 1], data: keyed(queue, 1024) };
-  expect((await ask(queue, compare)).status).toBe(Status.SUCCESS);
+  const compare = { opcode: NvmOpcode.COMPARE, nsid: 1, dwords: [0, 0, 1], data: queue.keyed(1024) };
+  expect((await queue.ask(compare)).status).toBe(Status.SUCCESS);
   queue.data[1023] = 5;
-  expect((await ask(queue, compare)).status).toBe(Status.COMPARE_FAILURE);
+  expect((await queue.ask(compare)).status).toBe(Status.COMPARE_FAILURE);
 });
 
 test('the response invalidates the key of a descriptor that asks for it', async () => {
@@ -231,7 +196,7 @@ test('the response invalidates the key of a descriptor that asks for it', async 
       rkey: region.rkey,
       invalidates: true,
     } as const;
-    const { status } = await ask(queue, { opcode: NvmOpcode.READ, nsid: 1, dwords: [slba], data });
+    const { status } = await queue.ask({ opcode: NvmOpcode.READ, nsid: 1, dwords: [slba], data });
     expect(status).toBe(slba === 0 ? Status.SUCCESS : Status.LBA_OUT_OF_RANGE);
     // a command that is refused before its data is looked at leaves that to the host
     expect(queue.invalidated.splice(0)).toEqual(slba === 0 ? [region.rkey] : []);
@@ -239,25 +204,25 @@ test('the response invalidates the key of a descriptor that asks for it', async 
 });
 
 test('a fifth Async Event Request is refused; the others wait', async () => {
-  const [host] = await admin();
+  const host = await admin();
   for (let cid = 10; cid < 14; cid++) host.send(encodeCommand({ opcode: AdminOpcode.ASYNC_EVENT_REQUEST }, cid));
-  expect(await ask(host, { opcode: AdminOpcode.ASYNC_EVENT_REQUEST }, 14)).toMatchObject({
+  expect(await host.ask({ opcode: AdminOpcode.ASYNC_EVENT_REQUEST }, 14)).toMatchObject({
     cid: 14,
     status: Status.ASYNC_EVENT_LIMIT_EXCEEDED,
   });
-  expect((await ask(host, { opcode: AdminOpcode.ABORT, dwords: [0x000a_0000] })).result).toBe(1n);
+  expect((await host.ask({ opcode: AdminOpcode.ABORT, dwords: [0x000a_0000] })).result).toBe(1n);
 });
 
 test('features and structures that are not there have that status', async () => {
-  const [host] = await admin();
-  const status = async (fields: CommandFields) => (await ask(host, fields)).status;
-  expect(await status({ opcode: AdminOpcode.IDENTIFY, dwords: [0x1f], data: keyed(host, 4096) })).toBe(
+  const host = await admin();
+  const status = async (fields: CommandFields) => (await host.ask(fields)).status;
+  expect(await status({ opcode: AdminOpcode.IDENTIFY, dwords: [0x1f], data: host.keyed(4096) })).toBe(
     Status.INVALID_FIELD,
   );
   expect(
-    await status({ opcode: AdminOpcode.IDENTIFY, nsid: 9, dwords: [Cns.DESCRIPTORS], data: keyed(host, 4096) }),
+    await status({ opcode: AdminOpcode.IDENTIFY, nsid: 9, dwords: [Cns.DESCRIPTORS], data: host.keyed(4096) }),
   ).toBe(Status.INVALID_NAMESPACE);
-  expect(await status({ opcode: AdminOpcode.GET_LOG_PAGE, dwords: [0xc0 | (3 << 16)], data: keyed(host, 16) })).toBe(
+  expect(await status({ opcode: AdminOpcode.GET_LOG_PAGE, dwords: [0xc0 | (3 << 16)], data: host.keyed(16) })).toBe(
     Status.INVALID_LOG_PAGE,
   );
   expect(await status({ opcode: AdminOpcode.SET_FEATURES, dwords: [0x7e] })).toBe(Status.INVALID_FIELD);
@@ -268,14 +233,14 @@ test('features and structures that are not there have that status', async () => 
 
 test('a capsule that is too short, or a key that is wrong, ends the controller of that host alone', async () => {
   const honest = await connect({ device, host: HOST, nqn: NQN, keepAlive: 0 });
-  const [host] = await admin();
+  const host = await admin();
   host.send(Buffer.alloc(COMMAND_BYTES - 1));
   await eventually(() => expect(host.hasEnded).toBe(true));
   expect(faults).toEqual([
     'EIO: the peer does not keep to the protocol of NVMe over RDMA: a command has 63 bytes, must have 64',
   ]);
   const [other, queue] = await io();
-  queue.send(encodeCommand({ opcode: NvmOpcode.WRITE, nsid: 1, data: { ...keyed(queue, 512), rkey: 1 } }, 3));
+  queue.send(encodeCommand({ opcode: NvmOpcode.WRITE, nsid: 1, data: { ...queue.keyed(512), rkey: 1 } }, 3));
   await eventually(() => expect([other.hasEnded, queue.hasEnded]).toEqual([true, true]));
   expect(faults[1]).toContain('REM_ACCESS_ERR');
   expect(await honest.namespace(1).read(0, 512)).toEqual(Buffer.alloc(512));
@@ -284,7 +249,7 @@ test('a capsule that is too short, or a key that is wrong, ends the controller o
 });
 
 test('a host that is silent for longer than its keep-alive timeout is disconnected', async () => {
-  const [host] = await admin(150);
+  const host = await admin(150);
   await eventually(() => expect(host.hasEnded).toBe(true));
   expect(faults[0]).toMatch(/^ETIMEDOUT: the host was silent for \d+ ms$/);
 });
@@ -296,7 +261,7 @@ test('random capsules change nothing that they must not', async () => {
     const [host, queue] = await io();
     for (const one of [host, queue])
       for (let i = 0; i < 12; i++) {
-        const command = encodeCommand({ opcode: random.below(256), nsid: random.below(3), data: keyed(one, 512) }, i);
+        const command = encodeCommand({ opcode: random.below(256), nsid: random.below(3), data: one.keyed(512) }, i);
         for (let n = random.below(6); n > 0; n--) command[random.below(COMMAND_BYTES)] = random.below(256);
         // what it may do to the disk is no fault
         if ([NvmOpcode.WRITE, NvmOpcode.WRITE_ZEROES].includes(command[0] as number)) continue;

@@ -1,4 +1,5 @@
 /** A host whose capsules a test writes. */
+import { expect } from 'vitest';
 import {
   type CmId,
   CompletionPump,
@@ -10,15 +11,42 @@ import {
   type Wc,
   WcOpcode,
 } from '../../../src/index.js';
-import { decodeResponse, encodeConnectRequest, RESPONSE_BYTES, type Response } from '../../../src/ulp/nvme/wire.js';
+import {
+  ANY_CONTROLLER,
+  CONFIGURATION,
+  type CommandFields,
+  type DataDescriptor,
+  decodeResponse,
+  ENABLE,
+  encodeCommand,
+  encodeConnectData,
+  encodeConnectRequest,
+  FABRICS_OPCODE,
+  FabricsType,
+  inMemory,
+  NVME_PORT,
+  Property,
+  RESPONSE_BYTES,
+  type Response,
+} from '../../../src/ulp/nvme/wire.js';
+import { eventually } from '../../kit/eventually.js';
 
 const SLOTS = 64;
 const SLOT_BYTES = 16_384;
 /** Bytes that the target may read and write, behind the slots. */
 export const MEMORY_BYTES = 2 ** 21;
 
+const HOST_ID = Buffer.alloc(16, 7);
+
+/** Property Set that enables a controller. */
+export const ENABLING: CommandFields = {
+  opcode: FABRICS_OPCODE,
+  fabricsType: FabricsType.PROPERTY_SET,
+  dwords: [0, Property.CONFIGURATION, CONFIGURATION | ENABLE],
+};
+
 export class RawHost {
-  readonly #responses: Response[] = [];
+  #responses: Response[] = [];
   /** Keys that responses have invalidated. */
   readonly invalidated: number[] = [];
   #sent = 0;
@@ -54,6 +82,47 @@ export class RawHost {
     for (let slot = 0; slot < SLOTS; slot++) raw.#postReceive(slot);
     await id.connect({ privateData, initiatorDepth: 0 });
     return raw;
+  }
+
+  /** Connects an admin queue whose controller is ready. @param kato keep-alive timeout in ms */
+  static async enabled(device: Device, host: string, nqn: string, kato = 0): Promise<RawHost> {
+    const raw = await RawHost.connect(device, host, NVME_PORT);
+    const { status, result } = await raw.ask(raw.connectCommand(nqn, 0, ANY_CONTROLLER, 31, kato));
+    expect(status).toBe(0);
+    raw.cntlid = Number(result & 0xffffn);
+    expect((await raw.ask(ENABLING)).status).toBe(0);
+    return raw;
+  }
+
+  /** Id of the controller, once it is enabled. */
+  cntlid = 0;
+
+  /** Returns Connect, whose data is in the memory for data. */
+  connectCommand(nqn: string, qid: number, cntlid: number, size = 31, kato = 0): CommandFields {
+    const hostNqn = 'nqn.2026-01.com.example:raw';
+    encodeConnectData({ hostId: HOST_ID, cntlid, subsystemNqn: nqn, hostNqn }).copy(this.data);
+    const dwords = [qid << 16, size, kato];
+    return { opcode: FABRICS_OPCODE, fabricsType: FabricsType.CONNECT, dwords, data: this.keyed(1024) };
+  }
+
+  /** Describes the first bytes of the memory for data. */
+  keyed(length: number): DataDescriptor {
+    return inMemory(this.address, this.memory.rkey, length);
+  }
+
+  /** Sends a command and returns its response. */
+  ask(command: CommandFields | Buffer, cid = 1): Promise<Response> {
+    const capsule = Buffer.isBuffer(command) ? command : encodeCommand(command, cid);
+    this.send(capsule);
+    return this.response(capsule.readUInt16LE(2));
+  }
+
+  /** Waits for the response to a command. */
+  async response(cid: number): Promise<Response> {
+    await eventually(() => expect(this.#responses.map((response) => response.cid)).toContain(cid));
+    const found = this.#responses.find((response) => response.cid === cid) as Response;
+    this.#responses = this.#responses.filter((response) => response !== found);
+    return found;
   }
 
   /** Address of the memory for data. */

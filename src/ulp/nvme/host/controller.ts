@@ -12,6 +12,7 @@ import {
   decodeDiscoveryHead,
   decodeDiscoveryRecord,
 } from '../discovery.js';
+import { NvmeError, Status } from '../status.js';
 import {
   ADMIN_ENTRIES,
   AdminOpcode,
@@ -30,6 +31,8 @@ import {
   IDENTIFY_BYTES,
   inMemory,
   LogPage,
+  NAMESPACE_NOTICES,
+  NAMESPACES_CHANGED,
   Property,
   READY,
   SHUTDOWN_COMPLETE,
@@ -38,7 +41,7 @@ import {
 } from '../wire.js';
 import { NvmeNamespace } from './namespace.js';
 import { type ConnectOptions, type ConnectSettings, connectSettings, type DiscoverOptions } from './options.js';
-import { HostQueue } from './queue.js';
+import { HostQueue, type SubmitOptions } from './queue.js';
 
 /** Bytes of data that we send with a command, if the target takes as many. */
 const MAX_CAPSULE_DATA_BYTES = 4096;
@@ -48,11 +51,19 @@ const BUFFERS = { small: 64, large: 16, access: ['localWrite', 'remoteRead', 're
 const SHUTDOWN_MS = 5000;
 const POLL_MS = 2;
 
+/** Events of a controller. */
+export interface NvmeControllerEvents {
+  /** Namespaces have come or gone: `namespaces` has those that are there now. */
+  namespaces: [];
+  /** The controller is closed; with the error when the connection was lost. */
+  close: [error?: Error];
+}
+
 /**
  * A controller of a subsystem, which `connect` has connected. When the connection is lost, its calls are rejected, and
  * the event `close` is emitted with the error; it does not connect again.
  */
-export class NvmeController extends EventEmitter {
+export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   readonly #settings: ConnectSettings;
   readonly #use: DeviceUse;
   readonly #address: string;
@@ -118,7 +129,7 @@ export class NvmeController extends EventEmitter {
     }
   }
 
-  /** The namespaces of the subsystem, in the order of their ids. */
+  /** The namespaces of the subsystem, in the order of their ids. The event `namespaces` tells of others. */
   get namespaces(): readonly NvmeNamespace[] {
     return this.#namespaces;
   }
@@ -153,7 +164,26 @@ export class NvmeController extends EventEmitter {
     if (identity.readUInt16LE(1800) === 0)
       this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(1792) * 16 - COMMAND_BYTES);
     await this.#connectIo(Number(capabilities & 0xffffn) + 1);
+    const hasNotices = (identity.readUInt32LE(92) & NAMESPACE_NOTICES) !== 0;
+    if (hasNotices) {
+      const dwords = [Feature.ASYNC_EVENTS, NAMESPACE_NOTICES];
+      await this.#admin('Set Features', { opcode: AdminOpcode.SET_FEATURES, dwords });
+    }
     this.#namespaces = await this.#findNamespaces();
+    if (hasNotices) void this.#watchNamespaces().catch((error) => this.#fail(error));
+  }
+
+  /** Finds the namespaces again whenever the target says that some have changed. */
+  async #watchNamespaces(): Promise<void> {
+    for (;;) {
+      const event = { opcode: AdminOpcode.ASYNC_EVENT_REQUEST };
+      const result = await this.#admin('Async Event Request', event, { isUntimed: true });
+      if (Number(result & 0xff_ffffn) !== NAMESPACES_CHANGED) continue;
+      // The target tells of the next change once its log is read.
+      await this.#readLog(LogPage.CHANGED_NAMESPACES, 0, IDENTIFY_BYTES);
+      this.#namespaces = await this.#findNamespaces();
+      this.emit('namespaces');
+    }
   }
 
   /** @returns the property CAPABILITIES */
@@ -228,8 +258,13 @@ export class NvmeController extends EventEmitter {
         (id) => id > last,
       );
       for (const nsid of ids) {
-        const identity = await this.#identify({ cns: Cns.NAMESPACE, nsid });
-        if (identity.readBigUInt64LE(8) === 0n) continue;
+        const identity = await this.#identify({ cns: Cns.NAMESPACE, nsid }).catch(absent);
+        if (identity === undefined || identity.readBigUInt64LE(8) === 0n) continue;
+        const known = this.#namespaces.find((namespace) => namespace.is(nsid, identity));
+        if (known !== undefined) {
+          namespaces.push(known);
+          continue;
+        }
         const [buffers, queue] = [() => this.#usableBuffers(), () => this.#ioQueue()];
         namespaces.push(new NvmeNamespace({ nsid, identity, buffers, queue }));
       }
@@ -252,8 +287,8 @@ export class NvmeController extends EventEmitter {
 
   // ---- admin commands ----
 
-  async #admin(what: string, fields: CommandFields): Promise<bigint> {
-    return (this.#queues[0] as HostQueue).submit(what, fields);
+  async #admin(what: string, fields: CommandFields, options?: SubmitOptions): Promise<bigint> {
+    return (this.#queues[0] as HostQueue).submit(what, fields, options);
   }
 
   #keepAlive(): Promise<bigint> {
@@ -266,22 +301,24 @@ export class NvmeController extends EventEmitter {
 
   async #readDiscoveryLog(): Promise<DiscoveryEntry[]> {
     for (;;) {
-      const head = decodeDiscoveryHead(await this.#readLog(0, DISCOVERY_RECORD_BYTES));
+      const read = (at: number) =>
+        this.#readLog(LogPage.DISCOVERY, at * DISCOVERY_RECORD_BYTES, DISCOVERY_RECORD_BYTES);
+      const head = decodeDiscoveryHead(await read(0));
       const entries: DiscoveryEntry[] = [];
       for (let i = 1; i <= head.records; i++) {
-        const entry = decodeDiscoveryRecord(await this.#readLog(i * DISCOVERY_RECORD_BYTES, DISCOVERY_RECORD_BYTES));
+        const entry = decodeDiscoveryRecord(await read(i));
         if (entry !== undefined) entries.push(entry);
       }
-      const after = decodeDiscoveryHead(await this.#readLog(0, DISCOVERY_RECORD_BYTES));
+      const after = decodeDiscoveryHead(await read(0));
       if (after.generation === head.generation) return entries;
     }
   }
 
-  #readLog(offset: number, bytes: number): Promise<Buffer> {
+  #readLog(page: LogPage, offset: number, bytes: number): Promise<Buffer> {
     const dwords = bytes / 4 - 1;
     return this.#read(
       'Get Log Page',
-      { opcode: AdminOpcode.GET_LOG_PAGE, dwords: [LogPage.DISCOVERY | (dwords << 16), 0, offset] },
+      { opcode: AdminOpcode.GET_LOG_PAGE, dwords: [page | (dwords << 16), 0, offset] },
       bytes,
     );
   }
@@ -348,4 +385,9 @@ export class NvmeController extends EventEmitter {
     await this.#setConfiguration(((CONFIGURATION | ENABLE) & ~SHUTDOWN_MASK) | SHUTDOWN_NORMAL);
     await this.#awaitStatus(SHUTDOWN_COMPLETE, SHUTDOWN_MS, 'shut down');
   }
+}
+
+/** A namespace that has gone since it was listed is none. @throws any other error */
+function absent(error: unknown): undefined {
+  if (!(error instanceof NvmeError && error.status === Status[Status.INVALID_NAMESPACE])) throw error;
 }

@@ -48,8 +48,11 @@ export class NvmeNamespace {
   readonly #buffers: () => TransferBuffers;
   readonly #queue: () => HostQueue;
 
+  readonly #identity: Buffer;
+
   /** @internal */
   constructor({ nsid, identity, buffers, queue }: NamespaceInit) {
+    this.#identity = identity;
     this.nsid = nsid;
     const format = (identity[26] as number) & 0x0f;
     this.blockBytes = 2 ** (identity[130 + 4 * format] as number);
@@ -57,6 +60,11 @@ export class NvmeNamespace {
     this.isReadOnly = ((identity[99] as number) & 1) !== 0;
     this.#buffers = buffers;
     this.#queue = queue;
+  }
+
+  /** @internal Whether this is the namespace that Identify Namespace describes so. */
+  is(nsid: number, identity: Buffer): boolean {
+    return this.nsid === nsid && this.#identity.equals(identity);
   }
 
   /**
@@ -81,7 +89,7 @@ export class NvmeNamespace {
     const queue = this.#queue();
     if (data.length > 0 && data.length <= queue.capsuleDataBytes) {
       const command = this.#command(NvmOpcode.WRITE, position, data.length, flags);
-      await queue.submit('Write', { ...command, data: inCapsule(0n, data.length) }, data);
+      await queue.submit('Write', { ...command, data: inCapsule(0n, data.length) }, { inCapsule: data });
       return;
     }
     await this.#buffers().inParts(data.length, async (buffer, offset) => {

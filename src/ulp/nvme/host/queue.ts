@@ -38,8 +38,17 @@ export interface HostQueueOptions {
   readonly timeoutMs: number;
 }
 
+/** What a command of a host may have besides its fields. */
+export interface SubmitOptions {
+  /** Data that goes with it. */
+  readonly inCapsule?: Uint8Array;
+  /** Whether the response may take any time. */
+  readonly isUntimed?: boolean;
+}
+
 interface Pending {
   readonly what: string;
+  /** When it was sent; Infinity: the response may take any time. */
   readonly since: number;
   resolve(result: bigint): void;
   reject(error: Error): void;
@@ -115,11 +124,11 @@ export class HostQueue {
   /**
    * Sends a command when the target has room for it.
    * @param what the command, for an error
-   * @param inCapsule data that goes with it
    * @returns what the response says (bytes 0 to 7)
    * @throws NvmeError when the target has not carried it out; why the queue has failed
    */
-  async submit(what: string, fields: CommandFields, inCapsule?: Uint8Array): Promise<bigint> {
+  async submit(what: string, fields: CommandFields, options: SubmitOptions = {}): Promise<bigint> {
+    const { inCapsule, isUntimed = false } = options;
     this.#assertUsable();
     const cid = this.#freeCids.shift() ?? (await new Promise<number>((resolve) => this.#waiting.push(resolve)));
     this.#assertUsable();
@@ -127,8 +136,9 @@ export class HostQueue {
     const at = entries * RESPONSE_BYTES + cid * (COMMAND_BYTES + capsuleDataBytes);
     this.#mr.copyIn(encodeCommand(fields, cid), at);
     if (inCapsule !== undefined) this.#mr.copyIn(inCapsule, at + COMMAND_BYTES);
+    const since = isUntimed ? Number.POSITIVE_INFINITY : performance.now();
     return new Promise((resolve, reject) => {
-      this.#pending.set(cid, { what, since: performance.now(), resolve, reject });
+      this.#pending.set(cid, { what, since, resolve, reject });
       this.#qp.postSend({
         opcode: 'SEND',
         sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)),

@@ -17,12 +17,15 @@ import {
   Feature,
   IDENTIFY_BYTES,
   LogPage,
+  NAMESPACE_NOTICES,
   NvmOpcode,
   Property,
   READY,
+  RETAIN_EVENT,
   SHUTDOWN_COMPLETE,
   SHUTDOWN_MASK,
 } from '../wire.js';
+import { AsyncEvents } from './events.js';
 import type { Exchange } from './exchange.js';
 import {
   type ControllerIdentity,
@@ -30,17 +33,16 @@ import {
   identifyDescriptors,
   identifyNamespace,
   identifyNamespaceList,
-  MAX_ASYNC_EVENTS,
 } from './identify.js';
 import type { Namespace } from './namespace.js';
-import type { Subsystem } from './subsystem.js';
+import { MAX_NSID, type Subsystem } from './subsystem.js';
 
 /** Milliseconds that a controller may take to get ready, in units of 500 ms. */
 const READY_TIMEOUT_UNITS = 15n;
 const VERSION = 0x0001_0300;
 
 /** Features whose value is only kept. */
-const KEPT_FEATURES: ReadonlySet<number> = new Set([0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0a, Feature.ASYNC_EVENTS]);
+const KEPT_FEATURES: ReadonlySet<number> = new Set([0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0a]);
 
 /** Result of Abort: the command was not aborted. */
 const NOT_ABORTED = 1n;
@@ -71,6 +73,7 @@ export class Controller {
   readonly subsystem: Subsystem;
   readonly hostNqn: string;
   readonly hostId: Buffer;
+  readonly events = new AsyncEvents();
   readonly #init: ControllerInit;
   readonly #qids = new Set<number>();
   #configuration = 0;
@@ -80,8 +83,6 @@ export class Controller {
   #lastCommand = performance.now();
   #isWriteThrough = false;
   readonly #features = new Map<number, number>();
-  /** Async Event Requests that wait for an event. */
-  readonly #eventRequests: (() => void)[] = [];
   #hasEnded = false;
 
   constructor(init: ControllerInit) {
@@ -117,8 +118,7 @@ export class Controller {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     clearTimeout(this.#timer);
-    // nobody gets the response
-    for (const end of this.#eventRequests.splice(0)) end();
+    this.events.end();
     this.subsystem.remove(this);
     this.#init.onEnd(error);
   }
@@ -162,7 +162,7 @@ export class Controller {
         return this.#getFeature(exchange);
       case AdminOpcode.ASYNC_EVENT_REQUEST:
         exchange.expectNoData();
-        return this.#awaitEvent();
+        return this.events.request();
       case AdminOpcode.KEEP_ALIVE:
         exchange.expectNoData();
         if (this.#keepAliveMs === 0) throw new CommandError(Status.KEEP_ALIVE_TIMEOUT_INVALID);
@@ -231,7 +231,7 @@ export class Controller {
         return identifyNamespace(namespaces.get(nsid));
       case Cns.ACTIVE_NAMESPACES:
         if (nsid >= ALL_NAMESPACES - 1) throw new CommandError(Status.INVALID_NAMESPACE);
-        return identifyNamespaceList(namespaces.keys(), nsid);
+        return identifyNamespaceList([...namespaces.keys()], nsid);
       case Cns.DESCRIPTORS:
         return identifyDescriptors(this.#namespace(nsid));
       case Cns.CONTROLLER_OF_COMMAND_SET:
@@ -243,12 +243,12 @@ export class Controller {
 
   get #identity(): ControllerIdentity {
     const { queueEntries, capsuleDataBytes, discoveryLog } = this.#init;
-    const { nqn, serialNumber, namespaces } = this.subsystem;
+    const { nqn, serialNumber } = this.subsystem;
     return {
       ...{ cntlid: this.cntlid, nqn, serialNumber, queueEntries, capsuleDataBytes },
       isDiscovery: discoveryLog !== undefined,
-      maxNsid: Math.max(0, ...namespaces.keys()),
-      asyncEvents: 0,
+      maxNsid: discoveryLog ? 0 : MAX_NSID,
+      asyncEvents: discoveryLog ? 0 : NAMESPACE_NOTICES,
     };
   }
 
@@ -263,10 +263,10 @@ export class Controller {
 
   async #giveLog(exchange: Exchange): Promise<void> {
     const { command } = exchange;
-    const log = this.#log(command.dword(10) & 0xff);
     const dwords = (command.dword(10) >>> 16) + (command.dword(11) & 0xffff) * 0x10000 + 1;
     const begin = command.u64(48);
     if (begin % 4n !== 0n) throw new CommandError(Status.INVALID_FIELD);
+    const log = this.#log(command.dword(10) & 0xff, (command.dword(10) & RETAIN_EVENT) !== 0);
     await exchange.send(dwords * 4, (part, offset) => {
       const from = begin + BigInt(offset);
       const rest = from < BigInt(log.length) ? log.subarray(Number(from)) : log.subarray(log.length);
@@ -274,14 +274,15 @@ export class Controller {
     });
   }
 
-  /** @throws CommandError */
-  #log(page: number): Buffer {
+  /** @param isRetained the event that the log tells of is not done with @throws CommandError */
+  #log(page: number, isRetained: boolean): Buffer {
     const { discoveryLog } = this.#init;
     if (discoveryLog && page === LogPage.DISCOVERY) return discoveryLog();
     switch (page) {
       case LogPage.ERRORS:
-      case LogPage.CHANGED_NAMESPACES:
         return Buffer.alloc(0);
+      case LogPage.CHANGED_NAMESPACES:
+        return this.events.readChanged(isRetained);
       case LogPage.HEALTH:
         return healthLog();
       case LogPage.FIRMWARE:
@@ -302,6 +303,9 @@ export class Controller {
         return this.#queueCounts(Math.min(value & 0xffff, value >>> 16) + 1);
       case Feature.VOLATILE_WRITE_CACHE:
         this.#isWriteThrough = (value & 1) === 0;
+        return undefined;
+      case Feature.ASYNC_EVENTS:
+        this.events.enabled = value;
         return undefined;
       case Feature.KEEP_ALIVE_TIMER:
         this.#keepAliveMs = value;
@@ -325,6 +329,8 @@ export class Controller {
         return this.#queueCounts(this.#init.maxIoQueues);
       case Feature.VOLATILE_WRITE_CACHE:
         return this.#isWriteThrough ? 0n : 1n;
+      case Feature.ASYNC_EVENTS:
+        return BigInt(this.events.enabled);
       case Feature.KEEP_ALIVE_TIMER:
         return BigInt(this.#keepAliveMs);
     }
@@ -338,15 +344,10 @@ export class Controller {
     return (count << 16n) | count;
   }
 
-  // ---- events and time ----
-
-  #awaitEvent(): Promise<bigint> {
-    if (this.#eventRequests.length === MAX_ASYNC_EVENTS) throw new CommandError(Status.ASYNC_EVENT_LIMIT_EXCEEDED);
-    return new Promise((resolve) => this.#eventRequests.push(() => resolve(0n)));
-  }
+  // ---- durability and time ----
 
   async #flush(): Promise<void> {
-    for (const namespace of this.subsystem.namespaces.values()) if (!namespace.isReadOnly) await namespace.flush();
+    for (const namespace of [...this.subsystem.namespaces.values()]) if (!namespace.isReadOnly) await namespace.flush();
   }
 
   /** Ends the controller when the host is silent for too long. */

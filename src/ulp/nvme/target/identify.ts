@@ -1,10 +1,9 @@
 /** The data structures of Identify (NVM Express base specification, "Identify command"; Fabrics fields included). */
 
 import { COMMAND_BYTES, IDENTIFY_BYTES, RESPONSE_BYTES } from '../wire.js';
+import { MAX_ASYNC_EVENTS } from './events.js';
 import { MAX_TRANSFER_LOG2, type Namespace } from './namespace.js';
 
-/** Async Event Requests that a controller holds, less 1 (AERL). */
-export const MAX_ASYNC_EVENTS = 4;
 /** Unit of the keep-alive timer in ms (KAS, in units of 100 ms). */
 const KEEP_ALIVE_UNITS = 10;
 
@@ -14,7 +13,7 @@ export interface ControllerIdentity {
   readonly nqn: string;
   readonly serialNumber: string;
   readonly isDiscovery: boolean;
-  /** Highest id of a namespace. */
+  /** Highest id that a namespace may have. */
   readonly maxNsid: number;
   /** Commands that a queue takes. */
   readonly queueEntries: number;
@@ -40,7 +39,7 @@ export function identifyController(identity: ControllerIdentity): Buffer {
   data.writeUInt32LE(1 << 6, 96); // CTRATT: every command counts as a keep-alive (TBKAS)
   data[111] = identity.isDiscovery ? 2 : 1; // CNTRLTYPE
   data[258] = 3; // ACL
-  data[259] = MAX_ASYNC_EVENTS - 1;
+  data[259] = MAX_ASYNC_EVENTS - 1; // AERL
   data[261] = 1 << 2; // LPA: offsets and long log pages
   data.writeUInt16LE(KEEP_ALIVE_UNITS, 320);
   data[512] = 0x66; // SQES: 64 bytes
@@ -71,14 +70,10 @@ export function identifyNamespace(namespace: Namespace | undefined): Buffer {
 }
 
 /** Ids of the namespaces above `nsid`, as many as fit. */
-export function identifyNamespaceList(ids: Iterable<number>, nsid: number): Buffer {
+export function identifyNamespaceList(ids: readonly number[], nsid: number): Buffer {
   const data = Buffer.alloc(IDENTIFY_BYTES);
-  let at = 0;
-  for (const id of ids) {
-    if (id <= nsid || at === IDENTIFY_BYTES) continue;
-    data.writeUInt32LE(id, at);
-    at += 4;
-  }
+  const above = ids.filter((id) => id > nsid).sort((a, b) => a - b);
+  for (const [i, id] of above.slice(0, IDENTIFY_BYTES / 4).entries()) data.writeUInt32LE(id, 4 * i);
   return data;
 }
 

@@ -24,6 +24,10 @@ export class Namespace {
   readonly blockBytes: number;
   readonly uuid: Buffer;
   readonly #storage: Storage;
+  /** Calls of the storage's users that have not returned. */
+  #active = 0;
+  #onIdle: (() => void) | undefined;
+  #closed: Promise<void> | undefined;
 
   constructor({ nsid, storage, blockBytes, uuid }: NamespaceInit) {
     this.nsid = nsid;
@@ -41,8 +45,9 @@ export class Namespace {
   }
 
   /** Resolves when everything written is durable. @throws CommandError */
-  flush(): Promise<void> {
-    return ofStorage(this.#storage.flush(), Status.WRITE_FAULT);
+  async flush(): Promise<void> {
+    // what is closed is durable
+    if (this.#closed === undefined) await this.#use(() => this.#flush());
   }
 
   /**
@@ -50,7 +55,38 @@ export class Namespace {
    * @param isWriteThrough whether everything written is durable before the response
    * @throws CommandError
    */
-  async execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
+  execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
+    return this.#use(() => this.#execute(exchange, isWriteThrough));
+  }
+
+  /** Ends the use of the storage when the last command has ended. @throws what the storage throws */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    if (this.#active > 0)
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    try {
+      if (!this.isReadOnly) await this.#storage.flush();
+    } finally {
+      await this.#storage.close();
+    }
+  }
+
+  async #use(work: () => Promise<void>): Promise<void> {
+    this.#active++;
+    try {
+      await work();
+    } finally {
+      if (--this.#active === 0) this.#onIdle?.();
+    }
+  }
+
+  async #execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
     const { opcode } = exchange.command;
     if (this.isReadOnly && WRITING.has(opcode)) throw new CommandError(Status.NAMESPACE_WRITE_PROTECTED);
     switch (opcode) {
@@ -66,7 +102,7 @@ export class Namespace {
         return this.#manage(exchange);
       case NvmOpcode.FLUSH:
         exchange.expectNoData();
-        return this.flush();
+        return this.#flush();
       default:
         throw new CommandError(Status.INVALID_OPCODE);
     }
@@ -74,14 +110,14 @@ export class Namespace {
 
   async #read(exchange: Exchange): Promise<void> {
     const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
-    if (isForced(exchange) && !this.isReadOnly) await this.flush();
+    if (isForced(exchange) && !this.isReadOnly) await this.#flush();
     await exchange.send(bytes, (part, offset) => this.#load(part, position + offset));
   }
 
   async #write(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
     const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
     await exchange.receive(bytes, (part, offset) => this.#store(part, position + offset));
-    if (isWriteThrough || isForced(exchange)) await this.flush();
+    if (isWriteThrough || isForced(exchange)) await this.#flush();
   }
 
   async #compare(exchange: Exchange): Promise<void> {
@@ -100,7 +136,7 @@ export class Namespace {
     const { position, bytes } = this.#range(exchange, Number.POSITIVE_INFINITY);
     for (let done = 0; done < bytes; done += ZEROES.length)
       await this.#store(ZEROES.subarray(0, Math.min(ZEROES.length, bytes - done)), position + done);
-    if (isWriteThrough || isForced(exchange)) await this.flush();
+    if (isWriteThrough || isForced(exchange)) await this.#flush();
   }
 
   /** Checks the ranges. The blocks are kept: what a host may do without need not go. */
@@ -125,6 +161,10 @@ export class Namespace {
 
   #expectBlocks(first: bigint, count: number): void {
     if (first + BigInt(count) > BigInt(this.blocks)) throw new CommandError(Status.LBA_OUT_OF_RANGE);
+  }
+
+  #flush(): Promise<void> {
+    return ofStorage(this.#storage.flush(), Status.WRITE_FAULT);
   }
 
   #load(into: Buffer, position: number): Promise<void> {

@@ -4,7 +4,7 @@ import { checkNqn, uuidBytes, uuidOf } from '../names.js';
 import { DISCOVERY_NQN } from '../wire.js';
 import { Namespace } from './namespace.js';
 import type { Storage } from './storage.js';
-import { Subsystem } from './subsystem.js';
+import { MAX_NSID, Subsystem } from './subsystem.js';
 
 /** A namespace of a subsystem. */
 export interface NamespaceOptions {
@@ -33,48 +33,44 @@ export interface SubsystemOptions {
   readonly hosts?: readonly string[];
 }
 
-/** Highest id of a namespace. */
-const MAX_NSID = 1024;
+const DIFFERENT = 'different in each namespace';
 
 /**
  * Returns the subsystems by their names, that of discovery included.
  * @throws TypeError, RangeError for wrong options
  */
 export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
-  const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN, new Map())]]);
+  const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN)]]);
   for (const { nqn, namespaces, hosts } of all) {
     checkNqn('nqn', nqn);
     if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
-    subsystems.set(nqn, new Subsystem(nqn, namespacesOf(nqn, namespaces), hosts && new Set(hosts)));
+    const subsystem = new Subsystem(nqn, hosts && new Set(hosts));
+    subsystems.set(nqn, subsystem);
+    // first those that have an id: the others get what is left
+    for (const hasId of [true, false])
+      for (const options of namespaces)
+        if ((options.nsid !== undefined) === hasId) subsystem.addNamespace(newNamespace(subsystem, options));
   }
   return subsystems;
 }
 
-/** @throws TypeError, RangeError for wrong options */
-function namespacesOf(nqn: string, all: readonly NamespaceOptions[]): Map<number, Namespace> {
-  const namespaces = new Map<number, Namespace>();
-  const given = new Set(all.map(({ nsid }) => nsid));
-  for (const { nsid: wanted, name, storage, blockBytes = 512, uuid } of all) {
-    const nsid = wanted ?? firstFree(given, namespaces);
-    if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
-    if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, 'different in each namespace');
-    if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
-    if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
-    namespaces.set(
-      nsid,
-      new Namespace({
-        nsid,
-        storage,
-        blockBytes,
-        uuid: uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', uuid),
-      }),
-    );
-  }
-  return new Map([...namespaces].sort(([a], [b]) => a - b));
+/** Returns a namespace that the subsystem may add. @throws TypeError, RangeError for wrong options */
+export function newNamespace({ nqn, namespaces }: Subsystem, options: NamespaceOptions): Namespace {
+  const { nsid = firstFree(namespaces), name, storage, blockBytes = 512 } = options;
+  if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
+  if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, DIFFERENT);
+  if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
+  if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
+  const uuid = options.uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', options.uuid);
+  if ([...namespaces.values()].some((other) => other.uuid.equals(uuid)))
+    throw options.uuid === undefined
+      ? outOfRange('name', name ?? nsid, DIFFERENT)
+      : outOfRange('uuid', options.uuid, DIFFERENT);
+  return new Namespace({ nsid, storage, blockBytes, uuid });
 }
 
-function firstFree(given: ReadonlySet<number | undefined>, taken: ReadonlyMap<number, unknown>): number {
+function firstFree(taken: ReadonlyMap<number, unknown>): number {
   let nsid = 1;
-  while (given.has(nsid) || taken.has(nsid)) nsid++;
+  while (taken.has(nsid)) nsid++;
   return nsid;
 }

@@ -5,18 +5,43 @@ import type { Namespace } from './namespace.js';
 
 /** Ids of controllers: 1 to 0xffef (0xfff0 and above are reserved). */
 const MAX_CNTLID = 0xffef;
+/** Highest id of a namespace. As many fit into the log of changed namespaces. */
+export const MAX_NSID = 1024;
 
 export class Subsystem {
   readonly #controllers = new Map<number, Controller>();
+  readonly #namespaces = new Map<number, Namespace>();
   #lastCntlid = 0;
 
   constructor(
     readonly nqn: string,
-    /** Namespaces by their id, in ascending order. */
-    readonly namespaces: ReadonlyMap<number, Namespace>,
     /** NQNs of the hosts that may connect; undefined: any. */
     readonly hosts?: ReadonlySet<string>,
   ) {}
+
+  /** Namespaces by their id. */
+  get namespaces(): ReadonlyMap<number, Namespace> {
+    return this.#namespaces;
+  }
+
+  /** Adds a namespace, and tells the hosts. */
+  addNamespace(namespace: Namespace): void {
+    this.#namespaces.set(namespace.nsid, namespace);
+    this.#tell(namespace);
+  }
+
+  /** Takes a namespace away from the hosts. @returns it, whose last commands may be under way */
+  removeNamespace(nsid: number): Namespace | undefined {
+    const namespace = this.#namespaces.get(nsid);
+    if (namespace === undefined) return undefined;
+    this.#namespaces.delete(nsid);
+    this.#tell(namespace);
+    return namespace;
+  }
+
+  #tell({ nsid }: Namespace): void {
+    for (const { events } of this.#controllers.values()) events.namespaceChanged(nsid);
+  }
 
   /** 20 characters that are the same each time a subsystem of this name is served. */
   get serialNumber(): string {

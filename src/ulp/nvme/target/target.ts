@@ -4,7 +4,7 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
-import { type CmId, createCmId, type Device, type Pd } from '../../../index.js';
+import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { type DeviceUse, useDevice } from '../../devices.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
@@ -26,7 +26,7 @@ import {
 import { type ConnectionOwner, HostConnection, reject } from './connection.js';
 import { Controller } from './controller.js';
 import type { Exchange } from './exchange.js';
-import { type SubsystemOptions, subsystemsOf } from './options.js';
+import { type NamespaceOptions, newNamespace, type SubsystemOptions, subsystemsOf } from './options.js';
 import type { Subsystem } from './subsystem.js';
 
 /** Options of `createTarget`. */
@@ -61,6 +61,8 @@ export class NvmeTarget {
   readonly #buffers: TransferBuffers;
   readonly #listener: CmId;
   readonly #connections = new Set<HostConnection>();
+  /** Namespaces that were removed, and whose last commands are under way. */
+  readonly #closing = new Set<Promise<void>>();
   readonly #owner: ConnectionOwner = {
     connect: (exchange, connection) => this.#connect(exchange, connection),
     onFault: (error, connection) => this.#report(error, connection),
@@ -112,7 +114,41 @@ export class NvmeTarget {
     return new Set([...this.#connections].map(({ controller }) => controller).filter(Boolean)).size;
   }
 
-  /** Disconnects all hosts, closes the storages, and resolves when everything is written. */
+  /**
+   * Adds a namespace to a subsystem. Connected hosts are told, and find it.
+   * @returns its id
+   * @throws TypeError, RangeError for wrong options; VerbsError ENOENT if there is no such subsystem
+   */
+  addNamespace(nqn: string, options: NamespaceOptions): number {
+    const subsystem = this.#subsystem(nqn);
+    const namespace = newNamespace(subsystem, options);
+    subsystem.addNamespace(namespace);
+    return namespace.nsid;
+  }
+
+  /**
+   * Removes a namespace. Connected hosts are told, and commands for it are refused. Resolves when the commands that it
+   * has are done, and its storage is durable and closed.
+   * @throws VerbsError ENOENT if there is no such subsystem or namespace; what the storage throws
+   */
+  async removeNamespace(nqn: string, nsid: number): Promise<void> {
+    const namespace = this.#subsystem(nqn).removeNamespace(nsid);
+    if (namespace === undefined) throw new VerbsError('ENOENT', `${nqn} has no namespace ${nsid}`);
+    const closed = namespace.close();
+    this.#closing.add(closed);
+    await closed.finally(() => this.#closing.delete(closed));
+  }
+
+  #subsystem(nqn: string): Subsystem {
+    const subsystem = nqn === DISCOVERY_NQN ? undefined : this.#subsystems.get(nqn);
+    if (subsystem === undefined) throw new VerbsError('ENOENT', `there is no subsystem ${nqn}`);
+    return subsystem;
+  }
+
+  /**
+   * Disconnects all hosts, closes the storages, and resolves when everything is written.
+   * @throws what a storage throws; the others are closed nevertheless
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -130,10 +166,9 @@ export class NvmeTarget {
     await this.#buffers.close();
     await this.#pd.close();
     await this.#use.release();
-    for (const { storage } of this.#options.subsystems.flatMap(({ namespaces }) => namespaces)) {
-      if (!storage.isReadOnly) await storage.flush();
-      await storage.close();
-    }
+    const namespaces = [...this.#subsystems.values()].flatMap((subsystem) => [...subsystem.namespaces.values()]);
+    const closed = await Promise.allSettled([...namespaces.map((namespace) => namespace.close()), ...this.#closing]);
+    for (const result of closed) if (result.status === 'rejected') throw result.reason;
   }
 
   async #acceptAll(): Promise<void> {
