@@ -22,11 +22,13 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { cacheFolder } from '../../../scripts/setup/cache.mjs';
 import { sources } from './archive.js';
-import { FOLDER, findGuestImage, type GuestImage, guestSuite, imageFolder, recipe } from './recipe.js';
+import { KernelModules } from './modules.js';
+import { FOLDER, findGuestImage, type GuestImage, guestSuite, imageFolder, type Recipe, recipe } from './recipe.js';
+import { packStorage } from './storage.js';
 
 /** An image of another recipe is deleted after this time without use, because another clone may be using it. */
 const STALE_MS = 24 * 3600 * 1000;
@@ -82,42 +84,6 @@ function extractKernel(bzImage: Buffer): Buffer {
   return execFileSync(program, ['-dc'], { input: payload.subarray(0, -4), maxBuffer: BIGGEST });
 }
 
-/** Installs the recipe's modules and their dependencies in the guest, and lists them in the order of loading. */
-function installModules(wanted: readonly string[], kernelFolder: string, release: string, root: string): void {
-  if (!existsSync(join(kernelFolder, 'lib'))) symlinkSync('usr/lib', join(kernelFolder, 'lib'));
-  execFileSync('depmod', ['-b', kernelFolder, release]);
-  const modules = join(kernelFolder, 'lib/modules', release);
-  const nameOf = (path: string) =>
-    basename(path)
-      .replace(/\.ko.*/, '')
-      .replaceAll('-', '_');
-  const known = new Map<string, string[]>();
-  for (const line of readFileSync(join(modules, 'modules.dep'), 'utf8').split('\n')) {
-    const files = line.split(/:? /).map((file) => file.replace(/:$/, ''));
-    known.set(nameOf(files[0]), files);
-  }
-  const order = new Set<string>();
-  for (const name of wanted) {
-    const files = known.get(name);
-    // A line of modules.dep ends with the dependency to load first.
-    if (files) for (const file of files.reverse()) order.add(file);
-    else if (!readFileSync(join(modules, 'modules.builtin'), 'utf8').includes(`/${name}.ko`)) {
-      throw new Error(`guest kernel ${release} has no module ${name}`);
-    }
-  }
-  mkdirSync(join(root, 'modules'));
-  const list: string[] = [];
-  for (const file of order) {
-    const path = `/modules/${nameOf(file)}.ko`;
-    const source = join(modules, file);
-    const program = file.endsWith('.xz') ? 'xz' : file.endsWith('.zst') ? 'zstd' : undefined;
-    const bytes = program ? execFileSync(program, ['-dc', source], { maxBuffer: BIGGEST }) : readFileSync(source);
-    writeFileSync(join(root, path), bytes);
-    list.push(path);
-  }
-  writeFileSync(join(root, 'etc/modules'), `${list.join('\n')}\n`);
-}
-
 /** Creates a link to busybox for every tool that busybox has and Debian's packages do not provide. */
 function installBusybox(root: string): void {
   const busybox = join(root, 'usr/bin/busybox');
@@ -128,15 +94,13 @@ function installBusybox(root: string): void {
   }
 }
 
-function build(folder: string): void {
-  const started = Date.now();
-  const { suite, kernel = 'newest', packages, modules, older } = recipe();
-  const root = join(folder, 'root');
-  const kernelFolder = join(folder, 'kernel');
-  const olderFolder = join(folder, 'older');
-  const aptFile = join(folder, 'apt.conf');
-  for (const name of [kernelFolder, olderFolder]) mkdirSync(name, { recursive: true });
-  writeFileSync(aptFile, aptOptions());
+/** Unpacks packages of a suite and all that they depend on. @param more options @param env of its hooks */
+function unpack(
+  { packages, suite, older }: Pick<Recipe, 'packages' | 'suite' | 'older'>,
+  root: string,
+  aptFile: string,
+  { more = [], env = {} }: { more?: readonly string[]; env?: NodeJS.ProcessEnv } = {},
+): void {
   execFileSync(
     'mmdebstrap',
     [
@@ -147,19 +111,31 @@ function build(folder: string): void {
       // the same folders in every suite: /bin is /usr/bin
       '--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr',
       `--include=${packages.join(',')}`,
-      `--extract-hook=set -e; ${FETCH}`,
+      ...more,
       suite,
       root,
       ...[suite, ...(older ? [older.suite] : [])].flatMap((of) => sources(of)),
     ],
-    {
-      env: {
-        ...{ ...process.env, KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: kernel, OLDER_FOLDER: olderFolder },
-        OLDER_PACKAGES: older ? older.packages.map((name) => `${name}/${older.suite}`).join(' ') : '',
-      },
-      stdio: ['ignore', 'ignore', 'inherit'],
-    },
+    { env: { ...process.env, ...env }, stdio: ['ignore', 'ignore', 'inherit'] },
   );
+}
+
+function build(folder: string): void {
+  const started = Date.now();
+  const { suite, kernel = 'newest', packages, modules: wanted, older, storage } = recipe();
+  const root = join(folder, 'root');
+  const kernelFolder = join(folder, 'kernel');
+  const olderFolder = join(folder, 'older');
+  const aptFile = join(folder, 'apt.conf');
+  for (const name of [kernelFolder, olderFolder]) mkdirSync(name, { recursive: true });
+  writeFileSync(aptFile, aptOptions());
+  unpack({ packages, suite, ...(older && { older }) }, root, aptFile, {
+    more: [`--extract-hook=set -e; ${FETCH}`],
+    env: {
+      ...{ KERNEL_FOLDER: kernelFolder, KERNEL_RELEASE: kernel, OLDER_FOLDER: olderFolder },
+      OLDER_PACKAGES: older ? older.packages.map((name) => `${name}/${older.suite}`).join(' ') : '',
+    },
+  });
   const release = readFileSync(join(kernelFolder, 'release'), 'utf8').trim();
   const places = [`boot/vmlinuz-${release}`, `usr/lib/modules/${release}/vmlinuz`].map((at) => join(kernelFolder, at));
   const bzImage = places.find(existsSync);
@@ -169,7 +145,8 @@ function build(folder: string): void {
     mkdirSync(join(root, 'opt'), { recursive: true });
     renameSync(join(olderFolder, 'usr/bin'), join(root, 'opt', older.suite));
   }
-  installModules(modules, kernelFolder, release, root);
+  const modules = new KernelModules(kernelFolder, release);
+  const loaded = modules.install(wanted, root, 'modules');
   installBusybox(root);
   const compile = (...args: string[]) =>
     execFileSync('gcc', ['-O2', ...args], { cwd: FOLDER, stdio: ['ignore', 'ignore', 'inherit'] });
@@ -189,6 +166,12 @@ function build(folder: string): void {
   // /dev is omitted: the kernel provides the first console, and the agent mounts the rest.
   const pack = 'find . -path ./dev -prune -o -print | LC_ALL=C sort | cpio --quiet --reproducible -o -H newc -R 0:0';
   execFileSync('sh', ['-ec', `${pack} > ../initrd`], { cwd: root });
+  if (storage) {
+    const unpacked = join(folder, 'unpacked');
+    unpack({ packages: storage.packages, suite }, unpacked, aptFile);
+    packStorage(folder, storage, { unpacked, root, modules, loaded });
+    for (const name of [unpacked, join(folder, 'storage')]) rmSync(name, { recursive: true });
+  }
   writeFileSync(join(folder, 'vmlinux'), extractKernel(readFileSync(bzImage)));
   for (const name of [root, kernelFolder, olderFolder, aptFile]) rmSync(name, { recursive: true });
   const info = { kernel: release, pinned: release === kernel, seconds: (Date.now() - started) / 1000 };

@@ -20,6 +20,15 @@ export interface Recipe {
   readonly older?: { readonly suite: string; readonly packages: readonly string[] };
   /** Kernel modules, loaded at boot in this order, each after its dependencies. */
   readonly modules: readonly string[];
+  /** What the tests of NVMe add to a guest that runs (storage.ts). */
+  readonly storage?: StorageRecipe;
+}
+
+export interface StorageRecipe {
+  readonly packages: readonly string[];
+  /** Paths in the packages. The libraries that they need come with them. */
+  readonly files: readonly string[];
+  readonly modules: readonly string[];
 }
 
 const { suites, ...common } = JSON.parse(readFileSync(join(FOLDER, 'packages.json'), 'utf8')).guest as Recipe & {
@@ -51,11 +60,14 @@ export interface GuestImage {
   readonly initrd: string;
 }
 
+/** The sources on which an image depends, besides those of its programs. */
+const BUILDERS: readonly string[] = ['image.ts', 'modules.ts', 'storage.ts'];
+
 /** The folder of this recipe's image, which may not exist. */
 export function imageFolder(): string {
   const hash = createHash('sha256').update(JSON.stringify(recipe()));
   for (const name of (readdirSync(FOLDER, { recursive: true }) as string[]).sort()) {
-    if (name === 'image.ts' || /\.[ch]$/.test(name)) {
+    if (BUILDERS.includes(name) || /\.[ch]$/.test(name)) {
       hash.update(`\0${name}\0`).update(readFileSync(join(FOLDER, name)));
     }
   }

@@ -1,0 +1,150 @@
+/** Linux's ends of NVMe over RDMA in a guest: the host with nvme-cli and fio, and the target with configfs. */
+import type { Guest } from './guest.js';
+
+const PATIENCE = { timeout: 120_000 };
+
+/** What fio does to a disk: writes at random places, then reads and checks all of it. */
+export interface Workload {
+  /** Bytes that each job writes. */
+  readonly size: number;
+  readonly jobs?: number;
+  readonly depth?: number;
+  readonly maxBlock?: string;
+}
+
+/** A host of NVMe over RDMA. */
+export class LinuxHost {
+  readonly #guest: Guest;
+  readonly #address: string;
+
+  /** @param address of the target */
+  constructor(guest: Guest, address: string) {
+    this.#guest = guest;
+    this.#address = address;
+  }
+
+  /** Returns the discovery log in JSON. */
+  async discover(): Promise<{ records: Record<string, string>[] }> {
+    return JSON.parse(await this.#guest.run(['nvme', 'discover', ...this.#where, '-o', 'json'], PATIENCE));
+  }
+
+  /** Connects to a subsystem. @returns when its namespaces are there */
+  async connect(nqn: string, namespaces: number, ...options: string[]): Promise<void> {
+    await this.#guest.run(['nvme', 'connect', ...this.#where, '-n', nqn, ...options], PATIENCE);
+    await this.untilNamespaces(namespaces);
+  }
+
+  async disconnect(nqn: string): Promise<void> {
+    await this.#guest.run(['nvme', 'disconnect', '-n', nqn], PATIENCE);
+  }
+
+  /** Waits until the host has so many namespaces of all subsystems. */
+  async untilNamespaces(count: number): Promise<void> {
+    await this.#guest.run(`until [ $(${DISKS} | wc -l) = ${count} ]; do sleep 0.05; done`, PATIENCE);
+  }
+
+  /** Waits until the controller is in a state: live, connecting ... */
+  async untilState(state: string): Promise<void> {
+    const test = `grep -q ${state} /sys/class/nvme/nvme*/state`;
+    await this.#guest.run(`until ${test}; do sleep 0.05; done`, PATIENCE);
+  }
+
+  /** Waits until the host has written so many bytes since it found its only disk. */
+  async untilWritten(bytes: number): Promise<void> {
+    // the seventh number: sectors of 512 bytes
+    const test = `[ $(awk '{ n += $7 } END { print int(n) }' /sys/block/nvme?n?/stat) -ge ${bytes / 512} ]`;
+    await this.#guest.run(`until ${test}; do sleep 0.02; done`, PATIENCE);
+  }
+
+  /** The block device of a namespace: the number in its name is no namespace id. */
+  async disk(nsid: number): Promise<string> {
+    return (await this.#guest.run(`${DISKS} | sed -n 's/^${nsid} //p'`)).trim();
+  }
+
+  /** Runs fio on a disk. @throws Error when it reads what it has not written, or a command fails */
+  async verify(disk: string, { size, jobs = 1, depth = 32, maxBlock = '128k' }: Workload): Promise<void> {
+    const block = (await this.#guest.run(['cat', `/sys/block/${disk.slice(5)}/queue/logical_block_size`])).trim();
+    const options = {
+      ...{ name: 'verify', filename: disk, direct: 1, ioengine: 'libaio', iodepth: depth },
+      ...{ rw: 'randwrite', bsrange: `${block}-${maxBlock}`, size, numjobs: jobs, offset_increment: size },
+      // two writes to one block that are under way at once may be carried out in any order
+      ...{ serialize_overlap: 1, verify: 'crc32c', verify_fatal: 1, verify_dump: 0 },
+    };
+    const words = Object.entries(options).map(([name, value]) => `--${name}=${value}`);
+    await this.#guest.run(`cd /tmp && fio --minimal ${words.join(' ')}`, PATIENCE);
+  }
+
+  get #where(): string[] {
+    return ['-t', 'rdma', '-a', this.#address, '-s', '4420'];
+  }
+}
+
+/** Shell: the namespace id and the block device of each namespace. A path of a multipath device is hidden. */
+const DISKS = `for b in /sys/block/nvme*; do
+  [ -e $b/nsid ] && [ "$(cat $b/hidden)" = 0 ] && echo $(cat $b/nsid) /dev/\${b##*/}
+done`;
+
+const CONFIG = '/sys/kernel/config';
+const NVMET = `${CONFIG}/nvmet`;
+
+/** A target of NVMe over RDMA: namespace 1 in memory with blocks of 512 bytes, 2 a file with blocks of 4096. */
+export class LinuxTarget {
+  readonly #guest: Guest;
+
+  private constructor(
+    guest: Guest,
+    readonly nqn: string,
+  ) {
+    this.#guest = guest;
+  }
+
+  static async serve(guest: Guest, nqn: string, { address, mib }: { address: string; mib: number }) {
+    const subsystem = `${NVMET}/subsystems/${nqn}`;
+    const namespace = (nsid: number, path: string) => `
+      mkdir ${subsystem}/namespaces/${nsid}
+      echo -n ${path} > ${subsystem}/namespaces/${nsid}/device_path
+      echo 1 > ${subsystem}/namespaces/${nsid}/enable`;
+    const port = { addr_trtype: 'rdma', addr_adrfam: 'ipv4', addr_traddr: address, addr_trsvcid: '4420' };
+    const disk = { size: mib, blocksize: 512, memory_backed: 1, discard: 1, power: 1 };
+    const write = (folder: string, values: object) =>
+      Object.entries(values).map(([name, value]) => `echo ${value} > ${folder}/${name}`);
+    await guest.run(`set -e
+      [ -d ${NVMET} ] || mount -t configfs configfs ${CONFIG}
+      mkdir ${CONFIG}/nullb/nullb0
+      ${write(`${CONFIG}/nullb/nullb0`, disk).join('\n')}
+      truncate -s ${mib}M /tmp/namespace2
+      mkdir ${subsystem}
+      echo 1 > ${subsystem}/attr_allow_any_host
+      ${namespace(1, '/dev/nullb0')}
+      ${namespace(2, '/tmp/namespace2')}
+      mkdir ${NVMET}/ports/1
+      ${write(`${NVMET}/ports/1`, port).join('\n')}
+      ln -s ${subsystem} ${NVMET}/ports/1/subsystems/`);
+    return new LinuxTarget(guest, nqn);
+  }
+
+  /** Adds a namespace to the subsystem, or takes it away. */
+  async enable(nsid: number, isEnabled: boolean): Promise<void> {
+    const path = `${NVMET}/subsystems/${this.nqn}/namespaces/${nsid}/enable`;
+    await this.#guest.run(`echo ${Number(isEnabled)} > ${path}`, PATIENCE);
+  }
+
+  /** Returns the bytes of a namespace as a hash (SHA-256, hexadecimal). */
+  async hash(nsid: 1 | 2): Promise<string> {
+    const path = nsid === 1 ? '/dev/nullb0' : '/tmp/namespace2';
+    return (await this.#guest.run(['sha256sum', path], PATIENCE)).split(' ')[0] as string;
+  }
+
+  async close(): Promise<void> {
+    const subsystem = `${NVMET}/subsystems/${this.nqn}`;
+    await this.#guest.run(
+      `rm -f ${NVMET}/ports/1/subsystems/*
+      rmdir ${NVMET}/ports/1
+      for n in ${subsystem}/namespaces/*; do echo 0 > $n/enable; rmdir $n; done
+      rmdir ${subsystem}
+      rmdir ${CONFIG}/nullb/nullb0
+      rm -f /tmp/namespace2`,
+      PATIENCE,
+    );
+  }
+}
