@@ -129,6 +129,8 @@ const ENVIRONMENT = new Set([
 /** The exit status for an error. */
 export function exitOf(error: unknown): number {
   if (error instanceof CliError) return error.exit;
+  // what a peer answers says nothing about this machine
+  if (error instanceof Error && error.name === 'NvmeError') return Exit.FAILED;
   const code = (error as { code?: unknown } | undefined)?.code;
   return typeof code === 'string' && ENVIRONMENT.has(code) ? Exit.ENVIRONMENT : Exit.FAILED;
 }

@@ -9,7 +9,7 @@ export function pageName(command: Command): string {
 
 /** Returns the pages of a program and its visible commands by file name, in the format of man(7). */
 export function manPages(program: Command): Map<string, string> {
-  const commands = [program, ...subcommands(program)];
+  const commands = withSubcommands(program);
   return new Map(commands.map((command) => [`${pageName(command)}.1`, manPage(command)]));
 }
 
@@ -19,6 +19,11 @@ const subcommands = (command: Command) =>
     .createHelp()
     .visibleCommands(command)
     .filter((sub) => sub.name() !== 'help');
+
+const withSubcommands = (command: Command): Command[] => [
+  command,
+  ...subcommands(command).flatMap((sub) => withSubcommands(sub)),
+];
 
 /** Returns the page of a command. */
 export function manPage(command: Command): string {

@@ -39,7 +39,11 @@ const MODULES: readonly CommandModule[] = [
   },
   { section: SERVICES, names: ['endpoint'], load: async () => (await import('./endpoint/command.js')).endpointCommand },
   { section: SERVICES, names: ['get', 'put'], load: async () => (await import('./region/command.js')).regionCommands },
-  { section: SERVICES, names: ['nvme-target'], load: async () => (await import('./nvme.js')).nvmeCommand },
+  {
+    section: SERVICES,
+    names: ['nvme-target', 'nvme'],
+    load: async () => (await import('./nvme/command.js')).nvmeCommands,
+  },
   { section: SERVICES, names: ['valkey-proxy'], load: async () => (await import('./valkey.js')).valkeyCommand },
   {
     section: OF_RDMA_CORE,

@@ -47,10 +47,15 @@ describe('manual pages', async () => {
 
   test('one for the program and one for each command, with all that --help says', async () => {
     const { stdout: help } = await run(['--help']);
-    const names = [...help.matchAll(/^ {2}([a-z][a-z-]+) (?:\[|<)/gm)]
+    const names = [...help.matchAll(/^ {2}([a-z][a-z-]+) (?:\[|<| )/gm)]
       .map(([, name]) => name)
       .filter((name) => name !== 'help');
-    expect([...pages.keys()].sort()).toEqual(['wasm-roce.1', ...names.map((name) => `wasm-roce-${name}.1`)].sort());
+    const nested = program.commands.flatMap((command) =>
+      command.commands.map((sub) => `${command.name()}-${sub.name()}`),
+    );
+    expect(nested).toEqual(['nvme-discover', 'nvme-connect-test']);
+    const all = [...names, ...nested].map((name) => `wasm-roce-${name}.1`);
+    expect([...pages.keys()].sort()).toEqual(['wasm-roce.1', ...all].sort());
     for (const command of program.commands.filter((command) => pages.has(`wasm-roce-${command.name()}.1`)))
       for (const { flags } of command.options)
         expect(pages.get(`wasm-roce-${command.name()}.1`)).toContain(flags.replaceAll('-', '\\-'));

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Device, openDevice } from '../../src/index.js';
 import { connect, discover } from '../../src/nvme.js';
 import { type Running, run, start } from './run.js';
@@ -97,4 +97,68 @@ test('a file that is not there, or has no size', async () => {
   writeFileSync(join(folder, 'long'), Buffer.alloc(1024));
   const long = await run(['nvme-target', '--namespace', `a=${join(folder, 'long')},size=512`, ...END]);
   expect(long.stderr).toContain('has 1024 bytes, which are more than 512');
+});
+
+describe('a host', () => {
+  const HOST = ['--address', '127.87.0.3', '--link', 'udp'];
+  let file: string;
+  beforeEach(async () => {
+    file = join(folder, 'tested');
+    writeFileSync(file, Buffer.alloc(2 ** 20, 4));
+    const other = ['--namespace', `small=${join(folder, 'small')},size=64k,block=4096`];
+    await begin('--nqn', NQN, '--namespace', `tested=${file}`, ...other).says('serving');
+  });
+
+  test('discover lists the subsystems', async () => {
+    const { status, stdout } = await run(['nvme', 'discover', HERE, ...HOST]);
+    expect({ status, stdout }).toEqual({ status: 0, stdout: `${NQN}  ${HERE}  port 4420\n` });
+    const json = await run(['nvme', 'discover', HERE, '--json', ...HOST]);
+    expect(JSON.parse(json.stdout)).toEqual([{ nqn: NQN, address: HERE, port: 4420 }]);
+  });
+
+  test('connect-test reads each namespace, and changes none', async () => {
+    const { status, stdout } = await run(['nvme', 'connect-test', HERE, NQN, '--seconds', '0.2', ...HOST]);
+    expect(status).toBe(0);
+    expect(stdout).toMatch(
+      /^namespace 1: 1 MiB, blocks of 512 bytes\n {2}\d+ reads of 4 KiB: \d+\/s, \d+ MiB\/s, median .* us, p99 .* us\nnamespace 2: 64 KiB/,
+    );
+    expect(readFileSync(file).every((byte) => byte === 4)).toBe(true);
+  });
+
+  test('connect-test --write writes to one namespace, and finds what it wrote', async () => {
+    const args = ['--nsid', '1', '--write', '512k', '--block', '64k', '--depth', '3', '--seconds', '0.1', '--json'];
+    const { status, stdout } = await run(['nvme', 'connect-test', HERE, NQN, ...args, ...HOST]);
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      ...{ host: HERE, nqn: NQN, block: 65_536, depth: 3, written: 2 ** 19 },
+      namespaces: [{ nsid: 1, bytes: 2 ** 20, latency: { min: expect.any(Number) } }],
+    });
+    const content = readFileSync(file);
+    expect(content.subarray(0, 2 ** 19).some((byte) => byte !== 4)).toBe(true);
+    expect(content.subarray(2 ** 19).every((byte) => byte === 4)).toBe(true);
+  });
+
+  test.each([
+    [['--write', '4k'], 2, '--write needs --nsid'],
+    [['--write', '1000', '--nsid', '1'], 2, 'It must be a multiple of 4096'],
+    [['--nsid', '9'], 1, 'the subsystem has no namespace 9'],
+    [['--block', '512'], 2, '--block is 512, must be a multiple of 4096 and at most 65536 for namespace 2'],
+    [['--write', '2m', '--nsid', '1'], 2, '--write is 2097152, must be at most 1048576'],
+  ])('connect-test %j', async (args, expected, message) => {
+    const { status, stderr } = await run(['nvme', 'connect-test', HERE, NQN, ...args, ...HOST]);
+    expect({ status, stderr }).toEqual({ status: expected, stderr: expect.stringContaining(message) });
+  });
+
+  test('a subsystem that is not there, and a target that is not there', async () => {
+    const none = await run(['nvme', 'connect-test', HERE, `${NQN}2`, ...HOST]);
+    expect({ status: none.status, stderr: none.stderr }).toEqual({
+      status: 1,
+      stderr: expect.stringContaining('ENOENT: the target answered Connect with CONNECT_INVALID_PARAMETERS'),
+    });
+    const refused = await run(['nvme', 'discover', HERE, '-p', '4499', ...HOST]);
+    expect({ status: refused.status, stderr: refused.stderr }).toEqual({
+      status: 1,
+      stderr: expect.stringContaining('ECONNREFUSED'),
+    });
+  });
 });

@@ -1,9 +1,10 @@
 /** Memory regions that peers access, loaded from files and saved to them. */
 import { randomBytes } from 'node:crypto';
-import { accessSync, constants, statSync } from 'node:fs';
+import { constants, statSync } from 'node:fs';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { AccessName, Mr, Pd, RemoteMemory } from '../../index.js';
+import { accessError } from '../access.js';
 import { failure } from '../exit.js';
 import type { Fields } from './log.js';
 import type { RegionConfig } from './schema.js';
@@ -107,14 +108,4 @@ export function fileProblem({ file, size, persist }: RegionConfig): string | und
   if (size === undefined && found.size === 0) return 'which is empty, and the region has no size';
   if (size !== undefined && found.size > size) return `which has ${found.size} bytes, the region ${size}`;
   return undefined;
-}
-
-/** Returns the system's error code if a path does not permit the access. */
-function accessError(path: string, mode: number): string | undefined {
-  try {
-    accessSync(path, mode);
-    return undefined;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code;
-  }
 }

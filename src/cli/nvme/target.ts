@@ -1,25 +1,17 @@
 /** `wasm-roce nvme-target`: gives hosts files as disks over RDMA. */
 import { once } from 'node:events';
 import { type Command, InvalidArgumentError } from 'commander';
-import { createTarget, fileStorage, machineNqn, NVME_PORT, type NvmeTarget, type Storage } from '../nvme.js';
-import { type DeviceOptions, openNamed } from './device.js';
-import { EXIT_HELP, stopSignal, usageError } from './exit.js';
-import { addLinkOptions, address, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from './options.js';
-import { Output } from './output.js';
-
-/** What `--namespace` names. */
-export interface NamespaceFlag {
-  readonly name: string;
-  readonly path: string;
-  readonly size?: number;
-  readonly blockBytes?: number;
-  readonly readOnly?: boolean;
-}
+import { createTarget, machineNqn, NVME_PORT, type NvmeTarget } from '../../nvme.js';
+import { type DeviceOptions, openNamed } from '../device.js';
+import { EXIT_HELP, stopSignal, usageError } from '../exit.js';
+import { addLinkOptions, address, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from '../options.js';
+import { Output } from '../output.js';
+import { type Disk, openDisks } from './disks.js';
 
 interface Flags extends DeviceFlags {
   readonly listen: number;
   readonly nqn?: string;
-  readonly namespace: readonly NamespaceFlag[];
+  readonly namespace: readonly Disk[];
   readonly allow?: readonly string[];
   readonly memory: number;
   readonly quiet?: boolean;
@@ -39,7 +31,7 @@ Examples:
   nvme connect -t rdma -a ADDRESS -n NQN
 ${EXIT_HELP.replace('0 done', '0 stopped')}`;
 
-export function nvmeCommand(program: Command): void {
+export function targetCommand(program: Command): void {
   const command = program
     .command('nvme-target')
     .summary('serve files as disks by NVMe over RDMA')
@@ -73,16 +65,9 @@ async function serve(flags: Flags): Promise<void> {
     open: { ...openOptions(flags), memoryBytes: flags.memory },
     ...deviceOptions(flags),
   };
-  const storages: Storage[] = [];
-  for (const { path, size, readOnly = false } of flags.namespace)
-    storages.push(await fileStorage(path, { readOnly, ...(size !== undefined && { size }) }));
+  const namespaces = await openDisks(flags.namespace);
   await using device = await openNamed(options);
   const { nqn = await machineNqn() } = flags;
-  const namespaces = flags.namespace.map(({ name, blockBytes }, i) => ({
-    name,
-    storage: storages[i] as Storage,
-    ...(blockBytes !== undefined && { blockBytes }),
-  }));
   await using target: NvmeTarget = await createTarget({
     device,
     port: flags.listen,
@@ -105,20 +90,20 @@ async function serve(flags: Flags): Promise<void> {
 }
 
 /** Parses NAME=FILE[,size=BYTES][,block=BYTES][,ro], and adds it to those before. */
-export function namespaceFlag(text: string, before: readonly NamespaceFlag[]): NamespaceFlag[] {
-  const [, name, path, rest] = /^([^=,]+)=([^,]+)((?:,[^,]+)*)$/.exec(text) ?? [];
-  if (name === undefined || path === undefined)
+function namespaceFlag(text: string, before: readonly Disk[]): Disk[] {
+  const [, name, file, rest] = /^([^=,]+)=([^,]+)((?:,[^,]+)*)$/.exec(text) ?? [];
+  if (name === undefined || file === undefined)
     throw new InvalidArgumentError('It must be NAME=FILE, perhaps with ,size=1G ,block=4096 or ,ro.');
   if (before.some((other) => other.name === name)) throw new InvalidArgumentError(`There are two disks ${name}.`);
-  let flag: NamespaceFlag = { name, path };
+  let disk: Disk = { name, file };
   for (const word of (rest ?? '').split(',').filter(Boolean)) {
     const [key, value = ''] = word.split('=');
-    if (key === 'size') flag = { ...flag, size: sizeBytes(value) };
-    else if (word === 'block=512' || word === 'block=4096') flag = { ...flag, blockBytes: Number(value) };
-    else if (word === 'ro') flag = { ...flag, readOnly: true };
+    if (key === 'size') disk = { ...disk, size: sizeBytes(value) };
+    else if (word === 'block=512' || word === 'block=4096') disk = { ...disk, blockBytes: Number(value) };
+    else if (word === 'ro') disk = { ...disk, readOnly: true };
     else throw new InvalidArgumentError(`${word} must be size=BYTES, block=512, block=4096 or ro.`);
   }
-  return [...before, flag];
+  return [...before, disk];
 }
 
 const collect = (value: string, before: readonly string[] = []) => [...before, value];
