@@ -62,7 +62,7 @@ test.each<[unknown, string]>([
   [service('echo'), 'services[0] is "echo", must be a map with a type'],
   [
     service({ type: 'dance' }),
-    'services[0].type is "dance", must be one of echo, regions, traffic, rping, valkey, send-bw, ',
+    'services[0].type is "dance", must be one of echo, regions, traffic, rping, valkey, nvme, send-bw, ',
   ],
   [service({ type: 'echo', port: 70000 }), 'services[0].port is 70000, must be an integer from 1 to 65535'],
   [service({ type: 'echo', size: 4 }), 'services[0].size is 4, which is not a key; keys are type, port, messageBytes'],
@@ -104,6 +104,43 @@ test('services by rdma_cm and by TCP have ports of their own; what is not said i
 test('metrics and a service may have the same port of different addresses', () => {
   const both = { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } };
   expect(checkConfig('test', { ...both, addresses: ['127.0.0.2'] }).metrics).toEqual({ host: '127.0.0.1', port: 9401 });
+});
+
+const NVME = { type: 'nvme', namespaces: { disk: { file: '/none/disk', size: '1m' } } };
+
+test.each<[object, string]>([
+  [{ type: 'nvme' }, 'services[0].namespaces is missing, must be a map of namespaces by name'],
+  [{ type: 'nvme', namespaces: {}, nqn: 'disks' }, 'services[0].nqn is "disks", must be an NVMe qualified name'],
+  [{ type: 'nvme', namespaces: {}, hosts: 'nqn.a' }, 'services[0].hosts is "nqn.a", must be a list of NQNs'],
+  [{ type: 'nvme', namespaces: { a: {} } }, 'services[0].namespaces.a.file is missing, must be the path of a file'],
+  [
+    { type: 'nvme', namespaces: { a: { file: '/dev/null', blockBytes: 1024 } } },
+    'services[0].namespaces.a.blockBytes is 1024, must be 512 or 4096',
+  ],
+  [NVME, 'services[0].namespaces.disk.file is "/none/disk", whose folder does not exist'],
+])('%j', async (config, problem) => {
+  const found = await problems(() => checkConfig('test', service(config)));
+  expect(found).toEqual([expect.stringContaining(problem)]);
+});
+
+describe("a namespace's file", () => {
+  const at = (name: string) => join(folder, name);
+  test.each<[{ file: string; size?: number; readOnly?: boolean }, string | undefined]>([
+    [{ file: at('new.img'), size: 4096 }, undefined],
+    [{ file: at('new.img') }, 'which does not exist'],
+    [{ file: at('new.img'), size: 4096, readOnly: true }, 'which does not exist'],
+    [{ file: folder }, 'which is a folder'],
+    [{ file: at('kib.img'), size: 512 }, 'which has 1024 bytes, the namespace 512'],
+    [{ file: at('kib.img'), size: 4096 }, undefined],
+    [{ file: at('kib.img'), size: 4096, readOnly: true }, 'which has 1024 bytes, the namespace 4096'],
+    [{ file: at('void.img') }, 'which is empty, and the namespace has no size'],
+  ])('%j', async (config, problem) => {
+    writeFileSync(at('kib.img'), Buffer.alloc(1024));
+    writeFileSync(at('void.img'), '');
+    const found = await problems(() => checkConfig('test', service({ type: 'nvme', namespaces: { a: config } })));
+    const where = `services[0].namespaces.a.file is ${JSON.stringify(config.file)}`;
+    expect(found).toEqual(problem === undefined ? [] : [`${where}, ${problem}`]);
+  });
 });
 
 describe("a region's file", () => {

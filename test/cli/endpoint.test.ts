@@ -10,6 +10,7 @@ import { Log } from '../../src/cli/endpoint/log.js';
 import { notify } from '../../src/cli/endpoint/notify.js';
 import type { RegionInfo } from '../../src/cli/endpoint/regions.js';
 import { type Connection, createCmId, type Device, openDevice } from '../../src/index.js';
+import { connect as connectNvme } from '../../src/nvme.js';
 import { eventually } from '../kit/eventually.js';
 import { freePort, type Running, type RunOptions, start } from './run.js';
 
@@ -304,6 +305,46 @@ test('SIGTERM while it starts: it ends in order, files are written', async () =>
 });
 
 /** A service manager: receives notifications, which Node cannot. */
+test('disks: SIGHUP adds and removes them while a host is connected', async () => {
+  const nqn = 'nqn.2026-01.com.example:disks';
+  const disk = (name: string, more: object = {}) => ({ file: join(folder, name), size: '1m', ...more });
+  const nvme = (namespaces: object) => ({ services: [{ type: 'nvme', nqn, namespaces }] });
+  const serving = new Serving(nvme({ a: disk('a'), b: disk('b') }));
+  await serving.until('ready');
+  try {
+    await using controller = await connectNvme({ device, host: SERVER, nqn });
+    const sizes = () => controller.namespaces.map(({ nsid, bytes }) => [nsid, bytes]);
+    expect(sizes()).toEqual([
+      [1, 2 ** 20],
+      [2, 2 ** 20],
+    ]);
+    await controller.namespace(2).write(0, Buffer.alloc(4096, 7));
+    serving.configure(nvme({ b: disk('b'), c: disk('c', { size: '2m' }) }));
+    await serving.signal('SIGHUP', 'reloaded');
+    await eventually(() => expect(sizes()[0]).toEqual([1, 2 ** 21]));
+    expect((await controller.namespace(2).read(0, 4096)).every((byte) => byte === 7)).toBe(true);
+    serving.configure(nvme({ b: disk('b'), c: disk('c', { size: '2m', readOnly: true }) }));
+    await serving.signal('SIGHUP', 'reloaded');
+    await eventually(() => expect(controller.namespace(1).isReadOnly).toBe(true));
+    // a disk that cannot be opened
+    serving.configure(nvme({ b: disk('b'), d: { file: '/none', readOnly: true } }));
+    expect((await serving.signal('SIGHUP', 'reload refused')).error).toContain('which does not exist');
+    expect(sizes()).toEqual([
+      [1, 2 ** 21],
+      [2, 2 ** 20],
+    ]);
+    // another name of the subsystem is another target
+    const closed = once(controller, 'close');
+    serving.configure({ services: [{ type: 'nvme', nqn: `${nqn}2`, namespaces: { b: disk('b') } }] });
+    await serving.signal('SIGHUP', 'reloaded');
+    expect((await closed)[0]).toMatchObject({ code: 'ECONNRESET' });
+    await using again = await connectNvme({ device, host: SERVER, nqn: `${nqn}2` });
+    expect((await again.namespace(1).read(0, 512))[0]).toBe(7);
+  } finally {
+    expect(await serving.end()).toMatchObject({ status: 0, stderr: '' });
+  }
+});
+
 class Manager implements AsyncDisposable {
   static readonly PROGRAM = `
     use IO::Socket::UNIX; use Socket; $| = 1;

@@ -27,6 +27,7 @@ Services and their default ports:
   traffic (7473)            send each client the SENDs, WRITEs and READs that it orders
   rping (7174)              the server of rping
   valkey (6379)             a proxy to Valkey or Redis over TCP, for clients of Valkey over RDMA
+  nvme (4420)               files as disks, for hosts of NVMe over RDMA; CONFIG names the files
   send-bw ... (18515, TCP)  the servers of perftest; give both ends the same --size and --iters
 
 Examples:
@@ -38,7 +39,7 @@ ${EXIT_HELP.replace('0 done', '0 done or stopped')}`;
 export function endpointCommand(program: Command): void {
   const command = program
     .command('endpoint')
-    .summary('serve echo, shared memory, rping, perftest and Valkey until stopped')
+    .summary('serve echo, shared memory, disks, rping, perftest and Valkey until stopped')
     .description(
       'Runs a software RoCE endpoint as a service or in a container: memory regions that peers read and write, and ' +
         'services on ports. The configuration comes from a file, from options, or both: options override keys of the ' +

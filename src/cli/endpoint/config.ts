@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { parseDocument } from 'yaml';
 import * as z from 'zod';
 import { CliError, Exit } from '../exit.js';
+import { diskProblem } from '../nvme/disks.js';
 import { memoryProblems } from './memory.js';
 import { fileProblem } from './regions.js';
 import {
@@ -10,6 +11,7 @@ import {
   Configuration,
   isMap,
   METRICS_HOST,
+  Namespace,
   PERFTESTS,
   PORTS,
   Region,
@@ -67,7 +69,8 @@ function applyOverrides(raw: Readonly<Record<string, unknown>>, { regions, servi
 /** Checks a configuration. @throws ConfigError with all its problems */
 export function checkConfig(source: string, raw: unknown): Config {
   const { success, data, error } = Configuration.safeParse(raw);
-  const { regions, unavailable } = checkRegions(raw);
+  const { regions, unavailable: regionFiles } = checkRegions(raw);
+  const unavailable = [...regionFiles, ...namespaceFiles(raw)];
   const { data: memory } = Configuration.shape.memory.safeParse(isMap(raw) ? raw.memory : undefined);
   const wrong = [
     ...(error?.issues.flatMap((issue) => issueProblems(issue, raw)) ?? []),
@@ -102,6 +105,21 @@ function checkRegions(raw: unknown): { regions: Record<string, RegionConfig>; un
     else if (data) regions[name] = data;
   }
   return { regions, unavailable };
+}
+
+/** Returns what keeps files of namespaces from being served on this machine. */
+function namespaceFiles(raw: unknown): string[] {
+  const services = isMap(raw) && Array.isArray(raw.services) ? raw.services : [];
+  return services.flatMap((service, i) =>
+    Object.entries(isMap(service) && isMap(service.namespaces) ? service.namespaces : {}).flatMap(
+      ([name, namespace]) => {
+        const { data } = Namespace.safeParse(namespace);
+        const why = data && diskProblem(data);
+        const path = z.core.toDotPath(['services', i, 'namespaces', name, 'file']);
+        return why === undefined ? [] : [`${path} is ${JSON.stringify(data?.file)}, ${why}`];
+      },
+    ),
+  );
 }
 
 /** A port in use. An invalid number (NaN) conflicts with no other. */

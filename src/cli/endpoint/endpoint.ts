@@ -131,11 +131,19 @@ export class Endpoint {
       throw error;
     }
     this.#regions = regions;
-    await Promise.all(gone.map((running) => this.#end(running)));
+    const taken = new Set<string>();
+    for (const running of gone) {
+      const want = fresh.find((spec) => portKey(spec) === portKey(running.spec));
+      const changed = want && (await this.#update(running, want));
+      if (changed) {
+        opened.push(changed);
+        taken.add(portKey(changed.spec));
+      } else await this.#end(running);
+    }
     for (const region of old) await this.#drop(region);
     // services whose port was in use until now
     for (const want of fresh)
-      if (freed.has(portKey(want)))
+      if (freed.has(portKey(want)) && !taken.has(portKey(want)))
         await this.#serve(want, config).then(
           (running) => opened.push(running),
           (error) => this.log.error('not served', error, { service: want.type }),
@@ -155,6 +163,22 @@ export class Endpoint {
     const service = await openService(spec, { device, pd, regionInfos, host: listenHost(addresses), log });
     log.info('serving', service.about);
     return { spec, service };
+  }
+
+  /**
+   * Changes a service without an interruption, or leaves it as it is if that fails.
+   * @returns what is served now; undefined: it must be closed and opened anew
+   */
+  async #update({ spec, service }: RunningService, want: ServiceSpec): Promise<RunningService | undefined> {
+    if ('host' in want || service.update === undefined) return undefined;
+    try {
+      if (!(await service.update(want))) return undefined;
+      this.log.info('changed', service.about);
+      return { spec: want, service };
+    } catch (error) {
+      this.log.error('not changed', error, service.about);
+      return { spec, service };
+    }
   }
 
   async #end({ service }: RunningService): Promise<void> {

@@ -1,5 +1,6 @@
 /** The schema of a configuration: its keys with their rules and defaults, and the types that follow from it. */
 import * as z from 'zod';
+import { NVME_PORT } from '../../nvme.js';
 import { VALKEY_PORT } from '../../valkey.js';
 import { address, bytes, hostPort, integer, quantity, REGION_BYTES } from '../options.js';
 import { KINDS } from '../perftest/parameters.js';
@@ -13,10 +14,14 @@ export const PORTS = {
   traffic: 7473,
   rping: 7174,
   valkey: VALKEY_PORT,
+  nvme: NVME_PORT,
   perftest: 18515,
 } as const;
 export const METRICS_HOST = '127.0.0.1';
 const MAX_MESSAGE_BYTES = 2 ** 30;
+/** Names of regions and namespaces. */
+const NAME = /^[\w.-]{1,64}$/;
+const NAME_RULE = 'must have a name of 1 to 64 of A-Z a-z 0-9 _ - .';
 
 /** A rule as JSON Schema has it, for editors. */
 type JsonRule = Readonly<Record<string, unknown>>;
@@ -87,6 +92,22 @@ export const Region = keys({
   .refine(({ persist, file }) => !persist || file !== undefined, { error: 'must have a file to persist in' })
   .meta({ anyOf: [{ required: ['size'] }, { required: ['file'] }] });
 
+const nqn = z
+  .string({ error: 'must be an NVMe qualified name, such as nqn.2026-01.com.example:disks' })
+  .regex(/^nqn\..{1,219}$/, { error: 'must be an NVMe qualified name, such as nqn.2026-01.com.example:disks' });
+
+export const Namespace = keys({
+  file: path.describe('File or block device with the bytes.'),
+  size: bytesValue(512, Number.MAX_SAFE_INTEGER)
+    .optional()
+    .describe('Bytes, such as 1g; a file that is missing or shorter gets them. As long as the file if not given.'),
+  blockBytes: z
+    .union([z.literal(512), z.literal(4096)], { error: 'must be 512 or 4096' })
+    .default(512)
+    .describe('Bytes of a block, 512 or 4096; 512 if not given.'),
+  readOnly: z.boolean({ error: 'must be true or false' }).default(false).describe('Refuse writes.'),
+});
+
 export const PERFTESTS = KINDS.map(({ name }) => name);
 
 const Service = z.discriminatedUnion(
@@ -110,6 +131,20 @@ const Service = z.discriminatedUnion(
         .describe('Server of Valkey or Redis over TCP, HOST:PORT; 127.0.0.1:6379 if not given.'),
     }),
     keys({
+      type: z.literal('nvme'),
+      port: port(PORTS.nvme),
+      nqn: nqn.optional().describe('NVMe qualified name of the subsystem; one of this machine if not given.'),
+      namespaces: z
+        .record(z.string().regex(NAME, { error: NAME_RULE }), Namespace, {
+          error: 'must be a map of namespaces by name',
+        })
+        .describe('Files that hosts have as disks, by name.'),
+      hosts: z
+        .array(nqn, { error: 'must be a list of NQNs' })
+        .optional()
+        .describe('Hosts that may connect; any if not given.'),
+    }),
+    keys({
       type: z.enum(PERFTESTS),
       port: port(PORTS.perftest),
       size: bytesValue(1, MAX_MESSAGE_BYTES)
@@ -122,7 +157,7 @@ const Service = z.discriminatedUnion(
   {
     error: ({ input }) =>
       isMap(input)
-        ? `must be one of echo, regions, traffic, rping, valkey, ${PERFTESTS.join(', ')}`
+        ? `must be one of echo, regions, traffic, rping, valkey, nvme, ${PERFTESTS.join(', ')}`
         : 'must be a map with a type',
   },
 );
@@ -144,9 +179,7 @@ export const Configuration = keys({
     .optional()
     .describe('Memory of the card; 256m and the size of the regions if not given.'),
   regions: z
-    .record(z.string().regex(/^[\w.-]{1,64}$/, { error: 'must have a name of 1 to 64 of A-Z a-z 0-9 _ - .' }), Region, {
-      error: 'must be a map of regions by name',
-    })
+    .record(z.string().regex(NAME, { error: NAME_RULE }), Region, { error: 'must be a map of regions by name' })
     .default({})
     .describe('Memory that peers can access, by name.'),
   services: z
@@ -169,6 +202,7 @@ export type RegionConfig = z.output<typeof Region>;
 export type ServiceConfig = z.output<typeof Service>;
 export type PerftestConfig = Extract<ServiceConfig, { qps: number }>;
 export type ValkeyConfig = Extract<ServiceConfig, { type: 'valkey' }>;
+export type NvmeConfig = Extract<ServiceConfig, { type: 'nvme' }>;
 export type MetricsConfig = NonNullable<Config['metrics']>;
 
 export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -6,17 +6,18 @@ import { type ConnectionHandler, RdmaService } from './listener.js';
 import type { Log } from './log.js';
 import { echoHandler, regionsHandler } from './messages.js';
 import { openMetrics } from './metrics.js';
+import { openNvme } from './nvme.js';
 import { PerftestService } from './perftest.js';
 import type { RegionInfo } from './regions.js';
-import type { Config, MetricsConfig, PerftestConfig, ServiceConfig, ValkeyConfig } from './schema.js';
+import type { Config, MetricsConfig, NvmeConfig, PerftestConfig, ServiceConfig, ValkeyConfig } from './schema.js';
 import type { Service } from './service.js';
 import { trafficHandler } from './traffic.js';
 import { openValkey } from './valkey.js';
 
 export type ServiceSpec = ServiceConfig | ({ readonly type: 'metrics' } & MetricsConfig);
 
-/** Configurations of services over rdma_cm. */
-type RdmaConfig = Exclude<ServiceConfig, PerftestConfig | ValkeyConfig>;
+/** Configurations of services that take connections. */
+type RdmaConfig = Exclude<ServiceConfig, PerftestConfig | ValkeyConfig | NvmeConfig>;
 
 /** What services need of the endpoint. */
 export interface ServiceContext {
@@ -45,6 +46,7 @@ export function openService(
 ): Promise<Service> {
   if ('host' in spec) return openMetrics(device, spec, log);
   if ('to' in spec) return openValkey(device, spec, log);
+  if ('namespaces' in spec) return openNvme(device, spec, log);
   if ('qps' in spec) return PerftestService.open(device, spec, host, log);
   const about = { service: spec.type, port: spec.port };
   return RdmaService.open(device, about, handlerFor(spec, pd, regionInfos), log);
