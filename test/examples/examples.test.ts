@@ -16,6 +16,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, test } from 'vitest';
 import { RemoteTable, readSlot, SLOT_BYTES, Table } from '../../examples/keyvalue/table.js';
+import { openDevice } from '../../src/index.js';
+import { createTarget, fileStorage } from '../../src/nvme.js';
 import { eventually } from '../kit/eventually.js';
 import { describeIf } from '../kit/privileges.js';
 
@@ -123,6 +125,32 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect((await receiving.ended).status).toBe(0);
   });
 
+  test('backup: a file comes back from a disk; a disk without one says so', async () => {
+    const [server, client] = ['127.61.5.1', '127.61.5.2'];
+    const [source, restored] = [join(folder, 'kept'), join(folder, 'restored')];
+    const nqn = 'nqn.2026-01.com.example:disks';
+    mkdirSync(restored);
+    writeFileSync(source, randomBytes(700_001));
+    const device = await openDevice({ link: 'udp', addresses: [server] });
+    const storage = await fileStorage(join(folder, 'disk.img'), { size: 2 ** 20 });
+    const target = await createTarget({ device, subsystems: [{ nqn, namespaces: [{ storage, blockBytes: 4096 }] }] });
+    try {
+      const backup = (...words: string[]) => run('backup.js', ...words, server, nqn, ...at(client));
+      expect(await backup('restore', restored)).toMatchObject({
+        status: 1,
+        stderr: 'namespace 1 has no copy of a file\n',
+      });
+      expect(result(await backup('save', source))).toMatchObject({ name: 'kept', size: 700_001 });
+      expect(result(await backup('restore', restored))).toMatchObject({ size: 700_001 });
+      expect(readFileSync(join(restored, 'kept')).equals(readFileSync(source))).toBe(true);
+      writeFileSync(source, Buffer.alloc(2 ** 20));
+      expect((await backup('save', source)).stderr).toContain('the disk has room for 1044480');
+    } finally {
+      await target.close();
+      await device.close();
+    }
+  });
+
   test('counter: two clients at once count exactly', async () => {
     const [server, one, two] = ['127.61.3.1', '127.61.3.2', '127.61.3.3'];
     const serving = start('counter.js', 'serve', ...at(server));
@@ -155,6 +183,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     ['counter.js', ['--times', '50']],
     ['keyvalue.js', []],
     ['filecopy.js', [join(ROOT, 'package.json'), folder]],
+    ['backup.js', [join(ROOT, 'package.json'), folder]],
   ])('%s --demo, and --help', async (example, args) => {
     expect(await run(example, '--demo', ...args)).toMatchObject({ status: 0, stderr: '' });
     expect((await run(example, '--help')).stdout).toContain(`usage: ${example}`);
