@@ -8,8 +8,14 @@ import { type Conversation, conversations, type Said, said } from './conversatio
 import { capturedRequests, isPlain, ReplayedRequester } from './requester.js';
 import { ReplayedResponder, type ResponderSetup } from './responder.js';
 
-/** Captures whose memory and access rights the packets do not show: test/qp/capture.test.ts replays them. */
-const ELSEWHERE = ['rxt_atomic_write', 'rxt_flush_global', 'rxt_flush_mr', 'rxt_mw'];
+/**
+ * Captures whose memory and access rights the packets do not show: test/qp/capture.test.ts replays them, and
+ * test/ulp/nvme/captures.test.ts those of NVMe.
+ */
+const ELSEWHERE = [
+  ...['nvme_aen', 'nvme_connect', 'nvme_discover', 'nvme_rw'],
+  ...['rxt_atomic_write', 'rxt_flush_global', 'rxt_flush_mr', 'rxt_mw'],
+];
 
 /** Set-up of the captured responders, where it matters. */
 const SETUPS: Readonly<Record<string, ResponderSetup>> = {
