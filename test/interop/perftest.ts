@@ -49,15 +49,14 @@ export async function withStock(
         .then(() => sleep(stopMs).then(() => tool.kill(SIGINT)))
         .catch(() => {});
     let isServed = false;
-    // if the client fails early, this connection ends our server, which would wait forever
-    if (serving)
-      void tool.exited.then(
-        () =>
-          isServed ||
-          connect(port, here)
-            .on('error', () => {})
-            .end(),
-      );
+    // if the client or its guest ends early, this connection ends our server, which would wait forever
+    const release = () => {
+      if (!isServed)
+        connect(port, here)
+          .on('error', () => {})
+          .end();
+    };
+    if (serving) void tool.exited.then(release, release);
     await ours.catch((error) => {
       throw tool.error(String(error));
     });
