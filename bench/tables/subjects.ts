@@ -11,6 +11,7 @@ import { type FootprintData, footprint } from './footprint.js';
 import { type GuestData, guest } from './guest.js';
 import { latency } from './latency.js';
 import { type LossRow, loss } from './loss.js';
+import { type NvmeData, nvme } from './nvme.js';
 import { rate } from './rate.js';
 import { type ScaleData, scale } from './scale.js';
 import { streams } from './streams.js';
@@ -30,6 +31,7 @@ export const SUBJECTS = [
   footprint,
   loss,
   guest,
+  nvme,
 ] as readonly Subject[];
 
 /** Results of one run by the name of the subject. Any of them may be missing. */
@@ -46,6 +48,7 @@ export interface Results {
   readonly footprint?: FootprintData;
   readonly loss?: LossRow[];
   readonly guest?: GuestData;
+  readonly nvme?: NvmeData;
 }
 
 /** Judges the targets of all subjects, those without results too. */

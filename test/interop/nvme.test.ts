@@ -12,7 +12,7 @@ import { Random } from '../kit/random.js';
 import { type CardOptions, OurDevice } from './card.js';
 import { describeWithRxe } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
-import { LinuxHost, LinuxTarget } from './guest/nvme.js';
+import { LinuxHost, LinuxTarget, MemoryDisk } from './guest/nvme.js';
 import { hasStorage, installStorage } from './guest/storage.js';
 
 const NQN = 'nqn.2026-01.com.example:disks';
@@ -31,7 +31,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       await installStorage(environment.guest);
     });
     beforeEach(() => {
-      host = new LinuxHost(environment.guest, CARD.ipv4);
+      host = new LinuxHost(environment.guest, { address: CARD.ipv4 });
       faults = [];
     });
     afterEach(async () => {
@@ -201,7 +201,10 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
 
   describeWithRxe("our host, and Linux's target", 9000, (environment) => {
     let our: OurDevice;
+    let memory: MemoryDisk | undefined;
     let target: LinuxTarget | undefined;
+    /** The files of the namespaces. */
+    let files: readonly string[];
 
     beforeAll(async () => {
       await installStorage(environment.guest);
@@ -209,9 +212,17 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
     });
     afterAll(() => our[Symbol.asyncDispose]());
     beforeEach(async () => {
-      target = await LinuxTarget.serve(environment.guest, NQN, { address: GUEST.ipv4, mib: 16 });
+      memory = await MemoryDisk.create(environment.guest, 16);
+      files = [memory.path, '/tmp/namespace2'];
+      await environment.guest.run(['truncate', '-s', '16M', files[1] as string]);
+      target = await LinuxTarget.serve(environment.guest, NQN, { address: GUEST.ipv4, namespaces: files });
     });
-    afterEach(() => target?.close());
+    afterEach(async () => {
+      await target?.close();
+      await memory?.[Symbol.asyncDispose]();
+      target = memory = undefined;
+      await environment.guest.run(['rm', '-f', '/tmp/namespace2']);
+    });
 
     const there = () => ({ device: our.device, host: GUEST.ipv4 });
 
@@ -237,7 +248,10 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
           await Promise.all(parts);
         }
         await namespace.flush();
-        expect(await target?.hash(nsid)).toBe(createHash('sha256').update(model).digest('hex'));
+        const [hash] = (
+          await environment.guest.run(['sha256sum', files[nsid - 1] as string], { timeout: 60_000 })
+        ).split(' ');
+        expect(hash).toBe(createHash('sha256').update(model).digest('hex'));
         expect((await namespace.read(0, 5 * MIB)).equals(model.subarray(0, 5 * MIB))).toBe(true);
         await namespace.discard(0, MIB);
       }
@@ -265,7 +279,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       await expect(connect({ ...there(), nqn: `${NQN}-none` })).rejects.toMatchObject({ code: 'ENOENT' });
       const controller = await connect({ ...there(), nqn: NQN });
       const closed = once(controller, 'close');
-      await environment.guest.run(`rm /sys/kernel/config/nvmet/ports/1/subsystems/${NQN}`);
+      await target?.unlink();
       expect((await closed)[0]).toMatchObject({ code: 'ECONNRESET' });
       await expect(controller.namespace(1).read(0, 512)).rejects.toMatchObject({ code: 'ECONNRESET' });
     });

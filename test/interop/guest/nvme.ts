@@ -1,6 +1,9 @@
 /** Linux's ends of NVMe over RDMA in a guest: the host with nvme-cli and fio, and the target with configfs. */
 import type { Guest } from './guest.js';
 
+export type Transport = 'rdma' | 'tcp';
+
+const PORT = '4420';
 const PATIENCE = { timeout: 120_000 };
 
 /** What fio does to a disk: writes at random places, then reads and checks all of it. */
@@ -15,12 +18,12 @@ export interface Workload {
 /** A host of NVMe over RDMA. */
 export class LinuxHost {
   readonly #guest: Guest;
-  readonly #address: string;
+  readonly #where: readonly string[];
 
   /** @param address of the target */
-  constructor(guest: Guest, address: string) {
+  constructor(guest: Guest, { address, transport = 'rdma' }: { address: string; transport?: Transport }) {
     this.#guest = guest;
-    this.#address = address;
+    this.#where = ['-t', transport, '-a', address, '-s', PORT];
   }
 
   /** Returns the discovery log in JSON. */
@@ -73,10 +76,6 @@ export class LinuxHost {
     const words = Object.entries(options).map(([name, value]) => `--${name}=${value}`);
     await this.#guest.run(`cd /tmp && fio --minimal ${words.join(' ')}`, PATIENCE);
   }
-
-  get #where(): string[] {
-    return ['-t', 'rdma', '-a', this.#address, '-s', '4420'];
-  }
 }
 
 /** Shell: the namespace id and the block device of each namespace. A path of a multipath device is hidden. */
@@ -86,8 +85,18 @@ done`;
 
 const CONFIG = '/sys/kernel/config';
 const NVMET = `${CONFIG}/nvmet`;
+/** Shell: makes configfs available. */
+const MOUNT = `[ -d ${NVMET} ] || mount -t configfs configfs ${CONFIG}`;
 
-/** A target of NVMe over RDMA: namespace 1 in memory with blocks of 512 bytes, 2 a file with blocks of 4096. */
+/** Options of a target. */
+export interface LinuxTargetOptions {
+  readonly address: string;
+  readonly transport?: Transport;
+  /** Paths of files and block devices, for namespaces 1, 2 ... */
+  readonly namespaces: readonly string[];
+}
+
+/** A target of NVMe over Fabrics. */
 export class LinuxTarget {
   readonly #guest: Guest;
 
@@ -98,28 +107,26 @@ export class LinuxTarget {
     this.#guest = guest;
   }
 
-  static async serve(guest: Guest, nqn: string, { address, mib }: { address: string; mib: number }) {
+  static async serve(guest: Guest, nqn: string, { address, transport = 'rdma', namespaces }: LinuxTargetOptions) {
     const subsystem = `${NVMET}/subsystems/${nqn}`;
-    const namespace = (nsid: number, path: string) => `
-      mkdir ${subsystem}/namespaces/${nsid}
-      echo -n ${path} > ${subsystem}/namespaces/${nsid}/device_path
-      echo 1 > ${subsystem}/namespaces/${nsid}/enable`;
-    const port = { addr_trtype: 'rdma', addr_adrfam: 'ipv4', addr_traddr: address, addr_trsvcid: '4420' };
-    const disk = { size: mib, blocksize: 512, memory_backed: 1, discard: 1, power: 1 };
-    const write = (folder: string, values: object) =>
-      Object.entries(values).map(([name, value]) => `echo ${value} > ${folder}/${name}`);
-    await guest.run(`set -e
-      [ -d ${NVMET} ] || mount -t configfs configfs ${CONFIG}
-      mkdir ${CONFIG}/nullb/nullb0
-      ${write(`${CONFIG}/nullb/nullb0`, disk).join('\n')}
-      truncate -s ${mib}M /tmp/namespace2
+    const served = namespaces.map(
+      (path, i) => `
+      mkdir ${subsystem}/namespaces/${i + 1}
+      echo -n ${path} > ${subsystem}/namespaces/${i + 1}/device_path
+      echo 1 > ${subsystem}/namespaces/${i + 1}/enable`,
+    );
+    const port = { addr_trtype: transport, addr_adrfam: 'ipv4', addr_traddr: address, addr_trsvcid: PORT };
+    await guest.run(
+      `set -e
+      ${MOUNT}
       mkdir ${subsystem}
       echo 1 > ${subsystem}/attr_allow_any_host
-      ${namespace(1, '/dev/nullb0')}
-      ${namespace(2, '/tmp/namespace2')}
+      ${served.join('\n')}
       mkdir ${NVMET}/ports/1
-      ${write(`${NVMET}/ports/1`, port).join('\n')}
-      ln -s ${subsystem} ${NVMET}/ports/1/subsystems/`);
+      ${settings(`${NVMET}/ports/1`, port)}
+      ln -s ${subsystem} ${NVMET}/ports/1/subsystems/`,
+      PATIENCE,
+    );
     return new LinuxTarget(guest, nqn);
   }
 
@@ -129,10 +136,9 @@ export class LinuxTarget {
     await this.#guest.run(`echo ${Number(isEnabled)} > ${path}`, PATIENCE);
   }
 
-  /** Returns the bytes of a namespace as a hash (SHA-256, hexadecimal). */
-  async hash(nsid: 1 | 2): Promise<string> {
-    const path = nsid === 1 ? '/dev/nullb0' : '/tmp/namespace2';
-    return (await this.#guest.run(['sha256sum', path], PATIENCE)).split(' ')[0] as string;
+  /** Takes the subsystem away from the port: hosts are disconnected. */
+  async unlink(): Promise<void> {
+    await this.#guest.run(`rm ${NVMET}/ports/1/subsystems/${this.nqn}`, PATIENCE);
   }
 
   async close(): Promise<void> {
@@ -141,10 +147,32 @@ export class LinuxTarget {
       `rm -f ${NVMET}/ports/1/subsystems/*
       rmdir ${NVMET}/ports/1
       for n in ${subsystem}/namespaces/*; do echo 0 > $n/enable; rmdir $n; done
-      rmdir ${subsystem}
-      rmdir ${CONFIG}/nullb/nullb0
-      rm -f /tmp/namespace2`,
+      rmdir ${subsystem}`,
       PATIENCE,
     );
   }
 }
+
+/** A disk in the memory of a guest, with blocks of 512 bytes. */
+export class MemoryDisk implements AsyncDisposable {
+  readonly path = '/dev/nullb0';
+  static readonly #FOLDER = `${CONFIG}/nullb/nullb0`;
+
+  static async create(guest: Guest, mib: number): Promise<MemoryDisk> {
+    const disk = { size: mib, blocksize: 512, memory_backed: 1, discard: 1, power: 1 };
+    await guest.run(`set -e\n${MOUNT}\nmkdir ${MemoryDisk.#FOLDER}\n${settings(MemoryDisk.#FOLDER, disk)}`, PATIENCE);
+    return new MemoryDisk(guest);
+  }
+
+  private constructor(readonly guest: Guest) {}
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.guest.run(['rmdir', MemoryDisk.#FOLDER], PATIENCE);
+  }
+}
+
+/** Shell: writes values to the files of a folder of configfs. */
+const settings = (folder: string, values: object) =>
+  Object.entries(values)
+    .map(([name, value]) => `echo ${value} > ${folder}/${name}`)
+    .join('\n');
