@@ -103,6 +103,15 @@ export interface DeviceFlags extends LinkOptions {
   readonly address?: string;
 }
 
+/** Adds the options of `DeviceFlags`. */
+export function addDeviceOptions(command: Command): Command {
+  return addLinkOptions(
+    command
+      .option('-d, --ib-dev <interface>', 'network interface of the device')
+      .option('--address <ip>', 'the only local address to use', address),
+  );
+}
+
 export function addLinkOptions(command: Command): Command {
   return command
     .addOption(

@@ -5,8 +5,7 @@ import { createProxy, VALKEY_PORT, type ValkeyProxy } from '../valkey.js';
 import { type DeviceOptions, openNamed } from './device.js';
 import { EXIT_HELP, stopSignal, usageError } from './exit.js';
 import {
-  addLinkOptions,
-  address,
+  addDeviceOptions,
   bytes,
   type DeviceFlags,
   deviceOptions,
@@ -51,12 +50,10 @@ export function valkeyCommand(program: Command): void {
       VALKEY_PORT,
     )
     .option('--to <host:port>', 'the server', hostPort, { host: '127.0.0.1', port: VALKEY_PORT })
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('--memory <bytes>', "the card's memory", bytes(2 ** 23, 2 ** 32), MEMORY)
     .option('-q, --quiet', 'print only errors')
     .option('--json', 'print a JSON object when the proxy listens, and when a server cannot be reached');
-  addLinkOptions(command)
+  addDeviceOptions(command)
     .addHelpText('after', HELP)
     .action((flags: Flags) => proxy(flags));
 }

@@ -4,7 +4,7 @@ import { constants, statSync } from 'node:fs';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { AccessName, Mr, Pd, RemoteMemory } from '../../index.js';
-import { accessError } from '../access.js';
+import { accessError, folderProblem } from '../access.js';
 import { failure } from '../exit.js';
 import type { Fields } from './log.js';
 import type { RegionConfig } from './schema.js';
@@ -96,9 +96,8 @@ async function initialContent({ file, persist, size }: RegionConfig): Promise<Bu
 /** Returns why a region's file cannot be read at the start or written at the end; undefined if no reason is known. */
 export function fileProblem({ file, size, persist }: RegionConfig): string | undefined {
   if (file === undefined) return undefined;
-  const folder = persist ? accessError(dirname(file), constants.W_OK | constants.X_OK) : undefined;
-  if (folder !== undefined)
-    return folder === 'ENOENT' ? 'whose folder does not exist' : `whose folder cannot be written to (${folder})`;
+  const folder = persist ? folderProblem(file) : undefined;
+  if (folder !== undefined) return folder;
   const refused = accessError(file, constants.R_OK);
   if (refused === 'ENOENT' && !persist) return 'which does not exist';
   if (refused === 'ENOENT') return size === undefined ? 'which does not exist, and the region has no size' : undefined;

@@ -1,15 +1,7 @@
 /** `wasm-roce listen` and `wasm-roce connect`: standard input and output over a connection, as netcat does. */
 import type { Command } from 'commander';
 import { CliError, EXIT_HELP, errorReport, exitOf, Stopped, stopSignal, usageError } from '../exit.js';
-import {
-  addLinkOptions,
-  address,
-  type DeviceFlags,
-  deviceOptions,
-  integer,
-  openOptions,
-  quantity,
-} from '../options.js';
+import { addDeviceOptions, type DeviceFlags, deviceOptions, integer, openOptions, quantity } from '../options.js';
 import { Output } from '../output.js';
 import { connect, listen, type NetcatOptions } from './roles.js';
 
@@ -81,14 +73,12 @@ export function netcatCommands(program: Command): void {
 
 function addNetcatOptions(command: Command, help: string): Command {
   command
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('--keep-alive <s>', 'probe the other end after this much silence; 0 = never', quantity(1e6), 10)
     .option('--rsocket', 'the other end is a program of rsockets, or of TCP under librspreload.so')
     .option('--progress', 'print bytes and rate on stderr even if it is not a terminal')
     .option('-q, --quiet', 'print only errors on stderr')
     .option('--json', 'print one JSON object for each connection on stderr');
-  return addLinkOptions(command).addHelpText('after', help);
+  return addDeviceOptions(command).addHelpText('after', help);
 }
 
 async function netcat(

@@ -1,8 +1,7 @@
 /** Files that are served as disks. */
 import { constants, statSync } from 'node:fs';
-import { dirname } from 'node:path';
 import { fileStorage, type NamespaceOptions } from '../../nvme.js';
-import { accessError } from '../access.js';
+import { accessError, folderProblem } from '../access.js';
 
 /** A disk, as a command line or a configuration describes it. */
 export interface Disk {
@@ -40,10 +39,4 @@ export function diskProblem({ file, size, readOnly = false }: Omit<Disk, 'name'>
   if (size === undefined) return found.size === 0 ? 'which is empty, and the namespace has no size' : undefined;
   const isWrong = found.size > size || (readOnly && found.size < size);
   return isWrong ? `which has ${found.size} bytes, the namespace ${size}` : undefined;
-}
-
-function folderProblem(file: string): string | undefined {
-  const refused = accessError(dirname(file), constants.W_OK | constants.X_OK);
-  if (refused === 'ENOENT') return 'whose folder does not exist';
-  return refused && `whose folder cannot be written to (${refused})`;
 }

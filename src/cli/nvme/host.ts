@@ -1,11 +1,10 @@
-/** `wasm-roce nvme`: what a host of NVMe over RDMA finds at a target, and how fast it is there. */
+/** `wasm-roce nvme`: lists the subsystems of a target of NVMe over RDMA, and tests a connection to one of them. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { type ConnectOptions, connect, DISCOVERY_NQN, discover, NVME_PORT } from '../../nvme.js';
 import { type DeviceOptions, openForHost } from '../device.js';
 import { EXIT_HELP, failure, stopSignal, usageError } from '../exit.js';
 import {
-  addLinkOptions,
-  address,
+  addDeviceOptions,
   bytes,
   type DeviceFlags,
   deviceOptions,
@@ -34,7 +33,7 @@ interface TestFlags extends Flags {
 export function hostCommands(program: Command): void {
   const nvme = program
     .command('nvme')
-    .summary('what a target of NVMe over RDMA has, and how fast it is')
+    .summary('list and test the subsystems of a target of NVMe over RDMA')
     .description('Finds the subsystems of a target of NVMe over RDMA, and connects to one as a host does.')
     .helpCommand(false);
   const discovery = nvme
@@ -66,7 +65,11 @@ ${EXIT_HELP}`,
     .option('--block <bytes>', 'bytes of a command', bytes(512, 2 ** 30), 4096)
     .option('--seconds <s>', 'time for each namespace', quantity(86_400, 0.1), 2)
     .option('--nsid <n>', 'id of the only namespace to read', integer(1, 0xffff_fffe))
-    .option('--write <bytes>', 'write so many bytes to the namespace of --nsid: WHAT IS THERE IS LOST', writtenBytes);
+    .option(
+      '--write <bytes>',
+      'bytes to write to the namespace of --nsid first; they OVERWRITE its contents',
+      writtenBytes,
+    );
   addHostOptions(test)
     .addHelpText(
       'after',
@@ -84,10 +87,8 @@ function addHostOptions(command: Command): Command {
   command
     .option('-p, --port <n>', 'port of rdma_cm of the target', integer(1, 65535), NVME_PORT)
     .option('--host-nqn <nqn>', 'NQN of this host, where the target admits only some; default: a random one')
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('--json', 'print a JSON object');
-  return addLinkOptions(command);
+  return addDeviceOptions(command);
 }
 
 async function runDiscover(host: string, flags: Flags): Promise<void> {

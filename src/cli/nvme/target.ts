@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { createTarget, machineNqn, NVME_PORT, type NvmeTarget } from '../../nvme.js';
 import { type DeviceOptions, openNamed } from '../device.js';
 import { EXIT_HELP, stopSignal, usageError } from '../exit.js';
-import { addLinkOptions, address, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from '../options.js';
+import { addDeviceOptions, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from '../options.js';
 import { Output } from '../output.js';
 import { type Disk, openDisks } from './disks.js';
 
@@ -45,12 +45,10 @@ export function targetCommand(program: Command): void {
       integer(0, 65535),
       NVME_PORT,
     )
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('--memory <bytes>', "the card's memory", bytes(2 ** 25, 2 ** 32), MEMORY)
     .option('-q, --quiet', 'print only errors')
     .option('--json', 'print a JSON object when the target listens, and when a host is lost');
-  addLinkOptions(command)
+  addDeviceOptions(command)
     .addHelpText('after', HELP)
     .action((flags: Flags) => serve(flags));
 }

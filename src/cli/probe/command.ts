@@ -5,8 +5,7 @@ import { type Check, type CheckResult, type PacketTimes, type ProbeRun, runCheck
 import { openForHost } from '../device.js';
 import { CliError, EXIT_HELP, Exit, failure, stopSignal, usageError } from '../exit.js';
 import {
-  addLinkOptions,
-  address,
+  addDeviceOptions,
   bytes,
   type DeviceFlags,
   deviceOptions,
@@ -85,10 +84,8 @@ export function probeCommand(program: Command): void {
     )
     .option('--cm <port>', 'rdma_cm port on which the peer accepts connections; default: of those found', parsePort)
     .option('--no-discovery', 'do not try first what the peer offers at the usual ports')
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('-w, --timeout <s>', 'give up a connection when the peer is silent for this long', quantity(1e6, 0.001), 5);
-  addLinkOptions(command)
+  addDeviceOptions(command)
     .addHelpText(
       'after',
       `

@@ -2,8 +2,7 @@
 import { type Command, InvalidArgumentError } from 'commander';
 import { EXIT_HELP, stopSignal, usageError } from '../exit.js';
 import {
-  addLinkOptions,
-  address,
+  addDeviceOptions,
   bytes,
   type DeviceFlags,
   deviceOptions,
@@ -80,11 +79,9 @@ function addRegionOptions(command: Command): Command {
     .argument('<host>', 'address or name of the endpoint')
     .argument('<region[@offset[:length]]>', 'region, or a part of it', regionPart)
     .option('-p, --port <n>', "rdma_cm port of the endpoint's service regions", integer(1, 65535), PORT)
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('--address <ip>', 'the only local address to use', address)
     .option('-w, --timeout <s>', 'give up when the endpoint is silent for this long', quantity(1e6, 0.001), 30)
     .option('--json', 'print a JSON object about the transfer');
-  return addLinkOptions(command);
+  return addDeviceOptions(command);
 }
 
 function regionPart(text: string): RegionPart {
