@@ -132,14 +132,15 @@ export class Endpoint {
     }
     this.#regions = regions;
     const taken = new Set<string>();
-    for (const running of gone) {
-      const want = fresh.find((spec) => portKey(spec) === portKey(running.spec));
-      const changed = want && (await this.#update(running, want));
-      if (changed) {
+    await Promise.all(
+      gone.map(async (running) => {
+        const want = fresh.find((spec) => portKey(spec) === portKey(running.spec));
+        const changed = want && (await this.#update(running, want));
+        if (changed === undefined) return this.#end(running);
         opened.push(changed);
         taken.add(portKey(changed.spec));
-      } else await this.#end(running);
-    }
+      }),
+    );
     for (const region of old) await this.#drop(region);
     // services whose port was in use until now
     for (const want of fresh)

@@ -13,18 +13,19 @@ type Namespaces = NvmeConfig['namespaces'];
 export async function openNvme(device: Device, config: NvmeConfig, log: Log): Promise<Service> {
   const { port, nqn = await machineNqn(), hosts } = config;
   const about = { service: 'nvme', port };
-  const namespaces = await openNamespaces(Object.keys(config.namespaces), config.namespaces);
+  const target = await createTarget({
+    device,
+    port,
+    subsystems: [{ nqn, namespaces: [], ...(hosts && { hosts }) }],
+    onError: (error, { address, nqn: host }) =>
+      log.error('host lost', error, { ...about, client: address, ...(host !== undefined && { host }) }),
+  });
+  const service = new NvmeService(target, { nqn, about, log }, { ...config, namespaces: {} });
   try {
-    const target = await createTarget({
-      device,
-      port,
-      subsystems: [{ nqn, namespaces, ...(hosts && { hosts }) }],
-      onError: (error, { address, nqn: host }) =>
-        log.error('host lost', error, { ...about, client: address, ...(host !== undefined && { host }) }),
-    });
-    return new NvmeService(target, { nqn, about, log }, config);
+    await service.update(config);
+    return service;
   } catch (error) {
-    for (const { storage } of namespaces) await storage.close();
+    await service.close();
     throw error;
   }
 }
@@ -36,7 +37,7 @@ class NvmeService implements Service {
   readonly about: Fields;
   #config: NvmeConfig;
   /** Ids of the namespaces by their names. */
-  readonly #nsids: Map<string, number>;
+  readonly #nsids = new Map<string, number>();
 
   constructor(target: NvmeTarget, { nqn, about, log }: { nqn: string; about: Fields; log: Log }, config: NvmeConfig) {
     this.#target = target;
@@ -44,7 +45,6 @@ class NvmeService implements Service {
     this.#log = log;
     this.about = { ...about, nqn };
     this.#config = config;
-    this.#nsids = new Map(Object.keys(config.namespaces).map((name, i) => [name, i + 1]));
   }
 
   /**
