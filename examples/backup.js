@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
  * Keeps a copy of a file on a disk of another host, by NVMe over RDMA: any target will do, such as
- * `wasm-roce nvme-target` or Linux's nvmet-rdma. The first blocks of the disk name the file; its bytes follow. The name
- * is written last, and only then is the copy there: a copy that ends too soon is none.
+ * `wasm-roce nvme-target` or Linux's nvmet-rdma. The first blocks of the disk have a header with the name of the file;
+ * its bytes follow. The header is written last, so an interrupted copy leaves a disk without one.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
@@ -13,7 +13,7 @@ import { pipeline } from 'node:stream/promises';
 import { connect, createTarget, fileStorage, NVME_PORT } from 'wasm-roce/nvme';
 import { COMMON_HELP, demoDevices, deviceFor, run, UsageError } from './options.js';
 
-const HELP = `usage: backup.js save FILE HOST NQN [options]        WHAT IS ON THE DISK IS LOST
+const HELP = `usage: backup.js save FILE HOST NQN [options]        overwrites the disk
        backup.js restore FOLDER HOST NQN [options]
        backup.js --demo FILE FOLDER                   save FILE and restore it in FOLDER, within this process
 ${COMMON_HELP.replace('7471', String(NVME_PORT))}  --nsid N               id of the namespace, which is the disk; default 1

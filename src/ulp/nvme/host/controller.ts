@@ -182,7 +182,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
       // The target tells of the next change once its log is read.
       await this.#readLog(LogPage.CHANGED_NAMESPACES, 0, IDENTIFY_BYTES);
       this.#namespaces = await this.#findNamespaces();
-      this.emit('namespaces');
+      // a listener that throws is not an error of the connection
+      process.nextTick(() => this.emit('namespaces'));
     }
   }
 
@@ -387,7 +388,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   }
 }
 
-/** A namespace that has gone since it was listed is none. @throws any other error */
+/** Ignores that a namespace has been removed since it was listed. @throws any other error */
 function absent(error: unknown): undefined {
   if (!(error instanceof NvmeError && error.status === Status[Status.INVALID_NAMESPACE])) throw error;
 }

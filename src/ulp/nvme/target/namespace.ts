@@ -59,7 +59,7 @@ export class Namespace {
     return this.#use(() => this.#execute(exchange, isWriteThrough));
   }
 
-  /** Ends the use of the storage when the last command has ended. @throws what the storage throws */
+  /** Makes the storage durable and closes it, once all commands have ended. @throws any error of the storage */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;

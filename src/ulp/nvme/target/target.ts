@@ -117,7 +117,7 @@ export class NvmeTarget {
   /**
    * Adds a namespace to a subsystem. Connected hosts are told, and find it.
    * @returns its id
-   * @throws TypeError, RangeError for wrong options; VerbsError ENOENT if there is no such subsystem
+   * @throws TypeError, RangeError for wrong options; VerbsError ENOENT when the subsystem does not exist
    */
   addNamespace(nqn: string, options: NamespaceOptions): number {
     const subsystem = this.#subsystem(nqn);
@@ -129,7 +129,7 @@ export class NvmeTarget {
   /**
    * Removes a namespace. Connected hosts are told, and commands for it are refused. Resolves when the commands that it
    * has are done, and its storage is durable and closed.
-   * @throws VerbsError ENOENT if there is no such subsystem or namespace; what the storage throws
+   * @throws VerbsError ENOENT when the subsystem or the namespace does not exist; any error of the storage
    */
   async removeNamespace(nqn: string, nsid: number): Promise<void> {
     const namespace = this.#subsystem(nqn).removeNamespace(nsid);
@@ -147,7 +147,7 @@ export class NvmeTarget {
 
   /**
    * Disconnects all hosts, closes the storages, and resolves when everything is written.
-   * @throws what a storage throws; the others are closed nevertheless
+   * @throws the first error of a storage; all storages are closed in any case
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
