@@ -30,6 +30,8 @@ abstract class Target implements Contender {
   }
 
   async begin(_: Rig): Promise<void> {
+    // after a measurement that failed
+    if (this.#isConnected) await this.end();
     await installStorage(this.rig.guest);
     await this.rig.guest.run(`rm -f ${FILE} && truncate -s ${MIB}M ${FILE}`);
     await this.serve();
@@ -43,11 +45,8 @@ abstract class Target implements Contender {
       ...{ rw: `rand${operation.toLowerCase()}`, bs: size, iodepth: DEPTHS[kind], time_based: 1 },
       ...{ ramp_time: `${warmMs}ms`, runtime: `${ms}ms`, percentile_list: '50:90:99:99.9', lat_percentiles: 1 },
     };
-    const words = Object.entries(options).map(([name, value]) => `--${name}=${value}`);
     const before = await this.rig.cpuSeconds();
-    const printed = await this.rig.guest.run(`cd /tmp && fio --output-format=json ${words.join(' ')}`, {
-      timeout: 60_000,
-    });
+    const printed = await this.#host.fio(options);
     const cpu = (await this.rig.cpuSeconds()) - before;
     return sampleOf(JSON.parse(printed).jobs[0][operation.toLowerCase()], cpu);
   }

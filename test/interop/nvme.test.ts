@@ -133,17 +133,14 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
     });
 
     test('namespaces that come and go', async () => {
-      const { addNamespace, removeNamespace } = await serve().then((served) => ({
-        addNamespace: served.addNamespace.bind(served, NQN),
-        removeNamespace: served.removeNamespace.bind(served, NQN),
-      }));
+      const served = await serve();
       await host.connect(NQN, 2);
-      const nsid = addNamespace({ name: 'c', storage: await disk('c', 8 * MIB) });
+      const nsid = served.addNamespace(NQN, { name: 'c', storage: await disk('c', 8 * MIB) });
       await host.untilNamespaces(3);
       await host.verify(await host.disk(nsid), { size: MIB });
-      await removeNamespace(nsid);
+      await served.removeNamespace(NQN, nsid);
       await host.untilNamespaces(2);
-      await removeNamespace(2);
+      await served.removeNamespace(NQN, 2);
       await host.untilNamespaces(1);
       await host.verify(await host.disk(1), { size: MIB });
       expect(faults).toEqual([]);

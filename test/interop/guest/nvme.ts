@@ -73,8 +73,13 @@ export class LinuxHost {
       // two writes to one block that are under way at once may be carried out in any order
       ...{ serialize_overlap: 1, verify: 'crc32c', verify_fatal: 1, verify_dump: 0 },
     };
+    await this.fio(options);
+  }
+
+  /** Runs a job of fio. @returns its report in JSON */
+  fio(options: Readonly<Record<string, string | number>>): Promise<string> {
     const words = Object.entries(options).map(([name, value]) => `--${name}=${value}`);
-    await this.#guest.run(`cd /tmp && fio --minimal ${words.join(' ')}`, PATIENCE);
+    return this.#guest.run(`cd /tmp && fio --output-format=json ${words.join(' ')}`, PATIENCE);
   }
 }
 
