@@ -3,7 +3,7 @@
 // A step is { name, optional, pending() }. pending returns undefined (nothing to do), { doing, make } or { blocked: why
 // }.
 import { arm64 } from './setup/arm64.mjs';
-import { addons, card, dist, scriptGrammar, testingCard, xdpProgram } from './setup/build.mjs';
+import { addons, card, dist, reduceModule, scriptGrammar, testingCard, xdpProgram } from './setup/build.mjs';
 import { debianPackages } from './setup/debian.mjs';
 import { guests } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
@@ -15,6 +15,7 @@ const STEPS = [
   npmPackages,
   card,
   testingCard,
+  reduceModule,
   scriptGrammar,
   ...addons,
   xdpProgram,

@@ -37,22 +37,31 @@ export const card = compiled({
   },
 });
 
-/** The card's second entry, which exports internals to tests. It can use the memory of any card. */
-export const testingCard = compiled({
-  name: 'card for tests',
-  stamp: 'testing',
-  inputs: ['assembly', 'asconfig.json', 'node_modules/assemblyscript/package.json'],
-  outputs: ['build/testing.wasm'],
-  applies: () => existsSync(join(ROOT, 'assembly/testing.ts')),
-  async make() {
-    const { options } = JSON.parse(readFileSync(join(ROOT, 'asconfig.json'), 'utf8'));
-    const memory = ['--importMemory', '--sharedMemory', '--initialMemory', '16'];
-    const same = ['--maximumMemory', `${options.maximumMemory}`, '--runtime', options.runtime];
-    const enabled = ['--enable', options.enable.join(',')];
-    const from = ['assembly/testing.ts', '--config', 'none', '--outFile', 'build/testing.wasm'];
-    await tool('asc', ...from, ...memory, ...same, ...enabled, '-O3', '--noAssert');
-  },
-});
+/** Compiles an entry of assembly/ to a module that can use the memory of any card. */
+function besideCard(name, stamp) {
+  const [entry, module] = [`assembly/${stamp}.ts`, `build/${stamp}.wasm`];
+  return compiled({
+    name,
+    stamp,
+    inputs: ['assembly', 'asconfig.json', 'node_modules/assemblyscript/package.json'],
+    outputs: [module],
+    applies: () => existsSync(join(ROOT, entry)),
+    async make() {
+      const { options } = JSON.parse(readFileSync(join(ROOT, 'asconfig.json'), 'utf8'));
+      const memory = ['--importMemory', '--sharedMemory', '--initialMemory', '16'];
+      const same = ['--maximumMemory', `${options.maximumMemory}`, '--runtime', options.runtime];
+      const enabled = ['--enable', options.enable.join(',')];
+      const from = [entry, '--config', 'none', '--outFile', module];
+      await tool('asc', ...from, ...memory, ...same, ...enabled, '-O3', '--noAssert');
+    },
+  });
+}
+
+/** The card's second entry, which exports internals to tests. */
+export const testingCard = besideCard('card for tests', 'testing');
+
+/** What combines arrays in the card's memory, for collectives. */
+export const reduceModule = besideCard('sums of arrays', 'reduce');
 
 const SCRIPT_GRAMMAR = 'src/probe/script/grammar.peggy';
 
