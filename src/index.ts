@@ -95,7 +95,7 @@ export { AddressHandle } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
 export { Congestion, type CongestionParameters } from './verbs/congestion.js';
 export type { ConnectOptions, Endpoint } from './verbs/connect.js';
-export type { Context } from './verbs/context.js';
+export type { Context, SharedMemory } from './verbs/context.js';
 export type { Counters } from './verbs/counters.js';
 export { Cq, type CqOptions } from './verbs/cq.js';
 export { explainDrop } from './verbs/drops.js';

@@ -35,6 +35,19 @@ import type { Wc } from './wc.js';
 /** Entries of the card's GID table. */
 const MAX_GIDS = 63;
 
+/**
+ * A `WebAssembly.Memory` that is shared; what programs see of one whose TypeScript has no library with the namespace
+ * WebAssembly.
+ */
+export type SharedMemory = typeof globalThis extends {
+  WebAssembly: { Memory: new (...options: never) => infer Memory };
+}
+  ? Memory
+  : {
+      /** The memory, a SharedArrayBuffer. */
+      readonly buffer: ArrayBufferLike;
+    };
+
 /** @internal What `openDevice` has prepared for the constructor. */
 export interface ContextInit {
   readonly card: Card;
@@ -113,6 +126,14 @@ export class Context extends Resource {
   /** Thread that runs the card: `inline` or `worker`, see `OpenOptions.mode`. */
   get mode(): Mode {
     return this.engine.mode;
+  }
+
+  /**
+   * The card's memory: that of all regions, at `mr.addr`, and of the card's own objects. A WebAssembly module of the
+   * program that imports it works on regions where they are; it must write to nothing else.
+   */
+  get sharedMemory(): SharedMemory {
+    return this.card.memory;
   }
 
   /** Name of the device: `wasm-` and the interface's name. */

@@ -3,7 +3,7 @@
  * write it at the same time. `Buffer.fill` copies any memory as the C library does: 64 KiB in a third to two thirds of
  * the time.
  */
-import { bufferOf } from './intrinsics.js';
+import { bufferOf, lengthOf, offsetOf } from './intrinsics.js';
 
 /** Shorter copies are faster in V8 (bytes). */
 const LONG = 4096;
@@ -21,6 +21,11 @@ const kept: { copy?: Buffer } = {};
 export function copyInto(memory: Buffer, bytes: Uint8Array, offset = 0): void {
   if (bytes.length < LONG || bufferOf(bytes) === memory.buffer) memory.set(bytes, offset);
   else memory.fill(bytes, offset, offset + bytes.length);
+}
+
+/** Returns other memory as a Buffer, which is not copied. */
+export function bufferOver(bytes: Uint8Array): Buffer {
+  return Buffer.from(bufferOf(bytes), offsetOf(bytes), lengthOf(bytes));
 }
 
 /** Returns a copy that belongs to the caller. */

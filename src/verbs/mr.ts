@@ -6,7 +6,7 @@ import type { Allocation, CardMemory } from '../device/memory.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
 import { anything, type Checks, bytes as checkBytes, checkInteger, checkOptions, checkU64, show } from './check.js';
-import { copyInto, copyOf } from './copy.js';
+import { bufferOver, copyInto, copyOf } from './copy.js';
 import { type Description, jsonNumber } from './describe.js';
 import { bufferOf, lengthOf, offsetOf } from './intrinsics.js';
 import type { Pd } from './pd.js';
@@ -195,6 +195,19 @@ export class Mr extends Resource {
     checkInteger('offset', offset, 0, this.length);
     checkInteger('length', length, 0, this.length - offset);
     return copyOf(this.buffer.subarray(offset, offset + length));
+  }
+
+  /**
+   * Copies a part of the region into other memory, all of which it fills. It takes less time than `set` when the part
+   * is large.
+   * @param offset bytes from the start. Default 0
+   * @throws TypeError, RangeError when the part is not inside the region; VerbsError EINVAL after close
+   */
+  copyTo(into: Uint8Array, offset = 0): void {
+    checkBytes('into', into);
+    checkInteger('offset', offset, 0, this.length);
+    checkInteger('into.length', lengthOf(into), 0, this.length - offset);
+    copyInto(bufferOver(into), this.buffer.subarray(offset, offset + lengthOf(into)));
   }
 
   /**

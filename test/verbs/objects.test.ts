@@ -78,6 +78,14 @@ test('a region is zeroed memory in the card, and its pieces stay inside', async 
   expect(mr.access).toEqual(['localWrite', 'remoteRead']);
 });
 
+test('a module of the program works on a region through the shared memory', async () => {
+  await using device = await openOn(hub());
+  const mr = await (await device.allocPd()).regMr(8);
+  new Uint32Array(device.sharedMemory.buffer, mr.addr, 2).set([7, 8]);
+  expect([mr.buffer.readUInt32LE(0), mr.buffer.readUInt32LE(4)]).toEqual([7, 8]);
+  expect(device.sharedMemory).toBeInstanceOf(WebAssembly.Memory);
+});
+
 test.each([0, 1, 4095, 4096, 100_000])('%i bytes are copied in and out of a region', async (length) => {
   await using device = await openOn(hub());
   const pd = await device.allocPd();
@@ -88,6 +96,9 @@ test.each([0, 1, 4095, 4096, 100_000])('%i bytes are copied in and out of a regi
   expect(mr.buffer.subarray(5 + length).every((byte) => byte === 0)).toBe(true);
   const copy = mr.copyOut(5, length);
   expect(copy.equals(bytes)).toBe(true);
+  const into = new Uint8Array(length + 2).subarray(1, length + 1);
+  mr.copyTo(into, 5);
+  expect(copy.equals(into)).toBe(true);
   mr.buffer.fill(0);
   expect(copy.equals(bytes)).toBe(true);
   expect(mr.copyOut(100_000).length).toBe(10);
@@ -112,6 +123,8 @@ test('copies stay inside the region', async () => {
   expect(() => mr.copyIn(Buffer.alloc(1), -1)).toThrow('offset is -1, must be from 0 to 5000');
   expect(() => mr.copyOut(5001)).toThrow('offset is 5001, must be from 0 to 5000');
   expect(() => mr.copyOut(4000, 1001)).toThrow('length is 1001, must be from 0 to 1000');
+  expect(() => mr.copyTo(Buffer.alloc(1001), 4000)).toThrow('into.length is 1001, must be from 0 to 1000');
+  expect(() => mr.copyTo('text' as never)).toThrow("into is 'text', must be a Uint8Array");
   await mr.close();
   expect(() => mr.copyIn(Buffer.alloc(1))).toThrow('is closed');
   expect(() => mr.copyOut(0, 1)).toThrow('is closed');
