@@ -110,6 +110,7 @@ describe('the facade', () => {
       'src/ulp': ['src/index'],
       'src/net': ['src/ulp', 'src/index'],
       'src/dgram': ['src/ulp'],
+      'src/collective': ['src/ulp'],
       'src/nvme': ['src/ulp'],
       'src/valkey': ['src/ulp'],
       'src/cli': ['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],

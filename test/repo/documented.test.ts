@@ -114,6 +114,7 @@ test.each([
   ['src/probe.ts', 25, 80],
   ['src/net.ts', 8, 40],
   ['src/dgram.ts', 4, 20],
+  ['src/collective.ts', 10, 40],
   ['src/nvme.ts', 12, 40],
   ['src/valkey.ts', 12, 40],
 ])(

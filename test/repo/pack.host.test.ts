@@ -56,7 +56,9 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
   });
 
   test('its part that tests peers can be imported, and works with a device of the other part', async () => {
+    const subpaths = Object.keys(manifest.exports).filter((path) => path !== '.');
     const program = `import { openDevice } from 'wasm-roce';
+      ${subpaths.map((path) => `import 'wasm-roce/${path.slice(2)}';`).join('\n      ')}
       import { EventFaultLink, formatScript, parseScript } from 'wasm-roce/probe';
       const wrapLink = (link) => new EventFaultLink(link, ['drop every CNP']);
       const device = await openDevice({ link: 'memory', wrapLink });

@@ -1,0 +1,23 @@
+/** Errors of a communicator. */
+import type { ErrorCode } from '../../index.js';
+
+/** Code of a RankError: one of the verbs, or EPROTO for a rank that does not make the same calls as the others. */
+export type RankErrorCode = ErrorCode | 'EPROTO';
+
+/** What one rank has done ends the calls of all ranks: each of them gets this error. */
+export class RankError extends Error {
+  /** Always `RankError`. */
+  override readonly name = 'RankError';
+
+  /** @param text what has happened */
+  constructor(
+    /** The rank that has ended the communicator. */
+    readonly rank: number,
+    /** `ETIMEDOUT`: it does not answer. `ECONNRESET`: it has left or failed. `EPROTO`: it makes other calls. */
+    readonly code: RankErrorCode,
+    text: string,
+    options: ErrorOptions = {},
+  ) {
+    super(`${code}: ${text}`, options);
+  }
+}

@@ -1,0 +1,95 @@
+/** Options of a communicator: their checks and defaults. */
+import type { Device } from '../../index.js';
+import { checkPort, outOfRange, wrongType } from '../errors.js';
+
+/** Address and port on which a rank listens. */
+export interface RankEndpoint {
+  /** Name or address. */
+  readonly host: string;
+  /** Port of rdma_cm. */
+  readonly port: number;
+}
+
+/** Options of `openCommunicator`. All ranks give the same `size` and `group`. */
+export interface CommunicatorOptions {
+  /** Number of this process, from 0. */
+  readonly rank: number;
+  /** Number of ranks, 1 to 1024. */
+  readonly size: number;
+  /** Name or address of rank 0, at which the others learn of each other. Not with `endpoints`. */
+  readonly host?: string;
+  /** Port of rank 0. Default 29500. */
+  readonly port?: number;
+  /** Where each rank listens; then no rank tells the others. Instead of `host` and `port`. */
+  readonly endpoints?: readonly RankEndpoint[];
+  /** Device. Default: one that the communicator opens, with a thread of its own for the card. */
+  readonly device?: Device;
+  /** Name that all ranks know. A process with another name cannot join. Default: the empty text. */
+  readonly group?: string;
+  /** Time in ms after which a rank that does not answer is dead, 500 to 600,000. Default 5000. */
+  readonly timeout?: number;
+  /** Time in ms that all ranks have to join. Default 60,000. */
+  readonly joinTimeout?: number;
+  /** Ends the wait for the other ranks. */
+  readonly signal?: AbortSignal;
+  /** Thread that combines long arrays: one of the communicator's own, or the calling thread. Default `worker`. */
+  readonly reduceThread?: 'worker' | 'own';
+}
+
+/** Complete options. */
+export interface CommunicatorSettings {
+  readonly rank: number;
+  readonly size: number;
+  /** Where rank 0 listens, or every rank. Empty with one rank. */
+  readonly endpoints: readonly RankEndpoint[];
+  /** Whether rank 0 tells the others where they listen. */
+  readonly isLearnt: boolean;
+  readonly device: Device | undefined;
+  readonly group: string;
+  readonly timeout: number;
+  readonly joinTimeout: number;
+  readonly signal: AbortSignal | undefined;
+  readonly reduceThread: 'worker' | 'own';
+}
+
+/** Port of rank 0 by default, as of other libraries for collectives. */
+export const COLLECTIVE_PORT = 29_500;
+
+const MAX_RANKS = 1024;
+
+/** @throws TypeError, RangeError for wrong options */
+export function communicatorSettings(options: CommunicatorOptions): CommunicatorSettings {
+  const { rank, size, host, port = COLLECTIVE_PORT, endpoints, device, group = '', signal } = options;
+  const { timeout = 5000, joinTimeout = 60_000, reduceThread = 'worker' } = options;
+  checkInteger('size', size, 1, MAX_RANKS);
+  checkInteger('rank', rank, 0, size - 1);
+  checkInteger('timeout', timeout, 500, 600_000);
+  checkInteger('joinTimeout', joinTimeout, 1, 2 ** 31 - 1);
+  if (typeof group !== 'string') throw wrongType('group', group, 'a text');
+  if (reduceThread !== 'worker' && reduceThread !== 'own')
+    throw wrongType('reduceThread', reduceThread, 'worker or own');
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrongType('signal', signal, 'an AbortSignal');
+  const common = { rank, size, device, group, timeout, joinTimeout, signal, reduceThread };
+  if (endpoints !== undefined) {
+    if (host !== undefined) throw wrongType('host', host, 'omitted with endpoints');
+    if (!Array.isArray(endpoints) || endpoints.length !== size)
+      throw wrongType('endpoints', JSON.stringify(endpoints), `an array of ${size}, one for each rank`);
+    for (const [index, endpoint] of endpoints.entries()) checkEndpoint(`endpoints[${index}]`, endpoint);
+    return { ...common, endpoints, isLearnt: false };
+  }
+  if (size === 1) return { ...common, endpoints: [], isLearnt: false };
+  if (host === undefined) throw wrongType('host', host, 'the name or address of rank 0');
+  checkEndpoint('rank 0', { host, port });
+  return { ...common, endpoints: [{ host, port }], isLearnt: true };
+}
+
+function checkEndpoint(name: string, { host, port }: RankEndpoint): void {
+  if (typeof host !== 'string' || host === '') throw wrongType(`host of ${name}`, host, 'a name or an address');
+  checkPort(port, 1);
+}
+
+/** @throws RangeError unless `value` is an integer from `least` to `most` */
+export function checkInteger(name: string, value: number, least: number, most: number): void {
+  if (!Number.isInteger(value) || value < least || value > most)
+    throw outOfRange(name, value, `an integer from ${least} to ${most}`);
+}
