@@ -151,6 +151,17 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     }
   });
 
+  test('training: the ranks end with the same network, which has learnt', async () => {
+    const hosts = ['127.61.6.1', '127.61.6.2', '127.61.6.3'] as const;
+    const ranks = hosts.map((host, rank) =>
+      run('training.js', String(rank), String(hosts.length), hosts[0], ...at(host)),
+    );
+    const results = (await Promise.all(ranks)).map(result);
+    expect(results.map(({ rank }) => rank)).toEqual([0, 1, 2]);
+    expect(new Set(results.map(({ sha256 }) => sha256)).size).toBe(1);
+    for (const { accuracy } of results) expect(accuracy).toBeGreaterThan(0.9);
+  });
+
   test('counter: two clients at once count exactly', async () => {
     const [server, one, two] = ['127.61.3.1', '127.61.3.2', '127.61.3.3'];
     const serving = start('counter.js', 'serve', ...at(server));
@@ -184,6 +195,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     ['keyvalue.js', []],
     ['filecopy.js', [join(ROOT, 'package.json'), folder]],
     ['backup.js', [join(ROOT, 'package.json'), folder]],
+    ['training.js', []],
   ])('%s --demo, and --help', async (example, args) => {
     expect(await run(example, '--demo', ...args)).toMatchObject({ status: 0, stderr: '' });
     expect((await run(example, '--help')).stdout).toContain(`usage: ${example}`);
