@@ -112,6 +112,7 @@ describe('the facade', () => {
       'src/dgram': ['src/ulp'],
       'src/collective': ['src/ulp'],
       'src/nvme': ['src/ulp'],
+      'src/rpc': ['src/ulp'],
       'src/valkey': ['src/ulp'],
       'src/cli': ['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
       // sd_notify is of no use to other programs, so it is no public export

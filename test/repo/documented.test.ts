@@ -116,6 +116,7 @@ test.each([
   ['src/dgram.ts', 4, 20],
   ['src/collective.ts', 10, 40],
   ['src/nvme.ts', 12, 40],
+  ['src/rpc.ts', 10, 40],
   ['src/valkey.ts', 12, 40],
 ])(
   'every public export of %s and every public member of one has a description',

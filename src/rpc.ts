@@ -1,0 +1,33 @@
+/**
+ * wasm-roce/rpc: calls over RDMA, with messages of bytes, whose meaning is up to the program.
+ *
+ * Short messages go by SEND, long ones stay in the sender's memory until the receiver has read them by RDMA READ.
+ *
+ * @packageDocumentation
+ */
+import { type ConnectOptions, RpcClient } from './ulp/rpc/client.js';
+import { RpcServer, type ServerOptions } from './ulp/rpc/server.js';
+
+export type { CallOptions, ConnectOptions, RpcClient } from './ulp/rpc/client.js';
+export { RPC_PORT } from './ulp/rpc/limits.js';
+export type { CallContext, MethodHandler, StreamHandler } from './ulp/rpc/servedclient.js';
+export type { RpcServer, ServerOptions } from './ulp/rpc/server.js';
+export { RpcError, type RpcStatus } from './ulp/rpc/status.js';
+export type { RpcStream } from './ulp/rpc/stream.js';
+
+/**
+ * Serves methods and streams until it is closed.
+ * @throws TypeError, RangeError for wrong options; VerbsError EADDRINUSE, EADDRNOTAVAIL, ENOMEM; as `openDevice`
+ */
+export function createServer(options: ServerOptions): Promise<RpcServer> {
+  return RpcServer.open(options);
+}
+
+/**
+ * Connects to a server.
+ * @throws TypeError, RangeError for wrong options; CmError, VerbsError when it is not reached; RpcError UNAVAILABLE
+ * when it is no server of this protocol; the signal's reason; as `openDevice`
+ */
+export function connect(options: ConnectOptions): Promise<RpcClient> {
+  return RpcClient.connect(options);
+}

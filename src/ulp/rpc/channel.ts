@@ -1,0 +1,268 @@
+/**
+ * Frames over a connection. Frames that are ready at the same time share a message. Long bodies stay in registered
+ * memory until the peer has read them.
+ */
+import type { Connection, Mr } from '../../index.js';
+import { RpcError } from './status.js';
+import {
+  decodeLarge,
+  encodeLarge,
+  type Frame,
+  type FrameInit,
+  FrameType,
+  frameBytes,
+  LARGE,
+  type LargeBody,
+  PROTOCOL,
+  readFrames,
+  writeFrame,
+} from './wire.js';
+
+/** Longest body that goes by SEND: a longer one costs less by READ, which needs a round trip more. */
+const SHORT_BYTES = 65_536;
+/** Options of the connections of both ends. A message has room for the longest frame. */
+export const CONNECTION_OPTIONS = {
+  messageBytes: SHORT_BYTES + 512,
+  receives: 32,
+  sends: 32,
+  privateData: PROTOCOL,
+} as const;
+/** Whether the peer speaks this protocol. */
+export function isOurs({ privateData, peerMessageBytes = 0 }: Connection): boolean {
+  return PROTOCOL.equals(privateData) && peerMessageBytes >= CONNECTION_OPTIONS.messageBytes;
+}
+
+/** Messages in flight from which on frames wait, so that more of them share a message. */
+const BUSY = 4;
+/** Bytes in registered memory that wait for the peer; further bodies wait. */
+const MAX_HELD_BYTES = 16 * 2 ** 20;
+/** Time that the peer has to read a body (ms). */
+const READ_MS = 60_000;
+
+interface OutgoingMessage {
+  readonly buffer: Buffer;
+  /** Bytes of the frames in it. */
+  bytes: number;
+}
+
+/** Memory that the peer reads. */
+interface Held {
+  readonly mr: Mr;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** A body that waits for others to be read. */
+interface Waiting {
+  readonly bytes: number;
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+export interface ChannelListener {
+  /** A frame has come; `RELEASE` is none of them. @throws Error when the peer breaks the protocol */
+  onFrame(frame: Frame): void;
+  /** The connection has ended. Called once. */
+  onEnd(error: RpcError): void;
+}
+
+export class Channel {
+  readonly #connection: Connection;
+  readonly #listener: ChannelListener;
+  readonly #maxMessageBytes: number;
+  /** Messages that wait; frames are added to the last one while it has room. */
+  #messages: OutgoingMessage[] = [];
+  /** Buffers of messages that were sent. */
+  readonly #buffers: Buffer[] = [];
+  #isScheduled = false;
+  #inFlight = 0;
+  readonly #held = new Map<number, Held>();
+  #heldBytes = 0;
+  readonly #waiting: Waiting[] = [];
+  #end: RpcError | undefined;
+
+  /** @param maxMessageBytes longest body that is read */
+  constructor(connection: Connection, maxMessageBytes: number, listener: ChannelListener) {
+    this.#connection = connection;
+    this.#maxMessageBytes = maxMessageBytes;
+    this.#listener = listener;
+    connection.once('end', () => this.#freeHeld());
+    connection.once('close', (error) => this.#onClose(error));
+    void this.#receiveAll();
+  }
+
+  get address(): string {
+    return this.#connection.remoteAddress ?? '';
+  }
+
+  /** Sends a frame with a short body. */
+  send(frame: FrameInit): void {
+    if (this.#end !== undefined) return;
+    let message = this.#messages.at(-1);
+    if (message === undefined || message.bytes + frameBytes(frame) > message.buffer.length) {
+      const buffer = this.#buffers.pop() ?? Buffer.allocUnsafeSlow(CONNECTION_OPTIONS.messageBytes);
+      message = { buffer, bytes: 0 };
+      this.#messages.push(message);
+    }
+    message.bytes = writeFrame(message.buffer, message.bytes, frame);
+    this.#schedule();
+  }
+
+  /**
+   * Sends a frame with any body. The body may be changed when the promise has resolved.
+   * @throws RpcError RESOURCE_EXHAUSTED when the device has no memory for it; why the connection has ended
+   */
+  async sendBody(frame: FrameInit & { readonly body: Uint8Array }): Promise<void> {
+    if (this.#end !== undefined) throw this.#end;
+    if (frame.body.length <= SHORT_BYTES) {
+      this.send(frame);
+      return;
+    }
+    await this.#reserve(frame.body.length);
+    try {
+      await this.#hold(frame, frame.body);
+    } catch (error) {
+      this.#unreserve(frame.body.length);
+      throw error;
+    }
+  }
+
+  /**
+   * Returns the body of a frame, which the caller owns. Bytes in the peer's memory are read.
+   * @throws RpcError RESOURCE_EXHAUSTED when it is longer than allowed; why the connection has ended
+   */
+  async body({ flags, body }: Frame): Promise<Buffer> {
+    if ((flags & LARGE) === 0) return body;
+    const large = decodeLarge(body);
+    try {
+      if (large.length > this.#maxMessageBytes) throw tooLong(large.length, this.#maxMessageBytes);
+      return await this.#connection.read(large).catch((error) => {
+        throw this.#end ?? new RpcError('UNAVAILABLE', (error as Error).message, { cause: error });
+      });
+    } finally {
+      this.#release(large);
+    }
+  }
+
+  /** Lets go of a body that nobody wants. */
+  discard({ flags, body }: Frame): void {
+    if ((flags & LARGE) !== 0) this.#release(decodeLarge(body));
+  }
+
+  /** Sends what waits, then closes the connection. */
+  async close(): Promise<void> {
+    this.#flush(Number.POSITIVE_INFINITY);
+    await this.#connection.close().catch(() => {});
+  }
+
+  /** Ends the connection at once. */
+  destroy(error: Error): void {
+    this.#connection.destroy(error);
+  }
+
+  #release({ rkey }: LargeBody): void {
+    this.send({ type: FrameType.RELEASE, call: 0, argument: rkey });
+  }
+
+  /** Waits until a body may be held. One body may have any length. */
+  async #reserve(bytes: number): Promise<void> {
+    if (this.#heldBytes > 0 && this.#heldBytes + bytes > MAX_HELD_BYTES)
+      await new Promise<void>((resolve, reject) => this.#waiting.push({ bytes, resolve, reject }));
+    else this.#heldBytes += bytes;
+  }
+
+  #unreserve(bytes: number): void {
+    this.#heldBytes -= bytes;
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      if (this.#heldBytes > 0 && this.#heldBytes + next.bytes > MAX_HELD_BYTES) return;
+      this.#waiting.shift();
+      this.#heldBytes += next.bytes;
+      next.resolve();
+    }
+  }
+
+  /** Puts a body into registered memory, and tells the peer where. */
+  async #hold(frame: FrameInit, body: Uint8Array): Promise<void> {
+    let mr: Mr;
+    try {
+      mr = await this.#connection.pd.regMr(body.length, { access: ['remoteRead'] });
+    } catch (cause) {
+      throw this.#end ?? new RpcError('RESOURCE_EXHAUSTED', (cause as Error).message, { cause });
+    }
+    mr.copyIn(body);
+    const late = () => this.destroy(new Error(`the peer has not read a message within ${READ_MS} ms`));
+    this.#held.set(mr.rkey, { mr, timer: setTimeout(late, READ_MS).unref() });
+    this.send({ ...frame, flags: LARGE, body: encodeLarge(mr.remote) });
+  }
+
+  #onRelease(rkey: number): void {
+    const held = this.#held.get(rkey);
+    if (held === undefined) throw new Error(`it has released memory with key ${rkey}, which it was not given`);
+    this.#held.delete(rkey);
+    clearTimeout(held.timer);
+    void held.mr.close();
+    this.#unreserve(held.mr.length);
+  }
+
+  // ---- messages ----
+
+  #schedule(): void {
+    if (this.#isScheduled || this.#inFlight >= BUSY) return;
+    this.#isScheduled = true;
+    // what else becomes ready in this turn of the event loop goes along
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#flush(BUSY);
+    });
+  }
+
+  /** Sends messages while fewer than `busy` are in flight. */
+  #flush(busy: number): void {
+    while (this.#messages.length > 0 && this.#inFlight < busy && this.#end === undefined) {
+      const { buffer, bytes } = this.#messages.shift() as OutgoingMessage;
+      this.#inFlight++;
+      const onSent = () => {
+        this.#inFlight--;
+        if (this.#buffers.length < BUSY) this.#buffers.push(buffer);
+        this.#flush(BUSY);
+      };
+      // a failure ends the connection
+      this.#connection.send(buffer.subarray(0, bytes)).then(onSent, onSent);
+    }
+  }
+
+  async #receiveAll(): Promise<void> {
+    try {
+      for (;;) {
+        const message = await this.#connection.receive();
+        if (message === undefined) return;
+        for (const frame of readFrames(message.data)) {
+          if (frame.type === FrameType.RELEASE) this.#onRelease(frame.argument);
+          else this.#listener.onFrame(frame);
+        }
+      }
+    } catch (error) {
+      this.destroy(error as Error);
+    }
+  }
+
+  /** The peer reads nothing any more. */
+  #freeHeld(): void {
+    this.#end = new RpcError('UNAVAILABLE', 'the connection has ended');
+    for (const { mr, timer } of this.#held.values()) {
+      clearTimeout(timer);
+      void mr.close();
+    }
+    this.#held.clear();
+  }
+
+  #onClose(cause: Error | undefined): void {
+    this.#end = new RpcError('UNAVAILABLE', cause?.message ?? 'the connection was closed', cause && { cause });
+    this.#messages = [];
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#end);
+    this.#listener.onEnd(this.#end);
+  }
+}
+
+export function tooLong(length: number, most: number): RpcError {
+  return new RpcError('RESOURCE_EXHAUSTED', `the message has ${length} bytes, at most ${most} are allowed`);
+}

@@ -1,0 +1,109 @@
+/** A server: listens, and has a ServedClient for each connection. */
+import type { Connection, Device, Server } from '../../index.js';
+import { type DeviceUse, useDevice } from '../devices.js';
+import { checkPort } from '../errors.js';
+import { CONNECTION_OPTIONS, isOurs } from './channel.js';
+import { checkLimit, MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
+import { type Handlers, type Limits, type MethodHandler, ServedClient, type StreamHandler } from './servedclient.js';
+import { checkMethodName } from './wire.js';
+
+/** Options of `createServer`. */
+export interface ServerOptions {
+  /** Device. Default: one that the server opens. */
+  readonly device?: Device;
+  /** Local address to listen on. Default: all of the device. */
+  readonly host?: string;
+  /** Port of rdma_cm; 0 = any free port. Default 7473. */
+  readonly port?: number;
+  /** Methods with one request and one response. */
+  readonly methods?: Readonly<Record<string, MethodHandler>>;
+  /** Methods with messages in both directions. */
+  readonly streams?: Readonly<Record<string, StreamHandler>>;
+  /** Longest request, response or message of a stream in bytes, up to 2^30. Default 4 MiB. */
+  readonly maxMessageBytes?: number;
+  /** Calls of one client at a time, 1 to 65536; further ones fail with RESOURCE_EXHAUSTED. Default 1024. */
+  readonly maxCalls?: number;
+  /** Bytes of all requests at a time; a call that exceeds it fails with RESOURCE_EXHAUSTED. Default 256 MiB. */
+  readonly maxPendingBytes?: number;
+  /** Called when a client has broken the protocol or is lost. */
+  readonly onError?: (error: Error, client: { readonly address: string }) => void;
+}
+
+/** A server; `createServer` makes it. */
+export class RpcServer {
+  readonly #options: ServerOptions;
+  readonly #use: DeviceUse;
+  readonly #server: Server;
+  readonly #clients = new Set<ServedClient>();
+  readonly #limits: Limits;
+  #closed: Promise<void> | undefined;
+
+  private constructor(options: ServerOptions, use: DeviceUse, server: Server, limits: Limits) {
+    this.#options = options;
+    this.#use = use;
+    this.#server = server;
+    this.#limits = limits;
+    server.on('connection', (connection) => this.#serve(connection));
+  }
+
+  /** @internal */
+  static async open(options: ServerOptions): Promise<RpcServer> {
+    const { device, host, port = RPC_PORT, methods = {}, streams = {} } = options;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = options;
+    checkPort(port, 0);
+    checkLimit('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
+    checkLimit('maxCalls', maxCalls, 1, 65_536);
+    checkLimit('maxPendingBytes', maxPendingBytes, 1, Number.MAX_SAFE_INTEGER);
+    for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
+    const use = await useDevice(device, host);
+    try {
+      const where = { port, ...(host !== undefined && { host }) };
+      const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
+      return new RpcServer(options, use, server, { maxMessageBytes, maxCalls, maxPendingBytes, pendingBytes: 0 });
+    } catch (error) {
+      await use.release();
+      throw error;
+    }
+  }
+
+  /** Port of rdma_cm on which the server listens. */
+  get port(): number {
+    return this.#server.address.port;
+  }
+
+  /** Number of clients that are connected. */
+  get clients(): number {
+    return this.#clients.size;
+  }
+
+  /** Takes no more clients, ends the connections of all, and resolves when everything is freed. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  /** As `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#server.close();
+    await Promise.all([...this.#clients].map((client) => client.close()));
+    await this.#use.release();
+  }
+
+  #serve(connection: Connection): void {
+    if (!isOurs(connection)) {
+      connection.destroy();
+      return;
+    }
+    const { methods = {}, streams = {}, onError } = this.#options;
+    const handlers: Handlers = { methods: new Map(Object.entries(methods)), streams: new Map(Object.entries(streams)) };
+    const client = new ServedClient(connection, handlers, this.#limits, (error) => {
+      this.#clients.delete(client);
+      if (error.cause !== undefined) onError?.(error.cause as Error, { address: client.address });
+    });
+    this.#clients.add(client);
+  }
+}

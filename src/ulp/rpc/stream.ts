@@ -1,0 +1,141 @@
+/** A call with any number of messages in both directions. */
+import type { Channel } from './channel.js';
+import { RpcError } from './status.js';
+import { type Frame, FrameType } from './wire.js';
+
+/** Messages that may be under way in one direction, and unread at the receiver. */
+export const WINDOW = 16;
+
+interface Waiter {
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+/**
+ * One end of a stream of messages. `for await` takes those of the peer, in order. A writer waits while the peer has
+ * messages that it has not taken.
+ */
+export class RpcStream implements AsyncIterable<Buffer> {
+  readonly #channel: Channel;
+  readonly #call: number;
+  /** Ends the stream at both ends, but for the calls of this one. */
+  readonly #onCancel: (error: RpcError) => void;
+  /** Messages that we may send, and that the peer may send. */
+  #credits = WINDOW;
+  #granted = WINDOW;
+  #taken = 0;
+  readonly #frames: Frame[] = [];
+  #isPeerEnded = false;
+  #isEnded = false;
+  #failure: Error | undefined;
+  readonly #readers: Waiter[] = [];
+  readonly #writers: Waiter[] = [];
+  /** Messages are sent in order, also when one waits for memory. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** @internal */
+  constructor(channel: Channel, call: number, onCancel: (error: RpcError) => void) {
+    this.#channel = channel;
+    this.#call = call;
+    this.#onCancel = onCancel;
+  }
+
+  /**
+   * Sends a message. Resolves when it is on its way, and the bytes may be changed.
+   * @throws RpcError when the stream has ended
+   */
+  write(message: Uint8Array): Promise<void> {
+    const written = this.#last.then(() => this.#write(message));
+    this.#last = written.catch(() => {});
+    return written;
+  }
+
+  /** Says that we send no more messages. Resolves when those before are on their way. */
+  end(): Promise<void> {
+    const ended = this.#last.then(() => {
+      if (this.#isEnded || this.#failure !== undefined) return;
+      this.#isEnded = true;
+      this.#channel.send({ type: FrameType.END, call: this.#call });
+    });
+    this.#last = ended;
+    return ended;
+  }
+
+  /** Ends the stream at once: what waits at either end fails with CANCELLED. */
+  cancel(): void {
+    this.#onCancel(new RpcError('CANCELLED', 'the stream was cancelled'));
+  }
+
+  /**
+   * Returns the next message of the peer; undefined when it sends no more.
+   * @throws RpcError when the stream has failed
+   */
+  async read(): Promise<Buffer | undefined> {
+    while (this.#frames.length === 0) {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#isPeerEnded) return undefined;
+      await new Promise<void>((resolve, reject) => this.#readers.push({ resolve, reject }));
+    }
+    const frame = this.#frames.shift() as Frame;
+    const message = await this.#channel.body(frame);
+    this.#taken++;
+    if (this.#taken >= WINDOW / 2 && !this.#isPeerEnded) {
+      this.#channel.send({ type: FrameType.CREDIT, call: this.#call, argument: this.#taken });
+      this.#granted += this.#taken;
+      this.#taken = 0;
+    }
+    return message;
+  }
+
+  /** Iterates over the messages of the peer. Leaving the loop does not end the stream. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer, void, void> {
+    for (let message = await this.read(); message !== undefined; message = await this.read()) yield message;
+  }
+
+  /** @internal A frame of the peer. @throws Error when it breaks the protocol */
+  onFrame(frame: Frame): void {
+    if (frame.type === FrameType.MESSAGE) {
+      if (this.#isPeerEnded || this.#granted === 0) throw new Error('it has sent a message that it may not send');
+      this.#granted--;
+      this.#frames.push(frame);
+    } else if (frame.type === FrameType.END) {
+      this.#isPeerEnded = true;
+    } else if (frame.type === FrameType.RESULT) {
+      this.#isPeerEnded = true;
+      this.#isEnded = true;
+      for (const { resolve } of this.#writers.splice(0)) resolve();
+    } else if (frame.type === FrameType.CREDIT) {
+      this.#credits += frame.argument;
+      if (this.#credits > WINDOW) throw new Error(`it has allowed ${this.#credits} messages, at most ${WINDOW} may be`);
+      for (const { resolve } of this.#writers.splice(0)) resolve();
+    } else {
+      throw new Error(`it has sent a frame of type ${frame.type} for a stream`);
+    }
+    for (const { resolve } of this.#readers.splice(0)) resolve();
+  }
+
+  /** @internal The handler has returned: the call is over when the messages before are on their way. */
+  async finish(): Promise<void> {
+    await this.#last;
+    if (this.#failure !== undefined) throw this.#failure;
+    this.#isEnded = true;
+    this.#channel.send({ type: FrameType.RESULT, call: this.#call });
+    for (const frame of this.#frames.splice(0)) this.#channel.discard(frame);
+  }
+
+  /** @internal The stream has failed: nothing more comes or goes. */
+  fail(error: Error): void {
+    this.#failure ??= error;
+    for (const frame of this.#frames.splice(0)) this.#channel.discard(frame);
+    for (const { reject } of [...this.#readers.splice(0), ...this.#writers.splice(0)]) reject(error);
+  }
+
+  async #write(message: Uint8Array): Promise<void> {
+    while (this.#credits === 0 && this.#failure === undefined && !this.#isEnded)
+      await new Promise<void>((resolve, reject) => this.#writers.push({ resolve, reject }));
+    if (this.#failure !== undefined) throw this.#failure;
+    if (this.#isEnded) throw new RpcError('CANCELLED', 'the stream has ended');
+    this.#credits--;
+    await this.#channel.sendBody({ type: FrameType.MESSAGE, call: this.#call, body: message });
+  }
+}
