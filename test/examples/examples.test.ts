@@ -151,6 +151,24 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     }
   });
 
+  test('calls: files are listed and fetched; one that is not there is named', async () => {
+    const [server, client] = ['127.61.7.1', '127.61.7.2'];
+    const [source, target] = [join(folder, 'served'), join(folder, 'fetched')];
+    for (const each of [source, target]) mkdirSync(each);
+    const bytes = randomBytes(3_000_001);
+    writeFileSync(join(source, 'file'), bytes);
+    const serving = start('rpc.js', 'serve', source, ...at(server));
+    await serving.says('on port');
+    const call = (...words: string[]) => run('rpc.js', ...words, ...at(client));
+    expect(result(await call('list', server))).toEqual({ file: bytes.length });
+    expect(result(await call('get', server, 'file', target))).toMatchObject({ size: bytes.length });
+    expect(readFileSync(join(target, 'file')).equals(bytes)).toBe(true);
+    const { status, stderr } = await call('get', server, '../none', target);
+    expect({ status, stderr }).toMatchObject({ status: 1, stderr: expect.stringContaining('NOT_FOUND') });
+    serving.child.kill('SIGINT');
+    expect((await serving.ended).status).toBe(0);
+  });
+
   test('training: the ranks end with the same network, which has learnt', async () => {
     const hosts = ['127.61.6.1', '127.61.6.2', '127.61.6.3'] as const;
     const ranks = hosts.map((host, rank) =>
@@ -195,6 +213,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     ['keyvalue.js', []],
     ['filecopy.js', [join(ROOT, 'package.json'), folder]],
     ['backup.js', [join(ROOT, 'package.json'), folder]],
+    ['rpc.js', [join(ROOT, 'package.json'), folder]],
     ['training.js', []],
   ])('%s --demo, and --help', async (example, args) => {
     expect(await run(example, '--demo', ...args)).toMatchObject({ status: 0, stderr: '' });
