@@ -5,6 +5,7 @@ import { adapter } from './adapter.js';
 import { bulk } from './bulk.js';
 import { type CardData, card } from './card.js';
 import { cards } from './cards.js';
+import { type CollectiveData, collective } from './collective.js';
 import { type ConnectData, connect } from './connect.js';
 import { icrc } from './crc.js';
 import { type FootprintData, footprint } from './footprint.js';
@@ -13,6 +14,7 @@ import { latency } from './latency.js';
 import { type LossRow, loss } from './loss.js';
 import { type NvmeData, nvme } from './nvme.js';
 import { rate } from './rate.js';
+import { rpc } from './rpc.js';
 import { type ScaleData, scale } from './scale.js';
 import { streams } from './streams.js';
 import type { Subject } from './subject.js';
@@ -25,6 +27,8 @@ export const SUBJECTS = [
   streams,
   rate,
   connect,
+  rpc,
+  collective,
   card,
   icrc,
   scale,
@@ -43,6 +47,8 @@ export interface Results {
   readonly streams?: Row[];
   readonly rate?: Row[];
   readonly connect?: ConnectData;
+  readonly rpc?: Row[];
+  readonly collective?: CollectiveData;
   readonly card?: CardData;
   readonly scale?: ScaleData;
   readonly footprint?: FootprintData;

@@ -11,11 +11,26 @@ const KINDS = {
   card: async () => new (await import('./card.js')).CardEnds(),
   scale: async () => new (await import('./scale.js')).ScaleEnds(),
   footprint: async () => new (await import('./footprint.js')).FootprintEnds(),
+  rpc: () => callEnd('RpcWay'),
+  grpc: () => callEnd('GrpcWay'),
+  netcalls: () => callEnd('NetWay'),
+  communicator: async () => new (await import('./collective.js')).CommunicatorRank(),
+  tcpring: () => ringRank('TcpRing'),
+  grpcring: () => ringRank('GrpcRing'),
   crc: async () => new (await import('./crc.js')).CrcEnd(),
 };
 
 async function streamEnd(way: 'tcpWay' | 'rsocketWay' | 'connectionWay') {
   return new (await import('./stream.js')).StreamEnd((await import('./ways.js'))[way]());
+}
+
+async function callEnd(way: 'RpcWay' | 'GrpcWay' | 'NetWay') {
+  return new (await import('./call.js')).CallEnd(new (await import('./callways.js'))[way]());
+}
+
+async function ringRank(ring: 'TcpRing' | 'GrpcRing') {
+  const rings = await import('./collective.js');
+  return new rings.RingRank(new rings[ring]());
 }
 
 serve(await KINDS[process.argv[2] as keyof typeof KINDS]());
