@@ -33,6 +33,12 @@ export const wrongType = (name: string, value: unknown, expected: string): TypeE
 export const outOfRange = (name: string, value: unknown, range: string): RangeError =>
   coded(new RangeError(`${name} is ${String(value)}, must be ${range}`), 'ERR_OUT_OF_RANGE');
 
+/** @throws RangeError unless `value` is an integer from `least` to `most` */
+export function checkInteger(name: string, value: number, least: number, most: number): void {
+  if (!Number.isInteger(value) || value < least || value > most)
+    throw outOfRange(name, value, `an integer from ${least} to ${most}`);
+}
+
 /** `connect` without a port. */
 export const missingPort = (): TypeError => coded(new TypeError('the option port is missing'), 'ERR_MISSING_ARGS');
 

@@ -6,14 +6,13 @@
  */
 import { lookup } from 'node:dns/promises';
 import { CompletionPump, type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
-import { outOfRange, wrongType } from '../errors.js';
+import { checkInteger, outOfRange, wrongType } from '../errors.js';
 import { bytesOf, type ElementName, type ElementType, type NumberArray, typeNamed, typeOf } from './elements.js';
 import { RankError, type RankErrorCode } from './errors.js';
-import { type Call, isShort, LANE_BYTES, Lane, type Operand, otherCall } from './lane.js';
+import { type Call, LANE_BYTES, Lane, type Operand, otherCall } from './lane.js';
 import {
   type CommunicatorOptions,
   type CommunicatorSettings,
-  checkInteger,
   communicatorSettings,
   type RankEndpoint,
 } from './options.js';
@@ -31,7 +30,7 @@ import {
   treeAllReduce,
   treeBroadcast,
 } from './schedule.js';
-import { type ControlMessage, callTag, LANES, SLOT_BYTES, sequenceOf } from './wire.js';
+import { type ControlMessage, callTag, EAGER_BYTES, LANES, SLOT_BYTES, sequenceOf } from './wire.js';
 
 /** How data travel: `ring` moves long arrays with all links at once, `tree` takes fewer steps for short ones. */
 export type Algorithm = 'ring' | 'tree';
@@ -212,14 +211,14 @@ export class Communicator {
     checkOp(op);
     const operand = this.#operand(array);
     const { length } = array;
-    const place = this.#settings;
+    const position = this.#settings;
     const isTree = this.#isTree(array.byteLength, algorithm);
     const cut = this.#cut(isTree ? length : this.#longestPart(length), element);
     const text = `allReduce of ${element.name}[${length}], ${op}, ${isTree ? 'tree' : 'ring'}`;
     const steps = (round: number) =>
       isTree
-        ? treeAllReduce(place, sliceOf({ start: 0, end: length }, round, cut.slice))
-        : ringAllReduce(place, (rank) => sliceOf(partOf(length, rank, this.size), round, cut.slice));
+        ? treeAllReduce(position, sliceOf({ start: 0, end: length }, round, cut.slice))
+        : ringAllReduce(position, (rank) => sliceOf(partOf(length, rank, this.size), round, cut.slice));
     await this.#call({ text, element, op, source: operand, target: operand, steps, ...cut });
   }
 
@@ -379,7 +378,7 @@ export class Communicator {
     const even = Math.ceil((length * bytes) / LANES);
     const sliceBytes = Math.min(Math.max(even, MIN_SLICE_BYTES), SLOT_BYTES);
     const slice = Math.max(1, Math.min(length, Math.ceil(sliceBytes / bytes)));
-    return { slice, rounds: Math.max(1, Math.ceil(length / slice)), isEager: isShort(slice * bytes) };
+    return { slice, rounds: Math.max(1, Math.ceil(length / slice)), isEager: slice * bytes <= EAGER_BYTES };
   }
 
   #longestPart(length: number): number {

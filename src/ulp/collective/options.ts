@@ -1,6 +1,6 @@
 /** Options of a communicator: their checks and defaults. */
 import type { Device } from '../../index.js';
-import { checkPort, outOfRange, wrongType } from '../errors.js';
+import { checkInteger, checkPort, wrongType } from '../errors.js';
 
 /** Address and port on which a rank listens. */
 export interface RankEndpoint {
@@ -86,10 +86,4 @@ export function communicatorSettings(options: CommunicatorOptions): Communicator
 function checkEndpoint(name: string, { host, port }: RankEndpoint): void {
   if (typeof host !== 'string' || host === '') throw wrongType(`host of ${name}`, host, 'a name or an address');
   checkPort(port, 1);
-}
-
-/** @throws RangeError unless `value` is an integer from `least` to `most` */
-export function checkInteger(name: string, value: number, least: number, most: number): void {
-  if (!Number.isInteger(value) || value < least || value > most)
-    throw outOfRange(name, value, `an integer from ${least} to ${most}`);
 }

@@ -3,6 +3,7 @@
  * memory until the peer has read them.
  */
 import type { Connection, Mr } from '../../index.js';
+import { wrongType } from '../errors.js';
 import { RpcError } from './status.js';
 import {
   decodeLarge,
@@ -80,7 +81,7 @@ export class Channel {
   readonly #waiting: Waiting[] = [];
   #end: RpcError | undefined;
 
-  /** @param maxMessageBytes longest body that is read */
+  /** @param maxMessageBytes longest body in both directions */
   constructor(connection: Connection, maxMessageBytes: number, listener: ChannelListener) {
     this.#connection = connection;
     this.#maxMessageBytes = maxMessageBytes;
@@ -92,6 +93,12 @@ export class Channel {
 
   get address(): string {
     return this.#connection.remoteAddress ?? '';
+  }
+
+  /** @param name of the argument @throws TypeError; RpcError RESOURCE_EXHAUSTED for a body that is too long */
+  checkBody(name: string, body: Uint8Array): void {
+    if (!(body instanceof Uint8Array)) throw wrongType(name, body, 'a Uint8Array');
+    if (body.length > this.#maxMessageBytes) throw tooLong(body.length, this.#maxMessageBytes);
   }
 
   /** Sends a frame with a short body. */
@@ -143,7 +150,7 @@ export class Channel {
     }
   }
 
-  /** Lets go of a body that nobody wants. */
+  /** Frees a body that is not read. */
   discard({ flags, body }: Frame): void {
     if ((flags & LARGE) !== 0) this.#release(decodeLarge(body));
   }
@@ -263,6 +270,6 @@ export class Channel {
   }
 }
 
-export function tooLong(length: number, most: number): RpcError {
+function tooLong(length: number, most: number): RpcError {
   return new RpcError('RESOURCE_EXHAUSTED', `the message has ${length} bytes, at most ${most} are allowed`);
 }

@@ -1,9 +1,9 @@
 /** The client's end of calls. */
 import type { Device } from '../../index.js';
 import { type DeviceUse, useDevice } from '../devices.js';
-import { checkPort, wrongType } from '../errors.js';
-import { Channel, CONNECTION_OPTIONS, isOurs, tooLong } from './channel.js';
-import { checkLimit, MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
+import { checkInteger, checkPort, wrongType } from '../errors.js';
+import { Channel, CONNECTION_OPTIONS, isOurs } from './channel.js';
+import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { RpcError } from './status.js';
 import { RpcStream } from './stream.js';
 import { checkMethodName, decodeStatus, type Frame, type FrameInit, FrameType } from './wire.js';
@@ -30,7 +30,7 @@ export interface ConnectOptions {
 export interface CallOptions {
   /** Milliseconds that the call may take. Default: no limit. */
   readonly timeout?: number;
-  /** Ends the call: it fails with the signal's reason, and the server's handler is told. */
+  /** Cancels the call: it fails with the signal's reason, and the signal of the server's handler is aborted. */
   readonly signal?: AbortSignal;
 }
 
@@ -40,11 +40,18 @@ interface Pending {
   fail(error: Error): void;
 }
 
+interface StartedCall {
+  readonly call: number;
+  /** The call is under way no more. @returns whether it was */
+  settle(): boolean;
+  /** Ends the call at both ends. */
+  cancel(error: Error): void;
+}
+
 /** A client; `connect` makes it. Calls may overlap in any number. */
 export class RpcClient {
   readonly #use: DeviceUse;
   readonly #channel: Channel;
-  readonly #maxMessageBytes: number;
   readonly #maxCalls: number;
   readonly #calls = new Map<number, Pending>();
   /** Calls that wait until fewer are under way. */
@@ -56,9 +63,8 @@ export class RpcClient {
   readonly ended: Promise<RpcError>;
   #resolveEnded!: (error: RpcError) => void;
 
-  private constructor(use: DeviceUse, open: (client: RpcClient) => Channel, maxMessageBytes: number, maxCalls: number) {
+  private constructor(use: DeviceUse, open: (client: RpcClient) => Channel, maxCalls: number) {
     this.#use = use;
-    this.#maxMessageBytes = maxMessageBytes;
     this.#maxCalls = maxCalls;
     this.ended = new Promise((resolve) => {
       this.#resolveEnded = resolve;
@@ -72,8 +78,8 @@ export class RpcClient {
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = options;
     if (typeof host !== 'string' || host === '') throw wrongType('host', host, 'a name or an address');
     checkPort(port, 1);
-    checkLimit('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
-    checkLimit('maxCalls', maxCalls, 1, 65_536);
+    checkInteger('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
+    checkInteger('maxCalls', maxCalls, 1, 65_536);
     const use = await useDevice(device, host);
     try {
       const wait = { timeout, ...(signal && { signal }) };
@@ -87,7 +93,7 @@ export class RpcClient {
           onFrame: (frame) => client.#onFrame(frame),
           onEnd: (error) => client.#onEnd(error),
         });
-      return new RpcClient(use, open, maxMessageBytes, maxCalls);
+      return new RpcClient(use, open, maxCalls);
     } catch (error) {
       await use.release();
       throw error;
@@ -106,40 +112,28 @@ export class RpcClient {
    */
   async call(method: string, request: Uint8Array, options: CallOptions = {}): Promise<Buffer> {
     checkMethodName(method);
-    this.#checkBody('request', request);
+    this.#channel.checkBody('request', request);
     const { signal } = options;
     const until = deadlineOf(options);
     while (this.#end === undefined && this.#calls.size >= this.#maxCalls) await this.#untilOther(until, signal);
     signal?.throwIfAborted();
     if (this.#end !== undefined) throw this.#end;
-    const call = this.#newCall();
     return new Promise<Buffer>((resolve, reject) => {
-      const settle = (): boolean => {
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', onAbort);
-        return this.#remove(call);
-      };
-      const end = (error: Error) => {
-        if (!settle()) return;
-        this.#channel.send({ type: FrameType.CANCEL, call });
-        reject(error);
-      };
-      const onAbort = () => end(signal?.reason);
-      const onFrame = (frame: Frame) => {
-        if (frame.type !== FrameType.RESULT && frame.type !== FrameType.FAIL)
-          throw new Error(`it has sent a frame of type ${frame.type} for a call`);
-        settle();
-        if (frame.type === FrameType.RESULT) this.#channel.body(frame).then(resolve, reject);
-        else reject(decodeStatus(frame.body));
-      };
-      const fail = (error: Error) => {
-        if (settle()) reject(error);
-      };
-      this.#calls.set(call, { onFrame, fail });
-      const timer = until === undefined ? undefined : setTimeout(() => end(late(options)), until - performance.now());
-      signal?.addEventListener('abort', onAbort, { once: true });
+      const { call, settle } = this.#begin(options, until, {
+        onFrame: (frame) => {
+          if (frame.type !== FrameType.RESULT && frame.type !== FrameType.FAIL)
+            throw new Error(`it has sent a frame of type ${frame.type} for a call`);
+          settle();
+          if (frame.type === FrameType.RESULT) this.#channel.body(frame).then(resolve, reject);
+          else reject(decodeStatus(frame.body));
+        },
+        fail: reject,
+      });
       const frame: FrameInit = { type: FrameType.CALL, call, name: method, argument: timeLeft(until) };
-      this.#channel.sendBody({ ...frame, body: request }).catch(fail);
+      this.#channel.sendBody({ ...frame, body: request }).catch((error) => {
+        settle();
+        reject(error);
+      });
     });
   }
 
@@ -149,37 +143,20 @@ export class RpcClient {
    */
   stream(method: string, options: CallOptions = {}): RpcStream {
     checkMethodName(method);
-    const { signal } = options;
     const until = deadlineOf(options);
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     if (this.#end !== undefined) throw this.#end;
     if (this.#calls.size >= this.#maxCalls)
       throw new RpcError('RESOURCE_EXHAUSTED', `${this.#maxCalls} calls are under way already`);
-    const call = this.#newCall();
-    const settle = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
-      return this.#remove(call);
-    };
-    const end = (error: Error) => {
-      if (!settle()) return;
-      this.#channel.send({ type: FrameType.CANCEL, call });
-      stream.fail(error);
-    };
-    const stream = new RpcStream(this.#channel, call, end);
-    const onAbort = () => end(signal?.reason);
-    const fail = (error: Error) => {
-      settle();
-      stream.fail(error);
-    };
-    const onFrame = (frame: Frame) => {
-      if (frame.type === FrameType.FAIL) return fail(decodeStatus(frame.body));
-      if (frame.type === FrameType.RESULT) settle();
-      stream.onFrame(frame);
-    };
-    this.#calls.set(call, { onFrame, fail });
-    const timer = until === undefined ? undefined : setTimeout(() => end(late(options)), until - performance.now());
-    signal?.addEventListener('abort', onAbort, { once: true });
+    const { call, settle, cancel } = this.#begin(options, until, {
+      onFrame: (frame) => {
+        if (frame.type === FrameType.RESULT || frame.type === FrameType.FAIL) settle();
+        if (frame.type === FrameType.FAIL) stream.fail(decodeStatus(frame.body));
+        else stream.onFrame(frame);
+      },
+      fail: (error) => stream.fail(error),
+    });
+    const stream = new RpcStream(this.#channel, call, { onCancel: cancel });
     this.#channel.send({ type: FrameType.OPEN, call, name: method, argument: timeLeft(until) });
     return stream;
   }
@@ -236,10 +213,30 @@ export class RpcClient {
       throw new RpcError('DEADLINE_EXCEEDED', 'other calls have taken all its time');
   }
 
-  #newCall(): number {
+  /** Begins a call. Its signal and its timeout cancel it, until it is settled. */
+  #begin({ signal, timeout }: CallOptions, until: number | undefined, pending: Pending): StartedCall {
     do this.#lastCall = (this.#lastCall + 1) >>> 0;
     while (this.#calls.has(this.#lastCall));
-    return this.#lastCall;
+    const call = this.#lastCall;
+    const settle = (): boolean => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
+      return this.#remove(call);
+    };
+    const cancel = (error: Error) => {
+      if (!settle()) return;
+      this.#channel.send({ type: FrameType.CANCEL, call });
+      pending.fail(error);
+    };
+    const onAbort = () => cancel(signal?.reason);
+    const late = () => cancel(new RpcError('DEADLINE_EXCEEDED', `there was no response within ${timeout} ms`));
+    const timer = until === undefined ? undefined : setTimeout(late, until - performance.now());
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const fail = (error: Error) => {
+      if (settle()) pending.fail(error);
+    };
+    this.#calls.set(call, { onFrame: pending.onFrame, fail });
+    return { call, settle, cancel };
   }
 
   /** @returns whether the call was under way */
@@ -250,23 +247,15 @@ export class RpcClient {
     admit?.();
     return true;
   }
-
-  #checkBody(name: string, body: Uint8Array): void {
-    if (!(body instanceof Uint8Array)) throw wrongType(name, body, 'a Uint8Array');
-    if (body.length > this.#maxMessageBytes) throw tooLong(body.length, this.#maxMessageBytes);
-  }
 }
 
 /** Returns when a call must be done; undefined: at any time. */
 function deadlineOf({ timeout, signal }: CallOptions): number | undefined {
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrongType('signal', signal, 'an AbortSignal');
   if (timeout === undefined) return undefined;
-  checkLimit('timeout', timeout, 1, 2 ** 31 - 1);
+  checkInteger('timeout', timeout, 1, 2 ** 31 - 1);
   return performance.now() + timeout;
 }
 
 const timeLeft = (until: number | undefined): number =>
   until === undefined ? 0 : Math.max(1, Math.ceil(until - performance.now()));
-
-const late = ({ timeout }: CallOptions): RpcError =>
-  new RpcError('DEADLINE_EXCEEDED', `there was no response within ${timeout} ms`);

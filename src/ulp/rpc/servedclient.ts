@@ -1,6 +1,6 @@
 /** The calls of one client, at the server. */
 import type { Connection } from '../../index.js';
-import { Channel, tooLong } from './channel.js';
+import { Channel } from './channel.js';
 import { RpcError, statusOf } from './status.js';
 import { RpcStream } from './stream.js';
 import { decodeLarge, encodeStatus, type Frame, FrameType, LARGE } from './wire.js';
@@ -29,7 +29,7 @@ export interface Limits {
   readonly maxMessageBytes: number;
   readonly maxCalls: number;
   readonly maxPendingBytes: number;
-  /** Bytes of the requests whose handlers run. */
+  /** Bytes of the requests whose handlers run, and of messages that were not read. */
   pendingBytes: number;
 }
 
@@ -118,8 +118,15 @@ export class ServedClient {
       served.end(new RpcError('CANCELLED', 'the client has ended the call'));
     } else if (served.stream === undefined) {
       throw new Error(`it has sent a frame of type ${type} for call ${call}, which is no stream`);
+    } else if (
+      type === FrameType.MESSAGE &&
+      this.#limits.pendingBytes + frame.body.length > this.#limits.maxPendingBytes
+    ) {
+      this.#channel.discard(frame);
+      served.stream.cancel(tooManyBytes(this.#limits));
     } else {
       served.stream.onFrame(frame);
+      if (type === FrameType.MESSAGE) this.#limits.pendingBytes += frame.body.length;
     }
   }
 
@@ -152,9 +159,7 @@ export class ServedClient {
     const handler = this.#handlers.methods.get(name) as MethodHandler;
     const request = await this.#channel.body(frame);
     const response = await handler(request, served);
-    if (!(response instanceof Uint8Array)) throw new TypeError(`the handler of ${name} has not returned a Uint8Array`);
-    const { maxMessageBytes } = this.#limits;
-    if (response.length > maxMessageBytes) throw tooLong(response.length, maxMessageBytes);
+    this.#channel.checkBody(`the response of ${name}`, response);
     if (!served.isEnded) await this.#channel.sendBody({ type: FrameType.RESULT, call, body: response });
   }
 
@@ -166,7 +171,10 @@ export class ServedClient {
       this.#fail(call, error);
       served.end(error);
     };
-    const stream = new RpcStream(this.#channel, call, cancel);
+    const onTaken = ({ body }: Frame) => {
+      this.#limits.pendingBytes -= body.length;
+    };
+    const stream = new RpcStream(this.#channel, call, { onCancel: cancel, onTaken });
     served.stream = stream;
     await handler(stream, served);
     await stream.finish();
@@ -183,8 +191,7 @@ export class ServedClient {
     }
     if (this.#calls.size >= maxCalls)
       return new RpcError('RESOURCE_EXHAUSTED', `${maxCalls} calls are under way already`);
-    if (pendingBytes + bytesOf(frame) > maxPendingBytes)
-      return new RpcError('RESOURCE_EXHAUSTED', `the server has requests of ${pendingBytes} bytes already`);
+    if (pendingBytes + bytesOf(frame) > maxPendingBytes) return tooManyBytes(this.#limits);
     return undefined;
   }
 
@@ -192,6 +199,9 @@ export class ServedClient {
     this.#channel.send({ type: FrameType.FAIL, call, body: encodeStatus(error) });
   }
 }
+
+const tooManyBytes = ({ pendingBytes }: Limits): RpcError =>
+  new RpcError('RESOURCE_EXHAUSTED', `the server has requests of ${pendingBytes} bytes already`);
 
 /** Bytes of the request of a call. */
 function bytesOf({ flags, body }: Frame): number {

@@ -1,9 +1,9 @@
 /** A server: listens, and has a ServedClient for each connection. */
 import type { Connection, Device, Server } from '../../index.js';
 import { type DeviceUse, useDevice } from '../devices.js';
-import { checkPort } from '../errors.js';
+import { checkInteger, checkPort } from '../errors.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
-import { checkLimit, MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
+import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { type Handlers, type Limits, type MethodHandler, ServedClient, type StreamHandler } from './servedclient.js';
 import { checkMethodName } from './wire.js';
 
@@ -23,7 +23,10 @@ export interface ServerOptions {
   readonly maxMessageBytes?: number;
   /** Calls of one client at a time, 1 to 65536; further ones fail with RESOURCE_EXHAUSTED. Default 1024. */
   readonly maxCalls?: number;
-  /** Bytes of all requests at a time; a call that exceeds it fails with RESOURCE_EXHAUSTED. Default 256 MiB. */
+  /**
+   * Bytes of all requests and unread messages at a time; a call that exceeds it fails with RESOURCE_EXHAUSTED. Default
+   * 256 MiB.
+   */
   readonly maxPendingBytes?: number;
   /** Called when a client has broken the protocol or is lost. */
   readonly onError?: (error: Error, client: { readonly address: string }) => void;
@@ -51,9 +54,9 @@ export class RpcServer {
     const { device, host, port = RPC_PORT, methods = {}, streams = {} } = options;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = options;
     checkPort(port, 0);
-    checkLimit('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
-    checkLimit('maxCalls', maxCalls, 1, 65_536);
-    checkLimit('maxPendingBytes', maxPendingBytes, 1, Number.MAX_SAFE_INTEGER);
+    checkInteger('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
+    checkInteger('maxCalls', maxCalls, 1, 65_536);
+    checkInteger('maxPendingBytes', maxPendingBytes, 1, Number.MAX_SAFE_INTEGER);
     for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
     const use = await useDevice(device, host);
     try {

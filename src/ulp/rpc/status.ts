@@ -31,7 +31,7 @@ export class RpcError extends Error {
   }
 }
 
-/** Returns what a client is told of the error of a handler. */
+/** Returns the error that the client gets when a handler throws. */
 export function statusOf(error: unknown): RpcError {
   if (error instanceof RpcError) return error;
   return new RpcError('INTERNAL', error instanceof Error ? error.message : String(error));

@@ -11,6 +11,14 @@ interface Waiter {
   reject(error: Error): void;
 }
 
+/** What a stream tells its client or server. */
+export interface StreamListener {
+  /** The program cancels the stream: both ends of it are to fail. */
+  onCancel(error: RpcError): void;
+  /** A message has been read, or will not be. */
+  onTaken?(frame: Frame): void;
+}
+
 /**
  * One end of a stream of messages. `for await` takes those of the peer, in order. A writer waits while the peer has
  * messages that it has not taken.
@@ -18,8 +26,7 @@ interface Waiter {
 export class RpcStream implements AsyncIterable<Buffer> {
   readonly #channel: Channel;
   readonly #call: number;
-  /** Ends the stream at both ends, but for the calls of this one. */
-  readonly #onCancel: (error: RpcError) => void;
+  readonly #listener: StreamListener;
   /** Messages that we may send, and that the peer may send. */
   #credits = WINDOW;
   #granted = WINDOW;
@@ -34,15 +41,15 @@ export class RpcStream implements AsyncIterable<Buffer> {
   #last: Promise<unknown> = Promise.resolve();
 
   /** @internal */
-  constructor(channel: Channel, call: number, onCancel: (error: RpcError) => void) {
+  constructor(channel: Channel, call: number, listener: StreamListener) {
     this.#channel = channel;
     this.#call = call;
-    this.#onCancel = onCancel;
+    this.#listener = listener;
   }
 
   /**
    * Sends a message. Resolves when it is on its way, and the bytes may be changed.
-   * @throws RpcError when the stream has ended
+   * @throws TypeError for what is no Uint8Array; RpcError when it is too long, or the stream has ended
    */
   write(message: Uint8Array): Promise<void> {
     const written = this.#last.then(() => this.#write(message));
@@ -61,9 +68,9 @@ export class RpcStream implements AsyncIterable<Buffer> {
     return ended;
   }
 
-  /** Ends the stream at once: what waits at either end fails with CANCELLED. */
-  cancel(): void {
-    this.#onCancel(new RpcError('CANCELLED', 'the stream was cancelled'));
+  /** Ends the stream at once: what waits at either end fails. @param error why. Default: CANCELLED */
+  cancel(error = new RpcError('CANCELLED', 'the stream was cancelled')): void {
+    this.#listener.onCancel(error);
   }
 
   /**
@@ -77,6 +84,7 @@ export class RpcStream implements AsyncIterable<Buffer> {
       await new Promise<void>((resolve, reject) => this.#readers.push({ resolve, reject }));
     }
     const frame = this.#frames.shift() as Frame;
+    this.#listener.onTaken?.(frame);
     const message = await this.#channel.body(frame);
     this.#taken++;
     if (this.#taken >= WINDOW / 2 && !this.#isPeerEnded) {
@@ -120,17 +128,25 @@ export class RpcStream implements AsyncIterable<Buffer> {
     if (this.#failure !== undefined) throw this.#failure;
     this.#isEnded = true;
     this.#channel.send({ type: FrameType.RESULT, call: this.#call });
-    for (const frame of this.#frames.splice(0)) this.#channel.discard(frame);
+    this.#discardAll();
   }
 
   /** @internal The stream has failed: nothing more comes or goes. */
   fail(error: Error): void {
     this.#failure ??= error;
-    for (const frame of this.#frames.splice(0)) this.#channel.discard(frame);
+    this.#discardAll();
     for (const { reject } of [...this.#readers.splice(0), ...this.#writers.splice(0)]) reject(error);
   }
 
+  #discardAll(): void {
+    for (const frame of this.#frames.splice(0)) {
+      this.#listener.onTaken?.(frame);
+      this.#channel.discard(frame);
+    }
+  }
+
   async #write(message: Uint8Array): Promise<void> {
+    this.#channel.checkBody('message', message);
     while (this.#credits === 0 && this.#failure === undefined && !this.#isEnded)
       await new Promise<void>((resolve, reject) => this.#writers.push({ resolve, reject }));
     if (this.#failure !== undefined) throw this.#failure;

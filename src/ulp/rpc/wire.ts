@@ -138,7 +138,7 @@ export function decodeStatus(body: Buffer): RpcError {
   } catch {
     // no JSON
   }
-  return new RpcError('INTERNAL', 'the server has sent an error that is none');
+  return new RpcError('INTERNAL', 'the server has sent an invalid error');
 }
 
 /** @throws TypeError unless a method can have the name */

@@ -239,8 +239,8 @@ describe('wrong arguments name the value and the rule', () => {
 
   test('connect and the calls of a namespace', async () => {
     await expect(connected({ host: '' })).rejects.toThrow('host is , must be a name or an address');
-    await expect(connected({ ioQueues: 0 })).rejects.toThrow('ioQueues is 0, must be 1 to 128');
-    await expect(connected({ timeout: 0 })).rejects.toThrow('timeout is 0, must be 1 to 2147483647');
+    await expect(connected({ ioQueues: 0 })).rejects.toThrow('ioQueues is 0, must be an integer from 1 to 128');
+    await expect(connected({ timeout: 0 })).rejects.toThrow('timeout is 0, must be an integer from 1 to 2147483647');
     await expect(connected({ nqn: 'disks' })).rejects.toThrow("nqn is disks, must be a name that begins with 'nqn.'");
     await expect(connected({ hostId: '1' })).rejects.toThrow('hostId is 1, must be a UUID');
     const controller = await connected();

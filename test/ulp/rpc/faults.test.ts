@@ -107,6 +107,24 @@ test('a call that would exceed the bytes of the server is refused, without a rea
   await raw.close();
 });
 
+test('messages that exceed the bytes of the server end their streams alone', async () => {
+  const raw = await rawClient();
+  for (let stream = 1; stream <= 4; stream++) await raw.send(bytesOf(open({ call: stream })));
+  // the handler reads one message of each stream, and waits
+  for (let stream = 1; stream <= 4; stream++) await raw.send(bytesOf({ type: FrameType.MESSAGE, call: stream }));
+  for (let stream = 1; stream <= 4; stream++)
+    await raw.send(bytesOf({ type: FrameType.MESSAGE, call: stream, body: Buffer.alloc(30_000) }));
+  const answer = (await raw.receive())?.data;
+  expect(answer?.readUInt32BE(4)).toBe(4);
+  expect(answer?.toString()).toContain('RESOURCE_EXHAUSTED');
+  await isServed();
+  await raw.close();
+  // what they held is free again
+  await eventually(() => expect(server.clients).toBe(0));
+  await using honest = await connect({ device, host: HOST });
+  expect((await honest.call('echo', Buffer.alloc(99_000))).length).toBe(99_000);
+});
+
 test('a client that does not read a response is disconnected, and its memory freed', async () => {
   const raw = await rawClient();
   await raw.send(bytesOf(call({ name: 'large' })));

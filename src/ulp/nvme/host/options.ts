@@ -1,7 +1,7 @@
 /** Options of a host's connection: their checks and defaults. */
 import { randomUUID } from 'node:crypto';
 import type { Device } from '../../../index.js';
-import { checkPort, outOfRange, wrongType } from '../../errors.js';
+import { checkInteger, checkPort, wrongType } from '../../errors.js';
 import { checkNqn, uuidBytes, uuidNqn } from '../names.js';
 import { NVME_PORT } from '../wire.js';
 
@@ -50,12 +50,9 @@ export function connectSettings(options: ConnectOptions): ConnectSettings {
   checkNqn('nqn', nqn);
   const id = uuidBytes('hostId', hostId);
   checkNqn('hostNqn', hostNqn);
-  const check = (name: string, value: number, least: number, most: number) => {
-    if (!Number.isInteger(value) || value < least || value > most) throw outOfRange(name, value, `${least} to ${most}`);
-  };
-  check('ioQueues', ioQueues, 1, 128);
-  check('queueSize', queueSize, 2, 1024);
-  check('keepAlive', keepAlive, 0, 2 ** 32 - 1);
-  check('timeout', timeout, 1, 2 ** 31 - 1);
+  checkInteger('ioQueues', ioQueues, 1, 128);
+  checkInteger('queueSize', queueSize, 2, 1024);
+  checkInteger('keepAlive', keepAlive, 0, 2 ** 32 - 1);
+  checkInteger('timeout', timeout, 1, 2 ** 31 - 1);
   return { device, host, port, nqn, hostNqn, hostId: id, ioQueues, queueSize, keepAlive, timeout };
 }
