@@ -9,7 +9,7 @@ import { Mailbox } from './mailbox.js';
 import type { Arrival, Peer, Place } from './peer.js';
 import type { ReduceOpName, Reducer } from './reducer.js';
 import type { Step } from './schedule.js';
-import { EAGER_BYTES, LANES, SLOT_BYTES } from './wire.js';
+import { LANES, SLOT_BYTES } from './wire.js';
 
 /** An array of a call. */
 export interface Operand {
@@ -73,7 +73,7 @@ export class Lane {
     );
   }
 
-  /** Nothing is done any more. */
+  /** Rejects what waits for a buffer, now and later. */
   fail(error: Error): void {
     this.#buffers.fail(error);
   }
@@ -234,9 +234,6 @@ class LaneRun {
 export function otherCall(rank: number, text: string): RankError {
   return new RankError(rank, 'EPROTO', `rank ${rank} makes another call than another rank, which calls ${text}`);
 }
-
-/** Whether slices of this size go without credits. */
-export const isShort = (sliceBytes: number): boolean => sliceBytes <= EAGER_BYTES;
 
 /** Returns where the byte `at` of the whole array is in registered memory, if it is there. */
 function placeOf({ place, start }: Operand, at: number): Place | undefined {

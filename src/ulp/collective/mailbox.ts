@@ -13,6 +13,11 @@ export class Mailbox<T> {
     this.#items.push(...items);
   }
 
+  /** Items that nobody has taken. */
+  get length(): number {
+    return this.#items.length;
+  }
+
   put(item: T): void {
     const waiter = this.#waiters.shift();
     if (waiter === undefined) this.#items.push(item);
@@ -27,7 +32,7 @@ export class Mailbox<T> {
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  /** Nothing more comes; what is there can be taken. */
+  /** Ends the mailbox: `take` returns the items that are left, then throws. */
   fail(error: Error): void {
     this.#failure ??= error;
     for (const waiter of this.#waiters.splice(0)) waiter.reject(this.#failure);

@@ -99,7 +99,7 @@ interface Pending {
 
 export class Peer {
   readonly rank: number;
-  readonly hasData: boolean;
+  readonly #hasData: boolean;
   readonly #id: CmId;
   readonly #mr: Mr;
   readonly #qp: Qp;
@@ -120,7 +120,7 @@ export class Peer {
 
   private constructor(parts: { id: CmId; mr: Mr; qp: Qp }, { rank, hasData }: PeerInit, listener: PeerListener) {
     this.rank = rank;
-    this.hasData = hasData;
+    this.#hasData = hasData;
     this.#id = parts.id;
     this.#mr = parts.mr;
     this.#qp = parts.qp;
@@ -167,7 +167,7 @@ export class Peer {
 
   /** Our FIFO, for the peer's Hello. */
   get fifo(): { readonly fifoAddr: bigint; readonly fifoRkey: number } {
-    if (!this.hasData) return { fifoAddr: 0n, fifoRkey: 0 };
+    if (!this.#hasData) return { fifoAddr: 0n, fifoRkey: 0 };
     return { fifoAddr: BigInt(this.#mr.addr + FIFO_AT), fifoRkey: this.#mr.rkey };
   }
 
@@ -279,7 +279,7 @@ export class Peer {
     this.#hasLeft = true;
   }
 
-  /** Lets nobody wait for the peer any more. */
+  /** Rejects everything that waits for the peer, now and later. */
   fail(error: Error): void {
     for (const { arrivals, credits } of this.#lanes) {
       arrivals.fail(error);
@@ -287,16 +287,16 @@ export class Peer {
     }
   }
 
-  /** Says farewell, disconnects, and frees everything. */
-  close(farewell: () => Promise<void>): Promise<void> {
-    this.#closed ??= this.#close(farewell);
+  /** Disconnects, and frees everything. @param sendLast sends the last message, for which there is a second */
+  close(sendLast: () => Promise<void>): Promise<void> {
+    this.#closed ??= this.#close(sendLast);
     return this.#closed;
   }
 
-  async #close(farewell: () => Promise<void>): Promise<void> {
+  async #close(sendLast: () => Promise<void>): Promise<void> {
     if (this.#isStarted && this.#failure === undefined && !this.#hasLeft) {
       const late = new Promise<void>((resolve) => setTimeout(resolve, LEAVE_MS).unref());
-      await Promise.race([farewell().catch(() => {}), late]);
+      await Promise.race([sendLast().catch(() => {}), late]);
     }
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
     await this.#id.close();
@@ -319,13 +319,8 @@ export class Peer {
     for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
     // that it leaves may be among what has arrived before
     this.#listener.drain();
-    if (this.#hasLeft) this.fail(this.left());
+    if (this.#hasLeft) this.fail(new RankError(this.rank, 'ECONNRESET', `rank ${this.rank} has left`));
     else this.#end(new RankError(this.rank, 'ECONNRESET', `rank ${this.rank} has disconnected`));
-  }
-
-  /** Why nothing comes from a rank that has left. */
-  left(): RankError {
-    return new RankError(this.rank, 'ECONNRESET', `rank ${this.rank} has left`);
   }
 
   #lane(lane: number): LaneEnds {
@@ -368,7 +363,7 @@ export class Peer {
       const at = receive * EAGER_BYTES;
       const message = decodeControl(Buffer.from(this.#mr.buffer.subarray(at, at + bytes)));
       release();
-      if (message === undefined) this.#break('it has sent a control message that is none');
+      if (message === undefined) this.#break('it has sent an invalid control message');
       else this.#listener.onControl(this, message);
     } else if (ends === undefined) {
       this.#break(`it has sent data for lane ${lane}, of ${this.#lanes.length}`);
@@ -384,6 +379,10 @@ export class Peer {
   }
 
   #onCredit(ends: LaneEnds, lane: number, tag: number): void {
+    if (ends.credits.length === DEPTH) {
+      this.#break(`it has given more than ${DEPTH} credits for lane ${lane}`);
+      return;
+    }
     const entry = lane * DEPTH + (ends.read++ % DEPTH);
     ends.credits.put({ ...decodeCredit(this.#mr.buffer, FIFO_AT + entry * CREDIT_BYTES), tag });
     this.#listener.onTag(this, tag);

@@ -30,7 +30,7 @@ export interface Step {
 }
 
 /** A rank among `size` ranks. */
-export interface Place {
+export interface Position {
   readonly rank: number;
   readonly size: number;
 }
@@ -46,7 +46,7 @@ export function sliceOf({ start, end }: Range, round: number, slice: number): Ra
 }
 
 /** Returns the other ranks with which a rank exchanges data, in ascending order. */
-export function neighbours({ rank, size }: Place): number[] {
+export function neighbours({ rank, size }: Position): number[] {
   const tree = treeOf({ rank, size });
   const near = new Set([
     ...ringOf({ rank, size }),
@@ -59,7 +59,7 @@ export function neighbours({ rank, size }: Place): number[] {
 
 // ---- ring ----
 
-function ringOf({ rank, size }: Place): [left: number, right: number] {
+function ringOf({ rank, size }: Position): [left: number, right: number] {
   return [(rank + size - 1) % size, (rank + 1) % size];
 }
 
@@ -69,9 +69,14 @@ function ringOf({ rank, size }: Place): [left: number, right: number] {
  * @param owner who ends up with part `rank`: 0 = the rank itself, 1 = the one to its left
  * @param next who gets the complete part
  */
-function reduceAround(place: Place, rangeOf: (rank: number) => Range, owner: number, next: readonly number[]): Step[] {
-  const { rank, size } = place;
-  const [left, right] = ringOf(place);
+function reduceAround(
+  position: Position,
+  rangeOf: (rank: number) => Range,
+  owner: number,
+  next: readonly number[],
+): Step[] {
+  const { rank, size } = position;
+  const [left, right] = ringOf(position);
   return Array.from({ length: size }, (_, step) => {
     const isLast = step === size - 1;
     return {
@@ -85,9 +90,9 @@ function reduceAround(place: Place, rangeOf: (rank: number) => Range, owner: num
 }
 
 /** Passes on the parts that come around the ring. @param first the part that comes first */
-function gatherAround(place: Place, rangeOf: (rank: number) => Range, first: number): Step[] {
-  const { size } = place;
-  const [left, right] = ringOf(place);
+function gatherAround(position: Position, rangeOf: (rank: number) => Range, first: number): Step[] {
+  const { size } = position;
+  const [left, right] = ringOf(position);
   return Array.from({ length: size - 1 }, (_, step) => ({
     range: rangeOf((first + size - step) % size),
     from: [left],
@@ -98,29 +103,29 @@ function gatherAround(place: Place, rangeOf: (rank: number) => Range, first: num
 }
 
 /** Each rank ends up with all parts, combined. */
-export function ringAllReduce(place: Place, rangeOf: (rank: number) => Range): Step[] {
-  const { rank } = place;
-  const [, right] = ringOf(place);
-  return [...reduceAround(place, rangeOf, 1, [right]), ...gatherAround(place, rangeOf, rank)];
+export function ringAllReduce(position: Position, rangeOf: (rank: number) => Range): Step[] {
+  const { rank } = position;
+  const [, right] = ringOf(position);
+  return [...reduceAround(position, rangeOf, 1, [right]), ...gatherAround(position, rangeOf, rank)];
 }
 
 /** Each rank ends up with its own part, combined. */
-export function ringReduceScatter(place: Place, rangeOf: (rank: number) => Range): Step[] {
-  return reduceAround(place, rangeOf, 0, []);
+export function ringReduceScatter(position: Position, rangeOf: (rank: number) => Range): Step[] {
+  return reduceAround(position, rangeOf, 0, []);
 }
 
 /** Each rank begins with its own part and ends up with all. */
-export function ringAllGather(place: Place, rangeOf: (rank: number) => Range): Step[] {
-  const { rank } = place;
-  const [left, right] = ringOf(place);
+export function ringAllGather(position: Position, rangeOf: (rank: number) => Range): Step[] {
+  const { rank } = position;
+  const [left, right] = ringOf(position);
   const own = { range: rangeOf(rank), from: [], isReduced: false, isKept: false, to: [right] };
-  return [own, ...gatherAround(place, rangeOf, left)];
+  return [own, ...gatherAround(position, rangeOf, left)];
 }
 
 /** Each rank but the root passes on what its left neighbour sends. */
-export function ringBroadcast(place: Place, root: number, range: Range): Step[] {
-  const { rank } = place;
-  const [left, right] = ringOf(place);
+export function ringBroadcast(position: Position, root: number, range: Range): Step[] {
+  const { rank } = position;
+  const [left, right] = ringOf(position);
   const isRoot = rank === root;
   const to = right === root ? [] : [right];
   return [{ range, from: isRoot ? [] : [left], isReduced: false, isKept: !isRoot, to }];
@@ -129,14 +134,14 @@ export function ringBroadcast(place: Place, root: number, range: Range): Step[] 
 // ---- tree ----
 
 /** A binary tree with rank 0 as its root. */
-function treeOf({ rank, size }: Place): { parent: number | undefined; children: number[] } {
+function treeOf({ rank, size }: Position): { parent: number | undefined; children: number[] } {
   const children = [2 * rank + 1, 2 * rank + 2].filter((child) => child < size);
   return { parent: rank === 0 ? undefined : (rank - 1) >> 1, children };
 }
 
 /** Combines towards rank 0, which sends the result back. */
-export function treeAllReduce(place: Place, range: Range): Step[] {
-  const { parent, children } = treeOf(place);
+export function treeAllReduce(position: Position, range: Range): Step[] {
+  const { parent, children } = treeOf(position);
   const isReduced = children.length > 0;
   if (parent === undefined) return [{ range, from: children, isReduced, isKept: true, to: children }];
   return [
@@ -146,9 +151,9 @@ export function treeAllReduce(place: Place, range: Range): Step[] {
 }
 
 /** Each rank passes on what comes from the direction of the root, which may be any rank. */
-export function treeBroadcast(place: Place, root: number, range: Range): Step[] {
-  const { rank } = place;
-  const { parent, children } = treeOf(place);
+export function treeBroadcast(position: Position, root: number, range: Range): Step[] {
+  const { rank } = position;
+  const { parent, children } = treeOf(position);
   const near = parent === undefined ? children : [parent, ...children];
   if (rank === root) return [{ range, from: [], isReduced: false, isKept: false, to: near }];
   const source = children.find((child) => isBelow(root, child)) ?? (parent as number);

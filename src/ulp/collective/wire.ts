@@ -125,7 +125,7 @@ export function decodeHello(
 const groupHash = (group: string): Buffer => createHash('sha256').update(group).digest().subarray(0, GROUP_BYTES);
 
 /**
- * A control message. `endpoint`: rank 0 says where a rank listens. `abort`: what a rank has done ends the communicator.
+ * A control message. `endpoint`: rank 0 says where a rank listens. `abort`: the communicator ends because of a rank.
  * `leave`: the sender closes the communicator.
  */
 export type ControlMessage =

@@ -157,8 +157,19 @@ test.each<[string, (qp: Qp) => void, RegExp]>([
   ['data without a credit', (qp) => send(qp, immediate(Kind.DATA, 0, 0)), /data without a credit/],
   ['a lane that does not exist', (qp) => send(qp, immediate(Kind.EAGER, 9, 0)), /data for lane 9, of 4/],
   ['a kind that does not exist', (qp) => send(qp, immediate(7 as Kind, 0, 0)), /a message of kind 7/],
-  ['no JSON', (qp) => send(qp, immediate(Kind.CONTROL, 0, 0), Buffer.from('{')), /a control message that is none/],
-  ['an unknown message', (qp) => send(qp, immediate(Kind.CONTROL, 0, 0), Buffer.from('{"type":1}')), /that is none/],
+  [
+    'more credits than there are slots',
+    (qp) => {
+      for (let i = 0; i < 3; i++) send(qp, immediate(Kind.CREDIT, 1, 5 << 16));
+    },
+    /more than 2 credits for lane 1/,
+  ],
+  ['no JSON', (qp) => send(qp, immediate(Kind.CONTROL, 0, 0), Buffer.from('{')), /an invalid control message/],
+  [
+    'an unknown message',
+    (qp) => send(qp, immediate(Kind.CONTROL, 0, 0), Buffer.from('{"type":1}')),
+    /an invalid control/,
+  ],
 ])('a rank that sends %s ends the communicator', async (_, say, message) => {
   const [own, other] = (await openDevices(2)) as [Device, Device];
   const joining = join(optionsOf(0, 2, own));

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import {
   neighbours,
-  type Place,
+  type Position,
   partOf,
   type Range,
   ringAllGather,
@@ -85,7 +85,7 @@ function carryOut(
   size: number,
   arrays: number[][],
   longest: number,
-  stepsOf: (place: Place, round: number) => Step[],
+  stepsOf: (position: Position, round: number) => Step[],
 ): number[][] {
   const rounds = Math.max(1, Math.ceil(longest / SLICE));
   const steps = arrays.map((_, rank) =>
@@ -119,13 +119,15 @@ describe.each(cases)('%i ranks, %i elements', (size, length) => {
   });
 
   test('all ranks get the sum, by ring and by tree', () => {
-    const ring = carryOut(size, arrays, longest, (place, round) => ringAllReduce(place, slices(round)));
-    const tree = carryOut(size, arrays, length, (place, round) => treeAllReduce(place, sliceOf(whole, round, SLICE)));
+    const ring = carryOut(size, arrays, longest, (position, round) => ringAllReduce(position, slices(round)));
+    const tree = carryOut(size, arrays, length, (position, round) =>
+      treeAllReduce(position, sliceOf(whole, round, SLICE)),
+    );
     for (const result of [...ring, ...tree]) expect(result).toEqual(sum);
   });
 
   test('each rank gets its part of the sum', () => {
-    const results = carryOut(size, arrays, longest, (place, round) => ringReduceScatter(place, slices(round)));
+    const results = carryOut(size, arrays, longest, (position, round) => ringReduceScatter(position, slices(round)));
     for (const [rank, result] of results.entries()) {
       const { start, end } = partOf(length, rank, size);
       expect(result.slice(start, end)).toEqual(sum.slice(start, end));
@@ -139,7 +141,7 @@ describe.each(cases)('%i ranks, %i elements', (size, length) => {
       const { start, end } = partOf(length, rank, size);
       return array.map((value, i) => (i >= start && i < end ? value : Number.NaN));
     });
-    const results = carryOut(size, own, longest, (place, round) => ringAllGather(place, slices(round)));
+    const results = carryOut(size, own, longest, (position, round) => ringAllGather(position, slices(round)));
     for (const [rank, result] of results.entries()) {
       const complete = result.map((value, i) => (Number.isNaN(value) ? (own[rank]?.[i] as number) : value));
       expect(complete).toEqual(Array.from({ length }, (_, i) => own.find((array) => !Number.isNaN(array[i]))?.[i]));
@@ -149,8 +151,8 @@ describe.each(cases)('%i ranks, %i elements', (size, length) => {
   test.each([0, 1, size - 1, size >> 1])('all ranks get the array of rank %i, by ring and by tree', (root) => {
     const only = arrays.map((array, rank) => (rank === root ? array : array.map(() => Number.NaN)));
     for (const broadcast of [ringBroadcast, treeBroadcast]) {
-      const results = carryOut(size, only, length, (place, round) =>
-        broadcast(place, root, sliceOf(whole, round, SLICE)),
+      const results = carryOut(size, only, length, (position, round) =>
+        broadcast(position, root, sliceOf(whole, round, SLICE)),
       );
       for (const [rank, result] of results.entries()) if (rank !== root) expect(result).toEqual(arrays[root]);
     }
