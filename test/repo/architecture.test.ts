@@ -111,6 +111,7 @@ describe('the facade', () => {
       'src/net': ['src/ulp', 'src/index'],
       'src/dgram': ['src/ulp'],
       'src/collective': ['src/ulp'],
+      'src/connectrpc': ['src/ulp'],
       'src/nvme': ['src/ulp'],
       'src/rpc': ['src/ulp'],
       'src/valkey': ['src/ulp'],

@@ -117,6 +117,7 @@ test.each([
   ['src/collective.ts', 10, 40],
   ['src/nvme.ts', 12, 40],
   ['src/rpc.ts', 10, 40],
+  ['src/connectrpc.ts', 3, 5],
   ['src/valkey.ts', 12, 40],
 ])(
   'every public export of %s and every public member of one has a description',

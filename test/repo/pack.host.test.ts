@@ -27,7 +27,8 @@ const built = existsSync(join(ROOT, 'dist/index.js'));
 describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packed package, installed elsewhere', () => {
   let installed: Installed;
   beforeAll(async () => {
-    installed = await install(['@types/node', 'undici-types']);
+    // what `wasm-roce/connectrpc` needs is up to the user to install
+    installed = await install(['@types/node', 'undici-types', '@connectrpc/connect', '@bufbuild/protobuf']);
   }, 120_000);
   afterAll(() => installed?.remove());
 

@@ -1,0 +1,10 @@
+/**
+ * wasm-roce/connectrpc: services of Connect (`@connectrpc/connect`, which the program installs) over RDMA.
+ *
+ * A request and its response are a stream of `wasm-roce/rpc`, so metadata, errors with details, deadlines and streams
+ * in both directions work as over HTTP/2.
+ *
+ * @packageDocumentation
+ */
+export { createStreams, type StreamsOptions } from './ulp/connectrpc/streams.js';
+export { createTransport, type TransportOptions } from './ulp/connectrpc/transport.js';
