@@ -21,12 +21,15 @@ export class OurCalls extends Callers {
   readonly kind = 'ours';
   readonly name: string;
   readonly link: string;
-  protected readonly worker = 'rpc';
 
-  constructor(readonly options: OursOptions) {
+  /** @param worker `connectrpc`: by Connect over `rpc` */
+  constructor(
+    readonly options: OursOptions,
+    protected readonly worker: 'rpc' | 'connectrpc',
+  ) {
     super();
     this.link = options.link;
-    this.name = `rpc: ${options.link}, ${options.mode}`;
+    this.name = `${worker}: ${options.link}, ${options.mode}`;
   }
 
   protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {

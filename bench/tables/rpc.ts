@@ -37,8 +37,9 @@ export const rpc: Subject<Row[]> = {
   title: 'Calls: a request and its echo as the response',
 
   async measure(context) {
-    const ours = context.ours().map(({ options }) => new OurCalls(options));
-    const all = [...ours, new GrpcCalls(), new NetCalls()];
+    const ours = context.ours().map(({ options }) => new OurCalls(options, 'rpc'));
+    const connect = context.ours().map(({ options }) => new OurCalls(options, 'connectrpc'));
+    const all = [...ours, ...connect, new GrpcCalls(), new NetCalls()];
     return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 

@@ -1,10 +1,24 @@
-/** The ways to call a server: those of this project, of grpc-js, and of Node's `net` with a frame of its own. */
+/** The ways to call a server: ours, Connect over it, grpc-js, and Node's `net` with a frame of its own. */
 import { once } from 'node:events';
 import * as tcp from 'node:net';
+import { create, createFileRegistry } from '@bufbuild/protobuf';
+import type { GenService } from '@bufbuild/protobuf/codegenv2';
+import {
+  type BytesValueSchema,
+  FileDescriptorProtoSchema,
+  file_google_protobuf_wrappers,
+} from '@bufbuild/protobuf/wkt';
+import { type Client, createClient } from '@connectrpc/connect';
 import * as grpc from '@grpc/grpc-js';
 import { type Device, openDevice } from 'wasm-roce';
-import { connect, createServer, type RpcClient, type RpcServer } from 'wasm-roce/rpc';
+import { createStreams, createTransport } from 'wasm-roce/connectrpc';
+import { connect, createServer, type RpcClient, type RpcServer, type ServerOptions } from 'wasm-roce/rpc';
 import type { DeviceOptions } from './ways.js';
+
+const BYTES_VALUE = '.google.protobuf.BytesValue';
+
+type BytesValue = typeof BytesValueSchema;
+type EchoService = GenService<{ call: { methodKind: 'unary'; input: BytesValue; output: BytesValue } }>;
 
 export interface CallWay {
   open?(options: DeviceOptions): Promise<void>;
@@ -16,6 +30,7 @@ export interface CallWay {
 }
 
 export class RpcWay implements CallWay {
+  protected readonly handlers: Pick<ServerOptions, 'methods' | 'streams'> = { methods: { echo: (request) => request } };
   #device: Device | undefined;
   #server: RpcServer | undefined;
   #client: RpcClient | undefined;
@@ -26,12 +41,15 @@ export class RpcWay implements CallWay {
 
   async listen(_: string, port: number): Promise<void> {
     const device = this.#device as Device;
-    this.#server = await createServer({ device, port, methods: { echo: (request) => request } });
+    this.#server = await createServer({ device, port, ...this.handlers });
   }
 
   async connect(host: string, port: number): Promise<void> {
     this.#client = await connect({ device: this.#device as Device, host, port });
+    this.onConnect(this.#client);
   }
+
+  protected onConnect(_: RpcClient): void {}
 
   call(request: Buffer): Promise<Buffer> {
     return (this.#client as RpcClient).call('echo', request);
@@ -43,6 +61,33 @@ export class RpcWay implements CallWay {
     // another contender may use the same port
     await this.#device?.close();
     this.#device = undefined;
+  }
+}
+
+/** A service with one procedure, as its compiled description would be. */
+const ECHO_SERVICE = createFileRegistry(
+  create(FileDescriptorProtoSchema, {
+    name: 'echo.proto',
+    package: 'echo',
+    dependency: [file_google_protobuf_wrappers.proto.name],
+    service: [{ name: 'Echo', method: [{ name: 'Call', inputType: BYTES_VALUE, outputType: BYTES_VALUE }] }],
+  }),
+  () => file_google_protobuf_wrappers,
+).getService('echo.Echo') as EchoService;
+
+export class ConnectWay extends RpcWay {
+  protected override readonly handlers = {
+    streams: createStreams({ routes: ({ service }) => service(ECHO_SERVICE, { call: (request) => request }) }),
+  };
+  #echo: Client<EchoService> | undefined;
+
+  protected override onConnect(client: RpcClient): void {
+    this.#echo = createClient(ECHO_SERVICE, createTransport({ client }));
+  }
+
+  override async call(request: Buffer): Promise<Buffer> {
+    const { value } = await (this.#echo as Client<EchoService>).call({ value: request });
+    return Buffer.from(value.buffer, value.byteOffset, value.length);
   }
 }
 

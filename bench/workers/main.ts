@@ -13,6 +13,7 @@ const KINDS = {
   footprint: async () => new (await import('./footprint.js')).FootprintEnds(),
   rpc: () => callEnd('RpcWay'),
   grpc: () => callEnd('GrpcWay'),
+  connectrpc: () => callEnd('ConnectWay'),
   netcalls: () => callEnd('NetWay'),
   communicator: async () => new (await import('./collective.js')).CommunicatorRank(),
   tcpring: () => ringRank('TcpRing'),
@@ -24,7 +25,7 @@ async function streamEnd(way: 'tcpWay' | 'rsocketWay' | 'connectionWay') {
   return new (await import('./stream.js')).StreamEnd((await import('./ways.js'))[way]());
 }
 
-async function callEnd(way: 'RpcWay' | 'GrpcWay' | 'NetWay') {
+async function callEnd(way: 'RpcWay' | 'ConnectWay' | 'GrpcWay' | 'NetWay') {
   return new (await import('./call.js')).CallEnd(new (await import('./callways.js'))[way]());
 }
 
