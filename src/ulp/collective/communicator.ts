@@ -17,7 +17,7 @@ import {
   type RankEndpoint,
 } from './options.js';
 import { CQE_PER_PEER, type Peer, type PeerListener } from './peer.js';
-import { type ReduceOpName, Reducer } from './reducer.js';
+import { REDUCE_OPS, type ReduceOpName, Reducer } from './reducer.js';
 import { Rendezvous } from './rendezvous.js';
 import {
   partOf,
@@ -39,7 +39,7 @@ export type Algorithm = 'ring' | 'tree';
 export interface AllReduceOptions {
   /** What becomes of the elements. Integers wrap around. Default `sum`. */
   readonly op?: ReduceOpName;
-  /** Default: `tree` for up to 32 KiB, else `ring`. */
+  /** Default: `tree` for up to 64 KiB, else `ring`. */
   readonly algorithm?: Algorithm;
 }
 
@@ -55,15 +55,14 @@ export interface ReduceScatterOptions<A extends NumberArray = NumberArray> {
 export interface BroadcastOptions {
   /** The rank whose array the others get. Default 0. */
   readonly root?: number;
-  /** Default: `tree` for up to 32 KiB, else `ring`. */
+  /** Default: `tree` for up to 64 KiB, else `ring`. */
   readonly algorithm?: Algorithm;
 }
 
 /** Longest array that takes fewer steps rather than all links (bytes). */
-const SHORT_BYTES = 32_768;
-/** Shortest slice into which a longer array is cut, so that its slices overlap (bytes). */
-const MIN_SLICE_BYTES = 16_384;
-const OPS: readonly ReduceOpName[] = ['sum', 'prod', 'min', 'max'];
+const SHORT_BYTES = 65_536;
+/** Shortest slice into which a longer array is cut, so that its slices overlap (bytes). It needs no credit. */
+const MIN_SLICE_BYTES = EAGER_BYTES;
 /** Heartbeats in the time after which a silent rank is dead. */
 const BEATS = 5;
 const NOWHERE: Operand = { bytes: new Uint8Array(0), place: undefined, start: 0 };
@@ -120,7 +119,7 @@ export class Communicator {
       { length: LANES },
       (_, lane) => new Lane(lane, parts.buffers, lane * LANE_BYTES, this.#reducer, peerOf),
     );
-    this.#pump = new CompletionPump(parts.cq, (wc) => this.#peerWith(wc.qpNum)?.take(wc));
+    this.#pump = new CompletionPump(parts.cq, (wc) => this.#rendezvous.peerWith(wc.qpNum)?.take(wc));
     this.#timer = setInterval(() => this.#beat(), settings.timeout / BEATS).unref();
   }
 
@@ -435,11 +434,6 @@ export class Communicator {
     return new RankError(missing[0] ?? 0, 'ETIMEDOUT', `${what} not joined within ${joinTimeout} ms`);
   }
 
-  #peerWith(qpNum: number): Peer | undefined {
-    for (const peer of this.#rendezvous.peers.values()) if (peer.qpNum === qpNum) return peer;
-    return undefined;
-  }
-
   #beat(): void {
     for (const peer of this.#rendezvous.peers.values()) peer.heartbeat(this.#settings.timeout);
   }
@@ -473,7 +467,7 @@ export class Communicator {
 
 /** @throws TypeError */
 function checkOp(op: ReduceOpName): void {
-  if (!OPS.includes(op)) throw wrongType('op', op, `one of ${OPS.join(', ')}`);
+  if (!REDUCE_OPS.includes(op)) throw wrongType('op', op, `one of ${REDUCE_OPS.join(', ')}`);
 }
 
 /** Opens a device whose card answers while the program computes. */

@@ -1,4 +1,5 @@
 /** Options of a communicator: their checks and defaults. */
+import { availableParallelism } from 'node:os';
 import type { Device } from '../../index.js';
 import { checkInteger, checkPort, wrongType } from '../errors.js';
 
@@ -32,7 +33,10 @@ export interface CommunicatorOptions {
   readonly joinTimeout?: number;
   /** Ends the wait for the other ranks. */
   readonly signal?: AbortSignal;
-  /** Thread that combines long arrays: one of the communicator's own, or the calling thread. Default `worker`. */
+  /**
+   * Thread that combines long arrays: one of the communicator's own, or the calling thread. Default: `worker` with four
+   * processors and more.
+   */
   readonly reduceThread?: 'worker' | 'own';
 }
 
@@ -56,11 +60,13 @@ export interface CommunicatorSettings {
 export const COLLECTIVE_PORT = 29_500;
 
 const MAX_RANKS = 1024;
+/** With fewer processors, a second thread takes time from the first one, and from other ranks of the host. */
+const DEFAULT_REDUCE_THREAD = availableParallelism() < 4 ? 'own' : 'worker';
 
 /** @throws TypeError, RangeError for wrong options */
 export function communicatorSettings(options: CommunicatorOptions): CommunicatorSettings {
   const { rank, size, host, port = COLLECTIVE_PORT, endpoints, device, group = '', signal } = options;
-  const { timeout = 5000, joinTimeout = 60_000, reduceThread = 'worker' } = options;
+  const { timeout = 5000, joinTimeout = 60_000, reduceThread = DEFAULT_REDUCE_THREAD } = options;
   checkInteger('size', size, 1, MAX_RANKS);
   checkInteger('rank', rank, 0, size - 1);
   checkInteger('timeout', timeout, 500, 600_000);

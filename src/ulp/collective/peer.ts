@@ -14,6 +14,7 @@ import {
 import { RankError } from './errors.js';
 import { Mailbox } from './mailbox.js';
 import {
+  CONTROL_BYTES,
   type ControlMessage,
   CREDIT_BYTES,
   type Credit,
@@ -31,7 +32,7 @@ import {
 } from './wire.js';
 
 /** Receives that are posted; the peer waits when it has sent more short data than we have taken. */
-const RECEIVES = 64;
+const RECEIVES = 32;
 const CONTROL_RECEIVES = 8;
 /** Requests that the queue pair holds. */
 const SENDS = 64;
@@ -100,6 +101,8 @@ interface Pending {
 export class Peer {
   readonly rank: number;
   readonly #hasData: boolean;
+  /** Bytes of a receive. */
+  readonly #receiveBytes: number;
   readonly #id: CmId;
   readonly #mr: Mr;
   readonly #qp: Qp;
@@ -121,6 +124,7 @@ export class Peer {
   private constructor(parts: { id: CmId; mr: Mr; qp: Qp }, { rank, hasData }: PeerInit, listener: PeerListener) {
     this.rank = rank;
     this.#hasData = hasData;
+    this.#receiveBytes = hasData ? EAGER_BYTES : CONTROL_BYTES;
     this.#id = parts.id;
     this.#mr = parts.mr;
     this.#qp = parts.qp;
@@ -142,7 +146,7 @@ export class Peer {
    * @throws VerbsError ENOMEM; nothing is left allocated then, but the id
    */
   static async open(id: CmId, pd: Pd, cq: Cq, init: PeerInit, listener: PeerListener): Promise<Peer> {
-    const bytes = init.hasData ? SLOTS_AT + LANES * DEPTH * SLOT_BYTES : CONTROL_RECEIVES * EAGER_BYTES;
+    const bytes = init.hasData ? SLOTS_AT + LANES * DEPTH * SLOT_BYTES : CONTROL_RECEIVES * CONTROL_BYTES;
     const mr = await pd.regMr(bytes, { access: ['localWrite', 'remoteWrite'] });
     try {
       const maxRecvWr = init.hasData ? RECEIVES : CONTROL_RECEIVES;
@@ -352,7 +356,8 @@ export class Peer {
 
   #postReceive(slot: number): void {
     if (this.#closed !== undefined || this.#failure !== undefined) return;
-    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * EAGER_BYTES, EAGER_BYTES) });
+    const bytes = this.#receiveBytes;
+    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * bytes, bytes) });
   }
 
   #onMessage(receive: number, immData: number | undefined, bytes: number): void {
@@ -360,7 +365,7 @@ export class Peer {
     const ends = this.#lanes[lane];
     const release = () => this.#postReceive(receive);
     if (kind === Kind.CONTROL) {
-      const at = receive * EAGER_BYTES;
+      const at = receive * this.#receiveBytes;
       const message = decodeControl(Buffer.from(this.#mr.buffer.subarray(at, at + bytes)));
       release();
       if (message === undefined) this.#break('it has sent an invalid control message');

@@ -17,11 +17,15 @@ const MODULE = new URL('../../../build/reduce.wasm', import.meta.url);
 let compiled: WebAssembly.Module | undefined;
 
 /** Names of operations. */
-export type ReduceOpName = 'sum' | 'prod' | 'min' | 'max';
+export const REDUCE_OPS = ['sum', 'prod', 'min', 'max'] as const;
+/** One of them. */
+export type ReduceOpName = (typeof REDUCE_OPS)[number];
+
+const ELEMENTS = ['F32', 'F64', 'I32', 'I64'] as const;
 
 /** Two arrays of the same length, and where the result goes: addresses in the card's memory. */
 export interface ReduceArguments {
-  readonly element: 'F32' | 'F64' | 'I32' | 'I64';
+  readonly element: (typeof ELEMENTS)[number];
   readonly op: ReduceOpName;
   readonly into: number;
   readonly a: number;
@@ -34,6 +38,9 @@ export interface ReduceArguments {
 
 export class Reducer {
   readonly #exports: ReduceExports;
+  /** Values of the module's enums. */
+  readonly #elements: Readonly<Record<ReduceArguments['element'], number>>;
+  readonly #ops: Readonly<Record<ReduceOpName, number>>;
   /** The ring that the thread shares; undefined without a thread. */
   readonly #ring: Int32Array | undefined;
   readonly #worker: Worker | undefined;
@@ -50,6 +57,11 @@ export class Reducer {
   constructor(memory: SharedMemory, hasThread: boolean) {
     compiled ??= new WebAssembly.Module(readFileSync(MODULE));
     this.#exports = instantiate(compiled, memory);
+    const value = (name: string) => (this.#exports as unknown as Record<string, WebAssembly.Global>)[name]?.value;
+    const values = <N extends string>(group: string, names: readonly N[]) =>
+      Object.fromEntries(names.map((name) => [name, value(`${group}.${name.toUpperCase()}`)])) as Record<N, number>;
+    this.#elements = values('Element', ELEMENTS);
+    this.#ops = values('ReduceOp', REDUCE_OPS);
     if (!hasThread) return;
     const shared = new SharedArrayBuffer((State.JOBS + JOBS * JOB_WORDS) * 4);
     this.#ring = new Int32Array(shared);
@@ -62,11 +74,10 @@ export class Reducer {
   /** Combines two arrays. @throws an Error when the thread has failed */
   async reduce(args: ReduceArguments): Promise<void> {
     const { element, op, into, a, b, count, bytes } = args;
-    const exports = this.#exports;
-    const [elementCode, opCode] = [codeOf(exports, 'Element', element), codeOf(exports, 'ReduceOp', op.toUpperCase())];
+    const [elementCode, opCode] = [this.#elements[element], this.#ops[op]];
     const ring = this.#ring;
     if (ring === undefined || bytes < LONG_BYTES || this.#waiting.length === JOBS) {
-      exports.reduce(elementCode, opCode, into, a, b, count);
+      this.#exports.reduce(elementCode, opCode, into, a, b, count);
       return;
     }
     if (this.#failure !== undefined) throw this.#failure;
@@ -104,8 +115,4 @@ export class Reducer {
     this.#failure ??= error;
     for (const { reject } of this.#waiting.splice(0)) reject(error);
   }
-}
-
-function codeOf(exports: ReduceExports, group: string, name: string): number {
-  return (exports as unknown as Record<string, WebAssembly.Global>)[`${group}.${name}`]?.value as number;
 }

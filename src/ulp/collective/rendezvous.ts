@@ -44,6 +44,8 @@ export class Rendezvous {
   readonly #endpoints = new Map<number, RankEndpoint>();
   /** Connections, also those that are being established. */
   readonly #opened = new Map<number, Peer>();
+  /** The same by the number of the queue pair. */
+  readonly #byQpNum = new Map<number, Peer>();
   readonly #established = new Set<number>();
   /** Called when something has changed that may be waited for. */
   #onChange: () => void = () => {};
@@ -70,6 +72,11 @@ export class Rendezvous {
   /** The connections, also those that are not established yet, by rank. */
   get peers(): ReadonlyMap<number, Peer> {
     return this.#opened;
+  }
+
+  /** The connection that has a queue pair. */
+  peerWith(qpNum: number): Peer | undefined {
+    return this.#byQpNum.get(qpNum);
   }
 
   /**
@@ -135,9 +142,7 @@ export class Rendezvous {
       if (hello.rank !== other) throw refusal(other, `rank ${hello.rank} listens where rank ${other} is expected`);
       this.#establish(peer, hello);
     } catch (error) {
-      this.#opened.delete(other);
-      if (peer === undefined) await id.close();
-      else await peer.close(async () => {});
+      await this.#drop(id, peer);
       const reason = error instanceof CmError ? textOf(error.privateData) : '';
       throw reason === '' ? error : refusal(other, reason);
     }
@@ -176,9 +181,7 @@ export class Rendezvous {
       this.#establish(peer, hello);
     } catch {
       // it has given up, and tries again
-      this.#opened.delete(hello.rank);
-      if (peer === undefined) await id.close();
-      else await peer.close(async () => {});
+      await this.#drop(id, peer);
     }
   }
 
@@ -195,7 +198,19 @@ export class Rendezvous {
     const peer = Peer.open(id, pd, cq, { rank: other, hasData: this.#near.has(other) }, this.#listener);
     const opened = await peer;
     this.#opened.set(other, opened);
+    this.#byQpNum.set(opened.qpNum, opened);
     return opened;
+  }
+
+  /** Frees what belongs to an attempt to connect. */
+  async #drop(id: CmId, peer: Peer | undefined): Promise<void> {
+    if (peer === undefined) {
+      await id.close();
+      return;
+    }
+    this.#opened.delete(peer.rank);
+    this.#byQpNum.delete(peer.qpNum);
+    await peer.close(async () => {});
   }
 
   #establish(peer: Peer, fifo: Pick<Hello, 'fifoAddr' | 'fifoRkey'>): void {

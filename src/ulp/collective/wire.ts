@@ -21,8 +21,10 @@ export const LANES = 4;
 export const DEPTH = 2;
 /** Most bytes of a slice, for which a slot has room. */
 export const SLOT_BYTES = 262_144;
-/** Most bytes of short data, and of a control message. */
-export const EAGER_BYTES = 4096;
+/** Most bytes of short data. */
+export const EAGER_BYTES = 65_536;
+/** Most bytes of a control message. */
+export const CONTROL_BYTES = 4096;
 /** Bytes of a credit. */
 export const CREDIT_BYTES = 16;
 
@@ -65,7 +67,10 @@ export function splitImmediate(value: number): { kind: number; lane: number; tag
 
 /** Returns the tag of a call. @param text all that must be the same at each rank */
 export function callTag(sequence: number, text: string): number {
-  return ((sequence & 0xff) << 16) | createHash('sha256').update(text).digest().readUInt16BE(0);
+  // FNV-1a
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return ((sequence & 0xff) << 16) | ((hash ^ (hash >>> 16)) & 0xffff);
 }
 
 /** The number of the call that a tag is of, modulo 256. */

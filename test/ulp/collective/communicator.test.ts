@@ -8,7 +8,7 @@ import { join, openDevices, openRanks, optionsOf, ROOT_HOST } from './ranks.js';
 const ARRAYS = { Float32Array, Float64Array, Int32Array, BigInt64Array };
 const TYPES = Object.keys(ARRAYS) as ElementName[];
 /** Lengths that are sent at once, in one slice or in several, and leave parts of different lengths. */
-const LENGTHS = [1, 3, 1000, 5003, 60_007];
+const LENGTHS = [1, 3, 1000, 60_007, 400_009];
 
 /** Returns an array whose elements are small integers, which every type can represent. */
 function filled(type: ElementName, length: number, random: Random): NumberArray {

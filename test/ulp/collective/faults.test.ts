@@ -30,13 +30,22 @@ const failure = (call: Promise<unknown>): Promise<RankError> =>
     (error) => error,
   );
 
-/** What all ranks but one get of a call. */
-async function failures(ranks: readonly Communicator[], without: number): Promise<RankError[]> {
-  const others = ranks.filter(({ rank }) => rank !== without);
-  return Promise.all(others.map((rank) => failure(rank.allReduce(new Float32Array(100_000)))));
-}
+/** Lengths of arrays whose slices need no credits, and of others. */
+const [SHORT, LONG] = [100_000, 2_000_000];
 
-describe.each([2, 3, 4, 7])('of %i ranks', (size) => {
+describe.each([
+  [2, SHORT],
+  [2, LONG],
+  [3, LONG],
+  [4, SHORT],
+  [7, LONG],
+])('of %i ranks that combine %i elements', (size, length) => {
+  /** What all ranks but one get of a call. */
+  async function failures(ranks: readonly Communicator[], without: number): Promise<RankError[]> {
+    const others = ranks.filter(({ rank }) => rank !== without);
+    return Promise.all(others.map((rank) => failure(rank.allReduce(new Float32Array(length)))));
+  }
+
   test('one that dies ends the calls of the others with its number, within seconds', async () => {
     const { devices, ranks } = await openRanks(size);
     const dead = size - 1;
@@ -82,11 +91,11 @@ describe.each([2, 3, 4, 7])('of %i ranks', (size) => {
   test.each<[string, (rank: Communicator) => Promise<unknown>]>([
     ['another call', (rank) => rank.barrier()],
     ['a shorter array', (rank) => rank.allReduce(new Float32Array(10))],
-    ['a longer array', (rank) => rank.allReduce(new Float32Array(1_000_000))],
-    ['another type', (rank) => rank.allReduce(new Int32Array(100_000))],
-    ['another operation', (rank) => rank.allReduce(new Float32Array(100_000), { op: 'max' })],
-    ['another algorithm', (rank) => rank.allReduce(new Float32Array(100_000), { algorithm: 'tree' })],
-    ['a broadcast', (rank) => rank.broadcast(new Float32Array(100_000))],
+    ['a longer array', (rank) => rank.allReduce(new Float32Array(3_000_000))],
+    ['another type', (rank) => rank.allReduce(new Int32Array(length))],
+    ['another operation', (rank) => rank.allReduce(new Float32Array(length), { op: 'max' })],
+    ['another algorithm', (rank) => rank.allReduce(new Float32Array(length), { algorithm: 'tree' })],
+    ['a broadcast', (rank) => rank.broadcast(new Float32Array(length))],
     ['one call more', (rank) => rank.barrier().then(() => rank.barrier())],
   ])('one that makes %s ends the calls of all', async (_, call) => {
     const { ranks } = await openRanks(size);
@@ -202,7 +211,7 @@ test.each([1, 2, 3, 4, 5, 6, 7, 8])('random messages end the communicator or are
   const joining = join(optionsOf(0, 2, own));
   const qp = await rawRank(other);
   const rank = await joining;
-  const call = failure(rank.allReduce(new Float32Array(100_000)));
+  const call = failure(rank.allReduce(new Float32Array(LONG)));
   for (let i = 0; i < 20; i++) send(qp, random.u32(), random.bytes(random.below(64)));
   expect(await call).toMatchObject({ name: 'RankError', rank: 1 });
   await rank.close();
