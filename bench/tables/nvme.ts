@@ -28,7 +28,7 @@ export interface NvmeData {
 }
 
 function works({ isQuick }: Settings): Work[] {
-  const window = { mtu: 9000, qps: 1, waiting: 'sleep', warmMs: 500, ms: isQuick ? 1000 : 2000 } as const;
+  const window = { mtu: 9000, qps: 1, waiting: 'sleep', warmMs: 5000, ms: isQuick ? 1000 : 2000 } as const;
   return [
     { kind: 'pingpong', operation: 'READ', size: SMALL, ...window },
     ...(['READ', 'WRITE'] as const).map((operation) => ({ kind: 'rate' as const, operation, size: SMALL, ...window })),
