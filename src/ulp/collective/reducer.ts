@@ -17,9 +17,9 @@ const MODULE = new URL('../../../build/reduce.wasm', import.meta.url);
 let compiled: WebAssembly.Module | undefined;
 
 /** Names of operations. */
-export const REDUCE_OPS = ['sum', 'prod', 'min', 'max'] as const;
-/** One of them. */
-export type ReduceOpName = (typeof REDUCE_OPS)[number];
+export type ReduceOpName = 'sum' | 'prod' | 'min' | 'max';
+/** All of them. */
+export const REDUCE_OPS: readonly ReduceOpName[] = ['sum', 'prod', 'min', 'max'];
 
 const ELEMENTS = ['F32', 'F64', 'I32', 'I64'] as const;
 
