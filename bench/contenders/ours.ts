@@ -17,6 +17,8 @@ export interface OursOptions {
   readonly mode: string;
   /** Fraction of the frames that each end loses, 0 to 1. */
   readonly drop?: number;
+  /** Whether the link computes its part of the ICRC. Default true. */
+  readonly icrcOffload?: boolean;
 }
 
 /**
@@ -34,8 +36,8 @@ export class Ours implements Contender {
   #ends: readonly WorkerProcess[] = [];
 
   constructor(readonly options: OursOptions) {
-    const { link, mode } = options;
-    this.name = `${link}, ${mode}`;
+    const { link, mode, icrcOffload = true } = options;
+    this.name = `${link}, ${mode}${icrcOffload ? '' : ', ICRC by the card'}`;
     this.link = link;
   }
 

@@ -13,6 +13,7 @@ import { type GuestData, guest } from './guest.js';
 import { latency } from './latency.js';
 import { type LossRow, loss } from './loss.js';
 import { type NvmeData, nvme } from './nvme.js';
+import { offload } from './offload.js';
 import { rate } from './rate.js';
 import { rpc } from './rpc.js';
 import { type ScaleData, scale } from './scale.js';
@@ -31,6 +32,7 @@ export const SUBJECTS = [
   collective,
   card,
   icrc,
+  offload,
   scale,
   footprint,
   loss,
@@ -50,6 +52,7 @@ export interface Results {
   readonly rpc?: Row[];
   readonly collective?: CollectiveData;
   readonly card?: CardData;
+  readonly offload?: Row[];
   readonly scale?: ScaleData;
   readonly footprint?: FootprintData;
   readonly loss?: LossRow[];

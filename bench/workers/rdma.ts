@@ -24,6 +24,7 @@ export interface RdmaOptions {
   /** Probability that a frame sent by this end is lost, 0 to 1. */
   readonly drop?: number;
   readonly flowSteering?: boolean;
+  readonly icrcOffload?: boolean;
 }
 
 export interface Introduction {
@@ -63,13 +64,15 @@ export class RdmaEnd {
   #recvWcs: Wc[] = [];
   #one: Wc[] = [];
 
-  async open({ link, mode, interface: name, drop, flowSteering = false }: RdmaOptions): Promise<Introduction> {
+  async open(given: RdmaOptions): Promise<Introduction> {
+    const { link, mode, interface: name, drop, flowSteering = false, icrcOffload = true } = given;
     const options = {
       link,
       mode,
       interface: name,
       memoryBytes: 64 * 2 ** 20,
       flowSteering,
+      icrcOffload,
       ...(drop !== undefined && { fault: { seed: 1, tx: { drop } } }),
     };
     this.#device = await openDevice(options as Parameters<typeof openDevice>[0]);

@@ -41,6 +41,8 @@ export type LinkKind = 'packet' | 'udp' | 'xdp';
 export interface CardOptions {
   /** The mode of the device. */
   readonly mode?: OpenOptions['mode'];
+  /** Whether the link may compute its part of the ICRC. Default true. */
+  readonly icrcOffload?: boolean;
   readonly faults?: FaultOptions;
   /** A capture file of our frames on the network, after the faults. */
   readonly pcap?: string;
@@ -68,8 +70,8 @@ export class OurDevice implements AsyncDisposable {
     link = gates ?? link;
     const tap = options.tap ? new WireTap() : undefined;
     if (tap) link = pcapLink(link, tap);
-    const { mode, memoryBytes = 32 * 2 ** 20 } = options;
-    const device = await openDevice({ link, memoryBytes, ...(mode && { mode }) });
+    const { mode, icrcOffload = true, memoryBytes = 32 * 2 ** 20 } = options;
+    const device = await openDevice({ link, memoryBytes, icrcOffload, ...(mode && { mode }) });
     return new OurDevice(device, tap, gates);
   }
 

@@ -11,20 +11,20 @@ import { connectPair, Expected, FAMILIES } from './pair.js';
 const SIZE = 65536;
 const DONE = WcStatus.SUCCESS;
 
-/** Every combination, some with the xdp link, and one in worker mode. */
+/** Every combination, some with the xdp link, one in worker mode, and one whose card computes the whole ICRC. */
 const cells = [
-  ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline'] as const),
+  ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline', 'link'] as const),
   ...matrix([4096])
     .slice(0, 1)
-    .map((cell) => [...cell, 'worker'] as const),
+    .flatMap((cell) => [[...cell, 'worker', 'link'] as const, [...cell, 'inline', 'card'] as const]),
 ];
 
 describeWithRxe('operations with rxe', 9000, (environment) => {
-  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s', ([link, family, mtu, mode]) => {
+  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s, ICRC by the %s', ([link, family, mtu, mode, icrc]) => {
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {
-      ours = await OurDevice.open(link, { mode });
+      ours = await OurDevice.open(link, { mode, icrcOffload: icrc === 'link' });
       peer = await Peer.start(environment.guest, FAMILIES[family].gid);
     });
     afterAll(async () => {
