@@ -29,6 +29,9 @@ export function canPoll({ mode }: Pick<OursOptions, 'mode'>): boolean {
   return mode === 'inline' || HAS_TWO_CPUS;
 }
 
+/** End of the name of a contender whose cards compute the whole ICRC. */
+export const ICRC_BY_CARD = ', ICRC by the card';
+
 export class Ours implements Contender {
   readonly kind = 'ours';
   readonly name: string;
@@ -37,7 +40,7 @@ export class Ours implements Contender {
 
   constructor(readonly options: OursOptions) {
     const { link, mode, icrcOffload = true } = options;
-    this.name = `${link}, ${mode}${icrcOffload ? '' : ', ICRC by the card'}`;
+    this.name = `${link}, ${mode}${icrcOffload ? '' : ICRC_BY_CARD}`;
     this.link = link;
   }
 

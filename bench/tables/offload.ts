@@ -1,5 +1,5 @@
 /** The ICRC offload of the links: bulk and latency with it, and without it. */
-import { Ours } from '../contenders/ours.js';
+import { ICRC_BY_CARD, Ours } from '../contenders/ours.js';
 import { absent, cpuPerByte, failures, figure, gbps, medianUs, reason, select } from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme, over } from '../report/targets.js';
@@ -28,14 +28,12 @@ interface Pair {
 }
 
 function pairs(rows: readonly Row[]): Pair[] {
-  const names = [...new Set(rows.map(({ contender }) => contender))];
-  return names
-    .filter((name) => names.some((other) => other.startsWith(`${name}, `)))
-    .map((name) => ({
-      name,
-      on: select(rows, { contender: name }),
-      off: rows.filter(({ contender }) => contender.startsWith(`${name}, `)),
-    }));
+  const names = [...new Set(rows.map(({ contender }) => contender))].filter((name) => !name.endsWith(ICRC_BY_CARD));
+  return names.map((name) => ({
+    name,
+    on: select(rows, { contender: name }),
+    off: select(rows, { contender: `${name}${ICRC_BY_CARD}` }),
+  }));
 }
 
 export const offload: Subject<Row[]> = {
@@ -110,10 +108,11 @@ function lines({ name, on, off }: Pair): string[][] {
     const cells = MTUS.flatMap((mtu) =>
       SIZES.flatMap((size) => {
         const [own, other] = both(on, off, { mtu, size, operation });
+        const [rate, otherRate] = [own, other].map((row) => figure(row, gbps));
         const [cpu, otherCpu] = [own, other].map((row) => figure(row, cpuPerByte));
         return [
-          own === undefined ? absent(own) : digits(figure(own, gbps)),
-          ratio(figure(own, gbps), figure(other, gbps)),
+          rate === undefined ? absent(own) : digits(rate),
+          ratio(rate, otherRate),
           digits(cpu && cpu * 1024),
           ratio(cpu, otherCpu),
         ];
@@ -125,5 +124,6 @@ function lines({ name, on, off }: Pair): string[][] {
 
 function pingpong(rows: readonly Row[]): string {
   const [row] = rows.filter(({ work }) => work.kind === 'pingpong');
-  return row === undefined ? absent(row) : digits(figure(row, medianUs));
+  const median = figure(row, medianUs);
+  return median === undefined ? absent(row) : digits(median);
 }

@@ -18,7 +18,7 @@ let compiled: WebAssembly.Module | undefined;
 
 /** Names of operations. */
 export type ReduceOpName = 'sum' | 'prod' | 'min' | 'max';
-/** All of them. */
+/** All operations. */
 export const REDUCE_OPS: readonly ReduceOpName[] = ['sum', 'prod', 'min', 'max'];
 
 const ELEMENTS = ['F32', 'F64', 'I32', 'I64'] as const;

@@ -5,26 +5,22 @@ import { RpcError } from '../rpc/status.js';
 /** Returns an error as Connect's: an RpcError with its code. */
 export function connectErrorOf(error: unknown): ConnectError {
   if (!(error instanceof RpcError)) return ConnectError.from(error);
-  if (error.cause instanceof ConnectError) return error.cause;
   // Connect writes DEADLINE_EXCEEDED as DeadlineExceeded
   const name = error.code.toLowerCase().replace(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase());
   const code = (Code as unknown as Partial<Record<string, Code>>)[name === 'Cancelled' ? 'Canceled' : name];
   return new ConnectError(error.details, code ?? Code.Unknown, undefined, undefined, error);
 }
 
-/** Passes a body on, and its errors as Connect's. @param onReturn the caller wants no more of it */
+/** Yields a body. Its errors become Connect's. @param onEnd called when the reader takes no more of it */
 export async function* withConnectErrors(
   body: AsyncIterable<Uint8Array>,
-  onReturn?: () => void,
+  onEnd?: () => void,
 ): AsyncGenerator<Uint8Array, void, void> {
-  let isOver = false;
   try {
     yield* body;
-    isOver = true;
   } catch (error) {
-    isOver = true;
     throw connectErrorOf(error);
   } finally {
-    if (!isOver) onReturn?.();
+    onEnd?.();
   }
 }

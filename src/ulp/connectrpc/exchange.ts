@@ -3,11 +3,9 @@
  * as JSON; the messages after it are the body. An empty message ends the body of a response that has trailers, which
  * the next message holds.
  */
+import { SHORT_BYTES } from '../rpc/channel.js';
 import { RpcError } from '../rpc/status.js';
 import type { RpcStream } from '../rpc/stream.js';
-
-/** Bytes of the body in one message: as many as go by SEND. */
-const PIECE_BYTES = 65_536;
 
 type HeaderEntries = [name: string, value: string][];
 
@@ -41,11 +39,14 @@ export async function readResponseHead(stream: RpcStream): Promise<ResponseHead>
   return { status, header: headersOf(header) };
 }
 
-/** Writes the body, as fast as the peer takes it. @throws what `body` throws; as `writeHead` */
+/**
+ * Writes the body as fast as the peer takes it, in messages that go by SEND.
+ * @throws what `body` throws; as `writeHead`
+ */
 export async function writeBody(stream: RpcStream, body: AsyncIterable<Uint8Array> | undefined): Promise<void> {
   if (body === undefined) return;
   for await (const bytes of body)
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) await stream.write(bytes.subarray(at, at + PIECE_BYTES));
+    for (let at = 0; at < bytes.length; at += SHORT_BYTES) await stream.write(bytes.subarray(at, at + SHORT_BYTES));
 }
 
 /** Writes the trailers, when there are any. */

@@ -1,13 +1,12 @@
 /** The client's end: a transport of Connect over a client of calls. */
-import { ConnectError, type Transport } from '@connectrpc/connect';
+import type { Transport } from '@connectrpc/connect';
 import type { CommonTransportOptions, UniversalClientFn } from '@connectrpc/connect/protocol';
 import { createTransport as createConnectTransport } from '@connectrpc/connect/protocol-connect';
 import { wrongType } from '../errors.js';
 import { RpcClient } from '../rpc/client.js';
-import { RpcError } from '../rpc/status.js';
 import type { RpcStream } from '../rpc/stream.js';
 import { connectErrorOf, withConnectErrors } from './errors.js';
-import { readBody, readResponseHead, writeBody, writeHead } from './exchange.js';
+import { type RequestHead, readBody, readResponseHead, writeBody, writeHead } from './exchange.js';
 
 /** Options of `createTransport`; those that are not listed here are Connect's own. */
 export interface TransportOptions extends Partial<Omit<CommonTransportOptions, 'baseUrl' | 'httpClient'>> {
@@ -48,6 +47,7 @@ function httpClientOver(client: RpcClient): UniversalClientFn {
       void send(stream, { method, url, header }, body);
       const head = await readResponseHead(stream);
       const trailer = new Headers();
+      // to cancel a stream that has ended has no effect
       return { ...head, trailer, body: withConnectErrors(readBody(stream, trailer), () => stream.cancel()) };
     } catch (error) {
       throw connectErrorOf(error);
@@ -56,13 +56,13 @@ function httpClientOver(client: RpcClient): UniversalClientFn {
 }
 
 /** Sends a request. When that fails, reading the response does. */
-async function send(stream: RpcStream, head: Parameters<typeof writeHead>[1], body?: AsyncIterable<Uint8Array>) {
+async function send(stream: RpcStream, head: RequestHead, body?: AsyncIterable<Uint8Array>): Promise<void> {
   try {
     await writeHead(stream, head);
     await writeBody(stream, body);
     await stream.end();
-  } catch (cause) {
+  } catch (error) {
     // no effect when the stream has failed, or the response is complete
-    stream.cancel(new RpcError('CANCELLED', ConnectError.from(cause).rawMessage, { cause }));
+    stream.cancel(connectErrorOf(error));
   }
 }

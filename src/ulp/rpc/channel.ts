@@ -20,7 +20,7 @@ import {
 } from './wire.js';
 
 /** Longest body that goes by SEND: a longer one costs less by READ, which needs a round trip more. */
-const SHORT_BYTES = 65_536;
+export const SHORT_BYTES = 65_536;
 /** Options of the connections of both ends. A message has room for the longest frame. */
 export const CONNECTION_OPTIONS = {
   messageBytes: SHORT_BYTES + 512,

@@ -165,8 +165,9 @@ export class ServedClient {
 
   async #stream(served: ServedCall, { call, name }: Frame): Promise<void> {
     const handler = this.#handlers.streams.get(name) as StreamHandler;
-    const cancel = (error: RpcError) => {
+    const cancel = (reason: Error) => {
       if (served.isEnded) return;
+      const error = statusOf(reason);
       this.#calls.delete(call);
       this.#fail(call, error);
       served.end(error);

@@ -14,7 +14,7 @@ interface Waiter {
 /** What a stream tells its client or server. */
 export interface StreamListener {
   /** The program cancels the stream: both ends of it are to fail. */
-  onCancel(error: RpcError): void;
+  onCancel(error: Error): void;
   /** A message has been read, or will not be. */
   onTaken?(frame: Frame): void;
 }
@@ -68,8 +68,11 @@ export class RpcStream implements AsyncIterable<Buffer> {
     return ended;
   }
 
-  /** Ends the stream at once: what waits at either end fails. @param error why. Default: CANCELLED */
-  cancel(error = new RpcError('CANCELLED', 'the stream was cancelled')): void {
+  /**
+   * Ends the stream at once. Reads and writes that wait at either end fail.
+   * @param error the reason, which a client gets as if the handler had thrown it. Default: CANCELLED
+   */
+  cancel(error: Error = new RpcError('CANCELLED', 'the stream was cancelled')): void {
     this.#listener.onCancel(error);
   }
 

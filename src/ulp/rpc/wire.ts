@@ -55,7 +55,7 @@ export interface Frame {
   readonly body: Buffer;
 }
 
-/** What a frame is made of; what is missing is 0 or empty. */
+/** The fields of a frame to write. Absent ones are 0 or empty. */
 export type FrameInit = Pick<Frame, 'type' | 'call'> &
   Partial<Pick<Frame, 'flags' | 'argument' | 'name'>> & { readonly body?: Uint8Array };
 
