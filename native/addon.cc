@@ -23,6 +23,7 @@
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
 Napi::Function XskSocket(Napi::Env env);
+Napi::Function RingIcrc(Napi::Env env);
 Napi::Function XskWakeTx(Napi::Env env);
 Napi::Function XskWakeRx(Napi::Env env);
 Napi::Function JoinGroup(Napi::Env env);
@@ -71,6 +72,7 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
   exports.Set("XskSocket", XskSocket(env));
+  exports.Set("RingIcrc", RingIcrc(env));
   exports.Set("xskWakeTx", XskWakeTx(env));
   exports.Set("xskWakeRx", XskWakeRx(env));
   exports.Set("joinGroup", JoinGroup(env));

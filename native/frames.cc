@@ -3,6 +3,8 @@
 #include <unistd.h>
 #include <cerrno>
 
+#include "icrc.h"
+
 void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
   producer_ = reinterpret_cast<uint32_t*>(memory + layout[0]);
   consumer_ = reinterpret_cast<uint32_t*>(memory + layout[1]);
@@ -23,6 +25,22 @@ void Frames::Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout) {
   rx.Attach(base_, layout + 4);
   slotBytes = layout[8];
   foldsIcrc = layout[9] != 0;
+}
+
+void Frames::CompleteIcrc(Descriptor& d) {
+  const uint32_t share = d.options >> kTxIcrcShift;
+  uint8_t* frame = At(d.addr, d.len);
+  if (share == 0 || frame == nullptr) return;
+  d.options &= (1u << kTxIcrcShift) - 1;
+  ::CompleteIcrc(frame, d.len, share);
+}
+
+void Frames::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {
+  if (!foldsIcrc) return;
+  to.options |= kRxIcrcFolded;
+  if (segmentBytes == 0) segmentBytes = bytes;
+  for (; bytes > segmentBytes; bytes -= segmentBytes, payload += segmentBytes) FoldIcrc(payload, segmentBytes);
+  FoldIcrc(payload, bytes);
 }
 
 Napi::Object FrameCounters::ToObject(Napi::Env env) const {

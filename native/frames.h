@@ -68,6 +68,12 @@ class Frames {
   uint8_t* At(uint64_t addr, uint64_t len) const {
     return len <= bytes_ && addr <= bytes_ - len ? base_ + addr : nullptr;
   }
+  /// Completes the ICRC of a frame that is to be sent, if the card has left a part of it, and clears the option: a
+  /// descriptor that stays in the ring comes here again.
+  void CompleteIcrc(Descriptor& d);
+  /// XORs the link's part of the ICRC into each packet of a UDP payload, if the card wants it. @param segmentBytes of
+  /// each packet but the last; 0 = there is one
+  void FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to);
   /// Returns the offset of an address that is inside the memory.
   uint64_t OffsetOf(const uint8_t* at) const { return static_cast<uint64_t>(at - base_); }
 

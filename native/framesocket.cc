@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "icrc.h"
-
 namespace {
 
 /// Messages of the first recvmmsg. With nothing to receive, preparing 64 slots costs more than the system call.
@@ -69,25 +67,16 @@ uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
 GsoBurst FrameSocket::BurstAt(uint32_t at, uint32_t end) {
   Descriptor& first = frames_.tx[at];
   GsoBurst burst{at, 1, frames_.At(first.addr, first.len), first.len};
-  CompleteIcrc(first);
+  frames_.CompleteIcrc(first);
   while (usesGso_ && burst.frames < kMaxBurstFrames && at + burst.frames != end) {
     Descriptor& next = frames_.tx[at + burst.frames];
     const bool fits = next.len > 0 && next.len <= first.len && frames_.At(next.addr, next.len) != nullptr;
     if (!(next.options & kTxContinuesBurst) || !fits) break;
-    CompleteIcrc(next);
+    frames_.CompleteIcrc(next);
     burst.frames++;
     if (next.len < first.len) break;
   }
   return burst;
-}
-
-/// Completes the ICRC and clears the option: a descriptor that stays in the ring comes here again.
-void FrameSocket::CompleteIcrc(Descriptor& d) {
-  const uint32_t share = d.options >> kTxIcrcShift;
-  uint8_t* frame = frames_.At(d.addr, d.len);
-  if (share == 0 || frame == nullptr) return;
-  d.options &= (1u << kTxIcrcShift) - 1;
-  ::CompleteIcrc(frame, d.len, share);
 }
 
 uint32_t FrameSocket::PutPayloads(GsoBurst& burst, uint32_t headerBytes) {
@@ -149,7 +138,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
 }
 
 bool FrameSocket::CompleteSuperPacket(uint32_t headerBytes, uint32_t segmentBytes, Descriptor& to) {
-  FoldIcrcs(Target().At(to.addr, to.len) + headerBytes, to.len - headerBytes, segmentBytes, to);
+  Target().FoldIcrcs(Target().At(to.addr, to.len) + headerBytes, to.len - headerBytes, segmentBytes, to);
   if (segmentBytes == 0 || to.len <= headerBytes + segmentBytes) {
     CountReceived(1, to.len);
     return true;
@@ -161,14 +150,6 @@ bool FrameSocket::CompleteSuperPacket(uint32_t headerBytes, uint32_t segmentByte
   counters_.rxSupers++;
   counters_.rxSuperFrames += frames;
   return true;
-}
-
-void FrameSocket::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {
-  if (!Target().foldsIcrc) return;
-  to.options |= kRxIcrcFolded;
-  if (segmentBytes == 0) segmentBytes = bytes;
-  for (; bytes > segmentBytes; bytes -= segmentBytes, payload += segmentBytes) FoldIcrc(payload, segmentBytes);
-  FoldIcrc(payload, bytes);
 }
 
 void FrameSocket::CountReceived(uint32_t frames, uint64_t bytes) {

@@ -56,8 +56,6 @@ class FrameSocket : public SharedSocket {
   virtual void OnReceiveError(int) {}
   /// The rings that receive messages: the card's, or those of a GroSplitter in front of them.
   virtual Frames& Target() { return frames_; }
-  /// XORs the link's part of the ICRC into each packet of a UDP payload, if the card wants it.
-  void FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to);
   void CountReceived(uint32_t frames, uint64_t bytes);
 
   Frames frames_;
@@ -66,7 +64,6 @@ class FrameSocket : public SharedSocket {
   mmsghdr received_[kBatch];
 
  private:
-  void CompleteIcrc(Descriptor& d);
   uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
   GsoBurst BurstAt(uint32_t at, uint32_t end);
 

@@ -338,7 +338,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
       // A raw socket may have sent any header. Nothing may follow the last segment of a super-packet.
       if (isSuper && isAll) return CompleteSuperPacket(datagram.headerBytes, vnet.segmentBytes, to);
       // In a single frame other bytes, such as padding, may follow the datagram.
-      FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
+      Target().FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
     }
     CountReceived(1, to.len);
     return true;

@@ -119,6 +119,14 @@ export interface NativeUdpSockets extends NativeFrameSocket {
 /** The four rings of an AF_XDP socket: values of `kind` in `mapRing`. */
 export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
 
+/** The link's part of the ICRC (`LinkFeatures.icrcOffload`) of frames that JavaScript moves. */
+export interface NativeRingIcrc {
+  /** Completes the frames of the transmit ring that lack a part, and clears their option. */
+  complete(): void;
+  /** Folds the frames of the receive ring from a cursor on, and sets their option. */
+  fold(cursor: number): void;
+}
+
 /**
  * An AF_XDP socket whose UMEM and rings lie in the card's memory. Call `open`, `registerUmem` (on the first of the
  * sockets that share the UMEM), `mapRing` for each ring, then `bind`.
@@ -228,6 +236,11 @@ export interface NativeAddon {
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly XskSocket: new () => NativeXskSocket;
+  /** @param memory, layout as of `NativeFrameSocket.attach`. There must be CRC methods. */
+  readonly RingIcrc: new (
+    memory: Uint8Array,
+    layout: Uint32Array,
+  ) => NativeRingIcrc;
   /** Makes the kernel process the transmit ring of an AF_XDP socket. @returns 0 or -errno */
   xskWakeTx(fd: number): number;
   /** Makes the kernel process the fill ring, and poll the interface if busy polling is set. @returns 0 or -errno */

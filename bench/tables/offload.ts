@@ -41,8 +41,7 @@ export const offload: Subject<Row[]> = {
   title: 'ICRC offload: the same card with the ICRC computed by its link, and without',
 
   async measure(context) {
-    // xdp has no such offload
-    const inline = context.ours().filter(({ options: { mode, link } }) => mode === 'inline' && link !== 'xdp');
+    const inline = context.ours().filter(({ options: { mode } }) => mode === 'inline');
     const without = inline.map(({ options }) => new Ours({ ...options, icrcOffload: false }));
     return measureRounds(await context.host(), [...inline, ...without], works(context), roundsOf(context));
   },

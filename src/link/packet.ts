@@ -9,6 +9,7 @@ import { type NativePacketSocket, native } from '../native.js';
 import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
+import { icrcFeatures } from './icrcoffload.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import { bindFree, type CardRoom, type Frames, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
@@ -104,7 +105,7 @@ export class PacketLink extends SocketLink {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
-      ...this.icrcFeatures,
+      ...icrcFeatures(),
       ...this.gsoFeatures,
       ...this.#steering,
     };

@@ -93,11 +93,14 @@ export class RingView {
   }
 }
 
+/** What the addon knows of a card. */
+export type FrameRings = Pick<Frames, 'memory' | 'tx' | 'rx' | 'slotBytes' | 'icrcOffload'>;
+
 /**
  * Returns the layout of both rings as `NativeFrameSocket.attach` takes it.
  * @throws RangeError if a ring is outside the memory or not aligned, or if slots are smaller than 128 bytes
  */
-export function frameLayout({ memory, tx, rx, slotBytes, icrcOffload }: Frames): Uint32Array {
+export function frameLayout({ memory, tx, rx, slotBytes, icrcOffload }: FrameRings): Uint32Array {
   for (const [name, ring] of Object.entries({ tx, rx })) {
     const end = ring.descriptors + (ring.mask + 1) * DESCRIPTOR_BYTES;
     const isInside = Math.max(ring.producer + 4, ring.consumer + 4, end) <= memory.length;

@@ -1,7 +1,8 @@
 /** The common part of the packet and udp links, whose frames the addon moves. */
 import { outOfRange } from '../errors.js';
-import { type NativeFrameSocket, native } from '../native.js';
+import type { NativeFrameSocket } from '../native.js';
 import { HostLink } from './hostlink.js';
+import { icrcNotes } from './icrcoffload.js';
 import type { HostInterface } from './interfaces.js';
 import type { Frames, LinkCounters, LinkFeatures } from './link.js';
 import { frameLayout } from './ring.js';
@@ -20,7 +21,7 @@ export const DEFAULT_BUFFER_BYTES = 8 * 2 ** 20;
 export abstract class SocketLink extends HostLink {
   readonly #socket: NativeFrameSocket;
   #usesGso = true;
-  #offloadsIcrc = false;
+  #notes: readonly string[] = [];
   /** An i32. The adopting thread sets it to 1 when the kernel has refused a GSO burst there. */
   readonly #gsoRefused = new SharedArrayBuffer(4);
 
@@ -36,7 +37,7 @@ export abstract class SocketLink extends HostLink {
         `slots have ${frames.slotBytes} bytes, the ${this.kind} link needs ${this.minSlotBytes} or more`,
       );
     this.#socket.attach(frames.memory, frameLayout(frames));
-    this.#offloadsIcrc = frames.icrcOffload === true;
+    this.#notes = icrcNotes(frames);
   }
 
   get pushesFrames(): boolean {
@@ -44,9 +45,7 @@ export abstract class SocketLink extends HostLink {
   }
 
   get notes(): readonly string[] {
-    return this.#offloadsIcrc
-      ? [`ICRC of large packets: mostly computed by the addon (${native().crcMethods()[0]})`]
-      : [];
+    return this.#notes;
   }
 
   transfer(): LinkTransfer {
@@ -72,10 +71,6 @@ export abstract class SocketLink extends HostLink {
   counters(): LinkCounters {
     return this.#socket.counters();
   }
-
-  /** The ICRC offload, if the addon supports it on this processor. */
-  protected readonly icrcFeatures: Pick<LinkFeatures, 'icrcOffload'> =
-    native().crcMethods().length > 0 ? { icrcOffload: true } : {};
 
   /** GSO bursts, until the kernel has refused one, and super-packets. */
   protected get gsoFeatures(): Pick<LinkFeatures, 'gso' | 'coalescedBytes'> {

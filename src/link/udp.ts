@@ -6,6 +6,7 @@ import { type NativeUdpSockets, native } from '../native.js';
 import { ipBytes, isLinkLocal } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
+import { icrcFeatures } from './icrcoffload.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
 import type { LinkFeatures, Resolved } from './link.js';
 import { resolveRoute } from './resolve.js';
@@ -66,7 +67,7 @@ export class UdpLink extends SocketLink {
       ipHeaderVisible: false,
       sourcePort: ROCE_PORT,
       ipIdentification: 'zero',
-      ...this.icrcFeatures,
+      ...icrcFeatures(),
       ...(this.#supportsGso && this.gsoFeatures),
     };
   }

@@ -5,12 +5,13 @@ import { faultLink } from '../../src/link/fault/link.js';
 import { type Link, RX_ICRC_FOLDED, TX_CONTINUES_BURST, TX_ICRC_SHIFT } from '../../src/link/link.js';
 import { pcapLink } from '../../src/link/pcap.js';
 import { UdpLink } from '../../src/link/udp.js';
+import { XdpLink } from '../../src/link/xdp/link.js';
 import { native } from '../../src/native.js';
 import { register } from '../../src/probe/packet/icrc.js';
 import { headerBytes } from '../kit/gsobursts.js';
 import { complete, fold, share } from '../kit/offload.js';
-import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
-import { addToLoopback, removeFromLoopback, sh } from './netns.js';
+import { all, describeIf, netPrivilege, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
+import { addToLoopback, removeFromLoopback, sh, vethPair } from './netns.js';
 import { packetPair } from './packetpair.js';
 import { type FrameFields, LARGE_SLOTS, payloadsOf, Rig, udpFrame } from './rig.js';
 
@@ -122,6 +123,56 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     a.put(...frames);
     a.link.send(0);
     expect(await b.gather(SIZES.length)).toEqual(frames.map((frame) => ({ frame, options: 0 })));
+  });
+});
+
+describeIf(all(privilege, xdpPrivilege()), 'xdp links at both ends of a cable', () => {
+  const LAYOUT = { slots: 128, memoryBytes: 8 * 2 ** 20 };
+  const open: Link[] = [];
+  beforeAll(() => {
+    vethPair(['lkq0', 'lkq1'], 106, 9000);
+  });
+  afterAll(() => void sh('ip link del lkq0'));
+  afterEach(() => {
+    for (const link of open.splice(0)) link.close();
+  });
+
+  /** @param icrcOffload whether the second card uses the offload */
+  function rigs(icrcOffload: boolean): { a: Rig; b: Rig; destMac: number[] } {
+    const [from, to] = ['lkq0', 'lkq1'].map((name) => XdpLink.open({ interface: name })) as [XdpLink, XdpLink];
+    open.push(from, to);
+    const a = new Rig(from, { ...LAYOUT, icrcOffload: true });
+    return { a, b: new Rig(to, { ...LAYOUT, icrcOffload }), destMac: [...to.interface.mac] };
+  }
+
+  const v4 = { source: '10.106.0.1', destination: '10.106.0.2' };
+  const v6 = { source: 'fd00:106:0:0:0:0:0:1', destination: 'fd00:106:0:0:0:0:0:2' };
+  test.each<[string, FrameFields]>([
+    ['IPv4', v4],
+    ['IPv4 with a tag', { ...v4, vlan: 7 }],
+    ['IPv6', v6],
+  ])('%s: frames leave with the whole of it, and arrive folded', async (_name, fields) => {
+    for (const icrcOffload of [false, true]) {
+      const { a, b, destMac } = rigs(icrcOffload);
+      expect(a.link.features.icrcOffload).toBe(true);
+      expect(a.link.notes?.join()).toContain('ICRC of large packets');
+      const whole = putShared(a, packets({ ...fields, destMac }, SIZES));
+      expect(a.link.send(0)).toBe(SIZES.length);
+      const arrived = await b.gather(SIZES.length);
+      if (icrcOffload) for (const frame of whole) fold(frame, 0);
+      expect(arrived.map(({ frame }) => frame)).toEqual(whole);
+      for (const { frame, options } of arrived)
+        if (share(frame.length - headerBytes(frame)) > 0) expect(options).toBe(icrcOffload ? RX_ICRC_FOLDED : 0);
+      for (const link of open.splice(0)) link.close();
+    }
+  });
+
+  test('a frame to the own address loops back with the whole of it, and is not folded', () => {
+    const { a } = rigs(true);
+    const destMac = [...(a.link as XdpLink).interface.mac];
+    const whole = putShared(a, packets({ source: v4.source, destination: v4.source, destMac }, SIZES));
+    expect(a.link.send(0)).toBe(SIZES.length);
+    expect(a.take()).toEqual(whole.map((frame) => ({ frame, options: 0 })));
   });
 });
 

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PacketLink } from '../../src/link/packet.js';
 import { attachedProgram } from '../../src/link/xdp/features.js';
 import { XdpLink, type XdpLinkOptions } from '../../src/link/xdp/link.js';
+import { native } from '../../src/native.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { openFds } from '../kit/processes.js';
 import { PeerNamespace, sh, vethPair } from './netns.js';
@@ -54,6 +55,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
       ipHeaderVisible: true,
       sourcePort: 0,
       ipIdentification: 'as written',
+      ...(native().crcMethods().length > 0 && { icrcOffload: true }),
     });
     expect(rig.link.notes).toEqual(['XDP in native mode; copy mode; queue 0; need-wakeup']);
     expect(attachedProgram(rig.link.interface.index)).toMatchObject({ mode: 'native' });

@@ -11,6 +11,7 @@
 import { VerbsError } from '../../errors.js';
 import { ipBytes } from '../address.js';
 import { HostLink } from '../hostlink.js';
+import { icrcFeatures } from '../icrcoffload.js';
 import { chooseInterface, type HostInterface } from '../interfaces.js';
 import type { Frames, LinkCounters, LinkFeatures, Resolved } from '../link.js';
 import { resolveNeighbour } from '../resolve.js';
@@ -56,7 +57,8 @@ export class XdpLink extends HostLink {
   }
 
   get features(): LinkFeatures {
-    return { maxFrame: this.#port.maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written' };
+    const { maxFrame } = this.#port;
+    return { maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written', ...icrcFeatures() };
   }
 
   /** How the kernel moves the frames. Complete after `attach`. */

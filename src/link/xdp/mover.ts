@@ -1,7 +1,7 @@
 /** The mover of the xdp link. It is made from plain data, so it can run in any thread that shares the card's memory. */
 import { native } from '../../native.js';
 import type { FrameMover, Frames } from '../link.js';
-import { RingView } from '../ring.js';
+import { frameLayout, RingView } from '../ring.js';
 import { CHUNK_BYTES, XdpReceiver } from './receiver.js';
 import { ConsumerRing, ProducerRing, type RingPlan } from './rings.js';
 import { XdpShared } from './shared.js';
@@ -10,7 +10,7 @@ import { BUFFER_BYTES, XdpTransmitter } from './transmitter.js';
 /** What an `XdpMover` needs. Plain data. Offsets are from the start of the card's memory, except `firstChunk`. */
 export interface XdpPlan {
   /** The card's rings. */
-  readonly frames: Pick<Frames, 'tx' | 'rx' | 'slotBytes'>;
+  readonly frames: Pick<Frames, 'tx' | 'rx' | 'slotBytes' | 'icrcOffload'>;
   /** Offset of the UMEM. It starts with `buffers` transmit buffers; the receive chunks of all queues follow. */
   readonly umem: number;
   /** Number of transmit buffers. */
@@ -68,13 +68,16 @@ export class XdpMover implements FrameMover {
       rx: new ConsumerRing(memory, rx),
       fill: new ProducerRing(memory, fill),
     }));
-    this.#receiver = new XdpReceiver(memory, plan, this.#queues, shared);
+    const icrc = plan.frames.icrcOffload
+      ? new (native().RingIcrc)(memory, frameLayout({ memory, ...plan.frames }))
+      : undefined;
+    this.#receiver = new XdpReceiver(memory, plan, this.#queues, shared, icrc);
     const sending = {
       tx: new ProducerRing(memory, first.tx as RingPlan),
       completion: new ConsumerRing(memory, first.completion),
       wake: () => native().xskWakeTx(first.fd),
     };
-    this.#transmitter = new XdpTransmitter(memory, plan, sending, this.#receiver, shared);
+    this.#transmitter = new XdpTransmitter(memory, plan, sending, this.#receiver, shared, icrc);
   }
 
   send(now: number): number {

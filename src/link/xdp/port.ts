@@ -6,6 +6,7 @@ import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
 import { multicastMac } from '../address.js';
 import { ETHERNET_BYTES, VLAN_TAG_BYTES } from '../headers.js';
+import { icrcNotes } from '../icrcoffload.js';
 import type { HostInterface } from '../interfaces.js';
 import type { Frames, LinkCounters } from '../link.js';
 import { fillRings, XdpMover, type XdpPlan } from './mover.js';
@@ -83,6 +84,7 @@ export class XdpPort {
       `XDP in ${mode} mode${refusal === undefined ? '' : `, because the driver refuses native mode (${refusal})`}; ${copies} mode; ` +
         `${this.#queues.length === 1 ? 'queue' : 'queues'} ${queues}; ` +
         `${this.#options.busyPoll === undefined ? 'need-wakeup' : `busy polling for ${this.#options.busyPoll} us`}`,
+      ...icrcNotes(this.#frames ?? {}),
       ...(isShared ? ['the XDP program is shared with another card of this host'] : []),
     ];
   }
@@ -192,10 +194,10 @@ export class XdpPort {
     }
   }
 
-  #makePlan(iface: HostInterface, { tx, rx, slotBytes }: Frames, umem: Umem): XdpPlan {
+  #makePlan(iface: HostInterface, { tx, rx, slotBytes, icrcOffload = false }: Frames, umem: Umem): XdpPlan {
     const { offset, buffers, firstChunk, chunks } = umem;
     return {
-      ...{ frames: { tx, rx, slotBytes }, umem: offset, buffers, firstChunk },
+      ...{ frames: { tx, rx, slotBytes, icrcOffload }, umem: offset, buffers, firstChunk },
       chunksPerQueue: Math.floor(chunks / this.#queues.length),
       queues: this.#queues.map(({ fd, rx, fill, tx, completion }) => ({ fd, rx, fill, completion, ...(tx && { tx }) })),
       mac: iface.mac,

@@ -3,6 +3,7 @@
  * makes the card's descriptor point at the chunk, and returns the chunk to the kernel when the card has passed it. Only
  * a frame that needs several chunks is copied, into the card's own slot.
  */
+import type { NativeRingIcrc } from '../../native.js';
 import { RingView } from '../ring.js';
 import type { XdpPlan } from './mover.js';
 import type { ConsumerRing, ProducerRing } from './rings.js';
@@ -14,6 +15,8 @@ export const CHUNK_BYTES = 4096;
 export const CHUNK_FRAME_BYTES = CHUNK_BYTES - 256;
 /** Frames that one call moves at most, so that a turn stays short. */
 const BATCH = 64;
+/** Bytes of the shortest frame with a share of the link: of IPv4, with BTH, ICRC and a share of 256 bytes. */
+const SHORTEST_FOLDED = 14 + 20 + 8 + 12 + 4 + 256;
 /** Marks a descriptor that points at its own slot. */
 const NO_CHUNK = -1;
 
@@ -45,6 +48,8 @@ export class XdpReceiver {
     { frames: { rx, slotBytes }, umem, firstChunk, chunksPerQueue }: XdpPlan,
     readonly queues: readonly RxQueue[],
     shared: XdpShared,
+    /** Folds the ICRC of frames; undefined: the card computes it. */
+    readonly icrc?: NativeRingIcrc,
   ) {
     this.#counts = shared.counts;
     this.#umem = umem;
@@ -62,6 +67,7 @@ export class XdpReceiver {
   /** Moves frames into the card's ring. @returns their number */
   receive(): number {
     this.#reclaim();
+    const first = this.#ring.producer;
     let moved = 0;
     for (const { rx } of this.queues) {
       if (moved >= BATCH) break;
@@ -69,7 +75,19 @@ export class XdpReceiver {
     }
     // Chunks of frames in several chunks, which were copied or dropped.
     if (moved > 0) this.#publish();
+    this.#foldIcrcs(first);
     return moved;
+  }
+
+  /** Folds the ICRC of the frames from a cursor on, if any of them is long enough. The card takes them after that. */
+  #foldIcrcs(first: number): void {
+    if (this.icrc === undefined) return;
+    const ring = this.#ring;
+    for (let n = first, end = ring.producer; n !== end; n = (n + 1) >>> 0)
+      if (ring.length(n) >= SHORTEST_FOLDED) {
+        this.icrc.fold(first);
+        return;
+      }
   }
 
   /**

@@ -3,7 +3,9 @@
  * buffer of a descriptor and puts a free buffer in its place, so the card does not wait until a frame has left.
  */
 import { constants } from 'node:os';
+import type { NativeRingIcrc } from '../../native.js';
 import { ETHERNET_BYTES } from '../headers.js';
+import { TX_ICRC_SHIFT } from '../link.js';
 import { RingView, wordsOf } from '../ring.js';
 import type { XdpPlan } from './mover.js';
 import { CHUNK_BYTES, type XdpReceiver } from './receiver.js';
@@ -51,6 +53,8 @@ export class XdpTransmitter {
     readonly queue: TxQueue,
     readonly receiver: XdpReceiver,
     readonly shared: XdpShared,
+    /** Completes the ICRC of frames; undefined: the card does it. */
+    readonly icrc?: NativeRingIcrc,
   ) {
     this.#words = wordsOf(memory);
     this.#ring = new RingView(memory, tx);
@@ -72,6 +76,7 @@ export class XdpTransmitter {
     const first = ring.consumer;
     const filled = ring.filled;
     let taken = 0;
+    this.#completeIcrcs(first, filled);
     do {
       while (taken < filled && this.#take((first + taken) >>> 0, maxFrame)) taken++;
       this.queue.tx.publish();
@@ -101,6 +106,16 @@ export class XdpTransmitter {
       this.#count(COUNT.tx_errors, 1);
       this.shared.counts[COUNT.tx_last_errno] = -refused;
     }
+  }
+
+  /** Completes the ICRC of frames, if any of them lacks a part. */
+  #completeIcrcs(first: number, filled: number): void {
+    if (this.icrc === undefined) return;
+    for (let n = 0; n < filled; n++)
+      if (this.#ring.options((first + n) >>> 0) >>> TX_ICRC_SHIFT !== 0) {
+        this.icrc.complete();
+        return;
+      }
   }
 
   /** Consumes one descriptor. @returns false if it must stay because no buffer is free */

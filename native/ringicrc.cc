@@ -1,0 +1,43 @@
+// The link's part of the ICRC for frames that JavaScript moves: those of the xdp link.
+#include <napi.h>
+
+#include "frames.h"
+#include "headers.h"
+
+namespace {
+
+class RingIcrcObject : public Napi::ObjectWrap<RingIcrcObject> {
+ public:
+  using Self = RingIcrcObject;
+  static Napi::Function Define(Napi::Env env) {
+    return DefineClass(env, "RingIcrc",
+                       {InstanceMethod<&Self::Complete>("complete"), InstanceMethod<&Self::Fold>("fold")});
+  }
+  // RingIcrc(the card's memory, layout)
+  explicit RingIcrcObject(const Napi::CallbackInfo& info) : ObjectWrap(info) { frames_.Attach(info); }
+
+ private:
+  // complete(): of all frames in the transmit ring
+  void Complete(const Napi::CallbackInfo&) {
+    Ring& ring = frames_.tx;
+    for (uint32_t at = ring.Consumer(), end = ring.Producer(); at != end; at++) frames_.CompleteIcrc(ring[at]);
+  }
+
+  // fold(cursor): of the frames in the receive ring from there on
+  void Fold(const Napi::CallbackInfo& info) {
+    Ring& ring = frames_.rx;
+    for (uint32_t at = info[0].As<Napi::Number>(), end = ring.Producer(); at != end; at++) {
+      Descriptor& to = ring[at];
+      uint8_t* frame = frames_.At(to.addr, to.len);
+      Datagram datagram;
+      if (frame == nullptr || !ParseUdp(frame, to.len, datagram)) continue;
+      frames_.FoldIcrcs(datagram.payload, datagram.payloadBytes, 0, to);
+    }
+  }
+
+  Frames frames_;
+};
+
+}  // namespace
+
+Napi::Function RingIcrc(Napi::Env env) { return RingIcrcObject::Define(env); }
