@@ -1,18 +1,12 @@
-// The link's part of the invariant CRC, by carry-less multiplication. The CRC of a large packet takes most of the
-// card's time, and almost none of a processor that has these instructions. The card leaves the last bytes of a packet,
-// a power of two of them, to the link (linkShare of assembly/wire/icrc.ts). It handles the rest itself: headers, masked
-// fields, identifications.
+// The link's part of the invariant CRC, by instructions that WebAssembly lacks (crc.h). The CRC of a large packet takes
+// much of the card's time, and much less of these instructions. The card leaves the last bytes of a packet, a power of
+// two of them, to the link (linkShare of assembly/wire/icrc.ts). It handles the rest itself: headers, masked fields,
+// identifications.
 #pragma once
 #include <cstdint>
 #include <vector>
 
-/// A function that continues a CRC-32 register (0xEDB88320 reflected, not complemented) by a multiple of 256 bytes.
-using Crc = uint32_t (*)(uint32_t start, const uint8_t* at, uint32_t bytes);
-
-struct CrcMethod {
-  const char* name;
-  Crc crc;
-};
+#include "crc.h"
 
 /// The methods of this processor, the fastest first. If there are none, do not call the functions below.
 const std::vector<CrcMethod>& CrcMethods();

@@ -101,8 +101,7 @@ export interface OpenOptions {
   readonly wrapLink?: (link: Link) => Link;
   /**
    * Whether the link computes most of the ICRC of large packets, if it can (see `device.query().link.features`):
-   * `packet` and `udp` can on processors with carry-less multiplication. With false, the card computes all of it.
-   * Default true.
+   * `packet`, `udp` and `xdp` can on x86-64 and arm64. With false, the card computes all of it. Default true.
    */
   readonly icrcOffload?: boolean;
   /**

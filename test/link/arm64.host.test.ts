@@ -7,7 +7,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { register } from '../../src/probe/packet/icrc.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { Random } from '../kit/random.js';
 import { ROOT } from '../repo/sources.js';
 import { sh, vethPair } from './netns.js';
 
@@ -35,11 +37,22 @@ const PROGRAM = `
   const { addr: remoteAddr, rkey } = b.mr.remote;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 65536), remoteAddr, rkey });
   throwIfFailed(await a.cq.next());
-  console.log(process.arch, a.mr.buffer.equals(b.mr.buffer));
+  const offload = a.device.notes.find((note) => note.startsWith('ICRC'))?.match(/\\((.*)\\)/)[1];
+  console.log(process.arch, a.mr.buffer.equals(b.mr.buffer), offload);
   for (const { device } of [a, b]) await device.close({ force: true });`;
 
-async function onArm64(options: readonly object[]): Promise<string> {
-  const node = ['-L', LIBRARIES, NODE, '--input-type=module', '-e', PROGRAM, JSON.stringify(options)];
+/** Prints the CRC of some bytes by each method, from several registers and alignments. */
+const CRCS = `
+  const { native } = await import('${join(ROOT, 'dist/native.js')}');
+  const { bytes, starts, lengths } = JSON.parse(process.argv[1]);
+  const buffer = Uint8Array.from(bytes);
+  const { crcMethods, crc } = native();
+  const all = (method) =>
+    lengths.flatMap((length) => starts.map((start, shift) => crc(method, start, buffer.subarray(shift, shift + length))));
+  console.log(JSON.stringify(Object.fromEntries(crcMethods().map((method) => [method, all(method)]))));`;
+
+async function onArm64(program: string, argument: object): Promise<string> {
+  const node = ['-L', LIBRARIES, NODE, '--input-type=module', '-e', program, JSON.stringify(argument)];
   return (await promisify(execFile)('qemu-aarch64', node)).stdout;
 }
 
@@ -48,13 +61,26 @@ describeIf(all(netPrivilege(), programPrivilege('qemu-aarch64'), emulated), 'an 
   afterAll(() => void sh('ip link del lka0'));
 
   test.each([
-    ['memory', [{ addresses: ['10.0.0.1'] }, { addresses: ['10.0.0.2'] }]],
-    ['udp', [{ interface: 'lka0' }, { interface: 'lka1' }]],
+    ['memory', undefined, [{ addresses: ['10.0.0.1'] }, { addresses: ['10.0.0.2'] }]],
+    ['udp', 'pmull', [{ interface: 'lka0' }, { interface: 'lka1' }]],
   ])(
-    'two devices on the %s link',
-    async (link, places) => {
-      expect(await onArm64(places.map((place) => ({ link, ...place })))).toBe('arm64 true\n');
+    'two devices on the %s link, ICRC offload by %s',
+    async (link, offload, places) => {
+      const devices = places.map((place) => ({ link, ...place }));
+      expect(await onArm64(PROGRAM, devices)).toBe(`arm64 true ${offload}\n`);
     },
     120_000,
   );
+
+  test('each method for the CRC agrees with the CRC byte by byte', async () => {
+    const bytes = Array.from(new Random(4791).bytes(4096 + 4));
+    const [starts, lengths] = [
+      [0, 1, 0xffffffff, 0xdebb20e3],
+      [256, 512, 768, 1024, 2048, 4096],
+    ];
+    const right = lengths.flatMap((length) =>
+      starts.map((start, shift) => register(start, Uint8Array.from(bytes.slice(shift, shift + length)))),
+    );
+    expect(JSON.parse(await onArm64(CRCS, { bytes, starts, lengths }))).toEqual({ pmull: right, crc32: right });
+  });
 });

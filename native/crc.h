@@ -1,0 +1,15 @@
+// CRC-32 by instructions that WebAssembly lacks. Each processor has a file of its own (crcx64.cc, crcarm64.cc).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+/// A function that continues a CRC-32 register (0xEDB88320 reflected, not complemented) by a multiple of 256 bytes.
+using Crc = uint32_t (*)(uint32_t start, const uint8_t* at, uint32_t bytes);
+
+struct CrcMethod {
+  const char* name;
+  Crc crc;
+};
+
+/// Returns the methods that this processor supports, the fastest first. It finds them out at each call.
+std::vector<CrcMethod> MethodsOfProcessor();
