@@ -1,0 +1,44 @@
+/** The addon's part of the ICRC offload (`native().RingIcrc`) for one frame in plain memory: no link, no card. */
+import { type Ring, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import { frameLayout, RingView } from '../../src/link/ring.js';
+import { type NativeRingIcrc, native } from '../../src/native.js';
+
+const RING_BYTES = 32;
+const LEAST_SLOT = 128;
+
+export class IcrcRings {
+  readonly #frame: Uint8Array;
+  readonly #tx: RingView;
+  readonly #rx: RingView;
+  readonly #icrc: NativeRingIcrc;
+
+  /** Places the frame `shift` bytes off alignment, at the very end of the memory. */
+  constructor(frame: Uint8Array, shift = 0) {
+    const at = 2 * RING_BYTES + shift;
+    const memory = new Uint8Array(new ArrayBuffer(at + frame.length));
+    this.#frame = memory.subarray(at);
+    this.#frame.set(frame);
+    const ring = (at: number): Ring => ({ producer: at, consumer: at + 4, descriptors: at + 8, mask: 0 });
+    const [tx, rx] = [ring(0), ring(RING_BYTES)];
+    const slotBytes = Math.max(frame.length, LEAST_SLOT);
+    this.#icrc = new (native().RingIcrc)(memory, frameLayout({ memory, tx, rx, slotBytes, icrcOffload: true }));
+    [this.#tx, this.#rx] = [new RingView(memory, tx), new RingView(memory, rx)];
+    for (const view of [this.#tx, this.#rx]) view.setAddr(0, at);
+  }
+
+  /** Folds the frame as received. @returns the options of its descriptor and the frame */
+  fold(): { options: number; frame: Uint8Array } {
+    this.#rx.describe(0, this.#frame.length, 0);
+    this.#rx.producer = 1;
+    this.#icrc.fold(0);
+    return { options: this.#rx.options(0), frame: this.#frame.slice() };
+  }
+
+  /** Completes the ICRC of the frame, which lacks the CRC of the last `share` bytes before it. @returns the frame */
+  complete(share: number): Uint8Array {
+    this.#tx.describe(0, this.#frame.length, (share << TX_ICRC_SHIFT) >>> 0);
+    this.#tx.producer = 1;
+    this.#icrc.complete();
+    return this.#frame.slice();
+  }
+}
