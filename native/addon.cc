@@ -18,7 +18,7 @@
 #include <napi.h>
 
 #include "fds.h"
-#include "icrc.h"
+#include "crc.h"
 
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);

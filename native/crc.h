@@ -11,5 +11,8 @@ struct CrcMethod {
   Crc crc;
 };
 
-/// Returns the methods that this processor supports, the fastest first. It finds them out at each call.
+/// The methods of this processor, the fastest first.
+const std::vector<CrcMethod>& CrcMethods();
+
+/// Finds them out; the file of the processor defines it.
 std::vector<CrcMethod> MethodsOfProcessor();

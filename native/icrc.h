@@ -4,12 +4,6 @@
 // identifications.
 #pragma once
 #include <cstdint>
-#include <vector>
-
-#include "crc.h"
-
-/// The methods of this processor, the fastest first. If there are none, do not call the functions below.
-const std::vector<CrcMethod>& CrcMethods();
 
 /// Bytes of the BTH before the link's share, and of the ICRC after it.
 constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
@@ -19,5 +13,5 @@ constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
 void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share);
 
 /// XORs the CRC of the link's share of a packet into the ICRC at its end. Does nothing if the packet is too short for a
-/// share.
+/// share. There must be CRC methods.
 void FoldIcrc(uint8_t* payload, uint32_t payloadBytes);

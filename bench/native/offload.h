@@ -1,4 +1,4 @@
-/* The links' part of the ICRC (native/icrc.h) for programs in C. */
+/* The links' CRC (native/crc.h) for programs in C. */
 #pragma once
 #include <stdint.h>
 

@@ -1,14 +1,33 @@
 /** The ICRC offload of the links: bulk and latency with it, and without it. */
 import { ICRC_BY_CARD, Ours } from '../contenders/ours.js';
-import { absent, cpuPerByte, failures, figure, gbps, medianUs, reason, select } from '../report/figures.js';
+import {
+  absent,
+  cpuPerByte,
+  type Figure,
+  failures,
+  figure,
+  gbps,
+  medianUs,
+  reason,
+  select,
+} from '../report/figures.js';
 import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme, over } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import { WARM_BYTES, type Work } from '../work.js';
 import { MTUS, OPERATIONS, SIZES } from './bulk.js';
+import { type CrcRow, measureCrc } from './crc.js';
 import { type Context, roundsOf, type Subject } from './subject.js';
 
+export interface OffloadData {
+  readonly rows: readonly Row[];
+  /** The cost of a copy and a CRC of one full packet's payload at MTU 9000. */
+  readonly limits: readonly CrcRow[];
+}
+
 const SMALL = 64;
+/** Payload of a full packet at MTU 9000. */
+const PACKET_BYTES = 4096;
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { qps: 1, waiting: 'spin', warmMs, ms } as const;
@@ -36,17 +55,22 @@ function pairs(rows: readonly Row[]): Pair[] {
   }));
 }
 
-export const offload: Subject<Row[]> = {
+export const offload: Subject<OffloadData> = {
   name: 'offload',
   title: 'ICRC offload: the same card with the ICRC computed by its link, and without',
 
   async measure(context) {
     const inline = context.ours().filter(({ options: { mode } }) => mode === 'inline');
-    const without = inline.map(({ options }) => new Ours({ ...options, icrcOffload: false }));
-    return measureRounds(await context.host(), [...inline, ...without], works(context), roundsOf(context));
+    // one after the other, so that both meet the same machine
+    const contenders = inline.flatMap((ours) => [ours, new Ours({ ...ours.options, icrcOffload: false })]);
+    const { ms, rounds } = context.settings;
+    return {
+      rows: await measureRounds(await context.host(), contenders, works(context), roundsOf(context)),
+      limits: await measureCrc([{ bytes: PACKET_BYTES, span: SIZES[1] }], ms / 8, rounds),
+    };
   },
 
-  sheets(rows) {
+  sheets({ rows, limits }) {
     const sheet: Sheet = {
       title: 'Gbit/s of payload and CPU ns/KiB with the offload, and × what they are without (medians of the rounds)',
       head: [
@@ -62,14 +86,27 @@ export const offload: Subject<Row[]> = {
       head: ['', 'with', 'without'],
       rows: pairs(rows).map(({ name, on, off }) => [name, pingpong(on), pingpong(off)]),
     };
-    return [sheet, latency];
+    const [limit] = limits.map(({ ns }) => ns.cCopyAndOffload ?? ns.cCopyAndIsal ?? ns.cCopyAndZlib);
+    const packets: Sheet = {
+      title: `ns for each packet of 4 KiB of ${bytes(SIZES[1])}, and × copy and CRC of it in C (${digits(limit)} ns)`,
+      head: ['', 'operation', 'with', '×', 'without', '×'],
+      rows: pairs(rows).flatMap(({ name, on, off }) =>
+        OPERATIONS.map((operation) => {
+          const both = [on, off].map((of) =>
+            figure(select(of, { mtu: MTUS[1], size: SIZES[1], operation })[0], packetNs),
+          );
+          return [name, operation, ...both.flatMap((ns) => [digits(ns), ratio(ns, limit)])];
+        }),
+      ),
+    };
+    return [sheet, packets, latency];
   },
 
   targets: [
     {
       target: 'bulk WRITE 1 MiB, path MTU 4096, with the ICRC offload relative to without',
       least: 1.25,
-      judge: (rows) =>
+      judge: ({ rows }) =>
         extreme(
           pairs(rows).map(({ on, off }) => over(...both(on, off, { mtu: 9000, size: SIZES[1], operation: 'WRITE' }))),
           'highest',
@@ -79,7 +116,7 @@ export const offload: Subject<Row[]> = {
       target: 'bulk of any operation and size with the ICRC offload relative to without',
       // the rounds of one row differ by so much
       least: 0.95,
-      judge: (rows) =>
+      judge: ({ rows }) =>
         extreme(
           pairs(rows).flatMap(({ on, off }) =>
             on
@@ -91,6 +128,9 @@ export const offload: Subject<Row[]> = {
     },
   ],
 };
+
+/** Returns the time between two packets of 4 KiB: both ends work on different ones meanwhile. */
+const packetNs: Figure = (sample) => sample.gbps && (PACKET_BYTES * 8) / sample.gbps;
 
 function both(
   on: readonly Row[],

@@ -13,7 +13,7 @@ import { type GuestData, guest } from './guest.js';
 import { latency } from './latency.js';
 import { type LossRow, loss } from './loss.js';
 import { type NvmeData, nvme } from './nvme.js';
-import { offload } from './offload.js';
+import { type OffloadData, offload } from './offload.js';
 import { rate } from './rate.js';
 import { rpc } from './rpc.js';
 import { type ScaleData, scale } from './scale.js';
@@ -52,7 +52,7 @@ export interface Results {
   readonly rpc?: Row[];
   readonly collective?: CollectiveData;
   readonly card?: CardData;
-  readonly offload?: Row[];
+  readonly offload?: OffloadData;
   readonly scale?: ScaleData;
   readonly footprint?: FootprintData;
   readonly loss?: LossRow[];

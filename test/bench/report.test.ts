@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { ICRC_BY_CARD } from '../../bench/contenders/ours.js';
 import { plots } from '../../bench/report/plots.js';
 import { withPart } from '../../bench/report/readme.js';
 import { asMarkdown, asText, bytes, digits, ratio } from '../../bench/report/sheet.js';
@@ -9,6 +10,7 @@ import type { Row } from '../../bench/rig/rounds.js';
 import { adapter } from '../../bench/tables/adapter.js';
 import { bulk } from '../../bench/tables/bulk.js';
 import { latency } from '../../bench/tables/latency.js';
+import { offload } from '../../bench/tables/offload.js';
 import { type Results, verdicts } from '../../bench/tables/subjects.js';
 import type { Work } from '../../bench/work.js';
 import { WORK } from './work.js';
@@ -170,6 +172,25 @@ describe('figures', () => {
       ['0.60 (udp, inline)', true],
     ]);
   });
+});
+
+test('the ICRC offload is compared with the same link without it, and with copy and CRC', () => {
+  const rows = [
+    row('udp, inline', 'ours', [20, 30, 25]),
+    row(`udp, inline${ICRC_BY_CARD}`, 'ours', [20, 19, 21]),
+    row('xdp, inline', 'ours', [6]),
+    row(`xdp, inline${ICRC_BY_CARD}`, 'ours', [8]),
+  ];
+  const data = { rows, limits: [{ bytes: 4096, span: 2 ** 20, ns: { cCopyAndOffload: 131.072 } }] };
+  const reached = verdicts({ offload: data }).filter(({ isReached }) => isReached !== undefined);
+  expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
+    ['1.25 (udp, inline)', true],
+    ['0.75 (xdp, inline)', false],
+  ]);
+  const [all, packets] = offload.sheets(data);
+  expect(all?.rows[0]?.slice(-4)).toEqual(['25.0', '1.25×', '1024', '1.00×']);
+  expect(all?.rows.every(({ length }) => length === all.head.length)).toBe(true);
+  expect(packets?.rows[0]).toEqual(['udp, inline', 'WRITE', '1311', '10.0×', '1638', '12.5×']);
 });
 
 describe('tables', () => {
