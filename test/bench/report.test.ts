@@ -177,15 +177,15 @@ describe('figures', () => {
 test('the ICRC offload is compared with the same link without it, and with copy and CRC', () => {
   const rows = [
     row('udp, inline', 'ours', [20, 30, 25]),
-    row(`udp, inline${ICRC_BY_CARD}`, 'ours', [20, 19, 21]),
+    row(`udp, inline${ICRC_BY_CARD}`, 'ours', [16, 40, 20]),
     row('xdp, inline', 'ours', [6]),
     row(`xdp, inline${ICRC_BY_CARD}`, 'ours', [8]),
   ];
   const data = { rows, limits: [{ bytes: 4096, span: 2 ** 20, ns: { cCopyAndOffload: 131.072 } }] };
   const reached = verdicts({ offload: data }).filter(({ isReached }) => isReached !== undefined);
   expect(reached.map(({ figure, isReached }) => [figure, isReached])).toEqual([
-    ['1.25 (udp, inline)', true],
-    ['0.75 (xdp, inline)', false],
+    ['1.25 (udp, inline, WRITE 1 MiB, MTU 9000)', true],
+    ['0.75 (xdp, inline, WRITE 1 MiB, MTU 9000)', false],
   ]);
   const [all, packets] = offload.sheets(data);
   expect(all?.rows[0]?.slice(-4)).toEqual(['25.0', '1.25×', '1024', '1.00×']);
