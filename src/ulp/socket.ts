@@ -14,6 +14,7 @@ import {
   type SocketConnectOptions,
   type SocketOptions,
 } from './socketoptions.js';
+import { within } from './within.js';
 
 /** Most bytes that an event `data` has. */
 const CHUNK_BYTES = 65_536;
@@ -583,14 +584,4 @@ export abstract class StreamSocket extends Duplex {
     if (this.#isRefed) this.#id?.channel.ref();
     else this.#id?.channel.unref();
   }
-}
-
-/** Waits for a promise, but no longer than a time in ms. */
-async function within(ms: number, promise: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }

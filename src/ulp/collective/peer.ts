@@ -11,6 +11,7 @@ import {
   WcOpcode,
   WcStatus,
 } from '../../index.js';
+import { within } from '../within.js';
 import { RankError } from './errors.js';
 import { Mailbox } from './mailbox.js';
 import {
@@ -299,8 +300,10 @@ export class Peer {
 
   async #close(sendLast: () => Promise<void>): Promise<void> {
     if (this.#isStarted && this.#failure === undefined && !this.#hasLeft) {
-      const late = new Promise<void>((resolve) => setTimeout(resolve, LEAVE_MS).unref());
-      await Promise.race([sendLast().catch(() => {}), late]);
+      await within(
+        LEAVE_MS,
+        sendLast().catch(() => {}),
+      );
     }
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
     await this.#id.close();
