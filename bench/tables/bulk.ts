@@ -25,13 +25,12 @@ export const SIZES = [65536, 1048576] as const;
 export const MTUS = [1500, 9000] as const;
 export const OPERATIONS: readonly Operation[] = ['WRITE', 'READ', 'SEND'];
 
-function works({ settings: { warmMs, ms } }: Context): Work[] {
+/** Returns the transfers of all operations and sizes. */
+export function bulkWorks({ settings: { warmMs, ms } }: Context, waitings: readonly Work['waiting'][]): Work[] {
   const same = { kind: 'bulk', qps: 1, warmMs, ms, warmBytes: WARM_BYTES } as const;
   return MTUS.flatMap((mtu) =>
     SIZES.flatMap((size) =>
-      (['spin', 'sleep'] as const).flatMap((waiting) =>
-        OPERATIONS.map((operation) => ({ ...same, mtu, size, operation, waiting })),
-      ),
+      waitings.flatMap((waiting) => OPERATIONS.map((operation) => ({ ...same, mtu, size, operation, waiting }))),
     ),
   );
 }
@@ -44,7 +43,7 @@ export const bulk: Subject<Row[]> = {
     const bare = [new Bare('packet', true), new Bare('udp', true), new Bare('xdp', false)];
     const tcp = [new Iperf3(), new Iperf3(true), new PlainTcp(), new PlainTcp(true)];
     const all = [...context.ours(), new NodeNet(), new NodeDgram(), ...tcp, new UcxPerftest(), ...bare];
-    return measureRounds(await context.host(), all, works(context), roundsOf(context));
+    return measureRounds(await context.host(), all, bulkWorks(context, ['spin', 'sleep']), roundsOf(context));
   },
 
   sheets(rows) {

@@ -15,8 +15,8 @@ import { bytes, digits, ratio, type Sheet } from '../report/sheet.js';
 import { extreme, type Finding } from '../report/targets.js';
 import { measureRounds, type Row } from '../rig/rounds.js';
 import { median } from '../rig/stats.js';
-import { WARM_BYTES, type Work } from '../work.js';
-import { MTUS, OPERATIONS, SIZES } from './bulk.js';
+import type { Work } from '../work.js';
+import { bulkWorks, MTUS, OPERATIONS, SIZES } from './bulk.js';
 import { type CrcRow, measureCrc } from './crc.js';
 import { type Context, roundsOf, type Subject } from './subject.js';
 
@@ -30,14 +30,10 @@ const SMALL = 64;
 /** Payload of a full packet at MTU 9000. */
 const PACKET_BYTES = 4096;
 
-function works({ settings: { warmMs, ms } }: Context): Work[] {
-  const same = { qps: 1, waiting: 'spin', warmMs, ms } as const;
-  const bulk = MTUS.flatMap((mtu) =>
-    SIZES.flatMap((size) =>
-      OPERATIONS.map((operation): Work => ({ ...same, kind: 'bulk', warmBytes: WARM_BYTES, mtu, size, operation })),
-    ),
-  );
-  return [...bulk, { ...same, kind: 'pingpong', operation: 'SEND', size: SMALL, mtu: MTUS[1] }];
+function works(context: Context): Work[] {
+  const { warmMs, ms } = context.settings;
+  const pingPong = { kind: 'pingpong', operation: 'SEND', size: SMALL, mtu: MTUS[1], waiting: 'spin', qps: 1 } as const;
+  return [...bulkWorks(context, ['spin']), { ...pingPong, warmMs, ms }];
 }
 
 /** A link with the offload, and the same without. */
@@ -54,6 +50,12 @@ function pairs(rows: readonly Row[]): Pair[] {
     on: select(rows, { contender: name }),
     off: select(rows, { contender: `${name}${ICRC_BY_CARD}` }),
   }));
+}
+
+/** Returns the rows of both for one work. */
+function rowsOf({ on, off }: Pair, { mtu, size, operation }: Pick<Work, 'mtu' | 'size' | 'operation'>) {
+  const [own, other] = [on, off].map((rows) => select(rows, { mtu, size, operation })[0]);
+  return { own, other };
 }
 
 export const offload: Subject<OffloadData> = {
@@ -86,18 +88,20 @@ export const offload: Subject<OffloadData> = {
     const latency: Sheet = {
       title: `µs of a SEND ping-pong of ${SMALL} bytes`,
       head: ['', 'with', 'without'],
-      rows: pairs(rows).map(({ name, on, off }) => [name, pingpong(on), pingpong(off)]),
+      rows: pairs(rows).map((pair) => {
+        const { own, other } = rowsOf(pair, { mtu: MTUS[1], size: SMALL, operation: 'SEND' });
+        return [pair.name, ...[own, other].map((row) => digits(figure(row, medianUs)) || absent(row))];
+      }),
     };
     const [limit] = limits.map(({ ns }) => ns.cCopyAndOffload ?? ns.cCopyAndIsal ?? ns.cCopyAndZlib);
     const packets: Sheet = {
       title: `ns for each packet of 4 KiB of ${bytes(SIZES[1])}, and × copy and CRC of it in C (${digits(limit)} ns)`,
       head: ['', 'operation', 'with', '×', 'without', '×'],
-      rows: pairs(rows).flatMap(({ name, on, off }) =>
+      rows: pairs(rows).flatMap((pair) =>
         OPERATIONS.map((operation) => {
-          const both = [on, off].map((of) =>
-            figure(select(of, { mtu: MTUS[1], size: SIZES[1], operation })[0], packetNs),
-          );
-          return [name, operation, ...both.flatMap((ns) => [digits(ns), ratio(ns, limit)])];
+          const { own, other } = rowsOf(pair, { mtu: MTUS[1], size: SIZES[1], operation });
+          const both = [own, other].map((row) => figure(row, packetNs));
+          return [pair.name, operation, ...both.flatMap((ns) => [digits(ns), ratio(ns, limit)])];
         }),
       ),
     };
@@ -110,7 +114,7 @@ export const offload: Subject<OffloadData> = {
       least: 1.25,
       judge: ({ rows }) =>
         extreme(
-          gains(rows, ({ mtu, size, operation }) => mtu === 9000 && size === SIZES[1] && operation === 'WRITE'),
+          gains(rows, ({ mtu, size, operation }) => mtu === MTUS[1] && size === SIZES[1] && operation === 'WRITE'),
           'highest',
         ),
     },
@@ -129,13 +133,14 @@ export const offload: Subject<OffloadData> = {
 
 /** Returns how much higher the throughput of each link is with the offload, for some of the works. */
 function gains(rows: readonly Row[], isWanted: (work: Work) => boolean): Finding[] {
-  return pairs(rows).flatMap(({ name, on, off }) =>
-    on
+  return pairs(rows).flatMap((pair) =>
+    pair.on
       .filter(({ work }) => isWanted(work))
-      .flatMap((row) => {
-        const { mtu, size, operation } = row.work;
-        const value = relative(row, select(off, { mtu, size, operation })[0], gbps);
-        return value === undefined ? [] : { value, by: `${name}, ${operation} ${bytes(size)}, MTU ${mtu}` };
+      .flatMap(({ work }) => {
+        const { own, other } = rowsOf(pair, work);
+        const value = relative(own, other, gbps);
+        const by = `${pair.name}, ${work.operation} ${bytes(work.size)}, MTU ${work.mtu}`;
+        return value === undefined ? [] : { value, by };
       }),
   );
 }
@@ -153,13 +158,13 @@ function relative(row: Row | undefined, beside: Row | undefined, of: Figure): nu
 /** Returns the time between two packets of 4 KiB: both ends work on different ones meanwhile. */
 const packetNs: Figure = (sample) => sample.gbps && (PACKET_BYTES * 8) / sample.gbps;
 
-function lines({ name, on, off }: Pair): string[][] {
-  const none = reason(on);
-  if (none !== undefined) return [[name, `skipped: ${none}`]];
+function lines(pair: Pair): string[][] {
+  const none = reason(pair.on);
+  if (none !== undefined) return [[pair.name, `skipped: ${none}`]];
   return OPERATIONS.map((operation) => {
     const cells = MTUS.flatMap((mtu) =>
       SIZES.flatMap((size) => {
-        const [own, other] = [on, off].map((of) => select(of, { mtu, size, operation })[0]);
+        const { own, other } = rowsOf(pair, { mtu, size, operation });
         const [rate, cpu] = [gbps, cpuPerByte].map((of) => figure(own, of));
         return [
           rate === undefined ? absent(own) : digits(rate),
@@ -169,12 +174,6 @@ function lines({ name, on, off }: Pair): string[][] {
         ];
       }),
     );
-    return [name, operation, ...cells];
+    return [pair.name, operation, ...cells];
   });
-}
-
-function pingpong(rows: readonly Row[]): string {
-  const [row] = rows.filter(({ work }) => work.kind === 'pingpong');
-  const median = figure(row, medianUs);
-  return median === undefined ? absent(row) : digits(median);
 }
