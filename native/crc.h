@@ -14,5 +14,5 @@ struct CrcMethod {
 /// The methods of this processor, the fastest first.
 const std::vector<CrcMethod>& CrcMethods();
 
-/// Finds them out; the file of the processor defines it.
+/// Detects the methods. The file of the processor defines it.
 std::vector<CrcMethod> MethodsOfProcessor();

@@ -1,12 +1,12 @@
-/** Waiting that ends. */
+/** Waiting for a promise for a limited time. */
 
-/** Turns of the event loop that a wait has, in its time. */
+/** Turns of the event loop in the time of a wait. */
 const TURNS = 20;
 
 /**
- * Waits for a promise, but no longer than some time. That is the time of a process that runs: one that was held up for
- * longer, as in a virtual machine that pauses, still takes what has arrived meanwhile.
- * @param ms the time in milliseconds
+ * Waits until a promise is fulfilled or a time is over. The wait counts turns of the event loop: a process that was
+ * held up for longer, as in a virtual machine that pauses, reads what has arrived meanwhile before the wait ends.
+ * @param ms the time in milliseconds, if the process is not held up
  * @throws what the promise is rejected with
  */
 export async function within(ms: number, promise: Promise<void>): Promise<void> {
