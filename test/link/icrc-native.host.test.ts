@@ -16,6 +16,13 @@ const methods = native().crcMethods();
 /** The byte of FECN, BECN and reserved bits, which the ICRC does not cover. */
 const MASKED = 4;
 
+/** Returns a copy with one bit flipped. */
+function flipped(bytes: Uint8Array, place: number, bit: number): Uint8Array {
+  const copy = Uint8Array.from(bytes);
+  copy[place] = (copy[place] as number) ^ (1 << bit);
+  return copy;
+}
+
 describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
   let wire: Wire;
   beforeAll(async () => {
@@ -46,7 +53,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
   });
 
   test.each(CAPTURES.filter((name) => !FLUSH_CAPTURES.includes(name)))(
-    '%s: each packet is right, and wrong with any bit flipped',
+    '%s: each packet is right, and wrong with a random bit flipped',
     (name) => {
       const random = new Random(SEED);
       for (const [n, bytes] of roceFrames(name).entries()) {
@@ -56,9 +63,9 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
         const bth = headerBytes(bytes);
         const places = [random.between(bth, bytes.length), random.between(bth + 12, bytes.length)];
         for (const place of places) {
-          const damaged = Uint8Array.from(bytes);
-          damaged[place] = (damaged[place] as number) ^ (1 << random.below(8));
-          expect(isTaken(damaged, shift), `${what}, byte ${place}`).toBe(place === bth + MASKED);
+          expect(isTaken(flipped(bytes, place, random.below(8)), shift), `${what}, byte ${place}`).toBe(
+            place === bth + MASKED,
+          );
         }
       }
     },
@@ -76,11 +83,8 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
     const good = frame(there, request.sendOnly({ psn: 1, payload }));
     const bth = headerBytes(good);
     for (let place = bth; place < good.length; place++)
-      for (let bit = 0; bit < 8; bit++) {
-        const damaged = Uint8Array.from(good);
-        damaged[place] = (damaged[place] as number) ^ (1 << bit);
-        expect(isTaken(damaged, bit), `byte ${place}, bit ${bit}`).toBe(place === bth + MASKED);
-      }
+      for (let bit = 0; bit < 8; bit++)
+        expect(isTaken(flipped(good, place, bit), bit), `byte ${place}, bit ${bit}`).toBe(place === bth + MASKED);
   });
 
   test.each(Object.entries(FLOWS))('%s: packets of all sizes, complete and folded', (_name, there) => {
