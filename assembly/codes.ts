@@ -237,6 +237,11 @@ export enum Quirk {
 export enum TxOption {
   /** The frame belongs to the GSO burst of the frame before it (see Frames.tx in src/link/link.ts). */
   CONTINUES_BURST = 0x10000,
+  /**
+   * The link's share of the bytes (TX_ICRC_SHIFT) is elsewhere in the card's memory, and the link copies it into the
+   * frame. The first eight bytes of its place are its address (u64, little-endian).
+   */
+  FETCH_SHARE = 0x8000,
 }
 /**
  * From this bit on: the number of bytes in front of the ICRC that the link still has to include; 0 = none. The ICRC

@@ -54,14 +54,17 @@ static Napi::Value MethodNames(const Napi::CallbackInfo& info) {
   return names;
 }
 
-// crc(method, register, bytes, a multiple of 256): the register after them
+// crc(method, register, bytes, a multiple of 256, copy): the register after them. Copies them, if there is a `copy`.
 static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
   const std::string name = info[0].As<Napi::String>();
   auto bytes = info[2].As<Napi::Uint8Array>();
+  const auto length = static_cast<uint32_t>(bytes.ByteLength());
+  const uint32_t start = info[1].As<Napi::Number>();
   uint32_t result = 0;
   for (const CrcMethod& method : CrcMethods())
     if (name == method.name)
-      result = method.crc(info[1].As<Napi::Number>(), bytes.Data(), static_cast<uint32_t>(bytes.ByteLength()));
+      result = info[3].IsUndefined() ? method.crc(start, bytes.Data(), length, nullptr)
+                                     : method.copy(start, bytes.Data(), length, info[3].As<Napi::Uint8Array>().Data());
   return Napi::Number::New(info.Env(), result);
 }
 

@@ -4,11 +4,14 @@
 #include <vector>
 
 /// A function that continues a CRC-32 register (0xEDB88320 reflected, not complemented) by a multiple of 256 bytes.
-using Crc = uint32_t (*)(uint32_t start, const uint8_t* at, uint32_t bytes);
+using Crc = uint32_t (*)(uint32_t start, const uint8_t* from, uint32_t bytes, uint8_t* to);
 
 struct CrcMethod {
   const char* name;
+  /// Ignores `to`.
   Crc crc;
+  /// Copies the bytes to `to`. It reads each once, so the CRC is that of the copy even if another thread writes them.
+  Crc copy;
 };
 
 /// The methods of this processor, the fastest first.

@@ -18,7 +18,13 @@ constexpr unsigned long kHasPmull = 1 << 4, kHasCrc32 = 1 << 7;
 #define CRC32 __attribute__((target("+crc")))
 #define PMULL __attribute__((target("+crypto+crc")))
 
-PMULL inline uint64x2_t Load(const uint8_t* at) { return vreinterpretq_u64_u8(vld1q_u8(at)); }
+/// Reads a vector at `i`, and writes it there again if the CRC copies.
+template <bool kCopies>
+PMULL inline uint64x2_t Read(const uint8_t* from, uint8_t* to, uint32_t i) {
+  const uint8x16_t vector = vld1q_u8(from + i);
+  if (kCopies) vst1q_u8(to + i, vector);
+  return vreinterpretq_u64_u8(vector);
+}
 
 PMULL inline uint64x2_t Carry(uint64x2_t x, poly64x2_t by, uint64x2_t onto) {
   const poly64x2_t of = vreinterpretq_p64_u64(x);
@@ -30,25 +36,28 @@ PMULL inline poly64x2_t Factors(int64_t first, int64_t second) {
   return vreinterpretq_p64_s64(vcombine_s64(vcreate_s64(first), vcreate_s64(second)));
 }
 
-PMULL uint32_t CrcByPmull(uint32_t start, const uint8_t* at, uint32_t bytes) {
+template <bool kCopies>
+PMULL uint32_t CrcByPmull(uint32_t start, const uint8_t* from, uint32_t bytes, uint8_t* to) {
+  const auto at = [=](uint32_t i) PMULL { return Read<kCopies>(from, to, i); };
   const poly64x2_t far = Factors(FirstHalf(512), SecondHalf(512)), near = Factors(FirstHalf(128), SecondHalf(128));
-  const uint8_t* end = at + bytes;
-  uint64x2_t a = veorq_u64(Load(at), vcombine_u64(vcreate_u64(start), vcreate_u64(0)));
-  uint64x2_t b = Load(at + 16), c = Load(at + 32), d = Load(at + 48);
-  for (at += 64; at != end; at += 64) {
-    a = Carry(a, far, Load(at));
-    b = Carry(b, far, Load(at + 16));
-    c = Carry(c, far, Load(at + 32));
-    d = Carry(d, far, Load(at + 48));
+  uint64x2_t a = veorq_u64(at(0), vcombine_u64(vcreate_u64(start), vcreate_u64(0)));
+  uint64x2_t b = at(16), c = at(32), d = at(48);
+  for (uint32_t i = 64; i != bytes; i += 64) {
+    a = Carry(a, far, at(i));
+    b = Carry(b, far, at(i + 16));
+    c = Carry(c, far, at(i + 32));
+    d = Carry(d, far, at(i + 48));
   }
   const uint64x2_t all = Carry(Carry(Carry(a, near, b), near, c), near, d);
   return __crc32d(__crc32d(0, vgetq_lane_u64(all, 0)), vgetq_lane_u64(all, 1));
 }
 
-CRC32 uint32_t CrcByInstruction(uint32_t start, const uint8_t* at, uint32_t bytes) {
-  for (const uint8_t* end = at + bytes; at != end; at += sizeof(uint64_t)) {
+template <bool kCopies>
+CRC32 uint32_t CrcByInstruction(uint32_t start, const uint8_t* from, uint32_t bytes, uint8_t* to) {
+  for (uint32_t i = 0; i != bytes; i += sizeof(uint64_t)) {
     uint64_t next;
-    memcpy(&next, at, sizeof next);
+    memcpy(&next, from + i, sizeof next);
+    if (kCopies) memcpy(to + i, &next, sizeof next);
     start = __crc32d(start, next);
   }
   return start;
@@ -60,8 +69,8 @@ std::vector<CrcMethod> MethodsOfProcessor() {
   std::vector<CrcMethod> known;
   const unsigned long has = getauxval(AT_HWCAP);
   if (!(has & kHasCrc32)) return known;
-  if (has & kHasPmull) known.push_back({"pmull", CrcByPmull});
-  known.push_back({"crc32", CrcByInstruction});
+  if (has & kHasPmull) known.push_back({"pmull", CrcByPmull<false>, CrcByPmull<true>});
+  known.push_back({"crc32", CrcByInstruction<false>, CrcByInstruction<true>});
   return known;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 #include <cerrno>
+#include <cstring>
 
 #include "icrc.h"
 
@@ -27,12 +28,26 @@ void Frames::Attach(uint8_t* memory, uint64_t bytes, const uint32_t* layout) {
   foldsIcrc = layout[9] != 0;
 }
 
+void Frames::CompleteIcrcs() {
+  for (uint32_t at = tx.Consumer(), end = tx.Producer(); at != end; at++)
+    if (tx[at].options >> kTxIcrcShift) CompleteIcrc(tx[at]);
+}
+
 void Frames::CompleteIcrc(Descriptor& d) {
   const uint32_t share = d.options >> kTxIcrcShift;
+  const bool isElsewhere = d.options & kTxFetchShare;
+  d.options &= kTxContinuesBurst;
   uint8_t* frame = At(d.addr, d.len);
-  if (share == 0 || frame == nullptr) return;
-  d.options &= (1u << kTxIcrcShift) - 1;
-  ::CompleteIcrc(frame, d.len, share);
+  uint8_t* place = frame == nullptr ? nullptr : ShareOf(frame, d.len, share);
+  if (place == nullptr) return;
+  const uint8_t* from = nullptr;
+  if (isElsewhere) {
+    uint64_t address;
+    memcpy(&address, place, sizeof address);
+    from = At(address, share);
+    if (from == nullptr) return;
+  }
+  ::CompleteIcrc(place, share, from);
 }
 
 void Frames::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {

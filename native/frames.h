@@ -8,6 +8,7 @@
 /// Option bits of descriptors. Their source is the card (TxOption, TX_ICRC_SHIFT, RxOption, RX_SEGMENT_SHIFT of
 /// assembly/), and src/link/link.ts declares them too. test/link/options.test.ts compares all three.
 constexpr uint32_t kTxContinuesBurst = 0x10000;
+constexpr uint32_t kTxFetchShare = 0x8000;
 constexpr uint32_t kTxIcrcShift = 17;
 constexpr uint32_t kRxIcrcFolded = 0x8000;
 constexpr uint32_t kRxIpIdUnknown = 0x10000;
@@ -68,9 +69,10 @@ class Frames {
   uint8_t* At(uint64_t addr, uint64_t len) const {
     return len <= bytes_ && addr <= bytes_ - len ? base_ + addr : nullptr;
   }
-  /// Completes the ICRC of a frame that is to be sent, if the card has left a part of it, and clears the option: a
-  /// descriptor that stays in the ring comes here again.
-  void CompleteIcrc(Descriptor& d);
+  /// Completes the ICRCs of all frames in the transmit ring that lack a part, and fetches the bytes that are elsewhere:
+  /// the application may write or free them when the turn is over. Clears the options: descriptors that stay in the
+  /// ring come here again.
+  void CompleteIcrcs();
   /// XORs the link's part of the ICRC into each packet of a UDP payload, if the card wants it. @param segmentBytes of
   /// each packet but the last; 0 = there is one
   void FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to);
@@ -78,6 +80,8 @@ class Frames {
   uint64_t OffsetOf(const uint8_t* at) const { return static_cast<uint64_t>(at - base_); }
 
  private:
+  void CompleteIcrc(Descriptor& d);
+
   Napi::Reference<Napi::Uint8Array> memory_;
   uint8_t* base_ = nullptr;
   uint64_t bytes_ = 0;

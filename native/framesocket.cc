@@ -16,8 +16,10 @@ bool IsGsoRefusal(int error) { return error == EINVAL || error == EIO || error =
 
 }  // namespace
 
-int32_t FrameSocket::SendAll() {
+int32_t FrameSocket::SendFrames() {
   if (!frames_.IsAttached()) return 0;
+  frames_.CompleteIcrcs();
+  if (!CanSend()) return 0;
   Ring& ring = frames_.tx;
   const uint32_t first = ring.Consumer(), end = ring.Producer();
   const bool usedGso = usesGso_;
@@ -67,12 +69,10 @@ uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
 GsoBurst FrameSocket::BurstAt(uint32_t at, uint32_t end) {
   Descriptor& first = frames_.tx[at];
   GsoBurst burst{at, 1, frames_.At(first.addr, first.len), first.len};
-  frames_.CompleteIcrc(first);
   while (usesGso_ && burst.frames < kMaxBurstFrames && at + burst.frames != end) {
     Descriptor& next = frames_.tx[at + burst.frames];
     const bool fits = next.len > 0 && next.len <= first.len && frames_.At(next.addr, next.len) != nullptr;
     if (!(next.options & kTxContinuesBurst) || !fits) break;
-    frames_.CompleteIcrc(next);
     burst.frames++;
     if (next.len < first.len) break;
   }

@@ -26,7 +26,9 @@ class FrameSocket : public SharedSocket {
   };
 
   /// Sends the frames of the transmit ring. @returns descriptors consumed; `~` of that if the kernel refused a burst
-  int32_t SendAll();
+  int32_t SendFrames() override;
+  /// Whether there is a socket that sends.
+  virtual bool CanSend() const = 0;
   /// Adds a burst to the batch as one message. May reduce `burst.frames`; the other frames then follow by themselves.
   virtual AddResult Add(GsoBurst& burst) = 0;
   /// The socket that sends the batch.

@@ -7,18 +7,21 @@
 namespace {
 
 constexpr uint32_t kSmallestShare = 256, kLargestShare = 4096;
-const Crc kBest = CrcMethods().empty() ? nullptr : CrcMethods()[0].crc;
+const CrcMethod kBest = CrcMethods().empty() ? CrcMethod{} : CrcMethods()[0];
 
 }  // namespace
 
-void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
-  const bool isShare = share % kSmallestShare == 0 && share <= kLargestShare;
-  if (kBest == nullptr || !isShare || frameBytes < share + kIcrcBytes) return;
-  uint8_t* end = frame + frameBytes - kIcrcBytes;
+uint8_t* ShareOf(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
+  const bool isShare = share != 0 && share % kSmallestShare == 0 && share <= kLargestShare;
+  const bool isPossible = kBest.crc != nullptr && isShare && frameBytes >= share + kIcrcBytes;
+  return isPossible ? frame + frameBytes - kIcrcBytes - share : nullptr;
+}
+
+void CompleteIcrc(uint8_t* place, uint32_t share, const uint8_t* from) {
   uint32_t icrc;
-  memcpy(&icrc, end, sizeof icrc);
-  icrc = ~kBest(icrc, end - share, share);
-  memcpy(end, &icrc, sizeof icrc);
+  memcpy(&icrc, place + share, sizeof icrc);
+  icrc = ~(from == nullptr ? kBest.crc(icrc, place, share, nullptr) : kBest.copy(icrc, from, share, place));
+  memcpy(place + share, &icrc, sizeof icrc);
 }
 
 void FoldIcrc(uint8_t* payload, uint32_t payloadBytes) {
@@ -28,6 +31,6 @@ void FoldIcrc(uint8_t* payload, uint32_t payloadBytes) {
   uint8_t* end = payload + payloadBytes - kIcrcBytes;
   uint32_t icrc;
   memcpy(&icrc, end, sizeof icrc);
-  icrc ^= kBest(0, end - share, share);
+  icrc ^= kBest.crc(0, end - share, share, nullptr);
   memcpy(end, &icrc, sizeof icrc);
 }

@@ -8,9 +8,13 @@
 /// Bytes of the BTH before the link's share, and of the ICRC after it.
 constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
 
-/// Completes the ICRC of a frame. The last four bytes of the frame hold the CRC register in front of the last `share`
-/// bytes before them. Does nothing if the frame cannot have such a share: a descriptor may say anything.
-void CompleteIcrc(uint8_t* frame, uint32_t frameBytes, uint32_t share);
+/// Returns where the link's share of a frame begins, or null if the frame cannot have such a share: a descriptor may
+/// say anything.
+uint8_t* ShareOf(uint8_t* frame, uint32_t frameBytes, uint32_t share);
+
+/// Completes the ICRC behind a share. It holds the CRC register in front of the share. @param from where to copy the
+/// bytes of the share from; null = they are in their place
+void CompleteIcrc(uint8_t* place, uint32_t share, const uint8_t* from);
 
 /// XORs the CRC of the link's share of a packet into the ICRC at its end. Does nothing if the packet is too short for a
 /// share. There must be CRC methods.

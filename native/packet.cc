@@ -204,7 +204,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     return Napi::Number::New(info.Env(), SendFrames());
   }
 
-  int32_t SendFrames() override { return fd_ < 0 ? 0 : SendAll(); }
+  bool CanSend() const override { return fd_ >= 0; }
 
   int SendFd() const override { return fd_; }
 

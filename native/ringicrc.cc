@@ -18,10 +18,7 @@ class RingIcrcObject : public Napi::ObjectWrap<RingIcrcObject> {
 
  private:
   // complete(): of all frames in the transmit ring
-  void Complete(const Napi::CallbackInfo&) {
-    Ring& ring = frames_.tx;
-    for (uint32_t at = ring.Consumer(), end = ring.Producer(); at != end; at++) frames_.CompleteIcrc(ring[at]);
-  }
+  void Complete(const Napi::CallbackInfo&) { frames_.CompleteIcrcs(); }
 
   // fold(cursor): of the frames in the receive ring from there on
   void Fold(const Napi::CallbackInfo& info) {

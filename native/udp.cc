@@ -158,7 +158,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     return Napi::Number::New(info.Env(), SendFrames());
   }
 
-  int32_t SendFrames() override { return sockets_.empty() ? 0 : SendAll(); }
+  bool CanSend() const override { return !sockets_.empty(); }
 
   int SendFd() const override { return sending_->fd; }
 

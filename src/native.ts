@@ -121,7 +121,7 @@ export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
 
 /** The link's part of the ICRC (`LinkFeatures.icrcOffload`) of frames that JavaScript moves. */
 export interface NativeRingIcrc {
-  /** Completes the frames of the transmit ring that lack a part, and clears their option. */
+  /** Completes the frames of the transmit ring that lack a part, fetches their shares, and clears their options. */
   complete(): void;
   /** Folds the frames of the receive ring from a cursor on, and sets their option. */
   fold(cursor: number): void;
@@ -230,9 +230,10 @@ export interface NativeAddon {
    * @param method one of `crcMethods`
    * @param register the CRC so far, not complemented
    * @param bytes a multiple of 256 bytes
+   * @param copy where the method copies the bytes as it reads them. Default: it does not copy
    * @returns the register after them, not complemented
    */
-  crc(method: string, register: number, bytes: Uint8Array): number;
+  crc(method: string, register: number, bytes: Uint8Array, copy?: Uint8Array): number;
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly XskSocket: new () => NativeXskSocket;

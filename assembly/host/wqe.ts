@@ -116,9 +116,25 @@ export function areSgesValid(keys: Table, pd: Pd, sges: usize, count: u32, right
   return true;
 }
 
+/** Copies a payload except its last `share` bytes, and writes their address in their place (TxOption.FETCH_SHARE). */
+export function copyAllButShare(target: usize, from: usize, bytes: u32, share: u32): void {
+  let copied = bytes - share;
+  if (copied != 0) memory.copy(target, from, copied);
+  store<u64>(target + copied, <u64>from + copied);
+}
+
+/** What `gather` has done. */
+export enum Gathered {
+  /** An SGE may not be read. */
+  REFUSED,
+  ALL,
+  ALL_BUT_SHARE,
+}
+
 /**
- * Copies `bytes` of the SGE list from `offset` on to `target`; false when an SGE may not be read.
+ * Copies `bytes` of the SGE list from `offset` on to `target`.
  * @param isChecked areSgesValid has just accepted the list
+ * @param share number of the last bytes that the link can fetch. They are left where they are if one SGE has them all
  */
 export function gather(
   keys: Table,
@@ -129,9 +145,10 @@ export function gather(
   target: usize,
   bytes: u32,
   isChecked: bool,
-): bool {
+  share: u32,
+): Gathered {
   for (; bytes != 0; count--, sges += SGE_BYTES) {
-    if (count == 0) return false;
+    if (count == 0) return Gathered.REFUSED;
     let sge = changetype<Sge>(sges);
     if (offset >= sge.length) {
       offset -= sge.length;
@@ -139,13 +156,17 @@ export function gather(
     }
     let part = min(sge.length - offset, bytes);
     let from = <usize>sge.ptr + offset;
-    if (!isChecked && !Mr.isLocalRangeValid(keys, sge.lkey, pd, from, part, 0)) return false;
+    if (!isChecked && !Mr.isLocalRangeValid(keys, sge.lkey, pd, from, part, 0)) return Gathered.REFUSED;
+    if (share != 0 && part == bytes && part >= share) {
+      copyAllButShare(target, from, part, share);
+      return Gathered.ALL_BUT_SHARE;
+    }
     memory.copy(target, from, part);
     target += part;
     bytes -= part;
     offset = 0;
   }
-  return true;
+  return Gathered.ALL;
 }
 
 /**

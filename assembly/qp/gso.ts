@@ -2,7 +2,7 @@
 // super-packet (Frames.tx in src/link/link.ts). All have the headers of the first packet except for the length, which
 // is the same for all but the last, and IPv4 identifications that count from 0.
 
-import { TX_ICRC_SHIFT, TxOption } from '../codes';
+import { TxOption } from '../codes';
 import { Ring } from '../host/ring';
 import { GSO_BURST } from '../memorymap';
 
@@ -20,8 +20,8 @@ export class GsoBurst {
   /** UDP payload of each packet in bytes. */
   private packetBytes: u32;
   private packets: u32;
-  /** Number of bytes of the last added packet whose part of the ICRC is left to the link. */
-  linkIcrcBytes: u32;
+  /** Descriptor options of the last added packet for the link's share of its bytes (wire/icrc). */
+  shareOptions: u32;
   private bytes: u32;
   /** Bytes of the frames put on the ring since takeSentBytes. */
   private sentBytes: u64;
@@ -65,7 +65,7 @@ export class GsoBurst {
   /** Puts the last added packet on the ring. */
   put(ring: Ring, n: u32, bytes: u32): void {
     let options = this.packets > 1 ? <u32>TxOption.CONTINUES_BURST : 0;
-    ring.describe(n, bytes, options | (this.linkIcrcBytes << TX_ICRC_SHIFT));
+    ring.describe(n, bytes, options | this.shareOptions);
     this.sentBytes += bytes;
   }
 

@@ -1,7 +1,7 @@
 // The path to the peer (rxe_av): all headers in front of the BTH, built once from the address vector and copied into
 // each frame.
 
-import { LinkFlag } from '../codes';
+import { LinkFlag, TX_ICRC_SHIFT, TxOption } from '../codes';
 import { Card } from '../host/card';
 import { congestionParameter } from '../host/parameter';
 import { knowVlan } from '../host/vlan';
@@ -9,12 +9,13 @@ import { AvOffset, CongestionParameter } from '../layout';
 import { SCRATCH } from '../memorymap';
 import { BTH_BYTES } from '../wire/bth';
 import { ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, vlanOf } from '../wire/ethernet';
-import { headerRegister, ICRC_BYTES, icrcFrom, idTerm, linkShare, registerBefore } from '../wire/icrc';
+import { headerRegister, ICRC_BYTES, icrcFrom, idTerm, registerBefore } from '../wire/icrc';
 import { IPV4_BYTES, Ipv4 } from '../wire/ipv4';
 import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
 import { UDP_BYTES, Udp } from '../wire/udp';
 import { GsoBurst } from './gso';
+import { offloadedShare } from './share';
 
 /** Room for the longest headers: Ethernet 14, VLAN 4, IPv6 40, UDP 8; in whole vectors. */
 const TEMPLATE_BYTES: usize = 80;
@@ -141,8 +142,9 @@ export class Path {
   /**
    * Completes a frame whose payload and pad end at `end`: headers, identification within its GSO burst, ICRC. Returns
    * its length.
+   * @param isShareElsewhere the link fetches its share (TxOption.FETCH_SHARE)
    */
-  close(frame: usize, end: usize): u32 {
+  close(frame: usize, end: usize, isShareElsewhere: bool = false): u32 {
     let bth = frame + this.bthOffset;
     let payload = <u32>(end - bth) + ICRC_BYTES;
     if (payload + UDP_BYTES != this.transport) this.setLength(payload + UDP_BYTES);
@@ -153,9 +155,9 @@ export class Path {
       Ipv4.at(frame + this.ipOffset).identify(identification);
       register ^= idTerm(identification);
     }
-    let share: u32 = 0;
-    if (Card.get().linkFlags & <u32>LinkFlag.ICRC_OFFLOAD) share = linkShare(<u32>(end - bth) - BTH_BYTES);
-    GsoBurst.current().linkIcrcBytes = share;
+    let share = offloadedShare(<u32>(end - bth) - BTH_BYTES);
+    let fetches = isShareElsewhere ? <u32>TxOption.FETCH_SHARE : 0;
+    GsoBurst.current().shareOptions = fetches | (share << TX_ICRC_SHIFT);
     store<u32>(end, share == 0 ? icrcFrom(register, bth, end) : registerBefore(share, register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
   }

@@ -4,7 +4,7 @@
 import { Access, QpState, QpType, Quirk, WcStatus, WrOpcode } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { areSgesValid, gather, SendWqe } from '../host/wqe';
+import { areSgesValid, Gathered, gather, SendWqe } from '../host/wqe';
 import { AtomicEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { FETH_BYTES, Feth } from '../wire/feth';
@@ -20,6 +20,7 @@ import { chargeRate, isPaced } from './congestion';
 import { advanceSsnAndLsn, hasCredit, mustAwaitFirstAck, noteMessageStarted } from './credit';
 import { executeLocalOp } from './localops';
 import { Qp } from './qp';
+import { fetchedShare } from './share';
 import { failSend, raiseDrained } from './state';
 import { restartAckTimer } from './timer';
 import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode';
@@ -155,12 +156,18 @@ function buildPacket(qp: Qp, wqe: SendWqe, frame: usize, isNew: bool): u32 {
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
   let bytes: u32 = 0;
+  let gathered = Gathered.ALL;
   if (isHeaderOnly(wqe.opcode)) {
     writeHeaders(qp, wqe, opcode, offset, bth + BTH_BYTES);
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
-    if (wqe.isInline) memory.copy(payload, wqe.sges + offset, bytes);
-    else if (!gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, payload, bytes, isNew)) {
+    if (wqe.isInline) {
+      memory.copy(payload, wqe.sges + offset, bytes);
+    } else {
+      let share = fetchedShare(headerBytes(opcode) - BTH_BYTES, bytes);
+      gathered = gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, payload, bytes, isNew, share);
+    }
+    if (gathered == Gathered.REFUSED) {
       failOnceOldest(qp, WcStatus.LOC_PROT_ERR);
       return 0;
     }
@@ -181,7 +188,7 @@ function buildPacket(qp: Qp, wqe: SendWqe, frame: usize, isNew: bool): u32 {
   let isSolicited = isLastPacket && wqe.isSolicited && (isSend(opcode) || hasImm(opcode));
   Bth.at(bth).write(opcode, isSolicited, pad, qp.pkey, qp.destQpn, ackRequest, psn, qp.migReq);
   advancePsn(qp, wqe, opcode);
-  let length = qp.path.close(frame, payload + bytes + pad);
+  let length = qp.path.close(frame, payload + bytes + pad, gathered == Gathered.ALL_BUT_SHARE);
   if (opcode == Opcode.FLUSH && qp.quirks & Quirk.RXE_FLUSH_ICRC) writeRxeFlushIcrc(bth, payload);
   return length;
 }

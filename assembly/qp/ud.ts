@@ -6,7 +6,7 @@ import { Card } from '../host/card';
 import { isLocalGid } from '../host/gid';
 import { pkeyAt } from '../host/pkey';
 import { isVlanKnown } from '../host/vlan';
-import { gather, SendWqe, scatter } from '../host/wqe';
+import { Gathered, gather, SendWqe, scatter } from '../host/wqe';
 import { DATAGRAM_PAD } from '../memorymap';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { Deth } from '../wire/deth';
@@ -20,6 +20,7 @@ import { completeDatagram, retireSend } from './completion';
 import { takeRecvWqe } from './flush';
 import { Qp } from './qp';
 import { hasRecvWqeFor } from './quota';
+import { fetchedShare } from './share';
 import { failSend, setState } from './state';
 
 /** Length of the GRH in front of every received datagram. */
@@ -35,7 +36,8 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let bth = path.begin(frame);
   let opcode = wqe.opcode == WrOpcode.SEND_WITH_IMM ? Opcode.UD_SEND_ONLY_WITH_IMM : Opcode.UD_SEND_ONLY;
   let payload = bth + headerBytes(opcode);
-  if (!copyPayload(qp, wqe, payload)) {
+  let gathered = copyPayload(qp, wqe, headerBytes(opcode) - BTH_BYTES, payload);
+  if (gathered == Gathered.REFUSED) {
     failSend(qp, WcStatus.LOC_PROT_ERR, 0, qp.sendPsn);
     return 0;
   }
@@ -52,13 +54,18 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   wqe.lastPsn = psn;
   qp.count(Counter.rdma_sends);
   retireSend(qp);
-  return path.close(frame, end);
+  return path.close(frame, end, gathered == Gathered.ALL_BUT_SHARE);
 }
 
-function copyPayload(qp: Qp, wqe: SendWqe, to: usize): bool {
-  if (!wqe.isInline) return gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, 0, to, wqe.length, false);
-  memory.copy(to, wqe.sges, wqe.length);
-  return true;
+/** @param headers bytes between the BTH and the payload */
+function copyPayload(qp: Qp, wqe: SendWqe, headers: u32, to: usize): Gathered {
+  let bytes = wqe.length;
+  if (!wqe.isInline) {
+    let share = fetchedShare(headers, bytes);
+    return gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, 0, to, bytes, false, share);
+  }
+  memory.copy(to, wqe.sges, bytes);
+  return Gathered.ALL;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { segmentBytes, udpPayloadOffset } from '../link/gso.js';
 import { RingView } from '../link/ring.js';
+import { shareElsewhere } from '../link/share.js';
 import type { Card } from './card.js';
 
 /** Bytes kept of each frame: Ethernet with a tag, IPv6, UDP, and the longest transport headers. */
@@ -87,17 +88,27 @@ export class Trace {
   #record(ring: RingView, seen: number, now: number, sent: number): number {
     const { producer } = ring;
     for (let n = seen; n !== producer; n = (n + 1) >>> 0) {
-      const from = ring.addr(n);
-      const length = ring.length(n);
-      const segment = sent ? 0 : segmentBytes(ring.options(n));
-      if (segment === 0) this.#recordFrame(from, 0, from, length, now, sent);
-      else this.#recordSegments(from, length, segment, now);
+      const [from, length, options] = [ring.addr(n), ring.length(n), ring.options(n)];
+      if (sent) this.#recordOutgoing(from, length, options, now);
+      else this.#recordIncoming(from, length, options, now);
     }
     return producer;
   }
 
-  /** Records each packet of a super-packet with the headers of the super-packet. */
-  #recordSegments(from: number, length: number, segment: number, now: number): void {
+  /** Records a frame of the card. The link may not have fetched its share of the bytes yet. */
+  #recordOutgoing(from: number, length: number, options: number, now: number): void {
+    const { offset, address } = shareElsewhere(this.#memory, from, length, options) ?? { offset: 0, address: from };
+    const headers = Math.min(offset, SNAP_BYTES);
+    this.#recordFrame(from, headers, address, length - headers, now, 1);
+  }
+
+  /** Records a frame of the link: each packet of a super-packet with the headers of the super-packet. */
+  #recordIncoming(from: number, length: number, options: number, now: number): void {
+    const segment = segmentBytes(options);
+    if (segment === 0) {
+      this.#recordFrame(from, 0, from, length, now, 0);
+      return;
+    }
     const headers = Math.min(udpPayloadOffset(this.#memory, from), length);
     for (let at = headers; at < length; at += segment)
       this.#recordFrame(from, headers, from + at, Math.min(segment, length - at), now, 0);

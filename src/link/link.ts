@@ -119,9 +119,12 @@ export interface LinkFeatures {
    * two from 256 to 4096 that fits into the bytes after the BTH. The card does smaller packets alone.
    *
    * Transmit: `options >>> TX_ICRC_SHIFT` is the share in bytes, 0 = none. The ICRC field holds the CRC register before
-   * the share; the link continues the CRC from there and writes the ICRC. Receive: the link XORs the CRC of the share,
-   * with an initial register of 0 and not complemented, into the ICRC field, and sets RX_ICRC_FOLDED in the
-   * descriptor's options.
+   * the share; the link continues the CRC from there and writes the ICRC. With TX_FETCH_SHARE the bytes of the share
+   * are elsewhere in the card's memory, and their place in the frame begins with their address (u64, little-endian).
+   * The link copies them into the frame before `send` returns, even if the frame stays in the ring.
+   *
+   * Receive: the link XORs the CRC of the share, with an initial register of 0 and not complemented, into the ICRC
+   * field, and sets RX_ICRC_FOLDED in the descriptor's options.
    */
   readonly icrcOffload?: boolean;
   /** Bytes that a receive slot must have for super-packets. Without it the link delivers none. */
@@ -133,6 +136,8 @@ export interface LinkFeatures {
 
 /** Transmit option: the frame continues the GSO burst of the frame before it (see `Frames.tx`). */
 export const TX_CONTINUES_BURST = 0x10000;
+/** Transmit option: the link copies its share of the bytes into the frame (see `LinkFeatures.icrcOffload`). */
+export const TX_FETCH_SHARE = 0x8000;
 /** Transmit option: lowest bit of the link's share of the ICRC in bytes (see `LinkFeatures.icrcOffload`). */
 export const TX_ICRC_SHIFT = 17;
 /** Receive option: the CRC of the link's share is folded into the ICRC (see `LinkFeatures.icrcOffload`). */

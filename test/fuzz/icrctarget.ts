@@ -10,8 +10,8 @@ import type { FuzzTarget, Session } from './fuzzer.js';
 import { mutate } from './mutations.js';
 import { FROM_PEER } from './target.js';
 
-/** An input is the alignment, the share that the descriptor says (16 bits, big-endian), and the frame. */
-const PREFIX_BYTES = 3;
+/** An input: the alignment, the share and the address that the descriptor says (16 bits, big-endian), the frame. */
+const PREFIX_BYTES = 5;
 const ICRC_BYTES = 4;
 
 class IcrcSession implements Session {
@@ -23,24 +23,30 @@ class IcrcSession implements Session {
     const damaged = random.chance(0.3) ? mutate(random, whole) : whole;
     const cut = random.chance(0.3) ? damaged.subarray(0, random.below(damaged.length + 1)) : damaged;
     const share = random.pick([256, 512, 1024, 2048, 4096, random.below(1 << 15)]);
-    return Uint8Array.of(random.below(64), share >> 8, share & 255, ...cut);
+    const address = random.below(2 * cut.length + 200);
+    return Uint8Array.of(random.below(64), share >> 8, share & 255, address >> 8, address & 255, ...cut);
   }
 
   feed(inputs: readonly Uint8Array[]): void {
     for (const input of inputs) {
-      const [shift, high, low] = input as unknown as [number, number, number];
+      const [shift, share, address] = [input[0] as number, word(input, 1), word(input, 3)];
       const bytes = input.subarray(PREFIX_BYTES);
       const rings = new IcrcRings(bytes, shift);
       checkChange(bytes, rings.fold().frame, false);
       // what was folded is undone by folding it again
       checkChange(bytes, rings.fold().frame, true);
-      checkChange(bytes, rings.complete((high << 8) | low), false);
+      checkChange(bytes, rings.complete(share), false);
+      rings.fetchFrom(share, address);
     }
   }
 
   check(): void {}
 
   async [Symbol.asyncDispose](): Promise<void> {}
+}
+
+function word(bytes: Uint8Array, at: number): number {
+  return ((bytes[at] as number) << 8) | (bytes[at + 1] as number);
 }
 
 /** Checks that nothing but one ICRC has changed, or nothing at all. @throws Error */

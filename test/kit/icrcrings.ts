@@ -1,10 +1,12 @@
 /** The addon's part of the ICRC offload (`native().RingIcrc`) for one frame in plain memory: no link, no card. */
-import { type Ring, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import { type Ring, TX_FETCH_SHARE, TX_ICRC_SHIFT } from '../../src/link/link.js';
 import { frameLayout, RingView } from '../../src/link/ring.js';
 import { type NativeRingIcrc, native } from '../../src/native.js';
 
 const RING_BYTES = 32;
 const LEAST_SLOT = 128;
+const ICRC_BYTES = 4;
+const ADDRESS_BYTES = 8;
 
 export class IcrcRings {
   readonly #frame: Uint8Array;
@@ -12,10 +14,13 @@ export class IcrcRings {
   readonly #rx: RingView;
   readonly #icrc: NativeRingIcrc;
 
-  /** Places the frame `shift` bytes off alignment, at the very end of the memory. */
+  readonly #memory: Uint8Array;
+
+  /** Places the frame `shift` bytes off alignment, at the very end of the memory, behind room for another. */
   constructor(frame: Uint8Array, shift = 0) {
-    const at = 2 * RING_BYTES + shift;
+    const at = 2 * RING_BYTES + frame.length + shift;
     const memory = new Uint8Array(new ArrayBuffer(at + frame.length));
+    this.#memory = memory;
     this.#frame = memory.subarray(at);
     this.#frame.set(frame);
     const ring = (at: number): Ring => ({ producer: at, consumer: at + 4, descriptors: at + 8, mask: 0 });
@@ -36,7 +41,28 @@ export class IcrcRings {
 
   /** Completes the ICRC of the frame, which lacks the CRC of the last `share` bytes before it. @returns the frame */
   complete(share: number): Uint8Array {
-    this.#tx.describe(0, this.#frame.length, (share << TX_ICRC_SHIFT) >>> 0);
+    return this.#complete(share << TX_ICRC_SHIFT);
+  }
+
+  /** The same for a frame whose share is in front of it in the memory. */
+  fetch(share: number): Uint8Array {
+    const end = this.#frame.length - ICRC_BYTES;
+    const bytes = this.#frame.slice(end - share, end);
+    this.#memory.set(bytes, 2 * RING_BYTES);
+    this.#frame.fill(0, end - share, end);
+    return this.fetchFrom(share, 2 * RING_BYTES);
+  }
+
+  /** The same for a frame whose share is at any address. Writes the address if the frame has room for it. */
+  fetchFrom(share: number, address: number): Uint8Array {
+    const place = this.#frame.length - ICRC_BYTES - share;
+    if (place >= 0 && share >= ADDRESS_BYTES)
+      new DataView(this.#frame.buffer).setBigUint64(this.#frame.byteOffset + place, BigInt(address), true);
+    return this.#complete((share << TX_ICRC_SHIFT) | TX_FETCH_SHARE);
+  }
+
+  #complete(options: number): Uint8Array {
+    this.#tx.describe(0, this.#frame.length, options >>> 0);
     this.#tx.producer = 1;
     this.#icrc.complete();
     return this.#frame.slice();

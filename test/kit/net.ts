@@ -399,7 +399,11 @@ export class Net {
 }
 
 /** Does the link's part of the ICRC for the frame of a descriptor, and updates the options of the descriptor. */
-function doPart({ u32, bytes }: Port, descriptor: number, part: (frame: Uint8Array, options: number) => number): void {
+function doPart(
+  { u32, bytes }: Port,
+  descriptor: number,
+  part: (frame: Uint8Array, options: number, memory: Uint8Array) => number,
+): void {
   const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
-  u32[descriptor + 3] = part(bytes.subarray(at, (at as number) + (length as number)), options as number);
+  u32[descriptor + 3] = part(bytes.subarray(at, (at as number) + (length as number)), options as number, bytes);
 }

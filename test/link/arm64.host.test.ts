@@ -48,7 +48,15 @@ const CRCS = `
   const buffer = Uint8Array.from(bytes);
   const { crcMethods, crc } = native();
   const all = (method) =>
-    lengths.flatMap((length) => starts.map((start, shift) => crc(method, start, buffer.subarray(shift, shift + length))));
+    lengths.flatMap((length) =>
+      starts.map((start, shift) => {
+        const bytes = buffer.subarray(shift, shift + length);
+        const copy = new Uint8Array(length);
+        const copied = crc(method, start, bytes, copy);
+        const crcs = [crc(method, start, bytes), copied];
+        return Buffer.compare(copy, bytes) === 0 && crcs[0] === crcs[1] ? copied : 'the copy differs';
+      }),
+    );
   console.log(JSON.stringify(Object.fromEntries(crcMethods().map((method) => [method, all(method)]))));`;
 
 async function onArm64(program: string, argument: object): Promise<string> {

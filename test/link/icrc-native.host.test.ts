@@ -45,10 +45,16 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
       const [length, shift] = [256 * random.between(1, 17), random.below(64)];
       const start = random.pick([0, 0xffffffff, random.u32()]);
       const bytes = buffer.subarray(shift, shift + length);
+      const what = `seed ${SEED}, ${length} bytes`;
       const crc = native().crc(method, start, bytes);
-      expect([crc, wire.exports.crc(start, at + shift, length) >>> 0], `seed ${SEED}, ${length} bytes`).toEqual(
+      expect([crc, wire.exports.crc(start, at + shift, length) >>> 0], what).toEqual(
         Array(2).fill(register(start, bytes)),
       );
+      const [before, behind] = [random.below(64), random.below(64)];
+      const copy = new Uint8Array(before + length + behind);
+      expect(native().crc(method, start, bytes, copy.subarray(before)), what).toBe(crc);
+      const expected = Buffer.concat([Buffer.alloc(before), bytes, Buffer.alloc(behind)]);
+      expect(Buffer.compare(copy, expected), what).toBe(0);
     }
   });
 
@@ -102,6 +108,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
       const whole = Uint8Array.from(partial);
       complete(whole, left << TX_ICRC_SHIFT);
       expect(Buffer.compare(new IcrcRings(partial, shift).complete(left), whole), what).toBe(0);
+      if (left > 0) expect(Buffer.compare(new IcrcRings(partial, shift).fetch(left), whole), what).toBe(0);
     }
   });
 });

@@ -2,8 +2,16 @@
 // one.
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { faultLink } from '../../src/link/fault/link.js';
-import { type Link, RX_ICRC_FOLDED, TX_CONTINUES_BURST, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import {
+  type Frames,
+  type Link,
+  RX_ICRC_FOLDED,
+  TX_CONTINUES_BURST,
+  TX_FETCH_SHARE,
+  TX_ICRC_SHIFT,
+} from '../../src/link/link.js';
 import { pcapLink } from '../../src/link/pcap.js';
+import { frameLayout } from '../../src/link/ring.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { XdpLink } from '../../src/link/xdp/link.js';
 import { native } from '../../src/native.js';
@@ -27,17 +35,33 @@ const privilege = methods.length > 0 ? all(netPrivilege(), programPrivilege('ip'
 const packets = (fields: FrameFields, sizes: readonly number[]) =>
   sizes.map((bytes, id) => udpFrame({ ...fields, id, payload: noise(bytes, id) }));
 
-/** Writes frames as a card does that leaves a share of the ICRC to the link. @returns the frames that must leave */
+/**
+ * Writes frames as a card does that leaves a share of the ICRC to the link. Every other frame lacks the bytes of the
+ * share as well: these are in memory of their own.
+ * @returns the frames that must leave
+ */
 function putShared(rig: Rig, frames: readonly Buffer[], isBurst = false): Buffer[] {
   return frames.map((frame, k) => {
     const bytes = share(frame.length - headerBytes(frame));
     const whole = Buffer.from(frame);
     complete(whole, bytes << TX_ICRC_SHIFT);
-    rig.put(frame);
-    const continues = isBurst && k > 0 ? TX_CONTINUES_BURST : 0;
-    rig.tx.describe(rig.tx.producer - 1, frame.length, (continues | (bytes << TX_ICRC_SHIFT)) >>> 0);
+    const isElsewhere = bytes > 0 && k % 2 === 0;
+    rig.put(isElsewhere ? withoutShare(rig, frame, bytes) : frame);
+    const options = (isBurst && k > 0 ? TX_CONTINUES_BURST : 0) | (isElsewhere ? TX_FETCH_SHARE : 0);
+    rig.tx.describe(rig.tx.producer - 1, frame.length, (options | (bytes << TX_ICRC_SHIFT)) >>> 0);
     return whole;
   });
+}
+
+/** Moves the share of a frame to other memory of the card. @returns the frame with the address in place of the share */
+function withoutShare(rig: Rig, frame: Buffer, bytes: number): Buffer {
+  const place = frame.length - 4 - bytes;
+  // at an odd address, as an application may choose
+  const address = rig.frames.allocate?.(bytes + 1) ?? 0;
+  rig.memory.set(frame.subarray(place, place + bytes), address + 1);
+  const lacking = Buffer.from(frame).fill(0xee, place, place + bytes);
+  lacking.writeBigUInt64LE(BigInt(address + 1), place);
+  return lacking;
 }
 
 describeIf(privilege, 'packet links at both ends of a cable', () => {
@@ -90,6 +114,26 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
   });
 
+  test('a share that is not in the memory is not fetched, and the frame leaves as it is', async () => {
+    const { a, b } = rigs();
+    const end = BigInt(a.memory.length);
+    const addresses = [end, end - 1023n, 2n ** 32n, 2n ** 53n, 2n ** 64n - 1024n];
+    const frames = packets(
+      v4,
+      addresses.map(() => 1040),
+    );
+    const first = a.tx.producer;
+    for (const [i, address] of addresses.entries()) {
+      const frame = frames[i] as Buffer;
+      frame.writeBigUInt64LE(address, frame.length - 4 - 1024);
+    }
+    a.put(...frames);
+    const options = (TX_FETCH_SHARE | (1024 << TX_ICRC_SHIFT)) >>> 0;
+    for (const [i, frame] of frames.entries()) a.tx.describe(first + i, frame.length, options);
+    expect(a.link.send(0)).toBe(frames.length);
+    expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
+  });
+
   test('what must wait in the ring is completed once', async () => {
     const { a } = rigs();
     const [whole] = putShared(a, packets(v4, [2000])) as [Buffer];
@@ -113,6 +157,23 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     a.link.send(0);
     expect(await b.gather(SIZES.length)).toEqual(frames.map((frame) => ({ frame, options: 0 })));
   });
+});
+
+test.skipIf(methods.length === 0)('shares are fetched at once, even if nothing can be sent yet', () => {
+  const sockets = new (native().UdpSockets)();
+  const attach = (frames: Frames) => sockets.attach(frames.memory, frameLayout(frames));
+  const rig = new Rig({ attach } as Link);
+  const fields = { source: '127.104.2.1', destination: '127.104.2.2' };
+  const whole = putShared(rig, packets(fields, [2000, 1040, 300]));
+  const first = rig.tx.consumer;
+  expect(sockets.send()).toBe(0);
+  expect(rig.tx.filled).toBe(3);
+  for (const [n, frame] of whole.entries()) {
+    const at = rig.tx.addr(first + n);
+    expect(Buffer.from(rig.memory.slice(at, at + frame.length))).toEqual(frame);
+    expect(rig.tx.options(first + n)).toBe(0);
+  }
+  sockets.close();
 });
 
 describeIf(all(privilege, xdpPrivilege()), 'xdp links at both ends of a cable', () => {

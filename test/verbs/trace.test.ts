@@ -1,7 +1,11 @@
 // An explanation shows the packets concerned.
 import { expect, test } from 'vitest';
 import { headerOf, tracedPackets } from '../../src/device/decode.js';
+import { Trace } from '../../src/device/trace.js';
 import { describe as describeFrame, flow, frame, request, response, uc } from '../../src/probe/packet/packets.js';
+import { rc } from '../kit/conversation.js';
+import { complete, ICRC_OFFLOAD } from '../kit/offload.js';
+import type { Sent } from '../kit/rig.js';
 import { connectedPair } from './pair.js';
 
 test('the last packets of the queue pair, sent and come, with their times', async () => {
@@ -45,6 +49,22 @@ test('packets that arrive in one super-packet are kept one by one, as they were 
     tracedPackets(engine.trace).flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
   expect(texts(b.device, false)).toEqual(texts(a.device, true));
   expect(texts(b.device, false)).toHaveLength(8);
+});
+
+test('a frame is kept as it leaves, although its link has yet to fetch most of it', async () => {
+  const c = await rc({ mtu: 1024 });
+  const trace = new Trace(c.rig.card, 4);
+  c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
+  // of the second packet, more is in the frame than is kept
+  c.qp.send({ opcode: 'SEND', pieces: [c.buffer.piece(0, 1024 + 500)] });
+  c.rig.x.tx(0, 2);
+  trace.recordSent(5);
+  const sent = c.rig.sent(0);
+  for (const { bytes, options } of sent) complete(bytes, options, c.rig.card.bytes);
+  const kept = trace.frames();
+  expect(kept).toHaveLength(2);
+  for (const [n, { bytes }] of (sent as [Sent, Sent]).entries())
+    expect(kept[n]).toEqual({ bytes: bytes.slice(0, 112), length: bytes.length, sent: true, at: 5 });
 });
 
 test('without the option nothing is kept', async () => {

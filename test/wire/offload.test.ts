@@ -1,10 +1,11 @@
 /** The ICRC in two parts: the card's, and the share of a link with LinkFeatures.icrcOffload. */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { ack, decode, type Flow, frame, request } from '../../src/probe/packet/packets.js';
-import { type Conversation, pattern, rc, TARGET_VA } from '../kit/conversation.js';
+import { type Conversation, datagrams, pattern, rc, TARGET_VA, unreliable } from '../kit/conversation.js';
+import { createAh } from '../kit/datagrams.js';
 import { headerBytes } from '../kit/gsobursts.js';
-import { complete, fold, ICRC_OFFLOAD, share } from '../kit/offload.js';
-import type { Sent } from '../kit/rig.js';
+import { complete, FETCH_SHARE, fold, ICRC_OFFLOAD, share } from '../kit/offload.js';
+import type { SendRequest, Sent } from '../kit/rig.js';
 
 const MTU = 4096;
 /** Around each length at which the link's share grows, and each path MTU. */
@@ -31,8 +32,10 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     const [sent] = c.rig.sent(0) as [Sent];
     const padded = Math.ceil(length / 4) * 4;
     expect(sent.options >>> 17).toBe(share(12 + padded + 4));
+    // what ends in a pad is not fetched
+    expect(sent.options & FETCH_SHARE).toBe(length >= 256 && length === padded ? FETCH_SHARE : 0);
     expect(decode(sent.bytes).icrcOk).toBe(padded < 256);
-    expect(complete(sent.bytes, sent.options)).toBe(0);
+    expect(complete(sent.bytes, sent.options, c.rig.card.bytes)).toBe(0);
     expect(decode(sent.bytes)).toMatchObject({ icrcOk: true, payload: c.buffer.bytes.slice(0, length) });
   });
 
@@ -60,5 +63,70 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     c.frameWith(0, good, fold(good, 0))
       .out(ack({ psn: 100, msn: 1 }))
       .holds(c.target, 0, payload);
+  });
+});
+
+describe('the share that a link fetches', () => {
+  const unsignaled = { signalAll: false };
+  const post =
+    (request: Omit<SendRequest, 'pieces'>, ...pieces: readonly [offset: number, length: number][]) =>
+    (c: Conversation) =>
+      expect(
+        c.qp.send({ signaled: false, ...request, pieces: pieces.map(([at, length]) => c.buffer.piece(at, length)) }),
+      ).toBe('OK');
+  const write = (c: Conversation) => ({ opcode: 'RDMA_WRITE', remote: { va: TARGET_VA, rkey: c.target.rkey } });
+  const readOf2500 = (c: Conversation) => {
+    c.target.bytes.set(pattern(2500));
+    const packet = request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 2500 });
+    c.rig.put(frame(c.there, packet));
+    c.rig.x.rx(0, 1);
+  };
+
+  /** Our path MTU is 1024. `fetched` has the bytes that are fetched of each packet. */
+  test.each<[string, number[], (c: Conversation) => void, () => Promise<Conversation>]>([
+    ['of a WRITE of several packets', [1024, 1024, 256], (c) => post(write(c), [0, 2500])(c), rc],
+    ['of a SEND of several packets', [1024, 1024, 256], post({ opcode: 'SEND' }, [0, 2500]), rc],
+    ['of a SEND with immediate data', [1024, 0], post({ opcode: 'SEND_WITH_IMM', imm: 1 }, [0, 1276]), rc],
+    ['of a READ response', [1024, 1024, 256], readOf2500, rc],
+    ['not of a packet whose share begins in its headers', [0], (c) => post(write(c), [0, 1020])(c), rc],
+    ['behind other pieces', [512], post({ opcode: 'SEND' }, [0, 100], [300, 600]), rc],
+    ['not when it is in two pieces', [0, 1024], post({ opcode: 'SEND' }, [0, 700], [1000, 1348]), rc],
+    ['not when it ends in a pad', [1024, 0], post({ opcode: 'SEND' }, [0, 1501]), rc],
+    ['of a piece that is at no multiple of anything', [1024], post({ opcode: 'SEND' }, [13, 1024]), rc],
+    [
+      'not of inline data',
+      [0],
+      (c) => void c.qp.send({ opcode: 'SEND', inline: pattern(512) }),
+      () => rc({ inline: 512 }),
+    ],
+    ['of a UC message', [1024, 256], post({ opcode: 'SEND' }, [0, 1400]), () => unreliable(unsignaled)],
+    [
+      'of a datagram',
+      [1024],
+      (c) => post({ opcode: 'SEND', to: { ah: createAh(c.qp), qpn: 9, qkey: 1 } }, [0, 1024])(c),
+      () => datagrams(unsignaled),
+    ],
+  ])('%s', async (_name, fetched, act, open) => {
+    const sent = async (flags: number) => {
+      const c = await open();
+      c.buffer.bytes.set(pattern(4000, 3));
+      c.rig.x.setLink(flags, 0, 0, 0);
+      act(c);
+      return { frames: c.rig.sent(0), memory: c.rig.card.bytes };
+    };
+    const [shared, alone] = [await sent(ICRC_OFFLOAD), await sent(0)];
+    expect(shared.frames.map(({ options }) => (options & FETCH_SHARE ? options >>> 17 : 0))).toEqual(fetched);
+    for (const { bytes, options } of shared.frames) complete(bytes, options, shared.memory);
+    expect(shared.frames.map(({ bytes }) => bytes)).toEqual(alone.frames.map(({ bytes }) => bytes));
+    for (const { bytes } of alone.frames) expect(decode(bytes).icrcOk).toBe(true);
+  });
+
+  test('the rights of each piece are checked all the same', async () => {
+    const c = await rc();
+    c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
+    const { ptr, length, lkey } = c.buffer.piece(0, 1024);
+    c.qp.send({ wrId: 7, opcode: 'SEND', pieces: [{ ptr, length, lkey: lkey ^ 0x100 }] });
+    expect(c.rig.sent(0)).toEqual([]);
+    c.wc({ wrId: 7, status: 'LOC_PROT_ERR' }).state('ERR');
   });
 });
