@@ -1,8 +1,10 @@
 #include "frames.h"
 
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "icrc.h"
 
@@ -11,6 +13,11 @@ void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
   consumer_ = reinterpret_cast<uint32_t*>(memory + layout[1]);
   descriptors_ = reinterpret_cast<Descriptor*>(memory + layout[2]);
   mask_ = layout[3];
+}
+
+void Ring::ReuseSlots(uint32_t at, uint32_t count) {
+  count = std::min(count, Size() / 2);
+  for (uint32_t i = 0; i < count; i++) std::swap((*this)[at + i].addr, (*this)[at - 1 - i].addr);
 }
 
 void Frames::Attach(const Napi::CallbackInfo& info) {

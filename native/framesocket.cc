@@ -105,6 +105,10 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
   Frames& into = Target();
   Ring& ring = into.rx;
   const uint32_t first = ring.Producer();
+  if (ring.Filled() == 0) {
+    ring.ReuseSlots(first, used_);
+    used_ = 0;
+  }
   uint32_t count = std::min(ring.Free(), limit);
   for (uint32_t i = 0; i < count; i++) {
     uint8_t* slot = into.At(ring[first + i].addr, into.slotBytes);
@@ -134,6 +138,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
     }
   }
   ring.SetProducer(first + good);
+  used_ += good;
   return static_cast<uint32_t>(received);
 }
 

@@ -70,4 +70,6 @@ class FrameSocket : public SharedSocket {
   GsoBurst BurstAt(uint32_t at, uint32_t end);
 
   bool usesGso_ = true;
+  /// Descriptors that were filled since the receive ring was empty.
+  uint32_t used_ = 0;
 };

@@ -7,7 +7,7 @@ import { allocate, allocateAligned } from './pool';
 @unmanaged
 @final
 export class Ring {
-  /** Creates a ring with `slots` slots of its own memory (powers of two); descriptor n always points at slot n. */
+  /** Creates a ring with `slots` slots (a power of two) of its own. A link may exchange those of free descriptors. */
   static create(slots: u32, slotBytes: u32): Ring {
     let frames = allocateAligned(<u64>slots * slotBytes, 4096);
     let ring = changetype<Ring>(allocate(<u64>slots * 16 + RingOffset.DESCRIPTORS));

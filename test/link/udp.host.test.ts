@@ -184,4 +184,24 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
     expect((await a.link.resolve(B, A)).destMac).toEqual(new Uint8Array(6));
     await expect(a.link.resolve('203.0.113.1', A)).rejects.toThrow(/EHOSTUNREACH: there is no route/);
   });
+
+  test('the receive slots that were used last are used again, and none is lost', async () => {
+    const slots = () => Array.from({ length: 64 }, (_, n) => b.rx.addr(n)).sort((x, y) => x - y);
+    while (b.link.receive(0) > 0) b.take();
+    const before = slots();
+    const used = new Set<number>();
+    for (let n = 0; n < 100; n++) {
+      const frames = Array.from({ length: 3 }, () => udpFrame({ source: A, destination: B }));
+      a.put(...frames);
+      a.link.send(0);
+      await eventually(() => {
+        b.link.receive(0);
+        expect(b.rx.filled).toBe(frames.length);
+      });
+      for (const k of frames.keys()) used.add(b.rx.addr(b.rx.consumer + k));
+      expect(b.take().map(({ frame }) => frame.subarray(42))).toEqual(frames.map((frame) => frame.subarray(42)));
+    }
+    expect(slots()).toEqual(before);
+    expect(used.size).toBeLessThan(10);
+  });
 });
