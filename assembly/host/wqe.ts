@@ -116,11 +116,14 @@ export function areSgesValid(keys: Table, pd: Pd, sges: usize, count: u32, right
   return true;
 }
 
-/** Copies a payload except its last `share` bytes, and writes their address in their place (TxOption.FETCH_SHARE). */
+/**
+ * Copies a payload except its last `share` bytes, if any, and writes their address in their place
+ * (TxOption.FETCH_SHARE).
+ */
 export function copyAllButShare(target: usize, from: usize, bytes: u32, share: u32): void {
   let copied = bytes - share;
   if (copied != 0) memory.copy(target, from, copied);
-  store<u64>(target + copied, <u64>from + copied);
+  if (share != 0) store<u64>(target + copied, <u64>from + copied);
 }
 
 /** What `gather` has done. */

@@ -4,7 +4,7 @@
 import { Access, QpState, QpType, Quirk, WcStatus, WrOpcode } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { areSgesValid, Gathered, gather, SendWqe } from '../host/wqe';
+import { areSgesValid, Gathered, SendWqe } from '../host/wqe';
 import { AtomicEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { FETH_BYTES, Feth } from '../wire/feth';
@@ -19,8 +19,8 @@ import { retireSend } from './completion';
 import { chargeRate, isPaced } from './congestion';
 import { advanceSsnAndLsn, hasCredit, mustAwaitFirstAck, noteMessageStarted } from './credit';
 import { executeLocalOp } from './localops';
+import { copyPayload } from './payload';
 import { Qp } from './qp';
-import { fetchedShare } from './share';
 import { failSend, raiseDrained } from './state';
 import { restartAckTimer } from './timer';
 import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode';
@@ -161,12 +161,7 @@ function buildPacket(qp: Qp, wqe: SendWqe, frame: usize, isNew: bool): u32 {
     writeHeaders(qp, wqe, opcode, offset, bth + BTH_BYTES);
   } else {
     bytes = min(qp.mtu, wqe.length - offset);
-    if (wqe.isInline) {
-      memory.copy(payload, wqe.sges + offset, bytes);
-    } else {
-      let share = fetchedShare(headerBytes(opcode) - BTH_BYTES, bytes);
-      gathered = gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, payload, bytes, isNew, share);
-    }
+    gathered = copyPayload(qp, wqe, opcode, offset, payload, bytes, isNew);
     if (gathered == Gathered.REFUSED) {
       failOnceOldest(qp, WcStatus.LOC_PROT_ERR);
       return 0;

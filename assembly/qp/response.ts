@@ -94,12 +94,11 @@ function sendReadResponse(qp: Qp, resource: RespResource, frame: usize): u32 {
   let bytes = min(qp.mtu, resource.responseLength - offset);
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
-  let share = fetchedShare(headerBytes(opcode) - BTH_BYTES, bytes);
+  let share = fetchedShare(opcode, bytes);
   if (bytes != 0) {
     let source = resolveRead(qp, resource.rkey, resource.responseVa + offset, bytes);
     if (source == 0) return resource.isReplay ? dropReplay(qp, resource) : failReadResponse(qp, resource);
-    if (share == 0) memory.copy(payload, source, bytes);
-    else copyAllButShare(payload, source, bytes, share);
+    copyAllButShare(payload, source, bytes, share);
   }
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);

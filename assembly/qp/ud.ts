@@ -6,7 +6,7 @@ import { Card } from '../host/card';
 import { isLocalGid } from '../host/gid';
 import { pkeyAt } from '../host/pkey';
 import { isVlanKnown } from '../host/vlan';
-import { Gathered, gather, SendWqe, scatter } from '../host/wqe';
+import { Gathered, scatter } from '../host/wqe';
 import { DATAGRAM_PAD } from '../memorymap';
 import { BTH_BYTES, Bth } from '../wire/bth';
 import { Deth } from '../wire/deth';
@@ -18,9 +18,9 @@ import { psnAdd } from '../wire/psn';
 import { Ah } from './ah';
 import { completeDatagram, retireSend } from './completion';
 import { takeRecvWqe } from './flush';
+import { copyPayload } from './payload';
 import { Qp } from './qp';
 import { hasRecvWqeFor } from './quota';
-import { fetchedShare } from './share';
 import { failSend, setState } from './state';
 
 /** Length of the GRH in front of every received datagram. */
@@ -36,7 +36,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let bth = path.begin(frame);
   let opcode = wqe.opcode == WrOpcode.SEND_WITH_IMM ? Opcode.UD_SEND_ONLY_WITH_IMM : Opcode.UD_SEND_ONLY;
   let payload = bth + headerBytes(opcode);
-  let gathered = copyPayload(qp, wqe, headerBytes(opcode) - BTH_BYTES, payload);
+  let gathered = copyPayload(qp, wqe, opcode, 0, payload, wqe.length, false);
   if (gathered == Gathered.REFUSED) {
     failSend(qp, WcStatus.LOC_PROT_ERR, 0, qp.sendPsn);
     return 0;
@@ -55,17 +55,6 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   qp.count(Counter.rdma_sends);
   retireSend(qp);
   return path.close(frame, end, gathered == Gathered.ALL_BUT_SHARE);
-}
-
-/** @param headers bytes between the BTH and the payload */
-function copyPayload(qp: Qp, wqe: SendWqe, headers: u32, to: usize): Gathered {
-  let bytes = wqe.length;
-  if (!wqe.isInline) {
-    let share = fetchedShare(headers, bytes);
-    return gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, 0, to, bytes, false, share);
-  }
-  memory.copy(to, wqe.sges, bytes);
-  return Gathered.ALL;
 }
 
 /**
