@@ -60,11 +60,11 @@ static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
   auto bytes = info[2].As<Napi::Uint8Array>();
   const auto length = static_cast<uint32_t>(bytes.ByteLength());
   const uint32_t start = info[1].As<Napi::Number>();
+  uint8_t* copy = info[3].IsUndefined() ? nullptr : info[3].As<Napi::Uint8Array>().Data();
   uint32_t result = 0;
   for (const CrcMethod& method : CrcMethods())
     if (name == method.name)
-      result = info[3].IsUndefined() ? method.crc(start, bytes.Data(), length, nullptr)
-                                     : method.copy(start, bytes.Data(), length, info[3].As<Napi::Uint8Array>().Data());
+      result = method.Continue(start, bytes.Data(), length, copy);
   return Napi::Number::New(info.Env(), result);
 }
 

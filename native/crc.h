@@ -9,9 +9,14 @@ using Crc = uint32_t (*)(uint32_t start, const uint8_t* from, uint32_t bytes, ui
 struct CrcMethod {
   const char* name;
   /// Ignores `to`.
-  Crc crc;
+  Crc alone;
   /// Copies the bytes to `to`. It reads each once, so the CRC is that of the copy even if another thread writes them.
-  Crc copy;
+  Crc copying;
+
+  /// Continues a register, and copies the bytes unless `to` is null.
+  uint32_t Continue(uint32_t start, const uint8_t* from, uint32_t bytes, uint8_t* to = nullptr) const {
+    return (to == nullptr ? alone : copying)(start, from, bytes, to);
+  }
 };
 
 /// The methods of this processor, the fastest first.

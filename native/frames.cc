@@ -15,7 +15,8 @@ void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
   mask_ = layout[3];
 }
 
-void Ring::ReuseSlots(uint32_t at, uint32_t count) {
+void Ring::ReuseSlots(uint32_t count) {
+  const uint32_t at = Producer();
   count = std::min(count, Size() / 2);
   for (uint32_t i = 0; i < count; i++) std::swap((*this)[at + i].addr, (*this)[at - 1 - i].addr);
 }
@@ -47,7 +48,7 @@ void Frames::CompleteIcrc(Descriptor& d) {
   uint8_t* frame = At(d.addr, d.len);
   uint8_t* place = frame == nullptr ? nullptr : ShareOf(frame, d.len, share);
   if (place == nullptr) return;
-  const uint8_t* from = nullptr;
+  const uint8_t* from = place;
   if (isElsewhere) {
     uint64_t address;
     memcpy(&address, place, sizeof address);

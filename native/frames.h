@@ -41,9 +41,9 @@ class Ring {
   uint32_t Filled() const { return Producer() - Consumer(); }
   uint32_t Free() const { return mask_ + 1 - Filled(); }
   Descriptor& operator[](uint32_t n) { return descriptors_[n & mask_]; }
-  /// Gives the next `count` descriptors from a cursor on the slots of those before it, which the caches still have. All
-  /// these descriptors must be free.
-  void ReuseSlots(uint32_t at, uint32_t count);
+  /// Exchanges the slots of the next `count` descriptors for those of the last ones, which the caches still have. The
+  /// ring must be empty.
+  void ReuseSlots(uint32_t count);
 
  private:
   uint32_t* producer_ = nullptr;

@@ -106,7 +106,7 @@ uint32_t FrameSocket::ReceiveBatch(int fd, uint32_t limit) {
   Ring& ring = into.rx;
   const uint32_t first = ring.Producer();
   if (ring.Filled() == 0) {
-    ring.ReuseSlots(first, used_);
+    ring.ReuseSlots(used_);
     used_ = 0;
   }
   uint32_t count = std::min(ring.Free(), limit);

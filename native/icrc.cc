@@ -13,14 +13,14 @@ const CrcMethod kBest = CrcMethods().empty() ? CrcMethod{} : CrcMethods()[0];
 
 uint8_t* ShareOf(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
   const bool isShare = share != 0 && share % kSmallestShare == 0 && share <= kLargestShare;
-  const bool isPossible = kBest.crc != nullptr && isShare && frameBytes >= share + kIcrcBytes;
+  const bool isPossible = kBest.alone != nullptr && isShare && frameBytes >= share + kIcrcBytes;
   return isPossible ? frame + frameBytes - kIcrcBytes - share : nullptr;
 }
 
 void CompleteIcrc(uint8_t* place, uint32_t share, const uint8_t* from) {
   uint32_t icrc;
   memcpy(&icrc, place + share, sizeof icrc);
-  icrc = ~(from == nullptr ? kBest.crc(icrc, place, share, nullptr) : kBest.copy(icrc, from, share, place));
+  icrc = ~kBest.Continue(icrc, from, share, from == place ? nullptr : place);
   memcpy(place + share, &icrc, sizeof icrc);
 }
 
@@ -31,6 +31,6 @@ void FoldIcrc(uint8_t* payload, uint32_t payloadBytes) {
   uint8_t* end = payload + payloadBytes - kIcrcBytes;
   uint32_t icrc;
   memcpy(&icrc, end, sizeof icrc);
-  icrc ^= kBest.crc(0, end - share, share, nullptr);
+  icrc ^= kBest.Continue(0, end - share, share);
   memcpy(end, &icrc, sizeof icrc);
 }

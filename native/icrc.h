@@ -12,8 +12,8 @@ constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
 /// say anything.
 uint8_t* ShareOf(uint8_t* frame, uint32_t frameBytes, uint32_t share);
 
-/// Completes the ICRC behind a share. It holds the CRC register in front of the share. @param from where to copy the
-/// bytes of the share from; null = they are in their place
+/// Completes the ICRC behind a share. It holds the CRC register in front of the share. @param from where the bytes of
+/// the share are; they are copied if that is not `place`
 void CompleteIcrc(uint8_t* place, uint32_t share, const uint8_t* from);
 
 /// XORs the CRC of the link's share of a packet into the ICRC at its end. Does nothing if the packet is too short for a

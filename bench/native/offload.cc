@@ -7,5 +7,5 @@ const char* offload_name(uint32_t place) {
 }
 
 uint32_t offload_crc(uint32_t place, uint32_t start, const uint8_t* from, uint32_t bytes) {
-  return CrcMethods()[place].crc(start, from, bytes, nullptr);
+  return CrcMethods()[place].Continue(start, from, bytes);
 }
