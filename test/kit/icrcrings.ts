@@ -4,6 +4,8 @@ import { frameLayout, RingView } from '../../src/link/ring.js';
 import { type NativeRingIcrc, native } from '../../src/native.js';
 
 const RING_BYTES = 32;
+/** Where the room for another frame begins. */
+const ROOM = 2 * RING_BYTES;
 const LEAST_SLOT = 128;
 const ICRC_BYTES = 4;
 const ADDRESS_BYTES = 8;
@@ -13,12 +15,11 @@ export class IcrcRings {
   readonly #tx: RingView;
   readonly #rx: RingView;
   readonly #icrc: NativeRingIcrc;
-
   readonly #memory: Uint8Array;
 
   /** Places the frame `shift` bytes off alignment, at the very end of the memory, behind room for another. */
   constructor(frame: Uint8Array, shift = 0) {
-    const at = 2 * RING_BYTES + frame.length + shift;
+    const at = ROOM + frame.length + shift;
     const memory = new Uint8Array(new ArrayBuffer(at + frame.length));
     this.#memory = memory;
     this.#frame = memory.subarray(at);
@@ -48,9 +49,9 @@ export class IcrcRings {
   fetch(share: number): Uint8Array {
     const end = this.#frame.length - ICRC_BYTES;
     const bytes = this.#frame.slice(end - share, end);
-    this.#memory.set(bytes, 2 * RING_BYTES);
+    this.#memory.set(bytes, ROOM);
     this.#frame.fill(0, end - share, end);
-    return this.fetchFrom(share, 2 * RING_BYTES);
+    return this.fetchFrom(share, ROOM);
   }
 
   /** The same for a frame whose share is at any address. Writes the address if the frame has room for it. */
