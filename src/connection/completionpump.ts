@@ -1,8 +1,8 @@
 /** Delivery of completions to a callback. */
+import { throwLater } from '../base/uncaught.js';
 import type { Cq } from '../verbs/cq.js';
 import { pollUnlessFailed } from '../verbs/polling.js';
 import type { Wc } from '../verbs/wc.js';
-import { throwLater } from './uncaught.js';
 
 /** Completions per poll, and polls in a row before the event loop continues. */
 const BATCH_SIZE = 64;

@@ -508,19 +508,27 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #onSent(wc: Wc): void {
     this.#hasHeardPeer ||= wc.ok;
     if (wc.ok) this.#closeTimer?.refresh();
-    const error = this.#parts?.requests.complete(wc);
-    if (error !== undefined) this.#end(error);
+    try {
+      const error = this.#parts?.requests.complete(wc);
+      if (error !== undefined) this.#end(error);
+    } catch (error) {
+      this.#end(error as Error);
+    }
   }
 
   #onReceived(wc: Wc): void {
     this.#hasHeardPeer ||= wc.ok;
-    // After the end, readers have got it already.
-    if (wc.ok && this.#endReason === undefined) {
-      this.#parts?.receives.onCompletion(wc);
-      return;
+    try {
+      // After the end, readers have got it already.
+      if (wc.ok && this.#endReason === undefined) {
+        this.#parts?.receives.onCompletion(wc);
+        return;
+      }
+      this.#parts?.receives.discard(wc);
+      if (!wc.ok && wc.status !== WcStatus.WR_FLUSH_ERR) this.#end(completionError(wc));
+    } catch (error) {
+      this.#end(error as Error);
     }
-    this.#parts?.receives.discard(wc);
-    if (!wc.ok && wc.status !== WcStatus.WR_FLUSH_ERR) this.#end(completionError(wc));
   }
 
   /** Delivers all pending completions. */

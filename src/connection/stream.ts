@@ -23,10 +23,10 @@
  * to have read: END carries the credits of what was read before.
  */
 import { Duplex } from 'node:stream';
+import { callProgram } from '../base/uncaught.js';
 import { VerbsError } from '../errors.js';
 import { copyOf } from '../verbs/copy.js';
 import type { ReceivedMessage } from './receivepool.js';
-import { throwLater } from './uncaught.js';
 
 enum MessageKind {
   HELLO = 1,
@@ -207,7 +207,7 @@ export class ConnectionStream extends Duplex {
   #callFinalCallback(error?: Error): void {
     const onFinished = this.#finalCallback;
     this.#finalCallback = undefined;
-    onFinished?.(error);
+    callProgram(() => onFinished?.(error), undefined);
   }
 
   /** Sends data while credits last. When other requests use all slots, one DATA message at a time waits for a slot. */
@@ -224,7 +224,7 @@ export class ConnectionStream extends Duplex {
     if (this.#unsent.length > 0) return;
     const onSent = this.#writeCallback;
     this.#writeCallback = undefined;
-    onSent?.();
+    callProgram(() => onSent?.(), undefined);
   }
 
   #makeDataMessage(room: number): OutgoingMessage {
@@ -303,11 +303,6 @@ export class ConnectionStream extends Duplex {
   /** Pushes to the reader, whose listeners may throw or destroy the stream. @returns whether it requests more */
   #pushChunk(data: Buffer | null): boolean {
     if (this.destroyed) return false;
-    try {
-      return this.push(data);
-    } catch (error) {
-      throwLater(error);
-      return true;
-    }
+    return callProgram(() => this.push(data), true);
   }
 }

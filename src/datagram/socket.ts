@@ -6,6 +6,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { callProgram } from '../base/uncaught.js';
 import { AhCache, type Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
 import { CompletionPump } from '../connection/completionpump.js';
@@ -385,7 +386,8 @@ export class DatagramSocket
 
   /** Messages go to the listeners of `message` while there are any. */
   #watchListeners(): void {
-    const deliver = ({ data, rinfo }: DatagramMessage) => void this.emit('message', data, rinfo);
+    const deliver = ({ data, rinfo }: DatagramMessage) =>
+      void callProgram(() => this.emit('message', data, rinfo), false);
     const update = () => this.#inbox.listen(this.listenerCount('message') > 0 ? deliver : undefined);
     const events = this as unknown as EventEmitter;
     // The event comes before the listener is added.
@@ -438,7 +440,13 @@ export class DatagramSocket
   }
 
   #start({ id, qp }: Parts, recvMr: Parameters<Inbox['open']>[1]): void {
-    new CompletionPump(qp.recvCq, (wc) => this.#inbox.onCompletion(wc));
+    new CompletionPump(qp.recvCq, (wc) => {
+      try {
+        this.#inbox.onCompletion(wc);
+      } catch (error) {
+        this.#end(error as Error);
+      }
+    });
     this.#inbox.open(qp, recvMr, this.#receives);
     qp.on('event', ({ type }) => {
       if (type === 'QP_FATAL' || type === 'QP_ACCESS_ERR' || type === 'QP_REQ_ERR')
