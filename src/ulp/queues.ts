@@ -1,4 +1,4 @@
-/** What a transport has on its device: a protection domain, a completion queue, and two memory regions. */
+/** What a transport has on its device: a protection domain, a completion queue, two memory regions, a queue pair. */
 import {
   type AccessFlags,
   CompletionPump,
@@ -6,6 +6,9 @@ import {
   type Device,
   type Mr,
   type Pd,
+  type Qp,
+  type RecvWr,
+  type SendWr,
   throwIfFailed,
   type Wc,
 } from '../index.js';
@@ -26,6 +29,7 @@ export class Queues {
   readonly #pump: CompletionPump;
   readonly #onFailure: (error: Error) => void;
   #onCompletion: (wc: Wc) => void = () => {};
+  #qp: Qp | undefined;
   #isStopped = false;
 
   private constructor(
@@ -42,7 +46,8 @@ export class Queues {
   }
 
   /**
-   * @param onFailure called once, for a failed completion or what `onCompletion` throws; nothing is delivered then
+   * @param onFailure called once, for a failed completion, what `onCompletion` throws, or a work request that the queue
+   * pair refuses; nothing is delivered then
    * @throws VerbsError ENOMEM; nothing is left allocated then
    */
   static async open(device: Device, sizes: QueueSizes, onFailure: (error: Error) => void): Promise<Queues> {
@@ -75,6 +80,21 @@ export class Queues {
     return this.#isStopped;
   }
 
+  /** Sets the queue pair, which the owner closes. */
+  use(qp: Qp): void {
+    this.#qp = qp;
+  }
+
+  /** Posts a work request. One that is refused is a failure: none is refused but by a fault of either end. */
+  post(wr: SendWr): void {
+    this.#attempt((qp) => qp.postSend(wr));
+  }
+
+  /** Posts receives, as `post`. */
+  postReceive(wr: RecvWr | readonly RecvWr[]): void {
+    this.#attempt((qp) => qp.postRecv(wr));
+  }
+
   /** Tells of a failure that no completion shows. */
   fail(error: Error): void {
     if (this.#isStopped) return;
@@ -103,6 +123,15 @@ export class Queues {
     try {
       throwIfFailed(wc);
       this.#onCompletion(wc);
+    } catch (error) {
+      this.fail(error as Error);
+    }
+  }
+
+  #attempt(post: (qp: Qp) => void): void {
+    if (this.#isStopped || this.#qp === undefined) return;
+    try {
+      post(this.#qp);
     } catch (error) {
       this.fail(error as Error);
     }

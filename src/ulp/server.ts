@@ -1,6 +1,7 @@
 /** Connections that come in, as a server of `node:net`. */
 import { EventEmitter } from 'node:events';
 import { isIPv6 } from 'node:net';
+import { callProgram } from '../base/uncaught.js';
 import { type CmId, createCmId } from '../index.js';
 import { type DeviceUse, useDevice } from './devices.js';
 import { alreadyListens, checkPort, notRunning } from './errors.js';
@@ -149,13 +150,14 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     } catch (error) {
       await this.#stopListening();
       this.#isStarted = false;
-      this.emit('error', Object.assign(error as Error, { syscall: 'listen', ...(host && { address: host }), port }));
+      const described = Object.assign(error as Error, { syscall: 'listen', ...(host && { address: host }), port });
+      callProgram(() => this.emit('error', described), false);
       return;
     }
     if (!this.#isStarted) return;
     this.#isListening = true;
     void this.#acceptAll(this.#id);
-    this.emit('listening');
+    callProgram(() => this.emit('listening'), false);
   }
 
   async #acceptAll(id: CmId): Promise<void> {
@@ -167,7 +169,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   async #accept(id: CmId): Promise<void> {
     if (this.maxConnections !== undefined && this.#sockets.size + this.#pending >= this.maxConnections) {
-      this.emit('drop', dropped(id));
+      callProgram(() => this.emit('drop', dropped(id)), false);
       await refuse(id);
       return;
     }
@@ -186,11 +188,8 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     this.#add(socket);
     if (pauseOnConnect) socket.pause();
     if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
-    try {
-      this.emit('connection', socket);
-    } finally {
-      start();
-    }
+    callProgram(() => this.emit('connection', socket), false);
+    start();
   }
 
   #add(socket: S): void {
@@ -202,7 +201,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   }
 
   #fail(error: Error): void {
-    this.emit('error', error);
+    callProgram(() => this.emit('error', error), false);
     void this.#stop();
   }
 
@@ -216,7 +215,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   #emitCloseIfEnded(): void {
     if (this.#isStarted || this.#sockets.size > 0) return;
-    void this.#stopListening().then(() => this.emit('close'));
+    void this.#stopListening().then(() => callProgram(() => this.emit('close'), false));
   }
 
   async #stopListening(): Promise<void> {

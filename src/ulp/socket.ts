@@ -2,6 +2,7 @@
 import { lookup } from 'node:dns';
 import { isIP, isIPv6 } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
+import { callProgram } from '../base/uncaught.js';
 import { type AsyncEvent, type CmId, createCmId, type Device, type Qp, VerbsError, WcError } from '../index.js';
 import { type DeviceUse, useDevice } from './devices.js';
 import { brokenPipe, connectError, failureOf, outOfRange, reset, wrongType } from './errors.js';
@@ -388,8 +389,8 @@ export abstract class StreamSocket extends Duplex {
     this.#isEstablished = true;
     this.connecting = false;
     this.#remote = this.#id?.remoteAddress;
-    this.emit('connect');
-    this.emit('ready');
+    callProgram(() => this.emit('connect'), false);
+    callProgram(() => this.emit('ready'), false);
     this.#start(transport);
   }
 
@@ -404,7 +405,7 @@ export abstract class StreamSocket extends Duplex {
     this.#updateRef();
     void this.#awaitDisconnect();
     this.#touch();
-    transport.start();
+    this.#use(() => transport.start(), undefined);
     if (!this.isPaused()) this.read(0);
     this.#send();
     this.#deliver();
@@ -418,18 +419,19 @@ export abstract class StreamSocket extends Duplex {
     const transport = this.#transport;
     if (transport === undefined || !this.#isEstablished || this.destroyed) return;
     while (this.#isReadRequested && transport.filled > 0) {
-      const data = transport.read(CHUNK_BYTES);
+      const data = this.#use(() => transport.read(CHUNK_BYTES), undefined);
+      if (data === undefined) return;
       this.bytesRead += data.length;
       this.#touch();
-      this.#isReadRequested = this.push(data);
+      this.#isReadRequested = callProgram(() => this.push(data), true);
       if (this.destroyed) return;
     }
     const isEnded = transport.isPeerEnded || this.#isLeaving;
     if (transport.filled > 0 || this.#isReadEnded || !isEnded) return;
     this.#isReadEnded = true;
-    this.push(null);
-    // emits `end` also when nobody reads, as there is nothing to be read
-    this.read(0);
+    // `read` emits `end` also when nobody reads, as there is nothing to be read
+    callProgram(() => this.push(null), false);
+    callProgram(() => this.read(0), null);
   }
 
   /** Gives the transport what it has room for. */
@@ -442,7 +444,7 @@ export abstract class StreamSocket extends Duplex {
 
   #sendData(transport: Transport, data: Uint8Array): void {
     const isRefused = transport.isPeerGone || this.#isDisconnected;
-    const taken = isRefused ? 0 : transport.write(data);
+    const taken = isRefused ? 0 : this.#use(() => transport.write(data), 0);
     if (taken > 0) this.#touch();
     if (taken < data.length && !isRefused) {
       this.#unsent = data.subarray(taken);
@@ -452,7 +454,7 @@ export abstract class StreamSocket extends Duplex {
     this.#unsent = undefined;
     this.#writeCallback = undefined;
     this.#bytesTaken += data.length;
-    callback?.(isRefused ? brokenPipe() : null);
+    callProgram(() => callback?.(isRefused ? brokenPipe() : null), undefined);
   }
 
   /** Tells the peer that no more follows. All data was taken by the transport before. */
@@ -465,7 +467,7 @@ export abstract class StreamSocket extends Duplex {
       return;
     }
     this.#endedFirst = !transport.isPeerEnded;
-    transport.end(transport.isPeerEnded);
+    this.#use(() => transport.end(transport.isPeerEnded), undefined);
     if (!this.#protocol.hasHalfClose) void this.#awaitAnswer(transport);
     // `finish` and `close` have a turn of their own, as of a socket of TCP
     setImmediate(callback);
@@ -520,13 +522,23 @@ export abstract class StreamSocket extends Duplex {
     this.#isDisconnected = true;
     this.#onDisconnect?.();
     if (transport === undefined) return;
-    const isComplete = transport.disconnected();
+    const isComplete = this.#use(() => transport.disconnected(), false);
     this.#onIdle?.();
     if (this.destroyed) return;
     if (!isComplete) this.destroy(reset());
     else {
       this.#send();
       this.#deliver();
+    }
+  }
+
+  /** Calls the transport. What it throws ends this socket, and reaches nothing else. */
+  #use<T>(call: () => T, otherwise: T): T {
+    try {
+      return call();
+    } catch (error) {
+      this.#fail(failureOf(error as Error));
+      return otherwise;
     }
   }
 
@@ -550,7 +562,7 @@ export abstract class StreamSocket extends Duplex {
   async #leave(transport: Transport): Promise<void> {
     const isSaid = this.writableFinished && (transport.isPeerEnded || this.#endedFirst);
     const isPeerLast = this.#endedFirst || transport.isPeerGone;
-    if (!transport.isPeerGone && !(isSaid && transport.isPeerEnded)) transport.end(true);
+    if (!transport.isPeerGone && !(isSaid && transport.isPeerEnded)) this.#use(() => transport.end(true), undefined);
     await within(LEAVE_MS, this.#idle(transport));
     // The peer's end was the last message: it disconnects when it knows that we have it. An ACK may be lost, and an
     // adapter that repeats for ever, as rxe does, would never know without our queue pair.
@@ -562,7 +574,7 @@ export abstract class StreamSocket extends Duplex {
 
   /** Sends a keep-alive. It may be due earlier than the connection. */
   #probe(): void {
-    if (this.#isEstablished && !this.destroyed) this.#transport?.probe();
+    if (this.#isEstablished && !this.destroyed) this.#use(() => this.#transport?.probe(), undefined);
   }
 
   /** Disconnects, and frees everything. A second call does nothing. */

@@ -275,8 +275,12 @@ export class Peer {
       this.#end(new RankError(this.rank, isSilent ? 'ETIMEDOUT' : 'ECONNRESET', text, { cause }));
       return;
     }
-    if (!isReceive) this.#onSent(wc.wrId);
-    else if (wc.status === WcStatus.SUCCESS) this.#onMessage(wc.wrId, wc.immData, wc.byteLen);
+    try {
+      if (!isReceive) this.#onSent(wc.wrId);
+      else if (wc.status === WcStatus.SUCCESS) this.#onMessage(wc.wrId, wc.immData, wc.byteLen);
+    } catch (cause) {
+      this.#end(new RankError(this.rank, 'ECONNRESET', `the connection with rank ${this.rank} has failed`, { cause }));
+    }
   }
 
   /** The rank has said that it leaves: it has all that it needs of us. */
@@ -346,7 +350,15 @@ export class Peer {
   #postBacklog(): void {
     while (this.#posted < SENDS && this.#backlog.length > 0) {
       this.#posted++;
-      this.#qp.postSend(this.#backlog.shift() as SendWr);
+      try {
+        this.#qp.postSend(this.#backlog.shift() as SendWr);
+      } catch (cause) {
+        // the queue pair or the device has been closed meanwhile
+        this.#end(
+          new RankError(this.rank, 'ECONNRESET', `the connection with rank ${this.rank} has failed`, { cause }),
+        );
+        return;
+      }
     }
   }
 
@@ -392,7 +404,12 @@ export class Peer {
       return;
     }
     const entry = lane * DEPTH + (ends.read++ % DEPTH);
-    ends.credits.put({ ...decodeCredit(this.#mr.buffer, FIFO_AT + entry * CREDIT_BYTES), tag });
+    const credit = decodeCredit(this.#mr.buffer, FIFO_AT + entry * CREDIT_BYTES);
+    if (credit === undefined) {
+      this.#break('it has given a credit for memory that ends beyond 2^64');
+      return;
+    }
+    ends.credits.put({ ...credit, tag });
     this.#listener.onTag(this, tag);
   }
 

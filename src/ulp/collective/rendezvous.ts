@@ -47,6 +47,8 @@ export class Rendezvous {
   /** The same by the number of the queue pair. */
   readonly #byQpNum = new Map<number, Peer>();
   readonly #established = new Set<number>();
+  /** The newest request of each rank: who asks again has given the earlier one up. */
+  readonly #requests = new Map<number, CmId>();
   /** Called when something has changed that may be waited for. */
   #onChange: () => void = () => {};
   #cmId: CmId | undefined;
@@ -103,6 +105,7 @@ export class Rendezvous {
 
   /** Takes what rank 0 says of the others. */
   onEndpoint({ rank, host, port }: ControlMessage & { readonly type: 'endpoint' }): void {
+    if (!this.#lower.includes(rank)) return;
     this.#endpoints.set(rank, { host, port });
     this.#onChange();
   }
@@ -172,10 +175,15 @@ export class Rendezvous {
       await id.close();
       return;
     }
+    const isNewest = () => this.#requests.get(hello.rank) === id;
+    const earlier = this.#requests.get(hello.rank);
+    this.#requests.set(hello.rank, id);
     let peer: Peer | undefined;
     try {
+      await earlier?.close();
       peer = await this.#open(id, hello.rank);
-      await id.accept({ privateData: this.#hello(peer) });
+      if (isNewest()) await id.accept({ privateData: this.#hello(peer) });
+      if (!isNewest()) throw new RankError(hello.rank, 'ECONNRESET', `rank ${hello.rank} has connected again`);
       if (this.#settings.isLearnt && this.#settings.rank === 0)
         this.#endpoints.set(hello.rank, { host: peer.address, port: hello.port });
       this.#establish(peer, hello);
@@ -189,8 +197,7 @@ export class Rendezvous {
   #objection(other: number): string | undefined {
     const { rank } = this.#settings;
     if (!this.#higher.has(other)) return `rank ${other} does not connect to rank ${rank}`;
-    // the place is kept while a connection is being established
-    return this.#opened.has(other) ? `rank ${other} has joined already` : undefined;
+    return this.#established.has(other) ? `rank ${other} has joined already` : undefined;
   }
 
   async #open(id: CmId, other: number): Promise<Peer> {
@@ -208,7 +215,7 @@ export class Rendezvous {
       await id.close();
       return;
     }
-    this.#opened.delete(peer.rank);
+    if (this.#opened.get(peer.rank) === peer) this.#opened.delete(peer.rank);
     this.#byQpNum.delete(peer.qpNum);
     await peer.close(async () => {});
   }

@@ -14,6 +14,7 @@
  * ranks that make different calls.
  */
 import { createHash } from 'node:crypto';
+import { hasAddresses } from '../../transport/peermemory.js';
 
 /** Lanes of a connection. Each carries one slice of an array after another, so that slices overlap. */
 export const LANES = 4;
@@ -51,9 +52,10 @@ export function encodeCredit({ addr, rkey, bytes }: Credit): Buffer {
   return entry;
 }
 
-/** @param at offset of the credit */
-export function decodeCredit(memory: Buffer, at: number): Credit {
-  return { addr: memory.readBigUInt64BE(at), rkey: memory.readUInt32BE(at + 8), bytes: memory.readUInt32BE(at + 12) };
+/** @param at offset of the credit @returns undefined for memory that ends beyond the last address */
+export function decodeCredit(memory: Buffer, at: number): Credit | undefined {
+  const [addr, bytes] = [memory.readBigUInt64BE(at), memory.readUInt32BE(at + 12)];
+  return hasAddresses(addr, bytes) ? { addr, rkey: memory.readUInt32BE(at + 8), bytes } : undefined;
 }
 
 /** @param tag number of the call and its hash, 24 bits */
@@ -123,8 +125,10 @@ export function decodeHello(
   if (!groupHash(expected.group).equals(hello.subarray(24, 24 + GROUP_BYTES))) return 'the groups have different names';
   if (size !== expected.size) return `size is ${size} at one rank, ${expected.size} at another`;
   if (rank >= size) return `rank is ${rank}, must be below ${size}`;
-  const port = hello.readUInt16BE(10);
-  return { rank, size, port, fifoAddr: hello.readBigUInt64BE(12), fifoRkey: hello.readUInt32BE(20) };
+  const [port, fifoAddr] = [hello.readUInt16BE(10), hello.readBigUInt64BE(12)];
+  if (!hasAddresses(fifoAddr, LANES * DEPTH * CREDIT_BYTES))
+    return `the FIFO of rank ${rank} is at address 0x${fifoAddr.toString(16)}, and ends beyond 2^64`;
+  return { rank, size, port, fifoAddr, fifoRkey: hello.readUInt32BE(20) };
 }
 
 const groupHash = (group: string): Buffer => createHash('sha256').update(group).digest().subarray(0, GROUP_BYTES);
@@ -146,6 +150,8 @@ export function encodeControl(message: ControlMessage): Buffer {
   return Buffer.from(JSON.stringify(fits));
 }
 
+const isPort = (port: unknown): port is number => Number.isInteger(port) && Number(port) >= 1 && Number(port) <= 65535;
+
 /** @returns undefined for what is no control message */
 export function decodeControl(bytes: Buffer): ControlMessage | undefined {
   try {
@@ -153,8 +159,8 @@ export function decodeControl(bytes: Buffer): ControlMessage | undefined {
     const { type, rank, host, port, code, text } = message ?? {};
     if (type === 'leave') return { type };
     if (!Number.isInteger(rank)) return undefined;
-    if (type === 'endpoint' && typeof host === 'string' && Number.isInteger(port))
-      return { type, rank: rank as number, host, port: port as number };
+    if (type === 'endpoint' && typeof host === 'string' && isPort(port))
+      return { type, rank: rank as number, host, port };
     if (type === 'abort' && typeof code === 'string' && typeof text === 'string')
       return { type, rank: rank as number, code, text };
   } catch {

@@ -5,6 +5,7 @@
  * Source: NVM Express base specification and RDMA transport specification.
  */
 import { VerbsError } from '../../index.js';
+import { hasAddresses } from '../../transport/peermemory.js';
 import { CommandError, Status } from './status.js';
 
 /** Bytes of a command (submission queue entry) and of a response (completion queue entry). */
@@ -261,7 +262,7 @@ export class Command {
     return this.#bytes.readUInt32LE(4 * number);
   }
 
-  /** @throws CommandError for flags or a descriptor that the transport does not have */
+  /** @throws CommandError for flags or a descriptor that the transport does not have, or memory without addresses */
   get data(): DataDescriptor {
     const bytes = this.#bytes;
     if (bytes.readUInt8(1) !== FLAGS_OF_SGL) throw new CommandError(Status.INVALID_FIELD);
@@ -269,6 +270,7 @@ export class Command {
     const address = bytes.readBigUInt64LE(24);
     if (type === KEYED || type === KEYED_INVALIDATE) {
       const length = bytes.readUIntLE(32, 3);
+      if (!hasAddresses(address, length)) throw new CommandError(Status.INVALID_FIELD);
       return inMemory(address, bytes.readUInt32LE(35), length, type === KEYED_INVALIDATE && length > 0);
     }
     if (type === IN_CAPSULE) return inCapsule(address, bytes.readUInt32LE(32));

@@ -3,6 +3,7 @@
  * memory until the peer has read them.
  */
 import type { Connection, Mr } from '../../index.js';
+import type { PeerMemory } from '../../transport/peermemory.js';
 import { wrongType } from '../errors.js';
 import { RpcError } from './status.js';
 import {
@@ -13,7 +14,6 @@ import {
   FrameType,
   frameBytes,
   LARGE,
-  type LargeBody,
   PROTOCOL,
   readFrames,
   writeFrame,
@@ -166,7 +166,7 @@ export class Channel {
     this.#connection.destroy(error);
   }
 
-  #release({ rkey }: LargeBody): void {
+  #release({ rkey }: Pick<PeerMemory, 'rkey'>): void {
     this.send({ type: FrameType.RELEASE, call: 0, argument: rkey });
   }
 
@@ -232,8 +232,8 @@ export class Channel {
         if (this.#buffers.length < BUSY) this.#buffers.push(buffer);
         this.#flush(BUSY);
       };
-      // a failure ends the connection
-      this.#connection.send(buffer.subarray(0, bytes)).then(onSent, onSent);
+      // without the frames of the message the peer would wait for ever
+      this.#connection.send(buffer.subarray(0, bytes)).then(onSent, (error) => this.destroy(error));
     }
   }
 

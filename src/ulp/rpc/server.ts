@@ -1,4 +1,6 @@
 /** A server: listens, and has a ServedClient for each connection. */
+
+import { callProgram } from '../../base/uncaught.js';
 import type { Connection, Device, Server } from '../../index.js';
 import { type DeviceUse, useDevice } from '../devices.js';
 import { checkInteger, checkPort } from '../errors.js';
@@ -105,7 +107,8 @@ export class RpcServer {
     const handlers: Handlers = { methods: new Map(Object.entries(methods)), streams: new Map(Object.entries(streams)) };
     const client = new ServedClient(connection, handlers, this.#limits, (error) => {
       this.#clients.delete(client);
-      if (error.cause !== undefined) onError?.(error.cause as Error, { address: client.address });
+      const { cause } = error as { cause?: Error };
+      if (cause !== undefined) callProgram(() => onError?.(cause, { address: client.address }), undefined);
     });
     this.#clients.add(client);
   }

@@ -21,6 +21,8 @@
  * With the flag LARGE the body says where the bytes are in the sender's memory: address (8 bytes), key (4), length (4).
  * The receiver reads them by RDMA READ, and sends RELEASE.
  */
+import type { RemoteMemory } from '../../index.js';
+import { hasAddresses, type PeerMemory } from '../../transport/peermemory.js';
 import { RpcError } from './status.js';
 
 export enum FrameType {
@@ -81,7 +83,7 @@ export function writeFrame(into: Buffer, at: number, frame: FrameInit): number {
   return at + HEADER_BYTES + nameBytes + body.length;
 }
 
-/** Reads the frames of a message. @throws Error when they do not fill it exactly */
+/** Reads the frames of a message. @throws Error when they do not fill it exactly, or name memory without addresses */
 export function* readFrames(message: Buffer): Generator<Frame> {
   for (let at = 0; at < message.length; ) {
     if (message.length - at < HEADER_BYTES) throw new Error(`a frame has ${message.length - at} bytes of its header`);
@@ -95,26 +97,25 @@ export function* readFrames(message: Buffer): Generator<Frame> {
     const flags = message[at + 1] as number;
     if ((flags & LARGE) !== 0 && bodyBytes !== LARGE_BYTES)
       throw new Error(`a body in memory has ${bodyBytes} bytes, must have ${LARGE_BYTES}`);
+    const body = message.subarray(nameAt + nameBytes, end);
+    if ((flags & LARGE) !== 0) {
+      const { addr, length } = decodeLarge(body);
+      if (!hasAddresses(addr, length))
+        throw new Error(`a body in memory has ${length} bytes at 0x${addr.toString(16)}`);
+    }
     yield {
       type,
       flags,
       call: message.readUInt32BE(at + 4),
       argument: message.readUInt32BE(at + 12),
       name: nameBytes === 0 ? '' : message.toString('utf8', nameAt, nameAt + nameBytes),
-      body: message.subarray(nameAt + nameBytes, end),
+      body,
     };
     at = end;
   }
 }
 
-/** Memory of a peer. */
-export interface LargeBody {
-  readonly addr: number | bigint;
-  readonly rkey: number;
-  readonly length: number;
-}
-
-export function encodeLarge({ addr, rkey, length }: LargeBody): Buffer {
+export function encodeLarge({ addr, rkey, length }: RemoteMemory): Buffer {
   const body = Buffer.alloc(LARGE_BYTES);
   body.writeBigUInt64BE(BigInt(addr), 0);
   body.writeUInt32BE(rkey, 8);
@@ -123,7 +124,7 @@ export function encodeLarge({ addr, rkey, length }: LargeBody): Buffer {
 }
 
 /** @param body of a frame with the flag LARGE */
-export function decodeLarge(body: Buffer): LargeBody {
+export function decodeLarge(body: Buffer): PeerMemory {
   return { addr: body.readBigUInt64BE(0), rkey: body.readUInt32BE(8), length: body.readUInt32BE(12) };
 }
 

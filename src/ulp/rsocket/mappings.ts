@@ -3,7 +3,8 @@
  * mappings of the peer, and our own. The end that maps writes an entry into the table of the other one.
  */
 import { type Mr, type Pd, VerbsError } from '../../index.js';
-import { MAPPING_BYTES, type Mapping, readMapping, type Target } from './wire.js';
+import type { PeerMemory } from '../../transport/peermemory.js';
+import { MAPPING_BYTES, type Mapping, readMapping } from './wire.js';
 
 /** What the peer has mapped: our table, which the peer writes. */
 export class PeerMappings {
@@ -30,7 +31,7 @@ export class PeerMappings {
    * Returns where bytes from an offset on are, of which there may be fewer than there are to write.
    * @throws VerbsError EINVAL when the peer has not mapped the offset
    */
-  find(offset: bigint): Target {
+  find(offset: bigint): PeerMemory {
     for (const entry of this.#entries) {
       const at = entry === undefined ? -1n : offset - entry.offset;
       if (entry === undefined || at < 0n || at >= BigInt(entry.target.length)) continue;

@@ -3,7 +3,7 @@
  * in order. It counts what the peer may still write, so that a peer which writes more is found.
  */
 import type { Mr } from '../../index.js';
-import type { Target } from './wire.js';
+import type { PeerMemory } from '../../transport/peermemory.js';
 
 /** A half that the peer was permitted to write and that is not read to its end. */
 interface Half {
@@ -15,7 +15,7 @@ interface Half {
 
 export class ReceiveRing {
   /** The first half, which the peer is permitted to write from the beginning. */
-  readonly first: Target;
+  readonly first: PeerMemory;
   #mr: Mr;
   /** Offsets of the two halves in the region, that of the next one first. */
   #offsets: readonly [number, number];
@@ -63,7 +63,7 @@ export class ReceiveRing {
   }
 
   /** Permits the peer to write the next half. @returns the half */
-  grant(): Target {
+  grant(): PeerMemory {
     const [offset, other] = this.#offsets;
     const bytes = Math.abs(other - offset);
     this.#offsets = [other, offset];

@@ -16,6 +16,7 @@ import {
   type Wc,
   WcOpcode,
 } from '../../index.js';
+import type { PeerMemory } from '../../transport/peermemory.js';
 import { Growth } from '../growth.js';
 import type { BufferSizes, Protocol, Transport, TransportListener } from '../protocol.js';
 import { Queues } from '../queues.js';
@@ -23,6 +24,7 @@ import { SendRing } from '../sendring.js';
 import { OwnMappings, PeerMappings } from './mappings.js';
 import { ReceiveRing } from './receivering.js';
 import {
+  broken,
   type ConnectData,
   Control,
   decodeConnectData,
@@ -36,7 +38,6 @@ import {
   readTarget,
   TARGET_BYTES,
   TARGETS,
-  type Target,
   writeMapping,
   writeTarget,
 } from './wire.js';
@@ -74,7 +75,7 @@ const DATA_AT = MAPPING_AT + MAPPING_BYTES;
 
 /** Bytes for memory that the peer has mapped. */
 interface MappedWrite {
-  readonly to: Target;
+  readonly to: PeerMemory;
   readonly data: Uint8Array;
   /** Called when they are acknowledged, if they are the last ones of a call. */
   readonly done?: (error?: Error) => void;
@@ -100,12 +101,11 @@ export class RsocketTransport implements Transport {
   readonly #receiveGrowth: Growth;
   readonly #sendGrowth: Growth;
   readonly #listener: TransportListener;
-  #qp: Qp | undefined;
   #peer: ConnectData | undefined;
   /** The queue pair can send. Messages of the peer may come earlier, when its RTU is late. */
   #isStarted = false;
   /** What we may write, in order: at most the entries of our list. */
-  readonly #targets: Target[] = [];
+  readonly #targets: PeerMemory[] = [];
   /** The entry of our list that the peer writes next, and that of the peer's that we write next. */
   #ownIndex = 1;
   #peerIndex = 1;
@@ -193,8 +193,8 @@ export class RsocketTransport implements Transport {
 
   /** Posts the receives of a queue pair in INIT. */
   use(qp: Qp): void {
-    this.#qp = qp;
-    qp.postRecv(Array.from({ length: CREDITS + CONTROL_RECEIVES }, () => EMPTY_RECEIVE));
+    this.#queues.use(qp);
+    this.#queues.postReceive(Array.from({ length: CREDITS + CONTROL_RECEIVES }, () => EMPTY_RECEIVE));
   }
 
   /** The peer's private data is known: its first half can be written as soon as the connection is established. */
@@ -262,9 +262,9 @@ export class RsocketTransport implements Transport {
 
   /** Shows whether the peer's adapter still answers: the queue pair fails if it does not. */
   probe(): void {
-    if (this.#qp === undefined || this.#queues.isStopped || this.#controlInFlight >= MAX_CONTROL) return;
+    if (this.#queues.isStopped || this.#controlInFlight >= MAX_CONTROL) return;
     this.#controlInFlight++;
-    this.#qp.postSend({ opcode: 'RDMA_WRITE', wrId: Request.CONTROL, sgList: [], remoteAddr: 0, rkey: 0 });
+    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.CONTROL, sgList: [], remoteAddr: 0, rkey: 0 });
   }
 
   /**
@@ -345,7 +345,7 @@ export class RsocketTransport implements Transport {
   }
 
   #postData(data: Uint8Array): void {
-    const { addr, rkey, length } = this.#targets[0] as Target;
+    const { addr, rkey, length } = this.#targets[0] as PeerMemory;
     this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, sge: this.#sent.put(data) });
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
@@ -360,7 +360,7 @@ export class RsocketTransport implements Transport {
     value: number,
     data?: { readonly addr: bigint; readonly rkey: number; readonly sge: Sge },
   ): void {
-    this.#qp?.postSend({
+    this.#queues.post({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: request,
       immData: immediate(kind, value),
@@ -423,7 +423,7 @@ export class RsocketTransport implements Transport {
       const { to, data, done } = first;
       const now = data.subarray(0, room);
       const sgList = this.#sent.put(now);
-      this.#qp?.postSend({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr: to.addr, rkey: to.rkey });
+      this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr: to.addr, rkey: to.rkey });
       this.#dataInFlight++;
       const isWhole = now.length === data.length;
       this.#mappedInFlight.push(isWhole ? done : undefined);
@@ -471,7 +471,7 @@ export class RsocketTransport implements Transport {
 
   #onMessage({ opcode, immData, byteLen }: Wc): void {
     if (opcode === WcOpcode.RECV) throw broken(`it sent a message of ${byteLen} bytes by SEND`);
-    this.#qp?.postRecv(EMPTY_RECEIVE);
+    this.#queues.postReceive(EMPTY_RECEIVE);
     const kind = messageKind(immData);
     const value = messageValue(immData);
     if (kind === MessageKind.DATA) this.#onData(value);
@@ -530,8 +530,6 @@ function viewOf(buffer: Buffer, bytes: number): DataView {
 const listBytes = (mappings: number) => TARGETS * TARGET_BYTES + mappings * MAPPING_BYTES;
 
 const ended = () => new VerbsError('ECANCELED', 'the socket has ended');
-
-const broken = (why: string) => new VerbsError('EIO', `the peer does not keep to the protocol of rsockets: ${why}`);
 
 /**
  * Rsockets, as of librdmacm. They use neither READs nor atomics.

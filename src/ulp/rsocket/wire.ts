@@ -6,6 +6,7 @@
  * list, two entries in the memory of the writer: the reader writes an entry again when its half is free.
  */
 import { VerbsError } from '../../index.js';
+import { checkPeerMemory, hasAddresses, type PeerMemory } from '../../transport/peermemory.js';
 
 /** Version of the protocol, the only one. */
 const VERSION = 1;
@@ -55,13 +56,6 @@ export const messageKind = (imm: number): number => imm >>> 29;
 /** Returns the value of a message, 29 bits. */
 export const messageValue = (imm: number): number => imm & 0x1fff_ffff;
 
-/** Memory of the other end. */
-export interface Target {
-  readonly addr: bigint;
-  readonly rkey: number;
-  readonly length: number;
-}
-
 /** The private data of a REQ or REP: what an end tells of its memory. */
 export interface ConnectData {
   /** Whether its lists are in big-endian order. */
@@ -69,9 +63,9 @@ export interface ConnectData {
   /** Messages with data that it can take before it gives further credits, 16 bits. */
   readonly credits: number;
   /** Its target list, which we write to; `length` counts entries. */
-  readonly list: Target;
+  readonly list: PeerMemory;
   /** The first half of its receive buffer. */
-  readonly buffer: Target;
+  readonly buffer: PeerMemory;
   /** Entries of its table of mapped memory, which we write to: 0 to 128, or a multiple of 256 up to 32512. */
   readonly mappings: number;
 }
@@ -79,7 +73,7 @@ export interface ConnectData {
 /** Memory of the other end that is written by offsets. */
 export interface Mapping {
   readonly offset: bigint;
-  readonly target: Target;
+  readonly target: PeerMemory;
 }
 
 /** Bit of a size that counts units of `MAPPINGS_UNIT`. */
@@ -112,32 +106,42 @@ export function decodeConnectData(bytes: Uint8Array): ConnectData {
     addr: view.getBigUint64(at),
     rkey: view.getUint32(at + 8),
     length: view.getUint32(at + 12),
-  })) as [Target, Target];
+  })) as [PeerMemory, PeerMemory];
   const scaled = view.getUint8(7);
   if (list.length < TARGETS) throw refused(`its target list has ${list.length} entries, must have ${TARGETS}`);
+  const mappings = scaled <= MAX_EXACT_MAPPINGS ? scaled : (scaled & ~SCALED) * MAPPINGS_UNIT;
+  const listBytes = list.length * TARGET_BYTES + mappings * MAPPING_BYTES;
+  if (!hasAddresses(list.addr, listBytes))
+    throw refused(`its lists have ${listBytes} bytes at address 0x${list.addr.toString(16)}, and end beyond 2^64`);
   return {
     isBigEndian: (view.getUint8(1) & FLAG_BIG_ENDIAN) !== 0,
     credits: view.getUint16(2),
     list,
-    buffer,
-    mappings: scaled <= MAX_EXACT_MAPPINGS ? scaled : (scaled & ~SCALED) * MAPPINGS_UNIT,
+    buffer: checkPeerMemory('its buffer', buffer, refused),
+    mappings,
   };
 }
 
 /** Writes an entry as the peer reads it from its own list. */
-export function writeTarget(view: DataView, at: number, { addr, rkey, length }: Target, isBigEndian: boolean): void {
+export function writeTarget(
+  view: DataView,
+  at: number,
+  { addr, rkey, length }: PeerMemory,
+  isBigEndian: boolean,
+): void {
   view.setBigUint64(at, addr, !isBigEndian);
   view.setUint32(at + 8, rkey, !isBigEndian);
   view.setUint32(at + 12, length, !isBigEndian);
 }
 
-/** Reads an entry of our own list. */
-export function readTarget(view: DataView, at: number): Target {
-  return {
+/** Reads an entry of our own list. @throws VerbsError EIO when it ends beyond the last address */
+export function readTarget(view: DataView, at: number): PeerMemory {
+  const target = {
     addr: view.getBigUint64(at, true),
     rkey: view.getUint32(at + 8, true),
     length: view.getUint32(at + 12, true),
   };
+  return checkPeerMemory('a part of its buffer', target, broken);
 }
 
 /** Writes an entry of the peer's table of mapped memory. */
@@ -146,9 +150,13 @@ export function writeMapping(view: DataView, at: number, { offset, target }: Map
   writeTarget(view, at + 8, target, isBigEndian);
 }
 
-/** Reads an entry of our own table of mapped memory. */
+/** Reads an entry of our own table of mapped memory. @throws as `readTarget` */
 export function readMapping(view: DataView, at: number): Mapping {
   return { offset: view.getBigUint64(at, true), target: readTarget(view, at + 8) };
 }
+
+/** An error of a peer that does not keep to the protocol. */
+export const broken = (why: string) =>
+  new VerbsError('EIO', `the peer does not keep to the protocol of rsockets: ${why}`);
 
 const refused = (why: string) => new VerbsError('EOPNOTSUPP', `the peer is no rsocket: ${why}`);

@@ -6,12 +6,13 @@
  * Source: the documentation of Valkey, "RDMA experimental support".
  */
 import { type Device, type Pd, type Qp, type QpOptions, type Wc, WcOpcode } from '../../index.js';
+import type { PeerMemory } from '../../transport/peermemory.js';
 import type { BufferSizes, Protocol, Transport, TransportListener } from '../protocol.js';
 import { Queues } from '../queues.js';
 import { SendRing } from '../sendring.js';
 import { Pace } from './pace.js';
 import { ReceiveBuffer } from './receivebuffer.js';
-import { broken, decodeMessage, encodeMessage, MESSAGE_BYTES, type Message, Opcode, type XferMemory } from './wire.js';
+import { broken, decodeMessage, encodeMessage, MESSAGE_BYTES, type Message, Opcode } from './wire.js';
 
 /** Messages that the peer may send before we have taken them; Valkey has as many receives. */
 const RECEIVES = 1024;
@@ -44,7 +45,7 @@ class ValkeyTransport implements Transport {
   #pace: Pace | undefined;
   #qp: Qp | undefined;
   /** The peer's buffer, and the bytes of it that we have written. */
-  #target: XferMemory | undefined;
+  #target: PeerMemory | undefined;
   #offset = 0;
   #dataInFlight = 0;
   /** Slots of messages that are not in flight, and messages that wait for one. */
@@ -100,6 +101,7 @@ class ValkeyTransport implements Transport {
 
   use(qp: Qp): void {
     this.#qp = qp;
+    this.#queues.use(qp);
     for (let slot = 0; slot < RECEIVES; slot++) this.#postReceive(slot);
   }
 
@@ -150,9 +152,9 @@ class ValkeyTransport implements Transport {
 
   /** Writes nothing, which needs no receive of the peer. */
   probe(): void {
-    if (this.#qp === undefined || this.#queues.isStopped || this.#probesInFlight > 0) return;
+    if (this.#queues.isStopped || this.#probesInFlight > 0) return;
     this.#probesInFlight++;
-    this.#qp.postSend({ opcode: 'RDMA_WRITE', wrId: Request.PROBE, sgList: [], remoteAddr: 0, rkey: 0 });
+    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.PROBE, sgList: [], remoteAddr: 0, rkey: 0 });
   }
 
   /** The peer says its end in no other way, so it has written all. */
@@ -182,8 +184,8 @@ class ValkeyTransport implements Transport {
   }
 
   #postData(data: Uint8Array): void {
-    const { addr, rkey } = this.#target as XferMemory;
-    this.#qp?.postSend({
+    const { addr, rkey } = this.#target as PeerMemory;
+    this.#queues.post({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: Request.DATA,
       immData: data.length,
@@ -219,14 +221,14 @@ class ValkeyTransport implements Transport {
       this.#queues.own.buffer.set(encodeMessage(this.#waiting.shift() as Message), slot * MESSAGE_BYTES);
       this.#slotsInFlight.push(slot);
       const sgList = this.#queues.own.slice(slot * MESSAGE_BYTES, MESSAGE_BYTES);
-      this.#qp?.postSend({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
+      this.#queues.post({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
       this.#pace?.left();
     }
   }
 
   #postReceive(slot: number): void {
     const sgList = this.#queues.own.slice((MAX_MESSAGES + slot) * MESSAGE_BYTES, MESSAGE_BYTES);
-    this.#qp?.postRecv({ wrId: slot, sgList });
+    this.#queues.postReceive({ wrId: slot, sgList });
   }
 
   #onCompletion({ opcode, wrId, immData, byteLen }: Wc): void {
@@ -267,7 +269,7 @@ class ValkeyTransport implements Transport {
       throw broken('the server set the features of a client');
   }
 
-  #onRegister(memory: XferMemory): void {
+  #onRegister(memory: PeerMemory): void {
     if (memory.length === 0) throw broken('its buffer has 0 bytes');
     if (this.#target !== undefined && this.#offset < this.#target.length)
       throw broken(`it gave its buffer again when ${this.#target.length - this.#offset} bytes of it were left`);

@@ -1,5 +1,6 @@
 /** Messages of Valkey Over RDMA: SENDs of 32 bytes, in network byte order. */
 import { VerbsError } from '../../index.js';
+import { checkPeerMemory, type PeerMemory } from '../../transport/peermemory.js';
 
 /** Bytes of each message. */
 export const MESSAGE_BYTES = 32;
@@ -12,19 +13,12 @@ export enum Opcode {
   REGISTER_XFER_MEMORY = 3,
 }
 
-/** Memory of an end that the other one writes its stream to. */
-export interface XferMemory {
-  readonly addr: bigint;
-  readonly length: number;
-  readonly rkey: number;
-}
-
 /** A message; the reserved bytes of all are zeroes when sent, and ignored when received. */
 export type Message =
   | { readonly opcode: Opcode.GET_SERVER_FEATURE; readonly select: number; readonly features: bigint }
   | { readonly opcode: Opcode.SET_CLIENT_FEATURE; readonly select: number; readonly features: bigint }
   | { readonly opcode: Opcode.KEEPALIVE }
-  | { readonly opcode: Opcode.REGISTER_XFER_MEMORY; readonly memory: XferMemory };
+  | { readonly opcode: Opcode.REGISTER_XFER_MEMORY; readonly memory: PeerMemory };
 
 export function encodeMessage(message: Message): Uint8Array {
   const view = new DataView(new ArrayBuffer(MESSAGE_BYTES));
@@ -40,7 +34,7 @@ export function encodeMessage(message: Message): Uint8Array {
   return new Uint8Array(view.buffer);
 }
 
-/** @throws VerbsError EIO for another length or opcode */
+/** @throws VerbsError EIO for another length or opcode, or memory without addresses */
 export function decodeMessage(bytes: Uint8Array): Message {
   if (bytes.length !== MESSAGE_BYTES) throw broken(`its message has ${bytes.length} bytes, must have ${MESSAGE_BYTES}`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, MESSAGE_BYTES);
@@ -52,12 +46,13 @@ export function decodeMessage(bytes: Uint8Array): Message {
     case Opcode.KEEPALIVE:
       return { opcode };
     case Opcode.REGISTER_XFER_MEMORY:
-      return {
-        opcode,
-        memory: { addr: view.getBigUint64(16), length: view.getUint32(24), rkey: view.getUint32(28) },
-      };
+      return { opcode, memory: checkPeerMemory('its buffer', readMemory(view), broken) };
   }
   throw broken(`its message has the opcode ${opcode}`);
+}
+
+function readMemory(view: DataView): PeerMemory {
+  return { addr: view.getBigUint64(16), length: view.getUint32(24), rkey: view.getUint32(28) };
 }
 
 /** An error of a peer that does not keep to the protocol. */

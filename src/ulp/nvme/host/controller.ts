@@ -76,6 +76,9 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   #keepAliveTimer: NodeJS.Timeout | undefined;
   #next = 0;
   #failure: Error | undefined;
+  /** Resolves when a queue has failed. */
+  readonly #lost: Promise<void>;
+  #resolveLost!: () => void;
   #closed: Promise<void> | undefined;
 
   private constructor(
@@ -83,6 +86,9 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     { use, address, pd, buffers }: { use: DeviceUse; address: string; pd: Pd; buffers: TransferBuffers },
   ) {
     super();
+    this.#lost = new Promise((resolve) => {
+      this.#resolveLost = resolve;
+    });
     this.#settings = settings;
     this.#use = use;
     this.#address = address;
@@ -364,6 +370,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   // ---- the end ----
 
   #fail(error: Error): void {
+    this.#resolveLost();
     if (this.#failure !== undefined || this.#closed !== undefined) return;
     this.#failure = error;
     void this.close();
@@ -371,7 +378,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
 
   async #close(): Promise<void> {
     clearInterval(this.#keepAliveTimer);
-    if (this.#failure === undefined && this.#queues.length > 0) await this.#shutDown().catch(() => {});
+    if (this.#failure === undefined && this.#queues.length > 0)
+      await Promise.race([this.#shutDown().catch(() => {}), this.#lost]);
     const lost = this.#failure;
     this.#failure ??= new VerbsError('ECANCELED', 'the controller was closed');
     // I/O queues first, as the target keeps the controller as long as it has an admin queue

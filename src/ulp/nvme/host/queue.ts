@@ -139,10 +139,12 @@ export class HostQueue {
     const since = isUntimed ? Number.POSITIVE_INFINITY : performance.now();
     return new Promise((resolve, reject) => {
       this.#pending.set(cid, { what, since, resolve, reject });
-      this.#qp.postSend({
-        opcode: 'SEND',
-        sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)),
-      });
+      try {
+        this.#qp.postSend({ opcode: 'SEND', sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)) });
+      } catch (error) {
+        // the queue pair or the device has been closed meanwhile
+        this.#fail(error as Error);
+      }
     });
   }
 

@@ -160,7 +160,13 @@ export class Queue {
     while (this.#waiting.length > 0 && this.#posted.length < MAX_SENDS) {
       const post = this.#waiting.shift() as Post;
       this.#posted.push(post);
-      this.#qp.postSend(post.wr);
+      try {
+        this.#qp.postSend(post.wr);
+      } catch (error) {
+        // the queue pair or the device has been closed meanwhile
+        this.fail(error as Error);
+        return;
+      }
     }
   }
 

@@ -4,6 +4,7 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
+import { callProgram } from '../../../base/uncaught.js';
 import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { type DeviceUse, useDevice } from '../../devices.js';
 import { TransferBuffers } from '../buffers.js';
@@ -251,7 +252,8 @@ export class NvmeTarget {
   }
 
   #report(error: Error, { remoteAddress, controller }: HostConnection): void {
-    this.#options.onError?.(error, { address: remoteAddress, nqn: controller?.hostNqn });
+    const host = { address: remoteAddress, nqn: controller?.hostNqn };
+    callProgram(() => this.#options.onError?.(error, host), undefined);
   }
 
   /** Names the subsystems at the address by which the host reaches the target. */

@@ -1,4 +1,5 @@
 /** The queue pair of a datagram socket, with the buffers that messages leave from and arrive in. */
+import { callProgram } from '../../../base/uncaught.js';
 import { type AsyncEvent, type Device, GRH_BYTES, type Qp, readGrh, VerbsError, type Wc } from '../../../index.js';
 import { Queues } from '../../queues.js';
 import { type Destination, Peers } from './peers.js';
@@ -43,6 +44,7 @@ export class DatagramQueues {
     this.peers = new Peers(queues.pd);
     this.#queues = queues;
     this.#qp = qp;
+    queues.use(qp);
     this.#listener = listener;
     for (let slot = 0; slot < queues.shared.length / RECEIVE_BYTES; slot++) this.#postReceive(slot);
     queues.deliver((wc) => this.#onCompletion(wc));
@@ -102,7 +104,7 @@ export class DatagramQueues {
     await this.#qp.close();
     this.peers.close();
     await this.#queues.close();
-    for (const sending of [...this.#inFlight, ...this.#waiting]) sending?.done();
+    for (const sending of [...this.#inFlight, ...this.#waiting]) callProgram(() => sending?.done(), undefined);
   }
 
   readonly #onEvent = (event: AsyncEvent): void => {
@@ -138,7 +140,7 @@ export class DatagramQueues {
     try {
       this.#listener.onMessage(readGrh(bytes).source, bytes.subarray(GRH_BYTES));
     } finally {
-      if (!this.#queues.isStopped) this.#postReceive(slot);
+      this.#postReceive(slot);
     }
   }
 
@@ -151,10 +153,11 @@ export class DatagramQueues {
       this.#waitingBytes -= next.message.length;
       this.#post(next);
     }
-    sending?.done();
+    callProgram(() => sending?.done(), undefined);
   }
 
   #postReceive(slot: number): void {
-    this.#qp.postRecv({ wrId: slot, sgList: this.#queues.shared.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
+    const { shared } = this.#queues;
+    this.#queues.postReceive({ wrId: slot, sgList: shared.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
   }
 }

@@ -3,6 +3,7 @@ import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSoc
 import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { callProgram } from '../../../base/uncaught.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { type DeviceUse, useDevice } from '../../devices.js';
 import {
@@ -378,7 +379,8 @@ export class Socket extends EventEmitter<{
   }
 
   #onIntroduction(bytes: Buffer, { address, port }: RemoteInfo): void {
-    if (this.#binding === undefined) return;
+    // a sender with port 0 takes no answer (RFC 768)
+    if (this.#binding === undefined || port === 0) return;
     const introduction = decodeIntroduction(bytes, this.#version);
     if (introduction === undefined) return;
     const { queues, address: own } = this.#binding;
@@ -417,7 +419,7 @@ export class Socket extends EventEmitter<{
   }
 
   #fail(error: Error): void {
-    if (this.#state === 'bound') this.emit('error', error);
+    if (this.#state === 'bound') callProgram(() => this.emit('error', error), false);
   }
 
   async #free(): Promise<void> {

@@ -100,9 +100,13 @@ export function encodeHeader(from: string, port: number): Buffer {
   return bytes;
 }
 
-/** Returns the port of the sender of a message of UD, and the message; undefined for one without a valid header. */
+/**
+ * Returns the port of the sender of a message of UD, and the message; undefined for one without a valid header. No
+ * sender has port 0 (RFC 768).
+ */
 export function decodeHeader(bytes: Buffer, version: 4 | 6): { port: number; message: Buffer } | undefined {
   const length = headerBytes(version);
   if (bytes.length < length || bytes[0] !== version || bytes[1] !== length) return undefined;
-  return { port: bytes.readUInt16BE(2), message: bytes.subarray(length) };
+  const port = bytes.readUInt16BE(2);
+  return port === 0 ? undefined : { port, message: bytes.subarray(length) };
 }
