@@ -12,7 +12,8 @@ import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError } from 'commander';
 import { FuzzFailure, type FuzzTarget, fuzz, readJournal, replay } from './fuzzer.js';
-import { TARGETS } from './targets.js';
+import { PROTOCOL_TARGETS } from './protocols/all.js';
+import { TARGETS as REAL_TARGETS } from './targets.js';
 
 interface Flags {
   readonly target?: readonly string[];
@@ -23,6 +24,7 @@ interface Flags {
   readonly child?: boolean;
 }
 
+const TARGETS = [...REAL_TARGETS, ...PROTOCOL_TARGETS];
 const MAIN = fileURLToPath(import.meta.url);
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const FOUND = fileURLToPath(new URL('corpus/found/', import.meta.url));
@@ -41,9 +43,9 @@ const whole = (value: string) => {
   return number;
 };
 
-const names = TARGETS.map(({ name, about }) => `  ${name.padEnd(8)} ${about}`).join('\n');
+const names = TARGETS.map(({ name, about }) => `  ${name.padEnd(14)} ${about}`).join('\n');
 const program = new Command('npm run fuzz --')
-  .description('Gives random inputs to the card, the addon, the connection manager and the verbs')
+  .description('Gives random inputs to the card, the addon, the connection manager, the verbs and all protocols')
   .option('--target <name...>', 'targets; default: all')
   .option('--seconds <n>', 'duration of each target', whole, 60)
   .option('--seed <n>', 'seed; default: random', whole, Math.floor(Math.random() * 2 ** 32))
@@ -69,10 +71,11 @@ async function runChild(target: FuzzTarget): Promise<void> {
   // programs that the target starts do without the sanitizers
   delete process.env.LD_PRELOAD;
   if (ADDON !== undefined) useAddon(ADDON);
+  if (target.isVirtual) await import('../kit/virtualclock.js');
   let told = 0;
   const onBatch = (inputs: number) => {
-    if (performance.now() - told < 1000) return;
-    told = performance.now();
+    if (Date.now() - told < 1000) return;
+    told = Date.now();
     process.send?.(inputs);
   };
   try {

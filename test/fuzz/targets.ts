@@ -2,11 +2,12 @@
 import { apiTarget } from './apitarget.js';
 import { cardTarget } from './cardtarget.js';
 import { cmTarget } from './cmtarget.js';
+import { dgramTarget } from './dgramtarget.js';
 import type { FuzzTarget } from './fuzzer.js';
 import { icrcTarget } from './icrctarget.js';
 import { memoryTarget, packetTarget } from './livetarget.js';
 import { nativeTarget } from './nativetarget.js';
 
 export const TARGETS: readonly FuzzTarget[] = [
-  ...[cardTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, cmTarget, apiTarget],
+  ...[cardTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, cmTarget, apiTarget, dgramTarget],
 ];

@@ -1,9 +1,9 @@
 /** Two devices on one hub. */
 import { afterEach, beforeEach } from 'vitest';
 import { createMemoryHub, type Device, openDevice } from '../../src/index.js';
+import { HOST, OWN_HOST } from './hosts.js';
 
-export const OWN_HOST = '10.0.0.1';
-export const HOST = '10.0.0.2';
+export { HOST, OWN_HOST };
 
 /** The device of the client, at `OWN_HOST`. */
 export let device: Device;

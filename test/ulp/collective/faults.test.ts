@@ -3,7 +3,14 @@ import { describe, expect, test } from 'vitest';
 import { type Communicator, openCommunicator, RankError } from '../../../src/collective.js';
 import { createCmId, type Device, type Qp } from '../../../src/index.js';
 import type { MemoryLink } from '../../../src/link/memory/link.js';
-import { encodeHello, type Hello, immediate, Kind } from '../../../src/ulp/collective/wire.js';
+import {
+  decodeCredit,
+  encodeCredit,
+  encodeHello,
+  type Hello,
+  immediate,
+  Kind,
+} from '../../../src/ulp/collective/wire.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { join, openDevices, optionsOf, ROOT_HOST } from './ranks.js';
@@ -191,11 +198,41 @@ test.each<[string, (qp: Qp) => void, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
+test('a credit for memory that ends beyond the last address is none', () => {
+  const credit = (bytes: number) => decodeCredit(encodeCredit({ addr: 2n ** 64n - 16n, rkey: 1, bytes }), 0);
+  expect(credit(16)).toEqual({ addr: 2n ** 64n - 16n, rkey: 1, bytes: 16 });
+  expect(credit(17)).toBeUndefined();
+});
+
+test.each([0, 1, 5])('of two requests of one rank, %i turns apart, the newer one counts', async (turns) => {
+  const [own, other] = (await openDevices(2)) as [Device, Device];
+  const joining = join(optionsOf(0, 2, own));
+  const earlier = rawRank(other).then(
+    () => 'connected',
+    ({ code }) => code,
+  );
+  for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve));
+  const newer = rawRank(other).catch(() => undefined);
+  const rank = await joining;
+  const qp = await newer;
+  if (qp === undefined) {
+    // the earlier one was established before the newer one came
+    expect(await earlier).toBe('connected');
+    return;
+  }
+  const waiting = failure(rank.barrier());
+  send(qp, immediate(7 as Kind, 0, 0));
+  expect(await waiting).toMatchObject({ rank: 1, code: 'EPROTO' });
+  await rank.close();
+  await eventually(() => own.close());
+});
+
 test('a connection that is none of a rank is refused', async () => {
   const [own, other] = (await openDevices(2)) as [Device, Device];
   const joining = join({ ...optionsOf(0, 2, own) });
   await expect(rawRank(other, { group: 'stranger' })).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   await expect(rawRank(other, { rank: 0 })).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  await expect(rawRank(other, { fifoAddr: 2n ** 64n - 1n })).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   await expect(rawRank(other, { rank: 9 })).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   const [rank] = await Promise.all([
     joining,

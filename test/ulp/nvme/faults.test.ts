@@ -147,6 +147,7 @@ test.each<[string, (command: Buffer) => unknown, Status]>([
   ['too much memory', (c) => c.writeUIntLE(1024, 32, 3), Status.DATA_SGL_LENGTH_INVALID],
   ['room in the capsule', (c) => describeCapsule(c, 512), Status.INVALID_FIELD],
   ['too much room in the capsule', (c) => describeCapsule(c, 513), Status.DATA_SGL_LENGTH_INVALID],
+  ['memory that ends beyond the last address', (c) => c.fill(0xff, 24, 32), Status.INVALID_FIELD],
   ['another namespace', (c) => c.writeUInt32LE(2, 4), Status.INVALID_NAMESPACE],
   ['another opcode', (c) => c.fill(0x42, 0, 0 + 1), Status.INVALID_OPCODE],
   ['a block behind the last', (c) => c.writeUInt32LE(BLOCKS, 40), Status.LBA_OUT_OF_RANGE],

@@ -60,8 +60,9 @@ async function isEnded(raw: Connection): Promise<void> {
   await raw.close().catch(() => {});
 }
 
-const largeBody = (length: number) => {
+const largeBody = (length: number, addr = 0n) => {
   const body = Buffer.alloc(16);
+  body.writeBigUInt64BE(addr);
   body.writeUInt32BE(length, 12);
   return body;
 };
@@ -81,6 +82,11 @@ test.each<[string, Buffer, RegExp]>([
   ],
   ['too many credits', bytesOf(open(), { type: FrameType.CREDIT, call: 1, argument: 5 }), /it has allowed 21 messages/],
   ['a release of nothing', bytesOf({ type: FrameType.RELEASE, call: 0, argument: 7 }), /memory with key 7/],
+  [
+    'a body in memory that ends beyond the last address',
+    bytesOf(call({ flags: LARGE, body: largeBody(2, 2n ** 64n - 1n) })),
+    /a body in memory has 2 bytes at 0xffffffffffffffff/,
+  ],
   ['a body in memory of 3 bytes', bytesOf(call({ flags: LARGE, body: Buffer.alloc(3) })), /a body in memory has 3/],
 ])('%s ends the connection', async (_, message, error) => {
   const raw = await rawClient();

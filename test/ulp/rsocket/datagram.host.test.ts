@@ -1,6 +1,7 @@
 // Datagram sockets of wasm-roce/dgram: the same programs over node:dgram, and what only rsockets have.
 import * as nodeDgram from 'node:dgram';
 import { once } from 'node:events';
+import { syncBuiltinESMExports } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import * as ourDgram from '../../../src/dgram.js';
@@ -290,4 +291,36 @@ test('packets that are no introductions, and peers without end, do no harm', asy
   expect(messages).toBe(0);
   stranger.send(good, port, PEER);
   await eventually(() => expect(messages).toBe(1));
+});
+
+/** Returns the UDP sockets that a call makes. */
+async function udpSocketsOf(call: () => Promise<unknown>): Promise<nodeDgram.Socket[]> {
+  const made: nodeDgram.Socket[] = [];
+  const builtin = (nodeDgram as unknown as { default: typeof nodeDgram }).default;
+  const { createSocket } = builtin;
+  const spy = vi.spyOn(builtin, 'createSocket').mockImplementation((...args: unknown[]) => {
+    const socket = (createSocket as (...all: unknown[]) => nodeDgram.Socket)(...args);
+    made.push(socket);
+    return socket;
+  });
+  syncBuiltinESMExports();
+  await call();
+  spy.mockRestore();
+  syncBuiltinESMExports();
+  return made;
+}
+
+test('an introduction from port 0, which no answer can go to, is dropped', async () => {
+  let opened: [AnySocket, number] | undefined;
+  const [udp] = await udpSocketsOf(async () => {
+    opened = await bound(rsockets, PEER);
+  });
+  const [server] = opened as [AnySocket, number];
+  const messages: number[] = [];
+  server.on('message', (_, { port }) => messages.push(port));
+  const introduction = Buffer.from('55555555 04 00 10 00 00000011 7f000001 6869'.replaceAll(' ', ''), 'hex');
+  // as the kernel hands it over: programs cannot send from port 0
+  for (const port of [0, 4000])
+    udp?.emit('message', introduction, { address: OWN, port, family: 'IPv4', size: introduction.length });
+  await eventually(() => expect(messages).toEqual([4000]));
 });

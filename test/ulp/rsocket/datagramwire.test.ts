@@ -59,6 +59,7 @@ test.each([
   ['too short', IPV4.message.subarray(0, 7)],
   ['another version', IPV6.message],
   ['another length', changed(IPV4.message, 1)],
+  ['port 0', changed(changed(IPV4.message, 2, 0), 3, 0)],
 ])('what is no message: %s', (_, packet) => {
   expect(decodeHeader(packet, 4)).toBeUndefined();
 });
@@ -83,8 +84,8 @@ test('any bytes are understood or dropped, and nothing beyond them is read', () 
   );
 });
 
-function changed(packet: Buffer, at: number): Buffer {
+function changed(packet: Buffer, at: number, value = 0x7e): Buffer {
   const copy = Buffer.from(packet);
-  copy[at] = 0x7e;
+  copy[at] = value;
   return copy;
 }

@@ -125,6 +125,12 @@ test.each<[string, Partial<ConnectData> | Uint8Array]>([
   ['no private data', new Uint8Array(0)],
   ['another version', encodeConnectData(SOME_DATA).fill(2, 0, 1)],
   ['a list of one entry', { list: { addr: 0n, rkey: 0, length: 1 } }],
+  ['a list that ends beyond the last address', { list: { addr: 2n ** 64n - 31n, rkey: 1, length: 2 } }],
+  [
+    'a table of mappings that ends beyond the last address',
+    { list: { addr: 2n ** 64n - 33n, rkey: 1, length: 2 }, mappings: 1 },
+  ],
+  ['a buffer that ends beyond the last address', { buffer: { addr: 2n ** 64n - 9n, rkey: 1, length: 10 } }],
 ])('a request with %s is refused', async (_, change) => {
   await expect(RawPeer.connect(change)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   expect(sockets).toEqual([]);
@@ -165,6 +171,15 @@ test.each<[string, (raw: RawPeer) => void, RegExp]>([
     },
     /more than 2 parts of its buffer at once/,
   ],
+  [
+    'a part of its buffer that ends beyond the last address',
+    (raw) => {
+      const entry = new DataView(raw.memory.buffer.buffer, raw.memory.buffer.byteOffset + RING, TARGET_BYTES);
+      writeTarget(entry, 0, { addr: 2n ** 64n - 1n, rkey: 1, length: 2 }, false);
+      raw.say(MessageKind.CREDITS, 400, TARGET_BYTES, -TARGET_BYTES);
+    },
+    /a part of its buffer has 2 bytes at address 0xffffffffffffffff, and ends beyond 2\^64/,
+  ],
   ['a mapping for which there is no entry', (raw) => raw.say(MessageKind.IOMAP, 0), /the index 0 of a table of 0/],
   ['a message of an unknown kind', (raw) => raw.say(3 as MessageKind, 1), /kind 3, value 1/],
   ['an unknown control message', (raw) => raw.say(MessageKind.CONTROL, 9), /kind 7, value 9/],
@@ -185,6 +200,37 @@ test.each<[string, (raw: RawPeer) => void, RegExp]>([
   speak(raw);
   expect(await failure()).toMatchObject({ code: 'EIO', message: expect.stringMatching(message) });
   await isServed();
+});
+
+test.each([
+  ['the first address', 0n, 2],
+  ['the last address', 2n ** 64n - 2n, 2],
+  ['no bytes behind the last address', 2n ** 64n - 1n, 0],
+])('a buffer at %s: what we write there ends the socket alone', async (_, addr, length) => {
+  await RawPeer.connect({ buffer: { addr, rkey: 0x1234, length } });
+  await eventually(() => expect(sockets.length).toBe(1));
+  const [socket] = sockets as [Socket];
+  socket.write('hello');
+  socket.resume();
+  if (length > 0) expect(((await failure()) as VerbsError).code).toBe('ECONNRESET');
+  else await new Promise<void>((resolve) => socket.setTimeout(50, resolve));
+  await isServed();
+});
+
+test('a server whose reply names a list beyond the last address: the connect fails', async () => {
+  const listener = createCmId(peer);
+  await listener.bindAddr(HOST, PORT + 1);
+  await listener.listen();
+  const failed = once(connect({ device, host: HOST, port: PORT + 1 }), 'error');
+  for await (const event of listener.channel) {
+    if (event.type !== 'CONNECT_REQUEST') continue;
+    const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 1 })];
+    await event.id.createQp(pd, { sendCq: cq, maxRecvWr: 1 });
+    const list = { addr: 2n ** 64n - 2n, rkey: 1, length: 2 };
+    await event.id.accept({ privateData: encodeConnectData({ ...SOME_DATA, list }) }).catch(() => {});
+    break;
+  }
+  expect((await failed)[0]).toMatchObject({ code: 'EOPNOTSUPP', message: expect.stringContaining('beyond 2^64') });
 });
 
 test('a peer whose list cannot be written: the socket ends', async () => {

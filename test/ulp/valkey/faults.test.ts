@@ -59,8 +59,7 @@ class RawPeer {
     this.qp.postSend({ opcode: 'SEND', sgList: this.memory.slice(0, bytes.length) });
   }
 
-  register(length = BUFFER_BYTES): void {
-    const addr = BigInt(this.memory.iova) + BigInt(BUFFER);
+  register(length = BUFFER_BYTES, addr = BigInt(this.memory.iova) + BigInt(BUFFER)): void {
     this.send(encodeMessage({ opcode: Opcode.REGISTER_XFER_MEMORY, memory: { addr, length, rkey: this.memory.rkey } }));
   }
 
@@ -104,6 +103,11 @@ test.each<[string, (raw: RawPeer) => void | Promise<void>, RegExp]>([
   ['a message that is too short', (raw) => raw.send(new Uint8Array(31)), /31 bytes, must have 32/],
   ['an unknown opcode', (raw) => raw.send(opcode(9)), /opcode 9/],
   ['a buffer of 0 bytes', (raw) => raw.register(0), /buffer has 0 bytes/],
+  [
+    'a buffer that ends beyond the last address',
+    (raw) => raw.register(0xffff_ffff, 2n ** 64n - 16n),
+    /its buffer has 4294967295 bytes at address 0xfffffffffffffff0, and ends beyond 2\^64/,
+  ],
   [
     'a buffer again that is not full',
     (raw) => {
@@ -168,6 +172,33 @@ test('a peer that takes no answers, and fills our buffer: what it has written is
   ask(1);
   await eventually(() => expect(errors[0]?.message).toMatch(/asks, and takes no answers/));
   await isServed();
+});
+
+test('a buffer that begins at the last addresses: what is written there ends the connection alone', async () => {
+  const raw = await RawPeer.connect();
+  raw.register(16, 2n ** 64n - 16n);
+  await raw.say(5, 5);
+  await eventually(() => expect(errors.length).toBe(1));
+  expect(errors[0]).toMatchObject({ code: 'ECONNRESET' });
+  await isServed();
+});
+
+test('a server whose buffer ends beyond the last address: the client ends with an error', async () => {
+  const listener = createCmId(peer);
+  await listener.bindAddr(HOST, PORT + 1);
+  await listener.listen();
+  const failed = once(connect({ device, host: HOST, port: PORT + 1 }), 'error');
+  for await (const event of listener.channel) {
+    if (event.type !== 'CONNECT_REQUEST') continue;
+    const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 16 })];
+    const qp = await event.id.createQp(pd, { sendCq: cq, maxRecvWr: 4, maxInlineData: MESSAGE_BYTES });
+    for (let i = 0; i < 4; i++) qp.postRecv({ sgList: (await pd.regMr(MESSAGE_BYTES)).slice() });
+    await event.id.accept({ initiatorDepth: 0, responderResources: 0 });
+    const memory = { addr: 2n ** 64n - 16n, length: 17, rkey: 1 };
+    qp.postSend({ opcode: 'SEND', sgList: encodeMessage({ opcode: Opcode.REGISTER_XFER_MEMORY, memory }) });
+    break;
+  }
+  expect((await failed)[0]).toMatchObject({ code: 'EIO', message: expect.stringContaining('beyond 2^64') });
 });
 
 test('a peer that gives no buffer holds our answers up, and destroy ends it', async () => {
