@@ -2,8 +2,11 @@
  * Frames over a connection. Frames that are ready at the same time share a message. Long bodies stay in registered
  * memory until the peer has read them.
  */
+
+import type { Shares } from '../../base/shares.js';
 import type { Connection, Mr } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
+import { Progress } from '../../transport/progress.js';
 import { wrongType } from '../errors.js';
 import { RpcError } from './status.js';
 import {
@@ -35,6 +38,12 @@ export function isOurs({ privateData, peerMessageBytes = 0 }: Connection): boole
 
 /** Messages in flight from which on frames wait, so that more of them share a message. */
 const BUSY = 4;
+/** Bytes of frames that wait until the peer takes messages. Beyond, a server carries out and reads nothing. */
+const MAX_WAITING_BYTES = 4 * CONNECTION_OPTIONS.messageBytes;
+/** Frames RELEASE that wait at a client: a server that takes none has nothing to be read any more. */
+const MAX_WAITING_RELEASES = 65_536;
+/** A body that is less than half of a message of more bytes is copied, so that it does not keep the message. */
+const CARRIER_BYTES = 8192;
 /** Bytes in registered memory that wait for the peer; further bodies wait. */
 const MAX_HELD_BYTES = 16 * 2 ** 20;
 /** Time that the peer has to read a body (ms). */
@@ -44,6 +53,8 @@ interface OutgoingMessage {
   readonly buffer: Buffer;
   /** Bytes of the frames in it. */
   bytes: number;
+  /** Frames RELEASE in it. */
+  releases: number;
 }
 
 /** Memory that the peer reads. */
@@ -76,16 +87,28 @@ export class Channel {
   readonly #buffers: Buffer[] = [];
   #isScheduled = false;
   #inFlight = 0;
+  /** Bytes of `#messages`, and their frames RELEASE. */
+  #waitingBytes = 0;
+  #waitingReleases = 0;
+  /** Called when fewer bytes wait. */
+  readonly #onRoom: (() => void)[] = [];
+  readonly #progress: Progress;
+  readonly #memory: Shares | undefined;
   readonly #held = new Map<number, Held>();
   #heldBytes = 0;
   readonly #waiting: Waiting[] = [];
   #end: RpcError | undefined;
 
-  /** @param maxMessageBytes longest body in both directions */
-  constructor(connection: Connection, maxMessageBytes: number, listener: ChannelListener) {
+  /**
+   * @param maxMessageBytes longest body in both directions
+   * @param memory of a server: the shares that its clients have of the device's memory
+   */
+  constructor(connection: Connection, maxMessageBytes: number, listener: ChannelListener, memory?: Shares) {
     this.#connection = connection;
     this.#maxMessageBytes = maxMessageBytes;
     this.#listener = listener;
+    this.#memory = memory;
+    this.#progress = new Progress(connection.qp, (error) => this.destroy(error));
     connection.once('end', () => this.#freeHeld());
     connection.once('close', (error) => this.#onClose(error));
     void this.#receiveAll();
@@ -107,10 +130,17 @@ export class Channel {
     let message = this.#messages.at(-1);
     if (message === undefined || message.bytes + frameBytes(frame) > message.buffer.length) {
       const buffer = this.#buffers.pop() ?? Buffer.allocUnsafeSlow(CONNECTION_OPTIONS.messageBytes);
-      message = { buffer, bytes: 0 };
+      message = { buffer, bytes: 0, releases: 0 };
       this.#messages.push(message);
     }
-    message.bytes = writeFrame(message.buffer, message.bytes, frame);
+    const before = message.bytes;
+    message.bytes = writeFrame(message.buffer, before, frame);
+    this.#waitingBytes += message.bytes - before;
+    if (frame.type === FrameType.RELEASE) {
+      message.releases++;
+      if (++this.#waitingReleases > MAX_WAITING_RELEASES && this.#memory === undefined)
+        this.destroy(new Error(`it takes none of ${MAX_WAITING_RELEASES} frames RELEASE`));
+    }
     this.#schedule();
   }
 
@@ -119,6 +149,8 @@ export class Channel {
    * @throws RpcError RESOURCE_EXHAUSTED when the device has no memory for it; why the connection has ended
    */
   async sendBody(frame: FrameInit & { readonly body: Uint8Array }): Promise<void> {
+    if (this.#end !== undefined) throw this.#end;
+    if (this.#mustWait) await this.#untilRoom();
     if (this.#end !== undefined) throw this.#end;
     if (frame.body.length <= SHORT_BYTES) {
       this.send(frame);
@@ -138,14 +170,16 @@ export class Channel {
    * @throws RpcError RESOURCE_EXHAUSTED when it is longer than allowed; why the connection has ended
    */
   async body({ flags, body }: Frame): Promise<Buffer> {
-    if ((flags & LARGE) === 0) return body;
+    if ((flags & LARGE) === 0) return apart(body);
     const large = decodeLarge(body);
+    this.#progress.begin();
     try {
       if (large.length > this.#maxMessageBytes) throw tooLong(large.length, this.#maxMessageBytes);
       return await this.#connection.read(large).catch((error) => {
         throw this.#end ?? new RpcError('UNAVAILABLE', (error as Error).message, { cause: error });
       });
     } finally {
+      this.#progress.end(large.length);
       this.#release(large);
     }
   }
@@ -190,9 +224,15 @@ export class Channel {
   /** Puts a body into registered memory, and tells the peer where. */
   async #hold(frame: FrameInit, body: Uint8Array): Promise<void> {
     let mr: Mr;
+    if (this.#memory?.take(this.address, body.length) === false)
+      throw new RpcError(
+        'RESOURCE_EXHAUSTED',
+        `${this.#memory.held(this.address)} bytes wait for ${this.address} already`,
+      );
     try {
       mr = await this.#connection.pd.regMr(body.length, { access: ['remoteRead'] });
     } catch (cause) {
+      this.#memory?.release(this.address, body.length);
       throw this.#end ?? new RpcError('RESOURCE_EXHAUSTED', (cause as Error).message, { cause });
     }
     mr.copyIn(body);
@@ -205,9 +245,14 @@ export class Channel {
     const held = this.#held.get(rkey);
     if (held === undefined) throw new Error(`it has released memory with key ${rkey}, which it was not given`);
     this.#held.delete(rkey);
-    clearTimeout(held.timer);
-    void held.mr.close();
+    this.#free(held);
     this.#unreserve(held.mr.length);
+  }
+
+  #free({ mr, timer }: Held): void {
+    clearTimeout(timer);
+    this.#memory?.release(this.address, mr.length);
+    void mr.close();
   }
 
   // ---- messages ----
@@ -225,16 +270,29 @@ export class Channel {
   /** Sends messages while fewer than `busy` are in flight. */
   #flush(busy: number): void {
     while (this.#messages.length > 0 && this.#inFlight < busy && this.#end === undefined) {
-      const { buffer, bytes } = this.#messages.shift() as OutgoingMessage;
+      const { buffer, bytes, releases } = this.#messages.shift() as OutgoingMessage;
+      this.#waitingBytes -= bytes;
+      this.#waitingReleases -= releases;
       this.#inFlight++;
       const onSent = () => {
         this.#inFlight--;
         if (this.#buffers.length < BUSY) this.#buffers.push(buffer);
         this.#flush(BUSY);
+        if (this.#waitingBytes <= MAX_WAITING_BYTES) for (const resolve of this.#onRoom.splice(0)) resolve();
       };
       // without the frames of the message the peer would wait for ever
       this.#connection.send(buffer.subarray(0, bytes)).then(onSent, (error) => this.destroy(error));
     }
+  }
+
+  /** Whether a server has more to send than its client takes. */
+  get #mustWait(): boolean {
+    return this.#memory !== undefined && this.#waitingBytes > MAX_WAITING_BYTES;
+  }
+
+  /** Waits until few enough bytes wait, or the connection has ended. */
+  async #untilRoom(): Promise<void> {
+    while (this.#mustWait && this.#end === undefined) await new Promise<void>((resolve) => this.#onRoom.push(resolve));
   }
 
   async #receiveAll(): Promise<void> {
@@ -245,6 +303,8 @@ export class Channel {
         for (const frame of readFrames(message.data)) {
           if (frame.type === FrameType.RELEASE) this.#onRelease(frame.argument);
           else this.#listener.onFrame(frame);
+          // A client takes what comes: otherwise both ends might wait for each other.
+          if (this.#mustWait) await this.#untilRoom();
         }
       }
     } catch (error) {
@@ -255,10 +315,8 @@ export class Channel {
   /** The peer reads nothing any more. */
   #freeHeld(): void {
     this.#end = new RpcError('UNAVAILABLE', 'the connection has ended');
-    for (const { mr, timer } of this.#held.values()) {
-      clearTimeout(timer);
-      void mr.close();
-    }
+    this.#progress.stop();
+    for (const held of this.#held.values()) this.#free(held);
     this.#held.clear();
   }
 
@@ -266,8 +324,18 @@ export class Channel {
     this.#end = new RpcError('UNAVAILABLE', cause?.message ?? 'the connection was closed', cause && { cause });
     this.#messages = [];
     for (const { reject } of this.#waiting.splice(0)) reject(this.#end);
+    for (const resolve of this.#onRoom.splice(0)) resolve();
     this.#listener.onEnd(this.#end);
   }
+}
+
+/** Returns a body that keeps no more memory than it needs, or little more. */
+export function apart(body: Buffer): Buffer {
+  const { byteLength } = body.buffer;
+  if (byteLength <= CARRIER_BYTES || 2 * body.length >= byteLength) return body;
+  const copy = Buffer.allocUnsafeSlow(body.length);
+  body.copy(copy);
+  return copy;
 }
 
 function tooLong(length: number, most: number): RpcError {

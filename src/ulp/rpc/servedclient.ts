@@ -1,4 +1,5 @@
 /** The calls of one client, at the server. */
+import type { Counts, Shares } from '../../base/shares.js';
 import type { Connection } from '../../index.js';
 import { Channel } from './channel.js';
 import { RpcError, statusOf } from './status.js';
@@ -24,14 +25,19 @@ export interface Handlers {
   readonly streams: ReadonlyMap<string, StreamHandler>;
 }
 
-/** Limits of a server, and what counts towards them. */
+/** Limits of a server, and what its clients take of them. A client is an address, however many connections it has. */
 export interface Limits {
   readonly maxMessageBytes: number;
-  readonly maxCalls: number;
-  readonly maxPendingBytes: number;
+  /** Handlers that run, also of calls that their client has ended. */
+  readonly calls: Counts;
   /** Bytes of the requests whose handlers run, and of messages that were not read. */
-  pendingBytes: number;
+  readonly pendingBytes: Shares;
+  /** Bytes of the device's memory that clients are to read. */
+  readonly memory: Shares;
 }
+
+/** Bytes that a request or message takes besides its body, at least. */
+const OVERHEAD_BYTES = 512;
 
 /** A call as its handler knows it. */
 class ServedCall implements CallContext {
@@ -90,14 +96,13 @@ export class ServedClient {
     this.address = connection.remoteAddress ?? '';
     this.#handlers = handlers;
     this.#limits = limits;
-    this.#channel = new Channel(connection, limits.maxMessageBytes, {
-      onFrame: (frame) => this.#onFrame(frame),
-      onEnd: (error) => {
-        for (const served of this.#calls.values()) served.end(error);
-        this.#calls.clear();
-        onEnd(error);
-      },
-    });
+    const onEnded = (error: RpcError) => {
+      for (const served of this.#calls.values()) served.end(error);
+      this.#calls.clear();
+      onEnd(error);
+    };
+    const listener = { onFrame: (frame: Frame) => this.#onFrame(frame), onEnd: onEnded };
+    this.#channel = new Channel(connection, limits.maxMessageBytes, listener, limits.memory);
   }
 
   async close(): Promise<void> {
@@ -118,15 +123,11 @@ export class ServedClient {
       served.end(new RpcError('CANCELLED', 'the client has ended the call'));
     } else if (served.stream === undefined) {
       throw new Error(`it has sent a frame of type ${type} for call ${call}, which is no stream`);
-    } else if (
-      type === FrameType.MESSAGE &&
-      this.#limits.pendingBytes + frame.body.length > this.#limits.maxPendingBytes
-    ) {
+    } else if (type === FrameType.MESSAGE && !this.#limits.pendingBytes.take(this.address, unreadBytes(frame))) {
       this.#channel.discard(frame);
-      served.stream.cancel(tooManyBytes(this.#limits));
+      served.stream.cancel(this.#tooManyBytes());
     } else {
       served.stream.onFrame(frame);
-      if (type === FrameType.MESSAGE) this.#limits.pendingBytes += frame.body.length;
     }
   }
 
@@ -139,9 +140,7 @@ export class ServedClient {
       return;
     }
     const served = new ServedCall(this.address, argument);
-    const bytes = bytesOf(frame);
     this.#calls.set(call, served);
-    this.#limits.pendingBytes += bytes;
     try {
       if (type === FrameType.OPEN) await this.#stream(served, frame);
       else await this.#method(served, frame);
@@ -150,7 +149,8 @@ export class ServedClient {
       if (!served.isEnded) this.#fail(call, statusOf(error));
     }
     served.settle();
-    this.#limits.pendingBytes -= bytes;
+    this.#limits.calls.release(this.address);
+    this.#limits.pendingBytes.release(this.address, requestBytes(frame));
     if (this.#calls.get(call) === served) this.#calls.delete(call);
   }
 
@@ -172,28 +172,33 @@ export class ServedClient {
       this.#fail(call, error);
       served.end(error);
     };
-    const onTaken = ({ body }: Frame) => {
-      this.#limits.pendingBytes -= body.length;
-    };
+    const onTaken = (message: Frame) => this.#limits.pendingBytes.release(this.address, unreadBytes(message));
     const stream = new RpcStream(this.#channel, call, { onCancel: cancel, onTaken });
     served.stream = stream;
     await handler(stream, served);
     await stream.finish();
   }
 
-  /** Why a call is not carried out. */
+  /** Why a call is not carried out; undefined: it is, and takes of the limits. */
   #refusal(frame: Frame): RpcError | undefined {
     const { type, name } = frame;
-    const { maxCalls, maxPendingBytes, pendingBytes } = this.#limits;
+    const { calls, pendingBytes } = this.#limits;
     const isKnown = type === FrameType.OPEN ? this.#handlers.streams.has(name) : this.#handlers.methods.has(name);
     if (!isKnown) {
       const what = type === FrameType.OPEN ? 'stream' : 'method';
       return new RpcError('UNIMPLEMENTED', `there is no ${what} ${JSON.stringify(name)}`);
     }
-    if (this.#calls.size >= maxCalls)
-      return new RpcError('RESOURCE_EXHAUSTED', `${maxCalls} calls are under way already`);
-    if (pendingBytes + bytesOf(frame) > maxPendingBytes) return tooManyBytes(this.#limits);
-    return undefined;
+    if (!calls.take(this.address))
+      return new RpcError('RESOURCE_EXHAUSTED', `${calls.each} calls are under way already`);
+    if (pendingBytes.take(this.address, requestBytes(frame))) return undefined;
+    calls.release(this.address);
+    return this.#tooManyBytes();
+  }
+
+  #tooManyBytes(): RpcError {
+    const { pendingBytes } = this.#limits;
+    const text = `the server has requests of ${pendingBytes.used} bytes already, ${pendingBytes.held(this.address)} of this client`;
+    return new RpcError('RESOURCE_EXHAUSTED', text);
   }
 
   #fail(call: number, error: RpcError): void {
@@ -201,10 +206,9 @@ export class ServedClient {
   }
 }
 
-const tooManyBytes = ({ pendingBytes }: Limits): RpcError =>
-  new RpcError('RESOURCE_EXHAUSTED', `the server has requests of ${pendingBytes} bytes already`);
+/** Bytes of the request of a call, which are read before its handler runs. */
+const requestBytes = ({ flags, body }: Frame): number =>
+  OVERHEAD_BYTES + ((flags & LARGE) === 0 ? body.length : decodeLarge(body).length);
 
-/** Bytes of the request of a call. */
-function bytesOf({ flags, body }: Frame): number {
-  return (flags & LARGE) === 0 ? body.length : decodeLarge(body).length;
-}
+/** Bytes of a message that its handler has not read; those in the client's memory are there until then. */
+const unreadBytes = ({ body }: Frame): number => OVERHEAD_BYTES + body.length;

@@ -1,7 +1,9 @@
 /** A server: listens, and has a ServedClient for each connection. */
 
+import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import type { Connection, Device, Server } from '../../index.js';
+import { memoryShares } from '../../transport/memoryshares.js';
 import { type DeviceUse, useDevice } from '../devices.js';
 import { checkInteger, checkPort } from '../errors.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
@@ -23,11 +25,15 @@ export interface ServerOptions {
   readonly streams?: Readonly<Record<string, StreamHandler>>;
   /** Longest request, response or message of a stream in bytes, up to 2^30. Default 4 MiB. */
   readonly maxMessageBytes?: number;
-  /** Calls of one client at a time, 1 to 65536; further ones fail with RESOURCE_EXHAUSTED. Default 1024. */
+  /**
+   * Handlers that may run for one client at a time, 1 to 65536, also for calls that it has ended; further calls fail
+   * with RESOURCE_EXHAUSTED. A client is an address. Default 1024.
+   */
   readonly maxCalls?: number;
   /**
-   * Bytes of all requests and unread messages at a time; a call that exceeds it fails with RESOURCE_EXHAUSTED. Default
-   * 256 MiB.
+   * Bytes of all requests and unread messages at a time, and 512 for each of them. A client, which is an address, has
+   * at most as much as it leaves free: half of it, if there is another one. A call that exceeds it fails with
+   * RESOURCE_EXHAUSTED. Default 256 MiB.
    */
   readonly maxPendingBytes?: number;
   /** Called when a client has broken the protocol or is lost. */
@@ -64,7 +70,12 @@ export class RpcServer {
     try {
       const where = { port, ...(host !== undefined && { host }) };
       const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
-      return new RpcServer(options, use, server, { maxMessageBytes, maxCalls, maxPendingBytes, pendingBytes: 0 });
+      return new RpcServer(options, use, server, {
+        maxMessageBytes,
+        calls: new Counts(maxCalls),
+        pendingBytes: Shares.of(maxPendingBytes),
+        memory: memoryShares(use.device),
+      });
     } catch (error) {
       await use.release();
       throw error;

@@ -1,5 +1,5 @@
 /** A call with any number of messages in both directions. */
-import type { Channel } from './channel.js';
+import { apart, type Channel } from './channel.js';
 import { RpcError } from './status.js';
 import { type Frame, FrameType } from './wire.js';
 
@@ -108,7 +108,7 @@ export class RpcStream implements AsyncIterable<Buffer> {
     if (frame.type === FrameType.MESSAGE) {
       if (this.#isPeerEnded || this.#granted === 0) throw new Error('it has sent a message that it may not send');
       this.#granted--;
-      this.#frames.push(frame);
+      this.#frames.push({ ...frame, body: apart(frame.body) });
     } else if (frame.type === FrameType.END) {
       this.#isPeerEnded = true;
     } else if (frame.type === FrameType.RESULT) {

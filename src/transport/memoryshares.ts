@@ -1,0 +1,12 @@
+/** Shares that the clients of services have of a device's memory. */
+import { Shares } from '../base/shares.js';
+import type { Device } from '../index.js';
+
+const shares = new WeakMap<Device, Shares>();
+
+/** Returns the shares of a device. All its services have the same. */
+export function memoryShares(device: Device): Shares {
+  const known = shares.get(device) ?? new Shares(() => device.query().memoryAvailable);
+  shares.set(device, known);
+  return known;
+}
