@@ -1,4 +1,8 @@
-/** Memory of the card through which data goes between its owner and the peer. It is bounded: commands wait for it. */
+/**
+ * Memory of the card through which data goes between its owner and the peer. It is bounded: commands wait for it. The
+ * buffers of a target are those of all hosts, of which each has a share.
+ */
+import { Shares } from '../../base/shares.js';
 import type { AccessFlags, Mr, Pd, Sge } from '../../index.js';
 
 /** A buffer, until `give`. */
@@ -27,6 +31,8 @@ export interface BufferCounts {
   readonly large: number;
   /** What the peer may do with the buffers. Default: nothing. */
   readonly access?: AccessFlags;
+  /** Whether each client has a share; otherwise one may have all. Default false. */
+  readonly isShared?: boolean;
 }
 
 /** What is still to be done with a buffer. */
@@ -38,17 +44,26 @@ export class TransferBuffers {
   readonly #mr: Mr;
   readonly #small: Shelf;
   readonly #large: Shelf;
+  readonly #client: string;
 
-  private constructor(mr: Mr, small: number, large: number) {
+  private constructor(mr: Mr, small: Shelf, large: Shelf, client: string) {
     this.#mr = mr;
-    this.#small = new Shelf(mr, 0, { bytes: SMALL_BYTES, count: small });
-    this.#large = new Shelf(mr, SMALL_BYTES * small, { bytes: LARGE_BYTES, count: large });
+    this.#small = small;
+    this.#large = large;
+    this.#client = client;
   }
 
   /** @throws VerbsError ENOMEM */
-  static async open(pd: Pd, { small, large, access }: BufferCounts): Promise<TransferBuffers> {
+  static async open(pd: Pd, { small, large, access, isShared = false }: BufferCounts): Promise<TransferBuffers> {
     const mr = await pd.regMr(SMALL_BYTES * small + LARGE_BYTES * large, access ? { access } : {});
-    return new TransferBuffers(mr, small, large);
+    const shelf = (start: number, bytes: number, count: number) =>
+      new Shelf(mr, start, { bytes, count }, isShared ? Shares.of(count) : undefined);
+    return new TransferBuffers(mr, shelf(0, SMALL_BYTES, small), shelf(SMALL_BYTES * small, LARGE_BYTES, large), '');
+  }
+
+  /** Returns the same buffers for a client, whose share counts. */
+  of(client: string): TransferBuffers {
+    return new TransferBuffers(this.#mr, this.#small, this.#large, client);
   }
 
   /** Uses a buffer of `bytes` bytes, and gives it back afterwards. */
@@ -61,20 +76,22 @@ export class TransferBuffers {
     }
   }
 
-  /** Waits for a buffer of `bytes` bytes. Buffers are given out in the order of the calls. */
+  /** Waits for a buffer of `bytes` bytes. A client gets them in the order of its calls, and clients take turns. */
   take(bytes: number): Promise<TransferBuffer> {
-    return (bytes <= SMALL_BYTES ? this.#small : this.#large).take(bytes);
+    return (bytes <= SMALL_BYTES ? this.#small : this.#large).take(bytes, this.#client);
   }
 
   /**
    * Takes a buffer for each part of a transfer, and gives it back when `each` has ended and what it left behind is
    * done. All parts have ended when it returns, also when one of them throws.
+   * @param partBytes bytes of a part at most, no more than `MAX_BUFFER_BYTES`
    * @param each several run at once. @returns what is still to be done before the buffer can be given back
    * @throws what `each` throws first; no further parts begin then
    */
   async inParts(
     bytes: number,
     each: (buffer: TransferBuffer, offset: number) => Promise<Rest | undefined>,
+    partBytes: number = MAX_BUFFER_BYTES,
   ): Promise<void> {
     const parts: Promise<void>[] = [];
     const errors: unknown[] = [];
@@ -88,8 +105,8 @@ export class TransferBuffers {
       if (rest === undefined) buffer.give();
       else rest.done.then(buffer.give, buffer.give);
     };
-    for (let offset = 0; offset < bytes && errors.length === 0; offset += MAX_BUFFER_BYTES) {
-      const buffer = await this.take(Math.min(bytes - offset, MAX_BUFFER_BYTES));
+    for (let offset = 0; offset < bytes && errors.length === 0; offset += partBytes) {
+      const buffer = await this.take(Math.min(bytes - offset, partBytes));
       parts.push(carryOut(buffer, offset));
     }
     await Promise.all(parts);
@@ -106,28 +123,53 @@ export class TransferBuffers {
 class Shelf {
   readonly #mr: Mr;
   readonly #free: number[];
-  readonly #waiting: ((offset: number) => void)[] = [];
+  readonly #shares: Shares | undefined;
+  /** Calls that wait, by client; the client whose turn it is comes first. */
+  readonly #waiting = new Map<string, ((offset: number) => void)[]>();
 
-  constructor(mr: Mr, start: number, { bytes, count }: ShelfSize) {
+  constructor(mr: Mr, start: number, { bytes, count }: ShelfSize, shares: Shares | undefined) {
     this.#mr = mr;
+    this.#shares = shares;
     this.#free = Array.from({ length: count }, (_, i) => start + i * bytes);
   }
 
-  async take(bytes: number): Promise<TransferBuffer> {
-    const offset = this.#free.pop() ?? (await new Promise<number>((resolve) => this.#waiting.push(resolve)));
+  async take(bytes: number, client: string): Promise<TransferBuffer> {
+    const offset = this.#waiting.has(client) ? undefined : this.#takeFree(client);
+    return this.#bufferAt(offset ?? (await this.#wait(client)), bytes, client);
+  }
+
+  #bufferAt(offset: number, bytes: number, client: string): TransferBuffer {
     const mr = this.#mr;
     return {
       bytes: mr.buffer.subarray(offset, offset + bytes),
       sge: mr.slice(offset, bytes),
       address: BigInt(mr.iova) + BigInt(offset),
       rkey: mr.rkey,
-      give: () => this.#give(offset),
+      give: () => this.#give(offset, client),
     };
   }
 
-  #give(offset: number): void {
-    const next = this.#waiting.shift();
-    if (next) next(offset);
-    else this.#free.push(offset);
+  #takeFree(client: string): number | undefined {
+    if (this.#free.length === 0 || this.#shares?.take(client, 1) === false) return undefined;
+    return this.#free.pop();
+  }
+
+  #wait(client: string): Promise<number> {
+    const calls = this.#waiting.get(client) ?? [];
+    this.#waiting.set(client, calls);
+    return new Promise((resolve) => calls.push(resolve));
+  }
+
+  #give(given: number, client: string): void {
+    this.#shares?.release(client, 1);
+    this.#free.push(given);
+    for (const [next, calls] of [...this.#waiting]) {
+      const offset = this.#takeFree(next);
+      if (offset === undefined) continue;
+      this.#waiting.delete(next);
+      calls.shift()?.(offset);
+      if (calls.length > 0) this.#waiting.set(next, calls);
+      if (this.#free.length === 0) return;
+    }
   }
 }

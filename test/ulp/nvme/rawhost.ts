@@ -47,6 +47,8 @@ export const ENABLING: CommandFields = {
 
 export class RawHost {
   #responses: Response[] = [];
+  /** Whether it posts no receives any more. */
+  isDeaf = false;
   /** Keys that responses have invalidated. */
   readonly invalidated: number[] = [];
   #sent = 0;
@@ -165,7 +167,7 @@ export class RawHost {
     if (hasInvalidated) this.invalidated.push(invalidatedRkey);
     const at = SLOTS * SLOT_BYTES + wrId * RESPONSE_BYTES;
     this.#responses.push(decodeResponse(Buffer.from(this.memory.buffer.subarray(at, at + RESPONSE_BYTES))));
-    this.#postReceive(wrId);
+    if (!this.isDeaf) this.#postReceive(wrId);
   }
 
   async #awaitEnd(): Promise<void> {

@@ -17,6 +17,7 @@ import {
   ADMIN_ENTRIES,
   AdminOpcode,
   ANY_CONTROLLER,
+  broken,
   Cns,
   COMMAND_BYTES,
   CONFIGURATION,
@@ -39,6 +40,7 @@ import {
   SHUTDOWN_MASK,
   SHUTDOWN_NORMAL,
 } from '../wire.js';
+import { type TargetLimits, targetLimits } from './limits.js';
 import { NvmeNamespace } from './namespace.js';
 import { type ConnectOptions, type ConnectSettings, connectSettings, type DiscoverOptions } from './options.js';
 import { HostQueue, type SubmitOptions } from './queue.js';
@@ -50,6 +52,10 @@ const BUFFERS = { small: 64, large: 16, access: ['localWrite', 'remoteRead', 're
 /** A target that says nothing may take so long to get ready, and to shut down (ms). */
 const SHUTDOWN_MS = 5000;
 const POLL_MS = 2;
+/** Records of a discovery log, attempts to read one that changes, and namespaces of a subsystem, at most. */
+const MAX_RECORDS = 4096;
+const MAX_DISCOVERIES = 10;
+const MAX_NAMESPACES = 16_384;
 
 /** Events of a controller. */
 export interface NvmeControllerEvents {
@@ -72,6 +78,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   readonly #queues: HostQueue[] = [];
   #cntlid = ANY_CONTROLLER;
   #capsuleDataBytes = 0;
+  #limits: TargetLimits | undefined;
   #namespaces: readonly NvmeNamespace[] = [];
   #keepAliveTimer: NodeJS.Timeout | undefined;
   #next = 0;
@@ -169,6 +176,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     if (!(identity.readUInt32LE(536) & 4)) throw new VerbsError('EOPNOTSUPP', 'the target takes no keyed SGLs');
     if (identity.readUInt16LE(1800) === 0)
       this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(1792) * 16 - COMMAND_BYTES);
+    const commandSet = await this.#identify({ cns: Cns.CONTROLLER_OF_COMMAND_SET }).catch(unknown);
+    this.#limits = targetLimits(capabilities, identity, commandSet);
     await this.#connectIo(Number(capabilities & 0xffffn) + 1);
     const hasNotices = (identity.readUInt32LE(92) & NAMESPACE_NOTICES) !== 0;
     if (hasNotices) {
@@ -208,6 +217,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   async #connectIo(most: number): Promise<void> {
     const { queueSize, ioQueues } = this.#settings;
     const entries = Math.min(queueSize, most);
+    // one entry is never used (NVM Express base specification, "Queue Size")
+    if (entries < 2) throw broken(`its queues have ${most} entry, must have at least 2`);
     const asked = ((ioQueues - 1) << 16) | (ioQueues - 1);
     const granted = await this.#admin('Set Features', {
       opcode: AdminOpcode.SET_FEATURES,
@@ -259,11 +270,14 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
 
   async #findNamespaces(): Promise<NvmeNamespace[]> {
     const namespaces: NvmeNamespace[] = [];
+    let seen = 0;
     for (let last = 0; ; ) {
       const list = await this.#identify({ cns: Cns.ACTIVE_NAMESPACES, nsid: last });
       const ids = Array.from({ length: IDENTIFY_BYTES / 4 }, (_, i) => list.readUInt32LE(4 * i)).filter(
         (id) => id > last,
       );
+      seen += ids.length;
+      if (seen > MAX_NAMESPACES) throw broken(`it has more than ${MAX_NAMESPACES} namespaces`);
       for (const nsid of ids) {
         const identity = await this.#identify({ cns: Cns.NAMESPACE, nsid }).catch(absent);
         if (identity === undefined || identity.readBigUInt64LE(8) === 0n) continue;
@@ -273,7 +287,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
           continue;
         }
         const [buffers, queue] = [() => this.#usableBuffers(), () => this.#ioQueue()];
-        namespaces.push(new NvmeNamespace({ nsid, identity, buffers, queue }));
+        const limits = this.#limits as TargetLimits;
+        namespaces.push(new NvmeNamespace({ nsid, identity, limits, buffers, queue }));
       }
       if (ids.length < IDENTIFY_BYTES / 4) return namespaces;
       last = ids.at(-1) as number;
@@ -307,10 +322,12 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   }
 
   async #readDiscoveryLog(): Promise<DiscoveryEntry[]> {
-    for (;;) {
+    for (let attempt = 0; attempt < MAX_DISCOVERIES; attempt++) {
       const read = (at: number) =>
         this.#readLog(LogPage.DISCOVERY, at * DISCOVERY_RECORD_BYTES, DISCOVERY_RECORD_BYTES);
       const head = decodeDiscoveryHead(await read(0));
+      if (head.records > MAX_RECORDS)
+        throw broken(`its discovery log has ${head.records} records, must have at most ${MAX_RECORDS}`);
       const entries: DiscoveryEntry[] = [];
       for (let i = 1; i <= head.records; i++) {
         const entry = decodeDiscoveryRecord(await read(i));
@@ -319,6 +336,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
       const after = decodeDiscoveryHead(await read(0));
       if (after.generation === head.generation) return entries;
     }
+    throw broken(`its discovery log has changed ${MAX_DISCOVERIES} times while it was read`);
   }
 
   #readLog(page: LogPage, offset: number, bytes: number): Promise<Buffer> {
@@ -394,6 +412,12 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     await this.#setConfiguration(((CONFIGURATION | ENABLE) & ~SHUTDOWN_MASK) | SHUTDOWN_NORMAL);
     await this.#awaitStatus(SHUTDOWN_COMPLETE, SHUTDOWN_MS, 'shut down');
   }
+}
+
+/** Ignores that a target does not have a structure of Identify. @throws any other error */
+function unknown(error: unknown): undefined {
+  if (!(error instanceof NvmeError)) throw error;
+  return undefined;
 }
 
 /** Ignores that a namespace has been removed since it was listed. @throws any other error */

@@ -1,12 +1,11 @@
 /** A namespace of a connected controller: a disk, by bytes. */
 import { Readable, Writable } from 'node:stream';
+import { VerbsError } from '../../../index.js';
 import { outOfRange } from '../../errors.js';
 import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
+import type { TargetLimits } from './limits.js';
 import type { HostQueue } from './queue.js';
-
-/** Blocks of one command at most: the field has 16 bits. */
-const MAX_BLOCKS = 65_536;
 
 /** Options of `write`. */
 export interface WriteOptions {
@@ -26,6 +25,7 @@ interface NamespaceInit {
   readonly nsid: number;
   /** What Identify Namespace says. */
   readonly identity: Buffer;
+  readonly limits: TargetLimits;
   /** The controller's buffers. @throws why there are none */
   readonly buffers: () => TransferBuffers;
   /** The queue for the next command. @throws why there is none */
@@ -49,14 +49,23 @@ export class NvmeNamespace {
   readonly #queue: () => HostQueue;
 
   readonly #identity: Buffer;
+  readonly #limits: TargetLimits;
+  /** Bytes of one Read or Write at most, whole blocks. */
+  readonly #transferBytes: number;
+  /** Why its blocks cannot be used. */
+  readonly #obstacle: string | undefined;
 
   /** @internal */
-  constructor({ nsid, identity, buffers, queue }: NamespaceInit) {
+  constructor({ nsid, identity, limits, buffers, queue }: NamespaceInit) {
     this.#identity = identity;
+    this.#limits = limits;
     this.nsid = nsid;
-    const format = (identity[26] as number) & 0x0f;
-    this.blockBytes = 2 ** (identity[130 + 4 * format] as number);
-    this.bytes = Number(identity.readBigUInt64LE(0)) * this.blockBytes;
+    const format = formatOf(identity);
+    this.blockBytes = 2 ** format.exponent;
+    const blocks = Math.min(Number(identity.readBigUInt64LE(0)), Math.floor(Number.MAX_SAFE_INTEGER / this.blockBytes));
+    this.bytes = blocks * this.blockBytes;
+    this.#transferBytes = limits.transferBytes - (limits.transferBytes % this.blockBytes);
+    this.#obstacle = obstacleOf(format, this.#transferBytes, limits.transferBytes);
     this.isReadOnly = ((identity[99] as number) & 1) !== 0;
     this.#buffers = buffers;
     this.#queue = queue;
@@ -69,16 +78,21 @@ export class NvmeNamespace {
 
   /**
    * Reads bytes.
-   * @throws RangeError; NvmeError when the target refuses; VerbsError when the connection is lost
+   * @throws RangeError; NvmeError when the target refuses; VerbsError when the connection is lost, EOPNOTSUPP for blocks
+   * with metadata, or larger than the target transfers
    */
   async read(position: number, length: number): Promise<Buffer> {
     this.#check(position, length);
     const into = Buffer.allocUnsafe(length);
-    await this.#buffers().inParts(length, async (buffer, offset) => {
-      await this.#queue().submit('Read', this.#transfer(NvmOpcode.READ, position + offset, buffer, 0));
-      into.set(buffer.bytes, offset);
-      return undefined;
-    });
+    await this.#buffers().inParts(
+      length,
+      async (buffer, offset) => {
+        await this.#queue().submit('Read', this.#transfer(NvmOpcode.READ, position + offset, buffer, 0));
+        into.set(buffer.bytes, offset);
+        return undefined;
+      },
+      this.#transferBytes,
+    );
     return into;
   }
 
@@ -87,16 +101,20 @@ export class NvmeNamespace {
     this.#check(position, data.length);
     const flags = durable ? FORCE_UNIT_ACCESS : 0;
     const queue = this.#queue();
-    if (data.length > 0 && data.length <= queue.capsuleDataBytes) {
+    if (data.length > 0 && data.length <= Math.min(queue.capsuleDataBytes, this.#transferBytes)) {
       const command = this.#command(NvmOpcode.WRITE, position, data.length, flags);
       await queue.submit('Write', { ...command, data: inCapsule(0n, data.length) }, { inCapsule: data });
       return;
     }
-    await this.#buffers().inParts(data.length, async (buffer, offset) => {
-      buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
-      await this.#queue().submit('Write', this.#transfer(NvmOpcode.WRITE, position + offset, buffer, flags));
-      return undefined;
-    });
+    await this.#buffers().inParts(
+      data.length,
+      async (buffer, offset) => {
+        buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
+        await this.#queue().submit('Write', this.#transfer(NvmOpcode.WRITE, position + offset, buffer, flags));
+        return undefined;
+      },
+      this.#transferBytes,
+    );
   }
 
   /** Makes everything durable whose `write` has resolved. @throws as `read` */
@@ -104,29 +122,54 @@ export class NvmeNamespace {
     await this.#queue().submit('Flush', { opcode: NvmOpcode.FLUSH, nsid: this.nsid });
   }
 
-  /** Makes bytes zero. @throws as `read` */
+  /** Makes bytes zero. A target without the command gets zeroes to write. @throws as `read` */
   async writeZeroes(position: number, length: number): Promise<void> {
     this.#check(position, length);
-    const most = MAX_BLOCKS * this.blockBytes;
+    const most = this.#limits.zeroesBlocks(this.blockBytes) * this.blockBytes;
+    if (most === 0) {
+      const zeroes = Buffer.alloc(Math.min(length, this.#transferBytes));
+      for (let done = 0; done < length; done += zeroes.length)
+        await this.write(position + done, zeroes.subarray(0, length - done));
+      return;
+    }
     for (let done = 0; done < length; done += most) {
       const command = this.#command(NvmOpcode.WRITE_ZEROES, position + done, Math.min(most, length - done), 0);
       await this.#queue().submit('Write Zeroes', command);
     }
   }
 
-  /** Deallocates a range: the target may drop its bytes. A later `read` returns any bytes. @throws as `read` */
+  /**
+   * Deallocates a range: the target may drop its bytes. A later `read` returns any bytes. A target that cannot drop any
+   * keeps them.
+   * @throws as `read`
+   */
   async discard(position: number, length: number): Promise<void> {
     this.#check(position, length);
-    if (length === 0) return;
-    const range = Buffer.alloc(RANGE_BYTES);
-    range.writeUInt32LE(length / this.blockBytes, 4);
-    range.writeBigUInt64LE(BigInt(position / this.blockBytes), 8);
-    await this.#buffers().use(RANGE_BYTES, (buffer) => {
-      buffer.bytes.set(range);
+    const { discard } = this.#limits;
+    if (discard === undefined) return;
+    const end = (position + length) / this.blockBytes;
+    for (let next = position / this.blockBytes; next < end; ) {
+      const ranges: Buffer[] = [];
+      for (let left = Math.min(discard.blocks, end - next); left > 0 && ranges.length < discard.ranges; ) {
+        const blocks = Math.min(left, discard.rangeBlocks);
+        const range = Buffer.alloc(RANGE_BYTES);
+        range.writeUInt32LE(blocks, 4);
+        range.writeBigUInt64LE(BigInt(next), 8);
+        ranges.push(range);
+        next += blocks;
+        left -= blocks;
+      }
+      await this.#manage(Buffer.concat(ranges));
+    }
+  }
+
+  async #manage(ranges: Buffer): Promise<void> {
+    await this.#buffers().use(ranges.length, (buffer) => {
+      buffer.bytes.set(ranges);
       return this.#queue().submit('Dataset Management', {
         opcode: NvmOpcode.DATASET_MANAGEMENT,
         nsid: this.nsid,
-        dwords: [0, DEALLOCATE],
+        dwords: [ranges.length / RANGE_BYTES - 1, DEALLOCATE],
         data: keyed(buffer),
       });
     });
@@ -192,14 +235,37 @@ export class NvmeNamespace {
     return { opcode, nsid: this.nsid, dwords: [first % 2 ** 32, high, length / this.blockBytes - 1 + flags] };
   }
 
-  /** @throws RangeError */
+  /** @throws RangeError; VerbsError EOPNOTSUPP */
   #check(position: number, length: number): void {
     const { blockBytes, bytes } = this;
+    if (this.#obstacle !== undefined)
+      throw new VerbsError('EOPNOTSUPP', `namespace ${this.nsid} cannot be used: ${this.#obstacle}`);
     for (const [name, value] of Object.entries({ position, length }))
       if (!Number.isSafeInteger(value) || value < 0 || value % blockBytes !== 0)
         throw outOfRange(name, value, `a multiple of ${blockBytes}`);
     if (position + length > bytes) throw outOfRange('position + length', position + length, `at most ${bytes}`);
   }
+}
+
+/** The format of the blocks (NVM command set specification, "LBA Format data structure"). */
+interface Format {
+  /** Log2 of the bytes of a block. */
+  readonly exponent: number;
+  readonly metadataBytes: number;
+}
+
+function formatOf(identity: Buffer): Format {
+  const index = ((identity[26] as number) & 0x0f) | (((identity[26] as number) & 0x60) >> 1);
+  const at = 128 + 4 * index;
+  return { exponent: identity[at + 2] as number, metadataBytes: identity.readUInt16LE(at) };
+}
+
+function obstacleOf(format: Format, transferBytes: number, targetBytes: number): string | undefined {
+  const { exponent, metadataBytes } = format;
+  if (exponent < 9 || exponent > 31) return `its blocks have 2^${exponent} bytes, must have 2^9 or more`;
+  if (metadataBytes > 0) return `its blocks have ${metadataBytes} bytes of metadata each`;
+  if (transferBytes === 0) return `its blocks have ${2 ** exponent} bytes, and ${targetBytes} can be moved at once`;
+  return undefined;
 }
 
 const keyed = ({ bytes, address, rkey }: TransferBuffer) => inMemory(address, rkey, bytes.length);

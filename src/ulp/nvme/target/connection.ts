@@ -1,11 +1,13 @@
 /** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
-import { type CmId, type Pd, VerbsError } from '../../../index.js';
+import type { Shares } from '../../../base/shares.js';
+import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { memoryShares } from '../../../transport/memoryshares.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
 import { encodeReject, type RejectStatus } from '../wire.js';
 import type { Controller } from './controller.js';
 import type { Exchange } from './exchange.js';
-import { Queue, type QueueListener, type QueueSizes } from './queue.js';
+import { Queue, type QueueListener, type QueueSizes, queueBytes } from './queue.js';
 
 /** Time that a host has to send Connect (ms). */
 const CONNECT_MS = 10_000;
@@ -23,9 +25,14 @@ export interface ConnectionOwner {
 export class HostConnection implements QueueListener {
   readonly #id: CmId;
   readonly #owner: ConnectionOwner;
+  /** Shares of the device's memory, and what this connection has of them or may get. */
+  readonly #memory: Shares;
+  #heldBytes = 0;
+  #moreBytes = 0;
   #opening: Promise<Queue> | undefined;
   #queue: Queue | undefined;
   #controller: Controller | undefined;
+  readonly remoteAddress: string;
   /** Number of the queue; 0 before the host has sent Connect. */
   qid = 0;
   /** Connect is under way. */
@@ -37,6 +44,8 @@ export class HostConnection implements QueueListener {
   constructor(id: CmId, owner: ConnectionOwner) {
     this.#id = id;
     this.#owner = owner;
+    this.#memory = memoryShares(id.device as Device);
+    this.remoteAddress = id.remoteAddress?.address ?? '';
     this.#timer = setTimeout(
       () => this.onFailure(new VerbsError('ETIMEDOUT', `the host has not sent Connect within ${CONNECT_MS} ms`)),
       CONNECT_MS,
@@ -51,14 +60,28 @@ export class HostConnection implements QueueListener {
     return this.#id.localAddress?.address ?? '';
   }
 
-  get remoteAddress(): string {
-    return this.#id.remoteAddress?.address ?? '';
-  }
-
-  /** Makes the queue. @throws VerbsError ENOMEM */
+  /** Makes the queue. @throws VerbsError ENOMEM, also when the host has its share of the device's memory */
   async open(pd: Pd, sizes: QueueSizes, buffers: TransferBuffers): Promise<void> {
+    const [first, more] = queueBytes(sizes);
+    if (!this.#memory.take(this.remoteAddress, first))
+      throw new VerbsError('ENOMEM', `${this.remoteAddress} has its share of the device's memory`);
+    this.#heldBytes = first;
+    this.#moreBytes = more;
     this.#opening = Queue.open(this.#id, pd, sizes, buffers, this);
     this.#queue = await this.#opening;
+  }
+
+  /** Takes as many commands as the queue has entries. @throws CommandError when there is no memory for them */
+  async grow(): Promise<void> {
+    if (this.#moreBytes === 0) return;
+    if (!this.#memory.take(this.remoteAddress, this.#moreBytes)) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
+    this.#heldBytes += this.#moreBytes;
+    this.#moreBytes = 0;
+    try {
+      await this.#queue?.grow();
+    } catch {
+      throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
+    }
   }
 
   /** @throws CommandError when the connection has ended meanwhile */
@@ -110,6 +133,7 @@ export class HostConnection implements QueueListener {
     else await reject(this.#id, refusal);
     await this.#opening?.catch(() => {});
     await this.#queue?.close();
+    this.#memory.release(this.remoteAddress, this.#heldBytes);
     this.#owner.onClosed(this);
   }
 }

@@ -126,8 +126,10 @@ export class Controller {
   /** Carries out a command of a queue. @returns the result, default 0 @throws CommandError */
   async execute(exchange: Exchange, qid: number): Promise<bigint | undefined> {
     this.#lastCommand = performance.now();
-    if (qid !== 0) return this.#executeIo(exchange);
     const { opcode, fabricsType } = exchange.command;
+    if (opcode === FABRICS_OPCODE && fabricsType === FabricsType.CONNECT)
+      throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
+    if (qid !== 0) return this.#executeIo(exchange);
     if (opcode !== FABRICS_OPCODE) return this.#executeAdmin(exchange);
     exchange.expectNoData();
     if (fabricsType === FabricsType.PROPERTY_GET) return this.#getProperty(exchange);

@@ -10,11 +10,13 @@ import {
   type Pd,
   type Qp,
   type SendWr,
+  type Sge,
   throwIfFailed,
   VerbsError,
   type Wc,
   WcOpcode,
 } from '../../../index.js';
+import { Progress } from '../../../transport/progress.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
 import { broken, COMMAND_BYTES, Command, encodeResponse, RESPONSE_BYTES } from '../wire.js';
@@ -22,6 +24,8 @@ import { Exchange } from './exchange.js';
 
 /** Sends, READs and WRITEs that the queue pair holds; further ones wait. */
 const MAX_SENDS = 256;
+/** Bytes of an entry of a completion queue and of those of the queue pair, about. */
+const QUEUE_ENTRY_BYTES = 192;
 
 export interface QueueSizes {
   /** Commands that the host may have outstanding. */
@@ -44,13 +48,23 @@ export interface QueueListener {
 
 interface Post {
   readonly wr: SendWr;
+  readonly isResponse: boolean;
   resolve(): void;
   reject(error: Error): void;
 }
 
+/** Bytes of the device's memory that a queue takes before `grow`, and that it takes more afterwards. */
+export const queueBytes = ({ entries, capsuleDataBytes }: QueueSizes): readonly [first: number, more: number] => {
+  const slotBytes = COMMAND_BYTES + capsuleDataBytes;
+  return [slotBytes + (entries + MAX_SENDS) * QUEUE_ENTRY_BYTES, (entries - 1) * slotBytes];
+};
+
 export class Queue {
   readonly #cq: Cq;
-  readonly #mr: Mr;
+  /** Memory of the first receive, and of the others. */
+  readonly #first: Mr;
+  #others: Mr | undefined;
+  readonly #pd: Pd;
   readonly #qp: Qp;
   readonly #sizes: QueueSizes;
   readonly #buffers: TransferBuffers;
@@ -58,6 +72,8 @@ export class Queue {
   /** Work requests that wait for room in the send queue, and those in it. */
   readonly #waiting: Post[] = [];
   readonly #posted: Post[] = [];
+  #waitingResponses = 0;
+  readonly #progress: Progress;
   #sqHead = 0;
   /** Commands that are being carried out. */
   #active = 0;
@@ -65,22 +81,27 @@ export class Queue {
   #failure: Error | undefined;
 
   private constructor(
-    { cq, mr, qp }: { cq: Cq; mr: Mr; qp: Qp },
+    { cq, mr, qp, pd }: { cq: Cq; mr: Mr; qp: Qp; pd: Pd },
     sizes: QueueSizes,
     buffers: TransferBuffers,
     listener: QueueListener,
   ) {
     this.#cq = cq;
-    this.#mr = mr;
+    this.#first = mr;
+    this.#pd = pd;
     this.#qp = qp;
     this.#sizes = sizes;
     this.#buffers = buffers;
     this.#listener = listener;
+    this.#progress = new Progress(qp, (error) => this.fail(error));
     new CompletionPump(cq, (wc) => this.#take(wc));
-    for (let slot = 0; slot < sizes.entries; slot++) this.#postReceive(slot);
+    this.#postReceive(0);
   }
 
-  /** Makes the queue pair of an id. @throws VerbsError ENOMEM; nothing is left allocated then */
+  /**
+   * Makes the queue pair of an id. It takes one command, Connect, until `grow`.
+   * @throws VerbsError ENOMEM; nothing is left allocated then
+   */
   static async open(
     id: CmId,
     pd: Pd,
@@ -92,7 +113,7 @@ export class Queue {
     const cq = await id.device.createCq({ cqe: entries + MAX_SENDS });
     let mr: Mr | undefined;
     try {
-      mr = await pd.regMr(entries * (COMMAND_BYTES + capsuleDataBytes));
+      mr = await pd.regMr(COMMAND_BYTES + capsuleDataBytes);
       const qp = await id.createQp(pd, {
         sendCq: cq,
         maxSendWr: MAX_SENDS,
@@ -101,12 +122,20 @@ export class Queue {
         maxRecvSge: 1,
         maxInlineData: RESPONSE_BYTES,
       });
-      return new Queue({ cq, mr, qp }, sizes, buffers, listener);
+      return new Queue({ cq, mr, qp, pd }, sizes, buffers, listener);
     } catch (error) {
       await mr?.close();
       await cq.close();
       throw error;
     }
+  }
+
+  /** Takes as many commands as the queue has entries from now on. @throws VerbsError ENOMEM */
+  async grow(): Promise<void> {
+    const { entries } = this.#sizes;
+    if (entries > 1) this.#others = await this.#pd.regMr((entries - 1) * this.#slotBytes);
+    if (this.#failure !== undefined) throw this.#failure;
+    for (let slot = 1; slot < entries; slot++) this.#postReceive(slot);
   }
 
   /** The buffers of the target. */
@@ -124,9 +153,13 @@ export class Queue {
    * @returns resolves when it is complete; rejects when the queue fails
    */
   post(wr: SendWr): Promise<void> {
+    return this.#post(wr, false);
+  }
+
+  #post(wr: SendWr, isResponse: boolean): Promise<void> {
     const done = new Promise<void>((resolve, reject) => {
       if (this.#failure !== undefined) reject(this.#failure);
-      else this.#waiting.push({ wr, resolve, reject });
+      else this.#waiting.push({ wr, isResponse, resolve, reject });
     });
     // the listener knows of a failure
     done.catch(() => {});
@@ -147,19 +180,23 @@ export class Queue {
    */
   async close(): Promise<void> {
     this.#failure ??= new VerbsError('ECANCELED', 'the queue was closed');
+    this.#progress.stop();
     for (const { reject } of [...this.#posted.splice(0), ...this.#waiting.splice(0)]) reject(this.#failure);
     if (this.#active > 0)
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
       });
-    await this.#mr.close();
+    await this.#others?.close();
+    await this.#first.close();
     await this.#cq.close();
   }
 
   #postWaiting(): void {
     while (this.#waiting.length > 0 && this.#posted.length < MAX_SENDS) {
       const post = this.#waiting.shift() as Post;
+      if (post.isResponse) this.#waitingResponses--;
       this.#posted.push(post);
+      this.#progress.begin();
       try {
         this.#qp.postSend(post.wr);
       } catch (error) {
@@ -174,8 +211,14 @@ export class Queue {
     return COMMAND_BYTES + this.#sizes.capsuleDataBytes;
   }
 
+  /** Memory of a receive, and where it begins. */
+  #slot(slot: number): { readonly mr: Mr; readonly at: number } {
+    return slot === 0 ? { mr: this.#first, at: 0 } : { mr: this.#others as Mr, at: (slot - 1) * this.#slotBytes };
+  }
+
   #postReceive(slot: number): void {
-    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * this.#slotBytes, this.#slotBytes) });
+    const { mr, at } = this.#slot(slot);
+    this.#qp.postRecv({ wrId: slot, sgList: mr.slice(at, this.#slotBytes) });
   }
 
   #take(wc: Wc): void {
@@ -185,7 +228,9 @@ export class Queue {
       if (wc.opcode === WcOpcode.RECV) this.#onCapsule(wc.wrId, wc.byteLen);
       else {
         // work requests complete in their order
-        this.#posted.shift()?.resolve();
+        const post = this.#posted.shift();
+        this.#progress.end(post === undefined ? 0 : bytesOf(post.wr));
+        post?.resolve();
         this.#postWaiting();
       }
     } catch (error) {
@@ -195,7 +240,8 @@ export class Queue {
 
   #onCapsule(slot: number, bytes: number): void {
     if (bytes < COMMAND_BYTES) throw broken(`a command has ${bytes} bytes, must have ${COMMAND_BYTES}`);
-    const capsule = this.#mr.buffer.subarray(slot * this.#slotBytes, slot * this.#slotBytes + bytes);
+    const { mr, at } = this.#slot(slot);
+    const capsule = mr.buffer.subarray(at, at + bytes);
     const command = new Command(Buffer.from(capsule.subarray(0, COMMAND_BYTES)));
     this.#active++;
     void this.#carryOut(new Exchange(this, command, capsule.subarray(COMMAND_BYTES)), slot);
@@ -228,7 +274,16 @@ export class Queue {
   #respond({ command: { cid }, keyToInvalidate }: Exchange, status: Status, result: bigint): void {
     this.#sqHead = (this.#sqHead + 1) % this.#sizes.entries;
     const sgList = encodeResponse({ cid, status, result, sqid: this.#listener.qid, sqHead: this.#sqHead });
-    if (keyToInvalidate === undefined) this.post({ opcode: 'SEND', sgList });
-    else this.post({ opcode: 'SEND_WITH_INV', sgList, invalidateRkey: keyToInvalidate });
+    // a host that keeps to the protocol has a receive for the response to each of its commands
+    if (++this.#waitingResponses > this.#sizes.entries)
+      throw broken(`${this.#waitingResponses} responses wait, its queue has ${this.#sizes.entries} entries`);
+    if (keyToInvalidate === undefined) this.#post({ opcode: 'SEND', sgList }, true);
+    else this.#post({ opcode: 'SEND_WITH_INV', sgList, invalidateRkey: keyToInvalidate }, true);
   }
+}
+
+/** Bytes of a work request. */
+function bytesOf({ sgList }: SendWr & { readonly sgList?: unknown }): number {
+  const parts = (Array.isArray(sgList) ? sgList : [sgList]) as readonly (Sge | undefined)[];
+  return parts.reduce((bytes, part) => bytes + (part?.length ?? 0), 0);
 }

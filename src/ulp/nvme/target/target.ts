@@ -49,7 +49,7 @@ const MAX_IO_QUEUES = 128;
 /** Data that a command on an I/O queue may carry: a block of 4 KiB. Connect on the admin queue carries none. */
 const CAPSULE_DATA_BYTES = 4096;
 /** Buffers for the data of all hosts. */
-const BUFFERS = { small: 128, large: 64 } as const;
+const BUFFERS = { small: 128, large: 64, isShared: true } as const;
 /** Result of Connect: the offset that follows is one in the data, not in the command. */
 const IN_DATA = 0x10000;
 
@@ -186,7 +186,7 @@ export class NvmeTarget {
     this.#connections.add(connection);
     try {
       const capsuleDataBytes = isAdmin ? 0 : CAPSULE_DATA_BYTES;
-      await connection.open(this.#pd, { entries, capsuleDataBytes }, this.#buffers);
+      await connection.open(this.#pd, { entries, capsuleDataBytes }, this.#buffers.of(connection.remoteAddress));
     } catch {
       await connection.close(RejectStatus.NO_RESOURCES);
       return;
@@ -215,19 +215,15 @@ export class NvmeTarget {
     if (subsystem === undefined) throw invalidParameter(IN_DATA + CONNECT_OFFSET.subsystemNqn);
     if (!subsystem.admits(data.hostNqn))
       throw new CommandError(Status.CONNECT_INVALID_HOST, BigInt(IN_DATA + CONNECT_OFFSET.hostNqn));
-    let controller: Controller | undefined;
-    if (qid === 0) {
-      if (data.cntlid !== ANY_CONTROLLER) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
-      const { hostNqn, hostId } = data;
-      controller = subsystem.add((cntlid) =>
-        this.#newController(connection, { cntlid, subsystem, hostNqn, hostId, keepAliveMs: command.dword(12) }),
-      );
-      if (controller === undefined) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
-    } else {
-      controller = subsystem.controller(data.cntlid);
-      const isOwn = controller?.hostNqn === data.hostNqn && controller.hostId.equals(data.hostId);
-      if (!controller?.isReady || !isOwn) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
-    }
+    const { cntlid, hostNqn, hostId } = data;
+    let controller = qid === 0 ? undefined : subsystem.controller(cntlid);
+    const isOwn = controller?.isReady && controller.hostNqn === hostNqn && controller.hostId.equals(hostId);
+    if (qid === 0 ? cntlid !== ANY_CONTROLLER : !isOwn) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
+    await connection.grow();
+    controller ??= subsystem.add((id) =>
+      this.#newController(connection, { cntlid: id, subsystem, hostNqn, hostId, keepAliveMs: command.dword(12) }),
+    );
+    if (controller === undefined) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
     if (!controller.addQueue(qid)) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
     connection.join(controller, qid);
     return BigInt(controller.cntlid);
