@@ -2,7 +2,8 @@
 import { EventEmitter } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { callProgram } from '../base/uncaught.js';
-import { type CmId, createCmId } from '../index.js';
+import { type CmId, createCmId, type Device } from '../index.js';
+import { memoryShares } from '../transport/memoryshares.js';
 import { type DeviceUse, useDevice } from './devices.js';
 import { alreadyListens, checkPort, notRunning } from './errors.js';
 import type { Protocol } from './protocol.js';
@@ -33,16 +34,21 @@ export interface ServerListenOptions {
 
 /** Connections that may wait to be accepted, as of `net.Server`. */
 const BACKLOG = 511;
+/** Bytes of the device's memory that a connection takes beside its buffers, about. */
+const QUEUE_BYTES = 131_072;
 
 /**
  * Listens for connections, by any protocol of byte streams. It behaves as a `net.Server`.
  *
- * Events: `listening`, `connection`, `error`, `close`, and `drop` for a connection above `maxConnections`.
+ * Events: `listening`, `connection`, `error`, `close`, and `drop` for a connection above `maxConnections`, or of an
+ * address whose connections have more of the device's memory than they leave free.
  */
 export abstract class StreamServer<S extends StreamSocket> extends EventEmitter {
   /** Most connections at once; further ones are refused. Undefined: any number. */
   maxConnections: number | undefined;
   readonly #options: ServerOptions;
+  /** Bytes of the device's memory that a connection takes at first. */
+  readonly #connectionBytes: number;
   readonly #sockets = new Set<S>();
   /** Connections that are accepted and not established yet. */
   #pending = 0;
@@ -56,7 +62,8 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   constructor(protocol: Protocol, options: ServerOptions = {}, onConnection?: (socket: S) => void) {
     super();
     // wrong options are told now and not with the first connection
-    bufferSizes(protocol, options);
+    const { receive, send } = bufferSizes(protocol, options);
+    this.#connectionBytes = receive.bytes + send.bytes + QUEUE_BYTES;
     this.#options = options;
     if (onConnection) this.on('connection', onConnection);
   }
@@ -168,11 +175,14 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   }
 
   async #accept(id: CmId): Promise<void> {
-    if (this.maxConnections !== undefined && this.#sockets.size + this.#pending >= this.maxConnections) {
+    const isFull = this.maxConnections !== undefined && this.#sockets.size + this.#pending >= this.maxConnections;
+    const [memory, client] = [memoryShares(id.device as Device), id.remoteAddress?.address ?? ''];
+    if (isFull || !memory.take(client, this.#connectionBytes)) {
       callProgram(() => this.emit('drop', dropped(id)), false);
       await refuse(id);
       return;
     }
+    const release = () => memory.release(client, this.#connectionBytes);
     const { pauseOnConnect, keepAlive, keepAliveInitialDelay, device: _, ...options } = this.#options;
     const socket = this.newSocket(options);
     let start: () => void;
@@ -181,20 +191,22 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
       start = await socket.accept(id);
     } catch {
       // A peer that speaks another protocol, or that has given up, concerns nobody else.
+      release();
       return;
     } finally {
       this.#pending--;
     }
-    this.#add(socket);
+    this.#add(socket, release);
     if (pauseOnConnect) socket.pause();
     if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
     callProgram(() => this.emit('connection', socket), false);
     start();
   }
 
-  #add(socket: S): void {
+  #add(socket: S, release: () => void): void {
     this.#sockets.add(socket);
     socket.once('close', () => {
+      release();
       this.#sockets.delete(socket);
       this.#emitCloseIfEnded();
     });
