@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** The command `wasm-roce`. */
 import { CommanderError } from 'commander';
+import { printable, printableJson, printableText } from '../base/printable.js';
 import { WcError } from '../index.js';
 import { CliError, Exit, errorReport, exitOf, Stopped } from './exit.js';
 import { styled } from './output.js';
@@ -37,16 +38,16 @@ function report(error: unknown): void {
   const { debug = false } = program.opts<{ debug?: boolean }>();
   const wantsJson = process.argv.includes('--json');
   if (wantsJson && !(error instanceof CliError && error.isReported))
-    process.stdout.write(`${JSON.stringify({ ok: false, error: errorReport(error) })}\n`);
+    process.stdout.write(`${printableJson({ ok: false, error: errorReport(error) })}\n`);
   // a progress line may be there
   if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
-  process.stderr.write(`${styled('red', 'wasm-roce:', process.stderr)} ${oneLine(error)}\n`);
+  process.stderr.write(`${styled('red', 'wasm-roce:', process.stderr)} ${printable(oneLine(error))}\n`);
   if (error instanceof WcError && error.explanation.packets.length > 0) {
     const { packets, decisions } = error.explanation;
     process.stderr.write(`the last packets of this queue pair:\n  ${packets.join('\n  ')}\n`);
     if (decisions.length > 0) process.stderr.write(`what it decided:\n  ${decisions.join('\n  ')}\n`);
   }
-  if (debug) process.stderr.write(`${(error as Error).stack}\n`);
+  if (debug) process.stderr.write(`${printableText(String((error as Error).stack))}\n`);
 }
 
 /** The message of a failed completion lists its likely causes. This keeps the first; the JSON and --debug show all. */

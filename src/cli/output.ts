@@ -2,6 +2,7 @@
 
 import type { WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
+import { printableJson, printableText } from '../base/printable.js';
 
 /** Returns a text in a colour, or as it is where the stream shows none: no terminal, or NO_COLOR. */
 export function styled(
@@ -11,6 +12,15 @@ export function styled(
 ): string {
   const { isTTY } = stream as NodeJS.WriteStream;
   return isTTY && (stream as WriteStream).hasColors() ? styleText(format, text, { validateStream: false }) : text;
+}
+
+/** Lines, tabs, and the codes of `styled`, which change colours and nothing else. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the codes begin with one
+const KEPT = /[\n\t]|\u001b\[(?:1|22|3[1236]|39)m/g;
+
+/** Returns a text for a stream: see `printableText`. Only a terminal gets colours. */
+export function shown(text: string, stream: NodeJS.WritableStream): string {
+  return printableText(text, (stream as NodeJS.WriteStream).isTTY ? KEPT : undefined);
 }
 
 export class Output {
@@ -28,19 +38,19 @@ export class Output {
   line(text = ''): void {
     if (this.json) return;
     this.#clear();
-    this.stdout.write(`${text}\n`);
+    this.stdout.write(`${shown(text, this.stdout)}\n`);
   }
 
   /** Prints a remark on stderr. */
   note(text: string): void {
     this.#clear();
-    this.stderr.write(`${text}\n`);
+    this.stderr.write(`${shown(text, this.stderr)}\n`);
   }
 
   /** Prints a result as JSON; nothing without JSON. */
   result(value: unknown): void {
     this.#clear();
-    if (this.json) this.stdout.write(`${JSON.stringify(value)}\n`);
+    if (this.json) this.stdout.write(`${printableJson(value)}\n`);
   }
 
   /** Replaces the progress line, at most ten times a second; nothing with JSON, or unless stderr is a terminal. */
@@ -50,7 +60,7 @@ export class Output {
     if (now - this.#lastProgress < 100) return;
     this.#lastProgress = now;
     this.#clear();
-    this.#progress = text().slice(0, (this.stderr.columns ?? 80) - 1);
+    this.#progress = shown(text(), this.stderr).slice(0, (this.stderr.columns ?? 80) - 1);
     this.stderr.write(this.#progress);
   }
 

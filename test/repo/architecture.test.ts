@@ -118,7 +118,7 @@ describe('the facade', () => {
       'src/nvme': ['src/ulp'],
       'src/rpc': ['src/ulp'],
       'src/valkey': ['src/ulp'],
-      'src/cli': ['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
+      'src/cli': ['src/base', 'src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
       // sd_notify is of no use to other programs, so it is no public export
       'src/cli/endpoint/notify': ['src/native', 'src/cli'],
       'build/card': [],

@@ -1,4 +1,5 @@
 /** The log of a service: a line for each event, as text or JSON. */
+import { printable, printableJson } from '../../base/printable.js';
 import { WcError } from '../../index.js';
 import { errorReport } from '../exit.js';
 
@@ -64,7 +65,7 @@ export class Log {
     const time = new Date().toISOString();
     const line =
       this.form === 'json'
-        ? JSON.stringify({ time, level, event, ...fields })
+        ? printableJson({ time, level, event, ...fields })
         : [
             time,
             level.padEnd(5),
@@ -79,6 +80,6 @@ export class Log {
 function quoted(value: unknown): string {
   if (Array.isArray(value) && value.every((item) => typeof item === 'string'))
     return quoted(value.join(value.some((item) => item.includes(' ')) ? '; ' : ','));
-  if (typeof value !== 'string') return JSON.stringify(value);
-  return /^[^\s"=]+$/.test(value) ? value : JSON.stringify(value);
+  if (typeof value !== 'string') return printableJson(value);
+  return /^[^\s"=]+$/.test(value) && printable(value) === value ? value : printableJson(value);
 }

@@ -1,5 +1,6 @@
 /** `wasm-roce nvme`: lists the subsystems of a target of NVMe over RDMA, and tests a connection to one of them. */
 import { type Command, InvalidArgumentError } from 'commander';
+import { printable } from '../../base/printable.js';
 import { type ConnectOptions, connect, DISCOVERY_NQN, discover, NVME_PORT } from '../../nvme.js';
 import { type DeviceOptions, openForHost } from '../device.js';
 import { EXIT_HELP, failure, stopSignal, usageError } from '../exit.js';
@@ -96,7 +97,7 @@ async function runDiscover(host: string, flags: Flags): Promise<void> {
   await using device = await openForHost(host, deviceOf(flags));
   const all = await discover({ device, host, ...hostOptions(flags) });
   const entries = all.filter(({ nqn }) => nqn !== DISCOVERY_NQN);
-  for (const { nqn, address: at, port } of entries) output.line(`${nqn}  ${at}  port ${port}`);
+  for (const { nqn, address: at, port } of entries) output.line(`${printable(nqn)}  ${printable(at)}  port ${port}`);
   if (entries.length === 0) output.line('the target has no subsystem for this host');
   output.result(entries);
 }

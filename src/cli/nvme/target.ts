@@ -1,6 +1,7 @@
 /** `wasm-roce nvme-target`: gives hosts files as disks over RDMA. */
 import { once } from 'node:events';
 import { type Command, InvalidArgumentError } from 'commander';
+import { printable } from '../../base/printable.js';
 import { createTarget, machineNqn, NVME_PORT, type NvmeTarget } from '../../nvme.js';
 import { type DeviceOptions, openNamed } from '../device.js';
 import { EXIT_HELP, stopSignal, usageError } from '../exit.js';
@@ -72,7 +73,7 @@ async function serve(flags: Flags): Promise<void> {
     subsystems: [{ nqn, namespaces, ...(flags.allow && { hosts: flags.allow }) }],
     onError: ({ message }, host) => {
       if (flags.quiet) return;
-      output.note(`${host.address} (${host.nqn ?? 'no controller'}): ${message}`);
+      output.note(`${host.address} (${printable(host.nqn ?? 'no controller')}): ${printable(message)}`);
       output.result({ host, error: message });
     },
   });

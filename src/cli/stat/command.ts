@@ -63,7 +63,7 @@ async function stat(name: string | undefined, flags: Flags): Promise<void> {
       output.stdout.write(prometheusText(devices));
     } else {
       output.result(devices);
-      if (seconds !== undefined && process.stdout.isTTY) output.line('\u001b[H\u001b[2J');
+      if (seconds !== undefined && process.stdout.isTTY) output.stdout.write('\u001b[H\u001b[2J');
       if (devices.length === 0) output.line('no process of this user publishes a device');
       for (const device of devices) {
         const earlier = before.find(({ name, pid }) => name === device.name && pid === device.pid);

@@ -1,5 +1,6 @@
 /** Counters as a table: a row for each, a column for the device and for each queue pair. */
 import Table from 'cli-table3';
+import { printable } from '../../base/printable.js';
 import { explainDrop, type PublishedDevice } from '../../index.js';
 import { qpnText } from '../hex.js';
 import { PLAIN_TABLE, styled } from '../output.js';
@@ -21,7 +22,7 @@ export function describe(device: PublishedDevice, options: TableOptions): string
   const { name, pid, link, interface: end, state, addresses } = device;
   const shown = device.qps.slice(0, MAX_QP_COLUMNS);
   const lines = [
-    `${styled('bold', name)}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
+    `${styled('bold', printable(name))}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
   ];
   for (const { qpNum, type, state, peer } of shown)
     lines.push(`  qp ${qpnText(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${qpnText(peer.qpn)}` : ''}`);
