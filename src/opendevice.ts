@@ -82,7 +82,8 @@ export class Device extends Context {
    * which it takes at most 5 seconds; what is not closed by then is destroyed. A second call does nothing.
    * @param options `force`: destroys connections at once, and also closes all objects of the device: everything that
    * waits is told. Default false
-   * @throws VerbsError EBUSY when objects that the program has created are still open; the message names them
+   * @throws VerbsError EBUSY when objects that the program has created are still open; the message names them; EIO when
+   * the file of `pcap` is not whole, once everything is closed
    */
   override async close(options: { readonly force?: boolean } = {}): Promise<void> {
     const { force = false } = checkOptions('device.close', options, { force: checkBoolean });

@@ -14,7 +14,7 @@ export interface CapturePlan {
   readonly rings: Pick<Frames, 'tx' | 'rx'>;
   /** Added to the device's clock, gives nanoseconds since 1970. */
   readonly epoch: bigint;
-  /** Two f64: the number of frames recorded, and 1 if writing has failed. */
+  /** Two f64: the number of frames recorded, and the errno of the write that has failed, or 0. */
   readonly counts: SharedArrayBuffer;
 }
 
@@ -22,12 +22,31 @@ export interface CapturePlan {
 export const COUNTS_BYTES = 16;
 const ID_UNKNOWN = Buffer.from('the link could not see the IPv4 identification: written as 0');
 
-/** Returns a function that writes all bytes to a file. @throws Error (from it) of node:fs */
+/** Time that the reader of a pipe has to make room (ms). The card waits for it. */
+const PIPE_MS = 1000;
+/** Nothing changes it: for `Atomics.wait` as a sleep. */
+const SLEEP = new Int32Array(new SharedArrayBuffer(4));
+
+/**
+ * Returns a function that writes all bytes to a file that does not block.
+ * @throws Error (from it) of node:fs; EAGAIN when the reader of a pipe is too slow
+ */
 export function writeTo(fd: number): (bytes: Uint8Array) => void {
   return (bytes) => {
-    for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
+    const end = performance.now() + PIPE_MS;
+    for (let at = 0; at < bytes.length; ) {
+      try {
+        at += writeSync(fd, bytes, at);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || performance.now() > end) throw error;
+        Atomics.wait(SLEEP, 0, 0, 1);
+      }
+    }
   };
 }
+
+/** The errno of an error of node:fs, a positive number. */
+export const errnoOf = (error: unknown): number => Math.abs((error as NodeJS.ErrnoException).errno ?? 5);
 
 /** Moves frames by an inner mover and records those that were moved. */
 export class Capture implements FrameMover {
@@ -90,8 +109,8 @@ export class Capture implements FrameMover {
     // A full disk must not stop the card.
     try {
       this.write(this.#writer.take());
-    } catch {
-      this.#counts[1] = 1;
+    } catch (error) {
+      this.#counts[1] = errnoOf(error);
     }
   }
 }

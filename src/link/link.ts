@@ -229,6 +229,8 @@ export interface Link extends FrameMover {
   readonly notes?: readonly string[];
   /** What the link can carry and do. */
   readonly features: LinkFeatures;
+  /** Why the capture of the frames is not whole; undefined: it is, or there is none. */
+  readonly captureError?: VerbsError | undefined;
   /** The local interface. */
   readonly interface: LinkInterface;
   /** Names that are unique among the cards of the interface. A link without them shares its addresses with no other. */

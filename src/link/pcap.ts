@@ -2,10 +2,11 @@
  * The pcap link wraps any link and writes every frame in both directions to a pcapng file for Wireshark. Each batch is
  * written at once, so the file is complete up to the last turn however the process ends.
  */
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, constants, openSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { VerbsError } from '../errors.js';
-import { Capture, COUNTS_BYTES, writeTo } from './capture.js';
+import { Capture, COUNTS_BYTES, errnoOf, writeTo } from './capture.js';
+import { errnoName } from './errno.js';
 import type { Frames, Link, LinkCounters } from './link.js';
 import { PcapngWriter } from './pcapng.js';
 import { type LinkTransfer, transferLink } from './transfer.js';
@@ -36,16 +37,19 @@ export class PcapLink extends LinkWrapper {
   #frames: Frames | undefined;
   #capture: Capture | undefined;
   #isClosed = false;
+  /** The file's, for messages. */
+  readonly #name: string;
 
   constructor(inner: Link, target: string | Writable) {
     super(inner);
+    this.#name = typeof target === 'string' ? ` ${target}` : '';
     if (typeof target === 'string') {
-      const fd = openSync(target, 'w', CAPTURE_MODE);
+      const fd = openCapture(target);
       this.#fd = fd;
       this.#write = writeTo(fd);
       this.#closeTarget = () => closeSync(fd);
     } else {
-      const onError = () => this.#failed();
+      const onError = (error: Error) => this.#failed(error);
       target.on('error', onError);
       this.#write = (bytes) => target.write(Buffer.from(bytes));
       this.#closeTarget = () => target.off('error', onError);
@@ -55,9 +59,17 @@ export class PcapLink extends LinkWrapper {
     writer.header(PROGRAM, `${PROGRAM}, ${inner.kind} link on ${name}`, name);
     try {
       this.#write(writer.take());
-    } catch {
-      this.#failed();
+    } catch (error) {
+      this.#failed(error);
     }
+  }
+
+  override get captureError(): VerbsError | undefined {
+    const [frames = 0, errno = 0] = new Float64Array(this.#counts);
+    if (errno === 0) return undefined;
+    const name = errnoName(-errno);
+    const why = name === 'EAGAIN' ? 'the reader of the pipe is too slow' : 'writing has failed';
+    return new VerbsError('EIO', `the capture${this.#name} is not whole: after ${frames} frames ${why} (${name})`);
   }
 
   attach(frames: Frames): void {
@@ -84,11 +96,11 @@ export class PcapLink extends LinkWrapper {
 
   /**
    * Adds `pcap_frames`, the number of frames written, and `pcap_errors`: 1 if writing has failed, which ends the
-   * capture.
+   * capture. `captureError` says why.
    */
   override counters(): LinkCounters {
     const [frames = 0, errors = 0] = new Float64Array(this.#counts);
-    return { ...this.inner.counters(), pcap_frames: frames, pcap_errors: errors };
+    return { ...this.inner.counters(), pcap_frames: frames, pcap_errors: errors > 0 ? 1 : 0 };
   }
 
   override close(): void {
@@ -102,7 +114,18 @@ export class PcapLink extends LinkWrapper {
     return { rings: { tx, rx }, epoch: this.#epoch, counts: this.#counts };
   }
 
-  #failed(): void {
-    new Float64Array(this.#counts)[1] = 1;
+  #failed(error: unknown): void {
+    new Float64Array(this.#counts)[1] = errnoOf(error);
+  }
+}
+
+/** Opens a file, or a pipe that has a reader. A pipe without one would block until there is one. */
+function openCapture(path: string): number {
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NONBLOCK } = constants;
+  try {
+    return openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, CAPTURE_MODE);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENXIO') throw error;
+    throw new VerbsError('EIO', `the capture ${path} is a pipe that nobody reads: start its reader first (ENXIO)`);
   }
 }

@@ -3,6 +3,7 @@
  * every frame, so it offers neither GSO bursts nor super-packets. It reads whole frames, so the card computes every
  * ICRC itself.
  */
+import type { VerbsError } from '../errors.js';
 import {
   type Frames,
   type HostNames,
@@ -33,6 +34,10 @@ export abstract class LinkWrapper implements Link {
 
   get interface(): LinkInterface {
     return this.inner.interface;
+  }
+
+  get captureError(): VerbsError | undefined {
+    return this.inner.captureError;
   }
 
   get pushesFrames(): boolean {

@@ -95,6 +95,7 @@ export class Context extends Resource {
   /** @internal */
   readonly groups: MulticastGroups;
   #lastNumber = 0;
+  #hasToldCaptureError = false;
   #keepsProcessAlive = false;
   #gids: readonly GidEntry[];
   readonly #pkeys: readonly number[];
@@ -322,13 +323,18 @@ export class Context extends Resource {
   /**
    * Closes the device and its link (ibv_close_device). A second call does nothing.
    * @param options `force`: also closes all objects of the device. Default false
-   * @throws VerbsError EBUSY when objects of the device are still open; the message names them
+   * @throws VerbsError EBUSY when objects of the device are still open; the message names them; EIO when the file of
+   * `pcap` is not whole, once everything is closed
    */
   override async close(options: { readonly force?: boolean } = {}): Promise<void> {
     const { force = false } = checkOptions('device.close', options, { force: checkBoolean });
     if (force) this.closeWithUsers();
     else this.closeNow();
     await this.engine.ended;
+    const { captureError } = this.link;
+    if (captureError === undefined || this.#hasToldCaptureError) return;
+    this.#hasToldCaptureError = true;
+    throw captureError;
   }
 
   /** Keeps the process running while the device is open. */

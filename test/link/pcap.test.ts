@@ -124,6 +124,9 @@ test('a capture that cannot be written ends; the link goes on', () => {
   expect(a.link.send(0)).toBe(1);
   expect(b.take()).toHaveLength(1);
   expect(a.link.counters().pcap_errors).toBe(1);
+  expect(a.link.captureError?.message).toBe(
+    'EIO: the capture /dev/full is not whole: after 0 frames writing has failed (ENOSPC)',
+  );
   a.link.close();
   expect(() => pair((link) => pcapLink(link, join(folder, 'no', 'such', 'folder')))).toThrow(/ENOENT/);
 });
