@@ -40,8 +40,8 @@ export interface FuzzedProtocol {
 const BATCH = 16;
 /** Connections of the session that were written to. */
 let written = 0;
-/** Buffers that connections share, and that the device keeps for the next ones. */
-const KEPT_BYTES = 2 ** 20;
+/** Share of the memory that the device keeps for the next connections: buffers of messages. */
+const KEPT = 1 / 32;
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 class ProtocolSession implements Session {
@@ -53,7 +53,7 @@ class ProtocolSession implements Session {
     readonly devices: readonly Device[],
     readonly subject: Subject,
     readonly end: RawEnd,
-    readonly available: () => number,
+    readonly peer: Device,
     readonly before: number,
   ) {
     for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.on(event, this.#onUncaught);
@@ -75,7 +75,7 @@ class ProtocolSession implements Session {
       last = available();
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
-    return new ProtocolSession(protocol, [device, peer, hostile], subject, end, available, available());
+    return new ProtocolSession(protocol, [device, peer, hostile], subject, end, peer, available());
   }
 
   next(random: Random): Uint8Array {
@@ -101,8 +101,12 @@ class ProtocolSession implements Session {
     await this.end.leave();
     await this.subject.talk();
     await eventually(() => {
-      const missing = this.before - this.available();
-      if (missing > KEPT_BYTES) throw new Error(`${missing} bytes of the device have not come back`);
+      const { memoryAvailable, memoryBytes } = this.peer.query();
+      const missing = this.before - memoryAvailable;
+      if (missing > memoryBytes * KEPT) throw new Error(`${missing} bytes of the device have not come back`);
+      // that of the connection manager stays
+      const qps = this.peer.qps().filter(({ qpNum }) => qpNum !== 1);
+      if (qps.length > 0) throw new Error(`${qps.length} queue pairs of the device are left: ${qps.join(', ')}`);
     });
     this.#expectNothingUncaught();
   }

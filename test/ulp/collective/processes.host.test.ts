@@ -16,8 +16,9 @@ afterEach(() => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
 });
 
-function startRank(...args: string[]) {
-  const child = spawn(process.execPath, [PROGRAM, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+function startRank(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  const stdio: ['ignore', 'pipe', 'inherit'] = ['ignore', 'pipe', 'inherit'];
+  const child = spawn(process.execPath, [PROGRAM, ...args], { stdio, env: { ...process.env, ...env } });
   children.push(child);
   const said = { text: '' };
   child.stdout.setEncoding('utf8').on('data', (text) => {
@@ -35,7 +36,7 @@ describe.skipIf(!isBuilt)('four processes', () => {
   ])('at %s, devices in mode %s, reduced by thread %s: all others name the one that is killed', async (...args) => {
     const [network, mode, thread] = args;
     const ranks = Array.from({ length: SIZE }, (_, rank) =>
-      startRank(String(rank), String(SIZE), network, '7200', mode, thread),
+      startRank([String(rank), String(SIZE), network, '7200', mode, thread]),
     );
     for (const { said } of ranks) await eventually(() => expect(said.text).toBe('running\n'));
     ranks[DEAD]?.child.kill('SIGKILL');
@@ -47,4 +48,14 @@ describe.skipIf(!isBuilt)('four processes', () => {
       expect(JSON.parse(result)).toMatchObject({ name: 'RankError', rank: DEAD });
     }
   });
+});
+
+test.skipIf(!isBuilt)('ranks that connect again while rank 0 is busy join all the same', async () => {
+  const start = (rank: number) =>
+    startRank([String(rank), '3', '127.97.4', '7200', 'inline', 'own'], { BUSY_MS: '3500' });
+  const root = start(0);
+  await eventually(() => expect(root.said.text).toBe('busy\n'));
+  const others = [1, 2].map(start);
+  for (const { said } of others) await eventually(() => expect(said.text).toBe('running\n'));
+  await eventually(() => expect(root.said.text).toBe('busy\nrunning\n'));
 });

@@ -78,8 +78,8 @@ export class NvmeNamespace {
 
   /**
    * Reads bytes.
-   * @throws RangeError; NvmeError when the target refuses; VerbsError when the connection is lost, EOPNOTSUPP for blocks
-   * with metadata, or larger than the target transfers
+   * @throws RangeError; NvmeError when the target refuses; VerbsError when the connection is lost, EOPNOTSUPP for
+   * blocks with metadata, or larger than the target transfers
    */
   async read(position: number, length: number): Promise<Buffer> {
     this.#check(position, length);
