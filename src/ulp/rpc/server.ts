@@ -40,6 +40,9 @@ export interface ServerOptions {
   readonly onError?: (error: Error, client: { readonly address: string }) => void;
 }
 
+/** Bytes of the device's memory that a connection takes besides its receive buffers, which all share, about. */
+const CONNECTION_BYTES = 8192;
+
 /** A server; `createServer` makes it. */
 export class RpcServer {
   readonly #options: ServerOptions;
@@ -114,10 +117,17 @@ export class RpcServer {
       connection.destroy();
       return;
     }
+    const { memory } = this.#limits;
+    const address = connection.remoteAddress ?? '';
+    if (!memory.take(address, CONNECTION_BYTES)) {
+      connection.destroy();
+      return;
+    }
     const { methods = {}, streams = {}, onError } = this.#options;
     const handlers: Handlers = { methods: new Map(Object.entries(methods)), streams: new Map(Object.entries(streams)) };
     const client = new ServedClient(connection, handlers, this.#limits, (error) => {
       this.#clients.delete(client);
+      memory.release(address, CONNECTION_BYTES);
       const { cause } = error as { cause?: Error };
       if (cause !== undefined) callProgram(() => onError?.(cause, { address: client.address }), undefined);
     });

@@ -203,6 +203,23 @@ test('short messages do not keep the long ones in which they came', async () => 
   raw.destroy();
 });
 
+test('the connections of one address leave memory for those of others', async () => {
+  await serve();
+  const before = peer.query().memoryAvailable;
+  const small = await openAt('10.0.0.67', { memoryBytes: 2 ** 28 });
+  const options = { host: HOST, port: PORT, ...CONNECTION_OPTIONS, privateData: PROTOCOL };
+  const raws: Connection[] = [];
+  for (let round = 0; round < 60; round++) {
+    const opened = await Promise.allSettled(Array.from({ length: 100 }, () => small.connect(options)));
+    for (const result of opened) if (result.status === 'fulfilled') raws.push(result.value);
+  }
+  await isServed();
+  const open = () => raws.filter(({ isOpen }) => isOpen).length;
+  expect(open()).toBeGreaterThan(100);
+  expect(peer.query().memoryAvailable).toBeGreaterThan(before / 4);
+  await small.close({ force: true });
+}, 120_000);
+
 test('one client has at most half of the bytes, and another one finds some', async () => {
   await serve({ maxPendingBytes: 1_000_000 });
   const raw = await rawClient();
