@@ -1,72 +1,85 @@
 /**
- * Shares of what clients take of a bounded resource. A client may hold as much as it leaves free: one takes at most the
- * half, two a third each, and for a client that has nothing there is always something. A client is an address, however
- * many connections it has.
+ * What clients take of a bounded resource. A client is an address, however many connections it has.
+ */
+
+/** Amounts by client. */
+class Holdings {
+  readonly #amounts = new Map<string, number>();
+
+  of(client: string): number {
+    return this.#amounts.get(client) ?? 0;
+  }
+
+  /** @param amount negative: the client holds less */
+  add(client: string, amount: number): void {
+    const held = this.of(client) + amount;
+    if (held > 0) this.#amounts.set(client, held);
+    else this.#amounts.delete(client);
+  }
+}
+
+/**
+ * A client may hold as much as it leaves free: one takes at most half, two a third each, and a client that has nothing
+ * always finds something. While nobody holds anything, one request may take all.
  */
 export class Shares {
-  readonly #held = new Map<string, number>();
+  readonly #holdings = new Holdings();
   readonly #free: (used: number) => number;
   #used = 0;
 
-  /** @param free how much is free, when `used` is held by all clients together */
+  /** @param free returns how much is free when all clients together hold `used` */
   constructor(free: (used: number) => number) {
     this.#free = free;
   }
 
-  /** Shares of a fixed amount. */
+  /** Returns shares of a fixed amount. */
   static of(total: number): Shares {
     return new Shares((used) => total - used);
   }
 
-  /** What all clients hold. */
+  /** Returns the amount that all clients hold. */
   get used(): number {
     return this.#used;
   }
 
-  /** What a client holds. */
+  /** Returns the amount that a client holds. */
   held(client: string): number {
-    return this.#held.get(client) ?? 0;
+    return this.#holdings.of(client);
   }
 
   /**
    * Lets a client hold more, until `release`.
-   * @returns false, and nothing has changed, when it would hold more than it leaves free; the only client may hold all
+   * @returns false, and nothing has changed, when the client would hold more than it leaves free
    */
   take(client: string, amount: number): boolean {
     const left = this.#free(this.#used) - amount;
-    const held = this.held(client) + amount;
-    if (left < 0 || (held > left && this.#used > 0)) return false;
-    this.#held.set(client, held);
+    if (left < 0 || (this.held(client) + amount > left && this.#used > 0)) return false;
+    this.#holdings.add(client, amount);
     this.#used += amount;
     return true;
   }
 
-  /** A client holds less. */
+  /** Lets a client hold less. */
   release(client: string, amount: number): void {
-    const held = this.held(client) - amount;
+    this.#holdings.add(client, -amount);
     this.#used -= amount;
-    if (held > 0) this.#held.set(client, held);
-    else this.#held.delete(client);
   }
 }
 
 /** Things of which each client may hold a fixed number. */
 export class Counts {
-  readonly #held = new Map<string, number>();
+  readonly #holdings = new Holdings();
 
   constructor(readonly each: number) {}
 
   /** @returns false, and nothing has changed, when the client holds as many as it may */
   take(client: string): boolean {
-    const held = (this.#held.get(client) ?? 0) + 1;
-    if (held > this.each) return false;
-    this.#held.set(client, held);
+    if (this.#holdings.of(client) >= this.each) return false;
+    this.#holdings.add(client, 1);
     return true;
   }
 
   release(client: string): void {
-    const held = (this.#held.get(client) ?? 0) - 1;
-    if (held > 0) this.#held.set(client, held);
-    else this.#held.delete(client);
+    this.#holdings.add(client, -1);
   }
 }
