@@ -1,10 +1,10 @@
 /**
- * Sees whether the peer of a queue pair lets our READs and WRITEs go on. A peer that answers one packet now and then
- * keeps within all retries, and would keep buffers of ours for ever.
+ * Finds peers that keep our READs and WRITEs waiting. A peer that answers one packet now and then keeps within all
+ * retries, and would hold our buffers for ever.
  */
 import { type Qp, VerbsError } from '../index.js';
 
-/** Between two looks (ms). */
+/** Milliseconds between two looks. */
 const INTERVAL_MS = 10_000;
 /** Bytes that must get through between two looks, if something is outstanding all the time: 8 KiB a second. */
 const MIN_BYTES = 8192 * (INTERVAL_MS / 1000);
@@ -14,34 +14,34 @@ const PSN_MASK = 0xff_ffff;
 export class Progress {
   readonly #qp: Qp;
   readonly #onStall: (error: Error) => void;
-  #outstanding = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** At the last look: the oldest PSN that the peer has not acknowledged. */
+  #outstanding = 0;
+  /** Whether nothing was outstanding at some time since the last look. */
+  #wasIdle = true;
+  /** The oldest PSN that the peer had not acknowledged at the last look. */
   #psn = 0;
-  /** Bytes of what has ended since. */
+  /** Bytes of the transfers that are complete since the last look. */
   #bytes = 0;
 
-  /** @param onStall called once; the peer is too slow */
+  /** @param onStall is called once, when the peer is too slow: after 10 to 20 s */
   constructor(qp: Qp, onStall: (error: Error) => void) {
     this.#qp = qp;
     this.#onStall = onStall;
   }
 
-  /** A READ or WRITE is outstanding. */
+  /** Counts a READ or WRITE that is outstanding. */
   begin(): void {
-    if (this.#outstanding++ > 0 || !this.#qp.isAlive) return;
-    this.#psn = this.#qp.query().progress.unackedPsn;
-    this.#bytes = 0;
-    this.#timer = setInterval(() => this.#look(), INTERVAL_MS).unref();
+    this.#outstanding++;
+    this.#timer ??= setInterval(() => this.#look(), INTERVAL_MS).unref();
   }
 
-  /** It is complete, or has failed. */
+  /** Counts it as complete. @param bytes that got through; 0 when it has failed */
   end(bytes: number): void {
     this.#bytes += bytes;
-    if (--this.#outstanding === 0) this.stop();
+    if (--this.#outstanding === 0) this.#wasIdle = true;
   }
 
-  /** Looks no more, until something begins when nothing is outstanding. */
+  /** Looks no more. */
   stop(): void {
     clearInterval(this.#timer);
   }
@@ -54,9 +54,11 @@ export class Progress {
     const { progress, pathMtu } = this.#qp.query();
     const packets = (progress.unackedPsn - this.#psn) & PSN_MASK;
     const bytes = Math.max(this.#bytes, packets * pathMtu);
+    const isStalled = !this.#wasIdle && bytes < MIN_BYTES;
+    this.#wasIdle = this.#outstanding === 0;
     this.#psn = progress.unackedPsn;
     this.#bytes = 0;
-    if (bytes >= MIN_BYTES) return;
+    if (!isStalled) return;
     this.stop();
     const text = `the peer let ${bytes} bytes through within ${INTERVAL_MS} ms, ${MIN_BYTES} must get through`;
     this.#onStall(new VerbsError('ETIMEDOUT', text));
