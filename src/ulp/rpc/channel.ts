@@ -2,7 +2,6 @@
  * Frames over a connection. Frames that are ready at the same time share a message. Long bodies stay in registered
  * memory until the peer has read them.
  */
-
 import type { Shares } from '../../base/shares.js';
 import type { Connection, Mr } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
@@ -138,7 +137,7 @@ export class Channel {
     this.#waitingBytes += message.bytes - before;
     if (frame.type === FrameType.RELEASE) {
       message.releases++;
-      if (++this.#waitingReleases > MAX_WAITING_RELEASES && this.#memory === undefined)
+      if (++this.#waitingReleases > MAX_WAITING_RELEASES && !this.#isServer)
         this.destroy(new Error(`it takes none of ${MAX_WAITING_RELEASES} frames RELEASE`));
     }
     this.#schedule();
@@ -149,7 +148,6 @@ export class Channel {
    * @throws RpcError RESOURCE_EXHAUSTED when the device has no memory for it; why the connection has ended
    */
   async sendBody(frame: FrameInit & { readonly body: Uint8Array }): Promise<void> {
-    if (this.#end !== undefined) throw this.#end;
     if (this.#mustWait) await this.#untilRoom();
     if (this.#end !== undefined) throw this.#end;
     if (frame.body.length <= SHORT_BYTES) {
@@ -170,17 +168,27 @@ export class Channel {
    * @throws RpcError RESOURCE_EXHAUSTED when it is longer than allowed; why the connection has ended
    */
   async body({ flags, body }: Frame): Promise<Buffer> {
-    if ((flags & LARGE) === 0) return apart(body);
+    if ((flags & LARGE) === 0) return body;
     const large = decodeLarge(body);
-    this.#progress.begin();
     try {
       if (large.length > this.#maxMessageBytes) throw tooLong(large.length, this.#maxMessageBytes);
-      return await this.#connection.read(large).catch((error) => {
-        throw this.#end ?? new RpcError('UNAVAILABLE', (error as Error).message, { cause: error });
-      });
+      return await this.#read(large);
     } finally {
-      this.#progress.end(large.length);
       this.#release(large);
+    }
+  }
+
+  async #read(large: PeerMemory): Promise<Buffer> {
+    let bytes = 0;
+    this.#progress.begin();
+    try {
+      const data = await this.#connection.read(large);
+      bytes = data.length;
+      return data;
+    } catch (cause) {
+      throw this.#end ?? new RpcError('UNAVAILABLE', (cause as Error).message, { cause });
+    } finally {
+      this.#progress.end(bytes);
     }
   }
 
@@ -223,17 +231,21 @@ export class Channel {
 
   /** Puts a body into registered memory, and tells the peer where. */
   async #hold(frame: FrameInit, body: Uint8Array): Promise<void> {
+    if (this.#memory?.take(this.address, body.length) === false) {
+      const held = this.#memory.held(this.address);
+      throw new RpcError('RESOURCE_EXHAUSTED', `${this.address} has ${held} bytes of the device already`);
+    }
     let mr: Mr;
-    if (this.#memory?.take(this.address, body.length) === false)
-      throw new RpcError(
-        'RESOURCE_EXHAUSTED',
-        `${this.#memory.held(this.address)} bytes wait for ${this.address} already`,
-      );
     try {
       mr = await this.#connection.pd.regMr(body.length, { access: ['remoteRead'] });
     } catch (cause) {
       this.#memory?.release(this.address, body.length);
       throw this.#end ?? new RpcError('RESOURCE_EXHAUSTED', (cause as Error).message, { cause });
+    }
+    if (this.#end !== undefined) {
+      this.#memory?.release(this.address, body.length);
+      await mr.close();
+      throw this.#end;
     }
     mr.copyIn(body);
     const late = () => this.destroy(new Error(`the peer has not read a message within ${READ_MS} ms`));
@@ -285,9 +297,13 @@ export class Channel {
     }
   }
 
+  get #isServer(): boolean {
+    return this.#memory !== undefined;
+  }
+
   /** Whether a server has more to send than its client takes. */
   get #mustWait(): boolean {
-    return this.#memory !== undefined && this.#waitingBytes > MAX_WAITING_BYTES;
+    return this.#isServer && this.#waitingBytes > MAX_WAITING_BYTES;
   }
 
   /** Waits until few enough bytes wait, or the connection has ended. */
@@ -302,7 +318,7 @@ export class Channel {
         if (message === undefined) return;
         for (const frame of readFrames(message.data)) {
           if (frame.type === FrameType.RELEASE) this.#onRelease(frame.argument);
-          else this.#listener.onFrame(frame);
+          else this.#listener.onFrame({ ...frame, body: apart(frame.body) });
           // A client takes what comes: otherwise both ends might wait for each other.
           if (this.#mustWait) await this.#untilRoom();
         }
@@ -329,8 +345,8 @@ export class Channel {
   }
 }
 
-/** Returns a body that keeps no more memory than it needs, or little more. */
-export function apart(body: Buffer): Buffer {
+/** Returns a body that keeps no more memory than it needs, or little more: it may wait for long. */
+function apart(body: Buffer): Buffer {
   const { byteLength } = body.buffer;
   if (byteLength <= CARRIER_BYTES || 2 * body.length >= byteLength) return body;
   const copy = Buffer.allocUnsafeSlow(body.length);

@@ -123,11 +123,26 @@ export class ServedClient {
       served.end(new RpcError('CANCELLED', 'the client has ended the call'));
     } else if (served.stream === undefined) {
       throw new Error(`it has sent a frame of type ${type} for call ${call}, which is no stream`);
-    } else if (type === FrameType.MESSAGE && !this.#limits.pendingBytes.take(this.address, unreadBytes(frame))) {
-      this.#channel.discard(frame);
-      served.stream.cancel(this.#tooManyBytes());
+    } else if (type === FrameType.MESSAGE) {
+      this.#onMessage(served.stream, frame);
     } else {
       served.stream.onFrame(frame);
+    }
+  }
+
+  #onMessage(stream: RpcStream, frame: Frame): void {
+    const { pendingBytes } = this.#limits;
+    const bytes = unreadBytes(frame);
+    if (!pendingBytes.take(this.address, bytes)) {
+      this.#channel.discard(frame);
+      stream.cancel(this.#tooManyBytes());
+      return;
+    }
+    try {
+      stream.onFrame(frame);
+    } catch (error) {
+      pendingBytes.release(this.address, bytes);
+      throw error;
     }
   }
 
@@ -140,6 +155,7 @@ export class ServedClient {
       return;
     }
     const served = new ServedCall(this.address, argument);
+    const bytes = requestBytes(frame);
     this.#calls.set(call, served);
     try {
       if (type === FrameType.OPEN) await this.#stream(served, frame);
@@ -150,7 +166,7 @@ export class ServedClient {
     }
     served.settle();
     this.#limits.calls.release(this.address);
-    this.#limits.pendingBytes.release(this.address, requestBytes(frame));
+    this.#limits.pendingBytes.release(this.address, bytes);
     if (this.#calls.get(call) === served) this.#calls.delete(call);
   }
 
@@ -197,7 +213,8 @@ export class ServedClient {
 
   #tooManyBytes(): RpcError {
     const { pendingBytes } = this.#limits;
-    const text = `the server has requests of ${pendingBytes.used} bytes already, ${pendingBytes.held(this.address)} of this client`;
+    const own = pendingBytes.held(this.address);
+    const text = `the server has requests of ${pendingBytes.used} bytes already, ${own} of them of this client`;
     return new RpcError('RESOURCE_EXHAUSTED', text);
   }
 

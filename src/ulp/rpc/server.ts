@@ -1,5 +1,4 @@
 /** A server: listens, and has a ServedClient for each connection. */
-
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import type { Connection, Device, Server } from '../../index.js';
@@ -32,7 +31,7 @@ export interface ServerOptions {
   readonly maxCalls?: number;
   /**
    * Bytes of all requests and unread messages at a time, and 512 for each of them. A client, which is an address, has
-   * at most as much as it leaves free: half of it, if there is another one. A call that exceeds it fails with
+   * at most as much as it leaves free: half of it, or less if others have some. A call that exceeds it fails with
    * RESOURCE_EXHAUSTED. Default 256 MiB.
    */
   readonly maxPendingBytes?: number;

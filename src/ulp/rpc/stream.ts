@@ -1,5 +1,5 @@
 /** A call with any number of messages in both directions. */
-import { apart, type Channel } from './channel.js';
+import type { Channel } from './channel.js';
 import { RpcError } from './status.js';
 import { type Frame, FrameType } from './wire.js';
 
@@ -34,6 +34,8 @@ export class RpcStream implements AsyncIterable<Buffer> {
   readonly #frames: Frame[] = [];
   #isPeerEnded = false;
   #isEnded = false;
+  /** It has failed, or its handler has returned. */
+  #isOver = false;
   #failure: Error | undefined;
   readonly #readers: Waiter[] = [];
   readonly #writers: Waiter[] = [];
@@ -108,7 +110,9 @@ export class RpcStream implements AsyncIterable<Buffer> {
     if (frame.type === FrameType.MESSAGE) {
       if (this.#isPeerEnded || this.#granted === 0) throw new Error('it has sent a message that it may not send');
       this.#granted--;
-      this.#frames.push({ ...frame, body: apart(frame.body) });
+      this.#frames.push(frame);
+      // nobody reads it any more
+      if (this.#isOver) this.#discardAll();
     } else if (frame.type === FrameType.END) {
       this.#isPeerEnded = true;
     } else if (frame.type === FrameType.RESULT) {
@@ -142,6 +146,7 @@ export class RpcStream implements AsyncIterable<Buffer> {
   }
 
   #discardAll(): void {
+    this.#isOver = true;
     for (const frame of this.#frames.splice(0)) {
       this.#listener.onTaken?.(frame);
       this.#channel.discard(frame);

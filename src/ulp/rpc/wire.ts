@@ -22,7 +22,7 @@
  * The receiver reads them by RDMA READ, and sends RELEASE.
  */
 import type { RemoteMemory } from '../../index.js';
-import { hasAddresses, type PeerMemory } from '../../transport/peermemory.js';
+import { checkPeerMemory, type PeerMemory } from '../../transport/peermemory.js';
 import { RpcError } from './status.js';
 
 export enum FrameType {
@@ -83,6 +83,8 @@ export function writeFrame(into: Buffer, at: number, frame: FrameInit): number {
   return at + HEADER_BYTES + nameBytes + body.length;
 }
 
+const broken = (why: string) => new Error(why);
+
 /** Reads the frames of a message. @throws Error when they do not fill it exactly, or name memory without addresses */
 export function* readFrames(message: Buffer): Generator<Frame> {
   for (let at = 0; at < message.length; ) {
@@ -95,13 +97,10 @@ export function* readFrames(message: Buffer): Generator<Frame> {
     const [nameAt, end] = [at + HEADER_BYTES, at + HEADER_BYTES + nameBytes + bodyBytes];
     if (end > message.length) throw new Error(`a frame has ${end - at} bytes, its message ${message.length - at}`);
     const flags = message[at + 1] as number;
-    if ((flags & LARGE) !== 0 && bodyBytes !== LARGE_BYTES)
-      throw new Error(`a body in memory has ${bodyBytes} bytes, must have ${LARGE_BYTES}`);
     const body = message.subarray(nameAt + nameBytes, end);
     if ((flags & LARGE) !== 0) {
-      const { addr, length } = decodeLarge(body);
-      if (!hasAddresses(addr, length))
-        throw new Error(`a body in memory has ${length} bytes at 0x${addr.toString(16)}`);
+      if (bodyBytes !== LARGE_BYTES) throw broken(`a body in memory has ${bodyBytes} bytes, must have ${LARGE_BYTES}`);
+      checkPeerMemory('a body in memory', decodeLarge(body), broken);
     }
     yield {
       type,

@@ -6,7 +6,7 @@
  * list, two entries in the memory of the writer: the reader writes an entry again when its half is free.
  */
 import { VerbsError } from '../../index.js';
-import { checkPeerMemory, hasAddresses, type PeerMemory } from '../../transport/peermemory.js';
+import { checkPeerMemory, type PeerMemory } from '../../transport/peermemory.js';
 
 /** Version of the protocol, the only one. */
 const VERSION = 1;
@@ -110,9 +110,8 @@ export function decodeConnectData(bytes: Uint8Array): ConnectData {
   const scaled = view.getUint8(7);
   if (list.length < TARGETS) throw refused(`its target list has ${list.length} entries, must have ${TARGETS}`);
   const mappings = scaled <= MAX_EXACT_MAPPINGS ? scaled : (scaled & ~SCALED) * MAPPINGS_UNIT;
-  const listBytes = list.length * TARGET_BYTES + mappings * MAPPING_BYTES;
-  if (!hasAddresses(list.addr, listBytes))
-    throw refused(`its lists have ${listBytes} bytes at address 0x${list.addr.toString(16)}, and end beyond 2^64`);
+  const length = list.length * TARGET_BYTES + mappings * MAPPING_BYTES;
+  checkPeerMemory('its target list with the table of mappings', { addr: list.addr, length }, refused);
   return {
     isBigEndian: (view.getUint8(1) & FLAG_BIG_ENDIAN) !== 0,
     credits: view.getUint16(2),

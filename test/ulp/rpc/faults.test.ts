@@ -3,7 +3,15 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Connection } from '../../../src/index.js';
 import { connect, createServer, type RpcServer } from '../../../src/rpc.js';
 import { CONNECTION_OPTIONS } from '../../../src/ulp/rpc/channel.js';
-import { type FrameInit, FrameType, frameBytes, LARGE, PROTOCOL, writeFrame } from '../../../src/ulp/rpc/wire.js';
+import {
+  type FrameInit,
+  FrameType,
+  frameBytes,
+  LARGE,
+  PROTOCOL,
+  readFrames,
+  writeFrame,
+} from '../../../src/ulp/rpc/wire.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { device, HOST, peer, useDevices } from '../devices.js';
@@ -22,6 +30,7 @@ beforeEach(async () => {
     maxPendingBytes: 200_000,
     methods: {
       echo: (request) => request,
+      memory: ({ buffer }) => Buffer.from(`${buffer.byteLength}`),
       large: () => Buffer.alloc(1_000_000),
       wait: () => new Promise(() => {}),
     },
@@ -85,7 +94,7 @@ test.each<[string, Buffer, RegExp]>([
   [
     'a body in memory that ends beyond the last address',
     bytesOf(call({ flags: LARGE, body: largeBody(2, 2n ** 64n - 1n) })),
-    /a body in memory has 2 bytes at 0xffffffffffffffff/,
+    /a body in memory has 2 bytes at address 0xffffffffffffffff, and ends beyond 2\^64/,
   ],
   ['a body in memory of 3 bytes', bytesOf(call({ flags: LARGE, body: Buffer.alloc(3) })), /a body in memory has 3/],
 ])('%s ends the connection', async (_, message, error) => {
@@ -126,6 +135,31 @@ test('messages that exceed the bytes of the server end their streams alone', asy
   await isServed();
   await raw.close();
   // what they held is free again
+  await eventually(() => expect(server.clients).toBe(0));
+  await using honest = await connect({ device, host: HOST });
+  expect((await honest.call('echo', Buffer.alloc(90_000))).length).toBe(90_000);
+});
+
+test('a request does not keep the message that it came in', async () => {
+  const raw = await rawClient();
+  const others = call({ call: 2, body: Buffer.alloc(30_000) });
+  await raw.send(bytesOf(call({ name: 'memory', body: Buffer.alloc(10) }), others));
+  const [answer] = readFrames((await raw.receive())?.data as Buffer);
+  expect(Number(answer?.body)).toBe(10);
+  await raw.close();
+});
+
+test('messages after the end of a stream take no bytes of the server', async () => {
+  for (let n = 1; n <= 7; n++) {
+    const raw = await rawClient();
+    const [end, message] = [
+      { type: FrameType.END, call: 1 },
+      { type: FrameType.MESSAGE, call: 1 },
+    ];
+    await raw.send(bytesOf(open(), end, { ...message, body: Buffer.alloc(30_000) }));
+    await isEnded(raw);
+    expect(faults.length).toBe(n);
+  }
   await eventually(() => expect(server.clients).toBe(0));
   await using honest = await connect({ device, host: HOST });
   expect((await honest.call('echo', Buffer.alloc(90_000))).length).toBe(90_000);
