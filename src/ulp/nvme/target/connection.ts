@@ -73,15 +73,17 @@ export class HostConnection implements QueueListener {
 
   /** Takes as many commands as the queue has entries. @throws CommandError when there is no memory for them */
   async grow(): Promise<void> {
-    if (this.#moreBytes === 0) return;
-    if (!this.#memory.take(this.remoteAddress, this.#moreBytes)) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
-    this.#heldBytes += this.#moreBytes;
-    this.#moreBytes = 0;
+    const bytes = this.#moreBytes;
+    if (bytes === 0) return;
+    if (!this.#memory.take(this.remoteAddress, bytes)) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
     try {
       await this.#queue?.grow();
     } catch {
+      this.#memory.release(this.remoteAddress, bytes);
       throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
     }
+    this.#heldBytes += bytes;
+    this.#moreBytes = 0;
   }
 
   /** @throws CommandError when the connection has ended meanwhile */
