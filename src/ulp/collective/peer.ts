@@ -268,18 +268,10 @@ export class Peer {
     try {
       // what a rank has not acknowledged before it left, it needs no more
       if (!this.#hasLeft) throwIfFailed(wc);
-    } catch (cause) {
-      const { code } = cause as { code: string };
-      const isSilent = code === 'RETRY_EXC_ERR' || code === 'RNR_RETRY_EXC_ERR';
-      const text = isSilent ? `rank ${this.rank} does not answer` : `the connection with rank ${this.rank} has failed`;
-      this.#end(new RankError(this.rank, isSilent ? 'ETIMEDOUT' : 'ECONNRESET', text, { cause }));
-      return;
-    }
-    try {
       if (!isReceive) this.#onSent(wc.wrId);
       else if (wc.status === WcStatus.SUCCESS) this.#onMessage(wc.wrId, wc.immData, wc.byteLen);
     } catch (cause) {
-      this.#end(new RankError(this.rank, 'ECONNRESET', `the connection with rank ${this.rank} has failed`, { cause }));
+      this.#endBy(cause);
     }
   }
 
@@ -315,6 +307,14 @@ export class Peer {
     for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();
     await this.#mr.close();
+  }
+
+  /** Ends the connection by an error of the queue pair. */
+  #endBy(cause: unknown): void {
+    const { code } = cause as { code?: string };
+    const isSilent = code === 'RETRY_EXC_ERR' || code === 'RNR_RETRY_EXC_ERR';
+    const text = isSilent ? `rank ${this.rank} does not answer` : `the connection with rank ${this.rank} has failed`;
+    this.#end(new RankError(this.rank, isSilent ? 'ETIMEDOUT' : 'ECONNRESET', text, { cause }));
   }
 
   #end(error: RankError): void {
@@ -354,9 +354,7 @@ export class Peer {
         this.#qp.postSend(this.#backlog.shift() as SendWr);
       } catch (cause) {
         // the queue pair or the device has been closed meanwhile
-        this.#end(
-          new RankError(this.rank, 'ECONNRESET', `the connection with rank ${this.rank} has failed`, { cause }),
-        );
+        this.#endBy(cause);
         return;
       }
     }
