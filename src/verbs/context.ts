@@ -95,7 +95,6 @@ export class Context extends Resource {
   /** @internal */
   readonly groups: MulticastGroups;
   #lastNumber = 0;
-  #hasToldCaptureError = false;
   #keepsProcessAlive = false;
   #gids: readonly GidEntry[];
   readonly #pkeys: readonly number[];
@@ -328,13 +327,12 @@ export class Context extends Resource {
    */
   override async close(options: { readonly force?: boolean } = {}): Promise<void> {
     const { force = false } = checkOptions('device.close', options, { force: checkBoolean });
+    const isFirst = !this.isClosed;
     if (force) this.closeWithUsers();
     else this.closeNow();
     await this.engine.ended;
     const { captureError } = this.link;
-    if (captureError === undefined || this.#hasToldCaptureError) return;
-    this.#hasToldCaptureError = true;
-    throw captureError;
+    if (isFirst && captureError !== undefined) throw captureError;
   }
 
   /** Keeps the process running while the device is open. */
