@@ -28,7 +28,6 @@ export function printableText(text: string, kept = /[\n\t]/g): string {
 /** Returns JSON, in which these characters are escaped too. */
 export const printableJson = (value: unknown): string =>
   JSON.stringify(value).replace(UNSAFE, (character) =>
-    Array.from({ length: character.length }, (_, i) => character.charCodeAt(i))
-      .map((unit) => `\\u${unit.toString(16).padStart(4, '0')}`)
-      .join(''),
+    // a code unit each
+    character.replace(/./gs, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );

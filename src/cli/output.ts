@@ -14,12 +14,12 @@ export function styled(
   return isTTY && (stream as WriteStream).hasColors() ? styleText(format, text, { validateStream: false }) : text;
 }
 
-/** Lines, tabs, and the codes of `styled`, which change colours and nothing else. */
+/** Matches lines, tabs, and the codes of `styled`, which change colours and nothing else. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the codes begin with one
 const KEPT = /[\n\t]|\u001b\[(?:1|22|3[1236]|39)m/g;
 
 /** Returns a text for a stream: see `printableText`. Only a terminal gets colours. */
-export function shown(text: string, stream: NodeJS.WritableStream): string {
+function shown(text: string, stream: NodeJS.WritableStream): string {
   return printableText(text, (stream as NodeJS.WriteStream).isTTY ? KEPT : undefined);
 }
 

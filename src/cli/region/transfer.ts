@@ -2,7 +2,6 @@
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { printable } from '../../base/printable.js';
 import type { Connection, Device } from '../../index.js';
 import { type DeviceOptions, openForHost } from '../device.js';
 import type { RegionInfo } from '../endpoint/regions.js';
@@ -145,14 +144,12 @@ interface Chosen {
 function chosen(regions: readonly RegionInfo[], part: RegionPart, right: 'remoteRead' | 'remoteWrite'): Chosen {
   const region = regions.find(({ name }) => name === part.name);
   if (region === undefined) {
-    const names = printable(regions.map(({ name }) => name).join(', ')) || 'none';
+    const names = regions.map(({ name }) => name).join(', ') || 'none';
     throw failure(`the endpoint has no region '${part.name}'; regions: ${names}`);
   }
   const { access, length: size } = region;
   if (!access.includes(right))
-    throw failure(
-      `region ${part.name} does not permit ${right}; it permits ${printable(access.join(', ')) || 'nothing'}`,
-    );
+    throw failure(`region ${part.name} does not permit ${right}; it permits ${access.join(', ') || 'nothing'}`);
   const { offset, length = size - offset } = part;
   if (offset >= size || offset + length > size)
     throw failure(`${textOf(part)} is outside the region, which has ${size} bytes`);
