@@ -2,6 +2,7 @@
  * The mover of the pcap link: records the frames that the inner link sends and receives. Runs in the mover's thread.
  */
 import { writeSync } from 'node:fs';
+import { constants } from 'node:os';
 import { type FrameMover, type Frames, RX_IP_ID_UNKNOWN } from './link.js';
 import { Direction, PcapngWriter } from './pcapng.js';
 import { RingView } from './ring.js';
@@ -45,8 +46,8 @@ export function writeTo(fd: number): (bytes: Uint8Array) => void {
   };
 }
 
-/** The errno of an error of node:fs, a positive number. */
-export const errnoOf = (error: unknown): number => Math.abs((error as NodeJS.ErrnoException).errno ?? 5);
+/** Returns the errno of an error of node:fs, a positive number; that of EIO for other errors. */
+export const errnoOf = (error: unknown): number => -((error as NodeJS.ErrnoException).errno ?? -constants.errno.EIO);
 
 /** Moves frames by an inner mover and records those that were moved. */
 export class Capture implements FrameMover {
