@@ -229,7 +229,7 @@ export interface Link extends FrameMover {
   readonly notes?: readonly string[];
   /** What the link can carry and do. */
   readonly features: LinkFeatures;
-  /** Why the capture of the frames is not whole; undefined: it is, or there is none. */
+  /** Says why the capture of the frames is not whole; undefined when it is, or when there is none. */
   readonly captureError?: VerbsError | undefined;
   /** The local interface. */
   readonly interface: LinkInterface;

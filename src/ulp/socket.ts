@@ -532,7 +532,7 @@ export abstract class StreamSocket extends Duplex {
     }
   }
 
-  /** Calls the transport. What it throws ends this socket, and reaches nothing else. */
+  /** Calls the transport. An exception of the transport ends this socket alone. */
   #use<T>(call: () => T, otherwise: T): T {
     try {
       return call();

@@ -47,7 +47,7 @@ export class Rendezvous {
   /** The same by the number of the queue pair. */
   readonly #byQpNum = new Map<number, Peer>();
   readonly #established = new Set<number>();
-  /** The newest request of each rank: who asks again has given the earlier one up. */
+  /** The newest request of each rank. A rank that connects again has given its earlier request up. */
   readonly #requests = new Map<number, CmId>();
   /** Called when something has changed that may be waited for. */
   #onChange: () => void = () => {};

@@ -1,5 +1,5 @@
 /**
- * What a target takes of one command: its data, and the optional commands. It is read from the structures of Identify
+ * The limits of a target: bytes of one command, and optional commands. They are read from the structures of Identify
  * (NVM Express base specification and NVM command set specification, "Identify Controller data structure").
  */
 import { MAX_BUFFER_BYTES } from '../buffers.js';
