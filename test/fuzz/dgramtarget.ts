@@ -9,6 +9,7 @@ import { type AddressHandle, createMemoryHub, type Device, type Mr, openDevice, 
 import { encodeHeader, encodeIntroduction, MESSAGE_BYTES, QKEY } from '../../src/ulp/rsocket/datagram/wire.js';
 import { eventually } from '../kit/eventually.js';
 import type { Random } from '../kit/random.js';
+import { Uncaught } from '../kit/uncaught.js';
 import type { FuzzTarget, Session } from './fuzzer.js';
 import { edge, Fields } from './protocols/edges.js';
 
@@ -21,17 +22,14 @@ enum Way {
 }
 
 class DgramSession implements Session {
-  readonly #uncaught: unknown[] = [];
-  readonly #onUncaught = (error: unknown) => void this.#uncaught.push(error);
+  readonly #uncaught = new Uncaught();
 
   private constructor(
     readonly devices: readonly Device[],
     readonly socket: Socket,
     readonly udp: UdpSocket,
     readonly raw: { readonly qp: Qp; readonly mr: Mr; readonly ah: AddressHandle; readonly to: number },
-  ) {
-    for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.on(event, this.#onUncaught);
-  }
+  ) {}
 
   static async open(seed: number): Promise<DgramSession> {
     const hub = createMemoryHub();
@@ -84,8 +82,7 @@ class DgramSession implements Session {
       qp.postSend({ opcode: 'SEND', sgList, ah, remoteQpn, remoteQkey: QKEY, signaled: false });
     }
     for (let n = 0; n < 3; n++) await new Promise((resolve) => setImmediate(resolve));
-    const [error] = this.#uncaught;
-    if (error !== undefined) throw new Error('an exception was uncaught', { cause: error });
+    this.#uncaught.check();
   }
 
   async check(): Promise<void> {
@@ -104,7 +101,7 @@ class DgramSession implements Session {
     this.socket.close();
     await once(this.socket, 'close');
     for (const device of this.devices) await device.close({ force: true });
-    for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.off(event, this.#onUncaught);
+    this.#uncaught[Symbol.dispose]();
   }
 }
 

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openCommunicator } from '../../src/collective.js';
 import { type Device, Qp, Srq } from '../../src/index.js';
+import { Uncaught } from '../kit/uncaught.js';
 import { device, OWN_HOST, peer, useDevices } from './devices.js';
 import { PROTOCOLS } from './protocols.js';
 
@@ -32,16 +33,14 @@ function refuse(of: Device, method: Post, nth: number): void {
 }
 /** @returns whether a call has thrown */
 let restore: () => boolean = () => false;
-let uncaught: unknown[];
-const onUncaught = (error: unknown) => void uncaught.push(error);
+let uncaught: Uncaught;
 
 beforeEach(() => {
-  uncaught = [];
-  for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.on(event, onUncaught);
+  uncaught = new Uncaught();
 });
-afterEach(async () => {
+afterEach(() => {
   restore();
-  for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.off(event, onUncaught);
+  uncaught[Symbol.dispose]();
 });
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -57,7 +56,7 @@ describe.each(Object.entries(PROTOCOLS))('%s', (_, { serve, talk }) => {
         await talk(ends).catch(() => {});
         const hasThrown = restore();
         await turn();
-        expect([nth, ...uncaught]).toEqual([nth]);
+        expect([nth, ...uncaught.errors]).toEqual([nth]);
         if (!hasThrown) break;
       }
     await talk(ends);
@@ -83,7 +82,7 @@ test.each(['postSend', 'postRecv'] as const)('a %s of a rank that is refused end
       await ranks();
       const hasThrown = restore();
       await turn();
-      expect([nth, ...uncaught]).toEqual([nth]);
+      expect([nth, ...uncaught.errors]).toEqual([nth]);
       if (!hasThrown) break;
     }
   await areFine();

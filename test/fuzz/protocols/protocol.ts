@@ -7,6 +7,7 @@ import type { Writable } from 'node:stream';
 import { createMemoryHub, type Device, openDevice } from '../../../src/index.js';
 import { eventually } from '../../kit/eventually.js';
 import type { Random } from '../../kit/random.js';
+import { Uncaught } from '../../kit/uncaught.js';
 import { HOST, OWN_HOST } from '../../ulp/hosts.js';
 import type { Ends, Protocol } from '../../ulp/protocols.js';
 import type { FuzzTarget, Session } from '../fuzzer.js';
@@ -45,8 +46,7 @@ const KEPT = 1 / 32;
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 class ProtocolSession implements Session {
-  readonly #uncaught: unknown[] = [];
-  readonly #onUncaught = (error: unknown) => void this.#uncaught.push(error);
+  readonly #uncaught = new Uncaught();
 
   private constructor(
     readonly protocol: FuzzedProtocol,
@@ -55,9 +55,7 @@ class ProtocolSession implements Session {
     readonly end: RawEnd,
     readonly peer: Device,
     readonly before: number,
-  ) {
-    for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.on(event, this.#onUncaught);
-  }
+  ) {}
 
   static async open(protocol: FuzzedProtocol, seed: number): Promise<ProtocolSession> {
     written = 0;
@@ -94,7 +92,7 @@ class ProtocolSession implements Session {
       await turn();
     }
     for (let n = 0; n < 2; n++) await turn();
-    this.#expectNothingUncaught();
+    this.#uncaught.check();
   }
 
   async check(): Promise<void> {
@@ -108,7 +106,7 @@ class ProtocolSession implements Session {
       const qps = this.peer.qps().filter(({ qpNum }) => qpNum !== 1);
       if (qps.length > 0) throw new Error(`${qps.length} queue pairs of the device are left: ${qps.join(', ')}`);
     });
-    this.#expectNothingUncaught();
+    this.#uncaught.check();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -116,12 +114,7 @@ class ProtocolSession implements Session {
     await this.subject.close();
     for (const device of this.devices) await device.close({ force: true });
     await turn();
-    for (const event of ['unhandledRejection', 'uncaughtException'] as const) process.off(event, this.#onUncaught);
-  }
-
-  #expectNothingUncaught(): void {
-    const [error] = this.#uncaught;
-    if (error !== undefined) throw new Error('an exception was uncaught', { cause: error });
+    this.#uncaught[Symbol.dispose]();
   }
 }
 
@@ -134,8 +127,9 @@ export async function talkAsClient({ serve, talk }: Protocol, { device, peer }: 
 }
 
 /**
- * Writes again and again, from immediates: what the transport throws then has nobody above it. Each connection is
- * written to after another number of turns, as what the peer tells of its memory comes before or after.
+ * Writes to a socket until it is destroyed. It writes from immediates, where an exception of the transport has no
+ * caller that catches it. The first write comes a different number of turns after each connection begins: before or
+ * after the peer has named its memory.
  */
 export function keepWriting(socket: Writable): void {
   let turns = written++ % 16;

@@ -88,7 +88,7 @@ export class RawEnd {
   }
 
   async leave(): Promise<void> {
-    const [id] = [this.#id];
+    const id = this.#id;
     this.#id = undefined;
     this.#qp = undefined;
     await id?.close();
