@@ -222,14 +222,11 @@ test('a server whose reply names a list beyond the last address: the connect fai
   await listener.bindAddr(HOST, PORT + 1);
   await listener.listen();
   const failed = once(connect({ device, host: HOST, port: PORT + 1 }), 'error');
-  for await (const event of listener.channel) {
-    if (event.type !== 'CONNECT_REQUEST') continue;
-    const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 1 })];
-    await event.id.createQp(pd, { sendCq: cq, maxRecvWr: 1 });
-    const list = { addr: 2n ** 64n - 2n, rkey: 1, length: 2 };
-    await event.id.accept({ privateData: encodeConnectData({ ...SOME_DATA, list }) }).catch(() => {});
-    break;
-  }
+  const id = await listener.getRequest();
+  const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 1 })];
+  await id.createQp(pd, { sendCq: cq, maxRecvWr: 1 });
+  const list = { addr: 2n ** 64n - 2n, rkey: 1, length: 2 };
+  await id.accept({ privateData: encodeConnectData({ ...SOME_DATA, list }) }).catch(() => {});
   expect((await failed)[0]).toMatchObject({ code: 'EOPNOTSUPP', message: expect.stringContaining('beyond 2^64') });
 });
 

@@ -188,16 +188,13 @@ test('a server whose buffer ends beyond the last address: the client ends with a
   await listener.bindAddr(HOST, PORT + 1);
   await listener.listen();
   const failed = once(connect({ device, host: HOST, port: PORT + 1 }), 'error');
-  for await (const event of listener.channel) {
-    if (event.type !== 'CONNECT_REQUEST') continue;
-    const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 16 })];
-    const qp = await event.id.createQp(pd, { sendCq: cq, maxRecvWr: 4, maxInlineData: MESSAGE_BYTES });
-    for (let i = 0; i < 4; i++) qp.postRecv({ sgList: (await pd.regMr(MESSAGE_BYTES)).slice() });
-    await event.id.accept({ initiatorDepth: 0, responderResources: 0 });
-    const memory = { addr: 2n ** 64n - 16n, length: 17, rkey: 1 };
-    qp.postSend({ opcode: 'SEND', sgList: encodeMessage({ opcode: Opcode.REGISTER_XFER_MEMORY, memory }) });
-    break;
-  }
+  const id = await listener.getRequest();
+  const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 16 })];
+  const qp = await id.createQp(pd, { sendCq: cq, maxRecvWr: 4, maxInlineData: MESSAGE_BYTES });
+  for (let i = 0; i < 4; i++) qp.postRecv({ sgList: (await pd.regMr(MESSAGE_BYTES)).slice() });
+  await id.accept({ initiatorDepth: 0, responderResources: 0 });
+  const memory = { addr: 2n ** 64n - 16n, length: 17, rkey: 1 };
+  qp.postSend({ opcode: 'SEND', sgList: encodeMessage({ opcode: Opcode.REGISTER_XFER_MEMORY, memory }) });
   expect((await failed)[0]).toMatchObject({ code: 'EIO', message: expect.stringContaining('beyond 2^64') });
 });
 
