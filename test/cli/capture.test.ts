@@ -19,26 +19,26 @@ function fifo(name: string): string {
   return path;
 }
 
-test('a full disk is said at the end, with the exit status', async () => {
+test('a command whose capture meets a full disk says so at its end, and exits with status 1', async () => {
   const { status, stderr } = await pingpong('/dev/full');
   expect(stderr).toContain('the capture /dev/full is not whole: after');
   expect(stderr).toContain('(ENOSPC)');
   expect(status).toBe(1);
 });
 
-test('the same of a device in mode worker', async () => {
+test('the close of a device in mode worker fails once when its capture meets a full disk', async () => {
   const device = await openDevice({ link: 'udp', addresses: ['127.0.0.9'], mode: 'worker', pcap: '/dev/full' });
   await expect(device.close()).rejects.toMatchObject({ code: 'EIO', message: expect.stringContaining('ENOSPC') });
   await device.close();
 });
 
-test('a pipe without a reader is refused at once', async () => {
+test('a command refuses a pipe without a reader for its capture', async () => {
   const { status, stderr } = await pingpong(fifo('unread'));
   expect(stderr).toContain('is a pipe that nobody reads: start its reader first (ENXIO)');
   expect(status).toBe(1);
 });
 
-test('a pipe with a reader gets the whole capture', async () => {
+test('a command writes its whole capture to a pipe whose reader reads', async () => {
   const path = fifo('read');
   const reader = spawn('cat', [path], { stdio: ['ignore', 'pipe', 'ignore'] });
   const parts: Buffer[] = [];
@@ -52,7 +52,7 @@ test('a pipe with a reader gets the whole capture', async () => {
   expect(Buffer.concat(parts).length).toBeGreaterThan(400 * 4096);
 });
 
-test('a reader that stops reading ends the capture, and the transfer goes on', async () => {
+test('a command whose capture nobody reads any more ends it, says so, and completes its transfer', async () => {
   const path = fifo('slow');
   const reader = spawn('sh', ['-c', `exec 3< ${path}; sleep 30`], { stdio: 'ignore' });
   await new Promise((resolve) => setTimeout(resolve, 500));
