@@ -6,6 +6,7 @@ import { expireEarly } from './adaptive';
 import { expireCongestion } from './congestion';
 import { expireCreditWait } from './credit';
 import { Qp } from './qp';
+import { expireRepeatAck } from './repeatack';
 import { retry } from './retry';
 import { schedule } from './schedule';
 import { expireNakWait } from './seqnak';
@@ -32,6 +33,7 @@ function expireQp(qp: Qp): void {
   }
   expireNakWait(qp, now);
   expireEarly(qp, now);
+  expireRepeatAck(qp, now);
   expireCreditWait(qp, now);
   expireCongestion(qp, now);
   armTimer(qp);

@@ -118,6 +118,8 @@ export class Qp {
   earlyDeadline: u64;
   /** Until when the oldest packet, for which a sequence NAK has come, may still arrive by itself (seqnak.ts). */
   nakDeadline: u64;
+  /** When an early ACK is repeated (repeatack.ts). */
+  repeatDeadline: u64;
   timerDeadline: u64;
   /** Index in the heap of timers, from 1; 0 = not in it. */
   timerIndex: u32;
@@ -154,6 +156,9 @@ export class Qp {
   activeResources: u32;
   pendingAck: PendingAck;
   pendingPsn: u32;
+  /** The PSN of the early ACK, and the expected PSN when it was sent (repeatack.ts). */
+  repeatPsn: u32;
+  repeatEPsn: u32;
   /** Read and written through `advertised`. */
   advertisedWord: u32;
 

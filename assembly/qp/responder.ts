@@ -14,6 +14,7 @@ import { recordDecision } from './decisions';
 import { execute, resolveRead, startEmptyResponse, startReadResponse } from './execute';
 import { Expect, PendingAck, Qp, SentNak } from './qp';
 import { freeSlot, keep, takeKept } from './reorder';
+import { noteEarlyAck } from './repeatack';
 import { activate, dropAgedResources, findResource, firstResourcePsnAfter, noteReplay } from './resource';
 import { nextRnrCode } from './rnr';
 import { schedule } from './schedule';
@@ -65,6 +66,7 @@ function receiveInOrder(qp: Qp, packet: Packet): void {
  * arrives ahead of it: until then the peer may be sending again what is missing there.
  */
 function receiveKept(qp: Qp): void {
+  let before = qp.ePsn;
   while (isResponding(qp)) {
     let slot = takeKept(qp);
     if (changetype<usize>(slot) == 0) break;
@@ -75,6 +77,7 @@ function receiveKept(qp: Qp): void {
     }
     freeSlot(slot);
   }
+  if (qp.ePsn != before) noteEarlyAck(qp, psnAdd(qp.ePsn, -1));
 }
 
 /** Returns whether the queue pair takes further requests. */
@@ -121,6 +124,7 @@ function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   if (qp.pendingAck != PendingAck.NONE && (qp.pendingSyndrome != Syndrome.ACK || psnDiff(qp.pendingPsn, newest) >= 0))
     return NO_DROP;
   scheduleAck(qp, PendingAck.SEND, Syndrome.ACK, newest);
+  if (newest != packet.psn) noteEarlyAck(qp, newest);
   return NO_DROP;
 }
 

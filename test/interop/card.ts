@@ -51,6 +51,8 @@ export interface CardOptions {
   /** Puts gates between the network and the card, for frames that `tap` has not seen. */
   readonly gates?: boolean;
   readonly memoryBytes?: number;
+  /** How many decisions the device keeps. */
+  readonly decisions?: OpenOptions['decisions'];
   /** Resolves the route to a peer in place of the kernel. */
   readonly resolve?: Link['resolve'];
 }
@@ -70,8 +72,14 @@ export class OurDevice implements AsyncDisposable {
     link = gates ?? link;
     const tap = options.tap ? new WireTap() : undefined;
     if (tap) link = pcapLink(link, tap);
-    const { mode, icrcOffload = true, memoryBytes = 32 * 2 ** 20 } = options;
-    const device = await openDevice({ link, memoryBytes, icrcOffload, ...(mode && { mode }) });
+    const { mode, decisions, icrcOffload = true, memoryBytes = 32 * 2 ** 20 } = options;
+    const device = await openDevice({
+      link,
+      memoryBytes,
+      icrcOffload,
+      ...(mode && { mode }),
+      ...(decisions && { decisions }),
+    });
     return new OurDevice(device, tap, gates);
   }
 
