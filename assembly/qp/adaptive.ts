@@ -9,7 +9,8 @@
 // costs no retry and leaves the ACK timer running: that timer alone decides when a peer is dead (IBTA 9.7.6.1.3).
 //
 // The timeout is that of TCP (RFC 6298): the smoothed round-trip time plus four times its variance, doubled with each
-// probe until a packet that was sent only once and requested an ACK is acknowledged (Karn's algorithm). On short paths
+// probe until a packet that was sent only once and requested an ACK is acknowledged (Karn's algorithm), or a probe is
+// answered after a usual round trip: where many packets are lost, few are sent only once. On short paths
 // it is the peer that delays an ACK, not a router: garbage collection or a busy processor stalls it for a hundred round
 // trips. The minimum timeout is therefore long, and short only for a while after a loss.
 import { DecisionKind, RetransmitReason } from '../codes';
@@ -63,10 +64,14 @@ export function setAdaptive(qp: Qp, isOn: bool): void {
   qp.rttStart = 0;
 }
 
-/** A packet that requests an ACK is sent. Only packets that were never retransmitted measure the round trip. */
+/**
+ * A packet that requests an ACK is sent. Packets that were never retransmitted measure the round trip. So does any
+ * packet until there is a measurement: where many are lost, none may come otherwise, and each loss would cost an ACK
+ * timeout. If the answer to the original was taken for that to the repetition, the next sample corrects it.
+ */
 export function noteAckRequested(qp: Qp, psn: u32, isRetransmit: bool): void {
   if (!qp.isAdaptive) return;
-  if (qp.rttStart == 0 && !isRetransmit) {
+  if (qp.rttStart == 0 && (!isRetransmit || (qp.srtt == 0 && qp.timeouts != 0))) {
     qp.rttStart = Card.get().now;
     qp.rttPsn = psn;
   }
@@ -150,9 +155,12 @@ function isUsualRtt(qp: Qp, time: u64): bool {
 /** A response to the retransmitted packet, or to a later one, has arrived. */
 export function endProbe(qp: Qp): void {
   qp.isProbing = false;
+  let isAnswer = isUsualRtt(qp, Card.get().now - qp.retransmittedAt);
+  // as good as a sample: the measured round trip still holds
+  if (isAnswer) qp.earlyRetransmits = 0;
   if (psnDiff(qp.unackedPsn, qp.sendPsn) <= 0) {
     recordDecision(qp, DecisionKind.PROBE_LOST, 0, qp.sendPsn, psnDiff(qp.wirePsn, qp.sendPsn), 0);
-    if (isUsualRtt(qp, Card.get().now - qp.retransmittedAt)) noteLoss(qp);
+    if (isAnswer) noteLoss(qp);
     return halveWindow(qp);
   }
   // resume where sending stopped, which may be in the middle of another retransmission

@@ -14,7 +14,7 @@ import { retireSend } from './completion';
 import { isCreditUpdate, updateCredits } from './credit';
 import { recordDecision } from './decisions';
 import { Qp } from './qp';
-import { retry, retryAfterRnr } from './retry';
+import { retransmitAgain, retry, retryAfterRnr } from './retry';
 import { rewind } from './rewind';
 import { schedule } from './schedule';
 import { noteGapFilled, receiveSequenceNak } from './seqnak';
@@ -92,10 +92,14 @@ function skipAcked(qp: Qp): void {
   rewind(qp, qp.unackedPsn);
 }
 
-/** An earlier response is missing: retransmits from it on, once. */
+/** An earlier response is missing: retransmits from it on, once, and again when that was lost too. */
 function impliedNak(qp: Qp): Counter {
-  if (!qp.isReadRetried && qp.rnrDeadline == 0) {
+  if (qp.rnrDeadline != 0) return Counter.drop_response_order;
+  if (qp.isReadRetried) {
+    retransmitAgain(qp, RetransmitReason.IMPLIED_NAK);
+  } else {
     qp.isReadRetried = true;
+    qp.retransmittedAt = Card.get().now;
     qp.count(Counter.implied_nak_seq_err);
     noteLoss(qp);
     retry(qp, qp.unackedPsn, RetransmitReason.IMPLIED_NAK);

@@ -12,7 +12,7 @@ import { rewind } from './rewind';
 import { RNR_RETRY_INFINITE, rnrWait } from './rnr';
 import { schedule } from './schedule';
 import { failSend } from './state';
-import { armTimer, restartAckTimer } from './timer';
+import { armTimer, restartAckTimer, rttBound } from './timer';
 import { halveWindow } from './window';
 
 /** Retransmits from `psn` on; fails when no retry is left. */
@@ -27,8 +27,20 @@ export function retry(qp: Qp, psn: u32, reason: RetransmitReason): void {
   restartAckTimer(qp);
 }
 
+/**
+ * The NAK that was answered by a retransmission of the oldest packet has come again, or another response that implies
+ * it. Copies of it, and those of packets that were on their way, are ignored. One that is later than a usual answer to
+ * the retransmission tells that this was lost too. As it may be forged, it costs no retry, and the ACK timer goes on.
+ */
+export function retransmitAgain(qp: Qp, reason: RetransmitReason): void {
+  let now = Card.get().now;
+  if (qp.srtt == 0 || now - qp.retransmittedAt <= rttBound(qp)) return;
+  qp.retransmittedAt = now;
+  sendAgain(qp, qp.unackedPsn, reason);
+}
+
 /** Retransmits from `psn` on, without a retry. */
-export function sendAgain(qp: Qp, psn: u32, reason: RetransmitReason): void {
+function sendAgain(qp: Qp, psn: u32, reason: RetransmitReason): void {
   traceRetransmit(qp, psn, reason, qp.retryLeft);
   rewind(qp, psn);
   schedule(qp);

@@ -14,8 +14,8 @@ import { Card } from '../host/card';
 import { psnDiff } from '../wire/psn';
 import { noteLoss } from './adaptive';
 import { Qp } from './qp';
-import { retry, sendAgain } from './retry';
-import { armTimer, rttBound } from './timer';
+import { retransmitAgain, retry } from './retry';
+import { armTimer } from './timer';
 import { restartSlowStart, restoreWindow } from './window';
 
 /** Nanoseconds. A shorter wait is none. */
@@ -29,8 +29,8 @@ const MAX_VAIN_WAITS: u8 = 8;
 export function receiveSequenceNak(qp: Qp, psn: u32): void {
   qp.count(Counter.rcvd_seq_err);
   if (qp.nakDeadline != 0) return;
+  if (qp.isNakRetried) return retransmitAgain(qp, RetransmitReason.SEQUENCE_NAK);
   let now = Card.get().now;
-  if (qp.isNakRetried) return repeatMissing(qp, psn, now);
   qp.nakAt = now;
   if (!isWaitUseful(qp, now)) return retransmitMissing(qp, psn);
   qp.nakDeadline = now + qp.reorderWait;
@@ -48,24 +48,13 @@ function isWaitUseful(qp: Qp, now: u64): bool {
 
 function retransmitMissing(qp: Qp, psn: u32): void {
   let now = Card.get().now;
-  // a packet that was sent at about the time of the one which made the peer send the NAK
-  if (qp.rttStart != 0) qp.nakRtt = <u32>min<u64>(now - qp.rttStart, MAX_LATE);
+  // a packet that was sent at about the time of the one which made the peer send the NAK, or long before it
+  if (qp.rttStart != 0) qp.nakRtt = <u32>min<u64>(now - qp.rttStart, qp.srtt == 0 ? MAX_LATE : <u64>qp.srtt);
   noteLoss(qp);
   qp.isNakRetried = true;
   qp.isPeerOnTrial = false;
   qp.retransmittedAt = now;
   retry(qp, psn, RetransmitReason.SEQUENCE_NAK);
-}
-
-/**
- * The NAK has come again. Copies of it, and NAKs of packets that were on their way, are ignored. One that is later than
- * a usual answer to the retransmission tells that this was lost too. As it may be forged, it costs no retry, and the
- * ACK timer goes on.
- */
-function repeatMissing(qp: Qp, psn: u32, now: u64): void {
-  if (qp.srtt == 0 || now - qp.retransmittedAt <= rttBound(qp)) return;
-  qp.retransmittedAt = now;
-  sendAgain(qp, psn, RetransmitReason.SEQUENCE_NAK);
 }
 
 /** The missing packet has not come by itself. */

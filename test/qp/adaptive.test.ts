@@ -76,7 +76,18 @@ describe('how long an answer is awaited', () => {
       .in(ACK_TIMER + 1, ack({ psn: 1000, msn: 1 }))
       .wc({ wrId: 1 })
       .counts({ roce_adp_retrans: 0, local_ack_timeout_err: 1 });
-    expect(roundTrip(c)).toBe(0);
+    expect(roundTrip(c)).toBe(1);
+  });
+
+  test('a packet that the ACK timer repeats is timed only while nothing else is known', async () => {
+    const c = await measuredAfterLoss({ timeout: 5 }, 10);
+    c.post(START, ping(1))
+      .out(sent(1001))
+      .at(START + 131.072)
+      .out(sent(1001))
+      .in(START + 231.072, ack({ psn: 1001, msn: 2 }))
+      .wc({ wrId: 1 });
+    expect(roundTrip(c)).toBe(10);
   });
 
   test('from the newest progress on', async () => {
@@ -149,6 +160,22 @@ describe('how long an answer is awaited', () => {
       .in(us + WAIT * 8 - 0.001, ack({ psn: 1002, msn: 3 }))
       .wc({ wrId: 2 });
     expect(roundTrip(c)).toBeGreaterThan(ROUND_TRIP);
+  });
+
+  test('as at first again when a repeat is answered after a usual round trip', async () => {
+    const c = await measuredAfterLoss();
+    c.post(START, ping(1)).out(sent(1001));
+    for (const times of [1, 3]) c.at(START + WAIT * times).out(sent(1001));
+    c.in(START + WAIT * 3 + ROUND_TRIP, ack({ psn: 1001, msn: 2 })).wc({ wrId: 1 });
+    const us = 100_000;
+    c.post(us, ping(2))
+      .out(sent(1002))
+      .at(us + WAIT - 0.001)
+      .silent()
+      .at(us + WAIT)
+      .out(sent(1002))
+      .in(us + WAIT + 1, ack({ psn: 1002, msn: 3 }))
+      .wc({ wrId: 2 });
   });
 
   test('a packet behind a repeated one is timed, one that is repeated with it is not', async () => {

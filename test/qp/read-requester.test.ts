@@ -82,6 +82,26 @@ test('a hole in the answer: the READ is asked again for the rest, at once, and w
     .counts({ implied_nak_seq_err: 1, retransmits: 1 });
 });
 
+test('a READ that was asked again is asked once more when a hole shows later than a usual answer', async () => {
+  const c = await rc();
+  const [first, , third, last] = answers(1000, 4000);
+  if (!first || !third || !last) throw new Error('packets');
+  c.post(1, wr(c, 1, 4000))
+    .out(asked(1000, 4000))
+    .in(11, first)
+    .silent()
+    .in(12, third)
+    .out(asked(1001, 2976, 1024))
+    // the first round trip took 10 us, and its bound is 30
+    .in(12 + 30, last)
+    .silent()
+    .in(12 + 31, third)
+    .out(asked(1001, 2976, 1024))
+    .in(12 + 41, ...response.read({ psn: 1001, msn: 1, payload: part(1024, 4000), mtu: 1024 }))
+    .wc({ wrId: 1, byteLen: 4000 })
+    .counts({ implied_nak_seq_err: 1, retransmits: 2 });
+});
+
 test('the rest of a READ may also come with the opcodes MIDDLE and LAST (rxe does this)', async () => {
   const c = await rc();
   const [first, , third] = answers(1000, 4000);
