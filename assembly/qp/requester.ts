@@ -21,6 +21,7 @@ import { advanceSsnAndLsn, hasCredit, mustAwaitFirstAck, noteMessageStarted } fr
 import { executeLocalOp } from './localops';
 import { copyPayload } from './payload';
 import { Qp } from './qp';
+import { isAwaitingMissing } from './seqnak';
 import { failSend, raiseDrained } from './state';
 import { restartAckTimer } from './timer';
 import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode';
@@ -30,7 +31,7 @@ const UC_CLASS: u32 = 0x20;
 
 /** Writes the next request packet to `frame`; returns its length, 0 when none may be sent now. */
 export function nextRequest(qp: Qp, frame: usize): u32 {
-  if (qp.rnrDeadline != 0) return 0;
+  if (qp.rnrDeadline != 0 || isAwaitingMissing(qp)) return 0;
   while (qp.sqNext != qp.sqHead && (qp.state == QpState.RTS || qp.state == QpState.SQD)) {
     let wqe = qp.sendWqe(qp.sqNext);
     if (isLocalOp(wqe.opcode)) {

@@ -7,7 +7,8 @@
 // Waiting helps only if the peer keeps what arrives behind a gap (reorder.ts). Go-back-N drops it, and has to get it
 // again in any case: such a peer never acknowledges all that was sent before its NAK without a retransmission. A first
 // wait therefore puts the peer on trial, and after each one in vain the next takes twice as many gaps that filled by
-// themselves.
+// themselves. While the requester waits it sends nothing new: the missing packet is the next one that the peer gets
+// (IBTA 9.7.5.2.8).
 import { RetransmitReason } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
@@ -24,6 +25,11 @@ const MIN_WAIT: u32 = 1000;
 const MAX_LATE: u64 = 1 << 30;
 /** After so many waits in vain the peer is taken to drop what arrives behind a gap. */
 const MAX_VAIN_WAITS: u8 = 8;
+
+/** Returns whether the missing packet is waited for: nothing is sent before a NAK is answered. */
+export function isAwaitingMissing(qp: Qp): bool {
+  return qp.nakDeadline != 0;
+}
 
 /** The peer misses the oldest packet, which is `psn`. */
 export function receiveSequenceNak(qp: Qp, psn: u32): void {

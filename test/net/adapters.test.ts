@@ -37,6 +37,18 @@ group('the card requests', () => {
       await requestFrom({ seed: SEED + 30 + i, mtu: 256, ops: OPS, psn: 0xffffc0, trouble: { drop: 0.05 } });
   });
 
+  test('a NAK is answered before anything new is sent, where ACKs are late', async () => {
+    const adapter = { onDemand: true, ackEvery: 5, ackDelay: 20_546, rnrTimer: 1 };
+    await requestFrom({
+      seed: 1680,
+      mtu: 1024,
+      ops: 37,
+      trouble: { drop: 0.07802106142044068 },
+      credits: true,
+      adapter,
+    });
+  });
+
   test('and the adapter does what it is for', async () => {
     const run = { seed: SEED, mtu: 1024, ops: OPS };
     const { counts, counters } = await requestFrom({

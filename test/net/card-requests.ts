@@ -50,8 +50,7 @@ export async function requestFrom(run: Run): Promise<Outcome> {
   const there = flow({ destQp: qp.qpn, trafficClass: 2 });
   const psn = run.psn ?? random.below(2 ** 24);
   const options = { there, mtu: run.mtu, psn, random: random.fork(), memory, va: VA, rkey: RKEY };
-  const isReordered = (run.trouble.reorder ?? 0) > 0;
-  const adapter = new AdapterResponder({ ...options, isReordered, credits: run.credits ?? false, ...run.adapter });
+  const adapter = new AdapterResponder({ ...options, credits: run.credits ?? false, ...run.adapter });
   const ends = { destQpn: there.srcQp, sqPsn: psn, rqPsn: random.below(2 ** 24), trafficClass: 2 };
   qp.connect({ ...ends, mtu: run.mtu, timeout: 8, maxRdAtomic: 16 });
   const link = new AdapterLink(rig, adapter, random.fork(), run.trouble);

@@ -53,7 +53,6 @@ export class RequestJudge {
     psn: number,
     readonly mtu: number,
     hasCredits: boolean,
-    readonly isReordered = false,
   ) {
     this.#next = psn;
     this.#cursor = psn;
@@ -66,8 +65,7 @@ export class RequestJudge {
     const { psn } = seen.d.bth;
     if (now < this.#rnrUntil) fail(seen, `a request ${this.#rnrUntil - now} ns before the RNR timer ends`, '9.7.5.2.8');
     if (distance(this.#oldest, this.#cursor) > 0) this.#cursor = this.#oldest;
-    const mayGoOn = this.isReordered && psn === this.#next;
-    if (this.#commanded !== undefined && psn !== this.#oldest && !mayGoOn)
+    if (this.#commanded !== undefined && psn !== this.#oldest)
       fail(seen, `a NAK asks for a rewind to PSN ${this.#oldest}`, '9.7.5.2.8');
     // one packet that is sent again on trial, and is answered, needs no others behind it
     const goesOn =

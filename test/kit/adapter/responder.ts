@@ -38,11 +38,6 @@ export interface ResponderOptions {
   readonly ackDelay?: number;
   /** RNR timer code. Default: 1, which is 10 us. */
   readonly rnrTimer?: number;
-  /**
-   * Whether the network reorders packets: a card that has noticed may wait a while after a sequence NAK and go on,
-   * since the missing packet may still come. Default false: it rewinds at once.
-   */
-  readonly isReordered?: boolean;
 }
 
 /** A message that took a receive. */
@@ -84,7 +79,7 @@ export class AdapterResponder implements Adapter {
     this.#options = options;
     this.#psn = options.psn;
     this.#packets = new PacketJudge(options.there, options.mtu);
-    this.#requests = new RequestJudge(options.psn, options.mtu, options.credits ?? false, options.isReordered ?? false);
+    this.#requests = new RequestJudge(options.psn, options.mtu, options.credits ?? false);
     this.#habits = new Habits(options.there, options.random);
   }
 
