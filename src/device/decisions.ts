@@ -63,8 +63,8 @@ export interface RecoveryDecision extends Traced {
    * `packets` that were about to be sent again. `RECOVERED`: the first progress after a retry, so that all retries are
    * available again. `PROBE_LOST`: the packet of an early retransmission was lost, so the `packets` behind it count as
    * lost. `PROBE_DELIVERED`: that packet was not lost. `REPLAY_DROPPED`: the peer has requested a READ again whose
-   * memory is no longer registered; `packets` of the response are not sent. `ACK_REPEATED`: the responder repeats an ACK
-   * that came early, because nothing new has come since.
+   * memory is no longer registered; `packets` of the response are not sent. `ACK_REPEATED`: the responder repeats an
+   * ACK that came early, because nothing new has come since.
    */
   readonly kind:
     | 'READ_RESUMED'
