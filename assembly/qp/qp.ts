@@ -305,6 +305,13 @@ export class Qp {
     return changetype<SendWqe>(this.sqBase + <usize>(n & this.sqMask) * this.sqStride);
   }
 
+  /** The responder owes the ACK or NAK of `psn`; it replaces the pending one. */
+  setPendingAck(ack: PendingAck, syndrome: u32, psn: u32): void {
+    this.pendingAck = ack;
+    this.pendingSyndrome = <u8>syndrome;
+    this.pendingPsn = psn;
+  }
+
   count(counter: Counter): void {
     count(this.counters, counter, 1);
   }

@@ -29,8 +29,6 @@ export function expireRepeatAck(qp: Qp, now: u64): void {
   let isSilent = qp.ePsn == qp.repeatEPsn && qp.reorderFirst == 0 && qp.sentNak == SentNak.NONE;
   if (!isSilent || qp.pendingAck != PendingAck.NONE || qp.activeResources != 0) return;
   recordDecision(qp, DecisionKind.ACK_REPEATED, 0, qp.repeatPsn, 0, 0);
-  qp.pendingAck = PendingAck.SEND;
-  qp.pendingSyndrome = <u8>Syndrome.ACK;
-  qp.pendingPsn = qp.repeatPsn;
+  qp.setPendingAck(PendingAck.SEND, Syndrome.ACK, qp.repeatPsn);
   schedule(qp);
 }

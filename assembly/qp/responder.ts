@@ -164,9 +164,7 @@ function replayResponse(qp: Qp, packet: Packet): Counter {
 }
 
 function scheduleAck(qp: Qp, ack: PendingAck, syndrome: u32, psn: u32): void {
-  qp.pendingAck = ack;
-  qp.pendingSyndrome = <u8>syndrome;
-  qp.pendingPsn = psn;
+  qp.setPendingAck(ack, syndrome, psn);
   schedule(qp);
 }
 

@@ -47,9 +47,7 @@ function coalesceAck(qp: Qp, response: RespResource): void {
 
 /** Sends an ACK that carries only credits: it repeats the newest ACK (IBTA 9.7.7.2.4). */
 function sendCreditUpdate(qp: Qp, frame: usize): u32 {
-  qp.pendingAck = PendingAck.SEND;
-  qp.pendingSyndrome = <u8>Syndrome.ACK;
-  qp.pendingPsn = psnAdd(qp.ePsn, -1);
+  qp.setPendingAck(PendingAck.SEND, Syndrome.ACK, psnAdd(qp.ePsn, -1));
   return sendAck(qp, frame);
 }
 
@@ -121,9 +119,7 @@ function dropReplay(qp: Qp, resource: RespResource): u32 {
 function failReadResponse(qp: Qp, resource: RespResource): u32 {
   qp.count(Counter.resp_remote_access_errors);
   Card.get().events.raise(EventType.QP_ACCESS_ERR, qp.ptr);
-  qp.pendingAck = PendingAck.SEND_AND_FAIL;
-  qp.pendingSyndrome = <u8>Syndrome.NAK_REMOTE_ACCESS;
-  qp.pendingPsn = resource.responsePsn;
+  qp.setPendingAck(PendingAck.SEND_AND_FAIL, Syndrome.NAK_REMOTE_ACCESS, resource.responsePsn);
   recordDecision(qp, DecisionKind.NAK, 0, qp.pendingPsn, 0, qp.pendingSyndrome);
   qp.activeResources = 0;
   return 0;
