@@ -1,5 +1,5 @@
 /**
- * What clients take of a bounded resource. A client is an address, however many connections it has.
+ * Shares of a bounded resource. A client is an address, however many connections it has.
  */
 
 /** Amounts by client. */

@@ -51,7 +51,7 @@ export interface CardOptions {
   /** Puts gates between the network and the card, for frames that `tap` has not seen. */
   readonly gates?: boolean;
   readonly memoryBytes?: number;
-  /** How many decisions the device keeps. */
+  /** The number of decisions that the device keeps. */
   readonly decisions?: OpenOptions['decisions'];
   /** Resolves the route to a peer in place of the kernel. */
   readonly resolve?: Link['resolve'];

@@ -86,7 +86,7 @@ describe.each<Work & { readonly least: readonly [number, number] }>([
   });
 });
 
-// Where so much is lost, few packets are sent only once, and most measure no round trip.
+// Few packets are sent only once at such a loss, and most measure no round trip.
 test.each<Work>([
   { opcode: 'RDMA_READ', bytes: 180 * 4096, count: 4, depth: 1 },
   { opcode: 'RDMA_READ', bytes: 16_384, count: 100, depth: 4 },

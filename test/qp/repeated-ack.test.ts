@@ -48,7 +48,7 @@ describe('the ACK of what waited behind a gap', () => {
       .silent();
   });
 
-  test('is not repeated while the peer is told that a receive is missing', async () => {
+  test('is not repeated while an RNR NAK waits for its answer', async () => {
     const c = await filled(2);
     c.in(2, send({ psn: 102 }))
       .out(nak.rnr({ psn: 102, msn: 2, timer: 14 }))
