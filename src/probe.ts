@@ -43,8 +43,6 @@ export {
   isSame,
   Nak,
   pattern,
-  psnAfter,
-  psnDistance,
   type Received,
   told,
 } from './probe/checks/conversation.js';
@@ -106,6 +104,7 @@ export {
   type WithImm,
   type WithInvalidate,
 } from './probe/packet/packets.js';
+export { psnAfter, psnDistance } from './probe/packet/psn.js';
 export { probeCapture } from './probe/report/capture.js';
 export {
   compareReports,

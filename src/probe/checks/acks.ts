@@ -1,7 +1,8 @@
 /** Checks of ACKs: their PSN, their MSN, their credits. */
 import { request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { LONG_REQUESTS, pattern, psnAfter, REQUESTS } from './talk.js';
+import { LONG_REQUESTS, pattern, REQUESTS } from './talk.js';
 
 /** Credit code of responders without credits. */
 const NO_CREDITS = 31;

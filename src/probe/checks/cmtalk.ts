@@ -15,8 +15,9 @@ import {
   MadSubject,
 } from '../packet/mad.js';
 import { datagram, request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { CmCheck, CmPeer, CmQueue, Evidence, Target } from './check.js';
-import { Conversation, Finding, psnAfter, type Received } from './conversation.js';
+import { Conversation, Finding, type Received } from './conversation.js';
 
 /** Nanoseconds of a millisecond. */
 const MS = 1e6;

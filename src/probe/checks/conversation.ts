@@ -46,12 +46,6 @@ export enum Nak {
   REMOTE_OPERATIONAL = 0x63,
 }
 
-/** Returns the distance from PSN `b` to `a`, from -2^23 to 2^23 - 1. */
-export const psnDistance = (a: number, b: number): number => ((a - b) << 8) >> 8;
-
-/** Returns the PSN some packets later. */
-export const psnAfter = (psn: number, packets: number): number => (psn + packets) & 0xffffff;
-
 /** Returns bytes that differ from those of other seeds, and from page to page. */
 export function pattern(length: number, seed: number): Uint8Array {
   const bytes = new Uint8Array(length);

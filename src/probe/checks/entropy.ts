@@ -2,8 +2,9 @@
  * Whether the numbers of new connections can be guessed. The tests fail a peer whose numbers are random less than once
  * in 10^9 runs.
  */
+
+import { psnDistance } from '../packet/psn.js';
 import type { CmCheck } from './check.js';
-import { psnDistance } from './conversation.js';
 
 /** Connections one after the other. */
 const PSNS = 40;

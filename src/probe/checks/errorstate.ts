@@ -1,7 +1,8 @@
 /** Checks of a queue pair that has refused a request for good: it is in error. */
 import { request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { isSame, pattern, psnAfter, type Talk } from './talk.js';
+import { isSame, pattern, type Talk } from './talk.js';
 
 /** Turns a key into one of another memory region. */
 const OTHER_REGION = 0x7f000000;

@@ -2,8 +2,9 @@
 import { decode } from '../packet/decode.js';
 import { encode } from '../packet/encode.js';
 import { frame, frameOf, type Packet } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { Nak, pattern, psnAfter, REQUESTS, type Talk, told } from './talk.js';
+import { Nak, pattern, REQUESTS, type Talk, told } from './talk.js';
 
 /** Sends a request that must not be carried out, and shows that the peer stays silent and unchanged. */
 export async function dropped(talk: Talk, what: string, send: (psn: number) => void): Promise<void> {

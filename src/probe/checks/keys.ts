@@ -1,7 +1,8 @@
 /** Checks of remote keys, rights, bounds and lengths. */
 import { type Packet, request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { RemoteOperation, ResponderCheck, ResponderOptions } from './check.js';
-import { Nak, pattern, psnAfter, type Talk } from './talk.js';
+import { Nak, pattern, type Talk } from './talk.js';
 
 /** What a check of one operation needs. */
 const only = (operation: RemoteOperation): ResponderOptions => ({ receives: false, permits: [operation] });

@@ -1,7 +1,7 @@
 /** Checks of queue pairs that lose nothing, beside others that do. */
 import { type Packet, request } from '../packet/packets.js';
+import { psnDistance } from '../packet/psn.js';
 import type { PeerRegion, ResponderCheck } from './check.js';
-import { psnDistance } from './conversation.js';
 import { pattern, type Talk } from './talk.js';
 
 const ROUNDS = 20;

@@ -4,8 +4,9 @@
  */
 import { Op } from '../packet/opcodes.js';
 import type { Packet } from '../packet/packets.js';
+import { psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { isSame, Nak, pattern, psnDistance, type Talk, told } from './talk.js';
+import { isSame, Nak, pattern, type Talk, told } from './talk.js';
 
 const CLAUSE = 'none: the figures are for comparison';
 const KIB = 1024;

@@ -1,8 +1,9 @@
 /** Checks of READs, atomic operations, duplicates of requests, and RNR NAKs. */
 import { Op } from '../packet/opcodes.js';
 import { request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck, ResponderOptions } from './check.js';
-import { isSame, Nak, pattern, psnAfter, type Talk, told } from './talk.js';
+import { isSame, Nak, pattern, type Talk, told } from './talk.js';
 
 const WRITES: ResponderOptions = { receives: false, permits: ['WRITE'] };
 const READS: ResponderOptions = { receives: false, permits: ['READ'] };

@@ -1,8 +1,9 @@
 /** Checks of a peer that sends requests: which ACKs and READ responses it takes, and which it does not. */
 import { Op } from '../packet/opcodes.js';
 import type { Packet } from '../packet/packets.js';
+import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
-import { psnAfter, psnDistance, type Received, told } from './conversation.js';
+import { type Received, told } from './conversation.js';
 import type { Message, Service } from './service.js';
 
 /** Kinds whose packets an ACK completes. */

@@ -1,6 +1,8 @@
 /** Checks of a peer that sends requests: what it does when they are lost, refused, or not answered. */
+
+import { psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
-import { psnDistance, type Received, told } from './conversation.js';
+import { type Received, told } from './conversation.js';
 import { type Message, type Service, timeoutOf } from './service.js';
 
 /** Kinds whose packets an ACK completes. */

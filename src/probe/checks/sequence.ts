@@ -1,7 +1,8 @@
 /** Checks of PSNs: gaps and their NAK, the sequence of opcodes, wrapping. */
 import { type Packet, request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { LONG_REQUESTS, Nak, pattern, psnAfter, REQUESTS, type Talk, told } from './talk.js';
+import { LONG_REQUESTS, Nak, pattern, REQUESTS, type Talk, told } from './talk.js';
 
 /** Time without a packet after which a peer has said all (ns). */
 const SETTLED = 5e6;

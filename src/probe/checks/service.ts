@@ -4,8 +4,9 @@
  */
 import { Op } from '../packet/opcodes.js';
 import { ack, nak, type Packet, response } from '../packet/packets.js';
+import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { Evidence, PeerRegion, Requester, RequesterCheck, Target, Traffic } from './check.js';
-import { Conversation, Finding, pattern, psnAfter, psnDistance, type Received, told } from './conversation.js';
+import { Conversation, Finding, pattern, type Received, told } from './conversation.js';
 
 /** Nanoseconds of the code 0 of ACK timeouts. */
 const TIMEOUT_UNIT = 4096;

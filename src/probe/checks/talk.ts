@@ -4,29 +4,11 @@
  */
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
+import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { Evidence, Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
-import {
-  Conversation,
-  Finding,
-  isSame,
-  Nak,
-  pattern,
-  psnAfter,
-  psnDistance,
-  type Received,
-  told,
-} from './conversation.js';
+import { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
 
-export {
-  Finding,
-  isSame,
-  Nak,
-  pattern,
-  psnAfter,
-  psnDistance,
-  type Received,
-  told,
-} from './conversation.js';
+export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
 
 /** All operations, those first that show the most for the least. */
 const OPERATIONS: readonly Operation[] = ['WRITE', 'READ', 'ATOMIC', 'SEND'];
