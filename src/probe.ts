@@ -9,7 +9,8 @@
  * @packageDocumentation
  */
 
-export { type Capture, type CapturedPacket, readCapture } from './probe/capture/read.js';
+export type { Capture, CapturedPacket } from './probe/capture/captured.js';
+export { readCapture } from './probe/capture/read.js';
 export type {
   Background,
   Check,
@@ -37,28 +38,23 @@ export type {
 } from './probe/checks/check.js';
 export { isPermitted } from './probe/checks/check.js';
 export { CHECKS } from './probe/checks/checks.js';
-export {
-  Conversation,
-  Finding,
-  isSame,
-  Nak,
-  pattern,
-  type Received,
-  told,
-} from './probe/checks/conversation.js';
+export { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './probe/checks/conversation.js';
 export { defineCheck } from './probe/checks/define.js';
 export { type CheckRunOptions, runCheck, runChecks } from './probe/checks/run.js';
 export { type Message, Service, timeoutOf } from './probe/checks/service.js';
 export { type RequestOptions, Talk } from './probe/checks/talk.js';
-export {
-  analyse,
-  KINDS,
-  type Kind,
-  type Ladder,
-  type LadderConnection,
-  type LadderPacket,
-} from './probe/ladder/analysis.js';
+export { analyse, type Ladder } from './probe/ladder/analysis.js';
+export { aboutText, connectionText, type LadderConnection } from './probe/ladder/connection.js';
+export { KINDS, type Kind, type LadderPacket, MARKS } from './probe/ladder/packet.js';
 export { ladderPage } from './probe/ladder/page.js';
+export type { Pairing } from './probe/ladder/pairing.js';
+export {
+  type ConnectionFindings,
+  type LadderFinding,
+  type LadderPart,
+  ladderFindings,
+  selectLadder,
+} from './probe/ladder/select.js';
 export { EventFaultLink, type FaultHits, MAX_FAULT_RULES } from './probe/link/eventfaults.js';
 export { checkFaultRule } from './probe/link/faultmatcher.js';
 export type { PacketTimes } from './probe/link/kerneltimes.js';

@@ -1,6 +1,7 @@
 /** A capture in memory, which a device or a link writes and a test reads. */
 import { Writable } from 'node:stream';
-import { type Capture, readCapture } from '../../src/probe/capture/read.js';
+import type { Capture } from '../../src/probe/capture/captured.js';
+import { readCapture } from '../../src/probe/capture/read.js';
 
 export class Recording extends Writable {
   readonly #chunks: Buffer[] = [];

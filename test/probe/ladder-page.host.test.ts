@@ -39,7 +39,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     const path = join(folder, 'ladder.html');
     const args = [MAIN, 'ladder', capturePath('loss5_write_bw_64k'), '-o', path, '--json'];
     const report = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }));
-    expect(report).toMatchObject({ page: path, connections: 1 });
+    expect(report).toMatchObject({ page: path, connections: [{ pairing: { by: 'order' } }] });
     const page = await open(readFileSync(path, 'utf8'));
     expect(await page.textContent('#summary')).toContain(
       `${report.packets} of ${report.packets} packets, ${report.troubles} with trouble`,
@@ -52,8 +52,25 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     await page.keyboard.press('p');
     expect(await page.textContent('#details h2')).toBe(first);
     expect(await page.textContent('#details table')).toContain('bth psn');
+    expect(await page.textContent('#details table')).toContain('aroundEthernet');
+    expect(await page.textContent('#pairing')).toContain(report.connections[0].about);
     await page.check('#troubles');
     expect(await page.textContent('#summary')).toContain(`${report.troubles} of ${report.packets} packets`);
+    expect(errors).toEqual([]);
+  });
+
+  test('many connections: those with most trouble are the first to choose', async () => {
+    const sends = (destQp: number, ...psns: number[]) => psns.map((psn) => capturedSend(psn, destQp));
+    const page = await open(ladderPage(analyse([...sends(1, 1, 2), ...sends(2, 1, 1, 1), ...sends(3, 1, 1)]), 'many'));
+    expect(await page.locator('#connection option').allTextContents()).toEqual([
+      'all 3',
+      '10.0.0.2 qp ? – 10.0.0.1 qp 2 (2)',
+      '10.0.0.2 qp ? – 10.0.0.1 qp 3 (1)',
+      '10.0.0.2 qp ? – 10.0.0.1 qp 1',
+    ]);
+    await page.selectOption('#connection', { index: 1 });
+    expect(await page.textContent('#summary')).toContain('3 of 7 packets, 2 with trouble');
+    expect(await page.textContent('#pairing')).toBe('The capture has one direction only.');
     expect(errors).toEqual([]);
   });
 
@@ -95,7 +112,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
   }, 60_000);
 });
 
-function capturedSend(psn: number) {
-  const data = frame(flow(), request.sendOnly({ psn }));
+function capturedSend(psn: number, destQp = 0x11) {
+  const data = frame(flow({ destQp }), request.sendOnly({ psn }));
   return { time: BigInt(psn) * 1000n, data, wireLength: data.length, direction: 0 as const };
 }

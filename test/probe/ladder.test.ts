@@ -1,11 +1,18 @@
 // What the ladder finds in captures of real peers, and in packets that are made for it.
 import { expect, test } from 'vitest';
-import { type CapturedPacket, readCapture } from '../../src/probe/capture/read.js';
-import { analyse, Follower, type Ladder, MARKS } from '../../src/probe/ladder/analysis.js';
+import type { CapturedPacket } from '../../src/probe/capture/captured.js';
+import { readCapture } from '../../src/probe/capture/read.js';
+import { type CapturedRoce, decodeCaptured } from '../../src/probe/capture/roce.js';
+import { analyse, type Ladder } from '../../src/probe/ladder/analysis.js';
+import { aboutText } from '../../src/probe/ladder/connection.js';
+import { Follower } from '../../src/probe/ladder/follow.js';
 import { pack, unpack } from '../../src/probe/ladder/pack.js';
-import { decode } from '../../src/probe/packet/decode.js';
+import { MARKS } from '../../src/probe/ladder/packet.js';
+import { ladderFindings, selectLadder } from '../../src/probe/ladder/select.js';
+import { encodeMad, gidOf } from '../../src/probe/packet/mad.js';
 import {
   ack,
+  datagram,
   type Flow,
   flow,
   frame,
@@ -16,17 +23,21 @@ import {
   reverse,
 } from '../../src/probe/packet/packets.js';
 import { CAPTURES, capturePath } from '../kit/fixtures.js';
+import { Random } from '../kit/random.js';
 
 const there = flow({ destQp: 0x11, srcQp: 0x22 });
 const back = reverse(there);
 
 /** Returns the ladder of packets, a microsecond apart. */
 function ladderOf(...packets: [Flow, Packet][]): Ladder {
-  const captured = packets.map(([direction, packet], i): CapturedPacket => {
+  return analyse(captured(...packets));
+}
+
+function captured(...packets: [Flow, Packet][]): CapturedPacket[] {
+  return packets.map(([direction, packet], i) => {
     const data = frame(direction, packet);
     return { time: BigInt(1000 * i), data, wireLength: data.length, direction: 0 };
   });
-  return analyse(captured);
 }
 const notes = ({ packets }: Ladder) => packets.map(({ note }) => note);
 const send = (psn: number): [Flow, Packet] => [there, request.sendOnly({ psn, ackReq: true })];
@@ -60,7 +71,7 @@ test('a gap, its NAK and the retransmission are found and explained', () => {
     '',
     'Gap: the capture lacks 1 PSN before this packet, from 101.',
     'The responder misses PSN 101: everything from there is sent again.',
-    'The packet arrives 2 PSNs late: it was overtaken.',
+    'Retransmission, 1 µs after a NAK (sequence error): the capture lacks the first transmission of this PSN.',
     'Retransmission: this PSN was sent 3 µs before, 2 µs after a NAK (sequence error).',
     '',
   ]);
@@ -92,9 +103,9 @@ test('RNR NAKs, errors, congestion and wrong ICRCs are marked', () => {
 
 test('packets are followed one by one, and one that the network loses says so', () => {
   const follower = new Follower(0, 1024);
-  const data = frame(there, request.sendOnly({ psn: 1 }));
+  const packet = decodeCaptured({ data: frame(there, request.sendOnly({ psn: 1 })) }) as CapturedRoce;
   const follow = (number: number, isLost: boolean) =>
-    follower.packet({ number, time: number * 1000, direction: 0, frame: decode(data), data, isLost });
+    follower.packet({ number, time: number * 1000, direction: 0, packet, isLost });
   expect(follow(1, true)).toMatchObject({ marks: MARKS.lost, note: 'The network loses this packet.' });
   expect(follow(2, false)).toMatchObject({ marks: MARKS.retransmission, kind: 'SEND', psn: 1 });
 });
@@ -120,4 +131,153 @@ test('garbage is skipped, and an empty capture has no packets', () => {
   const packet = { time: 0n, data: new Uint8Array(3), wireLength: 3, direction: 0 as const };
   expect(analyse([packet])).toEqual({ connections: [], packets: [], skipped: 1 });
   expect(analyse([])).toEqual({ connections: [], packets: [], skipped: 0 });
+});
+
+test('a capture that is cut by a snap length has no gaps, no ICRCs, and the sizes of the wire', () => {
+  const payload = new Uint8Array(1000);
+  const packets: [Flow, Packet][] = Array.from({ length: 20 }, (_, psn) =>
+    psn % 2
+      ? [back, ack({ psn: psn - 1, msn: psn })]
+      : [there, request.writeOnly({ psn, va: 0n, rkey: 1, payload, ackReq: true })],
+  );
+  const whole = ladderOf(...packets);
+  for (const snapLength of [54, 58, 64, 96, 128]) {
+    const cut = captured(...packets).map((each) => ({ ...each, data: each.data.subarray(0, snapLength) }));
+    const { packets: shown, skipped } = analyse(cut);
+    expect(skipped).toBe(0);
+    expect(shown.map(({ psn, bytes, note }) => [psn, bytes, note])).toEqual(
+      whole.packets.map(({ psn, bytes, note }) => [psn, bytes, note]),
+    );
+  }
+});
+
+/** WRITEs and their ACKs between the queue pairs of a flow, from one PSN on. */
+function conversation(on: Flow, first: number, count: number, firstMsn = 0): [Flow, Packet][] {
+  return Array.from({ length: count }, (_, i): [Flow, Packet][] => [
+    [on, request.writeOnly({ psn: (first + i) & 0xffffff, va: 0n, rkey: 1, payload: new Uint8Array(8), ackReq: true })],
+    [reverse(on), ack({ psn: (first + i) & 0xffffff, msn: firstMsn + i + 1 })],
+  ]).flat();
+}
+
+test('queue pairs that begin at the same PSN are paired by the order of their packets', () => {
+  const other = flow({ destQp: 0x33, srcQp: 0x44 });
+  const [a, b] = [conversation(there, 0, 25), conversation(other, 0, 25)];
+  const rnr = (psn: number): [Flow, Packet][] => [send(psn), [back, nak.rnr({ psn, timer: 12, msn: psn })]];
+  const { connections } = ladderOf(
+    ...Array.from({ length: 25 }, (_, i) => [
+      ...b.slice(2 * i, 2 * i + 2),
+      ...(i < 20 ? [] : rnr(i)),
+      ...a.slice(2 * i, 2 * i + 2),
+    ]).flat(),
+  );
+  expect(connections.map(({ qps, troubles, pairing }) => [qps, troubles, pairing.by])).toEqual([
+    [[0x44, 0x33], 0, 'order'],
+    [[0x22, 0x11], 10, 'order'],
+  ]);
+  for (const each of connections)
+    expect(aboutText(each)).toMatch(/responses follow a request .*: the pairing is clear\.$/);
+});
+
+test('a thousand queue pairs that begin at the same PSN are paired', () => {
+  const random = new Random(5);
+  const flows = Array.from({ length: 1000 }, (_, i) => flow({ destQp: 0x1000 + i, srcQp: 0x9000 + i }));
+  const packets: [Flow, Packet][] = [];
+  for (let round = 0; round < 20; round++) {
+    const order = flows.map((each) => ({ each, key: random.below(1 << 30) })).sort((a, b) => a.key - b.key);
+    for (const { each } of order) packets.push(...conversation(each, round, 1, round));
+  }
+  const { connections } = ladderOf(...packets);
+  expect(connections).toHaveLength(1000);
+  for (const { qps, troubles } of connections) {
+    expect(troubles).toBe(0);
+    expect((qps[0] as number) - (qps[1] as number)).toBe(0x8000);
+  }
+});
+
+test('a jump of the PSNs begins a new connection, and a single packet far away does not', () => {
+  const { connections, packets } = ladderOf(
+    ...conversation(there, 1000, 10),
+    ...conversation(there, 9_000_000, 10),
+    ...conversation(there, 500, 10),
+    send(5_000_000),
+    ...conversation(there, 510, 10, 10),
+  );
+  expect(connections.map(({ packets: count, began }) => [count, began])).toEqual([
+    [20, ''],
+    [20, 'the PSNs jump from 1010 to 9000000'],
+    [41, 'the PSNs jump from 9000010 to 500'],
+  ]);
+  expect(packets.filter(({ note }) => note !== '').map(({ psn }) => psn)).toEqual([5_000_000]);
+});
+
+test('a responder that counts its messages from the beginning is that of a new connection', () => {
+  const { connections } = ladderOf(...conversation(there, 0, 10), ...conversation(there, 0, 10));
+  expect(connections.map(({ packets, troubles, began }) => [packets, troubles, began])).toEqual([
+    [20, 0, ''],
+    [20, 0, 'the peer counts its messages (MSN) from the beginning'],
+  ]);
+  // the same requests again, but their responder has not forgotten them
+  const again = conversation(there, 0, 10).map(([on, packet]): [Flow, Packet] =>
+    on === there ? [on, packet] : [on, ack({ psn: packet.bth.psn, msn: 10 })],
+  );
+  expect(ladderOf(...conversation(there, 0, 10), ...again).connections).toHaveLength(1);
+});
+
+test('a queue pair number that another peer uses later is that of a new connection', () => {
+  const later = flow({ destQp: 0x11, srcQp: 0x77 });
+  const { connections } = ladderOf(...conversation(there, 0, 10), ...conversation(later, 20, 10));
+  expect(connections.map(({ qps, packets, began }) => [qps, packets, began])).toEqual([
+    [[0x22, 0x11], 20, ''],
+    [[0x77, 0x11], 20, 'another queue pair answers from here'],
+  ]);
+});
+
+test('the messages of rdma_cm name the queue pairs, and begin a new connection when they name one again', () => {
+  const cm = flow({ destQp: 1, srcQp: 1 });
+  const mad = (on: Flow, name: 'REQ' | 'REP', fields: object): [Flow, Packet] => [
+    on,
+    datagram.sendOnly({ psn: 0, qkey: 0x8001_0000, srcQp: 1, payload: encodeMad(name, fields) }),
+  ];
+  const connect = (id: number, startingPsn: number): [Flow, Packet][] => {
+    const ids = { localCommId: id, startingPsn };
+    const gids = { localGid: gidOf('10.0.0.2'), remoteGid: gidOf('10.0.0.1') };
+    const sent: [Flow, Packet][] = [
+      mad(cm, 'REQ', { ...ids, ...gids, localQpn: 0x22 }),
+      mad(reverse(cm), 'REP', { ...ids, remoteCommId: id, localQpn: 0x11 }),
+    ];
+    // each is sent twice: the first answer came late
+    return [...sent, ...sent];
+  };
+  const { connections } = ladderOf(
+    ...connect(1, 100),
+    ...conversation(there, 100, 5),
+    ...connect(2, 103),
+    ...conversation(there, 103, 5),
+  );
+  const named = 'rdma_cm has made a connection with this queue pair number';
+  expect(
+    connections.map(({ qps, packets, troubles, pairing, began }) => [qps, packets, troubles, pairing, began]),
+  ).toEqual([
+    [[1, 1], 8, 0, { by: 'datagrams' }, ''],
+    [[0x22, 0x11], 10, 0, { by: 'rdma_cm' }, ''],
+    [[0x22, 0x11], 10, 0, { by: 'rdma_cm' }, named],
+  ]);
+});
+
+test('a part of a ladder has its connections, with all that was found', () => {
+  const ladder = ladderOf(...conversation(flow({ destQp: 0x33, srcQp: 0x44 }), 0, 4), send(1), send(3), send(4));
+  const part = selectLadder(ladder, { qp: 0x11, from: 9000 });
+  expect(part.connections.map(({ qps, packets, troubles }) => [qps, packets, troubles])).toEqual([
+    [[undefined, 0x11], 2, 1],
+  ]);
+  expect(part.packets.map(({ connection, psn }) => [connection, psn])).toEqual([
+    [0, 3],
+    [0, 4],
+  ]);
+  expect(
+    ladderFindings(ladder).map(({ qps, findings }) => [qps[1], findings.map(({ number, marks }) => [number, marks])]),
+  ).toEqual([
+    [0x11, [[10, ['gap']]]],
+    [0x33, []],
+  ]);
 });

@@ -1,6 +1,6 @@
 // The program of the playground in Node: two cards on its network, in virtual time.
 import { expect, test } from 'vitest';
-import { MARKS } from '../../src/probe/ladder/analysis.js';
+import { MARKS } from '../../src/probe/ladder/packet.js';
 import type { Conditions } from '../../web/playground/network.js';
 import { OPERATIONS, type Order, type Outcome, Session } from '../../web/playground/session.js';
 

@@ -1,6 +1,6 @@
 /** The fields of the packet that the reader has chosen. */
-import { decode } from '../../src/probe/packet/decode.js';
-import { type LadderPacket, TROUBLE } from '../../src/probe/ladder/analysis.js';
+import { decodePacket } from '../../src/probe/packet/decode.js';
+import { type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { timeText } from './dom.js';
 import { fieldsOf } from './fields.js';
 
@@ -18,7 +18,11 @@ export function showDetails(details: HTMLElement, packet: LadderPacket): void {
   add('p', packet.label);
   if (packet.note !== '') add('p', packet.note, packet.marks & TROUBLE ? 'note' : '');
   const table = add('table', '') as HTMLTableElement;
-  const rows: [string, string][] = [['time', timeText(packet.time)], ...fieldsOf(packet.headers, packet.bytes, decode)];
+  const rows: [string, string][] = [
+    ['time', timeText(packet.time)],
+    ...packet.outer.split(' / ').map((outer): [string, string] => ['around', outer]),
+    ...fieldsOf(packet.headers, decodePacket),
+  ];
   for (const [name, value] of rows) {
     const row = table.insertRow();
     const head = document.createElement('th');

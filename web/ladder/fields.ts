@@ -1,37 +1,27 @@
 /** The fields of a packet's headers, for people. */
-import type { Decoded } from '../../src/probe/packet/frame.js';
-
-/** Bytes after the headers that a decoder needs: padding and ICRC. */
-const TAIL_BYTES = 8;
+import type { PacketView } from '../../src/probe/packet/decode.js';
 
 /**
  * Returns names and values of the fields of a packet.
- * @param headers the first bytes of the frame; the payload may be cut
+ * @param headers the packet from its IP header to its payload; it may be cut
  */
-export function fieldsOf(headers: Uint8Array, payloadBytes: number, decode: (frame: Uint8Array) => Decoded): [string, string][] {
-  // The page has the headers alone, so it fills up to the length that the IP header names.
-  const full = new Uint8Array(headers.length + payloadBytes + TAIL_BYTES + 64);
-  full.set(headers);
-  let frame: Decoded;
+export function fieldsOf(headers: Uint8Array, decode: (packet: Uint8Array, etherType: number) => PacketView): [string, string][] {
+  let view: PacketView;
   try {
-    frame = decode(full);
+    view = decode(headers, (headers[0] ?? 0) >> 4 === 4 ? 0x0800 : 0x86dd);
   } catch (error) {
     return [['headers', (error as Error).message]];
   }
   const rows: [string, string][] = [];
-  const add = (prefix: string, fields: object, without: readonly string[] = []) => {
-    for (const [name, value] of Object.entries(fields))
-      if (!without.includes(name) && value !== undefined) rows.push([`${prefix}${name}`, text(name, value)]);
+  const add = (prefix: string, fields: object) => {
+    for (const [name, value] of Object.entries(fields)) if (value !== undefined) rows.push([`${prefix}${name}`, text(name, value)]);
   };
-  add('eth ', frame.eth);
-  add('ip ', frame.ip);
-  add('udp ', frame.udp);
-  add('bth ', frame.bth);
-  for (const name of ['deth', 'feth', 'reth', 'atomiceth', 'aeth'] as const)
-    if (frame[name] !== undefined) add(`${name} `, frame[name]);
-  for (const name of ['immdt', 'ieth', 'atomicack'] as const)
-    if (frame[name] !== undefined) rows.push([name, text(name, frame[name])]);
-  rows.push(['payload', `${payloadBytes} bytes`]);
+  add('ip ', view.ip);
+  add('udp ', view.udp);
+  add('bth ', view.bth);
+  for (const name of ['deth', 'feth', 'reth', 'atomiceth', 'aeth'] as const) if (view[name] !== undefined) add(`${name} `, view[name]);
+  for (const name of ['immdt', 'ieth', 'atomicack'] as const) if (view[name] !== undefined) rows.push([name, text(name, view[name])]);
+  rows.push(['payload', `${view.payloadBytes} bytes`]);
   return rows;
 }
 

@@ -1,8 +1,9 @@
 /** The program of a ladder page: loads its packets, filters them, and shows what the reader chooses. */
-import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/analysis.js';
+import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { type PackedLadder, unpack } from '../../src/probe/ladder/pack.js';
 import { showDetails } from './details.js';
 import { colour, element, switchTheme, useTheme } from './dom.js';
+import { aboutText, connectionText } from '../../src/probe/ladder/connection.js';
 import { drawGoodput, drawPsns } from './plots.js';
 import { COLOURS, LadderView } from './view.js';
 
@@ -28,8 +29,9 @@ class Page {
     const select = element<HTMLSelectElement>('connection');
     const option = (text: string, value: string) => select.append(new Option(text, value));
     option(`all ${this.ladder.connections.length}`, 'all');
-    for (const [i, { addresses, qps, troubles }] of this.ladder.connections.entries())
-      option(`${addresses[0]} qp ${qps[0] ?? '?'} – ${addresses[1]} qp ${qps[1] ?? '?'}${troubles ? ` (${troubles})` : ''}`, String(i));
+    const byTrouble = [...this.ladder.connections.entries()].sort(([, a], [, b]) => b.troubles - a.troubles);
+    for (const [i, connection] of byTrouble)
+      option(connectionText(connection) + (connection.troubles ? ` (${connection.troubles})` : ''), String(i));
     if (this.ladder.connections.length === 1) select.value = '0';
     const present = new Set(this.packets.map(({ kind }) => kind));
     for (const kind of KINDS.filter((each) => present.has(each))) {
@@ -66,12 +68,13 @@ class Page {
     );
     const of = this.ladder.connections[connection === 'all' ? 0 : Number(connection)];
     const end = (i: 0 | 1) => (of === undefined ? '' : connection === 'all' ? of.addresses[i] : `${of.addresses[i]} qp ${of.qps[i] ?? '?'}`);
+    element('pairing').textContent = of === undefined || connection === 'all' ? '' : aboutText(of);
     element('left').textContent = end(0);
     element('right').textContent = end(1);
     const troubles = shown.filter(({ marks }) => marks & TROUBLE).length;
     element('summary').textContent =
       `${shown.length} of ${this.packets.length} packets, ${troubles} with trouble` +
-      (this.ladder.skipped > 0 ? `, ${this.ladder.skipped} not RoCEv2 or cut short` : '');
+      (this.ladder.skipped > 0 ? `, ${this.ladder.skipped} not RoCEv2 or cut too short` : '');
     this.view.show(shown, element<HTMLSelectElement>('spacing').value === 'time');
     this.plots();
   }

@@ -1,5 +1,5 @@
 /** The plots beside a ladder: PSN over time, and goodput. */
-import { type LadderPacket, TROUBLE } from '../../src/probe/ladder/analysis.js';
+import { type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { prepare } from './dom.js';
 
 interface Colours {

@@ -1,5 +1,5 @@
 /** The ladder itself: draws the packets in view on a canvas, and lets the reader choose one. */
-import { KINDS, type Kind, type LadderPacket, MARKS, TROUBLE } from '../../src/probe/ladder/analysis.js';
+import { KINDS, type Kind, type LadderPacket, MARKS, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { colour, element, line, timeText } from './dom.js';
 
 const LABEL_WIDTH = 104;

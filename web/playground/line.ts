@@ -1,5 +1,5 @@
 /** The picture of the line: each packet on its way, at its place. */
-import type { Kind } from '../../src/probe/ladder/analysis.js';
+import type { Kind } from '../../src/probe/ladder/packet.js';
 import { colour, line, prepare } from '../ladder/dom.js';
 import { COLOURS, cross, LOST_AT } from '../ladder/view.js';
 import type { Flight } from './network.js';

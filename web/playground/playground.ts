@@ -1,6 +1,6 @@
 /** The page of the playground: its controls, and what it shows of both ends and the line between them. */
 import { setCardModule } from '../../src/device/card.js';
-import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/analysis.js';
+import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { showDetails } from '../ladder/details.js';
 import { element, switchTheme, timeText, useTheme } from '../ladder/dom.js';
 import { COLOURS, LadderView } from '../ladder/view.js';

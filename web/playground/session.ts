@@ -1,6 +1,7 @@
 /** The program of the playground without its page: two ends, the network between them, and what they do. */
-import { decode } from '../../src/probe/packet/decode.js';
-import { Follower, type Kind, type LadderPacket } from '../../src/probe/ladder/analysis.js';
+import { type CapturedRoce, decodeCaptured } from '../../src/probe/capture/roce.js';
+import { Follower } from '../../src/probe/ladder/follow.js';
+import type { Kind, LadderPacket } from '../../src/probe/ladder/packet.js';
 import type { Wc } from '../../src/verbs/wc.js';
 import type { SendWr } from '../../src/verbs/wr.js';
 import { type End, type Flight, Network } from './network.js';
@@ -205,7 +206,7 @@ export class Session {
 
   #onSent(flight: Flight): void {
     const { from: direction, bytes: data, sent: time, isLost } = flight;
-    const packet = this.#follower.packet({ number: ++this.#sent, time, direction, frame: decode(data), data, isLost });
+    const packet = this.#follower.packet({ number: ++this.#sent, time, direction, packet: decodeCaptured({ data }) as CapturedRoce, isLost });
     this.#kinds.set(flight, packet.kind);
     this.packets.push(packet);
     // a new list now and then, rather than for each packet

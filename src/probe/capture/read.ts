@@ -1,123 +1,72 @@
-/** Reads packet captures: pcap and pcapng, in either byte order, with micro- or nanoseconds, gzipped or not. */
+/** Reads packet captures: pcap and pcapng, in either byte order, compressed with gzip or zstd or not. */
 import { readFileSync } from 'node:fs';
-import { gunzipSync } from 'node:zlib';
+import * as zlib from 'node:zlib';
 import { numberHex } from '../packet/hex.js';
+import type { Capture, CapturedPacket } from './captured.js';
+import { readPcap } from './pcap.js';
+import { readPcapng } from './pcapng.js';
+import { isKnownLinkType, LINK_TYPES } from './unwrap.js';
 
-/** A packet of a capture. */
-export interface CapturedPacket {
-  /** Nanoseconds since 1970. */
-  time: bigint;
-  /** The frame from its first byte, as far as it was captured. */
-  data: Uint8Array;
-  /** Bytes on the wire; more than the length of `data` if the capture was truncated. */
-  wireLength: number;
-  /** From the packet flags of pcapng: 1 = received, 2 = sent, 0 = unknown. */
-  direction: 0 | 1 | 2;
-}
+const GZIP = Uint8Array.of(0x1f, 0x8b);
+const ZSTD = Uint8Array.of(0x28, 0xb5, 0x2f, 0xfd);
+const MAGIC_BYTES = 4;
 
-/** A capture, read. */
-export interface Capture {
-  /** The format of the file. */
-  format: 'pcap' | 'pcapng';
-  /** 1 = Ethernet. */
-  linkType: number;
-  /** The packets in the order of the file. */
-  packets: CapturedPacket[];
-}
-
-const PCAP_MICROSECONDS = 0xa1b2c3d4;
-const PCAP_NANOSECONDS = 0xa1b23c4d;
-const SECTION_HEADER = 0x0a0d0d0a;
-const BYTE_ORDER = 0x1a2b3c4d;
-
-/** Reads a capture. @throws RangeError when it has neither format, or ends within a record */
+/**
+ * Reads a capture. A file that ends in the middle of a packet, as that of a tcpdump which still runs, is read up to
+ * there, and a remark says so.
+ * @throws RangeError when it is neither pcap nor pcapng, or is compressed in a way that this Node.js cannot undo
+ * @throws Error of node:fs when the file cannot be read
+ */
 export function readCapture(pathOrBytes: string | Uint8Array): Capture {
-  let bytes = typeof pathOrBytes === 'string' ? new Uint8Array(readFileSync(pathOrBytes)) : pathOrBytes;
-  if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = new Uint8Array(gunzipSync(bytes));
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-  const magic = view.getUint32(0);
-  if (magic === SECTION_HEADER) return readPcapng(view);
-  for (const little of [false, true]) {
-    const kind = view.getUint32(0, little);
-    if (kind === PCAP_MICROSECONDS) return readPcap(view, little, 1000n);
-    if (kind === PCAP_NANOSECONDS) return readPcap(view, little, 1n);
+  const file = typeof pathOrBytes === 'string' ? new Uint8Array(readFileSync(pathOrBytes)) : pathOrBytes;
+  const { bytes, remarks } = decompress(file);
+  if (bytes.length < MAGIC_BYTES)
+    throw new RangeError(
+      bytes.length === 0 ? 'the file is empty' : `the file has ${bytes.length} bytes, too few for a capture`,
+    );
+  const capture = readPcapng(bytes) ?? readPcap(bytes);
+  if (capture === undefined) {
+    const magic = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
+    throw new RangeError(`the file starts with ${numberHex(magic)}, which is neither pcap nor pcapng`);
   }
-  throw new RangeError(`the file starts with ${numberHex(magic)}, which is not a capture format`);
+  return { ...capture, remarks: [...remarks, ...capture.remarks, ...foreignLinks(capture.packets)] };
 }
 
-function slice(view: DataView, at: number, length: number): Uint8Array {
-  return new Uint8Array(view.buffer, view.byteOffset + at, length).slice();
+/** Returns a remark for each link type that is not read. */
+function foreignLinks(packets: readonly CapturedPacket[]): string[] {
+  const counts = new Map<number, number>();
+  for (const { linkType = 1 } of packets) counts.set(linkType, (counts.get(linkType) ?? 0) + 1);
+  return [...counts]
+    .filter(([linkType]) => !isKnownLinkType(linkType))
+    .map(([linkType, count]) => `${count} packets have link type ${linkType}, must be one of ${LINK_TYPES}.`);
 }
 
-function readPcap(view: DataView, little: boolean, nsPerTick: bigint): Capture {
-  const packets: CapturedPacket[] = [];
-  for (let at = 24; at < view.byteLength; ) {
-    const seconds = BigInt(view.getUint32(at, little));
-    const ticks = BigInt(view.getUint32(at + 4, little));
-    const length = view.getUint32(at + 8, little);
-    const time = seconds * 1_000_000_000n + ticks * nsPerTick;
-    const data = slice(view, at + 16, length);
-    packets.push({ time, data, wireLength: view.getUint32(at + 12, little), direction: 0 });
-    at += 16 + length;
-  }
-  return { format: 'pcap', linkType: view.getUint32(20, little), packets };
+function decompress(file: Uint8Array): { bytes: Uint8Array; remarks: string[] } {
+  const starts = (magic: Uint8Array) => magic.every((byte, i) => file[i] === byte);
+  if (starts(GZIP)) return undo(file, 'gzip', (options) => zlib.gunzipSync(file, options), zlib.constants.Z_SYNC_FLUSH);
+  if (!starts(ZSTD)) return { bytes: file, remarks: [] };
+  // since Node.js 22.15
+  const { zstdDecompressSync } = zlib as { zstdDecompressSync?: typeof zlib.gunzipSync };
+  if (zstdDecompressSync === undefined)
+    throw new RangeError(`the file is compressed with zstd, which Node.js ${process.version} cannot read: run zstd -d`);
+  return undo(file, 'zstd', (options) => zstdDecompressSync(file, options), 0);
 }
 
-interface Interface {
-  linkType: number;
-  ticksPerSecond: bigint;
-}
-
-/** Returns the options of a block by code; of several with the same code the last one. */
-function options(view: DataView, from: number, to: number, little: boolean): Map<number, DataView> {
-  const found = new Map<number, DataView>();
-  for (let at = from; at + 4 <= to; ) {
-    const [code, length] = [view.getUint16(at, little), view.getUint16(at + 2, little)];
-    if (code === 0) break;
-    found.set(code, new DataView(view.buffer, view.byteOffset + at + 4, length));
-    at += 4 + ((length + 3) & ~3);
-  }
-  return found;
-}
-
-function readInterface(view: DataView, at: number, end: number, little: boolean): Interface {
-  const resolution = options(view, at + 16, end - 4, little)
-    .get(9)
-    ?.getUint8(0);
-  const power = resolution === undefined ? 6 : resolution & 0x7f;
-  const binary = resolution !== undefined && resolution > 0x7f;
-  return { linkType: view.getUint16(at + 8, little), ticksPerSecond: (binary ? 2n : 10n) ** BigInt(power) };
-}
-
-function readPacket(view: DataView, at: number, end: number, little: boolean, of: readonly Interface[]) {
-  const u32 = (offset: number) => view.getUint32(at + offset, little);
-  const from = of[u32(8)];
-  if (!from) throw new RangeError(`packet of interface ${u32(8)}, but the section has ${of.length} interfaces`);
-  const ticks = (BigInt(u32(12)) << 32n) | BigInt(u32(16));
-  const length = u32(20);
-  const flags = options(view, at + 28 + ((length + 3) & ~3), end - 4, little).get(2);
-  const direction = ((flags?.getUint32(0, little) ?? 0) & 3) as CapturedPacket['direction'];
-  const time = (ticks * 1_000_000_000n) / from.ticksPerSecond;
-  return { time, data: slice(view, at + 28, length), wireLength: u32(24), direction };
-}
-
-function readPcapng(view: DataView): Capture {
-  const capture: Capture = { format: 'pcapng', linkType: 0, packets: [] };
-  let little = false;
-  let interfaces: Interface[] = [];
-  for (let at = 0; at < view.byteLength; ) {
-    if (view.getUint32(at) === SECTION_HEADER) {
-      little = view.getUint32(at + 8, true) === BYTE_ORDER;
-      interfaces = [];
+/** @param partial the flush mode that gives what there is of a stream without an end */
+function undo(
+  file: Uint8Array,
+  name: string,
+  decompressSync: (options?: zlib.ZlibOptions) => Buffer,
+  partial: number,
+): { bytes: Uint8Array; remarks: string[] } {
+  try {
+    return { bytes: new Uint8Array(decompressSync()), remarks: [] };
+  } catch (cause) {
+    try {
+      const bytes = new Uint8Array(decompressSync({ finishFlush: partial }));
+      return { bytes, remarks: [`The ${name} stream ends too early, after ${file.length} bytes.`] };
+    } catch {
+      throw new RangeError(`the ${name} stream is damaged: ${(cause as Error).message}`, { cause });
     }
-    const [type, length] = [view.getUint32(at, little), view.getUint32(at + 4, little)];
-    const end = at + length;
-    if (length < 12 || end > view.byteLength) throw new RangeError(`block of ${length} bytes at offset ${at}`);
-    if (view.getUint32(end - 4, little) !== length) throw new RangeError(`block at offset ${at} has two lengths`);
-    if (type === 1) interfaces.push(readInterface(view, at, end, little));
-    if (type === 6) capture.packets.push(readPacket(view, at, end, little, interfaces));
-    at = end;
   }
-  capture.linkType = interfaces[0]?.linkType ?? 0;
-  return capture;
 }

@@ -2,7 +2,10 @@
  * The form in which a page holds a ladder: columns of numbers and one block of bytes instead of objects, so that a
  * hundred thousand packets are a few megabytes and load at once. Pure data: the page reads it in a browser.
  */
-import { KINDS, type Ladder, type LadderConnection, type LadderPacket } from './analysis.js';
+
+import type { Ladder } from './analysis.js';
+import type { LadderConnection } from './connection.js';
+import { KINDS, type LadderPacket } from './packet.js';
 
 /** A ladder in columns. Every array has an element for each packet. */
 export interface PackedLadder {
@@ -21,6 +24,7 @@ export interface PackedLadder {
   /** Indexes into `texts`. */
   readonly labels: readonly number[];
   readonly notes: readonly number[];
+  readonly outers: readonly number[];
   readonly texts: readonly string[];
   /** Bytes of each packet's headers, and all headers in base64. */
   readonly lengths: readonly number[];
@@ -48,6 +52,7 @@ export function pack({ connections, packets, skipped }: Ladder): PackedLadder {
     marks: column(({ marks }) => marks),
     labels: column(({ label }) => text(label)),
     notes: column(({ note }) => text(note)),
+    outers: column(({ outer }) => text(outer)),
     lengths: column(({ headers }) => headers.length),
   };
   const headers = Buffer.concat(packets.map((packet) => packet.headers)).toString('base64');
@@ -74,6 +79,7 @@ export function unpack(packed: PackedLadder): LadderPacket[] {
       marks: number(packed.marks, i),
       label: packed.texts[number(packed.labels, i)] ?? '',
       note: packed.texts[number(packed.notes, i)] ?? '',
+      outer: packed.texts[number(packed.outers, i)] ?? '',
       headers: headers.subarray(start, at),
     };
   });

@@ -13,7 +13,11 @@ import {
 } from './frame.js';
 import { numberHex } from './hex.js';
 import { icrc } from './icrc.js';
-import { type HeaderName, OPCODES } from './opcodes.js';
+import { HEADER_BYTES, type HeaderName, OPCODES } from './opcodes.js';
+
+/** Bytes of UDP header and BTH, and of the ICRC. */
+const BODY_BYTES = 8 + 12;
+const ICRC_BYTES = 4;
 
 class Reader {
   readonly #view: DataView;
@@ -97,36 +101,74 @@ function takeIp(from: Reader, etherType: number): { ip: Ip4 | Ip6; protocol: num
   return { ip, protocol, length: payloadLength };
 }
 
+/** What a packet shows from its IP header on, as far as it was captured. */
+export interface PacketView extends Extensions {
+  /** IP header. */
+  readonly ip: Ip4 | Ip6;
+  /** UDP header. */
+  readonly udp: Udp;
+  /** Base transport header. */
+  readonly bth: Required<Bth>;
+  /** Bytes from the IP header to the payload. */
+  readonly headerBytes: number;
+  /** Payload, without padding, as far as it was captured. */
+  readonly payload: Uint8Array;
+  /** Bytes of payload on the wire. */
+  readonly payloadBytes: number;
+  /** What follows the payload; undefined if the packet is cut. */
+  readonly tail: Pick<Decoded, 'padding' | 'icrc' | 'icrcExpected' | 'icrcOk'> | undefined;
+}
+
 /**
- * Decodes a frame completely. Lengths and checksums are those of the frame, right or wrong.
- * @throws RangeError when it is not a RoCEv2 frame, or is shorter than its headers say
+ * Decodes a packet from its IP header on. Lengths and checksums are those of the packet, right or wrong.
+ * @param bytes may be cut by the snap length of a capture, and may have bytes after the packet
+ * @param etherType 0x0800 or 0x86dd
+ * @throws RangeError when it is not a RoCEv2 packet, is shorter than its headers say, or is cut before its BTH ends
  */
-export function decode(bytes: Uint8Array): Decoded {
+export function decodePacket(bytes: Uint8Array, etherType: number): PacketView {
   const from = new Reader(bytes);
-  const eth: Eth = { dst: macText(from.take(6)), src: macText(from.take(6)) };
-  let etherType = from.u16();
-  if (etherType === 0x8100) {
-    eth.vlan = from.u16();
-    etherType = from.u16();
-  }
-  const ipAt = bytes.length - from.left;
   const { ip, protocol, length } = takeIp(from, etherType);
   if (protocol !== 17) throw new RangeError(`IP protocol ${protocol} is not UDP`);
-  const body = new Reader(from.take(length));
-  const trailer = from.take(from.left);
+  const ipBytes = bytes.length - from.left;
+  const isCut = length > from.left;
+  const body = new Reader(from.take(Math.min(length, from.left)));
   const [sport, dport, udpLength, checksum] = [body.u16(), body.u16(), body.u16(), body.u16()];
   if (dport !== ROCE_PORT) throw new RangeError(`UDP port ${dport} is not ${ROCE_PORT}`);
   const udp: Udp = { sport, dport, length: udpLength, checksum };
+  const bth = takeBth(body);
+  const extensions: Record<string, unknown> = {};
+  let extensionBytes = 0;
+  for (const name of OPCODES.get(bth.opcode)?.headers ?? []) {
+    // a header that is cut is absent, and so are those behind it
+    if (!isCut || extensionBytes + HEADER_BYTES[name] <= body.bytes.length - BODY_BYTES)
+      extensions[name] = TAKE[name](body);
+    extensionBytes += HEADER_BYTES[name];
+  }
+  const payloadBytes = length - BODY_BYTES - extensionBytes - bth.pad - ICRC_BYTES;
+  if (payloadBytes < 0)
+    throw new RangeError(`${length} bytes after the IP header are too few for opcode ${numberHex(bth.opcode)}`);
+  const isPayloadSeen = body.bytes.length - body.left === BODY_BYTES + extensionBytes;
+  const payload = body.take(isPayloadSeen ? Math.min(payloadBytes, body.left) : 0);
+  const headerBytes = Math.min(ipBytes + BODY_BYTES + extensionBytes, bytes.length);
+  const view = { ip, udp, bth, ...(extensions as Extensions), headerBytes, payload, payloadBytes };
+  if (isCut) return { ...view, tail: undefined };
+  const padding = body.take(bth.pad);
+  const found = body.u32();
+  const expected = icrc(bytes.subarray(0, ipBytes + length - ICRC_BYTES));
+  return { ...view, tail: { padding, icrc: found, icrcExpected: expected, icrcOk: found === expected } };
+}
+
+function takeBth(from: Reader): Required<Bth> {
   const [opcode, flags, pkey, congestion, destQp, ack, psn] = [
-    body.u8(),
-    body.u8(),
-    body.u16(),
-    body.u8(),
-    body.u24(),
-    body.u8(),
-    body.u24(),
+    from.u8(),
+    from.u8(),
+    from.u16(),
+    from.u8(),
+    from.u24(),
+    from.u8(),
+    from.u24(),
   ];
-  const bth: Required<Bth> = {
+  return {
     opcode,
     solicited: (flags & 0x80) !== 0,
     migReq: (flags & 0x40) !== 0,
@@ -141,14 +183,26 @@ export function decode(bytes: Uint8Array): Decoded {
     reserved7: ack & 0x7f,
     psn,
   };
-  const extensions: Record<string, unknown> = {};
-  for (const name of OPCODES.get(opcode)?.headers ?? []) extensions[name] = TAKE[name](body);
-  const payload = body.take(body.left - bth.pad - 4);
-  const padding = body.take(bth.pad);
-  const found = body.u32();
-  const expected = icrc(bytes.subarray(ipAt, ipAt + (ip.version === 4 ? 20 : 40) + length - 4));
-  const sums = { icrc: found, icrcExpected: expected, icrcOk: found === expected };
-  return { eth, ip, udp, bth, ...(extensions as Extensions), payload, padding, ...sums, trailer };
+}
+
+/**
+ * Decodes a frame completely. Lengths and checksums are those of the frame, right or wrong.
+ * @throws RangeError when it is not a RoCEv2 frame, or is shorter than its headers say
+ */
+export function decode(bytes: Uint8Array): Decoded {
+  const from = new Reader(bytes);
+  const eth: Eth = { dst: macText(from.take(6)), src: macText(from.take(6)) };
+  let etherType = from.u16();
+  if (etherType === 0x8100) {
+    eth.vlan = from.u16();
+    etherType = from.u16();
+  }
+  const packet = bytes.subarray(bytes.length - from.left);
+  const { headerBytes: _h, payloadBytes: _p, tail, ...view } = decodePacket(packet, etherType);
+  if (tail === undefined) throw new RangeError(`the frame is cut: it has ${bytes.length} bytes`);
+  const { ip } = view;
+  const ipPacketBytes = ip.version === 4 ? (ip.totalLength as number) : 40 + (ip.payloadLength as number);
+  return { eth, ...view, ...tail, trailer: packet.slice(ipPacketBytes) };
 }
 
 /** Returns the frame without the fields that encode can derive: lengths, checksum, padding, ICRC. */

@@ -3,7 +3,8 @@
  * what the check sent, `rx` what the peer sent.
  */
 import type { Evidence } from '../checks/check.js';
-import { analyse, type Kind, type Ladder, type LadderPacket, MARKS } from '../ladder/analysis.js';
+import { analyse, type Ladder } from '../ladder/analysis.js';
+import { type Kind, type LadderPacket, MARKS } from '../ladder/packet.js';
 import { decode, decodeRoce } from '../packet/decode.js';
 import { OPCODES } from '../packet/opcodes.js';
 

@@ -1,5 +1,5 @@
 /** Measured values as text. */
-import { ago } from '../ladder/analysis.js';
+import { ago } from '../ladder/follow.js';
 import type { Distribution } from './distribution.js';
 
 /** Returns a value with its unit. */

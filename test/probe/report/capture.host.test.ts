@@ -11,9 +11,9 @@ import { doubleRun } from './runs.js';
 
 test('all packets of all checks, with their times and directions', async () => {
   const run = await doubleRun('nakLate');
-  const { packets, linkType } = readCapture(probeCapture(run));
+  const { packets } = readCapture(probeCapture(run));
   const evidence = run.results.flatMap((result) => result.evidence);
-  expect(linkType).toBe(1);
+  expect(new Set(packets.map(({ linkType }) => linkType))).toEqual(new Set([1]));
   expect(packets.map(({ data }) => data)).toEqual(evidence.map(({ frame }) => frame));
   expect(packets.map(({ direction }) => direction)).toEqual(
     evidence.map(({ direction }) => (direction === 'in' ? 1 : 2)),
