@@ -22,7 +22,9 @@ export function readCapture(pathOrBytes: string | Uint8Array): Capture {
   const { bytes, remarks } = decompress(file);
   if (bytes.length < MAGIC_BYTES)
     throw new RangeError(
-      bytes.length === 0 ? 'the file is empty' : `the file has ${bytes.length} bytes, too few for a capture`,
+      file.length === 0
+        ? 'the file is empty'
+        : `the file has ${bytes.length} bytes${file === bytes ? '' : ' behind its compression'}, too few for a capture`,
     );
   const capture = readPcapng(bytes) ?? readPcap(bytes);
   if (capture === undefined) {
