@@ -24,7 +24,7 @@ test.each([
   }
 });
 
-test('a link type of pcap may tell of a frame check sequence', () => {
+test('the length of a frame check sequence is no part of the link type of pcap', () => {
   const [first] = readCapture(pcapFile([DATA], { linkType: 0x2400_0001 })).packets;
   expect(first?.linkType).toBe(1);
 });
@@ -68,7 +68,7 @@ test('each section of pcapng has its own interfaces and byte order', () => {
   expect(readCapture(join(part(true, 1), part(false, 101))).packets.map(({ linkType }) => linkType)).toEqual([1, 101]);
 });
 
-test('simple and obsolete packet blocks are read; a simple one has no time of its own', () => {
+test('simple and obsolete packet blocks are read, and a simple one takes the time of the packet before it', () => {
   const old = block(2, join(hex('0000 ffff'), words(true, 0, 7, 5, 9), DATA));
   const simple = block(3, join(words(true, 9), DATA, DATA));
   const capture = readCapture(join(section(), face(1, undefined, true, 5), old, simple));
@@ -102,7 +102,7 @@ test.each(['pcap', 'pcapng'] as const)(
   },
 );
 
-test('a gzip stream that ends too early is read up to there', () => {
+test('a gzip stream without its end is read as far as it goes', () => {
   const packets = Array.from({ length: 200 }, (_, i) => words(true, i * 0x9e3779b1, i * 0x85ebca6b, i));
   const bytes = new Uint8Array(gzipSync(pcapFile(packets)));
   const { packets: read, remarks } = readCapture(bytes.subarray(0, bytes.length - 500));
@@ -114,7 +114,7 @@ test('a gzip stream that ends too early is read up to there', () => {
   ]);
 });
 
-test('zstd is read where Node.js can, and else the error names the command', () => {
+test('zstd is read if Node.js has it, else the error names zstd -d', () => {
   const { zstdCompressSync } = zlib as { zstdCompressSync?: (bytes: Uint8Array) => Buffer };
   if (zstdCompressSync === undefined)
     expect(() => readCapture(hex('28b52ffd 2438c101'))).toThrow(
@@ -123,7 +123,7 @@ test('zstd is read where Node.js can, and else the error names the command', () 
   else expect(readCapture(new Uint8Array(zstdCompressSync(twoOf.pcap))).packets).toHaveLength(2);
 });
 
-test('a block that contradicts itself is left out, and the others are read', () => {
+test('blocks that contradict themselves are left out with one remark, and the others are read', () => {
   const broken = [
     packetBlock(DATA, { face: 1 }),
     block(6, words(true, 0, 0, 0, 1000, 1000)),
@@ -132,9 +132,9 @@ test('a block that contradicts itself is left out, and the others are read', () 
     block(3, new Uint8Array(0)),
   ];
   for (const each of broken) {
-    const { packets, remarks } = readCapture(join(section(), face(1), each, packetBlock(DATA)));
+    const { packets, remarks } = readCapture(join(section(), face(1), each, each, packetBlock(DATA)));
     expect(packets).toHaveLength(1);
-    expect(remarks).toEqual(['The block at offset 48 contradicts itself: it is left out.']);
+    expect(remarks).toEqual(['2 blocks contradict themselves, the first at offset 48: they are left out.']);
   }
   const endless = readCapture(join(section(), face(1), packetBlock(DATA), words(true, 6, 0, 0), packetBlock(DATA)));
   expect(endless.packets).toHaveLength(1);

@@ -5,10 +5,10 @@ import type { PacketView } from '../../src/probe/packet/decode.js';
  * Returns names and values of the fields of a packet.
  * @param headers the packet from its IP header to its payload; it may be cut
  */
-export function fieldsOf(headers: Uint8Array, decode: (packet: Uint8Array, etherType: number) => PacketView): [string, string][] {
+export function fieldsOf(headers: Uint8Array, decode: (packet: Uint8Array) => PacketView): [string, string][] {
   let view: PacketView;
   try {
-    view = decode(headers, (headers[0] ?? 0) >> 4 === 4 ? 0x0800 : 0x86dd);
+    view = decode(headers);
   } catch (error) {
     return [['headers', (error as Error).message]];
   }

@@ -1,5 +1,6 @@
 /** Reads pcap (draft-ietf-opsawg-pcap). */
-import { type Capture, type CapturedPacket, endsWithin, Fields } from './captured.js';
+import type { Capture, CapturedPacket } from './captured.js';
+import { endsWithin, Fields } from './fields.js';
 
 const MICROSECONDS = 0xa1b2c3d4;
 const NANOSECONDS = 0xa1b23c4d;

@@ -1,5 +1,6 @@
 /** Reads pcapng (draft-ietf-opsawg-pcapng). */
-import { type Capture, type CapturedPacket, endsWithin, Fields } from './captured.js';
+import type { Capture, CapturedPacket } from './captured.js';
+import { endsWithin, Fields } from './fields.js';
 
 const BLOCK = { SECTION: 0x0a0d0d0a, INTERFACE: 1, OLD_PACKET: 2, SIMPLE: 3, PACKET: 6 } as const;
 const OPTION = { PACKET_FLAGS: 2, IF_TSRESOL: 9, IF_TSOFFSET: 14 } as const;
@@ -14,30 +15,32 @@ const PACKET_FIELDS = 20;
 export function readPcapng(bytes: Uint8Array): Capture | undefined {
   if (new Fields(bytes, false).u32(0) !== BLOCK.SECTION) return undefined;
   const reader = new Reader();
-  const { packets, remarks } = reader;
+  const { packets } = reader;
+  const remarks: string[] = [];
+  const broken: number[] = [];
   let file = new Fields(bytes, false);
-  for (let at = 0; at < file.length; ) {
+  for (let at = 0, length: number; at < file.length; at += length) {
     const left = file.length - at;
-    const isWhole = (length: number) => left >= length;
-    if (isWhole(HEAD_BYTES + 4) && file.u32(at) === BLOCK.SECTION) {
+    if (left >= HEAD_BYTES + 4 && file.u32(at) === BLOCK.SECTION) {
       // each section has its own byte order
       file = new Fields(bytes, new Fields(bytes, true).u32(at + HEAD_BYTES) === BYTE_ORDER);
       reader.beginSection();
     }
-    const length = isWhole(HEAD_BYTES) ? file.u32(at + 4) : left + 1;
-    if (isWhole(HEAD_BYTES) && (length < HEAD_BYTES + TAIL_BYTES || length % 4 !== 0)) {
+    length = left < HEAD_BYTES ? HEAD_BYTES + TAIL_BYTES : file.u32(at + 4);
+    if (length < HEAD_BYTES + TAIL_BYTES || length % 4 !== 0) {
       remarks.push(`The block at offset ${at} has a length of ${length}: nothing is read from there.`);
       break;
     }
-    if (!isWhole(length)) {
+    if (left < length) {
       remarks.push(endsWithin('a block', at, left));
       break;
     }
     const body = file.part(at + HEAD_BYTES, at + length - TAIL_BYTES);
     const isRead = file.u32(at + length - TAIL_BYTES) === length && reader.block(file.u32(at), body);
-    if (!isRead) remarks.push(`The block at offset ${at} contradicts itself: it is left out.`);
-    at += length;
+    if (!isRead) broken.push(at);
   }
+  if (broken.length > 0)
+    remarks.push(`${broken.length} blocks contradict themselves, the first at offset ${broken[0]}: they are left out.`);
   if (reader.untimed > 0) remarks.push(`${reader.untimed} packets have no time: each has that of the one before it.`);
   return { format: 'pcapng', packets, remarks };
 }
@@ -53,7 +56,6 @@ interface Interface {
 /** Reads the blocks of a file, one by one. */
 class Reader {
   readonly packets: CapturedPacket[] = [];
-  readonly remarks: string[] = [];
   /** Number of packets without a time. */
   untimed = 0;
   #interfaces: Interface[] = [];

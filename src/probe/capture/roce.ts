@@ -7,7 +7,7 @@ const ETHERNET = 1;
 
 /** A RoCEv2 packet, and what is around it. */
 export interface CapturedRoce extends PacketView {
-  /** What is around the packet, from the outside, in words: Ethernet, tags, tunnels. */
+  /** Layers around the packet, from the outside, as text: Ethernet, tags, tunnels. */
   readonly outer: readonly string[];
   /** The packet from its IP header on, without its payload. */
   readonly headers: Uint8Array;
@@ -21,7 +21,7 @@ export function decodeCaptured({
   const found = unwrap(data, linkType);
   if (found === undefined) return undefined;
   try {
-    const view = decodePacket(found.packet, found.etherType);
+    const view = decodePacket(found.packet);
     return { ...view, outer: found.outer, headers: found.packet.subarray(0, view.headerBytes) };
   } catch (error) {
     if (error instanceof RangeError) return undefined;

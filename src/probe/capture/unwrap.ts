@@ -4,14 +4,12 @@
  */
 import { ipText, macText } from '../packet/address.js';
 import { ROCE_PORT } from '../packet/frame.js';
-import { Fields } from './captured.js';
+import { Fields } from './fields.js';
 
 /** A RoCEv2 packet within a frame. */
 export interface Unwrapped {
-  /** What is around it, from the outside, in words. */
+  /** Layers around it, from the outside, as text. */
   readonly outer: readonly string[];
-  /** Its EtherType. */
-  readonly etherType: number;
   /** Its bytes from the IP header on, with whatever follows it. */
   readonly packet: Uint8Array;
 }
@@ -24,8 +22,12 @@ const IPV4 = 0x0800;
 const IPV6 = 0x86dd;
 /** A frame with an Ethernet header of its own (transparent Ethernet bridging). */
 const ETHERNET = 0x6558;
-/** Mirror sessions of types I and II. */
-const ERSPAN = 0x88be;
+/** Tags of 802.1Q and 802.1ad, and those that switches used before 802.1ad. */
+const TAGS = [0x8100, 0x88a8, 0x9100, 0x9200];
+/** MPLS with one label for each packet, and with labels of a group. */
+const MPLS = [0x8847, 0x8848];
+/** Mirror sessions of types I and II, and of type III. */
+const [ERSPAN, ERSPAN_III] = [0x88be, 0x22eb] as const;
 /** Headers of one frame at most: an Ethernet header, tags and labels within a tunnel within another. */
 const MAX_HEADERS = 24;
 
@@ -61,12 +63,12 @@ const HEADERS: Readonly<Record<number, Step>> = {
     outer.push(`Ethernet ${mac(at + 6)} > ${mac(at)}`);
     return [frame.u16(at + 12), at + 14];
   },
-  ...{ 33024: tag, 34984: tag, 37120: tag, 37376: tag },
-  ...{ 34887: labels, 34888: labels },
+  ...Object.fromEntries(TAGS.map((type) => [type, tag])),
+  ...Object.fromEntries(MPLS.map((type) => [type, labels])),
   [IPV4]: ip,
   [IPV6]: ip,
-  // ERSPAN type III: its last bit tells of eight bytes more, and its frame type of a frame without Ethernet header
-  8939: (frame, at, outer) => {
+  // its last bit tells of eight bytes more, and its frame type of a frame without Ethernet header
+  [ERSPAN_III]: (frame, at, outer) => {
     outer.push(`ERSPAN III session ${frame.u16(at + 2) & 0x3ff}`);
     const flags = frame.u16(at + 10);
     const inner = at + 12 + 8 * (flags & 1);
@@ -88,7 +90,7 @@ export function unwrap(data: Uint8Array, linkType: number): Unwrapped | undefine
     let next = LINKS[linkType]?.(frame, 0, outer);
     for (let i = 0; i < MAX_HEADERS && next !== undefined; i++) {
       const [etherType, at] = next;
-      if (isRoceIp(frame, etherType, at)) return { outer, etherType, packet: data.subarray(at) };
+      if (isRoceIp(frame, etherType, at)) return { outer, packet: data.subarray(at) };
       next = HEADERS[etherType]?.(frame, at, outer);
     }
   } catch (error) {

@@ -76,8 +76,8 @@ const TAKE: Take = {
   atomicack: (from) => from.u64(),
 };
 
-function takeIp(from: Reader, etherType: number): { ip: Ip4 | Ip6; protocol: number; length: number } {
-  if (etherType === 0x0800) {
+function takeIp(from: Reader, version: number): { ip: Ip4 | Ip6; protocol: number; length: number } {
+  if (version === 4) {
     const versionLength = from.u8();
     if (versionLength !== 0x45) throw new RangeError(`IPv4 header starts with ${numberHex(versionLength)}`);
     const [tos, totalLength, id, fragment, ttl, protocol, checksum] = [
@@ -93,7 +93,7 @@ function takeIp(from: Reader, etherType: number): { ip: Ip4 | Ip6; protocol: num
     const ip: Ip4 = { version: 4, tos, id, fragment, ttl, src, dst, totalLength, checksum };
     return { ip, protocol, length: totalLength - 20 };
   }
-  if (etherType !== 0x86dd) throw new RangeError(`ethertype ${numberHex(etherType)} is not IP`);
+  if (version !== 6) throw new RangeError(`IP has version ${version}`);
   const [first, payloadLength, protocol, hopLimit] = [from.u32(), from.u16(), from.u8(), from.u8()];
   const [src, dst] = [ipText(from.take(16)), ipText(from.take(16))];
   const [trafficClass, flowLabel] = [(first >>> 20) & 255, first & 0xfffff];
@@ -122,12 +122,11 @@ export interface PacketView extends Extensions {
 /**
  * Decodes a packet from its IP header on. Lengths and checksums are those of the packet, right or wrong.
  * @param bytes may be cut by the snap length of a capture, and may have bytes after the packet
- * @param etherType 0x0800 or 0x86dd
  * @throws RangeError when it is not a RoCEv2 packet, is shorter than its headers say, or is cut before its BTH ends
  */
-export function decodePacket(bytes: Uint8Array, etherType: number): PacketView {
+export function decodePacket(bytes: Uint8Array): PacketView {
   const from = new Reader(bytes);
-  const { ip, protocol, length } = takeIp(from, etherType);
+  const { ip, protocol, length } = takeIp(from, (bytes[0] ?? 0) >> 4);
   if (protocol !== 17) throw new RangeError(`IP protocol ${protocol} is not UDP`);
   const ipBytes = bytes.length - from.left;
   const isCut = length > from.left;
@@ -198,7 +197,9 @@ export function decode(bytes: Uint8Array): Decoded {
     etherType = from.u16();
   }
   const packet = bytes.subarray(bytes.length - from.left);
-  const { headerBytes: _h, payloadBytes: _p, tail, ...view } = decodePacket(packet, etherType);
+  if (etherType !== ((packet[0] ?? 0) >> 4 === 4 ? 0x0800 : 0x86dd))
+    throw new RangeError(`ethertype ${numberHex(etherType)} is not that of the IP packet`);
+  const { headerBytes: _h, payloadBytes: _p, tail, ...view } = decodePacket(packet);
   if (tail === undefined) throw new RangeError(`the frame is cut: it has ${bytes.length} bytes`);
   const { ip } = view;
   const ipPacketBytes = ip.version === 4 ? (ip.totalLength as number) : 40 + (ip.payloadLength as number);
