@@ -2,12 +2,12 @@
 import type { CapturedPacket } from '../capture/captured.js';
 import { type CapturedRoce, decodeCaptured } from '../capture/roce.js';
 import { Op } from '../packet/opcodes.js';
-import type { LadderConnection } from './connection.js';
+import { countsOf, type LadderConnection } from './connection.js';
 import { Follower } from './follow.js';
-import { type LadderPacket, TROUBLE } from './packet.js';
+import type { LadderPacket } from './packet.js';
 import { type Pair, pairWays } from './pairing.js';
 import { type Directed, restarts } from './restart.js';
-import { findWays, type Seen } from './ways.js';
+import { findWays, firstOf, type Seen } from './ways.js';
 
 /** A capture as a ladder shows it. */
 export interface Ladder {
@@ -27,21 +27,19 @@ export function analyse(captured: readonly CapturedPacket[]): Ladder {
     const packet = decodeCaptured(each);
     if (packet !== undefined) all.push({ at, time: Number(each.time - start), packet });
   }
-  const { ways, introductions } = findWays(all);
   const connections: LadderConnection[] = [];
   const packets: LadderPacket[] = [];
-  const begun = pairWays(ways, introductions)
+  const begun = pairWays(findWays(all))
     .flatMap(divide)
-    .sort((a, b) => (a.packets[0] as Directed).at - (b.packets[0] as Directed).at);
+    .sort((a, b) => firstOf(a) - firstOf(b));
   for (const { pair, began, packets: own } of begun) {
     const follower = new Follower(connections.length, pathMtu(own));
     const shown = own.map(({ at, time, direction, packet }) =>
       follower.packet({ number: at + 1, time, direction, packet }),
     );
-    const troubles = shown.filter(({ marks }) => marks & TROUBLE).length;
     const { first, second, pairing } = pair;
     const ends = { addresses: [first.src, first.dst], qps: [second?.qp, first.qp] } as const;
-    connections.push({ ...ends, pairing, began, packets: own.length, troubles });
+    connections.push({ ...ends, pairing, began, ...countsOf(shown) });
     for (const each of shown) packets.push(each);
   }
   packets.sort((a, b) => a.number - b.number);
@@ -72,9 +70,12 @@ function pathMtu(packets: readonly Seen[]): number {
   return packets.reduce((most, { packet }) => (isInner(packet) ? Math.max(most, packet.payloadBytes) : most), 0);
 }
 
+/** Operations of packets that others of their message follow. */
+const INNER: ReadonlySet<number> = new Set([
+  ...[Op.SEND_FIRST, Op.SEND_MIDDLE, Op.RDMA_WRITE_FIRST, Op.RDMA_WRITE_MIDDLE],
+  ...[Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_MIDDLE],
+]);
+
 function isInner({ bth }: CapturedRoce): boolean {
-  return [
-    ...[Op.SEND_FIRST, Op.SEND_MIDDLE, Op.RDMA_WRITE_FIRST, Op.RDMA_WRITE_MIDDLE],
-    ...[Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_MIDDLE],
-  ].includes(bth.opcode & 0x1f);
+  return INNER.has(bth.opcode & 0x1f);
 }

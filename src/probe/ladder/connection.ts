@@ -1,4 +1,5 @@
 /** A connection of a ladder. */
+import { type LadderPacket, TROUBLE } from './packet.js';
 import { type Pairing, pairingText } from './pairing.js';
 
 /** The two ends of a connection. */
@@ -15,6 +16,11 @@ export interface LadderConnection {
   readonly packets: number;
   /** Number of packets with marks that mean trouble. */
   readonly troubles: number;
+}
+
+/** Returns the counts of a connection with these packets. */
+export function countsOf(packets: readonly LadderPacket[]): Pick<LadderConnection, 'packets' | 'troubles'> {
+  return { packets: packets.length, troubles: packets.filter(({ marks }) => marks & TROUBLE).length };
 }
 
 /** Returns both ends in a line. */

@@ -1,8 +1,8 @@
 /** Follows the packets of one connection, and says what is unusual about each. */
 import type { CapturedRoce } from '../capture/roce.js';
-import { CNP, Op, UC, UD_SEND_ONLY } from '../packet/opcodes.js';
+import { CNP, Op } from '../packet/opcodes.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import { isResponse, kindOf, type LadderPacket, labelOf, MARKS, NAK_NAMES } from './packet.js';
+import { isResponse, isSequenced, kindOf, type LadderPacket, labelOf, MARKS, NAK_NAMES } from './packet.js';
 import { JUMP } from './ways.js';
 
 /** What was seen of the requests of one end. */
@@ -65,7 +65,7 @@ export class Follower {
   }
 
   #look(packet: CapturedRoce, direction: 0 | 1, time: number): { marks: number; note: string } {
-    const { bth, aeth, ip } = packet;
+    const { bth, ip } = packet;
     const notes: string[] = [];
     let marks = 0;
     const mark: Mark = (bit, text) => {
@@ -76,13 +76,8 @@ export class Follower {
     if (((ip.version === 4 ? ip.tos : ip.trafficClass) & 3) === 3)
       mark(MARKS.congestion, 'A switch has marked congestion (ECN CE).');
     if (bth.opcode === CNP) mark(MARKS.cnp, 'Congestion notification: the receiver asks for a lower rate.');
-    const isConnected = bth.destQp !== 1 && bth.opcode < UD_SEND_ONLY;
-    if (isConnected && bth.opcode < UC && isResponse(bth.opcode)) this.#answer(packet, direction, time, mark);
-    else if (isConnected) this.#request(packet, direction, time, mark);
-    if (aeth !== undefined && bth.opcode === Op.ACKNOWLEDGE) {
-      const { refusal } = this.#ends[direction === 0 ? 1 : 0];
-      if (refusal?.time === time) marks |= aeth.syndrome >>> 5 === 1 ? MARKS.rnr : MARKS.nak;
-    }
+    if (isSequenced(packet) && isResponse(bth.opcode)) this.#answer(packet, direction, time, mark);
+    else if (isSequenced(packet)) this.#request(packet, direction, time, mark);
     return { marks, note: notes.join(' ') };
   }
 

@@ -66,7 +66,7 @@ export interface LadderPacket {
   readonly label: string;
   /** What is unusual about the packet, in sentences. */
   readonly note: string;
-  /** What is around the packet, from the outside, in words: Ethernet, tags, tunnels. */
+  /** Layers around the packet, from the outside, as text: Ethernet, tags, tunnels. */
   readonly outer: string;
   /** The packet from its IP header to its payload. */
   readonly headers: Uint8Array;
@@ -85,6 +85,9 @@ export const TROUBLE =
 
 export const isResponse = (opcode: number): boolean =>
   opcode < UC && opcode >= Op.RDMA_READ_RESPONSE_FIRST && opcode <= Op.ATOMIC_ACKNOWLEDGE;
+
+/** Whether the PSN of a packet counts: not that of a datagram, nor of a congestion notification. */
+export const isSequenced = ({ bth }: CapturedRoce): boolean => bth.destQp !== 1 && bth.opcode < UD_SEND_ONLY;
 
 /** Bytes of a management datagram that have all that is shown of a message. */
 const MAD_SHOWN_BYTES = 72;
@@ -106,7 +109,7 @@ export function kindOf({ bth: { opcode, destQp }, aeth }: CapturedRoce): Kind {
   // of an AETH that is cut it is not known
   if (opcode < UC && operation === Op.ACKNOWLEDGE)
     return (aeth && ({ 0: 'ACK', 1: 'RNR', 3: 'NAK' } as Record<number, Kind>)[aeth.syndrome >>> 5]) || 'other';
-  if (opcode < UC && isResponse(opcode)) return 'RESPONSE';
+  if (isResponse(opcode)) return 'RESPONSE';
   if (
     operation <= Op.SEND_ONLY_WITH_IMM ||
     operation === Op.SEND_LAST_WITH_INVALIDATE ||

@@ -2,9 +2,10 @@
  * Pairs the two directions of each connection. A capture has no source queue pair numbers, except those that rdma_cm
  * and datagrams carry; the others are found by the order of requests and responses.
  */
-import { UD_SEND_ONLY } from '../packet/opcodes.js';
-import { isResponse } from './packet.js';
-import { endOf, type Introduction, isSequenced, type Seen, type Way } from './ways.js';
+import { Op, UD_SEND_ONLY } from '../packet/opcodes.js';
+import { groupBy } from './group.js';
+import { isResponse, isSequenced } from './packet.js';
+import { endOf, firstOf, type Seen, type Way } from './ways.js';
 
 /** What tells that two directions belong together. */
 export interface Pairing {
@@ -33,10 +34,11 @@ const CLEAR = 0.75;
 /** Requests of the same PSN that are compared for a response: those seen last. */
 const CANDIDATES = 32;
 
-/** Pairs ways. @param introductions the queue pairs that rdma_cm names */
-export function pairWays(ways: readonly Way[], introductions: ReadonlyMap<string, readonly Introduction[]>): Pair[] {
+/** Pairs ways. @returns the pairs in the order of their first packets */
+export function pairWays(ways: readonly Way[]): Pair[] {
   const pairs = new Pairs(ways);
-  pairs.byNames(introductions);
+  pairs.byConnectionManager();
+  pairs.byDatagrams();
   pairs.byOrder();
   pairs.byAddresses();
   return pairs.all();
@@ -88,26 +90,25 @@ class Pairs {
     return pairs;
   }
 
-  byNames(introductions: ReadonlyMap<string, readonly Introduction[]>): void {
-    const opposite = byEnd(this.#ways);
+  byConnectionManager(): void {
+    const named = groupBy(this.#ways, (way) => way.named);
     for (const way of this.#ways) {
-      if (this.#partner.has(way)) continue;
-      const named = introductions.get(endOf(way.dst, way.qp))?.findLast(({ at }) => at < firstOf(way))?.other;
-      const other = opposite
-        .get(named?.end ?? '')
-        ?.find((each) => each.src === way.dst && named === lastNaming(introductions, each) && !this.#partner.has(each));
-      if (other !== undefined) this.#join(way, other, { by: 'rdma_cm' });
+      if (way.named?.other === undefined || this.#partner.has(way)) continue;
+      const other = named.get(way.named.other)?.find((each) => each.src === way.dst && each.dst === way.src);
+      if (other !== undefined && !this.#partner.has(other)) this.#join(way, other, { by: 'rdma_cm' });
     }
+  }
+
+  byDatagrams(): void {
+    const opposite = groupBy(this.#ways, (way) => `${way.src} ${endOf(way.dst, way.qp)}`);
     for (const way of this.#ways) {
-      if (this.#partner.has(way)) continue;
       const [{ packet }] = way.packets as [Seen];
       // the queue pairs 1 of two ends speak with each other only
-      const isGsi = way.qp === 1;
-      const source = isGsi ? 1 : packet.bth.opcode >= UD_SEND_ONLY ? packet.deth?.srcQp : undefined;
-      const other = opposite
-        .get(endOf(way.src, source ?? -1))
-        ?.find((each) => each.src === way.dst && each !== way && !this.#partner.has(each));
-      if (other !== undefined) this.#join(way, other, { by: 'datagrams' });
+      const source = way.qp === 1 ? 1 : packet.bth.opcode >= UD_SEND_ONLY ? packet.deth?.srcQp : undefined;
+      if (source === undefined || this.#partner.has(way)) continue;
+      const [other] = opposite.get(`${way.dst} ${endOf(way.src, source)}`) ?? [];
+      if (other !== undefined && other !== way && !this.#partner.has(other))
+        this.#join(way, other, { by: 'datagrams' });
     }
   }
 
@@ -137,15 +138,12 @@ class Pairs {
 
   /** One direction alone may be a CNP's, or that of a requester whose peer is silent: its address has one candidate. */
   byAddresses(): void {
-    const left = new Map<string, Way[]>();
-    for (const way of this.#ways)
-      if (!this.#partner.has(way)) {
-        const key = `${way.src} ${way.dst}`;
-        left.set(key, [...(left.get(key) ?? []), way]);
-      }
-    for (const [key, [way, ...more]] of left) {
-      const [other, ...others] = left.get(key.split(' ').reverse().join(' ')) ?? [];
-      if (way === undefined || other === undefined || way === other || more.length + others.length > 0) continue;
+    const alone = this.#ways.filter((way) => !this.#partner.has(way));
+    const left = groupBy(alone, ({ src, dst }) => `${src} ${dst}`);
+    for (const way of alone) {
+      const [here, there] = [left.get(`${way.src} ${way.dst}`), left.get(`${way.dst} ${way.src}`)];
+      const [other] = there ?? [];
+      if (here?.length !== 1 || there?.length !== 1 || other === undefined || other === way) continue;
       if (!this.#partner.has(way)) this.#join(way, other, { by: 'addresses' });
     }
   }
@@ -208,9 +206,8 @@ class Pairs {
 
 /** The responses in the middle and at the end of a READ have PSNs that no request has. */
 function hasRequestPsn(opcode: number): boolean {
-  return opcode !== RESPONSE_MIDDLE && opcode !== RESPONSE_LAST;
+  return opcode !== Op.RDMA_READ_RESPONSE_MIDDLE && opcode !== Op.RDMA_READ_RESPONSE_LAST;
 }
-const [RESPONSE_MIDDLE, RESPONSE_LAST] = [0x0e, 0x0f];
 
 /** The score of two ways is one, whichever of them asks. */
 function scoreOf(scores: Map<Way, Map<Way, Score>>, requester: Way, responder: Way): Score {
@@ -223,19 +220,4 @@ function scoreOf(scores: Map<Way, Map<Way, Score>>, requester: Way, responder: W
   return score;
 }
 
-const firstOf = ({ packets }: Way): number => (packets[0] as Seen).at;
 const lastOf = ({ packets }: Way): number => (packets.at(-1) as Seen).at;
-
-/** Returns the ways to each queue pair. */
-function byEnd(ways: readonly Way[]): Map<string, Way[]> {
-  const found = new Map<string, Way[]>();
-  for (const way of ways) {
-    const end = endOf(way.dst, way.qp);
-    found.set(end, [...(found.get(end) ?? []), way]);
-  }
-  return found;
-}
-
-function lastNaming(introductions: ReadonlyMap<string, readonly Introduction[]>, way: Way): Introduction | undefined {
-  return introductions.get(endOf(way.dst, way.qp))?.findLast(({ at }) => at < firstOf(way));
-}

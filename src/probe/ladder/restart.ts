@@ -3,8 +3,8 @@
  * responder counts its messages from zero.
  */
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import { isResponse } from './packet.js';
-import { isSequenced, type Seen } from './ways.js';
+import { isResponse, isSequenced } from './packet.js';
+import type { Seen } from './ways.js';
 
 /** A packet of a connection. */
 export interface Directed extends Seen {

@@ -1,9 +1,10 @@
 /** A part of a ladder: some connections, some time. */
 import type { Ladder } from './analysis.js';
-import type { LadderConnection } from './connection.js';
-import { type LadderPacket, MARKS, TROUBLE } from './packet.js';
+import { countsOf, type LadderConnection } from './connection.js';
+import { groupBy } from './group.js';
+import { type LadderPacket, MARKS } from './packet.js';
 
-/** What of a ladder is wanted. */
+/** A choice of packets. */
 export interface LadderPart {
   /** Connections with this queue pair number at either end. Default: all. */
   readonly qp?: number;
@@ -13,7 +14,7 @@ export interface LadderPart {
   readonly to?: number;
 }
 
-/** Returns a part of a ladder. What is unusual about its packets is seen with the others that the capture has. */
+/** Returns a part of a ladder. The notes of its packets are those that they have in the whole ladder. */
 export function selectLadder(
   ladder: Ladder,
   { qp, from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY }: LadderPart,
@@ -23,17 +24,13 @@ export function selectLadder(
     time <= to &&
     (qp === undefined || (ladder.connections[connection] as LadderConnection).qps.includes(qp));
   const wanted = ladder.packets.filter(isWanted);
-  const counts = new Map<number, { packets: number; troubles: number }>();
-  for (const { connection, marks } of wanted) {
-    const count = counts.get(connection) ?? { packets: 0, troubles: 0 };
-    counts.set(connection, count);
-    count.packets++;
-    if (marks & TROUBLE) count.troubles++;
-  }
-  const kept = [...counts.keys()].sort((a, b) => a - b);
-  const numbers = new Map(kept.map((connection, i) => [connection, i]));
+  const kept = [...groupBy(wanted, ({ connection }) => connection)].sort(([a], [b]) => a - b);
+  const numbers = new Map(kept.map(([connection], i) => [connection, i]));
   return {
-    connections: kept.map((each) => ({ ...(ladder.connections[each] as LadderConnection), ...counts.get(each) })),
+    connections: kept.map(([connection, packets]) => ({
+      ...(ladder.connections[connection] as LadderConnection),
+      ...countsOf(packets),
+    })),
     packets: wanted.map((packet) => ({ ...packet, connection: numbers.get(packet.connection) as number })),
     skipped: ladder.skipped,
   };

@@ -4,9 +4,10 @@
  */
 import type { CapturedRoce } from '../capture/roce.js';
 import { ipText } from '../packet/address.js';
-import { CNP, Op, UD_SEND_ONLY } from '../packet/opcodes.js';
+import { Op } from '../packet/opcodes.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import { isResponse, madOf } from './packet.js';
+import { groupBy } from './group.js';
+import { isResponse, isSequenced, madOf } from './packet.js';
 
 /** A packet of the capture. */
 export interface Seen {
@@ -26,6 +27,8 @@ export interface Way {
   readonly dst: string;
   /** The queue pair to which they go. */
   readonly qp: number;
+  /** How rdma_cm has named the queue pair; undefined if it has not, before the first packet. */
+  readonly named: Introduction | undefined;
   /** Why it is another connection than the one before with the same numbers; empty for the first one. */
   readonly began: string;
   /** In the order of the capture; at least one. */
@@ -49,36 +52,24 @@ export interface Introduction {
 export const JUMP = 1 << 18;
 
 export const endOf = (address: string, qp: number): string => `${address} ${qp}`;
-/** Whether the packets of a way have PSNs that count: not those of datagrams, nor congestion notifications. */
-export const isSequenced = ({ bth }: CapturedRoce): boolean =>
-  bth.destQp !== 1 && bth.opcode < UD_SEND_ONLY && bth.opcode !== CNP;
+/** Returns the index of the first packet. */
+export const firstOf = ({ packets }: { readonly packets: readonly Seen[] }): number => (packets[0] as Seen).at;
 
-/** Returns the ways of a capture in the order of their first packets, and the queue pairs that rdma_cm names. */
-export function findWays(all: readonly Seen[]): { ways: Way[]; introductions: Map<string, Introduction[]> } {
-  const introductions = findIntroductions(all);
-  const groups = new Map<string, Seen[]>();
-  for (const seen of all) {
-    const { ip, bth } = seen.packet;
-    const key = `${ip.src} ${endOf(ip.dst, bth.destQp)}`;
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [seen]);
-    else group.push(seen);
-  }
-  const ways: Way[] = [];
-  for (const group of groups.values()) ways.push(...divide(group, introductions));
-  ways.sort((a, b) => (a.packets[0] as Seen).at - (b.packets[0] as Seen).at);
-  return { ways, introductions };
+/** Returns the ways of a capture. */
+export function findWays(all: readonly Seen[]): Way[] {
+  const introductions = groupBy(findIntroductions(all), ({ end }) => end);
+  const groups = groupBy(all, ({ packet: { ip, bth } }) => `${ip.src} ${endOf(ip.dst, bth.destQp)}`);
+  return [...groups.values()].flatMap((group) => divide(group, introductions));
 }
 
-/** Finds the queue pairs that REQ and REP name. A message that is sent again names them once. */
-function findIntroductions(all: readonly Seen[]): Map<string, Introduction[]> {
-  const found = new Map<string, Introduction[]>();
+/** Returns the queue pairs that REQ and REP name. A message that is sent again names them once. */
+function findIntroductions(all: readonly Seen[]): Introduction[] {
+  const found: Introduction[] = [];
   const requests = new Map<string, Introduction>();
   const known = new Set<string>();
   const introduce = (address: string, qp: number, at: number): Introduction => {
-    const end = endOf(address, qp);
-    const introduction: Introduction = { end, at, other: undefined };
-    found.set(end, [...(found.get(end) ?? []), introduction]);
+    const introduction: Introduction = { end: endOf(address, qp), at, other: undefined };
+    found.push(introduction);
     return introduction;
   };
   for (const { at, packet } of all) {
@@ -113,31 +104,29 @@ function addressOf(gid: Uint8Array): string | undefined {
 function divide(group: readonly Seen[], introductions: ReadonlyMap<string, readonly Introduction[]>): Way[] {
   const { ip, bth } = (group[0] as Seen).packet;
   const to = { src: ip.src, dst: ip.dst, qp: bth.destQp };
-  const named = introductions.get(endOf(ip.dst, bth.destQp)) ?? [];
+  const introduced = introductions.get(endOf(ip.dst, bth.destQp)) ?? [];
   const ways: Way[] = [];
-  let from = 0;
-  let began = '';
-  const cut = (at: number, why: string) => {
-    if (at > from) ways.push({ ...to, began, packets: group.slice(from, at) });
-    from = at;
-    began = why;
+  let [from, began, streams] = [0, '', newStreams()];
+  let count = 0;
+  const named = () => introduced[count - 1];
+  /** Ends the way before a packet. */
+  const cut = (before: number, why: string) => {
+    if (before > from) ways.push({ ...to, named: named(), began, packets: group.slice(from, before) });
+    [from, began, streams] = [before, why, newStreams()];
   };
-  let streams = newStreams();
   for (const [i, { at, packet }] of group.entries()) {
     if (!isSequenced(packet)) continue;
-    const stream = streams[isResponse(packet.bth.opcode) ? 1 : 0] as Stream;
-    const previous = group[i - 1]?.at ?? -1;
-    const isNamed = i > 0 && named.some((each) => each.at > previous && each.at < at);
-    if (!isNamed && !isFar(stream, packet)) {
-      advance(stream, packet);
-      continue;
+    if ((introduced[count]?.at ?? at) < at) {
+      cut(i, i === 0 ? '' : 'rdma_cm has made a connection with this queue pair number');
+      while ((introduced[count]?.at ?? at) < at) count++;
     }
-    // a single packet from far away is an error of its sender
-    if (!isNamed && !isFollowed(packet, group, i)) continue;
-    const jump = `the PSNs jump from ${stream.low} to ${packet.bth.psn}`;
-    cut(i, isNamed ? 'rdma_cm has made a connection with this queue pair number' : jump);
-    streams = newStreams();
-    advance(streams[isResponse(packet.bth.opcode) ? 1 : 0] as Stream, packet);
+    const stream = () => streams[isResponse(packet.bth.opcode) ? 1 : 0];
+    if (isFar(stream(), packet)) {
+      // a single packet from far away is an error of its sender
+      if (!isFollowed(packet, group, i)) continue;
+      cut(i, `the PSNs jump from ${stream().low} to ${packet.bth.psn}`);
+    }
+    advance(stream(), packet);
   }
   cut(group.length, '');
   return ways;
