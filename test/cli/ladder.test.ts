@@ -1,4 +1,4 @@
-// The command that shows a capture as a page: what it prints, and what it refuses.
+// wasm-roce ladder: its output and its errors.
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,7 +29,7 @@ const packets = [
 const capture = file('capture.pcap', pcapFile(packets));
 const page = join(folder, 'capture.html');
 
-test('the connections are named, those with most trouble first', async () => {
+test('connections are printed in the order of their troubles', async () => {
   const { status, stdout, stderr } = await run(['ladder', capture]);
   expect([status, stderr]).toEqual([0, '']);
   expect(stdout).toBe(`${page}: 5 packets of 2 connections, 1 with trouble
@@ -39,7 +39,7 @@ test('the connections are named, those with most trouble first', async () => {
   expect(readFileSync(page, 'utf8')).toContain('<html');
 });
 
-test('--json has all that was found', async () => {
+test('--json prints every finding', async () => {
   const { stdout } = await run(['ladder', capture, '--json', '--qp', '0x33', '--from', '0.000003']);
   expect(JSON.parse(stdout)).toMatchObject({
     ...{ page, packets: 2, skipped: 0, troubles: 1, remarks: [] },
@@ -54,7 +54,7 @@ test('--json has all that was found', async () => {
   });
 });
 
-test('a file that ends too early is shown up to there, and standard error says so', async () => {
+test('a file that ends in the middle of a packet is shown up to that packet, with a remark on standard error', async () => {
   const whole = readFileSync(capture);
   const { status, stdout, stderr } = await run(['ladder', file('cut.pcap', whole.subarray(0, whole.length - 3))]);
   expect(status).toBe(0);
@@ -100,7 +100,7 @@ const CASES: [string, string, readonly string[], number, string][] = [
   ['a negative time', capture, ['--from', '-1'], 2, 'It must be a number from 0 to 1000000000.'],
 ];
 
-test.each(CASES)('refuses %s', async (_name, path, words, code, message) => {
+test.each(CASES)('ladder refuses %s', async (_name, path, words, code, message) => {
   const output = join(folder, 'refused.html');
   const { status, stderr } = await run(['ladder', path, '-o', output, ...words]);
   expect(stderr).toContain(message);

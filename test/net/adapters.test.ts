@@ -37,7 +37,7 @@ group('the card requests', () => {
       await requestFrom({ seed: SEED + 30 + i, mtu: 256, ops: OPS, psn: 0xffffc0, trouble: { drop: 0.05 } });
   });
 
-  test('a NAK is answered before anything new is sent, where ACKs are late', async () => {
+  test('a sequence NAK is answered before anything new is sent, even if ACKs are late', async () => {
     const adapter = { onDemand: true, ackEvery: 5, ackDelay: 20_546, rnrTimer: 1 };
     await requestFrom({
       seed: 1680,
