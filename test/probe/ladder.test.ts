@@ -281,3 +281,9 @@ test('a part of a ladder has its connections, with all that was found', () => {
     [0x33, []],
   ]);
 });
+
+test('an ACK at the time of a NAK is no trouble', () => {
+  const packets = captured(send(1), [back, nak.rnr({ psn: 1, timer: 12 })], [back, ack({ psn: 1, msn: 1 })]);
+  const { packets: shown } = analyse(packets.map((each) => ({ ...each, time: 0n })));
+  expect(shown.map(({ marks }) => marks)).toEqual([0, MARKS.rnr, 0]);
+});
