@@ -13,6 +13,7 @@ export type { Capture, CapturedPacket } from './probe/capture/captured.js';
 export { readCapture } from './probe/capture/read.js';
 export type {
   Background,
+  Breach,
   Check,
   CheckBase,
   CheckResult,
@@ -22,7 +23,9 @@ export type {
   CmQueue,
   Deviation,
   Evidence,
+  Judge,
   Operation,
+  PacketRule,
   PeerRegion,
   RemoteOperation,
   Requester,
@@ -31,6 +34,7 @@ export type {
   Responder,
   ResponderCheck,
   ResponderOptions,
+  RuleCheck,
   Target,
   Traffic,
   TrafficRequest,
@@ -40,7 +44,14 @@ export { isPermitted } from './probe/checks/check.js';
 export { CHECKS } from './probe/checks/checks.js';
 export { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './probe/checks/conversation.js';
 export { defineCheck } from './probe/checks/define.js';
-export { type CheckRunOptions, runCheck, runChecks } from './probe/checks/run.js';
+export {
+  type CheckOptions,
+  type CheckRunOptions,
+  isNotRun,
+  RunEnded,
+  runCheck,
+  runChecks,
+} from './probe/checks/run.js';
 export { type Message, Service, timeoutOf } from './probe/checks/service.js';
 export { type RequestOptions, Talk } from './probe/checks/talk.js';
 export { analyse, type Ladder } from './probe/ladder/analysis.js';

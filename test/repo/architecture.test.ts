@@ -101,7 +101,7 @@ describe('the facade', () => {
       'src/probe/capture': ['src/probe/packet'],
       'src/probe/ladder': ['src/probe/packet', 'src/probe/capture', 'src/packagefile'],
       'src/probe/script': ['src/probe/packet', 'build/scriptgrammar'],
-      'src/probe/checks': ['src/probe/packet', 'src/probe/script'],
+      'src/probe/checks': ['src/probe/packet', 'src/probe/script', 'src/base'],
       'src/probe/report': ['src/probe/packet', 'src/probe/checks', 'src/probe/ladder', 'src/packagefile', ...link],
       'src/probe/link': ['src/probe/packet', 'src/probe/script', 'src/probe/checks', ...link],
       'src/probe': ['packet', 'script', 'capture', 'ladder', 'link', 'checks', 'report'].map(

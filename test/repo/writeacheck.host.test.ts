@@ -38,6 +38,12 @@ test('the checks, by the command', async () => {
   expect(all.stdout).toMatch(/ psn-gap: [\s\S]* second-gap: /);
 });
 
+test('a rule, by the command', async () => {
+  const load = ['--load', join(folder, 'my-rule.mjs'), '--check', 'hop-limit', '--dry-run'];
+  const { stdout } = await command('192.0.2.7', ...load);
+  expect(stdout).toBe('1002  hop-limit: Packets of the peer leave with a TTL of 64 or more\n      sends: nothing\n');
+});
+
 test.each([
   ['export default 5', /its default export must be a check, or an array of checks/],
   ['export const check = {}', /its default export must be a check/],

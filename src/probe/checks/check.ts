@@ -1,4 +1,5 @@
 /** What a check of a peer is, what it works on, and what it gives. */
+import type { Decoded } from '../packet/frame.js';
 import type { PacketPort } from '../script/port.js';
 import type { CmTalk } from './cmtalk.js';
 import type { Service } from './service.js';
@@ -181,6 +182,12 @@ export interface Target {
   cm?(options: CmOptions): Promise<CmPeer | string>;
   /** Ends the connections that were made since the last call. Called after each check. */
   release?(): Promise<void>;
+  /**
+   * Tries again what the peer has answered before. Called when a check ends without a packet of the peer. Absent: the
+   * target cannot tell.
+   * @returns false when the peer answers nothing any more
+   */
+  answers?(): Promise<boolean>;
 }
 
 /** Something that some adapters do otherwise than the specification. */
@@ -189,6 +196,31 @@ export interface Deviation {
   readonly of: string;
   /** What they do. */
   readonly what: string;
+}
+
+/** A packet that breaks a rule. */
+export interface Breach {
+  /** What is wrong with the packet, such as `the ICRC is 0x12345678 instead of 0x9abcdef0`. */
+  readonly text: string;
+  /** Name of the known deviation that the packet shows, as in `known` of the check. Absent: it shows none. */
+  readonly known?: string;
+}
+
+/**
+ * Judges one packet of the peer after the other.
+ * @param port the port that has received it: addresses and path MTU of its connection
+ * @returns the breach, `fine`, or undefined for a packet that the rule says nothing about
+ */
+export type Judge = (packet: Decoded, port: PacketPort) => Breach | 'fine' | undefined;
+
+/** A rule that holds for every packet of the peer, in whichever check it comes. */
+export interface PacketRule {
+  /** What the packets that break it do, such as `have a wrong ICRC`. */
+  readonly broken: string;
+  /** Whether a receiver drops a packet that breaks it, so that no check takes it as an answer. */
+  readonly isDropped?: boolean;
+  /** Returns the judge of one run. */
+  judge(): Judge;
 }
 
 /** What every check says of itself. */
@@ -211,6 +243,8 @@ export interface CheckBase {
   readonly known?: Readonly<Record<string, Deviation>>;
   /** Whether it sends malformed packets or ends its connection by an error. */
   readonly isIntrusive?: boolean;
+  /** The rule by which all packets of the peer are judged when all checks have run. Absent: it has none. */
+  readonly rule?: PacketRule;
 }
 
 /** A check of a peer that answers our requests. */
@@ -237,8 +271,13 @@ export interface CmCheck extends CheckBase {
   run(talk: CmTalk): Promise<void>;
 }
 
+/** A check that sends nothing: it judges the packets of the other checks. */
+export interface RuleCheck extends CheckBase {
+  readonly rule: PacketRule;
+}
+
 /** One check of a peer. */
-export type Check = ResponderCheck | RequesterCheck | CmCheck;
+export type Check = ResponderCheck | RequesterCheck | CmCheck | RuleCheck;
 
 /** What came of a check. */
 export type Verdict = 'pass' | 'deviates' | 'fails' | 'not applicable' | 'not reachable';

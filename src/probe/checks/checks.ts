@@ -15,6 +15,7 @@ import { REPEAT_CHECKS } from './repeats.js';
 import { RESOURCE_CHECKS } from './resources.js';
 import { RESPONSE_CHECKS } from './responses.js';
 import { RETRY_CHECKS } from './retries.js';
+import { RULE_CHECKS } from './rules.js';
 import { SEQUENCE_CHECKS } from './sequence.js';
 import { TRANSPORT_CHECKS } from './transport.js';
 import { VLAN_CHECKS } from './vlan.js';
@@ -22,6 +23,7 @@ import { VLAN_CHECKS } from './vlan.js';
 /** Checks of a peer that answers requests or sends them, and of its connection manager, by their numbers. */
 export const CHECKS: readonly Check[] = [
   ...HEADER_CHECKS,
+  ...RULE_CHECKS,
   ...SEQUENCE_CHECKS,
   ...ACK_CHECKS,
   ...KEY_CHECKS,

@@ -16,8 +16,9 @@ import {
 } from '../packet/mad.js';
 import { datagram, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
-import type { CmCheck, CmPeer, CmQueue, Evidence, Target } from './check.js';
+import type { CmCheck, CmPeer, CmQueue, Target } from './check.js';
 import { Conversation, Finding, type Received } from './conversation.js';
+import type { CheckRecord } from './record.js';
 
 /** Nanoseconds of a millisecond. */
 const MS = 1e6;
@@ -97,10 +98,9 @@ export class CmTalk extends Conversation {
     /** The peer's connection manager. */
     readonly peer: CmPeer,
     target: Target,
-    evidence: Evidence[] = [],
-    measurements: Record<string, number[]> = {},
+    record?: CheckRecord,
   ) {
-    super(check, peer.port, target, evidence, measurements);
+    super(check, peer.port, target, record);
   }
 
   /** Runs a check, and ends the connections that are left of it, whatever comes of it. */
@@ -244,7 +244,7 @@ export class CmTalk extends Conversation {
   async write(connection: Connection, index: number, within: number): Promise<Received | undefined> {
     const { fields } = connection.rep as ReceivedMad<'REP'>;
     const port = connection.queue.port(fields.localQpn);
-    const talk = new Conversation(this.check, port, this.target, this.evidence, this.measurements);
+    const talk = new Conversation(this.check, port, this.target, this.record);
     const psn = psnAfter(fields.startingPsn, index);
     talk.send(request.write({ psn, payload: new Uint8Array(0), mtu: this.mtu, va: 0n, rkey: 0 }));
     const until = port.now() + within;

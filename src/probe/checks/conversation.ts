@@ -7,6 +7,7 @@ import { CNP, Op } from '../packet/opcodes.js';
 import { type Flow, frame, type Packet } from '../packet/packets.js';
 import type { PacketPort } from '../script/port.js';
 import type { Check, Deviation, Evidence, Target, Verdict } from './check.js';
+import { CheckRecord } from './record.js';
 
 /** Nanoseconds of a millisecond. */
 const MS = 1e6;
@@ -55,8 +56,6 @@ export function pattern(length: number, seed: number): Uint8Array {
 
 /** Sends packets to one queue pair of the peer and receives its packets. */
 export class Conversation {
-  /** What a check that passes has not looked at. */
-  notes = new Set<string>();
   /** CNPs that the peer has sent so far. They are no answers: `next` passes them over. */
   readonly cnps: Received[] = [];
   /** When the last packet leaves, which may have to wait for its turn. */
@@ -69,11 +68,14 @@ export class Conversation {
     readonly port: PacketPort,
     /** Where more queue pairs come from. */
     readonly target: Target,
-    /** The packets so far. */
-    readonly evidence: Evidence[] = [],
-    /** What was measured so far. */
-    readonly measurements: Record<string, number[]> = {},
+    /** What all conversations of the check share. */
+    readonly record: CheckRecord = new CheckRecord(check),
   ) {}
+
+  /** The packets so far. */
+  get evidence(): readonly Evidence[] {
+    return this.record.evidence;
+  }
 
   /** Payload bytes of a full packet. */
   get mtu(): number {
@@ -97,13 +99,14 @@ export class Conversation {
 
   /** Says what was not looked at; a result that passes tells it. */
   note(text: string): void {
-    this.notes.add(text);
+    this.record.notes.add(text);
   }
 
   /** Keeps a measured value, in nanoseconds or a count, under a name. */
   measure(name: string, value: number): void {
-    this.measurements[name] ??= [];
-    this.measurements[name].push(value);
+    const { measurements } = this.record;
+    measurements[name] ??= [];
+    measurements[name].push(value);
   }
 
   /** Sends packets. @returns when the last one left */
@@ -116,26 +119,33 @@ export class Conversation {
 
   /** Sends bytes as they are. @returns when they left */
   sendFrame(bytes: Uint8Array): number {
+    this.record.end.signal.throwIfAborted();
     const at = this.port.send(bytes);
     this.#left = at;
-    this.evidence.push({ at, direction: 'out', frame: bytes });
+    this.record.evidence.push({ at, direction: 'out', frame: bytes });
     return at;
   }
 
-  /** Returns the next packet of the peer but CNPs, or undefined if none comes in time after the last that was sent. */
+  /**
+   * Returns the next packet of the peer, or undefined if none comes in time after the last that was sent. CNPs are
+   * passed over, and packets that every receiver drops by a rule.
+   */
   async next(within = PATIENCE): Promise<Received | undefined> {
     const until = Math.max(this.port.now(), this.#left) + within;
     for (;;) {
+      this.record.end.signal.throwIfAborted();
       const arrival = await this.port.receive(until);
       if (arrival === undefined) return undefined;
       if (!isRoce(arrival.frame)) continue;
-      this.evidence.push({ at: arrival.at, direction: 'in', frame: arrival.frame });
+      const evidence: Evidence = { at: arrival.at, direction: 'in', frame: arrival.frame };
+      this.record.evidence.push(evidence);
       let packet: Received;
       try {
         packet = { ...decode(arrival.frame), at: arrival.at };
       } catch {
         continue; // not for the receiver of packets to judge
       }
+      if (this.record.drops(packet, this.port, evidence)) continue;
       if (packet.bth.opcode !== CNP) return packet;
       this.cnps.push(packet);
     }

@@ -1,5 +1,5 @@
 /** Checks that a user writes. */
-import type { Check, CmCheck, RequesterCheck, ResponderCheck } from './check.js';
+import type { Check, CmCheck, RequesterCheck, ResponderCheck, RuleCheck } from './check.js';
 
 /** Names begin with a letter, as numbers name checks too. */
 const NAME = /^[a-z][a-z0-9]*(-[a-z0-9]+)*$/;
@@ -37,6 +37,11 @@ export function defineCheck(check: RequesterCheck): RequesterCheck;
  * @throws TypeError with the member that is wrong
  */
 export function defineCheck(check: CmCheck): CmCheck;
+/**
+ * The same for a rule of every packet of the peer, which sends nothing.
+ * @throws TypeError with the member that is wrong
+ */
+export function defineCheck(check: RuleCheck): RuleCheck;
 export function defineCheck<T extends Check>(check: T): T {
   const { name, number } = check;
   const wrong = (rule: string) => new TypeError(`check ${name}: ${rule}`);
@@ -45,8 +50,11 @@ export function defineCheck<T extends Check>(check: T): T {
   if (!(Number.isInteger(number) && number >= 0)) throw wrong(`number is ${number}, must be an integer from 0`);
   for (const text of TEXTS)
     if (typeof check[text] !== 'string') throw wrong(`${text} is ${typeof check[text]}, must be a text`);
-  if (KINDS.filter((kind) => kind in check).length !== 1) throw wrong(`it must have one of ${KINDS.join(', ')}`);
-  if (typeof check.run !== 'function') throw wrong('run must be a function');
+  const kinds = KINDS.filter((kind) => kind in check).length;
+  if (kinds > 1 || (kinds === 0 && check.rule === undefined))
+    throw wrong(`it must have one of ${KINDS.join(', ')}, or a rule`);
+  if (kinds === 1 && typeof (check as { run?: unknown }).run !== 'function') throw wrong('run must be a function');
+  if (check.rule !== undefined && typeof check.rule.judge !== 'function') throw wrong('rule.judge must be a function');
   if ('asks' in check && !(check.asks.anyOf?.length > 0)) throw wrong('asks.anyOf must name a kind of requests');
   return check;
 }

@@ -1,86 +1,255 @@
 /** Runs checks against a peer, one after the other, each on a queue pair of its own. */
-import type { Check, CheckResult, Evidence, Target, Traffic } from './check.js';
+import { unlessStopped } from '../../base/unlessstopped.js';
+import { Audit } from './audit.js';
+import type { Check, CheckResult, CmCheck, RequesterCheck, ResponderCheck, Target, Traffic } from './check.js';
 import { CmTalk } from './cmtalk.js';
 import { Finding } from './conversation.js';
+import { DROP_CHECKS } from './headers.js';
+import { CheckRecord } from './record.js';
+import { ANSWERS } from './rules.js';
 import { Service } from './service.js';
 import { Talk } from './talk.js';
 
 /** What to start on a peer so that it sends requests of a kind. */
 const TOOLS: Readonly<Record<Traffic, string>> = { SEND: 'ib_send_bw', WRITE: 'ib_write_bw', READ: 'ib_read_bw' };
+/** Time of one check (ms). The slowest ones wait for the timers of the peer, and take half a minute. */
+const CHECK_TIME = 120_000;
 
-/** Opens what a check talks with. @returns what to start on the peer, when it does not offer that */
-async function open(check: Check, target: Target, result: Pick<CheckResult, 'evidence' | 'measurements'>) {
-  const evidence = result.evidence as Evidence[];
-  const measurements = result.measurements as Record<string, number[]>;
+/** A check that sends packets. */
+type Talking = ResponderCheck | RequesterCheck | CmCheck;
+
+/** Opens what a check talks with, and runs it. @returns what to start on the peer, when it does not offer that */
+async function talk(check: Talking, target: Target, record: CheckRecord): Promise<string | undefined> {
   if ('needs' in check) {
     const peer = await target.responder(check.needs);
     if (typeof peer === 'string') return peer;
-    const talk = new Talk(check, peer, target, evidence, measurements);
-    return { talk, run: () => check.run(talk) };
-  }
-  if ('connects' in check) {
+    await check.run(new Talk(check, peer, target, record));
+  } else if ('connects' in check) {
     const peer = (await target.cm?.(check.connects)) ?? 'the connection manager of the peer is not reached';
     if (typeof peer === 'string') return peer;
-    const talk = new CmTalk(check, peer, target, evidence, measurements);
-    return { talk, run: () => talk.whole(() => check.run(talk)) };
+    const manager = new CmTalk(check, peer, target, record);
+    await manager.whole(() => check.run(manager));
+  } else {
+    const { anyOf } = check.asks;
+    const peer = (await target.requester?.(check.asks)) ?? 'the peer sends no requests to us';
+    const tools = anyOf.map((kind) => TOOLS[kind]).join(' or ');
+    if (typeof peer === 'string')
+      return target.requester ? peer : `${peer}: start ${tools} there as a client of this host`;
+    const kind = anyOf.find((one) => peer.offers.includes(one));
+    if (kind === undefined)
+      return `the peer sends no ${anyOf.join(' or ')}: start ${tools} there as a client of this host`;
+    await check.run(new Service(check, peer, kind, target, record));
   }
-  const { anyOf } = check.asks;
-  const peer = (await target.requester?.(check.asks)) ?? 'the peer sends no requests to us';
-  const tools = anyOf.map((kind) => TOOLS[kind]).join(' or ');
-  if (typeof peer === 'string')
-    return target.requester ? peer : `${peer}: start ${tools} there as a client of this host`;
-  const kind = anyOf.find((one) => peer.offers.includes(one));
-  if (kind === undefined)
-    return `the peer sends no ${anyOf.join(' or ')}: start ${tools} there as a client of this host`;
-  const talk = new Service(check, peer, kind, target, evidence, measurements);
-  return { talk, run: () => check.run(talk) };
+  return undefined;
 }
 
-/** Runs one check. What goes wrong outside the check itself, such as a link that closes, is thrown. */
-export async function runCheck(check: Check, target: Target): Promise<CheckResult> {
+/** What `runCheck` may be given. */
+export interface CheckOptions {
+  /** Gives the check up, which then throws the reason. */
+  readonly signal?: AbortSignal;
+  /** The longest time that the check may take (ms). Default: 120,000. */
+  readonly checkTime?: number;
+}
+
+/**
+ * Runs one check. A rule of every packet is judged by the packets of this check.
+ * @throws Error for what goes wrong outside the check itself, such as a link that closes; the reason of `signal`
+ */
+export async function runCheck(check: Check, target: Target, options: CheckOptions = {}): Promise<CheckResult> {
+  const audit = new Audit([check], DROP_CHECKS);
+  if (!('run' in check)) return audit.judged(check);
+  const result = await converse(check, target, new CheckRecord(check, audit), options);
+  return check.rule === undefined ? result : audit.judged(check, result);
+}
+
+/** Runs a check as far as it talks with the peer. */
+async function converse(
+  check: Talking,
+  target: Target,
+  record: CheckRecord,
+  options: CheckOptions,
+): Promise<CheckResult> {
   const { number, name } = check;
-  const evidence: Evidence[] = [];
-  const result = { number, name, measurements: {}, evidence };
-  const opened = await open(check, target, result);
-  if (typeof opened === 'string') return { ...result, verdict: 'not reachable', text: opened };
+  const { evidence, measurements, notes } = record;
+  const result = { number, name, measurements, evidence };
   try {
-    await opened.run();
-    return { ...result, verdict: 'pass', text: [...opened.talk.notes].join('; ') };
+    const why = await within(talk(check, target, record), record.end, options);
+    if (why !== undefined) return { ...result, verdict: 'not reachable', text: why };
+    return { ...result, verdict: 'pass', text: [...notes].join('; ') };
   } catch (cause) {
     if (!(cause instanceof Finding)) throw cause;
     const { verdict, message, deviation } = cause;
-    return { ...result, verdict, text: message, ...(deviation && { deviation }) };
+    const found = { ...result, verdict, text: message, ...(deviation && { deviation }) };
+    return verdict === 'fails' || verdict === 'deviates' ? withoutAnswers(found, record) : found;
   } finally {
     // an answer is read after packets that were sent since it arrived
     evidence.sort((a, b) => a.at - b.at);
   }
 }
 
-/** What `runChecks` runs. */
-export interface CheckRunOptions {
-  /** Also checks that send malformed packets or end their connection by an error. Default: false. */
-  readonly isIntrusive?: boolean;
+/** Says of a check that has found something, and to which packets came that are no answers, that it may be by those. */
+function withoutAnswers({ deviation, ...found }: CheckResult, { audit, dropped }: CheckRecord): CheckResult {
+  if (dropped.size === 0) return { ...found, ...(deviation && { deviation }) };
+  const why = [...dropped].map(
+    ([{ rule, number, name }, n]) => `packets that ${rule?.broken} are no answers, ${n} came (check ${number} ${name})`,
+  );
+  const isReported = [...dropped.keys()].every((one) => audit?.reports(one));
+  const text = `${why.join('; ')}; without them: ${found.text}`;
+  return { ...found, verdict: isReported ? 'not applicable' : 'fails', text };
 }
 
-/** Runs checks in their order, and gives each result as it is found. */
+/** Waits for a check, and ends its conversations. @throws Finding when it takes too long; the reason of the signal */
+async function within<T>(
+  check: Promise<T>,
+  end: AbortController,
+  { checkTime = CHECK_TIME, signal }: CheckOptions,
+): Promise<T> {
+  const stop = () => end.abort(signal?.reason);
+  const tooLong = () => end.abort(new Finding('fails', `no verdict within ${checkTime / 1000} s: it was given up`));
+  const timer = setTimeout(tooLong, checkTime);
+  signal?.addEventListener('abort', stop);
+  if (signal?.aborted) stop();
+  try {
+    return await unlessStopped(check, end.signal);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', stop);
+  }
+}
+
+/** The peer answers no more, or the time of the run is over. */
+export class RunEnded extends Error {
+  /** Its name. */
+  override readonly name = 'RunEnded';
+}
+
+/** What `runChecks` runs, and how long. */
+export interface CheckRunOptions extends CheckOptions {
+  /** Also checks that send malformed packets or end their connection by an error. Default: false. */
+  readonly isIntrusive?: boolean;
+  /** The longest time that the whole run may take (ms). Default: no limit. */
+  readonly time?: number;
+}
+
+/** Begins the text of a check that a run did not get to. */
+const NOT_RUN = 'not run: ';
+const INTRUSIVE = 'intrusive: it sends malformed packets or ends its connection by an error';
+
+/**
+ * Runs checks in their order, and gives each result as it is found; those of checks with a rule when all have run.
+ * When the run ends early, the check that was running and those that were not run are not applicable, with the reason;
+ * the rules are judged by the packets so far.
+ * @throws Error after the last result, when the run has ended early: the reason of `signal`; `RunEnded` when the peer
+ * answers no more or the time is over; what went wrong outside the checks, such as a link that closes
+ */
 export async function* runChecks(
   checks: readonly Check[],
   target: Target,
-  options: CheckRunOptions = {},
+  { isIntrusive, time, ...options }: CheckRunOptions = {},
 ): AsyncGenerator<CheckResult> {
-  for (const check of checks) {
-    if (check.isIntrusive && !options.isIntrusive) {
-      const { number, name } = check;
-      const why = 'intrusive: it sends malformed packets or ends its connection by an error';
-      yield { number, name, verdict: 'not applicable', text: why, measurements: {}, evidence: [] };
-      continue;
+  const run = new Run(checks, target, options);
+  const timer =
+    time === undefined ? undefined : setTimeout(() => run.stop(new RunEnded(`${time / 1000} s are over`)), time);
+  const stop = () => run.stop(options.signal?.reason);
+  options.signal?.addEventListener('abort', stop);
+  if (options.signal?.aborted) stop();
+  try {
+    /** What came of the packets of the checks with a rule. */
+    const judged = new Map<Check, CheckResult | undefined>();
+    for (const check of checks) {
+      const isLeft = check.isIntrusive && !isIntrusive;
+      const result = !('run' in check) ? undefined : isLeft ? unapplied(check, INTRUSIVE) : await run.next(check);
+      if (check.rule === undefined && result !== undefined) yield result;
+      else judged.set(check, result);
     }
+    for (const [check, result] of judged) yield run.judged(check, result);
+  } finally {
+    clearTimeout(timer);
+    options.signal?.removeEventListener('abort', stop);
+  }
+  run.throwIfEnded();
+}
+
+/** Returns whether a result is that of a check that a run did not get to. */
+export const isNotRun = ({ verdict, text }: CheckResult): boolean =>
+  verdict === 'not applicable' && text.startsWith(NOT_RUN);
+
+/** Returns the result of a check that does not apply, or was not run. */
+const unapplied = ({ number, name }: Check, text: string): CheckResult => ({
+  ...{ number, name, verdict: 'not applicable', text, measurements: {}, evidence: [] },
+});
+
+/** One run: what all its checks share, and why it ends before the last of them. */
+class Run {
+  readonly #target: Target;
+  readonly #options: CheckOptions;
+  readonly #audit: Audit;
+  readonly #end = new AbortController();
+  /** The last check in which a packet of the peer came. */
+  #last: Check | undefined;
+  /** What is found of a peer that answers no more. */
+  #silence: string | undefined;
+
+  constructor(checks: readonly Check[], target: Target, options: CheckOptions) {
+    this.#audit = new Audit(checks, DROP_CHECKS);
+    this.#target = target;
+    this.#options = { ...options, signal: this.#end.signal };
+  }
+
+  /** Ends the run: the check that is running is given up. */
+  stop(reason: unknown): void {
+    this.#end.abort(reason);
+  }
+
+  /** @throws Error the reason for which the run has ended early */
+  throwIfEnded(): void {
+    this.#end.signal.throwIfAborted();
+  }
+
+  /** Runs the next check, unless the run has ended. */
+  async next(check: Talking): Promise<CheckResult> {
+    if (this.#end.signal.aborted) return unapplied(check, `${NOT_RUN}${this.#reason}`);
+    const record = new CheckRecord(check, this.#audit);
     let result: CheckResult;
     try {
-      result = await runCheck(check, target);
-    } finally {
-      await target.release?.();
+      result = await converse(check, this.#target, record, this.#options);
+    } catch (reason) {
+      this.stop(reason);
+      const { evidence, measurements } = record;
+      result = { ...unapplied(check, `not finished: ${this.#reason}`), evidence, measurements };
     }
-    yield result;
+    try {
+      await this.#unlessEnded(this.#target.release?.());
+      await this.#look(check, record);
+    } catch (reason) {
+      this.stop(reason);
+    }
+    return result;
+  }
+
+  /** Returns the result of a check with a rule. */
+  judged(check: Check, own: CheckResult | undefined): CheckResult {
+    const result = this.#audit.judged(check, own);
+    if (check.rule !== ANSWERS || this.#silence === undefined) return result;
+    return { ...result, verdict: 'fails', text: this.#silence };
+  }
+
+  /** Looks whether the peer still answers after a check in which no packet of it came. */
+  async #look(check: Check, { evidence }: CheckRecord): Promise<void> {
+    if (evidence.some(({ direction }) => direction === 'in')) this.#last = check;
+    else if (this.#last !== undefined && (await this.#unlessEnded(this.#target.answers?.())) === false) {
+      const [last, first] = [this.#last, check].map(({ number, name }) => `check ${number} ${name}`);
+      this.#silence = `the peer stopped answering after ${last}: no packet came in ${first}, and no connection since`;
+      this.stop(new RunEnded(this.#silence));
+    }
+  }
+
+  async #unlessEnded<T>(work: Promise<T> | undefined): Promise<T | undefined> {
+    return await unlessStopped(Promise.resolve(work), this.#end.signal);
+  }
+
+  get #reason(): string {
+    const { reason } = this.#end.signal;
+    return reason instanceof Error ? reason.message : String(reason);
   }
 }

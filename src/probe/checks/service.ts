@@ -5,8 +5,9 @@
 import { Op } from '../packet/opcodes.js';
 import { ack, nak, type Packet, response } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { Evidence, PeerRegion, Requester, RequesterCheck, Target, Traffic } from './check.js';
+import type { PeerRegion, Requester, RequesterCheck, Target, Traffic } from './check.js';
 import { Conversation, Finding, pattern, type Received, told } from './conversation.js';
+import type { CheckRecord } from './record.js';
 
 /** Nanoseconds of the code 0 of ACK timeouts. */
 const TIMEOUT_UNIT = 4096;
@@ -42,10 +43,9 @@ export class Service extends Conversation {
     /** The kind of messages that the check asks for. */
     readonly kind: Traffic,
     target: Target,
-    evidence: Evidence[] = [],
-    measurements: Record<string, number[]> = {},
+    record?: CheckRecord,
   ) {
-    super(check, peer.port, target, evidence, measurements);
+    super(check, peer.port, target, record);
     this.#expected = peer.psn;
     this.#end = peer.psn;
   }
@@ -56,7 +56,7 @@ export class Service extends Conversation {
     const peer = await this.target.requester?.(check.asks);
     if (peer === undefined || typeof peer === 'string')
       throw new Finding('not reachable', peer ?? 'the peer sends no requests to us');
-    return new Service(check, peer, this.kind, this.target, this.evidence, this.measurements);
+    return new Service(check, peer, this.kind, this.target, this.record);
   }
 
   /** The PSN of the next new request. */

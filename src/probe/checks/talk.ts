@@ -5,8 +5,9 @@
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { Evidence, Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
+import type { Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
 import { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
+import type { CheckRecord } from './record.js';
 
 export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
 
@@ -40,10 +41,9 @@ export class Talk extends Conversation {
     /** The peer's queue pair. */
     readonly peer: Responder,
     target: Target,
-    evidence: Evidence[] = [],
-    measurements: Record<string, number[]> = {},
+    record?: CheckRecord,
   ) {
-    super(check, peer.port, target, evidence, measurements);
+    super(check, peer.port, target, record);
     this.#check = check;
     this.psn = peer.psn;
   }
@@ -52,9 +52,7 @@ export class Talk extends Conversation {
   async another(options: ResponderOptions = this.#check.needs): Promise<Talk> {
     const peer = await this.target.responder(options);
     if (typeof peer === 'string') throw new Finding('not reachable', peer);
-    const other = new Talk(this.#check, peer, this.target, this.evidence, this.measurements);
-    other.notes = this.notes;
-    return other;
+    return new Talk(this.#check, peer, this.target, this.record);
   }
 
   /** The peer's memory with all rights. */

@@ -8,10 +8,25 @@ import type { ScriptedLink } from './scriptedlink.js';
 /** Queue pair number of management datagrams. */
 const GSI = 1;
 
+/** Where the transaction id is in a management datagram (IBTA 13.4.3). */
+const [TID_AT, TID_END] = [8, 16];
+
+/** Returns the payload of a frame to queue pair 1. */
+function datagramOf(frame: Uint8Array): Uint8Array | undefined {
+  const packet = decodeRoce(frame);
+  return packet?.bth.destQp === GSI ? packet.payload : undefined;
+}
+
 /** Returns the message of a frame to queue pair 1, if it is one of the connection manager. */
 function madOf(frame: Uint8Array): Mad | undefined {
-  const packet = decodeRoce(frame);
-  return packet?.bth.destQp === GSI ? decodeMad(packet.payload) : undefined;
+  const payload = datagramOf(frame);
+  return payload && decodeMad(payload);
+}
+
+/** Returns the transaction id of a datagram, whatever is wrong with the rest of it. */
+function tidOf(payload: Uint8Array): bigint | undefined {
+  if (payload.length < TID_END) return undefined;
+  return new DataView(payload.buffer, payload.byteOffset).getBigUint64(TID_AT);
 }
 
 /**
@@ -27,9 +42,13 @@ export class MadPort extends LinkPort {
     const ids = new Set<number>();
     const tids = new Set<bigint>();
     const isAnswer = (frame: Uint8Array) => {
-      const mad = madOf(frame);
-      if (mad === undefined) return false;
-      return tids.has(mad.header.tid) || ('remoteCommId' in mad.fields && ids.has(mad.fields.remoteCommId));
+      const payload = datagramOf(frame);
+      if (payload === undefined) return false;
+      // a datagram of another length is no message, but an answer to one
+      const tid = tidOf(payload);
+      if (tid !== undefined && tids.has(tid)) return true;
+      const fields = decodeMad(payload)?.fields;
+      return fields !== undefined && 'remoteCommId' in fields && ids.has(fields.remoteCommId);
     };
     super(link.open(GSI, isAnswer), flow, mtu);
     this.#ids = ids;

@@ -6,7 +6,10 @@ import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
 import { describe as packetText } from '../../../src/probe/packet/describe.js';
 import { CardTarget } from './cardtarget.js';
 
-test.each(CHECKS.map((check) => [`${check.number} ${check.name}`, check] as const))('%s', async (_, check) => {
+/** Checks that send packets; the others judge those. */
+const TALKING = CHECKS.filter((check) => 'run' in check);
+
+test.each(TALKING.map((check) => [`${check.number} ${check.name}`, check] as const))('%s', async (_, check) => {
   const result = await runCheck(check, await CardTarget.open());
   const packets = result.evidence.map(({ direction, frame }) => `${direction} ${packetText(frame)}`);
   expect([result.verdict, result.text], packets.join('\n')).toEqual(['pass', '']);
@@ -24,6 +27,15 @@ describe.each(['WRITE', 'SEND', 'READ'] as const)('a card that sends %ss without
     const expected = isAsked ? ['not applicable', 'it sends messages that it is not asked for'] : ['pass', ''];
     expect([result.verdict, result.text], packets.slice(0, 400).join('\n')).toEqual(expected);
   });
+});
+
+test('the rules of every packet hold in all checks, and their results come last', async () => {
+  const results = [];
+  for await (const result of runChecks(CHECKS, await CardTarget.open(), { isIntrusive: true })) results.push(result);
+  const rules = CHECKS.filter(({ rule }) => rule !== undefined).map(({ name }) => name);
+  expect(results.slice(-rules.length).map(({ name, verdict, text }) => [name, verdict, text])).toEqual(
+    rules.map((name) => [name, 'pass', '']),
+  );
 });
 
 test('intrusive checks do not run unless they are asked for', async () => {

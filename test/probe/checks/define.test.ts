@@ -15,7 +15,8 @@ test.each([
   [{ name: '5' }, 'the name of a check is 5, must be lower-case words with hyphens between them'],
   [{ number: 1.5 }, 'check own: number is 1.5, must be an integer from 0'],
   [{ sends: undefined }, 'check own: sends is undefined, must be a text'],
-  [{ asks: { anyOf: ['SEND'] } }, 'check own: it must have one of needs, asks, connects'],
+  [{ asks: { anyOf: ['SEND'] } }, 'check own: it must have one of needs, asks, connects, or a rule'],
+  [{ rule: { broken: 'are wrong' } }, 'check own: rule.judge must be a function'],
   [{ run: 5 }, 'check own: run must be a function'],
 ])('%o', (wrong, message) => {
   expect(() => defineCheck({ ...own, ...wrong } as never)).toThrow(new TypeError(message));

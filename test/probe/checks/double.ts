@@ -115,6 +115,17 @@ export const BUGS = {
   readsForgotten: 'READs and atomic operations beyond its resources are dropped silently',
   readsRefusedEarly: 'half of its resources are refused',
   readsOperational: 'READs and atomic operations beyond its resources cause a NAK 0x63',
+  icrcRare: 'the ICRC of each hundredth response is wrong',
+  pkeyOwn: 'responses have the partition key 0x8123',
+  versionOwn: 'responses have the transport version 1',
+  opcodeOwn: 'each hundredth response has the opcode 0x1f',
+  addressOwn: 'responses come from another address',
+  udpLengthOwn: 'the UDP header of responses says one byte more',
+  reservedOwn: 'responses have a reserved bit of the BTH',
+  migReqAlternates: 'MigReq changes from response to response',
+  portChanges: 'the UDP source port changes from response to response',
+  markedOwn: 'each hundredth response has congestion experienced',
+  ackWithPayload: 'ACKs have four bytes of payload',
 } as const;
 
 export type Bug = keyof typeof BUGS;
@@ -130,6 +141,8 @@ const REMOTE: readonly RemoteOperation[] = ['WRITE', 'READ', 'ATOMIC'];
 const RNR_TIMER = 12;
 const CNP_INTERVAL = 50_000;
 const RESOURCES = 16;
+/** Bytes that a UDP header says which is wrong about them: no packet of ours has so many. */
+const OTHER_LENGTH = 5001;
 
 interface Memory {
   readonly va: bigint;
@@ -151,12 +164,18 @@ export class Double implements Target {
   /** SENDs of each queue pair that come before its receives are posted. */
   early = 0;
   #opened = 0;
+  #responses = 0;
 
   constructor(
     readonly bug?: Bug | RequesterBug | ManagerBug,
     /** The one operation that its queue pairs permit, as those of perftest do. Absent: all. */
     readonly only?: Operation,
   ) {}
+
+  /** Whether a response is one of those that rare bugs change. */
+  isHundredth(): boolean {
+    return this.#responses++ % 100 === 99;
+  }
 
   async cm(): Promise<CmPeer> {
     return new DoubleManager(this, this.bug);
@@ -241,6 +260,7 @@ class DoubleQueue implements PacketPort {
   #isError = false;
   #nextCnp = 0;
   #isTagged = false;
+  #said = 0;
   #lastPort: number | undefined;
   readonly #atomics = new Map<number, bigint>();
 
@@ -344,16 +364,34 @@ class DoubleQueue implements PacketPort {
     if (this.#has('tagOfOwn') && this.#isTagged) back.eth.vlan = 7;
     if (this.#has('migReqZero')) back.bth.migReq = false;
     if (this.#has('mayFragment') && back.ip.version === 4) back.ip.fragment = 0;
+    this.#spoil(back);
     let bytes = encode(back);
     const { icrc, bth } = decode(bytes);
-    if (this.#has('icrcWrong') || (this.#has('icrcPadWrong') && bth.pad > 0))
+    const isRare = this.#has('icrcRare') && this.peer.isHundredth();
+    if (this.#has('icrcWrong') || (this.#has('icrcPadWrong') && bth.pad > 0) || isRare)
       bytes = encode({ ...underived(decode(bytes)), icrc: (icrc ^ 1) >>> 0 });
     this.#out.push({ frame: bytes, at: this.peer.now + delay });
   }
 
+  /** What bugs make of the headers of a response. */
+  #spoil({ bth, ip, udp }: Frame): void {
+    this.#said++;
+    if (this.#has('pkeyOwn')) bth.pkey = 0x8123;
+    if (this.#has('versionOwn')) bth.version = 1;
+    if (this.#has('opcodeOwn') && this.peer.isHundredth()) bth.opcode = 0x1f;
+    if (this.#has('addressOwn')) ip.src = '10.99.0.1';
+    if (this.#has('udpLengthOwn')) udp.length = OTHER_LENGTH;
+    if (this.#has('reservedOwn')) bth.reserved7 = 1;
+    if (this.#has('migReqAlternates')) bth.migReq = this.#said % 2 === 0;
+    if (this.#has('portChanges')) udp.sport = 0xc000 + (this.#said & 63);
+    if (this.#has('markedOwn') && ip.version === 4 && this.peer.isHundredth()) ip.tos |= 3;
+  }
+
   #ack(psn: number, msn = this.#msn): void {
     const syndrome = this.#has('tooManyCredits') ? 20 : 31;
-    this.#say(ack({ psn: this.#has('ackOfTheFuture') ? after(psn, 1) : psn, msn, syndrome }));
+    const packet = ack({ psn: this.#has('ackOfTheFuture') ? after(psn, 1) : psn, msn, syndrome });
+    if (this.#has('ackWithPayload')) packet.payload = new Uint8Array(4);
+    this.#say(packet);
   }
 
   /** A NAK after which the queue pair is in error. */

@@ -67,6 +67,8 @@ export const MANAGER_BUGS = {
   psnShort: 'starting PSNs have 16 random bits',
   queueTwice: 'all connections have the same queue pair number',
   idTwice: 'all connections have the same communication id',
+  madShort: 'its datagrams lack four bytes',
+  madKey: 'its datagrams have another queue key',
 } as const;
 
 export type ManagerBug = keyof typeof MANAGER_BUGS;
@@ -144,7 +146,9 @@ export class DoubleManager implements CmPeer {
   }
 
   #sayAgain(payload: Uint8Array): void {
-    this.port.say(datagram.sendOnly({ psn: 0, qkey: GSI_QKEY, srcQp: 1, payload }));
+    const bytes = this.#has('madShort') ? payload.subarray(0, payload.length - 4) : payload;
+    const qkey = this.#has('madKey') ? 0x11111111 : GSI_QKEY;
+    this.port.say(datagram.sendOnly({ psn: 0, qkey, srcQp: 1, payload: bytes }));
   }
 
   #onMad(mad: Mad): void {

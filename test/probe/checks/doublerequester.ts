@@ -49,6 +49,7 @@ export const REQUESTER_BUGS = {
   cnpIgnored: 'CNPs are not heeded',
   cnpForEver: 'the rate that CNPs have lowered does not rise again',
   adaptiveFlood: 'after eight messages the timer has 10 us',
+  messageShort: 'the first packet of a message of several has four bytes less',
 } as const;
 
 export type RequesterBug = keyof typeof REQUESTER_BUGS;
@@ -206,7 +207,9 @@ export class DoubleRequester implements PacketPort, Requester {
     const { now } = this.peer;
     const at = now < this.#pacedUntil ? Math.max(now, this.#mayLeave) : now;
     this.#mayLeave = at + PACED;
-    this.#out.push({ frame: encode(frameOf(reverse(this.flow), packet)), at });
+    const isShort = this.#has('messageShort') && packet.payload.length === MTU && packet.reth !== undefined;
+    const sent = isShort ? { ...packet, payload: packet.payload.subarray(4) } : packet;
+    this.#out.push({ frame: encode(frameOf(reverse(this.flow), sent)), at });
   }
 
   /** Starts the ACK timer if something is in flight. */

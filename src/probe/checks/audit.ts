@@ -1,0 +1,106 @@
+/**
+ * The audit of a run: every packet of the peer is judged by every rule, in whichever check it comes. A rule that is
+ * broken once in thousands of packets is found, and reported once.
+ */
+import type { Decoded } from '../packet/frame.js';
+import type { PacketPort } from '../script/port.js';
+import type { Breach, Check, CheckResult, Evidence, Judge, PacketRule } from './check.js';
+
+/** Packets before the first breach and after it that a result shows. */
+const [BEFORE, AFTER] = [12, 4];
+
+/** Where a packet stands. */
+interface Place {
+  /** The check that it came in. */
+  readonly check: Check;
+  /** The packet. */
+  readonly evidence: Evidence;
+  /** All packets of the check, which may still grow. */
+  readonly all: readonly Evidence[];
+}
+
+/** What is known of one rule. */
+interface Count {
+  readonly check: Check & { readonly rule: PacketRule };
+  readonly judge: Judge;
+  /** Packets that the rule was about. */
+  seen: number;
+  broken: number;
+  /** Names of the known deviations that breaches have shown; undefined among them: a breach that is none. */
+  readonly known: Set<string | undefined>;
+  first?: Breach & Place;
+}
+
+/** Judges all packets of the peer in one run. */
+export class Audit {
+  readonly #counts: readonly Count[];
+  readonly #reported: ReadonlySet<Check>;
+
+  /**
+   * @param checks the checks of the run, which reports their rules
+   * @param always checks whose rules hold without a report as well
+   */
+  constructor(checks: readonly Check[], always: readonly Check[] = []) {
+    this.#reported = new Set(checks);
+    const others = always.filter((check) => !this.#reported.has(check));
+    this.#counts = [...checks, ...others].flatMap((check) =>
+      check.rule === undefined
+        ? []
+        : [{ check: { ...check, rule: check.rule }, judge: check.rule.judge(), seen: 0, broken: 0, known: new Set() }],
+    );
+  }
+
+  /** Judges a packet. @returns the check whose rule makes every receiver drop it; undefined if it is an answer */
+  look(packet: Decoded, port: PacketPort, place: Place): Check | undefined {
+    let dropped: Check | undefined;
+    for (const count of this.#counts) {
+      // a packet that is dropped tells nothing more
+      const verdict = dropped === undefined || count.check.rule.isDropped ? count.judge(packet, port) : undefined;
+      if (verdict === undefined) continue;
+      count.seen++;
+      if (verdict === 'fine') continue;
+      count.broken++;
+      count.known.add(verdict.known);
+      count.first ??= { ...verdict, ...place };
+      if (count.check.rule.isDropped) dropped ??= count.check;
+    }
+    return dropped;
+  }
+
+  /** Returns whether the run reports the rule of a check by a result of its own. */
+  reports(check: Check): boolean {
+    return [...this.#reported].some(({ name }) => name === check.name);
+  }
+
+  /**
+   * Returns the result of a check with a rule.
+   * @param own what came of its own packets. Absent: it sends none
+   */
+  judged(check: Check, own?: CheckResult): CheckResult {
+    const { number, name, known } = check;
+    const count = this.#counts.find((one) => one.check.name === name);
+    const result = own ?? {
+      ...{ number, name, verdict: 'pass', text: '', measurements: {}, evidence: [] },
+    };
+    if (count === undefined || (count.seen === 0 && own !== undefined)) return result;
+    if (count.seen === 0)
+      return { ...result, verdict: 'not applicable', text: 'the checks of this run got no packet that it is about' };
+    const { first, seen, broken } = count;
+    if (first === undefined) {
+      const hasSeen = result.verdict === 'not reachable' ? { verdict: 'pass' as const, text: '' } : {};
+      return { ...result, ...hasSeen };
+    }
+    const { broken: rule } = count.check.rule;
+    const where = first.check.name === name ? '' : ` in check ${first.check.number} ${first.check.name}`;
+    const text = `${broken} of ${seen} packets ${rule}; the first one${where}: ${first.text}`;
+    const [only] = count.known;
+    const deviation = count.known.size === 1 && only !== undefined ? known?.[only] : undefined;
+    const at = first.all.indexOf(first.evidence);
+    const evidence = first.all.slice(Math.max(0, at - BEFORE), at + AFTER + 1);
+    return {
+      ...result,
+      ...{ verdict: deviation ? 'deviates' : 'fails', text, evidence },
+      ...(deviation && { deviation }),
+    };
+  }
+}
