@@ -1,14 +1,12 @@
 /** The tree of commands. It has all that --help, completion and the manual pages say. */
-import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 import { Command } from 'commander';
 import { EXIT_HELP } from './exit.js';
 import { styled } from './output.js';
+import { version } from './version.js';
 
 /** Commander removes the colours where they do not belong: NO_COLOR, or no terminal. */
 const ANYWHERE = { validateStream: false };
-
-const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 
 /** Commands of one module. */
 interface CommandModule {

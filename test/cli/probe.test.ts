@@ -42,16 +42,17 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
 
   test('our own endpoint passes every check, but for what a busy host changes', async () => {
     const file = join(folder, 'result.json');
-    const { status, stdout, stderr } = await probe('--intrusive', '--json', file);
+    const { status, stdout: none, stderr } = await probe('--intrusive', '--json', file);
+    expect(none).toBe('');
     expect(stderr).toMatch(
-      /^times of \d+ packets are of the kernel, of \d+ of this process; error at most [\d.]+ µs\n(wasm-roce: \d of \d+ checks fail\n)?$/,
+      /\ntimes of \d+ packets are of the kernel, of \d+ of this process; error at most [\d.]+ µs\n/,
     );
-    expect(stdout).toMatch(
-      /^found: regions \(rdma_cm port 7472\)\nfound: traffic \(rdma_cm port 7473\)\nfound: perftest \(TCP port 18515\)\nnot there: /,
+    expect(stderr).toMatch(
+      /^found: regions \(rdma_cm port 7472\)\nfound: traffic \(rdma_cm port 7473\)\nfound: perftest \(TCP port 18515\)\nnot there: /m,
     );
-    expect(stdout).toMatch(/^not there: rping \(rdma_cm port 7174\): .*INVALID_SERVICE_ID/m);
-    expect(stdout).toMatch(/ +nak_generation: \d+ values: min .* µs, median /);
-    expect(stdout).toMatch(/^The peer is probably wasm-roce\.$/m);
+    expect(stderr).toMatch(/^not there: rping \(rdma_cm port 7174\): .*INVALID_SERVICE_ID/m);
+    expect(stderr).toMatch(/ +nak_generation: \d+ values: min .* µs, median /);
+    expect(stderr).toMatch(/^The peer is probably wasm-roce\.$/m);
     const { peer, links, summary, checks } = JSON.parse(readFileSync(file, 'utf8'));
     const link = {
       kind: 'packet',
@@ -66,7 +67,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(others.filter(({ name }: { name: string }) => !JUDGED_BY_TIME.has(name))).toEqual([]);
     expect(summary).toMatchObject({ pass: CHECKS.length - others.length, 'not reachable': 0 });
     expect(status).toBe(summary.fails === 0 ? 0 : 1);
-    expect(stdout).toContain(`\n${summary.pass} pass, ${summary.deviates} deviate, ${summary.fails} fail, `);
+    expect(stderr).toContain(`\n${summary.pass} pass, ${summary.deviates} deviate, ${summary.fails} fail, `);
   }, 60_000);
 
   test('reports as files, and what differs from an earlier one', async () => {
@@ -88,6 +89,76 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(nowhere.stderr).toMatch(/missing\/report\.html cannot be written: ENOENT/);
     expect(nowhere.status).toBe(3);
   }, 60_000);
+
+  test.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ] as const)(
+    '%s in the middle of a run: all reports, with the reason, within a second',
+    async (signal, status) => {
+      const path = (name: string) => join(folder, `${signal}-${name}`);
+      const names = ['json', 'html', 'junit', 'packets'];
+      const files = names.flatMap((name) => [`--${name}`, path(name)]);
+      const end = ['--ib-dev', namespace.near, '--link', 'packet'];
+      const running = start(['probe', namespace.farAddresses[0], ...end, ...files]);
+      await running.says(' 14  ');
+      const asked = performance.now();
+      running.child.kill(signal);
+      const ended = await running.ended;
+      expect(performance.now() - asked).toBeLessThan(1000);
+      expect([ended.status, ended.stdout]).toEqual([status, '']);
+      const report = JSON.parse(readFileSync(path('json'), 'utf8'));
+      expect(report.ended).toBe(`stopped by ${signal}`);
+      expect(report.checks).toHaveLength(CHECKS.length);
+      expect(report.summary.pass).toBeGreaterThan(3);
+      expect(readFileSync(path('html'), 'utf8')).toContain(`The run has ended early: stopped by ${signal}`);
+      expect(readFileSync(path('junit'), 'utf8')).toContain(`<error message="stopped by ${signal}"`);
+      expect(readCapture(readFileSync(path('packets'))).packets.length).toBeGreaterThan(10);
+    },
+    30_000,
+  );
+
+  test('a peer that dies is a finding, and ends the run', async () => {
+    const config = join(folder, 'config.json');
+    const json = join(folder, 'dead.json');
+    const dying = await PeerNamespace.open('prd', NET + 1, MTU);
+    try {
+      const text = readFileSync(config, 'utf8').replaceAll(namespace.far, dying.far);
+      writeFileSync(join(folder, 'dying.json'), text);
+      const peer = start(['endpoint', join(folder, 'dying.json')], { prefix: ['nsenter', ...dying.enter] });
+      await peer.prints((stdout) => stdout.includes(' ready '));
+      const end = ['--ib-dev', dying.near, '--link', 'packet', '--timeout', '1', '--json', json];
+      const running = start(['probe', dying.farAddresses[0], ...end]);
+      await running.says(' 14  ');
+      peer.child.kill('SIGKILL');
+      const { status, stdout, stderr } = await running.ended;
+      expect([status, stdout]).toEqual([1, '']);
+      expect(stderr).toMatch(/^fails +57 /m);
+      const { ended, checks } = JSON.parse(readFileSync(json, 'utf8'));
+      expect(ended).toMatch(/^the peer stopped answering after check \d+ [a-z-]+: no packet came in check /);
+      expect(checks.find(({ number }: { number: number }) => number === 57).text).toBe(ended);
+    } finally {
+      dying.close();
+    }
+  }, 60_000);
+
+  test('a host that is not there: a report with the reason, status 1, and nothing on standard output', async () => {
+    const json = join(folder, 'none.json');
+    const nobody = namespace.farAddresses[0].replace(/\d+$/, '77');
+    const end = ['--ib-dev', namespace.near, '--link', 'packet', '--json', json];
+    const { status, stdout, stderr } = await run(['probe', nobody, ...end]);
+    expect([status, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^wasm-roce: .*did not reply to ARP/m);
+    expect(JSON.parse(readFileSync(json, 'utf8')).ended).toMatch(/did not reply to ARP/);
+  }, 30_000);
+
+  test('a run whose time is over has its report', async () => {
+    const { status, stdout } = await probe('--time', '1.5', '--json', '-');
+    expect(status).toBe(1);
+    const { ended, summary } = JSON.parse(stdout);
+    expect(ended).toBe('1.5 s are over');
+    expect(summary.pass).toBeGreaterThan(0);
+  }, 30_000);
 
   test('by default nothing intrusive is sent, and the result says so', async () => {
     const { status, stdout } = await probe('--check', '30', '--check', 'psn-gap');

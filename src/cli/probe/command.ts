@@ -1,9 +1,20 @@
 /** `wasm-roce probe`: tests what a peer does, packet by packet. */
 import type { Command } from 'commander';
+import { unlessStopped } from '../../base/unlessstopped.js';
 import { type Device, gidAddress, type Link } from '../../index.js';
-import { type Check, type CheckResult, type PacketTimes, type ProbeRun, runChecks, ScriptedLink } from '../../probe.js';
+import {
+  type Check,
+  type CheckResult,
+  isNotRun,
+  type PacketTimes,
+  type ProbeLink,
+  type ProbeRun,
+  runChecks,
+  ScriptedLink,
+  type Target,
+} from '../../probe.js';
 import { openForHost } from '../device.js';
-import { CliError, EXIT_HELP, Exit, failure, stopSignal, usageError } from '../exit.js';
+import { CliError, EXIT_HELP, Exit, errorReport, exitOf, failure, Stopped, stopSignal, usageError } from '../exit.js';
 import {
   addDeviceOptions,
   bytes,
@@ -14,6 +25,7 @@ import {
   quantity,
 } from '../options.js';
 import { Output } from '../output.js';
+import { version } from '../version.js';
 import { type Candidate, discover, discoveryText } from './discovery.js';
 import { type Files, readBaseline, writeReports } from './files.js';
 import { checksNamed, loadChecks } from './load.js';
@@ -35,6 +47,8 @@ interface Flags extends DeviceFlags, Files {
   readonly discovery: boolean;
   readonly cm?: number;
   readonly timeout: number;
+  readonly checkTime: number;
+  readonly time?: number;
   readonly rate: number;
 }
 
@@ -84,6 +98,12 @@ export function probeCommand(program: Command): void {
     )
     .option('--cm <port>', 'rdma_cm port on which the peer accepts connections; default: of those found', parsePort)
     .option('--no-discovery', 'do not try first what the peer offers at the usual ports')
+    .option('--check-time <s>', 'give up a check that takes longer', quantity(1e6, 0.001), 120)
+    .option(
+      '--time <s>',
+      'end the run after this time, with the report so far; default: no limit',
+      quantity(1e6, 0.001),
+    )
     .option('-w, --timeout <s>', 'give up a connection when the peer is silent for this long', quantity(1e6, 0.001), 5);
   addDeviceOptions(command)
     .addHelpText(
@@ -103,17 +123,26 @@ Examples:
   wasm-roce probe 192.0.2.7 --check psn-gap --check 30 --intrusive --pcap probe.pcapng
 ${EXIT_HELP}`,
     )
-    .action((peer: string, flags: Flags) => probe(peer, flags));
+    .action((peer: string, flags: Flags) => probe(peer, flags).catch((error) => throwReported(error, flags)));
 }
 
 /** Collects the values of an option that may be repeated. */
 const collected = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 
+/** Throws an error of a command whose report is a file: standard output gets no JSON of the error. */
+function throwReported(error: unknown, { json }: Flags): never {
+  if (json === undefined || json === '-' || error instanceof Stopped) throw error;
+  const { code, message } = errorReport(error);
+  throw new CliError(exitOf(error), message, { cause: error, code, isReported: true });
+}
+
 async function probe(peer: string, flags: Flags): Promise<void> {
   const { check: names, intrusive: isIntrusive = false } = flags;
   const all = await loadChecks(flags.load);
   const checks = names === undefined ? all : checksNamed(all, names);
-  const output = new Output(flags.json === '-');
+  // a report in a file is the result: text goes beside it
+  const isFile = flags.json !== undefined && flags.json !== '-';
+  const output = new Output(flags.json === '-', isFile ? process.stderr : process.stdout);
   if (flags.dryRun) {
     for (const check of checks) if (isIntrusive || !check.isIntrusive) output.line(plannedText(check));
     return;
@@ -122,36 +151,103 @@ async function probe(peer: string, flags: Flags): Promise<void> {
     throw usageError(`--link ${flags.link} sends no packets as they are written; probe needs packet or xdp`);
   if (flags.mode === 'worker') throw usageError('probe needs --mode inline, found --mode worker');
   const baseline = readBaseline(flags.baseline);
-  const signal = stopSignal();
-  const results: CheckResult[] = [];
-  const { device, link } = await openScripted(peer, flags);
-  let run: ProbeRun = { ...aboutOf(device), peer, checks, results };
+  const run = new Running(peer, checks, flags, output);
+  let ended: Error | undefined;
   try {
-    const target = new LinkTarget({
-      device,
-      link,
-      ...(await servicesOf(peer, { device, link }, flags, signal, output)),
-    });
-    for await (const result of runChecks(checks, target, { isIntrusive })) {
-      signal.throwIfAborted();
-      results.push(result);
-      output.line(resultText(checks.find(({ name }) => name === result.name) as Check, result));
-    }
-    for (const [start, why] of target.missing) output.note(`not there: ${start}: ${why}`);
-    output.note(timesText(link.times));
-    const { error: timeError } = link.times;
-    if (timeError !== undefined) run = { ...run, links: run.links.map((each) => ({ ...each, timeError })) };
-  } finally {
-    await device.close({ force: true });
+    await run.run(stopSignal());
+  } catch (error) {
+    ended = error instanceof Error ? error : new Error(String(error));
   }
-  const { pass, deviates, fails, 'not applicable': others, 'not reachable': absent } = counts(results);
-  output.line(
-    `${pass} pass, ${deviates} deviate, ${fails} fail, ${others} not applicable or not run, ${absent} not reachable`,
-  );
-  writeReports(run, output, flags, baseline);
-  if (fails > 0) throw failure(`${fails} of ${results.length} checks fail`, { isReported: true });
-  if (pass + deviates === 0 && absent > 0)
-    throw failure(`${peer} offers nothing that the checks can use`, { isReported: true });
+  try {
+    const found = run.found(ended);
+    const { pass, deviates, fails, 'not applicable': others, 'not reachable': absent } = counts(found.results);
+    output.line(
+      `${pass} pass, ${deviates} deviate, ${fails} fail, ${others} not applicable or not run, ${absent} not reachable`,
+    );
+    if (found.ended !== undefined) output.line(`The run has ended early: ${found.ended}`);
+    writeReports(found, output, flags, baseline);
+    if (ended instanceof Stopped) throw ended;
+    if (ended !== undefined) throw new CliError(exitOf(ended), found.ended ?? '', { cause: ended, isReported: true });
+    if (fails > 0) throw failure(`${fails} of ${found.results.length} checks fail`, { isReported: true });
+    if (pass + deviates === 0 && absent > 0)
+      throw failure(`${peer} offers nothing that the checks can use`, { isReported: true });
+  } finally {
+    await run.close();
+  }
+}
+
+/** The target of a run that ends before it has one. */
+const NOBODY: Target = { responder: async () => '' };
+
+/** A run of checks over a link of this host. Whatever ends it, it knows what was found so far. */
+class Running {
+  readonly #results: CheckResult[] = [];
+  readonly #date = new Date();
+  #scripted: Scripted | undefined;
+  #links: readonly ProbeLink[] = [];
+
+  constructor(
+    readonly peer: string,
+    readonly checks: readonly Check[],
+    readonly flags: Flags,
+    readonly output: Output,
+  ) {}
+
+  /** Runs the checks. @throws Error that has ended the run early, when every check has its result nevertheless */
+  async run(signal: AbortSignal): Promise<void> {
+    const { checks, flags, output } = this;
+    const end = new AbortController();
+    const stop = () => end.abort(signal.reason);
+    signal.addEventListener('abort', stop);
+    let target: LinkTarget | undefined;
+    try {
+      target = await unlessStopped(this.#open(end.signal), end.signal);
+    } catch (error) {
+      end.abort(error);
+    }
+    const { intrusive: isIntrusive = false } = flags;
+    const limits = { checkTime: flags.checkTime * 1000, ...(flags.time !== undefined && { time: flags.time * 1000 }) };
+    const options = { isIntrusive, signal: end.signal, ...limits };
+    try {
+      for await (const result of runChecks(checks, target ?? NOBODY, options)) {
+        this.#results.push(result);
+        const check = checks.find(({ name }) => name === result.name) as Check;
+        if (!isNotRun(result)) output.line(resultText(check, result));
+      }
+    } finally {
+      if (target !== undefined && this.#scripted) this.#about(this.#scripted.link, target);
+    }
+  }
+
+  /** Says what is known of the run as a whole. */
+  #about({ times }: ScriptedLink, target: LinkTarget): void {
+    const { output } = this;
+    for (const [start, why] of target.missing) output.note(`not there: ${start}: ${why}`);
+    output.note(timesText(times));
+    const { error: timeError } = times;
+    if (timeError !== undefined) this.#links = this.#links.map((each) => ({ ...each, timeError }));
+  }
+
+  /** Returns what the run has found. @param ended why it ended early, if it did */
+  found(ended: Error | undefined): ProbeRun {
+    const { peer, checks } = this;
+    const run = { version, date: this.#date, links: this.#links, peer, checks, results: this.#results };
+    return ended === undefined ? run : { ...run, ended: errorReport(ended).message };
+  }
+
+  async close(): Promise<void> {
+    await this.#scripted?.device.close({ force: true });
+  }
+
+  /** Opens the device, and finds what the peer offers. */
+  async #open(signal: AbortSignal): Promise<LinkTarget> {
+    const { peer, flags, output } = this;
+    this.#scripted = await openScripted(peer, flags);
+    const { device, link } = this.#scripted;
+    this.#links = [linkOf(device)];
+    const services = await servicesOf(peer, { device, link }, flags, signal, output);
+    return new LinkTarget({ device, link, ...services });
+  }
 }
 
 /** Finds out which services the peer offers, and says so. */
@@ -177,11 +273,10 @@ async function servicesOf(host: string, { device, link }: Scripted, flags: Flags
 }
 
 /** Returns what a report tells of our end. */
-function aboutOf(device: Device): Pick<ProbeRun, 'version' | 'date' | 'links'> {
+function linkOf(device: Device): ProbeLink {
   const { interface: name, activeMtu } = device.queryPort();
-  const { fwVer: version, link } = device.query();
   const address = gidAddress(device.chooseGid().gid);
-  return { version, date: new Date(), links: [{ kind: link.kind, interface: name, address, mtu: activeMtu }] };
+  return { kind: device.query().link.kind, interface: name, address, mtu: activeMtu };
 }
 
 /** Says which clock the times of packets are of. */

@@ -54,6 +54,12 @@ export class PeerManager {
     return (service ? serves : answers) ? await this.#connect() : why;
   }
 
+  /** Tries the manager again. @returns whether it answers; undefined if it has never answered */
+  async answers(): Promise<boolean | undefined> {
+    const before = await this.#trial;
+    return before?.answers ? (await this.#try()).answers : undefined;
+  }
+
   /** Gives back what was opened since the last call. */
   async release(): Promise<void> {
     for (const close of this.#open.splice(0)) await close();

@@ -87,6 +87,8 @@ export interface LinkTargetOptions {
   readonly manager?: {
     open(options: CmOptions): Promise<CmPeer | string>;
     release(): Promise<void>;
+    /** Tries it again. @returns whether it answers; undefined if it has never answered */
+    answers(): Promise<boolean | undefined>;
   };
 }
 
@@ -103,6 +105,8 @@ export class LinkTarget implements Target {
   readonly #missing: Map<PeerService | RequesterService, string>;
   /** What services permit, as far as it is known. */
   readonly #offers = new Map<PeerService, readonly Operation[]>();
+  /** Connects again, by services that have connected before. */
+  readonly #served = new Map<PeerService | RequesterService, () => Promise<unknown>>();
   #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
 
   constructor(options: LinkTargetOptions) {
@@ -161,6 +165,13 @@ export class LinkTarget implements Target {
   async release(): Promise<void> {
     for (const close of this.#open.splice(0)) await close();
     await this.#options.manager?.release();
+  }
+
+  async answers(): Promise<boolean> {
+    const again = [...this.#served.values()].map(async (connect) => (await connect()) !== undefined);
+    const found = await Promise.all([...again, this.#options.manager?.answers()]);
+    await this.release();
+    return found.includes(true) || !found.includes(false);
   }
 
   /** Returns what a service permits; what does not tell is tried, each operation on a connection of its own. */
@@ -225,6 +236,7 @@ export class LinkTarget implements Target {
     try {
       const { close, ...served } = await connect({ device, qpn: qp.qpNum, psn, port });
       this.#open.unshift(close);
+      this.#served.set(service, () => this.#serve(service, randomPsn(), connect));
       return served;
     } catch (error) {
       this.#missing.set(service, errorReport(error).message);

@@ -12,9 +12,12 @@ import { type Outcome, outcomes, type ProbeRun } from './run.js';
  */
 export function probeCapture(run: ProbeRun, only?: readonly string[]): Uint8Array {
   const all = outcomes(run);
-  const start = all.find(({ result }) => result.evidence.length > 0)?.result.evidence[0]?.at ?? 0;
+  const starts = all.flatMap(({ result: { evidence } }) => evidence[0]?.at ?? []);
+  const start = Math.min(...starts);
   const epoch = BigInt(run.date.getTime()) * 1_000_000n;
   const writer = new PcapngWriter();
+  // a file without a section is no pcapng file
+  if (starts.length === 0) writer.header(`wasm-roce ${run.version}`, `probe of ${run.peer}: no check has packets`, '');
   for (const outcome of all) {
     const [first] = outcome.result.evidence;
     if (first === undefined || (only && !only.includes(outcome.check.name))) continue;

@@ -10,15 +10,17 @@ const REPLACEMENT = '\ufffd';
 
 /**
  * Returns JUnit XML with a test case for each check. A check that fails is a failure. One that passes or deviates in a
- * known way is passed. One that is not applicable, or that the peer does not offer, is skipped with its reason.
+ * known way is passed. One that is not applicable, or that the peer does not offer, is skipped with its reason. A run
+ * that ended early has one more test case, which is an error with the reason.
  * @throws RangeError when a result is of none of the checks
  */
 export function junitReport(run: ProbeRun): string {
   const all = outcomes(run);
+  const errors = run.ended === undefined ? 0 : 1;
   const counts = {
-    tests: all.length,
+    tests: all.length + errors,
     failures: all.filter(({ result }) => result.verdict === 'fails').length,
-    errors: 0,
+    errors,
     skipped: all.filter(isSkipped).length,
     time: seconds(all.reduce((sum, { result }) => sum + duration(result), 0)),
   };
@@ -37,6 +39,10 @@ export function junitReport(run: ProbeRun): string {
     if (result.verdict === 'fails')
       test.ele('failure', { message: result.text, type: check.clause }, outcomeText(outcome));
     else test.ele('system-out', {}, outcomeText(outcome));
+  }
+  if (run.ended !== undefined) {
+    const test = suite.ele('testcase', { name: 'the run ends after its last check', classname: 'wasm-roce.probe' });
+    test.ele('error', { message: run.ended, type: 'ended early' });
   }
   return `${root.end({ pretty: true })}\n`;
 }

@@ -24,13 +24,14 @@ export interface ProbePageOptions {
  */
 export function probePage(run: ProbeRun, { comparison }: ProbePageOptions = {}): string {
   const all = outcomes(run);
-  const { peer, version, date, links } = run;
+  const { peer, version, date, links, ended } = run;
   const ladders = all.flatMap(({ check: { name }, result: { evidence } }) =>
     evidence.length === 0 ? [] : [[name, ladderData(ladderOf(evidence))]],
   );
   return fillPage('report', {
     title: escaped(`Probe of ${peer}`),
     about: escaped([date.toISOString(), `wasm-roce ${version}`, ...links.map(linkText)].join(' · ')),
+    ended: ended === undefined ? '' : `<p id="ended">The run has ended early: ${escaped(ended)}</p>`,
     verdicts: VERDICTS.map((verdict) => verdictBox(verdict, all)).join('\n'),
     fingerprint: fingerprintSection(fingerprint(run)),
     comparison: comparison === undefined ? '' : comparisonSection(comparison),

@@ -24,6 +24,8 @@ export interface ProbeReport {
   readonly peer: string;
   /** When the run began, as in ISO 8601. */
   readonly date: string;
+  /** Why the run ended before its last check. Absent: it did not. */
+  readonly ended?: string;
   /** The links that the packets took. */
   readonly links: readonly ProbeLink[];
   /** Number of checks by verdict. */
@@ -32,7 +34,7 @@ export interface ProbeReport {
   readonly fingerprint: Fingerprint;
   /** rdma_cm's messages of all checks. */
   readonly connection_manager: CmFigures;
-  /** The checks in the order in which they ran. */
+  /** The checks in the order of their numbers, or of the run's choice of them. */
   readonly checks: readonly CheckReport[];
 }
 
@@ -64,7 +66,7 @@ export interface CheckReport {
 
 /** Returns the report of a run. @throws RangeError when a result is of none of the checks */
 export function probeReport(run: ProbeRun): ProbeReport {
-  const { peer, version, date, links, results } = run;
+  const { peer, version, date, links, results, ended } = run;
   const summary = Object.fromEntries(
     VERDICTS.map((verdict) => [verdict, results.filter((result) => result.verdict === verdict).length]),
   ) as Record<Verdict, number>;
@@ -74,6 +76,7 @@ export function probeReport(run: ProbeRun): ProbeReport {
     generator: { name: 'wasm-roce', version },
     peer,
     date: date.toISOString(),
+    ...(ended !== undefined && { ended }),
     links,
     summary,
     fingerprint: fingerprint(run),

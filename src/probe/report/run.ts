@@ -27,8 +27,10 @@ export interface ProbeRun {
   readonly links: readonly ProbeLink[];
   /** The checks, of which `results` are: `CHECKS` or a choice of them. */
   readonly checks: readonly CheckBase[];
-  /** What came of the checks, in the order in which they ran; those that did not run have their reason as text. */
+  /** What came of the checks; those that did not run have their reason as text. */
   readonly results: readonly CheckResult[];
+  /** Why the run ended before its last check. Absent: it did not. */
+  readonly ended?: string;
 }
 
 /** A check and what came of it. */
@@ -39,12 +41,16 @@ export interface Outcome {
   readonly result: CheckResult;
 }
 
-/** Returns each result with its check. @throws RangeError when a result is of none of the checks */
+/**
+ * Returns each result with its check, in the order of the checks.
+ * @throws RangeError when a result is of none of the checks
+ */
 export function outcomes({ checks, results }: ProbeRun): Outcome[] {
-  const byName = new Map(checks.map((check) => [check.name, check]));
-  return results.map((result) => {
-    const check = byName.get(result.name);
-    if (check === undefined) throw new RangeError(`there is a result of ${result.name}, which is none of the checks`);
-    return { check, result };
+  const places = new Map(checks.map((check, place) => [check.name, { check, place }]));
+  const found = results.map((result) => {
+    const one = places.get(result.name);
+    if (one === undefined) throw new RangeError(`there is a result of ${result.name}, which is none of the checks`);
+    return { ...one, result };
   });
+  return found.sort((a, b) => a.place - b.place).map(({ check, result }) => ({ check, result }));
 }

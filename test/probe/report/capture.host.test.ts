@@ -6,13 +6,14 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { readCapture } from '../../../src/probe/capture/read.js';
 import { probeCapture } from '../../../src/probe/report/capture.js';
+import { outcomes } from '../../../src/probe/report/run.js';
 import { programPrivilege, testIf } from '../../kit/privileges.js';
 import { doubleRun } from './runs.js';
 
 test('all packets of all checks, with their times and directions', async () => {
   const run = await doubleRun('nakLate');
   const { packets } = readCapture(probeCapture(run));
-  const evidence = run.results.flatMap((result) => result.evidence);
+  const evidence = outcomes(run).flatMap(({ result }) => result.evidence);
   expect(new Set(packets.map(({ linkType }) => linkType))).toEqual(new Set([1]));
   expect(packets.map(({ data }) => data)).toEqual(evidence.map(({ frame }) => frame));
   expect(packets.map(({ direction }) => direction)).toEqual(

@@ -30,7 +30,19 @@ test('a failure has its clause and what was sent, expected and found; a known de
   );
   const deviates = junitReport(await doubleRun('migReqZero'));
   expect(attribute(deviates, 'testsuite', 'failures')).toBe('0');
-  expect(deviates).toMatch(/found: deviates: MigReq is 0\nknown of rxe, E810: [^<]*<\/system-out>/);
+  expect(deviates).toMatch(
+    /found: deviates: \d+ of \d+ packets have MigReq 0, or [^\n]*\nknown of rxe, E810: [^<]*<\/system-out>/,
+  );
+});
+
+test('a run that ended early has an error with the reason beside its test cases', async () => {
+  const xml = junitReport({ ...(await cardRun()), ended: 'stopped by <SIGINT>' });
+  expect([attribute(xml, 'testsuite', 'tests'), attribute(xml, 'testsuite', 'errors')]).toEqual([
+    ...[String(REPORTED.length + 1), '1'],
+  ]);
+  expect(xml).toMatch(
+    /<testcase name="the run ends after its last check" [^>]*>\s*<error message="stopped by &lt;SIGINT>" type="ended early"\/>/,
+  );
 });
 
 test('text of any kind gives well-formed XML', () => {
