@@ -37,7 +37,7 @@ export function regionsService({ host, port, timeoutMs }: ServicePlace): PeerSer
     choosesPsn: false,
     async connect(end) {
       const connection = await connectByCm({ host, port, timeoutMs }, end);
-      const { port: inner, psn, peerPsn, initiatorDepth, establish, close } = connection;
+      const { port: inner, psn, peerPsn, initiatorDepth, hasFlowControl, establish, close } = connection;
       try {
         const messages = new MessagePort(inner, peerPsn);
         await establish();
@@ -54,6 +54,7 @@ export function regionsService({ host, port, timeoutMs }: ServicePlace): PeerSer
           receives: RECEIVES,
           receiveBytes: RECEIVE_BYTES,
           resources: initiatorDepth,
+          hasFlowControl,
           close,
         };
       } catch (error) {

@@ -90,10 +90,12 @@ const credits: ResponderCheck = {
   title: 'ACKs give no more credits than receives are posted',
   clause: 'IBTA volume 1, chapter 9: end-to-end flow control, credits of ACKs',
   sends: 'SENDs',
-  expects: 'code 31, or a code whose number of receives is there',
+  expects: 'a code whose number of receives is there; code 31 where the connection has no flow control',
   counts: ['credit_code'],
+  known: { none: { of: 'rxe', what: 'ACKs have code 31, which tells nothing, although receives are posted' } },
   needs: { receives: true, permits: [] },
   async run(talk) {
+    let isSilent = false;
     for (let sent = 1; sent <= Math.min(4, talk.peer.receives); sent++) {
       const { aeth } = await talk.done(talk.message(pattern(16, sent)), 'a SEND');
       const code = (aeth?.syndrome ?? 0) & 31;
@@ -101,7 +103,9 @@ const credits: ResponderCheck = {
       const left = talk.peer.receives - sent;
       if (code !== NO_CREDITS && creditsOf(code) > left)
         talk.fail(`${creditsOf(code)} credits (code ${code}), although ${left} receives are left`);
+      isSilent ||= code === NO_CREDITS;
     }
+    if (isSilent && talk.peer.hasFlowControl !== false) talk.deviates('none', 'ACKs have code 31, receives are posted');
   },
 };
 

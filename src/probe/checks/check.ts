@@ -43,6 +43,8 @@ export interface Responder {
   readonly resources?: number;
   /** Code of the timer that its RNR NAKs have to carry, from 0 to 31. Absent: unknown. */
   readonly rnrTimer?: number;
+  /** Whether both ends have agreed to end-to-end flow control. Absent: unknown. */
+  readonly hasFlowControl?: boolean;
 }
 
 /** What a check asks of a new queue pair of the peer. */

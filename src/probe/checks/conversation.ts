@@ -5,6 +5,7 @@ import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded, Frame } from '../packet/frame.js';
 import { CNP, Op } from '../packet/opcodes.js';
 import { type Flow, frame, type Packet } from '../packet/packets.js';
+import { psnDistance } from '../packet/psn.js';
 import type { PacketPort } from '../script/port.js';
 import type { Check, Deviation, Evidence, Target, Verdict } from './check.js';
 import { CheckRecord } from './record.js';
@@ -156,16 +157,31 @@ export class Conversation {
     return (await this.next(within)) ?? this.fail(`no answer to ${to}`);
   }
 
-  /** Waits, and fails when the peer says something other than a CNP. */
-  async silent(after: string, time = SILENCE): Promise<void> {
-    const packet = await this.next(time);
-    if (packet !== undefined) this.fail(`${after}: ${told(packet)} instead of silence`);
+  /**
+   * Waits, and fails when the peer says something other than a CNP.
+   * @param from the PSN from which on an ACK answers what was sent; one of an earlier request is none. Absent: any
+   */
+  async silent(after: string, from?: number, time = SILENCE): Promise<void> {
+    const until = this.port.now() + time;
+    for (;;) {
+      const packet = await this.next(Math.max(0, until - this.port.now()));
+      if (packet === undefined) return;
+      const isEarlier = from !== undefined && isAck(packet) && psnDistance(packet.bth.psn, from) < 0;
+      if (!isEarlier) this.fail(`${after}: ${told(packet)} instead of silence`);
+    }
   }
 }
 
 /** Returns whether two arrays hold the same bytes. */
 export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && a.every((byte, i) => byte === b[i]);
+
+/** Returns whether a packet is an ACK, and no NAK. */
+export const isAck = ({ aeth, bth }: Received): boolean =>
+  bth.opcode === Op.ACKNOWLEDGE && aeth !== undefined && aeth.syndrome >>> 5 === 0;
+
+/** Returns bytes as text. */
+export const bytesText = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 /** Returns a packet of the peer as text. */
 export function told(packet: Received): string {

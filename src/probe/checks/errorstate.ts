@@ -2,7 +2,11 @@
 import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
+import { bytesText } from './conversation.js';
 import { isSame, pattern, type Talk } from './talk.js';
+
+/** Bytes of the WRITEs that must not be carried out. */
+const [first, second] = [pattern(8, 2), pattern(8, 3)];
 
 /** Turns a key into one of another memory region. */
 const OTHER_REGION = 0x7f000000;
@@ -12,14 +16,12 @@ async function breakConnection(talk: Talk): Promise<void> {
   const { va, rkey } = talk.region;
   const wrong = (rkey ^ OTHER_REGION) >>> 0;
   talk.send(request.writeOnly({ psn: talk.psn, va, rkey: wrong, payload: pattern(8, 1), ackReq: true }));
-  const refusal = await talk.next();
-  if (refusal?.aeth === undefined || refusal.aeth.syndrome >>> 5 !== 3)
-    talk.notApplicable('the peer does not refuse a bad key');
+  await talk.fatal('a WRITE with a bad key');
 }
 
 /** Sends WRITEs after the NAK. Answers to them are what the check `error-after-nak` looks at. */
 async function writeAgain(talk: Talk): Promise<void> {
-  talk.send([...talk.write(pattern(8, 2)), ...talk.write(pattern(8, 3))]);
+  talk.send([...talk.write(first), ...talk.write(second)]);
   if ((await talk.next(20e6)) !== undefined) talk.notApplicable('the queue pair goes on after a fatal NAK');
 }
 
@@ -69,7 +71,12 @@ const execution: ResponderCheck = {
     const { psn } = talk;
     await writeAgain(talk);
     const after = await other.read(0, 8, talk.region);
-    if (!isSame(after, before)) talk.fail(`a WRITE of PSN ${psn} or ${psnAfter(psn, 1)} was carried out after the NAK`);
+    if (isSame(after, before)) return;
+    const index = [first, second].findIndex((bytes) => isSame(after, bytes));
+    if (index >= 0) talk.fail(`a WRITE of PSN ${psnAfter(psn, index)} was carried out after the NAK`);
+    talk.fail(
+      `after the NAK memory holds ${bytesText(after)} instead of ${bytesText(before)}, which nobody has written`,
+    );
   },
 };
 

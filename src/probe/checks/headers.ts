@@ -8,15 +8,18 @@ import { Nak, pattern, REQUESTS, type Talk, told } from './talk.js';
 
 /** Sends a request that must not be carried out, and shows that the peer stays silent and unchanged. */
 export async function dropped(talk: Talk, what: string, send: (psn: number) => void): Promise<void> {
-  const before = pattern(8, 1);
   await talk.done([talk.request(1)], 'a request');
-  send(talk.psn);
-  await talk.silent(what);
-  await talk.holds(0, before, `${what} was carried out`);
+  const { psn } = talk;
+  send(psn);
+  await talk.silent(what, psn);
+  await talk.unchanged(0, pattern(8, 1), pattern(8, INTRUDER), what);
 }
 
+/** Seed of the bytes of `intruder`. */
+export const INTRUDER = 2;
+
 /** The request of `dropped`, at the PSN that it gives. */
-export const intruder = (talk: Talk, psn: number) => talk.request(2, { psn });
+export const intruder = (talk: Talk, psn: number) => talk.request(INTRUDER, { psn });
 
 const icrc: ResponderCheck = {
   number: 1,

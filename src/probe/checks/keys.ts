@@ -1,8 +1,9 @@
 /** Checks of remote keys, rights, bounds and lengths. */
 import { type Packet, request } from '../packet/packets.js';
-import { psnAfter } from '../packet/psn.js';
+import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RemoteOperation, ResponderCheck, ResponderOptions } from './check.js';
-import { Nak, pattern, type Talk } from './talk.js';
+import { isAck } from './conversation.js';
+import { Nak, pattern, type Talk, told } from './talk.js';
 
 /** What a check of one operation needs. */
 const only = (operation: RemoteOperation): ResponderOptions => ({ receives: false, permits: [operation] });
@@ -60,12 +61,10 @@ const errorState: ResponderCheck = {
   async run(talk) {
     const psn = talk.take();
     talk.send(talk.request(1, { psn, rkey: badKey(talk) }));
-    const refusal = await talk.next();
-    if (refusal === undefined || (refusal.aeth?.syndrome ?? 0) >>> 5 !== 3)
-      talk.notApplicable('the peer does not refuse a bad key');
+    await talk.fatal('a request with a bad key');
     talk.psn = psn;
     talk.send(talk.request(2));
-    await talk.silent('a request to a queue pair in error');
+    await talk.silent('a request to a queue pair in error', psn);
   },
 };
 
@@ -205,15 +204,23 @@ const invalidate: ResponderCheck = {
   name: 'invalidate-bad-key',
   title: 'A SEND that invalidates a key that does not exist is an error of the responder, without NAK',
   clause: 'IBTA volume 1, chapter 9: responder errors, class J',
-  sends: 'a SEND_WITH_INVALIDATE of a bad key',
-  expects: 'an ACK or silence, no NAK',
-  known: { nak: { of: 'irdma', what: 'the SEND is refused' } },
+  sends: 'a SEND_WITH_INVALIDATE of a bad key, and after it a SEND',
+  expects: 'an ACK or silence, no NAK; no answer to the other SEND, as the queue pair is in error',
+  known: {
+    nak: { of: 'irdma', what: 'the SEND is refused' },
+    alive: { of: 'rxe', what: 'the queue pair goes on, as if nothing were wrong' },
+  },
   needs: { receives: true, permits: [] },
   isIntrusive: true,
   async run(talk) {
     talk.send(request.sendOnlyInvalidate({ psn: talk.take(), payload: pattern(8, 1), invalidate: badKey(talk) }));
     const answer = await talk.next(50e6);
     if ((answer?.aeth?.syndrome ?? 0) >>> 5 === 3) talk.deviates('nak', 'the SEND is refused');
+    const psn = talk.take();
+    talk.send(request.sendOnly({ psn, payload: pattern(8, 2), ackReq: true }));
+    const next = await talk.next(50e6);
+    const isAnswered = next !== undefined && isAck(next) && psnDistance(next.bth.psn, psn) >= 0;
+    if (isAnswered) talk.deviates('alive', `${told(next)} to a SEND after it`);
   },
 };
 

@@ -9,8 +9,8 @@ const ROUNDS = 20;
 const OFFSET = 8192;
 /** Packets of each READ that is repeated. */
 const PACKETS = 4;
-/** Answers that may be on their way when the last gap is repaired: those of all rounds. */
-const LATE = ROUNDS * (PACKETS + 4);
+/** Answers that may be on their way when the last gap is repaired: those of the first READ, and of all rounds. */
+const LATE = PACKETS + ROUNDS * (PACKETS + 4);
 
 /** WRITEs and READs one after the other, each with its time. `beside` runs before each of them. */
 async function visit(talk: Talk, name: string, beside: (round: number) => Promise<void>): Promise<void> {

@@ -11,6 +11,9 @@ const ATOMICS: ResponderOptions = { receives: false, permits: ['ATOMIC'] };
 const RECEIVES: ResponderOptions = { receives: true, permits: [] };
 const NOT_READY: ResponderOptions = { receives: false, noReceives: true, anyOf: ['WRITE', 'READ', 'ATOMIC'] };
 
+/** Opcodes of the answer to a READ of three packets. */
+const READ_OPCODES = [Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_MIDDLE, Op.RDMA_READ_RESPONSE_LAST] as const;
+
 const littleEndian = (value: bigint): Uint8Array => new Uint8Array(BigUint64Array.of(value).buffer);
 
 /** Sends FETCH_ADD. @returns the value before, as the peer says it */
@@ -49,7 +52,7 @@ const duplicateWrite: ResponderCheck = {
     const answer = await talk.answer('a duplicate WRITE');
     if (answer.aeth === undefined || answer.aeth.syndrome >>> 5 !== 0)
       talk.fail(`a duplicate WRITE: ${told(answer)} instead of an ACK`);
-    await talk.holds(0, pattern(8, 2), 'a duplicate WRITE was carried out');
+    await talk.unchanged(0, pattern(8, 2), pattern(8, 1), 'a duplicate WRITE');
   },
 };
 
@@ -85,8 +88,7 @@ const readResponses: ResponderCheck = {
     else talk.note('the data was not looked at: the peer permits no WRITE');
     const psn = talk.take(3);
     talk.send(request.read({ psn, va, rkey, length: data.length }));
-    const opcodes = [Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_MIDDLE, Op.RDMA_READ_RESPONSE_LAST];
-    for (const [i, opcode] of opcodes.entries()) {
+    for (const [i, opcode] of READ_OPCODES.entries()) {
       const { bth, payload } = await talk.answer('a READ');
       if (bth.opcode !== opcode) talk.fail(`packet ${i + 1} of 3 is ${Op[bth.opcode]} instead of ${Op[opcode]}`);
       if (bth.psn !== psnAfter(psn, i)) talk.fail(`packet ${i + 1} has PSN ${bth.psn} instead of ${psnAfter(psn, i)}`);
@@ -102,28 +104,39 @@ const duplicateRead: ResponderCheck = {
   name: 'duplicate-read',
   title: 'A duplicate READ is carried out again',
   clause: 'IBTA volume 1, chapter 9: responder, duplicate READ requests',
-  sends: 'a READ of three packets, the same READ again, and its last two packets only',
-  expects: 'the data each time',
+  sends: 'a READ of three packets, a WRITE of other bytes, the same READ again, and its last two packets only',
+  expects: 'the bytes that are there each time; FIRST and LAST for the last two packets',
+  known: { middle: { of: 'rxe', what: 'a READ that is repeated from its middle on is answered by MIDDLE and LAST' } },
   needs: READS,
   async run(talk) {
     const { va, rkey } = talk.region;
     const { mtu } = talk;
-    const written = pattern(3 * mtu, 1);
-    if (talk.permits('WRITE')) await talk.done(talk.write(written), 'a WRITE');
+    const [before, other] = [pattern(3 * mtu, 1), pattern(3 * mtu, 4)];
+    const isWritten = talk.permits('WRITE');
+    if (isWritten) await talk.done(talk.write(before), 'a WRITE');
     const psn = talk.psn;
-    const found = await talk.read(0, written.length);
-    const data = talk.permits('WRITE') ? written : found;
+    const found = await talk.read(0, before.length);
+    // a peer that has kept the answer shows by the old bytes
+    if (isWritten) await talk.done(talk.write(other), 'a WRITE');
+    else talk.note('no other bytes came between: the peer permits no WRITE');
+    const data = isWritten ? other : found;
+    let isMiddle = false;
     for (const from of [0, 1]) {
       const rest = data.subarray(from * mtu);
       const at = { va: va + BigInt(from * mtu), rkey, length: rest.length };
       talk.send(request.read({ psn: psnAfter(psn, from), ...at, ackReq: true }));
       for (let i = from; i < 3; i++) {
         const answer = await talk.answer('a duplicate READ');
+        const { opcode } = answer.bth;
         if (answer.payload.length === 0) talk.fail(`a duplicate READ: ${told(answer)} instead of the data`);
-        if (!isSame(answer.payload.subarray(0, 16), data.subarray(i * mtu, i * mtu + 16)))
-          talk.fail('a duplicate READ gives other data');
+        isMiddle ||= from > 0 && i === from && opcode === Op.RDMA_READ_RESPONSE_MIDDLE;
+        const bytes = data.subarray(i * mtu, (i + 1) * mtu);
+        const isOld = isWritten && isSame(answer.payload, before.subarray(i * mtu, (i + 1) * mtu));
+        if (isOld) talk.fail('a duplicate READ gives the bytes of the first answer, others are there now');
+        if (!isSame(answer.payload, bytes)) talk.fail('a duplicate READ gives other data');
       }
     }
+    if (isMiddle) talk.deviates('middle', 'the rest of a READ begins with MIDDLE instead of FIRST');
   },
 };
 
@@ -234,7 +247,7 @@ const rnrRest: ResponderCheck = {
     talk.send(talk.request(2));
     const answer = await talk.next(50e6);
     talk.psn = psn;
-    await talk.holds(0, before, 'a request after an RNR NAK was carried out');
+    await talk.unchanged(0, before, pattern(8, 2), 'a request after an RNR NAK');
     if (answer?.aeth?.syndrome === Nak.SEQUENCE) talk.deviates('sequence', 'a NAK 0x60 follows the RNR NAK');
     if (answer !== undefined) talk.fail(`a request after an RNR NAK: ${told(answer)} instead of silence`);
   },

@@ -78,8 +78,10 @@ const oldAtomic: ResponderCheck = {
       talk.fail(`an old FETCH_ADD: ${told(again)} with ${again.atomicack}, the first answer said ${original}`);
     talk.send(request.fetchAdd({ psn: talk.take(), va, rkey, add: 1n }));
     const { atomicack } = await talk.answer('a FETCH_ADD after the old one');
-    if (last !== undefined && atomicack !== BigInt.asUintN(64, last + 1n))
-      talk.fail('the old FETCH_ADD was carried out again');
+    const expected = BigInt.asUintN(64, (last ?? 0n) + 1n);
+    if (atomicack === expected) return;
+    if (atomicack === BigInt.asUintN(64, expected + 1n)) talk.fail('the old FETCH_ADD was carried out again');
+    talk.fail(`a FETCH_ADD after the old one says ${atomicack} instead of ${expected}`);
   },
 };
 

@@ -134,8 +134,8 @@ const duplicateResponse: RequesterCheck = {
 
 /**
  * Sends a READ response that breaks a rule. The peer may end its connection, or drop the response and repeat the READ.
- * @returns `taken`: it sends another READ and never repeats the first one; `resumed`: it requests the end of the first
- * one with a PSN that is not its own; `refused`: it does neither
+ * @returns `taken`: it never repeats the READ, and goes on with two more, the first of which is answered; `resumed`: it
+ * requests the end of the first one with a PSN that is not its own; `refused`: it does neither
  */
 async function taking(
   service: Service,
@@ -145,14 +145,24 @@ async function taking(
   service.send(bad);
   service.ask(1, 12);
   const end = psnAfter(read.bth.psn, service.span(read));
-  let hasGoneOn = false;
-  const again = await service.find(service.patience, (packet) => {
+  let next: Received | undefined;
+  const isRepeated = (packet: Received) => {
     const { psn } = packet.bth;
-    hasGoneOn ||= psnDistance(psn, end) >= 0;
-    return (psnDistance(psn, read.bth.psn) >= 0 && psnDistance(psn, end) < 0) || isRest(packet, read);
-  });
-  if (again !== undefined && psnDistance(again.bth.psn, end) >= 0) return 'resumed';
-  return hasGoneOn && again === undefined ? 'taken' : 'refused';
+    const isFirst = psnDistance(psn, read.bth.psn) >= 0 && psnDistance(psn, end) < 0;
+    const isAgain = next?.bth.psn === psn;
+    if (psnDistance(psn, end) >= 0) next ??= packet;
+    return isFirst || isAgain || isRest(packet, read);
+  };
+  // its timer repeats the oldest READ that is not complete
+  const again = await service.find(service.patience, isRepeated);
+  if (again === undefined || next === undefined) return 'refused';
+  if (isRest(again, read)) return psnDistance(again.bth.psn, end) >= 0 ? 'resumed' : 'refused';
+  if (again.bth.psn !== next.bth.psn) return 'refused';
+  service.send(service.data(again, service.msn + 2));
+  service.ask(1, 12);
+  const behind = psnAfter(again.bth.psn, service.span(again));
+  const third = await service.find(service.patience, ({ bth }) => psnDistance(bth.psn, behind) >= 0);
+  return third === undefined ? 'refused' : 'taken';
 }
 
 /** Returns whether a packet requests the end of a READ, but not all of it. */
@@ -175,7 +185,9 @@ const responseOrder: RequesterCheck = {
     const [first, middle, end] = data as [Packet, Packet, Packet];
     const early = { ...end, bth: { ...end.bth, psn: middle.bth.psn }, payload: middle.payload };
     if ((await taking(service, read, [first, early])) === 'taken')
-      service.fail('a READ is complete although a packet is missing');
+      service.fail(
+        'a READ whose LAST response came in place of the second one is not repeated, and the next READs come',
+      );
   },
 };
 
@@ -197,7 +209,8 @@ const responseLength: RequesterCheck = {
         packet.bth.opcode === short ? { ...packet, payload: packet.payload.subarray(4) } : packet,
       );
       const outcome = await taking(one, read, bad);
-      if (outcome === 'taken') one.fail('a READ is complete although bytes are missing');
+      if (outcome === 'taken')
+        one.fail('a READ whose response lacks four bytes is not repeated, and the next READs come');
       if (outcome === 'resumed')
         one.deviates('resumed', 'the missing bytes are requested with the PSN of the next READ');
     }

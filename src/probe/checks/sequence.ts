@@ -9,6 +9,8 @@ const SETTLED = 5e6;
 
 /** A late NAK is one that a timer sent, instead of the packet out of sequence. */
 const NAK_GENERATION_LIMIT = 10e6;
+/** Gaps, and the NAKs of which a busy host delays so many at most. */
+const [GAPS, LATE_NAKS] = [10, 3];
 
 /** A request that was left out, and the one behind it that was sent. */
 interface Gap {
@@ -50,7 +52,7 @@ const gap: ResponderCheck = {
     if (bth.psn !== missing) talk.fail(`the NAK has PSN ${bth.psn}, ${missing} is missing`);
     const behind = [1, 2, 3].map(() => talk.request(4));
     talk.send(behind);
-    await talk.silent('more packets beyond the same gap');
+    await talk.silent('more packets beyond the same gap', missing);
     await repair(talk, first, behind, 'the missing packet');
     await talk.alive('the repair');
     // a second gap is news
@@ -66,20 +68,21 @@ const nakGeneration: ResponderCheck = {
   title: 'The NAK of a gap is sent at once',
   clause: 'IBTA volume 1, chapter 9: responder, NAK of a PSN sequence error',
   sends: 'ten requests, each beyond a gap that is repaired afterwards',
-  expects: 'a NAK of each, the fastest one within 10 ms; the times are reported as nak_generation',
+  expects: `a NAK of each within ${NAK_GENERATION_LIMIT / 1e6} ms, but for ${LATE_NAKS}; the times are reported as nak_generation`,
   known: { slow: { of: 'CX4-Lx', what: 'the NAK takes 100 us and more' } },
   needs: REQUESTS,
   async run(talk) {
-    // a busy host delays some packets; a peer that waits for its timer delays all
-    let fastest = Number.POSITIVE_INFINITY;
-    for (let i = 0; i < 10; i++) {
+    const times: number[] = [];
+    for (let i = 0; i < GAPS; i++) {
       const left = skipOne(talk);
       const refusal = await talk.refused(Nak.SEQUENCE, 'a PSN gap');
       talk.measure('nak_generation', refusal.at - left.at);
-      fastest = Math.min(fastest, refusal.at - left.at);
+      times.push(refusal.at - left.at);
       await repair(talk, left, [], 'the missing packet');
     }
-    if (fastest > NAK_GENERATION_LIMIT) talk.fail(`the fastest NAK came after ${fastest / 1e6} ms`);
+    const late = times.filter((time) => time > NAK_GENERATION_LIMIT);
+    if (late.length > LATE_NAKS)
+      talk.fail(`${late.length} of ${GAPS} NAKs came late, the last one after ${(late.at(-1) ?? 0) / 1e6} ms`);
   },
 };
 

@@ -6,7 +6,7 @@ import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
-import { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
+import { bytesText, Conversation, Finding, isAck, isSame, Nak, pattern, type Received, told } from './conversation.js';
 import type { CheckRecord } from './record.js';
 
 export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
@@ -18,9 +18,19 @@ export const REQUESTS: ResponderOptions = { receives: false, anyOf: OPERATIONS }
 /** What a check needs that sends messages of several packets. */
 export const LONG_REQUESTS: ResponderOptions = { receives: false, anyOf: ['WRITE', 'SEND'] };
 
+/** Time in which a packet comes that another one has overtaken (ns). */
+const OVERTAKEN = 20e6;
+
 /** Times that a request is sent which meets no receive yet, and the time between them (ms). */
 const RNR_TRIES = 20;
 const RNR_WAIT_MS = 25;
+
+/** Where the WRITE goes that shows that a peer still works: the last bytes of the least memory that a peer offers. */
+const ALIVE_AT = 16384 - 8;
+
+/** Returns whether the path has duplicated a response. */
+const isCopy = (a: Received, b: Received): boolean =>
+  a.bth.psn === b.bth.psn && a.bth.opcode === b.bth.opcode && isSame(a.payload, b.payload);
 
 /** What a request of any kind may have otherwise. */
 export interface RequestOptions {
@@ -145,33 +155,69 @@ export class Talk extends Conversation {
     }
   }
 
-  /** The peer still answers: a WRITE of no bytes is acknowledged, or another request is answered. */
+  /** Waits for any NAK that ends the connection; ACKs of earlier requests may come before. */
+  async fatal(what: string): Promise<void> {
+    const psn = psnAfter(this.psn, -1);
+    for (;;) {
+      const packet = (await this.next()) ?? this.fail(`${what}: no answer instead of a NAK`);
+      const { aeth, bth } = packet;
+      if (aeth !== undefined && aeth.syndrome >>> 5 === 3 && aeth.syndrome !== Nak.SEQUENCE) return;
+      if (!isAck(packet) || psnDistance(bth.psn, psn) >= 0) this.fail(`${what}: ${told(packet)} instead of a NAK`);
+    }
+  }
+
+  /** The peer still answers: a WRITE of 8 bytes is acknowledged, or another request is answered. */
   async alive(after: string): Promise<void> {
-    if (this.permits('WRITE')) await this.done(this.write(new Uint8Array(0)), `a WRITE after ${after}`);
+    if (this.permits('WRITE')) await this.done(this.write(pattern(8, 9), ALIVE_AT), `a WRITE after ${after}`);
     else await this.done([this.request()], `a request after ${after}`);
   }
 
   /** READs the peer's memory. */
   async read(offset: number, length: number, from: PeerRegion = this.region): Promise<Uint8Array> {
-    const psn = this.take(Math.max(1, Math.ceil(length / this.mtu)));
+    const packets = Math.max(1, Math.ceil(length / this.mtu));
+    const psn = this.take(packets);
     this.send(request.read({ psn, va: from.va + BigInt(offset), rkey: from.rkey, length, ackReq: true }));
-    const pieces: Uint8Array[] = [];
-    for (;;) {
-      const packet = await this.answer('a READ');
-      const { opcode } = packet.bth;
-      if (opcode === Op.ACKNOWLEDGE && (packet.aeth?.syndrome ?? 0) >>> 5 === 0) continue;
+    const pieces: Received[] = [];
+    let hasEnd = false;
+    while (pieces.length < packets) {
+      // a packet may overtake others; one that is missing behind the last one does not come
+      const packet: Received | undefined = hasEnd ? await this.next(OVERTAKEN) : await this.answer('a READ');
+      if (packet === undefined) break;
+      if (isAck(packet)) continue;
+      const opcode: number = packet.bth.opcode;
       if (opcode < Op.RDMA_READ_RESPONSE_FIRST || opcode > Op.RDMA_READ_RESPONSE_ONLY)
         this.fail(`a READ: ${told(packet)} instead of the data`);
-      pieces.push(packet.payload);
-      if (opcode >= Op.RDMA_READ_RESPONSE_LAST) return Uint8Array.from(pieces.flatMap((piece) => [...piece]));
+      if (!pieces.some((piece) => isCopy(piece, packet))) pieces.push(packet);
+      hasEnd ||= opcode >= Op.RDMA_READ_RESPONSE_LAST;
     }
+    pieces.sort((a, b) => psnDistance(a.bth.psn, b.bth.psn));
+    return Uint8Array.from(pieces.flatMap(({ payload }) => [...payload]));
   }
 
   /** Fails unless the peer's memory holds these bytes. The result says so if the peer does not permit to look. */
   async holds(offset: number, bytes: Uint8Array, otherwise: string): Promise<void> {
-    if (!this.permits('READ') || !this.permits('WRITE'))
-      return this.note('memory was not looked at: the peer does not permit to WRITE and to READ it');
-    const found = await this.read(offset, bytes.length);
-    if (!isSame(found, bytes)) this.fail(otherwise);
+    const found = await this.#look(offset, bytes.length);
+    if (found !== undefined && !isSame(found, bytes)) this.fail(otherwise);
+  }
+
+  /**
+   * Fails when a request was carried out, as the peer's memory shows.
+   * @param before what memory held
+   * @param after what it holds when the request was carried out
+   */
+  async unchanged(offset: number, before: Uint8Array, after: Uint8Array, what: string): Promise<void> {
+    const found = await this.#look(offset, before.length);
+    if (found === undefined || isSame(found, before)) return;
+    if (isSame(found, after)) this.fail(`${what} was carried out`);
+    this.fail(
+      `after ${what} memory holds ${bytesText(found)} instead of ${bytesText(before)}, which nobody has written`,
+    );
+  }
+
+  /** READs memory, where the peer permits to change it and to look. */
+  async #look(offset: number, length: number): Promise<Uint8Array | undefined> {
+    if (this.permits('READ') && this.permits('WRITE')) return await this.read(offset, length);
+    this.note('memory was not looked at: the peer does not permit to WRITE and to READ it');
+    return undefined;
   }
 }

@@ -1,7 +1,7 @@
 /** Checks of packets whose transport service is not that of the queue pair that they are sent to. */
 import { datagram, uc } from '../packet/packets.js';
 import type { ResponderCheck } from './check.js';
-import { intruder } from './headers.js';
+import { INTRUDER, intruder } from './headers.js';
 import { pattern, type Talk } from './talk.js';
 
 /** The queue pair of rdma_cm, whose service is UD. */
@@ -18,11 +18,12 @@ async function ignored(talk: Talk, what: string, send: (psn: number) => void): P
   const [before, behind] = [pattern(8, 1), pattern(8, 3)];
   await talk.done(talk.write(before), 'a WRITE');
   await talk.done(talk.write(before, BEHIND), 'a WRITE');
-  send(talk.psn);
-  await talk.silent(what);
+  const { psn } = talk;
+  send(psn);
+  await talk.silent(what, psn);
   await talk.done(talk.write(behind, BEHIND), `a WRITE after ${what}`);
   await talk.holds(BEHIND, behind, `${what} has taken a PSN: a WRITE with it is not carried out`);
-  await talk.holds(0, before, `${what} was carried out`);
+  await talk.unchanged(0, before, pattern(8, INTRUDER), what);
 }
 
 const foreign: ResponderCheck = {
@@ -37,7 +38,7 @@ const foreign: ResponderCheck = {
   async run(talk) {
     const { srcQp } = talk.port.flow;
     await ignored(talk, 'a UD packet', (psn) => {
-      talk.send(datagram.sendOnly({ psn, qkey: Q_KEY, srcQp, payload: pattern(8, 2), ackReq: true }));
+      talk.send(datagram.sendOnly({ psn, qkey: Q_KEY, srcQp, payload: pattern(8, INTRUDER), ackReq: true }));
     });
     await ignored(talk, 'a UC packet', (psn) => talk.send(uc(intruder(talk, psn))));
   },

@@ -62,6 +62,7 @@ export class CardTarget implements Target {
       region: { va: this.#region.iova, rkey: this.#region.rkey, length: this.#region.length },
       readOnly: { va: this.#readOnly.iova, rkey: this.#readOnly.rkey, length: this.#readOnly.length },
       receives: posted,
+      hasFlowControl: false,
       receiveBytes: RECEIVE_BYTES,
       resources: RESOURCES,
       rnrTimer: RNR_TIMER,

@@ -126,6 +126,13 @@ export const BUGS = {
   portChanges: 'the UDP source port changes from response to response',
   markedOwn: 'each hundredth response has congestion experienced',
   ackWithPayload: 'ACKs have four bytes of payload',
+  readKept: 'a duplicate READ is answered by the bytes of the first answer',
+  readRestMiddle: 'a READ that is repeated from its middle on is answered by MIDDLE and LAST',
+  readEndWrong: 'the last bytes of each packet of a duplicate READ are wrong',
+  invalidateAlive: 'the queue pair goes on after a bad key to invalidate',
+  creditsNone: 'ACKs have code 31, although receives are posted',
+  nakLateHalf: 'the NAK of each second gap comes after 20 ms',
+  ackOld: 'each dropped packet causes an ACK of what was acknowledged before',
 } as const;
 
 export type Bug = keyof typeof BUGS;
@@ -233,6 +240,13 @@ interface Message {
   left: number;
 }
 
+/** Returns the highest credit code for no more receives than these: those of 4, 6, 8, 12 and 16 are 4 to 8. */
+function creditCode(receives: number): number {
+  if (receives < 4) return receives;
+  const table = [4, 6, 8, 12, 16, 24, 32, 48, 64];
+  return 4 + table.findLastIndex((one) => one <= receives);
+}
+
 const distance = (a: number, b: number): number => ((a - b) << 8) >> 8;
 const after = (psn: number, packets: number): number => (psn + packets) & 0xffffff;
 const isRead = (opcode: number): boolean => opcode === Op.RDMA_READ_REQUEST;
@@ -261,6 +275,7 @@ class DoubleQueue implements PacketPort {
   #nextCnp = 0;
   #isTagged = false;
   #said = 0;
+  #kept: { readonly psn: number; readonly data: Uint8Array } = { psn: 0, data: new Uint8Array(0) };
   #lastPort: number | undefined;
   readonly #atomics = new Map<number, bigint>();
 
@@ -293,6 +308,8 @@ class DoubleQueue implements PacketPort {
       // truncated: dropped
     }
     if (request !== undefined) request = this.#mistaken(request);
+    if (this.#has('ackOld') && (request === undefined || !this.#isAdmitted(request)))
+      this.#ack(after(this.#expected, -1));
     if (request !== undefined && this.#isAdmitted(request)) this.#congestion(request);
     if (request !== undefined && this.#isAdmitted(request) && !this.#isError) this.#request(request);
     else if (request !== undefined && this.#isAdmitted(request)) this.#inError(request);
@@ -388,7 +405,7 @@ class DoubleQueue implements PacketPort {
   }
 
   #ack(psn: number, msn = this.#msn): void {
-    const syndrome = this.#has('tooManyCredits') ? 20 : 31;
+    const syndrome = this.#has('tooManyCredits') ? 20 : this.#has('creditsNone') ? 31 : creditCode(this.#receives);
     const packet = ack({ psn: this.#has('ackOfTheFuture') ? after(psn, 1) : psn, msn, syndrome });
     if (this.#has('ackWithPayload')) packet.payload = new Uint8Array(4);
     this.#say(packet);
@@ -450,7 +467,9 @@ class DoubleQueue implements PacketPort {
     this.#nakSent = true;
     this.#naksEver++;
     const expected = this.#has('nakPsnWrong') ? psn : this.#expected;
-    this.#say(nak.sequence({ psn: expected, msn: this.#msn }), this.#has('nakLate') ? 200e6 : 0);
+    const isHalf = this.#has('nakLateHalf') && this.#naksEver % 2 === 0;
+    const delay = this.#has('nakLate') ? 200e6 : isHalf ? 20e6 : 0;
+    this.#say(nak.sequence({ psn: expected, msn: this.#msn }), delay);
     if (this.#has('cnpWithNak')) this.#cnp(psn);
   }
 
@@ -536,6 +555,10 @@ class DoubleQueue implements PacketPort {
     const from = Number(va - found.va);
     const data = new Uint8Array(length);
     if (length > 0) data.set(found.bytes.subarray(from, from + length));
+    if (isNew) this.#kept = { psn: bth.psn, data };
+    const at = distance(bth.psn, this.#kept.psn) * MTU;
+    if (!isNew && this.#has('readKept')) data.set(this.#kept.data.subarray(at, at + length));
+    if (!isNew && this.#has('readEndWrong')) data[length - 1] = ~(data[length - 1] ?? 0);
     const count = Math.max(1, Math.ceil(length / MTU));
     if (isNew) {
       this.#expected = after(this.#expected, count);
@@ -543,6 +566,10 @@ class DoubleQueue implements PacketPort {
     }
     for (const one of response.read({ psn: bth.psn, payload: data, mtu: MTU, msn: this.#msn })) {
       if (this.#has('readPsnStuck')) one.bth.psn = bth.psn;
+      if (!isNew && at > 0 && this.#has('readRestMiddle') && one.bth.opcode === Op.RDMA_READ_RESPONSE_FIRST) {
+        one.bth = { ...one.bth, opcode: Op.RDMA_READ_RESPONSE_MIDDLE };
+        one.aeth = undefined as never;
+      }
       const isLast = one.bth.opcode === Op.RDMA_READ_RESPONSE_LAST;
       if (isLast && this.#has('readShort')) one.payload = one.payload.subarray(1);
       if (one.bth.opcode === Op.RDMA_READ_RESPONSE_MIDDLE && this.#has('readNoMiddle'))
@@ -613,6 +640,9 @@ class DoubleQueue implements PacketPort {
     if (isLast) this.#msn++;
     if (isLast && message.kind === 'SEND') this.#receives--;
     if (ieth !== undefined && this.#has('invalidateNak')) this.#refuse(0x62, bth.psn);
+    // class J: the queue pair is in error, and says nothing
+    if (ieth !== undefined && !this.#has('invalidateAlive')) this.#isError = true;
+    if (this.#isError) return;
     const isCountedEarly = this.#has('msnEarly') && !isLast;
     const isLong = isLast && message.start !== undefined && distance(bth.psn, message.start) >= 32;
     if (bth.ackReq && !(isLong && this.#has('longWriteSilent')))

@@ -49,6 +49,9 @@ export const REQUESTER_BUGS = {
   cnpIgnored: 'CNPs are not heeded',
   cnpForEver: 'the rate that CNPs have lowered does not rise again',
   adaptiveFlood: 'after eight messages the timer has 10 us',
+  nakSometimes: 'each fifth NAK is not heeded',
+  timerThird: 'the third time of the timer is a quarter of what it has to be',
+  rnrTicks: 'an RNR timer of more than 50 ms is not heeded',
   messageShort: 'the first packet of a message of several has four bytes less',
 } as const;
 
@@ -58,7 +61,7 @@ const MTU = 1024;
 const REGION: PeerRegion = { va: 0x6000_0000_0000n, rkey: 0x9abc00, length: 65536 };
 const FIRST_PSN = 2000;
 /** Times of RNR timer codes in nanoseconds, as far as checks use them. */
-export const RNR_TIMES: Readonly<Record<number, number>> = { 1: 10_000, 12: 640_000, 20: 10_240_000 };
+export const RNR_TIMES: Readonly<Record<number, number>> = { 1: 10_000, 12: 640_000, 20: 10_240_000, 26: 81_920_000 };
 
 /** After a CNP its packets are so far apart, for so long (ns). */
 const PACED = 20_000;
@@ -112,6 +115,7 @@ export class DoubleRequester implements PacketPort, Requester {
   /** The PSN that an RNR NAK has refused. */
   #notReady: number | undefined;
   #rnrs = 0;
+  #naks = 0;
   /** Whether a NAK, or a gap in a READ's response, was heeded since the last progress. */
   #isHeeded = false;
   /** Until when its packets are paced, and when the next of them may leave. */
@@ -216,7 +220,7 @@ export class DoubleRequester implements PacketPort, Requester {
   #arm(): void {
     const code = this.#has('timerFloor') ? Math.max(16, this.timeout) : this.timeout;
     let time = 4096 * 2 ** code * 1.5;
-    if (this.#has('timerEarly')) time /= 4;
+    if (this.#has('timerEarly') || (this.#has('timerThird') && this.#retries === 2)) time /= 4;
     if (this.#has('timerTicks')) time = time / 1.5 - 4e6;
     if (this.#has('timerLate')) time *= 8;
     if (this.#has('timerAdaptive')) time *= Math.min(4, 2 ** (this.#retries - 2));
@@ -302,7 +306,8 @@ export class DoubleRequester implements PacketPort, Requester {
     if (this.#has('rnrEnds')) most = Math.min(most, 7);
     if (++this.#rnrs > most || this.#has('rnrNever')) return this.#fail();
     this.#notReady = psn;
-    this.#deadline = this.peer.now + (this.#has('rnrIgnored') ? 1000 : (RNR_TIMES[code] ?? 1e9));
+    const isLong = this.#has('rnrTicks') && code >= 24;
+    this.#deadline = this.peer.now + (this.#has('rnrIgnored') || isLong ? 1000 : (RNR_TIMES[code] ?? 1e9));
   }
 
   /** Everything up to a PSN is acknowledged. @returns false when the data of a READ is missing */
@@ -332,7 +337,7 @@ export class DoubleRequester implements PacketPort, Requester {
   }
 
   #refused(psn: number) {
-    if (this.#has('nakIgnored')) return;
+    if (this.#has('nakIgnored') || (this.#has('nakSometimes') && ++this.#naks % 5 === 0)) return;
     const { start = psn } = this.#flying.find(({ packet }) => packet.bth.psn === psn) ?? {};
     if (this.#has('nakRestartsMessage')) return this.#sendAgain(start);
     if (!this.#acknowledged(after(psn, -1)) || (this.#isHeeded && !this.#has('nakCopiesCost'))) return;
