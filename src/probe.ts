@@ -11,6 +11,7 @@
 
 export type { Capture, CapturedPacket } from './probe/capture/captured.js';
 export { readCapture } from './probe/capture/read.js';
+export type { Audit, AuditPlace } from './probe/checks/audit.js';
 export type {
   Background,
   Breach,
@@ -44,6 +45,7 @@ export { isPermitted } from './probe/checks/check.js';
 export { CHECKS } from './probe/checks/checks.js';
 export { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './probe/checks/conversation.js';
 export { defineCheck } from './probe/checks/define.js';
+export type { CheckRecord } from './probe/checks/record.js';
 export {
   type CheckOptions,
   type CheckRunOptions,

@@ -10,7 +10,7 @@ import type { Breach, Check, CheckResult, Evidence, Judge, PacketRule } from './
 const [BEFORE, AFTER] = [12, 4];
 
 /** Where a packet stands. */
-interface Place {
+export interface AuditPlace {
   /** The check that it came in. */
   readonly check: Check;
   /** The packet. */
@@ -28,7 +28,7 @@ interface Count {
   broken: number;
   /** Names of the known deviations that breaches have shown; undefined among them: a breach that is none. */
   readonly known: Set<string | undefined>;
-  first?: Breach & Place;
+  first?: Breach & AuditPlace;
 }
 
 /** Judges all packets of the peer in one run. */
@@ -51,7 +51,7 @@ export class Audit {
   }
 
   /** Judges a packet. @returns the check whose rule makes every receiver drop it; undefined if it is an answer */
-  look(packet: Decoded, port: PacketPort, place: Place): Check | undefined {
+  look(packet: Decoded, port: PacketPort, place: AuditPlace): Check | undefined {
     let dropped: Check | undefined;
     for (const count of this.#counts) {
       // a packet that is dropped tells nothing more
