@@ -103,13 +103,16 @@ export interface DeviceFlags extends LinkOptions {
   readonly address?: string;
 }
 
+/** Adds the options by which rdma-core and perftest name a device and its port, the same in every command. */
+export function addIbOptions(command: Command): Command {
+  return command
+    .option('-d, --ib-dev <interface>', 'network interface of the device')
+    .option('-i, --ib-port <n>', 'port of the device; only 1 exists', integer(1, 1), 1);
+}
+
 /** Adds the options of `DeviceFlags`. */
 export function addDeviceOptions(command: Command): Command {
-  return addLinkOptions(
-    command
-      .option('-d, --ib-dev <interface>', 'network interface of the device')
-      .option('--address <ip>', 'the only local address to use', address),
-  );
+  return addLinkOptions(addIbOptions(command).option('--address <ip>', 'the only local address to use', address));
 }
 
 export function addLinkOptions(command: Command): Command {

@@ -94,18 +94,17 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     ['SIGINT', 130],
     ['SIGTERM', 143],
   ] as const)(
-    '%s in the middle of a run: all reports, with the reason, within a second',
+    '%s in the middle of a run: all reports, with the reason, at once',
     async (signal, status) => {
       const path = (name: string) => join(folder, `${signal}-${name}`);
       const names = ['json', 'html', 'junit', 'packets'];
       const files = names.flatMap((name) => [`--${name}`, path(name)]);
       const end = ['--ib-dev', namespace.near, '--link', 'packet'];
-      const running = start(['probe', namespace.farAddresses[0], ...end, ...files]);
+      // a command that waited for an answer until its time is over would take longer than this test
+      const running = start(['probe', namespace.farAddresses[0], '--timeout', '600', ...end, ...files]);
       await running.says(' 14  ');
-      const asked = performance.now();
       running.child.kill(signal);
       const ended = await running.ended;
-      expect(performance.now() - asked).toBeLessThan(1000);
       expect([ended.status, ended.stdout]).toEqual([status, '']);
       const report = JSON.parse(readFileSync(path('json'), 'utf8'));
       expect(report.ended).toBe(`stopped by ${signal}`);

@@ -27,7 +27,8 @@ async function rxeService(peer: Peer, hasReceives: boolean): Promise<PeerService
     start: 'rxpeer',
     hasReceives,
     choosesPsn: true,
-    async connect({ device, qpn, psn, port }: ScriptedEnd) {
+    choosesMtu: true,
+    async connect({ device, qpn, psn, mtu = MTU, port }: ScriptedEnd) {
       const qp = await peer.qp();
       for (let i = 0; hasReceives && i < RECEIVES; i++)
         await qp.postRecv([{ mr: buffer, off: i * RECEIVE_BYTES, len: RECEIVE_BYTES }], i);
@@ -36,13 +37,13 @@ async function rxeService(peer: Peer, hasReceives: boolean): Promise<PeerService
         dqpn: qpn,
         dpsn: psn,
         dgid,
-        mtu: MTU,
+        mtu,
         minrnr: RNR_TIMER,
         rdatomic: RESOURCES,
         destrdatomic: RESOURCES,
       });
       return {
-        port: await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu: MTU }),
+        port: await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu }),
         psn,
         region: memory(region),
         readOnly: memory(readOnly),

@@ -73,6 +73,19 @@ test('a script is the peer of a queue pair, while the card serves its own', asyn
   expect(() => link.open(scripted.qp.qpNum).close()).not.toThrow();
 });
 
+test.each(['the queue pair number is given back', 'the device is closed'])(
+  'who waits for a packet waits no longer when %s',
+  async (how) => {
+    const { link, tester } = await open();
+    const queue = link.open(77);
+    const port = new LinkPort(queue, flow(), 1024);
+    const arrival = port.receive(port.now() + 3600e9);
+    if (how === 'the device is closed') await tester.close({ force: true });
+    else queue.close();
+    expect([await arrival, queue.isClosed]).toEqual([undefined, true]);
+  },
+);
+
 test('a queue pair number has one script at most', async () => {
   const { link } = await open();
   link.open(77);

@@ -1,13 +1,22 @@
 /** `wasm-roce endpoint`: serves from a configuration until stopped. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { EXIT_HELP, Exit, onStop, usageError } from '../exit.js';
-import { addLinkOptions, address, bytes, integer, type LinkOptions, openOptions, regionBytes } from '../options.js';
+import {
+  addIbOptions,
+  addLinkOptions,
+  address,
+  bytes,
+  integer,
+  type LinkOptions,
+  openOptions,
+  regionBytes,
+} from '../options.js';
 import type { ConfigOverrides } from './config.js';
 import type { Endpoint } from './endpoint.js';
 import { Log } from './log.js';
 
 interface Flags extends LinkOptions {
-  readonly interface?: string;
+  readonly ibDev?: string;
   readonly address?: readonly string[];
   readonly memory?: number;
   readonly region: Readonly<Record<string, unknown>>;
@@ -37,8 +46,7 @@ Examples:
 ${EXIT_HELP.replace('0 done', '0 done or stopped')}`;
 
 export function endpointCommand(program: Command): void {
-  const command = program
-    .command('endpoint')
+  const command = addIbOptions(program.command('endpoint'))
     .summary('serve echo, shared memory, disks, rping, perftest and Valkey until stopped')
     .description(
       'Runs a software RoCE endpoint as a service or in a container: memory regions that peers read and write, and ' +
@@ -46,7 +54,6 @@ export function endpointCommand(program: Command): void {
         'file, and add regions and services to it.',
     )
     .argument('[config]', 'the configuration file')
-    .option('-i, --interface <name>', 'network interface of the device')
     .option('--address <ip...>', 'the only local addresses to use', addresses)
     .option('--memory <bytes>', "the card's memory; default: 256m and the size of the regions", bytes(2 ** 23, 2 ** 32))
     .addOption(
@@ -134,7 +141,7 @@ async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
 
 /** The keys of the configuration that options have given. */
 function overridesOf(flags: Flags): ConfigOverrides {
-  const { interface: name, address: addresses, link, mode, spin, memory, metrics, region: regions, serve } = flags;
+  const { ibDev: name, address: addresses, link, mode, spin, memory, metrics, region: regions, serve } = flags;
   const single = { interface: name, addresses, link, mode, spin, memory, metrics: metrics && { port: metrics } };
   const said = Object.entries(single).filter(([, value]) => value !== undefined);
   return { ...Object.fromEntries(said), regions, services: serve };

@@ -75,12 +75,13 @@ export function perftestService({ host, port, timeoutMs }: ServicePlace): PeerSe
     start: `wasm-roce endpoint --serve write-bw:${port}`,
     hasReceives: false,
     choosesPsn: true,
+    choosesMtu: true,
     needsTrial: true,
-    async connect({ device, qpn, psn, port: portTo }) {
+    async connect({ device, qpn, psn, mtu: most, port: portTo }) {
       const channel = await connectAgain({ host, port, timeoutMs }, last);
       try {
         const handshake = new Handshake(channel, 'client', TEXT_KEYS);
-        const { mtu } = await handshake.negotiate(device.queryPort().activeMtu);
+        const { mtu } = await handshake.negotiate(most ?? device.queryPort().activeMtu);
         const gid = device.chooseGid(channel.remoteAddress).gid;
         const mine = { outReads: DEPTH, qpn, psn, rkey: 0, vaddr: 0n, gid };
         const theirs = await handshake.exchangeKeys(() => mine);

@@ -28,6 +28,8 @@ export interface PeerService {
   readonly hasReceives: boolean;
   /** Whether our first PSN can be chosen. */
   readonly choosesPsn: boolean;
+  /** Whether the path MTU can be chosen. Absent: no. */
+  readonly choosesMtu?: boolean;
   /** Whether requests have to show first which operations it permits: any one of them, or several. */
   readonly needsTrial?: boolean;
   /** @throws Error when the peer does not serve this */
@@ -50,6 +52,8 @@ export interface ScriptedEnd {
   readonly qpn: number;
   /** PSN of our first request, if it can be chosen. */
   readonly psn: number;
+  /** The largest path MTU, in bytes, if it can be chosen. Absent: that of the link. */
+  readonly mtu?: number;
   /** Returns the port of the connection, as soon as the peer's queue pair is known. */
   port(peer: PeerEnd): Promise<PacketPort>;
 }
@@ -97,6 +101,9 @@ const TOOLS: Readonly<Record<Operation, string>> = {
   ...{ WRITE: 'ib_write_bw', READ: 'ib_read_bw', ATOMIC: 'ib_atomic_bw', SEND: 'ib_send_bw' },
 };
 
+/** How a connection begins. */
+type Start = Pick<ScriptedEnd, 'psn' | 'mtu'>;
+
 /** Connects queue pairs of a peer by its services. */
 export class LinkTarget implements Target {
   readonly #options: LinkTargetOptions;
@@ -127,15 +134,17 @@ export class LinkTarget implements Target {
       const offers = await this.#offersOf(service);
       if (isPermitted(options, offers)) fitting.push({ service, offers });
     }
-    // first those that start with the PSN that the check wants, and that permit the most
+    // first those that start with the PSN and the path MTU that the check wants, and that permit the most
     const rank = ({ service, offers }: (typeof fitting)[number]) =>
-      offers.length + (options.psn !== undefined && service.choosesPsn ? OPERATIONS.length : 0);
+      offers.length +
+      (options.psn !== undefined && service.choosesPsn ? OPERATIONS.length : 0) +
+      (options.mtu !== undefined && service.choosesMtu ? OPERATIONS.length : 0);
     for (const { service, offers } of fitting.toSorted((a, b) => rank(b) - rank(a))) {
       if (this.#missing.has(service)) continue;
       const psn = options.psn ?? randomPsn();
       const responder = await (service.needsTrial
-        ? this.#connectTried(service, psn, offers)
-        : this.#connect(service, psn));
+        ? this.#connectTried(service, { ...options, psn }, offers)
+        : this.#connect(service, { ...options, psn }));
       if (responder !== undefined) return responder;
     }
     const could = services.filter((one) => isPermitted(options, possible(one))).map(({ start }) => start);
@@ -151,7 +160,7 @@ export class LinkTarget implements Target {
     );
     for (const service of fitting) {
       if (this.#missing.has(service)) continue;
-      const served = await this.#serve(service, randomPsn(), (end) => service.connect(end, options));
+      const served = await this.#serve(service, { psn: randomPsn() }, (end) => service.connect(end, options));
       if (served !== undefined) return served;
     }
     if (fitting.length === 0) return `no service makes the peer send ${anyOf.join(' or ')} to us`;
@@ -181,7 +190,7 @@ export class LinkTarget implements Target {
     const offers: Operation[] = service.needsTrial ? [] : [...possible(service)];
     for (const operation of service.needsTrial ? OPERATIONS : []) {
       if (this.#missing.has(service)) break;
-      const responder = await this.#connect(service, randomPsn());
+      const responder = await this.#connect(service, { psn: randomPsn() });
       if (responder !== undefined && (await isCarriedOut(responder, operation))) offers.push(operation);
       await this.release();
     }
@@ -191,14 +200,18 @@ export class LinkTarget implements Target {
   }
 
   /** Connects a queue pair that permits what its service was found to permit. */
-  async #connectTried(service: PeerService, psn: number, offers: readonly Operation[]): Promise<Responder | undefined> {
+  async #connectTried(
+    service: PeerService,
+    start: Start,
+    offers: readonly Operation[],
+  ): Promise<Responder | undefined> {
     const permits = REMOTE.filter((one) => offers.includes(one));
     if (!offers.includes('SEND')) {
-      const responder = await this.#connect(service, psn);
+      const responder = await this.#connect(service, start);
       return responder && { ...responder, permits, receives: 0 };
     }
     // the server answers before it posts its receives: a SEND that takes the first one shows that they are there
-    const responder = await this.#connect(service, (psn - 1) & 0xffffff);
+    const responder = await this.#connect(service, { ...start, psn: (start.psn - 1) & 0xffffff });
     if (responder === undefined) return undefined;
     if (await isCarriedOut(responder, 'SEND'))
       return { ...responder, psn: (responder.psn + 1) & 0xffffff, permits, receives: responder.receives - 1 };
@@ -206,8 +219,8 @@ export class LinkTarget implements Target {
     return undefined;
   }
 
-  async #connect(service: PeerService, psn: number): Promise<Responder | undefined> {
-    const served = await this.#serve(service, psn, (end) => service.connect(end));
+  async #connect(service: PeerService, start: Start): Promise<Responder | undefined> {
+    const served = await this.#serve(service, start, (end) => service.connect(end));
     if (served === undefined) return undefined;
     const { region, ...responder } = served;
     if (region !== undefined) return { ...responder, region };
@@ -221,7 +234,7 @@ export class LinkTarget implements Target {
   /** Connects a queue pair by a service, until `release`. @returns undefined when the peer does not serve it */
   async #serve<Served extends { close(): Promise<void> }>(
     service: PeerService | RequesterService,
-    psn: number,
+    { psn, mtu: most }: Start,
     connect: (end: ScriptedEnd) => Promise<Served>,
   ): Promise<Omit<Served, 'close'> | undefined> {
     const { device, link } = this.#options;
@@ -234,9 +247,15 @@ export class LinkTarget implements Target {
     const port = async ({ address, qpn, mtu }: PeerEnd) =>
       new LinkPort(queue, await flowTo(device, address, qp.qpNum, qpn), mtu);
     try {
-      const { close, ...served } = await connect({ device, qpn: qp.qpNum, psn, port });
+      const { close, ...served } = await connect({
+        device,
+        qpn: qp.qpNum,
+        psn,
+        ...(most !== undefined && { mtu: most }),
+        port,
+      });
       this.#open.unshift(close);
-      this.#served.set(service, () => this.#serve(service, randomPsn(), connect));
+      this.#served.set(service, () => this.#serve(service, { psn: randomPsn() }, connect));
       return served;
     } catch (error) {
       this.#missing.set(service, errorReport(error).message);

@@ -35,6 +35,8 @@ interface Count {
 export class Audit {
   readonly #counts: readonly Count[];
   readonly #reported: ReadonlySet<Check>;
+  /** How often requests were answered only when they were repeated, and the check in which they were first. */
+  readonly repetitions: { count: number; first?: Check } = { count: 0 };
 
   /**
    * @param checks the checks of the run, which reports their rules
@@ -65,6 +67,12 @@ export class Audit {
       if (count.check.rule.isDropped) dropped ??= count.check;
     }
     return dropped;
+  }
+
+  /** Says that the peer has answered requests of a check only when they were repeated. */
+  repeated(check: Check): void {
+    this.repetitions.count++;
+    this.repetitions.first ??= check;
   }
 
   /** Returns whether the run reports the rule of a check by a result of its own. */

@@ -51,6 +51,8 @@ export interface Responder {
 export interface ResponderOptions {
   /** The PSN of our first request. Absent: the target chooses. */
   readonly psn?: number;
+  /** Path MTU of the connection, in bytes. A target that has no choice leaves it out. Absent: the target chooses. */
+  readonly mtu?: number;
   /** Whether the check needs receives that the peer has posted. */
   readonly receives: boolean;
   /** Whether the peer must not have posted any receive. */

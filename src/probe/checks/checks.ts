@@ -9,6 +9,8 @@ import { ENTROPY_CHECKS } from './entropy.js';
 import { ERROR_CHECKS } from './errorstate.js';
 import { HEADER_CHECKS } from './headers.js';
 import { KEY_CHECKS } from './keys.js';
+import { LOSS_CHECK } from './loss.js';
+import { MESSAGE_CHECKS } from './messages.js';
 import { NEIGHBOUR_CHECKS } from './neighbours.js';
 import { PERFORMANCE_CHECKS } from './performance.js';
 import { REPEAT_CHECKS } from './repeats.js';
@@ -27,6 +29,7 @@ export const CHECKS: readonly Check[] = [
   ...SEQUENCE_CHECKS,
   ...ACK_CHECKS,
   ...KEY_CHECKS,
+  ...MESSAGE_CHECKS,
   ...REPEAT_CHECKS,
   ...CONGESTION_CHECKS,
   ...RETRY_CHECKS,
@@ -41,4 +44,5 @@ export const CHECKS: readonly Check[] = [
   ...VLAN_CHECKS,
   ...NEIGHBOUR_CHECKS,
   ...PERFORMANCE_CHECKS,
+  LOSS_CHECK,
 ].sort((a, b) => a.number - b.number);

@@ -15,6 +15,9 @@ const [NOBODY4, NOBODY6] = ['192.0.2.254', '2001:db8::fe'];
 /** SIDR_REP: the service id is not supported (IBTA 12.11.2). */
 const UNSUPPORTED = 1;
 
+/** A queue key that no queue pair has. */
+const OTHER_KEY = 0x1111_1111;
+
 /** Sends the REQ of a connection, and waits for the answer. */
 async function answerTo(talk: CmTalk, connection: Connection): Promise<ReceivedMad | undefined> {
   for (let sent = 0; sent < REQUESTS; sent++) {
@@ -165,6 +168,23 @@ export const CM_REFUSE_CHECKS: readonly CmCheck[] = [
       if ((await talk.find(SILENCE, ({ name }) => name === 'REP')) !== undefined)
         talk.fail('half of a REQ is accepted');
       await alive(talk, 'datagrams with other headers');
+    },
+  },
+  {
+    number: 46,
+    name: 'wrong-queue-key',
+    title: 'A datagram with another queue key is dropped silently',
+    clause: 'IBTA volume 1, chapter 9: packet validation, queue key; 3.9.4: queue key of queue pair 1',
+    sends: 'a REQ with the queue key 0x11111111',
+    expects: 'no answer, and a REP to a further REQ',
+    isIntrusive: true,
+    ...SERVICE,
+    async run(talk) {
+      const connection = await talk.prepare();
+      talk.ask(connection, {}, OTHER_KEY);
+      const answer = await talk.about(connection, SILENCE);
+      if (answer !== undefined) talk.fail(`a REQ with another queue key: ${toldMad(answer)} instead of silence`);
+      await alive(talk, 'a datagram with another queue key');
     },
   },
   {

@@ -113,14 +113,14 @@ export class CmTalk extends Conversation {
   }
 
   /** Sends a message to queue pair 1 of the peer. @returns when it left */
-  tell<N extends MadName>(name: N, fields: Partial<MadFields<N>>, header: Partial<MadHeader>): number {
-    return this.sendMad(encodeMad(name, fields, header));
+  tell<N extends MadName>(name: N, fields: Partial<MadFields<N>>, header: Partial<MadHeader>, qkey?: number): number {
+    return this.sendMad(encodeMad(name, fields, header), qkey);
   }
 
   /** Sends the bytes of a datagram to queue pair 1 of the peer. @returns when it left */
-  sendMad(payload: Uint8Array): number {
+  sendMad(payload: Uint8Array, qkey = GSI_QKEY): number {
     this.#psn = psnAfter(this.#psn, 1);
-    return this.send(datagram.sendOnly({ psn: this.#psn, qkey: GSI_QKEY, srcQp: 1, payload }));
+    return this.send(datagram.sendOnly({ psn: this.#psn, qkey, srcQp: 1, payload }));
   }
 
   /** Returns a connection that has not been asked for yet. @param changes fields of the REQ */
@@ -140,9 +140,9 @@ export class CmTalk extends Conversation {
   }
 
   /** Sends the REQ of a connection. @returns when it left */
-  ask(connection: Connection, header: Partial<MadHeader> = {}): number {
+  ask(connection: Connection, header: Partial<MadHeader> = {}, qkey?: number): number {
     if (!this.#connections.includes(connection)) this.#connections.push(connection);
-    return this.tell('REQ', connection.req, { tid: connection.tid, ...header });
+    return this.tell('REQ', connection.req, { tid: connection.tid, ...header }, qkey);
   }
 
   /** Asks for a connection and waits for the REP. Fails when the peer refuses. */

@@ -177,8 +177,15 @@ const cnpRate: RequesterCheck = {
     for (const time of before) service.measure('flow_time', time);
     for (const time of marked) service.measure('flow_time_with_cnps', time);
     for (const time of recovered) service.measure('cnp_recovery', time);
+    const [quickest, slowest] = [Math.min(...before), Math.max(...before)];
+    // each flow with CNPs is slower than each one without
+    if (Math.min(...marked) > SLOWER * slowest) return;
+    if (slowest > SLOWER * quickest)
+      service.notApplicable(
+        `flows without CNPs take ${quickest / 1e6} to ${slowest / 1e6} ms: too different to compare`,
+      );
     // a busy host may change one pair, or the quickest of each kind, but hardly all of these
-    const isSlower = recovered.length >= FLOWS - 1 && Math.min(...marked) > SLOWER * Math.min(...before);
+    const isSlower = recovered.length >= FLOWS - 1 && Math.min(...marked) > SLOWER * quickest;
     if (!isSlower) service.deviates('ignored', 'CNPs do not lower its rate');
   },
 };

@@ -61,6 +61,8 @@ export class Conversation {
   readonly cnps: Received[] = [];
   /** When the last packet leaves, which may have to wait for its turn. */
   #left = 0;
+  /** Packets that have left since a packet of the peer came. */
+  #unanswered: Uint8Array[] = [];
 
   constructor(
     /** The check. */
@@ -123,6 +125,7 @@ export class Conversation {
     this.record.end.signal.throwIfAborted();
     const at = this.port.send(bytes);
     this.#left = at;
+    this.#unanswered.push(bytes);
     this.record.evidence.push({ at, direction: 'out', frame: bytes });
     return at;
   }
@@ -147,9 +150,17 @@ export class Conversation {
         continue; // not for the receiver of packets to judge
       }
       if (this.record.drops(packet, this.port, evidence)) continue;
-      if (packet.bth.opcode !== CNP) return packet;
+      if (packet.bth.opcode !== CNP) {
+        this.#unanswered = [];
+        return packet;
+      }
       this.cnps.push(packet);
     }
+  }
+
+  /** Sends again what has left since a packet of the peer came, as a requester does by its timer. */
+  protected repeat(): void {
+    for (const bytes of this.#unanswered.splice(0)) this.sendFrame(bytes);
   }
 
   /** The next packet. Fails when none comes. */
@@ -179,6 +190,10 @@ export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
 /** Returns whether a packet is an ACK, and no NAK. */
 export const isAck = ({ aeth, bth }: Received): boolean =>
   bth.opcode === Op.ACKNOWLEDGE && aeth !== undefined && aeth.syndrome >>> 5 === 0;
+
+/** Returns whether a packet is a NAK or an RNR NAK. */
+export const isNak = ({ aeth, bth }: Received): boolean =>
+  bth.opcode === Op.ACKNOWLEDGE && aeth !== undefined && aeth.syndrome >>> 5 !== 0;
 
 /** Returns bytes as text. */
 export const bytesText = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

@@ -198,7 +198,7 @@ const reservedOpcode: ResponderCheck = {
   async run(talk) {
     const bth = { opcode: 0x1f, psn: talk.take(), ackReq: true, solicited: false };
     talk.send({ bth, payload: new Uint8Array(0) });
-    const answer = await talk.next();
+    const answer = await talk.nextOrAgain();
     if (answer === undefined) talk.deviates('silent', 'no answer to the opcode 0x1f');
     else if (answer.aeth?.syndrome !== Nak.INVALID_REQUEST)
       talk.fail(`the opcode 0x1f: ${told(answer)} instead of a NAK INVALID_REQUEST`);

@@ -24,6 +24,11 @@ export class CheckRecord {
     readonly audit?: Audit,
   ) {}
 
+  /** Says that the peer has answered requests only when they were repeated. */
+  repeated(): void {
+    this.audit?.repeated(this.check);
+  }
+
   /** Has a packet of the peer judged. @returns whether a receiver drops it, so that it is no answer */
   drops(packet: Decoded, port: PacketPort, evidence: Evidence): boolean {
     const broken = this.audit?.look(packet, port, { check: this.check, evidence, all: this.evidence });

@@ -20,7 +20,7 @@ const littleEndian = (value: bigint): Uint8Array => new Uint8Array(BigUint64Arra
 async function fetchAdd(talk: Talk, psn: number, add: bigint): Promise<bigint> {
   const { va, rkey } = talk.region;
   talk.send(request.fetchAdd({ psn, va, rkey, add, ackReq: true }));
-  const answer = await talk.answer('a FETCH_ADD');
+  const answer = await talk.answerTo(psn, 'a FETCH_ADD');
   return answer.atomicack ?? talk.fail(`a FETCH_ADD: ${told(answer)} instead of the value`);
 }
 
@@ -158,8 +158,9 @@ const atomics: ResponderCheck = {
       [sum, 77n, sum],
       [4n, 99n, 77n],
     ] as const) {
-      talk.send(request.compareSwap({ psn: talk.take(), va, rkey, compare, swap, ackReq: true }));
-      const { atomicack } = await talk.answer('a COMPARE_SWAP');
+      const psn = talk.take();
+      talk.send(request.compareSwap({ psn, va, rkey, compare, swap, ackReq: true }));
+      const { atomicack } = await talk.answerTo(psn, 'a COMPARE_SWAP');
       if (atomicack !== before) talk.fail(`COMPARE_SWAP says ${atomicack} instead of ${before}`);
     }
     await holdsValue(talk, 77n, 'memory differs from what the atomic operations have said');

@@ -206,8 +206,9 @@ const mads: RuleCheck = {
   },
 };
 
-/** Holds for every packet; a run knows when no more come. */
+/** Rules of a run, which knows when no more packets come, and which come only when requests are repeated. */
 export const ANSWERS: PacketRule = { broken: 'do not come', judge: each(() => 'fine') };
+export const AT_ONCE: PacketRule = { broken: 'come late', judge: each(() => 'fine') };
 
 const answers: RuleCheck = {
   number: 57,

@@ -5,8 +5,9 @@ import type { Check, CheckResult, CmCheck, RequesterCheck, ResponderCheck, Targe
 import { CmTalk } from './cmtalk.js';
 import { Finding } from './conversation.js';
 import { DROP_CHECKS } from './headers.js';
+import { LOSS_CHECK, lossOf, lossText, type PathLoss, showsLoss } from './loss.js';
 import { CheckRecord } from './record.js';
-import { ANSWERS } from './rules.js';
+import { ANSWERS, AT_ONCE } from './rules.js';
 import { Service } from './service.js';
 import { Talk } from './talk.js';
 
@@ -133,6 +134,10 @@ export interface CheckRunOptions extends CheckOptions {
 
 /** Begins the text of a check that a run did not get to. */
 const NOT_RUN = 'not run: ';
+/** Over a path that loses packets: attempts at most, those that find something without a loss, the same deviation. */
+const [ATTEMPTS, CLEAN, SAME] = [6, 3, 2];
+/** Repetitions that a busy host may cause. */
+const LATE = 2;
 const INTRUSIVE = 'intrusive: it sends malformed packets or ends its connection by an error';
 
 /**
@@ -174,6 +179,9 @@ export async function* runChecks(
 export const isNotRun = ({ verdict, text }: CheckResult): boolean =>
   verdict === 'not applicable' && text.startsWith(NOT_RUN);
 
+/** Returns whether a check has found something. */
+const isFinding = ({ verdict }: CheckResult): boolean => verdict === 'fails' || verdict === 'deviates';
+
 /** Returns the result of a check that does not apply, or was not run. */
 const unapplied = ({ number, name }: Check, text: string): CheckResult => ({
   ...{ number, name, verdict: 'not applicable', text, measurements: {}, evidence: [] },
@@ -189,6 +197,8 @@ class Run {
   #last: Check | undefined;
   /** What is found of a peer that answers no more. */
   #silence: string | undefined;
+  /** The result of `LOSS_CHECK`, since a check has found something. */
+  #measured: CheckResult | undefined;
 
   constructor(checks: readonly Check[], target: Target, options: CheckOptions) {
     this.#audit = new Audit(checks, DROP_CHECKS);
@@ -209,6 +219,15 @@ class Run {
   /** Runs the next check, unless the run has ended. */
   async next(check: Talking): Promise<CheckResult> {
     if (this.#end.signal.aborted) return unapplied(check, `${NOT_RUN}${this.#reason}`);
+    if (check === LOSS_CHECK) return await this.#lossResult();
+    const result = await this.#attempt(check);
+    if (this.#end.signal.aborted || !isFinding(result)) return result;
+    const loss = lossOf(await this.#lossResult());
+    return loss === undefined || loss.requests + loss.answers === 0 ? result : await this.#confirm(check, result, loss);
+  }
+
+  /** Runs a check once. */
+  async #attempt(check: Talking): Promise<CheckResult> {
     const record = new CheckRecord(check, this.#audit);
     let result: CheckResult;
     try {
@@ -227,11 +246,51 @@ class Run {
     return result;
   }
 
+  async #lossResult(): Promise<CheckResult> {
+    this.#measured ??= await this.#attempt(LOSS_CHECK);
+    return this.#measured;
+  }
+
+  /**
+   * Runs a check again that has found something over a path that loses packets. What it finds is of the peer when it is
+   * found without a lost packet so often that this is no chance, or when the same known deviation shows again.
+   */
+  async #confirm(check: Talking, first: CheckResult, loss: PathLoss): Promise<CheckResult> {
+    const attempts = [first];
+    for (let last = first; ; attempts.push(last)) {
+      const same = attempts.filter(({ deviation }) => deviation !== undefined && deviation === last.deviation);
+      if (same.length >= SAME) return last;
+      const clean = attempts.filter(({ evidence }) => !showsLoss(evidence));
+      if (clean.length >= CLEAN) return clean.at(-1) as CheckResult;
+      const said = lossText(loss);
+      if (attempts.length === ATTEMPTS)
+        return {
+          ...unapplied(check, `${said}, and in each of ${ATTEMPTS} attempts: ${last.text}`),
+          evidence: last.evidence,
+        };
+      last = await this.#attempt(check);
+      if (this.#end.signal.aborted) return last;
+      const passed = `passed in attempt ${attempts.length + 1}, as ${said}`;
+      if (!isFinding(last)) return { ...last, text: [last.text, passed].filter((text) => text !== '').join('; ') };
+    }
+  }
+
   /** Returns the result of a check with a rule. */
   judged(check: Check, own: CheckResult | undefined): CheckResult {
     const result = this.#audit.judged(check, own);
-    if (check.rule !== ANSWERS || this.#silence === undefined) return result;
-    return { ...result, verdict: 'fails', text: this.#silence };
+    if (check.rule === ANSWERS && this.#silence !== undefined)
+      return { ...result, verdict: 'fails', text: this.#silence };
+    return check.rule === AT_ONCE && own?.verdict === 'pass' ? this.#atOnce(result) : result;
+  }
+
+  /** A peer whose path loses nothing does not need repetitions. A busy host may cause one or two. */
+  #atOnce(result: CheckResult): CheckResult {
+    const { count, first } = this.#audit.repetitions;
+    const loss = lossOf(result);
+    if (count <= LATE || first === undefined || loss === undefined || loss.requests + loss.answers > 0) return result;
+    const where = `the first ones in check ${first.number} ${first.name}`;
+    const text = `${count} times requests were answered only when they were repeated, ${where}`;
+    return { ...result, verdict: 'fails', text: `${text}; the path has lost none of ${loss.sent} requests` };
   }
 
   /** Looks whether the peer still answers after a check in which no packet of it came. */

@@ -129,5 +129,28 @@ const wrap: ResponderCheck = {
   },
 };
 
+const reconnect: ResponderCheck = {
+  number: 55,
+  name: 'psn-after-reconnect',
+  title: 'A new connection begins with its own PSN, and not where the one before has ended',
+  clause: 'IBTA volume 1, chapter 9: packet sequence numbers; chapter 10: reset of a queue pair',
+  sends: 'four requests, and one on the connection that is made when the first one has ended',
+  expects: 'an ACK of each',
+  needs: REQUESTS,
+  async run(talk) {
+    for (let i = 0; i < 4; i++) await talk.done([talk.request(i)], 'a request');
+    await talk.target.release?.();
+    const other = await talk.another();
+    const first = other.request(5);
+    other.send(first);
+    const what = 'the first request of a new connection';
+    const answer = await other.answer(what);
+    const { psn } = first.bth;
+    if (answer.aeth?.syndrome === Nak.SEQUENCE && answer.bth.psn === talk.psn && psn !== talk.psn)
+      other.fail(`the peer expects PSN ${talk.psn} of the connection before instead of ${psn}`);
+    await other.acked(psn, what, answer);
+  },
+};
+
 /** In the order of their numbers. */
-export const SEQUENCE_CHECKS: readonly ResponderCheck[] = [gap, nakGeneration, opcodeSequence, wrap];
+export const SEQUENCE_CHECKS: readonly ResponderCheck[] = [gap, nakGeneration, opcodeSequence, wrap, reconnect];

@@ -6,7 +6,18 @@ import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
-import { bytesText, Conversation, Finding, isAck, isSame, Nak, pattern, type Received, told } from './conversation.js';
+import {
+  bytesText,
+  Conversation,
+  Finding,
+  isAck,
+  isNak,
+  isSame,
+  Nak,
+  pattern,
+  type Received,
+  told,
+} from './conversation.js';
 import type { CheckRecord } from './record.js';
 
 export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
@@ -21,6 +32,9 @@ export const LONG_REQUESTS: ResponderOptions = { receives: false, anyOf: ['WRITE
 /** Time in which a packet comes that another one has overtaken (ns). */
 const OVERTAKEN = 20e6;
 
+/** Time without an answer after which requests are sent again (ns), and how often they are. */
+const [REPEAT_AFTER, REPEATS] = [125e6, 3];
+
 /** Times that a request is sent which meets no receive yet, and the time between them (ms). */
 const RNR_TRIES = 20;
 const RNR_WAIT_MS = 25;
@@ -28,9 +42,15 @@ const RNR_WAIT_MS = 25;
 /** Where the WRITE goes that shows that a peer still works: the last bytes of the least memory that a peer offers. */
 const ALIVE_AT = 16384 - 8;
 
-/** Returns whether the path has duplicated a response. */
-const isCopy = (a: Received, b: Received): boolean =>
-  a.bth.psn === b.bth.psn && a.bth.opcode === b.bth.opcode && isSame(a.payload, b.payload);
+/** Returns whether a response has come twice: the path has duplicated it, or a READ was repeated. */
+const isCopy = (a: Received, b: Received): boolean => a.bth.psn === b.bth.psn && isSame(a.payload, b.payload);
+
+/** Returns the index of the first response to a READ that is missing. */
+function missingOf(pieces: readonly Received[], psn: number, packets: number): number {
+  const heard = new Set(pieces.map(({ bth }) => psnDistance(bth.psn, psn)));
+  const missing = Array.from({ length: packets }, (_, i) => i).find((i) => !heard.has(i));
+  return missing ?? 0;
+}
 
 /** What a request of any kind may have otherwise. */
 export interface RequestOptions {
@@ -116,6 +136,30 @@ export class Talk extends Conversation {
     return request.send({ psn, payload, mtu: this.mtu });
   }
 
+  /** The next packet. Requests without an answer are sent again, which the run counts. Fails when none comes. */
+  override async answer(to: string): Promise<Received> {
+    return (await this.nextOrAgain()) ?? this.fail(`no answer to ${to}`);
+  }
+
+  /** The next packet that is none of an earlier PSN: such come when a request was sent again that was answered. */
+  async answerTo(psn: number, what: string): Promise<Received> {
+    for (;;) {
+      const packet = await this.answer(what);
+      if (psnDistance(packet.bth.psn, psn) >= 0) return packet;
+    }
+  }
+
+  /** The next packet. Requests without an answer are sent again. @returns undefined if none comes nevertheless */
+  async nextOrAgain(): Promise<Received | undefined> {
+    for (let repeats = 0; ; repeats++) {
+      const packet = await this.next(REPEAT_AFTER);
+      // a NAK may be late instead: that is what other checks look at
+      if (packet !== undefined && repeats > 0 && !isNak(packet)) this.record.repeated();
+      if (packet !== undefined || repeats === REPEATS) return packet;
+      this.repeat();
+    }
+  }
+
   /** Waits for an ACK that covers a PSN; ACKs of earlier ones may come before. */
   async acked(psn: number, what: string, first?: Received): Promise<Received> {
     for (let packet = first ?? (await this.answer(what)); ; packet = await this.answer(what)) {
@@ -126,24 +170,48 @@ export class Talk extends Conversation {
   }
 
   /**
-   * Sends requests, the last of which wants an ACK, and waits for it. An RNR NAK of a program that has not posted its
-   * receive yet has them sent again.
+   * Sends requests, the last of which wants an ACK, and waits for it. What is not acknowledged is sent again after a
+   * while and after a NAK of a packet that was lost, and after an RNR NAK of a program that has not posted its receive.
    */
   async done(packets: readonly Packet[], what: string): Promise<Received> {
+    const first = (packets[0] as Packet).bth.psn;
     const last = (packets.at(-1) as Packet).bth.psn;
-    for (let tries = 1; ; tries++) {
-      this.send(packets);
-      const answer = await this.answer(what);
-      const isNotReady = (answer.aeth?.syndrome ?? 0) >>> 5 === 1 && answer.bth.opcode === Op.ACKNOWLEDGE;
-      if (!isNotReady || tries === RNR_TRIES) return await this.acked(last, what, answer);
-      await new Promise((resolve) => setTimeout(resolve, RNR_WAIT_MS));
+    let [from, repeats, waits, hasRepeated] = [0, 0, 0, false];
+    this.send(packets);
+    for (;;) {
+      const answer = await this.next(REPEAT_AFTER);
+      // answers to earlier requests that were sent twice
+      if (answer !== undefined && !isNak(answer) && psnDistance(answer.bth.psn, first) < 0) continue;
+      const missing = answer?.aeth?.syndrome === Nak.SEQUENCE ? answer.bth.psn : undefined;
+      const lost = packets.findIndex(({ bth }) => bth.psn === missing);
+      const isNotReady = answer !== undefined && isNak(answer) && (answer.aeth?.syndrome ?? 0) >>> 5 === 1;
+      if (isNotReady && waits++ < RNR_TRIES) {
+        await new Promise((resolve) => setTimeout(resolve, RNR_WAIT_MS));
+        this.send(packets.slice(from));
+      } else if (answer === undefined || lost >= 0) {
+        // a NAK of a later packet is progress
+        if (lost > from) repeats = 0;
+        if (repeats++ === REPEATS) return this.fail(answer ? `${what}: ${told(answer)} again` : `no answer to ${what}`);
+        from = Math.max(from, lost);
+        hasRepeated = true;
+        this.send(packets.slice(from));
+      } else {
+        if (answer.aeth === undefined) this.fail(`${what}: a packet without AETH instead of an ACK`);
+        if (answer.aeth.syndrome >>> 5 !== 0) this.fail(`${what}: ${told(answer)} instead of an ACK`);
+        if (psnDistance(answer.bth.psn, last) < 0) {
+          from = packets.findIndex(({ bth }) => psnDistance(bth.psn, answer.bth.psn) > 0);
+          continue;
+        }
+        if (hasRepeated) this.record.repeated();
+        return answer;
+      }
     }
   }
 
   /** Waits for a NAK of a kind; ACKs of earlier requests may come before. `known` names deviations by NAK codes. */
   async refused(code: Nak, what: string, known: Readonly<Record<number, string>> = {}): Promise<Received> {
     for (;;) {
-      const packet = await this.next();
+      const packet = await this.nextOrAgain();
       if (packet === undefined) return this.fail(`${what}: no answer instead of a NAK ${Nak[code]}`);
       const { aeth } = packet;
       if (aeth === undefined) return this.fail(`${what}: carried out instead of refused`);
@@ -159,7 +227,7 @@ export class Talk extends Conversation {
   async fatal(what: string): Promise<void> {
     const psn = psnAfter(this.psn, -1);
     for (;;) {
-      const packet = (await this.next()) ?? this.fail(`${what}: no answer instead of a NAK`);
+      const packet = (await this.nextOrAgain()) ?? this.fail(`${what}: no answer instead of a NAK`);
       const { aeth, bth } = packet;
       if (aeth !== undefined && aeth.syndrome >>> 5 === 3 && aeth.syndrome !== Nak.SEQUENCE) return;
       if (!isAck(packet) || psnDistance(bth.psn, psn) >= 0) this.fail(`${what}: ${told(packet)} instead of a NAK`);
@@ -172,26 +240,47 @@ export class Talk extends Conversation {
     else await this.done([this.request()], `a request after ${after}`);
   }
 
-  /** READs the peer's memory. */
+  /** READs the peer's memory. What does not come is requested again from there on, as a requester does. */
   async read(offset: number, length: number, from: PeerRegion = this.region): Promise<Uint8Array> {
     const packets = Math.max(1, Math.ceil(length / this.mtu));
     const psn = this.take(packets);
-    this.send(request.read({ psn, va: from.va + BigInt(offset), rkey: from.rkey, length, ackReq: true }));
+    const { va, rkey } = from;
     const pieces: Received[] = [];
+    let [hasRepeated, stalled] = [false, 0];
+    for (;;) {
+      const before = pieces.length;
+      const skipped = missingOf(pieces, psn, packets) * this.mtu;
+      const at = { psn: psnAfter(psn, skipped / this.mtu), va: va + BigInt(offset + skipped), rkey };
+      this.send(request.read({ ...at, length: length - skipped, ackReq: true }));
+      if (await this.#pieces(pieces, packets, psn)) break;
+      hasRepeated = true;
+      stalled = pieces.length > before ? 0 : stalled + 1;
+      if (stalled <= REPEATS) continue;
+      // fewer packets than the READ has are for the check to judge
+      if (pieces.length > 0) break;
+      this.fail('no answer to a READ');
+    }
+    if (hasRepeated) this.record.repeated();
+    pieces.sort((a, b) => psnDistance(a.bth.psn, b.bth.psn));
+    return Uint8Array.from(pieces.flatMap(({ payload }) => [...payload]));
+  }
+
+  /** Receives responses to a READ. @returns false when some of them do not come */
+  async #pieces(pieces: Received[], packets: number, psn: number): Promise<boolean> {
     let hasEnd = false;
     while (pieces.length < packets) {
       // a packet may overtake others; one that is missing behind the last one does not come
-      const packet: Received | undefined = hasEnd ? await this.next(OVERTAKEN) : await this.answer('a READ');
-      if (packet === undefined) break;
-      if (isAck(packet)) continue;
+      const packet: Received | undefined = await this.next(hasEnd ? OVERTAKEN : REPEAT_AFTER);
+      if (packet === undefined) return false;
+      const isEarlier = !isNak(packet) && psnDistance(packet.bth.psn, psn) < 0;
+      if (isAck(packet) || isEarlier) continue;
       const opcode: number = packet.bth.opcode;
       if (opcode < Op.RDMA_READ_RESPONSE_FIRST || opcode > Op.RDMA_READ_RESPONSE_ONLY)
         this.fail(`a READ: ${told(packet)} instead of the data`);
       if (!pieces.some((piece) => isCopy(piece, packet))) pieces.push(packet);
       hasEnd ||= opcode >= Op.RDMA_READ_RESPONSE_LAST;
     }
-    pieces.sort((a, b) => psnDistance(a.bth.psn, b.bth.psn));
-    return Uint8Array.from(pieces.flatMap(({ payload }) => [...payload]));
+    return true;
   }
 
   /** Fails unless the peer's memory holds these bytes. The result says so if the peer does not permit to look. */

@@ -28,7 +28,7 @@ export class LinkPort implements PacketPort {
       const arrival = this.queue.shift();
       if (arrival !== undefined) return arrival;
       const left = (until - this.now()) / 1e6;
-      if (left <= 0) return undefined;
+      if (left <= 0 || this.queue.isClosed) return undefined;
       await this.#arrivalOr(left);
     }
   }

@@ -28,6 +28,8 @@ export interface ScriptedQueue {
   shift(): Arrival | undefined;
   /** Called when a frame has arrived. */
   onArrival: (() => void) | undefined;
+  /** Whether the queue pair number is given back, or the link is closed: no frame arrives any more. */
+  readonly isClosed: boolean;
   /** Gives the queue pair number back to the card. */
   close(): void;
 }
@@ -100,13 +102,18 @@ export class ScriptedLink extends LinkWrapper {
     if (this.#queues.has(qpn)) throw new RangeError(`queue pair ${qpn} has a script already`);
     this.#times ??= this.#openTimes();
     const arrivals: Arrival[] = [];
+    const isOpen = () => !this.#isClosed && this.#queues.get(qpn)?.queue === queue;
     const queue: ScriptedQueue = {
       qpn,
       onArrival: undefined,
+      get isClosed() {
+        return !isOpen();
+      },
       shift: () => arrivals.shift(),
       send: (frame) => this.#inject(frame),
       close: () => {
-        this.#queues.delete(qpn);
+        if (isOpen()) this.#queues.delete(qpn);
+        queue.onArrival?.();
       },
     };
     this.#queues.set(qpn, { arrivals, queue, takes });
@@ -178,6 +185,8 @@ export class ScriptedLink extends LinkWrapper {
     this.#tap()?.close();
     this.#isClosed = true;
     clearTimeout(this.#timer);
+    // who waits for a frame must not wait until its time is over
+    for (const { queue } of this.#queues.values()) queue.onArrival?.();
     super.close();
   }
 

@@ -14,6 +14,7 @@ import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { type Region, Rig, type RigQp } from '../../kit/rig.js';
 import { CmCard } from './cmcard.js';
 
+const MTU = 1024;
 const RECEIVES = 8;
 const RECEIVE_BYTES = 4096;
 const RNR_TIMER = 12;
@@ -49,11 +50,11 @@ export class CardTarget implements Target {
     return new CardTarget(await Rig.create(1, { memoryBytes: 64 * 2 ** 20, maxQp: 256 }), endless);
   }
 
-  async responder({ psn = 100, noReceives }: ResponderOptions): Promise<Responder> {
+  async responder({ psn = 100, noReceives, mtu = MTU }: ResponderOptions): Promise<Responder> {
     const qp = this.rig.qp();
-    const port = this.#open(qp);
+    const port = this.#open(qp, mtu);
     const attributes = { minRnrTimer: RNR_TIMER, maxDestRdAtomic: RESOURCES };
-    qp.connect({ destQpn: port.flow.srcQp, sqPsn: FIRST_PSN, rqPsn: psn, ...attributes });
+    qp.connect({ destQpn: port.flow.srcQp, sqPsn: FIRST_PSN, rqPsn: psn, mtu, ...attributes });
     const posted = noReceives ? 0 : RECEIVES;
     for (let i = 0; i < posted; i++) qp.recv(i, [this.#buffer.piece(i * RECEIVE_BYTES, RECEIVE_BYTES)]);
     return {
@@ -104,9 +105,9 @@ export class CardTarget implements Target {
       qp.send({ opcode: opcode === 'SEND' ? 'SEND' : `RDMA_${opcode}`, pieces, remote: REMOTE });
   }
 
-  #open(qp: RigQp): CardPort {
+  #open(qp: RigQp, mtu = MTU): CardPort {
     const ours = 0x100 + this.#ports.size;
-    const port = new CardPort(this, flow({ destQp: qp.qpn, srcQp: ours }));
+    const port = new CardPort(this, flow({ destQp: qp.qpn, srcQp: ours }), mtu);
     this.#ports.set(ours, port);
     return port;
   }
@@ -118,12 +119,12 @@ export class CardTarget implements Target {
 }
 
 class CardPort implements PacketPort {
-  readonly mtu = 1024;
   readonly arrivals: Arrival[] = [];
 
   constructor(
     readonly target: CardTarget,
     readonly flow: Flow,
+    readonly mtu: number,
   ) {}
 
   now(): number {

@@ -50,7 +50,9 @@ export class CmCard implements CmPeer {
 
   /** Handles a frame of the check. */
   take(bytes: Uint8Array): void {
-    const { bth, payload } = decode(bytes);
+    const { bth, deth, payload } = decode(bytes);
+    // queue pair 1 of a card drops it
+    if (deth !== undefined && deth.qkey !== GSI_QKEY) return;
     if (bth.destQp === 1) {
       const { dstIp, srcIp } = this.#there;
       this.#core.receive(payload, { local: gidText(dstIp), remote: gidText(srcIp) }, this.now / MS);

@@ -11,7 +11,11 @@ import { REQUESTER_BUGS, type RequesterBug } from './doublerequester.js';
 type AnyBug = Bug | RequesterBug | ManagerBug;
 
 /** Checks that measure by many packets: they run against a correct peer, and with the bugs meant for them. */
-const MEASURING: ReadonlySet<string> = new Set(['cnp-rate', ...PERFORMANCE_CHECKS.map(({ name }) => name)]);
+const MEASURING: ReadonlySet<string> = new Set([
+  'cnp-rate',
+  'answered-at-once',
+  ...PERFORMANCE_CHECKS.map(({ name }) => name),
+]);
 const QUICK = CHECKS.filter(({ name }) => !MEASURING.has(name));
 
 /** Names of the checks that find something, with their verdicts. */
@@ -109,7 +113,7 @@ const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   repairSpoilsOthers: ['beside-losses: fails'],
   oldAtomicTwice: ['old-atomic: fails'],
   oldAtomicWrong: ['old-atomic: fails'],
-  longWriteSilent: ['latency: fails'],
+  longWriteSilent: ['answered-at-once: fails'],
   burstSkipped: ['message-rate: fails'],
   gapForgotten: ['flow-completion: fails'],
   repeatsInError: ['error-repeats: fails'],
@@ -220,6 +224,11 @@ const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   timerThird: ['ack-timeout: fails'],
   rnrTicks: ['rnr-wait: deviates'],
   messageShort: ['packet-lengths: fails'],
+  mtuIgnored: ['packet-lengths: fails', 'smaller-mtu: fails'],
+  emptySendRefused: ['empty-messages: fails'],
+  emptyReadPadded: ['empty-messages: fails'],
+  answersRepeats: ['answered-at-once: fails', 'beside-losses: fails', 'cnp: deviates', 'nak-generation: fails'],
+  queueKeyUnchecked: ['wrong-queue-key: fails'],
   madShort: ['mad-format: fails'],
   madKey: ['mad-format: fails'],
   queueTwice: ['distinct-numbers: fails'],

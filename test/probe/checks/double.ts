@@ -132,6 +132,10 @@ export const BUGS = {
   invalidateAlive: 'the queue pair goes on after a bad key to invalidate',
   creditsNone: 'ACKs have code 31, although receives are posted',
   nakLateHalf: 'the NAK of each second gap comes after 20 ms',
+  mtuIgnored: 'READ responses are as long as the link permits, whatever the path MTU of the connection',
+  emptySendRefused: 'SENDs of no bytes are refused',
+  emptyReadPadded: 'a READ of no bytes is answered by four bytes',
+  answersRepeats: 'a packet that has not come before is dropped',
   ackOld: 'each dropped packet causes an ACK of what was acknowledged before',
 } as const;
 
@@ -189,7 +193,7 @@ export class Double implements Target {
   }
 
   async responder(options: ResponderOptions): Promise<Responder | string> {
-    const { psn = 100, noReceives } = options;
+    const { psn = 100, noReceives, mtu = MTU } = options;
     const { only } = this;
     const all: readonly Operation[] = noReceives ? REMOTE : [...REMOTE, 'SEND'];
     if (!isPermitted(options, only ? [only] : all)) return 'another server';
@@ -199,7 +203,8 @@ export class Double implements Target {
     const permits = only ? REMOTE.filter((one) => one === only) : REMOTE;
     const [region, readOnly] = this.memory.map(({ va, rkey, bytes }) => ({ va, rkey, length: bytes.length }));
     if (region === undefined || readOnly === undefined) throw new Error('no memory');
-    const port = new DoubleQueue(this, there, psn, posted);
+    const isIgnored = this.bug === 'mtuIgnored';
+    const port = new DoubleQueue(this, there, psn, posted, mtu, isIgnored ? MTU : mtu);
     return {
       port,
       psn,
@@ -257,7 +262,6 @@ const ENDS_RESPONSE = [Op.RDMA_READ_RESPONSE_LAST, Op.RDMA_READ_RESPONSE_ONLY, O
 
 /** One queue pair of the peer, and the port through which a check talks to it. */
 class DoubleQueue implements PacketPort {
-  readonly mtu = MTU;
   readonly #out: Arrival[] = [];
   readonly #first: number;
   #expected: number;
@@ -275,6 +279,7 @@ class DoubleQueue implements PacketPort {
   #nextCnp = 0;
   #isTagged = false;
   #said = 0;
+  readonly #seen = new Set<string>();
   #kept: { readonly psn: number; readonly data: Uint8Array } = { psn: 0, data: new Uint8Array(0) };
   #lastPort: number | undefined;
   readonly #atomics = new Map<number, bigint>();
@@ -284,6 +289,9 @@ class DoubleQueue implements PacketPort {
     readonly flow: Flow,
     psn: number,
     receives: number,
+    readonly mtu: number,
+    /** Bytes of its full packets. */
+    readonly most: number,
   ) {
     this.#first = psn;
     this.#expected = psn;
@@ -307,6 +315,7 @@ class DoubleQueue implements PacketPort {
     } catch {
       // truncated: dropped
     }
+    if (this.#has('answersRepeats') && !this.#isRepeated(bytes)) return this.peer.now;
     if (request !== undefined) request = this.#mistaken(request);
     if (this.#has('ackOld') && (request === undefined || !this.#isAdmitted(request)))
       this.#ack(after(this.#expected, -1));
@@ -326,6 +335,14 @@ class DoubleQueue implements PacketPort {
     this.#out.shift();
     this.peer.now = Math.max(this.peer.now, first.at);
     return first;
+  }
+
+  /** Whether the packet has come before. */
+  #isRepeated(bytes: Uint8Array): boolean {
+    const text = Buffer.from(bytes).toString('latin1');
+    const isKnown = this.#seen.has(text);
+    this.#seen.add(text);
+    return isKnown;
   }
 
   /** What bugs make of a packet that is not for the queue pair. */
@@ -553,18 +570,19 @@ class DoubleQueue implements PacketPort {
     if (known && this.#has('readBoundsUnchecked')) found = region as Memory;
     if (typeof found === 'number') return this.#refuse(found, bth.psn);
     const from = Number(va - found.va);
-    const data = new Uint8Array(length);
+    const isPadded = length === 0 && known && this.#has('emptyReadPadded');
+    const data = new Uint8Array(isPadded ? 4 : length);
     if (length > 0) data.set(found.bytes.subarray(from, from + length));
     if (isNew) this.#kept = { psn: bth.psn, data };
-    const at = distance(bth.psn, this.#kept.psn) * MTU;
+    const at = distance(bth.psn, this.#kept.psn) * this.mtu;
     if (!isNew && this.#has('readKept')) data.set(this.#kept.data.subarray(at, at + length));
     if (!isNew && this.#has('readEndWrong')) data[length - 1] = ~(data[length - 1] ?? 0);
-    const count = Math.max(1, Math.ceil(length / MTU));
+    const count = Math.max(1, Math.ceil(length / this.most));
     if (isNew) {
       this.#expected = after(this.#expected, count);
       if (!this.#has('msnStale')) this.#msn++;
     }
-    for (const one of response.read({ psn: bth.psn, payload: data, mtu: MTU, msn: this.#msn })) {
+    for (const one of response.read({ psn: bth.psn, payload: data, mtu: this.most, msn: this.#msn })) {
       if (this.#has('readPsnStuck')) one.bth.psn = bth.psn;
       if (!isNew && at > 0 && this.#has('readRestMiddle') && one.bth.opcode === Op.RDMA_READ_RESPONSE_FIRST) {
         one.bth = { ...one.bth, opcode: Op.RDMA_READ_RESPONSE_MIDDLE };
@@ -621,7 +639,7 @@ class DoubleQueue implements PacketPort {
     const message = this.#message ?? this.#begin(packet);
     if (message === undefined) return;
     message.start ??= bth.psn;
-    const isShort = !isLast && payload.length !== MTU;
+    const isShort = !isLast && payload.length !== this.mtu;
     if (isShort && !this.#has('middleShort')) return this.#refuse(0x61, bth.psn);
     message.left -= payload.length;
     if (message.left < 0 || (message.kind === 'WRITE' && isLast && message.left > 0)) {
@@ -654,8 +672,13 @@ class DoubleQueue implements PacketPort {
   }
 
   /** The first packet of a SEND or WRITE. @returns undefined when it is refused */
-  #begin({ bth, reth }: Decoded): Message | undefined {
+  #begin({ bth, reth, payload }: Decoded): Message | undefined {
+    const isEmpty = payload.length === 0;
     if (reth === undefined) {
+      if (isEmpty && this.#has('emptySendRefused')) {
+        this.#refuse(0x61, bth.psn);
+        return undefined;
+      }
       if (this.#receives > 0 && this.#early-- <= 0)
         return { kind: 'SEND', memory: undefined, at: 0, left: RECEIVE_BYTES };
       this.#rnrSent = true;

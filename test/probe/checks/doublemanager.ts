@@ -67,6 +67,7 @@ export const MANAGER_BUGS = {
   psnShort: 'starting PSNs have 16 random bits',
   queueTwice: 'all connections have the same queue pair number',
   idTwice: 'all connections have the same communication id',
+  queueKeyUnchecked: 'the queue key of datagrams is not looked at',
   madShort: 'its datagrams lack four bytes',
   madKey: 'its datagrams have another queue key',
 } as const;
@@ -117,9 +118,10 @@ export class DoubleManager implements CmPeer {
 
   /** Handles a frame of the check. */
   take(bytes: Uint8Array, port: ManagerPort): void {
-    const { bth, payload } = decode(bytes);
+    const { bth, deth, payload } = decode(bytes);
     const mad = decodeMad(payload);
     if (bth.destQp !== 1) this.#onData(bth.psn, port);
+    else if (deth?.qkey !== GSI_QKEY && !this.#has('queueKeyUnchecked')) return;
     else if (mad !== undefined && this.#isAdmitted(mad)) this.#onMad(mad);
   }
 
