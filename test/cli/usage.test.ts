@@ -57,7 +57,9 @@ describe('wrong usage ends with status 2 and one line that names the value and t
     [['pingpong', '--nope'], "unknown option '--nope'"],
     [['pingpong', '-s', '12x'], /'12x' is invalid.*bytes from 0 to 1073741824/],
     [['pingpong', '-p', '70000'], /'70000' is invalid.*integer from 1 to 65535/],
-    [['pingpong', '-i', '2'], /'2' is invalid.*from 1 to 1/],
+    ...['pingpong', 'endpoint', 'probe', 'listen'].map(
+      (command) => [[command, '-i', '2'], /'2' is invalid.*from 1 to 1/] as [string[], RegExp],
+    ),
     [['pingpong', '-m', '1500'], /'1500' is invalid.*256, 512, 1024, 2048, 4096/],
     [['pingpong', '--drop', '1.5'], /'1.5' is invalid.*probability from 0 to 1/],
     [['pingpong', '--address', 'here'], /'here' is invalid.*IPv4 or IPv6 address/],

@@ -75,12 +75,14 @@ const msn: ResponderCheck = {
       counted('a long WRITE', (await talk.done(talk.write(pattern(3 * talk.mtu, 4)), 'a long WRITE')).aeth?.msn);
     }
     if (talk.permits('READ')) {
-      talk.send(request.read({ psn: talk.take(), va, rkey, length: 8 }));
-      counted('a READ', (await talk.answer('a READ')).aeth?.msn);
+      const psn = talk.take();
+      talk.send(request.read({ psn, va, rkey, length: 8 }));
+      counted('a READ', (await talk.answerTo(psn, 'a READ')).aeth?.msn);
     }
     if (!talk.permits('ATOMIC')) return;
-    talk.send(request.fetchAdd({ psn: talk.take(), va, rkey, add: 1n }));
-    counted('an atomic operation', (await talk.answer('an atomic operation')).aeth?.msn);
+    const psn = talk.take();
+    talk.send(request.fetchAdd({ psn, va, rkey, add: 1n }));
+    counted('an atomic operation', (await talk.answerTo(psn, 'an atomic operation')).aeth?.msn);
   },
 };
 

@@ -16,7 +16,7 @@ async function breakConnection(talk: Talk): Promise<void> {
   const { va, rkey } = talk.region;
   const wrong = (rkey ^ OTHER_REGION) >>> 0;
   talk.send(request.writeOnly({ psn: talk.psn, va, rkey: wrong, payload: pattern(8, 1), ackReq: true }));
-  await talk.fatal('a WRITE with a bad key');
+  await talk.fatal('a WRITE with a bad key', talk.psn);
 }
 
 /** Sends WRITEs after the NAK. Answers to them are what the check `error-after-nak` looks at. */

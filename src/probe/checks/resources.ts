@@ -1,6 +1,7 @@
 /** Checks of how many READs and atomic operations a peer takes at once. */
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
+import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { Nak, type Talk, told } from './talk.js';
 
@@ -31,7 +32,7 @@ const tooMany: ResponderCheck = {
     let before: bigint | undefined;
     for (const [done, { bth }] of requests.entries()) {
       const name = `request ${done + 1} of ${BURST} at once`;
-      const answer = await talk.answer(name);
+      const answer = await talk.answerTo(bth.psn, name);
       const { aeth, atomicack, payload } = answer;
       if (aeth?.syndrome === Nak.INVALID_REQUEST && answer.bth.psn === bth.psn) return refused(talk, done);
       const isKind = bth.opcode === Op.FETCH_ADD ? atomicack !== undefined : payload.length === 8;
@@ -67,17 +68,21 @@ const oldAtomic: ResponderCheck = {
     let last: bigint | undefined;
     let original: bigint | undefined;
     for (let i = 0; i < BURST; i++) {
-      talk.send(request.fetchAdd({ psn: talk.take(), va, rkey, add: 1n }));
-      const answer = await talk.answer('a FETCH_ADD');
+      const psn = talk.take();
+      talk.send(request.fetchAdd({ psn, va, rkey, add: 1n }));
+      const answer = await talk.answerTo(psn, 'a FETCH_ADD');
       last = answer.atomicack ?? talk.fail(`a FETCH_ADD: ${told(answer)} instead of the value`);
       original ??= last;
     }
     talk.send(request.fetchAdd({ psn: first, va, rkey, add: 1n }));
     const again = await talk.next(20e6);
-    if (again !== undefined && again.atomicack !== original)
+    // the path may have doubled the answer to the last one
+    const isLast = again?.bth.psn === psnAfter(talk.psn, -1) && again.atomicack === last;
+    if (again !== undefined && !isLast && again.atomicack !== original)
       talk.fail(`an old FETCH_ADD: ${told(again)} with ${again.atomicack}, the first answer said ${original}`);
-    talk.send(request.fetchAdd({ psn: talk.take(), va, rkey, add: 1n }));
-    const { atomicack } = await talk.answer('a FETCH_ADD after the old one');
+    const after = talk.take();
+    talk.send(request.fetchAdd({ psn: after, va, rkey, add: 1n }));
+    const { atomicack } = await talk.answerTo(after, 'a FETCH_ADD after the old one');
     const expected = BigInt.asUintN(64, (last ?? 0n) + 1n);
     if (atomicack === expected) return;
     if (atomicack === BigInt.asUintN(64, expected + 1n)) talk.fail('the old FETCH_ADD was carried out again');

@@ -64,6 +64,8 @@ export interface RequestOptions {
 export class Talk extends Conversation {
   /** The PSN of the next new request. */
   psn: number;
+  /** The PSN of the last NAK of a gap that a check has waited for. */
+  #gap: number | undefined;
   readonly #check: ResponderCheck;
 
   constructor(
@@ -180,9 +182,10 @@ export class Talk extends Conversation {
     this.send(packets);
     for (;;) {
       const answer = await this.next(REPEAT_AFTER);
-      // answers to earlier requests that were sent twice
+      // answers to earlier requests, which the path or a repetition has doubled
       if (answer !== undefined && !isNak(answer) && psnDistance(answer.bth.psn, first) < 0) continue;
       const missing = answer?.aeth?.syndrome === Nak.SEQUENCE ? answer.bth.psn : undefined;
+      if (missing !== undefined && missing === this.#gap) continue;
       const lost = packets.findIndex(({ bth }) => bth.psn === missing);
       const isNotReady = answer !== undefined && isNak(answer) && (answer.aeth?.syndrome ?? 0) >>> 5 === 1;
       if (isNotReady && waits++ < RNR_TRIES) {
@@ -213,24 +216,26 @@ export class Talk extends Conversation {
     for (;;) {
       const packet = await this.nextOrAgain();
       if (packet === undefined) return this.fail(`${what}: no answer instead of a NAK ${Nak[code]}`);
-      const { aeth } = packet;
+      const { aeth, bth } = packet;
+      if (!isNak(packet) && psnDistance(bth.psn, psnAfter(this.psn, -1)) < 0) continue;
       if (aeth === undefined) return this.fail(`${what}: carried out instead of refused`);
-      if (aeth.syndrome === code) return packet;
+      if (aeth.syndrome === code) {
+        if (code === Nak.SEQUENCE) this.#gap = bth.psn;
+        return packet;
+      }
       const name = known[aeth.syndrome];
       if (name !== undefined) this.deviates(name, `${what}: ${told(packet)}`);
-      const isEarlier = aeth.syndrome >>> 5 === 0 && psnDistance(packet.bth.psn, psnAfter(this.psn, -1)) < 0;
-      if (!isEarlier) this.fail(`${what}: ${told(packet)} instead of a NAK ${Nak[code]}`);
+      this.fail(`${what}: ${told(packet)} instead of a NAK ${Nak[code]}`);
     }
   }
 
-  /** Waits for any NAK that ends the connection; ACKs of earlier requests may come before. */
-  async fatal(what: string): Promise<void> {
-    const psn = psnAfter(this.psn, -1);
+  /** Waits for any NAK of a PSN that ends the connection; answers to earlier requests may come before. */
+  async fatal(what: string, psn = psnAfter(this.psn, -1)): Promise<void> {
     for (;;) {
       const packet = (await this.nextOrAgain()) ?? this.fail(`${what}: no answer instead of a NAK`);
       const { aeth, bth } = packet;
       if (aeth !== undefined && aeth.syndrome >>> 5 === 3 && aeth.syndrome !== Nak.SEQUENCE) return;
-      if (!isAck(packet) || psnDistance(bth.psn, psn) >= 0) this.fail(`${what}: ${told(packet)} instead of a NAK`);
+      if (isNak(packet) || psnDistance(bth.psn, psn) >= 0) this.fail(`${what}: ${told(packet)} instead of a NAK`);
     }
   }
 
@@ -274,6 +279,8 @@ export class Talk extends Conversation {
       if (packet === undefined) return false;
       const isEarlier = !isNak(packet) && psnDistance(packet.bth.psn, psn) < 0;
       if (isAck(packet) || isEarlier) continue;
+      // the READ was lost, or a packet before it: it is sent again
+      if (packet.aeth?.syndrome === Nak.SEQUENCE) return false;
       const opcode: number = packet.bth.opcode;
       if (opcode < Op.RDMA_READ_RESPONSE_FIRST || opcode > Op.RDMA_READ_RESPONSE_ONLY)
         this.fail(`a READ: ${told(packet)} instead of the data`);

@@ -58,7 +58,7 @@ const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   duplicateExecuted: ['duplicate-write: fails', 'psn-wrap: fails'],
   duplicateSilent: ['duplicate-write: fails', 'psn-wrap: fails'],
   duplicateSendExecuted: ['duplicate-send: fails'],
-  readPsnStuck: ['read-responses: fails'],
+  readPsnStuck: ['duplicate-read: fails', 'read-responses: fails'],
   readShort: ['duplicate-read: fails', 'read-responses: fails'],
   readNoMiddle: ['read-responses: fails'],
   duplicateReadSilent: ['duplicate-read: fails'],

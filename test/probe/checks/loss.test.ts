@@ -8,7 +8,7 @@ import { ack, flow, frame, nak, type Packet, request, response, reverse } from '
 import { CardTarget } from './cardtarget.js';
 import { type Bug, Double } from './double.js';
 import type { RequesterBug } from './doublerequester.js';
-import { LossyTarget } from './lossy.js';
+import { Path } from './path.js';
 
 async function results(target: Target, checks = CHECKS): Promise<CheckResult[]> {
   const found: CheckResult[] = [];
@@ -25,7 +25,7 @@ const of = (all: readonly CheckResult[], name: string) => all.find((one) => one.
 
 describe.each([1, 2, 3, 4])('2 %% of the packets of each direction are lost, seed %i', (seed) => {
   test('a correct peer has no complaints, and the loss is measured', async () => {
-    const target = new LossyTarget(new Double(), 0.02, seed);
+    const target = new Path(new Double(), { loss: 0.02, seed });
     const all = await results(target);
     expect(complaints(all)).toEqual([]);
     const { text, measurements } = of(all, 'answered-at-once');
@@ -38,7 +38,7 @@ describe.each([1, 2, 3, 4])('2 %% of the packets of each direction are lost, see
   });
 
   test('our card has no complaints', async () => {
-    expect(complaints(await results(new LossyTarget(await CardTarget.open(), 0.02, seed)))).toEqual([]);
+    expect(complaints(await results(new Path(await CardTarget.open(), { loss: 0.02, seed })))).toEqual([]);
   });
 });
 
@@ -58,7 +58,7 @@ const FOUND: readonly (readonly [Bug | RequesterBug, string])[] = [
 ];
 
 test.each(FOUND)('2 %% of the packets are lost: %s is found', async (bug, name) => {
-  const found = of(await results(new LossyTarget(new Double(bug), 0.02, 7)), name);
+  const found = of(await results(new Path(new Double(bug), { loss: 0.02, seed: 7 })), name);
   expect(['fails', 'deviates'], found.text).toContain(found.verdict);
 });
 
@@ -72,7 +72,7 @@ test('a path that loses nothing is measured as such', async () => {
 
 test('the loss of each direction is measured', async () => {
   const measured = async (forth: number, back: number) => {
-    const result = await runCheck(LOSS_CHECK, new LossyTarget(new Double(), [forth, back], 5));
+    const result = await runCheck(LOSS_CHECK, new Path(new Double(), { loss: [forth, back], seed: 5 }));
     return lossOf(result) as PathLoss;
   };
   const [forth, back] = [await measured(0.1, 0), await measured(0, 0.1)];
@@ -81,7 +81,7 @@ test('the loss of each direction is measured', async () => {
 
 test('a check that passes in another attempt says so', async () => {
   const { text } = of(
-    await results(new LossyTarget(new Double(), 0.1, 3), namedAll('psn-gap', 'msn', 'latency')),
+    await results(new Path(new Double(), { loss: 0.1, seed: 3 }), namedAll('psn-gap', 'msn', 'latency')),
     'latency',
   );
   expect(text).toMatch(/^$|^passed in attempt \d, as the path loses /);

@@ -1,4 +1,4 @@
-/** A target whose path loses packets of either direction, by a seed. */
+/** A target whose path loses packets of either direction, by a seed, or changes those of the peer. */
 import type {
   Requester,
   RequesterOptions,
@@ -9,17 +9,28 @@ import type {
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { Random } from '../../kit/random.js';
 
+/** What a path does. */
+export interface PathOptions {
+  /** Probability of a loss, or that of a packet to the peer and of one from it. Absent: 0. */
+  readonly loss?: number | readonly [forth: number, back: number];
+  readonly seed?: number;
+  /** Changes a packet of the peer. @param count number of packets before it @returns the frames that arrive instead */
+  readonly change?: (frame: Uint8Array, count: number) => readonly Uint8Array[];
+}
+
 /** A path to the queue pairs of another target, but for its connection manager. */
-export class LossyTarget implements Target {
+export class Path implements Target {
   readonly #random: Random;
+  readonly #loss: readonly [number, number];
+  #count = 0;
 
   constructor(
     readonly inner: Target,
-    /** Probability of a loss, or that of a packet to the peer and of one from it. */
-    readonly loss: number | readonly [forth: number, back: number],
-    seed: number,
+    readonly options: PathOptions,
   ) {
+    const { loss = 0, seed = 1 } = options;
     this.#random = new Random(seed);
+    this.#loss = typeof loss === 'number' ? [loss, loss] : loss;
   }
 
   async responder(options: ResponderOptions): Promise<Responder | string> {
@@ -47,6 +58,8 @@ export class LossyTarget implements Target {
   }
 
   #port(inner: PacketPort): PacketPort {
+    const { change } = this.options;
+    const arrived: Arrival[] = [];
     return {
       flow: inner.flow,
       mtu: inner.mtu,
@@ -54,15 +67,19 @@ export class LossyTarget implements Target {
       send: (frame) => (this.#isLost(0) ? inner.now() : inner.send(frame)),
       receive: async (until) => {
         for (;;) {
-          const arrival: Arrival | undefined = await inner.receive(until);
-          if (arrival === undefined || !this.#isLost(1)) return arrival;
+          const next = arrived.shift();
+          if (next !== undefined) return next;
+          const arrival = await inner.receive(until);
+          if (arrival === undefined) return undefined;
+          if (this.#isLost(1)) continue;
+          const frames = change?.(arrival.frame, this.#count++) ?? [arrival.frame];
+          arrived.push(...frames.map((frame) => ({ ...arrival, frame })));
         }
       },
     };
   }
 
   #isLost(direction: 0 | 1): boolean {
-    const { loss } = this;
-    return this.#random.fraction() < (typeof loss === 'number' ? loss : loss[direction]);
+    return this.#random.fraction() < this.#loss[direction];
   }
 }
