@@ -3,6 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { TRACE_FRAMES } from '../device.js';
 import { EXIT_HELP, onInterrupt, usageError } from '../exit.js';
 import {
+  addIbOptions,
   addLinkOptions,
   address,
   bytes,
@@ -74,8 +75,7 @@ export function perftestCommands(program: Command, called?: string): void {
 
 function perftestCommand(program: Command, kind: TestKind): void {
   const isBandwidth = kind.measures === 'bw';
-  const command = program
-    .command(kind.name)
+  const command = addIbOptions(program.command(kind.name))
     .summary(`either end of ${kind.stock}`)
     .description(
       `Measures the ${isBandwidth ? 'bandwidth' : 'latency'} of ${kind.verb === 'SEND' ? 'SEND' : `RDMA ${kind.verb}`} against ` +
@@ -84,8 +84,6 @@ function perftestCommand(program: Command, kind: TestKind): void {
     )
     .argument('[host]', 'address or name of the server; omit it to be the server')
     .option('-p, --port <n>', 'TCP port of the handshake', integer(1, 65535), 18515)
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('-i, --ib-port <n>', 'port of the device; only 1 exists', integer(1, 1), 1)
     .option('-n, --iters <n>', 'messages per queue pair', integer(isBandwidth ? 1 : 2, 100_000_000), kind.iters)
     .option('-m, --mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096; default: the largest possible', pathMtu)
     .option('-x, --gid-index <n>', 'index in the GID table (see devinfo)', integer(0, 255))

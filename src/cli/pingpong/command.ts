@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { EXIT_HELP, usageError } from '../exit.js';
 import {
+  addIbOptions,
   addLinkOptions,
   address,
   bytes,
@@ -58,8 +59,7 @@ export function pingpongCommand(program: Command): void {
 
 function addPingpong(program: Command, transport: Transport): void {
   const info = TRANSPORTS[transport];
-  const command = program
-    .command(info.command)
+  const command = addIbOptions(program.command(info.command))
     .summary(`either end of ${info.tool}`)
     .description(
       `Exchanges messages with ${info.tool} or another wasm-roce. With HOST it is the client, without HOST a server ` +
@@ -67,8 +67,6 @@ function addPingpong(program: Command, transport: Transport): void {
     )
     .argument('[host]', 'address or name of the server; omit it to be the server')
     .option('-p, --port <n>', 'TCP port of the handshake', integer(1, 65535), 18515)
-    .option('-d, --ib-dev <interface>', 'network interface of the device')
-    .option('-i, --ib-port <n>', 'port of the device; only 1 exists', integer(1, 1), 1)
     .option('-s, --size <bytes>', 'message size, such as 4096, 64k or 1m', bytes(0, MAX_SIZE), info.size)
     .option('-r, --rx-depth <n>', 'receives kept posted', integer(1, 32767), 500)
     .option('-n, --iters <n>', 'messages that each end sends', integer(1, 100_000_000), 1000)

@@ -1,62 +1,12 @@
 /** `wasm-roce probe`: tests what a peer does, packet by packet. */
 import type { Command } from 'commander';
-import { unlessStopped } from '../../base/unlessstopped.js';
-import { type Device, gidAddress, type Link } from '../../index.js';
-import {
-  type Check,
-  type CheckResult,
-  isNotRun,
-  type PacketTimes,
-  type ProbeLink,
-  type ProbeRun,
-  runChecks,
-  ScriptedLink,
-  type Target,
-} from '../../probe.js';
-import { openForHost } from '../device.js';
-import { CliError, EXIT_HELP, Exit, errorReport, exitOf, failure, Stopped, stopSignal, usageError } from '../exit.js';
-import {
-  addDeviceOptions,
-  bytes,
-  type DeviceFlags,
-  deviceOptions,
-  integer,
-  openOptions,
-  quantity,
-} from '../options.js';
+import { CliError, EXIT_HELP, errorReport, exitOf, failure, Stopped, stopSignal, usageError } from '../exit.js';
+import { addDeviceOptions, bytes, integer, quantity } from '../options.js';
 import { Output } from '../output.js';
-import { version } from '../version.js';
-import { type Candidate, discover, discoveryText } from './discovery.js';
-import { type Files, readBaseline, writeReports } from './files.js';
+import { readBaseline, writeReports } from './files.js';
 import { checksNamed, loadChecks } from './load.js';
-import { PeerManager } from './manager.js';
-import { counts, plannedText, resultText } from './report.js';
-import { candidatesOf, canScript } from './services.js';
-import { LinkTarget, type PeerService, type RequesterService } from './target.js';
-
-interface Flags extends DeviceFlags, Files {
-  readonly check?: readonly string[];
-  readonly load?: readonly string[];
-  readonly intrusive?: boolean;
-  readonly dryRun?: boolean;
-  readonly regions?: number;
-  readonly traffic?: number;
-  readonly rping?: number;
-  readonly rpingSize: number;
-  readonly perftest?: readonly number[];
-  readonly discovery: boolean;
-  readonly cm?: number;
-  readonly timeout: number;
-  readonly checkTime: number;
-  readonly time?: number;
-  readonly rate: number;
-}
-
-/** A device whose link takes packets of scripts. */
-interface Scripted {
-  readonly device: Device;
-  readonly link: ScriptedLink;
-}
+import { counts, plannedText } from './report.js';
+import { type Flags, Run } from './run.js';
 
 /** Packets per second that no peer notices: at most 90 Mbit/s at a path MTU of 1024. */
 const RATE = 10_000;
@@ -123,26 +73,31 @@ Examples:
   wasm-roce probe 192.0.2.7 --check psn-gap --check 30 --intrusive --pcap probe.pcapng
 ${EXIT_HELP}`,
     )
-    .action((peer: string, flags: Flags) => probe(peer, flags).catch((error) => throwReported(error, flags)));
+    .action((peer: string, flags: Flags) =>
+      probe(peer, flags).catch((error) => {
+        throw isFile(flags) ? reported(error) : error;
+      }),
+    );
 }
 
 /** Collects the values of an option that may be repeated. */
 const collected = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 
-/** Throws an error of a command whose report is a file: standard output gets no JSON of the error. */
-function throwReported(error: unknown, { json }: Flags): never {
-  if (json === undefined || json === '-' || error instanceof Stopped) throw error;
+/** Returns an error of which standard output gets no JSON: a report has it, or is a file. */
+function reported(error: unknown): unknown {
+  if (error instanceof Stopped) return error;
   const { code, message } = errorReport(error);
-  throw new CliError(exitOf(error), message, { cause: error, code, isReported: true });
+  return new CliError(exitOf(error), message, { cause: error, code, isReported: true });
 }
+
+/** Whether the report is a file, which is the result: standard output stays empty. */
+const isFile = ({ json }: Flags): boolean => json !== undefined && json !== '-';
 
 async function probe(peer: string, flags: Flags): Promise<void> {
   const { check: names, intrusive: isIntrusive = false } = flags;
   const all = await loadChecks(flags.load);
   const checks = names === undefined ? all : checksNamed(all, names);
-  // a report in a file is the result: text goes beside it
-  const isFile = flags.json !== undefined && flags.json !== '-';
-  const output = new Output(flags.json === '-', isFile ? process.stderr : process.stdout);
+  const output = new Output(flags.json === '-', isFile(flags) ? process.stderr : process.stdout);
   if (flags.dryRun) {
     for (const check of checks) if (isIntrusive || !check.isIntrusive) output.line(plannedText(check));
     return;
@@ -151,7 +106,7 @@ async function probe(peer: string, flags: Flags): Promise<void> {
     throw usageError(`--link ${flags.link} sends no packets as they are written; probe needs packet or xdp`);
   if (flags.mode === 'worker') throw usageError('probe needs --mode inline, found --mode worker');
   const baseline = readBaseline(flags.baseline);
-  const run = new Running(peer, checks, flags, output);
+  const run = new Run(peer, checks, flags, output);
   let ended: Error | undefined;
   try {
     await run.run(stopSignal());
@@ -166,141 +121,11 @@ async function probe(peer: string, flags: Flags): Promise<void> {
     );
     if (found.ended !== undefined) output.line(`The run has ended early: ${found.ended}`);
     writeReports(found, output, flags, baseline);
-    if (ended instanceof Stopped) throw ended;
-    if (ended !== undefined) throw new CliError(exitOf(ended), found.ended ?? '', { cause: ended, isReported: true });
+    if (ended !== undefined) throw reported(ended);
     if (fails > 0) throw failure(`${fails} of ${found.results.length} checks fail`, { isReported: true });
     if (pass + deviates === 0 && absent > 0)
       throw failure(`${peer} offers nothing that the checks can use`, { isReported: true });
   } finally {
     await run.close();
   }
-}
-
-/** The target of a run that ends before it has one. */
-const NOBODY: Target = { responder: async () => '' };
-
-/** A run of checks over a link of this host. Whatever ends it, it knows what was found so far. */
-class Running {
-  readonly #results: CheckResult[] = [];
-  readonly #date = new Date();
-  #scripted: Scripted | undefined;
-  #links: readonly ProbeLink[] = [];
-
-  constructor(
-    readonly peer: string,
-    readonly checks: readonly Check[],
-    readonly flags: Flags,
-    readonly output: Output,
-  ) {}
-
-  /** Runs the checks. @throws Error that has ended the run early, when every check has its result nevertheless */
-  async run(signal: AbortSignal): Promise<void> {
-    const { checks, flags, output } = this;
-    const end = new AbortController();
-    const stop = () => end.abort(signal.reason);
-    signal.addEventListener('abort', stop);
-    let target: LinkTarget | undefined;
-    try {
-      target = await unlessStopped(this.#open(end.signal), end.signal);
-    } catch (error) {
-      end.abort(error);
-    }
-    const { intrusive: isIntrusive = false } = flags;
-    const limits = { checkTime: flags.checkTime * 1000, ...(flags.time !== undefined && { time: flags.time * 1000 }) };
-    const options = { isIntrusive, signal: end.signal, ...limits };
-    try {
-      for await (const result of runChecks(checks, target ?? NOBODY, options)) {
-        this.#results.push(result);
-        const check = checks.find(({ name }) => name === result.name) as Check;
-        if (!isNotRun(result)) output.line(resultText(check, result));
-      }
-    } finally {
-      if (target !== undefined && this.#scripted) this.#about(this.#scripted.link, target);
-    }
-  }
-
-  /** Says what is known of the run as a whole. */
-  #about({ times }: ScriptedLink, target: LinkTarget): void {
-    const { output } = this;
-    for (const [start, why] of target.missing) output.note(`not there: ${start}: ${why}`);
-    output.note(timesText(times));
-    const { error: timeError } = times;
-    if (timeError !== undefined) this.#links = this.#links.map((each) => ({ ...each, timeError }));
-  }
-
-  /** Returns what the run has found. @param ended why it ended early, if it did */
-  found(ended: Error | undefined): ProbeRun {
-    const { peer, checks } = this;
-    const run = { version, date: this.#date, links: this.#links, peer, checks, results: this.#results };
-    return ended === undefined ? run : { ...run, ended: errorReport(ended).message };
-  }
-
-  async close(): Promise<void> {
-    await this.#scripted?.device.close({ force: true });
-  }
-
-  /** Opens the device, and finds what the peer offers. */
-  async #open(signal: AbortSignal): Promise<LinkTarget> {
-    const { peer, flags, output } = this;
-    this.#scripted = await openScripted(peer, flags);
-    const { device, link } = this.#scripted;
-    this.#links = [linkOf(device)];
-    const services = await servicesOf(peer, { device, link }, flags, signal, output);
-    return new LinkTarget({ device, link, ...services });
-  }
-}
-
-/** Finds out which services the peer offers, and says so. */
-async function servicesOf(host: string, { device, link }: Scripted, flags: Flags, signal: AbortSignal, output: Output) {
-  const timeoutMs = flags.timeout * 1000;
-  const candidates = candidatesOf(host, timeoutMs, flags.rpingSize, flags);
-  const services = candidates.flatMap(({ service }) => service ?? []);
-  const requesters = candidates.flatMap(({ requester }) => requester ?? []);
-  const absent = new Map<PeerService | RequesterService, string>();
-  const there = new Set(candidates.filter(({ isTold }) => isTold));
-  if (flags.discovery)
-    for await (const { candidate, why } of discover(candidates, { device, host, timeoutMs, signal })) {
-      signal.throwIfAborted();
-      output.line(discoveryText({ candidate, ...(why !== undefined && { why }) }));
-      if (why === undefined) there.add(candidate);
-      else for (const used of [candidate.service, candidate.requester]) if (used) absent.set(used, why);
-    }
-  // any server over rdma_cm shows how the connection manager connects
-  const accepting = candidates.find((one) => one.over === 'rdma_cm' && there.has(one)) ?? candidates[0];
-  const port = flags.cm ?? (accepting as Candidate).port;
-  const manager = new PeerManager({ device, link, host, port });
-  return { services, requesters, absent, manager };
-}
-
-/** Returns what a report tells of our end. */
-function linkOf(device: Device): ProbeLink {
-  const { interface: name, activeMtu } = device.queryPort();
-  const address = gidAddress(device.chooseGid().gid);
-  return { kind: device.query().link.kind, interface: name, address, mtu: activeMtu };
-}
-
-/** Says which clock the times of packets are of. */
-function timesText({ kernel, process, error, reason }: PacketTimes): string {
-  if (reason !== undefined) return `times are of this process, with its delays: ${reason}`;
-  if (error === undefined) return 'times are of this process, with its delays: the kernel told none';
-  return `times of ${kernel} packets are of the kernel, of ${process} of this process; error at most ${(error / 1000).toFixed(1)} µs`;
-}
-
-async function openScripted(peer: string, flags: Flags): Promise<Scripted> {
-  let link: ScriptedLink | undefined;
-  const open = openOptions(flags);
-  const wrapLink = (inner: Link): Link => {
-    link = new ScriptedLink(open.wrapLink?.(inner) ?? inner, { rate: flags.rate });
-    return link;
-  };
-  const device = await openForHost(peer, {
-    open: { ...open, wrapLink },
-    ...deviceOptions(flags),
-  });
-  if (link !== undefined && canScript(device)) return { device, link };
-  await device.close({ force: true });
-  throw new CliError(
-    Exit.ENVIRONMENT,
-    'probe needs the packet or xdp link, on which packets leave as they are written: it lacks CAP_NET_RAW or the addon',
-  );
 }

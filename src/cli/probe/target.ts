@@ -101,7 +101,7 @@ const TOOLS: Readonly<Record<Operation, string>> = {
   ...{ WRITE: 'ib_write_bw', READ: 'ib_read_bw', ATOMIC: 'ib_atomic_bw', SEND: 'ib_send_bw' },
 };
 
-/** How a connection begins. */
+/** The start of a connection: the first PSN and the largest path MTU. */
 type Start = Pick<ScriptedEnd, 'psn' | 'mtu'>;
 
 /** Connects queue pairs of a peer by its services. */
