@@ -1,8 +1,8 @@
-/** Waiting for work that a signal gives up. */
+/** Waits that a signal ends. */
 
 /**
- * Waits for a promise, unless a signal comes first. The work goes on; what becomes of it is not looked at.
- * @throws the reason of the signal, at once; what the promise is rejected with
+ * Waits for a promise until a signal is aborted. The work behind the promise goes on, and its result is ignored.
+ * @throws the reason of the signal, as soon as it is aborted; the error of a promise that is rejected before
  */
 export async function unlessStopped<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   // a rejection after the signal must not be reported as unhandled

@@ -141,7 +141,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     }
   }, 60_000);
 
-  test('a host that is not there: a report with the reason, status 1, and nothing on standard output', async () => {
+  test('a host that does not answer ARP gets a report with the reason, status 1, and nothing on standard output', async () => {
     const json = join(folder, 'none.json');
     const nobody = namespace.farAddresses[0].replace(/\d+$/, '77');
     const end = ['--ib-dev', namespace.near, '--link', 'packet', '--json', json];
@@ -151,7 +151,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(JSON.parse(readFileSync(json, 'utf8')).ended).toMatch(/did not reply to ARP/);
   }, 30_000);
 
-  test('a run whose time is over has its report', async () => {
+  test('a run that --time ends writes its report', async () => {
     const { status, stdout } = await probe('--time', '1.5', '--json', '-');
     expect(status).toBe(1);
     const { ended, summary } = JSON.parse(stdout);

@@ -14,7 +14,7 @@ export interface Unwrapped {
   readonly packet: Uint8Array;
 }
 
-/** Where the next header begins, and its EtherType. */
+/** The offset of the next header, and its EtherType. */
 type Next = readonly [etherType: number, at: number];
 type Step = (frame: Fields, at: number, outer: string[]) => Next | undefined;
 

@@ -9,7 +9,7 @@ import type { Breach, Check, CheckResult, Evidence, Judge, PacketRule } from './
 /** Packets before the first breach and after it that a result shows. */
 const [BEFORE, AFTER] = [12, 4];
 
-/** Where a packet stands. */
+/** The place of a packet: its check, and the packets around it. */
 export interface AuditPlace {
   /** The check that it came in. */
   readonly check: Check;
@@ -19,9 +19,14 @@ export interface AuditPlace {
   readonly all: readonly Evidence[];
 }
 
-/** What is known of one rule. */
+/** A check that has a rule. */
+type Ruled = Check & { readonly rule: PacketRule };
+
+const hasRule = (check: Check): check is Ruled => check.rule !== undefined;
+
+/** The counts of one rule. */
 interface Count {
-  readonly check: Check & { readonly rule: PacketRule };
+  readonly check: Ruled;
   readonly judge: Judge;
   /** Packets that the rule was about. */
   seen: number;
@@ -44,12 +49,9 @@ export class Audit {
    */
   constructor(checks: readonly Check[], always: readonly Check[] = []) {
     this.#reported = new Set(checks);
-    const others = always.filter((check) => !this.#reported.has(check));
-    this.#counts = [...checks, ...others].flatMap((check) =>
-      check.rule === undefined
-        ? []
-        : [{ check: { ...check, rule: check.rule }, judge: check.rule.judge(), seen: 0, broken: 0, known: new Set() }],
-    );
+    this.#counts = [...new Set([...checks, ...always])]
+      .filter(hasRule)
+      .map((check) => ({ check, judge: check.rule.judge(), seen: 0, broken: 0, known: new Set() }));
   }
 
   /** Judges a packet. @returns the check whose rule makes every receiver drop it; undefined if it is an answer */
@@ -77,7 +79,7 @@ export class Audit {
 
   /** Returns whether the run reports the rule of a check by a result of its own. */
   reports(check: Check): boolean {
-    return [...this.#reported].some(({ name }) => name === check.name);
+    return this.#reported.has(check);
   }
 
   /**
@@ -86,7 +88,7 @@ export class Audit {
    */
   judged(check: Check, own?: CheckResult): CheckResult {
     const { number, name, known } = check;
-    const count = this.#counts.find((one) => one.check.name === name);
+    const count = this.#counts.find((one) => one.check === check);
     const result = own ?? {
       ...{ number, name, verdict: 'pass', text: '', measurements: {}, evidence: [] },
     };

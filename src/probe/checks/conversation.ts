@@ -172,8 +172,8 @@ export class Conversation {
    * Waits, and fails when the peer says something other than a CNP.
    * @param from the PSN from which on an ACK answers what was sent; one of an earlier request is none. Absent: any
    */
-  async silent(after: string, from?: number, time = SILENCE): Promise<void> {
-    const until = this.port.now() + time;
+  async silent(after: string, from?: number): Promise<void> {
+    const until = this.port.now() + SILENCE;
     for (;;) {
       const packet = await this.next(Math.max(0, until - this.port.now()));
       if (packet === undefined) return;
@@ -194,9 +194,6 @@ export const isAck = ({ aeth, bth }: Received): boolean =>
 /** Returns whether a packet is a NAK or an RNR NAK. */
 export const isNak = ({ aeth, bth }: Received): boolean =>
   bth.opcode === Op.ACKNOWLEDGE && aeth !== undefined && aeth.syndrome >>> 5 !== 0;
-
-/** Returns bytes as text. */
-export const bytesText = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 /** Returns a packet of the peer as text. */
 export function told(packet: Received): string {

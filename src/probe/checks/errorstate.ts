@@ -1,21 +1,18 @@
 /** Checks of a queue pair that has refused a request for good: it is in error. */
+import { bytesHex } from '../packet/hex.js';
 import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { bytesText } from './conversation.js';
+import { badKey } from './keys.js';
 import { isSame, pattern, type Talk } from './talk.js';
 
 /** Bytes of the WRITEs that must not be carried out. */
 const [first, second] = [pattern(8, 2), pattern(8, 3)];
 
-/** Turns a key into one of another memory region. */
-const OTHER_REGION = 0x7f000000;
-
 /** Puts the peer's queue pair into error, by a WRITE with a key that does not exist. */
 async function breakConnection(talk: Talk): Promise<void> {
-  const { va, rkey } = talk.region;
-  const wrong = (rkey ^ OTHER_REGION) >>> 0;
-  talk.send(request.writeOnly({ psn: talk.psn, va, rkey: wrong, payload: pattern(8, 1), ackReq: true }));
+  const { va } = talk.region;
+  talk.send(request.writeOnly({ psn: talk.psn, va, rkey: badKey(talk), payload: pattern(8, 1), ackReq: true }));
   await talk.fatal('a WRITE with a bad key', talk.psn);
 }
 
@@ -74,9 +71,7 @@ const execution: ResponderCheck = {
     if (isSame(after, before)) return;
     const index = [first, second].findIndex((bytes) => isSame(after, bytes));
     if (index >= 0) talk.fail(`a WRITE of PSN ${psnAfter(psn, index)} was carried out after the NAK`);
-    talk.fail(
-      `after the NAK memory holds ${bytesText(after)} instead of ${bytesText(before)}, which nobody has written`,
-    );
+    talk.fail(`after the NAK memory holds ${bytesHex(after)} instead of ${bytesHex(before)}, which nobody has written`);
   },
 };
 

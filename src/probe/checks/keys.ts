@@ -11,7 +11,8 @@ const CLAUSE = 'IBTA volume 1, chapter 9: responder, NAK of a remote access erro
 /** Turns a key into one of another memory region. */
 const OTHER_REGION = 0x7f000000;
 
-const badKey = (talk: Talk): number => (talk.region.rkey ^ OTHER_REGION) >>> 0;
+/** Returns a key of no memory region of the peer. */
+export const badKey = (talk: Talk): number => (talk.region.rkey ^ OTHER_REGION) >>> 0;
 
 /** A request with a key that does not exist has to be refused. */
 function badKeyCheck(

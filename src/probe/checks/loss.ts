@@ -151,15 +151,18 @@ const isBefore = (psn: number, other: number): boolean => psnDistance(psn, other
  * Returns whether packets show that some of them were lost: the peer says that a PSN is missing which had left; an
  * answer to a READ or atomic operation stays out although that of a later one comes; a PSN of the peer is left out, or
  * comes again after its ACK.
- * @param mtu path MTU of the connections, bytes
  */
-export function showsLoss(evidence: readonly Evidence[], mtu = 1024): boolean {
-  const seen = new Seen();
-  for (const { direction, frame } of evidence) {
+export function showsLoss(evidence: readonly Evidence[]): boolean {
+  const packets = evidence.flatMap(({ direction, frame }) => {
     const packet = decodeRoce(frame);
-    if (packet === undefined || packet.bth.opcode === CNP || packet.deth !== undefined) continue;
+    const isOfConnection = packet !== undefined && packet.bth.opcode !== CNP && packet.deth === undefined;
+    return isOfConnection ? [{ direction, packet }] : [];
+  });
+  // the largest payload is that of a full packet, unless all messages have one packet
+  const mtu = Math.max(1, ...packets.map(({ packet }) => packet.payload.length));
+  const seen = new Seen();
+  for (const { direction, packet } of packets)
     if (direction === 'out') seen.sent(packet, mtu);
     else if (seen.showsLoss(packet)) return true;
-  }
   return false;
 }

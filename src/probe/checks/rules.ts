@@ -1,5 +1,6 @@
 /** Rules that every packet of a peer has to follow, and the checks that do nothing but report them. */
 import type { Decoded } from '../packet/frame.js';
+import { numberHex } from '../packet/hex.js';
 import { GSI_QKEY, MAD_BYTES } from '../packet/mad.js';
 import { CNP, OPCODES, Op, UD_SEND_ONLY } from '../packet/opcodes.js';
 import type { PacketPort } from '../script/port.js';
@@ -17,7 +18,6 @@ const DF = 0x4000;
 const PARTITION = 0x7fff;
 const IP4_HEADER = 20;
 
-const hex = (value: number, digits: number): string => `0x${value.toString(16).padStart(digits, '0')}`;
 const breach = (text: string, known?: string): Breach => ({ text, ...(known !== undefined && { known }) });
 
 /** Returns a judge that keeps nothing. */
@@ -45,7 +45,7 @@ export const ICRC: PacketRule = {
   isDropped: true,
   judge: each(({ bth, icrc, icrcExpected, icrcOk }) => {
     if (icrcOk) return 'fine';
-    return breach(`${hex(icrc, 8)} instead of ${hex(icrcExpected, 8)}`, bth.pad > 0 ? 'pad' : undefined);
+    return breach(`${numberHex(icrc)} instead of ${numberHex(icrcExpected)}`, bth.pad > 0 ? 'pad' : undefined);
   }),
 };
 
@@ -71,7 +71,7 @@ export const DO_NOT_FRAGMENT: PacketRule = {
   broken: 'have other flags or another fragment offset than 0x4000 (DF)',
   judge: each(({ ip }) => {
     if (ip.version === 6) return undefined;
-    return ip.fragment === DF ? 'fine' : breach(hex(ip.fragment, 4));
+    return ip.fragment === DF ? 'fine' : breach(numberHex(ip.fragment));
   }),
 };
 
@@ -94,10 +94,10 @@ const reserved: RuleCheck = {
   rule: {
     broken: 'have reserved bits',
     judge: each(({ aeth, bth, deth }) => {
-      if (bth.reserved6 !== 0) return breach(`byte 4 of the BTH has ${hex(bth.reserved6, 2)}`);
-      if (bth.reserved7 !== 0) return breach(`byte 8 of the BTH has ${hex(bth.reserved7, 2)}`);
-      if ((deth?.reserved8 ?? 0) !== 0) return breach(`byte 4 of the DETH has ${hex(deth?.reserved8 ?? 0, 2)}`);
-      if (((aeth?.syndrome ?? 0) & 0x80) !== 0) return breach(`the syndrome is ${hex(aeth?.syndrome ?? 0, 2)}`);
+      if (bth.reserved6 !== 0) return breach(`byte 4 of the BTH has ${numberHex(bth.reserved6)}`);
+      if (bth.reserved7 !== 0) return breach(`byte 8 of the BTH has ${numberHex(bth.reserved7)}`);
+      if ((deth?.reserved8 ?? 0) !== 0) return breach(`byte 4 of the DETH has ${numberHex(deth?.reserved8 ?? 0)}`);
+      if (((aeth?.syndrome ?? 0) & 0x80) !== 0) return breach(`the syndrome is ${numberHex(aeth?.syndrome ?? 0)}`);
       return 'fine';
     }),
   },
@@ -138,7 +138,7 @@ const valid: RuleCheck = {
     isDropped: true,
     judge: each(({ bth, ip, udp }, { flow }) => {
       if (bth.version !== 0) return breach(`the transport version is ${bth.version}`);
-      if (!OPCODES.has(bth.opcode) && bth.opcode !== CNP) return breach(`the opcode is ${hex(bth.opcode, 2)}`);
+      if (!OPCODES.has(bth.opcode) && bth.opcode !== CNP) return breach(`the opcode is ${numberHex(bth.opcode)}`);
       const bytes = ip.version === 4 ? (ip.totalLength ?? 0) - IP4_HEADER : (ip.payloadLength ?? 0);
       if (udp.length !== bytes) return breach(`the UDP header says ${udp.length} bytes, the IP header ${bytes}`);
       if (ip.src !== flow.dstIp) return breach(`it comes from ${ip.src} instead of ${flow.dstIp}`);
@@ -160,7 +160,7 @@ const partition: RuleCheck = {
     judge: each(({ bth: { pkey } }, { flow }) =>
       (pkey & PARTITION) === (flow.pkey & PARTITION)
         ? 'fine'
-        : breach(`${hex(pkey, 4)} instead of ${hex(flow.pkey, 4)}`),
+        : breach(`${numberHex(pkey)} instead of ${numberHex(flow.pkey)}`),
     ),
   },
 };
@@ -199,8 +199,8 @@ const mads: RuleCheck = {
     isDropped: true,
     judge: each(({ bth, deth, payload }) => {
       if (bth.destQp !== GSI) return undefined;
-      if (bth.opcode !== UD_SEND_ONLY) return breach(`the opcode is ${hex(bth.opcode, 2)}`);
-      if (deth?.qkey !== GSI_QKEY) return breach(`the queue key is ${hex(deth?.qkey ?? 0, 8)}`);
+      if (bth.opcode !== UD_SEND_ONLY) return breach(`the opcode is ${numberHex(bth.opcode)}`);
+      if (deth?.qkey !== GSI_QKEY) return breach(`the queue key is ${numberHex(deth?.qkey ?? 0)}`);
       return payload.length === MAD_BYTES ? 'fine' : breach(`it has ${payload.length} bytes`);
     }),
   },
@@ -214,7 +214,7 @@ const answers: RuleCheck = {
   number: 57,
   name: 'answers-to-the-end',
   title: 'The peer answers until the last check',
-  clause: 'none: what ends by the packets of a peer is not fit for a network',
+  clause: 'none: no packet may end the peer',
   sends: 'a new connection after a check in which no packet of the peer came',
   expects: 'that it is made, as those before were',
   rule: ANSWERS,

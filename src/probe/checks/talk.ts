@@ -2,22 +2,12 @@
  * The conversation of one check with the peer. It counts PSNs and keeps the packets as evidence. Each method looks at
  * as little as it can, so that one fault of a peer shows in the check that is meant for it, and not in all.
  */
+import { bytesHex } from '../packet/hex.js';
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
-import {
-  bytesText,
-  Conversation,
-  Finding,
-  isAck,
-  isNak,
-  isSame,
-  Nak,
-  pattern,
-  type Received,
-  told,
-} from './conversation.js';
+import { Conversation, Finding, isAck, isNak, isSame, Nak, pattern, type Received, told } from './conversation.js';
 import type { CheckRecord } from './record.js';
 
 export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
@@ -305,9 +295,7 @@ export class Talk extends Conversation {
     const found = await this.#look(offset, before.length);
     if (found === undefined || isSame(found, before)) return;
     if (isSame(found, after)) this.fail(`${what} was carried out`);
-    this.fail(
-      `after ${what} memory holds ${bytesText(found)} instead of ${bytesText(before)}, which nobody has written`,
-    );
+    this.fail(`after ${what} memory holds ${bytesHex(found)} instead of ${bytesHex(before)}, which nobody has written`);
   }
 
   /** READs memory, where the peer permits to change it and to look. */

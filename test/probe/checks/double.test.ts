@@ -4,7 +4,8 @@ import { isPermitted, type Operation, type ResponderCheck } from '../../../src/p
 import { CHECKS } from '../../../src/probe/checks/checks.js';
 import { PERFORMANCE_CHECKS } from '../../../src/probe/checks/performance.js';
 import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
-import { BUGS, type Bug, Double } from './double.js';
+import { Double } from './double.js';
+import { BUGS, type Bug } from './doublebugs.js';
 import { MANAGER_BUGS, type ManagerBug } from './doublemanager.js';
 import { REQUESTER_BUGS, type RequesterBug } from './doublerequester.js';
 

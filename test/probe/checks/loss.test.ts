@@ -6,7 +6,8 @@ import { LOSS_CHECK, lossOf, type PathLoss, showsLoss } from '../../../src/probe
 import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
 import { ack, flow, frame, nak, type Packet, request, response, reverse } from '../../../src/probe/packet/packets.js';
 import { CardTarget } from './cardtarget.js';
-import { type Bug, Double } from './double.js';
+import { Double } from './double.js';
+import type { Bug } from './doublebugs.js';
 import type { RequesterBug } from './doublerequester.js';
 import { Path } from './path.js';
 

@@ -17,7 +17,7 @@ import {
 import { fingerprint, fingerprintText } from '../../../src/probe/report/fingerprint.js';
 import type { ProbeRun } from '../../../src/probe/report/run.js';
 import { capturePath } from '../../kit/fixtures.js';
-import type { Bug } from '../checks/double.js';
+import type { Bug } from '../checks/doublebugs.js';
 import { cardRun, doubleRun, REPORTED } from './runs.js';
 
 const LINK = { kind: 'packet', interface: 'eth0', address: '10.0.0.1', mtu: 1024 };
