@@ -143,7 +143,7 @@ async function recovery(service: Service, limit: number): Promise<number | undef
   const start = service.port.now();
   while ((await flowTime(service)) > limit) {
     if (service.port.now() - start > RECOVERY) return undefined;
-    await service.quiet('an ACK of everything', PAUSE);
+    await service.find(PAUSE, () => false);
   }
   return service.port.now() - start;
 }

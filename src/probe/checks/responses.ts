@@ -18,10 +18,13 @@ const coalescing: RequesterCheck = {
   expects: 'none of them again, and the next message',
   asks: { anyOf: ACKNOWLEDGED, timeout: 14 },
   async run(service) {
-    const messages = await service.messages(4);
-    service.msn += messages.length - 1;
-    service.complete(messages.at(-1) as Message);
-    await service.quiet('an ACK of four messages', service.patience);
+    const acknowledge = async () => {
+      const messages = await service.messages(4);
+      service.msn += messages.length - 1;
+      service.complete(messages.at(-1) as Message);
+      return undefined;
+    };
+    await service.ignores('an ACK of four messages', acknowledge, service.patience);
     await service.goesOn('an ACK of four messages');
   },
 };
@@ -37,11 +40,13 @@ const staleAck: RequesterCheck = {
   async run(service) {
     await service.goesOn('the connection was made');
     await service.goesOn('the first message');
-    const acknowledged = psnAfter(service.expected, -1);
-    const [message] = (await service.messages(1)) as [Message];
-    service.acknowledge(acknowledged);
-    service.acknowledge(psnAfter(acknowledged, -1));
-    await service.quiet('a stale ACK');
+    const message = await service.ignores('a stale ACK', async () => {
+      const acknowledged = psnAfter(service.expected, -1);
+      const [waiting] = (await service.messages(1)) as [Message];
+      service.acknowledge(acknowledged);
+      service.acknowledge(psnAfter(acknowledged, -1));
+      return waiting;
+    });
     if ((await service.again(message[0].bth.psn)) === undefined)
       service.fail('after a stale ACK a message without ACK is not sent again');
     service.complete(message);
@@ -60,9 +65,11 @@ const futureAck: RequesterCheck = {
   asks: { anyOf: ACKNOWLEDGED, timeout: 14 },
   isIntrusive: true,
   async run(service) {
-    const [message] = (await service.messages(1)) as [Message];
-    service.acknowledge(psnAfter(await service.rest(), 3));
-    await service.quiet('an ACK of the future');
+    const message = await service.ignores('an ACK of the future', async () => {
+      const [waiting] = (await service.messages(1)) as [Message];
+      service.acknowledge(psnAfter(await service.rest(), 3));
+      return waiting;
+    });
     if ((await service.again(message[0].bth.psn)) === undefined)
       service.deviates('taken', 'after an ACK of the future a message without ACK is not sent again');
     service.complete(message);
@@ -123,11 +130,13 @@ const duplicateResponse: RequesterCheck = {
   expects: 'no packet because of them, and the next READ',
   asks: { anyOf: ['READ'], timeout: 14 },
   async run(service) {
-    const { data } = await readOf(service, 3);
-    const [first, middle, end] = data as [Packet, Packet, Packet];
-    service.send([first, first, middle, first, end, end]);
-    service.msn++;
-    await service.quiet('a duplicate READ response');
+    await service.ignores('a duplicate READ response', async () => {
+      const { data } = await readOf(service, 3);
+      const [first, middle, end] = data as [Packet, Packet, Packet];
+      service.send([first, first, middle, first, end, end]);
+      service.msn++;
+      return undefined;
+    });
     await service.goesOn('a duplicate READ response');
   },
 };

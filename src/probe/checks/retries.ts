@@ -1,6 +1,6 @@
 /** Checks of a peer that sends requests: what it does when they are lost, refused, or not answered. */
 
-import { psnDistance } from '../packet/psn.js';
+import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
 import { type Received, told } from './conversation.js';
 import { type Message, type Service, timeoutOf } from './service.js';
@@ -219,15 +219,19 @@ const foreignNak: RequesterCheck = {
   asks: { anyOf: ACKNOWLEDGED, timeout: 14 },
   async run(service) {
     await service.goesOn('the connection was made');
-    const old = service.expected - 1;
-    const [message] = (await service.messages(1)) as [Message];
-    service.refuse(old & 0xffffff);
-    await service.quiet('a NAK of a PSN that is acknowledged');
-    service.complete(message);
-    const [other] = (await service.messages(1)) as [Message];
-    service.refuse(((await service.rest()) + 3) & 0xffffff);
-    await service.quiet('a NAK of a PSN that was never sent');
-    service.complete(other);
+    const acknowledged = await service.ignores('a NAK of a PSN that is acknowledged', async () => {
+      const old = psnAfter(service.expected, -1);
+      const [message] = (await service.messages(1)) as [Message];
+      service.refuse(old);
+      return message;
+    });
+    service.complete(acknowledged);
+    const ahead = await service.ignores('a NAK of a PSN that was never sent', async () => {
+      const [message] = (await service.messages(1)) as [Message];
+      service.refuse(psnAfter(await service.rest(), 3));
+      return message;
+    });
+    service.complete(ahead);
     await service.goesOn('the NAKs');
   },
 };

@@ -17,6 +17,8 @@ const FLOOR = 16;
 const USUAL_TIMEOUT = 18;
 /** Time in which a peer that does not wait for its timer reacts (ns). */
 const REACTION = 8e6;
+/** Times that something must come again before it is a reaction, and none of the peer's timer. */
+const ROUNDS = 4;
 /** Credit code of a responder without credits. */
 const NO_CREDITS = 31;
 
@@ -162,10 +164,36 @@ export class Service extends Conversation {
     }
   }
 
-  /** Waits as long as a reaction may take, and fails when something comes again that has come before. */
-  async quiet(after: string, time = this.reaction): Promise<void> {
-    const packet = await this.find(time, ({ bth }) => psnDistance(bth.psn, this.expected) < 0);
-    if (packet !== undefined) this.fail(`${after}: ${told(packet)} comes again`);
+  /**
+   * Does what the peer must ignore, and fails when a packet comes again because of it. A timer that adapts to the round
+   * trip may repeat a message at just that time: a reaction is what comes in each of some rounds, and without cause in
+   * none of the rounds between them.
+   * @param after what is done, as a finding tells it
+   * @param provoke does it, and returns the message that still waits for its ACK, if one does
+   * @param time how long a reaction may take (ns)
+   * @returns the message that waits in the round without a reaction
+   */
+  async ignores<T extends Message | undefined>(
+    after: string,
+    provoke: () => Promise<T>,
+    time = this.reaction,
+  ): Promise<T> {
+    const repetition = () => this.find(time, ({ bth }) => psnDistance(bth.psn, this.expected) < 0);
+    let unprovoked: Received | undefined;
+    for (let round = 1; ; round++) {
+      const waiting = await provoke();
+      const packet = await repetition();
+      if (packet === undefined) return waiting;
+      if (waiting !== undefined) {
+        this.complete(waiting);
+        const [message] = (await this.messages(1)) as [Message];
+        unprovoked ??= await repetition();
+        this.complete(message);
+      }
+      if (round < ROUNDS) continue;
+      if (unprovoked !== undefined) this.notApplicable(`its timer repeats a message within ${time / 1e6} ms`);
+      this.fail(`${after}: ${told(packet)} comes again`);
+    }
   }
 
   /** Waits for a packet to come again, as long as its timer may take. @returns undefined if it does not */
