@@ -129,6 +129,8 @@ const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   timerTicks: ['ack-timeout: deviates'],
   timerLate: ['ack-timeout: fails'],
   timerFloor: ['ack-timeout: deviates'],
+  timerShort: [],
+  timerShortSometimes: [],
   timerAdaptive: ['ack-timeout: deviates'],
   noTimer: ['ack-timeout: fails', 'future-ack: deviates', 'retry-count: fails', 'stale-ack: fails'],
   retryLess: ['retry-count: fails'],

@@ -19,6 +19,8 @@ export const REQUESTER_BUGS = {
   timerTicks: 'the timer is 4 ms early',
   timerLate: 'the timer has eight times its time',
   timerFloor: 'codes of the timer below 16 act as 16',
+  timerShort: 'after the first message the first time of the timer is 5 ms',
+  timerShortSometimes: 'the first time of the timer is 5 ms for each third message',
   timerAdaptive: 'the timer starts with a quarter of its time, and doubles up to four times it',
   noTimer: 'there is no timer',
   retryLess: 'the last retry is left out',
@@ -224,6 +226,10 @@ export class DoubleRequester implements PacketPort, Requester {
     if (this.#has('timerTicks')) time = time / 1.5 - 4e6;
     if (this.#has('timerLate')) time *= 8;
     if (this.#has('timerAdaptive')) time *= Math.min(4, 2 ** (this.#retries - 2));
+    const isShort = this.#has('timerShort')
+      ? this.#rests >= 1
+      : this.#has('timerShortSometimes') && this.#rests % 3 === 2;
+    if (isShort && this.#retries === 0) time = 5e6;
     if (this.#has('adaptiveFlood') && this.#rests >= 8) time = 10_000;
     const isOff = this.#flying.length === 0 || this.#has('noTimer');
     this.#deadline = isOff ? Number.POSITIVE_INFINITY : this.peer.now + time;
