@@ -90,18 +90,13 @@ Napi::Object FrameCounters::ToObject(Napi::Env env) const {
   return object;
 }
 
-bool FrameCounters::TxRefused(int error, uint32_t frames) {
-  if (error == EAGAIN || error == ENOBUFS || error == EINTR) {
-    txBusy++;
-    return true;
-  }
+void FrameCounters::TxFailed(int error, uint32_t frames) {
   if (error == EMSGSIZE) {
     txTooLong += frames;
   } else {
     txErrors += frames;
     txLastError = error;
   }
-  return false;
 }
 
 void FrameCounters::RxFailed(int error) {

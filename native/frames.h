@@ -98,8 +98,8 @@ struct FrameCounters {
   uint64_t rxSupers = 0, rxSuperFrames = 0;
 
   Napi::Object ToObject(Napi::Env env) const;
-  /// Counts frames that the kernel refused. @returns whether they stay in the ring and are sent again
-  bool TxRefused(int error, uint32_t frames);
+  /// Counts frames that are lost because the kernel refuses them.
+  void TxFailed(int error, uint32_t frames);
   void RxFailed(int error);
 };
 

@@ -11,8 +11,16 @@ constexpr uint32_t kFirstMessages = 8;
 /// segments it at once. The link announces the same limit to the card (src/link/sockets.ts).
 constexpr uint32_t kMaxBurstBytes = 65535 - 14 - 4 - 40 - 8;
 
+/// Time for which a frame waits while the kernel has no room for it. A queue at 120 kbit/s sends 1500 bytes in it. The
+/// kernel says the same of a frame that the device drops each time, as veth does with one that is longer than the MTU
+/// of its far end.
+constexpr std::chrono::milliseconds kMaxWait{100};
+
 /// Returns whether the errno means that the kernel, or the way to the destination, has no GSO.
 bool IsGsoRefusal(int error) { return error == EINVAL || error == EIO || error == EOPNOTSUPP || error == ENOPROTOOPT; }
+
+/// Returns whether the errno means that the same frames may pass later.
+bool IsBusy(int error) { return error == EAGAIN || error == ENOBUFS || error == EINTR; }
 
 }  // namespace
 
@@ -53,17 +61,40 @@ uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
       usesGso_ = false;
       return burst.first;
     }
-    busy = counters_.TxRefused(errno, burst.frames);
+    const int error = errno;
+    busy = IsBusy(error) && (error != ENOBUFS || IsWorthWaiting(burst));
+    if (busy) {
+      counters_.txBusy++;
+    } else {
+      counters_.TxFailed(error, burst.frames);
+    }
     return burst.first + (busy ? 0 : burst.frames);
   }
+  waitsSince_.reset();
   for (uint32_t i = 0; i < static_cast<uint32_t>(sent); i++) {
     const GsoBurst& burst = batch_[i];
+    if (burst.frames == 1 && burst.frameBytes >= hopelessBytes_) hopelessBytes_ = UINT32_MAX;
     counters_.txFrames += burst.frames;
     for (uint32_t k = 0; k < burst.frames; k++) counters_.txBytes += frames_.tx[burst.first + k].len;
     if (burst.frames > 1) counters_.txBursts++, counters_.txBurstFrames += burst.frames;
     OnSent(burst);
   }
   return static_cast<uint32_t>(sent) == batch_.Count() ? at : batch_[sent].first;
+}
+
+/// Returns whether a burst stays in the ring that the kernel has no room for. One that has waited in vain is lost, so
+/// that it does not hold up the frames behind it; from then on frames as long as it are lost at once, until one passes.
+bool FrameSocket::IsWorthWaiting(const GsoBurst& burst) {
+  if (burst.frameBytes >= hopelessBytes_) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!waitsSince_ || waiting_ != burst.first) {
+    waiting_ = burst.first;
+    waitsSince_ = now;
+  }
+  if (now - *waitsSince_ < kMaxWait) return true;
+  waitsSince_.reset();
+  hopelessBytes_ = burst.frameBytes;
+  return false;
 }
 
 GsoBurst FrameSocket::BurstAt(uint32_t at, uint32_t end) {

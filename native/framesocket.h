@@ -5,6 +5,9 @@
 // One thread at a time moves the frames: the one that created the object or, after Transfer, the one that adopted it
 // (sharedsocket.h).
 #pragma once
+#include <chrono>
+#include <optional>
+
 #include "frames.h"
 #include "headers.h"
 #include "sharedsocket.h"
@@ -68,8 +71,14 @@ class FrameSocket : public SharedSocket {
  private:
   uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
   GsoBurst BurstAt(uint32_t at, uint32_t end);
+  bool IsWorthWaiting(const GsoBurst& burst);
 
   bool usesGso_ = true;
+  /// The burst at this cursor waits for room in the kernel since then. Absent: none does.
+  uint32_t waiting_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> waitsSince_;
+  /// Frames of so many bytes and more have waited in vain.
+  uint32_t hopelessBytes_ = UINT32_MAX;
   /// Descriptors that were filled since the receive ring was empty.
   uint32_t used_ = 0;
 };

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { constants } from 'node:os';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
@@ -57,6 +58,64 @@ describeIf(privilege, 'two packet links of one process, at both ends of a cable'
     a.link.close();
     b.link.close();
     sh('ip link del lkq0');
+  });
+});
+
+describeIf(privilege, 'an interface that drops each frame above a length', () => {
+  const [ours, theirs] = ['10.95.0.1', '10.95.0.2'];
+  let near: Rig;
+  let away: Rig;
+  let frame: (bytes: number) => Uint8Array;
+  beforeAll(async () => {
+    // veth drops frames that are longer than the MTU of its far end, and says that it has no room for them
+    sh('ip link add lkl0 mtu 4000 type veth peer name lkl1; ip link set lkl1 mtu 600');
+    sh(
+      'ip link set lkl0 up; ip link set lkl1 up; ip addr add 10.95.0.1/24 dev lkl0; ip addr add 10.95.0.2/24 dev lkl1',
+    );
+    near = new Rig(PacketLink.open({ interface: 'lkl0' }));
+    away = new Rig(PacketLink.open({ interface: 'lkl1' }));
+    const destMac = [...(await near.link.resolve(theirs, ours)).destMac];
+    frame = (bytes) => udpFrame({ source: ours, destination: theirs, destMac, payload: Buffer.alloc(bytes) });
+  });
+  afterAll(() => {
+    near.link.close();
+    away.link.close();
+    sh('ip link del lkl0');
+  });
+
+  /** Sends what is in the ring until it is empty. @returns how often the link was asked to */
+  async function sendAll(): Promise<number> {
+    const end = performance.now() + 3000;
+    for (let asked = 1; performance.now() < end; asked++) {
+      near.link.send(0);
+      if (near.tx.filled === 0) return asked;
+      await new Promise(setImmediate);
+    }
+    throw new Error(`${near.tx.filled} frames are still in the ring`);
+  }
+
+  test('a frame that finds no room for long is lost, and those behind it pass', async () => {
+    near.put(frame(1024), frame(100));
+    expect(await sendAll()).toBeGreaterThan(1);
+    expect(await away.gather(1)).toHaveLength(1);
+    const { tx_errors, tx_last_errno, tx_busy } = near.link.counters();
+    expect([tx_errors, tx_last_errno, Number(tx_busy) > 0]).toEqual([1, constants.errno.ENOBUFS, true]);
+  });
+
+  test('frames as long as it are lost at once from then on', async () => {
+    near.put(frame(1024), frame(100), frame(2000), frame(200), frame(1024));
+    expect(await sendAll()).toBeLessThan(5);
+    expect(await away.gather(2)).toHaveLength(2);
+    expect(near.link.counters().tx_errors).toBe(4);
+  });
+
+  test('when one of them passes, the next one that finds no room waits again', async () => {
+    sh('ip link set lkl1 mtu 3000');
+    near.put(frame(1024), frame(3500));
+    const busy = Number(near.link.counters().tx_busy);
+    expect(await sendAll()).toBeGreaterThan(1);
+    expect(near.link.counters()).toMatchObject({ tx_errors: 5 });
+    expect(Number(near.link.counters().tx_busy)).toBeGreaterThan(busy);
   });
 });
 
