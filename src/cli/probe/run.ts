@@ -1,4 +1,5 @@
 /** One run of the checks over a link of this host: its device, the services of the peer, and the results so far. */
+import { setMaxListeners } from 'node:events';
 import { unlessStopped } from '../../base/unlessstopped.js';
 import { type Device, gidAddress, type Link } from '../../index.js';
 import {
@@ -70,6 +71,8 @@ export class Run {
   async run(signal: AbortSignal): Promise<void> {
     const { checks, flags, output } = this;
     const end = new AbortController();
+    // each connect of the discovery listens, all at once
+    setMaxListeners(0, end.signal);
     const stop = () => end.abort(signal.reason);
     signal.addEventListener('abort', stop);
     let target: LinkTarget | undefined;

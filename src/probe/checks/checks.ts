@@ -12,6 +12,7 @@ import { KEY_CHECKS } from './keys.js';
 import { LOSS_CHECK } from './loss.js';
 import { MESSAGE_CHECKS } from './messages.js';
 import { NEIGHBOUR_CHECKS } from './neighbours.js';
+import { PATH_MTU_CHECK } from './pathmtu.js';
 import { PERFORMANCE_CHECKS } from './performance.js';
 import { REPEAT_CHECKS } from './repeats.js';
 import { RESOURCE_CHECKS } from './resources.js';
@@ -45,4 +46,5 @@ export const CHECKS: readonly Check[] = [
   ...NEIGHBOUR_CHECKS,
   ...PERFORMANCE_CHECKS,
   LOSS_CHECK,
+  PATH_MTU_CHECK,
 ].sort((a, b) => a.number - b.number);

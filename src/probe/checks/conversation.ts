@@ -163,6 +163,11 @@ export class Conversation {
     for (const bytes of this.#unanswered.splice(0)) this.sendFrame(bytes);
   }
 
+  /** Gives up what has no answer: it is not sent again. */
+  abandon(): void {
+    this.#unanswered = [];
+  }
+
   /** The next packet. Fails when none comes. */
   async answer(to: string, within = PATIENCE): Promise<Received> {
     return (await this.next(within)) ?? this.fail(`no answer to ${to}`);

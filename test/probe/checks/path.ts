@@ -14,6 +14,8 @@ export interface PathOptions {
   /** Probability of a loss, or that of a packet to the peer and of one from it. Absent: 0. */
   readonly loss?: number | readonly [forth: number, back: number];
   readonly seed?: number;
+  /** The longest frame that passes to the peer, and from it. Absent: each. */
+  readonly longest?: readonly [forth: number, back: number];
   /** Changes a packet of the peer. @param count number of packets before it @returns the frames that arrive instead */
   readonly change?: (frame: Uint8Array, count: number) => readonly Uint8Array[];
 }
@@ -64,14 +66,14 @@ export class Path implements Target {
       flow: inner.flow,
       mtu: inner.mtu,
       now: () => inner.now(),
-      send: (frame) => (this.#isLost(0) ? inner.now() : inner.send(frame)),
+      send: (frame) => (this.#isLost(0, frame) ? inner.now() : inner.send(frame)),
       receive: async (until) => {
         for (;;) {
           const next = arrived.shift();
           if (next !== undefined) return next;
           const arrival = await inner.receive(until);
           if (arrival === undefined) return undefined;
-          if (this.#isLost(1)) continue;
+          if (this.#isLost(1, arrival.frame)) continue;
           const frames = change?.(arrival.frame, this.#count++) ?? [arrival.frame];
           arrived.push(...frames.map((frame) => ({ ...arrival, frame })));
         }
@@ -79,7 +81,9 @@ export class Path implements Target {
     };
   }
 
-  #isLost(direction: 0 | 1): boolean {
+  #isLost(direction: 0 | 1, { length }: Uint8Array): boolean {
+    const { longest } = this.options;
+    if (longest !== undefined && length > longest[direction]) return true;
     return this.#random.fraction() < this.#loss[direction];
   }
 }
