@@ -22,6 +22,7 @@ export type {
   CmOptions,
   CmPeer,
   CmQueue,
+  CmWay,
   Deviation,
   Evidence,
   Judge,

@@ -70,6 +70,16 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(stderr).toContain(`\n${summary.pass} pass, ${summary.deviates} deviate, ${summary.fails} fail, `);
   }, 60_000);
 
+  test('other addresses of the peer are tried, and one that does not answer is named', async () => {
+    const [, other] = namespace.farAddresses;
+    const good = await probe('--check', 'every-gid', '--peer-gid', other);
+    expect(good.stdout).toMatch(/^pass +60 .*\n +gid_pairs: 1 value: 2\n +reached_gid_pairs: 1 value: 2$/m);
+    const bad = await probe('--check', 'every-gid', '--peer-gid', other, '--peer-gid', `10.${NET}.0.99`);
+    expect(bad.stdout).toMatch(/^ +1 of 3 pairs are not reached: .* to 10\.197\.0\.99: EHOSTUNREACH: /m);
+    const wrong = await probe('--peer-gid', 'nowhere');
+    expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining("'nowhere' is invalid")]);
+  });
+
   test('reports as files, and what differs from an earlier one', async () => {
     const path = (name: string) => join(folder, name);
     const files = ['--html', path('report.html'), '--junit', path('report.xml'), '--packets', path('report.pcapng')];

@@ -10,7 +10,7 @@ import { LinkTarget } from '../../src/cli/probe/target.js';
 import { createCmId, createMemoryHub, type Device, openDevice } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { describe } from '../../src/probe/packet/describe.js';
-import { CHECKS, runChecks, ScriptedLink } from '../../src/probe.js';
+import { CHECKS, type CmCheck, runCheck, runChecks, ScriptedLink } from '../../src/probe.js';
 import { eventually } from '../kit/eventually.js';
 
 const devices: Device[] = [];
@@ -70,6 +70,30 @@ test('IPv6', async () => {
   for await (const { verdict, text } of runChecks(checks, target, { isIntrusive: true })) verdicts.push(verdict + text);
   expect(verdicts).toEqual(names.map(() => 'pass'));
 }, 30_000);
+
+test('every GID is tried from every other of its kind, and those without an answer are named', async () => {
+  const hub = createMemoryHub();
+  const link = new ScriptedLink(memoryLink(hub, { addresses: ['10.0.0.1', 'fd00::1', 'fe80::1'] }));
+  const device = await openDevice({ link });
+  const peer = await openDevice({ hub, addresses: [PEER, '10.0.0.3', 'fd00::2', 'fe80::2'] });
+  devices.push(device, peer);
+  await serve(peer);
+  const [check] = MANAGING.filter(({ name }) => name === 'every-gid');
+  const found = async (gids: readonly string[]) => {
+    const manager = new PeerManager({ device, link, host: PEER, port: PORT, gids });
+    const target = new LinkTarget({ device, link, services: [], manager });
+    const { verdict, text, measurements } = await runCheck(check as CmCheck, target);
+    await target.release();
+    return [verdict, text, measurements.gid_pairs, measurements.reached_gid_pairs];
+  };
+  expect(await found(['10.0.0.3', 'fd00::2', 'fe80::2'])).toEqual(['pass', '', [4], [4]]);
+  expect(await found([])).toEqual(['pass', '', [1], [1]]);
+  expect(await found(['10.0.0.77', 'fd00::2'])).toEqual([
+    'fails',
+    expect.stringMatching(/^1 of 3 pairs are not reached: 10\.0\.0\.1 to 10\.0\.0\.77: EHOSTUNREACH: /),
+    ...[[3], [2]],
+  ]);
+});
 
 test('the manager of the card goes on with its own connections meanwhile', async () => {
   const { device, peer, target } = await open();

@@ -1,7 +1,7 @@
 /** `wasm-roce probe`: tests what a peer does, packet by packet. */
 import type { Command } from 'commander';
 import { CliError, EXIT_HELP, errorReport, exitOf, failure, Stopped, stopSignal, usageError } from '../exit.js';
-import { addDeviceOptions, bytes, integer, quantity } from '../options.js';
+import { addDeviceOptions, address, bytes, integer, quantity } from '../options.js';
 import { Output } from '../output.js';
 import { readBaseline, writeReports } from './files.js';
 import { checksNamed, loadChecks } from './load.js';
@@ -16,6 +16,9 @@ const RPING_BYTES = 64;
 const parsePort = integer(1, 65535);
 /** Collects the ports of `--perftest`. */
 const ports = (text: string, before: readonly number[] = []) => [...before, parsePort(text)];
+
+/** Collects the addresses of `--peer-gid`. */
+const gids = (text: string, before: readonly string[] = []) => [...before, address(text)];
 
 export function probeCommand(program: Command): void {
   const command = program
@@ -47,6 +50,7 @@ export function probeCommand(program: Command): void {
       ports,
     )
     .option('--cm <port>', 'rdma_cm port on which the peer accepts connections; default: of those found', parsePort)
+    .option('--peer-gid <ip>', 'another address of the peer, which check 60 tries as well; may be repeated', gids)
     .option('--no-discovery', 'do not try first what the peer offers at the usual ports')
     .option('--check-time <s>', 'give up a check that takes longer', quantity(1e6, 0.001), 120)
     .option(

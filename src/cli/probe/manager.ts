@@ -1,10 +1,12 @@
 /** The connection manager of a peer on a real link: what checks need of it, and whether it is there. */
 import { lookup } from 'node:dns/promises';
+import { isIPv4 } from 'node:net';
 import type { Cq, Device, Pd, Qp } from '../../index.js';
 import {
   type CmCheck,
   type CmOptions,
   type CmPeer,
+  type CmWay,
   LinkPort,
   MadPort,
   runCheck,
@@ -32,9 +34,14 @@ export interface PeerManagerOptions {
   readonly link: ScriptedLink;
   /** Address or name of the peer. */
   readonly host: string;
+  /** Other addresses of the peer. Default: none but those of its name. */
+  readonly gids?: readonly string[];
   /** Port of rdma_cm on which a program accepts connections. */
   readonly port: number;
 }
+
+/** Returns the kind of an address, which two addresses share that reach each other: its family and its scope. */
+const kindOf = (address: string): string => `${isIPv4(address)} ${/^(fe[89ab][0-9a-f]:|169\.254\.)/i.test(address)}`;
 
 /** Opens the connection manager of a peer for one check after the other. */
 export class PeerManager {
@@ -74,8 +81,9 @@ export class PeerManager {
   }
 
   async #connect(): Promise<CmPeer> {
-    const { device, link, host, port } = this.#options;
-    const { address } = await lookup(host);
+    const { device, link, host, port, gids = [] } = this.#options;
+    const [{ address }, named] = await Promise.all([lookup(host), lookup(host, { all: true })]);
+    const addresses = new Set([address, ...named.map((one) => one.address), ...gids]);
     const mtu = device.queryPort().activeMtu;
     const there = await flowTo(device, address, 1, 1);
     const mads = new MadPort(link, there, mtu);
@@ -85,6 +93,7 @@ export class PeerManager {
       service: (PS_TCP << 16n) | BigInt(port),
       unknownService: (PS_TCP << 16n) | BigInt(UNKNOWN_PORT),
       start: `wasm-roce endpoint --serve regions:${port}, or ucmatose -c 1000 -C 0 -p ${port}`,
+      ways: this.#ways([...addresses]),
       queue: async () => {
         const qp = await this.#reserve();
         const queue = link.open(qp.qpNum);
@@ -97,6 +106,16 @@ export class PeerManager {
         return { qpn: qp.qpNum, port };
       },
     };
+  }
+
+  /** Returns the ways to addresses of the peer. */
+  #ways(addresses: readonly string[]): CmWay[] {
+    const { device } = this.#options;
+    return device.gids.flatMap(({ address: from, index }) =>
+      addresses
+        .filter((to) => kindOf(to) === kindOf(from))
+        .map((to) => ({ from, to, flow: () => flowTo(device, to, 1, 1, index) })),
+    );
   }
 
   /** Takes a queue pair number from the card, so that no other connection of the device gets it. */

@@ -38,6 +38,7 @@ export interface Flags extends DeviceFlags, Files {
   readonly perftest?: readonly number[];
   readonly discovery: boolean;
   readonly cm?: number;
+  readonly peerGid?: readonly string[];
   readonly timeout: number;
   readonly checkTime: number;
   readonly time?: number;
@@ -144,7 +145,7 @@ async function servicesOf(host: string, { device, link }: Scripted, flags: Flags
   // any server over rdma_cm shows how the connection manager connects
   const accepting = candidates.find((one) => one.over === 'rdma_cm' && there.has(one)) ?? candidates[0];
   const port = flags.cm ?? (accepting as Candidate).port;
-  const manager = new PeerManager({ device, link, host, port });
+  const manager = new PeerManager({ device, link, host, port, ...(flags.peerGid && { gids: flags.peerGid }) });
   return { services, requesters, absent, manager };
 }
 

@@ -279,9 +279,20 @@ const possible = ({ hasReceives }: PeerService): readonly Operation[] => (hasRec
 /** PSNs differ from connection to connection, so that packets of an old one mean nothing to a new one. */
 const randomPsn = () => Math.floor(Math.random() * 2 ** 24);
 
-/** Addresses of packets from one of our queue pairs to the peer's, as the card would write them. */
-export async function flowTo(device: Device, address: string, srcQp: number, destQp: number): Promise<Flow> {
-  const resolved = await device.resolveAddress({ grh: { dgid: address } });
+/**
+ * Addresses of packets from one of our queue pairs to the peer's, as the card would write them.
+ * @param sgidIndex our address. Absent: the one that is the best for the peer's
+ * @throws as `device.resolveAddress`
+ */
+export async function flowTo(
+  device: Device,
+  address: string,
+  srcQp: number,
+  destQp: number,
+  sgidIndex?: number,
+): Promise<Flow> {
+  const grh = { dgid: address, ...(sgidIndex !== undefined && { sgidIndex }) };
+  const resolved = await device.resolveAddress({ grh });
   const { sourceMac, destMac, source, destination, vlanTci, hopLimit } = resolved;
   return {
     ...{ srcMac: macText(sourceMac), dstMac: macText(destMac), srcIp: source, dstIp: destination },

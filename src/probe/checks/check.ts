@@ -1,5 +1,6 @@
 /** What a check of a peer is, what it works on, and what it gives. */
 import type { Decoded } from '../packet/frame.js';
+import type { Flow } from '../packet/packets.js';
 import type { PacketPort } from '../script/port.js';
 import type { CmTalk } from './cmtalk.js';
 import type { Service } from './service.js';
@@ -147,6 +148,16 @@ export interface CmQueue {
   port(destQpn: number): PacketPort;
 }
 
+/** A way from an address of ours to one of the peer's. */
+export interface CmWay {
+  /** Our address. */
+  readonly from: string;
+  /** The peer's address. */
+  readonly to: string;
+  /** Returns the addresses of packets from our queue pair 1 to the peer's. @throws Error when the way is not found */
+  flow(): Promise<Flow>;
+}
+
 /** The connection manager of a peer. */
 export interface CmPeer {
   /** Sends to queue pair 1 of the peer, and receives what the peer answers to this port. */
@@ -157,6 +168,8 @@ export interface CmPeer {
   readonly unknownService: bigint;
   /** What has to run on the peer so that it accepts connections. */
   readonly start: string;
+  /** Ways from each address of ours to each of the peer's that it can reach. Absent: that of `port` alone. */
+  readonly ways?: readonly CmWay[];
   /** Returns a new queue pair number of ours. */
   queue(): Promise<CmQueue>;
 }

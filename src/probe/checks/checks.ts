@@ -7,6 +7,7 @@ import { CM_REFUSE_CHECKS } from './cmrefuse.js';
 import { CONGESTION_CHECKS } from './congestion.js';
 import { ENTROPY_CHECKS } from './entropy.js';
 import { ERROR_CHECKS } from './errorstate.js';
+import { GID_CHECK } from './gids.js';
 import { HEADER_CHECKS } from './headers.js';
 import { KEY_CHECKS } from './keys.js';
 import { LOSS_CHECK } from './loss.js';
@@ -47,4 +48,5 @@ export const CHECKS: readonly Check[] = [
   ...PERFORMANCE_CHECKS,
   LOSS_CHECK,
   PATH_MTU_CHECK,
+  GID_CHECK,
 ].sort((a, b) => a.number - b.number);

@@ -14,8 +14,9 @@ import {
   type MadName,
   MadSubject,
 } from '../packet/mad.js';
-import { datagram, request } from '../packet/packets.js';
+import { datagram, type Flow, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
+import type { PacketPort } from '../script/port.js';
 import type { CmCheck, CmPeer, CmQueue, Target } from './check.js';
 import { Conversation, Finding, type Received } from './conversation.js';
 import type { CheckRecord } from './record.js';
@@ -110,6 +111,19 @@ export class CmTalk extends Conversation {
     } finally {
       for (const connection of this.#connections) if (!connection.hasEnded) await this.#leave(connection);
     }
+  }
+
+  /** Returns a talk of the same check over other addresses. */
+  over(flow: Flow): CmTalk {
+    const { peer } = this;
+    const { port } = peer;
+    const over: PacketPort = {
+      ...{ flow, mtu: port.mtu, now: () => port.now() },
+      ...{ send: (bytes) => port.send(bytes), receive: (until) => port.receive(until) },
+    };
+    const { service, unknownService, start } = peer;
+    const there = { port: over, service, unknownService, start, queue: () => peer.queue() };
+    return new CmTalk(this.check as CmCheck, there, this.target, this.record);
   }
 
   /** Sends a message to queue pair 1 of the peer. @returns when it left */

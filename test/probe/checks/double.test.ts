@@ -232,6 +232,8 @@ const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   emptyReadPadded: ['empty-messages: fails'],
   answersRepeats: ['answered-at-once: fails', 'beside-losses: fails', 'cnp: deviates', 'nak-generation: fails'],
   queueKeyUnchecked: ['wrong-queue-key: fails'],
+  gidDeaf: ['every-gid: fails'],
+  gidElsewhere: ['valid-headers: fails'],
   madShort: ['mad-format: fails'],
   madKey: ['mad-format: fails'],
   queueTwice: ['distinct-numbers: fails'],

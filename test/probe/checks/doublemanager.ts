@@ -2,7 +2,7 @@
  * The connection manager of the peer that is wrong on purpose: it accepts all requests of one service, in virtual time,
  * with bugs that can be switched on one by one. It shares nothing with our own manager.
  */
-import type { CmPeer, CmQueue } from '../../../src/probe/checks/check.js';
+import type { CmPeer, CmQueue, CmWay } from '../../../src/probe/checks/check.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import {
   decodeMad,
@@ -69,6 +69,8 @@ export const MANAGER_BUGS = {
   idTwice: 'all connections have the same communication id',
   queueKeyUnchecked: 'the queue key of datagrams is not looked at',
   madShort: 'its datagrams lack four bytes',
+  gidDeaf: 'datagrams to its second address are dropped',
+  gidElsewhere: 'it answers from its first address whichever was asked',
   madKey: 'its datagrams have another queue key',
 } as const;
 
@@ -77,6 +79,8 @@ export type ManagerBug = keyof typeof MANAGER_BUGS;
 const MTU = 1024;
 const SERVICE = 0x0106_1d30n;
 const MS = 1e6;
+/** The second address. */
+const SECOND = '10.0.0.9';
 const GUID = 0x0002_c900_0001_0203n;
 const [CONSUMER, TIMEOUT] = [28, 4];
 const times = (code: number) => 4096 * 2 ** code;
@@ -100,6 +104,9 @@ export class DoubleManager implements CmPeer {
   readonly port: ManagerPort;
   readonly #connections: Connection[] = [];
   readonly #random = new Random(11);
+  /** Its addresses, and the way back to who has sent the last message. */
+  readonly ways: readonly CmWay[];
+  #back: Flow;
   #queues = 0x700;
   #psn = 5;
 
@@ -108,7 +115,11 @@ export class DoubleManager implements CmPeer {
     readonly peer: { now: number },
     readonly bug?: string,
   ) {
-    this.port = new ManagerPort(this, flow({ srcQp: 1, destQp: 1 }));
+    const first = flow({ srcQp: 1, destQp: 1 });
+    this.port = new ManagerPort(this, first);
+    this.#back = reverse(first);
+    const [from, second] = [first.srcIp, { ...first, dstIp: SECOND }];
+    this.ways = [first, second].map((way) => ({ from, to: way.dstIp, flow: async () => way }));
   }
 
   async queue(): Promise<CmQueue> {
@@ -118,8 +129,10 @@ export class DoubleManager implements CmPeer {
 
   /** Handles a frame of the check. */
   take(bytes: Uint8Array, port: ManagerPort): void {
-    const { bth, deth, payload } = decode(bytes);
+    const { bth, deth, ip, payload } = decode(bytes);
     const mad = decodeMad(payload);
+    if (ip.dst === SECOND && this.#has('gidDeaf')) return;
+    this.#back = reverse({ ...this.port.flow, dstIp: this.#has('gidElsewhere') ? this.port.flow.dstIp : ip.dst });
     if (bth.destQp !== 1) this.#onData(bth.psn, port);
     else if (deth?.qkey !== GSI_QKEY && !this.#has('queueKeyUnchecked')) return;
     else if (mad !== undefined && this.#isAdmitted(mad)) this.#onMad(mad);
@@ -150,7 +163,7 @@ export class DoubleManager implements CmPeer {
   #sayAgain(payload: Uint8Array): void {
     const bytes = this.#has('madShort') ? payload.subarray(0, payload.length - 4) : payload;
     const qkey = this.#has('madKey') ? 0x11111111 : GSI_QKEY;
-    this.port.say(datagram.sendOnly({ psn: 0, qkey, srcQp: 1, payload: bytes }));
+    this.port.say(datagram.sendOnly({ psn: 0, qkey, srcQp: 1, payload: bytes }), this.#back);
   }
 
   #onMad(mad: Mad): void {
@@ -364,7 +377,7 @@ class ManagerPort implements PacketPort {
   }
 
   /** Lets the check receive a packet. */
-  say(packet: Packet): void {
-    this.#arrivals.push({ frame: frame(reverse(this.flow), packet), at: this.now() });
+  say(packet: Packet, back = reverse(this.flow)): void {
+    this.#arrivals.push({ frame: frame(back, packet), at: this.now() });
   }
 }
