@@ -4,6 +4,7 @@
  * application's thread.
  */
 import { randomBytes } from 'node:crypto';
+import { Scope } from '../base/scope.js';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { macOfNumber } from '../link/address.js';
@@ -127,26 +128,18 @@ export class MadAgent extends Resource {
     return agent;
   }
 
-  static async #open(device: Context): Promise<MadAgent> {
-    const opened: Resource[] = [];
-    const keep = <T extends Resource>(resource: T): T => {
-      opened.unshift(resource);
-      return resource;
-    };
-    try {
-      const pd = keep(await device.allocPd()).makeInternal();
+  static #open(device: Context): Promise<MadAgent> {
+    return Scope.open(async (scope) => {
+      const pd = scope.add(await device.allocPd()).makeInternal();
       const receives = receivesOf(device);
-      const sendCq = keep(await device.createCq({ cqe: receives + SENDS })).makeInternal();
-      const mr = keep(await pd.regMr(receives * SLOT_BYTES));
+      const sendCq = scope.add(await device.createCq({ cqe: receives + SENDS })).makeInternal();
+      const mr = scope.add(await pd.regMr(receives * SLOT_BYTES));
       const sizes = { maxSendWr: SENDS, maxRecvWr: receives, maxSendSge: 1, maxRecvSge: 1, maxInlineData: MAD_BYTES };
-      const qp = keep(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
+      const qp = scope.add(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
       const partitions = partitionsOf(device);
       await qp.activate({ qkey: GSI.qkey, pkeyIndex: partitions.defaultIndex });
       return new MadAgent(qp, mr, partitions);
-    } catch (error) {
-      for (const resource of opened) await resource.close();
-      throw error;
-    }
+    });
   }
 
   /** Is closed with its queue pair. @param qp queue pair 1, in RTS @param mr receive buffers */

@@ -611,7 +611,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     await toError(this.#parts?.qp);
     this.#deliverCompletions();
     this.#parts?.requests.failInFlight();
-    for (const resource of [...(this.#sharedMrs ?? []), ...(this.#parts?.resources ?? [])]) await resource.close();
+    for (const mr of this.#sharedMrs ?? []) await mr.close();
+    await this.#parts?.scope.close();
     this.#state = 'closed';
   }
 

@@ -1,4 +1,5 @@
 /** What a connection has on its device: a queue pair, and its shares of the receive and send buffers. */
+import { Scope } from '../base/scope.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/context.js';
 import type { Pd } from '../verbs/pd.js';
@@ -10,10 +11,6 @@ import { SendPool } from './sendpool.js';
 
 /** Card memory of an idle connection: its queue pair with the send queue of the default `sends`, and its domain. */
 const IDLE_BYTES = 7000;
-
-interface Closable {
-  close(): Promise<void>;
-}
 
 /** Options of the connection with these names, none of them undefined. */
 export interface PartSizes {
@@ -35,8 +32,8 @@ export interface Parts {
   readonly requests: Requests;
   readonly receives: Receives;
   readonly sendPool: SendPool;
-  /** All of it, in the order in which it is closed. */
-  readonly resources: readonly Closable[];
+  /** All of it. */
+  readonly scope: Scope;
 }
 
 /**
@@ -52,23 +49,19 @@ export async function allocateParts(
   pools: ReceivePools,
   domain: Pd | undefined,
 ): Promise<Parts> {
-  const resources: Closable[] = [];
-  const track = <T extends Closable>(resource: T): T => {
-    resources.unshift(resource);
-    return resource;
-  };
+  const scope = new Scope();
   try {
     let qp: Qp | undefined;
     // Internal: regions of the application in it do not keep the device open.
-    const pd = domain ?? track(await device.allocPd()).makeInternal();
+    const pd = domain ?? scope.add(await device.allocPd()).makeInternal();
     const sendPool = await SendPool.join(device);
-    track({ close: () => sendPool.leave(qp) });
+    scope.add({ close: () => sendPool.leave(qp) });
     const ownPools = ownReceives
       ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
       : undefined;
-    const receives = track(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
+    const receives = scope.add(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
     const { srq, cq: recvCq } = receives.pool;
-    qp = track(
+    qp = scope.add(
       await pd.createQp({
         sendCq: sendPool.cq.cq,
         recvCq: recvCq.cq,
@@ -82,9 +75,9 @@ export async function allocateParts(
     await sendPool.attach(qp, handlers.onSent);
     receives.attach(qp, handlers.onReceived);
     if (ownPools === undefined && !receives.pool.hasBuffers) receives.addBuffers();
-    return { qp, receives, sendPool, requests: new Requests(qp, sendPool, sends), resources };
+    return { qp, receives, sendPool, requests: new Requests(qp, sendPool, sends), scope };
   } catch (error) {
-    for (const resource of resources) await resource.close();
+    await scope.close().catch(() => {});
     if (!(error instanceof VerbsError) || error.code !== 'ENOMEM') throw error;
     const buffers = ownReceives ? `${count * messageBytes} bytes of its own` : 'those that it shares';
     const cost = `about ${IDLE_BYTES} bytes beside its receive buffers, ${buffers}`;

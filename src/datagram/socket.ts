@@ -6,6 +6,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { Scope } from '../base/scope.js';
 import { callProgram } from '../base/uncaught.js';
 import { AhCache, type Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
@@ -90,10 +91,6 @@ const REPLY_CHECKS: Checks<RemoteInfo> = {
   size: anything,
 };
 
-interface Closable {
-  close(): Promise<void>;
-}
-
 /** What a bound socket has allocated. */
 interface Parts {
   readonly id: CmId;
@@ -103,8 +100,8 @@ interface Parts {
   readonly ahs: AhCache;
   /** Largest message that the buffers hold, bytes. */
   readonly messageBytes: number;
-  /** In the order of closing. */
-  readonly resources: readonly Closable[];
+  /** All of it. */
+  readonly scope: Scope;
 }
 
 /** Where a datagram goes. */
@@ -406,22 +403,18 @@ export class DatagramSocket
 
   async #bind(port: number, host: string): Promise<void> {
     const device = this.#device;
-    const resources: Closable[] = [];
-    const track = <T extends Closable>(resource: T): T => {
-      resources.unshift(resource);
-      return resource;
-    };
+    const scope = new Scope();
     try {
       const { activeMtu, maxMtu } = device.queryPort();
       const messageBytes = activeMtu || maxMtu;
       const [maxRecvWr, maxSendWr] = [this.#receives, this.#sends];
-      const pd = track(await device.allocPd());
-      const recvCq = track(await device.createCq({ cqe: maxRecvWr }));
-      const recvMr = track(await pd.regMr(maxRecvWr * (GRH_BYTES + messageBytes)));
+      const pd = scope.add(await device.allocPd());
+      const recvCq = scope.add(await device.createCq({ cqe: maxRecvWr }));
+      const recvMr = scope.add(await pd.regMr(maxRecvWr * (GRH_BYTES + messageBytes)));
       const sendPool = await SendPool.join(device);
       let qp: Qp | undefined;
-      track({ close: () => sendPool.leave(qp) });
-      const id = track(createCmId(device, { space: 'UDP' }));
+      scope.add({ close: () => sendPool.leave(qp) });
+      const id = scope.add(createCmId(device, { space: 'UDP' }));
       await id.bindAddr(host, port);
       const queues = { sendCq: sendPool.cq.cq, recvCq, maxSendWr, maxRecvWr, sqSigAll: false };
       qp = await id.createQp(pd, queues);
@@ -431,10 +424,10 @@ export class DatagramSocket
       const options = { local: id.localAddress as CmAddress, limit: this.#peers };
       const services = new ServiceCache(device, { ...options, refreshInterval: this.#refreshInterval });
       const requests = new Requests(qp, sendPool, maxSendWr);
-      this.#parts = { id, qp, requests, services, ahs: new AhCache(pd), messageBytes, resources };
+      this.#parts = { id, qp, requests, services, ahs: new AhCache(pd), messageBytes, scope };
       this.#start(this.#parts, recvMr);
     } catch (error) {
-      for (const resource of resources) await resource.close();
+      await scope.close().catch(() => {});
       throw error;
     }
   }
@@ -632,11 +625,10 @@ export class DatagramSocket
   async #closeResources(parts: Parts | undefined): Promise<void> {
     if (parts === undefined) return;
     parts.services.close();
-    const [id, ...others] = parts.resources;
-    await id?.close();
+    await parts.id.close();
     parts.requests.failInFlight();
     parts.ahs.close();
-    for (const resource of others) await resource.close();
+    await parts.scope.close();
   }
 }
 

@@ -1,11 +1,12 @@
 /** Devices that sockets open by themselves: one for each local address, shared by the sockets of the process. */
+import type { Closable } from '../base/scope.js';
 import { addressTowards, type Device, openDevice } from '../index.js';
 
-/** A device and the right to use it until `release`. */
-export interface DeviceUse {
+/** A device and the right to use it until `close`. */
+export interface DeviceUse extends Closable {
   readonly device: Device;
   /** Ends the use. A shared device is closed with its last user. */
-  release(): Promise<void>;
+  close(): Promise<void>;
 }
 
 interface Shared {
@@ -24,18 +25,18 @@ const shared = new Map<string, Shared>();
  * @throws as `openDevice`; VerbsError EHOSTUNREACH without a route
  */
 export async function useDevice(given: Device | undefined, peer?: string): Promise<DeviceUse> {
-  if (given !== undefined) return { device: given, release: async () => {} };
+  if (given !== undefined) return { device: given, close: async () => {} };
   const local = peer === undefined ? '' : await addressTowards(peer);
   const use = shared.get(local) ?? { opened: openDevice(peer === undefined ? {} : { peer }), users: 0 };
   shared.set(local, use);
   use.users++;
-  const release = async () => {
+  const close = async () => {
     if (--use.users > 0) return;
     if (shared.get(local) === use) shared.delete(local);
     await (await use.opened).close({ force: true });
   };
   try {
-    return { device: await use.opened, release };
+    return { device: await use.opened, close };
   } catch (error) {
     if (shared.get(local) === use) shared.delete(local);
     throw error;

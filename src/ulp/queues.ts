@@ -1,4 +1,5 @@
 /** What a transport has on its device: a protection domain, a completion queue, two memory regions, a queue pair. */
+import { Scope } from '../base/scope.js';
 import {
   type AccessFlags,
   CompletionPump,
@@ -32,7 +33,10 @@ export class Queues {
   #qp: Qp | undefined;
   #isStopped = false;
 
+  readonly #scope: Scope;
+
   private constructor(
+    scope: Scope,
     readonly pd: Pd,
     readonly cq: Cq,
     /** The region of what comes from the peer. */
@@ -41,6 +45,7 @@ export class Queues {
     readonly own: Mr,
     onFailure: (error: Error) => void,
   ) {
+    this.#scope = scope;
     this.#onFailure = onFailure;
     this.#pump = new CompletionPump(cq, (wc) => this.#take(wc));
   }
@@ -50,24 +55,16 @@ export class Queues {
    * pair refuses; nothing is delivered then
    * @throws VerbsError ENOMEM; nothing is left allocated then
    */
-  static async open(device: Device, sizes: QueueSizes, onFailure: (error: Error) => void): Promise<Queues> {
-    const opened: { close(): Promise<void> }[] = [];
-    const keep = <T extends { close(): Promise<void> }>(resource: T): T => {
-      opened.unshift(resource);
-      return resource;
-    };
-    try {
-      const pd = keep(await device.allocPd());
-      const cq = keep(await device.createCq({ cqe: sizes.cqe }));
+  static open(device: Device, sizes: QueueSizes, onFailure: (error: Error) => void): Promise<Queues> {
+    return Scope.open(async (scope) => {
+      const pd = scope.add(await device.allocPd());
+      const cq = scope.add(await device.createCq({ cqe: sizes.cqe }));
       const { isRemote = true } = sizes;
       const access: AccessFlags = isRemote ? ['localWrite', 'remoteWrite'] : ['localWrite'];
-      const shared = keep(await pd.regMr(sizes.sharedBytes, { access }));
-      const own = keep(await pd.regMr(sizes.ownBytes));
-      return new Queues(pd, cq, shared, own, onFailure);
-    } catch (error) {
-      for (const resource of opened) await resource.close();
-      throw error;
-    }
+      const shared = scope.add(await pd.regMr(sizes.sharedBytes, { access }));
+      const own = scope.add(await pd.regMr(sizes.ownBytes));
+      return new Queues(scope, pd, cq, shared, own, onFailure);
+    });
   }
 
   /** Sets what takes the completions that succeeded. */
@@ -115,7 +112,7 @@ export class Queues {
   /** Frees everything. The queue pair is closed before. */
   async close(): Promise<void> {
     this.stop();
-    for (const resource of [this.own, this.shared, this.cq, this.pd]) await resource.close();
+    await this.#scope.close();
   }
 
   #take(wc: Wc): void {

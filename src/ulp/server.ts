@@ -235,7 +235,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     this.#id = undefined;
     this.#device = undefined;
     await id?.close();
-    await device?.release();
+    await device?.close();
   }
 }
 

@@ -589,7 +589,7 @@ export abstract class StreamSocket extends Duplex {
     this.#transport = undefined;
     if (this.#id === id) this.#id = undefined;
     await transport?.close();
-    await device?.release();
+    await device?.close();
   }
 
   #updateRef(): void {

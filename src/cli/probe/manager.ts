@@ -1,6 +1,7 @@
 /** The connection manager of a peer on a real link: what checks need of it, and whether it is there. */
 import { lookup } from 'node:dns/promises';
 import { isIPv4 } from 'node:net';
+import { Scope } from '../../base/scope.js';
 import type { Cq, Device, Pd, Qp } from '../../index.js';
 import {
   type CmCheck,
@@ -46,7 +47,7 @@ const kindOf = (address: string): string => `${isIPv4(address)} ${/^(fe[89ab][0-
 /** Opens the connection manager of a peer for one check after the other. */
 export class PeerManager {
   readonly #options: PeerManagerOptions;
-  readonly #open: (() => Promise<void> | void)[] = [];
+  readonly #open = new Scope();
   #trial: Promise<{ readonly answers: boolean; readonly serves: boolean; readonly why: string }> | undefined;
   #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
 
@@ -69,7 +70,7 @@ export class PeerManager {
 
   /** Gives back what was opened since the last call. */
   async release(): Promise<void> {
-    for (const close of this.#open.splice(0)) await close();
+    await this.#open.close();
   }
 
   async #try() {
@@ -86,8 +87,7 @@ export class PeerManager {
     const addresses = new Set([address, ...named.map((one) => one.address), ...gids]);
     const mtu = device.queryPort().activeMtu;
     const there = await flowTo(device, address, 1, 1);
-    const mads = new MadPort(link, there, mtu);
-    this.#open.push(() => mads.close());
+    const mads = this.#open.add(new MadPort(link, there, mtu));
     return {
       port: mads,
       service: (PS_TCP << 16n) | BigInt(port),
@@ -95,12 +95,8 @@ export class PeerManager {
       start: `wasm-roce endpoint --serve regions:${port}, or ucmatose -c 1000 -C 0 -p ${port}`,
       ways: this.#ways([...addresses]),
       queue: async () => {
-        const qp = await this.#reserve();
-        const queue = link.open(qp.qpNum);
-        this.#open.push(async () => {
-          queue.close();
-          await qp.close();
-        });
+        const qp = this.#open.add(await this.#reserve());
+        const queue = this.#open.add(link.open(qp.qpNum));
         const sport = 0xc000 | (qp.qpNum & 0x3fff);
         const port = (destQp: number) => new LinkPort(queue, { ...there, srcQp: qp.qpNum, destQp, sport }, mtu);
         return { qpn: qp.qpNum, port };

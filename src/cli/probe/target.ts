@@ -1,4 +1,5 @@
 /** A peer on a real link as the target of checks: the services that it offers, and queue pairs that scripts write. */
+import { Scope } from '../../base/scope.js';
 import type { Cq, Device, Pd, Qp } from '../../index.js';
 import {
   type CmOptions,
@@ -107,7 +108,7 @@ type Start = Pick<ScriptedEnd, 'psn' | 'mtu'>;
 /** Connects queue pairs of a peer by its services. */
 export class LinkTarget implements Target {
   readonly #options: LinkTargetOptions;
-  readonly #open: (() => Promise<void>)[] = [];
+  readonly #open = new Scope();
   /** Why a service is not there: it was known, or its first attempt has shown it. */
   readonly #missing: Map<PeerService | RequesterService, string>;
   /** What services permit, as far as it is known. */
@@ -172,7 +173,7 @@ export class LinkTarget implements Target {
   }
 
   async release(): Promise<void> {
-    for (const close of this.#open.splice(0)) await close();
+    await this.#open.close();
     await this.#options.manager?.release();
   }
 
@@ -238,12 +239,8 @@ export class LinkTarget implements Target {
     connect: (end: ScriptedEnd) => Promise<Served>,
   ): Promise<Omit<Served, 'close'> | undefined> {
     const { device, link } = this.#options;
-    const { qp, close: closeQp } = await this.#reserve();
-    const queue = link.open(qp.qpNum);
-    this.#open.push(async () => {
-      queue.close();
-      await closeQp();
-    });
+    const qp = this.#open.add(await this.#reserve());
+    const queue = this.#open.add(link.open(qp.qpNum));
     const port = async ({ address, qpn, mtu }: PeerEnd) =>
       new LinkPort(queue, await flowTo(device, address, qp.qpNum, qpn), mtu);
     try {
@@ -254,7 +251,7 @@ export class LinkTarget implements Target {
         ...(most !== undefined && { mtu: most }),
         port,
       });
-      this.#open.unshift(close);
+      this.#open.add({ close });
       this.#served.set(service, () => this.#serve(service, { psn: randomPsn() }, connect));
       return served;
     } catch (error) {
@@ -264,12 +261,11 @@ export class LinkTarget implements Target {
   }
 
   /** Takes a queue pair number from the card, so that no other connection of the device gets it. */
-  async #reserve(): Promise<{ readonly qp: Qp; close(): Promise<void> }> {
+  async #reserve(): Promise<Qp> {
     const { device } = this.#options;
     this.#resources ??= { pd: await device.allocPd(), cq: await device.createCq({ cqe: 1 }) };
     const { pd, cq } = this.#resources;
-    const qp = await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
-    return { qp, close: () => qp.close() };
+    return await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
   }
 }
 

@@ -4,7 +4,9 @@
  * Rendezvous connects the ranks, schedule.ts says who sends what to whom, lanes carry that out, and peers move the
  * data.
  */
+
 import { lookup } from 'node:dns/promises';
+import { Scope } from '../../base/scope.js';
 import { CompletionPump, type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
 import { checkInteger, outOfRange, wrongType } from '../errors.js';
 import { bytesOf, type ElementName, type ElementType, type NumberArray, typeNamed, typeOf } from './elements.js';
@@ -67,6 +69,16 @@ const MIN_SLICE_BYTES = EAGER_BYTES;
 const BEATS = 5;
 const NOWHERE: Operand = { bytes: new Uint8Array(0), place: undefined, start: 0 };
 
+/** The parts of a device that a communicator has. */
+interface Parts {
+  /** All of it, and the device if it is its own. */
+  readonly scope: Scope;
+  readonly device: Device;
+  readonly pd: Pd;
+  readonly cq: Cq;
+  readonly buffers: Mr;
+}
+
 /** What a call does besides its tag. */
 type CallInit = Omit<Call, 'tag' | 'op'> & { readonly op?: ReduceOpName };
 
@@ -80,8 +92,7 @@ type CallInit = Omit<Call, 'tag' | 'op'> & { readonly op?: ReduceOpName };
  */
 export class Communicator {
   readonly #settings: CommunicatorSettings;
-  readonly #parts: { readonly device: Device; readonly pd: Pd; readonly cq: Cq; readonly buffers: Mr };
-  readonly #isOwnDevice: boolean;
+  readonly #parts: Parts;
   readonly #rendezvous: Rendezvous;
   readonly #reducer: Reducer;
   readonly #lanes: readonly Lane[];
@@ -98,14 +109,9 @@ export class Communicator {
   #failure: Error | undefined;
   #closed: Promise<void> | undefined;
 
-  private constructor(
-    settings: CommunicatorSettings,
-    parts: { readonly device: Device; readonly pd: Pd; readonly cq: Cq; readonly buffers: Mr },
-    isOwnDevice: boolean,
-  ) {
+  private constructor(settings: CommunicatorSettings, parts: Parts) {
     this.#settings = settings;
     this.#parts = parts;
-    this.#isOwnDevice = isOwnDevice;
     const listener: PeerListener = {
       onTag: (peer, tag) => this.#onTag(peer, tag),
       onControl: (peer, message) => this.#onControl(peer, message),
@@ -127,21 +133,15 @@ export class Communicator {
   static async open(options: CommunicatorOptions): Promise<Communicator> {
     const settings = communicatorSettings(options);
     settings.signal?.throwIfAborted();
-    const device = settings.device ?? (await openOwn(settings));
-    const opened: (() => Promise<unknown>)[] = settings.device ? [] : [() => device.close({ force: true })];
-    let communicator: Communicator;
-    try {
-      const pd = await device.allocPd();
-      opened.unshift(() => pd.close());
-      const cq = await device.createCq({ cqe: Math.max(1, Rendezvous.connections(settings)) * CQE_PER_PEER });
-      opened.unshift(() => cq.close());
-      const buffers = await pd.regMr(settings.size === 1 ? 1 : LANES * LANE_BYTES);
-      opened.unshift(() => buffers.close());
-      communicator = new Communicator(settings, { device, pd, cq, buffers }, settings.device === undefined);
-    } catch (error) {
-      for (const undo of opened) await undo();
-      throw error;
-    }
+    const communicator = await Scope.open(async (scope) => {
+      const device = settings.device ?? (await openOwn(settings));
+      if (settings.device === undefined) scope.add({ close: () => device.close({ force: true }) });
+      const pd = scope.add(await device.allocPd());
+      const cqe = Math.max(1, Rendezvous.connections(settings)) * CQE_PER_PEER;
+      const cq = scope.add(await device.createCq({ cqe }));
+      const buffers = scope.add(await pd.regMr(settings.size === 1 ? 1 : LANES * LANE_BYTES));
+      return new Communicator(settings, { scope, device, pd, cq, buffers });
+    });
     await communicator.#join();
     return communicator;
   }
@@ -450,7 +450,7 @@ export class Communicator {
 
   /** Tells the other ranks why, disconnects from them, and frees everything. */
   async #end(): Promise<void> {
-    const { device, pd, cq, buffers } = this.#parts;
+    const { scope, pd } = this.#parts;
     clearInterval(this.#timer);
     const message: ControlMessage = this.#failure === undefined ? { type: 'leave' } : this.#abort(this.#failure);
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
@@ -460,8 +460,7 @@ export class Communicator {
     await this.#last.catch(() => {});
     await this.#reducer.close();
     for (const mr of this.#arrays.values()) await mr.close();
-    for (const resource of [buffers, cq, pd]) await resource.close();
-    if (this.#isOwnDevice) await device.close({ force: true });
+    await scope.close();
   }
 }
 

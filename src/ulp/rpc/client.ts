@@ -1,4 +1,5 @@
 /** The client's end of calls. */
+import { Scope } from '../../base/scope.js';
 import type { Device } from '../../index.js';
 import { type DeviceUse, useDevice } from '../devices.js';
 import { checkInteger, checkPort, wrongType } from '../errors.js';
@@ -80,8 +81,8 @@ export class RpcClient {
     checkPort(port, 1);
     checkInteger('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
     checkInteger('maxCalls', maxCalls, 1, 65_536);
-    const use = await useDevice(device, host);
-    try {
+    return Scope.open(async (scope) => {
+      const use = scope.add(await useDevice(device, host));
       const wait = { timeout, ...(signal && { signal }) };
       const connection = await use.device.connect({ host, port, ...CONNECTION_OPTIONS, ...wait });
       if (!isOurs(connection)) {
@@ -94,10 +95,7 @@ export class RpcClient {
           onEnd: (error) => client.#onEnd(error),
         });
       return new RpcClient(use, open, maxCalls);
-    } catch (error) {
-      await use.release();
-      throw error;
-    }
+    });
   }
 
   /** Address of the server. */
@@ -175,7 +173,7 @@ export class RpcClient {
   async #close(): Promise<void> {
     this.#onEnd(new RpcError('CANCELLED', 'the client was closed'));
     await this.#channel.close();
-    await this.#use.release();
+    await this.#use.close();
   }
 
   #onFrame(frame: Frame): void {

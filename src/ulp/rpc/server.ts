@@ -1,4 +1,5 @@
 /** A server: listens, and has a ServedClient for each connection. */
+import { Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import type { Connection, Device, Server } from '../../index.js';
@@ -68,8 +69,8 @@ export class RpcServer {
     checkInteger('maxCalls', maxCalls, 1, 65_536);
     checkInteger('maxPendingBytes', maxPendingBytes, 1, Number.MAX_SAFE_INTEGER);
     for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
-    const use = await useDevice(device, host);
-    try {
+    return Scope.open(async (scope) => {
+      const use = scope.add(await useDevice(device, host));
       const where = { port, ...(host !== undefined && { host }) };
       const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
       return new RpcServer(options, use, server, {
@@ -78,10 +79,7 @@ export class RpcServer {
         pendingBytes: Shares.of(maxPendingBytes),
         memory: memoryShares(use.device),
       });
-    } catch (error) {
-      await use.release();
-      throw error;
-    }
+    });
   }
 
   /** Port of rdma_cm on which the server listens. */
@@ -108,7 +106,7 @@ export class RpcServer {
   async #close(): Promise<void> {
     await this.#server.close();
     await Promise.all([...this.#clients].map((client) => client.close()));
-    await this.#use.release();
+    await this.#use.close();
   }
 
   #serve(connection: Connection): void {

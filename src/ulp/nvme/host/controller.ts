@@ -1,10 +1,12 @@
 /** A controller as its host sees it: connects the queues, finds the namespaces, and keeps the connection alive. */
+
 import { lookup } from 'node:dns/promises';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createCmId, type Pd, VerbsError } from '../../../index.js';
-import { type DeviceUse, useDevice } from '../../devices.js';
+import { Scope } from '../../../base/scope.js';
+import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { useDevice } from '../../devices.js';
 import { TransferBuffers } from '../buffers.js';
 import {
   DISCOVERY_RECORD_BYTES,
@@ -65,13 +67,24 @@ export interface NvmeControllerEvents {
   close: [error?: Error];
 }
 
+/** The parts of a device that a controller has. */
+interface Parts {
+  /** All of it. */
+  readonly scope: Scope;
+  readonly device: Device;
+  readonly address: string;
+  readonly pd: Pd;
+  readonly buffers: TransferBuffers;
+}
+
 /**
  * A controller of a subsystem, which `connect` has connected. When the connection is lost, its calls are rejected, and
  * the event `close` is emitted with the error; it does not connect again.
  */
 export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   readonly #settings: ConnectSettings;
-  readonly #use: DeviceUse;
+  readonly #scope: Scope;
+  readonly #device: Device;
   readonly #address: string;
   readonly #pd: Pd;
   readonly #buffers: TransferBuffers;
@@ -88,16 +101,14 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   #resolveLost!: () => void;
   #closed: Promise<void> | undefined;
 
-  private constructor(
-    settings: ConnectSettings,
-    { use, address, pd, buffers }: { use: DeviceUse; address: string; pd: Pd; buffers: TransferBuffers },
-  ) {
+  private constructor(settings: ConnectSettings, { scope, device, address, pd, buffers }: Parts) {
     super();
     this.#lost = new Promise((resolve) => {
       this.#resolveLost = resolve;
     });
     this.#settings = settings;
-    this.#use = use;
+    this.#scope = scope;
+    this.#device = device;
     this.#address = address;
     this.#pd = pd;
     this.#buffers = buffers;
@@ -127,19 +138,14 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   }
 
   static async #open(settings: ConnectSettings): Promise<NvmeController> {
-    const { device, host } = settings;
+    const { host } = settings;
     const address = isIP(host) ? host : (await lookup(host)).address;
-    const use = await useDevice(device, address);
-    let pd: Pd | undefined;
-    try {
-      pd = await use.device.allocPd();
-      const buffers = await TransferBuffers.open(pd, BUFFERS);
-      return new NvmeController(settings, { use, address, pd, buffers });
-    } catch (error) {
-      await pd?.close();
-      await use.release();
-      throw error;
-    }
+    return Scope.open(async (scope) => {
+      const { device } = scope.add(await useDevice(settings.device, address));
+      const pd = scope.add(await device.allocPd());
+      const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
+      return new NvmeController(settings, { scope, device, address, pd, buffers });
+    });
   }
 
   /** The namespaces of the subsystem, in the order of their ids. The event `namespaces` tells of others. */
@@ -234,7 +240,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
 
   async #connectQueue(qid: number, entries: number, capsuleDataBytes: number): Promise<HostQueue> {
     const { port, timeout: timeoutMs } = this.#settings;
-    const id = createCmId(this.#use.device);
+    const id = createCmId(this.#device);
     try {
       await id.resolveAddr(this.#address, port);
       await id.resolveRoute();
@@ -402,9 +408,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     this.#failure ??= new VerbsError('ECANCELED', 'the controller was closed');
     // I/O queues first, as the target keeps the controller as long as it has an admin queue
     for (const queue of this.#queues.reverse()) await queue.close(this.#failure);
-    await this.#buffers.close();
-    await this.#pd.close();
-    await this.#use.release();
+    await this.#scope.close();
     this.emit('close', ...(lost === undefined ? [] : [lost]));
   }
 

@@ -1,4 +1,5 @@
 /** One NVMe queue of a host: a queue pair that sends commands and receives responses. */
+import { Scope } from '../../../base/scope.js';
 import {
   CmError,
   type CmId,
@@ -55,8 +56,8 @@ interface Pending {
 }
 
 export class HostQueue {
+  readonly #scope: Scope;
   readonly #id: CmId;
-  readonly #cq: Cq;
   readonly #mr: Mr;
   readonly #qp: Qp;
   readonly #options: HostQueueOptions;
@@ -69,12 +70,12 @@ export class HostQueue {
   #failure: Error | undefined;
 
   private constructor(
-    { id, cq, mr, qp }: { id: CmId; cq: Cq; mr: Mr; qp: Qp },
+    { scope, id, cq, mr, qp }: { scope: Scope; id: CmId; cq: Cq; mr: Mr; qp: Qp },
     options: HostQueueOptions,
     onFailure: (error: Error) => void,
   ) {
+    this.#scope = scope;
     this.#id = id;
-    this.#cq = cq;
     this.#mr = mr;
     this.#qp = qp;
     this.#options = options;
@@ -90,30 +91,19 @@ export class HostQueue {
    * @param onFailure called once, when the queue pair fails, the target disconnects, or a command takes too long
    * @throws CmError, VerbsError; nothing is left allocated then, and the id is closed
    */
-  static async connect(
-    id: CmId,
-    pd: Pd,
-    options: HostQueueOptions,
-    onFailure: (error: Error) => void,
-  ): Promise<HostQueue> {
+  static connect(id: CmId, pd: Pd, options: HostQueueOptions, onFailure: (error: Error) => void): Promise<HostQueue> {
     const { qid, entries, cntlid } = options;
-    const opened: (() => Promise<unknown>)[] = [() => id.close()];
-    try {
-      const cq = await id.device.createCq({ cqe: 3 * entries });
-      opened.push(() => cq.close());
-      const mr = await pd.regMr(entries * (RESPONSE_BYTES + COMMAND_BYTES + options.capsuleDataBytes));
-      opened.push(() => mr.close());
+    return Scope.open(async (scope) => {
+      scope.add(id);
+      const cq = scope.add(await id.device.createCq({ cqe: 3 * entries }));
+      const mr = scope.add(await pd.regMr(entries * (RESPONSE_BYTES + COMMAND_BYTES + options.capsuleDataBytes)));
       const queues = { sendCq: cq, maxSendWr: 2 * entries, maxRecvWr: entries, maxSendSge: 1, maxRecvSge: 1 };
-      const qp = await id.createQp(pd, queues);
-      const queue = new HostQueue({ id, cq, mr, qp }, options, onFailure);
-      opened.splice(0, opened.length, () => queue.close());
+      const qp = scope.add(await id.createQp(pd, queues));
+      const queue = scope.add(new HostQueue({ scope, id, cq, mr, qp }, options, onFailure));
       await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
       void queue.#awaitDisconnect();
       return queue;
-    } catch (error) {
-      for (const undo of opened) await undo();
-      throw error;
-    }
+    });
   }
 
   /** Bytes of data that a command may carry. */
@@ -157,8 +147,7 @@ export class HostQueue {
     this.#pending.clear();
     // they find the queue closed
     for (const resolve of this.#waiting.splice(0)) resolve(0);
-    await this.#mr.close();
-    await this.#cq.close();
+    await this.#scope.close();
   }
 
   #assertUsable(): void {

@@ -2,6 +2,7 @@
  * One NVMe queue of a target: a queue pair whose receives take commands, and whose sends carry data and responses. It
  * knows no command; `QueueListener` carries them out.
  */
+import { Scope } from '../../../base/scope.js';
 import {
   type CmId,
   CompletionPump,
@@ -102,18 +103,11 @@ export class Queue {
    * Makes the queue pair of an id. It takes one command, Connect, until `grow`.
    * @throws VerbsError ENOMEM; nothing is left allocated then
    */
-  static async open(
-    id: CmId,
-    pd: Pd,
-    sizes: QueueSizes,
-    buffers: TransferBuffers,
-    listener: QueueListener,
-  ): Promise<Queue> {
+  static open(id: CmId, pd: Pd, sizes: QueueSizes, buffers: TransferBuffers, listener: QueueListener): Promise<Queue> {
     const { entries, capsuleDataBytes } = sizes;
-    const cq = await id.device.createCq({ cqe: entries + MAX_SENDS });
-    let mr: Mr | undefined;
-    try {
-      mr = await pd.regMr(COMMAND_BYTES + capsuleDataBytes);
+    return Scope.open(async (scope) => {
+      const cq = scope.add(await id.device.createCq({ cqe: entries + MAX_SENDS }));
+      const mr = scope.add(await pd.regMr(COMMAND_BYTES + capsuleDataBytes));
       const qp = await id.createQp(pd, {
         sendCq: cq,
         maxSendWr: MAX_SENDS,
@@ -123,11 +117,7 @@ export class Queue {
         maxInlineData: RESPONSE_BYTES,
       });
       return new Queue({ cq, mr, qp, pd }, sizes, buffers, listener);
-    } catch (error) {
-      await mr?.close();
-      await cq.close();
-      throw error;
-    }
+    });
   }
 
   /** Takes as many commands as the queue has entries from now on. @throws VerbsError ENOMEM */

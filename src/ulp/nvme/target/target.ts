@@ -4,9 +4,10 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
+import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
-import { type DeviceUse, useDevice } from '../../devices.js';
+import { useDevice } from '../../devices.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
@@ -56,7 +57,7 @@ const IN_DATA = 0x10000;
 /** A target of NVMe over RDMA. `createTarget` makes it. */
 export class NvmeTarget {
   readonly #options: TargetOptions;
-  readonly #use: DeviceUse;
+  readonly #scope: Scope;
   readonly #subsystems: ReadonlyMap<string, Subsystem>;
   readonly #pd: Pd;
   readonly #buffers: TransferBuffers;
@@ -73,10 +74,10 @@ export class NvmeTarget {
 
   private constructor(
     options: TargetOptions,
-    parts: { use: DeviceUse; subsystems: Map<string, Subsystem>; pd: Pd; buffers: TransferBuffers; listener: CmId },
+    parts: { scope: Scope; subsystems: Map<string, Subsystem>; pd: Pd; buffers: TransferBuffers; listener: CmId },
   ) {
     this.#options = options;
-    this.#use = parts.use;
+    this.#scope = parts.scope;
     this.#subsystems = parts.subsystems;
     this.#pd = parts.pd;
     this.#buffers = parts.buffers;
@@ -87,22 +88,15 @@ export class NvmeTarget {
   /** @internal */
   static async open(options: TargetOptions): Promise<NvmeTarget> {
     const subsystems = subsystemsOf(options.subsystems);
-    const use = await useDevice(options.device, options.host);
-    const opened: (() => Promise<unknown>)[] = [() => use.release()];
-    try {
-      const pd = await use.device.allocPd();
-      opened.unshift(() => pd.close());
-      const buffers = await TransferBuffers.open(pd, BUFFERS);
-      opened.unshift(() => buffers.close());
-      const listener = createCmId(use.device);
-      opened.unshift(() => listener.close());
+    return Scope.open(async (scope) => {
+      const { device } = scope.add(await useDevice(options.device, options.host));
+      const pd = scope.add(await device.allocPd());
+      const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
+      const listener = scope.add(createCmId(device));
       await listener.bindAddr(options.host ?? '::', options.port ?? NVME_PORT);
       await listener.listen();
-      return new NvmeTarget(options, { use, subsystems, pd, buffers, listener });
-    } catch (error) {
-      for (const undo of opened) await undo();
-      throw error;
-    }
+      return new NvmeTarget(options, { scope, subsystems, pd, buffers, listener });
+    });
   }
 
   /** Port of rdma_cm on which the target listens. */
@@ -164,9 +158,7 @@ export class NvmeTarget {
     await this.#listener.close();
     for (const { controller } of this.#connections) controller?.end();
     await Promise.all([...this.#connections].map((connection) => connection.close()));
-    await this.#buffers.close();
-    await this.#pd.close();
-    await this.#use.release();
+    await this.#scope.close();
     const namespaces = [...this.#subsystems.values()].flatMap((subsystem) => [...subsystem.namespaces.values()]);
     const closed = await Promise.allSettled([...namespaces.map((namespace) => namespace.close()), ...this.#closing]);
     for (const result of closed) if (result.status === 'rejected') throw result.reason;

@@ -1,4 +1,5 @@
 /** The queue pair of a datagram socket, with the buffers that messages leave from and arrive in. */
+import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type AsyncEvent, type Device, GRH_BYTES, type Qp, readGrh, VerbsError, type Wc } from '../../../index.js';
 import { Queues } from '../../queues.js';
@@ -52,28 +53,17 @@ export class DatagramQueues {
   }
 
   /** @param receives receive buffers @throws VerbsError ENOMEM; nothing is left allocated then */
-  static async open(device: Device, receives: number, listener: QueuesListener): Promise<DatagramQueues> {
+  static open(device: Device, receives: number, listener: QueuesListener): Promise<DatagramQueues> {
     const bytes = { sharedBytes: receives * RECEIVE_BYTES, ownBytes: SENDS * MESSAGE_BYTES };
     const sizes = { cqe: receives + SENDS, ...bytes, isRemote: false };
-    const queues = await Queues.open(device, sizes, (error) => listener.onFailure(error));
-    let qp: Qp | undefined;
-    try {
+    return Scope.open(async (scope) => {
+      const queues = scope.add(await Queues.open(device, sizes, (error) => listener.onFailure(error)));
       const { pd, cq: sendCq } = queues;
-      qp = await pd.createQp({
-        type: 'UD',
-        sendCq,
-        maxSendWr: SENDS,
-        maxRecvWr: receives,
-        maxSendSge: 1,
-        maxRecvSge: 1,
-      });
+      const depths = { maxSendWr: SENDS, maxRecvWr: receives, maxSendSge: 1, maxRecvSge: 1 };
+      const qp = scope.add(await pd.createQp({ type: 'UD', sendCq, ...depths }));
       await qp.activate({ qkey: QKEY });
       return new DatagramQueues(queues, qp, listener);
-    } catch (error) {
-      await qp?.close();
-      await queues.close();
-      throw error;
-    }
+    });
   }
 
   /** Queue pair number. */

@@ -3,9 +3,10 @@ import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSoc
 import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
-import { type DeviceUse, useDevice } from '../../devices.js';
+import { useDevice } from '../../devices.js';
 import {
   alreadyBound,
   badType,
@@ -16,7 +17,7 @@ import {
   socketClosed,
   wrongType,
 } from '../../errors.js';
-import { DatagramQueues, type Done } from './queues.js';
+import { DatagramQueues, type Done, type QueuesListener } from './queues.js';
 import { type DatagramData, sendArguments } from './sendarguments.js';
 import {
   decodeHeader,
@@ -57,7 +58,9 @@ interface End {
 
 /** What a socket has while it is bound. */
 interface Binding {
-  readonly use: DeviceUse;
+  /** All that is open. */
+  readonly scope: Scope;
+  readonly device: Device;
   readonly queues: DatagramQueues;
   /** The address that messages name as that of their sender. */
   readonly address: string;
@@ -333,30 +336,27 @@ export class Socket extends EventEmitter<{
     peer: string | undefined,
   ): Promise<void> {
     const { device: given, receives = RECEIVES } = this.#options;
-    const use = await useDevice(given, peer ?? address);
-    let queues: DatagramQueues | undefined;
-    try {
-      const own = ownAddress(use.device, this.#version, address);
-      queues = await DatagramQueues.open(use.device, receives, {
+    this.#binding = await Scope.open(async (scope) => {
+      const { device } = scope.add(await useDevice(given, peer ?? address));
+      const own = ownAddress(device, this.#version, address);
+      const listener: QueuesListener = {
         onMessage: (from, bytes) => this.#onMessage(from, bytes),
         onFailure: (error) => this.#fail(error),
-      });
+      };
+      const queues = scope.add(await DatagramQueues.open(device, receives, listener));
       await bindUdp(this.#udp, port, address);
       const header = encodeHeader(own, this.#udp.address().port);
-      const { activeMtu } = use.device.queryPort();
-      this.#binding = {
-        use,
+      const { activeMtu } = device.queryPort();
+      return {
+        scope,
+        device,
         queues,
         address: own,
         header,
         // the same by both ways
         messageBytes: Math.min(MESSAGE_BYTES - introductionBytes(this.#version), activeMtu - header.length),
       };
-    } catch (error) {
-      await queues?.close();
-      await use.release();
-      throw error;
-    }
+    });
   }
 
   // ---- sending and receiving ----
@@ -395,11 +395,11 @@ export class Socket extends EventEmitter<{
   #onMessage(from: string, bytes: Buffer): void {
     const header = decodeHeader(bytes, this.#version);
     if (header === undefined || this.#binding === undefined) return;
-    const { use, queues } = this.#binding;
+    const { device, queues } = this.#binding;
     const address = gidAddress(from);
     queues.peers.heard(address, header.port);
     // As node:dgram has it: an answer by UDP needs the interface.
-    const zone = LINK_LOCAL.test(address) ? `%${use.device.queryPort().interface}` : '';
+    const zone = LINK_LOCAL.test(address) ? `%${device.queryPort().interface}` : '';
     this.#deliver({ address: address + zone, port: header.port }, header.message);
   }
 
@@ -427,8 +427,7 @@ export class Socket extends EventEmitter<{
     await new Promise<void>((resolve) => this.#udp.close(() => resolve()));
     const binding = this.#binding;
     this.#binding = undefined;
-    await binding?.queues.close();
-    await binding?.use.release();
+    await binding?.scope.close();
   }
 }
 

@@ -1,0 +1,43 @@
+/** Resources that are opened one after the other, and closed in reverse order. */
+
+/** Something that is closed. */
+export interface Closable {
+  close(): unknown;
+}
+
+/** See the head of this file. */
+export class Scope implements Closable {
+  readonly #opened: Closable[] = [];
+
+  /**
+   * Opens resources in a new scope. When it fails half-way, those that are open are closed.
+   * @throws what `open` throws; an error of a close is left out then
+   */
+  static async open<T>(open: (scope: Scope) => Promise<T>): Promise<T> {
+    const scope = new Scope();
+    try {
+      return await open(scope);
+    } catch (error) {
+      await scope.close().catch(() => {});
+      throw error;
+    }
+  }
+
+  /** Adds a resource, which is closed before all that were added earlier. @returns the resource */
+  add<T extends Closable>(resource: T): T {
+    this.#opened.push(resource);
+    return resource;
+  }
+
+  /** Closes what is open, each once. @throws the first error of a resource, when all are closed */
+  async close(): Promise<void> {
+    const errors: unknown[] = [];
+    for (let resource = this.#opened.pop(); resource !== undefined; resource = this.#opened.pop())
+      try {
+        await resource.close();
+      } catch (error) {
+        errors.push(error);
+      }
+    if (errors.length > 0) throw errors[0];
+  }
+}
