@@ -67,6 +67,7 @@ uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
       counters_.txBusy++;
     } else {
       counters_.TxFailed(error, burst.frames);
+      waitsSince_.reset();
     }
     return burst.first + (busy ? 0 : burst.frames);
   }
@@ -87,12 +88,8 @@ uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
 bool FrameSocket::IsWorthWaiting(const GsoBurst& burst) {
   if (burst.frameBytes >= hopelessBytes_) return false;
   const auto now = std::chrono::steady_clock::now();
-  if (!waitsSince_ || waiting_ != burst.first) {
-    waiting_ = burst.first;
-    waitsSince_ = now;
-  }
+  if (!waitsSince_) waitsSince_ = now;
   if (now - *waitsSince_ < kMaxWait) return true;
-  waitsSince_.reset();
   hopelessBytes_ = burst.frameBytes;
   return false;
 }

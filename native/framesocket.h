@@ -74,10 +74,9 @@ class FrameSocket : public SharedSocket {
   bool IsWorthWaiting(const GsoBurst& burst);
 
   bool usesGso_ = true;
-  /// The burst at this cursor waits for room in the kernel since then. Absent: none does.
-  uint32_t waiting_ = 0;
+  /// Since when the first burst of the ring waits for room in the kernel. Absent: it does not.
   std::optional<std::chrono::steady_clock::time_point> waitsSince_;
-  /// Frames of so many bytes and more have waited in vain.
+  /// Bytes of the shortest frame that has waited in vain.
   uint32_t hopelessBytes_ = UINT32_MAX;
   /// Descriptors that were filled since the receive ring was empty.
   uint32_t used_ = 0;
