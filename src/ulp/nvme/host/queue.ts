@@ -93,16 +93,24 @@ export class HostQueue {
    */
   static connect(id: CmId, pd: Pd, options: HostQueueOptions, onFailure: (error: Error) => void): Promise<HostQueue> {
     const { qid, entries, cntlid } = options;
+    return Scope.open(async (opened) => {
+      const queue = opened.add(await HostQueue.#open(id, pd, options, onFailure));
+      await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
+      void queue.#awaitDisconnect();
+      return queue;
+    });
+  }
+
+  /** Allocates what a queue needs. */
+  static #open(id: CmId, pd: Pd, options: HostQueueOptions, onFailure: (error: Error) => void): Promise<HostQueue> {
+    const { entries } = options;
     return Scope.open(async (scope) => {
       scope.add(id);
       const cq = scope.add(await id.device.createCq({ cqe: 3 * entries }));
       const mr = scope.add(await pd.regMr(entries * (RESPONSE_BYTES + COMMAND_BYTES + options.capsuleDataBytes)));
       const queues = { sendCq: cq, maxSendWr: 2 * entries, maxRecvWr: entries, maxSendSge: 1, maxRecvSge: 1 };
       const qp = scope.add(await id.createQp(pd, queues));
-      const queue = scope.add(new HostQueue({ scope, id, cq, mr, qp }, options, onFailure));
-      await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
-      void queue.#awaitDisconnect();
-      return queue;
+      return new HostQueue({ scope, id, cq, mr, qp }, options, onFailure);
     });
   }
 
