@@ -2,7 +2,7 @@
 import { lookup } from 'node:dns/promises';
 import { isIPv4 } from 'node:net';
 import { Scope } from '../../base/scope.js';
-import type { Cq, Device, Pd, Qp } from '../../index.js';
+import type { Device } from '../../index.js';
 import {
   type CmCheck,
   type CmOptions,
@@ -13,7 +13,7 @@ import {
   runCheck,
   type ScriptedLink,
 } from '../../probe.js';
-import { flowTo } from './target.js';
+import { flowTo, ScriptedQueues } from './queues.js';
 
 /** Port space of rdma_cm for connections: bits 16 to 31 of a service id. */
 const PS_TCP = 0x0106n;
@@ -49,10 +49,11 @@ export class PeerManager {
   readonly #options: PeerManagerOptions;
   readonly #open = new Scope();
   #trial: Promise<{ readonly answers: boolean; readonly serves: boolean; readonly why: string }> | undefined;
-  #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
+  readonly #queues: ScriptedQueues;
 
   constructor(options: PeerManagerOptions) {
     this.#options = options;
+    this.#queues = new ScriptedQueues(options.device, options.link);
   }
 
   /** Returns the manager, or what to start on the peer. */
@@ -95,11 +96,10 @@ export class PeerManager {
       start: `wasm-roce endpoint --serve regions:${port}, or ucmatose -c 1000 -C 0 -p ${port}`,
       ways: this.#ways([...addresses]),
       queue: async () => {
-        const qp = this.#open.add(await this.#reserve());
-        const queue = this.#open.add(link.open(qp.qpNum));
-        const sport = 0xc000 | (qp.qpNum & 0x3fff);
-        const port = (destQp: number) => new LinkPort(queue, { ...there, srcQp: qp.qpNum, destQp, sport }, mtu);
-        return { qpn: qp.qpNum, port };
+        const { qpn, queue } = await this.#queues.open(this.#open);
+        const sport = 0xc000 | (qpn & 0x3fff);
+        const port = (destQp: number) => new LinkPort(queue, { ...there, srcQp: qpn, destQp, sport }, mtu);
+        return { qpn, port };
       },
     };
   }
@@ -112,13 +112,5 @@ export class PeerManager {
         .filter((to) => kindOf(to) === kindOf(from))
         .map((to) => ({ from, to, flow: () => flowTo(device, to, 1, 1, index) })),
     );
-  }
-
-  /** Takes a queue pair number from the card, so that no other connection of the device gets it. */
-  async #reserve(): Promise<Qp> {
-    const { device } = this.#options;
-    this.#resources ??= { pd: await device.allocPd(), cq: await device.createCq({ cqe: 1 }) };
-    const { pd, cq } = this.#resources;
-    return await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
   }
 }

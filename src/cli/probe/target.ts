@@ -1,10 +1,9 @@
 /** A peer on a real link as the target of checks: the services that it offers, and queue pairs that scripts write. */
 import { Scope } from '../../base/scope.js';
-import type { Cq, Device, Pd, Qp } from '../../index.js';
+import type { Device } from '../../index.js';
 import {
   type CmOptions,
   type CmPeer,
-  type Flow,
   isPermitted,
   LinkPort,
   type Operation,
@@ -19,6 +18,7 @@ import {
   type Traffic,
 } from '../../probe.js';
 import { errorReport } from '../exit.js';
+import { flowTo, ScriptedQueues } from './queues.js';
 import { isCarriedOut, OPERATIONS, REMOTE } from './trial.js';
 
 /** What connects a queue pair of the peer, which answers requests, with one whose packets a script writes. */
@@ -115,10 +115,11 @@ export class LinkTarget implements Target {
   readonly #offers = new Map<PeerService, readonly Operation[]>();
   /** Connects again, by services that have connected before. */
   readonly #served = new Map<PeerService | RequesterService, () => Promise<unknown>>();
-  #resources: { readonly pd: Pd; readonly cq: Cq } | undefined;
+  readonly #queues: ScriptedQueues;
 
   constructor(options: LinkTargetOptions) {
     this.#options = options;
+    this.#queues = new ScriptedQueues(options.device, options.link);
     this.#missing = new Map(options.absent);
   }
 
@@ -238,15 +239,14 @@ export class LinkTarget implements Target {
     { psn, mtu: most }: Start,
     connect: (end: ScriptedEnd) => Promise<Served>,
   ): Promise<Omit<Served, 'close'> | undefined> {
-    const { device, link } = this.#options;
-    const qp = this.#open.add(await this.#reserve());
-    const queue = this.#open.add(link.open(qp.qpNum));
+    const { device } = this.#options;
+    const { qpn: ours, queue } = await this.#queues.open(this.#open);
     const port = async ({ address, qpn, mtu }: PeerEnd) =>
-      new LinkPort(queue, await flowTo(device, address, qp.qpNum, qpn), mtu);
+      new LinkPort(queue, await flowTo(device, address, ours, qpn), mtu);
     try {
       const { close, ...served } = await connect({
         device,
-        qpn: qp.qpNum,
+        qpn: ours,
         psn,
         ...(most !== undefined && { mtu: most }),
         port,
@@ -259,14 +259,6 @@ export class LinkTarget implements Target {
       return undefined;
     }
   }
-
-  /** Takes a queue pair number from the card, so that no other connection of the device gets it. */
-  async #reserve(): Promise<Qp> {
-    const { device } = this.#options;
-    this.#resources ??= { pd: await device.allocPd(), cq: await device.createCq({ cqe: 1 }) };
-    const { pd, cq } = this.#resources;
-    return await pd.createQp({ sendCq: cq, maxSendWr: 1, maxRecvWr: 1 });
-  }
 }
 
 /** What a service permits at best. */
@@ -274,28 +266,3 @@ const possible = ({ hasReceives }: PeerService): readonly Operation[] => (hasRec
 
 /** PSNs differ from connection to connection, so that packets of an old one mean nothing to a new one. */
 const randomPsn = () => Math.floor(Math.random() * 2 ** 24);
-
-/**
- * Addresses of packets from one of our queue pairs to the peer's, as the card would write them.
- * @param sgidIndex our address. Absent: the one that is the best for the peer's
- * @throws as `device.resolveAddress`
- */
-export async function flowTo(
-  device: Device,
-  address: string,
-  srcQp: number,
-  destQp: number,
-  sgidIndex?: number,
-): Promise<Flow> {
-  const grh = { dgid: address, ...(sgidIndex !== undefined && { sgidIndex }) };
-  const resolved = await device.resolveAddress({ grh });
-  const { sourceMac, destMac, source, destination, vlanTci, hopLimit } = resolved;
-  return {
-    ...{ srcMac: macText(sourceMac), dstMac: macText(destMac), srcIp: source, dstIp: destination },
-    ...(vlanTci !== undefined && { vlan: vlanTci }),
-    ...{ trafficClass: 0, flowLabel: 0, hopLimit, ipId: 0, sport: 0xc000 | (srcQp & 0x3fff) },
-    ...{ pkey: 0xffff, migReq: true, srcQp, destQp },
-  };
-}
-
-const macText = (mac: Uint8Array) => Array.from(mac, (byte) => byte.toString(16).padStart(2, '0')).join(':');
