@@ -1,13 +1,12 @@
 /** The path MTU of a connection against what the path carries: switches and tunnels drop packets that are too long. */
 import { frame, type Packet, request, response } from '../packet/packets.js';
-import { psnDistance } from '../packet/psn.js';
 import type { RemoteOperation, ResponderCheck } from './check.js';
 import { isNak } from './conversation.js';
 import { pattern, type Talk, told } from './talk.js';
 
 /** Bytes of an Ethernet header, and of the tag of a VLAN. */
 const [ETHERNET, TAG] = [14, 4];
-/** Payloads are tried in steps of so many bytes, which have no pad. */
+/** Bytes between the payloads that are tried: those of a multiple of four have no pad (BTH, PadCnt). */
 const STEP = 4;
 
 /** One direction of a path. */
@@ -18,7 +17,7 @@ interface Direction {
   readonly text: string;
   /** Name of its measurement. */
   readonly name: string;
-  /** Returns a request of so many bytes. */
+  /** Returns a request whose payload has some bytes. */
   request(talk: Talk, bytes: number): Packet;
 }
 
@@ -34,20 +33,16 @@ const DIRECTIONS: readonly Direction[] = [
   },
 ];
 
-/** Sends a request of some bytes, as often as requests are repeated. @returns whether it is answered */
+/** Sends a request whose payload has some bytes. @returns whether it is answered */
 async function isAnswered(talk: Talk, direction: Direction, bytes: number): Promise<boolean> {
-  const { psn } = talk;
-  const what = `a ${direction.operation} of ${bytes} bytes`;
+  const { operation } = direction;
   talk.send(direction.request(talk, bytes));
-  for (;;) {
-    const answer = await talk.nextOrAgain();
-    if (answer !== undefined && psnDistance(answer.bth.psn, psn) < 0) continue;
-    if (answer !== undefined && isNak(answer)) talk.fail(`${what}: ${told(answer)} instead of an answer`);
-    if (answer === undefined) talk.abandon();
-    // the PSN of a WRITE that is lost is still expected; a READ has arrived, and its answer is lost
-    if (answer !== undefined || direction.operation === 'READ') talk.take();
-    return answer !== undefined;
-  }
+  const answer = await talk.nextFrom(talk.psn);
+  if (answer === undefined) talk.abandon();
+  else if (isNak(answer)) talk.fail(`a ${operation} of ${bytes} bytes: ${told(answer)} instead of an answer`);
+  // the PSN of a WRITE that is lost is still expected; a READ has arrived, and its answer is lost
+  if (answer !== undefined || operation === 'READ') talk.take();
+  return answer !== undefined;
 }
 
 /** Finds the most bytes that arrive in one packet, when those of the path MTU do not. @returns 0 if none do */

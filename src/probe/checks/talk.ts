@@ -135,9 +135,14 @@ export class Talk extends Conversation {
 
   /** The next packet that is none of an earlier PSN: such come when a request was sent again that was answered. */
   async answerTo(psn: number, what: string): Promise<Received> {
+    return (await this.nextFrom(psn)) ?? this.fail(`no answer to ${what}`);
+  }
+
+  /** The next packet, as `answerTo`. @returns undefined if none comes although requests are sent again */
+  async nextFrom(psn: number): Promise<Received | undefined> {
     for (;;) {
-      const packet = await this.answer(what);
-      if (psnDistance(packet.bth.psn, psn) >= 0) return packet;
+      const packet = await this.nextOrAgain();
+      if (packet === undefined || psnDistance(packet.bth.psn, psn) >= 0) return packet;
     }
   }
 
