@@ -40,7 +40,7 @@ interface Count {
 export class Audit {
   readonly #counts: readonly Count[];
   readonly #reported: ReadonlySet<Check>;
-  /** How often requests were answered only when they were repeated, and the check in which they were first. */
+  /** The number of requests that were answered only when they were repeated, and the check of the first one. */
   readonly repetitions: { count: number; first?: Check } = { count: 0 };
 
   /**

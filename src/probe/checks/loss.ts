@@ -95,7 +95,7 @@ export function lossText({ sent, requests, answers: lost }: PathLoss): string {
   return `the path loses ${share(requests)} of our packets and ${share(lost)} of the peer's`;
 }
 
-/** What a look at packets has seen so far. Packets do not tell the connection that they were sent on. */
+/** The state of a look at packets. Packets do not tell the connection that they were sent on. */
 class Seen {
   /** PSNs of requests that have left. */
   readonly #left = new Set<number>();

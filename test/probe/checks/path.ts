@@ -9,7 +9,7 @@ import type {
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { Random } from '../../kit/random.js';
 
-/** What a path does. */
+/** Options of a path. */
 export interface PathOptions {
   /** Probability of a loss, or that of a packet to the peer and of one from it. Absent: 0. */
   readonly loss?: number | readonly [forth: number, back: number];
