@@ -182,8 +182,8 @@ export enum DecisionKind {
   NAK = 9,
   /** The responder drops a repeated READ, of whose response PACKETS from PSN on were left: its memory is gone. */
   REPLAY_DROPPED = 10,
-  /** The responder repeats the ACK of PSN: it came early, and nothing new has come since. */
-  ACK_REPEATED = 11,
+  /** The responder sends the ACK of PSN, which it has deferred for the peer to send all before it again: it has not. */
+  ACK_DEFERRED = 11,
 }
 
 /** Why a queue pair changes its state. */

@@ -5,8 +5,8 @@ import { Card } from '../host/card';
 import { expireEarly } from './adaptive';
 import { expireCongestion } from './congestion';
 import { expireCreditWait } from './credit';
+import { expireDeferredAck } from './deferredack';
 import { Qp } from './qp';
-import { expireRepeatAck } from './repeatack';
 import { retry } from './retry';
 import { schedule } from './schedule';
 import { expireNakWait } from './seqnak';
@@ -33,7 +33,7 @@ function expireQp(qp: Qp): void {
   }
   expireNakWait(qp, now);
   expireEarly(qp, now);
-  expireRepeatAck(qp, now);
+  expireDeferredAck(qp, now);
   expireCreditWait(qp, now);
   expireCongestion(qp, now);
   armTimer(qp);

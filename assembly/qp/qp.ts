@@ -118,8 +118,8 @@ export class Qp {
   earlyDeadline: u64;
   /** Until when the oldest packet, for which a sequence NAK has come, may still arrive by itself (seqnak.ts). */
   nakDeadline: u64;
-  /** When an early ACK is repeated (repeatack.ts). */
-  repeatDeadline: u64;
+  /** When the deferred ACK is sent in any case (deferredack.ts). */
+  deferredDeadline: u64;
   timerDeadline: u64;
   /** Index in the heap of timers, from 1; 0 = not in it. */
   timerIndex: u32;
@@ -143,6 +143,8 @@ export class Qp {
   reorderFirst: usize;
   reorderCount: u32;
   sentNak: SentNak;
+  /** A sequence NAK was sent since packets wait behind a gap: the peer sends everything from the gap on again. */
+  isRepetitionDue: bool;
   hasReceived: bool;
   pendingSyndrome: u8;
   /** Bytes of the arriving message placed in the current receive WQE. */
@@ -156,9 +158,9 @@ export class Qp {
   activeResources: u32;
   pendingAck: PendingAck;
   pendingPsn: u32;
-  /** The PSN of the early ACK, and the expected PSN when it was sent (repeatack.ts). */
-  repeatPsn: u32;
-  repeatEPsn: u32;
+  /** The PSN of the deferred ACK, and the expected PSN since when it is deferred (deferredack.ts). */
+  deferredPsn: u32;
+  deferredEPsn: u32;
   /** Read and written through `advertised`. */
   advertisedWord: u32;
 

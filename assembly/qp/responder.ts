@@ -11,10 +11,10 @@ import { packetCount, psnAdd, psnDiff } from '../wire/psn';
 import { check, Fault } from './check';
 import { completeRecv } from './completion';
 import { recordDecision } from './decisions';
+import { deferAck, needsAcksInOrder, releaseAck } from './deferredack';
 import { execute, resolveRead, startEmptyResponse, startReadResponse } from './execute';
 import { Expect, PendingAck, Qp, SentNak } from './qp';
 import { freeSlot, keep, takeKept } from './reorder';
-import { noteEarlyAck } from './repeatack';
 import { activate, dropAgedResources, findResource, firstResourcePsnAfter, noteReplay } from './resource';
 import { nextRnrCode } from './rnr';
 import { schedule } from './schedule';
@@ -37,13 +37,19 @@ export function receiveRequest(qp: Qp, packet: Packet): Counter {
   let ahead = psnDiff(packet.psn, qp.ePsn);
   if (ahead > 0) return receiveOutOfSequence(qp, packet, ahead);
   if (ahead < 0) return receiveDuplicate(qp, packet);
-  receiveInOrder(qp, packet);
-  if (qp.reorderFirst != 0) receiveKept(qp);
+  // the packets that wait replace this one
+  let isDeferring = qp.isRepetitionDue && needsAcksInOrder(packet);
+  receiveInOrder(qp, packet, false);
+  if (qp.reorderFirst != 0) receiveKept(qp, isDeferring);
+  if (qp.reorderFirst == 0) qp.isRepetitionDue = false;
   return NO_DROP;
 }
 
-/** Checks and executes the request with the expected PSN. */
-function receiveInOrder(qp: Qp, packet: Packet): void {
+/**
+ * Checks and executes the request with the expected PSN. If the peer is about to send it again, it is not answered now,
+ * nor refused.
+ */
+function receiveInOrder(qp: Qp, packet: Packet, isRepeated: bool): void {
   qp.sentNak = SentNak.NONE;
   // a NAK for this very packet that is not sent yet has become wrong: an ACK replaces it
   let isAckDue = qp.pendingAck == PendingAck.SEND && qp.pendingSyndrome != Syndrome.ACK;
@@ -53,10 +59,10 @@ function receiveInOrder(qp: Qp, packet: Packet): void {
   // a full completion queue has failed the queue pair without a NAK (class G)
   if (qp.state == QpState.ERR) return;
   if (fault != Fault.NONE) {
-    rejectRequest(qp, packet, fault);
+    if (!isRepeated) rejectRequest(qp, packet, fault);
   } else {
     qp.rnrNaks = 0;
-    ackRequest(qp, packet, isAckDue);
+    if (!isRepeated) ackRequest(qp, packet, isAckDue);
   }
   dropAgedResources(qp);
 }
@@ -65,7 +71,7 @@ function receiveInOrder(qp: Qp, packet: Packet): void {
  * Executes what has waited for the packets before it. Another gap behind it gets its NAK with the next packet that
  * arrives ahead of it: until then the peer may be sending again what is missing there.
  */
-function receiveKept(qp: Qp): void {
+function receiveKept(qp: Qp, isDeferring: bool): void {
   let before = qp.ePsn;
   while (isResponding(qp)) {
     let slot = takeKept(qp);
@@ -73,11 +79,11 @@ function receiveKept(qp: Qp): void {
     let packet = slot.packet;
     if (changetype<usize>(packet) != 0 && slot.psn == qp.ePsn) {
       qp.count(Counter.rx_reordered);
-      receiveInOrder(qp, packet);
+      receiveInOrder(qp, packet, isDeferring);
     }
     freeSlot(slot);
   }
-  if (qp.ePsn != before) noteEarlyAck(qp, psnAdd(qp.ePsn, -1));
+  if (isDeferring && qp.ePsn != before) deferAck(qp, psnAdd(qp.ePsn, -1));
 }
 
 /** Returns whether the queue pair takes further requests. */
@@ -120,11 +126,16 @@ function receiveDuplicate(qp: Qp, packet: Packet): Counter {
   if (isAnswered(opcode)) return replayResponse(qp, packet);
   // not beyond a READ or atomic: its response may have been lost, and an ACK after it would complete it too early
   let newest = psnAdd(firstResourcePsnAfter(qp, packet.psn, qp.ePsn), -1);
+  let psn = newest;
+  if (needsAcksInOrder(packet)) {
+    psn = packet.psn;
+    if (psn == newest) releaseAck(qp);
+    else deferAck(qp, newest);
+  }
   // the pending ACK or NAK takes precedence: a NAK acknowledges as much, and so does the ACK of a newer packet
-  if (qp.pendingAck != PendingAck.NONE && (qp.pendingSyndrome != Syndrome.ACK || psnDiff(qp.pendingPsn, newest) >= 0))
-    return NO_DROP;
-  scheduleAck(qp, PendingAck.SEND, Syndrome.ACK, newest);
-  if (newest != packet.psn) noteEarlyAck(qp, newest);
+  let isAcked =
+    qp.pendingAck != PendingAck.NONE && (qp.pendingSyndrome != Syndrome.ACK || psnDiff(qp.pendingPsn, psn) >= 0);
+  if (!isAcked) scheduleAck(qp, PendingAck.SEND, Syndrome.ACK, psn);
   return NO_DROP;
 }
 

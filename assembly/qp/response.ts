@@ -14,6 +14,7 @@ import { psnAdd, psnDiff } from '../wire/psn';
 import { chargeRate, isPaced } from './congestion';
 import { creditSyndrome, hasCreditUpdate } from './credit';
 import { recordDecision } from './decisions';
+import { isAckDeferred } from './deferredack';
 import { resolveRead } from './execute';
 import { PendingAck, Qp } from './qp';
 import { deactivate, oldestActive, RespResource } from './resource';
@@ -33,7 +34,7 @@ export function nextResponse(qp: Qp, frame: usize): u32 {
     if (bytes != 0) return bytes;
   }
   if (qp.pendingAck != PendingAck.NONE) return sendAck(qp, frame);
-  return hasCreditUpdate(qp) ? sendCreditUpdate(qp, frame) : 0;
+  return hasCreditUpdate(qp) && !isAckDeferred(qp) ? sendCreditUpdate(qp, frame) : 0;
 }
 
 /**
@@ -57,6 +58,7 @@ function sendAck(qp: Qp, frame: usize): u32 {
   Bth.at(bth).write(Opcode.ACKNOWLEDGE, false, 0, qp.pkey, qp.destQpn, false, qp.pendingPsn, qp.migReq);
   let isAck = qp.pendingSyndrome == Syndrome.ACK;
   Aeth.at(bth + BTH_BYTES).write(isAck ? creditSyndrome(qp) : qp.pendingSyndrome, qp.msn);
+  if (qp.pendingSyndrome == Syndrome.NAK_SEQUENCE) qp.isRepetitionDue = true;
   let ends = qp.pendingAck == PendingAck.SEND_AND_FAIL;
   qp.pendingAck = PendingAck.NONE;
   let bytes = qp.path.close(frame, bth + BTH_BYTES + AETH_BYTES);

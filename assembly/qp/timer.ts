@@ -39,7 +39,7 @@ function earlier(a: u64, b: u64): u64 {
 /** Returns the earliest deadline of a queue pair; 0 = none. */
 function nextDeadline(qp: Qp): u64 {
   let deadline = earlier(earlier(qp.earlyDeadline, qp.nakDeadline), earlier(qp.ackDeadline, qp.rnrDeadline));
-  if (qp.repeatDeadline != 0) deadline = earlier(deadline, qp.repeatDeadline);
+  if (qp.deferredDeadline != 0) deadline = earlier(deadline, qp.deferredDeadline);
   if (qp.flowControl) deadline = earlier(deadline, qp.creditDeadline);
   if (qp.rate == 0) return deadline;
   return earlier(deadline, earlier(qp.paceDeadline, earlier(qp.alphaDeadline, qp.rateDeadline)));
@@ -95,7 +95,7 @@ export function disarmTimers(qp: Qp): void {
   qp.creditDeadline = 0;
   qp.earlyDeadline = 0;
   qp.nakDeadline = 0;
-  qp.repeatDeadline = 0;
+  qp.deferredDeadline = 0;
   if (qp.timerIndex) remove(qp);
 }
 

@@ -24,6 +24,9 @@ export class Bth {
   get isSolicited(): bool {
     return (load<u8>(this.ptr, 1) & 0x80) != 0;
   }
+  get migReq(): bool {
+    return (load<u8>(this.ptr, 1) & 0x40) != 0;
+  }
   get pad(): u32 {
     return (load<u8>(this.ptr, 1) >> 4) & 3;
   }

@@ -63,8 +63,8 @@ export interface RecoveryDecision extends Traced {
    * `packets` that were about to be sent again. `RECOVERED`: the first progress after a retry, so that all retries are
    * available again. `PROBE_LOST`: the packet of an early retransmission was lost, so the `packets` behind it count as
    * lost. `PROBE_DELIVERED`: that packet was not lost. `REPLAY_DROPPED`: the peer has requested a READ again whose
-   * memory is no longer registered; `packets` of the response are not sent. `ACK_REPEATED`: the responder repeats an
-   * ACK that came early, because nothing new has come since.
+   * memory is no longer registered; `packets` of the response are not sent. `ACK_DEFERRED`: the responder sends
+   * the ACK of packets that the peer was to send again after a NAK, because they have not come.
    */
   readonly kind:
     | 'READ_RESUMED'
@@ -73,13 +73,13 @@ export interface RecoveryDecision extends Traced {
     | 'PROBE_LOST'
     | 'PROBE_DELIVERED'
     | 'REPLAY_DROPPED'
-    | 'ACK_REPEATED';
+    | 'ACK_DEFERRED';
   /**
    * PSN at which sending continues; for `RECOVERED`, the oldest PSN that is not acknowledged; for `REPLAY_DROPPED`, the
-   * first that is not sent; for `ACK_REPEATED`, that of the ACK.
+   * first that is not sent; for `ACK_DEFERRED`, that of the ACK.
    */
   readonly psn: number;
-  /** Number of packets that `kind` refers to; 0 for `RECOVERED` and `ACK_REPEATED`. */
+  /** Number of packets that `kind` refers to; 0 for `RECOVERED` and `ACK_DEFERRED`. */
   readonly packets: number;
 }
 
@@ -196,6 +196,7 @@ const RECOVERY_TEXT: Readonly<Record<RecoveryDecision['kind'], (psn: number, pac
   RECOVERED: (psn) => `recovers: everything before psn ${psn} is acknowledged, all retries are available again`,
   PROBE_LOST: (psn, packets) => `the packet was lost: sends ${packets} again from psn ${psn} on`,
   REPLAY_DROPPED: (psn) => `drops a repeated READ at psn ${psn}: its memory is gone`,
-  ACK_REPEATED: (psn) => `repeats the ACK of psn ${psn}: it came early, and nothing has come since`,
+  ACK_DEFERRED: (psn) =>
+    `sends the ACK of psn ${psn}, which it has deferred: the peer has not sent all before it again`,
   PROBE_DELIVERED: (psn) => `the packet was not lost: goes on at psn ${psn}`,
 };

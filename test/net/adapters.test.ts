@@ -86,3 +86,8 @@ group.each([
     expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([]);
   });
 });
+
+test.each([0.03, 0.1, 0.2])('rxe gets no ACK of a packet that it is about to send again: %s lost', async (drop) => {
+  for (let i = 0; i < 12; i++)
+    await respondTo({ keeps: true, rxe: true, seed: SEED + 80 + i, mtu: 256, ops: OPS, trouble: { drop } });
+});

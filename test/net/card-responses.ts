@@ -14,6 +14,8 @@ export interface Run {
   readonly credits?: boolean;
   /** The card keeps requests that arrive ahead of a gap. Default: it drops them. */
   readonly keeps?: boolean;
+  /** The adapter requests as rxe does. Default: as others. */
+  readonly rxe?: boolean;
 }
 
 /** Zones of the card's memory: READs, atomics, WRITEs. */
@@ -35,7 +37,8 @@ export async function respondTo(run: Run): Promise<Outcome> {
   if (!run.keeps) rig.x.setReorderWindow(0);
   const work = new Work(run, rig, random.fork());
   const qp = rig.qp({ recvWr: 16, cqe: 64, flowControl: run.credits ?? false });
-  const there = flow({ destQp: qp.qpn, trafficClass: 2 });
+  const rxe = run.rxe ?? false;
+  const there = flow({ destQp: qp.qpn, trafficClass: 2, migReq: !rxe });
   const psn = run.psn ?? random.below(2 ** 24);
   const ends = { destQpn: there.srcQp, sqPsn: random.below(2 ** 24), rqPsn: psn, trafficClass: 2 };
   qp.connect({ ...ends, mtu: run.mtu, maxDestRdAtomic: 16, minRnrTimer: RNR_TIMER });
@@ -48,6 +51,7 @@ export async function respondTo(run: Run): Promise<Outcome> {
     rnrTimer: RNR_TIMER,
     posted: () => work.posted,
     keeps: run.keeps ?? false,
+    rxe,
   });
   const link = new AdapterLink(rig, adapter, random.fork(), run.trouble);
   link.application = () => work.step(qp, link.now);

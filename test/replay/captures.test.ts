@@ -3,6 +3,7 @@
  * captured end sent. Every permitted difference has a name here and a reason.
  */
 import { expect, describe as group, test } from 'vitest';
+import { psnDistance } from '../../src/probe/packet/psn.js';
 import { CAPTURES } from '../kit/fixtures.js';
 import { type Conversation, conversations, type Said, said } from './conversation.js';
 import { capturedRequests, isPlain, ReplayedRequester } from './requester.js';
@@ -65,6 +66,18 @@ function withoutReplayOpcodes(answer: Said): Said {
   return { ...rest, opcode: names[place] as string };
 }
 
+/**
+ * rxe answers a duplicate with the ACK of all that it has executed. The card acknowledges the duplicate alone, because
+ * rxe as the requester does not bear more (assembly/qp/deferredack.ts).
+ */
+function withNewestPsns(ours: readonly Said[], theirs: readonly Said[]): Said[] {
+  return ours.map((answer, i) => {
+    const same = theirs[i];
+    const isOlder = answer.syndrome === 31 && same?.syndrome === 31 && psnDistance(same.psn, answer.psn) > 0;
+    return isOlder ? { ...answer, psn: same.psn } : answer;
+  });
+}
+
 function expectedOf({ capture, packets }: Conversation): Said[] {
   let theirs = packets.filter(({ isRequest }) => !isRequest).map(({ frame }) => said(frame));
   if (capture.includes('rnr')) theirs = withoutRnrQuirk(theirs);
@@ -102,6 +115,7 @@ group('the card as the responder', () => {
       expect(ours.map(({ syndrome }) => syndrome)).toEqual([0x61]);
       return;
     }
+    if (capture.startsWith('reorder')) ours = withNewestPsns(ours, theirs);
     if (isLossy(capture)) ours = recorded(ours, theirs);
     else if (CUT.includes(capture)) ours = ours.slice(0, theirs.length);
     expect(ours).toEqual(theirs);

@@ -52,6 +52,11 @@ export interface RequesterOptions {
   readonly askEvery?: number;
   /** Whether the card may keep requests that arrive ahead of a gap. Default false: it drops them (go-back-N). */
   readonly keeps?: boolean;
+  /**
+   * Whether it requests as rxe does: one packet a turn, with a timeout far above the round trip; and it bears no ACK of
+   * a packet that it is about to send again. Default false.
+   */
+  readonly rxe?: boolean;
 }
 
 interface Message {
@@ -86,6 +91,8 @@ export class AdapterRequester implements Adapter {
   #timer = Number.POSITIVE_INFINITY;
   #waitUntil = 0;
   #now = 0;
+  /** Up to here it sends again without a NAK: the card could not know of it when it sent what is on its way. */
+  #unasked = 0;
 
   // what has reached the card, and what it has said
   /** Distance up to which requests have reached the card in order, and whether one has come that is further. */
@@ -121,6 +128,10 @@ export class AdapterRequester implements Adapter {
     return [...messages].map(({ result }) => result);
   }
 
+  get #timeout(): number {
+    return this.#options.timeout ?? (this.#options.rxe ? 1_000_000 : 12_000);
+  }
+
   get deadline(): number {
     return Math.max(this.#timer, this.#waitUntil);
   }
@@ -133,8 +144,8 @@ export class AdapterRequester implements Adapter {
       this.#next = this.#oldest;
     }
     this.#transmit();
-    this.#timer = Math.min(this.#timer, now + (this.#options.timeout ?? 12_000));
-    if (this.#timer <= now) this.#timer = now + 2 * (this.#options.timeout ?? 12_000);
+    this.#timer = Math.min(this.#timer, now + this.#timeout);
+    if (this.#timer <= now) this.#timer = now + 2 * this.#timeout;
   }
 
   take(): Uint8Array[] {
@@ -189,6 +200,8 @@ export class AdapterRequester implements Adapter {
     if (at < this.#oldest || at >= this.#furthest) return;
     const syndrome = d.aeth?.syndrome ?? 0;
     const isAck = kind.operation === 'ACK' && syndrome >>> 5 === 0;
+    if (this.#options.rxe && isAck && at >= Math.max(this.#next, this.#unasked))
+      throw new Error(`an ACK of PSN ${d.bth.psn}, but rxe is about to send PSN ${this.#psn(this.#next)} again`);
     this.#acknowledge(isAck ? at + 1 : at);
     if (this.#oldest !== at) {
       if (this.#oldest < at) this.#imply();
@@ -225,8 +238,9 @@ export class AdapterRequester implements Adapter {
 
   /** Sends what the window and the limit of READs and atomics allow. */
   #transmit(): void {
-    const { window = 32 } = this.#options;
-    while (this.#next < this.#slots.length && this.#next - this.#oldest < window) {
+    const { window = 32, rxe = false } = this.#options;
+    let left = rxe ? 1 : window;
+    while (left-- > 0 && this.#next < this.#slots.length && this.#next - this.#oldest < window) {
       const { message, index, packet } = this.#slots[this.#next] as Slot;
       const { operation } = message;
       if (isRemote(operation) && this.#outstanding(this.#next) >= RD_ATOMIC) return;
@@ -273,12 +287,13 @@ export class AdapterRequester implements Adapter {
 
   #progress(): void {
     this.#next = Math.max(this.#next, this.#oldest);
-    this.#timer = this.isDone ? Number.POSITIVE_INFINITY : this.#now + (this.#options.timeout ?? 12_000);
+    this.#timer = this.isDone ? Number.POSITIVE_INFINITY : this.#now + this.#timeout;
   }
 
   /** A later answer has come: the result for which we wait is lost. */
   #imply(): void {
     this.counts.implied++;
+    this.#unasked = this.#furthest;
     this.#next = this.#oldest;
     this.#timer = this.#now;
   }
