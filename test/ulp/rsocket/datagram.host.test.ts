@@ -213,6 +213,8 @@ test('a peer that has restarted is found again, and its address is resolved anew
     });
   };
   await until(first);
+  // until then messages go by UDP, by which the second would be reached at once
+  await eventually(() => expect(resolve.mock.settledResults.length).toBeGreaterThan(0));
   await new Promise<void>((resolve) => first.close(resolve));
   const second = open(rsockets, PEER, log);
   second.bind(port, PEER);

@@ -25,7 +25,7 @@ interface Peer {
   qpNum: number;
   destination: Destination | undefined;
   isResolving: boolean;
-  /** When its address was resolved (ms). */
+  /** When the introduction came for which its address was resolved (ms). */
   resolvedAt: number;
   /** When it was last heard, or introduced to (ms). */
   checkedAt: number;
@@ -65,14 +65,14 @@ export class Peers {
       qpNum,
       destination: undefined,
       isResolving: false,
-      resolvedAt: 0,
+      resolvedAt: Number.NEGATIVE_INFINITY,
       checkedAt: 0,
     };
     this.#touch(key, peer);
     peer.qpNum = qpNum;
     if (peer.destination !== undefined) peer.destination = { ah: peer.destination.ah, qpNum };
     // it may have another adapter by now
-    if (performance.now() - peer.resolvedAt >= SILENCE_MS) this.#resolve(key, address, peer);
+    if (peer.checkedAt - peer.resolvedAt >= SILENCE_MS) this.#resolve(key, address, peer);
     if (this.#peers.size <= MAX_PEERS) return;
     const [[oldest, { destination }]] = this.#peers as unknown as [[string, Peer]];
     this.#peers.delete(oldest);
@@ -94,6 +94,7 @@ export class Peers {
   #resolve(key: string, address: string, peer: Peer): void {
     if (peer.isResolving || this.#lookups === MAX_LOOKUPS) return;
     peer.isResolving = true;
+    const introducedAt = peer.checkedAt;
     this.#lookups++;
     this.#pd
       .createAh({ grh: { dgid: address } })
@@ -101,7 +102,7 @@ export class Peers {
         (ah) => {
           this.#retire(peer.destination);
           peer.destination = { ah, qpNum: peer.qpNum };
-          peer.resolvedAt = performance.now();
+          peer.resolvedAt = introducedAt;
           if (this.#peers.get(key) !== peer) this.#retire(peer.destination);
         },
         // Its messages go by UDP, which says why they do not arrive.
