@@ -37,10 +37,8 @@ export function receiveRequest(qp: Qp, packet: Packet): Counter {
   let ahead = psnDiff(packet.psn, qp.ePsn);
   if (ahead > 0) return receiveOutOfSequence(qp, packet, ahead);
   if (ahead < 0) return receiveDuplicate(qp, packet);
-  // the packets that wait replace this one
-  let isDeferring = qp.isRepetitionDue && needsAcksInOrder(packet);
   receiveInOrder(qp, packet, false);
-  if (qp.reorderFirst != 0) receiveKept(qp, isDeferring);
+  if (qp.reorderFirst != 0) receiveKept(qp, qp.isRepetitionDue && needsAcksInOrder(packet));
   if (qp.reorderFirst == 0) qp.isRepetitionDue = false;
   return NO_DROP;
 }

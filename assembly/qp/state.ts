@@ -99,6 +99,7 @@ function resetQp(qp: Qp): void {
   qp.msn = 0;
   qp.expect = Expect.FIRST;
   qp.sentNak = SentNak.NONE;
+  qp.isRepetitionDue = false;
   qp.hasReceived = false;
   qp.pendingAck = PendingAck.NONE;
   resetResources(qp);

@@ -82,6 +82,18 @@ describe('the ACK of packets that have waited behind a gap', () => {
       .silent();
   });
 
+  test('comes at once if the NAK was sent before a RESET', async () => {
+    const c = await rxe();
+    c.in(0, send({ psn: 101 })).out(nak.sequence({ psn: 100 }));
+    c.qp.modify({ STATE: 0 });
+    c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100 });
+    c.recv(1, 0, 64)
+      .recv(2, 0, 64)
+      .in(1, send({ psn: 101 }), send({ psn: 100 }))
+      .out(ack({ psn: 101, msn: 2 }))
+      .wc({ wrId: 1 }, { wrId: 2 });
+  });
+
   test('comes after an ACK timeout if the rest of the second transmission is lost', async () => {
     const c = fill(await rxe());
     c.in(5, send({ psn: 101 }))
@@ -95,7 +107,7 @@ describe('the ACK of packets that have waited behind a gap', () => {
     expect(deferredAcks(c)).toBe(1);
   });
 
-  test('is covered by that of a new packet', async () => {
+  test('is not sent beside the ACK of a new packet', async () => {
     const c = fill(await rxe());
     c.in(2, send({ psn: 103 }))
       .out(ack({ psn: 103, msn: 4 }))
@@ -105,7 +117,7 @@ describe('the ACK of packets that have waited behind a gap', () => {
     expect(deferredAcks(c)).toBe(0);
   });
 
-  test('is covered by the NAK of another gap', async () => {
+  test('is not sent beside the NAK of another gap', async () => {
     const c = fill(await rxe());
     c.in(2, send({ psn: 104 }))
       .out(nak.sequence({ psn: 103, msn: 3 }))
@@ -142,7 +154,7 @@ describe('the ACK of packets that have waited behind a gap', () => {
       .out(ack({ psn: 102, msn: 3 }));
   });
 
-  test('is covered by an RNR NAK', async () => {
+  test('is not sent beside an RNR NAK', async () => {
     const c = fill(await rxe({ receives: 3 }));
     c.in(2, send({ psn: 103 }))
       .out(nak.rnr({ psn: 103, msn: 3, timer: 14 }))
@@ -172,12 +184,17 @@ describe('the ACK of packets that have waited behind a gap', () => {
   });
 });
 
+/** Two messages are executed, and acknowledged together. */
+function execute(c: Conversation): Conversation {
+  return c
+    .in(0, send({ psn: 100, ackReq: false }), send({ psn: 101 }))
+    .out(ack({ psn: 101, msn: 2 }))
+    .wc({ wrId: 1 }, { wrId: 2 });
+}
+
 describe('the ACK of a duplicate', () => {
   test('covers all that was executed if the duplicate has MigReq 1', async () => {
-    const c = await rc({ receives: 8 });
-    c.in(0, send({ psn: 100, ackReq: false }), send({ psn: 101 }))
-      .out(ack({ psn: 101, msn: 2 }))
-      .wc({ wrId: 1 }, { wrId: 2 })
+    execute(await rc({ receives: 8 }))
       .in(ACK_TIMER, send({ psn: 100, ackReq: false }))
       .out(ack({ psn: 101, msn: 2 }))
       .at(10 * ACK_TIMER)
@@ -185,10 +202,7 @@ describe('the ACK of a duplicate', () => {
   });
 
   test('covers only the duplicate if that has MigReq 0, and the rest after an ACK timeout', async () => {
-    const c = await rxe();
-    c.in(0, send({ psn: 100, ackReq: false }), send({ psn: 101 }))
-      .out(ack({ psn: 101, msn: 2 }))
-      .wc({ wrId: 1 }, { wrId: 2 })
+    execute(await rxe())
       .in(ACK_TIMER, send({ psn: 100, ackReq: false }))
       .out(ack({ psn: 100, msn: 2 }))
       .in(ACK_TIMER + 5, send({ psn: 100, ackReq: false }))
@@ -201,11 +215,8 @@ describe('the ACK of a duplicate', () => {
       .silent();
   });
 
-  test('is the last one if the duplicate is the newest packet', async () => {
-    const c = await rxe();
-    c.in(0, send({ psn: 100, ackReq: false }), send({ psn: 101 }))
-      .out(ack({ psn: 101, msn: 2 }))
-      .wc({ wrId: 1 }, { wrId: 2 })
+  test('is sent once if the duplicate is the newest packet', async () => {
+    execute(await rxe())
       .in(5, send({ psn: 100, ackReq: false }))
       .out(ack({ psn: 100, msn: 2 }))
       .in(6, send({ psn: 101 }))

@@ -17,7 +17,6 @@ function peers() {
     new Promise<AddressHandle>((resolve) => lookups.push(() => resolve({ close: async () => {} } as AddressHandle)));
   const all = new Peers({ createAh } as unknown as Pd);
   return {
-    all,
     lookups,
     at: (ms: number) => void clock.mockReturnValue(ms),
     async answer() {
