@@ -49,8 +49,8 @@ async function compileNative() {
  * Returns a step that compiles `outputs` from `inputs` with `make`, unless its stamp is fresh or `blocked` returns a
  * reason.
  */
-function compiled({ name, stamp, inputs, outputs, make, optional, blocked = () => undefined }) {
-  const made = new Stamp(stamp, { inputs, outputs });
+function compiled({ name, stamp, inputs, outputs, cached, make, optional, blocked = () => undefined }) {
+  const made = new Stamp(stamp, { inputs, outputs, cached });
   return {
     name,
     optional,
@@ -76,6 +76,7 @@ export const BENCH_STEPS = [
       'dist/index.d.ts',
     ],
     outputs: [`${OUT}/js/bench/workers/main.js`],
+    cached: [`${OUT}/js`],
     make: () => tool('tsc', '-p', 'bench/workers'),
   }),
   compiled({
