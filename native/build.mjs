@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Builds the addon: prebuilds/linux-ARCH/wasm_roce.node. As a program it builds for this processor, also from an
-// installed package. It needs g++ with C++17 and the headers of Linux (Debian: g++, Alpine: g++ linux-headers).
+// installed package. It needs g++ with C++17, the headers of Linux (Debian: g++, Alpine: g++ linux-headers), and
+// those of Node-API (the packages HEADERS).
 //
 // One file serves glibc and musl: the C++ runtime is linked in, and the C library is not named. Its symbols are without
 // a version, and bind to the C library of the process that loads the addon. test/repo/prebuilds.test.ts checks that
@@ -48,9 +49,18 @@ export function addonPath(arch) {
   return `prebuilds/linux-${arch}/wasm_roce.node`;
 }
 
+/** The packages with the headers of Node-API. Only a build needs them, so the package does not depend on them. */
+const HEADERS = ['node-addon-api', 'node-api-headers'];
+
 function headers() {
-  const require = createRequire(import.meta.url);
-  const folder = (name) => dirname(require.resolve(`${name}/package.json`));
+  const { resolve } = createRequire(import.meta.url);
+  const folder = (name) => {
+    try {
+      return dirname(resolve(`${name}/package.json`, { paths: [NATIVE, process.cwd()] }));
+    } catch (cause) {
+      throw new Error(`${name} is not installed: npm install ${HEADERS.join(' ')}`, { cause });
+    }
+  };
   return ['-isystem', folder('node-addon-api'), '-isystem', join(folder('node-api-headers'), 'include')];
 }
 

@@ -341,8 +341,8 @@ export function native(): NativeAddon {
       : `the native addon for linux-${process.arch} is missing`;
     throw new VerbsError(
       'EOPNOTSUPP',
-      `${reason}: build it with \`node ${BUILDER}\`, which needs g++ and the headers of Linux, ` +
-        'or use the memory link, which needs no addon',
+      `${reason}: build it with \`node ${BUILDER}\`, which needs g++, the headers of Linux, ` +
+        'and the packages node-addon-api and node-api-headers, or use the memory link, which needs no addon',
       { cause },
     );
   }

@@ -3,17 +3,7 @@
  * as well. The archive holds the programs of this host with their loader and libraries, so versions cannot conflict.
  */
 import { execFileSync } from 'node:child_process';
-import {
-  chmodSync,
-  copyFileSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { PROGRAMS, ROOT } from './paths.js';
 
@@ -22,8 +12,6 @@ export const GUEST_FOLDER = '/bench';
 
 /** The library that the xdp link loads by name. Without it that link is skipped. */
 const LIBRARY = 'libbpf.so.1';
-/** Packages that only some commands load, or the build of the addon. */
-const NOT_LOADED = new Set(['cli-table3', 'node-addon-api', 'node-api-headers']);
 
 /** @param initrd the image of the interop tests @returns the path of the image with the archive appended */
 export function pack(initrd: string): string {
@@ -70,9 +58,6 @@ function addProject(to: string): void {
     'build/bench/js',
   ])
     if (existsSync(join(ROOT, path))) cpSync(join(ROOT, path), join(to, path), { recursive: true });
-  const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  for (const name of Object.keys(dependencies).filter((each) => !NOT_LOADED.has(each)))
-    cpSync(join(ROOT, 'node_modules', name), join(to, 'node_modules', name), { recursive: true, dereference: true });
 }
 
 /** Copies a program and its libraries, and writes a script that starts the program with these libraries. */

@@ -1,9 +1,9 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
-import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { addonPath, buildAddon, compilerFor } from '../../native/build.mjs';
 import { writeCodes } from './codes.mjs';
-import { onPath, ROOT, run, SetupError, tool } from './run.mjs';
+import { onPath, ROOT, run, tool } from './run.mjs';
 import { Stamp } from './stamp.mjs';
 
 /** The processors, by Node's names, that the package brings the addon for. */
@@ -123,60 +123,32 @@ export const xdpProgram = compiled({
   },
 });
 
-/**
- * What is loaded as one file, in dist/ (src/packagefile.ts): the library, its part that tests peers, the program of the
- * card's thread, and the addon, which the endpoint uses to notify systemd.
- */
-const BUNDLES = [
-  'index=src/index.ts',
-  'probe=src/probe.ts',
-  'cardworker=src/device/cardworker.ts',
-  'native=src/native.ts',
-];
+/** The licences of the packages that dist/ contains. */
+const LICENCES = 'dist/LICENCES.txt';
 
 export const dist = compiled({
   name: 'package',
   stamp: 'dist',
   inputs: [
-    ...['src', 'web/ladder', 'tsconfig.json', 'tsconfig.build.json', 'scripts/setup/build.mjs'],
+    ...['src', 'web/ladder', 'tsconfig.json', 'tsconfig.build.json', 'package-lock.json'],
+    ...['scripts/setup/build.mjs', 'scripts/setup/bundle.mjs'],
     ...['build/card.js', 'build/card.d.ts', 'build/codes.js', 'build/codes.d.ts', 'build/scriptgrammar.js'],
     'web/report',
   ],
-  outputs: ['dist/index.js', 'dist/index.d.ts', 'dist/cardworker.js', 'man/wasm-roce.1'],
+  outputs: ['dist/index.js', 'dist/index.d.ts', 'dist/cli/main.js', LICENCES, 'man/wasm-roce.1'],
   cached: ['dist', 'man'],
   applies: () => existsSync(join(ROOT, 'src/index.ts')),
   async make() {
     rmSync(join(ROOT, 'dist'), { recursive: true, force: true });
     await tool('tsc', '-p', 'tsconfig.build.json');
-    // Over a hundred modules in one file load in a third of the time. The commands import this file and no other.
-    const format = ['--platform=node', '--format=esm', '--target=node20.12', '--keep-names'];
-    await tool(
-      'esbuild',
-      ...BUNDLES,
-      '--bundle',
-      '--packages=external',
-      ...format,
-      '--outdir=dist',
-      '--allow-overwrite',
-    );
-    for (const bundle of BUNDLES) nameOnlyClasses(join(ROOT, `dist/${bundle.split('=')[0]}.js`));
+    // imported here, because the packages that it needs may have been installed a moment ago
+    const { bundle } = await import('./bundle.mjs');
+    await bundle({ licences: LICENCES });
     await buildPages();
     await buildReportPage();
     await writeManPages();
   },
 });
-
-/**
- * Keeps the names of classes, which util.inspect shows, in a file of esbuild. With --keep-names, esbuild sets that of
- * each function as well: again and again for those within others, which takes a tenth of the time of a connection.
- */
-function nameOnlyClasses(file) {
-  const bundle = readFileSync(file, 'utf8');
-  const setter = 'var __name = (target, value) => __defProp(target, "name", { value, configurable: true });';
-  if (!bundle.includes(setter)) throw new SetupError(`${file}: esbuild names classes in another way than before`);
-  const rest = bundle.replace(setter, `${setter.replace('__name', '__className')}\nvar __name = (target) => target;`);
-  writeFileSync(file, rest.replaceAll('__name(this,', '__className(this,'));
-}
 
 /** Bundles the programs and styles of the package's HTML pages, beside their text, to dist/web. */
 async function buildPages() {
@@ -194,12 +166,12 @@ async function writeManPages() {
   // a process of its own, since this one may have loaded an earlier build
   const program = `
     import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
-    import { manPages } from './dist/cli/manpage.js';
-    import { createProgram } from './dist/cli/program.js';
+    import { manPages } from './src/cli/manpage.ts';
+    import { createProgram } from './src/cli/program.ts';
     rmSync('man', { recursive: true, force: true });
     mkdirSync('man');
     for (const [name, page] of manPages(await createProgram())) writeFileSync('man/' + name, page);`;
-  await run(process.execPath, ['--input-type=module', '--eval', program]);
+  await run(process.execPath, ['--import', 'tsx', '--input-type=module', '--eval', program]);
 }
 
 /** Bundles the program and the style of the page of a probe's report, beside its text, to dist/web. */

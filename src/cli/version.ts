@@ -1,5 +1,6 @@
 /** The version of the package. */
 import { readFileSync } from 'node:fs';
+import { packageFile } from '../packagefile.js';
 
 /** As package.json has it. */
-export const version: string = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version;
+export const version: string = JSON.parse(readFileSync(packageFile('package.json'), 'utf8')).version;

@@ -1,6 +1,9 @@
 // A thread that takes turns as the card's thread does. Each turn adds one to a word in two steps.
 import { parentPort, workerData } from 'node:worker_threads';
-import { TurnLock } from '../../dist/device/turnlock.js';
+import { register } from 'tsx/esm/api';
+
+register();
+const { TurnLock } = await import('../../src/device/turnlock.ts');
 
 const { shared, sum } = workerData;
 const turnLock = new TurnLock(shared);

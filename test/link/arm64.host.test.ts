@@ -43,10 +43,10 @@ const PROGRAM = `
 
 /** Prints the CRC of some bytes by each method, from several registers and alignments. */
 const CRCS = `
-  const { native } = await import('${join(ROOT, 'dist/native.js')}');
+  const { createRequire } = await import('node:module');
   const { bytes, starts, lengths } = JSON.parse(process.argv[1]);
   const buffer = Uint8Array.from(bytes);
-  const { crcMethods, crc } = native();
+  const { crcMethods, crc } = createRequire('/')('${join(ROOT, 'prebuilds/linux-arm64/wasm_roce.node')}');
   const all = (method) =>
     lengths.flatMap((length) =>
       starts.map((start, shift) => {

@@ -110,7 +110,7 @@ describe('the facade', () => {
       'build/scriptgrammar': [],
       // protocols of upper layers stand on the public API, as those of users do
       'src/transport': ['src/index', 'src/base'],
-      'src/ulp': ['src/index', 'src/base', 'src/transport'],
+      'src/ulp': ['src/index', 'src/base', 'src/transport', 'src/packagefile'],
       'src/net': ['src/ulp', 'src/index'],
       'src/dgram': ['src/ulp'],
       'src/collective': ['src/ulp'],
@@ -118,7 +118,10 @@ describe('the facade', () => {
       'src/nvme': ['src/ulp'],
       'src/rpc': ['src/ulp'],
       'src/valkey': ['src/ulp'],
-      'src/cli': ['src/base', 'src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe', 'src/cli/endpoint/notify'],
+      'src/cli': [
+        ...['src/base', 'src/packagefile', 'src/cli/endpoint/notify'],
+        ...['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],
+      ],
       // sd_notify is of no use to other programs, so it is no public export
       'src/cli/endpoint/notify': ['src/native', 'src/cli'],
       'build/card': [],

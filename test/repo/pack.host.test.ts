@@ -28,9 +28,18 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
   let installed: Installed;
   beforeAll(async () => {
     // what `wasm-roce/connectrpc` needs is up to the user to install
-    installed = await install(['@types/node', 'undici-types', '@connectrpc/connect', '@bufbuild/protobuf']);
+    installed = await install([
+      ...['@types/node', 'undici-types', '@connectrpc/connect', '@bufbuild/protobuf'],
+      ...['node-addon-api', 'node-api-headers'],
+    ]);
   }, 120_000);
   afterAll(() => installed?.remove());
+
+  /** Returns the text of all its JavaScript in dist/. */
+  const scripts = () =>
+    installed.files
+      .filter((path) => /^dist\/(?!web\/).*\.js$/.test(path))
+      .map((path) => readFileSync(join(installed.package, path), 'utf8'));
 
   test('holds what runs, its types and its licence, and none of the tests', () => {
     expect(installed.files).toEqual(
@@ -39,6 +48,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
         'dist/index.d.ts',
         'build/card.wasm',
         'dist/cardworker.js',
+        'dist/LICENCES.txt',
         'native/build.mjs',
         'LICENSE',
         'README.md',
@@ -48,6 +58,28 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect(installed.files.filter((path) => /\.png$/.test(path))).toEqual([]);
     // Source maps would need the sources beside them.
     expect(installed.files.filter((path) => /\.[jt]s\.map$/.test(path))).toEqual([]);
+  });
+
+  test('depends on no package but those that its user chooses', () => {
+    const packed = JSON.parse(readFileSync(join(installed.package, 'package.json'), 'utf8'));
+    const { dependencies, optionalDependencies, peerDependenciesMeta } = packed;
+    expect([dependencies, optionalDependencies]).toEqual([undefined, undefined]);
+    expect(peerDependenciesMeta).toEqual({ '@connectrpc/connect': { optional: true } });
+  });
+
+  test('names the licence of each package that it contains', () => {
+    const licences = readFileSync(join(installed.package, 'dist/LICENCES.txt'), 'utf8');
+    const named = [...licences.matchAll(/^Name: (.*)$/gm)].map(([, name]) => name);
+    expect(named).toEqual(expect.arrayContaining(['@bomb.sh/tab', 'commander', 'xmlbuilder', 'yaml', 'zod']));
+    expect(licences.match(/^License: \S/gm)).toHaveLength(named.length);
+    const inside = scripts().flatMap((code) => code.match(/(?<=^\/\/ node_modules\/)(?:@[^/]+\/)?[^/\n]+/gm) ?? []);
+    expect([...new Set(inside)].filter((name) => !named.includes(name))).toEqual([]);
+  });
+
+  test('has one copy of each module for all its exports, commands and threads', () => {
+    const modules = scripts().flatMap((code) => code.match(/(?<=^\/\/ )(?:src|build|node_modules)\/\S+$/gm) ?? []);
+    expect(modules).toEqual(expect.arrayContaining(['src/errors.ts', 'src/verbs/qp.ts', 'src/cli/main.ts']));
+    expect(modules.filter((module, at) => modules.indexOf(module) !== at)).toEqual([]);
   });
 
   test('can be imported, and opens the card', async () => {
@@ -69,27 +101,28 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect(stdout).toBe('wait 1ms\n 0\n');
   });
 
-  test('loads no package: those of the commands, and of single links, wait until they are needed', async () => {
+  test('loads no package of another maker, by no export but connectrpc', async () => {
     // Resolution hooks see every import and every require of the process.
     const hooks = `export async function resolve(name, context, next) {
-        if (!/^(node:|file:|data:|[./])/.test(name) && name !== 'wasm-roce') console.log(name);
+        if (!/^(node:|file:|data:|[./])/.test(name) && !/^wasm-roce/.test(name)) console.log(name);
         return next(name, context);
       }`;
+    const own = Object.keys(manifest.exports).filter((path) => path !== './connectrpc');
     const program = `import { createRequire, register } from 'node:module';
       const Module = createRequire(import.meta.url)('node:module');
       const load = Module._load;
       Module._load = (name, ...rest) => { console.log('require', name); return load(name, ...rest); };
       register('data:text/javascript,' + encodeURIComponent(${JSON.stringify(hooks)}));
-      await import('wasm-roce');
+      for (const path of ${JSON.stringify(own)}) await import('wasm-roce' + path.slice(1));
       console.log('loaded');
-      await import('commander');`;
+      await import('undici-types/package.json', { with: { type: 'json' } });`;
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
     const lines = stdout.trim().split('\n');
     const isRequire = (line: string) => line.startsWith('require ');
     expect(lines.slice(0, lines.indexOf('loaded')).filter(isRequire)).toEqual([]);
     // Hooks run in a thread of their own, whose lines come late. The package imported last shows that they work.
-    expect(lines.filter((line) => !isRequire(line))).toEqual(expect.arrayContaining(['loaded', 'commander']));
-    expect(lines.filter((line) => !isRequire(line))).toHaveLength(2);
+    const names = lines.filter((line) => !isRequire(line));
+    expect(names.sort()).toEqual(['loaded', 'undici-types/package.json']);
   });
 
   test('keeps the names of its classes, which util.inspect shows', async () => {

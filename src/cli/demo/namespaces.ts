@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { packageFile } from '../../packagefile.js';
 
 /** The options of `unshare` that work here, or the reason why none do. */
 export type Isolation =
@@ -20,8 +20,8 @@ export function findIsolation(): Isolation {
   return { reason: `unshare ${flags.join(' ')} is not permitted here (${stderr.trim().split('\n')[0]})` };
 }
 
-/** The program of a card, with the extension of this file: the demo also runs from its source. */
-const CARD = fileURLToPath(new URL(`card${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url));
+/** The program of a card: the built one, or its source if the demo runs from its source. */
+const CARD = packageFile(import.meta.url.endsWith('.ts') ? 'src/cli/demo/card.ts' : 'dist/democard.js');
 
 /** Starts the program of a card in a new namespace. It ends when this process ends. */
 export function startCard(flags: readonly string[], role: 'a' | 'b'): ChildProcess {

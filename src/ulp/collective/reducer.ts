@@ -5,14 +5,15 @@
 import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import type { SharedMemory } from '../../index.js';
+import { packageFile } from '../../packagefile.js';
 import { instantiate, JOB_WORDS, JOBS, type ReduceExports, type ReduceThreadData, State } from './reducejobs.js';
 
 /** Shorter arrays take less time than a wake-up of the thread (bytes). */
 const LONG_BYTES = 65_536;
 
 /** The thread's program, where the build puts it. */
-const PROGRAM = new URL('../../../dist/ulp/collective/reducethread.js', import.meta.url);
-const MODULE = new URL('../../../build/reduce.wasm', import.meta.url);
+const PROGRAM = packageFile('dist/reducethread.js');
+const MODULE = packageFile('build/reduce.wasm');
 
 let compiled: WebAssembly.Module | undefined;
 
