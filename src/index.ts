@@ -7,6 +7,8 @@
  *
  * @packageDocumentation
  */
+
+export type { WaitOptions } from './base/waiting.js';
 export {
   type CmAddress,
   CmError,
@@ -120,7 +122,6 @@ export type { QuirkName } from './verbs/quirks.js';
 export { type AhAttr, type GlobalRoute, ResolvedAddress } from './verbs/resolvedaddress.js';
 export { Srq, type SrqAttributes, type SrqInfo, type SrqOptions } from './verbs/srq.js';
 export type { DeviceStat, QpStat } from './verbs/stat.js';
-export type { WaitOptions } from './verbs/waiting.js';
 export { Wc } from './verbs/wc.js';
 export type {
   Bind,

@@ -1,9 +1,9 @@
 /** Event channels (rdma_event_channel) and their events, with the names of rdma_cm. */
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { checkWait, MAX_TIMER_MS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { VerbsError } from '../errors.js';
 import type { AddressHandle } from '../verbs/ah.js';
 import { inspectAs } from '../verbs/describe.js';
-import { checkWait, MAX_TIMER_MS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { CmError } from './cmerror.js';
 import type { CmId } from './cmid.js';
 import type { ConnectReply, ConnectRequest } from './core/events.js';

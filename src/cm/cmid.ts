@@ -3,9 +3,6 @@
  * calls and the state; `IdConnection` carries them out.
  */
 
-import { invalidValue, VerbsError, withDetails } from '../errors.js';
-import { gidAddress } from '../link/gid.js';
-import { type AccessName, accessBits } from '../verbs/access.js';
 import {
   anything,
   type Checks,
@@ -15,7 +12,11 @@ import {
   instanceOf,
   integer,
   oneOf,
-} from '../verbs/check.js';
+} from '../base/options.js';
+import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
+import { invalidValue, VerbsError, withDetails } from '../errors.js';
+import { gidAddress } from '../link/gid.js';
+import { type AccessName, accessBits } from '../verbs/access.js';
 import type { Context } from '../verbs/context.js';
 import type { Description } from '../verbs/describe.js';
 import type { AsyncEvent } from '../verbs/events.js';
@@ -23,7 +24,6 @@ import type { Pd } from '../verbs/pd.js';
 import type { Qp } from '../verbs/qp.js';
 import type { QpOptions } from '../verbs/qpoptions.js';
 import { Resource } from '../verbs/resource.js';
-import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import { type CmEvent, type DatagramDestination, type Established, EventChannel } from './channel.js';
 import { CmError } from './cmerror.js';
 import type { DerivedAttributes } from './core/derive.js';

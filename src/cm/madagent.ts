@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { Scope } from '../base/scope.js';
+import { MAX_TIMER_MS } from '../base/waiting.js';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { macOfNumber } from '../link/address.js';
@@ -18,7 +19,6 @@ import { NumberMap } from '../verbs/numbermap.js';
 import { pollUnlessFailed } from '../verbs/polling.js';
 import { Qp } from '../verbs/qp.js';
 import { Resource } from '../verbs/resource.js';
-import { MAX_TIMER_MS } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import { AhCache } from './ahcache.js';
 import type { Outgoing, Route } from './core/context.js';

@@ -1,7 +1,5 @@
 /** Parameters of `connect` and `accept` (rdma_conn_param): checks and defaults. */
 
-import { LIMITS } from '../device/codes.js';
-import { invalidType, invalidValue, outOfRange } from '../errors.js';
 import {
   anything,
   type Checks,
@@ -12,7 +10,9 @@ import {
   integer,
   nested,
   show,
-} from '../verbs/check.js';
+} from '../base/options.js';
+import { LIMITS } from '../device/codes.js';
+import { invalidType, invalidValue, outOfRange } from '../errors.js';
 import type { Qp } from '../verbs/qp.js';
 import type { Ece } from './core/ece.js';
 import { NO_DATA, privateDataBytes } from './core/messages.js';

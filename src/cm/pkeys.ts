@@ -1,5 +1,5 @@
 /** The partitions of a device's port. */
-import { checkInteger } from '../verbs/check.js';
+import { checkInteger } from '../base/options.js';
 import type { Context } from '../verbs/context.js';
 import { Partitions } from './core/partitions.js';
 

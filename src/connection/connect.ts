@@ -1,14 +1,23 @@
 /** Connects by address and port (rdma_cm's active side). */
 
+import {
+  anything,
+  bytes,
+  type Checks,
+  checkInteger,
+  checkOptions,
+  instanceOf,
+  integer,
+  show,
+} from '../base/options.js';
+import { WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { Deferred } from '../cm/deferred.js';
 import { type CmEvent, type CmId, type CmIdOptions, createCmId } from '../cm/index.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
-import { anything, bytes, type Checks, checkInteger, checkOptions, instanceOf, integer, show } from '../verbs/check.js';
 import type { Context } from '../verbs/context.js';
 import { Pd } from '../verbs/pd.js';
-import { WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import { Connection, type ConnectionOptions } from './connection.js';
 import { type Endpoint, Endpoints } from './endpoints.js';
 import type { Peer } from './peer.js';

@@ -1,7 +1,7 @@
 /** Queue of received messages for `receive`. Unread messages stay in their receive buffers. */
 
+import { type WaitOptions, waitFor } from '../base/waiting.js';
 import { copyOf } from '../verbs/copy.js';
-import { type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { ReceivedMessage } from './receivepool.js';
 
 /** A message from the peer. */

@@ -1,9 +1,10 @@
 /** Requests of a connection: a bounded number is in flight, each with registered memory and a promise. */
+
+import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
 import { WcStatus } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import { WcError } from '../verbs/explain.js';
 import type { Qp } from '../verbs/qp.js';
-import { checkWait, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import type { SendWr, Sge } from '../verbs/wr.js';
 import type { SendBuffer, SendPool } from './sendpool.js';

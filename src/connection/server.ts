@@ -1,9 +1,6 @@
 /** Servers and connection requests (rdma_cm's passive side). */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { type CmAddress, type CmId, createCmId, RejectReason, type RejectReasonName } from '../cm/index.js';
-import { checkPrivateData, PRIVATE_DATA_BYTES } from '../cm/parameters.js';
-import { VerbsError, withDetails } from '../errors.js';
 import {
   anything,
   bytes,
@@ -14,12 +11,15 @@ import {
   nested,
   oneOf,
   text,
-} from '../verbs/check.js';
+} from '../base/options.js';
+import { WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
+import { type CmAddress, type CmId, createCmId, RejectReason, type RejectReasonName } from '../cm/index.js';
+import { checkPrivateData, PRIVATE_DATA_BYTES } from '../cm/parameters.js';
+import { VerbsError, withDetails } from '../errors.js';
 import type { Context } from '../verbs/context.js';
 import { inspectAs } from '../verbs/describe.js';
 import { NumberMap } from '../verbs/numbermap.js';
 import type { Pd } from '../verbs/pd.js';
-import { WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import { CM_ID_OPTIONS, CONNECTION_CHECKS, openConnection, prepareConnection, retriesOf } from './connect.js';
 import { Connection, type ConnectionOptions } from './connection.js';
 import { Endpoints } from './endpoints.js';

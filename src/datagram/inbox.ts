@@ -1,10 +1,10 @@
 /** Receives of a datagram socket. Each buffer is posted again once its message is read. */
 import { isIPv6 } from 'node:net';
+import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
 import { copyOf } from '../verbs/copy.js';
 import { GRH_BYTES, readGrh } from '../verbs/grh.js';
 import type { Mr } from '../verbs/mr.js';
 import type { Qp } from '../verbs/qp.js';
-import { checkWait, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 
 /** Where a datagram can be sent without asking for the receiver's port: to a queue pair. A `RemoteInfo` is one. */

@@ -6,8 +6,10 @@
  */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, show, text } from '../base/options.js';
 import { Scope } from '../base/scope.js';
 import { callProgram } from '../base/uncaught.js';
+import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { AhCache, type Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
 import { CompletionPump } from '../connection/completionpump.js';
@@ -20,13 +22,11 @@ import { ipBytes, isMulticast } from '../link/address.js';
 import { gidAddress } from '../link/gid.js';
 import { lookupHost } from '../link/peer.js';
 import type { AddressHandle } from '../verbs/ah.js';
-import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, show, text } from '../verbs/check.js';
 import type { Context } from '../verbs/context.js';
 import { inspectAs } from '../verbs/describe.js';
 import { GRH_BYTES } from '../verbs/grh.js';
 import { MULTICAST_QPN } from '../verbs/groups.js';
 import type { Qp } from '../verbs/qp.js';
-import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../verbs/waiting.js';
 import type { Wc } from '../verbs/wc.js';
 import { type DatagramAddress, type DatagramMessage, Inbox, type RemoteInfo } from './inbox.js';
 import { ServiceCache } from './services.js';

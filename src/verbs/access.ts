@@ -1,6 +1,7 @@
 /** Access rights of memory regions and queue pairs (ibv_access_flags). */
+
+import { checkFlags } from '../base/options.js';
 import { Access } from '../device/codes.js';
-import { checkFlags } from './check.js';
 
 /** Name of an access right; see {@link AccessFlags}. */
 export type AccessName =

@@ -1,12 +1,12 @@
 /** Address handles (ibv_ah): destinations of datagrams. */
 
+import type { WaitOptions } from '../base/waiting.js';
 import { invalidValue, VerbsError } from '../errors.js';
 import type { Context } from './context.js';
 import type { Description } from './describe.js';
 import type { Pd } from './pd.js';
 import { type AhAttr, maxPathMtu, ResolvedAddress, udpSourcePort } from './resolvedaddress.js';
 import { Resource } from './resource.js';
-import type { WaitOptions } from './waiting.js';
 
 /**
  * An address handle (ibv_ah): the destination of datagrams of its protection domain's UD queue pairs. `pd.createAh`

@@ -1,5 +1,6 @@
 /** Queue pair attributes (ibv_qp_attr), written to the card and read from it. */
 
+import { checkBoolean, checkU32, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import {
   AvOffset,
@@ -15,7 +16,6 @@ import {
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
 import type { AddressHandle } from './ah.js';
-import { checkBoolean, checkU32, show } from './check.js';
 import type { AhAttr, ResolvedAddress } from './resolvedaddress.js';
 
 /** State of a queue pair (ibv_qp_state; IBTA 10.3). */

@@ -5,10 +5,10 @@
  */
 
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { checkInteger, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { CongestionParameter } from '../device/codes.js';
 import { invalidType, invalidValue, outOfRange } from '../errors.js';
-import { checkInteger, show } from './check.js';
 import { inspectAs } from './describe.js';
 
 /** Congestion control parameters of a device. A queue pair that has received no CNP has no rate limit. */

@@ -1,10 +1,11 @@
 /** Connects two queue pairs whose endpoints the application has exchanged. */
+
+import { anything, type Checks, checkBoolean, checkInteger, checkOptions, nested, show } from '../base/options.js';
+import { WAIT_CHECKS } from '../base/waiting.js';
 import { invalidType, VerbsError } from '../errors.js';
 import type { AccessFlags } from './access.js';
-import { anything, type Checks, checkBoolean, checkInteger, checkOptions, nested, show } from './check.js';
 import type { Qp } from './qp.js';
 import { type GlobalRoute, maxPathMtu } from './resolvedaddress.js';
-import { WAIT_CHECKS } from './waiting.js';
 
 /** What a peer needs to connect to a queue pair, from `qp.endpoint()`. Plain data, to be sent as JSON. */
 export interface Endpoint {

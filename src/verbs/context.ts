@@ -1,6 +1,8 @@
 /** The verbs of a device; the public class Device adds connections. */
 
 import { on, once } from 'node:events';
+import { checkBoolean, checkInteger, checkOptions } from '../base/options.js';
+import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
 import type { Card } from '../device/card.js';
 import { EventType, nameOf } from '../device/codes.js';
 import { type Decision, decisions } from '../device/decisions.js';
@@ -9,7 +11,6 @@ import { CardMemory, releaseMemory } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
 import { gidBytes } from '../link/gid.js';
 import type { Link } from '../link/link.js';
-import { checkBoolean, checkInteger, checkOptions } from './check.js';
 import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';
 import { Cq, type CqOptions } from './cq.js';
@@ -29,7 +30,6 @@ import { type AhAttr, type ResolvedAddress, resolveAddress } from './resolvedadd
 import { Resource } from './resource.js';
 import type { Srq } from './srq.js';
 import { type DeviceStat, deviceStat } from './stat.js';
-import { checkWait, type WaitOptions, waitFor } from './waiting.js';
 import type { Wc } from './wc.js';
 
 /** Entries of the card's GID table. */

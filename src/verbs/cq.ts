@@ -1,12 +1,12 @@
 /** Completion queues. */
 
+import { type Checks, checkBoolean, checkInteger, checkOptions, integer, show } from '../base/options.js';
+import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
 import { Errno, LIMITS } from '../device/codes.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
-import { type Checks, checkBoolean, checkInteger, checkOptions, integer, show } from './check.js';
 import type { Context } from './context.js';
 import type { Description } from './describe.js';
 import { Resource } from './resource.js';
-import { checkWait, type WaitOptions, waitFor } from './waiting.js';
 import { Wc } from './wc.js';
 
 /** Options of `device.createCq`. */

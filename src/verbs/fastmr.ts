@@ -1,9 +1,9 @@
 /** Fast memory regions: allocated once, registered repeatedly by work requests. */
 
+import { checkInteger } from '../base/options.js';
 import { hex } from '../device/decode.js';
 import type { Allocation } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
-import { checkInteger } from './check.js';
 import type { Description } from './describe.js';
 import { allocationFor, type RemoteMemory } from './mr.js';
 import type { Pd } from './pd.js';

@@ -2,10 +2,11 @@
  * The 40 bytes in front of every received datagram (IBTA annex A17.4.5): the IPv6 header, or 20 undefined bytes and the
  * IPv4 header.
  */
+
+import { show } from '../base/options.js';
 import { invalidType, outOfRange, VerbsError } from '../errors.js';
 import { ipText, ipv4Text, isMulticast } from '../link/address.js';
 import { gidText } from '../link/gid.js';
-import { show } from './check.js';
 import type { GidEntry } from './gid.js';
 import type { AhAttr } from './resolvedaddress.js';
 import type { Wc } from './wc.js';

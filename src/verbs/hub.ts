@@ -1,6 +1,7 @@
 /** Hubs of the `memory` link. */
+
+import { checkBoolean, checkOptions } from '../base/options.js';
 import { MemoryHub, type MemoryHubOptions } from '../link/memory/link.js';
-import { checkBoolean, checkOptions } from './check.js';
 
 /**
  * Creates a network for the `memory` links of this process.

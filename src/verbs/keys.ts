@@ -1,9 +1,9 @@
 /** Work requests that change keys and send no packet: binding memory windows, registering fast regions. */
 
+import { checkInteger, checkU32, checkU64, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { invalidType, invalidValue, outOfRange } from '../errors.js';
 import { type AccessFlags, accessBits } from './access.js';
-import { checkInteger, checkU32, checkU64, show } from './check.js';
 import { FastMr } from './fastmr.js';
 import { lengthOf, offsetOf } from './intrinsics.js';
 import { Mr, splitU64 } from './mr.js';

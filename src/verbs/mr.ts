@@ -1,11 +1,19 @@
 /** Memory regions: registered memory that the card accesses by keys. */
 
+import {
+  anything,
+  type Checks,
+  bytes as checkBytes,
+  checkInteger,
+  checkOptions,
+  checkU64,
+  show,
+} from '../base/options.js';
 import { Access, Errno, nameOf } from '../device/codes.js';
 import { hex } from '../device/decode.js';
 import type { Allocation, CardMemory } from '../device/memory.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from './access.js';
-import { anything, type Checks, bytes as checkBytes, checkInteger, checkOptions, checkU64, show } from './check.js';
 import { bufferOver, copyInto, copyOf } from './copy.js';
 import { type Description, jsonNumber } from './describe.js';
 import { bufferOf, lengthOf, offsetOf } from './intrinsics.js';

@@ -1,9 +1,9 @@
 /** Memory windows: remote keys for parts of a region, granted and revoked without registration. */
 
+import { show } from '../base/options.js';
 import { MwType } from '../device/codes.js';
 import { hex } from '../device/decode.js';
 import { invalidValue, VerbsError } from '../errors.js';
-import { show } from './check.js';
 import type { Description } from './describe.js';
 import type { Pd } from './pd.js';
 import { Resource } from './resource.js';

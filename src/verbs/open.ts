@@ -1,6 +1,21 @@
 /** Opens a device. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Writable } from 'node:stream';
+import {
+  anything,
+  type Checks,
+  checkBoolean,
+  checkInteger,
+  checkOptions,
+  instanceOf,
+  integer,
+  nested,
+  oneOf,
+  show,
+  text,
+  texts,
+} from '../base/options.js';
+import { WAIT_CHECKS } from '../base/waiting.js';
 import { CARD_DEFAULTS, Card, receiveSlots } from '../device/card.js';
 import { type ChosenLink, openHostLink, openMemoryLink } from '../device/chooselink.js';
 import { LIMITS } from '../device/codes.js';
@@ -15,23 +30,8 @@ import { MemoryHub } from '../link/memory/link.js';
 import { pcapLink } from '../link/pcap.js';
 import { addressTowards } from '../link/peer.js';
 import { MAX_QUEUES, type XdpOptions } from '../link/xdp/link.js';
-import {
-  anything,
-  type Checks,
-  checkBoolean,
-  checkInteger,
-  checkOptions,
-  instanceOf,
-  integer,
-  nested,
-  oneOf,
-  show,
-  text,
-  texts,
-} from './check.js';
 import type { CongestionParameters } from './congestion.js';
 import { Context, type ContextInit } from './context.js';
-import { WAIT_CHECKS } from './waiting.js';
 
 /** Options of `openDevice`. */
 export interface OpenOptions {

@@ -1,4 +1,6 @@
 /** Protection domains. */
+
+import type { WaitOptions } from '../base/waiting.js';
 import { VerbsError } from '../errors.js';
 import { AddressHandle, resolveAhAttr } from './ah.js';
 import type { Context } from './context.js';
@@ -10,7 +12,6 @@ import type { QpOptions } from './qpoptions.js';
 import type { AhAttr, ResolvedAddress } from './resolvedaddress.js';
 import { Resource } from './resource.js';
 import { Srq, type SrqOptions } from './srq.js';
-import type { WaitOptions } from './waiting.js';
 import type { Wc } from './wc.js';
 
 /**

@@ -1,8 +1,8 @@
 /** The P_Key table: the partitions that the port is a member of (IBTA 10.9). */
 
+import { checkInteger, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { invalidType, outOfRange } from '../errors.js';
-import { checkInteger, show } from './check.js';
 
 /** Entries of the card's table. */
 const MAX_PKEYS = 128;

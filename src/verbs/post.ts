@@ -1,10 +1,10 @@
 /** Posts work requests to the queues of the card: checks them, then writes them. Allocates nothing. */
 
+import { checkU32, checkU64, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { Errno, FlushPlacement, FlushSelectivity, GSI, LIMITS, nameOf, SendFlag, WrOpcode } from '../device/codes.js';
 import { invalidType, invalidValue, outOfRange, VerbsError } from '../errors.js';
 import { AddressHandle } from './ah.js';
-import { checkU32, checkU64, show } from './check.js';
 import { bufferOf, lengthOf } from './intrinsics.js';
 import { bindRequest, type KeyWrFields, registerRequest } from './keys.js';
 import type { Pd } from './pd.js';

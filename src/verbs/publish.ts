@@ -5,9 +5,9 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { show } from '../base/options.js';
 import { invalidValue, VerbsError } from '../errors.js';
 import { ensureRuntimeFolder } from '../link/runtimefolder.js';
-import { show } from './check.js';
 import type { DeviceStat } from './stat.js';
 
 /** A device that a process of this user has published, from {@link publishedDevices}. */

@@ -1,5 +1,7 @@
 /** Queue pairs. */
 
+import { checkBoolean, checkInteger, checkOptions, checkU32 } from '../base/options.js';
+import { checkWait, type WaitOptions } from '../base/waiting.js';
 import { Errno, GSI, LIMITS, nameOf, QpAttr, QpState, QpType } from '../device/codes.js';
 import { qpnText } from '../device/decode.js';
 import { VerbsError } from '../errors.js';
@@ -15,7 +17,6 @@ import {
   readCap,
   writeAttributes,
 } from './attributes.js';
-import { checkBoolean, checkInteger, checkOptions, checkU32 } from './check.js';
 import { type ConnectOptions, connect, type Endpoint } from './connect.js';
 import type { Context } from './context.js';
 import { type Counters, readCounters } from './counters.js';
@@ -32,7 +33,6 @@ import { type QuirkName, quirkBits } from './quirks.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from './resolvedaddress.js';
 import { Resource } from './resource.js';
 import { checkSrq, type Srq } from './srq.js';
-import { checkWait, type WaitOptions } from './waiting.js';
 import type { BindMw, RecvWr, SendWr } from './wr.js';
 
 const NO_QUIRKS: readonly QuirkName[] = [];

@@ -1,6 +1,7 @@
 /** Options of queue pairs. */
+
+import { anything, type Checks, checkBoolean, integer } from '../base/options.js';
 import { LIMITS } from '../device/codes.js';
-import { anything, type Checks, checkBoolean, integer } from './check.js';
 import type { Cq } from './cq.js';
 import type { QuirkName } from './quirks.js';
 import type { Srq } from './srq.js';

@@ -1,6 +1,7 @@
 /** Quirks: deviations of particular peers from the specification that a queue pair can accommodate. */
+
+import { checkFlags } from '../base/options.js';
 import { Quirk } from '../device/codes.js';
-import { checkFlags } from './check.js';
 
 /**
  * Name of a quirk of a peer, see `QpOptions.quirks`.

@@ -1,8 +1,8 @@
 /** Shared receive queues: one queue of receives for many queue pairs. */
 
+import { type Checks, checkInteger, checkOptions, integer, show } from '../base/options.js';
 import { Errno, LIMITS } from '../device/codes.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
-import { type Checks, checkInteger, checkOptions, integer, show } from './check.js';
 import type { Context } from './context.js';
 import type { Description } from './describe.js';
 import type { Pd } from './pd.js';

@@ -1,6 +1,6 @@
 /** Waits that can be cancelled by a signal or a timeout. */
 import { invalidType, outOfRange, VerbsError } from '../errors.js';
-import { type Checks, checkOptions, show } from './check.js';
+import { type Checks, checkOptions, show } from './options.js';
 
 /** Options of calls that wait. */
 export interface WaitOptions {
