@@ -1,6 +1,7 @@
 /** Event channels (rdma_event_channel) and their events, with the names of rdma_cm. */
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { checkWait, MAX_TIMER_MS, type WaitOptions, waitFor } from '../base/waiting.js';
+import { AsyncQueue } from '../base/asyncqueue.js';
+import { checkWait, MAX_TIMER_MS, type WaitOptions } from '../base/waiting.js';
 import { VerbsError } from '../errors.js';
 import type { AddressHandle } from '../verbs/ah.js';
 import { inspectAs } from '../verbs/describe.js';
@@ -99,11 +100,6 @@ export type CmEventType = CmEvent['type'];
 /** The event that `connect` and `accept` wait for. */
 export type Established = Extract<CmEvent, { type: 'ESTABLISHED' }>;
 
-interface Waiter {
-  resolve(event: CmEvent): void;
-  reject(error: unknown): void;
-}
-
 /**
  * A queue of events of one or several ids, in order of arrival (rdma_event_channel). A pending `next` keeps the process
  * running while an id of the channel is open. The channel of a single id is closed with the id. Unread events are kept
@@ -122,8 +118,7 @@ interface Waiter {
  */
 export class EventChannel {
   #onEvent: (event: CmEvent) => void = () => {};
-  #events: CmEvent[] = [];
-  #waiters: Waiter[] = [];
+  readonly #events = new AsyncQueue<CmEvent>();
   #isClosed = false;
   /** Open ids of the channel. */
   #ids = 0;
@@ -148,24 +143,14 @@ export class EventChannel {
    */
   async next(wait: WaitOptions = {}): Promise<CmEvent> {
     checkWait(wait);
-    const event = this.poll();
-    if (event !== undefined) return event;
-    if (this.#isClosed) throw closed();
-    let waiter: Waiter | undefined;
-    const next = new Promise<CmEvent>((resolve, reject) => {
-      waiter = { resolve, reject };
-      this.#waiters.push(waiter);
-    });
+    const next = this.#events.take(wait, 'no event');
     this.#updateAwake();
-    return waitFor(next, 'no event', wait, () => {
-      this.#waiters = this.#waiters.filter((other) => other !== waiter);
-      this.#updateAwake();
-    });
+    return next.finally(() => this.#updateAwake());
   }
 
   /** Iterates over all events until the channel is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CmEvent, void, void> {
-    while (!this.#isClosed || this.#events.length > 0) {
+    while (!this.#isClosed || this.#events.items.length > 0) {
       let event: CmEvent;
       try {
         event = await this.next();
@@ -180,7 +165,7 @@ export class EventChannel {
   /** Rejects pending `next` calls with ECANCELED and drops later events. The ids stay open. */
   close(): void {
     this.#isClosed = true;
-    for (const { reject } of this.#waiters.splice(0)) reject(closed());
+    this.#events.end(new VerbsError('ECANCELED', 'the event channel is closed'));
     this.#updateAwake();
   }
 
@@ -205,7 +190,7 @@ export class EventChannel {
 
   /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
   toJSON(): Record<string, unknown> {
-    return { ids: this.#ids, unread: this.#events.map(({ type }) => type).slice(0, 8), isClosed: this.#isClosed };
+    return { ids: this.#ids, unread: this.#events.items.map(({ type }) => type).slice(0, 8), isClosed: this.#isClosed };
   }
 
   /** @internal */
@@ -225,9 +210,7 @@ export class EventChannel {
   /** @internal Adds an event. */
   push(event: CmEvent): void {
     this.#onEvent(event);
-    const waiter = this.#waiters.shift();
-    if (waiter !== undefined) waiter.resolve(event);
-    else if (!this.#isClosed) this.#events.push(event);
+    if (!this.#isClosed) this.#events.put(event);
     this.#updateAwake();
   }
 
@@ -245,19 +228,13 @@ export class EventChannel {
 
   /** @internal Removes and returns the unread events that match. */
   remove(matches: (event: CmEvent) => boolean): CmEvent[] {
-    const removed = this.#events.filter(matches);
-    this.#events = this.#events.filter((event) => !matches(event));
-    return removed;
+    return this.#events.remove(matches);
   }
 
   #updateAwake(): void {
-    const wants = this.#isRefed && this.#waiters.length > 0 && this.#ids > 0;
+    const wants = this.#isRefed && this.#events.waiting > 0 && this.#ids > 0;
     if (wants === (this.#awake !== undefined)) return;
     clearInterval(this.#awake);
     this.#awake = wants ? setInterval(() => {}, MAX_TIMER_MS) : undefined;
   }
-}
-
-function closed(): VerbsError {
-  return new VerbsError('ECANCELED', 'the event channel is closed');
 }

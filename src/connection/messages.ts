@@ -1,6 +1,7 @@
 /** Queue of received messages for `receive`. Unread messages stay in their receive buffers. */
 
-import { type WaitOptions, waitFor } from '../base/waiting.js';
+import { AsyncQueue } from '../base/asyncqueue.js';
+import type { WaitOptions } from '../base/waiting.js';
 import { copyOf } from '../verbs/copy.js';
 import type { ReceivedMessage } from './receivepool.js';
 
@@ -12,22 +13,15 @@ export interface Message {
   readonly imm?: number;
 }
 
-interface Reader {
-  resolve(message: Message | undefined): void;
-  reject(error: unknown): void;
-}
-
 export class MessageQueue {
   readonly #unread: ReceivedMessage[] = [];
-  /** Unread messages, copied when the connection ended and its memory was freed. */
-  readonly #unreadAtEnd: Message[] = [];
-  #readers: Reader[] = [];
+  /** Messages for readers that wait, and unread ones of a connection that has ended, whose memory is freed. */
+  readonly #messages = new AsyncQueue<Message | undefined>();
   #isEnded = false;
   #error: Error | undefined;
 
   push(message: ReceivedMessage): void {
-    const reader = this.#readers.shift();
-    if (reader) reader.resolve(takeMessage(message));
+    if (this.#messages.waiting > 0) this.#messages.put(takeMessage(message));
     else this.#unread.push(message);
   }
 
@@ -36,16 +30,14 @@ export class MessageQueue {
     if (this.#isEnded) return;
     this.#isEnded = true;
     this.#error = error;
-    this.#unreadAtEnd.push(...this.#unread.splice(0).map(takeMessage));
-    for (const { resolve, reject } of this.#readers.splice(0)) {
-      if (error === undefined) resolve(undefined);
-      else reject(error);
-    }
+    for (const message of this.#unread.splice(0)) this.#messages.put(takeMessage(message));
+    if (error !== undefined) this.#messages.end(error);
+    else while (this.#messages.waiting > 0) this.#messages.put(undefined);
   }
 
   /** Passes unread messages to another handler. @param reason error for the readers that wait */
   redirect(handler: (message: ReceivedMessage) => void, reason: Error): void {
-    for (const { reject } of this.#readers.splice(0)) reject(reason);
+    this.#messages.interrupt(reason);
     for (const message of this.#unread.splice(0)) handler(message);
   }
 
@@ -53,21 +45,8 @@ export class MessageQueue {
   async next(wait: WaitOptions): Promise<Message | undefined> {
     const message = this.#unread.shift();
     if (message !== undefined) return takeMessage(message);
-    if (this.#unreadAtEnd.length > 0) return this.#unreadAtEnd.shift();
-    if (this.#error !== undefined) throw this.#error;
-    if (this.#isEnded) return undefined;
-    return this.#wait(wait);
-  }
-
-  #wait(wait: WaitOptions): Promise<Message | undefined> {
-    let reader: Reader | undefined;
-    const next = new Promise<Message | undefined>((resolve, reject) => {
-      reader = { resolve, reject };
-      this.#readers.push(reader);
-    });
-    return waitFor(next, 'no message', wait, () => {
-      this.#readers = this.#readers.filter((other) => other !== reader);
-    });
+    if (this.#isEnded && this.#error === undefined) return this.#messages.shift();
+    return this.#messages.take(wait, 'no message');
   }
 }
 

@@ -1,6 +1,7 @@
 /** Receives of a datagram socket. Each buffer is posted again once its message is read. */
 import { isIPv6 } from 'node:net';
-import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
+import { AsyncQueue } from '../base/asyncqueue.js';
+import { checkWait, type WaitOptions } from '../base/waiting.js';
 import { copyOf } from '../verbs/copy.js';
 import { GRH_BYTES, readGrh } from '../verbs/grh.js';
 import type { Mr } from '../verbs/mr.js';
@@ -51,11 +52,6 @@ interface Arrival {
   readonly srcQp: number;
 }
 
-interface Reader {
-  resolve(message: DatagramMessage | undefined): void;
-  reject(error: unknown): void;
-}
-
 /** What the inbox asks its socket. */
 export interface InboxOwner {
   /** The port of a sender, 0 when it is not known. */
@@ -71,7 +67,8 @@ export class Inbox {
   #receives: { readonly qp: Qp; readonly mr: Mr; readonly slotBytes: number } | undefined;
   /** Unread messages stay in their buffers. When all are in use, the card drops what arrives, and counts it. */
   readonly #unread: Arrival[] = [];
-  #readers: Reader[] = [];
+  /** Messages for readers that wait. */
+  readonly #messages = new AsyncQueue<DatagramMessage | undefined>();
   #isEnded = false;
   #error: Error | undefined;
 
@@ -99,14 +96,14 @@ export class Inbox {
   onCompletion({ ok, wrId: slot, byteLen, srcQp }: Wc): void {
     if (!ok || this.#isEnded) return;
     const arrival = { slot, byteLen, srcQp };
-    if (this.#listener === undefined && this.#readers.length === 0) {
+    if (this.#listener === undefined && this.#messages.waiting === 0) {
       this.#unread.push(arrival);
       return;
     }
     const message = this.#take(arrival);
     if (message === undefined) return;
     if (this.#listener !== undefined) this.#listener(message);
-    else this.#readers.shift()?.resolve(message);
+    else this.#messages.put(message);
   }
 
   /** Returns the next message, undefined at the end. */
@@ -116,16 +113,8 @@ export class Inbox {
       const message = this.#take(this.#unread.shift() as Arrival);
       if (message !== undefined) return message;
     }
-    if (this.#error !== undefined) throw this.#error;
-    if (this.#isEnded) return undefined;
-    let reader: Reader | undefined;
-    const next = new Promise<DatagramMessage | undefined>((resolve, reject) => {
-      reader = { resolve, reject };
-      this.#readers.push(reader);
-    });
-    return waitFor(next, 'no message', wait, () => {
-      this.#readers = this.#readers.filter((other) => other !== reader);
-    });
+    if (this.#isEnded && this.#error === undefined) return undefined;
+    return this.#messages.take(wait, 'no message');
   }
 
   /** Drops what is unread. Readers get the error, or undefined. @returns whether a reader has got the error */
@@ -133,12 +122,10 @@ export class Inbox {
     this.#isEnded = true;
     this.#error = error;
     this.#unread.length = 0;
-    const readers = this.#readers.splice(0);
-    for (const { resolve, reject } of readers) {
-      if (error === undefined) resolve(undefined);
-      else reject(error);
-    }
-    return error !== undefined && readers.length > 0;
+    const { waiting } = this.#messages;
+    if (error !== undefined) this.#messages.end(error);
+    else while (this.#messages.waiting > 0) this.#messages.put(undefined);
+    return error !== undefined && waiting > 0;
   }
 
   /** Copies a message and posts its buffer again. @returns undefined for a sender that the socket does not accept */

@@ -1,7 +1,8 @@
 /** Completion queues. */
 
+import { AsyncQueue } from '../base/asyncqueue.js';
 import { type Checks, checkBoolean, checkInteger, checkOptions, integer, show } from '../base/options.js';
-import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
+import { checkWait, type WaitOptions } from '../base/waiting.js';
 import { Errno, LIMITS } from '../device/codes.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
 import type { Context } from './context.js';
@@ -18,11 +19,6 @@ export interface CqOptions {
 }
 
 const CHECKS: Checks<CqOptions> = { cqe: integer(1, LIMITS.maxCqe) };
-
-interface Waiter {
-  resolve(wc: Wc): void;
-  reject(error: unknown): void;
-}
 
 /**
  * A completion queue (ibv_cq). There are three ways to get completions: `poll` (allocates nothing, suits spinning),
@@ -47,7 +43,8 @@ export class Cq extends Resource {
   readonly label: string;
   readonly #handle: number;
   #cqe: number;
-  #waiters: Waiter[] = [];
+  /** The calls of `next` that wait. Completions themselves wait in the card. */
+  readonly #waiters = new AsyncQueue<Wc>();
   #armedByUser = false;
   #overrun = false;
 
@@ -134,7 +131,7 @@ export class Cq extends Resource {
     checkBoolean('solicitedOnly', solicitedOnly);
     this.assertOpen();
     this.#armedByUser = true;
-    this.device.card.exports.cqArm(this.#handle, solicitedOnly && this.#waiters.length === 0);
+    this.device.card.exports.cqArm(this.#handle, solicitedOnly && this.#waiters.waiting === 0);
   }
 
   /**
@@ -147,7 +144,7 @@ export class Cq extends Resource {
     try {
       this.assertOpen();
       checkWait(wait);
-      const wc = this.#waiters.length === 0 ? this.#pollOne() : undefined;
+      const wc = this.#waiters.waiting === 0 ? this.#pollOne() : undefined;
       if (wc !== undefined) return Promise.resolve(wc);
       if (this.#overrun) throw this.#overrunError();
     } catch (error) {
@@ -190,12 +187,12 @@ export class Cq extends Resource {
   onOverrun(): void {
     this.#overrun = true;
     this.onCompletion();
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(this.#overrunError());
+    this.#waiters.interrupt(this.#overrunError());
   }
 
   /** @internal The device has failed: rejects all waiters. */
   onFailure(reason: string): void {
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(new VerbsError('EIO', reason));
+    this.#waiters.interrupt(new VerbsError('EIO', reason));
   }
 
   /** @internal */
@@ -208,8 +205,7 @@ export class Cq extends Resource {
     const { exports } = this.device.card;
     if (exports.cqDestroy(this.#handle) !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
     this.device.unregisterCq(this.#handle);
-    for (const waiter of this.#waiters.splice(0))
-      waiter.reject(new VerbsError('ECANCELED', `${this} was closed during a wait for a completion`));
+    this.#waiters.end(new VerbsError('ECANCELED', `${this} was closed during a wait for a completion`));
   }
 
   #pollInto(into: readonly Wc[]): number {
@@ -239,26 +235,19 @@ export class Cq extends Resource {
 
   #wait(wait: WaitOptions): Promise<Wc> {
     const { engine } = this.device;
-    let waiter: Waiter | undefined;
-    const next = new Promise<Wc>((resolve, reject) => {
-      waiter = { resolve, reject };
-      this.#waiters.push(waiter);
-    });
+    const next = this.#waiters.take(wait, `no completion on ${this}`);
     engine.ref();
     this.#resolveWaiters();
-    const removeWaiter = () => {
-      this.#waiters = this.#waiters.filter((other) => other !== waiter);
-    };
-    return waitFor(next, `no completion on ${this}`, wait, removeWaiter).finally(() => engine.unref());
+    return next.finally(() => engine.unref());
   }
 
   /** Resolves waiters with pending completions, and arms the queue while a waiter is left. */
   #resolveWaiters(): void {
     const { exports } = this.device.card;
-    while (this.#waiters.length > 0) {
+    while (this.#waiters.waiting > 0) {
       const wc = this.#pollOne();
       if (wc !== undefined) {
-        this.#waiters.shift()?.resolve(wc);
+        this.#waiters.put(wc);
         continue;
       }
       exports.cqArm(this.#handle, false);

@@ -2,10 +2,10 @@
  * A lane carries out its share of the steps of a call: every fourth round, one step after another. While one lane waits
  * for a rank, the others go on.
  */
+import { AsyncQueue } from '../../base/asyncqueue.js';
 import type { Mr } from '../../index.js';
 import type { ElementType } from './elements.js';
 import { RankError } from './errors.js';
-import { Mailbox } from './mailbox.js';
 import type { Arrival, Peer, Place } from './peer.js';
 import type { ReduceOpName, Reducer } from './reducer.js';
 import type { Step } from './schedule.js';
@@ -59,7 +59,7 @@ interface Expected {
 
 export class Lane {
   readonly #index: number;
-  readonly #buffers: Mailbox<Place>;
+  readonly #buffers: AsyncQueue<Place>;
   readonly #reducer: Reducer;
   readonly #peerOf: (rank: number) => Peer;
 
@@ -68,14 +68,14 @@ export class Lane {
     this.#index = index;
     this.#reducer = reducer;
     this.#peerOf = peerOf;
-    this.#buffers = new Mailbox(
+    this.#buffers = new AsyncQueue(
       Array.from({ length: BUFFERS }, (_, buffer) => ({ mr, offset: offset + buffer * SLOT_BYTES })),
     );
   }
 
   /** Rejects what waits for a buffer, now and later. */
   fail(error: Error): void {
-    this.#buffers.fail(error);
+    this.#buffers.end(error);
   }
 
   /** Carries out the lane's rounds. @throws RankError when a rank makes another call, or none any more */
@@ -95,7 +95,7 @@ class LaneRun {
   constructor(
     readonly call: Call,
     readonly lane: number,
-    readonly buffers: Mailbox<Place>,
+    readonly buffers: AsyncQueue<Place>,
     readonly reducer: Reducer,
     readonly peerOf: (rank: number) => Peer,
   ) {

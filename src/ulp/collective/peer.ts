@@ -1,4 +1,5 @@
 /** The queue pair with another rank: data for each lane, the credits that they need, and control messages. */
+import { AsyncQueue } from '../../base/asyncqueue.js';
 import {
   type CmId,
   type Cq,
@@ -13,7 +14,6 @@ import {
 } from '../../index.js';
 import { within } from '../within.js';
 import { RankError } from './errors.js';
-import { Mailbox } from './mailbox.js';
 import {
   CONTROL_BYTES,
   type ControlMessage,
@@ -87,8 +87,8 @@ interface LaneEnds {
   readonly slots: number[];
   /** Where the data go that the peer may send, in order. */
   readonly announced: { readonly slot: number; readonly place: Place }[];
-  readonly arrivals: Mailbox<Arrival>;
-  readonly credits: Mailbox<TaggedCredit>;
+  readonly arrivals: AsyncQueue<Arrival>;
+  readonly credits: AsyncQueue<TaggedCredit>;
   /** Credits that were written to the peer, and that came from it. */
   written: number;
   read: number;
@@ -133,8 +133,8 @@ export class Peer {
     this.#lanes = Array.from({ length: hasData ? LANES : 0 }, () => ({
       slots: Array.from({ length: DEPTH }, (_, slot) => slot),
       announced: [],
-      arrivals: new Mailbox<Arrival>(),
-      credits: new Mailbox<TaggedCredit>(),
+      arrivals: new AsyncQueue<Arrival>(),
+      credits: new AsyncQueue<TaggedCredit>(),
       written: 0,
       read: 0,
     }));
@@ -283,8 +283,8 @@ export class Peer {
   /** Rejects everything that waits for the peer, now and later. */
   fail(error: Error): void {
     for (const { arrivals, credits } of this.#lanes) {
-      arrivals.fail(error);
-      credits.fail(error);
+      arrivals.end(error);
+      credits.end(error);
     }
   }
 
@@ -397,7 +397,7 @@ export class Peer {
   }
 
   #onCredit(ends: LaneEnds, lane: number, tag: number): void {
-    if (ends.credits.length === DEPTH) {
+    if (ends.credits.items.length === DEPTH) {
       this.#break(`it has given more than ${DEPTH} credits for lane ${lane}`);
       return;
     }

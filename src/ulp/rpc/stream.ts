@@ -1,4 +1,5 @@
 /** A call with any number of messages in both directions. */
+import { AsyncQueue } from '../../base/asyncqueue.js';
 import type { Channel } from './channel.js';
 import { RpcError } from './status.js';
 import { type Frame, FrameType } from './wire.js';
@@ -6,10 +7,10 @@ import { type Frame, FrameType } from './wire.js';
 /** Messages that may be under way in one direction, and unread at the receiver. */
 export const WINDOW = 16;
 
-interface Waiter {
-  resolve(): void;
-  reject(error: Error): void;
-}
+const CREDITS: readonly true[] = Array.from({ length: WINDOW }, () => true as const);
+
+/** The error of writes after the end. */
+const streamEnded = () => new RpcError('CANCELLED', 'the stream has ended');
 
 /** What a stream tells its client or server. */
 export interface StreamListener {
@@ -27,18 +28,18 @@ export class RpcStream implements AsyncIterable<Buffer> {
   readonly #channel: Channel;
   readonly #call: number;
   readonly #listener: StreamListener;
-  /** Messages that we may send, and that the peer may send. */
-  #credits = WINDOW;
+  /** One for each message that we may send. */
+  readonly #credits = new AsyncQueue<true>(CREDITS);
+  /** Messages that the peer may send. */
   #granted = WINDOW;
   #taken = 0;
-  readonly #frames: Frame[] = [];
+  /** Messages of the peer; undefined for readers that wait when it ends. */
+  readonly #frames = new AsyncQueue<Frame | undefined>();
   #isPeerEnded = false;
   #isEnded = false;
   /** It has failed, or its handler has returned. */
   #isOver = false;
   #failure: Error | undefined;
-  readonly #readers: Waiter[] = [];
-  readonly #writers: Waiter[] = [];
   /** Messages are sent in order, also when one waits for memory. */
   #last: Promise<unknown> = Promise.resolve();
 
@@ -83,12 +84,9 @@ export class RpcStream implements AsyncIterable<Buffer> {
    * @throws RpcError when the stream has failed
    */
   async read(): Promise<Buffer | undefined> {
-    while (this.#frames.length === 0) {
-      if (this.#failure !== undefined) throw this.#failure;
-      if (this.#isPeerEnded) return undefined;
-      await new Promise<void>((resolve, reject) => this.#readers.push({ resolve, reject }));
-    }
-    const frame = this.#frames.shift() as Frame;
+    if (this.#isPeerEnded && this.#failure === undefined && this.#frames.items.length === 0) return undefined;
+    const frame = await this.#frames.take();
+    if (frame === undefined) return undefined;
     this.#listener.onTaken?.(frame);
     const message = await this.#channel.body(frame);
     this.#taken++;
@@ -110,23 +108,22 @@ export class RpcStream implements AsyncIterable<Buffer> {
     if (frame.type === FrameType.MESSAGE) {
       if (this.#isPeerEnded || this.#granted === 0) throw new Error('it has sent a message that it may not send');
       this.#granted--;
-      this.#frames.push(frame);
+      this.#frames.put(frame);
       // nobody reads it any more
       if (this.#isOver) this.#discardAll();
     } else if (frame.type === FrameType.END) {
-      this.#isPeerEnded = true;
+      this.#endReads();
     } else if (frame.type === FrameType.RESULT) {
-      this.#isPeerEnded = true;
+      this.#endReads();
       this.#isEnded = true;
-      for (const { resolve } of this.#writers.splice(0)) resolve();
+      this.#credits.interrupt(streamEnded());
     } else if (frame.type === FrameType.CREDIT) {
-      this.#credits += frame.argument;
-      if (this.#credits > WINDOW) throw new Error(`it has allowed ${this.#credits} messages, at most ${WINDOW} may be`);
-      for (const { resolve } of this.#writers.splice(0)) resolve();
+      const credits = this.#credits.items.length + frame.argument;
+      if (credits > WINDOW) throw new Error(`it has allowed ${credits} messages, at most ${WINDOW} may be`);
+      for (let i = 0; i < frame.argument; i++) this.#credits.put(true);
     } else {
       throw new Error(`it has sent a frame of type ${frame.type} for a stream`);
     }
-    for (const { resolve } of this.#readers.splice(0)) resolve();
   }
 
   /** @internal The handler has returned: the call is over when the messages before are on their way. */
@@ -142,12 +139,18 @@ export class RpcStream implements AsyncIterable<Buffer> {
   fail(error: Error): void {
     this.#failure ??= error;
     this.#discardAll();
-    for (const { reject } of [...this.#readers.splice(0), ...this.#writers.splice(0)]) reject(error);
+    this.#frames.end(error);
+    this.#credits.end(error);
+  }
+
+  #endReads(): void {
+    this.#isPeerEnded = true;
+    while (this.#frames.waiting > 0) this.#frames.put(undefined);
   }
 
   #discardAll(): void {
     this.#isOver = true;
-    for (const frame of this.#frames.splice(0)) {
+    for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
       this.#listener.onTaken?.(frame);
       this.#channel.discard(frame);
     }
@@ -155,11 +158,16 @@ export class RpcStream implements AsyncIterable<Buffer> {
 
   async #write(message: Uint8Array): Promise<void> {
     this.#channel.checkBody('message', message);
-    while (this.#credits === 0 && this.#failure === undefined && !this.#isEnded)
-      await new Promise<void>((resolve, reject) => this.#writers.push({ resolve, reject }));
-    if (this.#failure !== undefined) throw this.#failure;
-    if (this.#isEnded) throw new RpcError('CANCELLED', 'the stream has ended');
-    this.#credits--;
+    this.#assertWritable();
+    if (this.#credits.shift() === undefined) {
+      await this.#credits.take();
+      this.#assertWritable();
+    }
     await this.#channel.sendBody({ type: FrameType.MESSAGE, call: this.#call, body: message });
+  }
+
+  #assertWritable(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+    if (this.#isEnded) throw streamEnded();
   }
 }

@@ -1,0 +1,80 @@
+/** Items that wait for their takers, or takers that wait for items. */
+import { type WaitOptions, waitFor } from './waiting.js';
+
+interface Taker<T> {
+  resolve(item: T): void;
+  reject(error: unknown): void;
+}
+
+/** See the head of this file. Both are served in order of arrival. */
+export class AsyncQueue<T> {
+  #items: T[];
+  #takers: Taker<T>[] = [];
+  #error: Error | undefined;
+
+  constructor(items: readonly T[] = []) {
+    this.#items = [...items];
+  }
+
+  /** Items that are not taken. */
+  get items(): readonly T[] {
+    return this.#items;
+  }
+
+  /** Takers that wait. */
+  get waiting(): number {
+    return this.#takers.length;
+  }
+
+  /** Gives an item to the taker that has waited longest, or keeps it for the next one. */
+  put(item: T): void {
+    const taker = this.#takers.shift();
+    if (taker === undefined) this.#items.push(item);
+    else taker.resolve(item);
+  }
+
+  /** Takes the oldest item. Does not wait. @returns undefined when there is none */
+  shift(): T | undefined {
+    return this.#items.shift();
+  }
+
+  /**
+   * Takes the oldest item as soon as there is one.
+   * @param missing what there is none of, for messages: `no event`
+   * @throws the error of `end` when no item is left; the signal's reason; VerbsError ETIMEDOUT; TypeError, RangeError
+   * for wrong options
+   */
+  take(wait: WaitOptions = {}, missing = 'no item'): Promise<T> {
+    const item = this.#items.shift();
+    if (item !== undefined) return Promise.resolve(item);
+    if (this.#error !== undefined) return Promise.reject(this.#error);
+    let taker: Taker<T> | undefined;
+    const taken = new Promise<T>((resolve, reject) => {
+      taker = { resolve, reject };
+      this.#takers.push(taker);
+    });
+    return waitFor(taken, missing, wait, () => {
+      this.#takers = this.#takers.filter((other) => other !== taker);
+    });
+  }
+
+  /** Removes and returns the items that match. */
+  remove(matches: (item: T) => boolean): T[] {
+    const removed = this.#items.filter(matches);
+    this.#items = this.#items.filter((item) => !matches(item));
+    return removed;
+  }
+
+  /** Ends the queue: takers get the items that are left, then the error. The first error counts. */
+  end(error: Error): void {
+    this.#error ??= error;
+    this.interrupt(error);
+  }
+
+  /** Ends the waits of all takers with an error. Later items and takers are served as before. */
+  interrupt(error: Error): void {
+    const takers = this.#takers;
+    this.#takers = [];
+    for (const { reject } of takers) reject(error);
+  }
+}
