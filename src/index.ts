@@ -8,6 +8,7 @@
  * @packageDocumentation
  */
 
+export { gidAddress, gidText, gidToHex } from './base/gid.js';
 export type { WaitOptions } from './base/waiting.js';
 export {
   type CmAddress,
@@ -73,7 +74,6 @@ export type {
 export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/link.js';
-export { gidAddress, gidText, gidToHex } from './link/gid.js';
 export type {
   CardRoom,
   Frames,

@@ -3,8 +3,9 @@
  * again after a while, as neighbours change. A handle for a reply to a datagram leads back where the datagram came
  * from, without a look-up.
  */
+
+import { gidText } from '../base/gid.js';
 import { VerbsError } from '../errors.js';
-import { gidText } from '../link/gid.js';
 import { AddressHandle } from '../verbs/ah.js';
 import type { Context } from '../verbs/context.js';
 import type { GidEntry } from '../verbs/gid.js';

@@ -3,6 +3,7 @@
  * calls and the state; `IdConnection` carries them out.
  */
 
+import { gidAddress } from '../base/gid.js';
 import {
   anything,
   type Checks,
@@ -15,7 +16,6 @@ import {
 } from '../base/options.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { invalidValue, VerbsError, withDetails } from '../errors.js';
-import { gidAddress } from '../link/gid.js';
 import { type AccessName, accessBits } from '../verbs/access.js';
 import type { Context } from '../verbs/context.js';
 import type { Description } from '../verbs/describe.js';

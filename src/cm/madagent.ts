@@ -4,11 +4,11 @@
  * application's thread.
  */
 import { randomBytes } from 'node:crypto';
+import { macOfNumber } from '../base/address.js';
 import { Scope } from '../base/scope.js';
 import { MAX_TIMER_MS } from '../base/waiting.js';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
-import { macOfNumber } from '../link/address.js';
 import type { AddressHandle } from '../verbs/ah.js';
 import type { Context } from '../verbs/context.js';
 import type { Cq } from '../verbs/cq.js';

@@ -1,6 +1,6 @@
 /** The path to a peer, from the kernel's routing and neighbour tables: source address, hop limit, path MTU. */
 
-import { gidText } from '../link/gid.js';
+import { gidText } from '../base/gid.js';
 import type { Context } from '../verbs/context.js';
 import { maxPathMtu } from '../verbs/resolvedaddress.js';
 

@@ -3,8 +3,9 @@
  * 1. Each message is for one of the cards, and the others must not refuse it. Cards publish what is theirs as names of
  * the host (Link.names): the ports that they listen on, and the first byte of the communication ids that they assign.
  */
+
+import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../base/gid.js';
 import { VerbsError } from '../errors.js';
-import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../link/gid.js';
 import { bindFree, type HostNames } from '../link/link.js';
 import type { ListenParameters } from './core/listeners.js';
 import type { OtherCards } from './core/othercards.js';

@@ -9,7 +9,7 @@
  * place is none. Data that leaves no room is sent without a trailer.
  */
 import { hash } from 'node:crypto';
-import { rememberedOfBytes } from '../link/remembered.js';
+import { rememberedOfBytes } from '../base/remembered.js';
 
 const TRAILER_BYTES = 16;
 const DIGEST_BYTES = 10;

@@ -6,6 +6,8 @@
  */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { ipBytes, isMulticast } from '../base/address.js';
+import { gidAddress } from '../base/gid.js';
 import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, show, text } from '../base/options.js';
 import { Scope } from '../base/scope.js';
 import { callProgram } from '../base/uncaught.js';
@@ -18,8 +20,6 @@ import { stage } from '../connection/onesided.js';
 import { completionError, Requests } from '../connection/requests.js';
 import { SendPool } from '../connection/sendpool.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
-import { ipBytes, isMulticast } from '../link/address.js';
-import { gidAddress } from '../link/gid.js';
 import { lookupHost } from '../link/peer.js';
 import type { AddressHandle } from '../verbs/ah.js';
 import type { Context } from '../verbs/context.js';

@@ -1,5 +1,5 @@
 /** Decodes the headers of RoCEv2 frames for people to read. It does not check frames; the card does. */
-import { ipText } from '../link/address.js';
+import { ipText } from '../base/address.js';
 import { ETHERNET_BYTES, ETHERTYPE, ROCE_PORT, VLAN_TAG_BYTES } from '../link/headers.js';
 import { nameOf, Opcode, OpcodeFlag, opcodeFlags } from './codes.js';
 import type { Trace } from './trace.js';

@@ -1,7 +1,8 @@
 /** The common part of the links on the kernel's interfaces: waiting in the event loop, and following the interface. */
+
+import { ipBytes } from '../base/address.js';
 import { VerbsError } from '../errors.js';
 import { type NativePoller, native } from '../native.js';
-import { ipBytes } from './address.js';
 import { errnoError, errnoName } from './errno.js';
 import { type HostInterface, refreshInterface } from './interfaces.js';
 import type { Frames, HostNames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';

@@ -1,6 +1,7 @@
 /** Lists the kernel's network interfaces and their addresses (rtnetlink(7)). */
+
+import { ipBytes, ipText } from '../base/address.js';
 import { invalidValue, VerbsError } from '../errors.js';
-import { ipBytes, ipText } from './address.js';
 import type { LinkInterface } from './link.js';
 import { type Attributes, attributesOf, NLM, netlinkRequest, numberIn, RTM, textIn, viewOf } from './netlink.js';
 

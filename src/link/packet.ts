@@ -4,9 +4,9 @@
  * ICMP.
  */
 import { randomInt } from 'node:crypto';
+import { ipBytes, isLinkLocal, multicastMac } from '../base/address.js';
 import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
-import { ipBytes, isLinkLocal, multicastMac } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';

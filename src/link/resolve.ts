@@ -1,7 +1,7 @@
 /** Resolves the path to a peer: the kernel's route, and the MAC address of the neighbour that the route leads to. */
 import { createSocket } from 'node:dgram';
+import { ipBytes, ipText, isLinkLocal } from '../base/address.js';
 import { VerbsError } from '../errors.js';
-import { ipBytes, ipText, isLinkLocal } from './address.js';
 import { listInterfaces } from './interfaces.js';
 import type { LinkInterface, Resolved } from './link.js';
 import { neighbourMac, startDiscovery } from './neighbour.js';

@@ -2,8 +2,9 @@
  * The `udp` link: a UDP socket on port 4791 for each local address. It needs no privilege. The link removes the headers
  * of sent frames and writes headers for received datagrams. `features` says which header fields a socket cannot see.
  */
+
+import { ipBytes, isLinkLocal } from '../base/address.js';
 import { type NativeUdpSockets, native } from '../native.js';
-import { ipBytes, isLinkLocal } from './address.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';

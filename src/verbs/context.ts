@@ -1,6 +1,7 @@
 /** The verbs of a device; the public class Device adds connections. */
 
 import { on, once } from 'node:events';
+import { gidBytes } from '../base/gid.js';
 import { checkBoolean, checkInteger, checkOptions } from '../base/options.js';
 import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
 import type { Card } from '../device/card.js';
@@ -9,7 +10,6 @@ import { type Decision, decisions } from '../device/decisions.js';
 import type { Engine, Mode } from '../device/engine.js';
 import { CardMemory, releaseMemory } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
-import { gidBytes } from '../link/gid.js';
 import type { Link } from '../link/link.js';
 import { Congestion } from './congestion.js';
 import { type Counters, readCounters } from './counters.js';

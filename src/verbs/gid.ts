@@ -1,6 +1,6 @@
 /** The GID table of a device, and the choice of an entry for a peer. */
 import { isIPv4 } from 'node:net';
-import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../link/gid.js';
+import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../base/gid.js';
 
 /** An entry of the device's GID table. */
 export interface GidEntry {

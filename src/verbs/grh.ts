@@ -3,10 +3,10 @@
  * IPv4 header.
  */
 
+import { ipText, ipv4Text, isMulticast } from '../base/address.js';
+import { gidText } from '../base/gid.js';
 import { show } from '../base/options.js';
 import { invalidType, outOfRange, VerbsError } from '../errors.js';
-import { ipText, ipv4Text, isMulticast } from '../link/address.js';
-import { gidText } from '../link/gid.js';
 import type { GidEntry } from './gid.js';
 import type { AhAttr } from './resolvedaddress.js';
 import type { Wc } from './wc.js';

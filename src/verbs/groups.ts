@@ -1,11 +1,11 @@
 /** Multicast groups: membership of queue pairs, and joining groups on the link. */
 
+import { ipBytes, isMulticast } from '../base/address.js';
+import { gidAddress, gidBytes } from '../base/gid.js';
 import { show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { Errno, nameOf } from '../device/codes.js';
 import { invalidType, invalidValue, VerbsError } from '../errors.js';
-import { ipBytes, isMulticast } from '../link/address.js';
-import { gidAddress, gidBytes } from '../link/gid.js';
 import { joinGroup, type Link } from '../link/link.js';
 
 /** Destination queue pair number of multicast datagrams (IBTA 10.5.1): 0xffffff. */

@@ -1,8 +1,8 @@
 /** Lists the network interfaces that devices can be opened on. */
 import { networkInterfaces } from 'node:os';
+import { macBytes, macText } from '../base/address.js';
 import { mayUsePacketSockets, preferredLink, xdpUnavailable } from '../device/chooselink.js';
 import { VerbsError } from '../errors.js';
-import { macBytes, macText } from '../link/address.js';
 import { listInterfaces } from '../link/interfaces.js';
 import type { LinkInterface } from '../link/link.js';
 import { type AttachedProgram, attachedProgram, type XdpFeatures, xdpFeatures } from '../link/xdp/features.js';

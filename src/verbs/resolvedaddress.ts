@@ -1,12 +1,12 @@
 /** Resolved addresses: a peer's address with its route and MAC address, ready for the card. */
 
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { ipBytes as addressBytes, isMulticast, macText, multicastMac } from '../base/address.js';
+import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../base/gid.js';
 import { anything, type Checks, checkInteger, checkOptions, nested, show } from '../base/options.js';
 import type { Card } from '../device/card.js';
 import { AvOffset, LIMITS } from '../device/codes.js';
 import { invalidType, VerbsError } from '../errors.js';
-import { ipBytes as addressBytes, isMulticast, macText, multicastMac } from '../link/address.js';
-import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../link/gid.js';
 import type { Link, Resolved } from '../link/link.js';
 import type { Context } from './context.js';
 import { inspectAs } from './describe.js';

@@ -1,9 +1,9 @@
 /** Work completions (ibv_wc). */
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { macOfNumber } from '../base/address.js';
 import type { Card } from '../device/card.js';
 import { CqeOffset, nameOf, WcFlag, WcOpcode, WcStatus } from '../device/codes.js';
 import { qpnText } from '../device/decode.js';
-import { macOfNumber } from '../link/address.js';
 import { inspectAs } from './describe.js';
 import { type Explanation, explain, type FailureContext } from './explain.js';
 import { swapBytes } from './post.js';

@@ -1,11 +1,11 @@
 /** Queue pair 1 of a device: many messages at once, and its lifetime. */
 import { setImmediate as immediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { macText } from '../../src/base/address.js';
 import { type CmId, createCmId } from '../../src/cm/index.js';
 import { MadAgent } from '../../src/cm/madagent.js';
 import { GSI } from '../../src/device/codes.js';
 import { type Cq, type Device, MemoryHub, type VerbsError } from '../../src/index.js';
-import { macText } from '../../src/link/address.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { datagram, flow, frame } from '../../src/probe/packet/packets.js';
 import { Rig } from '../link/rig.js';

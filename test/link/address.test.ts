@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { ipBytes, ipText, isLinkLocal, macBytes, macText, sameIp } from '../../src/link/address.js';
+import { ipBytes, ipText, isLinkLocal, macBytes, macText, sameIp } from '../../src/base/address.js';
 
 test('IPv6 text is the shortest of RFC 5952', () => {
   const texts = { '0:0:0:0:0:0:0:0': '::', '0:0:0:0:0:0:0:1': '::1', '1:0:0:0:0:0:0:0': '1::' };

@@ -1,8 +1,8 @@
 // Multicast groups on the kernel's interfaces: the kernel lists a member, which receives from the group and sends to
 // it.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { multicastMac } from '../../src/base/address.js';
 import { type Device, MULTICAST_QPN, openDevice, readGrh } from '../../src/index.js';
-import { multicastMac } from '../../src/link/address.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';

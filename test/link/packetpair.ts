@@ -1,6 +1,6 @@
 /** Packet links at both ends of a veth pair in this namespace, with rigs in place of cards. */
 import { afterAll, afterEach, beforeAll } from 'vitest';
-import { macText } from '../../src/link/address.js';
+import { macText } from '../../src/base/address.js';
 import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { sh, vethPair } from './netns.js';

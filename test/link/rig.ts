@@ -1,5 +1,5 @@
 /** A link's view of a card without a card: memory with two rings, and methods that fill and empty them. */
-import { ipBytes } from '../../src/link/address.js';
+import { ipBytes } from '../../src/base/address.js';
 import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 

@@ -1,8 +1,8 @@
 // The kernel's times of a script's packets, over a veth pair.
 import { readdirSync, readlinkSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { macText } from '../../src/base/address.js';
 import { type Device, openDevice } from '../../src/index.js';
-import { macText } from '../../src/link/address.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { native } from '../../src/native.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';

@@ -1,7 +1,7 @@
 // Scripts over a real link, beside the queue pairs of the card.
 import { afterEach, expect, test } from 'vitest';
+import { macText } from '../../src/base/address.js';
 import { createMemoryHub, type Device, openDevice } from '../../src/index.js';
-import { macText } from '../../src/link/address.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { LinkPort } from '../../src/probe/link/linkport.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';

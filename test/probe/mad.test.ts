@@ -1,8 +1,8 @@
 // The datagrams of the probe against the codec of the connection manager: two tables of the same specification.
 import { expect, test } from 'vitest';
+import { gidBytes, gidText } from '../../src/base/gid.js';
 import { withCmaHdr } from '../../src/cm/core/cmahdr.js';
 import * as codec from '../../src/cm/core/mad.js';
-import { gidBytes, gidText } from '../../src/link/gid.js';
 import {
   cmaHeader,
   decodeMad,

@@ -1,6 +1,6 @@
 // GIDs are IPv6 or IPv4-mapped addresses; a choice among them gives its reason.
 import { describe, expect, test } from 'vitest';
-import { gidAddress, gidBytes, gidText, gidToHex } from '../../src/link/gid.js';
+import { gidAddress, gidBytes, gidText, gidToHex } from '../../src/base/gid.js';
 import { chooseGid, gidTable } from '../../src/verbs/gid.js';
 
 describe('text and bytes', () => {

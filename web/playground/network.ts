@@ -2,7 +2,7 @@
  * The network of the playground: a line between two cards, with a rate and a delay of its own, that loses and reorders
  * packets. It has no clock: the caller passes the time.
  */
-import { ipText, macText } from '../../src/link/address.js';
+import { ipText, macText } from '../../src/base/address.js';
 import { Random } from '../../src/link/fault/random.js';
 import type { Frames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';

@@ -1,5 +1,5 @@
 /** The active side of a connection: it sends the REQ (IBTA 12.9.7.1). */
-import { gidBytes } from '../../link/gid.js';
+import { gidBytes } from '../../base/gid.js';
 import { type RetryPolicy, retryPolicy } from './backoff.js';
 import { withCmaHdr } from './cmahdr.js';
 import { Connection } from './connection.js';

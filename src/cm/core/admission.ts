@@ -2,8 +2,8 @@
  * Checks of a REQ before the application sees it, in the order of Linux. The first check that fails decides the reason
  * of the REJ.
  */
-import { ipBytes, isMulticast } from '../../link/address.js';
-import { gidAddress, gidText } from '../../link/gid.js';
+import { ipBytes, isMulticast } from '../../base/address.js';
+import { gidAddress, gidText } from '../../base/gid.js';
 import { type CmaHdr, parseCmaHdr } from './cmahdr.js';
 import { mtuBytes } from './derive.js';
 import { chooseListener, type Listener, type Listeners, MAX_OF_PEER } from './listeners.js';

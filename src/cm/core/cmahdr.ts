@@ -1,6 +1,6 @@
 /** The 36-byte header that rdma_cm puts before the private data of REQ and SIDR_REQ (IBTA annex A11). */
 
-import { ipBytes, ipText, ipv4Text } from '../../link/address.js';
+import { ipBytes, ipText, ipv4Text } from '../../base/address.js';
 import { octets, readFields, uint, writeFields } from './fields.js';
 
 export const CMA_HDR_BYTES = 36;

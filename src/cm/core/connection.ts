@@ -1,6 +1,7 @@
 /** The part of a connection that both roles share, from the first message to the last. */
+
+import { gidText } from '../../base/gid.js';
 import { VerbsError } from '../../errors.js';
-import { gidText } from '../../link/gid.js';
 import { Backoff, type RetryPolicy } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';

@@ -11,8 +11,9 @@
  * Addresses are IP addresses or GIDs as text. An id names a connection (its local communication id) or a SIDR exchange.
  * It is valid until REJECTED, UNREACHABLE, TIMEWAIT_EXIT, or `close`.
  */
+
+import { gidText } from '../../base/gid.js';
 import { VerbsError } from '../../errors.js';
-import { gidText } from '../../link/gid.js';
 import { ActiveConnection, type ConnectParameters } from './active.js';
 import { admit, type Host, mustWait } from './admission.js';
 import { replyToGet } from './classportinfo.js';

@@ -3,7 +3,7 @@
  * role (rdma_init_qp_attr).
  */
 
-import { gidText } from '../../link/gid.js';
+import { gidText } from '../../base/gid.js';
 import { type Fields, Transport } from './messages.js';
 import { ackTimeout } from './times.js';
 

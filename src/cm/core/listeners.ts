@@ -1,7 +1,8 @@
 /** Listeners by port space, port and address. */
+
+import { ipBytes } from '../../base/address.js';
+import { gidText } from '../../base/gid.js';
 import { VerbsError } from '../../errors.js';
-import { ipBytes } from '../../link/address.js';
-import { gidText } from '../../link/gid.js';
 import type { PassiveConnection } from './passive.js';
 import { type OfPeer, Pending } from './pending.js';
 import type { PortSpaceName } from './serviceid.js';

@@ -1,5 +1,5 @@
 /** The passive side of a connection: it receives the REQ (IBTA 12.9.7.2). */
-import { gidText } from '../../link/gid.js';
+import { gidText } from '../../base/gid.js';
 import { type RetryPolicy, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr } from './cmahdr.js';
 import { Connection } from './connection.js';

@@ -2,8 +2,9 @@
  * Service id resolution (SIDR): a SIDR_REQ asks for the queue pair of a datagram service, a SIDR_REP names it (IBTA
  * 12.11). No connection follows.
  */
+
+import { gidText } from '../../base/gid.js';
 import { VerbsError } from '../../errors.js';
-import { gidText } from '../../link/gid.js';
 import { areValidEnds, hasRoom } from './admission.js';
 import { Backoff, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';

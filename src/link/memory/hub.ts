@@ -1,7 +1,7 @@
 /** The hub of the `memory` link: delivers frames between cards of one process, by MAC or IP address. */
 import { type InspectOptions, inspect } from 'node:util';
+import { ipText, isMulticast, macText } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
-import { ipText, isMulticast, macText } from '../address.js';
 import { ETHERNET_BYTES, ETHERTYPE, VLAN_TAG_BYTES } from '../headers.js';
 import type { MemoryLink } from './link.js';
 

@@ -2,8 +2,9 @@
  * The `memory` link connects cards of one process by a hub. It needs neither privileges nor the addon. It acts only
  * when called: a frame is in the peer's receive ring when `send` returns, so tests can run cards in virtual time.
  */
+
+import { ipBytes, ipText, macBytes, macText } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
-import { ipBytes, ipText, macBytes, macText } from '../address.js';
 import { burstLength, udpPayloadOffset } from '../gso.js';
 import { ETHERNET_BYTES } from '../headers.js';
 import {

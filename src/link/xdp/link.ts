@@ -8,8 +8,9 @@
  * moves frames with receiver.ts and transmitter.ts over the rings of rings.ts. The mover may run in another thread: it
  * is made from an `XdpPlan`, and shared.ts holds what both threads write.
  */
+
+import { ipBytes } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
-import { ipBytes } from '../address.js';
 import { HostLink } from '../hostlink.js';
 import { icrcFeatures } from '../icrcoffload.js';
 import { chooseInterface, type HostInterface } from '../interfaces.js';

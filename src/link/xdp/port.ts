@@ -2,9 +2,10 @@
  * The kernel objects of the xdp link: the XDP program, a socket for each queue, and group memberships. The mover gets a
  * plan of them (mover.ts).
  */
+
+import { multicastMac } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
-import { multicastMac } from '../address.js';
 import { ETHERNET_BYTES, VLAN_TAG_BYTES } from '../headers.js';
 import { icrcNotes } from '../icrcoffload.js';
 import type { HostInterface } from '../interfaces.js';

@@ -1,8 +1,9 @@
 /** The connection manager of our own card, and its queue pairs, as the target of checks in virtual time. */
+
+import { gidText } from '../../../src/base/gid.js';
 import { CmCore } from '../../../src/cm/core/core.js';
 import type { CoreEvent } from '../../../src/cm/core/events.js';
 import { serviceId } from '../../../src/cm/core/serviceid.js';
-import { gidText } from '../../../src/link/gid.js';
 import type { CmPeer, CmQueue } from '../../../src/probe/checks/check.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { GSI_QKEY } from '../../../src/probe/packet/mad.js';
