@@ -8,7 +8,7 @@
  * @packageDocumentation
  */
 
-export { gidAddress, gidText, gidToHex } from './base/gid.js';
+export { gidAddress, gidText } from './base/gid.js';
 export type { WaitOptions } from './base/waiting.js';
 export {
   type CmAddress,
@@ -32,7 +32,6 @@ export {
   type SidrStatusName,
   UDP_QKEY,
 } from './cm/index.js';
-export { CompletionPump } from './connection/completionpump.js';
 export type { DeviceConnectOptions } from './connection/connect.js';
 export { Connection, type ConnectionOptions, type SendOptions } from './connection/connection.js';
 export type { Message } from './connection/messages.js';
@@ -75,9 +74,7 @@ export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/link.js';
 export type {
-  CardRoom,
   Frames,
-  HostNames,
   Link,
   LinkCounters,
   LinkFeatures,
@@ -86,8 +83,6 @@ export type {
   Ring,
 } from './link/link.js';
 export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
-export { addressTowards } from './link/peer.js';
-export { runtimeFolder } from './link/runtimefolder.js';
 export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';
 export type { XdpOptions } from './link/xdp/link.js';
 export type { XdpMode } from './link/xdp/program.js';
@@ -108,7 +103,6 @@ export type { GidChoice, GidEntry } from './verbs/gid.js';
 export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/grh.js';
 export { MULTICAST_QPN } from './verbs/groups.js';
 export { createMemoryHub } from './verbs/hub.js';
-export { incRkey } from './verbs/keys.js';
 export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
 export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/mr.js';
 export { Mw } from './verbs/mw.js';

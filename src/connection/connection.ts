@@ -2,6 +2,7 @@
  * A connection as Node programs use it: messages, access to the peer's memory, or a stream. It owns one RC queue pair,
  * which the connection manager (rdma_cm) has connected.
  */
+
 import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { type InspectOptionsStylized, inspect } from 'node:util';
@@ -12,6 +13,7 @@ import { checkRetries } from '../cm/parameters.js';
 import { toError } from '../cm/qpstates.js';
 import { LIMITS, WcStatus } from '../device/codes.js';
 import { invalidType, VerbsError } from '../errors.js';
+import { onFatalEvent } from '../transport/disconnect.js';
 import type { AccessFlags } from '../verbs/access.js';
 import type { Context } from '../verbs/context.js';
 import { inspectAs } from '../verbs/describe.js';
@@ -196,10 +198,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     receives.deliverTo((message) => this.#messages.push(message));
     requests.pause();
     this.#parts = parts;
-    qp.on('event', ({ type }) => {
-      if (type === 'QP_FATAL' || type === 'QP_ACCESS_ERR' || type === 'QP_REQ_ERR')
-        this.fail(new VerbsError('EIO', `the peer sent a request that ${qp} does not allow (${type})`));
-    });
+    onFatalEvent(qp, (error) => this.fail(error));
   }
 
   /**

@@ -4,6 +4,7 @@
  *
  * `services.ts` finds the queue pairs of peers, `inbox.ts` keeps receives posted, and this file is the API.
  */
+
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { ipBytes, isMulticast } from '../base/address.js';
@@ -14,13 +15,14 @@ import { callProgram } from '../base/uncaught.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { AhCache, type Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
-import { CompletionPump } from '../connection/completionpump.js';
 import { Endpoints } from '../connection/endpoints.js';
 import { stage } from '../connection/onesided.js';
 import { completionError, Requests } from '../connection/requests.js';
 import { SendPool } from '../connection/sendpool.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
+import { CompletionPump } from '../transport/completions.js';
+import { onFatalEvent } from '../transport/disconnect.js';
 import type { AddressHandle } from '../verbs/ah.js';
 import type { Context } from '../verbs/context.js';
 import { inspectAs } from '../verbs/describe.js';
@@ -441,10 +443,7 @@ export class DatagramSocket
       }
     });
     this.#inbox.open(qp, recvMr, this.#receives);
-    qp.on('event', ({ type }) => {
-      if (type === 'QP_FATAL' || type === 'QP_ACCESS_ERR' || type === 'QP_REQ_ERR')
-        this.#end(new VerbsError('EIO', `${qp} has failed (${type})`));
-    });
+    onFatalEvent(qp, (error) => this.#end(error));
     if (!this.#isRefed) id.channel.unref();
     void this.#serve(id, qp);
     process.nextTick(() => {

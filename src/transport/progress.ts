@@ -2,7 +2,8 @@
  * Finds peers that keep our READs and WRITEs waiting. A peer that answers one packet now and then keeps within all
  * retries, and would hold our buffers for ever.
  */
-import { type Qp, VerbsError } from '../index.js';
+import { VerbsError } from '../errors.js';
+import type { Qp } from '../verbs/qp.js';
 
 /** Milliseconds between two looks. */
 const INTERVAL_MS = 10_000;

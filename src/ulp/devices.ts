@@ -1,6 +1,7 @@
 /** Devices that sockets open by themselves: one for each local address, shared by the sockets of the process. */
 import type { Closable } from '../base/scope.js';
-import { addressTowards, type Device, openDevice } from '../index.js';
+import { type Device, openDevice } from '../index.js';
+import { addressTowards } from '../link/peer.js';
 
 /** A device and the right to use it until `close`. */
 export interface DeviceUse extends Closable {

@@ -1,18 +1,9 @@
 /** What a transport has on its device: a protection domain, a completion queue, two memory regions, a queue pair. */
+
 import { Scope } from '../base/scope.js';
-import {
-  type AccessFlags,
-  CompletionPump,
-  type Cq,
-  type Device,
-  type Mr,
-  type Pd,
-  type Qp,
-  type RecvWr,
-  type SendWr,
-  throwIfFailed,
-  type Wc,
-} from '../index.js';
+import type { AccessFlags, Cq, Device, Mr, Pd, Qp, RecvWr, SendWr, Wc } from '../index.js';
+import { Completions } from '../transport/completions.js';
+import { onFatalEvent } from '../transport/disconnect.js';
 
 /** What is allocated. */
 export interface QueueSizes {
@@ -27,12 +18,9 @@ export interface QueueSizes {
 }
 
 export class Queues {
-  readonly #pump: CompletionPump;
-  readonly #onFailure: (error: Error) => void;
+  readonly #completions: Completions;
   #onCompletion: (wc: Wc) => void = () => {};
   #qp: Qp | undefined;
-  #isStopped = false;
-
   readonly #scope: Scope;
 
   private constructor(
@@ -46,13 +34,12 @@ export class Queues {
     onFailure: (error: Error) => void,
   ) {
     this.#scope = scope;
-    this.#onFailure = onFailure;
-    this.#pump = new CompletionPump(cq, (wc) => this.#take(wc));
+    this.#completions = new Completions(cq, (wc) => this.#onCompletion(wc), onFailure);
   }
 
   /**
-   * @param onFailure called once, for a failed completion, what `onCompletion` throws, or a work request that the queue
-   * pair refuses; nothing is delivered then
+   * @param onFailure called once, for a failed completion, what `onCompletion` throws, a work request that the queue
+   * pair refuses, or its fatal event; nothing is delivered then
    * @throws VerbsError ENOMEM; nothing is left allocated then
    */
   static open(device: Device, sizes: QueueSizes, onFailure: (error: Error) => void): Promise<Queues> {
@@ -74,12 +61,13 @@ export class Queues {
 
   /** Whether completions are delivered no more. */
   get isStopped(): boolean {
-    return this.#isStopped;
+    return this.#completions.isStopped;
   }
 
   /** Sets the queue pair, which the owner closes. */
   use(qp: Qp): void {
     this.#qp = qp;
+    onFatalEvent(qp, (error) => this.fail(error));
   }
 
   /** Posts a work request. One that is refused is a failure: none is refused but by a fault of either end. */
@@ -94,19 +82,17 @@ export class Queues {
 
   /** Tells of a failure that no completion shows. */
   fail(error: Error): void {
-    if (this.#isStopped) return;
-    this.stop();
-    this.#onFailure(error);
+    this.#completions.fail(error);
   }
 
   /** Delivers no more. */
   stop(): void {
-    this.#isStopped = true;
+    this.#completions.stop();
   }
 
   /** Takes what has completed, so that everything which arrived can be read. */
   drain(): void {
-    this.#pump.drainAll();
+    this.#completions.drain();
   }
 
   /** Frees everything. The queue pair is closed before. */
@@ -115,22 +101,8 @@ export class Queues {
     await this.#scope.close();
   }
 
-  #take(wc: Wc): void {
-    if (this.#isStopped) return;
-    try {
-      throwIfFailed(wc);
-      this.#onCompletion(wc);
-    } catch (error) {
-      this.fail(error as Error);
-    }
-  }
-
   #attempt(post: (qp: Qp) => void): void {
-    if (this.#isStopped || this.#qp === undefined) return;
-    try {
-      post(this.#qp);
-    } catch (error) {
-      this.fail(error as Error);
-    }
+    const qp = this.#qp;
+    if (qp !== undefined) this.#completions.attempt(() => post(qp));
   }
 }

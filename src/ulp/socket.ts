@@ -1,9 +1,11 @@
 /** A connection as a socket of `node:net`: the same properties, and the same events in their order. */
+
 import { lookup } from 'node:dns';
 import { isIP, isIPv6 } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
 import { callProgram } from '../base/uncaught.js';
-import { type AsyncEvent, type CmId, createCmId, type Device, type Qp, VerbsError, WcError } from '../index.js';
+import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
+import { untilDisconnected } from '../transport/disconnect.js';
 import { type DeviceUse, useDevice } from './devices.js';
 import { brokenPipe, connectError, failureOf, outOfRange, reset, wrongType } from './errors.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
@@ -380,7 +382,6 @@ export abstract class StreamSocket extends Duplex {
     });
     this.#transport = transport;
     const qp = await id.createQp(transport.pd, transport.qpOptions);
-    qp.on('event', (event) => this.#onQpEvent(qp, event));
     transport.use(qp);
     return transport;
   }
@@ -507,13 +508,8 @@ export abstract class StreamSocket extends Duplex {
 
   async #awaitDisconnect(): Promise<void> {
     const id = this.#id as CmId;
-    for await (const { type } of id.channel)
-      if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') {
-        this.#onDisconnected();
-        return;
-      }
-    // the channel is closed with the id
-    if (!this.destroyed) this.destroy(new VerbsError('ECANCELED', 'the device was closed'));
+    if (await untilDisconnected(id)) this.#onDisconnected();
+    else if (!this.destroyed) this.destroy(new VerbsError('ECANCELED', 'the device was closed'));
   }
 
   /** The connection has ended. That is an error unless both ends have said that they write no more. */
@@ -543,19 +539,12 @@ export abstract class StreamSocket extends Duplex {
   }
 
   #onFailure(cause: Error): void {
-    // A queue pair is flushed when the peer disconnects, or by an error that has an event of its own.
-    if (this.destroyed || (cause instanceof WcError && cause.status === 'WR_FLUSH_ERR')) return;
-    this.#fail(failureOf(cause));
+    if (!this.destroyed) this.#fail(failureOf(cause));
   }
 
   #fail(error: Error): void {
     if (this.#isUnknown) this.#earlyError ??= error;
     else this.destroy(error);
-  }
-
-  #onQpEvent(qp: Qp, { type }: AsyncEvent): void {
-    if (this.destroyed || !(type === 'QP_FATAL' || type === 'QP_ACCESS_ERR' || type === 'QP_REQ_ERR')) return;
-    this.#fail(new VerbsError('EIO', `the peer sent a request that ${qp} does not allow (${type})`));
   }
 
   /** Ends the connection in order: what was written arrives, and the peer learns of the end. */

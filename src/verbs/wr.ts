@@ -86,7 +86,7 @@ export interface Bind {
   readonly length?: number;
   /** Rights of the window: remote rights, and `zeroBased` for type 2. */
   readonly access: AccessFlags;
-  /** New remote key: the window's key with another tag (lowest 8 bits). Default: `incRkey(mw.rkey)`. */
+  /** New remote key: the window's key with another tag (lowest 8 bits). Default: the tag plus 1, as by ibv_inc_rkey. */
   readonly rkey?: number;
 }
 
@@ -100,7 +100,7 @@ export interface Register {
   readonly access?: AccessFlags;
   /** Remote address of the first byte, 64 bits. Default: its address in the card's memory. */
   readonly iova?: number | bigint;
-  /** New remote key: the region's key with another tag (lowest 8 bits). Default: `incRkey(mr.rkey)`. */
+  /** New remote key: the region's key with another tag (lowest 8 bits). Default: the tag plus 1, as by ibv_inc_rkey. */
   readonly rkey?: number;
 }
 

@@ -1,10 +1,10 @@
 /** Our end of a connection: a queue pair of a device with one of our links. */
 import { crc32 } from 'node:zlib';
+import { gidToHex } from '../../src/base/gid.js';
 import {
   Access,
   type Cq,
   type Device,
-  gidToHex,
   type Mr,
   type OpenOptions,
   openDevice,

@@ -1,7 +1,8 @@
 // Every check against rxe: its known deviations, and nothing else.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { gidToHex } from '../../src/base/gid.js';
 import { LinkTarget, type PeerService, type RequesterService, type ScriptedEnd } from '../../src/cli/probe/target.js';
-import { type Device, gidToHex, openDevice } from '../../src/index.js';
+import { type Device, openDevice } from '../../src/index.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { decodeRoce, underived } from '../../src/probe/packet/decode.js';
 import { encode } from '../../src/probe/packet/encode.js';

@@ -1,6 +1,7 @@
 // Shared receive queues at either end, and as many READs and atomics at once as both ends have agreed on.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type AsyncEvent, gidToHex, type Qp, WcStatus } from '../../src/index.js';
+import { gidToHex } from '../../src/base/gid.js';
+import { type AsyncEvent, type Qp, WcStatus } from '../../src/index.js';
 import { Op } from '../../src/probe/packet/opcodes.js';
 import { eventually } from '../kit/eventually.js';
 import { OurDevice } from './card.js';

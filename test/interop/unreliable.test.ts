@@ -1,6 +1,7 @@
 // Unreliable connections, datagrams and groups with rxe in both directions, and congestion marks, which rxe ignores.
 import { expect, test } from 'vitest';
-import { gidToHex, type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
+import { gidToHex } from '../../src/base/gid.js';
+import { type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
 import type { Completion, End, Piece } from './end.js';
 import { describeLinks, describeWithRxe, matrix, xdpRows } from './environment.js';

@@ -6,7 +6,8 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { createMemoryHub, publishedDevices, runtimeFolder } from '../../src/index.js';
+import { createMemoryHub, publishedDevices } from '../../src/index.js';
+import { runtimeFolder } from '../../src/link/runtimefolder.js';
 import { connectedPair, openOn } from './pair.js';
 
 const before = process.env.XDG_RUNTIME_DIR;

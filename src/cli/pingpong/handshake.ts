@@ -4,7 +4,9 @@
  * for each message, so each message is one write. With a shared receive queue each end sends 256 destinations, of which
  * the unused ones are zero, and the stock program reassembles what it reads.
  */
-import { type Endpoint, gidText, gidToHex } from '../../index.js';
+
+import { gidToHex } from '../../base/gid.js';
+import { type Endpoint, gidText } from '../../index.js';
 import { failure } from '../exit.js';
 import { hex } from '../hex.js';
 import type { TcpChannel } from '../tcpchannel.js';

@@ -7,7 +7,8 @@
 
 import { lookup } from 'node:dns/promises';
 import { Scope } from '../../base/scope.js';
-import { CompletionPump, type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
+import { type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
+import { CompletionPump } from '../../transport/completions.js';
 import { checkInteger, outOfRange, wrongType } from '../errors.js';
 import { bytesOf, type ElementName, type ElementType, type NumberArray, typeNamed, typeOf } from './elements.js';
 import { RankError, type RankErrorCode } from './errors.js';

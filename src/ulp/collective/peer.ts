@@ -12,6 +12,7 @@ import {
   WcOpcode,
   WcStatus,
 } from '../../index.js';
+import { onFatalEvent, untilDisconnected } from '../../transport/disconnect.js';
 import { within } from '../within.js';
 import { RankError } from './errors.js';
 import {
@@ -138,6 +139,7 @@ export class Peer {
       written: 0,
       read: 0,
     }));
+    onFatalEvent(parts.qp, (error) => this.#endBy(error));
     const receives = hasData ? RECEIVES : CONTROL_RECEIVES;
     for (let slot = 0; slot < receives; slot++) this.#postReceive(slot);
   }
@@ -263,7 +265,8 @@ export class Peer {
 
   /** Takes a completion of the queue pair. */
   take(wc: Wc): void {
-    if (this.#failure !== undefined) return;
+    // a flush only says that the queue pair is in ERR: what took it there gives the reason
+    if (this.#failure !== undefined || (wc.status === WcStatus.WR_FLUSH_ERR && !this.#hasLeft)) return;
     const isReceive = wc.opcode === WcOpcode.RECV || wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM;
     try {
       // what a rank has not acknowledged before it left, it needs no more
@@ -327,7 +330,7 @@ export class Peer {
   }
 
   async #awaitDisconnect(): Promise<void> {
-    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
+    await untilDisconnected(this.#id);
     // that it leaves may be among what has arrived before
     this.#listener.drain();
     if (this.#hasLeft) this.fail(new RankError(this.rank, 'ECONNRESET', `rank ${this.rank} has left`));

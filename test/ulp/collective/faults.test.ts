@@ -198,6 +198,18 @@ test.each<[string, (qp: Qp) => void, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
+test('a rank that writes with a wrong key ends the communicator, which says so', async () => {
+  const [own, other] = (await openDevices(2)) as [Device, Device];
+  const joining = join(optionsOf(0, 2, own));
+  const qp = await rawRank(other);
+  const rank = await joining;
+  const waiting = failure(rank.barrier());
+  qp.postSend({ opcode: 'RDMA_WRITE', sgList: new Uint8Array(4), remoteAddr: 0, rkey: 1 });
+  const error = await waiting;
+  expect(error).toMatchObject({ rank: 1, code: 'ECONNRESET' });
+  expect(String(error.cause)).toMatch(/the peer sent a request that qp \w+ does not allow \(QP_ACCESS_ERR\)/);
+});
+
 test('a credit for memory that ends beyond the last address is none', () => {
   const credit = (bytes: number) => decodeCredit(encodeCredit({ addr: 2n ** 64n - 16n, rkey: 1, bytes }), 0);
   expect(credit(16)).toEqual({ addr: 2n ** 64n - 16n, rkey: 1, bytes: 16 });

@@ -1,11 +1,12 @@
-// A queue of a target, without rdma_cm.
+// A queue of a target without rdma_cm, and one of a host.
 import { expect, test } from 'vitest';
-import type { CmId, Qp } from '../../../src/index.js';
+import { type CmId, createCmId, type Qp } from '../../../src/index.js';
 import { TransferBuffers } from '../../../src/ulp/nvme/buffers.js';
+import { HostQueue } from '../../../src/ulp/nvme/host/queue.js';
 import { Queue } from '../../../src/ulp/nvme/target/queue.js';
 import { encodeCommand, NvmOpcode } from '../../../src/ulp/nvme/wire.js';
 import { eventually } from '../../kit/eventually.js';
-import { device, peer, useDevices } from '../devices.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
 
 useDevices();
 
@@ -48,4 +49,30 @@ test('a command that ends when its queue pair is closed fails the queue and thro
   await eventually(() => expect(failures).toEqual([expect.stringMatching(/^EINVAL: qp .* is closed$/)]));
   await queue.close();
   await buffers.close();
+});
+
+test('a target that writes with a wrong key fails the queue of the host, which says why', async () => {
+  const listener = createCmId(peer);
+  await listener.bindAddr('::', 4420);
+  await listener.listen();
+  const targetPd = await peer.allocPd();
+  const accepted = (async () => {
+    const request = await listener.getRequest();
+    const qp = await request.createQp(targetPd, { sendCq: await peer.createCq(), maxInlineData: 4 });
+    await request.accept();
+    return qp;
+  })();
+  const id = createCmId(device);
+  await id.resolveAddr(HOST, 4420);
+  await id.resolveRoute();
+  const failures: string[] = [];
+  const options = { qid: 0, entries: 4, cntlid: 0, capsuleDataBytes: 0, timeoutMs: 60_000 };
+  const pd = await device.allocPd();
+  const queue = await HostQueue.connect(id, pd, options, ({ message }) => void failures.push(message));
+  const target = await accepted;
+  target.postSend({ opcode: 'RDMA_WRITE', sgList: new Uint8Array(4), remoteAddr: 0, rkey: 1 });
+  await eventually(() => expect(failures).toEqual([expect.stringMatching(/\(QP_ACCESS_ERR\)$/)]));
+  await expect(queue.submit('Flush', { opcode: NvmOpcode.FLUSH, nsid: 1 })).rejects.toThrow('QP_ACCESS_ERR');
+  await queue.close();
+  await listener.close();
 });

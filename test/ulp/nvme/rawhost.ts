@@ -2,7 +2,6 @@
 import { expect } from 'vitest';
 import {
   type CmId,
-  CompletionPump,
   type Cq,
   createCmId,
   type Device,
@@ -11,6 +10,7 @@ import {
   type Wc,
   WcOpcode,
 } from '../../../src/index.js';
+import { CompletionPump } from '../../../src/transport/completions.js';
 import {
   ANY_CONTROLLER,
   CONFIGURATION,

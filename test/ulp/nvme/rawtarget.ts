@@ -1,14 +1,6 @@
 /** A target whose properties, structures and log a test writes. It has one namespace in memory, and notes commands. */
-import {
-  type CmId,
-  CompletionPump,
-  createCmId,
-  type Device,
-  type Mr,
-  type Pd,
-  type Qp,
-  WcOpcode,
-} from '../../../src/index.js';
+import { type CmId, createCmId, type Device, type Mr, type Pd, type Qp, WcOpcode } from '../../../src/index.js';
+import { CompletionPump } from '../../../src/transport/completions.js';
 import { discoveryLog } from '../../../src/ulp/nvme/discovery.js';
 import { Status } from '../../../src/ulp/nvme/status.js';
 import {

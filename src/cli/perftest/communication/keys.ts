@@ -1,5 +1,7 @@
 /** What the peer must know of a queue pair and its memory, in the two formats of perftest. */
-import { gidText, gidToHex } from '../../../index.js';
+
+import { gidToHex } from '../../../base/gid.js';
+import { gidText } from '../../../index.js';
 import { failure } from '../../exit.js';
 import { hex } from '../../hex.js';
 

@@ -3,16 +3,16 @@ import { Scope } from '../../../base/scope.js';
 import {
   CmError,
   type CmId,
-  CompletionPump,
   type Cq,
   type Mr,
   type Pd,
   type Qp,
-  throwIfFailed,
   VerbsError,
   type Wc,
   WcOpcode,
 } from '../../../index.js';
+import { Completions } from '../../../transport/completions.js';
+import { onFatalEvent, untilDisconnected } from '../../../transport/disconnect.js';
 import { NvmeError, Status } from '../status.js';
 import {
   broken,
@@ -61,7 +61,7 @@ export class HostQueue {
   readonly #mr: Mr;
   readonly #qp: Qp;
   readonly #options: HostQueueOptions;
-  readonly #onFailure: (error: Error) => void;
+  readonly #completions: Completions;
   /** Command ids that no command has, and commands that wait for one. */
   readonly #freeCids: number[];
   readonly #waiting: ((cid: number) => void)[] = [];
@@ -79,9 +79,13 @@ export class HostQueue {
     this.#mr = mr;
     this.#qp = qp;
     this.#options = options;
-    this.#onFailure = onFailure;
     this.#freeCids = Array.from({ length: options.entries - 1 }, (_, cid) => cid);
-    new CompletionPump(cq, (wc) => this.#take(wc));
+    const take = (wc: Wc) => this.#take(wc);
+    this.#completions = new Completions(cq, take, (error) => {
+      this.#failure = error;
+      onFailure(error);
+    });
+    onFatalEvent(qp, (error) => this.#completions.fail(error));
     for (let slot = 0; slot < options.entries; slot++) this.#postReceive(slot);
     this.#timer = setInterval(() => this.#expire(), Math.min(options.timeoutMs, 1000)).unref();
   }
@@ -96,7 +100,7 @@ export class HostQueue {
     return Scope.open(async (opened) => {
       const queue = opened.add(await HostQueue.#open(id, pd, options, onFailure));
       await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
-      void queue.#awaitDisconnect();
+      void untilDisconnected(id).then(() => queue.#completions.fail(disconnected()));
       return queue;
     });
   }
@@ -141,7 +145,7 @@ export class HostQueue {
         this.#qp.postSend({ opcode: 'SEND', sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)) });
       } catch (error) {
         // the queue pair or the device has been closed meanwhile
-        this.#fail(error as Error);
+        this.#completions.fail(error as Error);
       }
     });
   }
@@ -149,6 +153,7 @@ export class HostQueue {
   /** Disconnects. Commands that wait for a response are rejected, with `error` if the queue has not failed. */
   async close(error?: Error): Promise<void> {
     this.#failure ??= error ?? new VerbsError('ECANCELED', 'the queue was closed');
+    this.#completions.stop();
     clearInterval(this.#timer);
     await this.#id.close();
     for (const { reject } of this.#pending.values()) reject(this.#failure);
@@ -162,22 +167,11 @@ export class HostQueue {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  #fail(error: Error): void {
-    if (this.#failure !== undefined) return;
-    this.#failure = error;
-    this.#onFailure(error);
-  }
-
-  async #awaitDisconnect(): Promise<void> {
-    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
-    this.#fail(new VerbsError('ECONNRESET', 'the target has disconnected'));
-  }
-
   #expire(): void {
     const now = performance.now();
     for (const { what, since } of this.#pending.values())
       if (now - since >= this.#options.timeoutMs)
-        this.#fail(
+        this.#completions.fail(
           new VerbsError('ETIMEDOUT', `the target has not answered ${what} within ${this.#options.timeoutMs} ms`),
         );
   }
@@ -187,13 +181,7 @@ export class HostQueue {
   }
 
   #take(wc: Wc): void {
-    if (this.#failure !== undefined) return;
-    try {
-      throwIfFailed(wc);
-      if (wc.opcode === WcOpcode.RECV) this.#onResponse(wc.wrId, wc.byteLen);
-    } catch (error) {
-      this.#fail(error as Error);
-    }
+    if (wc.opcode === WcOpcode.RECV) this.#onResponse(wc.wrId, wc.byteLen);
   }
 
   #onResponse(slot: number, bytes: number): void {
@@ -211,6 +199,8 @@ export class HostQueue {
     else pending.reject(new NvmeError(pending.what, status));
   }
 }
+
+const disconnected = () => new VerbsError('ECONNRESET', 'the target has disconnected');
 
 /** Adds what the private data of a refusal says. */
 function explain(error: unknown): never {

@@ -1,6 +1,8 @@
 /** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
+
 import type { Shares } from '../../../base/shares.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { untilDisconnected } from '../../../transport/disconnect.js';
 import { memoryShares } from '../../../transport/memoryshares.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
@@ -118,7 +120,7 @@ export class HostConnection implements QueueListener {
 
   /** Resolves when the connection has ended and is closed. */
   async untilDisconnected(): Promise<void> {
-    for await (const { type } of this.#id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') break;
+    await untilDisconnected(this.#id);
     this.#controller?.removeQueue(this.qid);
     await this.close();
   }

@@ -5,18 +5,18 @@
 import { Scope } from '../../../base/scope.js';
 import {
   type CmId,
-  CompletionPump,
   type Cq,
   type Mr,
   type Pd,
   type Qp,
   type SendWr,
   type Sge,
-  throwIfFailed,
   VerbsError,
   type Wc,
   WcOpcode,
 } from '../../../index.js';
+import { Completions } from '../../../transport/completions.js';
+import { onFatalEvent } from '../../../transport/disconnect.js';
 import { Progress } from '../../../transport/progress.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
@@ -79,6 +79,7 @@ export class Queue {
   /** Commands that are being carried out. */
   #active = 0;
   #onIdle: (() => void) | undefined;
+  readonly #completions: Completions;
   #failure: Error | undefined;
 
   private constructor(
@@ -95,7 +96,12 @@ export class Queue {
     this.#buffers = buffers;
     this.#listener = listener;
     this.#progress = new Progress(qp, (error) => this.fail(error));
-    new CompletionPump(cq, (wc) => this.#take(wc));
+    const take = (wc: Wc) => this.#take(wc);
+    this.#completions = new Completions(cq, take, (error) => {
+      this.#failure = error;
+      listener.onFailure(error);
+    });
+    onFatalEvent(qp, (error) => this.fail(error));
     this.#postReceive(0);
   }
 
@@ -159,9 +165,7 @@ export class Queue {
 
   /** Takes no further commands, and tells the listener. */
   fail(error: Error): void {
-    if (this.#failure !== undefined) return;
-    this.#failure = error;
-    this.#listener.onFailure(error);
+    this.#completions.fail(error);
   }
 
   /**
@@ -170,6 +174,7 @@ export class Queue {
    */
   async close(): Promise<void> {
     this.#failure ??= new VerbsError('ECANCELED', 'the queue was closed');
+    this.#completions.stop();
     this.#progress.stop();
     for (const { reject } of [...this.#posted.splice(0), ...this.#waiting.splice(0)]) reject(this.#failure);
     if (this.#active > 0)
@@ -187,13 +192,8 @@ export class Queue {
       if (post.isResponse) this.#waitingResponses--;
       this.#posted.push(post);
       this.#progress.begin();
-      try {
-        this.#qp.postSend(post.wr);
-      } catch (error) {
-        // the queue pair or the device has been closed meanwhile
-        this.fail(error as Error);
-        return;
-      }
+      this.#completions.attempt(() => this.#qp.postSend(post.wr));
+      if (this.#failure !== undefined) return;
     }
   }
 
@@ -212,19 +212,13 @@ export class Queue {
   }
 
   #take(wc: Wc): void {
-    if (this.#failure !== undefined) return;
-    try {
-      throwIfFailed(wc);
-      if (wc.opcode === WcOpcode.RECV) this.#onCapsule(wc.wrId, wc.byteLen);
-      else {
-        // work requests complete in their order
-        const post = this.#posted.shift();
-        this.#progress.end(post === undefined ? 0 : bytesOf(post.wr));
-        post?.resolve();
-        this.#postWaiting();
-      }
-    } catch (error) {
-      this.fail(error as Error);
+    if (wc.opcode === WcOpcode.RECV) this.#onCapsule(wc.wrId, wc.byteLen);
+    else {
+      // work requests complete in their order
+      const post = this.#posted.shift();
+      this.#progress.end(post === undefined ? 0 : bytesOf(post.wr));
+      post?.resolve();
+      this.#postWaiting();
     }
   }
 
@@ -251,14 +245,11 @@ export class Queue {
       if (this.#active === 0) this.#onIdle?.();
       return;
     }
-    try {
+    this.#completions.attempt(() => {
       // first the receive: the host may send the next command when it has the response
       this.#postReceive(slot);
       this.#respond(exchange, status, result);
-    } catch (error) {
-      // the queue pair or the device has been closed meanwhile
-      this.fail(error as Error);
-    }
+    });
   }
 
   #respond({ command: { cid }, keyToInvalidate }: Exchange, status: Status, result: bigint): void {

@@ -5,7 +5,7 @@
  * that introduces the queue pair of its sender; the peer introduces its own in return. Ports are those of UDP.
  */
 import { isIPv6 } from 'node:net';
-import { gidToHex } from '../../../index.js';
+import { gidToHex } from '../../../base/gid.js';
 
 /** First bytes of an introduction. */
 const TAG = 0x5555_5555;

@@ -1,6 +1,9 @@
-/** Delivery of completions to a callback. */
+/** Delivery of completions to callbacks. */
+
 import { throwLater } from '../base/uncaught.js';
+import { WcStatus } from '../device/codes.js';
 import type { Cq } from '../verbs/cq.js';
+import { throwIfFailed } from '../verbs/explain.js';
 import { pollUnlessFailed } from '../verbs/polling.js';
 import type { Wc } from '../verbs/wc.js';
 
@@ -61,5 +64,64 @@ export class CompletionPump {
     } catch (error) {
       throwLater(error);
     }
+  }
+}
+
+/**
+ * Delivers the completions that succeed. The first that failed, or an exception of the callback, is told once, and
+ * ends the delivery. A flush is no failure: it only says that the queue pair is in ERR, and the completion, the event
+ * (`onFatalEvent`) or the disconnect (`untilDisconnected`) that took it there gives the reason.
+ */
+export class Completions {
+  readonly #pump: CompletionPump;
+  readonly #onCompletion: (wc: Wc) => void;
+  readonly #onFailure: (error: Error) => void;
+  #isStopped = false;
+
+  /** @param onCompletion receives a Wc that later polls overwrite */
+  constructor(cq: Cq, onCompletion: (wc: Wc) => void, onFailure: (error: Error) => void) {
+    this.#onCompletion = onCompletion;
+    this.#onFailure = onFailure;
+    this.#pump = new CompletionPump(cq, (wc) => this.#take(wc));
+  }
+
+  /** Whether completions are delivered no more. */
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
+  /** Tells of a failure that no completion shows. */
+  fail(error: Error): void {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    this.#onFailure(error);
+  }
+
+  /** Delivers no more, and tells of no failure. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** Delivers all that has completed. */
+  drain(): void {
+    this.#pump.drainAll();
+  }
+
+  /** Calls what posts work requests. An exception is a failure: the queue pair or the device may have been closed. */
+  attempt(post: () => void): void {
+    if (this.#isStopped) return;
+    try {
+      post();
+    } catch (error) {
+      this.fail(error as Error);
+    }
+  }
+
+  #take(wc: Wc): void {
+    if (wc.status === WcStatus.WR_FLUSH_ERR) return;
+    this.attempt(() => {
+      throwIfFailed(wc);
+      this.#onCompletion(wc);
+    });
   }
 }

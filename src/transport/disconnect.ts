@@ -1,0 +1,25 @@
+/** Ends of a connection that no call and no completion shows. */
+import type { CmId } from '../cm/cmid.js';
+import { VerbsError } from '../errors.js';
+import type { Qp } from '../verbs/qp.js';
+
+/**
+ * Resolves when the connection of an id has ended. It takes the events of the id's channel until then.
+ * @returns true if the peer or the device has ended it (DISCONNECTED, DEVICE_REMOVAL), false if the id was closed here
+ */
+export async function untilDisconnected(id: CmId): Promise<boolean> {
+  for await (const { type } of id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') return true;
+  return false;
+}
+
+/** Asynchronous events after which a queue pair is in ERR (IBTA 11.6.3.2, ibv_get_async_event). */
+const FATAL: readonly string[] = ['QP_FATAL', 'QP_ACCESS_ERR', 'QP_REQ_ERR'];
+
+/** Calls `onFailure` when a queue pair fails by itself or by a request of the peer, which may have no completion. */
+export function onFatalEvent(qp: Qp, onFailure: (error: VerbsError) => void): void {
+  qp.on('event', ({ type }) => {
+    if (!FATAL.includes(type)) return;
+    const reason = type === 'QP_FATAL' ? `${qp} has failed` : `the peer sent a request that ${qp} does not allow`;
+    onFailure(new VerbsError('EIO', `${reason} (${type})`));
+  });
+}
