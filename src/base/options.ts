@@ -1,11 +1,22 @@
 /** Argument checks. Each error names the argument, its value and the rule. */
 import { invalidType, invalidValue, outOfRange } from '../errors.js';
 
+/** Returns the error of a value of the wrong type. @param rule what it must be */
+export const wrongType = (name: string, value: unknown, rule: string): TypeError =>
+  invalidType(`${name} is ${show(value)}, must be ${rule}`);
+
+/** Returns the error of a value that is not allowed. @param rule what it must be */
+export const wrongValue = (name: string, value: unknown, rule: string): TypeError =>
+  invalidValue(`${name} is ${show(value)}, must be ${rule}`);
+
+/** Returns the error of a number or length outside its range. @param rule what it must be */
+export const wrongNumber = (name: string, value: unknown, rule: string): RangeError =>
+  outOfRange(`${name} is ${show(value)}, must be ${rule}`);
+
 /** @throws TypeError when not an integer, RangeError when outside min..max */
 export function checkInteger(name: string, value: unknown, min: number, max: number): number {
-  if (typeof value !== 'number' || !Number.isInteger(value))
-    throw invalidType(`${name} is ${show(value)}, must be an integer`);
-  if (value < min || value > max) throw outOfRange(`${name} is ${value}, must be from ${min} to ${max}`);
+  if (typeof value !== 'number' || !Number.isInteger(value)) throw wrongType(name, value, 'an integer');
+  if (value < min || value > max) throw wrongNumber(name, value, `from ${min} to ${max}`);
   return value;
 }
 
@@ -18,18 +29,18 @@ export function checkU32(name: string, value: unknown): number {
 
 /** @throws TypeError */
 export function checkBoolean(name: string, value: unknown): boolean {
-  if (typeof value !== 'boolean') throw invalidType(`${name} is ${show(value)}, must be true or false`);
+  if (typeof value !== 'boolean') throw wrongType(name, value, 'true or false');
   return value;
 }
 
 /** Checks an unsigned 64-bit value: a bigint, or an integer below 2^53. @throws TypeError, RangeError */
 export function checkU64(name: string, value: unknown): number | bigint {
   if (typeof value === 'bigint') {
-    if (value < 0n || value > 0xffffffffffffffffn) throw outOfRange(`${name} is ${value}n, must be from 0 to 2^64 - 1`);
+    if (value < 0n || value > 0xffffffffffffffffn) throw wrongNumber(name, value, 'from 0 to 2^64 - 1');
     return value;
   }
   if (typeof value !== 'number' || !Number.isSafeInteger(value))
-    throw invalidType(`${name} is ${show(value)}, must be a bigint or an integer below 2^53`);
+    throw wrongType(name, value, 'a bigint or an integer below 2^53');
   if (value < 0) throw outOfRange(`${name} is ${value}, must not be negative`);
   return value;
 }
@@ -43,7 +54,7 @@ export function checkFlags(name: string, value: unknown, known: Readonly<Record<
     if ((value & ~all) !== 0) throw outOfRange(`${name} is ${value}, allowed bits are ${all}`);
     return value;
   }
-  if (!Array.isArray(value)) throw invalidType(`${name} is ${show(value)}, must be an array of names or a number`);
+  if (!Array.isArray(value)) throw wrongType(name, value, 'an array of names or a number');
   let bits = 0;
   const count: number = value.length;
   for (let i = 0; i < count; i++) {
@@ -113,30 +124,50 @@ export function oneOf(...values: readonly (string | number)[]): Check {
     const known = values.map(show);
     const last = known.pop();
     const rule = known.length === 0 ? last : `${known.join(', ')} or ${last}`;
-    throw invalidValue(`${name} is ${show(value)}, must be ${rule}`);
+    throw wrongValue(name, value, `${rule}`);
   };
 }
 
 /** The check of a text. */
 export function text(name: string, value: unknown): void {
-  if (typeof value !== 'string') throw invalidType(`${name} is ${show(value)}, must be text`);
+  if (typeof value !== 'string') throw wrongType(name, value, 'text');
 }
 
 /** The check of an array of texts. */
 export function texts(name: string, value: unknown): void {
-  if (!Array.isArray(value)) throw invalidType(`${name} is ${show(value)}, must be an array of texts`);
+  if (!Array.isArray(value)) throw wrongType(name, value, 'an array of texts');
   for (const [i, item] of value.entries()) text(`${name}[${i}]`, item);
+}
+
+/** The check of a name or an address of a host. */
+export function hostName(name: string, value: unknown): void {
+  if (typeof value !== 'string' || value === '') throw wrongType(name, value, 'a name or an address');
+}
+
+/** The check of a function. */
+export function callable(name: string, value: unknown): void {
+  if (typeof value !== 'function') throw wrongType(name, value, 'a function');
+}
+
+/** The check of an object. */
+export function object(name: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrongType(name, value, 'an object');
+}
+
+/** The check of an array. */
+export function array(name: string, value: unknown): void {
+  if (!Array.isArray(value)) throw wrongType(name, value, 'an array');
 }
 
 /** The check of bytes. */
 export function bytes(name: string, value: unknown): void {
-  if (!(value instanceof Uint8Array)) throw invalidType(`${name} is ${show(value)}, must be a Uint8Array`);
+  if (!(value instanceof Uint8Array)) throw wrongType(name, value, 'a Uint8Array');
 }
 
 /** The check of an object of a class. @param what the object, for messages: `a protection domain` */
 export function instanceOf(type: () => abstract new (...args: never[]) => unknown, what: string): Check {
   return (name, value) => {
-    if (!(value instanceof type())) throw invalidType(`${name} is ${show(value)}, must be ${what}`);
+    if (!(value instanceof type())) throw wrongType(name, value, what);
   };
 }
 

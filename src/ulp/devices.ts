@@ -1,7 +1,11 @@
 /** Devices that sockets open by themselves: one for each local address, shared by the sockets of the process. */
+import { type Check, instanceOf } from '../base/options.js';
 import type { Closable } from '../base/scope.js';
-import { type Device, openDevice } from '../index.js';
+import { Device, openDevice } from '../index.js';
 import { addressTowards } from '../link/peer.js';
+
+/** The check of an option that is a device. */
+export const openedDevice: Check = instanceOf(() => Device, 'a device of openDevice');
 
 /** A device and the right to use it until `close`. */
 export interface DeviceUse extends Closable {

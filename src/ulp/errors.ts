@@ -25,20 +25,6 @@ function coded<E extends Error>(error: E, code: string): E & { readonly code: st
   return Object.assign(error, { code });
 }
 
-/** An argument of the wrong type. */
-export const wrongType = (name: string, value: unknown, expected: string): TypeError =>
-  coded(new TypeError(`${name} is ${String(value)}, must be ${expected}`), 'ERR_INVALID_ARG_TYPE');
-
-/** A number that is out of its range. */
-export const outOfRange = (name: string, value: unknown, range: string): RangeError =>
-  coded(new RangeError(`${name} is ${String(value)}, must be ${range}`), 'ERR_OUT_OF_RANGE');
-
-/** @throws RangeError unless `value` is an integer from `least` to `most` */
-export function checkInteger(name: string, value: number, least: number, most: number): void {
-  if (!Number.isInteger(value) || value < least || value > most)
-    throw outOfRange(name, value, `an integer from ${least} to ${most}`);
-}
-
 /** `connect` without a port. */
 export const missingPort = (): TypeError => coded(new TypeError('the option port is missing'), 'ERR_MISSING_ARGS');
 

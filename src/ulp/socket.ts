@@ -3,11 +3,12 @@
 import { lookup } from 'node:dns';
 import { isIP, isIPv6 } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
+import { wrongNumber, wrongType } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
 import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
 import { untilDisconnected } from '../transport/disconnect.js';
 import { type DeviceUse, useDevice } from './devices.js';
-import { brokenPipe, connectError, failureOf, outOfRange, reset, wrongType } from './errors.js';
+import { brokenPipe, connectError, failureOf, reset } from './errors.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
 import {
   bufferSizes,
@@ -200,7 +201,7 @@ export abstract class StreamSocket extends Duplex {
    */
   setTimeout(ms: number, onTimeout?: () => void): this {
     if (typeof ms !== 'number') throw wrongType('the timeout', ms, 'a number');
-    if (!(ms >= 0 && ms < 2 ** 31)) throw outOfRange('the timeout', ms, 'from 0 to 2147483647 ms');
+    if (!(ms >= 0 && ms < 2 ** 31)) throw wrongNumber('the timeout', ms, 'from 0 to 2147483647 ms');
     if (onTimeout && ms > 0) this.once('timeout', onTimeout);
     else if (onTimeout) this.off('timeout', onTimeout);
     this.timeout = ms;

@@ -1,8 +1,9 @@
 /** Options of sockets and of their connections, and the checks of them. */
 import type { lookup } from 'node:dns';
 import { isIPv6 } from 'node:net';
+import { wrongNumber, wrongType } from '../base/options.js';
 import type { Device } from '../index.js';
-import { checkPort, missingPort, outOfRange, wrongType } from './errors.js';
+import { checkPort, missingPort } from './errors.js';
 import type { BufferSize, BufferSizes, Protocol } from './protocol.js';
 
 /** Options of a new socket. */
@@ -56,7 +57,7 @@ export function bufferSizes({ bufferBytes }: Protocol, options: SocketOptions): 
     const value = options[name];
     if (value === undefined) return usual;
     if (!Number.isInteger(value) || value < min || value > max || value % unit !== 0)
-      throw outOfRange(name, value, `a multiple of ${unit} from ${min} to ${max}`);
+      throw wrongNumber(name, value, `a multiple of ${unit} from ${min} to ${max}`);
     return { bytes: value, maxBytes: value };
   };
   return { receive: size('receiveBytes'), send: size('sendBytes') };

@@ -6,10 +6,20 @@
  */
 
 import { lookup } from 'node:dns/promises';
+import {
+  anything,
+  type Check,
+  type Checks,
+  checkInteger,
+  checkOptions,
+  oneOf,
+  wrongNumber,
+  wrongType,
+} from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
+import { invalidType } from '../../errors.js';
 import { type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
 import { CompletionPump } from '../../transport/completions.js';
-import { checkInteger, outOfRange, wrongType } from '../errors.js';
 import { bytesOf, type ElementName, type ElementType, type NumberArray, typeNamed, typeOf } from './elements.js';
 import { RankError, type RankErrorCode } from './errors.js';
 import { type Call, LANE_BYTES, Lane, type Operand, otherCall } from './lane.js';
@@ -61,6 +71,13 @@ export interface BroadcastOptions {
   /** Default: `tree` for up to 64 KiB, else `ring`. */
   readonly algorithm?: Algorithm;
 }
+
+const ALGORITHM: Check = oneOf('ring', 'tree');
+const OP: Check = oneOf(...REDUCE_OPS);
+const ALL_REDUCE_CHECKS: Checks<AllReduceOptions> = { op: OP, algorithm: ALGORITHM };
+const REDUCE_SCATTER_CHECKS: Checks<ReduceScatterOptions> = { op: OP, into: anything };
+const BROADCAST_CHECKS: Checks<BroadcastOptions> = { root: anything, algorithm: ALGORITHM };
+const ALL_GATHER_CHECKS: Checks<{ readonly into?: NumberArray }> = { into: anything };
 
 /** Longest array that takes fewer steps rather than all links (bytes). */
 const SHORT_BYTES = 65_536;
@@ -207,8 +224,7 @@ export class Communicator {
    */
   async allReduce(array: NumberArray, options: AllReduceOptions = {}): Promise<void> {
     const element = typeOf('array', array);
-    const { op = 'sum', algorithm } = options;
-    checkOp(op);
+    const { op = 'sum', algorithm } = checkOptions('allReduce', options, ALL_REDUCE_CHECKS);
     const operand = this.#operand(array);
     const { length } = array;
     const position = this.#settings;
@@ -229,11 +245,10 @@ export class Communicator {
    */
   async reduceScatter<A extends NumberArray>(array: A, options: ReduceScatterOptions<A> = {}): Promise<A> {
     const element = typeOf('array', array);
-    const { op = 'sum' } = options;
-    checkOp(op);
+    const { op = 'sum', into: given } = checkOptions('reduceScatter', options, REDUCE_SCATTER_CHECKS);
     const { length } = array;
     const own = this.partOf(length);
-    const into = this.#result('into', options.into, element, own.end - own.start) as A;
+    const into = this.#result('into', given, element, own.end - own.start) as A;
     if (this.size === 1) bytesOf(into).set(bytesOf(array));
     const cut = this.#cut(this.#longestPart(length), element);
     const text = `reduceScatter of ${element.name}[${length}], ${op}`;
@@ -254,11 +269,12 @@ export class Communicator {
    */
   async allGather<A extends NumberArray>(part: A, options: { readonly into?: A } = {}): Promise<A> {
     const element = typeOf('part', part);
-    const length = options.into?.length ?? part.length * this.size;
-    const into = this.#result('into', options.into, element, length) as A;
+    const { into: given } = checkOptions('allGather', options, ALL_GATHER_CHECKS);
+    const length = given?.length ?? part.length * this.size;
+    const into = this.#result('into', given, element, length) as A;
     const own = this.partOf(length);
     if (part.length !== own.end - own.start)
-      throw outOfRange('part.length', part.length, `${own.end - own.start}, the part of rank ${this.rank}`);
+      throw wrongNumber('part.length', part.length, `${own.end - own.start}, the part of rank ${this.rank}`);
     const cut = this.#cut(this.#longestPart(length), element);
     const text = `allGather of ${element.name}[${length}]`;
     const steps = (round: number) =>
@@ -277,7 +293,7 @@ export class Communicator {
    */
   async broadcast(array: NumberArray, options: BroadcastOptions = {}): Promise<void> {
     const element = typeOf('array', array);
-    const { root = 0, algorithm } = options;
+    const { root = 0, algorithm } = checkOptions('broadcast', options, BROADCAST_CHECKS);
     checkInteger('root', root, 0, this.size - 1);
     const operand = this.#operand(array);
     const { length } = array;
@@ -387,7 +403,6 @@ export class Communicator {
 
   #isTree(bytes: number, algorithm: Algorithm | undefined): boolean {
     if (algorithm === undefined) return bytes <= SHORT_BYTES;
-    if (algorithm !== 'ring' && algorithm !== 'tree') throw wrongType('algorithm', algorithm, 'ring or tree');
     return algorithm === 'tree';
   }
 
@@ -404,8 +419,9 @@ export class Communicator {
 
   #result(name: string, into: NumberArray | undefined, element: ElementType, length: number): NumberArray {
     if (into === undefined) return new element.array(new ArrayBuffer(length * element.bytes), 0, length);
-    if (typeOf(name, into) !== element) throw wrongType(name, typeOf(name, into).name, element.name);
-    if (into.length !== length) throw outOfRange(`${name}.length`, into.length, `${length}`);
+    if (typeOf(name, into) !== element)
+      throw invalidType(`${name} is ${typeOf(name, into).name}, must be ${element.name}`);
+    if (into.length !== length) throw wrongNumber(`${name}.length`, into.length, `${length}`);
     return into;
   }
 
@@ -463,11 +479,6 @@ export class Communicator {
     for (const mr of this.#arrays.values()) await mr.close();
     await scope.close();
   }
-}
-
-/** @throws TypeError */
-function checkOp(op: ReduceOpName): void {
-  if (!REDUCE_OPS.includes(op)) throw wrongType('op', op, `one of ${REDUCE_OPS.join(', ')}`);
 }
 
 /** Opens a device whose card answers while the program computes. */

@@ -1,5 +1,6 @@
 /** The arrays that collectives take. */
-import { wrongType } from '../errors.js';
+import { wrongType } from '../../base/options.js';
+import { invalidType } from '../../errors.js';
 
 /** An array of numbers. */
 export type NumberArray = Float32Array | Float64Array | Int32Array | BigInt64Array;
@@ -32,7 +33,7 @@ const NAMES = TYPES.map(({ name }) => name).join(', ');
 /** Returns the type of an array. @param name of the argument @throws TypeError for another kind of array */
 export function typeOf(name: string, array: NumberArray): ElementType {
   const type = TYPES.find((each) => array instanceof each.array);
-  if (type === undefined) throw wrongType(name, describe(array), `one of ${NAMES}`);
+  if (type === undefined) throw invalidType(`${name} is ${describe(array)}, must be one of ${NAMES}`);
   return type;
 }
 

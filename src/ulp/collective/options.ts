@@ -1,7 +1,21 @@
 /** Options of a communicator: their checks and defaults. */
 import { availableParallelism } from 'node:os';
+import {
+  anything,
+  array,
+  type Checks,
+  checkInteger,
+  checkOptions,
+  hostName,
+  integer,
+  oneOf,
+  text,
+  wrongNumber,
+  wrongType,
+} from '../../base/options.js';
+import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
 import type { Device } from '../../index.js';
-import { checkInteger, checkPort, wrongType } from '../errors.js';
+import { openedDevice } from '../devices.js';
 
 /** Address and port on which a rank listens. */
 export interface RankEndpoint {
@@ -63,33 +77,42 @@ const MAX_RANKS = 1024;
 /** With fewer processors, a second thread takes time from the first one, and from other ranks of the host. */
 const DEFAULT_REDUCE_THREAD = availableParallelism() < 4 ? 'own' : 'worker';
 
+const CHECKS: Checks<CommunicatorOptions> = {
+  rank: anything,
+  size: integer(1, MAX_RANKS),
+  host: hostName,
+  port: integer(1, 65535),
+  endpoints: array,
+  device: openedDevice,
+  group: text,
+  timeout: integer(500, 600_000),
+  joinTimeout: integer(1, MAX_TIMER_MS),
+  signal: WAIT_CHECKS.signal,
+  reduceThread: oneOf('worker', 'own'),
+};
+
+const ENDPOINT_CHECKS: Checks<RankEndpoint> = { host: hostName, port: integer(1, 65535) };
+
 /** @throws TypeError, RangeError for wrong options */
 export function communicatorSettings(options: CommunicatorOptions): CommunicatorSettings {
-  const { rank, size, host, port = COLLECTIVE_PORT, endpoints, device, group = '', signal } = options;
-  const { timeout = 5000, joinTimeout = 60_000, reduceThread = DEFAULT_REDUCE_THREAD } = options;
+  const checked = checkOptions('openCommunicator', options, CHECKS);
+  const { rank, size, host, port = COLLECTIVE_PORT, endpoints, device, group = '', signal } = checked;
+  const { timeout = 5000, joinTimeout = 60_000, reduceThread = DEFAULT_REDUCE_THREAD } = checked;
   checkInteger('size', size, 1, MAX_RANKS);
   checkInteger('rank', rank, 0, size - 1);
-  checkInteger('timeout', timeout, 500, 600_000);
-  checkInteger('joinTimeout', joinTimeout, 1, 2 ** 31 - 1);
-  if (typeof group !== 'string') throw wrongType('group', group, 'a text');
-  if (reduceThread !== 'worker' && reduceThread !== 'own')
-    throw wrongType('reduceThread', reduceThread, 'worker or own');
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrongType('signal', signal, 'an AbortSignal');
   const common = { rank, size, device, group, timeout, joinTimeout, signal, reduceThread };
   if (endpoints !== undefined) {
     if (host !== undefined) throw wrongType('host', host, 'omitted with endpoints');
-    if (!Array.isArray(endpoints) || endpoints.length !== size)
-      throw wrongType('endpoints', JSON.stringify(endpoints), `an array of ${size}, one for each rank`);
-    for (const [index, endpoint] of endpoints.entries()) checkEndpoint(`endpoints[${index}]`, endpoint);
+    if (endpoints.length !== size)
+      throw wrongNumber('endpoints.length', endpoints.length, `${size}, one for each rank`);
+    for (const [index, endpoint] of endpoints.entries()) {
+      const name = `endpoints[${index}]`;
+      const { host, port } = checkOptions(name, endpoint, ENDPOINT_CHECKS, `${name}.`);
+      if (host === undefined || port === undefined) throw wrongType(name, endpoint, 'an object with host and port');
+    }
     return { ...common, endpoints, isLearnt: false };
   }
   if (size === 1) return { ...common, endpoints: [], isLearnt: false };
   if (host === undefined) throw wrongType('host', host, 'the name or address of rank 0');
-  checkEndpoint('rank 0', { host, port });
   return { ...common, endpoints: [{ host, port }], isLearnt: true };
-}
-
-function checkEndpoint(name: string, { host, port }: RankEndpoint): void {
-  if (typeof host !== 'string' || host === '') throw wrongType(`host of ${name}`, host, 'a name or an address');
-  checkPort(port, 1);
 }

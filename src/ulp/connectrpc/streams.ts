@@ -6,7 +6,7 @@ import {
   createConnectRouter,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
-import { wrongType } from '../errors.js';
+import { wrongType } from '../../base/options.js';
 import type { CallContext, StreamHandler } from '../rpc/servedclient.js';
 import { withConnectErrors } from './errors.js';
 import { readBody, readRequestHead, writeBody, writeHead, writeTrailer } from './exchange.js';

@@ -2,7 +2,7 @@
 import type { Transport } from '@connectrpc/connect';
 import type { CommonTransportOptions, UniversalClientFn } from '@connectrpc/connect/protocol';
 import { createTransport as createConnectTransport } from '@connectrpc/connect/protocol-connect';
-import { wrongType } from '../errors.js';
+import { wrongType } from '../../base/options.js';
 import { RpcClient } from '../rpc/client.js';
 import type { RpcStream } from '../rpc/stream.js';
 import { connectErrorOf, withConnectErrors } from './errors.js';

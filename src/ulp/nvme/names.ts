@@ -2,12 +2,13 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { outOfRange, wrongType } from '../errors.js';
+import { wrongNumber, wrongType } from '../../base/options.js';
 import { MAX_NQN_BYTES } from './wire.js';
 
 /** Returns the bytes of a UUID. @param name of the option @throws TypeError */
-export function uuidBytes(name: string, text: string): Buffer {
-  if (!/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text)) throw wrongType(name, text, 'a UUID');
+export function uuidBytes(name: string, text: unknown): Buffer {
+  if (typeof text !== 'string' || !/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text))
+    throw wrongType(name, text, 'a UUID');
   return Buffer.from(text.replaceAll('-', ''), 'hex');
 }
 
@@ -23,9 +24,9 @@ export function uuidOf(text: string): Buffer {
 export const uuidNqn = (uuid: string): string => `nqn.2014-08.org.nvmexpress:uuid:${uuid}`;
 
 /** @param name of the option @throws TypeError, RangeError */
-export function checkNqn(name: string, nqn: string): void {
+export function checkNqn(name: string, nqn: unknown): void {
   if (typeof nqn !== 'string' || !nqn.startsWith('nqn.')) throw wrongType(name, nqn, "a name that begins with 'nqn.'");
-  if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw outOfRange(name, nqn, `at most ${MAX_NQN_BYTES} bytes`);
+  if (Buffer.byteLength(nqn) > MAX_NQN_BYTES) throw wrongNumber(name, nqn, `at most ${MAX_NQN_BYTES} bytes`);
 }
 
 /** Returns an NQN for a subsystem that is the same each time on this machine, and different on every other one. */

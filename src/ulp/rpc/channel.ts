@@ -2,11 +2,12 @@
  * Frames over a connection. Frames that are ready at the same time share a message. Long bodies stay in registered
  * memory until the peer has read them.
  */
+
+import { wrongType } from '../../base/options.js';
 import type { Shares } from '../../base/shares.js';
 import type { Connection, Mr } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import { Progress } from '../../transport/progress.js';
-import { wrongType } from '../errors.js';
 import { RpcError } from './status.js';
 import {
   decodeLarge,

@@ -1,8 +1,10 @@
 /** The client's end of calls. */
+
+import { type Checks, checkOptions, hostName, integer, wrongType } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
+import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
 import type { Device } from '../../index.js';
-import { type DeviceUse, useDevice } from '../devices.js';
-import { checkInteger, checkPort, wrongType } from '../errors.js';
+import { type DeviceUse, openedDevice, useDevice } from '../devices.js';
 import { Channel, CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { RpcError } from './status.js';
@@ -27,6 +29,15 @@ export interface ConnectOptions {
   readonly signal?: AbortSignal;
 }
 
+const CHECKS: Checks<ConnectOptions> = {
+  ...WAIT_CHECKS,
+  host: hostName,
+  port: integer(1, 65535),
+  device: openedDevice,
+  maxMessageBytes: integer(1, 2 ** 30),
+  maxCalls: integer(1, 65_536),
+};
+
 /** Options of a call. */
 export interface CallOptions {
   /** Milliseconds that the call may take. Default: no limit. */
@@ -34,6 +45,8 @@ export interface CallOptions {
   /** Cancels the call: it fails with the signal's reason, and the signal of the server's handler is aborted. */
   readonly signal?: AbortSignal;
 }
+
+const CALL_CHECKS: Checks<CallOptions> = { ...WAIT_CHECKS, timeout: integer(1, MAX_TIMER_MS) };
 
 /** A call that is under way. */
 interface Pending {
@@ -75,12 +88,10 @@ export class RpcClient {
 
   /** @internal */
   static async connect(options: ConnectOptions): Promise<RpcClient> {
-    const { host, port = RPC_PORT, device, timeout = 10_000, signal } = options;
-    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = options;
-    if (typeof host !== 'string' || host === '') throw wrongType('host', host, 'a name or an address');
-    checkPort(port, 1);
-    checkInteger('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
-    checkInteger('maxCalls', maxCalls, 1, 65_536);
+    const checked = checkOptions('connect', options, CHECKS);
+    const { host, port = RPC_PORT, device, timeout = 10_000, signal } = checked;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = checked;
+    if (host === undefined) throw wrongType('host', host, 'a name or an address');
     return Scope.open(async (scope) => {
       const use = scope.add(await useDevice(device, host));
       const wait = { timeout, ...(signal && { signal }) };
@@ -112,7 +123,7 @@ export class RpcClient {
     checkMethodName(method);
     this.#channel.checkBody('request', request);
     const { signal } = options;
-    const until = deadlineOf(options);
+    const until = deadlineOf(checkOptions('the call', options, CALL_CHECKS));
     while (this.#end === undefined && this.#calls.size >= this.#maxCalls) await this.#untilOther(until, signal);
     signal?.throwIfAborted();
     if (this.#end !== undefined) throw this.#end;
@@ -141,7 +152,7 @@ export class RpcClient {
    */
   stream(method: string, options: CallOptions = {}): RpcStream {
     checkMethodName(method);
-    const until = deadlineOf(options);
+    const until = deadlineOf(checkOptions('the call', options, CALL_CHECKS));
     options.signal?.throwIfAborted();
     if (this.#end !== undefined) throw this.#end;
     if (this.#calls.size >= this.#maxCalls)
@@ -248,10 +259,8 @@ export class RpcClient {
 }
 
 /** Returns when a call must be done; undefined: at any time. */
-function deadlineOf({ timeout, signal }: CallOptions): number | undefined {
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrongType('signal', signal, 'an AbortSignal');
+function deadlineOf({ timeout }: CallOptions): number | undefined {
   if (timeout === undefined) return undefined;
-  checkInteger('timeout', timeout, 1, 2 ** 31 - 1);
   return performance.now() + timeout;
 }
 

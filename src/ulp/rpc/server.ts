@@ -1,11 +1,12 @@
 /** A server: listens, and has a ServedClient for each connection. */
+
+import { type Checks, callable, checkOptions, hostName, integer, object } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import type { Connection, Device, Server } from '../../index.js';
 import { memoryShares } from '../../transport/memoryshares.js';
-import { type DeviceUse, useDevice } from '../devices.js';
-import { checkInteger, checkPort } from '../errors.js';
+import { type DeviceUse, openedDevice, useDevice } from '../devices.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { type Handlers, type Limits, type MethodHandler, ServedClient, type StreamHandler } from './servedclient.js';
@@ -40,6 +41,18 @@ export interface ServerOptions {
   readonly onError?: (error: Error, client: { readonly address: string }) => void;
 }
 
+const CHECKS: Checks<ServerOptions> = {
+  device: openedDevice,
+  host: hostName,
+  port: integer(0, 65535),
+  methods: object,
+  streams: object,
+  maxMessageBytes: integer(1, 2 ** 30),
+  maxCalls: integer(1, 65_536),
+  maxPendingBytes: integer(1, Number.MAX_SAFE_INTEGER),
+  onError: callable,
+};
+
 /** Bytes of the device's memory that a connection takes besides its receive buffers, which all share, about. */
 const CONNECTION_BYTES = 8192;
 
@@ -62,18 +75,15 @@ export class RpcServer {
 
   /** @internal */
   static async open(options: ServerOptions): Promise<RpcServer> {
-    const { device, host, port = RPC_PORT, methods = {}, streams = {} } = options;
-    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = options;
-    checkPort(port, 0);
-    checkInteger('maxMessageBytes', maxMessageBytes, 1, 2 ** 30);
-    checkInteger('maxCalls', maxCalls, 1, 65_536);
-    checkInteger('maxPendingBytes', maxPendingBytes, 1, Number.MAX_SAFE_INTEGER);
+    const checked = checkOptions('createServer', options, CHECKS);
+    const { device, host, port = RPC_PORT, methods = {}, streams = {} } = checked;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = checked;
     for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
     return Scope.open(async (scope) => {
       const use = scope.add(await useDevice(device, host));
       const where = { port, ...(host !== undefined && { host }) };
       const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
-      return new RpcServer(options, use, server, {
+      return new RpcServer(checked, use, server, {
         maxMessageBytes,
         calls: new Counts(maxCalls),
         pendingBytes: Shares.of(maxPendingBytes),

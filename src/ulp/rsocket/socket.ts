@@ -1,5 +1,5 @@
 /** Sockets and servers of rsockets. */
-import { outOfRange, wrongType } from '../errors.js';
+import { wrongNumber, wrongType } from '../../base/options.js';
 import { type ServerOptions, StreamServer } from '../server.js';
 import { StreamSocket } from '../socket.js';
 import type { SocketOptions } from '../socketoptions.js';
@@ -61,7 +61,7 @@ export class Socket extends StreamSocket {
    */
   async iomap(bytes: number, offset = 0): Promise<MappedMemory> {
     if (!Number.isInteger(bytes) || bytes < 1 || bytes >= 2 ** 32)
-      throw outOfRange('the length', bytes, 'an integer from 1 to 4294967295');
+      throw wrongNumber('the length', bytes, 'an integer from 1 to 4294967295');
     const mr = await (this.transport as RsocketTransport).map(bytes, offsetOf(offset));
     return { offset, buffer: mr.buffer };
   }
@@ -100,7 +100,7 @@ export class Server extends StreamServer<Socket> {
 function iomapSizeOf({ iomapSize = 0 }: RsocketOptions): number {
   const isExact = iomapSize <= MAX_EXACT_MAPPINGS || iomapSize % MAPPINGS_UNIT === 0;
   if (!Number.isInteger(iomapSize) || iomapSize < 0 || iomapSize > MAX_MAPPINGS || !isExact)
-    throw outOfRange(
+    throw wrongNumber(
       'iomapSize',
       iomapSize,
       `0 to ${MAX_EXACT_MAPPINGS}, or a multiple of ${MAPPINGS_UNIT} up to ${MAX_MAPPINGS}`,
@@ -111,6 +111,6 @@ function iomapSizeOf({ iomapSize = 0 }: RsocketOptions): number {
 /** @throws RangeError */
 function offsetOf(offset: number): bigint {
   if (!Number.isSafeInteger(offset) || offset < 0)
-    throw outOfRange('the offset', offset, `an integer from 0 to ${Number.MAX_SAFE_INTEGER}`);
+    throw wrongNumber('the offset', offset, `an integer from 0 to ${Number.MAX_SAFE_INTEGER}`);
   return BigInt(offset);
 }

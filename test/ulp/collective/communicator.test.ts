@@ -224,9 +224,18 @@ test('close leaves nothing open on the device', async () => {
 test.each<[string, (rank: Communicator) => Promise<unknown>, RegExp]>([
   ['a plain array', (rank) => rank.allReduce([1] as never), /array is object, must be one of Float32Array/],
   ['bytes', (rank) => rank.allReduce(new Uint8Array(4) as never), /array is Uint8Array, must be one of/],
-  ['an operation', (rank) => rank.allReduce(new Int32Array(1), { op: 'mean' as never }), /op is mean, must be one of/],
-  ['an algorithm', (rank) => rank.allReduce(new Int32Array(1), { algorithm: 'star' as never }), /algorithm is star/],
-  ['a root', (rank) => rank.broadcast(new Int32Array(1), { root: 2 }), /root is 2, must be an integer from 0 to 1/],
+  [
+    'an operation',
+    (rank) => rank.allReduce(new Int32Array(1), { op: 'mean' as never }),
+    /op is 'mean', must be 'sum', 'prod', 'min' or 'max'/,
+  ],
+  [
+    'an algorithm',
+    (rank) => rank.allReduce(new Int32Array(1), { algorithm: 'star' as never }),
+    /algorithm is 'star', must be 'ring' or 'tree'/,
+  ],
+  ['an option', (rank) => rank.broadcast(new Int32Array(1), { rot: 1 } as never), /broadcast has no option 'rot'/],
+  ['a root', (rank) => rank.broadcast(new Int32Array(1), { root: 2 }), /root is 2, must be from 0 to 1/],
   [
     'the type of a result',
     (rank) => rank.reduceScatter<Int32Array | Float32Array>(new Int32Array(2), { into: new Float32Array(1) }),
@@ -245,14 +254,18 @@ test.each<[string, (rank: Communicator) => Promise<unknown>, RegExp]>([
 });
 
 test.each([
-  [{ rank: 2 }, /rank is 2, must be an integer from 0 to 1/],
-  [{ size: 0 }, /size is 0, must be an integer from 1 to 1024/],
+  [{ rank: 2 }, /rank is 2, must be from 0 to 1/],
+  [{ size: 0 }, /size is 0, must be from 1 to 1024/],
   [{ host: undefined }, /host is undefined, must be the name or address of rank 0/],
-  [{ endpoints: [] }, /host is 10.0.0.1, must be omitted with endpoints/],
-  [{ host: undefined, endpoints: [{ host: ROOT_HOST, port: 1 }] }, /must be an array of 2/],
-  [{ port: 0 }, /port is 0, must be an integer from 1 to 65535/],
-  [{ timeout: 1 }, /timeout is 1, must be an integer from 500 to 600000/],
-  [{ reduceThread: 'both' }, /reduceThread is both, must be worker or own/],
+  [{ endpoints: [] }, /host is '10.0.0.1', must be omitted with endpoints/],
+  [
+    { host: undefined, endpoints: [{ host: ROOT_HOST, port: 1 }] },
+    /endpoints.length is 1, must be 2, one for each rank/,
+  ],
+  [{ sise: 2 }, /openCommunicator has no option 'sise', must be one of/],
+  [{ port: 0 }, /port is 0, must be from 1 to 65535/],
+  [{ timeout: 1 }, /timeout is 1, must be from 500 to 600000/],
+  [{ reduceThread: 'both' }, /reduceThread is 'both', must be 'worker' or 'own'/],
 ])('the options %j are refused', async (change, message) => {
   const [device] = await openDevices(1);
   await expect(join({ ...optionsOf(0, 2, device as never), ...(change as object) })).rejects.toThrow(message);

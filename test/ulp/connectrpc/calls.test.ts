@@ -298,6 +298,6 @@ test.each([
 });
 
 test('wrong options are refused', () => {
-  expect(() => createTransport({ client: {} as RpcClient })).toThrow('client is [object Object], must be an RpcClient');
+  expect(() => createTransport({ client: {} as RpcClient })).toThrow('client is an object, must be an RpcClient');
   expect(() => createStreams({ routes: 1 as never })).toThrow('routes is 1, must be a function');
 });

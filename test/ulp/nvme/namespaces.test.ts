@@ -142,8 +142,8 @@ test('options that do not fit are refused, and nothing changes', async () => {
   const add = (options: object, nqn = NQN) => target.addNamespace(nqn, { storage, ...options });
   expect(() => add({}, 'nqn.2026-01.com.example:none')).toThrow(/there is no subsystem nqn.2026-01.com.example:none/);
   expect(() => add({ nsid: 1 })).toThrow(/nsid.* is 1, must be different in each namespace/);
-  expect(() => add({ nsid: 1025 })).toThrow(/nsid.* is 1025, must be 1 to 1024/);
-  expect(() => add({ name: '1' })).toThrow(/name.* is 1, must be different in each namespace/);
+  expect(() => add({ nsid: 1025 })).toThrow(/nsid.* is 1025, must be from 1 to 1024/);
+  expect(() => add({ name: '1' })).toThrow(/name.* is '1', must be different in each namespace/);
   const uuid = '00000000-0000-4000-8000-000000000001';
   expect(add({ uuid })).toBe(2);
   expect(() => add({ uuid })).toThrow(/uuid.*must be different in each namespace/);

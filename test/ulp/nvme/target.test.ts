@@ -218,31 +218,44 @@ describe('an error of the storage', () => {
 
 describe('wrong arguments name the value and the rule', () => {
   test.each<[SubsystemOptions[], string]>([
-    [[{ nqn: 'disks', namespaces: [] }], "nqn is disks, must be a name that begins with 'nqn.'"],
+    [[{ nqn: 'disks', namespaces: [] }], "nqn is 'disks', must be a name that begins with 'nqn.'"],
     [
       [
         { nqn: NQN, namespaces: [] },
         { nqn: NQN, namespaces: [] },
       ],
-      `nqn is ${NQN}, must be different in each subsystem`,
+      `nqn is '${NQN}', must be different in each subsystem`,
     ],
-    [[{ nqn: NQN, namespaces: [{ nsid: 1025, storage: new MemoryStorage(512) }] }], 'nsid is 1025, must be 1 to 1024'],
+    [
+      [{ nqn: NQN, namespaces: [{ nsid: 1025, storage: new MemoryStorage(512) }] }],
+      'nsid is 1025, must be from 1 to 1024',
+    ],
     [
       [{ nqn: NQN, namespaces: [{ blockBytes: 513, storage: new MemoryStorage(512) }] }],
       'blockBytes is 513, must be 512 or 4096',
     ],
     [[{ nqn: NQN, namespaces: [{ storage: new MemoryStorage(511) }] }], 'storage.bytes is 511, must be at least 512'],
-    [[{ nqn: NQN, namespaces: [{ uuid: 'x', storage: new MemoryStorage(512) }] }], 'uuid is x, must be a UUID'],
+    [[{ nqn: NQN, namespaces: [{ uuid: 'x', storage: new MemoryStorage(512) }] }], "uuid is 'x', must be a UUID"],
   ])('createTarget %#', async (subsystems, message) => {
     await expect(createTarget({ device: peer, port: 0, subsystems })).rejects.toThrow(message);
   });
 
+  test.each([
+    [{ subsystems: [], prot: 1 }, "createTarget has no option 'prot', must be one of"],
+    [{}, 'subsystems is undefined, must be an array'],
+    [{ subsystems: [{ nqn: NQN, namespace: [] }] }, "a subsystem has no option 'namespace', must be one of"],
+    [{ subsystems: [{ nqn: NQN, namespaces: [{}] }] }, 'storage is undefined, must be an object'],
+  ])('createTarget with the options %j', async (options, message) => {
+    await expect(createTarget({ device: peer, ...options } as never)).rejects.toThrow(message);
+  });
+
   test('connect and the calls of a namespace', async () => {
-    await expect(connected({ host: '' })).rejects.toThrow('host is , must be a name or an address');
-    await expect(connected({ ioQueues: 0 })).rejects.toThrow('ioQueues is 0, must be an integer from 1 to 128');
-    await expect(connected({ timeout: 0 })).rejects.toThrow('timeout is 0, must be an integer from 1 to 2147483647');
-    await expect(connected({ nqn: 'disks' })).rejects.toThrow("nqn is disks, must be a name that begins with 'nqn.'");
-    await expect(connected({ hostId: '1' })).rejects.toThrow('hostId is 1, must be a UUID');
+    await expect(connected({ host: '' })).rejects.toThrow("host is '', must be a name or an address");
+    await expect(connected({ ioQueues: 0 })).rejects.toThrow('ioQueues is 0, must be from 1 to 128');
+    await expect(connected({ timeout: 0 })).rejects.toThrow('timeout is 0, must be from 1 to 2147483647');
+    await expect(connected({ nqn: 'disks' })).rejects.toThrow("nqn is 'disks', must be a name that begins with 'nqn.'");
+    await expect(connected({ hostId: '1' })).rejects.toThrow("hostId is '1', must be a UUID");
+    await expect(connected({ ioQueue: 1 } as never)).rejects.toThrow("connect has no option 'ioQueue', must be one of");
     const controller = await connected();
     expect(() => controller.namespace(3)).toThrow('ENODEV: the subsystem has no namespace 3');
     const namespace = controller.namespace(1);

@@ -116,7 +116,7 @@ test('a short call does not wait for a long one', async () => {
 test.each([
   ['fail', 'NOT_FOUND: there is no such thing', 'NOT_FOUND'],
   ['break', 'INTERNAL: broken', 'INTERNAL'],
-  ['wrong', 'INTERNAL: the response of wrong is text, must be a Uint8Array', 'INTERNAL'],
+  ['wrong', "INTERNAL: the response of wrong is 'text', must be a Uint8Array", 'INTERNAL'],
   ['large', 'RESOURCE_EXHAUSTED: the message has 5242880 bytes, at most 4194304 are allowed', 'RESOURCE_EXHAUSTED'],
   ['none', 'UNIMPLEMENTED: there is no method "none"', 'UNIMPLEMENTED'],
 ])('a call of %s fails, and others go on', async (method, message, code) => {
@@ -284,18 +284,28 @@ test('many clients share the server', async () => {
 
 test.each<[string, () => unknown, RegExp]>([
   ['a method', () => client.call('', Buffer.alloc(1)), /the method is "", must be a name of 1 to 255 bytes/],
-  ['a request', () => client.call('echo', 'text' as never), /request is text, must be a Uint8Array/],
-  ['a message', () => client.stream('echo').write('text' as never), /message is text, must be a Uint8Array/],
+  ['a request', () => client.call('echo', 'text' as never), /request is 'text', must be a Uint8Array/],
+  ['a message', () => client.stream('echo').write('text' as never), /message is 'text', must be a Uint8Array/],
   ['a long request', () => client.call('echo', Buffer.alloc(5_000_000)), /has 5000000 bytes, at most 4194304/],
-  ['a timeout', () => client.call('echo', Buffer.alloc(1), { timeout: 0 }), /timeout is 0, must be an integer from 1/],
+  ['a timeout', () => client.call('echo', Buffer.alloc(1), { timeout: 0 }), /timeout is 0, must be from 1/],
   [
     'a signal',
     () => client.call('echo', Buffer.alloc(1), { signal: 1 as never }),
     /signal is 1, must be an AbortSignal/,
   ],
-  ['a host', () => connect({ device, host: '' }), /host is , must be a name or an address/],
+  ['a host', () => connect({ device, host: '' }), /host is '', must be a name or an address/],
   ['a port', () => connect({ device, host: HOST, port: 0 }), /port is 0/],
-  ['a limit', () => connect({ device, host: HOST, maxCalls: 0 }), /maxCalls is 0, must be an integer from 1 to 65536/],
+  [
+    'an option',
+    () => connect({ device, host: HOST, prot: 1 } as never),
+    /connect has no option 'prot', must be one of/,
+  ],
+  [
+    'an option of a call',
+    () => client.call('echo', Buffer.alloc(1), { timeuot: 1 } as never),
+    /the call has no option 'timeuot'/,
+  ],
+  ['a limit', () => connect({ device, host: HOST, maxCalls: 0 }), /maxCalls is 0, must be from 1 to 65536/],
   ['a name', () => createServer({ device, methods: { '': () => Buffer.alloc(0) } }), /the method is ""/],
 ])('%s that is wrong is refused', async (_, call, message) => {
   await expect((async () => call())()).rejects.toThrow(message);

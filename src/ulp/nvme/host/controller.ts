@@ -24,7 +24,6 @@ import {
   COMMAND_BYTES,
   CONFIGURATION,
   type CommandFields,
-  DISCOVERY_NQN,
   ENABLE,
   encodeConnectData,
   FABRICS_OPCODE,
@@ -44,7 +43,13 @@ import {
 } from '../wire.js';
 import { type TargetLimits, targetLimits } from './limits.js';
 import { NvmeNamespace } from './namespace.js';
-import { type ConnectOptions, type ConnectSettings, connectSettings, type DiscoverOptions } from './options.js';
+import {
+  type ConnectOptions,
+  type ConnectSettings,
+  connectSettings,
+  type DiscoverOptions,
+  discoverSettings,
+} from './options.js';
 import { HostQueue, type SubmitOptions } from './queue.js';
 
 /** Bytes of data that we send with a command, if the target takes as many. */
@@ -128,7 +133,8 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
 
   /** @internal Reads the discovery log. */
   static async discover(options: DiscoverOptions): Promise<DiscoveryEntry[]> {
-    const controller = await NvmeController.#open(connectSettings({ ...options, nqn: DISCOVERY_NQN, keepAlive: 0 }));
+    const settings = discoverSettings(options);
+    const controller = await NvmeController.#open(settings);
     try {
       await controller.#connectAdmin();
       return await controller.#readDiscoveryLog();

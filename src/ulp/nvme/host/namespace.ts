@@ -1,7 +1,7 @@
 /** A namespace of a connected controller: a disk, by bytes. */
 import { Readable, Writable } from 'node:stream';
+import { anything, type Checks, checkBoolean, checkOptions, wrongNumber } from '../../../base/options.js';
 import { VerbsError } from '../../../index.js';
-import { outOfRange } from '../../errors.js';
 import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { TargetLimits } from './limits.js';
@@ -20,6 +20,9 @@ export interface RangeOptions {
   /** Byte behind the last one. Default: the namespace's end. */
   readonly end?: number;
 }
+
+const WRITE_CHECKS: Checks<WriteOptions> = { durable: checkBoolean };
+const RANGE_CHECKS: Checks<RangeOptions> = { start: anything, end: anything };
 
 interface NamespaceInit {
   readonly nsid: number;
@@ -97,7 +100,8 @@ export class NvmeNamespace {
   }
 
   /** Writes bytes. @throws as `read` */
-  async write(position: number, data: Uint8Array, { durable = false }: WriteOptions = {}): Promise<void> {
+  async write(position: number, data: Uint8Array, options: WriteOptions = {}): Promise<void> {
+    const { durable = false } = checkOptions('write', options, WRITE_CHECKS);
     this.#check(position, data.length);
     const flags = durable ? FORCE_UNIT_ACCESS : 0;
     const queue = this.#queue();
@@ -176,7 +180,8 @@ export class NvmeNamespace {
   }
 
   /** Returns a stream of a range's bytes. @throws RangeError */
-  createReadStream({ start = 0, end = this.bytes }: RangeOptions = {}): Readable {
+  createReadStream(range: RangeOptions = {}): Readable {
+    const { start = 0, end = this.bytes } = checkOptions('createReadStream', range, RANGE_CHECKS);
     this.#check(start, end - start);
     let position = start;
     const read = () => {
@@ -201,7 +206,8 @@ export class NvmeNamespace {
    * is shorter than a block is filled up with zeroes.
    * @throws RangeError
    */
-  createWriteStream({ start = 0, end = this.bytes }: RangeOptions = {}): Writable {
+  createWriteStream(range: RangeOptions = {}): Writable {
+    const { start = 0, end = this.bytes } = checkOptions('createWriteStream', range, RANGE_CHECKS);
     this.#check(start, end - start);
     let position = start;
     let rest: Buffer = Buffer.alloc(0);
@@ -209,7 +215,7 @@ export class NvmeNamespace {
       const all = rest.length > 0 ? Buffer.concat([rest, data]) : data;
       const whole = all.length - (all.length % this.blockBytes);
       if (position + all.length > end)
-        throw outOfRange('the data', `longer than ${end - start} bytes`, 'within the range');
+        throw wrongNumber('the data', `longer than ${end - start} bytes`, 'within the range');
       rest = Buffer.from(all.subarray(whole));
       await this.write(position, all.subarray(0, whole));
       position += whole;
@@ -242,8 +248,8 @@ export class NvmeNamespace {
       throw new VerbsError('EOPNOTSUPP', `namespace ${this.nsid} cannot be used: ${this.#obstacle}`);
     for (const [name, value] of Object.entries({ position, length }))
       if (!Number.isSafeInteger(value) || value < 0 || value % blockBytes !== 0)
-        throw outOfRange(name, value, `a multiple of ${blockBytes}`);
-    if (position + length > bytes) throw outOfRange('position + length', position + length, `at most ${bytes}`);
+        throw wrongNumber(name, value, `a multiple of ${blockBytes}`);
+    if (position + length > bytes) throw wrongNumber('position + length', position + length, `at most ${bytes}`);
   }
 }
 

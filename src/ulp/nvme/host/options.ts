@@ -1,9 +1,11 @@
 /** Options of a host's connection: their checks and defaults. */
 import { randomUUID } from 'node:crypto';
+import { type Checks, checkOptions, hostName, integer } from '../../../base/options.js';
+import { MAX_TIMER_MS } from '../../../base/waiting.js';
 import type { Device } from '../../../index.js';
-import { checkInteger, checkPort, wrongType } from '../../errors.js';
+import { openedDevice } from '../../devices.js';
 import { checkNqn, uuidBytes, uuidNqn } from '../names.js';
-import { NVME_PORT } from '../wire.js';
+import { DISCOVERY_NQN, NVME_PORT } from '../wire.js';
 
 /** Options of `discover`. */
 export interface DiscoverOptions {
@@ -41,18 +43,38 @@ export interface ConnectSettings extends Required<Omit<ConnectOptions, 'device' 
   readonly hostId: Buffer;
 }
 
+const DISCOVER_CHECKS: Checks<DiscoverOptions> = {
+  host: hostName,
+  port: integer(1, 65535),
+  device: openedDevice,
+  hostNqn: checkNqn,
+  hostId: uuidBytes,
+  timeout: integer(1, MAX_TIMER_MS),
+};
+
+const CHECKS: Checks<ConnectOptions> = {
+  ...DISCOVER_CHECKS,
+  nqn: checkNqn,
+  ioQueues: integer(1, 128),
+  queueSize: integer(2, 1024),
+  keepAlive: integer(0, 2 ** 32 - 1),
+};
+
 /** @throws TypeError, RangeError for wrong options */
 export function connectSettings(options: ConnectOptions): ConnectSettings {
-  const { device, host, port = NVME_PORT, nqn, hostId = HOST_ID, hostNqn = uuidNqn(hostId) } = options;
-  const { ioQueues = 1, queueSize = 128, keepAlive = 5000, timeout = 30_000 } = options;
-  if (typeof host !== 'string' || host === '') throw wrongType('host', host, 'a name or an address');
-  checkPort(port, 1);
+  return settingsOf(checkOptions('connect', options, CHECKS));
+}
+
+/** Returns the settings of a connection to the discovery subsystem. @throws as `connectSettings` */
+export function discoverSettings(options: DiscoverOptions): ConnectSettings {
+  return settingsOf({ ...checkOptions('discover', options, DISCOVER_CHECKS), nqn: DISCOVERY_NQN, keepAlive: 0 });
+}
+
+function settingsOf(checked: ConnectOptions): ConnectSettings {
+  const { device, host, port = NVME_PORT, nqn, hostId = HOST_ID, hostNqn = uuidNqn(hostId) } = checked;
+  const { ioQueues = 1, queueSize = 128, keepAlive = 5000, timeout = 30_000 } = checked;
+  hostName('host', host);
   checkNqn('nqn', nqn);
   const id = uuidBytes('hostId', hostId);
-  checkNqn('hostNqn', hostNqn);
-  checkInteger('ioQueues', ioQueues, 1, 128);
-  checkInteger('queueSize', queueSize, 2, 1024);
-  checkInteger('keepAlive', keepAlive, 0, 2 ** 32 - 1);
-  checkInteger('timeout', timeout, 1, 2 ** 31 - 1);
   return { device, host, port, nqn, hostNqn, hostId: id, ioQueues, queueSize, keepAlive, timeout };
 }

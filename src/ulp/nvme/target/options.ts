@@ -1,5 +1,16 @@
 /** What a target serves: the options of its subsystems and namespaces, and the checks of them. */
-import { outOfRange } from '../../errors.js';
+import {
+  array,
+  type Checks,
+  checkInteger,
+  checkOptions,
+  integer,
+  object,
+  oneOf,
+  text,
+  texts,
+  wrongNumber,
+} from '../../../base/options.js';
 import { checkNqn, uuidBytes, uuidOf } from '../names.js';
 import { DISCOVERY_NQN } from '../wire.js';
 import { Namespace } from './namespace.js';
@@ -33,6 +44,15 @@ export interface SubsystemOptions {
   readonly hosts?: readonly string[];
 }
 
+const SUBSYSTEM_CHECKS: Checks<SubsystemOptions> = { nqn: checkNqn, namespaces: array, hosts: texts };
+const NAMESPACE_CHECKS: Checks<NamespaceOptions> = {
+  nsid: integer(1, MAX_NSID),
+  name: text,
+  storage: object,
+  blockBytes: oneOf(512, 4096),
+  uuid: uuidBytes,
+};
+
 const DIFFERENT = 'different in each namespace';
 
 /**
@@ -41,9 +61,10 @@ const DIFFERENT = 'different in each namespace';
  */
 export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
   const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN)]]);
-  for (const { nqn, namespaces, hosts } of all) {
+  for (const options of all) {
+    const { nqn, namespaces = [], hosts } = checkOptions('a subsystem', options, SUBSYSTEM_CHECKS);
     checkNqn('nqn', nqn);
-    if (subsystems.has(nqn)) throw outOfRange('nqn', nqn, 'different in each subsystem');
+    if (subsystems.has(nqn)) throw wrongNumber('nqn', nqn, 'different in each subsystem');
     const subsystem = new Subsystem(nqn, hosts && new Set(hosts));
     subsystems.set(nqn, subsystem);
     // first those that have an id: the others get what is left
@@ -56,16 +77,17 @@ export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subs
 
 /** Returns a namespace that the subsystem may add. @throws TypeError, RangeError for wrong options */
 export function newNamespace({ nqn, namespaces }: Subsystem, options: NamespaceOptions): Namespace {
-  const { nsid = firstFree(namespaces), name, storage, blockBytes = 512 } = options;
-  if (!Number.isInteger(nsid) || nsid < 1 || nsid > MAX_NSID) throw outOfRange('nsid', nsid, `1 to ${MAX_NSID}`);
-  if (namespaces.has(nsid)) throw outOfRange('nsid', nsid, DIFFERENT);
-  if (blockBytes !== 512 && blockBytes !== 4096) throw outOfRange('blockBytes', blockBytes, '512 or 4096');
-  if (storage.bytes < blockBytes) throw outOfRange('storage.bytes', storage.bytes, `at least ${blockBytes}`);
-  const uuid = options.uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', options.uuid);
+  const checked = checkOptions('a namespace', options, NAMESPACE_CHECKS);
+  const { nsid = firstFree(namespaces), name, storage, blockBytes = 512 } = checked;
+  checkInteger('nsid', nsid, 1, MAX_NSID);
+  if (namespaces.has(nsid)) throw wrongNumber('nsid', nsid, DIFFERENT);
+  object('storage', storage);
+  if (storage.bytes < blockBytes) throw wrongNumber('storage.bytes', storage.bytes, `at least ${blockBytes}`);
+  const uuid = checked.uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', checked.uuid);
   if ([...namespaces.values()].some((other) => other.uuid.equals(uuid)))
-    throw options.uuid === undefined
-      ? outOfRange('name', name ?? nsid, DIFFERENT)
-      : outOfRange('uuid', options.uuid, DIFFERENT);
+    throw checked.uuid === undefined
+      ? wrongNumber('name', name ?? nsid, DIFFERENT)
+      : wrongNumber('uuid', checked.uuid, DIFFERENT);
   return new Namespace({ nsid, storage, blockBytes, uuid });
 }
 

@@ -1,5 +1,7 @@
 /** Where a namespace keeps its bytes. */
+
 import { type FileHandle, open } from 'node:fs/promises';
+import { type Checks, checkBoolean, checkOptions, integer } from '../../../base/options.js';
 import { VerbsError } from '../../../index.js';
 
 /** The bytes of a namespace. Calls may overlap; reads see what earlier writes have written. */
@@ -26,13 +28,15 @@ export interface FileStorageOptions {
   readonly readOnly?: boolean;
 }
 
+const FILE_CHECKS: Checks<FileStorageOptions> = { size: integer(1, Number.MAX_SAFE_INTEGER), readOnly: checkBoolean };
+
 /**
  * Opens a file or block device as storage.
  * @throws VerbsError EINVAL for a file of no size, one that is larger than `size`, or a device that is smaller; the
  * error of the file system
  */
 export async function fileStorage(path: string, options: FileStorageOptions = {}): Promise<Storage> {
-  const { size, readOnly = false } = options;
+  const { size, readOnly = false } = checkOptions('fileStorage', options, FILE_CHECKS);
   const file = await openFile(path, readOnly, size !== undefined);
   try {
     const status = await file.stat();

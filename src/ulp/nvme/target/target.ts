@@ -4,10 +4,11 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
+import { array, type Checks, callable, checkOptions, hostName, integer } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
-import { useDevice } from '../../devices.js';
+import { openedDevice, useDevice } from '../../devices.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
@@ -44,6 +45,14 @@ export interface TargetOptions {
   /** Called when a host's controller or connection has ended by an error. */
   readonly onError?: (error: Error, host: { readonly address: string; readonly nqn: string | undefined }) => void;
 }
+
+const CHECKS: Checks<TargetOptions> = {
+  device: openedDevice,
+  host: hostName,
+  port: integer(0, 65535),
+  subsystems: array,
+  onError: callable,
+};
 
 const IO_ENTRIES = 128;
 const MAX_IO_QUEUES = 128;
@@ -87,15 +96,18 @@ export class NvmeTarget {
 
   /** @internal */
   static async open(options: TargetOptions): Promise<NvmeTarget> {
-    const subsystems = subsystemsOf(options.subsystems);
+    const checked = checkOptions('createTarget', options, CHECKS);
+    array('subsystems', checked.subsystems);
+    const subsystems = subsystemsOf(checked.subsystems);
+    const { host, port = NVME_PORT } = checked;
     return Scope.open(async (scope) => {
-      const { device } = scope.add(await useDevice(options.device, options.host));
+      const { device } = scope.add(await useDevice(checked.device, host));
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
       const listener = scope.add(createCmId(device));
-      await listener.bindAddr(options.host ?? '::', options.port ?? NVME_PORT);
+      await listener.bindAddr(host ?? '::', port);
       await listener.listen();
-      return new NvmeTarget(options, { scope, subsystems, pd, buffers, listener });
+      return new NvmeTarget(checked, { scope, subsystems, pd, buffers, listener });
     });
   }
 

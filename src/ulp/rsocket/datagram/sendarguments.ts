@@ -1,5 +1,5 @@
 /** The arguments of `send`, in all forms that `dgram.Socket` has. */
-import { outOfRange, wrongType } from '../../errors.js';
+import { wrongNumber, wrongType } from '../../../base/options.js';
 import type { Done } from './queues.js';
 
 /** A message: text, which is sent as UTF-8, or bytes, or several of both, which are sent as one message. */
@@ -44,12 +44,12 @@ function bytesOf(data: DatagramData): Uint8Array {
 
 function partOf(message: Uint8Array, offset: unknown, length: unknown): Uint8Array {
   const [from, count] = [check('offset', offset, message.length), check('length', length, message.length)];
-  if (count > message.length - from) throw outOfRange('length', count, `at most ${message.length - from}`);
+  if (count > message.length - from) throw wrongNumber('length', count, `at most ${message.length - from}`);
   return message.subarray(from, from + count);
 }
 
 function check(name: string, value: unknown, most: number): number {
   if (typeof value !== 'number') throw wrongType(name, value, 'a number');
   if (Number.isInteger(value) && value >= 0 && value <= most) return value;
-  throw outOfRange(name, value, `an integer from 0 to ${most}`);
+  throw wrongNumber(name, value, `an integer from 0 to ${most}`);
 }

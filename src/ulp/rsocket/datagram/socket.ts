@@ -3,20 +3,12 @@ import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSoc
 import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { wrongNumber, wrongType } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { useDevice } from '../../devices.js';
-import {
-  alreadyBound,
-  badType,
-  checkPort,
-  hasNoPeer,
-  hasPeer,
-  outOfRange,
-  socketClosed,
-  wrongType,
-} from '../../errors.js';
+import { alreadyBound, badType, checkPort, hasNoPeer, hasPeer, socketClosed } from '../../errors.js';
 import { DatagramQueues, type Done, type QueuesListener } from './queues.js';
 import { type DatagramData, sendArguments } from './sendarguments.js';
 import {
@@ -109,7 +101,7 @@ export class Socket extends EventEmitter<{
     const { type, receives = RECEIVES, signal } = all;
     if (type !== 'udp4' && type !== 'udp6') throw badType(type);
     if (!Number.isInteger(receives) || receives < 1 || receives > MAX_RECEIVES)
-      throw outOfRange('receives', receives, `an integer from 1 to ${MAX_RECEIVES}`);
+      throw wrongNumber('receives', receives, `an integer from 1 to ${MAX_RECEIVES}`);
     this.#options = all;
     this.#version = type === 'udp4' ? 4 : 6;
     // ports of the two versions are apart, as the queue pairs of their addresses are
