@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { privateNet } from './private-net.mjs';
 import { BENCH_STEPS } from './setup/bench.mjs';
 import { ROOT } from './setup/run.mjs';
-import { trySetup } from './setup.mjs';
+import { STEPS, trySetup } from './setup.mjs';
 
 function bench(args) {
   const { prefix, net } = privateNet();
@@ -17,4 +17,4 @@ function bench(args) {
   return new Promise((resolve) => child.on('close', (status) => resolve(status ?? 1)));
 }
 
-process.exitCode = (await trySetup(BENCH_STEPS)) ? await bench(process.argv.slice(2)) : 1;
+process.exitCode = (await trySetup([...STEPS, ...BENCH_STEPS])) ? await bench(process.argv.slice(2)) : 1;

@@ -7,7 +7,7 @@ import { buildAddon } from '../native/build.mjs';
 import { privateNet } from './private-net.mjs';
 import { ROOT } from './setup/run.mjs';
 import { Stamp } from './setup/stamp.mjs';
-import { trySetup } from './setup.mjs';
+import { STEPS, trySetup } from './setup.mjs';
 
 const ADDON = 'build/asan/wasm_roce.node';
 
@@ -40,5 +40,5 @@ function fuzz(args, env) {
 
 const given = process.argv.slice(2);
 const isSanitized = given.includes('--asan');
-const isSetUp = await trySetup(isSanitized ? [sanitizedAddon] : []);
+const isSetUp = await trySetup(isSanitized ? [...STEPS, sanitizedAddon] : STEPS);
 process.exitCode = isSetUp ? await fuzz(given, isSanitized ? { WASM_ROCE_FUZZ_ADDON: join(ROOT, ADDON) } : {}) : 1;

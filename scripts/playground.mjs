@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
 import { join, resolve } from 'node:path';
 import { ROOT } from './setup/run.mjs';
-import { trySetup } from './setup.mjs';
+import { PLAYGROUND_STEPS, trySetup } from './setup.mjs';
 
 const FOLDER = join(ROOT, 'web/playground');
 
@@ -37,7 +37,7 @@ export async function playgroundPage() {
 }
 
 if (import.meta.filename === process.argv[1]) {
-  if (await trySetup()) {
+  if (await trySetup(PLAYGROUND_STEPS)) {
     const path = resolve(process.argv[2] ?? join(ROOT, 'build/playground.html'));
     writeFileSync(path, await playgroundPage());
     console.log(path);

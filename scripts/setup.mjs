@@ -4,13 +4,14 @@
 // }.
 import { arm64 } from './setup/arm64.mjs';
 import { addons, card, dist, reduceModule, scriptGrammar, testingCard, xdpProgram } from './setup/build.mjs';
-import { debianPackages } from './setup/debian.mjs';
+import { debianPackages, demoPackages } from './setup/debian.mjs';
 import { guests } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
 import { SetupError } from './setup/run.mjs';
 import { valkey } from './setup/valkey.mjs';
 
-const STEPS = [
+/** The steps of all that the project needs, but for what single commands add. */
+export const STEPS = [
   debianPackages,
   npmPackages,
   card,
@@ -25,19 +26,24 @@ const STEPS = [
   valkey,
 ];
 
+/** The steps of the playground's page. */
+export const PLAYGROUND_STEPS = [npmPackages, card, scriptGrammar];
+
+/** The steps of the demo. */
+export const DEMO_STEPS = [demoPackages, npmPackages, card, scriptGrammar, addons[0], dist];
+
 const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(1)} s`;
 
 /**
- * Runs the steps in order and prints a line for each on stderr. A step with `optional` may fail; the text says what is
+ * Runs steps in order and prints a line for each on stderr. A step with `optional` may fail; the text says what is
  * skipped then.
- * @param more steps to run after STEPS
  * @throws SetupError that names the failed step
  */
-export async function setup(more = []) {
+async function setup(steps) {
   const start = performance.now();
   let lacking = 0;
   let made = 0;
-  for (const step of [...STEPS, ...more]) {
+  for (const step of steps) {
     const work = step.pending();
     if (!work) continue;
     if (work.blocked) {
@@ -64,10 +70,10 @@ async function make({ name, optional }, { doing, make }) {
   return true;
 }
 
-/** Runs `setup` for a main program. @returns false after a failure, whose message is printed */
-export async function trySetup(more = []) {
+/** Runs steps for a main program. @returns false after a failure, whose message is printed */
+export async function trySetup(steps = STEPS) {
   try {
-    await setup(more);
+    await setup(steps);
     return true;
   } catch (cause) {
     if (!(cause instanceof SetupError)) throw cause;

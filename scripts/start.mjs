@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// npm start: sets up, then runs `wasm-roce demo`. Arguments go to it.
+// npm start: sets up what the demo needs, then runs `wasm-roce demo`. Arguments go to it.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { ROOT } from './setup/run.mjs';
-import { trySetup } from './setup.mjs';
+import { DEMO_STEPS, trySetup } from './setup.mjs';
 
-if (await trySetup()) {
+if (await trySetup(DEMO_STEPS)) {
   const main = join(ROOT, 'dist/cli/main.js');
   const child = spawn(process.execPath, [main, 'demo', ...process.argv.slice(2)], { stdio: 'inherit' });
   // Ctrl-C reaches the child directly; this process waits until the child has cleaned up.

@@ -9,7 +9,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { installedNodes, nodeVersions } from './setup/nodes.mjs';
 import { ROOT } from './setup/run.mjs';
-import { trySetup } from './setup.mjs';
+import { STEPS, trySetup } from './setup.mjs';
 import { ProcessGroups } from './test-groups.mjs';
 import { countsOf, MOST_REPEATED, sum, summary, watchMachine } from './test-summary.mjs';
 import { listFiles, titleOf, vitest } from './test-vitest.mjs';
@@ -102,7 +102,7 @@ function runsFor(given) {
 const machine = watchMachine();
 rmSync(REPORTS, { recursive: true, force: true });
 mkdirSync(REPORTS, { recursive: true });
-const isReady = await trySetup([nodeVersions]);
+const isReady = await trySetup([...STEPS, nodeVersions]);
 const runs = isReady ? runsFor(process.argv.slice(2)) : [];
 const isSingle = runs.length === 1;
 const reports = [];

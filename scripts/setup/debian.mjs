@@ -68,7 +68,13 @@ function packages(name, wanted) {
   };
 }
 
+/** What the demo needs: the compiler of the addon, and network namespaces. */
+const OF_DEMO = ['g++', 'iproute2', 'util-linux'];
+
 export const debianPackages = packages('Debian packages', ofProject);
+export const demoPackages = packages('Debian packages of the demo', () =>
+  ofProject().filter((entry) => OF_DEMO.includes(entry.package)),
+);
 /** The packages that `npm run bench` compares with. */
 export const benchPackages = packages('Debian packages of the benchmark', () =>
   json(join(ROOT, 'bench/packages.json')),
