@@ -19,3 +19,12 @@ export function createSocket(
 ): Socket {
   return new Socket(options, onMessage);
 }
+
+/** What `import dgram from 'wasm-roce/dgram'` gives, as of `node:dgram`. */
+const dgram = {
+  /** See `Socket`. */
+  Socket,
+  /** See `createSocket`. */
+  createSocket,
+};
+export default dgram;

@@ -47,3 +47,18 @@ export function connect(
 
 /** Same as `connect`. */
 export const createConnection = connect;
+
+/** What `import net from 'wasm-roce/net'` gives, as of `node:net`. */
+const net = {
+  /** See `Server`. */
+  Server,
+  /** See `Socket`. */
+  Socket,
+  /** See `connect`. */
+  connect,
+  /** See `createConnection`. */
+  createConnection,
+  /** See `createServer`. */
+  createServer,
+};
+export default net;
