@@ -104,7 +104,7 @@ async function sendPieces(connection, file, size, { remote, pieceBytes, slots })
     const bytes = Math.min(pieceBytes, size - at);
     await readWhole(file, memory.buffer.subarray(offset, offset + bytes), at);
     hash.update(memory.buffer.subarray(offset, offset + bytes));
-    const written = connection.write(remote, memory.slice(offset, bytes), { offset, imm: slot });
+    const written = connection.write(remote, memory.sge(offset, bytes), { offset, imm: slot });
     written.catch(() => {});
     writes.push(written);
     progress(at + bytes, size);

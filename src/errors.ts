@@ -54,7 +54,7 @@ export interface CallDetails {
  * @example
  * ```ts
  * try {
- *   qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 64) });
+ *   qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 64) });
  * } catch (error) {
  *   if (!(error instanceof VerbsError && error.code === 'ENOMEM')) throw error;
  *   // The send queue is full: poll completions, then post again.

@@ -40,12 +40,12 @@ export class CardEnds {
     const [a, b] = await openPair(pathMtu);
     try {
       const depth = Math.max(4, Math.min(operation === 'READ' ? 16 : 64, (2 * ROOM) / size));
-      const receive = { sgList: b.mr.slice(0, ROOM) };
+      const receive = { sgList: b.mr.sge(0, ROOM) };
       for (let i = 0; operation === 'SEND' && i < WRS; i++) b.qp.postRecv(receive);
       const { addr, rkey } = b.mr.remote;
       const quiet = {
         opcode: OPCODES[operation],
-        sgList: a.mr.slice(0, size),
+        sgList: a.mr.sge(0, size),
         ...(operation !== 'SEND' && { remoteAddr: addr, rkey }),
       } as Parameters<Qp['postSend']>[0];
       const asking = { ...quiet, signaled: true } as typeof quiet;

@@ -95,7 +95,7 @@ export class RdmaEnd {
     for (let i = 0; i < QPS; i++) {
       const rings = { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1, sqSigAll: false };
       const qp = await pd.createQp({ sendCq: this.#sendCq, recvCq: this.#recvCq, ...rings });
-      this.#lanes.push({ qp, receive: { wrId: i, sgList: this.#mr.slice(BIGGEST) }, outstanding: 0 });
+      this.#lanes.push({ qp, receive: { wrId: i, sgList: this.#mr.sge(BIGGEST) }, outstanding: 0 });
     }
   }
 
@@ -275,13 +275,13 @@ export class RdmaEnd {
       opcode: OPCODES[operation],
       wrId,
       signaled: false,
-      sgList: this.#mr.slice(0, size),
+      sgList: this.#mr.sge(0, size),
       ...(operation !== 'SEND' && remote),
     } as {
       opcode: 'RDMA_WRITE';
       wrId: number;
       signaled: boolean;
-      sgList: ReturnType<Mr['slice']>;
+      sgList: ReturnType<Mr['sge']>;
       remoteAddr: number;
       rkey: number;
     };

@@ -31,7 +31,7 @@ export class ScaleEnds {
       const target = await pdB.regMr(4096, { access: ['localWrite', 'remoteWrite'] });
       const source = await pdA.regMr(4096);
       const { addr, rkey } = target.remote;
-      const request = { opcode: 'RDMA_WRITE', sgList: source.slice(0, 8), remoteAddr: addr, rkey } as const;
+      const request = { opcode: 'RDMA_WRITE', sgList: source.sge(0, 8), remoteAddr: addr, rkey } as const;
       const cq = await a.createCq({ cqe: 4 * IN_FLIGHT });
       const passive = await b.createCq();
       const qps: Qp[] = [];

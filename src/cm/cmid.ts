@@ -121,7 +121,7 @@ export function createCmId(device: Context, options: CmIdOptions = {}): CmId {
  * await id.resolveAddr('10.0.0.2', 7174);
  * await id.resolveRoute();
  * const qp = await id.createQp(pd, { sendCq });
- * qp.postRecv({ wrId: 1, sgList: mr.slice(0, 1024) });
+ * qp.postRecv({ wrId: 1, sgList: mr.sge(0, 1024) });
  * await id.connect();
  * // ... use qp ...
  * await id.disconnect();

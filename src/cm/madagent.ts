@@ -181,7 +181,7 @@ export class MadAgent extends Resource {
       isPeer: (id) => this.core.hasPeer(id),
       release: ({ slot }) => this.#postReceive(slot),
     });
-    const sge = mr.slice(0, SLOT_BYTES);
+    const sge = mr.sge(0, SLOT_BYTES);
     this.#slotsAddr = sge.addr;
     this.#receive = { wrId: 0, sgList: { ...sge } };
     // the queue pair may take more receives than it was asked for, but there is memory for so many only

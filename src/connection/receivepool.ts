@@ -260,7 +260,7 @@ export class ReceivePool {
     for (let at = 0; at < mr.length; at += size) {
       const wrId = this.#buffers.length;
       const bytes = mr.buffer.subarray(at, at + size);
-      this.#buffers.push({ bytes, wr: { wrId, sgList: mr.slice(at, size) }, holder: undefined });
+      this.#buffers.push({ bytes, wr: { wrId, sgList: mr.sge(at, size) }, holder: undefined });
       this.#post(wrId);
     }
   }

@@ -149,6 +149,6 @@ export class Inbox {
 
   #post(slot: number): void {
     const { qp, mr, slotBytes } = this.#receives as { qp: Qp; mr: Mr; slotBytes: number };
-    if (qp.isAlive && mr.isAlive) qp.postRecv({ wrId: slot, sgList: mr.slice(slot * slotBytes, slotBytes) });
+    if (qp.isAlive && mr.isAlive) qp.postRecv({ wrId: slot, sgList: mr.sge(slot * slotBytes, slotBytes) });
   }
 }

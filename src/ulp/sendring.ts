@@ -36,7 +36,7 @@ export class SendRing {
     this.#mr.copyIn(data, at);
     this.#in += data.length;
     this.#messages.push(data.length);
-    return this.#mr.slice(at, data.length);
+    return this.#mr.sge(at, data.length);
   }
 
   /** The oldest message is acknowledged. */

@@ -15,7 +15,7 @@ import { Resource } from './resource.js';
  * @example
  * ```ts
  * const ah = await pd.createAh({ grh: { dgid: '10.0.0.2' } });
- * qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 64), ah, remoteQpn: 0x11, remoteQkey: 0x1234 });
+ * qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 64), ah, remoteQpn: 0x11, remoteQkey: 0x1234 });
  * ```
  */
 export class AddressHandle extends Resource {

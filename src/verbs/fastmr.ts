@@ -5,7 +5,7 @@ import { hex } from '../device/decode.js';
 import type { Allocation } from '../device/memory.js';
 import { VerbsError } from '../errors.js';
 import type { Description } from './describe.js';
-import { allocationFor, type RemoteMemory } from './mr.js';
+import { allocationFor, noSlice, type RemoteMemory } from './mr.js';
 import type { Pd } from './pd.js';
 import { Resource } from './resource.js';
 import type { Sge } from './wr.js';
@@ -101,10 +101,15 @@ export class FastMr extends Resource {
    * @param length bytes. Default: up to the end
    * @throws TypeError, RangeError when the part is not inside the region
    */
-  slice(offset = 0, length = this.length - offset): Sge {
+  sge(offset = 0, length = this.length - offset): Sge {
     checkInteger('offset', offset, 0, this.length);
     checkInteger('length', length, 0, this.length - offset);
     return { addr: this.addr + offset, length, lkey: this.lkey };
+  }
+
+  /** @internal See `Mr.slice`. @throws TypeError always */
+  slice(..._: unknown[]): never {
+    throw noSlice();
   }
 
   /** @internal @throws TypeError for memory outside the card's regions */

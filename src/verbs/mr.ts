@@ -86,7 +86,7 @@ interface Registration {
  * ```ts
  * const mr = await pd.regMr(4096, { access: ['localWrite', 'remoteRead', 'remoteWrite'] });
  * mr.buffer.write('hello');
- * qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 5) });
+ * qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 5) });
  * console.log(JSON.stringify(mr.remote));
  * ```
  */
@@ -174,10 +174,15 @@ export class Mr extends Resource {
    * @param length bytes. Default: up to the end
    * @throws TypeError, RangeError when the part is not inside the region
    */
-  slice(offset = 0, length = this.length - offset): Sge {
+  sge(offset = 0, length = this.length - offset): Sge {
     checkInteger('offset', offset, 0, this.length);
     checkInteger('length', length, 0, this.length - offset);
     return { addr: this.addr + offset, length, lkey: this.lkey };
+  }
+
+  /** @internal Everywhere else in JavaScript, its arguments would be start and end. @throws TypeError always */
+  slice(..._: unknown[]): never {
+    throw noSlice();
   }
 
   /**
@@ -341,4 +346,9 @@ export function allocationFor(memory: CardMemory, source: number | Uint8Array): 
 
 function asNumberIfExact(value: number | bigint): number | bigint {
   return value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
+}
+
+/** @internal The error of `slice`, which regions had before `sge`. */
+export function noSlice(): TypeError {
+  return invalidType('a region has no slice(start, end): use sge(offset, length)');
 }

@@ -48,8 +48,8 @@ const NO_QUIRKS: readonly QuirkName[] = [];
  * const qp = await pd.createQp({ sendCq: cq });
  * const remote: Endpoint = await exchange(qp.endpoint()); // by any channel, as JSON
  * await qp.connect(remote, { access: ['remoteWrite'] });
- * qp.postRecv({ wrId: 1, sgList: mr.slice(0, 1024) });
- * qp.postSend({ wrId: 2, opcode: 'SEND', sgList: mr.slice(1024, 5) });
+ * qp.postRecv({ wrId: 1, sgList: mr.sge(0, 1024) });
+ * qp.postSend({ wrId: 2, opcode: 'SEND', sgList: mr.sge(1024, 5) });
  * throwIfFailed(await cq.next());
  * ```
  */

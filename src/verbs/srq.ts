@@ -53,8 +53,8 @@ export interface SrqInfo {
  * @example
  * ```ts
  * const srq = await pd.createSrq({ maxWr: 512, srqLimit: 64 });
- * for (let i = 0; i < 512; i++) srq.postRecv({ wrId: i, sgList: mr.slice(64 * i, 64) });
- * srq.on('event', () => srq.postRecv({ wrId: 512, sgList: mr.slice(0, 64) }));
+ * for (let i = 0; i < 512; i++) srq.postRecv({ wrId: i, sgList: mr.sge(64 * i, 64) });
+ * srq.on('event', () => srq.postRecv({ wrId: 512, sgList: mr.sge(0, 64) }));
  * const qp = await pd.createQp({ sendCq: cq, srq });
  * console.log(qp.srq?.query().pending);
  * ```

@@ -5,7 +5,7 @@ import type { FastMr } from './fastmr.js';
 import type { Mr } from './mr.js';
 import type { Mw } from './mw.js';
 
-/** Scatter/gather element: a part of registered memory (ibv_sge). `mr.slice()` creates it. */
+/** Scatter/gather element: a part of registered memory (ibv_sge). `mr.sge()` creates it. */
 export interface Sge {
   /** Address in the card's memory (`mr.addr` + offset). */
   readonly addr: number;

@@ -160,7 +160,7 @@ describe('an endpoint', () => {
     await echoes(connection, 'x'.repeat(64));
     await expect(connection.send(Buffer.alloc(65))).rejects.toMatchObject({ code: 'EMSGSIZE' });
     // A client of another project does not know the limit.
-    connection.qp.postSend({ wrId: 0, opcode: 'SEND', sgList: (await connection.share(65)).slice() });
+    connection.qp.postSend({ wrId: 0, opcode: 'SEND', sgList: (await connection.share(65)).sge() });
     expect(await serving.until('disconnected', { port: 7473 })).toMatchObject({ level: 'error', code: 'LOC_LEN_ERR' });
   });
 

@@ -28,7 +28,7 @@ async function answered(peerHasLeft: boolean) {
   await client.qp.connect(local, { pathMtu: 1024, rdAtomic: 1 });
   const outcome = server.exchange({ sendsFirst: false, peerHasLeft: () => peerHasLeft, onRoundTrip: () => {} });
   // the client has posted no receive: our answer is delayed until the client has left
-  client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 100) });
+  client.qp.postSend({ opcode: 'SEND', sgList: client.mr.sge(0, 100) });
   const caught = outcome.catch((error: Error) => error);
   expect((await client.cq.next({ timeout: 20_000 })).ok).toBe(true);
   await theirs.close({ force: true });

@@ -28,7 +28,7 @@ beforeAll(async () => {
 /** Sends one more packet. */
 async function write(): Promise<void> {
   const { a, b } = pair;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 20_000 });
 }
 

@@ -11,12 +11,12 @@ const bytes = (text: string) => Buffer.from(text);
 /** Sends a message from one end to the other. */
 async function say(from: SideWithId, to: SideWithId, text: string): Promise<void> {
   from.mr.buffer.write(text, 2048);
-  from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(2048, text.length) });
+  from.qp.postSend({ opcode: 'SEND', sgList: from.mr.sge(2048, text.length) });
   throwIfFailed(await from.cq.next({ timeout: 20_000 }));
   const wc = await to.cq.next({ timeout: 20_000 });
   throwIfFailed(wc);
   expect(to.mr.buffer.toString('utf8', 0, wc.byteLen)).toBe(text);
-  to.qp.postRecv({ wrId: 1, sgList: to.mr.slice(0, 1024) });
+  to.qp.postRecv({ wrId: 1, sgList: to.mr.sge(0, 1024) });
 }
 
 group('a connection', () => {
@@ -29,7 +29,7 @@ group('a connection', () => {
     server.mr.buffer.write('to be read', 100);
     client.qp.postSend({
       opcode: 'RDMA_READ',
-      sgList: client.mr.slice(3000, 10),
+      sgList: client.mr.sge(3000, 10),
       remoteAddr: Number(server.mr.iova) + 100,
       rkey: server.mr.rkey,
     });

@@ -61,7 +61,7 @@ export class DevicePair implements AsyncDisposable {
 
   async withQp(side: Side, id: CmId): Promise<SideWithId> {
     const qp = await id.createQp(side.pd, { sendCq: side.cq, maxSendWr: 8, maxRecvWr: 8 });
-    qp.postRecv({ wrId: 1, sgList: side.mr.slice(0, 1024) });
+    qp.postRecv({ wrId: 1, sgList: side.mr.sge(0, 1024) });
     return { ...side, id, qp };
   }
 

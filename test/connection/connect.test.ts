@@ -212,7 +212,7 @@ test('a program of rdma_cm is a peer like any other', async () => {
   await id.resolveRoute();
   const qp = await id.createQp(pd, { sendCq: cq });
   await id.connect();
-  qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 5) });
+  qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 5) });
   expect((await (await accepted).receive())?.data.length).toBe(5);
   await id.disconnect();
   expect(await (await accepted).receive()).toBeUndefined();

@@ -33,7 +33,7 @@ test('WRITE with an immediate: the message comes when all of the data is there',
   expect(mr.buffer.subarray(7, 5507).equals(data)).toBe(true);
   await written;
   const own = await ends.a.share(100);
-  await ends.a.write(mr.remote, own.slice(), { imm: 2 });
+  await ends.a.write(mr.remote, own.sge(), { imm: 2 });
   expect((await ends.b.receive())?.imm).toBe(2);
 });
 

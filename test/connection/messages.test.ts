@@ -47,7 +47,7 @@ test('the bytes may be changed once it was their turn; registered memory goes wi
   expect((await ends.b.receive())?.data.toString()).toBe('first');
   const mr = await ends.a.share(100_000);
   mr.buffer.write('from registered memory', 5);
-  await ends.a.send(mr.slice(5, 22));
+  await ends.a.send(mr.sge(5, 22));
   expect((await ends.b.receive())?.data.toString()).toBe('from registered memory');
 });
 
@@ -213,7 +213,7 @@ test('what ends a connection before the application has it is told once it liste
   const connection = await Connection.prepare(await server.allocPd(), { messageBytes: 64 });
   await connection.qp.connect(client.qp.endpoint());
   await client.qp.connect(connection.qp.endpoint());
-  client.qp.postSend({ opcode: 'SEND', sgList: client.mr.slice(0, 65) });
+  client.qp.postSend({ opcode: 'SEND', sgList: client.mr.sge(0, 65) });
   await eventually(() => expect(connection.qp.state).toBe('ERR'));
   await sleep(5);
   connection.open({ address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), disconnect: async () => {} });

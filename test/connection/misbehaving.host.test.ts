@@ -90,7 +90,7 @@ test('a message that is too long, right after connecting', async () => {
   await id.resolveRoute();
   const qp = await id.createQp(pd, { sendCq: cq });
   await id.connect();
-  qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 20_000) });
+  qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 20_000) });
   expect((await cq.next()).ok).toBe(false);
   await server.says('LOC_LEN_ERR');
   await expectServed();

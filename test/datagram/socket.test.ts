@@ -348,7 +348,7 @@ test('foreign peers: a queue pair of rdma_cm on the other side, in either role',
   const { datagram } = await foreign.id.connect();
   expect([datagram?.qpNum, datagram?.qkey]).toEqual([server.qp.qpNum, UDP_QKEY]);
   const { ah, qpNum: remoteQpn = 0, qkey: remoteQkey = 0 } = datagram ?? {};
-  foreign.qp.postRecv({ wrId: 1, sgList: foreign.mr.slice(0, 1024) });
+  foreign.qp.postRecv({ wrId: 1, sgList: foreign.mr.sge(0, 1024) });
   foreign.qp.postSend({ opcode: 'SEND', sgList: Buffer.from('hello'), ...(ah && { ah }), remoteQpn, remoteQkey });
   const { data, rinfo } = (await server.receive()) ?? {};
   expect([`${data}`, rinfo?.qpNum]).toEqual(['hello', foreign.qp.qpNum]);
@@ -368,7 +368,7 @@ test('garbage does not disturb a socket', async () => {
   const ah = await pd.createAh({ grh: { dgid: host } });
   const to = { ah, remoteQpn: server.qp.qpNum };
   const send = async (bytes: number, remoteQkey: number, remoteQpn = to.remoteQpn) => {
-    qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, bytes), ...to, remoteQpn, remoteQkey, signaled: true });
+    qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, bytes), ...to, remoteQpn, remoteQkey, signaled: true });
     await cq.next();
   };
   await send(100, 0x1111);

@@ -178,8 +178,8 @@ class ApiSession implements Session {
     await other.qp.connect(one.qp.endpoint(), { access: ALL });
     const bytes = pattern(10_000);
     bytes.copy(one.mr.buffer, 0);
-    other.qp.postRecv({ sgList: other.mr.slice(0, 10_000) });
-    one.qp.postSend({ opcode: 'SEND', sgList: one.mr.slice(0, 10_000) });
+    other.qp.postRecv({ sgList: other.mr.sge(0, 10_000) });
+    one.qp.postSend({ opcode: 'SEND', sgList: one.mr.sge(0, 10_000) });
     for (const { cq } of [one, other]) throwIfFailed(await cq.next(WAIT));
     if (!other.mr.buffer.subarray(0, 10_000).equals(bytes)) throw new Error('a message arrives with other bytes');
   }

@@ -78,7 +78,7 @@ class DgramSession implements Session {
         continue;
       }
       mr.buffer.set(data, n * MESSAGE_BYTES);
-      const sgList = mr.slice(n * MESSAGE_BYTES, data.length);
+      const sgList = mr.sge(n * MESSAGE_BYTES, data.length);
       qp.postSend({ opcode: 'SEND', sgList, ah, remoteQpn, remoteQkey: QKEY, signaled: false });
     }
     for (let n = 0; n < 3; n++) await new Promise((resolve) => setImmediate(resolve));

@@ -126,7 +126,7 @@ class LiveSession implements Session {
   #postReceives(): void {
     const [{ qp, mr }] = this.#ends;
     try {
-      for (let i = 0; i < 4; i++) qp.postRecv({ wrId: i, sgList: mr.slice(1000 * i, 1000) });
+      for (let i = 0; i < 4; i++) qp.postRecv({ wrId: i, sgList: mr.sge(1000 * i, 1000) });
     } catch (error) {
       if (!(error instanceof VerbsError)) throw error;
     }
@@ -153,8 +153,8 @@ class LiveSession implements Session {
     ] as const) {
       const bytes = pattern(10_000, from.qp.endpoint().qpn);
       bytes.copy(from.mr.buffer, 0);
-      to.qp.postRecv({ sgList: to.mr.slice(20_000, 10_000) });
-      from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(0, 10_000) });
+      to.qp.postRecv({ sgList: to.mr.sge(20_000, 10_000) });
+      from.qp.postSend({ opcode: 'SEND', sgList: from.mr.sge(0, 10_000) });
       for (const { cq } of [from, to]) throwIfFailed(await cq.next(WAIT));
       if (!to.mr.buffer.subarray(20_000, 30_000).equals(bytes)) throw new Error('a message arrives with other bytes');
     }

@@ -222,7 +222,7 @@ export class CardEnd implements End {
   }
 
   #pieces(pieces: readonly Piece[]) {
-    return pieces.map(([offset, length]) => this.mr.slice(offset, length));
+    return pieces.map(([offset, length]) => this.mr.sge(offset, length));
   }
 
   #workRequest(request: Request): SendWr {

@@ -46,7 +46,7 @@ export class CmEnd implements AsyncDisposable {
   }
 
   receive(offset: number, length: number): void {
-    this.qp.postRecv({ wrId: offset, sgList: this.mr.slice(offset, length) });
+    this.qp.postRecv({ wrId: offset, sgList: this.mr.sge(offset, length) });
   }
 
   async completion(): Promise<Wc> {
@@ -61,7 +61,7 @@ export class CmEnd implements AsyncDisposable {
   }
 
   send(offset: number, length: number): void {
-    this.qp.postSend({ opcode: 'SEND', sgList: this.mr.slice(offset, length) });
+    this.qp.postSend({ opcode: 'SEND', sgList: this.mr.sge(offset, length) });
   }
 
   /** Waits for the next event of a type, and ignores other events before it. */

@@ -115,7 +115,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
       const { datagram } = await end.id.connect();
       if (datagram?.ah === undefined) throw new Error('no address handle');
       const { ah, qpNum: remoteQpn, qkey: remoteQkey } = datagram;
-      const to = { ah, remoteQpn, remoteQkey, immData: end.qp.qpNum, sgList: end.mr.slice(OUTBOX, BYTES) };
+      const to = { ah, remoteQpn, remoteQkey, immData: end.qp.qpNum, sgList: end.mr.sge(OUTBOX, BYTES) };
       for (let i = 0; i < COUNT; i++) end.qp.postSend({ opcode: 'SEND_WITH_IMM', ...to });
       await end.completions(2 * COUNT);
       expect((await server.exited).status).toBe(0);
@@ -131,7 +131,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
       const first = await end.completion();
       for (let i = 1; i < COUNT; i++) await end.completion();
       const ah = await end.pd.createAhFromWc(first, end.mr.buffer.subarray(first.wrId));
-      const to = { ah, remoteQpn: first.immData, remoteQkey: 0x01234567, sgList: end.mr.slice(OUTBOX, BYTES) };
+      const to = { ah, remoteQpn: first.immData, remoteQkey: 0x01234567, sgList: end.mr.sge(OUTBOX, BYTES) };
       for (let i = 0; i < COUNT; i++) end.qp.postSend({ opcode: 'SEND', ...to });
       await end.completions(COUNT);
       await client;
@@ -153,7 +153,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
         remoteQpn: qpNum,
         remoteQkey: qkey,
         immData: end.qp.qpNum,
-        sgList: end.mr.slice(OUTBOX, BYTES),
+        sgList: end.mr.sge(OUTBOX, BYTES),
       };
       await environment.guest.run('until grep -q 01004DEF /proc/net/igmp; do sleep 0.05; done', PATIENCE);
       for (let i = 0; i < COUNT; i++) end.qp.postSend({ opcode: 'SEND_WITH_IMM', ...to });

@@ -31,9 +31,9 @@ async function converse(
 ): Promise<void> {
   const cq = await id.device.createCq({ cqe: 8 });
   const qp = await id.createQp(pd, { sendCq: cq, maxSendWr: 4, maxRecvWr: 4 });
-  qp.postRecv({ wrId: 1, sgList: mr.slice(0, BYTES) });
+  qp.postRecv({ wrId: 1, sgList: mr.sge(0, BYTES) });
   await join();
-  qp.postSend({ wrId: 2, opcode: 'SEND', sgList: mr.slice(BYTES, BYTES) });
+  qp.postSend({ wrId: 2, opcode: 'SEND', sgList: mr.sge(BYTES, BYTES) });
   for (let i = 0; i < 2; i++) {
     const wc = await cq.next(PATIENCE);
     const isCutOff = peerLeaves && wc.wrId === 2 && wc.statusName === 'WR_FLUSH_ERR';

@@ -168,8 +168,8 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         const { addr, rkey } = rxe.introduction;
         const at = { remoteAddr: addr + 64n, rkey };
         card.qp.postSend([
-          { wrId: 1, opcode: 'ATOMIC_WRITE', sgList: card.mr.slice(1, 8), ...at },
-          { wrId: 2, opcode: 'RDMA_READ', sgList: card.mr.slice(100, 16), ...at },
+          { wrId: 1, opcode: 'ATOMIC_WRITE', sgList: card.mr.sge(1, 8), ...at },
+          { wrId: 2, opcode: 'RDMA_READ', sgList: card.mr.sge(100, 16), ...at },
         ]);
         expect(await card.completions(2)).toMatchObject([
           { id: 1, status: DONE, opcode: WcOpcode.ATOMIC_WRITE },
@@ -203,7 +203,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         const { addr, rkey } = rxe.introduction;
         const at = { remoteAddr: addr, rkey };
         card.qp.postSend([
-          { wrId: 1, opcode: 'RDMA_WRITE', sgList: card.mr.slice(0, 3000), ...at },
+          { wrId: 1, opcode: 'RDMA_WRITE', sgList: card.mr.sge(0, 3000), ...at },
           { wrId: 2, opcode: 'FLUSH', length: 3000, ...at },
           { wrId: 3, opcode: 'FLUSH', selectivity: 'mr', ...at },
         ]);

@@ -52,7 +52,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
         await connectBoth(await pd.createQp({ sendCq: cq, srq }), theirs);
         senders.push(theirs);
       }
-      const post = (i: number) => srq.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+      const post = (i: number) => srq.postRecv({ wrId: i, sgList: mr.sge(i * SLOT, SLOT) });
       let next = 0;
       const send = async () => {
         const bytes = message(next);
@@ -101,7 +101,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
         const { qp, theirs } = senders[next % 2] as (typeof senders)[0];
         const bytes = message(next);
         source.buffer.set(bytes, next * SLOT);
-        qp.postSend({ opcode: 'SEND', wrId: next, sgList: source.slice(next * SLOT, bytes.length) });
+        qp.postSend({ opcode: 'SEND', wrId: next, sgList: source.sge(next * SLOT, bytes.length) });
         return { qp, theirs, bytes, at: next++ };
       };
       const arrives = async ({ theirs, bytes, at }: ReturnType<typeof send>) => {

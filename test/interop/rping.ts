@@ -37,7 +37,7 @@ export async function pong(end: CmEnd, count: number): Promise<void> {
       const remoteAddr = end.mr.buffer.readBigUInt64BE(INBOX);
       const [rkey, length] = [end.mr.buffer.readUInt32BE(INBOX + 8), end.mr.buffer.readUInt32BE(INBOX + 12)];
       end.receive(INBOX, MESSAGE);
-      end.qp.postSend({ opcode, sgList: end.mr.slice(DATA, length), remoteAddr, rkey });
+      end.qp.postSend({ opcode, sgList: end.mr.sge(DATA, length), remoteAddr, rkey });
       await end.completion();
       end.send(OUTBOX, MESSAGE);
       const isLast = n === count - 1 && opcode === 'RDMA_WRITE';

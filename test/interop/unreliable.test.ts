@@ -81,7 +81,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       for (const [i, length] of LENGTHS.entries()) {
         await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], i);
         mr.buffer.set(message(i, length), i * SLOT);
-        const to = { ah, remoteQpn: theirs.qpn, remoteQkey: QKEY, sgList: mr.slice(i * SLOT, length) };
+        const to = { ah, remoteQpn: theirs.qpn, remoteQkey: QKEY, sgList: mr.sge(i * SLOT, length) };
         qp.postSend(i % 2 ? { opcode: 'SEND_WITH_IMM', immData: 0xabc0 + i, ...to } : { opcode: 'SEND', ...to });
         expect(await both.next()).toMatchObject({ ok: true });
       }
@@ -101,7 +101,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       const { qp, mr, theirs, theirMr } = both;
       const ah = await peer.ah(both.ourGid);
       for (const [i, length] of LENGTHS.entries()) {
-        qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+        qp.postRecv({ wrId: i, sgList: mr.sge(i * SLOT, SLOT) });
         await peer.write(theirMr, i * SLOT, message(i, length));
         const to = { ah, dqpn: qp.qpNum, qkey: QKEY, sge: [{ mr: theirMr, off: i * SLOT, len: length }] };
         await theirs.postSend(i % 2 ? { op: 'send_imm', imm: 0xabc0 + i, ...to } : { op: 'send', ...to });
@@ -127,7 +127,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
-      qp.postRecv({ wrId: 1, sgList: mr.slice(0, SLOT) });
+      qp.postRecv({ wrId: 1, sgList: mr.sge(0, SLOT) });
       await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 1);
       const ah = await qp.pd.createAh({ grh: { dgid: peer.gid } });
       const theirAh = await peer.ah(both.ourGid);
@@ -135,7 +135,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
         [QKEY + 1, 10],
         [QKEY, 20],
       ] as const) {
-        qp.postSend({ opcode: 'SEND', sgList: mr.slice(SLOT, length), ah, remoteQpn: theirs.qpn, remoteQkey: qkey });
+        qp.postSend({ opcode: 'SEND', sgList: mr.sge(SLOT, length), ah, remoteQpn: theirs.qpn, remoteQkey: qkey });
         const sge = [{ mr: theirMr, off: SLOT, len: length }];
         await theirs.postSend({ op: 'send', id: 9, ah: theirAh, dqpn: qp.qpNum, qkey, sge });
       }
@@ -158,13 +158,13 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       await qp.attachMcast(group);
       await theirs.attach(gid);
       for (let i = 0; i < 2; i++) {
-        qp.postRecv({ wrId: 50 + i, sgList: mr.slice(i * SLOT, SLOT) });
+        qp.postRecv({ wrId: 50 + i, sgList: mr.sge(i * SLOT, SLOT) });
         await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], 50 + i);
       }
       const ah = await qp.pd.createAh({ grh: { dgid: group } });
       mr.buffer.set(message(1, 100), 4 * SLOT);
       const to = { ah, remoteQpn: MULTICAST_QPN, remoteQkey: QKEY };
-      qp.postSend({ opcode: 'SEND', sgList: mr.slice(4 * SLOT, 100), ...to });
+      qp.postSend({ opcode: 'SEND', sgList: mr.sge(4 * SLOT, 100), ...to });
       expect((await theirs.poll(1)).at(0)).toMatchObject({ id: 50, status: 0, byteLen: GRH + 100, srcQp: qp.qpNum });
       expect(await peer.read(theirMr, GRH, 100)).toEqual(message(1, 100));
 
@@ -194,7 +194,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       await theirs.postRecv([{ mr: theirMr, off: 0, len: SLOT }], 1);
       const ah = await qp.pd.createAh({ grh: { dgid: group } });
       const to = { ah, remoteQpn: MULTICAST_QPN, remoteQkey: QKEY };
-      qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 100), ...to });
+      qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 100), ...to });
       expect(await theirs.poll(1, 500)).toEqual([]);
     });
 
@@ -253,13 +253,13 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       const { qp, mr, theirs, theirMr } = both;
       for (let i = 0; i < COUNT; i++) {
         await theirs.postRecv([{ mr: theirMr, off: i * SLOT, len: SLOT }], 100 + i);
-        qp.postRecv({ wrId: 100 + i, sgList: mr.slice(i * SLOT, SLOT) });
+        qp.postRecv({ wrId: 100 + i, sgList: mr.sge(i * SLOT, SLOT) });
       }
       for (let i = 0; i < COUNT; i++) {
         // no source is overwritten: rxe may send long after it was asked
         const source = (COUNT + i) * SLOT;
         mr.buffer.set(message(i, LENGTH), source);
-        qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.slice(source, LENGTH) });
+        qp.postSend({ opcode: 'SEND', wrId: i, sgList: mr.sge(source, LENGTH) });
         await peer.write(theirMr, source, message(i, LENGTH));
         await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: source, len: LENGTH }] });
         while (!(await sentOf(both, i)));
@@ -305,7 +305,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       await environment.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
       try {
         for (let i = 0; i < 20; i++) {
-          qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+          qp.postRecv({ wrId: i, sgList: mr.sge(i * SLOT, SLOT) });
           await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: 0, len: SLOT }] });
           expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
         }
@@ -323,7 +323,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       await using both = await Both.open('UC', link, family, peer, { seed: 4, rx: { ecn: 1 } });
       const { qp, mr, theirs, theirMr } = both;
       for (let i = 0; i < 20; i++) {
-        qp.postRecv({ wrId: i, sgList: mr.slice(i * SLOT, SLOT) });
+        qp.postRecv({ wrId: i, sgList: mr.sge(i * SLOT, SLOT) });
         await theirs.postSend({ op: 'send', id: i, sge: [{ mr: theirMr, off: 0, len: SLOT }] });
         expect(await both.next()).toMatchObject({ ok: true, byteLen: SLOT });
       }
@@ -351,7 +351,7 @@ async function sentOf(both: Both, id: number): Promise<boolean> {
 /** Receives one datagram of rxe in our first slot. @returns its completion */
 async function roundTrip(both: Both, ah: number): Promise<Wc> {
   const { qp, mr, theirs, theirMr } = both;
-  qp.postRecv({ wrId: 60, sgList: mr.slice(0, SLOT) });
+  qp.postRecv({ wrId: 60, sgList: mr.sge(0, SLOT) });
   await theirs.postSend({ op: 'send', ah, dqpn: qp.qpNum, qkey: QKEY, sge: [{ mr: theirMr, off: 0, len: 7 }] });
   return both.next();
 }

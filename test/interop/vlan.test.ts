@@ -107,7 +107,7 @@ describeWithRxe('a VLAN with rxe', 9000, (environment) => {
       [gidToHex(gid), qp.qpNum, 4],
       [GROUP.gid, MULTICAST_QPN, 15],
     ] as const) {
-      qp.postRecv({ wrId: length, sgList: mr.slice(0, SLOT) });
+      qp.postRecv({ wrId: length, sgList: mr.sge(0, SLOT) });
       const sge = [{ mr: theirMr, off: SLOT, len: length }];
       await theirs.postSend({ op: 'send', id: 2, ah: await peer.ah(to), dqpn, qkey: QKEY, sge });
       const wc = await cq.next(WAIT);

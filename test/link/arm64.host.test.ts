@@ -35,7 +35,7 @@ const PROGRAM = `
   await b.qp.connect(a.qp.endpoint(), { access: ['remoteWrite'] });
   a.mr.buffer.fill('0123456789');
   const { addr: remoteAddr, rkey } = b.mr.remote;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 65536), remoteAddr, rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 65536), remoteAddr, rkey });
   throwIfFailed(await a.cq.next());
   const offload = a.device.notes.find((note) => note.startsWith('ICRC'))?.match(/\\((.*)\\)/)[1] ?? 'none';
   console.log(process.arch, a.mr.buffer.equals(b.mr.buffer), offload);

@@ -17,7 +17,7 @@ async function written(sender: Device, receiver: Device) {
   const { addr, rkey } = b.mr.remote;
   const start = performance.now();
   for (let i = 0; i < COUNT; i++)
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, SIZE), remoteAddr: addr, rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, SIZE), remoteAddr: addr, rkey });
   for (let i = 0; i < COUNT; i++) expect((await a.cq.next({ timeout: 20_000 })).ok).toBe(true);
   return { ms: performance.now() - start, sent: a.qp.counters(), received: b.qp.counters() };
 }

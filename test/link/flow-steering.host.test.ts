@@ -115,7 +115,7 @@ describeIf(privilege, 'two devices of one address with flow steering, and a peer
         from.mr.buffer.fill(i + 1, 0, 500);
         from.qp.postSend({
           opcode: 'RDMA_WRITE',
-          sgList: from.mr.slice(0, 500),
+          sgList: from.mr.sge(0, 500),
           remoteAddr: to.mr.iova,
           rkey: to.mr.rkey,
         });

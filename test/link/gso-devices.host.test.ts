@@ -73,7 +73,7 @@ describeIf(privilege, 'two devices at both ends of a cable', () => {
     data.copy(mr.buffer);
     const there = { remoteAddr: memory.addr, rkey: memory.rkey };
     for (const opcode of operations) {
-      const sgList = opcode === 'RDMA_WRITE' ? mr.slice(0, SIZE) : mr.slice(SIZE, SIZE);
+      const sgList = opcode === 'RDMA_WRITE' ? mr.sge(0, SIZE) : mr.sge(SIZE, SIZE);
       qp.postSend({ opcode, sgList, ...there });
       expect(await cq.next({ timeout: 20_000 })).toMatchObject({ ok: true });
     }

@@ -127,7 +127,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
     const [a, b] = [await member(await open('lkm0')), await member(await open('lkm1'))];
     await b.qp.attachMcast(group);
     expect(listed('lkm1')).toContain(group);
-    b.qp.postRecv({ sgList: b.mr.slice(0, 2048) });
+    b.qp.postRecv({ sgList: b.mr.sge(0, 2048) });
     const sgidIndex = a.device.gids.findIndex(({ address }) => address === (group.includes(':') ? 'fd00:95::1' : A4));
     const ah = await a.pd.createAh({ grh: { dgid: group, sgidIndex } });
     a.qp.postSend({ opcode: 'SEND', sgList: Buffer.from('all'), ah, remoteQpn: MULTICAST_QPN, remoteQkey: 5 });

@@ -72,7 +72,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'with faults and a captu
     await b.qp.connect(a.qp.endpoint(), { access: ALL, timeout: 10 });
     for (let seed = 0; seed < 10; seed++) {
       pattern(60000, seed).copy(a.mr.buffer);
-      a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+      a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
       throwIfFailed(await a.cq.next({ timeout: 10_000 }));
       expect(b.mr.buffer.subarray(0, 60000).equals(pattern(60000, seed))).toBe(true);
     }

@@ -171,7 +171,7 @@ async function transfer(opcode: 'RDMA_WRITE' | 'RDMA_READ', ...rules: string[]) 
   const [from, to] = opcode === 'RDMA_WRITE' ? [a.mr, b.mr] : [b.mr, a.mr];
   for (let i = 0; i < 16384; i++) from.buffer[i] = i * 7 + (i >> 8);
   const { addr, rkey } = b.mr.remote;
-  a.qp.postSend({ opcode, sgList: a.mr.slice(0, 16384), remoteAddr: addr, rkey });
+  a.qp.postSend({ opcode, sgList: a.mr.sge(0, 16384), remoteAddr: addr, rkey });
   const { ok } = await a.cq.next();
   const isEqual = Buffer.compare(from.buffer.subarray(0, 16384), to.buffer.subarray(0, 16384)) === 0;
   return { ok, isEqual, link: wrapped[0] as EventFaultLink };

@@ -49,7 +49,7 @@ test('a script is the peer of a queue pair, while the card serves its own', asyn
     1024,
   );
   first.qp.postRecv({ sgList: first.mr });
-  own.qp.postSend({ opcode: 'RDMA_WRITE', sgList: own.mr.slice(0, 3000), ...remote(second.mr) });
+  own.qp.postSend({ opcode: 'RDMA_WRITE', sgList: own.mr.sge(0, 3000), ...remote(second.mr) });
   const { addr, rkey } = first.mr.remote;
   const result = await runScript(
     parseScript(`

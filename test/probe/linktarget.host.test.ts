@@ -164,7 +164,7 @@ async function sends(peer: Device): Promise<RequesterService> {
       await qp.connect({ gid: device.chooseGid(PEER).gid, qpn, psn: 100 });
       const inner = await port({ address: PEER, qpn: qp.qpNum, mtu: 1024 });
       const request = () => {
-        qp.postSend({ opcode: 'SEND', sgList: mr.slice(0, 8) });
+        qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 8) });
         return inner.now();
       };
       return { port: inner, psn: qp.endpoint().psn, region, offers: ['SEND'], request, close: () => qp.close() };

@@ -23,7 +23,7 @@ test('what a listener throws is an uncaught exception; the completions behind it
   const { qp, mr, cq } = pair.a;
   const { addr, rkey } = pair.b.mr.remote;
   for (let wrId = 0; wrId < 3; wrId++)
-    qp.postSend({ wrId, opcode: 'RDMA_WRITE', sgList: mr.slice(0, 8), remoteAddr: addr, rkey, signaled: true });
+    qp.postSend({ wrId, opcode: 'RDMA_WRITE', sgList: mr.sge(0, 8), remoteAddr: addr, rkey, signaled: true });
   await eventually(() => expect(qp.query().progress.sendPending).toBe(0));
   const taken: number[] = [];
   const pump = new CompletionPump(cq, ({ wrId }) => {
@@ -58,11 +58,11 @@ test('the first completion that fails is told once, and those that a flush ends 
   const { taken, failures } = completionsOf(pair.a.cq);
   const { qp, mr } = pair.a;
   const { addr, rkey } = pair.b.mr.remote;
-  const write = { opcode: 'RDMA_WRITE', sgList: mr.slice(0, 8), remoteAddr: addr, signaled: true } as const;
+  const write = { opcode: 'RDMA_WRITE', sgList: mr.sge(0, 8), remoteAddr: addr, signaled: true } as const;
   qp.postSend({ ...write, wrId: 1, rkey });
   qp.postSend({ ...write, wrId: 2, rkey: (rkey ^ 0xff) >>> 0 });
   qp.postSend({ ...write, wrId: 3, rkey });
-  qp.postRecv({ wrId: 4, sgList: mr.slice(0, 8) });
+  qp.postRecv({ wrId: 4, sgList: mr.sge(0, 8) });
   await eventually(() => expect(failures).toEqual([expect.stringContaining('REM_ACCESS_ERR')]));
   expect(taken).toEqual([1]);
 });
@@ -70,7 +70,7 @@ test('the first completion that fails is told once, and those that a flush ends 
 test('a queue pair in ERR flushes without a failure', async () => {
   await using pair = await connectedPair();
   const { completions, taken, failures } = completionsOf(pair.a.cq);
-  pair.a.qp.postRecv({ wrId: 4, sgList: pair.a.mr.slice(0, 8) });
+  pair.a.qp.postRecv({ wrId: 4, sgList: pair.a.mr.sge(0, 8) });
   await pair.a.qp.modify({ state: 'ERR' });
   completions.drain();
   await setImmediate();

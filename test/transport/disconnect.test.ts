@@ -12,7 +12,7 @@ test.each([
   const errors: string[] = [];
   onFatalEvent(pair.b.qp, ({ message }) => errors.push(message));
   const { rkey } = pair.b.mr.remote;
-  pair.a.qp.postSend({ rkey, ...wr, sgList: pair.a.mr.slice(0, 8) } as SendWr);
+  pair.a.qp.postSend({ rkey, ...wr, sgList: pair.a.mr.sge(0, 8) } as SendWr);
   const message = `EIO: the peer sent a request that ${pair.b.qp} does not allow (${type})`;
   await eventually(() => expect(errors).toEqual([message]));
 });

@@ -11,7 +11,7 @@ test('answers that never come are asked for, and no try is spent on them', async
   expect(a.qp.adaptiveRetransmission).toBe(true);
   expect(a.qp.query().progress).not.toHaveProperty('roundTrip');
   for (let i = 0; i < 100; i++) {
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next(WAIT));
   }
   const { roce_adp_retrans = 0, local_ack_timeout_err = 0 } = a.qp.counters();
@@ -26,7 +26,7 @@ test('the switch: on at first, changed by a connection or at any time', async ()
   const { a, b } = pair;
   expect([a.qp.adaptiveRetransmission, b.qp.adaptiveRetransmission]).toEqual([false, false]);
   const write = async () => {
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 64), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next(WAIT));
     return 'roundTrip' in a.qp.query().progress;
   };

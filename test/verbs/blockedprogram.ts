@@ -21,7 +21,7 @@ const { addr, rkey } = mr.remote;
 mr.buffer.write('what stands here before');
 console.log(JSON.stringify({ endpoint: qp.endpoint(), addr: Number(addr), rkey }));
 await qp.connect(JSON.parse(line()) as Endpoint, { access: ALL });
-for (let i = 0; i < Number(receives); i++) qp.postRecv({ wrId: i, sgList: mr.slice(4096 + 64 * i, 64) });
+for (let i = 0; i < Number(receives); i++) qp.postRecv({ wrId: i, sgList: mr.sge(4096 + 64 * i, 64) });
 console.log('blocked');
 line();
 const texts: string[] = [];

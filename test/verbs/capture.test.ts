@@ -27,7 +27,7 @@ test('the frames that left one device are those that came to the other, each onc
     ] as const) {
       from.mr.buffer.writeUInt32LE(round);
       from.qp.postSend({
-        ...{ opcode: 'RDMA_WRITE', sgList: from.mr.slice(0, 64) },
+        ...{ opcode: 'RDMA_WRITE', sgList: from.mr.sge(0, 64) },
         ...{ remoteAddr: to.mr.iova, rkey: to.mr.rkey },
       });
     }

@@ -10,7 +10,7 @@ function write(from: End, to: End, wrId = 0): void {
   from.qp.postSend({
     wrId,
     opcode: 'RDMA_WRITE',
-    sgList: from.mr.slice(0, 8),
+    sgList: from.mr.sge(0, 8),
     remoteAddr: to.mr.iova,
     rkey: to.mr.rkey,
   });
@@ -120,7 +120,7 @@ test('an armed queue rings once', async () => {
 test('armed for solicited completions it sleeps through others', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
-  b.qp.postRecv([{ sgList: b.mr.slice(0, 8) }, { sgList: b.mr.slice(0, 8) }]);
+  b.qp.postRecv([{ sgList: b.mr.sge(0, 8) }, { sgList: b.mr.sge(0, 8) }]);
   let rings = 0;
   b.cq.on('completion', () => rings++);
   b.cq.arm(true);
@@ -141,7 +141,7 @@ test('a wrong key: both ends learn why', async () => {
   const told = once(b.qp, 'event');
   b.qp.postRecv({ wrId: 77 });
   a.qp.postSend([
-    { wrId: 1, opcode: 'RDMA_READ', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 },
+    { wrId: 1, opcode: 'RDMA_READ', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 },
     { wrId: 2, opcode: 'SEND' },
   ]);
   const wc = await a.cq.next(WAIT);
@@ -198,7 +198,7 @@ test('an overrun queue says so', async () => {
   await peer.connect(qp.endpoint(), { access: ALL });
   const told = once(small, 'event');
   const { iova, rkey } = b.mr;
-  for (let i = 0; i < 32; i++) qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: iova, rkey });
+  for (let i = 0; i < 32; i++) qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: iova, rkey });
   expect(await told).toEqual([{ type: 'CQ_ERR', cq: small }]);
   const wcs = small.createWcs(64);
   expect(small.poll(wcs)).toBeGreaterThanOrEqual(2);

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { connectedPair, type End } from './pair.js';
 
 const write = ({ qp, mr }: End, rkey: number, iova: number | bigint) =>
-  qp.postSend({ opcode: 'RDMA_WRITE', sgList: mr.slice(0, 8), remoteAddr: iova, rkey });
+  qp.postSend({ opcode: 'RDMA_WRITE', sgList: mr.sge(0, 8), remoteAddr: iova, rkey });
 
 test('a refused request: both ends say what they decided, and the explanation shows it', async () => {
   await using pair = await connectedPair({ open: { decisions: true } });

@@ -89,7 +89,7 @@ test('counters have names, for the device, the link and the queue pair', async (
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(100).copy(a.mr.buffer);
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 100), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 100), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 20_000 });
   expect(a.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, drop_icrc: 0, 'link.tx_frames': 1 });
   expect(b.device.counters()).toMatchObject({ sent_pkts: 1, rcvd_pkts: 1, rx_write_requests: 1 });
@@ -103,7 +103,7 @@ test('events come as an async iterable that ends with the device', async () => {
   const reader = (async () => {
     for await (const event of b.device.events) types.push(event.type);
   })();
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 1), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 1), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
   await a.cq.next({ timeout: 20_000 });
   await new Promise((resolve) => setTimeout(resolve, 5));
   await b.device.close({ force: true });
@@ -135,7 +135,7 @@ test('faults are repaired, and the capture shows both ways', async () => {
   pattern(60000).copy(a.mr.buffer);
   for (let i = 0; i < 20; i++) {
     b.mr.buffer.fill(0);
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next({ timeout: 20000 }));
     expect(b.mr.buffer.subarray(0, 60000).equals(pattern(60000))).toBe(true);
   }

@@ -32,7 +32,7 @@ test('one event can be waited for, until a signal, a timeout or the end of the d
   const other = await openOn(hub, { seed: 2 });
   const [a, b] = [await endOn(one), await endOn(other)];
   await toRtr(b.qp, a);
-  b.qp.postRecv({ sgList: b.mr.slice(0, 100) });
+  b.qp.postRecv({ sgList: b.mr.sge(0, 100) });
   await a.qp.connect(b.qp.endpoint(), { pathMtu: 1024 });
   const next = other.nextEvent(WAIT);
   a.qp.postSend({ opcode: 'SEND' });
@@ -58,7 +58,7 @@ test('COMM_EST: the first message comes while the queue pair waits in RTR', asyn
   const [a, b] = [await endOn(one), await endOn(other)];
   const events = heard(b);
   await toRtr(b.qp, a);
-  for (let i = 0; i < 2; i++) b.qp.postRecv({ sgList: b.mr.slice(0, 100) });
+  for (let i = 0; i < 2; i++) b.qp.postRecv({ sgList: b.mr.sge(0, 100) });
   await a.qp.connect(b.qp.endpoint(), { pathMtu: 1024 });
   for (const byte of ['1', '2']) a.qp.postSend({ opcode: 'SEND', sgList: Buffer.from(byte) });
   throwIfFailed(await a.cq.next(WAIT));
@@ -93,7 +93,7 @@ test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', a
   const events = heard(a);
   const write = (wrId: number, length: number) =>
     a.qp.postSend({
-      ...{ opcode: 'RDMA_WRITE', wrId, sgList: a.mr.slice(0, length) },
+      ...{ opcode: 'RDMA_WRITE', wrId, sgList: a.mr.sge(0, length) },
       ...{ remoteAddr: b.mr.remote.addr, rkey: b.mr.remote.rkey },
     });
   a.mr.buffer.fill(7);
@@ -121,7 +121,7 @@ test('QP_FATAL and CQ_ERR: completions that nobody takes', async () => {
   await to.connect(from.endpoint());
   const many = small.cqe + 1;
   for (let i = 0; i < many; i++) {
-    to.postRecv({ sgList: b.mr.slice(0, 8) });
+    to.postRecv({ sgList: b.mr.sge(0, 8) });
     from.postSend({ opcode: 'SEND', sgList: Buffer.from('x') });
   }
   await eventually(() => expect(events).toEqual(both('QP_FATAL')));
@@ -136,7 +136,7 @@ test('QP_REQ_ERR: the peer asks for what cannot be', async () => {
   const remoteAddr = Number(b.mr.remote.addr) + 1;
   a.qp.postSend({
     opcode: 'ATOMIC_FETCH_AND_ADD',
-    sgList: a.mr.slice(0, 8),
+    sgList: a.mr.sge(0, 8),
     remoteAddr,
     rkey: b.mr.rkey,
     compareAdd: 1n,

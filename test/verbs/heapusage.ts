@@ -16,12 +16,12 @@ const wcs = cq.createWcs(BATCH);
 const wr: SendWr = {
   wrId: 2 ** 40,
   opcode: 'RDMA_WRITE_WITH_IMM',
-  sgList: [mr.slice(0, 8), mr.slice(8, 8)],
+  sgList: [mr.sge(0, 8), mr.sge(8, 8)],
   remoteAddr: 2 ** 40,
   rkey: 0xffffffff,
   immData: 0xffffffff,
 };
-const recv = { wrId: 1, sgList: mr.slice(0, 8) };
+const recv = { wrId: 1, sgList: mr.sge(0, 8) };
 
 function rounds(count: number): void {
   for (let i = 0; i < count; i++) {

@@ -38,7 +38,7 @@ test('a length that grows after it was checked copies nothing over the card', as
   const { a } = pair;
   const guard = await a.pd.regMr(2 * LARGE);
   guard.buffer.fill(SENTINEL);
-  const { addr, lkey } = guard.slice(0, 8);
+  const { addr, lkey } = guard.sge(0, 8);
   const sgList = changing({ addr, length: 8, lkey }, 'length', [8, LARGE]);
   const before = Buffer.from(a.device.card.bytes.slice());
   a.qp.postSend({ opcode: 'SEND', sgList, inline: true, solicited: true });
@@ -77,7 +77,7 @@ test.each([
 test('inline bytes of shared memory, and those of a proxy', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
-  b.qp.postRecv({ sgList: b.mr.slice(0, 64) });
+  b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
   const shared = new Uint8Array(new SharedArrayBuffer(5));
   shared.set(Buffer.from('hello'));
   a.qp.postSend({ opcode: 'SEND', sgList: shared });
@@ -99,7 +99,7 @@ test('no property is read twice', async () => {
     { opcode: 'FLUSH', remoteAddr: b.mr.iova, rkey: b.mr.rkey, length: 8 },
   ];
   for (const wr of wrs) {
-    const element = counting({ ...a.mr.slice(0, 8) });
+    const element = counting({ ...a.mr.sge(0, 8) });
     const list = counting([element.object]);
     const request = counting({ ...wr, ...(wr.opcode !== 'FLUSH' && { sgList: list.object }) });
     a.qp.postSend(request.object as SendWr);
@@ -107,7 +107,7 @@ test('no property is read twice', async () => {
       for (const [name, count] of reads) expect([wr.opcode, name, count]).toEqual([wr.opcode, name, 1]);
   }
   for (const queue of [a.qp, await a.pd.createSrq()]) {
-    const element = counting({ ...a.mr.slice(0, 8) });
+    const element = counting({ ...a.mr.sge(0, 8) });
     const request = counting({ wrId: 1, sgList: element.object });
     queue.postRecv(request.object);
     for (const { reads } of [element, request]) expect([...reads.values()].every((count) => count === 1)).toBe(true);
@@ -174,7 +174,7 @@ test('whatever the properties are, the card refuses or obeys, and goes on', asyn
   await rc.connect(rc.endpoint(), { access: ALL });
   const srq = await pd.createSrq();
   const ah = await pd.createAh({ grh: { dgid: device.gids[0]?.gid as string } });
-  const slice = mr.slice(0, 8);
+  const slice = mr.sge(0, 8);
   const remote = { remoteAddr: mr.iova, rkey: mr.rkey };
   // biome-ignore lint/suspicious/noExplicitAny: the values are not what the types say
   type Loose = any;
@@ -216,7 +216,7 @@ test('whatever the properties are, the card refuses or obeys, and goes on', asyn
         await region.rereg(o).finally(() => region.close());
       },
     ],
-    ['slice', [{ offset: 0, length: 8 }], (o) => mr.slice(o.offset, o.length)],
+    ['slice', [{ offset: 0, length: 8 }], (o) => mr.sge(o.offset, o.length)],
     ['congestion', [{ enabled: true, ect: true }], (o) => device.congestion.modify(o)],
     ['arm', [{ solicited: true }], (o) => cq.arm(o.solicited)],
     ['resize', [{ cqe: 64 }], (o) => resized.resize(o.cqe)],

@@ -50,8 +50,8 @@ test('a completion shows its status and operation by name', async () => {
   const mr = await pd.regMr(64);
   const qp = await pd.createQp({ sendCq: cq });
   await qp.connect(qp.endpoint());
-  qp.postRecv({ wrId: 1, sgList: mr.slice(0, 8) });
-  qp.postSend({ wrId: 2, opcode: 'SEND_WITH_IMM', immData: 7, sgList: mr.slice(8, 4) });
+  qp.postRecv({ wrId: 1, sgList: mr.sge(0, 8) });
+  qp.postSend({ wrId: 2, opcode: 'SEND_WITH_IMM', immData: 7, sgList: mr.sge(8, 4) });
   const shown = [await cq.next(), await cq.next()].map((wc) => JSON.parse(JSON.stringify(wc)));
   const common = { status: 'SUCCESS', qpNum: qp.qpNum };
   expect(shown).toContainEqual({ ...common, wrId: 1, opcode: 'RECV', byteLen: 4, immData: 7 });

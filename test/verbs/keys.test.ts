@@ -43,8 +43,8 @@ describe('memory windows', () => {
     expect(await b.cq.next(WAIT)).toMatchObject({ wrId: 5, ok: true, opcodeName: 'BIND_MW' });
     expect([mw.isBound, mw.rkey]).toEqual([true, rkey]);
     const remoteAddr = Number(region.iova) + 1000;
-    await done(a, { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 500), remoteAddr, rkey });
-    expect(await failing(a, { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 501), remoteAddr, rkey })).toBe(
+    await done(a, { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 500), remoteAddr, rkey });
+    expect(await failing(a, { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 501), remoteAddr, rkey })).toBe(
       'REM_ACCESS_ERR',
     );
   });
@@ -77,7 +77,7 @@ describe('memory windows', () => {
     const region = await b.pd.regMr(64, { access: BINDABLE });
     const mw = await b.pd.allocMw(2);
     await done(b, { opcode: 'BIND_MW', mw, mr: region, access: ['remoteRead'] });
-    b.qp.postRecv({ sgList: b.mr.slice(0, 8) });
+    b.qp.postRecv({ sgList: b.mr.sge(0, 8) });
     await done(a, { opcode: 'SEND_WITH_INV', sgList: Buffer.from('bye'), invalidateRkey: mw.rkey });
     expect(await b.cq.next(WAIT)).toMatchObject({ hasInvalidated: true, invalidatedRkey: mw.rkey });
     expect(mw.isBound).toBe(false);
@@ -147,11 +147,11 @@ describe('fast registration', () => {
     const fast = await b.pd.allocMr();
     expect([fast.isValid, fast.length]).toEqual([false, 0]);
     pattern(100).copy(b.mr.buffer, 64);
-    a.qp.postRecv({ sgList: a.mr.slice(0, 200) });
+    a.qp.postRecv({ sgList: a.mr.sge(0, 200) });
     b.qp.postSend({ opcode: 'REG_MR', mr: fast, buffer: b.mr.buffer.subarray(64, 164), access: ALL, iova: 0x1000 });
     const { rkey } = fast;
     // Requests posted after a REG_MR may use its keys before it is executed.
-    b.qp.postSend({ opcode: 'SEND', sgList: fast.slice(10, 90) });
+    b.qp.postSend({ opcode: 'SEND', sgList: fast.sge(10, 90) });
     b.qp.postSend({ opcode: 'LOCAL_INV', invalidateRkey: rkey });
     b.qp.postSend({ opcode: 'REG_MR', mr: fast, buffer: b.mr, access: ALL });
     for (const opcodeName of ['REG_MR', 'SEND', 'LOCAL_INV', 'REG_MR'])
@@ -218,7 +218,7 @@ describe('fast registration', () => {
     expect(post({ buffer: Buffer.alloc(8) })).toThrow('the 8 bytes are not in the memory of a region');
     expect(post({ buffer: undefined })).toThrow('buffer is undefined, must be memory of a region');
     expect(post({ iova: -1 })).toThrow('iova is -1');
-    expect(() => fast.slice(0, 1)).toThrow('length is 1, must be from 0 to 0');
+    expect(() => fast.sge(0, 1)).toThrow('length is 1, must be from 0 to 0');
   });
 });
 
@@ -233,7 +233,7 @@ describe('re-registration', () => {
     expect([rkey, lkey]).not.toContain(mr.rkey);
     await done(a, { opcode: 'RDMA_WRITE', sgList: Buffer.from('now'), remoteAddr: mr.iova, rkey: mr.rkey });
     expect(mr.buffer.toString('latin1', 0, 3)).toBe('now');
-    expect(await failing(a, { opcode: 'RDMA_READ', sgList: a.mr.slice(0, 1), remoteAddr: iova, rkey })).toBe(
+    expect(await failing(a, { opcode: 'RDMA_READ', sgList: a.mr.sge(0, 1), remoteAddr: iova, rkey })).toBe(
       'REM_ACCESS_ERR',
     );
   });
@@ -299,15 +299,15 @@ describe('ATOMIC WRITE', () => {
     const { a, b } = pair;
     pattern(8).copy(a.mr.buffer);
     const at = { remoteAddr: Number(b.mr.iova) + 16, rkey: b.mr.rkey };
-    expect(await done(a, { opcode: 'ATOMIC_WRITE', sgList: a.mr.slice(0, 8), ...at })).toMatchObject({
+    expect(await done(a, { opcode: 'ATOMIC_WRITE', sgList: a.mr.sge(0, 8), ...at })).toMatchObject({
       opcodeName: 'ATOMIC_WRITE',
     });
     expect(b.mr.buffer.subarray(16, 24).equals(pattern(8))).toBe(true);
     await done(a, { opcode: 'ATOMIC_WRITE', sgList: pattern(8, 2), ...at });
     expect(b.mr.buffer.subarray(16, 24).equals(pattern(8, 2))).toBe(true);
-    const short = { opcode: 'ATOMIC_WRITE', sgList: a.mr.slice(0, 7), ...at } as const;
+    const short = { opcode: 'ATOMIC_WRITE', sgList: a.mr.sge(0, 7), ...at } as const;
     expect(() => a.qp.postSend(short)).toThrow('sgList of ATOMIC_WRITE has 7 bytes, must have 8');
-    const odd = { opcode: 'ATOMIC_WRITE', sgList: a.mr.slice(0, 8), ...at, remoteAddr: at.remoteAddr + 4 } as const;
+    const odd = { opcode: 'ATOMIC_WRITE', sgList: a.mr.sge(0, 8), ...at, remoteAddr: at.remoteAddr + 4 } as const;
     a.qp.postSend(odd);
     const wc = await a.cq.next(WAIT);
     expect(wc.statusName).toBe('REM_INV_REQ_ERR');
@@ -322,7 +322,7 @@ describe('FLUSH', () => {
     const mr = await b.pd.regMr(4096, { access: FLUSHING });
     const at = { remoteAddr: mr.iova, rkey: mr.rkey };
     a.qp.postSend([
-      { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 4096), ...at },
+      { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 4096), ...at },
       { opcode: 'FLUSH', length: 4096, ...at },
       { opcode: 'FLUSH', placement: 'global', selectivity: 'mr', ...at },
     ]);

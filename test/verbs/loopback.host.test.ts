@@ -21,21 +21,21 @@ testIf(addonPrivilege(), 'SEND, WRITE, READ and atomics over udp on loopback', a
   const to = await b.pd.regMr(SIZE, { access: ALL });
   pattern(SIZE).copy(from.buffer);
 
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.slice(0, SIZE), remoteAddr: to.iova, rkey: to.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.sge(0, SIZE), remoteAddr: to.iova, rkey: to.rkey });
   throwIfFailed(await a.cq.next(WAIT));
   expect(to.buffer.equals(pattern(SIZE))).toBe(true);
 
-  a.qp.postSend({ opcode: 'RDMA_READ', sgList: from.slice(SIZE, SIZE), remoteAddr: to.iova, rkey: to.rkey });
+  a.qp.postSend({ opcode: 'RDMA_READ', sgList: from.sge(SIZE, SIZE), remoteAddr: to.iova, rkey: to.rkey });
   throwIfFailed(await a.cq.next(WAIT));
   expect(from.buffer.subarray(SIZE).equals(pattern(SIZE))).toBe(true);
 
   to.buffer.writeBigUInt64LE(5n, 8);
   const target = { remoteAddr: Number(to.iova) + 8, rkey: to.rkey };
-  a.qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList: a.mr.slice(0, 8), ...target, compareAdd: 6n });
+  a.qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList: a.mr.sge(0, 8), ...target, compareAdd: 6n });
   throwIfFailed(await a.cq.next(WAIT));
   expect([a.mr.buffer.readBigUInt64LE(0), to.buffer.readBigUInt64LE(8)]).toEqual([5n, 11n]);
 
-  b.qp.postRecv({ sgList: b.mr.slice(0, 64) });
+  b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
   a.qp.postSend({ opcode: 'SEND_WITH_IMM', sgList: Buffer.from('over the kernel'), immData: 1 });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 15, immData: 1 });
   expect(b.device.counters().drop_icrc).toBe(0);

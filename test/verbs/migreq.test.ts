@@ -10,7 +10,7 @@ test('a queue pair says 1, and 0 with the quirk migReqZero, until that is taken 
   const { a, b } = pair;
   for (const quirks of [[], ['migReqZero'], []] as const) {
     a.qp.quirks = quirks;
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.remote.addr, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.remote.addr, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next({ timeout: 20_000 }));
   }
   // Both ends write to one capture.

@@ -68,12 +68,15 @@ test('a region is zeroed memory in the card, and its pieces stay inside', async 
   expect(mr.buffer.length).toBe(5000);
   expect(mr.buffer.every((byte) => byte === 0)).toBe(true);
   expect(mr.buffer.buffer).toBeInstanceOf(SharedArrayBuffer);
-  expect(mr.slice(10, 20)).toEqual({ addr: mr.addr + 10, length: 20, lkey: mr.lkey });
-  expect(mr.slice(4999).length).toBe(1);
-  expect(mr.slice()).toEqual({ addr: mr.addr, length: 5000, lkey: mr.lkey });
-  expect(() => mr.slice(5001)).toThrow('offset is 5001, must be from 0 to 5000');
-  expect(() => mr.slice(4000, 1001)).toThrow('length is 1001, must be from 0 to 1000');
-  expect(() => mr.slice(-1)).toThrow(RangeError);
+  expect(mr.sge(10, 20)).toEqual({ addr: mr.addr + 10, length: 20, lkey: mr.lkey });
+  expect(mr.sge(4999).length).toBe(1);
+  expect(mr.sge()).toEqual({ addr: mr.addr, length: 5000, lkey: mr.lkey });
+  expect(() => mr.sge(5001)).toThrow('offset is 5001, must be from 0 to 5000');
+  expect(() => mr.sge(4000, 1001)).toThrow('length is 1001, must be from 0 to 1000');
+  const fast = await pd.allocMr();
+  for (const region of [mr, fast])
+    expect(() => region.slice(0, 8)).toThrow('a region has no slice(start, end): use sge(offset, length)');
+  expect(() => mr.sge(-1)).toThrow(RangeError);
   expect(JSON.parse(JSON.stringify(mr.remote))).toEqual({ addr: mr.addr, rkey: mr.rkey, length: 5000 });
   expect(mr.access).toEqual(['localWrite', 'remoteRead']);
 });
@@ -168,10 +171,10 @@ test('a Buffer that outlives its region shows data of other regions at most, nev
     const qps = await Promise.all(cqs.map((sendCq) => a.pd.createQp({ sendCq, maxSendWr: 1 + round })));
     const regions = await Promise.all([100, 5000, 70_000].map((length) => a.pd.regMr(length)));
     scribble(round);
-    const to = b.mr.slice(round * 100, 100);
+    const to = b.mr.sge(round * 100, 100);
     a.mr.buffer.fill(round + 1, 0, 100);
     b.qp.postRecv({ sgList: to });
-    a.qp.postSend({ opcode: 'SEND', sgList: a.mr.slice(0, 100) });
+    a.qp.postSend({ opcode: 'SEND', sgList: a.mr.sge(0, 100) });
     for (const { cq } of [a, b]) throwIfFailed(await cq.next());
     expect(b.mr.buffer.subarray(round * 100, (round + 1) * 100).equals(Buffer.alloc(100, round + 1))).toBe(true);
     for (const object of [...regions, ...qps, ...cqs]) await object.close();
@@ -226,7 +229,7 @@ test('a region may be closed while the peer writes to it: the peer is refused, n
   const { a, b } = pair;
   const extra = await b.pd.regMr(65536, { access: ALL });
   for (let i = 0; i < 20; i++)
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 65536), remoteAddr: extra.iova, rkey: extra.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 65536), remoteAddr: extra.iova, rkey: extra.rkey });
   await a.cq.next({ timeout: 20_000 });
   await extra.close();
   const statuses = new Set<string>();

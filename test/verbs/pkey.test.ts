@@ -20,7 +20,7 @@ test('queue pairs of one partition are connected by its index, those of two limi
   });
   const { a, b } = pair;
   const write = async () => {
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 4), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 4), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     return (await a.cq.next({ timeout: 20_000 })).statusName;
   };
   expect(await write()).toBe('SUCCESS');

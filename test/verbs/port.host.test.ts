@@ -65,7 +65,7 @@ for (const link of ['packet', 'udp'] as const) {
       await a.qp.connect({ ...b.qp.endpoint(), gid }, { access: ALL, sgidIndex: 1 });
       await b.qp.connect({ ...a.qp.endpoint(), gid }, { access: ALL, sgidIndex: 1 });
       a.mr.buffer.write('by the new address');
-      a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 18), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+      a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 18), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
       throwIfFailed(await a.cq.next({ timeout: 20_000 }));
       expect(b.mr.buffer.toString('latin1', 0, 18)).toBe('by the new address');
     });

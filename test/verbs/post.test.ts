@@ -59,9 +59,9 @@ test.each([
 });
 
 test('atomics need eight bytes and bigints', () => {
-  const sgList = a.mr.slice(0, 8);
+  const sgList = a.mr.sge(0, 8);
   const add = { opcode: 'ATOMIC_FETCH_AND_ADD', ...remote };
-  expect(send({ ...add, sgList: a.mr.slice(0, 7), compareAdd: 1n })).toThrow(
+  expect(send({ ...add, sgList: a.mr.sge(0, 7), compareAdd: 1n })).toThrow(
     'sgList of ATOMIC_FETCH_AND_ADD has 7 bytes, must have 8 for the original value',
   );
   expect(send({ ...add, sgList, compareAdd: 1 })).toThrow('compareAdd is 1, must be a bigint');
@@ -85,13 +85,13 @@ test('more than 2 GiB is refused at the post', () => {
 test('receives are checked alike', () => {
   expect(recv({ wrId: Number.NaN })).toThrow('wrId is NaN, must be an integer');
   expect(recv({ sgList: [{ addr: 0, length: 2 ** 32, lkey: 1 }] })).toThrow('sgList[0].length is 4294967296');
-  expect(recv({ sgList: [1, 2, 3].map(() => a.mr.slice(0, 1)) })).toThrow(
+  expect(recv({ sgList: [1, 2, 3].map(() => a.mr.sge(0, 1)) })).toThrow(
     /has 3 elements, must have at most maxRecvSge 2 of qp /,
   );
 });
 
 test('a full queue says how deep it is, and the index of the request that did not fit', async () => {
-  const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), ...remote };
+  const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), ...remote };
   const depth = a.qp.maxSendWr;
   const many = Array.from({ length: depth + 2 }, (_, wrId) => ({ ...wr, wrId }));
   expect(() => a.qp.postSend(many)).toThrow(
@@ -108,7 +108,7 @@ test('a full queue says how deep it is, and the index of the request that did no
 });
 
 test('a wrong request in an array leaves those before it posted', async () => {
-  const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), ...remote };
+  const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), ...remote };
   expect(() => a.qp.postSend([{ ...wr, wrId: 11 }, { ...wr, wrId: 0.5 }, wr])).toThrow(
     expect.objectContaining({ name: 'TypeError', badWr: 1 }),
   );

@@ -27,7 +27,7 @@ afterEach(() => {
 test('a published device tells its counters and those of its queue pairs, until it is closed', async () => {
   const pair = await connectedPair({ open: { publish: true } });
   const { a, b } = pair;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 20_000 });
   const found = await publishedDevices();
   expect(found).toHaveLength(2);

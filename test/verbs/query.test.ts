@@ -60,7 +60,7 @@ test('the limit of the window: the largest at first, and the window stays within
   expect(a.qp.windowLimit).toBe(768);
   a.qp.windowLimit = 3;
   for (let i = 0; i < 8; i++) {
-    const sgList = a.mr.slice(0, 4096);
+    const sgList = a.mr.sge(0, 4096);
     a.qp.postSend({ opcode: 'RDMA_WRITE', sgList, remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next());
   }

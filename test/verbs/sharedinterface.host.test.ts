@@ -37,7 +37,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of
 
   const write = async ([a, b]: [End, End], seed: number) => {
     pattern(60000, seed).copy(a.mr.buffer);
-    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+    a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 60000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
     throwIfFailed(await a.cq.next({ timeout: 10000 }));
     expect(b.mr.buffer.subarray(0, 60000).equals(pattern(60000, seed))).toBe(true);
   };

@@ -45,7 +45,7 @@ const event = (from: Srq) => new Promise<AsyncEvent>((resolve) => from.once('eve
 test('clients take the same receives in the order in which they come', async () => {
   await using s = await star(3, { maxWr: 8 });
   const { server, srq, clients } = s;
-  for (let i = 0; i < 6; i++) srq.postRecv({ wrId: i, sgList: server.mr.slice(i * 100, 100) });
+  for (let i = 0; i < 6; i++) srq.postRecv({ wrId: i, sgList: server.mr.sge(i * 100, 100) });
   expect(srq.query()).toEqual({ maxWr: 8, maxSge: 4, srqLimit: 0, pending: 6 });
   for (let i = 0; i < 6; i++) {
     const { qp, cq } = clients[i % 3] as End;
@@ -78,7 +78,7 @@ test('an empty queue lets senders wait until somebody posts', async () => {
   const { server, srq, clients } = s;
   for (const { qp } of clients) qp.postSend({ opcode: 'SEND', sgList: Buffer.from('hi') });
   await expect(server.cq.next({ timeout: 20 })).rejects.toThrow('ETIMEDOUT');
-  srq.postRecv([{ sgList: server.mr.slice(0, 10) }, { sgList: server.mr.slice(10, 10) }]);
+  srq.postRecv([{ sgList: server.mr.sge(0, 10) }, { sgList: server.mr.sge(10, 10) }]);
   expect([(await server.cq.next(WAIT)).ok, (await server.cq.next(WAIT)).ok]).toEqual([true, true]);
 });
 
@@ -124,7 +124,7 @@ test('arguments and order of closing', async () => {
   await expect(server.pd.createSrq({ maxWr: 4, srqLimit: 5 })).rejects.toThrow(RangeError);
   await expect(client.pd.createQp({ sendCq: client.cq, srq })).rejects.toThrow(/srq belongs to another device/);
   await expect(client.pd.createQp({ sendCq: client.cq, srq: {} as Srq })).rejects.toThrow(TypeError);
-  expect(() => srq.postRecv([{}, { sgList: Array(5).fill(server.mr.slice(0, 1)) }])).toThrow(
+  expect(() => srq.postRecv([{}, { sgList: Array(5).fill(server.mr.sge(0, 1)) }])).toThrow(
     expect.objectContaining({ badWr: 1 }),
   );
   expect(srq.query().pending).toBe(1);

@@ -11,9 +11,9 @@ import { connectedPair } from './pair.js';
 test('the last packets of the queue pair, sent and come, with their times', async () => {
   await using pair = await connectedPair({ open: { trace: 64 } });
   const { a, b } = pair;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 20_000 });
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: (b.mr.rkey ^ 1) >>> 0 });
   const wc = await a.cq.next({ timeout: 20_000 });
   const { packets } = a.device.explain(wc);
   expect(packets).toHaveLength(4);
@@ -33,7 +33,7 @@ test('another queue pair of the device is left out, and only so many are kept', 
   a.qp.postSend({ opcode: 'SEND' });
   b.qp.postRecv({});
   await a.cq.next({ timeout: 20_000 });
-  other.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: a.mr.slice(0, 1) });
+  other.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: a.mr.sge(0, 1) });
   const wc = await a.cq.next({ timeout: 20_000 });
   const { packets } = wc.explain();
   expect(packets).toHaveLength(2);
@@ -43,7 +43,7 @@ test('another queue pair of the device is left out, and only so many are kept', 
 test('packets that arrive in one super-packet are kept one by one, as they were sent', async () => {
   await using pair = await connectedPair({ open: { trace: 64 }, connect: { pathMtu: 256 } });
   const { a, b } = pair;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
   await a.cq.next({ timeout: 20_000 });
   const texts = ({ engine }: typeof a.device, sent: boolean) =>
     tracedPackets(engine.trace).flatMap((packet) => (packet.sent === sent ? [packet.text] : []));
@@ -69,7 +69,7 @@ test('a frame is kept as it leaves, although its link has yet to fetch most of i
 
 test('without the option nothing is kept', async () => {
   await using pair = await connectedPair();
-  pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.slice(0, 1) });
+  pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.sge(0, 1) });
   expect((await pair.a.cq.next({ timeout: 20_000 })).explain().packets).toEqual([]);
 });
 

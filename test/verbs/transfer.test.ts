@@ -9,8 +9,8 @@ test('SEND: the receive gets the bytes, both ends complete', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(3000).copy(a.mr.buffer);
-  b.qp.postRecv({ wrId: 7, sgList: b.mr.slice(100, 4000) });
-  a.qp.postSend({ wrId: 9, opcode: 'SEND', sgList: a.mr.slice(0, 3000) });
+  b.qp.postRecv({ wrId: 7, sgList: b.mr.sge(100, 4000) });
+  a.qp.postSend({ wrId: 9, opcode: 'SEND', sgList: a.mr.sge(0, 3000) });
   const sent = await a.cq.next(WAIT);
   const received = await b.cq.next(WAIT);
   throwIfFailed(sent);
@@ -28,9 +28,9 @@ test.each([true, false])(
     const { a, b } = pair;
     const sizes = [0, 1, 63, 1024, 1025, 4096, 20000];
     pattern(20000).copy(a.mr.buffer);
-    for (const [i] of sizes.entries()) b.qp.postRecv({ wrId: i, sgList: b.mr.slice(0, 20000) });
+    for (const [i] of sizes.entries()) b.qp.postRecv({ wrId: i, sgList: b.mr.sge(0, 20000) });
     for (const [i, size] of sizes.entries())
-      a.qp.postSend({ wrId: i, opcode: 'SEND', ...(size > 0 && { sgList: a.mr.slice(0, size) }) });
+      a.qp.postSend({ wrId: i, opcode: 'SEND', ...(size > 0 && { sgList: a.mr.sge(0, size) }) });
     for (const [i, size] of sizes.entries())
       expect(await b.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true, byteLen: size });
     for (const [i] of sizes.entries()) expect(await a.cq.next(WAIT)).toMatchObject({ wrId: i, ok: true });
@@ -41,7 +41,7 @@ test.each([true, false])(
 test('SEND_WITH_IMM: the immediate is the same number on both ends', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
-  b.qp.postRecv({ sgList: b.mr.slice(0, 64) });
+  b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
   a.qp.postSend({ opcode: 'SEND_WITH_IMM', sgList: Buffer.from('imm'), immData: 0xdeadbeef, solicited: true });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 3, hasImm: true, immData: 0xdeadbeef });
 });
@@ -49,12 +49,12 @@ test('SEND_WITH_IMM: the immediate is the same number on both ends', async () =>
 test('inline data may be changed right after the call', async () => {
   await using pair = await connectedPair({ qp: { maxInlineData: 64 } });
   const { a, b } = pair;
-  b.qp.postRecv([{ sgList: b.mr.slice(0, 64) }, { sgList: b.mr.slice(64, 64) }]);
+  b.qp.postRecv([{ sgList: b.mr.sge(0, 64) }, { sgList: b.mr.sge(64, 64) }]);
   const text = Buffer.from('inline from anywhere');
   a.qp.postSend({ opcode: 'SEND', sgList: text });
   text.fill(0);
   a.mr.buffer.write('inlined');
-  a.qp.postSend({ opcode: 'SEND', inline: true, sgList: [a.mr.slice(2, 5), a.mr.slice(0, 2)] });
+  a.qp.postSend({ opcode: 'SEND', inline: true, sgList: [a.mr.sge(2, 5), a.mr.sge(0, 2)] });
   a.mr.buffer.fill(0);
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 20 });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 7 });
@@ -66,8 +66,8 @@ test('pieces on both sides, of different sizes', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(5000).copy(a.mr.buffer);
-  b.qp.postRecv({ sgList: [b.mr.slice(10000, 1), b.mr.slice(20000, 1500), b.mr.slice(30000, 4000)] });
-  a.qp.postSend({ opcode: 'SEND', sgList: [a.mr.slice(0, 3000), a.mr.slice(3000, 17), a.mr.slice(3017, 1983)] });
+  b.qp.postRecv({ sgList: [b.mr.sge(10000, 1), b.mr.sge(20000, 1500), b.mr.sge(30000, 4000)] });
+  a.qp.postSend({ opcode: 'SEND', sgList: [a.mr.sge(0, 3000), a.mr.sge(3000, 17), a.mr.sge(3017, 1983)] });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 5000 });
   const got = b.mr.buffer;
   const joined = Buffer.concat([got.subarray(10000, 10001), got.subarray(20000, 21500), got.subarray(30000, 33499)]);
@@ -79,7 +79,7 @@ test('RDMA WRITE reaches exactly the bytes named, and the peer is not told', asy
   const { a, b } = pair;
   pattern(10001).copy(a.mr.buffer);
   const { addr, rkey } = b.mr.remote;
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 10001), remoteAddr: Number(addr) + 333, rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 10001), remoteAddr: Number(addr) + 333, rkey });
   expect(await a.cq.next(WAIT)).toMatchObject({ ok: true, opcodeName: 'RDMA_WRITE' });
   expect(b.mr.buffer.subarray(333, 10334).equals(pattern(10001))).toBe(true);
   expect([b.mr.buffer[332], b.mr.buffer[10334]]).toEqual([0, 0]);
@@ -92,7 +92,7 @@ test('a device answers at once although nobody awaits anything on it', async () 
   const from = await a.pd.regMr(2 ** 20);
   const to = await b.pd.regMr(2 ** 20, { access: ALL });
   // More packets than the in-flight window. If ACKs waited for the ACK timer of 4 s, the test would take as long.
-  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.slice(), remoteAddr: to.iova, rkey: to.rkey });
+  a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: from.sge(), remoteAddr: to.iova, rkey: to.rkey });
   throwIfFailed(await a.cq.next({ timeout: 20_000 }));
 });
 
@@ -101,7 +101,7 @@ test('RDMA WRITE with immediate takes a receive and tells the length', async () 
   const { a, b } = pair;
   b.qp.postRecv({ wrId: 3 });
   const { addr, rkey } = b.mr.remote;
-  const sgList = a.mr.slice(0, 2000);
+  const sgList = a.mr.sge(0, 2000);
   a.qp.postSend({ opcode: 'RDMA_WRITE_WITH_IMM', sgList, remoteAddr: BigInt(addr), rkey, immData: 5 });
   expect(await b.cq.next(WAIT)).toMatchObject({
     wrId: 3,
@@ -117,7 +117,7 @@ test('RDMA READ fetches into several pieces', async () => {
   const { a, b } = pair;
   pattern(9000, 2).copy(b.mr.buffer, 1);
   const { addr, rkey } = b.mr.remote;
-  const sgList = [a.mr.slice(0, 4097), a.mr.slice(8192, 4903)];
+  const sgList = [a.mr.sge(0, 4097), a.mr.sge(8192, 4903)];
   a.qp.postSend({ opcode: 'RDMA_READ', sgList, remoteAddr: Number(addr) + 1, rkey });
   expect(await a.cq.next(WAIT)).toMatchObject({ ok: true, opcodeName: 'RDMA_READ', byteLen: 9000 });
   const joined = Buffer.concat([a.mr.buffer.subarray(0, 4097), a.mr.buffer.subarray(8192, 13095)]);
@@ -134,7 +134,7 @@ test('atomics answer the old value and change the memory', async () => {
     throwIfFailed(await a.cq.next(WAIT));
     return a.mr.buffer.readBigUInt64LE(0);
   };
-  const sgList = a.mr.slice(0, 8);
+  const sgList = a.mr.sge(0, 8);
   const value = () => b.mr.buffer.readBigUInt64LE(8);
   expect(await old({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList, ...target, compareAdd: 2n })).toBe(40n);
   expect(value()).toBe(42n);
@@ -163,7 +163,7 @@ test('a region that begins at an address of our choice', async () => {
 test('unsignaled sends do not complete, signaled ones after them do', async () => {
   await using pair = await connectedPair({ qp: { sqSigAll: false } });
   const { a, b } = pair;
-  const write = { opcode: 'RDMA_WRITE', sgList: a.mr.slice(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey } as const;
+  const write = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey } as const;
   a.qp.postSend([
     { ...write, wrId: 1 },
     { ...write, wrId: 2 },
@@ -179,7 +179,7 @@ test('a fenced send comes after the READ before it', async () => {
   b.mr.buffer.fill('old', 0, 3);
   const remote = { remoteAddr: b.mr.iova, rkey: b.mr.rkey };
   a.qp.postSend([
-    { opcode: 'RDMA_READ', sgList: a.mr.slice(0, 3), ...remote },
+    { opcode: 'RDMA_READ', sgList: a.mr.sge(0, 3), ...remote },
     { opcode: 'RDMA_WRITE', sgList: Buffer.from('new'), fence: true, ...remote },
   ]);
   throwIfFailed(await a.cq.next(WAIT));
@@ -202,11 +202,11 @@ test('SEND_WITH_INV closes the key that it names, and the receiver is told', asy
   await using pair = await connectedPair();
   const { a, b } = pair;
   const extra = await b.pd.regMr(4096, { access: [...ALL, 'invalidate'] });
-  b.qp.postRecv({ sgList: b.mr.slice(0, 64) });
+  b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
   a.qp.postSend({ opcode: 'SEND_WITH_INV', sgList: Buffer.from('done'), invalidateRkey: extra.rkey });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, hasInvalidated: true, invalidatedRkey: extra.rkey });
   throwIfFailed(await a.cq.next(WAIT));
-  a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.slice(0, 1), remoteAddr: extra.iova, rkey: extra.rkey });
+  a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.sge(0, 1), remoteAddr: extra.iova, rkey: extra.rkey });
   expect(await a.cq.next(WAIT)).toMatchObject({ statusName: 'REM_ACCESS_ERR' });
 });
 
@@ -215,19 +215,19 @@ test('thousands of messages both ways at once', async () => {
   const { a, b } = pair;
   const count = 2000;
   const side = async (end: typeof a) => {
-    for (let i = 0; i < 32; i++) end.qp.postRecv({ sgList: end.mr.slice(i * 64, 64) });
+    for (let i = 0; i < 32; i++) end.qp.postRecv({ sgList: end.mr.sge(i * 64, 64) });
     let sent = 0;
     let received = 0;
-    for (let i = 0; i < 16; i++) end.qp.postSend({ wrId: sent++, opcode: 'SEND', sgList: end.mr.slice(4096, 60) });
+    for (let i = 0; i < 16; i++) end.qp.postSend({ wrId: sent++, opcode: 'SEND', sgList: end.mr.sge(4096, 60) });
     let acknowledged = 0;
     for await (const wc of end.cq) {
       throwIfFailed(wc);
       if (wc.opcode === WcOpcode.RECV) {
         received++;
-        end.qp.postRecv({ sgList: end.mr.slice(0, 64) });
+        end.qp.postRecv({ sgList: end.mr.sge(0, 64) });
       } else {
         acknowledged++;
-        if (sent < count) end.qp.postSend({ wrId: sent++, opcode: 'SEND', sgList: end.mr.slice(4096, 60) });
+        if (sent < count) end.qp.postSend({ wrId: sent++, opcode: 'SEND', sgList: end.mr.sge(4096, 60) });
       }
       if (received === count && acknowledged === count) return;
     }

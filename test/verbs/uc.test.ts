@@ -11,14 +11,14 @@ test('SEND and RDMA WRITE, with and without immediate data', async () => {
   const { a, b } = pair;
   expect(a.qp.type).toBe('UC');
   pattern(20000).copy(a.mr.buffer);
-  b.qp.postRecv([{ wrId: 1, sgList: b.mr.slice(0, 20000) }, { wrId: 2 }]);
-  a.qp.postSend({ wrId: 9, opcode: 'SEND', sgList: a.mr.slice(0, 20000) });
+  b.qp.postRecv([{ wrId: 1, sgList: b.mr.sge(0, 20000) }, { wrId: 2 }]);
+  a.qp.postSend({ wrId: 9, opcode: 'SEND', sgList: a.mr.sge(0, 20000) });
   expect(await a.cq.next(WAIT)).toMatchObject({ wrId: 9, ok: true });
   expect(await b.cq.next(WAIT)).toMatchObject({ wrId: 1, ok: true, byteLen: 20000, srcQp: a.qp.qpNum });
   expect(b.mr.buffer.subarray(0, 20000).equals(pattern(20000))).toBe(true);
   const { addr, rkey } = b.mr.remote;
   const to = { remoteAddr: Number(addr) + 30000, rkey };
-  a.qp.postSend({ opcode: 'RDMA_WRITE_WITH_IMM', sgList: a.mr.slice(0, 5000), ...to, immData: 77 });
+  a.qp.postSend({ opcode: 'RDMA_WRITE_WITH_IMM', sgList: a.mr.sge(0, 5000), ...to, immData: 77 });
   expect(await b.cq.next(WAIT)).toMatchObject({
     wrId: 2,
     opcodeName: 'RECV_RDMA_WITH_IMM',
@@ -32,7 +32,7 @@ test('what there is no answer to is refused', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
   const { addr: remoteAddr, rkey } = b.mr.remote;
-  expect(() => a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.slice(0, 4), remoteAddr, rkey })).toThrow(
+  expect(() => a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.sge(0, 4), remoteAddr, rkey })).toThrow(
     /^EOPNOTSUPP: qp .* does not support RDMA_READ/,
   );
 });
@@ -44,7 +44,7 @@ test('a message without a receive is lost, and the next one is not', async () =>
   expect(await a.cq.next(WAIT)).toMatchObject({ wrId: 1, ok: true });
   await expect(b.cq.next({ timeout: 50 })).rejects.toThrow('ETIMEDOUT');
   expect(b.qp.counters().drop_unreliable_refused).toBe(1);
-  b.qp.postRecv({ wrId: 2, sgList: b.mr.slice(0, 64) });
+  b.qp.postRecv({ wrId: 2, sgList: b.mr.sge(0, 64) });
   a.qp.postSend({ wrId: 2, opcode: 'SEND', sgList: Buffer.from('found') });
   expect(await b.cq.next(WAIT)).toMatchObject({ wrId: 2, byteLen: 5 });
 });
@@ -53,11 +53,11 @@ test('over a network that loses packets whole messages arrive, and only whole on
   await using pair = await connectedPair({ ...UC, open: { fault: { seed: 3, tx: { drop: 0.1, reorder: 0.05 } } } });
   const { a, b } = pair;
   const size = 9000;
-  for (let i = 0; i < 40; i++) b.qp.postRecv({ wrId: i, sgList: b.mr.slice((i % 7) * size, size) });
+  for (let i = 0; i < 40; i++) b.qp.postRecv({ wrId: i, sgList: b.mr.sge((i % 7) * size, size) });
   let arrived = 0;
   for (let i = 0; i < 40; i++) {
     a.mr.buffer.fill(i + 1, 0, size);
-    a.qp.postSend({ opcode: 'SEND_WITH_IMM', immData: i + 1, sgList: a.mr.slice(0, size) });
+    a.qp.postSend({ opcode: 'SEND_WITH_IMM', immData: i + 1, sgList: a.mr.sge(0, size) });
     await a.cq.next(WAIT);
     for (let wc = await b.cq.next({ timeout: 20 }).catch(() => undefined); wc; wc = undefined) {
       arrived++;
@@ -74,7 +74,7 @@ test('over a network that loses packets whole messages arrive, and only whole on
 test('SQE: a send that fails stops the sends, not the receives; modify brings it back', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
-  b.qp.postRecv([{}, { sgList: b.mr.slice(0, 64) }]);
+  b.qp.postRecv([{}, { sgList: b.mr.sge(0, 64) }]);
   a.qp.postSend([
     { wrId: 1, opcode: 'SEND', sgList: { addr: a.mr.addr, length: 4, lkey: a.mr.lkey ^ 1 } },
     { wrId: 2, opcode: 'SEND' },

@@ -35,7 +35,7 @@ const write = (from: End, to: End, wrId = 0) =>
   from.qp.postSend({
     wrId,
     opcode: 'RDMA_WRITE',
-    sgList: from.mr.slice(0, 3000),
+    sgList: from.mr.sge(0, 3000),
     remoteAddr: to.mr.iova,
     rkey: to.mr.rkey,
   });
@@ -57,14 +57,14 @@ test('the peer is served while the thread of the program is blocked', async () =
   expect(await line()).toBe('blocked');
 
   const done = async () => throwIfFailed(await cq.next(WAIT));
-  qp.postSend({ opcode: 'RDMA_READ', sgList: mr.slice(0, 23), remoteAddr: addr, rkey });
+  qp.postSend({ opcode: 'RDMA_READ', sgList: mr.sge(0, 23), remoteAddr: addr, rkey });
   await done();
   expect(mr.buffer.toString('latin1', 0, 23)).toBe('what stands here before');
   qp.postSend({ opcode: 'RDMA_WRITE', sgList: Buffer.from('what is written to it'), remoteAddr: addr, rkey });
   await done();
   for (let i = 1; i <= 10; i++) {
     const target = { remoteAddr: addr + 1024, rkey };
-    qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList: mr.slice(0, 8), ...target, compareAdd: BigInt(i) });
+    qp.postSend({ opcode: 'ATOMIC_FETCH_AND_ADD', sgList: mr.sge(0, 8), ...target, compareAdd: BigInt(i) });
     await done();
   }
   for (let i = 0; i < RECEIVES; i++) {
@@ -130,9 +130,9 @@ test('nobody is left asleep: bursts, pauses and waits of all lengths on both sid
   for (let sent = 0; sent < MESSAGES; ) {
     const burst = 1 + Math.floor(32 * random.fraction() ** 3);
     const [from, to] = random.fraction() < 0.5 ? [a, b] : [b, a];
-    for (let i = 0; i < burst; i++) to.qp.postRecv({ sgList: to.mr.slice(64 * i, 64) });
+    for (let i = 0; i < burst; i++) to.qp.postRecv({ sgList: to.mr.sge(64 * i, 64) });
     await pause();
-    for (let i = 0; i < burst; i++) from.qp.postSend({ opcode: 'SEND', sgList: from.mr.slice(0, 32) });
+    for (let i = 0; i < burst; i++) from.qp.postSend({ opcode: 'SEND', sgList: from.mr.sge(0, 32) });
     await pause();
     for (let i = 0; i < burst; i++) await one(to);
     for (let i = 0; i < burst; i++) await one(from);
@@ -169,7 +169,7 @@ test('control calls, and garbage collection, in the midst of traffic', async () 
       const mr = await pd.regMr(4096 + 64 * round, { access: ALL });
       const qp: Qp = await pd.createQp({ sendCq: cq });
       await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
-      qp.postRecv({ sgList: mr.slice(0, 64) });
+      qp.postRecv({ sgList: mr.sge(0, 64) });
       expect(qp.query().state).toBe('INIT');
       expect(device.counters().sent_pkts).toBeGreaterThanOrEqual(0);
       await qp.close();
@@ -202,7 +202,7 @@ test('the counters of card and link, the trace and the capture are those of the 
     expect(doubled).toBe(sent_pkts);
     expect(captured).toBeGreaterThanOrEqual(2 * (sent_pkts as number));
     expect(b.device.counters().rcvd_pkts).toBeGreaterThanOrEqual(1);
-    a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.slice(0, 8), remoteAddr: 0, rkey: 0 });
+    a.qp.postSend({ opcode: 'RDMA_READ', sgList: a.mr.sge(0, 8), remoteAddr: 0, rkey: 0 });
     const failed = await a.cq.next(WAIT);
     const { packets } = failed.explain();
     expect(packets.at(-1)).toMatch(/ 0\.000 ms {2}came .* NAK: remote access error/);

@@ -130,7 +130,7 @@ export class Session {
   }
 
   #request({ operation, isKeyWrong }: Order, wrId: number, own: Station, peer: Station, start: number, length: number): SendWr {
-    const sgList = own.own.slice(start, length);
+    const sgList = own.own.sge(start, length);
     const remote = operation === 'FETCH ADD' ? peer.counter.remote : peer.target.remote;
     const rkey = isKeyWrong ? (remote.rkey ^ 0xff) >>> 0 : remote.rkey;
     if (operation === 'SEND') return { wrId, opcode: 'SEND', sgList };

@@ -113,7 +113,7 @@ export class Station {
     if (!this.#postsReceives || !['RTR', 'RTS'].includes(this.qp.state)) return;
     for (let slot = 0; slot < SLOTS; slot++) {
       if (this.#receives.has(slot)) continue;
-      this.qp.postRecv({ wrId: slot, sgList: this.inbox.slice(slot * SLOT_BYTES, SLOT_BYTES) });
+      this.qp.postRecv({ wrId: slot, sgList: this.inbox.sge(slot * SLOT_BYTES, SLOT_BYTES) });
       this.#receives.add(slot);
     }
   }

@@ -151,8 +151,8 @@ class Round {
     const { size, count } = this.operation;
     for (let i = 0; i < count; i++) {
       const start = performance.now();
-      qp.postRecv({ sgList: this.receiveMr.slice(i * size, size) });
-      qp.postSend({ opcode: 'SEND', sgList: region.slice(i * size, size) });
+      qp.postRecv({ sgList: this.receiveMr.sge(i * size, size) });
+      qp.postSend({ opcode: 'SEND', sgList: region.sge(i * size, size) });
       throwIfFailed(await this.completions.next());
       throwIfFailed(await this.completions.next());
       this.#times[i] = performance.now() - start;
@@ -175,15 +175,15 @@ class Round {
   #request(i: number): SendWr {
     const { kind, size } = this.operation;
     const remote = { remoteAddr: this.#remoteAddr + i * size, rkey: this.remote.rkey };
-    if (kind === 'RDMA_READ') return { opcode: kind, sgList: this.receiveMr.slice(i * size, size), ...remote };
-    return { opcode: 'RDMA_WRITE', sgList: this.local.region.slice(i * size, size), ...remote };
+    if (kind === 'RDMA_READ') return { opcode: kind, sgList: this.receiveMr.sge(i * size, size), ...remote };
+    return { opcode: 'RDMA_WRITE', sgList: this.local.region.sge(i * size, size), ...remote };
   }
 
   /** @returns what was wrong with the values that the atomics returned */
   async #atomics(): Promise<string> {
     const { kind, count } = this.operation;
     const plan = new AtomicPlan(this.operation);
-    const target = { sgList: this.receiveMr.slice(0, 8), remoteAddr: this.#remoteAddr, rkey: this.remote.rkey };
+    const target = { sgList: this.receiveMr.sge(0, 8), remoteAddr: this.#remoteAddr, rkey: this.remote.rkey };
     let value = plan.initial;
     let misses = 0;
     for (let i = 0; i < count; i++) {

@@ -77,7 +77,7 @@ export function createPassive(options: PeerOptions): Passive {
 /** Returns each message. The ith message is received into the ith slice and sent from there. */
 async function echo({ cq, qp, region }: Peer, options: PeerOptions, { size, count }: Operation): Promise<void> {
   const completions = new Completions(cq, { spinMs: options.spinMs, idleMs: 10_000 });
-  const place = (i: number) => region.slice(i * size, size);
+  const place = (i: number) => region.sge(i * size, size);
   let posted = 0;
   while (posted < Math.min(count, DEPTH)) qp.postRecv({ sgList: place(posted++) });
   for (let received = 0, sent = 0; sent < count; ) {

@@ -168,14 +168,14 @@ export class PerftestContext {
   async sendQpn(index: number, length: number): Promise<void> {
     const { qp, datagram } = this.#qp(index);
     if (datagram === undefined) throw failure(`queue pair ${index} is not connected`);
-    const sgList = this.mr.slice(this.#sendOffset(index), length);
+    const sgList = this.mr.sge(this.#sendOffset(index), length);
     qp.postSend({ opcode: 'SEND_WITH_IMM', immData: qp.qpNum, sgList, signaled: true, ...datagram });
     throwIfFailed(await this.completions.next());
   }
 
   /** Posts the receive for the message of `sendQpn`. */
   postQpnRecv(index: number, length: number): void {
-    this.#recvQueue(index).postRecv({ wrId: index, sgList: this.mr.slice(this.#recvOffset(index), length) });
+    this.#recvQueue(index).postRecv({ wrId: index, sgList: this.mr.sge(this.#recvOffset(index), length) });
   }
 
   /** Waits for the message of `sendQpn`, and makes its sender the destination. */
@@ -314,7 +314,7 @@ export class PerftestContext {
     const offset = this.#cycleOffset(n, size);
     const wrId = index + (n + 1) * this.qps.length;
     const common = {
-      ...{ wrId, signaled: this.#isSignaled(progress, n + 1), sgList: this.mr.slice(this.#sendOffset(index), size) },
+      ...{ wrId, signaled: this.#isSignaled(progress, n + 1), sgList: this.mr.sge(this.#sendOffset(index), size) },
       ...(size <= inline && { inline: true }),
     };
     const there = { remoteAddr: remote.vaddr + BigInt(offset), rkey: remote.rkey };
@@ -358,7 +358,7 @@ export class PerftestContext {
     const progress = this.#qp(index);
     // a receive that is left over may take a message of the next run
     const room = this.options.size + (this.options.transport === 'UD' ? GRH_BYTES : 0);
-    const sgList = this.mr.slice(this.#recvOffset(index), this.options.kind.verb === 'SEND' ? room : 0);
+    const sgList = this.mr.sge(this.#recvOffset(index), this.options.kind.verb === 'SEND' ? room : 0);
     this.#recvQueue(index).postRecv({ wrId: index, ...(sgList.length > 0 && { sgList }) });
     progress.receivesPosted++;
     progress.waiting++;

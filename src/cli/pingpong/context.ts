@@ -238,7 +238,7 @@ export class PingpongContext {
   #send(progress: QpProgress): void {
     const { size } = this.options;
     const { qp, ah, remoteQpn } = progress;
-    const sg = { ...(size > 0 && { sgList: this.#resources.sendMr.slice(0, size) }) };
+    const sg = { ...(size > 0 && { sgList: this.#resources.sendMr.sge(0, size) }) };
     progress.awaitsSend = true;
     progress.awaitsReceive = true;
     progress.start = performance.now();
@@ -248,7 +248,7 @@ export class PingpongContext {
   #postRecv(): void {
     const { srq, qps, recvMr } = this.#resources;
     const length = this.#headerBytes + this.options.size;
-    const wr = length > 0 ? { sgList: recvMr.slice(0, length) } : {};
+    const wr = length > 0 ? { sgList: recvMr.sge(0, length) } : {};
     if (srq) srq.postRecv(wr);
     else qps[0]?.postRecv(wr);
   }

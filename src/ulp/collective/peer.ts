@@ -225,14 +225,14 @@ export class Peer {
   /** Sends data to where a credit says. Resolves when the peer's adapter has them. */
   write(lane: number, { addr, rkey, bytes, tag }: TaggedCredit, { mr, offset }: Place): Promise<void> {
     const immData = immediate(Kind.DATA, lane, tag);
-    const sgList = mr.slice(offset, bytes);
+    const sgList = mr.sge(offset, bytes);
     return this.#post({ opcode: 'RDMA_WRITE_WITH_IMM', sgList, remoteAddr: addr, rkey, immData });
   }
 
   /** Sends short data. Resolves when the peer's adapter has them. */
   sendEager(lane: number, tag: number, { mr, offset }: Place, bytes: number): Promise<void> {
     const immData = immediate(Kind.EAGER, lane, tag);
-    return this.#post({ opcode: 'SEND_WITH_IMM', sgList: mr.slice(offset, bytes), immData });
+    return this.#post({ opcode: 'SEND_WITH_IMM', sgList: mr.sge(offset, bytes), immData });
   }
 
   // ---- control ----
@@ -243,7 +243,7 @@ export class Peer {
     const mr = await pd.regMr(text.length);
     try {
       mr.copyIn(text);
-      await this.#post({ opcode: 'SEND_WITH_IMM', sgList: mr.slice(), immData: immediate(Kind.CONTROL, 0, 0) });
+      await this.#post({ opcode: 'SEND_WITH_IMM', sgList: mr.sge(), immData: immediate(Kind.CONTROL, 0, 0) });
     } finally {
       await mr.close();
     }
@@ -373,7 +373,7 @@ export class Peer {
   #postReceive(slot: number): void {
     if (this.#closed !== undefined || this.#failure !== undefined) return;
     const bytes = this.#receiveBytes;
-    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * bytes, bytes) });
+    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.sge(slot * bytes, bytes) });
   }
 
   #onMessage(receive: number, immData: number | undefined, bytes: number): void {

@@ -142,7 +142,7 @@ class Shelf {
     const mr = this.#mr;
     return {
       bytes: mr.buffer.subarray(offset, offset + bytes),
-      sge: mr.slice(offset, bytes),
+      sge: mr.sge(offset, bytes),
       address: BigInt(mr.iova) + BigInt(offset),
       rkey: mr.rkey,
       give: () => this.#give(offset, client),

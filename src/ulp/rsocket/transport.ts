@@ -396,7 +396,7 @@ export class RsocketTransport implements Transport {
     this.#isEntryInFlight = true;
     const addr = list.addr + BigInt(this.#peerIndex * TARGET_BYTES);
     this.#peerIndex = (this.#peerIndex + 1) % list.length;
-    return { addr, rkey: list.rkey, sge: this.#queues.own.slice(0, TARGET_BYTES) };
+    return { addr, rkey: list.rkey, sge: this.#queues.own.sge(0, TARGET_BYTES) };
   }
 
   /** Tells the peer of our mappings, one after the other. Each takes a credit, as the peer has a receive for it. */
@@ -410,7 +410,7 @@ export class RsocketTransport implements Transport {
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const addr = list.addr + BigInt(list.length * TARGET_BYTES + first.index * MAPPING_BYTES);
-    const sge = this.#queues.own.slice(MAPPING_AT, MAPPING_BYTES);
+    const sge = this.#queues.own.sge(MAPPING_AT, MAPPING_BYTES);
     this.#post(Request.MAPPING, MessageKind.IOMAP, first.index, { addr, rkey: list.rkey, sge });
   }
 

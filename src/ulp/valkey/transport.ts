@@ -220,14 +220,14 @@ class ValkeyTransport implements Transport {
       const slot = this.#freeSlots.shift() as number;
       this.#queues.own.buffer.set(encodeMessage(this.#waiting.shift() as Message), slot * MESSAGE_BYTES);
       this.#slotsInFlight.push(slot);
-      const sgList = this.#queues.own.slice(slot * MESSAGE_BYTES, MESSAGE_BYTES);
+      const sgList = this.#queues.own.sge(slot * MESSAGE_BYTES, MESSAGE_BYTES);
       this.#queues.post({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
       this.#pace?.left();
     }
   }
 
   #postReceive(slot: number): void {
-    const sgList = this.#queues.own.slice((MAX_MESSAGES + slot) * MESSAGE_BYTES, MESSAGE_BYTES);
+    const sgList = this.#queues.own.sge((MAX_MESSAGES + slot) * MESSAGE_BYTES, MESSAGE_BYTES);
     this.#queues.postReceive({ wrId: slot, sgList });
   }
 

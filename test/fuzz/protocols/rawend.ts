@@ -72,7 +72,7 @@ export class RawEnd {
     const sizes = { maxSendWr: 256, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1, sqSigAll: false };
     this.#qp = await id.createQp(this.pd, { sendCq: this.cq, ...sizes });
     for (let slot = 0; slot < RECEIVES; slot++)
-      this.#qp.postRecv({ wrId: slot, sgList: this.memory.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
+      this.#qp.postRecv({ wrId: slot, sgList: this.memory.sge(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
   }
 
   /** Begins the next connection. It may be refused. */
@@ -104,7 +104,7 @@ export class RawEnd {
     const at = RECEIVES * RECEIVE_BYTES + (this.#steps++ % PLACES) * PLACE_BYTES;
     this.memory.buffer.set(payload.subarray(0, PLACE_BYTES), at);
     const length = Math.min(Math.max(payload.length, act === Act.SEND ? 0 : bytes), this.memory.length - at);
-    const sgList = this.memory.slice(at, length);
+    const sgList = this.memory.sge(at, length);
     const { target } = this;
     const remote = { remoteAddr: BigInt.asUintN(64, isAbsolute ? addr : target.addr + addr), rkey: target.rkey };
     try {

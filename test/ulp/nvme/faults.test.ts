@@ -251,7 +251,7 @@ test('a capsule that is too short, or a key that is wrong, ends the controller o
 
 test('a host that writes with a wrong key is disconnected, and the target says why', async () => {
   const host = await admin();
-  host.qp.postSend({ opcode: 'RDMA_WRITE', sgList: host.memory.slice(0, 4), remoteAddr: 0, rkey: 1 });
+  host.qp.postSend({ opcode: 'RDMA_WRITE', sgList: host.memory.sge(0, 4), remoteAddr: 0, rkey: 1 });
   await eventually(() => expect(host.hasEnded).toBe(true));
   expect(faults).toEqual([
     expect.stringMatching(/the peer sent a request that qp \w+ does not allow \(QP_ACCESS_ERR\)/),

@@ -42,7 +42,7 @@ test('a command that ends when its queue pair is closed fails the queue and thro
   const own = qp as unknown as Qp;
   await host.connect(own.endpoint());
   memory.copyIn(encodeCommand({ opcode: NvmOpcode.FLUSH, nsid: 1 }, 1), 0);
-  host.postSend({ opcode: 'SEND', sgList: memory.slice() });
+  host.postSend({ opcode: 'SEND', sgList: memory.sge() });
   await eventually(() => expect(commands).toBe(1));
   await own.close();
   end();

@@ -145,7 +145,7 @@ export class RawHost {
   send(capsule: Uint8Array): void {
     const at = (this.#sent++ % SLOTS) * SLOT_BYTES;
     this.memory.copyIn(capsule, at);
-    this.qp.postSend({ opcode: 'SEND', sgList: this.memory.slice(at, capsule.length) });
+    this.qp.postSend({ opcode: 'SEND', sgList: this.memory.sge(at, capsule.length) });
   }
 
   /** Takes the responses that have come. */
@@ -159,7 +159,7 @@ export class RawHost {
 
   #postReceive(slot: number): void {
     const at = SLOTS * SLOT_BYTES + slot * RESPONSE_BYTES;
-    this.qp.postRecv({ wrId: slot, sgList: this.memory.slice(at, RESPONSE_BYTES) });
+    this.qp.postRecv({ wrId: slot, sgList: this.memory.sge(at, RESPONSE_BYTES) });
   }
 
   #take({ opcode, status, wrId, hasInvalidated, invalidatedRkey }: Wc): void {

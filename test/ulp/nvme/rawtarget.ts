@@ -129,8 +129,7 @@ class RawQueue {
   }
 
   #postReceive(slot: number): void {
-    if (this.#qp.isAlive)
-      this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * CAPSULE_BYTES, CAPSULE_BYTES) });
+    if (this.#qp.isAlive) this.#qp.postRecv({ wrId: slot, sgList: this.#mr.sge(slot * CAPSULE_BYTES, CAPSULE_BYTES) });
   }
 
   async #carryOut(capsule: Buffer): Promise<void> {
@@ -219,13 +218,13 @@ class RawQueue {
 
   async #give({ data: { address, rkey } }: Command, bytes: Buffer): Promise<void> {
     this.#mr.copyIn(bytes, ENTRIES * CAPSULE_BYTES);
-    const sgList = this.#mr.slice(ENTRIES * CAPSULE_BYTES, bytes.length);
+    const sgList = this.#mr.sge(ENTRIES * CAPSULE_BYTES, bytes.length);
     await this.#post({ opcode: 'RDMA_WRITE', sgList, remoteAddr: address, rkey });
   }
 
   async #fetch({ data: { place, address, rkey } }: Command, bytes: number, inCapsule: Buffer): Promise<Buffer> {
     if (place === 'capsule') return inCapsule.subarray(0, bytes);
-    const sgList = this.#mr.slice(ENTRIES * CAPSULE_BYTES, bytes);
+    const sgList = this.#mr.sge(ENTRIES * CAPSULE_BYTES, bytes);
     await this.#post({ opcode: 'RDMA_READ', sgList, remoteAddr: address, rkey });
     return Buffer.from(this.#mr.buffer.subarray(ENTRIES * CAPSULE_BYTES, ENTRIES * CAPSULE_BYTES + bytes));
   }

@@ -97,7 +97,7 @@ class RawPeer {
     this.qp.postSend({
       opcode: 'RDMA_WRITE_WITH_IMM',
       immData: immediate(kind, value),
-      sgList: bytes > 0 ? this.memory.slice(RING, bytes) : [],
+      sgList: bytes > 0 ? this.memory.sge(RING, bytes) : [],
       remoteAddr: addr + BigInt(offset),
       rkey,
     });
@@ -185,7 +185,7 @@ test.each<[string, (raw: RawPeer) => void, RegExp]>([
   ['an unknown control message', (raw) => raw.say(MessageKind.CONTROL, 9), /kind 7, value 9/],
   [
     'a SEND',
-    (raw) => raw.qp.postSend({ opcode: 'SEND', sgList: raw.memory.slice(RING, 0) }),
+    (raw) => raw.qp.postSend({ opcode: 'SEND', sgList: raw.memory.sge(RING, 0) }),
     /a message of 0 bytes by SEND/,
   ],
   [
@@ -258,7 +258,7 @@ test('what a peer has written to the list is not read before its message says so
   raw.memory.buffer.fill(1, RING + 12, RING + TARGET_BYTES);
   raw.qp.postSend({
     opcode: 'RDMA_WRITE',
-    sgList: raw.memory.slice(RING, TARGET_BYTES),
+    sgList: raw.memory.sge(RING, TARGET_BYTES),
     remoteAddr: buffer.addr + BigInt(slot),
     rkey: buffer.rkey,
   });
@@ -277,7 +277,7 @@ test('what a peer has written to the list is not read before its message says so
   raw.qp.postSend({
     opcode: 'RDMA_WRITE_WITH_IMM',
     immData: immediate(MessageKind.CREDITS, 400),
-    sgList: raw.memory.slice(RING + HALF + 32, TARGET_BYTES),
+    sgList: raw.memory.sge(RING + HALF + 32, TARGET_BYTES),
     remoteAddr: buffer.addr + BigInt(slot),
     rkey: buffer.rkey,
   });

@@ -166,7 +166,7 @@ test('a stock peer: its table has its byte order, and an entry takes a credit fo
   qp.postSend({
     opcode: 'RDMA_WRITE_WITH_IMM',
     immData: immediate(MessageKind.IOMAP, 0),
-    sgList: memory.slice(list, MAPPING_BYTES),
+    sgList: memory.sge(list, MAPPING_BYTES),
     remoteAddr: table.addr + BigInt(2 * TARGET_BYTES),
     rkey: table.rkey,
   });

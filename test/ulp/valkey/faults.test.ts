@@ -48,7 +48,7 @@ class RawPeer {
     await id.resolveRoute();
     const qp = await id.createQp(pd, { sendCq: cq, maxSendWr: 2048, maxRecvWr: RECEIVES });
     for (let i = 0; i < RECEIVES; i++)
-      qp.postRecv({ wrId: i, sgList: memory.slice((i + 1) * MESSAGE_BYTES, MESSAGE_BYTES) });
+      qp.postRecv({ wrId: i, sgList: memory.sge((i + 1) * MESSAGE_BYTES, MESSAGE_BYTES) });
     await id.connect({ responderResources: 1, initiatorDepth: 1 });
     return new RawPeer(id, qp, memory);
   }
@@ -56,7 +56,7 @@ class RawPeer {
   /** Sends bytes as a message. */
   send(bytes: Uint8Array): void {
     this.memory.buffer.set(bytes);
-    this.qp.postSend({ opcode: 'SEND', sgList: this.memory.slice(0, bytes.length) });
+    this.qp.postSend({ opcode: 'SEND', sgList: this.memory.sge(0, bytes.length) });
   }
 
   register(length = BUFFER_BYTES, addr = BigInt(this.memory.iova) + BigInt(BUFFER)): void {
@@ -84,7 +84,7 @@ class RawPeer {
   }
 
   write({ addr, rkey }: { addr: bigint; rkey: number }, count: number, bytes: number): void {
-    const sgList = bytes > 0 ? this.memory.slice(BUFFER, bytes) : [];
+    const sgList = bytes > 0 ? this.memory.sge(BUFFER, bytes) : [];
     this.qp.postSend({ opcode: 'RDMA_WRITE_WITH_IMM', immData: count, sgList, remoteAddr: addr, rkey });
   }
 }
@@ -191,7 +191,7 @@ test('a server whose buffer ends beyond the last address: the client ends with a
   const id = await listener.getRequest();
   const [pd, cq] = [await peer.allocPd(), await peer.createCq({ cqe: 16 })];
   const qp = await id.createQp(pd, { sendCq: cq, maxRecvWr: 4, maxInlineData: MESSAGE_BYTES });
-  for (let i = 0; i < 4; i++) qp.postRecv({ sgList: (await pd.regMr(MESSAGE_BYTES)).slice() });
+  for (let i = 0; i < 4; i++) qp.postRecv({ sgList: (await pd.regMr(MESSAGE_BYTES)).sge() });
   await id.accept({ initiatorDepth: 0, responderResources: 0 });
   const memory = { addr: 2n ** 64n - 16n, length: 17, rkey: 1 };
   qp.postSend({ opcode: 'SEND', sgList: encodeMessage({ opcode: Opcode.REGISTER_XFER_MEMORY, memory }) });

@@ -142,7 +142,7 @@ export class HostQueue {
     return new Promise((resolve, reject) => {
       this.#pending.set(cid, { what, since, resolve, reject });
       try {
-        this.#qp.postSend({ opcode: 'SEND', sgList: this.#mr.slice(at, COMMAND_BYTES + (inCapsule?.length ?? 0)) });
+        this.#qp.postSend({ opcode: 'SEND', sgList: this.#mr.sge(at, COMMAND_BYTES + (inCapsule?.length ?? 0)) });
       } catch (error) {
         // the queue pair or the device has been closed meanwhile
         this.#completions.fail(error as Error);
@@ -177,7 +177,7 @@ export class HostQueue {
   }
 
   #postReceive(slot: number): void {
-    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.slice(slot * RESPONSE_BYTES, RESPONSE_BYTES) });
+    this.#qp.postRecv({ wrId: slot, sgList: this.#mr.sge(slot * RESPONSE_BYTES, RESPONSE_BYTES) });
   }
 
   #take(wc: Wc): void {

@@ -208,7 +208,7 @@ export class Queue {
 
   #postReceive(slot: number): void {
     const { mr, at } = this.#slot(slot);
-    this.#qp.postRecv({ wrId: slot, sgList: mr.slice(at, this.#slotBytes) });
+    this.#qp.postRecv({ wrId: slot, sgList: mr.sge(at, this.#slotBytes) });
   }
 
   #take(wc: Wc): void {

@@ -109,7 +109,7 @@ export class DatagramQueues {
     own.buffer.set(header, at);
     own.buffer.set(message, at + header.length);
     try {
-      const sgList = own.slice(at, header.length + message.length);
+      const sgList = own.sge(at, header.length + message.length);
       const { ah, qpNum: remoteQpn } = to;
       this.#qp.postSend({ opcode: 'SEND', wrId: slot, signaled: true, sgList, ah, remoteQpn, remoteQkey: QKEY });
       this.#inFlight[slot] = sending;
@@ -148,6 +148,6 @@ export class DatagramQueues {
 
   #postReceive(slot: number): void {
     const { shared } = this.#queues;
-    this.#queues.postReceive({ wrId: slot, sgList: shared.slice(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
+    this.#queues.postReceive({ wrId: slot, sgList: shared.sge(slot * RECEIVE_BYTES, RECEIVE_BYTES) });
   }
 }
