@@ -1,6 +1,7 @@
 /** The fields of the packet that the reader has chosen. */
-import { decodePacket } from '../../src/probe/packet/decode.js';
+
 import { type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
+import { decodePacket } from '../../src/probe/packet/decode.js';
 import { timeText } from './dom.js';
 import { fieldsOf } from './fields.js';
 

@@ -1,9 +1,10 @@
 /** The program of a ladder page: loads its packets, filters them, and shows what the reader chooses. */
-import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
+
+import { aboutText, connectionText } from '../../src/probe/ladder/connection.js';
 import { type PackedLadder, unpack } from '../../src/probe/ladder/pack.js';
+import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { showDetails } from './details.js';
 import { colour, element, switchTheme, useTheme } from './dom.js';
-import { aboutText, connectionText } from '../../src/probe/ladder/connection.js';
 import { drawGoodput, drawPsns } from './plots.js';
 import { COLOURS, LadderView } from './view.js';
 
@@ -58,7 +59,9 @@ class Page {
 
   filter(): void {
     const connection = element<HTMLSelectElement>('connection').value;
-    const kinds = new Set(Array.from(document.querySelectorAll<HTMLInputElement>('#kinds input:checked'), ({ value }) => value));
+    const kinds = new Set(
+      Array.from(document.querySelectorAll<HTMLInputElement>('#kinds input:checked'), ({ value }) => value),
+    );
     const onlyTroubles = element<HTMLInputElement>('troubles').checked;
     const shown = this.packets.filter(
       (packet) =>
@@ -67,7 +70,8 @@ class Page {
         (!onlyTroubles || (packet.marks & TROUBLE) !== 0),
     );
     const of = this.ladder.connections[connection === 'all' ? 0 : Number(connection)];
-    const end = (i: 0 | 1) => (of === undefined ? '' : connection === 'all' ? of.addresses[i] : `${of.addresses[i]} qp ${of.qps[i] ?? '?'}`);
+    const end = (i: 0 | 1) =>
+      of === undefined ? '' : connection === 'all' ? of.addresses[i] : `${of.addresses[i]} qp ${of.qps[i] ?? '?'}`;
     element('pairing').textContent = of === undefined || connection === 'all' ? '' : aboutText(of);
     element('left').textContent = end(0);
     element('right').textContent = end(1);
@@ -89,7 +93,7 @@ class Page {
 load().then(
   (ladder) => {
     new Page(ladder);
-    document.body.dataset['ready'] = 'true';
+    document.body.dataset.ready = 'true';
   },
   (error: Error) => {
     element('summary').textContent = `The page cannot be read: ${error.message}`;

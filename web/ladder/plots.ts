@@ -17,7 +17,14 @@ function span(packets: readonly LadderPacket[]): [number, number] {
   return [first, Math.max(1, (packets.at(-1)?.time ?? 0) - first)];
 }
 
-function axis(context: CanvasRenderingContext2D, width: number, height: number, { text }: Colours, top: string, ns: number): void {
+function axis(
+  context: CanvasRenderingContext2D,
+  width: number,
+  height: number,
+  { text }: Colours,
+  top: string,
+  ns: number,
+): void {
   context.font = FONT;
   context.fillStyle = text;
   context.textAlign = 'left';
@@ -34,11 +41,17 @@ export function drawPsns(canvas: HTMLCanvasElement, packets: readonly LadderPack
   const [start, length] = span(packets);
   let [low, high] = [Infinity, -Infinity];
   for (const { psn } of requests) [low, high] = [Math.min(low, psn), Math.max(high, psn)];
-  const y = (psn: number) => height - PAD_BOTTOM - ((psn - low) / Math.max(1, high - low)) * (height - PAD_BOTTOM - PAD_TOP);
+  const y = (psn: number) =>
+    height - PAD_BOTTOM - ((psn - low) / Math.max(1, high - low)) * (height - PAD_BOTTOM - PAD_TOP);
   for (const { time, psn, marks } of requests) {
     const isTrouble = (marks & TROUBLE) !== 0;
     context.fillStyle = isTrouble ? colours.mark : colours.data;
-    context.fillRect(PAD_LEFT + ((time - start) / length) * (width - 2 * PAD_LEFT), y(psn) - 1, isTrouble ? 3 : 2, isTrouble ? 3 : 2);
+    context.fillRect(
+      PAD_LEFT + ((time - start) / length) * (width - 2 * PAD_LEFT),
+      y(psn) - 1,
+      isTrouble ? 3 : 2,
+      isTrouble ? 3 : 2,
+    );
   }
   axis(context, width, height, colours, `PSN ${low} to ${high}`, length);
 }
@@ -63,5 +76,12 @@ export function drawGoodput(canvas: HTMLCanvasElement, packets: readonly LadderP
     const step = (width - 2 * PAD_LEFT) / steps;
     context.fillRect(PAD_LEFT + i * step, height - PAD_BOTTOM - bar, step - 1, bar);
   }
-  axis(context, width, height, colours, rate >= 1 ? `at most ${rate.toFixed(2)} Gbit/s` : `at most ${(rate * 1000).toFixed(1)} Mbit/s`, length);
+  axis(
+    context,
+    width,
+    height,
+    colours,
+    rate >= 1 ? `at most ${rate.toFixed(2)} Gbit/s` : `at most ${(rate * 1000).toFixed(1)} Mbit/s`,
+    length,
+  );
 }

@@ -67,7 +67,10 @@ export class LadderView {
   trouble(step: 1 | -1): void {
     const at = this.chosen ? this.shown.indexOf(this.chosen) : step === 1 ? -1 : this.shown.length;
     for (let i = at + step; i >= 0 && i < this.shown.length; i += step)
-      if ((this.shown[i] as LadderPacket).marks & TROUBLE) return this.choose(i);
+      if ((this.shown[i] as LadderPacket).marks & TROUBLE) {
+        this.choose(i);
+        return;
+      }
   }
 
   choose(index: number): void {
@@ -158,7 +161,12 @@ export class LadderView {
     for (const x of [left, right]) line(context, x, 0, x, height);
     const offset = this.#offset();
     const palette = new Map(KINDS.map((kind) => [kind, colour(COLOURS[kind])]));
-    const [text, faint, trouble, chosen] = ['text', 'faint', 'trouble', 'chosen'].map(colour) as [string, string, string, string];
+    const [text, faint, trouble, chosen] = ['text', 'faint', 'trouble', 'chosen'].map(colour) as [
+      string,
+      string,
+      string,
+      string,
+    ];
     const hasText = row >= TEXT_ROW;
     context.font = `${Math.min(13, row * 0.62)}px system-ui, "DejaVu Sans", sans-serif`;
     for (let i = this.#first(offset); i < shown.length; i++) {
@@ -170,7 +178,8 @@ export class LadderView {
         context.fillRect(0, y, width, row);
       }
       const isTrouble = (packet.marks & TROUBLE) !== 0;
-      context.strokeStyle = context.fillStyle = isTrouble && packet.kind !== 'RNR' ? trouble : (palette.get(packet.kind) as string);
+      context.strokeStyle = context.fillStyle =
+        isTrouble && packet.kind !== 'RNR' ? trouble : (palette.get(packet.kind) as string);
       context.lineWidth = row < 6 ? 1 : 1.5;
       context.setLineDash(packet.marks & MARKS.retransmission ? [6, 3] : []);
       const [from, to] = packet.direction === 0 ? [left, right] : [right, left];

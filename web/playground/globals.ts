@@ -14,7 +14,9 @@ function from(source: string | ArrayBufferLike | ArrayLike<number>, start?: stri
     return start === 'hex'
       ? new Bytes(Array.from(source.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16)))
       : new Bytes(new TextEncoder().encode(source));
-  return typeof start === 'number' ? new Bytes(source as ArrayBuffer, start, length) : new Bytes(source as ArrayLike<number>);
+  return typeof start === 'number'
+    ? new Bytes(source as ArrayBuffer, start, length)
+    : new Bytes(source as ArrayLike<number>);
 }
 
 export const Buffer = { from };

@@ -9,7 +9,12 @@ const MARGIN = 6;
 const SMALL_BYTES = 200;
 
 /** Draws packets from A at the top, packets from B below. */
-export function drawLine(canvas: HTMLCanvasElement, flights: readonly Flight[], now: number, kindOf: (flight: Flight) => Kind): void {
+export function drawLine(
+  canvas: HTMLCanvasElement,
+  flights: readonly Flight[],
+  now: number,
+  kindOf: (flight: Flight) => Kind,
+): void {
   const [context, width, height] = prepare(canvas);
   const lanes = [height * 0.35, height * 0.65] as const;
   context.strokeStyle = colour('line');

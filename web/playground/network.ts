@@ -66,10 +66,20 @@ export class Network {
   send(from: End, bytes: Uint8Array, now: number): Flight {
     const { loss, reorder, delay } = this.conditions;
     // a number for every question, so that one slider does not change what another one has decided
-    const [isLost, isOvertaken, share] = [this.#random.unit() < loss, this.#random.unit() < reorder, this.#random.unit()];
+    const [isLost, isOvertaken, share] = [
+      this.#random.unit() < loss,
+      this.#random.unit() < reorder,
+      this.#random.unit(),
+    ];
     const [least, most] = OVERTAKEN_PACKETS;
     const late = isOvertaken ? timeOf(FULL_PACKET_BYTES) * (least + share * (most - least)) : 0;
-    const flight: Flight = { from, bytes, sent: now, arrives: Math.ceil(now + timeOf(bytes.length) + delay + late), isLost };
+    const flight: Flight = {
+      from,
+      bytes,
+      sent: now,
+      arrives: Math.ceil(now + timeOf(bytes.length) + delay + late),
+      isLost,
+    };
     this.flights.push(flight);
     this.moves++;
     this.onSent(flight);

@@ -55,4 +55,8 @@ export const [on, once] = [absent('events.on'), absent('events.once')];
 export const [lstatSync, mkdirSync, readdirSync, readFileSync, rmSync] = [
   ...[absent('lstatSync'), absent('mkdirSync'), absent('readdirSync'), absent('readFileSync'), absent('rmSync')],
 ] as const;
-export const [connect, createServer, createRequire] = [absent('connect'), absent('createServer'), absent('createRequire')];
+export const [connect, createServer, createRequire] = [
+  absent('connect'),
+  absent('createServer'),
+  absent('createRequire'),
+];

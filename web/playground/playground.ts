@@ -23,7 +23,15 @@ const MAX_OUTCOMES = 50;
 /** Counters that are always shown; others once they are not zero. */
 const COUNTERS = [
   ...['sent_pkts', 'rcvd_pkts', 'sent_bytes', 'rcvd_bytes', 'retransmits', 'roce_adp_retrans', 'local_ack_timeout_err'],
-  ...['out_of_seq_request', 'rcvd_seq_err', 'duplicate_request', 'rx_reordered', 'send_rnr_err', 'rcvd_rnr_err', 'link.tx_lost'],
+  ...[
+    'out_of_seq_request',
+    'rcvd_seq_err',
+    'duplicate_request',
+    'rx_reordered',
+    'send_rnr_err',
+    'rcvd_rnr_err',
+    'link.tx_lost',
+  ],
 ];
 const TROUBLE_COUNTERS = /retrans|timeout|err|out_of_seq|duplicate|drop|lost|reordered/;
 
@@ -32,7 +40,9 @@ const sizeText = (bytes: number) => (bytes < 1024 ? `${bytes} bytes` : `${bytes 
 const range = (most: number) => Array.from({ length: most + 1 }, (_, i) => i);
 
 class Page {
-  readonly view = new LadderView((packet) => showDetails(element('details'), packet), { Escape: () => this.view.follow() });
+  readonly view = new LadderView((packet) => showDetails(element('details'), packet), {
+    Escape: () => this.view.follow(),
+  });
   readonly mtu: Slider;
   readonly window: Slider;
   readonly speed: Slider;
@@ -55,20 +65,34 @@ class Page {
     makeSlider('reorder', range(50), 0, percent, (value) => {
       conditions.reorder = value / 100;
     });
-    makeSlider('delay', DELAYS_MS, 1, (ms) => `${ms} ms`, (ms) => {
-      conditions.delay = ms * 1e6;
-    });
-    this.mtu = makeSlider('mtu', MTUS, 1024, (bytes) => `${bytes} bytes`, () => {
-      if (this.session.isConnected) this.connect();
-    });
-    const windowText = (packets: number) => (packets === 768 ? 'no limit' : packets === 1 ? '1 packet' : `${packets} packets`);
+    makeSlider(
+      'delay',
+      DELAYS_MS,
+      1,
+      (ms) => `${ms} ms`,
+      (ms) => {
+        conditions.delay = ms * 1e6;
+      },
+    );
+    this.mtu = makeSlider(
+      'mtu',
+      MTUS,
+      1024,
+      (bytes) => `${bytes} bytes`,
+      () => {
+        if (this.session.isConnected) this.connect();
+      },
+    );
+    const windowText = (packets: number) =>
+      packets === 768 ? 'no limit' : packets === 1 ? '1 packet' : `${packets} packets`;
     this.window = makeSlider('window', WINDOWS, 768, windowText, (packets) => this.session.limitWindow(packets));
     this.speed = makeSlider('speed', SPEEDS, 200, speedText, () => {});
     this.#makeOperations();
     this.#makeButtons();
     for (const end of [0, 1] as const) {
       const { device } = session.stations[end];
-      document.querySelectorAll('.address')[end]!.textContent = device.gids[0]?.address ?? '';
+      const address = document.querySelectorAll('.address')[end] as Element;
+      address.textContent = device.gids[0]?.address ?? '';
     }
     this.#makeLegend();
     const onAction = () => {
@@ -115,7 +139,10 @@ class Page {
   }
 
   #makeLegend(): void {
-    const entries: [string, string][] = KINDS.filter((kind) => !['CNP', 'CM', 'other'].includes(kind)).map((kind) => [kind, COLOURS[kind]]);
+    const entries: [string, string][] = KINDS.filter((kind) => !['CNP', 'CM', 'other'].includes(kind)).map((kind) => [
+      kind,
+      COLOURS[kind],
+    ]);
     for (const [name, colour] of entries) {
       const item = document.createElement('li');
       item.innerHTML = `<span class="swatch" style="background:var(--${colour})"></span>${name}`;
@@ -169,7 +196,7 @@ class Page {
 
   showOutcome({ number, order, status, took, finding, isRight }: Outcome): void {
     const item = document.createElement('li');
-    item.dataset['number'] = String(number);
+    item.dataset.number = String(number);
     item.className = isRight ? '' : 'failed';
     const add = (tag: string, text: string, name = '') => {
       const child = document.createElement(tag);
@@ -223,38 +250,53 @@ class Page {
     const { qp, counter, lastMessage } = this.session.stations[end];
     const { state, progress } = qp.query();
     const open = (progress.nextPsn - progress.unackedPsn) & 0xffffff;
+    const [low = 0, high = 0] = counter.buffer;
     const rows: [string, string][] = [
       ['queue pair', `0x${qp.qpNum.toString(16)}, ${state}`],
       ['unacked', `${open} packets, window ${progress.window}`],
       ['round trip', progress.roundTrip === undefined ? '–' : timeText(progress.roundTrip)],
-      ['last SEND', lastMessage === undefined ? '–' : `${textOf(lastMessage.data)}${lastMessage.immData === undefined ? '' : ` (${lastMessage.immData})`}`],
+      [
+        'last SEND',
+        lastMessage === undefined
+          ? '–'
+          : `${textOf(lastMessage.data)}${lastMessage.immData === undefined ? '' : ` (${lastMessage.immData})`}`,
+      ],
       ['last WRITE', this.session.written[end].length === 0 ? '–' : textOf(this.session.written[end])],
-      ['counter', String(counter.buffer[0]! + 256 * counter.buffer[1]!)],
+      ['counter', String(low + 256 * high)],
     ];
     const list = element(`end${end}`);
     for (const [i, [name, value]] of rows.entries()) {
       if (list.children[2 * i] === undefined) {
-        list.append(document.createElement('dt'), document.createElement('dd'));
-        list.children[2 * i]!.textContent = name;
+        const title = document.createElement('dt');
+        title.textContent = name;
+        list.append(title, document.createElement('dd'));
       }
       setText(list.children[2 * i + 1] as HTMLElement, value);
     }
   }
 
   #showCounters(): void {
-    const [a, b] = this.session.stations.map(({ device }) => device.counters()) as [Record<string, number>, Record<string, number>];
+    const [a, b] = this.session.stations.map(({ device }) => device.counters()) as [
+      Record<string, number>,
+      Record<string, number>,
+    ];
     const body = element<HTMLTableSectionElement>('counters');
-    const names = [...COUNTERS, ...Object.keys(a).filter((name) => !COUNTERS.includes(name) && !name.startsWith('link.') && a[name]! + b[name]! > 0)];
+    const isZero = (name: string) => a[name] === 0 && b[name] === 0;
+    const others = Object.keys(a).filter(
+      (name) => !COUNTERS.includes(name) && !name.startsWith('link.') && !isZero(name),
+    );
+    const names = [...COUNTERS, ...others];
     for (const name of names) {
       let row = body.querySelector<HTMLTableRowElement>(`[data-name="${name}"]`);
       if (row === null) {
         row = body.insertRow();
-        row.dataset['name'] = name;
+        row.dataset.name = name;
         row.innerHTML = `<th scope="row">${name}</th><td></td><td></td>`;
       }
-      setText(row.cells[1]!, String(a[name]));
-      setText(row.cells[2]!, String(b[name]));
-      row.classList.toggle('trouble', TROUBLE_COUNTERS.test(name) && a[name]! + b[name]! > 0);
+      const [, first, second] = Array.from(row.cells);
+      setText(first as HTMLElement, String(a[name]));
+      setText(second as HTMLElement, String(b[name]));
+      row.classList.toggle('trouble', TROUBLE_COUNTERS.test(name) && !isZero(name));
     }
   }
 
@@ -262,7 +304,9 @@ class Page {
     const { packets, stations } = this.session;
     this.#shown = packets.at(-1);
     const onlyTroubles = element<HTMLInputElement>('troubles').checked;
-    const shown = packets.filter(({ number, marks }) => number > this.#cleared && (!onlyTroubles || (marks & TROUBLE) !== 0));
+    const shown = packets.filter(
+      ({ number, marks }) => number > this.#cleared && (!onlyTroubles || (marks & TROUBLE) !== 0),
+    );
     this.view.show(shown, element<HTMLSelectElement>('spacing').value === 'time');
     const troubles = shown.filter(({ marks }) => marks & TROUBLE).length;
     element('summary').textContent = `${shown.length} packets, ${troubles} with trouble`;
@@ -293,7 +337,7 @@ async function start(): Promise<void> {
   setCardModule(await WebAssembly.compile(bytes));
   const session = await Session.open((outcome) => page?.showOutcome(outcome));
   page = new Page(session);
-  document.body.dataset['ready'] = 'true';
+  document.body.dataset.ready = 'true';
 }
 
 start().catch((error: Error) => {

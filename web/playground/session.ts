@@ -115,7 +115,9 @@ export class Session {
     const pending = this.#pending[from];
     if (pending.size >= SLOTS) throw new Error(`${pending.size} operations are in progress, at most ${SLOTS} can be`);
     const used = new Set([...pending.values()].map(({ slot }) => slot));
-    const slot = Array.from({ length: SLOTS }, (_, i) => (this.#orders + i) % SLOTS).find((each) => !used.has(each)) as number;
+    const slot = Array.from({ length: SLOTS }, (_, i) => (this.#orders + i) % SLOTS).find(
+      (each) => !used.has(each),
+    ) as number;
     const number = this.#orders + 1;
     const data = filled(operation === 'FETCH ADD' ? '' : text, operation === 'FETCH ADD' ? 8 : bytes);
     const [own, peer] = [this.stations[from], this.stations[from === 0 ? 1 : 0]];
@@ -129,7 +131,14 @@ export class Session {
     this.#orders = number;
   }
 
-  #request({ operation, isKeyWrong }: Order, wrId: number, own: Station, peer: Station, start: number, length: number): SendWr {
+  #request(
+    { operation, isKeyWrong }: Order,
+    wrId: number,
+    own: Station,
+    peer: Station,
+    start: number,
+    length: number,
+  ): SendWr {
     const sgList = own.own.sge(start, length);
     const remote = operation === 'FETCH ADD' ? peer.counter.remote : peer.target.remote;
     const rkey = isKeyWrong ? (remote.rkey ^ 0xff) >>> 0 : remote.rkey;
@@ -174,7 +183,14 @@ export class Session {
     if (wc.ok) this.onOutcome({ number, order, status: 'SUCCESS', took, ...this.#find(end, pending) });
     else {
       const { summary, likelyCauses } = wc.explain();
-      this.onOutcome({ number, order, status: wc.statusName, took, finding: likelyCauses[0] ?? summary, isRight: false });
+      this.onOutcome({
+        number,
+        order,
+        status: wc.statusName,
+        took,
+        finding: likelyCauses[0] ?? summary,
+        isRight: false,
+      });
     }
   }
 
@@ -206,7 +222,13 @@ export class Session {
 
   #onSent(flight: Flight): void {
     const { from: direction, bytes: data, sent: time, isLost } = flight;
-    const packet = this.#follower.packet({ number: ++this.#sent, time, direction, packet: decodeCaptured({ data }) as CapturedRoce, isLost });
+    const packet = this.#follower.packet({
+      number: ++this.#sent,
+      time,
+      direction,
+      packet: decodeCaptured({ data }) as CapturedRoce,
+      isLost,
+    });
     this.#kinds.set(flight, packet.kind);
     this.packets.push(packet);
     // a new list now and then, rather than for each packet

@@ -66,7 +66,11 @@ export class Station {
     const [sendCq, recvCq] = [await device.createCq(), await device.createCq()];
     const qp = await pd.createQp({ sendCq, recvCq, maxSendWr: SLOTS, maxRecvWr: SLOTS });
     const region = (bytes: number) => pd.regMr(bytes, { access: ALL });
-    const [own, target, inbox] = [await region(SLOTS * SLOT_BYTES), await region(SLOTS * SLOT_BYTES), await region(SLOTS * SLOT_BYTES)];
+    const [own, target, inbox] = [
+      await region(SLOTS * SLOT_BYTES),
+      await region(SLOTS * SLOT_BYTES),
+      await region(SLOTS * SLOT_BYTES),
+    ];
     return new Station(device, qp, sendCq, recvCq, own, target, inbox, await region(8));
   }
 

@@ -24,12 +24,14 @@ function embed(place: HTMLElement, template: string, data: string): void {
   const frame = document.createElement('iframe');
   frame.title = `Packets of check ${title}`;
   // a ladder takes the focus when it is ready, unless it is inert
-  frame.srcdoc = template.replace('<body>', '<body inert>').replace(/\{\{(title|data)\}\}/g, (_, name: string) => parts[name] as string);
+  frame.srcdoc = template
+    .replace('<body>', '<body inert>')
+    .replace(/\{\{(title|data)\}\}/g, (_, name: string) => parts[name] as string);
   frame.addEventListener('load', () => {
     const body = frame.contentDocument?.body;
     const observer = new MutationObserver(finish);
     function finish(): void {
-      if (body?.dataset['ready'] === undefined) return;
+      if (body?.dataset.ready === undefined) return;
       observer.disconnect();
       body.inert = false;
       followTheme(frame);
@@ -46,7 +48,7 @@ function embedWhenSeen(): void {
   const observer = new IntersectionObserver(
     (entries) => {
       for (const { target, isIntersecting } of entries) {
-        const data = ladders[(target as HTMLElement).dataset['check'] ?? ''];
+        const data = ladders[(target as HTMLElement).dataset.check ?? ''];
         if (!isIntersecting || data === undefined) continue;
         observer.unobserve(target);
         embed(target as HTMLElement, template, data);
@@ -54,7 +56,7 @@ function embedWhenSeen(): void {
     },
     { rootMargin: '400px' },
   );
-  document.querySelectorAll('.ladder').forEach((place) => observer.observe(place));
+  for (const place of Array.from(document.querySelectorAll('.ladder'))) observer.observe(place);
 }
 
 const isDark = (of = document) => of.documentElement.classList.contains('dark');
@@ -70,7 +72,10 @@ function setTheme(dark: boolean): void {
 }
 
 function filter(): void {
-  const kinds = Array.from(document.querySelectorAll<HTMLInputElement>('#verdicts input:checked'), ({ value }) => value);
+  const kinds = Array.from(
+    document.querySelectorAll<HTMLInputElement>('#verdicts input:checked'),
+    ({ value }) => value,
+  );
   for (const check of checks) check.hidden = !kinds.some((kind) => check.classList.contains(kind));
 }
 
@@ -107,14 +112,21 @@ const ACTIONS: Readonly<Record<string, () => void>> = {
   o: openAll,
   t: () => setTheme(!isDark()),
 };
-for (const [id, key] of [['next', 'n'], ['previous', 'p'], ['open', 'o'], ['theme', 't']] as const)
+for (const [id, key] of [
+  ['next', 'n'],
+  ['previous', 'p'],
+  ['open', 'o'],
+  ['theme', 't'],
+] as const)
   element(id).addEventListener('click', () => ACTIONS[key]?.());
 addEventListener('keydown', (event) => {
   if (!event.ctrlKey && !event.altKey && !event.metaKey) ACTIONS[event.key]?.();
 });
 addEventListener('hashchange', showHash);
 // checks that are gone to stop below the tools, which need more lines in a narrow window
-new ResizeObserver(() => root.style.setProperty('--tools', `${element('tools').offsetHeight}px`)).observe(element('tools'));
+new ResizeObserver(() => root.style.setProperty('--tools', `${element('tools').offsetHeight}px`)).observe(
+  element('tools'),
+);
 element('verdicts').addEventListener('change', filter);
 element('tools').addEventListener('submit', (event) => event.preventDefault());
 setTheme(matchMedia('(prefers-color-scheme: dark)').matches);
@@ -122,4 +134,4 @@ setTheme(matchMedia('(prefers-color-scheme: dark)').matches);
 filter();
 showHash();
 embedWhenSeen();
-document.body.dataset['ready'] = 'true';
+document.body.dataset.ready = 'true';
