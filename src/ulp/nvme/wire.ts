@@ -219,6 +219,9 @@ const [KEYED, KEYED_INVALIDATE, IN_CAPSULE] = [0x40, 0x4f, 0x01];
 const KEYED_TYPE = 4;
 const BLOCK_TYPE = 0;
 
+/** Bytes of a property by ATTRIB (Fabrics Property Get and Property Set). */
+const PROPERTY_BYTES: readonly number[] = [4, 8];
+
 /** A command: 64 bytes that the caller owns. */
 export class Command {
   readonly #bytes: Buffer;
@@ -243,6 +246,59 @@ export class Command {
 
   get nsid(): number {
     return this.#bytes.readUInt32LE(4);
+  }
+
+  /** Of Connect. */
+  get connect(): { recordFormat: number; qid: number; sqSize: number; keepAlive: number } {
+    const { RECFMT, QID, SQSIZE } = CONNECT_FIELD;
+    return {
+      recordFormat: this.u16(RECFMT),
+      qid: this.u16(QID),
+      sqSize: this.u16(SQSIZE),
+      keepAlive: this.dword(12),
+    };
+  }
+
+  /** Of Property Get and Property Set: bytes (undefined: a reserved size), offset and value of the property. */
+  get property(): { bytes: number | undefined; offset: number; value: bigint } {
+    return { bytes: PROPERTY_BYTES[this.u8(40) & 7], offset: this.dword(11), value: this.u64(48) };
+  }
+
+  /** Of Identify: the structure, and the command set. */
+  get structure(): { cns: number; commandSet: number } {
+    return { cns: this.dword(10) & 0xff, commandSet: this.dword(11) >>> 24 };
+  }
+
+  /** Of Get Log Page: its bytes from an offset on, and whether the event that it tells of is not done with. */
+  get log(): { page: number; isRetained: boolean; offset: bigint; bytes: number } {
+    const word = this.dword(10);
+    const dwords = (word >>> 16) + (this.dword(11) & 0xffff) * 0x10000 + 1;
+    return { page: word & 0xff, isRetained: (word & RETAIN_EVENT) !== 0, offset: this.u64(48), bytes: 4 * dwords };
+  }
+
+  /** Of Set Features and Get Features. */
+  get feature(): { id: number; value: number } {
+    return { id: this.dword(10) & 0xff, value: this.dword(11) };
+  }
+
+  /** First block of a command that names blocks (SLBA). */
+  get firstBlock(): bigint {
+    return this.u64(40);
+  }
+
+  /** Number of these blocks (NLB, less 1). */
+  get blockCount(): number {
+    return this.u16(48) + 1;
+  }
+
+  /** Whether what these blocks get is durable before the response (FUA). */
+  get isForced(): boolean {
+    return (this.dword(12) & FORCE_UNIT_ACCESS) !== 0;
+  }
+
+  /** Of Dataset Management: the number of ranges, and whether their blocks need not be kept. */
+  get dataset(): { ranges: number; isDeallocation: boolean } {
+    return { ranges: (this.dword(10) & 0xff) + 1, isDeallocation: (this.dword(11) & DEALLOCATE) !== 0 };
   }
 
   u8(offset: number): number {
@@ -350,6 +406,9 @@ export interface ConnectData {
   readonly subsystemNqn: string;
   readonly hostNqn: string;
 }
+
+/** Offsets of fields of the command Connect, which a refusal names. */
+export const CONNECT_FIELD = { RECFMT: 40, QID: 42, SQSIZE: 44 } as const;
 
 /** Offsets of the fields of the data of Connect, which a refusal names. */
 export const CONNECT_OFFSET = { cntlid: 16, subsystemNqn: 256, hostNqn: 512 } as const;

@@ -15,6 +15,7 @@ import {
   decodeDiscoveryRecord,
 } from '../discovery.js';
 import { NvmeError, Status } from '../status.js';
+import { CONTROLLER, NAMESPACE, SGLS } from '../structures.js';
 import {
   ADMIN_ENTRIES,
   AdminOpcode,
@@ -185,13 +186,14 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     if (keepAlive > 0)
       this.#keepAliveTimer = setInterval(() => void this.#keepAlive().catch(() => {}), keepAlive / 2).unref();
     const identity = await this.#identify({ cns: Cns.CONTROLLER });
-    if (!(identity.readUInt32LE(536) & 4)) throw new VerbsError('EOPNOTSUPP', 'the target takes no keyed SGLs');
-    if (identity.readUInt16LE(1800) === 0)
-      this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(1792) * 16 - COMMAND_BYTES);
+    if (!(identity.readUInt32LE(CONTROLLER.SGLS) & SGLS.KEYED))
+      throw new VerbsError('EOPNOTSUPP', 'the target takes no keyed SGLs');
+    if (identity.readUInt16LE(CONTROLLER.ICDOFF) === 0)
+      this.#capsuleDataBytes = Math.max(0, identity.readUInt32LE(CONTROLLER.IOCCSZ) * 16 - COMMAND_BYTES);
     const commandSet = await this.#identify({ cns: Cns.CONTROLLER_OF_COMMAND_SET }).catch(unknown);
     this.#limits = targetLimits(capabilities, identity, commandSet);
     await this.#connectIo(Number(capabilities & 0xffffn) + 1);
-    const hasNotices = (identity.readUInt32LE(92) & NAMESPACE_NOTICES) !== 0;
+    const hasNotices = (identity.readUInt32LE(CONTROLLER.OAES) & NAMESPACE_NOTICES) !== 0;
     if (hasNotices) {
       const dwords = [Feature.ASYNC_EVENTS, NAMESPACE_NOTICES];
       await this.#admin('Set Features', { opcode: AdminOpcode.SET_FEATURES, dwords });
@@ -292,7 +294,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
       if (seen > MAX_NAMESPACES) throw broken(`it has more than ${MAX_NAMESPACES} namespaces`);
       for (const nsid of ids) {
         const identity = await this.#identify({ cns: Cns.NAMESPACE, nsid }).catch(absent);
-        if (identity === undefined || identity.readBigUInt64LE(8) === 0n) continue;
+        if (identity === undefined || identity.readBigUInt64LE(NAMESPACE.NCAP) === 0n) continue;
         const known = this.#namespaces.find((namespace) => namespace.is(nsid, identity));
         if (known !== undefined) {
           namespaces.push(known);

@@ -3,9 +3,8 @@
  * (NVM Express base specification and NVM command set specification, "Identify Controller data structure").
  */
 import { MAX_BUFFER_BYTES } from '../buffers.js';
+import { COMMAND_SET, CONTROLLER, ONCS } from '../structures.js';
 
-/** Bits of ONCS. */
-const [HAS_DATASET_MANAGEMENT, HAS_WRITE_ZEROES] = [1 << 2, 1 << 3];
 /** Blocks that the fields of commands have room for. */
 const MAX_BLOCKS = 2 ** 16;
 const MAX_RANGE_BLOCKS = 2 ** 32 - 1;
@@ -35,18 +34,19 @@ const unitsOf = (exponent: number, page: number) => (exponent === 0 ? Number.POS
  */
 export function targetLimits(capabilities: bigint, controller: Buffer, commandSet: Buffer | undefined): TargetLimits {
   const page = pageBytes(capabilities);
-  const optional = controller.readUInt16LE(520);
-  const [zeroesSize = 0, ranges = 0] = [commandSet?.[1], commandSet?.[3]];
-  const rangeBlocks = commandSet?.readUInt32LE(4) || MAX_RANGE_BLOCKS;
-  const blocks = Number(commandSet?.readBigUInt64LE(8) || BigInt(MAX_RANGES) * BigInt(MAX_RANGE_BLOCKS));
+  const optional = controller.readUInt16LE(CONTROLLER.ONCS);
+  const [zeroesSize = 0, ranges = 0] = [commandSet?.[COMMAND_SET.WZSL], commandSet?.[COMMAND_SET.DMRL]];
+  const rangeBlocks = commandSet?.readUInt32LE(COMMAND_SET.DMRSL) || MAX_RANGE_BLOCKS;
+  const blocks = Number(commandSet?.readBigUInt64LE(COMMAND_SET.DMSL) || BigInt(MAX_RANGES) * BigInt(MAX_RANGE_BLOCKS));
   // the size of a Write Zeroes has a limit of its own, or that of other commands
-  const zeroesBytes = unitsOf(zeroesSize || (controller[77] as number), page);
-  const hasZeroes = (optional & HAS_WRITE_ZEROES) !== 0;
+  const transferSize = controller[CONTROLLER.MDTS] as number;
+  const zeroesBytes = unitsOf(zeroesSize || transferSize, page);
+  const hasZeroes = (optional & ONCS.WRITE_ZEROES) !== 0;
   return {
-    transferBytes: Math.min(MAX_BUFFER_BYTES, unitsOf(controller[77] as number, page)),
+    transferBytes: Math.min(MAX_BUFFER_BYTES, unitsOf(transferSize, page)),
     zeroesBlocks: (blockBytes) => (hasZeroes ? Math.min(MAX_BLOCKS, Math.floor(zeroesBytes / blockBytes)) : 0),
     discard:
-      (optional & HAS_DATASET_MANAGEMENT) === 0
+      (optional & ONCS.DATASET_MANAGEMENT) === 0
         ? undefined
         : { ranges: Math.min(ranges || MAX_RANGES, MAX_RANGES), rangeBlocks, blocks },
   };

@@ -3,6 +3,7 @@ import { Readable, Writable } from 'node:stream';
 import { anything, type Checks, checkBoolean, checkOptions, wrongNumber } from '../../../base/options.js';
 import { VerbsError } from '../../../index.js';
 import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
+import { FORMAT, NAMESPACE } from '../structures.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { TargetLimits } from './limits.js';
 import type { HostQueue } from './queue.js';
@@ -65,11 +66,14 @@ export class NvmeNamespace {
     this.nsid = nsid;
     const format = formatOf(identity);
     this.blockBytes = 2 ** format.exponent;
-    const blocks = Math.min(Number(identity.readBigUInt64LE(0)), Math.floor(Number.MAX_SAFE_INTEGER / this.blockBytes));
+    const blocks = Math.min(
+      Number(identity.readBigUInt64LE(NAMESPACE.NSZE)),
+      Math.floor(Number.MAX_SAFE_INTEGER / this.blockBytes),
+    );
     this.bytes = blocks * this.blockBytes;
     this.#transferBytes = limits.transferBytes - (limits.transferBytes % this.blockBytes);
     this.#obstacle = obstacleOf(format, this.#transferBytes, limits.transferBytes);
-    this.isReadOnly = ((identity[99] as number) & 1) !== 0;
+    this.isReadOnly = ((identity[NAMESPACE.NSATTR] as number) & 1) !== 0;
     this.#buffers = buffers;
     this.#queue = queue;
   }
@@ -261,9 +265,10 @@ interface Format {
 }
 
 function formatOf(identity: Buffer): Format {
-  const index = ((identity[26] as number) & 0x0f) | (((identity[26] as number) & 0x60) >> 1);
-  const at = 128 + 4 * index;
-  return { exponent: identity[at + 2] as number, metadataBytes: identity.readUInt16LE(at) };
+  const selected = identity[NAMESPACE.FLBAS] as number;
+  const index = (selected & 0x0f) | ((selected & 0x60) >> 1);
+  const at = NAMESPACE.LBAF + FORMAT.BYTES * index;
+  return { exponent: identity[at + FORMAT.LBADS] as number, metadataBytes: identity.readUInt16LE(at + FORMAT.MS) };
 }
 
 function obstacleOf(format: Format, transferBytes: number, targetBytes: number): string | undefined {

@@ -21,7 +21,6 @@ import {
   NvmOpcode,
   Property,
   READY,
-  RETAIN_EVENT,
   SHUTDOWN_COMPLETE,
   SHUTDOWN_MASK,
 } from '../wire.js';
@@ -180,9 +179,8 @@ export class Controller {
   // ---- properties ----
 
   #getProperty({ command }: Exchange): bigint {
-    const offset = command.dword(11);
-    const isLong = (command.u8(40) & 7) === 1;
-    if (isLong !== (offset === Property.CAPABILITIES)) throw new CommandError(Status.INVALID_FIELD);
+    const { offset, bytes } = command.property;
+    if (bytes !== (offset === Property.CAPABILITIES ? 8 : 4)) throw new CommandError(Status.INVALID_FIELD);
     switch (offset) {
       case Property.CAPABILITIES:
         return this.#capabilities;
@@ -203,10 +201,10 @@ export class Controller {
   }
 
   async #setProperty({ command }: Exchange): Promise<void> {
-    if (command.dword(11) !== Property.CONFIGURATION || (command.u8(40) & 7) !== 0)
-      throw new CommandError(Status.INVALID_FIELD);
+    const { offset, bytes, value } = command.property;
+    if (offset !== Property.CONFIGURATION || bytes !== 4) throw new CommandError(Status.INVALID_FIELD);
     const before = this.#configuration;
-    this.#configuration = Number(command.u64(48) & 0xffff_ffffn);
+    this.#configuration = Number(value & 0xffff_ffffn);
     const isEnabled = (this.#configuration & ENABLE) !== 0;
     if (!isEnabled) this.#status &= ~(READY | FATAL);
     else if ((before & ENABLE) === 0) {
@@ -225,7 +223,8 @@ export class Controller {
   #identify({ command }: Exchange): Buffer {
     const { nsid } = command;
     const { namespaces } = this.subsystem;
-    switch (command.dword(10) & 0xff) {
+    const { cns, commandSet } = command.structure;
+    switch (cns) {
       case Cns.CONTROLLER:
         return identifyController(this.#identity);
       case Cns.NAMESPACE:
@@ -238,7 +237,7 @@ export class Controller {
         return identifyDescriptors(this.#namespace(nsid));
       case Cns.CONTROLLER_OF_COMMAND_SET:
         // no limits but those of Identify Controller
-        if (command.dword(11) >>> 24 === 0) return Buffer.alloc(IDENTIFY_BYTES);
+        if (commandSet === 0) return Buffer.alloc(IDENTIFY_BYTES);
     }
     throw new CommandError(Status.INVALID_FIELD);
   }
@@ -264,12 +263,10 @@ export class Controller {
   // ---- logs ----
 
   async #giveLog(exchange: Exchange): Promise<void> {
-    const { command } = exchange;
-    const dwords = (command.dword(10) >>> 16) + (command.dword(11) & 0xffff) * 0x10000 + 1;
-    const begin = command.u64(48);
+    const { page, isRetained, offset: begin, bytes } = exchange.command.log;
     if (begin % 4n !== 0n) throw new CommandError(Status.INVALID_FIELD);
-    const log = this.#log(command.dword(10) & 0xff, (command.dword(10) & RETAIN_EVENT) !== 0);
-    await exchange.send(dwords * 4, (part, offset) => {
+    const log = this.#log(page, isRetained);
+    await exchange.send(bytes, (part, offset) => {
       const from = begin + BigInt(offset);
       const rest = from < BigInt(log.length) ? log.subarray(Number(from)) : log.subarray(log.length);
       part.fill(0).set(rest.subarray(0, part.length));
@@ -297,8 +294,7 @@ export class Controller {
   // ---- features ----
 
   #setFeature(exchange: Exchange): bigint | undefined {
-    const { command } = exchange;
-    const [feature, value] = [command.dword(10) & 0xff, command.dword(11)];
+    const { id: feature, value } = exchange.command.feature;
     exchange.expectNoData();
     switch (feature) {
       case Feature.QUEUE_COUNT:
@@ -320,7 +316,7 @@ export class Controller {
   }
 
   async #getFeature(exchange: Exchange): Promise<bigint> {
-    const feature = exchange.command.dword(10) & 0xff;
+    const { id: feature } = exchange.command.feature;
     if (feature === Feature.HOST_ID) {
       await exchange.give(this.hostId);
       return 0n;

@@ -1,5 +1,6 @@
-/** The data structures of Identify (NVM Express base specification, "Identify command"; Fabrics fields included). */
+/** What a target says of itself in the data structures of Identify. */
 
+import { CONTROLLER, FORMAT, NAMESPACE, ONCS, SGLS } from '../structures.js';
 import { COMMAND_BYTES, IDENTIFY_BYTES, RESPONSE_BYTES } from '../wire.js';
 import { MAX_ASYNC_EVENTS } from './events.js';
 import { MAX_TRANSFER_LOG2, type Namespace } from './namespace.js';
@@ -27,32 +28,32 @@ const VERSION = '0.1.0';
 
 export function identifyController(identity: ControllerIdentity): Buffer {
   const data = Buffer.alloc(IDENTIFY_BYTES);
-  data.fill(' ', 4, 72);
-  data.write(identity.serialNumber.slice(0, 20), 4, 'latin1');
-  data.write('wasm-roce', 24, 'latin1');
-  data.write(VERSION, 64, 'latin1');
-  data[76] = 0x03; // CMIC: several ports and controllers
-  data[77] = MAX_TRANSFER_LOG2;
-  data.writeUInt16LE(identity.cntlid, 78);
-  data.writeUInt32LE(0x00010300, 80); // VER
-  data.writeUInt32LE(identity.asyncEvents, 92);
-  data.writeUInt32LE(1 << 6, 96); // CTRATT: every command counts as a keep-alive (TBKAS)
-  data[111] = identity.isDiscovery ? 2 : 1; // CNTRLTYPE
-  data[258] = 3; // ACL
-  data[259] = MAX_ASYNC_EVENTS - 1; // AERL
-  data[261] = 1 << 2; // LPA: offsets and long log pages
-  data.writeUInt16LE(KEEP_ALIVE_UNITS, 320);
-  data[512] = 0x66; // SQES: 64 bytes
-  data[513] = 0x44; // CQES: 16 bytes
-  data.writeUInt16LE(identity.queueEntries, 514);
-  data.writeUInt32LE(identity.maxNsid, 516);
-  data.writeUInt16LE((1 << 0) | (1 << 2) | (1 << 3), 520); // ONCS: Compare, Dataset Management, Write Zeroes
-  data[525] = 1; // VWC: what is written is durable after Flush
-  data.writeUInt32LE((1 << 0) | (1 << 2) | (1 << 20), 536); // SGLS: SGLs, keyed, offsets in the capsule
-  data.write(identity.nqn, 768, 'utf8');
-  data.writeUInt32LE((COMMAND_BYTES + identity.capsuleDataBytes) / 16, 1792); // IOCCSZ
-  data.writeUInt32LE(RESPONSE_BYTES / 16, 1796); // IORCSZ
-  data[1803] = 1; // MSDBD: one descriptor
+  data.fill(' ', CONTROLLER.SN, CONTROLLER.FR + 8);
+  data.write(identity.serialNumber.slice(0, 20), CONTROLLER.SN, 'latin1');
+  data.write('wasm-roce', CONTROLLER.MN, 'latin1');
+  data.write(VERSION, CONTROLLER.FR, 'latin1');
+  data[CONTROLLER.CMIC] = 0x03; // several ports and controllers
+  data[CONTROLLER.MDTS] = MAX_TRANSFER_LOG2;
+  data.writeUInt16LE(identity.cntlid, CONTROLLER.CNTLID);
+  data.writeUInt32LE(0x00010300, CONTROLLER.VER);
+  data.writeUInt32LE(identity.asyncEvents, CONTROLLER.OAES);
+  data.writeUInt32LE(1 << 6, CONTROLLER.CTRATT); // every command counts as a keep-alive (TBKAS)
+  data[CONTROLLER.CNTRLTYPE] = identity.isDiscovery ? 2 : 1;
+  data[CONTROLLER.ACL] = 3;
+  data[CONTROLLER.AERL] = MAX_ASYNC_EVENTS - 1;
+  data[CONTROLLER.LPA] = 1 << 2; // offsets and long log pages
+  data.writeUInt16LE(KEEP_ALIVE_UNITS, CONTROLLER.KAS);
+  data[CONTROLLER.SQES] = 0x66; // 64 bytes
+  data[CONTROLLER.CQES] = 0x44; // 16 bytes
+  data.writeUInt16LE(identity.queueEntries, CONTROLLER.MAXCMD);
+  data.writeUInt32LE(identity.maxNsid, CONTROLLER.NN);
+  data.writeUInt16LE(ONCS.COMPARE | ONCS.DATASET_MANAGEMENT | ONCS.WRITE_ZEROES, CONTROLLER.ONCS);
+  data[CONTROLLER.VWC] = 1; // what is written is durable after Flush
+  data.writeUInt32LE(SGLS.SUPPORTED | SGLS.KEYED | SGLS.OFFSETS, CONTROLLER.SGLS);
+  data.write(identity.nqn, CONTROLLER.SUBNQN, 'utf8');
+  data.writeUInt32LE((COMMAND_BYTES + identity.capsuleDataBytes) / 16, CONTROLLER.IOCCSZ);
+  data.writeUInt32LE(RESPONSE_BYTES / 16, CONTROLLER.IORCSZ);
+  data[CONTROLLER.MSDBD] = 1;
   return data;
 }
 
@@ -61,11 +62,11 @@ export function identifyNamespace(namespace: Namespace | undefined): Buffer {
   const data = Buffer.alloc(IDENTIFY_BYTES);
   if (namespace === undefined) return data;
   const { blocks, blockBytes, isReadOnly, uuid } = namespace;
-  for (const at of [0, 8, 16]) data.writeBigUInt64LE(BigInt(blocks), at); // NSZE, NCAP, NUSE
-  data[30] = 1; // NMIC: several controllers may have it
-  data[99] = isReadOnly ? 1 : 0; // NSATTR
-  uuid.copy(data, 104); // NGUID
-  data[130] = Math.log2(blockBytes); // LBADS of the only format
+  for (const at of [NAMESPACE.NSZE, NAMESPACE.NCAP, NAMESPACE.NUSE]) data.writeBigUInt64LE(BigInt(blocks), at);
+  data[NAMESPACE.NMIC] = 1;
+  data[NAMESPACE.NSATTR] = isReadOnly ? 1 : 0;
+  uuid.copy(data, NAMESPACE.NGUID);
+  data[NAMESPACE.LBAF + FORMAT.LBADS] = Math.log2(blockBytes); // of the only format
   return data;
 }
 

@@ -1,7 +1,7 @@
 /** A namespace of a target: blocks in a storage, and the commands of the NVM command set. */
 
 import { CommandError, ofStorage, Status } from '../status.js';
-import { DEALLOCATE, FORCE_UNIT_ACCESS, NvmOpcode, RANGE_BYTES } from '../wire.js';
+import { NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { Exchange } from './exchange.js';
 import type { Storage } from './storage.js';
 
@@ -110,14 +110,14 @@ export class Namespace {
 
   async #read(exchange: Exchange): Promise<void> {
     const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
-    if (isForced(exchange) && !this.isReadOnly) await this.#flush();
+    if (exchange.command.isForced && !this.isReadOnly) await this.#flush();
     await exchange.send(bytes, (part, offset) => this.#load(part, position + offset));
   }
 
   async #write(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
     const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
     await exchange.receive(bytes, (part, offset) => this.#store(part, position + offset));
-    if (isWriteThrough || isForced(exchange)) await this.#flush();
+    if (isWriteThrough || exchange.command.isForced) await this.#flush();
   }
 
   async #compare(exchange: Exchange): Promise<void> {
@@ -136,27 +136,25 @@ export class Namespace {
     const { position, bytes } = this.#range(exchange, Number.POSITIVE_INFINITY);
     for (let done = 0; done < bytes; done += ZEROES.length)
       await this.#store(ZEROES.subarray(0, Math.min(ZEROES.length, bytes - done)), position + done);
-    if (isWriteThrough || isForced(exchange)) await this.#flush();
+    if (isWriteThrough || exchange.command.isForced) await this.#flush();
   }
 
   /** Checks the ranges. The blocks are kept: what a host may do without need not go. */
   async #manage(exchange: Exchange): Promise<void> {
-    const { command } = exchange;
-    const count = (command.dword(10) & 0xff) + 1;
+    const { ranges: count, isDeallocation } = exchange.command.dataset;
     const ranges = await exchange.fetch(count * RANGE_BYTES);
-    if (!(command.dword(11) & DEALLOCATE)) return;
+    if (!isDeallocation) return;
     for (let at = 0; at < ranges.length; at += RANGE_BYTES)
       this.#expectBlocks(ranges.readBigUInt64LE(at + 8), ranges.readUInt32LE(at + 4));
   }
 
   /** The bytes that a command is about. @throws CommandError */
   #range({ command }: Exchange, most: number): { position: number; bytes: number } {
-    const first = command.u64(40);
-    const count = command.u16(48) + 1;
-    this.#expectBlocks(first, count);
-    const bytes = count * this.blockBytes;
+    const { firstBlock, blockCount } = command;
+    this.#expectBlocks(firstBlock, blockCount);
+    const bytes = blockCount * this.blockBytes;
     if (bytes > most) throw new CommandError(Status.INVALID_FIELD);
-    return { position: Number(first) * this.blockBytes, bytes };
+    return { position: Number(firstBlock) * this.blockBytes, bytes };
   }
 
   #expectBlocks(first: bigint, count: number): void {
@@ -177,5 +175,3 @@ export class Namespace {
 }
 
 const WRITING: ReadonlySet<number> = new Set([NvmOpcode.WRITE, NvmOpcode.WRITE_ZEROES, NvmOpcode.DATASET_MANAGEMENT]);
-
-const isForced = ({ command }: Exchange) => (command.dword(12) & FORCE_UNIT_ACCESS) !== 0;

@@ -16,6 +16,7 @@ import {
   ADMIN_ENTRIES,
   ANY_CONTROLLER,
   CONNECT_BYTES,
+  CONNECT_FIELD,
   CONNECT_OFFSET,
   DISCOVERY_NQN,
   decodeConnectData,
@@ -211,10 +212,11 @@ export class NvmeTarget {
     if (command.opcode !== FABRICS_OPCODE || command.fabricsType !== FabricsType.CONNECT)
       throw new CommandError(Status.INVALID_OPCODE);
     const data = decodeConnectData(await exchange.fetch(CONNECT_BYTES));
-    if (command.u16(40) !== 0) throw new CommandError(Status.CONNECT_INCOMPATIBLE_FORMAT);
-    const [qid, size] = [command.u16(42), command.u16(44)];
-    if (qid > MAX_IO_QUEUES) throw invalidParameter(42);
-    if (size === 0 || size >= (qid === 0 ? ADMIN_ENTRIES : IO_ENTRIES)) throw invalidParameter(44);
+    const { recordFormat, qid, sqSize, keepAlive: keepAliveMs } = command.connect;
+    if (recordFormat !== 0) throw new CommandError(Status.CONNECT_INCOMPATIBLE_FORMAT);
+    if (qid > MAX_IO_QUEUES) throw invalidParameter(CONNECT_FIELD.QID);
+    if (sqSize === 0 || sqSize >= (qid === 0 ? ADMIN_ENTRIES : IO_ENTRIES))
+      throw invalidParameter(CONNECT_FIELD.SQSIZE);
     const subsystem = this.#subsystems.get(data.subsystemNqn);
     if (subsystem === undefined) throw invalidParameter(IN_DATA + CONNECT_OFFSET.subsystemNqn);
     if (!subsystem.admits(data.hostNqn))
@@ -225,7 +227,7 @@ export class NvmeTarget {
     if (qid === 0 ? cntlid !== ANY_CONTROLLER : !isOwn) throw invalidParameter(IN_DATA + CONNECT_OFFSET.cntlid);
     await connection.grow();
     controller ??= subsystem.add((id) =>
-      this.#newController(connection, { cntlid: id, subsystem, hostNqn, hostId, keepAliveMs: command.dword(12) }),
+      this.#newController(connection, { cntlid: id, subsystem, hostNqn, hostId, keepAliveMs }),
     );
     if (controller === undefined) throw new CommandError(Status.CONNECT_CONTROLLER_BUSY);
     if (!controller.addQueue(qid)) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
