@@ -1,32 +1,14 @@
-// Retired names do not come back: docs/glossary.md lists them, with the folders in which they must not occur.
+// Retired names do not come back. One in lower case must not occur in identifiers and file names: `lend` forbids
+// `LendOut`, but not `calendar`. One that begins with a capital is a type, and forbids this identifier only.
 import { existsSync } from 'node:fs';
 import { extname, join, relative } from 'node:path';
 import ts from 'typescript';
 import { expect, test } from 'vitest';
+import { RETIRED } from './retiredwords.js';
 import { code, ROOT, sources, text } from './sources.js';
-
-interface Retired {
-  word: string;
-  instead: string;
-  /** Folders, from the project's folder. */
-  where: string[];
-}
 
 const SCRIPTS = ['.ts', '.js', '.mjs'];
 const NATIVE = ['.cc', '.h', '.c'];
-
-/** Reads the rows of the glossary's last table. */
-function retiredWords(): Retired[] {
-  const [, table = ''] = text('docs/glossary.md').split('\n## Retired words\n');
-  return Array.from(
-    table.matchAll(/^\| `(\w+)` \| (.+?) \| (.+?) \|$/gm),
-    ([, word = '', instead = '', where = '']) => ({
-      word,
-      instead,
-      where: Array.from(where.matchAll(/`([^`]+)`/g), ([, folder = '']) => folder),
-    }),
-  );
-}
 
 /** Returns the parts of a name between spaces: ` let go of ah ` for `letGoOfAh`, `LET_GO_OF_AH` and `let-go-of-ah`. */
 function parts(name: string): string {
@@ -76,15 +58,12 @@ function occurrences(word: string, folder: string): string[] {
   });
 }
 
-const retired = retiredWords();
-
-test('the glossary says which words are retired, where, and what to use instead', () => {
-  expect(retired.length).toBeGreaterThan(30);
-  const folders = retired.flatMap(({ where }) => where);
-  expect(folders.filter((folder) => !existsSync(join(ROOT, folder)))).toEqual([]);
-  expect(retired.filter(({ where }) => where.length === 0)).toEqual([]);
+test('each retired word has folders that exist', () => {
+  expect(RETIRED.length).toBeGreaterThan(30);
+  expect(RETIRED.filter(({ where }) => where.length === 0)).toEqual([]);
+  expect(RETIRED.flatMap(({ where }) => where).filter((folder) => !existsSync(join(ROOT, folder)))).toEqual([]);
 });
 
-test.each(retired)('$word is not used again: $instead', ({ word, where }) => {
+test.each(RETIRED)('$word is not used again: $instead', ({ word, where }) => {
   expect(where.flatMap((folder) => occurrences(word, folder))).toEqual([]);
 });
