@@ -11,9 +11,9 @@ const IN_WORKER_MODE = [
     (subject) => `test/verbs/${subject}.test.ts`,
   ),
   'test/cm/cmid.test.ts',
-  'test/connection/*.test.ts',
+  'test/protocols/message/*.test.ts',
   'test/datagram/socket.test.ts',
-  'test/ulp/rsocket/socket.test.ts',
+  'test/protocols/rsocket/socket.test.ts',
 ];
 
 /** One process for all files, one file after the other. */

@@ -1,5 +1,5 @@
 // Not part of the card: a module of its own that combines arrays in the card's memory, element by element. Collectives
-// use it (src/ulp/collective). It keeps no state, so that any thread can have an instance.
+// use it (src/protocols/collective). It keeps no state, so that any thread can have an instance.
 
 /** What an array consists of. */
 export enum Element {

@@ -32,7 +32,7 @@ const PROJECTS = {
 const OTHER_NODE = {
   majors: ['24', '26', '22'],
   projects: ['unit', 'host'],
-  files: ['test/verbs/', 'test/connection/stream'],
+  files: ['test/verbs/', 'test/protocols/message/stream'],
 };
 
 const interop = (name) => `test/interop/${name}.test.ts`;

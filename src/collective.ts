@@ -6,8 +6,8 @@
  *
  * @packageDocumentation
  */
-import { Communicator } from './ulp/collective/communicator.js';
-import type { CommunicatorOptions } from './ulp/collective/options.js';
+import { Communicator } from './protocols/collective/communicator.js';
+import type { CommunicatorOptions } from './protocols/collective/options.js';
 
 export type {
   Algorithm,
@@ -15,12 +15,12 @@ export type {
   BroadcastOptions,
   Communicator,
   ReduceScatterOptions,
-} from './ulp/collective/communicator.js';
-export type { ElementName, NumberArray } from './ulp/collective/elements.js';
-export { RankError, type RankErrorCode } from './ulp/collective/errors.js';
-export { COLLECTIVE_PORT, type CommunicatorOptions, type RankEndpoint } from './ulp/collective/options.js';
-export type { ReduceOpName } from './ulp/collective/reducer.js';
-export type { Range } from './ulp/collective/schedule.js';
+} from './protocols/collective/communicator.js';
+export type { ElementName, NumberArray } from './protocols/collective/elements.js';
+export { RankError, type RankErrorCode } from './protocols/collective/errors.js';
+export { COLLECTIVE_PORT, type CommunicatorOptions, type RankEndpoint } from './protocols/collective/options.js';
+export type { ReduceOpName } from './protocols/collective/reducer.js';
+export type { Range } from './protocols/collective/schedule.js';
 
 /**
  * Joins a communicator. Resolves when this rank is connected with all that it exchanges data with.

@@ -6,5 +6,5 @@
  *
  * @packageDocumentation
  */
-export { createStreams, type StreamsOptions } from './ulp/connectrpc/streams.js';
-export { createTransport, type TransportOptions } from './ulp/connectrpc/transport.js';
+export { createStreams, type StreamsOptions } from './protocols/connectrpc/streams.js';
+export { createTransport, type TransportOptions } from './protocols/connectrpc/transport.js';

@@ -6,11 +6,11 @@
  * @packageDocumentation
  */
 import type { RemoteInfo } from 'node:dgram';
-import { type DatagramOptions, Socket } from './ulp/rsocket/datagram/socket.js';
+import { type DatagramOptions, Socket } from './protocols/rsocket/datagram/socket.js';
 
-export type { Done } from './ulp/rsocket/datagram/queues.js';
-export type { DatagramData } from './ulp/rsocket/datagram/sendarguments.js';
-export { type BindOptions, type DatagramOptions, Socket } from './ulp/rsocket/datagram/socket.js';
+export type { Done } from './protocols/rsocket/datagram/queues.js';
+export type { DatagramData } from './protocols/rsocket/datagram/sendarguments.js';
+export { type BindOptions, type DatagramOptions, Socket } from './protocols/rsocket/datagram/socket.js';
 
 /** Creates a socket. @throws TypeError, RangeError for wrong options */
 export function createSocket(

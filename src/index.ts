@@ -32,18 +32,6 @@ export {
   type SidrStatusName,
   UDP_QKEY,
 } from './cm/index.js';
-export type { DeviceConnectOptions } from './connection/connect.js';
-export { Connection, type ConnectionOptions, type SendOptions } from './connection/connection.js';
-export type { Message } from './connection/messages.js';
-export type { AtomicOptions, ReadOptions, WriteOptions } from './connection/onesided.js';
-export {
-  type AcceptOptions,
-  ConnectionRequest,
-  type ListenOptions,
-  type RejectOptions,
-  Server,
-  type ServerEvents,
-} from './connection/server.js';
 export type { DatagramAddress, DatagramMessage, RemoteInfo } from './datagram/inbox.js';
 export {
   DatagramSocket,
@@ -74,7 +62,9 @@ export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/link.js';
 export type {
+  CardRoom,
   Frames,
+  HostNames,
   Link,
   LinkCounters,
   LinkFeatures,
@@ -87,6 +77,18 @@ export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';
 export type { XdpOptions } from './link/xdp/link.js';
 export type { XdpMode } from './link/xdp/program.js';
 export { Device, openDevice } from './opendevice.js';
+export type { DeviceConnectOptions } from './protocols/message/connect.js';
+export { Connection, type ConnectionOptions, type SendOptions } from './protocols/message/connection.js';
+export type { Message } from './protocols/message/messages.js';
+export type { AtomicOptions, ReadOptions, WriteOptions } from './protocols/message/onesided.js';
+export {
+  type AcceptOptions,
+  ConnectionRequest,
+  type ListenOptions,
+  type RejectOptions,
+  Server,
+  type ServerEvents,
+} from './protocols/message/server.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
 export { AddressHandle } from './verbs/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';

@@ -6,8 +6,8 @@
  *
  * @packageDocumentation
  */
-import { type RsocketOptions, type RsocketServerOptions, Server, Socket } from './ulp/rsocket/socket.js';
-import type { SocketConnectOptions } from './ulp/socketoptions.js';
+import { type RsocketOptions, type RsocketServerOptions, Server, Socket } from './protocols/rsocket/socket.js';
+import type { SocketConnectOptions } from './sockets/options.js';
 
 export {
   type MappedMemory,
@@ -15,10 +15,10 @@ export {
   type RsocketServerOptions,
   Server,
   Socket,
-} from './ulp/rsocket/socket.js';
-export { type ServerListenOptions, type ServerOptions, StreamServer } from './ulp/server.js';
-export { StreamSocket } from './ulp/socket.js';
-export type { SocketAddress, SocketConnectOptions, SocketOptions } from './ulp/socketoptions.js';
+} from './protocols/rsocket/socket.js';
+export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
+export { type ServerListenOptions, type ServerOptions, StreamServer } from './sockets/streamserver.js';
+export { StreamSocket } from './sockets/streamsocket.js';
 
 /** Creates a server. @throws TypeError, RangeError for wrong options */
 export function createServer(options: RsocketServerOptions, onConnection?: (socket: Socket) => void): Server;

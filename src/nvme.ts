@@ -6,21 +6,21 @@
  *
  * @packageDocumentation
  */
-import type { DiscoveryEntry } from './ulp/nvme/discovery.js';
-import { NvmeController } from './ulp/nvme/host/controller.js';
-import type { ConnectOptions, DiscoverOptions } from './ulp/nvme/host/options.js';
-import { NvmeTarget, type TargetOptions } from './ulp/nvme/target/target.js';
+import type { DiscoveryEntry } from './protocols/nvme/discovery.js';
+import { NvmeController } from './protocols/nvme/host/controller.js';
+import type { ConnectOptions, DiscoverOptions } from './protocols/nvme/host/options.js';
+import { NvmeTarget, type TargetOptions } from './protocols/nvme/target/target.js';
 
-export type { DiscoveryEntry } from './ulp/nvme/discovery.js';
-export { NvmeController } from './ulp/nvme/host/controller.js';
-export { NvmeNamespace, type RangeOptions, type WriteOptions } from './ulp/nvme/host/namespace.js';
-export type { ConnectOptions, DiscoverOptions } from './ulp/nvme/host/options.js';
-export { machineNqn } from './ulp/nvme/names.js';
-export { NvmeError } from './ulp/nvme/status.js';
-export type { NamespaceOptions, SubsystemOptions } from './ulp/nvme/target/options.js';
-export { type FileStorageOptions, fileStorage, type Storage } from './ulp/nvme/target/storage.js';
-export { NvmeTarget, type TargetOptions } from './ulp/nvme/target/target.js';
-export { DISCOVERY_NQN, NVME_PORT } from './ulp/nvme/wire.js';
+export type { DiscoveryEntry } from './protocols/nvme/discovery.js';
+export { NvmeController } from './protocols/nvme/host/controller.js';
+export { NvmeNamespace, type RangeOptions, type WriteOptions } from './protocols/nvme/host/namespace.js';
+export type { ConnectOptions, DiscoverOptions } from './protocols/nvme/host/options.js';
+export { machineNqn } from './protocols/nvme/names.js';
+export { NvmeError } from './protocols/nvme/status.js';
+export type { NamespaceOptions, SubsystemOptions } from './protocols/nvme/target/options.js';
+export { type FileStorageOptions, fileStorage, type Storage } from './protocols/nvme/target/storage.js';
+export { NvmeTarget, type TargetOptions } from './protocols/nvme/target/target.js';
+export { DISCOVERY_NQN, NVME_PORT } from './protocols/nvme/wire.js';
 
 /**
  * Serves subsystems until it is closed.

@@ -1,11 +1,11 @@
 /** The public device: verbs, and connections and datagrams by address and port. */
 
 import { checkBoolean, checkOptions } from './base/options.js';
-import { connect, type DeviceConnectOptions } from './connection/connect.js';
-import type { Connection } from './connection/connection.js';
-import { Endpoints } from './connection/endpoints.js';
-import { type ListenOptions, Server } from './connection/server.js';
 import { DatagramSocket, type DatagramSocketOptions } from './datagram/socket.js';
+import { connect, type DeviceConnectOptions } from './protocols/message/connect.js';
+import type { Connection } from './protocols/message/connection.js';
+import { Endpoints } from './protocols/message/endpoints.js';
+import { type ListenOptions, Server } from './protocols/message/server.js';
 import { Context } from './verbs/context.js';
 import { type OpenOptions, openDeviceAs } from './verbs/open.js';
 

@@ -5,15 +5,15 @@
  *
  * @packageDocumentation
  */
-import { type ConnectOptions, RpcClient } from './ulp/rpc/client.js';
-import { RpcServer, type ServerOptions } from './ulp/rpc/server.js';
+import { type ConnectOptions, RpcClient } from './protocols/rpc/client.js';
+import { RpcServer, type ServerOptions } from './protocols/rpc/server.js';
 
-export type { CallOptions, ConnectOptions, RpcClient } from './ulp/rpc/client.js';
-export { RPC_PORT } from './ulp/rpc/limits.js';
-export type { CallContext, MethodHandler, StreamHandler } from './ulp/rpc/servedclient.js';
-export type { RpcServer, ServerOptions } from './ulp/rpc/server.js';
-export { RpcError, type RpcStatus } from './ulp/rpc/status.js';
-export type { RpcStream } from './ulp/rpc/stream.js';
+export type { CallOptions, ConnectOptions, RpcClient } from './protocols/rpc/client.js';
+export { RPC_PORT } from './protocols/rpc/limits.js';
+export type { CallContext, MethodHandler, StreamHandler } from './protocols/rpc/servedclient.js';
+export type { RpcServer, ServerOptions } from './protocols/rpc/server.js';
+export { RpcError, type RpcStatus } from './protocols/rpc/status.js';
+export type { RpcStream } from './protocols/rpc/stream.js';
 
 /**
  * Serves methods and streams until it is closed.

@@ -6,13 +6,11 @@
  *
  * @packageDocumentation
  */
-import type { ServerOptions } from './ulp/server.js';
-import type { StreamSocket } from './ulp/socket.js';
-import { ValkeyServer } from './ulp/valkey/socket.js';
 
-export { type ServerListenOptions, type ServerOptions, StreamServer } from './ulp/server.js';
-export { StreamSocket } from './ulp/socket.js';
-export type { SocketAddress, SocketConnectOptions, SocketOptions } from './ulp/socketoptions.js';
+import { ValkeyServer } from './protocols/valkey/socket.js';
+import type { ServerOptions } from './sockets/streamserver.js';
+import type { StreamSocket } from './sockets/streamsocket.js';
+
 export {
   type Bridge,
   type Connector,
@@ -21,9 +19,12 @@ export {
   createBridge,
   VALKEY_PORT,
   type ValkeyOptions,
-} from './ulp/valkey/connectors.js';
-export { createProxy, type ProxyOptions, type ValkeyProxy } from './ulp/valkey/proxy.js';
-export { ValkeyServer, ValkeySocket } from './ulp/valkey/socket.js';
+} from './protocols/valkey/connectors.js';
+export { createProxy, type ProxyOptions, type ValkeyProxy } from './protocols/valkey/proxy.js';
+export { ValkeyServer, ValkeySocket } from './protocols/valkey/socket.js';
+export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
+export { type ServerListenOptions, type ServerOptions, StreamServer } from './sockets/streamserver.js';
+export { StreamSocket } from './sockets/streamsocket.js';
 
 /** Creates a server; what it sends and receives is RESP. @throws TypeError, RangeError for wrong options */
 export function createServer(options: ServerOptions = {}, onConnection?: (socket: StreamSocket) => void): ValkeyServer {

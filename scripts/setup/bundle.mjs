@@ -21,7 +21,7 @@ const ENTRIES = {
   // programs of threads and processes, by src/packagefile.ts
   cardworker: 'src/device/cardworker.ts',
   democard: 'src/cli/demo/card.ts',
-  reducethread: 'src/ulp/collective/reducethread.ts',
+  reducethread: 'src/protocols/collective/reducethread.ts',
 };
 
 /** Names a chunk after its last module: `chunk-verbs-cq.js`, or after a package: `chunk-zod.js`. */

@@ -7,7 +7,7 @@ import { Output, styled } from '../../src/cli/output.js';
 import { describe as describeDevice } from '../../src/cli/stat/table.js';
 import { openDevice } from '../../src/index.js';
 import { createTarget, type NvmeTarget } from '../../src/nvme.js';
-import { MemoryStorage } from '../ulp/nvme/memorystorage.js';
+import { MemoryStorage } from '../protocols/nvme/memorystorage.js';
 import { loopback } from '../verbs/pair.js';
 import { run } from './run.js';
 

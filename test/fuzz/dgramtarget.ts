@@ -6,7 +6,7 @@ import { createSocket as createUdpSocket, type Socket as UdpSocket } from 'node:
 import { once } from 'node:events';
 import { createSocket, type Socket } from '../../src/dgram.js';
 import { type AddressHandle, createMemoryHub, type Device, type Mr, openDevice, type Qp } from '../../src/index.js';
-import { encodeHeader, encodeIntroduction, MESSAGE_BYTES, QKEY } from '../../src/ulp/rsocket/datagram/wire.js';
+import { encodeHeader, encodeIntroduction, MESSAGE_BYTES, QKEY } from '../../src/protocols/rsocket/datagram/wire.js';
 import { eventually } from '../kit/eventually.js';
 import type { Random } from '../kit/random.js';
 import { Uncaught } from '../kit/uncaught.js';

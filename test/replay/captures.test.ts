@@ -11,7 +11,7 @@ import { ReplayedResponder, type ResponderSetup } from './responder.js';
 
 /**
  * Captures whose memory and access rights the packets do not show: test/qp/capture.test.ts replays them, and
- * test/ulp/nvme/captures.test.ts those of NVMe.
+ * test/protocols/nvme/captures.test.ts those of NVMe.
  */
 const ELSEWHERE = [
   ...['nvme_aen', 'nvme_connect', 'nvme_discover', 'nvme_rw'],

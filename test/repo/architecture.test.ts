@@ -78,10 +78,11 @@ describe('the facade', () => {
   const verbs = ['src/verbs', ...device];
   const cm = ['src/cm', ...verbs];
   const transport = ['src/transport', ...cm];
-  const connection = ['src/connection', ...transport];
-  const datagram = ['src/datagram', ...connection];
+  const message = ['src/protocols/message', ...transport];
+  const datagram = ['src/datagram', ...message];
+  const protocols = ['src/index', 'src/shareddevice', ...transport];
 
-  test('imports point downwards: cli, index, opendevice, datagram, connection, transport, cm, verbs, device, link', () => {
+  test('imports point downwards: cli, protocols, sockets, index, opendevice, datagram, message, transport, cm, …', () => {
     const wrong = violations(sources('src', '.ts'), {
       'src/errors': [],
       // needed by several rooms, and knows none
@@ -95,8 +96,8 @@ describe('the facade', () => {
       'src/cm': ['src/cm/core', ...verbs],
       // what all transports above the verbs need
       'src/transport': cm,
-      'src/connection': transport,
-      'src/datagram': connection,
+      'src/protocols/message': transport,
+      'src/datagram': message,
       'src/opendevice': datagram,
       'src/index': ['src/opendevice', ...datagram],
       // packets of scripts share nothing with the card; a scripted queue pair is a link
@@ -111,14 +112,21 @@ describe('the facade', () => {
         (name) => `src/probe/${name}`,
       ),
       'build/scriptgrammar': [],
-      'src/ulp': ['src/index', ...connection],
-      'src/net': ['src/ulp', 'src/index'],
-      'src/dgram': ['src/ulp'],
-      'src/collective': ['src/ulp'],
-      'src/connectrpc': ['src/ulp'],
-      'src/nvme': ['src/ulp'],
-      'src/rpc': ['src/ulp'],
-      'src/valkey': ['src/ulp'],
+      'src/shareddevice': ['src/index', 'src/base', 'src/link', 'src/errors'],
+      'src/sockets': protocols,
+      'src/protocols/rsocket': ['src/sockets', ...protocols],
+      'src/protocols/valkey': ['src/sockets', ...protocols],
+      'src/protocols/nvme': protocols,
+      'src/protocols/collective': protocols,
+      'src/protocols/rpc': protocols,
+      'src/protocols/connectrpc': ['src/protocols/rpc', ...protocols],
+      'src/net': ['src/protocols/rsocket', 'src/sockets'],
+      'src/dgram': ['src/protocols/rsocket'],
+      'src/collective': ['src/protocols/collective'],
+      'src/connectrpc': ['src/protocols/connectrpc'],
+      'src/nvme': ['src/protocols/nvme'],
+      'src/rpc': ['src/protocols/rpc'],
+      'src/valkey': ['src/protocols/valkey', 'src/sockets'],
       'src/cli': [
         ...['src/base', 'src/packagefile', 'src/cli/endpoint/notify'],
         ...['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],

@@ -2,8 +2,8 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { type Cq, MemoryHub, type Wc } from '../../src/index.js';
 import { CompletionPump, Completions } from '../../src/transport/completions.js';
-import { uncaughtDuring } from '../connection/connectionpair.js';
 import { eventually } from '../kit/eventually.js';
+import { uncaughtDuring } from '../protocols/message/connectionpair.js';
 import { connectedPair, openOn } from '../verbs/pair.js';
 
 test('a pump rests when its queue is closed', async () => {

@@ -1,6 +1,6 @@
 /** Collectives: the private data of a rank, credits, data, and control messages. */
 import { type Communicator, openCommunicator } from '../../../src/collective.js';
-import { CREDIT_BYTES, encodeHello, immediate, Kind } from '../../../src/ulp/collective/wire.js';
+import { CREDIT_BYTES, encodeHello, immediate, Kind } from '../../../src/protocols/collective/wire.js';
 import type { Random } from '../../kit/random.js';
 import { edge, edge64, Fields } from './edges.js';
 import type { FuzzedProtocol } from './protocol.js';

@@ -1,6 +1,6 @@
 /** Messages of connections, and those of their streams. */
 import type { Random } from '../../kit/random.js';
-import { PROTOCOLS } from '../../ulp/protocols.js';
+import { PROTOCOLS } from '../../protocols/protocols.js';
 import { edge } from './edges.js';
 import type { FuzzedProtocol } from './protocol.js';
 import { asClient } from './rawend.js';

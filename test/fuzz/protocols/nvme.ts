@@ -9,10 +9,10 @@ import {
   NVME_PORT,
   NvmOpcode,
   RESPONSE_BYTES,
-} from '../../../src/ulp/nvme/wire.js';
+} from '../../../src/protocols/nvme/wire.js';
 import type { Random } from '../../kit/random.js';
-import { MemoryStorage } from '../../ulp/nvme/memorystorage.js';
-import { NQN, PROTOCOLS } from '../../ulp/protocols.js';
+import { MemoryStorage } from '../../protocols/nvme/memorystorage.js';
+import { NQN, PROTOCOLS } from '../../protocols/protocols.js';
 import { edge, edge64, Fields } from './edges.js';
 import { type FuzzedProtocol, HOSTILE_HOST, talkAsClient } from './protocol.js';
 import { asClient, asService } from './rawend.js';

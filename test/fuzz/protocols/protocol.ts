@@ -8,8 +8,8 @@ import { createMemoryHub, type Device, openDevice } from '../../../src/index.js'
 import { eventually } from '../../kit/eventually.js';
 import type { Random } from '../../kit/random.js';
 import { Uncaught } from '../../kit/uncaught.js';
-import { HOST, OWN_HOST } from '../../ulp/hosts.js';
-import type { Ends, Protocol } from '../../ulp/protocols.js';
+import { HOST, OWN_HOST } from '../../protocols/hosts.js';
+import type { Ends, Protocol } from '../../protocols/protocols.js';
 import type { FuzzTarget, Session } from '../fuzzer.js';
 import { type Meet, RawEnd } from './rawend.js';
 import { Act, decodeStep, encodeStep, type PartialStep } from './step.js';

@@ -1,10 +1,10 @@
 /** Calls: frames, several in a message. */
 
-import { encodePrivateData } from '../../../src/connection/privatedata.js';
+import { encodePrivateData } from '../../../src/protocols/message/privatedata.js';
+import { FrameType, HEADER_BYTES, LARGE, PROTOCOL } from '../../../src/protocols/rpc/wire.js';
 import { connect, createServer, type RpcClient } from '../../../src/rpc.js';
-import { FrameType, HEADER_BYTES, LARGE, PROTOCOL } from '../../../src/ulp/rpc/wire.js';
 import type { Random } from '../../kit/random.js';
-import { PROTOCOLS } from '../../ulp/protocols.js';
+import { PROTOCOLS } from '../../protocols/protocols.js';
 import { edge, edge64, Fields } from './edges.js';
 import { type FuzzedProtocol, HOSTILE_HOST, talkAsClient } from './protocol.js';
 import { asClient, asService } from './rawend.js';

@@ -6,9 +6,9 @@ import {
   immediate,
   MAPPING_BYTES,
   TARGET_BYTES,
-} from '../../../src/ulp/rsocket/wire.js';
+} from '../../../src/protocols/rsocket/wire.js';
 import type { Random } from '../../kit/random.js';
-import { PROTOCOLS } from '../../ulp/protocols.js';
+import { PROTOCOLS } from '../../protocols/protocols.js';
 import { edge, edge64, Fields } from './edges.js';
 import { type FuzzedProtocol, HOSTILE_HOST, keepWriting, talkAsClient } from './protocol.js';
 import { asClient, asService, type RawEnd } from './rawend.js';

@@ -1,8 +1,8 @@
 /** Valkey Over RDMA: messages of 32 bytes, and immediate data. */
-import { MESSAGE_BYTES, Opcode } from '../../../src/ulp/valkey/wire.js';
+import { MESSAGE_BYTES, Opcode } from '../../../src/protocols/valkey/wire.js';
 import { createServer, ValkeySocket } from '../../../src/valkey.js';
 import type { Random } from '../../kit/random.js';
-import { PROTOCOLS } from '../../ulp/protocols.js';
+import { PROTOCOLS } from '../../protocols/protocols.js';
 import { edge, edge64, Fields } from './edges.js';
 import { type FuzzedProtocol, HOSTILE_HOST, keepWriting, talkAsClient } from './protocol.js';
 import { asClient, asService, type RawEnd } from './rawend.js';

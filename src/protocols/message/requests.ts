@@ -1,0 +1,248 @@
+/** Requests of a connection: a bounded number is in flight, each with registered memory and a promise. */
+
+import { checkWait, type WaitOptions, waitFor } from '../../base/waiting.js';
+import { WcStatus } from '../../device/codes.js';
+import { VerbsError } from '../../errors.js';
+import { WcError } from '../../verbs/explain.js';
+import type { Qp } from '../../verbs/qp.js';
+import type { Wc } from '../../verbs/wc.js';
+import type { SendWr, Sge } from '../../verbs/wr.js';
+import type { SendBuffer, SendPool } from './sendpool.js';
+
+/** The work request of a request, whose completion settles the promise. */
+export type Request = SendWr & { readonly wrId: number; readonly signaled: true };
+
+/**
+ * Makes a work request. Returns one literal, without spreads: for an object that others are spread into, V8 may make a
+ * hidden class each time.
+ */
+export type BuildRequest = (slot: Slot, wrId: number) => Request;
+
+/** Lets the caller cancel a request that has not been posted yet. */
+interface Cancellation {
+  isCancelled: boolean;
+}
+
+/** The right to have one request in flight, with memory for its outgoing data or its response. */
+export interface Slot {
+  readonly bytes: Buffer;
+  /** Returns the first `length` bytes as a scatter/gather element. */
+  sge(length: number): Sge;
+}
+
+/** The slot of a request without memory of ours. */
+const WITHOUT_MEMORY: Slot = { bytes: Buffer.alloc(0), sge: () => ({ addr: 0, length: 0, lkey: 0 }) };
+
+/** `wrId` of the probe. */
+const PROBE = -1;
+
+interface SlotWaiter {
+  readonly cancellation: Cancellation;
+  readonly bytes: number;
+  resolve(slot: Slot): void;
+  reject(error: unknown): void;
+}
+
+interface InFlight {
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
+export class Requests {
+  readonly #qp: Qp;
+  readonly #pool: SendPool;
+  /** Requests that may be in flight. */
+  readonly #count: number;
+  #waiting: SlotWaiter[] = [];
+  /**
+   * Requests in flight, by their `wrId`. Not a Map: its tables outlive several collections of garbage when it changes
+   * with every request.
+   */
+  readonly #inFlight: (InFlight | undefined)[] = [];
+  readonly #freeIds: number[] = [];
+  /** Slots in use, and the bytes of their memory. */
+  #used = 0;
+  #heldBytes = 0;
+  readonly #idle: (() => void)[] = [];
+  #isPaused = false;
+  #isProbing = false;
+  #endReason: { readonly error: Error } | undefined;
+
+  /** @param pool has the memory @param count requests that may be in flight */
+  constructor(qp: Qp, pool: SendPool, count: number) {
+    this.#qp = qp;
+    this.#pool = pool;
+    this.#count = count;
+  }
+
+  /**
+   * Posts a request as soon as a slot is free, in order. If the wait ends before that, the request is not sent and the
+   * caller may change its data.
+   * @param timeoutText start of the ETIMEDOUT message
+   * @param bytes memory that the request needs at least; 0 = none, its memory is the caller's
+   * @param build makes the work request when it is posted, at once if a slot is free; its exception rejects the promise
+   * @param finish makes the result after the completion
+   */
+  async submit<T>(
+    timeoutText: string,
+    wait: WaitOptions,
+    bytes: number,
+    build: BuildRequest,
+    finish: (slot: Slot) => T,
+  ): Promise<T> {
+    checkWait(wait);
+    const cancellation = { isCancelled: false };
+    return waitFor(this.#execute(cancellation, bytes, build, finish), timeoutText, wait, () => {
+      cancellation.isCancelled = true;
+      this.#waiting = this.#waiting.filter((other) => other.cancellation !== cancellation);
+      this.#resolveIdle();
+    });
+  }
+
+  /**
+   * Sends a WRITE of zero bytes, which every peer acknowledges and no application sees. Does nothing while requests are
+   * in flight: their acknowledgement is the sign of life.
+   * @throws VerbsError when the application has closed the queue pair or its device
+   */
+  probe(): void {
+    if (this.#used > 0 || this.#isProbing) return;
+    this.#qp.postSend({ wrId: PROBE, opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, signaled: true });
+    this.#isProbing = true;
+  }
+
+  /** From now on requests wait, until `resume`: the queue pair cannot send yet. */
+  pause(): void {
+    this.#isPaused = true;
+  }
+
+  /** Posts the requests that wait. */
+  resume(): void {
+    this.#isPaused = false;
+    this.#serve();
+  }
+
+  async #execute<T>(
+    cancellation: Cancellation,
+    bytes: number,
+    build: BuildRequest,
+    finish: (slot: Slot) => T,
+  ): Promise<T> {
+    const isFirst = this.#waiting.length === 0 && this.#endReason === undefined;
+    const slot = (isFirst ? this.#takeSlot(bytes) : undefined) ?? (await this.#waitForSlot(cancellation, bytes));
+    const id = this.#freeIds.pop() ?? this.#inFlight.length;
+    this.#inFlight[id] = undefined;
+    try {
+      if (this.#endReason !== undefined) throw this.#endReason.error;
+      // Cancelled between getting the slot and this microtask.
+      if (cancellation.isCancelled) throw new VerbsError('ECANCELED', 'cancelled before it was sent');
+      const done = new Promise<void>((resolve, reject) => {
+        this.#inFlight[id] = { resolve, reject };
+      });
+      this.#qp.postSend(build(slot, id));
+      await done;
+      return finish(slot);
+    } finally {
+      this.#inFlight[id] = undefined;
+      this.#freeIds.push(id);
+      this.#releaseSlot(slot);
+    }
+  }
+
+  /**
+   * Settles the request of a completion. A flush error only says that the queue pair is in ERR. The connection manager
+   * (the peer disconnected) or an asynchronous event soon gives the reason, and until then the request stays pending.
+   * @returns the error, if the request failed by itself and not because the connection has ended
+   */
+  complete(wc: Wc): WcError | undefined {
+    if (wc.status === WcStatus.WR_FLUSH_ERR && this.#endReason === undefined) return undefined;
+    const request = this.#inFlight[wc.wrId];
+    if (wc.wrId === PROBE) {
+      this.#isProbing = false;
+      this.#serve();
+    }
+    if (wc.ok) {
+      request?.resolve();
+      return undefined;
+    }
+    const error = this.#endReason === undefined ? completionError(wc) : undefined;
+    request?.reject(error ?? this.#endReason?.error);
+    return error;
+  }
+
+  /** Refuses further requests. Waiting requests, and those that fail from now on, fail with the error of the reason. */
+  end(reason: { readonly error: Error }): void {
+    this.#endReason ??= reason;
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#endReason.error);
+    this.#resolveIdle();
+  }
+
+  /** Fails the requests in flight as well; no more completions will come. */
+  failInFlight(): void {
+    for (const request of this.#inFlight)
+      request?.reject(this.#endReason?.error ?? new VerbsError('ECANCELED', `${this.#qp} was closed`));
+  }
+
+  /** Resolves when no request is in flight or waiting. */
+  idle(): Promise<void> {
+    if (this.#isIdle) return Promise.resolve();
+    return new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  get #isIdle(): boolean {
+    return this.#waiting.length === 0 && this.#used === 0;
+  }
+
+  /** @returns undefined when the request has to wait @throws VerbsError ENOMEM as `SendPool.take` */
+  #takeSlot(bytes: number): Slot | undefined {
+    if (this.#isPaused || this.#used + (this.#isProbing ? 1 : 0) >= this.#count) return undefined;
+    if (bytes === 0) {
+      this.#used++;
+      return WITHOUT_MEMORY;
+    }
+    const buffer = this.#pool.take(bytes, this.#heldBytes);
+    if (buffer === undefined) {
+      // Otherwise the completion of an own request serves the next one.
+      if (this.#used === 0) this.#pool.wait(this.#serve);
+      return undefined;
+    }
+    this.#used++;
+    this.#heldBytes += buffer.bytes.length;
+    return buffer;
+  }
+
+  #waitForSlot(cancellation: Cancellation, bytes: number): Promise<Slot> {
+    if (this.#endReason !== undefined) return Promise.reject(this.#endReason.error);
+    return new Promise((resolve, reject) => this.#waiting.push({ cancellation, bytes, resolve, reject }));
+  }
+
+  /** Gives free slots to the requests that wait, in order. @returns whether no request waits for memory any more */
+  readonly #serve = (): boolean => {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      try {
+        const slot = this.#takeSlot(next.bytes);
+        if (slot === undefined) return this.#used > 0 || this.#isPaused;
+        next.resolve(slot);
+      } catch (error) {
+        next.reject(error);
+      }
+      this.#waiting.shift();
+    }
+    return true;
+  };
+
+  #releaseSlot(slot: Slot): void {
+    this.#used--;
+    this.#heldBytes -= slot.bytes.length;
+    if (slot !== WITHOUT_MEMORY) this.#pool.release(slot as SendBuffer);
+    this.#serve();
+    this.#resolveIdle();
+  }
+
+  #resolveIdle(): void {
+    if (this.#isIdle) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+}
+
+export function completionError(wc: Wc): WcError {
+  return new WcError(wc.explain());
+}

@@ -1,0 +1,58 @@
+/** A completion queue of many queue pairs: each gets its own completions, and the queue holds those of all. */
+
+import { CompletionPump } from '../../transport/completions.js';
+import type { Context } from '../../verbs/context.js';
+import type { Cq } from '../../verbs/cq.js';
+import { NumberMap } from '../../verbs/numbermap.js';
+import type { Wc } from '../../verbs/wc.js';
+
+/** Bytes of a completion in the card (assembly/host/cq.ts). */
+const COMPLETION_BYTES = 64;
+
+export class SharedCq {
+  readonly cq: Cq;
+  readonly #pump: CompletionPump;
+  readonly #handlers = new NumberMap<(wc: Wc) => void>();
+  /** Completions that may be pending at once. */
+  #needed = 0;
+
+  private constructor(cq: Cq, onOther: (wc: Wc) => void) {
+    this.cq = cq;
+    this.#pump = new CompletionPump(cq, (wc) => (this.#handlers.get(wc.qpNum) ?? onOther)(wc));
+  }
+
+  /** @param onOther receives completions of queue pairs that were removed @throws VerbsError ENOMEM */
+  static async create(device: Context, cqe: number, onOther: (wc: Wc) => void = () => {}): Promise<SharedCq> {
+    return new SharedCq((await device.createCq({ cqe })).makeInternal(), onOther);
+  }
+
+  /** Bytes of the card's memory that it takes. */
+  get bytes(): number {
+    return this.cq.cqe * COMPLETION_BYTES;
+  }
+
+  /** Makes room for further completions; a negative number gives it back. @throws VerbsError ENOMEM */
+  async reserve(completions: number): Promise<void> {
+    this.#needed += completions;
+    if (this.#needed > this.cq.cqe) await this.cq.resize(2 ** Math.ceil(Math.log2(this.#needed)));
+  }
+
+  /** Passes the completions of a queue pair to a handler. */
+  add(qpNum: number, onCompletion: (wc: Wc) => void): void {
+    this.#handlers.set(qpNum, onCompletion);
+  }
+
+  /** To be called when all completions of the queue pair are delivered. */
+  remove(qpNum: number): void {
+    this.#handlers.delete(qpNum);
+  }
+
+  /** Delivers everything that the queue holds. */
+  drain(): void {
+    this.#pump.drainAll();
+  }
+
+  close(): Promise<void> {
+    return this.cq.close();
+  }
+}

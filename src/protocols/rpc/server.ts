@@ -1,0 +1,143 @@
+/** A server: listens, and has a ServedClient for each connection. */
+
+import { type Checks, callable, checkOptions, hostName, integer, object } from '../../base/options.js';
+import { Scope } from '../../base/scope.js';
+import { Counts, Shares } from '../../base/shares.js';
+import { callProgram } from '../../base/uncaught.js';
+import type { Connection, Device, Server } from '../../index.js';
+import { type DeviceUse, openedDevice, useDevice } from '../../shareddevice.js';
+import { memoryShares } from '../../transport/memoryshares.js';
+import { CONNECTION_OPTIONS, isOurs } from './channel.js';
+import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
+import { type Handlers, type Limits, type MethodHandler, ServedClient, type StreamHandler } from './servedclient.js';
+import { checkMethodName } from './wire.js';
+
+/** Options of `createServer`. */
+export interface ServerOptions {
+  /** Device. Default: one that the server opens. */
+  readonly device?: Device;
+  /** Local address to listen on. Default: all of the device. */
+  readonly host?: string;
+  /** Port of rdma_cm; 0 = any free port. Default 7473. */
+  readonly port?: number;
+  /** Methods with one request and one response. */
+  readonly methods?: Readonly<Record<string, MethodHandler>>;
+  /** Methods with messages in both directions. */
+  readonly streams?: Readonly<Record<string, StreamHandler>>;
+  /** Longest request, response or message of a stream in bytes, up to 2^30. Default 4 MiB. */
+  readonly maxMessageBytes?: number;
+  /**
+   * Handlers that may run for one client at a time, 1 to 65536, also for calls that it has ended; further calls fail
+   * with RESOURCE_EXHAUSTED. A client is an address. Default 1024.
+   */
+  readonly maxCalls?: number;
+  /**
+   * Bytes of all requests and unread messages at a time, and 512 for each of them. A client, which is an address, has
+   * at most as much as it leaves free: half of it, or less if others have some. A call that exceeds it fails with
+   * RESOURCE_EXHAUSTED. Default 256 MiB.
+   */
+  readonly maxPendingBytes?: number;
+  /** Called when a client has broken the protocol or is lost. */
+  readonly onError?: (error: Error, client: { readonly address: string }) => void;
+}
+
+const CHECKS: Checks<ServerOptions> = {
+  device: openedDevice,
+  host: hostName,
+  port: integer(0, 65535),
+  methods: object,
+  streams: object,
+  maxMessageBytes: integer(1, 2 ** 30),
+  maxCalls: integer(1, 65_536),
+  maxPendingBytes: integer(1, Number.MAX_SAFE_INTEGER),
+  onError: callable,
+};
+
+/** Bytes of the device's memory that a connection takes besides its receive buffers, which all share, about. */
+const CONNECTION_BYTES = 8192;
+
+/** A server; `createServer` makes it. */
+export class RpcServer {
+  readonly #options: ServerOptions;
+  readonly #use: DeviceUse;
+  readonly #server: Server;
+  readonly #clients = new Set<ServedClient>();
+  readonly #limits: Limits;
+  #closed: Promise<void> | undefined;
+
+  private constructor(options: ServerOptions, use: DeviceUse, server: Server, limits: Limits) {
+    this.#options = options;
+    this.#use = use;
+    this.#server = server;
+    this.#limits = limits;
+    server.on('connection', (connection) => this.#serve(connection));
+  }
+
+  /** @internal */
+  static async open(options: ServerOptions): Promise<RpcServer> {
+    const checked = checkOptions('createServer', options, CHECKS);
+    const { device, host, port = RPC_PORT, methods = {}, streams = {} } = checked;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = checked;
+    for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
+    return Scope.open(async (scope) => {
+      const use = scope.add(await useDevice(device, host));
+      const where = { port, ...(host !== undefined && { host }) };
+      const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
+      return new RpcServer(checked, use, server, {
+        maxMessageBytes,
+        calls: new Counts(maxCalls),
+        pendingBytes: Shares.of(maxPendingBytes),
+        memory: memoryShares(use.device),
+      });
+    });
+  }
+
+  /** Port of rdma_cm on which the server listens. */
+  get port(): number {
+    return this.#server.address.port;
+  }
+
+  /** Number of clients that are connected. */
+  get clients(): number {
+    return this.#clients.size;
+  }
+
+  /** Takes no more clients, ends the connections of all, and resolves when everything is freed. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  /** As `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#server.close();
+    await Promise.all([...this.#clients].map((client) => client.close()));
+    await this.#use.close();
+  }
+
+  #serve(connection: Connection): void {
+    if (!isOurs(connection)) {
+      connection.destroy();
+      return;
+    }
+    const { memory } = this.#limits;
+    const address = connection.remoteAddress ?? '';
+    if (!memory.take(address, CONNECTION_BYTES)) {
+      connection.destroy();
+      return;
+    }
+    const { methods = {}, streams = {}, onError } = this.#options;
+    const handlers: Handlers = { methods: new Map(Object.entries(methods)), streams: new Map(Object.entries(streams)) };
+    const client = new ServedClient(connection, handlers, this.#limits, (error) => {
+      this.#clients.delete(client);
+      memory.release(address, CONNECTION_BYTES);
+      const { cause } = error as { cause?: Error };
+      if (cause !== undefined) callProgram(() => onError?.(cause, { address: client.address }), undefined);
+    });
+    this.#clients.add(client);
+  }
+}

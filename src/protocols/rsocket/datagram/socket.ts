@@ -1,0 +1,450 @@
+/** A datagram socket of `node:dgram` over RDMA. */
+import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
+import { lookup } from 'node:dns';
+import { EventEmitter } from 'node:events';
+import { isIP } from 'node:net';
+import { wrongNumber, wrongType } from '../../../base/options.js';
+import { Scope } from '../../../base/scope.js';
+import { callProgram } from '../../../base/uncaught.js';
+import { type Device, gidAddress, VerbsError } from '../../../index.js';
+import { useDevice } from '../../../shareddevice.js';
+import { alreadyBound, badType, checkPort, hasNoPeer, hasPeer, socketClosed } from '../../../sockets/errors.js';
+import { DatagramQueues, type Done, type QueuesListener } from './queues.js';
+import { type DatagramData, sendArguments } from './sendarguments.js';
+import {
+  decodeHeader,
+  decodeIntroduction,
+  encodeHeader,
+  encodeIntroduction,
+  introductionBytes,
+  MESSAGE_BYTES,
+} from './wire.js';
+
+/** Options of `createSocket`. */
+export interface DatagramOptions {
+  /** IP version of the socket. */
+  readonly type: 'udp4' | 'udp6';
+  /** Device of the socket. Default: one on the route to the first peer, which the sockets of the process share. */
+  readonly device?: Device;
+  /** Receive buffers, 1 to 16384. A message that finds none free is lost. Default 256. */
+  readonly receives?: number;
+  /** Resolves names. Default `dns.lookup`. */
+  readonly lookup?: typeof lookup;
+  /** Closes the socket when it is aborted. */
+  readonly signal?: AbortSignal;
+}
+
+/** Options of `bind`. */
+export interface BindOptions {
+  /** Port; 0 for any. Default 0. */
+  readonly port?: number;
+  /** One of our addresses. Default: all of them. */
+  readonly address?: string;
+}
+
+/** Address and port of an end. */
+interface End {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** What a socket has while it is bound. */
+interface Binding {
+  /** All that is open. */
+  readonly scope: Scope;
+  readonly device: Device;
+  readonly queues: DatagramQueues;
+  /** The address that messages name as that of their sender. */
+  readonly address: string;
+  /** The header of every message. */
+  readonly header: Buffer;
+  /** Bytes of a message at most, without a header. */
+  readonly messageBytes: number;
+}
+
+/** Addresses in fe80::/10. */
+const LINK_LOCAL = /^fe[89ab]/;
+
+/** Receive buffers without an option, and at most. */
+const RECEIVES = 256;
+const MAX_RECEIVES = 16_384;
+
+/**
+ * A datagram socket by the protocol of rsockets. It behaves as a `dgram.Socket`: messages are lost, repeated or
+ * reordered as the network does. It has no groups and no broadcast.
+ *
+ * Events: `listening`, `message` (with the message and its sender), `connect`, `error`, `close`.
+ */
+export class Socket extends EventEmitter<{
+  listening: [];
+  message: [message: Buffer, rinfo: RemoteInfo];
+  connect: [];
+  error: [error: Error];
+  close: [];
+}> {
+  readonly #options: DatagramOptions;
+  readonly #version: 4 | 6;
+  readonly #udp: UdpSocket;
+  #state: 'unbound' | 'binding' | 'bound' | 'closed' = 'unbound';
+  #binding: Binding | undefined;
+  #opening: Promise<void> | undefined;
+  /** Calls that wait until the socket is bound, or cannot be. */
+  readonly #waiting: ((error?: Error) => void)[] = [];
+  #remote: End | undefined;
+  #isConnecting = false;
+
+  /** @throws TypeError, RangeError for wrong options */
+  constructor(options: DatagramOptions | 'udp4' | 'udp6', onMessage?: (message: Buffer, rinfo: RemoteInfo) => void) {
+    super();
+    const all = typeof options === 'string' ? { type: options } : options;
+    if (typeof all !== 'object' || all === null) throw wrongType('the options', options, 'an object or a type');
+    const { type, receives = RECEIVES, signal } = all;
+    if (type !== 'udp4' && type !== 'udp6') throw badType(type);
+    if (!Number.isInteger(receives) || receives < 1 || receives > MAX_RECEIVES)
+      throw wrongNumber('receives', receives, `an integer from 1 to ${MAX_RECEIVES}`);
+    this.#options = all;
+    this.#version = type === 'udp4' ? 4 : 6;
+    // ports of the two versions are apart, as the queue pairs of their addresses are
+    this.#udp = createUdpSocket({ type, ipv6Only: type === 'udp6' });
+    this.#udp.on('message', (bytes, rinfo) => this.#onIntroduction(bytes, rinfo));
+    this.#udp.on('error', (error) => this.#fail(error));
+    if (onMessage !== undefined) this.on('message', onMessage);
+    if (signal?.aborted) this.close();
+    else signal?.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  // ---- addresses ----
+
+  /**
+   * Binds the socket. The event `listening` follows, or `error`. A socket that sends before it is bound gets a free
+   * port.
+   * @throws Error ERR_SOCKET_ALREADY_BOUND, ERR_SOCKET_DGRAM_NOT_RUNNING; RangeError ERR_SOCKET_BAD_PORT
+   */
+  bind(port?: number, address?: string, onListening?: () => void): this;
+  bind(port: number, onListening: () => void): this;
+  bind(onListening: () => void): this;
+  bind(options: BindOptions, onListening?: () => void): this;
+  bind(to?: number | BindOptions | (() => void), ...rest: readonly (string | (() => void) | undefined)[]): this {
+    this.#assertRunning();
+    if (this.#state !== 'unbound') throw alreadyBound();
+    const options = typeof to === 'object' && to !== null ? to : { port: to, address: rest[0] };
+    const listener = [to, ...rest].find((argument) => typeof argument === 'function');
+    const port = typeof options.port === 'function' ? 0 : checkPort(options.port ?? 0, 0);
+    const address = typeof options.address === 'string' && options.address !== '' ? options.address : undefined;
+    if (listener !== undefined) this.once('listening', listener as () => void);
+    this.#bind({ address, port }, undefined);
+    return this;
+  }
+
+  /** Our address and port. @throws Error ERR_SOCKET_DGRAM_NOT_RUNNING; as `dgram.Socket.address` before it is bound */
+  address(): ReturnType<UdpSocket['address']> {
+    this.#assertRunning();
+    return this.#udp.address();
+  }
+
+  /** Address and port of the peer. @throws Error ERR_SOCKET_DGRAM_NOT_CONNECTED */
+  remoteAddress(): ReturnType<UdpSocket['address']> {
+    this.#assertRunning();
+    if (this.#remote === undefined) throw hasNoPeer();
+    return { ...this.#remote, family: this.#family };
+  }
+
+  /**
+   * Sets the peer: messages go to it, and those of others are dropped. The event `connect` follows, or `error`.
+   * @throws Error ERR_SOCKET_DGRAM_IS_CONNECTED, ERR_SOCKET_DGRAM_NOT_RUNNING; RangeError ERR_SOCKET_BAD_PORT
+   */
+  connect(port: number, address?: string, onConnect?: (error?: Error) => void): void;
+  connect(port: number, onConnect: (error?: Error) => void): void;
+  connect(port: number, ...rest: readonly (string | ((error?: Error) => void) | undefined)[]): void {
+    this.#assertRunning();
+    if (this.#remote !== undefined || this.#isConnecting) throw hasPeer();
+    const to = { port: checkPort(port, 1), address: rest.find((argument) => typeof argument === 'string') };
+    const onConnect = rest.find((argument) => typeof argument === 'function');
+    this.#isConnecting = true;
+    this.#resolve(to, (error, end) => process.nextTick(() => this.#onConnected(error, end, onConnect)));
+  }
+
+  #onConnected(error: Error | undefined, end: End | undefined, onConnect?: (error?: Error) => void): void {
+    this.#isConnecting = false;
+    if (this.#state === 'closed') return;
+    if (end === undefined) {
+      if (onConnect !== undefined) onConnect(error);
+      else this.emit('error', error as Error);
+      return;
+    }
+    this.#remote = end;
+    if (onConnect !== undefined) this.once('connect', onConnect);
+    this.emit('connect');
+  }
+
+  /** Undoes `connect`. @throws Error ERR_SOCKET_DGRAM_NOT_CONNECTED */
+  disconnect(): void {
+    this.remoteAddress();
+    this.#remote = undefined;
+  }
+
+  // ---- messages ----
+
+  /**
+   * Sends a message, of at most the path MTU less the header of 8 bytes, or 24 for IPv6. Its bytes must not change
+   * before `done` is called, when it has left or could not leave; without `done` the event `error` tells of that.
+   * @throws TypeError, RangeError for wrong arguments; Error ERR_SOCKET_DGRAM_NOT_RUNNING,
+   * ERR_SOCKET_DGRAM_IS_CONNECTED
+   */
+  send(message: DatagramData, port?: number, address?: string, done?: Done): void;
+  send(message: DatagramData, port: number, done: Done): void;
+  send(message: DatagramData, done: Done): void;
+  send(message: DatagramData, offset: number, length: number, port?: number, address?: string, done?: Done): void;
+  send(message: DatagramData, offset: number, length: number, port: number, done: Done): void;
+  send(message: DatagramData, offset: number, length: number, done: Done): void;
+  send(data: DatagramData, ...rest: readonly unknown[]): void {
+    this.#assertRunning();
+    const remote = this.#remote;
+    const { message, port, address, done = this.#onSendError } = sendArguments(data, rest, remote !== undefined);
+    if (remote !== undefined) {
+      if (port !== undefined || address !== undefined) throw hasPeer();
+      this.#send(remote, message, done);
+      return;
+    }
+    const to = { port: checkPort(port, 1), address };
+    this.#resolve(to, (error, end) => (end === undefined ? done(error) : this.#send(end, message, done)));
+  }
+
+  /** Messages that wait for a buffer of the device. */
+  getSendQueueCount(): number {
+    return this.#binding?.queues.waiting.count ?? 0;
+  }
+
+  /** Bytes of the messages that wait for a buffer of the device. */
+  getSendQueueSize(): number {
+    return this.#binding?.queues.waiting.bytes ?? 0;
+  }
+
+  // ---- the end ----
+
+  /**
+   * Closes the socket. The event `close` follows.
+   * @throws Error ERR_SOCKET_DGRAM_NOT_RUNNING when it is closed
+   */
+  close(onClose?: () => void): this {
+    this.#assertRunning();
+    if (onClose !== undefined) this.once('close', onClose);
+    this.#state = 'closed';
+    this.#options.signal?.removeEventListener('abort', this.#onAbort);
+    for (const call of this.#waiting.splice(0)) process.nextTick(call, socketClosed());
+    void this.#free().finally(() => process.nextTick(() => this.emit('close')));
+    return this;
+  }
+
+  /** Closes the socket and waits for `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#state !== 'closed') await new Promise<void>((resolve) => this.close(resolve));
+  }
+
+  /** Keeps the process running while the socket is bound. This is the default. */
+  ref(): this {
+    this.#udp.ref();
+    return this;
+  }
+
+  /** Lets the process exit although the socket is bound. */
+  unref(): this {
+    this.#udp.unref();
+    return this;
+  }
+
+  get #family(): 'IPv4' | 'IPv6' {
+    return this.#version === 4 ? 'IPv4' : 'IPv6';
+  }
+
+  readonly #onAbort = (): void => {
+    if (this.#state !== 'closed') this.close();
+  };
+
+  readonly #onSendError = (error?: Error): void => {
+    if (error !== undefined && this.#state !== 'closed') this.emit('error', error);
+  };
+
+  #assertRunning(): void {
+    if (this.#state === 'closed') throw socketClosed();
+  }
+
+  /** Resolves a name, and binds the socket if it is not bound. */
+  #resolve(to: { port: number; address: string | undefined }, then: (error?: Error, end?: End) => void): void {
+    const { address = this.#version === 4 ? '127.0.0.1' : '::1', port } = to;
+    const found = (ip: string) =>
+      this.#whenBound(ip, (error) => then(error, error === undefined ? { address: ip, port } : undefined));
+    if (isIP(address) === this.#version) {
+      found(address);
+      return;
+    }
+    const { lookup: resolve = lookup } = this.#options;
+    resolve(address, { family: this.#version }, (error, ip) => {
+      if (error !== null) then(error);
+      else if (this.#state === 'closed') then(socketClosed());
+      else found(ip);
+    });
+  }
+
+  // ---- binding ----
+
+  #whenBound(peer: string, call: (error?: Error) => void): void {
+    if (this.#state === 'bound') {
+      call();
+      return;
+    }
+    this.#waiting.push(call);
+    if (this.#state === 'unbound') this.#bind({ address: undefined, port: 0 }, peer);
+  }
+
+  /** @param peer the first peer, by whose route the device is found */
+  #bind(local: { address: string | undefined; port: number }, peer: string | undefined): void {
+    this.#state = 'binding';
+    // not from a promise, which would hide the exceptions of listeners
+    this.#opening = this.#open(local, peer).then(
+      () => void process.nextTick(() => this.#onBound()),
+      (error: Error) =>
+        void process.nextTick(() => this.#onBindError(Object.assign(error, { syscall: 'bind', ...local }))),
+    );
+  }
+
+  #onBound(): void {
+    if (this.#state !== 'binding') return;
+    this.#state = 'bound';
+    this.emit('listening');
+    for (const call of this.#waiting.splice(0)) call();
+  }
+
+  #onBindError(error: Error): void {
+    if (this.#state !== 'binding') return;
+    this.#state = 'unbound';
+    const calls = this.#waiting.splice(0);
+    for (const call of calls) call(error);
+    if (calls.length === 0) this.emit('error', error);
+  }
+
+  async #open(
+    { address, port }: { address: string | undefined; port: number },
+    peer: string | undefined,
+  ): Promise<void> {
+    const { device: given, receives = RECEIVES } = this.#options;
+    this.#binding = await Scope.open(async (scope) => {
+      const { device } = scope.add(await useDevice(given, peer ?? address));
+      const own = ownAddress(device, this.#version, address);
+      const listener: QueuesListener = {
+        onMessage: (from, bytes) => this.#onMessage(from, bytes),
+        onFailure: (error) => this.#fail(error),
+      };
+      const queues = scope.add(await DatagramQueues.open(device, receives, listener));
+      await bindUdp(this.#udp, port, address);
+      const header = encodeHeader(own, this.#udp.address().port);
+      const { activeMtu } = device.queryPort();
+      return {
+        scope,
+        device,
+        queues,
+        address: own,
+        header,
+        // the same by both ways
+        messageBytes: Math.min(MESSAGE_BYTES - introductionBytes(this.#version), activeMtu - header.length),
+      };
+    });
+  }
+
+  // ---- sending and receiving ----
+
+  #send(to: End, message: Uint8Array, done: Done): void {
+    if (this.#binding === undefined) return;
+    const { queues, header, address, messageBytes } = this.#binding;
+    if (message.length > messageBytes) {
+      const text = `the message has ${message.length} bytes, at most ${messageBytes} are allowed by the path MTU`;
+      process.nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
+      return;
+    }
+    const destination = queues.peers.destinationOf(gidAddress(to.address), to.port);
+    if (destination !== undefined) queues.send(destination, header, message, done);
+    else this.#introduce(to, encodeIntroduction(address, { qpNum: queues.qpNum, message }), done);
+  }
+
+  #introduce({ port, address }: End, bytes: Buffer, done: Done): void {
+    this.#udp.send(bytes, port, address, (error) => done(error ?? undefined));
+  }
+
+  #onIntroduction(bytes: Buffer, { address, port }: RemoteInfo): void {
+    // a sender with port 0 takes no answer (RFC 768)
+    if (this.#binding === undefined || port === 0) return;
+    const introduction = decodeIntroduction(bytes, this.#version);
+    if (introduction === undefined) return;
+    const { queues, address: own } = this.#binding;
+    const { qpNum, message } = introduction;
+    queues.peers.introduced(gidAddress(address), port, qpNum);
+    if (message === undefined) return;
+    const answer = encodeIntroduction(own, { qpNum: queues.qpNum, message: undefined });
+    this.#introduce({ address, port }, answer, () => {});
+    this.#deliver({ address, port }, message);
+  }
+
+  #onMessage(from: string, bytes: Buffer): void {
+    const header = decodeHeader(bytes, this.#version);
+    if (header === undefined || this.#binding === undefined) return;
+    const { device, queues } = this.#binding;
+    const address = gidAddress(from);
+    queues.peers.heard(address, header.port);
+    // As node:dgram has it: an answer by UDP needs the interface.
+    const zone = LINK_LOCAL.test(address) ? `%${device.queryPort().interface}` : '';
+    this.#deliver({ address: address + zone, port: header.port }, header.message);
+  }
+
+  /** In a tick of its own, as a listener may throw. */
+  #deliver({ address, port }: End, bytes: Uint8Array): void {
+    const message = Buffer.from(bytes);
+    process.nextTick(() => {
+      if (this.#state !== 'bound' || !this.#hears(address, port)) return;
+      this.emit('message', message, { address, port, family: this.#family, size: message.length });
+    });
+  }
+
+  /** Whether the socket takes messages of an end: one with a peer takes those of the peer alone. */
+  #hears(address: string, port: number): boolean {
+    const remote = this.#remote;
+    return remote === undefined || (remote.port === port && gidAddress(remote.address) === gidAddress(address));
+  }
+
+  #fail(error: Error): void {
+    if (this.#state === 'bound') callProgram(() => this.emit('error', error), false);
+  }
+
+  async #free(): Promise<void> {
+    await this.#opening;
+    await new Promise<void>((resolve) => this.#udp.close(() => resolve()));
+    const binding = this.#binding;
+    this.#binding = undefined;
+    await binding?.scope.close();
+  }
+}
+
+/**
+ * Returns the address that messages name as that of their sender.
+ * @throws VerbsError EADDRNOTAVAIL
+ */
+function ownAddress({ gids }: Device, version: 4 | 6, wanted: string | undefined): string {
+  const own = gids.map(({ address }) => address).filter((address) => isIP(address) === version);
+  const isAny = wanted === undefined || wanted === '0.0.0.0' || wanted === '::';
+  const found = isAny ? own[0] : own.find((address) => address === gidAddress(wanted));
+  if (found !== undefined) return found;
+  throw new VerbsError(
+    'EADDRNOTAVAIL',
+    `the device has ${isAny ? `no IPv${version} address` : `no address ${wanted}`}`,
+  );
+}
+
+/** @throws as `udp.bind` reports */
+function bindUdp(udp: UdpSocket, port: number, address: string | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    udp.once('error', reject);
+    udp.bind({ port, ...(address !== undefined && { address }) }, () => {
+      udp.off('error', reject);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,54 @@
+/** A server of Valkey Over RDMA in front of one that is reached over TCP. */
+import { once } from 'node:events';
+import { connect as connectTcp } from 'node:net';
+import { relay } from '../../sockets/relay.js';
+import type { ServerListenOptions, ServerOptions } from '../../sockets/streamserver.js';
+import type { StreamSocket } from '../../sockets/streamsocket.js';
+import { VALKEY_PORT } from './connectors.js';
+import { ValkeyServer } from './socket.js';
+
+/** Options of `createProxy`. */
+export interface ProxyOptions extends Omit<ServerOptions, 'pauseOnConnect'>, ServerListenOptions {
+  /** The server behind it: Valkey, Redis, or what else speaks RESP. */
+  readonly to: { readonly host: string; readonly port: number };
+  /** Called when the server behind cannot be reached, or resets: the client is disconnected then. */
+  readonly onError?: (error: Error, client: StreamSocket) => void;
+}
+
+/** A proxy that listens. */
+export interface ValkeyProxy extends AsyncDisposable {
+  /** The port that it listens on. */
+  readonly port: number;
+  /** Number of clients. */
+  readonly clients: number;
+  /** Ends all connections, and listens no more. */
+  close(): Promise<void>;
+}
+
+/**
+ * Listens for clients of Valkey Over RDMA, and connects each of them to a server over TCP.
+ * @throws as `server.listen`
+ */
+export async function createProxy({ to, onError, ...options }: ProxyOptions): Promise<ValkeyProxy> {
+  const clients = new Set<StreamSocket>();
+  const server = new ValkeyServer(options, (client) => {
+    clients.add(client);
+    const tcp = connectTcp({ ...to, noDelay: true });
+    tcp.once('error', (error) => onError?.(error, client));
+    void relay(client, tcp).then(() => clients.delete(client));
+  });
+  server.listen({ port: VALKEY_PORT, ...options });
+  await once(server, 'listening');
+  const close = async () => {
+    for (const client of clients) client.destroy();
+    await server[Symbol.asyncDispose]();
+  };
+  return {
+    port: server.address()?.port as number,
+    get clients() {
+      return clients.size;
+    },
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}

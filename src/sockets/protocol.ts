@@ -1,0 +1,83 @@
+/**
+ * What a socket needs of a protocol of byte streams: a transport for each connection, which speaks the protocol on one
+ * queue pair. The socket connects it with rdma_cm and with the streams of Node.js, which the transport does not know.
+ */
+import type { ConnParam, Device, Pd, Qp, QpOptions } from '../index.js';
+import type { BufferSize } from '../transport/pools/growablebuffer.js';
+
+/** Sizes of the buffers of a transport. */
+export interface BufferSizes {
+  /** The memory that the peer writes to. */
+  readonly receive: BufferSize;
+  /** The memory of what is written and not acknowledged yet. */
+  readonly send: BufferSize;
+}
+
+/** What a transport tells the socket. */
+export interface TransportListener {
+  /** There are bytes to read, or the peer writes no more. */
+  onReadable(): void;
+  /** More can be written, or all is acknowledged. */
+  onWritable(): void;
+  /** The queue pair has failed, or the peer does not keep to the protocol. Called once. */
+  onFailure(error: Error): void;
+}
+
+export interface Transport {
+  /** Protection domain for the queue pair. */
+  readonly pd: Pd;
+  /** Options for the queue pair. */
+  readonly qpOptions: Omit<QpOptions, 'type'>;
+  /** Private data for the peer. */
+  readonly privateData: Uint8Array;
+  /** Posts the receives of a queue pair in INIT. */
+  use(qp: Qp): void;
+  /** The peer's private data has come. @throws VerbsError EOPNOTSUPP when the peer speaks another protocol */
+  onPeerData(privateData: Uint8Array): void;
+  /** The connection is established. */
+  start(): void;
+  /** Bytes that can be read. */
+  readonly filled: number;
+  /** Whether the peer has said that it writes no more. */
+  readonly isPeerEnded: boolean;
+  /** Whether the peer has said that it reads no more either. */
+  readonly isPeerGone: boolean;
+  /** Whether the peer's adapter has acknowledged all that was written. */
+  readonly isIdle: boolean;
+  /** Reads at most `max` bytes, which the caller owns. */
+  read(max: number): Buffer;
+  /** Writes as many bytes as the peer and our buffer have room for. @returns their number */
+  write(data: Uint8Array): number;
+  /**
+   * Tells the peer that we write no more, after what was written before.
+   * @param isGone whether we read no more either
+   */
+  end(isGone: boolean): void;
+  /** Shows whether the peer's adapter still answers: the queue pair fails if it does not. */
+  probe(): void;
+  /**
+   * The peer has disconnected: takes what has completed, and delivers no more after that.
+   * @returns whether nothing was lost, as far as the protocol shows that
+   */
+  disconnected(): boolean;
+  /** Delivers no more. */
+  stop(): void;
+  /** Frees everything. The queue pair is closed before. */
+  close(): Promise<void>;
+}
+
+export interface Protocol {
+  /** Parameters of REQ and REP. */
+  readonly connParam: ConnParam;
+  /** Sizes of each buffer without an option, and the limits of the option; it must be a multiple of `unit`. */
+  readonly bufferBytes: {
+    readonly usual: BufferSize;
+    readonly min: number;
+    readonly max: number;
+    readonly unit: number;
+  };
+  /** Whether an end can say that it writes no more and go on reading. Otherwise it disconnects. */
+  readonly hasHalfClose: boolean;
+  /** @throws VerbsError ENOMEM; nothing is left allocated then */
+  open(device: Device, sizes: BufferSizes, listener: TransportListener): Promise<Transport>;
+}

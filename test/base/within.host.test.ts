@@ -1,0 +1,24 @@
+/** In real time: a process that is held up. */
+import { setImmediate as turn } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { within } from '../../src/base/within.js';
+
+test('a process that was held up still takes what has arrived meanwhile', async () => {
+  let isDone = false;
+  const arrives = async () => {
+    for (let n = 0; n < 3; n++) await turn();
+    isDone = true;
+  };
+  const waiting = within(100, arrives());
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+  await waiting;
+  expect(isDone).toBe(true);
+});
+
+test('what never comes is not waited for', async () => {
+  await within(20, new Promise(() => {}));
+});
+
+test('a rejection is passed on', async () => {
+  await expect(within(1000, Promise.reject(new Error('no')))).rejects.toThrow('no');
+});

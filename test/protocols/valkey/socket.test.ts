@@ -1,0 +1,93 @@
+// Sockets and servers of wasm-roce/valkey, both ends ours, over the memory link.
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { buffer } from 'node:stream/consumers';
+import { expect, test, vi } from 'vitest';
+import { Pace } from '../../../src/protocols/valkey/pace.js';
+import { connect, createBridge, createServer, type ValkeyOptions } from '../../../src/valkey.js';
+import { eventually } from '../../kit/eventually.js';
+import { device, HOST, peer, useDevices } from '../devices.js';
+import { take } from './take.js';
+
+useDevices();
+
+const there = (options: ValkeyOptions = {}) => ({ device, host: HOST, ...options });
+
+test.each([
+  ['the smallest buffers', { receiveBytes: 65_536, sendBytes: 65_536 }],
+  ['default buffers', {}],
+])('10 MB there and back: %s', async (_, sizes) => {
+  await using server = createServer({ device: peer, ...sizes }, (socket) => socket.pipe(socket));
+  await once(server.listen(6379), 'listening');
+  const socket = connect(there(sizes));
+  const data = randomBytes(10_000_000);
+  const received = take(socket, data.length);
+  socket.write(data);
+  expect((await received).equals(data)).toBe(true);
+  socket.end();
+  await once(socket, 'close');
+});
+
+test('many small messages: more than the peer has receives', async () => {
+  let bytes = 0;
+  await using server = createServer({ device: peer }, (socket) => socket.on('data', ({ length }) => (bytes += length)));
+  await once(server.listen(6379), 'listening');
+  const socket = connect(there());
+  await once(socket, 'connect');
+  for (let i = 0; i < 10_000; i++) if (!socket.write(`${i % 10}`)) await once(socket, 'drain');
+  await eventually(() => expect(bytes).toBe(10_000));
+  socket.destroy();
+});
+
+test('what the peer answers after our end arrives, and its disconnect is its end', async () => {
+  await using server = createServer({ device: peer }, (socket) => {
+    socket.on('data', () => socket.end('goodbye'));
+  });
+  await once(server.listen(6379), 'listening');
+  const socket = connect(there());
+  const events: string[] = [];
+  for (const event of ['finish', 'end', 'error']) socket.on(event, () => events.push(event));
+  socket.end('QUIT');
+  expect(`${await buffer(socket)}`).toBe('goodbye');
+  if (!socket.closed) await once(socket, 'close');
+  expect(events).toEqual(['finish', 'end']);
+});
+
+test('buffers out of range are told', async () => {
+  expect(() => connect(there({ receiveBytes: 1000 }))).toThrow(
+    /receiveBytes is 1000, must be a multiple of 1 from 65536/,
+  );
+  await expect(createBridge({ device, sendBytes: 2 ** 25 })).rejects.toThrow(/sendBytes is 33554432/);
+});
+
+test('the pace of messages: some at once, then few, and none without an answer', () => {
+  vi.useFakeTimers();
+  try {
+    const due = vi.fn();
+    const pace = new Pace(due);
+    const send = () => {
+      let sent = 0;
+      for (; pace.mayLeave(); sent++) pace.left();
+      return sent;
+    };
+    expect(send()).toBe(256);
+    expect(due).not.toHaveBeenCalled();
+    // half of the answers do not show that the peer has taken what crossed them
+    pace.answered();
+    expect(send()).toBe(0);
+    vi.advanceTimersByTime(20);
+    expect([due.mock.calls.length, send()]).toEqual([1, 1]);
+    pace.answered();
+    pace.answered();
+    expect(send()).toBe(255);
+    let trickled = 0;
+    for (let i = 0; i < 2000; i++) {
+      vi.advanceTimersByTime(20);
+      trickled += send();
+    }
+    expect(trickled).toBe(960 - 256);
+    pace.stop();
+  } finally {
+    vi.useRealTimers();
+  }
+});
