@@ -33,6 +33,47 @@ const LEAVE_MS = 5000;
 const LINGER_MS = 200;
 
 /**
+ * - `idle`: `connect` was not called
+ * - `connecting`: the connection is not established
+ * - `accepting`, `accepted`: as the other end, before and after it is established; the program does not know the socket
+ * - `open`: data may pass in both directions
+ * - `disconnected`: the peer has disconnected; what has arrived can be read
+ * - `leaving`: destroyed in order; what was written may arrive, and the peer disconnects
+ * - `closing`: destroyed; everything is being freed
+ * - `cancelling`: destroyed before it was established; everything is being freed
+ * - `closed`: nothing is left
+ */
+type State =
+  | 'idle'
+  | 'connecting'
+  | 'accepting'
+  | 'accepted'
+  | 'open'
+  | 'disconnected'
+  | 'leaving'
+  | 'closing'
+  | 'cancelling'
+  | 'closed';
+
+/** The states with a connection, or with the rest of one. */
+const ESTABLISHED: readonly State[] = ['accepted', 'open', 'disconnected', 'leaving'];
+
+/** The states that may follow each. */
+const NEXT: Readonly<Record<State, readonly State[]>> = {
+  idle: ['connecting', 'accepting', 'cancelling'],
+  connecting: ['open', 'cancelling'],
+  accepting: ['accepted', 'cancelling'],
+  accepted: ['open', 'leaving', 'closing'],
+  open: ['disconnected', 'leaving', 'closing'],
+  disconnected: ['closing'],
+  leaving: ['closing'],
+  closing: ['closed'],
+  // a program may connect again before it has got the event `close`
+  cancelling: ['connecting', 'closed'],
+  closed: ['connecting'],
+};
+
+/**
  * One end of a connection that carries a byte stream, by rsockets or another protocol. It behaves as a `net.Socket`.
  * `setNoDelay` has no effect.
  *
@@ -42,8 +83,6 @@ const LINGER_MS = 200;
 export abstract class StreamSocket extends Duplex {
   /** Bytes that were read from the connection. */
   bytesRead = 0;
-  /** Whether `connect` was called and the connection is not established yet. */
-  connecting = false;
   /** Time of `setTimeout` in ms; undefined without one. */
   timeout: number | undefined;
   readonly #protocol: Protocol;
@@ -58,17 +97,14 @@ export abstract class StreamSocket extends Duplex {
   #left: Promise<void> | undefined;
   /** Settles when the allocation that has begun has ended. */
   #opening: Promise<void> | undefined;
-  #isEstablished = false;
-  /** The socket was accepted and the program does not know it yet: an error waits until it can have listeners. */
-  #isUnknown = false;
+  #state: State = 'idle';
+  /** An error of an accepted socket, which waits until the program knows the socket. */
   #earlyError: Error | undefined;
-  /** The peer has disconnected, or the queue pair has failed. */
-  #isDisconnected = false;
   /** Our end was said before that of the peer was known. */
   #endedFirst = false;
   #isReset = false;
-  /** Our end was said, in a protocol that cannot say it. */
-  #isLeaving = false;
+  /** Our end was said, in a protocol that cannot say it: the peer is taken to write no more. */
+  #isPeerEndAssumed = false;
   #isRefed = true;
   #isReadRequested = false;
   #isReadEnded = false;
@@ -102,12 +138,12 @@ export abstract class StreamSocket extends Duplex {
    */
   async accept(id: CmId): Promise<() => void> {
     this.#id = id;
-    this.#isUnknown = true;
+    this.#setState('accepting');
     try {
       const transport = await this.#open(id.device as Device, id);
       transport.onPeerData(id.request?.privateData ?? new Uint8Array(0));
       await id.accept({ ...this.#protocol.connParam, privateData: transport.privateData });
-      this.#isEstablished = true;
+      this.#setState('accepted');
       this.#remote = id.remoteAddress;
       return () => this.#start(transport);
     } catch (error) {
@@ -135,15 +171,20 @@ export abstract class StreamSocket extends Duplex {
   connect(port: number, onConnect?: () => void): this;
   connect(to: SocketConnectOptions | number, ...rest: (string | (() => void) | undefined)[]): this {
     const options = connectOptions(to, rest[0]);
-    if (this.connecting || this.#isEstablished) throw new VerbsError('EINVAL', 'the socket is connected already');
+    if (!NEXT[this.#state].includes('connecting')) throw new VerbsError('EINVAL', 'the socket is connected already');
     const listener = rest.find((argument) => typeof argument === 'function');
     if (listener) this.once('connect', listener as () => void);
     if (this.destroyed) this.#renew();
-    this.connecting = true;
+    this.#setState('connecting');
     if (options.keepAlive) this.setKeepAlive(true, options.keepAliveInitialDelay);
     this.#touch();
     void this.#connect(options);
     return this;
+  }
+
+  /** Whether `connect` was called and the connection is not established yet. */
+  get connecting(): boolean {
+    return this.#state === 'connecting';
   }
 
   /** Whether the connection is not established yet. */
@@ -283,19 +324,37 @@ export abstract class StreamSocket extends Duplex {
 
   /** @internal */
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    const isOrderly = error === null && !this.#isReset && this.#isEstablished && !this.#isDisconnected;
-    this.connecting = false;
+    const isOrderly = error === null && !this.#isReset && NEXT[this.#state].includes('leaving');
+    this.#setState(isOrderly ? 'leaving' : this.#isEstablished ? 'closing' : 'cancelling');
     clearTimeout(this.#idleTimer);
     clearInterval(this.#keepAliveTimer);
     const left = isOrderly ? this.#leave(this.#transport as Transport) : this.#free();
     this.#left = left
       .catch(() => {})
       .then(() => {
-        this.#isEstablished = false;
+        // unless the program connects again
+        if (this.#state !== 'connecting') this.#setState('closed');
         callback(error);
         // after the event `error`, which `callback` emits in the next tick
         setImmediate(() => this.emit('close', error !== null));
       });
+  }
+
+  // ---- states ----
+
+  #setState(to: State): void {
+    if (!NEXT[this.#state].includes(to)) throw new Error(`a socket cannot go from ${this.#state} to ${to}`);
+    this.#state = to;
+  }
+
+  /** Whether there is a connection, or the rest of one. */
+  get #isEstablished(): boolean {
+    return ESTABLISHED.includes(this.#state);
+  }
+
+  /** Whether the peer has disconnected, or we wait for it no more. */
+  get #isDisconnected(): boolean {
+    return this.#state === 'disconnected' || this.#state === 'closing';
   }
 
   // ---- connecting ----
@@ -306,10 +365,9 @@ export abstract class StreamSocket extends Duplex {
     (this as unknown as { _undestroy(): void })._undestroy();
     this.bytesRead = 0;
     this.#bytesTaken = 0;
-    this.#isDisconnected = false;
     this.#endedFirst = false;
     this.#isReset = false;
-    this.#isLeaving = false;
+    this.#isPeerEndAssumed = false;
     this.#isReadEnded = false;
     this.#isReadRequested = false;
     this.#unsent = undefined;
@@ -388,8 +446,7 @@ export abstract class StreamSocket extends Duplex {
   }
 
   #establish(transport: Transport): void {
-    this.#isEstablished = true;
-    this.connecting = false;
+    this.#setState('open');
     this.#remote = this.#id?.remoteAddress;
     callProgram(() => this.emit('connect'), false);
     callProgram(() => this.emit('ready'), false);
@@ -398,12 +455,12 @@ export abstract class StreamSocket extends Duplex {
 
   /** Begins to read and to write. */
   #start(transport: Transport): void {
-    this.#isUnknown = false;
     if (this.destroyed) return;
     if (this.#earlyError) {
       this.destroy(this.#earlyError);
       return;
     }
+    if (this.#state === 'accepted') this.#setState('open');
     this.#updateRef();
     void this.#awaitDisconnect();
     this.#touch();
@@ -428,7 +485,7 @@ export abstract class StreamSocket extends Duplex {
       this.#isReadRequested = callProgram(() => this.push(data), true);
       if (this.destroyed) return;
     }
-    const isEnded = transport.isPeerEnded || this.#isLeaving;
+    const isEnded = transport.isPeerEnded || this.#isPeerEndAssumed;
     if (transport.filled > 0 || this.#isReadEnded || !isEnded) return;
     this.#isReadEnded = true;
     // `read` emits `end` also when nobody reads, as there is nothing to be read
@@ -479,7 +536,7 @@ export abstract class StreamSocket extends Duplex {
   async #awaitAnswer(transport: Transport): Promise<void> {
     await within(LEAVE_MS, this.#idle(transport));
     await within(LINGER_MS, this.#disconnect());
-    this.#isLeaving = true;
+    this.#isPeerEndAssumed = true;
     this.#deliver();
   }
 
@@ -516,7 +573,10 @@ export abstract class StreamSocket extends Duplex {
   /** The connection has ended. That is an error unless both ends have said that they write no more. */
   #onDisconnected(): void {
     const transport = this.#transport;
-    this.#isDisconnected = true;
+    if (this.#state === 'leaving') this.#setState('closing');
+    else if (this.#state === 'open') this.#setState('disconnected');
+    // it is our own disconnect
+    else return;
     this.#onDisconnect?.();
     if (transport === undefined) return;
     const isComplete = this.#use(() => transport.disconnected(), false);
@@ -544,7 +604,7 @@ export abstract class StreamSocket extends Duplex {
   }
 
   #fail(error: Error): void {
-    if (this.#isUnknown) this.#earlyError ??= error;
+    if (this.#state === 'accepting' || this.#state === 'accepted') this.#earlyError ??= error;
     else this.destroy(error);
   }
 
@@ -569,6 +629,7 @@ export abstract class StreamSocket extends Duplex {
 
   /** Disconnects, and frees everything. A second call does nothing. */
   async #free(): Promise<void> {
+    if (this.#state === 'leaving') this.#setState('closing');
     const [id, device] = [this.#id, this.#device];
     this.#device = undefined;
     this.#transport?.stop();
