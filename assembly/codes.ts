@@ -109,7 +109,7 @@ export enum SendFlag {
   INLINE = 8,
 }
 
-/** What a FLUSH guarantees (IBTA A19.4): that the data is globally visible, or that it is persistent. */
+/** The guarantee of a FLUSH (IBTA A19.4): the data is globally visible, or it is persistent. */
 export enum FlushPlacement {
   GLOBAL = 1,
   PERSISTENT = 2,
@@ -160,7 +160,7 @@ export enum EventType {
   MISSED = 101,
 }
 
-/** What a traced decision is about (`traceDecisions`). */
+/** The kinds of traced decisions (`traceDecisions`). */
 export enum DecisionKind {
   /** The queue pair changes its state: REASON is a StateReason, VALUE the old state | the new one << 8. */
   STATE = 1,
@@ -186,7 +186,7 @@ export enum DecisionKind {
   ACK_DEFERRED = 11,
 }
 
-/** Why a queue pair changes its state. */
+/** Reasons of a queue pair to change its state. */
 export enum StateReason {
   /** qpModify. */
   MODIFY = 1,
@@ -202,7 +202,7 @@ export enum StateReason {
   CQ_OVERRUN = 6,
 }
 
-/** Why packets are sent again. */
+/** Reasons to send packets again. */
 export enum RetransmitReason {
   ACK_TIMEOUT = 1,
   SEQUENCE_NAK = 2,

@@ -1,7 +1,7 @@
 // Not part of the card: a module of its own that combines arrays in the card's memory, element by element. Collectives
 // use it (src/protocols/collective). It keeps no state, so that any thread can have an instance.
 
-/** What an array consists of. */
+/** Types of the elements of an array. */
 export enum Element {
   F32,
   F64,
@@ -9,7 +9,7 @@ export enum Element {
   I64,
 }
 
-/** What becomes of two elements. Integers wrap around; the minimum and maximum of a NaN and a number are NaN. */
+/** Operations on two elements. Integers wrap around; the minimum and maximum of a NaN and a number are NaN. */
 export enum ReduceOp {
   SUM,
   PROD,

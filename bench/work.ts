@@ -16,7 +16,7 @@ export interface Work {
   /** MTU of the interfaces in bytes. */
   readonly mtu: number;
   readonly qps: number;
-  /** How both ends wait: by polling, or asleep in the event loop (C programs: in the kernel). */
+  /** The way in which both ends wait: by polling, or asleep in the event loop (C programs: in the kernel). */
   readonly waiting: 'spin' | 'sleep';
   /** Milliseconds of the warm-up, and of the measurement. */
   readonly warmMs: number;

@@ -18,7 +18,7 @@ class FrameSocket : public SharedSocket {
   virtual ~FrameSocket() = default;
 
  protected:
-  /// What `Add` did with a burst.
+  /// The result of `Add` for a burst.
   enum class AddResult {
     /// The burst is a message of the batch.
     kAdded,

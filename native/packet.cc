@@ -40,7 +40,7 @@ constexpr uint8_t kNeedsChecksum = 1;  // VIRTIO_NET_HDR_F_NEEDS_CSUM
 constexpr uint8_t kUdpSegments = 5;    // VIRTIO_NET_HDR_GSO_UDP_L4, since Linux 6.2
 constexpr VnetHeader kNoVnetHeader = {};
 
-/// What precedes the payloads of a burst in its message.
+/// The headers in front of the payloads of a burst.
 struct SuperHeader {
   VnetHeader vnet;
   uint8_t headers[kMaxHeaderBytes];
@@ -474,7 +474,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   uint8_t mac_[ETH_ALEN] = {};
   GroSplitter splitter_;
 
-  /// What the descriptor at a place of the receive ring holds: a frame of the kernel's ring, instead of its own slot.
+  /// The frame of the kernel's ring that the descriptor at a place of the receive ring has, instead of its own slot.
   struct Held {
     tpacket2_hdr* frame = nullptr;
     uint64_t slot = 0;

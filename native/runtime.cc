@@ -1,4 +1,4 @@
-// What the C++ runtime, which is linked in, asks of glibc beyond version 2.28, or of a glibc where musl may run.
+// Functions that the C++ runtime, which is linked in, takes from glibc beyond version 2.28, or where musl may run.
 #include <sys/auxv.h>
 
 extern "C" {

@@ -45,7 +45,7 @@ export const emptyReport = () => ({
   files: [],
   /** The files that have begun and not ended. */
   running: [],
-  /** What is no result of one file. */
+  /** Failures that are no result of one file. */
   failures: [],
   repeated: [],
   /** Errors of vitest that say nothing of the tests. */
@@ -62,7 +62,7 @@ const HICCUP = /^\[vitest-worker\]: Timeout calling/;
 
 export default class TestReporter {
   #report = emptyReport();
-  /** How many tests were skipped, by reason. */
+  /** Number of skipped tests, by reason. */
   #skipped = new Map();
 
   #write() {

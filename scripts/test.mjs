@@ -57,7 +57,7 @@ const FILES_OF_A_GUEST = 10;
 
 const began = performance.now();
 const groups = new ProcessGroups();
-/** Why no more runs begin. */
+/** The reason why no more runs begin. */
 let ended;
 
 /** Ends all runs with whatever they started. @param why they end */

@@ -20,7 +20,7 @@ export function createSocket(
   return new Socket(options, onMessage);
 }
 
-/** What `import dgram from 'wasm-roce/dgram'` gives, as of `node:dgram`. */
+/** The default export, as of `node:dgram`: `import dgram from 'wasm-roce/dgram'`. */
 const dgram = {
   /** See `Socket`. */
   Socket,

@@ -37,7 +37,7 @@ export type ErrorCode =
   | 'ETIMEDOUT'
   | 'EIO';
 
-/** What a failed call was about, as in errors of Node.js. */
+/** Details of a failed call, as in errors of Node.js. */
 export interface CallDetails {
   /** Name of the call, e.g. `connect`. */
   readonly syscall?: string;

@@ -48,7 +48,7 @@ export function connect(
 /** Same as `connect`. */
 export const createConnection = connect;
 
-/** What `import net from 'wasm-roce/net'` gives, as of `node:net`. */
+/** The default export, as of `node:net`: `import net from 'wasm-roce/net'`. */
 const net = {
   /** See `Server`. */
   Server,

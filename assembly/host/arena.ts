@@ -44,7 +44,7 @@ export function allocatePages(bytes: u32): usize {
   if (block == 0) return 0;
   let used = <usize>blocks.usedFrom * PAGE;
   let ptr = blocks.take(block, pages, 1);
-  // What neither the pool nor the arena has used is zero, and stays untouched.
+  // Memory that neither the pool nor the arena has used is zero, and stays untouched.
   let end = ptr + bytes;
   if (ptr < usedEnd()) memory.fill(ptr, 0, min(end, usedEnd()) - ptr);
   if (end > used) memory.fill(max(ptr, used), 0, end - max(ptr, used));

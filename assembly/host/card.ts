@@ -43,7 +43,7 @@ export class Card {
   refusedMissing: u32;
   refusedForbidden: u32;
   refusedRange: u32;
-  /** How far ahead of the expected PSN a packet may be that is kept, in packets; 0 = none is. */
+  /** Most packets that a kept packet may be ahead of the expected PSN; 0 = none is kept. */
   reorderWindow: u32;
   /** The slots of the reorder buffer, all of them, and those that are free: a list and its length (qp/reorder). */
   reorderSlots: usize;

@@ -126,7 +126,7 @@ export function copyAllButShare(target: usize, from: usize, bytes: u32, share: u
   if (share != 0) store<u64>(target + copied, <u64>from + copied);
 }
 
-/** What `gather` has done. */
+/** The result of `gather`. */
 export enum Gathered {
   /** An SGE may not be read. */
   REFUSED,

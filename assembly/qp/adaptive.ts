@@ -28,7 +28,7 @@ import { halveWindow } from './window';
 const MIN_RTO: u64 = 16_000_000;
 /** After a loss. Most turns of a busy event loop are shorter, and so is the delay of a switch's full queue. */
 const MIN_RTO_LOSSY: u64 = 1_000_000;
-/** How long after a loss the short minimum applies. */
+/** Time after a loss in which the short minimum applies. */
 const LOSSY_PERIOD: u64 = 250_000_000;
 /**
  * When this thread itself is this late, the ACK may have arrived without being processed: the deadline is extended

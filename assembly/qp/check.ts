@@ -22,7 +22,7 @@ import { Packet } from '../wire/packet';
 import { Expect, Qp } from './qp';
 import { hasRecvWqeFor } from './quota';
 
-/** Why a request is rejected. */
+/** Reasons to reject a request. */
 export enum Fault {
   NONE,
   /** NAK invalid request. */

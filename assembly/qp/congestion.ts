@@ -21,7 +21,7 @@ import { endSlowStart, shrinkWindow } from './window';
 
 /** Reserved bytes that a CNP has instead of a payload. */
 const CNP_BYTES: u32 = 16;
-/** How far a paced queue pair may run ahead of its rate, so that it need not be woken for every packet. */
+/** Lead of a paced queue pair over its rate, so that it need not be woken for every packet. */
 const BURST_NS: f64 = 20_000;
 
 /** A marked packet was received: schedules a CNP, unless one was sent a moment ago. */

@@ -1,4 +1,4 @@
-// How often a message that waits for a receive WQE is sent again. The RNR timer is a minimum (IBTA 9.7.5.2.8), often
+// Repetition of a message that waits for a receive WQE. The RNR timer is a minimum (IBTA 9.7.5.2.8), often
 // well below a millisecond, and a consumer may take seconds. Both ends therefore lengthen the wait to a share of the
 // time that the message has waited already: it is late by no more than that share, and thousands of such messages cost
 // little. A requester that has a limited number of retries is not concerned: the user reckons with their time.

@@ -92,7 +92,7 @@ export function restoreWindow(qp: Qp): void {
   qp.windowThreshold = min(qp.maxWindow, max(qp.windowThreshold, qp.thresholdBefore));
 }
 
-/** What has cut the window was no loss: it grows as at the start. */
+/** The last window cut was spurious: undo it and grow as in slow start. */
 export function restartSlowStart(qp: Qp): void {
   qp.windowThreshold = safeWindow(qp);
 }

@@ -2,7 +2,7 @@
 
 export const PSN_MASK: u32 = 0xffffff;
 
-/** How far a is ahead of b: -2^23 .. 2^23-1, negative when a is older. */
+/** Returns the lead of a over b: -2^23 .. 2^23-1, negative when a is older. */
 export function psnDiff(a: u32, b: u32): i32 {
   return <i32>((a - b) << 8) >> 8;
 }

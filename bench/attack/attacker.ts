@@ -6,7 +6,7 @@ import { Pace } from './pace.js';
 import { DEVICE_PEERS, type DevicePeer, type DevicePeerName } from './peers.js';
 import { RAW_PEERS, type RawPeer, type RawPeerName } from './rawpeers.js';
 
-/** What an attacker can do. */
+/** The attacks. */
 export type AttackName = FloodName | RawPeerName | DevicePeerName;
 /** The names of all attacks, in the order of the table. */
 export const ATTACKS: readonly AttackName[] = [FLOODS, RAW_PEERS, DEVICE_PEERS].flatMap(

@@ -10,7 +10,7 @@ const PROBE_TIMEOUT_MS = 5000;
 export interface HonestFigures {
   /** Milliseconds of each connect that was established. */
   readonly connects: readonly number[];
-  /** How long the oldest connect that is under way has taken; 0 without one. */
+  /** Time that the oldest connect under way has taken; 0 without one. */
   readonly waiting: number;
   readonly failures: readonly string[];
 }

@@ -193,7 +193,7 @@ const peers = (options: Options) => (victim: Victim, openRig: () => Rig) => new 
 
 const sendRtu = (all: Peers, connection: RawConnection) => all.send(all.mad(mads.rtu(connection)));
 
-/** What a connection asks for again and again: the first `DEPTH` are new requests, all others repetitions of these. */
+/** Requests of a connection: the first `DEPTH` are new, all others are repetitions of these. */
 const repeated = (packets: number, build: (connection: RawConnection, psn: number) => Packet): Options => ({
   port: MEMORY_PORT,
   connections: CONNECTIONS,

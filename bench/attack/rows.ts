@@ -8,7 +8,7 @@ export interface Bound {
   readonly atLeast?: number;
 }
 
-/** What a row measures: see `FIGURES`. */
+/** The figures of a row: see `FIGURES`. */
 export type FigureName = 'lagMax' | 'connectMax' | 'memory' | 'flow' | 'back' | 'close' | 'kept';
 
 /** The figures, with their units. */

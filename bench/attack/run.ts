@@ -12,7 +12,7 @@ export interface Setting {
   readonly family: Family;
 }
 
-/** What a row has shown. */
+/** The result of a row. */
 export interface Outcome extends Setting {
   readonly row: Row;
   readonly figures: Readonly<Record<FigureName, number>>;
@@ -20,7 +20,7 @@ export interface Outcome extends Setting {
   readonly detail: {
     readonly sentPerSecond: number;
     readonly lagP99: number;
-    /** How late a timer was at most, with the time in which others had the processor. */
+    /** Most delay of a timer, with the time in which others had the processor. */
     readonly lateMax: number;
     readonly lagMaxBefore: number;
     readonly flowBefore: number;

@@ -10,7 +10,7 @@ import { ROOT } from '../rig/paths.js';
 import { lineLike, type Program } from '../rig/program.js';
 import { WorkerProcess } from '../rig/worker.js';
 
-/** Who takes part in a row. */
+/** The processes of a row. */
 export type HostName = 'target' | 'honest' | 'attacker';
 
 /** A host's end of the network. */

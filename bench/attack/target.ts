@@ -21,7 +21,7 @@ export const CLOSED_PORT = 7473;
 export const MEMORY_PORT = 7474;
 /** Bytes of that memory. */
 export const MEMORY_BYTES = 65536;
-/** How long the target waits for a peer that acknowledges nothing before it gives the connection up, in ms. */
+/** Time that the target waits for a peer that acknowledges nothing before it gives the connection up, in ms. */
 const CLOSE_TIMEOUT_MS = 1000;
 /** All connections count as closed after this time without one: requests that wait become connections, in ms. */
 const CLOSE_PAUSE_MS = 100;
@@ -45,10 +45,10 @@ export interface FlowInfo {
   readonly qpn: number;
 }
 
-/** What the target has measured since the last `take`. */
+/** The target's measurements since the last `take`. */
 export interface TargetFigures {
   readonly seconds: number;
-  /** How late a timer of the event loop was, in ms, without the time in which others had the processor. */
+  /** Delay of a timer of the event loop, in ms, without the time in which others had the processor. */
   readonly lagMax: number;
   readonly lagP99: number;
   /** The same with that time. */

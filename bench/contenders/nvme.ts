@@ -124,7 +124,7 @@ export class Nvmet extends Target {
   }
 }
 
-/** What fio says of the reads or the writes of a job. Times are in ns. */
+/** The output of fio for the reads or the writes of a job. Times are in ns. */
 interface FioSide {
   readonly iops: number;
   readonly bw_bytes: number;

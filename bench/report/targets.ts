@@ -3,7 +3,7 @@ import type { Row } from '../rig/rounds.js';
 import { type Figure, figure, gbps, medianUs } from './figures.js';
 import { digits, type Sheet } from './sheet.js';
 
-/** What was found for a target: the value, and the contender or the case that it is of. */
+/** The result for a target: the value, and the contender or the case that it is of. */
 export interface Finding {
   readonly value: number;
   readonly by?: string;

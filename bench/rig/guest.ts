@@ -25,7 +25,7 @@ export const RXE: Readonly<Record<EndName, RxeEnd>> = {
   b: { device: 'rxe1', interface: 'rx1', address: '10.98.0.2' },
 };
 
-/** Where a third rxe device reaches end b. */
+/** The address at which a third rxe device reaches end b. */
 export const RXE_TO_B = { device: 'rxe2', interface: 'rx2', far: 'roce1', address: '10.97.0.2' } as const;
 
 const CPUS = { a: '0', b: '1' } as const;

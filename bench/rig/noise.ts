@@ -1,5 +1,5 @@
 /**
- * How much the machine itself varies: the time of a loop that always does the same, before and after each turn of a
+ * The variation of the machine itself: the time of a loop that always does the same, before and after each turn of a
  * contender. Virtual machines have phases in which everything takes longer.
  */
 import { performance } from 'node:perf_hooks';

@@ -1,4 +1,4 @@
-/** What a peer that behaves like an adapter gets through. */
+/** The throughput from a peer that behaves like an adapter. */
 import { FromAdapter, SINKS, SinkOfAdapter } from '../contenders/adapter.js';
 import { best, byContender, cpuPerByte, failures, figure, frames, gbps, reason, select } from '../report/figures.js';
 import { digits, ratio, type Sheet } from '../report/sheet.js';

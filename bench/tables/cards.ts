@@ -1,4 +1,4 @@
-/** What several cards of one address cost each other: bulk from a peer like an adapter. */
+/** The cost of several cards of one address to each other: bulk from a peer like an adapter. */
 import { FromAdapter, type Receivers, SinkOfAdapter } from '../contenders/adapter.js';
 import { canPoll } from '../contenders/ours.js';
 import { byContender, cpuPerByte, failures, figure, gbps, reason, select } from '../report/figures.js';

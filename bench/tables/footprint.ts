@@ -1,4 +1,4 @@
-/** What a program pays before it moves any data. */
+/** The cost of a program before it moves any data. */
 import { digits, type Sheet } from '../report/sheet.js';
 import { startLocal } from '../rig/local.js';
 import { median } from '../rig/stats.js';

@@ -15,13 +15,13 @@ export interface RankOptions {
   readonly port: number;
 }
 
-/** How our ranks work. */
+/** Options of our ranks. */
 export interface OurRankOptions extends RankOptions {
   readonly mode: 'inline' | 'worker';
   readonly isRegistered: boolean;
 }
 
-/** What one rank has measured of a number of calls. */
+/** The measurements of one rank for a number of calls. */
 export interface RankResult {
   /** Time of all calls (ms). */
   readonly ms: number;

@@ -1,4 +1,4 @@
-/** What a program pays before it moves any data: the time to its first device, and the memory of idle connections. */
+/** The cost of a program before it moves any data: the time to its first device, the memory of idle connections. */
 import { performance } from 'node:perf_hooks';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';

@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import { type Device, openDevice } from 'wasm-roce';
 import * as rsocket from 'wasm-roce/net';
 
-/** Where the device of an end is. */
+/** The address of the device of an end. */
 export interface DeviceOptions {
   readonly link: string;
   readonly mode: string;
@@ -42,7 +42,7 @@ export const tcpWay = (): Way => ({
   },
 });
 
-/** What both ways over a device share. */
+/** The parts that both ways over a device share. */
 class DeviceOfEnd {
   #device: Device | undefined;
 

@@ -1,4 +1,4 @@
-// What `npm run bench` needs besides the project: packages to compare with, and programs of its own to compile.
+// The steps of `npm run bench` besides those of the project: packages to compare with, and programs to compile.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

@@ -60,7 +60,7 @@ function besideCard(name, stamp) {
 /** The card's second entry, which exports internals to tests. */
 export const testingCard = besideCard('card for tests', 'testing');
 
-/** What combines arrays in the card's memory, for collectives. */
+/** The module that combines arrays in the card's memory, for collectives. */
 export const reduceModule = besideCard('sums of arrays', 'reduce');
 
 const SCRIPT_GRAMMAR = 'src/probe/script/grammar.peggy';

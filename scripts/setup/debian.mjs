@@ -68,7 +68,7 @@ function packages(name, wanted) {
   };
 }
 
-/** What the demo needs: the compiler of the addon, and network namespaces. */
+/** Packages of the demo: the compiler of the addon, and network namespaces. */
 const OF_DEMO = ['g++', 'iproute2', 'util-linux'];
 
 export const debianPackages = packages('Debian packages', ofProject);

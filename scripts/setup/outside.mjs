@@ -10,8 +10,8 @@ import { Stamp } from './stamp.mjs';
  * @param builder program that prints the place of its result in its last line
  * @param inputs files and folders on which the result depends
  * @param commands that the builder needs
- * @param skipped what is skipped without the result
- * @param doing what the builder does
+ * @param skipped the tests that are skipped without the result
+ * @param doing the work of the builder, for messages
  */
 export function outsideStep({ id, builder, inputs, env = {}, commands, skipped, doing, blocked = () => undefined }) {
   const place = join(ROOT, `build/stamps/${id}-folder`);

@@ -40,7 +40,7 @@ export class AsyncQueue<T> {
 
   /**
    * Takes the oldest item as soon as there is one.
-   * @param missing what there is none of, for messages: `no event`
+   * @param missing the absent item, for messages: `no event`
    * @throws the error of `end` when no item is left; the signal's reason; VerbsError ETIMEDOUT; TypeError, RangeError
    * for wrong options
    */

@@ -76,7 +76,7 @@ export type Checks<Options> = { readonly [Key in keyof Options]-?: Check };
 /**
  * Checks an object of options: each must be known, and pass its check unless it is undefined. Each is read once, so
  * use the returned values and not the object.
- * @param call what the options belong to, for messages: `openDevice`
+ * @param call the owner of the options, for messages: `openDevice`
  * @param prefix of the names of the options in messages: `xdp.`
  * @returns the options that are not undefined
  * @throws TypeError, RangeError

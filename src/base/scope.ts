@@ -11,7 +11,7 @@ export class Scope implements Closable {
 
   /**
    * Opens resources in a new scope. When it fails half-way, those that are open are closed.
-   * @throws what `open` throws; an error of a close is left out then
+   * @throws the error of `open`; an error of a close is left out then
    */
   static async open<T>(open: (scope: Scope) => Promise<T>): Promise<T> {
     const scope = new Scope();

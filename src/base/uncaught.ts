@@ -12,7 +12,7 @@ export function throwLater(error: unknown): void {
 /**
  * Calls functions of the program, such as the listeners of an event. Their exceptions are uncaught, and do not reach
  * the caller.
- * @returns what the call returns; `otherwise` when it throws
+ * @returns the result of the call; `otherwise` when it throws
  */
 export function callProgram<T>(call: () => T, otherwise: T): T {
   try {

@@ -7,7 +7,7 @@ const TURNS = 20;
  * Waits until a promise is fulfilled or a time is over. The wait counts turns of the event loop: a process that was
  * held up for longer, as in a virtual machine that pauses, reads what has arrived meanwhile before the wait ends.
  * @param ms the time in milliseconds, if the process is not held up
- * @throws what the promise is rejected with
+ * @throws the error of the promise
  */
 export async function within(ms: number, promise: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;

@@ -4,11 +4,14 @@ import { type Cq, VerbsError, type Wc } from '../index.js';
 import { failure } from './exit.js';
 
 export interface WaitOptions {
-  /** How long to spin before sleeping in the event loop, milliseconds; 0 = sleep at once. */
+  /** Time to spin before sleeping in the event loop, milliseconds; 0 = sleep at once. */
   readonly spinMs: number;
-  /** How long to wait for one completion, milliseconds; 0 = no limit. */
+  /** Time to wait for one completion, milliseconds; 0 = no limit. */
   readonly idleMs: number;
-  /** How long a busy program may hold up the event loop, milliseconds: signals, timers and sockets wait. Default: 5. */
+  /**
+   * Longest time that a busy program holds up the event loop, milliseconds: signals, timers and sockets wait. Default:
+   * 5.
+   */
   readonly yieldMs?: number;
 }
 

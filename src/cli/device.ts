@@ -6,7 +6,7 @@ import type { HostLinkKind } from './options.js';
 /** Frames that a device keeps to explain a failure. */
 export const TRACE_FRAMES = 256;
 
-/** What the command line says about the device of one end. */
+/** Options of the command line for the device of one end. */
 export interface DeviceOptions {
   /** Network interface. Default: the one that the connection to the peer uses. */
   readonly interface?: string;

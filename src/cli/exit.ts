@@ -1,4 +1,4 @@
-/** How a command ends: an exit status for each kind of end, and one line on stderr for each failure. */
+/** The end of a command: an exit status for each kind of end, and one line on stderr for each failure. */
 import { VerbsError } from '../index.js';
 
 export const Exit = {

@@ -1,4 +1,4 @@
-/** What on this host may take RoCE packets away before a link sees them, as far as files of the kernel tell. */
+/** Programs and rules of this host that may take RoCE packets before a link sees them, as files of the kernel tell. */
 import { readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { HostDevice } from '../index.js';
@@ -17,7 +17,7 @@ export interface Firewall {
 
 /**
  * Returns what may keep packets from the links on an interface.
- * @param sys where sysfs is mounted
+ * @param sys mount point of sysfs
  */
 export function obstaclesOn(end: Pick<HostDevice, 'interface' | 'xdpProgram'>, sys = '/sys'): Obstacle[] {
   const { interface: name, xdpProgram: program } = end;
@@ -63,7 +63,7 @@ function deviceOf(sys: string, name: string): string {
 
 /**
  * Returns whether a firewall is loaded. Its rules are not read: that needs privileges, and evaluating them the kernel.
- * @param proc where procfs is mounted
+ * @param proc mount point of procfs
  */
 export function firewall(proc = '/proc'): Firewall {
   const tables = ['ip_tables_names', 'ip6_tables_names'].map((file) => tablesIn(join(proc, 'net', file)));

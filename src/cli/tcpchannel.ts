@@ -15,7 +15,7 @@ export class TcpChannel {
   #error: Error | undefined;
 
   /**
-   * @param idleMs how long to wait for a message of the peer; 0 = no limit
+   * @param idleMs time to wait for a message of the peer; 0 = no limit
    * @param maxUnread most bytes that the peer may send ahead
    */
   constructor(socket: Socket, idleMs: number, maxUnread = MAX_UNREAD) {

@@ -87,7 +87,7 @@ export type CmEvent = {
   | {
       /** The device has failed: no further event follows, and the id can only be closed. */
       readonly type: 'DEVICE_REMOVAL';
-      /** Why the device has failed. */
+      /** The reason for the failure of the device. */
       readonly error: Error;
     }
   /** Timewait is over: the queue pair number can be used for another connection. */

@@ -23,7 +23,7 @@ import { toError, toRtr, toRts } from './qpstates.js';
 /** Every id has one. `CmId` sets the state, the addresses and the queue pair before it connects or accepts. */
 export class IdConnection {
   state: CmIdState = 'IDLE';
-  /** Why the state is FAILED. */
+  /** The reason for the state FAILED. */
   failure: Error | undefined;
   /** Set with the local address. */
   agent: MadAgent | undefined;

@@ -21,7 +21,7 @@ interface Limits {
   readonly waiting: number;
   readonly perRound: number;
   readonly perMs: number;
-  /** What a message takes of `perMs` that is ignored or refused. */
+  /** Cost of an ignored or refused message, counted against `perMs`. */
   readonly refused: number;
 }
 
@@ -59,11 +59,11 @@ export interface Letter {
   readonly vlanTci: number | undefined;
   /** Index of the P_Key by which it was taken. */
   readonly pkeyIndex: number;
-  /** What tells the requests that wait from each other. The inbox sets it; undefined: it is no such request. */
+  /** Identity of a request among those that wait. The inbox sets it; undefined: it is no such request. */
   requestKey: number | undefined;
 }
 
-/** What the inbox asks about a message. */
+/** The questions of the inbox about a message. */
 export interface InboxHost {
   /** Whether an id names a connection or exchange of this end. */
   isKnown(id: number): boolean;
@@ -187,7 +187,7 @@ export class Inbox {
   }
 }
 
-/** How many messages may be handled: so many at once, and so many more each millisecond. */
+/** Limit of the messages that are handled: a number at once, and a number more each millisecond. */
 class Allowance {
   #left: number;
   #at = Number.NEGATIVE_INFINITY;

@@ -84,7 +84,7 @@ export const UDP_QKEY = 0x01234567;
  */
 const CONNECT_DEPTH = 16;
 
-/** What `connect` and `resolveService` ask for when the application does not say. */
+/** Values of `connect` and `resolveService` when the application gives none. */
 export const CONNECT_DEFAULTS = {
   responderResources: CONNECT_DEPTH,
   initiatorDepth: CONNECT_DEPTH,

@@ -8,7 +8,7 @@ import type { Mr } from '../verbs/mr.js';
 import type { Qp } from '../verbs/qp.js';
 import type { Wc } from '../verbs/wc.js';
 
-/** Where a datagram can be sent without asking for the receiver's port: to a queue pair. A `RemoteInfo` is one. */
+/** A queue pair as the destination of datagrams, for which no port has to be looked up. A `RemoteInfo` is one. */
 export interface DatagramAddress {
   /** IP address of the queue pair's device. */
   readonly address: string;
@@ -52,7 +52,7 @@ interface Arrival {
   readonly srcQp: number;
 }
 
-/** What the inbox asks its socket. */
+/** The socket, as its inbox sees it. */
 export interface InboxOwner {
   /** The port of a sender, 0 when it is not known. */
   portOf(address: string, qpNum: number): number;

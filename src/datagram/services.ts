@@ -6,7 +6,7 @@ import { type CmAddress, type CmId, createCmId } from '../cm/index.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/context.js';
 
-/** How long a service that is in use is asked for again (ms): SIDR repeats its request after 4.1 s. */
+/** Time for which a service in use is asked for again (ms): SIDR repeats its request after 4.1 s. */
 const REFRESH_TIMEOUT = 10_000;
 
 /** A peer's datagram service. */
@@ -25,7 +25,7 @@ interface Entry {
 }
 
 export interface ServiceCacheOptions {
-  /** Where the socket is bound. */
+  /** Address and port of the socket. */
   readonly local: CmAddress;
   /** Most services that are kept, and most that are looked up at a time. */
   readonly limit: number;

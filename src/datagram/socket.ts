@@ -93,7 +93,7 @@ const REPLY_CHECKS: Checks<RemoteInfo> = {
   size: anything,
 };
 
-/** What a bound socket has allocated. */
+/** The parts of a bound socket. */
 interface Parts {
   readonly id: CmId;
   readonly qp: Qp;
@@ -106,14 +106,14 @@ interface Parts {
   readonly scope: Scope;
 }
 
-/** Where a datagram goes. */
+/** The destination of a datagram. */
 interface Destination {
   readonly route: Route;
   readonly qpNum: number;
   readonly qkey: number;
 }
 
-/** What the caller of `send` names: a port, or a queue pair. */
+/** The destination that a caller of `send` names: a port, or a queue pair. */
 type Target = CmAddress | DatagramAddress;
 
 /**

@@ -12,7 +12,7 @@ import { Trace } from './trace.js';
 import { TurnLock } from './turnlock.js';
 import { MAX_CLOSING_TURNS, Turns } from './turns.js';
 
-/** What the application's thread passes to the card's thread (worker.ts). */
+/** Data that the application's thread passes to the card's thread (worker.ts). */
 export interface CardWorkerData {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;

@@ -32,7 +32,7 @@ export interface LinkChoice {
 /** A link, and why it was chosen. */
 export interface ChosenLink {
   readonly link: Link;
-  /** What was chosen and why, for people to read. */
+  /** The choices and their reasons, for people to read. */
   readonly notes: readonly string[];
 }
 

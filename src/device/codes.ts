@@ -28,7 +28,7 @@ export const MIN_ACK_TIMEOUT = card.MIN_ACK_TIMEOUT;
 export const RETRY_INFINITE = card.RETRY_INFINITE;
 /** Types of events (`ibv_event_type`), and COMPLETION for an armed completion queue. */
 export const EventType = card.EventType;
-/** What a FLUSH guarantees: global visibility or persistence (IBTA A19.4). */
+/** The guarantee of a FLUSH: global visibility or persistence (IBTA A19.4). */
 export const FlushPlacement = card.FlushPlacement;
 /** Which data a FLUSH covers (IBTA A19.4). */
 export const FlushSelectivity = card.FlushSelectivity;

@@ -50,13 +50,13 @@ export interface RetransmitDecision extends Traced {
   readonly reason: string;
   /** The first packet that is sent again. */
   readonly psn: number;
-  /** How many PSNs are sent again; those of a READ's response count as one request. */
+  /** Number of PSNs that are sent again; those of a READ's response count as one request. */
   readonly packets: number;
   /** Retries, or RNR retries, that are left; 7 RNR retries are any number. */
   readonly retriesLeft: number;
 }
 
-/** How a retransmission goes on, and how it ends. */
+/** The steps of a retransmission after its begin, and its end. */
 export interface RecoveryDecision extends Traced {
   /**
    * `READ_RESUMED`: the retransmission continues a READ of which `packets` have arrived. `SKIPPED`: an ACK covers

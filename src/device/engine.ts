@@ -32,7 +32,7 @@ export type Mode = 'inline' | 'worker';
 export interface Engine {
   /** Which thread takes the turns. */
   readonly mode: Mode;
-  /** How the engine works, for people to read. */
+  /** Description of the engine, for people to read. */
   readonly notes: readonly string[];
   /** Headers of the last frames; undefined if no trace was requested. */
   readonly trace: Trace | undefined;
@@ -40,7 +40,7 @@ export interface Engine {
   onEvent: (type: number, handle: number) => void;
   /** Called when the card's thread has failed. No more turns are taken. */
   onFailure: (reason: string) => void;
-  /** Why the card's thread has failed; undefined as long as it works. */
+  /** The reason for the failure of the card's thread; undefined as long as it works. */
   readonly failure: string | undefined;
   /** Does now what the event loop would do next. For callers that poll without returning to the event loop. */
   poll(): void;

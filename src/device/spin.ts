@@ -1,7 +1,7 @@
 /**
- * How long the card's thread polls for work before it sleeps. Waking a thread takes tens of microseconds. Polling
- * avoids this if work arrives soon, and wastes a processor if not. The duration adapts: a sleep that longer polling
- * would have avoided doubles it, a longer sleep halves it.
+ * The time for which the card's thread polls for work before it sleeps. Waking a thread takes tens of microseconds.
+ * Polling avoids this if work arrives soon, and wastes a processor if not. The duration adapts: a sleep that longer
+ * polling would have avoided doubles it, a longer sleep halves it.
  */
 export class Spin {
   #length: number;

@@ -33,11 +33,11 @@ enum WorkerState {
 
 const WORD_BYTES = 448;
 const MAX_FAILURE_BYTES = 1024;
-/** How often a thread reads the other's word before it sleeps. Turns and calls are short. */
+/** Reads of the other thread's word before a thread sleeps. Turns and calls are short. */
 const SPIN_LIMIT = 2000;
 /** Maximum duration of a turn. A turn never blocks, so a longer one means that the thread is gone. */
 const MAX_TURN_MS = 10_000;
-/** How long the card's thread waits for the end of a call before it reads the word again. */
+/** Time that the card's thread waits for the end of a call before it reads the word again. */
 const CALL_POLL_MS = 100;
 
 /** Mutual exclusion of turns and calls, with priority for calls, and the wake-ups between both threads. */
@@ -111,7 +111,7 @@ export class TurnLock {
     return Atomics.wait(this.#words, WordIndex.STATE, WorkerState.STOPPING, milliseconds) !== 'timed-out';
   }
 
-  /** Why the card's thread has failed; undefined if it has not. */
+  /** The reason for the failure of the card's thread; undefined if it has not failed. */
   get failure(): string | undefined {
     if (Atomics.load(this.#words, WordIndex.STATE) !== WorkerState.FAILED) return undefined;
     const bytes = this.#failure.slice(0, this.#words[WordIndex.FAILURE_BYTES]);

@@ -17,9 +17,9 @@ import type { TurnLock } from './turnlock.js';
 
 /** The thread's program. */
 const PROGRAM = packageFile('dist/cardworker.js');
-/** How long the thread may take to stop before it is terminated. */
+/** Time that the thread has to stop before it is terminated. */
 const STOP_TIMEOUT_MS = 2000;
-/** How long the end of the process waits for a thread to stop. */
+/** Time that the end of the process waits for a thread to stop. */
 const EXIT_TIMEOUT_MS = 100;
 
 /** Options of a WorkerEngine. */

@@ -7,7 +7,7 @@ import { type FrameMover, type Frames, RX_IP_ID_UNKNOWN } from './link.js';
 import { Direction, PcapngWriter } from './pcapng.js';
 import { RingView } from './ring.js';
 
-/** What a `Capture` needs beside its inner mover. Plain data, so that another thread can make one. */
+/** Parameters of a `Capture`, beside its inner mover. Plain data, so that another thread can make one. */
 export interface CapturePlan {
   /** File descriptor of the pcapng file, whose header is written already. */
   readonly fd: number;

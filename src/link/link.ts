@@ -82,7 +82,7 @@ export interface Frames {
   readonly allocate?: (bytes: number) => number;
 }
 
-/** What a link knows of a card that is not made yet. */
+/** Sizes of a card that is not made yet, for its link. */
 export interface CardRoom {
   /** As `Frames.slotBytes`. */
   readonly slotBytes: number;
@@ -90,7 +90,7 @@ export interface CardRoom {
   readonly memoryBytes: number;
 }
 
-/** What a link can carry and do. It may change while the link is open; see `Link.watchInterface`. */
+/** Features of a link. They may change while the link is open; see `Link.watchInterface`. */
 export interface LinkFeatures {
   /** Largest frame in bytes, with Ethernet header, without frame check sequence. */
   readonly maxFrame: number;
@@ -225,9 +225,9 @@ export function bindFree(
 export interface Link extends FrameMover {
   /** Kind of the link: `packet`, `udp`, `xdp` or `memory`. A wrapper has the kind of the link inside it. */
   readonly kind: string;
-  /** How the link moves frames, for people to read. Complete after `attach`. */
+  /** Description of the link, for people to read. Complete after `attach`. */
   readonly notes?: readonly string[];
-  /** What the link can carry and do. */
+  /** Features of the link. */
   readonly features: LinkFeatures;
   /** Says why the capture of the frames is not whole; undefined when it is, or when there is none. */
   readonly captureError?: VerbsError | undefined;

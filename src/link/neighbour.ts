@@ -28,7 +28,7 @@ const NDA = { DST: 1, LLADDR: 2 } as const;
 const NUD = { STALE: 0x04, FAILED: 0x20, USABLE: 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80 } as const;
 const NTF_USE = 1;
 
-/** What the kernel knows of a neighbour. */
+/** The kernel's entry of a neighbour. */
 interface State {
   /** Set if it can be used. */
   readonly mac?: Uint8Array;

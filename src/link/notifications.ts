@@ -1,4 +1,4 @@
-/** What the kernel notifies of: changes in its tables of the network (rtnetlink(7)). */
+/** Notifications of the kernel: changes in its tables of the network (rtnetlink(7)). */
 import { constants } from 'node:os';
 import { native } from '../native.js';
 import { type NetlinkMessage, netlinkMessages } from './netlink.js';

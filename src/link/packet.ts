@@ -31,7 +31,7 @@ export interface PacketLinkOptions {
    * shares of all queue pair numbers. Each link on the interface has another share. Default: false.
    */
   readonly flowSteering?: boolean;
-  /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
+  /** Time that a neighbour has to reply to ARP or neighbour discovery (ms). Default: 3000. */
   readonly neighbourTimeoutMs?: number;
 }
 

@@ -4,8 +4,7 @@ import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { isIP } from 'node:net';
 import { VerbsError } from '../errors.js';
-
-const ROCE_PORT = 4791;
+import { ROCE_PORT } from './headers.js';
 
 /** Returns the IP address of a host. @throws VerbsError EHOSTUNREACH when the name cannot be resolved */
 export async function lookupHost(host: string): Promise<string> {

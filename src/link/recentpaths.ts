@@ -37,7 +37,7 @@ export class RecentPaths {
     const recent = this.#paths.get(key);
     if (recent !== undefined && performance.now() < recent.until) return recent.path;
     const path = await lookUp();
-    // What has changed meanwhile may have changed this path.
+    // A change in the meantime may have changed this path.
     if (this.#countChanges() === changes && this.#notifications.isOpen) this.#add(key, path);
     return path;
   }

@@ -32,7 +32,7 @@ export interface Route {
   readonly mtu?: number;
 }
 
-/** How long the kernel may take to learn a neighbour's MAC address: it sends three requests, a second apart. */
+/** Time that the kernel has to learn a neighbour's MAC address: it sends three requests, a second apart. */
 export const NEIGHBOUR_TIMEOUT_MS = 3000;
 const DISCARD_PORT = 9;
 

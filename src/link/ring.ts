@@ -93,7 +93,7 @@ export class RingView {
   }
 }
 
-/** What the addon knows of a card. */
+/** Sizes and offsets of a card, for the addon. */
 export type FrameRings = Pick<Frames, 'memory' | 'tx' | 'rx' | 'slotBytes' | 'icrcOffload'>;
 
 /**

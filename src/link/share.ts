@@ -3,7 +3,7 @@ import { TX_FETCH_SHARE, TX_ICRC_SHIFT } from './link.js';
 
 const ICRC_BYTES = 4;
 
-/** Where the link's share of a frame belongs, and where its bytes are. */
+/** The place of the link's share in a frame, and of its bytes in memory. */
 export interface Share {
   /** Its offset in the frame. */
   readonly offset: number;

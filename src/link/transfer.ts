@@ -11,7 +11,8 @@ import type { FrameMover, Link } from './link.js';
 import { XdpMover, type XdpPlan } from './xdp/mover.js';
 
 /**
- * What another thread needs to move a link's frames. Plain data. `fd` is readable when there may be frames to receive.
+ * Parameters for another thread that moves a link's frames. Plain data. `fd` is readable when there may be frames to
+ * receive.
  */
 export type LinkTransfer = SocketTransfer | XdpTransfer | FaultTransfer | CaptureTransfer;
 

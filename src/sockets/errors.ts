@@ -8,7 +8,7 @@ export const reset = (): VerbsError =>
 /** A write after the peer has said that it reads no more. */
 export const brokenPipe = (): VerbsError => new VerbsError('EPIPE', 'the peer reads no more', { syscall: 'write' });
 
-/** What a socket tells of a failed queue pair. */
+/** Returns the error of a socket whose queue pair has failed. */
 export function failureOf(cause: Error): Error {
   if (!(cause instanceof WcError)) return cause;
   const isSilent = cause.status === 'RETRY_EXC_ERR' || cause.status === 'RNR_RETRY_EXC_ERR';

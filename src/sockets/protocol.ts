@@ -1,5 +1,5 @@
 /**
- * What a socket needs of a protocol of byte streams: a transport for each connection, which speaks the protocol on one
+ * A protocol of byte streams, as sockets see it: a transport for each connection, which speaks the protocol on one
  * queue pair. The socket connects it with rdma_cm and with the streams of Node.js, which the transport does not know.
  */
 import type { ConnParam, Device, Pd, Qp, QpOptions } from '../index.js';
@@ -13,7 +13,7 @@ export interface BufferSizes {
   readonly send: BufferSize;
 }
 
-/** What a transport tells the socket. */
+/** The socket, as its transport sees it. */
 export interface TransportListener {
   /** There are bytes to read, or the peer writes no more. */
   onReadable(): void;

@@ -239,7 +239,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   }
 }
 
-/** What the event `drop` tells of a connection. */
+/** The argument of the event `drop`: the connection. */
 function dropped({ localAddress, remoteAddress }: CmId) {
   return {
     localAddress: localAddress?.address,

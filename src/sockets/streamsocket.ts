@@ -133,7 +133,7 @@ export abstract class StreamSocket extends Duplex {
 
   /**
    * @internal Accepts a request.
-   * @returns what makes the socket begin; it has no events before, so that the program can get to know it
+   * @returns a function that starts events, to be called after the program has the socket
    * @throws as `id.accept`; VerbsError EOPNOTSUPP when the peer speaks another protocol, ENOMEM
    */
   async accept(id: CmId): Promise<() => void> {

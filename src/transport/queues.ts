@@ -1,4 +1,4 @@
-/** What a transport has on its device: a protection domain, a completion queue, two memory regions, a queue pair. */
+/** The parts of a transport on its device: a protection domain, a completion queue, two regions, a queue pair. */
 
 import { Scope } from '../base/scope.js';
 import type { AccessFlags } from '../verbs/access.js';
@@ -12,7 +12,7 @@ import type { RecvWr, SendWr } from '../verbs/wr.js';
 import { Completions } from './completions.js';
 import { onFatalEvent } from './disconnect.js';
 
-/** What is allocated. */
+/** Sizes of the parts. */
 export interface QueueSizes {
   /** Completions that may be pending. */
   readonly cqe: number;

@@ -29,7 +29,7 @@ export interface QpAttributes {
   readonly curQpState?: QpStateName;
   /** Whether SQ_DRAINED is reported when the send queue is drained in SQD. */
   readonly enSqdAsyncNotify?: boolean;
-  /** What the peer may do; the memory region needs the same right. */
+  /** Rights of the peer; the memory region needs the same right. */
   readonly qpAccessFlags?: AccessFlags;
   /** Index into the P_Key table: the partition of the queue pair. */
   readonly pkeyIndex?: number;
@@ -184,7 +184,7 @@ export interface QpInfo {
   readonly type: string;
   /** Present state. */
   readonly state: QpStateName;
-  /** What the peer may do. */
+  /** Rights of the peer. */
   readonly qpAccessFlags: readonly AccessName[];
   /** Index into the P_Key table. */
   readonly pkeyIndex: number;

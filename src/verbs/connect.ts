@@ -1,13 +1,14 @@
 /** Connects two queue pairs whose endpoints the application has exchanged. */
 
 import { anything, type Checks, checkBoolean, checkInteger, checkOptions, nested, show } from '../base/options.js';
+import { RNR_TIMER } from '../base/rnrtimer.js';
 import { WAIT_CHECKS } from '../base/waiting.js';
 import { invalidType, VerbsError } from '../errors.js';
 import type { AccessFlags } from './access.js';
 import type { Qp } from './qp.js';
 import { type GlobalRoute, maxPathMtu } from './resolvedaddress.js';
 
-/** What a peer needs to connect to a queue pair, from `qp.endpoint()`. Plain data, to be sent as JSON. */
+/** Address and number of a queue pair, for its peer. From `qp.endpoint()`; plain data, to be sent as JSON. */
 export interface Endpoint {
   /** Queue pair number, 24 bits. */
   readonly qpn: number;
@@ -21,7 +22,7 @@ export interface Endpoint {
 
 /** Options of `qp.connect`. */
 export interface ConnectOptions {
-  /** What the peer may do with our memory, e.g. `['remoteWrite', 'remoteRead']`. Default: nothing. */
+  /** Rights of the peer to our memory, e.g. `['remoteWrite', 'remoteRead']`. Default: none. */
   readonly access?: AccessFlags;
   /**
    * Path MTU in payload bytes. Default: the smallest of both ends' and the route's. Both ends must use the same value.
@@ -115,7 +116,7 @@ export async function connect(
       pathMtu: options.pathMtu ?? Math.min(...mtus),
       destQpNum: remote.qpn,
       rqPsn: remote.psn,
-      ...(isReliable && { maxDestRdAtomic: rdAtomic, minRnrTimer: options.minRnrTimer ?? 12 }),
+      ...(isReliable && { maxDestRdAtomic: rdAtomic, minRnrTimer: options.minRnrTimer ?? RNR_TIMER }),
     });
     await qp.modify({
       state: 'RTS',

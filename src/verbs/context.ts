@@ -48,7 +48,7 @@ export type SharedMemory = typeof globalThis extends {
       readonly buffer: ArrayBufferLike;
     };
 
-/** @internal What `openDevice` has prepared for the constructor. */
+/** @internal The parts that `openDevice` has prepared for the constructor. */
 export interface ContextInit {
   readonly card: Card;
   readonly link: Link;
@@ -75,7 +75,7 @@ export interface ContextInit {
 export class Context extends Resource {
   /** Always `device`. */
   readonly kind = 'device';
-  /** What was chosen when the device was opened, and why: link, interface, GID, MTU. One text per choice. */
+  /** The choices of `openDevice` and their reasons: link, interface, GID, MTU. One text per choice. */
   readonly notes: readonly string[];
   /** Congestion control. */
   readonly congestion: Congestion;

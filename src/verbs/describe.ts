@@ -1,4 +1,4 @@
-/** How objects show themselves in `console.log` and JSON. */
+/** The form of objects in `console.log` and JSON. */
 import { type InspectOptionsStylized, inspect } from 'node:util';
 
 /** Plain data that describes an object, for people to read. */

@@ -1,4 +1,4 @@
-/** What the drop counters mean: why a packet was dropped without a NAK, and what to do about it. */
+/** The meaning of the drop counters: the reason to drop a packet without a NAK, and the remedy. */
 
 const REASONS: Readonly<Record<string, string>> = {
   drop_short: 'the frame is shorter than its headers: not RoCE, or damaged',

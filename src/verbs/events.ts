@@ -52,7 +52,7 @@ export type AsyncEvent =
       readonly type: 'DEVICE_FATAL';
       /** The device concerned. */
       readonly device: Context;
-      /** Why the device has failed. */
+      /** The reason for the failure of the device. */
       readonly reason: string;
     }
   | {

@@ -37,7 +37,7 @@ export interface FailureContext {
   readonly decisions?: () => readonly string[];
 }
 
-/** Why a work request failed: facts, likely causes and, with tracing, the last packets. From `wc.explain()`. */
+/** The failure of a work request: facts, likely causes and, with tracing, the last packets. From `wc.explain()`. */
 export interface Explanation {
   /** One line: the operation, the queue pairs and the status. */
   readonly summary: string;

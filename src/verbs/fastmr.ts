@@ -89,7 +89,7 @@ export class FastMr extends Resource {
     return this.pd.device.card.exports.mrIsValid(this.#handle);
   }
 
-  /** What the peer needs to access the region; plain data. */
+  /** Address, key and length of the region, for the peer; plain data. */
   get remote(): RemoteMemory {
     const { iova, rkey, length } = this;
     return { addr: iova <= Number.MAX_SAFE_INTEGER ? Number(iova) : iova, rkey, length };

@@ -22,7 +22,7 @@ export interface GidChoice {
   readonly gid: string;
   /** Its index in the GID table. */
   readonly index: number;
-  /** Why it was chosen, as text. */
+  /** The reason for the choice, as text. */
   readonly reason: string;
 }
 

@@ -2,7 +2,7 @@
 
 /** Bytes of a Uint8Array. */
 export const lengthOf = intrinsicGetter<number>('length');
-/** Where the bytes of a Uint8Array begin in its buffer. */
+/** Offset of the bytes of a Uint8Array in its buffer. */
 export const offsetOf = intrinsicGetter<number>('byteOffset');
 /** The buffer of a Uint8Array. */
 export const bufferOf = intrinsicGetter<ArrayBufferLike>('buffer');

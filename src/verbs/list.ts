@@ -46,7 +46,7 @@ export interface HostDevices {
     /** libbpf, the XDP program and the capabilities are available; the link `xdp` needs them. */
     readonly xdp: boolean;
   };
-  /** What is missing and what follows from it, as text. */
+  /** Missing requirements and their consequences, as text. */
   readonly notes: readonly string[];
 }
 

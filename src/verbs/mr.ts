@@ -55,7 +55,7 @@ const REREG_CHECKS: Checks<ReregOptions> = {
   buffer: anything,
 };
 
-/** What a peer needs to access a region remotely, from `mr.remote`. Plain data, to be sent as JSON. */
+/** Address, key and length of a region, for its peer. From `mr.remote`; plain data, to be sent as JSON. */
 export interface RemoteMemory {
   /** Remote address of the first byte. A bigint, which JSON cannot represent, only for an `iova` above 2^53 - 1. */
   readonly addr: number | bigint;
@@ -163,7 +163,7 @@ export class Mr extends Resource {
     return this.#buffer;
   }
 
-  /** What the peer needs to access the region; plain data. */
+  /** Address, key and length of the region, for the peer; plain data. */
   get remote(): RemoteMemory {
     return { addr: asNumberIfExact(this.iova), rkey: this.rkey, length: this.length };
   }

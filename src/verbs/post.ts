@@ -35,7 +35,7 @@ export interface WorkQueues extends RecvQueue {
   readonly maxInlineData: number;
 }
 
-/** What the queues of a queue pair are made from. */
+/** The queue pair whose queues are posted to. */
 type QueuePair = Omit<WorkQueues, 'handle' | 'isShared' | 'isDatagram' | 'isGsi'> & {
   readonly type: string;
   readonly qpNum: number;

@@ -85,7 +85,7 @@ export abstract class Resource extends SparseEmitter<ResourceEvents> {
     return inspectAs(this, depth, options);
   }
 
-  /** @internal What `toJSON` adds to kind and label while the object can be used. */
+  /** @internal The fields that `toJSON` adds to kind and label while the object can be used. */
   protected describe(): Description {
     return {};
   }

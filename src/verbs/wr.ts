@@ -62,7 +62,7 @@ export interface Immediate {
   readonly immData: number;
 }
 
-/** What an RDMA FLUSH covers (IBTA A19). */
+/** The memory that an RDMA FLUSH covers (IBTA A19). */
 export interface Flush {
   /**
    * Bytes to flush from `remoteAddr` on. With `selectivity: 'mr'`, both are ignored and the whole region is flushed.

@@ -1,4 +1,4 @@
-// What is made from the definitions of the commands: completion, manual pages, groups and colours of the help.
+// Products of the definitions of the commands: completion, manual pages, groups and colours of the help.
 import { execFile, execFileSync } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// What devinfo shows of this host.
+// The output of devinfo on this host.
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';

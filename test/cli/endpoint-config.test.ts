@@ -1,4 +1,4 @@
-// How `wasm-roce endpoint` checks configurations: it reports all problems, by key, value and rule.
+// `wasm-roce endpoint` checks configurations: it reports all problems, by key, value and rule.
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

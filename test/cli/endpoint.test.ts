@@ -370,7 +370,7 @@ class Manager implements AsyncDisposable {
     });
   }
 
-  /** What was received; assignments are separated by spaces. */
+  /** The received text; assignments are separated by spaces. */
   get states(): string[] {
     return this.#text
       .replace(/USEC=\d+/g, 'USEC=n')

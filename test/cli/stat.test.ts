@@ -105,7 +105,7 @@ describe('--prometheus', () => {
 
 describe('--watch', () => {
   const times = (text: string, part: string) => text.split(part).length - 1;
-  /** What a run could leave behind: sockets in the folder, and connections to this process. */
+  /** Things that a run could leave behind: sockets in the folder, and connections to this process. */
   const traces = () => [readdirSync(join(base, 'wasm-roce')), process.getActiveResourcesInfo().filter(isPipe).length];
   const isPipe = (name: string) => name === 'PipeWrap';
 

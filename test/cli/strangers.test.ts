@@ -1,4 +1,4 @@
-// What strangers may cost a program of the command line: memory, sessions and files.
+// Limits of the cost of strangers for a program of the command line: memory, sessions and files.
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';

@@ -1,4 +1,4 @@
-/** What queue pair 1 answers to the management of its class: ClassPortInfo (IBTA 13.4.8.1, 16.7.3.1). */
+/** The answers of queue pair 1 to the management of its class: ClassPortInfo (IBTA 13.4.8.1, 16.7.3.1). */
 import { expect, test } from 'vitest';
 import { Conversation } from './conversation.js';
 import * as mads from './mads.js';

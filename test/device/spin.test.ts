@@ -1,4 +1,4 @@
-// How long the card's thread polls for work before it sleeps, which adapts to the last sleeps.
+// The card's thread polls for work before it sleeps, for a time that adapts to the last sleeps.
 import { expect, test } from 'vitest';
 import { Spin } from '../../src/device/spin.js';
 

@@ -6,7 +6,7 @@ import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync 
 import { dirname } from 'node:path';
 import { Random } from '../kit/random.js';
 
-/** What is fuzzed in one epoch. */
+/** The target of one epoch. */
 export interface Session extends AsyncDisposable {
   /** Returns the next input. It may depend on the state of the session. */
   next(random: Random): Uint8Array;

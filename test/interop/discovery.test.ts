@@ -1,4 +1,4 @@
-// What a probe finds on a host with rxe, and what that leaves there.
+// Discovery by a probe on a host with rxe, and the traces that it leaves there.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { discover } from '../../src/cli/probe/discovery.js';
 import { candidatesOf } from '../../src/cli/probe/services.js';

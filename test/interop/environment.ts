@@ -118,8 +118,8 @@ class Machine {
 }
 
 /**
- * What a test that fails or times out may leave to the next one, or to its own repetition: programs of the guest that
- * hold a port, devices that hold the interface, a network that is down or loses packets.
+ * Things that a test leaves to the next one, or to its own repetition, when it fails or times out: programs of the
+ * guest that hold a port, devices that hold the interface, a network that is down or loses packets.
  */
 class LeftOvers {
   readonly #commands: Guest['commands'];

@@ -45,7 +45,7 @@ interface Row {
   readonly received?: number;
   /** Differences when rxe is the responder. */
   readonly rxe?: Partial<Pick<Row, 'nak' | 'status' | 'received'>>;
-  /** Why rxe cannot send such a request. */
+  /** The reason why rxe cannot send such a request. */
   readonly rxeRefuses?: string;
   /** The event that our card raises as responder; rxe raises none. */
   readonly event?: string;

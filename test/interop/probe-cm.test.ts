@@ -18,7 +18,7 @@ const PORT = 7471;
  */
 const UCMATOSE = ['sh', '-c', `while true; do ucmatose -p ${PORT} -c 1000 -C 0; done`];
 
-/** What Linux does otherwise than the specification. */
+/** Deviations of Linux from the specification. */
 const KNOWN = [
   'deviates: duplicate-req: no answer to a REQ that comes again',
   'deviates: data-implies-rtu: the REP comes again after data',

@@ -1,4 +1,4 @@
-/** What checks of a peer find. */
+/** Findings of checks of a peer. */
 import { expect } from 'vitest';
 import { LinkTarget } from '../../src/cli/probe/target.js';
 import { describe } from '../../src/probe/packet/describe.js';

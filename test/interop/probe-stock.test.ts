@@ -17,7 +17,7 @@ const PORT = 18515;
 /** Bytes of a ping: more than four packets. */
 const PING_BYTES = 16_384 + 100;
 
-/** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
+/** Deviations of rxe from the specification, and checks that they make impossible. */
 const KNOWN = [
   'deviates: migreq',
   'deviates: reserved-opcode',

@@ -102,7 +102,7 @@ async function rxeRequester(peer: Peer): Promise<RequesterService> {
   };
 }
 
-/** What rxe does otherwise than the specification, and what cannot be told of it therefore. */
+/** Deviations of rxe from the specification, and checks that they make impossible. */
 const KNOWN = [
   'deviates: reserved-opcode: no answer to the opcode 0x1f',
   'deviates: future-ack: after an ACK of the future a message without ACK is not sent again',

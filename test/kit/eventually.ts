@@ -8,7 +8,7 @@ const LIMIT = 20_000;
 /**
  * Calls a function until it does not throw.
  * @param check mostly an `expect`
- * @returns what the function returns
+ * @returns the result of the function
  * @throws the last error of the function, after 20 seconds
  */
 export async function eventually<T>(check: () => T | Promise<T>): Promise<T> {

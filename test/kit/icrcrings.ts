@@ -4,7 +4,7 @@ import { frameLayout, RingView } from '../../src/link/ring.js';
 import { type NativeRingIcrc, native } from '../../src/native.js';
 
 const RING_BYTES = 32;
-/** Where the room for another frame begins. */
+/** Offset of the room for another frame. */
 const ROOM = 2 * RING_BYTES;
 const LEAST_SLOT = 128;
 const ICRC_BYTES = 4;

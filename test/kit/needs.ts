@@ -1,4 +1,4 @@
-/** What tests and fuzz targets need of the host, without a test runner. */
+/** Needs of tests and fuzz targets of the host, without a test runner. */
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 

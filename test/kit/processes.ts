@@ -1,4 +1,4 @@
-/** What the kernel knows of processes. */
+/** Processes, as the kernel shows them. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Returns whether a process runs. A zombie does not: it holds no resources. */

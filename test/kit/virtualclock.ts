@@ -16,11 +16,11 @@ const real = {
   getActiveResourcesInfo: process.getActiveResourcesInfo,
 };
 
-/** What the clock shows at first (ms). Not 0, which is "never" in several places. */
+/** The first time of the clock (ms). Not 0, which is "never" in several places. */
 const START_MS = 1000;
-/** What a look at the clock costs (ms), so that a loop with a time limit ends. */
+/** Cost of a look at the clock (ms), so that a loop with a time limit ends. */
 const LOOK_MS = 0.000_1;
-/** What a pass of the event loop costs (ms), so that time passes for those who are never done. */
+/** Cost of a pass of the event loop (ms), so that time passes for those who are never done. */
 const PASS_MS = 0.01;
 
 let now = START_MS;

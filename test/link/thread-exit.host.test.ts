@@ -15,7 +15,7 @@ const FILE = fileURLToPath(import.meta.url);
 const ADDON = fileURLToPath(new URL(`../../prebuilds/linux-${process.arch}/wasm_roce.node`, import.meta.url));
 const LOCKS = `/tmp/wasm-roce-test-${process.pid}.lock`;
 const INDEX = new URL('../../dist/index.js', import.meta.url).href;
-/** How a thread may end, and the code that it runs for this. */
+/** The ends of a thread, and the code that it runs for each. */
 const EXITS = {
   'it runs out': '',
   'process.exit': 'process.exit(0)',

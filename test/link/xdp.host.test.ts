@@ -211,7 +211,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     sh(`ip link set ${far.near} up`);
     await settle();
     await rig.exchange(v4());
-    // What was sent before may return only now.
+    // Frames that were sent before may return only now.
     const again = Buffer.from('up again');
     const isAgain = (arrived: Arrived) => arrived.frame.includes(again);
     const arrived = await rig.exchange(v4({ payload: again }));

@@ -15,10 +15,10 @@ export interface Violation {
   /** Changes the request that would have been posted, or the receive for it. */
   send?(request: SendRequest, stream: Stream): SendRequest;
   receive?(pieces: Piece[], stream: Stream): Piece[];
-  /** How the request must end, and how the receive, if one is taken. */
+  /** The status that the request must get, and the receive, if one is taken. */
   readonly status: string;
   readonly received?: string;
-  /** How the next request to the peer must end, if this one succeeds. */
+  /** The status that the next request to the peer must get, if this one succeeds. */
   readonly after?: string;
 }
 

@@ -196,7 +196,7 @@ export class Stream {
     return true;
   }
 
-  /** Where a request goes at the peer, by the arena's key or through a window. */
+  /** The place of a request at the peer, by the arena's key or through a window. */
   #aim(posted: Posted, request: SendRequest, remote: Range): [Posted, SendRequest] {
     const { theirs } = this.#o;
     const window = theirs.through(this.#random, remote);

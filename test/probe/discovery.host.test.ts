@@ -1,4 +1,4 @@
-// What a peer offers at the usual ports: over the memory link, and TCP over the loopback interface.
+// Discovery of a peer's services at the usual ports: over the memory link, and TCP over the loopback interface.
 import { createServer, type Server } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Candidate, discover, discoveryText } from '../../src/cli/probe/discovery.js';

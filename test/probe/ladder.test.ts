@@ -1,4 +1,4 @@
-// What the ladder finds in captures of real peers, and in packets that are made for it.
+// The ladder of captures of real peers, and of packets that are made for it.
 import { expect, test } from 'vitest';
 import type { CapturedPacket } from '../../src/probe/capture/captured.js';
 import { readCapture } from '../../src/probe/capture/read.js';

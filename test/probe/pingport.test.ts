@@ -20,7 +20,7 @@ function open(size = 64) {
   const told: number[] = [];
   const encode = ({ length }: { readonly length: number }) => Uint8Array.of(told.push(length));
   const port = new PingPort(new SendingPort(inner, OURS), { psn: FIRST, region: REGION, size, encode });
-  /** What the check gets of packets: their PSNs. */
+  /** The packets that the check gets, by their PSNs. */
   const gets = async (...packets: readonly Packet[]) => {
     for (const packet of packets) arrivals.push({ frame: frame(reverse(FLOW), packet), at: 0 });
     const psns: number[] = [];

@@ -1,4 +1,4 @@
-// What fails in the work of one connection ends this connection alone: no exception leaves an entry of the event loop.
+// A failure in the work of one connection ends this connection alone: no exception leaves an entry of the event loop.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openCommunicator } from '../../src/collective.js';
 import { type Device, Qp, Srq } from '../../src/index.js';

@@ -1,6 +1,6 @@
 /**
- * What adapters send that rxe does not, as public captures of ConnectX-4 Lx, ConnectX-5 and Huawei's Hi1822 show it, or
- * the kernel's drivers do. The packets are made by the kit.
+ * Packets that adapters send and rxe does not, as in public captures of ConnectX-4 Lx, ConnectX-5 and Huawei's Hi1822,
+ * or by the kernel's drivers. The packets are made by the kit.
  */
 import { describe, test } from 'vitest';
 import {

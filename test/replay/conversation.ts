@@ -35,7 +35,7 @@ const FULL: readonly number[] = [
 ];
 
 export const isResponse = ({ bth }: Decoded): boolean => RESPONSES.includes(bth.opcode);
-/** How far PSN a is ahead of b. */
+/** The lead of PSN a over b. */
 export const ahead = (a: number, b: number): number => ((a - b) << 8) >> 8;
 
 function oldest(frames: readonly Decoded[]): number {
@@ -88,7 +88,7 @@ export function packetsOf({ bth, reth }: Decoded, mtu: number): number {
   return bth.opcode === Op.RDMA_READ_REQUEST ? Math.max(1, Math.ceil((reth?.length ?? 0) / mtu)) : 1;
 }
 
-/** What a test compares of a packet; an absent member means that the packet lacks the header. */
+/** The parts of a packet that a test compares; an absent member means that the packet lacks the header. */
 export interface Said {
   readonly opcode: string;
   readonly psn: number;

@@ -64,7 +64,7 @@ function readdressed(packet: Decoded, destQp: number, rkey = 0, va = 0n): Uint8A
   return encode({ ...plain, bth: { ...plain.bth, destQp }, ...(reth && { reth }) });
 }
 
-/** What the sender chose of a packet, not its program or its path. */
+/** The fields of a packet that the sender chose, not its program or its path. */
 const essence = ({ bth, deth, reth, immdt, payload, padding }: Decoded) => ({
   opcode: bth.opcode,
   psn: bth.psn,

@@ -25,6 +25,22 @@ test('comments wrap at 120 columns', () => {
   expect(all.flatMap(longComments)).toEqual([]);
 });
 
+/** Comments that begin with a bare clause. */
+const BARE = [
+  /\/\*\*\s*(?:\n\s*\*\s+)?(?:@internal\s+)?(?:What|Who|How|Why|Where)(?:ever)?\b[^\n]*/g,
+  /^\s*\/\/+ (?:What|Who|How|Why|Where)(?:ever)?\b[^\n]*/gm,
+];
+
+test('no comment begins with a bare What, Who, How, Why or Where', () => {
+  const all = ['assembly', 'src', 'native', 'test', 'bench', 'examples', 'scripts', 'web'].flatMap((folder) =>
+    sources(folder, '.ts', '.js', '.mjs', '.cc', '.h', '.c'),
+  );
+  const found = all.flatMap((path) =>
+    BARE.flatMap((form) => (text(path).match(form) ?? []).map((comment) => `${path}: ${comment.trim()}`)),
+  );
+  expect(found).toEqual([]);
+});
+
 // Flags of V8 belong to the whole process, and some combinations end it in some versions of Node.
 test('the package sets no flags of V8', () => {
   expect(sources('src', '.ts').filter((path) => text(path).includes('setFlagsFromString'))).toEqual([]);

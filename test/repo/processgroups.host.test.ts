@@ -1,4 +1,4 @@
-// How npm test ends its runs: with all that they have started, and without waiting for it.
+// npm test ends its runs with all that they have started, and without waiting for it.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

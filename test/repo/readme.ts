@@ -1,7 +1,7 @@
 /** The programs in README, and what they print. */
 import { text } from './sources.js';
 
-/** What each of the programs prints, in their order. */
+/** The output of each of the programs, in their order. */
 export const README_OUTPUT = ['hello, remote memory\n', 'hello, remote memory\nthe client said thank you\n'];
 
 /** Returns the programs of README in their order. */

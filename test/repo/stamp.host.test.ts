@@ -1,4 +1,4 @@
-// What the setup makes again, and what it takes from the cache of the user, with several clones and one cache.
+// The setup makes some outputs again and takes others from the cache of the user, with several clones and one cache.
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-// What npm test adds to vitest. When one of vitest's processes dies, vitest ends with files that it has not run. It
+// Additions of npm test to vitest. When one of vitest's processes dies, vitest ends with files that it has not run. It
 // repeats no hooks. Its processes would share the network of the host.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,7 +20,7 @@ const pathOf = (name: string) => join(folder, name);
 /**
  * Runs test files.
  * @param files their names without `.test.mjs`, and their texts
- * @param atOnce how many run side by side
+ * @param atOnce number of files that run side by side
  * @returns the sum of the reports
  */
 async function runFiles(

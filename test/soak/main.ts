@@ -63,7 +63,7 @@ async function withoutServices<T>(endpoint: Endpoint, measure: () => Promise<T>)
 
 const nothing = new Writable({ write: (_chunk, _encoding, done) => done() });
 
-/** What happens to the endpoint. Each returns it to where it was. */
+/** The events of the endpoint. Each returns it to its earlier state. */
 function disturbances(endpoint: Endpoint, peers: readonly Peer[]): Readonly<Record<string, () => Promise<void>>> {
   return {
     'peers killed': async () => peers[randomInt(peers.length)]?.kill(),

@@ -1,4 +1,4 @@
-// What a soak takes for a leak.
+// A soak finds leaks, and takes nothing else for one.
 import { expect, test } from 'vitest';
 import { leaks, type Resources } from './tally.js';
 

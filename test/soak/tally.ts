@@ -1,4 +1,4 @@
-/** What happened in a soak, and the resources of the endpoint before and after it. */
+/** The events of a soak, and the resources of the endpoint before and after it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { MadAgent } from '../../src/cm/madagent.js';
 import type { Device } from '../../src/index.js';
@@ -26,7 +26,7 @@ export interface Resources {
   readonly 'resident memory, bytes': number;
 }
 
-/** How much each resource may change to the worse. The others must be the same. */
+/** Allowed growth of each resource. The others must be the same. */
 const MARGINS: Partial<Record<keyof Resources, number>> = {
   // address handles of peers stay in the card's cache
   'card memory, free bytes': 16 * 1024,

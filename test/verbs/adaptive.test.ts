@@ -5,7 +5,7 @@ import { connectedPair, endOn, openOn } from './pair.js';
 
 const WAIT = { timeout: 20_000 };
 
-test('answers that never come are asked for, and no try is spent on them', async () => {
+test('a requester with adaptive retries asks for lost answers without spending retries', async () => {
   await using pair = await connectedPair({ open: { fault: { seed: 5, both: { drop: 0.05 } } } });
   const { a, b } = pair;
   expect(a.qp.adaptiveRetransmission).toBe(true);
@@ -21,7 +21,7 @@ test('answers that never come are asked for, and no try is spent on them', async
   expect(a.qp.query().progress.roundTrip).toBeGreaterThan(0);
 });
 
-test('the switch: on at first, changed by a connection or at any time', async () => {
+test('adaptive retries are on by default, and a connection or a call can switch them', async () => {
   await using pair = await connectedPair({ connect: { adaptiveRetransmission: false } });
   const { a, b } = pair;
   expect([a.qp.adaptiveRetransmission, b.qp.adaptiveRetransmission]).toEqual([false, false]);
@@ -36,7 +36,7 @@ test('the switch: on at first, changed by a connection or at any time', async ()
   expect(a.qp.adaptiveRetransmission).toBe(true);
 });
 
-test('wrong switches', async () => {
+test('a switch that is no boolean is refused', async () => {
   await using device = await openOn(new MemoryHub());
   const { qp, pd, cq } = await endOn(device);
   expect(() => {

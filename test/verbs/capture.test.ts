@@ -13,7 +13,7 @@ const frames = (recording: Recording, direction: 'in' | 'out') =>
     .packets.filter((packet) => packet.direction === (direction === 'in' ? 1 : 2))
     .map(({ data }) => Buffer.from(data).toString('hex'));
 
-test('the frames that left one device are those that came to the other, each once and in order', async () => {
+test('a capture has each frame that passed between two devices once and in order', async () => {
   const hub = new MemoryHub();
   const [atA, atB] = [new Recording(), new Recording()];
   const a = await endOn(await openOn(hub, { pcap: atA }));

@@ -26,7 +26,7 @@ async function pollUntil(end: End, into: Wc[]): Promise<number> {
   return 0;
 }
 
-test('poll fills the objects that it is given, and no more than there are', async () => {
+test('poll fills the given objects, and no more than there are completions', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const wcs = a.cq.createWcs(3);
@@ -43,7 +43,7 @@ test('poll fills the objects that it is given, and no more than there are', asyn
   expect(a.cq.poll(wcs)).toBe(0);
 });
 
-test('a copy stays as it is when the original is polled into again', async () => {
+test('a copy of a completion stays as it is when the original is polled into again', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const wcs = a.cq.createWcs(1);
@@ -57,7 +57,7 @@ test('a copy stays as it is when the original is polled into again', async () =>
   expect(copy?.explain().summary).toContain('succeeded');
 });
 
-test('for await gives every completion its own object', async () => {
+test('for await gives every completion an object of its own', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   for (let i = 0; i < 10; i++) write(a, b, i);
@@ -70,7 +70,7 @@ test('for await gives every completion its own object', async () => {
   expect(new Set(got).size).toBe(10);
 });
 
-test('several waiters are served in turn', async () => {
+test('calls of next are served in the order of the calls', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const waiting = [a.cq.next(WAIT), a.cq.next(WAIT), a.cq.next(WAIT)];
@@ -78,7 +78,7 @@ test('several waiters are served in turn', async () => {
   expect((await Promise.all(waiting)).map((wc) => wc.wrId)).toEqual([0, 1, 2]);
 });
 
-test('waiting ends by signal, by timeout, and when the queue is closed', async () => {
+test('next ends by its signal, by its timeout, and when the queue is closed', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const controller = new AbortController();
@@ -102,7 +102,7 @@ test('waiting ends by signal, by timeout, and when the queue is closed', async (
   expect(await a.cq.next(WAIT)).toMatchObject({ wrId: 5 });
 });
 
-test('an armed queue rings once', async () => {
+test('an armed CQ notifies once', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   let rings = 0;
@@ -117,7 +117,7 @@ test('an armed queue rings once', async () => {
   expect(rings).toBe(1);
 });
 
-test('armed for solicited completions it sleeps through others', async () => {
+test('a CQ armed for solicited completions does not notify of others', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.qp.postRecv([{ sgList: b.mr.sge(0, 8) }, { sgList: b.mr.sge(0, 8) }]);
@@ -133,7 +133,7 @@ test('armed for solicited completions it sleeps through others', async () => {
   expect(b.cq.poll(b.cq.createWcs(8))).toBe(2);
 });
 
-test('a wrong key: both ends learn why', async () => {
+test('a WRITE with a wrong key completes with REM_ACCESS_ERR and raises QP_ACCESS_ERR at the peer', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const events: AsyncEvent[] = [];
@@ -162,7 +162,7 @@ test('a wrong key: both ends learn why', async () => {
   expect(b.qp.state).toBe('ERR');
 });
 
-test('no receive posted: RNR until the retries are used up', async () => {
+test('a SEND without a receive completes with RNR_RETRY_EXC_ERR when the retries are used up', async () => {
   await using pair = await connectedPair({ connect: { access: ALL, rnrRetry: 2, minRnrTimer: 1 } });
   const { a } = pair;
   a.qp.postSend({ opcode: 'SEND' });
@@ -175,7 +175,7 @@ test('no receive posted: RNR until the retries are used up', async () => {
   expect(wc.rnrs).toBeGreaterThanOrEqual(2);
 });
 
-test('a peer that is gone: the explanation speaks of silence', async () => {
+test('the explanation of a request to a vanished peer names its silence', async () => {
   await using pair = await connectedPair({ connect: { access: ALL, timeout: 8, retryCnt: 2 } });
   const { a, b } = pair;
   await b.qp.modify({ state: 'RESET' });
@@ -188,7 +188,7 @@ test('a peer that is gone: the explanation speaks of silence', async () => {
   expect(likelyCauses.join('\n')).toMatch(/nothing at all came back/);
 });
 
-test('an overrun queue says so', async () => {
+test('an overrun CQ raises CQ_ERR, and poll throws when it is empty', async () => {
   await using pair = await connectedPair({ qp: { maxSendWr: 64 } });
   const { a, b } = pair;
   const small = await a.device.createCq({ cqe: 2 });
@@ -206,7 +206,7 @@ test('an overrun queue says so', async () => {
   await expect(small.next()).rejects.toThrow(/overran/);
 });
 
-test('resize makes room, keeps what is pending, and refuses to lose it', async () => {
+test('resize keeps pending completions, and is refused when they do not fit', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   await a.cq.resize(2);

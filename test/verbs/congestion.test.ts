@@ -19,7 +19,7 @@ const DEFAULTS = {
   ...{ additiveRate: 20e6, hyperRate: 200e6, minRate: 1e9, lineRate: 10e9 },
 };
 
-test('the published parameters, and what is changed in them', async () => {
+test('congestion has the published parameters, and set changes only the given ones', async () => {
   const device = await opened({ ect: false, cnpInterval: 4 });
   expect(device.congestion.query()).toEqual({ ...DEFAULTS, ect: false, cnpInterval: 4 });
   device.congestion.modify({ lineRate: 25e9, gain: 0.5, enabled: false });
@@ -41,13 +41,13 @@ test.each([
   [{ gain: 0 }, /congestion\.gain is 0, must be/],
   [{ lineRate: Number.NaN }, /congestion\.lineRate is NaN/],
   [{ minRate: 11e9 }, /minRate is 11000000000, must be at most lineRate 10000000000/],
-])('%j is refused, and nothing changed', async (wrong, message) => {
+])('the parameters %j are refused, and nothing changes', async (wrong, message) => {
   const device = await opened();
   expect(() => device.congestion.modify({ byteStep: 7, ...wrong } as object)).toThrow(message);
   expect(device.congestion.query()).toEqual(DEFAULTS);
 });
 
-describe('every packet is marked on the way', () => {
+describe('with a network that marks every packet', () => {
   const marked = { fault: { rx: { ecn: 1 } } };
   const send = async (pair: Awaited<ReturnType<typeof connectedPair>>, count = 20) => {
     const { a, b } = pair;
@@ -63,7 +63,7 @@ describe('every packet is marked on the way', () => {
     expect(b.mr.buffer.equals(a.mr.buffer)).toBe(true);
   };
 
-  test('the receiver sends CNPs and the sender slows down', async () => {
+  test('the receiver sends CNPs, and the sender reduces its rate', async () => {
     await using pair = await connectedPair({ open: { ...marked, congestion: { lineRate: 1e9, minRate: 50e6 } } });
     const start = performance.now();
     await send(pair);
@@ -75,7 +75,7 @@ describe('every packet is marked on the way', () => {
     expect(performance.now() - start).toBeGreaterThan(15);
   });
 
-  test('query tells the rate, from the first CNP on until it has grown back', async () => {
+  test('query has the rate from the first CNP until it has recovered', async () => {
     const slow = { lineRate: 1e9, minRate: 50e6, rateInterval: 1e7, alphaInterval: 1e7 };
     await using pair = await connectedPair({ open: { ...marked, congestion: slow } });
     const { a } = pair;
@@ -86,7 +86,7 @@ describe('every packet is marked on the way', () => {
     expect(rate).toBeLessThanOrEqual(500e6);
   });
 
-  test('switched off, marks are counted only', async () => {
+  test('a device without congestion control counts marks and does nothing else', async () => {
     await using pair = await connectedPair({ open: { ...marked, congestion: { enabled: false } } });
     await send(pair);
     expect(pair.b.qp.counters().np_ecn_marked_roce_packets).toBeGreaterThan(100);

@@ -8,7 +8,7 @@ const WAIT = { timeout: 20_000 };
 // Slow timers, so that a sender that waits for a credit update does not retransmit.
 const PATIENT = { timeout: 20, adaptiveRetransmission: false };
 
-test('a slow receiver is waited for: nothing is refused, nothing is sent twice', async () => {
+test('a requester with credits waits for a slow receiver with at most one RNR NAK', async () => {
   await using pair = await connectedPair({ connect: { ...PATIENT, flowControl: true } });
   const { a, b } = pair;
   const count = 50;
@@ -28,7 +28,7 @@ test('a slow receiver is waited for: nothing is refused, nothing is sent twice',
   expect(b.qp.counters().send_rnr_err).toBe(rcvd_rnr_err);
 });
 
-test('query says what may be sent, and who waits', async () => {
+test('query has the credits of the peer, and whether requests wait for them', async () => {
   await using pair = await connectedPair({ connect: { ...PATIENT, flowControl: true } });
   const { a, b } = pair;
   const { qp } = a;
@@ -51,7 +51,7 @@ test('query says what may be sent, and who waits', async () => {
   );
 });
 
-test('the switch: off at first, one end alone may have it, and it is heeded at once', async () => {
+test('credits are off by default, work at one end alone, and can be switched at any time', async () => {
   await using pair = await connectedPair({ connect: PATIENT });
   const { a, b } = pair;
   expect(a.qp.flowControl).toBe(false);
@@ -76,7 +76,7 @@ test('the switch: off at first, one end alone may have it, and it is heeded at o
   expect(a.qp.flowControl).toBe(false);
 });
 
-test('wrong switches', async () => {
+test('a switch that is no boolean is refused', async () => {
   const device = await openOn(new MemoryHub());
   const { qp, pd, cq } = await endOn(device);
   expect(() => {

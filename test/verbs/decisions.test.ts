@@ -5,7 +5,7 @@ import { connectedPair, type End } from './pair.js';
 const write = ({ qp, mr }: End, rkey: number, iova: number | bigint) =>
   qp.postSend({ opcode: 'RDMA_WRITE', sgList: mr.sge(0, 8), remoteAddr: iova, rkey });
 
-test('a refused request: both ends say what they decided, and the explanation shows it', async () => {
+test('both ends trace their decisions on a refused request, and the explanation has them', async () => {
   await using pair = await connectedPair({ open: { decisions: true } });
   const { a, b } = pair;
   write(a, (b.mr.rkey ^ 1) >>> 0, b.mr.iova);
@@ -20,7 +20,7 @@ test('a refused request: both ends say what they decided, and the explanation sh
   ]);
 });
 
-test('only so many are kept, of one queue pair or of all', async () => {
+test('the trace keeps the given number of decisions, of one queue pair or of all', async () => {
   await using pair = await connectedPair({ open: { decisions: 3 } });
   const { a } = pair;
   const other = await a.pd.createQp({ sendCq: a.cq });
@@ -32,7 +32,7 @@ test('only so many are kept, of one queue pair or of all', async () => {
   expect(a.device.decisions()[0]?.number).toBe(1);
 });
 
-test('without the option none are kept', async () => {
+test('a device without traceDecisions keeps no decisions', async () => {
   await using pair = await connectedPair();
   const { a } = pair;
   write(a, 1, 1);
@@ -40,6 +40,6 @@ test('without the option none are kept', async () => {
   expect(a.device.decisions()).toEqual([]);
 });
 
-test.each([-1, 65537])('%d decisions are refused', async (decisions) => {
+test.each([-1, 65537])('traceDecisions of %d is refused', async (decisions) => {
   await expect(connectedPair({ open: { decisions } })).rejects.toThrow(RangeError);
 });

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { createMemoryHub, openDevice, throwIfFailed } from '../../src/index.js';
 import { connectedPair, openOn, pattern } from './pair.js';
 
-test('query: limits, vendor and link', async () => {
+test('query has limits, vendor and link', async () => {
   await using device = await openOn(createMemoryHub());
   expect(device.query()).toMatchObject({
     name: 'wasm-mem0',
@@ -31,7 +31,7 @@ test('query: limits, vendor and link', async () => {
   });
 });
 
-test('the GID table and the notes say what was chosen', async () => {
+test('the GID table and the notes have the choices of openDevice', async () => {
   await using device = await openOn(createMemoryHub(), { addresses: ['fd00::7', '10.9.0.7', 'fe80::7'] });
   expect(device.gids.map(({ gid }) => gid)).toEqual(['fe80::7', '::ffff:10.9.0.7', 'fd00::7']);
   expect(device.chooseGid()).toMatchObject({ index: 1 });
@@ -44,19 +44,19 @@ test('the GID table and the notes say what was chosen', async () => {
   expect(() => v4.chooseGid('fd00::1')).toThrow(/EADDRNOTAVAIL: no address of mem0 \(10\.0\.0\.1\) can reach fd00::1/);
 });
 
-test('devices that name no hub meet on the common one', async () => {
+test('devices without a hub share the common one', async () => {
   await using one = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
   await using other = await openDevice({ link: 'memory', memoryBytes: 2 ** 23 });
   expect(one.gids[1]?.address).not.toBe(other.gids[1]?.address);
   await expect(one.resolveAddress({ grh: { dgid: other.chooseGid().gid } })).resolves.toMatchObject({ hopLimit: 64 });
 });
 
-test('a card of 4 GiB, the most that there is, keeps a trace too', async () => {
+test('a card of 4 GiB, the largest, keeps a trace', async () => {
   await using device = await openDevice({ link: 'memory', memoryBytes: 2 ** 32, trace: 64 });
   expect(await device.createCq()).toMatchObject({ kind: 'cq' });
 });
 
-test('wrong options are refused', async () => {
+test('openDevice refuses wrong options', async () => {
   const refused = (options: object) => expect(openDevice(options)).rejects;
   await refused({ link: 'tcp' }).toThrow("link is 'tcp', must be 'packet', 'udp', 'xdp', 'memory' or a link");
   await refused({ link: 'memory', hub: {} }).toThrow('hub is an object, must be made by createMemoryHub');
@@ -68,7 +68,7 @@ test('wrong options are refused', async () => {
   );
 });
 
-test('the same seed draws the same numbers, and no seed draws others', async () => {
+test('devices of one seed draw the same numbers, and those without a seed others', async () => {
   const numbers = async (seed?: number | string) => {
     await using device = await openDevice({
       link: 'memory',
@@ -85,7 +85,7 @@ test('the same seed draws the same numbers, and no seed draws others', async () 
   expect(await numbers()).not.toBe(await numbers());
 });
 
-test('counters have names, for the device, the link and the queue pair', async () => {
+test('device, link and queue pair have counters by name', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(100).copy(a.mr.buffer);
@@ -96,7 +96,7 @@ test('counters have names, for the device, the link and the queue pair', async (
   expect(b.qp.counters()).toMatchObject({ rcvd_pkts: 1, duplicate_request: 0 });
 });
 
-test('events come as an async iterable that ends with the device', async () => {
+test('the iterator of events ends with the device', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const types: string[] = [];
@@ -111,7 +111,7 @@ test('events come as an async iterable that ends with the device', async () => {
   expect(types).toEqual(['QP_ACCESS_ERR']);
 });
 
-test('who hears that a device is closed may close it again', async () => {
+test('a listener of close may close the device again', async () => {
   const device = await openOn(createMemoryHub());
   let heard = 0;
   const told = new Promise<void>((resolve) => {
@@ -126,7 +126,7 @@ test('who hears that a device is closed may close it again', async () => {
   expect(heard).toBe(1);
 });
 
-test('faults are repaired, and the capture shows both ways', async () => {
+test('a device repairs the faults of its link, and the capture has both directions', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'wasm-roce-')), 'faults.pcapng');
   const fault = { seed: 3, both: { drop: 0.05, duplicate: 0.02, reorder: 0.02, corrupt: 0.02 } };
   await using pair = await connectedPair({ open: { fault }, connect: { timeout: 10 } });

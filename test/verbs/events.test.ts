@@ -26,7 +26,7 @@ async function toRtr(qp: Qp, { qp: peer }: End): Promise<void> {
   });
 }
 
-test('one event can be waited for, until a signal, a timeout or the end of the device', async () => {
+test('a wait for an event ends by its signal, by its timeout, or with the device', async () => {
   const hub = new MemoryHub();
   await using one = await openOn(hub);
   const other = await openOn(hub, { seed: 2 });
@@ -51,7 +51,7 @@ test('one event can be waited for, until a signal, a timeout or the end of the d
   await expect(other.nextEvent()).rejects.toMatchObject({ code: 'EINVAL' });
 });
 
-test('COMM_EST: the first message comes while the queue pair waits in RTR', async () => {
+test('a message that arrives in RTR raises COMM_EST', async () => {
   const hub = new MemoryHub();
   await using one = await openOn(hub);
   await using other = await openOn(hub, { seed: 2 });
@@ -69,7 +69,7 @@ test('COMM_EST: the first message comes while the queue pair waits in RTR', asyn
 });
 
 // MISSED is tested in test/host/cq.
-test('a completion queue whose event found no room is looked at all the same', async () => {
+test('a CQ is polled although its event found no room in the ring', async () => {
   const hub = new MemoryHub();
   await using one = await openOn(hub);
   const { qp, cq } = await endOn(one);
@@ -87,7 +87,7 @@ test('a completion queue whose event found no room is looked at all the same', a
   await one.close({ force: true });
 });
 
-test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', async () => {
+test('a queue pair in SQD finishes begun requests, raises SQ_DRAINED, and keeps later ones until RTS', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const events = heard(a);
@@ -109,7 +109,7 @@ test('SQ_DRAINED: what was begun is done, what is posted later waits for RTS', a
   expect(events).toHaveLength(2);
 });
 
-test('QP_FATAL and CQ_ERR: completions that nobody takes', async () => {
+test('a CQ that overruns raises CQ_ERR, and QP_FATAL for its queue pairs', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const small = await b.device.createCq({ cqe: 1 });
@@ -129,7 +129,7 @@ test('QP_FATAL and CQ_ERR: completions that nobody takes', async () => {
   expect(to.state).toBe('ERR');
 });
 
-test('QP_REQ_ERR: the peer asks for what cannot be', async () => {
+test('an invalid request of the peer raises QP_REQ_ERR', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const events = heard(b);

@@ -28,7 +28,7 @@ const known: FailureContext = {
 const causes = (failure: Partial<typeof wc>, about: Partial<FailureContext> = {}) =>
   explain({ ...wc, ...failure }, { ...known, ...about }).likelyCauses.join('\n');
 
-test('the facts', () => {
+test('an explanation has the facts of the work request', () => {
   expect(explain(wc, known)).toMatchObject({
     summary:
       'RDMA_WRITE (wrId 7) on qp 0x1a2b3c to 10.0.0.2 qp 0x004d5e failed with RETRY_EXC_ERR: ' +
@@ -41,31 +41,31 @@ test('the facts', () => {
   });
 });
 
-test('without its queue pair the completion still speaks', () => {
+test('a completion explains itself after its queue pair was closed', () => {
   expect(explain(wc, undefined).summary).toContain('RETRY_EXC_ERR');
   expect(explain(wc, undefined).likelyCauses.length).toBeGreaterThan(0);
 });
 
-describe('retries used up', () => {
-  test('silence: path, address, firewall, NAT', () => {
+describe('the causes of RETRY_EXC_ERR', () => {
+  test('begin with path, address, firewall and NAT when the peer never answered', () => {
     expect(causes({})).toMatch(/nothing at all came back/);
     expect(causes({})).toMatch(/firewall .* UDP port 4791/);
     expect(causes({})).toMatch(/NAT .* ICRC/);
     expect(causes({})).toMatch(/number than 0x004d5e/);
   });
-  test('it worked before: the peer went away', () => {
+  test('begin with a vanished peer when it answered before', () => {
     expect(causes({}, { received: 900 })).toMatch(/worked before \(900 packets came\)/);
     expect(causes({}, { received: 900 })).not.toMatch(/nothing at all/);
   });
-  test('sequence NAKs: packets do not arrive', () => {
+  test('begin with lost packets after sequence NAKs', () => {
     expect(causes({ syndrome: 0x60 })).toMatch(/sequence NAKs/);
     expect(causes({ syndrome: 0x60 })).toMatch(/pathMtu 1024/);
     expect(causes({ syndrome: 0x60 })).not.toMatch(/firewall/);
   });
-  test('a peer that is too slow', () => {
+  test('begin with the peer after RNR NAKs', () => {
     expect(causes({})).toMatch(/longer than 470 ms \(67 ms, 7 retries\)/);
   });
-  test('drops of our own come first', () => {
+  test('begin with our own drops if there are any', () => {
     expect(causes({}, { drops: { rx_icrc_errors: 12 } }).split('\n')[0]).toMatch(/rx_icrc_errors 12/);
   });
 });
@@ -81,13 +81,13 @@ test.each([
   for (const pattern of patterns) expect(causes({ status: WcStatus[status] })).toMatch(pattern);
 });
 
-test('every status has a meaning', () => {
+test('every completion status has a meaning', () => {
   for (const [name, status] of Object.entries(WcStatus))
     if (typeof status === 'number' && !['SUCCESS', 'LOC_EEC_OP_ERR'].includes(name))
       expect(explain({ ...wc, status }, known).summary, name).not.toContain('unknown status');
 });
 
-test('syndromes', () => {
+test('every NAK code has a name', () => {
   expect(syndromeText(0)).toBe('no answer');
   expect(syndromeText(0x1f)).toBe('ACK (0x1f)');
   expect(syndromeText(0x2c)).toBe('RNR NAK: no receive posted, timer code 12 (0x2c)');
@@ -96,20 +96,20 @@ test('syndromes', () => {
   expect(syndromeText(0x80)).toBe('reserved syndrome (0x80)');
 });
 
-test('throwIfFailed throws the explanation, and only for failures', () => {
+test('throwIfFailed throws the explanation of a failed completion only', () => {
   const failed = { status: wc.status, explain: () => explain(wc, known) };
   expect(() => throwIfFailed(failed)).toThrow(WcError);
   expect(() => throwIfFailed(failed)).toThrow(/10\.0\.0\.2 qp 0x004d5e[\s\S]*firewall/);
   expect(() => throwIfFailed({ ...failed, status: WcStatus.SUCCESS })).not.toThrow();
 });
 
-describe('silent drops', () => {
-  test('each reason that the card counts has a sentence, and no other counter has one', () => {
+describe('drop counters', () => {
+  test('each have an explanation, and no other counter has one', () => {
     for (const name of counterNames) expect(explainDrop(name) !== undefined, name).toBe(name.startsWith('drop_'));
     expect(explainDrop('toString')).toBeUndefined();
   });
 
-  test('are said with their meaning where a request got no answer', () => {
+  test('are part of the explanation of a request without an answer', () => {
     const [first] = causes({}, { drops: { drop_source_address: 3, 'link.rx_dropped': 1 } }).split('\n');
     expect(first).toMatch(
       /drop_source_address 3 \(the source address is not the peer's.*\); link\.rx_dropped 1 \(frames arrived faster/,

@@ -25,7 +25,7 @@ function break_(device: Device): void {
   device.engine.schedule();
 }
 
-test('who waits is told, everything else says why, and the device can be closed', async () => {
+test('a failed device rejects waits, throws the reason from every call, and can be closed', async () => {
   const before = await processResources();
   const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const { qp, cq, pd, mr } = await endOn(device);
@@ -50,7 +50,7 @@ test('who waits is told, everything else says why, and the device can be closed'
   expect(await processResources()).toEqual(before);
 });
 
-test('who only polls is told as well', async () => {
+test('a failed device throws the reason from poll', async () => {
   await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const { cq } = await endOn(device);
   const wcs = cq.createWcs(1);
@@ -61,7 +61,7 @@ test('who only polls is told as well', async () => {
   }).toThrow(/EIO: the card of device wasm-lo has failed: RuntimeError/);
 });
 
-test('who waits for the connection manager is told, with whatever the program is waiting for', async () => {
+test('a failed device rejects all waits of the connection manager', async () => {
   const before = await processResources();
   const device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const listener = createCmId(device);
@@ -92,7 +92,7 @@ test('who waits for the connection manager is told, with whatever the program is
   expect(await processResources()).toEqual(before);
 });
 
-test('connections end, with all that belongs to them', async () => {
+test('a failed device ends its connections, servers and streams', async () => {
   await using b = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const server = await b.listen({ port: 0 });
   const before = await processResources();
@@ -132,7 +132,7 @@ test('connections end, with all that belongs to them', async () => {
   await server.close();
 });
 
-test('it is not published any more', async () => {
+test('a failed device is published no more', async () => {
   await using device = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
   const name = `failing-${process.pid}`;
   await device.publish(name);

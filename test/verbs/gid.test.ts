@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { gidAddress, gidBytes, gidText, gidToHex } from '../../src/base/gid.js';
 import { chooseGid, gidTable } from '../../src/verbs/gid.js';
 
-describe('text and bytes', () => {
+describe('GIDs as text and as bytes', () => {
   test.each([
     ['10.0.0.1', '::ffff:10.0.0.1', '00000000000000000000ffff0a000001', '10.0.0.1'],
     ['::ffff:10.0.0.1', '::ffff:10.0.0.1', '00000000000000000000ffff0a000001', '10.0.0.1'],
@@ -22,7 +22,7 @@ describe('text and bytes', () => {
     expect(gidBytes(hex)).toEqual(gidBytes(from));
   });
 
-  test('whoever asks for the bytes may change them', () => {
+  test('gidBytes returns bytes that the caller may change', () => {
     const before = gidBytes('10.1.2.3');
     before.fill(0);
     expect([gidAddress('10.1.2.3'), gidBytes('10.1.2.3')[15]]).toEqual(['10.1.2.3', 3]);
@@ -43,7 +43,7 @@ describe('text and bytes', () => {
 
 const table = gidTable(['10.0.0.1', '192.168.7.1', 'fd00:1::1', 'fe80::a', 'fd00:2::1']);
 
-test('the table has link-local first, then IPv4, then IPv6', () => {
+test('the GID table has link-local addresses first, then IPv4, then other IPv6', () => {
   expect(table.map(({ index, gid }) => [index, gid])).toEqual([
     [0, 'fe80::a'],
     [1, '::ffff:10.0.0.1'],
@@ -54,27 +54,27 @@ test('the table has link-local first, then IPv4, then IPv6', () => {
   expect(table.map(({ linkLocal }) => linkLocal)).toEqual([true, false, false, false, false]);
 });
 
-describe('the choice', () => {
-  test('without a peer: IPv4, then global IPv6, link-local at last', () => {
+describe('the choice of a GID', () => {
+  test('without a peer is IPv4, else global IPv6, else link-local', () => {
     expect(chooseGid(table)).toMatchObject({ index: 1, reason: expect.stringContaining('first IPv4') });
     expect(chooseGid(gidTable(['fe80::a', 'fd00::1']))).toMatchObject({ index: 1, gid: 'fd00::1' });
     expect(chooseGid(gidTable(['fe80::a']))).toMatchObject({ index: 0, reason: expect.stringContaining('link-local') });
     expect(chooseGid([])).toBeUndefined();
   });
 
-  test('same family, nearest address', () => {
+  test('for a peer is the address of its family with the longest common prefix', () => {
     expect(chooseGid(table, '192.168.7.9')).toMatchObject({ index: 2, reason: expect.stringContaining('28 bits') });
     expect(chooseGid(table, '10.200.0.9')).toMatchObject({ index: 1 });
     expect(chooseGid(table, 'fd00:2::9')).toMatchObject({ index: 4 });
   });
 
-  test('link-local only for a link-local peer', () => {
+  test('is link-local for a link-local peer only', () => {
     expect(chooseGid(table, 'fe80::b')).toMatchObject({ index: 0, reason: expect.stringContaining('link-local') });
     expect(chooseGid(gidTable(['fe80::a']), 'fd00::1')).toBeUndefined();
     expect(chooseGid(gidTable(['10.0.0.1']), 'fe80::b')).toBeUndefined();
   });
 
-  test('no address of the family', () => {
+  test('is refused without an address of the family', () => {
     expect(chooseGid(gidTable(['10.0.0.1']), 'fd00::1')).toBeUndefined();
   });
 });

@@ -1,4 +1,4 @@
-// What the garbage collector gets from posting and polling.
+// Garbage of posting and polling.
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 

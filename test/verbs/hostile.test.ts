@@ -33,7 +33,7 @@ function changing<T extends object>(values: T, name: keyof T, answers: readonly 
 
 const LARGE = 500_000;
 
-test('a length that grows after it was checked copies nothing over the card', async () => {
+test('a length that grows after its check does not overwrite the card', async () => {
   await using pair = await connectedPair({ qp: { maxInlineData: 64 } });
   const { a } = pair;
   const guard = await a.pd.regMr(2 * LARGE);
@@ -66,7 +66,7 @@ test.each([
       }
     },
   ],
-])('a Uint8Array that lies about its %s is as long as it is', async (_, Lying) => {
+])('a Uint8Array with a forged %s has its true length', async (_, Lying) => {
   await using pair = await connectedPair({ qp: { maxInlineData: 64 } });
   expect(() => pair.a.qp.postSend({ opcode: 'SEND', sgList: new Lying(LARGE) })).toThrow(
     /inline data has 500000 bytes/,
@@ -74,7 +74,7 @@ test.each([
   await expect(pair.a.pd.regMr(new Lying(8))).rejects.toThrow('are not in the memory');
 });
 
-test('inline bytes of shared memory, and those of a proxy', async () => {
+test('inline bytes may be in shared memory, and those of a proxy are refused', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
@@ -86,7 +86,7 @@ test('inline bytes of shared memory, and those of a proxy', async () => {
   expect(() => a.qp.postSend({ opcode: 'SEND', sgList: new Proxy(new Uint8Array(8), {}) })).toThrow(TypeError);
 });
 
-test('no property is read twice', async () => {
+test('post reads each property of a work request once', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const wrs: SendWr[] = [
@@ -120,7 +120,7 @@ test('no property is read twice', async () => {
     for (const [name, count] of reads) expect([name, count]).toEqual([name, 1]);
 });
 
-test('a getter that closes the queue, the address handle or the domain: the request is refused', async () => {
+test('a work request whose getter closes the queue, the address handle or the domain is refused', async () => {
   await using pair = await connectedPair();
   const { a } = pair;
   const qp = await a.pd.createQp({ sendCq: a.cq, type: 'UD' });
@@ -157,7 +157,7 @@ const strange = fc.oneof(
 );
 const answers = fc.array(strange, { minLength: 1, maxLength: 3 });
 
-test('whatever the properties are, the card refuses or obeys, and goes on', async () => {
+test('the card refuses or executes work requests with random properties, and goes on', async () => {
   await using device: Device = await openDevice({ link: 'memory', memoryBytes: 16 * 2 ** 20 });
   const pd = await device.allocPd();
   const cq = await device.createCq({ cqe: 64 });

@@ -2,7 +2,7 @@ import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
 import { createCmId, createMemoryHub, openDevice } from '../../src/index.js';
 
-test('every object says what it is, in the console and in JSON, open and closed', async () => {
+test('every object has a description for the console and for JSON, open and closed', async () => {
   const hub = createMemoryHub();
   const device = await openDevice({ hub });
   const pd = await device.allocPd();
@@ -43,7 +43,7 @@ test('every object says what it is, in the console and in JSON, open and closed'
     expect(JSON.parse(JSON.stringify(object))).toMatchObject({ isClosed: true });
 });
 
-test('a completion shows its status and operation by name', async () => {
+test('a completion has its status and operation by name', async () => {
   const device = await openDevice({ hub: createMemoryHub() });
   const pd = await device.allocPd();
   const cq = await device.createCq();

@@ -25,17 +25,17 @@ test('an idle device does not keep the process running', () => {
   expect(runWithPair(LATER)).toBe('');
 });
 
-test('who awaits a completion does', () => {
+test('a wait for a completion keeps the process running', () => {
   expect(runWithPair(`${LATER} await a.cq.next();`)).toBe('still here\n');
 });
 
-test('and a connected queue pair does when the device was opened like that', () => {
+test('a connected queue pair keeps the process running with keepAlive', () => {
   const options = '{ open: { keepAlive: true } }';
   expect(runWithPair(LATER, options)).toBe('still here\n');
   expect(runWithPair(`await a.qp.close(); await b.qp.close(); ${LATER}`, options)).toBe('');
 });
 
-test('a server does, unless unref; a device does with ref', () => {
+test('a server keeps the process running until unref, and a device after ref', () => {
   const runWithServer = (body: string) =>
     run(`
     import { openDevice } from './src/index.ts';
@@ -48,7 +48,7 @@ test('a server does, unless unref; a device does with ref', () => {
   expect(runWithServer(`server.unref(); device.ref(); ${LATER}`)).toBe('still here\n');
 });
 
-test('a bound datagram socket does, unless unref', () => {
+test('a bound datagram socket keeps the process running until unref', () => {
   const runWithSocket = (body: string) =>
     run(`
     import { createMemoryHub, openDevice } from './src/index.ts';

@@ -22,7 +22,7 @@ async function failing(end: End, wr: SendWr): Promise<string> {
   return (await end.cq.next(WAIT)).statusName;
 }
 
-test('incRkey counts the tag, which wraps, and leaves the index', () => {
+test('incRkey adds 1 to the tag modulo 256 and keeps the index', () => {
   expect([0x12345600, 0x123456ff, 0xffffffff, 0x000000fe].map(incRkey)).toEqual([
     0x12345601, 0x12345600, 0xffffff00, 0xff,
   ]);
@@ -31,7 +31,7 @@ test('incRkey counts the tag, which wraps, and leaves the index', () => {
 });
 
 describe('memory windows', () => {
-  test.each([1, 2] as const)('type %d: bound, used, and held against its own bounds', async (type) => {
+  test.each([1, 2] as const)('of type %d are bound, used, and checked against their own bounds', async (type) => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const region = await b.pd.regMr(8192, { access: BINDABLE });
@@ -49,7 +49,7 @@ describe('memory windows', () => {
     );
   });
 
-  test('zero-based: the peer counts from 0; closed by LOCAL_INV it can be bound again', async () => {
+  test('zero-based, begin at address 0, and can be bound again after LOCAL_INV', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const region = await b.pd.regMr(8192, { access: BINDABLE });
@@ -71,7 +71,7 @@ describe('memory windows', () => {
     expect(region.buffer.toString('latin1', 3, 8)).toBe('again');
   });
 
-  test('the peer closes a window with SEND_WITH_INV', async () => {
+  test('are invalidated by SEND_WITH_INV of the peer', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const region = await b.pd.regMr(64, { access: BINDABLE });
@@ -84,7 +84,7 @@ describe('memory windows', () => {
     await region.close();
   });
 
-  test('a region with a window stays, and says why', async () => {
+  test('keep their region open, whose close names them', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const region = await b.pd.regMr(64, { access: BINDABLE });
@@ -98,7 +98,7 @@ describe('memory windows', () => {
     await region.close();
   });
 
-  test('a bind that the card refuses explains itself', async () => {
+  test('have a completion that explains a refused bind', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const mw = await b.pd.allocMw(2);
@@ -109,7 +109,7 @@ describe('memory windows', () => {
     expect(mw.isBound).toBe(false);
   });
 
-  test('wrong arguments name themselves and the rule', async () => {
+  test('refuse wrong arguments by name, value and rule', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const [mw, region] = [await b.pd.allocMw(2), await b.pd.regMr(64, { access: BINDABLE })];
@@ -128,7 +128,7 @@ describe('memory windows', () => {
     await expect(b.pd.allocMw(3 as never)).rejects.toThrow('type is 3, must be 1 or 2');
   });
 
-  test('close with their domain, and name themselves before', async () => {
+  test('close with their domain, and keep it open before', async () => {
     const device = await openOn(createMemoryHub());
     const { pd, qp, mr, cq } = await endOn(device);
     const mw = await pd.allocMw();
@@ -141,7 +141,7 @@ describe('memory windows', () => {
 });
 
 describe('fast registration', () => {
-  test('one list: register, tell the peer, invalidate, register again', async () => {
+  test('takes register, use by the peer, invalidate and register again in one list', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const fast = await b.pd.allocMr();
@@ -170,7 +170,7 @@ describe('fast registration', () => {
     expect(await failing(a, { opcode: 'RDMA_WRITE', sgList: Buffer.from('x'), ...at, rkey })).toBe('REM_ACCESS_ERR');
   });
 
-  test('it keeps its memory while the region that the memory came from is closed', async () => {
+  test('keeps its memory when the region of the memory is closed', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const [fast, base] = [await b.pd.allocMr(), await b.pd.regMr(2 ** 20)];
@@ -184,7 +184,7 @@ describe('fast registration', () => {
     expect(free()).toBeGreaterThan(held + 2 ** 19);
   });
 
-  test('a later registration that has been carried out lets go of the memory before it', async () => {
+  test('releases the memory of a registration when a later one is executed', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const [fast, base] = [await b.pd.allocMr(), await b.pd.regMr(2 ** 20)];
@@ -198,7 +198,7 @@ describe('fast registration', () => {
     expect(b.device.query().memoryAvailable).toBeGreaterThan(held + 2 ** 19);
   });
 
-  test('registering what is registered fails, and says so', async () => {
+  test('fails for a region that is registered', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const fast = await b.pd.allocMr();
@@ -209,7 +209,7 @@ describe('fast registration', () => {
     expect(wc.explain().likelyCauses[0]).toContain('registered already');
   });
 
-  test('wrong arguments', async () => {
+  test('refuses wrong arguments', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const fast = await b.pd.allocMr();
@@ -223,7 +223,7 @@ describe('fast registration', () => {
 });
 
 describe('re-registration', () => {
-  test('other rights: new keys, and the old ones are dead', async () => {
+  test('with other rights gives new keys and invalidates the old ones', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const mr = await b.pd.regMr(64, { access: ['localWrite'] });
@@ -238,7 +238,7 @@ describe('re-registration', () => {
     );
   });
 
-  test('other memory: the old goes back, unless others use it', async () => {
+  test('with other memory frees the old memory unless others use it', async () => {
     await using pair = await connectedPair();
     const { b } = pair;
     const mr = await b.pd.regMr(2 ** 20, { access: ALL, iova: 0x5000 });
@@ -252,7 +252,7 @@ describe('re-registration', () => {
     expect([mr.length, mr.iova, mr.buffer.length]).toEqual([4096, 0x7000, 4096]);
   });
 
-  test('another domain, to which it then belongs', async () => {
+  test('moves the region to another domain', async () => {
     await using device = await openOn(createMemoryHub());
     const [one, other] = [await device.allocPd(), await device.allocPd()];
     const mr = await one.regMr(64);
@@ -264,7 +264,7 @@ describe('re-registration', () => {
     await other.close();
   });
 
-  test('what is refused leaves everything as it was', async () => {
+  test('changes nothing when it is refused', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const mr = await b.pd.regMr(64, { access: ALL });
@@ -276,7 +276,7 @@ describe('re-registration', () => {
     await done(a, { opcode: 'RDMA_WRITE', sgList: Buffer.from('x'), remoteAddr: mr.iova, rkey });
   });
 
-  test('a zero-based region begins at 0, also when it becomes one', async () => {
+  test('lets a zero-based region begin at address 0', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     const mr = await b.pd.regMr(64, { access: [...ALL, 'zeroBased'] });
@@ -294,7 +294,7 @@ describe('re-registration', () => {
 });
 
 describe('ATOMIC WRITE', () => {
-  test('eight bytes, inline or from memory', async () => {
+  test('writes eight bytes, inline or from memory', async () => {
     await using pair = await connectedPair();
     const { a, b } = pair;
     pattern(8).copy(a.mr.buffer);
@@ -316,7 +316,7 @@ describe('ATOMIC WRITE', () => {
 });
 
 describe('FLUSH', () => {
-  test('of a range and of a whole region, behind a WRITE', async () => {
+  test('covers a range or a whole region, behind a WRITE', async () => {
     await using pair = await flushingPair();
     const { a, b } = pair;
     const mr = await b.pd.regMr(4096, { access: FLUSHING });
@@ -331,7 +331,7 @@ describe('FLUSH', () => {
     expect(await failing(a, { opcode: 'FLUSH', length: 4097, ...at })).toBe('REM_ACCESS_ERR');
   });
 
-  test('needs the right of the region and of the queue pair', async () => {
+  test('needs the rights of the region and of the queue pair', async () => {
     await using pair = await flushingPair();
     const { a, b } = pair;
     const flush = { opcode: 'FLUSH', length: 8, remoteAddr: b.mr.iova, rkey: b.mr.rkey } as const;
@@ -341,7 +341,7 @@ describe('FLUSH', () => {
     expect(await failing(other.a, { ...flush, remoteAddr: mr.iova, rkey: mr.rkey })).toBe('REM_INV_REQ_ERR');
   });
 
-  test('wrong arguments', async () => {
+  test('refuses wrong arguments', async () => {
     await using pair = await connectedPair();
     const { a } = pair;
     const post = (wr: object) => () =>
@@ -352,7 +352,7 @@ describe('FLUSH', () => {
     expect(post({ rkey: undefined })).toThrow('rkey is undefined');
   });
 
-  test('a quirk that only one side has keeps them apart; shared, they agree', async () => {
+  test('works between ends with the same quirk only', async () => {
     await using pair = await connectedPair({ connect: { access: FLUSHING, timeout: 8, retryCnt: 1 } });
     const { a, b } = pair;
     const mr = await b.pd.regMr(64, { access: FLUSHING });

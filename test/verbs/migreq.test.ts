@@ -4,7 +4,7 @@ import { throwIfFailed } from '../../src/index.js';
 import { WireTap } from '../interop/wiretap.js';
 import { connectedPair } from './pair.js';
 
-test('a queue pair says 1, and 0 with the quirk migReqZero, until that is taken back', async () => {
+test('a queue pair sends MigReq 1, and 0 while it has the quirk migReqZero', async () => {
   const tap = new WireTap();
   await using pair = await connectedPair({ open: { pcap: tap } });
   const { a, b } = pair;

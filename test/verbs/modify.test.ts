@@ -13,7 +13,7 @@ async function twoEnds() {
 
 const INIT: QpAttributes = { state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: ['remoteWrite'] };
 
-test('the whole way by hand, as ibv_modify_qp goes it', async () => {
+test('modify takes a queue pair from RESET to RTS as ibv_modify_qp does', async () => {
   const { a, b } = await twoEnds();
   const { qp } = a;
   expect(qp.state).toBe('RESET');
@@ -56,7 +56,7 @@ test('the whole way by hand, as ibv_modify_qp goes it', async () => {
   expect(qp.query()).toMatchObject({ state: 'RESET', ahAttr: undefined });
 });
 
-test('what is missing, what is not allowed and what is out of range is named with the transition', async () => {
+test('modify names missing, forbidden and invalid attributes with the transition', async () => {
   const { a } = await twoEnds();
   const { qp } = a;
   await expect(qp.modify({ state: 'INIT', pkeyIndex: 0 })).rejects.toThrow(
@@ -90,7 +90,7 @@ test('what is missing, what is not allowed and what is out of range is named wit
   expect(qp.state).toBe('INIT');
 });
 
-test('wrong kinds of values are the TypeErrors of the program', async () => {
+test('modify throws TypeErrors for values of wrong types', async () => {
   const { a } = await twoEnds();
   const refused = (attributes: object) => expect(a.qp.modify(attributes)).rejects;
   await refused({ state: 'READY' }).toThrow("state is 'READY', must be one of RESET, INIT, RTR, RTS, SQD, SQE, ERR");
@@ -104,7 +104,7 @@ test('wrong kinds of values are the TypeErrors of the program', async () => {
   await refused({ state: 'RTR', ahAttr: { grh: { dgid: '10.0.0.2', sgidIndex: 9 } } }).toThrow(/sgidIndex is 9/);
 });
 
-test('a path MTU that the port cannot carry is refused', async () => {
+test('modify refuses a path MTU that the port cannot carry', async () => {
   const hub = createMemoryHub();
   const { memoryLink } = await import('../../src/link/memory/link.js');
   await using device = await openOn(hub, { link: memoryLink(hub, { addresses: ['10.1.0.1'], mtu: 1500 }) });
@@ -116,7 +116,7 @@ test('a path MTU that the port cannot carry is refused', async () => {
   );
 });
 
-test('a peer that is nowhere, or of another family, is refused before anything changes', async () => {
+test('modify refuses an unreachable peer, or one of another family, and changes nothing', async () => {
   const { a } = await twoEnds();
   await a.qp.modify(INIT);
   const towards = (grh: { dgid: string; sgidIndex?: number }) =>
@@ -135,7 +135,7 @@ test('a peer that is nowhere, or of another family, is refused before anything c
   expect(a.qp.state).toBe('INIT');
 });
 
-test('modifications of one queue pair happen in the order of the calls', async () => {
+test('calls of modify take effect in their order', async () => {
   const { a, b } = await twoEnds();
   const steps = [
     a.qp.modify(INIT),
@@ -154,7 +154,7 @@ test('modifications of one queue pair happen in the order of the calls', async (
   expect(a.qp.state).toBe('RTS');
 });
 
-test('connect starts from RESET, takes the smaller MTU, and opens no door unasked', async () => {
+test('connect starts from RESET, takes the smaller MTU, and gives the peer no rights by default', async () => {
   await using pair = await connectedPair({ connect: { access: [] } });
   const { a, b } = pair;
   expect(a.qp.query()).toMatchObject({ state: 'RTS', pathMtu: 4096, qpAccessFlags: [], timeout: 14, rnrRetry: 7 });
@@ -169,7 +169,7 @@ test('connect starts from RESET, takes the smaller MTU, and opens no door unaske
   expect(JSON.parse(JSON.stringify(b.qp.endpoint()))).toEqual(b.qp.endpoint());
 });
 
-test('after RESET the first PSN is another', async () => {
+test('a queue pair has another first PSN after RESET', async () => {
   await using pair = await connectedPair();
   const { psn } = pair.a.qp.endpoint();
   expect(pair.a.qp.query().sqPsn).toBe(psn);
@@ -177,20 +177,20 @@ test('after RESET the first PSN is another', async () => {
   expect(pair.a.qp.endpoint().psn).not.toBe(psn);
 });
 
-test('the UDP source port is stable, and in the dynamic range', () => {
+test('the UDP source port of a queue pair is constant and in the dynamic range', () => {
   expect(udpSourcePort(0, 0x11, 0x12)).toBe(udpSourcePort(0, 0x12, 0x11));
   expect(udpSourcePort(1, 5, 6)).toBe(0xc001);
   expect(udpSourcePort(0xfffff, 5, 6)).toBe(0xc000 | (0x3fff ^ 0x3f));
   expect(udpSourcePort(0, 0x1a2b3c, 0x4d5e6f)).toBe(0xcdae); // worked out apart, with Python
 });
 
-test('path MTU within an IP MTU', () => {
+test('the path MTU is the largest that fits into the IP MTU', () => {
   expect([335, 336, 1103, 1104, 1500, 4175, 4176, 9000, 65536].map(maxPathMtu)).toEqual([
     0, 256, 512, 1024, 1024, 2048, 4096, 4096, 4096,
   ]);
 });
 
-test('a service level is the priority of the VLAN tag, where there is one', async () => {
+test('the service level is the priority of the VLAN tag', async () => {
   const { a, b } = await twoEnds();
   const attr = { grh: { dgid: b.device.chooseGid().gid }, sl: 6 };
   expect(await a.device.resolveAddress(attr)).toMatchObject({ sl: 6, vlanTci: undefined });

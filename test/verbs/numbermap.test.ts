@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { NumberMap } from '../../src/verbs/numbermap.js';
 import { Random } from '../kit/random.js';
 
-test('behaves as a Map does', () => {
+test('a NumberMap behaves as a Map', () => {
   const random = new Random(20261125);
   const [map, expected] = [new NumberMap<{ n: number }>(), new Map<number, { n: number }>()];
   for (let n = 0; n < 20_000; n++) {
@@ -25,7 +25,7 @@ test('behaves as a Map does', () => {
   expect([map.size, [...map]]).toEqual([0, []]);
 });
 
-test('gives numbers of its own, and never one again', () => {
+test('add returns numbers that are never used again', () => {
   const map = new NumberMap<{ name: string }>();
   const [a, b] = [map.add({ name: 'a' }), map.add({ name: 'b' })];
   map.delete(a);
@@ -37,7 +37,7 @@ test('gives numbers of its own, and never one again', () => {
   ]);
 });
 
-test('objects may be removed while they are visited', () => {
+test('objects may be removed during an iteration', () => {
   const map = new NumberMap<{ n: number }>();
   const numbers = Array.from({ length: 10 }, (_, n) => map.add({ n }));
   const visited: number[] = [];

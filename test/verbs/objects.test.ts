@@ -21,7 +21,7 @@ test('a parent with children refuses to close and names them', async () => {
   await qp.close();
 });
 
-test('a forced close takes everything in order', async () => {
+test('a forced close closes all objects in order', async () => {
   const device = await openOn(hub());
   const { pd, cq, mr, qp } = await endOn(device);
   await pd.regMr(mr);
@@ -29,7 +29,7 @@ test('a forced close takes everything in order', async () => {
   expect([device, pd, cq, mr, qp].every((object) => object.isClosed)).toBe(true);
 });
 
-test('await using closes the device with all its objects, using those that need no waiting', async () => {
+test('await using closes the device with all its objects, and using closes objects without a wait', async () => {
   const seen = await (async () => {
     await using device = await openOn(hub());
     using pd = await device.allocPd();
@@ -40,7 +40,7 @@ test('await using closes the device with all its objects, using those that need 
   expect([seen.device, seen.pd, seen.mr].every((object) => object.isClosed)).toBe(true);
 });
 
-test('what is closed says so', async () => {
+test('calls of a closed object throw that it is closed', async () => {
   await using device = await openOn(hub());
   const { pd, cq, mr, qp } = await endOn(device);
   await qp.close();
@@ -60,7 +60,7 @@ test('what is closed says so', async () => {
   expect(() => device.query()).toThrow('is closed');
 });
 
-test('a region is zeroed memory in the card, and its pieces stay inside', async () => {
+test('a region is zeroed memory of the card, and its elements stay inside', async () => {
   await using device = await openOn(hub());
   const pd = await device.allocPd();
   const mr = await pd.regMr(5000, { access: ['localWrite', 'remoteRead'] });
@@ -81,7 +81,7 @@ test('a region is zeroed memory in the card, and its pieces stay inside', async 
   expect(mr.access).toEqual(['localWrite', 'remoteRead']);
 });
 
-test('a module of the program works on a region through the shared memory', async () => {
+test('a WebAssembly module of the program can use a region through the shared memory', async () => {
   await using device = await openOn(hub());
   const mr = await (await device.allocPd()).regMr(8);
   new Uint32Array(device.sharedMemory.buffer, mr.addr, 2).set([7, 8]);
@@ -118,7 +118,7 @@ test('a part of a region is copied over another part that overlaps it', async ()
   expect(mr.copyOut(0, 9000).equals(before.subarray(0, 9000))).toBe(true);
 });
 
-test('copies stay inside the region', async () => {
+test('copyIn, copyOut and copyTo stay inside the region', async () => {
   await using device = await openOn(hub());
   const mr = await (await device.allocPd()).regMr(5000);
   expect(() => mr.copyIn(Buffer.alloc(4097), 904)).toThrow('bytes.length is 4097, must be from 0 to 4096');
@@ -133,7 +133,7 @@ test('copies stay inside the region', async () => {
   expect(() => mr.copyOut(0, 1)).toThrow('is closed');
 });
 
-test('regions over the same memory share it, and the last one gives it back', async () => {
+test('regions over the same memory share it, and the last one frees it', async () => {
   await using device = await openOn(hub());
   const pd = await device.allocPd();
   const before = device.query().memoryAvailable;
@@ -182,7 +182,7 @@ test('a Buffer that outlives its region shows data of other regions at most, nev
   expect(a.device.query().memoryAvailable).toBe(free);
 });
 
-test('regMr refuses what it cannot register', async () => {
+test('regMr refuses memory that it cannot register', async () => {
   await using device = await openOn(hub());
   const pd = await device.allocPd();
   const refused = (source: unknown, options?: object) => expect(pd.regMr(source as number, options)).rejects;
@@ -212,7 +212,7 @@ test("another device's objects are refused", async () => {
   await expect(pd.regMr(foreign)).rejects.toThrow(TypeError);
 });
 
-test('createCq and createQp check their numbers', async () => {
+test('createCq and createQp refuse sizes that are out of range', async () => {
   await using device = await openOn(hub());
   const { pd, cq } = await endOn(device);
   await expect(device.createCq({ cqe: 0 })).rejects.toThrow('cqe is 0, must be from 1 to 4194304');
@@ -224,7 +224,7 @@ test('createCq and createQp check their numbers', async () => {
   );
 });
 
-test('a region may be closed while the peer writes to it: the peer is refused, nothing else happens', async () => {
+test('a WRITE to a region that is being closed is refused without further effects', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const extra = await b.pd.regMr(65536, { access: ALL });

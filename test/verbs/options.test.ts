@@ -4,7 +4,7 @@ import { createMemoryHub, type Device, type OpenOptions, openDevice, type Pd } f
 const open = (options: object) => openDevice({ link: 'memory', ...options } as OpenOptions);
 
 describe('openDevice', () => {
-  test('refuses an option that it does not know, and names those that it knows', async () => {
+  test('refuses an unknown option, and names the known ones', async () => {
     await expect(openDevice({ lnk: 'memory' } as OpenOptions)).rejects.toMatchObject({
       name: 'TypeError',
       code: 'ERR_INVALID_ARG_VALUE',
@@ -42,12 +42,12 @@ describe('openDevice', () => {
     await expect(opening).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
   });
 
-  test('takes an option that is undefined for one that is not given', async () => {
+  test('takes an undefined option for an absent one', async () => {
     const device = await open({ mode: undefined, interface: undefined, addresses: undefined });
     await device.close();
   });
 
-  test('rejects with the reason of a signal that is aborted before the device is open', async () => {
+  test('rejects with the reason of a signal that is aborted meanwhile', async () => {
     await expect(open({ signal: AbortSignal.abort(new Error('enough')) })).rejects.toThrow('enough');
     const abort = new AbortController();
     const opening = open({ hub: createMemoryHub(), signal: abort.signal });
@@ -55,7 +55,7 @@ describe('openDevice', () => {
     await expect(opening).rejects.toThrow('too late');
   });
 
-  test('createMemoryHub refuses an option that it does not know', () => {
+  test('createMemoryHub refuses an unknown option', () => {
     expect(() => createMemoryHub({ coalesces: true } as object)).toThrow(
       "createMemoryHub has no option 'coalesces', must be one of coalesce",
     );
@@ -94,7 +94,7 @@ describe('the objects of a device', () => {
     ['ahAttr.grh', (pd) => pd.createAh({ grh: { dgid: '10.0.0.2', tos: 1 } } as never)],
   ];
 
-  test.each(calls)('%s refuses an option that it does not know', async (name, call) => {
+  test.each(calls)('%s refuses an unknown option', async (name, call) => {
     device = await open({ hub: createMemoryHub() });
     const refused = call(await device.allocPd());
     await expect(refused).rejects.toMatchObject({
@@ -104,7 +104,7 @@ describe('the objects of a device', () => {
     });
   });
 
-  test('waits for an address end by their signal', async () => {
+  test('end waits for an address by their signal', async () => {
     device = await open({ hub: createMemoryHub() });
     const signal = AbortSignal.abort(new Error('enough'));
     const pd = await device.allocPd();

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { createMemoryHub } from '../../src/index.js';
 import { connectedPair, openOn } from './pair.js';
 
-test('it has the default partition, unless another table is given', async () => {
+test('the P_Key table has the default partition by default', async () => {
   const hub = createMemoryHub();
   await using plain = await openOn(hub);
   expect(plain.queryPkey(0)).toBe(0xffff);
@@ -13,7 +13,7 @@ test('it has the default partition, unless another table is given', async () => 
   expect(() => device.queryPkey(3)).toThrow('index is 3, must be from 0 to 2');
 });
 
-test('queue pairs of one partition are connected by its index, those of two limited members are not', async () => {
+test('queue pairs of one partition are connected by its index, but not two limited members', async () => {
   await using pair = await connectedPair({
     open: { pkeys: [0xffff, 0x8001, 0x0001] },
     connect: { pkeyIndex: 1, timeout: 5, retryCnt: 1 },
@@ -34,14 +34,14 @@ test('queue pairs of one partition are connected by its index, those of two limi
   expect(b.device.counters().drop_pkey).toBeGreaterThan(0);
 });
 
-test('wrong tables are refused', async () => {
+test('openDevice refuses wrong P_Key tables', async () => {
   const refused = (pkeys: readonly number[]) => expect(openOn(createMemoryHub(), { pkeys })).rejects;
   await refused([]).toThrow('the number of pkeys is 0, must be from 1 to 128');
   await refused([0x8000]).toThrow('pkeys[0] is 32768, must not name partition 0');
   await refused([1, 0x10000]).toThrow('pkeys[1] is 65536, must be from 1 to 65535');
 });
 
-test('the connection manager connects in the default partition, wherever the tables have it', async () => {
+test('the connection manager connects in the default partition at any index', async () => {
   const hub = createMemoryHub();
   await using a = await openOn(hub, { pkeys: [0x8001, 0xffff] });
   await using b = await openOn(hub, { pkeys: [0x8002, 0x7fff, 0x8003] });
@@ -54,7 +54,7 @@ test('the connection manager connects in the default partition, wherever the tab
   expect((await other?.receive())?.data).toEqual(Buffer.from('hello'));
 });
 
-test('in the first one, where the tables have no default partition', async () => {
+test('the connection manager connects in the first partition without a default partition', async () => {
   const open = { pkeys: [0x8001, 0x8002] };
   const hub = createMemoryHub();
   await using a = await openOn(hub, open);

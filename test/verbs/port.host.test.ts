@@ -38,7 +38,7 @@ for (const link of ['packet', 'udp'] as const) {
       sh('ip link del port0');
     });
 
-    test('it goes down and comes up: PORT_ERR and PORT_ACTIVE', async () => {
+    test('an interface that goes down and up raises PORT_ERR and PORT_ACTIVE', async () => {
       expect(device.queryPort().state).toBe('ACTIVE');
       expect(await eventsOf(device, 'ip link set port1 down')).toEqual(['PORT_ERR']);
       expect(device.queryPort().state).toBe('DOWN');
@@ -46,7 +46,7 @@ for (const link of ['packet', 'udp'] as const) {
       expect(device.queryPort().state).toBe('ACTIVE');
     });
 
-    test('it gets and loses an address: GID_CHANGE, and the table keeps its order', async () => {
+    test('a change of addresses raises GID_CHANGE, and the table keeps its order', async () => {
       const addresses = () => device.gids.map(({ index, address }) => `${index} ${address}`);
       expect(await eventsOf(device, 'ip addr add 10.96.0.9/24 dev port0')).toEqual(['GID_CHANGE']);
       expect(addresses()).toEqual(['0 10.96.0.1', '1 10.96.0.9']);
@@ -55,7 +55,7 @@ for (const link of ['packet', 'udp'] as const) {
       expect(addresses()).toEqual(['0 10.96.0.1']);
     });
 
-    test('a smaller MTU takes effect at once, and so does an address: data flows by it', async () => {
+    test('a smaller MTU and a new address take effect at once', async () => {
       expect(device.queryPort().activeMtu).toBe(1024);
       sh('ip link set port0 mtu 700');
       while (device.queryPort().activeMtu !== 512) await new Promise((resolve) => setTimeout(resolve, 5));

@@ -58,7 +58,7 @@ test.each([
   expect(send(wr)).toThrow(message);
 });
 
-test('atomics need eight bytes and bigints', () => {
+test('postSend refuses atomics without eight bytes and bigints', () => {
   const sgList = a.mr.sge(0, 8);
   const add = { opcode: 'ATOMIC_FETCH_AND_ADD', ...remote };
   expect(send({ ...add, sgList: a.mr.sge(0, 7), compareAdd: 1n })).toThrow(
@@ -69,20 +69,20 @@ test('atomics need eight bytes and bigints', () => {
   expect(send({ opcode: 'ATOMIC_CMP_AND_SWP', ...remote, sgList, compareAdd: 1n })).toThrow('swap is undefined');
 });
 
-test('what receives cannot be inline', () => {
+test('postSend refuses inline data for responses', () => {
   const inline = send({ opcode: 'RDMA_READ', ...remote, sgList: Buffer.alloc(8) });
   expect(inline).toThrow(TypeError);
   expect(inline).toThrow(/^RDMA_READ writes to sgList, which therefore cannot be inline$/);
 });
 
-test('more than 2 GiB is refused at the post', () => {
+test('postSend refuses more than 2 GiB', () => {
   const sgList = { addr: 0, length: 2 ** 31 + 1, lkey: 0 };
   expect(send({ opcode: 'SEND', sgList })).toThrow(
     'EMSGSIZE: SEND has 2147483649 bytes, a message must have at most 2147483648',
   );
 });
 
-test('receives are checked alike', () => {
+test('postRecv checks its requests as postSend does', () => {
   expect(recv({ wrId: Number.NaN })).toThrow('wrId is NaN, must be an integer');
   expect(recv({ sgList: [{ addr: 0, length: 2 ** 32, lkey: 1 }] })).toThrow('sgList[0].length is 4294967296');
   expect(recv({ sgList: [1, 2, 3].map(() => a.mr.sge(0, 1)) })).toThrow(
@@ -90,7 +90,7 @@ test('receives are checked alike', () => {
   );
 });
 
-test('a full queue says how deep it is, and the index of the request that did not fit', async () => {
+test('the error of a full queue has its depth and the index of the refused request', async () => {
   const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), ...remote };
   const depth = a.qp.maxSendWr;
   const many = Array.from({ length: depth + 2 }, (_, wrId) => ({ ...wr, wrId }));
@@ -107,7 +107,7 @@ test('a full queue says how deep it is, and the index of the request that did no
   );
 });
 
-test('a wrong request in an array leaves those before it posted', async () => {
+test('the requests before a wrong one in an array are posted', async () => {
   const wr: SendWr = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), ...remote };
   expect(() => a.qp.postSend([{ ...wr, wrId: 11 }, { ...wr, wrId: 0.5 }, wr])).toThrow(
     expect.objectContaining({ name: 'TypeError', badWr: 1 }),
@@ -116,7 +116,7 @@ test('a wrong request in an array leaves those before it posted', async () => {
   expect(a.cq.poll(a.cq.createWcs(1))).toBe(0);
 });
 
-test('a queue pair that is not connected says in which state it is', async () => {
+test('the error of an unconnected queue pair has its state', async () => {
   const qp = await a.pd.createQp({ sendCq: a.cq });
   expect(() => qp.postSend({ opcode: 'SEND' })).toThrow(
     `EINVAL: qp ${qp.label} is in state RESET, sends need RTS, SQD, SQE or ERR`,

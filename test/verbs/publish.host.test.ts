@@ -24,7 +24,7 @@ afterEach(() => {
   rmSync(base, { recursive: true });
 });
 
-test('a published device tells its counters and those of its queue pairs, until it is closed', async () => {
+test('a published device gives its counters and those of its queue pairs until it is closed', async () => {
   const pair = await connectedPair({ open: { publish: true } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
@@ -45,7 +45,7 @@ test('a published device tells its counters and those of its queue pairs, until 
   expect(await publishedDevices()).toEqual([]);
 });
 
-test('the name may be chosen, and wrong names are refused', async () => {
+test('a program may choose the published name, and wrong names are refused', async () => {
   const hub = createMemoryHub();
   await using device = await openOn(hub, { publish: 'storage.1' });
   expect((await publishedDevices()).map(({ name }) => name)).toEqual(['storage.1']);
@@ -56,7 +56,7 @@ test('the name may be chosen, and wrong names are refused', async () => {
   );
 });
 
-test('published twice at once it is published once', async () => {
+test('a device that is published twice at once is published once', async () => {
   const device = await openOn(createMemoryHub());
   await Promise.all([device.publish('one'), device.publish('two')]);
   expect((await publishedDevices()).map(({ name }) => name)).toEqual(['one']);
@@ -64,7 +64,7 @@ test('published twice at once it is published once', async () => {
   expect(readdirSync(runtimeFolder())).toEqual([]);
 });
 
-test('a question that is read when the device is closed is not answered, and harms nobody', async () => {
+test('a request that is read while the device closes is not answered', async () => {
   const device = await openOn(createMemoryHub(), { publish: true });
   const [file] = readdirSync(runtimeFolder()) as [string];
   const socket = connect(join(runtimeFolder(), file));
@@ -80,7 +80,7 @@ test('a question that is read when the device is closed is not answered, and har
   expect(answers).toEqual([]);
 });
 
-test('only the user may enter the folder, and a folder of others is refused', async () => {
+test('the folder of sockets is accessible to its user only, and a folder of others is refused', async () => {
   await using device = await openOn(createMemoryHub(), { publish: true });
   expect(device.isClosed).toBe(false);
   expect(statSync(runtimeFolder()).mode & 0o777).toBe(0o700);
@@ -91,7 +91,7 @@ test('only the user may enter the folder, and a folder of others is refused', as
   );
 });
 
-test('what a dead process left behind is ignored and removed', async () => {
+test('sockets of dead processes are ignored and removed', async () => {
   await using device = await openOn(createMemoryHub(), { publish: true });
   const stale = join(runtimeFolder(), 'dead@1.1.sock');
   const program =
@@ -103,7 +103,7 @@ test('what a dead process left behind is ignored and removed', async () => {
   expect(existsSync(stale)).toBe(false);
 });
 
-test('another request gets an answer, and a flood of bytes none', async () => {
+test('a second request gets an answer, and a flood of bytes none', async () => {
   await using device = await openOn(createMemoryHub(), { publish: true });
   const [file] = readdirSync(runtimeFolder());
   const talk = (words: string) =>

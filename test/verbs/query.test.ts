@@ -22,7 +22,7 @@ test.each(['RC', 'UC', 'UD'] as const)(
   },
 );
 
-test('queues for completions and shared receives', async () => {
+test('query of completion queues and shared receive queues has their sizes and use', async () => {
   await using device = await openOn(new MemoryHub());
   const pd = await device.allocPd();
   const cq = await device.createCq({ cqe: 33 });
@@ -35,7 +35,7 @@ test('queues for completions and shared receives', async () => {
   expect(rest).toEqual({ maxSge: 2, srqLimit: 4, pending: 0 });
 });
 
-test('regions, windows and ways', async () => {
+test('query of regions, windows and address handles has their attributes', async () => {
   await using device = await openOn(new MemoryHub());
   const pd = await device.allocPd();
   const mr = await pd.regMr(5000, { access: ['localWrite', 'remoteRead', 'mwBind'], iova: 0x12340000 });
@@ -54,7 +54,7 @@ test('regions, windows and ways', async () => {
   expect(ah.maxMessage).toBe(device.queryPort().activeMtu);
 });
 
-test('the limit of the window: the largest at first, and the window stays within it', async () => {
+test('the limit of the window is the largest by default, and the window stays within it', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   expect(a.qp.windowLimit).toBe(768);

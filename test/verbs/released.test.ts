@@ -1,4 +1,4 @@
-// What a closed device leaves behind, before the event loop goes on or garbage is collected: nothing.
+// A closed device leaves nothing behind, before the event loop goes on or garbage is collected.
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { openDevice } from '../../src/index.js';
@@ -9,7 +9,7 @@ const MIB = 2 ** 20;
 /** Resident bytes of this process. */
 const resident = () => Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * 4096;
 
-test('file descriptors are closed at once', async () => {
+test('a closed device has closed its file descriptors at once', async () => {
   const open = () => openDevice({ ...loopback(), memoryBytes: 16 * MIB });
   await (await open()).close();
   await new Promise((resolve) => setTimeout(resolve, 20));
@@ -20,7 +20,7 @@ test('file descriptors are closed at once', async () => {
   expect(during - openFds()).toBeGreaterThanOrEqual(3);
 });
 
-test('the memory of a card goes back to the system when its device closes', async () => {
+test('a closed device has returned the memory of its card to the system', async () => {
   const device = await openDevice({ link: 'memory', memoryBytes: 256 * MIB });
   const pd = await device.allocPd();
   const mr = await pd.regMr(192 * MIB);

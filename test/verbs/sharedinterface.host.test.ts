@@ -7,7 +7,7 @@ import { ALL, type End, endOn, pattern } from './pair.js';
 
 const MEMORY = 16 * 2 ** 20;
 
-describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of a cable, two at the other', () => {
+describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards on each of two interfaces', () => {
   const devices: Device[] = [];
 
   beforeAll(async () => {
@@ -42,7 +42,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of
     expect(b.mr.buffer.subarray(0, 60000).equals(pattern(60000, seed))).toBe(true);
   };
 
-  test('each has its own connection, both at once, and each its own share of the packets', async () => {
+  test('have a connection each at the same time, and get their own packets', async () => {
     const [a1, a2, b1, b2] = devices as [Device, Device, Device, Device];
     const first = await connected(a1, b1);
     const second = await connected(a2, b2);
@@ -67,7 +67,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of
     }
   });
 
-  test('queue pairs of the same number do not take each other for themselves: the address decides', async () => {
+  test('with the same queue pair numbers get packets by their address', async () => {
     const open = (end: string, address: string) =>
       openDevice({ interface: end, addresses: [address], link: 'packet', memoryBytes: MEMORY, seed: 7 });
     sh('ip addr add 10.97.0.3/24 dev many0; ip addr add 10.97.0.4/24 dev many0');
@@ -80,7 +80,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of
     for (const end of [...first, ...second]) expect(end.qp.state).toBe('RTS');
   });
 
-  test('with one address: the number of the queue pair decides', async () => {
+  test('with one address get packets by queue pair number', async () => {
     await using one = await openDevice({
       interface: 'many0',
       addresses: ['10.97.0.1'],
@@ -103,7 +103,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards at one end of
     }
   });
 
-  test('when one goes, the other goes on', async () => {
+  test('work on when the other one closes', async () => {
     const pair = await connected(devices[0] as Device, devices[2] as Device);
     await (devices[1] as Device).close({ force: true });
     await write(pair, 3);

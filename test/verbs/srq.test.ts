@@ -42,7 +42,7 @@ const about = (event: AsyncEvent): string[] => [
 
 const event = (from: Srq) => new Promise<AsyncEvent>((resolve) => from.once('event', resolve));
 
-test('clients take the same receives in the order in which they come', async () => {
+test('queue pairs of an SRQ take its receives in the order of their messages', async () => {
   await using s = await star(3, { maxWr: 8 });
   const { server, srq, clients } = s;
   for (let i = 0; i < 6; i++) srq.postRecv({ wrId: i, sgList: server.mr.sge(i * 100, 100) });
@@ -57,7 +57,7 @@ test('clients take the same receives in the order in which they come', async () 
   expect(srq.query().pending).toBe(0);
 });
 
-test('the limit is an event, once; then receives are posted and the limit set anew', async () => {
+test('an SRQ below its limit raises SRQ_LIMIT_REACHED once, until the limit is set again', async () => {
   await using s = await star(1, { maxWr: 8, srqLimit: 2 });
   const { server, srq, clients } = s;
   const [{ qp }] = clients as [End];
@@ -73,7 +73,7 @@ test('the limit is an event, once; then receives are posted and the limit set an
   expect(about((await second).value)).toEqual(['SRQ_LIMIT_REACHED', `${srq}`]);
 });
 
-test('an empty queue lets senders wait until somebody posts', async () => {
+test('senders to an empty SRQ wait until a receive is posted', async () => {
   await using s = await star(2);
   const { server, srq, clients } = s;
   for (const { qp } of clients) qp.postSend({ opcode: 'SEND', sgList: Buffer.from('hi') });
@@ -82,7 +82,7 @@ test('an empty queue lets senders wait until somebody posts', async () => {
   expect([(await server.cq.next(WAIT)).ok, (await server.cq.next(WAIT)).ok]).toEqual([true, true]);
 });
 
-test('resize keeps what is posted, and refuses to lose it', async () => {
+test('resize keeps posted receives, and is refused when they do not fit', async () => {
   await using s = await star(1, { maxWr: 4 });
   const { server, srq, clients } = s;
   srq.postRecv([{ wrId: 1 }, { wrId: 2 }, { wrId: 3 }, { wrId: 4 }]);
@@ -103,7 +103,7 @@ test('resize keeps what is posted, and refuses to lose it', async () => {
   }
 });
 
-test('ERR: the receives stay for others, and QP_LAST_WQE_REACHED says that no more come from here', async () => {
+test('a queue pair in ERR leaves the receives of its SRQ, and raises QP_LAST_WQE_REACHED', async () => {
   await using s = await star(1);
   const { server, srq } = s;
   srq.postRecv([{}, {}]);
@@ -116,7 +116,7 @@ test('ERR: the receives stay for others, and QP_LAST_WQE_REACHED says that no mo
   expect([qp.srq === srq, qp.maxRecvWr, qp.maxRecvSge]).toEqual([true, 0, 0]);
 });
 
-test('arguments and order of closing', async () => {
+test('createSrq refuses wrong arguments, and an SRQ closes after its queue pairs', async () => {
   await using s = await star(1);
   const { server, srq, clients } = s;
   const [client] = clients as [End];

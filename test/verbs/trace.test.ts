@@ -8,7 +8,7 @@ import { complete, ICRC_OFFLOAD } from '../kit/offload.js';
 import type { Sent } from '../kit/rig.js';
 import { connectedPair } from './pair.js';
 
-test('the last packets of the queue pair, sent and come, with their times', async () => {
+test('the trace has the last packets of a queue pair, sent and received, with their times', async () => {
   await using pair = await connectedPair({ open: { trace: 64 } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
@@ -23,7 +23,7 @@ test('the last packets of the queue pair, sent and come, with their times', asyn
   expect(packets[3]).toMatch(/ 0\.000 ms {2}came .* RC ACKNOWLEDGE qp 0x\w+ psn \d+, NAK: remote access error, msn 1/);
 });
 
-test('another queue pair of the device is left out, and only so many are kept', async () => {
+test('the trace of a queue pair leaves out others, and keeps the given number of packets', async () => {
   await using pair = await connectedPair({ open: { trace: 4 }, connect: { timeout: 5, retryCnt: 1 } });
   const { a, b } = pair;
   const other = await a.pd.createQp({ sendCq: a.cq });
@@ -40,7 +40,7 @@ test('another queue pair of the device is left out, and only so many are kept', 
   expect(packets.join()).not.toContain('SEND');
 });
 
-test('packets that arrive in one super-packet are kept one by one, as they were sent', async () => {
+test('the trace has the packets of a super-packet one by one', async () => {
   await using pair = await connectedPair({ open: { trace: 64 }, connect: { pathMtu: 256 } });
   const { a, b } = pair;
   a.qp.postSend({ opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 2000), remoteAddr: b.mr.iova, rkey: b.mr.rkey });
@@ -51,7 +51,7 @@ test('packets that arrive in one super-packet are kept one by one, as they were 
   expect(texts(b.device, false)).toHaveLength(8);
 });
 
-test('a frame is kept as it leaves, although its link has yet to fetch most of it', async () => {
+test('the trace has a frame as it leaves, although its link fetches the payload later', async () => {
   const c = await rc({ mtu: 1024 });
   const trace = new Trace(c.rig.card, 4);
   c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
@@ -67,13 +67,13 @@ test('a frame is kept as it leaves, although its link has yet to fetch most of i
     expect(kept[n]).toEqual({ bytes: bytes.slice(0, 112), length: bytes.length, sent: true, at: 5 });
 });
 
-test('without the option nothing is kept', async () => {
+test('a device without traceFrames keeps no packets', async () => {
   await using pair = await connectedPair();
   pair.a.qp.postSend({ opcode: 'RDMA_WRITE', remoteAddr: 1, rkey: 1, sgList: pair.a.mr.sge(0, 1) });
   expect((await pair.a.cq.next({ timeout: 20_000 })).explain().packets).toEqual([]);
 });
 
-test('headers of all kinds of frames are read, and frames cut anywhere do no harm', () => {
+test('the trace decodes the headers of all kinds of frames, and cut ones without an exception', () => {
   const packets = [
     request.sendOnly({ psn: 1, payload: new Uint8Array(5) }),
     uc(request.sendOnly({ psn: 1, payload: new Uint8Array(5) })),

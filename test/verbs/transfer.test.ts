@@ -5,7 +5,7 @@ import { ALL, connectedPair, pattern } from './pair.js';
 
 const WAIT = { timeout: 20_000 };
 
-test('SEND: the receive gets the bytes, both ends complete', async () => {
+test('SEND fills the receive, and both ends complete', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(3000).copy(a.mr.buffer);
@@ -38,7 +38,7 @@ test.each([true, false])(
   },
 );
 
-test('SEND_WITH_IMM: the immediate is the same number on both ends', async () => {
+test('SEND_WITH_IMM delivers the immediate data as the same number', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.qp.postRecv({ sgList: b.mr.sge(0, 64) });
@@ -62,7 +62,7 @@ test('inline data may be changed right after the call', async () => {
   expect(b.mr.buffer.toString('latin1', 64, 71)).toBe('linedin');
 });
 
-test('pieces on both sides, of different sizes', async () => {
+test('SEND gathers from and scatters to elements of different sizes', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(5000).copy(a.mr.buffer);
@@ -74,7 +74,7 @@ test('pieces on both sides, of different sizes', async () => {
   expect(joined.equals(pattern(5000))).toBe(true);
 });
 
-test('RDMA WRITE reaches exactly the bytes named, and the peer is not told', async () => {
+test('RDMA WRITE changes exactly the named bytes, without a completion at the peer', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(10001).copy(a.mr.buffer);
@@ -86,7 +86,7 @@ test('RDMA WRITE reaches exactly the bytes named, and the peer is not told', asy
   expect(b.cq.poll(b.cq.createWcs(1))).toBe(0);
 });
 
-test('a device answers at once although nobody awaits anything on it', async () => {
+test('a device answers at once without a waiting program', async () => {
   await using pair = await connectedPair({ connect: { access: ALL, timeout: 20 } });
   const { a, b } = pair;
   const from = await a.pd.regMr(2 ** 20);
@@ -96,7 +96,7 @@ test('a device answers at once although nobody awaits anything on it', async () 
   throwIfFailed(await a.cq.next({ timeout: 20_000 }));
 });
 
-test('RDMA WRITE with immediate takes a receive and tells the length', async () => {
+test('RDMA WRITE with immediate consumes a receive, whose completion has the length', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.qp.postRecv({ wrId: 3 });
@@ -112,7 +112,7 @@ test('RDMA WRITE with immediate takes a receive and tells the length', async () 
   });
 });
 
-test('RDMA READ fetches into several pieces', async () => {
+test('RDMA READ scatters to several elements', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   pattern(9000, 2).copy(b.mr.buffer, 1);
@@ -124,7 +124,7 @@ test('RDMA READ fetches into several pieces', async () => {
   expect(joined.equals(pattern(9000, 2))).toBe(true);
 });
 
-test('atomics answer the old value and change the memory', async () => {
+test('atomics return the old value and change the memory', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.mr.buffer.writeBigUInt64LE(40n, 8);
@@ -149,7 +149,7 @@ test('atomics answer the old value and change the memory', async () => {
   expect(value()).toBe(swap);
 });
 
-test('a region that begins at an address of our choice', async () => {
+test('a region begins at the given iova', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const iova = 0xfedc_ba98_0000_1000n;
@@ -160,7 +160,7 @@ test('a region that begins at an address of our choice', async () => {
   expect(b.mr.buffer.toString('latin1', 5, 8)).toBe('far');
 });
 
-test('unsignaled sends do not complete, signaled ones after them do', async () => {
+test('unsignaled sends have no completion, and a signaled one after them completes', async () => {
   await using pair = await connectedPair({ qp: { sqSigAll: false } });
   const { a, b } = pair;
   const write = { opcode: 'RDMA_WRITE', sgList: a.mr.sge(0, 8), remoteAddr: b.mr.iova, rkey: b.mr.rkey } as const;
@@ -173,7 +173,7 @@ test('unsignaled sends do not complete, signaled ones after them do', async () =
   expect(a.cq.poll(a.cq.createWcs(1))).toBe(0);
 });
 
-test('a fenced send comes after the READ before it', async () => {
+test('a fenced send begins after the READ before it', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   b.mr.buffer.fill('old', 0, 3);
@@ -188,7 +188,7 @@ test('a fenced send comes after the READ before it', async () => {
   expect(b.mr.buffer.toString('latin1', 0, 3)).toBe('new');
 });
 
-test('LOCAL_INV completes, and the key is dead for the peer', async () => {
+test('LOCAL_INV completes, and the peer cannot use the key any more', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const extra = await b.pd.regMr(4096, { access: [...ALL, 'invalidate'] });
@@ -198,7 +198,7 @@ test('LOCAL_INV completes, and the key is dead for the peer', async () => {
   expect(await a.cq.next(WAIT)).toMatchObject({ statusName: 'REM_ACCESS_ERR' });
 });
 
-test('SEND_WITH_INV closes the key that it names, and the receiver is told', async () => {
+test('SEND_WITH_INV invalidates the named key, which the completion has', async () => {
   await using pair = await connectedPair();
   const { a, b } = pair;
   const extra = await b.pd.regMr(4096, { access: [...ALL, 'invalidate'] });
@@ -210,7 +210,7 @@ test('SEND_WITH_INV closes the key that it names, and the receiver is told', asy
   expect(await a.cq.next(WAIT)).toMatchObject({ statusName: 'REM_ACCESS_ERR' });
 });
 
-test('thousands of messages both ways at once', async () => {
+test('thousands of messages pass in both directions at once', async () => {
   await using pair = await connectedPair({ qp: { maxSendWr: 64, maxRecvWr: 64 } });
   const { a, b } = pair;
   const count = 2000;

@@ -6,7 +6,7 @@ import { ALL, connectedPair, endOn, openOn, pattern } from './pair.js';
 const WAIT = { timeout: 20_000 };
 const UC = { qp: { type: 'UC' } } as const;
 
-test('SEND and RDMA WRITE, with and without immediate data', async () => {
+test('UC carries SEND and RDMA WRITE with and without immediate data', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
   expect(a.qp.type).toBe('UC');
@@ -28,7 +28,7 @@ test('SEND and RDMA WRITE, with and without immediate data', async () => {
   expect(b.mr.buffer.subarray(30000, 35000).equals(pattern(5000))).toBe(true);
 });
 
-test('what there is no answer to is refused', async () => {
+test('UC refuses READs and atomics', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
   const { addr: remoteAddr, rkey } = b.mr.remote;
@@ -37,7 +37,7 @@ test('what there is no answer to is refused', async () => {
   );
 });
 
-test('a message without a receive is lost, and the next one is not', async () => {
+test('UC loses a message without a receive, and delivers the next one', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
   a.qp.postSend({ wrId: 1, opcode: 'SEND', sgList: Buffer.from('lost') });
@@ -49,7 +49,7 @@ test('a message without a receive is lost, and the next one is not', async () =>
   expect(await b.cq.next(WAIT)).toMatchObject({ wrId: 2, byteLen: 5 });
 });
 
-test('over a network that loses packets whole messages arrive, and only whole ones', async () => {
+test('UC delivers whole messages only over a network that loses packets', async () => {
   await using pair = await connectedPair({ ...UC, open: { fault: { seed: 3, tx: { drop: 0.1, reorder: 0.05 } } } });
   const { a, b } = pair;
   const size = 9000;
@@ -71,7 +71,7 @@ test('over a network that loses packets whole messages arrive, and only whole on
   expect(arrived).toBeLessThan(40);
 });
 
-test('SQE: a send that fails stops the sends, not the receives; modify brings it back', async () => {
+test('a failed send takes UC to SQE, which receives on, and modify takes it back', async () => {
   await using pair = await connectedPair(UC);
   const { a, b } = pair;
   b.qp.postRecv([{}, { sgList: b.mr.sge(0, 64) }]);
@@ -87,7 +87,7 @@ test('SQE: a send that fails stops the sends, not the receives; modify brings it
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: 0 });
 });
 
-test('connect takes what UC has, and a device closes with all of it', async () => {
+test('connect of UC ignores the options that RC alone has', async () => {
   const hub = new MemoryHub();
   const [a, b] = [await endOn(await openOn(hub), { type: 'UC' }), await endOn(await openOn(hub), { type: 'UC' })];
   await a.qp.connect(b.qp.endpoint(), { access: ALL, timeout: 14 });

@@ -30,7 +30,7 @@ const wayTo = (from: End, to: End, version: 4 | 6 = 4, more = {}) =>
 const bytes = ({ mr }: End, from = 0, length = 4096) => mr.buffer.subarray(from, from + length);
 
 describe.each<4 | 6>([4, 6])('over IPv%i', (version) => {
-  test('a datagram brings its way along, and the answer finds back', async () => {
+  test('the GRH and the completion of a datagram suffice to answer it', async () => {
     const [a, b] = (await ends(2)) as [End, End];
     b.qp.postRecv({ wrId: 1, sgList: b.mr.sge(0, 2048) });
     const ah = await wayTo(a, b, version, {
@@ -78,7 +78,7 @@ describe.each<4 | 6>([4, 6])('over IPv%i', (version) => {
     expect(await a.cq.next(WAIT)).toMatchObject({ wrId: 2, byteLen: GRH_BYTES + 4, srcQp: b.qp.qpNum });
   });
 
-  test('a group: every member hears it, the sender too, and nobody else', async () => {
+  test('a datagram to a group reaches all members, the sender included, and no other', async () => {
     const all = (await ends(4)) as [End, End, End, End];
     const [a, b, c, d] = all;
     const group = version === 4 ? '239.200.1.2' : 'ff15::beef:1';
@@ -120,7 +120,7 @@ test('the completion of a datagram names the MAC address of its sender', async (
   expect((await a.cq.next(WAIT)).sourceMac).toBeUndefined();
 });
 
-test('a wrong Q_Key and a missing receive drop in silence; the counters tell', async () => {
+test('a datagram with a wrong Q_Key or without a receive is dropped and counted', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   const ah = await wayTo(a, b);
   const to = { ah, remoteQpn: b.qp.qpNum };
@@ -133,14 +133,14 @@ test('a wrong Q_Key and a missing receive drop in silence; the counters tell', a
   expect(b.qp.counters()).toMatchObject({ drop_no_receive: 1, drop_qkey: 1 });
 });
 
-test('a Q_Key with the high bit is replaced by our own', async () => {
+test('a Q_Key with the high bit is replaced by that of the queue pair', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   b.qp.postRecv({ sgList: b.mr.sge(0, 100) });
   a.qp.postSend({ opcode: 'SEND', ah: await wayTo(a, b), remoteQpn: b.qp.qpNum, remoteQkey: 0x80000000 });
   expect(await b.cq.next(WAIT)).toMatchObject({ ok: true, byteLen: GRH_BYTES });
 });
 
-test('what a datagram must have is asked for', async () => {
+test('postSend names the missing fields of a datagram', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   const ah = await wayTo(a, b);
   const to = { ah, remoteQpn: b.qp.qpNum, remoteQkey: QKEY };
@@ -177,7 +177,7 @@ test('what a datagram must have is asked for', async () => {
   await expect(pd.createAh({ grh: { dgid: '10.0.0.77' } })).rejects.toThrow('EHOSTUNREACH');
 });
 
-test('an address handle keeps its domain open, and serves a connection as well', async () => {
+test('an address handle keeps its domain open, and may be used for a connection', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   const pd = await a.device.allocPd();
   const ah = await pd.createAh({ grh: { dgid: addressOf(b) } });
@@ -191,7 +191,7 @@ test('an address handle keeps its domain open, and serves a connection as well',
   await pd.close();
 });
 
-test('a buffer without the 40 bytes, or with something else, is no way back', async () => {
+test('readGrh refuses a buffer of fewer than 40 bytes, or with other contents', async () => {
   const [a, b] = (await ends(2)) as [End, End];
   b.qp.postRecv({ sgList: b.mr.sge(0, 100) });
   a.qp.postSend({ opcode: 'SEND', ah: await wayTo(a, b), remoteQpn: b.qp.qpNum, remoteQkey: QKEY });
@@ -208,7 +208,7 @@ test('a buffer without the 40 bytes, or with something else, is no way back', as
 });
 
 describe('groups', () => {
-  test('joining and leaving are checked', async () => {
+  test('attachMulticast and detachMulticast refuse wrong arguments', async () => {
     const [a] = (await ends(1)) as [End];
     await expect(a.qp.attachMcast('10.0.0.1')).rejects.toThrow(/10\.0\.0\.1 is no multicast group, must be/);
     await expect(a.qp.attachMcast('here')).rejects.toThrow(TypeError);
@@ -220,7 +220,7 @@ describe('groups', () => {
     await expect(connected.attachMcast('239.1.2.3')).rejects.toThrow('EINVAL');
   });
 
-  test('the link is in a group as long as somebody of the device is', async () => {
+  test('the link leaves a group with the last member of the device', async () => {
     const [a] = (await ends(1)) as [End];
     const log: string[] = [];
     const { link } = a.device;
@@ -236,7 +236,7 @@ describe('groups', () => {
     expect(log.slice(2).sort()).toEqual(['-239.0.0.1', '-ff15::1']);
   });
 
-  test('a link that cannot join leaves no member behind', async () => {
+  test('a failed join of the link leaves no member', async () => {
     const [a] = (await ends(1)) as [End];
     Object.defineProperty(a.device.link, 'joinGroup', { value: undefined, configurable: true });
     await expect(a.qp.attachMcast('239.0.0.1')).rejects.toThrow(/EOPNOTSUPP: the memory link has no multicast/);

@@ -81,7 +81,7 @@ test('the peer is served while the thread of the program is blocked', async () =
   expect(child.exitCode).toBe(0);
 });
 
-test('completions and events come by polling alone, without the event loop', async () => {
+test('poll gets completions and events without the event loop', async () => {
   await using pair = await workerPair();
   const { a, b } = pair;
   pattern(3000).copy(a.mr.buffer);
@@ -104,7 +104,7 @@ test('completions and events come by polling alone, without the event loop', asy
   }).toThrow(/EIO: cq \d+ overran/);
 });
 
-test('nobody is left asleep: bursts, pauses and waits of all lengths on both sides', async () => {
+test('both threads wake up after bursts, pauses and waits of all lengths', async () => {
   const MESSAGES = 20_000 * Number(process.env.WASM_ROCE_SCALE ?? 1);
   const random = new Random(Number(process.env.WASM_ROCE_SEED ?? 1));
   // One card sleeps at once, the other by the default `spin`.
@@ -146,7 +146,7 @@ const collectGarbage: () => void = (() => {
   return runInNewContext('gc');
 })();
 
-test('control calls, and garbage collection, in the midst of traffic', async () => {
+test('control calls and garbage collection are safe during traffic', async () => {
   await using pair = await workerPair({ qp: { maxSendWr: 64 } });
   const { a, b } = pair;
   pattern(3000).copy(a.mr.buffer);
@@ -184,7 +184,7 @@ test('control calls, and garbage collection, in the midst of traffic', async () 
   for (const end of [a, b]) expect(end.qp.state).toBe('RTS');
 }, 60_000);
 
-test('the counters of card and link, the trace and the capture are those of the thread', async () => {
+test('counters, trace and capture are those of the thread of the card', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const file = join(folder, 'worker.pcapng');
   {
@@ -212,7 +212,7 @@ test('the counters of card and link, the trace and the capture are those of the 
   rmSync(folder, { recursive: true });
 });
 
-test('devices come and go without leaving threads, files or sockets', async () => {
+test('closed devices leave no threads, files or sockets', async () => {
   const cycle = async () => {
     await using pair = await workerPair();
     write(pair.a, pair.b);
@@ -225,12 +225,12 @@ test('devices come and go without leaving threads, files or sockets', async () =
   expect(await processResources()).toEqual(before);
 }, 120_000);
 
-describe('what cannot be', () => {
+describe('worker mode refuses', () => {
   const refused = (options: object) =>
     expect(openDevice({ mode: 'worker', memoryBytes: 2 ** 25, ...options } as Parameters<typeof openDevice>[0]))
       .rejects;
 
-  test('links of one thread', async () => {
+  test('links that work on one thread only', async () => {
     const message = /EOPNOTSUPP: the memory link works only in the thread that opened it: use mode 'inline'/;
     await refused({ link: 'memory' }).toThrow(message);
     await refused({ link: memoryLink(new MemoryHub(), { addresses: ['10.0.0.1'] }) }).toThrow(message);
@@ -239,7 +239,7 @@ describe('what cannot be', () => {
     );
   });
 
-  test('other modes, and other times to look for work', async () => {
+  test('unknown modes, and wrong spin times', async () => {
     await refused({ mode: 'thread' }).toThrow("mode is 'thread', must be 'inline' or 'worker'");
     await refused({ spin: '5' }).toThrow("spin is '5', must be microseconds");
     await refused({ spin: -1 }).toThrow('spin is -1, must be microseconds from 0 to Infinity');
@@ -247,7 +247,7 @@ describe('what cannot be', () => {
   });
 });
 
-describe('the end of the process', () => {
+describe('a process in worker mode', () => {
   /** Runs a program with two connected devices in worker mode. @returns its exit status */
   function run(program: string, open = '{}'): number | string {
     const pair = new URL('./pair.ts', import.meta.url).href;
@@ -265,27 +265,27 @@ describe('the end of the process', () => {
     return 0;
   }
 
-  test('idle devices do not keep it running', () => {
+  test('is not kept running by idle devices', () => {
     expect(run('')).toBe(0);
   });
 
-  test('nor do those that look for work all the time', () => {
+  test('is not kept running by devices that spin', () => {
     const ends = Array.from({ length: 5 }, () => run('setTimeout(() => process.exit(7), 20);', '{ spin: Infinity }'));
     expect(ends).toEqual([7, 7, 7, 7, 7]);
   });
 
-  test('who awaits a completion does, and a connected queue pair with keepAlive', () => {
+  test('is kept running by a wait for a completion, and by a connected queue pair with keepAlive', () => {
     expect(run('setTimeout(() => process.exit(7), 300).unref(); await a.cq.next();')).toBe(7);
     expect(run('setTimeout(() => process.exit(7), 300).unref();', '{ keepAlive: true }')).toBe(7);
     expect(run('await a.qp.close(); await b.qp.close();', '{ keepAlive: true }')).toBe(0);
   });
 
-  test('an error that nobody catches, and Ctrl-C, end it', () => {
+  test('is ended by an uncaught error, and by Ctrl-C', () => {
     expect(run(`setTimeout(() => { throw new Error('nobody catches it'); }, 5); await a.cq.next();`)).toBe(1);
     expect(run(`setTimeout(() => process.kill(process.pid, 'SIGINT'), 5); await a.cq.next();`)).toBe('SIGINT');
   });
 
-  test('a thread of the program that has devices may be ended from outside', async () => {
+  test('may end a thread that has devices', async () => {
     const index = new URL('../../dist/index.js', import.meta.url).href;
     const { addresses } = loopback();
     const program = `import { openDevice } from '${index}'; import { parentPort } from 'node:worker_threads';
@@ -300,7 +300,7 @@ describe('the end of the process', () => {
   });
 });
 
-test('a change of a queue pair waits for the end of a turn once', async () => {
+test('modify waits for the end of a turn once', async () => {
   await using device = await openDevice({ ...loopback(), memoryBytes: 2 ** 25, mode: 'worker' });
   const cq = await device.createCq({ cqe: 8 });
   const pd = await device.allocPd();

@@ -29,7 +29,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
     return [await open('thread0'), await open('thread1')];
   };
 
-  test.each(['packet', 'udp'] as const)('%s: connections, datagrams and groups', async (link) => {
+  test.each(['packet', 'udp'] as const)('%s carries connections, datagrams and groups', async (link) => {
     const [a, b] = await ends(link);
     await using _one = a.device;
     await using _other = b.device;
@@ -65,7 +65,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
     await b.device.close({ force: true });
   });
 
-  test('the interface goes down and comes back, and gets another address', async () => {
+  test('worker mode follows an interface that goes down, comes up and gets another address', async () => {
     const [a, b] = await ends('udp');
     await using _one = a.device;
     await using _other = b.device;

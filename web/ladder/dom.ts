@@ -1,4 +1,4 @@
-/** What the programs of the pages share: elements, colours, times and the theme. */
+/** Elements, colours, times and the theme, for all programs of the pages. */
 
 /** Returns the element with an id. @throws Error if the page has none */
 export function element<T extends HTMLElement>(id: string): T {

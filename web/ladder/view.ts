@@ -9,7 +9,7 @@ const [MIN_ROW, MAX_ROW] = [2, 44];
 const TEXT_ROW = 12;
 /** The tallest element that browsers lay out exactly. */
 const MAX_EXTENT = 15_000_000;
-/** How far a lost packet gets, as a share of the way. */
+/** The part of the way that a lost packet gets. */
 export const LOST_AT = 0.62;
 
 /** The name of each kind's colour in view.css. */

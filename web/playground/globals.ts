@@ -1,4 +1,4 @@
-/** What the verbs use of Node's global objects, for a page: the build replaces their names by these. */
+/** Node's global objects that the verbs use, for a page: the build replaces their names by these. */
 
 /** The bytes of a region, with the methods of Node's Buffer that the verbs and the page use. */
 class Bytes extends Uint8Array {

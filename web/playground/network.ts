@@ -10,7 +10,7 @@ import { RingView } from '../../src/link/ring.js';
 /** The number of an end: the first or the second card. */
 export type End = 0 | 1;
 
-/** What the network does to packets. May change at any time; packets on their way are not affected. */
+/** Faults of the network. They may change at any time; packets on their way are not affected. */
 export interface Conditions {
   /** Probability that a packet is lost, 0 to 1. */
   loss: number;
@@ -45,7 +45,7 @@ export class Network {
   readonly conditions: Conditions = { loss: 0, reorder: 0, delay: 1e6 };
   /** The packets on their way. */
   flights: Flight[] = [];
-  /** How often a packet has left, or has come to its end. */
+  /** Number of packets that have left, and that have come to their end. */
   moves = 0;
   readonly ends: readonly [NetworkLink, NetworkLink];
   readonly #random: Random;

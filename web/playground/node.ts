@@ -1,5 +1,5 @@
 /**
- * What the verbs import of Node, for a page: the build puts this file in the place of every module of Node. Events and
+ * The parts of Node that the verbs import, for a page: the build puts this file in the place of every module of Node. Events and
  * the tests of addresses work. Files, sockets and processes do not exist in a page: what needs them throws.
  */
 

@@ -51,7 +51,7 @@ class Page {
   /** The time of the last picture, and whether anything but time may have passed since. */
   #shownTime = 0;
   #isStale = true;
-  /** What the ladder shows: the last packet, and the number of packets. */
+  /** The state of the ladder: its last packet, and the number of packets. */
   #shown: LadderPacket | undefined;
   #cleared = 0;
   /** Changes of the connection, one after the other. */

@@ -8,12 +8,12 @@ import { type End, type Flight, Network } from './network.js';
 import { type ConnectionOptions, SLOT_BYTES, SLOTS, Station } from './station.js';
 import { World } from './world.js';
 
-/** What one end can do with the other. */
+/** The operations of one end on the other. */
 export const OPERATIONS = ['SEND', 'SEND with immediate', 'WRITE', 'READ', 'FETCH ADD'] as const;
 /** The name of an operation. */
 export type Operation = (typeof OPERATIONS)[number];
 
-/** What is to be done. */
+/** An operation to be done, with its options. */
 export interface Order {
   readonly from: End;
   readonly operation: Operation;
@@ -25,7 +25,7 @@ export interface Order {
   readonly isKeyWrong: boolean;
 }
 
-/** What has become of an order. */
+/** The outcome of an order. */
 export interface Outcome {
   readonly number: number;
   readonly order: Order;
@@ -33,7 +33,7 @@ export interface Outcome {
   readonly status: string;
   /** Nanoseconds from the post to the completion. */
   readonly took: number;
-  /** What was found at the other end, for people. */
+  /** The effect at the other end, for people. */
   readonly finding: string;
   /** Whether the bytes are where they should be. */
   readonly isRight: boolean;
@@ -58,7 +58,7 @@ export class Session {
   readonly network = new Network((flight) => this.#onSent(flight));
   /** The packets that were sent, oldest first. */
   packets: LadderPacket[] = [];
-  /** What the peer's last WRITE has left in the memory of each end. */
+  /** The data of the peer's last WRITE in the memory of each end. */
   readonly written: [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
   stations!: readonly [Station, Station];
   isConnected = false;
@@ -215,7 +215,7 @@ export class Session {
     return { finding: isRight ? `every byte is there${imm}` : 'the bytes differ', isRight };
   }
 
-  /** What a packet on its way is for. */
+  /** The purpose of a packet on its way. */
   kindOf(flight: Flight): Kind {
     return this.#kinds.get(flight) ?? 'other';
   }

@@ -8,7 +8,7 @@ export interface Slider {
 
 /**
  * Prepares the slider with an id.
- * @param values what its positions mean
+ * @param values the meaning of its positions
  * @param onChange called with each new value that the reader chooses, and once with the first
  */
 export function makeSlider(

@@ -22,7 +22,7 @@ export interface Message {
   readonly immData: number | undefined;
 }
 
-/** What both ends agree on. */
+/** Parameters that both ends agree on. */
 export interface ConnectionOptions {
   readonly pathMtu: number;
   readonly windowLimit: number;
@@ -46,9 +46,9 @@ export class Station {
     readonly recvCq: Cq,
     /** Own data: what is sent, and where READs and atomics put their results. */
     readonly own: Mr,
-    /** What the peer reads and writes. */
+    /** Memory that the peer reads and writes. */
     readonly target: Mr,
-    /** Where messages arrive. */
+    /** Memory for messages that arrive. */
     readonly inbox: Mr,
     /** The peer's atomics add to it. */
     readonly counter: Mr,

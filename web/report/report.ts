@@ -9,7 +9,7 @@ const root = document.documentElement;
 const checks = Array.from(document.querySelectorAll<HTMLDetailsElement>('.check'));
 const escaped = (text: string) => text.replace(/[&<>"]/g, (char) => `&#${char.charCodeAt(0)};`);
 
-/** What the page holds for its program. */
+/** Data of the page for its program. */
 interface Data {
   /** The page of a ladder, with {{title}} and {{data}} in place of these. */
   readonly template: string;

@@ -29,7 +29,7 @@ export interface Row {
   readonly retransmits: number;
   /** Bytes that were verified. */
   readonly verifiedBytes: number;
-  /** What was wrong with them; empty if nothing was. */
+  /** The error that was found in them; empty if there was none. */
   readonly wrong: string;
 }
 

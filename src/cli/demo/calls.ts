@@ -17,7 +17,7 @@ export interface Answer {
   readonly error?: CallError;
 }
 
-/** What is left of an error that was sent to another process. */
+/** The rest of an error that was sent to another process. */
 export interface CallError {
   readonly code?: string | undefined;
   readonly message: string;
@@ -64,7 +64,7 @@ export class PendingCalls {
 
 /**
  * Answers a call by a method of this process. Never rejects: the error that a method throws is the answer.
- * @param describe what the caller gets of that error
+ * @param describe returns the form of that error for the caller
  */
 export async function answer(
   methods: object,

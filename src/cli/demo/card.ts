@@ -9,13 +9,13 @@ import type { Operation } from './operation.js';
 import { createPassive, type Passive } from './passive.js';
 import type { PeerOptions } from './peer.js';
 
-/** What the demo tells card A to do. */
+/** The order of the demo to card A. */
 export interface CardTask {
   readonly links: readonly HostLinkKind[];
   readonly mode: Mode;
 }
 
-/** What card A reports to the demo. */
+/** A report of card A to the demo. */
 export type CardMessage =
   | { readonly type: 'begin'; readonly link: string; readonly operation: Operation }
   | { readonly type: 'row'; readonly row: Row }

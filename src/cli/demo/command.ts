@@ -19,7 +19,7 @@ interface DemoOptions {
   readonly mode?: 'inline' | 'worker';
 }
 
-/** Where the two cards run, and why. */
+/** The place where the two cards run, and its reason. */
 interface Placement {
   readonly kind: 'namespaces' | 'process';
   readonly reason: string;

@@ -65,7 +65,7 @@ export class AtomicPlan {
     return 0x0123_4567_89ab_cdefn;
   }
 
-  /** What the ith fetch and add adds, or the ith compare and swap stores. */
+  /** The operand of the ith fetch and add, or of the ith compare and swap. */
   operand(i: number): bigint {
     return this.#pattern.readBigUInt64LE(8 * i);
   }

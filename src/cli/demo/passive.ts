@@ -6,7 +6,7 @@ import { AtomicPlan, difference, isAtomic, type Operation, patternOf } from './o
 import { DEPTH, openPeer, type Peer, type PeerOptions } from './peer.js';
 
 export interface VerifyResult {
-  /** What is wrong; empty if nothing is. */
+  /** The error; empty if there is none. */
   readonly wrong: string;
   /** Packets that this end has retransmitted. */
   readonly retransmits: number;
@@ -24,7 +24,7 @@ export interface Passive {
 }
 
 const ALL = ['remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
-/** How long the card is polled before the event loop runs, when there is no completion to wait for (ms). */
+/** Time for which the card is polled before the event loop runs, when there is no completion to wait for (ms). */
 const POLL_MS = 1;
 
 export function createPassive(options: PeerOptions): Passive {

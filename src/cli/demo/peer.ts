@@ -1,10 +1,10 @@
-/** What both cards of the demo have. */
+/** The objects that both cards of the demo have. */
 import type { Cq, Device, Mr, OpenOptions, Pd, Qp } from '../../index.js';
 import { openPublished } from '../device.js';
 import { REGION_BYTES } from './operation.js';
 
 export interface PeerOptions extends OpenOptions {
-  /** How long to spin for a completion, milliseconds; 0 if the other card runs on the same thread. */
+  /** Time to spin for a completion, milliseconds; 0 if the other card runs on the same thread. */
   readonly spinMs: number;
 }
 

@@ -18,7 +18,7 @@ import {
   type RegionConfig,
 } from './schema.js';
 
-/** What the options say: single keys override those of the file, regions and services are added to it. */
+/** The options: single keys override those of the file, regions and services are added to it. */
 export type ConfigOverrides = Readonly<Record<string, unknown>> & {
   readonly regions: Readonly<Record<string, unknown>>;
   readonly services: readonly unknown[];

@@ -168,7 +168,7 @@ export class Endpoint {
 
   /**
    * Changes a service without an interruption, or leaves it as it is if that fails.
-   * @returns what is served now; undefined: it must be closed and opened anew
+   * @returns the service as it is now; undefined: it must be closed and opened anew
    */
   async #update({ spec, service }: RunningService, want: ServiceSpec): Promise<RunningService | undefined> {
     if ('host' in want || service.update === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** How much memory a card gets, and whether its regions fit. */
+/** The memory of a card, and the check that its regions fit. */
 import { statSync } from 'node:fs';
 import type { Config, RegionConfig } from './schema.js';
 

@@ -15,9 +15,9 @@ import type { Fields, Log } from './log.js';
 import type { PerftestConfig } from './schema.js';
 import { GRACE_MS, type Service } from './service.js';
 
-/** How long a client may be silent (ms). */
+/** Time that a client may be silent (ms). */
 const IDLE_MS = 30_000;
-/** How long a client may take for its first message (ms). */
+/** Time that a client has for its first message (ms). */
 const HELLO_MS = 5_000;
 /** Clients that have not sent their first message; one more ends the oldest of them. */
 const MAX_SILENT = 32;

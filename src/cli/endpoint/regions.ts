@@ -9,7 +9,7 @@ import { failure } from '../exit.js';
 import type { Fields } from './log.js';
 import type { RegionConfig } from './schema.js';
 
-/** What a peer must know of a region, sent as JSON. */
+/** Address, key and length of a region for peers, sent as JSON. */
 export interface RegionInfo extends RemoteMemory {
   readonly name: string;
   readonly access: readonly AccessName[];

@@ -3,7 +3,7 @@ import type { Fields } from './log.js';
 import type { ServiceConfig } from './schema.js';
 
 export interface Service {
-  /** What is served and where, for the log. */
+  /** Name and address of the service, for the log. */
   readonly about: Fields;
   /**
    * Changes to another configuration of the same service without an interruption.
@@ -15,5 +15,5 @@ export interface Service {
   close(): Promise<void>;
 }
 
-/** How long clients may take to disconnect (ms). */
+/** Time that clients have to disconnect (ms). */
 export const GRACE_MS = 2000;

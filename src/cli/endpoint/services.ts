@@ -19,7 +19,7 @@ export type ServiceSpec = ServiceConfig | ({ readonly type: 'metrics' } & Metric
 /** Configurations of services that take connections. */
 type RdmaConfig = Exclude<ServiceConfig, PerftestConfig | ValkeyConfig | NvmeConfig>;
 
-/** What services need of the endpoint. */
+/** The endpoint, as its services see it. */
 export interface ServiceContext {
   readonly device: Device;
   /** The protection domain of the regions. */

@@ -16,10 +16,10 @@ const MAX_COUNT = 65_536;
 const IN_FLIGHT = 64;
 /** Orders that may arrive before they are read. */
 const RECEIVES = 8;
-/** How long a client may send no order (ms). There are no keep-alives, as they would be requests. */
+/** Time that a client may send no order (ms). There are no keep-alives, as they would be requests. */
 const IDLE_MS = 60_000;
 
-/** What a client asks for. */
+/** The order of a client. */
 const Order = z.object({
   opcode: z.enum(['SEND', 'WRITE', 'READ']),
   length: z.int().min(0).max(MAX_BYTES),
@@ -37,7 +37,7 @@ const ZEROES = Buffer.alloc(MAX_BYTES);
 
 /**
  * Sends what each client orders, in the order of its messages.
- * @param idleMs how long a client may send no order
+ * @param idleMs time that a client may send no order
  */
 export function trafficHandler(idleMs = IDLE_MS): ConnectionHandler {
   return {

@@ -1,4 +1,4 @@
-/** What the two ends join standard input and output to: the stream of a connection, or an rsocket. */
+/** The channels that the two ends join standard input and output to: the stream of a connection, or an rsocket. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { type Connection, type Device, VerbsError } from '../../index.js';
@@ -14,7 +14,7 @@ export interface Channel {
   close(): Promise<void>;
 }
 
-/** How long to wait, and what ends the wait. */
+/** Limit of a wait, and a signal that ends it. */
 export interface Wait {
   /** Milliseconds. Absent: no limit. */
   readonly timeout?: number;
@@ -34,7 +34,7 @@ export interface Listener extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** How ends find each other. */
+/** The protocol by which ends find each other. */
 export interface Channels {
   listen(device: Device, port: number): Promise<Listener>;
   /** @throws as `device.connect` */

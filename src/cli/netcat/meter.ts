@@ -1,7 +1,7 @@
 /** Counts the bytes of a connection, and shows the progress. */
 import type { Output } from '../output.js';
 
-/** How often the progress is printed: on a terminal, in a file (ms). */
+/** Time between two lines of progress: on a terminal, in a file (ms). */
 const TERMINAL_MS = 250;
 const FILE_MS = 1000;
 

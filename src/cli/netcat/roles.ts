@@ -18,7 +18,7 @@ import { reportOf, summary } from './report.js';
 export interface NetcatOptions extends DeviceOptions {
   /** Listening end: keep listening after a connection ends. */
   readonly keepOpen: boolean;
-  /** How long to wait for a connection, milliseconds. Default: no limit. */
+  /** Time to wait for a connection, milliseconds. Default: no limit. */
   readonly timeoutMs?: number;
   /** See `ConnectionOptions.keepAlive`. */
   readonly keepAliveMs: number;

@@ -14,7 +14,7 @@ export interface TestOptions {
   readonly stop: AbortSignal;
 }
 
-/** What was read from a namespace. */
+/** Data read from a namespace. */
 export interface NamespaceRun {
   readonly nsid: number;
   readonly bytes: number;

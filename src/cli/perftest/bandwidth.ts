@@ -5,7 +5,7 @@ import type { PerftestContext } from './resources.js';
 
 /** Equal parts of a run, of which the best is the peak. A part lasts from its first post to its last completion. */
 const PARTS = 10;
-/** How often a run with `runInfinitely` checks whether an interval is over (ms). */
+/** Time between two checks whether an interval of `runInfinitely` is over (ms). */
 const POLL_MS = 50;
 
 export interface MessageCounts {
@@ -63,7 +63,7 @@ class Meter {
   #parts = 0;
   /** When the first message of each part was posted; at a receiver, the end of the part before. */
   readonly #begins: number[];
-  /** Where the current interval of an infinite run begins. */
+  /** Begin of the current interval of an infinite run. */
   #interval: { readonly at: number; readonly done: number };
 
   /** @param part messages of each part */

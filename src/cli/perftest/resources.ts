@@ -1,4 +1,5 @@
 /** The resources of one end of a test: its queue pairs and memory, what it posts, and what has completed. */
+import { RNR_TIMER } from '../../base/rnrtimer.js';
 import {
   type AddressHandle,
   type Counters,
@@ -47,7 +48,7 @@ interface Destination {
   readonly remoteQkey: number;
 }
 
-/** What the current run is to do. */
+/** The task of the current run. */
 interface RunPlan {
   readonly size: number;
   /** Per queue pair. */
@@ -147,7 +148,7 @@ export class PerftestContext {
     });
     await qp.modify({
       ...{ state: 'RTR', ahAttr: route, pathMtu: this.negotiated.mtu, destQpNum: remote.qpn, rqPsn: remote.psn },
-      ...(isReliable && { maxDestRdAtomic: local.outReads, minRnrTimer: 12 }),
+      ...(isReliable && { maxDestRdAtomic: local.outReads, minRnrTimer: RNR_TIMER }),
     });
     await qp.modify({
       ...{ state: 'RTS', sqPsn: local.psn },
@@ -346,7 +347,9 @@ export class PerftestContext {
     return isReadOrAtomic(kind) ? outs : 1;
   }
 
-  /** Where the nth message of a bandwidth test goes. Small ones cycle, so that they do not all hit one cache line. */
+  /**
+   * The offset of the nth message of a bandwidth test. Small ones cycle, so that they do not all hit one cache line.
+   */
   #cycleOffset(n: number, size: number): number {
     const { cycleBytes, cacheLine } = this.negotiated;
     if (this.options.kind.measures === 'lat' || size > cycleBytes / 2) return 0;
@@ -364,7 +367,7 @@ export class PerftestContext {
     progress.waiting++;
   }
 
-  /** Where the receives of a queue pair are posted. From a shared queue any queue pair may take them. */
+  /** The queue for the receives of a queue pair. From a shared queue any queue pair may take them. */
   #recvQueue(index: number): Qp | Srq {
     return this.srq ?? this.#qp(index).qp;
   }

@@ -203,9 +203,9 @@ class Session {
   }
 }
 
-/** How long an end that is done stays, to acknowledge again when its last ACK was lost (ms). */
+/** Time that an end stays when it is done, to acknowledge again if its last ACK was lost (ms). */
 const SHUTDOWN_MS = 2000;
-/** How often the latency tests show their progress (ms). */
+/** Time between two lines of progress of the latency tests (ms). */
 const PROGRESS_MS = 1000;
 
 const NO_BANDWIDTH: BandwidthReport = { size: 0, iters: 0, peak: 0, average: 0, rate: 0 };

@@ -3,7 +3,7 @@ import { failure } from '../exit.js';
 import type { Channel } from './communication/handshake.js';
 import type { PerftestContext } from './resources.js';
 
-/** How often (ms). */
+/** Time between two looks (ms). */
 const CHECK_MS = 10;
 /** When a peer has left in order, its last message comes and our own run ends within this time (ms). */
 const GRACE_MS = 500;

@@ -23,7 +23,7 @@ export interface PingpongOptions extends PingpongParameters, DeviceOptions {
   readonly keep: boolean;
 }
 
-/** How long an end that is done stays, to acknowledge again when its last ACK was lost (ms). */
+/** Time that an end stays when it is done, to acknowledge again if its last ACK was lost (ms). */
 const SHUTDOWN_MS = 2000;
 /** The same when the peer has closed its end already, as the stock programs do: a few of its ACK timeouts (ms). */
 const LINGER_MS = 300;

@@ -8,10 +8,10 @@ import type { ScriptedEnd } from './target.js';
 export const DEPTH = 16;
 /** The shortest ACK timeout that our requests ask for: the delay of our card's ACKs, code 15, is its lower bound. */
 const [ASKED_TIMEOUT, SHORTEST_TIMEOUT] = [13, 15];
-/** How long the peer may take to end a connection (ms). */
+/** Time that the peer has to end a connection (ms). */
 const CLOSE_MS = 500;
 
-/** Where a service is, and how long it may take to answer. */
+/** Address and port of a service, and the time that it has to answer. */
 export interface ServicePlace {
   readonly host: string;
   readonly port: number;
@@ -38,7 +38,7 @@ export interface CmConnection {
 
 /**
  * Connects a script's queue pair to a service.
- * @param param what the server is asked for: its retries, and credits
+ * @param param parameters asked of the server: its retries, and credits
  * @throws CmError when nothing is there or it refuses; VerbsError ETIMEDOUT
  */
 export async function connectByCm(

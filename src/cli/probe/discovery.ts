@@ -9,24 +9,24 @@ import type { PeerService, RequesterService } from './target.js';
 export interface Candidate {
   /** The program, or the service of an endpoint. */
   readonly name: string;
-  /** How clients reach it. */
+  /** The way in which clients reach it. */
   readonly over: 'rdma_cm' | 'TCP';
   readonly port: number;
-  /** What checks do with it. Without either, no check uses it. */
+  /** Its use by checks. Without either, no check uses it. */
   readonly service?: PeerService;
   readonly requester?: RequesterService;
   /** Whether the user has said that it is there. */
   readonly isTold?: boolean;
 }
 
-/** What became of a candidate. */
+/** The result for a candidate. */
 export interface Discovery {
   readonly candidate: Candidate;
   /** Absent: it is there. */
   readonly why?: string;
 }
 
-/** Where to look, and how long. */
+/** Addresses to look at, and the time for that. */
 export interface DiscoveryOptions {
   readonly device: Device;
   readonly host: string;

@@ -1,4 +1,4 @@
-/** What `wasm-roce probe` prints. */
+/** The output of `wasm-roce probe`. */
 import { type Check, type CheckResult, distributions, distributionText, type Verdict } from '../../probe.js';
 import { styled } from '../output.js';
 

@@ -1,5 +1,7 @@
 /** The services of a peer that a probe uses: the regions of an endpoint over rdma_cm, a server of perftest over TCP. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RNR_TIMER } from '../../base/rnrtimer.js';
 import type { Device } from '../../index.js';
 import { MessagePort, type PeerRegion } from '../../probe.js';
 import type { RegionInfo } from '../endpoint/regions.js';
@@ -18,8 +20,6 @@ import type { PeerService } from './target.js';
 const [REGION_BYTES, PAGE] = [16384, 4096];
 /** Receives of a connection of an endpoint, and the bytes of each: the defaults of `device.listen`. */
 const [RECEIVES, RECEIVE_BYTES] = [32, 16384];
-/** RNR timer of the stock programs and of ours: the code of 0.64 ms. */
-const PERFTEST_RNR_TIMER = 12;
 /** Bytes of memory that a server of perftest has for us by default; for atomics it has one page. */
 const PERFTEST_BYTES = 65_536;
 /** Receives that it posts by default, if it takes SENDs. */
@@ -98,7 +98,7 @@ export function perftestService({ host, port, timeoutMs }: ServicePlace): PeerSe
           region: { va, rkey: theirs.rkey, length, isLonger: true },
           receives: PERFTEST_RECEIVES,
           receiveBytes: PERFTEST_BYTES,
-          rnrTimer: PERFTEST_RNR_TIMER,
+          rnrTimer: RNR_TIMER,
           close: async () => channel.close(),
         };
       } catch (error) {
@@ -172,5 +172,5 @@ export function candidatesOf(
 type Place = Pick<Candidate, 'name' | 'over' | 'port'>;
 type Use = Pick<Candidate, 'service' | 'requester'>;
 
-/** What the device has to be, so that packets leave as they are written. */
+/** Requirements on the device, so that packets leave as they are written. */
 export const canScript = (device: Device) => device.query().link.kind !== 'udp';

@@ -21,9 +21,9 @@ import { errorReport } from '../exit.js';
 import { flowTo, ScriptedQueues } from './queues.js';
 import { isCarriedOut, OPERATIONS, REMOTE } from './trial.js';
 
-/** What connects a queue pair of the peer, which answers requests, with one whose packets a script writes. */
+/** Connects a peer's responder queue pair to a scripted one. */
 export interface PeerService {
-  /** What has to run on the peer. */
+  /** The program that has to run on the peer. */
   readonly start: string;
   /** Whether the peer posts receives. */
   readonly hasReceives: boolean;
@@ -37,9 +37,9 @@ export interface PeerService {
   connect(end: ScriptedEnd): Promise<ServedEnd>;
 }
 
-/** What connects a queue pair of the peer, which sends requests, with one whose packets a script writes. */
+/** Connects a peer's requester queue pair to a scripted one. */
 export interface RequesterService {
-  /** What has to run on the peer. */
+  /** The program that has to run on the peer. */
   readonly start: string;
   /** Kinds of requests that it sends. */
   readonly offers: readonly Traffic[];
@@ -109,9 +109,9 @@ type Start = Pick<ScriptedEnd, 'psn' | 'mtu'>;
 export class LinkTarget implements Target {
   readonly #options: LinkTargetOptions;
   readonly #open = new Scope();
-  /** Why a service is not there: it was known, or its first attempt has shown it. */
+  /** The reason why a service is absent: it was known, or its first attempt has shown it. */
   readonly #missing: Map<PeerService | RequesterService, string>;
-  /** What services permit, as far as it is known. */
+  /** Rights that services give, as far as they are known. */
   readonly #offers = new Map<PeerService, readonly Operation[]>();
   /** Connects again, by services that have connected before. */
   readonly #served = new Map<PeerService | RequesterService, () => Promise<unknown>>();
@@ -123,7 +123,7 @@ export class LinkTarget implements Target {
     this.#missing = new Map(options.absent);
   }
 
-  /** Why services do not serve that were not known to be absent, by what has to run on the peer. */
+  /** Reasons of services that fail although they were not known to be absent, by the program that has to run there. */
   get missing(): readonly (readonly [start: string, why: string])[] {
     const found = [...this.#missing].filter(([service]) => !this.#options.absent?.has(service));
     return found.map(([{ start }, why]) => [start, why] as const);
@@ -261,7 +261,7 @@ export class LinkTarget implements Target {
   }
 }
 
-/** What a service permits at best. */
+/** The most rights that a service gives. */
 const possible = ({ hasReceives }: PeerService): readonly Operation[] => (hasReceives ? OPERATIONS : REMOTE);
 
 /** PSNs differ from connection to connection, so that packets of an old one mean nothing to a new one. */

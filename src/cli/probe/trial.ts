@@ -5,7 +5,7 @@ import { type Operation, type RemoteOperation, type Responder, type ResponderChe
 export const REMOTE: readonly RemoteOperation[] = ['WRITE', 'READ', 'ATOMIC'];
 /** All operations. */
 export const OPERATIONS: readonly Operation[] = [...REMOTE, 'SEND'];
-/** How often a SEND is repeated, and how long it waits each time (ns), until the server has posted its receives. */
+/** Repetitions of a SEND, and the wait after each (ns), until the server has posted its receives. */
 const [READY_TRIES, READY_WAIT] = [25, 20e6];
 
 /** One request of the operation that the responder permits, which has to be carried out. */

@@ -20,7 +20,7 @@ export interface RegionPart {
 export interface RegionOptions extends DeviceOptions {
   /** Port of the service `regions`. */
   readonly port: number;
-  /** How long the endpoint may be silent, milliseconds. */
+  /** Time that the endpoint may be silent, milliseconds. */
   readonly timeoutMs: number;
 }
 

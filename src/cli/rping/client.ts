@@ -10,7 +10,7 @@ export interface PingOptions {
   readonly size: number;
   /** Number of pings; Infinity = until the signal. */
   readonly count: number;
-  /** How long the server may be silent, milliseconds; 0 = no limit. */
+  /** Time that the server may be silent, milliseconds; 0 = no limit. */
   readonly idleMs: number;
   /** Verify that each ping returns the bytes that were sent. */
   readonly validate: boolean;

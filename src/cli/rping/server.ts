@@ -14,7 +14,7 @@ import {
 export interface ServeOptions {
   /** The largest ping accepted, bytes. Default: `MAX_PING_BYTES`. */
   readonly size?: number;
-  /** How long the client may be silent, milliseconds; 0 = no limit. Default: 0. */
+  /** Time that the client may be silent, milliseconds; 0 = no limit. Default: 0. */
   readonly idleMs?: number;
   /** Verify that the pings hold the bytes that the stock client sends. Default: false. */
   readonly validate?: boolean;

@@ -1,4 +1,4 @@
-/** What each counter is, as a metric: its type and the text of its HELP line. */
+/** The counters as metrics: the type of each, and the text of its HELP line. */
 import { explainDrop } from '../../index.js';
 
 /** Values of the link that can fall. */

@@ -6,7 +6,7 @@
  */
 import { FIRST_WAIT } from './times.js';
 
-/** How long a message is sent again. */
+/** Time for which a message is sent again. */
 export interface RetryPolicy {
   /** Longest wait, ms. */
   readonly period: number;

@@ -1,6 +1,6 @@
 /**
- * What queue pair 1 answers to ComMgtGet and ComMgtSet (IBTA 16.7.2): its ClassPortInfo, which tells what this
- * communication manager can do (IBTA 13.4.8.1, 16.7.3.1), and for everything else a status.
+ * The answers of queue pair 1 to ComMgtGet and ComMgtSet (IBTA 16.7.2): its ClassPortInfo, which has the features of
+ * this communication manager (IBTA 13.4.8.1, 16.7.3.1), and for everything else a status.
  */
 import { uint, writeFields } from './fields.js';
 import { CONSTANT, HEADER, HEADER_BYTES, MAD_BYTES, readHeader } from './mad.js';

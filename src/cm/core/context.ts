@@ -14,7 +14,7 @@ import { ConnectionTable } from './table.js';
 export interface Route {
   readonly local: string;
   readonly remote: string;
-  /** Where a received message came from on the link: its reply goes back there without a look-up. */
+  /** The sender of a received message on the link: its reply goes back there without a look-up. */
   readonly neighbour?: Neighbour | undefined;
   /**
    * Index of the P_Key by which a message arrived, or with which it leaves: replies leave in the partition of their

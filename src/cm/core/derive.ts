@@ -98,7 +98,7 @@ export interface LocalQpOptions {
   readonly retryCnt?: number;
 }
 
-/** What both messages say about the queue pair of their sender, and how many READs and atomics it takes and makes. */
+/** Fields of both messages on the queue pair of their sender, and on the READs and atomics that it takes and makes. */
 type End = 'localQpn' | 'startingPsn' | 'rnrRetryCount' | 'responderResources' | 'initiatorDepth';
 /** The fields of a REQ that attributes follow from. */
 export type ReqTerms = Pick<Fields<'REQ'>, End | 'transport' | 'pathMtu' | 'retryCount' | 'primary'>;

@@ -29,7 +29,7 @@ writeFields(HEADER, new DataView(COMMON_HEADER.buffer), CONSTANT);
 
 const NAME_OF = new Map(Object.entries(ATTRIBUTE).map(([name, id]) => [id, name as MessageName]));
 
-/** Why a datagram is not a message of the communication manager, in the order of the checks. */
+/** Reasons why a datagram is no message of the communication manager, in the order of the checks. */
 export const MAD_FAULTS = ['length', 'base_version', 'class', 'class_version', 'method', 'attribute'] as const;
 /** The check that a datagram has failed. */
 export type MadFault = (typeof MAD_FAULTS)[number];
@@ -71,7 +71,7 @@ export function readHeader(bytes: Uint8Array): Values<typeof HEADER> {
   return readFields(HEADER, new DataView(bytes.buffer, bytes.byteOffset, bytes.length));
 }
 
-/** What a message says: fields of its layout, and the attribute modifier of the header. */
+/** The content of a message: fields of its layout, and the attribute modifier of the header. */
 export type Content<N extends MessageName> = Partial<Fields<N>> & { readonly modifier?: number };
 
 /**

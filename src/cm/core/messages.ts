@@ -210,7 +210,7 @@ export const Subject = { REQ: 0, REP: 1, OTHER: 2 } as const;
 /** Transport service type of a REQ. */
 export const Transport = { RC: 0, UC: 1, RD: 2, EXTENDED: 3 } as const;
 
-/** What a REP says about the alternate path of its REQ (12.6.8). */
+/** The answer of a REP to the alternate path of its REQ (12.6.8). */
 export const Failover = { ACCEPTED: 0, NOT_SUPPORTED: 1 } as const;
 
 /** No private data, and no additional rejection information. */

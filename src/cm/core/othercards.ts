@@ -5,7 +5,7 @@
 import type { Route } from './context.js';
 import { type PortSpaceName, parseServiceId } from './serviceid.js';
 
-/** What the core asks about other cards before it refuses a message. */
+/** Other cards, as the core sees them before it refuses a message. */
 export interface OtherCards {
   /** First byte of the communication ids that this card assigns; undefined: any. */
   readonly commIdPrefix: number | undefined;

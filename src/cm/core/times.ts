@@ -18,21 +18,21 @@ export const REP_SERVICE_TIMEOUT = RESPONSE_TIMEOUT;
 export const ACK_DELAY = 15;
 /** A message waits for its reply as long as this many retransmissions take, one in each period. */
 export const MAX_CM_RETRIES = 15;
-/** How long a message waits for its reply before it is sent again for the first time, milliseconds. */
+/** Time that a message waits for its reply before it is sent again for the first time, milliseconds. */
 export const FIRST_WAIT = 250;
 
 /**
- * How long an accepted connection may wait for its RTU in all, milliseconds. The client decides how often and how late
- * a REP is repeated, but it cannot keep a connection half-open for longer.
+ * Time that an accepted connection may wait for its RTU in all, milliseconds. The client decides when a REP is
+ * repeated, but it cannot keep a connection half-open for longer.
  */
 export const HALF_OPEN_TIME = 10_000;
 /**
- * How long a half-open connection has for its RTU, milliseconds, before a later one may take its place where many are
+ * Time that a half-open connection has for its RTU, milliseconds, before a later one may take its place where many are
  * half-open. Its REP is repeated twice in this time.
  */
 export const HALF_OPEN_GRACE = 1000;
 /**
- * How long a peer with as many half-open connections as one may have waits between two further ones, milliseconds: it
+ * Time between two further connections of a peer with as many half-open ones as one may have, milliseconds: it
  * costs the application no more connections than one that lets each of them end by its time.
  */
 export const HALF_OPEN_PACE = 40;
@@ -43,7 +43,7 @@ export const HALF_OPEN_PACE = 40;
 export const MAX_HALF_OPEN_PERIOD = 625;
 /** Longest period in which the passive side repeats a DREQ, milliseconds. */
 export const MAX_DREQ_PERIOD = 4096;
-/** How long a refused request is remembered at most, milliseconds, to answer duplicates of its REQ. */
+/** Longest time that a refused request is remembered, milliseconds, to answer duplicates of its REQ. */
 export const REFUSED_TIME = 10_000;
 /** Longest timewait, milliseconds: no packet stays in a network for longer, whatever ACK timeout a peer asks for. */
 export const MAX_TIMEWAIT = 10_000;

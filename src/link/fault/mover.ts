@@ -6,7 +6,7 @@ import { RingView } from '../ring.js';
 import type { FaultOptions } from './link.js';
 import { FAULTS, FaultPath } from './path.js';
 
-/** What a `FaultMover` needs beside its inner mover. Plain data, so that another thread can make one. */
+/** Parameters of a `FaultMover`, beside its inner mover. Plain data, so that another thread can make one. */
 export interface FaultPlan {
   readonly options: FaultOptions;
   /** The card's rings. */

@@ -23,7 +23,7 @@ interface DelayedFrame {
 export const FAULTS = ['drop', 'duplicate', 'reorder', 'delay', 'corrupt', 'ecn'] as const;
 type Fault = (typeof FAULTS)[number];
 const DEFAULT_DELAY_NS = [10_000, 100_000] as const;
-/** How long a reordered frame waits for frames that overtake it (ns). */
+/** Time that a reordered frame waits for frames that overtake it (ns). */
 const REORDER_NS = 200_000;
 /** Number of frames that may overtake a reordered frame. */
 const REORDER_FRAMES = 4;

@@ -15,7 +15,7 @@ export interface XdpFeatures {
 export interface AttachedProgram {
   /** The kernel's id of the program. */
   readonly id: number;
-  /** Where the program runs: in the driver, in the kernel, or on the adapter. */
+  /** The place where the program runs: the driver, the kernel, or the adapter. */
   readonly mode: 'native' | 'generic' | 'offloaded';
 }
 

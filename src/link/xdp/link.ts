@@ -28,7 +28,7 @@ export interface XdpLinkOptions extends XdpOptions {
   readonly interface?: string;
   /** Local addresses that the card uses. Default: all of the interface. */
   readonly addresses?: readonly string[];
-  /** How long a neighbour may take to reply to ARP or neighbour discovery (ms). Default: 3000. */
+  /** Time that a neighbour has to reply to ARP or neighbour discovery (ms). Default: 3000. */
   readonly neighbourTimeoutMs?: number;
 }
 
@@ -62,7 +62,7 @@ export class XdpLink extends HostLink {
     return { maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written', ...icrcFeatures() };
   }
 
-  /** How the kernel moves the frames. Complete after `attach`. */
+  /** The kernel's way to move the frames. Complete after `attach`. */
   get notes(): readonly string[] {
     return this.#port.notes;
   }

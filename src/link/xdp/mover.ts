@@ -7,7 +7,7 @@ import { ConsumerRing, ProducerRing, type RingPlan } from './rings.js';
 import { XdpShared } from './shared.js';
 import { BUFFER_BYTES, XdpTransmitter } from './transmitter.js';
 
-/** What an `XdpMover` needs. Plain data. Offsets are from the start of the card's memory, except `firstChunk`. */
+/** Parameters of an `XdpMover`. Plain data. Offsets are from the start of the card's memory, except `firstChunk`. */
 export interface XdpPlan {
   /** The card's rings. */
   readonly frames: Pick<Frames, 'tx' | 'rx' | 'slotBytes' | 'icrcOffload'>;

@@ -24,7 +24,7 @@ export interface XdpOptions {
    * interface decides which packet arrives on which queue (`ethtool -N`). Default: all queues.
    */
   readonly queues?: readonly number[];
-  /** Where the XDP program runs: `native` = in the driver, `generic` = in the kernel. Default: native, else generic. */
+  /** Place of the XDP program: `native` = in the driver, `generic` = in the kernel. Default: native, else generic. */
   readonly mode?: XdpMode;
   /** true = zero-copy mode or fail, false = copy mode. Default: zero-copy mode if the driver offers it. */
   readonly zeroCopy?: boolean;
@@ -74,7 +74,7 @@ export class XdpPort {
     return this.#queues.map(({ fd }) => fd);
   }
 
-  /** How frames are moved, for people to read. */
+  /** Description of the port, for people to read. */
   get notes(): string[] {
     const program = this.#program;
     if (!program) return [];

@@ -15,7 +15,7 @@ import { u32 } from '../netlink.js';
 import { type AttachedProgram, attachedProgram } from './features.js';
 import { libbpf } from './libbpf.js';
 
-/** Where an XDP program runs: `native` = in the driver, `generic` = in the kernel. */
+/** Place of an XDP program: `native` = in the driver, `generic` = in the kernel. */
 export type XdpMode = 'native' | 'generic';
 
 interface Interface {
@@ -43,7 +43,7 @@ const NAMES = { program: 'roce_xdp', sockets: 'roce_sockets', addresses: 'roce_a
 /** XDP_FLAGS_DRV_MODE and XDP_FLAGS_SKB_MODE. */
 const MODE_FLAGS = { native: 4, generic: 2 } as const;
 const KEY_BYTES = 20;
-/** How often to try: another process may detach a program between two steps. */
+/** Number of attempts: another process may detach a program between two steps. */
 const ATTEMPTS = 3;
 
 /** File descriptors of this thread (fds.h) that are closed together. */

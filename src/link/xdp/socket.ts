@@ -50,7 +50,7 @@ const MEMORY_DIVISOR = 16;
 const BUSY_POLL_BUDGET = 64;
 /** Frames that one system call sends in copy mode at most. */
 const TX_BUDGET = 256;
-/** How long to wait for the queue of a closed socket: the kernel releases it about 20 ms after close. */
+/** Time to wait for the queue of a closed socket: the kernel releases it about 20 ms after close. */
 const RELEASE_TIMEOUT_MS = 200;
 const RELEASE_POLL_MS = 2;
 

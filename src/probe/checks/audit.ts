@@ -84,7 +84,7 @@ export class Audit {
 
   /**
    * Returns the result of a check with a rule.
-   * @param own what came of its own packets. Absent: it sends none
+   * @param own the result for its own packets. Absent: it sends none
    */
   judged(check: Check, own?: CheckResult): CheckResult {
     const { number, name, known } = check;

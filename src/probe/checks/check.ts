@@ -1,4 +1,4 @@
-/** What a check of a peer is, what it works on, and what it gives. */
+/** A check of a peer: its definition, the connections that it works on, and its result. */
 import type { Decoded } from '../packet/frame.js';
 import type { Flow } from '../packet/packets.js';
 import type { PacketPort } from '../script/port.js';
@@ -48,7 +48,7 @@ export interface Responder {
   readonly hasFlowControl?: boolean;
 }
 
-/** What a check asks of a new queue pair of the peer. */
+/** Requirements of a check on a new queue pair of the peer. */
 export interface ResponderOptions {
   /** The PSN of our first request. Absent: the target chooses. */
   readonly psn?: number;
@@ -107,9 +107,9 @@ export interface Requester {
   readonly offers: readonly Traffic[];
   /** Code of its ACK timeout, from 0 to 31: 4.096 us times two to the power of it. Absent: unknown. */
   readonly timeout?: number;
-  /** How often it retries after a timeout or a NAK, from 0 to 7. Absent: unknown. */
+  /** Its retries after a timeout or a NAK, from 0 to 7. Absent: unknown. */
   readonly retryCnt?: number;
-  /** How often it retries after an RNR NAK, from 0 to 7; 7 is for ever. Absent: unknown. */
+  /** Its retries after an RNR NAK, from 0 to 7; 7 is for ever. Absent: unknown. */
   readonly rnrRetry?: number;
   /** Whether it heeds the credits of ACKs. Absent: unknown. */
   readonly hasFlowControl?: boolean;
@@ -117,7 +117,7 @@ export interface Requester {
   readonly isOneByOne?: boolean;
   /** Whether it sends messages of its own kind and length, whatever it is asked for. Absent: no. */
   readonly isEndless?: boolean;
-  /** What the target completes of its messages. Absent: nothing. */
+  /** The messages that the target completes. Absent: none. */
   readonly background?: Background;
   /**
    * Makes it send messages, after those that it has been asked for before. It does not wait until they are sent.
@@ -126,7 +126,7 @@ export interface Requester {
   request(messages: TrafficRequest): number;
 }
 
-/** What a check asks of a new queue pair of the peer that sends requests. A target that cannot choose leaves it out. */
+/** Requirements on a new queue pair of the peer that sends requests. A target that cannot choose ignores them. */
 export interface RequesterOptions {
   /** The check asks for messages of one of these kinds. */
   readonly anyOf: readonly Traffic[];
@@ -166,7 +166,7 @@ export interface CmPeer {
   readonly service: bigint;
   /** Service id that no program of the peer serves. */
   readonly unknownService: bigint;
-  /** What has to run on the peer so that it accepts connections. */
+  /** The program that has to run on the peer so that it accepts connections. */
   readonly start: string;
   /** Ways from each address of ours to each of the peer's that it can reach. Absent: that of `port` alone. */
   readonly ways?: readonly CmWay[];
@@ -174,7 +174,7 @@ export interface CmPeer {
   queue(): Promise<CmQueue>;
 }
 
-/** What a check asks of a peer's connection manager. */
+/** Requirements of a check on a peer's connection manager. */
 export interface CmOptions {
   /** Whether the check needs a service that accepts connections. */
   readonly service: boolean;
@@ -184,17 +184,17 @@ export interface CmOptions {
 export interface Target {
   /**
    * Connects a new queue pair of the peer, which answers our requests.
-   * @returns what to start on the peer, when it does not offer such a queue pair
+   * @returns the program to start on the peer, when it does not offer such a queue pair
    */
   responder(options: ResponderOptions): Promise<Responder | string>;
   /**
    * Connects a new queue pair of the peer, which sends requests to us. Absent: the peer cannot be made to send any.
-   * @returns what to start on the peer, when it does not offer such a queue pair
+   * @returns the program to start on the peer, when it does not offer such a queue pair
    */
   requester?(options: RequesterOptions): Promise<Requester | string>;
   /**
    * Returns the connection manager of the peer. Absent: the target does not reach it.
-   * @returns what to start on the peer, when it has no such service
+   * @returns the program to start on the peer, when it has no such service
    */
   cm?(options: CmOptions): Promise<CmPeer | string>;
   /** Ends the connections that were made since the last call. Called after each check. */
@@ -211,13 +211,13 @@ export interface Target {
 export interface Deviation {
   /** Adapters that do so. */
   readonly of: string;
-  /** What they do. */
+  /** Description of the packets. */
   readonly what: string;
 }
 
 /** A packet that breaks a rule. */
 export interface Breach {
-  /** What is wrong with the packet, such as `the ICRC is 0x12345678 instead of 0x9abcdef0`. */
+  /** The error of the packet, such as `the ICRC is 0x12345678 instead of 0x9abcdef0`. */
   readonly text: string;
   /** Name of the known deviation that the packet shows, as in `known` of the check. Absent: it shows none. */
   readonly known?: string;
@@ -232,7 +232,7 @@ export type Judge = (packet: Decoded, port: PacketPort) => Breach | 'fine' | und
 
 /** A rule that holds for every packet of the peer, in whichever check it comes. */
 export interface PacketRule {
-  /** What the packets that break it do, such as `have a wrong ICRC`. */
+  /** Description of the packets that break it, such as `have a wrong ICRC`. */
   readonly broken: string;
   /** Whether a receiver drops a packet that breaks it, so that no check takes it as an answer. */
   readonly isDropped?: boolean;
@@ -240,7 +240,7 @@ export interface PacketRule {
   judge(): Judge;
 }
 
-/** What every check says of itself. */
+/** The description that every check has. */
 export interface CheckBase {
   /** Number in the list of checks; checks that sharpen another one share its number. */
   readonly number: number;
@@ -248,15 +248,15 @@ export interface CheckBase {
   readonly name: string;
   /** One sentence: what holds when it passes. */
   readonly title: string;
-  /** Where the specification demands it. */
+  /** The clause of the specification that demands it. */
   readonly clause: string;
-  /** What it sends. */
+  /** The packets that it sends. */
   readonly sends: string;
-  /** What it expects. */
+  /** The answers that it expects. */
   readonly expects: string;
   /** Names of its measurements that are counts; the others are times in nanoseconds. */
   readonly counts?: readonly string[];
-  /** What some adapters are known to do instead, by a name that `run` uses. */
+  /** Known deviations of some adapters, by a name that `run` uses. */
   readonly known?: Readonly<Record<string, Deviation>>;
   /** Whether it sends malformed packets or ends its connection by an error. */
   readonly isIntrusive?: boolean;
@@ -266,7 +266,7 @@ export interface CheckBase {
 
 /** A check of a peer that answers our requests. */
 export interface ResponderCheck extends CheckBase {
-  /** What it needs of the peer's queue pair. */
+  /** Its needs of the peer's queue pair. */
   readonly needs: ResponderOptions;
   /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
   run(talk: Talk): Promise<void>;
@@ -274,7 +274,7 @@ export interface ResponderCheck extends CheckBase {
 
 /** A check of a peer that sends requests to us. */
 export interface RequesterCheck extends CheckBase {
-  /** What it asks of the peer's queue pair. */
+  /** Its requirements on the peer's queue pair. */
   readonly asks: RequesterOptions;
   /** Runs the check. It returns when the peer passes, and leaves by a method of `service` otherwise. */
   run(service: Service): Promise<void>;
@@ -282,7 +282,7 @@ export interface RequesterCheck extends CheckBase {
 
 /** A check of the peer's connection manager. It ends all connections that it has made. */
 export interface CmCheck extends CheckBase {
-  /** What it needs of the connection manager. */
+  /** Its needs of the connection manager. */
   readonly connects: CmOptions;
   /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
   run(talk: CmTalk): Promise<void>;
@@ -296,7 +296,7 @@ export interface RuleCheck extends CheckBase {
 /** One check of a peer. */
 export type Check = ResponderCheck | RequesterCheck | CmCheck | RuleCheck;
 
-/** What came of a check. */
+/** The verdict of a check. */
 export type Verdict = 'pass' | 'deviates' | 'fails' | 'not applicable' | 'not reachable';
 
 /** A packet of a check. */
@@ -309,19 +309,19 @@ export interface Evidence {
   readonly frame: Uint8Array;
 }
 
-/** What one check found. */
+/** The result of a check. */
 export interface CheckResult {
   /** The check's number. */
   readonly number: number;
   /** The check's name. */
   readonly name: string;
-  /** What came of it. */
+  /** Its verdict. */
   readonly verdict: Verdict;
-  /** Why, if it did not pass; what it has not looked at, if it passed. */
+  /** The reason, if it did not pass; the parts that it has not looked at, if it passed. */
   readonly text: string;
   /** The known deviation, if the verdict is that. */
   readonly deviation?: Deviation;
-  /** What it measured, by name: nanoseconds or counts. */
+  /** Its measurements by name: nanoseconds or counts. */
   readonly measurements: Readonly<Record<string, readonly number[]>>;
   /** Its packets in their order. */
   readonly evidence: readonly Evidence[];

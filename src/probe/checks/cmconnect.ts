@@ -1,4 +1,4 @@
-/** How the peer's connection manager answers a REQ, and what becomes of a REP whose RTU does not come. */
+/** Checks of the answer of the peer's connection manager to a REQ, and of a REP whose RTU does not come. */
 import type { CmCheck } from './check.js';
 import { type CmTalk, type Connection, type ReceivedMad, timeOf, toldMad } from './cmtalk.js';
 import { isSame } from './conversation.js';

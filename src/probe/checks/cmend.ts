@@ -1,4 +1,4 @@
-/** How a connection of the peer ends. */
+/** Checks of the end of a connection of the peer. */
 import type { CmCheck } from './check.js';
 import { type CmTalk, type Connection, Reason, timeOf, toldMad } from './cmtalk.js';
 

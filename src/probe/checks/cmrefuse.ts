@@ -1,4 +1,4 @@
-/** What the peer's connection manager answers to requests that it cannot serve. */
+/** Checks of the answers of the peer's connection manager to requests that it cannot serve. */
 import { cmaHeader, encodeMad, gidOf, Method, TransportType } from '../packet/mad.js';
 import type { CmCheck } from './check.js';
 import { type CmTalk, type Connection, Reason, type ReceivedMad, toldMad } from './cmtalk.js';

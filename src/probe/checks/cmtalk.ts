@@ -25,7 +25,7 @@ import type { CheckRecord } from './record.js';
 const MS = 1e6;
 /** Time in which the program behind a service decides about a request (ns). */
 const DECISION = 1000 * MS;
-/** How often a REQ is sent at most. */
+/** Most transmissions of a REQ. */
 const REQUESTS = 3;
 /** Time in which a peer answers a DREQ (ns), and how often that is sent at most, when a check ends. */
 const [FAREWELL, FAREWELLS] = [300 * MS, 3];
@@ -76,7 +76,7 @@ export class Connection {
   constructor(
     /** Our queue pair number. */
     readonly queue: CmQueue,
-    /** What the REQ says. */
+    /** Fields of the REQ. */
     readonly req: Partial<MadFields<'REQ'>> & { readonly localCommId: number; readonly localCaGuid: bigint },
   ) {}
 

@@ -1,5 +1,6 @@
 /**
- * What all conversations of checks with a peer share: they send packets, receive the peer's, and keep both as evidence.
+ * The base of all conversations of checks with a peer: they send packets, receive the peer's, and keep both as
+ * evidence.
  */
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded, Frame } from '../packet/frame.js';
@@ -26,7 +27,7 @@ export type Received = Decoded & {
 /** Ends a check with a verdict. */
 export class Finding extends Error {
   constructor(
-    /** What came of the check. */
+    /** Verdict of the check. */
     readonly verdict: Verdict,
     message: string,
     /** The known deviation, if that is the verdict. */
@@ -67,11 +68,11 @@ export class Conversation {
   constructor(
     /** The check. */
     readonly check: Check,
-    /** Where packets go and come from. */
+    /** The port of the packets. */
     readonly port: PacketPort,
-    /** Where more queue pairs come from. */
+    /** The source of more queue pairs. */
     readonly target: Target,
-    /** What all conversations of the check share. */
+    /** The record that all conversations of the check share. */
     readonly record: CheckRecord = new CheckRecord(check),
   ) {}
 

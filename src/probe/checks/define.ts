@@ -3,7 +3,7 @@ import type { Check, CmCheck, RequesterCheck, ResponderCheck, RuleCheck } from '
 
 /** Names begin with a letter, as numbers name checks too. */
 const NAME = /^[a-z][a-z0-9]*(-[a-z0-9]+)*$/;
-/** What tells the kinds of checks apart. */
+/** The key that tells the kinds of checks apart. */
 const KINDS = ['needs', 'asks', 'connects'];
 const TEXTS = ['title', 'clause', 'sends', 'expects'] as const;
 

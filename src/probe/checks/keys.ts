@@ -5,7 +5,7 @@ import type { RemoteOperation, ResponderCheck, ResponderOptions } from './check.
 import { isAck } from './conversation.js';
 import { Nak, pattern, type Talk, told } from './talk.js';
 
-/** What a check of one operation needs. */
+/** The needs of a check of one operation. */
 const only = (operation: RemoteOperation): ResponderOptions => ({ receives: false, permits: [operation] });
 const CLAUSE = 'IBTA volume 1, chapter 9: responder, NAK of a remote access error';
 /** Turns a key into one of another memory region. */

@@ -5,7 +5,7 @@ import type { PeerRegion, ResponderCheck } from './check.js';
 import { pattern, type Talk } from './talk.js';
 
 const ROUNDS = 20;
-/** Where the queue pair that loses works: behind what the other one writes. */
+/** Offset of the queue pair that loses packets: behind the bytes of the other one. */
 const OFFSET = 8192;
 /** Packets of each READ that is repeated. */
 const PACKETS = 4;

@@ -1,4 +1,4 @@
-/** What all conversations of one check share: its packets, its measurements, its notes, and the end of its time. */
+/** The record that all conversations of one check share: packets, measurements, notes, and the end of its time. */
 import type { Decoded } from '../packet/frame.js';
 import type { PacketPort } from '../script/port.js';
 import type { Audit } from './audit.js';
@@ -8,9 +8,9 @@ import type { Check, Evidence } from './check.js';
 export class CheckRecord {
   /** Its packets. */
   readonly evidence: Evidence[] = [];
-  /** What it measured, by name: nanoseconds or counts. */
+  /** Its measurements by name: nanoseconds or counts. */
   readonly measurements: Record<string, number[]> = {};
-  /** What it has not looked at; a result that passes tells it. */
+  /** The parts that it has not looked at; a result that passes tells them. */
   readonly notes = new Set<string>();
   /** Number of packets of the peer that were no answers, by the check whose rule they break. */
   readonly dropped = new Map<Check, number>();

@@ -11,7 +11,7 @@ import { ANSWERS, AT_ONCE } from './rules.js';
 import { Service } from './service.js';
 import { Talk } from './talk.js';
 
-/** What to start on a peer so that it sends requests of a kind. */
+/** The program to start on a peer so that it sends requests of a kind. */
 const TOOLS: Readonly<Record<Traffic, string>> = { SEND: 'ib_send_bw', WRITE: 'ib_write_bw', READ: 'ib_read_bw' };
 /** Time of one check (ms). The slowest ones wait for the timers of the peer, and take half a minute. */
 const CHECK_TIME = 120_000;
@@ -44,7 +44,7 @@ async function talk(check: Talking, target: Target, record: CheckRecord): Promis
   return undefined;
 }
 
-/** What `runCheck` may be given. */
+/** Options of `runCheck`. */
 export interface CheckOptions {
   /** Gives the check up, which then throws the reason. */
   readonly signal?: AbortSignal;
@@ -124,7 +124,7 @@ export class RunEnded extends Error {
   override readonly name = 'RunEnded';
 }
 
-/** What `runChecks` runs, and how long. */
+/** The checks of `runChecks`, and their limits of time. */
 export interface CheckRunOptions extends CheckOptions {
   /** Also checks that send malformed packets or end their connection by an error. Default: false. */
   readonly isIntrusive?: boolean;
@@ -159,7 +159,7 @@ export async function* runChecks(
   options.signal?.addEventListener('abort', stop);
   if (options.signal?.aborted) stop();
   try {
-    /** What came of the packets of the checks with a rule. */
+    /** The results of the rules for all packets. */
     const judged = new Map<Check, CheckResult | undefined>();
     for (const check of checks) {
       const isLeft = check.isIntrusive && !isIntrusive;
@@ -195,7 +195,7 @@ class Run {
   readonly #end = new AbortController();
   /** The last check in which a packet of the peer came. */
   #last: Check | undefined;
-  /** What is found of a peer that answers no more. */
+  /** The finding of a peer that answers no more. */
   #silence: string | undefined;
   /** The result of `LOSS_CHECK`, since a check has found something. */
   #measured: CheckResult | undefined;

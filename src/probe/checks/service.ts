@@ -168,9 +168,9 @@ export class Service extends Conversation {
    * Does what the peer must ignore, and fails when a packet comes again because of it. A timer that adapts to the round
    * trip may repeat a message at just that time: a reaction is what comes in each of some rounds, and without cause in
    * none of the rounds between them.
-   * @param after what is done, as a finding tells it
+   * @param after the action, as a finding tells it
    * @param provoke does it, and returns the message that still waits for its ACK, if one does
-   * @param time how long a reaction may take (ns)
+   * @param time time that a reaction may take (ns)
    * @returns the message that waits in the round without a reaction
    */
   async ignores<T extends Message | undefined>(

@@ -14,9 +14,9 @@ export { Finding, isSame, Nak, pattern, type Received, told } from './conversati
 
 /** All operations, those first that show the most for the least. */
 const OPERATIONS: readonly Operation[] = ['WRITE', 'READ', 'ATOMIC', 'SEND'];
-/** What a check needs for which any request is good enough. */
+/** The needs of a check for which any request is good enough. */
 export const REQUESTS: ResponderOptions = { receives: false, anyOf: OPERATIONS };
-/** What a check needs that sends messages of several packets. */
+/** The needs of a check that sends messages of several packets. */
 export const LONG_REQUESTS: ResponderOptions = { receives: false, anyOf: ['WRITE', 'SEND'] };
 
 /** Time in which a packet comes that another one has overtaken (ns). */
@@ -29,7 +29,7 @@ const [REPEAT_AFTER, REPEATS] = [125e6, 3];
 const RNR_TRIES = 20;
 const RNR_WAIT_MS = 25;
 
-/** Where the WRITE goes that shows that a peer still works: the last bytes of the least memory that a peer offers. */
+/** Offset of the WRITE that shows that a peer still works: the last bytes of the least memory that a peer offers. */
 const ALIVE_AT = 16384 - 8;
 
 /** Returns whether a response has come twice: the path has duplicated it, or a READ was repeated. */
@@ -42,7 +42,7 @@ function missingOf(pieces: readonly Received[], psn: number, packets: number): n
   return missing ?? 0;
 }
 
-/** What a request of any kind may have otherwise. */
+/** Options of a request of any kind. */
 export interface RequestOptions {
   /** PSN. Absent: the next one, which is counted. */
   readonly psn?: number;
@@ -293,8 +293,8 @@ export class Talk extends Conversation {
 
   /**
    * Fails when a request was carried out, as the peer's memory shows.
-   * @param before what memory held
-   * @param after what it holds when the request was carried out
+   * @param before the bytes of memory before
+   * @param after its bytes when the request was carried out
    */
   async unchanged(offset: number, before: Uint8Array, after: Uint8Array, what: string): Promise<void> {
     const found = await this.#look(offset, before.length);

@@ -10,7 +10,7 @@ const GENERAL_SERVICES = 1;
 const Q_KEY = 0x0123_4567;
 const CLAUSE = 'IBTA volume 1, chapter 9: packet validation, opcode and service of the queue pair';
 
-/** Where the WRITE goes that follows a packet that was dropped. */
+/** Offset of the WRITE that follows a dropped packet. */
 const BEHIND = 64;
 
 /** Sends a packet that must be dropped: the peer stays silent, expects its PSN still, and its memory is unchanged. */

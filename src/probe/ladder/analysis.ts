@@ -1,4 +1,4 @@
-/** What a capture of RoCEv2 packets shows: its connections, the kind of each packet, and what went wrong. */
+/** The analysis of a capture of RoCEv2 packets: its connections, the kind of each packet, and the trouble. */
 import type { CapturedPacket } from '../capture/captured.js';
 import { type CapturedRoce, decodeCaptured } from '../capture/roce.js';
 import { Op } from '../packet/opcodes.js';

@@ -8,9 +8,9 @@ export interface LadderConnection {
   readonly addresses: readonly [string, string];
   /** Queue pair numbers; undefined for an end to which no packet went. */
   readonly qps: readonly [number | undefined, number | undefined];
-  /** What tells that the two directions belong together. */
+  /** The evidence that the two directions belong together. */
   readonly pairing: Pairing;
-  /** Why it is another connection than an earlier one with the same numbers; empty for the first one. */
+  /** The reason why it is another connection than an earlier one with the same numbers; empty for the first one. */
   readonly began: string;
   /** Number of packets. */
   readonly packets: number;

@@ -5,7 +5,7 @@ import { psnAfter, psnDistance } from '../packet/psn.js';
 import { isResponse, isSequenced, kindOf, type LadderPacket, labelOf, MARKS, NAK_NAMES } from './packet.js';
 import { JUMP } from './ways.js';
 
-/** What was seen of the requests of one end. */
+/** The requests of one end, as they were seen. */
 interface Requests {
   /** The PSN after the highest one. */
   next: number | undefined;
@@ -148,7 +148,7 @@ export class Follower {
     else requester.response = psn;
   }
 
-  /** Why a requester sends again: the refusal just before, or else its timer. */
+  /** The reason of a requester to send again: the refusal just before, or else its timer. */
   #why({ refusal }: Requests, time: number): string {
     return refusal === undefined || time - refusal.time > 1e9
       ? ', without a NAK: its timer has expired, or it saw a loss'

@@ -20,7 +20,7 @@ export const KINDS = [
 /** The kind of a packet. */
 export type Kind = (typeof KINDS)[number];
 
-/** What a packet shows besides its contents; a bit each in `LadderPacket.marks`. */
+/** Marks of a packet besides its contents; a bit each in `LadderPacket.marks`. */
 export const MARKS = {
   /** A request that was sent before. */
   retransmission: 1,
@@ -54,7 +54,7 @@ export interface LadderPacket {
   readonly connection: number;
   /** 0: from the connection's first end to its second. */
   readonly direction: 0 | 1;
-  /** What the packet is for. */
+  /** The purpose of the packet. */
   readonly kind: Kind;
   /** Packet sequence number. */
   readonly psn: number;
@@ -64,7 +64,7 @@ export interface LadderPacket {
   readonly marks: number;
   /** The operation, PSN and lengths, in a line. */
   readonly label: string;
-  /** What is unusual about the packet, in sentences. */
+  /** The unusual properties of the packet, in sentences. */
   readonly note: string;
   /** Layers around the packet, from the outside, as text: Ethernet, tags, tunnels. */
   readonly outer: string;

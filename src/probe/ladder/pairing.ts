@@ -7,7 +7,7 @@ import { groupBy } from './group.js';
 import { isResponse, isSequenced } from './packet.js';
 import { endOf, firstOf, type Seen, type Way } from './ways.js';
 
-/** What tells that two directions belong together. */
+/** The evidence that two directions belong together. */
 export interface Pairing {
   /**
    * `rdma_cm`: its messages name both queue pairs. `datagrams`: they name their source. `order`: responses follow the
@@ -18,7 +18,7 @@ export interface Pairing {
   readonly fits?: number;
   /** All responses that should. Only of `order`. */
   readonly of?: number;
-  /** How well the next best direction fits, from 0 to 1. Only of `order`. */
+  /** The fit of the next best direction, from 0 to 1. Only of `order`. */
   readonly rival?: number;
 }
 

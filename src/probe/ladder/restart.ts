@@ -12,11 +12,11 @@ export interface Directed extends Seen {
   readonly direction: 0 | 1;
 }
 
-/** What was seen of the requests of one end. */
+/** The requests of one end, as they were seen. */
 interface Requests {
   /** The PSN after the last one. */
   next: number | undefined;
-  /** Where the last request did not follow the one before, and the number of requests since. */
+  /** The last request that did not follow the one before, and the number of requests since. */
   brokenAt: number;
   since: number;
   /** The highest MSN of the peer's responses, and what it was when each PSN was sent last. */

@@ -13,7 +13,7 @@ export const webFile = (path: string): string => readFileSync(packageFile(`dist/
 
 /**
  * Returns a page of web/ with its style and its program.
- * @param parts what stands for `{{name}}` in the page; names that are not given stay
+ * @param parts texts for `{{name}}` in the page; names that are not given stay
  */
 export function fillPage(name: string, parts: Readonly<Record<string, string>>): string {
   const own: Readonly<Record<string, string>> = {

@@ -27,9 +27,9 @@ export interface Way {
   readonly dst: string;
   /** The queue pair to which they go. */
   readonly qp: number;
-  /** How rdma_cm has named the queue pair; undefined if it has not, before the first packet. */
+  /** The name that rdma_cm has given the queue pair; undefined if it has not, before the first packet. */
   readonly named: Introduction | undefined;
-  /** Why it is another connection than the one before with the same numbers; empty for the first one. */
+  /** The reason why it is another connection than the one before with the same numbers; empty for the first one. */
   readonly began: string;
   /** In the order of the capture; at least one. */
   readonly packets: readonly Seen[];

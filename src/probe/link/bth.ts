@@ -1,4 +1,4 @@
-/** Where the BTH of a frame is, and whom it is for. */
+/** The offset of the BTH in a frame, and its destination queue pair. */
 import { ETHERNET_BYTES, ETHERTYPE, VLAN_TAG_BYTES } from '../../link/headers.js';
 import { ROCE_PORT } from '../packet/frame.js';
 

@@ -10,7 +10,7 @@ import { decodeRoce } from '../packet/decode.js';
 import { FaultMatcher } from './faultmatcher.js';
 import { type Change, Streams } from './faultpackets.js';
 
-/** How long a reordered frame waits for the frames that overtake it (ns). */
+/** Time that a reordered frame waits for the frames that overtake it (ns). */
 const REORDER_NS = 1_000_000;
 /** The most frames that wait in one direction. Further ones are neither delayed nor reordered. */
 const MAX_HELD = 4096;

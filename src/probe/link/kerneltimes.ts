@@ -15,18 +15,18 @@ const MAX_FRAMES = 4096;
 /** A time that may be off by more is not used (ns). The wall clock was set meanwhile, or the process did not run. */
 const MAX_ERROR_NS = 1_000_000;
 
-/** How packets got their times. */
+/** The source of the times of packets. */
 export interface PacketTimes {
   /** Number of packets with the kernel's time. */
   readonly kernel: number;
   /** Number of packets with the time of the process. */
   readonly process: number;
   /**
-   * How far a time may be off, in nanoseconds. Of the kernel's times: what the conversion to the clock of the process
-   * adds. If there are times of the process too: the latest that one was seen to be. Absent: nothing tells.
+   * Error of a time, in nanoseconds. Of the kernel's times: that of the conversion to the clock of the process. If
+   * there are times of the process too: the most that one was late. Absent: unknown.
    */
   readonly error?: number;
-  /** Why there are no times of the kernel. */
+  /** The reason why there are no times of the kernel. */
   readonly reason?: string;
 }
 
@@ -36,7 +36,7 @@ export interface SeenFrame {
   readonly frame: Uint8Array;
   /** The kernel's time, converted to nanoseconds of `performance.now()`. */
   readonly at: number;
-  /** How far the conversion may be off, in nanoseconds. */
+  /** Error of the conversion, in nanoseconds. */
   readonly error: number;
   /** Whether it was sent, rather than received. */
   readonly isSent: boolean;
@@ -82,7 +82,7 @@ export class KernelTimes {
 
   /**
    * Returns when a frame left.
-   * @param seen what `look` returned after it was sent
+   * @param seen result of `look` after it was sent
    * @param before the process's time before it was sent, which is returned if the tap has not seen it since
    */
   sent(frame: Uint8Array, seen: readonly SeenFrame[], before: number): number {
@@ -98,7 +98,7 @@ export class KernelTimes {
     return this.#count(at < 0 ? undefined : this.#waiting.splice(at, 1)[0], now);
   }
 
-  /** How the packets since `open` got their times. */
+  /** The source of the times of the packets since `open`. */
   get counts(): PacketTimes {
     const [kernel, process, late] = [this.#kernel, this.#process, this.#late];
     return { kernel, process, ...(kernel > 0 && { error: process > 0 ? Math.max(this.#error, late) : this.#error }) };

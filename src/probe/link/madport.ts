@@ -8,7 +8,7 @@ import type { ScriptedLink } from './scriptedlink.js';
 /** Queue pair number of management datagrams. */
 const GSI = 1;
 
-/** Where the transaction id is in a management datagram (IBTA 13.4.3). */
+/** Offset of the transaction id in a management datagram (IBTA 13.4.3). */
 const [TID_AT, TID_END] = [8, 16];
 
 /** Returns the payload of a frame to queue pair 1. */

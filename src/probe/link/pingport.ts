@@ -11,14 +11,14 @@ import type { Arrival } from '../script/port.js';
 import { PortWrapper } from './portwrapper.js';
 import type { SendingPort } from './sendingport.js';
 
-/** What the server does in a round. Before the READ and the WRITE it is told where. */
+/** The steps of the server in a round. Before the READ and the WRITE it gets the address. */
 const STEPS = ['READ', 'SEND', 'WRITE', 'SEND'] as const;
 /** Messages that were answered here and may come again. */
 const MAX_SPANS = 1024;
 /** The bytes of pings: letters, and a NUL at the end, up to which the server WRITEs. */
 const LETTER = 65;
 
-/** How the port plays. */
+/** Options of the port. */
 export interface PingOptions {
   /** The PSN of the server's first request. */
   readonly psn: number;
@@ -52,7 +52,7 @@ export class PingPort extends PortWrapper<SendingPort> implements Background {
   constructor(
     /** The port of the queue pair. */
     inner: SendingPort,
-    /** How to play. */
+    /** Options of the game. */
     readonly options: PingOptions,
   ) {
     super(inner);

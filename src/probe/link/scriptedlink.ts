@@ -48,7 +48,7 @@ const MAX_RATE = 1_000_000;
 
 const nanoseconds = () => performance.now() * 1e6;
 
-/** What the link keeps of a scripted queue pair number. */
+/** The entry of a scripted queue pair number. */
 interface Scripted {
   readonly queue: ScriptedQueue;
   readonly arrivals: Arrival[];
@@ -170,7 +170,7 @@ export class ScriptedLink extends LinkWrapper {
     return inner === 0 ? retry : Math.min(inner, retry);
   }
 
-  /** How the packets of scripts got their times. */
+  /** The source of the times of the packets of scripts. */
   get times(): PacketTimes {
     if (this.#times instanceof KernelTimes) return this.#times.counts;
     return { kernel: 0, process: 0, ...(this.#times !== undefined && { reason: this.#times }) };

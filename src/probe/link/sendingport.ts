@@ -8,7 +8,7 @@ import { PortWrapper } from './portwrapper.js';
 
 /** Time without an ACK after which messages are sent again (ns). */
 const REPEAT_NS = 100e6;
-/** How often in a row. Then the messages are given up: the peer's queue pair is in the error state. */
+/** Number of times in a row. Then the messages are given up: the peer's queue pair is in the error state. */
 const MAX_REPEATS = 20;
 
 /** Sends messages, repeats them until the peer has acknowledged them, and passes on everything but their ACKs. */

@@ -101,7 +101,7 @@ function takeIp(from: Reader, version: number): { ip: Ip4 | Ip6; protocol: numbe
   return { ip, protocol, length: payloadLength };
 }
 
-/** What a packet shows from its IP header on, as far as it was captured. */
+/** A packet from its IP header on, as far as it was captured. */
 export interface PacketView extends Extensions {
   /** IP header. */
   readonly ip: Ip4 | Ip6;
@@ -115,7 +115,7 @@ export interface PacketView extends Extensions {
   readonly payload: Uint8Array;
   /** Bytes of payload on the wire. */
   readonly payloadBytes: number;
-  /** What follows the payload; undefined if the packet is cut. */
+  /** The bytes behind the payload; undefined if the packet is cut. */
   readonly tail: Pick<Decoded, 'padding' | 'icrc' | 'icrcExpected' | 'icrcOk'> | undefined;
 }
 

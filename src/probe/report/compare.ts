@@ -30,7 +30,7 @@ export interface MedianChange {
   readonly after: number;
 }
 
-/** What differs between two reports. */
+/** The differences between two reports. */
 export interface ProbeComparison {
   /** The earlier report's peer and date, and the later one's. */
   readonly of: readonly [Pick<ProbeReport, 'peer' | 'date'>, Pick<ProbeReport, 'peer' | 'date'>];
@@ -48,7 +48,7 @@ export interface ProbeComparison {
   readonly moved: readonly MedianChange[];
 }
 
-/** How bad a verdict is; undefined: the check did not run. */
+/** Severity of a verdict; undefined: the check did not run. */
 const RANK: Readonly<Partial<Record<Verdict, number>>> = { pass: 0, deviates: 1, fails: 2 };
 
 /**

@@ -1,6 +1,6 @@
 /** Measured values in short. */
 
-/** How measured values are distributed. */
+/** The distribution of measured values. */
 export interface Distribution {
   /** Unit of the values. */
   readonly unit: 'ns' | 'count';

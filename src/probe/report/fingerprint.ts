@@ -1,7 +1,7 @@
 /**
- * What a peer probably is: a table of what each known adapter shows in its packets and in the verdicts of checks, and
- * the known deviations of the checks themselves. The facts are from captures of adapters and from what others have
- * published; see docs/probe-report.md.
+ * The probable maker of a peer: a table of the traits of each known adapter in its packets and in the verdicts of
+ * checks, and the known deviations of the checks themselves. The facts are from captures of adapters and from
+ * publications; see docs/probe-report.md.
  */
 import type { CheckResult } from '../checks/check.js';
 import { decodeRoce } from '../packet/decode.js';
@@ -30,13 +30,13 @@ export interface Candidate {
   readonly title: string;
   /** The weights of what speaks for it, less those of what speaks against it. */
   readonly score: number;
-  /** What speaks for it. */
+  /** Traits that speak for it. */
   readonly for: readonly string[];
-  /** What speaks against it. */
+  /** Traits that speak against it. */
   readonly against: readonly string[];
 }
 
-/** What a peer probably is. */
+/** The probable maker of a peer. */
 export interface Fingerprint {
   /** The first of the candidates, if much speaks for it, and more than for the others. */
   readonly probably?: Adapter;
@@ -54,7 +54,7 @@ interface Received {
   readonly theirs: number | undefined;
 }
 
-/** What the table looks at. */
+/** The traits that the table looks at. */
 interface Seen {
   readonly run: ProbeRun;
   readonly packets: readonly Received[];
@@ -65,13 +65,13 @@ interface Seen {
   readonly cm: readonly Received[];
 }
 
-/** What a trait's value speaks for and against. */
+/** The adapters that a trait's value speaks for and against. */
 type Sides = readonly [readonly Adapter[], readonly Adapter[]];
 
 /** Something in which adapters differ. That a peer does what the specification demands speaks for no adapter. */
 interface Trait {
   readonly name: string;
-  /** How much it counts: what adapters show on the wire counts more than what one version of them does. */
+  /** Its weight: a habit of adapters on the wire counts more than that of one version of them. */
   readonly weight: number;
   /** Returns the value that the peer shows; undefined: it shows none, or none that is always the same. */
   look(seen: Seen): string | undefined;
@@ -261,7 +261,7 @@ const TRAITS: readonly Trait[] = [
   },
 ];
 
-/** How known deviations name adapters. Those that do not name our card speak against it. */
+/** The names of adapters in known deviations. Those that do not name our card speak against it. */
 const NAMES: Readonly<Partial<Record<Adapter, RegExp>>> = {
   rxe: /\brxe\b/,
   mlx5: /\bmlx5\b|\bCX\d|\bConnectX/,

@@ -11,7 +11,7 @@ import { distributions, VERDICTS } from './report.js';
 import { type Outcome, outcomes, type ProbeLink, type ProbeRun } from './run.js';
 import { distributionText, valueText } from './values.js';
 
-/** What a page shows besides its run. */
+/** Data of a page besides its run. */
 export interface ProbePageOptions {
   /** The comparison with an earlier run. */
   readonly comparison?: ProbeComparison;
@@ -63,7 +63,7 @@ function overviewCell({ check: { number, name }, result: { verdict } }: Outcome)
   return `<a class="${className(verdict)}" href="#check-${escaped(name)}" title="${title}" tabindex="-1"></a>`;
 }
 
-/** What deviates or fails, those first that fail. */
+/** The checks that deviate or fail, those first that fail. */
 function findingsSection(all: readonly Outcome[]): string {
   const of = (wanted: Verdict) => all.filter(({ result }) => result.verdict === wanted);
   const lines = [...of('fails'), ...of('deviates')].map(({ check: { number, name }, result }) => {

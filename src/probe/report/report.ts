@@ -24,13 +24,13 @@ export interface ProbeReport {
   readonly peer: string;
   /** When the run began, as in ISO 8601. */
   readonly date: string;
-  /** Why the run ended before its last check. Absent: it did not. */
+  /** The reason why the run ended before its last check. Absent: it did not. */
   readonly ended?: string;
   /** The links that the packets took. */
   readonly links: readonly ProbeLink[];
   /** Number of checks by verdict. */
   readonly summary: Readonly<Record<Verdict, number>>;
-  /** What the peer probably is. */
+  /** The probable maker of the peer. */
   readonly fingerprint: Fingerprint;
   /** rdma_cm's messages of all checks. */
   readonly connection_manager: CmFigures;
@@ -38,27 +38,27 @@ export interface ProbeReport {
   readonly checks: readonly CheckReport[];
 }
 
-/** What came of one check, as JSON has it. */
+/** The result of one check, in JSON. */
 export interface CheckReport {
   /** Number in the list of checks; checks that sharpen another one share its number. */
   readonly number: number;
   /** Its own name. */
   readonly name: string;
-  /** What holds when it passes. */
+  /** The rule that holds when it passes. */
   readonly title: string;
-  /** Where the specification demands it. */
+  /** The clause of the specification that demands it. */
   readonly clause: string;
-  /** What it sends. */
+  /** The packets that it sends. */
   readonly sends: string;
-  /** What it expects. */
+  /** The answers that it expects. */
   readonly expects: string;
-  /** What came of it. */
+  /** Its verdict. */
   readonly verdict: Verdict;
-  /** Why, if it did not pass. */
+  /** The reason, if it did not pass. */
   readonly text: string;
   /** The known deviation, if the verdict is that. */
   readonly deviation?: Deviation;
-  /** What it measured, by name. */
+  /** Its measurements by name. */
   readonly measurements: Readonly<Record<string, Distribution>>;
   /** Counts of its packets, for each pair of queue pairs. */
   readonly flows: readonly FlowFigures[];

@@ -1,4 +1,4 @@
-/** What the reports are made of: a run of checks against one peer. */
+/** A run of checks against one peer, of which reports are made. */
 import type { CheckBase, CheckResult } from '../checks/check.js';
 
 /** A link of ours that packets of the run took. */
@@ -11,7 +11,7 @@ export interface ProbeLink {
   readonly address: string;
   /** Path MTU, in bytes of payload. */
   readonly mtu: number;
-  /** How far the times of packets may be off, in nanoseconds. Absent: unknown. */
+  /** Error of the times of packets, in nanoseconds. Absent: unknown. */
   readonly timeError?: number;
 }
 
@@ -27,9 +27,9 @@ export interface ProbeRun {
   readonly links: readonly ProbeLink[];
   /** The checks, of which `results` are: `CHECKS` or a choice of them. */
   readonly checks: readonly CheckBase[];
-  /** What came of the checks; those that did not run have their reason as text. */
+  /** Results of the checks; those that did not run have their reason as text. */
   readonly results: readonly CheckResult[];
-  /** Why the run ended before its last check. Absent: it did not. */
+  /** The reason why the run ended before its last check. Absent: it did not. */
   readonly ended?: string;
 }
 
@@ -37,7 +37,7 @@ export interface ProbeRun {
 export interface Outcome {
   /** The check. */
   readonly check: CheckBase;
-  /** What came of it. */
+  /** Its result. */
   readonly result: CheckResult;
 }
 

@@ -41,7 +41,7 @@ export type Expression = Place &
     | { readonly kind: 'group'; readonly inner: Expression }
   );
 
-/** What a packet's field must be, or is set to. */
+/** The value that a packet's field must have, or gets. */
 export type FieldValue =
   | { readonly kind: 'flag' }
   | { readonly kind: 'is'; readonly value: Expression }
@@ -112,7 +112,7 @@ export interface Script {
   readonly lines: readonly Line[];
 }
 
-/** What a fault does to a packet. */
+/** The effect of a fault on a packet. */
 export type FaultAction =
   | { readonly kind: 'drop' | 'duplicate' | 'corrupt' | 'mark' }
   | { readonly kind: 'delay'; readonly duration: Expression }
@@ -129,6 +129,6 @@ export interface FaultRule {
   /** The destination: its number in the order of the first packets of the direction, or its queue pair number. */
   readonly queue: { readonly kind: 'nth' | 'qpn'; readonly value: number } | null;
   readonly direction: 'sent' | 'received';
-  /** How many transmissions of a packet are hit: 1 is the first one only. */
+  /** Number of transmissions of a packet that are hit: 1 is the first one only. */
   readonly times: number;
 }

@@ -5,7 +5,7 @@ import { FIELDS } from './fields.js';
 import { isMessage, OPERATIONS, unknownField, unknownOperation } from './packets.js';
 import { CONSTANTS, FUNCTIONS, GIVEN, unknownFunction } from './values.js';
 
-/** What a name stands for: a packet has fields. */
+/** The kind of a name: a packet has fields. */
 type Meaning = 'packet' | 'value';
 
 /**

@@ -60,7 +60,7 @@ function ruleOf(field: Field, evaluator: Evaluator): FieldRule {
   return FIELDS.get(field.name) ?? evaluator.fail(field, unknownField(field.name));
 }
 
-/** What the sender of a script's packets knows of the connection. */
+/** The connection, as the sender of a script's packets knows it. */
 export interface Sender {
   readonly flow: Flow;
   /** Path MTU in bytes. */
@@ -227,7 +227,7 @@ function message(operation: Message, spec: PacketSpec, evaluator: Evaluator, { f
   });
 }
 
-/** Why a packet does not match a pattern. */
+/** The reason why a packet does not match a pattern. */
 export type Mismatch = string;
 
 /** Returns why a received packet does not match a `<` line, or undefined if it matches. */

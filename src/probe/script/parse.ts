@@ -3,13 +3,13 @@ import { SyntaxError as GrammarError, parse } from '../../../build/scriptgrammar
 import { type FaultRule, type Line, OPERATORS, type Script } from './ast.js';
 import { ScriptError } from './error.js';
 
-/** What an expression may start with; messages call it a value. */
+/** Tokens that an expression may start with; messages call them a value. */
 const VALUE = ['"("', 'duration', 'name', 'number', 'string'];
 const OPERATOR_TEXTS: readonly string[] = OPERATORS.flat();
 
 /**
  * Returns the syntax tree of a script.
- * @param name what messages call the script, usually its path
+ * @param name name of the script in messages, usually its path
  * @throws ScriptError with line, column, what was expected and what was found
  */
 export function parseScript(text: string, name = 'script'): Script {

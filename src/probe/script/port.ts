@@ -1,4 +1,4 @@
-/** Where a script's packets go and come from: a real link, or a card in virtual time. */
+/** The port of a script's packets: a real link, or a card in virtual time. */
 import type { Flow } from '../packet/packets.js';
 
 /** A frame that a port has received. */

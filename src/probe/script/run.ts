@@ -26,7 +26,7 @@ export interface TranscriptEntry {
   readonly line?: number;
 }
 
-/** What a script found. */
+/** The result of a script. */
 export interface ScriptResult {
   /** `not applicable` if the peer does not offer what the script needs. */
   readonly outcome: 'pass' | 'fail' | 'not applicable';
@@ -44,11 +44,11 @@ export interface ScriptResult {
 
 /** Options of a run. */
 export interface RunOptions {
-  /** Where the packets go and come from. */
+  /** The port of the packets. */
   readonly port: PacketPort;
   /** Variables that the script finds: `psn`, `msn`, `va`, `rkey`, `qp`, and others. Default: 0. */
   readonly variables?: Readonly<Record<string, bigint>>;
-  /** What the peer offers (`needs` lines). Default: everything. */
+  /** The offers of the peer (`needs` lines). Default: everything. */
   readonly offers?: ReadonlySet<string>;
   /** Nanoseconds that a `<` line waits without `within`. Default: one second. */
   readonly patience?: number;

@@ -45,12 +45,12 @@ import {
 } from './schedule.js';
 import { type ControlMessage, callTag, EAGER_BYTES, LANES, SLOT_BYTES, sequenceOf } from './wire.js';
 
-/** How data travel: `ring` moves long arrays with all links at once, `tree` takes fewer steps for short ones. */
+/** Algorithm: `ring` moves long arrays with all links at once, `tree` takes fewer steps for short ones. */
 export type Algorithm = 'ring' | 'tree';
 
 /** Options of `allReduce`, the same at each rank. */
 export interface AllReduceOptions {
-  /** What becomes of the elements. Integers wrap around. Default `sum`. */
+  /** Operation on the elements. Integers wrap around. Default `sum`. */
   readonly op?: ReduceOpName;
   /** Default: `tree` for up to 64 KiB, else `ring`. */
   readonly algorithm?: Algorithm;
@@ -58,9 +58,9 @@ export interface AllReduceOptions {
 
 /** Options of `reduceScatter`. */
 export interface ReduceScatterOptions<A extends NumberArray = NumberArray> {
-  /** What becomes of the elements, the same at each rank. Integers wrap around. Default `sum`. */
+  /** Operation on the elements, the same at each rank. Integers wrap around. Default `sum`. */
   readonly op?: ReduceOpName;
-  /** Where the result goes. Default: a new array. */
+  /** Array for the result. Default: a new one. */
   readonly into?: A;
 }
 
@@ -97,7 +97,7 @@ interface Parts {
   readonly buffers: Mr;
 }
 
-/** What a call does besides its tag. */
+/** The content of a call, without its tag. */
 type CallInit = Omit<Call, 'tag' | 'op'> & { readonly op?: ReduceOpName };
 
 /**
@@ -444,7 +444,7 @@ export class Communicator {
     }
   }
 
-  /** Why the ranks have not joined in time. */
+  /** The error of ranks that have not joined in time. */
   #lateness(joinTimeout: number): RankError {
     const { missing } = this.#rendezvous;
     const what = missing.length > 1 ? `ranks ${missing.join(', ')} have` : `rank ${missing[0] ?? 0} has`;

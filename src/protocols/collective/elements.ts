@@ -11,7 +11,7 @@ export type ElementName = 'Float32Array' | 'Float64Array' | 'Int32Array' | 'BigI
 /** Constructor of an array over memory. */
 type ArrayConstructor = new (buffer: ArrayBufferLike, offset: number, length: number) => NumberArray;
 
-/** What an array consists of. */
+/** The type of the elements of an array. */
 export interface ElementType {
   readonly name: ElementName;
   /** Bytes of an element. */

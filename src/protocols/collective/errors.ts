@@ -4,7 +4,7 @@ import type { ErrorCode } from '../../index.js';
 /** Code of a RankError: one of the verbs, or EPROTO for a rank that does not make the same calls as the others. */
 export type RankErrorCode = ErrorCode | 'EPROTO';
 
-/** What one rank has done ends the calls of all ranks: each of them gets this error. */
+/** The error of all ranks' calls when one rank fails or breaks the rules: it names that rank. */
 export class RankError extends Error {
   /** Always `RankError`. */
   override readonly name = 'RankError';

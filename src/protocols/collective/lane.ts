@@ -14,9 +14,9 @@ import { LANES, SLOT_BYTES } from './wire.js';
 /** An array of a call. */
 export interface Operand {
   readonly bytes: Uint8Array;
-  /** Where it is in registered memory; undefined: elsewhere, so that its bytes are copied. */
+  /** Its place in registered memory; undefined: it is elsewhere, so that its bytes are copied. */
   readonly place: Place | undefined;
-  /** Where its first byte is in the whole array, of which steps name elements. */
+  /** Offset of its first byte in the whole array, of which steps name elements. */
   readonly start: number;
 }
 
@@ -53,7 +53,7 @@ interface Value {
 interface Expected {
   readonly peer: Peer;
   readonly bytes: number;
-  /** Where they go, unless to a slot. */
+  /** Their destination; undefined: a slot. */
   readonly place: Place | undefined;
 }
 
@@ -230,7 +230,7 @@ class LaneRun {
   }
 }
 
-/** What happens when two ranks make different calls. @param text our call */
+/** The error of two ranks that make different calls. @param text our call */
 export function otherCall(rank: number, text: string): RankError {
   return new RankError(rank, 'EPROTO', `rank ${rank} makes another call than another rank, which calls ${text}`);
 }

@@ -35,7 +35,7 @@ export interface CommunicatorOptions {
   readonly host?: string;
   /** Port of rank 0. Default 29500. */
   readonly port?: number;
-  /** Where each rank listens; then no rank tells the others. Instead of `host` and `port`. */
+  /** The endpoint of each rank, so that no rank has to tell the others. Instead of `host` and `port`. */
   readonly endpoints?: readonly RankEndpoint[];
   /** Device. Default: one that the communicator opens, with a thread of its own for the card. */
   readonly device?: Device;
@@ -58,7 +58,7 @@ export interface CommunicatorOptions {
 export interface CommunicatorSettings {
   readonly rank: number;
   readonly size: number;
-  /** Where rank 0 listens, or every rank. Empty with one rank. */
+  /** The endpoint of rank 0, or of every rank. Empty with one rank. */
   readonly endpoints: readonly RankEndpoint[];
   /** Whether rank 0 tells the others where they listen. */
   readonly isLearnt: boolean;

@@ -65,7 +65,7 @@ export interface TaggedCredit extends Credit {
   readonly tag: number;
 }
 
-/** What a peer tells the communicator. */
+/** The communicator, as a peer sees it. */
 export interface PeerListener {
   /** A message of a call has arrived. */
   onTag(peer: Peer, tag: number): void;
@@ -76,7 +76,7 @@ export interface PeerListener {
   onEnd(peer: Peer, error: RankError): void;
 }
 
-/** What one end of the connection is made for. */
+/** The purpose of one end of the connection. */
 export interface PeerInit {
   readonly rank: number;
   /** Whether both ends exchange data, and not control messages alone. */
@@ -86,7 +86,7 @@ export interface PeerInit {
 interface LaneEnds {
   /** Numbers of the slots that are not announced. */
   readonly slots: number[];
-  /** Where the data go that the peer may send, in order. */
+  /** Destinations of the data that the peer may send, in order. */
   readonly announced: { readonly slot: number; readonly place: Place }[];
   readonly arrivals: AsyncQueue<Arrival>;
   readonly credits: AsyncQueue<TaggedCredit>;
@@ -194,7 +194,7 @@ export class Peer {
 
   /**
    * Allows the peer to send data. There is a free slot.
-   * @param place where the data go. Default: to the slot
+   * @param place destination of the data. Default: the slot
    */
   announce(lane: number, tag: number, bytes: number, place?: Place): void {
     const ends = this.#lane(lane);

@@ -1,4 +1,4 @@
-/** What the calling thread and the thread that combines arrays share: a ring of jobs, in 32-bit words. */
+/** The ring of jobs that the calling thread shares with the thread that combines arrays, in 32-bit words. */
 
 /** Jobs that the ring holds. */
 export const JOBS = 16;
@@ -13,7 +13,7 @@ export enum State {
   DONE,
   /** 1: the thread ends. */
   STOP,
-  /** Where the jobs begin. */
+  /** Index of the first job. */
   JOBS,
 }
 
@@ -22,7 +22,7 @@ export interface ReduceExports {
   reduce(element: number, op: number, into: number, a: number, b: number, count: number): void;
 }
 
-/** What the thread gets. */
+/** Data for the thread. */
 export interface ReduceThreadData {
   readonly module: WebAssembly.Module;
   /** The card's. */

@@ -1,10 +1,12 @@
 /**
- * How ranks find each other: each listens, and connects to those with lower numbers.
+ * The rendezvous of ranks: each listens, and connects to those with lower numbers.
  *
  * With the endpoints of all ranks, each connects to its neighbours (schedule.ts) at once. Otherwise every rank connects
  * to rank 0 first; when all have, rank 0 tells each of them where the others listen.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RNR_TIMER } from '../../base/rnrtimer.js';
 import { CmError, type CmId, type Cq, createCmId, type Device, type Pd } from '../../index.js';
 import { RankError } from './errors.js';
 import type { CommunicatorSettings, RankEndpoint } from './options.js';
@@ -21,12 +23,10 @@ const PAUSE_MS = 200;
  * only not give up long before.
  */
 const ACK_TIMEOUT = 15;
-/** RNR timer: 0.64 ms, since a rank that has no receive left posts one soon. */
-const RNR_TIMER = 12;
 /** Only WRITE and SEND are used. */
 const CONN_PARAM = { responderResources: 0, initiatorDepth: 0 };
 
-/** What the connections are made of. */
+/** The parts that all connections share. */
 export interface Parts {
   readonly device: Device;
   readonly pd: Pd;
@@ -193,7 +193,7 @@ export class Rendezvous {
     }
   }
 
-  /** Why a rank may not connect; undefined: it may. */
+  /** The reason to refuse a rank; undefined: it may connect. */
   #objection(other: number): string | undefined {
     const { rank } = this.#settings;
     if (!this.#higher.has(other)) return `rank ${other} does not connect to rank ${rank}`;

@@ -1,6 +1,6 @@
 /**
- * Who sends what to whom, and in which order. A call is cut into rounds, and a round into steps; every rank computes
- * its own steps, from the arguments that are the same at all ranks. Nothing here moves data.
+ * The steps of each rank in their order: sender, receiver and elements. A call is cut into rounds, and a round into
+ * steps; every rank computes its own steps, from the arguments that are the same at all ranks. Nothing here moves data.
  *
  * A ring moves each part of an array past every rank, which uses all links at once: best for long arrays. A tree takes
  * fewer steps: best for short ones.
@@ -66,8 +66,8 @@ function ringOf({ rank, size }: Position): [left: number, right: number] {
 /**
  * Combines the parts on their way around the ring.
  * @param rangeOf elements of the part of a rank
- * @param owner who ends up with part `rank`: 0 = the rank itself, 1 = the one to its left
- * @param next who gets the complete part
+ * @param owner the rank that ends up with part `rank`: 0 = the rank itself, 1 = the one to its left
+ * @param next the rank that gets the complete part
  */
 function reduceAround(
   position: Position,

@@ -1,5 +1,5 @@
 /**
- * What ranks tell each other. All numbers are in network byte order.
+ * Messages of ranks. All numbers are in network byte order.
  *
  * A connection begins with a Hello in the private data of REQ and REP. After that each message has immediate data:
  *
@@ -10,8 +10,8 @@
  * - EAGER, a SEND of short data, which needs no credit.
  * - CONTROL, a SEND of JSON text.
  *
- * What takes part in a call is known to both ends from their arguments. So data need no header, and the hash shows
- * ranks that make different calls.
+ * Both ends know the elements of a call from their arguments. So data need no header, and the hash shows ranks that
+ * make different calls.
  */
 import { createHash } from 'node:crypto';
 import { hasAddresses } from '../../transport/peermemory.js';
@@ -36,7 +36,7 @@ export enum Kind {
   CONTROL,
 }
 
-/** Where data go: memory of the peer. */
+/** Memory of the peer, for data that we send. */
 export interface Credit {
   readonly addr: bigint;
   readonly rkey: number;
@@ -83,7 +83,7 @@ const VERSION = 1;
 const GROUP_BYTES = 16;
 const HELLO_BYTES = 44;
 
-/** What one end says when it connects or accepts. */
+/** The private data of one end, in its request or reply. */
 export interface Hello {
   readonly rank: number;
   readonly size: number;
@@ -111,7 +111,7 @@ export function encodeHello({ rank, size, port, group, fifoAddr, fifoRkey }: Hel
 
 /**
  * @param expected `size` and `group`, which are the same at each rank
- * @returns why it does not fit, or what it says
+ * @returns the reason why it does not fit, or its content
  */
 export function decodeHello(
   data: Uint8Array,

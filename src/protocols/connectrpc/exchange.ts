@@ -41,7 +41,7 @@ export async function readResponseHead(stream: RpcStream): Promise<ResponseHead>
 
 /**
  * Writes the body as fast as the peer takes it, in messages that go by SEND.
- * @throws what `body` throws; as `writeHead`
+ * @throws the error of `body`; as `writeHead`
  */
 export async function writeBody(stream: RpcStream, body: AsyncIterable<Uint8Array> | undefined): Promise<void> {
   if (body === undefined) return;

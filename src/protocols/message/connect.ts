@@ -10,6 +10,7 @@ import {
   integer,
   show,
 } from '../../base/options.js';
+import { RNR_TIMER } from '../../base/rnrtimer.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { Deferred } from '../../cm/deferred.js';
 import { type CmEvent, type CmId, type CmIdOptions, createCmId } from '../../cm/index.js';
@@ -53,9 +54,7 @@ export interface DeviceConnectOptions extends ConnectionOptions, WaitOptions {
   readonly timeout?: number;
 }
 
-/** RNR timer code of our queue pairs: 0.64 ms. The connection manager's default, code 0, is 655 ms. */
-const MIN_RNR_TIMER = 12;
-/** How long to wait for the answer to our DREQ before the queue pair is destroyed without it (ms). */
+/** Time that the answer to our DREQ has, before the queue pair is destroyed without it (ms). */
 const DISCONNECT_TIMEOUT = 1000;
 
 /** Options of every connection, of which `Connection` checks the values, and of the request or its answer. */
@@ -82,7 +81,7 @@ const CHECKS: Checks<DeviceConnectOptions> = {
 
 const poolsByDevice = new WeakMap<Context, ReceivePools>();
 
-export const CM_ID_OPTIONS: CmIdOptions = { minRnrTimer: MIN_RNR_TIMER, access: ['remoteWrite'] };
+export const CM_ID_OPTIONS: CmIdOptions = { minRnrTimer: RNR_TIMER, access: ['remoteWrite'] };
 
 /** @throws as `Device.connect` */
 export async function connect(device: Context, options: DeviceConnectOptions): Promise<Connection> {

@@ -125,7 +125,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #state: 'connecting' | 'open' | 'draining' | 'closing' | 'closed' = 'connecting';
   /** The application has had the time to add its listeners. Until then the connection does not end by itself. */
   #isHandedOver = false;
-  /** How the connection has ended before that. */
+  /** The end of the connection, if it came before that. */
   #earlyEnd: { readonly error: Error | undefined } | undefined;
   /** Resolves when the peer is ready to receive, or the connection has ended. */
   readonly #ready = new Deferred<void>();

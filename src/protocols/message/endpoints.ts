@@ -1,4 +1,4 @@
-/** What a device has open through `connect`, `listen` and `createSocket`: all of it ends before the device closes. */
+/** The open endpoints of a device, by `connect`, `listen` and `createSocket`: all end before the device closes. */
 import { VerbsError } from '../../errors.js';
 import type { Context } from '../../verbs/context.js';
 import { NumberMap } from '../../verbs/numbermap.js';

@@ -1,4 +1,4 @@
-/** Why a connection has ended. */
+/** The reason for the end of a connection. */
 import { VerbsError } from '../../errors.js';
 
 /** The error is made when it is asked for: it has a stack, and most connections end without a request that fails. */

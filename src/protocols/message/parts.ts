@@ -1,4 +1,4 @@
-/** What a connection has on its device: a queue pair, and its shares of the receive and send buffers. */
+/** The parts of a connection on its device: a queue pair, and its shares of the receive and send buffers. */
 import { Scope } from '../../base/scope.js';
 import { VerbsError } from '../../errors.js';
 import type { Context } from '../../verbs/context.js';
@@ -20,7 +20,7 @@ export interface PartSizes {
   readonly sends: number;
 }
 
-/** Where the completions of the queue pair go. */
+/** The handlers of the queue pair's completions. */
 export interface CompletionHandlers {
   readonly onSent: (wc: Wc) => void;
   readonly onReceived: (wc: Wc) => void;

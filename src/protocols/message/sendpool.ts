@@ -1,6 +1,6 @@
 /**
- * What the connections of a device share for sending: one completion queue, and registered buffers, which a request has
- * from when it is posted until it is complete. Connections without requests in flight need no memory.
+ * The parts that the connections of a device share for sending: one completion queue, and registered buffers, which a
+ * request has from when it is posted until it is complete. Connections without requests in flight need no memory.
  *
  * Buffers of one size come from slabs, each of which is one region. A slab without users is kept for the next requests,
  * up to a share of the device's memory; so is all that the last connection leaves, for connections one after another.

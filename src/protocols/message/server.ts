@@ -26,7 +26,7 @@ import { Endpoints } from './endpoints.js';
 import { decodePrivateData, encodePrivateData, type PeerData } from './privatedata.js';
 import { MAX_POOL_BYTES, ReceivePools } from './receivepool.js';
 
-/** How long an accepted client may take until it is ready (ms). */
+/** Time that an accepted client has to get ready (ms). */
 const READY_TIMEOUT = 30_000;
 /** When memory is exhausted, clients that are not ready after this time make room for others (ms). */
 const MIN_READY_TIME = 1000;
@@ -217,7 +217,7 @@ export class ConnectionRequest {
       };
       established = waitFor(id.accept(param), 'the client did not get ready', { timeout: READY_TIMEOUT });
     } catch (error) {
-      // What the application has done wrong is its own exception.
+      // Application errors are rethrown unchanged.
       if (!(error instanceof VerbsError)) {
         await connection.close();
         throw error;

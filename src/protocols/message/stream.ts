@@ -271,7 +271,7 @@ export class ConnectionStream extends Duplex {
   #post(build: (room: number) => OutgoingMessage, bytes: number): Promise<void> {
     const sent = this.#transport.post(build, bytes);
     sent.catch((error) => {
-      // How the connection ends decides about messages that carry no data.
+      // The end of the connection decides about messages that carry no data.
       if (!this.#isComplete && (this.#hasUnsentData || !this.#isPeerAtEnd)) this.destroy(error);
     });
     return sent;

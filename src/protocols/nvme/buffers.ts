@@ -29,13 +29,13 @@ export const MAX_BUFFER_BYTES = LARGE_BYTES;
 export interface BufferCounts {
   readonly small: number;
   readonly large: number;
-  /** What the peer may do with the buffers. Default: nothing. */
+  /** Rights of the peer to the buffers. Default: none. */
   readonly access?: AccessFlags;
   /** Whether each client has a share; otherwise one may have all. Default false. */
   readonly isShared?: boolean;
 }
 
-/** What is still to be done with a buffer. */
+/** The outstanding use of a buffer. */
 export interface Rest {
   readonly done: Promise<void>;
 }
@@ -86,7 +86,7 @@ export class TransferBuffers {
    * done. All parts have ended when it returns, also when one of them throws.
    * @param partBytes bytes of a part at most, no more than `MAX_BUFFER_BYTES`
    * @param each several run at once. @returns what is still to be done before the buffer can be given back
-   * @throws what `each` throws first; no further parts begin then
+   * @throws the first error of `each`; no further parts begin then
    */
   async inParts(
     bytes: number,

@@ -39,7 +39,7 @@ function writeRecord(record: Buffer, { nqn, address, port }: DiscoveryEntry): vo
   record[770] = 1; // CMS: rdma_cm
 }
 
-/** What the head of the log says: how many records follow, and which edition of the log they are of. */
+/** The head of the log: the number of records, and the edition of the log that they are of. */
 export function decodeDiscoveryHead(head: Buffer): { readonly generation: bigint; readonly records: number } {
   return { generation: head.readBigUInt64LE(0), records: Number(head.readBigUInt64LE(8)) };
 }

@@ -30,7 +30,7 @@ export enum Status {
 export class CommandError extends Error {
   constructor(
     readonly status: Status,
-    /** What the status says of the command (bytes 0 to 7 of the response). */
+    /** Bytes 0 to 7 of the response: details of the status. */
     readonly result = 0n,
   ) {
     super(Status[status]);

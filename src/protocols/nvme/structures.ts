@@ -48,7 +48,7 @@ export const CONTROLLER = {
   /** Bytes of a command with its data, and of a response, in units of 16. */
   IOCCSZ: 1792,
   IORCSZ: 1796,
-  /** Where the data in a command begins, behind its 64 bytes. */
+  /** Offset of the data in a command, behind its 64 bytes. */
   ICDOFF: 1800,
   /** SGL descriptors of a command. */
   MSDBD: 1803,

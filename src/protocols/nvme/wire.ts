@@ -120,7 +120,7 @@ export const broken = (why: string): VerbsError =>
 
 // ---- connection manager ----
 
-/** Why the target rejects a connection request (RDMA transport specification, "Status codes"). */
+/** Reasons of a target to reject a connection request (RDMA transport specification, "Status codes"). */
 export enum RejectStatus {
   PRIVATE_DATA_LENGTH = 1,
   RECORD_FORMAT = 2,
@@ -183,7 +183,7 @@ export function encodeReject(status: RejectStatus): Uint8Array {
 
 // ---- commands ----
 
-/** Where the data of a command is (SGL descriptor 1). */
+/** The place of a command's data (SGL descriptor 1). */
 export interface DataDescriptor {
   /** `host`: memory of the host, by address and key. `capsule`: behind the command, from `address` on. */
   readonly place: 'host' | 'capsule';
@@ -335,7 +335,7 @@ export class Command {
   }
 }
 
-/** What a command is made of; fields that are not given are 0. */
+/** The fields of a command; those that are not given are 0. */
 export interface CommandFields {
   readonly opcode: number;
   readonly nsid?: number;
@@ -367,7 +367,7 @@ export function encodeCommand(
   return bytes;
 }
 
-/** What a response says. */
+/** The fields of a response. */
 export interface Response {
   readonly cid: number;
   readonly status: Status;

@@ -6,7 +6,7 @@ import { RpcError, statusOf } from './status.js';
 import { RpcStream } from './stream.js';
 import { decodeLarge, encodeStatus, type Frame, FrameType, LARGE } from './wire.js';
 
-/** What a handler knows of its call. */
+/** The context of a call, for its handler. */
 export interface CallContext {
   /** Address of the client. */
   readonly address: string;
@@ -195,7 +195,7 @@ export class ServedClient {
     await stream.finish();
   }
 
-  /** Why a call is not carried out; undefined: it is, and takes of the limits. */
+  /** The reason to refuse a call; undefined: it is carried out, and counts against the limits. */
   #refusal(frame: Frame): RpcError | undefined {
     const { type, name } = frame;
     const { calls, pendingBytes } = this.#limits;

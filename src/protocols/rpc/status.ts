@@ -1,6 +1,6 @@
 /** Errors of calls, with the status codes of gRPC. */
 
-/** Why a call has failed. */
+/** The reasons for the failure of a call. */
 export type RpcStatus =
   | 'CANCELLED'
   | 'DEADLINE_EXCEEDED'
@@ -23,7 +23,7 @@ export class RpcError extends Error {
      * there is no such method. `INTERNAL`: the handler has failed. Handlers may use other codes.
      */
     readonly code: RpcStatus,
-    /** What has happened, without the code. */
+    /** The message without the code. */
     readonly details: string,
     options: ErrorOptions = {},
   ) {

@@ -12,7 +12,7 @@ const CREDITS: readonly true[] = Array.from({ length: WINDOW }, () => true as co
 /** The error of writes after the end. */
 const streamEnded = () => new RpcError('CANCELLED', 'the stream has ended');
 
-/** What a stream tells its client or server. */
+/** The client or server of a stream, as the stream sees it. */
 export interface StreamListener {
   /** The program cancels the stream: both ends of it are to fail. */
   onCancel(error: Error): void;

@@ -6,7 +6,7 @@ import { type Mr, type Pd, VerbsError } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import { MAPPING_BYTES, type Mapping, readMapping } from './wire.js';
 
-/** What the peer has mapped: our table, which the peer writes. */
+/** The memory that the peer has mapped: our table, which the peer writes. */
 export class PeerMappings {
   readonly #table: DataView;
   /** Entries by their index: the table may change while we read it, these do not. */
@@ -42,7 +42,7 @@ export class PeerMappings {
   }
 }
 
-/** What we have mapped: regions of our own, in the order of their entries in the peer's table. */
+/** The memory that we have mapped: regions of ours, in the order of their entries in the peer's table. */
 export class OwnMappings {
   readonly #regions: { readonly mr: Mr; readonly offset: bigint }[] = [];
 

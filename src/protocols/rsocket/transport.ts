@@ -69,7 +69,7 @@ enum Request {
   MAPPED,
 }
 
-/** Where our own memory has the entries that are on their way, and the ring of data after them. */
+/** Offsets in our own memory: of the entries that are on their way, and of the ring of data after them. */
 const MAPPING_AT = TARGET_BYTES;
 const DATA_AT = MAPPING_AT + MAPPING_BYTES;
 
@@ -81,7 +81,7 @@ interface MappedWrite {
   readonly done?: (error?: Error) => void;
 }
 
-/** What `iomap` has to tell. */
+/** The news that `iomap` has for the peer. */
 interface MappingMessage {
   readonly index: number;
   readonly entry: Mapping;
@@ -104,7 +104,7 @@ export class RsocketTransport implements Transport {
   #peer: ConnectData | undefined;
   /** The queue pair can send. Messages of the peer may come earlier, when its RTU is late. */
   #isStarted = false;
-  /** What we may write, in order: at most the entries of our list. */
+  /** Memory of the peer that we may write, in order: at most the entries of our list. */
   readonly #targets: PeerMemory[] = [];
   /** The entry of our list that the peer writes next, and that of the peer's that we write next. */
   #ownIndex = 1;

@@ -1,5 +1,5 @@
 /**
- * What rsockets, version 1, put into private data, immediate data and lists of memory.
+ * The wire format of rsockets, version 1: private data, immediate data and lists of memory.
  *
  * Each end announces a receive buffer of two halves. The peer writes a stream of bytes into them, half after half, by
  * RDMA WRITE with immediate; the immediate has the number of bytes. The halves that may be written stand in the target

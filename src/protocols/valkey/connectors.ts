@@ -1,4 +1,4 @@
-/** How clients of Valkey and Redis that open sockets by themselves get those of Valkey Over RDMA. */
+/** Sockets of Valkey Over RDMA for clients of Valkey and Redis that open their sockets by themselves. */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { VALKEY_CLIENT } from './transport.js';
 /** Port of a server, if no other one is given. */
 export const VALKEY_PORT = 6379;
 
-/** Where a server is. */
+/** The address of a server. */
 export interface ValkeyOptions extends SocketOptions, Omit<SocketConnectOptions, 'port'> {
   /** Port of the server, `rdma-port` in its configuration. Default 6379. */
   readonly port?: number;
@@ -24,7 +24,7 @@ export function connect(options: ValkeyOptions = {}, onConnect?: () => void): Va
   return new ValkeySocket(options).connect({ port: VALKEY_PORT, ...options }, onConnect);
 }
 
-/** What `iovalkey` and `ioredis` take as their option `Connector`. */
+/** The option `Connector` of `iovalkey` and `ioredis`. */
 export interface Connector {
   /** Whether a server that answers is the one that is meant. */
   check(info: unknown): boolean;

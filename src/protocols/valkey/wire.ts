@@ -5,7 +5,7 @@ import { checkPeerMemory, type PeerMemory } from '../../transport/peermemory.js'
 /** Bytes of each message. */
 export const MESSAGE_BYTES = 32;
 
-/** What a message is about: its first 16 bits. */
+/** The kind of a message: its first 16 bits. */
 export enum Opcode {
   GET_SERVER_FEATURE = 0,
   SET_CLIENT_FEATURE = 1,

@@ -96,7 +96,7 @@ export const nvmeHost: FuzzedProtocol = {
     fields.put(2, random.chance(0.8) ? 0 : edge(random));
     return { act: Act.SEND, payload: random.chance(0.97) ? fields.bytes : fields.bytes.subarray(1) };
   },
-  /** Where the data of its first command with data is to go. */
+  /** The place for the data of its first command with data. */
   learn(end) {
     for (let n = 0; n < 4; n++) {
       const bytes = end.received(n);

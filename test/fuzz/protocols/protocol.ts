@@ -14,10 +14,10 @@ import type { FuzzTarget, Session } from '../fuzzer.js';
 import { type Meet, RawEnd } from './rawend.js';
 import { Act, decodeStep, encodeStep, type PartialStep } from './step.js';
 
-/** Where the hostile end is. */
+/** The address of the hostile end. */
 export const HOSTILE_HOST = '10.0.0.66';
 
-/** What is fuzzed, while it is open. */
+/** The target, while it is open. */
 export interface Subject {
   readonly meet: Meet;
   /** An honest client is served. */

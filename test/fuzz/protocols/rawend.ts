@@ -20,7 +20,7 @@ const PLACES = 32;
 const PLACE_BYTES = 8192;
 const DATA_BYTES = PLACES * PLACE_BYTES;
 
-/** How an end meets the other one. */
+/** The way in which an end meets the other one. */
 export type Meet = (end: RawEnd, privateData: Uint8Array) => Promise<CmId>;
 
 export class RawEnd {
@@ -52,7 +52,7 @@ export class RawEnd {
     return new RawEnd(device, pd, cq, memory, meet);
   }
 
-  /** Where the memory is that messages may name. */
+  /** The memory that messages may name. */
   get address(): bigint {
     return BigInt(this.memory.iova) + BigInt(RECEIVES * RECEIVE_BYTES);
   }

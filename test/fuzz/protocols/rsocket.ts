@@ -75,7 +75,7 @@ function message(random: Random, address: bigint, rkey: number): PartialStep {
   }
 }
 
-/** What a program does with the memory that the peer maps. */
+/** The use of memory that the peer maps. */
 const writeMapped = (socket: Socket) => socket.iowrite(Buffer.alloc(100), 0).catch(() => {});
 
 export const rsocketServer: FuzzedProtocol = {

@@ -1,4 +1,4 @@
-/** What a hostile end does next, as the bytes of an input. */
+/** The next step of a hostile end, as the bytes of an input. */
 
 export enum Act {
   SEND,

@@ -1,4 +1,4 @@
-/** Where Debian's packages come from: wherever this machine's apt gets its own, with a suite of the guest. */
+/** The source of Debian's packages: that of this machine's apt, with a suite of the guest. */
 import { execFileSync } from 'node:child_process';
 
 /** Returns lines for sources.list: the archives of this machine's apt, or else Debian's own. */

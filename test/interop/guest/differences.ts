@@ -1,4 +1,4 @@
-/** What differs between the guests, by their kernel, rdma-core and perftest. All else is the same for each of them. */
+/** The differences of the guests, by their kernel, rdma-core and perftest. All else is the same for each of them. */
 import { WcStatus } from '../../../src/index.js';
 import { guestSuite } from './recipe.js';
 
@@ -12,7 +12,7 @@ interface Differences {
   /** perftest in /usr/bin tells its peer when SIGINT ends `--run_infinitely`; otherwise it just dies. */
   readonly saysGoodbye: boolean;
   /**
-   * How the two ends of cmtime synchronize: not at all; by a TCP connection, at the steps of cmtime.ts; or through a
+   * Synchronization of the two ends of cmtime: none; by a TCP connection, at the steps of cmtime.ts; or through a
    * controller for any number of peers, which the tests do not imitate.
    */
   readonly cmtime: 'free' | 'steps' | 'controller';

@@ -55,7 +55,7 @@ export function guestUnavailable(): string | undefined {
 const KERNEL_ARGUMENTS =
   'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on rcupdate.rcu_expedited=1';
 
-/** What the kernel says when it crashes. */
+/** The message of a kernel that crashes. */
 const CRASH = /.*(?:Oops: |Kernel panic).*/;
 /** Boot attempts when the guest's kernel crashes during its boot. */
 const BOOT_ATTEMPTS = 3;

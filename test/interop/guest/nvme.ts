@@ -6,7 +6,7 @@ export type Transport = 'rdma' | 'tcp';
 const PORT = '4420';
 const PATIENCE = { timeout: 120_000 };
 
-/** What fio does to a disk: writes at random places, then reads and checks all of it. */
+/** The job of fio for a disk: it writes at random places, then reads and checks all of it. */
 export interface Workload {
   /** Bytes that each job writes. */
   readonly size: number;

@@ -20,7 +20,7 @@ export interface Recipe {
   readonly older?: { readonly suite: string; readonly packages: readonly string[] };
   /** Kernel modules, loaded at boot in this order, each after its dependencies. */
   readonly modules: readonly string[];
-  /** What the tests of NVMe add to a guest that runs (storage.ts). */
+  /** Packages that the tests of NVMe add to a guest that runs (storage.ts). */
   readonly storage?: StorageRecipe;
 }
 

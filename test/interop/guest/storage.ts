@@ -1,6 +1,7 @@
 /**
- * What the tests of NVMe add to a guest: Linux's host and target of NVMe over RDMA, nvme-cli, fio and ext4. They are in
- * an archive beside the guest's image (image.ts), because a guest that boots with them needs more time and memory.
+ * Additions of the tests of NVMe to a guest: Linux's host and target of NVMe over RDMA, nvme-cli, fio and ext4. They
+ * are in an archive beside the guest's image (image.ts), because a guest that boots with them needs more time and
+ * memory.
  */
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';

@@ -77,7 +77,7 @@ interface Slot {
 }
 
 export class AdapterRequester implements Adapter {
-  /** What happened, for tests that want to know that it did. */
+  /** Counts of events, for tests that need to know that they happened. */
   readonly counts = { timeouts: 0, sequence: 0, rnr: 0, implied: 0 };
   readonly #options: RequesterOptions;
   readonly #packets: PacketJudge;

@@ -36,7 +36,7 @@ export class RequestJudge {
   /** The message of which only the first packets were sent, and the bytes left of a WRITE. */
   #open: 'SEND' | 'WRITE' | undefined;
   #left = 0;
-  /** How many receives the first n messages take. */
+  /** Number of receives that the first n messages take. */
   readonly #taken: number[] = [0];
   /** Receives that the card may take; Infinity without flow control. */
   #limit: number;

@@ -55,7 +55,7 @@ export class AdapterResponder implements Adapter {
   deadline = Number.POSITIVE_INFINITY;
   /** Messages that took a receive, in order. */
   readonly received: Received[] = [];
-  /** What happened, for tests that want to know that it did. */
+  /** Counts of events, for tests that need to know that they happened. */
   readonly counts = { sequence: 0, rnr: 0, again: 0, acks: 0 };
   readonly #options: ResponderOptions;
   readonly #packets: PacketJudge;

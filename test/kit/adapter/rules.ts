@@ -1,5 +1,5 @@
 /**
- * What the two strict peer models share: the rules of every packet, the habits of adapters, and PSNs. A model judges
+ * The base of the two strict peer models: the rules of every packet, the habits of adapters, and PSNs. A model judges
  * each packet of the card in the order in which it leaves, so that the network changes nothing about what is right. The
  * models share no code with the card but the second encoder and decoder.
  */
@@ -76,7 +76,7 @@ export const creditsIn = (syndrome: number): number | undefined =>
 /** Returns the nanoseconds of an RNR NAK's syndrome. */
 export const rnrTime = (syndrome: number): number => (RNR_TIMES[syndrome & 31] as number) * 1000;
 
-/** What a packet does, from the name of its opcode. */
+/** The operation of a packet, from the name of its opcode. */
 export interface Kind {
   readonly operation: 'SEND' | 'WRITE' | 'READ' | 'ATOMIC' | 'READ_RESPONSE' | 'ACK' | 'ATOMIC_ACK' | 'CNP';
   readonly isFirst: boolean;

@@ -34,9 +34,9 @@ test('a correct peer passes every check', async () => {
 });
 
 /**
- * What each bug shows in. Some show in several checks, because all need what the bug spoils: a duplicate across the
- * wrap of PSNs, a packet to another queue pair, the last packet of a READ, more than one gap, the ACK timer, the answer
- * to an RNR NAK, a bad key that puts a queue pair into error.
+ * The checks that find each bug. Several checks find some bugs, because all need the part that the bug spoils: a
+ * duplicate across the wrap of PSNs, a packet to another queue pair, the last packet of a READ, more than one gap, the
+ * ACK timer, the answer to an RNR NAK, a bad key that puts a queue pair into error.
  */
 const FOUND: Readonly<Record<AnyBug, readonly string[]>> = {
   icrcWrong: ['icrc: fails'],

@@ -237,7 +237,7 @@ class DoubleQueue implements PacketPort {
     return isKnown;
   }
 
-  /** What bugs make of a packet that is not for the queue pair. */
+  /** The effect of bugs on a packet that is not for the queue pair. */
   #mistaken(packet: Decoded): Decoded | undefined {
     const { bth, eth } = packet;
     this.#isTagged = eth.vlan !== undefined;
@@ -299,7 +299,7 @@ class DoubleQueue implements PacketPort {
     this.#out.push({ frame: bytes, at: this.peer.now + delay });
   }
 
-  /** What bugs make of the headers of a response. */
+  /** The effect of bugs on the headers of a response. */
   #spoil({ bth, ip, udp }: Frame): void {
     this.#said++;
     if (this.#has('pkeyOwn')) bth.pkey = 0x8123;

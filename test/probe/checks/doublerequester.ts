@@ -89,7 +89,7 @@ type Waiting = Omit<TrafficRequest, 'count'>;
 const distance = (a: number, b: number): number => ((a - b) << 8) >> 8;
 const after = (psn: number, packets: number): number => (psn + packets) & 0xffffff;
 
-/** What all queue pairs of a double share. */
+/** The state that all queue pairs of a double share. */
 export interface Peer {
   readonly bug?: string | undefined;
   now: number;
@@ -110,7 +110,7 @@ export class DoubleRequester implements PacketPort, Requester {
   #deadline = Number.POSITIVE_INFINITY;
   #retries = 0;
   #isError = false;
-  /** How often everything was acknowledged. */
+  /** Number of times that everything was acknowledged. */
   #rests = 0;
   #waiting: Waiting[] = [];
   #hasCredits = true;

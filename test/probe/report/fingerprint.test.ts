@@ -1,4 +1,4 @@
-// What a peer probably is: our card, rxe in captures, and the habits of adapters whose packets others have captured.
+// The probable maker of a peer: our card, rxe in captures, and adapters whose packets others have captured.
 import { expect, test } from 'vitest';
 import { readCapture } from '../../../src/probe/capture/read.js';
 import type { CheckResult, Evidence } from '../../../src/probe/checks/check.js';

@@ -47,7 +47,7 @@ describe.each([
   [4, SHORT],
   [7, LONG],
 ])('of %i ranks that combine %i elements', (size, length) => {
-  /** What all ranks but one get of a call. */
+  /** The errors of a call at all ranks but one. */
   async function failures(ranks: readonly Communicator[], without: number): Promise<RankError[]> {
     const others = ranks.filter(({ rank }) => rank !== without);
     return Promise.all(others.map((rank) => failure(rank.allReduce(new Float32Array(length)))));

@@ -1,4 +1,4 @@
-// What connections leave to the garbage collector.
+// Garbage of connections.
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 

@@ -1,4 +1,4 @@
-// What a Node program expects of devices, servers and connections.
+// The expectations of a Node program of devices, servers and connections.
 import { once } from 'node:events';
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// What a client cannot do to a server: end its loop, by whatever it sends or leaves out.
+// A client cannot end the loop of a server, by whatever it sends or leaves out.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Connection, createCmId, type Device, MemoryHub, type Server } from '../../../src/index.js';

@@ -59,7 +59,7 @@ test('an idle connection takes less than 8 KiB of the device, however it was use
     await client.close();
     await served.close();
   }
-  // What all have shared is freed with the last one: 16 MiB would be a quarter.
+  // The buffers of all are freed with the last one: 16 MiB would be a quarter.
   expect(free(b)).toBeGreaterThan((before[1] as number) + 2 ** 22);
 });
 

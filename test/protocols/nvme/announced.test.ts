@@ -1,4 +1,4 @@
-// What a target announces is read, bounded and obeyed by our host.
+// Our host reads, bounds and obeys the announcements of a target.
 import { afterEach, expect, test } from 'vitest';
 import { connect, discover, type NvmeController } from '../../../src/nvme.js';
 import { discoveryLog } from '../../../src/protocols/nvme/discovery.js';

@@ -1,5 +1,5 @@
 /**
- * What Linux's host and target of NVMe over RDMA said to each other (nvme-rdma, nvmet-rdma): our formats hold it, and
+ * Captures of Linux's host and target of NVMe over RDMA (nvme-rdma, nvmet-rdma): our formats hold for them, and
  * our target answers the same commands with the same statuses.
  */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -87,7 +87,7 @@ describe.each(['nvme_connect', 'nvme_discover', 'nvme_rw', 'nvme_aen'])('%s', (c
   });
 });
 
-/** Where our target differs from nvmet, and why. */
+/** The differences of our target from nvmet, and their reasons. */
 const DIFFERENCES: readonly { why: string; opcode: number; theirs: number; ours: Status; logs?: readonly number[] }[] =
   [
     { why: 'we have Compare', opcode: NvmOpcode.COMPARE, theirs: Status.INVALID_OPCODE, ours: Status.SUCCESS },

@@ -1,4 +1,4 @@
-// What one host takes of a target is bounded, and an honest host beside it is served at once.
+// The share of one host of a target is bounded, and an honest host beside it is served at once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type CmId, createCmId, type Device } from '../../../src/index.js';
 import { connect, createTarget, type NvmeController, type NvmeTarget } from '../../../src/nvme.js';

@@ -27,7 +27,7 @@ const DATA_BYTES = 2 ** 18;
 /** Entries of a queue less 1, contiguous queues, 7.5 s to get ready, the NVM command set. */
 const CAPABILITIES = 127n | (1n << 16n) | (15n << 24n) | (1n << 37n);
 
-/** What a test changes. */
+/** Changes by a test. */
 export interface RawTargetOptions {
   readonly capabilities?: bigint;
   /** Changes Identify Controller. */

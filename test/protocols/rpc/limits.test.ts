@@ -1,4 +1,4 @@
-// What one client takes of a server of calls is bounded, and an honest client beside it is served at once.
+// The share of one client of a server of calls is bounded, and an honest client beside it is served at once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Connection, Device } from '../../../src/index.js';
 import { CONNECTION_OPTIONS } from '../../../src/protocols/rpc/channel.js';

@@ -26,7 +26,7 @@ afterEach(async () => {
 type AnySocket = nodeDgram.Socket;
 type Log = unknown[];
 
-/** What a program uses: sockets of one of the two modules, at each of the addresses. */
+/** The module of a program: sockets of one of the two, at each of the addresses. */
 interface World {
   socket(address: string, options?: object): AnySocket;
 }

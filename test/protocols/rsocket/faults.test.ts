@@ -58,7 +58,7 @@ class RawPeer {
     readonly cq: Cq,
     readonly qp: Qp,
     readonly memory: Mr,
-    /** What our end has told of its memory. */
+    /** The memory that our end has announced. */
     readonly our: ConnectData,
   ) {}
 

@@ -15,7 +15,7 @@ useDevices();
 type AnySocket = nodeNet.Socket;
 type AnyServer = nodeNet.Server;
 
-/** What a program uses: one of the two modules, with the addresses of its network. */
+/** The module of a program: one of the two, with the addresses of its network. */
 interface World {
   readonly host: string;
   createServer(options: nodeNet.ServerOpts, onConnection?: (socket: AnySocket) => void): AnyServer;
@@ -38,7 +38,7 @@ const rsockets: World = {
   socket: (options) => new ourNet.Socket({ ...options, device } as ourNet.SocketOptions) as never,
 };
 
-/** What happened, as a program can see it. */
+/** The events, as a program sees them. */
 type Log = unknown[];
 
 const EVENTS = ['lookup', 'connect', 'ready', 'end', 'finish', 'timeout', 'drain', 'error', 'close'];

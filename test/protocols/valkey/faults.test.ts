@@ -12,7 +12,7 @@ useDevices();
 
 const PORT = 6379;
 const RECEIVES = 600;
-/** Where the raw peer's buffer begins in its memory: messages that come, and one that leaves, are before. */
+/** Offset of the raw peer's buffer in its memory: messages that come, and one that leaves, are before. */
 const BUFFER = (RECEIVES + 1) * MESSAGE_BYTES;
 const BUFFER_BYTES = 4096;
 

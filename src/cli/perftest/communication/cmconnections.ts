@@ -2,7 +2,9 @@
  * The connections of a test with `-R`: rdma_cm connects one queue pair after another, to the port of the communication.
  * With UD the client sends its queue pair number as immediate data, if the server also sends.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RNR_TIMER } from '../../../base/rnrtimer.js';
 import {
   type CmAddress,
   CmError,
@@ -19,11 +21,9 @@ import { isReadOrAtomic } from '../parameters.js';
 import type { PerftestContext } from '../resources.js';
 import type { Handshake } from './handshake.js';
 
-/** How long an end waits for the peer's DREQ, or for the answer to its own (ms). */
+/** Time that an end waits for the peer's DREQ, or for the answer to its own (ms). */
 const DISCONNECT_MS = 1000;
-/** RNR timer of our queue pairs: the code of 0.64 ms, as in the stock programs. */
-const MIN_RNR_TIMER = 12;
-/** How long the client waits for a server that listens, and how often it tries (ms). */
+/** Time that the client waits for a server that listens, and time between its attempts (ms). */
 const [LISTEN_WAIT_MS, RETRY_MS] = [5000, 10];
 /** Bytes of the UD message that carries the queue pair number; their content has no meaning. */
 const QPN_BYTES = 4;
@@ -122,7 +122,7 @@ export class CmConnections {
     const { transport, trafficClass, timeout } = this.ctx.options;
     return {
       ...(transport === 'UD' ? { space: 'UDP' } : { qpType: transport }),
-      ...{ tos: trafficClass, minRnrTimer: MIN_RNR_TIMER },
+      ...{ tos: trafficClass, minRnrTimer: RNR_TIMER },
       ...(timeout > 0 && { ackTimeout: timeout }),
     };
   }

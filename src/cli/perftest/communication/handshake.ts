@@ -29,7 +29,7 @@ export interface Negotiated {
   readonly mtu: number;
 }
 
-/** What one end has measured. */
+/** The measurement of one end. */
 export interface BandwidthReport {
   readonly size: number;
   readonly iters: number;
@@ -40,7 +40,7 @@ export interface BandwidthReport {
   readonly rate: number;
 }
 
-/** What carries the messages: TCP, or with `-R` and `-z` a connection of rdma_cm. */
+/** The carrier of the messages: TCP, or with `-R` and `-z` a connection of rdma_cm. */
 export type Channel = Pick<TcpChannel, 'remoteAddress' | 'isEnded' | 'hasData' | 'write' | 'read' | 'shutdown'>;
 
 export class Handshake {

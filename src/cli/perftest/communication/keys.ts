@@ -1,4 +1,4 @@
-/** What the peer must know of a queue pair and its memory, in the two formats of perftest. */
+/** Numbers and keys of a queue pair and its memory for the peer, in the two formats of perftest. */
 
 import { gidToHex } from '../../../base/gid.js';
 import { gidText } from '../../../index.js';

@@ -27,7 +27,7 @@ const RANGE_CHECKS: Checks<RangeOptions> = { start: anything, end: anything };
 
 interface NamespaceInit {
   readonly nsid: number;
-  /** What Identify Namespace says. */
+  /** The structure of Identify Namespace. */
   readonly identity: Buffer;
   readonly limits: TargetLimits;
   /** The controller's buffers. @throws why there are none */
@@ -56,7 +56,7 @@ export class NvmeNamespace {
   readonly #limits: TargetLimits;
   /** Bytes of one Read or Write at most, whole blocks. */
   readonly #transferBytes: number;
-  /** Why its blocks cannot be used. */
+  /** The reason why its blocks cannot be used; undefined: they can. */
   readonly #obstacle: string | undefined;
 
   /** @internal */

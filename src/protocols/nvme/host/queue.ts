@@ -39,7 +39,7 @@ export interface HostQueueOptions {
   readonly timeoutMs: number;
 }
 
-/** What a command of a host may have besides its fields. */
+/** Options of a command of a host, besides its fields. */
 export interface SubmitOptions {
   /** Data that goes with it. */
   readonly inCapsule?: Uint8Array;
@@ -126,7 +126,7 @@ export class HostQueue {
   /**
    * Sends a command when the target has room for it.
    * @param what the command, for an error
-   * @returns what the response says (bytes 0 to 7)
+   * @returns bytes 0 to 7 of the response
    * @throws NvmeError when the target has not carried it out; why the queue has failed
    */
   async submit(what: string, fields: CommandFields, options: SubmitOptions = {}): Promise<bigint> {

@@ -14,7 +14,7 @@ import { Queue, type QueueListener, type QueueSizes, queueBytes } from './queue.
 /** Time that a host has to send Connect (ms). */
 const CONNECT_MS = 10_000;
 
-/** What a connection needs of the target. */
+/** The target, as a connection sees it. */
 export interface ConnectionOwner {
   /** Carries out Connect. @returns the id of the controller @throws CommandError */
   connect(exchange: Exchange, connection: HostConnection): Promise<bigint>;

@@ -1,4 +1,4 @@
-/** What a target says of itself in the data structures of Identify. */
+/** The data structures of Identify, as a target fills them. */
 
 import { CONTROLLER, FORMAT, NAMESPACE, ONCS, SGLS } from '../structures.js';
 import { COMMAND_BYTES, IDENTIFY_BYTES, RESPONSE_BYTES } from '../wire.js';
@@ -8,7 +8,7 @@ import { MAX_TRANSFER_LOG2, type Namespace } from './namespace.js';
 /** Unit of the keep-alive timer in ms (KAS, in units of 100 ms). */
 const KEEP_ALIVE_UNITS = 10;
 
-/** What Identify Controller says of a controller. */
+/** The properties of a controller in Identify Controller. */
 export interface ControllerIdentity {
   readonly cntlid: number;
   readonly nqn: string;

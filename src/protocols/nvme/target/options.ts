@@ -1,4 +1,4 @@
-/** What a target serves: the options of its subsystems and namespaces, and the checks of them. */
+/** The subsystems and namespaces of a target: their options, and the checks of these. */
 import {
   array,
   type Checks,

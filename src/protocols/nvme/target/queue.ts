@@ -139,7 +139,7 @@ export class Queue {
     return this.#buffers;
   }
 
-  /** Why the queue has failed. */
+  /** The error that has ended the queue. */
   get failure(): Error | undefined {
     return this.#failure;
   }

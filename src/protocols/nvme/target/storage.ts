@@ -1,4 +1,4 @@
-/** Where a namespace keeps its bytes. */
+/** Storage for the bytes of a namespace. */
 
 import { type FileHandle, open } from 'node:fs/promises';
 import { type Checks, checkBoolean, checkOptions, integer } from '../../../base/options.js';

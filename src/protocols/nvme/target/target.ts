@@ -41,7 +41,7 @@ export interface TargetOptions {
   readonly host?: string;
   /** Port of rdma_cm; 0 = any free port. Default 4420. */
   readonly port?: number;
-  /** What hosts may connect to, besides the discovery subsystem. */
+  /** Subsystems that hosts may connect to, besides that of discovery. */
   readonly subsystems: readonly SubsystemOptions[];
   /** Called when a host's controller or connection has ended by an error. */
   readonly onError?: (error: Error, host: { readonly address: string; readonly nqn: string | undefined }) => void;

@@ -14,7 +14,7 @@ const MAX_LOOKUPS = 64;
  */
 const SILENCE_MS = 2000;
 
-/** Where a message goes. */
+/** The destination of a message. */
 export interface Destination {
   readonly ah: AddressHandle;
   readonly qpNum: number;

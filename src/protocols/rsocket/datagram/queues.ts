@@ -21,7 +21,7 @@ interface Sending {
   readonly done: Done;
 }
 
-/** What the queue pair tells the socket. */
+/** The socket, as its queue pair sees it. */
 export interface QueuesListener {
   /** @param from IP address of the sender @param bytes a message with its header, valid during the call */
   onMessage(from: string, bytes: Buffer): void;

@@ -5,7 +5,7 @@ import type { Done } from './queues.js';
 /** A message: text, which is sent as UTF-8, or bytes, or several of both, which are sent as one message. */
 export type DatagramData = string | NodeJS.ArrayBufferView | readonly (string | NodeJS.ArrayBufferView)[];
 
-/** What a call of `send` says. */
+/** The arguments of a call of `send`. */
 export interface SendArguments {
   readonly message: Uint8Array;
   /** Undefined: the peer of the socket. */

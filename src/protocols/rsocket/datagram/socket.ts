@@ -48,7 +48,7 @@ interface End {
   readonly port: number;
 }
 
-/** What a socket has while it is bound. */
+/** The parts of a bound socket. */
 interface Binding {
   /** All that is open. */
   readonly scope: Scope;

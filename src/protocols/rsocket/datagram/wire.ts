@@ -1,5 +1,5 @@
 /**
- * What datagram rsockets put on the wire.
+ * The wire format of datagram rsockets.
  *
  * A message goes to a queue pair, by UD. To a peer whose queue pair is not known yet it goes by plain UDP, in a packet
  * that introduces the queue pair of its sender; the peer introduces its own in return. Ports are those of UDP.
@@ -27,7 +27,7 @@ enum Kind {
   ANSWER = 7,
 }
 
-/** What a packet of UDP tells of its sender. */
+/** The sender of a packet of UDP. */
 export interface Introduction {
   /** Queue pair number of the sender, 24 bits. */
   readonly qpNum: number;
