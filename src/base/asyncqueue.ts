@@ -10,7 +10,8 @@ interface Taker<T> {
 export class AsyncQueue<T> {
   #items: T[];
   #takers: Taker<T>[] = [];
-  #error: Error | undefined;
+  /** Settles the takers that find no item after the end. */
+  #end: ((taker: Taker<T>) => void) | undefined;
 
   constructor(items: readonly T[] = []) {
     this.#items = [...items];
@@ -26,8 +27,14 @@ export class AsyncQueue<T> {
     return this.#takers.length;
   }
 
-  /** Gives an item to the taker that has waited longest, or keeps it for the next one. */
+  /** Whether the queue has ended. */
+  get isEnded(): boolean {
+    return this.#end !== undefined;
+  }
+
+  /** Gives an item to the taker that has waited longest, or keeps it for the next one. Drops it after the end. */
   put(item: T): void {
+    if (this.isEnded) return;
     const taker = this.#takers.shift();
     if (taker === undefined) this.#items.push(item);
     else taker.resolve(item);
@@ -41,13 +48,14 @@ export class AsyncQueue<T> {
   /**
    * Takes the oldest item as soon as there is one.
    * @param missing the absent item, for messages: `no event`
+   * @returns the last item of `endWith` when no item is left
    * @throws the error of `end` when no item is left; the signal's reason; VerbsError ETIMEDOUT; TypeError, RangeError
    * for wrong options
    */
   take(wait: WaitOptions = {}, missing = 'no item'): Promise<T> {
     const item = this.#items.shift();
     if (item !== undefined) return Promise.resolve(item);
-    if (this.#error !== undefined) return Promise.reject(this.#error);
+    if (this.#end !== undefined) return new Promise((resolve, reject) => this.#end?.({ resolve, reject }));
     let taker: Taker<T> | undefined;
     const taken = new Promise<T>((resolve, reject) => {
       taker = { resolve, reject };
@@ -65,16 +73,29 @@ export class AsyncQueue<T> {
     return removed;
   }
 
-  /** Ends the queue: takers get the items that are left, then the error. The first error counts. */
+  /** Ends the queue: takers get the items that are left, then the error. The first end counts. */
   end(error: Error): void {
-    this.#error ??= error;
-    this.interrupt(error);
+    this.#endBy(({ reject }) => reject(error));
+  }
+
+  /** Ends the queue: takers get the items that are left, then this one, each of them. The first end counts. */
+  endWith(last: T): void {
+    this.#endBy(({ resolve }) => resolve(last));
   }
 
   /** Ends the waits of all takers with an error. Later items and takers are served as before. */
   interrupt(error: Error): void {
+    this.#settle(({ reject }) => reject(error));
+  }
+
+  #endBy(end: (taker: Taker<T>) => void): void {
+    this.#end ??= end;
+    this.#settle(this.#end);
+  }
+
+  #settle(how: (taker: Taker<T>) => void): void {
     const takers = this.#takers;
     this.#takers = [];
-    for (const { reject } of takers) reject(error);
+    for (const taker of takers) how(taker);
   }
 }

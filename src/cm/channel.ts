@@ -119,7 +119,6 @@ export type Established = Extract<CmEvent, { type: 'ESTABLISHED' }>;
 export class EventChannel {
   #onEvent: (event: CmEvent) => void = () => {};
   readonly #events = new AsyncQueue<CmEvent>();
-  #isClosed = false;
   /** Open ids of the channel. */
   #ids = 0;
   #isRefed = true;
@@ -128,7 +127,7 @@ export class EventChannel {
 
   /** Whether `close` has been called. */
   get isClosed(): boolean {
-    return this.#isClosed;
+    return this.#events.isEnded;
   }
 
   /** Returns the next event, or undefined when there is none. Does not wait. */
@@ -150,12 +149,12 @@ export class EventChannel {
 
   /** Iterates over all events until the channel is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CmEvent, void, void> {
-    while (!this.#isClosed || this.#events.items.length > 0) {
+    while (!this.isClosed || this.#events.items.length > 0) {
       let event: CmEvent;
       try {
         event = await this.next();
       } catch (error) {
-        if (this.#isClosed && error instanceof VerbsError && error.code === 'ECANCELED') return;
+        if (this.isClosed && error instanceof VerbsError && error.code === 'ECANCELED') return;
         throw error;
       }
       yield event;
@@ -164,7 +163,6 @@ export class EventChannel {
 
   /** Rejects pending `next` calls with ECANCELED and drops later events. The ids stay open. */
   close(): void {
-    this.#isClosed = true;
     this.#events.end(new VerbsError('ECANCELED', 'the event channel is closed'));
     this.#updateAwake();
   }
@@ -190,7 +188,7 @@ export class EventChannel {
 
   /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
   toJSON(): Record<string, unknown> {
-    return { ids: this.#ids, unread: this.#events.items.map(({ type }) => type).slice(0, 8), isClosed: this.#isClosed };
+    return { ids: this.#ids, unread: this.#events.items.map(({ type }) => type).slice(0, 8), isClosed: this.isClosed };
   }
 
   /** @internal */
@@ -210,7 +208,7 @@ export class EventChannel {
   /** @internal Adds an event. */
   push(event: CmEvent): void {
     this.#onEvent(event);
-    if (!this.#isClosed) this.#events.put(event);
+    this.#events.put(event);
     this.#updateAwake();
   }
 

@@ -69,8 +69,6 @@ export class Inbox {
   readonly #unread: Arrival[] = [];
   /** Messages for readers that wait. */
   readonly #messages = new AsyncQueue<DatagramMessage | undefined>();
-  #isEnded = false;
-  #error: Error | undefined;
 
   constructor(owner: InboxOwner) {
     this.#owner = owner;
@@ -94,7 +92,7 @@ export class Inbox {
 
   /** Delivers the message of a completed receive. */
   onCompletion({ ok, wrId: slot, byteLen, srcQp }: Wc): void {
-    if (!ok || this.#isEnded) return;
+    if (!ok || this.#messages.isEnded) return;
     const arrival = { slot, byteLen, srcQp };
     if (this.#listener === undefined && this.#messages.waiting === 0) {
       this.#unread.push(arrival);
@@ -113,18 +111,15 @@ export class Inbox {
       const message = this.#take(this.#unread.shift() as Arrival);
       if (message !== undefined) return message;
     }
-    if (this.#isEnded && this.#error === undefined) return undefined;
     return this.#messages.take(wait, 'no message');
   }
 
   /** Drops what is unread. Readers get the error, or undefined. @returns whether a reader has got the error */
   end(error: Error | undefined): boolean {
-    this.#isEnded = true;
-    this.#error = error;
     this.#unread.length = 0;
     const { waiting } = this.#messages;
-    if (error !== undefined) this.#messages.end(error);
-    else while (this.#messages.waiting > 0) this.#messages.put(undefined);
+    if (error === undefined) this.#messages.endWith(undefined);
+    else this.#messages.end(error);
     return error !== undefined && waiting > 0;
   }
 

@@ -15,7 +15,7 @@ describe('a queue with items', () => {
     expect(queue.items).toEqual([1, 3]);
   });
 
-  test('gives them before the error of its end, and throws the first error ever after', async () => {
+  test('gives them before the error of its end, which all later takers get', async () => {
     const queue = new AsyncQueue([1]);
     queue.end(new Error('first'));
     queue.end(new Error('second'));
@@ -24,7 +24,21 @@ describe('a queue with items', () => {
     await expect(queue.take()).rejects.toThrow('first');
   });
 
-  test('gives one at once, whatever the options of the wait', async () => {
+  test('gives them before the last item of its end, which all later takers get', async () => {
+    const queue = new AsyncQueue<string | undefined>(['a']);
+    queue.endWith(undefined);
+    queue.end(new Error('too late'));
+    expect([await queue.take(), await queue.take(), await queue.take()]).toEqual(['a', undefined, undefined]);
+  });
+
+  test('drops items that are put after its end', () => {
+    const queue = new AsyncQueue<string>();
+    queue.end(new Error('ended'));
+    queue.put('a');
+    expect([queue.isEnded, queue.items]).toEqual([true, []]);
+  });
+
+  test('gives an item at once, whatever the options of the wait', async () => {
     expect(await new AsyncQueue([1]).take({ timeout: 0 })).toBe(1);
   });
 });
@@ -59,6 +73,13 @@ describe('a queue with takers', () => {
     const queue = new AsyncQueue<string>();
     await expect(queue.take({ timeout: -1 })).rejects.toThrow('timeout is -1, must be milliseconds, 0 or more');
     expect(queue.waiting).toBe(0);
+  });
+
+  test('gives all of them the last item of its end', async () => {
+    const queue = new AsyncQueue<string>();
+    const taken = [queue.take(), queue.take()];
+    queue.endWith('end');
+    expect(await Promise.all(taken)).toEqual(['end', 'end']);
   });
 
   test('rejects them with the error of its end', async () => {

@@ -17,8 +17,6 @@ export class MessageQueue {
   readonly #unread: ReceivedMessage[] = [];
   /** Messages for readers that wait, and unread ones of a connection that has ended, whose memory is freed. */
   readonly #messages = new AsyncQueue<Message | undefined>();
-  #isEnded = false;
-  #error: Error | undefined;
 
   push(message: ReceivedMessage): void {
     if (this.#messages.waiting > 0) this.#messages.put(takeMessage(message));
@@ -27,12 +25,9 @@ export class MessageQueue {
 
   /** Ends the queue. Readers get the unread messages, then the error, or undefined without one. */
   end(error?: Error): void {
-    if (this.#isEnded) return;
-    this.#isEnded = true;
-    this.#error = error;
     for (const message of this.#unread.splice(0)) this.#messages.put(takeMessage(message));
-    if (error !== undefined) this.#messages.end(error);
-    else while (this.#messages.waiting > 0) this.#messages.put(undefined);
+    if (error === undefined) this.#messages.endWith(undefined);
+    else this.#messages.end(error);
   }
 
   /** Passes unread messages to another handler. @param reason error for the readers that wait */
@@ -45,7 +40,6 @@ export class MessageQueue {
   async next(wait: WaitOptions): Promise<Message | undefined> {
     const message = this.#unread.shift();
     if (message !== undefined) return takeMessage(message);
-    if (this.#isEnded && this.#error === undefined) return this.#messages.shift();
     return this.#messages.take(wait, 'no message');
   }
 }

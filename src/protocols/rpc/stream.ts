@@ -33,7 +33,7 @@ export class RpcStream implements AsyncIterable<Buffer> {
   /** Messages that the peer may send. */
   #granted = WINDOW;
   #taken = 0;
-  /** Messages of the peer; undefined for readers that wait when it ends. */
+  /** Messages of the peer; undefined when it has ended. */
   readonly #frames = new AsyncQueue<Frame | undefined>();
   #isPeerEnded = false;
   #isEnded = false;
@@ -84,7 +84,7 @@ export class RpcStream implements AsyncIterable<Buffer> {
    * @throws RpcError when the stream has failed
    */
   async read(): Promise<Buffer | undefined> {
-    if (this.#isPeerEnded && this.#failure === undefined && this.#frames.items.length === 0) return undefined;
+    if (this.#failure !== undefined) throw this.#failure;
     const frame = await this.#frames.take();
     if (frame === undefined) return undefined;
     this.#listener.onTaken?.(frame);
@@ -108,9 +108,8 @@ export class RpcStream implements AsyncIterable<Buffer> {
     if (frame.type === FrameType.MESSAGE) {
       if (this.#isPeerEnded || this.#granted === 0) throw new Error('it has sent a message that it may not send');
       this.#granted--;
-      this.#frames.put(frame);
-      // nobody reads it any more
-      if (this.#isOver) this.#discardAll();
+      if (this.#isOver) this.#discard(frame);
+      else this.#frames.put(frame);
     } else if (frame.type === FrameType.END) {
       this.#endReads();
     } else if (frame.type === FrameType.RESULT) {
@@ -145,15 +144,18 @@ export class RpcStream implements AsyncIterable<Buffer> {
 
   #endReads(): void {
     this.#isPeerEnded = true;
-    while (this.#frames.waiting > 0) this.#frames.put(undefined);
+    this.#frames.endWith(undefined);
   }
 
   #discardAll(): void {
     this.#isOver = true;
-    for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
-      this.#listener.onTaken?.(frame);
-      this.#channel.discard(frame);
-    }
+    for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) this.#discard(frame);
+  }
+
+  /** Gives up a message that nobody reads any more. */
+  #discard(frame: Frame): void {
+    this.#listener.onTaken?.(frame);
+    this.#channel.discard(frame);
   }
 
   async #write(message: Uint8Array): Promise<void> {
