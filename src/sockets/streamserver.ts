@@ -2,8 +2,8 @@
 import { EventEmitter } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { callProgram } from '../base/uncaught.js';
+import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device } from '../index.js';
-import { type DeviceUse, useDevice } from '../shareddevice.js';
 import { memoryShares } from '../transport/memoryshares.js';
 import { alreadyListens, checkPort, notRunning } from './errors.js';
 import { bufferSizes, familyOf, type SocketAddress, type SocketOptions } from './options.js';

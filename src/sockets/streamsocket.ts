@@ -6,8 +6,8 @@ import { addAbortSignal, Duplex } from 'node:stream';
 import { wrongNumber, wrongType } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
 import { within } from '../base/within.js';
+import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
-import { type DeviceUse, useDevice } from '../shareddevice.js';
 import { untilDisconnected } from '../transport/disconnect.js';
 import { brokenPipe, connectError, failureOf, reset } from './errors.js';
 import {

@@ -80,7 +80,7 @@ describe('the facade', () => {
   const transport = ['src/transport', ...cm];
   const message = ['src/protocols/message', ...transport];
   const datagram = ['src/datagram', ...message];
-  const protocols = ['src/index', 'src/shareddevice', ...transport];
+  const protocols = ['src/index', 'src/deviceuse', ...transport];
 
   test('imports point downwards: cli, protocols, sockets, index, opendevice, datagram, message, transport, cm, …', () => {
     const wrong = violations(sources('src', '.ts'), {
@@ -112,7 +112,7 @@ describe('the facade', () => {
         (name) => `src/probe/${name}`,
       ),
       'build/scriptgrammar': [],
-      'src/shareddevice': ['src/index', 'src/base', 'src/link', 'src/errors'],
+      'src/deviceuse': ['src/index', 'src/base', 'src/link', 'src/errors'],
       'src/sockets': protocols,
       'src/protocols/rsocket': ['src/sockets', ...protocols],
       'src/protocols/valkey': ['src/sockets', ...protocols],

@@ -14,8 +14,8 @@ import {
   wrongType,
 } from '../../base/options.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
+import { openedDevice } from '../../deviceuse.js';
 import type { Device } from '../../index.js';
-import { openedDevice } from '../../shareddevice.js';
 
 /** Address and port on which a rank listens. */
 export interface RankEndpoint {

@@ -3,8 +3,8 @@
 import { type Checks, checkOptions, hostName, integer, wrongType } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
+import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
 import type { Device } from '../../index.js';
-import { type DeviceUse, openedDevice, useDevice } from '../../shareddevice.js';
 import { Channel, CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { RpcError } from './status.js';

@@ -4,8 +4,8 @@ import { type Checks, callable, checkOptions, hostName, integer, object } from '
 import { Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
+import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
 import type { Connection, Device, Server } from '../../index.js';
-import { type DeviceUse, openedDevice, useDevice } from '../../shareddevice.js';
 import { memoryShares } from '../../transport/memoryshares.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';

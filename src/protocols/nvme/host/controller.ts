@@ -5,8 +5,8 @@ import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Scope } from '../../../base/scope.js';
+import { useDevice } from '../../../deviceuse.js';
 import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
-import { useDevice } from '../../../shareddevice.js';
 import { TransferBuffers } from '../buffers.js';
 import {
   DISCOVERY_RECORD_BYTES,

@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { type Checks, checkOptions, hostName, integer } from '../../../base/options.js';
 import { MAX_TIMER_MS } from '../../../base/waiting.js';
+import { openedDevice } from '../../../deviceuse.js';
 import type { Device } from '../../../index.js';
-import { openedDevice } from '../../../shareddevice.js';
 import { checkNqn, uuidBytes, uuidNqn } from '../names.js';
 import { DISCOVERY_NQN, NVME_PORT } from '../wire.js';
 

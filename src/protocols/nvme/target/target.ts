@@ -7,8 +7,8 @@
 import { array, type Checks, callable, checkOptions, hostName, integer } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
+import { openedDevice, useDevice } from '../../../deviceuse.js';
 import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
-import { openedDevice, useDevice } from '../../../shareddevice.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
