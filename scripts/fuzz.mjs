@@ -5,24 +5,19 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { buildAddon } from '../native/build.mjs';
 import { privateNet } from './private-net.mjs';
+import { compiled } from './setup/build.mjs';
 import { ROOT } from './setup/run.mjs';
-import { Stamp } from './setup/stamp.mjs';
 import { STEPS, trySetup } from './setup.mjs';
 
 const ADDON = 'build/asan/wasm_roce.node';
 
-const stamp = new Stamp('addon-asan', {
+const sanitizedAddon = compiled({
+  name: 'native addon with sanitizers',
+  stamp: 'addon-asan',
   inputs: ['native', 'node_modules/node-addon-api/package.json'],
   outputs: [ADDON],
+  make: () => buildAddon(process.arch, { path: ADDON, sanitized: true }),
 });
-const sanitizedAddon = {
-  name: 'native addon with sanitizers',
-  pending() {
-    if (stamp.isFresh()) return undefined;
-    const make = () => buildAddon(process.arch, { path: ADDON, sanitized: true });
-    return { doing: 'compiling', make: () => stamp.make(make) };
-  },
-};
 
 function fuzz(args, env) {
   const { prefix, net } = privateNet();

@@ -2,9 +2,9 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { compiled } from './build.mjs';
 import { benchPackages } from './debian.mjs';
 import { onPath, ROOT, run, tool } from './run.mjs';
-import { Stamp } from './stamp.mjs';
 
 const OUT = 'build/bench';
 const NATIVE = 'bench/native';
@@ -43,23 +43,6 @@ async function compileNative() {
       ...isal,
     ]);
   }
-}
-
-/**
- * Returns a step that compiles `outputs` from `inputs` with `make`, unless its stamp is fresh or `blocked` returns a
- * reason.
- */
-function compiled({ name, stamp, inputs, outputs, cached, make, optional, blocked = () => undefined }) {
-  const made = new Stamp(stamp, { inputs, outputs, cached });
-  return {
-    name,
-    optional,
-    pending() {
-      if (made.isFresh()) return undefined;
-      const reason = blocked();
-      return reason ? { blocked: reason } : { doing: 'compiling', make: () => made.make(make) };
-    },
-  };
 }
 
 export const BENCH_STEPS = [

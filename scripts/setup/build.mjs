@@ -11,13 +11,15 @@ const PROCESSORS = ['x64', 'arm64'];
 
 /**
  * Returns a step.
+ * @param optional consequence of a failure of `make`, for its message; undefined: the setup fails
  * @param blocked returns why `make` cannot run here and what is skipped then, or undefined
  * @param files see Stamp
  */
-function compiled({ name, stamp, make, applies = () => true, blocked = () => undefined, ...files }) {
+export function compiled({ name, stamp, make, optional, applies = () => true, blocked = () => undefined, ...files }) {
   const made = new Stamp(stamp, files);
   return {
     name,
+    optional,
     pending() {
       if (!applies() || made.isFresh()) return undefined;
       const reason = blocked();
@@ -80,18 +82,16 @@ export const scriptGrammar = compiled({
 function addon(arch) {
   const isOwn = arch === process.arch;
   const skipped = isOwn ? 'the links packet, udp and xdp, and all tests that use them, are skipped' : 'it is not built';
-  return {
-    ...compiled({
-      name: `native addon for ${arch}`,
-      stamp: `addon-${arch}`,
-      inputs: ['native', 'node_modules/node-addon-api/package.json'],
-      tools: [compilerFor(arch)],
-      outputs: [addonPath(arch)],
-      blocked: () => (onPath(compilerFor(arch)) ? undefined : `${compilerFor(arch)} not found: ${skipped}`),
-      make: () => buildAddon(arch),
-    }),
+  return compiled({
+    name: `native addon for ${arch}`,
+    stamp: `addon-${arch}`,
     optional: isOwn ? undefined : skipped,
-  };
+    inputs: ['native', 'node_modules/node-addon-api/package.json'],
+    tools: [compilerFor(arch)],
+    outputs: [addonPath(arch)],
+    blocked: () => (onPath(compilerFor(arch)) ? undefined : `${compilerFor(arch)} not found: ${skipped}`),
+    make: () => buildAddon(arch),
+  });
 }
 
 /** The addons: of this processor first. */
@@ -130,7 +130,7 @@ export const dist = compiled({
   name: 'package',
   stamp: 'dist',
   inputs: [
-    ...['src', 'web/ladder', 'tsconfig.json', 'tsconfig.build.json', 'package-lock.json'],
+    ...['src', 'web/ladder', 'tsconfig.json', 'tsconfig.build.json', 'package.json', 'package-lock.json'],
     ...['scripts/setup/build.mjs', 'scripts/setup/bundle.mjs'],
     ...['build/card.js', 'build/card.d.ts', 'build/codes.js', 'build/codes.d.ts', 'build/scriptgrammar.js'],
     'web/report',

@@ -1,22 +1,20 @@
 // Bundles the package's JavaScript: one file for each entry, and chunks that entries share.
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { rolldown } from 'rolldown';
 import license from 'rollup-plugin-license';
 import { ROOT } from './run.mjs';
 
+const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+
 /** Files of dist/ that are loaded by name, and their sources. */
 const ENTRIES = {
-  // the exports of package.json
-  index: 'src/index.ts',
-  collective: 'src/collective.ts',
-  connectrpc: 'src/connectrpc.ts',
-  dgram: 'src/dgram.ts',
-  net: 'src/net.ts',
-  nvme: 'src/nvme.ts',
-  probe: 'src/probe.ts',
-  rpc: 'src/rpc.ts',
-  valkey: 'src/valkey.ts',
-  // the command
+  ...Object.fromEntries(
+    Object.values(exports).map(({ default: file }) => {
+      const name = basename(file, '.js');
+      return [name, `src/${name}.ts`];
+    }),
+  ),
   'cli/main': 'src/cli/main.ts',
   // programs of threads and processes, by src/packagefile.ts
   cardworker: 'src/device/cardworker.ts',
