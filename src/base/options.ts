@@ -68,14 +68,18 @@ export function checkFlags(name: string, value: unknown, known: Readonly<Record<
 }
 
 /** Checks one option. @throws TypeError, RangeError, which name the option, its value and the rule */
-export type Check = (name: string, value: unknown) => unknown;
+export interface Check {
+  (name: string, value: unknown): unknown;
+  /** Whether the option must be given: an undefined one is checked as well. */
+  readonly isRequired?: true;
+}
 
 /** The options that a call knows, each with its check. The type demands all of them. */
 export type Checks<Options> = { readonly [Key in keyof Options]-?: Check };
 
 /**
- * Checks an object of options: each must be known, and pass its check unless it is undefined. Each is read once, so
- * use the returned values and not the object.
+ * Checks an object of options: each must be known, and pass its check unless it is undefined and not required. Each
+ * is read once, so use the returned values and not the object.
  * @param call the owner of the options, for messages: `openDevice`
  * @param prefix of the names of the options in messages: `xdp.`
  * @returns the options that are not undefined
@@ -97,7 +101,7 @@ export function checkOptions<Options extends object>(
   // Not over Object.keys, which allocates an array in each call.
   for (const name in checks) {
     const value = options[name];
-    if (value === undefined) continue;
+    if (value === undefined && checks[name].isRequired !== true) continue;
     checks[name](prefix + name, value);
     checked[name] = value;
   }
@@ -108,6 +112,10 @@ export function checkOptions<Options extends object>(
 export function nested<Options extends object>(checks: Checks<Options>): Check {
   return (name, value) => checkOptions(name, value as Options, checks, `${name}.`);
 }
+
+/** The check of an option that must be given. */
+export const required = (check: Check): Check =>
+  Object.assign((name: string, value: unknown) => check(name, value), { isRequired: true as const });
 
 /** The check of an option that the call itself checks. */
 export const anything: Check = () => {};

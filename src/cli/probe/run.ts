@@ -1,6 +1,6 @@
 /** One run of the checks over a link of this host: its device, the services of the peer, and the results so far. */
 import { setMaxListeners } from 'node:events';
-import { unlessStopped } from '../../base/unlessstopped.js';
+import { waitFor } from '../../base/waiting.js';
 import { type Device, gidAddress, type Link } from '../../index.js';
 import {
   type Check,
@@ -78,7 +78,7 @@ export class Run {
     signal.addEventListener('abort', stop);
     let target: LinkTarget | undefined;
     try {
-      target = await unlessStopped(this.#open(end.signal), end.signal);
+      target = await waitFor(this.#open(end.signal), '', { signal: end.signal });
     } catch (error) {
       end.abort(error);
     }

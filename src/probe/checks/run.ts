@@ -1,5 +1,5 @@
 /** Runs checks against a peer, one after the other, each on a queue pair of its own. */
-import { unlessStopped } from '../../base/unlessstopped.js';
+import { waitFor } from '../../base/waiting.js';
 import { Audit } from './audit.js';
 import type { Check, CheckResult, CmCheck, RequesterCheck, ResponderCheck, Target, Traffic } from './check.js';
 import { CmTalk } from './cmtalk.js';
@@ -111,7 +111,7 @@ async function within<T>(
   signal?.addEventListener('abort', stop);
   if (signal?.aborted) stop();
   try {
-    return await unlessStopped(check, end.signal);
+    return await waitFor(check, '', { signal: end.signal });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', stop);
@@ -304,7 +304,7 @@ class Run {
   }
 
   async #unlessEnded<T>(work: Promise<T> | undefined): Promise<T | undefined> {
-    return await unlessStopped(Promise.resolve(work), this.#end.signal);
+    return await waitFor(Promise.resolve(work), '', { signal: this.#end.signal });
   }
 
   get #reason(): string {

@@ -9,6 +9,7 @@ import {
   hostName,
   integer,
   oneOf,
+  required,
   text,
   wrongNumber,
   wrongType,
@@ -79,7 +80,7 @@ const DEFAULT_REDUCE_THREAD = availableParallelism() < 4 ? 'own' : 'worker';
 
 const CHECKS: Checks<CommunicatorOptions> = {
   rank: anything,
-  size: integer(1, MAX_RANKS),
+  size: required(integer(1, MAX_RANKS)),
   host: hostName,
   port: integer(1, 65535),
   endpoints: array,
@@ -91,14 +92,13 @@ const CHECKS: Checks<CommunicatorOptions> = {
   reduceThread: oneOf('worker', 'own'),
 };
 
-const ENDPOINT_CHECKS: Checks<RankEndpoint> = { host: hostName, port: integer(1, 65535) };
+const ENDPOINT_CHECKS: Checks<RankEndpoint> = { host: required(hostName), port: required(integer(1, 65535)) };
 
 /** @throws TypeError, RangeError for wrong options */
 export function communicatorSettings(options: CommunicatorOptions): CommunicatorSettings {
   const checked = checkOptions('openCommunicator', options, CHECKS);
   const { rank, size, host, port = COLLECTIVE_PORT, endpoints, device, group = '', signal } = checked;
   const { timeout = 5000, joinTimeout = 60_000, reduceThread = DEFAULT_REDUCE_THREAD } = checked;
-  checkInteger('size', size, 1, MAX_RANKS);
   checkInteger('rank', rank, 0, size - 1);
   const common = { rank, size, device, group, timeout, joinTimeout, signal, reduceThread };
   if (endpoints !== undefined) {
@@ -107,8 +107,7 @@ export function communicatorSettings(options: CommunicatorOptions): Communicator
       throw wrongNumber('endpoints.length', endpoints.length, `${size}, one for each rank`);
     for (const [index, endpoint] of endpoints.entries()) {
       const name = `endpoints[${index}]`;
-      const { host, port } = checkOptions(name, endpoint, ENDPOINT_CHECKS, `${name}.`);
-      if (host === undefined || port === undefined) throw wrongType(name, endpoint, 'an object with host and port');
+      checkOptions(name, endpoint, ENDPOINT_CHECKS, `${name}.`);
     }
     return { ...common, endpoints, isLearnt: false };
   }

@@ -1,6 +1,6 @@
 /** The client's end of calls. */
 
-import { type Checks, checkOptions, hostName, integer, wrongType } from '../../base/options.js';
+import { type Checks, checkOptions, hostName, integer, required } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
 import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
@@ -31,7 +31,7 @@ export interface ConnectOptions {
 
 const CHECKS: Checks<ConnectOptions> = {
   ...WAIT_CHECKS,
-  host: hostName,
+  host: required(hostName),
   port: integer(1, 65535),
   device: openedDevice,
   maxMessageBytes: integer(1, 2 ** 30),
@@ -91,7 +91,6 @@ export class RpcClient {
     const checked = checkOptions('connect', options, CHECKS);
     const { host, port = RPC_PORT, device, timeout = 10_000, signal } = checked;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = checked;
-    if (host === undefined) throw wrongType('host', host, 'a name or an address');
     return Scope.open(async (scope) => {
       const use = scope.add(await useDevice(device, host));
       const wait = { timeout, ...(signal && { signal }) };

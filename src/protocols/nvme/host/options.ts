@@ -1,6 +1,6 @@
 /** Options of a host's connection: their checks and defaults. */
 import { randomUUID } from 'node:crypto';
-import { type Checks, checkOptions, hostName, integer } from '../../../base/options.js';
+import { type Checks, checkOptions, hostName, integer, required } from '../../../base/options.js';
 import { MAX_TIMER_MS } from '../../../base/waiting.js';
 import { openedDevice } from '../../../deviceuse.js';
 import type { Device } from '../../../index.js';
@@ -44,7 +44,7 @@ export interface ConnectSettings extends Required<Omit<ConnectOptions, 'device' 
 }
 
 const DISCOVER_CHECKS: Checks<DiscoverOptions> = {
-  host: hostName,
+  host: required(hostName),
   port: integer(1, 65535),
   device: openedDevice,
   hostNqn: checkNqn,
@@ -54,7 +54,7 @@ const DISCOVER_CHECKS: Checks<DiscoverOptions> = {
 
 const CHECKS: Checks<ConnectOptions> = {
   ...DISCOVER_CHECKS,
-  nqn: checkNqn,
+  nqn: required(checkNqn),
   ioQueues: integer(1, 128),
   queueSize: integer(2, 1024),
   keepAlive: integer(0, 2 ** 32 - 1),
@@ -73,8 +73,6 @@ export function discoverSettings(options: DiscoverOptions): ConnectSettings {
 function settingsOf(checked: ConnectOptions): ConnectSettings {
   const { device, host, port = NVME_PORT, nqn, hostId = HOST_ID, hostNqn = uuidNqn(hostId) } = checked;
   const { ioQueues = 1, queueSize = 128, keepAlive = 5000, timeout = 30_000 } = checked;
-  hostName('host', host);
-  checkNqn('nqn', nqn);
   const id = uuidBytes('hostId', hostId);
   return { device, host, port, nqn, hostNqn, hostId: id, ioQueues, queueSize, keepAlive, timeout };
 }

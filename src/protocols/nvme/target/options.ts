@@ -7,6 +7,7 @@ import {
   integer,
   object,
   oneOf,
+  required,
   text,
   texts,
   wrongNumber,
@@ -44,11 +45,15 @@ export interface SubsystemOptions {
   readonly hosts?: readonly string[];
 }
 
-const SUBSYSTEM_CHECKS: Checks<SubsystemOptions> = { nqn: checkNqn, namespaces: array, hosts: texts };
+const SUBSYSTEM_CHECKS: Checks<SubsystemOptions> = {
+  nqn: required(checkNqn),
+  namespaces: required(array),
+  hosts: texts,
+};
 const NAMESPACE_CHECKS: Checks<NamespaceOptions> = {
   nsid: integer(1, MAX_NSID),
   name: text,
-  storage: object,
+  storage: required(object),
   blockBytes: oneOf(512, 4096),
   uuid: uuidBytes,
 };
@@ -62,8 +67,7 @@ const DIFFERENT = 'different in each namespace';
 export function subsystemsOf(all: readonly SubsystemOptions[]): Map<string, Subsystem> {
   const subsystems = new Map([[DISCOVERY_NQN, new Subsystem(DISCOVERY_NQN)]]);
   for (const options of all) {
-    const { nqn, namespaces = [], hosts } = checkOptions('a subsystem', options, SUBSYSTEM_CHECKS);
-    checkNqn('nqn', nqn);
+    const { nqn, namespaces, hosts } = checkOptions('a subsystem', options, SUBSYSTEM_CHECKS);
     if (subsystems.has(nqn)) throw wrongNumber('nqn', nqn, 'different in each subsystem');
     const subsystem = new Subsystem(nqn, hosts && new Set(hosts));
     subsystems.set(nqn, subsystem);
@@ -81,7 +85,6 @@ export function newNamespace({ nqn, namespaces }: Subsystem, options: NamespaceO
   const { nsid = firstFree(namespaces), name, storage, blockBytes = 512 } = checked;
   checkInteger('nsid', nsid, 1, MAX_NSID);
   if (namespaces.has(nsid)) throw wrongNumber('nsid', nsid, DIFFERENT);
-  object('storage', storage);
   if (storage.bytes < blockBytes) throw wrongNumber('storage.bytes', storage.bytes, `at least ${blockBytes}`);
   const uuid = checked.uuid === undefined ? uuidOf(`${nqn} ${name ?? nsid}`) : uuidBytes('uuid', checked.uuid);
   if ([...namespaces.values()].some((other) => other.uuid.equals(uuid)))

@@ -4,7 +4,7 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
-import { array, type Checks, callable, checkOptions, hostName, integer } from '../../../base/options.js';
+import { array, type Checks, callable, checkOptions, hostName, integer, required } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { openedDevice, useDevice } from '../../../deviceuse.js';
@@ -51,7 +51,7 @@ const CHECKS: Checks<TargetOptions> = {
   device: openedDevice,
   host: hostName,
   port: integer(0, 65535),
-  subsystems: array,
+  subsystems: required(array),
   onError: callable,
 };
 
@@ -98,7 +98,6 @@ export class NvmeTarget {
   /** @internal */
   static async open(options: TargetOptions): Promise<NvmeTarget> {
     const checked = checkOptions('createTarget', options, CHECKS);
-    array('subsystems', checked.subsystems);
     const subsystems = subsystemsOf(checked.subsystems);
     const { host, port = NVME_PORT } = checked;
     return Scope.open(async (scope) => {
