@@ -1,5 +1,7 @@
 /** The GID table of a device, and the choice of an entry for a peer. */
+
 import { isIPv4 } from 'node:net';
+import { isLinkLocal } from '../base/address.js';
 import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../base/gid.js';
 
 /** An entry of the device's GID table. */
@@ -31,7 +33,7 @@ export interface GidChoice {
  * order.
  */
 export function gidTable(addresses: readonly string[]): GidEntry[] {
-  const rank = (bytes: Uint8Array) => (isIpv4Mapped(bytes) ? 1 : isLinkLocal(bytes) ? 0 : 2);
+  const rank = (bytes: Uint8Array) => (isIpv4Mapped(bytes) ? 1 : isLinkLocalGid(bytes) ? 0 : 2);
   return addresses
     .map(gidBytes)
     .sort((a, b) => rank(a) - rank(b))
@@ -40,7 +42,7 @@ export function gidTable(addresses: readonly string[]): GidEntry[] {
       gid: gidText(bytes),
       address: gidAddress(bytes),
       type: 'RoCE v2',
-      linkLocal: isLinkLocal(bytes),
+      linkLocal: isLinkLocalGid(bytes),
     }));
 }
 
@@ -77,7 +79,8 @@ export function chooseGid(table: readonly GidEntry[], peer?: string): GidChoice 
   const target = gidBytes(peer);
   const usable = table
     .filter(
-      (entry) => isIpv4Mapped(gidBytes(entry.gid)) === isIpv4Mapped(target) && entry.linkLocal === isLinkLocal(target),
+      (entry) =>
+        isIpv4Mapped(gidBytes(entry.gid)) === isIpv4Mapped(target) && entry.linkLocal === isLinkLocalGid(target),
     )
     .map((entry) => ({
       entry,
@@ -86,17 +89,15 @@ export function chooseGid(table: readonly GidEntry[], peer?: string): GidChoice 
     .sort((a, b) => b.bits - a.bits);
   const best = usable[0];
   if (best === undefined) return undefined;
-  const family = `${isLinkLocal(target) ? 'link-local ' : ''}${isIpv4Mapped(target) ? 'IPv4' : 'IPv6'}`;
+  const family = `${isLinkLocalGid(target) ? 'link-local ' : ''}${isIpv4Mapped(target) ? 'IPv4' : 'IPv6'}`;
   const address = gidAddress(target);
   if (usable.length === 1) return choice(best.entry, `the only ${family} address, the family of ${address}`);
   return choice(best.entry, `${family} like ${address}, with the longest common prefix: ${best.bits} bits`);
 }
 
-/** Whether an address is in fe80::/10, or in 169.254.0.0/16 for IPv4. */
-function isLinkLocal(bytes: Uint8Array): boolean {
-  if (isIpv4Mapped(bytes)) return bytes[12] === 169 && bytes[13] === 254;
-  return bytes[0] === 0xfe && ((bytes[1] as number) & 0xc0) === 0x80;
-}
+/** Whether a GID is in fe80::/10, or in 169.254.0.0/16 for IPv4. */
+const isLinkLocalGid = (bytes: Uint8Array): boolean =>
+  isIpv4Mapped(bytes) ? bytes[12] === 169 && bytes[13] === 254 : isLinkLocal(bytes);
 
 function commonPrefixLength(a: Uint8Array, b: Uint8Array): number {
   for (let i = 0; i < 16; i++) {

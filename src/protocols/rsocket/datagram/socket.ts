@@ -1,8 +1,10 @@
 /** A datagram socket of `node:dgram` over RDMA. */
+
 import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { ipBytes, isLinkLocal } from '../../../base/address.js';
 import { wrongNumber, wrongType } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
@@ -61,9 +63,6 @@ interface Binding {
   /** Bytes of a message at most, without a header. */
   readonly messageBytes: number;
 }
-
-/** Addresses in fe80::/10. */
-const LINK_LOCAL = /^fe[89ab]/;
 
 /** Receive buffers without an option, and at most. */
 const RECEIVES = 256;
@@ -391,7 +390,7 @@ export class Socket extends EventEmitter<{
     const address = gidAddress(from);
     queues.peers.heard(address, header.port);
     // As node:dgram has it: an answer by UDP needs the interface.
-    const zone = LINK_LOCAL.test(address) ? `%${device.queryPort().interface}` : '';
+    const zone = isLinkLocal(ipBytes(address)) ? `%${device.queryPort().interface}` : '';
     this.#deliver({ address: address + zone, port: header.port }, header.message);
   }
 
