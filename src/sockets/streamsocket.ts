@@ -19,6 +19,7 @@ import {
   type SocketOptions,
 } from './options.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
+import { ESTABLISHED, NEXT, type StreamState } from './streamstate.js';
 
 /** Most bytes that an event `data` has. */
 const CHUNK_BYTES = 65_536;
@@ -31,47 +32,6 @@ const KEEP_ALIVE_MS = 7_200_000;
 const LEAVE_MS = 5000;
 /** Time in which our end answers the peer's repetitions, or the peer what we wrote, before we disconnect first (ms). */
 const LINGER_MS = 200;
-
-/**
- * - `idle`: `connect` was not called
- * - `connecting`: the connection is not established
- * - `accepting`, `accepted`: as the other end, before and after it is established; the program does not know the socket
- * - `open`: data may pass in both directions
- * - `disconnected`: the peer has disconnected; what has arrived can be read
- * - `leaving`: destroyed in order; what was written may arrive, and the peer disconnects
- * - `closing`: destroyed; everything is being freed
- * - `cancelling`: destroyed before it was established; everything is being freed
- * - `closed`: nothing is left
- */
-type State =
-  | 'idle'
-  | 'connecting'
-  | 'accepting'
-  | 'accepted'
-  | 'open'
-  | 'disconnected'
-  | 'leaving'
-  | 'closing'
-  | 'cancelling'
-  | 'closed';
-
-/** The states with a connection, or with the rest of one. */
-const ESTABLISHED: readonly State[] = ['accepted', 'open', 'disconnected', 'leaving'];
-
-/** The states that may follow each. */
-const NEXT: Readonly<Record<State, readonly State[]>> = {
-  idle: ['connecting', 'accepting', 'cancelling'],
-  connecting: ['open', 'cancelling'],
-  accepting: ['accepted', 'cancelling'],
-  accepted: ['open', 'leaving', 'closing'],
-  open: ['disconnected', 'leaving', 'closing'],
-  disconnected: ['closing'],
-  leaving: ['closing'],
-  closing: ['closed'],
-  // a program may connect again before it has got the event `close`
-  cancelling: ['connecting', 'closed'],
-  closed: ['connecting'],
-};
 
 /**
  * One end of a connection that carries a byte stream, by rsockets or another protocol. It behaves as a `net.Socket`.
@@ -97,7 +57,7 @@ export abstract class StreamSocket extends Duplex {
   #left: Promise<void> | undefined;
   /** Settles when the allocation that has begun has ended. */
   #opening: Promise<void> | undefined;
-  #state: State = 'idle';
+  #state: StreamState = 'idle';
   /** An error of an accepted socket, which waits until the program knows the socket. */
   #earlyError: Error | undefined;
   /** Our end was said before that of the peer was known. */
@@ -342,7 +302,7 @@ export abstract class StreamSocket extends Duplex {
 
   // ---- states ----
 
-  #setState(to: State): void {
+  #setState(to: StreamState): void {
     if (!NEXT[this.#state].includes(to)) throw new Error(`a socket cannot go from ${this.#state} to ${to}`);
     this.#state = to;
   }
