@@ -68,9 +68,9 @@ export class CompletionPump {
 }
 
 /**
- * Delivers the completions that succeed. The first that failed, or an exception of the callback, is told once, and
- * ends the delivery. A flush is no failure: it only says that the queue pair is in ERR, and the completion, the event
- * (`onFatalEvent`) or the disconnect (`untilDisconnected`) that took it there gives the reason.
+ * Delivers successful completions. The first failed completion, or exception of the callback, ends the delivery and is
+ * reported once. A flush is no failure: it only shows that the queue pair is in ERR. The cause has a completion, an
+ * event (`onFatalEvent`) or a disconnect (`untilDisconnected`) of its own.
  */
 export class Completions {
   readonly #pump: CompletionPump;

@@ -2,14 +2,14 @@ import { describe, expect, test } from 'vitest';
 import { AsyncQueue } from '../../src/base/asyncqueue.js';
 
 describe('a queue with items', () => {
-  test('gives the oldest item to the first taker', async () => {
+  test('gives its oldest item to the first taker', async () => {
     const queue = new AsyncQueue([1]);
     queue.put(2);
     expect(queue.items).toEqual([1, 2]);
     expect([await queue.take(), queue.shift(), queue.shift()]).toEqual([1, 2, undefined]);
   });
 
-  test('removes the items that match, and keeps the order of the others', () => {
+  test('removes the matching items, and keeps the order of the others', () => {
     const queue = new AsyncQueue([1, 2, 3, 4]);
     expect(queue.remove((item) => item % 2 === 0)).toEqual([2, 4]);
     expect(queue.items).toEqual([1, 3]);
@@ -44,7 +44,7 @@ describe('a queue with items', () => {
 });
 
 describe('a queue with takers', () => {
-  test('serves them in the order of their calls', async () => {
+  test('gives items to them in the order of their calls', async () => {
     const queue = new AsyncQueue<string>();
     const taken = [queue.take(), queue.take()];
     expect(queue.waiting).toBe(2);
@@ -55,7 +55,7 @@ describe('a queue with takers', () => {
     expect([queue.waiting, queue.items]).toEqual([0, ['c']]);
   });
 
-  test('gives nothing to a taker whose wait is over', async () => {
+  test('gives no item to a taker whose wait has ended', async () => {
     const queue = new AsyncQueue<string>();
     const aborter = new AbortController();
     const aborted = queue.take({ signal: aborter.signal });
@@ -75,14 +75,14 @@ describe('a queue with takers', () => {
     expect(queue.waiting).toBe(0);
   });
 
-  test('gives all of them the last item of its end', async () => {
+  test('gives its last item to all of them when it ends', async () => {
     const queue = new AsyncQueue<string>();
     const taken = [queue.take(), queue.take()];
     queue.endWith('end');
     expect(await Promise.all(taken)).toEqual(['end', 'end']);
   });
 
-  test('rejects them with the error of its end', async () => {
+  test('rejects all of them when it ends with an error', async () => {
     const queue = new AsyncQueue<string>();
     const taken = queue.take();
     queue.end(new Error('closed'));

@@ -265,7 +265,7 @@ export class Peer {
 
   /** Takes a completion of the queue pair. */
   take(wc: Wc): void {
-    // a flush only says that the queue pair is in ERR: what took it there gives the reason
+    // A flush only shows that the queue pair is in ERR. Its cause has an event, a completion or a disconnect.
     if (this.#failure !== undefined || (wc.status === WcStatus.WR_FLUSH_ERR && !this.#hasLeft)) return;
     const isReceive = wc.opcode === WcOpcode.RECV || wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM;
     try {

@@ -198,7 +198,7 @@ test.each<[string, (qp: Qp) => void, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
-test('a rank that writes with a wrong key ends the communicator, which says so', async () => {
+test('a rank that writes with a wrong key ends the communicator with the fatal event as the cause', async () => {
   const [own, other] = (await openDevices(2)) as [Device, Device];
   const joining = join(optionsOf(0, 2, own));
   const qp = await rawRank(other);
