@@ -60,18 +60,9 @@ export type {
 } from './device/decisions.js';
 export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
-export type { FaultOptions, FaultRates } from './link/fault/link.js';
-export type {
-  CardRoom,
-  Frames,
-  HostNames,
-  Link,
-  LinkCounters,
-  LinkFeatures,
-  LinkInterface,
-  Resolved,
-  Ring,
-} from './link/link.js';
+export type { FaultOptions, FaultRates } from './link/fault/options.js';
+export type { Frames, Ring } from './link/frames.js';
+export type { CardRoom, HostNames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from './link/link.js';
 export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
 export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';
 export type { XdpOptions } from './link/xdp/link.js';
@@ -90,35 +81,36 @@ export {
   type ServerEvents,
 } from './protocols/message/server.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
-export { AddressHandle } from './verbs/ah.js';
-export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/attributes.js';
-export { Congestion, type CongestionParameters } from './verbs/congestion.js';
-export type { ConnectOptions, Endpoint } from './verbs/connect.js';
-export type { Context, SharedMemory } from './verbs/context.js';
-export type { Counters } from './verbs/counters.js';
-export { Cq, type CqOptions } from './verbs/cq.js';
-export { explainDrop } from './verbs/drops.js';
-export type { AsyncEvent } from './verbs/events.js';
-export { type Explanation, throwIfFailed, WcError } from './verbs/explain.js';
-export { FastMr } from './verbs/fastmr.js';
-export type { GidChoice, GidEntry } from './verbs/gid.js';
-export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/grh.js';
-export { MULTICAST_QPN } from './verbs/groups.js';
+export type { GidChoice, GidEntry } from './verbs/address/gid.js';
+export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/address/grh.js';
+export { MULTICAST_QPN } from './verbs/address/groups.js';
+export type { DeviceInfo, PortInfo } from './verbs/address/port.js';
+export { type AhAttr, type GlobalRoute, ResolvedAddress } from './verbs/address/resolvedaddress.js';
+export type { Counters } from './verbs/diagnose/counters.js';
+export { explainDrop } from './verbs/diagnose/drops.js';
+export { type Explanation, throwIfFailed, WcError } from './verbs/diagnose/explain.js';
+export { type PublishedDevice, publishedDevices } from './verbs/diagnose/publish.js';
+export type { DeviceStat, QpStat } from './verbs/diagnose/stat.js';
 export { createMemoryHub } from './verbs/hub.js';
 export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js';
-export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/mr.js';
-export { Mw } from './verbs/mw.js';
+export { AddressHandle } from './verbs/objects/ah.js';
+export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/objects/attributes.js';
+export { Congestion, type CongestionParameters } from './verbs/objects/congestion.js';
+export type { ConnectOptions, Endpoint } from './verbs/objects/connect.js';
+export type { Context, SharedMemory } from './verbs/objects/context.js';
+export { Cq, type CqEvent, type CqOptions } from './verbs/objects/cq.js';
+export type { DeviceBase } from './verbs/objects/devicebase.js';
+export type { Domain } from './verbs/objects/domain.js';
+export type { AsyncEvent, DeviceEvents, DeviceFatalEvent, PortEvent } from './verbs/objects/events.js';
+export { FastMr } from './verbs/objects/fastmr.js';
+export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/objects/mr.js';
+export { Mw } from './verbs/objects/mw.js';
+export { Pd } from './verbs/objects/pd.js';
+export { Qp, type QpEvent } from './verbs/objects/qp.js';
+export type { QpOptions, QuirkName } from './verbs/objects/qpoptions.js';
+export { Srq, type SrqAttributes, type SrqEvent, type SrqInfo, type SrqOptions } from './verbs/objects/srq.js';
 export type { OpenOptions } from './verbs/open.js';
-export { Pd } from './verbs/pd.js';
-export type { DeviceInfo, PortInfo } from './verbs/port.js';
-export { type PublishedDevice, publishedDevices } from './verbs/publish.js';
-export { Qp } from './verbs/qp.js';
-export type { QpOptions } from './verbs/qpoptions.js';
-export type { QuirkName } from './verbs/quirks.js';
-export { type AhAttr, type GlobalRoute, ResolvedAddress } from './verbs/resolvedaddress.js';
-export { Srq, type SrqAttributes, type SrqInfo, type SrqOptions } from './verbs/srq.js';
-export type { DeviceStat, QpStat } from './verbs/stat.js';
-export { Wc } from './verbs/wc.js';
+export { Wc } from './verbs/work/wc.js';
 export type {
   Bind,
   BindMw,
@@ -136,4 +128,4 @@ export type {
   SendWr,
   Sge,
   Solicited,
-} from './verbs/wr.js';
+} from './verbs/work/wr.js';

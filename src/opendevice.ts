@@ -6,7 +6,7 @@ import { connect, type DeviceConnectOptions } from './protocols/message/connect.
 import type { Connection } from './protocols/message/connection.js';
 import { Endpoints } from './protocols/message/endpoints.js';
 import { type ListenOptions, Server } from './protocols/message/server.js';
-import { Context } from './verbs/context.js';
+import { Context } from './verbs/objects/context.js';
 import { type OpenOptions, openDeviceAs } from './verbs/open.js';
 
 /**

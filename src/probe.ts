@@ -12,41 +12,13 @@
 export type { Capture, CapturedPacket } from './probe/capture/captured.js';
 export { readCapture } from './probe/capture/read.js';
 export type { Audit, AuditPlace } from './probe/checks/audit.js';
-export type {
-  Background,
-  Breach,
-  Check,
-  CheckBase,
-  CheckResult,
-  CmCheck,
-  CmOptions,
-  CmPeer,
-  CmQueue,
-  CmWay,
-  Deviation,
-  Evidence,
-  Judge,
-  Operation,
-  PacketRule,
-  PeerRegion,
-  RemoteOperation,
-  Requester,
-  RequesterCheck,
-  RequesterOptions,
-  Responder,
-  ResponderCheck,
-  ResponderOptions,
-  RuleCheck,
-  Target,
-  Traffic,
-  TrafficRequest,
-  Verdict,
-} from './probe/checks/check.js';
-export { isPermitted } from './probe/checks/check.js';
+export type { Check, CmCheck, RequesterCheck, ResponderCheck, RuleCheck } from './probe/checks/check.js';
+export type { Breach, CheckBase, Deviation, Judge, PacketRule } from './probe/checks/checkbase.js';
 export { CHECKS } from './probe/checks/checks.js';
 export { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './probe/checks/conversation.js';
 export { defineCheck } from './probe/checks/define.js';
 export type { CheckRecord } from './probe/checks/record.js';
+export type { CheckResult, Evidence, Verdict } from './probe/checks/result.js';
 export {
   type CheckOptions,
   type CheckRunOptions,
@@ -57,6 +29,24 @@ export {
 } from './probe/checks/run.js';
 export { type Message, Service, timeoutOf } from './probe/checks/service.js';
 export { type RequestOptions, Talk } from './probe/checks/talk.js';
+export type {
+  Background,
+  CmOptions,
+  CmPeer,
+  CmQueue,
+  CmWay,
+  Operation,
+  PeerRegion,
+  RemoteOperation,
+  Requester,
+  RequesterOptions,
+  Responder,
+  ResponderOptions,
+  Target,
+  Traffic,
+  TrafficRequest,
+} from './probe/checks/target.js';
+export { isPermitted } from './probe/checks/target.js';
 export { analyse, type Ladder } from './probe/ladder/analysis.js';
 export { aboutText, connectionText, type LadderConnection } from './probe/ladder/connection.js';
 export { KINDS, type Kind, type LadderPacket, MARKS } from './probe/ladder/packet.js';

@@ -6,11 +6,11 @@
 
 import { gidText } from '../base/gid.js';
 import { VerbsError } from '../errors.js';
-import { AddressHandle } from '../verbs/ah.js';
-import type { Context } from '../verbs/context.js';
-import type { GidEntry } from '../verbs/gid.js';
-import type { Pd } from '../verbs/pd.js';
-import { addressOfSender } from '../verbs/resolvedaddress.js';
+import type { GidEntry } from '../verbs/address/gid.js';
+import { addressOfSender } from '../verbs/address/resolvedaddress.js';
+import { AddressHandle } from '../verbs/objects/ah.js';
+import type { DeviceBase } from '../verbs/objects/devicebase.js';
+import type { Pd } from '../verbs/objects/pd.js';
 import type { Neighbour, Route } from './core/context.js';
 
 export type { Route };
@@ -152,14 +152,14 @@ function moveToEnd<T>(entries: Map<string, T>, key: string, entry: T): void {
   entries.set(key, entry);
 }
 
-const retiredByDevice = new WeakMap<Context, RetiredAhs>();
+const retiredByDevice = new WeakMap<DeviceBase, RetiredAhs>();
 
 /** Address handles that are replaced but may have pending datagrams. They are closed when no datagram uses them. */
 export class RetiredAhs {
   readonly #ahs = new Set<AddressHandle>();
 
   /** Returns the retired handles of a device. */
-  static of(device: Context): RetiredAhs {
+  static of(device: DeviceBase): RetiredAhs {
     const old = retiredByDevice.get(device) ?? new RetiredAhs();
     retiredByDevice.set(device, old);
     return old;

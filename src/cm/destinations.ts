@@ -1,8 +1,8 @@
 /** Destinations of an id's datagrams: services and multicast groups. Their address handles are closed with the id. */
 import { VerbsError } from '../errors.js';
-import type { AddressHandle } from '../verbs/ah.js';
-import { MULTICAST_QPN } from '../verbs/groups.js';
-import type { Qp } from '../verbs/qp.js';
+import { MULTICAST_QPN } from '../verbs/address/groups.js';
+import type { AddressHandle } from '../verbs/objects/ah.js';
+import type { Qp } from '../verbs/objects/qp.js';
 import { RetiredAhs } from './ahcache.js';
 import type { DatagramDestination } from './channel.js';
 import type { CmId } from './cmid.js';

@@ -3,7 +3,7 @@
  * events, and what follows from them for the queue pair, the event channel and pending calls.
  */
 import { LIMITS } from '../device/codes.js';
-import type { Qp } from '../verbs/qp.js';
+import type { Qp } from '../verbs/objects/qp.js';
 import type { DatagramDestination, Established } from './channel.js';
 import { abandonedError, CmError, disconnectedError, rejectedError, unreachableError } from './cmerror.js';
 import type { CmId, CmIdState } from './cmid.js';

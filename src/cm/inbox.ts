@@ -7,7 +7,7 @@
  * new one then. So a request that repeats one which waits is dropped, and one that repeats the request of a connection
  * waits with the messages of connections.
  */
-import { GRH_BYTES } from '../verbs/grh.js';
+import { GRH_BYTES } from '../verbs/address/grh.js';
 import { ATTRIBUTE } from './core/messages.js';
 import { PortSpace, type PortSpaceName } from './core/serviceid.js';
 import { FairQueue } from './fairqueue.js';

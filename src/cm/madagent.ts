@@ -9,17 +9,16 @@ import { Scope } from '../base/scope.js';
 import { MAX_TIMER_MS } from '../base/waiting.js';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
-import type { AddressHandle } from '../verbs/ah.js';
-import type { Context } from '../verbs/context.js';
-import type { Cq } from '../verbs/cq.js';
-import type { AsyncEvent } from '../verbs/events.js';
-import { GRH_BYTES, readGrh } from '../verbs/grh.js';
-import type { Mr } from '../verbs/mr.js';
-import { NumberMap } from '../verbs/numbermap.js';
-import { pollUnlessFailed } from '../verbs/polling.js';
-import { Qp } from '../verbs/qp.js';
-import { Resource } from '../verbs/resource.js';
-import type { Wc } from '../verbs/wc.js';
+import { GRH_BYTES, readGrh } from '../verbs/address/grh.js';
+import type { AddressHandle } from '../verbs/objects/ah.js';
+import type { Context } from '../verbs/objects/context.js';
+import type { Cq } from '../verbs/objects/cq.js';
+import type { DeviceBase } from '../verbs/objects/devicebase.js';
+import type { Mr } from '../verbs/objects/mr.js';
+import { NumberMap } from '../verbs/objects/numbermap.js';
+import { Qp } from '../verbs/objects/qp.js';
+import { Resource } from '../verbs/objects/resource.js';
+import type { Wc } from '../verbs/work/wc.js';
 import { AhCache } from './ahcache.js';
 import type { Outgoing, Route } from './core/context.js';
 import { CmCore } from './core/core.js';
@@ -76,13 +75,17 @@ function receivesOf({ card }: Context): number {
   return WAITING_MESSAGES + Math.min(Math.max(share, atLeast), atMost);
 }
 
-const agents = new WeakMap<Context, Promise<MadAgent>>();
+const agents = new WeakMap<DeviceBase, Promise<MadAgent>>();
+
+function gidsOf(device: DeviceBase): string[] {
+  return device.gids.map(({ gid }) => gid);
+}
 
 /** See the head of this file. */
 export class MadAgent extends Resource {
   readonly kind = 'cm';
   readonly label = 'manager';
-  readonly device: Context;
+  readonly device: DeviceBase;
   readonly core: CmCore;
   readonly #cq: Cq;
   readonly #wcs: readonly Wc[];
@@ -138,7 +141,9 @@ export class MadAgent extends Resource {
       const qp = scope.add(new Qp(pd, { ...sizes, sendCq, sqSigAll: false }, true));
       const partitions = partitionsOf(device);
       await qp.activate({ qkey: GSI.qkey, pkeyIndex: partitions.defaultIndex });
-      return new MadAgent(qp, mr, partitions);
+      const agent = new MadAgent(qp, mr, partitions);
+      device.on('event', ({ type }) => type === 'GID_CHANGE' && agent.#sharedAddress.onGids(gidsOf(device)));
+      return agent;
     });
   }
 
@@ -156,9 +161,7 @@ export class MadAgent extends Resource {
     // locally administered, so different from every assigned GUID
     guid[0] = 2;
     const { exports } = device.card;
-    const gids = () => device.gids.map(({ gid }) => gid);
-    this.#sharedAddress = new SharedAddress(device.link.names, gids(), exports.randomPsn());
-    device.on('event', ({ type }: AsyncEvent) => type === 'GID_CHANGE' && this.#sharedAddress.onGids(gids()));
+    this.#sharedAddress = new SharedAddress(device.link.names, gidsOf(device), exports.randomPsn());
     this.core = new CmCore({
       otherCards: this.#sharedAddress,
       partitions,
@@ -322,7 +325,7 @@ export class MadAgent extends Resource {
     this.#cq.arm();
     this.#isUnsorted = true;
     for (let left = this.qp.maxRecvWr; this.#isUnsorted && left > 0; left -= POLLED) {
-      const count = pollUnlessFailed(this.#cq, this.#wcs);
+      const count = this.#cq.pollUnlessFailed(this.#wcs);
       for (let i = 0; i < count; i++) this.#sort(this.#wcs[i] as Wc);
       this.#isUnsorted = count === POLLED;
     }

@@ -13,7 +13,7 @@ import {
 } from '../base/options.js';
 import { LIMITS } from '../device/codes.js';
 import { invalidType, invalidValue, outOfRange } from '../errors.js';
-import type { Qp } from '../verbs/qp.js';
+import type { Qp } from '../verbs/objects/qp.js';
 import type { Ece } from './core/ece.js';
 import { NO_DATA, privateDataBytes } from './core/messages.js';
 import { RejectReason } from './core/reasons.js';

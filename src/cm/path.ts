@@ -1,8 +1,8 @@
 /** The path to a peer, from the kernel's routing and neighbour tables: source address, hop limit, path MTU. */
 
 import { gidText } from '../base/gid.js';
-import type { Context } from '../verbs/context.js';
-import { maxPathMtu } from '../verbs/resolvedaddress.js';
+import { maxPathMtu } from '../verbs/address/resolvedaddress.js';
+import type { Context } from '../verbs/objects/context.js';
 
 /** A resolved path (rdma_resolve_addr). */
 export interface Path {

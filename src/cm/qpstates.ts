@@ -1,8 +1,8 @@
 /** State transitions of a connection's queue pair. */
 import { VerbsError } from '../errors.js';
-import type { Context } from '../verbs/context.js';
-import type { Qp } from '../verbs/qp.js';
-import type { AhAttr } from '../verbs/resolvedaddress.js';
+import type { AhAttr } from '../verbs/address/resolvedaddress.js';
+import type { DeviceBase } from '../verbs/objects/devicebase.js';
+import type { Qp } from '../verbs/objects/qp.js';
 import type { DerivedAttributes } from './core/derive.js';
 
 /**
@@ -10,7 +10,7 @@ import type { DerivedAttributes } from './core/derive.js';
  * @throws VerbsError EADDRNOTAVAIL when the device no longer has our GID
  */
 export function ahAttrOf(
-  device: Context,
+  device: DeviceBase,
   { route: { sgid, ...route }, sl }: Pick<DerivedAttributes, 'route' | 'sl'>,
 ): AhAttr {
   const index = device.gids.findIndex(({ gid }) => gid === sgid);

@@ -2,11 +2,11 @@
 import { isIPv6 } from 'node:net';
 import { AsyncQueue } from '../base/asyncqueue.js';
 import { checkWait, type WaitOptions } from '../base/waiting.js';
-import { copyOf } from '../verbs/copy.js';
-import { GRH_BYTES, readGrh } from '../verbs/grh.js';
-import type { Mr } from '../verbs/mr.js';
-import type { Qp } from '../verbs/qp.js';
-import type { Wc } from '../verbs/wc.js';
+import { GRH_BYTES, readGrh } from '../verbs/address/grh.js';
+import { copyOf } from '../verbs/objects/copy.js';
+import type { Mr } from '../verbs/objects/mr.js';
+import type { Qp } from '../verbs/objects/qp.js';
+import type { Wc } from '../verbs/work/wc.js';
 
 /** A queue pair as the destination of datagrams, for which no port has to be looked up. A `RemoteInfo` is one. */
 export interface DatagramAddress {

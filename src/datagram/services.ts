@@ -4,7 +4,7 @@
  */
 import { type CmAddress, type CmId, createCmId } from '../cm/index.js';
 import { VerbsError } from '../errors.js';
-import type { Context } from '../verbs/context.js';
+import type { Context } from '../verbs/objects/context.js';
 
 /** Time for which a service in use is asked for again (ms): SIDR repeats its request after 4.1 s. */
 const REFRESH_TIMEOUT = 10_000;

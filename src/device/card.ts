@@ -6,7 +6,8 @@
 import { readFileSync } from 'node:fs';
 import { instantiate } from '../../build/card.js';
 import { outOfRange, VerbsError } from '../errors.js';
-import type { Frames, LinkFeatures, Ring } from '../link/link.js';
+import type { Frames, Ring } from '../link/frames.js';
+import type { LinkFeatures } from '../link/link.js';
 import { packageFile } from '../packagefile.js';
 import { type Lock, locked } from './locked.js';
 

@@ -1,5 +1,5 @@
 /** The turns of a device. The application's thread (inline.ts) or the card's own thread (cardworker.ts) takes them. */
-import type { FrameMover } from '../link/link.js';
+import type { FrameMover } from '../link/frames.js';
 import type { Card } from './card.js';
 import type { Trace } from './trace.js';
 

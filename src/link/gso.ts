@@ -1,8 +1,9 @@
 /**
  * GSO bursts and super-packets as the frame contract (link.ts) describes them, for code that reads them in JavaScript.
  */
+
+import { RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from './frames.js';
 import { ETHERNET_BYTES, ETHERTYPE, VLAN_TAG_BYTES } from './headers.js';
-import { RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from './link.js';
 import type { RingView } from './ring.js';
 
 const ETHERTYPE_AT = ETHERNET_BYTES - 2;

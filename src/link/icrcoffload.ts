@@ -1,6 +1,7 @@
 /** The offload of the ICRC by links of the host: whether it is there, and what people read of it. */
 import { native } from '../native.js';
-import type { Frames, LinkFeatures } from './link.js';
+import type { Frames } from './frames.js';
+import type { LinkFeatures } from './link.js';
 
 /** Returns the offload as a feature, if the addon supports it on this processor. */
 export function icrcFeatures(): Pick<LinkFeatures, 'icrcOffload'> {

@@ -8,10 +8,11 @@ import { ipBytes, isLinkLocal, multicastMac } from '../base/address.js';
 import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
 import { errnoError } from './errno.js';
+import type { Frames } from './frames.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
-import { bindFree, type CardRoom, type Frames, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
+import { bindFree, type CardRoom, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
 import { COALESCED_BYTES, DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 

@@ -1,6 +1,6 @@
 /** Access to the descriptor rings of the frame contract (link.ts). */
 import { outOfRange } from '../errors.js';
-import type { Frames, Ring } from './link.js';
+import type { Frames, Ring } from './frames.js';
 
 /** Bytes of a descriptor. */
 export const DESCRIPTOR_BYTES = 16;

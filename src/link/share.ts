@@ -1,5 +1,5 @@
 /** The share of a frame that its link fetches (TX_FETCH_SHARE), for code that reads the transmit ring in JavaScript. */
-import { TX_FETCH_SHARE, TX_ICRC_SHIFT } from './link.js';
+import { TX_FETCH_SHARE, TX_ICRC_SHIFT } from './frames.js';
 
 const ICRC_BYTES = 4;
 

@@ -1,10 +1,11 @@
 /** The common part of the packet and udp links, whose frames the addon moves. */
 import { outOfRange } from '../errors.js';
 import type { NativeFrameSocket } from '../native.js';
+import type { Frames } from './frames.js';
 import { HostLink } from './hostlink.js';
 import { icrcNotes } from './icrcoffload.js';
 import type { HostInterface } from './interfaces.js';
-import type { Frames, LinkCounters, LinkFeatures } from './link.js';
+import type { LinkCounters, LinkFeatures } from './link.js';
 import { frameLayout } from './ring.js';
 import type { LinkTransfer } from './transfer.js';
 

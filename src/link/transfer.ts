@@ -7,7 +7,8 @@ import { VerbsError } from '../errors.js';
 import { native } from '../native.js';
 import { Capture, type CapturePlan, writeTo } from './capture.js';
 import { FaultMover, type FaultPlan } from './fault/mover.js';
-import type { FrameMover, Link } from './link.js';
+import type { FrameMover } from './frames.js';
+import type { Link } from './link.js';
 import { XdpMover, type XdpPlan } from './xdp/mover.js';
 
 /**

@@ -4,8 +4,8 @@
  * ICRC itself.
  */
 import type { VerbsError } from '../errors.js';
+import type { Frames } from './frames.js';
 import {
-  type Frames,
   type HostNames,
   joinGroup,
   type Link,

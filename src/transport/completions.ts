@@ -2,10 +2,9 @@
 
 import { throwLater } from '../base/uncaught.js';
 import { WcStatus } from '../device/codes.js';
-import type { Cq } from '../verbs/cq.js';
-import { throwIfFailed } from '../verbs/explain.js';
-import { pollUnlessFailed } from '../verbs/polling.js';
-import type { Wc } from '../verbs/wc.js';
+import { throwIfFailed } from '../verbs/diagnose/explain.js';
+import type { Cq } from '../verbs/objects/cq.js';
+import type { Wc } from '../verbs/work/wc.js';
 
 /** Completions per poll, and polls in a row before the event loop continues. */
 const BATCH_SIZE = 64;
@@ -50,7 +49,7 @@ export class CompletionPump {
     // Arm first, so that a completion after the last poll raises an event.
     this.#cq.arm();
     for (let batch = 0; batch < batches; batch++) {
-      const count = pollUnlessFailed(this.#cq, this.#wcs);
+      const count = this.#cq.pollUnlessFailed(this.#wcs);
       for (let i = 0; i < count; i++) this.#deliver(this.#wcs[i] as Wc);
       if (count === 0 || this.#cq.isClosed) return false;
     }

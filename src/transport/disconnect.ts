@@ -1,7 +1,7 @@
 /** Ends of a connection that no call and no completion shows. */
 import type { CmId } from '../cm/cmid.js';
 import { VerbsError } from '../errors.js';
-import type { Qp } from '../verbs/qp.js';
+import type { Qp } from '../verbs/objects/qp.js';
 
 /**
  * Resolves when the connection of an id has ended. It takes the events of the id's channel until then.

@@ -3,7 +3,7 @@
  * retries, and would hold our buffers for ever.
  */
 import { VerbsError } from '../errors.js';
-import type { Qp } from '../verbs/qp.js';
+import type { Qp } from '../verbs/objects/qp.js';
 
 /** Milliseconds between two looks. */
 const INTERVAL_MS = 10_000;

@@ -2,13 +2,13 @@
 
 import { Scope } from '../base/scope.js';
 import type { AccessFlags } from '../verbs/access.js';
-import type { Context } from '../verbs/context.js';
-import type { Cq } from '../verbs/cq.js';
-import type { Mr } from '../verbs/mr.js';
-import type { Pd } from '../verbs/pd.js';
-import type { Qp } from '../verbs/qp.js';
-import type { Wc } from '../verbs/wc.js';
-import type { RecvWr, SendWr } from '../verbs/wr.js';
+import type { Context } from '../verbs/objects/context.js';
+import type { Cq } from '../verbs/objects/cq.js';
+import type { Mr } from '../verbs/objects/mr.js';
+import type { Pd } from '../verbs/objects/pd.js';
+import type { Qp } from '../verbs/objects/qp.js';
+import type { Wc } from '../verbs/work/wc.js';
+import type { RecvWr, SendWr } from '../verbs/work/wr.js';
 import { Completions } from './completions.js';
 import { onFatalEvent } from './disconnect.js';
 

@@ -6,8 +6,8 @@ import { VerbsError } from '../errors.js';
 import { listInterfaces } from '../link/interfaces.js';
 import type { LinkInterface } from '../link/link.js';
 import { type AttachedProgram, attachedProgram, type XdpFeatures, xdpFeatures } from '../link/xdp/features.js';
-import { chooseGid, type GidChoice, type GidEntry, gidTable } from './gid.js';
-import { maxPathMtu } from './resolvedaddress.js';
+import { chooseGid, type GidChoice, type GidEntry, gidTable } from './address/gid.js';
+import { maxPathMtu } from './address/resolvedaddress.js';
 
 /** A network interface, as a device on it would see it. */
 export interface HostDevice {

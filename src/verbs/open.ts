@@ -24,14 +24,15 @@ import { InlineEngine } from '../device/inline.js';
 import { TurnLock } from '../device/turnlock.js';
 import { WorkerEngine } from '../device/worker.js';
 import { invalidType, invalidValue, outOfRange, VerbsError, withDetails } from '../errors.js';
-import { type FaultOptions, type FaultRates, faultLink } from '../link/fault/link.js';
+import { faultLink } from '../link/fault/link.js';
+import type { FaultOptions, FaultRates } from '../link/fault/options.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub } from '../link/memory/link.js';
 import { pcapLink } from '../link/pcap.js';
 import { addressTowards } from '../link/peer.js';
 import { MAX_QUEUES, type XdpOptions } from '../link/xdp/link.js';
-import type { CongestionParameters } from './congestion.js';
-import { Context, type ContextInit } from './context.js';
+import type { CongestionParameters } from './objects/congestion.js';
+import { Context, type ContextInit } from './objects/context.js';
 
 /** Options of `openDevice`. */
 export interface OpenOptions {

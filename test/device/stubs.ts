@@ -1,7 +1,8 @@
 /** A stub card and a stub link that a test controls, to test the engine alone. */
 import type { Card } from '../../src/device/card.js';
 import { EventOffset } from '../../src/device/codes.js';
-import type { Frames, Link, LinkInterface } from '../../src/link/link.js';
+import type { Frames } from '../../src/link/frames.js';
+import type { Link, LinkInterface } from '../../src/link/link.js';
 
 const TX_PRODUCER = 0;
 const TX_CONSUMER = 64;

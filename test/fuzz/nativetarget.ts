@@ -3,7 +3,7 @@
  * receives them, then a bare card. The link's memory is an ArrayBuffer of the C heap that ends with the last slot, so
  * that the address sanitizer sees what is written behind it.
  */
-import { type Frames, RX_SEGMENT_SHIFT } from '../../src/link/link.js';
+import { type Frames, RX_SEGMENT_SHIFT } from '../../src/link/frames.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { RingView } from '../../src/link/ring.js';
 import { headerBytes } from '../kit/gsobursts.js';

@@ -14,7 +14,8 @@ import {
   type Wc,
   WcOpcode,
 } from '../../src/index.js';
-import { type FaultOptions, faultLink } from '../../src/link/fault/link.js';
+import { faultLink } from '../../src/link/fault/link.js';
+import type { FaultOptions } from '../../src/link/fault/options.js';
 import type { Link } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { pcapLink } from '../../src/link/pcap.js';

@@ -1,5 +1,5 @@
 /** A link with a gate in each direction: a closed gate keeps frames where they are, in the ring or in the socket. */
-import type { Frames } from '../../src/link/link.js';
+import type { Frames } from '../../src/link/frames.js';
 import { LinkWrapper } from '../../src/link/wrapper.js';
 
 export class GatedLink extends LinkWrapper {

@@ -2,7 +2,7 @@
 // packets, in either role, with every byte right and every atomic executed once.
 import { expect, test } from 'vitest';
 import type { Counters } from '../../src/index.js';
-import type { FaultOptions } from '../../src/link/fault/link.js';
+import type { FaultOptions } from '../../src/link/fault/options.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { rxeCounters } from './counters.js';
 import type { EndOptions } from './end.js';

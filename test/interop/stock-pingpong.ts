@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { type PingpongOptions, runClient, runServer } from '../../src/cli/pingpong/roles.js';
 import { TRANSPORTS, type Transport } from '../../src/cli/pingpong/transport.js';
-import type { FaultOptions } from '../../src/link/fault/link.js';
+import type { FaultOptions } from '../../src/link/fault/options.js';
 import { captureOutput } from './captured-output.js';
 import type { LinkKind } from './card.js';
 import type { Guest } from './guest/guest.js';

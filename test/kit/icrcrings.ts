@@ -1,5 +1,5 @@
 /** The addon's part of the ICRC offload (`native().RingIcrc`) for one frame in plain memory: no link, no card. */
-import { type Ring, TX_FETCH_SHARE, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import { type Ring, TX_FETCH_SHARE, TX_ICRC_SHIFT } from '../../src/link/frames.js';
 import { frameLayout, RingView } from '../../src/link/ring.js';
 import { type NativeRingIcrc, native } from '../../src/native.js';
 

@@ -2,7 +2,9 @@
  * A link that answers READs of the peer slowly: it drops READ responses, but one in each interval. So a peer that reads
  * from us always gets on, and within its retries.
  */
-import type { Frames, Link } from '../../src/link/link.js';
+
+import type { Frames } from '../../src/link/frames.js';
+import type { Link } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 import { LinkWrapper } from '../../src/link/wrapper.js';
 

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { type FaultOptions, faultLink } from '../../src/link/fault/link.js';
+import { faultLink } from '../../src/link/fault/link.js';
+import type { FaultOptions } from '../../src/link/fault/options.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { createMemoryHub } from '../../src/verbs/hub.js';
 import { ipChecksum, Rig, udpFrame } from './rig.js';

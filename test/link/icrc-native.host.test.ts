@@ -1,6 +1,6 @@
 /** The addon's CRC and its part of the ICRC, beside the CRC byte by byte, the card's, and packets of real peers. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { RX_ICRC_FOLDED, TX_ICRC_SHIFT } from '../../src/link/link.js';
+import { RX_ICRC_FOLDED, TX_ICRC_SHIFT } from '../../src/link/frames.js';
 import { native } from '../../src/native.js';
 import { register } from '../../src/probe/packet/icrc.js';
 import { decode, flow, frame, request } from '../../src/probe/packet/packets.js';

@@ -4,12 +4,12 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { faultLink } from '../../src/link/fault/link.js';
 import {
   type Frames,
-  type Link,
   RX_ICRC_FOLDED,
   TX_CONTINUES_BURST,
   TX_FETCH_SHARE,
   TX_ICRC_SHIFT,
-} from '../../src/link/link.js';
+} from '../../src/link/frames.js';
+import type { Link } from '../../src/link/link.js';
 import { pcapLink } from '../../src/link/pcap.js';
 import { frameLayout } from '../../src/link/ring.js';
 import { UdpLink } from '../../src/link/udp.js';

@@ -1,7 +1,7 @@
 // The card defines the option bits of ring descriptors. Links and addon cannot import them, so they declare them, too.
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import * as link from '../../src/link/link.js';
+import * as link from '../../src/link/frames.js';
 import { Rig } from '../kit/rig.js';
 
 /** Integer constants of the addon's header, by name. */

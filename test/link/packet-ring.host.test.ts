@@ -1,6 +1,6 @@
 // The ring that the kernel writes single frames into, in the card's memory. Larger frames come by the socket's queue.
 import { expect, test } from 'vitest';
-import { RX_ICRC_FOLDED, RX_SEGMENT_SHIFT } from '../../src/link/link.js';
+import { RX_ICRC_FOLDED, RX_SEGMENT_SHIFT } from '../../src/link/frames.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';

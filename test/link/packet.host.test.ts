@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { constants } from 'node:os';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
+import { RX_IP_ID_UNKNOWN } from '../../src/link/frames.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { native } from '../../src/native.js';

@@ -1,6 +1,7 @@
 /** A link's view of a card without a card: memory with two rings, and methods that fill and empty them. */
 import { ipBytes } from '../../src/base/address.js';
-import { type Frames, type Link, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from '../../src/link/link.js';
+import { type Frames, type Ring, RX_SEGMENT_SHIFT, TX_CONTINUES_BURST } from '../../src/link/frames.js';
+import type { Link } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 
 export interface Arrived {

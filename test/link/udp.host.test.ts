@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { RX_IP_ID_UNKNOWN } from '../../src/link/frames.js';
 import { listInterfaces } from '../../src/link/interfaces.js';
-import { RX_IP_ID_UNKNOWN } from '../../src/link/link.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { UdpLink } from '../../src/link/udp.js';
 import { eventually } from '../kit/eventually.js';

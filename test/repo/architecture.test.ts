@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parseWasm } from '../kit/wasm.js';
-import { cycles } from './cycles.js';
+import { cycles, typeCycles } from './cycles.js';
 import { code, type Import, imports, ROOT, sources } from './sources.js';
 
 /** The room of a path: the longest that it begins with. */
@@ -151,6 +151,10 @@ describe('the facade', () => {
 
   test('no files import each other in a circle, but for types', () => {
     expect(cycles('src')).toEqual([]);
+  });
+
+  test('no more than five files name each other, types included', () => {
+    expect(typeCycles('src').filter((files) => files.length > 5)).toEqual([]);
   });
 
   test('the core of rdma_cm is the protocol alone: it imports its own files, errors, and the text of addresses', () => {

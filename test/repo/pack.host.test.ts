@@ -78,7 +78,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
 
   test('has one copy of each module for all its exports, commands and threads', () => {
     const modules = scripts().flatMap((code) => code.match(/(?<=^\/\/ )(?:src|build|node_modules)\/\S+$/gm) ?? []);
-    expect(modules).toEqual(expect.arrayContaining(['src/errors.ts', 'src/verbs/qp.ts', 'src/cli/main.ts']));
+    expect(modules).toEqual(expect.arrayContaining(['src/errors.ts', 'src/verbs/objects/qp.ts', 'src/cli/main.ts']));
     expect(modules.filter((module, at) => modules.indexOf(module) !== at)).toEqual([]);
   });
 

@@ -1,8 +1,14 @@
 // Explanations of failed completions name what to check.
 import { describe, expect, test } from 'vitest';
 import { counterNames, WcOpcode, WcStatus } from '../../src/device/codes.js';
-import { explainDrop } from '../../src/verbs/drops.js';
-import { explain, type FailureContext, syndromeText, throwIfFailed, WcError } from '../../src/verbs/explain.js';
+import { explainDrop } from '../../src/verbs/diagnose/drops.js';
+import {
+  explain,
+  type FailureContext,
+  syndromeText,
+  throwIfFailed,
+  WcError,
+} from '../../src/verbs/diagnose/explain.js';
 
 const wc = {
   wrId: 7,

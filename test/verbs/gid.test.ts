@@ -1,7 +1,7 @@
 // GIDs are IPv6 or IPv4-mapped addresses; a choice among them gives its reason.
 import { describe, expect, test } from 'vitest';
 import { gidAddress, gidBytes, gidText, gidToHex } from '../../src/base/gid.js';
-import { chooseGid, gidTable } from '../../src/verbs/gid.js';
+import { chooseGid, gidTable } from '../../src/verbs/address/gid.js';
 
 describe('GIDs as text and as bytes', () => {
   test.each([

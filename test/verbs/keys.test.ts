@@ -1,7 +1,7 @@
 // Memory windows, fast registration, re-registration, ATOMIC WRITE and FLUSH between two devices in one process.
 import { describe, expect, test } from 'vitest';
 import { type AccessName, createMemoryHub, type Qp, type SendWr, throwIfFailed, type Wc } from '../../src/index.js';
-import { incRkey } from '../../src/verbs/keys.js';
+import { incRkey } from '../../src/verbs/work/keys.js';
 import { ALL, connectedPair, type End, endOn, openOn, type Pair, pattern } from './pair.js';
 
 const WAIT = { timeout: 20_000 };

@@ -1,7 +1,7 @@
 // modify follows the table of transitions, and its error names every attribute at fault.
 import { expect, test } from 'vitest';
 import { createMemoryHub, type QpAttributes } from '../../src/index.js';
-import { maxPathMtu, udpSourcePort } from '../../src/verbs/resolvedaddress.js';
+import { maxPathMtu, udpSourcePort } from '../../src/verbs/address/resolvedaddress.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
 async function twoEnds() {

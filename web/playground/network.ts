@@ -4,7 +4,8 @@
  */
 import { ipText, macText } from '../../src/base/address.js';
 import { Random } from '../../src/link/fault/random.js';
-import type { Frames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from '../../src/link/link.js';
+import type { Frames } from '../../src/link/frames.js';
+import type { Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from '../../src/link/link.js';
 import { RingView } from '../../src/link/ring.js';
 
 /** The number of an end: the first or the second card. */

@@ -2,8 +2,8 @@
 import { type CapturedRoce, decodeCaptured } from '../../src/probe/capture/roce.js';
 import { Follower } from '../../src/probe/ladder/follow.js';
 import type { Kind, LadderPacket } from '../../src/probe/ladder/packet.js';
-import type { Wc } from '../../src/verbs/wc.js';
-import type { SendWr } from '../../src/verbs/wr.js';
+import type { Wc } from '../../src/verbs/work/wc.js';
+import type { SendWr } from '../../src/verbs/work/wr.js';
 import { type End, type Flight, Network } from './network.js';
 import { type ConnectionOptions, SLOT_BYTES, SLOTS, Station } from './station.js';
 import { World } from './world.js';

@@ -1,11 +1,11 @@
 /** One end of the playground: a card on the line, and what a program has of it: a queue pair, regions, receives. */
 import { Card } from '../../src/device/card.js';
-import { Context } from '../../src/verbs/context.js';
-import type { Cq } from '../../src/verbs/cq.js';
-import type { Mr } from '../../src/verbs/mr.js';
-import type { Pd } from '../../src/verbs/pd.js';
-import type { Qp } from '../../src/verbs/qp.js';
-import type { Wc } from '../../src/verbs/wc.js';
+import { Context } from '../../src/verbs/objects/context.js';
+import type { Cq } from '../../src/verbs/objects/cq.js';
+import type { Mr } from '../../src/verbs/objects/mr.js';
+import type { Pd } from '../../src/verbs/objects/pd.js';
+import type { Qp } from '../../src/verbs/objects/qp.js';
+import type { Wc } from '../../src/verbs/work/wc.js';
 import type { NetworkLink } from './network.js';
 import { VirtualEngine, type World } from './world.js';
 

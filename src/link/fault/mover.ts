@@ -1,9 +1,9 @@
 /** The mover of the fault link: one `FaultPath` for each direction. Runs in the mover's thread. */
 
 import { outOfRange } from '../../errors.js';
-import type { FrameMover, Frames, Ring } from '../link.js';
+import type { FrameMover, Frames, Ring } from '../frames.js';
 import { RingView } from '../ring.js';
-import type { FaultOptions } from './link.js';
+import type { FaultOptions } from './options.js';
 import { FAULTS, FaultPath } from './path.js';
 
 /** Parameters of a `FaultMover`, beside its inner mover. Plain data, so that another thread can make one. */

@@ -1,10 +1,10 @@
 /** One direction of the fault link: takes frames from one ring, applies faults, and puts them into another ring. */
 
 import { outOfRange } from '../../errors.js';
+import type { Frames } from '../frames.js';
 import { ETHERNET_BYTES, ETHERTYPE, VLAN_TAG_BYTES } from '../headers.js';
-import type { Frames } from '../link.js';
 import type { RingView } from '../ring.js';
-import type { FaultRates } from './link.js';
+import type { FaultRates } from './options.js';
 import { Random } from './random.js';
 
 /** A frame that waits until `due` or until the number of frames that have passed reaches `after`. */

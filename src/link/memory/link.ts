@@ -5,17 +5,10 @@
 
 import { ipBytes, ipText, macBytes, macText } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
+import { type Frames, RX_SEGMENT_SHIFT } from '../frames.js';
 import { burstLength, udpPayloadOffset } from '../gso.js';
 import { ETHERNET_BYTES } from '../headers.js';
-import {
-  type Frames,
-  type Link,
-  type LinkCounters,
-  type LinkFeatures,
-  type LinkInterface,
-  type Resolved,
-  RX_SEGMENT_SHIFT,
-} from '../link.js';
+import type { Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from '../link.js';
 import { RingView, wordsOf } from '../ring.js';
 import { type MemoryHub, macKey } from './hub.js';
 

@@ -11,10 +11,11 @@
 
 import { ipBytes } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
+import type { Frames } from '../frames.js';
 import { HostLink } from '../hostlink.js';
 import { icrcFeatures } from '../icrcoffload.js';
 import { chooseInterface, type HostInterface } from '../interfaces.js';
-import type { Frames, LinkCounters, LinkFeatures, Resolved } from '../link.js';
+import type { LinkCounters, LinkFeatures, Resolved } from '../link.js';
 import { resolveNeighbour } from '../resolve.js';
 import type { LinkTransfer } from '../transfer.js';
 import { libbpf } from './libbpf.js';

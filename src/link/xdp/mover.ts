@@ -1,6 +1,6 @@
 /** The mover of the xdp link. It is made from plain data, so it can run in any thread that shares the card's memory. */
 import { native } from '../../native.js';
-import type { FrameMover, Frames } from '../link.js';
+import type { FrameMover, Frames } from '../frames.js';
 import { frameLayout, RingView } from '../ring.js';
 import { CHUNK_BYTES, XdpReceiver } from './receiver.js';
 import { ConsumerRing, ProducerRing, type RingPlan } from './rings.js';

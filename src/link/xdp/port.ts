@@ -6,10 +6,11 @@
 import { multicastMac } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
+import type { Frames } from '../frames.js';
 import { ETHERNET_BYTES, VLAN_TAG_BYTES } from '../headers.js';
 import { icrcNotes } from '../icrcoffload.js';
 import type { HostInterface } from '../interfaces.js';
-import type { Frames, LinkCounters } from '../link.js';
+import type { LinkCounters } from '../link.js';
 import { fillRings, XdpMover, type XdpPlan } from './mover.js';
 import { type XdpMode, XdpProgram } from './program.js';
 import { CHUNK_FRAME_BYTES } from './receiver.js';

@@ -5,7 +5,7 @@
 import { invalidType, VerbsError } from '../../errors.js';
 import { type NativeXskSocket, native, XskRing } from '../../native.js';
 import { errnoName } from '../errno.js';
-import type { Frames } from '../link.js';
+import type { Frames } from '../frames.js';
 import type { QueuePlan } from './mover.js';
 import { CHUNK_BYTES } from './receiver.js';
 import { ADDRESS_WORDS, DESCRIPTOR_WORDS, type RingPlan } from './rings.js';

@@ -4,8 +4,8 @@
  */
 import { constants } from 'node:os';
 import type { NativeRingIcrc } from '../../native.js';
+import { TX_ICRC_SHIFT } from '../frames.js';
 import { ETHERNET_BYTES } from '../headers.js';
-import { TX_ICRC_SHIFT } from '../link.js';
 import { RingView, wordsOf } from '../ring.js';
 import type { XdpPlan } from './mover.js';
 import { CHUNK_BYTES, type XdpReceiver } from './receiver.js';

@@ -4,7 +4,8 @@
  */
 import type { Decoded } from '../packet/frame.js';
 import type { PacketPort } from '../script/port.js';
-import type { Breach, Check, CheckResult, Evidence, Judge, PacketRule } from './check.js';
+import type { Breach, CheckBase, Judge, PacketRule } from './checkbase.js';
+import type { CheckResult, Evidence } from './result.js';
 
 /** Packets before the first breach and after it that a result shows. */
 const [BEFORE, AFTER] = [12, 4];
@@ -12,7 +13,7 @@ const [BEFORE, AFTER] = [12, 4];
 /** The place of a packet: its check, and the packets around it. */
 export interface AuditPlace {
   /** The check that it came in. */
-  readonly check: Check;
+  readonly check: CheckBase;
   /** The packet. */
   readonly evidence: Evidence;
   /** All packets of the check, which may still grow. */
@@ -20,9 +21,9 @@ export interface AuditPlace {
 }
 
 /** A check that has a rule. */
-type Ruled = Check & { readonly rule: PacketRule };
+type Ruled = CheckBase & { readonly rule: PacketRule };
 
-const hasRule = (check: Check): check is Ruled => check.rule !== undefined;
+const hasRule = (check: CheckBase): check is Ruled => check.rule !== undefined;
 
 /** The counts of one rule. */
 interface Count {
@@ -39,15 +40,15 @@ interface Count {
 /** Judges all packets of the peer in one run. */
 export class Audit {
   readonly #counts: readonly Count[];
-  readonly #reported: ReadonlySet<Check>;
+  readonly #reported: ReadonlySet<CheckBase>;
   /** The number of requests that were answered only when they were repeated, and the check of the first one. */
-  readonly repetitions: { count: number; first?: Check } = { count: 0 };
+  readonly repetitions: { count: number; first?: CheckBase } = { count: 0 };
 
   /**
    * @param checks the checks of the run, which reports their rules
    * @param always checks whose rules hold without a report as well
    */
-  constructor(checks: readonly Check[], always: readonly Check[] = []) {
+  constructor(checks: readonly CheckBase[], always: readonly CheckBase[] = []) {
     this.#reported = new Set(checks);
     this.#counts = [...new Set([...checks, ...always])]
       .filter(hasRule)
@@ -55,8 +56,8 @@ export class Audit {
   }
 
   /** Judges a packet. @returns the check whose rule makes every receiver drop it; undefined if it is an answer */
-  look(packet: Decoded, port: PacketPort, place: AuditPlace): Check | undefined {
-    let dropped: Check | undefined;
+  look(packet: Decoded, port: PacketPort, place: AuditPlace): CheckBase | undefined {
+    let dropped: CheckBase | undefined;
     for (const count of this.#counts) {
       // a packet that is dropped tells nothing more
       const verdict = dropped === undefined || count.check.rule.isDropped ? count.judge(packet, port) : undefined;
@@ -72,13 +73,13 @@ export class Audit {
   }
 
   /** Says that the peer has answered requests of a check only when they were repeated. */
-  repeated(check: Check): void {
+  repeated(check: CheckBase): void {
     this.repetitions.count++;
     this.repetitions.first ??= check;
   }
 
   /** Returns whether the run reports the rule of a check by a result of its own. */
-  reports(check: Check): boolean {
+  reports(check: CheckBase): boolean {
     return this.#reported.has(check);
   }
 
@@ -86,7 +87,7 @@ export class Audit {
    * Returns the result of a check with a rule.
    * @param own the result for its own packets. Absent: it sends none
    */
-  judged(check: Check, own?: CheckResult): CheckResult {
+  judged(check: CheckBase, own?: CheckResult): CheckResult {
     const { number, name, known } = check;
     const count = this.#counts.find((one) => one.check === check);
     const result = own ?? {

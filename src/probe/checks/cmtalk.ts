@@ -17,9 +17,10 @@ import {
 import { datagram, type Flow, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { PacketPort } from '../script/port.js';
-import type { CmCheck, CmPeer, CmQueue, Target } from './check.js';
+import type { CmCheck } from './check.js';
 import { Conversation, Finding, type Received } from './conversation.js';
 import type { CheckRecord } from './record.js';
+import type { CmPeer, CmQueue, Target } from './target.js';
 
 /** Nanoseconds of a millisecond. */
 const MS = 1e6;

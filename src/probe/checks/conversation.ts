@@ -8,8 +8,10 @@ import { CNP, Op } from '../packet/opcodes.js';
 import { type Flow, frame, type Packet } from '../packet/packets.js';
 import { psnDistance } from '../packet/psn.js';
 import type { PacketPort } from '../script/port.js';
-import type { Check, Deviation, Evidence, Target, Verdict } from './check.js';
+import type { CheckBase, Deviation } from './checkbase.js';
 import { CheckRecord } from './record.js';
+import type { Evidence, Verdict } from './result.js';
+import type { Target } from './target.js';
 
 /** Nanoseconds of a millisecond. */
 const MS = 1e6;
@@ -67,7 +69,7 @@ export class Conversation {
 
   constructor(
     /** The check. */
-    readonly check: Check,
+    readonly check: CheckBase,
     /** The port of the packets. */
     readonly port: PacketPort,
     /** The source of more queue pairs. */

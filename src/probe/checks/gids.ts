@@ -1,6 +1,7 @@
 /** The addresses of a peer: whether its connection manager answers at each of them. */
-import type { CmCheck, CmWay } from './check.js';
+import type { CmCheck } from './check.js';
 import type { CmTalk } from './cmtalk.js';
+import type { CmWay } from './target.js';
 
 /** Time in which a manager answers (ns), and how often a REQ is sent for it. */
 const [ANSWER, REQUESTS] = [500e6, 3];

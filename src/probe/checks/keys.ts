@@ -1,9 +1,10 @@
 /** Checks of remote keys, rights, bounds and lengths. */
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { RemoteOperation, ResponderCheck, ResponderOptions } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { isAck } from './conversation.js';
 import { Nak, pattern, type Talk, told } from './talk.js';
+import type { RemoteOperation, ResponderOptions } from './target.js';
 
 /** The needs of a check of one operation. */
 const only = (operation: RemoteOperation): ResponderOptions => ({ receives: false, permits: [operation] });

@@ -6,8 +6,9 @@ import { decodeRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { CNP, Op } from '../packet/opcodes.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { CheckResult, Evidence, ResponderCheck } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { isNak } from './conversation.js';
+import type { CheckResult, Evidence } from './result.js';
 import { AT_ONCE } from './rules.js';
 import { Nak, REQUESTS, type Received, type Talk } from './talk.js';
 

@@ -1,8 +1,9 @@
 /** Checks of queue pairs that lose nothing, beside others that do. */
 import { type Packet, request } from '../packet/packets.js';
 import { psnDistance } from '../packet/psn.js';
-import type { PeerRegion, ResponderCheck } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { pattern, type Talk } from './talk.js';
+import type { PeerRegion } from './target.js';
 
 const ROUNDS = 20;
 /** Offset of the queue pair that loses packets: behind the bytes of the other one. */

@@ -1,8 +1,9 @@
 /** The path MTU of a connection against what the path carries: switches and tunnels drop packets that are too long. */
 import { frame, type Packet, request, response } from '../packet/packets.js';
-import type { RemoteOperation, ResponderCheck } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { isNak } from './conversation.js';
 import { pattern, type Talk, told } from './talk.js';
+import type { RemoteOperation } from './target.js';
 
 /** Bytes of an Ethernet header, and of the tag of a VLAN. */
 const [ETHERNET, TAG] = [14, 4];

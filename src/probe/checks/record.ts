@@ -2,7 +2,8 @@
 import type { Decoded } from '../packet/frame.js';
 import type { PacketPort } from '../script/port.js';
 import type { Audit } from './audit.js';
-import type { Check, Evidence } from './check.js';
+import type { CheckBase } from './checkbase.js';
+import type { Evidence } from './result.js';
 
 /** The record of one run of a check. */
 export class CheckRecord {
@@ -13,13 +14,13 @@ export class CheckRecord {
   /** The parts that it has not looked at; a result that passes tells them. */
   readonly notes = new Set<string>();
   /** Number of packets of the peer that were no answers, by the check whose rule they break. */
-  readonly dropped = new Map<Check, number>();
+  readonly dropped = new Map<CheckBase, number>();
   /** Gives the check up: its conversations send and receive nothing more, and throw the reason. */
   readonly end = new AbortController();
 
   constructor(
     /** The check. */
-    readonly check: Check,
+    readonly check: CheckBase,
     /** Judges the packets of the peer. Absent: they are not judged. */
     readonly audit?: Audit,
   ) {}

@@ -2,9 +2,10 @@
 import { Op } from '../packet/opcodes.js';
 import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
-import type { ResponderCheck, ResponderOptions } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { isAck } from './conversation.js';
 import { isSame, Nak, pattern, type Talk, told } from './talk.js';
+import type { ResponderOptions } from './target.js';
 
 const WRITES: ResponderOptions = { receives: false, permits: ['WRITE'] };
 const READS: ResponderOptions = { receives: false, permits: ['READ'] };

@@ -4,7 +4,8 @@ import { numberHex } from '../packet/hex.js';
 import { GSI_QKEY, MAD_BYTES } from '../packet/mad.js';
 import { CNP, OPCODES, Op, UD_SEND_ONLY } from '../packet/opcodes.js';
 import type { PacketPort } from '../script/port.js';
-import type { Breach, Judge, PacketRule, RuleCheck } from './check.js';
+import type { RuleCheck } from './check.js';
+import type { Breach, Judge, PacketRule } from './checkbase.js';
 
 /** Classes of opcodes: RC, UC, XRC. They have messages of several packets. */
 const CONNECTED: readonly number[] = [0, 1, 5];

@@ -1,15 +1,17 @@
 /** Runs checks against a peer, one after the other, each on a queue pair of its own. */
 import { waitFor } from '../../base/waiting.js';
 import { Audit } from './audit.js';
-import type { Check, CheckResult, CmCheck, RequesterCheck, ResponderCheck, Target, Traffic } from './check.js';
+import type { Check, CmCheck, RequesterCheck, ResponderCheck } from './check.js';
 import { CmTalk } from './cmtalk.js';
 import { Finding } from './conversation.js';
 import { DROP_CHECKS } from './headers.js';
 import { LOSS_CHECK, lossOf, lossText, type PathLoss, showsLoss } from './loss.js';
 import { CheckRecord } from './record.js';
+import type { CheckResult } from './result.js';
 import { ANSWERS, AT_ONCE } from './rules.js';
 import { Service } from './service.js';
 import { Talk } from './talk.js';
+import type { Target, Traffic } from './target.js';
 
 /** The program to start on a peer so that it sends requests of a kind. */
 const TOOLS: Readonly<Record<Traffic, string>> = { SEND: 'ib_send_bw', WRITE: 'ib_write_bw', READ: 'ib_read_bw' };

@@ -5,9 +5,10 @@
 import { Op } from '../packet/opcodes.js';
 import { ack, nak, type Packet, response } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { PeerRegion, Requester, RequesterCheck, Target, Traffic } from './check.js';
+import type { RequesterCheck } from './check.js';
 import { Conversation, Finding, pattern, type Received, told } from './conversation.js';
 import type { CheckRecord } from './record.js';
+import type { PeerRegion, Requester, Target, Traffic } from './target.js';
 
 /** Nanoseconds of the code 0 of ACK timeouts. */
 const TIMEOUT_UNIT = 4096;

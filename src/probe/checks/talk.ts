@@ -6,9 +6,10 @@ import { bytesHex } from '../packet/hex.js';
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
-import type { Operation, PeerRegion, Responder, ResponderCheck, ResponderOptions, Target } from './check.js';
+import type { ResponderCheck } from './check.js';
 import { Conversation, Finding, isAck, isNak, isSame, Nak, pattern, type Received, told } from './conversation.js';
 import type { CheckRecord } from './record.js';
+import type { Operation, PeerRegion, Responder, ResponderOptions, Target } from './target.js';
 
 export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
 

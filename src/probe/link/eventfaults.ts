@@ -3,7 +3,9 @@
  * `drop the 5th WRITE_MIDDLE of qp 1, 2nd time too`. The same traffic gives the same faults. The fault link in
  * src/link/fault applies them by chance.
  */
-import type { Frames, LinkCounters } from '../../link/link.js';
+
+import type { Frames } from '../../link/frames.js';
+import type { LinkCounters } from '../../link/link.js';
 import { allocateRing, RingView } from '../../link/ring.js';
 import { LinkWrapper } from '../../link/wrapper.js';
 import { decodeRoce } from '../packet/decode.js';

@@ -2,7 +2,7 @@
  * A port whose peer is a server of rping. A round of it is a READ, a SEND, a WRITE and a SEND, one after the other. The
  * port plays rounds until a message of the kind comes that a check has asked for, and answers the others itself.
  */
-import type { Background, PeerRegion, Traffic, TrafficRequest } from '../checks/check.js';
+import type { Background, PeerRegion, Traffic, TrafficRequest } from '../checks/target.js';
 import { decodeRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';

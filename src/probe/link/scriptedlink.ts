@@ -2,7 +2,9 @@
  * A link wrapper for queue pairs whose packets a script writes. It hands the script the frames that are addressed to
  * its queue pair numbers, and passes all others on to the card. The card knows nothing of the script.
  */
-import type { Frames, Link, LinkCounters } from '../../link/link.js';
+
+import type { Frames } from '../../link/frames.js';
+import type { Link, LinkCounters } from '../../link/link.js';
 import { allocateRing, RingView } from '../../link/ring.js';
 import { LinkWrapper } from '../../link/wrapper.js';
 import type { Arrival } from '../script/port.js';

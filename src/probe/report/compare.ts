@@ -1,5 +1,5 @@
 /** Compares the reports of two runs. */
-import type { Verdict } from '../checks/check.js';
+import type { Verdict } from '../checks/result.js';
 import type { Distribution } from './distribution.js';
 import type { CheckReport, ProbeReport } from './report.js';
 import { valueText } from './values.js';

@@ -2,7 +2,7 @@
  * Counts of packets by the names of open-traffic-generator (models/result/rocev2flow.yaml, rocev2ipv4.yaml): `tx` is
  * what the check sent, `rx` what the peer sent.
  */
-import type { Evidence } from '../checks/check.js';
+import type { Evidence } from '../checks/result.js';
 import { analyse, type Ladder } from '../ladder/analysis.js';
 import { type Kind, type LadderPacket, MARKS } from '../ladder/packet.js';
 import { decode, decodeRoce } from '../packet/decode.js';

@@ -3,7 +3,7 @@
  * checks, and the known deviations of the checks themselves. The facts are from captures of adapters and from
  * publications; see docs/probe-report.md.
  */
-import type { CheckResult } from '../checks/check.js';
+import type { CheckResult } from '../checks/result.js';
 import { decodeRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { CNP, OPCODES, Op, UC } from '../packet/opcodes.js';

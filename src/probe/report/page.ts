@@ -1,6 +1,6 @@
 /** The report of a run as one HTML page that needs no network. */
 
-import type { Verdict } from '../checks/check.js';
+import type { Verdict } from '../checks/result.js';
 import { ladderData, ladderTemplate } from '../ladder/page.js';
 import { embedded, escaped, fillPage, webFile } from '../ladder/template.js';
 import { comparisonText, type ProbeComparison } from './compare.js';

@@ -1,5 +1,7 @@
 /** The report of a run as JSON. docs/probe-report.md describes it; a member that changes its meaning raises VERSION. */
-import type { Deviation, Verdict } from '../checks/check.js';
+
+import type { Deviation } from '../checks/checkbase.js';
+import type { Verdict } from '../checks/result.js';
 import { type Distribution, distribution } from './distribution.js';
 import { type CmFigures, cmFigures, type FlowFigures, flowFigures } from './figures.js';
 import { type Fingerprint, fingerprint } from './fingerprint.js';

@@ -1,5 +1,7 @@
 /** A run of checks against one peer, of which reports are made. */
-import type { CheckBase, CheckResult } from '../checks/check.js';
+
+import type { CheckBase } from '../checks/checkbase.js';
+import type { CheckResult } from '../checks/result.js';
 
 /** A link of ours that packets of the run took. */
 export interface ProbeLink {

@@ -17,8 +17,9 @@ import { type CmEvent, type CmId, type CmIdOptions, createCmId } from '../../cm/
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../../errors.js';
 import { lookupHost } from '../../link/peer.js';
-import type { Context } from '../../verbs/context.js';
-import { Pd } from '../../verbs/pd.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { DeviceBase } from '../../verbs/objects/devicebase.js';
+import { Pd } from '../../verbs/objects/pd.js';
 import { Connection, type ConnectionOptions } from './connection.js';
 import { type Endpoint, Endpoints } from './endpoints.js';
 import type { Peer } from './peer.js';
@@ -79,7 +80,7 @@ const CHECKS: Checks<DeviceConnectOptions> = {
   receivePoolBytes: integer(1, MAX_POOL_BYTES),
 };
 
-const poolsByDevice = new WeakMap<Context, ReceivePools>();
+const poolsByDevice = new WeakMap<DeviceBase, ReceivePools>();
 
 export const CM_ID_OPTIONS: CmIdOptions = { minRnrTimer: RNR_TIMER, access: ['remoteWrite'] };
 

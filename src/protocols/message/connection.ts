@@ -15,13 +15,13 @@ import { LIMITS, WcStatus } from '../../device/codes.js';
 import { invalidType, VerbsError } from '../../errors.js';
 import { onFatalEvent } from '../../transport/disconnect.js';
 import type { AccessFlags } from '../../verbs/access.js';
-import type { Context } from '../../verbs/context.js';
-import { inspectAs } from '../../verbs/describe.js';
-import type { Mr, RemoteMemory } from '../../verbs/mr.js';
-import type { Pd } from '../../verbs/pd.js';
-import type { Qp } from '../../verbs/qp.js';
-import type { Wc } from '../../verbs/wc.js';
-import type { Sge } from '../../verbs/wr.js';
+import { inspectAs } from '../../verbs/diagnose/describe.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { Mr, RemoteMemory } from '../../verbs/objects/mr.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Wc } from '../../verbs/work/wc.js';
+import type { Sge } from '../../verbs/work/wr.js';
 import { Endpoints } from './endpoints.js';
 import { EndReason } from './endreason.js';
 import { type Message, MessageQueue } from './messages.js';
@@ -170,9 +170,9 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @internal Creates a connection whose queue pair the connection manager has yet to connect.
    * @throws TypeError, RangeError for wrong options; VerbsError ENOMEM
    */
-  static async prepare(pd: Pd, options: ConnectionOptions = {}): Promise<Connection> {
-    const connection = new Connection(pd.device, options);
-    await connection.allocate(new ReceivePools(pd.device, { isKept: false }), pd);
+  static async prepare(device: Context, pd: Pd, options: ConnectionOptions = {}): Promise<Connection> {
+    const connection = new Connection(device, options);
+    await connection.allocate(new ReceivePools(device, { isKept: false }), pd);
     return connection;
   }
 

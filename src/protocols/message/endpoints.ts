@@ -1,7 +1,8 @@
 /** The open endpoints of a device, by `connect`, `listen` and `createSocket`: all end before the device closes. */
 import { VerbsError } from '../../errors.js';
-import type { Context } from '../../verbs/context.js';
-import { NumberMap } from '../../verbs/numbermap.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { DeviceBase } from '../../verbs/objects/devicebase.js';
+import { NumberMap } from '../../verbs/objects/numbermap.js';
 
 /** A server, a request that waits for its answer, a connection, an attempt to connect, or a datagram socket. */
 export interface Endpoint {
@@ -14,7 +15,7 @@ export interface Endpoint {
 /** Time for everything to end in order when the device is closed (ms). What is left then is destroyed. */
 const CLOSE_TIMEOUT = 5000;
 
-const byDevice = new WeakMap<Context, Endpoints>();
+const byDevice = new WeakMap<DeviceBase, Endpoints>();
 
 export class Endpoints {
   readonly #device: Context;

@@ -2,7 +2,7 @@
 
 import { AsyncQueue } from '../../base/asyncqueue.js';
 import type { WaitOptions } from '../../base/waiting.js';
-import { copyOf } from '../../verbs/copy.js';
+import { copyOf } from '../../verbs/objects/copy.js';
 import type { ReceivedMessage } from './receivepool.js';
 
 /** A message from the peer. */

@@ -1,9 +1,9 @@
 /** READ, WRITE and atomics on the peer's memory. Data longer than one slot is split into several requests. */
 import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
-import { copyInto } from '../../verbs/copy.js';
-import type { RemoteMemory } from '../../verbs/mr.js';
-import type { Sge } from '../../verbs/wr.js';
+import { copyInto } from '../../verbs/objects/copy.js';
+import type { RemoteMemory } from '../../verbs/objects/mr.js';
+import type { Sge } from '../../verbs/work/wr.js';
 import type { BuildRequest, Slot } from './requests.js';
 
 /** Options of `connection.read`. */

@@ -1,10 +1,10 @@
 /** The parts of a connection on its device: a queue pair, and its shares of the receive and send buffers. */
 import { Scope } from '../../base/scope.js';
 import { VerbsError } from '../../errors.js';
-import type { Context } from '../../verbs/context.js';
-import type { Pd } from '../../verbs/pd.js';
-import type { Qp } from '../../verbs/qp.js';
-import type { Wc } from '../../verbs/wc.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Wc } from '../../verbs/work/wc.js';
 import { ReceivePools, Receives } from './receivepool.js';
 import { Requests } from './requests.js';
 import { SendPool } from './sendpool.js';

@@ -12,13 +12,13 @@
  * connecting.
  */
 import { VerbsError } from '../../errors.js';
-import type { Context } from '../../verbs/context.js';
-import { Mr } from '../../verbs/mr.js';
-import type { Pd } from '../../verbs/pd.js';
-import type { Qp } from '../../verbs/qp.js';
-import type { Srq } from '../../verbs/srq.js';
-import type { Wc } from '../../verbs/wc.js';
-import type { RecvWr } from '../../verbs/wr.js';
+import type { Context } from '../../verbs/objects/context.js';
+import { Mr } from '../../verbs/objects/mr.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Srq } from '../../verbs/objects/srq.js';
+import type { Wc } from '../../verbs/work/wc.js';
+import type { RecvWr } from '../../verbs/work/wr.js';
 import { SharedCq } from './sharedcq.js';
 
 /** Default limit of the buffers of a server, and the share of the device's memory that it may be. */

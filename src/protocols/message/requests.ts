@@ -3,10 +3,10 @@
 import { checkWait, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
-import { WcError } from '../../verbs/explain.js';
-import type { Qp } from '../../verbs/qp.js';
-import type { Wc } from '../../verbs/wc.js';
-import type { SendWr, Sge } from '../../verbs/wr.js';
+import { WcError } from '../../verbs/diagnose/explain.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Wc } from '../../verbs/work/wc.js';
+import type { SendWr, Sge } from '../../verbs/work/wr.js';
 import type { SendBuffer, SendPool } from './sendpool.js';
 
 /** The work request of a request, whose completion settles the promise. */

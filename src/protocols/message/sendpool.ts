@@ -6,12 +6,13 @@
  * up to a share of the device's memory; so is all that the last connection leaves, for connections one after another.
  */
 import { VerbsError } from '../../errors.js';
-import type { Context } from '../../verbs/context.js';
-import { Mr } from '../../verbs/mr.js';
-import type { Pd } from '../../verbs/pd.js';
-import type { Qp } from '../../verbs/qp.js';
-import type { Wc } from '../../verbs/wc.js';
-import type { Sge } from '../../verbs/wr.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { DeviceBase } from '../../verbs/objects/devicebase.js';
+import { Mr } from '../../verbs/objects/mr.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Wc } from '../../verbs/work/wc.js';
+import type { Sge } from '../../verbs/work/wr.js';
 import { SharedCq } from './sharedcq.js';
 
 const MIN_BUFFER_BYTES = 256;
@@ -46,7 +47,7 @@ class Slab {
   }
 }
 
-const byDevice = new WeakMap<Context, Promise<SendPool>>();
+const byDevice = new WeakMap<DeviceBase, Promise<SendPool>>();
 
 export class SendPool {
   readonly cq: SharedCq;

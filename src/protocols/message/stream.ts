@@ -25,7 +25,7 @@
 import { Duplex } from 'node:stream';
 import { callProgram } from '../../base/uncaught.js';
 import { VerbsError } from '../../errors.js';
-import { copyOf } from '../../verbs/copy.js';
+import { copyOf } from '../../verbs/objects/copy.js';
 import type { ReceivedMessage } from './receivepool.js';
 
 enum MessageKind {

@@ -132,7 +132,7 @@ export class RsocketTransport implements Transport {
   #isPeerGone = false;
 
   private constructor(queues: Queues, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
-    const { shared, own } = queues;
+    const { pd, shared, own } = queues;
     this.#queues = queues;
     this.#listener = listener;
     this.#list = viewOf(shared.buffer, TARGETS * TARGET_BYTES);
@@ -142,8 +142,8 @@ export class RsocketTransport implements Transport {
     this.#peerMappings = new PeerMappings(shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
     this.#received = new ReceiveRing(shared, ringAt);
     this.#sent = new SendRing(own, DATA_AT);
-    this.#receiveGrowth = new GrowableBuffer(shared, sizes.receive, (mr) => this.#received.moveTo(mr));
-    this.#sendGrowth = new GrowableBuffer(own, sizes.send, (mr) => this.#moveSent(mr));
+    this.#receiveGrowth = new GrowableBuffer(pd, shared, sizes.receive, (mr) => this.#received.moveTo(mr));
+    this.#sendGrowth = new GrowableBuffer(pd, own, sizes.send, (mr) => this.#moveSent(mr));
     queues.deliver((wc) => this.#onCompletion(wc));
   }
 

@@ -3,7 +3,8 @@
  * server need no more.
  */
 
-import type { Mr } from '../../verbs/mr.js';
+import type { Mr } from '../../verbs/objects/mr.js';
+import type { Pd } from '../../verbs/objects/pd.js';
 
 /** A buffer grows when the connection uses its bytes `BUSY_TIMES` times within `BUSY_MS` milliseconds. */
 const BUSY_TIMES = 8;
@@ -19,6 +20,7 @@ export interface BufferSize {
 }
 
 export class GrowableBuffer {
+  readonly #pd: Pd;
   readonly #mr: Mr;
   readonly #size: BufferSize;
   readonly #onGrown: (mr: Mr) => void;
@@ -29,8 +31,12 @@ export class GrowableBuffer {
   #used = 0;
   #since = performance.now();
 
-  /** @param mr region of the buffer, which stays registered @param onGrown takes the region of the larger one */
-  constructor(mr: Mr, size: BufferSize, onGrown: (mr: Mr) => void) {
+  /**
+   * @param pd domain of both regions @param mr region of the buffer, which stays registered @param onGrown takes the
+   * region of the larger one
+   */
+  constructor(pd: Pd, mr: Mr, size: BufferSize, onGrown: (mr: Mr) => void) {
+    this.#pd = pd;
     this.#mr = mr;
     this.#size = size;
     this.#onGrown = onGrown;
@@ -65,10 +71,9 @@ export class GrowableBuffer {
   /** @returns the region; undefined when the device has not the memory, or is closed */
   async #register(bytes: number): Promise<Mr | undefined> {
     try {
-      const { pd, access } = this.#mr;
-      const { memoryBytes, memoryAvailable } = pd.device.query();
+      const { memoryBytes, memoryAvailable } = this.#pd.device.query();
       if (memoryAvailable - bytes < LEFT_FREE * memoryBytes) return undefined;
-      return await pd.regMr(bytes, { access });
+      return await this.#pd.regMr(bytes, { access: this.#mr.access });
     } catch {
       return undefined;
     }

@@ -1,6 +1,6 @@
 /** The send buffer of a transport: a ring of bytes that were copied from the application and are not acknowledged. */
-import type { Mr } from '../../verbs/mr.js';
-import type { Sge } from '../../verbs/wr.js';
+import type { Mr } from '../../verbs/objects/mr.js';
+import type { Sge } from '../../verbs/work/wr.js';
 
 export class SendRing {
   #mr: Mr;

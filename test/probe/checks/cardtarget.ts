@@ -7,7 +7,7 @@ import type {
   ResponderOptions,
   Target,
   TrafficRequest,
-} from '../../../src/probe/checks/check.js';
+} from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { type Flow, flow } from '../../../src/probe/packet/packets.js';
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';

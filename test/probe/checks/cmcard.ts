@@ -4,7 +4,7 @@ import { gidText } from '../../../src/base/gid.js';
 import { CmCore } from '../../../src/cm/core/core.js';
 import type { CoreEvent } from '../../../src/cm/core/events.js';
 import { serviceId } from '../../../src/cm/core/serviceid.js';
-import type { CmPeer, CmQueue } from '../../../src/probe/checks/check.js';
+import type { CmPeer, CmQueue } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { GSI_QKEY } from '../../../src/probe/packet/mad.js';
 import { datagram, type Flow, flow, frame, reverse } from '../../../src/probe/packet/packets.js';

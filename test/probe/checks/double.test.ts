@@ -1,9 +1,10 @@
 // A peer with one bug at a time: the check that is meant for it finds it, and no other check does.
 import { describe, expect, test } from 'vitest';
-import { isPermitted, type Operation, type ResponderCheck } from '../../../src/probe/checks/check.js';
+import type { ResponderCheck } from '../../../src/probe/checks/check.js';
 import { CHECKS } from '../../../src/probe/checks/checks.js';
 import { PERFORMANCE_CHECKS } from '../../../src/probe/checks/performance.js';
 import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
+import { isPermitted, type Operation } from '../../../src/probe/checks/target.js';
 import { Double } from './double.js';
 import { BUGS, type Bug } from './doublebugs.js';
 import { MANAGER_BUGS, type ManagerBug } from './doublemanager.js';

@@ -13,7 +13,7 @@ import {
   type Responder,
   type ResponderOptions,
   type Target,
-} from '../../../src/probe/checks/check.js';
+} from '../../../src/probe/checks/target.js';
 import { decode, underived } from '../../../src/probe/packet/decode.js';
 import { encode } from '../../../src/probe/packet/encode.js';
 import type { Decoded, Frame } from '../../../src/probe/packet/frame.js';

@@ -2,7 +2,7 @@
  * The connection manager of the peer that is wrong on purpose: it accepts all requests of one service, in virtual time,
  * with bugs that can be switched on one by one. It shares nothing with our own manager.
  */
-import type { CmPeer, CmQueue, CmWay } from '../../../src/probe/checks/check.js';
+import type { CmPeer, CmQueue, CmWay } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import {
   decodeMad,

@@ -2,7 +2,7 @@
  * The requester of a peer that is wrong on purpose. It sends what it is asked for at once, keeps it until it is
  * acknowledged, and repeats it after a NAK, an implied NAK, or its timer. Without bugs it is correct.
  */
-import type { PeerRegion, Requester, Traffic, TrafficRequest } from '../../../src/probe/checks/check.js';
+import type { PeerRegion, Requester, Traffic, TrafficRequest } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { encode } from '../../../src/probe/packet/encode.js';
 import type { Decoded } from '../../../src/probe/packet/frame.js';

@@ -1,9 +1,11 @@
 // Checks over a path that loses packets: loss is measured, and is not taken for a defect, nor a defect for loss.
 import { describe, expect, test } from 'vitest';
-import type { CheckResult, Evidence, ResponderCheck, Target } from '../../../src/probe/checks/check.js';
+import type { ResponderCheck } from '../../../src/probe/checks/check.js';
 import { CHECKS } from '../../../src/probe/checks/checks.js';
 import { LOSS_CHECK, lossOf, type PathLoss, showsLoss } from '../../../src/probe/checks/loss.js';
+import type { CheckResult, Evidence } from '../../../src/probe/checks/result.js';
 import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
+import type { Target } from '../../../src/probe/checks/target.js';
 import { ack, flow, frame, nak, type Packet, request, response, reverse } from '../../../src/probe/packet/packets.js';
 import { CardTarget } from './cardtarget.js';
 import { Double } from './double.js';

@@ -5,7 +5,7 @@ import type {
   Responder,
   ResponderOptions,
   Target,
-} from '../../../src/probe/checks/check.js';
+} from '../../../src/probe/checks/target.js';
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { Random } from '../../kit/random.js';
 

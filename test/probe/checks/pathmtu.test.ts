@@ -1,8 +1,8 @@
 // The check path-mtu over paths that carry no long packets.
 import { expect, test } from 'vitest';
-import type { Target } from '../../../src/probe/checks/check.js';
 import { PATH_MTU_CHECK } from '../../../src/probe/checks/pathmtu.js';
 import { runCheck } from '../../../src/probe/checks/run.js';
+import type { Target } from '../../../src/probe/checks/target.js';
 import { CardTarget } from './cardtarget.js';
 import { Double } from './double.js';
 import { Path } from './path.js';

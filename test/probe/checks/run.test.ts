@@ -1,15 +1,10 @@
 // Runs of checks: the order of their packets, what ends them early, and what is judged by the packets of all.
 import { expect, test } from 'vitest';
-import type {
-  Check,
-  CheckResult,
-  Responder,
-  ResponderCheck,
-  ResponderOptions,
-  Target,
-} from '../../../src/probe/checks/check.js';
+import type { Check, ResponderCheck } from '../../../src/probe/checks/check.js';
 import { CHECKS } from '../../../src/probe/checks/checks.js';
+import type { CheckResult } from '../../../src/probe/checks/result.js';
 import { type CheckRunOptions, RunEnded, runCheck, runChecks } from '../../../src/probe/checks/run.js';
+import type { Responder, ResponderOptions, Target } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { ack, flow, frame, reverse } from '../../../src/probe/packet/packets.js';
 import type { PacketPort } from '../../../src/probe/script/port.js';

@@ -1,7 +1,7 @@
 // The probable maker of a peer: our card, rxe in captures, and adapters whose packets others have captured.
 import { expect, test } from 'vitest';
 import { readCapture } from '../../../src/probe/capture/read.js';
-import type { CheckResult, Evidence } from '../../../src/probe/checks/check.js';
+import type { CheckResult, Evidence } from '../../../src/probe/checks/result.js';
 import { decode, isRoce } from '../../../src/probe/packet/decode.js';
 import {
   ack,

@@ -1,6 +1,6 @@
 // A run as JUnit XML.
 import { expect, test } from 'vitest';
-import type { CheckResult } from '../../../src/probe/checks/check.js';
+import type { CheckResult } from '../../../src/probe/checks/result.js';
 import { junitReport } from '../../../src/probe/report/junit.js';
 import { cardRun, doubleRun, REPORTED } from './runs.js';
 

@@ -1,6 +1,6 @@
 // The report of a run as JSON.
 import { expect, test } from 'vitest';
-import type { Evidence } from '../../../src/probe/checks/check.js';
+import type { Evidence } from '../../../src/probe/checks/result.js';
 import {
   ack,
   CNP,

@@ -1,7 +1,8 @@
 /** Runs of all checks for reports: against our own card, and against the double with a bug. */
-import type { Check, Target } from '../../../src/probe/checks/check.js';
+import type { Check } from '../../../src/probe/checks/check.js';
 import { CHECKS } from '../../../src/probe/checks/checks.js';
 import { runChecks } from '../../../src/probe/checks/run.js';
+import type { Target } from '../../../src/probe/checks/target.js';
 import type { ProbeRun } from '../../../src/probe/report/run.js';
 import { CardTarget } from '../checks/cardtarget.js';
 import { Double } from '../checks/double.js';

@@ -33,7 +33,7 @@ export async function connectionPair({
   const hub = new MemoryHub();
   const devices = [await openOn(hub, open), await openOn(hub, { ...open, seed: 2 })] as const;
   const prepare = async (device: Device, options?: ConnectionOptions) =>
-    Connection.prepare(await device.allocPd(), options);
+    Connection.prepare(device, await device.allocPd(), options);
   const ends = { a: await prepare(devices[0], a), b: await prepare(devices[1], b) };
   const access = ['remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
   const connect = (own: Connection, other: Connection, address: string) =>

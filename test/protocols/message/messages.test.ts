@@ -111,7 +111,7 @@ test('a message whose signal has been given before, or whose options are wrong, 
 test('a request that is given up the moment it has got its place does not leave', async () => {
   await using pair = await connectedPair();
   const { qp, cq } = pair.a;
-  const pool = await SendPool.join(qp.device);
+  const pool = await SendPool.join(pair.a.device);
   const requests = new Requests(qp, pool, 1);
   const abort = new AbortController();
   const write = (slot: Slot, wrId: number) => {
@@ -210,7 +210,7 @@ test('everything is given back', async () => {
 test('what ends a connection before the application has it is told once it listens', async () => {
   const hub = new MemoryHub();
   const [client, server] = [await endOn(await openOn(hub)), await openOn(hub, { seed: 2 })];
-  const connection = await Connection.prepare(await server.allocPd(), { messageBytes: 64 });
+  const connection = await Connection.prepare(server, await server.allocPd(), { messageBytes: 64 });
   await connection.qp.connect(client.qp.endpoint());
   await client.qp.connect(connection.qp.endpoint());
   client.qp.postSend({ opcode: 'SEND', sgList: client.mr.sge(0, 65) });

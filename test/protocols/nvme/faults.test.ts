@@ -189,7 +189,7 @@ test('the response invalidates the key of a descriptor that asks for it', async 
   const [, queue] = await io();
   for (const slba of [0, BLOCKS]) {
     const access = ['localWrite', 'remoteWrite', 'invalidate'] as const;
-    const region = await queue.memory.pd.regMr(512, { access });
+    const region = await queue.qp.pd.regMr(512, { access });
     const data = {
       place: 'host',
       address: BigInt(region.iova),

@@ -32,6 +32,7 @@ export interface QueuesListener {
 export class DatagramQueues {
   /** The queue pairs of peers. */
   readonly peers: Peers;
+  readonly #device: Device;
   readonly #queues: Queues;
   readonly #qp: Qp;
   readonly #listener: QueuesListener;
@@ -41,15 +42,16 @@ export class DatagramQueues {
   readonly #waiting: Sending[] = [];
   #waitingBytes = 0;
 
-  private constructor(queues: Queues, qp: Qp, listener: QueuesListener) {
+  private constructor(device: Device, queues: Queues, qp: Qp, listener: QueuesListener) {
     this.peers = new Peers(queues.pd);
+    this.#device = device;
     this.#queues = queues;
     this.#qp = qp;
     queues.use(qp);
     this.#listener = listener;
     for (let slot = 0; slot < queues.shared.length / RECEIVE_BYTES; slot++) this.#postReceive(slot);
     queues.deliver((wc) => this.#onCompletion(wc));
-    qp.device.on('event', this.#onEvent);
+    device.on('event', this.#onEvent);
   }
 
   /** @param receives receive buffers @throws VerbsError ENOMEM; nothing is left allocated then */
@@ -62,7 +64,7 @@ export class DatagramQueues {
       const depths = { maxSendWr: SENDS, maxRecvWr: receives, maxSendSge: 1, maxRecvSge: 1 };
       const qp = scope.add(await pd.createQp({ type: 'UD', sendCq, ...depths }));
       await qp.activate({ qkey: QKEY });
-      return new DatagramQueues(queues, qp, listener);
+      return new DatagramQueues(device, queues, qp, listener);
     });
   }
 
@@ -90,7 +92,7 @@ export class DatagramQueues {
   /** Frees everything. Messages in flight may be lost. */
   async close(): Promise<void> {
     this.#queues.stop();
-    this.#qp.device.off('event', this.#onEvent);
+    this.#device.off('event', this.#onEvent);
     await this.#qp.close();
     this.peers.close();
     await this.#queues.close();

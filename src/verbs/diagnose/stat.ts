@@ -1,0 +1,34 @@
+/** State, addresses and all counters of a device as plain data, for monitoring. */
+import type { Counters } from './counters.js';
+
+/** State, addresses and counters of a device and of its queue pairs, from `device.stat()`. */
+export interface DeviceStat {
+  /** As `device.query().name`, e.g. `wasm-eth0`. */
+  readonly device: string;
+  /** Name of the interface, e.g. `eth0`. */
+  readonly interface: string;
+  /** Kind of the link: `packet`, `udp`, `xdp`, `memory` ... */
+  readonly link: string;
+  /** State of the port. */
+  readonly state: 'ACTIVE' | 'DOWN';
+  /** IP addresses of the GID table, in its order. */
+  readonly addresses: readonly string[];
+  /** Counters of the card, and those of the link as `link.<name>`; see `device.counters()`. */
+  readonly counters: Counters;
+  /** Queue pairs of the device. */
+  readonly qps: readonly QpStat[];
+}
+
+/** State and counters of a queue pair. */
+export interface QpStat {
+  /** Queue pair number, 24 bits. */
+  readonly qpNum: number;
+  /** `RC`, `UC` or `UD`. */
+  readonly type: string;
+  /** Present state, e.g. `RTS`. */
+  readonly state: string;
+  /** IP address and queue pair number of the peer of a connected queue pair. */
+  readonly peer?: { readonly address: string; readonly qpn: number };
+  /** Counters of the queue pair. */
+  readonly counters: Counters;
+}
