@@ -69,17 +69,12 @@ export type { XdpOptions } from './link/xdp/link.js';
 export type { XdpMode } from './link/xdp/program.js';
 export { Device, openDevice } from './opendevice.js';
 export type { DeviceConnectOptions } from './protocols/message/connect.js';
-export { Connection, type ConnectionOptions, type SendOptions } from './protocols/message/connection.js';
+export { Connection, type SendOptions } from './protocols/message/connection.js';
 export type { Message } from './protocols/message/messages.js';
 export type { AtomicOptions, ReadOptions, WriteOptions } from './protocols/message/onesided.js';
-export {
-  type AcceptOptions,
-  ConnectionRequest,
-  type ListenOptions,
-  type RejectOptions,
-  Server,
-  type ServerEvents,
-} from './protocols/message/server.js';
+export type { ConnectionOptions } from './protocols/message/options.js';
+export { type AcceptOptions, ConnectionRequest, type RejectOptions } from './protocols/message/request.js';
+export { type ListenOptions, Server, type ServerEvents } from './protocols/message/server.js';
 export type { AccessFlags, AccessName } from './verbs/access.js';
 export type { GidChoice, GidEntry } from './verbs/address/gid.js';
 export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/address/grh.js';

@@ -29,7 +29,7 @@ import { CmError } from './cmerror.js';
 import type { DerivedAttributes } from './core/derive.js';
 import type { CmAddress, ConnectRequest, CoreEvent } from './core/events.js';
 import { RejectReason, type RejectReasonName } from './core/reasons.js';
-import { Deferred } from './deferred.js';
+import { Deferred } from '../base/deferred.js';
 import { IdConnection } from './idconnection.js';
 import { MadAgent } from './madagent.js';
 import {

@@ -13,7 +13,7 @@ import type { DerivedAttributes, LocalQpOptions } from './core/derive.js';
 import type { CmAddress, ConnectReply, CoreEvent, DatagramPeer } from './core/events.js';
 import { NO_DATA } from './core/messages.js';
 import { PACKET_LIFE_TIME } from './core/times.js';
-import type { Deferred } from './deferred.js';
+import type { Deferred } from '../base/deferred.js';
 import { Destinations } from './destinations.js';
 import type { MadAgent } from './madagent.js';
 import { type CheckedConnParam, smallerOffer } from './parameters.js';

@@ -2,7 +2,7 @@
 import { existsSync, statSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
-import { ROOT, sources, text } from './sources.js';
+import { imports, ROOT, sources, text } from './sources.js';
 
 /** Paths from the project's folder. */
 const DOCUMENTS = [
@@ -55,4 +55,16 @@ test('files and folders that documents name exist', () => {
       .map((named) => `${path}: ${named}`),
   );
   expect(wrong).toEqual([]);
+});
+
+test('the walk of a connect has at most eight files, each once, and each imported by one before it', () => {
+  const [, section = ''] = text('docs/architecture.md').split('\n## One rdma_cm connect\n');
+  const [walk = ''] = section.split('\n## ');
+  const files = Array.from(walk.matchAll(/^\d+\. `(\S+)`/gm), ([, path = '']) => path);
+  expect(files.length).toBeGreaterThan(4);
+  expect(files.length).toBeLessThanOrEqual(8);
+  expect(new Set(files).size).toBe(files.length);
+  const isReached = (path: string, before: readonly string[]) =>
+    before.some((from) => imports(from).some(({ to }) => `${to}.ts` === path));
+  expect(files.slice(1).filter((path, i) => !isReached(path, files.slice(0, i + 1)))).toEqual([]);
 });

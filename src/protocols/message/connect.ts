@@ -1,30 +1,28 @@
 /** Connects by address and port (rdma_cm's active side). */
 
-import {
-  anything,
-  bytes,
-  type Checks,
-  checkInteger,
-  checkOptions,
-  instanceOf,
-  integer,
-  show,
-} from '../../base/options.js';
-import { RNR_TIMER } from '../../base/rnrtimer.js';
+import { anything, type Checks, checkInteger, checkOptions, integer, show } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
-import { Deferred } from '../../cm/deferred.js';
-import { type CmEvent, type CmId, type CmIdOptions, createCmId } from '../../cm/index.js';
+import { Deferred } from '../../base/deferred.js';
+import { createCmId } from '../../cm/cmid.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../../errors.js';
 import { lookupHost } from '../../link/peer.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { DeviceBase } from '../../verbs/objects/devicebase.js';
-import { Pd } from '../../verbs/objects/pd.js';
-import { Connection, type ConnectionOptions } from './connection.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import { Connection } from './connection.js';
 import { type Endpoint, Endpoints } from './endpoints.js';
-import type { Peer } from './peer.js';
+import {
+  CM_ID_OPTIONS,
+  CONNECTION_CHECKS,
+  type ConnectionOptions,
+  type ConnectionSettings,
+  connectionSettings,
+} from './options.js';
+import { CmPeer } from './peer.js';
 import { decodePrivateData, encodePrivateData } from './privatedata.js';
 import { MAX_POOL_BYTES, ReceivePools } from './receivepool.js';
+import { Resources } from './resources.js';
 
 /** Options of `device.connect`. */
 export interface DeviceConnectOptions extends ConnectionOptions, WaitOptions {
@@ -55,21 +53,6 @@ export interface DeviceConnectOptions extends ConnectionOptions, WaitOptions {
   readonly timeout?: number;
 }
 
-/** Time that the answer to our DREQ has, before the queue pair is destroyed without it (ms). */
-const DISCONNECT_TIMEOUT = 1000;
-
-/** Options of every connection, of which `Connection` checks the values, and of the request or its answer. */
-export const CONNECTION_CHECKS: Checks<ConnectionOptions & Pick<DeviceConnectOptions, 'privateData' | 'pd'>> = {
-  messageBytes: anything,
-  receives: anything,
-  ownReceives: anything,
-  sends: anything,
-  keepAlive: anything,
-  closeTimeout: anything,
-  retryCnt: anything,
-  privateData: bytes,
-  pd: instanceOf(() => Pd, 'a protection domain'),
-};
 const CHECKS: Checks<DeviceConnectOptions> = {
   ...CONNECTION_CHECKS,
   ...WAIT_CHECKS,
@@ -82,14 +65,13 @@ const CHECKS: Checks<DeviceConnectOptions> = {
 
 const poolsByDevice = new WeakMap<DeviceBase, ReceivePools>();
 
-export const CM_ID_OPTIONS: CmIdOptions = { minRnrTimer: RNR_TIMER, access: ['remoteWrite'] };
-
 /** @throws as `Device.connect` */
 export async function connect(device: Context, options: DeviceConnectOptions): Promise<Connection> {
   const checked = checkOptions('connect', options, CHECKS);
   const { host, port, privateData, tos, pkeyIndex, signal, timeout, pd, receivePoolBytes, ...rest } = checked;
   if (typeof host !== 'string') throw invalidType(`host is ${show(host)}, must be an address or a name`);
   checkInteger('port', port, 1, 65535);
+  const settings = connectionSettings(rest);
   const endpoints = Endpoints.of(device);
   endpoints.assertOpen();
   /** Ends the attempt when the device is closed. */
@@ -100,23 +82,24 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
       ...(tos !== undefined && { tos }),
       ...(pkeyIndex !== undefined && { pkeyIndex }),
     });
+    let allocating: Promise<Resources> | undefined;
     let connection: Connection | undefined;
-    let preparing: Promise<void> | undefined;
     const establish = async () => {
       await id.resolveAddr(await lookupHost(host), port);
       await id.resolveRoute();
       id.assertOpen();
-      connection = new Connection(device, rest);
-      preparing = prepareConnection(connection, id, receivePoolsOf(device, receivePoolBytes), pd);
-      await preparing;
-      connection.addBuffers();
+      allocating = Resources.allocate(device, settings, receivePoolsOf(device, receivePoolBytes), pd);
+      const resources = await allocating;
+      await id.useQp(resources.qp);
+      resources.addBuffers();
       const established = await id.connect({
-        privateData: requestData(privateData, connection),
-        responderResources: connection.readDepth,
-        initiatorDepth: connection.readDepth,
-        ...retriesOf(connection),
+        privateData: requestData(privateData, settings),
+        responderResources: settings.readDepth,
+        initiatorDepth: settings.readDepth,
+        ...settings.retries,
       });
-      openConnection(connection, id, decodePrivateData(established.privateData));
+      const peer = new CmPeer(id, decodePrivateData(established.privateData));
+      connection = new Connection(device, settings, resources, peer);
       connection.onEstablished();
       return connection;
     };
@@ -129,9 +112,9 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
     } catch (error) {
       const isUnresolved = id.remoteAddress === undefined;
       await id.close();
-      // The wait may have ended while the connection was still being prepared.
-      await preparing?.catch(() => {});
-      await connection?.close();
+      // The wait may have ended while the resources were still being allocated.
+      const resources = await allocating?.catch(() => undefined);
+      await (connection ?? resources)?.close();
       if (!isUnresolved || !(error instanceof VerbsError && error.code === 'ETIMEDOUT')) throw error;
       const why =
         'its address is not resolved yet: is the name in DNS, and does the host answer ARP or neighbour discovery?';
@@ -155,12 +138,7 @@ export async function connect(device: Context, options: DeviceConnectOptions): P
   }
 }
 
-/** @internal Returns the parameter of `id.connect` or `id.accept` for the retries that the application asks for. */
-export function retriesOf({ retryCnt }: Connection): { retryCount?: number } {
-  return retryCnt === undefined ? {} : { retryCount: retryCnt };
-}
-
-function requestData(privateData: Uint8Array | undefined, { messageBytes }: Connection): Uint8Array {
+function requestData(privateData: Uint8Array | undefined, { messageBytes }: ConnectionSettings): Uint8Array {
   const limit = PRIVATE_DATA_BYTES.connect;
   return encodePrivateData(checkPrivateData(privateData, limit), messageBytes, limit);
 }
@@ -171,41 +149,4 @@ function receivePoolsOf(device: Context, maxBytes: number | undefined): ReceiveP
   poolsByDevice.set(device, pools);
   if (maxBytes !== undefined) pools.raise(maxBytes);
   return pools;
-}
-
-/** Allocates a connection whose queue pair the id will connect. @throws VerbsError ENOMEM */
-export async function prepareConnection(
-  connection: Connection,
-  id: CmId,
-  pools: ReceivePools,
-  pd: Pd | undefined,
-): Promise<void> {
-  await connection.allocate(pools, pd);
-  await id.useQp(connection.qp);
-}
-
-/** Hands a connection over to the application. Events of the id end it. */
-export function openConnection(
-  connection: Connection,
-  id: CmId,
-  data: Pick<Peer, 'privateData' | 'messageBytes'>,
-): void {
-  const { address = '', port = 0 } = id.remoteAddress ?? {};
-  const onEvent = (event: CmEvent) => {
-    if (event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL') connection.onDisconnected(event.error);
-    else if (event.type === 'REJECTED' || event.type === 'UNREACHABLE') connection.fail(event.error);
-  };
-  id.channel.observe(onEvent);
-  connection.open({ address, port, ...data, disconnect: () => disconnect(id) });
-  // The peer may have disconnected already.
-  for (let event = id.channel.poll(); event !== undefined; event = id.channel.poll()) onEvent(event);
-}
-
-/** Sends DREQ and waits for the answer, but not long: the peer may have vanished. */
-async function disconnect(id: CmId): Promise<void> {
-  try {
-    await waitFor(id.disconnect(), 'no answer to the disconnect request', { timeout: DISCONNECT_TIMEOUT });
-  } finally {
-    await id.close();
-  }
 }

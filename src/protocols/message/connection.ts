@@ -6,74 +6,25 @@
 import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { type Checks, checkBoolean, checkInteger, checkOptions, checkU32, show } from '../../base/options.js';
+import { type Checks, checkOptions, checkU32, show } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
-import { Deferred } from '../../cm/deferred.js';
-import { checkRetries } from '../../cm/parameters.js';
-import { toError } from '../../cm/qpstates.js';
-import { LIMITS, WcStatus } from '../../device/codes.js';
 import { invalidType, VerbsError } from '../../errors.js';
-import { onFatalEvent } from '../../transport/disconnect.js';
 import type { AccessFlags } from '../../verbs/access.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Mr, RemoteMemory } from '../../verbs/objects/mr.js';
 import type { Pd } from '../../verbs/objects/pd.js';
 import type { Qp } from '../../verbs/objects/qp.js';
-import type { Wc } from '../../verbs/work/wc.js';
 import type { Sge } from '../../verbs/work/wr.js';
 import { Endpoints } from './endpoints.js';
-import { EndReason } from './endreason.js';
+import { type EndReason, Lifecycle } from './lifecycle.js';
 import { type Message, MessageQueue } from './messages.js';
 import { type AtomicOptions, memoryFor, OneSided, type ReadOptions, stage, type WriteOptions } from './onesided.js';
-import { allocateParts, type Parts } from './parts.js';
+import type { ConnectionSettings } from './options.js';
 import type { Peer } from './peer.js';
-import { ReceivePools } from './receivepool.js';
-import { type BuildRequest, completionError, type Slot } from './requests.js';
+import type { BuildRequest, Slot } from './requests.js';
+import type { Resources } from './resources.js';
 import { ConnectionStream } from './stream.js';
-
-/** Sizes and keep-alive of a connection. */
-export interface ConnectionOptions {
-  /**
-   * Largest message in bytes, in both directions, 64 to 2^30. A peer of this project is told, and refuses a longer
-   * message itself; one of another peer ends the connection. Default 16384.
-   */
-  readonly messageBytes?: number;
-  /**
-   * Messages that may arrive before they are read, 8..16384; after that the peer waits. Each takes a receive buffer of
-   * `messageBytes`, from those that connections share. Default 32.
-   */
-  readonly receives?: number;
-  /**
-   * Whether the connection has `receives` buffers of its own, `receives` * `messageBytes` of the device's memory from
-   * when it is established until it is closed, so that no other connection can slow it down. Default false: the
-   * connections of a server share buffers, and so do those that the device has made by `connect`. An idle connection
-   * then takes about 7 KiB of the device's memory. See `receivePoolBytes`.
-   */
-  readonly ownReceives?: boolean;
-  /**
-   * Requests in flight, 1..16384. Further requests wait in order. A request takes memory for its bytes only while it is
-   * in flight. Default 16.
-   */
-  readonly sends?: number;
-  /**
-   * Keep-alive interval in milliseconds. When nothing was heard from the peer for one interval, a WRITE of zero bytes
-   * probes it; a peer that does not acknowledge ends the connection. 0 = no probes. Default 10000.
-   */
-  readonly keepAlive?: number;
-  /**
-   * Milliseconds that `close` waits for a peer that acknowledges nothing of what was sent; then the connection is
-   * destroyed. 0 = no limit. Default 30000.
-   */
-  readonly closeTimeout?: number;
-  /**
-   * Retries after timeouts and sequence errors without progress, as the attribute of a queue pair: 0 to 7, or
-   * `Infinity`. The connection fails after the last one. Default: `connect` asks for 7 at both ends, `accept` takes
-   * what the client asks for. `Infinity` is for our end alone (the other asks for it itself), and outlives any loss and
-   * outage: then only the program, or `closeTimeout`, gives up a peer that has vanished.
-   */
-  readonly retryCnt?: number;
-}
 
 const SEND_CHECKS: Checks<SendOptions> = { ...WAIT_CHECKS, imm: checkU32 };
 
@@ -104,159 +55,72 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   /** Largest message in bytes, in both directions; see also `peerMessageBytes`. */
   readonly messageBytes: number;
   readonly #device: Context;
-  readonly #receives: number;
-  readonly #ownReceives: boolean;
-  readonly #sends: number;
-  readonly #keepAlive: number;
-  readonly #closeTimeout: number;
-  /** @internal Retries of the queue pair, if the application has said how many. */
-  readonly retryCnt: number | undefined;
-  readonly #messages = new MessageQueue();
+  readonly #settings: ConnectionSettings;
+  /** Undefined when there was no memory for them: the connection ends by that error. */
+  readonly #resources: Resources | undefined;
+  readonly #peer: Peer;
+  readonly #messages: MessageQueue;
   readonly #oneSided: OneSided;
-  /** Most connections share none. */
-  #sharedMrs: Set<Mr> | undefined;
-  #parts: Parts | undefined;
-  #keepAliveTimer: NodeJS.Timeout | undefined;
-  /** A completion showed the peer to be alive since the timer last fired. */
-  #hasHeardPeer = true;
-  #peer: Peer | undefined;
+  readonly #life: Lifecycle;
   #stream: ConnectionStream | undefined;
-  /** Draining: pending requests complete, new ones are refused. */
-  #state: 'connecting' | 'open' | 'draining' | 'closing' | 'closed' = 'connecting';
-  /** The application has had the time to add its listeners. Until then the connection does not end by itself. */
-  #isHandedOver = false;
-  /** The end of the connection, if it came before that. */
-  #earlyEnd: { readonly error: Error | undefined } | undefined;
-  /** Resolves when the peer is ready to receive, or the connection has ended. */
-  readonly #ready = new Deferred<void>();
   #keepsProcessAlive = false;
-  /** Among the endpoints of the device; 0 = not one of them. */
-  #endpoint = 0;
-  /** `close` waits for the peer. */
-  #draining: Promise<void> | undefined;
-  #closeTimer: NodeJS.Timeout | undefined;
-  #cleanup: Promise<void> | undefined;
-  #endReason: EndReason | undefined;
+  /** Among the endpoints of the device. */
+  readonly #endpoint: number;
 
   /**
-   * @internal Use `prepare`.
-   * @throws TypeError, RangeError for wrong options
+   * @internal The application is about to get the connection. If it ends before, the application learns it once it has
+   * added its listeners.
+   * @param resources those that rdma_cm has connected, or is about to
    */
-  constructor(
-    device: Context,
-    {
-      messageBytes = 16384,
-      receives = 32,
-      ownReceives = false,
-      sends = 16,
-      keepAlive = 10_000,
-      closeTimeout = 30_000,
-      retryCnt,
-    }: ConnectionOptions,
-  ) {
+  constructor(device: Context, settings: ConnectionSettings, resources: Resources | undefined, peer: Peer) {
     super();
-    this.messageBytes = checkInteger('messageBytes', messageBytes, 64, 2 ** 30);
-    this.#receives = checkInteger('receives', receives, 8, 16384);
-    this.#ownReceives = checkBoolean('ownReceives', ownReceives);
-    this.#sends = checkInteger('sends', sends, 1, 16384);
-    this.#keepAlive = checkInteger('keepAlive', keepAlive, 0, 2 ** 31 - 1);
-    this.#closeTimeout = checkInteger('closeTimeout', closeTimeout, 0, 2 ** 31 - 1);
-    this.retryCnt = retryCnt === undefined ? undefined : checkRetries('retryCnt', retryCnt);
+    this.messageBytes = settings.messageBytes;
     this.#device = device;
-    this.#oneSided = new OneSided((...request) => this.#submit(...request), messageBytes);
-  }
-
-  /**
-   * @internal Creates a connection whose queue pair the connection manager has yet to connect.
-   * @throws TypeError, RangeError for wrong options; VerbsError ENOMEM
-   */
-  static async prepare(device: Context, pd: Pd, options: ConnectionOptions = {}): Promise<Connection> {
-    const connection = new Connection(device, options);
-    await connection.allocate(new ReceivePools(device, { isKept: false }), pd);
-    return connection;
-  }
-
-  /**
-   * @internal Allocates the queue pair, and the first receive buffers that connections share.
-   * @param pools has the shared receive buffers
-   * @param domain protection domain. Default: a new one, which is closed with the connection
-   * @throws VerbsError ENOMEM; nothing is left allocated then
-   */
-  async allocate(pools: ReceivePools, domain?: Pd): Promise<void> {
-    const sizes = {
-      messageBytes: this.messageBytes,
-      receives: this.#receives,
-      ownReceives: this.#ownReceives,
-      sends: this.#sends,
-    };
-    const handlers = { onSent: (wc: Wc) => this.#onSent(wc), onReceived: (wc: Wc) => this.#onReceived(wc) };
-    this.#use(await allocateParts(this.#device, sizes, handlers, pools, domain));
-  }
-
-  #use(parts: Parts): void {
-    const { qp, receives, requests } = parts;
-    receives.deliverTo((message) => this.#messages.push(message));
-    requests.pause();
-    this.#parts = parts;
-    onFatalEvent(qp, (error) => this.fail(error));
-  }
-
-  /**
-   * @internal Adds the connection's receive buffers. An accepted connection does this when the peer is ready, so that
-   * peers that never get ready take no memory.
-   * @throws VerbsError ENOMEM
-   */
-  addBuffers(): void {
-    this.#parts?.receives.addBuffers();
-  }
-
-  /**
-   * @internal The application is about to get the connection. If it has ended already, the application learns it once
-   * it has added its listeners.
-   */
-  open(peer: Peer): void {
+    this.#settings = settings;
+    this.#resources = resources;
     this.#peer = peer;
-    this.#state = 'open';
-    this.#endpoint = Endpoints.of(this.#device).add(this);
-    this.ref();
-    setImmediate(() => {
-      this.#isHandedOver = true;
-      if (this.#earlyEnd !== undefined) this.#shutdown(this.#earlyEnd.error);
+    this.#messages = resources?.messages ?? new MessageQueue();
+    this.#oneSided = new OneSided((...request) => this.#submit(...request), this.messageBytes);
+    this.#life = new Lifecycle(settings.closeTimeout, {
+      drained: () => resources?.requests.idle(),
+      stop: (reason, isLocal) => this.#stop(reason, isLocal),
+      free: () => this.#free(),
+      // without a queue pair there is nothing to read
+      announce: () => resources !== undefined && this.emit('end'),
+      onClosed: (error) => this.#onClosed(error),
     });
-  }
-
-  /**
-   * @internal READs and atomics that each end may have outstanding at the other: 16, as adapters have, or `sends`. The
-   * card keeps 80 bytes for each.
-   */
-  get readDepth(): number {
-    return Math.min(Math.max(this.#sends, 16), LIMITS.maxRdAtomic);
+    this.#endpoint = Endpoints.of(device).add(this);
+    this.ref();
+    resources?.watch({
+      onProgress: () => this.#life.onProgress(),
+      onFailure: (error) => this.fail(error),
+    });
+    peer.watch(this);
   }
 
   /** @internal The peer is ready to receive. */
   onEstablished(): void {
-    if (this.#endReason !== undefined) return;
+    if (this.#life.reason !== undefined) return;
     try {
-      this.addBuffers();
+      this.#resources?.addBuffers();
     } catch (error) {
       this.fail(error as Error);
       return;
     }
-    this.#parts?.requests.resume();
-    this.#ready.resolve();
-    if (this.#keepAlive > 0) this.#keepAliveTimer = setInterval(() => this.#probePeer(), this.#keepAlive).unref();
+    this.#life.onReady();
+    this.#resources?.start(this.#settings.keepAlive);
   }
 
   /** @internal The peer has disconnected, or with `error` is lost. */
   onDisconnected(error?: Error): void {
-    this.#deliverCompletions();
+    this.#resources?.deliverCompletions();
     // If an error of this queue pair was the reason, its asynchronous event is delivered first.
-    setImmediate(() => this.#end(error));
+    setImmediate(() => this.#life.ended(error));
   }
 
   /** @internal The connection has failed, or could not be established. */
   fail(error: Error): void {
-    this.#end(error);
+    this.#life.ended(error);
   }
 
   /** Protection domain of the connection; regions that the peer may access belong to it. */
@@ -268,31 +132,31 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @throws VerbsError ENOMEM for an accepted connection that got no queue pair, which `close` reports too
    */
   get qp(): Qp {
-    if (this.#parts !== undefined) return this.#parts.qp;
-    throw this.#earlyEnd?.error ?? new VerbsError('EINVAL', 'the connection has no queue pair');
+    if (this.#resources === undefined) throw this.#noQueuePair();
+    return this.#resources.qp;
   }
   /** Largest message in bytes that the peer receives, if it has said so when the connection was established. */
   get peerMessageBytes(): number | undefined {
-    return this.#peer?.messageBytes;
+    return this.#peer.messageBytes;
   }
-  /** The peer's IP address. Undefined before the connection is established. */
-  get remoteAddress(): string | undefined {
-    return this.#peer?.address;
+  /** The peer's IP address. */
+  get remoteAddress(): string {
+    return this.#peer.address;
   }
-  /** The peer's port. Undefined before the connection is established. */
-  get remotePort(): number | undefined {
-    return this.#peer?.port;
+  /** The peer's port. */
+  get remotePort(): number {
+    return this.#peer.port;
   }
   /**
    * Private data of the peer's connection request or reply: what the peer has passed. Of a peer without this project,
    * and beyond 40 bytes of a request or 180 of a reply, it is padded with zeros by rdma_cm.
    */
   get privateData(): Uint8Array {
-    return this.#peer?.privateData ?? new Uint8Array(0);
+    return this.#peer.privateData;
   }
   /** Whether neither end has closed the connection. */
   get isOpen(): boolean {
-    return this.#state === 'open';
+    return this.#life.state === 'open';
   }
 
   /**
@@ -372,10 +236,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     source: number | Uint8Array | Mr,
     access: AccessFlags = ['localWrite', 'remoteRead', 'remoteWrite', 'remoteAtomic'],
   ): Promise<Mr> {
-    const mr = await this.pd.regMr(source, { access });
-    this.#sharedMrs ??= new Set();
-    this.#sharedMrs.add(mr);
-    return mr;
+    if (this.#resources === undefined) throw this.#noQueuePair();
+    return this.#resources.share(source, { access });
   }
 
   /**
@@ -431,17 +293,17 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    */
   stream(): Duplex {
     if (this.#stream !== undefined) throw this.#streamError();
-    const stream = new ConnectionStream(this, this.#receives);
+    const stream = new ConnectionStream(this, this.#settings.receives);
     this.#stream = stream;
-    this.#parts?.receives.deliverTo((message) => stream.onMessage(message));
-    this.#messages.redirect((message) => stream.onMessage(message), this.#streamError());
-    if (this.#endReason !== undefined) stream.onConnectionEnd(this.#endReason.cause, false);
+    this.#resources?.redirect((message) => stream.onMessage(message), this.#streamError());
+    const { reason } = this.#life;
+    if (reason !== undefined) stream.onConnectionEnd(reason.cause, false);
     return stream;
   }
 
   /** Keeps the process running while the connection is open. This is the default. */
   ref(): this {
-    if (!this.#keepsProcessAlive && this.#state === 'open') {
+    if (!this.#keepsProcessAlive && this.isOpen) {
       this.#keepsProcessAlive = true;
       this.#device.engine.ref();
     }
@@ -466,18 +328,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * EBUSY when other objects still use the domain or shared memory
    */
   async close(wait: WaitOptions = {}): Promise<void> {
-    await waitFor(this.#close(), 'the connection was not closed', wait, () => this.destroy());
-  }
-
-  async #close(): Promise<void> {
-    if (this.#state === 'open') this.#state = 'draining';
-    if (this.#state === 'draining') {
-      this.#draining ??= this.#drain();
-      await this.#draining;
-    }
-    // The peer may have closed the connection, or vanished, in the meantime.
-    this.#shutdown(undefined, true);
-    await this.#cleanup;
+    await waitFor(this.#life.close(), 'the connection was not closed', wait, () => this.destroy());
   }
 
   /** Same as `close`, for `await using`. */
@@ -490,78 +341,18 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * @param error reported to pending `receive` calls, the stream and `close` listeners. Default: none
    */
   destroy(error?: Error): void {
-    this.#shutdown(error, true);
+    this.#life.destroy(error);
   }
 
   /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
   toJSON(): Record<string, unknown> {
     const { remoteAddress, remotePort, messageBytes } = this;
-    return { remoteAddress, remotePort, state: this.#state, messageBytes };
+    return { remoteAddress, remotePort, state: this.#life.state, messageBytes };
   }
 
   /** @internal */
   [inspect.custom](depth: number, options: InspectOptionsStylized): string {
     return inspectAs(this, depth, options);
-  }
-
-  #onSent(wc: Wc): void {
-    this.#hasHeardPeer ||= wc.ok;
-    if (wc.ok) this.#closeTimer?.refresh();
-    try {
-      const error = this.#parts?.requests.complete(wc);
-      if (error !== undefined) this.#end(error);
-    } catch (error) {
-      this.#end(error as Error);
-    }
-  }
-
-  #onReceived(wc: Wc): void {
-    this.#hasHeardPeer ||= wc.ok;
-    try {
-      // After the end, readers have got it already.
-      if (wc.ok && this.#endReason === undefined) {
-        this.#parts?.receives.onCompletion(wc);
-        return;
-      }
-      this.#parts?.receives.discard(wc);
-      if (!wc.ok && wc.status !== WcStatus.WR_FLUSH_ERR) this.#end(completionError(wc));
-    } catch (error) {
-      this.#end(error as Error);
-    }
-  }
-
-  /** Delivers all pending completions. */
-  #deliverCompletions(): void {
-    this.#parts?.sendPool.cq.drain();
-    this.#parts?.receives.pool.cq.drain();
-  }
-
-  /** Probes a silent peer. */
-  #probePeer(): void {
-    try {
-      if (!this.#hasHeardPeer) this.#parts?.requests.probe();
-    } catch (error) {
-      // The application has closed the queue pair or its device.
-      this.#end(error as Error);
-    }
-    this.#hasHeardPeer = false;
-  }
-
-  /** Waits until the peer has acknowledged everything. @throws VerbsError ETIMEDOUT after it was given up */
-  async #drain(): Promise<void> {
-    const late = new Deferred<VerbsError>();
-    const timeout = this.#closeTimeout;
-    const text = `the peer has acknowledged nothing for ${timeout} ms (closeTimeout), and the connection was destroyed`;
-    const onTimeout = () => late.resolve(new VerbsError('ETIMEDOUT', text));
-    if (timeout > 0) this.#closeTimer = setTimeout(onTimeout, timeout);
-    const drained = this.#ready.promise.then(() => this.#parts?.requests.idle());
-    const error = await Promise.race([drained, late.promise]);
-    clearTimeout(this.#closeTimer);
-    this.#closeTimer = undefined;
-    if (error === undefined || this.#state !== 'draining') return;
-    this.#shutdown(error, true);
-    await this.#cleanup;
-    throw error;
   }
 
   /** See `Requests.submit`. */
@@ -572,47 +363,29 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
-    if (this.#state !== 'open') return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#state}`));
-    if (this.#parts === undefined) return Promise.reject(this.#earlyEnd?.error);
-    return this.#parts.requests.submit(timeoutText, wait, bytes, build, finish);
+    if (!this.isOpen) return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#life.state}`));
+    if (this.#resources === undefined) return Promise.reject(this.#noQueuePair());
+    return this.#resources.requests.submit(timeoutText, wait, bytes, build, finish);
+  }
+
+  #noQueuePair(): Error {
+    return this.#life.earlyError ?? new VerbsError('EINVAL', 'the connection has no queue pair');
   }
 
   #streamError(): VerbsError {
     return new VerbsError('EBUSY', 'the connection is a stream, which sends and receives all messages');
   }
 
-  /** The connection has ended by itself. */
-  #end(error: Error | undefined): void {
-    if (this.#isHandedOver) this.#shutdown(error);
-    else this.#earlyEnd ??= { error };
-  }
-
-  /** Starts the shutdown. Later calls do nothing. */
-  #shutdown(error: Error | undefined, isLocal = false): void {
-    if (this.#state === 'closing' || this.#state === 'closed') return;
-    this.#state = 'closing';
+  #stop(reason: EndReason, isLocal: boolean): void {
     this.unref();
-    clearInterval(this.#keepAliveTimer);
-    this.#endReason = new EndReason(error);
-    this.#ready.resolve();
-    this.#parts?.requests.end(this.#endReason);
-    this.#messages.end(error);
-    this.#stream?.onConnectionEnd(error, isLocal);
-    this.#cleanup = this.#closeResources();
-    this.#cleanup.catch(() => {}).then(() => this.#onClosed(error));
-    // Last, because a listener may throw. Without a queue pair there is nothing to read.
-    if (this.#parts !== undefined) this.emit('end');
+    if (this.#resources === undefined) this.#messages.end(reason.cause);
+    else this.#resources.stop(reason);
+    this.#stream?.onConnectionEnd(reason.cause, isLocal);
   }
 
-  async #closeResources(): Promise<void> {
-    await this.#peer?.disconnect().catch(() => {});
-    // The card uses none of the memory any more, which others are about to get.
-    await toError(this.#parts?.qp);
-    this.#deliverCompletions();
-    this.#parts?.requests.failInFlight();
-    for (const mr of this.#sharedMrs ?? []) await mr.close();
-    await this.#parts?.scope.close();
-    this.#state = 'closed';
+  async #free(): Promise<void> {
+    await this.#peer.disconnect().catch(() => {});
+    await this.#resources?.free();
   }
 
   #onClosed(error: Error | undefined): void {

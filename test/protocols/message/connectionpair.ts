@@ -3,8 +3,12 @@
  * other.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Device, MemoryHub, type OpenOptions } from '../../../src/index.js';
-import { Connection, type ConnectionOptions } from '../../../src/protocols/message/connection.js';
+import { type ConnectOptions, type Device, MemoryHub, type OpenOptions, type Qp } from '../../../src/index.js';
+import { Connection } from '../../../src/protocols/message/connection.js';
+import { type ConnectionOptions, connectionSettings } from '../../../src/protocols/message/options.js';
+import type { Peer } from '../../../src/protocols/message/peer.js';
+import { ReceivePools } from '../../../src/protocols/message/receivepool.js';
+import { Resources } from '../../../src/protocols/message/resources.js';
 import { mode, openOn } from '../../verbs/pair.js';
 
 export interface ConnectionPair extends AsyncDisposable {
@@ -25,29 +29,32 @@ export interface ConnectionPairOptions {
 const TIMEOUT = mode === 'worker' ? 14 : 8;
 
 export async function connectionPair({
-  open,
+  open: openOptions,
   a,
   b,
   retryCnt = 7,
 }: ConnectionPairOptions = {}): Promise<ConnectionPair> {
   const hub = new MemoryHub();
-  const devices = [await openOn(hub, open), await openOn(hub, { ...open, seed: 2 })] as const;
-  const prepare = async (device: Device, options?: ConnectionOptions) =>
-    Connection.prepare(device, await device.allocPd(), options);
-  const ends = { a: await prepare(devices[0], a), b: await prepare(devices[1], b) };
+  const devices = [await openOn(hub, openOptions), await openOn(hub, { ...openOptions, seed: 2 })] as const;
+  const resources = [await allocate(devices[0], a), await allocate(devices[1], b)] as const;
   const access = ['remoteWrite', 'remoteRead', 'remoteAtomic'] as const;
-  const connect = (own: Connection, other: Connection, address: string) =>
-    own.qp.connect(other.qp.endpoint(), { access, timeout: TIMEOUT, retryCnt }).then(() => {
-      own.open({
-        address,
-        port: 7471,
-        privateData: new Uint8Array(0),
-        disconnect: () => disconnect(other),
-      });
-      own.onEstablished();
-    });
-  await connect(ends.a, ends.b, '10.0.0.2');
-  await connect(ends.b, ends.a, '10.0.0.1');
+  await connectQps(resources[0].qp, resources[1].qp, { access, timeout: TIMEOUT, retryCnt });
+  const open = (
+    device: Device,
+    options: ConnectionOptions | undefined,
+    of: Resources,
+    address: string,
+    other: () => Connection,
+  ) => {
+    const peer = peerAt(address, () => disconnect(other()));
+    const connection = new Connection(device, connectionSettings(options ?? {}), of, peer);
+    connection.onEstablished();
+    return connection;
+  };
+  const ends: { a: Connection; b: Connection } = {
+    a: open(devices[0], a, resources[0], '10.0.0.2', () => ends.b),
+    b: open(devices[1], b, resources[1], '10.0.0.1', () => ends.a),
+  };
   return {
     ...ends,
     devices,
@@ -56,6 +63,23 @@ export async function connectionPair({
       for (const device of devices) await device.close({ force: true });
     },
   };
+}
+
+/** Allocates the resources of a connection, whose queue pair is not connected yet. */
+export async function allocate(device: Device, options: ConnectionOptions = {}): Promise<Resources> {
+  const pools = new ReceivePools(device, { isKept: false });
+  return Resources.allocate(device, connectionSettings(options), pools, await device.allocPd());
+}
+
+/** Connects two queue pairs with each other. */
+async function connectQps(a: Qp, b: Qp, options: ConnectOptions): Promise<void> {
+  const [endA, endB] = [a.endpoint(), b.endpoint()];
+  await Promise.all([a.connect(endB, options), b.connect(endA, options)]);
+}
+
+/** Returns the other end of a connection without the connection manager. */
+export function peerAt(address: string, disconnect: () => Promise<void> = async () => {}): Peer {
+  return { address, port: 7471, privateData: new Uint8Array(0), messageBytes: undefined, watch: () => {}, disconnect };
 }
 
 /** Returns the exceptions that stay uncaught during `work`, and hides them from the test runner. */

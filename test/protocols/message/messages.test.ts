@@ -4,11 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { MemoryHub } from '../../../src/index.js';
 import { Connection } from '../../../src/protocols/message/connection.js';
+import { connectionSettings } from '../../../src/protocols/message/options.js';
 import { Requests, type Slot } from '../../../src/protocols/message/requests.js';
 import { SendPool } from '../../../src/protocols/message/sendpool.js';
 import { eventually } from '../../kit/eventually.js';
 import { connectedPair, endOn, openOn, pattern } from '../../verbs/pair.js';
-import { connectionPair } from './connectionpair.js';
+import { allocate, connectionPair, peerAt } from './connectionpair.js';
 
 test('messages come in order with their bytes and immediates, both ways at once', async () => {
   await using ends = await connectionPair({ a: { receives: 8, sends: 4 }, b: { receives: 8, sends: 4 } });
@@ -210,13 +211,13 @@ test('everything is given back', async () => {
 test('what ends a connection before the application has it is told once it listens', async () => {
   const hub = new MemoryHub();
   const [client, server] = [await endOn(await openOn(hub)), await openOn(hub, { seed: 2 })];
-  const connection = await Connection.prepare(server, await server.allocPd(), { messageBytes: 64 });
-  await connection.qp.connect(client.qp.endpoint());
-  await client.qp.connect(connection.qp.endpoint());
+  const resources = await allocate(server, { messageBytes: 64 });
+  await resources.qp.connect(client.qp.endpoint());
+  await client.qp.connect(resources.qp.endpoint());
   client.qp.postSend({ opcode: 'SEND', sgList: client.mr.sge(0, 65) });
-  await eventually(() => expect(connection.qp.state).toBe('ERR'));
+  await eventually(() => expect(resources.qp.state).toBe('ERR'));
   await sleep(5);
-  connection.open({ address: '10.0.0.1', port: 7471, privateData: new Uint8Array(0), disconnect: async () => {} });
+  const connection = new Connection(server, connectionSettings({ messageBytes: 64 }), resources, peerAt('10.0.0.1'));
   connection.onEstablished();
   const ended = new Promise<boolean>((resolve) => connection.once('end', () => resolve(connection.qp.isClosed)));
   const closed = once(connection, 'close');

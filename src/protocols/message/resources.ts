@@ -1,0 +1,219 @@
+/** The resources of a connection on its device: a queue pair, and its shares of the receive and send buffers. */
+import { Scope } from '../../base/scope.js';
+import { toError } from '../../cm/qpstates.js';
+import { WcStatus } from '../../device/codes.js';
+import { VerbsError } from '../../errors.js';
+import { onFatalEvent } from '../../transport/disconnect.js';
+import type { Context } from '../../verbs/objects/context.js';
+import type { Mr } from '../../verbs/objects/mr.js';
+import type { Pd } from '../../verbs/objects/pd.js';
+import type { Qp } from '../../verbs/objects/qp.js';
+import type { Wc } from '../../verbs/work/wc.js';
+import { EndReason } from './lifecycle.js';
+import { MessageQueue } from './messages.js';
+import type { ResourceSizes } from './options.js';
+import { type ReceivedMessage, ReceivePools, Receives } from './receivepool.js';
+import { completionError, Requests } from './requests.js';
+import { SendPool } from './sendpool.js';
+
+/** Card memory of an idle connection: its queue pair with the send queue of the default `sends`, and its domain. */
+const IDLE_BYTES = 7000;
+
+/** The connection, as its resources know it. */
+export interface ResourceListener {
+  /** The peer has acknowledged a request. */
+  onProgress(): void;
+  /** A request, a receive or the queue pair has failed. */
+  onFailure(error: Error): void;
+}
+
+/** See the head of this file. */
+export class Resources {
+  readonly qp: Qp;
+  readonly requests: Requests;
+  /** Messages that have arrived. */
+  readonly messages = new MessageQueue();
+  readonly #receives: Receives;
+  readonly #sendPool: SendPool;
+  #listener: ResourceListener | undefined;
+  /** The failure that came before there was a listener. */
+  #earlyFailure: Error | undefined;
+  /** Frees all of it. */
+  readonly #scope: Scope;
+  /** Most connections share none. */
+  #sharedMrs: Set<Mr> | undefined;
+  #keepAliveTimer: NodeJS.Timeout | undefined;
+  /** A completion showed the peer to be alive since the timer last fired. */
+  #hasHeardPeer = true;
+  /** Messages are discarded: readers have been told of the end. */
+  #isStopped = false;
+
+  private constructor(scope: Scope, qp: Qp, receives: Receives, sendPool: SendPool, sends: number) {
+    this.#scope = scope;
+    this.qp = qp;
+    this.#receives = receives;
+    this.#sendPool = sendPool;
+    this.requests = new Requests(qp, sendPool, sends);
+    this.requests.pause();
+    receives.deliverTo((message) => this.messages.push(message));
+    onFatalEvent(qp, (error) => this.#onFailure(error));
+  }
+
+  /**
+   * Allocates the resources, with the first receive buffers that connections share. Requests wait until `start`.
+   * @param pools has the shared receive buffers
+   * @param domain protection domain. Default: a new one, which is closed with the connection
+   * @throws VerbsError ENOMEM; nothing is left allocated then
+   */
+  static async allocate(
+    device: Context,
+    { messageBytes, receives: count, ownReceives, sends }: ResourceSizes,
+    pools: ReceivePools,
+    domain: Pd | undefined,
+  ): Promise<Resources> {
+    const scope = new Scope();
+    try {
+      let qp: Qp | undefined;
+      // Internal: regions of the application in it do not keep the device open.
+      const pd = domain ?? scope.add(await device.allocPd()).makeInternal();
+      const sendPool = await SendPool.join(device);
+      scope.add({ close: () => sendPool.leave(qp) });
+      const ownPools = ownReceives
+        ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
+        : undefined;
+      const receives = scope.add(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
+      const { srq, cq: recvCq } = receives.pool;
+      qp = scope.add(
+        await pd.createQp({
+          sendCq: sendPool.cq.cq,
+          recvCq: recvCq.cq,
+          srq,
+          sqSigAll: false,
+          maxSendWr: sends,
+          maxSendSge: 1,
+          maxInlineData: 0,
+        }),
+      );
+      const resources = new Resources(scope, qp, receives, sendPool, sends);
+      await sendPool.attach(qp, (wc) => resources.#onSent(wc));
+      receives.attach(qp, (wc) => resources.#onReceived(wc));
+      if (ownPools === undefined && !receives.pool.hasBuffers) receives.addBuffers();
+      return resources;
+    } catch (error) {
+      await scope.close().catch(() => {});
+      if (!(error instanceof VerbsError) || error.code !== 'ENOMEM') throw error;
+      const buffers = ownReceives ? `${count * messageBytes} bytes of its own` : 'those that it shares';
+      const cost = `about ${IDLE_BYTES} bytes beside its receive buffers, ${buffers}`;
+      throw new VerbsError('ENOMEM', `no memory for a connection, which takes ${cost}: ${error.message}`);
+    }
+  }
+
+  /**
+   * Adds the connection's receive buffers. An accepted connection does this when the peer is ready, so that peers that
+   * never get ready take no memory.
+   * @throws VerbsError ENOMEM
+   */
+  addBuffers(): void {
+    this.#receives.addBuffers();
+  }
+
+  /** Reports progress and failures, also one that has come already. */
+  watch(listener: ResourceListener): void {
+    this.#listener = listener;
+    if (this.#earlyFailure !== undefined) listener.onFailure(this.#earlyFailure);
+  }
+
+  /** Passes all messages to a handler instead of the queue. @param reason error for the readers that wait */
+  redirect(onMessage: (message: ReceivedMessage) => void, reason: Error): void {
+    this.#receives.deliverTo(onMessage);
+    this.messages.redirect(onMessage, reason);
+  }
+
+  /** The peer is ready: requests may leave. @param keepAlive interval of probes of a silent peer in ms, 0 = none */
+  start(keepAlive: number): void {
+    this.requests.resume();
+    if (keepAlive > 0) this.#keepAliveTimer = setInterval(() => this.#probePeer(), keepAlive).unref();
+  }
+
+  /** Registers memory for the peer, until the connection is closed. @throws as `pd.regMr` */
+  async share(source: number | Uint8Array | Mr, options: Parameters<Pd['regMr']>[1]): Promise<Mr> {
+    const mr = await this.qp.pd.regMr(source, options);
+    this.#sharedMrs ??= new Set();
+    this.#sharedMrs.add(mr);
+    return mr;
+  }
+
+  /** Delivers all pending completions. */
+  deliverCompletions(): void {
+    this.#sendPool.cq.drain();
+    this.#receives.pool.cq.drain();
+  }
+
+  /** Requests fail from now on, readers get what has arrived and then the reason, and later messages are discarded. */
+  stop(reason: EndReason): void {
+    this.#isStopped = true;
+    clearInterval(this.#keepAliveTimer);
+    this.requests.end(reason);
+    this.messages.end(reason.cause);
+  }
+
+  /**
+   * Frees everything, after `stop`.
+   * @throws VerbsError EBUSY when other objects still use the domain or shared memory
+   */
+  async free(): Promise<void> {
+    // The card uses none of the memory any more, which others are about to get.
+    await toError(this.qp);
+    this.deliverCompletions();
+    this.requests.failInFlight();
+    for (const mr of this.#sharedMrs ?? []) await mr.close();
+    await this.#scope.close();
+  }
+
+  /** Frees the resources of a connection that was not established. */
+  async close(): Promise<void> {
+    this.stop(new EndReason(undefined));
+    await this.free();
+  }
+
+  #onFailure(error: Error): void {
+    if (this.#listener !== undefined) this.#listener.onFailure(error);
+    else this.#earlyFailure ??= error;
+  }
+
+  #onSent(wc: Wc): void {
+    this.#hasHeardPeer ||= wc.ok;
+    if (wc.ok) this.#listener?.onProgress();
+    try {
+      const error = this.requests.complete(wc);
+      if (error !== undefined) this.#onFailure(error);
+    } catch (error) {
+      this.#onFailure(error as Error);
+    }
+  }
+
+  #onReceived(wc: Wc): void {
+    this.#hasHeardPeer ||= wc.ok;
+    try {
+      if (wc.ok && !this.#isStopped) {
+        this.#receives.onCompletion(wc);
+        return;
+      }
+      this.#receives.discard(wc);
+      if (!wc.ok && wc.status !== WcStatus.WR_FLUSH_ERR) this.#onFailure(completionError(wc));
+    } catch (error) {
+      this.#onFailure(error as Error);
+    }
+  }
+
+  /** Probes a silent peer. */
+  #probePeer(): void {
+    try {
+      if (!this.#hasHeardPeer) this.requests.probe();
+    } catch (error) {
+      // The application has closed the queue pair or its device.
+      this.#onFailure(error as Error);
+    }
+    this.#hasHeardPeer = false;
+  }
+}
