@@ -6,8 +6,9 @@
 // Exceptions are those that read only a constant or the application's own state: scratch, lastErrno, counters,
 // qpCounters, qpNumber, mrLkey, mrRkey, fastLkey. The application may call the exports of posting.ts at any time.
 
-import { failWith, handleOrEnomem, u64Of } from './calls';
+import { openCard } from './boot';
 import { Errno, GSI_QPN, MwType, QpType } from './codes';
+import { failWith, handleOrEnomem, u64Of } from './errno';
 import { allocatePages, available, releasePages } from './host/arena';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
@@ -39,7 +40,6 @@ import { receiveFrames } from './qp/recv';
 import { earliestDeadline } from './qp/timer';
 import { transmitFrames } from './qp/transmit';
 import { limitWindow } from './qp/window';
-import { openCard } from './rnic';
 import { flagsOf, initOpcodes, isKnown, Opcode } from './wire/opcode';
 
 export * from './codes';

@@ -8,7 +8,7 @@ export const PACKET: usize = 2048;
 /** The GSO burst that is being built (qp/gso). */
 export const GSO_BURST: usize = 2240;
 /** The packet of the reorder buffer that is being executed (qp/reorder). */
-export const KEPT_PACKET: usize = 2816;
+export const BUFFERED_PACKET: usize = 2816;
 export const COUNTERS: usize = 3072;
 export const SCRATCH: usize = 4096;
 /** Count and GIDs (host/gid). */

@@ -4,8 +4,9 @@
 // The application's thread may call them while another thread runs the card's turns: every queue has one producer and
 // one consumer, which see each other through cursors. The application may use one thread only: two threads may not post
 // to the same queue, poll the same completion queue, or describe any work requests at the same time.
-import { setErrno, u64Of } from './calls';
+
 import { Errno } from './codes';
+import { setErrno, u64Of } from './errno';
 import { Card } from './host/card';
 import { Cq } from './host/cq';
 import { RecvQueue } from './host/rq';

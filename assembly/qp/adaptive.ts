@@ -51,10 +51,10 @@ export function initAdaptive(qp: Qp): void {
   qp.nakDeadline = 0;
   qp.reorderWait = 0;
   qp.nakRtt = 0;
-  qp.isPeerOnTrial = false;
-  qp.isPeerKeeping = false;
-  qp.vainWaits = 0;
-  qp.earlyFills = 0;
+  qp.isReorderTrial = false;
+  qp.peerBuffersAhead = false;
+  qp.uselessWaits = 0;
+  qp.selfFilledGaps = 0;
 }
 
 /** Switches adaptive retransmission on or off, at any time. */
@@ -159,7 +159,7 @@ export function endProbe(qp: Qp): void {
   // as good as a sample: the measured round trip still holds
   if (isAnswer) qp.earlyRetransmits = 0;
   if (psnDiff(qp.unackedPsn, qp.sendPsn) <= 0) {
-    recordDecision(qp, DecisionKind.PROBE_LOST, 0, qp.sendPsn, psnDiff(qp.wirePsn, qp.sendPsn), 0);
+    recordDecision(qp, DecisionKind.PROBE_LOST, 0, qp.sendPsn, psnDiff(qp.unsentPsn, qp.sendPsn), 0);
     if (isAnswer) noteLoss(qp);
     return halveWindow(qp);
   }

@@ -27,7 +27,7 @@ import { hasEmptyResponse, isAtomicWr, isLocalOp, isRdAtomic } from './wropcode'
 export function receiveResponse(qp: Qp, packet: Packet): Counter {
   let psn = packet.psn;
   // a response to a request that was never sent
-  if (psnDiff(psn, qp.wirePsn) >= 0) return Counter.drop_ghost_response;
+  if (psnDiff(psn, qp.unsentPsn) >= 0) return Counter.drop_ghost_response;
   let drop = isReadResponse(packet.opcode)
     ? receiveReadResponse(qp, packet)
     : packet.opcode == Opcode.ATOMIC_ACKNOWLEDGE
@@ -70,7 +70,7 @@ function advanceUnacked(qp: Qp, before: u32): void {
   if (qp.state == QpState.ERR) return;
   if (qp.retryLeft != qp.retryCnt || qp.rnrs != 0) recover(qp);
   qp.isReadRetried = false;
-  if (qp.isNakRetried || qp.isPeerOnTrial) noteGapFilled(qp);
+  if (qp.isNakRetried || qp.isReorderTrial) noteGapFilled(qp);
   // the peer has accepted the packet for which it was not ready
   qp.rnrDeadline = 0;
   growWindow(qp, <u32>psnDiff(qp.unackedPsn, before));

@@ -83,7 +83,7 @@ export function receiveCnp(qp: Qp): void {
 
 /** Returns whether packets are known to be in flight; of UC none are. */
 function isInFlight(qp: Qp): bool {
-  return qp.unackedPsn != qp.wirePsn;
+  return qp.unackedPsn != qp.unsentPsn;
 }
 
 /** Returns whether the rate forbids sending a data packet now; a timer then wakes the queue pair. */

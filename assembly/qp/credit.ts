@@ -62,7 +62,7 @@ export function hasCredit(qp: Qp, wqe: SendWqe): bool {
     qp.count(Counter.rc_crwaits);
   }
   // an ACK of the packets in flight will carry credits; with none in flight a credit update may have been lost
-  if (qp.unackedPsn != qp.nextPsn || qp.creditDeadline != 0) return false;
+  if (qp.unackedPsn != qp.allocPsn || qp.creditDeadline != 0) return false;
   if (qp.timeout == 0) return true;
   qp.creditDeadline = Card.get().now + ((<u64>4096) << qp.timeout);
   armTimer(qp);

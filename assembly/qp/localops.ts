@@ -14,11 +14,11 @@ export function executeLocalOp(qp: Qp, wqe: SendWqe): bool {
   if (qp.sqNext != qp.sqTail || qp.state != QpState.RTS) return false;
   if (execute(qp, wqe) != Errno.OK) {
     // of all three: to the specification it is the memory management operation error (IBTA 11.6.2)
-    failSend(qp, WcStatus.MW_BIND_ERR, 0, qp.nextPsn);
+    failSend(qp, WcStatus.MW_BIND_ERR, 0, qp.allocPsn);
     return false;
   }
   qp.sqNext++;
-  wqe.lastPsn = qp.nextPsn;
+  wqe.lastPsn = qp.allocPsn;
   retireSend(qp);
   return true;
 }

@@ -164,7 +164,7 @@ function assign(qp: Qp, mask: u32): void {
   if (mask & bit(QpAttr.RNR_RETRY)) qp.rnrRetry = <u8>attribute(QpAttr.RNR_RETRY);
   if (mask & bit(QpAttr.SQ_PSN)) {
     let psn = attribute(QpAttr.SQ_PSN);
-    qp.sqPsn = qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psn;
+    qp.sqPsn = qp.sendPsn = qp.allocPsn = qp.unsentPsn = qp.unackedPsn = psn;
   }
   if (mask & (bit(QpAttr.RETRY_CNT) | bit(QpAttr.RNR_RETRY))) refillRetries(qp);
 }

@@ -64,12 +64,12 @@ export class Qp {
 
   // requester and completer
   sqNext: u32;
-  /** PSN of the next packet to send; older than nextPsn during a retransmission. */
+  /** PSN of the next packet to send; older than allocPsn during a retransmission. */
   sendPsn: u32;
   /** First PSN that no message uses yet. */
-  nextPsn: u32;
+  allocPsn: u32;
   /** First PSN that was never sent. */
-  wirePsn: u32;
+  unsentPsn: u32;
   /** Oldest unacknowledged PSN. */
   unackedPsn: u32;
   /** Packets sent since the last one that requested an ACK. */
@@ -100,8 +100,8 @@ export class Qp {
   /** A sequence NAK has made sending resume at the oldest packet: further NAKs of it were sent for the same gap. */
   isNakRetried: bool;
   /** It is being found out, or known, whether the peer keeps what arrives behind a gap (seqnak.ts). */
-  isPeerOnTrial: bool;
-  isPeerKeeping: bool;
+  isReorderTrial: bool;
+  peerBuffersAhead: bool;
   retryCnt: u8;
   retryLeft: u8;
   rnrRetry: u8;
@@ -195,8 +195,8 @@ export class Qp {
   trialPsn: u32;
   recoverPsn: u32;
   /** Waits that did not help, and gaps that filled by themselves, until the peer is known to keep packets. */
-  vainWaits: u8;
-  earlyFills: u16;
+  uselessWaits: u8;
+  selfFilledGaps: u16;
   /** The window and its threshold before it was last halved. */
   windowBefore: u32;
   thresholdBefore: u32;

@@ -34,7 +34,7 @@ export function queryQp(qp: Qp): void {
   put(QpAttr.RETRY_LEFT, qp.retryLeft);
   put(QpAttr.RNR_LEFT, qp.rnrLeft);
   put(QpAttr.UNACKED_PSN, qp.unackedPsn);
-  put(QpAttr.NEXT_PSN, qp.nextPsn);
+  put(QpAttr.NEXT_PSN, qp.allocPsn);
   put(QpAttr.EXPECTED_PSN, qp.ePsn);
   put(QpAttr.MSN, qp.msn);
   put(QpAttr.WINDOW, qp.window);

@@ -10,7 +10,7 @@
 import { NO_DROP } from '../counters';
 import { Card } from '../host/card';
 import { allocate, release } from '../host/pool';
-import { KEPT_PACKET } from '../memorymap';
+import { BUFFERED_PACKET } from '../memorymap';
 import { Packet } from '../wire/packet';
 import { psnDiff } from '../wire/psn';
 import { Qp } from './qp';
@@ -39,15 +39,15 @@ export class ReorderSlot {
   }
   /** The packet, until the next one is opened; null when others have written to its frame while it was copied. */
   get packet(): Packet {
-    let packet = changetype<Packet>(KEPT_PACKET);
+    let packet = changetype<Packet>(BUFFERED_PACKET);
     let isSame =
       packet.reopen(this.content, this.bytes) == NO_DROP && packet.psn == this.psn && packet.opcode == this.opcode;
     return isSame ? packet : changetype<Packet>(0);
   }
 }
 
-/** Keeps a packet that is `ahead` PSNs ahead. Returns whether it waits now, or did already. */
-export function keep(qp: Qp, packet: Packet, ahead: i32): bool {
+/** Buffers a packet that is `ahead` PSNs ahead. Returns whether it waits now, or did already. */
+export function bufferPacket(qp: Qp, packet: Packet, ahead: i32): bool {
   let bytes = packet.transportBytes;
   if (<u32>ahead > Card.get().reorderWindow || bytes > SLOT_BYTES - <u32>offsetof<ReorderSlot>()) return false;
   let before: usize = 0;
@@ -96,7 +96,7 @@ export function freeSlot(slot: ReorderSlot): void {
 }
 
 /** Takes the oldest packet if none before it is missing; null when there is none such. Its PSN may be an older one. */
-export function takeKept(qp: Qp): ReorderSlot {
+export function takeBuffered(qp: Qp): ReorderSlot {
   let slot = ReorderSlot.at(qp.reorderFirst);
   if (slot.ptr == 0 || psnDiff(slot.psn, qp.ePsn) > 0) return ReorderSlot.at(0);
   qp.reorderFirst = slot.next;
@@ -105,7 +105,7 @@ export function takeKept(qp: Qp): ReorderSlot {
 }
 
 /** Drops everything that waits: the queue pair has stopped. */
-export function freeKept(qp: Qp): void {
+export function freeBuffered(qp: Qp): void {
   while (qp.reorderFirst != 0) {
     let slot = ReorderSlot.at(qp.reorderFirst);
     qp.reorderFirst = slot.next;

@@ -67,9 +67,9 @@ function startMessage(qp: Qp, wqe: SendWqe): bool {
     return failOnceOldest(qp, WcStatus.LOC_PROT_ERR);
   if (!hasCredit(qp, wqe)) return false;
   let packets = hasEmptyResponse(wqe.opcode) ? 1 : packetCount(wqe.length, qp.mtu);
-  wqe.firstPsn = qp.nextPsn;
-  wqe.lastPsn = psnAdd(qp.nextPsn, packets - 1);
-  qp.nextPsn = psnAdd(qp.nextPsn, packets);
+  wqe.firstPsn = qp.allocPsn;
+  wqe.lastPsn = psnAdd(qp.allocPsn, packets - 1);
+  qp.allocPsn = psnAdd(qp.allocPsn, packets);
   wqe.isStarted = true;
   noteMessageStarted(qp, wqe);
   if (isRdAtomic(wqe.opcode)) qp.rdAtomicInFlight++;
@@ -214,12 +214,12 @@ function writeHeaders(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize
 
 function advancePsn(qp: Qp, wqe: SendWqe, opcode: u32): void {
   let psn = qp.sendPsn;
-  let isRetransmit = psnDiff(psn, qp.wirePsn) < 0;
+  let isRetransmit = psnDiff(psn, qp.unsentPsn) < 0;
   if (isRetransmit) qp.count(Counter.retransmits);
   else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
   // a READ request uses the PSNs of all packets of its response
   qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? requestedPackets(qp, wqe) : 1);
-  if (psnDiff(qp.sendPsn, qp.wirePsn) > 0) qp.wirePsn = qp.sendPsn;
+  if (psnDiff(qp.sendPsn, qp.unsentPsn) > 0) qp.unsentPsn = qp.sendPsn;
   let isSent = psnDiff(qp.sendPsn, wqe.lastPsn) > 0;
   if (isSent) qp.sqNext++;
   if (qp.type == QpType.UC) {

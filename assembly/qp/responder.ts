@@ -14,7 +14,7 @@ import { recordDecision } from './decisions';
 import { deferAck, needsAcksInOrder, releaseAck } from './deferredack';
 import { execute, resolveRead, startEmptyResponse, startReadResponse } from './execute';
 import { Expect, PendingAck, Qp, SentNak } from './qp';
-import { freeSlot, keep, takeKept } from './reorder';
+import { bufferPacket, freeSlot, takeBuffered } from './reorder';
 import { activate, dropAgedResources, findResource, firstResourcePsnAfter, noteReplay } from './resource';
 import { nextRnrCode } from './rnr';
 import { schedule } from './schedule';
@@ -72,7 +72,7 @@ function receiveInOrder(qp: Qp, packet: Packet, isRepeated: bool): void {
 function receiveKept(qp: Qp, isDeferring: bool): void {
   let before = qp.ePsn;
   while (isResponding(qp)) {
-    let slot = takeKept(qp);
+    let slot = takeBuffered(qp);
     if (changetype<usize>(slot) == 0) break;
     let packet = slot.packet;
     if (changetype<usize>(packet) != 0 && slot.psn == qp.ePsn) {
@@ -95,8 +95,8 @@ function isResponding(qp: Qp): bool {
  * and rxe takes the responses to its first request, when they come then, for those to the second, and loses some.
  */
 function receiveOutOfSequence(qp: Qp, packet: Packet, gap: i32): Counter {
-  let isKept = qp.sentNak != SentNak.RNR && !isAnswered(packet.opcode) && keep(qp, packet, gap);
-  if (qp.sentNak != SentNak.NONE) return isKept ? NO_DROP : Counter.drop_psn_ahead;
+  let isBuffered = qp.sentNak != SentNak.RNR && !isAnswered(packet.opcode) && bufferPacket(qp, packet, gap);
+  if (qp.sentNak != SentNak.NONE) return isBuffered ? NO_DROP : Counter.drop_psn_ahead;
   nakGap(qp, gap);
   return NO_DROP;
 }

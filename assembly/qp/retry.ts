@@ -69,7 +69,7 @@ export function retryAfterRnr(qp: Qp, psn: u32, code: u32): void {
 /** Traces a retransmission from `psn` on; a READ of which a part has arrived is resumed. */
 function traceRetransmit(qp: Qp, psn: u32, reason: RetransmitReason, retriesLeft: u32): void {
   if (!isTracingDecisions()) return;
-  recordDecision(qp, DecisionKind.RETRANSMIT, reason, psn, psnDiff(qp.wirePsn, psn), retriesLeft);
+  recordDecision(qp, DecisionKind.RETRANSMIT, reason, psn, psnDiff(qp.unsentPsn, psn), retriesLeft);
   let wqe = qp.sendWqe(qp.sqTail);
   if (wqe.opcode == WrOpcode.RDMA_READ && psnDiff(psn, wqe.firstPsn) > 0)
     recordDecision(qp, DecisionKind.READ_RESUMED, reason, psn, psnDiff(psn, wqe.firstPsn), 0);

@@ -18,7 +18,7 @@ export function rewind(qp: Qp, psn: u32): void {
   qp.isProbing = false;
   qp.earlyDeadline = 0;
   qp.nakDeadline = 0;
-  qp.isPeerOnTrial = false;
-  qp.recoverPsn = qp.wirePsn;
+  qp.isReorderTrial = false;
+  qp.recoverPsn = qp.unsentPsn;
   qp.rttStart = 0;
 }

@@ -24,7 +24,7 @@ const MIN_WAIT: u32 = 1000;
 /** Longer times count as this one, so that the arithmetic fits 32 bits. */
 const MAX_LATE: u64 = 1 << 30;
 /** After so many waits in vain the peer is taken to drop what arrives behind a gap. */
-const MAX_VAIN_WAITS: u8 = 8;
+const MAX_USELESS_WAITS: u8 = 8;
 
 /** Returns whether the missing packet is waited for: nothing is sent before a NAK is answered. */
 export function isAwaitingMissing(qp: Qp): bool {
@@ -41,15 +41,15 @@ export function receiveSequenceNak(qp: Qp, psn: u32): void {
   if (!isWaitUseful(qp, now)) return retransmitMissing(qp, psn);
   qp.nakDeadline = now + qp.reorderWait;
   armTimer(qp);
-  if (qp.isPeerOnTrial) return;
-  qp.isPeerOnTrial = true;
-  qp.trialPsn = qp.wirePsn;
+  if (qp.isReorderTrial) return;
+  qp.isReorderTrial = true;
+  qp.trialPsn = qp.unsentPsn;
 }
 
 /** Returns whether the missing packet may still come. On trial, nothing that was sent again may be on its way. */
 function isWaitUseful(qp: Qp, now: u64): bool {
   if (qp.reorderWait == 0 || (qp.ackDeadline != 0 && now + qp.reorderWait >= qp.ackDeadline)) return false;
-  return qp.isPeerKeeping || psnDiff(qp.unackedPsn, qp.recoverPsn) >= 0;
+  return qp.peerBuffersAhead || psnDiff(qp.unackedPsn, qp.recoverPsn) >= 0;
 }
 
 function retransmitMissing(qp: Qp, psn: u32): void {
@@ -58,7 +58,7 @@ function retransmitMissing(qp: Qp, psn: u32): void {
   if (qp.rttStart != 0) qp.nakRtt = <u32>min<u64>(now - qp.rttStart, qp.srtt == 0 ? MAX_LATE : <u64>qp.srtt);
   noteLoss(qp);
   qp.isNakRetried = true;
-  qp.isPeerOnTrial = false;
+  qp.isReorderTrial = false;
   qp.retransmittedAt = now;
   retry(qp, psn, RetransmitReason.SEQUENCE_NAK);
 }
@@ -67,21 +67,21 @@ function retransmitMissing(qp: Qp, psn: u32): void {
 export function expireNakWait(qp: Qp, now: u64): void {
   if (qp.nakDeadline == 0 || qp.nakDeadline > now) return;
   qp.nakDeadline = 0;
-  if (!qp.isPeerKeeping) {
+  if (!qp.peerBuffersAhead) {
     qp.reorderWait = 0;
-    qp.earlyFills = 0;
-    if (qp.vainWaits != MAX_VAIN_WAITS) qp.vainWaits++;
+    qp.selfFilledGaps = 0;
+    if (qp.uselessWaits != MAX_USELESS_WAITS) qp.uselessWaits++;
   }
   retransmitMissing(qp, qp.unackedPsn);
 }
 
 /** The peer has acknowledged the packet that it missed. */
 export function noteGapFilled(qp: Qp): void {
-  if (qp.isPeerOnTrial && psnDiff(qp.unackedPsn, qp.trialPsn) >= 0) {
-    qp.isPeerOnTrial = false;
+  if (qp.isReorderTrial && psnDiff(qp.unackedPsn, qp.trialPsn) >= 0) {
+    qp.isReorderTrial = false;
     // until now each such gap has cut the window
-    if (!qp.isPeerKeeping) restartSlowStart(qp);
-    qp.isPeerKeeping = true;
+    if (!qp.peerBuffersAhead) restartSlowStart(qp);
+    qp.peerBuffersAhead = true;
   }
   if (qp.nakDeadline != 0) {
     qp.nakDeadline = 0;
@@ -91,8 +91,8 @@ export function noteGapFilled(qp: Qp): void {
   qp.isNakRetried = false;
   if (Card.get().now - qp.retransmittedAt < <u64>(qp.nakRtt >> 1)) {
     restoreWindow(qp);
-    if (qp.isPeerKeeping) adaptWait(qp);
-    else if (qp.vainWaits != MAX_VAIN_WAITS && ++qp.earlyFills >> qp.vainWaits != 0)
+    if (qp.peerBuffersAhead) adaptWait(qp);
+    else if (qp.uselessWaits != MAX_USELESS_WAITS && ++qp.selfFilledGaps >> qp.uselessWaits != 0)
       qp.reorderWait = max(qp.nakRtt, <u32>qp.srtt);
   } else {
     qp.reorderWait -= qp.reorderWait >> 2;

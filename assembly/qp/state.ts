@@ -9,7 +9,7 @@ import { initCredits } from './credit';
 import { recordDecision } from './decisions';
 import { flushReceives, flushSends, postSendCqe, releaseAh } from './flush';
 import { Expect, PendingAck, Qp, SentNak } from './qp';
-import { freeKept } from './reorder';
+import { freeBuffered } from './reorder';
 import { resetResources } from './resource';
 import { schedule, unschedule } from './schedule';
 import { disarmTimers, restartAckTimer } from './timer';
@@ -23,7 +23,7 @@ export function setState(qp: Qp, to: QpState, reason: StateReason): void {
     if (from == QpState.ERR) return;
     disarmTimers(qp);
     resetCongestion(qp);
-    freeKept(qp);
+    freeBuffered(qp);
     qp.pendingAck = PendingAck.NONE;
     qp.activeResources = 0;
     flushSends(qp);
@@ -41,7 +41,7 @@ export function setState(qp: Qp, to: QpState, reason: StateReason): void {
   } else if (to == QpState.SQE) {
     flushPosted(qp);
     // the unused PSNs of the failed message are free again
-    qp.nextPsn = qp.wirePsn = qp.unackedPsn = qp.sendPsn;
+    qp.allocPsn = qp.unsentPsn = qp.unackedPsn = qp.sendPsn;
   } else if (to == QpState.SQD) {
     raiseDrained(qp);
   }
@@ -73,7 +73,7 @@ export function failSend(qp: Qp, status: WcStatus, syndrome: u32, psn: u32): voi
 
 /** In SQD: raises SQ_DRAINED, if requested, once all started messages are done (IBTA 10.3.1.6). */
 export function raiseDrained(qp: Qp): void {
-  if (qp.state != QpState.SQD || !qp.isDrainEventWanted || qp.unackedPsn != qp.nextPsn) return;
+  if (qp.state != QpState.SQD || !qp.isDrainEventWanted || qp.unackedPsn != qp.allocPsn) return;
   qp.isDrainEventWanted = false;
   Card.get().events.raise(EventType.SQ_DRAINED, qp.ptr);
 }
@@ -82,7 +82,7 @@ export function raiseDrained(qp: Qp): void {
 function resetQp(qp: Qp): void {
   disarmTimers(qp);
   resetCongestion(qp);
-  freeKept(qp);
+  freeBuffered(qp);
   unschedule(qp);
   for (; qp.sqTail != qp.sqHead; qp.sqTail++) releaseAh(qp.sendWqe(qp.sqTail));
   qp.sqNext = qp.sqTail;

@@ -81,7 +81,7 @@ export function rttBound(qp: Qp): u64 {
 
 /** Restarts the ACK timer while a response is due, else stops it. A timeout of 0 means none. */
 export function restartAckTimer(qp: Qp): void {
-  if (qp.timeout == 0 || qp.unackedPsn == qp.wirePsn || qp.rnrDeadline != 0) {
+  if (qp.timeout == 0 || qp.unackedPsn == qp.unsentPsn || qp.rnrDeadline != 0) {
     qp.ackDeadline = 0;
     return;
   }

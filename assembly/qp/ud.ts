@@ -48,7 +48,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let pkey = qp.qpn == GSI_QPN ? pkeyAt(wqe.pkeyIndex) : qp.pkey;
   Bth.at(bth).write(opcode, wqe.isSolicited, pad, pkey, wqe.destQpn, false, psn, qp.migReq);
   Deth.at(bth + BTH_BYTES).write(wqe.qkey & CONTROLLED_QKEY ? qp.qkey : wqe.qkey, qp.qpn);
-  qp.sendPsn = qp.nextPsn = qp.wirePsn = qp.unackedPsn = psnAdd(psn, 1);
+  qp.sendPsn = qp.allocPsn = qp.unsentPsn = qp.unackedPsn = psnAdd(psn, 1);
   qp.sqNext++;
   let end = payload + wqe.length + pad;
   wqe.lastPsn = psn;
