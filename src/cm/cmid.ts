@@ -3,6 +3,7 @@
  * calls and the state; `IdConnection` carries them out.
  */
 
+import { Deferred } from '../base/deferred.js';
 import { gidAddress } from '../base/gid.js';
 import {
   anything,
@@ -29,7 +30,6 @@ import { CmError } from './cmerror.js';
 import type { DerivedAttributes } from './core/derive.js';
 import type { CmAddress, ConnectRequest, CoreEvent } from './core/events.js';
 import { RejectReason, type RejectReasonName } from './core/reasons.js';
-import { Deferred } from '../base/deferred.js';
 import { IdConnection } from './idconnection.js';
 import { MadAgent } from './madagent.js';
 import {

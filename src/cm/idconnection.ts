@@ -2,6 +2,8 @@
  * The connection of an id below its API (in Linux the ib_cm_id, and cma_ib_handler): calls into the core, the core's
  * events, and what follows from them for the queue pair, the event channel and pending calls.
  */
+
+import type { Deferred } from '../base/deferred.js';
 import { LIMITS } from '../device/codes.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { DatagramDestination, Established } from './channel.js';
@@ -13,7 +15,6 @@ import type { DerivedAttributes, LocalQpOptions } from './core/derive.js';
 import type { CmAddress, ConnectReply, CoreEvent, DatagramPeer } from './core/events.js';
 import { NO_DATA } from './core/messages.js';
 import { PACKET_LIFE_TIME } from './core/times.js';
-import type { Deferred } from '../base/deferred.js';
 import { Destinations } from './destinations.js';
 import type { MadAgent } from './madagent.js';
 import { type CheckedConnParam, smallerOffer } from './parameters.js';

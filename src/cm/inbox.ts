@@ -49,7 +49,7 @@ const REMOTE_COMM_ID_AT = BODY_AT + 4;
 const SERVICE_ID_AT = BODY_AT + 8;
 
 /** A received datagram: where it lies, and who has sent it. */
-export interface Letter {
+export interface ReceivedMad {
   readonly slot: number;
   /** Its bytes begin there, with the GRH. */
   readonly at: number;
@@ -70,7 +70,7 @@ export interface InboxHost {
   /** Whether an id is that of the peer of a connection. */
   isPeer(id: number): boolean;
   /** Gives the receive back to the queue pair. */
-  release(letter: Letter): void;
+  release(mad: ReceivedMad): void;
 }
 
 /** See the head of this file. */
@@ -79,7 +79,7 @@ export class Inbox {
   dropped = 0;
   /** Requests that were dropped because they repeat one that waits, by message. */
   readonly repeated = { req: 0, sidr_req: 0 };
-  readonly #queues: Readonly<Record<Kind, FairQueue<Letter>>>;
+  readonly #queues: Readonly<Record<Kind, FairQueue<ReceivedMad>>>;
   /** Listeners by port space and port. */
   readonly #served = new Map<number, number>();
   readonly #allowances: Readonly<Record<Kind, Allowance>>;
@@ -88,7 +88,7 @@ export class Inbox {
   readonly #requestKeys = new KeySet(LIMITS.requests.waiting + 1);
 
   constructor(readonly host: InboxHost) {
-    const queue = (kind: Kind) => new FairQueue<Letter>(LIMITS[kind].waiting);
+    const queue = (kind: Kind) => new FairQueue<ReceivedMad>(LIMITS[kind].waiting);
     this.#queues = { known: queue('known'), requests: queue('requests'), others: queue('others') };
     const allowance = (kind: Kind) => new Allowance(LIMITS[kind].waiting, LIMITS[kind].perMs);
     this.#allowances = { known: allowance('known'), requests: allowance('requests'), others: allowance('others') };
@@ -111,23 +111,23 @@ export class Inbox {
   }
 
   /** Sorts a datagram into its queue, or drops it. @param memory where it lies */
-  add(letter: Letter, memory: DataView): void {
-    const kind = this.#kindOf(letter, memory);
-    letter.requestKey = undefined;
-    readSource(letter, memory, this.#source);
+  add(mad: ReceivedMad, memory: DataView): void {
+    const kind = this.#kindOf(mad, memory);
+    mad.requestKey = undefined;
+    readSource(mad, memory, this.#source);
     const queue = this.#queues[kind];
     // First of all, because it is the lot of most of a flood.
     if (queue.isFullFor(this.#source)) {
       this.dropped++;
-      this.host.release(letter);
+      this.host.release(mad);
       return;
     }
-    if (kind === 'requests' && !this.#addRequest(letter, memory)) {
-      this.repeated[attributeOf(letter, memory) === ATTRIBUTE.REQ ? 'req' : 'sidr_req']++;
-      this.host.release(letter);
+    if (kind === 'requests' && !this.#addRequest(mad, memory)) {
+      this.repeated[attributeOf(mad, memory) === ATTRIBUTE.REQ ? 'req' : 'sidr_req']++;
+      this.host.release(mad);
       return;
     }
-    const lost = queue.add(this.#source, letter);
+    const lost = queue.add(this.#source, mad);
     if (lost === undefined) return;
     this.#removeRequest(lost);
     this.dropped++;
@@ -138,7 +138,7 @@ export class Inbox {
    * Handles the share of one round.
    * @param now milliseconds @param handle returns false for a message that it ignores or refuses
    */
-  takeRound(now: number, handle: (letter: Letter) => boolean): void {
+  takeRound(now: number, handle: (mad: ReceivedMad) => boolean): void {
     for (const kind of KINDS) {
       const queue = this.#queues[kind];
       const allowance = this.#allowances[kind];
@@ -148,28 +148,28 @@ export class Inbox {
     }
   }
 
-  #take(queue: FairQueue<Letter>): Letter {
-    const letter = queue.take() as Letter;
-    this.#removeRequest(letter);
-    return letter;
+  #take(queue: FairQueue<ReceivedMad>): ReceivedMad {
+    const mad = queue.take() as ReceivedMad;
+    this.#removeRequest(mad);
+    return mad;
   }
 
   /** @returns false when the request repeats one that waits */
-  #addRequest(letter: Letter, memory: DataView): boolean {
-    const id = memory.getUint32(letter.at + GRH_BYTES + BODY_AT);
+  #addRequest(mad: ReceivedMad, memory: DataView): boolean {
+    const id = memory.getUint32(mad.at + GRH_BYTES + BODY_AT);
     const [mac, high, low] = this.#source;
     const key = id * SOURCES + ((mac ^ high ^ low) & (SOURCES - 1));
     if (!this.#requestKeys.add(key)) return false;
-    letter.requestKey = key;
+    mad.requestKey = key;
     return true;
   }
 
-  #removeRequest(letter: Letter): void {
-    if (letter.requestKey !== undefined) this.#requestKeys.delete(letter.requestKey);
-    letter.requestKey = undefined;
+  #removeRequest(mad: ReceivedMad): void {
+    if (mad.requestKey !== undefined) this.#requestKeys.delete(mad.requestKey);
+    mad.requestKey = undefined;
   }
 
-  #kindOf({ at, bytes }: Letter, memory: DataView): Kind {
+  #kindOf({ at, bytes }: ReceivedMad, memory: DataView): Kind {
     if (bytes < GRH_BYTES + SERVICE_ID_AT + 8) return 'others';
     const mad = at + GRH_BYTES;
     switch (attributeOf({ at }, memory)) {
@@ -221,14 +221,15 @@ class Allowance {
   }
 }
 
-const attributeOf = ({ at }: Pick<Letter, 'at'>, memory: DataView) => memory.getUint16(at + GRH_BYTES + ATTRIBUTE_AT);
+const attributeOf = ({ at }: Pick<ReceivedMad, 'at'>, memory: DataView) =>
+  memory.getUint16(at + GRH_BYTES + ATTRIBUTE_AT);
 
 /**
  * Reads the path of the source into `path`: neighbour, network, host. An IPv4 address is a network. Of an IPv6 address
  * the upper half is, because its owner cannot choose it; hosts of a link share that half, and the udp link sees no
  * neighbours.
  */
-function readSource({ at, bytes, mac }: Letter, memory: DataView, path: [number, number, number]): void {
+function readSource({ at, bytes, mac }: ReceivedMad, memory: DataView, path: [number, number, number]): void {
   path[0] = mac;
   path[1] = 0;
   path[2] = 0;

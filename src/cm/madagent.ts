@@ -27,8 +27,8 @@ import type { ListenParameters } from './core/listeners.js';
 import { MAD_BYTES } from './core/mad.js';
 import type { Partitions } from './core/partitions.js';
 import type { PortSpaceName } from './core/serviceid.js';
-import { Inbox, type Letter, WAITING_MESSAGES } from './inbox.js';
-import { Outbox } from './outbox.js';
+import { Inbox, type ReceivedMad, WAITING_MESSAGES } from './inbox.js';
+import { MadSendQueue } from './madsendqueue.js';
 import { partitionsOf } from './pkeys.js';
 import { SharedAddress } from './sharedaddress.js';
 
@@ -54,10 +54,10 @@ const EPHEMERAL = { from: 32768, to: 61000 };
 /** Handles the core's events of an id or a listener. */
 export type EventHandler = (event: CoreEvent) => void;
 
-/** The letter of a slot, which changes with each message that the slot receives. */
-type ReceivedLetter = { -readonly [K in keyof Letter]: Letter[K] };
+/** The MAD of a slot, which changes with each message that the slot receives. */
+type WritableMad = { -readonly [K in keyof ReceivedMad]: ReceivedMad[K] };
 
-function newLetter(slot: number): ReceivedLetter {
+function newMad(slot: number): WritableMad {
   return { slot, at: slot * SLOT_BYTES, bytes: 0, mac: 0, vlanTci: undefined, pkeyIndex: 0, requestKey: undefined };
 }
 
@@ -96,14 +96,14 @@ export class MadAgent extends Resource {
   readonly #inbox: Inbox;
   readonly #view: DataView;
   /** By slot. They are used again and again, so that a message that is dropped costs no object. */
-  readonly #letters: ReceivedLetter[] = [];
+  readonly #mads: WritableMad[] = [];
   readonly #receive: {
     wrId: number;
     readonly sgList: { addr: number; readonly length: number; readonly lkey: number };
   };
   readonly #slotsAddr: number;
   /** Messages whose address handle is in the cache. */
-  readonly #outbox = new Outbox();
+  readonly #sendQueue = new MadSendQueue();
   readonly #boundPorts = new Map<string, number>();
   readonly #partitions: Partitions;
   readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
@@ -274,7 +274,7 @@ export class MadAgent extends Resource {
 
   /** Returns the counters of the core, and of messages that were dropped here. */
   counters(): Readonly<Record<string, number>> {
-    const all = { ...this.#dropped, cm_drop_rx_busy: this.#inbox.dropped, cm_drop_tx_busy: this.#outbox.dropped };
+    const all = { ...this.#dropped, cm_drop_rx_busy: this.#inbox.dropped, cm_drop_tx_busy: this.#sendQueue.dropped };
     const counters: Record<string, number> = { ...this.core.counters() };
     for (const [name, count] of Object.entries(all)) if (count > 0) counters[name] = count;
     for (const [name, count] of Object.entries(this.#inbox.repeated))
@@ -294,11 +294,11 @@ export class MadAgent extends Resource {
 
   #disconnectAll(): void {
     this.core.closeAll(this.now());
-    for (const message of this.core.takeMessages()) this.#outbox.add(message);
+    for (const message of this.core.takeMessages()) this.#sendQueue.add(message);
     const { engine } = this.device;
     const until = this.now() + SHUTDOWN_TIMEOUT;
     // The device can fail meanwhile.
-    const isDone = () => !this.isAlive || (this.#outbox.isEmpty && this.qp.query().progress.sendPending === 0);
+    const isDone = () => !this.isAlive || (this.#sendQueue.isEmpty && this.qp.query().progress.sendPending === 0);
     do {
       this.#sendBudget = SENDS_PER_ROUND;
       this.#postQueued();
@@ -339,13 +339,13 @@ export class MadAgent extends Resource {
       this.#postReceive(slot);
       return;
     }
-    this.#letters[slot] ??= newLetter(slot);
-    const letter = this.#letters[slot];
-    letter.bytes = wc.byteLen;
-    letter.mac = wc.sourceMacNumber;
-    letter.vlanTci = wc.vlanTci;
-    letter.pkeyIndex = wc.pkeyIndex ?? 0;
-    this.#inbox.add(letter, this.#view);
+    this.#mads[slot] ??= newMad(slot);
+    const mad = this.#mads[slot];
+    mad.bytes = wc.byteLen;
+    mad.mac = wc.sourceMacNumber;
+    mad.vlanTci = wc.vlanTci;
+    mad.pkeyIndex = wc.pkeyIndex ?? 0;
+    this.#inbox.add(mad, this.#view);
   }
 
   /** Whether a message waits that may be handled now. */
@@ -357,13 +357,13 @@ export class MadAgent extends Resource {
   /** Handles the share of a round. */
   #handleRound(): void {
     if (!this.isAlive) return;
-    this.#inbox.takeRound(this.now(), (letter) => this.#handle(letter));
+    this.#inbox.takeRound(this.now(), (mad) => this.#handle(mad));
     if (this.#isUnsorted || this.#hasWaiting) this.#beginRound();
     this.#flush();
   }
 
   /** @returns false for a message that is ignored or refused */
-  #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: Letter): boolean {
+  #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: ReceivedMad): boolean {
     const datagram = this.mr.buffer.subarray(at, at + bytes);
     const { source, destination } = readGrh(datagram);
     const neighbour = { mac: macOfNumber(mac), vlanTci };
@@ -423,7 +423,7 @@ export class MadAgent extends Resource {
 
   #send(message: Outgoing): void {
     const onResolved = () => {
-      this.#outbox.add(message);
+      this.#sendQueue.add(message);
       this.#postQueued();
     };
     const onError = () => {
@@ -434,9 +434,9 @@ export class MadAgent extends Resource {
 
   /** Posts queued messages within the budget of this round. */
   #postQueued(): void {
-    for (let { next } = this.#outbox; next !== undefined; { next } = this.#outbox) {
+    for (let { next } = this.#sendQueue; next !== undefined; { next } = this.#sendQueue) {
       if (this.#sendBudget === 0 || !this.#tryPost(next)) return;
-      this.#outbox.shift();
+      this.#sendQueue.shift();
     }
   }
 

@@ -1,7 +1,7 @@
 /** Which messages of a flood are handled, and which are sent. */
 import { expect, test } from 'vitest';
-import { Inbox, type Letter, WAITING_MESSAGES } from '../../src/cm/inbox.js';
-import { Outbox } from '../../src/cm/outbox.js';
+import { Inbox, type ReceivedMad, WAITING_MESSAGES } from '../../src/cm/inbox.js';
+import { MadSendQueue } from '../../src/cm/madsendqueue.js';
 import * as mads from './mads.js';
 
 const KNOWN_ID = 0x1234;
@@ -10,18 +10,18 @@ const ids = { tid: 1n, id: 5, remote: KNOWN_ID };
 
 interface Bench {
   readonly inbox: Inbox;
-  readonly released: Letter[];
+  readonly released: ReceivedMad[];
   add(bytes: Uint8Array, mac?: number, from?: readonly number[]): void;
   /** Slots that one round handles, by default after time for any number. */
   round(now?: number): number[];
 }
 
 function open(isServed = true): Bench {
-  const released: Letter[] = [];
+  const released: ReceivedMad[] = [];
   const inbox = new Inbox({
     isKnown: (id) => id === KNOWN_ID,
     isPeer: (id) => id === PEER_ID,
-    release: (letter) => void released.push(letter),
+    release: (mad) => void released.push(mad),
   });
   let slot = 0;
   let time = 0;
@@ -34,8 +34,8 @@ function open(isServed = true): Bench {
       datagram.set(from, from.length === 4 ? 32 : 8);
       datagram.set(bytes, 40);
       const received = { slot: slot++, at: 0, bytes: datagram.length, mac };
-      const letter = { ...received, vlanTci: undefined, pkeyIndex: 0, requestKey: undefined };
-      inbox.add(letter, new DataView(datagram.buffer));
+      const mad = { ...received, vlanTci: undefined, pkeyIndex: 0, requestKey: undefined };
+      inbox.add(mad, new DataView(datagram.buffer));
     },
     round(now = time + 1000) {
       time = now;
@@ -207,15 +207,15 @@ test('never more wait than the receives that are set aside for them', () => {
 });
 
 test('messages of connections leave before refusals, which have few places', () => {
-  const outbox = new Outbox();
+  const queue = new MadSendQueue();
   const message = (n: number) => ({ local: 'a', remote: 'b', bytes: Uint8Array.of(n) });
   const neighbour = { mac: new Uint8Array(6), vlanTci: undefined };
-  for (let n = 0; n < 100; n++) outbox.add({ ...message(n), neighbour });
-  expect(outbox.dropped).toBe(36);
-  for (let n = 100; n < 104; n++) outbox.add(message(n));
+  for (let n = 0; n < 100; n++) queue.add({ ...message(n), neighbour });
+  expect(queue.dropped).toBe(36);
+  for (let n = 100; n < 104; n++) queue.add(message(n));
   const sent: (number | undefined)[] = [];
-  for (; !outbox.isEmpty; outbox.shift()) sent.push(outbox.next?.bytes[0]);
+  for (; !queue.isEmpty; queue.shift()) sent.push(queue.next?.bytes[0]);
   expect(sent).toEqual([100, 101, 102, 103, ...Array.from({ length: 64 }, (_, n) => n)]);
-  for (let n = 0; n < 10_000; n++) outbox.add(message(n));
-  expect(outbox.dropped).toBe(36 + 10_000 - 4096);
+  for (let n = 0; n < 10_000; n++) queue.add(message(n));
+  expect(queue.dropped).toBe(36 + 10_000 - 4096);
 });

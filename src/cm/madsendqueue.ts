@@ -8,7 +8,7 @@ import type { Outgoing } from './core/context.js';
 const CAPACITY = { messages: 4096, refusals: 64 };
 
 /** See the head of this file. */
-export class Outbox {
+export class MadSendQueue {
   /** Messages that were dropped because too many were waiting. */
   dropped = 0;
   readonly #messages = new Ring<Outgoing>(CAPACITY.messages);
