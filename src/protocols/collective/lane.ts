@@ -6,7 +6,7 @@ import { AsyncQueue } from '../../base/asyncqueue.js';
 import type { Mr } from '../../index.js';
 import type { ElementType } from './elements.js';
 import { RankError } from './errors.js';
-import type { Arrival, Peer, Place } from './peer.js';
+import type { Arrival, MrOffset, Peer } from './peer.js';
 import type { ReduceOpName, Reducer } from './reducer.js';
 import type { Step } from './schedule.js';
 import { LANES, SLOT_BYTES } from './wire.js';
@@ -15,7 +15,7 @@ import { LANES, SLOT_BYTES } from './wire.js';
 export interface Operand {
   readonly bytes: Uint8Array;
   /** Its place in registered memory; undefined: it is elsewhere, so that its bytes are copied. */
-  readonly place: Place | undefined;
+  readonly place: MrOffset | undefined;
   /** Offset of its first byte in the whole array, of which steps name elements. */
   readonly start: number;
 }
@@ -43,7 +43,7 @@ export const LANE_BYTES = BUFFERS * SLOT_BYTES;
 
 /** The value of a step, where it can be sent from. */
 interface Value {
-  readonly place: Place;
+  readonly place: MrOffset;
   /** Whether it is in an array of the program, which may change it after the call. */
   readonly isProgram: boolean;
   release(): void;
@@ -54,12 +54,12 @@ interface Expected {
   readonly peer: Peer;
   readonly bytes: number;
   /** Their destination; undefined: a slot. */
-  readonly place: Place | undefined;
+  readonly place: MrOffset | undefined;
 }
 
 export class Lane {
   readonly #index: number;
-  readonly #buffers: AsyncQueue<Place>;
+  readonly #buffers: AsyncQueue<MrOffset>;
   readonly #reducer: Reducer;
   readonly #peerOf: (rank: number) => Peer;
 
@@ -95,7 +95,7 @@ class LaneRun {
   constructor(
     readonly call: Call,
     readonly lane: number,
-    readonly buffers: AsyncQueue<Place>,
+    readonly buffers: AsyncQueue<MrOffset>,
     readonly reducer: Reducer,
     readonly peerOf: (rank: number) => Peer,
   ) {
@@ -187,7 +187,7 @@ class LaneRun {
     return { place: into, isProgram, release: () => (isProgram ? undefined : this.buffers.put(into)) };
   }
 
-  #keep(place: Place, at: number, bytes: number): void {
+  #keep(place: MrOffset, at: number, bytes: number): void {
     const { target } = this.call;
     const to = placeOf(target, at);
     if (to === undefined || addressOf(to) !== addressOf(place))
@@ -206,7 +206,7 @@ class LaneRun {
   }
 
   /** @returns when the data are posted: a promise for their acknowledgement */
-  async #send(peer: Peer, place: Place, bytes: number): Promise<{ readonly done: Promise<void> }> {
+  async #send(peer: Peer, place: MrOffset, bytes: number): Promise<{ readonly done: Promise<void> }> {
     const { isEager, tag } = this.call;
     let done: Promise<void>;
     if (isEager) done = peer.sendEager(this.lane, tag, place, bytes);
@@ -236,7 +236,7 @@ export function otherCall(rank: number, text: string): RankError {
 }
 
 /** Returns where the byte `at` of the whole array is in registered memory, if it is there. */
-function placeOf({ place, start }: Operand, at: number): Place | undefined {
+function placeOf({ place, start }: Operand, at: number): MrOffset | undefined {
   return place && { mr: place.mr, offset: place.offset + at - start };
 }
 
@@ -244,4 +244,4 @@ function bytesAt({ bytes, start }: Operand, at: number, length: number): Uint8Ar
   return bytes.subarray(at - start, at - start + length);
 }
 
-const addressOf = ({ mr, offset }: Place): number => mr.addr + offset;
+const addressOf = ({ mr, offset }: MrOffset): number => mr.addr + offset;

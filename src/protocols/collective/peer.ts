@@ -44,8 +44,8 @@ const LEAVE_MS = 1000;
 /** Completions of one peer that may be pending. */
 export const CQE_PER_PEER = SENDS + RECEIVES;
 
-/** A place in registered memory. */
-export interface Place {
+/** An offset in a region. */
+export interface MrOffset {
   readonly mr: Mr;
   /** Bytes from the start of the region. */
   readonly offset: number;
@@ -55,7 +55,7 @@ export interface Place {
 export interface Arrival {
   readonly tag: number;
   readonly bytes: number;
-  readonly place: Place;
+  readonly place: MrOffset;
   /** The data are needed no more. */
   release(): void;
 }
@@ -87,7 +87,7 @@ interface LaneEnds {
   /** Numbers of the slots that are not announced. */
   readonly slots: number[];
   /** Destinations of the data that the peer may send, in order. */
-  readonly announced: { readonly slot: number; readonly place: Place }[];
+  readonly announced: { readonly slot: number; readonly place: MrOffset }[];
   readonly arrivals: AsyncQueue<Arrival>;
   readonly credits: AsyncQueue<TaggedCredit>;
   /** Credits that were written to the peer, and that came from it. */
@@ -196,7 +196,7 @@ export class Peer {
    * Allows the peer to send data. There is a free slot.
    * @param place destination of the data. Default: the slot
    */
-  announce(lane: number, tag: number, bytes: number, place?: Place): void {
+  announce(lane: number, tag: number, bytes: number, place?: MrOffset): void {
     const ends = this.#lane(lane);
     const slot = ends.slots.shift() as number;
     const to = place ?? { mr: this.#mr, offset: SLOTS_AT + (lane * DEPTH + slot) * SLOT_BYTES };
@@ -223,14 +223,14 @@ export class Peer {
   }
 
   /** Sends data to where a credit says. Resolves when the peer's adapter has them. */
-  write(lane: number, { addr, rkey, bytes, tag }: TaggedCredit, { mr, offset }: Place): Promise<void> {
+  write(lane: number, { addr, rkey, bytes, tag }: TaggedCredit, { mr, offset }: MrOffset): Promise<void> {
     const immData = immediate(Kind.DATA, lane, tag);
     const sgList = mr.sge(offset, bytes);
     return this.#post({ opcode: 'RDMA_WRITE_WITH_IMM', sgList, remoteAddr: addr, rkey, immData });
   }
 
   /** Sends short data. Resolves when the peer's adapter has them. */
-  sendEager(lane: number, tag: number, { mr, offset }: Place, bytes: number): Promise<void> {
+  sendEager(lane: number, tag: number, { mr, offset }: MrOffset, bytes: number): Promise<void> {
     const immData = immediate(Kind.EAGER, lane, tag);
     return this.#post({ opcode: 'SEND_WITH_IMM', sgList: mr.sge(offset, bytes), immData });
   }

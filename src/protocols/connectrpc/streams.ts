@@ -9,7 +9,7 @@ import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { wrongType } from '../../base/options.js';
 import type { CallContext, StreamHandler } from '../rpc/servedclient.js';
 import { withConnectErrors } from './errors.js';
-import { readBody, readRequestHead, writeBody, writeHead, writeTrailer } from './exchange.js';
+import { readBody, readRequestHead, writeBody, writeHead, writeTrailer } from './httpexchange.js';
 
 /** Options of `createStreams`; those that are not listed here are Connect's own. */
 export interface StreamsOptions extends ConnectRouterOptions {

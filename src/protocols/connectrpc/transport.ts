@@ -6,7 +6,7 @@ import { wrongType } from '../../base/options.js';
 import { RpcClient } from '../rpc/client.js';
 import type { RpcStream } from '../rpc/stream.js';
 import { connectErrorOf, withConnectErrors } from './errors.js';
-import { type RequestHead, readBody, readResponseHead, writeBody, writeHead } from './exchange.js';
+import { type RequestHead, readBody, readResponseHead, writeBody, writeHead } from './httpexchange.js';
 
 /** Options of `createTransport`; those that are not listed here are Connect's own. */
 export interface TransportOptions extends Partial<Omit<CommonTransportOptions, 'baseUrl' | 'httpClient'>> {

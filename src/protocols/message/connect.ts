@@ -1,8 +1,8 @@
 /** Connects by address and port (rdma_cm's active side). */
 
+import { Deferred } from '../../base/deferred.js';
 import { anything, type Checks, checkInteger, checkOptions, integer, show } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
-import { Deferred } from '../../base/deferred.js';
 import { createCmId } from '../../cm/cmid.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../../errors.js';

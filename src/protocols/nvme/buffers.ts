@@ -5,17 +5,17 @@
 import { Shares } from '../../base/shares.js';
 import type { AccessFlags, Mr, Pd, Sge } from '../../index.js';
 
-/** A buffer, until `give`. */
+/** A buffer, until `release`. */
 export interface TransferBuffer {
   readonly bytes: Buffer;
   readonly sge: Sge;
   /** Address and key for the peer. */
   readonly address: bigint;
   readonly rkey: number;
-  give(): void;
+  release(): void;
 }
 
-interface ShelfSize {
+interface BufferSizes {
   readonly bytes: number;
   readonly count: number;
 }
@@ -36,17 +36,17 @@ export interface BufferCounts {
 }
 
 /** The outstanding use of a buffer. */
-export interface Rest {
+export interface Pending {
   readonly done: Promise<void>;
 }
 
 export class TransferBuffers {
   readonly #mr: Mr;
-  readonly #small: Shelf;
-  readonly #large: Shelf;
+  readonly #small: FreeList;
+  readonly #large: FreeList;
   readonly #client: string;
 
-  private constructor(mr: Mr, small: Shelf, large: Shelf, client: string) {
+  private constructor(mr: Mr, small: FreeList, large: FreeList, client: string) {
     this.#mr = mr;
     this.#small = small;
     this.#large = large;
@@ -56,9 +56,9 @@ export class TransferBuffers {
   /** @throws VerbsError ENOMEM */
   static async open(pd: Pd, { small, large, access, isShared = false }: BufferCounts): Promise<TransferBuffers> {
     const mr = await pd.regMr(SMALL_BYTES * small + LARGE_BYTES * large, access ? { access } : {});
-    const shelf = (start: number, bytes: number, count: number) =>
-      new Shelf(mr, start, { bytes, count }, isShared ? Shares.of(count) : undefined);
-    return new TransferBuffers(mr, shelf(0, SMALL_BYTES, small), shelf(SMALL_BYTES * small, LARGE_BYTES, large), '');
+    const list = (start: number, bytes: number, count: number) =>
+      new FreeList(mr, start, { bytes, count }, isShared ? Shares.of(count) : undefined);
+    return new TransferBuffers(mr, list(0, SMALL_BYTES, small), list(SMALL_BYTES * small, LARGE_BYTES, large), '');
   }
 
   /** Returns the same buffers for a client, whose share counts. */
@@ -72,7 +72,7 @@ export class TransferBuffers {
     try {
       return await use(buffer);
     } finally {
-      buffer.give();
+      buffer.release();
     }
   }
 
@@ -90,20 +90,20 @@ export class TransferBuffers {
    */
   async inParts(
     bytes: number,
-    each: (buffer: TransferBuffer, offset: number) => Promise<Rest | undefined>,
+    each: (buffer: TransferBuffer, offset: number) => Promise<Pending | undefined>,
     partBytes: number = MAX_BUFFER_BYTES,
   ): Promise<void> {
     const parts: Promise<void>[] = [];
     const errors: unknown[] = [];
     const carryOut = async (buffer: TransferBuffer, offset: number) => {
-      let rest: Rest | undefined;
+      let pending: Pending | undefined;
       try {
-        rest = await each(buffer, offset);
+        pending = await each(buffer, offset);
       } catch (error) {
         errors.push(error);
       }
-      if (rest === undefined) buffer.give();
-      else rest.done.then(buffer.give, buffer.give);
+      if (pending === undefined) buffer.release();
+      else pending.done.then(buffer.release, buffer.release);
     };
     for (let offset = 0; offset < bytes && errors.length === 0; offset += partBytes) {
       const buffer = await this.take(Math.min(bytes - offset, partBytes));
@@ -120,14 +120,14 @@ export class TransferBuffers {
 }
 
 /** Buffers of one size. */
-class Shelf {
+class FreeList {
   readonly #mr: Mr;
   readonly #free: number[];
   readonly #shares: Shares | undefined;
   /** Calls that wait, by client; the client whose turn it is comes first. */
   readonly #waiting = new Map<string, ((offset: number) => void)[]>();
 
-  constructor(mr: Mr, start: number, { bytes, count }: ShelfSize, shares: Shares | undefined) {
+  constructor(mr: Mr, start: number, { bytes, count }: BufferSizes, shares: Shares | undefined) {
     this.#mr = mr;
     this.#shares = shares;
     this.#free = Array.from({ length: count }, (_, i) => start + i * bytes);
@@ -145,7 +145,7 @@ class Shelf {
       sge: mr.sge(offset, bytes),
       address: BigInt(mr.iova) + BigInt(offset),
       rkey: mr.rkey,
-      give: () => this.#give(offset, client),
+      release: () => this.#release(offset, client),
     };
   }
 
@@ -160,7 +160,7 @@ class Shelf {
     return new Promise((resolve) => calls.push(resolve));
   }
 
-  #give(given: number, client: string): void {
+  #release(given: number, client: string): void {
     this.#shares?.release(client, 1);
     this.#free.push(given);
     for (const [next, calls] of [...this.#waiting]) {

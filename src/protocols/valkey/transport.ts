@@ -10,8 +10,8 @@ import type { BufferSizes, Protocol, Transport, TransportListener } from '../../
 import type { PeerMemory } from '../../transport/peermemory.js';
 import { SendRing } from '../../transport/pools/sendring.js';
 import { Queues } from '../../transport/queues.js';
-import { Pace } from './pace.js';
 import { ReceiveBuffer } from './receivebuffer.js';
+import { UnansweredLimit } from './unansweredlimit.js';
 import { broken, decodeMessage, encodeMessage, MESSAGE_BYTES, type Message, Opcode } from './wire.js';
 
 /** Messages that the peer may send before we have taken them; Valkey has as many receives. */
@@ -42,7 +42,7 @@ class ValkeyTransport implements Transport {
   readonly #received: ReceiveBuffer;
   readonly #sent: SendRing;
   /** Present while the peer permits no RNR retry. */
-  #pace: Pace | undefined;
+  #limit: UnansweredLimit | undefined;
   #qp: Qp | undefined;
   /** The peer's buffer, and the bytes of it that we have written. */
   #target: PeerMemory | undefined;
@@ -110,7 +110,7 @@ class ValkeyTransport implements Transport {
 
   start(): void {
     if (this.#qp !== undefined && this.#qp.query().rnrRetry < FOR_EVER)
-      this.#pace = new Pace(() => this.#listener.onWritable());
+      this.#limit = new UnansweredLimit(() => this.#listener.onWritable());
     this.#register();
     if (!this.#isServer) return;
     this.#keepaliveTimer = setInterval(() => this.#say({ opcode: Opcode.KEEPALIVE }), KEEPALIVE_MS).unref();
@@ -167,7 +167,7 @@ class ValkeyTransport implements Transport {
 
   stop(): void {
     clearInterval(this.#keepaliveTimer);
-    this.#pace?.stop();
+    this.#limit?.stop();
     this.#queues.stop();
   }
 
@@ -180,7 +180,7 @@ class ValkeyTransport implements Transport {
   #room(): number {
     if (this.#target === undefined || this.#queues.isStopped || this.#dataInFlight >= MAX_DATA) return 0;
     const bytes = Math.min(this.#target.length - this.#offset, this.#sent.room, MAX_WRITE);
-    return bytes > 0 && this.#pace?.mayLeave() !== false ? bytes : 0;
+    return bytes > 0 && this.#limit?.canSend() !== false ? bytes : 0;
   }
 
   #postData(data: Uint8Array): void {
@@ -195,7 +195,7 @@ class ValkeyTransport implements Transport {
     });
     this.#offset += data.length;
     this.#dataInFlight++;
-    this.#pace?.left();
+    this.#limit?.sent();
   }
 
   /** Announces our buffer from its start. */
@@ -222,7 +222,7 @@ class ValkeyTransport implements Transport {
       this.#slotsInFlight.push(slot);
       const sgList = this.#queues.own.sge(slot * MESSAGE_BYTES, MESSAGE_BYTES);
       this.#queues.post({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
-      this.#pace?.left();
+      this.#limit?.sent();
     }
   }
 
@@ -233,7 +233,7 @@ class ValkeyTransport implements Transport {
 
   #onCompletion({ opcode, wrId, immData, byteLen }: Wc): void {
     if (opcode === WcOpcode.RECV_RDMA_WITH_IMM || opcode === WcOpcode.RECV) {
-      this.#pace?.answered();
+      this.#limit?.heard();
       if (opcode === WcOpcode.RECV) this.#onMessage(wrId, byteLen);
       else this.#onData(immData);
       this.#postReceive(wrId);

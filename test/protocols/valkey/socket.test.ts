@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { buffer } from 'node:stream/consumers';
 import { expect, test, vi } from 'vitest';
-import { Pace } from '../../../src/protocols/valkey/pace.js';
+import { UnansweredLimit } from '../../../src/protocols/valkey/unansweredlimit.js';
 import { connect, createBridge, createServer, type ValkeyOptions } from '../../../src/valkey.js';
 import { eventually } from '../../kit/eventually.js';
 import { device, HOST, peer, useDevices } from '../devices.js';
@@ -60,25 +60,25 @@ test('buffers out of range are told', async () => {
   await expect(createBridge({ device, sendBytes: 2 ** 25 })).rejects.toThrow(/sendBytes is 33554432/);
 });
 
-test('the pace of messages: some at once, then few, and none without an answer', () => {
+test('the limit of messages: some at once, then few, and none without an answer', () => {
   vi.useFakeTimers();
   try {
     const due = vi.fn();
-    const pace = new Pace(due);
+    const limit = new UnansweredLimit(due);
     const send = () => {
       let sent = 0;
-      for (; pace.mayLeave(); sent++) pace.left();
+      for (; limit.canSend(); sent++) limit.sent();
       return sent;
     };
     expect(send()).toBe(256);
     expect(due).not.toHaveBeenCalled();
     // half of the answers do not show that the peer has taken what crossed them
-    pace.answered();
+    limit.heard();
     expect(send()).toBe(0);
     vi.advanceTimersByTime(20);
     expect([due.mock.calls.length, send()]).toEqual([1, 1]);
-    pace.answered();
-    pace.answered();
+    limit.heard();
+    limit.heard();
     expect(send()).toBe(255);
     let trickled = 0;
     for (let i = 0; i < 2000; i++) {
@@ -86,7 +86,7 @@ test('the pace of messages: some at once, then few, and none without an answer',
       trickled += send();
     }
     expect(trickled).toBe(960 - 256);
-    pace.stop();
+    limit.stop();
   } finally {
     vi.useRealTimers();
   }

@@ -4,6 +4,7 @@ import { lookup } from 'node:dns/promises';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Deferred } from '../../../base/deferred.js';
 import { Scope } from '../../../base/scope.js';
 import { useDevice } from '../../../deviceuse.js';
 import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
@@ -103,15 +104,11 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   #next = 0;
   #failure: Error | undefined;
   /** Resolves when a queue has failed. */
-  readonly #lost: Promise<void>;
-  #resolveLost!: () => void;
+  readonly #lost = new Deferred<void>();
   #closed: Promise<void> | undefined;
 
   private constructor(settings: ConnectSettings, { scope, device, address, pd, buffers }: Parts) {
     super();
-    this.#lost = new Promise((resolve) => {
-      this.#resolveLost = resolve;
-    });
     this.#settings = settings;
     this.#scope = scope;
     this.#device = device;
@@ -402,7 +399,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   // ---- the end ----
 
   #fail(error: Error): void {
-    this.#resolveLost();
+    this.#lost.resolve();
     if (this.#failure !== undefined || this.#closed !== undefined) return;
     this.#failure = error;
     void this.close();
@@ -411,7 +408,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   async #close(): Promise<void> {
     clearInterval(this.#keepAliveTimer);
     if (this.#failure === undefined && this.#queues.length > 0)
-      await Promise.race([this.#shutDown().catch(() => {}), this.#lost]);
+      await Promise.race([this.#shutDown().catch(() => {}), this.#lost.promise]);
     const lost = this.#failure;
     this.#failure ??= new VerbsError('ECANCELED', 'the controller was closed');
     // I/O queues first, as the target keeps the controller as long as it has an admin queue

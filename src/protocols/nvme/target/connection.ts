@@ -7,8 +7,8 @@ import { memoryShares } from '../../../transport/memoryshares.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
 import { encodeReject, type RejectStatus } from '../wire.js';
+import type { CommandContext } from './commandcontext.js';
 import type { Controller } from './controller.js';
-import type { Exchange } from './exchange.js';
 import { Queue, type QueueListener, type QueueSizes, queueBytes } from './queue.js';
 
 /** Time that a host has to send Connect (ms). */
@@ -17,7 +17,7 @@ const CONNECT_MS = 10_000;
 /** The target, as a connection sees it. */
 export interface ConnectionOwner {
   /** Carries out Connect. @returns the id of the controller @throws CommandError */
-  connect(exchange: Exchange, connection: HostConnection): Promise<bigint>;
+  connect(context: CommandContext, connection: HostConnection): Promise<bigint>;
   /** A connection without a controller has ended by an error. */
   onFault(error: Error, connection: HostConnection): void;
   /** The connection is closed. Called once. */
@@ -99,13 +99,13 @@ export class HostConnection implements QueueListener {
     this.qid = qid;
   }
 
-  async onCommand(exchange: Exchange): Promise<bigint | undefined> {
+  async onCommand(context: CommandContext): Promise<bigint | undefined> {
     const controller = this.#controller;
-    if (controller !== undefined) return controller.execute(exchange, this.qid);
+    if (controller !== undefined) return controller.execute(context, this.qid);
     if (this.#isConnecting) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
     this.#isConnecting = true;
     try {
-      return await this.#owner.connect(exchange, this);
+      return await this.#owner.connect(context, this);
     } finally {
       this.#isConnecting = false;
     }

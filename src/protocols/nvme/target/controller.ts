@@ -24,8 +24,8 @@ import {
   SHUTDOWN_COMPLETE,
   SHUTDOWN_MASK,
 } from '../wire.js';
+import type { CommandContext } from './commandcontext.js';
 import { AsyncEvents } from './events.js';
-import type { Exchange } from './exchange.js';
 import {
   type ControllerIdentity,
   identifyController,
@@ -123,53 +123,53 @@ export class Controller {
   }
 
   /** Carries out a command of a queue. @returns the result, default 0 @throws CommandError */
-  async execute(exchange: Exchange, qid: number): Promise<bigint | undefined> {
+  async execute(context: CommandContext, qid: number): Promise<bigint | undefined> {
     this.#lastCommand = performance.now();
-    const { opcode, fabricsType } = exchange.command;
+    const { opcode, fabricsType } = context.command;
     if (opcode === FABRICS_OPCODE && fabricsType === FabricsType.CONNECT)
       throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
-    if (qid !== 0) return this.#executeIo(exchange);
-    if (opcode !== FABRICS_OPCODE) return this.#executeAdmin(exchange);
-    exchange.expectNoData();
-    if (fabricsType === FabricsType.PROPERTY_GET) return this.#getProperty(exchange);
+    if (qid !== 0) return this.#executeIo(context);
+    if (opcode !== FABRICS_OPCODE) return this.#executeAdmin(context);
+    context.expectNoData();
+    if (fabricsType === FabricsType.PROPERTY_GET) return this.#getProperty(context);
     if (fabricsType !== FabricsType.PROPERTY_SET) throw new CommandError(Status.INVALID_OPCODE);
-    await this.#setProperty(exchange);
+    await this.#setProperty(context);
     return undefined;
   }
 
-  async #executeIo(exchange: Exchange): Promise<undefined> {
-    const { opcode, nsid } = exchange.command;
+  async #executeIo(context: CommandContext): Promise<undefined> {
+    const { opcode, nsid } = context.command;
     if (!this.isReady) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
     if (opcode === NvmOpcode.FLUSH && nsid === ALL_NAMESPACES) {
-      exchange.expectNoData();
+      context.expectNoData();
       await this.#flush();
       return;
     }
-    await this.#namespace(nsid).execute(exchange, this.#isWriteThrough);
+    await this.#namespace(nsid).execute(context, this.#isWriteThrough);
   }
 
-  async #executeAdmin(exchange: Exchange): Promise<bigint | undefined> {
+  async #executeAdmin(context: CommandContext): Promise<bigint | undefined> {
     if (!this.isReady) throw new CommandError(Status.COMMAND_SEQUENCE_ERROR);
-    switch (exchange.command.opcode) {
+    switch (context.command.opcode) {
       case AdminOpcode.IDENTIFY:
-        await exchange.give(this.#identify(exchange));
+        await context.give(this.#identify(context));
         return undefined;
       case AdminOpcode.GET_LOG_PAGE:
-        await this.#giveLog(exchange);
+        await this.#giveLog(context);
         return undefined;
       case AdminOpcode.SET_FEATURES:
-        return this.#setFeature(exchange);
+        return this.#setFeature(context);
       case AdminOpcode.GET_FEATURES:
-        return this.#getFeature(exchange);
+        return this.#getFeature(context);
       case AdminOpcode.ASYNC_EVENT_REQUEST:
-        exchange.expectNoData();
+        context.expectNoData();
         return this.events.request();
       case AdminOpcode.KEEP_ALIVE:
-        exchange.expectNoData();
+        context.expectNoData();
         if (this.#keepAliveMs === 0) throw new CommandError(Status.KEEP_ALIVE_TIMEOUT_INVALID);
         return undefined;
       case AdminOpcode.ABORT:
-        exchange.expectNoData();
+        context.expectNoData();
         return NOT_ABORTED;
       default:
         throw new CommandError(Status.INVALID_OPCODE);
@@ -178,7 +178,7 @@ export class Controller {
 
   // ---- properties ----
 
-  #getProperty({ command }: Exchange): bigint {
+  #getProperty({ command }: CommandContext): bigint {
     const { offset, bytes } = command.property;
     if (bytes !== (offset === Property.CAPABILITIES ? 8 : 4)) throw new CommandError(Status.INVALID_FIELD);
     switch (offset) {
@@ -200,7 +200,7 @@ export class Controller {
     return BigInt(this.#init.queueEntries - 1) | (1n << 16n) | (READY_TIMEOUT_UNITS << 24n) | (1n << 37n);
   }
 
-  async #setProperty({ command }: Exchange): Promise<void> {
+  async #setProperty({ command }: CommandContext): Promise<void> {
     const { offset, bytes, value } = command.property;
     if (offset !== Property.CONFIGURATION || bytes !== 4) throw new CommandError(Status.INVALID_FIELD);
     const before = this.#configuration;
@@ -220,7 +220,7 @@ export class Controller {
 
   // ---- identify ----
 
-  #identify({ command }: Exchange): Buffer {
+  #identify({ command }: CommandContext): Buffer {
     const { nsid } = command;
     const { namespaces } = this.subsystem;
     const { cns, commandSet } = command.structure;
@@ -262,11 +262,11 @@ export class Controller {
 
   // ---- logs ----
 
-  async #giveLog(exchange: Exchange): Promise<void> {
-    const { page, isRetained, offset: begin, bytes } = exchange.command.log;
+  async #giveLog(context: CommandContext): Promise<void> {
+    const { page, isRetained, offset: begin, bytes } = context.command.log;
     if (begin % 4n !== 0n) throw new CommandError(Status.INVALID_FIELD);
     const log = this.#log(page, isRetained);
-    await exchange.send(bytes, (part, offset) => {
+    await context.send(bytes, (part, offset) => {
       const from = begin + BigInt(offset);
       const rest = from < BigInt(log.length) ? log.subarray(Number(from)) : log.subarray(log.length);
       part.fill(0).set(rest.subarray(0, part.length));
@@ -293,9 +293,9 @@ export class Controller {
 
   // ---- features ----
 
-  #setFeature(exchange: Exchange): bigint | undefined {
-    const { id: feature, value } = exchange.command.feature;
-    exchange.expectNoData();
+  #setFeature(context: CommandContext): bigint | undefined {
+    const { id: feature, value } = context.command.feature;
+    context.expectNoData();
     switch (feature) {
       case Feature.QUEUE_COUNT:
         return this.#queueCounts(Math.min(value & 0xffff, value >>> 16) + 1);
@@ -315,13 +315,13 @@ export class Controller {
     return undefined;
   }
 
-  async #getFeature(exchange: Exchange): Promise<bigint> {
-    const { id: feature } = exchange.command.feature;
+  async #getFeature(context: CommandContext): Promise<bigint> {
+    const { id: feature } = context.command.feature;
     if (feature === Feature.HOST_ID) {
-      await exchange.give(this.hostId);
+      await context.give(this.hostId);
       return 0n;
     }
-    exchange.expectNoData();
+    context.expectNoData();
     switch (feature) {
       case Feature.QUEUE_COUNT:
         return this.#queueCounts(this.#init.maxIoQueues);

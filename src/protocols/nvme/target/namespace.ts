@@ -2,7 +2,7 @@
 
 import { CommandError, ofStorage, Status } from '../status.js';
 import { NvmOpcode, RANGE_BYTES } from '../wire.js';
-import type { Exchange } from './exchange.js';
+import type { CommandContext } from './commandcontext.js';
 import type { Storage } from './storage.js';
 
 /** Log2 of the most bytes that one command moves, in units of 4 KiB (MDTS): 1 MiB. */
@@ -55,8 +55,8 @@ export class Namespace {
    * @param isWriteThrough whether everything written is durable before the response
    * @throws CommandError
    */
-  execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
-    return this.#use(() => this.#execute(exchange, isWriteThrough));
+  execute(context: CommandContext, isWriteThrough: boolean): Promise<void> {
+    return this.#use(() => this.#execute(context, isWriteThrough));
   }
 
   /** Makes the storage durable and closes it, once all commands have ended. @throws any error of the storage */
@@ -86,44 +86,44 @@ export class Namespace {
     }
   }
 
-  async #execute(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
-    const { opcode } = exchange.command;
+  async #execute(context: CommandContext, isWriteThrough: boolean): Promise<void> {
+    const { opcode } = context.command;
     if (this.isReadOnly && WRITING.has(opcode)) throw new CommandError(Status.NAMESPACE_WRITE_PROTECTED);
     switch (opcode) {
       case NvmOpcode.READ:
-        return this.#read(exchange);
+        return this.#read(context);
       case NvmOpcode.WRITE:
-        return this.#write(exchange, isWriteThrough);
+        return this.#write(context, isWriteThrough);
       case NvmOpcode.COMPARE:
-        return this.#compare(exchange);
+        return this.#compare(context);
       case NvmOpcode.WRITE_ZEROES:
-        return this.#writeZeroes(exchange, isWriteThrough);
+        return this.#writeZeroes(context, isWriteThrough);
       case NvmOpcode.DATASET_MANAGEMENT:
-        return this.#manage(exchange);
+        return this.#manage(context);
       case NvmOpcode.FLUSH:
-        exchange.expectNoData();
+        context.expectNoData();
         return this.#flush();
       default:
         throw new CommandError(Status.INVALID_OPCODE);
     }
   }
 
-  async #read(exchange: Exchange): Promise<void> {
-    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
-    if (exchange.command.isForced && !this.isReadOnly) await this.#flush();
-    await exchange.send(bytes, (part, offset) => this.#load(part, position + offset));
+  async #read(context: CommandContext): Promise<void> {
+    const { position, bytes } = this.#range(context, MAX_TRANSFER_BYTES);
+    if (context.command.isForced && !this.isReadOnly) await this.#flush();
+    await context.send(bytes, (part, offset) => this.#load(part, position + offset));
   }
 
-  async #write(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
-    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
-    await exchange.receive(bytes, (part, offset) => this.#store(part, position + offset));
-    if (isWriteThrough || exchange.command.isForced) await this.#flush();
+  async #write(context: CommandContext, isWriteThrough: boolean): Promise<void> {
+    const { position, bytes } = this.#range(context, MAX_TRANSFER_BYTES);
+    await context.receive(bytes, (part, offset) => this.#store(part, position + offset));
+    if (isWriteThrough || context.command.isForced) await this.#flush();
   }
 
-  async #compare(exchange: Exchange): Promise<void> {
-    const { position, bytes } = this.#range(exchange, MAX_TRANSFER_BYTES);
+  async #compare(context: CommandContext): Promise<void> {
+    const { position, bytes } = this.#range(context, MAX_TRANSFER_BYTES);
     let isEqual = true;
-    await exchange.receive(bytes, async (part, offset) => {
+    await context.receive(bytes, async (part, offset) => {
       const stored = Buffer.alloc(part.length);
       await this.#load(stored, position + offset);
       isEqual &&= stored.equals(part);
@@ -131,25 +131,25 @@ export class Namespace {
     if (!isEqual) throw new CommandError(Status.COMPARE_FAILURE);
   }
 
-  async #writeZeroes(exchange: Exchange, isWriteThrough: boolean): Promise<void> {
-    exchange.expectNoData();
-    const { position, bytes } = this.#range(exchange, Number.POSITIVE_INFINITY);
+  async #writeZeroes(context: CommandContext, isWriteThrough: boolean): Promise<void> {
+    context.expectNoData();
+    const { position, bytes } = this.#range(context, Number.POSITIVE_INFINITY);
     for (let done = 0; done < bytes; done += ZEROES.length)
       await this.#store(ZEROES.subarray(0, Math.min(ZEROES.length, bytes - done)), position + done);
-    if (isWriteThrough || exchange.command.isForced) await this.#flush();
+    if (isWriteThrough || context.command.isForced) await this.#flush();
   }
 
   /** Checks the ranges. The blocks are kept: what a host may do without need not go. */
-  async #manage(exchange: Exchange): Promise<void> {
-    const { ranges: count, isDeallocation } = exchange.command.dataset;
-    const ranges = await exchange.fetch(count * RANGE_BYTES);
+  async #manage(context: CommandContext): Promise<void> {
+    const { ranges: count, isDeallocation } = context.command.dataset;
+    const ranges = await context.fetch(count * RANGE_BYTES);
     if (!isDeallocation) return;
     for (let at = 0; at < ranges.length; at += RANGE_BYTES)
       this.#expectBlocks(ranges.readBigUInt64LE(at + 8), ranges.readUInt32LE(at + 4));
   }
 
   /** The bytes that a command is about. @throws CommandError */
-  #range({ command }: Exchange, most: number): { position: number; bytes: number } {
+  #range({ command }: CommandContext, most: number): { position: number; bytes: number } {
     const { firstBlock, blockCount } = command;
     this.#expectBlocks(firstBlock, blockCount);
     const bytes = blockCount * this.blockBytes;

@@ -21,7 +21,7 @@ import { Progress } from '../../../transport/progress.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
 import { broken, COMMAND_BYTES, Command, encodeResponse, RESPONSE_BYTES } from '../wire.js';
-import { Exchange } from './exchange.js';
+import { CommandContext } from './commandcontext.js';
 
 /** Sends, READs and WRITEs that the queue pair holds; further ones wait. */
 const MAX_SENDS = 256;
@@ -42,7 +42,7 @@ export interface QueueListener {
    * Carries out a command. @returns bytes 0 to 7 of the response, default 0
    * @throws CommandError: the status of the response
    */
-  onCommand(exchange: Exchange): Promise<bigint | undefined>;
+  onCommand(context: CommandContext): Promise<bigint | undefined>;
   /** The queue pair has failed, or the host does not keep to the protocol. Called once. */
   onFailure(error: Error): void;
 }
@@ -228,14 +228,14 @@ export class Queue {
     const capsule = mr.buffer.subarray(at, at + bytes);
     const command = new Command(Buffer.from(capsule.subarray(0, COMMAND_BYTES)));
     this.#active++;
-    void this.#carryOut(new Exchange(this, command, capsule.subarray(COMMAND_BYTES)), slot);
+    void this.#carryOut(new CommandContext(this, command, capsule.subarray(COMMAND_BYTES)), slot);
   }
 
-  async #carryOut(exchange: Exchange, slot: number): Promise<void> {
+  async #carryOut(context: CommandContext, slot: number): Promise<void> {
     let status = Status.SUCCESS;
     let result = 0n;
     try {
-      result = (await this.#listener.onCommand(exchange)) ?? 0n;
+      result = (await this.#listener.onCommand(context)) ?? 0n;
     } catch (error) {
       status = error instanceof CommandError ? error.status : Status.INTERNAL_ERROR;
       result = error instanceof CommandError ? error.result : 0n;
@@ -248,11 +248,11 @@ export class Queue {
     this.#completions.attempt(() => {
       // first the receive: the host may send the next command when it has the response
       this.#postReceive(slot);
-      this.#respond(exchange, status, result);
+      this.#respond(context, status, result);
     });
   }
 
-  #respond({ command: { cid }, keyToInvalidate }: Exchange, status: Status, result: bigint): void {
+  #respond({ command: { cid }, keyToInvalidate }: CommandContext, status: Status, result: bigint): void {
     this.#sqHead = (this.#sqHead + 1) % this.#sizes.entries;
     const sgList = encodeResponse({ cid, status, result, sqid: this.#listener.qid, sqHead: this.#sqHead });
     // a host that keeps to the protocol has a receive for the response to each of its commands

@@ -27,9 +27,9 @@ import {
   NVME_PORT,
   RejectStatus,
 } from '../wire.js';
+import type { CommandContext } from './commandcontext.js';
 import { type ConnectionOwner, HostConnection, reject } from './connection.js';
 import { Controller } from './controller.js';
-import type { Exchange } from './exchange.js';
 import { type NamespaceOptions, newNamespace, type SubsystemOptions, subsystemsOf } from './options.js';
 import type { Subsystem } from './subsystem.js';
 
@@ -76,7 +76,7 @@ export class NvmeTarget {
   /** Namespaces that were removed, and whose last commands are under way. */
   readonly #closing = new Set<Promise<void>>();
   readonly #owner: ConnectionOwner = {
-    connect: (exchange, connection) => this.#connect(exchange, connection),
+    connect: (context, connection) => this.#connect(context, connection),
     onFault: (error, connection) => this.#report(error, connection),
     onClosed: (connection) => void this.#connections.delete(connection),
   };
@@ -206,11 +206,11 @@ export class NvmeTarget {
   }
 
   /** Connect, the first command of a queue. @returns the id of the controller @throws CommandError */
-  async #connect(exchange: Exchange, connection: HostConnection): Promise<bigint> {
-    const { command } = exchange;
+  async #connect(context: CommandContext, connection: HostConnection): Promise<bigint> {
+    const { command } = context;
     if (command.opcode !== FABRICS_OPCODE || command.fabricsType !== FabricsType.CONNECT)
       throw new CommandError(Status.INVALID_OPCODE);
-    const data = decodeConnectData(await exchange.fetch(CONNECT_BYTES));
+    const data = decodeConnectData(await context.fetch(CONNECT_BYTES));
     const { recordFormat, qid, sqSize, keepAlive: keepAliveMs } = command.connect;
     if (recordFormat !== 0) throw new CommandError(Status.CONNECT_INCOMPATIBLE_FORMAT);
     if (qid > MAX_IO_QUEUES) throw invalidParameter(CONNECT_FIELD.QID);

@@ -7,7 +7,7 @@ import type { Queue } from './queue.js';
 /** Takes or gives a part of the data. @param offset where the part begins */
 export type UsePart = (part: Buffer, offset: number) => Promise<void> | void;
 
-export class Exchange {
+export class CommandContext {
   readonly #queue: Queue;
   readonly #inCapsule: Buffer;
   /** The host's key that the response is to invalidate. */

@@ -11,7 +11,7 @@ const MOST = 960;
 /** Time between the messages above `FREE` (ms). */
 const PAUSE = 20;
 
-export class Pace {
+export class UnansweredLimit {
   /** Messages between the last two signs of the peer, and since the last one: it may have crossed some of these. */
   #before = 0;
   #since = 0;
@@ -25,7 +25,7 @@ export class Pace {
   }
 
   /** Whether a message may leave now. If not, `onDue` is called later, or the peer has to answer first. */
-  mayLeave(): boolean {
+  canSend(): boolean {
     const unanswered = this.#before + this.#since;
     if (unanswered < FREE) return true;
     if (unanswered >= MOST) return false;
@@ -39,13 +39,13 @@ export class Pace {
   }
 
   /** A message has left. */
-  left(): void {
+  sent(): void {
     this.#since++;
     this.#isDue = false;
   }
 
   /** The peer has sent something. */
-  answered(): void {
+  heard(): void {
     // Several at once say no more than one.
     if (this.#since === 0) return;
     this.#before = this.#since;
