@@ -3,8 +3,8 @@ import Table from 'cli-table3';
 import type { Command } from 'commander';
 import { type DeviceInfo, type HostDevice, type HostDevices, listDevices, openDevice } from '../index.js';
 import { CliError, EXIT_HELP, Exit } from './exit.js';
-import { firewall, type Obstacle, obstaclesOn } from './obstacles.js';
 import { Output, PLAIN_TABLE, styled } from './output.js';
+import { firewall, type Obstacle, obstaclesOn } from './preflight.js';
 
 export function devinfoCommand(program: Command): void {
   program

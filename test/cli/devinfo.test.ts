@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { firewall, obstaclesOn } from '../../src/cli/obstacles.js';
+import { firewall, obstaclesOn } from '../../src/cli/preflight.js';
 import { XdpLink } from '../../src/link/xdp/link.js';
 import { all, programPrivilege, testIf, xdpPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';

@@ -38,10 +38,10 @@ test('time stands still when nothing is to be done', async () => {
   const { session, finish } = await open();
   session.post(order);
   finish();
-  const { now } = session.world;
+  const { now } = session.clock;
   expect(now).toBeLessThan(1e9);
   session.advance(2 * PATIENCE);
-  expect(session.world.now).toBe(now);
+  expect(session.clock.now).toBe(now);
 });
 
 test('a step ends when a packet leaves or arrives', async () => {
@@ -102,12 +102,12 @@ test('delay, path MTU and window say how long a WRITE takes', async () => {
 
 test('a message without a receive waits for one', async () => {
   const { session, finish } = await open();
-  const [, b] = session.stations;
+  const [, b] = session.hosts;
   await session.reset();
   b.postsReceives = false;
   await session.connect(OPTIONS);
   session.post({ ...order, operation: 'SEND' });
-  session.advance(session.world.now + 20e6);
+  session.advance(session.clock.now + 20e6);
   expect(session.inProgress).toBe(1);
   expect(session.packets.filter(({ kind }) => kind === 'RNR').length).toBeGreaterThan(3);
   b.postsReceives = true;

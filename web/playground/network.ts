@@ -1,5 +1,5 @@
 /**
- * The network of the playground: a line between two cards, with a rate and a delay of its own, that loses and reorders
+ * The network of the playground: a wire between two cards, with a rate and a delay of its own, that loses and reorders
  * packets. It has no clock: the caller passes the time.
  */
 import { ipText, macText } from '../../src/base/address.js';
@@ -41,7 +41,7 @@ const ETHERNET_BYTES = 14;
 
 const timeOf = (bytes: number) => (bytes * 8) / RATE;
 
-/** A line between two cards. */
+/** A wire between two cards. */
 export class Network {
   readonly conditions: Conditions = { loss: 0, reorder: 0, delay: 1e6 };
   /** The packets on their way. */
@@ -160,7 +160,7 @@ export class NetworkLink implements Link {
     if (ring === undefined) return 0;
     const flights = this.network.arrived(this.end, now);
     for (const { bytes } of flights) {
-      // the ring holds more than the line
+      // the ring holds more than the wire
       this.#memory.set(bytes, ring.addr(ring.producer));
       ring.describe(ring.producer, bytes.length, 0);
       ring.producer = ring.producer + 1;
@@ -188,6 +188,6 @@ export class NetworkLink implements Link {
   async resolve(destination: string): Promise<Resolved> {
     const { mac, addresses } = this.network.ends[this.end === 0 ? 1 : 0].interface;
     if (addresses.includes(destination)) return { destMac: mac };
-    throw new Error(`the line from ${macText(this.interface.mac)} does not lead to ${destination}`);
+    throw new Error(`the wire from ${macText(this.interface.mac)} does not lead to ${destination}`);
   }
 }

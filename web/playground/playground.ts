@@ -1,13 +1,13 @@
-/** The page of the playground: its controls, and what it shows of both ends and the line between them. */
+/** The page of the playground: its controls, and what it shows of both ends and the wire between them. */
 import { setCardModule } from '../../src/device/card.js';
 import { KINDS, type LadderPacket, TROUBLE } from '../../src/probe/ladder/packet.js';
 import { showDetails } from '../ladder/details.js';
 import { element, switchTheme, timeText, useTheme } from '../ladder/dom.js';
 import { COLOURS, LadderView } from '../ladder/view.js';
-import { drawLine } from './line.js';
 import type { End } from './network.js';
 import { OPERATIONS, type Operation, type Outcome, Session } from './session.js';
 import { makeSlider, type Slider } from './slider.js';
+import { drawWire } from './wire.js';
 
 const DELAYS_MS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 const MTUS = [256, 512, 1024, 2048, 4096];
@@ -90,7 +90,7 @@ class Page {
     this.#makeOperations();
     this.#makeButtons();
     for (const end of [0, 1] as const) {
-      const { device } = session.stations[end];
+      const { device } = session.hosts[end];
       const address = document.querySelectorAll('.address')[end] as Element;
       address.textContent = device.gids[0]?.address ?? '';
     }
@@ -115,7 +115,7 @@ class Page {
     }
     element('controls').addEventListener('submit', (event) => event.preventDefault());
     element<HTMLInputElement>('receives').addEventListener('change', ({ target }) => {
-      for (const station of this.session.stations) station.postsReceives = (target as HTMLInputElement).checked;
+      for (const host of this.session.hosts) host.postsReceives = (target as HTMLInputElement).checked;
     });
   }
 
@@ -222,32 +222,32 @@ class Page {
     const passed = Math.min(now - this.#lastPicture, MAX_PICTURE_MS);
     this.#lastPicture = now;
     if (!this.#isPaused) this.#pass(passed);
-    if (this.session.world.now !== this.#shownTime || this.#isStale) this.#show();
+    if (this.session.clock.now !== this.#shownTime || this.#isStale) this.#show();
     requestAnimationFrame((next) => this.#picture(next));
   }
 
   /** Lets time pass: so much of it as the speed gives to these real milliseconds. */
   #pass(ms: number): void {
-    const { world } = this.session;
+    const { clock } = this.session;
     const speed = this.speed.value;
     const end = performance.now() + BUDGET_MS;
-    const until = speed === 0 ? Number.POSITIVE_INFINITY : world.now + (ms / speed) * 1e6;
+    const until = speed === 0 ? Number.POSITIVE_INFINITY : clock.now + (ms / speed) * 1e6;
     this.session.advance(until, () => performance.now() < end);
   }
 
   #show(): void {
     const { session } = this;
-    this.#shownTime = session.world.now;
+    this.#shownTime = session.clock.now;
     this.#isStale = false;
-    element('time').textContent = timeText(session.world.now);
-    drawLine(element('line'), session.network.flights, session.world.now, (flight) => session.kindOf(flight));
+    element('time').textContent = timeText(session.clock.now);
+    drawWire(element('line'), session.network.flights, session.clock.now, (flight) => session.kindOf(flight));
     for (const end of [0, 1] as const) this.#showEnd(end);
     this.#showCounters();
     if (session.packets.at(-1) !== this.#shown) this.#showPackets();
   }
 
   #showEnd(end: End): void {
-    const { qp, counter, lastMessage } = this.session.stations[end];
+    const { qp, counter, lastMessage } = this.session.hosts[end];
     const { state, progress } = qp.query();
     const open = (progress.nextPsn - progress.unackedPsn) & 0xffffff;
     const [low = 0, high = 0] = counter.buffer;
@@ -276,7 +276,7 @@ class Page {
   }
 
   #showCounters(): void {
-    const [a, b] = this.session.stations.map(({ device }) => device.counters()) as [
+    const [a, b] = this.session.hosts.map(({ device }) => device.counters()) as [
       Record<string, number>,
       Record<string, number>,
     ];
@@ -301,7 +301,7 @@ class Page {
   }
 
   #showPackets(): void {
-    const { packets, stations } = this.session;
+    const { packets, hosts } = this.session;
     this.#shown = packets.at(-1);
     const onlyTroubles = element<HTMLInputElement>('troubles').checked;
     const shown = packets.filter(
@@ -311,7 +311,7 @@ class Page {
     const troubles = shown.filter(({ marks }) => marks & TROUBLE).length;
     element('summary').textContent = `${shown.length} packets, ${troubles} with trouble`;
     for (const [i, id] of ['left', 'right'].entries())
-      setText(element(id), `${'AB'[i]} qp 0x${stations[i as End].qp.qpNum.toString(16)}`);
+      setText(element(id), `${'AB'[i]} qp 0x${hosts[i as End].qp.qpNum.toString(16)}`);
   }
 }
 

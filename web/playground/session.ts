@@ -4,9 +4,9 @@ import { Follower } from '../../src/probe/ladder/follow.js';
 import type { Kind, LadderPacket } from '../../src/probe/ladder/packet.js';
 import type { Wc } from '../../src/verbs/work/wc.js';
 import type { SendWr } from '../../src/verbs/work/wr.js';
+import { type ConnectionOptions, Host, SLOT_BYTES, SLOTS } from './host.js';
 import { type End, type Flight, Network } from './network.js';
-import { type ConnectionOptions, SLOT_BYTES, SLOTS, Station } from './station.js';
-import { World } from './world.js';
+import { VirtualClock } from './virtualclock.js';
 
 /** The operations of one end on the other. */
 export const OPERATIONS = ['SEND', 'SEND with immediate', 'WRITE', 'READ', 'FETCH ADD'] as const;
@@ -54,13 +54,13 @@ const MAX_PACKETS = 2000;
 
 /** Two ends on a network, in virtual time. */
 export class Session {
-  readonly world = new World();
+  readonly clock = new VirtualClock();
   readonly network = new Network((flight) => this.#onSent(flight));
   /** The packets that were sent, oldest first. */
   packets: LadderPacket[] = [];
   /** The data of the peer's last WRITE in the memory of each end. */
   readonly written: [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
-  stations!: readonly [Station, Station];
+  hosts!: readonly [Host, Host];
   isConnected = false;
   readonly #pending: readonly [Map<number, Pending>, Map<number, Pending>] = [new Map(), new Map()];
   readonly #sends: [number, number] = [0, 0];
@@ -76,14 +76,14 @@ export class Session {
   static async open(onOutcome: (outcome: Outcome) => void): Promise<Session> {
     const session = new Session(onOutcome);
     const [a, b] = session.network.ends;
-    session.stations = [await Station.open(session.world, a), await Station.open(session.world, b)];
+    session.hosts = [await Host.open(session.clock, a), await Host.open(session.clock, b)];
     return session;
   }
 
   /** Connects both ends, after a reset if they were connected. */
   async connect(options: ConnectionOptions): Promise<void> {
     await this.reset();
-    const [a, b] = this.stations;
+    const [a, b] = this.hosts;
     this.#follower = new Follower(this.#connections++, options.pathMtu);
     await a.connect(b, options);
     await b.connect(a, options);
@@ -93,7 +93,7 @@ export class Session {
   /** Takes both ends back to RESET, and loses what is on its way. */
   async reset(): Promise<void> {
     this.isConnected = false;
-    for (const station of this.stations) await station.reset();
+    for (const host of this.hosts) await host.reset();
     this.network.clear();
     for (const pending of this.#pending) pending.clear();
     this.#sends.fill(0);
@@ -101,7 +101,7 @@ export class Session {
 
   /** Lets the packets in flight be limited. */
   limitWindow(packets: number): void {
-    for (const { qp } of this.stations) qp.windowLimit = packets;
+    for (const { qp } of this.hosts) qp.windowLimit = packets;
   }
 
   /** The number of orders that are not done. */
@@ -120,22 +120,22 @@ export class Session {
     ) as number;
     const number = this.#orders + 1;
     const data = filled(operation === 'FETCH ADD' ? '' : text, operation === 'FETCH ADD' ? 8 : bytes);
-    const [own, peer] = [this.stations[from], this.stations[from === 0 ? 1 : 0]];
+    const [own, peer] = [this.hosts[from], this.hosts[from === 0 ? 1 : 0]];
     const start = slot * SLOT_BYTES;
     const source = operation === 'READ' ? peer.target : own.own;
     source.buffer.set(data, start);
     if (operation === 'READ') own.own.buffer.fill(0, start, start + bytes);
     own.qp.postSend(this.#request(order, number, own, peer, start, data.length));
     const message = operation.startsWith('SEND') ? this.#sends[from]++ : -1;
-    pending.set(number, { number, order, posted: this.world.now, slot, data, message });
+    pending.set(number, { number, order, posted: this.clock.now, slot, data, message });
     this.#orders = number;
   }
 
   #request(
     { operation, isKeyWrong }: Order,
     wrId: number,
-    own: Station,
-    peer: Station,
+    own: Host,
+    peer: Host,
     start: number,
     length: number,
   ): SendWr {
@@ -155,7 +155,7 @@ export class Session {
    * @param mayGoOn asked after each event
    */
   advance(until: number, mayGoOn: () => boolean = () => true): void {
-    this.world.advance(until, () => {
+    this.clock.advance(until, () => {
       this.#poll();
       return mayGoOn();
     });
@@ -170,7 +170,7 @@ export class Session {
   #poll(): void {
     const taken: [End, Wc][] = [];
     // messages first: the end that sends learns of them later
-    for (const end of [0, 1] as const) this.stations[end].poll((wc) => taken.push([end, wc]));
+    for (const end of [0, 1] as const) this.hosts[end].poll((wc) => taken.push([end, wc]));
     for (const [end, wc] of taken) this.#complete(end, wc);
   }
 
@@ -179,7 +179,7 @@ export class Session {
     if (pending === undefined) return;
     this.#pending[end].delete(wc.wrId);
     const { number, order, posted } = pending;
-    const took = this.world.now - posted;
+    const took = this.clock.now - posted;
     if (wc.ok) this.onOutcome({ number, order, status: 'SUCCESS', took, ...this.#find(end, pending) });
     else {
       const { summary, likelyCauses } = wc.explain();
@@ -196,7 +196,7 @@ export class Session {
 
   /** Looks for the bytes at the other end. */
   #find(end: End, { order: { operation }, slot, data, message }: Pending): { finding: string; isRight: boolean } {
-    const [own, peer] = [this.stations[end], this.stations[end === 0 ? 1 : 0]];
+    const [own, peer] = [this.hosts[end], this.hosts[end === 0 ? 1 : 0]];
     const start = slot * SLOT_BYTES;
     const part = (bytes: Uint8Array) => bytes.subarray(start, start + data.length);
     if (operation === 'FETCH ADD') {

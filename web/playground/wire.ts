@@ -1,4 +1,4 @@
-/** The picture of the line: each packet on its way, at its place. */
+/** The picture of the wire: each packet on its way, at its place. */
 import type { Kind } from '../../src/probe/ladder/packet.js';
 import { colour, line, prepare } from '../ladder/dom.js';
 import { COLOURS, cross, LOST_AT } from '../ladder/view.js';
@@ -9,7 +9,7 @@ const MARGIN = 6;
 const SMALL_BYTES = 200;
 
 /** Draws packets from A at the top, packets from B below. */
-export function drawLine(
+export function drawWire(
   canvas: HTMLCanvasElement,
   flights: readonly Flight[],
   now: number,

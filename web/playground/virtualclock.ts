@@ -8,7 +8,7 @@ import type { Link } from '../../src/link/link.js';
 const MAX_ROUNDS = 10_000;
 
 /** A clock and the devices that live by it. */
-export class World {
+export class VirtualClock {
   /** Nanoseconds. Not 0, which means "never" to a card. */
   now = 1;
   readonly engines: VirtualEngine[] = [];
@@ -44,7 +44,7 @@ export class World {
   }
 }
 
-/** Takes the turns of a device when its world says so. */
+/** Takes the turns of a device when its clock says so. */
 export class VirtualEngine implements Engine {
   readonly mode = 'inline';
   readonly notes = ['the page lets time pass'];
@@ -57,28 +57,28 @@ export class VirtualEngine implements Engine {
   #hasWork = true;
 
   constructor(
-    readonly world: World,
+    readonly clock: VirtualClock,
     readonly card: Card,
     readonly link: Link,
   ) {
     link.attach(card.frames);
     this.#turns = new Turns(card, link);
     this.linkChanged();
-    world.engines.push(this);
+    clock.engines.push(this);
   }
 
   /** Takes a turn. @returns whether anything moved */
   turn(): boolean {
     this.#hasWork = false;
-    const moved = this.#turns.run(this.world.now, true);
+    const moved = this.#turns.run(this.clock.now, true);
     dispatchEvents(this.card, this.onEvent);
     return moved > 0;
   }
 
   /** When the device has something to do; undefined if nothing. */
   get nextDeadline(): number | undefined {
-    if (this.#hasWork) return this.world.now;
-    return this.#turns.nextDeadline(this.world.now) || undefined;
+    if (this.#hasWork) return this.clock.now;
+    return this.#turns.nextDeadline(this.clock.now) || undefined;
   }
 
   posted(): void {
@@ -90,7 +90,7 @@ export class VirtualEngine implements Engine {
   linkChanged(): void {
     setLinkFeatures(this.card, this.link.features);
   }
-  /** Only the world takes turns. */
+  /** Only the clock takes turns. */
   poll(): void {}
   ref(): void {}
   unref(): void {}

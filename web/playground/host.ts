@@ -1,4 +1,4 @@
-/** One end of the playground: a card on the line, and what a program has of it: a queue pair, regions, receives. */
+/** One end of the playground: a card on the wire, and what a program has of it: a queue pair, regions, receives. */
 import { Card } from '../../src/device/card.js';
 import { Context } from '../../src/verbs/objects/context.js';
 import type { Cq } from '../../src/verbs/objects/cq.js';
@@ -7,7 +7,7 @@ import type { Pd } from '../../src/verbs/objects/pd.js';
 import type { Qp } from '../../src/verbs/objects/qp.js';
 import type { Wc } from '../../src/verbs/work/wc.js';
 import type { NetworkLink } from './network.js';
-import { VirtualEngine, type World } from './world.js';
+import { type VirtualClock, VirtualEngine } from './virtualclock.js';
 
 /** Operations that one end may have in progress; each has a slot of its own in each region. */
 export const SLOTS = 16;
@@ -29,7 +29,7 @@ export interface ConnectionOptions {
 }
 
 /** One end: a device with one connected queue pair. */
-export class Station {
+export class Host {
   /** Messages that have arrived on this connection and that nobody has taken, by their number. */
   readonly messages = new Map<number, Message>();
   /** The message that has arrived last. */
@@ -55,12 +55,12 @@ export class Station {
   ) {}
 
   /** Opens a card on an end of the network. */
-  static async open(world: World, link: NetworkLink): Promise<Station> {
+  static async open(clock: VirtualClock, link: NetworkLink): Promise<Host> {
     // the same keys and numbers in every page: nothing here is worth a secret
     const seed = new Uint8Array(32).fill(link.end + 1);
     const sizes = { memoryBytes: CARD_BYTES, maxQp: 64, maxMr: 64, icrcOffload: false, seed };
     const card = await Card.create(sizes);
-    const engine = new VirtualEngine(world, card, link);
+    const engine = new VirtualEngine(clock, card, link);
     const device = new Context({ card, link, engine, notes: [], keepAlive: false, pkeys: [0xffff] });
     const pd: Pd = await device.allocPd();
     const [sendCq, recvCq] = [await device.createCq(), await device.createCq()];
@@ -71,11 +71,11 @@ export class Station {
       await region(SLOTS * SLOT_BYTES),
       await region(SLOTS * SLOT_BYTES),
     ];
-    return new Station(device, qp, sendCq, recvCq, own, target, inbox, await region(8));
+    return new Host(device, qp, sendCq, recvCq, own, target, inbox, await region(8));
   }
 
   /** Connects to the other end. Both must call it. */
-  async connect(peer: Station, { pathMtu, windowLimit }: ConnectionOptions): Promise<void> {
+  async connect(peer: Host, { pathMtu, windowLimit }: ConnectionOptions): Promise<void> {
     this.qp.windowLimit = windowLimit;
     await this.qp.connect(peer.qp.endpoint(), { access: ALL, pathMtu, rdAtomic: SLOTS });
     this.#postAll();
