@@ -4,8 +4,8 @@ import { checkBoolean, checkOptions } from './base/options.js';
 import { DatagramSocket, type DatagramSocketOptions } from './datagram/socket.js';
 import { connect, type DeviceConnectOptions } from './protocols/message/connect.js';
 import type { Connection } from './protocols/message/connection.js';
-import { Endpoints } from './protocols/message/endpoints.js';
 import { type ListenOptions, Server } from './protocols/message/server.js';
+import { Endpoints } from './transport/endpoints.js';
 import { Context } from './verbs/objects/context.js';
 import { type OpenOptions, openDeviceAs } from './verbs/open.js';
 

@@ -17,12 +17,11 @@ import { AhCache, type Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
-import { Endpoints } from '../protocols/message/endpoints.js';
-import { stage } from '../protocols/message/onesided.js';
-import { completionError, Requests } from '../protocols/message/requests.js';
-import { SendPool } from '../protocols/message/sendpool.js';
 import { CompletionPump } from '../transport/completions.js';
 import { onFatalEvent } from '../transport/disconnect.js';
+import { Endpoints } from '../transport/endpoints.js';
+import { SendPool } from '../transport/pools/sendpool.js';
+import { completionError, SendQueue, stage } from '../transport/sendqueue.js';
 import { GRH_BYTES } from '../verbs/address/grh.js';
 import { MULTICAST_QPN } from '../verbs/address/groups.js';
 import { inspectAs } from '../verbs/diagnose/describe.js';
@@ -97,7 +96,7 @@ const REPLY_CHECKS: Checks<RemoteInfo> = {
 interface Parts {
   readonly id: CmId;
   readonly qp: Qp;
-  readonly requests: Requests;
+  readonly sendQueue: SendQueue;
   readonly services: ServiceCache;
   readonly ahs: AhCache;
   /** Largest message that the buffers hold, bytes. */
@@ -356,7 +355,7 @@ export class DatagramSocket
     this.#isClosing = true;
     this.#cancelResolving();
     await this.#binding?.catch(() => {});
-    await this.#parts?.requests.idle();
+    await this.#parts?.sendQueue.idle();
     this.#end();
     await this.#cleanup;
   }
@@ -425,8 +424,8 @@ export class DatagramSocket
       if (this.#isEnded || this.#isClosing) throw new VerbsError('ECANCELED', 'the socket was closed');
       const options = { local: id.localAddress as CmAddress, limit: this.#peers };
       const services = new ServiceCache(device, { ...options, refreshInterval: this.#refreshInterval });
-      const requests = new Requests(qp, sendPool, maxSendWr);
-      this.#parts = { id, qp, requests, services, ahs: new AhCache(pd), messageBytes, scope };
+      const sendQueue = new SendQueue(qp, sendPool, maxSendWr);
+      this.#parts = { id, qp, sendQueue, services, ahs: new AhCache(pd), messageBytes, scope };
       this.#start(this.#parts, recvMr);
     } catch (error) {
       await scope.close().catch(() => {});
@@ -502,7 +501,7 @@ export class DatagramSocket
 
   async #send(data: Uint8Array, target: Target, wait: WaitOptions): Promise<void> {
     const { destination, ah } = await this.#unlessClosed(this.#resolve(target));
-    const { requests, qp, ahs, messageBytes } = this.#bound();
+    const { sendQueue, qp, ahs, messageBytes } = this.#bound();
     const limit = Math.min(ah.maxMessage, messageBytes);
     if (data.length > limit)
       throw new VerbsError(
@@ -510,7 +509,7 @@ export class DatagramSocket
         `the message has ${data.length} bytes, at most the path MTU to ${destination.route.remote}, ${limit}, is allowed`,
       );
     const { qpNum: remoteQpn, qkey: remoteQkey, route } = destination;
-    await requests.submit(
+    await sendQueue.submit(
       'not sent',
       wait,
       data.length,
@@ -588,7 +587,7 @@ export class DatagramSocket
 
   #onSent(wc: Wc): void {
     const parts = this.#parts;
-    const error = parts?.requests.complete(wc);
+    const error = parts?.sendQueue.complete(wc);
     if (error !== undefined) this.#end(completionError(wc));
   }
 
@@ -610,7 +609,7 @@ export class DatagramSocket
     this.#isEnded = true;
     const parts = this.#parts;
     this.#cancelResolving();
-    parts?.requests.end({ error: new VerbsError('ECANCELED', 'the socket was closed', { cause: error }) });
+    parts?.sendQueue.end({ error: new VerbsError('ECANCELED', 'the socket was closed', { cause: error }) });
     const isReported = this.#inbox.end(error);
     this.#cleanup = this.#closeResources(parts).finally(() => {
       Endpoints.of(this.#device).delete(this.#endpoint);
@@ -625,7 +624,7 @@ export class DatagramSocket
     if (parts === undefined) return;
     parts.services.close();
     await parts.id.close();
-    parts.requests.failInFlight();
+    parts.sendQueue.failInFlight();
     parts.ahs.close();
     await parts.scope.close();
   }

@@ -97,7 +97,7 @@ describe('the facade', () => {
       // what all transports above the verbs need
       'src/transport': cm,
       'src/protocols/message': transport,
-      'src/datagram': message,
+      'src/datagram': transport,
       'src/opendevice': datagram,
       'src/index': ['src/opendevice', ...datagram],
       // packets of scripts share nothing with the card; a scripted queue pair is a link

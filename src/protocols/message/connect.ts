@@ -7,11 +7,11 @@ import { createCmId } from '../../cm/cmid.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { invalidType, VerbsError, withDetails } from '../../errors.js';
 import { lookupHost } from '../../link/peer.js';
+import { type Endpoint, Endpoints } from '../../transport/endpoints.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { DeviceBase } from '../../verbs/objects/devicebase.js';
 import type { Pd } from '../../verbs/objects/pd.js';
 import { Connection } from './connection.js';
-import { type Endpoint, Endpoints } from './endpoints.js';
 import {
   CM_ID_OPTIONS,
   CONNECTION_CHECKS,

@@ -9,6 +9,8 @@ import { type InspectOptionsStylized, inspect } from 'node:util';
 import { type Checks, checkOptions, checkU32, show } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { invalidType, VerbsError } from '../../errors.js';
+import { Endpoints } from '../../transport/endpoints.js';
+import { type BuildRequest, memoryFor, type Slot, stage } from '../../transport/sendqueue.js';
 import type { AccessFlags } from '../../verbs/access.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -16,13 +18,11 @@ import type { Mr, RemoteMemory } from '../../verbs/objects/mr.js';
 import type { Pd } from '../../verbs/objects/pd.js';
 import type { Qp } from '../../verbs/objects/qp.js';
 import type { Sge } from '../../verbs/work/wr.js';
-import { Endpoints } from './endpoints.js';
 import { type EndReason, Lifecycle } from './lifecycle.js';
 import { type Message, MessageQueue } from './messages.js';
-import { type AtomicOptions, memoryFor, OneSided, type ReadOptions, stage, type WriteOptions } from './onesided.js';
+import { type AtomicOptions, OneSided, type ReadOptions, type WriteOptions } from './onesided.js';
 import type { ConnectionSettings } from './options.js';
 import type { Peer } from './peer.js';
-import type { BuildRequest, Slot } from './requests.js';
 import type { Resources } from './resources.js';
 import { ConnectionStream } from './stream.js';
 
@@ -82,7 +82,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#messages = resources?.messages ?? new MessageQueue();
     this.#oneSided = new OneSided((...request) => this.#submit(...request), this.messageBytes);
     this.#life = new Lifecycle(settings.closeTimeout, {
-      drained: () => resources?.requests.idle(),
+      drained: () => resources?.sendQueue.idle(),
       stop: (reason, isLocal) => this.#stop(reason, isLocal),
       free: () => this.#free(),
       // without a queue pair there is nothing to read
@@ -355,7 +355,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     return inspectAs(this, depth, options);
   }
 
-  /** See `Requests.submit`. */
+  /** See `SendQueue.submit`. */
   #submit<T>(
     timeoutText: string,
     wait: WaitOptions,
@@ -365,7 +365,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   ): Promise<T> {
     if (!this.isOpen) return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#life.state}`));
     if (this.#resources === undefined) return Promise.reject(this.#noQueuePair());
-    return this.#resources.requests.submit(timeoutText, wait, bytes, build, finish);
+    return this.#resources.sendQueue.submit(timeoutText, wait, bytes, build, finish);
   }
 
   #noQueuePair(): Error {

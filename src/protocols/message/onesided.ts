@@ -1,10 +1,10 @@
 /** READ, WRITE and atomics on the peer's memory. Data longer than one slot is split into several requests. */
 import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
+import { type BuildRequest, memoryFor, type Slot, stage } from '../../transport/sendqueue.js';
 import { copyInto } from '../../verbs/objects/copy.js';
 import type { RemoteMemory } from '../../verbs/objects/mr.js';
 import type { Sge } from '../../verbs/work/wr.js';
-import type { BuildRequest, Slot } from './requests.js';
 
 /** Options of `connection.read`. */
 export interface ReadOptions extends WaitOptions {
@@ -143,18 +143,6 @@ export class OneSided {
       chunks.push(sendChunk(at, Math.min(this.#chunkBytes, length - at)));
     await Promise.all(chunks);
   }
-}
-
-/** Returns the bytes of a slot that `stage` needs. */
-export function memoryFor(data: Uint8Array | Sge): number {
-  return data instanceof Uint8Array ? Math.max(data.length, 1) : 0;
-}
-
-/** Returns the data as registered memory, copying bytes to the slot. */
-export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
-  if (!(data instanceof Uint8Array)) return data;
-  copyInto(slot.bytes, data);
-  return slot.sge(data.length);
 }
 
 /** Returns the address of a byte of the peer's region. */

@@ -12,6 +12,7 @@
  * connecting.
  */
 import { VerbsError } from '../../errors.js';
+import { SharedCq } from '../../transport/sharedcq.js';
 import type { Context } from '../../verbs/objects/context.js';
 import { Mr } from '../../verbs/objects/mr.js';
 import type { Pd } from '../../verbs/objects/pd.js';
@@ -19,7 +20,6 @@ import type { Qp } from '../../verbs/objects/qp.js';
 import type { Srq } from '../../verbs/objects/srq.js';
 import type { Wc } from '../../verbs/work/wc.js';
 import type { RecvWr } from '../../verbs/work/wr.js';
-import { SharedCq } from './sharedcq.js';
 
 /** Default limit of the buffers of a server, and the share of the device's memory that it may be. */
 const POOL_BYTES = 2 ** 24;

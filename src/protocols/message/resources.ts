@@ -4,6 +4,8 @@ import { toError } from '../../cm/qpstates.js';
 import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
 import { onFatalEvent } from '../../transport/disconnect.js';
+import { SendPool } from '../../transport/pools/sendpool.js';
+import { completionError, SendQueue } from '../../transport/sendqueue.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Mr } from '../../verbs/objects/mr.js';
 import type { Pd } from '../../verbs/objects/pd.js';
@@ -13,8 +15,6 @@ import { EndReason } from './lifecycle.js';
 import { MessageQueue } from './messages.js';
 import type { ResourceSizes } from './options.js';
 import { type ReceivedMessage, ReceivePools, Receives } from './receivepool.js';
-import { completionError, Requests } from './requests.js';
-import { SendPool } from './sendpool.js';
 
 /** Card memory of an idle connection: its queue pair with the send queue of the default `sends`, and its domain. */
 const IDLE_BYTES = 7000;
@@ -30,7 +30,7 @@ export interface ResourceListener {
 /** See the head of this file. */
 export class Resources {
   readonly qp: Qp;
-  readonly requests: Requests;
+  readonly sendQueue: SendQueue;
   /** Messages that have arrived. */
   readonly messages = new MessageQueue();
   readonly #receives: Receives;
@@ -53,8 +53,8 @@ export class Resources {
     this.qp = qp;
     this.#receives = receives;
     this.#sendPool = sendPool;
-    this.requests = new Requests(qp, sendPool, sends);
-    this.requests.pause();
+    this.sendQueue = new SendQueue(qp, sendPool, sends);
+    this.sendQueue.pause();
     receives.deliverTo((message) => this.messages.push(message));
     onFatalEvent(qp, (error) => this.#onFailure(error));
   }
@@ -131,7 +131,7 @@ export class Resources {
 
   /** The peer is ready: requests may leave. @param keepAlive interval of probes of a silent peer in ms, 0 = none */
   start(keepAlive: number): void {
-    this.requests.resume();
+    this.sendQueue.resume();
     if (keepAlive > 0) this.#keepAliveTimer = setInterval(() => this.#probePeer(), keepAlive).unref();
   }
 
@@ -153,7 +153,7 @@ export class Resources {
   stop(reason: EndReason): void {
     this.#isStopped = true;
     clearInterval(this.#keepAliveTimer);
-    this.requests.end(reason);
+    this.sendQueue.end(reason);
     this.messages.end(reason.cause);
   }
 
@@ -165,7 +165,7 @@ export class Resources {
     // The card uses none of the memory any more, which others are about to get.
     await toError(this.qp);
     this.deliverCompletions();
-    this.requests.failInFlight();
+    this.sendQueue.failInFlight();
     for (const mr of this.#sharedMrs ?? []) await mr.close();
     await this.#scope.close();
   }
@@ -185,7 +185,7 @@ export class Resources {
     this.#hasHeardPeer ||= wc.ok;
     if (wc.ok) this.#listener?.onProgress();
     try {
-      const error = this.requests.complete(wc);
+      const error = this.sendQueue.complete(wc);
       if (error !== undefined) this.#onFailure(error);
     } catch (error) {
       this.#onFailure(error as Error);
@@ -209,7 +209,7 @@ export class Resources {
   /** Probes a silent peer. */
   #probePeer(): void {
     try {
-      if (!this.#hasHeardPeer) this.requests.probe();
+      if (!this.#hasHeardPeer) this.sendQueue.probe();
     } catch (error) {
       // The application has closed the queue pair or its device.
       this.#onFailure(error as Error);

@@ -5,10 +5,10 @@ import { anything, type Checks, checkInteger, checkOptions, integer, nested, tex
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
 import { type CmAddress, type CmId, createCmId } from '../../cm/index.js';
 import { withDetails } from '../../errors.js';
+import { Endpoints } from '../../transport/endpoints.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Connection } from './connection.js';
-import { Endpoints } from './endpoints.js';
 import { CM_ID_OPTIONS } from './options.js';
 import { MAX_POOL_BYTES, ReceivePools } from './receivepool.js';
 import { ACCEPT_CHECKS, type AcceptOptions, ConnectionRequest, HalfOpen } from './request.js';

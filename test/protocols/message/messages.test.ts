@@ -5,8 +5,8 @@ import { expect, test, vi } from 'vitest';
 import { MemoryHub } from '../../../src/index.js';
 import { Connection } from '../../../src/protocols/message/connection.js';
 import { connectionSettings } from '../../../src/protocols/message/options.js';
-import { Requests, type Slot } from '../../../src/protocols/message/requests.js';
-import { SendPool } from '../../../src/protocols/message/sendpool.js';
+import { SendPool } from '../../../src/transport/pools/sendpool.js';
+import { SendQueue, type Slot } from '../../../src/transport/sendqueue.js';
 import { eventually } from '../../kit/eventually.js';
 import { connectedPair, endOn, openOn, pattern } from '../../verbs/pair.js';
 import { allocate, connectionPair, peerAt } from './connectionpair.js';
@@ -113,7 +113,7 @@ test('a request that is given up the moment it has got its place does not leave'
   await using pair = await connectedPair();
   const { qp, cq } = pair.a;
   const pool = await SendPool.join(pair.a.device);
-  const requests = new Requests(qp, pool, 1);
+  const sendQueue = new SendQueue(qp, pool, 1);
   const abort = new AbortController();
   const write = (slot: Slot, wrId: number) => {
     const { addr, rkey } = pair.b.mr.remote;
@@ -121,13 +121,13 @@ test('a request that is given up the moment it has got its place does not leave'
   };
   const make = vi.fn(write);
   // The slot passes to the next request at once, which continues a microtask later.
-  const first = requests.submit('', {}, 8, write, () => queueMicrotask(() => abort.abort(new Error('enough'))));
-  const second = requests.submit('', { signal: abort.signal }, 8, make, () => {});
-  requests.complete(await cq.next());
+  const first = sendQueue.submit('', {}, 8, write, () => queueMicrotask(() => abort.abort(new Error('enough'))));
+  const second = sendQueue.submit('', { signal: abort.signal }, 8, make, () => {});
+  sendQueue.complete(await cq.next());
   await first;
   await expect(second).rejects.toThrow('enough');
   expect(make).not.toHaveBeenCalled();
-  await requests.idle();
+  await sendQueue.idle();
   await pool.leave(undefined);
 });
 

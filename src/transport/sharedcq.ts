@@ -1,10 +1,10 @@
 /** A completion queue of many queue pairs: each gets its own completions, and the queue holds those of all. */
 
-import { CompletionPump } from '../../transport/completions.js';
-import type { Context } from '../../verbs/objects/context.js';
-import type { Cq } from '../../verbs/objects/cq.js';
-import { NumberMap } from '../../verbs/objects/numbermap.js';
-import type { Wc } from '../../verbs/work/wc.js';
+import type { Context } from '../verbs/objects/context.js';
+import type { Cq } from '../verbs/objects/cq.js';
+import { NumberMap } from '../verbs/objects/numbermap.js';
+import type { Wc } from '../verbs/work/wc.js';
+import { CompletionPump } from './completions.js';
 
 /** Bytes of a completion in the card (assembly/host/cq.ts). */
 const COMPLETION_BYTES = 64;

@@ -1,13 +1,14 @@
-/** Requests of a connection: a bounded number is in flight, each with registered memory and a promise. */
+/** Requests of a queue pair: a bounded number is in flight, each with registered memory and a promise. */
 
-import { checkWait, type WaitOptions, waitFor } from '../../base/waiting.js';
-import { WcStatus } from '../../device/codes.js';
-import { VerbsError } from '../../errors.js';
-import { WcError } from '../../verbs/diagnose/explain.js';
-import type { Qp } from '../../verbs/objects/qp.js';
-import type { Wc } from '../../verbs/work/wc.js';
-import type { SendWr, Sge } from '../../verbs/work/wr.js';
-import type { SendBuffer, SendPool } from './sendpool.js';
+import { checkWait, type WaitOptions, waitFor } from '../base/waiting.js';
+import { WcStatus } from '../device/codes.js';
+import { VerbsError } from '../errors.js';
+import { WcError } from '../verbs/diagnose/explain.js';
+import { copyInto } from '../verbs/objects/copy.js';
+import type { Qp } from '../verbs/objects/qp.js';
+import type { Wc } from '../verbs/work/wc.js';
+import type { SendWr, Sge } from '../verbs/work/wr.js';
+import type { SendBuffer, SendPool } from './pools/sendpool.js';
 
 /** The work request of a request, whose completion settles the promise. */
 export type Request = SendWr & { readonly wrId: number; readonly signaled: true };
@@ -48,7 +49,7 @@ interface InFlight {
   reject(error: unknown): void;
 }
 
-export class Requests {
+export class SendQueue {
   readonly #qp: Qp;
   readonly #pool: SendPool;
   /** Requests that may be in flight. */
@@ -245,4 +246,16 @@ export class Requests {
 
 export function completionError(wc: Wc): WcError {
   return new WcError(wc.explain());
+}
+
+/** Returns the bytes of a slot that `stage` needs. */
+export function memoryFor(data: Uint8Array | Sge): number {
+  return data instanceof Uint8Array ? Math.max(data.length, 1) : 0;
+}
+
+/** Returns the data as registered memory, copying bytes to the slot. */
+export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
+  if (!(data instanceof Uint8Array)) return data;
+  copyInto(slot.bytes, data);
+  return slot.sge(data.length);
 }

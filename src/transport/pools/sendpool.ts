@@ -13,7 +13,7 @@ import type { Pd } from '../../verbs/objects/pd.js';
 import type { Qp } from '../../verbs/objects/qp.js';
 import type { Wc } from '../../verbs/work/wc.js';
 import type { Sge } from '../../verbs/work/wr.js';
-import { SharedCq } from './sharedcq.js';
+import { SharedCq } from '../sharedcq.js';
 
 const MIN_BUFFER_BYTES = 256;
 const SLAB_BYTES = 65536;
