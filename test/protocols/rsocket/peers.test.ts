@@ -1,4 +1,5 @@
 /** The peers of a datagram socket. */
+import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import type { AddressHandle, Pd } from '../../../src/index.js';
 import { Peers } from '../../../src/protocols/rsocket/datagram/peers.js';
@@ -14,15 +15,16 @@ function peers() {
   const clock = vi.spyOn(performance, 'now').mockReturnValue(0);
   const lookups: (() => void)[] = [];
   const createAh = () =>
-    new Promise<AddressHandle>((resolve) => lookups.push(() => resolve({ close: async () => {} } as AddressHandle)));
-  const all = new Peers({ createAh } as unknown as Pd);
+    new Promise<AddressHandle>((resolve) => lookups.push(() => resolve({ [Symbol.dispose]() {} } as AddressHandle)));
+  const own = { index: 0, gid: '::ffff:10.0.0.1', address: '10.0.0.1' };
+  const device = { gids: [own], chooseGid: () => own };
+  const all = new Peers({ createAh, device } as unknown as Pd);
   return {
     lookups,
     at: (ms: number) => void clock.mockReturnValue(ms),
     async answer() {
       lookups.at(-1)?.();
-      await Promise.resolve();
-      await Promise.resolve();
+      await setImmediate();
     },
     destination: () => all.destinationOf(...PEER)?.qpNum,
     introduced: (qpNum: number) => all.introduced(...PEER, qpNum),

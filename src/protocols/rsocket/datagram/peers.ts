@@ -2,19 +2,18 @@
  * The queue pairs of peers, by address and port. A peer is known from its introduction on, and once its address is
  * resolved. The one that was not heard of for the longest time makes room for another.
  */
-import type { AddressHandle, Pd } from '../../../index.js';
+import { AhCache } from '../../../cm/ahcache.js';
+import { type AddressHandle, gidAddress, type Pd } from '../../../index.js';
 
 /** Peers that are kept. */
 const MAX_PEERS = 1024;
-/** Addresses that are resolved at a time. Beyond, introductions have no effect. */
-const MAX_LOOKUPS = 64;
 /**
  * Time after which a peer that is silent is introduced to again (ms): one that has restarted has another queue pair,
  * and nothing else would tell.
  */
 const SILENCE_MS = 2000;
 
-/** The destination of a message. */
+/** The destination of a message, to be used at once. */
 export interface Destination {
   readonly ah: AddressHandle;
   readonly qpNum: number;
@@ -23,8 +22,8 @@ export interface Destination {
 interface Peer {
   /** Of its latest introduction. */
   qpNum: number;
-  destination: Destination | undefined;
-  isResolving: boolean;
+  /** The route to it, once its address is resolved. */
+  route: { readonly local: string; readonly remote: string } | undefined;
   /** When the introduction came for which its address was resolved (ms). */
   resolvedAt: number;
   /** When it was last heard, or introduced to (ms). */
@@ -33,23 +32,26 @@ interface Peer {
 
 export class Peers {
   readonly #pd: Pd;
+  readonly #ahs: AhCache;
   /** Least recently heard first. */
   readonly #peers = new Map<string, Peer>();
-  /** Address handles that a message in flight still needs. */
-  readonly #retired = new Set<AddressHandle>();
-  #lookups = 0;
 
   constructor(pd: Pd) {
     this.#pd = pd;
+    this.#ahs = new AhCache(pd);
   }
 
   /** Returns where messages to a peer go; undefined: it has to be introduced to. */
   destinationOf(address: string, port: number): Destination | undefined {
     const peer = this.#peers.get(keyOf(address, port));
+    if (peer?.route === undefined) return undefined;
     const now = performance.now();
-    if (peer?.destination === undefined || now - peer.checkedAt < SILENCE_MS) return peer?.destination;
-    peer.checkedAt = now;
-    return undefined;
+    if (now - peer.checkedAt >= SILENCE_MS) {
+      peer.checkedAt = now;
+      return undefined;
+    }
+    const ah = this.#ahs.get(peer.route);
+    return ah && { ah, qpNum: peer.qpNum };
   }
 
   /** A message of a peer has come. */
@@ -63,26 +65,23 @@ export class Peers {
     const key = keyOf(address, port);
     const peer = this.#peers.get(key) ?? {
       qpNum,
-      destination: undefined,
-      isResolving: false,
+      route: undefined,
       resolvedAt: Number.NEGATIVE_INFINITY,
       checkedAt: 0,
     };
     this.#touch(key, peer);
     peer.qpNum = qpNum;
-    if (peer.destination !== undefined) peer.destination = { ah: peer.destination.ah, qpNum };
     // it may have another adapter by now
-    if (peer.checkedAt - peer.resolvedAt >= SILENCE_MS) this.#resolve(key, address, peer);
+    if (peer.checkedAt - peer.resolvedAt >= SILENCE_MS) this.#resolve(address, peer);
     if (this.#peers.size <= MAX_PEERS) return;
-    const [[oldest, { destination }]] = this.#peers as unknown as [[string, Peer]];
+    const [oldest = ''] = this.#peers.keys();
     this.#peers.delete(oldest);
-    this.#retire(destination);
   }
 
   /** Closes all address handles. The queue pair is closed before. */
   close(): void {
-    for (const { destination } of this.#peers.values()) this.#retire(destination);
     this.#peers.clear();
+    this.#ahs.close();
   }
 
   #touch(key: string, peer: Peer): void {
@@ -91,37 +90,25 @@ export class Peers {
     this.#peers.set(key, peer);
   }
 
-  #resolve(key: string, address: string, peer: Peer): void {
-    if (peer.isResolving || this.#lookups === MAX_LOOKUPS) return;
-    peer.isResolving = true;
+  #resolve(remote: string, peer: Peer): void {
     const introducedAt = peer.checkedAt;
-    this.#lookups++;
-    this.#pd
-      .createAh({ grh: { dgid: address } })
-      .then(
-        (ah) => {
-          this.#retire(peer.destination);
-          peer.destination = { ah, qpNum: peer.qpNum };
-          peer.resolvedAt = introducedAt;
-          if (this.#peers.get(key) !== peer) this.#retire(peer.destination);
-        },
-        // Its messages go by UDP, which says why they do not arrive.
-        () => {},
-      )
-      .finally(() => {
-        peer.isResolving = false;
-        this.#lookups--;
-      });
+    // A peer whose address cannot be resolved gets its messages by UDP, which says why they do not arrive.
+    const route = this.#routeTo(remote);
+    if (route === undefined) return;
+    const onResolved = () => {
+      peer.route = route;
+      peer.resolvedAt = introducedAt;
+    };
+    this.#ahs.resolve(route, introducedAt, onResolved, () => {});
   }
 
-  #retire(destination: Destination | undefined): void {
-    if (destination !== undefined) this.#retired.add(destination.ah);
-    for (const ah of this.#retired)
-      ah.close().then(
-        () => this.#retired.delete(ah),
-        // a message to it is in flight
-        () => {},
-      );
+  #routeTo(remote: string): Peer['route'] {
+    const { device } = this.#pd;
+    try {
+      return { local: gidAddress(device.chooseGid(remote).gid), remote };
+    } catch {
+      return undefined;
+    }
   }
 }
 
