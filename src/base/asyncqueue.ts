@@ -73,9 +73,12 @@ export class AsyncQueue<T> {
     return removed;
   }
 
-  /** Ends the queue: takers get the items that are left, then the error. The first end counts. */
-  end(error: Error): void {
-    this.#endBy(({ reject }) => reject(error));
+  /**
+   * Ends the queue: takers get the items that are left, then the error. The first end counts.
+   * @param error a function makes the error for each taker: it has a stack, and most queues end without a taker
+   */
+  end(error: Error | (() => Error)): void {
+    this.#endBy(({ reject }) => reject(typeof error === 'function' ? error() : error));
   }
 
   /** Ends the queue: takers get the items that are left, then this one, each of them. The first end counts. */

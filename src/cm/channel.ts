@@ -163,7 +163,7 @@ export class EventChannel {
 
   /** Rejects pending `next` calls with ECANCELED and drops later events. The ids stay open. */
   close(): void {
-    this.#events.end(new VerbsError('ECANCELED', 'the event channel is closed'));
+    this.#events.end(() => new VerbsError('ECANCELED', 'the event channel is closed'));
     this.#updateAwake();
   }
 
