@@ -1,5 +1,5 @@
 /** The host under attack: a service of the kind that README.md shows, and a flow of WRITEs to an honest server. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { getHeapSpaceStatistics } from 'node:v8';
 // The built package, as users have it: the loader of TypeScript makes closures slow, and more garbage.
 import {
@@ -59,7 +59,7 @@ export interface TargetFigures {
   /** Connections that were accepted and are not closed. */
   readonly connections: number;
   readonly flowBytes: number;
-  /** Share of the time in which the target could have run, but other programs had its processor. */
+  /** Share of the time in which a thread of the target could have run, but others had its processor. */
   readonly preempted: number;
   /** Counters of the device that have changed. */
   readonly counters: Readonly<Record<string, number>>;
@@ -78,7 +78,7 @@ export class Target {
   #since = performance.now();
   #rssMax = 0;
   #lateMax = 0;
-  #waited = 0;
+  #times = threadTimes();
   #counters: Readonly<Record<string, number>> = {};
   readonly #lags: number[] = [];
 
@@ -190,9 +190,10 @@ export class Target {
       .map(([name, value]) => [name, value - (this.#counters[name] ?? 0)] as const)
       .filter(([, value]) => value !== 0);
     const rss = process.memoryUsage.rss();
-    const waited = waitedSeconds();
+    const [times, before] = [threadTimes(), this.#times];
+    const seconds = (now - this.#since) / 1000;
     const figures = {
-      seconds: (now - this.#since) / 1000,
+      seconds,
       lagMax: lags.at(-1) ?? now - this.#since,
       lagP99: lags[Math.floor(lags.length * 0.99)] ?? now - this.#since,
       lateMax: this.#lateMax,
@@ -200,11 +201,11 @@ export class Target {
       rss,
       connections: this.#accepted.length,
       flowBytes: this.#flowBytes,
-      preempted: Math.min(0.99, (waited - this.#waited) / ((now - this.#since) / 1000)),
+      preempted: Math.min(0.99, waitedSince(before, times, this.#device.mode) / seconds),
       counters: Object.fromEntries(changed),
     };
     this.#counters = counters;
-    this.#waited = waited;
+    this.#times = times;
     this.#since = now;
     this.#flowBytes = 0;
     this.#rssMax = 0;
@@ -238,5 +239,52 @@ function youngGenerationBytes(): number {
 
 /** Seconds that the main thread has waited for a processor (Documentation/scheduler/sched-stats.rst). */
 function waitedSeconds(): number {
-  return Number(readFileSync('/proc/self/schedstat', 'latin1').split(' ')[1]) / 1e9;
+  return timesIn('/proc/self').waited;
+}
+
+/** Seconds that a thread has run, and has waited for a processor. */
+interface ThreadTimes {
+  readonly ran: number;
+  readonly waited: number;
+}
+
+function timesIn(folder: string): ThreadTimes {
+  const [ran = 0, waited = 0] = readFileSync(`${folder}/schedstat`, 'latin1')
+    .split(' ')
+    .map((ns) => Number(ns) / 1e9);
+  return { ran, waited };
+}
+
+/** Returns the times of all threads, by their ids. */
+function threadTimes(): ReadonlyMap<string, ThreadTimes> {
+  const times = new Map<string, ThreadTimes>();
+  for (const tid of readdirSync('/proc/self/task')) {
+    try {
+      times.set(tid, timesIn(`/proc/self/task/${tid}`));
+    } catch {
+      // the thread has ended
+    }
+  }
+  return times;
+}
+
+/**
+ * Returns the seconds for which the main thread has waited for a processor, or in worker mode the card's thread if that
+ * is more. The card's thread is the one that ran most beside the main thread.
+ */
+function waitedSince(
+  before: ReturnType<typeof threadTimes>,
+  times: ReturnType<typeof threadTimes>,
+  mode: string,
+): number {
+  const since = (tid: string, { ran, waited }: ThreadTimes): ThreadTimes => {
+    const old = before.get(tid) ?? { ran: 0, waited: 0 };
+    return { ran: ran - old.ran, waited: waited - old.waited };
+  };
+  const own = String(process.pid);
+  const main = since(own, times.get(own) as ThreadTimes).waited;
+  if (mode === 'inline') return main;
+  const others = [...times].filter(([tid]) => tid !== own).map(([tid, thread]) => since(tid, thread));
+  const [card] = others.sort((a, b) => b.ran - a.ran);
+  return Math.max(main, card?.waited ?? 0);
 }
