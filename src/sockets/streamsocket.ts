@@ -4,6 +4,7 @@ import { lookup } from 'node:dns';
 import { isIP, isIPv6 } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
 import { wrongNumber, wrongType } from '../base/options.js';
+import { transition } from '../base/transitions.js';
 import { callProgram } from '../base/uncaught.js';
 import { within } from '../base/within.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
@@ -303,8 +304,7 @@ export abstract class StreamSocket extends Duplex {
   // ---- states ----
 
   #setState(to: StreamState): void {
-    if (!NEXT[this.#state].includes(to)) throw new Error(`a socket cannot go from ${this.#state} to ${to}`);
-    this.#state = to;
+    this.#state = transition(NEXT, this.#state, to, 'a socket');
   }
 
   /** Whether there is a connection, or the rest of one. */

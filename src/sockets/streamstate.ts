@@ -1,4 +1,5 @@
 /** The states of a stream socket, and the steps between them. */
+import type { Transitions } from '../base/transitions.js';
 
 /**
  * - `idle`: the program has not called `connect`.
@@ -28,7 +29,7 @@ export type StreamState =
 export const ESTABLISHED: readonly StreamState[] = ['accepted', 'open', 'disconnected', 'leaving'];
 
 /** The states that may follow each. */
-export const NEXT: Readonly<Record<StreamState, readonly StreamState[]>> = {
+export const NEXT: Transitions<StreamState> = {
   idle: ['connecting', 'accepting', 'cancelling'],
   connecting: ['open', 'cancelling'],
   accepting: ['accepted', 'cancelling'],

@@ -1,5 +1,6 @@
 /** The states of a connection, and the steps of its end. */
 import { Deferred } from '../../base/deferred.js';
+import { type Transitions, transition } from '../../base/transitions.js';
 import { VerbsError } from '../../errors.js';
 
 /**
@@ -11,7 +12,7 @@ import { VerbsError } from '../../errors.js';
 export type ConnectionState = 'open' | 'draining' | 'closing' | 'closed';
 
 /** The states that may follow each. */
-const NEXT: Readonly<Record<ConnectionState, readonly ConnectionState[]>> = {
+const NEXT: Transitions<ConnectionState> = {
   open: ['draining', 'closing'],
   draining: ['closing'],
   closing: ['closed'],
@@ -159,7 +160,6 @@ export class Lifecycle {
   }
 
   #setState(state: ConnectionState): void {
-    if (!NEXT[this.#state].includes(state)) throw new Error(`a connection goes from ${this.#state} to ${state}`);
-    this.#state = state;
+    this.#state = transition(NEXT, this.#state, state, 'a connection');
   }
 }
