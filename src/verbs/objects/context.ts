@@ -17,13 +17,12 @@ import type { DeviceStat } from '../diagnose/stat.js';
 import type { Wc } from '../work/wc.js';
 import { Congestion } from './congestion.js';
 import { Cq, type CqOptions } from './cq.js';
-import { DeviceBase, type DeviceInit } from './devicebase.js';
+import { type CardObject, DeviceBase, type DeviceInit } from './devicebase.js';
 import type { AsyncEvent, DeviceEvents } from './events.js';
 import { NumberMap } from './numbermap.js';
 import { Pd } from './pd.js';
-import { Qp } from './qp.js';
-import type { Resource } from './resource.js';
-import { Srq } from './srq.js';
+import type { Qp } from './qp.js';
+import type { Srq } from './srq.js';
 
 /**
  * A `WebAssembly.Memory` that is shared; what programs see of one whose TypeScript has no library with the namespace
@@ -254,17 +253,13 @@ export class Context extends DeviceBase {
   }
 
   /** @internal */
-  register(handle: number, object: Resource): void {
-    if (object instanceof Cq) this.#cqs.set(handle, object);
-    else if (object instanceof Qp) this.#qps.set(handle, object);
-    else if (object instanceof Srq) this.#srqs.set(handle, object);
+  register(handle: number, object: CardObject): void {
+    this.#objectsLike(object).set(handle, object);
   }
 
   /** @internal */
-  unregister(handle: number, object: Resource): void {
-    if (object instanceof Cq) this.#cqs.delete(handle);
-    else if (object instanceof Qp) this.#qps.delete(handle);
-    else if (object instanceof Srq) this.#srqs.delete(handle);
+  unregister(handle: number, object: CardObject): void {
+    this.#objectsLike(object).delete(handle);
   }
 
   /** @internal */
@@ -296,6 +291,11 @@ export class Context extends DeviceBase {
       this.emit('close');
       this.removeAllListeners();
     });
+  }
+
+  /** The objects of the same kind, by handle. */
+  #objectsLike({ kind }: CardObject): NumberMap<CardObject> {
+    return { cq: this.#cqs, qp: this.#qps, srq: this.#srqs }[kind];
   }
 
   #describeOpening(): string[] {

@@ -21,6 +21,11 @@ import { Resource } from './resource.js';
 /** Entries of the card's GID table. */
 const MAX_GIDS = 63;
 
+/** @internal An object that the card has events for. */
+export interface CardObject extends Resource {
+  readonly kind: 'cq' | 'qp' | 'srq';
+}
+
 /** @internal The parts that `openDevice` has prepared for the constructor. */
 export interface DeviceInit {
   readonly card: Card;
@@ -165,10 +170,10 @@ export abstract class DeviceBase extends Resource {
   }
 
   /** @internal Events of the card for this handle are the object's from now on. */
-  abstract register(handle: number, object: Resource): void;
+  abstract register(handle: number, object: CardObject): void;
 
   /** @internal The handle was freed, and may be used again. */
-  abstract unregister(handle: number, object: Resource): void;
+  abstract unregister(handle: number, object: CardObject): void;
 
   /** @internal State of a queue pair for explanations. Undefined when it is closed; its handle may have been reused. */
   abstract failureContext(handle: number, qpNum: number): FailureContext | undefined;
