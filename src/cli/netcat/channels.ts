@@ -49,8 +49,8 @@ export function connectionChannels(keepAlive: number): Channels {
   const options = { messageBytes: MESSAGE_BYTES, keepAlive };
   const channelOf = (connection: Connection): Channel => ({
     stream: connection.stream(),
-    remoteAddress: connection.remoteAddress ?? '',
-    remotePort: connection.remotePort ?? 0,
+    remoteAddress: connection.remoteAddress,
+    remotePort: connection.remotePort,
     close: () => connection.close(),
   });
   return {
@@ -62,7 +62,7 @@ export function connectionChannels(keepAlive: number): Channels {
           const request = await server.next(wait);
           if (request === undefined) throw new VerbsError('ECANCELED', 'the listener was closed');
           return {
-            remoteAddress: request.remoteAddress ?? '',
+            remoteAddress: request.remoteAddress,
             accept: async () => channelOf(await request.accept(options)),
           };
         },

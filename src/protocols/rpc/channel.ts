@@ -115,7 +115,7 @@ export class Channel {
   }
 
   get address(): string {
-    return this.#connection.remoteAddress ?? '';
+    return this.#connection.remoteAddress;
   }
 
   /** @param name of the argument @throws TypeError; RpcError RESOURCE_EXHAUSTED for a body that is too long */

@@ -93,7 +93,7 @@ export class ServedClient {
 
   /** @param onEnd called once, when the connection has ended */
   constructor(connection: Connection, handlers: Handlers, limits: Limits, onEnd: (error: RpcError) => void) {
-    this.address = connection.remoteAddress ?? '';
+    this.address = connection.remoteAddress;
     this.#handlers = handlers;
     this.#limits = limits;
     const onEnded = (error: RpcError) => {

@@ -125,7 +125,7 @@ export class RpcServer {
       return;
     }
     const { memory } = this.#limits;
-    const address = connection.remoteAddress ?? '';
+    const { remoteAddress: address } = connection;
     if (!memory.take(address, CONNECTION_BYTES)) {
       connection.destroy();
       return;

@@ -25,7 +25,7 @@ export class RdmaCmChannel implements Channel {
   }
 
   get remoteAddress(): string {
-    return this.#connection.remoteAddress ?? '';
+    return this.#connection.remoteAddress;
   }
 
   get isEnded(): boolean {
