@@ -41,7 +41,7 @@ export interface CheckBase {
   readonly number: number;
   /** Its own name, in lower case with hyphens. */
   readonly name: string;
-  /** One sentence: what holds when it passes. */
+  /** The rule that holds when it passes, as one sentence. */
   readonly title: string;
   /** The clause of the specification that demands it. */
   readonly clause: string;

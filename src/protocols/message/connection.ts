@@ -148,8 +148,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     return this.#peer.port;
   }
   /**
-   * Private data of the peer's connection request or reply: what the peer has passed. Of a peer without this project,
-   * and beyond 40 bytes of a request or 180 of a reply, it is padded with zeros by rdma_cm.
+   * Private data that the peer has passed with its connection request or reply. rdma_cm pads that of a peer without
+   * this project with zeros, and that of more than 40 bytes of a request or 180 of a reply.
    */
   get privateData(): Uint8Array {
     return this.#peer.privateData;

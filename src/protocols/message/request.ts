@@ -84,8 +84,8 @@ export class ConnectionRequest {
     return this.#id.remoteAddress?.port ?? 0;
   }
   /**
-   * Private data of the client: what it has passed. Of a client without this project, or with more than 40 bytes, all
-   * 56 bytes with rdma_cm's padding.
+   * Private data that the client has passed. Of a client without this project, or with more than 40 bytes, all 56 bytes
+   * with rdma_cm's padding.
    */
   get privateData(): Uint8Array {
     return this.#data.privateData;
