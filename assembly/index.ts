@@ -389,6 +389,10 @@ export function qpDestroy(qp: usize): u32 {
 export function qpNumber(qp: usize): u32 {
   return changetype<Qp>(qp).qpn;
 }
+/** Returns the QpState. */
+export function qpState(qp: usize): u32 {
+  return changetype<Qp>(qp).state;
+}
 /** Sets the Quirk bits of the peer. */
 export function qpQuirks(qp: usize, quirks: u32): void {
   changetype<Qp>(qp).quirks = quirks;

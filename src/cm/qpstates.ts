@@ -43,7 +43,9 @@ export async function toRts(qp: Qp, { rts }: DerivedAttributes): Promise<void> {
 
 /** Takes the queue pair to ERR: posted work requests complete with WR_FLUSH_ERR. */
 export async function toError(qp: Qp | undefined): Promise<void> {
-  if (!qp?.isAlive || qp.state === 'RESET' || qp.state === 'ERR') return;
+  if (!qp?.isAlive) return;
+  const { state } = qp;
+  if (state === 'RESET' || state === 'ERR') return;
   // Fails only when the queue pair is closed or its device fails meanwhile, which ends the connection too.
   await qp.modify({ state: 'ERR' }).catch(() => {});
 }

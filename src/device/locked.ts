@@ -11,11 +11,11 @@ export interface Lock {
 
 /**
  * Calls that one other thread may make during a turn: all of assembly/posting.ts, and those of assembly/index.ts that
- * read constants or data that only the application's thread changes.
+ * read constants, data that only the application's thread changes, or one word.
  */
 export const LOCK_FREE: ReadonlySet<keyof CardExports> = new Set([
   ...(['scratch', 'lastErrno', 'txRing', 'rxRing', 'counters', 'qpCounters'] as const),
-  ...(['mrLkey', 'mrRkey', 'fastLkey', 'qpNumber'] as const),
+  ...(['mrLkey', 'mrRkey', 'fastLkey', 'qpNumber', 'qpState', 'randomPsn'] as const),
   ...(['sqBegin', 'sqSge', 'sqInline', 'sqRemote', 'sqAtomic', 'sqImm', 'sqFlush', 'sqBind', 'sqRegister'] as const),
   ...([
     'sqDatagram',

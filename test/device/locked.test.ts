@@ -31,6 +31,8 @@ test('all of posting.ts may, and of the rest only what reads constants or what i
       'mrRkey',
       'qpCounters',
       'qpNumber',
+      'qpState',
+      'randomPsn',
       'rxRing',
       'scratch',
       'txRing',

@@ -121,27 +121,33 @@ export class Qp extends Resource {
     this.device = device;
     this.sendCq = sendCq;
     this.recvCq = recvCq;
-    const { exports } = device.card;
-    this.#handle = exports.qpCreate(
-      pd.handle,
-      type,
-      sendCq.handle,
-      recvCq.handle,
-      maxSendWr,
-      maxRecvWr,
-      maxSendSge,
-      maxRecvSge,
-      checked.maxInlineData ?? 64,
-      checked.sqSigAll ?? true,
-      srq?.handle ?? 0,
-    );
-    if (this.#handle === 0) throw createQpError(device);
-    this.qpNum = exports.qpNumber(this.#handle);
+    const { card } = device;
+    const { exports } = card;
+    // One wait for the end of a turn, not one for each call.
+    const { handle, typeCode, cap } = card.exclusively(() => {
+      const handle = exports.qpCreate(
+        pd.handle,
+        type,
+        sendCq.handle,
+        recvCq.handle,
+        maxSendWr,
+        maxRecvWr,
+        maxSendSge,
+        maxRecvSge,
+        checked.maxInlineData ?? 64,
+        checked.sqSigAll ?? true,
+        srq?.handle ?? 0,
+      );
+      if (handle === 0) throw createQpError(device);
+      exports.qpQuirks(handle, bits);
+      exports.qpQuery(handle);
+      const typeCode = card.u32[(exports.scratch() >>> 2) + QpAttr.TYPE] as number;
+      return { handle, typeCode, cap: readCap(card) };
+    });
+    this.#handle = handle;
+    this.qpNum = exports.qpNumber(handle);
     this.#quirks = quirks;
-    exports.qpQuirks(this.#handle, bits);
-    this.type = nameOf(QpType, this.#attribute(QpAttr.TYPE));
-    // of the same query
-    const cap = readCap(device.card);
+    this.type = nameOf(QpType, typeCode);
     this.#adaptiveRetransmission = this.type === 'RC';
     this.maxSendWr = cap.maxSendWr;
     this.maxRecvWr = cap.maxRecvWr;
@@ -457,16 +463,17 @@ export class Qp extends Resource {
     this.assertOpen();
     // One wait for the end of a turn, not one for each call.
     card.exclusively(() => this.#apply(attributes, address));
-    device.engine.schedule();
+    // Before RTS there is nothing to send, and a turn costs as much as a small message.
+    if (attributes.state !== 'INIT' && attributes.state !== 'RTR') device.engine.schedule();
   }
 
   /** @param address of `attributes.ahAttr` */
   #apply(attributes: QpAttributes, address: ResolvedAddress | undefined): void {
     const { device } = this;
     const { card } = device;
-    // A query overwrites the scratch memory, so it must precede writing the attributes there.
     const from = this.#stateCode;
-    const destQpNum = attributes.destQpNum ?? this.#destQpNum;
+    // A query overwrites the scratch memory, so it must precede writing the attributes there.
+    const destQpNum = attributes.destQpNum ?? (address === undefined ? 0 : this.#destQpNum);
     if (attributes.pathMtu !== undefined)
       checkPathMtu(device.queryPort(), attributes.pathMtu, address ?? this.#address);
     let mask = writeAttributes(card, attributes);
@@ -486,17 +493,13 @@ export class Qp extends Resource {
   }
 
   get #stateCode(): number {
-    return this.#attribute(QpAttr.STATE);
+    return this.device.card.exports.qpState(this.#handle);
   }
 
   get #destQpNum(): number {
-    return this.#attribute(QpAttr.DEST_QPN);
-  }
-
-  #attribute(attr: number): number {
     const { exports, u32 } = this.device.card;
     exports.qpQuery(this.#handle);
-    return u32[(exports.scratch() >>> 2) + attr] as number;
+    return u32[(exports.scratch() >>> 2) + QpAttr.DEST_QPN] as number;
   }
 
   /** With the device's `keepAlive`, a connected queue pair other than the GSI keeps the process running. */
