@@ -21,18 +21,18 @@ interface Limits {
   readonly waiting: number;
   readonly perRound: number;
   readonly perMs: number;
-  /** Cost of an ignored or refused message, counted against `perMs`. */
-  readonly refused: number;
+  /** Cost of a message that changes no connection, counted against `perMs`: ignored, refused, or a repetition. */
+  readonly idle: number;
 }
 
 /** A host that opens or closes a thousand connections at once sends as many messages. */
 const LIMITS: Readonly<Record<Kind, Limits>> = {
-  // of a connection or an exchange that this end knows: only its peer knows the id
-  known: { waiting: 1024, perRound: 16, perMs: Number.POSITIVE_INFINITY, refused: 1 },
+  // of a connection or an exchange that this end knows: its peer alone knows the id, but may repeat its messages
+  known: { waiting: 1024, perRound: 16, perMs: 64, idle: 64 },
   // for a service that has a listener: more than a program can accept, and two that it does not accept
-  requests: { waiting: 1024, perRound: 4, perMs: 16, refused: 16 },
+  requests: { waiting: 1024, perRound: 4, perMs: 16, idle: 16 },
   // what is to be refused, or is no message at all: rounds can be short, and a flood must not be paid for each
-  others: { waiting: 32, perRound: 2, perMs: 1, refused: 1 },
+  others: { waiting: 32, perRound: 2, perMs: 1, idle: 1 },
 };
 const KINDS = Object.keys(LIMITS) as Kind[];
 
@@ -136,15 +136,15 @@ export class Inbox {
 
   /**
    * Handles the share of one round.
-   * @param now milliseconds @param handle returns false for a message that it ignores or refuses
+   * @param now milliseconds @param handle returns whether the message has changed a connection
    */
   takeRound(now: number, handle: (mad: ReceivedMad) => boolean): void {
     for (const kind of KINDS) {
       const queue = this.#queues[kind];
       const allowance = this.#allowances[kind];
-      const { perRound, refused } = LIMITS[kind];
+      const { perRound, idle } = LIMITS[kind];
       for (let left = perRound; left > 0 && queue.size > 0 && allowance.take(now); left--)
-        if (!handle(this.#take(queue))) allowance.charge(refused - 1);
+        if (!handle(this.#take(queue))) allowance.charge(idle - 1);
     }
   }
 
@@ -201,7 +201,6 @@ class Allowance {
 
   /** @returns whether there was one left */
   take(now: number): boolean {
-    if (this.perMs === Number.POSITIVE_INFINITY) return true;
     this.#left = Math.min(this.most, this.#left + (now - this.#at) * this.perMs);
     this.#at = now;
     if (this.#left < 1) return false;
@@ -216,7 +215,7 @@ class Allowance {
 
   /** Returns when the next `take` succeeds, at the earliest `now`. */
   availableAt(now: number): number {
-    if (this.perMs === Number.POSITIVE_INFINITY || this.#left >= 1) return now;
+    if (this.#left >= 1) return now;
     return Math.max(now, this.#at + (1 - this.#left) / this.perMs);
   }
 }

@@ -362,15 +362,15 @@ export class MadAgent extends Resource {
     this.#flush();
   }
 
-  /** @returns false for a message that is ignored or refused */
+  /** @returns whether a connection or an exchange has changed */
   #handle({ slot, at, bytes, mac, vlanTci, pkeyIndex }: ReceivedMad): boolean {
     const datagram = this.mr.buffer.subarray(at, at + bytes);
     const { source, destination } = readGrh(datagram);
     const neighbour = { mac: macOfNumber(mac), vlanTci };
     const route: Route = { local: destination, remote: source, neighbour, pkeyIndex };
-    const isServed = this.core.receive(datagram.subarray(GRH_BYTES), route, this.now());
+    const hasChanged = this.core.receive(datagram.subarray(GRH_BYTES), route, this.now());
     this.#postReceive(slot);
-    return isServed;
+    return hasChanged;
   }
 
   /**

@@ -418,3 +418,17 @@ test('messages are counted by name, and what is dropped by its reason', () => {
     cm_drop_length: 1,
   });
 });
+
+test('receive returns whether a message has changed a connection: a repetition has not', () => {
+  const talk = new Conversation();
+  const changes = (...messages: readonly Uint8Array[]) => messages.map((bytes) => talk.receive(bytes).hasChanged);
+  expect(changes(mads.req({ port: 7175 }), new Uint8Array(255))).toEqual([false, false]);
+  talk.request();
+  expect([talk.hasChanged, ...changes(mads.req())]).toEqual([true, false]);
+  talk.accept();
+  expect(changes(mads.req(), mads.rtu(talk.ids), mads.rtu(talk.ids), mads.req())).toEqual([false, true, false, false]);
+  const dreq = mads.dreq({ ...talk.ids, qpn: OUR_QPN });
+  expect(changes(dreq, dreq)).toEqual([true, false]);
+  talk.disconnect();
+  expect(changes(dreq, mads.req())).toEqual([false, false]);
+});

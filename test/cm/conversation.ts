@@ -91,8 +91,11 @@ export class Conversation {
   /** Address that messages to us come from. */
   source: string = mads.PEER_ADDRESS;
 
+  /** Whether the message received last has changed a connection. */
+  hasChanged = false;
+
   receive(bytes: Uint8Array): this {
-    this.core.receive(bytes, { local: mads.OUR_ADDRESS, remote: this.source }, this.now);
+    this.hasChanged = this.core.receive(bytes, { local: mads.OUR_ADDRESS, remote: this.source }, this.now);
     return this;
   }
 

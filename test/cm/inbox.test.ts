@@ -140,6 +140,18 @@ test('requests for a listener are handled sixteen times a millisecond, after as 
   expect(round(100.375)).toHaveLength(3);
 });
 
+test('messages of connections that change nothing are handled once a millisecond, after sixteen at once', () => {
+  const { inbox, add, round } = open(false);
+  for (let i = 0; i < 1024; i++) add(mads.rtu(ids), 66);
+  let handled = 0;
+  for (let i = 0; i < 300; i++) handled += round(100).length;
+  expect([handled, inbox.nextRound(100)]).toEqual([1024 / 64, 100 + 1 / 64]);
+  expect([round(100 + 1 / 64).length, inbox.nextRound(100 + 1 / 64)]).toEqual([1, 101 + 1 / 64]);
+  // A message of another host waits for one of them at most.
+  add(mads.rtu(ids), 7);
+  expect([...round(101 + 1 / 64), ...round(102 + 1 / 64)]).toContain(1024);
+});
+
 test('one that is ignored or refused counts as sixteen', () => {
   const { inbox, add, round } = open(false);
   inbox.countListener('TCP', 7174, 1);

@@ -168,12 +168,14 @@ export abstract class Connection implements Expiring {
       // It is repeated all the same: its RTU may be lost after the MRA, and the wait for it is short.
       const asked = this.context.now + milliseconds(serviceTimeout);
       pending.giveUpAt = Math.max(pending.giveUpAt, Math.min(asked, pending.latestGiveUp));
+      this.context.changes++;
       return true;
     }
     const isSubject = pending?.name === 'REQ' && messageMraed === Subject.REQ;
     // One MRA for each transmission counts, so that a peer cannot extend the wait without end.
     if (!isSubject || pending === undefined || pending.isMraReceived) return false;
     pending.isMraReceived = true;
+    this.context.changes++;
     const until = this.context.now + milliseconds(serviceTimeout) + this.timewait;
     this.context.deadlines.set(this, Math.max(this.deadline, until));
     return true;
@@ -259,6 +261,7 @@ export abstract class Connection implements Expiring {
       throw new Error(`connection ${this}: ${this.#state} -> ${to} is not a transition`);
     const { context } = this;
     context.ended.delete(this);
+    context.changes++;
     this.#state = to;
     this.#awaitingReply = undefined;
     context.deadlines.clear(this);

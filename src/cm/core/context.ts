@@ -69,6 +69,8 @@ export class CoreContext {
   readonly maxEnded: number;
   /** Time of the current call, milliseconds. */
   now = 0;
+  /** Changes of connections and exchanges so far. A message that makes none was ignored, refused or a repetition. */
+  changes = 0;
   readonly #random: () => number;
   readonly #tidHigh: bigint;
   /** By counter and name. */
@@ -145,6 +147,7 @@ export class CoreContext {
 
   /** Queues an event for the application. */
   emit(event: CoreEvent): void {
+    this.changes++;
     this.#events.push(event);
   }
 

@@ -170,18 +170,21 @@ export class CmCore {
 
   /**
    * Handles a datagram that arrived at queue pair 1. Never throws: invalid datagrams are counted and dropped.
-   * @returns false for a request that is ignored or refused
+   * @returns whether a connection or an exchange has changed
    */
   receive(bytes: Uint8Array, route: Route, now: number): boolean {
-    this.#context.now = now;
+    const context = this.#context;
+    const before = context.changes;
+    context.now = now;
     const header = parseHeader(bytes);
     if (typeof header === 'string') {
       this.#onOther(bytes, header, route);
-      return true;
+    } else {
+      context.count('rx_msgs', header.name);
+      if (header.name === 'REQ' && this.#mustWait(header.body, route)) context.count('ignored', header.name);
+      else this.#dispatch(parseBody(header), route);
     }
-    this.#context.count('rx_msgs', header.name);
-    if (header.name === 'REQ' && this.#mustWait(header.body, route)) return this.#ignore(header.name);
-    return this.#dispatch(parseBody(header), route);
+    return context.changes !== before;
   }
 
   /** Handles the deadlines that have passed. */
@@ -255,13 +258,14 @@ export class CmCore {
     }
   }
 
-  /** @returns false for a request that is ignored or refused */
-  #dispatch(message: Message, route: Route): boolean {
+  #dispatch(message: Message, route: Route): void {
     switch (message.name) {
       case 'REQ':
-        return this.#onReq(message, route);
+        this.#onReq(message, route);
+        break;
       case 'SIDR_REQ':
-        return this.#sidr.onSidrReq(message, route);
+        this.#sidr.onSidrReq(message, route);
+        break;
       case 'REP':
         this.#onRep(message, route);
         break;
@@ -278,7 +282,6 @@ export class CmCore {
         else this.#onUnknownConnection(message, route);
       }
     }
-    return true;
   }
 
   /**
@@ -299,8 +302,7 @@ export class CmCore {
     );
   }
 
-  /** @returns false for a request that is ignored or refused */
-  #onReq(req: Message<'REQ'>, route: Route): boolean {
+  #onReq(req: Message<'REQ'>, route: Route): void {
     const context = this.#context;
     const { connections } = context;
     const { localCaGuid, localCommId, localQpn } = req;
@@ -308,34 +310,33 @@ export class CmCore {
     const sameCommId = connections.findByRemoteCommId(source, localCaGuid, localCommId);
     if (sameCommId instanceof PassiveConnection && sameCommId.isRepeatedBy(req)) {
       sameCommId.onDuplicateReq(req, route);
-      return true;
+      return;
     }
     // The same communication id in another REQ: the peer has restarted.
     const stale = sameCommId ?? connections.findByRemoteQpn(source, localCaGuid, localQpn);
     if (stale !== undefined) {
       sendRejFor(context, route, req, Subject.REQ, RejectReason.STALE_CONNECTION);
       stale.onStale();
-      return false;
+      return;
     }
-    if (connections.size >= this.#maxConnections) return this.#ignore('REQ');
+    if (connections.size >= this.#maxConnections) {
+      context.count('ignored', 'REQ');
+      return;
+    }
     const admission = admit(req, source, this.#listeners, this.#host, context.partitions);
     if ('refused' in admission) {
-      if (isForOtherCard(context.otherCards, req, route)) return this.#ignore('REQ');
-      sendRejFor(context, route, req, Subject.REQ, admission.refused, admission.info);
-      return false;
+      if (isForOtherCard(context.otherCards, req, route)) context.count('ignored', 'REQ');
+      else sendRejFor(context, route, req, Subject.REQ, admission.refused, admission.info);
+      return;
     }
     const { listener, hdr } = admission;
-    if (mustWait(listener, source, context.now)) return this.#ignore('REQ');
+    if (mustWait(listener, source, context.now)) {
+      context.count('ignored', 'REQ');
+      return;
+    }
     const displaced = listener.requests.size < listener.backlog ? undefined : listener.requests.oldestOfLargest();
     if (displaced instanceof PassiveConnection) displaced.displace();
     new PassiveConnection(context, context.allocateId(), req, listener, hdr, route);
-    return true;
-  }
-
-  /** Drops a request, which its peer repeats. @returns false */
-  #ignore(name: 'REQ'): false {
-    this.#context.count('ignored', name);
-    return false;
   }
 
   #onRep(rep: Message<'REP'>, route: Route): void {

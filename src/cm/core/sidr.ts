@@ -178,24 +178,22 @@ export class SidrTable {
     return this.#active.get(id) ?? this.#passive.get(id);
   }
 
-  /** @returns false for a request that is ignored or refused */
-  onSidrReq(request: Message<'SIDR_REQ'>, route: Route): boolean {
+  onSidrReq(request: Message<'SIDR_REQ'>, route: Route): void {
     const { context } = this;
     // request ids are unique for one peer only
     const key = `${route.remote}/${request.requestId}/${request.serviceId}`;
     const known = this.#passiveByKey.get(key);
     if (known !== undefined) {
       known.onDuplicate();
-      return true;
+      return;
     }
     const listener = this.#listenerFor(request, route);
     if (typeof listener !== 'number') {
       this.#addPassive(key, request, route, listener);
-      return true;
+      return;
     }
     if (isForOtherCard(context.otherCards, request, route)) context.count('ignored', request.name);
     else sendSidrRep(context, route, request, listener, NO_DATA);
-    return false;
   }
 
   onSidrRep(reply: Message<'SIDR_REP'>, { remote }: Route): void {
