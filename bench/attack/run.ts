@@ -34,6 +34,7 @@ export interface Outcome extends Setting {
     readonly connects: number;
     readonly failures: readonly string[];
     readonly isFlowOpen: boolean;
+    /** Share of the time in which an end of the flow could have run, but others had its processor. */
     readonly preempted: number;
     readonly counters: Readonly<Record<string, number>>;
   };
@@ -42,6 +43,8 @@ export interface Outcome extends Setting {
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const MIB = 2 ** 20;
+/** The flow rests while one of its two ends waits for a processor. How far their waits overlap is unknown. */
+const waited = (target: TargetFigures, honest: HonestFigures) => Math.max(target.preempted, honest.preempted);
 
 /** Duration of the two phases, in ms. */
 export interface Phase {
@@ -71,6 +74,7 @@ async function measure(
     honest.call('open', hosts.honest.interface),
   ]);
   await target.call('listen');
+  await honest.call('warmUp', hosts.target.address);
   const { qpn } = await target.call<FlowInfo>('flow', hosts.honest.address);
   await attacker.call('prepare', row.attack, { ...hosts, family: setting.family, flowQpn: qpn });
   await honest.call('probe', hosts.target.address);
@@ -79,7 +83,7 @@ async function measure(
   await sleep(ms / 2);
   await Promise.all([target.call('take'), honest.call('take')]);
   await sleep(ms);
-  const before = await target.call<TargetFigures>('take');
+  const [before, alone] = await Promise.all([target.call<TargetFigures>('take'), honest.call<HonestFigures>('take')]);
   await attacker.call('stop');
   const keptBefore = await target.call<number>('kept');
   await Promise.all([target.call('take'), honest.call('take')]);
@@ -108,8 +112,8 @@ async function measure(
     lagMax: during.lagMax,
     connectMax: Math.max(connects.waiting, ...connects.connects, ...connects.failures.map(() => Infinity)),
     memory: (Math.max(during.rssMax, settled.rssMax) - before.rssMax) / MIB,
-    // other programs, and the attacker itself, leave it less of the processor than it had before
-    flow: flowDuring / (1 - during.preempted) / (flowBefore / (1 - before.preempted)),
+    // Other programs, and the attacker itself, leave its two ends less of the processor than they had before.
+    flow: flowDuring / (1 - waited(during, connects)) / (flowBefore / (1 - waited(before, alone))),
     back,
     close,
     kept: (keptAfter - keptBefore) / MIB,
@@ -133,7 +137,7 @@ async function measure(
         connects: connects.connects.length,
         failures: connects.failures,
         isFlowOpen,
-        preempted: during.preempted,
+        preempted: waited(during, connects),
         counters: during.counters,
       },
     },

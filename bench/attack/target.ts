@@ -1,5 +1,4 @@
 /** The host under attack: a service of the kind that README.md shows, and a flow of WRITEs to an honest server. */
-import { readdirSync, readFileSync } from 'node:fs';
 import { getHeapSpaceStatistics } from 'node:v8';
 // The built package, as users have it: the loader of TypeScript makes closures slow, and more garbage.
 import {
@@ -10,6 +9,7 @@ import {
   type RemoteMemory,
   type Server,
 } from 'wasm-roce';
+import { mainThreadWait, ThreadWaits } from './waits.js';
 
 /** The port of the service that clients connect to. */
 export const SERVICE_PORT = 7471;
@@ -78,7 +78,7 @@ export class Target {
   #since = performance.now();
   #rssMax = 0;
   #lateMax = 0;
-  #times = threadTimes();
+  readonly #waits = new ThreadWaits();
   #counters: Readonly<Record<string, number>> = {};
   readonly #lags: number[] = [];
 
@@ -87,9 +87,9 @@ export class Target {
     const options = { link, mode, interface: name, memoryBytes: 128 * 2 ** 20 };
     this.#device = await openDevice(options as Parameters<typeof openDevice>[0]);
     let last = performance.now();
-    let lastWaited = waitedSeconds();
+    let lastWaited = mainThreadWait();
     setInterval(() => {
-      const [now, waited] = [performance.now(), waitedSeconds()];
+      const [now, waited] = [performance.now(), mainThreadWait()];
       const late = Math.max(0, now - last - SAMPLE_MS);
       this.#lateMax = Math.max(this.#lateMax, late);
       // On a busy machine most of it is the time of others.
@@ -190,7 +190,6 @@ export class Target {
       .map(([name, value]) => [name, value - (this.#counters[name] ?? 0)] as const)
       .filter(([, value]) => value !== 0);
     const rss = process.memoryUsage.rss();
-    const [times, before] = [threadTimes(), this.#times];
     const seconds = (now - this.#since) / 1000;
     const figures = {
       seconds,
@@ -201,11 +200,10 @@ export class Target {
       rss,
       connections: this.#accepted.length,
       flowBytes: this.#flowBytes,
-      preempted: Math.min(0.99, waitedSince(before, times, this.#device.mode) / seconds),
+      preempted: this.#waits.take(this.#device.mode),
       counters: Object.fromEntries(changed),
     };
     this.#counters = counters;
-    this.#times = times;
     this.#since = now;
     this.#flowBytes = 0;
     this.#rssMax = 0;
@@ -235,56 +233,4 @@ function growYoungGeneration(): void {
 
 function youngGenerationBytes(): number {
   return getHeapSpaceStatistics().find(({ space_name }) => space_name === 'new_space')?.space_size ?? 0;
-}
-
-/** Seconds that the main thread has waited for a processor (Documentation/scheduler/sched-stats.rst). */
-function waitedSeconds(): number {
-  return timesIn('/proc/self').waited;
-}
-
-/** Seconds that a thread has run, and has waited for a processor. */
-interface ThreadTimes {
-  readonly ran: number;
-  readonly waited: number;
-}
-
-function timesIn(folder: string): ThreadTimes {
-  const [ran = 0, waited = 0] = readFileSync(`${folder}/schedstat`, 'latin1')
-    .split(' ')
-    .map((ns) => Number(ns) / 1e9);
-  return { ran, waited };
-}
-
-/** Returns the times of all threads, by their ids. */
-function threadTimes(): ReadonlyMap<string, ThreadTimes> {
-  const times = new Map<string, ThreadTimes>();
-  for (const tid of readdirSync('/proc/self/task')) {
-    try {
-      times.set(tid, timesIn(`/proc/self/task/${tid}`));
-    } catch {
-      // the thread has ended
-    }
-  }
-  return times;
-}
-
-/**
- * Returns the seconds for which the main thread has waited for a processor, or in worker mode the card's thread if that
- * is more. The card's thread is the one that ran most beside the main thread.
- */
-function waitedSince(
-  before: ReturnType<typeof threadTimes>,
-  times: ReturnType<typeof threadTimes>,
-  mode: string,
-): number {
-  const since = (tid: string, { ran, waited }: ThreadTimes): ThreadTimes => {
-    const old = before.get(tid) ?? { ran: 0, waited: 0 };
-    return { ran: ran - old.ran, waited: waited - old.waited };
-  };
-  const own = String(process.pid);
-  const main = since(own, times.get(own) as ThreadTimes).waited;
-  if (mode === 'inline') return main;
-  const others = [...times].filter(([tid]) => tid !== own).map(([tid, thread]) => since(tid, thread));
-  const [card] = others.sort((a, b) => b.ran - a.ran);
-  return Math.max(main, card?.waited ?? 0);
 }
