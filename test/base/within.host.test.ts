@@ -3,7 +3,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { within } from '../../src/base/within.js';
 
-test('a process that was held up still takes what has arrived meanwhile', async () => {
+test('a process that was held up still gets a value that has arrived meanwhile', async () => {
   let isDone = false;
   const arrives = async () => {
     for (let n = 0; n < 3; n++) await turn();
@@ -15,10 +15,10 @@ test('a process that was held up still takes what has arrived meanwhile', async 
   expect(isDone).toBe(true);
 });
 
-test('what never comes is not waited for', async () => {
+test('within resolves after its time when the promise does not settle', async () => {
   await within(20, new Promise(() => {}));
 });
 
-test('a rejection is passed on', async () => {
+test('within passes a rejection on', async () => {
   await expect(within(1000, Promise.reject(new Error('no')))).rejects.toThrow('no');
 });

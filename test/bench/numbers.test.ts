@@ -11,14 +11,14 @@ describe('several rounds as one', () => {
     expect(() => spread([])).toThrow(RangeError);
   });
 
-  test('a percentile is a time that was measured, in microseconds', () => {
+  test('a percentile is a measured time, in microseconds', () => {
     const times = Float64Array.from({ length: 1000 }, (_, i) => (1000 - i) / 1000);
     expect(latencyOf(times)).toEqual({ count: 1000, min: 1, median: 500, p90: 900, p99: 990, p999: 999, max: 1000 });
   });
 });
 
 describe('two ends as one sample', () => {
-  test('the window of either end, and the CPU time of both over all messages', () => {
+  test('has the window of either end, and the CPU time of both over all messages', () => {
     const window = { messages: 500, seconds: 0.5, frames: 600 };
     const sample = sampleOf(WORK, [{ window, messages: 1000, cpu: 0.3 }, { cpu: 0.2 }]);
     expect(sample).toEqual({
@@ -30,13 +30,13 @@ describe('two ends as one sample', () => {
     });
   });
 
-  test('nothing is no sample', () => {
+  test('no times give no sample', () => {
     expect(() => sampleOf(WORK, [{ cpu: 1 }, { cpu: 1 }])).toThrow('nothing got through');
     expect(() => sampleOf(WORK, [{ window: { messages: 0, seconds: 1 }, cpu: 1 }])).toThrow('while it was measured');
   });
 });
 
-test('each end gets CPUs of its own where there are any, two at the most', () => {
+test('each end gets CPUs of its own where there are enough, two at most', () => {
   expect(cpusOf([0])).toEqual({ a: '0', b: '0', isShared: true });
   expect(cpusOf([0, 1])).toEqual({ a: '0', b: '1', isShared: false });
   expect(cpusOf([2, 3, 6, 7, 8, 9])).toEqual({ a: '2,3', b: '6,7', isShared: false });

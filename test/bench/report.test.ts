@@ -34,13 +34,13 @@ const BULK = [
 ];
 
 describe('figures', () => {
-  test('three digits, ratios, sizes', () => {
+  test('have three digits, ratios and sizes', () => {
     expect([digits(1234.5), digits(12.345), digits(1.2345), digits(undefined)]).toEqual(['1235', '12.3', '1.23', '']);
     expect([ratio(3, 2), ratio(3, undefined)]).toEqual(['1.50×', '']);
     expect([bytes(64), bytes(65536), bytes(1048576)]).toEqual(['64 B', '64 KiB', '1 MiB']);
   });
 
-  test('targets are ratios of medians; the best of our links counts', () => {
+  test('of targets are ratios of medians; the best of our links counts', () => {
     const [jumbo, standard] = verdicts({ bulk: BULK });
     expect(jumbo).toEqual({
       target: 'bulk WRITE 1 MiB, MTU 9000, relative to Node net: at least 1.2',
@@ -50,7 +50,7 @@ describe('figures', () => {
     expect(standard).toMatchObject({ figure: '', isReached: undefined });
   });
 
-  test('latency targets compare round trips, not rates', () => {
+  test('of latency targets compare round trips, not rates', () => {
     const ping = { kind: 'pingpong', operation: 'SEND', size: 64, mtu: 1500 } as const;
     const rows = [
       row('udp, inline', 'ours', [10], ping),
@@ -67,7 +67,7 @@ describe('figures', () => {
     ]);
   });
 
-  test('the slowest round counts, and the bare link of the same kind', () => {
+  test('are of the slowest round, and compared with the bare link of the same kind', () => {
     const bare = { kind: 'bare', link: 'udp' } as const;
     const rows: Row[] = [
       { ...row('udp, inline', 'ours', [30, 10, 20]), link: 'udp' },
@@ -82,7 +82,7 @@ describe('figures', () => {
     ).toBe('0.50 (udp, inline, WRITE 1 MiB)');
   });
 
-  test('what arrives from a peer like an adapter is compared with the best C program', () => {
+  test('of an adapter’s packets are compared with the best C program', () => {
     const rows = [
       row('packet, inline', 'ours', [8, 9, 10]),
       row('udp, inline', 'ours', [6]),
@@ -104,7 +104,7 @@ describe('figures', () => {
     ]);
   });
 
-  test('connections and footprint have verdicts of their own', () => {
+  test('of connections and footprint have their own verdicts', () => {
     const times = (inTurn: number, atOnce: number) => [{ inTurn, atOnce }];
     const results: Results = {
       connect: {
@@ -138,13 +138,13 @@ describe('figures', () => {
     ]);
   });
 
-  test('without results there is no verdict, and nothing breaks', () => {
+  test('are missing without results, and there is no verdict', () => {
     const none = verdicts({});
     expect(none.every(({ figure, isReached }) => figure === '' && isReached === undefined)).toBe(true);
     expect(targetsSheet(none).rows.every(([, figure]) => figure === 'not measured')).toBe(true);
   });
 
-  test('card, scale and loss have verdicts of their own', () => {
+  test('of card, scale and loss have their own verdicts', () => {
     const ofCard = { packets: 2, messagesPerSecond: 1 };
     const results: Results = {
       card: {
@@ -174,7 +174,7 @@ describe('figures', () => {
   });
 });
 
-test('the ICRC offload is compared with the same link without it, and with copy and CRC', () => {
+test('of the ICRC offload are compared with the same link without it, and with copy and CRC', () => {
   const rows = [
     row('udp, inline', 'ours', [20, 30, 25]),
     row(`udp, inline${ICRC_BY_CARD}`, 'ours', [16, 40, 20]),
@@ -196,18 +196,18 @@ test('the ICRC offload is compared with the same link without it, and with copy 
 describe('tables', () => {
   const [sheet] = bulk.sheets(BULK);
 
-  test('every row is as wide as its head, or says why it is not', () => {
+  test('have rows as wide as their head, or with the reason why not', () => {
     expect(sheet?.rows.map((cells) => cells.length)).toEqual([10, 10, 2, 10]);
     expect(sheet?.rows[2]).toEqual(['xdp, inline', 'skipped: no such link']);
     expect(sheet?.rows[1]?.slice(7)).toEqual(['25.0', '1.25×', '1024']);
     expect(latency.sheets(BULK)[0]?.rows[3]?.slice(0, 4)).toEqual(['Node net', '', 'in the event loop', '20.0']);
   });
 
-  test('a wide range is shown', () => {
+  test('show a wide range', () => {
     expect(sheet?.rows[0]?.[7]).toBe('20.0 (10.0–30.0)');
   });
 
-  test('on the terminal a sentence stands below, in a README in its row', () => {
+  test('have notes below them on the terminal, and in the row in a README', () => {
     const short = {
       title: 't',
       head: ['a', 'b', 'c'],
@@ -224,7 +224,7 @@ describe('tables', () => {
 });
 
 describe('plots', () => {
-  test('bars in proportion, texts escaped', () => {
+  test('have bars in proportion and escaped texts', () => {
     const bars = [
       { label: 'a & b', value: 10, kind: 'ours' },
       { label: '<c>', value: 5, kind: 'bare' },
@@ -243,13 +243,13 @@ describe('plots', () => {
     expect(() => chart({ title: 'T', subtitle: 'S', unit: 'U', groups: [] })).toThrow(RangeError);
   });
 
-  test('of the tables that there are', () => {
+  test('are made of the tables that exist', () => {
     expect(Object.keys(plots({ bulk: BULK }, ''))).toEqual(['bulk.svg']);
     expect(plots({}, '')).toEqual({});
   });
 });
 
-test('the figures of the README name the best link and what Node reaches', () => {
+test('name the best link and the figures of Node in the README', () => {
   const ping = { kind: 'pingpong', operation: 'SEND', size: 64, mtu: 1500 } as const;
   const latency = [
     row('udp, inline', 'ours', [10], { ...ping, waiting: 'spin' }),
@@ -265,7 +265,7 @@ test('the figures of the README name the best link and what Node reaches', () =>
   ]);
 });
 
-test('generated parts replace what stood between their marks', () => {
+test('replace the text between their marks', () => {
   const text = 'A\n<!-- x -->\nold\n<!-- /x -->\nB';
   expect(withPart(text, 'x', 'new')).toBe('A\n<!-- x -->\nnew\n<!-- /x -->\nB');
   expect(() => withPart(text, 'y', 'new')).toThrow(RangeError);

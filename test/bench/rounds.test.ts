@@ -43,7 +43,7 @@ function stage(trouble: Partial<Record<string, (mtu: number) => void>> = {}) {
 
 const OPTIONS = { rounds: 2, onProgress: () => {}, noise: new NoiseMeter(() => 1) };
 
-test('contenders take turns, and each round begins with another, so that slow phases hit all', async () => {
+test('contenders take turns, and each round begins with another', async () => {
   const { log, rig, contender } = stage();
   const rows = await measureRounds(rig, [contender('x'), contender('y')], works(1500), OPTIONS);
   expect(log.filter((line) => /^[xy]$/.test(line))).toEqual(['x', 'y', 'y', 'x']);
@@ -54,7 +54,7 @@ test('contenders take turns, and each round begins with another, so that slow ph
   ]);
 });
 
-test('who cannot begin is skipped with the reason, once', async () => {
+test('a contender that cannot begin is skipped with the reason, once', async () => {
   const refuse = () => {
     throw new Error('no such link\nand more');
   };
@@ -65,7 +65,7 @@ test('who cannot begin is skipped with the reason, once', async () => {
   expect(log.filter((line) => line === 'x begins')).toHaveLength(1);
 });
 
-test('what fails is begun anew for the next, and not tried again', async () => {
+test('a contender that fails is started again for the next work, and not tried again', async () => {
   const fail = (mtu: number) => {
     if (mtu === 1500) throw new Error('timed out');
   };

@@ -6,7 +6,7 @@ import { WORK } from './work.js';
 const ENDLESS: Work = { ...WORK, size: 10, warmMs: 0, ms: 1e6 };
 
 group('the warm-up of a run', () => {
-  test('lasts until its bytes were moved', () => {
+  test('lasts until its bytes are transferred', () => {
     const watch = new Stopwatch({ ...ENDLESS, warmBytes: 100 });
     watch.messages = 9;
     watch.tick();
@@ -16,7 +16,7 @@ group('the warm-up of a run', () => {
     expect(watch.isMeasuring).toBe(true);
   });
 
-  test('lasts no more than a second longer for them', () => {
+  test('lasts at most a second longer for them', () => {
     const watch = new Stopwatch({ ...ENDLESS, warmBytes: 100 });
     watch.tick(performance.now() + 900);
     expect(watch.isMeasuring).toBe(false);
@@ -24,7 +24,7 @@ group('the warm-up of a run', () => {
     expect(watch.isMeasuring).toBe(true);
   });
 
-  test('lasts for its time, however much was moved', () => {
+  test('lasts for its time, however much is transferred', () => {
     const watch = new Stopwatch({ ...ENDLESS, warmMs: 500, warmBytes: 100 });
     watch.messages = 1000;
     watch.tick();

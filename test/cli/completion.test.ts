@@ -8,14 +8,14 @@ import { programPrivilege, testIf } from '../kit/privileges.js';
 import { run } from './run.js';
 
 describe('completion', () => {
-  test.each(['bash', 'zsh', 'fish'])('%s: a script on stdout', async (shell) => {
+  test.each(['bash', 'zsh', 'fish'])('%s: the script is printed to standard output', async (shell) => {
     const { status, stdout, stderr } = await run(['completion', shell]);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout).toContain('wasm-roce');
     if (shell === 'bash') execFileSync('bash', ['-n'], { input: stdout });
   });
 
-  test('another shell: status 2, and which there are', async () => {
+  test('another shell gives status 2, and the names of those that exist', async () => {
     const { status, stderr } = await run(['completion', 'tcsh']);
     expect(status).toBe(2);
     expect(stderr).toMatch(/'tcsh' is invalid.*zsh, bash, fish/);
@@ -45,7 +45,7 @@ describe('manual pages', async () => {
   const program = await createProgram();
   const pages = manPages(program);
 
-  test('one for the program and one for each command, with all that --help says', async () => {
+  test('exist for the program and for each command, with everything that --help prints', async () => {
     const { stdout: help } = await run(['--help']);
     const names = [...help.matchAll(/^ {2}([a-z][a-z-]+) (?:\[|<| )/gm)]
       .map(([, name]) => name)
@@ -73,7 +73,7 @@ describe('manual pages', async () => {
   });
 });
 
-describe('a program for one command', async () => {
+describe('the completion of a program for one command', async () => {
   const { commands } = await createProgram();
   const ofShell = ['completion', 'complete'];
 

@@ -29,21 +29,21 @@ function check(stdout: string, links: readonly string[]): Result {
   return result;
 }
 
-describe('in one process', () => {
+describe('the demo in one process', () => {
   test('everything over the memory link', async () => {
     const { status, stdout, stderr } = await run(['demo', '--link', 'memory', '--json']);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(check(stdout, ['memory']).place.kind).toBe('process');
   });
 
-  test('where namespaces cannot be made, and it says why: here the program for it is not found', async () => {
+  test('says why where namespaces cannot be made: here the program for it is not found', async () => {
     const { status, stdout } = await run(['demo'], { env: { PATH: '/nowhere' } });
     expect(status).toBe(0);
     expect(stdout.split('\n')[0]).toBe('two cards in this process, on the memory link: unshare is not installed');
     expect(stdout).toContain('retransmits');
   });
 
-  test('where there is no addon', async () => {
+  test('works without the addon', async () => {
     const { status, stdout } = await run(['demo', '--json'], { node: NO_ADDON });
     expect(status).toBe(0);
     expect(check(stdout, ['memory']).place.reason).toMatch(/the native addon is not built/);
@@ -56,7 +56,7 @@ describe('in one process', () => {
     expect(check(stdout, ['memory']).place.reason).toMatch(/unshare .* is not permitted here/);
   });
 
-  test('a thread for each card needs another link: status 2, or 3 where there is none', async () => {
+  test('ends with status 2 for a thread for each card, or 3 where no other link is there', async () => {
     const named = await run(['demo', '--link', 'memory', '--mode', 'worker']);
     expect(named).toMatchObject({ status: 2, stderr: expect.stringContaining('--link memory works in one thread') });
     const replaced = await run(['demo', '--mode', 'worker'], { env: { PATH: '/nowhere' } });
@@ -66,7 +66,7 @@ describe('in one process', () => {
     );
   });
 
-  test('a link that is asked for is not replaced: status 3', async () => {
+  test('never replaces the link of --link: status 3', async () => {
     const { status, stderr } = await run(['demo', '--link', 'udp'], { env: { PATH: '/nowhere' } });
     expect(status).toBe(3);
     expect(stderr).toBe('wasm-roce: no network namespaces for the udp link: unshare is not installed\n');
@@ -98,7 +98,7 @@ function namespaces(): Set<string> {
 /** Whether the demo's interface is in this namespace. Other tests have others here. */
 const hasInterface = () => execFileSync('ip', ['-o', 'link'], { encoding: 'utf8' }).includes('roce0');
 
-describe('in two namespaces', () => {
+describe('the demo in two namespaces', () => {
   testIf(
     netPrivilege(),
     'with a thread for each card',

@@ -22,7 +22,7 @@ interface Info {
   notes: string[];
 }
 
-test('an interface with its GIDs, the link it would get and why, and the limits', async () => {
+test('an interface is shown with its GIDs, its default link with the reason, and the limits', async () => {
   const { status, stdout } = await run(['devinfo', 'lo']);
   expect(status).toBe(0);
   expect(stdout).toMatch(/^lo\n {2}state +ACTIVE/);
@@ -33,7 +33,7 @@ test('an interface with its GIDs, the link it would get and why, and the limits'
   expect(stdout).toMatch(/CAP_NET_RAW +(present|MISSING)/);
 });
 
-test('--json: one object and nothing else', async () => {
+test('--json prints one object and nothing else', async () => {
   const { status, stdout } = await run(['devinfo', '--json']);
   expect(status).toBe(0);
   const info = JSON.parse(stdout) as Info;
@@ -43,14 +43,14 @@ test('--json: one object and nothing else', async () => {
   expect(info.limits.maxSge).toBe(32);
 });
 
-test('an interface that does not exist: status 3, and the names of those that do', async () => {
+test('an interface that does not exist gives status 3, and the names of those that do', async () => {
   const { status, stdout, stderr } = await run(['devinfo', 'nope0', '--json']);
   expect(status).toBe(3);
   expect(stderr).toMatch(/^wasm-roce: there is no interface 'nope0'; interfaces: .*lo.*\n$/);
   expect(JSON.parse(stdout)).toMatchObject({ ok: false, error: { message: expect.stringContaining('nope0') } });
 });
 
-test('without the addon it tells what it can, and what is missing', async () => {
+test('without the addon it prints what it can, and names what is missing', async () => {
   const { status, stdout } = await run(['devinfo', '--json'], { node: NO_ADDON });
   expect(status).toBe(0);
   const { interfaces, capabilities, notes } = JSON.parse(stdout) as Info;
@@ -75,7 +75,7 @@ testIf(
   },
 );
 
-describe('what would keep packets away', () => {
+describe('obstacles that keep packets away', () => {
   let root: string;
   beforeEach(() => {
     root = mkdtempSync(join(tmpdir(), 'wasm-roce-sys-'));
@@ -97,7 +97,7 @@ describe('what would keep packets away', () => {
     write('class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0', 'eth0\n');
   }
 
-  test('an adapter with RoCE v2 on the interface, and the command that disables it', () => {
+  test('an adapter with RoCE v2 on the interface is named with the command that disables it', () => {
     adapter('RoCE v2');
     const [obstacle, ...more] = on('eth0');
     expect(more).toEqual([]);
@@ -109,17 +109,17 @@ describe('what would keep packets away', () => {
     expect(on('eth1')).toEqual([]);
   });
 
-  test('an adapter without RoCE v2, such as InfiniBand or with enable_roce off, is none', () => {
+  test('an adapter without RoCE v2, such as InfiniBand or with enable_roce off, is no obstacle', () => {
     adapter('IB/RoCE v1');
     expect(on('eth0')).toEqual([]);
   });
 
-  test('an XDP program', () => {
+  test('an XDP program is named', () => {
     const [obstacle] = obstaclesOn({ interface: 'eth0', xdpProgram: { id: 7, mode: 'native' } }, root);
     expect(obstacle).toMatchObject({ kind: 'XDP program', text: expect.stringContaining('bpftool prog show id 7') });
   });
 
-  test('a firewall: none, loaded, or not to be told', () => {
+  test('a firewall is none, loaded, or unknown', () => {
     expect(firewall(root).state).toBe('unknown');
     write('modules', 'veth 40960 0 - Live 0x0\n');
     expect(firewall(root)).toMatchObject({ state: 'none' });

@@ -88,7 +88,7 @@ test.each<[unknown, string]>([
   expect(found).toEqual([expect.stringContaining(problem)]);
 });
 
-test('services by rdma_cm and by TCP have ports of their own; what is not said is as usual', () => {
+test('services by rdma_cm and by TCP have separate ports, and options have defaults', () => {
   const { services, regions } = checkConfig('test', {
     ...service({ type: 'echo', port: 18515 }, { type: 'write-bw' }, { type: 'regions', port: '0x1d30' }),
     regions: { a: { size: '64k', access: ['remoteRead'] } },
@@ -101,7 +101,7 @@ test('services by rdma_cm and by TCP have ports of their own; what is not said i
   expect(regions).toEqual({ a: { size: 65536, persist: false, access: ['remoteRead'] } });
 });
 
-test('metrics and a service may have the same port of different addresses', () => {
+test('metrics and a service may have the same port on different addresses', () => {
   const both = { ...service({ type: 'send-bw', port: 9401 }), metrics: { port: 9401 } };
   expect(checkConfig('test', { ...both, addresses: ['127.0.0.2'] }).metrics).toEqual({ host: '127.0.0.1', port: 9401 });
 });
@@ -123,7 +123,7 @@ test.each<[object, string]>([
   expect(found).toEqual([expect.stringContaining(problem)]);
 });
 
-describe("a namespace's file", () => {
+describe('a namespace’s file', () => {
   const at = (name: string) => join(folder, name);
   test.each<[{ file: string; size?: number; readOnly?: boolean }, string | undefined]>([
     [{ file: at('new.img'), size: 4096 }, undefined],
@@ -143,7 +143,7 @@ describe("a namespace's file", () => {
   });
 });
 
-describe("a region's file", () => {
+describe('a region’s file', () => {
   const access = ALL;
   const at = (name: string) => join(folder, name);
   const [full, empty] = [at('full.bin'), at('empty.bin')];
@@ -166,7 +166,7 @@ describe("a region's file", () => {
     expect(found).toEqual([`regions.a.file is ${JSON.stringify(config.file)}, ${problem}`]);
   });
 
-  test('may be missing where it is to be made; its length is the size of a region that has none', () => {
+  test('may be missing where it is made; its length is the size of a region without one', () => {
     const regions = {
       a: { file: at('none.bin'), size: 4, persist: true, access },
       b: { file: full, access },
@@ -176,21 +176,21 @@ describe("a region's file", () => {
   });
 });
 
-describe('a file', () => {
-  test('is YAML or JSON', async () => {
+describe('a configuration file', () => {
+  test('may be YAML or JSON', async () => {
     const expected = checkConfig('test', { link: 'udp', ...ECHO });
     expect(await readConfig(file('link: udp # a remark\nservices:\n  - type: echo\n'), NOTHING)).toEqual(expected);
     expect(await readConfig(file('{"link": "udp", "services": [{"type": "echo"}]}'), NOTHING)).toEqual(expected);
   });
 
-  test('that is neither: where', async () => {
+  test('of another form is refused with the position of the fault', async () => {
     expect(await problems(readConfig(file('link: udp\nlink: xdp\nservices: [\n'), NOTHING))).toEqual([
       'Map keys must be unique at line 2, column 1',
       expect.stringMatching(/Flow sequence .* at line 4, column 1/),
     ]);
   });
 
-  test('and options: keys take the place of its keys, regions and services come to its own', async () => {
+  test('is completed by options: keys replace its keys, regions and services are added', async () => {
     const path = file(
       'link: xdp\nmode: worker\nservices: [{ type: echo }]\nregions: { a: { size: 1, access: [remoteRead] } }',
     );
@@ -202,7 +202,7 @@ describe('a file', () => {
     ]);
   });
 
-  test('the example that is packed is right', async () => {
+  test('of the package is valid', async () => {
     const example = readFileSync(join(import.meta.dirname, '../../packaging/endpoint.yaml'), 'utf8');
     // systemd creates the folder
     const path = file(example.replace('/var/lib/wasm-roce', folder));
@@ -212,7 +212,7 @@ describe('a file', () => {
 });
 
 describe('the command', () => {
-  test('--check: all errors, one a line, and status 2', async () => {
+  test('--check prints all errors, one a line, and ends with status 2', async () => {
     const path = file('link: smoke\nservices: [{ type: echo, port: 0 }]\n');
     const { status, stdout, stderr } = await run(['endpoint', path, '--check']);
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
@@ -224,7 +224,7 @@ describe('the command', () => {
     ]);
   });
 
-  test('what this machine lacks: told together with all else, and status 3 where it is alone', async () => {
+  test('reports what this machine lacks with all other errors, and ends with status 3 when it is alone', async () => {
     const regions = 'regions: { a: { file: /none/a.bin, size: 4, persist: true, access: [remoteRead] } }';
     const lacking = 'regions.a.file is "/none/a.bin", whose folder does not exist';
     const path = file(`${regions}\nservices: [{ type: echo }]\n`);
@@ -242,7 +242,7 @@ describe('the command', () => {
     ]);
   });
 
-  test('options that are wrong: which and why', async () => {
+  test('names wrong options, with the reason', async () => {
     const rows: [string[], number, RegExp][] = [
       [['--serve', 'echo', '--link', 'memory'], 2, /--link memory is for both ends in one process/],
       [['--region', 'a=4k'], 2, /nothing to serve: name a CONFIG, or --serve/],
@@ -259,14 +259,14 @@ describe('the command', () => {
 describe('the JSON Schema', () => {
   const SCHEMA = join(import.meta.dirname, '../../packaging/endpoint.schema.json');
 
-  test('--schema prints what packaging/endpoint.schema.json holds', async () => {
+  test('is printed by --schema as packaging/endpoint.schema.json has it', async () => {
     const { status, stdout, stderr } = await run(['endpoint', '--schema']);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     // after a change: wasm-roce endpoint --schema > packaging/endpoint.schema.json
     expect(stdout).toBe(readFileSync(SCHEMA, 'utf8'));
   });
 
-  test('permits the packaged configuration and numbers as text; refuses what the endpoint refuses', () => {
+  test('permits the packaged configuration and numbers as text, and refuses what the endpoint refuses', () => {
     const schema = z.fromJSONSchema(JSON.parse(readFileSync(SCHEMA, 'utf8')));
     const packaged = readFileSync(join(SCHEMA, '../endpoint.yaml'), 'utf8');
     expect(packaged).toMatch(/^# yaml-language-server: \$schema=endpoint\.schema\.json\n/);

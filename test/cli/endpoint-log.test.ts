@@ -34,7 +34,7 @@ test('of many errors of one event a few are logged, then their number', () => {
   expect(lines()).toMatchObject([{ event: 'refused', n: 7 }]);
 });
 
-test('few errors are all logged, and nothing more is said of them', () => {
+test('few errors are all logged, without a number', () => {
   const { log, lines } = open();
   for (let n = 0; n < 20; n++) log.error('refused', new Error(`${n}`));
   expect(lines()).toHaveLength(20);

@@ -118,7 +118,7 @@ describe('an endpoint', () => {
   });
   afterAll(() => serving.running.child.kill('SIGKILL'));
 
-  test('tells what it is: addresses, link, regions, services', () => {
+  test('prints its addresses, link, regions and services', () => {
     const about = (event: string) => serving.lines.filter((line) => line.event === event);
     expect(about('open')).toMatchObject([
       { interface: 'lo', link: 'udp', mode: 'inline', addresses: [SERVER], mtu: 4096 },
@@ -143,7 +143,7 @@ describe('an endpoint', () => {
     ]);
   });
 
-  test('echo: messages come back as they went; the log tells who came and what went', async () => {
+  test('echo: messages come back unchanged, and the log has the client’s arrival and end', async () => {
     const connection = await connect(7471);
     const qpn = `0x${connection.qp.query().destQpNum.toString(16).padStart(6, '0')}`;
     for (const text of ['one', '', 'x'.repeat(16_384)]) await echoes(connection, text);
@@ -155,7 +155,7 @@ describe('an endpoint', () => {
     expect(bytesReceived).toBeGreaterThan(16_384);
   });
 
-  test('a message that is too long ends the connection, and the log tells why', async () => {
+  test('a message that is too long ends the connection, and the log has the reason', async () => {
     const connection = await connect(7473);
     await echoes(connection, 'x'.repeat(64));
     await expect(connection.send(Buffer.alloc(65))).rejects.toMatchObject({ code: 'EMSGSIZE' });
@@ -164,7 +164,7 @@ describe('an endpoint', () => {
     expect(await serving.until('disconnected', { port: 7473 })).toMatchObject({ level: 'error', code: 'LOC_LEN_ERR' });
   });
 
-  test('regions: who connects is told of them, and reads, writes and counts within its rights', async () => {
+  test('regions: a client is told of them, and reads, writes and counts within its rights', async () => {
     const connection = await connect(7472);
     const list = await regionInfos(connection);
     expect(list.map(({ name, length, access }) => [name, length, access])).toEqual([
@@ -187,7 +187,7 @@ describe('an endpoint', () => {
     expect(told.error).toContain('QP_ACCESS_ERR');
   });
 
-  test('regions are reached by those alone who were told of them', async () => {
+  test('regions are reached by those alone that were told of them', async () => {
     const told = await connect(7472);
     const [scratch] = (await regionInfos(told)) as [RegionInfo];
     const stranger = await connect(7471);
@@ -195,13 +195,13 @@ describe('an endpoint', () => {
     await told.close();
   });
 
-  test('metrics: what `wasm-roce stat --prometheus` prints', async () => {
+  test('metrics are those of `wasm-roce stat --prometheus`', async () => {
     const text = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
     expect(text).toMatch(/^wasm_roce_port_up\{.*link="udp"\} 1$/m);
     expect((await fetch(`http://127.0.0.1:${metrics}/`)).status).toBe(404);
   });
 
-  test('SIGUSR2 writes regions that persist', async () => {
+  test('SIGUSR2 writes persistent regions', async () => {
     await using connection = await connect(7472);
     const [, , table, empty] = (await regionInfos(connection)) as [RegionInfo, RegionInfo, RegionInfo, RegionInfo];
     await connection.write(table, Buffer.from('WHAT'));
@@ -212,7 +212,7 @@ describe('an endpoint', () => {
     expect(readFileSync(fresh)).toEqual(Buffer.concat([Buffer.from('new'), Buffer.alloc(13)]));
   });
 
-  test('SIGHUP: what is the same goes on, what is new is opened, what is gone is closed', async () => {
+  test('SIGHUP keeps unchanged services, opens new ones, and closes those that are gone', async () => {
     const [stays, goes, asks] = [await connect(7471), await connect(7473), await connect(7472)];
     const before = await regionInfos(asks);
     const { readable: _gone, ...rest } = REGIONS;
@@ -239,7 +239,7 @@ describe('an endpoint', () => {
     await Promise.all([stays.close(), asks.close()]);
   });
 
-  test('SIGHUP with what is wrong, or cannot be opened: it is told, and all stays', async () => {
+  test('SIGHUP with a wrong configuration, or one that cannot be opened, is reported and changes nothing', async () => {
     await using connection = await connect(7474);
     const services = [{ type: 'echo', port: 7474 }];
     const taken = await freePort();
@@ -263,7 +263,7 @@ describe('an endpoint', () => {
     expect(await other.end()).toMatchObject({ status: 0 });
   });
 
-  test('SIGTERM: connections are ended in order, files are written, status 0', async () => {
+  test('SIGTERM ends connections in order and writes files, status 0', async () => {
     const [connection, asks] = [await connect(7471), await connect(7472)];
     const empty = (await regionInfos(asks))[2] as RegionInfo;
     await asks.write(empty, Buffer.from('end'));
@@ -290,7 +290,7 @@ const stopsItself = (text: string) => [
     };`,
 ];
 
-test('SIGTERM while it starts: it ends in order, files are written', async () => {
+test('SIGTERM during the start ends in order and writes files', async () => {
   const file = join(folder, 'early.bin');
   const regions = { early: { file, size: 8, persist: true, access: ALL } };
   const config = { addresses: ['127.83.0.4'], regions, services: [{ type: 'regions' }] };
@@ -305,7 +305,7 @@ test('SIGTERM while it starts: it ends in order, files are written', async () =>
 });
 
 /** A service manager: receives notifications, which Node cannot. */
-test('disks: SIGHUP adds and removes them while a host is connected', async () => {
+test('SIGHUP adds and removes disks while a host is connected', async () => {
   const nqn = 'nqn.2026-01.com.example:disks';
   const disk = (name: string, more: object = {}) => ({ file: join(folder, name), size: '1m', ...more });
   const nvme = (namespaces: object) => ({ services: [{ type: 'nvme', nqn, namespaces }] });
@@ -385,7 +385,7 @@ class Manager implements AsyncDisposable {
   }
 }
 
-test('systemd is told by an abstract name as well; where nobody listens, the log says so', async () => {
+test('systemd is notified by an abstract name as well, and the log has a failure', async () => {
   const log = new Log('json', new PassThrough().resume());
   const errors = vi.spyOn(log, 'error');
   const before = process.env.NOTIFY_SOCKET;
@@ -409,7 +409,7 @@ test('systemd is told by an abstract name as well; where nobody listens, the log
   }
 });
 
-test('options alone, lines for people, systemd is told; a second signal ends it at once', async () => {
+test('options suffice; lines are for people; a second signal ends it at once', async () => {
   await using manager = await Manager.start(join(folder, 'notify'));
   const env = { NOTIFY_SOCKET: manager.socket };
   const options = ['--address', SERVER, '--link', 'udp', '--serve', 'regions:7500', '--region', 'a=4k'];

@@ -8,13 +8,13 @@ import { freePort, run, start } from './run.js';
 const GID = '00000000000000000000ffff0a000001';
 const HOST = '127.78.0.1';
 
-test('52 bytes: LID, QPN, PSN, GID in lower case hexadecimal, and a NUL', () => {
+test('a handshake has 52 bytes: LID, QPN, PSN, GID in lower case hexadecimal, and a NUL', () => {
   const message = encodeDestination({ qpn: 0x11, psn: 0xabcdef, gid: '::ffff:10.0.0.1' });
   expect(message.toString('latin1')).toBe(`0000:000011:abcdef:${GID}\0`);
   expect(message.length).toBe(52);
 });
 
-test('and back', () => {
+test('a handshake is read back', () => {
   const message = Buffer.from(`0001:00001a:0d3f1b:${GID}\0`, 'latin1');
   expect(decodeDestination(message)).toEqual({ qpn: 0x1a, psn: 0xd3f1b, gid: '::ffff:10.0.0.1' });
 });
@@ -27,7 +27,7 @@ test.each([
   expect(() => decodeDestination(Buffer.from(text, 'latin1'))).toThrow(message);
 });
 
-describe('peers that do not keep to it', () => {
+describe('peers that break the handshake', () => {
   const open: { destroy?(): void; close?(): void }[] = [];
   afterEach(() => {
     for (const each of open.splice(0)) each.destroy ? each.destroy() : each.close?.();
@@ -98,7 +98,7 @@ describe('peers that do not keep to it', () => {
     expect(JSON.parse(stdout)).toMatchObject({ ok: false });
   });
 
-  test('a TCP port that is taken: status 3', async () => {
+  test('a TCP port that is taken gives status 3', async () => {
     const server = createServer();
     server.listen(0, HOST);
     open.push(server);

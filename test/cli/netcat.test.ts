@@ -88,7 +88,7 @@ async function exchange(bytes: number, ...args: string[]): Promise<readonly [End
   return ended;
 }
 
-describe('bytes as they are, both ways at once', () => {
+describe('bytes arrive unchanged, both ways at once', () => {
   test('32 MiB', async () => {
     const bytes = 32 * 2 ** 20;
     const ended = await exchange(bytes);
@@ -97,14 +97,14 @@ describe('bytes as they are, both ways at once', () => {
     expect(report(ended[1])).toMatchObject({ ok: true, role: 'connect', peer: { port: 7471 } });
   });
 
-  test('with loss, doubles and overtaking on the way', async () => {
+  test('with loss, duplicates and reordering on the way', async () => {
     const faults = ['--drop', '0.003', '--duplicate', '0.01', '--reorder', '0.003', '--seed', '5'];
     const ended = await exchange(2 * 2 ** 20, ...faults);
     expect(ended.map(({ status }) => status)).toEqual([0, 0]);
     expect(report(ended[0]).faults.tx_duplicate).toBeGreaterThan(0);
   });
 
-  test('a thread for each card, and a capture', async () => {
+  test('with a thread for each card, and a capture', async () => {
     const pcap = join(folder, 'worker.pcapng');
     const ended = await exchange(2 ** 20, '--mode', 'worker', '--pcap', pcap);
     expect(ended.map(({ status }) => status)).toEqual([0, 0]);
@@ -113,7 +113,7 @@ describe('bytes as they are, both ways at once', () => {
 });
 
 describe('rsockets', () => {
-  test('2 MiB both ways at once', async () => {
+  test('carry 2 MiB both ways at once', async () => {
     const bytes = 2 * 2 ** 20;
     const ended = await exchange(bytes, '--rsocket');
     expect(ended.map(({ status }) => status)).toEqual([0, 0]);
@@ -121,7 +121,7 @@ describe('rsockets', () => {
     expect(report(ended[1])).toMatchObject({ ok: true, role: 'connect', peer: { port: 7471 } });
   });
 
-  test('half-closed, and the next client of a listener that stays', async () => {
+  test('end one direction, and a listener that stays takes the next client', async () => {
     const { server, client } = addresses();
     const answer = openInput();
     const listener = await listening(server, `<${answer.path}`, '--rsocket', '-k', '-w', '60');
@@ -136,7 +136,7 @@ describe('rsockets', () => {
     await listener.ended;
   });
 
-  test('an end without rsockets, nobody, and nobody in time', async () => {
+  test('report an end without rsockets, a missing listener, and a timeout', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, '</dev/null', '-k');
     const wrong = await calling(client, server, '</dev/null', '--rsocket').ended;
@@ -156,8 +156,8 @@ describe('rsockets', () => {
   });
 });
 
-describe('ends of one direction', () => {
-  test('half-closed: who has said all still hears the answer', async () => {
+describe('the end of one direction', () => {
+  test('lets an end that has sent everything receive the answer', async () => {
     const { server, client } = addresses();
     const question = file('question', 100_000);
     const answer = openInput();
@@ -174,7 +174,7 @@ describe('ends of one direction', () => {
     expect(digest(heard)).toBe(digest(question));
   });
 
-  test('output into a file, typed input: done when the other end is', async () => {
+  test('of output into a file with typed input comes with the other end’s', async () => {
     const { server, client } = addresses();
     const copy = join(folder, 'copy');
     const listener = start(['listen', '--address', server, '--link', 'udp', PORT], {
@@ -187,7 +187,7 @@ describe('ends of one direction', () => {
     expect(digest(copy)).toBe(digest(join(folder, 'original')));
   });
 
-  test('a reader who has seen enough ends the connection, without a word', async () => {
+  test('by a reader that has enough ends the connection without an error', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, '</dev/zero >/dev/null');
     const command = 'exec 3>&1; (("$0" "$@" </dev/null; echo "status $?" >&3) | head -c 10 >/dev/null)';
@@ -202,7 +202,7 @@ describe('ends of one direction', () => {
     });
   });
 
-  test('a slow reader makes the writer wait: little is on the way', async () => {
+  test('a writer waits for a slow reader, with little on the way', async () => {
     const { server, client } = addresses();
     const listener = start(['listen', '--address', server, '--link', 'udp', PORT]);
     running.push(listener);
@@ -226,7 +226,7 @@ describe('ends of one direction', () => {
 });
 
 describe('ends of the connection', () => {
-  test('nobody listens: the reason by name, status 1', async () => {
+  test('without a listener: the reason by name, status 1', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, '</dev/null');
     const refused = await run(['connect', '--address', client, '--link', 'udp', server, '7472', '--json']);
@@ -237,7 +237,7 @@ describe('ends of the connection', () => {
     expect((await listener.ended).status).toBe(143);
   });
 
-  test('nobody is there, or comes: status 1 after the time', async () => {
+  test('without an answer or a client: status 1 after the time', async () => {
     const { server, client } = addresses();
     const called = await run(['connect', '--address', client, '--link', 'udp', server, PORT, '-w', '0.2']);
     expect(called).toMatchObject({ status: 1, stdout: '' });
@@ -261,7 +261,7 @@ describe('ends of the connection', () => {
     },
   );
 
-  test('Ctrl-C: the other end hears of it at once', async () => {
+  test('by Ctrl-C is known to the other end at once', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, `<${openInput().path} >/dev/null`);
     const caller = calling(client, server, `<${openInput().path}`, '-q');
@@ -271,7 +271,7 @@ describe('ends of the connection', () => {
     expect(await listener.ended).toMatchObject({ status: 1 });
   });
 
-  test('a peer that was killed is found', async () => {
+  test('by a killed peer is detected', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, `<${openInput().path} >/dev/null`, '--keep-alive', '0.2');
     const caller = calling(client, server, '</dev/null');
@@ -282,7 +282,7 @@ describe('ends of the connection', () => {
     expect(stderr).toMatch(new RegExp(`wasm-roce: ${client} port \\d+ no longer answers: .*RETRY_EXC_ERR`));
   });
 
-  test('output that cannot be written: status 1', async () => {
+  test('by output that cannot be written: status 1', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, `<${openInput().path} >/dev/null`);
     const { status, stderr } = await calling(client, server, '</dev/null >/dev/full').ended;
@@ -291,7 +291,7 @@ describe('ends of the connection', () => {
     expect((await listener.ended).status).toBe(1);
   });
 
-  test('--keep-open: one after the other, each with its report', async () => {
+  test('--keep-open serves one client after the other, each with its report', async () => {
     const { server, client } = addresses();
     const listener = await listening(server, '</dev/null', '--keep-open', '--json');
     for (const name of ['first', 'second']) {

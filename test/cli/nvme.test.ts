@@ -33,7 +33,7 @@ function begin(...args: string[]): Running {
   return command;
 }
 
-test('what a host writes is in the file; another run serves it again', async () => {
+test('blocks that a host writes are in the file, and another run serves it again', async () => {
   const [file, fixed] = [join(folder, 'disk'), join(folder, 'fixed')];
   const data = randomBytes(300_032);
   writeFileSync(fixed, data.subarray(0, 65_536));
@@ -64,7 +64,7 @@ test('what a host writes is in the file; another run serves it again', async () 
   await expect(controller.namespace(1).read(4096, 4096)).rejects.toThrow('UNRECOVERED_READ_ERROR');
 });
 
-test('without --nqn the subsystem has a name of this host; other hosts than those of --allow are refused', async () => {
+test('without --nqn the subsystem has a name of this host; hosts that --allow does not name are refused', async () => {
   const allowed = 'nqn.2026-01.com.example:host';
   const target = begin('--namespace', `disk=${join(folder, 'one')},size=1m`, '--allow', allowed, '--listen', '4421');
   await target.says('port 4421');
@@ -88,7 +88,7 @@ test.each([
   expect([status, stderr]).toEqual([2, expect.stringMatching(message)]);
 });
 
-test('a file that is not there, or has no size', async () => {
+test('a missing file, or one without a size, is refused', async () => {
   const none = await run(['nvme-target', '--namespace', `a=${join(folder, 'none')}`, ...END]);
   expect([none.status, none.stderr]).toEqual([expect.any(Number), expect.stringContaining('ENOENT')]);
   writeFileSync(join(folder, 'empty'), '');
@@ -125,7 +125,7 @@ describe('a host', () => {
     expect(readFileSync(file).every((byte) => byte === 4)).toBe(true);
   });
 
-  test('connect-test --write writes to one namespace, and finds what it wrote', async () => {
+  test('connect-test --write writes to one namespace, and reads it back', async () => {
     const args = ['--nsid', '1', '--write', '512k', '--block', '64k', '--depth', '3', '--seconds', '0.1', '--json'];
     const { status, stdout } = await run(['nvme', 'connect-test', HERE, NQN, ...args, ...HOST]);
     expect(status).toBe(0);
@@ -149,7 +149,7 @@ describe('a host', () => {
     expect({ status, stderr }).toEqual({ status: expected, stderr: expect.stringContaining(message) });
   });
 
-  test('a subsystem that is not there, and a target that is not there', async () => {
+  test('a missing subsystem and a missing target are reported', async () => {
     const none = await run(['nvme', 'connect-test', HERE, `${NQN}2`, ...HOST]);
     expect({ status: none.status, stderr: none.stderr }).toEqual({
       status: 1,

@@ -35,10 +35,10 @@ async function answered(peerHasLeft: boolean) {
   return caught;
 }
 
-test('is no failure when all that it sent has come', async () => {
+test('is no failure when all that it sent has arrived', async () => {
   expect(await answered(true)).toMatchObject({ received: 1, unacknowledged: 1 });
 });
 
-test('is one while it might still be there', async () => {
+test('is a failure while more might come', async () => {
   expect(String(await answered(false))).toMatch(/RETRY_EXC_ERR/);
 });

@@ -56,7 +56,7 @@ describe('keys', () => {
     expect(BINARY_KEYS.decode(message)).toEqual(KEYS);
   });
 
-  test('what is none is refused with its text', () => {
+  test('of another form are refused with their text', () => {
     expect(() => TEXT_KEYS.decode(Buffer.from('0000:0001:000030', 'latin1'))).toThrow(
       /the peer's keys are "0000:0001:000030"/,
     );
@@ -106,7 +106,7 @@ describe('the udp link, without privileges', () => {
     expect(lat.stdout).toMatch(/^ 2 +100( +\d+\.\d\d){7}$/m);
   });
 
-  test('-U and -H: the time of every message, as they came and in order', async () => {
+  test('-U and -H print the time of every message, unsorted and sorted', async () => {
     const [{ stdout }] = await pair('send-lat', ['-n', '20', '-U', '-H']);
     const [head, unsorted, sorted, ...more] = stdout
       .split('#, usec\n')
@@ -119,7 +119,7 @@ describe('the udp link, without privileges', () => {
     expect(report(json).latency?.[0]?.times).toHaveLength(20);
   });
 
-  test('-N: no peak', async () => {
+  test('-N prints no peak', async () => {
     const [{ stdout }] = await pair('write-bw', ['-n', '100', '-s', '1000', '-N']);
     expect(stdout).toMatch(/^ 1000 +100 +0\.00 +\d+\.\d\d /m);
   });
@@ -128,13 +128,13 @@ describe('the udp link, without privileges', () => {
     ['write-bw', ['-q', '2', '-l', '4', '-t', '10', '-Q', '10']],
     ['send-bw', ['-b', '-Q', '7', '-I', '1000']],
     ['read-bw', ['-Q', '100', '-t', '3']],
-  ])('%s %s: not every message completes, but every one is counted', async (name, options) => {
+  ])('%s %s: every message is counted, though not every one has a completion', async (name, options) => {
     const [client, server] = await pair(name, ['-n', '200', '-s', '1000', '--json', ...options]);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
     expect(report(client).bandwidth).toMatchObject([{ iters: 200 * report(client).qps }]);
   });
 
-  test.each([1, 5])('-o %i: so many READs on the way, and no more', async (outs) => {
+  test.each([1, 5])('-o %i limits the READs in flight', async (outs) => {
     const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
     const pcap = join(folder, 'reads.pcapng');
     const [client] = await pair('read-bw', ['-n', '100', '-s', '100', '-o', String(outs)], ['--pcap', pcap]);
@@ -183,7 +183,7 @@ describe('the udp link, without privileges', () => {
     ['write-bw', []],
     ['send-bw', []],
     ['read-bw', ['-b']],
-  ])('%s %s without end: a line for each interval, and in order to the end at Ctrl-C', async (name, options) => {
+  ])('%s %s without end prints a line for each interval, and ends in order at Ctrl-C', async (name, options) => {
     const port = String(await freePort());
     const all = ['--link', 'udp', '-p', port, '--run_infinitely', '-D', '0.1', '-s', '4096', ...options];
     const server = start([name, '--address', SERVER, ...all]);
@@ -212,7 +212,7 @@ describe('the udp link, without privileges', () => {
     [['-w', '1000000000'], /4096 bytes: [\d.]+ MiB\/sec is less than 1000000000 \(--limit_bw\)/],
     [['-w', '1000000', '--report_gbits'], /4096 bytes: [\d.]+ Gb\/sec is less than 1000000 \(--limit_bw\)/],
     [['-y', '1000'], /4096 bytes: [\d.]+ million messages per second is less than 1000 \(--limit_msgrate\)/],
-  ])('%s: the end that has this limit fails when it is missed', async (limits, said) => {
+  ])('%s: the end with this limit fails when it is missed', async (limits, said) => {
     const [client, server] = await pair('write-bw', ['-s', '4096', '-n', '100', '--json'], limits);
     expect([client.status, server.status]).toEqual([said ? 1 : 0, 0]);
     expect(client.stderr).toMatch(said ?? /^$/);
@@ -225,7 +225,7 @@ describe('the udp link, without privileges', () => {
     ['send-lat', []],
     // without acknowledgements, whose absence would also reveal it
     ['write-lat', ['-c', 'UC']],
-  ])('%s %s: a client that goes in the middle of it is missed at once', async (name, options) => {
+  ])('%s %s: a client that leaves in the middle is noticed at once', async (name, options) => {
     const port = String(await freePort());
     const all = ['--link', 'udp', '-p', port, '-D', '60', '--json', ...options];
     const server = start([name, '--address', SERVER, ...all]);
@@ -243,7 +243,7 @@ describe('the udp link, without privileges', () => {
     }
   });
 
-  test('datagrams that are lost are not waited for: the server tells how many have come', async () => {
+  test('a server does not wait for lost datagrams, and prints how many have come', async () => {
     const faults = ['--drop', '0.1', '--seed', '1'];
     const [client, server] = await pair('send-bw', ['-c', 'UD', '-n', '200', '-s', '100', '--json'], faults);
     expect([client.status, client.stderr, server.status]).toEqual([0, '', 1]);
@@ -253,7 +253,7 @@ describe('the udp link, without privileges', () => {
     expect(server.stderr).toContain(`${200 - lost} of 200 messages were received: UD does not retransmit`);
   });
 
-  test('with loss on the way, by retransmission', async () => {
+  test('with loss on the way, every message arrives by retransmission', async () => {
     const faults = ['--drop', '0.03', '--seed', '5'];
     const [client, server] = await pair('write-lat', ['-n', '100', '-u', '14', '--json'], faults);
     expect([client.status, server.status, client.stderr]).toEqual([0, 0, '']);
@@ -262,7 +262,7 @@ describe('the udp link, without privileges', () => {
   });
 });
 
-test('--use-srq: all queue pairs have one', async () => {
+test('--use-srq: all queue pairs have one shared receive queue', async () => {
   await using device = await openDevice({ link: 'memory', hub: createMemoryHub(), memoryBytes: 2 ** 24 });
   const kind = KINDS.find(({ name }) => name === 'send-bw') as TestKind;
   const options = { kind, qps: 3, txDepth: 4, rxDepth: 5, transport: 'RC', size: 100, useSrq: true };
@@ -320,7 +320,7 @@ test.each([
   expect({ status, report: JSON.parse(stdout) }).toMatchObject({ status: 0, report: { ok: true, lost: 0, ...result } });
 });
 
-test('what the link itself loses both ways is told, for all sizes together', async () => {
+test('losses of the link itself are printed, for all sizes together', async () => {
   const words = ['-c', 'UD', '-a', '-n', '5', '-b', '-m', '256', '--drop', '0.02', '--seed', '1', '--json'];
   const { status, stdout, stderr } = await run(['send-bw', '--link', 'memory', ...words]);
   const { ok, lost, faults, bandwidth } = JSON.parse(stdout) as PerftestReport;
@@ -330,14 +330,14 @@ test('what the link itself loses both ways is told, for all sizes together', asy
   expect(stderr).toContain(`${80 - lost} of 80 messages were received`);
 });
 
-test('the default size is cut to what a datagram holds, and that is said', async () => {
+test('the default size is cut to that of a datagram, with a note', async () => {
   const words = ['send-bw', '-c', 'UD', '--link', 'memory', '-n', '10', '-m', '1024'];
   const note = 'message size reduced from 65536 to 1024 bytes: a datagram holds at most the path MTU';
   expect((await run(words)).stdout).toContain(note);
   expect(JSON.parse((await run([...words, '--json'])).stdout).notes).toContain(note);
 });
 
-test.each([[[]], [['-R']]])('--run_infinitely on the memory link: in order to the end at Ctrl-C: %j', async (words) => {
+test.each([[[]], [['-R']]])('--run_infinitely on the memory link ends in order at Ctrl-C: %j', async (words) => {
   const both = start(['send-bw', '--link', 'memory', '--run_infinitely', '-D', '0.1', '-s', '4096', ...words]);
   await both.prints((stdout) => /^ 4096 +\d+ /m.test(stdout));
   both.child.kill('SIGINT');

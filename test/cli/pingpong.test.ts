@@ -31,7 +31,7 @@ async function pair(both: readonly string[], more: readonly string[] = []): Prom
 const report = ({ stdout }: Ended) => JSON.parse(stdout) as Report;
 
 describe('the udp link, without privileges', () => {
-  test('the words of the stock tool for people', async () => {
+  test('prints the words of the stock tool for people', async () => {
     const [client, server] = await pair(['--link', 'udp', '-n', '200', '-c']);
     expect([client.status, server.status]).toEqual([0, 0]);
     for (const { stdout } of [client, server]) {
@@ -50,7 +50,7 @@ describe('the udp link, without privileges', () => {
     expect(client.stderr).toBe('');
   });
 
-  test('--json: one object at either end, in which both agree', async () => {
+  test('--json prints one object at either end, and both agree', async () => {
     const [client, server] = await pair(['--link', 'udp', '-n', '50', '-s', '64k', '-e', '-c', '--json', '-m', '4096']);
     const ours = report(client);
     const theirs = report(server);
@@ -62,7 +62,7 @@ describe('the udp link, without privileges', () => {
     expect(ours.counters.qp.rdma_sends).toBe(50);
   });
 
-  test('a thread for each card, its program asleep or spinning', async () => {
+  test('works with a thread for each card, asleep or spinning', async () => {
     const options = ['--link', 'udp', '--mode', 'worker', '-n', '50', '-s', '64k', '-c', '--json'];
     for (const more of [['-e', '--spin', '0'], []]) {
       const [client, server] = await pair([...options, ...more]);
@@ -71,7 +71,7 @@ describe('the udp link, without privileges', () => {
     }
   });
 
-  test('with loss on the way everything still comes, by retransmission', async () => {
+  test('with loss on the way every message arrives by retransmission', async () => {
     const faults = ['--drop', '0.05', '--duplicate', '0.02', '--seed', '7'];
     const [client, server] = await pair(
       ['--link', 'udp', '-n', '60', '-s', '16k', '-c', '--json', '--timeout', '12'],
@@ -84,12 +84,12 @@ describe('the udp link, without privileges', () => {
     expect(retransmits + report(server).retransmits).toBeGreaterThan(10);
   });
 
-  test('no byte at all', async () => {
+  test('works with messages of no bytes', async () => {
     const [client, server] = await pair(['--link', 'udp', '-n', '20', '-s', '0', '-c']);
     expect([client.status, server.status]).toEqual([0, 0]);
   });
 
-  test('-c finds what is wrong', async () => {
+  test('-c finds wrong bytes', async () => {
     const port = String(await freePort());
     // Pages begin with 0 only with -c, so a client without it sends bytes that the server does not expect.
     const server = start(['pingpong', '--address', SERVER, '--link', 'udp', '-p', port, '-n', '3', '-c', '--json']);
@@ -133,7 +133,7 @@ describe('the udp link, without privileges', () => {
     ).toEqual([true, true]);
   });
 
-  test('a GID that is not there: status 2', async () => {
+  test('a GID that does not exist gives status 2', async () => {
     const port = String(await freePort());
     const server = start(['pingpong', '--address', SERVER, '--link', 'udp', '-p', port, '--idle', '5']);
     await server.says('waiting for a client');
@@ -146,7 +146,7 @@ describe('the udp link, without privileges', () => {
 });
 
 describe('the memory link, both ends in one process', () => {
-  test('with faults of every kind, every byte right, and a capture', async () => {
+  test('with faults of every kind every byte is right, and the capture complete', async () => {
     const pcap = join(folder, 'memory.pcapng');
     const faults = ['--drop', '0.03', '--corrupt', '0.03', '--duplicate', '0.03', '--reorder', '0.03', '--seed', '3'];
     const args = ['--link', 'memory', '-n', '100', '-s', '9000', '-c', '--json', '--timeout', '10', '--pcap', pcap];
@@ -159,7 +159,7 @@ describe('the memory link, both ends in one process', () => {
     expect(statSync(pcap).size).toBeGreaterThan(100 * 9000);
   });
 
-  test('a delay is seen in the round trips', async () => {
+  test('a delay shows in the round trips', async () => {
     const { stdout } = await run(['pingpong', '--link', 'memory', '-n', '20', '--delay', '2000', '--json']);
     expect((JSON.parse(stdout) as Report).latency?.min).toBeGreaterThan(4000);
   });
@@ -169,7 +169,7 @@ describe('the memory link, both ends in one process', () => {
     expect(status).toBe(0);
   });
 
-  test('everything lost: the failed completion explains itself, status 1', async () => {
+  test('a failed completion explains itself when everything is lost, status 1', async () => {
     const args = ['pingpong', '--link', 'memory', '-n', '1', '--drop', '1', '--timeout', '6', '--retry', '2', '--json'];
     const { status, stdout, stderr } = await run(args);
     expect(status).toBe(1);
@@ -177,7 +177,7 @@ describe('the memory link, both ends in one process', () => {
     expect(JSON.parse(stdout)).toMatchObject({ ok: false, error: { code: 'RETRY_EXC_ERR' } });
   });
 
-  test('a capture that cannot be written: status 3', async () => {
+  test('a capture that cannot be written gives status 3', async () => {
     const { status, stderr } = await run(['pingpong', '--link', 'memory', '--pcap', '/nowhere/at/all.pcapng']);
     expect(status).toBe(3);
     expect(stderr).toMatch(/ENOENT.*\/nowhere\/at\/all\.pcapng/);

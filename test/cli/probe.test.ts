@@ -40,7 +40,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     return run(['probe', namespace.farAddresses[0], ...end, ...args]);
   };
 
-  test('our own endpoint passes every check, but for what a busy host changes', async () => {
+  test('our own endpoint passes every check, except for those that a busy host changes', async () => {
     const file = join(folder, 'result.json');
     const { status, stdout: none, stderr } = await probe('--intrusive', '--json', file);
     expect(none).toBe('');
@@ -80,7 +80,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining("'nowhere' is invalid")]);
   });
 
-  test('reports as files, and what differs from an earlier one', async () => {
+  test('reports are written to files, and differences from an earlier one named', async () => {
     const path = (name: string) => join(folder, name);
     const files = ['--html', path('report.html'), '--junit', path('report.xml'), '--packets', path('report.pcapng')];
     const first = await probe('--check', 'psn-gap', '--json', path('first.json'), ...files);
@@ -104,7 +104,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     ['SIGINT', 130],
     ['SIGTERM', 143],
   ] as const)(
-    '%s in the middle of a run: all reports, with the reason, at once',
+    '%s in the middle of a run writes all reports, with the reason, at once',
     async (signal, status) => {
       const path = (name: string) => join(folder, `${signal}-${name}`);
       const names = ['json', 'html', 'junit', 'packets'];
@@ -169,14 +169,14 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(summary.pass).toBeGreaterThan(0);
   }, 30_000);
 
-  test('by default nothing intrusive is sent, and the result says so', async () => {
+  test('nothing intrusive is sent by default, and the result says so', async () => {
     const { status, stdout } = await probe('--check', '30', '--check', 'psn-gap');
     expect(status).toBe(0);
     expect(stdout).toMatch(/^not applicable 30 .*\n +intrusive: it sends malformed packets/m);
     expect(stdout).toMatch(/^pass +21 /m);
   }, 30_000);
 
-  test('a peer without the services: what to start there, and status 1', async () => {
+  test('a peer without the services gives a list of what to start there, and status 1', async () => {
     const { status, stdout, stderr } = await probe('--check', 'psn-gap', '--regions', '7999', '--perftest', '7998');
     expect(status).toBe(1);
     expect(stdout).toMatch(/^not reachable +21 .*\n +start on the peer: wasm-roce endpoint --serve regions:7999/m);
@@ -184,20 +184,20 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
     expect(stderr).toMatch(/offers nothing that the checks can use/);
   }, 30_000);
 
-  test('without discovery, the services are used that are usual', async () => {
+  test('without discovery the usual services are used', async () => {
     const { status, stdout } = await probe('--check', 'psn-gap', '--no-discovery');
     expect(status, stdout).toBe(0);
     expect(stdout).toMatch(/^pass +21 /);
   }, 30_000);
 
-  test('a peer that sends no requests: what to start there', async () => {
+  test('a peer that sends no requests gives a list of what to start there', async () => {
     const { stdout } = await probe('--check', 'nak-reaction', '--traffic', '7997', '--rping', '7996');
     expect(stdout).toMatch(
       / start on the peer: wasm-roce endpoint --serve traffic:7997 or rping -s -P -p 7996 -S 64\n/,
     );
   }, 30_000);
 
-  test('the IPv6 address', async () => {
+  test('an IPv6 address works', async () => {
     const args = [namespace.farAddresses[1], '--ib-dev', namespace.near, '--link', 'packet', '--json', '-'];
     const { status, stdout } = await run(['probe', ...args, '--check', 'psn-gap', '--check', 'ipv4-header']);
     expect(status, stdout).toBe(0);
@@ -206,7 +206,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip'), programPrivilege('nsenter
   }, 30_000);
 });
 
-test('a dry run lists what would be sent, and needs no peer', async () => {
+test('a dry run lists the checks and their packets, and needs no peer', async () => {
   const { status, stdout } = await run(['probe', '192.0.2.7', '--dry-run', '--check', 'psn-gap', '--check', '2']);
   expect(status).toBe(0);
   expect(stdout).toBe(

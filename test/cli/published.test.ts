@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import type { PublishedDevice } from '../../src/index.js';
 import { run, start } from './run.js';
 
-test('stat sees the devices of a pingpong that runs; it leaves no socket behind', async () => {
+test('stat shows the devices of a running pingpong, which leaves no socket behind', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const env = { XDG_RUNTIME_DIR: folder };
   const running = start(['pingpong', '--link', 'memory', '-n', '1000000'], { env });

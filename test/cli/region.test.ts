@@ -35,7 +35,7 @@ function putText(text: string, ...args: string[]): Promise<Ended> {
   return run(['put', SERVER, ...args, ...END], { prefix: ['sh', '-c', `exec "$0" "$@" < ${path('in')}`] });
 }
 
-test('a file of several chunks goes there and back, byte for byte', async () => {
+test('a file of several chunks is put and got back, byte for byte', async () => {
   const content = Buffer.alloc(3 * 2 ** 20 - 5, 'not twice the same ');
   writeFileSync(path('sent'), content);
   const { status, stdout, stderr } = await put('table', path('sent'), '--json');
@@ -47,7 +47,7 @@ test('a file of several chunks goes there and back, byte for byte', async () => 
   expect(readFileSync(path('got')).subarray(0, content.length).equals(content)).toBe(true);
 });
 
-test('a part, from standard input and to standard output', async () => {
+test('a part is put from standard input and got to standard output', async () => {
   expect(await putText('hello', 'table@1m:5')).toEqual({ status: 0, stdout: '', stderr: '' });
   expect(await get('table@1048577:3')).toEqual({ status: 0, stdout: 'ell', stderr: '' });
   // what is shorter leaves the rest as it was
@@ -55,7 +55,7 @@ test('a part, from standard input and to standard output', async () => {
   expect((await get('table@1m:5')).stdout).toBe('Jello');
 });
 
-describe('what cannot be: one line that names the value and the rule', () => {
+describe('an impossible command gives one line that names the value and the rule', () => {
   test.each<[() => Promise<Ended>, RegExp]>([
     [() => get('nope'), /the endpoint has no region 'nope'; regions: table, sealed$/],
     [() => get('sealed'), /region sealed does not permit remoteRead; it permits remoteWrite$/],
@@ -72,7 +72,7 @@ describe('what cannot be: one line that names the value and the rule', () => {
     expect(stderr).toMatch(/^wasm-roce: .*\n$/);
   });
 
-  test('a refused get leaves an old file as it was, and makes no new one', async () => {
+  test('a refused get leaves an old file unchanged, and makes no new one', async () => {
     writeFileSync(path('old'), 'old');
     await get('nope', '-o', path('old'));
     await get('nope', '-o', path('new'));

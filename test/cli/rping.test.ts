@@ -43,22 +43,22 @@ async function pair(both: readonly string[], more: readonly string[] = []): Prom
 
 const report = ({ stdout }: Ended) => JSON.parse(stdout) as RpingReport;
 
-describe('what is said', () => {
-  test('where memory is: 64 bits of address, 32 of key and of length, big-endian', () => {
+describe('messages of rping', () => {
+  test('name memory by 64 bits of address, 32 of key and of length, big-endian', () => {
     const where = { addr: 0x1122334455667788n, rkey: 0x99aabbcc, length: 64 };
     expect(encodeRdmaInfo(where).toString('hex')).toBe('112233445566778899aabbcc00000040');
     expect(decodeRdmaInfo(encodeRdmaInfo(where))).toEqual(where);
     expect(() => decodeRdmaInfo(Buffer.alloc(17))).toThrow(/sent 17 bytes.*has 16/);
   });
 
-  test('pings as the stock program fills them', () => {
+  test('have bytes as the stock program fills them', () => {
     expect(textOf(pingBytes(0, 64))).toBe('rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr');
     expect(textOf(pingBytes(57, 30))).toBe('rdma-ping-57: zABCDEFGHIJKLMN');
     expect(textOf(pingBytes(58, 30))).toBe('rdma-ping-58: ABCDEFGHIJKLMNO');
   });
 });
 
-test('-v: the lines of the stock program, at either end', async () => {
+test('-v prints the lines of the stock program, at either end', async () => {
   const [asked, served] = await pair(['-v', '-V'], ['-C', '3']);
   expect([asked.status, served.status, asked.stderr]).toEqual([0, 0, '']);
   const text = (n: number) => textOf(pingBytes(n, 64));
@@ -81,7 +81,7 @@ test.each([[['-S', '65536', '-q']], [['-S', '4096', '--mode', 'worker']]])(
   },
 );
 
-test('-P: two clients at once, and the end at Ctrl-C, of which a client hears', async () => {
+test('-P serves two clients at once, and Ctrl-C ends them', async () => {
   const port = ++lastPort;
   const server = await serve(port, '-P', '-v');
   const [first, second] = CLIENTS.map((from) => client(port, ['-v'], from)) as [Running, Running];
@@ -97,7 +97,7 @@ test('-P: two clients at once, and the end at Ctrl-C, of which a client hears', 
   for (const from of CLIENTS) expect(served.stdout).toMatch(new RegExp(`^\\d+ pings of 64 B from ${from} in `, 'm'));
 });
 
-test('Ctrl-C before anybody came, and before all is done: status 130', async () => {
+test('Ctrl-C before a client has come, and before the end, gives status 130', async () => {
   const lonely = await serve(++lastPort);
   lonely.child.kill('SIGINT');
   expect(await lonely.ended).toMatchObject({ status: 130, stdout: '' });
@@ -110,7 +110,7 @@ test('Ctrl-C before anybody came, and before all is done: status 130', async () 
   expect([asked.status, served.status]).toEqual([130, 0]);
 });
 
-test('Ctrl-C while there is no connection: status 130, at once', async () => {
+test('Ctrl-C without a connection gives status 130 at once', async () => {
   const alone = client(++lastPort, ['-d']);
   await alone.says('for a connection');
   alone.child.kill('SIGINT');
@@ -120,7 +120,7 @@ test('Ctrl-C while there is no connection: status 130, at once', async () => {
   });
 });
 
-test('Ctrl-C while the server opens its device is not forgotten', async () => {
+test('Ctrl-C while the server opens its device ends it', async () => {
   const options: RpingOptions = {
     ...{ signal: AbortSignal.abort(), port: ++lastPort, listen: SERVER, address: SERVER, link: 'udp', open: {} },
     ...{ size: 64, count: 1, idleMs: 0, validate: false, verbose: false, debug: false, persistent: false },
@@ -129,7 +129,7 @@ test('Ctrl-C while the server opens its device is not forgotten', async () => {
   await runServer({ ...options, persistent: true }, new Output(true));
 });
 
-test('with trouble on the way', async () => {
+test('works with faults on the way', async () => {
   const faults = ['--duplicate', '0.3', '--reorder', '0.2', '--seed', '5'];
   const [asked, served] = await pair(['-V', '--json', '-S', '9000'], ['-C', '5', ...faults]);
   expect([asked.status, served.status, asked.stderr]).toEqual([0, 0, '']);
@@ -137,7 +137,7 @@ test('with trouble on the way', async () => {
   expect(report(asked).faults.tx_duplicate).toBeGreaterThan(0);
 });
 
-test('a larger ping than the server takes ends the connection, and the server says why', async () => {
+test('a larger ping than the server takes ends the connection, and the server prints why', async () => {
   const server = await serve(++lastPort, '-S', '4096');
   const { status, stderr } = await client(lastPort, ['-S', '5000', '-C', '1']).ended;
   expect([status, stderr]).toEqual([1, 'wasm-roce: the server left in the middle of a ping\n']);
@@ -147,7 +147,7 @@ test('a larger ping than the server takes ends the connection, and the server sa
   });
 });
 
-test('nobody listens: the reason of the refusal, status 1', async () => {
+test('without a listener the reason of the refusal is printed, status 1', async () => {
   const server = await serve(++lastPort, '-P');
   const { status, stdout, stderr } = await client(lastPort + 1000, ['--json']).ended;
   server.child.kill('SIGINT');

@@ -16,7 +16,7 @@ function file(name: string, text: string): string {
 
 const PINGPONG = ['pingpong', '--link', 'memory', '-s', '10000', '-m', '1024', '-n', '20', '-c', '--json'];
 
-test('--fault hits the chosen packets, and the report says how many', async () => {
+test('--fault hits the chosen packets, and the report counts them', async () => {
   const rules = [
     'drop the 3rd SEND_MIDDLE',
     'corrupt the 2nd SEND_LAST received, 2nd time too',
@@ -40,7 +40,7 @@ test.each([
   expect(stderr).toContain(message);
 });
 
-test('script check names every mistake with its place', async () => {
+test('script check names every mistake with its position', async () => {
   const [good, bad] = [file('good.roce', '> SEND_ONLY\n'), file('bad.roce', '> SENDS\ncheck x\n')];
   const worse = file('worse.roce', 'let = 1\n');
   expect(await run(['script', 'check', good])).toMatchObject({ status: 0, stdout: '1 scripts without mistakes\n' });

@@ -37,7 +37,7 @@ afterAll(async () => {
   rmSync(base, { recursive: true });
 });
 
-test('a table for each device, with a column for each queue pair', async () => {
+test('prints a table for each device, with a column for each queue pair', async () => {
   const { status, stdout } = await run(['stat'], env());
   expect(status).toBe(0);
   expect(stdout).toMatch(new RegExp(`one, process ${process.pid}: memory link on mem0, ACTIVE, `));
@@ -48,20 +48,20 @@ test('a table for each device, with a column for each queue pair', async () => {
   expect((await run(['stat', '--all'], env())).stdout).toContain('drop_icrc');
 });
 
-test('--explain: what the counters of silent drops mean', async () => {
+test('--explain prints what the counters of silent drops mean', async () => {
   const { stdout } = await run(['stat', 'one', '--all', '--explain'], env());
   expect(stdout).toMatch(/^ {2}drop_icrc: the ICRC is wrong: damaged in transit/m);
   expect((await run(['stat', 'one', '--explain'], env())).stdout).not.toContain('drop_icrc');
 });
 
-test('--json: an array and nothing else', async () => {
+test('--json prints an array and nothing else', async () => {
   const devices = JSON.parse((await run(['stat', String(process.pid), '--json'], env())).stdout) as PublishedDevice[];
   expect(devices).toHaveLength(2);
   expect(devices[1]).toMatchObject({ name: 'one', counters: { rx_write_requests: 1 }, qps: [{ state: 'RTS' }] });
 });
 
 describe('--prometheus', () => {
-  test('a parser that is not ours finds each metric, with its type and its help', async () => {
+  test('a foreign parser finds each metric, with its type and its help', async () => {
     const { stdout } = await run(['stat', '--prometheus'], env());
     const families = parse(stdout);
     expect(families.length).toBeGreaterThan(100);
@@ -84,14 +84,14 @@ describe('--prometheus', () => {
     ...{ addresses: [], counters, qps: [] },
   });
 
-  test('a restarted process continues its series; two devices of one name have each their own', () => {
+  test('a restarted process continues its series, and two devices of one name have their own', () => {
     const text = (...pids: number[]) => prometheusText(pids.map((pid) => device(pid, 'a "b"\n\\', { sent_pkts: 3 })));
     expect(text(7)).toBe(text(4711));
     const names = parse(text(9, 7))[0]?.metrics.map(({ labels }) => labels?.name);
     expect(names).toEqual(['a "b"\n\\', 'a "b"\n\\#2']);
   });
 
-  test('what can fall is a gauge; every counter of each link has a text of its own', async () => {
+  test('a value that can fall is a gauge, and every counter of each link has a text of its own', async () => {
     const { 'link.tx_errors': counter, 'link.tx_last_errno': gauge } = Object.fromEntries(
       ['link.tx_errors', 'link.tx_last_errno'].map((name) => [name, metricOf(name).type]),
     );
@@ -109,7 +109,7 @@ describe('--watch', () => {
   const traces = () => [readdirSync(join(base, 'wasm-roce')), process.getActiveResourcesInfo().filter(isPipe).length];
   const isPipe = (name: string) => name === 'PipeWrap';
 
-  test('into a pipe: one table after the other, with rates; Ctrl-C ends it and leaves nothing', async () => {
+  test('into a pipe prints one table after the other, with rates; Ctrl-C ends it and leaves nothing', async () => {
     const before = traces();
     const watching = start(['stat', 'one', '--watch', '0.1'], env());
     await watching.prints((stdout) => times(stdout, 'one, process') >= 1);
@@ -124,7 +124,7 @@ describe('--watch', () => {
     await eventually(() => expect(traces()).toEqual(before));
   });
 
-  test('--json: one line each time', async () => {
+  test('--json prints one line each time', async () => {
     const watching = start(['stat', '--watch', '0.1', '--json'], env());
     await watching.prints((stdout) => times(stdout, '\n') >= 3);
     watching.child.kill('SIGINT');
@@ -133,7 +133,7 @@ describe('--watch', () => {
     for (const line of stdout.trimEnd().split('\n')) expect(JSON.parse(line)).toHaveLength(2);
   });
 
-  test('on a terminal: the screen is cleared each time; Ctrl-C on its keyboard ends it', async () => {
+  test('on a terminal clears the screen each time, and Ctrl-C on its keyboard ends it', async () => {
     const before = traces();
     // whether there are colours depends on TERM and CI
     const watching = start(['stat', 'one', '--watch', '0.1'], { env: { ...env().env, NO_COLOR: '1' }, terminal: true });
@@ -148,7 +148,7 @@ describe('--watch', () => {
     await eventually(() => expect(traces()).toEqual(before));
   });
 
-  test('nobody publishes: it says so, and goes on', async () => {
+  test('without a device says so, and goes on', async () => {
     const watching = start(['stat', '--watch', '0.1'], { env: { XDG_RUNTIME_DIR: mkdtempSync(join(base, 'none-')) } });
     await watching.prints((stdout) => times(stdout, 'no process of this user publishes a device') >= 2);
     watching.child.kill('SIGINT');
@@ -156,14 +156,14 @@ describe('--watch', () => {
   });
 });
 
-test('a name that nobody has: status 1, and the names that there are', async () => {
+test('an unknown name gives status 1, and the known names', async () => {
   const { status, stderr } = await run(['stat', 'two'], env());
   expect(status).toBe(1);
   expect(stderr).toMatch(/^wasm-roce: no device is published as 'two'; published devices: one \(process \d+\), one/);
   expect((await run(['stat', '--json', '--prometheus'], env())).status).toBe(2);
 });
 
-test('nobody publishes: it says so', async () => {
+test('without a device it says so', async () => {
   const empty = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const { stdout } = await run(['stat'], { env: { XDG_RUNTIME_DIR: empty } });
   expect(stdout).toBe('no process of this user publishes a device\n');

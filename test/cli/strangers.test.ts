@@ -20,7 +20,7 @@ afterEach(async () => {
   for (const end of ends.splice(0)) await end();
 });
 
-test('a peer that sends without end is cut off, and little of it is kept', async () => {
+test('a peer that sends without end is disconnected, and little of its data is kept', async () => {
   const server = createServer().listen(0, HOST);
   ends.push(() => server.close());
   await once(server, 'listening');
@@ -43,7 +43,7 @@ test('a peer of perftest cannot ask for buffers of any size', async () => {
   );
 });
 
-test('clients that say nothing make room for those that come later', async () => {
+test('silent clients make room for later ones', async () => {
   const probe = createServer().listen(0, HOST);
   await once(probe, 'listening');
   const { port } = probe.address() as AddressInfo;

@@ -30,7 +30,7 @@ async function turns(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test('they wait in order, and nothing of what they send is lost', async () => {
+test('wait in order, and none of their data is lost', async () => {
   for (const word of ['one', 'two']) await client(word);
   for (const word of ['one', 'two']) {
     const channel = await listener.accept();
@@ -39,7 +39,7 @@ test('they wait in order, and nothing of what they send is lost', async () => {
   }
 });
 
-test('those that have left are not served, however they left', async () => {
+test('that have left are not served, however they left', async () => {
   const [polite, rude] = [await client('one'), await client('two')];
   await client('six');
   polite.end();
@@ -51,7 +51,7 @@ test('those that have left are not served, however they left', async () => {
   channel.close();
 });
 
-test('they are closed when the server no longer listens', async () => {
+test('are closed when the server no longer listens', async () => {
   const waiting = await client('one');
   await turns();
   listener.close();

@@ -31,7 +31,7 @@ async function open(idleMs?: number) {
 
 const order = (connection: Connection, what: TrafficOrder) => connection.send(JSON.stringify(what));
 
-test('SENDs, WRITEs and READs, as many and as long as ordered', async () => {
+test('SENDs, WRITEs and READs come in the number and length that was ordered', async () => {
   const { connection, mr, memory } = await open();
   mr.buffer.fill(1);
   await order(connection, { opcode: 'WRITE', length: 5000, count: 3, ...memory });
@@ -66,7 +66,7 @@ test('a client that orders nothing more is disconnected', async () => {
   await eventually(() => expect(lines.join('')).toMatch(/disconnected .*ETIMEDOUT/));
 });
 
-test('a client that leaves amid a large order, and one whose memory is not there, leave nothing behind', async () => {
+test('a client that leaves during a large order, and one without memory, leave nothing behind', async () => {
   const { connection, memory, peer, lines } = await open();
   await order(connection, { opcode: 'WRITE', length: 16_384, count: 65_536, ...memory });
   await eventually(() => expect(connection.qp.counters().rx_write_requests).toBeGreaterThan(0));

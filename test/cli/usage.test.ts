@@ -9,7 +9,7 @@ import { run } from './run.js';
 const ROOT = join(import.meta.dirname, '../..');
 
 describe('help', () => {
-  test('without a command: the help, on stderr, and status 2', async () => {
+  test('without a command is printed to standard error, status 2', async () => {
     const { status, stdout, stderr } = await run([]);
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
     expect(stderr).toContain('Usage: wasm-roce');
@@ -22,7 +22,7 @@ describe('help', () => {
     ['demo', '--help'],
     ['listen', '--help'],
     ['connect', '--help'],
-  ])('%s %s: with examples and exit statuses, on stdout, status 0', async (...args) => {
+  ])('%s %s has examples and exit statuses, on standard output, status 0', async (...args) => {
     const { status, stdout, stderr } = await run(args);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout).toContain('Examples:\n  wasm-roce');
@@ -30,12 +30,12 @@ describe('help', () => {
   });
 });
 
-test('--version: that of the package', async () => {
+test('--version prints that of the package', async () => {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   expect(await run(['--version'])).toEqual({ status: 0, stdout: `wasm-roce ${version}\n`, stderr: '' });
 });
 
-test('a signal that came before a command had its say is not forgotten; the second one ends it', async () => {
+test('a signal before a command handles it is not forgotten, and the second one ends the process', async () => {
   // a process that never returns to its event loop while it starts
   const program = `
     import { onStop } from '${join(ROOT, 'src/cli/exit.ts')}';

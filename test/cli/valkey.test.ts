@@ -58,7 +58,7 @@ async function echoes(port: number): Promise<void> {
 
 const END = ['--address', PROXY, '--link', 'udp'];
 
-test('clients one after the other; Ctrl-C ends it', async () => {
+test('the proxy serves clients one after the other, and Ctrl-C ends it', async () => {
   const proxy = begin('valkey-proxy', '--listen', '6401', '--to', to, ...END);
   await proxy.says(`listening on ${PROXY} port 6401, for 127.0.0.1 port `);
   await echoes(6401);
@@ -70,7 +70,7 @@ test('clients one after the other; Ctrl-C ends it', async () => {
   expect(await proxy.ended).toMatchObject({ status: 0, stdout: '' });
 });
 
-test('a server that is not there: the client is disconnected, and the proxy says why', async () => {
+test('a missing server disconnects the client, and the proxy prints why', async () => {
   const port = await freePort();
   const proxy = begin('valkey-proxy', '--listen', '6402', '--to', `127.0.0.1:${port}`, ...END);
   await proxy.says('listening');

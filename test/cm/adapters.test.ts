@@ -30,33 +30,36 @@ function reqWithEce(attributeModifier: number): Uint8Array {
   return bytes;
 }
 
-test.each([0, 1, 0x0003_0001])('is a request like any other, with ECE options %i', (options) => {
-  const talk = new Conversation();
-  talk.receive(reqWithEce(options));
-  const { id, request } = talk.event('CONNECT_REQUEST');
-  talk.id = id;
-  expect(request).toMatchObject({
-    qpNum: 0x144,
-    responderResources: 16,
-    initiatorDepth: 16,
-    retryCount: 7,
-    rnrRetryCount: 7,
-    flowControl: false,
-    srq: false,
-    pathMtu: 1024,
-  });
-  // a server that accepts with the parameters of the request
-  const { responderResources, initiatorDepth } = request;
-  const { rtr, rts } = talk.core.prepareAccept(id, { ...ACCEPT, responderResources, initiatorDepth });
-  expect(rtr).toMatchObject({ destQpNum: 0x144, rqPsn: ACCEPT.startingPsn, maxDestRdAtomic: 16 });
-  expect(rts).toMatchObject({ sqPsn: 0xcf7bf6, maxRdAtomic: 16, timeout: 18, retryCnt: 7, rnrRetry: 7 });
-  talk.accept({ responderResources, initiatorDepth });
-  expect(talk.sentOne('REP')).toMatchObject({ responderResources: 16, initiatorDepth: 16 });
-  talk.receive(mads.rtu(talk.ids));
-  talk.event('ESTABLISHED');
-});
+test.each([0, 1, 0x0003_0001])(
+  'a REQ of an mlx5 adapter with ECE options %i gives the same request as one without',
+  (options) => {
+    const talk = new Conversation();
+    talk.receive(reqWithEce(options));
+    const { id, request } = talk.event('CONNECT_REQUEST');
+    talk.id = id;
+    expect(request).toMatchObject({
+      qpNum: 0x144,
+      responderResources: 16,
+      initiatorDepth: 16,
+      retryCount: 7,
+      rnrRetryCount: 7,
+      flowControl: false,
+      srq: false,
+      pathMtu: 1024,
+    });
+    // a server that accepts with the parameters of the request
+    const { responderResources, initiatorDepth } = request;
+    const { rtr, rts } = talk.core.prepareAccept(id, { ...ACCEPT, responderResources, initiatorDepth });
+    expect(rtr).toMatchObject({ destQpNum: 0x144, rqPsn: ACCEPT.startingPsn, maxDestRdAtomic: 16 });
+    expect(rts).toMatchObject({ sqPsn: 0xcf7bf6, maxRdAtomic: 16, timeout: 18, retryCnt: 7, rnrRetry: 7 });
+    talk.accept({ responderResources, initiatorDepth });
+    expect(talk.sentOne('REP')).toMatchObject({ responderResources: 16, initiatorDepth: 16 });
+    talk.receive(mads.rtu(talk.ids));
+    talk.event('ESTABLISHED');
+  },
+);
 
-test('sent again by the host, it is no second request', () => {
+test('a REQ that the host sends again is no second request', () => {
   const talk = new Conversation();
   talk.receive(reqWithEce(0));
   talk.id = talk.event('CONNECT_REQUEST').id;

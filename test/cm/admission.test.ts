@@ -4,7 +4,7 @@ import { RejectReason } from '../../src/cm/core/reasons.js';
 import { ACCEPT, Conversation, PEER_ID } from './conversation.js';
 import * as mads from './mads.js';
 
-group('a request is refused', () => {
+group('a request is refused for each field that no connection can have', () => {
   const v4 = (...ip: number[]) => ({ from: ip });
   test.each([
     ['nobody listens on the port', { port: 7175 }, 8, 0],
@@ -38,19 +38,19 @@ group('a request is refused', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('the largest path MTU that we can is told', () => {
+  test('a refusal for the path MTU names the largest that the card can', () => {
     const talk = new Conversation({ maxMtu: 2048 }).receive(mads.req({ mtu: 5 }));
     expect(talk.sentOne('REJ').info[0]).toBe(4);
   });
 
-  test('for a listener on another of our addresses', () => {
+  test('a request for another address than the listener’s is refused', () => {
     const talk = new Conversation();
     talk.core.listen({ space: 'TCP', port: 9000, address: '10.0.0.77', transport: 'RC', backlog: 1 });
     talk.receive(mads.req({ port: 9000 }));
     expect(talk.sentOne('REJ').reason).toBe(28);
   });
 
-  test('more than the backlog wait for the program, until it decides', () => {
+  test('a request beyond the backlog is refused until the program decides about one', () => {
     const talk = new Conversation({ backlog: 2 });
     const ask = (id: number) => talk.receive(mads.req({ id, qpn: id }));
     ask(1);
@@ -65,7 +65,7 @@ group('a request is refused', () => {
     talk.event('CONNECT_REQUEST');
   });
 
-  test('a peer that fills the backlog makes room for others, and they for more, until all have as many', () => {
+  test('a peer that fills the backlog gives places to another until both have as many', () => {
     const talk = new Conversation({ backlog: 4 });
     const ask = (host: number, id: number) => {
       talk.source = `10.0.0.${host}`;
@@ -83,7 +83,7 @@ group('a request is refused', () => {
     expect(ask(4, 9)).toBe('REJ 3 to 3,REJECTED,CONNECT_REQUEST');
   });
 
-  test('half-open connections beyond the limit: the oldest of the peer with the most goes first', () => {
+  test('beyond the limit of half-open connections, the peer with the most loses its oldest', () => {
     const talk = new Conversation({ backlog: 200 });
     const half = (host: number, id: number) => {
       talk.source = `10.0.0.${host}`;
@@ -105,7 +105,7 @@ group('a request is refused', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('beyond 256 half-open connections, one that has had its second makes room for another', () => {
+  test('beyond 256 half-open connections, one that has waited for a second gives its place to another', () => {
     const talk = new Conversation({ backlog: 1000 });
     const half = (n: number) => {
       const from = [10, 1, n >> 8, n & 255];
@@ -126,7 +126,7 @@ group('a request is refused', () => {
     expect(half(259).events).toEqual([]);
   });
 
-  test('a peer with 256 that are not established gets another when the oldest has had a second', () => {
+  test('a peer with 256 unestablished connections gets another when its oldest has waited for a second', () => {
     const talk = new Conversation({ backlog: 1000 });
     const ask = (host: number, id: number) => {
       talk.source = `10.0.0.${host}`;
@@ -179,7 +179,7 @@ group('a request is refused', () => {
     expect(seconds).toEqual([256, 25, 25, 25, 25]);
   });
 
-  test('what a peer that has to wait repeats is answered, whether it is accepted or not', () => {
+  test('a repeated REQ of a peer that has to wait is answered, whether its request was accepted or not', () => {
     const talk = new Conversation({ backlog: 1000 });
     const ask = (id: number) => talk.receive(mads.req({ id, qpn: id }));
     for (let id = 1; id <= 256; id++) ask(id);
@@ -193,7 +193,7 @@ group('a request is refused', () => {
     expect(talk.sentOne('REJ').reason).toBe(RejectReason.STALE_CONNECTION);
   });
 
-  test('refused requests: the newest 256 are remembered', () => {
+  test('a listener remembers the newest 256 refused requests', () => {
     const talk = new Conversation({ backlog: 1 });
     for (let id = 1; id <= 1000; id++) {
       talk.request({ id, qpn: id }).reject();
@@ -205,14 +205,14 @@ group('a request is refused', () => {
     talk.event('CONNECT_REQUEST');
   });
 
-  test('as many connections as may be, in whatever state: nothing is answered', () => {
+  test('a core at its limit of connections ignores further REQs', () => {
     const talk = new Conversation({ maxConnections: 2 });
     for (const id of [1, 2, 3]) talk.receive(mads.req({ id, qpn: id }));
     expect([talk.core.size, talk.sent().length, talk.events().length]).toEqual([2, 0, 2]);
     expect(talk.core.counters()['cm_ignored.req']).toBe(1);
   });
 
-  test('nobody listens any more', () => {
+  test('a REQ for a port whose listener is closed is refused', () => {
     const talk = new Conversation();
     talk.core.unlisten(talk.listener);
     expect(talk.core.isListening('TCP', 7174)).toBe(false);

@@ -15,7 +15,7 @@ async function cacheOn(): Promise<{ device: Device; cache: AhCache; local: strin
 
 const mac = (n: number) => Uint8Array.of(2, 0, 0, 0, n >> 8, n & 255);
 
-test('a reply leads back to the neighbour that the message came from, without a look-up', async () => {
+test('a reply goes to the neighbour that the message came from, without a look-up', async () => {
   const { device, cache, local } = await cacheOn();
   const resolve = vi.spyOn(device.link, 'resolve');
   const neighbour = { mac: mac(7), vlanTci: 5 };
@@ -30,7 +30,7 @@ test('a reply leads back to the neighbour that the message came from, without a 
   expect(resolve).not.toHaveBeenCalled();
 });
 
-test('whatever sources are invented, the cache and the card keep a limited number of handles', async () => {
+test('the number of handles in the cache and in the card is limited, whatever sources a peer invents', async () => {
   const { device, cache, local } = await cacheOn();
   const neighbour = { mac: mac(7), vlanTci: undefined };
   const free: number[] = [];
@@ -45,7 +45,7 @@ test('whatever sources are invented, the cache and the card keep a limited numbe
   expect(new Set(free).size).toBe(1);
 });
 
-test('a destination that cannot be reached is looked up once a second, however many messages it gets', async () => {
+test('an unreachable destination is looked up once a second, however many messages it gets', async () => {
   const { device, cache, local } = await cacheOn();
   const resolve = vi.spyOn(device.link, 'resolve').mockRejectedValue(new Error('nobody'));
   const route = { local, remote: '10.0.0.99' };
@@ -60,7 +60,7 @@ test('a destination that cannot be reached is looked up once a second, however m
   expect([resolve.mock.calls.length, onError.mock.calls.length]).toEqual([2, 5]);
 });
 
-test('only so many look-ups are under way at a time', async () => {
+test('the number of look-ups at a time is limited', async () => {
   const { device, cache, local } = await cacheOn();
   vi.spyOn(device.link, 'resolve').mockReturnValue(new Promise(() => {}));
   const onError = vi.fn();

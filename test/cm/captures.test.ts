@@ -14,7 +14,7 @@ import { type CapturedMad, CM_CAPTURES, capturedMads } from './capturedmads.js';
 
 const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
 
-test('the captures have all messages but MRA, LAP and APR', () => {
+test('the captures contain every message but MRA, LAP and APR', () => {
   const names = CM_CAPTURES.flatMap(capturedMads).map(({ message }) => message.name);
   expect([...new Set(names)].sort()).toEqual(
     ['DREP', 'DREQ', 'REJ', 'REP', 'REQ', 'RTU', 'SIDR_REP', 'SIDR_REQ'].sort(),
@@ -31,11 +31,11 @@ group.each(CM_CAPTURES)('%s', (capture) => {
   const mads = capturedMads(capture);
   const client = mads[0]?.from as string;
 
-  test('the core as its client', () => {
+  test('the core as the client of the capture’s server', () => {
     new Replay(mads, client).run();
   });
 
-  test('the core as its server', () => {
+  test('the core as the server of the capture’s client', () => {
     const isServed = mads.some(({ message: { name } }) => name === 'REP' || name === 'SIDR_REP');
     new Replay(mads, mads[0]?.to as string).run(isServed);
   });

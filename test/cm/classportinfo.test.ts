@@ -48,7 +48,7 @@ test.each([
   ['Get of a message', mad(GET, 0x10), 0x0c],
   ['Get of an unknown attribute', mad(GET, 0x99), 0x0c],
   ['another class version', mad(GET, 1, (bytes) => bytes.fill(1, 2, 3)), 0x04],
-] as const)('what it does not have gets a status: %s', (_, bytes, status) => {
+] as const)('an unsupported request gets an answer with a status: %s', (_, bytes, status) => {
   const [reply] = ask(bytes);
   expect(statusOf(reply)).toBe(status);
   expect([...(reply ?? new Uint8Array(0)).subarray(0, 4)]).toEqual([1, 7, 2, 0x81]);
@@ -62,11 +62,11 @@ test.each([
   ['another class', mad(GET, 1, (bytes) => bytes.fill(4, 1, 2))],
   ['another base version', mad(GET, 1, (bytes) => bytes.fill(2, 0, 1))],
   ['a short one', mad(GET, 1).subarray(0, 255)],
-] as const)('nothing is said to %s', (_, bytes) => {
+] as const)('no answer is sent to %s', (_, bytes) => {
   expect(ask(bytes)).toEqual([]);
 });
 
-test('both are counted, and nothing is kept', () => {
+test('a request and its answer are counted, and the core keeps nothing of them', () => {
   const talk = new Conversation();
   for (let i = 0; i < 1000; i++) ask(mad(GET, 1), talk);
   ask(mad(0x81, 1), talk);

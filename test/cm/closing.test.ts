@@ -3,7 +3,7 @@ import { expect, describe as group, test } from 'vitest';
 import { ACCEPT, CONNECT, Conversation, inState, OUR_GUID } from './conversation.js';
 import * as mads from './mads.js';
 
-group('calls that come too late say so', () => {
+group('a call on a connection in a later state throws and names the state', () => {
   test.each([
     ['accept', (t: Conversation) => t.accept(), 'passive REJ_SENT', 'state REJ_SENT, accept needs REQ_RCVD'],
     ['prepareAccept', (t: Conversation) => t.core.prepareAccept(t.id, ACCEPT), 'passive REP_SENT', 'needs REQ_RCVD'],
@@ -23,20 +23,20 @@ group('calls that come too late say so', () => {
     expect(talk.sent()).toEqual([]);
   });
 
-  test('of a connection that has ended', () => {
+  test('a call on a connection that has ended throws', () => {
     const talk = new Conversation().connect().discard();
     talk.receive(mads.rej({ ...talk.ids, subject: 0, reason: 28 }));
     expect(() => talk.establish()).toThrow('has ended');
     talk.core.close(talk.id, talk.now);
   });
 
-  test('disconnecting what is being disconnected does nothing', () => {
+  test('disconnect of a connection that is disconnecting does nothing', () => {
     for (const way of ['active DREQ_SENT', 'active TIMEWAIT'] as const)
       expect(inState(way).disconnect().sent()).toEqual([]);
   });
 });
 
-group('a connection that the program closes', () => {
+group('close sends the message that fits the state of the connection', () => {
   test.each([
     ['active REQ_SENT', ['REJ 4'], 'CLOSED'],
     ['active REP_RCVD', ['REJ 28'], 'CLOSED'],
@@ -60,7 +60,7 @@ group('a connection that the program closes', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('in REQ_SENT: the refusal names us by our GUID', () => {
+  test('a REJ that closes a connection in REQ_SENT names our CA GUID', () => {
     const talk = inState('active REQ_SENT');
     talk.core.close(talk.id, talk.now);
     const rej = talk.sentOne('REJ');
@@ -68,7 +68,7 @@ group('a connection that the program closes', () => {
     expect([...rej.info.subarray(0, 8)]).toEqual(mads.u64Bytes(OUR_GUID));
   });
 
-  test('and whose peer disconnects at the same time', () => {
+  test('close of a connection whose peer disconnects at the same time sends a DREP', () => {
     const talk = inState('active ESTABLISHED');
     talk.core.close(talk.id, talk.now);
     talk.discard().dreq();
@@ -76,7 +76,7 @@ group('a connection that the program closes', () => {
     expect([talk.state, talk.events()]).toEqual(['TIMEWAIT', []]);
   });
 
-  test('all of them at once', () => {
+  test('closeAll closes every connection and exchange', () => {
     const talk = inState('active ESTABLISHED');
     talk.connect({ qpNum: 0x70, destination: { ...CONNECT.destination, port: 1 } });
     talk
@@ -88,7 +88,7 @@ group('a connection that the program closes', () => {
   });
 });
 
-group('who connects and disconnects without end loses its own oldest connections only', () => {
+group('a peer that connects and disconnects without end loses its own oldest connections only', () => {
   const GUID = 0x0200_0000_0000_0000n;
   /** Connects, and lets one end disconnect. @returns the connection's id */
   const comeAndGo = (talk: Conversation, id: number, host: number, isOurs: boolean) => {

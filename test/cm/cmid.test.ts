@@ -19,42 +19,45 @@ async function say(from: SideWithId, to: SideWithId, text: string): Promise<void
   to.qp.postRecv({ wrId: 1, sgList: to.mr.sge(0, 1024) });
 }
 
-group('a connection', () => {
-  test.each(families)('IPv%d: messages, the peer’s memory, the events of both ends', async (family) => {
-    const pair = await DevicePair.forTest();
-    const address = pair.addressOf(pair.server, family);
-    const { listener, client, server } = await pair.connected({}, { address });
-    await say(client, server, 'hello');
-    await say(server, client, 'and back');
-    server.mr.buffer.write('to be read', 100);
-    client.qp.postSend({
-      opcode: 'RDMA_READ',
-      sgList: client.mr.sge(3000, 10),
-      remoteAddr: Number(server.mr.iova) + 100,
-      rkey: server.mr.rkey,
-    });
-    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
-    expect(client.mr.buffer.toString('utf8', 3000, 3010)).toBe('to be read');
-    expect(client.id.remoteAddress).toEqual({ address, port: PORT });
-    expect(server.id.remoteAddress).toEqual(client.id.localAddress);
-    expect(server.id.localAddress).toEqual({ address, port: PORT });
+group('a connection by CmId', () => {
+  test.each(families)(
+    'IPv%d: two ids connect, exchange messages and memory, and get the events of both ends',
+    async (family) => {
+      const pair = await DevicePair.forTest();
+      const address = pair.addressOf(pair.server, family);
+      const { listener, client, server } = await pair.connected({}, { address });
+      await say(client, server, 'hello');
+      await say(server, client, 'and back');
+      server.mr.buffer.write('to be read', 100);
+      client.qp.postSend({
+        opcode: 'RDMA_READ',
+        sgList: client.mr.sge(3000, 10),
+        remoteAddr: Number(server.mr.iova) + 100,
+        rkey: server.mr.rkey,
+      });
+      throwIfFailed(await client.cq.next({ timeout: 20_000 }));
+      expect(client.mr.buffer.toString('utf8', 3000, 3010)).toBe('to be read');
+      expect(client.id.remoteAddress).toEqual({ address, port: PORT });
+      expect(server.id.remoteAddress).toEqual(client.id.localAddress);
+      expect(server.id.localAddress).toEqual({ address, port: PORT });
 
-    await client.id.disconnect();
-    expect([client.qp.state, client.id.state]).toEqual(['ERR', 'DISCONNECTED']);
-    const end = await server.id.channel.next({ timeout: 20_000 });
-    expect(end.type).toBe('ESTABLISHED');
-    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
-    expect(server.qp.state).toBe('ERR');
-    await server.id.disconnect();
-    expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('TIMEWAIT_EXIT');
-    const names = eventsOf(client.id).filter((name) => name !== 'TIMEWAIT_EXIT');
-    expect(names).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'ESTABLISHED', 'DISCONNECTED']);
-    expect(eventsOf(listener)).toEqual([]);
-    for (const { id } of [client, server]) await id.close();
-    expect([client.qp.isClosed, server.qp.isClosed]).toEqual([true, true]);
-  });
+      await client.id.disconnect();
+      expect([client.qp.state, client.id.state]).toEqual(['ERR', 'DISCONNECTED']);
+      const end = await server.id.channel.next({ timeout: 20_000 });
+      expect(end.type).toBe('ESTABLISHED');
+      expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
+      expect(server.qp.state).toBe('ERR');
+      await server.id.disconnect();
+      expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('TIMEWAIT_EXIT');
+      const names = eventsOf(client.id).filter((name) => name !== 'TIMEWAIT_EXIT');
+      expect(names).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'ESTABLISHED', 'DISCONNECTED']);
+      expect(eventsOf(listener)).toEqual([]);
+      for (const { id } of [client, server]) await id.close();
+      expect([client.qp.isClosed, server.qp.isClosed]).toEqual([true, true]);
+    },
+  );
 
-  test('what both ends offer becomes what both queue pairs have', async () => {
+  test('both queue pairs get what both ends have offered', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected(
       {},
@@ -92,7 +95,7 @@ group('a connection', () => {
     expect([c.retryCnt, c.rnrRetry]).toEqual([7, 7]);
   });
 
-  test('a server that says 255: as much as the card can', async () => {
+  test('a server that asks for 255 responder resources gets as many as the card has', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { core } = await MadAgent.of(pair.server.device);
@@ -105,7 +108,7 @@ group('a connection', () => {
     expect(client.qp.query()).toMatchObject({ maxRdAtomic: 128, maxDestRdAtomic: 128 });
   });
 
-  test('vendor options of an mlx5 client and of its server', async () => {
+  test('ECE options of an mlx5 client reach the server, and those of the server the client', async () => {
     const pair = await DevicePair.forTest();
     const ece = { vendorId: 0x02c9, options: 0x3000_0001 };
     const { client, server } = await pair.connected({}, { connect: { ece } });
@@ -114,13 +117,13 @@ group('a connection', () => {
     await expect(client.id.connect({ ece: { vendorId: 1 << 24, options: 0 } })).rejects.toThrow();
   });
 
-  test('who serves no reads lets nobody read', async () => {
+  test('a server without responder resources gives its client no right to read', async () => {
     const pair = await DevicePair.forTest();
     const { server } = await pair.connected({}, { accept: { responderResources: 0 } });
     expect(server.qp.query().qpAccessFlags).toEqual(['remoteWrite']);
   });
 
-  test('type of service, ACK timeout, RNR timer', async () => {
+  test('type of service, ACK timeout and RNR timer of the options reach both queue pairs', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({ tos: 0x20, ackTimeout: 19, minRnrTimer: 12 });
     for (const { qp } of [client, server]) {
@@ -132,7 +135,7 @@ group('a connection', () => {
   test.each([
     ['the upper bits of the type of service', { tos: 0x68 }, 3],
     ['what the client says', { tos: 0x68, sl: 6 }, 6],
-  ])('service level at both ends: %s', async (_, options, sl) => {
+  ])('the service level is that of the options at both ends: %s', async (_, options, sl) => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = await pair.resolved(options);
@@ -142,7 +145,7 @@ group('a connection', () => {
     expect([client.qp.query().ahAttr?.sl, server.qp.query().ahAttr?.sl]).toEqual([sl, sl]);
   });
 
-  test('private data, both ways', async () => {
+  test('private data arrives in both directions', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
@@ -159,7 +162,7 @@ group('a connection', () => {
     expect(end.type === 'DISCONNECTED' && Buffer.from(end.privateData).toString('utf8', 0, 3)).toBe('bye');
   });
 
-  test('unreliable', async () => {
+  test('a UC connection is established', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({ qpType: 'UC' });
     expect(client.qp.type).toBe('UC');
@@ -171,7 +174,7 @@ group('a connection', () => {
     ['the server will not', { flowControl: true }, { flowControl: false }, [false, false]],
     ['the server has them for itself', {}, { flowControl: true }, [false, true]],
     ['nobody asks', {}, {}, [false, false]],
-  ])('credits: %s', async (_, connect, accept, have) => {
+  ])('credits are used when both ends want them: %s', async (_, connect, accept, have) => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected({}, { connect, accept });
     expect(server.id.request?.flowControl).toBe(connect.flowControl === true);
@@ -179,7 +182,7 @@ group('a connection', () => {
     await say(client, server, 'with or without');
   });
 
-  test('credits, as the queue pairs have them before', async () => {
+  test('credits that a queue pair has switched on before count as an offer', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = await pair.resolved();
@@ -191,7 +194,7 @@ group('a connection', () => {
     expect([client.qp.flowControl, server.qp.flowControl]).toEqual([true, true]);
   });
 
-  test('a shared receive queue is told of', async () => {
+  test('a shared receive queue is announced to the peer', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const client = createCmId(pair.client.device);
@@ -203,14 +206,14 @@ group('a connection', () => {
     expect((await listener.getRequest()).request?.srq).toBe(true);
   });
 
-  test('both ends say farewell at a time', async () => {
+  test('both ends disconnect at the same time', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected();
     await Promise.all([client.id.disconnect(), server.id.disconnect()]);
     expect([client.id.state, server.id.state]).toEqual(['DISCONNECTED', 'DISCONNECTED']);
   });
 
-  test('with one’s own card', async () => {
+  test('an id connects with an id of the same device', async () => {
     const pair = await DevicePair.forTest();
     const { device, cq, pd } = pair.server;
     const listener = await pair.listen();
@@ -225,7 +228,7 @@ group('a connection', () => {
     expect(id.state).toBe('DISCONNECTED');
   });
 
-  test('on another address of ours than the first', async () => {
+  test('an id connects to the second address of a device', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen({}, 16, pair.otherAddressOf(pair.server));
     const refused = (await pair.resolved()).id.connect();
@@ -238,7 +241,7 @@ group('a connection', () => {
 });
 
 group('a program that brings its queue pairs up itself', () => {
-  test('CONNECT_RESPONSE, acceptAttributes, establish', async () => {
+  test('the program uses CONNECT_RESPONSE, acceptAttributes and establish', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const own = async ({ pd, cq }: DevicePair['client']): Promise<Qp> => pd.createQp({ sendCq: cq });
@@ -268,7 +271,7 @@ group('a program that brings its queue pairs up itself', () => {
     expect([a.isClosed, b.isClosed]).toEqual([false, false]);
   });
 
-  test('whose RTU is lost: its data stand for it, and until they come the server’s queue pair only listens', async () => {
+  test('a server whose RTU is lost is in RTR until data arrives, which stand for the RTU', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const qp = await pair.client.pd.createQp({ sendCq: pair.client.cq });
@@ -302,7 +305,7 @@ group('a program that brings its queue pairs up itself', () => {
   }
   type CmIdAttributes = import('../../src/cm/index.js').CmId['acceptAttributes'];
 
-  test('useQp: a queue pair of the program’s, which outlives the id', async () => {
+  test('useQp: the id uses the program’s queue pair, which outlives it', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await (async () => {
       const listener = await pair.listen();

@@ -7,7 +7,7 @@ import * as mads from './mads.js';
 const bytes = (...of: number[]) => Uint8Array.from(of);
 
 group('the active end', () => {
-  test('REQ, REP, RTU; then DREQ, DREP, and after a while it is forgotten', () => {
+  test('REQ, REP and RTU establish a connection, DREQ and DREP end it, and timewait forgets it', () => {
     const talk = new Conversation().connect({ privateData: bytes(1, 2, 3) });
     const req = talk.sentOne('REQ');
     expect(req).toMatchObject({
@@ -58,12 +58,12 @@ group('the active end', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('a REQ to the same subnet only has no LIDs and says so', () => {
+  test('a REQ with hop limit 1 has LIDs 0 and is for the local subnet', () => {
     const { primary } = new Conversation().connect({ hopLimit: 1 }).sentOne('REQ');
     expect(primary).toMatchObject({ localLid: 0, remoteLid: 0, subnetLocal: 1, hopLimit: 1 });
   });
 
-  test('UC, flow control, shared receive queue, packet life time', () => {
+  test('a REQ carries UC, flow control, a shared receive queue and the packet life time', () => {
     const changes = {
       transport: 'UC',
       flowControl: true,
@@ -81,7 +81,7 @@ group('the active end', () => {
     });
   });
 
-  test('refused: the reason, its information and the private data are told', () => {
+  test('a REJ is reported with its reason, its information and its private data', () => {
     const talk = new Conversation().connect().discard();
     const rej = { ...talk.ids, id: 0, subject: 0, reason: 12, info: [1, 2], privateData: [3] };
     talk.receive(mads.rej(rej));
@@ -91,7 +91,7 @@ group('the active end', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('refused as stale: the queue pair rests before another may use it', () => {
+  test('a REJ for a stale connection puts the queue pair into timewait', () => {
     const talk = new Conversation().connect().discard();
     talk.receive(mads.rej({ ...talk.ids, id: 0, subject: 0, reason: 10 }));
     expect(talk.event('REJECTED').reason).toBe(10);
@@ -100,7 +100,7 @@ group('the active end', () => {
     talk.event('TIMEWAIT_EXIT');
   });
 
-  test('MRA: more time, once for each REQ', () => {
+  test('an MRA prolongs the wait once for each REQ', () => {
     const talk = new Conversation().connect().discard();
     const mra = () => talk.receive(mads.mra({ ...talk.ids, subject: 0, timeout: 21 }));
     mra();
@@ -118,14 +118,14 @@ group('the active end', () => {
     expect(talk.core.nextDeadline()).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test('the peer repeats its REP while the program thinks: MRA of four seconds, as the RTU may be lost after it', () => {
+  test('a REP that is repeated while the program decides gets an MRA of 4 s', () => {
     const talk = inState('active REP_RCVD').discard();
     talk.reply();
     expect(talk.sentOne('MRA')).toMatchObject({ remoteCommId: PEER_ID, messageMraed: 1, serviceTimeout: 20 });
     expect(talk.events()).toEqual([]);
   });
 
-  test('the program may go back on a reply', () => {
+  test('the program may reject a REP', () => {
     const talk = inState('active REP_RCVD');
     talk.core.reject(talk.id, talk.now, bytes(4), RejectReason.CONSUMER_DEFINED);
     const rej = talk.sentOne('REJ');
@@ -136,7 +136,7 @@ group('the active end', () => {
     expect(talk.sentOne('REJ')).toMatchObject({ reason: 6, messageRejected: 1, remoteCommId: PEER_ID });
   });
 
-  test('a REP whose queue pair we know from a connection ends that one', () => {
+  test('a REP that names the queue pair of another connection ends that connection', () => {
     const talk = inState('active ESTABLISHED');
     const first = talk.id;
     talk.connect({ qpNum: 0x61 }).discard();
@@ -158,7 +158,7 @@ group('the active end', () => {
 });
 
 group('the passive end', () => {
-  test('request, REP, RTU; then the peer disconnects', () => {
+  test('a request is accepted and established, and its peer disconnects', () => {
     const talk = new Conversation();
     talk.receive(mads.req({ privateData: [1, 2], mtu: 4, srq: 0 } as Partial<mads.ReqFields>));
     const { id, listener, request } = talk.event('CONNECT_REQUEST');
@@ -217,7 +217,7 @@ group('the passive end', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('vendor options of a client, and what the server makes of them', () => {
+  test('ECE options of a client are reported, and those of the server sent in the REP', () => {
     const ece = { vendorId: 0x0102c9, options: 0x3000_0001 };
     const talk = new Conversation();
     const req = mads.req();
@@ -261,7 +261,7 @@ group('the passive end', () => {
     expect(talk.accept().sentOne('REP').failoverAccepted).toBe(failoverAccepted);
   });
 
-  test('the peer asks again while the program thinks: MRA, and no second request', () => {
+  test('a REQ that is repeated while the program decides gets an MRA, and is no second request', () => {
     const talk = new Conversation().request().discard();
     talk.receive(mads.req());
     expect(talk.sentOne('MRA')).toMatchObject({
@@ -274,7 +274,7 @@ group('the passive end', () => {
     expect(talk.events()).toEqual([]);
   });
 
-  test('refused by the program: the same word for a REQ that comes again, until it cannot come any more', () => {
+  test('a repeated REQ gets the same REJ, until no more can come', () => {
     const talk = new Conversation().request().discard();
     talk.core.reject(talk.id, talk.now, bytes(5), 27, bytes(1));
     const first = talk.sentOne('REJ');
@@ -293,7 +293,7 @@ group('the passive end', () => {
     expect(talk.events()).toEqual([]);
   });
 
-  test('refused, the same queue pair may ask anew at once', () => {
+  test('a queue pair whose request was refused may ask again at once', () => {
     const talk = new Conversation().request().discard().reject().discard();
     talk.receive(mads.req({ id: 0x999 }));
     talk.event('CONNECT_REQUEST');
@@ -310,7 +310,7 @@ group('the passive end', () => {
     expect(talk.core.nextDeadline()).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test('MRA to the REP: it is repeated all the same, as the RTU may be lost', () => {
+  test('a REP is repeated although an MRA came, as the RTU may be lost', () => {
     const talk = inState('passive REP_SENT');
     talk.receive(mads.mra({ ...talk.ids, subject: 1, timeout: 24 }));
     expect(talk.untilDeadline()).toBe(250);
@@ -319,7 +319,7 @@ group('the passive end', () => {
     talk.event('ESTABLISHED');
   });
 
-  test('UC is for listeners of UC', () => {
+  test('a UC request needs a listener for UC', () => {
     const talk = new Conversation({ transport: 'UC' });
     talk.receive(mads.req());
     expect(talk.sentOne('REJ').reason).toBe(RejectReason.INVALID_TRANSPORT_TYPE);
@@ -328,7 +328,7 @@ group('the passive end', () => {
 });
 
 group('a peer that has started anew', () => {
-  test('asks with a queue pair of an old connection: refused, and the old one is ended', () => {
+  test('a REQ with the queue pair of an old connection is refused, and the old connection ends', () => {
     const talk = inState('passive ESTABLISHED');
     const old = talk.id;
     talk.receive(mads.req({ id: 0x999 }));
@@ -346,7 +346,7 @@ group('a peer that has started anew', () => {
     talk.event('CONNECT_REQUEST');
   });
 
-  test('asks while our farewell waits for its answer, which will not come: that is the answer', () => {
+  test('a REQ from the queue pair of a connection that waits for its DREP ends that wait', () => {
     const talk = inState('passive DREQ_SENT');
     talk.receive(mads.req({ id: 0x999 }));
     expect(talk.sentOne('REJ').reason).toBe(RejectReason.STALE_CONNECTION);
@@ -359,19 +359,19 @@ group('a peer that has started anew', () => {
     talk.event('CONNECT_REQUEST');
   });
 
-  test('asks with another queue pair: nothing is known against it', () => {
+  test('a REQ with another queue pair has no effect on earlier connections', () => {
     const talk = inState('passive ESTABLISHED');
     talk.receive(mads.req({ id: 0x999, qpn: 0x41 }));
     talk.event('CONNECT_REQUEST');
   });
 
-  test('with another GUID it is another peer', () => {
+  test('a REQ with another CA GUID is one of another peer', () => {
     const talk = inState('passive ESTABLISHED');
     talk.receive(mads.req({ guid: 0x0200_00ff_fe00_0003n }));
     talk.event('CONNECT_REQUEST');
   });
 
-  test('while its REQ waits for the program, or for its RTU: the program hears that it is gone', () => {
+  test('a new REQ of a restarted peer ends its request that waits for the program or for its RTU', () => {
     for (const way of ['passive REQ_RCVD', 'passive REP_SENT'] as const) {
       const talk = inState(way);
       talk.receive(mads.req({ id: 0x999 }));
@@ -383,7 +383,7 @@ group('a peer that has started anew', () => {
   });
 });
 
-test('both ends in one core: a connection with itself', () => {
+test('one core connects with itself', () => {
   const talk = new Conversation();
   talk.connect({ destination: { address: mads.OUR_ADDRESS, port: 7174 } });
   const pass = () => {
@@ -406,7 +406,7 @@ test('both ends in one core: a connection with itself', () => {
   expect(talk.core.size).toBe(0);
 });
 
-test('messages are counted by name, and what is dropped by its reason', () => {
+test('messages are counted by name, and dropped datagrams by their reason', () => {
   const talk = new Conversation().request();
   talk.receive(mads.req()).receive(new Uint8Array(255)).rtu();
   expect(talk.core.counters()).toMatchObject({

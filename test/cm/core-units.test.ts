@@ -14,7 +14,7 @@ import { ackTimeout, milliseconds, requestPeriod } from '../../src/cm/core/times
 import { Random } from '../kit/random.js';
 import * as mads from './mads.js';
 
-test('service ids: port space, then port', () => {
+test('a service id has the port space, then the port', () => {
   expect(serviceId('TCP', 7174)).toBe(0x0000_0000_0106_1c06n);
   expect(serviceId('UDP', 7174)).toBe(0x0000_0000_0111_1c06n);
   expect(parseServiceId(0x0106_ffffn)).toEqual({ space: 'TCP', port: 65535 });
@@ -32,7 +32,7 @@ group('the header of rdma_cm', () => {
     expect(parseCmaHdr(bytes)).toEqual(hdr);
   });
 
-  test('IPv6', () => {
+  test('IPv6: version 6, the whole address', () => {
     const hdr = { source: 'fd77::2', destination: 'fd77::3', sourcePort: 1 };
     const bytes = withCmaHdr(hdr, new Uint8Array(0));
     expect(bytes.length).toBe(CMA_HDR_BYTES);
@@ -43,14 +43,14 @@ group('the header of rdma_cm', () => {
   test.each([
     ['version', 0, 1],
     ['IP version', 1, 0x50],
-  ])('another %s is none', (_, at, value) => {
+  ])('a header with another %s is refused', (_, at, value) => {
     const bytes = withCmaHdr({ source: '10.0.0.1', destination: '10.0.0.2', sourcePort: 1 }, new Uint8Array(0));
     bytes[at] = value;
     expect(parseCmaHdr(bytes)).toBeUndefined();
   });
 });
 
-test('addresses that a host can have', () => {
+test('isHostAddress accepts the addresses that a host can have', () => {
   const wrong = ['0.0.0.0', '0.1.2.3', '127.0.0.1', '224.0.0.1', '255.255.255.255', '::', '::1', 'ff02::1'];
   expect(wrong.filter(isHostAddress)).toEqual([]);
   const right = ['10.0.0.1', '169.254.1.1', 'fe80::1', 'fd00::1', '2001:db8::'];
@@ -68,7 +68,7 @@ test.each([
   expect(areValidEnds({ source, destination, sourcePort: 1 }, reached)).toBe(may);
 });
 
-test('reasons have names both ways, and numbers without one stay numbers', () => {
+test('reject reasons have names in both directions, and unknown numbers stay numbers', () => {
   expect(rejectReasonName(8)).toBe('INVALID_SERVICE_ID');
   expect(rejectReasonName(28)).toBe('CONSUMER_DEFINED');
   expect(rejectReasonName(34)).toBe('34');
@@ -79,16 +79,16 @@ test('reasons have names both ways, and numbers without one stay numbers', () =>
 });
 
 group('times', () => {
-  test('five bits as Linux reads them, with a bound', () => {
+  test('a time of five bits is read as Linux does, with an upper bound', () => {
     expect([0, 8, 9, 16, 17, 20, 24].map(milliseconds)).toEqual([1, 1, 2, 256, 512, 4096, 65536]);
     expect(milliseconds(31)).toBe(65536);
   });
 
-  test('a REQ is sent again after both ways and the peer’s time', () => {
+  test('the period of a REQ is a round trip and the peer’s response time', () => {
     expect(requestPeriod(16, 20)).toBe(4608);
   });
 
-  test('ACK timeout: rxe 17, mlx5 18, and the bounds', () => {
+  test('the ACK timeout is 17 against rxe, 18 against mlx5, and bounded', () => {
     expect(ackTimeout(15, 16)).toBe(17);
     expect(ackTimeout(16, 16)).toBe(18);
     expect(ackTimeout(15, 13)).toBe(16);
@@ -97,7 +97,7 @@ group('times', () => {
   });
 });
 
-test('deadlines: always the earliest, whatever is moved or cleared', () => {
+test('deadlines give the earliest, whatever is moved or cleared', () => {
   const random = new Random(11);
   const items = Array.from({ length: 100 }, () => ({ deadline: Number.POSITIVE_INFINITY, heapIndex: -1 }));
   const deadlines = new Deadlines<(typeof items)[number]>();
@@ -117,7 +117,7 @@ test('deadlines: always the earliest, whatever is moved or cleared', () => {
   expect(taken).toEqual(all.sort((a, b) => a - b));
 });
 
-group('what REQ and REP mean for a queue pair', () => {
+group('attributes of a queue pair from REQ and REP', () => {
   const req = parseMad(
     mads.req({ mtu: 4, tclass: 0x60, sl: 13, flow: 0x54321, resources: 4, depth: 2 }),
   ) as Message<'REQ'>;
@@ -166,13 +166,13 @@ group('what REQ and REP mean for a queue pair', () => {
     expect([route.sgid, route.dgid]).toEqual(['::ffff:10.0.0.2', '::ffff:10.0.0.1']);
   });
 
-  test.each(['active', 'passive'] as const)('no more than our card can, whatever the peer says: %s', (role) => {
+  test.each(['active', 'passive'] as const)('depths are limited by our card, whatever the peer says: %s', (role) => {
     const many = { ...rep, responderResources: 255, initiatorDepth: 255 };
     const { rtr, rts } = deriveAttributes(role, req, many, 0, { maxRdAtomic: 128 });
     expect([rtr.maxDestRdAtomic, rts.maxRdAtomic]).toEqual([128, 128]);
   });
 
-  test('who serves no reads gives no right to read', () => {
+  test('a peer without responder resources gets no right to read', () => {
     const none = { ...rep, responderResources: 0 };
     expect(deriveAttributes('passive', req, none, 0).init.qpAccessFlags).toEqual(['remoteWrite']);
     expect(deriveAttributes('passive', req, none, 0, { access: ['remoteRead'] }).init.qpAccessFlags).toEqual([
@@ -181,12 +181,12 @@ group('what REQ and REP mean for a queue pair', () => {
     ]);
   });
 
-  test('an unreliable connection has no depths and no timers', () => {
+  test('a UC connection has no depths and no timers', () => {
     const { rtr, rts } = deriveAttributes('passive', { ...req, transport: 1 }, rep, 0);
     expect(Object.keys({ ...rtr, ...rts }).sort()).toEqual(['destQpNum', 'pathMtu', 'rqPsn', 'sqPsn', 'state']);
   });
 
-  test('path MTUs and their codes', () => {
+  test('path MTUs have their codes', () => {
     expect([1, 2, 3, 4, 5].map(mtuBytes)).toEqual([256, 512, 1024, 2048, 4096]);
     expect([256, 512, 1024, 2048, 4096].map(mtuCode)).toEqual([1, 2, 3, 4, 5]);
   });
@@ -201,7 +201,7 @@ group('listeners', () => {
     ...(address !== undefined && { address }),
   });
 
-  test('the most special address decides; all addresses of a family, or of both', () => {
+  test('the listener with the most specific address gets a request', () => {
     const listeners = new Listeners();
     const [a, b] = ['10.0.0.1', '10.0.0.2'].map((address) => listeners.add(on(address)));
     const choose = (destination: string) => chooseListener(listeners.find('TCP', 1), destination);
@@ -216,7 +216,7 @@ group('listeners', () => {
     ['10.0.0.1', '::ffff:10.0.0.1'],
     ['0.0.0.0', '10.0.0.1'],
     ['10.0.0.1', '::'],
-  ])('one port has one listener of an address: %s and %s', (first, second) => {
+  ])('an address and port has one listener: %s and %s', (first, second) => {
     const listeners = new Listeners();
     const { handle } = listeners.add(on(first));
     expect(() => listeners.add(on(second))).toThrow('EADDRINUSE: rdma_cm port 1 (TCP) of');
@@ -226,7 +226,7 @@ group('listeners', () => {
   });
 });
 
-test('requests by peer: their number, and the oldest of a peer that has the most', () => {
+test('pending requests are counted by peer, and the oldest of the peer with the most is known', () => {
   const random = new Random(12);
   const pending = new Pending<{ readonly remoteGid: string }>();
   let all: { readonly remoteGid: string }[] = [];

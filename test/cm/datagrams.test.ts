@@ -6,50 +6,47 @@ import { DevicePair, eventsOf, PORT } from './devicepair.js';
 
 const bytes = (text: string) => Buffer.from(text);
 
-test.each([4, 6] as const)(
-  'IPv%d: a service is asked for, a datagram is sent, and answered from where it came',
-  async (family) => {
-    const pair = await DevicePair.forTest();
-    const listener = await pair.listen({ space: 'UDP' });
-    const client = await pair.resolved({ space: 'UDP' }, pair.addressOf(pair.server, family));
-    expect([client.qp.type, client.qp.state]).toEqual(['UD', 'RTS']);
-    const connecting = client.id.connect({ privateData: bytes('who?') });
-    const request = await listener.getRequest();
-    expect(Buffer.from(request.request?.privateData ?? []).toString('utf8', 0, 4)).toBe('who?');
-    expect(request.request?.privateData.length).toBe(180);
-    const server = await pair.withQp(pair.server, request);
-    await server.id.accept({ privateData: bytes('me') });
-    const { datagram, privateData } = await connecting;
-    expect([datagram?.qpNum, datagram?.qkey]).toEqual([server.qp.qpNum, UDP_QKEY]);
-    expect([privateData.length, Buffer.from(privateData).toString('utf8', 0, 2)]).toEqual([136, 'me']);
+test.each([4, 6] as const)('IPv%d: a service is resolved, gets a datagram, and answers it', async (family) => {
+  const pair = await DevicePair.forTest();
+  const listener = await pair.listen({ space: 'UDP' });
+  const client = await pair.resolved({ space: 'UDP' }, pair.addressOf(pair.server, family));
+  expect([client.qp.type, client.qp.state]).toEqual(['UD', 'RTS']);
+  const connecting = client.id.connect({ privateData: bytes('who?') });
+  const request = await listener.getRequest();
+  expect(Buffer.from(request.request?.privateData ?? []).toString('utf8', 0, 4)).toBe('who?');
+  expect(request.request?.privateData.length).toBe(180);
+  const server = await pair.withQp(pair.server, request);
+  await server.id.accept({ privateData: bytes('me') });
+  const { datagram, privateData } = await connecting;
+  expect([datagram?.qpNum, datagram?.qkey]).toEqual([server.qp.qpNum, UDP_QKEY]);
+  expect([privateData.length, Buffer.from(privateData).toString('utf8', 0, 2)]).toEqual([136, 'me']);
 
-    if (datagram?.ah === undefined) throw new Error('no address handle');
-    const { ah, qpNum, qkey } = datagram;
-    client.qp.postSend({
-      opcode: 'SEND_WITH_IMM',
-      sgList: bytes('hello'),
-      ah,
-      remoteQpn: qpNum,
-      remoteQkey: qkey,
-      immData: client.qp.qpNum,
-    });
-    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
-    const wc = await server.cq.next({ timeout: 20_000 });
-    throwIfFailed(wc);
-    expect(server.mr.buffer.toString('utf8', GRH_BYTES, wc.byteLen)).toBe('hello');
-    const back = await server.pd.createAhFromWc(wc, server.mr.buffer);
-    server.qp.postSend({ opcode: 'SEND', sgList: bytes('you'), ah: back, remoteQpn: wc.immData, remoteQkey: UDP_QKEY });
-    throwIfFailed(await server.cq.next({ timeout: 20_000 }));
-    throwIfFailed(await client.cq.next({ timeout: 20_000 }));
-    expect(client.mr.buffer.toString('utf8', GRH_BYTES, GRH_BYTES + 3)).toBe('you');
-    await back.close();
-    await client.id.disconnect();
-    for (const { id } of [client, server]) await id.close();
-    expect(ah.isClosed).toBe(true);
-  },
-);
+  if (datagram?.ah === undefined) throw new Error('no address handle');
+  const { ah, qpNum, qkey } = datagram;
+  client.qp.postSend({
+    opcode: 'SEND_WITH_IMM',
+    sgList: bytes('hello'),
+    ah,
+    remoteQpn: qpNum,
+    remoteQkey: qkey,
+    immData: client.qp.qpNum,
+  });
+  throwIfFailed(await client.cq.next({ timeout: 20_000 }));
+  const wc = await server.cq.next({ timeout: 20_000 });
+  throwIfFailed(wc);
+  expect(server.mr.buffer.toString('utf8', GRH_BYTES, wc.byteLen)).toBe('hello');
+  const back = await server.pd.createAhFromWc(wc, server.mr.buffer);
+  server.qp.postSend({ opcode: 'SEND', sgList: bytes('you'), ah: back, remoteQpn: wc.immData, remoteQkey: UDP_QKEY });
+  throwIfFailed(await server.cq.next({ timeout: 20_000 }));
+  throwIfFailed(await client.cq.next({ timeout: 20_000 }));
+  expect(client.mr.buffer.toString('utf8', GRH_BYTES, GRH_BYTES + 3)).toBe('you');
+  await back.close();
+  await client.id.disconnect();
+  for (const { id } of [client, server]) await id.close();
+  expect(ah.isClosed).toBe(true);
+});
 
-test('no such service', async () => {
+test('a request for a port without a service is refused', async () => {
   const pair = await DevicePair.forTest();
   await (await pair.listen()).close();
   const { id } = await pair.resolved({ space: 'UDP' });
@@ -62,7 +59,7 @@ test('no such service', async () => {
   expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'UNREACHABLE']);
 });
 
-test('the program says no', async () => {
+test('a service may refuse a request', async () => {
   const pair = await DevicePair.forTest();
   const listener = await pair.listen({ space: 'UDP' });
   const { id } = await pair.resolved({ space: 'UDP' });
@@ -73,7 +70,7 @@ test('the program says no', async () => {
   expect(Buffer.from(error.privateData).toString('utf8', 0, 2)).toBe('no');
 });
 
-test('a Q_Key of the program’s, and a service without a queue pair of the id’s', async () => {
+test('a service may have its own Q_Key, and no queue pair of the id', async () => {
   const pair = await DevicePair.forTest();
   const listener = await pair.listen({ space: 'UDP' });
   const id = createCmId(pair.client.device, { space: 'UDP' });
@@ -84,7 +81,7 @@ test('a Q_Key of the program’s, and a service without a queue pair of the id�
   expect((await connecting).datagram).toEqual({ ah: undefined, qpNum: 0x77, qkey: 0x1234 });
 });
 
-test('a group: joined, sent to, left', async () => {
+test('an id joins a multicast group, gets its datagrams, and leaves it', async () => {
   const pair = await DevicePair.forTest();
   const group = '239.77.0.1';
   const member = createCmId(pair.server.device, { space: 'UDP' });
@@ -152,7 +149,7 @@ group('an id that is closed', () => {
     await pd.close();
   });
 
-  test('when the queue pair is the program’s: once it is sent, at the latest with the domain', async () => {
+  test('keeps the address handles of the program’s queue pair until its datagrams are sent, or its domain is closed', async () => {
     const pair = await DevicePair.forTest();
     const [one, other] = [await lent(pair), await lent(pair)];
     const sent = await lastWord(one.id, one.qp);
@@ -167,7 +164,7 @@ group('an id that is closed', () => {
     expect(unsent.isClosed).toBe(true);
   });
 
-  test('joins no group any more', async () => {
+  test('joins no more groups', async () => {
     const pair = await DevicePair.forTest();
     for (let steps = 0; steps < 20; steps++) {
       const { id, pd, qp } = await lent(pair);
@@ -185,7 +182,7 @@ group('an id that is closed', () => {
     }
   });
 
-  test('or one whose group was refused keeps nothing of it', async () => {
+  test('keeps nothing of a group whose join has failed', async () => {
     const pair = await DevicePair.forTest();
     const { id, qp } = await lent(pair);
     await qp.attachMcast(GROUP);

@@ -11,7 +11,7 @@ function drain<T>(queue: FairQueue<T>): T[] {
   return taken;
 }
 
-test('one source is served in the order of arrival', () => {
+test('messages of one source are served in the order of arrival', () => {
   const queue = new FairQueue<number>(4);
   expect([1, 2, 3].map((item) => queue.add([HONEST, 7], item))).toEqual([undefined, undefined, undefined]);
   expect(queue.size).toBe(3);
@@ -19,7 +19,7 @@ test('one source is served in the order of arrival', () => {
   expect(queue.size).toBe(0);
 });
 
-test('neighbours take turns, and the addresses behind a neighbour', () => {
+test('neighbours take turns, and so do the addresses behind a neighbour', () => {
   const queue = new FairQueue<string>(16);
   for (const item of ['a1', 'a2', 'a3']) queue.add([1, 10], item);
   for (const item of ['b1', 'b2']) queue.add([1, 11], item);
@@ -27,7 +27,7 @@ test('neighbours take turns, and the addresses behind a neighbour', () => {
   expect(drain(queue)).toEqual(['a1', 'c1', 'b1', 'a2', 'b2', 'a3']);
 });
 
-test('a full queue loses what the busiest neighbour sent, and the newest of it', () => {
+test('a full queue drops the newest message of the busiest neighbour', () => {
   const queue = new FairQueue<number>(4);
   for (let item = 0; item < 4; item++) queue.add([ATTACKER, 66], item);
   expect(queue.add([ATTACKER, 66], 4)).toBe(4);
@@ -36,7 +36,7 @@ test('a full queue loses what the busiest neighbour sent, and the newest of it',
   expect(drain(queue)).toEqual([0, 100, 1, 2]);
 });
 
-test('whatever addresses a neighbour invents, the others keep their share', () => {
+test('a neighbour that invents addresses does not reduce the share of others', () => {
   const queue = new FairQueue<number>(64);
   for (let item = 0; item < 10_000; item++) queue.add([ATTACKER, item], item);
   const lost = Array.from({ length: 10 }, (_, i) => queue.add([HONEST, 7], 100_000 + i));
@@ -49,7 +49,7 @@ test('whatever addresses a neighbour invents, the others keep their share', () =
   ).toHaveLength(10);
 });
 
-test('behind one router an address has its share beside one that floods', () => {
+test('an address behind a router has its share beside one that floods', () => {
   const queue = new FairQueue<number>(8);
   for (let item = 0; item < 100; item++) queue.add([1, 66], item);
   expect(queue.add([1, 7], 1000)).toBe(7);
@@ -68,7 +68,7 @@ test('a host has its share beside others of its network', () => {
   expect(drain(queue).filter((item) => item >= 1000)).toEqual([1000, 1001, 1002]);
 });
 
-test('nothing is lost or served twice in a long random run', () => {
+test('no message is lost or served twice in a long random run', () => {
   const queue = new FairQueue<number>(16);
   const waiting = new Set<number>();
   let random = 1;

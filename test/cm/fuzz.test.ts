@@ -89,7 +89,7 @@ function total({ core }: Conversation): number {
   return Object.entries(core.counters()).reduce((sum, [name, count]) => (isOne(name) ? sum + count : sum), 0);
 }
 
-test('whatever a message has in its fields is read and written alike; reserved bits are 0', () => {
+test('a message with any field values is read as it was written; reserved bits are 0', () => {
   const random = new Random(SEED);
   for (let i = 0; i < 2000 * SCALE; i++) {
     const name = random.pick(NAMES);

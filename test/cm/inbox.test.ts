@@ -79,7 +79,7 @@ test('a flood for the port of a listener does not delay the request of another n
   expect(released.length).toBe(2000 + 1 - 1024);
 });
 
-test('nor that of another host of an IPv6 network, when the link sees no neighbours', () => {
+test('a flood does not delay the request of another host of an IPv6 network when the link sees no neighbours', () => {
   const { inbox, released, add, round } = open();
   inbox.countListener('TCP', 7174, 1);
   const host = (n: number) => [0xfd, 0, 0, 0x98, ...Array(11).fill(0), n];
@@ -97,7 +97,7 @@ test('a host that opens or closes a thousand connections at once loses no messag
   expect(inbox.dropped).toBe(0);
 });
 
-test('what is refused is handled once a millisecond, however short the rounds are, after as many as can wait', () => {
+test('refused messages are handled once a millisecond, after as many as can wait', () => {
   const { inbox, add, round } = open();
   inbox.countListener('TCP', 7174, 1);
   const refuse = () => add(mads.req({ port: 7175 }));
@@ -152,7 +152,7 @@ test('messages of connections that change nothing are handled once a millisecond
   expect([...round(101 + 1 / 64), ...round(102 + 1 / 64)]).toContain(1024);
 });
 
-test('one that is ignored or refused counts as sixteen', () => {
+test('a request that is ignored or refused counts as sixteen', () => {
   const { inbox, add, round } = open(false);
   inbox.countListener('TCP', 7174, 1);
   for (let id = 100; id < 1124; id++) add(mads.req({ id }), 66);
@@ -165,7 +165,7 @@ test('one that is ignored or refused counts as sixteen', () => {
   expect([...round(101.0625), ...round(102.0625)]).toContain(1024);
 });
 
-test('a request that repeats one which waits is dropped, and one that does not is not', () => {
+test('a request that repeats one which waits is dropped, and any other is not', () => {
   const { inbox, released, add, round } = open();
   inbox.countListener('TCP', 7174, 1);
   inbox.countListener('UDP', 7174, 1);
@@ -205,20 +205,20 @@ test('a port is served as long as it has a listener', () => {
   expect(round()).toHaveLength(2);
 });
 
-test('a datagram of any length is sorted, and waits to be counted', () => {
+test('a datagram of any length is sorted into a queue', () => {
   const { add, round } = open();
   for (const length of [0, 1, 39, 255]) add(new Uint8Array(length));
   expect([...round(), ...round()]).toEqual([0, 1, 2, 3]);
 });
 
-test('never more wait than the receives that are set aside for them', () => {
+test('the number of messages that wait never exceeds the receives for them', () => {
   const { inbox, released, add } = open();
   inbox.countListener('TCP', 7174, 1);
   for (let i = 0; i < 2000; i++) for (const bytes of [mads.rtu(ids), mads.req(), mads.req({ port: 1 })]) add(bytes, i);
   expect(6000 - released.length).toBe(WAITING_MESSAGES);
 });
 
-test('messages of connections leave before refusals, which have few places', () => {
+test('the send queue sends messages of connections before refusals, and has few places for refusals', () => {
   const queue = new MadSendQueue();
   const message = (n: number) => ({ local: 'a', remote: 'b', bytes: Uint8Array.of(n) });
   const neighbour = { mac: new Uint8Array(6), vlanTci: undefined };

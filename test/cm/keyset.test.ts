@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { KeySet } from '../../src/cm/keyset.js';
 import { Random } from '../kit/random.js';
 
-test('keys that come and go are in the set exactly as long as in a Set', () => {
+test('a KeySet has the same keys as a Set after random changes', () => {
   const random = new Random(7);
   for (const capacity of [1, 3, 64]) {
     const keys = new KeySet(capacity);
@@ -24,7 +24,7 @@ test('keys that come and go are in the set exactly as long as in a Set', () => {
   }
 });
 
-test('a full set finds every key, and none that it does not have', () => {
+test('a full set finds every key that it has, and no other', () => {
   const keys = new KeySet(1000);
   for (let key = 0; key < 1000; key++) expect(keys.add(key * 2 ** 32 + 5)).toBe(true);
   for (let key = 0; key < 1000; key++) expect(keys.add(key * 2 ** 32 + 5)).toBe(false);

@@ -147,7 +147,7 @@ function changed(of: object, name: string, value: unknown): object {
 }
 
 group.each(NAMES)('%s', (name) => {
-  test('the table above has all its fields, and no two overlap', () => {
+  test('the table above has all fields of the message, and none overlap', () => {
     const names = PLACES[name].map(([field]) => field.split('.')[0]);
     expect(new Set(names)).toEqual(new Set(Object.keys(LAYOUTS[name])));
     const taken = PLACES[name].map((row) => BigInt(`0x${body(row)}`));
@@ -173,7 +173,7 @@ group.each(NAMES)('%s', (name) => {
 });
 
 group('the header', () => {
-  test('transaction id, attribute, modifier', () => {
+  test('the header has the transaction id, the attribute and the modifier', () => {
     const bytes = encodeMad('RTU', 0x0102_0304_0506_0708n, { modifier: 0x0a0b0c0d });
     expect(hex(bytes.subarray(0, 24))).toBe('01070203' + '00000000' + '0102030405060708' + '00140000' + '0a0b0c0d');
     expect(parseMad(bytes)).toMatchObject({ name: 'RTU', tid: 0x0102_0304_0506_0708n, modifier: 0x0a0b0c0d });
@@ -190,12 +190,12 @@ group('the header', () => {
     ['method', (b: Uint8Array) => b.fill(0x83, 3, 4)],
     ['attribute', (b: Uint8Array) => b.fill(1, 17, 18)],
     ['attribute', (b: Uint8Array) => b.fill(1, 16, 17)],
-  ] as const)('what is no message says why: %s', (fault, damage) => {
+  ] as const)('a datagram that is no message is refused with the reason: %s', (fault, damage) => {
     expect(parseMad(damage(mads.req()))).toBe(fault);
   });
 });
 
-test('values that do not fit are refused by name', () => {
+test('a value that does not fit its field is refused by the field’s name', () => {
   const write = (fields: object) => () => encodeMad('REQ', 0n, fields);
   expect(write({ retryCount: 8 })).toThrow('retryCount: 8 at byte 47: the field has 3 bits');
   expect(write({ startingPsn: 0x1000000 })).toThrow('startingPsn');

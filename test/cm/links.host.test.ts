@@ -54,7 +54,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two interfaces', () => 
   );
   for (const [link, mode] of rows)
     describeIf(link === 'xdp' ? xdpPrivilege() : { ok: true, reason: '' }, `link ${link}, ${mode}`, () => {
-      test('messages, memory, farewell', async () => {
+      test('two ids connect, exchange messages and memory, and disconnect', async () => {
         const open = (name: string) => openDevice({ link, mode, interface: name, memoryBytes: 2 ** 24 });
         await using a = await open('cmv0');
         await using b = await open('cmv1');

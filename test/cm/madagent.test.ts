@@ -23,7 +23,7 @@ async function serve(pair: DevicePair, listener: CmId, served: CmId[]): Promise<
   }
 }
 
-test('hundreds connect at once, and nothing is lost in anybody’s queue', async () => {
+test('hundreds of clients connect at once without a lost message', async () => {
   const count = 300;
   const pair = await DevicePair.open({ memoryBytes: 64 * 2 ** 20 });
   const listener = await pair.listen({}, count);
@@ -66,7 +66,7 @@ function requests(hub: MemoryHub, device: Device) {
   return { rig, ask };
 }
 
-test('what arrives while the program is busy is not lost, and one of many requests is as good as another', async () => {
+test('messages that arrive while the program is busy are not lost, and each host’s request is served in its turn', async () => {
   const hub = new MemoryHub();
   const device = await openOn(hub, { memoryBytes: 64 * 2 ** 20, mode: 'inline' });
   const listener = createCmId(device);
@@ -84,7 +84,7 @@ test('what arrives while the program is busy is not lost, and one of many reques
   rig.link.close();
 });
 
-test.each([8, 16, 32, 64])('a card of %d MiB has memory for each receive that it posts', async (mebibytes) => {
+test.each([8, 16, 32, 64])('a card of %d MiB has memory for each receive that the agent posts', async (mebibytes) => {
   const hub = new MemoryHub();
   const device = await openOn(hub, { memoryBytes: mebibytes * 2 ** 20, mode: 'inline' });
   const listener = createCmId(device);
@@ -106,7 +106,7 @@ test.each([8, 16, 32, 64])('a card of %d MiB has memory for each receive that it
   rig.link.close();
 });
 
-test('queue pair 1 is there once it is needed, and gone with the device', async () => {
+test('queue pair 1 is opened with the first id, and closed with the device', async () => {
   const pair = await DevicePair.open();
   const { device } = pair.server;
   const numbers = () => device.stat().qps.map(({ qpNum }) => qpNum);
@@ -124,7 +124,7 @@ test('queue pair 1 is there once it is needed, and gone with the device', async 
   await pair[Symbol.asyncDispose]();
 });
 
-test('is tried anew when the card was short of memory, and nothing is left of what failed', async () => {
+test('the agent is opened again after a failure for lack of memory, which leaves nothing behind', async () => {
   const device = await openOn(new MemoryHub(), { memoryBytes: 8 * 2 ** 20 });
   // regions would fill memory that stays the application's
   const fillers: Cq[] = [];
@@ -154,7 +154,7 @@ test('is tried anew when the card was short of memory, and nothing is left of wh
   expect(device.isClosed).toBe(true);
 });
 
-test('no program gets it', async () => {
+test('a program cannot create queue pair 1', async () => {
   const pair = await DevicePair.open();
   const { pd, cq } = pair.client;
   await expect(pd.createQp({ sendCq: cq, type: 'GSI' as 'UD' })).rejects.toThrow(

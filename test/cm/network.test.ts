@@ -40,11 +40,11 @@ function finish(network: NetworkSimulation): void {
   }
 }
 
-group(`bad networks and whimsical programs, seed ${SEED}`, () => {
+group(`random networks and programs, seed ${SEED}`, () => {
   const seeds = new Random(SEED);
   const runs = Array.from({ length: RUNS }, () => seeds.u32());
 
-  test.each(runs)('%d: both ends agree, and nothing is left half-open', (seed) => {
+  test.each(runs)('%d: both ends agree, and no connection is left half-open', (seed) => {
     const random = new Random(seed);
     const network = new NetworkSimulation(random.u32(), randomFaults(random), randomBehaviour(random));
     for (let i = 0; i < 60; i++) {
@@ -60,7 +60,7 @@ group(`bad networks and whimsical programs, seed ${SEED}`, () => {
     finish(network);
   });
 
-  test.each(runs.slice(0, RUNS / 2))('%d: one end starts anew in the midst of it', (seed) => {
+  test.each(runs.slice(0, RUNS / 2))('%d: one end is restarted during the run', (seed) => {
     const random = new Random(seed);
     const network = new NetworkSimulation(random.u32(), randomFaults(random), randomBehaviour(random));
     for (let i = 0; i < 60; i++) {
@@ -78,7 +78,7 @@ group(`bad networks and whimsical programs, seed ${SEED}`, () => {
   });
 });
 
-group('a thousand at once', () => {
+group('a thousand connects at once', () => {
   test.each([
     ['over a fair network', NO_FAULTS],
     ['over a bad one', { drop: 0.1, duplicate: 0.1, delay: 200 }],
@@ -86,7 +86,7 @@ group('a thousand at once', () => {
     connectAll(1000, faults);
   });
 
-  test('as many as one peer may have that are not established: nothing is sent twice', () => {
+  test('as many as one peer may have unestablished: no message is sent twice', () => {
     expect(connectAll(MAX_OF_PEER, NO_FAULTS).packets).toBe(MAX_OF_PEER * 5);
   });
 
@@ -106,7 +106,7 @@ group('a thousand at once', () => {
     return network;
   }
 
-  test('half of them each way', () => {
+  test('half of them in each direction', () => {
     const network = new NetworkSimulation(SEED, NO_FAULTS, NO_INTERFERENCE);
     for (let i = 0; i < 1000; i++) network.hosts[i & 1]?.connect();
     network.settle();

@@ -54,7 +54,7 @@ class Partitioned implements AsyncDisposable {
   }
 }
 
-test('a client chooses the partition, and all that both ends send is in it', async () => {
+test('a client chooses the partition, and both ends send all packets in it', async () => {
   await using pair = await Partitioned.open([0xffff, 0x8001], [0x8002, 0xffff, 0x0001]);
   await using server = await pair.b.listen({ port: PORT });
   const accepted = server.next().then((request) => request?.accept());
@@ -68,7 +68,7 @@ test('a client chooses the partition, and all that both ends send is in it', asy
   expect(pair.pkeys()).toEqual(['<0001', '>8001']);
 });
 
-test('a refusal leaves in the partition of its request', async () => {
+test('a REJ leaves in the partition of its request', async () => {
   await using pair = await Partitioned.open([0xffff, 0x8001], [0xffff, 0x0001]);
   // refusals are for devices that have listened
   await (await pair.b.listen({ port: PORT })).close();
@@ -76,7 +76,7 @@ test('a refusal leaves in the partition of its request', async () => {
   expect(pair.pkeys('cm')).toEqual(['<0001', '>8001']);
 });
 
-test('so does the answer of a datagram service', async () => {
+test('a SIDR_REP leaves in the partition of its request', async () => {
   await using pair = await Partitioned.open([0xffff, 0x8001], [0xffff, 0x8001]);
   const listener = createCmId(pair.b, { space: 'UDP' });
   await listener.bindAddr('::', PORT);
@@ -90,7 +90,7 @@ test('so does the answer of a datagram service', async () => {
   expect(pair.pkeys()).toEqual(['<8001', '>8001']);
 });
 
-test('a wrong index is refused', async () => {
+test('an index outside of the P_Key table is refused', async () => {
   await using pair = await Partitioned.open([0xffff, 0x8001], [0xffff]);
   for (const pkeyIndex of [2, -1])
     expect(() => createCmId(pair.a, { pkeyIndex })).toThrow(`pkeyIndex is ${pkeyIndex}, must be from 0 to 1`);
@@ -99,7 +99,7 @@ test('a wrong index is refused', async () => {
   );
 });
 
-test('a REQ may name another partition than its own: the messages leave in the one, the queue pair is in the other', () => {
+test('messages leave in the partition of the REQ’s packet, and the queue pair is in the one that the REQ names', () => {
   const core = new CmCore({
     guid: OUR_GUID,
     random: () => ++ids,

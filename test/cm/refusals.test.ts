@@ -5,8 +5,8 @@ import { DevicePair, eventsOf, PORT } from './devicepair.js';
 
 const bytes = (text: string) => Buffer.from(text);
 
-group('no connection', () => {
-  test('nobody listens', async () => {
+group('a connection that is not established', () => {
+  test('connect fails with ECONNREFUSED when no listener has the port', async () => {
     const pair = await DevicePair.forTest();
     // opens queue pair 1 of the other card
     await (await pair.listen()).close();
@@ -21,7 +21,7 @@ group('no connection', () => {
     expect(eventsOf(id)).toEqual(['ADDR_RESOLVED', 'ROUTE_RESOLVED', 'REJECTED']);
   });
 
-  test('the program says no, and why', async () => {
+  test('the client gets the reason and the private data of the server’s rejection', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
@@ -43,7 +43,7 @@ group('no connection', () => {
     await expect(connecting).rejects.toMatchObject({ reason: 'CONSUMER_DEFINED' });
   });
 
-  test('a listener that closes refuses those whom nobody has looked at', async () => {
+  test('a listener that closes refuses the requests that wait', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
@@ -59,14 +59,14 @@ group('no connection', () => {
     await pair.server.device.close();
   });
 
-  test('the listener wants another type of queue pair', async () => {
+  test('a request for another type of queue pair than the listener’s is refused', async () => {
     const pair = await DevicePair.forTest();
     await pair.listen({ qpType: 'UC' });
     const { id } = await pair.resolved();
     await expect(id.connect()).rejects.toMatchObject({ reason: 'INVALID_TRANSPORT_TYPE' });
   });
 
-  test('more than may wait', async () => {
+  test('a request beyond the backlog is refused with NO_RESOURCES', async () => {
     const pair = await DevicePair.forTest();
     await pair.listen({}, 1);
     const first = await pair.resolved();
@@ -75,7 +75,7 @@ group('no connection', () => {
     await expect(second.id.connect()).rejects.toMatchObject({ reason: 'NO_RESOURCES' });
   });
 
-  group('more READs than the server can', () => {
+  group('a client that offers more READs than a server takes', () => {
     const most = { responderResources: 128, initiatorDepth: 20 };
     const few = { reason: 'INSUFFICIENT_RESP_RESOURCES' } as const;
 
@@ -109,7 +109,7 @@ group('no connection', () => {
           [1, 1],
         ],
       ],
-    ])('refused %s: a smaller offer follows', async (_, ways, offers) => {
+    ])('offers fewer after a refusal %s', async (_, ways, offers) => {
       const pair = await DevicePair.forTest();
       const listener = await pair.listen();
       const { id, qp } = await pair.resolved();
@@ -125,7 +125,7 @@ group('no connection', () => {
       ['for another reason', most, { reason: 'NO_RESOURCES' } as const],
       ['without a word, and it was not many', {}, {}],
       ['for want of resources, and there is no less', { responderResources: 1, initiatorDepth: 0 }, few],
-    ])('refused %s: none follows', async (_, param, way) => {
+    ])('does not ask again after a refusal %s', async (_, param, way) => {
       const pair = await DevicePair.forTest();
       const listener = await pair.listen();
       const { id } = await pair.resolved();
@@ -135,7 +135,7 @@ group('no connection', () => {
     });
   });
 
-  test('the queue pair cannot be brought up', async () => {
+  test('a client whose queue pair cannot be brought up rejects the REP', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id, qp } = await pair.resolved();
@@ -148,7 +148,7 @@ group('no connection', () => {
     expect(await accepted).toMatchObject({ event: 'REJECTED', reason: 'CONSUMER_DEFINED' });
   });
 
-  test('given up while it is being asked for', async () => {
+  test('the server of a request that the client gives up gets REJECTED', async () => {
     const pair = await DevicePair.forTest();
     const listener = await pair.listen();
     const { id } = await pair.resolved();
@@ -165,7 +165,7 @@ group('no connection', () => {
     await expect(request.accept()).rejects.toThrow('is closed');
   });
 
-  test('no such address', async () => {
+  test('resolveAddr fails for an address that nobody has', async () => {
     const pair = await DevicePair.forTest();
     const id = createCmId(pair.client.device);
     await expect(id.resolveAddr('10.0.0.99', 1)).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
@@ -175,7 +175,7 @@ group('no connection', () => {
 });
 
 group('closing', () => {
-  test('an id: the peer hears farewell', async () => {
+  test('closing an established id sends a DREQ', async () => {
     const pair = await DevicePair.forTest();
     const { client, server } = await pair.connected();
     await client.id.close();
@@ -183,7 +183,7 @@ group('closing', () => {
     expect((await server.id.channel.next({ timeout: 20_000 })).type).toBe('DISCONNECTED');
   });
 
-  test('a device: ids keep it open, the manager does not; forced, all peers hear farewell', async () => {
+  test('open ids keep a device open, its MAD agent does not; a forced close sends a DREQ for each connection', async () => {
     const pair = await DevicePair.forTest();
     const { server, client } = await pair.connected();
     await expect(client.device.close()).rejects.toThrow(/EBUSY: device wasm-mem0 has 1 cm id \(\d+\) and 1 cq/);
@@ -194,7 +194,7 @@ group('closing', () => {
     for (const id of [server.mr, server.cq, server.pd]) await id.close().catch(() => {});
   });
 
-  test('twice, and after the device', async () => {
+  test('a second close, and one after the device’s, does nothing', async () => {
     const pair = await DevicePair.forTest();
     const { client } = await pair.connected();
     await client.device.close({ force: true });
@@ -204,7 +204,7 @@ group('closing', () => {
 });
 
 group('channels', () => {
-  test('shared: events of all its ids, of requests too, in order', async () => {
+  test('a shared channel gets the events of all its ids and requests, in order', async () => {
     const pair = await DevicePair.forTest();
     const channel = new EventChannel();
     const listener = await pair.listen({ channel });
@@ -225,7 +225,7 @@ group('channels', () => {
     expect(seen).toEqual(['CONNECT_REQUEST request', 'ESTABLISHED request', 'DISCONNECTED request']);
   });
 
-  test('waiting ends by time, signal and close', async () => {
+  test('a wait for an event ends by timeout, signal and close', async () => {
     const channel = new EventChannel();
     await expect(channel.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
     const abort = new AbortController();
@@ -240,7 +240,7 @@ group('channels', () => {
   });
 });
 
-test('what is wrong with a call', async () => {
+test('calls with wrong arguments throw', async () => {
   const pair = await DevicePair.forTest();
   const id = createCmId(pair.client.device);
   expect(() => createCmId(pair.client.device, { tos: 256 })).toThrow('tos is 256, must be from 0 to 255');

@@ -11,7 +11,7 @@ const HERE = '10.94.0.1';
 const THERE = '10.94.0.2';
 const ROUNDS = 5;
 
-test('communication ids begin with any byte that no other card has', () => {
+test('each card has a first byte of its communication ids that no other card has', () => {
   const bound = new Set<string>();
   const names: HostNames = {
     bind: (name) => {
@@ -71,7 +71,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two devices of one addr
     return String((await connection.receive())?.data);
   }
 
-  test('each serves its own ports; where nobody does a client is refused', async () => {
+  test('each card serves its own ports, and one of them refuses requests for ports without a listener', async () => {
     await serve(one, 7001, 'one');
     await serve(other, 7002, 'other');
     for (let round = 0; round < ROUNDS; round++) {
@@ -81,14 +81,14 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two devices of one addr
     await expect(whoIs(peer, HERE, 7003)).rejects.toThrow(/ECONNREFUSED: .*no listener on that port/);
   });
 
-  test('both connect, and what the peer answers to one is not refused by the other', async () => {
+  test('both cards connect, and neither refuses the peer’s answers to the other', async () => {
     await serve(peer, 7004, 'peer');
     for (let round = 0; round < ROUNDS; round++)
       expect(await Promise.all([one, other].map((device) => whoIs(device, THERE, 7004)))).toEqual(['peer', 'peer']);
     expect(peer.counters()['cm_rx_msgs.rej'] ?? 0).toBe(0);
   });
 
-  test('a port belongs to one of them, until that gives it back', async () => {
+  test('a port belongs to one card until that card releases it', async () => {
     await serve(one, 7005, 'one');
     await expect(other.listen({ port: 7005 })).rejects.toThrow(
       /^EADDRINUSE: rdma_cm port 7005 \(TCP\) of .* has a listener already, of another device on this host$/,
@@ -98,7 +98,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two devices of one addr
     expect(await whoIs(peer, HERE, 7005)).toBe('other');
   });
 
-  test('an address that comes later is served too', async () => {
+  test('an address that is added later is served too', async () => {
     await serve(one, 7006, 'one');
     sh('ip addr add 10.94.0.3/24 dev near0');
     await eventually(() => expect(one.gids.some(({ address }) => address === '10.94.0.3')).toBe(true));

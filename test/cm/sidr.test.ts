@@ -27,11 +27,11 @@ function asked(talk = listening()): Conversation {
 const accept = (talk: Conversation) =>
   talk.core.acceptService(talk.id, { qpNum: 0x60, qkey: QKEY }, Uint8Array.of(9), talk.now);
 
-group('who asks', () => {
+group('the client of a datagram service', () => {
   const answer = (talk: Conversation, status: number) =>
     talk.receive(mads.sidrRep({ tid: 1n, id: talk.id, status, qpn: 0x55, qkey: QKEY, port: 7174, privateData: [3] }));
 
-  test('hears queue pair and Q_Key', () => {
+  test('gets the queue pair and the Q_Key', () => {
     const talk = ask(new Conversation());
     const request = talk.sentOne('SIDR_REQ');
     expect(request).toMatchObject({ requestId: talk.id, pkey: 0xffff, serviceId: 0x0111_1c06n });
@@ -45,7 +45,7 @@ group('who asks', () => {
     expect(talk.events()).toEqual([]);
   });
 
-  test('hears nothing from anybody else', () => {
+  test('ignores answers from other addresses', () => {
     const talk = ask(new Conversation());
     talk.source = '10.0.0.66';
     answer(talk, 0);
@@ -55,14 +55,14 @@ group('who asks', () => {
     talk.event('ESTABLISHED');
   });
 
-  test('hears why not', () => {
+  test('gets the status of a refusal', () => {
     const talk = ask(new Conversation());
     answer(talk, 1);
     expect(talk.event('UNREACHABLE').status).toBe(1);
     expect(talk.core.size).toBe(0);
   });
 
-  test('asks again after 0.25 s, then ever later, at last 4.1 s apart; for 66 s', () => {
+  test('repeats its request after 0.25 s, then ever later, at last 4.1 s apart, for 66 s', () => {
     const talk = ask(new Conversation());
     const first = talk.sentOne('SIDR_REQ');
     const start = talk.now;
@@ -76,7 +76,7 @@ group('who asks', () => {
     expect(talk.core.size).toBe(0);
   });
 
-  test('may lose interest', () => {
+  test('may close its exchange before the answer', () => {
     const talk = ask(new Conversation());
     talk.core.close(talk.id, talk.now);
     answer(talk, 0);
@@ -84,8 +84,8 @@ group('who asks', () => {
   });
 });
 
-group('who is asked', () => {
-  test('answers with queue pair and Q_Key, and repeats it when the answer was lost', () => {
+group('a datagram service', () => {
+  test('answers with queue pair and Q_Key, and repeats the answer for a repeated request', () => {
     const talk = listening();
     talk.receive(mads.sidrReq({ privateData: [5] }));
     const { request, id } = talk.event('CONNECT_REQUEST');
@@ -119,14 +119,14 @@ group('who is asked', () => {
     expect([talk.core.size, talk.events()]).toEqual([0, []]);
   });
 
-  test('refuses', () => {
+  test('refuses a request with a status', () => {
     const talk = asked();
     talk.core.reject(talk.id, talk.now, Uint8Array.of(4));
     const reply = talk.sentOne('SIDR_REP');
     expect([reply.status, reply.privateData[0]]).toEqual([2, 4]);
   });
 
-  test('answers once only', () => {
+  test('answers a request once', () => {
     const talk = asked();
     accept(talk);
     expect(() => accept(talk)).toThrow('has been answered already');
@@ -134,13 +134,13 @@ group('who is asked', () => {
     expect(() => accept(talk)).toThrow('has ended');
   });
 
-  test('may lose interest: that is a refusal', () => {
+  test('refuses a request that the program closes', () => {
     const talk = asked();
     talk.core.close(talk.id, talk.now);
     expect(talk.sentOne('SIDR_REP').status).toBe(2);
   });
 
-  test('keeps a bounded number of answered requests, whoever asks', () => {
+  test('keeps a bounded number of answered requests', () => {
     const talk = listening();
     for (let i = 0; i < 5000; i++) {
       const remote = `10.${i >> 8}.${i & 255}.9`;
@@ -154,7 +154,7 @@ group('who is asked', () => {
     expect([talk.core.size, talk.core.nextDeadline()]).toEqual([0, Number.POSITIVE_INFINITY]);
   });
 
-  test('two peers may use the same number', () => {
+  test('tells apart the requests of two peers with the same id', () => {
     const talk = asked();
     talk.core.receive(mads.sidrReq(), { local: mads.OUR_ADDRESS, remote: '10.0.0.3' }, talk.now);
     talk.event('CONNECT_REQUEST');
@@ -171,7 +171,7 @@ group('who is asked', () => {
     expect([talk.events(), talk.core.size]).toEqual([[], 0]);
   });
 
-  test('more than the backlog are refused', () => {
+  test('refuses requests beyond the backlog', () => {
     const talk = asked(listening(1));
     talk.receive(mads.sidrReq({ id: 2 }));
     expect(talk.sentOne('SIDR_REP').status).toBe(2);
@@ -180,7 +180,7 @@ group('who is asked', () => {
     talk.event('CONNECT_REQUEST');
   });
 
-  test('a peer that fills the backlog does not keep others out: its oldest request makes room', () => {
+  test('makes room for another peer by refusing the oldest request of the peer that fills the backlog', () => {
     const talk = listening(8);
     const from = (remote: string, id: number) =>
       talk.core.receive(mads.sidrReq({ id }), { local: mads.OUR_ADDRESS, remote }, talk.now);
@@ -205,7 +205,7 @@ group('who is asked', () => {
     expect(talk.events()).toEqual([]);
   });
 
-  test('repetitions of a waiting request take no further place', () => {
+  test('counts repetitions of a waiting request once', () => {
     const talk = listening(2);
     for (let i = 0; i < 100; i++) talk.receive(mads.sidrReq({ id: 7 }));
     expect([talk.event('CONNECT_REQUEST').type, talk.sent(), talk.core.size]).toEqual(['CONNECT_REQUEST', [], 1]);

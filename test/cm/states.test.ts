@@ -141,13 +141,13 @@ const FROM_ELSEWHERE: Partial<Record<Stimulus, string>> = {
   'DREQ of another peer': 'DREP',
 };
 
-group.each(Object.keys(CONVERSATIONS) as RoleAndState[])('%s, and from elsewhere', (way) => {
+group.each(Object.keys(CONVERSATIONS) as RoleAndState[])('%s, and from another address', (way) => {
   test.each(Object.keys(STIMULI) as Stimulus[])('%s', (stimulus) => {
     expect(outcome(way, stimulus, '10.0.0.66')).toBe(FROM_ELSEWHERE[stimulus] ?? '-');
   });
 });
 
-test('a REQ that names GUID, id and queue pair of another peer is a request of its own', () => {
+test('a REQ with GUID, id and queue pair of another peer is a new request', () => {
   const talk = inState('passive ESTABLISHED');
   talk.source = '10.0.0.66';
   for (const id of [mads.REQ.id, 0x999]) talk.receive(mads.req({ id, from: [10, 0, 0, 66] })).events();
@@ -158,7 +158,7 @@ test('a REQ that names GUID, id and queue pair of another peer is a request of i
   expect(talk.sent().map(({ name }) => name)).toEqual(['REJ', 'DREQ']);
 });
 
-test('which state follows which', () => {
+test('only the transitions of the table happen', () => {
   const rows = CONNECTION_STATES.map((from) => {
     const to = CONNECTION_STATES.filter((state) => isTransition(from, state));
     return `${from} -> ${to.join(' ')}`;

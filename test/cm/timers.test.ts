@@ -31,8 +31,8 @@ function backoff(period: number, total: number, sent: string, last: string): [nu
   return sequence;
 }
 
-group('nobody answers', () => {
-  test('REQ: after 0.25 s, then ever later, at last 4.6 s apart; UNREACHABLE after 74 s', () => {
+group('a peer that does not answer', () => {
+  test('a REQ is repeated after 0.25 s, then ever later, at last 4.6 s apart; UNREACHABLE comes after 74 s', () => {
     const talk = new Conversation().connect();
     const first = talk.sentOne('REQ');
     const start = talk.now;
@@ -50,13 +50,13 @@ group('nobody answers', () => {
     expect(talk.core.counters()['cm_tx_retries.req']).toBe(waits.length);
   });
 
-  test('a REQ waits longer on a longer way', () => {
+  test('the period of a REQ grows with the packet life time', () => {
     const talk = new Conversation().connect({ packetLifeTime: 19 }).discard();
     const period = 2 * 2048 + 4096;
     expect(retransmissions(talk)).toEqual(backoff(period, 16 * period, 'REQ', 'REJ 4'));
   });
 
-  test('a REQ, a REP and an RTU that are lost delay a connection by 0.25 s each', () => {
+  test('a lost REQ, REP or RTU delays a connection by 0.25 s each', () => {
     const talk = new Conversation().connect().discard();
     expect(talk.untilDeadline()).toBe(250);
     talk.sentOne('REQ');
@@ -74,7 +74,7 @@ group('nobody answers', () => {
       backoff(625, 4096, 'REP', 'REJ 4'),
     ],
     ['10 s in all, however long it asks', { localTimeout: 31 }, backoff(625, 10_000, 'REP', 'REJ 4')],
-  ])('REP: %s, then UNREACHABLE and timewait', (_, changes, sequence) => {
+  ])('a REP is repeated %s, then UNREACHABLE and timewait follow', (_, changes, sequence) => {
     const talk = new Conversation().request(changes).accept().discard();
     expect(retransmissions(talk)).toEqual(sequence);
     expect(talk.state).toBe('TIMEWAIT');
@@ -82,7 +82,7 @@ group('nobody answers', () => {
     talk.event('TIMEWAIT_EXIT');
   });
 
-  test('REP: the last word names the connection by our GUID', () => {
+  test('the REJ after the last REP names the connection by our CA GUID', () => {
     const talk = new Conversation().request({ localTimeout: 15, cmRetries: 0 }).accept().discard();
     expect(talk.untilDeadline()).toBe(128);
     const rej = talk.sentOne('REJ');
@@ -91,7 +91,7 @@ group('nobody answers', () => {
     talk.event('UNREACHABLE');
   });
 
-  test('DREQ of the active end: up to 4.6 s; of the passive one as the REQ says. Then it is disconnected all the same', () => {
+  test('a DREQ is repeated for up to 4.6 s, by the passive end as the REQ says; then the connection is disconnected', () => {
     for (const [way, period] of [
       ['active DREQ_SENT', 4608],
       ['passive DREQ_SENT', 4096],
@@ -102,12 +102,12 @@ group('nobody answers', () => {
     }
   });
 
-  test('DREQ: the program is told that nobody agreed', () => {
+  test('DISCONNECTED tells that no DREP came', () => {
     const talk = inState('active DREQ_SENT').wait(16 * 4608);
     expect(talk.events()).toMatchObject([{ type: 'DISCONNECTED', timedOut: true }]);
   });
 
-  test('timewait is the ACK timeout of the queue pair', () => {
+  test('timewait is as long as the ACK timeout of the queue pair', () => {
     const talk = new Conversation().request({ ackTimeout: 18 }).accept().rtu().dreq().disconnect().discard();
     expect(talk.untilDeadline()).toBe(1024);
     const other = new Conversation().connect().reply({ ackDelay: 18 }).establish().dreq().disconnect().discard();
@@ -123,7 +123,7 @@ group('nobody answers', () => {
     expect(talk.discard().wait(500).event('UNREACHABLE').status).toBe(0);
   });
 
-  test('an MRA gives the client the time that it asks for, to get ready', () => {
+  test('an MRA gives the client the time that it asks for', () => {
     const talk = new Conversation().request({ localTimeout: 15, cmRetries: 1 }).accept();
     talk.receive(mads.mra({ ...talk.ids, subject: 1, timeout: 18 })).wait(1000);
     expect(talk.state).toBe('REP_SENT');
@@ -132,14 +132,14 @@ group('nobody answers', () => {
     expect(talk.sentOne('REJ')).toMatchObject({ reason: 4 });
   });
 
-  test('an RTU that comes too late, or much too late: the client hears that it is', () => {
+  test('an RTU after the end of the wait gets a REJ', () => {
     const talk = new Conversation().request().accept().wait(10_000).discard().rtu();
     expect(talk.sentOne('REJ')).toMatchObject({ reason: 4, remoteCommId: PEER_ID });
     talk.wait(60_000).discard().rtu();
     expect(talk.sentOne('REJ')).toMatchObject({ reason: 6, localCommId: talk.id, remoteCommId: PEER_ID });
   });
 
-  test('the longest times that a peer can ask for', () => {
+  test('the longest times that a peer can ask for are bounded', () => {
     const longest = { localTimeout: 31, remoteTimeout: 31, ackTimeout: 31 };
     const refused = new Conversation().request(longest).reject().discard();
     expect(refused.untilDeadline()).toBe(10_000);
@@ -154,7 +154,7 @@ group('nobody answers', () => {
     expect(closed.core.size).toBe(0);
   });
 
-  test('nothing is due before its time', () => {
+  test('expire does nothing before the next deadline', () => {
     const talk = new Conversation().connect().discard();
     talk.wait(249);
     expect(talk.sent()).toEqual([]);
@@ -162,7 +162,7 @@ group('nobody answers', () => {
     talk.sentOne('REQ');
   });
 
-  test('a late turn sends one message, not all that were missed', () => {
+  test('a late expire sends one message, not all that were due', () => {
     const talk = new Conversation().connect().discard();
     talk.now += 100_000;
     talk.core.expire(talk.now);

@@ -30,7 +30,7 @@ const CALLS = {
 };
 
 group.each(Object.entries(CALLS))('%s', (_name, prepare) => {
-  test('is not begun with a signal that is aborted, nor with wrong options', async () => {
+  test('a call with an aborted signal or wrong options does not begin', async () => {
     const call = await prepare(await DevicePair.forTest());
     await expect(call({ signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
     await expect(call({ singal: 1 })).rejects.toMatchObject({ code: 'ERR_INVALID_ARG_VALUE' });
@@ -39,7 +39,7 @@ group.each(Object.entries(CALLS))('%s', (_name, prepare) => {
     await expect(call({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
   });
 
-  test('ends its wait by signal', async () => {
+  test('a wait ends by its signal', async () => {
     const call = await prepare(await DevicePair.forTest());
     const abort = new AbortController();
     const calling = call({ signal: abort.signal });
@@ -48,7 +48,7 @@ group.each(Object.entries(CALLS))('%s', (_name, prepare) => {
   });
 });
 
-test('a group is not joined with a signal that is aborted', async () => {
+test('a group is not joined with an aborted signal', async () => {
   const pair = await DevicePair.forTest();
   const id = createCmId(pair.client.device, { space: 'UDP' });
   await id.bindAddr(pair.addressOf(pair.client));

@@ -56,9 +56,9 @@ async function foreignPeer(device: Device, host: string) {
   return { id, pd, cq, mr, qp };
 }
 
-describe.each([mode === 'worker' ? 'udp' : 'memory'] as const)('over the %s link', (link) => {
+describe.each([mode === 'worker' ? 'udp' : 'memory'] as const)('datagram sockets over the %s link', (link) => {
   test.each(link === 'memory' ? ([4, 6] as const) : ([4] as const))(
-    'IPv%d: a message to a port, a reply to its sender, and to the port of the reply',
+    'IPv%d: a message arrives at a port, its reply at the sender, and a message at the port of the reply',
     async (family) => {
       const [a, b] = await devices(link);
       const server = b.createSocket();
@@ -92,7 +92,7 @@ describe.each([mode === 'worker' ? 'udp' : 'memory'] as const)('over the %s link
     },
   );
 
-  test('a group: its members get what anybody sends to it, until they leave', async () => {
+  test('a multicast group: members get what any host sends to it, until they leave', async () => {
     const [a, b] = await devices(link);
     const [one, two] = [await b.createSocket().bind(PORT), await b.createSocket().bind(PORT + 1)];
     const group = `239.77.${(process.pid >>> 8) & 255}.${process.pid & 255}`;
@@ -116,7 +116,7 @@ describe.each([mode === 'worker' ? 'udp' : 'memory'] as const)('over the %s link
   });
 });
 
-test('a message longer than the path MTU is refused where it is sent', async () => {
+test('send refuses a message longer than the path MTU', async () => {
   const { client, host } = await sockets();
   await client.send(Buffer.alloc(4096), PORT, host);
   await expect(client.send(Buffer.alloc(4097), PORT, host)).rejects.toMatchObject({
@@ -128,7 +128,7 @@ test('a message longer than the path MTU is refused where it is sent', async () 
   });
 });
 
-test('a port without a socket', async () => {
+test('send to a port without a socket fails with ECONNREFUSED', async () => {
   const { client, host } = await sockets();
   await expect(client.send('hello', 9, host)).rejects.toMatchObject({
     code: 'ECONNREFUSED',
@@ -139,7 +139,7 @@ test('a port without a socket', async () => {
   });
 });
 
-test('a port that is taken, an address that is not ours, arguments that are wrong', async () => {
+test('bind refuses a taken port and a foreign address, and calls refuse wrong arguments', async () => {
   const [a, b] = await devices();
   await a.createSocket().bind(PORT);
   const socket = a.createSocket();
@@ -169,7 +169,7 @@ test('a port that is taken, an address that is not ours, arguments that are wron
     expect(() => a.createSocket(options as never)).toThrow(/recieves|receives is 0|peers is 'all'|signal is 1/);
 });
 
-test('a peer that restarts has a new queue pair, which is found', async () => {
+test('a peer that restarts is found by its new queue pair', async () => {
   const [a, b] = await devices();
   const host = addressOf(b);
   const client = a.createSocket({ refreshInterval: 0 });
@@ -220,7 +220,7 @@ test('any number of destinations and senders takes a bounded amount of memory', 
   expect(free - b.card.exports.memAvailable()).toBe(bytes);
 });
 
-test('what arrives while all receives are in use is dropped and counted', async () => {
+test('a message that arrives while all receives are in use is dropped and counted', async () => {
   const { client, server, host } = await sockets({ receives: 4 });
   for (let i = 0; i < 10; i++) await client.send(`${i}`, PORT, host);
   await eventually(() => expect(server.qp.counters().drop_no_receive).toBe(6));
@@ -237,7 +237,7 @@ test('what arrives while all receives are in use is dropped and counted', async 
   }
 });
 
-test('closing: pending sends fail, waiting readers get the end, the device closes without force', async () => {
+test('close fails pending sends and ends waiting readers, and the device closes without force', async () => {
   const [a, b] = await devices();
   const host = addressOf(b);
   const server = await b.createSocket().bind(PORT);
@@ -269,7 +269,7 @@ test('closing: pending sends fail, waiting readers get the end, the device close
   expect(await server.receive()).toBeUndefined();
 });
 
-test('a socket that is closed while it is bound', async () => {
+test('a socket may be closed while it is bound', async () => {
   const [a] = await devices();
   const socket = a.createSocket();
   const binding = socket.bind(PORT).catch((error) => error);
@@ -282,7 +282,7 @@ test('a socket that is closed while it is bound', async () => {
   expect(await other).toBeInstanceOf(Error);
 });
 
-test('signals and timeouts', async () => {
+test('signals and timeouts end the calls of a socket', async () => {
   const [a, b] = await devices();
   const host = addressOf(b);
   const silent = createCmId(b, { space: 'UDP' });
@@ -310,7 +310,7 @@ test('signals and timeouts', async () => {
   await once(early, 'close');
 });
 
-test('a connected socket: sends without a destination, and hears its peer only', async () => {
+test('a connected socket sends without a destination, and receives messages of its peer only', async () => {
   const { client, server, host } = await sockets();
   const connected = once(client, 'connect');
   expect(() => client.remoteAddress()).toThrow('EINVAL: the socket is not connected');
@@ -328,7 +328,7 @@ test('a connected socket: sends without a destination, and hears its peer only',
   await expect(client.send('hello')).rejects.toThrow('port is undefined');
 });
 
-test('a connected socket drops what others send', async () => {
+test('a connected socket drops messages of others', async () => {
   const [a, b] = await devices();
   const server = await b.createSocket().bind(PORT);
   const other = await b.createSocket().bind(PORT + 1);
@@ -340,7 +340,7 @@ test('a connected socket drops what others send', async () => {
   expect(`${(await client.receive())?.data}`).toBe('it is me');
 });
 
-test('foreign peers: a queue pair of rdma_cm on the other side, in either role', async () => {
+test('a queue pair of rdma_cm is a peer in either role', async () => {
   const [a, b] = await devices();
   const host = addressOf(b);
   const server = await b.createSocket().bind(PORT);
@@ -360,7 +360,7 @@ test('foreign peers: a queue pair of rdma_cm on the other side, in either role',
   expect(wc.immData).toBe(server.qp.qpNum);
 });
 
-test('garbage does not disturb a socket', async () => {
+test('random datagrams do not disturb a socket', async () => {
   const [a, b] = await devices();
   const host = addressOf(b);
   const server = await b.createSocket({ receives: 8 }).bind(PORT);
@@ -385,7 +385,7 @@ test('garbage does not disturb a socket', async () => {
   await client.send('still there?', PORT, host);
 });
 
-test('an exception of a listener does not stop the others, nor the socket', async () => {
+test('an exception of a listener stops neither the others nor the socket', async () => {
   const { client, server, host } = await sockets();
   const uncaught: unknown[] = [];
   const listeners = process.listeners('uncaughtException');
@@ -405,7 +405,7 @@ test('an exception of a listener does not stop the others, nor the socket', asyn
   expect(uncaught).toEqual([new Error('of the listener')]);
 });
 
-test('a device that fails: the reader gets the error, or the event', async () => {
+test('a failed device gives its error to the reader, or to the event', async () => {
   const [a] = await devices();
   const [one, two] = [await a.createSocket().bind(), await a.createSocket().bind()];
   const reading = one.receive().catch((error) => error);
@@ -417,7 +417,7 @@ test('a device that fails: the reader gets the error, or the event', async () =>
   await Promise.all(closed);
 });
 
-test('shows itself in the console and in JSON', async () => {
+test('a socket describes itself to the console and to JSON', async () => {
   const { client, server, host } = await sockets();
   expect(inspect(client)).toBe('DatagramSocket { isBound: false }');
   await client.connect(PORT, host);

@@ -22,7 +22,7 @@ beforeEach(async () => {
   card.turns = 0;
 });
 
-test('several posts in one go make one run, before the event loop goes on', async () => {
+test('several posts take one turn, before the event loop goes on', async () => {
   card.work = 1;
   engine.schedule();
   engine.schedule();
@@ -33,7 +33,7 @@ test('several posts in one go make one run, before the event loop goes on', asyn
   expect(link.sent).toBe(1);
 });
 
-test('a poll runs one turn at once', () => {
+test('a poll takes one turn at once', () => {
   card.work = 3;
   engine.poll();
   expect(card.turns).toBe(1);
@@ -48,7 +48,7 @@ test('an idle device sleeps until the earlier of the two deadlines', async () =>
   expect(lastWait()).toMatchObject({ deadline: 4e9, keepAlive: false });
 });
 
-test('posting asks the link for nothing, unless a deadline has passed: then what has come counts first', async () => {
+test('a post does not ask the link for frames, unless a deadline has passed: then received frames count first', async () => {
   const asked: string[] = [];
   link.receive = () => {
     asked.push('receive');
@@ -66,7 +66,7 @@ test('posting asks the link for nothing, unless a deadline has passed: then what
   expect(asked).toEqual(['receive', 'expire']);
 });
 
-test('a sleep that ends early enough is left alone', async () => {
+test('a sleep that ends early enough is not changed', async () => {
   card.deadline = 5e9;
   engine.schedule();
   await tick();
@@ -81,7 +81,7 @@ test('a sleep that ends early enough is left alone', async () => {
   expect(lastWait()?.deadline).toBe(3e9);
 });
 
-test('only who waits keeps the process running', async () => {
+test('an engine keeps the process running while someone has a reference to it', async () => {
   engine.schedule();
   await tick();
   engine.ref();
@@ -96,7 +96,7 @@ test('only who waits keeps the process running', async () => {
   expect(lastWait()?.keepAlive).toBe(false);
 });
 
-test('waking up runs turns and sleeps again', async () => {
+test('a wake-up takes turns, then the engine sleeps again', async () => {
   engine.schedule();
   await tick();
   card.work = 2;
@@ -105,7 +105,7 @@ test('waking up runs turns and sleeps again', async () => {
   expect(link.waits.length).toBe(2);
 });
 
-test('frames that the link does not take are tried again soon, without spinning', async () => {
+test('frames that the link refuses are sent again soon, without a busy loop', async () => {
   link.takes = false;
   card.work = 1;
   engine.schedule();
@@ -127,7 +127,7 @@ function slow(us: number): void {
   };
 }
 
-test('endless work leaves the event loop its turns', async () => {
+test('an engine that always has work leaves turns to the event loop', async () => {
   slow(100);
   card.work = Number.POSITIVE_INFINITY;
   engine.schedule();
@@ -140,7 +140,7 @@ test('endless work leaves the event loop its turns', async () => {
   card.work = 0;
 });
 
-test('a chain of microtasks that always has work leaves the event loop its turns', async () => {
+test('a chain of microtasks that always has work leaves turns to the event loop', async () => {
   let inLoop = false;
   setImmediate(() => {
     inLoop = true;
@@ -156,7 +156,7 @@ test('a chain of microtasks that always has work leaves the event loop its turns
   expect(inLoop).toBe(true);
 });
 
-test('what the card tells is handed on once, also from inside a handler that polls', () => {
+test('an event of the card is dispatched once, also from inside a handler that polls', () => {
   const told: [number, number][] = [];
   engine.onEvent = (type, handle) => {
     told.push([type, handle]);
@@ -173,7 +173,7 @@ test('what the card tells is handed on once, also from inside a handler that pol
   ]);
 });
 
-test('closing sends what is ready, however long that takes, then nothing moves any more', () => {
+test('close sends what is ready, however long that takes, and nothing moves afterwards', () => {
   card.work = 3;
   slow(300);
   engine.close();

@@ -17,7 +17,7 @@ class Log implements Lock {
 
 const open = (lock: Lock) => Card.create({ memoryBytes: 2 ** 24, seed: new Uint8Array(32), maxQp: 16 }, lock);
 
-test('all of posting.ts may, and of the rest only what reads constants or what is the own of the user', () => {
+test('lock-free calls are those of posting.ts, and those that read constants or data of the caller', () => {
   const source = readFileSync(new URL('../../assembly/posting.ts', import.meta.url), 'utf8');
   const posting = [...source.matchAll(/^export function (\w+)/gm)].map(([, name]) => name as string);
   const others = [...LOCK_FREE].filter((name) => !posting.includes(name));
@@ -40,7 +40,7 @@ test('all of posting.ts may, and of the rest only what reads constants or what i
   );
 });
 
-test('the others hold the lock, also when they throw', async () => {
+test('the other calls hold the lock, also when they throw', async () => {
   const log = new Log();
   const card = await open(log);
   log.calls.length = 0;
@@ -63,7 +63,7 @@ test('the others hold the lock, also when they throw', async () => {
   expect(log.calls.slice(4)).toEqual(['acquire', 'release']);
 });
 
-test('a card whose thread has failed is left alone', async () => {
+test('a card whose thread has failed is not called any more', async () => {
   const log = new Log();
   const card = await open(log);
   const cq = card.exports.cqCreate(4);
@@ -75,7 +75,7 @@ test('a card whose thread has failed is left alone', async () => {
   expect(card.exports.cqDestroy(cq)).toBe(0);
 });
 
-test('names, codes and limits are the same', async () => {
+test('names, codes and limits are the same on a locked card', async () => {
   const plain = await Card.create({ memoryBytes: 2 ** 24, seed: new Uint8Array(32), maxQp: 16 });
   const card = await open(new Log());
   expect(card.exports.WcStatus).toBe(card.exports.WcStatus);

@@ -4,11 +4,11 @@ import { Spin } from '../../src/device/spin.js';
 
 const MAX = 64_000;
 
-test('at first as long as it may', () => {
+test('a spin lasts as long as allowed at first', () => {
   expect(new Spin(MAX).duration).toBe(MAX);
 });
 
-test('after long sleeps shorter and shorter, in the end not at all', () => {
+test('long sleeps shorten the spin, in the end to nothing', () => {
   const spin = new Spin(MAX);
   const lengths: number[] = [];
   for (let i = 0; i < 8; i++) {
@@ -18,7 +18,7 @@ test('after long sleeps shorter and shorter, in the end not at all', () => {
   expect(lengths).toEqual([32_000, 16_000, 8000, 4000, 2000, 0, 0, 0]);
 });
 
-test('sleeps that a longer look would have saved make it longer again, up to the most', () => {
+test('sleeps that a longer spin would have saved lengthen it again, up to the limit', () => {
   const spin = new Spin(MAX);
   for (let i = 0; i < 8; i++) spin.recordSleep(1e6);
   const lengths: number[] = [];
@@ -29,7 +29,7 @@ test('sleeps that a longer look would have saved make it longer again, up to the
   expect(lengths).toEqual([8000, 16_000, 32_000, 64_000, 64_000]);
 });
 
-test('never and always stay what they are', () => {
+test('a spin of zero or without limit does not change', () => {
   for (const max of [0, Number.POSITIVE_INFINITY]) {
     const spin = new Spin(max);
     for (const duration of [1, 1e6, 1e9]) spin.recordSleep(duration);

@@ -11,7 +11,7 @@ function both(): { application: TurnLock; card: TurnLock } {
   return { application, card: new TurnLock(application.shared) };
 }
 
-test('who sleeps is woken once, and who is awake not at all', () => {
+test('a sleeping card thread is woken once, one that is awake not at all', () => {
   const { application, card } = both();
   expect([application.claimWakeup(), application.requestTurn()]).toEqual([false, false]);
   card.clearRequest();
@@ -26,7 +26,7 @@ test('who sleeps is woken once, and who is awake not at all', () => {
   expect(application.claimWakeup()).toBe(false);
 });
 
-test('what was asked for while falling asleep is seen before the sleep', () => {
+test('a request that comes while the card thread falls asleep is seen before the sleep', () => {
   const { application, card } = both();
   application.requestTurn();
   card.beginSleep();
@@ -36,14 +36,14 @@ test('what was asked for while falling asleep is seen before the sleep', () => {
   expect(card.hasRequest).toBe(false);
 });
 
-test('the application is told once, until it has looked', () => {
+test('the application is notified once, until it has looked', () => {
   const { application, card } = both();
   expect([card.claimNotice(), card.claimNotice()]).toEqual([true, false]);
   application.clearNotice();
   expect([card.claimNotice(), card.claimNotice()]).toEqual([true, false]);
 });
 
-test('stopping wakes, and is not forgotten', () => {
+test('a stop wakes the card thread, and is not forgotten', () => {
   const { application, card } = both();
   card.beginSleep();
   expect(card.isStopping).toBe(false);
@@ -55,7 +55,7 @@ test('stopping wakes, and is not forgotten', () => {
   expect(application.failure).toBeUndefined();
 });
 
-test('a failure says why, at any length, and keeps nobody waiting', () => {
+test('a failure has its reason, of any length, and ends all waits', () => {
   const { application, card } = both();
   card.beginTurn();
   expect(application.hasFailed).toBe(false);
@@ -83,7 +83,7 @@ async function turner(application: TurnLock): Promise<{ words: Int32Array; stop(
   return { words: new Int32Array(sum), stop };
 }
 
-test('calls may be nested: no turn before the end of the outermost', async () => {
+test('calls may be nested: no turn begins before the end of the outermost', async () => {
   const application = new TurnLock();
   application.acquire();
   application.acquire();
@@ -96,7 +96,7 @@ test('calls may be nested: no turn before the end of the outermost', async () =>
   await stop();
 });
 
-test('turns and calls of two threads never meet, and both get on', async () => {
+test('turns and calls of two threads never overlap, and both make progress', async () => {
   const application = new TurnLock();
   const { words, stop } = await turner(application);
   const CALLS = 20_000;

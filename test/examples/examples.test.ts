@@ -61,7 +61,7 @@ const run = (example: string, ...args: string[]) => start(example, ...args).ende
 const result = ({ stdout }: Ended) => JSON.parse(stdout.trim().split('\n').at(-1) ?? '');
 const at = (address: string) => ['--link', 'udp', '--address', address];
 
-test('a slot in the middle of a change is torn, before and after it is whole', () => {
+test('a slot that is being changed is torn, and whole before and after', () => {
   const table = new Table(Buffer.alloc(4 * SLOT_BYTES));
   const slot = [0, 1, 2, 3].map((i) => table.slot(i));
   table.put('key', Buffer.from('old value'));
@@ -72,7 +72,7 @@ test('a slot in the middle of a change is torn, before and after it is whole', (
   expect([old, torn, found].map((bytes) => readSlot(bytes).state)).toEqual(['full', 'torn', 'full']);
 });
 
-test('a GET that meets a change half way reads again', async () => {
+test('a GET that meets a change reads again', async () => {
   const table = new Table(Buffer.alloc(SLOT_BYTES));
   table.put('key', Buffer.from('old value'));
   const old = Buffer.from(table.memory);
@@ -84,7 +84,7 @@ test('a GET that meets a change half way reads again', async () => {
   expect([remote.reads, remote.torn]).toEqual([3, 2]);
 });
 
-test('keys that fall on each other are all found; a deleted one hides none; a full table says so', () => {
+test('keys with the same hash are all found, a deleted one hides none, and a full table is reported', () => {
   const table = new Table(Buffer.alloc(4 * SLOT_BYTES));
   for (const key of ['a', 'b', 'c', 'd']) table.put(key, Buffer.from(key));
   expect(() => table.put('e', Buffer.from('e'))).toThrow('the table is full: 4 slots');
@@ -96,7 +96,7 @@ test('keys that fall on each other are all found; a deleted one hides none; a fu
 });
 
 describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two processes', () => {
-  test('key-value store: GETs that the server’s program never sees', async () => {
+  test('key-value store: GETs run without the server’s program', async () => {
     const [server, client] = ['127.61.1.1', '127.61.1.2'];
     // hardly more slots than keys, so that keys collide
     const serving = start('keyvalue.js', 'serve', '--slots', '202', ...at(server));
@@ -111,7 +111,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect(result(await serving.ended)).toEqual({ messages: { put: 201, delete: 1 } });
   });
 
-  test('file copy: the same bytes under the same name', async () => {
+  test('file copy: the same bytes arrive under the same name', async () => {
     const [server, client] = ['127.61.2.1', '127.61.2.2'];
     const [source, target] = [join(folder, 'source'), join(folder, 'target')];
     mkdirSync(target);
@@ -125,7 +125,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect((await receiving.ended).status).toBe(0);
   });
 
-  test('backup: a file comes back from a disk; a disk without one says so', async () => {
+  test('backup: a file is restored from a disk, and a disk without one is reported', async () => {
     const [server, client] = ['127.61.5.1', '127.61.5.2'];
     const [source, restored] = [join(folder, 'kept'), join(folder, 'restored')];
     const nqn = 'nqn.2026-01.com.example:disks';
@@ -151,7 +151,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     }
   });
 
-  test('calls: files are listed and fetched; one that is not there is named', async () => {
+  test('calls: files are listed and fetched, and a missing one is named', async () => {
     const [server, client] = ['127.61.7.1', '127.61.7.2'];
     const [source, target] = [join(folder, 'served'), join(folder, 'fetched')];
     for (const each of [source, target]) mkdirSync(each);
@@ -169,7 +169,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect((await serving.ended).status).toBe(0);
   });
 
-  test('training: the ranks end with the same network, which has learnt', async () => {
+  test('training: the ranks end with the same trained network', async () => {
     const hosts = ['127.61.6.1', '127.61.6.2', '127.61.6.3'] as const;
     const ranks = hosts.map((host, rank) =>
       run('training.js', String(rank), String(hosts.length), hosts[0], ...at(host)),
@@ -191,7 +191,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect(result(await serving.ended)).toEqual({ counter: 400, lock: 0, sum: 200 * 201, turns: 400 });
   });
 
-  test('file copy: an end that was killed is found, and no half of a file stays', async () => {
+  test('file copy: an end that was killed is detected, and no partial file stays', async () => {
     const [server, client] = ['127.61.4.1', '127.61.4.2'];
     const [source, target] = [join(folder, 'large'), join(folder, 'vain')];
     mkdirSync(target);
@@ -222,12 +222,12 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'two proce
     expect((await run(example, '--help')).stdout).toContain(`usage: ${example}`);
   });
 
-  test('wrong usage: status 2 and the help', async () => {
+  test('wrong usage gives status 2 and the help', async () => {
     const { status, stderr } = await run('counter.js', 'dance');
     expect({ status, stderr }).toMatchObject({ status: 2, stderr: expect.stringContaining('usage: counter.js') });
   });
 
-  test('a host to which there is no way is named', async () => {
+  test('a host without a route is named', async () => {
     // an address of the discard prefix (RFC 6666), where there is a default route to it too
     const { status, stderr } = await run('counter.js', 'count', '100::1', '--link', 'udp');
     expect({ status, stderr }).toMatchObject({ status: 1, stderr: expect.stringContaining('100::1') });

@@ -39,7 +39,7 @@ function fuzz(count: number, random: Random, make: (random: Random) => Uint8Arra
   target.checkAlive();
 }
 
-group('frames that nobody should send', () => {
+group('frames that no peer should send', () => {
   const corpus = readdirSync(CORPUS).filter((file) => file.endsWith('.hex'));
   test.each(corpus)('corpus/%s', (file) => {
     const text = readFileSync(new URL(file, CORPUS), 'utf8').replace(/#.*$/gm, '');
@@ -67,7 +67,7 @@ group('frames that nobody should send', () => {
     });
   });
 
-  test('noise, and frames of every length', () => {
+  test('random bytes, and frames of every length', () => {
     fuzz(20_000 * SCALE, new Random(SEED + 3), (random) => {
       const bytes = random.bytes(random.between(1, 200));
       if (bytes.length > 60 && random.chance(0.7)) bytes.set([8, 0, 0x45], 12);
@@ -81,7 +81,7 @@ group('frames that nobody should send', () => {
     });
   });
 
-  test('super-packets of anything, with segments of any size', () => {
+  test('super-packets with random content and segments of any size', () => {
     const random = new Random(SEED + 4);
     for (let i = 0; i < 4000 * SCALE; i++) {
       const { bytes, options } = superPacket(target, random);
@@ -99,7 +99,7 @@ group('frames that nobody should send', () => {
     target.checkAlive();
   });
 
-  test('hardly a drop counter was never reached', () => {
+  test('nearly every drop counter was reached', () => {
     const reached = target.rig.counters();
     const never = target.names.filter((name) => name.startsWith('drop_') && reached[name] === undefined);
     // RNR waits are hard to hit by chance: they need a NAK within the delay of another one

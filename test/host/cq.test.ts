@@ -4,7 +4,7 @@ import { ack, nak, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, rc, send } from '../kit/conversation.js';
 import { Rig } from '../kit/rig.js';
 
-test('an empty queue has nothing to peek at, and popping it does no harm', async () => {
+test('cqPeek and cqPop of an empty queue do nothing', async () => {
   const { x } = await Rig.create();
   const cq = x.cqCreate(4);
   expect(x.cqPeek(cq)).toBe(0);
@@ -13,13 +13,13 @@ test('an empty queue has nothing to peek at, and popping it does no harm', async
   expect(x.cqPeek(cq)).toBe(0);
 });
 
-test('sizes that cannot be are refused', async () => {
+test('impossible sizes are refused', async () => {
   const rig = await Rig.create();
   const limits = [0, 2 ** 22 + 1, 2 ** 32 - 1];
   for (const cqe of limits) expect(rig.x.cqCreate(cqe), `${cqe}`).toBe(0);
 });
 
-test('the ring goes round many times and keeps its order', async () => {
+test('completions keep their order when the ring wraps', async () => {
   const c = await rc({ cqe: 3, sendWr: 3 });
   for (let round = 0; round < 50; round++) {
     const psn = 1000 + 3 * round;
@@ -52,7 +52,7 @@ test('a wrId may be any number of 53 bits', async () => {
   c.in(1, ack({ psn: 1003, msn: 4 })).wc(...ids.map((wrId) => ({ wrId })));
 });
 
-test('a failed completion tells queue pair, timers and RNR NAKs that came before it', async () => {
+test('a failed completion names its queue pair, and the timers and RNR NAKs before it', async () => {
   const c = await rc({ timeout: 1, retryCnt: 1, rnrRetry: 7 });
   const { x, card } = c.rig;
   c.post(0, { wrId: 1, opcode: 'SEND', inline: PING });
@@ -77,7 +77,7 @@ test('a failed completion tells queue pair, timers and RNR NAKs that came before
   c.wc({ wrId: 1, status: 'RETRY_EXC_ERR', psn: 1000 });
 });
 
-test('sends and receives may complete into queues of their own', async () => {
+test('sends and receives may complete into different queues', async () => {
   const c = await rc({ recvCqe: 4, receives: 2 });
   c.rig.x.cqArm(c.qp.recvCq, false);
   c.post(0, { wrId: 7, opcode: 'SEND', inline: PING });
@@ -93,7 +93,7 @@ test('sends and receives may complete into queues of their own', async () => {
     .wc({ wrId: 2, status: 'WR_FLUSH_ERR' });
 });
 
-test('a receive queue that is full does not lose completions of sends', async () => {
+test('a full receive CQ loses no completions of sends', async () => {
   const c = await rc({ recvCqe: 1, receives: 3 });
   c.post(0, { wrId: 7, opcode: 'SEND', inline: PING });
   c.take();
@@ -106,7 +106,7 @@ test('a receive queue that is full does not lose completions of sends', async ()
     .wc({ wrId: 7, status: 'WR_FLUSH_ERR' }, { wrId: 1 });
 });
 
-test('events that nobody takes are lost and counted, the newest first', async () => {
+test('events that the program does not take are lost and counted, the newest first', async () => {
   const c = await rc();
   const events = 4096;
   // each queue pair that fails for its peer's bad opcode raises one event
@@ -139,7 +139,7 @@ test('several queue pairs may complete into one queue', async () => {
   expect(rig.x.cqDestroy(cq)).toBe(0);
 });
 
-describe('resizing', () => {
+describe('cqResize', () => {
   /** Sends messages that complete with these wrIds. */
   function complete(c: Conversation, ...ids: readonly number[]): void {
     const first = c.qp.attribute('NEXT_PSN');
@@ -148,7 +148,7 @@ describe('resizing', () => {
   }
   const resize = ({ rig, qp }: Conversation, cqe: number) => rig.x.Errno[rig.x.cqResize(qp.cq, cqe)];
 
-  test.each([3, 4, 5, 16, 1000])('to %i: what is pending stays in order, wherever the ring stands', async (cqe) => {
+  test.each([3, 4, 5, 16, 1000])('to %i keeps pending completions in order, wherever the ring stands', async (cqe) => {
     for (const before of [0, 1, 2, 3]) {
       const c = await rc({ cqe: 4 });
       for (let n = 0; n < before; n++) complete(c, n);
@@ -162,7 +162,7 @@ describe('resizing', () => {
     }
   });
 
-  test('fewer than are pending, and sizes that cannot be, are refused, and nothing is lost', async () => {
+  test('refuses sizes below the pending completions, and impossible ones, and loses nothing', async () => {
     const c = await rc({ cqe: 4 });
     complete(c, 1, 2, 3);
     expect([2, 0, 2 ** 22 + 1].map((cqe) => resize(c, cqe))).toEqual(['EINVAL', 'EINVAL', 'EINVAL']);
@@ -171,7 +171,7 @@ describe('resizing', () => {
     c.wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 }, { wrId: 4 });
   });
 
-  test('what was too small overruns later', async () => {
+  test('of a queue that is too small overruns later', async () => {
     const c = await rc({ cqe: 2 });
     complete(c, 1, 2);
     expect(resize(c, 4)).toBe('OK');
@@ -181,7 +181,7 @@ describe('resizing', () => {
     c.wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 }, { wrId: 4 }).events('CQ_ERR', 'QP_FATAL');
   });
 
-  test('an armed queue stays armed', async () => {
+  test('keeps an armed queue armed', async () => {
     const c = await rc({ cqe: 2 });
     c.rig.x.cqArm(c.qp.cq, false);
     expect(resize(c, 64)).toBe('OK');
@@ -189,7 +189,7 @@ describe('resizing', () => {
     c.events('COMPLETION').wc({ wrId: 1 });
   });
 
-  test('the memory goes back', async () => {
+  test('gives the old memory back', async () => {
     const c = await rc({ cqe: 4 });
     const left = c.rig.x.memAvailable();
     for (let n = 0; n < 50; n++) expect([resize(c, 4096), resize(c, 4)]).toEqual(['OK', 'OK']);

@@ -17,7 +17,7 @@ function words(stream: Uint8Array): number[] {
   return Array.from({ length: stream.length / 4 }, (_, i) => view.getUint32(i * 4, true) & 0xffffff);
 }
 
-describe('randomness is ChaCha20', () => {
+describe('random numbers are ChaCha20', () => {
   test('of RFC 8439, appendix A.1, vectors 1 and 2: key 0, nonce 0, blocks 0 and 1', async () => {
     const stream = Buffer.from(
       '76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7' +
@@ -29,7 +29,7 @@ describe('randomness is ChaCha20', () => {
     expect(await drawn(new Uint8Array(32), 32)).toEqual(words(Buffer.from(stream)));
   });
 
-  test('as Node has it, for any seed and many blocks', async () => {
+  test('as Node computes it, for any seed and many blocks', async () => {
     const seed = new Random(99).bytes(32);
     const stream = createCipheriv('chacha20', seed, new Uint8Array(16)).update(new Uint8Array(4096));
     expect(await drawn(seed, 1024)).toEqual(words(stream));
@@ -49,7 +49,7 @@ test('the same seed gives the same numbers, another seed others', async () => {
   expect(second.filter((number) => first.includes(number))).toEqual([]);
 });
 
-test('keys: the local differs from the remote one in its tag, none comes twice, no index is 0', async () => {
+test('local and remote key differ in the tag, no key is given twice, and no index is 0', async () => {
   const rig = await Rig.create(3, { maxMr: 1024 });
   const ptr = rig.x.memAlloc(4096);
   const regions = Array.from({ length: 1024 }, () => rig.regionAt(ptr, 4096));
@@ -62,7 +62,7 @@ test('keys: the local differs from the remote one in its tag, none comes twice, 
   expect(() => rig.regionAt(ptr, 4096)).toThrow('ENOMEM');
 });
 
-test('keys do not follow each other: of 1000 neighbours none is near', async () => {
+test('keys do not follow each other: of 1000 successive keys none is near the next', async () => {
   const rig = await Rig.create(4, { maxMr: 1024 });
   const ptr = rig.x.memAlloc(4096);
   const indexes = Array.from({ length: 1000 }, () => rig.regionAt(ptr, 64).rkey >>> 8);
@@ -73,7 +73,7 @@ test('keys do not follow each other: of 1000 neighbours none is near', async () 
   expect(lower / upper).toBeLessThan(0.6);
 });
 
-test('a key that is given up does not come back soon', async () => {
+test('a released key is not given again soon', async () => {
   const rig = await Rig.create(5);
   const ptr = rig.x.memAlloc(4096);
   const first = rig.regionAt(ptr, 64);
@@ -81,7 +81,7 @@ test('a key that is given up does not come back soon', async () => {
   expect(rig.regionAt(ptr, 64).rkey >>> 8).not.toBe(first.rkey >>> 8);
 });
 
-test('queue pair numbers: 24 bits, none twice, none of the reserved ones', async () => {
+test('queue pair numbers have 24 bits, and none is given twice or reserved', async () => {
   const rig = await Rig.create(6, { maxQp: 512, memoryBytes: 32 * 2 ** 20 });
   const sizes = { sendWr: 1, recvWr: 1, sge: 1, inline: 0, cqe: 1 };
   const numbers = Array.from({ length: 512 }, () => rig.qp(sizes).qpn);
@@ -90,7 +90,7 @@ test('queue pair numbers: 24 bits, none twice, none of the reserved ones', async
   expect(() => rig.qp(sizes)).toThrow('ENOMEM');
 });
 
-test('queue pair numbers do not come back as long as a peer may remember them', async () => {
+test('a queue pair number is not given again while a peer may remember it', async () => {
   const rig = await Rig.create(8);
   const cq = rig.x.cqCreate(1);
   const lastUse = new Map<number, number>();
@@ -105,7 +105,7 @@ test('queue pair numbers do not come back as long as a peer may remember them', 
   expect(gaps.filter((gap) => gap <= 4096)).toEqual([]);
 });
 
-test('the table finds every object, however many have come and gone', async () => {
+test('the table finds every object, however many have been added and removed', async () => {
   const rig = await Rig.create(7, { maxMr: 64, maxQp: 4 });
   const random = new Random(7);
   const ptr = rig.x.memAlloc(4096);

@@ -8,7 +8,7 @@ import { ack, type Flow, flow, frame, request } from '../../src/probe/packet/pac
 import { Random } from '../kit/random.js';
 import { Rig, type RigQp } from '../kit/rig.js';
 
-test('memory is handed out on pages, zeroed, and taken back', async () => {
+test('pages are zeroed, and taken back', async () => {
   const { x, card } = await Rig.create();
   const before = x.memAvailable();
   const ptr = x.memAlloc(5000);
@@ -23,7 +23,7 @@ test('memory is handed out on pages, zeroed, and taken back', async () => {
   expect(card.bytes.subarray(ptr, ptr + 5000).every((byte) => byte === 0)).toBe(true);
 });
 
-test('memory that an object has had is zeroed, for another object and for the application', async () => {
+test('memory of a released object is zeroed, for another object and for the application', async () => {
   const { x, card } = await Rig.create();
   // these fill the gaps that alignment has left, so that a queue and its completions are side by side
   for (let i = 0; i < 100; i++) x.cqCreate(1);
@@ -45,7 +45,7 @@ test('memory that an object has had is zeroed, for another object and for the ap
   expect(isZero(ptr, 2 * entries * 64)).toBe(true);
 });
 
-test('what cannot be had is answered with 0, and costs nothing', async () => {
+test('a request that cannot be met returns 0, and takes nothing', async () => {
   const { x } = await Rig.create();
   const before = x.memAvailable();
   for (const bytes of [16 * 2 ** 20, 2 ** 31, 2 ** 32 - 1]) expect(x.memAlloc(bytes)).toBe(0);
@@ -80,7 +80,7 @@ test('memory can be used up to the last block, and is whole again afterwards', a
   expect(largest(x)).toBe(most);
 });
 
-test('any order of taking and giving back: no overlap, what is written stays, all comes back', async () => {
+test('any order of allocations and releases: nothing overlaps, contents stay, and all memory is free in the end', async () => {
   const { x, card } = await Rig.create();
   const before = x.memAvailable();
   const step = fc.oneof(
@@ -121,7 +121,7 @@ test('any order of taking and giving back: no overlap, what is written stays, al
   );
 });
 
-test('objects give back their memory: domains, regions, queues, queue pairs', async () => {
+test('domains, regions, queues and queue pairs give back their memory', async () => {
   const rig = await Rig.create();
   const before = rig.x.memAvailable();
   for (let round = 0; round < 3; round++) {
@@ -141,7 +141,7 @@ test('objects give back their memory: domains, regions, queues, queue pairs', as
   expect(rig.x.pdFree(rig.pd)).toBe(0);
 });
 
-test('a queue pair for which memory is short leaves nothing behind', async () => {
+test('a queue pair that does not fit leaves nothing behind', async () => {
   const rig = await Rig.create(1, { memoryBytes: 4 * 2 ** 20 });
   const cq = rig.x.cqCreate(16);
   const before = rig.x.memAvailable();
@@ -191,7 +191,7 @@ function talk(talker: Talker): void {
   }
 }
 
-test('what is written to released memory damages no object and no list', async () => {
+test('a write to released memory damages no object and no list', async () => {
   const rig = await Rig.create();
   const { x } = rig;
   const before = x.memAvailable();
@@ -255,7 +255,7 @@ test('objects never lie where the application has had memory, nor the other way 
   );
 });
 
-test('memory that the application gave back is counted, but is not for objects', async () => {
+test('memory that the application has released is counted, but not used for objects', async () => {
   const rig = await Rig.create(1, { memoryBytes: 2 ** 22 });
   const { x } = rig;
   const [all, forObjects] = [x.memAvailable(), x.objectMemAvailable()];

@@ -23,7 +23,7 @@ function bytesEach(rig: Rig, wrs: number): number {
   return (before - rig.x.memAvailable()) / count;
 }
 
-test('a connected queue pair that is idle holds at most 4 KiB besides its rings', async () => {
+test('an idle connected queue pair takes at most 4 KiB besides its rings', async () => {
   const rig = await scaled(32 * 2 ** 20);
   const [few, many] = [bytesEach(rig, 64), bytesEach(rig, 128)];
   const rings = (many - few) / 64;
@@ -39,7 +39,7 @@ test('a connected queue pair that is idle holds at most 4 KiB besides its rings'
   expect(before - rig.x.memAvailable()).toBeLessThanOrEqual(RESULT_RING + 64);
 });
 
-test('ten thousand queue pairs come and go, in any order, and leave no holes', async () => {
+test('ten thousand queue pairs are created and destroyed in any order, and leave no holes', async () => {
   const rig = await scaled(128 * 2 ** 20);
   const { x } = rig;
   const cq = x.cqCreate(16);

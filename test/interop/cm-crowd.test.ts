@@ -75,7 +75,7 @@ describeWithRxe('many connections', 1500, (environment) => {
   group.skipIf(controlled).each(LINKS)(`cmtime, link %s${controlled}`, (link) => {
     const COUNT = 50;
 
-    test('its client connects to us', async () => {
+    test('the guest’s client connects to us', async () => {
       await using our = await OurDevice.open(link);
       const { card } = ADDRESSES.IPv4;
       const listener = await listening(our, CMTIME_PORT);
@@ -98,7 +98,7 @@ describeWithRxe('many connections', 1500, (environment) => {
       });
     });
 
-    test('its server serves us', async () => {
+    test('the guest’s server serves us', async () => {
       await using our = await OurDevice.open(link);
       await MadAgent.of(our.device);
       const { guest } = ADDRESSES.IPv4;
@@ -130,7 +130,7 @@ describeWithRxe('many connections', 1500, (environment) => {
       for (const _ of times(MESSAGES)) end.send(4096, BYTES);
     };
 
-    test('its client connects to us', async () => {
+    test('the guest’s client connects to us', async () => {
       await using our = await OurDevice.open(link);
       const listener = await listening(our, 7471);
       await withoutLeak(environment, our, async () => {
@@ -144,7 +144,7 @@ describeWithRxe('many connections', 1500, (environment) => {
       });
     });
 
-    test('its server serves us', async () => {
+    test('the guest’s server serves us', async () => {
       await using our = await OurDevice.open(link);
       await MadAgent.of(our.device);
       await withoutLeak(environment, our, async () => {
@@ -161,7 +161,7 @@ describeWithRxe('many connections', 1500, (environment) => {
   });
 
   // The guest starts a process for each connection, which takes long: one link and family for each role.
-  group('a hundred in a row', () => {
+  group('a hundred connections in a row', () => {
     const COUNT = 100;
 
     test('to rping, link udp, IPv4', async () => {

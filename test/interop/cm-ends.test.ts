@@ -148,7 +148,7 @@ describeWithRxe('ends of connections', 1500, (environment) => {
     });
   });
 
-  group('on the wire', () => {
+  group('packets on the wire', () => {
     let folder: string;
     beforeAll(() => {
       folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));

@@ -95,17 +95,17 @@ async function rpingAsks(
 
 describeWithRxe('rdma_cm', 1500, (environment) => {
   group.each<LinkKind>(LINKS)('link %s', (link) => {
-    test.each(FAMILY_NAMES)('rping serves us, %s', async (family) => {
+    test.each(FAMILY_NAMES)('rping serves our client, %s', async (family) => {
       await using our = await OurDevice.open(link);
       await rpingServes(environment, our, family);
     });
 
-    test.each(FAMILY_NAMES)('rping asks us, %s', async (family) => {
+    test.each(FAMILY_NAMES)('rping connects to our server, %s', async (family) => {
       await using our = await OurDevice.open(link);
       await rpingAsks(environment, our, family);
     });
 
-    test.each(FAMILY_NAMES)('udaddy serves us, %s', async (family) => {
+    test.each(FAMILY_NAMES)('udaddy serves our client, %s', async (family) => {
       await using our = await OurDevice.open(link);
       const { guest } = ADDRESSES[family];
       const server = environment.guest.spawn(['udaddy', '-b', guest]);
@@ -121,7 +121,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
       expect((await server.exited).status).toBe(0);
     });
 
-    test.each(FAMILY_NAMES)('udaddy asks us, %s', async (family) => {
+    test.each(FAMILY_NAMES)('udaddy connects to our service, %s', async (family) => {
       await using our = await OurDevice.open(link);
       const listener = await listening(our, 7174, { space: 'UDP' });
       const client = environment.guest.run(['udaddy', '-s', ADDRESSES[family].card], PATIENCE);
@@ -139,7 +139,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
 
     // IPv4 only: rdma_cm of Linux refuses to join IPv6 groups on RoCE v2 (ENOTSUPP). mckey waits three seconds between
     // joining and sending or polling, so both directions are one test.
-    test('mckey hears us, and we hear mckey', async () => {
+    test('mckey receives our datagrams, and we receive those of mckey', async () => {
       await using our = await OurDevice.open(link);
       const [toMckey, toUs] = ['239.77.0.1', '239.77.0.2'];
       const hearer = environment.guest.spawn(['mckey', '-m', toMckey, '-b', GUEST.ipv4, '-C', String(COUNT)]);
@@ -172,14 +172,14 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
     ...xdpRows<'inline' | 'worker'>('inline', 'worker'),
   ];
   describeLinks(rows, 'link %s, %s, mode %s', ([link, family, mode]) => {
-    test('rping serves us, and asks us', async () => {
+    test('rping serves our client, and connects to our server', async () => {
       await using our = await OurDevice.open(link, { mode });
       await rpingServes(environment, our, family);
       await rpingAsks(environment, our, family);
     });
   });
 
-  test('credits, of which rxe knows nothing, do no harm', async () => {
+  test('credits, which rxe does not know, do no harm', async () => {
     await using our = await OurDevice.open('packet');
     const calling = await rpingServes(environment, our, 'IPv4', { flowControl: true });
     // rping has announced that it does not support flow control
@@ -188,7 +188,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
     expect([asking.id.request?.flowControl, asking.qp.flowControl]).toEqual([false, true]);
   });
 
-  test('rdma_server serves us', async () => {
+  test('rdma_server serves our client', async () => {
     await using our = await OurDevice.open('packet');
     const server = environment.guest.spawn(['rdma_server']);
     await environment.guest.listening(7471, 'rdma');
@@ -201,7 +201,7 @@ describeWithRxe('rdma_cm', 1500, (environment) => {
     expect((await server.exited).status).toBe(0);
   });
 
-  test('rdma_client asks us', async () => {
+  test('rdma_client connects to our server', async () => {
     await using our = await OurDevice.open('packet');
     const listener = await listening(our, 7471);
     const client = environment.guest.run(['rdma_client', '-s', CARD.ipv4], PATIENCE);

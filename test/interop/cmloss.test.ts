@@ -74,7 +74,7 @@ async function material(device: Device): Promise<[Pd, Mr]> {
 }
 
 describeWithRxe('rdma_cm over a bad link', 1500, (environment) => {
-  test('ucmatose serves us and asks us: both ends come through, to the farewell', async () => {
+  test('ucmatose serves our client and connects to our server: both ends complete, up to the disconnect', async () => {
     await using our = await OurDevice.open('packet', { faults: { seed: 7, both: FAULTS } });
     const { device } = our;
     const [pd, mr] = await material(device);

@@ -43,32 +43,35 @@ describeWithRxe('congestion with rxe', 9000, (environment) => {
     ['packet', 'IPv4'],
     ['udp', 'IPv6'],
   ] as const)('link %s, %s', (link, family) => {
-    test.each(['write', 'read'] as const)('what a queue of the kernel marks we answer by CNPs: %s', async (op) => {
-      await using ours = await OurDevice.open(link, { tap: true });
-      await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
-      await using pair = await connectPair({ ours, peer, family }, { size: SIZE, trafficClass: ECT_0 });
-      const { card, rxe } = pair;
-      const [from, to] = op === 'write' ? [rxe, card] : [card, rxe];
-      const source = await Expected.fill(rxe, 5);
-      // with `ecn` netem marks packets instead of dropping them
-      await environment.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
-      try {
-        await from.postSend({ op, id: 1, pieces: [[0, SIZE]], offset: 0 });
-        expect(await from.completions(1)).toMatchObject([{ id: 1, status: DONE }]);
-      } finally {
-        await environment.guest.run('tc qdisc del dev eth0 root');
-      }
-      expect(await card.crc()).toBe(await rxe.crc());
-      await source.check();
-      const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = card.qp.counters();
-      expect(marked).toBeGreaterThan(3);
-      expect(marked).toBeLessThan(60);
-      expect(sent).toBeGreaterThan(0);
-      const cnps = ours.tap?.frames(rxe.qp.qpn).filter(({ bth }) => bth.opcode === CNP) ?? [];
-      expect(cnps).toHaveLength(sent as number);
-      expect(cnps[0]).toMatchObject({ direction: 'out', bth: { becn: true } });
-      expect([await from.state(), await to.state()]).toEqual([3, 3]);
-    });
+    test.each(['write', 'read'] as const)(
+      'packets that a queue of the kernel marks are answered by CNPs: %s',
+      async (op) => {
+        await using ours = await OurDevice.open(link, { tap: true });
+        await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
+        await using pair = await connectPair({ ours, peer, family }, { size: SIZE, trafficClass: ECT_0 });
+        const { card, rxe } = pair;
+        const [from, to] = op === 'write' ? [rxe, card] : [card, rxe];
+        const source = await Expected.fill(rxe, 5);
+        // with `ecn` netem marks packets instead of dropping them
+        await environment.guest.run('tc qdisc add dev eth0 root netem limit 10000 loss 30% ecn');
+        try {
+          await from.postSend({ op, id: 1, pieces: [[0, SIZE]], offset: 0 });
+          expect(await from.completions(1)).toMatchObject([{ id: 1, status: DONE }]);
+        } finally {
+          await environment.guest.run('tc qdisc del dev eth0 root');
+        }
+        expect(await card.crc()).toBe(await rxe.crc());
+        await source.check();
+        const { np_ecn_marked_roce_packets: marked, np_cnp_sent: sent } = card.qp.counters();
+        expect(marked).toBeGreaterThan(3);
+        expect(marked).toBeLessThan(60);
+        expect(sent).toBeGreaterThan(0);
+        const cnps = ours.tap?.frames(rxe.qp.qpn).filter(({ bth }) => bth.opcode === CNP) ?? [];
+        expect(cnps).toHaveLength(sent as number);
+        expect(cnps[0]).toMatchObject({ direction: 'out', bth: { becn: true } });
+        expect([await from.state(), await to.state()]).toEqual([3, 3]);
+      },
+    );
 
     test('CNPs from the guest slow our flow to rxe down, and it recovers', async () => {
       await using ours = await OurDevice.open(link);

@@ -39,7 +39,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
         .filter(({ direction, bth }) => direction === 'out' && bth.opcode === ACKNOWLEDGE)
         .map(({ bth, aeth }) => ({ psn: bth.psn, syndrome: aeth?.syndrome as number }));
 
-    test('our card asks: the first message waits for an answer, the others do not', async () => {
+    test('our card requests: the first message waits for an ACK, the others do not', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const [here, there] = [await Expected.fill(card, 1), await Expected.fill(rxe, 2)];
@@ -57,7 +57,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       await there.check();
     });
 
-    test('our card asks, and rxe has no receive: refused as ever, but one packet of the message alone', async () => {
+    test('our card requests, and rxe has no receive: an RNR NAK as before, and one packet of the message alone', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       await card.fill(1);
@@ -72,7 +72,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       expect(new Set(naks())).toEqual(new Set([RNR | RNR_CODE]));
     });
 
-    test('rxe asks: it is told of every receive, and goes on as before', async () => {
+    test('rxe requests: it is told of every receive, and goes on as before', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const [here, there] = [await Expected.fill(card, 3), await Expected.fill(rxe, 4)];

@@ -10,7 +10,7 @@ const BYTES = 100;
 const SOON = { timeout: 20_000 };
 
 describeWithRxe('datagram sockets', 1500, (environment) => {
-  test.each(FAMILY_NAMES)('udaddy serves us, %s', async (family) => {
+  test.each(FAMILY_NAMES)('udaddy serves our client, %s', async (family) => {
     await using our = await OurDevice.open('packet');
     const { guest } = ADDRESSES[family];
     const server = environment.guest.spawn(['udaddy', '-b', guest]);
@@ -23,7 +23,7 @@ describeWithRxe('datagram sockets', 1500, (environment) => {
     await socket.close();
   });
 
-  test.each(FAMILY_NAMES)('udaddy asks us, %s', async (family) => {
+  test.each(FAMILY_NAMES)('udaddy connects to our service, %s', async (family) => {
     await using our = await OurDevice.open('packet');
     const socket = await our.device.createSocket().bind(7174);
     const client = environment.guest.run(['udaddy', '-s', ADDRESSES[family].card], PATIENCE);
@@ -39,7 +39,7 @@ describeWithRxe('datagram sockets', 1500, (environment) => {
   });
 
   // IPv4 only: rdma_cm of Linux refuses to join IPv6 groups on RoCE v2.
-  test('mckey hears what we send to a group', async () => {
+  test('mckey receives what we send to a group', async () => {
     await using our = await OurDevice.open('packet');
     const group = '239.77.0.3';
     const hearer = environment.guest.spawn(['mckey', '-m', group, '-b', GUEST.ipv4, '-C', String(COUNT)]);

@@ -39,7 +39,7 @@ describeWithRxe('an endpoint', 9000, (environment) => {
   const perftest = (tool: string, port: number, ...words: string[]) =>
     [`ib_${tool}`, '-d', 'rxe0', '-F', '-x', '1', '-p', String(port), ...words, CARD.ipv4] as const;
 
-  test('rping, ib_write_bw and ib_send_lat, each as often as it likes', async () => {
+  test('rping, ib_write_bw and ib_send_lat are served any number of times', async () => {
     for (const round of [1, 2]) {
       const pings = await environment.guest.run(rping(round), PATIENCE);
       expect(pings.match(/^ping data: rdma-ping-/gm)).toHaveLength(round);
@@ -49,7 +49,7 @@ describeWithRxe('an endpoint', 9000, (environment) => {
     expect(await environment.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE)).toMatch(stockRow(2, 50));
   });
 
-  test('a ping goes on while ib_write_bw works, and while a service is taken away and comes back', async () => {
+  test('a ping goes on during ib_write_bw, and while a service is removed and added again', async () => {
     const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
     await serving.prints((text) => pingers(text) === 3);
     await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
@@ -65,7 +65,7 @@ describeWithRxe('an endpoint', 9000, (environment) => {
     expect((await pinging.kill(2)).status).not.toBe(0);
   });
 
-  test('SIGTERM: a client is told goodbye, and the log has all who came', async () => {
+  test('SIGTERM disconnects the client, and the log has all clients', async () => {
     const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
     await serving.prints((text) => pingers(text) === 4);
     serving.child.kill('SIGTERM');

@@ -164,7 +164,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
       await ours?.[Symbol.asyncDispose]();
     });
 
-    describe.each(['our card', 'rxe'] as const)('%s asks', (asks) => {
+    describe.each(['our card', 'rxe'] as const)('%s requests', (asks) => {
       async function connected(requester: EndOptions, responder: EndOptions): Promise<Pair & Ends> {
         const options = asks === 'our card' ? { card: requester, rxe: responder } : { card: responder, rxe: requester };
         const pair = await connectPair({ ours, peer, family }, {}, options);
@@ -207,7 +207,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         if (asks === 'rxe') expect(events).toEqual(row.event ? [row.event] : []);
       }
 
-      test('no receive posted: RNR NAK, and success once there is one', async () => {
+      test('a SEND without a receive gets RNR NAKs, and succeeds once there is one', async () => {
         await using pair = await connected({ rnr: 7 }, { minRnr: RNR_CODE });
         const { from, to } = pair;
         await from.fill(1);
@@ -223,7 +223,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         expect(new Set(said)).toEqual(new Set(asks === 'our card' ? [RNR | RNR_CODE, 0x60] : [RNR | RNR_CODE]));
       });
 
-      test('no receive posted, ever: RNR_RETRY_EXC_ERR after one retry', async () => {
+      test('a SEND that never finds a receive fails with RNR_RETRY_EXC_ERR after one retry', async () => {
         // The acknowledge timeout (4.3 s) must not repeat the request on a machine that stands still for a while.
         await using pair = await connected({ rnr: 1, timeout: 20 }, { minRnr: RNR_CODE });
         const { from, to } = pair;
@@ -238,7 +238,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         expect(await to.state()).toBe(QpState.RTS);
       });
 
-      test('no receive for the immediate of a WRITE: RNR NAK at its last packet only', async () => {
+      test('a WRITE without a receive for its immediate gets the RNR NAK at its last packet only', async () => {
         await using pair = await connected({ rnr: 7 }, { minRnr: RNR_CODE });
         const { from, to } = pair;
         await from.fill(9);
@@ -251,7 +251,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         expect(naks(pair)?.length).toBeGreaterThan(0);
       });
 
-      test('a key to invalidate that is none: the SEND is acknowledged, its receiver fails', async () => {
+      test('a SEND that invalidates a wrong key is acknowledged, and its receiver fails', async () => {
         await using pair = await connected({ timeout: 16, retry: 2 }, {});
         const { from, to } = pair;
         await to.postRecv([[0, 100]], 1);
@@ -267,7 +267,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
       test.each([
         ['destroyed', async (to: End) => to[Symbol.asyncDispose]()],
         ['in ERR', async (to: End) => to.fail()],
-      ] as const)('the peer is %s: RETRY_EXC_ERR after all retries', async (_what, end) => {
+      ] as const)('a request to a peer that is %s fails with RETRY_EXC_ERR after all retries', async (_what, end) => {
         await using pair = await connected(IMPATIENT, {});
         const { from, to } = pair;
         await end(to);
@@ -284,7 +284,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         expect(naks(pair)).toEqual([]);
       });
 
-      test('a queue pair number that nobody has: RETRY_EXC_ERR', async () => {
+      test('a request to an unknown queue pair number fails with RETRY_EXC_ERR', async () => {
         await using card = await ours.end(FAMILIES[family].guest, IMPATIENT);
         await using rxe = await RxeEnd.create(peer, IMPATIENT);
         const [from, to] = asks === 'our card' ? [card, rxe] : [rxe, card];
@@ -307,26 +307,29 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
       // rxe fails at once when it cannot send
       ["the guest's", setInterface.guest, GUEST_IS.interfaceDown],
       ['our', setInterface.ours, RETRY_EXC_ERR],
-    ] as const)('%s interface goes down: no answer on either end; up again, all is well', async (_, set, atRxe) => {
-      await using ours = await OurDevice.open(link);
-      await using peer = await Peer.start(environment.guest);
-      const where = { ours, peer, family: 'IPv4' } as const;
-      try {
-        await using pair = await connectPair(where, IMPATIENT);
-        await set('down');
-        for (const end of [pair.card, pair.rxe])
-          await end.postSend({ op: 'write', id: 1, pieces: [[0, 40_000]], offset: 0 });
-        expect(await pair.card.completions(1)).toEqual([{ id: 1, status: RETRY_EXC_ERR }]);
-        expect(await pair.rxe.completions(1)).toEqual([{ id: 1, status: atRxe }]);
-      } finally {
-        await set('up');
-      }
-      await using pair = await connectPair(where);
-      for (const end of [pair.card, pair.rxe]) {
-        await end.postSend({ op: 'write', id: 2, pieces: [[0, 40_000]], offset: 0 });
-        expect(await end.completions(1)).toMatchObject([{ id: 2, status: SUCCESS }]);
-      }
-    });
+    ] as const)(
+      'while %s interface is down neither end gets an answer, and afterwards both go on',
+      async (_, set, atRxe) => {
+        await using ours = await OurDevice.open(link);
+        await using peer = await Peer.start(environment.guest);
+        const where = { ours, peer, family: 'IPv4' } as const;
+        try {
+          await using pair = await connectPair(where, IMPATIENT);
+          await set('down');
+          for (const end of [pair.card, pair.rxe])
+            await end.postSend({ op: 'write', id: 1, pieces: [[0, 40_000]], offset: 0 });
+          expect(await pair.card.completions(1)).toEqual([{ id: 1, status: RETRY_EXC_ERR }]);
+          expect(await pair.rxe.completions(1)).toEqual([{ id: 1, status: atRxe }]);
+        } finally {
+          await set('up');
+        }
+        await using pair = await connectPair(where);
+        for (const end of [pair.card, pair.rxe]) {
+          await end.postSend({ op: 'write', id: 2, pieces: [[0, 40_000]], offset: 0 });
+          expect(await end.completions(1)).toMatchObject([{ id: 2, status: SUCCESS }]);
+        }
+      },
+    );
   });
 });
 

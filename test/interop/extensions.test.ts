@@ -45,7 +45,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
     }
 
     describe.each([1, 2] as const)('a window of type %d of ours', (type) => {
-      test('rxe writes and reads through it, all of it', async () => {
+      test('lets rxe write and read all of it', async () => {
         await using pair = await connected();
         const { card, rxe } = pair;
         const [here, there] = [await Expected.fill(rxe, 1), await Expected.fill(card, 2)];
@@ -59,7 +59,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         await there.check();
       });
 
-      test('a byte beyond it is refused, though the region has it', async () => {
+      test('refuses a byte beyond it, although the region has it', async () => {
         await using pair = await connected();
         const { card, rxe } = pair;
         const there = await Expected.fill(card, 2);
@@ -70,7 +70,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
       });
     });
 
-    test('rxe closes a window of ours, and then may not use it', async () => {
+    test('may be invalidated by rxe, which then may not use it', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const { rkey, at } = await windowOf(card, 2);
@@ -95,7 +95,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
       return { rkey, at: rxe.mr.addr + BigInt(AT) };
     }
 
-    test('we write and read through a window of rxe’s, close it, and then may not use it', async () => {
+    test('a window of rxe’s lets us write and read, until we invalidate it', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const [here, there] = [await Expected.fill(card, 1), await Expected.fill(rxe, 2)];
@@ -115,7 +115,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
       await there.check();
     });
 
-    test('quirk: rxe lets us leave its window as long as we stay in the region', async () => {
+    test('rxe lets us leave its window within the region (a deviation of rxe)', async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const { rkey, at } = await rxeWindow(rxe);
@@ -195,7 +195,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
     describeIf(flush, 'FLUSH, whose ICRC rxe gets wrong', () => {
       const GIVES_UP: EndOptions = { timeout: 14, retry: 1 };
 
-      test('with the quirk shared we flush behind a WRITE: a range, and the whole region', async () => {
+      test('we flush behind a WRITE with the quirk: a range, and the whole region', async () => {
         await using pair = await connected();
         const { card, rxe } = pair;
         const [here, there] = [await Expected.fill(card, 1), await Expected.fill(rxe, 2)];
@@ -216,7 +216,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         await there.check();
       });
 
-      test('with the quirk shared rxe flushes here, also more of them than we keep answers of', async () => {
+      test('rxe flushes here with the quirk, also more of them than we keep responses of', async () => {
         await using pair = await connected({}, { destRdAtomic: 2 });
         const { card, rxe } = pair;
         // rxe sends a FLUSH over the limit again, with address 0
@@ -229,7 +229,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         expect(all[1]?.opcode).toBe(WcOpcode.FLUSH);
       });
 
-      test('without it, what we say is not understood', async () => {
+      test('our FLUSH is not understood without the quirk', async () => {
         await using pair = await connected(GIVES_UP);
         const { card, rxe } = pair;
         const { addr, rkey } = rxe.introduction;
@@ -237,7 +237,7 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
         expect(await card.completions(1)).toEqual([{ id: 1, status: WcStatus.RETRY_EXC_ERR }]);
       });
 
-      test('without it, what rxe says is damaged to us', async () => {
+      test('rxe’s FLUSH is damaged to us without the quirk', async () => {
         await using pair = await connected(GIVES_UP);
         const { card, rxe } = pair;
         const { addr, rkey } = card.introduction;

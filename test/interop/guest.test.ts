@@ -8,7 +8,7 @@ import { Peer, type PeerQp, patternBytes } from './guest/peer.js';
 
 const reason = guestUnavailable() ?? networkUnavailable();
 
-test('without an image that is the reason, whatever else is missing', () => {
+test('a missing image is the reason, whatever else is missing', () => {
   const { XDG_CACHE_HOME } = process.env;
   process.env.XDG_CACHE_HOME = '/nowhere';
   const said = guestUnavailable();
@@ -40,7 +40,7 @@ describe.skipIf(reason)(`a guest with rxe${reason ? ` [skipped: ${reason}]` : ''
     for (const address of [CARD.ipv4, CARD.ipv6]) await guest.run(['busybox', 'ping', '-c', '1', '-W', '5', address]);
   });
 
-  test('returns output and status, also of what was killed', async () => {
+  test('returns output and status, also of killed programs', async () => {
     expect(await guest.exec('cat; echo oops >&2; exit 3', { input: 'words\n' })).toEqual({
       status: 3,
       stdout: 'words\n',

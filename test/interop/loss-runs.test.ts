@@ -77,7 +77,7 @@ describeWithRxe(`of ${RUNS} conversations over a network that loses 5 % of the f
   afterAll(() => console.log(seen.join('\n')));
 
   test.each(rows)(
-    'each comes to its end: %s, asking: %s',
+    'each ends: %s, requester: %s',
     async (name, asker, work) => {
       const stalled: string[] = [];
       const peers = await Promise.all(

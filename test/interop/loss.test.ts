@@ -89,7 +89,7 @@ describeWithRxe('a bad network between our card and rxe', 9000, (environment) =>
     return asker === (link === 'packet' ? 'both' : one);
   });
   for (const [trouble, link, family, mtu, asker] of rows)
-    test(`${trouble.name}: link ${link}, ${family}, path MTU ${mtu}, asking: ${asker}`, async () => {
+    test(`${trouble.name}: link ${link}, ${family}, path MTU ${mtu}, requester: ${asker}`, async () => {
       const { faults, netem } = trouble;
       await using ours = await OurDevice.open(link, { ...(faults && { faults }) });
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);

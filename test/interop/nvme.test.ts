@@ -63,7 +63,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       return target;
     }
 
-    test('discover, connect, identify, and what nvme-cli asks for', async () => {
+    test('discover, connect and identify work, and the other commands of nvme-cli', async () => {
       await serve();
       const { records } = await host.discover();
       expect(records.map(({ subtype, subnqn, trtype }) => ({ subtype, subnqn, trtype }))).toEqual([
@@ -87,7 +87,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect(faults).toEqual([]);
     });
 
-    test('fio: random writes of all sizes, two jobs, 32 at once, read back', async () => {
+    test('fio writes blocks of all sizes, two jobs, 32 at once, and reads them back', async () => {
       await serve();
       await host.connect(NQN, 2);
       await host.verify(await host.disk(1), { size: 4 * MIB, jobs: 2 });
@@ -95,7 +95,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect(faults).toEqual([]);
     });
 
-    test('ext4: make, mount, copy, check, compare', async () => {
+    test('an ext4 file system is made, mounted, filled, checked and compared', async () => {
       await serve();
       await host.connect(NQN, 2);
       const device = await host.disk(1);
@@ -132,7 +132,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       );
     });
 
-    test('namespaces that come and go', async () => {
+    test('namespaces are added and removed', async () => {
       const served = await serve();
       await host.connect(NQN, 2);
       const nsid = served.addNamespace(NQN, { name: 'c', storage: await disk('c', 8 * MIB) });
@@ -146,14 +146,14 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect(faults).toEqual([]);
     });
 
-    test('1 % of the frames lost each way', async () => {
+    test('work goes on with 1 % of the frames lost in each direction', async () => {
       await serve({ faults: { seed: 16, both: { drop: 0.01 } } });
       await host.connect(NQN, 2);
       await host.verify(await host.disk(1), { size: 2 * MIB });
       expect(faults).toEqual([]);
     });
 
-    test('a host that is silent is given up after its keep-alive timeout, and connects again', async () => {
+    test('a silent host is disconnected after its keep-alive timeout, and connects again', async () => {
       const served = await serve();
       await host.connect(NQN, 2, '--keep-alive-tmo=2', '--reconnect-delay=1');
       await environment.guest.run('tc qdisc add dev eth0 root netem loss 100%');
@@ -165,7 +165,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       await host.verify(await host.disk(1), { size: MIB });
     });
 
-    test('the target is killed while it writes, and comes back: fio goes on and finds everything', async () => {
+    test('fio goes on and finds everything after the target was killed during writes and restarted', async () => {
       const words = ['--namespace', `a=${join(folder, 'killed')},size=32M`, '--nqn', NQN, '--ib-dev', CARD.interface];
       const begin = async (): Promise<Running> => {
         const running = start(['nvme-target', '--link', 'packet', '--address', CARD.ipv4, ...words]);
@@ -227,7 +227,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect((await discover(there())).map(({ nqn }) => nqn)).toContain(NQN);
     });
 
-    test('the bytes of both namespaces are what we wrote, and we read the same', async () => {
+    test('both namespaces have the bytes that we wrote, at both ends', async () => {
       await using controller = await connect({ ...there(), nqn: NQN, ioQueues: 2 });
       const random = new Random(16);
       for (const nsid of [1, 2] as const) {
@@ -256,7 +256,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect((await controller.namespace(1).read(0, 4 * MIB)).every((byte) => byte === 0)).toBe(true);
     });
 
-    test('namespaces that come and go', async () => {
+    test('namespaces are added and removed', async () => {
       await using controller = await connect({ ...there(), nqn: NQN });
       const ids = () => controller.namespaces.map(({ nsid }) => nsid);
       const lost = controller.namespace(2);
@@ -272,7 +272,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       expect((await controller.namespace(2).read(0, 4096)).length).toBe(4096);
     });
 
-    test('a subsystem that is not there, and a target that goes', async () => {
+    test('a missing subsystem is refused, and a target that goes is reported', async () => {
       await expect(connect({ ...there(), nqn: `${NQN}-none` })).rejects.toMatchObject({ code: 'ENOENT' });
       const controller = await connect({ ...there(), nqn: NQN });
       const closed = once(controller, 'close');

@@ -32,7 +32,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
       await ours?.[Symbol.asyncDispose]();
     });
 
-    describe.each(['our card', 'rxe'] as const)('%s asks', (asks) => {
+    describe.each(['our card', 'rxe'] as const)('%s requests', (asks) => {
       /** Calls `body` with the requester, the responder, and the expected contents of their filled regions. */
       async function withEnds(
         body: (ends: { from: End; to: End; here: Expected; there: Expected }) => Promise<void>,
@@ -56,7 +56,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         [9, 40_001],
       ];
 
-      test('WRITE: from and to unaligned places, all lengths', async () => {
+      test('WRITE: from and to unaligned addresses, all lengths', async () => {
         await withEnds(async ({ from, here, there }) => {
           for (const [id, [offset, length]] of transfers.entries()) {
             await from.postSend({ op: 'write', id, pieces: [[offset, length]], offset: 11 + id });
@@ -68,7 +68,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('READ: from and to unaligned places, all lengths', async () => {
+      test('READ: from and to unaligned addresses, all lengths', async () => {
         await withEnds(async ({ from, here, there }) => {
           for (const [id, [offset, length]] of transfers.entries()) {
             await from.postSend({ op: 'read', id, pieces: [[offset, length]], offset: 13 + id });
@@ -80,7 +80,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('SEND: into buffers of other sizes, all lengths', async () => {
+      test('SEND: into receives of other sizes, all lengths', async () => {
         await withEnds(async ({ from, to, here, there }) => {
           for (const [id, [, length]] of transfers.entries()) await to.postRecv([[3 * id, length + 7 * id]], id);
           for (const [id, [offset, length]] of transfers.entries()) {
@@ -103,7 +103,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         ['write_imm', 17],
         ['write_imm', 2 * mtu],
         ['write_imm', 2 * mtu + 1],
-      ])('%s of %d bytes: the immediate arrives as it is, with the length', async (op, length) => {
+      ])('%s of %d bytes: the immediate arrives unchanged, with the length', async (op, length) => {
         await withEnds(async ({ from, to, here, there }) => {
           const isWrite = op === 'write_imm';
           await to.postRecv(isWrite ? [] : [[100, 20_000]], 5);
@@ -116,7 +116,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('nothing at all: SEND, WRITE and READ of zero bytes', async () => {
+      test('SEND, WRITE and READ of zero bytes', async () => {
         await withEnds(async ({ from, to }) => {
           await to.postRecv([], 1);
           await to.postRecv([[0, 10]], 2);
@@ -166,7 +166,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('inline: the bytes as they were at the call', async () => {
+      test('inline data has its value at the call', async () => {
         await withEnds(async ({ from, to, here, there }) => {
           await to.postRecv([[0, 300]]);
           // biome-ignore format: one line
@@ -183,7 +183,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('atomics: the old value comes back, the new one is there', async () => {
+      test('atomics return the old value, and write the new one', async () => {
         await withEnds(async ({ from, to, here, there }) => {
           const start = 0xffff_ffff_ffff_fffen;
           there.set(64, littleEndian(start));
@@ -208,7 +208,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('SEND with invalidate closes the key that it names, and its receiver is told', async () => {
+      test('SEND with invalidate invalidates the key that it names, and its receiver is told', async () => {
         await using pair = await connectPair({ ours, peer, family }, { mtu, size: SIZE });
         const [from, to] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
         const [here, there] = [await Expected.fill(from, 1), await Expected.fill(to, 2)];
@@ -232,7 +232,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         await there.check();
       });
 
-      test('order: a READ sees the WRITE before it, a fenced WRITE waits for the READ before it', async () => {
+      test('a READ sees the WRITE before it, and a fenced WRITE waits for the READ before it', async () => {
         await withEnds(async ({ from, here, there }) => {
           const length = 3 * mtu + 1;
           await from.postSend({ op: 'write', id: 1, pieces: [[0, length]], offset: 0 });
@@ -244,7 +244,7 @@ describeWithRxe('operations with rxe', 9000, (environment) => {
         });
       });
 
-      test('a PSN that passes 2^24 on both sides', async () => {
+      test('a PSN passes 2^24 on both sides', async () => {
         await using pair = await connectPair({ ours, peer, family }, { mtu, size: SIZE, psn: 0xfffffd });
         const [from, to] = asks === 'our card' ? [pair.card, pair.rxe] : [pair.rxe, pair.card];
         const [here, there] = [await Expected.fill(from, 3), await Expected.fill(to, 4)];

@@ -229,7 +229,7 @@ describeWithRxe('perftest', 9000, (environment) => {
       expect(stdout).toContain('User stopped traffic');
     });
 
-    test('SEND, either way, until one of them goes', async () => {
+    test('SEND, in either role, until one of them ends', async () => {
       const client = optionsOf(
         'send-bw',
         endless((stop) => void setTimeout(stop, 200)),

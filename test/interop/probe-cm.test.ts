@@ -53,7 +53,7 @@ describeWithRxe('probe of the connection manager of Linux', 9000, (environment) 
     await device?.close({ force: true });
   });
 
-  test('the known deviations, and no others', async () => {
+  test('rxe’s connection manager has the known deviations, and no others', async () => {
     const results: CheckResult[] = [];
     for await (const result of runChecks(MANAGING, target, { isIntrusive: true })) {
       results.push(result);

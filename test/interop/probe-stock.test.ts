@@ -53,7 +53,7 @@ describeWithRxe('probe of stock servers', 9000, (environment) => {
   afterAll(() => device?.close({ force: true }));
 
   test.each(TOOLS)(
-    '%s in a loop: the known deviations, and no others',
+    '%s in a loop has the known deviations, and no others',
     async (tool, operation) => {
       const { guest } = environment;
       const server = guest.spawn(`while :; do ${tool} -p ${PORT}; done`);
@@ -98,7 +98,7 @@ describeWithRxe('probe of stock servers', 9000, (environment) => {
     }
   });
 
-  test('rping: its server sends what the checks of a requester ask for', async () => {
+  test('the server of rping sends the requests of a check', async () => {
     await using _server = environment.guest.spawn(['rping', '-s', '-P', '-a', '0.0.0.0', '-S', String(PING_BYTES)]);
     await environment.guest.listening(RPING_PORT, 'rdma');
     const rping = rpingService({ host: GUEST.ipv4, port: RPING_PORT, timeoutMs: 10_000 }, PING_BYTES);

@@ -220,7 +220,7 @@ describeWithRxe('probe of rxe', 9000, (environment) => {
     ).toEqual([]);
   });
 
-  test('the known deviations, and no others', async () => {
+  test('rxe has the known deviations, and no others', async () => {
     // those of the connection manager are for probe-cm.test.ts
     const checks = CHECKS.filter((check) => !('connects' in check));
     const { found, packets } = await findings(target, checks);

@@ -37,7 +37,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
       await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024, timeout: 18 });
     }
 
-    test('a shared receive queue of ours: two of rxe send; limit, another size, and none left', async () => {
+    test('two of rxe’s queue pairs send to a shared receive queue of ours: its limit, another size, and no receive', async () => {
       await using ours = await OurDevice.open(link);
       const pd = await ours.device.allocPd();
       const cq = await ours.device.createCq({ cqe: 256 });
@@ -81,7 +81,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
       expect(events).toHaveLength(1);
     });
 
-    test('a shared receive queue of rxe: two of ours send; limit, another size, and none left', async () => {
+    test('two of our queue pairs send to a shared receive queue of rxe’s: its limit, another size, and no receive', async () => {
       await using ours = await OurDevice.open(link);
       const pd = await ours.device.allocPd();
       const cq = await ours.device.createCq({ cqe: 256 });
@@ -146,7 +146,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
       return most;
     }
 
-    describe.each(['our card', 'rxe'] as const)('%s asks', (asks) => {
+    describe.each(['our card', 'rxe'] as const)('%s requests', (asks) => {
       test.each([1, 2, 16, 64, 128])('READs and atomics, %d at a time', async (depth) => {
         const count = 2 + 2 * Math.min(depth, 20) + depth;
         const options = { rdAtomic: depth, destRdAtomic: depth, sendWr: 256, size: SIZE, timeout: 20 };

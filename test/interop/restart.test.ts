@@ -62,7 +62,7 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
     );
   }
 
-  test('our client is killed, and connects anew at once', async () => {
+  test('our killed client connects again at once', async () => {
     const server = environment.guest.spawn(SERVER);
     await environment.guest.listening(PORT, 'rdma');
     await kill(await processToKill('client', String(PORT), GUEST.ipv4));
@@ -75,7 +75,7 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
     await server.kill();
   });
 
-  test('our server is killed, and takes the next client at once', async () => {
+  test('our killed server takes the next client at once', async () => {
     const child = await processToKill('server', String(PORT));
     const old = environment.guest.spawn(CLIENT);
     await once(child, 'message');
@@ -93,7 +93,7 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
     await server.close();
   });
 
-  test('rxe is made anew, and its server gets the number of the old one’s queue pair', async () => {
+  test('rxe is created again, and its server gets the number of the old one’s queue pair', async () => {
     await remakeRxe();
     await using our = await OurDevice.open('packet');
     const server = environment.guest.spawn(SERVER);
@@ -113,7 +113,7 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
     await next.kill();
   });
 
-  test('rxe is made anew, and its client gets the number of the old one’s queue pair', async () => {
+  test('rxe is created again, and its client gets the number of the old one’s queue pair', async () => {
     await remakeRxe();
     await using our = await OurDevice.open('packet');
     const server = await our.device.listen({ port: PORT });
@@ -130,7 +130,7 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
     await server.close();
   });
 
-  test('the machine is gone: silence tells, in both roles; then another takes its place', async () => {
+  test('a guest that is gone is detected by its silence, in both roles; then another takes its place', async () => {
     await using our = await OurDevice.open('packet');
     const keepAlive = 100;
     environment.guest.spawn(SERVER);

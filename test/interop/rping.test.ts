@@ -109,7 +109,7 @@ describeWithRxe('rping', 1500, (environment) => {
     await expectNothingLeft(environment);
   });
 
-  test('the stock server serves two of ours at once', async () => {
+  test('the stock server serves two of our clients at once', async () => {
     await using tool = environment.guest.spawn(['rping', '-s', '-P', '-v', '-S', '1000', '-a', '::0']);
     await environment.guest.listening(RPING_PORT, 'rdma');
     await using our = await OurDevice.open('packet');
@@ -127,7 +127,7 @@ describeWithRxe('rping', 1500, (environment) => {
     await expectNothingLeft(environment);
   });
 
-  test('our client is stopped: the stock server hears of it', async () => {
+  test('the stock server learns that our client was stopped', async () => {
     await using tool = environment.guest.spawn(['rping', '-s', '-v', '-a', '0.0.0.0']);
     await environment.guest.listening(RPING_PORT, 'rdma');
     const stop = new AbortController();

@@ -81,7 +81,7 @@ describeWithRxe('the other stock pingpongs', 9000, (environment) => {
     },
   );
 
-  test('UC under loss ends with an error that says so, not without end', async () => {
+  test('UC under loss ends with an error that says so', async () => {
     const faults = { seed: 1, rx: { drop: 1 } };
     const run: Run = { transport: 'UC', size: 3000, family: 'IPv4', mtu: 1024, iters: ITERS, idleMs: 500, faults };
     await expect(withStock(environment.guest, run, 'client', () => inProcess('packet', run, 'client'))).rejects.toThrow(

@@ -73,7 +73,7 @@ const LENGTHS = [0, 1, 2, 3, 5, 63, 1021, 1023, 1024, 2047, 4095, 4096];
 
 describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
   describeLinks([...matrix(['']), ...xdpRows('', '')], 'link %s, %s%s', ([link, family]) => {
-    test('datagrams of every odd length, with and without immediate, from us', async () => {
+    test('our datagrams of every odd length arrive, with and without immediate', async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
@@ -95,7 +95,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
         expect(await peer.read(theirMr, i * SLOT + GRH, length)).toEqual(message(i, length));
     });
 
-    test('and from rxe, with what lies in front', async () => {
+    test('datagrams of rxe arrive, with the GRH in front', async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
@@ -123,7 +123,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       expect((await theirs.poll(LENGTHS.length + 2, 2000)).at(-1)).toMatchObject({ id: 77, byteLen: GRH + 4 });
     });
 
-    test('a wrong Q_Key is dropped in silence, at both ends', async () => {
+    test('a datagram with a wrong Q_Key is dropped, at both ends', async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UD', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
@@ -148,7 +148,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
     // rxe alone receives no group: it sets the MAC filter of IPv6 groups for IPv4 groups as well (33:33 and the last
     // four bytes instead of 01:00:5e), and does not join the group at the IP level, where the kernel drops packets of
     // groups that nobody has joined. So the guest joins, as its rdma_cm would.
-    test('a group, heard by both', async () => {
+    test('both ends receive datagrams to a group', async () => {
       const group = family === 'IPv4' ? '239.200.1.2' : 'ff15::beef:1';
       const gid = family === 'IPv4' ? '00000000000000000000ffffefc80102' : 'ff1500000000000000000000beef0001';
       if (family === 'IPv4') await environment.guest.run('ip route replace 224.0.0.0/4 dev eth0');
@@ -182,7 +182,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       expect(Buffer.from(mr.buffer.subarray(at + GRH, at + GRH + 200))).toEqual(message(2, 200));
     });
 
-    test('a group that rxe has attached without joining at the level of IP: it hears nothing', async () => {
+    test('a group that rxe has attached without joining it by IP receives nothing at rxe', async () => {
       const [group, gid] =
         family === 'IPv4'
           ? ['239.200.1.3', '00000000000000000000ffffefc80103']
@@ -199,7 +199,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
     });
 
     test.each(['our card', 'rxe'] as const)(
-      'UC, %s asks: WRITE and SEND of all lengths, with and without immediate, past PSN 2^24',
+      'UC, %s requests: WRITE and SEND of all lengths, with and without immediate, past PSN 2^24',
       async (asks) => {
         await using ours = await OurDevice.open(link);
         await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
@@ -245,7 +245,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       },
     );
 
-    test('UC with loss, both ways: messages come whole or not at all, in order', async () => {
+    test('UC with loss in both directions: messages arrive whole or not at all, in order', async () => {
       const COUNT = 40;
       const LENGTH = 3001;
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
@@ -297,7 +297,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       }
     });
 
-    test('a queue of the kernel marks on the wire, and we answer by CNPs', async () => {
+    test('packets that a queue of the kernel marks are answered by CNPs', async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;
@@ -318,7 +318,7 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       expect(sent).toBeGreaterThan(0);
     });
 
-    test('what is marked on the way to us is answered by CNPs, which rxe ignores', async () => {
+    test('marked packets to us are answered by CNPs, which rxe ignores', async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer, { seed: 4, rx: { ecn: 1 } });
       const { qp, mr, theirs, theirMr } = both;

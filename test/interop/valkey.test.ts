@@ -115,7 +115,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       return valkey;
     };
 
-    test('a socket: commands and replies, and QUIT', async () => {
+    test('a socket exchanges commands and replies, and QUIT ends it', async () => {
       const socket = connect(there());
       socket.setEncoding('utf8');
       await once(socket, 'connect');
@@ -131,7 +131,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       expect(['', '+OK\r\n']).toContain(replies.join(''));
     });
 
-    test('iovalkey: 100,000 commands leave the same as over TCP, and with 1 % loss', async () => {
+    test('iovalkey: 100,000 commands have the same results as over TCP, also with 1 % loss', async () => {
       const tcp = new Valkey({ host: GUEST.ipv4, port: PORT });
       open.push(tcp);
       const expected = await workload(tcp, 100_000, 1);
@@ -144,7 +144,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       }
     }, 240_000);
 
-    test('values of 64 MB', async () => {
+    test('values of 64 MB arrive', async () => {
       const valkey = overRdma();
       const value = randomBytes(64_000_000);
       await valkey.set('large', value);
@@ -152,7 +152,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       await valkey.del('large');
     }, 120_000);
 
-    test('Pub/Sub, blocking commands, and 1000 commands at once', async () => {
+    test('Pub/Sub, blocking commands and 1000 commands at once work', async () => {
       const [valkey, subscriber] = [overRdma(), overRdma()];
       await subscriber.subscribe('news');
       const message = once(subscriber, 'message');
@@ -165,7 +165,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       expect(all.at(-1)).toBe(1000);
     });
 
-    test('a slow command, and more commands meanwhile than the server has receives', async () => {
+    test('more commands than the server has receives wait for a slow one', async () => {
       const valkey = overRdma();
       await valkey.ping();
       const slow = valkey.call('DEBUG', 'SLEEP', '1');
@@ -178,7 +178,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       expect((await Promise.all(all)).at(-1)).toBe(5000);
     }, 30_000);
 
-    test('100 clients at once', async () => {
+    test('100 clients at once work', async () => {
       // the memory of each end is that of the other one too, and the guest has little of it
       const small = { receiveBytes: 65_536, sendBytes: 65_536 };
       const clients = Array.from({ length: 100 }, () => overRdma({}, small));
@@ -192,7 +192,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       for (const client of clients) client.disconnect();
     }, 60_000);
 
-    test('redis (node-redis), by a bridge', async () => {
+    test('redis (node-redis) works by a bridge', async () => {
       await using bridge = await createBridge(there());
       const client = createClient({ socket: { path: bridge.path, tls: false } });
       client.on('error', () => {});
@@ -203,7 +203,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
       await client.close();
     });
 
-    test('the server is killed and started again: clients connect again', async () => {
+    test('clients connect again after the server was killed and restarted', async () => {
       const valkey = overRdma({ retryStrategy: () => 100 });
       await valkey.set('before', '1');
       const closed = once(valkey, 'close');
@@ -217,7 +217,7 @@ describe.skipIf(programs === undefined)('Valkey', () => {
   });
 
   describeWithRxe('its clients, and our proxy', 1500, (environment) => {
-    test('valkey-cli and valkey-benchmark', async () => {
+    test('valkey-cli and valkey-benchmark work', async () => {
       await using our = await OurDevice.open('packet', { memoryBytes: 512 * 2 ** 20 });
       await install(environment, 'valkey-server', 'valkey-cli', 'valkey-benchmark');
       const words = `valkey-server --port ${PORT} --protected-mode no --bind 0.0.0.0 --save`.split(' ');

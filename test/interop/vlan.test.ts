@@ -62,7 +62,7 @@ describeWithRxe('a VLAN with rxe', 9000, (environment) => {
     return Number(basename((await environment.guest.run(`until ${found}; do sleep 0.05; done`)).trim()));
   }
 
-  test.each(FAMILY_NAMES)('%s: everything, both ways at once, and every frame has its tag', async (family) => {
+  test.each(FAMILY_NAMES)('%s: all operations both ways at once, and every frame has its tag', async (family) => {
     await using ours = await OurDevice.open('packet', { resolve: tagged, tap: true });
     await using peer = await Peer.start(environment.guest, gids[family]);
     const options = { size: TRAFFIC_SIZE, mtu: 4096 };

@@ -35,7 +35,7 @@ describeIf(all(xdpPrivilege(), { ok: !reason, reason: reason ?? '' }), 'xdp on t
   });
 
   test.each(FAMILY_NAMES.flatMap((family) => [1024, 4096].map((mtu) => [family, mtu] as const)))(
-    '%s, path MTU %d: everything, both ways at once, no frame lost',
+    '%s, path MTU %d: all operations both ways at once, no frame lost',
     async (family, mtu) => {
       await using ours = await OurDevice.open('xdp');
       await using peer = await Peer.start(guest, FAMILIES[family].gid);

@@ -36,7 +36,7 @@ function answer(adapter: AdapterRequester, ...packets: readonly Packet[]): void 
 const READ = response.read({ psn: 100, msn: 1, payload: data, mtu: MTU });
 const ATOMIC = response.atomicAck({ psn: 103, msn: 2, original: 5n });
 
-test('answers without fault are taken', () => {
+test('responses without a fault are accepted', () => {
   const adapter = requester();
   answer(adapter, ...READ, ATOMIC, ack({ psn: 104, msn: 3 }));
   expect(adapter.isDone).toBe(true);

@@ -39,7 +39,7 @@ const small = (psn: number, seed?: number) => first(write(psn, 8, seed));
 const message = (psn: number) => request.sendOnly({ psn, payload: bytes(8), ackReq: true });
 const read = (psn: number, length: number, va = at.va) => request.read({ psn, length, rkey: at.rkey, va });
 
-test('a stream without fault is taken, and executed', () => {
+test('a stream without a fault is accepted, and executed', () => {
   const adapter = responder();
   pass(adapter, 0, ...write(100, 700), ...request.send({ psn: 103, payload: bytes(300), mtu: MTU, imm: 5 }));
   pass(adapter, 1, read(105, 700), request.fetchAdd({ psn: 108, ...at, add: 2n }), small(109));
@@ -206,7 +206,7 @@ test.each(BROKEN.map(([name, rule, run, options = {}]) => ({ name, rule, run, op
   expect(() => run(responder(options, receives))).toThrow(Violation);
 });
 
-test('what may differ: AckReq of a retransmission, the rest of a READ, a packet after the RNR timer', () => {
+test('permitted differences are accepted: AckReq of a retransmission, the rest of a READ, a packet after the RNR timer', () => {
   const adapter = responder({}, 0);
   leave(adapter, 0, small(100));
   leave(adapter, 1, { ...small(100), bth: { ...small(100).bth, ackReq: false } });

@@ -3,14 +3,14 @@ import { expect, test } from 'vitest';
 import { ack, request } from '../../src/probe/packet/packets.js';
 import { PING, rc, send } from './conversation.js';
 
-test('a wrong answer is told with both packets, the time, and what was said before', async () => {
+test('a wrong answer is reported with both packets, the time, and what was sent before', async () => {
   const c = await rc({ receives: 1 });
   const wrong = () => c.in(7, send({ psn: 100 })).out(ack({ psn: 100, msn: 2 }));
   expect(wrong).toThrow(/^at 7 us: the card should have sent\n {4}.*msn 2.*\nbut sent\n {4}.*msn 1,.*\nfirst diff.*\n/);
   c.wc({ wrId: 1 });
 });
 
-test('an answer too few or too many is noticed', async () => {
+test('a missing or additional answer is reported', async () => {
   const c = await rc({ receives: 2 });
   expect(() => c.in(0, send({ psn: 100 })).silent()).toThrow(/should have sent\n {4}nothing/);
   const twice = () => c.in(1, send({ psn: 101 })).out(ack({ psn: 101, msn: 2 }), ack({ psn: 101, msn: 2 }));
@@ -18,7 +18,7 @@ test('an answer too few or too many is noticed', async () => {
   c.wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('what nobody asked about is noticed with the next step, and at the end', async () => {
+test('an unexpected packet is reported with the next step, and at the end', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100 }));
   expect(() => c.at(1)).toThrow(/should have sent\n {4}nothing/);

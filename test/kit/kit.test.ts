@@ -59,7 +59,7 @@ test.each(ICRC_VECTORS)('ICRC of a known packet: %s', (_name, packet, expected) 
   expect(icrc(fromHex(packet)).toString(16).padStart(8, '0')).toBe(expected);
 });
 
-test('a known packet comes out of the builders byte by byte', () => {
+test('the builders encode a known packet byte by byte', () => {
   const [, packet = '', sum] = ICRC_VECTORS[3] ?? [];
   const there = flow({ srcIp: '10.0.0.1', dstIp: '10.0.0.2', destQp: 0x12, migReq: false });
   const payload = new TextEncoder().encode('hello');
@@ -67,7 +67,7 @@ test('a known packet comes out of the builders byte by byte', () => {
   expect(Buffer.from(bytes.subarray(14)).toString('hex')).toBe(packet + sum);
 });
 
-test.each(CAPTURES)('%s: every RoCE packet is read and written again identically, its ICRC is right', (name) => {
+test.each(CAPTURES)('%s: every RoCE packet is decoded and encoded identically, and its ICRC is right', (name) => {
   const frames = roceFrames(name);
   let wrong = 0;
   for (const bytes of frames) {
@@ -80,7 +80,7 @@ test.each(CAPTURES)('%s: every RoCE packet is read and written again identically
   expect(wrong).toBe(FLUSH_CAPTURES.includes(name) ? 1 : 0);
 });
 
-test('every bit from the BTH on survives the way to an object and back, reserved ones too', () => {
+test('every bit from the BTH on is kept by decode and encode, reserved ones too', () => {
   const random = new Random(11);
   for (const [opcode, { name, headers }] of OPCODES)
     for (let i = 0; i < 20; i++) {
@@ -96,7 +96,7 @@ test('every bit from the BTH on survives the way to an object and back, reserved
     }
 });
 
-test('the captures hold every RC opcode but two', () => {
+test('the captures contain every RC opcode but two', () => {
   const seen = new Set<number>();
   let frames = 0;
   for (const name of CAPTURES)
@@ -110,7 +110,7 @@ test('the captures hold every RC opcode but two', () => {
   ]);
 });
 
-test('a packet is also what to expect of a frame', () => {
+test('a packet is also an expectation of a frame', () => {
   const back = reverse(flow({ vlan: 0x6005, srcIp: 'fd77::3', dstIp: 'fd77::2' }));
   const decoded = decode(frame(back, ack({ psn: 0xffffff, msn: 3 })));
   expect(decoded).toMatchObject(ack({ psn: 0xffffff, msn: 3 }));
@@ -122,7 +122,7 @@ test('a packet is also what to expect of a frame', () => {
   expect(data).not.toMatchObject(request.sendOnly({ psn: 1 }));
 });
 
-test('a message is cut at the MTU, PSNs wrap, and only the last packet asks for an ACK', () => {
+test('a message is split at the MTU, PSNs wrap, and only the last packet requests the ACK', () => {
   const payload = new Random(1).bytes(600);
   const packets = request.write({ psn: 0xfffffe, payload, mtu: 256, va: 0x1000n, rkey: 7, imm: 5 });
   expect(packets.map((p) => p.bth.psn)).toEqual([0xfffffe, 0xffffff, 0]);
@@ -139,7 +139,7 @@ test('a message is cut at the MTU, PSNs wrap, and only the last packet asks for 
   ]);
 });
 
-test('what breaks a rule is written as it is told', () => {
+test('a builder writes fields that break a rule as it is told', () => {
   const send = request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3), bth: { version: 1, pad: 0 } });
   const decoded = decode(frame(flow(), send, { icrc: 0x01020304, trailer: new Uint8Array(6) }));
   expect(decoded).toMatchObject({ bth: { version: 1, pad: 0 }, icrc: 0x01020304, icrcOk: false });
@@ -147,7 +147,7 @@ test('what breaks a rule is written as it is told', () => {
   expect(decoded.trailer.length).toBe(6);
 });
 
-test('describe says in one line what a packet is, and never throws', () => {
+test('describe returns one line for any packet, and never throws', () => {
   const there = flow();
   expect(describe(frame(there, nak.rnr({ psn: 9, msn: 2, timer: 12 })))).toBe(
     '10.0.0.2 > 10.0.0.1, RC ACKNOWLEDGE qp 0x11 psn 9, RNR timer 12 msn 2, 0 bytes, icrc ok',
@@ -164,27 +164,27 @@ test('describe says in one line what a packet is, and never throws', () => {
   expect(describe(new Uint8Array(3))).toBe('3 bytes, not RoCEv2');
 });
 
-test('addresses survive the way to text and back', () => {
+test('addresses become text and bytes again', () => {
   for (const text of ['::', '::1', 'fd77::3', 'fe80::1:2:3:4', '2001:db8:1:2:3:4:5:6', '10.77.0.3'])
     expect(ipText(ipBytes(text))).toBe(text);
   expect(() => ipBytes('1:2')).toThrow(RangeError);
   expect(() => ipBytes('1.2.3')).toThrow(RangeError);
 });
 
-test('the same seed gives the same numbers, in the range asked for', () => {
+test('the same seed gives the same numbers, in the requested range', () => {
   const [a, b] = [new Random(5), new Random(5)];
   const numbers = Array.from({ length: 1000 }, () => a.between(3, 9));
   expect(numbers).toEqual(Array.from({ length: 1000 }, () => b.between(3, 9)));
   expect([...new Set(numbers)].sort()).toEqual([3, 4, 5, 6, 7, 8]);
 });
 
-test.each(FLUSH_CAPTURES)('%s: the FLUSH has the wrong ICRC that is known of rxe', (name) => {
+test.each(FLUSH_CAPTURES)('%s: the FLUSH has the wrong ICRC of rxe', (name) => {
   const frames = roceFrames(name).filter((bytes) => decode(bytes).bth.opcode === Op.FLUSH);
   expect(frames).toHaveLength(1);
   for (const bytes of frames) expect(decode(bytes).icrc).toBe(rxeFlushIcrc(bytes.subarray(14, -4)));
 });
 
-test('a datagram carries its queue key and sender', () => {
+test('a datagram carries its Q_Key and sender', () => {
   const bytes = frame(flow({ destQp: 1 }), datagram.sendOnly({ psn: 0, qkey: 0x80010000, srcQp: 1 }));
   expect(decode(bytes)).toMatchObject({ deth: { qkey: 0x80010000, srcQp: 1 }, bth: { destQp: 1 } });
 });

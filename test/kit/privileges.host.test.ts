@@ -13,7 +13,7 @@ testIf(netPrivilege(), 'a private network namespace begins with loopback alone, 
   execFileSync('ip', ['link', 'del', left]);
 });
 
-test('what is missing is named, the first of several', () => {
+test('the first missing privilege is named', () => {
   const missing = programPrivilege('no-such-program');
   expect(missing).toEqual({ ok: false, reason: 'no-such-program is not installed' });
   expect(programPrivilege('node').ok).toBe(true);

@@ -2,7 +2,7 @@
 import { expect, test, vi } from 'vitest';
 import { restartClock } from './virtualclock.js';
 
-test('a clock that begins anew has no timers of before', async () => {
+test('a clock that begins again has no earlier timers', async () => {
   const left = vi.fn();
   setTimeout(left, 5);
   setInterval(left, 1);

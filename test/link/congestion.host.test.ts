@@ -22,7 +22,7 @@ async function written(sender: Device, receiver: Device) {
   return { ms: performance.now() - start, sent: a.qp.counters(), received: b.qp.counters() };
 }
 
-test('a marked flow is slowed down, through the udp link', async () => {
+test('a marked flow is slowed down on the udp link', async () => {
   const congestion = { lineRate: 200e6, minRate: 20e6 };
   await using sender = await openDevice({ ...OPTIONS, addresses: ['127.86.0.1'], congestion });
   await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.86.0.2'], fault: { rx: { ecn: 1 } } });
@@ -34,7 +34,7 @@ test('a marked flow is slowed down, through the udp link', async () => {
   expect(ms).toBeGreaterThan(150);
 });
 
-test('and not when its sender does not heed CNPs', async () => {
+test('a marked flow is not slowed down when its sender ignores CNPs', async () => {
   await using sender = await openDevice({ ...OPTIONS, addresses: ['127.86.0.3'], congestion: { enabled: false } });
   await using receiver = await openDevice({ ...OPTIONS, addresses: ['127.86.0.4'], fault: { rx: { ecn: 1 } } });
   const { sent } = await written(sender, receiver);

@@ -42,13 +42,13 @@ function numbered(i: number): Buffer {
   return udpFrame({ source: A, destination: B, trafficClass: 2, payload });
 }
 
-test('without rates everything passes as it is', () => {
+test('a link without rates passes everything unchanged', () => {
   const { frames, counters } = run({}, 100);
   expect(frames).toEqual(Array.from({ length: 100 }, (_, i) => numbered(i)));
   expect(Object.entries(counters).filter(([name, n]) => name.startsWith('fault_') && n > 0)).toEqual([]);
 });
 
-test('the same seed gives the same troubles, another seed gives others', () => {
+test('the same seed gives the same faults, another seed others', () => {
   const both = { drop: 0.1, duplicate: 0.1, reorder: 0.1, delay: 0.1, corrupt: 0.1, ecn: 0.1 };
   const first = run({ seed: 42, both }, 500);
   const again = run({ seed: 42, both }, 500);
@@ -58,7 +58,7 @@ test('the same seed gives the same troubles, another seed gives others', () => {
   expect(other.frames).not.toEqual(first.frames);
 });
 
-test('each trouble comes about as often as asked for', () => {
+test('each fault happens about as often as its rate says', () => {
   for (const kind of ['drop', 'duplicate', 'reorder', 'delay', 'corrupt', 'ecn'] as const) {
     const { counters } = run({ seed: 7, tx: { [kind]: 0.2 } }, 2000);
     expect(counters[`fault_tx_${kind}`], kind).toBeGreaterThan(320);
@@ -67,7 +67,7 @@ test('each trouble comes about as often as asked for', () => {
   }
 });
 
-test('dropped frames are missing, duplicated ones come twice, no other is touched', () => {
+test('dropped frames are missing, duplicated ones come twice, and no other frame changes', () => {
   const dropped = run({ seed: 3, tx: { drop: 0.3 } }, 500);
   expect(dropped.numbers.length).toBe(500 - (dropped.counters.fault_tx_drop as number));
   expect(dropped.numbers).toEqual([...new Set(dropped.numbers)].sort((x, y) => x - y));
@@ -76,7 +76,7 @@ test('dropped frames are missing, duplicated ones come twice, no other is touche
   expect(new Set(doubled.numbers).size).toBe(500);
 });
 
-test('reordered frames are overtaken by four others at most, and none is lost', () => {
+test('at most four frames overtake a reordered frame, and none is lost', () => {
   const { numbers } = run({ seed: 5, tx: { reorder: 0.2 } }, 500);
   expect([...numbers].sort((x, y) => x - y)).toEqual(Array.from({ length: 500 }, (_, i) => i));
   expect(numbers).not.toEqual([...numbers].sort((x, y) => x - y));
@@ -85,7 +85,7 @@ test('reordered frames are overtaken by four others at most, and none is lost', 
   });
 });
 
-test('a delayed frame goes at its time, and nextDeadline tells when', () => {
+test('a delayed frame leaves at its time, which nextDeadline returns', () => {
   const { a, b } = pair({ tx: { delay: 1, delayNs: [50 * US, 50 * US] } });
   a.put(numbered(0));
   expect(a.link.send(1000 * US)).toBe(1);
@@ -141,7 +141,7 @@ test('a congestion mark sets both ECN bits and keeps the IPv4 checksum right', (
   }
 });
 
-test('troubles on the way in are as those on the way out', () => {
+test('received frames get the same faults as sent ones', () => {
   const { a, b } = pair({ seed: 2, rx: { drop: 0.5, ecn: 1 } });
   for (let i = 0; i < 40; i++) b.put(udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1] }));
   b.link.send(0);
@@ -169,7 +169,7 @@ test('a full receive ring holds frames back instead of losing them', () => {
   expect(came).toBe(500 + (a.link.counters().fault_tx_duplicate as number));
 });
 
-test('garbage passes through', () => {
+test('random bytes pass through', () => {
   const { a, b } = pair({ seed: 2, both: { delay: 0.2, corrupt: 0.5, ecn: 0.5, duplicate: 0.2 } });
   for (let length = 0; length < 60; length++) {
     const frame = Buffer.alloc(length, length);
@@ -181,7 +181,7 @@ test('garbage passes through', () => {
   a.link.close();
 });
 
-test('what is no probability is refused', () => {
+test('a rate that is no probability is refused', () => {
   const { link } = pair({}).b;
   expect(() => faultLink(link, { tx: { drop: 1.5 } })).toThrow(/drop 1.5.*0 to 1/);
   expect(() => faultLink(link, { tx: { drop: Number.NaN } })).toThrow(RangeError);

@@ -38,7 +38,7 @@ describeIf(privilege, 'a packet link with flow steering', () => {
     ['IPv4, tagged', { ...v4, vlan: 5 }],
     ['IPv6', v6],
     ['IPv6, tagged', { ...v6, vlan: 5 }],
-  ])('%s: receives its own packets, and those that cannot be told', async (_name, fields) => {
+  ])('%s: a link receives its own packets, and those that name no queue pair', async (_name, fields) => {
     const link = steered();
     keep(PacketLink.open({ interface: 'lks0' }));
     const from = PacketLink.open({ interface: 'lks0' });
@@ -62,7 +62,7 @@ describeIf(privilege, 'a packet link with flow steering', () => {
     expect(b.link.receive(0)).toBe(0);
   });
 
-  test('each link has a share of its own, and the seventeenth is refused until one closes', () => {
+  test('each link has a share of the numbers, and the seventeenth is refused until one closes', () => {
     const links = Array.from({ length: SHARES }, steered);
     expect(new Set(links.map(shareOf)).size).toBe(SHARES);
     expect(steered).toThrow(
@@ -76,8 +76,8 @@ describeIf(privilege, 'a packet link with flow steering', () => {
   });
 });
 
-describe('a link that has no flow steering', () => {
-  test.each(['udp', 'memory'] as const)('%s refuses it', async (link) => {
+describe('a link without flow steering', () => {
+  test.each(['udp', 'memory'] as const)('%s refuses the option', async (link) => {
     const opened = openDevice({ link, ...(link === 'udp' && { addresses: ['127.0.0.77'] }), flowSteering: true });
     await expect(opened).rejects.toThrow(`EOPNOTSUPP: the ${link} link has no flow steering: use the packet link`);
   });
@@ -104,7 +104,7 @@ describeIf(privilege, 'two devices of one address with flow steering, and a peer
     sh('ip link del steer0');
   });
 
-  test('neither sees the packets of the other', async () => {
+  test('neither link sees the packets of the other', async () => {
     const [one, other, peer] = devices as [Device, Device, Device];
     for (const device of [one, other]) {
       const [from, to] = [await endOn(peer), await endOn(device)];
@@ -127,7 +127,7 @@ describeIf(privilege, 'two devices of one address with flow steering, and a peer
     expect(one.counters()['link.rx_frames']).toBe(10);
   });
 
-  test('both are found by rdma_cm', async () => {
+  test('rdma_cm finds both links', async () => {
     const [one, other, peer] = devices as [Device, Device, Device];
     for (const [i, device] of [one, other].entries()) {
       await using server = await device.listen({ port: 7100 + i });

@@ -89,7 +89,7 @@ describeIf(privilege, 'two devices at both ends of a cable', () => {
       ['packet', 'packet'],
       ['udp', 'udp'],
       ['packet', 'udp'],
-    ] as const)(`MTU ${mtu}: %s to %s, IPv4 and IPv6, all path MTUs, in runs both ways`, async (here, there) => {
+    ] as const)(`MTU ${mtu}: %s to %s, IPv4 and IPv6, all path MTUs, in bursts both ways`, async (here, there) => {
       const wire = await cable(mtu);
       const ends = { near: await nearDevice(wire, { link: here }), far: await farDevice(wire, { link: there }) };
       const pathMtus = mtu === 1500 ? [512, 1024] : [1024, 4096];
@@ -114,7 +114,7 @@ describeIf(privilege, 'two devices at both ends of a cable', () => {
     ['pcap', 'udp', { pcap: '/dev/null' }],
     ['fault', 'packet', { fault: { both: {} } }],
     ['fault', 'udp', { fault: { both: {} } }],
-  ])('a %s link around %s at one end: runs towards it, single frames back', async (_name, link, wrapped) => {
+  ])('a %s link around %s at one end: bursts towards it, single frames back', async (_name, link, wrapped) => {
     const wire = await cable(9000);
     const ends = { near: await nearDevice(wire, { link: 'packet' }), far: await farDevice(wire, { link, ...wrapped }) };
     for (const peer of wire.farAddresses) await writeAndRead(ends, peer, 1024);
@@ -126,7 +126,7 @@ describeIf(privilege, 'two devices at both ends of a cable', () => {
   });
 
   test.each(['packet', 'udp'] as const)(
-    '%s: where the interface takes no super-packets the kernel makes frames of them',
+    '%s: the kernel segments for an interface that takes no super-packets',
     async (link) => {
       const wire = await cable(9000);
       wire.sh(`ip link set ${wire.far} gso_max_size 400`);
@@ -163,7 +163,7 @@ describeIf(privilege, 'two devices at both ends of a cable', () => {
     },
   );
 
-  test('nothing of them outlives a device that is killed', async () => {
+  test('a killed device leaves nothing behind', async () => {
     const wire = await cable(9000);
     const open = () => wire.sh('cat /proc/net/packet; grep -h :12B7 /proc/net/udp /proc/net/udp6 || true');
     const before = open();

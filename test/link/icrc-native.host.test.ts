@@ -59,7 +59,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
   });
 
   test.each(CAPTURES.filter((name) => !FLUSH_CAPTURES.includes(name)))(
-    '%s: each packet is right, and wrong with a random bit flipped',
+    '%s: each packet is intact, and damaged with a random bit flipped',
     (name) => {
       const random = new Random(SEED);
       for (const [n, bytes] of roceFrames(name).entries()) {
@@ -84,7 +84,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
     'IPv6 with a tag': flow({ srcIp: 'fd00::2', dstIp: 'fd00::1', vlan: 9 }),
   };
 
-  test.each(Object.entries(FLOWS))('%s: every bit of a packet counts, but those that are masked', (_name, there) => {
+  test.each(Object.entries(FLOWS))('%s: every bit of a packet counts, except the masked ones', (_name, there) => {
     const payload = new Random(SEED).bytes(260);
     const good = frame(there, request.sendOnly({ psn: 1, payload }));
     const bth = headerBytes(good);

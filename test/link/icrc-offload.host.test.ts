@@ -70,7 +70,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     ['IPv4', v4],
     ['IPv6 with a tag', { ...v6, vlan: 5 }],
   ];
-  test.each(FLOWS)('%s: a frame leaves with the whole of it, however much the card has left', async (_name, fields) => {
+  test.each(FLOWS)('%s: a frame leaves with its whole ICRC, however large the span is', async (_name, fields) => {
     const { a, b } = rigs();
     expect(a.link.features.icrcOffload).toBe(true);
     const whole = putShared(a, packets(fields, SIZES));
@@ -78,7 +78,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect(await b.gather(SIZES.length)).toEqual(whole.map((frame) => ({ frame, options: 0 })));
   });
 
-  test.each(FLOWS)('%s: so does a run, and is folded on its way in', async (_name, fields) => {
+  test.each(FLOWS)('%s: a burst leaves with whole ICRCs, and is folded when it arrives', async (_name, fields) => {
     const { a, b } = rigs({ to: { ...LARGE_SLOTS, icrcOffload: true } });
     const whole = putShared(a, packets(fields, [1040, 1040, 1040, 700]), true);
     a.link.send(0);
@@ -102,7 +102,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     );
   });
 
-  test('a share that the frame cannot have is left alone, wherever it would lead', async () => {
+  test('a span that the frame cannot have is ignored, wherever its address leads', async () => {
     const { a, b } = rigs();
     const frames = packets(v4, [64, 300, 1040, 1040, 1040, 1040]);
     const shares = [256, 512, 100, 2 ** 15 - 1, 8192, 2048];
@@ -114,7 +114,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
   });
 
-  test('a share that is not in the memory is not fetched, and the frame leaves as it is', async () => {
+  test('a span outside of the memory is not fetched, and the frame leaves unchanged', async () => {
     const { a, b } = rigs();
     const end = BigInt(a.memory.length);
     const addresses = [end, end - 1023n, 2n ** 32n, 2n ** 53n, 2n ** 64n - 1024n];
@@ -134,7 +134,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
   });
 
-  test('what must wait in the ring is completed once', async () => {
+  test('a frame that waits in the ring is completed once', async () => {
     const { a } = rigs();
     const [whole] = putShared(a, packets(v4, [2000])) as [Buffer];
     // The interface no longer exists: the kernel refuses the frame, whose ICRC is complete already.
@@ -149,7 +149,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   test.each<[string, (link: Link) => Link]>([
     ['fault', (link) => faultLink(link, {})],
     ['pcap', (link) => pcapLink(link, '/dev/null')],
-  ])('a %s link around it leaves all of it to the card, and sees it as it came', async (_name, wrap) => {
+  ])('a %s link around it offers no offload to the card, and sees frames as they came', async (_name, wrap) => {
     const { a, b } = rigs({ to: { icrcOffload: true }, wrap });
     expect(b.link.features).not.toHaveProperty('icrcOffload');
     const frames = packets(v4, SIZES);
@@ -159,7 +159,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   });
 });
 
-test.skipIf(methods.length === 0)('shares are fetched at once, even if nothing can be sent yet', () => {
+test.skipIf(methods.length === 0)('spans are fetched at once, even if nothing can be sent yet', () => {
   const sockets = new (native().UdpSockets)();
   const attach = (frames: Frames) => sockets.attach(frames.memory, frameLayout(frames));
   const rig = new Rig({ attach } as Link);
@@ -201,7 +201,7 @@ describeIf(all(privilege, xdpPrivilege()), 'xdp links at both ends of a cable', 
     ['IPv4', v4],
     ['IPv4 with a tag', { ...v4, vlan: 7 }],
     ['IPv6', v6],
-  ])('%s: frames leave with the whole of it, and arrive folded', async (_name, fields) => {
+  ])('%s: frames leave with their whole ICRC, and arrive folded', async (_name, fields) => {
     for (const icrcOffload of [false, true]) {
       const { a, b, destMac } = rigs(icrcOffload);
       expect(a.link.features.icrcOffload).toBe(true);
@@ -217,7 +217,7 @@ describeIf(all(privilege, xdpPrivilege()), 'xdp links at both ends of a cable', 
     }
   });
 
-  test('a frame to the own address loops back with the whole of it, and is not folded', () => {
+  test('a frame to the own address loops back with its whole ICRC, and is not folded', () => {
     const { a } = rigs(true);
     const destMac = [...(a.link as XdpLink).interface.mac];
     const whole = putShared(a, packets({ source: v4.source, destination: v4.source, destMac }, SIZES));

@@ -26,7 +26,7 @@ test('a frame goes to the card with its destination MAC, unchanged', () => {
   expect(a.link.receive(0)).toBe(0);
 });
 
-test('without a known MAC the IP address decides, IPv6 and tagged frames too', () => {
+test('without a known MAC the IP address decides, for IPv6 and tagged frames too', () => {
   const { a, b } = pair();
   const destMac = [0, 0, 0, 0, 0, 0];
   a.put(
@@ -38,7 +38,7 @@ test('without a known MAC the IP address decides, IPv6 and tagged frames too', (
   expect(b.link.receive(0)).toBe(3);
 });
 
-test('what is for nobody is dropped and counted; an empty descriptor is skipped', () => {
+test('a frame for nobody is dropped and counted, and an empty descriptor is skipped', () => {
   const { a } = pair();
   a.put(
     udpFrame({ source: A, destination: '10.9.9.9', destMac: [0, 0, 0, 0, 0, 0] }),
@@ -49,7 +49,7 @@ test('what is for nobody is dropped and counted; an empty descriptor is skipped'
   expect(a.link.counters()).toMatchObject({ tx_frames: 0, tx_unreachable: 2 });
 });
 
-test('a full peer leaves frames with the sender, who is woken when there is room', async () => {
+test('a full peer leaves frames with the sender, which is woken when there is room', async () => {
   const { a, b } = pair(8);
   const frame = udpFrame({ source: A, destination: B });
   for (let i = 0; i < 8; i++) a.put(frame);
@@ -85,21 +85,21 @@ test('a wait ends when a frame comes, at its deadline, or never when it is cance
   expect(called).toEqual(['frame']);
 });
 
-test('frames that came before the wait began are not forgotten', async () => {
+test('a wait sees frames that came before it began', async () => {
   const { a, b } = pair();
   a.put(udpFrame({ source: A, destination: B }));
   a.link.send(0);
   await new Promise<void>((resolve) => b.link.wait(0, true, resolve));
 });
 
-test('a peer is resolved to its MAC; a stranger is refused with the addresses that there are', async () => {
+test('a peer is resolved to its MAC, and an unknown address is refused with the known ones', async () => {
   const { a, hub } = pair();
   expect((await a.link.resolve('fd00:0::2', 'fd00::1')).destMac).toEqual(Uint8Array.of(2, 0, 0, 0, 0, 2));
   await expect(a.link.resolve('10.0.0.3', A)).rejects.toThrow(/EHOSTUNREACH.*10\.0\.0\.3.*10\.0\.0\.2/);
   expect(() => memoryLink(hub, { addresses: [A] })).toThrow(/EADDRINUSE.*10\.0\.0\.1/);
 });
 
-test('a card that has closed is gone from the hub, and closing twice is harmless', () => {
+test('a closed card is gone from the hub, and a second close does nothing', () => {
   const { a, b } = pair();
   b.link.close();
   b.link.close();
@@ -124,7 +124,7 @@ describe('a hub that coalesces', () => {
     ['IPv4', {}, 42],
     ['IPv4 behind a tag', { vlan: 7 }, 46],
     ['IPv6', { source: 'fd00:0:0:0:0:0:0:1', destination: 'fd00:0:0:0:0:0:0:2' }, 62],
-  ])('carries a run as one super-packet over %s', (_, way, headers) => {
+  ])('carries a burst as one super-packet over %s', (_, way, headers) => {
     const { a, b } = coalescing();
     const burst = frames(way);
     a.putBurst(...burst);

@@ -15,7 +15,7 @@ const A4 = '10.95.0.1';
 const A6 = 'fd00:95:0:0:0:0:0:1';
 const WAIT = { timeout: 20_000 };
 
-test('a group has its MAC from its address', () => {
+test('a group’s MAC follows from its address', () => {
   expect([...multicastMac(Uint8Array.of(239, 200, 1, 2))]).toEqual([1, 0, 0x5e, 0x48, 1, 2]);
   expect([...multicastMac(Uint8Array.of(0xff, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef, 0, 1))]).toEqual([
     0x33, 0x33, 0xbe, 0xef, 0, 1,
@@ -40,7 +40,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
   const MAC4 = [1, 0, 0x5e, 0x48, 1, 2];
   const MAC6 = [0x33, 0x33, 0xbe, 0xef, 0, 1];
 
-  test('packet: the kernel joins and leaves, with the right MACs', () => {
+  test('packet: the kernel joins and leaves groups, with the right MACs', () => {
     const link = PacketLink.open({ interface: 'lkm0' });
     const before = listed('lkm0');
     link.joinGroup(GROUP4);
@@ -57,7 +57,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
     expect(listed('lkm0')).toBe(before);
   });
 
-  test('packet: frames pass, and come back to a sender that is a member itself', async () => {
+  test('packet: frames to a group pass, and come back to a sender that is a member itself', async () => {
     const a = new Rig(PacketLink.open({ interface: 'lkm0' }));
     const b = new Rig(PacketLink.open({ interface: 'lkm1' }));
     b.link.joinGroup?.(GROUP4);
@@ -77,33 +77,36 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
   test.each([
     ['IPv4', GROUP4, MAC4],
     ['IPv6', GROUP6, MAC6],
-  ])('udp, %s: out by the link s own interface, and in by a socket of the group', async (_version, group, mac) => {
-    const udp = new Rig(UdpLink.open({ interface: 'lkm0', addresses: [A4, 'fd00:95::1'] }));
-    const far = new Rig(PacketLink.open({ interface: 'lkm1', addresses: ['10.95.0.2'] }));
-    const frame = to(group, mac, 'hello');
-    udp.put(frame);
-    expect(udp.link.send(0)).toBe(1);
-    const [heard] = await far.gather(1);
-    expect([...(heard?.frame.subarray(0, 6) ?? [])]).toEqual(mac);
-    expect(heard?.frame.subarray(-5).toString()).toBe('hello');
-    udp.link.joinGroup?.(group);
-    expect(listed('lkm0')).toContain(group.includes(':') ? 'ff15::beef:1' : group);
-    udp.put(frame);
-    udp.link.send(0);
-    const [back] = await udp.gather(1);
-    const addressesAt = group.includes(':') ? 22 : 26;
-    const bytes = group.includes(':') ? 32 : 8;
-    expect(back?.frame.subarray(addressesAt, addressesAt + bytes)).toEqual(
-      frame.subarray(addressesAt, addressesAt + bytes),
-    );
-    expect(back?.frame.subarray(-5).toString()).toBe('hello');
-    udp.link.leaveGroup?.(group);
-    udp.put(frame);
-    udp.link.send(0);
-    expect(await udp.gather(1, 50)).toEqual([]);
-    udp.link.close();
-    far.link.close();
-  });
+  ])(
+    'udp, %s: datagrams leave by the link’s own interface, and arrive at a socket of the group',
+    async (_version, group, mac) => {
+      const udp = new Rig(UdpLink.open({ interface: 'lkm0', addresses: [A4, 'fd00:95::1'] }));
+      const far = new Rig(PacketLink.open({ interface: 'lkm1', addresses: ['10.95.0.2'] }));
+      const frame = to(group, mac, 'hello');
+      udp.put(frame);
+      expect(udp.link.send(0)).toBe(1);
+      const [heard] = await far.gather(1);
+      expect([...(heard?.frame.subarray(0, 6) ?? [])]).toEqual(mac);
+      expect(heard?.frame.subarray(-5).toString()).toBe('hello');
+      udp.link.joinGroup?.(group);
+      expect(listed('lkm0')).toContain(group.includes(':') ? 'ff15::beef:1' : group);
+      udp.put(frame);
+      udp.link.send(0);
+      const [back] = await udp.gather(1);
+      const addressesAt = group.includes(':') ? 22 : 26;
+      const bytes = group.includes(':') ? 32 : 8;
+      expect(back?.frame.subarray(addressesAt, addressesAt + bytes)).toEqual(
+        frame.subarray(addressesAt, addressesAt + bytes),
+      );
+      expect(back?.frame.subarray(-5).toString()).toBe('hello');
+      udp.link.leaveGroup?.(group);
+      udp.put(frame);
+      udp.link.send(0);
+      expect(await udp.gather(1, 50)).toEqual([]);
+      udp.link.close();
+      far.link.close();
+    },
+  );
 
   test('udp: several links of one host may be members', () => {
     const [a, b] = ['10.95.0.1', 'fd00:95::1'].map((address) =>
@@ -114,7 +117,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'on a veth pair', () => 
     expect(listed('lkm0')).not.toContain(GROUP4);
   });
 
-  test.each(['239.200.1.2', 'ff15::beef:1'])('datagrams to %s, from device to device', async (group) => {
+  test.each(['239.200.1.2', 'ff15::beef:1'])('datagrams to %s pass from device to device', async (group) => {
     const open = (dev: string) => openDevice({ interface: dev, link: 'packet', memoryBytes: 16 * 2 ** 20 });
     const member = async (device: Device) => {
       const pd = await device.allocPd();

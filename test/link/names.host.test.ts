@@ -31,7 +31,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const names = (...folders: string[]) => interfaceNames('names0', () => folders);
 
-test('a name has one owner until that gives it back; other names and interfaces do not matter', () => {
+test('a name has one owner until it is released; other names and interfaces do not matter', () => {
   const [one, other] = [names(folder), names(folder)];
   const release = one.bind('port/1') as () => void;
   expect([one.isBound('port/1'), other.isBound('port/1'), other.isBound('port/2')]).toEqual([true, true, false]);
@@ -44,7 +44,7 @@ test('a name has one owner until that gives it back; other names and interfaces 
   other.bind('port/1')?.();
 });
 
-test('one folder in common is enough, and a folder that is refused later leaves nothing bound', () => {
+test('one common folder suffices, and a folder that is refused later leaves nothing bound', () => {
   const second = join(folder, 'second');
   mkdirSync(second);
   const [both, only] = [names(second, folder), names(folder)];
@@ -55,7 +55,7 @@ test('one folder in common is enough, and a folder that is refused later leaves 
   expect(both.isBound('a')).toBe(false);
 });
 
-test('a process that is killed leaves no name behind, and no file that anybody must remove', async () => {
+test('a killed process leaves no name behind, and no file that anybody must remove', async () => {
   const program = `const { interfaceNames } = await import('${MODULE}');
     interfaceNames('names0', () => ['${folder}']).bind('a');
     console.log('bound');
@@ -69,7 +69,7 @@ test('a process that is killed leaves no name behind, and no file that anybody m
   names(folder).bind('a')?.();
 });
 
-test('an abstract socket of the name, which any user can have, takes nothing away', async () => {
+test('an abstract socket of the name, which any user can have, does not bind it', async () => {
   const squatter = createServer().listen('\0wasm-roce/names0/cm/TCP/7001/::ffff:10.0.0.1');
   await once(squatter, 'listening');
   const { bind, isBound } = names(folder);
@@ -80,7 +80,7 @@ test('an abstract socket of the name, which any user can have, takes nothing awa
   squatter.close();
 });
 
-test('the file is for this user only, and never what a symbolic link leads to', () => {
+test('the file is for this user only, and never one that a symbolic link leads to', () => {
   names(folder).bind('a')?.();
   expect(lstatSync(join(folder, 'names.lock')).mode & 0o777).toBe(0o600);
   rmSync(join(folder, 'names.lock'));
@@ -93,7 +93,7 @@ test('the file is for this user only, and never what a symbolic link leads to', 
   expect(readFileSync(victim, 'utf8')).toBe('as it was');
 });
 
-test('folders of others, and those that others may enter, are left out', () => {
+test('folders of other users, and those that others may enter, are not used', () => {
   const before = process.env.XDG_RUNTIME_DIR;
   process.env.XDG_RUNTIME_DIR = folder;
   try {

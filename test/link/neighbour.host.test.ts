@@ -28,7 +28,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
     resolveNeighbour(iface, `10.183.0.${host}`, '10.183.0.1', closing, timeoutMs);
   const learn = (host: number) => sh(`ip neigh replace 10.183.0.${host} lladdr ${MAC} dev ${NAME} nud reachable`);
 
-  test('all that wait for one neighbour share a search, and the kernel tells them its end', async () => {
+  test('all waits for one neighbour share a search, and the kernel tells them its end', async () => {
     const exchanges = vi.spyOn(native(), 'netlinkExchange');
     const waiting = Array.from({ length: 50 }, () => resolve(9, 5000));
     expect(neighbourSearches()).toBe(1);
@@ -61,7 +61,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
     far.close();
   });
 
-  test('whoever gives up leaves the search to the others', async () => {
+  test('a wait that is given up leaves the search to the others', async () => {
     const closing = new AbortController();
     const [gone, other] = [resolve(11, 5000, closing.signal), resolve(11, 5000)];
     closing.abort(new Error('closed'));
@@ -72,7 +72,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
     expect(neighbourSearches()).toBe(0);
   });
 
-  test('where the kernel refuses notifications, the searches are polled together', async () => {
+  test('searches are polled together where the kernel refuses notifications', async () => {
     const refused = vi.spyOn(native(), 'netlinkListen').mockReturnValue(-1);
     const waiting = [resolve(12, 5000), resolve(12, 5000)];
     learn(12);

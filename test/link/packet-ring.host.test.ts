@@ -75,14 +75,14 @@ describeIf(privilege, 'a packet link with a ring', () => {
     expect(frames(await b.gather(3))).toEqual(tagged);
   });
 
-  test('the link folds its part of the ICRC', async () => {
+  test('the link folds the ICRC span of received frames', async () => {
     const { a, b } = await ringRigs(LARGE, { icrcOffload: true });
     a.put(single(1, 2000));
     a.link.send(0);
     expect((await b.gather(1))[0]?.options).toBe(RX_ICRC_FOLDED);
   });
 
-  test('the card keeps the frames that it has not passed, and the link counts those that find the ring full', async () => {
+  test('the card keeps frames that it has not passed, and the link counts those that find the ring full', async () => {
     const { a, b } = await ringRigs(SMALL);
     const sent = Array.from({ length: 20 }, (_, id) => single(id));
     a.put(...sent.slice(0, 4));
@@ -138,7 +138,7 @@ describeIf(privilege, 'a packet link with a ring', () => {
     });
   });
 
-  test('the memory is there after the link has been closed', async () => {
+  test('the memory stays mapped after the link has been closed', async () => {
     const { a, b } = await ringRigs(SMALL);
     a.put(single(1));
     a.link.send(0);
@@ -148,7 +148,7 @@ describeIf(privilege, 'a packet link with a ring', () => {
     b.memory.fill(1);
   });
 
-  test('frames without a way to allocate memory are refused', async () => {
+  test('an attach without a way to allocate memory is refused', async () => {
     const link = PacketLink.open({ interface: 'lkr1' });
     keep(link);
     await link.prepare({ slotBytes: 65600, memoryBytes: 2 ** 20 });

@@ -34,7 +34,7 @@ testIf(all(netPrivilege(), programPrivilege('setpriv')), 'without CAP_NET_RAW it
 });
 
 describeIf(privilege, 'two packet links of one process, at both ends of a cable', () => {
-  test('each finds the other by its MAC, and all frames pass, in order', async () => {
+  test('each link finds the other by its MAC, and all frames pass, in order', async () => {
     sh(
       'ip link add lkq0 mtu 4500 type veth peer name lkq1; ip link set lkq1 mtu 4500; ip link set lkq0 up; ip link set lkq1 up',
     );
@@ -102,7 +102,7 @@ describeIf(privilege, 'an interface that drops each frame above a length', () =>
     expect([tx_errors, tx_last_errno, Number(tx_busy) > 0]).toEqual([1, constants.errno.ENOBUFS, true]);
   });
 
-  test('frames as long as it are lost at once from then on', async () => {
+  test('further frames of that length are lost at once', async () => {
     near.put(frame(1024), frame(100), frame(2000), frame(200), frame(1024));
     expect(await sendAll()).toBeLessThan(5);
     expect(await away.gather(2)).toHaveLength(2);
@@ -144,7 +144,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
   const v4 = (fields = {}) => udpFrame({ source: A4, destination: B4, destMac, srcMac, id: 0x1234, ...fields });
   const v6 = (fields = {}) => udpFrame({ source: A6, destination: B6, destMac, srcMac, ...fields });
 
-  test('it knows its interface', () => {
+  test('the link reads its interface’s attributes', () => {
     expect(rig.link.interface).toMatchObject({ name: far.near, mtu: 1500, up: true });
     expect(rig.link.interface.addresses).toEqual(expect.arrayContaining([A4, 'fd00:91::1']));
     expect(rig.link.features).toEqual({
@@ -165,7 +165,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     expect([...(await rig.link.resolve(A4, A4)).destMac]).toEqual(srcMac);
   });
 
-  test('who cannot be reached is named with the reason', async () => {
+  test('an unreachable host is refused with the reason', async () => {
     const quick = PacketLink.open({ interface: far.near, neighbourTimeoutMs: 100 });
     await expect(quick.resolve('10.91.0.77', A4)).rejects.toThrow(
       /EHOSTUNREACH: 10\.91\.0\.77 did not reply to ARP.*100 ms/,
@@ -184,14 +184,14 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     quick.close();
   });
 
-  test('nobody waits for an answer once the link is closed', async () => {
+  test('close ends all look-ups', async () => {
     const link = PacketLink.open({ interface: far.near, neighbourTimeoutMs: 3000 });
     const unanswered = link.resolve('10.91.0.79', A4);
     link.close();
     await expect(unanswered).rejects.toThrow('ECANCELED: the link was closed');
   });
 
-  test('frames to other MAC addresses are not for the card, nor those to a group that are no group packets', async () => {
+  test('frames to other MAC addresses are not received, nor those to a group that are no group packets', async () => {
     const near = new Rig(PacketLink.open({ interface: 'lkma', addresses: ['10.181.0.1'] }));
     const away = new Rig(PacketLink.open({ interface: 'lkmb', addresses: ['10.181.0.2'] }));
     near.link.joinGroup?.('239.1.2.3');
@@ -229,7 +229,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     expect(rig.link.counters().port_not_held).toBe(0);
   });
 
-  test('frames arrive as they were written, with the tag too, and nothing but RoCE', async () => {
+  test('frames arrive as they were written, with their tag, and nothing but RoCE arrives', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4, 'fd00:91::2');
     const frames = [v4(), v4({ trafficClass: 0x89 }), v6({ trafficClass: 0x8a }), v4({ vlan: 5 })];
     const answers = await rig.exchange(...frames);
@@ -247,7 +247,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     await peer.stop();
   });
 
-  test('a udp link at the far end sends identification 0 and DF, and keeps traffic class and hop limit', async () => {
+  test('frames of a udp link have identification 0 and DF, and keep traffic class and hop limit', async () => {
     const peer = await far.linkPeer('echo', 'udp', far.far, B4, 'fd00:91::2');
     const answers = await rig.exchange(
       v4({ trafficClass: 0x8a, ttl: 9 }),
@@ -279,7 +279,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     await peer.stop();
   });
 
-  test('garbage is carried or counted, and the next good frame passes', async () => {
+  test('random frames are carried or counted, and the next good frame passes', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     const before = rig.link.counters();
     let put = 0;
@@ -302,13 +302,13 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     await peer.stop();
   });
 
-  test('frames to its own address come back', () => {
+  test('frames to the link’s own address come back', () => {
     rig.put(v4({ destMac: srcMac }));
     expect(rig.link.send(0)).toBe(1);
     expect(rig.take().map(({ frame }) => frame)).toEqual([v4({ destMac: srcMac })]);
   });
 
-  test('a bigger frame than a slot is counted, and does not disturb its neighbours', async () => {
+  test('a frame larger than a slot is counted, and does not disturb its neighbours', async () => {
     const small = new Rig(PacketLink.open({ interface: far.near }), { slotBytes: 256 });
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     small.put(v4());
@@ -324,7 +324,7 @@ describeIf(privilege, 'over a veth pair, packet here', () => {
     await peer.stop();
   });
 
-  test('an interface that goes down is survived', async () => {
+  test('a link survives that its interface goes down', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     sh(`ip link set ${far.near} down`);
     rig.put(v4());

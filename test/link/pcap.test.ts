@@ -29,7 +29,7 @@ const there = (payload = 'there') => udpFrame({ source: A, destination: B, paylo
 const back = (payload = 'back') =>
   udpFrame({ source: B, destination: A, destMac: [2, 0, 0, 0, 0, 1], payload: Buffer.from(payload) });
 
-test('a capture is for its user only', () => {
+test('a capture is readable for its user only', () => {
   const path = join(folder, 'private.pcapng');
   const before = process.umask(0);
   const { a } = pair((link) => pcapLink(link, path));
@@ -61,7 +61,7 @@ test('both directions are recorded, in order, with nanoseconds since 1970', () =
   expect(readCapture(file).packets).toHaveLength(3);
 });
 
-test('a frame that the link could not take is recorded when it goes, and once', () => {
+test('a frame that the link could not take is recorded when it leaves, and once', () => {
   const stream = new Recording();
   const { a, b } = pair((link) => pcapLink(link, stream));
   for (let i = 0; i < 64; i++) a.put(there());
@@ -74,7 +74,7 @@ test('a frame that the link could not take is recorded when it goes, and once', 
   expect(readCapture(stream.bytes()).packets).toHaveLength(65);
 });
 
-test('an identification that the link could not see is said in a comment', () => {
+test('a comment says that the link could not see an identification', () => {
   const stream = new Recording();
   const { a, b } = pair((link) => {
     const capture = pcapLink(link, stream);
@@ -91,7 +91,7 @@ test('an identification that the link could not see is said in a comment', () =>
   expect(stream.bytes().includes('identification: written as 0')).toBe(true);
 });
 
-test('outside a fault link it shows what the card sees, inside what the network sees', () => {
+test('a capture outside of a fault link has what the card sees, inside what the network sees', () => {
   for (const isOutside of [true, false]) {
     const stream = new Recording();
     const { a, b } = pair((link) =>
@@ -110,7 +110,7 @@ test('outside a fault link it shows what the card sees, inside what the network 
   }
 });
 
-test('garbage is recorded like all else', () => {
+test('random frames are recorded like all others', () => {
   const stream = new Recording();
   const { a } = pair((link) => pcapLink(link, stream));
   for (let length = 0; length < 64; length++) a.put(Buffer.alloc(length, 0xff));
@@ -120,7 +120,7 @@ test('garbage is recorded like all else', () => {
   );
 });
 
-test('a capture that cannot be written ends; the link goes on', () => {
+test('a capture that cannot be written ends, and the link goes on', () => {
   const { a, b } = pair((link) => pcapLink(link, '/dev/full'));
   a.put(there());
   expect(a.link.send(0)).toBe(1);

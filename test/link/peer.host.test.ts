@@ -5,11 +5,11 @@ import { openDevice } from '../../src/index.js';
 import { addressTowards } from '../../src/link/peer.js';
 import { addonPrivilege, testIf } from '../kit/privileges.js';
 
-test('the kernel says from which address it reaches a host', async () => {
+test('the kernel’s source address towards a host is returned', async () => {
   expect(await addressTowards('127.47.92.2')).toBe('127.0.0.1');
 });
 
-test('a name that nobody knows, and an address without a route', async () => {
+test('an unknown name and an address without a route are refused', async () => {
   await expect(openDevice({ peer: 'no.such.host.invalid' })).rejects.toMatchObject({
     code: 'EHOSTUNREACH',
     syscall: 'getaddrinfo',

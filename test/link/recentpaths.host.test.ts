@@ -43,7 +43,7 @@ describeIf(netPrivilege(), 'paths of the last moment', () => {
     ['an IPv6 rule', 'ip -6 rule add pref 17 lookup main; ip -6 rule del pref 17'],
     ['an address', `ip addr add 10.185.0.3/32 dev ${NAME}; ip addr del 10.185.0.3/32 dev ${NAME}`],
     ['an interface', `ip link set ${NAME} mtu 1400; ip link set ${NAME} mtu 1500`],
-  ])('%s that changes', async (_what, change) => {
+  ])('a path is looked up again after %s that changes', async (_what, change) => {
     open();
     for (let i = 0; i < 3; i++) await resolve('10.185.0.2');
     expect(lookUps).toHaveLength(1);
@@ -52,7 +52,7 @@ describeIf(netPrivilege(), 'paths of the last moment', () => {
     paths.close();
   });
 
-  test('a change during a look-up counts, even if another call has read of it', async () => {
+  test('a change during a look-up counts, even if another call has read it', async () => {
     open();
     let onChanged = () => {};
     const changed = new Promise<void>((resolve) => {
@@ -69,7 +69,7 @@ describeIf(netPrivilege(), 'paths of the last moment', () => {
     paths.close();
   });
 
-  test('each destination has its own, as far as there is room', async () => {
+  test('each destination has its own entry, as far as there is room', async () => {
     open();
     for (let host = 1; host <= 257; host++) await resolve(`10.186.${host >> 8}.${host & 255}`);
     await resolve('10.186.1.1');
@@ -89,7 +89,7 @@ describeIf(netPrivilege(), 'paths of the last moment', () => {
     paths.close();
   });
 
-  test('nothing is kept after close, nor where the kernel refuses the notifications', async () => {
+  test('nothing is kept after close, nor where the kernel refuses notifications', async () => {
     const fds = () => readdirSync('/proc/self/fd').length;
     const before = fds();
     open();

@@ -41,7 +41,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     ['IPv4 with a tag', { ...v4, vlan: 0x6005 }],
     ['IPv6 with a tag', { ...v6, vlan: 5 }],
   ];
-  test.each(FLOWS)('%s: a run leaves as one and arrives as one', async (_name, fields) => {
+  test.each(FLOWS)('%s: a burst leaves as one super-packet and arrives as one', async (_name, fields) => {
     const { a, b } = rigs({ to: LARGE_SLOTS });
     const parts = payloads(14, 4128);
     a.putBurst(...burstOf(fields, parts));
@@ -54,16 +54,19 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect(a.link.counters()).toMatchObject({ tx_gso_bursts: 1, tx_gso_frames: 14, tx_frames: 14, tx_gso_refused: 0 });
   });
 
-  test.each(FLOWS)('%s: for small slots it is taken apart into the frames that were written', async (_name, fields) => {
-    const { a, b } = rigs();
-    const frames = burstOf(fields, payloads(14, 4128));
-    a.putBurst(...frames);
-    a.link.send(0);
-    expect(await b.gather(14)).toEqual(frames.map((frame) => ({ frame, options: 0 })));
-    expect(b.link.counters()).toMatchObject({ rx_gro_packets: 1, rx_gro_frames: 14, rx_frames: 14, rx_truncated: 0 });
-  });
+  test.each(FLOWS)(
+    '%s: a super-packet is split into the frames that were written for small slots',
+    async (_name, fields) => {
+      const { a, b } = rigs();
+      const frames = burstOf(fields, payloads(14, 4128));
+      a.putBurst(...frames);
+      a.link.send(0);
+      expect(await b.gather(14)).toEqual(frames.map((frame) => ({ frame, options: 0 })));
+      expect(b.link.counters()).toMatchObject({ rx_gro_packets: 1, rx_gro_frames: 14, rx_frames: 14, rx_truncated: 0 });
+    },
+  );
 
-  test('runs and single frames stay in order, in one call', async () => {
+  test('bursts and single frames stay in order, in one call', async () => {
     const { a, b } = rigs();
     const single = (text: string) => udpFrame({ ...v4, id: 77, payload: Buffer.from(text) });
     const [long, short] = [burstOf(v4, payloads(30, 1040)), burstOf(v6, payloads(2, 20))];
@@ -92,7 +95,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   test.each([
     ['small', {}],
     ['large', LARGE_SLOTS],
-  ])('%s slots: what calls itself a super-packet and is longer than its datagram is one frame', async (_name, to) => {
+  ])('%s slots: a super-packet that is longer than its datagram arrives as one frame', async (_name, to) => {
     const { a, b } = rigs({ to });
     const empty = udpFrame({ ...v4, payload: Buffer.alloc(0) });
     const longer = Buffer.concat([empty, Buffer.alloc(4058, 'e')]);
@@ -124,7 +127,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   test.each<[string, (link: Link) => Link]>([
     ['fault', (link) => faultLink(link, {})],
     ['pcap', (link) => pcapLink(link, '/dev/null')],
-  ])('a %s link around it offers neither runs nor super-packets, and gets single frames', async (_name, wrap) => {
+  ])('a %s link around it offers neither bursts nor super-packets, and gets single frames', async (_name, wrap) => {
     const { a, b } = rigs({ to: { ...LARGE_SLOTS, memoryBytes: 32 * 2 ** 20 }, wrap });
     expect(b.link.features).not.toHaveProperty('gso');
     expect(b.link.features).not.toHaveProperty('coalescedBytes');
@@ -134,7 +137,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect((await b.gather(14)).map(({ frame }) => frame)).toEqual(frames);
   });
 
-  test('a run to its own address comes back frame by frame', () => {
+  test('a burst to its own address comes back frame by frame', () => {
     const { a } = rigs();
     const frames = burstOf({ ...v4, destMac: v4.srcMac }, payloads(5, 1040));
     a.putBurst(...frames);
@@ -151,7 +154,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect((await b.gather(8)).map(({ frame }) => frame.readUInt16BE(18))).toEqual([0, 1, 2, 3, 4, 0, 1, 2]);
   });
 
-  test('udp: packets that do not fit the interface are too long in runs, too, and no reason to send no others', () => {
+  test('udp: packets that do not fit the interface are too long in bursts, too, and do not stop other bursts', () => {
     const link = UdpLink.open({ interface: 'lks0', addresses: ['10.98.0.1'] });
     keep(link);
     const rig = new Rig(link, { slotBytes: 10_000 });
@@ -162,7 +165,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
     expect(link.features.gso).toBeDefined();
   });
 
-  test('what does not belong to a run ends it', async () => {
+  test('a packet that does not belong to a burst ends it', async () => {
     const { a, b } = rigs();
     const parts = payloads(8, 1040).map((part) => Buffer.alloc(1040, part));
     const frames = burstOf(v4, parts);
@@ -204,7 +207,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     return { a: new Rig(a), b: new Rig(b, to) };
   }
 
-  test.each(FLOWS)('%s: a run leaves as one and arrives as one', async (_name, fields) => {
+  test.each(FLOWS)('%s: a burst leaves as one super-packet and arrives as one', async (_name, fields) => {
     const { a, b } = rigs(LARGE_SLOTS);
     expect(a.link.features).toMatchObject({ gso: { packets: 64, bytes: 65469 }, coalescedBytes: 65600 });
     const parts = payloads(62, 1040);
@@ -220,7 +223,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     expect(a.link.counters()).toMatchObject({ tx_gso_bursts: 1, tx_gso_frames: 62, tx_frames: 62, tx_gso_refused: 0 });
   });
 
-  test.each(FLOWS)('%s: for small slots the kernel takes it apart', async (_name, fields) => {
+  test.each(FLOWS)('%s: for small slots the kernel segments it', async (_name, fields) => {
     const { a, b } = rigs();
     const parts = payloads(14, 4128);
     a.putBurst(...burstOf(fields, parts));
@@ -231,7 +234,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     expect(b.link.counters()).toMatchObject({ rx_gro_packets: 0, rx_frames: 14 });
   });
 
-  test('on the wire the identifications of a run count from 0, each time', async () => {
+  test('the identifications of a burst count from 0 on the wire, each time', async () => {
     const { a, b } = rigs();
     const tap = PacketLink.open({ interface: 'lo', addresses: [A4] });
     open.push(tap);
@@ -255,7 +258,7 @@ describeIf(privilege, 'over the loopback interface, udp', () => {
     expect((await new Rig(b).gather(2)).map(({ frame }) => frame[42])).toEqual([0, 0]);
   });
 
-  test.each(FLOWS)('%s: a packet link and a udp link understand each other s runs', async (_name, fields) => {
+  test.each(FLOWS)('%s: a packet link and a udp link exchange super-packets', async (_name, fields) => {
     const a = PacketLink.open({ interface: 'lo', addresses: [A4, A6] });
     const b = UdpLink.open({ addresses: [B4, B6] });
     open.push(a, b);

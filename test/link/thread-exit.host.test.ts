@@ -60,7 +60,7 @@ const xdpFds = () =>
     .map((fd) => describeFd(Number(fd)).split(' ')[0] as string)
     .filter((what) => /^(socket:|anon_inode:bpf)/.test(what));
 
-test.each(EXIT_KINDS)('file descriptors that the addon handed out: %s', async (exit) => {
+test.each(EXIT_KINDS)('file descriptors of the addon are closed when their thread ends: %s', async (exit) => {
   const file = openSync(FILE, 'r');
   let fds: number[] = [];
   let what: string[] = [];
@@ -82,7 +82,7 @@ test.each(EXIT_KINDS)('file descriptors that the addon handed out: %s', async (e
   rmSync(LOCKS);
 });
 
-test('one that was closed is not closed again, as its number may be of something else by then', async () => {
+test('a descriptor that was closed is not closed again, as its number may be in use', async () => {
   const opened: number[] = [];
   await runThread<number>(
     `const addon = require('${ADDON}');
@@ -102,7 +102,7 @@ test('one that was closed is not closed again, as its number may be of something
   }
 });
 
-test('a name given back twice takes no other away', () => {
+test('a name that is released twice takes no other away', () => {
   const names = interfaceNames(`ended-${process.pid}`);
   const release = names.bind('first') as () => void;
   release();
@@ -113,7 +113,7 @@ test('a name given back twice takes no other away', () => {
   expect(names.isBound('second')).toBe(false);
 });
 
-test.each(EXIT_KINDS)('a device that listens, twice in turn: %s', async (exit) => {
+test.each(EXIT_KINDS)('a device that listens can be opened twice in turn: %s', async (exit) => {
   for (let turn = 0; turn < 2; turn++)
     await runThread(
       `const { openDevice } = await import('${INDEX}');
@@ -134,7 +134,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'the xdp link', () => {
     ['inline', 'terminate'],
     ['inline', 'process.exit'],
     ['worker', 'terminate'],
-  ] as const)('its program and all that belongs to it: mode %s, %s', async (mode, exit) => {
+  ] as const)('its program and all that belongs to it end with the thread: mode %s, %s', async (mode, exit) => {
     const before = xdpFds();
     await runThread(
       `const { openDevice } = await import('${INDEX}');

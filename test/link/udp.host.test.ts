@@ -12,12 +12,12 @@ import { Rig, udpFrame } from './rig.js';
 
 const ADDON = fileURLToPath(new URL(`../../prebuilds/linux-${process.arch}/wasm_roce.node`, import.meta.url));
 
-test('interfaces and their addresses are known', () => {
+test('interfaces and their addresses are read', () => {
   const lo = listInterfaces().find(({ isLoopback }) => isLoopback);
   expect(lo).toMatchObject({ name: 'lo', index: 1, mtu: 65536, isEthernet: true });
 });
 
-test('what cannot be opened is said in words', () => {
+test('an open that fails says why', () => {
   expect(() => UdpLink.open({ interface: 'nosuch0' })).toThrow(
     /ENODEV: there is no interface 'nosuch0'; the interfaces are lo/,
   );
@@ -29,7 +29,7 @@ test('what cannot be opened is said in words', () => {
   expect(() => PacketLink.open({ addresses: ['ten'] })).toThrow(TypeError);
 });
 
-test('a worker that ends in the middle of a wait takes nothing down with it', async () => {
+test('a worker that ends in the middle of a wait does not disturb other threads', async () => {
   const source = `
     const { Poller } = require(${JSON.stringify(ADDON)});
     const waiter = new Poller(() => {});
@@ -69,7 +69,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
   const v6 = (fields = {}) =>
     udpFrame({ source: 'fd00:92:0:0:0:0:0:1', destination: 'fd00:92:0:0:0:0:0:2', ...fields });
 
-  test('headers are put together again: all but MACs, identification and source port as they were', async () => {
+  test('received frames have the sender’s headers, except for MACs, identification and source port', async () => {
     a.put(v4({ trafficClass: 0x6a, ttl: 3, id: 99 }), v6({ trafficClass: 0x6a, ttl: 3 }), v4());
     expect(a.link.send(0)).toBe(3);
     const arrived = await b.gather(3);
@@ -83,7 +83,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
     ]);
   });
 
-  test('the wire has identification 0 and DF, on the loopback interface as well', async () => {
+  test('frames have identification 0 and DF on the wire, on the loopback interface as well', async () => {
     const tap = new Rig(PacketLink.open({ interface: 'lo', addresses: [A] }), { sources: [A] });
     a.put(v4({ id: 7 }), v4({ id: 8 }), v4({ id: 9 }));
     a.link.send(0);
@@ -108,7 +108,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
     expect((await b.gather(1)).map(({ frame }) => frame.subarray(42).toString())).toEqual(['good']);
   });
 
-  test('hundreds of frames pass in order', async () => {
+  test('hundreds of frames arrive in order', async () => {
     const got: number[] = [];
     for (let round = 0; round < 10; round++) {
       for (let i = 0; i < 60; i++) {
@@ -165,7 +165,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
     expect(await b.gather(1)).toHaveLength(1);
   });
 
-  test('an exception in the callback is an uncaught one, not a lost one', async () => {
+  test('an exception of the callback is uncaught, and not lost', async () => {
     const listeners = process.listeners('uncaughtException');
     process.removeAllListeners('uncaughtException');
     const caught = new Promise((resolve) => process.once('uncaughtException', resolve));
@@ -180,7 +180,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
     expect(() => UdpLink.open({ addresses: [A] })).toThrow(/EADDRINUSE: UDP port 4791 of 10\.92\.0\.1 is taken/);
   });
 
-  test('there must be a route; no neighbour is asked', async () => {
+  test('a destination needs a route; no neighbour is asked', async () => {
     expect((await a.link.resolve(B, A)).destMac).toEqual(new Uint8Array(6));
     await expect(a.link.resolve('203.0.113.1', A)).rejects.toThrow(/EHOSTUNREACH: there is no route/);
   });

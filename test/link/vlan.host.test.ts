@@ -40,13 +40,13 @@ describeIf(vlanPrivilege(), 'a VLAN of the interface', () => {
   });
   afterAll(() => void sh('ip link del lkv0'));
 
-  test('is known with its number and what carries it', () => {
+  test('a VLAN is known with its number and its parent interface', () => {
     const of = (name: string) => listInterfaces().find((each) => each.name === name);
     expect(of('lkv0.5')?.vlan).toEqual({ id: 5, parent: of('lkv0')?.index });
     expect(of('lkv0')?.vlan).toBeUndefined();
   });
 
-  test('a route by it is one of the link, with its tag; a route by that of another interface is none', async () => {
+  test('a route by a VLAN of the link has its tag, and one by that of another interface is none', async () => {
     const link = PacketLink.open({ interface: 'lkv0', addresses: ['10.99.0.1'] });
     const destMac = Uint8Array.from(FAR_MAC.split(':'), (byte) => Number.parseInt(byte, 16));
     expect(await link.resolve('10.100.0.2', '10.99.0.1')).toEqual({ destMac, vlanTci: 5 });
@@ -56,13 +56,13 @@ describeIf(vlanPrivilege(), 'a VLAN of the interface', () => {
     link.close();
   });
 
-  test('a card may be on it as on any other interface: the kernel sets the tag', () => {
+  test('a card may be on a VLAN as on any other interface: the kernel sets the tag', () => {
     const link = PacketLink.open({ interface: 'lkv0.5' });
     expect(link.interface).toMatchObject({ name: 'lkv0.5', addresses: expect.arrayContaining(['10.100.0.1']) });
     link.close();
   });
 
-  test('a group is heard on the VLAN that its members have joined it on, and has the tag on the wire', async () => {
+  test('a group is received on the VLAN that its members have joined it on, and has the tag on the wire', async () => {
     const [near, far, other, wire] = ['lkv0.5', 'lkv1.5', 'lkv1.6', 'lkv1'].map(
       (dev) => new Rig(PacketLink.open({ interface: dev })),
     ) as [Rig, Rig, Rig, Rig];

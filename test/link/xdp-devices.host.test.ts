@@ -31,7 +31,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
     ['xdp', 9000, 'inline'],
     ['xdp', 9000, 'worker'],
   ] as const)(
-    'with a device on the %s link, MTU %d, mode %s: no byte is wrong, no frame is lost',
+    'a device on the %s link, MTU %d, mode %s: no byte is wrong, and no frame is lost',
     async (kind, mtu, mode) => {
       sh(`ip link set ${far.near} mtu ${mtu}`);
       far.sh(`ip link set ${far.far} mtu ${mtu}`);

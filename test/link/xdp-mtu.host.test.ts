@@ -74,7 +74,7 @@ describeIf(xdpPrivilege(), 'a veth pair of MTU 9000', () => {
     b.link.close();
   });
 
-  test('opened at a small MTU it stays with frames in one piece, and says so', async () => {
+  test('a link opened at a small MTU keeps to frames in one piece, and says so', async () => {
     sh('ip link set lky0 mtu 1500; ip link set lky1 mtu 1500');
     const link = XdpLink.open({ interface: 'lky0' });
     const rig = new Rig(link, LAYOUT);

@@ -55,7 +55,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     expect(program()).toBeUndefined();
   });
 
-  test('a queue serves one card, and the next one is told so', () => {
+  test('a queue serves one card, and a second card is refused with the reason', () => {
     const a = opened({ queues: [1] });
     expect(() => opened({ queues: [1] })).toThrow(/EBUSY: queue 1 of lkz0 is taken by another AF_XDP socket/);
     expect(() => opened()).toThrow(/EBUSY: queue 1 of lkz0/);
@@ -66,7 +66,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     expect(program()).toBeUndefined();
   });
 
-  test('two cards by their queues, with addresses of their own, on one XDP program', async () => {
+  test('two cards by their queues, with addresses of their own, share one XDP program', async () => {
     const [a0, a1] = [0, 1].map((n) => opened({ queues: [n], addresses: [A[n] as string] })) as [Rig, Rig];
     const [b0, b1] = [0, 1].map(
       (n) => new Rig(XdpLink.open({ interface: 'lkz1', queues: [n], addresses: [B[n] as string] })),
@@ -100,7 +100,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     return child;
   }
 
-  test('SIGKILL leaves nothing: no program, and a queue that can be had at once', async () => {
+  test('SIGKILL leaves nothing: no program, and the queue is free at once', async () => {
     const child = await stranger('0, 1');
     expect(program()).toBeDefined();
     child.kill('SIGKILL');
@@ -113,7 +113,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     b.link.close();
   });
 
-  test('cards of two processes share the program; when the one who brought it is killed the other goes on', async () => {
+  test('cards of two processes share the program, also after the one that loaded it is killed', async () => {
     const child = await stranger('0');
     const a = opened({ queues: [1] });
     const b = new Rig(XdpLink.open({ interface: 'lkz1', queues: [1] }));
@@ -128,7 +128,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     expect(program()).toBeUndefined();
   });
 
-  test('the kernel s own way, without zero copy, with busy polling, as asked for', async () => {
+  test('the kernel’s own way, without zero copy and with busy polling is used as asked for', async () => {
     const a = opened({ mode: 'generic', zeroCopy: false, busyPoll: 20 });
     expect(a.link.notes).toEqual(['XDP in generic mode; copy mode; queues 0, 1; busy polling for 20 us']);
     expect(program()?.mode).toBe('generic');
@@ -143,7 +143,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     expect(program()).toBeUndefined();
   });
 
-  test('a driver without XDP: the kernel runs the program, and that is told', () => {
+  test('without XDP in the driver the kernel runs the program, and the notes say so', () => {
     sh('ip link add lkzd type bridge; ip link set lkzd up; ip addr add 10.194.0.1/24 dev lkzd');
     const rig = new Rig(XdpLink.open({ interface: 'lkzd' }));
     expect(rig.link.notes?.[0]).toMatch(
@@ -153,7 +153,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     sh('ip link del lkzd');
   });
 
-  test('an interface with somebody else s XDP program is refused, with what to do', () => {
+  test('an interface with another XDP program is refused, with the remedy', () => {
     const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-stranger-'));
     const object = join(folder, 'stranger.o');
     const text = '__attribute__((section("xdp"), used)) int stranger(void *frame) { return 2; } /* XDP_PASS */';
@@ -185,7 +185,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
     const { Rig } = await import('${RIG}');
     try { new Rig(XdpLink.open({ interface: 'lkz0' })); } catch (error) { console.log(error.message); }`;
 
-  test('without libbpf it names the package, and the other links do not notice', () => {
+  test('without libbpf the error names the package, and other links work', () => {
     const library = ['/usr/lib/x86_64-linux-gnu', '/usr/lib/aarch64-linux-gnu', '/usr/lib', '/lib64']
       .map((folder) => `${folder}/libbpf.so.1`)
       .find((path) => existsSync(path));
@@ -204,7 +204,7 @@ describeIf(all(xdpPrivilege(), programPrivilege('ip')), 'a veth pair with two qu
   test.each([
     ['-bpf,-sys_admin', 'EPERM: an XDP program needs the capabilities CAP_BPF and CAP_NET_ADMIN'],
     ['-net_raw', 'EPERM: an AF_XDP socket needs the capability CAP_NET_RAW'],
-  ])('without capabilities (%s) it says what to do', (without, message) => {
+  ])('without capabilities (%s) the error names the remedy', (without, message) => {
     const drop = [`--bounding-set=${without}`, `--inh-caps=${without}`];
     const said = execFileSync('setpriv', [...drop, process.execPath, ...tsx(tries)], { encoding: 'utf8' });
     expect(said).toContain(message);

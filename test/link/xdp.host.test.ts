@@ -48,7 +48,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
   const v4 = (fields = {}) => udpFrame({ source: A4, destination: B4, destMac, srcMac, id: 0x1234, ...fields });
   const v6 = (fields = {}) => udpFrame({ source: A6, destination: B6, destMac, srcMac, ...fields });
 
-  test('it knows its interface, and how the kernel moves its frames', () => {
+  test('the link reads its interface’s attributes, and how the kernel moves its frames', () => {
     expect(rig.link.interface).toMatchObject({ name: far.near, mtu: 1500, up: true });
     expect(rig.link.features).toEqual({
       maxFrame: 1514,
@@ -74,7 +74,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     await peer.stop();
   });
 
-  test('a udp link at the far end understands, and is understood', async () => {
+  test('a udp link at the far end exchanges frames with it', async () => {
     const peer = await far.linkPeer('echo', 'udp', far.far, B4, 'fd00:191::2');
     const answers = await rig.exchange(v4({ trafficClass: 0x8a, ttl: 9 }), v6({ trafficClass: 0x8b, ttl: 9 }));
     expect(answers.map(({ frame }) => frame.subarray(-SEEN)[22])).toContain(9);
@@ -82,7 +82,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     await peer.stop();
   });
 
-  test('what is not for the card goes on to the kernel: other addresses, other ports, fragments', async () => {
+  test('other addresses, other ports and fragments go on to the kernel', async () => {
     expect((await far.linkPeer('knock', A4)).first).toBe('quiet');
     expect((await far.linkPeer('knock', 'fd00:191::1')).first).toBe('quiet');
     expect((await far.linkPeer('knock', '10.191.0.50')).first).toBe('refused');
@@ -96,7 +96,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     other.close();
   });
 
-  test('ARP, neighbour discovery and TCP are the kernel s as ever', async () => {
+  test('ARP, neighbour discovery and TCP work in the kernel as before', async () => {
     far.sh(`ip neigh flush dev ${far.far}`);
     const server = createServer((socket) => socket.end('hello')).listen(7001, '::');
     await once(server, 'listening');
@@ -110,7 +110,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     expect([...(await rig.link.resolve(B4, A4)).destMac]).toEqual(destMac);
   });
 
-  test('an address that comes is served, one that goes is the kernel s again', async () => {
+  test('an address that is added is served, and one that is removed is the kernel’s again', async () => {
     rig.link.close();
     const whole = new Rig(open());
     let changes = 0;
@@ -129,7 +129,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     rig = new Rig(open({ addresses: [A4, 'fd00:191::1'] }));
   });
 
-  test('garbage is carried or counted, and the next good frame passes', async () => {
+  test('random frames are carried or counted, and the next good frame passes', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     const before = rig.link.counters();
     let put = 0;
@@ -177,13 +177,13 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     sh('ip link del lkxm');
   });
 
-  test('frames to its own address come back', () => {
+  test('frames to the link’s own address come back', () => {
     rig.put(v4({ destMac: srcMac }));
     expect(rig.link.send(0)).toBe(1);
     expect(rig.take().map(({ frame }) => frame)).toEqual([v4({ destMac: srcMac })]);
   });
 
-  test('more than the rings hold, round and round: nothing is lost, nothing twice', async () => {
+  test('more frames than the rings hold: none is lost, and none comes twice', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     const got: number[] = [];
     for (let i = 0; i < 40 * 64; i += 64) {
@@ -199,7 +199,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     await peer.stop();
   });
 
-  test('an interface that goes down is survived', async () => {
+  test('a link survives that its interface goes down', async () => {
     const peer = await far.linkPeer('echo', 'packet', far.far, B4);
     sh(`ip link set ${far.near} down`);
     rig.put(v4());
@@ -220,7 +220,7 @@ describeIf(privilege, 'over a veth pair, xdp here', () => {
     await peer.stop();
   });
 
-  test('opened and closed at once, again and again, it leaks nothing and leaves the memory to the card', async () => {
+  test('opened and closed again and again, it leaks nothing and leaves the memory to the card', async () => {
     rig.link.close();
     await settle();
     const before = openFds();

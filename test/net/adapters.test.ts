@@ -17,7 +17,7 @@ const NETWORKS: Readonly<Record<string, Trouble>> = {
   'that does all at once': { drop: 0.03, duplicate: 0.05, reorder: 0.05, mark: 0.1 },
 };
 
-group('the card requests', () => {
+group('the card as the requester of a model adapter', () => {
   test.each(Object.entries(NETWORKS))('over a network %s', async (_, trouble) => {
     for (const [i, mtu] of MTUS.entries()) await requestFrom({ seed: SEED + i, mtu, ops: OPS, trouble });
   });
@@ -49,7 +49,7 @@ group('the card requests', () => {
     });
   });
 
-  test('and the adapter does what it is for', async () => {
+  test('and the adapter does what its model is for', async () => {
     const run = { seed: SEED, mtu: 1024, ops: OPS };
     const { counts, counters } = await requestFrom({
       ...run,
@@ -65,7 +65,7 @@ group('the card requests', () => {
 group.each([
   ['drops requests ahead of a gap', false],
   ['keeps requests ahead of a gap', true],
-])('the card responds and %s', (_, keeps) => {
+])('the card as the responder, and %s', (_, keeps) => {
   test.each(Object.entries(NETWORKS))('over a network %s', async (_, trouble) => {
     for (const [i, mtu] of MTUS.entries()) await respondTo({ keeps, seed: SEED + 40 + i, mtu, ops: OPS, trouble });
   });
@@ -80,7 +80,7 @@ group.each([
       await respondTo({ keeps, seed: SEED + 60 + i, mtu: 256, ops: OPS, psn: 0xffffc0, trouble: { drop: 0.05 } });
   });
 
-  test('and the adapter does what it is for', async () => {
+  test('and the adapter does what its model is for', async () => {
     const trouble = { drop: 0.05, reorder: 0.05, mark: 0.3 };
     const { counts } = await respondTo({ keeps, seed: SEED, mtu: 1024, ops: 300, trouble });
     expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([]);

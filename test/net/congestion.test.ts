@@ -226,14 +226,14 @@ describe('a bottleneck of 10 Gbit/s that marks', () => {
     },
   );
 
-  test('leaves a flow whose CNPs are forged a tenth of the line rate', async () => {
+  test('leaves a flow with forged CNPs a tenth of the line rate', async () => {
     for (const forgedInterval of [200_000, 20_000]) {
       const { rates } = await run(1, { forgedInterval });
       expect(rates[0]).toBeGreaterThan(0.099 * RATE);
     }
   });
 
-  test('without it the queue holds all that the windows let through', async () => {
+  test('fills its queue with all that the windows allow when congestion control is off', async () => {
     const outcome = await run(4, { enabled: false });
     expect(outcome.cnps).toBe(0);
     expect(outcome.meanQueue).toBeGreaterThan(2 * MARK_ALL);

@@ -45,7 +45,7 @@ const NETWORKS: Readonly<Record<string, Impairments>> = {
   },
 };
 
-group('receives that come late', () => {
+group('receives that are posted late', () => {
   test.each(Object.entries(NETWORKS))(
     'over a network %s: messages wait, and none is refused',
     async (_, net) => {
@@ -65,7 +65,7 @@ group('receives that come late', () => {
     60_000,
   );
 
-  test('without credits they are refused, and come again', async () => {
+  test('without credits, messages are refused and sent again', async () => {
     const outcome = await run({}, { flowControl: [false, false] });
     expect(outcome.refused).toBeGreaterThan(10);
     expect(outcome.waits).toBe(0);
@@ -75,7 +75,7 @@ group('receives that come late', () => {
     ['first', [true, false]],
     ['second', [false, true]],
   ] as const)(
-    'credits at the %s end alone: nobody waits, as before',
+    'credits at the %s end alone: no message waits',
     async (_, flowControl) => {
       for (const net of Object.values(NETWORKS)) {
         const outcome = await run(net, { flowControl });
@@ -87,7 +87,7 @@ group('receives that come late', () => {
     60_000,
   );
 
-  test('later than news are waited for: what is sent on trust is refused, and nothing stands still', async () => {
+  test('an update of credits that is late: a message sent without credit is refused, and the connection goes on', async () => {
     // receives are 2 ms late, a credit update counts as lost after 0.26 ms, and half of them are lost
     const back = { delay: 3000, drop: 0.5, mostLosses: MOST_LOSSES };
     const outcome = await run({}, { back, oneWay: true, timeout: 6, lateBy: 2_000_000, ops: 60 });

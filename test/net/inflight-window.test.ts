@@ -51,7 +51,7 @@ function feed(net: Net, qp: RigQp, from: Region, to: Region): () => number {
   return () => done;
 }
 
-group('a bottleneck below us', () => {
+group('a bottleneck in the network', () => {
   // A software peer: 3 us per frame, a socket buffer for `queue` frames, 20 us away. Frames beyond it are lost in a
   // burst. The window learns from losses; go-back-N may cost a part of all packets, the more the shorter the queue is,
   // but never a multiple of them. The bound is half again as much as was measured.
@@ -72,7 +72,7 @@ group('a bottleneck below us', () => {
     expect(bulk.time / least).toBeLessThan(slower);
   });
 
-  test('with room for what any peer takes, and no more, is overrun once', async () => {
+  test('with room for one peer’s first window only is overrun once', async () => {
     const overrun = await bulkWrite({ frameTime: 500, queue: 270, delay: 5000 });
     expect(overrun.retransmits).toBeGreaterThan(0);
     // everything in flight when the first frame was lost: 270 in the queue, 20 on the wire
@@ -80,12 +80,12 @@ group('a bottleneck below us', () => {
     expect(overrun.timeouts).toBe(0);
   });
 
-  test('a wide pipe loses nothing, and the window is full', async () => {
+  test('a wide path loses nothing, and the window is full', async () => {
     const bulk = await bulkWrite({ delay: 5000 });
     expect(bulk).toMatchObject({ retransmits: 0, timeouts: 0 });
   });
 
-  test('is the same every time', async () => {
+  test('a run with the same seed gives the same figures', async () => {
     const impairments = { frameTime: 3000, queue: 24, delay: 20_000, drop: 0.001 };
     expect(await bulkWrite(impairments)).toEqual(await bulkWrite(impairments));
   });

@@ -54,13 +54,13 @@ async function writes(impairments: Impairments, goBackN = false): Promise<Result
 
 // Go-back-N at both ends needs 54 s, with 1.9 packets sent again for each that was needed.
 group('a delay of 50 ms that varies by 20 ms', () => {
-  test('takes a few seconds where the responder keeps what arrives ahead', async () => {
+  test('takes a few seconds where the responder has a reorder buffer', async () => {
     const { time, repeated } = await writes(JITTER);
     expect(time).toBeLessThan(3.5 * SECOND);
     expect(repeated).toBeLessThan(1);
   });
 
-  test('takes no longer than before where it does not', async () => {
+  test('takes no longer than before where it has none', async () => {
     const { time, repeated } = await writes(JITTER, true);
     expect(time).toBeLessThan(60 * SECOND);
     expect(repeated).toBeLessThan(2.1);

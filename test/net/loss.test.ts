@@ -98,7 +98,7 @@ test.each<Work>([
   expect(counters.local_ack_timeout_err ?? 0).toBeLessThanOrEqual(2);
 });
 
-test('without it, each answer that never comes costs the ACK timer', async () => {
+test('without adaptive retransmission, each lost answer costs the ACK timer', async () => {
   const work: Work = { opcode: 'SEND', bytes: 64, count: 500, depth: 1 };
   const { time, counters } = await transfer(work, 0.01, false);
   const { local_ack_timeout_err: timeouts = 0, roce_adp_retrans } = counters;

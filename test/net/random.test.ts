@@ -87,9 +87,9 @@ const connection = {
 };
 const always = { cutAt: fc.constant(0), mayEndWith: fc.constant<readonly string[]>([]) };
 
-group('two cards, virtual time, everything at random', () => {
+group('two cards in virtual time with random requests', () => {
   test(
-    'all requests succeed in order, all bytes are right, nothing is left over',
+    'all requests succeed in order, all bytes are right, and no object is left over',
     async () => {
       const scenario: fc.Arbitrary<Scenario> = fc.record({
         ...connection,
@@ -112,7 +112,7 @@ group('two cards, virtual time, everything at random', () => {
   );
 
   test(
-    'a peer that dies, or too few tries: what failed says why, the rest is flushed, what succeeded really is there',
+    'a peer that dies, or too few retries: failed requests say why, the rest is flushed, and what succeeded has arrived',
     async () => {
       const scenario: fc.Arbitrary<Scenario> = fc.record({
         ...connection,
@@ -133,7 +133,7 @@ group('two cards, virtual time, everything at random', () => {
   );
 
   test.each(Object.keys(CRIMES))(
-    'an illegal request, %s: the status of the table, and nothing is touched that may not be',
+    'an illegal request, %s: it gets the status of the table, and no other memory changes',
     async (crime) => {
       const lawful = fc.record({
         delay: often0(fc.integer({ min: 1, max: 50_000 })),
@@ -166,7 +166,7 @@ group('two cards, virtual time, everything at random', () => {
   );
 
   test(
-    'and so on, until a million packets have been sent',
+    'further random runs, until a million packets have been sent',
     async () => {
       const bad: Impairments = {
         drop: 0.05,

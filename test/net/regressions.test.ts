@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { decode, flow, frame, Op, request } from '../../src/probe/packet/packets.js';
 import { Rig } from '../kit/rig.js';
 
-test('a READ answer that is being repeated does not count as outstanding: the next READ is not one too many', async () => {
+test('a READ response that is being repeated does not count as outstanding for the next READ', async () => {
   const rig = await Rig.create();
   const qp = rig.qp().connect({ destQpn: 0x22, sqPsn: 0, rqPsn: 0, maxDestRdAtomic: 1, mtu: 1024 });
   const region = rig.region(8192);
@@ -20,7 +20,7 @@ test('a READ answer that is being repeated does not count as outstanding: the ne
   expect(answers.filter(({ psn }) => psn >= 3).map(({ psn }) => psn)).toEqual([3, 4, 5]);
 });
 
-test('the first packet that is repeated asks for an ACK, so that what was lost behind it shows', async () => {
+test('the first repeated packet asks for an ACK, which shows what was lost behind it', async () => {
   const rig = await Rig.create();
   const qp = rig.qp().connect({ destQpn: 0x22, sqPsn: 0, rqPsn: 0, mtu: 256 });
   const region = rig.region(8192);

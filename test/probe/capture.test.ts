@@ -10,7 +10,7 @@ const packet = { data: DATA, wireLength: 5, direction: 0, linkType: 1 };
 test.each([
   ['microseconds', 0xa1b2c3d4, 1_000_000_001_000n],
   ['nanoseconds', 0xa1b23c4d, 1_000_000_000_001n],
-])('pcap with %s, in both byte orders', (_name, magic, time) => {
+])('pcap with %s is read, in both byte orders', (_name, magic, time) => {
   for (const little of [false, true]) {
     const capture = readCapture(pcapFile([DATA, join(DATA, DATA)], { little, magic, snapLength: 5 }));
     expect(capture).toEqual({
@@ -24,12 +24,12 @@ test.each([
   }
 });
 
-test('the length of a frame check sequence is no part of the link type of pcap', () => {
+test('the FCS length in a pcap file is no part of the link type', () => {
   const [first] = readCapture(pcapFile([DATA], { linkType: 0x2400_0001 })).packets;
   expect(first?.linkType).toBe(1);
 });
 
-test('pcapng with nanoseconds and directions, in both byte orders, also gzipped', () => {
+test('pcapng with nanoseconds and directions is read, in both byte orders, also gzipped', () => {
   for (const little of [false, true]) {
     const options = option(2, words(little, 2), little);
     const file = join(
@@ -123,7 +123,7 @@ test('zstd is read if Node.js has it, else the error names zstd -d', () => {
   else expect(readCapture(new Uint8Array(zstdCompressSync(twoOf.pcap))).packets).toHaveLength(2);
 });
 
-test('blocks that contradict themselves are left out with one remark, and the others are read', () => {
+test('contradictory blocks are left out with one remark, and the others are read', () => {
   const broken = [
     packetBlock(DATA, { face: 1 }),
     block(6, words(true, 0, 0, 0, 1000, 1000)),
@@ -141,7 +141,7 @@ test('blocks that contradict themselves are left out with one remark, and the ot
   expect(endless.remarks).toEqual(['The block at offset 88 has a length of 0: nothing is read from there.']);
 });
 
-test('no other file is a capture', () => {
+test('a file of another kind is refused', () => {
   expect(() => readCapture(new Uint8Array(0))).toThrow('the file is empty');
   expect(() => readCapture(Uint8Array.of(1, 2))).toThrow('the file has 2 bytes, too few for a capture');
   expect(() => readCapture(DATA)).toThrow('the file starts with 0x1020304, which is neither pcap nor pcapng');

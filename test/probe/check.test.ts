@@ -37,7 +37,7 @@ test.each([
   for (const [i, message] of expected.entries()) expect(found[i]).toContain(`a.roce:${message}`);
 });
 
-test('the guide: its example has no mistake and its one form, and every name of the language is explained', () => {
+test('the guide’s example has no mistake and the one form, and every name of the language is explained', () => {
   expect(mistakes(EXAMPLE)).toEqual([]);
   expect(formatScript(parseScript(EXAMPLE))).toBe(EXAMPLE);
   for (const name of [...FUNCTIONS.keys(), ...GIVEN, ...CONSTANTS.keys(), ...MESSAGES])

@@ -61,7 +61,7 @@ test('an endpoint passes every check, and keeps nothing of them', async () => {
   await eventually(() => expect(peer.qps().length).toBe(before));
 }, 60_000);
 
-test('IPv6', async () => {
+test('an endpoint passes every check over IPv6', async () => {
   const { peer, target } = await open(['fd00::1', 'fd00::2']);
   await serve(peer);
   const names = ['rep-fields', 'unknown-service', 'other-address', 'unknown-datagram-service', 'private-data-header'];
@@ -95,7 +95,7 @@ test('every GID is tried from every other of its kind, and those without an answ
   ]);
 });
 
-test('the manager of the card goes on with its own connections meanwhile', async () => {
+test('the card’s own connections go on during the checks', async () => {
   const { device, peer, target } = await open();
   await serve(peer);
   const [check] = MANAGING.filter(({ name }) => name === 'distinct-numbers');
@@ -114,7 +114,7 @@ test('the manager of the card goes on with its own connections meanwhile', async
   await target.release();
 }, 30_000);
 
-test('a peer on which nobody listens is not reachable, but refuses what nobody serves', async () => {
+test('a peer without a listener is not reachable, but refuses requests', async () => {
   const { device, peer, target } = await open();
   // the manager of a device begins with its first use
   const id = createCmId(peer);

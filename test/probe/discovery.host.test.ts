@@ -37,7 +37,7 @@ async function found(device: Device, candidates: readonly Candidate[], host = PE
 
 const cm = (name: string, port: number): Candidate => ({ name, over: 'rdma_cm', port });
 
-test('a REQ finds who listens, and leaves no connection behind', async () => {
+test('a REQ finds a listener, and leaves no connection behind', async () => {
   const { device, peer } = await open();
   const accepted = await peer.listen({ port: 7174 });
   const events: string[] = [];
@@ -62,7 +62,7 @@ test('a REQ finds who listens, and leaves no connection behind', async () => {
   await serving;
 });
 
-test('who refuses for a reason of its own is there', async () => {
+test('a service that refuses for a reason of its own is found', async () => {
   const { device, peer } = await open();
   const listener = createCmId(peer);
   await listener.bindAddr(PEER, 7471);
@@ -75,7 +75,7 @@ test('who refuses for a reason of its own is there', async () => {
   await refusing;
 });
 
-test('TCP: a connection that is closed at once', async () => {
+test('a TCP connection that is closed at once finds no service', async () => {
   const { device } = await open();
   const [port, none] = [await freePort(), await freePort()];
   const server = createServer();
@@ -92,14 +92,14 @@ test('TCP: a connection that is closed at once', async () => {
   expect(await closed).toBe(0);
 });
 
-test('a peer without rdma_cm is waited for no longer than asked', async () => {
+test('the wait for a peer without rdma_cm ends after its time', async () => {
   const { device } = await open();
   const [[name, why] = []] = await found(device, [cm('rping', 7174)], '10.0.0.99', 50);
   expect(name).toBe('rping');
   expect(why).toMatch(/10\.0\.0\.99|no answer/);
 });
 
-test('what was told is not tried', async () => {
+test('a port that was named is not tried', async () => {
   const { device } = await open();
   const told = candidatesOf(PEER, 1000, 64, { regions: 9000, perftest: [9001, 9002] });
   expect(told.filter(({ isTold }) => isTold).map(({ name, port }) => [name, port])).toEqual([
@@ -115,7 +115,7 @@ test('what was told is not tried', async () => {
   ).toEqual([]);
 });
 
-test('what is absent is not tried again, and its checks say what to start', async () => {
+test('an absent service is not tried again, and its checks name what to start', async () => {
   const { link, device } = await open();
   const service: PeerService = {
     start: 'a server',
@@ -129,7 +129,7 @@ test('what is absent is not tried again, and its checks say what to start', asyn
   expect(target.missing).toEqual([]);
 });
 
-test('lines of the output', () => {
+test('the command prints the services that it found', () => {
   const candidate = cm('rping', 7174);
   const service = { start: '', hasReceives: false, choosesPsn: false, connect: () => expect.fail() };
   expect(discoveryText({ candidate })).toBe('found: rping (rdma_cm port 7174); no check uses it');

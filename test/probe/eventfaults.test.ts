@@ -100,7 +100,7 @@ test.each([
   expect(link.counters()).toMatchObject({ fault_rule_1_hits: hits });
 });
 
-test('changes touch the chosen packet only, and the ICRC is right except where the rule breaks it', () => {
+test('a change affects the chosen packet only, and the ICRC is right unless the rule breaks it', () => {
   const change = (rule: string) => through(rule).sent(middles(2)) as [Decoded, Decoded];
   expect(change('corrupt the 1st *').map(({ icrcOk }) => icrcOk)).toEqual([false, true]);
   const ecn = ({ ip, icrcOk }: Decoded) => [ip.version === 4 && (ip.tos & 3) === 3, icrcOk];
@@ -127,7 +127,7 @@ test('a delay lasts as long as the rule says', () => {
   expect(link.nextDeadline()).toBe(0);
 });
 
-test('received responses have numbers of their own; several rules apply together', () => {
+test('received responses have their own numbers; several rules apply together', () => {
   const back = flow({ srcMac: MAC_B, dstMac: MAC_A, srcIp: B, dstIp: A, destQp: 7 });
   const answers = [0, 1, 2].map((psn) => frame(back, response.readMiddle({ psn, payload: new Uint8Array(8) })));
   const { received } = through('drop the 2nd READ_RESPONSE_MIDDLE of qp 1 received', 'duplicate the 3rd * received');

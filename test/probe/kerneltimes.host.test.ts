@@ -52,7 +52,7 @@ describeIf(netPrivilege(), 'times of packets', () => {
     return now();
   }
 
-  test('are the kernel’s, and a process that is held up is not in them', async () => {
+  test('are the kernel’s, and do not contain delays of the process', async () => {
     const { near, far, from, to, frame } = await open();
     const before = now();
     const sent = from.send(frame);

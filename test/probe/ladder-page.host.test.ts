@@ -35,7 +35,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     return openFile(browser, path, errors, { width, height: 700 });
   }
 
-  test('the command writes it, and the keys go from trouble to trouble', async () => {
+  test('the command writes the page, and its keys go from trouble to trouble', async () => {
     const path = join(folder, 'ladder.html');
     const args = [MAIN, 'ladder', capturePath('loss5_write_bw_64k'), '-o', path, '--json'];
     const report = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }));
@@ -59,7 +59,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     expect(errors).toEqual([]);
   });
 
-  test('many connections: those with most trouble are the first to choose', async () => {
+  test('of many connections the page offers those with most trouble first', async () => {
     const sends = (destQp: number, ...psns: number[]) => psns.map((psn) => capturedSend(psn, destQp));
     const page = await open(ladderPage(analyse([...sends(1, 1, 2), ...sends(2, 1, 1, 1), ...sends(3, 1, 1)]), 'many'));
     expect(await page.locator('#connection option').allTextContents()).toEqual([
@@ -74,7 +74,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     expect(errors).toEqual([]);
   });
 
-  test('light and dark, narrow and wide: nothing is wider than the window, and no control overlaps another', async () => {
+  test('nothing is wider than the window, and no control overlaps another, light and dark, narrow and wide', async () => {
     const page = await open(ladderPage(analyse([capturedSend(1), capturedSend(2)]), 'two'), 700);
     for (let i = 0; i < 2; i++) {
       await page.keyboard.press('t');
@@ -89,7 +89,7 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
     expect(errors).toEqual([]);
   });
 
-  test('a hundred thousand packets: the end is reached, and only what is in view is drawn', async () => {
+  test('the page draws only what is in view of a hundred thousand packets, and reaches the end', async () => {
     const packets = Array.from({ length: 100_000 }, (_, i) => capturedSend(i & 0xffffff));
     const page = await open(ladderPage(analyse(packets), 'many'));
     await page.keyboard.press('End');

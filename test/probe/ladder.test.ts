@@ -101,7 +101,7 @@ test('RNR NAKs, errors, congestion and wrong ICRCs are marked', () => {
   expect(packets[3]?.label).toBe('NAK: remote access error, psn 1, msn 0');
 });
 
-test('packets are followed one by one, and one that the network loses says so', () => {
+test('a packet is followed by its number, and its loss in the network is shown', () => {
   const follower = new Follower(0, 1024);
   const packet = decodeCaptured({ data: frame(there, request.sendOnly({ psn: 1 })) }) as CapturedRoce;
   const follow = (number: number, isLost: boolean) =>
@@ -127,7 +127,7 @@ test.each(CAPTURES.filter((name) => !LOSSY.test(name)))('%s: a capture without f
   expect(packets.filter(({ note }) => note !== '').map(({ number, note }) => `${number}: ${note}`)).toEqual([]);
 });
 
-test('garbage is skipped, and an empty capture has no packets', () => {
+test('other frames are skipped, and an empty capture has no packets', () => {
   const packet = { time: 0n, data: new Uint8Array(3), wireLength: 3, direction: 0 as const };
   expect(analyse([packet])).toEqual({ connections: [], packets: [], skipped: 1 });
   expect(analyse([])).toEqual({ connections: [], packets: [], skipped: 0 });
@@ -194,7 +194,7 @@ test('a thousand queue pairs that begin at the same PSN are paired', () => {
   }
 });
 
-test('a jump of the PSNs begins a new connection, and a single packet far away does not', () => {
+test('a jump of the PSNs begins a new connection, and a single distant packet does not', () => {
   const { connections, packets } = ladderOf(
     ...conversation(there, 1000, 10),
     ...conversation(there, 9_000_000, 10),
@@ -210,7 +210,7 @@ test('a jump of the PSNs begins a new connection, and a single packet far away d
   expect(packets.filter(({ note }) => note !== '').map(({ psn }) => psn)).toEqual([5_000_000]);
 });
 
-test('a responder that counts its messages from the beginning is that of a new connection', () => {
+test('a responder whose MSN begins again belongs to a new connection', () => {
   const { connections } = ladderOf(...conversation(there, 0, 10), ...conversation(there, 0, 10));
   expect(connections.map(({ packets, troubles, began }) => [packets, troubles, began])).toEqual([
     [20, 0, ''],
@@ -223,7 +223,7 @@ test('a responder that counts its messages from the beginning is that of a new c
   expect(ladderOf(...conversation(there, 0, 10), ...again).connections).toHaveLength(1);
 });
 
-test('a queue pair number that another peer uses later is that of a new connection', () => {
+test('a queue pair number that another peer uses later belongs to a new connection', () => {
   const later = flow({ destQp: 0x11, srcQp: 0x77 });
   const { connections } = ladderOf(...conversation(there, 0, 10), ...conversation(later, 20, 10));
   expect(connections.map(({ qps, packets, began }) => [qps, packets, began])).toEqual([
@@ -264,7 +264,7 @@ test('the messages of rdma_cm name the queue pairs, and begin a new connection w
   ]);
 });
 
-test('a part of a ladder has its connections, with all that was found', () => {
+test('a part of a ladder has its connections, with all findings', () => {
   const ladder = ladderOf(...conversation(flow({ destQp: 0x33, srcQp: 0x44 }), 0, 4), send(1), send(3), send(4));
   const part = selectLadder(ladder, { qp: 0x11, from: 9000 });
   expect(part.connections.map(({ qps, packets, troubles }) => [qps, packets, troubles])).toEqual([

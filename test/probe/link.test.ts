@@ -74,7 +74,7 @@ test('a script is the peer of a queue pair, while the card serves its own', asyn
 });
 
 test.each(['the queue pair number is given back', 'the device is closed'])(
-  'who waits for a packet waits no longer when %s',
+  'the wait for a packet ends when %s',
   async (how) => {
     const { link, tester } = await open();
     const queue = link.open(77);

@@ -82,7 +82,7 @@ async function failures(target: LinkTarget, checks: readonly Check[]): Promise<s
   return others;
 }
 
-test('a server of rping sends what a check asks for', async () => {
+test('a server of rping sends the requests of a check', async () => {
   const { link, device, peer } = await open();
   const handler = {
     accept: connectionOptions(MAX_PING_BYTES),
@@ -97,14 +97,14 @@ test('a server of rping sends what a check asks for', async () => {
   ]);
 }, 60_000);
 
-test('the service traffic sends what a check asks for', async () => {
+test('the service traffic sends the requests of a check', async () => {
   const { link, device, peer } = await open();
   const target = new LinkTarget({ device, link, services: [], requesters: [await serveTraffic(peer)] });
   expect(await failures(target, ASKING)).toEqual([]);
 }, 60_000);
 
 test.each([[10_000], [100]])(
-  'an endpoint answers as every check wants it, %d packets per second',
+  'an endpoint passes every check, %d packets per second',
   async (rate) => {
     const { link, device, peer } = await open(rate);
     const found = [await serveRegions(peer), await servePerftest(peer)];
@@ -116,7 +116,7 @@ test.each([[10_000], [100]])(
   60_000,
 );
 
-test('without a service its checks are not reachable, and say what to start', async () => {
+test('without a service its checks are not reachable, and name what to start', async () => {
   const { link, device, peer } = await open();
   const there = await serveRegions(peer);
   const away = perftestService({ host: '127.0.0.1', port: await freePort(), timeoutMs: 1000 });
@@ -132,7 +132,7 @@ test('without a service its checks are not reachable, and say what to start', as
   expect(target.missing).toEqual([[away.start, expect.stringContaining('ECONNREFUSED')]]);
 }, 60_000);
 
-test('a trial finds what a server permits, and checks run that need no more', async () => {
+test('a trial finds what a server permits, and checks that need no more run', async () => {
   const { link, device, peer } = await open();
   const there = await serveRegions(peer);
   // memory that permits READ alone stands for a stock server, whose queue pairs permit one operation
@@ -184,7 +184,7 @@ test('a queue pair of the peer sends requests, and is closed when the check has 
   expect(peer.query().memoryAvailable).toBe(once);
 });
 
-test('without a service that sends requests the checks say what to start', async () => {
+test('without a service that sends requests the checks name what to start', async () => {
   const { link, device, peer } = await open();
   const connect = () => Promise.reject(new Error('nobody listens'));
   const away: RequesterService = { ...(await sends(peer)), connect };

@@ -55,7 +55,7 @@ test('values that do not fit are refused, and shorter bytes are padded', () => {
   expect(mad?.name === 'RTU' && [...mad.fields.privateData.subarray(0, 4)]).toEqual([1, 2, 0, 0]);
 });
 
-test('what is no message of the communication manager is none', () => {
+test('bytes of another kind are no message of the connection manager', () => {
   const whole = encodeMad('DREQ', {});
   expect(decodeMad(whole.subarray(0, 255))).toBeUndefined();
   expect(decodeMad(encodeMad('DREQ', {}, { managementClass: 4 }))).toBeUndefined();
@@ -65,13 +65,13 @@ test('what is no message of the communication manager is none', () => {
 test.each([
   ['10.0.0.1', '10.0.0.2'],
   ['fd00::1', 'fd00::2'],
-])('the header of rdma_cm and the GID of %s', (source, destination) => {
+])('the header of rdma_cm has the GID of %s', (source, destination) => {
   const expected = withCmaHdr({ source, destination, sourcePort: 0x8123 }, new Uint8Array(0));
   expect(cmaHeader(source, destination, 0x8123)).toEqual(expected);
   expect(gidOf(source)).toEqual(Uint8Array.from(gidBytes(gidText(source))));
 });
 
-test('a message as text', () => {
+test('a message is shown as text', () => {
   const texts = [
     encodeMad('REQ', { localCommId: 0x51, localQpn: 0x11, startingPsn: 7, serviceId: 0x1061d30n }),
     encodeMad('REP', { localCommId: 0x61, remoteCommId: 0x51, localQpn: 0x12, startingPsn: 9 }),

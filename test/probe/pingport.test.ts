@@ -38,7 +38,7 @@ const send = (psn: number) => request.sendOnly({ psn, payload: new Uint8Array(16
 const write = (psn: number, length: number) =>
   request.write({ psn, va: REGION.va, rkey: REGION.rkey, payload: new Uint8Array(length), mtu: MTU });
 
-test('a WRITE is asked for: the READ and the SEND before it are answered here', async () => {
+test('a WRITE is requested from rping: the READ and the SEND before it are answered by the port', async () => {
   const { port, gets, says, told, acknowledge } = open();
   port.request({ opcode: 'WRITE', length: 16_384, count: 1 });
   expect(
@@ -57,7 +57,7 @@ test('a WRITE is asked for: the READ and the SEND before it are answered here', 
   expect([port.behind(1), port.count, told.length]).toEqual([2, 3, 2]);
 });
 
-test('the server is told to go on when a check has acknowledged its SEND, and not by another ACK', async () => {
+test('the server goes on when a check has acknowledged its SEND, and not by another ACK', async () => {
   const { port, gets, told, acknowledge } = open();
   port.request({ opcode: 'SEND', length: 8, count: 2 });
   expect(await gets(read(FIRST, 8), send(FIRST + 1))).toEqual([FIRST + 1]);
@@ -69,7 +69,7 @@ test('the server is told to go on when a check has acknowledged its SEND, and no
   expect(await gets(...write(0, 8), send(1))).toEqual([1]);
 });
 
-test('what was answered here and comes again is answered again; what a check has got, the check gets', async () => {
+test('a repetition of a packet that the port has answered is answered again, others go to the check', async () => {
   const { port, gets, says } = open(4096);
   port.request({ opcode: 'SEND', length: 4096, count: 1 });
   const [psn, inside] = [(FIRST + 4) & 0xffffff, (FIRST + 1) & 0xffffff];
@@ -92,7 +92,7 @@ test('a packet beyond a gap and one that is no request are passed on', async () 
   expect(await gets(read(FIRST, 8))).toEqual([FIRST]);
 });
 
-test('a WRITE is not given when its READ was that of a check, with other bytes', async () => {
+test('a WRITE is not passed when its READ was that of a check, with other bytes', async () => {
   const { port, gets, told, acknowledge } = open();
   port.request({ opcode: 'READ', length: 64, count: 1 });
   port.request({ opcode: 'WRITE', length: 8, count: 1 });

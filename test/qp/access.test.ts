@@ -46,14 +46,14 @@ const BAD_KEYS: Record<string, (c: Conversation) => number> = {
   'the key of a region that is a byte too short': (c) => c.rig.regionAt(c.target.ptr, 7, 15, TARGET_VA).rkey,
 };
 
-describe.each(Object.entries(BAD_KEYS))('%s opens nothing', (_, key) => {
+describe.each(Object.entries(BAD_KEYS))('%s gives no access', (_, key) => {
   test.each(Object.entries(KINDS))('to a %s', async (_kind, make) => {
     const c = await rc({ receives: 1 });
     refused(c, make({ va: TARGET_VA, rkey: key(c) }));
   });
 });
 
-describe('a region gives only the rights it was registered with', () => {
+describe('a region gives only the rights that it was registered with', () => {
   const RIGHTS: Record<string, number> = {
     WRITE: 2,
     'WRITE with immediate': 2,
@@ -67,7 +67,7 @@ describe('a region gives only the rights it was registered with', () => {
     refused(c, make({ va: TARGET_VA, rkey: region.rkey }));
   });
 
-  test('and a WRITE needs no right to read, nor a READ one to write', async () => {
+  test('a WRITE needs no right to read, and a READ none to write', async () => {
     const c = await rc();
     const [writable, readable] = [3, 4].map((access) => c.rig.regionAt(c.target.ptr, 64, access, TARGET_VA));
     if (!writable || !readable) throw new Error('two regions');
@@ -78,7 +78,7 @@ describe('a region gives only the rights it was registered with', () => {
   });
 });
 
-describe('an access must lie in the region as a whole', () => {
+describe('an access must lie within the region', () => {
   const LENGTH = 64n * 1024n;
   const OUTSIDE: Record<string, bigint> = {
     'starts before it': TARGET_VA - 8n,
@@ -103,17 +103,17 @@ describe('an access must lie in the region as a whole', () => {
     'past the end of the address space': { va: 2n ** 64n - 4n, length: 8 },
     'so that its end overflows into it': { va: 2n ** 64n - 8n, length: 0x7fffffff },
   };
-  test.each(Object.entries(CROSSING))('a READ that leaves it %s is refused', async (_, { va, length }) => {
+  test.each(Object.entries(CROSSING))('a READ that goes on beyond it %s is refused', async (_, { va, length }) => {
     const c = await rc({ receives: 1 });
     refused(c, request.read({ psn: 100, va, rkey: c.target.rkey, length }));
   });
-  test.each(Object.entries(CROSSING))('a WRITE that leaves it %s is refused with its FIRST', async (_, o) => {
+  test.each(Object.entries(CROSSING))('a WRITE that goes on beyond it %s is refused with its FIRST', async (_, o) => {
     const c = await rc({ receives: 1 });
     const length = Math.max(o.length, 2000);
     refused(c, request.writeFirst({ psn: 100, va: o.va, rkey: c.target.rkey, length, payload: pattern(1024) }));
   });
 
-  test('a region at the very end of the address space can be used to its last byte', async () => {
+  test('a region at the end of the address space can be used to its last byte', async () => {
     const c = await rc();
     const last = c.rig.regionAt(c.target.ptr, 64, 15, 2n ** 64n - 64n);
     c.in(0, request.writeOnly({ psn: 100, va: 2n ** 64n - 4n, rkey: last.rkey, payload: PING, ackReq: true }))
@@ -122,7 +122,7 @@ describe('an access must lie in the region as a whole', () => {
   });
 });
 
-test('a region that is taken away in the middle of a WRITE refuses the rest', async () => {
+test('a region that is closed during a WRITE refuses the rest', async () => {
   const c = await rc();
   const payload = pattern(3000);
   const [first, middle] = request.write({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, payload, mtu: 1024 });
@@ -139,7 +139,7 @@ test('a region that is taken away in the middle of a WRITE refuses the rest', as
     .holds(c.target, 1024, behind);
 });
 
-describe('an operation that is not enabled on the queue pair is an invalid request, whatever its key', () => {
+describe('an operation that the queue pair does not allow is an invalid request, whatever its key', () => {
   const RIGHT: Record<string, number> = { WRITE: 2, READ: 4, COMPARE_SWAP: 8, FETCH_ADD: 8, 'WRITE with immediate': 2 };
   test.each(Object.entries(KINDS))('%s', async (kind, make) => {
     const options: RcOptions = { access: 15 & ~(RIGHT[kind] as number), receives: 1 };
@@ -150,7 +150,7 @@ describe('an operation that is not enabled on the queue pair is an invalid reque
       .events('QP_ACCESS_ERR')
       .wc({ wrId: 1, status: 'WR_FLUSH_ERR' });
   });
-  test('a WRITE without bytes as well', async () => {
+  test('a WRITE without bytes that the queue pair does not allow is an invalid request', async () => {
     const c = await rc({ access: 13 });
     c.in(0, request.writeOnly({ psn: 100, va: 0n, rkey: 0 }))
       .out(nak.invalidRequest({ psn: 100 }))
@@ -158,7 +158,7 @@ describe('an operation that is not enabled on the queue pair is an invalid reque
   });
 });
 
-test('a NAK acknowledges what came before it', async () => {
+test('a NAK acknowledges the requests before it', async () => {
   const c = await rc({ receives: 2 });
   c.in(
     0,
@@ -175,7 +175,7 @@ test('a NAK acknowledges what came before it', async () => {
     .counts({ drop_after_fault: 1, drop_qp_state: 1 });
 });
 
-test('registering: remote write and atomic need local write, and unknown rights are refused', async () => {
+test('registering refuses remote write and atomic rights without local write, and unknown rights', async () => {
   const { rig } = await rc();
   const ptr = rig.x.memAlloc(4096);
   for (const access of [2, 8, 6, 10, 14, 32, 64, 512, 1 << 25])
@@ -183,7 +183,7 @@ test('registering: remote write and atomic need local write, and unknown rights 
   for (const access of [0, 1, 3, 4, 5, 9, 15]) rig.regionAt(ptr, 64, access);
 });
 
-test('registering: the range must lie in memory, have bytes, and addresses must not wrap', async () => {
+test('registering refuses a range outside of the memory, without bytes, or with addresses that wrap', async () => {
   const { rig } = await rc();
   const ptr = rig.x.memAlloc(4096);
   expect(() => rig.regionAt(ptr, 0)).toThrow('EINVAL');

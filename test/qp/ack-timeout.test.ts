@@ -9,7 +9,7 @@ const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 /** Microseconds. */
 const LEAST = 4.096 * 2 ** 12;
 
-describe('a card with its usual shortest timeout', () => {
+describe('a card with the default shortest timeout', () => {
   const usual = async (timeout: number) => {
     const c = await rc({ timeout });
     c.rig.x.setMinAckTimeout(MIN_ACK_TIMEOUT);
@@ -77,7 +77,7 @@ test.each([8, 254, 256])('a retry_cnt of %i is refused', async (retryCnt) => {
   );
 });
 
-describe('the tries are there again after', () => {
+describe('the retries are there again after', () => {
   const tried = async () => {
     const c = await rc({ timeout: 1, retryCnt: 3 });
     const big = c.buffer.piece(0, 3 * 1024);
@@ -105,7 +105,7 @@ describe('the tries are there again after', () => {
     expect(left()).toBe(3);
   });
 
-  test('an RNR NAK: the packet has arrived', async () => {
+  test('an RNR NAK, which shows that the packet has arrived', async () => {
     const { c, left } = await tried();
     c.post(0, ping(1)).out(sent(1000)).at(8.192).out(sent(1000));
     expect(left()).toBe(2);

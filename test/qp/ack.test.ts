@@ -35,7 +35,7 @@ test('one ACK covers every request up to its PSN', async () => {
     .wc({ wrId: 3 });
 });
 
-test('an ACK in the middle of a message completes nothing, and is progress', async () => {
+test('an ACK in the middle of a message completes nothing, and counts as progress', async () => {
   const c = await rc({ mtu: 256, timeout: 1 });
   const payload = c.buffer.bytes.slice(0, 600);
   const packets = request.send({ psn: 1000, payload, mtu: 256 });
@@ -51,7 +51,7 @@ test('an ACK in the middle of a message completes nothing, and is progress', asy
     .wc({ wrId: 1 });
 });
 
-test('an ACK of something older is a ghost', async () => {
+test('an ACK of an older PSN is a ghost', async () => {
   const c = await three();
   c.in(1, ack({ psn: 1001, msn: 2 }))
     .wc({ wrId: 1 }, { wrId: 2 })
@@ -64,7 +64,7 @@ test('an ACK of something older is a ghost', async () => {
     .wc({ wrId: 3 });
 });
 
-test('an answer to what was never sent is a ghost', async () => {
+test('a response to a PSN that was never sent is a ghost', async () => {
   const c = await three();
   c.in(
     1,
@@ -94,7 +94,7 @@ test('reserved syndromes and NAK codes are ignored', async () => {
     .wc({}, {}, {});
 });
 
-test('an ACK with credits acknowledges like any other; the credits do not hold us back', async () => {
+test('an ACK with credits acknowledges like any other, and credits do not limit a queue pair without flow control', async () => {
   const c = await three();
   c.in(1, ack({ psn: 1002, msn: 3, syndrome: 0 }))
     .wc({}, {}, {})
@@ -104,7 +104,7 @@ test('an ACK with credits acknowledges like any other; the credits do not hold u
     .wc({ wrId: 4 });
 });
 
-test('a sequence NAK acknowledges what is before it, and all from it on is repeated at once', async () => {
+test('a sequence NAK acknowledges all before it, and all from it on is repeated at once', async () => {
   const c = await three();
   c.in(1, nak.sequence({ psn: 1001, msn: 1 }))
     .out(sent(1001), sent(1002))
@@ -114,7 +114,7 @@ test('a sequence NAK acknowledges what is before it, and all from it on is repea
     .counts({ rcvd_seq_err: 1, retransmits: 2 });
 });
 
-test('a message is repeated from the packet that is missing, not from its start', async () => {
+test('a message is repeated from the missing packet, not from its start', async () => {
   const c = await rc({ mtu: 256 });
   const packets = request.write({ psn: 1000, payload: c.buffer.bytes.slice(0, 1000), mtu: 256, ...REMOTE });
   c.post(0, { wrId: 1, opcode: 'RDMA_WRITE', pieces: [c.buffer.piece(0, 1000)], remote: REMOTE })
@@ -127,7 +127,7 @@ test('a message is repeated from the packet that is missing, not from its start'
     .wc({ wrId: 1 });
 });
 
-test('what is repeated is made anew from memory', async () => {
+test('a repeated packet is made anew from memory', async () => {
   const c = await rc();
   c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 4)] }).out(
     request.sendOnly({ psn: 1000, payload: c.buffer.bytes.slice(0, 4), ackReq: true }),
@@ -139,7 +139,7 @@ test('what is repeated is made anew from memory', async () => {
     .wc({ wrId: 1 });
 });
 
-test('a late ACK stops the repetition of what has arrived after all', async () => {
+test('a late ACK ends the repetition of what has arrived', async () => {
   const c = await three();
   c.in(1, nak.sequence({ psn: 1000 }), ack({ psn: 1001, msn: 2 }))
     .out(sent(1002))
@@ -171,7 +171,7 @@ describe('a fatal NAK fails its request, completes those before it and flushes t
   });
 });
 
-test('a fatal NAK in a partly answered READ, with the PSN of the answer that is missing, fails the READ', async () => {
+test('a fatal NAK with the PSN of the next response of a partly answered READ fails the READ', async () => {
   const c = await rc();
   const [first] = response.read({ psn: 1000, msn: 1, payload: c.target.bytes.slice(0, 3000), mtu: 1024 });
   if (!first) throw new Error('a packet');
@@ -183,7 +183,7 @@ test('a fatal NAK in a partly answered READ, with the PSN of the answer that is 
     .state('ERR');
 });
 
-test('so does one with the PSN of the request (rxe says this)', async () => {
+test('a fatal NAK with the PSN of a partly answered READ’s request fails the READ (rxe)', async () => {
   const c = await rc();
   const [first] = response.read({ psn: 1000, msn: 1, payload: c.target.bytes.slice(0, 3000), mtu: 1024 });
   if (!first) throw new Error('a packet');
@@ -195,7 +195,7 @@ test('so does one with the PSN of the request (rxe says this)', async () => {
     .state('ERR');
 });
 
-test('a fatal NAK behind a READ without its answer is an implied NAK of the READ; it counts when it is repeated', async () => {
+test('a fatal NAK behind a READ without its response is an implied NAK of the READ, and counts when it is repeated', async () => {
   const c = await rc();
   const payload = c.target.bytes.slice(0, 8);
   c.post(0, read(c, 1, 8), ping(2))
@@ -225,7 +225,7 @@ test('PSNs of requests and ACKs wrap at 2^24', async () => {
     .counts({ drop_ghost_response: 1 });
 });
 
-test('a NAK before the wrap repeats across it', async () => {
+test('a NAK before the wrap repeats packets across it', async () => {
   const c = await rc({ sqPsn: 0xffffff, mtu: 256 });
   const packets = request.send({ psn: 0xffffff, payload: c.buffer.bytes.slice(0, 700), mtu: 256 });
   c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 700)] })
@@ -238,7 +238,7 @@ test('a NAK before the wrap repeats across it', async () => {
     .wc({ wrId: 1, byteLen: 700 });
 });
 
-test('at least twice per window an ACK is asked for, and the window is not overrun', async () => {
+test('at least two packets of a window ask for an ACK, and the window is not exceeded', async () => {
   const c = await rc({ mtu: 256 });
   const [length, payload] = [40 * 256, c.buffer.bytes.slice(0, 40 * 256)];
   const packets = request.send({ psn: 1000, payload, mtu: 256 });

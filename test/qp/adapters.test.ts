@@ -30,7 +30,7 @@ const reading = (c: Conversation, length: number): SendRequest => ({
   remote,
 });
 
-describe('bits and fields that carry nothing', () => {
+describe('reserved bits and fields', () => {
   test.each(RESERVED)('reserved bits are ignored in requests: %o', async (bits) => {
     const c = await rc({ receives: 1 });
     const write = request.writeOnly({ psn: 101, ...AT_TARGET(c), payload: PING, bth: bits });
@@ -40,7 +40,7 @@ describe('bits and fields that carry nothing', () => {
       .wc({ wrId: 1, byteLen: 4 });
   });
 
-  test.each(RESERVED)('and in responses: %o', async (bits) => {
+  test.each(RESERVED)('reserved bits are ignored in responses: %o', async (bits) => {
     const c = await rc();
     c.post(0, { ...ping(1) }, { ...reading(c, 4), wrId: 2 })
       .out(sent(1000), request.read({ psn: 1001, ...remote, length: 4, ackReq: true }))
@@ -49,7 +49,7 @@ describe('bits and fields that carry nothing', () => {
       .holds(c.buffer, 0, PING);
   });
 
-  test('a request that asks for no ACK gets none, whatever the bits beside AckReq', async () => {
+  test('a request without AckReq gets no ACK, whatever the bits beside it', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, send({ psn: 100, ackReq: false, bth: { reserved7: 0x7f } }))
       .silent()
@@ -82,7 +82,7 @@ describe('bits and fields that carry nothing', () => {
       .counts({ rcvd_pkts: 2 });
   });
 
-  test('fields that change from packet to packet of a connection', async () => {
+  test('header fields that change from packet to packet of a connection', async () => {
     const c = await rc({ receives: 4 });
     for (let i = 0; i < 4; i++) {
       const there = { ...c.there, sport: i * 7, ipId: 0xfffe + i, trafficClass: i === 3 ? 0 : i, hopLimit: 64 - i };
@@ -92,8 +92,8 @@ describe('bits and fields that carry nothing', () => {
   });
 });
 
-describe('ACKs', () => {
-  test('of WRITEs have no credits (mlx5, with nothing posted): further WRITEs and READs do not wait', async () => {
+describe('ACKs of adapters', () => {
+  test('of WRITEs without credits (mlx5, with nothing posted) let further WRITEs and READs go', async () => {
     const c = await rc({ flowControl: true });
     const writing = (wrId: number): SendRequest => ({ wrId, opcode: 'RDMA_WRITE', inline: PING, remote });
     const written = (psn: number) => request.writeOnly({ psn, ...remote, payload: PING, ackReq: true });
@@ -108,7 +108,7 @@ describe('ACKs', () => {
       .counts({ rc_crwaits: 0 });
   });
 
-  test('without credits let SENDs trickle: one at a time, and none waits for ever', async () => {
+  test('without credits let SENDs go one at a time, and none waits for ever', async () => {
     const c = await rc({ flowControl: true, timeout: 8 });
     const WAIT = 1049;
     c.post(0, ping(1), ping(2), ping(3))
@@ -168,7 +168,7 @@ describe('a CNP as a ConnectX-4 Lx sends it', () => {
   /** Its own traffic class, an identification that counts, source port 0. */
   const HABITS = { sport: 0, trafficClass: 0xc2, ipId: 0x718c };
 
-  test('slows the queue pair down, and is no part of the PSNs', async () => {
+  test('slows the queue pair down, and takes no PSN', async () => {
     const c = await rc({ receives: 1 });
     c.post(0, ping(1))
       .out(sent(1000))
@@ -179,7 +179,7 @@ describe('a CNP as a ConnectX-4 Lx sends it', () => {
       .wc({ wrId: 1 }, { wrId: 1 });
   });
 
-  test('also with reserved bits, or with bytes in the reserved part', async () => {
+  test('counts also with reserved bits, or with bytes in the reserved part', async () => {
     const c = await rc();
     c.post(0, ping(1)).out(sent(1000));
     const odd: Packet = { ...cnp, bth: { ...cnp.bth, reserved6: 0x10 }, payload: new Uint8Array(16).fill(0xff) };
@@ -199,7 +199,7 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
   const answers = (from: number) =>
     response.read({ psn: 1000 + from, msn: 1, payload: data.slice(from * 256), mtu: 256 });
 
-  test('to a READ: it is asked again after the delay', async () => {
+  test('to a READ: the READ is sent again after the delay', async () => {
     const c = await started({ rnrRetry: 1, retryCnt: 0 });
     c.in(1, nak.rnr({ psn: 1000, timer: 1 }))
       .silent()
@@ -211,7 +211,7 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
       .counts({ rcvd_rnr_err: 1 });
   });
 
-  test('in the middle of the response to a READ: only the rest is asked again', async () => {
+  test('in the middle of a READ response: only the rest is requested again', async () => {
     const c = await started();
     c.in(1, ...answers(0).slice(0, 2), nak.rnr({ psn: 1002, timer: 1 }))
       .silent()
@@ -222,7 +222,7 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
       .holds(c.buffer, 0, data);
   });
 
-  test('to a WRITE and to an atomic, which need no receive either', async () => {
+  test('to a WRITE and to an atomic, which need no receive, repeat them', async () => {
     const c = await rc();
     const written = request.writeOnly({ psn: 1000, ...remote, payload: PING, ackReq: true });
     const added = request.fetchAdd({ psn: 1001, ...remote, add: 5n, ackReq: true });
@@ -244,7 +244,7 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
       .wc({ wrId: 2 });
   });
 
-  test('as often as memory is missing, with rnr_retry 7: none of the retries of losses is taken', async () => {
+  test('without end, with rnr_retry 7: no retry of retry_cnt is used', async () => {
     const c = await started({ retryCnt: 0 });
     let us = 1;
     for (let i = 0; i < 10; i++) {
@@ -258,7 +258,7 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
   });
 });
 
-test('the ICRC of all of it is that of the kit, which leaves out what routers may change', async () => {
+test('the ICRC of these packets is that of the test kit, which leaves out what routers may change', async () => {
   const c = await rc({ receives: 1 });
   const bytes = frame({ ...c.there, trafficClass: 0xff, hopLimit: 3 }, send({ psn: 100, bth: { reserved6: 0x2a } }));
   // on their way: other traffic class and hop limit, the reserved bits and FECN and BECN of the BTH

@@ -21,8 +21,8 @@ import {
   WAIT,
 } from './measured-rtt.js';
 
-describe('how long an answer is awaited', () => {
-  test('a round trip and four times its deviation, at first half of it', async () => {
+describe('the time that an answer is awaited', () => {
+  test('is a round trip and four times its deviation, which is half of it at first', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
@@ -35,7 +35,7 @@ describe('how long an answer is awaited', () => {
       .counts({ roce_adp_retrans: 1, retransmits: 1 + RETRANSMITTED, local_ack_timeout_err: 0 });
   });
 
-  test('each round trip counts an eighth, and a quarter in the deviation', async () => {
+  test('follows each round trip by an eighth, and its deviation by a quarter', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
@@ -53,7 +53,7 @@ describe('how long an answer is awaited', () => {
       .wc({ wrId: 2 });
   });
 
-  test('but not less than a millisecond', async () => {
+  test('is not less than a millisecond', async () => {
     const c = await measuredAfterLoss({}, 2);
     c.post(START, ping(1))
       .out(sent(1001))
@@ -65,7 +65,7 @@ describe('how long an answer is awaited', () => {
       .wc({ wrId: 1 });
   });
 
-  test('and not at all before the first', async () => {
+  test('is not limited before the first round trip', async () => {
     const c = await rc();
     c.post(0, ping(1))
       .out(sent(1000))
@@ -79,7 +79,7 @@ describe('how long an answer is awaited', () => {
     expect(roundTrip(c)).toBe(1);
   });
 
-  test('a packet that the ACK timer repeats is timed only while nothing else is known', async () => {
+  test('includes a packet that the ACK timer repeats only while nothing else is known', async () => {
     const c = await measuredAfterLoss({ timeout: 5 }, 10);
     c.post(START, ping(1))
       .out(sent(1001))
@@ -90,7 +90,7 @@ describe('how long an answer is awaited', () => {
     expect(roundTrip(c)).toBe(10);
   });
 
-  test('from the newest progress on', async () => {
+  test('begins with the newest progress', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
@@ -105,7 +105,7 @@ describe('how long an answer is awaited', () => {
       .wc({ wrId: 2 });
   });
 
-  test('for a packet that had not asked as well, which does so now', async () => {
+  test('begins for a packet without AckReq by repeating it with AckReq', async () => {
     const c = await measuredAfterLoss();
     const bytes = pattern(1024 * 3, 1);
     const piece = (i: number) => bytes.subarray(i * 1024, (i + 1) * 1024);
@@ -121,7 +121,7 @@ describe('how long an answer is awaited', () => {
       .wc({ wrId: 1 });
   });
 
-  test('once more by a thread that was late itself: the answer may be there already', async () => {
+  test('is prolonged once by a thread that was late itself: the answer may have arrived', async () => {
     const c = await measuredAfterLoss();
     const late = START + WAIT + 201;
     c.post(START, ping(1), ping(2))
@@ -138,7 +138,7 @@ describe('how long an answer is awaited', () => {
       .counts({ roce_adp_retrans: 1 });
   });
 
-  test('doubled by each repeat; a packet that was sent twice measures nothing (Karn)', async () => {
+  test('doubles with each repetition; a packet that was sent twice measures nothing (Karn)', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1)).out(sent(1001));
     let us = START;
@@ -162,7 +162,7 @@ describe('how long an answer is awaited', () => {
     expect(roundTrip(c)).toBeGreaterThan(ROUND_TRIP);
   });
 
-  test('as at first again when a repeat is answered after a usual round trip', async () => {
+  test('is as at first again when a repeated packet is answered after a usual round trip', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1)).out(sent(1001));
     for (const times of [1, 3]) c.at(START + WAIT * times).out(sent(1001));
@@ -178,7 +178,7 @@ describe('how long an answer is awaited', () => {
       .wc({ wrId: 2 });
   });
 
-  test('a packet behind a repeated one is timed, one that is repeated with it is not', async () => {
+  test('is measured by a packet behind a repeated one, not by one that is repeated with it', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
@@ -227,9 +227,9 @@ const awaits = (c: Conversation, us: number, wait: number, psn = 1003) =>
     .in(us + wait + 1, ack({ psn, msn: 3 }))
     .wc({ wrId: 2 });
 
-describe('where nothing was lost an answer is awaited for 16 ms at least', () => {
+describe('an answer is awaited for at least 16 ms where nothing was lost', () => {
   test.each([0, ROUND_TRIP / 2 - 1, WAIT + 1, 10_000])(
-    'a peer that answers the repeated packet after %i us was late, and nothing was lost',
+    'after a peer that answers the repeated packet after %i us: nothing was lost',
     async (us) => {
       const c = await measured();
       awaits(repeated(c, us), 100_000, MIN_RTO).counts({ roce_adp_retrans: 2 });
@@ -237,14 +237,14 @@ describe('where nothing was lost an answer is awaited for 16 ms at least', () =>
   );
 
   test.each([ROUND_TRIP / 2, ROUND_TRIP, WAIT])(
-    'one that answers it after %i us has not had the first: the next is missed soon',
+    'not after one that answers it after %i us: the first packet was lost',
     async (us) => {
       const c = await measured();
       awaits(repeated(c, us), 100_000, LESS);
     },
   );
 
-  test('a NAK says that something was lost; after a quarter of a second that is over', async () => {
+  test('not for a quarter of a second after a NAK, which shows a loss', async () => {
     const lost = async () =>
       (await measured())
         .post(START, ping(1))
@@ -257,7 +257,7 @@ describe('where nothing was lost an answer is awaited for 16 ms at least', () =>
     awaits(await lost(), START + LOSSY_PERIOD + 1, MIN_RTO, 1002);
   });
 
-  test('an answer that is left out says so as well', async () => {
+  test('nor after a missing response', async () => {
     const c = await measured();
     const read = (i: number) => ({
       wrId: i,
@@ -281,7 +281,7 @@ describe('where nothing was lost an answer is awaited for 16 ms at least', () =>
 });
 
 describe('the ACK timer', () => {
-  test('runs as it would, from the last progress on, and is what counts as a try', async () => {
+  test('runs from the last progress on, and alone counts as a try', async () => {
     const c = await measuredAfterLoss({ retryCnt: 1 });
     c.post(START, ping(1), ping(2)).out(sent(1001), sent(1002));
     for (const times of [1, 3, 7, 15]) c.at(START + WAIT * times).out(sent(1001));
@@ -305,7 +305,7 @@ describe('the ACK timer', () => {
       .silent();
   });
 
-  test('that is earlier comes alone', async () => {
+  test('repeats alone when it is the earlier one', async () => {
     // 131 us, less than the minimum timeout
     const c = await measuredAfterLoss({ timeout: 5 }, 10);
     c.post(START, ping(1))
@@ -317,7 +317,7 @@ describe('the ACK timer', () => {
       .counts({ roce_adp_retrans: 0, local_ack_timeout_err: 1 });
   });
 
-  test('that is off stays off, and so does this', async () => {
+  test('that is off stays off, and adaptive retransmission with it', async () => {
     const c = await measuredAfterLoss({ timeout: 0 });
     c.post(START, ping(1))
       .out(sent(1001))
@@ -329,7 +329,7 @@ describe('the ACK timer', () => {
 });
 
 describe('nothing is repeated early', () => {
-  test('while a peer that was not ready is waited for; afterwards it is', async () => {
+  test('while the requester waits for a peer that was not ready', async () => {
     const c = await measuredAfterLoss();
     // RNR timer code 20 is 10.24 ms
     c.post(START, ping(1))
@@ -356,7 +356,7 @@ describe('nothing is repeated early', () => {
       .silent();
   });
 
-  test('where it is switched off, also when an answer is being waited for', async () => {
+  test('where adaptive retransmission is switched off, also while an answer is awaited', async () => {
     for (const off of ['before', 'meanwhile']) {
       const c = await measuredAfterLoss({ adaptive: off !== 'before' });
       c.post(START, ping(1)).out(sent(1001));
@@ -371,7 +371,7 @@ describe('nothing is repeated early', () => {
     }
   });
 
-  test('on the next connection, of which nothing is known, even if the last one ended amid a repeat', async () => {
+  test('on the next connection, even if the last one ended during a repetition', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1))
       .out(sent(1001))
@@ -389,7 +389,7 @@ describe('nothing is repeated early', () => {
   });
 });
 
-test('it does not stop while the send queue is drained (SQD)', async () => {
+test('a queue pair in SQD goes on repeating', async () => {
   const c = await measuredAfterLoss();
   c.post(START, ping(1))
     .out(sent(1001))
@@ -401,7 +401,7 @@ test('it does not stop while the send queue is drained (SQD)', async () => {
     .events('SQ_DRAINED');
 });
 
-test.each(['UC', 'UD'] as const)('%s has none', async (type) => {
+test.each(['UC', 'UD'] as const)('%s has no adaptive retransmission', async (type) => {
   const { rig } = await rc();
   const qp = rig.qp({ type });
   expect([qp.adaptive(true), qp.adaptive(false)]).toEqual(['EINVAL', 'EINVAL']);

@@ -113,7 +113,7 @@ describe.each(Object.entries(CASES))('a packet with %s is dropped', (_, each) =>
   });
 });
 
-describe('what does not matter', () => {
+describe('a packet is taken with any value of a field that the responder does not check', () => {
   const FINE: Record<string, Partial<Flow> | Packet> = {
     'the source port': { sport: 1 },
     'the source port 0': { sport: 0 },
@@ -149,7 +149,7 @@ describe('on a connection in a VLAN', () => {
       .counts({ drop_vlan: 1 });
   });
 
-  test('priority and drop eligibility do not matter', async () => {
+  test('priority and drop eligibility are ignored', async () => {
     const c = await rc({ receives: 1, vlan: 0x6005, flow: { vlan: 0x6005 } });
     c.frames(0, frame({ ...c.there, vlan: 0xf005 }, good))
       .out(ack({ psn: 100, msn: 1 }))
@@ -157,7 +157,7 @@ describe('on a connection in a VLAN', () => {
   });
 });
 
-test('the ICRC is checked before the packet changes anything, the PSN state included', async () => {
+test('the ICRC is checked before the packet changes any state', async () => {
   const c = await rc({ receives: 1 });
   c.frames(0, frame(c.there, send({ psn: 105 }), { icrc: 0 }))
     .silent()

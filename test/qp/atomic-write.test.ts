@@ -10,8 +10,8 @@ const EIGHT = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
 const OTHER = EIGHT.map((byte) => byte + 100);
 const REMOTE = { va: 0x1000n, rkey: 0x99 };
 
-describe('as responder', () => {
-  test('the bytes go to memory as they come, the answer is a READ response without data', async () => {
+describe('the responder of an ATOMIC WRITE', () => {
+  test('writes the bytes at once, and responds with a READ response without data', async () => {
     const c = await rc();
     c.in(0, request.atomicWrite({ psn: 100, va: TARGET_VA + 8n, rkey: c.target.rkey, payload: EIGHT }))
       .out(response.readOnly({ psn: 100, msn: 1 }))
@@ -20,7 +20,7 @@ describe('as responder', () => {
       .out(ack({ psn: 101, msn: 2 }));
   });
 
-  test('works in a region whose memory lies unaligned in ours', async () => {
+  test('works in a region whose memory is unaligned', async () => {
     const c = await rc();
     const odd = c.rig.regionAt(c.target.ptr + 3, 64, 15, 0x8000n);
     c.in(0, request.atomicWrite({ psn: 100, va: 0x8008n, rkey: odd.rkey, payload: EIGHT }))
@@ -28,7 +28,7 @@ describe('as responder', () => {
       .holds(c.target, 11, EIGHT);
   });
 
-  test('a lost answer is given again, and nothing is written a second time', async () => {
+  test('repeats a lost response without writing again', async () => {
     const c = await rc();
     const at = { va: TARGET_VA, rkey: c.target.rkey };
     const first = request.atomicWrite({ psn: 100, ...at, payload: EIGHT });
@@ -40,7 +40,7 @@ describe('as responder', () => {
       .counts({ duplicate_request: 1 });
   });
 
-  test('one that is no longer remembered is dropped', async () => {
+  test('drops one that it no longer remembers', async () => {
     const c = await rc({ maxDestRdAtomic: 1 });
     const at = { va: TARGET_VA, rkey: c.target.rkey, payload: EIGHT };
     c.in(0, request.atomicWrite({ psn: 100, ...at }))
@@ -52,7 +52,7 @@ describe('as responder', () => {
       .counts({ drop_duplicate_unknown: 1 });
   });
 
-  test('an answer that is being repeated does not keep the next request from its place', async () => {
+  test('takes the next request while a response is repeated', async () => {
     for (const make of [
       (psn: number, at: { va: bigint; rkey: number }) => request.atomicWrite({ psn, ...at, payload: EIGHT }),
       (psn: number, at: { va: bigint; rkey: number }) => request.fetchAdd({ psn, ...at, add: 1n }),
@@ -68,7 +68,7 @@ describe('as responder', () => {
     }
   });
 
-  test('more than max_dest_rd_atomic at once is an invalid request', async () => {
+  test('refuses more than max_dest_rd_atomic at once as an invalid request', async () => {
     const c = await rc({ maxDestRdAtomic: 2 });
     const at = { va: TARGET_VA, rkey: c.target.rkey, payload: EIGHT };
     c.in(0, ...[100, 101, 102].map((psn) => request.atomicWrite({ psn, ...at })))
@@ -101,7 +101,7 @@ describe('as responder', () => {
       .events(why.includes('queue pair') ? 'QP_ACCESS_ERR' : 'QP_REQ_ERR');
   });
 
-  test('it needs the right to write, not that of atomics', async () => {
+  test('needs the right to write, not that of atomics', async () => {
     const c = await rc({ access: 3 });
     const [writable, atomic] = [3, 9].map((access) => c.rig.regionAt(c.target.ptr, 64, access, TARGET_VA));
     if (!writable || !atomic) throw new Error('two regions');
@@ -112,7 +112,7 @@ describe('as responder', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('all eight bytes must lie in the region', async () => {
+  test('needs all eight bytes in the region', async () => {
     const c = await rc();
     const short = c.rig.regionAt(c.target.ptr, 12, 15, TARGET_VA);
     c.in(0, request.atomicWrite({ psn: 100, va: TARGET_VA + 8n, rkey: short.rkey, payload: EIGHT }))
@@ -120,7 +120,7 @@ describe('as responder', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('in the middle of a message it is out of sequence', async () => {
+  test('gets a sequence error in the middle of a message', async () => {
     const c = await rc({ receives: 1 });
     c.in(
       0,
@@ -132,8 +132,8 @@ describe('as responder', () => {
   });
 });
 
-describe('as requester', () => {
-  test('inline or from memory: RETH of 8 bytes, then the bytes', async () => {
+describe('the requester of an ATOMIC WRITE', () => {
+  test('sends a RETH of 8 bytes, then the bytes, inline or from memory', async () => {
     const c = await rc();
     c.post(
       0,
@@ -151,7 +151,7 @@ describe('as requester', () => {
       .wc({ wrId: 2, opcode: 'ATOMIC_WRITE' });
   });
 
-  test('a region that may only be read is good enough', async () => {
+  test('may read from a region with no right but reading', async () => {
     const c = await rc();
     const readable = c.rig.regionAt(c.buffer.ptr, 64, 0);
     c.post(0, { wrId: 1, opcode: 'ATOMIC_WRITE', pieces: [readable.piece(0, 8)], remote: REMOTE });
@@ -159,7 +159,7 @@ describe('as requester', () => {
     c.in(1, response.readOnly({ psn: 1000, msn: 1 })).wc({ wrId: 1 });
   });
 
-  test('it counts against max_rd_atomic, and a fence waits for it', async () => {
+  test('counts it against max_rd_atomic, and a fence waits for it', async () => {
     const c = await rc({ maxRdAtomic: 1 });
     const write = { opcode: 'ATOMIC_WRITE', inline: EIGHT, remote: REMOTE };
     c.post(
@@ -179,7 +179,7 @@ describe('as requester', () => {
       .wc({ wrId: 3 });
   });
 
-  test('only its answer says that it is done: an ACK behind it asks for it again', async () => {
+  test('needs its response: an ACK behind it repeats it', async () => {
     const c = await rc();
     const again = request.atomicWrite({ psn: 1000, ...REMOTE, payload: EIGHT, ackReq: true });
     const write = request.writeOnly({ psn: 1001, ...REMOTE, payload: OTHER, ackReq: true });
@@ -196,14 +196,14 @@ describe('as requester', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('an answer with data is an error of its length', async () => {
+  test('fails with a length error for a response with data', async () => {
     const c = await rc();
     c.post(0, { wrId: 1, opcode: 'ATOMIC_WRITE', inline: EIGHT, remote: REMOTE });
     c.take();
     c.in(1, response.readOnly({ psn: 1000, msn: 1, payload: EIGHT })).wc({ wrId: 1, status: 'LOC_LEN_ERR' });
   });
 
-  test('an answer of several packets, or an atomic one, is none', async () => {
+  test('takes no response of several packets, and no atomic one', async () => {
     for (const answer of [
       response.readFirst({ psn: 1000, msn: 1, payload: pattern(1024) }),
       response.atomicAck({ psn: 1000, msn: 1, original: 0n }),
@@ -215,14 +215,14 @@ describe('as requester', () => {
     }
   });
 
-  test('a refusal ends it with what the peer says', async () => {
+  test('fails as a NAK of the peer says', async () => {
     const c = await rc();
     c.post(0, { wrId: 1, opcode: 'ATOMIC_WRITE', inline: EIGHT, remote: REMOTE });
     c.take();
     c.in(1, nak.remoteAccess({ psn: 1000 })).wc({ wrId: 1, opcode: 'ATOMIC_WRITE', status: 'REM_ACCESS_ERR' });
   });
 
-  test('posting: eight bytes, and max_rd_atomic at least 1', async () => {
+  test('posts eight bytes only, and needs max_rd_atomic of 1', async () => {
     const c = await rc();
     for (const length of [0, 7, 9])
       expect(c.qp.send({ opcode: 'ATOMIC_WRITE', inline: new Uint8Array(length), remote: REMOTE })).toBe('EINVAL');

@@ -11,7 +11,7 @@ function word(c: Conversation, value?: bigint): bigint {
 
 const at = (c: Conversation) => ({ va: TARGET_VA, rkey: c.target.rkey });
 
-test('COMPARE_SWAP swaps where the memory compares equal, and answers what was there', async () => {
+test('COMPARE_SWAP swaps if the memory compares equal, and returns the original', async () => {
   const c = await rc();
   word(c, 0x1122334455667788n);
   c.in(0, request.compareSwap({ psn: 100, ...at(c), compare: 0x1122334455667788n, swap: 0xaan })).out(
@@ -20,7 +20,7 @@ test('COMPARE_SWAP swaps where the memory compares equal, and answers what was t
   expect(word(c)).toBe(0xaan);
 });
 
-test('COMPARE_SWAP changes nothing where it compares unequal', async () => {
+test('COMPARE_SWAP changes nothing if the memory compares unequal', async () => {
   const c = await rc();
   word(c, 5n);
   c.in(0, request.compareSwap({ psn: 100, ...at(c), compare: 6n, swap: 9n })).out(
@@ -38,7 +38,7 @@ test('FETCH_ADD adds modulo 2^64', async () => {
   expect(word(c)).toBe(3n);
 });
 
-test('a duplicate atomic is answered from what was saved, and not executed again', async () => {
+test('a duplicate atomic gets the saved response, and is not executed again', async () => {
   const c = await rc();
   word(c, 40n);
   const add = request.fetchAdd({ psn: 100, ...at(c), add: 2n });
@@ -56,7 +56,7 @@ test('a duplicate atomic is answered from what was saved, and not executed again
   expect(word(c)).toBe(1000n);
 });
 
-test('an atomic that is no longer remembered is dropped: it must not be executed again', async () => {
+test('a duplicate atomic that is no longer remembered is dropped', async () => {
   const c = await rc({ maxDestRdAtomic: 1 });
   word(c, 0n);
   const add = (psn: number) => request.fetchAdd({ psn, ...at(c), add: 1n });
@@ -70,7 +70,7 @@ test('an atomic that is no longer remembered is dropped: it must not be executed
   expect(word(c)).toBe(2n);
 });
 
-test('a READ does not repeat an atomic, nor an atomic a READ', async () => {
+test('a duplicate READ gets no atomic’s response, nor an atomic a READ’s', async () => {
   const c = await rc();
   const payload = c.target.bytes.slice(0, 8);
   c.in(0, request.read({ psn: 100, ...at(c), length: 8 }))
@@ -102,7 +102,7 @@ test('with max_dest_rd_atomic 0 an atomic is an invalid request', async () => {
     .events('QP_REQ_ERR');
 });
 
-test('an atomic works in a region whose memory lies unaligned in ours', async () => {
+test('an atomic works in a region whose memory is unaligned', async () => {
   const c = await rc();
   const odd = c.rig.regionAt(c.target.ptr + 3, 64, 15, 0x8000n);
   new DataView(odd.bytes.buffer, odd.ptr).setBigUint64(8, 11n, true);
@@ -113,7 +113,7 @@ test('an atomic works in a region whose memory lies unaligned in ours', async ()
   expect(new DataView(odd.bytes.buffer, odd.ptr).getBigUint64(8, true)).toBe(1n);
 });
 
-test('posting atomics sends their operands; the original comes back in the byte order of the host', async () => {
+test('posting atomics sends their operands; the original arrives in the byte order of the host', async () => {
   const c = await rc();
   const remote = { va: 0x1000n, rkey: 0x99 };
   const [compareAdd, swap] = [0x0102030405060708n, 0x1112131415161718n];
@@ -134,7 +134,7 @@ test('posting atomics sends their operands; the original comes back in the byte 
     .holds(c.buffer, 8, Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0));
 });
 
-test('an atomic whose answer has no memory of ours to go to fails, and is not sent', async () => {
+test('an atomic without local memory for its response fails, and is not sent', async () => {
   const c = await rc();
   const wr = { opcode: 'ATOMIC_FETCH_AND_ADD', remote: { va: 0x1000n, rkey: 0x99 }, compareAdd: 1n };
   c.post(0, { wrId: 1, ...wr, pieces: [{ ptr: c.buffer.ptr, length: 8, lkey: c.buffer.lkey + 1 }] })
@@ -156,7 +156,7 @@ test('posting an atomic of other than 8 bytes is refused', async () => {
 test.each([
   ['more', 8],
   ['fewer', 1],
-])('what is kept for the peer and still to be answered stays when it may have %s outstanding', async (_, depth) => {
+])('responses that are still due are kept when the peer may have %s outstanding', async (_, depth) => {
   const c = await rc({ maxDestRdAtomic: 2 });
   const add = (psn: number) => request.fetchAdd({ psn, ...at(c), add: 1n });
   const answer = (psn: number) => response.atomicAck({ psn, msn: psn - 99, original: BigInt(psn) });

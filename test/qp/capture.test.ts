@@ -61,7 +61,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
     return { region, rkey };
   }
 
-  test('we answer as rxe did', async () => {
+  test('the card answers as rxe did', async () => {
     const psn = first(capture.requests).psn;
     const c = await rc({
       ...{ receives: 1, access: RIGHTS & ~16, rqPsn: psn, destQpn: first(capture.answers).destQp },
@@ -90,7 +90,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
       c.wc({ wrId: 1, opcode: 'RECV', byteLen: 64, flags: 8, invalidatedRkey: rkey }).events('QP_ACCESS_ERR');
   });
 
-  test('we ask as rxe did, and take its answers', async () => {
+  test('the card requests as rxe did, and takes its responses', async () => {
     const { va, rkey } = capture;
     const c = await rc({
       ...{ sqPsn: first(capture.requests).psn, destQpn: first(capture.requests).destQp, timeout: 0 },
@@ -135,7 +135,7 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
   }
 });
 
-test('the captures hold what this file is about', () => {
+test('the captures contain what this file tests', () => {
   const opcodes = NAMES.flatMap((name) => read(name).requests.map(({ bth }) => bth.opcode));
   for (const opcode of [Op.FLUSH, Op.ATOMIC_WRITE, Op.SEND_ONLY_WITH_INVALIDATE]) expect(opcodes).toContain(opcode);
 });

@@ -89,7 +89,7 @@ describe('a CNP', () => {
     return count + c.take().length;
   }
 
-  test('slows its queue pair down: to half the line rate at first, and less with every further one', async () => {
+  test('halves the line rate at first, and lowers the rate with every further one', async () => {
     const c = await rc({ sendWr: 4 });
     c.rig.x.setCongestion(c.rig.x.CongestionParameter.LINE_RATE, 1e9);
     inFlight(c).in(0, cnp).silent();
@@ -105,7 +105,7 @@ describe('a CNP', () => {
     c.qp.poll();
   });
 
-  test('is forgotten with time: the rate grows back until there is none', async () => {
+  test('loses its effect with time: the rate grows until there is no limit', async () => {
     const c = await rc();
     inFlight(c).in(0, cnp).silent();
     expect(c.qp.attribute('RATE')).toBeGreaterThan(0);
@@ -139,7 +139,7 @@ describe('a CNP', () => {
     c.qp.poll();
   });
 
-  test('in a row with others keeps the target: the rate returns to what it was before the first', async () => {
+  test('soon after another keeps the target: the rate returns to that before the first', async () => {
     const c = await rc();
     c.rig.x.setCongestion(c.rig.x.CongestionParameter.LEAST_RATE, 1e6);
     inFlight(c);
@@ -174,7 +174,7 @@ describe('a CNP', () => {
     c.in(0, cnp).silent().counts({ rp_cnp_ignored: 1, rcvd_pkts: 1 });
   });
 
-  test('for nobody, or with a wrong ICRC, does nothing', async () => {
+  test('for no queue pair, or with a wrong ICRC, has no effect', async () => {
     const c = await rc();
     c.frames(0, frame({ ...c.there, destQp: 0x123456 }, cnp), frame(c.there, cnp, { icrc: 1 }))
       .silent()
@@ -194,39 +194,36 @@ describe('ECT(0)', () => {
   test.each([
     ['IPv4', {}],
     ['IPv6', { localIp: [0xfd, ...Array(14).fill(0), 1], remoteIp: [0xfd, ...Array(14).fill(0), 2] }],
-  ])(
-    'is in every packet of a connection, %s: adapters have it in the address, and what is marked is not dropped',
-    async (_, ips) => {
-      const flow = 'localIp' in ips ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {};
-      const c = await markable({ ...ips, flow, receives: 1 });
-      const [piece, remote] = [c.buffer.piece(0, 8), { va: 0n, rkey: 7 }];
-      const opcodes = ['SEND', 'RDMA_WRITE', 'RDMA_READ', 'ATOMIC_FETCH_AND_ADD', 'ATOMIC_WRITE', 'FLUSH'];
-      for (const opcode of opcodes)
-        c.qp.send({
-          opcode,
-          pieces: opcode === 'FLUSH' ? [] : [piece],
-          remote,
-          flush: { length: 8, what: 1 },
-          imm: 0x21,
-        });
-      c.at(0);
-      expect(codes(c)).toEqual(
-        ['SEND_ONLY', 'RDMA_WRITE_ONLY', 'RDMA_READ_REQUEST', 'FETCH_ADD', 'ATOMIC_WRITE', 'FLUSH'].map(
-          (name) => `${name} 2`,
-        ),
-      );
-      const at = { va: TARGET_VA, rkey: c.target.rkey };
-      c.in(1, request.read({ psn: 100, ...at, length: 2000 }), request.fetchAdd({ psn: 102, ...at, add: 1n }));
-      expect(codes(c)).toEqual(['RDMA_READ_RESPONSE_FIRST 2', 'RDMA_READ_RESPONSE_LAST 2', 'ATOMIC_ACKNOWLEDGE 2']);
-      c.in(2, send({ psn: 103 }));
-      expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
-      c.in(3, send({ psn: 110 }));
-      expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
-      c.qp.poll();
-    },
-  );
+  ])('is in every packet of a connection, %s, and a marked packet is not dropped', async (_, ips) => {
+    const flow = 'localIp' in ips ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {};
+    const c = await markable({ ...ips, flow, receives: 1 });
+    const [piece, remote] = [c.buffer.piece(0, 8), { va: 0n, rkey: 7 }];
+    const opcodes = ['SEND', 'RDMA_WRITE', 'RDMA_READ', 'ATOMIC_FETCH_AND_ADD', 'ATOMIC_WRITE', 'FLUSH'];
+    for (const opcode of opcodes)
+      c.qp.send({
+        opcode,
+        pieces: opcode === 'FLUSH' ? [] : [piece],
+        remote,
+        flush: { length: 8, what: 1 },
+        imm: 0x21,
+      });
+    c.at(0);
+    expect(codes(c)).toEqual(
+      ['SEND_ONLY', 'RDMA_WRITE_ONLY', 'RDMA_READ_REQUEST', 'FETCH_ADD', 'ATOMIC_WRITE', 'FLUSH'].map(
+        (name) => `${name} 2`,
+      ),
+    );
+    const at = { va: TARGET_VA, rkey: c.target.rkey };
+    c.in(1, request.read({ psn: 100, ...at, length: 2000 }), request.fetchAdd({ psn: 102, ...at, add: 1n }));
+    expect(codes(c)).toEqual(['RDMA_READ_RESPONSE_FIRST 2', 'RDMA_READ_RESPONSE_LAST 2', 'ATOMIC_ACKNOWLEDGE 2']);
+    c.in(2, send({ psn: 103 }));
+    expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
+    c.in(3, send({ psn: 110 }));
+    expect(codes(c)).toEqual(['ACKNOWLEDGE 2']);
+    c.qp.poll();
+  });
 
-  test('is not in datagrams: nothing slows them down', async () => {
+  test('is not in datagrams, which have no congestion control', async () => {
     const rig = await Rig.create();
     rig.x.setCongestion(rig.x.CongestionParameter.ECT, 1);
     const c = await datagrams({ rig });
@@ -239,7 +236,7 @@ describe('ECT(0)', () => {
     [0x68, 0x6a],
     [0x69, 0x69],
     [0x6b, 0x6b],
-  ])('does not touch what the user says: traffic class %i becomes %i', async (trafficClass, expected) => {
+  ])('leaves the user’s bits of the traffic class: %i becomes %i', async (trafficClass, expected) => {
     const c = await markable({ trafficClass });
     c.post(0, { opcode: 'SEND', inline: PING });
     expect(said(c)).toEqual([{ opcode: Op.SEND_ONLY, trafficClass: expected }]);
@@ -256,7 +253,7 @@ describe('ECT(0)', () => {
     c.qp.poll();
   });
 
-  test('a CNP that was marked slows down, and is answered with none', async () => {
+  test('a marked CNP slows down, and is not answered', async () => {
     const c = await rc();
     inFlight(c)
       .frames(0, frame({ ...c.there, ...MARKED }, cnp))
@@ -266,13 +263,13 @@ describe('ECT(0)', () => {
   });
 });
 
-describe('a queue pair that begins anew', () => {
+describe('a queue pair that is connected again', () => {
   const anew = (c: Conversation) => {
     c.qp.modify({ STATE: 0 });
     c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 100 });
   };
 
-  test('is not slowed down by what the last peer has asked', async () => {
+  test('is not slowed down by CNPs of the last peer', async () => {
     const c = await rc();
     inFlight(c)
       .in(0, ...Array.from({ length: 30 }, () => cnp))
@@ -284,7 +281,7 @@ describe('a queue pair that begins anew', () => {
     c.qp.poll();
   });
 
-  test.each([0, 6])('does not tell of what the last peer has sent, nor does one in state %i', async (state) => {
+  test.each([0, 6])('sends no CNP for packets of the last peer, nor does one in state %i', async (state) => {
     const c = await rc({ receives: 1 });
     c.at(1, () => {
       c.rig.put(frame({ ...c.there, ...MARKED }, send({ psn: 100, ackReq: false })));

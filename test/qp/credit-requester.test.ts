@@ -29,7 +29,7 @@ async function knowing(code: number, options: RcOptions = {}): Promise<Conversat
 }
 
 describe('the first message', () => {
-  test('goes at once, the second waits for what the answer tells', async () => {
+  test('leaves at once, and the second waits for the credits of its ACK', async () => {
     const c = await heeding();
     c.post(0, ping(1), ping(2), ping(3))
       .out(sent(1000))
@@ -41,7 +41,7 @@ describe('the first message', () => {
       .wc({ wrId: 2 }, { wrId: 3 });
   });
 
-  test('a peer that knows no credits is not waited for', async () => {
+  test('is followed by others if the peer has no credits', async () => {
     const c = await knowing(NO_LIMIT);
     c.post(2, ping(2), ping(3), ping(4)).out(sent(1001), sent(1002), sent(1003));
     expect(c.qp.attribute('CREDITS')).toBe(0xffffffff);
@@ -50,7 +50,7 @@ describe('the first message', () => {
       .counts({ rc_crwaits: 0 });
   });
 
-  test('of several packets: one alone, which asks for an ACK, shows whether there is room', async () => {
+  test('of several packets sends one of them, with AckReq, to see whether there is room', async () => {
     const c = await heeding({ mtu: 256 });
     const message = c.buffer.bytes.slice(0, 700);
     c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 700)] })
@@ -64,7 +64,7 @@ describe('the first message', () => {
       .wc({ wrId: 1 });
   });
 
-  test('WRITE_WITH_IMM goes whole: its last packet is the one that needs the receive', async () => {
+  test('that is a WRITE_WITH_IMM leaves whole: its last packet needs the receive', async () => {
     const c = await heeding({ mtu: 256 });
     const message = c.buffer.bytes.slice(0, 300);
     c.post(
@@ -83,7 +83,7 @@ describe('the first message', () => {
       .wc({ wrId: 2 });
   });
 
-  test('is refused: it alone comes again after the delay, and the rest when there is room', async () => {
+  test('is refused: it alone is sent again after the delay, and the rest when there is room', async () => {
     const c = await heeding();
     c.post(0, ping(1), ping(2))
       .out(sent(1000))
@@ -112,7 +112,7 @@ describe('credits', () => {
     [9, 24],
     [10, 32],
     [11, 48],
-  ])('code %i: as many messages go as IBTA table 45 has for it, %i', async (code, credits) => {
+  ])('of code %i let as many messages go as IBTA table 45 says, %i', async (code, credits) => {
     const c = await knowing(code, { sendWr: 64 });
     for (let n = 0; n < 60; n++) c.qp.send({ ...ping(2), signaled: false });
     expect(c.at(2).take().length).toBe(Math.min(credits, WINDOW));
@@ -135,7 +135,7 @@ describe('credits', () => {
     },
   );
 
-  test('a message that needs no receive goes without, and moves the limit on by one', async () => {
+  test('do not hold a message that needs no receive, which moves the limit on by one', async () => {
     const c = await knowing(0);
     const word = c.buffer.piece(0, 8);
     c.post(
@@ -164,7 +164,7 @@ describe('credits', () => {
       .wc({ wrId: 5 });
   });
 
-  test('a READ in parts is as many messages', async () => {
+  test('count a READ in parts as so many messages', async () => {
     const c = await knowing(1, { mtu: 256 });
     c.post(2, { wrId: 2, opcode: 'RDMA_READ', pieces: [c.buffer.piece(0, 40 * 256)], remote }, ping(3)).out(
       request.read({ psn: 1001, ...remote, length: 33 * 256, ackReq: true }),
@@ -184,7 +184,7 @@ describe('credits', () => {
       .wc({ wrId: 3 });
   });
 
-  test('what waits holds up what is posted behind it, also what needs no credit', async () => {
+  test('of a message that waits hold all that is posted behind it', async () => {
     const c = await knowing(0);
     c.post(2, ping(2), { wrId: 3, opcode: 'RDMA_WRITE', inline: PING, remote })
       .silent()
@@ -194,7 +194,7 @@ describe('credits', () => {
       .wc({ wrId: 2 }, { wrId: 3 });
   });
 
-  test('an answer that comes late tells nothing that is new, and takes nothing back', async () => {
+  test('of a late ACK give nothing new, and take nothing back', async () => {
     const c = await knowing(3);
     c.post(2, ping(2), ping(3))
       .out(sent(1001), sent(1002))
@@ -204,7 +204,7 @@ describe('credits', () => {
     c.counts({ drop_ghost_response: 1 });
   });
 
-  test('an MSN that counts messages which were never sent is not believed', async () => {
+  test('with an MSN of messages that were never sent are ignored', async () => {
     const c = await knowing(0);
     c.in(2, told(1000, 2, 5))
       .post(3, ping(2))
@@ -214,7 +214,7 @@ describe('credits', () => {
     c.wc({ wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
-  test('a peer that has told of a limit may tell of none, and the other way round', async () => {
+  test('may change to no limit, and back', async () => {
     const c = await knowing(0);
     c.post(2, ping(2), ping(3))
       .silent()
@@ -230,7 +230,7 @@ describe('credits', () => {
       .wc({ wrId: 4 });
   });
 
-  test('off: whatever the peer tells', async () => {
+  test('are ignored when flow control is off', async () => {
     const c = await rc();
     c.post(0, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -243,7 +243,7 @@ describe('credits', () => {
       .counts({ drop_ghost_response: 1, rc_crwaits: 0 });
   });
 
-  test('switched off while a message waits: it goes', async () => {
+  test('end with switching them off: the message that waits leaves', async () => {
     const c = await knowing(0);
     c.post(2, ping(2))
       .silent()
@@ -259,7 +259,7 @@ describe('credits', () => {
     expect(c.rig.qp({ type: 'UC' }).flowControl(false)).toBe('EINVAL');
   });
 
-  test('a new life knows nothing of them', async () => {
+  test('are forgotten by the next connection', async () => {
     const c = await knowing(0);
     expect(c.qp.modify({ STATE: 0 })).toBe('OK');
     c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 2000, rqPsn: 500, timeout: TIMEOUT });
@@ -273,8 +273,8 @@ describe('credits', () => {
   });
 });
 
-describe('news that do not come', () => {
-  test('after as long as for an ACK one more message is sent', async () => {
+describe('an update of credits that does not come', () => {
+  test('lets one more message go after an ACK timeout', async () => {
     const c = await knowing(0);
     c.post(2, ping(2), ping(3))
       .silent()
@@ -294,7 +294,7 @@ describe('news that do not come', () => {
       .counts({ rc_crwaits: 2, local_ack_timeout_err: 0 });
   });
 
-  test('with timeout 0, which waits for no ACK, at once', async () => {
+  test('lets one go at once with timeout 0, which waits for no ACK', async () => {
     const c = await knowing(0, { timeout: 0 });
     c.post(2, ping(2), ping(3))
       .out(sent(1001))
@@ -305,7 +305,7 @@ describe('news that do not come', () => {
       .wc({ wrId: 3 });
   });
 
-  test('not while an answer is due, which will bring some', async () => {
+  test('lets none go while a response is due, which will bring credits', async () => {
     const c = await knowing(0);
     c.post(2, { wrId: 2, opcode: 'RDMA_WRITE', inline: PING, remote }, ping(3)).out(
       request.writeOnly({ psn: 1001, ...remote, payload: PING, ackReq: true }),
@@ -324,7 +324,7 @@ describe('news that do not come', () => {
       .wc({ wrId: 3 });
   });
 
-  test('come after all: what they tell is kept, and nothing goes beyond it', async () => {
+  test('counts when it comes late, and no message exceeds it', async () => {
     const c = await knowing(0);
     c.post(2, ping(2), ping(3), ping(4))
       .in(900, told(1000, 1, 1))
@@ -342,7 +342,7 @@ describe('news that do not come', () => {
       .wc({ wrId: 4 });
   });
 
-  test('the message that is too many is lost: the ACK timer repeats it alone', async () => {
+  test('after a message too many was lost: the ACK timer repeats that alone', async () => {
     const c = await knowing(0);
     c.post(2, ping(2), ping(3))
       .at(2 + WAIT)
@@ -357,7 +357,7 @@ describe('news that do not come', () => {
   });
 });
 
-describe('beside other reasons to wait', () => {
+describe('credits beside other reasons to wait', () => {
   test('SQD starts nothing, credits or not', async () => {
     const c = await knowing(0);
     c.post(2, ping(2))
@@ -372,14 +372,14 @@ describe('beside other reasons to wait', () => {
       .wc({ wrId: 2 });
   });
 
-  test('a message that may not be sent for its memory fails, and does not wait before', async () => {
+  test('a message with a local error fails at once, without waiting for credits', async () => {
     const c = await knowing(0);
     c.post(2, { wrId: 2, opcode: 'SEND', pieces: [{ ptr: 4096, length: 4, lkey: 7 }] })
       .wc({ wrId: 2, status: 'LOC_PROT_ERR' })
       .state('ERR');
   });
 
-  test('an answer to the peer goes out meanwhile', async () => {
+  test('responses to the peer leave meanwhile', async () => {
     const c = await knowing(0, { receives: 2 });
     c.post(2, ping(2))
       .in(3, request.writeOnly({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, payload: PING, ackReq: true }))

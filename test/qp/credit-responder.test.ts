@@ -13,8 +13,8 @@ const read = (c: Conversation, psn: number, length: number): Packet =>
 const write = (c: Conversation, psn: number): Packet =>
   request.writeOnly({ psn, va: TARGET_VA, rkey: c.target.rkey, payload: PING, ackReq: true });
 
-describe('what is told', () => {
-  test('off, as at first: no limit, whatever is posted', async () => {
+describe('the credits of an ACK', () => {
+  test('are off at first: no limit, whatever is posted', async () => {
     const c = await rc({ receives: 3 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, NO_LIMIT))
@@ -61,13 +61,13 @@ describe('what is told', () => {
     [24576, 29],
     [32767, 29],
     [32768, 30],
-  ])('%i receives: the largest code that is not more, %i', async (receives, code) => {
+  ])('for %i receives are the largest code that is not more, %i', async (receives, code) => {
     const c = await offering({ recvWr: 32768, sge: 1 });
     for (let n = 0; n < receives; n++) c.recv(n, 0, 64);
     c.in(0, write(c, 100)).out(told(100, 1, code));
   });
 
-  test('the receives that are left, with every ACK', async () => {
+  test('are the receives that are left, in every ACK', async () => {
     const c = await offering({ receives: 3 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, 2))
@@ -80,7 +80,7 @@ describe('what is told', () => {
       .wc({ wrId: 3 });
   });
 
-  test('also when an ACK is repeated: as many as there are now', async () => {
+  test('are the present ones in a repeated ACK', async () => {
     const c = await offering({ receives: 2 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, 1))
@@ -91,7 +91,7 @@ describe('what is told', () => {
       .out(told(100, 1, 3));
   });
 
-  test('with the answers to READs and atomics, in their first and last packets', async () => {
+  test('are in the first and last packets of responses to READs and atomics', async () => {
     const c = await offering({ receives: 5 });
     const data = c.target.bytes.slice(0, 2500);
     const original = new DataView(c.target.bytes.buffer, c.target.ptr).getBigUint64(0, true);
@@ -107,7 +107,7 @@ describe('what is told', () => {
       .out(response.atomicAck({ psn: 104, msn: 3, syndrome: 4, original }));
   });
 
-  test('the receive of the message that is arriving is for the message after MSN, and counts', async () => {
+  test('count the receive of the message that is arriving: it is for the message after MSN', async () => {
     const c = await offering({ receives: 2 });
     c.in(0, request.sendFirst({ psn: 100, payload: pattern(1024), ackReq: true }))
       .out(told(100, 0, 2))
@@ -116,7 +116,7 @@ describe('what is told', () => {
       .wc({ wrId: 1 });
   });
 
-  test('of a shared receive queue: no limit', async () => {
+  test('of a shared receive queue are no limit', async () => {
     const rig = await Rig.create();
     const srq = new RigSrq(rig);
     const c = await offering({ rig, srq: srq.handle });
@@ -131,7 +131,7 @@ describe('what is told', () => {
     c.at(2).silent();
   });
 
-  test('a NAK has no room for it', async () => {
+  test('are not in a NAK, which has no room for them', async () => {
     const c = await offering();
     c.in(0, send({ psn: 100 }))
       .out(nak.rnr({ psn: 100, timer: 12 }))
@@ -139,7 +139,7 @@ describe('what is told', () => {
       .silent();
   });
 
-  test('switched off in between: no limit from the next ACK on', async () => {
+  test('are no limit from the next ACK on when switched off', async () => {
     const c = await offering({ receives: 2 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, 1))
@@ -154,7 +154,7 @@ describe('what is told', () => {
   });
 });
 
-describe('news', () => {
+describe('an update of credits', () => {
   /** The peer knows that no receive is left. */
   async function dry(options: RcOptions = {}): Promise<Conversation> {
     const c = await offering({ receives: 1, ...options });
@@ -164,7 +164,7 @@ describe('news', () => {
       .wc({ wrId: 1 });
   }
 
-  test('after 0 was told, a receive that is posted is told at once: the newest ACK again', async () => {
+  test('follows a receive that is posted after 0 credits: the newest ACK is sent again', async () => {
     const c = await dry();
     c.recv(2, 0, 64)
       .at(1)
@@ -173,7 +173,7 @@ describe('news', () => {
       .silent();
   });
 
-  test('several that are posted together are told together', async () => {
+  test('covers several receives that are posted together', async () => {
     const c = await dry();
     for (let wrId = 2; wrId < 10; wrId++) c.recv(wrId, 0, 64);
     c.at(1)
@@ -183,7 +183,7 @@ describe('news', () => {
       .silent();
   });
 
-  test('not while the peer knows of a receive that it has not used', async () => {
+  test('is not sent while the peer has a credit that it has not used', async () => {
     const c = await offering({ receives: 2 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, 1))
@@ -197,7 +197,7 @@ describe('news', () => {
       .wc({ wrId: 2 });
   });
 
-  test('posting rings the doorbell when the peer may be waiting, and only then', async () => {
+  test('needs the doorbell of posted receives only while the peer may be waiting', async () => {
     const c = await offering({ receives: 2 });
     const rings = (wrId: number) => {
       c.recv(wrId, 0, 64);
@@ -218,14 +218,14 @@ describe('news', () => {
     expect(rings(6)).toBe(false);
   });
 
-  test('not before anything was said: the peer does not wait', async () => {
+  test('is not sent before the first ACK', async () => {
     const c = await offering();
     c.recv(1, 0, 64).at(1).silent();
     c.in(2, send({ psn: 100, ackReq: false })).wc({ wrId: 1 });
     c.recv(2, 0, 64).at(3).silent();
   });
 
-  test('a message that needs no receive uses no credit', async () => {
+  test('is not due for a message that needs no receive', async () => {
     const c = await offering({ receives: 2 });
     c.in(0, send({ psn: 100 }))
       .out(told(100, 1, 1))
@@ -237,7 +237,7 @@ describe('news', () => {
       .silent();
   });
 
-  test('WRITE_WITH_IMM uses one with its last packet', async () => {
+  test('is due for the last packet of a WRITE_WITH_IMM', async () => {
     const c = await offering({ receives: 2 });
     const at = { va: TARGET_VA, rkey: c.target.rkey };
     c.in(0, send({ psn: 100 }))
@@ -252,7 +252,7 @@ describe('news', () => {
       .wc({ wrId: 2 });
   });
 
-  test('behind the answers that are still to be given', async () => {
+  test('follows the responses that are due', async () => {
     const c = await offering({ receives: 1 });
     const data = c.target.bytes.slice(0, 8);
     c.in(0, send({ psn: 100, ackReq: true }))
@@ -265,7 +265,7 @@ describe('news', () => {
       .silent();
   });
 
-  test('after an RNR NAK, which has told nothing', async () => {
+  test('follows an RNR NAK, which has no credits', async () => {
     const c = await dry();
     c.in(1, send({ psn: 101 }))
       .out(nak.rnr({ psn: 101, msn: 1, timer: 12 }))
@@ -277,7 +277,7 @@ describe('news', () => {
       .wc({ wrId: 2 });
   });
 
-  test('none of a queue pair that is over', async () => {
+  test('is not sent by a queue pair in ERR', async () => {
     const c = await dry();
     c.at(1, () => c.qp.modify({ STATE: 6 }))
       .recv(2, 0, 64)
@@ -286,7 +286,7 @@ describe('news', () => {
       .wc({ wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
-  test('none of a queue pair that begins anew', async () => {
+  test('is not sent by a queue pair that is connected again', async () => {
     const c = await dry();
     c.at(1, () => c.qp.modify({ STATE: 0 }));
     c.qp.connect({ destQpn: c.there.srcQp, sqPsn: 1000, rqPsn: 500 });

@@ -13,8 +13,8 @@ function decided(c: Conversation): Omit<Decision, 'number' | 'qpNum' | 'text'>[]
 }
 const at = (us: number) => us * 1000;
 
-describe('states', () => {
-  test('each change has the old and the new state, and its reason', async () => {
+describe('decisions about states', () => {
+  test('name the old and the new state, and the reason of each change', async () => {
     const c = await rc();
     c.qp.modify({ STATE: 4 });
     c.qp.modify({ STATE: 3 });
@@ -33,7 +33,7 @@ describe('states', () => {
     ]);
   });
 
-  test('a failed send names status, PSN and syndrome before the state', async () => {
+  test('name status, PSN and syndrome of a failed send before the state', async () => {
     const c = await rc();
     c.post(1, ping(1)).out(sent(1000));
     c.in(5, nak.remoteAccess({ psn: 1000, msn: 0 })).wc({ wrId: 1, status: 'REM_ACCESS_ERR' });
@@ -43,7 +43,7 @@ describe('states', () => {
     ]);
   });
 
-  test('a full completion queue', async () => {
+  test('name a full completion queue', async () => {
     const c = await rc({ cqe: 1 });
     c.post(1, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -53,8 +53,8 @@ describe('states', () => {
   });
 });
 
-describe('retransmissions', () => {
-  test('the ACK timer: from which PSN on, how many, and that no retry was left', async () => {
+describe('decisions about retransmissions', () => {
+  test('by the ACK timer name the first PSN and the number of packets, and that no retry was left', async () => {
     const c = await rc({ retryCnt: 1 });
     c.post(1, ping(1), ping(2)).out(sent(1000), sent(1001));
     c.at(1 + ACK_TIMER).out(sent(1000), sent(1001));
@@ -67,7 +67,7 @@ describe('retransmissions', () => {
     ]);
   });
 
-  test('a sequence NAK goes back to the PSN that it names', async () => {
+  test('by a sequence NAK name its PSN', async () => {
     const c = await rc();
     c.post(1, ping(1), ping(2), ping(3)).out(sent(1000), sent(1001), sent(1002));
     c.in(2, nak.sequence({ psn: 1001, msn: 1 }))
@@ -81,7 +81,7 @@ describe('retransmissions', () => {
     ]);
   });
 
-  test('an RNR NAK, and an ACK that makes the retransmission needless', async () => {
+  test('by an RNR NAK, and of an ACK that makes the retransmission needless', async () => {
     const c = await rc({ rnrRetry: 3 });
     c.post(1, ping(1)).out(sent(1000));
     c.in(2, nak.rnr({ psn: 1000, timer: 1, msn: 0 })).silent();
@@ -93,7 +93,7 @@ describe('retransmissions', () => {
     ]);
   });
 
-  test('a missing READ response: an implied NAK, and the READ resumed in its middle', async () => {
+  test('by a missing READ response: an implied NAK, and the READ resumed in its middle', async () => {
     const c = await rc();
     const pieces = [c.buffer.piece(0, 3072)];
     c.post(1, { wrId: 1, opcode: 'RDMA_READ', pieces, remote: REMOTE });
@@ -119,7 +119,7 @@ describe('adaptive retransmission', () => {
     return c.at(START + MIN_RTO).out(sent(1001));
   }
 
-  test('the packet was lost: those behind it are sent again', async () => {
+  test('of the lost packet name those behind it, which are sent again', async () => {
     const c = await probing();
     const us = START + MIN_RTO + WAIT / 3;
     c.in(us, ack({ psn: 1001, msn: 2 }))
@@ -128,7 +128,7 @@ describe('adaptive retransmission', () => {
     expect(decided(c)).toEqual([early, { kind: 'PROBE_LOST', at: at(us), psn: 1002, packets: 2 }]);
   });
 
-  test('the peer was late: nothing else is sent again', async () => {
+  test('because of a late peer: nothing else is sent again', async () => {
     const c = await probing();
     const us = START + MIN_RTO + 1;
     c.in(us, ack({ psn: 1003, msn: 4 })).wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 });
@@ -136,8 +136,8 @@ describe('adaptive retransmission', () => {
   });
 });
 
-describe('the responder', () => {
-  test('a gap, and a message without a receive', async () => {
+describe('decisions of the responder', () => {
+  test('name a gap, and a message without a receive', async () => {
     const c = await rc({ receives: 1 });
     c.in(1, send({ psn: 102 })).out(nak.sequence({ psn: 100, msn: 0 }));
     c.in(2, send({ psn: 100 }), send({ psn: 101 })).out(nak.rnr({ psn: 101, timer: 12, msn: 1 }));
@@ -148,7 +148,7 @@ describe('the responder', () => {
     ]);
   });
 
-  test('a key that is not valid ends the queue pair once the NAK is sent', async () => {
+  test('name an invalid key: the queue pair fails once the NAK is sent', async () => {
     const c = await rc();
     c.in(1, request.writeOnly({ psn: 100, va: 0n, rkey: 7, payload: PING, ackReq: true }));
     c.out(nak.remoteAccess({ psn: 100, msn: 0 })).events('QP_ACCESS_ERR');
@@ -159,10 +159,10 @@ describe('the responder', () => {
   });
 });
 
-describe('the ring', () => {
+describe('the ring of decisions', () => {
   const errno = (rig: Rig, entries: number) => rig.errno(rig.x.traceDecisions(entries));
 
-  test('keeps the last decisions, and numbers tell what was overwritten', async () => {
+  test('keeps the last decisions, and its numbers show what was overwritten', async () => {
     const rig = await Rig.create();
     expect(errno(rig, 4)).toBe('OK');
     const qp = rig.qp();
@@ -171,7 +171,7 @@ describe('the ring', () => {
     expect(rig.decisions().at(-1)).toMatch(/state INIT -> RESET: modified by the application$/);
   });
 
-  test('sizes that cannot be are refused, and 0 gives its memory back', async () => {
+  test('refuses impossible sizes, and 0 gives its memory back', async () => {
     const rig = await Rig.create();
     errno(rig, 0);
     const free = rig.x.memAvailable();
@@ -183,7 +183,7 @@ describe('the ring', () => {
     expect(decisions(rig.card)).toEqual([]);
   });
 
-  test('it has the decisions of all queue pairs, or of one', async () => {
+  test('has the decisions of all queue pairs, or of one', async () => {
     const rig = await Rig.create();
     const [a, b] = [rig.qp(), rig.qp()];
     for (const qp of [a, b, a]) qp.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, ACCESS_FLAGS: 0 });
@@ -193,7 +193,7 @@ describe('the ring', () => {
   });
 });
 
-test('a failing conversation shows what the card has decided', async () => {
+test('is shown by a test that fails', async () => {
   const c = await rc();
   c.post(1, ping(1))
     .out(sent(1000))

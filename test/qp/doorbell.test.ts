@@ -10,7 +10,7 @@ const connected = (rig: Rig, destQpn = 0x100, type: 'RC' | 'UC' = 'RC') =>
 const ids = (qp: RigQp) => qp.poll().map(({ wrId }) => wrId);
 const goals = (frames: readonly Uint8Array[]) => frames.map((bytes) => decode(bytes).bth.destQp - 0x100);
 
-test('posting rings, once for any number of requests, until the card has had its turn', async () => {
+test('posting rings the doorbell once for any number of requests, until the card has taken a turn', async () => {
   const rig = await Rig.create();
   const qp = connected(rig);
   rig.out(0);
@@ -23,7 +23,7 @@ test('posting rings, once for any number of requests, until the card has had its
   expect(rig.out(2)).toHaveLength(1);
 });
 
-test('a request that is described but not committed does not ring, and is not there', async () => {
+test('a request that is not committed does not ring, and is not in the queue', async () => {
   const rig = await Rig.create();
   const qp = connected(rig);
   rig.out(0);
@@ -42,7 +42,7 @@ test('a refused request does not ring', async () => {
   expect(rig.x.isDoorbellRung()).toBe(false);
 });
 
-test('as many queue pairs as the card holds may ring before it answers, again and again', async () => {
+test('all queue pairs that the card holds may ring before its turn, again and again', async () => {
   const count = 8;
   const rig = await Rig.create(1, { maxQp: count });
   const pairs = Array.from({ length: count }, (_, i) => connected(rig, 0x100 + i, 'UC'));
@@ -54,8 +54,8 @@ test('as many queue pairs as the card holds may ring before it answers, again an
   }
 });
 
-describe('the queue pair is another by the time the card answers', () => {
-  test('reset: what was posted is gone without a completion, and the next connection is not disturbed', async () => {
+describe('a doorbell whose queue pair has changed before the turn', () => {
+  test('after RESET: the requests are gone without completions, and the next connection is not disturbed', async () => {
     const rig = await Rig.create();
     const qp = connected(rig);
     qp.send(ping(1));
@@ -67,7 +67,7 @@ describe('the queue pair is another by the time the card answers', () => {
     expect(rig.out(2)).toHaveLength(1);
   });
 
-  test('failed: each request is flushed once, whether it was posted before or after', async () => {
+  test('after ERR: each request is flushed once, whether it was posted before or after', async () => {
     const rig = await Rig.create();
     const qp = connected(rig);
     for (const wrId of [1, 2]) qp.send(ping(wrId));
@@ -80,7 +80,7 @@ describe('the queue pair is another by the time the card answers', () => {
     expect(new Set(completions.map(({ status }) => status))).toEqual(new Set(['WR_FLUSH_ERR']));
   });
 
-  test('in SQE: sends are flushed, receives stay', async () => {
+  test('in SQE: sends are flushed, and receives stay', async () => {
     const rig = await Rig.create();
     const qp = connected(rig, 0x100, 'UC');
     const gone = rig.region(64);
@@ -94,7 +94,7 @@ describe('the queue pair is another by the time the card answers', () => {
     expect(qp.poll().map(({ wrId, status }) => `${wrId} ${status}`)).toEqual(['2 LOC_PROT_ERR', '3 WR_FLUSH_ERR']);
   });
 
-  test('gone: the card asks no more for it, and others that rang have their turn', async () => {
+  test('after its end: it is not served, and others that rang are', async () => {
     const rig = await Rig.create();
     const [first, second, third] = [connected(rig, 0x100), connected(rig, 0x101), connected(rig, 0x102)];
     const before = rig.x.memAvailable();
@@ -108,7 +108,7 @@ describe('the queue pair is another by the time the card answers', () => {
   });
 });
 
-test('receives ring only where the card has to do something: in ERR', async () => {
+test('posted receives ring only where the card has something to do: in ERR', async () => {
   const rig = await Rig.create();
   const qp = connected(rig);
   rig.out(0);
@@ -123,7 +123,7 @@ test('receives ring only where the card has to do something: in ERR', async () =
   expect(ids(qp)).toEqual([2]);
 });
 
-test('a completed request has left its room in the queue before its completion is seen', async () => {
+test('a completed request has left its place in the queue before its completion is seen', async () => {
   const rig = await Rig.create();
   const qp = rig.qp({ type: 'UC', sendWr: 1 }).connect({ destQpn: 0x100, sqPsn: 0, rqPsn: 0 });
   for (let i = 0; i < 5; i++) {

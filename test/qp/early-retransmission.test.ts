@@ -26,8 +26,8 @@ const probeOfThree = (c: Conversation) =>
     .post(START + WAIT + 1, ping(4))
     .silent();
 
-describe('what is repeated', () => {
-  test('the oldest packet alone; its ACK alone means that all behind it is lost', async () => {
+describe('an early retransmission', () => {
+  test('repeats the oldest packet; an ACK of that alone means that all behind it is lost', async () => {
     const c = await measuredAfterLoss();
     const before = window(c);
     probeOfThree(c)
@@ -38,7 +38,7 @@ describe('what is repeated', () => {
     c.in(START + WAIT + 3, ack({ psn: 1004, msn: 5 })).wc({ wrId: 2 }, { wrId: 3 }, { wrId: 4 });
   });
 
-  test('an ACK of more means that nothing was lost', async () => {
+  test('is enough when an ACK covers more', async () => {
     const c = await measuredAfterLoss();
     const before = window(c);
     probeOfThree(c)
@@ -51,7 +51,7 @@ describe('what is repeated', () => {
       .counts({ retransmits: 1 + RETRANSMITTED });
   });
 
-  test('or that what lies behind is still to be asked for', async () => {
+  test('is enough when packets behind it still have to ask for an ACK', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2), ping(3))
       .out(sent(1001), sent(1002), sent(1003))
@@ -65,7 +65,7 @@ describe('what is repeated', () => {
       .wc({ wrId: 3 });
   });
 
-  test('or that it goes on where it stood amid packets that are repeated', async () => {
+  test('goes on where it was, between packets that are repeated', async () => {
     const c = await measuredAfterLoss({ sendWr: 32, retryCnt: 3 });
     const psns = Array.from({ length: 16 }, (_, i) => 1001 + i);
     c.post(START, ...psns.map(ping)).out(...psns.map(sent));
@@ -83,7 +83,7 @@ describe('what is repeated', () => {
       .wc(...psns.slice(repeated).map((wrId) => ({ wrId })));
   });
 
-  test('a NAK names what is missing, and costs a try as ever', async () => {
+  test('ends with a NAK, which names what is missing and costs a try', async () => {
     const c = await measuredAfterLoss({ retryCnt: 3 });
     c.post(START, ping(1), ping(2), ping(3))
       .out(sent(1001), sent(1002), sent(1003))
@@ -96,7 +96,7 @@ describe('what is repeated', () => {
     c.in(START + WAIT + 2, ack({ psn: 1003, msn: 4 })).wc({ wrId: 2 }, { wrId: 3 });
   });
 
-  test('nothing, when the answer comes before the packet has left', async () => {
+  test('does not happen when the answer comes before the packet has left', async () => {
     const c = await measuredAfterLoss();
     const ns = (START + WAIT) * 1000;
     c.post(START, ping(1), ping(2))
@@ -113,7 +113,7 @@ describe('what is repeated', () => {
       .counts({ roce_adp_retrans: 1, retransmits: RETRANSMITTED });
   });
 
-  test('a peer that says a NAK once, and misses the repeated packet as well', async () => {
+  test('repeats again for a peer that sends one NAK and misses the repeated packet as well', async () => {
     const c = await measuredAfterLoss();
     c.post(START, ping(1), ping(2))
       .out(sent(1001), sent(1002))
@@ -130,7 +130,7 @@ describe('what is repeated', () => {
   });
 });
 
-describe('a READ', () => {
+describe('an early retransmission of a READ', () => {
   const read = (c: Conversation) => ({
     wrId: 1,
     opcode: 'RDMA_READ',
@@ -139,7 +139,7 @@ describe('a READ', () => {
   });
   const part = (i: number): Uint8Array => pattern(1024, i);
 
-  test('is timed by the first packet of its answer', async () => {
+  test('is timed by the first packet of its response', async () => {
     const c = await rc();
     c.post(1, read(c))
       .out(request.read({ psn: 1000, ...REMOTE, length: 3072, ackReq: true }))
@@ -151,7 +151,7 @@ describe('a READ', () => {
     expect(roundTrip(c)).toBe(700);
   });
 
-  test('whose answer ends early is asked again for what is missing', async () => {
+  test('requests the missing rest of a response that ends early', async () => {
     const c = await measuredAfterLoss();
     const later = { va: REMOTE.va + 1024n, rkey: REMOTE.rkey };
     c.post(START, read(c))

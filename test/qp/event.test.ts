@@ -6,8 +6,8 @@ import { PING, rc, send } from '../kit/conversation.js';
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 
-describe('an armed completion queue', () => {
-  test('tells of the next completion, once', async () => {
+describe('a completion queue that is armed', () => {
+  test('notifies once of the next completion', async () => {
     const c = await rc({ receives: 3 });
     c.rig.x.cqArm(c.qp.cq, false);
     c.in(0, send({ psn: 100 }))
@@ -19,7 +19,7 @@ describe('an armed completion queue', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('tells nothing of completions that were there before', async () => {
+  test('does not notify of earlier completions', async () => {
     const c = await rc({ receives: 2 });
     c.in(0, send({ psn: 100 })).out(ack({ psn: 100, msn: 1 }));
     c.rig.x.cqArm(c.qp.cq, false);
@@ -31,7 +31,7 @@ describe('an armed completion queue', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('tells of a completed SEND of ours too', async () => {
+  test('notifies of a completed SEND of ours too', async () => {
     const c = await rc();
     c.rig.x.cqArm(c.qp.cq, false);
     c.post(0, ping(1))
@@ -46,7 +46,7 @@ describe('an armed completion queue', () => {
 describe('a completion queue armed for solicited completions', () => {
   const asking = (psn: number) => send({ psn, solicited: true });
 
-  test('waits for a message that asks for it', async () => {
+  test('notifies of a message with the solicited bit', async () => {
     const c = await rc({ receives: 2 });
     c.rig.x.cqArm(c.qp.cq, true);
     c.in(0, send({ psn: 100 }))
@@ -58,7 +58,7 @@ describe('a completion queue armed for solicited completions', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('is not woken by completions of our own requests, but by their failure', async () => {
+  test('does not notify of completions of our own requests, but of their failure', async () => {
     const c = await rc();
     c.rig.x.cqArm(c.qp.cq, true);
     c.post(0, { ...ping(1), solicited: true }, ping(2))
@@ -71,7 +71,7 @@ describe('a completion queue armed for solicited completions', () => {
       .state('ERR');
   });
 
-  test('is asked for by what takes a receive at the peer alone', async () => {
+  test('ignores the solicited bit of requests that take no receive at the peer', async () => {
     const c = await rc();
     const remote = { va: 0x1000n, rkey: 5 };
     const opcodes = ['SEND', 'RDMA_WRITE_WITH_IMM', 'RDMA_WRITE', 'RDMA_READ'];
@@ -89,7 +89,7 @@ describe('a completion queue armed for solicited completions', () => {
       .wc({ wrId: 1 });
   });
 
-  test('is armed for all when that is asked for later', async () => {
+  test('is armed for all when that is requested later', async () => {
     const c = await rc({ receives: 1 });
     c.rig.x.cqArm(c.qp.cq, true);
     c.rig.x.cqArm(c.qp.cq, false);
@@ -99,7 +99,7 @@ describe('a completion queue armed for solicited completions', () => {
       .wc({ wrId: 1 });
   });
 
-  test('is woken by a WRITE with immediate that asks for it, in its last packet', async () => {
+  test('notifies of a WRITE with immediate that has the bit in its last packet', async () => {
     const c = await rc({ receives: 1 });
     c.rig.x.cqArm(c.qp.cq, true);
     c.in(0, request.writeOnlyImm({ psn: 100, va: 0n, rkey: 0, imm: 1, ackReq: true, solicited: true }))
@@ -109,7 +109,7 @@ describe('a completion queue armed for solicited completions', () => {
   });
 });
 
-test('the solicited bit goes with the last packet only', async () => {
+test('has the bit from the last packet of a message only', async () => {
   const c = await rc({ mtu: 256 });
   const payload = c.buffer.bytes.slice(0, 300);
   c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 300)], solicited: true })
@@ -119,7 +119,7 @@ test('the solicited bit goes with the last packet only', async () => {
 });
 
 describe('a completion queue that is full', () => {
-  test('loses the completion, tells of it once, and ends the queue pair without an answer', async () => {
+  test('loses the completion, reports it once, and ends the queue pair without a response', async () => {
     const c = await rc({ receives: 4, cqe: 2 });
     c.in(0, send({ psn: 100 }), send({ psn: 101 }))
       .out(ack({ psn: 101, msn: 2 }))
@@ -134,7 +134,7 @@ describe('a completion queue that is full', () => {
     expect(c.rig.x.cqOverrun(c.qp.cq)).toBeTruthy();
   });
 
-  test('is one also for completions of our own', async () => {
+  test('reports completions of our own requests that do not fit, too', async () => {
     const c = await rc({ cqe: 1 });
     c.post(0, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -144,7 +144,7 @@ describe('a completion queue that is full', () => {
       .wc({ wrId: 1 });
   });
 
-  test('is none while the user takes completions in time', async () => {
+  test('does not overrun while the program takes completions in time', async () => {
     const c = await rc({ receives: 9, cqe: 1 });
     for (let i = 0; i < 9; i++)
       c.in(i, send({ psn: 100 + i }))
@@ -154,7 +154,7 @@ describe('a completion queue that is full', () => {
 });
 
 describe('COMM_EST', () => {
-  test('tells of the first request in RTR, so that the user moves on to RTS', async () => {
+  test('reports the first request in RTR', async () => {
     const c = await rc({ until: 'RTR', receives: 2 });
     c.in(0, send({ psn: 100 }))
       .out(ack({ psn: 100, msn: 1 }))
@@ -165,7 +165,7 @@ describe('COMM_EST', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('is not told in RTS', async () => {
+  test('is not raised in RTS', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, send({ psn: 100 }))
       .out(ack({ psn: 100, msn: 1 }))
@@ -175,7 +175,7 @@ describe('COMM_EST', () => {
 });
 
 describe('SQ_DRAINED', () => {
-  test('tells when what was in flight is done; what was not yet started waits', async () => {
+  test('is raised when what was in flight is done; what was not started waits', async () => {
     const c = await rc({ maxRdAtomic: 1 });
     const remote = { va: 0x1000n, rkey: 5 };
     const read = (wrId: number) => ({ wrId, opcode: 'RDMA_READ', remote });
@@ -198,14 +198,14 @@ describe('SQ_DRAINED', () => {
       .wc({ wrId: 3 });
   });
 
-  test('is told at once when nothing is in flight', async () => {
+  test('is raised at once when nothing is in flight', async () => {
     const c = await rc();
     c.at(1, () => c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 }))
       .events('SQ_DRAINED')
       .state('SQD');
   });
 
-  test('is not told unless asked for', async () => {
+  test('is not raised unless it was requested', async () => {
     const c = await rc();
     c.post(0, ping(1))
       .out(sent(1000))
@@ -215,7 +215,7 @@ describe('SQ_DRAINED', () => {
       .wc({ wrId: 1 });
   });
 
-  test('what waits for a limit that becomes 0 meanwhile ends with an error, in its turn', async () => {
+  test('a request that waits for a limit that becomes 0 fails in its turn', async () => {
     const c = await rc({ maxRdAtomic: 1 });
     const remote = { va: 0x1000n, rkey: 5 };
     const read = (wrId: number) => ({ wrId, opcode: 'RDMA_READ', remote });
@@ -229,7 +229,7 @@ describe('SQ_DRAINED', () => {
       .state('ERR');
   });
 
-  test('is told also when attributes change meanwhile', async () => {
+  test('is raised also when attributes change meanwhile', async () => {
     const c = await rc();
     c.post(0, ping(1))
       .out(sent(1000))
@@ -240,7 +240,7 @@ describe('SQ_DRAINED', () => {
       .wc({ wrId: 1 });
   });
 
-  test('comes after repetitions: SQD goes on with what was started', async () => {
+  test('is raised after repetitions: SQD goes on with what was started', async () => {
     const c = await rc({ timeout: 1 });
     c.post(0, ping(1))
       .out(sent(1000))
@@ -253,7 +253,7 @@ describe('SQ_DRAINED', () => {
   });
 });
 
-test('an object that goes away takes its events with it', async () => {
+test('an object that is destroyed takes its events with it', async () => {
   const c = await rc({ until: 'RTR', receives: 1 });
   c.rig.x.cqArm(c.qp.cq, false);
   c.in(0, send({ psn: 100 })).out(ack({ psn: 100, msn: 1 }));

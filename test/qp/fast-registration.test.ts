@@ -34,7 +34,7 @@ function registered(c: Conversation): { mr: number; rkey: number } {
 const write = (psn: number, rkey: number, va = TARGET_VA): Packet =>
   request.writeOnly({ psn, va, rkey, payload: PING, ackReq: true });
 
-test('a fast region opens nothing before it is registered', async () => {
+test('a fast region gives no access before it is registered', async () => {
   const c = await rc();
   const mr = fast(c);
   expect(c.rig.x.mrIsValid(mr)).toBe(false);
@@ -47,7 +47,7 @@ test('a fast region opens nothing before it is registered', async () => {
     .wc({ wrId: 1, status: 'LOC_PROT_ERR' });
 });
 
-test('REG_MR takes no PSN; behind it both keys have the new tag, and the old ones are dead', async () => {
+test('REG_MR takes no PSN; both keys have the new tag, and the old ones are invalid', async () => {
   const c = await rc();
   const mr = fast(c);
   const before = c.rig.x.mrRkey(mr);
@@ -73,7 +73,7 @@ test('REG_MR takes no PSN; behind it both keys have the new tag, and the old one
     .events('QP_ACCESS_ERR');
 });
 
-test('invalidated, by us or by the peer, it can be registered again: other memory, other rights, other addresses', async () => {
+test('an invalidated region can be registered again with other memory, rights and addresses', async () => {
   const c = await rc({ receives: 1 });
   const { mr, rkey } = registered(c);
   c.post(1, { wrId: 1, opcode: 'LOCAL_INV', imm: rkey })
@@ -96,7 +96,7 @@ test('invalidated, by us or by the peer, it can be registered again: other memor
     .events('QP_ACCESS_ERR');
 });
 
-test('a region that was registered with the right to be closed is registered anew by REG_MR once it is', async () => {
+test('REG_MR registers a region again that was registered with the right to be invalidated', async () => {
   const c = await rc();
   const region = c.rig.regionAt(c.target.ptr, 64, 15 | INVALIDATE, 0n);
   c.post(0, { opcode: 'LOCAL_INV', imm: region.rkey }, registering(c, region.mr))
@@ -105,7 +105,7 @@ test('a region that was registered with the right to be closed is registered ane
     .out(ack({ psn: 100, msn: 1 }));
 });
 
-test('the whole life of a registration in one list of requests', async () => {
+test('one list of requests can register, use and invalidate a region', async () => {
   const c = await rc();
   const mr = fast(c);
   const wr = registering(c, mr);
@@ -135,7 +135,7 @@ test('an unreliable connection registers and invalidates too', async () => {
     .counts({ drop_unreliable_refused: 1 });
 });
 
-describe('what cannot be registered fails, and nothing is opened', () => {
+describe('a REG_MR that cannot be executed fails, and gives no access', () => {
   const BAD: Record<string, (c: Conversation, mr: number) => SendRequest> = {
     'no bytes': (c, mr) => registering(c, mr, { length: 0 }),
     'memory behind the end of the card': (c, mr) => registering(c, mr, { ptr: 16 * 2 ** 20 - 8, length: 9 }),
@@ -161,7 +161,7 @@ describe('what cannot be registered fails, and nothing is opened', () => {
     expect([c.rig.x.mrRkey(mr), c.rig.x.mrIsValid(mr)]).toEqual([before, false]);
   });
 
-  test('a region that is registered already', async () => {
+  test('a REG_MR of a registered region fails', async () => {
     const c = await rc();
     const { mr, rkey } = registered(c);
     c.post(1, registering(c, mr, { ptr: c.target.ptr + 64 })).wc({ wrId: 80, status: 'MW_BIND_ERR' });
@@ -169,10 +169,10 @@ describe('what cannot be registered fails, and nothing is opened', () => {
   });
 });
 
-describe('a region is registered anew', () => {
+describe('rereg of a region', () => {
   const OTHER_VA = 0x7000_0000n;
 
-  test('with other rights: the old keys are dead, the new ones give what they say', async () => {
+  test('with other rights makes the old keys invalid, and gives the new rights', async () => {
     const c = await rc();
     const { mr, ptr, rkey, lkey } = c.rig.regionAt(c.target.ptr, LENGTH, 15, TARGET_VA);
     expect(c.rig.rereg(mr, ptr, LENGTH, 1 | 2, TARGET_VA)).toBe('OK');
@@ -189,7 +189,7 @@ describe('a region is registered anew', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('over other memory, at another address', async () => {
+  test('with other memory and another address', async () => {
     const c = await rc();
     const { mr, ptr } = c.rig.regionAt(c.target.ptr, LENGTH, 15, TARGET_VA);
     expect(c.rig.rereg(mr, ptr + LENGTH, 8, 15, OTHER_VA)).toBe('OK');
@@ -202,7 +202,7 @@ describe('a region is registered anew', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('in another domain, which it then holds instead of the old one', async () => {
+  test('with another domain holds that instead of the old one', async () => {
     const c = await rc();
     const { x } = c.rig;
     const [from, to] = [x.pdAlloc(), x.pdAlloc()];
@@ -214,7 +214,7 @@ describe('a region is registered anew', () => {
     c.in(0, write(100, x.mrRkey(mr))).out(ack({ psn: 100, msn: 1 }));
   });
 
-  test('with the right to be closed, and without', async () => {
+  test('with and without the right to be invalidated', async () => {
     const c = await rc();
     const { mr, ptr } = c.rig.regionAt(c.target.ptr, LENGTH, 15, TARGET_VA);
     expect(c.rig.rereg(mr, ptr, LENGTH, 15 | INVALIDATE, TARGET_VA)).toBe('OK');
@@ -224,7 +224,7 @@ describe('a region is registered anew', () => {
     c.post(1, { opcode: 'LOCAL_INV', imm: c.rig.x.mrRkey(mr) }).wc({ status: 'MW_BIND_ERR' });
   });
 
-  test('what is refused leaves everything as it was', async () => {
+  test('that is refused leaves everything as it was', async () => {
     const c = await rc();
     const { mr, ptr, rkey } = c.rig.regionAt(c.target.ptr, LENGTH, 15, TARGET_VA);
     expect(c.rig.rereg(mr, ptr, LENGTH, 2, TARGET_VA)).toBe('EINVAL');
@@ -234,13 +234,13 @@ describe('a region is registered anew', () => {
     c.in(0, write(100, rkey)).out(ack({ psn: 100, msn: 1 }));
   });
 
-  test('a window is not', async () => {
+  test('is refused for a window', async () => {
     const c = await rc();
     expect(c.rig.rereg(c.rig.window(2), c.target.ptr, LENGTH, 15, TARGET_VA)).toBe('EINVAL');
   });
 });
 
-test('keys run out, and come back', async () => {
+test('keys run out, and are given again after releases', async () => {
   const { rig } = await rc();
   const taken: number[] = [];
   for (let mr = rig.x.mrAllocFast(rig.pd); mr !== 0; mr = rig.x.mrAllocFast(rig.pd)) taken.push(mr);

@@ -35,11 +35,11 @@ function asOfRxe(there: Flow, packet: Packet): Uint8Array {
   return frame(there, packet, { icrc: rxeFlushIcrc(bytes.subarray(14, -4)) });
 }
 
-describe('as responder', () => {
+describe('the responder of a FLUSH', () => {
   test.each([
     ['a range', RANGE],
     ['the whole region', MR],
-  ])('%s: the answer is a READ response without data, behind the WRITE before it', async (_, selectivity) => {
+  ])('%s: sends a READ response without data, behind the WRITE before it', async (_, selectivity) => {
     const c = await conversation();
     const { rkey } = region(c, 15 | FLUSH_GLOBAL);
     c.in(
@@ -51,7 +51,7 @@ describe('as responder', () => {
       .holds(c.target, 0, PING);
   });
 
-  test('a lost answer is given again', async () => {
+  test('repeats a lost response', async () => {
     const c = await conversation({ maxDestRdAtomic: 1 });
     const { rkey } = region(c);
     c.in(0, flush(rkey))
@@ -65,7 +65,7 @@ describe('as responder', () => {
       .counts({ duplicate_request: 3, drop_duplicate_unknown: 1 });
   });
 
-  test('a peer that does not count its FLUSHes is asked for the one too many again', async () => {
+  test('asks a peer that does not count its FLUSHes for the one too many again', async () => {
     const c = await conversation({ maxDestRdAtomic: 2 });
     const { rkey } = region(c);
     const all = [100, 101, 102, 103].map((psn) => flush(rkey, { psn }));
@@ -93,7 +93,7 @@ describe('as responder', () => {
       .state('ERR')
       .events('QP_ACCESS_ERR');
   });
-  test.each(Object.entries(RANGES))('a range %s does not matter for a whole region', async (_, what) => {
+  test.each(Object.entries(RANGES))('ignores a range %s for a whole region', async (_, what) => {
     const c = await conversation();
     c.in(0, flush(region(c).rkey, { ...what, selectivity: MR })).out(response.readOnly({ psn: 100, msn: 1 }));
   });
@@ -136,7 +136,7 @@ describe('as responder', () => {
       .events(event);
   });
 
-  test('one that carries data is dropped', async () => {
+  test('drops one that carries data', async () => {
     const c = await conversation();
     const { rkey } = region(c);
     c.in(0, { ...flush(rkey), payload: PING })
@@ -144,7 +144,7 @@ describe('as responder', () => {
       .cardCounts({ drop_length: 1 });
   });
 
-  test('in the middle of a message it is out of sequence', async () => {
+  test('gets a sequence error in the middle of a message', async () => {
     const c = await conversation();
     const { rkey } = region(c);
     const first = { psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 2000, payload: pattern(1024) };
@@ -154,7 +154,7 @@ describe('as responder', () => {
   });
 });
 
-describe('as requester', () => {
+describe('the requester of a FLUSH', () => {
   const REMOTE = { va: 0x1000n, rkey: 0x99 };
   const post = (selectivity = RANGE, wrId = 1) => ({
     ...{ wrId, opcode: 'FLUSH', remote: REMOTE, flush: { length: 777, what: GLOBAL | (selectivity << 4) } },
@@ -162,7 +162,7 @@ describe('as requester', () => {
   const asked = (psn: number, selectivity = RANGE): Packet =>
     request.flush({ psn, ...REMOTE, length: 777, placement: GLOBAL, selectivity, ackReq: true });
 
-  test.each([RANGE, MR])('selectivity %d: FETH and RETH, one PSN', async (selectivity) => {
+  test.each([RANGE, MR])('sends selectivity %d with FETH and RETH, in one PSN', async (selectivity) => {
     const c = await rc();
     c.post(0, post(selectivity), { wrId: 2, opcode: 'SEND', inline: PING })
       .out(asked(1000, selectivity), request.sendOnly({ psn: 1001, payload: PING, ackReq: true }))
@@ -170,7 +170,7 @@ describe('as requester', () => {
       .wc({ wrId: 1, opcode: 'FLUSH' }, { wrId: 2 });
   });
 
-  test('a range longer than a packet, or than the largest message, takes one PSN all the same', async () => {
+  test('uses one PSN for a range longer than a packet, or than the largest message', async () => {
     const c = await rc();
     c.post(0, { ...post(), flush: { length: 0xffffffff, what: GLOBAL } })
       .out(request.flush({ psn: 1000, ...REMOTE, length: 0xffffffff, placement: 1, selectivity: 0, ackReq: true }))
@@ -178,7 +178,7 @@ describe('as requester', () => {
       .wc({ wrId: 1, opcode: 'FLUSH' });
   });
 
-  test('a lost answer is asked for again', async () => {
+  test('repeats it when its response is lost', async () => {
     const c = await rc({ timeout: 1 });
     c.post(0, post())
       .out(asked(1000))
@@ -188,7 +188,7 @@ describe('as requester', () => {
       .wc({ wrId: 1, opcode: 'FLUSH' });
   });
 
-  test('it counts against max_rd_atomic, and needs at least 1', async () => {
+  test('counts it against max_rd_atomic, which must be at least 1', async () => {
     const c = await rc({ maxRdAtomic: 1 });
     c.post(0, post(RANGE, 1), post(RANGE, 2))
       .out(asked(1000))
@@ -201,14 +201,14 @@ describe('as requester', () => {
     expect(d.qp.send(post())).toBe('EINVAL');
   });
 
-  test('it takes no memory', async () => {
+  test('needs no memory', async () => {
     const c = await rc();
     expect(c.qp.send({ ...post(), pieces: [c.buffer.piece(0, 4)] })).toBe('EINVAL');
     expect(c.qp.send({ ...post(), inline: PING })).toBe('EINVAL');
   });
 });
 
-test('a FLUSH of rxe’s that is repeated with address 0 is one of the whole region, where the queue pair was told so', async () => {
+test('takes a repeated FLUSH of rxe with address 0 for one of the whole region, if the quirk is set', async () => {
   const c = await conversation();
   c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ADDRESS);
   const { rkey } = region(c);
@@ -235,7 +235,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
   test.each([
     ['IPv4', {}],
     ['IPv6', v6Ends],
-  ])('over %s is wrong, unless the queue pair was told to share it', async (_, options) => {
+  ])('over %s is wrong, unless the quirk is set', async (_, options) => {
     const c = await conversation(options);
     const { rkey } = region(c);
     c.frames(0, asOfRxe(c.there, flush(rkey)))
@@ -249,7 +249,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
       .out(response.readOnly({ psn: 101, msn: 2 }));
   });
 
-  test('is told from damage', async () => {
+  test('is told apart from damage', async () => {
     const c = await conversation();
     const { rkey } = region(c);
     c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ICRC);
@@ -264,7 +264,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
     expect(c.qp.attribute('EXPECTED_PSN')).toBe(100);
   });
 
-  test('is found on a link that does not see the IP identification, too', async () => {
+  test('is recognised on a link that does not see the IP identification', async () => {
     const c = await conversation();
     const packet = flush(region(c).rkey);
     c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ICRC);
@@ -272,7 +272,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
     c.frameWith(0, frame(c.there, packet, { icrc }), IP_ID_UNKNOWN).out(response.readOnly({ psn: 100, msn: 1 }));
   });
 
-  test('is no other packet’s', async () => {
+  test('is accepted for no other packet', async () => {
     const c = await conversation({ receives: 1 });
     c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ICRC);
     c.frames(0, asOfRxe(c.there, request.sendOnly({ psn: 100, payload: PING })))
@@ -283,7 +283,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
   test.each([
     ['IPv4', {}],
     ['IPv6', v6Ends],
-  ])('is sent over %s only when the queue pair was told so, and with a FLUSH alone', async (_, options) => {
+  ])('is sent over %s only with the quirk, and in a FLUSH alone', async (_, options) => {
     const c = await rc(options);
     const wrs = [
       { wrId: 1, opcode: 'FLUSH', remote: { va: 8n, rkey: 9 }, flush: { length: 10, what: GLOBAL } },

@@ -35,7 +35,7 @@ describe.each(KINDS)('a NAK %s', (kind) => {
     c.state('ERR').counts({ drop_implausible_nak: 0 });
   });
 
-  test('is refused with an MSN that the peer cannot have, and counted', async () => {
+  test('is refused and counted for an MSN that the peer cannot have', async () => {
     const c = await busy();
     const forged = [0, 5, 0x800000, 0xffffff].map((msn) => nak[kind]({ psn: 1002, msn }));
     c.in(3, ...forged).counts({ drop_implausible_nak: 4 });

@@ -12,7 +12,7 @@ const GSI_QKEY = 0x80010000;
 const mad = (qkey = GSI_QKEY) => datagram.sendOnly({ psn: 5, qkey, srcQp: 1, payload: PING });
 const gsi = () => datagrams({ type: 'GSI', qkey: GSI_QKEY, receives: 2, flow: { srcQp: 1 } });
 
-test('there is one', async () => {
+test('queue pair 1 exists once', async () => {
   const rig = await Rig.create();
   const first = rig.qp({ type: 'GSI' });
   expect(first.qpn).toBe(1);
@@ -21,13 +21,13 @@ test('there is one', async () => {
   expect(rig.qp({ type: 'GSI' }).qpn).toBe(1);
 });
 
-test('it tells that it is one of UD', async () => {
+test('has type UD', async () => {
   const { qp } = await gsi();
   expect(qp.attribute('TYPE')).toBe(4);
 });
 
 describe('its Q_Key', () => {
-  test('is what everybody knows, and no other', async () => {
+  test('is the well-known one, and no other is taken', async () => {
     const qp = (await Rig.create()).qp({ type: 'GSI' });
     expect(qp.modify({ STATE: 1, PKEY_INDEX: 0, PORT: 1, QKEY: 0x1234 })).toBe('EINVAL');
     expect(qp.refused()).toEqual({ missing: [], forbidden: [], range: ['QKEY'] });
@@ -42,7 +42,7 @@ describe('its Q_Key', () => {
     c.in(1, mad()).silent().wc({ wrId: 1, byteLen: 44, srcQpn: 1 });
   });
 
-  test('goes out with them, as bit 31 of a work request says', async () => {
+  test('is in datagrams with bit 31 of the work request’s Q_Key', async () => {
     const c = await gsi();
     const ah = createAh(c.qp);
     c.post(0, { opcode: 'SEND', pieces: [c.buffer.piece(0, 4)], to: { ah, qpn: 1, qkey: GSI_QKEY } })
@@ -51,13 +51,13 @@ describe('its Q_Key', () => {
   });
 });
 
-test('other queue pairs never have its number, nor 0', async () => {
+test('other queue pairs never get its number, nor 0', async () => {
   const rig = await Rig.create(3, { maxQp: 512 });
   const all = Array.from({ length: 512 }, () => rig.qp({ sendWr: 1, recvWr: 1 }).qpn);
   expect(all.filter((qpn) => qpn < 2)).toEqual([]);
 });
 
-test('without it, what is sent there is for nobody', async () => {
+test('a datagram to queue pair 1 is dropped when there is none', async () => {
   const c = await datagrams();
   c.frames(0, frame({ ...c.there, destQp: 1 }, mad())).silent();
   expect(c.rig.counters()).toMatchObject({ drop_qpn: 1 });

@@ -34,7 +34,7 @@ const continues = (kind: string) => (name: string) => new RegExp(`^${kind}_(MIDD
 const names = Object.keys(PACKETS);
 const make = (name: string, c: Conversation, psn: number) => (PACKETS[name] as Make)(c, psn);
 
-describe('without a message begun', () => {
+describe('outside of a message', () => {
   test.each(names.filter((name) => /MIDDLE|LAST/.test(name)))('%s is an invalid request', async (name) => {
     const c = await rc({ receives: 1 });
     c.in(0, make(name, c, 100))
@@ -46,7 +46,7 @@ describe('without a message begun', () => {
 });
 
 describe('in the middle of a SEND', () => {
-  test.each(names.filter((name) => !continues('SEND')(name)))('%s fails the receive that is held', async (name) => {
+  test.each(names.filter((name) => !continues('SEND')(name)))('%s fails the receive of the message', async (name) => {
     const c = await rc({ receives: 2 });
     c.in(0, make('SEND_FIRST', c, 100))
       .in(1, make('SEND_MIDDLE', c, 101))
@@ -70,7 +70,7 @@ describe('in the middle of a WRITE', () => {
   });
 });
 
-test('a READ or atomic between two messages does not disturb what is expected', async () => {
+test('a READ or atomic between two messages does not change the expected opcode', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, make('READ', c, 100), make('FETCH_ADD', c, 101));
   c.take();
@@ -191,7 +191,7 @@ describe('RC opcodes that are reserved', () => {
   );
 });
 
-describe('the receive buffer is ours to get right', () => {
+describe('a receive with a local error', () => {
   const BAD: Record<string, (c: Conversation) => { ptr: number; length: number; lkey: number }> = {
     'an unknown local key': (c) => ({ ptr: c.buffer.ptr, length: 64, lkey: 0x1234 }),
     'the remote key': (c) => ({ ptr: c.buffer.ptr, length: 64, lkey: c.buffer.rkey }),
@@ -210,7 +210,7 @@ describe('the receive buffer is ours to get right', () => {
       .wc({ wrId: 1, status: 'LOC_PROT_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
-  test('a region that is taken away in the middle of a SEND', async () => {
+  test('fails when its region is closed during a SEND', async () => {
     const c = await rc();
     const mr = c.rig.region(4096);
     c.qp.recv(1, [mr.piece(0, 4096)]);
@@ -223,7 +223,7 @@ describe('the receive buffer is ours to get right', () => {
       .holds(mr, 1024, new Uint8Array(4));
   });
 
-  test('a bad piece behind the end of the message does no harm', async () => {
+  test('is not noticed when the wrong SGE lies behind the end of the message', async () => {
     const c = await rc();
     c.qp.recv(1, [c.buffer.piece(0, 4), { ptr: 0, length: 64, lkey: 0 }]);
     c.in(0, request.sendOnly({ psn: 100, payload: PING, ackReq: true }))

@@ -7,7 +7,7 @@ import type { Region } from '../kit/rig.js';
 const CLOSABLE = 15 | (1 << 24);
 const region = (c: Conversation): Region => c.rig.regionAt(c.target.ptr, 4096, CLOSABLE, TARGET_VA);
 
-test('SEND_WITH_INVALIDATE places the data, closes the key, and says which', async () => {
+test('SEND_WITH_INVALIDATE places the data, invalidates the key, and names it in the completion', async () => {
   const c = await rc({ receives: 2 });
   const mr = region(c);
   c.in(0, request.sendOnlyInvalidate({ psn: 100, payload: PING, invalidate: mr.rkey, ackReq: true }))
@@ -20,7 +20,7 @@ test('SEND_WITH_INVALIDATE places the data, closes the key, and says which', asy
     .wc({ wrId: 2, status: 'WR_FLUSH_ERR' });
 });
 
-test('with a SEND of several packets the key closes with the last one', async () => {
+test('a SEND of several packets invalidates with the last one', async () => {
   const c = await rc({ receives: 1 });
   const mr = region(c);
   c.in(0, ...request.send({ psn: 100, payload: pattern(1500), mtu: 1024, invalidate: mr.rkey }))
@@ -28,7 +28,7 @@ test('with a SEND of several packets the key closes with the last one', async ()
     .wc({ wrId: 1, byteLen: 1500, flags: 8, invalidatedRkey: mr.rkey });
 });
 
-describe('a key that cannot be closed is an error of our side: no NAK, the message does not count', () => {
+describe('a key that cannot be invalidated is a local error: no NAK, and the message does not count', () => {
   const BAD: Record<string, (c: Conversation) => number> = {
     'an unknown key': () => 0x1234,
     'another tag': (c) => region(c).rkey ^ 1,
@@ -45,7 +45,7 @@ describe('a key that cannot be closed is an error of our side: no NAK, the messa
       .wc({ wrId: 1, status: 'REM_INV_REQ_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' });
   });
 
-  test('an ACK that was asked for is given: the data has arrived (rxe does so); the MSN does not count it', async () => {
+  test('an ACK that was requested is sent: the data has arrived (as rxe does); the MSN does not count the message', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, request.sendOnlyInvalidate({ psn: 100, payload: PING, invalidate: 0x1234, ackReq: true }))
       .out(ack({ psn: 100, msn: 0 }))
@@ -53,7 +53,7 @@ describe('a key that cannot be closed is an error of our side: no NAK, the messa
       .wc({ wrId: 1, status: 'REM_INV_REQ_ERR' });
   });
 
-  test('a key that is closed already', async () => {
+  test('a key that is invalid already', async () => {
     const c = await rc({ receives: 2 });
     const mr = region(c);
     c.post(0, { opcode: 'LOCAL_INV', imm: mr.rkey })
@@ -65,7 +65,7 @@ describe('a key that cannot be closed is an error of our side: no NAK, the messa
   });
 });
 
-test('LOCAL_INV takes no PSN, closes both keys, and completes', async () => {
+test('LOCAL_INV takes no PSN, invalidates both keys, and completes', async () => {
   const c = await rc();
   const mr = region(c);
   c.post(0, { wrId: 1, opcode: 'LOCAL_INV', imm: mr.rkey }, { wrId: 2, opcode: 'SEND', inline: PING })
@@ -79,7 +79,7 @@ test('LOCAL_INV takes no PSN, closes both keys, and completes', async () => {
     .state('ERR');
 });
 
-test('LOCAL_INV waits until everything before it is done, and what is behind it waits for it', async () => {
+test('LOCAL_INV waits until everything before it is done, and everything behind waits for it', async () => {
   const c = await rc();
   const mr = region(c);
   const remote = { va: 0x1000n, rkey: 0x77 };
@@ -118,7 +118,7 @@ test('LOCAL_INV behind a READ into the region waits for the last of its data', a
   expect(c.rig.x.mrIsValid(mr.mr)).toBe(false);
 });
 
-test('LOCAL_INV of a key that cannot be closed fails in its turn', async () => {
+test('LOCAL_INV of a key that cannot be invalidated fails in its turn', async () => {
   const c = await rc();
   c.post(0, { wrId: 1, opcode: 'LOCAL_INV', imm: c.target.rkey }, { wrId: 2, opcode: 'SEND', inline: PING })
     .silent()
@@ -126,7 +126,7 @@ test('LOCAL_INV of a key that cannot be closed fails in its turn', async () => {
     .state('ERR');
 });
 
-test('LOCAL_INV takes no memory', async () => {
+test('LOCAL_INV needs no memory', async () => {
   const c = await rc();
   expect(c.qp.send({ opcode: 'LOCAL_INV', imm: 1, pieces: [c.buffer.piece(0, 4)] })).toBe('EINVAL');
   expect(c.qp.send({ opcode: 'LOCAL_INV', imm: 1, inline: PING })).toBe('EINVAL');

@@ -7,7 +7,7 @@ import type { Piece } from '../kit/rig.js';
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 
-describe('a SEND from memory that is not ours to read fails, and is not sent', () => {
+describe('a SEND from memory without the local right fails, and is not sent', () => {
   const BAD: Record<string, (c: Conversation) => Piece> = {
     'an unknown local key': (c) => ({ ptr: c.buffer.ptr, length: 8, lkey: 0x1234 }),
     'the remote key': (c) => ({ ptr: c.buffer.ptr, length: 8, lkey: c.buffer.rkey }),
@@ -56,7 +56,7 @@ test('only that request fails: what was posted before it completes first', async
     .state('ERR');
 });
 
-test('a piece without bytes needs no key', async () => {
+test('an SGE without bytes needs no key', async () => {
   const c = await rc();
   const empty = { ptr: 0, length: 0, lkey: 0 };
   const four = c.buffer.bytes.slice(0, 4);
@@ -66,7 +66,7 @@ test('a piece without bytes needs no key', async () => {
     .wc({ wrId: 1, byteLen: 4 });
 });
 
-test('memory that is taken away before a repetition fails the request', async () => {
+test('a request whose memory is closed before a repetition fails', async () => {
   const c = await rc();
   const mr = c.rig.region(64);
   c.post(0, { wrId: 1, opcode: 'SEND', pieces: [mr.piece(0, 4)] })
@@ -78,7 +78,7 @@ test('memory that is taken away before a repetition fails the request', async ()
     .state('ERR');
 });
 
-test('memory may go once its bytes are on the wire, if they arrive', async () => {
+test('memory may be closed once its bytes are on the wire, if they arrive', async () => {
   const c = await rc();
   const mr = c.rig.region(64);
   c.post(0, { wrId: 1, opcode: 'SEND', pieces: [mr.piece(0, 4)] })
@@ -88,7 +88,7 @@ test('memory may go once its bytes are on the wire, if they arrive', async () =>
     .wc({ wrId: 1 });
 });
 
-test('an error completes also what was posted unsignaled, and so does the flush', async () => {
+test('a failure completes unsignaled requests before it too, and so does the flush', async () => {
   const c = await rc({ signalAll: false });
   const quiet = (wrId: number) => ({ ...ping(wrId), signaled: false });
   c.post(0, quiet(1), quiet(2), quiet(3))
@@ -114,7 +114,7 @@ test('the move to ERR flushes both queues, each in its order', async () => {
     );
 });
 
-test('what is posted in ERR is flushed with the next turn', async () => {
+test('a request that is posted in ERR is flushed with the next turn', async () => {
   const c = await rc();
   c.at(1, () => c.qp.modify({ STATE: 6 }))
     .post(2, ping(1))
@@ -125,7 +125,7 @@ test('what is posted in ERR is flushed with the next turn', async () => {
     .wc({ wrId: 2, status: 'WR_FLUSH_ERR', opcode: 'RECV' });
 });
 
-test('in ERR nothing is said, nothing is received, no timer passes', async () => {
+test('a queue pair in ERR sends nothing, receives nothing, and has no timer', async () => {
   const c = await rc({ timeout: 1, retryCnt: 0, receives: 1 });
   c.post(0, ping(1))
     .out(sent(1000))
@@ -139,14 +139,14 @@ test('in ERR nothing is said, nothing is received, no timer passes', async () =>
   expect(c.rig.x.nextDeadline()).toBe(0);
 });
 
-test('a message that was half received when ERR came is flushed', async () => {
+test('a message that was half received at the move to ERR is flushed', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, request.sendFirst({ psn: 100, payload: c.target.bytes.slice(0, 1024) }))
     .at(1, () => c.qp.modify({ STATE: 6 }))
     .wc({ wrId: 1, status: 'WR_FLUSH_ERR' });
 });
 
-test('RESET forgets work requests without completions; a new connection starts afresh', async () => {
+test('RESET drops work requests without completions, and a new connection starts afresh', async () => {
   const c = await rc({ receives: 2, timeout: 1 });
   c.in(0, send({ psn: 100 }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -168,7 +168,7 @@ test('RESET forgets work requests without completions; a new connection starts a
     .wc({ wrId: 8 });
 });
 
-test('RESET in the middle of a message forgets the half, and saved results', async () => {
+test('RESET during a message drops its received part, and saved responses', async () => {
   const c = await rc({ receives: 1 });
   const at = { va: TARGET_VA, rkey: c.target.rkey };
   c.in(0, request.read({ psn: 100, ...at, length: 0 }), request.sendFirst({ psn: 101, payload: new Uint8Array(1024) }));
@@ -184,7 +184,7 @@ test('RESET in the middle of a message forgets the half, and saved results', asy
     .counts({ drop_duplicate_unknown: 1 });
 });
 
-test('queues have the room that was asked for, and say when it is used up', async () => {
+test('queues have the requested size, and report that they are full', async () => {
   const c = await rc({ sendWr: 4, recvWr: 4 });
   for (let i = 0; i < 4; i++) expect(c.qp.recv(i)).toBe('OK');
   expect(c.qp.recv(9)).toBe('ENOMEM');
@@ -194,7 +194,7 @@ test('queues have the room that was asked for, and say when it is used up', asyn
   c.in(2, ack({ psn: 1003, msn: 4 })).wc({}, {}, {}, {});
 });
 
-test('work requests that cannot be are refused when they are posted', async () => {
+test('invalid work requests are refused when they are posted', async () => {
   const c = await rc({ sge: 2, inline: 8 });
   const piece = c.buffer.piece(0, 8);
   expect(c.qp.send({ opcode: 'SEND', pieces: [piece, piece, piece] })).toBe('EINVAL');

@@ -22,7 +22,7 @@ import {
 } from './memory-windows.js';
 
 describe('type 1', () => {
-  test('is bound anew without being closed: the old range and key are gone', async () => {
+  test('is bound again without being invalidated: the old range and key are invalid', async () => {
     const c = await rc();
     const { mw, mr, rkey } = bound(c, 1);
     c.post(1, binding(c, mw, mr, { va: TARGET_VA + 4096n, length: 64 })).wc({ wrId: 90 });
@@ -35,7 +35,7 @@ describe('type 1', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('a bind that fails leaves the old one as it was', async () => {
+  test('keeps its old binding when a bind fails', async () => {
     const c = await rc();
     const { mw, mr, rkey } = bound(c, 1);
     c.post(1, binding(c, mw, mr, { va: 0n })).wc({ status: 'MW_BIND_ERR' });
@@ -43,7 +43,7 @@ describe('type 1', () => {
     expect(c.rig.errno(c.rig.x.mrDereg(mr.mr))).toBe('EBUSY');
   });
 
-  test('with length 0 is closed, which lets the region go', async () => {
+  test('bound with length 0 is unbound, and releases the region', async () => {
     const c = await rc();
     const { mw, mr, rkey } = bound(c, 1);
     c.post(1, binding(c, mw, mr, { length: 0 })).wc({ wrId: 90, opcode: 'BIND_MW' });
@@ -52,7 +52,7 @@ describe('type 1', () => {
     refused(c, write(TARGET_VA + BigInt(AT), rkey));
   });
 
-  test('is open to every queue pair of its domain', async () => {
+  test('may be used by every queue pair of its domain', async () => {
     const c = await rc();
     const { rkey } = bound(c, 1);
     const d = await rc({ rig: c.rig });
@@ -64,7 +64,7 @@ describe('type 1', () => {
     c.post(0, binding(c, c.rig.window(1), region(c), { access: WRITE | ZERO_BASED })).wc({ status: 'MW_BIND_ERR' });
   });
 
-  test('cannot be invalidated, neither by us nor by the peer', async () => {
+  test('cannot be invalidated, by neither end', async () => {
     const c = await rc();
     const { rkey } = bound(c, 1);
     c.post(1, { wrId: 1, opcode: 'LOCAL_INV', imm: rkey }).wc({ wrId: 1, status: 'MW_BIND_ERR' });
@@ -79,7 +79,7 @@ describe('type 1', () => {
 });
 
 describe('type 2B', () => {
-  test('is open to the queue pair alone over which it was bound', async () => {
+  test('may be used over the queue pair alone that bound it', async () => {
     const c = await rc();
     const { rkey } = bound(c, 2);
     const d = await rc({ rig: c.rig });
@@ -104,19 +104,19 @@ describe('type 2B', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('must be closed before it is bound anew', async () => {
+  test('must be invalidated before it is bound again', async () => {
     const c = await rc();
     const { mw, mr, rkey } = bound(c, 2);
     c.post(1, binding(c, mw, mr)).wc({ status: 'MW_BIND_ERR' });
     expect([c.rig.x.mrRkey(mw), c.rig.x.mrIsValid(mw)]).toEqual([rkey, true]);
   });
 
-  test('needs bytes', async () => {
+  test('needs a length', async () => {
     const c = await rc();
     c.post(0, binding(c, c.rig.window(2), region(c), { length: 0 })).wc({ status: 'MW_BIND_ERR' });
   });
 
-  test('LOCAL_INV closes it; then the region may go, or the window be bound again', async () => {
+  test('is invalidated by LOCAL_INV; then its region may be closed, or the window be bound again', async () => {
     const c = await rc();
     const { mw, mr, rkey } = bound(c, 2);
     c.post(1, { wrId: 1, opcode: 'LOCAL_INV', imm: rkey })
@@ -138,7 +138,7 @@ describe('type 2B', () => {
     expect(c.rig.x.mrIsValid(mw)).toBe(true);
   });
 
-  test('the peer closes it with SEND_WITH_INVALIDATE', async () => {
+  test('is invalidated by the peer’s SEND_WITH_INVALIDATE', async () => {
     const c = await rc({ receives: 1 });
     const { mr, rkey } = bound(c, 2);
     c.in(1, request.sendOnlyInvalidate({ psn: 100, payload: PING, invalidate: rkey, ackReq: true }))
@@ -150,7 +150,7 @@ describe('type 2B', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('the peer of another queue pair cannot close it', async () => {
+  test('cannot be invalidated by the peer of another queue pair', async () => {
     const c = await rc();
     const { mw, rkey } = bound(c, 2);
     const d = await rc({ rig: c.rig, receives: 1 });
@@ -160,7 +160,7 @@ describe('type 2B', () => {
     expect(c.rig.x.mrIsValid(mw)).toBe(true);
   });
 
-  test('is closed with its queue pair: nobody who gets its number later can use it, and its region may go', async () => {
+  test('is invalidated with its queue pair: a later owner of the number cannot use it, and its region may be closed', async () => {
     const c = await rc();
     const [mine, kept] = [bound(c, 2), bound(c, 2)];
     const over = await rc({ rig: c.rig });
@@ -189,7 +189,7 @@ describe('type 2B', () => {
     expect(c.rig.x.mrIsValid(mr.mr)).toBe(true);
   });
 
-  test('a window that is closed in the middle of a WRITE refuses the rest', async () => {
+  test('a window that is invalidated during a WRITE refuses the rest', async () => {
     const c = await rc();
     const { rkey } = bound(c, 2);
     const [first, last] = request.write({
@@ -204,7 +204,7 @@ describe('type 2B', () => {
       .events('QP_ACCESS_ERR');
   });
 
-  test('a window that is closed in the middle of a READ refuses the rest', async () => {
+  test('a window that is invalidated during a READ refuses the rest', async () => {
     const c = await rc({ mtu: 256 });
     const { mw, rkey } = bound(c, 2);
     c.rig.put(frame(c.there, request.read({ psn: 100, va: TARGET_VA + BigInt(AT), rkey, length: SIZE })));

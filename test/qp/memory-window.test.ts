@@ -25,14 +25,14 @@ import {
 } from './memory-windows.js';
 
 describe.each([1, 2] as const)('type %d', (type) => {
-  test('opens nothing before it is bound', async () => {
+  test('gives no access before it is bound', async () => {
     const c = await rc();
     const mw = c.rig.window(type);
     expect(c.rig.x.mrIsValid(mw)).toBe(false);
     refused(c, write(TARGET_VA, c.rig.x.mrRkey(mw)));
   });
 
-  test('once bound, its key opens its range at the addresses of the region', async () => {
+  test('gives access to its range, at the region’s addresses, once it is bound', async () => {
     const c = await rc();
     const { rkey, mw } = bound(c, type);
     expect(c.rig.x.mrIsValid(mw)).toBe(true);
@@ -45,13 +45,13 @@ describe.each([1, 2] as const)('type %d', (type) => {
     expect(c.take()).toHaveLength(1);
   });
 
-  test('the key that it had before is dead', async () => {
+  test('has a new key then, and the old one is invalid', async () => {
     const c = await rc();
     const { rkey } = bound(c, type);
     refused(c, write(TARGET_VA + BigInt(AT), ((rkey & 0xffffff00) | ((rkey - 1) & 0xff)) >>> 0));
   });
 
-  describe('an access is held against the bounds of the window, not of the region', () => {
+  describe('limits an access to its own bounds, not to those of the region', () => {
     const OUTSIDE: Record<string, { va: bigint; length: number }> = {
       'a byte before it': { va: TARGET_VA + BigInt(AT) - 1n, length: 4 },
       'a byte behind it': { va: TARGET_VA + BigInt(AT + SIZE) - 3n, length: 4 },
@@ -75,7 +75,7 @@ describe.each([1, 2] as const)('type %d', (type) => {
     });
   });
 
-  describe('it gives the rights that it was bound with, whatever the region gives', () => {
+  describe('gives the rights of its bind, whatever the region gives', () => {
     const KINDS: Record<string, [number, (at: { va: bigint; rkey: number }) => Packet]> = {
       WRITE: [WRITE, (at) => write(at.va, at.rkey)],
       READ: [READ, (at) => request.read({ psn: 100, ...at, length: 8 })],
@@ -96,7 +96,7 @@ describe.each([1, 2] as const)('type %d', (type) => {
       expect(c.take()).toHaveLength(1);
       c.state('RTS');
     });
-    test('it may give what the region does not: reading', async () => {
+    test('may give a right that the region does not: reading', async () => {
       const c = await rc();
       const [mw, mr] = [c.rig.window(type), region(c, LOCAL_WRITE | MW_BIND)];
       const wr = binding(c, mw, mr);
@@ -107,7 +107,7 @@ describe.each([1, 2] as const)('type %d', (type) => {
     });
   });
 
-  test('the region cannot go while the window is bound, and can afterwards', async () => {
+  test('keeps its region open while it is bound', async () => {
     const c = await rc();
     const { mw, mr } = bound(c, type);
     expect(c.rig.errno(c.rig.x.mrDereg(mr.mr))).toBe('EBUSY');
@@ -117,14 +117,14 @@ describe.each([1, 2] as const)('type %d', (type) => {
     expect(c.rig.errno(c.rig.x.mrDereg(mr.mr))).toBe('OK');
   });
 
-  test('a window that is freed while it is bound opens nothing any more', async () => {
+  test('gives no access after it is freed', async () => {
     const c = await rc();
     const { mw, rkey } = bound(c, type);
     expect(c.rig.errno(c.rig.x.mwFree(mw))).toBe('OK');
     refused(c, write(TARGET_VA + BigInt(AT), rkey));
   });
 
-  test('it is no local memory: a piece under its key is refused', async () => {
+  test('is no local memory: an SGE with its key is refused', async () => {
     const c = await rc();
     const { mw } = bound(c, type);
     c.post(1, { wrId: 1, opcode: 'SEND', pieces: [{ ptr: c.target.ptr + AT, length: 4, lkey: c.rig.x.mrLkey(mw) }] })
@@ -132,7 +132,7 @@ describe.each([1, 2] as const)('type %d', (type) => {
       .wc({ wrId: 1, status: 'LOC_PROT_ERR' });
   });
 
-  describe('what cannot be bound fails with MW_BIND_ERR, and nothing is opened', () => {
+  describe('fails to bind with MW_BIND_ERR, and gives no access then', () => {
     type Bad = (c: Conversation, mw: number) => SendRequest;
     const BAD: Record<string, Bad> = {
       'a region without the right to be bound': (c, mw) => binding(c, mw, region(c, 15)),
@@ -222,7 +222,7 @@ test('windows are of type 1 or 2', async () => {
   expect(rig.errno(rig.x.lastErrno())).toBe('EINVAL');
 });
 
-test('a domain with a window stays', async () => {
+test('a domain with a window cannot be freed', async () => {
   const { rig } = await rc();
   const pd = rig.x.pdAlloc();
   const mw = rig.window(2, pd);

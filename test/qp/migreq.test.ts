@@ -3,7 +3,7 @@ import { test } from 'vitest';
 import { ack, frame, request } from '../../src/probe/packet/packets.js';
 import { rc, send } from '../kit/conversation.js';
 
-test('told so, requests and answers leave with MigReq 0, and with 1 again when told that', async () => {
+test('requests and responses leave with MigReq 0 when it is switched off, and with 1 when it is on again', async () => {
   const c = await rc({ receives: 2 });
   const { x } = c.rig;
   x.qpQuirks(c.qp.handle, x.Quirk.MIG_REQ_ZERO);

@@ -34,7 +34,7 @@ test('the responder counts 2^24 - 1, 0, 1, with messages of all kinds', async ()
     .wc({ wrId: 2 });
 });
 
-test('what is repeated across the wrap bears the MSN of now', async () => {
+test('a response that is repeated across the wrap has the present MSN', async () => {
   const c = await after(LAST, { receives: 2 });
   c.in(0, send({ psn: 100 }), send({ psn: 101 }))
     .out(ack({ psn: 101, msn: 1 }))
@@ -43,7 +43,7 @@ test('what is repeated across the wrap bears the MSN of now', async () => {
     .out(ack({ psn: 101, msn: 1 }));
 });
 
-test('the limit that credits set lies behind the wrap', async () => {
+test('the limit of credits may lie behind the wrap', async () => {
   const c = await after(LAST - 1, { flowControl: true });
   c.post(0, ping(1), ping(2), ping(3), ping(4), ping(5))
     .out(sent(1000))

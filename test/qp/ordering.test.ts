@@ -22,7 +22,7 @@ const added = (psn: number): Packet => request.fetchAdd({ psn, ...REMOTE, add: 1
 const data = (psn: number): Packet => response.readOnly({ psn, msn: 1, payload: new Uint8Array(8) });
 const original = (psn: number): Packet => response.atomicAck({ psn, msn: 1, original: 0n });
 
-test('no more READs and atomics are in flight than max_rd_atomic says', async () => {
+test('no more READs and atomics are in flight than max_rd_atomic', async () => {
   const c = await rc({ maxRdAtomic: 2 });
   c.post(0, read(c, 1), add(c, 2), read(c, 3), add(c, 4))
     .out(asked(1000), added(1001))
@@ -36,7 +36,7 @@ test('no more READs and atomics are in flight than max_rd_atomic says', async ()
     .wc({ wrId: 4 });
 });
 
-test('what is posted behind a READ that waits, waits as well: one queue, one order', async () => {
+test('all requests behind a READ that waits wait as well', async () => {
   const c = await rc({ maxRdAtomic: 1 });
   c.post(0, read(c, 1), read(c, 2), ping(3))
     .out(asked(1000))
@@ -47,7 +47,7 @@ test('what is posted behind a READ that waits, waits as well: one queue, one ord
     .wc({ wrId: 2 }, { wrId: 3 });
 });
 
-test('the depth holds while requests are repeated', async () => {
+test('the limit holds while requests are repeated', async () => {
   const c = await rc({ maxRdAtomic: 1, timeout: 1 });
   c.post(0, read(c, 1), read(c, 2))
     .out(asked(1000))
@@ -75,7 +75,7 @@ test('SENDs and WRITEs do not wait for a READ before them', async () => {
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('with a fence they do: until every READ and atomic before them is answered', async () => {
+test('with a fence they wait until every READ and atomic before them is complete', async () => {
   const c = await rc();
   c.post(0, read(c, 1), add(c, 2), { ...ping(3), fence: true }, ping(4))
     .out(asked(1000), added(1001))

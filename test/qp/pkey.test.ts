@@ -29,7 +29,7 @@ describe.each([
   ['full and limited', FULL, LIMITED],
   ['limited and full', LIMITED, FULL],
 ])('%s', (_, ours, theirs) => {
-  test('talk, each under its own P_Key', async () => {
+  test('communicate, each with its own P_Key', async () => {
     const c = await between(ours, theirs);
     c.in(0, send({ psn: 100 }))
       .out(ack({ psn: 100, msn: 1 }))
@@ -45,14 +45,14 @@ test.each([
   ['two limited members', LIMITED, LIMITED],
   ['another partition', FULL, 0x8124],
   ['the default partition', FULL, 0xffff],
-])('%s do not talk', async (_, ours, theirs) => {
+])('%s do not communicate', async (_, ours, theirs) => {
   const c = await between(ours, theirs);
   c.in(0, send({ psn: 100 }))
     .silent()
     .counts({ drop_pkey: 1 });
 });
 
-test('the index chooses, also anew in SQD; a table that shrinks leaves queue pairs as they are', async () => {
+test('the index chooses the P_Key, also in SQD; a shorter table leaves queue pairs as they are', async () => {
   const c = await rc({ rig: await rigWith(0xffff, LIMITED), receives: 2 });
   expect(c.qp.modify({ STATE: 4 })).toBe('OK');
   expect(c.qp.modify({ PKEY_INDEX: 2 })).toBe('EINVAL');
@@ -73,7 +73,7 @@ test('the index chooses, also anew in SQD; a table that shrinks leaves queue pai
     .wc({ wrId: 2 });
 });
 
-test('what is no P_Key is refused, and the table stays', async () => {
+test('an invalid P_Key is refused, and the table stays', async () => {
   const { x, card } = await rigWith(FULL, LIMITED);
   const at = x.scratch() >>> 2;
   for (const wrong of [0, 0x8000, 0x10000]) {

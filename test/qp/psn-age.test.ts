@@ -37,7 +37,7 @@ function writes(c: Conversation, first: number, count: number): void {
   c.rig.x.rx(1000, BATCH);
 }
 
-test('an ACK says what was received last, also when half of all PSNs lie behind the last READ', async () => {
+test('an ACK has the newest PSN, also when half of all PSNs lie behind the last READ', async () => {
   const c = await rc({ receives: 1 });
   const half = 2 ** 23;
   c.in(0, request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 8 })).out(

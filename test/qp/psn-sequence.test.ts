@@ -3,7 +3,7 @@ import { test } from 'vitest';
 import { ack, nak, request, response } from '../../src/probe/packet/packets.js';
 import { PING, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
 
-test('a gap is NAKed once, then silently dropped until filled', async () => {
+test('a gap gets one NAK, and packets behind it are dropped until it is filled', async () => {
   const c = await rc({ goBackN: true, receives: 4 });
   c.in(0, send({ psn: 100 }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -17,7 +17,7 @@ test('a gap is NAKed once, then silently dropped until filled', async () => {
     .counts({ out_of_seq_request: 1, drop_psn_ahead: 1 });
 });
 
-test('once a gap is filled the next one is NAKed again', async () => {
+test('the next gap gets a NAK again', async () => {
   const c = await rc({ goBackN: true, receives: 4 });
   c.in(0, send({ psn: 101 }))
     .out(nak.sequence({ psn: 100 }))
@@ -28,7 +28,7 @@ test('once a gap is filled the next one is NAKed again', async () => {
     .wc({ wrId: 1 });
 });
 
-test('a gap opens also in the middle of a message, and the message goes on where it stopped', async () => {
+test('a gap in the middle of a message gets a NAK, and the message goes on where it stopped', async () => {
   const c = await rc({ goBackN: true, receives: 1 });
   const packets = request.send({ psn: 100, payload: pattern(2500), mtu: 1024 });
   const [first, middle, last] = packets;
@@ -45,7 +45,7 @@ test('a gap opens also in the middle of a message, and the message goes on where
     .holds(c.buffer, 0, pattern(2500));
 });
 
-test('a NAK that has not gone out when the gap is filled becomes an ACK', async () => {
+test('a NAK that is not sent yet when the gap is filled becomes an ACK', async () => {
   const c = await rc({ goBackN: true, receives: 2 });
   c.in(0, send({ psn: 101 }), send({ psn: 100, ackReq: false }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -74,7 +74,7 @@ test('a duplicate SEND is not executed again, and is acknowledged with the newes
     .counts({ duplicate_request: 1 });
 });
 
-test('a duplicate that asks for no ACK gets one all the same: the first one may have been lost', async () => {
+test('a duplicate without AckReq gets an ACK all the same: the first one may have been lost', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, send({ psn: 100, ackReq: false }))
     .silent()
@@ -83,7 +83,7 @@ test('a duplicate that asks for no ACK gets one all the same: the first one may 
     .out(ack({ psn: 100, msn: 1 }));
 });
 
-test('a duplicate WRITE does not touch memory again', async () => {
+test('a duplicate WRITE does not change memory again', async () => {
   const c = await rc();
   const write = request.writeOnly({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, payload: PING, ackReq: true });
   c.in(0, write)
@@ -107,7 +107,7 @@ test('a duplicate in the middle of a message acknowledges what has arrived of it
     .wc({ wrId: 1, byteLen: 1028 });
 });
 
-test('a duplicate in front of a READ is not acknowledged beyond it: the answer of the READ may have been lost', async () => {
+test('a duplicate before a READ is not acknowledged beyond it: the READ’s response may have been lost', async () => {
   const c = await rc({ receives: 2 });
   const payload = c.target.bytes.slice(0, 8);
   c.in(0, send({ psn: 100 }))
@@ -121,14 +121,14 @@ test('a duplicate in front of a READ is not acknowledged beyond it: the answer o
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('a duplicate is answered with the newest PSN also while an older ACK is still to be said', async () => {
+test('a duplicate is answered with the newest PSN also while an older ACK is due', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100 }), send({ psn: 101, ackReq: false }), send({ psn: 101 }))
     .out(ack({ psn: 101, msn: 2 }))
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('a duplicate does not take back the ACK of something newer that is still to be said', async () => {
+test('a duplicate does not replace the newer ACK that is due', async () => {
   const c = await rc({ receives: 2 });
   const read = request.read({ psn: 101, va: 0n, rkey: 0, length: 0 });
   c.in(0, send({ psn: 100 }), read, send({ psn: 102 }), send({ psn: 100 }))
@@ -136,14 +136,14 @@ test('a duplicate does not take back the ACK of something newer that is still to
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('a duplicate does not take back a NAK that is still to be said', async () => {
+test('a duplicate does not replace a NAK that is due', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100 }), send({ psn: 102 }), send({ psn: 100 }))
     .out(nak.sequence({ psn: 101, msn: 1 }))
     .wc({ wrId: 1 });
 });
 
-test('the newest half of the PSNs is ahead, the older half a duplicate', async () => {
+test('the newer half of the PSNs is ahead, the older half duplicates', async () => {
   const c = await rc({ rqPsn: 0, receives: 2 });
   c.in(0, send({ psn: 0x7fffff }))
     .out(nak.sequence({ psn: 0 }))
@@ -179,7 +179,7 @@ test('a gap across the wrap names the PSN before it', async () => {
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('a READ whose answers lie across the wrap takes their PSNs', async () => {
+test('a READ whose responses lie across the wrap takes their PSNs', async () => {
   const c = await rc({ rqPsn: 0xffffff, receives: 1 });
   const payload = c.target.bytes.slice(0, 3000);
   c.in(0, request.read({ psn: 0xffffff, va: TARGET_VA, rkey: c.target.rkey, length: 3000 }))
@@ -201,7 +201,7 @@ test('a duplicate READ across the wrap finds its first request', async () => {
     .out(...response.read({ psn: 0xfffffe, msn: 1, payload, mtu: 1024 }));
 });
 
-test('the MSN counts messages: packets of a message do not count, a READ counts when it is asked', async () => {
+test('the MSN counts messages: not the packets of one, and a READ when it is requested', async () => {
   const c = await rc({ receives: 1 });
   const at = { va: TARGET_VA, rkey: c.target.rkey };
   const payload = c.target.bytes.slice(0, 2048);

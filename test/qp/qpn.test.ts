@@ -4,7 +4,7 @@ import { Rig } from '../kit/rig.js';
 
 const numbers = (rig: Rig, count: number) => Array.from({ length: count }, () => rig.qp().qpn);
 
-test('have the bits that the link has set; the others are random', async () => {
+test('numbers have the bits that the link has set, and random others', async () => {
   const rig = await Rig.create();
   expect(rig.x.setQpn(15, 9)).toBe(rig.x.Errno.OK);
   const qpns = numbers(rig, 20);

@@ -33,7 +33,7 @@ async function reading(options: RcOptions = {}, packets = PACKETS): Promise<Conv
   return c.in(1, ...answer(0, FIRST, 1).slice(0, HALF));
 }
 
-test('the second part is asked for while the answer to the first still comes, the third when that has ended', async () => {
+test('the second part is requested while the response to the first arrives, the third when that has ended', async () => {
   const c = await reading();
   c.out(asked(32, 22))
     .in(2, ...answer(0, FIRST, 1).slice(HALF, -1))
@@ -65,7 +65,7 @@ test('two parts take two resources: another READ waits until one is free', async
   c.wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('what is asked again ends where it ended before', async () => {
+test('a repeated part ends where it ended before', async () => {
   const c = await reading({ adaptive: false }, 54);
   c.out(asked(32, 22))
     .at(70_000)
@@ -83,7 +83,7 @@ test('what is asked again ends where it ended before', async () => {
     .counts({ local_ack_timeout_err: 2 });
 });
 
-test('a NAK that names the request for a part ends the READ, also when some of that part has come (rxe)', async () => {
+test('a NAK with the PSN of a part’s request ends the READ, also when some of that part has come (rxe)', async () => {
   const c = await reading({ maxRdAtomic: 1 });
   c.silent()
     .in(2, ...answer(0, FIRST, 1).slice(HALF))
@@ -92,7 +92,7 @@ test('a NAK that names the request for a part ends the READ, also when some of t
     .wc({ wrId: 1, status: 'REM_ACCESS_ERR' });
 });
 
-test('so does one that names a request that was repeated from the middle', async () => {
+test('a NAK with the PSN of a request that was repeated from the middle ends the READ', async () => {
   const c = await reading({ adaptive: false }, FIRST);
   c.silent()
     .at(70_000)
@@ -101,7 +101,7 @@ test('so does one that names a request that was repeated from the middle', async
     .wc({ wrId: 1, status: 'REM_ACCESS_ERR' });
 });
 
-test('a queue pair that begins anew has forgotten the part', async () => {
+test('a queue pair that is connected again has forgotten the part', async () => {
   const c = await reading();
   c.out(asked(32, 22));
   c.qp.modify({ STATE: 0 });

@@ -19,7 +19,7 @@ const part = (from: number, to: number) => DATA.slice(from, to);
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 
-test('a READ takes a PSN for each packet of its answer, and completes with the last', async () => {
+test('a READ takes a PSN for each packet of its response, and completes with the last', async () => {
   const c = await rc();
   c.post(0, wr(c, 1, 2500, 10), ping(2))
     .out(asked(1000, 2500), sent(1003))
@@ -32,7 +32,7 @@ test('a READ takes a PSN for each packet of its answer, and completes with the l
     .wc({ wrId: 2 });
 });
 
-test('a READ without bytes is completed by an empty answer', async () => {
+test('a READ without bytes is completed by an empty response', async () => {
   const c = await rc();
   c.post(0, { wrId: 1, opcode: 'RDMA_READ', remote: REMOTE })
     .out(asked(1000, 0))
@@ -40,7 +40,7 @@ test('a READ without bytes is completed by an empty answer', async () => {
     .wc({ wrId: 1, byteLen: 0 });
 });
 
-test('an answer of a READ acknowledges the requests before it', async () => {
+test('a READ response acknowledges the requests before it', async () => {
   const c = await rc();
   c.post(0, ping(1), wr(c, 2, 8))
     .out(sent(1000), asked(1001, 8))
@@ -48,7 +48,7 @@ test('an answer of a READ acknowledges the requests before it', async () => {
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('an ACK behind a READ whose answer is missing is an implied NAK: the READ is asked again, once', async () => {
+test('an ACK behind a READ whose response is missing is an implied NAK: the READ is sent again, once', async () => {
   const c = await rc();
   c.post(0, wr(c, 1, 8), ping(2))
     .out(asked(1000, 8), sent(1001))
@@ -64,7 +64,7 @@ test('an ACK behind a READ whose answer is missing is an implied NAK: the READ i
     .counts({ implied_nak_seq_err: 1 });
 });
 
-test('a hole in the answer: the READ is asked again for the rest, at once, and what else comes is ignored', async () => {
+test('a hole in the response: the rest of the READ is requested at once, and what else comes is ignored', async () => {
   const c = await rc();
   const [first, second, third, last] = answers(1000, 4000);
   if (!first || !second || !third || !last) throw new Error('four packets');
@@ -82,7 +82,7 @@ test('a hole in the answer: the READ is asked again for the rest, at once, and w
     .counts({ implied_nak_seq_err: 1, retransmits: 1 });
 });
 
-test('a READ that was asked again is asked once more when a hole shows later than a usual answer', async () => {
+test('a READ that was repeated is repeated again when a hole shows later than a usual response', async () => {
   const c = await rc();
   const [first, , third, last] = answers(1000, 4000);
   if (!first || !third || !last) throw new Error('packets');
@@ -102,7 +102,7 @@ test('a READ that was asked again is asked once more when a hole shows later tha
     .counts({ implied_nak_seq_err: 1, retransmits: 2 });
 });
 
-test('the rest of a READ may also come with the opcodes MIDDLE and LAST (rxe does this)', async () => {
+test('the rest of a READ may also come with the opcodes MIDDLE and LAST (rxe)', async () => {
   const c = await rc();
   const [first, , third] = answers(1000, 4000);
   if (!first || !third) throw new Error('packets');
@@ -131,7 +131,7 @@ test('a rest of one packet may come as LAST or as ONLY', async () => {
   }
 });
 
-test('an answer that has been there already is ignored, and not written again', async () => {
+test('a response that has arrived already is ignored, and not written again', async () => {
   const c = await rc();
   const [first, last] = answers(1000, 1500);
   if (!first || !last) throw new Error('two packets');
@@ -147,7 +147,7 @@ test('an answer that has been there already is ignored, and not written again', 
     .counts({ drop_ghost_response: 2 });
 });
 
-test('the PSNs of a READ wrap at 2^24, also when it is asked again', async () => {
+test('the PSNs of a READ wrap at 2^24, also when it is repeated', async () => {
   const c = await rc({ sqPsn: 0xfffffe });
   const [first, , third] = answers(0xfffffe, 4000);
   if (!first || !third) throw new Error('packets');
@@ -162,7 +162,7 @@ test('the PSNs of a READ wrap at 2^24, also when it is asked again', async () =>
     .wc({ wrId: 2 });
 });
 
-test('when a READ is asked again, what was sent behind it is repeated too', async () => {
+test('requests behind a repeated READ are repeated too', async () => {
   const c = await rc();
   c.post(0, wr(c, 1, 8), wr(c, 2, 8, 8), ping(3))
     .out(asked(1000, 8), asked(1001, 8), sent(1002))
@@ -172,7 +172,7 @@ test('when a READ is asked again, what was sent behind it is repeated too', asyn
     .wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 });
 });
 
-test('a missing answer of an atomic: the atomic is repeated with the same PSN', async () => {
+test('an atomic whose response is missing is repeated with the same PSN', async () => {
   const c = await rc();
   const add = request.fetchAdd({ psn: 1000, ...REMOTE, add: 3n, ackReq: true });
   c.post(0, { wrId: 1, opcode: 'ATOMIC_FETCH_AND_ADD', pieces: [c.buffer.piece(0, 8)], remote: REMOTE, compareAdd: 3n })
@@ -187,7 +187,7 @@ test('a missing answer of an atomic: the atomic is repeated with the same PSN', 
     .wc({ wrId: 2 });
 });
 
-describe('an answer of the wrong length fails the READ', () => {
+describe('a response of the wrong length fails the READ', () => {
   const cases: Record<string, Packet[]> = {
     'a short FIRST': [response.readFirst({ psn: 1000, msn: 1, payload: part(0, 1020) })],
     'a long FIRST': [response.readFirst({ psn: 1000, msn: 1, payload: part(0, 1028) })],
@@ -213,7 +213,7 @@ describe('an answer of the wrong length fails the READ', () => {
   });
 });
 
-describe('an answer of the wrong kind fails the oldest request', () => {
+describe('a response of the wrong kind fails the oldest request', () => {
   const cases: Record<string, [(c: Conversation) => object, Packet]> = {
     'data for a SEND': [() => ping(1), response.readOnly({ psn: 1000, msn: 1, payload: PING })],
     'an original for a SEND': [() => ping(1), response.atomicAck({ psn: 1000, msn: 1, original: 1n })],
@@ -232,7 +232,7 @@ describe('an answer of the wrong kind fails the oldest request', () => {
   });
 });
 
-test('a READ into memory that is taken away meanwhile fails with a local error', async () => {
+test('a READ into memory that is closed meanwhile fails with a local error', async () => {
   const c = await rc();
   const mr = c.rig.region(64);
   c.post(0, { wrId: 1, opcode: 'RDMA_READ', pieces: [mr.piece(0, 8)], remote: REMOTE })
@@ -244,7 +244,7 @@ test('a READ into memory that is taken away meanwhile fails with a local error',
     .holds(mr, 0, new Uint8Array(8));
 });
 
-test('a READ into memory that may not be written is not sent', async () => {
+test('a READ into memory without the right to write is not sent', async () => {
   const c = await rc();
   const mr = c.rig.regionAt(c.buffer.ptr, 64, 4);
   c.post(0, { wrId: 1, opcode: 'RDMA_READ', pieces: [mr.piece(0, 8)], remote: REMOTE })

@@ -11,7 +11,7 @@ function answer(c: Conversation, psn: number, msn: number, offset: number, lengt
   return response.read({ psn, msn, payload: c.target.bytes.slice(offset, offset + length), mtu: 1024 });
 }
 
-test('a READ is answered with the bytes it asks for, and needs no ACK', async () => {
+test('a READ is answered with its bytes, and needs no ACK', async () => {
   const c = await rc();
   c.in(0, read(c, 100, 3, 5)).out(...answer(c, 100, 1, 3, 5));
 });
@@ -43,14 +43,14 @@ test('a READ sees what was written before it', async () => {
   );
 });
 
-test('the ACK of a later request waits for the answers of the READ before it', async () => {
+test('the ACK of a later request waits for the responses of the READ before it', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, read(c, 100, 0, 2048), send({ psn: 102 }))
     .out(...answer(c, 100, 2, 0, 2048), ack({ psn: 102, msn: 2 }))
     .wc({ wrId: 1 });
 });
 
-test('READs are answered in the order in which they came', async () => {
+test('READs are answered in the order in which they arrived', async () => {
   const c = await rc();
   c.in(0, read(c, 100, 0, 1500), read(c, 102, 4000, 10)).out(
     ...answer(c, 100, 2, 0, 1500),
@@ -58,14 +58,14 @@ test('READs are answered in the order in which they came', async () => {
   );
 });
 
-test('a duplicate READ is carried out afresh, from the memory as it is then', async () => {
+test('a duplicate READ is executed again, from the present memory', async () => {
   const c = await rc();
   c.in(0, read(c, 100, 0, 1500)).out(...answer(c, 100, 1, 0, 1500));
   c.target.bytes.fill(0x5a, 0, 1500);
   c.in(1, read(c, 100, 0, 1500)).out(...answer(c, 100, 1, 0, 1500));
 });
 
-test('a READ asked again from its middle is answered as a request of its own, with the PSNs it had', async () => {
+test('a READ repeated from its middle is answered as a request of its own, with the same PSNs', async () => {
   const c = await rc();
   c.in(0, read(c, 100, 0, 4000))
     .out(...answer(c, 100, 1, 0, 4000))
@@ -77,7 +77,7 @@ test('a READ asked again from its middle is answered as a request of its own, wi
     .out(...answer(c, 100, 1, 0, 4000));
 });
 
-test('a READ asked again is given up with the rest of its first answer: it starts anew', async () => {
+test('a repeated READ ends the rest of its first response, and starts anew', async () => {
   const c = await rc();
   const half = answer(c, 100, 1, 0, 4096).slice(0, 2);
   c.rig.put(frame(c.there, read(c, 100, 0, 4096)));
@@ -86,7 +86,7 @@ test('a READ asked again is given up with the rest of its first answer: it start
   c.in(0, read(c, 101, 1024, 3072)).out(...answer(c, 101, 1, 1024, 3072));
 });
 
-test('a repetition of everything is answered in the order in which it was: data, then the newest ACK', async () => {
+test('a repetition of everything is answered in its order: data, then the newest ACK', async () => {
   const c = await rc({ receives: 2 });
   const all = [send({ psn: 100 }), read(c, 101, 0, 1500), read(c, 103, 64, 8), send({ psn: 104 })];
   const said = [...answer(c, 101, 4, 0, 1500), ...answer(c, 103, 4, 64, 8), ack({ psn: 104, msn: 4 })];
@@ -123,7 +123,7 @@ test('a duplicate READ must be part of a remembered one, by key, range and PSN; 
     .counts({ drop_duplicate_unknown: 5, duplicate_request: 5 });
 });
 
-test('as many READs are remembered as max_dest_rd_atomic says, the newest', async () => {
+test('max_dest_rd_atomic READs are remembered, the newest', async () => {
   const c = await rc({ maxDestRdAtomic: 2 });
   for (let i = 0; i < 3; i++) c.in(i, read(c, 100 + i, i * 8, 8)).out(...answer(c, 100 + i, i + 1, i * 8, 8));
   c.in(5, read(c, 100, 0, 8))
@@ -151,7 +151,7 @@ test('more READs at once than max_dest_rd_atomic are an invalid request, once th
     .events('QP_REQ_ERR');
 });
 
-test('asking again for a READ that is not answered yet makes no room for more than max_dest_rd_atomic', async () => {
+test('a repetition of a READ that is not answered yet gives no room for more than max_dest_rd_atomic', async () => {
   const c = await rc({ maxDestRdAtomic: 2 });
   c.in(0, read(c, 100, 0, 8), read(c, 100, 0, 8), read(c, 101, 8, 8), read(c, 102, 16, 8))
     .out(...answer(c, 100, 2, 0, 8), ...answer(c, 101, 2, 8, 8), nak.invalidRequest({ psn: 102, msn: 2 }))
@@ -159,7 +159,7 @@ test('asking again for a READ that is not answered yet makes no room for more th
     .events('QP_REQ_ERR');
 });
 
-test('a region that is taken away while it is read ends with a NAK of the answer that cannot be given', async () => {
+test('a region that is closed during a READ ends it with a NAK of the next response', async () => {
   const c = await rc();
   const [first] = answer(c, 100, 1, 0, 3000);
   if (!first) throw new Error('a packet');
@@ -176,7 +176,7 @@ test('a region that is taken away while it is read ends with a NAK of the answer
 describe('a duplicate READ that can no longer be answered is dropped, and the connection goes on', () => {
   const FAST = 15 | (1 << 24);
 
-  test('its region was closed before it came', async () => {
+  test('after its region was closed', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, read(c, 100, 0, 8)).out(...answer(c, 100, 1, 0, 8));
     c.rig.x.mrDereg(c.target.mr);
@@ -189,7 +189,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
       .counts({ duplicate_request: 1, drop_duplicate_unknown: 1, resp_remote_access_errors: 0 });
   });
 
-  test('its key no longer gives the right to read', async () => {
+  test('after its key has lost the right to read', async () => {
     const c = await rc();
     const { mr, ptr, length, iova } = c.rig.regionAt(c.target.ptr, 4096, FAST, TARGET_VA);
     const rkey = c.rig.x.mrRkey(mr);
@@ -204,7 +204,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
     c.in(3, again).silent().state('RTS').counts({ drop_duplicate_unknown: 1 });
   });
 
-  test('it comes together with the SEND that invalidates its key', async () => {
+  test('with the SEND that invalidates its key', async () => {
     const c = await rc({ receives: 1 });
     const { rkey } = c.rig.regionAt(c.target.ptr, 4096, FAST, TARGET_VA);
     const again = request.read({ psn: 100, va: TARGET_VA, rkey, length: 3000 });
@@ -217,7 +217,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
     expect(c.rig.decisions(c.qp.qpn).at(-1)).toMatch(/drops a repeated READ at psn 100: its memory is gone$/);
   });
 
-  test('others that can be answered are: in their order, before the ACK', async () => {
+  test('while others that can be answered are, in their order, before the ACK', async () => {
     const c = await rc({ receives: 1 });
     const { rkey } = c.rig.regionAt(c.target.ptr, 4096, FAST, TARGET_VA);
     const dead = request.read({ psn: 100, va: TARGET_VA, rkey, length: 8 });
@@ -228,7 +228,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
       .wc({ wrId: 1 });
   });
 
-  test('the memory goes while the repetition is being answered', async () => {
+  test('when the memory is closed during the repetition', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, read(c, 100, 0, 3000)).out(...answer(c, 100, 1, 0, 3000));
     c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
@@ -242,7 +242,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
       .state('RTS');
   });
 
-  test('but a READ that was never answered in full is refused, however often it was asked', async () => {
+  test('a READ that was never answered in full is refused, however often it is repeated', async () => {
     const c = await rc();
     for (const us of [0, 1]) {
       c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
@@ -256,7 +256,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
   });
 });
 
-test('an atomic, ATOMIC WRITE or FLUSH asked again is answered although its key is gone', async () => {
+test('a repeated atomic, ATOMIC WRITE or FLUSH is answered although its key is invalid', async () => {
   const c = await rc({ access: 15 | 256 });
   const flushed = c.rig.regionAt(c.target.ptr, 4096, 15 | 256, TARGET_VA);
   const at = { va: TARGET_VA, rkey: flushed.rkey };

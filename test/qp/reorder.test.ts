@@ -7,7 +7,7 @@ import { Rig } from '../kit/rig.js';
 /** Room for the buffer of the card beside what the test needs; see assembly/qp/reorder.ts. */
 const BUFFER_BYTES = 256 * 65 * 64;
 
-test('what waits is executed in the order of its PSNs, once, when the gap is filled', async () => {
+test('buffered packets are executed in the order of their PSNs, once, when the gap is filled', async () => {
   const c = await rc({ receives: 4 });
   c.in(0, send({ psn: 102, payload: pattern(4, 2) }))
     .out(nak.sequence({ psn: 100 }))
@@ -24,7 +24,7 @@ test('what waits is executed in the order of its PSNs, once, when the gap is fil
     .counts({ out_of_seq_request: 1, rx_reordered: 3, drop_psn_ahead: 0, duplicate_request: 1 });
 });
 
-test('copies of what waits are ignored: the first one counts', async () => {
+test('copies of buffered packets are ignored: the first one counts', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 101, payload: pattern(4) }))
     .out(nak.sequence({ psn: 100 }))
@@ -54,7 +54,7 @@ test('a second gap gets its NAK with the next packet that arrives ahead of it', 
     .counts({ out_of_seq_request: 2, rx_reordered: 3 });
 });
 
-test('the packets of a WRITE wait, over the wrap of the PSNs, and a READ behind it does not', async () => {
+test('packets of a WRITE are buffered, over the wrap of the PSNs, and a READ behind it is not', async () => {
   const c = await rc({ rqPsn: 0xfffffe });
   const remote = { va: TARGET_VA, rkey: c.target.rkey };
   const [first, middle, last] = request.write({ psn: 0xfffffe, ...remote, payload: pattern(2500), mtu: 1024 });
@@ -71,7 +71,7 @@ test('the packets of a WRITE wait, over the wrap of the PSNs, and a READ behind 
     .counts({ rx_reordered: 2 });
 });
 
-test('a request that waited is checked when it is its turn: it may find no receive, or be refused', async () => {
+test('a buffered request is checked in its turn: it may find no receive, or be refused', async () => {
   const c = await rc({ receives: 1, minRnrTimer: 1 });
   c.in(0, send({ psn: 101 }), request.writeOnly({ psn: 102, va: 0n, rkey: 7, payload: PING, ackReq: true }))
     .out(nak.sequence({ psn: 100 }))
@@ -86,7 +86,7 @@ test('a request that waited is checked when it is its turn: it may find no recei
   expect(c.qp.state).toBe('ERR');
 });
 
-test('what is further ahead than the window is dropped, whatever its PSN is', async () => {
+test('a packet further ahead than the window is dropped, whatever its PSN', async () => {
   const c = await rc({ receives: 2 });
   const window = c.rig.x.REORDER_WINDOW.value;
   c.in(0, send({ psn: 101 + window }), send({ psn: 100 + 0x7fffff }), send({ psn: 100 + window }))
@@ -121,7 +121,7 @@ test('no queue pair has more of the buffer than it leaves to others, and RESET a
   expect(free()).toBeGreaterThan(connected - BUFFER_BYTES / 2);
 });
 
-test('a card without memory for the buffer drops instead', async () => {
+test('a card without memory for the buffer drops packets instead', async () => {
   const c = await rc({ receives: 2 });
   for (let bytes = 8 << 20; bytes >= 64; bytes >>= 1) while (c.rig.x.memAlloc(bytes) !== 0);
   c.in(0, send({ psn: 101 }), send({ psn: 102 }))

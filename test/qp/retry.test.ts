@@ -7,7 +7,7 @@ import { measured, START } from './measured-rtt.js';
 const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ackReq: true });
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 
-describe('the timer is 4.096 us times 2^timeout', () => {
+describe('the ACK timer runs 4.096 us times 2^timeout', () => {
   test.each([1, 2, 8, 14, 18, 31])('timeout %i', async (timeout) => {
     const c = await rc({ timeout });
     const us = 4.096 * 2 ** timeout;
@@ -22,7 +22,7 @@ describe('the timer is 4.096 us times 2^timeout', () => {
       .counts({ local_ack_timeout_err: 1, retransmits: 1 });
   });
 
-  test('timeout 0 is never', async () => {
+  test('timeout 0 means no timer', async () => {
     const c = await rc({ timeout: 0 });
     c.post(0, ping(1))
       .out(sent(1000))
@@ -36,7 +36,7 @@ describe('the timer is 4.096 us times 2^timeout', () => {
 /** 2^1 * 4.096 us */
 const TIMEOUT = 8.192;
 
-test('every ACK that is progress starts the timer anew; the last one stops it', async () => {
+test('every ACK that is progress starts the timer again; the last one stops it', async () => {
   const c = await rc({ timeout: 1 });
   c.post(0, ping(1), ping(2))
     .out(sent(1000), sent(1001))
@@ -50,7 +50,7 @@ test('every ACK that is progress starts the timer anew; the last one stops it', 
     .silent();
 });
 
-test('a ghost ACK does not start it anew', async () => {
+test('a ghost ACK does not start it again', async () => {
   const c = await rc({ timeout: 1 });
   c.post(0, ping(1))
     .out(sent(1000))
@@ -62,7 +62,7 @@ test('a ghost ACK does not start it anew', async () => {
     .wc({ wrId: 1 });
 });
 
-test('a request posted later does not start it anew', async () => {
+test('a request posted later does not start it again', async () => {
   const c = await rc({ timeout: 1 });
   c.post(0, ping(1))
     .out(sent(1000))
@@ -74,7 +74,7 @@ test('a request posted later does not start it anew', async () => {
     .wc({ wrId: 1 }, { wrId: 2 });
 });
 
-test('with the timer everything without answer is repeated, from the oldest on', async () => {
+test('the timer repeats everything without an ACK, from the oldest on', async () => {
   const c = await rc({ timeout: 1 });
   const remote = { va: 0x1000n, rkey: 0x77 };
   const read = { wrId: 2, opcode: 'RDMA_READ', pieces: [c.buffer.piece(0, 8)], remote };
@@ -115,7 +115,7 @@ describe('retry_cnt is the number of repetitions', () => {
       .silent();
   });
 
-  test('all of them are there again after progress', async () => {
+  test('all retries are there again after progress', async () => {
     const c = await rc({ timeout: 1, retryCnt: 1 });
     c.post(0, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -131,7 +131,7 @@ describe('retry_cnt is the number of repetitions', () => {
       .state('ERR');
   });
 
-  test('sequence NAKs without progress use them up too', async () => {
+  test('sequence NAKs without progress use retries, too', async () => {
     const c = await rc({ timeout: 1, retryCnt: 2 });
     c.post(0, ping(1))
       .out(sent(1000))
@@ -145,7 +145,7 @@ describe('retry_cnt is the number of repetitions', () => {
       .state('ERR');
   });
 
-  test('copies of a sequence NAK cost one, until there is progress or the timer fires', async () => {
+  test('copies of a sequence NAK use one retry, until there is progress or the timer expires', async () => {
     const c = await rc({ timeout: 1, retryCnt: 2 });
     const left = () => c.qp.attribute('RETRY_LEFT');
     c.post(0, ping(1), ping(2)).out(sent(1000), sent(1001));
@@ -161,7 +161,7 @@ describe('retry_cnt is the number of repetitions', () => {
       .counts({ rcvd_seq_err: 10 });
   });
 
-  test('a sequence NAK later than an answer to the retransmission counts again, and costs nothing', async () => {
+  test('a sequence NAK after a response to the retransmission counts again, and uses no retry', async () => {
     // the round trip is 10 us, and nearly none takes more than 30 us
     const c = await measured({ retryCnt: 2 }, 10);
     const left = () => c.qp.attribute('RETRY_LEFT');
@@ -187,7 +187,7 @@ describe('retry_cnt is the number of repetitions', () => {
       .wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 });
   });
 
-  test('an implied NAK uses one up', async () => {
+  test('an implied NAK uses one retry', async () => {
     const c = await rc({ timeout: 1, retryCnt: 1 });
     const remote = { va: 0x1000n, rkey: 0x77 };
     const asked = request.read({ psn: 1000, ...remote, length: 8, ackReq: true });
@@ -202,7 +202,7 @@ describe('retry_cnt is the number of repetitions', () => {
   });
 });
 
-test('an answer given just before the timer passes counts', async () => {
+test('a response that arrives just before the timer expires counts', async () => {
   const c = await rc({ timeout: 1, retryCnt: 0 });
   c.post(0, ping(1))
     .out(sent(1000))
@@ -211,7 +211,7 @@ test('an answer given just before the timer passes counts', async () => {
     .state('RTS');
 });
 
-test('the timers of many queue pairs each pass at their own time', async () => {
+test('the timers of many queue pairs expire each at their own time', async () => {
   const c = await rc({ timeout: 3 });
   const others = [2, 1, 4].map((timeout) => {
     const qp = c.rig.qp().connect({ destQpn: 0x30 + timeout, sqPsn: timeout, rqPsn: 0, timeout, retryCnt: 0 });

@@ -7,7 +7,7 @@ const sent = (psn: number): Packet => request.sendOnly({ psn, payload: PING, ack
 const ping = (wrId: number) => ({ wrId, opcode: 'SEND', inline: PING });
 
 describe('the responder', () => {
-  test('says RNR NAK with its timer where a SEND finds no receive, and expects the same PSN again', async () => {
+  test('sends an RNR NAK with its timer where a SEND finds no receive, and expects the same PSN again', async () => {
     const c = await rc({ minRnrTimer: 14 });
     c.in(0, send({ psn: 100 }))
       .out(nak.rnr({ psn: 100, timer: 14 }))
@@ -38,12 +38,12 @@ describe('the responder', () => {
       .out(nak.rnr({ psn: 101, msn: 1, timer: 1 }));
   });
 
-  test('says it again for every try', async () => {
+  test('repeats the RNR NAK for every try', async () => {
     const c = await rc({ minRnrTimer: 0 });
     for (let us = 0; us < 3; us++) c.in(us, send({ psn: 100 })).out(nak.rnr({ psn: 100, timer: 0 }));
   });
 
-  test('drops what is in flight behind the SEND without a sequence NAK', async () => {
+  test('drops packets behind the SEND without a sequence NAK', async () => {
     const c = await rc({ minRnrTimer: 1 });
     c.in(0, send({ psn: 100 }), send({ psn: 101 }))
       .out(nak.rnr({ psn: 100, timer: 1 }))
@@ -52,21 +52,21 @@ describe('the responder', () => {
       .counts({ drop_psn_ahead: 2, out_of_seq_request: 0 });
   });
 
-  test('has carried out what is before the SEND, and says so', async () => {
+  test('has executed what is before the SEND, and acknowledges it', async () => {
     const c = await rc({ minRnrTimer: 1, receives: 1 });
     c.in(0, send({ psn: 100 }), send({ psn: 101 }))
       .out(nak.rnr({ psn: 101, msn: 1, timer: 1 }))
       .wc({ wrId: 1 });
   });
 
-  test('checks for the receive before it checks the key', async () => {
+  test('looks for the receive before it checks the key', async () => {
     const c = await rc({ minRnrTimer: 1 });
     c.in(0, request.writeOnlyImm({ psn: 100, va: TARGET_VA, rkey: 0xbad, payload: PING, imm: 1 })).out(
       nak.rnr({ psn: 100, timer: 1 }),
     );
   });
 
-  test('needs a receive only for the packet that takes it', async () => {
+  test('needs a receive only for the packet that uses it', async () => {
     const c = await rc({ minRnrTimer: 1, receives: 1 });
     c.in(0, request.sendFirst({ psn: 100, payload: pattern(1024) }), request.sendLast({ psn: 101, payload: PING }))
       .silent()
@@ -97,7 +97,7 @@ describe('the requester', () => {
       .wc({ wrId: 1 });
   });
 
-  test('repeats from the PSN of the NAK on, and takes what is before it for acknowledged', async () => {
+  test('repeats from the PSN of the NAK on, and takes everything before it as acknowledged', async () => {
     const c = await rc();
     c.post(0, ping(1), ping(2), ping(3))
       .out(sent(1000), sent(1001), sent(1002))
@@ -123,7 +123,7 @@ describe('the requester', () => {
       .wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('goes on waiting when a sequence NAK or another RNR NAK comes behind (rxe says both)', async () => {
+  test('goes on waiting when a sequence NAK or another RNR NAK comes behind (rxe sends both)', async () => {
     const c = await rc({ rnrRetry: 1, retryCnt: 0 });
     c.post(0, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -139,7 +139,7 @@ describe('the requester', () => {
       .counts({ rcvd_rnr_err: 1, rcvd_seq_err: 0, drop_rnr_wait: 2 });
   });
 
-  test('lets no ACK timer run while it waits', async () => {
+  test('runs no ACK timer while it waits', async () => {
     const c = await rc({ timeout: 1 });
     c.post(0, ping(1))
       .out(sent(1000))
@@ -200,7 +200,7 @@ describe('the requester', () => {
       .wc({ wrId: 2 });
   });
 
-  test('has all its tries again after progress', async () => {
+  test('has all its retries again after progress', async () => {
     const c = await rc({ rnrRetry: 1 });
     c.post(0, ping(1), ping(2))
       .out(sent(1000), sent(1001))
@@ -215,13 +215,13 @@ describe('the requester', () => {
       .wc({ wrId: 2 });
   });
 
-  test('RNR retries are not taken from retry_cnt', async () => {
+  test('does not use retry_cnt for RNR retries', async () => {
     const c = await rc({ retryCnt: 0, rnrRetry: 3 });
     const us = tries(c, 3);
     c.in(us + 1, ack({ psn: 1001, msn: 2 })).wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('is not held up in answering the peer', async () => {
+  test('still answers the peer', async () => {
     const c = await rc();
     c.post(0, ping(1))
       .out(sent(1000))

@@ -34,8 +34,8 @@ const SPLITS: Record<string, number[]> = {
 };
 const options: RcOptions = { mtu: MTU, sge: 32 };
 
-describe.each(Object.entries(SPLITS))('pieces: %s', (_, lengths) => {
-  test('of a SEND go out one behind the other', async () => {
+describe.each(Object.entries(SPLITS))('SGEs: %s', (_, lengths) => {
+  test('of a SEND leave one behind the other', async () => {
     const c = await rc(options);
     const pieces = scattered(c.buffer, lengths);
     const packets = request.send({ psn: 1000, payload: gathered(c, pieces), mtu: MTU });
@@ -59,7 +59,7 @@ describe.each(Object.entries(SPLITS))('pieces: %s', (_, lengths) => {
     expectOnly(c, pieces, before);
   });
 
-  test('of a READ are filled from its answers', async () => {
+  test('of a READ are filled from its responses', async () => {
     const c = await rc(options);
     const pieces = scattered(c.buffer, lengths);
     const payload = pattern(gathered(c, pieces).length, 78);
@@ -84,7 +84,7 @@ function expectOnly(c: Conversation, pieces: readonly Piece[], before: Uint8Arra
   expect(Buffer.compare(after, before)).toBe(0);
 }
 
-test('a SEND shorter than its receive fills only the first pieces', async () => {
+test('a SEND shorter than its receive fills only the first SGEs', async () => {
   const c = await rc(options);
   const pieces = scattered(c.buffer, [10, 20, 30, 40]);
   const before = c.buffer.bytes.slice();
@@ -98,7 +98,7 @@ test('a SEND shorter than its receive fills only the first pieces', async () => 
   expectOnly(c, filled, before);
 });
 
-test('a repetition finds its place in the middle of the pieces', async () => {
+test('a repetition finds its place in the middle of the SGEs', async () => {
   const c = await rc(options);
   const pieces = scattered(c.buffer, [100, 200, 3, 400, 77]);
   const payload = gathered(c, pieces);
@@ -112,7 +112,7 @@ test('a repetition finds its place in the middle of the pieces', async () => {
     .wc({ wrId: 1, byteLen: payload.length });
 });
 
-test('an atomic may return into several pieces', async () => {
+test('an atomic may return into several SGEs', async () => {
   const c = await rc(options);
   const pieces = [c.buffer.piece(100, 3), c.buffer.piece(50, 0), c.buffer.piece(0, 5)];
   c.post(0, { wrId: 1, opcode: 'ATOMIC_FETCH_AND_ADD', pieces, remote: { va: 8n, rkey: 2 }, compareAdd: 1n });
@@ -162,7 +162,7 @@ describe('inline data', () => {
   });
 });
 
-test('every length from 0 to 70 travels whole in both directions, at every alignment', async () => {
+test('every length from 0 to 70 arrives whole in both directions, at every alignment', async () => {
   const c = await rc({ signalAll: true });
   const random = new Random(3);
   for (let length = 0; length <= 70; length++) {

@@ -28,7 +28,7 @@ test('queue pairs take turns of at most 16 packets', async () => {
   expect(runs?.map((run) => run.length)).toEqual([16, 16, 4, 4]);
 });
 
-test('what does not fit into the ring comes with the next turn, in order', async () => {
+test('what does not fit into the ring leaves with the next turn, in order', async () => {
   const rig = await Rig.create(1, { txSlots: 4 });
   const [qp] = connected(rig, 1);
   for (let i = 0; i < 10; i++) qp?.send(ping);
@@ -58,7 +58,7 @@ test('a turn receives no more frames than it is allowed', async () => {
   expect(qp?.poll()).toHaveLength(3);
 });
 
-test('the next deadline is never late, and 0 when nothing is waited for', async () => {
+test('the next deadline is never late, and 0 without one', async () => {
   const rig = await Rig.create();
   expect(rig.x.nextDeadline()).toBe(0);
   const [slow, fast] = [14, 8].map((timeout) => connected(rig, 1, { timeout })[0]);
@@ -75,7 +75,7 @@ test('the next deadline is never late, and 0 when nothing is waited for', async 
   expect([slow.poll().length, fast.poll().length]).toEqual([1, 1]);
 });
 
-test('queue pairs that go away in any order leave neither turn nor deadline behind', async () => {
+test('queue pairs that are destroyed in any order leave neither turn nor deadline behind', async () => {
   const random = new Random(5);
   for (let round = 0; round < 20; round++) {
     const rig = await Rig.create(round + 1, { memoryBytes: 8 * 2 ** 20 });
@@ -109,7 +109,7 @@ test('queue pairs that go away in any order leave neither turn nor deadline behi
   }
 });
 
-test('deadlines of many queue pairs pass in their order, each at its time, whoever goes away meanwhile', async () => {
+test('deadlines of many queue pairs expire in their order, each at its time, whatever is destroyed meanwhile', async () => {
   for (let seed = 1; seed <= 10; seed++) {
     const rig = await Rig.create(seed);
     const random = new Random(seed);
@@ -133,7 +133,7 @@ test('deadlines of many queue pairs pass in their order, each at its time, whoev
   }
 });
 
-test('what cannot be created says why', async () => {
+test('an object that cannot be created gives the reason', async () => {
   const rig = await Rig.create(1, { maxQp: 2 });
   const { x } = rig;
   const cq = x.cqCreate(4);

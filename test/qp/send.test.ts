@@ -15,7 +15,7 @@ test('a SEND fills the oldest receive, completes it, and is acknowledged', async
     .holds(c.buffer, 0, PING);
 });
 
-test('an ACK is said only when the peer asks for one', async () => {
+test('an ACK is sent only when the peer requests one', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100, ackReq: false }))
     .silent()
@@ -25,7 +25,7 @@ test('an ACK is said only when the peer asks for one', async () => {
     .wc({ wrId: 2 });
 });
 
-test('one ACK covers all that arrived together', async () => {
+test('one ACK covers all packets that arrived together', async () => {
   const c = await rc({ receives: 3 });
   c.in(0, send({ psn: 100 }), send({ psn: 101 }), send({ psn: 102 }))
     .out(ack({ psn: 102, msn: 3 }))
@@ -56,7 +56,7 @@ test('an ACK in the middle of a message acknowledges its packet, not the message
     .wc({ wrId: 1, byteLen: 1028 });
 });
 
-test('the immediate arrives as its four bytes stood on the wire', async () => {
+test('immediate data arrives as its four bytes were on the wire', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, request.sendOnlyImm({ psn: 100, payload: PING, imm: 0x11223344, ackReq: true }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -67,7 +67,7 @@ test('the immediate arrives as its four bytes stood on the wire', async () => {
     .wc({ wrId: 2, opcode: 'RECV', byteLen: 1028, flags: 2, imm: 0xefbeadde });
 });
 
-test('a SEND without bytes takes a receive, and its immediate is all it brings', async () => {
+test('a SEND without bytes takes a receive, and delivers its immediate data alone', async () => {
   const c = await rc({ receives: 2 });
   c.in(0, send({ psn: 100, payload: new Uint8Array(0) }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -101,7 +101,7 @@ test('a SEND needs no right of the queue pair', async () => {
     .wc({ wrId: 1 });
 });
 
-test('what lies behind the payload in the receive stays as it was', async () => {
+test('a receive keeps its bytes behind the payload', async () => {
   const c = await rc({ receives: 1 });
   const behind = c.buffer.bytes.slice(5, RECEIVE_BYTES);
   c.in(0, send({ psn: 100, payload: pattern(5) }))
@@ -121,7 +121,7 @@ test('posting a SEND puts it on the wire, and the ACK completes it', async () =>
     .wc({ wrId: 7, opcode: 'SEND', byteLen: 5 });
 });
 
-test('a message longer than the path MTU goes out as FIRST, MIDDLE and LAST, and the last asks for the ACK', async () => {
+test('a message longer than the path MTU leaves as FIRST, MIDDLE and LAST, and the last requests the ACK', async () => {
   const c = await rc({ mtu: 256 });
   const message = c.buffer.bytes.slice(0, 700);
   c.post(0, { opcode: 'SEND', pieces: [c.buffer.piece(0, 700)] })
@@ -170,7 +170,7 @@ test('each kind of SEND has its own last packet', async () => {
     .wc({ byteLen: 0 }, { byteLen: 0 }, { byteLen: 0 });
 });
 
-test('inline data is taken when it is posted', async () => {
+test('inline data is copied when it is posted', async () => {
   const c = await rc({ inline: 64 });
   c.post(0, { wrId: 3, opcode: 'SEND', inline: PING })
     .out(request.sendOnly({ psn: 1000, payload: PING, ackReq: true }))

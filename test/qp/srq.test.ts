@@ -28,8 +28,8 @@ function post({ c, srq }: Shared, ...wrIds: number[]): void {
   for (const wrId of wrIds) expect(srq.recv(wrId, [c.buffer.piece(wrId * 1000, 1000)])).toBe('OK');
 }
 
-describe('taking', () => {
-  test('in the order of arrival, whoever the message is for', async () => {
+describe('receives of a shared queue are taken', () => {
+  test('in the order of arrival, by any queue pair', async () => {
     const s = await shared();
     const { c, second } = s;
     post(s, 1, 2, 3);
@@ -46,7 +46,7 @@ describe('taking', () => {
     expect(s.srq.filled).toBe(0);
   });
 
-  test('messages that arrive interleaved keep apart', async () => {
+  test('by interleaved messages without mixing them', async () => {
     const s = await shared();
     const { c, second } = s;
     expect(s.srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
@@ -65,7 +65,7 @@ describe('taking', () => {
       .holds(c.buffer, 4000, two);
   });
 
-  test('empty: RNR NAK, and the message comes again', async () => {
+  test('until it is empty: an RNR NAK, and the message is sent again', async () => {
     const s = await shared();
     const { c } = s;
     c.in(0, send({ psn: 100 }))
@@ -77,7 +77,7 @@ describe('taking', () => {
       .wc({ wrId: 1 });
   });
 
-  test('its memory may be of another domain than the queue pair, but must be of its own', async () => {
+  test('in a domain other than the queue pair’s, with memory of the queue’s own', async () => {
     const rig = await Rig.create();
     const pd = rig.x.pdAlloc();
     const srq = new RigSrq(rig, 8, 4, pd);
@@ -95,7 +95,7 @@ describe('taking', () => {
       .events('QP_LAST_WQE_REACHED');
   });
 
-  test('UC: a message that broke off keeps its receive for the next one of its queue pair', async () => {
+  test('by UC: a message that broke off keeps its receive for the next one of its queue pair', async () => {
     const s = await shared('UC');
     const { c, second } = s;
     post(s, 1, 2);
@@ -118,7 +118,7 @@ describe('taking', () => {
       .wc({ wrId: 3, qpn: c.qp.qpn, byteLen: 4 });
   });
 
-  test('datagrams', async () => {
+  test('by datagrams', async () => {
     const rig = await Rig.create();
     const srq = new RigSrq(rig);
     const c = await datagrams({ rig, srq: srq.handle });
@@ -135,8 +135,8 @@ describe('taking', () => {
   });
 });
 
-describe('the limit', () => {
-  test('is reported once, when fewer are left', async () => {
+describe('the limit of a shared queue', () => {
+  test('is reported once, when fewer requests are left', async () => {
     const s = await shared();
     const { c, srq } = s;
     post(s, 1, 2, 3, 4);
@@ -162,7 +162,7 @@ describe('the limit', () => {
       .events('SRQ_LIMIT_REACHED');
   });
 
-  test('set when already fewer are there, it is reported with the next that is taken', async () => {
+  test('that is not reached is reported with the next request that is taken', async () => {
     const s = await shared();
     post(s, 1, 2);
     expect(s.srq.limit(5)).toBe('OK');
@@ -184,8 +184,8 @@ describe('the limit', () => {
   });
 });
 
-describe('resizing', () => {
-  test('keeps what is posted, in order, also around the end of the ring', async () => {
+describe('resizing a shared queue', () => {
+  test('keeps posted requests in order, also around the end of the ring', async () => {
     const s = await shared('RC', 4);
     const { c, srq } = s;
     post(s, 1, 2, 3, 4);
@@ -208,7 +208,7 @@ describe('resizing', () => {
         .holds(c.buffer, (n + 1) * 1000, PING);
   });
 
-  test('a message that is arriving keeps its receive', async () => {
+  test('keeps the receive of a message that is arriving', async () => {
     const s = await shared('RC', 4);
     const { c, srq } = s;
     expect(srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
@@ -217,14 +217,14 @@ describe('resizing', () => {
     c.in(1, request.sendLast({ psn: 101, payload: PING })).wc({ wrId: 1, byteLen: 1028 });
   });
 
-  test('out of reason is refused', async () => {
+  test('is refused for an impossible size', async () => {
     const { srq } = await shared();
     expect([srq.resize(0), srq.resize(32769)]).toEqual(['EINVAL', 'EINVAL']);
   });
 });
 
-describe('the end of a queue pair', () => {
-  test('ERR leaves the shared receives alone, and says that no more will be taken', async () => {
+describe('a queue pair that ends', () => {
+  test('by ERR leaves the shared receives alone, and reports that it takes no more', async () => {
     const s = await shared();
     const { c, second, srq } = s;
     post(s, 1, 2);
@@ -236,7 +236,7 @@ describe('the end of a queue pair', () => {
       .wc({ wrId: 1, qpn: second.qpn });
   });
 
-  test('the receive of a message that was arriving is flushed: it is nobody else s any more', async () => {
+  test('flushes the receive of a message that was arriving', async () => {
     const s = await shared();
     const { c, srq } = s;
     expect(srq.recv(1, [c.buffer.piece(0, 2000)])).toBe('OK');
@@ -247,7 +247,7 @@ describe('the end of a queue pair', () => {
     expect(srq.filled).toBe(1);
   });
 
-  test('a fault of the peer ends only its own queue pair', async () => {
+  test('by a fault of its peer leaves the others running', async () => {
     const s = await shared();
     const { c, srq } = s;
     post(s, 1);
@@ -259,7 +259,7 @@ describe('the end of a queue pair', () => {
     expect(s.second.state).toBe('RTS');
   });
 
-  test('RESET and a new life', async () => {
+  test('by RESET can be connected again', async () => {
     const s = await shared();
     const { c, srq } = s;
     post(s, 1);
@@ -278,7 +278,7 @@ describe('a quota', () => {
   const second = (s: Shared, psn: number) => send({ psn, bth: { destQp: s.second.qpn } });
   const secondAck = (psn: number, msn: number) => ack({ psn, msn, bth: { destQp: SECOND_PEER } });
 
-  test('bounds what one queue pair holds, and leaves the others theirs', async () => {
+  test('limits the requests of one queue pair, and leaves the others theirs', async () => {
     const s = await shared();
     const { c, srq } = s;
     const { x } = c.rig;
@@ -323,7 +323,7 @@ describe('a quota', () => {
       .wc({ wrId: 2 });
   });
 
-  test('leaves the reserve to those that hold none', async () => {
+  test('leaves the reserve to queue pairs that hold none', async () => {
     const s = await shared();
     const { c } = s;
     const { x } = c.rig;
@@ -341,7 +341,7 @@ describe('a quota', () => {
     c.in(2, second(s, 201)).out(secondAck(201, 2)).wc({ wrId: 4, qpn: s.second.qpn });
   });
 
-  test('without one, nothing has to be returned', async () => {
+  test('that is 0 needs no returns', async () => {
     const s = await shared();
     const { c } = s;
     for (let n = 0; n < 20; n++) {
@@ -353,7 +353,7 @@ describe('a quota', () => {
   });
 });
 
-test('objects know who uses them', async () => {
+test('objects count their users', async () => {
   const s = await shared();
   const { c, srq, second } = s;
   const { x } = c.rig;
@@ -367,7 +367,7 @@ test('objects know who uses them', async () => {
   expect([x.srqCreate(c.rig.pd, 0, 1), x.srqCreate(c.rig.pd, 1, 33)]).toEqual([0, 0]);
 });
 
-test('a request of too many pieces is refused and leaves no trace', async () => {
+test('a request with too many SGEs is refused without effect', async () => {
   const { c, srq } = await shared();
   expect(
     srq.recv(

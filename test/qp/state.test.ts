@@ -67,7 +67,7 @@ function move(rig: Rig, from: State, to: State): string {
   return `${required.join(' ') || '-'} (${optional.join(' ') || '-'})`;
 }
 
-test('the matrix of moves: required attributes (optional ones); SQE does not exist for reliable connections', async () => {
+test('the table of transitions: required attributes (optional ones); SQE does not exist for reliable connections', async () => {
   const rig = await Rig.create(1, { maxQp: 512 });
   const from = STATES.filter((state) => state !== 'SQE');
   const matrix = from.flatMap((a) => STATES.map((b) => `${a} -> ${b}: ${move(rig, a, b)}`));
@@ -96,7 +96,7 @@ test('the matrix of moves: required attributes (optional ones); SQE does not exi
   `);
 });
 
-test('every legal pair, and no other', async () => {
+test('every legal transition succeeds, and no other', async () => {
   const rig = await Rig.create();
   const legal = (from: State) =>
     STATES.filter((to) => {
@@ -112,19 +112,19 @@ test('every legal pair, and no other', async () => {
 });
 
 describe('a refused modify', () => {
-  test('names what is missing', async () => {
+  test('names the missing attributes', async () => {
     const qp = inState(await Rig.create(), 'RESET');
     expect(qp.modify({ STATE: 1, PORT: 1 })).toBe('EINVAL');
     expect(qp.refused()).toEqual({ missing: ['ACCESS_FLAGS', 'PKEY_INDEX'], forbidden: [], range: [] });
   });
 
-  test('names what is not allowed here', async () => {
+  test('names the attributes that are not allowed', async () => {
     const qp = inState(await Rig.create(), 'RTS');
     expect(qp.modify({ STATE: 3, SQ_PSN: 7, TIMEOUT: 1 })).toBe('EINVAL');
     expect(qp.refused()).toEqual({ missing: [], forbidden: ['TIMEOUT', 'SQ_PSN'], range: [] });
   });
 
-  test('names the state when there is no such move', async () => {
+  test('names the state when there is no such transition', async () => {
     const qp = inState(await Rig.create(), 'INIT');
     expect(qp.modify({ STATE: 3 })).toBe('EINVAL');
     expect(qp.refused()).toEqual({ missing: [], forbidden: ['STATE'], range: [] });
@@ -173,7 +173,7 @@ describe('a refused modify', () => {
   });
 });
 
-test('a query answers what was set', async () => {
+test('a query returns what was set', async () => {
   const qp = (await Rig.create()).qp();
   const set = { mtu: 2048, timeout: 9, retryCnt: 3, rnrRetry: 4, minRnrTimer: 5, maxRdAtomic: 6, maxDestRdAtomic: 7 };
   qp.connect({ ...OPTIONS, ...set, access: 3 });
@@ -183,7 +183,7 @@ test('a query answers what was set', async () => {
   expect(more.map((name) => qp.attribute(name))).toEqual([7, 3, 0x22, 1000, 100, qp.qpn, 1]);
 });
 
-describe('what each state lets through', () => {
+describe('what each state allows', () => {
   const sent: Packet = request.sendOnly({ psn: 1000, payload: PING, ackReq: true });
   const ping = { wrId: 9, opcode: 'SEND', inline: PING };
 

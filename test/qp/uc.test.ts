@@ -13,8 +13,8 @@ const long = (psn: number): [Packet, Packet, Packet] =>
   request.send({ psn, payload: message, mtu: 1024, ackReq: false }).map(uc) as [Packet, Packet, Packet];
 const remote = (c: Conversation) => ({ va: TARGET_VA, rkey: c.target.rkey });
 
-describe('the responder', () => {
-  test('completes a SEND and acknowledges nothing, though it be asked to', async () => {
+describe('a UC responder', () => {
+  test('completes a SEND and sends no ACK, even if requested', async () => {
     const c = await unreliable({ receives: 2 });
     c.in(0, uc(request.sendOnly({ psn: 100, payload: PING, ackReq: true })))
       .silent()
@@ -25,7 +25,7 @@ describe('the responder', () => {
       .wc({ wrId: 2, byteLen: 4, flags: 2, imm: 0x44332211 });
   });
 
-  test('puts a message of several packets together', async () => {
+  test('joins the packets of a message', async () => {
     const c = await unreliable({ receives: 2 });
     c.in(0, ...long(100))
       .wc({ wrId: 1, byteLen: 2500 })
@@ -37,7 +37,7 @@ describe('the responder', () => {
       .wc({ wrId: 2, byteLen: 2500, flags: 2, imm: 0x01000000 });
   });
 
-  test('a gap in front of a message is no reason to drop it', async () => {
+  test('does not drop a message behind a gap', async () => {
     const c = await unreliable({ receives: 2 });
     c.in(0, send(105))
       .silent()
@@ -47,7 +47,7 @@ describe('the responder', () => {
       .counts({ drop_unreliable_sequence: 0, rcvd_pkts: 2 });
   });
 
-  test('a message that begins with an older PSN is taken, and counting goes on from there', async () => {
+  test('takes a message that begins with an older PSN, and counts on from there', async () => {
     const c = await unreliable({ receives: 3 });
     c.in(0, send(100))
       .wc({ wrId: 1 })
@@ -57,7 +57,7 @@ describe('the responder', () => {
       .wc({ wrId: 3, byteLen: 2500 });
   });
 
-  test('a gap in a message drops the rest of it, and the next message gets its receive', async () => {
+  test('drops the rest of a message with a gap, and the next message gets its receive', async () => {
     const c = await unreliable({ receives: 1 });
     const [first, , last] = long(100);
     c.in(0, first, last)
@@ -77,20 +77,20 @@ describe('the responder', () => {
       .state('RTS');
   });
 
-  test('a message whose end is lost is given up when the next one begins', async () => {
+  test('drops a message without its end when the next one begins', async () => {
     const c = await unreliable({ receives: 1 });
     const [first, middle] = long(100);
     c.in(0, first, middle, send(103)).wc({ wrId: 1, byteLen: 4 }).counts({ drop_unreliable_sequence: 0 });
   });
 
-  test('a new FIRST right behind an unfinished message gives that up, too', async () => {
+  test('drops an unfinished message when a FIRST follows', async () => {
     const c = await unreliable({ receives: 1 });
     c.in(0, long(100)[0], ...long(101))
       .wc({ wrId: 1, byteLen: 2500 })
       .holds(c.buffer, 0, message);
   });
 
-  test('a packet that comes twice makes its message incomplete', async () => {
+  test('drops a message with a packet that comes twice', async () => {
     const c = await unreliable({ receives: 1 });
     const [first, middle, last] = long(100);
     c.in(0, first, middle, middle, last)
@@ -100,7 +100,7 @@ describe('the responder', () => {
       .wc({ wrId: 1 });
   });
 
-  test('the middle of a message that nobody began is dropped', async () => {
+  test('drops the middle of a message without a beginning', async () => {
     const c = await unreliable({ receives: 1 });
     c.in(
       0,
@@ -111,7 +111,7 @@ describe('the responder', () => {
       .counts({ drop_unreliable_sequence: 2 });
   });
 
-  test('the end of a WRITE is no end of a SEND', async () => {
+  test('does not take the end of a WRITE for the end of a SEND', async () => {
     const c = await unreliable({ receives: 1 });
     c.in(
       0,
@@ -123,13 +123,13 @@ describe('the responder', () => {
       .counts({ drop_unreliable_sequence: 2 });
   });
 
-  test('PSNs wrap in the middle of a message', async () => {
+  test('takes a message across the wrap of the PSNs', async () => {
     const c = await unreliable({ receives: 1, rqPsn: 0xffffff });
     const [first, middle, last] = long(0xffffff);
     c.in(0, first, middle, last).wc({ wrId: 1, byteLen: 2500 });
   });
 
-  test('RDMA WRITE places its data, and with immediate data it takes a receive', async () => {
+  test('places the data of an RDMA WRITE, which takes a receive with immediate data', async () => {
     const c = await unreliable({ receives: 1 });
     c.in(0, ...request.write({ psn: 100, payload: message, mtu: 1024, ...remote(c) }).map(uc))
       .silent()
@@ -140,7 +140,7 @@ describe('the responder', () => {
       .holds(c.target, 0, PING);
   });
 
-  test('what a WRITE that broke off has placed stays, and it completes nothing', async () => {
+  test('keeps what a WRITE that broke off has placed, without a completion', async () => {
     const c = await unreliable({ receives: 1 });
     const [first, middle, last] = request
       .write({ psn: 100, payload: message, mtu: 1024, imm: 1, ...remote(c) })
@@ -152,7 +152,7 @@ describe('the responder', () => {
       .holds(c.target, 1024, before);
   });
 
-  test('a WRITE that follows a broken SEND takes the receive that is waiting', async () => {
+  test('gives the receive of a broken SEND to the WRITE behind it', async () => {
     const c = await unreliable({ receives: 2 });
     c.in(0, long(100)[0], uc(request.writeOnlyImm({ psn: 101, payload: PING, imm: 1, ...remote(c) })))
       .wc({ wrId: 1, opcode: 'RECV_RDMA_WITH_IMM', byteLen: 4 })
@@ -160,7 +160,7 @@ describe('the responder', () => {
       .wc({ wrId: 2, opcode: 'RECV', byteLen: 4 });
   });
 
-  test('a message of which the receive was found wanting leaves the receive for the next', async () => {
+  test('gives the receive of a message that was too long to the next', async () => {
     const c = await unreliable();
     c.recv(1, 0, 1000)
       .in(0, ...long(100))
@@ -172,7 +172,7 @@ describe('the responder', () => {
       .state('RTS');
   });
 
-  test('a message without a receive is lost, all of it, even if a receive comes in time for its end', async () => {
+  test('loses a message without a receive as a whole, even if a receive comes in time for its end', async () => {
     const c = await unreliable();
     const [first, middle, last] = long(100);
     c.in(0, first, middle)
@@ -184,7 +184,7 @@ describe('the responder', () => {
       .wc({ wrId: 1 });
   });
 
-  test('immediate data without a receive is lost, the data in front of it is there', async () => {
+  test('loses immediate data without a receive, and keeps the data before it', async () => {
     const c = await unreliable();
     c.in(0, uc(request.writeOnlyImm({ psn: 100, payload: PING, imm: 1, ...remote(c) })))
       .wc()
@@ -201,7 +201,7 @@ describe('the responder', () => {
     ['a RETH of another length', (c) => request.writeOnly({ psn: 100, payload: PING, length: 5, ...remote(c) })],
     ['more payload than the MTU', (c) => request.writeOnly({ psn: 100, payload: pattern(1028), ...remote(c) })],
     ['a FIRST below the MTU', (c) => request.writeFirst({ psn: 100, payload: PING, length: 2000, ...remote(c) })],
-  ])('%s: dropped in silence, and the queue pair lives on', async (_what, make) => {
+  ])('%s: drops it without a NAK, and stays in its state', async (_what, make) => {
     const c = await unreliable({ receives: 1 });
     const before = c.target.bytes.slice();
     c.in(0, uc(make(c)))
@@ -214,7 +214,7 @@ describe('the responder', () => {
       .state('RTS');
   });
 
-  test('without the right, no WRITE', async () => {
+  test('drops a WRITE without the right', async () => {
     const c = await unreliable({ receives: 1, access: 1 });
     c.in(0, uc(request.writeOnly({ psn: 100, payload: PING, ...remote(c) })))
       .silent()
@@ -234,12 +234,12 @@ describe('the responder', () => {
         aeth: { syndrome: 0x1f, msn: 1 },
       },
     ],
-  ])('%s does not exist in this class', async (_what, packet) => {
+  ])('%s does not exist for UC', async (_what, packet) => {
     const c = await unreliable({ receives: 1 });
     c.in(0, uc(packet)).silent().wc().cardCounts({ drop_opcode: 1 }).state('RTS');
   });
 
-  test('packets of a reliable connection are not for it', async () => {
+  test('drops packets of a reliable connection', async () => {
     const c = await unreliable({ receives: 1 });
     c.in(0, request.sendOnly({ psn: 100, ackReq: true }))
       .silent()
@@ -247,7 +247,7 @@ describe('the responder', () => {
       .counts({ drop_qp_type: 1 });
   });
 
-  test('a receive over memory that is gone ends it: that is our own fault', async () => {
+  test('fails for a receive over memory that is closed, which is a local error', async () => {
     const c = await unreliable({ receives: 2 });
     c.rig.x.mrDereg(c.buffer.mr);
     c.in(0, send(100))
@@ -256,21 +256,21 @@ describe('the responder', () => {
       .state('ERR');
   });
 
-  test('the first packet in RTR is news', async () => {
+  test('reports the first packet in RTR', async () => {
     const c = await unreliable({ receives: 2, until: 'RTR' });
     c.in(0, send(100), send(101)).wc({ wrId: 1 }, { wrId: 2 }).events('COMM_EST');
   });
 });
 
-describe('the requester', () => {
-  test('completes a message when its last packet has left, and asks for no ACK', async () => {
+describe('a UC requester', () => {
+  test('completes a message when its last packet has left, and requests no ACK', async () => {
     const c = await unreliable();
     c.post(0, { wrId: 7, opcode: 'SEND', pieces: [c.buffer.piece(0, 5)] })
       .out(send(1000, c.buffer.bytes.slice(0, 5)))
       .wc({ wrId: 7, opcode: 'SEND', byteLen: 5 });
   });
 
-  test('cuts messages as RC does, in its own class', async () => {
+  test('splits messages as RC does, with its own opcodes', async () => {
     const c = await unreliable();
     const payload = c.buffer.bytes.slice(0, 2500);
     const pieces = [c.buffer.piece(0, 2500)];
@@ -294,7 +294,7 @@ describe('the requester', () => {
       .wc({ opcode: 'SEND' }, { opcode: 'SEND' }, { opcode: 'RDMA_WRITE' }, { opcode: 'RDMA_WRITE' });
   });
 
-  test('waits for nothing: a message of many packets goes out at once', async () => {
+  test('sends all packets of a message at once', async () => {
     const c = await unreliable({ mtu: 256 });
     c.post(0, { opcode: 'SEND', pieces: [c.buffer.piece(0, 60000)] });
     expect(c.take()).toHaveLength(235);
@@ -302,14 +302,14 @@ describe('the requester', () => {
   });
 
   test.each(['RDMA_READ', 'ATOMIC_FETCH_AND_ADD', 'ATOMIC_CMP_AND_SWP', 'SEND_WITH_INV'])(
-    '%s is no operation of it',
+    'refuses %s',
     async (opcode) => {
       const c = await unreliable();
       expect(c.qp.send({ opcode, pieces: [c.buffer.piece(0, 8)], remote: { va: 0, rkey: 0 } })).toBe('EOPNOTSUPP');
     },
   );
 
-  test('its memory is not ours: SQE, where sends are flushed and receives go on, and back', async () => {
+  test('with a local error is in SQE, where sends are flushed and receives go on, and can leave it', async () => {
     const c = await unreliable({ receives: 1 });
     const bad = { ptr: c.buffer.ptr, length: 4, lkey: c.buffer.lkey ^ 1 };
     const good = [c.buffer.piece(0, 4)];
@@ -332,7 +332,7 @@ describe('the requester', () => {
       .wc({ wrId: 5 });
   });
 
-  test('a message that fails on its way leaves no hole in the PSNs', async () => {
+  test('leaves no hole in the PSNs for a message that fails', async () => {
     const c = await unreliable({ mtu: 256, sendWr: 4 });
     const other = c.rig.region(4096);
     c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 256), other.piece(0, 4096)] });
@@ -349,7 +349,7 @@ describe('the requester', () => {
       .wc({ wrId: 3 });
   });
 
-  test('SQD: the message that is under way ends, the next one waits, and the user is told in between', async () => {
+  test('finishes the message under way in SQD, and the program is told', async () => {
     const c = await unreliable({ mtu: 256 });
     const pieces = [c.buffer.piece(0, 1000)];
     for (const wrId of [1, 2]) expect(c.qp.send({ wrId, opcode: 'SEND', pieces })).toBe('OK');
@@ -364,7 +364,7 @@ describe('the requester', () => {
     c.wc({ wrId: 2 });
   });
 
-  test('SQD at rest is reported at once, and ERR flushes what waits', async () => {
+  test('reports SQD at once when it is idle, and ERR flushes what waits', async () => {
     const c = await unreliable();
     expect(c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 })).toBe('OK');
     c.events('SQ_DRAINED').post(0, { wrId: 1, opcode: 'SEND' }).silent().wc();

@@ -17,8 +17,8 @@ const GROUP = '239.77.0.1';
 const GROUP6 = 'ff15::77:1';
 const TO_GROUP: Partial<Flow> = { destQp: MULTICAST_QPN, dstIp: GROUP, dstMac: '01:00:5e:4d:00:01' };
 
-describe('receiving', () => {
-  test('IPv4: 20 bytes of nothing, the IPv4 header as it came, the payload', async () => {
+describe('a UD queue pair receives', () => {
+  test('over IPv4: 20 unused bytes, the IPv4 header as it came, the payload', async () => {
     const c = await datagrams({ receives: 1, flow: { trafficClass: 0x20, ipId: 0xabcd, hopLimit: 9 } });
     const header = frame(c.there, hello()).slice(14, 34);
     c.buffer.bytes.fill(0xee);
@@ -30,7 +30,7 @@ describe('receiving', () => {
       .holds(c.buffer, GRH, Uint8Array.of(...PING, 0xee));
   });
 
-  test('IPv6: its header, the payload', async () => {
+  test('over IPv6: its header, the payload', async () => {
     const c = await datagrams({ receives: 1, flow: V6 });
     const header = frame(c.there, hello()).slice(14, 54);
     c.in(0, hello())
@@ -39,7 +39,7 @@ describe('receiving', () => {
       .holds(c.buffer, GRH, PING);
   });
 
-  test('immediate data, pad and an empty message', async () => {
+  test('immediate data, a padded and an empty message', async () => {
     const c = await datagrams({ receives: 3 });
     c.in(0, datagram.sendOnlyImm({ psn: 1, qkey: QKEY, srcQp: 0xabcdef, payload: pattern(5), imm: 0x11223344 }))
       .wc({ byteLen: GRH + 5, flags: 3, imm: 0x44332211, srcQpn: 0xabcdef })
@@ -50,20 +50,20 @@ describe('receiving', () => {
       .wc({ byteLen: GRH + 1024 });
   });
 
-  test('PSNs are of no interest, nor is a request for an ACK', async () => {
+  test('any PSN, and ignores AckReq', async () => {
     const c = await datagrams({ receives: 3 });
     c.in(0, hello({ psn: 7 }), hello({ psn: 7, ackReq: true }), hello({ psn: 3 }))
       .silent()
       .wc({ wrId: 1 }, { wrId: 2 }, { wrId: 3 });
   });
 
-  test('everybody may write to us', async () => {
+  test('from any sender', async () => {
     const c = await datagrams({ receives: 2 });
     const from = (srcIp: string) => frame({ ...c.there, srcIp, srcMac: '02:00:00:00:00:77' }, hello());
     c.frames(0, from('10.0.0.9'), from('192.168.1.1')).wc({ wrId: 1 }, { wrId: 2 });
   });
 
-  test('pieces of memory are filled one after the other, the 40 bytes too', async () => {
+  test('into several SGEs, one after the other, the 40 bytes too', async () => {
     const c = await datagrams();
     expect(c.qp.recv(1, [c.buffer.piece(0, 30), c.buffer.piece(1000, 12), c.buffer.piece(2000, 100)])).toBe('OK');
     const header = frame(c.there, hello()).slice(14, 34);
@@ -93,7 +93,7 @@ describe('receiving', () => {
     ['a packet of RC', 'drop_qp_type', (c) => frame(c.there, request.sendOnly({ psn: 100, payload: PING }))],
     ['a wrong ICRC', 'drop_icrc', (c) => frame(c.there, hello(), { icrc: 1 })],
     ['more than fits the receive', 'drop_receive_length', (c) => frame(c.there, hello({ payload: pattern(61) }))],
-  ])('%s: dropped in silence, the receive stays', async (_what, counter, make) => {
+  ])('nothing from %s: it is dropped without a completion', async (_what, counter, make) => {
     const c = await datagrams();
     c.recv(1, 0, GRH + 60)
       .frames(0, make(c))
@@ -105,19 +105,19 @@ describe('receiving', () => {
       .state('RTS');
   });
 
-  test('no receive: dropped in silence', async () => {
+  test('nothing without a receive: the datagram is dropped', async () => {
     const c = await datagrams();
     c.in(0, hello()).silent().counts({ drop_no_receive: 1 }).recv(1, 0, 100).in(1, hello()).wc({ wrId: 1 });
   });
 
-  test('no receive: dropped before the ICRC is computed, so that a flood costs little', async () => {
+  test('nothing without a receive, before the ICRC is computed, so that a flood costs little', async () => {
     const c = await datagrams();
     c.frames(0, frame(c.there, hello(), { icrc: 0 }))
       .silent()
       .counts({ drop_no_receive: 1, drop_icrc: 0 });
   });
 
-  test('a receive with less room than the 40 bytes, or none, takes nothing', async () => {
+  test('nothing into a receive with less room than the 40 bytes', async () => {
     const c = await datagrams();
     c.recv(1, 0, 39)
       .in(0, hello({ payload: new Uint8Array(0) }))
@@ -125,13 +125,13 @@ describe('receiving', () => {
       .counts({ drop_receive_length: 1 });
   });
 
-  test('a receive over memory that is gone ends the queue pair', async () => {
+  test('into memory that is closed: the queue pair fails', async () => {
     const c = await datagrams({ receives: 2 });
     c.rig.x.mrDereg(c.buffer.mr);
     c.in(0, hello()).wc({ wrId: 1, status: 'LOC_PROT_ERR' }, { wrId: 2, status: 'WR_FLUSH_ERR' }).state('ERR');
   });
 
-  test('in RTR it receives, without an event; in INIT and ERR it does not', async () => {
+  test('in RTR, without an event, and not in INIT and ERR', async () => {
     const c = await datagrams({ receives: 2, until: 'INIT' });
     c.in(0, hello()).counts({ drop_qp_state: 1 });
     expect(c.qp.modify({ STATE: 2 })).toBe('OK');
@@ -141,10 +141,10 @@ describe('receiving', () => {
   });
 });
 
-describe('sending', () => {
+describe('a UD queue pair sends', () => {
   const to = (c: Conversation, change = {}) => ({ ah: createAh(c.qp), qpn: SRC, qkey: 0x77, ...change });
 
-  test('one packet, done when it has left', async () => {
+  test('one packet, which is complete when it has left', async () => {
     const c = await datagrams();
     const payload = c.buffer.bytes.slice(0, 5);
     c.post(0, { wrId: 1, opcode: 'SEND', pieces: [c.buffer.piece(0, 5)], to: to(c), solicited: true })
@@ -158,7 +158,7 @@ describe('sending', () => {
       .wc({ byteLen: 0 });
   });
 
-  test('each to another peer, each by its own way', async () => {
+  test('each datagram to its own peer, by its own path', async () => {
     const c = await datagrams();
     const ip = (text: number[]) => createAh(c.qp, { remoteIp: text, remoteMac: [2, 0, 0, 0, 0, text[3] as number] });
     const far = [ip([10, 0, 0, 8]), ip([10, 0, 0, 9])];
@@ -176,14 +176,14 @@ describe('sending', () => {
     c.wc({ wrId: 0 }, { wrId: 1 });
   });
 
-  test('a Q_Key with the high bit stands for that of the queue pair', async () => {
+  test('its own Q_Key for one with the high bit', async () => {
     const c = await datagrams();
     c.post(0, { opcode: 'SEND', to: to(c, { qkey: 0x80010000 }) })
       .out(datagram.sendOnly({ psn: 1000, qkey: QKEY, srcQp: c.qp.qpn }))
       .wc({});
   });
 
-  test('more than the MTU of the port is refused when it is posted', async () => {
+  test('no more than the MTU of the port: posting is refused', async () => {
     const c = await datagrams();
     const wr = (length: number) => ({ opcode: 'SEND', pieces: [c.buffer.piece(0, length)], to: to(c) });
     expect(c.qp.send(wr(1025))).toBe('EMSGSIZE');
@@ -192,7 +192,7 @@ describe('sending', () => {
     c.wc({ byteLen: 1024 });
   });
 
-  test('without an address handle, or with that of another domain, nothing goes', async () => {
+  test('nothing without an address handle, or with that of another domain', async () => {
     const c = await datagrams();
     expect(c.qp.send({ opcode: 'SEND' })).toBe('EINVAL');
     const ah = createAh(c.qp, {}, c.rig.x.pdAlloc());
@@ -211,13 +211,13 @@ describe('sending', () => {
     'LOCAL_INV',
     'REG_MR',
     'BIND_MW',
-  ])('%s is no operation of it', async (opcode) => {
+  ])('no %s', async (opcode) => {
     const c = await datagrams();
     expect(c.qp.send({ opcode, to: to(c) })).toBe('EOPNOTSUPP');
     expect(c.qp.attribute('SQ_PENDING')).toBe(0);
   });
 
-  test('its memory is not ours: SQE, and back by way of modify', async () => {
+  test('from wrong memory: it is in SQE, and modify leads back', async () => {
     const c = await datagrams({ receives: 1 });
     const bad = { ptr: c.buffer.ptr, length: 4, lkey: c.buffer.lkey ^ 1 };
     c.post(0, { wrId: 1, opcode: 'SEND', pieces: [bad], to: to(c) }, { wrId: 2, opcode: 'SEND', to: to(c) })
@@ -232,7 +232,7 @@ describe('sending', () => {
       .wc({});
   });
 
-  test('SQD: what is posted waits', async () => {
+  test('nothing new in SQD', async () => {
     const c = await datagrams();
     expect(c.qp.modify({ STATE: 4, EN_SQD_ASYNC_NOTIFY: 1 })).toBe('OK');
     c.events('SQ_DRAINED')
@@ -276,7 +276,7 @@ describe('groups', () => {
     return qp;
   };
 
-  test('every member whose Q_Key it is gets the datagram, with the group as destination', async () => {
+  test('deliver a datagram to every member with its Q_Key, with the group as destination', async () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     const [second, other, foreign] = [listener(c), listener(c), listener(c, QKEY + 1)];
     for (const qp of [c.qp, second, foreign]) expect(attach(qp, GROUP)).toBe('OK');
@@ -300,14 +300,14 @@ describe('groups', () => {
       .cardCounts({ drop_multicast: 1 });
   });
 
-  test('one member without a receive does not keep the others from theirs', async () => {
+  test('deliver to the other members when one has no receive', async () => {
     const c = await datagrams({ flow: TO_GROUP });
     const second = listener(c);
     for (const qp of [c.qp, second]) expect(attach(qp, GROUP)).toBe('OK');
     c.in(0, hello()).wc({ qpn: second.qpn }).counts({ drop_no_receive: 1 }).cardCounts({ rcvd_pkts: 1 });
   });
 
-  test('a damaged datagram reaches nobody', async () => {
+  test('deliver no damaged datagram', async () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     for (const qp of [c.qp, listener(c)]) expect(attach(qp, GROUP)).toBe('OK');
     c.frames(0, frame(c.there, hello(), { icrc: 5 }))
@@ -315,7 +315,7 @@ describe('groups', () => {
       .cardCounts({ drop_icrc: 1, rcvd_pkts: 0 });
   });
 
-  test('without members, and of another class, it is dropped', async () => {
+  test('without members, and for another class, drop', async () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     c.in(0, hello()).wc().cardCounts({ drop_multicast: 1 });
     expect(attach(c.qp, GROUP)).toBe('OK');
@@ -336,7 +336,7 @@ describe('groups', () => {
     c.in(0, hello()).wc().cardCounts({ drop_multicast: 1 });
   });
 
-  test('a queue pair that goes leaves all its groups', async () => {
+  test('a queue pair that is destroyed leaves all its groups', async () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     const { x } = c.rig;
     const before = x.memAvailable();

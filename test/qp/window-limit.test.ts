@@ -15,7 +15,7 @@ function post(c: Conversation, count: number, asked: readonly number[]): Packet[
   return packets;
 }
 
-test('one packet: the next one leaves with the ACK of the one before', async () => {
+test('a limit of one packet: the next one leaves with the ACK of the one before', async () => {
   const c = await rc({ mtu: MTU });
   expect(c.qp.windowLimit(1)).toBe('OK');
   const packets = post(c, 3, [0, 1, 2]);
@@ -39,7 +39,7 @@ test('the limit holds while the window grows and after a loss', async () => {
   expect(c.qp.attribute('WINDOW')).toBe(2);
 });
 
-test('a READ asks for no more than the limit at a time', async () => {
+test('a READ requests no more than the limit at a time', async () => {
   const c = await rc({ mtu: MTU });
   c.qp.windowLimit(1);
   c.post(0, { wrId: 1, opcode: 'RDMA_READ', pieces: [c.buffer.piece(0, 2 * MTU)], remote: REMOTE });
@@ -53,7 +53,7 @@ test('a READ asks for no more than the limit at a time', async () => {
     .wc({ wrId: 1, byteLen: 2 * MTU });
 });
 
-test('it may change at any time: packets in flight stay in flight, and a window without limit grows again', async () => {
+test('a limit may change at any time: packets in flight stay in flight, and a window without limit grows again', async () => {
   const c = await rc({ mtu: MTU });
   const packets = post(c, 40, [15, 31, 32, 33, 34, 36, 38, 39]);
   c.out(...packets.slice(0, 32));

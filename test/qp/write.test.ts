@@ -5,7 +5,7 @@ import { PING, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
 
 const NOTHING = new Uint8Array(0);
 
-test('a WRITE puts its bytes where it says, wakes nobody, and takes no receive', async () => {
+test('a WRITE places its bytes, makes no completion, and takes no receive', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, request.writeOnly({ psn: 100, va: TARGET_VA + 5n, rkey: c.target.rkey, payload: PING, ackReq: true }))
     .out(ack({ psn: 100, msn: 1 }))
@@ -30,7 +30,7 @@ test('a WRITE may end with the last byte of the region', async () => {
     .holds(c.target, at, payload);
 });
 
-test('a WRITE with immediate takes a receive, leaves its memory alone, and tells the length of the whole message', async () => {
+test('a WRITE with immediate takes a receive, leaves its memory alone, and reports the length of the whole message', async () => {
   const c = await rc({ receives: 2 });
   const [untouched, payload] = [c.buffer.bytes.slice(0, 64), pattern(2500)];
   const at = { va: TARGET_VA, rkey: c.target.rkey };
@@ -52,7 +52,7 @@ test('a WRITE with immediate may take a receive that has no memory', async () =>
     .wc({ wrId: 9, byteLen: 4 });
 });
 
-test('the receive is needed only with the packet that brings the immediate', async () => {
+test('the receive is needed only by the packet with the immediate', async () => {
   const c = await rc({ minRnrTimer: 1 });
   const at = { va: TARGET_VA, rkey: c.target.rkey };
   const [first, last] = request.write({ psn: 100, ...at, payload: pattern(1500), mtu: 1024, imm: 1 });
@@ -67,7 +67,7 @@ test('the receive is needed only with the packet that brings the immediate', asy
     .wc({ wrId: 1, byteLen: 1500 });
 });
 
-test('a WRITE without bytes touches nothing, so neither its key nor its address matters', async () => {
+test('a WRITE without bytes needs neither a valid key nor a valid address', async () => {
   const c = await rc({ receives: 1 });
   c.in(0, request.writeOnly({ psn: 100, va: 0xdeadn, rkey: 0xbad, payload: NOTHING, ackReq: true }))
     .out(ack({ psn: 100, msn: 1 }))

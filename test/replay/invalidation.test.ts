@@ -50,7 +50,7 @@ test('a responder goes on behind SENDs that invalidate its keys', async () => {
   expect([WRITTEN, READ, ONCE].map((rkey) => replayed.isValid(rkey))).toEqual([true, false, false]);
 });
 
-test('a key that was not registered anew is refused', async () => {
+test('a request with a key that was not registered again is refused', async () => {
   const late = request.writeOnly({ psn: 109, va: 0x9000n, rkey: READ, payload: bytes(8, 4), ackReq: true });
   const talk = talkOf([...CAPTURED, ...asks(late), ...says(nak.remoteAccess({ psn: 109, msn: 6 }))]);
   const replayed = await ReplayedResponder.create(talk);

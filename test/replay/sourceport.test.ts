@@ -10,7 +10,7 @@ const isByCm = (capture: string) => roceFrames(capture).some((frame) => decode(f
 /** Flow labels that the programs of some captures had set; packets over IPv4 do not show them. */
 const FLOW_LABELS: Readonly<Record<string, number>> = { rxt_flow: 0x12345, rxt_flow_v6: 0x12345 };
 
-test('is what we would take for the same pair of queue pairs, or for the flow label', () => {
+test('the source port of the peer is the one that we choose for the pair of queue pairs, or for the flow label', () => {
   const found = CAPTURES.filter((capture) => !isByCm(capture)).flatMap(conversations);
   expect(found.length).toBeGreaterThan(60);
   for (const { capture, requester, responder, packets } of found)

@@ -89,7 +89,7 @@ function feed(rig: Rig, ...frames: readonly Uint8Array[]): Uint8Array[] {
 group.each(UC_CAPTURES)('%s', (capture) => {
   const all = directions(capture, 1);
 
-  test('was recorded', () => expect(all.length).toBeGreaterThan(0));
+  test('a conversation was recorded', () => expect(all.length).toBeGreaterThan(0));
 
   test('as the responder', async () => {
     for (const packets of all) {
@@ -140,7 +140,7 @@ group.each(UD_CAPTURES)('%s', (capture) => {
   const all = directions(capture, 3);
   const isGroup = ({ bth }: Decoded): boolean => bth.destQp === 0xffffff;
 
-  test('was recorded', () => expect(all.length).toBeGreaterThan(0));
+  test('a conversation was recorded', () => expect(all.length).toBeGreaterThan(0));
 
   test('as the receiver', async () => {
     for (const packets of all) {

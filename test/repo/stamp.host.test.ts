@@ -79,14 +79,14 @@ test('an output that was removed comes from the cache', () => {
   expect([setUp(at), made(at)]).toEqual(['cached', 'from one']);
 });
 
-test('an output that is not made is an error, and nothing is kept', () => {
+test('an output that is not made is an error, and the cache keeps nothing', () => {
   const at = clone('one');
   expect(() => setUp(at, 'nothing')).toThrow('made was not created');
   expect(existsSync(join(cache, 'wasm-roce/built/made'))).toBe(false);
   expect(setUp(at)).toBe('made');
 });
 
-test('the cache keeps four contents: the one that was used least recently goes', () => {
+test('the cache keeps four contents: the least recently used one goes', () => {
   const contents = ['1', '2', '3', '4'];
   for (const content of contents) setUp(clone(content));
   expect(setUp(clone('1'))).toBe('cached');
@@ -95,7 +95,7 @@ test('the cache keeps four contents: the one that was used least recently goes',
   expect([setUp(clone('1')), setUp(clone('2'))]).toEqual(['cached', 'made']);
 });
 
-test('without a cache that can be written, it is made', () => {
+test('without a writable cache an output is made', () => {
   writeFileSync(cache, 'a file');
   const [one, other] = [clone('one'), clone('one')];
   expect([setUp(one), setUp(other), made(other)]).toEqual(['made', 'made', 'from one']);

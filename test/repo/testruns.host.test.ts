@@ -70,7 +70,7 @@ test('a process that dies once costs its file an attempt, and other files nothin
   expect(await run(ONCE, { retry: 1 })).toMatchObject({ passed: 4, failed: 0, failures: [], repeated: [place] });
 });
 
-test('the report has the last words of the process', async () => {
+test('the report has the last output of the process', async () => {
   const dies = `!existsSync(diedFile) && writeSync(2, 'FATAL ERROR: on purpose\\n') > 0`;
   const { repeated } = await run(dies, { retry: 1 });
   expect(repeated.map(({ error }: { error: string }) => error)).toEqual([
@@ -78,15 +78,15 @@ test('the report has the last words of the process', async () => {
   ]);
 });
 
-test('one that dies again fails its file, and the others run', async () => {
+test('a file whose process dies again fails, and the others run', async () => {
   expect(await run(ALWAYS, { retry: 1 })).toMatchObject({ passed: 2, failed: 1, failures: [place], repeated: [] });
 });
 
-test('one that dies where nothing is repeated fails its file, and the others run', async () => {
+test('a file whose process dies fails where nothing is repeated, and the others run', async () => {
   expect(await run(ONCE, { retry: 0 })).toMatchObject({ passed: 2, failed: 1, failures: [place], repeated: [] });
 });
 
-test('a run of files that a person has named does not begin again', async () => {
+test('a run of named files is not repeated', async () => {
   const outcome = await run(ALWAYS, { retry: 1, isNamed: true });
   expect(outcome).toMatchObject({ passed: 0, failed: 1, failures: [place], repeated: [] });
 });
@@ -116,12 +116,12 @@ test('a hook that fails once costs its file an attempt', async () => {
   expect(outcome).toMatchObject({ passed: 4, failed: 0, skipped: 0, repeated: [hookPlace] });
 });
 
-test('one that fails again is a failure', async () => {
+test('a hook that fails again is a failure', async () => {
   const outcome = await runHook(ALWAYS, { retry: 1 });
   expect(outcome).toMatchObject({ passed: 1, failed: 1, failures: [hookPlace], repeated: [] });
 });
 
-test('one that fails where nothing is repeated is a failure', async () => {
+test('a hook that fails where nothing is repeated is a failure', async () => {
   const outcome = await runHook(FAILED_ONCE, { retry: 0 });
   expect(outcome).toMatchObject({ passed: 2, failed: 1, skipped: 2, failures: [hookPlace], repeated: [] });
 });

@@ -14,7 +14,7 @@ const before: Resources = {
   'resident memory, bytes': 2 ** 27,
 };
 
-test('countable things must be the same, or fewer; memory has a margin', () => {
+test('counts must be the same or lower, and memory has a margin', () => {
   expect(leaks(before, before)).toEqual([]);
   expect(leaks(before, { ...before, timers: 2, 'heap, bytes': before['heap, bytes'] + 2 ** 20 })).toEqual([]);
   const more = { timers: 4, 'file descriptors': 51, 'heap, bytes': before['heap, bytes'] + 2 ** 23 };

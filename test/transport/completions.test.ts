@@ -6,7 +6,7 @@ import { eventually } from '../kit/eventually.js';
 import { uncaughtDuring } from '../protocols/message/connectionpair.js';
 import { connectedPair, openOn } from '../verbs/pair.js';
 
-test('a pump rests when its queue is closed', async () => {
+test('a pump stops when its queue is closed', async () => {
   const device = await openOn(new MemoryHub());
   const cq = await device.createCq();
   const pump = new CompletionPump(cq, () => {});
@@ -18,7 +18,7 @@ test('a pump rests when its queue is closed', async () => {
   await device.close();
 });
 
-test('what a listener throws is an uncaught exception; the completions behind it are handed over', async () => {
+test('an exception of a listener is uncaught, and the completions behind it are delivered', async () => {
   await using pair = await connectedPair();
   const { qp, mr, cq } = pair.a;
   const { addr, rkey } = pair.b.mr.remote;
@@ -53,7 +53,7 @@ function completionsOf(cq: Cq, onCompletion: (wc: Wc) => void = () => {}) {
   return { completions, taken, failures };
 }
 
-test('the first completion that fails is told once, and those that a flush ends are not told', async () => {
+test('the first completion that fails is reported once, and flushed ones are not', async () => {
   await using pair = await connectedPair();
   const { taken, failures } = completionsOf(pair.a.cq);
   const { qp, mr } = pair.a;
@@ -91,7 +91,7 @@ test('an exception of the callback is a failure, and ends the delivery', async (
   expect([taken, failures]).toEqual([[1], ['broken']]);
 });
 
-test('a work request that the queue pair refuses is a failure; after `stop` nothing is posted and nothing told', async () => {
+test('a refused work request is a failure; after `stop` nothing is posted and no failure reported', async () => {
   await using pair = await connectedPair();
   const { completions, failures } = completionsOf(pair.a.cq);
   await pair.a.qp.close();

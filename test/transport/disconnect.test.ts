@@ -7,7 +7,7 @@ import { connectedPair, openOn } from '../verbs/pair.js';
 test.each([
   ['a WRITE with a wrong key', 'QP_ACCESS_ERR', { opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 1 }],
   ['an atomic at an odd address', 'QP_REQ_ERR', { opcode: 'ATOMIC_FETCH_AND_ADD', remoteAddr: 1, compareAdd: 1n }],
-] as const)('%s is a fatal event of the queue pair of the peer, told once: %s', async (_, type, wr) => {
+] as const)('%s is a fatal event of the peer’s queue pair, reported once: %s', async (_, type, wr) => {
   await using pair = await connectedPair();
   const errors: string[] = [];
   onFatalEvent(pair.b.qp, ({ message }) => errors.push(message));
@@ -25,7 +25,7 @@ test('events that leave the queue pair usable are not fatal', async () => {
   expect(errors).toEqual([]);
 });
 
-test('the wait for a disconnect says whether the peer or the program ended the connection', async () => {
+test('untilDisconnected tells whether the peer or the program ended the connection', async () => {
   const hub = new MemoryHub();
   const [client, server] = [await openOn(hub), await openOn(hub)];
   const listener = createCmId(server);

@@ -86,7 +86,7 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
     expect(await counter(page, 'link.tx_lost')).toEqual([0, 0]);
   });
 
-  test('a fifth of the packets is lost: they are sent again, the ladder says so, and every byte arrives', async () => {
+  test('with a fifth of the packets lost the ladder shows retransmissions, and every byte arrives', async () => {
     const page = await open();
     await slide(page, 'loss', '20 %');
     await page.selectOption('#size', '64 KiB');
@@ -124,7 +124,7 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
     expect((await counter(page, 'rx_reordered'))[1]).toBeGreaterThan(0);
   });
 
-  test('no receive, a wrong key, a reset: the page says what happens, and connects again', async () => {
+  test('the page explains no receive, a wrong key and a reset, and connects again', async () => {
     const page = await open();
     await page.uncheck('#receives');
     // those that were posted before are still there
@@ -149,7 +149,7 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
     expect(await does(page, 'WRITE')).toContain('every byte is there');
   });
 
-  test('paused, time stands still; a step goes to the next event', async () => {
+  test('time stands still in a pause, and a step goes to the next event', async () => {
     const page = await open();
     await button(page, 'Pause');
     await button(page, 'WRITE');
@@ -166,7 +166,7 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
     await waitForText(page, '#summary', '0 packets');
   });
 
-  test('wide and narrow, light and dark: nothing overlaps, and text is legible', async () => {
+  test('nothing overlaps, and text is legible, wide and narrow, light and dark', async () => {
     const page = await open();
     await does(page, 'WRITE');
     const controls = '#controls button, #controls select, #controls label, #tools label, #tools button, #legend li';
@@ -183,7 +183,7 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
     for (const theme of ['', 'dark']) expect(await contrast(page, theme, ['--ground', '--panel'])).toBeGreaterThan(4.5);
   });
 
-  test('by keyboard alone: every control has a name, and the focus goes from one to the next and is seen', async () => {
+  test('every control has a name and is reached by keyboard, with a visible focus', async () => {
     const page = await open();
     await page.click('h1');
     const names: string[] = [];

@@ -21,7 +21,7 @@ async function open(conditions: Partial<Conditions> = {}, options: Partial<typeo
   return { session, finish };
 }
 
-test('all operations at once, both ways: everything arrives, in the order of the posts of each end', async () => {
+test('all operations at once, both ways, complete in the order of the posts of each end', async () => {
   const { session, finish } = await open();
   for (const operation of OPERATIONS)
     for (const from of [0, 1] as const) session.post({ ...order, operation, from, text: `${operation} from ${from} ` });
@@ -34,7 +34,7 @@ test('all operations at once, both ways: everything arrives, in the order of the
   expect(session.inProgress).toBe(0);
 });
 
-test('time stands still when nothing is to be done', async () => {
+test('time stands still when nothing has to be done', async () => {
   const { session, finish } = await open();
   session.post(order);
   finish();
@@ -83,7 +83,7 @@ test.each([
   },
 );
 
-test('delay, path MTU and window say how long a WRITE takes', async () => {
+test('delay, path MTU and window decide how long a WRITE takes', async () => {
   const took = async (conditions: Partial<Conditions>, options: Partial<typeof OPTIONS>) => {
     const { session, finish } = await open(conditions, options);
     session.post({ ...order, bytes: 4096 });
@@ -124,7 +124,7 @@ test('a wrong key ends the connection; another one begins after a reset', async 
   expect(finish().at(-1)).toMatchObject({ status: 'SUCCESS', isRight: true });
 });
 
-test('no more than sixteen operations of an end at a time, and what is reset is forgotten', async () => {
+test('an end has at most sixteen operations at a time, and a reset forgets them', async () => {
   const { session, finish } = await open();
   for (let i = 0; i < 16; i++) session.post(order);
   expect(() => session.post(order)).toThrow('16 operations are in progress, at most 16 can be');

@@ -37,7 +37,7 @@ const WAYS: Record<string, RcOptions & { flow: Partial<Flow> }> = {
 };
 
 describe.each(Object.entries(WAYS))('%s', (_, options) => {
-  test('a SEND is received and acknowledged, a SEND is sent and completed', async () => {
+  test('a received SEND is acknowledged, and a posted one is completed', async () => {
     const c = await rc({ ...MACS, ...options, receives: 1 });
     c.in(0, send({ psn: 100 }))
       .out(ack({ psn: 100, msn: 1 }))
@@ -48,7 +48,7 @@ describe.each(Object.entries(WAYS))('%s', (_, options) => {
       .wc({ wrId: 2 });
   });
 
-  test('lengths 0 to 9 and one MTU are padded and read back', async () => {
+  test('payloads of 0 to 9 bytes and of one MTU are padded and read back', async () => {
     const c = await rc({ ...MACS, ...options, mtu: 4096 });
     let psn = 100;
     for (const length of [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4093, 4096]) {
@@ -63,7 +63,7 @@ describe.each(Object.entries(WAYS))('%s', (_, options) => {
   });
 });
 
-test('on a link with a source port of its own, frames carry that one', async () => {
+test('frames have the source port of a link that has one of its own', async () => {
   const c = await rc({ until: 'INIT', flow: { sport: 4791 } });
   c.rig.x.setLink(c.rig.x.LinkFlag.FIXED_SOURCE_PORT, 4791, 0, 0);
   c.at(0, () => c.qp.modify({ STATE: 0 }));
@@ -83,7 +83,7 @@ test('bytes behind the IP packet are Ethernet padding, whatever they are', async
   });
 });
 
-test('a frame that is cut short anywhere is dropped and counted once', async () => {
+test('a frame that is cut off anywhere is dropped and counted once', async () => {
   const c = await rc({ receives: 1 });
   const whole = frame({ ...c.there, vlan: 5 }, send({ psn: 100 }));
   for (let length = 1; length < whole.length; length++) c.frames(length, whole.slice(0, length)).silent();
@@ -92,7 +92,7 @@ test('a frame that is cut short anywhere is dropped and counted once', async () 
   c.cardCounts({ rcvd_pkts: 0 });
 });
 
-describe('what is no RoCE over UDP over IP is dropped', () => {
+describe('a frame that is no RoCE over UDP over IP is dropped', () => {
   const edit =
     (at: number, ...bytes: number[]) =>
     (good: Uint8Array) => {
@@ -137,7 +137,7 @@ describe('what is no RoCE over UDP over IP is dropped', () => {
       .cardCounts({ drop_udp_length: 2, rcvd_pkts: 0 });
   });
 
-  test('a UDP checksum is not looked at: the ICRC covers more', async () => {
+  test('the UDP checksum is not read: the ICRC covers more', async () => {
     const c = await rc({ receives: 1 });
     const udp = { sport: 0xc000, dport: 4791, checksum: 0x1234 };
     c.frames(0, frame(c.there, send({ psn: 100 }), { udp }))
@@ -146,7 +146,7 @@ describe('what is no RoCE over UDP over IP is dropped', () => {
   });
 });
 
-describe('a link that cannot see the IPv4 identification', () => {
+describe('on a link that cannot see the IPv4 identification', () => {
   const IP_ID_UNKNOWN = 0x10000;
   /** A packet that the peer sent with this identification, with the header that the link makes up. */
   function seen(there: Flow, psn: number, ipId: number, payload: Uint8Array = PING): Uint8Array {
@@ -155,7 +155,7 @@ describe('a link that cannot see the IPv4 identification', () => {
     return frame(there, send({ psn, payload }), { icrc });
   }
 
-  test.each([0, 1, 0x100, 0x1234, 0x8000, 0xffff])('the identification %i is solved for', async (ipId) => {
+  test.each([0, 1, 0x100, 0x1234, 0x8000, 0xffff])('the card solves for the identification %i', async (ipId) => {
     const c = await rc({ receives: 4 });
     [0, 1, 500, 1024].forEach((length, i) => {
       c.frameWith(i, seen(c.there, 100 + i, ipId, pattern(length)), IP_ID_UNKNOWN)
@@ -164,14 +164,14 @@ describe('a link that cannot see the IPv4 identification', () => {
     });
   });
 
-  test('without the option the same frame is damaged', async () => {
+  test('the same frame is damaged without the option', async () => {
     const c = await rc({ receives: 1 });
     c.frames(0, seen(c.there, 100, 0x1234))
       .silent()
       .counts({ drop_icrc: 1 });
   });
 
-  test('a damaged frame is still found out, whichever bit of UDP, BTH, payload or ICRC it is', async () => {
+  test('a damaged frame is detected, whichever bit of UDP, BTH, payload or ICRC is wrong', async () => {
     const c = await rc({ receives: 1 });
     const good = seen(c.there, 100, 0xbeef);
     // not covered: the UDP checksum (40, 41) and the byte of FECN and BECN (46)
@@ -201,7 +201,7 @@ describe('a link that cannot see the IPv4 identification', () => {
     c.cardCounts({ rcvd_pkts: 0 });
   });
 
-  test('over IPv6 there is nothing to solve for', async () => {
+  test('there is nothing to solve for over IPv6', async () => {
     const c = await rc({ ...V6, flow: V6_FLOW, receives: 1 });
     const bad = frame(c.there, send({ psn: 100 }), { icrc: 0x1234 });
     c.frameWith(0, bad, IP_ID_UNKNOWN)

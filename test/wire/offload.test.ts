@@ -26,7 +26,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     c = await rc({ mtu: MTU, flow, ...options });
   });
 
-  test.each(SIZES)('what a card sends with %i bytes is left to its link, which completes it', (length) => {
+  test.each(SIZES)('the span of a sent packet with %i bytes is left to the link, which completes it', (length) => {
     c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
     c.qp.send({ opcode: 'SEND', pieces: length === 0 ? [] : [c.buffer.piece(0, length)] });
     const [sent] = c.rig.sent(0) as [Sent];
@@ -39,7 +39,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     expect(decode(sent.bytes)).toMatchObject({ icrcOk: true, payload: c.buffer.bytes.slice(0, length) });
   });
 
-  test.each(SIZES)('what a link has folded of a packet with %i bytes is taken, and damage is seen', (length) => {
+  test.each(SIZES)('a folded packet with %i bytes is taken, and damage is detected', (length) => {
     const payload = pattern(length, 77);
     const packet = () =>
       frame(
@@ -66,7 +66,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
   });
 });
 
-describe('the share that a link fetches', () => {
+describe('the span that a link fetches', () => {
   const unsignaled = { signalAll: false };
   const post =
     (request: Omit<SendRequest, 'pieces'>, ...pieces: readonly [offset: number, length: number][]) =>
@@ -121,7 +121,7 @@ describe('the share that a link fetches', () => {
     for (const { bytes } of alone.frames) expect(decode(bytes).icrcOk).toBe(true);
   });
 
-  test('the rights of each piece are checked all the same', async () => {
+  test('the rights of each SGE are checked all the same', async () => {
     const c = await rc();
     c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
     const { ptr, length, lkey } = c.buffer.piece(0, 1024);

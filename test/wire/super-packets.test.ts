@@ -46,8 +46,8 @@ function write(c: Conversation, length: number, count = 1): void {
   }
 }
 
-describe.each(WAYS)('what leaves, over %s', (_, way) => {
-  test('packets of one length make a run, a shorter one ends it; all have the ICRC of what they are', async () => {
+describe.each(WAYS)('bursts that the card sends over %s', (_, way) => {
+  test('packets of one length make a burst, a shorter one ends it, and each has its own ICRC', async () => {
     const c = await rc({ ...way, signalAll: false, rig: await rigWith() });
     // the first packet also has a RETH, so that the second ends its burst
     write(c, 8 * 1024 + 100);
@@ -58,7 +58,7 @@ describe.each(WAYS)('what leaves, over %s', (_, way) => {
     c.in(2, ack({ psn: 1013, msn: 6 })).silent();
   });
 
-  test('a run has no more packets and bytes than the link can send in one go', async () => {
+  test('a burst has no more packets and bytes than the link can send in one call', async () => {
     const limits = { packets: 5, bytes: 3200 };
     const c = await rc({ ...way, signalAll: false, rig: await rigWith(limits) });
     write(c, 8, 12);
@@ -70,14 +70,14 @@ describe.each(WAYS)('what leaves, over %s', (_, way) => {
   });
 });
 
-test("without the link's word nothing is marked", async () => {
+test('a link without the feature gets no bursts', async () => {
   const c = await rc({ signalAll: false });
   write(c, 8, 20);
   expect(gsoBursts(c.rig.sent(0)).map((run) => run.length)).toEqual(Array(20).fill(1));
   c.in(1, ack({ psn: 1019, msn: 20 })).silent();
 });
 
-test('a link that sends a single packet in one go gets no runs, one whose bytes are few gets what it can', async () => {
+test('a link that sends single packets gets no bursts, and one with few bytes gets short ones', async () => {
   for (const limits of [
     { packets: 1, bytes: 65507 },
     { packets: 64, bytes: 10 },
@@ -89,7 +89,7 @@ test('a link that sends a single packet in one go gets no runs, one whose bytes 
   }
 });
 
-test('a run is cut where the ring is full, and the next begins with what comes then', async () => {
+test('a burst is cut where the ring is full, and the next begins with the packet after it', async () => {
   const rig = await Rig.create(1, { txSlots: 4 });
   rig.x.setLink(0, 0, LIMITS.packets, LIMITS.bytes);
   const c = await rc({ signalAll: false, rig });
@@ -98,7 +98,7 @@ test('a run is cut where the ring is full, and the next begins with what comes t
   c.in(1, ack({ psn: 1009, msn: 10 })).silent();
 });
 
-test('two queue pairs share no run, and take turns of a whole one', async () => {
+test('two queue pairs share no burst, and take turns of a whole one', async () => {
   const rig = await rigWith();
   const [a, b] = [await rc({ rig }), await rc({ rig })];
   for (let i = 0; i < 2; i++) for (const c of [a, b]) write(c, 8, 30);
@@ -111,7 +111,7 @@ test('two queue pairs share no run, and take turns of a whole one', async () => 
   b.qp.poll();
 });
 
-test('64 packets leave as a run, and so do the answers of a READ', async () => {
+test('64 packets leave as a burst, and so do the responses of a READ', async () => {
   const c = await rc({ rig: await rigWith(), mtu: 256, signalAll: false });
   // the window opens for all 64 packets once 32 are acknowledged
   write(c, 8, 32);
@@ -127,7 +127,7 @@ test('64 packets leave as a run, and so do the answers of a READ', async () => {
   expect(sentRuns(read)).toEqual([2, 61, 1]);
 });
 
-test('answers and requests of one queue pair are runs of their own, and none starves the other', async () => {
+test('responses and requests of one queue pair are bursts of their own, and neither starves', async () => {
   const c = await rc({ rig: await rigWith({ packets: 8, bytes: 65507 }), mtu: 1024 });
   c.rig.put(frame(c.there, request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 40 * 1024 })));
   c.rig.x.rx(0, 1);
@@ -142,7 +142,7 @@ test('answers and requests of one queue pair are runs of their own, and none sta
   c.qp.poll();
 });
 
-test('a congestion notification is no part of a run', async () => {
+test('a CNP is no part of a burst', async () => {
   const c = await rc({ signalAll: false, rig: await rigWith() });
   c.rig.put(frame({ ...c.there, trafficClass: 3 }, request.sendOnly({ psn: 99 })));
   c.rig.x.rx(1_000_000, 1);
@@ -153,7 +153,7 @@ test('a congestion notification is no part of a run', async () => {
   c.in(1000, ack({ psn: 1002, msn: 3 })).silent();
 });
 
-test('datagrams to one address handle make runs, those to another none with them', async () => {
+test('datagrams to one address handle make bursts, without those to another', async () => {
   const rig = await rigWith();
   openPort(rig, ['10.0.0.1'], 1024);
   const c = await rc({ rig, type: 'UD', qkey: QKEY });
@@ -175,7 +175,7 @@ const SEEN = WAYS.flatMap(([name, way]): [string, RcOptions, boolean][] => [
   [`${name}, from a link that does its part of the ICRC`, way, true],
 ]);
 
-describe.each(SEEN)('what arrives, over %s', (_, way, folds) => {
+describe.each(SEEN)('super-packets that arrive over %s', (_, way, folds) => {
   const wide = { mtu: 1024, receives: 8, ...way };
   const sends = (there: Flow, ids: readonly number[], lastBytes = 1024) =>
     ids.map((ipId, i) =>
@@ -231,7 +231,7 @@ describe.each(SEEN)('what arrives, over %s', (_, way, folds) => {
       .wc({ byteLen: 20 });
   });
 
-  test('lengths and checksum of the outer headers are not looked at', async () => {
+  test('lengths and checksum of the outer headers are not read', async () => {
     const c = await rc(wide);
     const { bytes, options } = coalesce(sends(c.there, [0, 1]));
     const ip = bytes.length - 2 * 1040 - 8 - (c.there.srcIp.includes(':') ? 40 : 20);
@@ -246,7 +246,7 @@ describe.each(SEEN)('what arrives, over %s', (_, way, folds) => {
       .wc(...wcs(2));
   });
 
-  test('a damaged packet among them is dropped alone', async () => {
+  test('a damaged packet of a super-packet is dropped alone', async () => {
     const c = await rc(wide);
     const frames = sends(c.there, [0, 1, 2]);
     const bad = frames[1] as Uint8Array;
@@ -259,7 +259,7 @@ describe.each(SEEN)('what arrives, over %s', (_, way, folds) => {
   });
 });
 
-test('packets of other identifications than the rule allows are damaged', async () => {
+test('packets with other identifications than the rule allows are damaged', async () => {
   const c = await rc({ receives: 4 });
   const frames = [0, 1, 5].map((ipId, i) => frame({ ...c.there, ipId }, send({ psn: 100 + i, ackReq: false })));
   arrive(c, 0, frames).wc({}, {}).counts({ drop_icrc: 1, rcvd_pkts: 2 });
@@ -281,7 +281,7 @@ test('the packets may be for different queue pairs, of every type', async () => 
   b.wc({ byteLen: 64 });
 });
 
-test('READ answers and ACKs arrive in super-packets too', async () => {
+test('READ responses and ACKs arrive in super-packets too', async () => {
   const c = await rc();
   c.post(0, {
     opcode: 'RDMA_READ',
@@ -311,7 +311,7 @@ describe('datagrams in a super-packet', () => {
   test.each([
     ['IPv4', {}],
     ['IPv6', { srcIp: 'fd00::2', dstIp: 'fd00::1' }],
-  ])('each has the header in front of it that it had on the wire, over %s', async (_, way) => {
+  ])('each datagram has the header in front of it that it had on the wire, over %s', async (_, way) => {
     const c = await receiver();
     const frames = [100, 100, 60].map((length, i) =>
       frame(flow({ destQp: c.qp.qpn, ...way, ipId: 40 + i }), packet(i, length)),
@@ -328,7 +328,7 @@ describe('datagrams in a super-packet', () => {
   });
 });
 
-describe('super-packets that are none', () => {
+describe('malformed super-packets', () => {
   const good = (there: Flow) =>
     coalesce([100, 101].map((psn, i) => frame({ ...there, ipId: i }, send({ psn, ackReq: false }))));
   const drops = (c: Conversation) =>
@@ -336,7 +336,7 @@ describe('super-packets that are none', () => {
       .filter(([name]) => name.startsWith('drop_'))
       .reduce((sum, [, count]) => sum + count, 0);
 
-  test('cut anywhere, each packet that is not whole is a drop', async () => {
+  test('cut off anywhere, each packet that is not whole is dropped', async () => {
     const c = await rc({ receives: 8 });
     const { bytes, options } = good(c.there);
     const one = (bytes.length - 42) / 2;

@@ -21,7 +21,7 @@ beforeAll(async () => {
 }, 60_000);
 
 group('captures of rxe', () => {
-  test.each(CAPTURES)('%s: every packet is understood, found intact, and written anew identically', (name) => {
+  test.each(CAPTURES)('%s: every packet is decoded, intact, and encoded identically', (name) => {
     let wrong = 0;
     for (const bytes of roceFrames(name)) {
       const theirs = decode(bytes);
@@ -74,7 +74,7 @@ group('the ICRC', () => {
     }
   });
 
-  test('can do without the IPv4 identification where the link cannot see it, and still finds damage', () => {
+  test('can be checked without the IPv4 identification where the link cannot see it, and still detects damage', () => {
     const IP_ID_UNKNOWN = 0x10000;
     const random = new Random(5);
     for (let i = 0; i < 200; i++) {
@@ -107,7 +107,7 @@ function withIpSum(bytes: Uint8Array): Uint8Array {
   return out;
 }
 
-group('what is no packet for a card', () => {
+group('a frame that is no packet for a card', () => {
   const send = request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3, 4) });
   const good = () => frameOf(flow(), send);
   const v4 = (change: object) => encode({ ...good(), ip: { ...good().ip, ...change } as never });
@@ -159,7 +159,7 @@ group('what is no packet for a card', () => {
     expect(wire.parse(make())).toBe(reason);
   });
 
-  test('Ethernet padding behind the IP packet is not looked at', () => {
+  test('Ethernet padding behind the IP packet is not read', () => {
     expect(wire.parse(frame(flow(), send, { trailer: Uint8Array.of(9, 9, 9) }))).toBe('ok');
     expect(wire.isIcrcRight).toBe(true);
   });

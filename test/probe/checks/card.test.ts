@@ -18,7 +18,7 @@ test.each(TALKING.map((check) => [`${check.number} ${check.name}`, check] as con
 /** Checks of a peer that sends requests. */
 const ASKING = CHECKS.filter((check) => 'asks' in check);
 
-describe.each(['WRITE', 'SEND', 'READ'] as const)('a card that sends %ss without end', (opcode) => {
+describe.each(['WRITE', 'SEND', 'READ'] as const)('a card that repeats %ss without end', (opcode) => {
   const fitting = ASKING.filter(({ asks }) => asks.anyOf.includes(opcode));
   test.each(fitting.map((check) => [check.name, check] as const))('%s', async (_, check) => {
     const result = await runCheck(check, await CardTarget.open({ opcode, length: 4096 }));
@@ -38,20 +38,20 @@ test('the rules of every packet hold in all checks, and their results come last'
   );
 });
 
-test('intrusive checks do not run unless they are asked for', async () => {
+test('intrusive checks do not run unless they are requested', async () => {
   const target = await CardTarget.open();
   const verdicts: Record<string, string> = {};
   for await (const { name, verdict } of runChecks(CHECKS, target)) verdicts[name] = verdict;
   for (const { name, isIntrusive } of CHECKS) expect(verdicts[name]).toBe(isIntrusive ? 'not applicable' : 'pass');
 });
 
-test('a check says what has to be started on a peer that offers no queue pair', async () => {
+test('a check names what to start on a peer without a queue pair', async () => {
   const [check] = CHECKS;
   const result = await runCheck(check as (typeof CHECKS)[number], { responder: async () => 'start rping -s' });
   expect(result).toMatchObject({ verdict: 'not reachable', text: 'start rping -s', evidence: [] });
 });
 
-test('a check says what has to be started on a peer that sends no requests, or others', async () => {
+test('a check names what to start on a peer without requests of its kind', async () => {
   const check = CHECKS.find(({ name }) => name === 'nak-reaction') as RequesterCheck;
   const card = await CardTarget.open();
   const text = 'start ib_write_bw or ib_send_bw there as a client of this host';
@@ -64,6 +64,6 @@ test('a check says what has to be started on a peer that sends no requests, or o
   expect(said).toEqual([`the peer sends no requests to us: ${text}`, `the peer sends no WRITE or SEND: ${text}`]);
 });
 
-test('every check has a name of its own', () => {
+test('every check has its own name', () => {
   expect(new Set(CHECKS.map(({ name }) => name)).size).toBe(CHECKS.length);
 });

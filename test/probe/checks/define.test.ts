@@ -6,7 +6,7 @@ import { CHECKS } from '../../../src/probe.js';
 const texts = { title: 'It holds', clause: 'none', sends: 'nothing', expects: 'nothing' };
 const own = { number: 1000, name: 'own', ...texts, needs: { receives: false }, run: async () => {} };
 
-test('the checks of the package are right', () => {
+test('the checks of the package are well defined', () => {
   for (const check of CHECKS) expect(defineCheck(check as never)).toBe(check);
 });
 
@@ -22,7 +22,7 @@ test.each([
   expect(() => defineCheck({ ...own, ...wrong } as never)).toThrow(new TypeError(message));
 });
 
-test('a check of a requester asks for a kind of requests', () => {
+test('a check of a requester needs a kind of requests', () => {
   const { needs: _, ...rest } = own;
   expect(() => defineCheck({ ...rest, asks: { anyOf: [] } })).toThrow('asks.anyOf must name a kind of requests');
   expect(() => defineCheck({ ...rest } as never)).toThrow('it must have one of needs, asks, connects');

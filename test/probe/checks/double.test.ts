@@ -254,7 +254,7 @@ const ALONE = {
 } as const satisfies Record<Operation, readonly Bug[]>;
 
 describe.each(Object.keys(ALONE) as Operation[])('a peer that permits %s alone', (only) => {
-  test('passes what it reaches, and the rest is not reachable', async () => {
+  test('passes the checks that it reaches, and the others are not reachable', async () => {
     const answering = CHECKS.filter((check) => 'needs' in check);
     const expected = answering.map(({ name, needs }) => [name, isPermitted(needs, [only]) ? 'pass' : 'not reachable']);
     const found = new Map<string, string>();
@@ -274,7 +274,7 @@ describe.each(Object.keys(ALONE) as Operation[])('a peer that permits %s alone',
   });
 });
 
-test.each(['foreign-vlan', 'msn', 'psn-gap'])('a peer that posts its receives late: %s', async (name) => {
+test.each(['foreign-vlan', 'msn', 'psn-gap'])('a peer that posts its receives late passes: %s', async (name) => {
   const peer = new Double(undefined, 'SEND');
   peer.early = 2;
   const check = CHECKS.find((one) => one.name === name) as ResponderCheck;
@@ -282,7 +282,7 @@ test.each(['foreign-vlan', 'msn', 'psn-gap'])('a peer that posts its receives la
   expect([verdict, text]).toEqual(['pass', expect.anything()]);
 });
 
-test('a check that passes says what the peer did not permit to look at', async () => {
+test('a check that passes names what the peer did not permit', async () => {
   const check = CHECKS.find(({ name }) => name === 'duplicate-write') as ResponderCheck;
   const { verdict, text } = await runCheck(check, new Double(undefined, 'WRITE'));
   expect([verdict, text]).toEqual(['pass', expect.stringContaining('memory was not looked at')]);

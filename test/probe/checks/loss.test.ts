@@ -65,7 +65,7 @@ test.each(FOUND)('2 %% of the packets are lost: %s is found', async (bug, name) 
   expect(['fails', 'deviates'], found.text).toContain(found.verdict);
 });
 
-test('a path that loses nothing is measured as such', async () => {
+test('a path without loss is measured as such', async () => {
   const result = await runCheck(LOSS_CHECK, new Double());
   expect([result.verdict, result.text, lossOf(result)]).toEqual([
     ...['pass', ''],
@@ -92,7 +92,7 @@ test('a check that passes in another attempt says so', async () => {
 
 const namedAll = (...names: string[]) => CHECKS.filter(({ name }) => names.includes(name)) as ResponderCheck[];
 
-describe('packets show a loss', () => {
+describe('loss is recognised in the packets', () => {
   const there = flow();
   const out = (packet: Packet): Evidence => ({ at: 0, direction: 'out', frame: frame(there, packet) });
   const back = (packet: Packet): Evidence => ({ at: 0, direction: 'in', frame: frame(reverse(there), packet) });

@@ -27,7 +27,7 @@ test.each(PEERS)('a path that carries all packets passes, to %s', async (_name, 
 });
 
 test.each(PEERS)(
-  'a path that carries no long packets is found, and its MTU is measured, to %s',
+  'a path that carries no long packets is detected, and its MTU is measured, to %s',
   async (_name, open) => {
     const longest = [14 + 700, 14 + 1023] as const;
     expect(await found(new Path(await open(), { longest }))).toEqual([
@@ -48,13 +48,13 @@ test('one direction whose packets are lost above a size is named alone', async (
   ]);
 });
 
-test('a path that carries nothing to the peer is told as such', async () => {
+test('a path that carries nothing to the peer is reported as such', async () => {
   expect((await found(new Path(new Double(), { longest: [0, 2000] }))).slice(0, 2)).toEqual([
     ...['fails', 'no answer to a WRITE of 4 bytes'],
   ]);
 });
 
-test('loss beside it changes nothing of what is found', async () => {
+test('other loss does not change the result', async () => {
   for (let seed = 1; seed <= 20; seed++) {
     const path = new Path(new Double(), { longest: [14 + 700, 14 + 600], loss: 0.02, seed });
     expect((await found(path)).slice(2), `seed ${seed}`).toEqual([700 + 14 - WRITE, 600 + 14 - READ]);

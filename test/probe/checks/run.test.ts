@@ -65,7 +65,7 @@ async function runAll(checks: readonly Check[], target: Target, options: CheckRu
   return { results: results.map(({ name, verdict, text }) => [name, verdict, text]), error, all: results };
 }
 
-test('a signal gives up the check that runs: the results so far, its packets, and the reason for the others', async () => {
+test('a signal ends the check that runs: the report has the results so far, its packets, and the reason for the others', async () => {
   const end = new AbortController();
   const reason = new Error('stopped by SIGINT');
   setTimeout(() => end.abort(reason), 20);
@@ -97,7 +97,7 @@ test('a check that takes too long fails, and the run goes on', async () => {
   expect(error).toBeUndefined();
 });
 
-test('what was given up sends nothing more', async () => {
+test('a check that was given up sends no more', async () => {
   let sent = 0;
   const sender: ResponderCheck = {
     ...endless,
@@ -115,7 +115,7 @@ test('what was given up sends nothing more', async () => {
   expect([results[0]?.[1], sent]).toEqual(['fails', before]);
 });
 
-test('a run whose time is over ends, with what it has found', async () => {
+test('a run whose time is over ends with its results so far', async () => {
   const { results, error } = await runAll([named('msn'), endless, named('msn')], new Double(), { time: 30 });
   expect(results.map(([, verdict]) => verdict)).toEqual(['pass', 'not applicable', 'not applicable']);
   expect(error).toEqual(new RunEnded('0.03 s are over'));
@@ -172,7 +172,7 @@ test('a peer that stops answering is a finding of its own, and ends the run', as
   expect(peer.tries).toBe(1);
 });
 
-test('a peer that does not answer one check and connects again after it has not stopped answering', async () => {
+test('a peer that fails one check and connects again has not stopped answering', async () => {
   const checks = ['ack-request', 'msn', 'answers-to-the-end'].map(named);
   const { results, error } = await runAll(checks, new Dying(1, true));
   expect(results.map(([, verdict]) => verdict)).toEqual(['pass', 'fails', 'pass']);

@@ -10,7 +10,7 @@ import { outcomes } from '../../../src/probe/report/run.js';
 import { programPrivilege, testIf } from '../../kit/privileges.js';
 import { doubleRun } from './runs.js';
 
-test('all packets of all checks, with their times and directions', async () => {
+test('a capture has all packets of all checks, with their times and directions', async () => {
   const run = await doubleRun('nakLate');
   const { packets } = readCapture(probeCapture(run));
   const evidence = outcomes(run).flatMap(({ result }) => result.evidence);
@@ -24,7 +24,7 @@ test('all packets of all checks, with their times and directions', async () => {
   expect(packets.map(({ time }) => time)).toEqual(evidence.map(({ at }) => start + BigInt(Math.round(at - first))));
 });
 
-test('the packets of one check', async () => {
+test('a capture may have the packets of one check', async () => {
   const run = await doubleRun();
   const { packets } = readCapture(probeCapture(run, ['psn-gap']));
   const { evidence = [] } = run.results.find(({ name }) => name === 'psn-gap') ?? {};

@@ -29,7 +29,7 @@ test('verdicts that got worse, and better, are named with both verdicts and the 
   expect(comparisonText(better)).toContain('better: cnp: fails → pass\n');
 });
 
-test('checks that ran once only, new ones and gone ones', async () => {
+test('checks of one run alone are named, as new or as gone', async () => {
   const report = probeReport(await cardRun());
   const later = changed(report, { msn: { verdict: 'not reachable', text: 'start rping -s' } });
   expect(compareReports(report, later)).toMatchObject({
@@ -50,7 +50,7 @@ test('another deviation than before is a change', async () => {
   expect(compareReports(report, later)).toMatchObject({ changed: [{ name: 'migreq', after: 'deviates' }] });
 });
 
-test('a median counts as moved from the factor on, up and down, and from and to zero', async () => {
+test('a median has changed from the factor on, up and down, and from and to zero', async () => {
   const report = probeReport(await cardRun());
   const median = (value: number) => {
     const ack_generation = { unit: 'ns', count: 1, min: value, median: value, p99: value, max: value } as const;

@@ -68,7 +68,7 @@ function withHabits(habits: Partial<Flow>, answer: Partial<Packet['bth']>, syndr
   );
 }
 
-test('our own card, and what speaks for it', async () => {
+test('our own card is recognised, with the reasons', async () => {
   const { probably, candidates } = fingerprint(await cardRun(true));
   expect(probably).toBe('wasm-roce');
   expect(candidates[0]?.for).toEqual(expect.arrayContaining(['MigReq: 1', 'ACKs: not ECN-capable']));
@@ -84,13 +84,13 @@ test.each([
   ['rping', '10.77.0.3'],
   ['ib_write_bw_v6_8192', 'fd77::3'],
   ['rxt_ops', '10.77.0.2'],
-])('rxe in the capture %s', (name, peer) => {
+])('rxe is recognised in the capture %s', (name, peer) => {
   const { probably, candidates } = fingerprint(captured(name, peer));
   expect(probably).toBe('rxe');
   expect(candidates[0]?.against).toEqual([]);
 });
 
-test('rxe shows itself by the port of its CM messages, and by the ICRC of FLUSH', () => {
+test('rxe is recognised by the port of its CM messages, and by the ICRC of FLUSH', () => {
   expect(fingerprint(captured('rping', '10.77.0.3')).candidates[0]?.for).toContain(
     'UDP source port of CM messages: 0xd872',
   );
@@ -99,7 +99,7 @@ test('rxe shows itself by the port of its CM messages, and by the ICRC of FLUSH'
   );
 });
 
-test('a peer with the verdicts of rxe', async () => {
+test('a peer with the verdicts of rxe is recognised as rxe', async () => {
   const bugs: Readonly<Record<string, Bug>> = {
     migreq: 'migReqZero',
     'reserved-opcode': 'reservedOpcodeSilent',
@@ -123,20 +123,20 @@ test('a peer with the verdicts of rxe', async () => {
   });
 });
 
-test('a known deviation speaks for the adapters that it is known of, and against our card', async () => {
+test('a known deviation counts for the adapters that have it, and against our card', async () => {
   const { candidates } = fingerprint({ ...(await doubleRun('rightsCode')), links: [{ ...LINK, kind: 'udp' }] });
   const text = 'no-write-right: NAK 0x61 instead of 0x62';
   expect(candidates.filter((each) => each.for.includes(text)).map(({ adapter }) => adapter)).toEqual(['mlx5']);
   expect(candidates.filter((each) => each.against.includes(text)).map(({ adapter }) => adapter)).toEqual(['wasm-roce']);
 });
 
-test('mlx5: MigReq, ECN-capable ACKs, credits that count, an identification that is not 0', () => {
+test('mlx5 is recognised by MigReq, ECN-capable ACKs, credits that count, and an identification that is not 0', () => {
   const { probably, candidates } = fingerprint(withHabits({ trafficClass: 2, ipId: 0x718c, sport: 53025 }, {}, 0));
   expect(probably).toBe('mlx5');
   expect(candidates[0]).toMatchObject({ title: 'ConnectX (mlx5)', against: [] });
 });
 
-test('Hi1822: its queue pair number as UDP port, identification 0, a reserved bit in requests', () => {
+test('Hi1822 is recognised by its queue pair number as UDP port, identification 0, and a reserved bit in requests', () => {
   const run = withHabits({ trafficClass: 2, ipId: 0, sport: 0x48 }, { reserved6: 0x10 }, 6);
   expect(fingerprint(run)).toMatchObject({ probably: 'hinic', candidates: [{ against: [] }, {}, {}, {}, {}] });
   expect(fingerprintText(fingerprint(run))).toMatch(
@@ -144,14 +144,14 @@ test('Hi1822: its queue pair number as UDP port, identification 0, a reserved bi
   );
 });
 
-test('a link that does not see IP headers says nothing about identifications', () => {
+test('a link that does not see IP headers gives no evidence of identifications', () => {
   const texts = (kind: string) =>
     fingerprint(withHabits({ ipId: 0 }, {}, 31, kind)).candidates.flatMap((each) => [...each.for, ...each.against]);
   expect(texts('packet')).toContain('IPv4 identification: always 0');
   expect(texts('udp').join()).not.toContain('identification');
 });
 
-test('mlx5 sends CNPs from port 0, CM messages ECN-capable, and again after 537 ms', () => {
+test('mlx5 is recognised by CNPs from port 0, ECN-capable CM messages, and repetitions after 537 ms', () => {
   const back = { ...reverse(there), trafficClass: 2, sport: 64079 };
   const into = (packet: Packet, at: number, changes: Partial<Flow> = {}): Evidence => ({
     ...{ at, direction: 'in', frame: frame({ ...back, ...changes }, packet) },
@@ -176,7 +176,7 @@ test('mlx5 sends CNPs from port 0, CM messages ECN-capable, and again after 537 
   });
 });
 
-test('nothing is said of a peer that has shown nothing', () => {
+test('a peer without packets is not recognised', () => {
   expect(fingerprint(runOf([]))).toEqual({ candidates: [] });
   expect(fingerprintText({ candidates: [] })).toBe('What the peer is cannot be told.');
 });

@@ -78,7 +78,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(await (await open(probePage(run))).locator('#ended').count()).toBe(0);
   });
 
-  test('at the top: a cell for each check, and what fails before what deviates, with links', async () => {
+  test('shows a cell for each check at the top, and failures before deviations, with links', async () => {
     const run = await mixedRun();
     const page = await open(probePage(run));
     expect(await page.locator('#overview a').count()).toBe(run.results.length);
@@ -97,7 +97,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(errors).toEqual([]);
   });
 
-  test('a check that is gone to is below the tools, however many lines they need', async () => {
+  test('scrolls a linked check below the tools, however many lines they need', async () => {
     const page = await open(probePage(await mixedRun()));
     for (const width of [420, 1000]) {
       await page.setViewportSize({ width, height: 700 });
@@ -115,7 +115,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(errors).toEqual([]);
   });
 
-  test('keys go from finding to finding; a check shows what was sent, and its packets in the ladder', async () => {
+  test('moves by keys from finding to finding; a check shows the packets sent, and its ladder', async () => {
     const page = await open(probePage(await mixedRun()));
     const focused = () => page.evaluate(() => document.activeElement?.closest('details')?.id);
     await page.keyboard.press('n');
@@ -163,7 +163,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(errors).toEqual([]);
   });
 
-  test('a link to a check opens it, and measurements have their distribution', async () => {
+  test('opens a check by its link, and shows the distribution of measurements', async () => {
     const page = await open(probePage(await mixedRun()));
     const row = page.locator('.figures tr', { hasText: 'ack_generation' });
     expect(await row.locator('td').allTextContents()).toEqual([
@@ -175,7 +175,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(errors).toEqual([]);
   });
 
-  test('the comparison with an earlier run is there if there is one', async () => {
+  test('shows the comparison with an earlier run if there is one', async () => {
     const [run, before] = [await mixedRun(), probeReport(await doubleRun())];
     const page = await open(probePage(run, { comparison: compareReports(before, probeReport(run)) }));
     const text = await page.textContent('section[aria-labelledby=compared]');
@@ -184,7 +184,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(await (await open(probePage(run))).locator('#compared').count()).toBe(0);
   });
 
-  test('what the peer probably is, and why', async () => {
+  test('names the probable peer, and the reasons', async () => {
     const page = await open(probePage(await cardRun(true)));
     expect(await page.textContent('#peer')).toBe('Probably wasm-roce');
     const row = page.locator('.evidence tr', { hasText: 'Linux rxe' });
@@ -194,7 +194,7 @@ describeIf(programPrivilege('chromium'), 'the page of a run', () => {
     expect(errors).toEqual([]);
   });
 
-  test('light and dark, narrow and wide: nothing is wider than the window, and nothing overlaps', async () => {
+  test('has nothing wider than the window, and no overlaps, light and dark, narrow and wide', async () => {
     const page = await open(probePage(await mixedRun()));
     await page.click('.why summary');
     await page.keyboard.press('n');

@@ -19,7 +19,7 @@ import { cmFigures, flowFigures, ladderOf } from '../../../src/probe/report/figu
 import { parseProbeReport, probeReport } from '../../../src/probe/report/report.js';
 import { cardRun, doubleRun, REPORTED } from './runs.js';
 
-test('every check is there, in the order of their numbers, with what it says of itself', async () => {
+test('a report has every check in the order of their numbers, with its description', async () => {
   const report = probeReport(await cardRun());
   expect(report).toMatchObject({
     schema: 'wasm-roce probe report',
@@ -51,7 +51,7 @@ test('every check is there, in the order of their numbers, with what it says of 
   });
 });
 
-test('a check of a connection manager has its messages in the counts, in the ladder and in its figures', async () => {
+test('messages of a check of a connection manager are in the counts, in the ladder and in its figures', async () => {
   const run = await doubleRun();
   const report = probeReport(run);
   const { connect_request_tx, connect_reply_rx, disconnect_reply_rx, reject_rx } = report.connection_manager;
@@ -68,7 +68,7 @@ test('a check of a connection manager has its messages in the counts, in the lad
   ]);
 });
 
-test('a run that ended early says why', async () => {
+test('a report of a run that ended early has the reason', async () => {
   expect(probeReport({ ...(await cardRun()), ended: 'stopped by SIGINT' }).ended).toBe('stopped by SIGINT');
 });
 
@@ -85,7 +85,7 @@ test('a deviation is named, and a failure has its reason', async () => {
   expect(fails.checks.find(({ verdict }) => verdict === 'fails')?.text).toMatch(/CNPs for 20 marked packets/);
 });
 
-test('what a check measures is a time, or a count if the check says so', async () => {
+test('a measurement is a time, or a count if the check says so', async () => {
   const { checks } = probeReport(await cardRun(true));
   const found = Object.assign({}, ...checks.map(({ measurements }) => measurements));
   expect(found.ack_generation).toEqual({ unit: 'ns', count: 10, min: 0, median: 0, p99: 0, max: 0 });
@@ -96,7 +96,7 @@ test('what a check measures is a time, or a count if the check says so', async (
     );
 });
 
-test('distributions: median and 99th percentile', () => {
+test('distributions have the median and the 99th percentile', () => {
   expect(distribution([], 'ns')).toBeUndefined();
   expect(distribution([7], 'ns')).toEqual({ unit: 'ns', count: 1, min: 7, median: 7, p99: 7, max: 7 });
   expect(distribution([10, 9, 1, 2], 'count')).toMatchObject({ min: 1, median: 5.5, p99: 10, max: 10 });
@@ -107,7 +107,7 @@ test('distributions: median and 99th percentile', () => {
 const there = flow({ srcQp: 0x11, destQp: 0x22 });
 const back = reverse(there);
 
-test('figures count packets by their purpose, and each way', () => {
+test('figures count packets by their purpose, in each direction', () => {
   const out = (...packets: Packet[]) =>
     packets.map((one): Omit<Evidence, 'at'> => ({ direction: 'out', frame: frame(there, one) }));
   const into = (one: Packet, trafficClass?: number): Omit<Evidence, 'at'> => ({
@@ -147,7 +147,7 @@ test('the addresses of a flow are those of IPv4 or of IPv6', () => {
   expect(Object.keys(only ?? {}).filter((name) => /_(ipv4|qp)$/.test(name))).toEqual(['dest_qp']);
 });
 
-test('messages of rdma_cm are counted by their kind, each way', () => {
+test('messages of rdma_cm are counted by their kind, in each direction', () => {
   const mad = (attribute: number) => {
     const payload = new Uint8Array(256);
     payload[1] = 7;
@@ -194,7 +194,7 @@ test.each([
   expect(() => parseProbeReport(text)).toThrow(message);
 });
 
-test('checks of a report are looked at before they are compared', async () => {
+test('checks of a report are validated before they are compared', async () => {
   const report = probeReport(await cardRun());
   const changed = (change: object) => JSON.stringify({ ...report, checks: [{ ...report.checks[0], ...change }] });
   expect(() => parseProbeReport(changed({ name: 1 }))).toThrow('checks[0].name is number, must be a string');
@@ -204,7 +204,7 @@ test('checks of a report are looked at before they are compared', async () => {
   );
 });
 
-test('a report in which anything is changed is refused by name, or can be compared', async () => {
+test('a report with any change is refused with the field’s name, or can be compared', async () => {
   const report = probeReport(await cardRun());
   // a few checks have all that there is
   const small = JSON.stringify({ ...report, checks: report.checks.slice(0, 2).concat(report.checks.slice(13, 15)) });

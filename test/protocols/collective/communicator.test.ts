@@ -95,7 +95,7 @@ describe.each([2, 3, 4, 6])('%i ranks', (size) => {
     }
   });
 
-  test('go on when all have called barrier', async () => {
+  test('wait in barrier until all have called it', async () => {
     const ranks = await openRanks(size);
     const passed: number[] = [];
     const waiting = ranks.slice(1).map((rank) => rank.barrier().then(() => passed.push(rank.rank)));
@@ -129,7 +129,7 @@ test('sums of floating-point numbers are the same at all ranks, bit by bit', asy
   for (const array of arrays) expectSame(array, arrays[0]);
 });
 
-test('calls that overlap are carried out in order, also when a rank is far ahead', async () => {
+test('calls that overlap are executed in order, also when a rank is far ahead', async () => {
   const ranks = await openRanks(3);
   const counts = ranks.map(() => new Int32Array(2000).fill(1));
   const calls = ranks.map(async (rank, i) => {
@@ -147,7 +147,7 @@ test('calls that overlap are carried out in order, also when a rank is far ahead
   for (const count of counts) expect([...count.slice(0, 3)]).toEqual([297, 3, 3]);
 });
 
-test('one rank alone makes all calls', async () => {
+test('a communicator of one rank has all calls', async () => {
   const [alone] = (await openRanks(1)) as [Communicator];
   const array = Float32Array.of(1, 2, 3);
   await alone.allReduce(array);
@@ -170,7 +170,7 @@ test('a part of a registered array is an array', async () => {
   }
 });
 
-test.each([1, 2, 3])('frames that are lost, repeated and reordered change nothing (seed %i)', async (seed) => {
+test.each([1, 2, 3])('lost, repeated and reordered frames change no result (seed %i)', async (seed) => {
   const fault = { seed, both: { drop: 0.02, duplicate: 0.02, reorder: 0.02 } };
   const ranks = await openRanks(3, { timeout: 60_000 }, { fault });
   const random = new Random(seed);
@@ -182,7 +182,7 @@ test.each([1, 2, 3])('frames that are lost, repeated and reordered change nothin
   }
 });
 
-test('endpoints of all ranks take the place of rank 0', async () => {
+test('endpoints of all ranks may replace the connection to rank 0', async () => {
   const devices = await openDevices(4);
   const endpoints = devices.map((_, rank) => ({ host: `10.0.0.${rank + 1}`, port: 7000 + rank }));
   const ranks = await each(devices, (device, rank) => join({ rank, size: 4, device, endpoints, reduceThread: 'own' }));
@@ -191,7 +191,7 @@ test('endpoints of all ranks take the place of rank 0', async () => {
   for (const array of arrays) expect(array.every((value) => value === 4)).toBe(true);
 });
 
-test('ranks may come in any order, also long before rank 0', async () => {
+test('ranks may start in any order, also long before rank 0', async () => {
   const devices = await openDevices(4);
   const joining: Promise<Communicator>[] = [];
   for (const rank of [2, 3, 1, 0]) {

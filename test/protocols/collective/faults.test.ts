@@ -69,7 +69,7 @@ describe.each([
     expect(await failure((ranks[0] as Communicator).barrier())).toMatchObject({ rank: dead });
   });
 
-  test('one that dies between two calls is known at the next', async () => {
+  test('one that dies between two calls is reported by the next call', async () => {
     const { devices, ranks } = await openRanks(size, 1000);
     cut(devices[1] as Device);
     await new Promise((resolve) => setTimeout(resolve, 10_000));
@@ -114,7 +114,7 @@ describe.each([
   });
 });
 
-test('a rank that does not join is named', async () => {
+test('a rank that does not join is named by the others', async () => {
   const [first, second] = (await openDevices(3)) as [Device, Device];
   const joinTimeout = 3000;
   const [a, b] = await Promise.all([
@@ -126,13 +126,13 @@ test('a rank that does not join is named', async () => {
   for (const device of [first, second]) await eventually(() => device.close());
 });
 
-test('without rank 0, the others say so', async () => {
+test('ranks without a rank 0 report that', async () => {
   const [, device] = (await openDevices(2)) as [Device, Device];
   const error = await failure(join({ ...optionsOf(1, 2, device), joinTimeout: 3000 }));
   expect(error).toMatchObject({ rank: 0, message: 'ETIMEDOUT: rank 0 has not joined within 3000 ms' });
 });
 
-test('a signal ends the wait for the others, and nothing is left', async () => {
+test('a signal ends the wait for the others, and leaves nothing', async () => {
   const [device] = (await openDevices(1)) as [Device];
   const stop = new AbortController();
   const joining = openCommunicator({ ...optionsOf(0, 2, device), signal: stop.signal });
@@ -210,7 +210,7 @@ test('a rank that writes with a wrong key ends the communicator with the fatal e
   expect(String(error.cause)).toMatch(/the peer sent a request that qp \w+ does not allow \(QP_ACCESS_ERR\)/);
 });
 
-test('a credit for memory that ends beyond the last address is none', () => {
+test('a credit for memory that ends beyond the last address is refused', () => {
   const credit = (bytes: number) => decodeCredit(encodeCredit({ addr: 2n ** 64n - 16n, rkey: 1, bytes }), 0);
   expect(credit(16)).toEqual({ addr: 2n ** 64n - 16n, rkey: 1, bytes: 16 });
   expect(credit(17)).toBeUndefined();
@@ -239,7 +239,7 @@ test.each([0, 1, 5])('of two requests of one rank, %i turns apart, the newer one
   await eventually(() => own.close());
 });
 
-test('a connection that is none of a rank is refused', async () => {
+test('a connection of another protocol is refused', async () => {
   const [own, other] = (await openDevices(2)) as [Device, Device];
   const joining = join({ ...optionsOf(0, 2, own) });
   await expect(rawRank(other, { group: 'stranger' })).rejects.toMatchObject({ code: 'ECONNREFUSED' });

@@ -33,7 +33,7 @@ describe.skipIf(!isBuilt)('four processes', () => {
     ['127.97.1', 'worker', 'worker'],
     ['127.97.2', 'inline', 'worker'],
     ['127.97.3', 'inline', 'own'],
-  ])('at %s, devices in mode %s, reduced by thread %s: all others name the one that is killed', async (...args) => {
+  ])('at %s, devices in mode %s, reduced by thread %s: the others name a killed rank', async (...args) => {
     const [network, mode, thread] = args;
     const ranks = Array.from({ length: SIZE }, (_, rank) =>
       startRank([String(rank), String(SIZE), network, '7200', mode, thread]),
@@ -50,7 +50,7 @@ describe.skipIf(!isBuilt)('four processes', () => {
   });
 });
 
-test.skipIf(!isBuilt)('ranks that connect again while rank 0 is busy join all the same', async () => {
+test.skipIf(!isBuilt)('ranks that connect again while rank 0 is busy join', async () => {
   const start = (rank: number) =>
     startRank([String(rank), '3', '127.97.4', '7200', 'inline', 'own'], { BUSY_MS: '3500' });
   const root = start(0);

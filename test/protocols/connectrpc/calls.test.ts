@@ -115,13 +115,13 @@ async function* texts(...values: string[]) {
   for (const value of values) yield text(value);
 }
 
-test.each([0, 1, 1000, 65_536, 300_000, 5 * 2 ** 20])('a request and a response of %i bytes', async (length) => {
+test.each([0, 1, 1000, 65_536, 300_000, 5 * 2 ** 20])('a request and a response of %i bytes arrive', async (length) => {
   const value = Buffer.from(new Random(length).bytes(length));
   const response = await client.echo({ value });
   expect(value.equals(response.value)).toBe(true);
 });
 
-test('metadata goes both ways, and the server knows the address of the client', async () => {
+test('metadata arrives in both directions, and the server knows the client’s address', async () => {
   const metadata: Record<string, string | null> = {};
   await client.echo(create(BytesValueSchema), {
     headers: { say: 'grüß' },
@@ -135,14 +135,14 @@ test('metadata goes both ways, and the server knows the address of the client', 
   expect(metadata).toEqual({ from: OWN_HOST, said: 'grüß', after: 'all' });
 });
 
-test('an error comes with its code, its metadata and its details', async () => {
+test('an error arrives with its code, its metadata and its details', async () => {
   const error = await failureOf(client.fail(text('no such row')));
   expect(error).toMatchObject({ code: Code.NotFound, rawMessage: 'no such row' });
   expect(error.metadata.get('hint')).toBe('look elsewhere');
   expect(error.findDetails(StringValueSchema)).toMatchObject([{ value: 'why' }]);
 });
 
-test('the message of an error that is not of Connect stays at the server', async () => {
+test('the text of an exception that is no Connect error stays at the server', async () => {
   expect(await failureOf(client.fail(text('')))).toMatchObject({ code: Code.Internal, rawMessage: 'internal error' });
 });
 
@@ -181,7 +181,7 @@ test('calls fail as unavailable when the connection ends', async () => {
   expect(await failureOf(client.echo({}))).toMatchObject({ code: Code.Unavailable });
 });
 
-test('messages of the server: their number, headers and trailers', async () => {
+test('messages of the server arrive, with headers and trailers', async () => {
   const metadata: Record<string, string | null> = {};
   const values = await valuesOf(
     client.count(text('100'), {
@@ -204,7 +204,7 @@ test('a reader that leaves the loop ends the procedure at the server', async () 
   await eventually(() => expect(isCleaned).toBe(true));
 });
 
-test('messages of the client, all or as many as the server wants', async () => {
+test('messages of the client arrive, all or as many as the server takes', async () => {
   expect(await client.join(texts('a', 'b', 'c'))).toMatchObject({ value: 'abc' });
   async function* endless() {
     yield* texts('a', 'b', 'stop');
@@ -213,7 +213,7 @@ test('messages of the client, all or as many as the server wants', async () => {
   expect(await client.join(endless())).toMatchObject({ value: 'ab' });
 });
 
-test('an error of the messages of the client is the error of the call', async () => {
+test('an error of the client’s messages is the error of the call', async () => {
   async function* broken() {
     yield text('a');
     throw new ConnectError('no more', Code.DataLoss);
@@ -221,7 +221,7 @@ test('an error of the messages of the client is the error of the call', async ()
   expect(await failureOf(client.join(broken()))).toMatchObject({ code: Code.DataLoss, rawMessage: 'no more' });
 });
 
-test('a talk: each message is answered before the next is sent', async () => {
+test('each message of a bidirectional call may be answered before the next is sent', async () => {
   const random = new Random(2);
   const requests = [1, 70_000, 0, 1_000_000].map((length) => Buffer.from(random.bytes(length)));
   let answer = () => {};
@@ -241,13 +241,13 @@ test('a talk: each message is answered before the next is sent', async () => {
   expect(count).toBe(requests.length);
 });
 
-test('many calls at a time', async () => {
+test('many calls run at a time', async () => {
   const values = Array.from({ length: 500 }, (_, i) => Buffer.from(String(i)));
   const responses = await Promise.all(values.map((value) => client.echo({ value })));
   expect(responses.map(({ value }) => Buffer.from(value).toString())).toEqual(values.map(String));
 });
 
-test('options of Connect: JSON, interceptors, lengths, GET', async () => {
+test('options of Connect work: JSON, interceptors, lengths, GET', async () => {
   const seen: string[] = [];
   const see: Interceptor = (next) => async (request) => {
     seen.push(`${request.requestMethod} ${request.url} ${request.header.get('content-type')}`);
@@ -269,7 +269,7 @@ test.each([
   '{}',
   '{"method":1,"url":"/","header":[]}',
   '{"method":"POST","url":"/","header":[["a"]]}',
-])('a client that sends no head of a request, but %j, harms itself alone', async (head) => {
+])('a client that sends %j in place of a request’s head ends its own call alone', async (head) => {
   const stream = rpc.stream('/test.Everything/Echo');
   await stream.write(Buffer.from(head));
   await expect(stream.read()).rejects.toMatchObject({ code: 'INTERNAL' });
@@ -282,7 +282,7 @@ test.each([
   ['{}'],
   ['{"status":200,"header":[[1]]}'],
   ['{"status":200,"header":[["content-type","application/proto"]]}', '', 'text'],
-])('a server that sends no head of a response, or no trailers, but %j: the call fails', async (...messages) => {
+])('a server that sends %j in place of a response’s head or trailers fails the call', async (...messages) => {
   await server.close();
   await rpc.close();
   server = await createServer({

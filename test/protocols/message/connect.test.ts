@@ -29,7 +29,7 @@ function serve(server: Server, work: (connection: Connection) => unknown): Promi
   })();
 }
 
-test.each(families)('an echo of messages over IPv%d, with private data both ways', async (family) => {
+test.each(families)('messages are echoed over IPv%d, with private data both ways', async (family) => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const serving = (async () => {
@@ -53,7 +53,7 @@ test.each(families)('an echo of messages over IPv%d, with private data both ways
   await serving;
 });
 
-test('the peer’s memory, shared by a message', async () => {
+test('a peer’s memory is used after a message has named it', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: 0 });
   void serve(server, async (connection) => {
@@ -70,7 +70,7 @@ test('the peer’s memory, shared by a message', async () => {
   await server.close();
 });
 
-test('streams: pipeline to the end, both connections close', async () => {
+test('streams in a pipeline end, and both connections close', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const served = new Promise<unknown>((done) => {
@@ -91,7 +91,7 @@ test('streams: pipeline to the end, both connections close', async () => {
   await server.close();
 });
 
-test('nobody listens; the application refuses; no such port', async () => {
+test('connect fails without a listener, after a refusal, and for an impossible port', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   await expect(a.connect({ host: address(b), port: PORT + 1 })).rejects.toMatchObject({
@@ -109,7 +109,7 @@ test('nobody listens; the application refuses; no such port', async () => {
   await server.close();
 });
 
-test('waiting for a connection can be given up: nothing is left of it', async () => {
+test('a connect that is given up leaves nothing', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   await expect(a.connect({ host: address(b), port: PORT, timeout: 20 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
@@ -117,7 +117,7 @@ test('waiting for a connection can be given up: nothing is left of it', async ()
   await a.close();
 });
 
-test('at whatever step it is given up', async () => {
+test('at any of its steps', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   for (let steps = 0; steps < 100; steps++) {
@@ -148,7 +148,7 @@ test('wrong options leave nothing behind, at either end', async () => {
   await b.close();
 });
 
-test('waiting for a request can be given up, and ends with the server', async () => {
+test('the wait for a request can be given up, and ends with the server', async () => {
   const [, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   await expect(server.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
@@ -158,7 +158,7 @@ test('waiting for a request can be given up, and ends with the server', async ()
   expect([await next, await server.next()]).toEqual([undefined, undefined]);
 });
 
-test('the other end closes: what it sent is read, then the end', async () => {
+test('after the other end’s close its messages are read, then the end', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   void serve(server, async (connection) => {
@@ -174,7 +174,7 @@ test('the other end closes: what it sent is read, then the end', async () => {
   await server.close();
 });
 
-test('a hundred connections in a row, and nothing is left of them at either end', async () => {
+test('a hundred connections in a row leave nothing at either end', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   void serve(server, async (connection) => {
@@ -200,7 +200,7 @@ test('a hundred connections in a row, and nothing is left of them at either end'
   await server.close();
 });
 
-test('a program of rdma_cm is a peer like any other', async () => {
+test('a program of rdma_cm is a peer', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const accepted = new Promise<Connection>((done) => void serve(server, done));

@@ -43,7 +43,7 @@ const closings: [string, (device: Device) => Promise<void>][] = [
   ['in order', (device) => device.close()],
 ];
 
-test.each(closings)('%s: loops, readers and listeners learn the end', async (_, close) => {
+test.each(closings)('%s: loops, readers and listeners get the end', async (_, close) => {
   const [a, b] = await twoDevices();
   const { serving, client, served } = await connected(a, b);
   const events = named(served);
@@ -109,7 +109,7 @@ test('in order, after the peer has closed the connection', async () => {
   expect(b.isClosed).toBe(true);
 });
 
-test('in order: what was sent arrives, and objects of the program are named', async () => {
+test('in order: messages that were sent arrive, and objects of the program are named', async () => {
   const [a, b] = await twoDevices();
   const { client, served } = await connected(a, b);
   for (let i = 0; i < 20; i++) void served.send(Buffer.from([i]));
@@ -129,7 +129,7 @@ test('in order: a region of the program in the domain of a connection does not k
   await b.close();
 });
 
-test('in order, but not for ever: a peer that reads nothing is left after five seconds', async () => {
+test('in order, for five seconds at most: then a peer that reads nothing is left', async () => {
   const [a, b] = await twoDevices();
   const { served } = await connected(a, b);
   const sends = Array.from({ length: 60 }, (_, i) => served.send(Buffer.from([i])).catch((error) => error.code));

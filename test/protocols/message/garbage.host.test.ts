@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 
-test('a closed connection leaves hardly anything in the old generation', () => {
+test('a closed connection leaves almost nothing in the old generation', () => {
   const program = new URL('./garbage.ts', import.meta.url).pathname;
   // A young generation that is collected after each few connections, and an old one that is not collected.
   const engine = ['--max-semi-space-size=1', '--initial-heap-size=1024'];

@@ -24,7 +24,7 @@ test.each<[string, () => ReturnType<Device['listen']>, string]>([
   ['(port, host, options)', () => device.listen(7471, HOST, { backlog: 5 }), HOST],
   ['({ port })', () => device.listen({ port: 7471 }), '::'],
   ['({ port, host })', () => device.listen({ port: 7471, host: HOST }), HOST],
-])('listen%s', async (_form, listen, address) => {
+])('listen works with the arguments%s', async (_form, listen, address) => {
   const server = await listen();
   expect(server.address).toEqual({ address, port: 7471 });
 });
@@ -57,12 +57,12 @@ test.each<[string, () => Promise<unknown>, string, RegExp]>([
   await expect(call()).rejects.toMatchObject({ code, message: expect.stringMatching(message) });
 });
 
-test('createCmId refuses what it does not know', () => {
+test('createCmId refuses unknown options', () => {
   expect(() => createCmId(device, { spcae: 'UDP' } as object)).toThrow("createCmId has no option 'spcae'");
   expect(() => createCmId(device, { space: 'IB' } as object)).toThrow("space is 'IB', must be 'TCP' or 'UDP'");
 });
 
-test('errors say which call, address and port they are about', async () => {
+test('errors name their call, address and port', async () => {
   const refused = { code: 'ECONNREFUSED', syscall: 'connect', address: HOST, port: 9 };
   await device.listen(1);
   await expect(client.connect(9, HOST)).rejects.toMatchObject(refused);
@@ -70,7 +70,7 @@ test('errors say which call, address and port they are about', async () => {
   await expect(device.listen(1)).rejects.toMatchObject(taken);
 });
 
-test('errors of rdma_cm and of opening a device say so too', async () => {
+test('errors of rdma_cm and of opening a device name theirs, too', async () => {
   const id = createCmId(client);
   const foreign = { code: 'EADDRNOTAVAIL', syscall: 'bindAddr', address: '10.9.9.9', port: 5 };
   await expect(id.bindAddr('10.9.9.9', 5)).rejects.toMatchObject(foreign);
@@ -100,7 +100,7 @@ test('one-sided requests refuse unknown options', async () => {
   for (const [call, message] of wrong) await expect(call).rejects.toThrow(message);
 });
 
-test('closing a connection can be limited: it is destroyed when the time is up', async () => {
+test('a close with a limit destroys the connection when the time is over', async () => {
   const server = await device.listen(7471);
   const connecting = client.connect(7471, HOST);
   const accepted = await (await server.next())?.accept({ receives: 8 });
@@ -115,7 +115,7 @@ test('closing a connection can be limited: it is destroyed when the time is up',
   await expect(accepted?.close({ signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
 });
 
-test('the event `connection`: the server accepts everybody, with the options of listen', async () => {
+test('the event `connection` accepts every request, with the options of listen', async () => {
   const server = await device.listen(7471, HOST, { accept: { messageBytes: 128 } });
   server.on('connection', async (connection) => {
     for await (const { data } of connection) await connection.send(`${data}, ${connection.messageBytes}`);
@@ -131,7 +131,7 @@ test('the event `connection`: the server accepts everybody, with the options of 
   expect(await closed).toEqual([]);
 });
 
-test('without listeners of `connection` the requests wait for next', async () => {
+test('requests wait for `next` while `connection` has no listener', async () => {
   const server = await device.listen(7471);
   const onConnection = () => {};
   server.on('connection', onConnection);
@@ -151,7 +151,7 @@ test('a signal ends a server', async () => {
   await expect(device.listen({ port: 7471, signal: abort.signal })).rejects.toBe(abort.signal.reason);
 });
 
-test('text is sent as UTF-8; what is no message is refused', async () => {
+test('text is sent as UTF-8, and other values are refused', async () => {
   const server = await device.listen(7471);
   const connecting = client.connect(7471, HOST);
   const there = await (await server.next())?.accept();

@@ -33,7 +33,7 @@ async function held(device: Device) {
 /** Number of active timers of the process. */
 const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
 
-test('a thousand at once, and nothing is left', async () => {
+test('a thousand connections at once leave nothing', async () => {
   const hub = new MemoryHub();
   const open = { memoryBytes: 2 ** 26 };
   await using a = await openOn(hub, open);

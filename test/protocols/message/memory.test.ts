@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { pattern } from '../../verbs/pair.js';
 import { connectionPair } from './connectionpair.js';
 
-test('WRITE and READ of any size, in parts where it has to be', async () => {
+test('WRITE and READ of any size work, in parts where necessary', async () => {
   await using ends = await connectionPair({ a: { messageBytes: 4096, sends: 3 } });
   const mr = await ends.b.share(100_000);
   for (const size of [0, 1, 4096, 4097, 50_000]) {
@@ -14,7 +14,7 @@ test('WRITE and READ of any size, in parts where it has to be', async () => {
   expect((await ends.a.read(mr.remote)).equals(mr.buffer)).toBe(true);
 });
 
-test('atomics answer with what was there', async () => {
+test('atomics return the original value', async () => {
   await using ends = await connectionPair();
   const mr = await ends.b.share(64);
   expect(await ends.a.fetchAdd(mr.remote, 5n, { offset: 8 })).toBe(0n);
@@ -24,7 +24,7 @@ test('atomics answer with what was there', async () => {
   expect(mr.buffer.readBigUInt64LE(8)).toBe(77n);
 });
 
-test('WRITE with an immediate: the message comes when all of the data is there', async () => {
+test('the message of a WRITE with an immediate comes when all of its data is there', async () => {
   await using ends = await connectionPair({ a: { messageBytes: 1000 } });
   const mr = await ends.b.share(8000);
   const data = Buffer.alloc(5500, 'x');
@@ -37,7 +37,7 @@ test('WRITE with an immediate: the message comes when all of the data is there',
   expect((await ends.b.receive())?.imm).toBe(2);
 });
 
-test('what is beyond the region is refused here', async () => {
+test('a request beyond the region is refused before it is sent', async () => {
   await using ends = await connectionPair();
   const mr = await ends.b.share(64);
   await expect(ends.a.write(mr.remote, Buffer.alloc(10), { offset: 55 })).rejects.toThrow(RangeError);
@@ -46,7 +46,7 @@ test('what is beyond the region is refused here', async () => {
   expect(ends.a.isOpen).toBe(true);
 });
 
-test('what the peer forbids ends the connection, with the explanation', async () => {
+test('a request that the peer forbids ends the connection, with the explanation', async () => {
   await using ends = await connectionPair();
   const mr = await ends.b.share(64, ['remoteRead']);
   const closed = new Promise<Error | undefined>((done) => ends.a.once('close', done));

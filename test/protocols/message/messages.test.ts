@@ -26,7 +26,7 @@ test('messages come in order with their bytes and immediates, both ways at once'
   await Promise.all([exchange(ends.a, ends.b, 1), exchange(ends.b, ends.a, 1000)]);
 });
 
-test('who does not read makes the peer wait, and loses nothing', async () => {
+test('a peer waits for an end that does not read, and no message is lost', async () => {
   await using ends = await connectionPair({ b: { receives: 8 }, a: { sends: 4 } });
   let sent = 0;
   const sends = Array.from({ length: 40 }, async (_, i) => {
@@ -39,7 +39,7 @@ test('who does not read makes the peer wait, and loses nothing', async () => {
   await Promise.all(sends);
 });
 
-test('the bytes may be changed once it was their turn; registered memory goes without a copy', async () => {
+test('the bytes may be changed once the message is posted, and registered memory is sent without a copy', async () => {
   await using ends = await connectionPair();
   const bytes = Buffer.from('first');
   const sent = ends.a.send(bytes);
@@ -52,7 +52,7 @@ test('the bytes may be changed once it was their turn; registered memory goes wi
   expect((await ends.b.receive())?.data.toString()).toBe('from registered memory');
 });
 
-test('waiting ends by time or signal, and takes no message away from the next reader', async () => {
+test('a wait ends by time or signal, and takes no message away from the next reader', async () => {
   await using ends = await connectionPair();
   await expect(ends.b.receive({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
   const abort = new AbortController();
@@ -64,7 +64,7 @@ test('waiting ends by time or signal, and takes no message away from the next re
   expect((await ends.b.receive({ timeout: 20_000 }))?.data.toString()).toBe('for the next');
 });
 
-test('who waits for a message when the connection becomes a stream is told', async () => {
+test('a reader that waits when the connection becomes a stream gets an error', async () => {
   await using ends = await connectionPair();
   const waiting = [ends.b.receive(), ends.b.receive({ timeout: 20_000 })];
   ends.a.stream().on('error', () => {});
@@ -72,7 +72,7 @@ test('who waits for a message when the connection becomes a stream is told', asy
   for (const message of waiting) await expect(message).rejects.toMatchObject({ code: 'EBUSY' });
 });
 
-test('a listener that throws at the end does not keep the connection from being freed', async () => {
+test('an exception of a listener at the end does not keep the connection from being freed', async () => {
   await using ends = await connectionPair();
   const closed = once(ends.a, 'close');
   ends.a.once('end', () => {
@@ -83,7 +83,7 @@ test('a listener that throws at the end does not keep the connection from being 
   expect(ends.a.qp.isClosed).toBe(true);
 });
 
-test('a message that is given up before it was its turn does not leave', async () => {
+test('a message that is given up before its turn does not leave', async () => {
   await using ends = await connectionPair({ a: { sends: 1 }, b: { receives: 8 } });
   for (let i = 0; i < 8; i++) await ends.a.send(Buffer.from(`read ${i}`));
   const stuck = ends.a.send(Buffer.from('stuck'));
@@ -99,7 +99,7 @@ test('a message that is given up before it was its turn does not leave', async (
   await Promise.all([stuck, behind]);
 });
 
-test('a message whose signal has been given before, or whose options are wrong, does not leave', async () => {
+test('a message with an aborted signal or wrong options does not leave', async () => {
   await using ends = await connectionPair();
   const { signal } = new AbortController();
   const gone = AbortSignal.abort(new Error('enough'));
@@ -109,7 +109,7 @@ test('a message whose signal has been given before, or whose options are wrong, 
   expect((await ends.b.receive())?.data.toString()).toBe('yes');
 });
 
-test('a request that is given up the moment it has got its place does not leave', async () => {
+test('a request that is given up when it gets its slot does not leave', async () => {
   await using pair = await connectedPair();
   const { qp, cq } = pair.a;
   const pool = await SendPool.join(pair.a.device);
@@ -150,7 +150,7 @@ test('a message longer than the peer takes ends both ends, each with the reason'
   await expect(ends.a.send(Buffer.alloc(1))).rejects.toMatchObject({ code: 'ECONNRESET' });
 });
 
-test('closing waits for what was sent; the peer reads it all, then the end', async () => {
+test('close waits for messages that were sent; the peer reads them all, then the end', async () => {
   await using ends = await connectionPair({ a: { sends: 2 } });
   for (let i = 0; i < 20; i++) void ends.a.send(Buffer.from([i]));
   await ends.a.close();
@@ -161,7 +161,7 @@ test('closing waits for what was sent; the peer reads it all, then the end', asy
   expect([ends.a.isOpen, ends.b.isOpen]).toEqual([false, false]);
 });
 
-test('what has come when the peer says goodbye is read, however much it is', async () => {
+test('all messages that have arrived at the disconnect are read', async () => {
   const count = 4000;
   await using ends = await connectionPair({
     a: { sends: count, messageBytes: 64 },
@@ -176,7 +176,7 @@ test('what has come when the peer says goodbye is read, however much it is', asy
   expect(received).toEqual(Array.from({ length: count }, (_, i) => i & 255));
 });
 
-test('nothing comes behind the end, whose memory is soon somebody else s', async () => {
+test('no message arrives after the end, whose memory may belong to others', async () => {
   await using ends = await connectionPair();
   const { recvCq } = ends.a.qp;
   const look = recvCq.listeners('completion');
@@ -189,7 +189,7 @@ test('nothing comes behind the end, whose memory is soon somebody else s', async
   await expect(ends.a.receive()).rejects.toThrow('enough');
 });
 
-test('a peer that has vanished is found by its silence', async () => {
+test('a peer that has vanished is detected by its silence', async () => {
   await using ends = await connectionPair({ a: { keepAlive: 20 }, b: { keepAlive: 0 }, retryCnt: 1 });
   const closed = new Promise<Error | undefined>((done) => ends.a.once('close', done));
   await sleep(100);
@@ -199,7 +199,7 @@ test('a peer that has vanished is found by its silence', async () => {
   expect((await closed)?.message).toContain('RETRY_EXC_ERR');
 });
 
-test('everything is given back', async () => {
+test('a closed connection gives everything back', async () => {
   const ends = await connectionPair();
   const [device] = ends.devices;
   await Promise.all([ends.a.close(), ends.b.close()]);
@@ -208,7 +208,7 @@ test('everything is given back', async () => {
   await ends[Symbol.asyncDispose]();
 });
 
-test('what ends a connection before the application has it is told once it listens', async () => {
+test('an error that ends a connection early is reported once the program listens', async () => {
   const hub = new MemoryHub();
   const [client, server] = [await endOn(await openOn(hub)), await openOn(hub, { seed: 2 })];
   const resources = await allocate(server, { messageBytes: 64 });

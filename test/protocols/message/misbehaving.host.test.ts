@@ -76,7 +76,7 @@ test.each(['connecting', 'connected', 'sending', 'streaming'])('a client that is
 });
 
 // Those that were connected and sending. The stream has ended by itself, as the server does not speak its protocol.
-test('what is left of the killed clients is found and ended', async () => {
+test('connections of killed clients are found and ended', async () => {
   await server.says('RETRY_EXC_ERR', 2);
   await expectServed();
 });
@@ -96,7 +96,7 @@ test('a message that is too long, right after connecting', async () => {
   await expectServed();
 });
 
-test('private data that means nothing', async () => {
+test('private data without meaning', async () => {
   const device = await client();
   for (let i = 0; i < 20; i++) {
     const connection = await device.connect({ host, port: PORT, privateData: randomBytes(56) });
@@ -123,7 +123,7 @@ test('ten thousand requests without RTU', async () => {
   await expectServed();
 }, 120_000);
 
-test('and at last it closes in order, although clients are still connected', async () => {
+test('the server closes in order at last, although clients are still connected', async () => {
   await (await client()).connect({ host, port: PORT });
   server.child.kill('SIGTERM');
   expect(await server.exited).toEqual([0, null]);

@@ -11,7 +11,7 @@ test.each([0, 1, 39, 40])('%i bytes arrive as they were passed, with the size', 
   expect(decodePrivateData(sent)).toEqual({ privateData: bytes(length), messageBytes: 65536 });
 });
 
-test.each([41, 56])('%i bytes leave no room, and are sent as they are', (length) => {
+test.each([41, 56])('%i bytes leave no room, and are sent unchanged', (length) => {
   const sent = encodePrivateData(bytes(length), 65536, LIMIT);
   expect(Buffer.from(sent).equals(bytes(length))).toBe(true);
   const padded = Buffer.concat([sent, Buffer.alloc(LIMIT - length)]);
@@ -27,7 +27,7 @@ test.each([
   expect(decodePrivateData(data)).toEqual({ privateData: data, messageBytes: undefined });
 });
 
-test('one changed byte, and it is data of a stock peer', () => {
+test('data with one changed byte is data of a stock peer', () => {
   const sent = Buffer.from(encodePrivateData(bytes(8), 16384, LIMIT));
   for (let at = 0; at < LIMIT; at++) {
     const changed = Buffer.from(sent);

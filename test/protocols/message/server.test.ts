@@ -90,7 +90,7 @@ test('both ends of this project refuse a message that is too long for the peer',
   await client.close();
 });
 
-test('private data is what the client has passed, at the request and at the connection', async () => {
+test('private data is that of the client, at the request and at the connection', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const connecting = a.connect({ host: hostOf(b), port: PORT, privateData: Buffer.from('knock') });
@@ -102,7 +102,7 @@ test('private data is what the client has passed, at the request and at the conn
   await client.close();
 });
 
-test('private data of a stock client comes with its padding, and it gets ours in front of other bytes', async () => {
+test('private data of a stock client comes with its padding, and our answer is padded, too', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const { connected, id } = await stockClient(a, hostOf(b), Buffer.from('stock'));
@@ -116,7 +116,7 @@ test('private data of a stock client comes with its padding, and it gets ours in
   await id.close();
 });
 
-test.each(['accept', 'reject'] as const)('a client that gives up before %s is no exception', async (answer) => {
+test.each(['accept', 'reject'] as const)('a client that gives up before %s throws nothing', async (answer) => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const { connected, id } = await stockClient(a, hostOf(b));
@@ -131,7 +131,7 @@ test.each(['accept', 'reject'] as const)('a client that gives up before %s is no
   await expectEcho(a, hostOf(b));
 });
 
-test('requests whose clients give up before anybody reads them are forgotten', async () => {
+test('requests whose clients give up before they are read are forgotten', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT, backlog: 2 });
   for (let i = 0; i < 10; i++) {
@@ -144,7 +144,7 @@ test('requests whose clients give up before anybody reads them are forgotten', a
   await expect(server.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
 });
 
-test('what a server sends waits until the client is ready', async () => {
+test('messages of a server wait until the client is ready', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const connecting = a.connect({ host: hostOf(b), port: PORT });
@@ -179,7 +179,7 @@ test('a client for which there is no memory ends its own connection only', async
   await serving;
 });
 
-test('close gives up a client that posts no receives, and says that data is lost', async () => {
+test('close ends the wait for a client that posts no receives, and reports the loss', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const { connected, id } = await stockClient(a, hostOf(b));

@@ -79,7 +79,7 @@ test('a client that does not get ready takes no buffers', async () => {
   expect(before - free(b)).toBeGreaterThan(32 * 2 ** 20);
 });
 
-test('a connection for whose own buffers there is no memory ends with the reason', async () => {
+test('a connection without memory for its own buffers ends with the reason', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   const options = { messageBytes: 2 ** 22, ownReceives: true };
@@ -167,7 +167,7 @@ test('sends wait for memory, and go on in order when it is there', async () => {
   await expectEcho(all[0] as readonly [Connection, Connection]);
 });
 
-test('connections one after another share what the first one made, within a small share of the memory', async () => {
+test('successive connections use the buffers of the first, within a small share of the memory', async () => {
   const [a, b] = await twoDevices();
   const server = await b.listen({ port: PORT });
   // The connection manager has its buffers from now on.

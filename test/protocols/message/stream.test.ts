@@ -22,7 +22,7 @@ async function digest(source: Readable): Promise<string> {
 test.each([
   ['pieces as they are', {}],
   ['small messages, few receives', small],
-])('a megabyte in pieces of all sizes, both ways at once: %s', async (_, options) => {
+])('a megabyte in pieces of all sizes arrives, both ways at once: %s', async (_, options) => {
   await using ends = await connectionPair({ a: options, b: options });
   const [a, b] = [ends.a.stream(), ends.b.stream()];
   const pieces = Array.from({ length: 200 }, (_, i) => randomBytes((i * 7919) % 10_000));
@@ -36,7 +36,7 @@ test.each([
   expect([atA, atB]).toEqual([wanted, wanted]);
 });
 
-test('a reader that stops makes the writer wait: no message is refused', async () => {
+test('a writer waits for a reader that stops, and no message is refused', async () => {
   await using ends = await connectionPair({ a: small, b: small });
   const [a, b] = [ends.a.stream(), ends.b.stream()];
   const closed = Promise.all([once(a, 'close'), once(b, 'close')]);
@@ -55,7 +55,7 @@ test('a reader that stops makes the writer wait: no message is refused', async (
   await closed;
 });
 
-test('requests that have all places are waited for: the stream goes on when they are done', async () => {
+test('a stream goes on when the requests that have all slots are done', async () => {
   await using ends = await connectionPair({ a: small, b: small });
   const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
   const mr = await ends.b.share(64);
@@ -75,7 +75,7 @@ test('requests that have all places are waited for: the stream goes on when they
   await eventually(() => expect([heard, isSent]).toEqual(['hello world', true]));
 });
 
-test('a stream has its turn among requests that never leave a place free, and keeps its order', async () => {
+test('a stream gets its turn among requests that use every slot, and keeps its order', async () => {
   await using ends = await connectionPair({ a: small, b: small });
   const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
   const mr = await ends.b.share(64);
@@ -95,7 +95,7 @@ test('a stream has its turn among requests that never leave a place free, and ke
   }
 });
 
-test('half-closed: an echo answers after the other end has said all', async () => {
+test('an echo may answer after the other end has ended its direction', async () => {
   await using ends = await connectionPair();
   const [a, b] = [ends.a.stream(), ends.b.stream()];
   const shout = new Transform({ transform: (chunk, _, done) => done(null, chunk.toString().toUpperCase()) });
@@ -107,7 +107,7 @@ test('half-closed: an echo answers after the other end has said all', async () =
   await serving;
 });
 
-test('both ended: the connections close by themselves, without an error', async () => {
+test('the connections close without an error when both directions have ended', async () => {
   const ends = await connectionPair();
   const closed = [ends.a, ends.b].map((end) => new Promise<unknown>((done) => end.once('close', done)));
   const [a, b] = [ends.a.stream(), ends.b.stream()];
@@ -119,7 +119,7 @@ test('both ended: the connections close by themselves, without an error', async 
   await ends[Symbol.asyncDispose]();
 });
 
-test('the last acknowledgements are lost, and who would repeat them is gone: no error, since nothing is missing', async () => {
+test('lost last acknowledgements, and a peer that is gone, are no error when nothing is missing', async () => {
   for (let seed = 1; seed <= 30; seed++) {
     const ends = await connectionPair({ open: { fault: { seed, both: { drop: 0.1 } } } });
     const streams = [ends.a.stream(), ends.b.stream()];
@@ -137,7 +137,7 @@ test('the last acknowledgements are lost, and who would repeat them is gone: no 
   }
 });
 
-test('messages that came before there was a stream belong to it', async () => {
+test('messages that came before the stream was made belong to it', async () => {
   await using ends = await connectionPair();
   const a = ends.a.stream();
   a.end('early');
@@ -166,7 +166,7 @@ test('a connection that closes in the middle is an error for the peer, and a pre
   ]);
 });
 
-test('closing the connection ends a stream that has still much to say, and loses no request that was made before', async () => {
+test('close of the connection ends a stream with unsent data, and loses no earlier request', async () => {
   await using ends = await connectionPair({ a: small, b: small });
   const [a, b] = [ends.a.stream(), ends.b.stream().on('error', () => {})];
   const mr = await ends.b.share(64);
@@ -189,7 +189,7 @@ test('closing the connection ends a stream that has still much to say, and loses
 test.each([
   ['as it comes', 0],
   ['that has waited', 20],
-])('a reader that throws loses nothing, and the writer loses no room: data %s', async (_, late) => {
+])('an exception of a reader loses no data, and no credit of the writer: data %s', async (_, late) => {
   await using ends = await connectionPair({ a: small, b: { ...small, receives: 15 } });
   const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream().on('error', () => {})];
   const data = randomBytes(20_000);
@@ -207,7 +207,7 @@ test.each([
   expect(uncaught).toHaveLength(heard.length);
 });
 
-test('a reader that destroys the stream hears no more of it', async () => {
+test('a reader that destroys the stream gets no more of it', async () => {
   await using ends = await connectionPair();
   const [a, b] = [ends.a.stream().on('error', () => {}), ends.b.stream()];
   for (let i = 0; i < 5; i++) a.write(`${i}`);
@@ -223,7 +223,7 @@ test('a reader that destroys the stream hears no more of it', async () => {
   expect(count).toBe(1);
 });
 
-test('a peer that has said all, and leaves before it has got all, is an error of the stream', async () => {
+test('a peer that ends its direction and leaves before it has everything is an error', async () => {
   await using ends = await connectionPair({ a: small, b: small });
   const [a, b] = [ends.a.stream(), ends.b.stream()];
   const failed = new Promise<Error>((done) => a.once('error', done));
@@ -268,7 +268,7 @@ async function forAwaitDestroys(): Promise<boolean> {
   return duplex.destroyed;
 }
 
-test('reading to the end with `for await` ends the other direction too, where Node does so with a socket', async () => {
+test('reading to the end with `for await` ends the other direction too, as with a socket of Node.js', async () => {
   await using ends = await connectionPair();
   const [a, b] = [ends.a.stream(), ends.b.stream()];
   const heard = ['', ''];
@@ -303,7 +303,7 @@ test('destroying the stream ends the connection', async () => {
   expect(await failed).toMatchObject({ code: 'ECONNRESET' });
 });
 
-test('a peer without a stream is found out', async () => {
+test('a peer without a stream is detected', async () => {
   await using ends = await connectionPair();
   const a = ends.a.stream();
   const failed = new Promise<Error>((done) => a.once('error', done));

@@ -59,7 +59,7 @@ test.each<[string, (data: Buffer) => void, RegExp]>([
     },
     /16 bytes of metadata/,
   ],
-])('a namespace with %s says so when it is used', async (_, change, message) => {
+])('a namespace with %s is refused when it is used', async (_, change, message) => {
   const { namespaces } = await open({ namespace: change });
   const [disk] = namespaces;
   await expect(disk?.read(0, 512)).rejects.toMatchObject({

@@ -125,7 +125,7 @@ test('two Connects at once on one queue make one controller', async () => {
   expect(target.controllers).toBe(1);
 });
 
-test('a queue that is there already is refused; that of another host too', async () => {
+test('a second queue with the same id is refused, and so is one for another host’s controller', async () => {
   const host = await admin();
   const queue = await raw(1, 128);
   expect((await queue.ask(queue.connectCommand(NQN, 1, host.cntlid, 127))).status).toBe(Status.SUCCESS);
@@ -175,7 +175,7 @@ test('data in the capsule must be there', async () => {
   expect(disk.data[511]).toBe(6);
 });
 
-test('Compare says whether the data is the same', async () => {
+test('Compare tells whether the data is the same', async () => {
   const [, queue] = await io();
   disk.data.fill(4, 0, 1024);
   queue.data.fill(4, 0, 1024);
@@ -185,7 +185,7 @@ test('Compare says whether the data is the same', async () => {
   expect((await queue.ask(compare)).status).toBe(Status.COMPARE_FAILURE);
 });
 
-test('the response invalidates the key of a descriptor that asks for it', async () => {
+test('the response invalidates the key of a descriptor that requests it', async () => {
   const [, queue] = await io();
   for (const slba of [0, BLOCKS]) {
     const access = ['localWrite', 'remoteWrite', 'invalidate'] as const;
@@ -204,7 +204,7 @@ test('the response invalidates the key of a descriptor that asks for it', async 
   }
 });
 
-test('a fifth Async Event Request is refused; the others wait', async () => {
+test('a fifth Async Event Request is refused, and the others wait', async () => {
   const host = await admin();
   for (let cid = 10; cid < 14; cid++) host.send(encodeCommand({ opcode: AdminOpcode.ASYNC_EVENT_REQUEST }, cid));
   expect(await host.ask({ opcode: AdminOpcode.ASYNC_EVENT_REQUEST }, 14)).toMatchObject({
@@ -214,7 +214,7 @@ test('a fifth Async Event Request is refused; the others wait', async () => {
   expect((await host.ask({ opcode: AdminOpcode.ABORT, dwords: [0x000a_0000] })).result).toBe(1n);
 });
 
-test('features and structures that are not there have that status', async () => {
+test('unsupported features and structures have that status', async () => {
   const host = await admin();
   const status = async (fields: CommandFields) => (await host.ask(fields)).status;
   expect(await status({ opcode: AdminOpcode.IDENTIFY, dwords: [0x1f], data: host.keyed(4096) })).toBe(
@@ -249,7 +249,7 @@ test('a capsule that is too short, or a key that is wrong, ends the controller o
   await honest.close();
 });
 
-test('a host that writes with a wrong key is disconnected, and the target says why', async () => {
+test('a host that writes with a wrong key is disconnected, and the target reports why', async () => {
   const host = await admin();
   host.qp.postSend({ opcode: 'RDMA_WRITE', sgList: host.memory.sge(0, 4), remoteAddr: 0, rkey: 1 });
   await eventually(() => expect(host.hasEnded).toBe(true));
@@ -264,7 +264,7 @@ test('a host that is silent for longer than its keep-alive timeout is disconnect
   expect(faults[0]).toMatch(/^ETIMEDOUT: the host was silent for \d+ ms$/);
 });
 
-test('random capsules change nothing that they must not', async () => {
+test('random capsules end their own controllers alone', async () => {
   const honest = await connect({ device, host: HOST, nqn: NQN, keepAlive: 0 });
   const random = new Random(5);
   for (let round = 0; round < 40; round++) {

@@ -86,7 +86,7 @@ test('a host that takes no responses loses its queue when more of them wait than
   await isServed();
 });
 
-test('a host that takes no responses, and sends no more, is given up', async () => {
+test('a host that takes no responses, and sends no more, is disconnected', async () => {
   const host = await RawHost.enabled(hostile, HOST, NQN);
   host.isDeaf = true;
   for (let cid = 0; cid < 80; cid++) {
@@ -97,7 +97,7 @@ test('a host that takes no responses, and sends no more, is given up', async () 
   expect(faults).toEqual([expect.stringMatching(/^ETIMEDOUT: the peer let \d+ bytes through within 10000 ms/)]);
 });
 
-test('a host whose memory answers 4 KiB each 3 s keeps a share of the buffers, and is given up', async () => {
+test('a host whose memory answers 4 KiB each 3 s keeps a share of the buffers, and is disconnected', async () => {
   const [admin, queue] = await io();
   slow.interval = 3000;
   const write = (cid: number, bytes: number) => {

@@ -43,7 +43,7 @@ async function connected(): Promise<NvmeController> {
 
 const idsOf = ({ namespaces }: NvmeController) => namespaces.map(({ nsid }) => nsid);
 
-test('a host finds a namespace that comes, and keeps those that it has', async () => {
+test('a host finds a namespace that is added, and keeps the others', async () => {
   const controller = await connected();
   const first = controller.namespace(1);
   const told = once(controller, 'namespaces');
@@ -56,7 +56,7 @@ test('a host finds a namespace that comes, and keeps those that it has', async (
   expect(added.data[4096]).toBe(3);
 });
 
-test('a namespace that goes is refused, and its storage is closed', async () => {
+test('a namespace that is removed is refused, and its storage is closed', async () => {
   const controller = await connected();
   const namespace = controller.namespace(1);
   const told = once(controller, 'namespaces');
@@ -68,7 +68,7 @@ test('a namespace that goes is refused, and its storage is closed', async () => 
   await expect(target.removeNamespace(NQN, 1)).rejects.toMatchObject({ code: 'ENOENT' });
 });
 
-test('commands that are under way when their namespace goes are carried out before its storage is closed', async () => {
+test('commands under way are executed before the storage of their removed namespace is closed', async () => {
   const controller = await connected();
   const namespace = controller.namespace(1);
   let go = () => {};
@@ -94,7 +94,7 @@ test('commands that are under way when their namespace goes are carried out befo
   expect(disk.isClosed).toBe(true);
 });
 
-test('many changes while a host looks end with what is there', async () => {
+test('many changes while a host looks end with the present namespaces', async () => {
   const controller = await connected();
   for (let round = 0; round < 20; round++) {
     const nsid = target.addNamespace(NQN, { storage: new MemoryStorage(512) });
@@ -104,7 +104,7 @@ test('many changes while a host looks end with what is there', async () => {
   expect(idsOf(controller)).toEqual(Array.from({ length: 14 }, (_, i) => i + 1));
 });
 
-test('a host that does not read the log is told once, one that wants no notices never', async () => {
+test('a host that does not read the log is notified once, one that wants no notices never', async () => {
   const host = await RawHost.enabled(device, HOST, NQN);
   open.push(host);
   const event = { opcode: AdminOpcode.ASYNC_EVENT_REQUEST };

@@ -51,7 +51,7 @@ test('a command that ends when its queue pair is closed fails the queue and thro
   await buffers.close();
 });
 
-test('a target that writes with a wrong key fails the queue of the host, which says why', async () => {
+test('a target that writes with a wrong key fails the queue of the host, with the reason', async () => {
   const listener = createCmId(peer);
   await listener.bindAddr('::', 4420);
   await listener.listen();

@@ -17,7 +17,7 @@ const path = (name: string, bytes?: number) => {
   return file;
 };
 
-test('a file that is missing or shorter gets the size; the rest is zero', async () => {
+test('a missing or shorter file gets the size; the rest is zero', async () => {
   const missing = await fileStorage(path('missing'), { size: 2 ** 20 });
   const shorter = await fileStorage(path('shorter', 512), { size: 2 ** 20 });
   for (const [name, storage] of [
@@ -36,7 +36,7 @@ test('a file that is missing or shorter gets the size; the rest is zero', async 
   }
 });
 
-test('without a size a file has its own', async () => {
+test('a file without the option keeps its size', async () => {
   const storage = await fileStorage(path('own', 4096), { readOnly: true });
   expect([storage.bytes, storage.isReadOnly]).toEqual([4096, true]);
   await expect(storage.write(Buffer.alloc(512), 0)).rejects.toThrow('EBADF');

@@ -78,7 +78,7 @@ test('a host finds the namespaces', async () => {
   expect(target.controllers).toBe(1);
 });
 
-test('reads find what was written, whatever the sizes and however many at once', async () => {
+test('reads return what was written, whatever the sizes and however many at once', async () => {
   const random = new Random(11);
   const controller = await connected({ ioQueues: 3 });
   const model = Buffer.alloc(disk.bytes);
@@ -98,7 +98,7 @@ test('reads find what was written, whatever the sizes and however many at once',
   expect((await namespace.read(0, disk.bytes)).equals(model)).toBe(true);
 });
 
-test('the other commands do what they say', async () => {
+test('the other commands have their effects', async () => {
   const controller = await connected();
   const namespace = controller.namespace(2);
   await namespace.write(0, Buffer.alloc(65_536, 5));
@@ -151,7 +151,7 @@ test('a target that closes ends its hosts, and closes the storages', async () =>
   expect([disk, readOnly, big].map(({ isClosed }) => isClosed)).toEqual([true, true, true]);
 });
 
-test('several hosts share a namespace; one that goes does not end the other', async () => {
+test('several hosts share a namespace, and one that disconnects does not end the other', async () => {
   const [one, other] = [await connected(), await connected({ hostNqn: HOST_NQN })];
   expect(target.controllers).toBe(2);
   await one.namespace(1).write(0, Buffer.alloc(4096, 9));
@@ -161,13 +161,13 @@ test('several hosts share a namespace; one that goes does not end the other', as
   expect(await other.namespace(1).read(0, 512)).toEqual(Buffer.alloc(512, 9));
 });
 
-test('the discovery log names the subsystems and how they are reached', async () => {
+test('the discovery log names the subsystems and their addresses', async () => {
   expect(await discover({ device, host: HOST })).toEqual(
     [DISCOVERY_NQN, NQN, PRIVATE_NQN].map((nqn) => ({ nqn, address: HOST, port: NVME_PORT })),
   );
 });
 
-describe('a host is refused', () => {
+describe('Connect is refused', () => {
   test.each<[string, Partial<ConnectOptions>, string]>([
     [
       'without such a subsystem',
@@ -185,7 +185,7 @@ describe('a host is refused', () => {
     await eventually(() => expect(target.controllers).toBe(0));
   });
 
-  test('but not the one that may', async () => {
+  test('unless the subsystem admits the host', async () => {
     const controller = await connected({ nqn: PRIVATE_NQN, hostNqn: HOST_NQN });
     expect(await controller.namespace(1).read(0, 512)).toEqual(Buffer.alloc(512));
   });

@@ -86,7 +86,7 @@ afterEach(async () => {
   for (const each of [device, peer]) await eventually(() => each.close());
 });
 
-test.each(LENGTHS)('a request and a response of %i bytes', async (length) => {
+test.each(LENGTHS)('a request and a response of %i bytes arrive', async (length) => {
   const request = Buffer.from(new Random(length).bytes(length));
   expect((await client.call('echo', request)).equals(request)).toBe(true);
 });
@@ -147,7 +147,7 @@ test('a signal ends a call at both ends', async () => {
   await expect(client.call('echo', Buffer.alloc(1), { signal: stop.signal })).rejects.toThrow('enough');
 });
 
-test('a response that comes too late is dropped, and its memory freed', async () => {
+test('a late response is dropped, and its memory freed', async () => {
   const late = client.call('later', Buffer.from('100'.padEnd(100_000)), { timeout: 50 });
   await expect(late).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' });
   await pause(500);
@@ -185,7 +185,7 @@ describe('streams', () => {
     expect(count).toBe(messages.length);
   });
 
-  test('one end may say much while the other says little', async () => {
+  test('may send much in one direction and little in the other', async () => {
     const down = client.stream('count');
     await down.write(Buffer.from('1000'));
     let next = 0;
@@ -198,7 +198,7 @@ describe('streams', () => {
     expect(await up.read()).toBeUndefined();
   });
 
-  test('a writer waits for a slow reader, and other calls do not', async () => {
+  test('hold a writer up for a slow reader, and no other calls', async () => {
     const stream = client.stream('slow');
     let written = 0;
     const writing = (async () => {
@@ -212,25 +212,25 @@ describe('streams', () => {
     expect(await stream.read()).toBeUndefined();
   });
 
-  test('a handler that fails ends the stream, after what it has said', async () => {
+  test('end with the failure of the handler, after its messages', async () => {
     const stream = client.stream('fail');
     expect((await stream.read())?.toString()).toBe('first');
     await expect(stream.read()).rejects.toMatchObject({ code: 'ABORTED', details: 'enough' });
     await expect(stream.write(Buffer.alloc(1))).rejects.toMatchObject({ code: 'ABORTED' });
   });
 
-  test('one that the server does not have fails', async () => {
+  test('fail when the server has no such name', async () => {
     await expect(client.stream('none').read()).rejects.toMatchObject({ code: 'UNIMPLEMENTED' });
   });
 
-  test('a handler that returns ends the stream for a writer too', async () => {
+  test('end for the writer when the handler returns', async () => {
     const stream = client.stream('ignore');
     expect(await stream.read()).toBeUndefined();
     await expect(stream.write(Buffer.alloc(100_000))).rejects.toMatchObject({ code: 'CANCELLED' });
     await stream.end();
   });
 
-  test.each(['cancel', 'signal', 'timeout'])('%s ends one at both ends', async (way) => {
+  test.each(['cancel', 'signal', 'timeout'])('end at both ends by %s', async (way) => {
     const stop = new AbortController();
     const options = way === 'signal' ? { signal: stop.signal } : way === 'timeout' ? { timeout: 100 } : {};
     const stream = client.stream('wait', options);
@@ -242,7 +242,7 @@ describe('streams', () => {
     await eventually(() => expect(waiting[0]?.signal.aborted).toBe(true));
   });
 
-  test('long messages that nobody reads are freed at the end', async () => {
+  test('free messages that nobody reads', async () => {
     const stream = client.stream('ignore');
     for (let i = 0; i < 10; i++) await stream.write(Buffer.alloc(100_000)).catch(() => {});
     expect(await stream.read()).toBeUndefined();

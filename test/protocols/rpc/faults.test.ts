@@ -178,14 +178,14 @@ test('a connection of another protocol is ended', async () => {
   await isServed();
 });
 
-test('a server of another protocol is none', async () => {
+test('connecting to a server of another protocol fails', async () => {
   const other = await peer.listen(7000);
   other.on('connection', () => {});
   await expect(connect({ device, host: HOST, port: 7000 })).rejects.toMatchObject({ code: 'UNAVAILABLE' });
   await other.close();
 });
 
-test.each([1, 2, 3, 4, 5, 6])('random messages harm nobody else (seed %i)', async (seed) => {
+test.each([1, 2, 3, 4, 5, 6])('random messages end their own connection alone (seed %i)', async (seed) => {
   const random = new Random(seed);
   for (let connection = 0; connection < 10; connection++) {
     const raw = await rawClient();

@@ -88,7 +88,7 @@ async function isServed(): Promise<void> {
   expect(await honest.call('echo', Buffer.alloc(200_000), { timeout: 1000 })).toHaveLength(200_000);
 }
 
-test('the calls of a client that takes no answers are not read, and not carried out', async () => {
+test('calls of a client that takes no responses are neither read nor executed', async () => {
   await serve();
   const raw = await rawClient();
   let sent = 0;
@@ -112,7 +112,7 @@ test('the calls of a client that takes no answers are not read, and not carried 
   raw.destroy();
 });
 
-test('refusals that nobody takes stop the server from reading on', async () => {
+test('refusals that a client does not take stop the server from reading its calls', async () => {
   await serve();
   const raw = await rawClient();
   let messages = 0;
@@ -183,7 +183,7 @@ test('a client whose memory answers READs of 4 KiB each 3 s keeps a share of the
   await hostile.close({ force: true });
 });
 
-test('short messages do not keep the long ones in which they came', async () => {
+test('short messages do not keep the long ones in which they arrived', async () => {
   const kept: Buffer[] = [];
   await serve({
     streams: {
@@ -220,7 +220,7 @@ test('the connections of one address leave memory for those of others', async ()
   await small.close({ force: true });
 }, 120_000);
 
-test('one client has at most half of the bytes, and another one finds some', async () => {
+test('one client has at most half of the bytes, and another one gets some', async () => {
   await serve({ maxPendingBytes: 1_000_000 });
   const raw = await rawClient();
   for (let first = 1; first < 40; first++)

@@ -173,7 +173,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
   },
 };
 
-describe('the same over node:dgram', () => {
+describe('a program has the same results over node:dgram', () => {
   test.each(Object.keys(PROGRAMS))('%s', async (name) => {
     const program = PROGRAMS[name] as (world: World) => Promise<Log>;
     expect(await program(rsockets)).toEqual(await program(udp));
@@ -183,7 +183,7 @@ describe('the same over node:dgram', () => {
 /** Packets that the device has sent. */
 const sentPackets = (one: Device) => one.counters().sent_pkts ?? 0;
 
-test('the first message goes by UDP, the others by UD', async () => {
+test('the first message leaves by UDP, the others by UD', async () => {
   const [server, port] = await bound(rsockets, PEER);
   const [client] = await bound(rsockets, OWN);
   const before = sentPackets(device as Device);
@@ -199,7 +199,7 @@ test('the first message goes by UDP, the others by UD', async () => {
   });
 });
 
-test('a peer that has restarted is found again, and its address is resolved anew', async () => {
+test('a peer that has restarted is found again, and its address is resolved again', async () => {
   const resolve = vi.spyOn((device as Device).link, 'resolve');
   const log: string[] = [];
   const [first, port] = await bound(rsockets, PEER);
@@ -225,7 +225,7 @@ test('a peer that has restarted is found again, and its address is resolved anew
 });
 
 describeIf(all(netPrivilege(), programPrivilege('ip')), 'link-local addresses', () => {
-  test('a message names the interface, whichever way it comes', async () => {
+  test('a message names the interface, by UDP and by UD', async () => {
     const hub = createMemoryHub();
     const open = (address: string) => openDevice({ hub, addresses: [address] });
     await using client = await open('fe80::d1');
@@ -264,7 +264,7 @@ test('calls that wait for a bind get its error, and the socket can be bound agai
   await once(socket, 'connect');
 });
 
-test('a message of the largest size arrives by both ways, and a longer one is refused', async () => {
+test('a message of the largest size arrives by UDP and by UD, and a longer one is refused', async () => {
   const [server, port] = await bound(rsockets, PEER);
   const [client] = await bound(rsockets, OWN);
   const largest = Math.min((device as Device).queryPort().activeMtu - 8, 2048 - 16);
@@ -279,7 +279,7 @@ test('a message of the largest size arrives by both ways, and a longer one is re
   expect(await error).toMatchObject({ code: 'EMSGSIZE', message: expect.stringContaining(`at most ${largest}`) });
 });
 
-test('packets that are no introductions, and peers without end, do no harm', async () => {
+test('packets that are no introductions, and any number of peers, do not disturb the socket', async () => {
   const [server, port] = await bound(rsockets, PEER);
   const stranger = nodeDgram.createSocket('udp4').bind(0, OWN);
   onTestFinished(() => void stranger.close());
@@ -312,7 +312,7 @@ async function udpSocketsOf(call: () => Promise<unknown>): Promise<nodeDgram.Soc
   return made;
 }
 
-test('an introduction from port 0, which no answer can go to, is dropped', async () => {
+test('an introduction from port 0, which takes no answer, is dropped', async () => {
   let opened: [AnySocket, number] | undefined;
   const [udp] = await udpSocketsOf(async () => {
     opened = await bound(rsockets, PEER);

@@ -25,7 +25,7 @@ const IPV6 = {
   message: bytes(`06 18 1c06 00000000 fd770000000000000000000000000003 ${LOGIN}`),
 };
 
-test('packets of udpong are understood', () => {
+test('packets of udpong are decoded', () => {
   expect(decodeIntroduction(IPV4.login, 4)).toEqual({ qpNum: 0x1c, message: bytes(LOGIN) });
   expect(decodeIntroduction(IPV4.answer, 4)).toEqual({ qpNum: 0x1b, message: undefined });
   expect(decodeHeader(IPV4.message, 4)).toEqual({ port: 7174, message: bytes(LOGIN) });
@@ -34,7 +34,7 @@ test('packets of udpong are understood', () => {
   expect(decodeHeader(IPV6.message, 6)).toEqual({ port: 7174, message: bytes(LOGIN) });
 });
 
-test('ours are those of udpong, with the whole address of IPv6', () => {
+test('packets are encoded as udpong does, with the whole address of IPv6', () => {
   const login = { qpNum: 0x1c, message: bytes(LOGIN) };
   expect(encodeIntroduction('10.77.0.2', login)).toEqual(IPV4.login);
   expect(encodeIntroduction('10.77.0.3', { qpNum: 0x1b, message: undefined })).toEqual(IPV4.answer);
@@ -51,7 +51,7 @@ test.each([
   ['another version', IPV6.login],
   ['another kind', changed(IPV4.login, 5)],
   ['another length', changed(IPV4.login, 6)],
-])('what is no introduction: %s', (_, packet) => {
+])('%s is no introduction', (_, packet) => {
   expect(decodeIntroduction(packet, 4)).toBeUndefined();
 });
 
@@ -60,11 +60,11 @@ test.each([
   ['another version', IPV6.message],
   ['another length', changed(IPV4.message, 1)],
   ['port 0', changed(changed(IPV4.message, 2, 0), 3, 0)],
-])('what is no message: %s', (_, packet) => {
+])('%s is no message', (_, packet) => {
   expect(decodeHeader(packet, 4)).toBeUndefined();
 });
 
-test('any bytes are understood or dropped, and nothing beyond them is read', () => {
+test('any bytes are decoded or dropped, and nothing beyond them is read', () => {
   const version = fc.constantFrom<4 | 6>(4, 6);
   const start = fc.constantFrom(...[IPV4, IPV6].flatMap((packets) => Object.values(packets)));
   const packet = fc

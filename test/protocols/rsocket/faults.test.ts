@@ -206,7 +206,7 @@ test.each([
   ['the first address', 0n, 2],
   ['the last address', 2n ** 64n - 2n, 2],
   ['no bytes behind the last address', 2n ** 64n - 1n, 0],
-])('a buffer at %s: what we write there ends the socket alone', async (_, addr, length) => {
+])('a buffer at %s: a write to it ends the socket alone', async (_, addr, length) => {
   await RawPeer.connect({ buffer: { addr, rkey: 0x1234, length } });
   await eventually(() => expect(sockets.length).toBe(1));
   const [socket] = sockets as [Socket];
@@ -217,7 +217,7 @@ test.each([
   await isServed();
 });
 
-test('a server whose reply names a list beyond the last address: the connect fails', async () => {
+test('connect fails when the server’s reply names a list beyond the last address', async () => {
   const listener = createCmId(peer);
   await listener.bindAddr(HOST, PORT + 1);
   await listener.listen();
@@ -230,13 +230,13 @@ test('a server whose reply names a list beyond the last address: the connect fai
   expect((await failed)[0]).toMatchObject({ code: 'EOPNOTSUPP', message: expect.stringContaining('beyond 2^64') });
 });
 
-test('a peer whose list cannot be written: the socket ends', async () => {
+test('the socket ends when the peer’s list cannot be written', async () => {
   await RawPeer.connect({ list: { addr: 0x1000n, rkey: 0x1234, length: 2 } });
   expect(((await failure()) as VerbsError).code).toBe('ECONNRESET');
   await isServed();
 });
 
-test('a peer that gives no credits holds our writes up, and destroy ends it', async () => {
+test('writes wait for a peer without credits, and destroy ends them', async () => {
   await RawPeer.connect({ credits: 0 });
   await eventually(() => expect(sockets.length).toBe(1));
   const [socket] = sockets as [Socket];
@@ -248,7 +248,7 @@ test('a peer that gives no credits holds our writes up, and destroy ends it', as
   await isServed();
 });
 
-test('what a peer has written to the list is not read before its message says so', async () => {
+test('an entry of the list is not read before its message has come', async () => {
   const raw = await RawPeer.connect();
   await eventually(() => expect(sockets.length).toBe(1));
   const [socket] = sockets as [Socket];
@@ -314,7 +314,7 @@ test('a peer of big-endian order gets its list in that order', async () => {
 });
 
 test.each([1, 2, 3])(
-  'messages at random, seed %d: only their own sockets end, and nothing is left',
+  'random messages end their own sockets alone, and leave nothing, seed %d',
   async (seed) => {
     const random = new Random(seed);
     await isServed();

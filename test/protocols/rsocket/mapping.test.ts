@@ -54,7 +54,7 @@ async function tell(from: Socket, to: Socket): Promise<void> {
   await once(to, 'data');
 }
 
-test('what is written at an offset is there when a later message comes', async () => {
+test('bytes that are written at an offset are there when a later message arrives', async () => {
   const [writer, reader] = await pair({ iomapSize: 2, sendBytes: 8192 });
   const [low, high] = [await reader.iomap(100_000), await reader.iomap(50, 2 ** 40)];
   await tell(reader, writer);
@@ -67,7 +67,7 @@ test('what is written at an offset is there when a later message comes', async (
   expect([high.offset, high.buffer.equals(bytes.subarray(0, 50))]).toEqual([2 ** 40, true]);
 });
 
-test('both directions at once, beside the streams', async () => {
+test('both ends may write at once, beside the streams', async () => {
   const [a, b] = await pair({ iomapSize: 1 }, { iomapSize: 128 });
   const [ofA, ofB] = [await a.iomap(65_536), await b.iomap(65_536)];
   await Promise.all([tell(a, b), tell(b, a)]);
@@ -82,7 +82,7 @@ test('both directions at once, beside the streams', async () => {
   expect(ofA.buffer.subarray(1).equals(bytes.subarray(1))).toBe(true);
 });
 
-test('a write goes over the border of two mappings, and not into a gap', async () => {
+test('a write crosses the border of two mappings, and no gap', async () => {
   const [writer, reader] = await pair({ iomapSize: 3 });
   const first = await reader.iomap(10, 100);
   const second = await reader.iomap(10, 110);
@@ -110,7 +110,7 @@ test('wrong mappings are refused, and leave nothing', async () => {
   await expect(third.iomap(100, 149)).rejects.toThrow(/overlap the mapping at 50/);
 });
 
-test('what waits when the socket ends is told', async () => {
+test('calls that wait when the socket ends are rejected', async () => {
   const [writer, reader] = await pair({ iomapSize: 1, sendBytes: 4096 });
   await reader.iomap(2 ** 20);
   await tell(reader, writer);
@@ -126,7 +126,7 @@ test.each([0, 1, 128, 256, 32_512])('private data has a table of %d entries', (m
   expect(decodeConnectData(encodeConnectData(data))).toEqual(data);
 });
 
-test('a stock peer: its table has its byte order, and an entry takes a credit for ever', async () => {
+test('a stock peer’s table has its byte order, and an entry takes a credit for ever', async () => {
   const accepted = await listen({ iomapSize: 1 });
   const pd = await device.allocPd();
   const cq = await device.createCq({ cqe: 64 });

@@ -437,7 +437,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
   },
 };
 
-describe('programs see the same over node:net and over wasm-roce/net', () => {
+describe('a program has the same results over node:net and over wasm-roce/net', () => {
   test.each(Object.keys(PROGRAMS))('%s', async (name) => {
     const program = PROGRAMS[name] as (world: World) => Promise<Log>;
     expect(await program(rsockets)).toEqual(await program(tcp));

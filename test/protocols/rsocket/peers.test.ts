@@ -40,7 +40,7 @@ test.each([0, 5, 1999, 1e9])('the first introduction is used in a process that h
   expect(destination()).toBe(0x11);
 });
 
-test('a peer that was silent for 2 s is introduced to again, and its answer has the address resolved anew', async () => {
+test('a peer that was silent for 2 s is introduced to again, and its address is resolved again', async () => {
   const { at, introduced, answer, destination, lookups } = peers();
   introduced(0x11);
   // the answer of the look-up comes late, and is no newer for that

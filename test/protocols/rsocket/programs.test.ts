@@ -50,7 +50,7 @@ test('http: an agent keeps connections for many requests', async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-test('http2: streams side by side in one session', async () => {
+test('http2: streams run side by side in one session', async () => {
   const http2 = createHttp2Server(reflect as never);
   const server = await serve(http2);
   const session = connectHttp2(`http://${HOST}`, { createConnection: open as never });
@@ -65,7 +65,7 @@ test('http2: streams side by side in one session', async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-test('undici: a client with requests in a pipeline', async () => {
+test('undici: a client sends requests in a pipeline', async () => {
   const server = await serve(createHttpServer(reflect));
   const client = new Client(`http://${HOST}:${PORT}`, {
     pipelining: 4,
@@ -82,7 +82,7 @@ test('undici: a client with requests in a pipeline', async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-test('ws: messages both ways, a ping, and the close of the protocol', async () => {
+test('ws: messages pass both ways, a ping is answered, and the protocol’s close works', async () => {
   const http = createHttpServer();
   const sockets = new WebSocketServer({ server: http });
   sockets.on('connection', (socket) =>
@@ -103,7 +103,7 @@ test('ws: messages both ways, a ping, and the close of the protocol', async () =
   await new Promise((resolve) => server.close(resolve));
 });
 
-test('an HTTP server that ends its side early does not lose the answer', async () => {
+test('an HTTP server that ends its side early does not lose the response', async () => {
   const http = createHttpServer((asked, answer) => {
     asked.resume();
     answer.setHeader('connection', 'close');

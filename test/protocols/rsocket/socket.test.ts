@@ -38,7 +38,7 @@ async function serve(device: Device, onConnection: (socket: Socket) => void, opt
 
 const closed = (server: Server) => new Promise((resolve) => server.close(resolve));
 
-test('an echo, with the events of both ends in the order of node:net', async () => {
+test('an echo works, with the events of both ends in the order of node:net', async () => {
   const [device, peer] = await devices();
   const events: string[] = [];
   const follow = (name: string, socket: Socket) => {
@@ -62,7 +62,7 @@ test('an echo, with the events of both ends in the order of node:net', async () 
   expect(of('server')).toEqual(['end', 'finish', 'close false']);
 });
 
-test('addresses, ports and counts', async () => {
+test('addresses, ports and counts are those of both ends', async () => {
   const [device, peer] = await devices();
   let accepted: Socket | undefined;
   const server = await serve(peer, (socket) => {
@@ -86,7 +86,7 @@ test.each([
   ['small buffers, so that halves and credits change often', 4096],
   ['default buffers', 262_144],
 ])(
-  '10 MB both ways at once: %s',
+  '10 MB arrive both ways at once: %s',
   async (_, bytes) => {
     const [device, peer] = await devices();
     const sizes = { receiveBytes: bytes, sendBytes: bytes };
@@ -143,7 +143,7 @@ test('with allowHalfOpen the end of the peer leaves our side open', async () => 
   await closed(server);
 });
 
-test('no listener: ECONNREFUSED, then close with an error', async () => {
+test('connect without a listener emits ECONNREFUSED, then close with an error', async () => {
   const [device, peer] = await devices();
   const server = await serve(peer, () => expect.unreachable());
   const socket = connect({ device, host, port: 7001 });
@@ -154,7 +154,7 @@ test('no listener: ECONNREFUSED, then close with an error', async () => {
   await closed(server);
 });
 
-test('a peer that resets: ECONNRESET', async () => {
+test('a peer that resets gives ECONNRESET', async () => {
   const [device, peer] = await devices();
   const server = await serve(peer, (socket) => socket.resetAndDestroy());
   const socket = connect({ device, host, port: 7000 });
@@ -185,7 +185,7 @@ test('destroy while connecting closes without an error, and leaves nothing', asy
   await closed(server);
 });
 
-test('a listener that is no rsocket server, and a client that is none', async () => {
+test('a listener that is no rsocket server, and a client that is none, are refused', async () => {
   const [device, peer] = await devices();
   await using plain = await peer.listen({ port: 7002 });
   plain.on('connection', () => {});
@@ -197,7 +197,7 @@ test('a listener that is no rsocket server, and a client that is none', async ()
   await closed(server);
 });
 
-test('setTimeout: one event without traffic', async () => {
+test('setTimeout emits one event without traffic', async () => {
   const [device, peer] = await devices();
   const server = await serve(peer, (socket) => socket.resume());
   const socket = connect({ device, host, port: 7000 });
@@ -208,7 +208,7 @@ test('setTimeout: one event without traffic', async () => {
   await closed(server);
 });
 
-test('HTTP over it: a server that takes its sockets, an agent that makes them', async () => {
+test('HTTP works: a server takes its sockets, an agent makes them', async () => {
   const [device, peer] = await devices();
   const http = createHttpServer((request, response) => request.pipe(response));
   const server = await serve(peer, (socket) => http.emit('connection', socket));
@@ -221,7 +221,7 @@ test('HTTP over it: a server that takes its sockets, an agent that makes them', 
   await closed(server);
 });
 
-test('maxConnections drops further ones', async () => {
+test('maxConnections drops further connections', async () => {
   const [device, peer] = await devices();
   const server = await serve(peer, (socket) => socket.resume());
   server.maxConnections = 1;

@@ -134,7 +134,7 @@ test.each<[string, (raw: RawPeer) => void | Promise<void>, RegExp]>([
   await isServed();
 });
 
-test('the features of the server are none, and those of a client are ignored', async () => {
+test('the server announces no features, and those of a client are ignored', async () => {
   const raw = await RawPeer.connect();
   await raw.target();
   raw.send(encodeMessage({ opcode: Opcode.GET_SERVER_FEATURE, select: 7, features: 0n }));
@@ -147,7 +147,7 @@ test('the features of the server are none, and those of a client are ignored', a
   expect(errors).toEqual([]);
 });
 
-test('a peer that takes no answers, and fills our buffer: what it has written is read', async () => {
+test('what a peer that takes no answers has written is read, though it fills our buffer', async () => {
   const raw = await RawPeer.connect();
   const target = await raw.target();
   const question = encodeMessage({ opcode: Opcode.GET_SERVER_FEATURE, select: 1, features: 0n });
@@ -174,7 +174,7 @@ test('a peer that takes no answers, and fills our buffer: what it has written is
   await isServed();
 });
 
-test('a buffer that begins at the last addresses: what is written there ends the connection alone', async () => {
+test('a buffer at the last addresses ends its own connection alone when it is written', async () => {
   const raw = await RawPeer.connect();
   raw.register(16, 2n ** 64n - 16n);
   await raw.say(5, 5);
@@ -183,7 +183,7 @@ test('a buffer that begins at the last addresses: what is written there ends the
   await isServed();
 });
 
-test('a server whose buffer ends beyond the last address: the client ends with an error', async () => {
+test('the client ends with an error when the server’s buffer ends beyond the last address', async () => {
   const listener = createCmId(peer);
   await listener.bindAddr(HOST, PORT + 1);
   await listener.listen();
@@ -198,7 +198,7 @@ test('a server whose buffer ends beyond the last address: the client ends with a
   expect((await failed)[0]).toMatchObject({ code: 'EIO', message: expect.stringContaining('beyond 2^64') });
 });
 
-test('a peer that gives no buffer holds our answers up, and destroy ends it', async () => {
+test('answers wait for a peer without a buffer, and destroy ends them', async () => {
   const raw = await RawPeer.connect();
   await raw.say(5, 5);
   await eventually(() => expect(sockets[0]?.bytesRead).toBe(5));
@@ -208,30 +208,27 @@ test('a peer that gives no buffer holds our answers up, and destroy ends it', as
   await isServed();
 });
 
-test.each([1, 2, 3])(
-  'messages at random, seed %d: nothing but their own sockets ends, and nothing is left',
-  async (seed) => {
-    const random = new Random(seed);
-    await isServed();
-    const available = () => peer.query().memoryAvailable;
-    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
-    const before = available();
-    for (let round = 0; round < 10; round++) {
-      const raw = await RawPeer.connect();
-      const target = await raw.target();
-      for (let i = 0; i < 20; i++) {
-        const bytes = encodeMessage({ opcode: Opcode.KEEPALIVE });
-        for (let k = 0; k < 6; k++) bytes[random.below(MESSAGE_BYTES)] = random.below(256);
-        bytes[0] = 0;
-        bytes[1] = random.below(5);
-        if (random.below(3) === 0) raw.write(target, random.below(random.pick([8, 5000, 2 ** 31])), random.below(64));
-        else raw.send(bytes);
-      }
-      await raw.id.disconnect().catch(() => {});
-      await raw.id.close();
+test.each([1, 2, 3])('random messages end their own sockets alone, and leave nothing, seed %d', async (seed) => {
+  const random = new Random(seed);
+  await isServed();
+  const available = () => peer.query().memoryAvailable;
+  await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
+  const before = available();
+  for (let round = 0; round < 10; round++) {
+    const raw = await RawPeer.connect();
+    const target = await raw.target();
+    for (let i = 0; i < 20; i++) {
+      const bytes = encodeMessage({ opcode: Opcode.KEEPALIVE });
+      for (let k = 0; k < 6; k++) bytes[random.below(MESSAGE_BYTES)] = random.below(256);
+      bytes[0] = 0;
+      bytes[1] = random.below(5);
+      if (random.below(3) === 0) raw.write(target, random.below(random.pick([8, 5000, 2 ** 31])), random.below(64));
+      else raw.send(bytes);
     }
-    await isServed();
-    await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
-    await eventually(() => expect(available()).toBe(before));
-  },
-);
+    await raw.id.disconnect().catch(() => {});
+    await raw.id.close();
+  }
+  await isServed();
+  await eventually(() => expect(sockets.every(({ closed }) => closed)).toBe(true));
+  await eventually(() => expect(available()).toBe(before));
+});

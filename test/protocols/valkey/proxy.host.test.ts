@@ -23,7 +23,7 @@ async function echoOverTcp(): Promise<Server> {
 }
 const portOf = (server: Server) => (server.address() as { port: number }).port;
 
-test('a proxy joins clients with a server over TCP, and its absence ends them', async () => {
+test('a proxy connects clients with a server over TCP, and ends them without one', async () => {
   const tcp = await echoOverTcp();
   const to = { host: '127.0.0.1', port: portOf(tcp) };
   const proxy = await createProxy({ device: peer, port: 6400, to });
@@ -42,7 +42,7 @@ test('a proxy joins clients with a server over TCP, and its absence ends them', 
   await proxy.close();
 });
 
-test('a bridge leads from a local socket to the server', async () => {
+test('a bridge connects a local socket with the server', async () => {
   await using server = createServer({ device: peer }, (socket) => socket.pipe(socket));
   await once(server.listen(6379), 'listening');
   const bridge = await createBridge(there());

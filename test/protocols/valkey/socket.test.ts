@@ -16,7 +16,7 @@ const there = (options: ValkeyOptions = {}) => ({ device, host: HOST, ...options
 test.each([
   ['the smallest buffers', { receiveBytes: 65_536, sendBytes: 65_536 }],
   ['default buffers', {}],
-])('10 MB there and back: %s', async (_, sizes) => {
+])('10 MB arrive there and back: %s', async (_, sizes) => {
   await using server = createServer({ device: peer, ...sizes }, (socket) => socket.pipe(socket));
   await once(server.listen(6379), 'listening');
   const socket = connect(there(sizes));
@@ -28,7 +28,7 @@ test.each([
   await once(socket, 'close');
 });
 
-test('many small messages: more than the peer has receives', async () => {
+test('more small messages than the peer has receives arrive', async () => {
   let bytes = 0;
   await using server = createServer({ device: peer }, (socket) => socket.on('data', ({ length }) => (bytes += length)));
   await once(server.listen(6379), 'listening');
@@ -39,7 +39,7 @@ test('many small messages: more than the peer has receives', async () => {
   socket.destroy();
 });
 
-test('what the peer answers after our end arrives, and its disconnect is its end', async () => {
+test('the peer’s answer after our end arrives, and its disconnect is its end', async () => {
   await using server = createServer({ device: peer }, (socket) => {
     socket.on('data', () => socket.end('goodbye'));
   });
@@ -53,14 +53,14 @@ test('what the peer answers after our end arrives, and its disconnect is its end
   expect(events).toEqual(['finish', 'end']);
 });
 
-test('buffers out of range are told', async () => {
+test('buffer sizes out of range are refused', async () => {
   expect(() => connect(there({ receiveBytes: 1000 }))).toThrow(
     /receiveBytes is 1000, must be a multiple of 1 from 65536/,
   );
   await expect(createBridge({ device, sendBytes: 2 ** 25 })).rejects.toThrow(/sendBytes is 33554432/);
 });
 
-test('the limit of messages: some at once, then few, and none without an answer', () => {
+test('the number of unanswered messages is limited: some at once, then few', () => {
   vi.useFakeTimers();
   try {
     const due = vi.fn();
