@@ -7,7 +7,7 @@
 // qpCounters, qpNumber, mrLkey, mrRkey, fastLkey. The application may call the exports of posting.ts at any time.
 
 import { openCard } from './boot';
-import { Errno, GSI_QPN, MwType, QpType } from './codes';
+import { Errno, MwType, QpType } from './codes';
 import { failWith, handleOrEnomem, u64Of } from './errno';
 import { allocatePages, available, releasePages } from './host/arena';
 import { Card } from './host/card';
@@ -21,11 +21,11 @@ import { allocateAligned, pool } from './host/pool';
 import { random32 } from './host/random';
 import { RecvQueue } from './host/rq';
 import { Table } from './host/table';
-import { MAX_CQE, MAX_INLINE, MAX_SGE, MAX_WINDOW, MAX_WR } from './limits';
+import { MAX_CQE, MAX_WINDOW, MAX_WR } from './limits';
 import { COUNTERS, SCRATCH } from './memorymap';
 import { setAdaptive } from './qp/adaptive';
 import { Ah } from './qp/ah';
-import { createQp, destroyQp, Sizes } from './qp/create';
+import { createQp, destroyQp, QpInit } from './qp/create';
 import { setFlowControl } from './qp/credit';
 import { setDecisionTrace } from './qp/decisions';
 import { expireTimers } from './qp/expire';
@@ -277,21 +277,11 @@ export function cqDestroy(cq: usize): u32 {
 // ---- shared receive queues ----
 /** Creates a queue of at least `wr` requests of up to `sge` SGEs. */
 export function srqCreate(pd: usize, wr: u32, sge: u32): usize {
-  if (wr == 0 || wr > MAX_WR || sge > MAX_SGE) return failWith(Errno.EINVAL);
-  let srq = RecvQueue.create(wr, sge);
-  if (srq.ptr == 0) return failWith(Errno.ENOMEM);
-  srq.isShared = true;
-  srq.pd = changetype<Pd>(pd);
-  srq.pd.users++;
-  return srq.ptr;
+  if (!RecvQueue.areSizesValid(wr, sge)) return failWith(Errno.EINVAL);
+  return handleOrEnomem(RecvQueue.createShared(changetype<Pd>(pd), wr, sge).ptr);
 }
 export function srqDestroy(srq: usize): u32 {
-  let queue = changetype<RecvQueue>(srq);
-  if (queue.users != 0) return Errno.EBUSY;
-  queue.pd.users--;
-  Card.get().events.purge(srq);
-  queue.destroy();
-  return Errno.OK;
+  return changetype<RecvQueue>(srq).destroyShared(Card.get().events);
 }
 /** Arms one SRQ_LIMIT_REACHED event, raised when fewer than `limit` requests are left; 0 = none. */
 export function srqLimit(srq: usize, limit: u32): u32 {
@@ -361,22 +351,18 @@ export function qpCreate(
   signalAll: bool,
   srq: usize,
 ): usize {
-  if (type != QpType.RC && type != QpType.UC && type != QpType.UD && type != QpType.GSI)
-    return failWith(Errno.EOPNOTSUPP);
-  if (type == QpType.GSI && Card.get().qps.lookup(GSI_QPN) != 0) return failWith(Errno.EBUSY);
-  if (maxSendWr == 0 || maxSendWr > MAX_WR || maxRecvWr > MAX_WR) return failWith(Errno.EINVAL);
-  if (maxSendSge > MAX_SGE || maxRecvSge > MAX_SGE || maxInline > MAX_INLINE) return failWith(Errno.EINVAL);
-  let sizes = changetype<Sizes>(SCRATCH);
-  sizes.sendWr = maxSendWr;
-  sizes.recvWr = maxRecvWr;
-  sizes.sendSge = maxSendSge;
-  sizes.recvSge = maxRecvSge;
-  sizes.inline = maxInline;
+  let init = changetype<QpInit>(SCRATCH);
+  init.type = type;
+  init.sendWr = maxSendWr;
+  init.recvWr = maxRecvWr;
+  init.sendSge = maxSendSge;
+  init.recvSge = maxRecvSge;
+  init.inline = maxInline;
+  init.signalAll = signalAll;
+  let refused = init.check();
+  if (refused != Errno.OK) return failWith(refused);
   let shared = changetype<RecvQueue>(srq);
-  let qp = createQp(changetype<Pd>(pd), type, changetype<Cq>(sendCq), changetype<Cq>(recvCq), shared, sizes);
-  if (qp.ptr == 0) return failWith(Errno.ENOMEM);
-  qp.signalAll = signalAll;
-  return qp.ptr;
+  return handleOrEnomem(createQp(changetype<Pd>(pd), changetype<Cq>(sendCq), changetype<Cq>(recvCq), shared, init).ptr);
 }
 /** Limits the requests of its shared receive queue that the queue pair may hold; 0 = no limit. */
 export function qpRecvQuota(qp: usize, quota: u32): void {

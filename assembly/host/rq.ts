@@ -1,7 +1,7 @@
 // Receive queues, of one queue pair or shared by several (SRQ, IBTA 10.2.9). Cursors are free-running; one thread of
 // the application produces, the card consumes.
 import { Errno, EventType } from '../codes';
-import { MAX_MESSAGE } from '../limits';
+import { MAX_MESSAGE, MAX_SGE, MAX_WR } from '../limits';
 import { Events } from './event';
 import { Pd } from './pd';
 import { allocate, release } from './pool';
@@ -39,6 +39,21 @@ export class RecvQueue {
     return changetype<RecvQueue>(0);
   }
 
+  /** Creates a queue that queue pairs of a protection domain share; null when memory is short. */
+  static createShared(pd: Pd, wr: u32, sge: u32): RecvQueue {
+    let queue = RecvQueue.create(wr, sge);
+    if (queue.ptr == 0) return queue;
+    queue.isShared = true;
+    queue.pd = pd;
+    pd.users++;
+    return queue;
+  }
+
+  /** Whether a shared queue may have these sizes. */
+  static areSizesValid(wr: u32, sge: u32): bool {
+    return wr != 0 && wr <= MAX_WR && sge <= MAX_SGE;
+  }
+
   get ptr(): usize {
     return changetype<usize>(this);
   }
@@ -67,6 +82,15 @@ export class RecvQueue {
   destroy(): void {
     release(this.base);
     release(this.ptr);
+  }
+
+  /** Destroys a shared queue. EBUSY while queue pairs use it. */
+  destroyShared(events: Events): Errno {
+    if (this.users != 0) return Errno.EBUSY;
+    this.pd.users--;
+    events.purge(this.ptr);
+    this.destroy();
+    return Errno.OK;
   }
 
   /**
