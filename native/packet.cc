@@ -4,13 +4,11 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
 #include "framesocket.h"
-#include "group.h"
+#include "packetgroups.h"
 #include "packetring.h"
 #include "ports.h"
 #include "roce_filter.h"
@@ -116,62 +114,25 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     ports_.Unbind(info);
   }
 
-  // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno. A UDP socket joins, so that the kernel tells
-  // switches and routers. The packet socket joins the MAC address, so that the interface receives it even if the
-  // kernel has no address to join with.
+  // joinGroup(address of 4 or 16 bytes, its MAC, ifindex): 0 or -errno
   Napi::Value JoinGroup(const Napi::CallbackInfo& info) {
     const auto lock = Lock();
-    Group group = GroupOf(info);
-    const int ifindex = info[2].As<Napi::Number>();
-    const int family = group.isIpv6 ? AF_INET6 : AF_INET;
-    int result = group.fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (result >= 0) result = SetMembership(group.fd, group.address, group.isIpv6, ifindex, true);
-    if (result == 0) result = SetFilter(group.mac, ifindex, PACKET_ADD_MEMBERSHIP);
-    if (result == 0) {
-      groups_.push_back(group);
-    } else {
-      CloseFd(group.fd);
-    }
-    return Napi::Number::New(info.Env(), result);
+    return Napi::Number::New(info.Env(), groups_.Join(fd_, GroupOf(info), info[2].As<Napi::Number>()));
   }
 
   // leaveGroup(address of 4 or 16 bytes, its MAC, ifindex)
   void LeaveGroup(const Napi::CallbackInfo& info) {
     const auto lock = Lock();
-    const Group group = GroupOf(info);
-    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.isIpv6 == group.isIpv6 && memcmp(g.address, group.address, sizeof g.address) == 0;
-    });
-    if (found == groups_.end()) return;
-    CloseFd(found->fd);
-    groups_.erase(found);
-    SetFilter(group.mac, info[2].As<Napi::Number>(), PACKET_DROP_MEMBERSHIP);
+    groups_.Leave(fd_, GroupOf(info), info[2].As<Napi::Number>());
   }
 
-  struct Group {
-    bool isIpv6;
-    uint8_t address[16];
-    uint8_t mac[ETH_ALEN];
-    int fd;
-  };
-
-  static Group GroupOf(const Napi::CallbackInfo& info) {
+  static PacketGroup GroupOf(const Napi::CallbackInfo& info) {
     auto ip = info[0].As<Napi::Uint8Array>();
-    Group group{};
+    PacketGroup group;
     group.isIpv6 = ip.ByteLength() == sizeof group.address;
-    group.fd = -1;
     memcpy(group.address, ip.Data(), ip.ByteLength());
     memcpy(group.mac, info[1].As<Napi::Uint8Array>().Data(), sizeof group.mac);
     return group;
-  }
-
-  int SetFilter(const uint8_t* mac, int ifindex, int option) {
-    packet_mreq request{};
-    request.mr_ifindex = ifindex;
-    request.mr_type = PACKET_MR_MULTICAST;
-    request.mr_alen = ETH_ALEN;
-    memcpy(request.mr_address, mac, ETH_ALEN);
-    return setsockopt(fd_, SOL_PACKET, option, &request, sizeof request) == 0 ? 0 : -errno;
   }
 
   void Attach(const Napi::CallbackInfo& info) {
@@ -190,8 +151,8 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   Napi::Value MapRing(const Napi::CallbackInfo& info) {
     const uint32_t bytes = info[1].As<Napi::Number>();
     uint8_t* at = frames_.At(info[0].As<Napi::Number>().Int64Value(), bytes);
-    const int result = at == nullptr ? -EFAULT : ring_.Map(fd_, at, bytes, info[2].As<Napi::Number>());
-    if (result == 0) held_.assign(frames_.rx.Size(), {});
+    const uint32_t frameBytes = info[2].As<Napi::Number>();
+    const int result = at == nullptr ? -EFAULT : ring_.Map(fd_, at, bytes, frameBytes, frames_.rx.Size());
     return Napi::Number::New(info.Env(), result);
   }
 
@@ -267,16 +228,13 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   // Frames to a group that this card has joined come back to it, as with IP_MULTICAST_LOOP.
   void OnSent(const GsoBurst& burst) override {
-    if (groups_.empty() || !(burst.frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
-    for (const Group& group : groups_) {
-      if (memcmp(burst.frame, group.mac, ETH_ALEN) != 0) continue;
-      for (uint32_t k = 0; k < burst.frames; k++) DeliverLocally(frames_.tx[burst.first + k]);
-      return;
-    }
+    if (groups_.IsEmpty() || !(burst.frame[0] & 1) || memcmp(mac_, kNoMac, ETH_ALEN) == 0) return;
+    if (!groups_.Has(burst.frame)) return;
+    for (uint32_t k = 0; k < burst.frames; k++) DeliverLocally(frames_.tx[burst.first + k]);
   }
 
   void DeliverLocally(const Descriptor& sent) {
-    ReleasePassed();
+    ring_.ReleasePassed(frames_);
     Ring& ring = frames_.rx;
     if (ring.Free() == 0 || sent.len > frames_.slotBytes) {
       counters_.rxDropped++;
@@ -345,7 +303,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   }
 
   uint32_t ReceiveFromRing() {
-    ReleasePassed();
+    ring_.ReleasePassed(frames_);
     const uint32_t first = frames_.rx.Producer();
     for (uint32_t taken = 0; taken < kBatch && frames_.rx.Free() > 0;) {
       const tpacket2_hdr* oldest = ring_.Oldest();
@@ -386,25 +344,13 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     // A frame that is too large for the ring is cut off when the queue is full.
     const bool isWhole = from->tp_snaplen == from->tp_len;
     if (isWhole && CompleteFrame(frame, vnet, to)) {
-      held_[at & (held_.size() - 1)] = {from, slot};
+      ring_.Hold(at, from, slot);
       frames_.rx.SetProducer(at + 1);
       return;
     }
     (isWhole ? counters_.rxTruncated : counters_.rxDropped)++;
     to.addr = slot;
     ring_.Release(from);
-  }
-
-  /// Gives the kernel the frames of its ring that the card has passed, and their descriptors their slots.
-  void ReleasePassed() {
-    if (!ring_.IsMapped()) return;
-    for (const uint32_t end = frames_.rx.Consumer(); released_ != end; released_++) {
-      Held& held = held_[released_ & (held_.size() - 1)];
-      if (held.frame == nullptr) continue;
-      frames_.rx[released_].addr = held.slot;
-      ring_.Release(held.frame);
-      held = {};
-    }
   }
 
   void ReadError() {
@@ -464,25 +410,16 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     CloseFd(fd_);
     ports_.Close();
     splitter_.Close();
-    for (Group& group : groups_) CloseFd(group.fd);
-    groups_.clear();
+    groups_.Close();
   }
 
   int fd_ = -1;
   BoundPorts ports_;
-  std::vector<Group> groups_;
+  PacketGroups groups_;
   uint8_t mac_[ETH_ALEN] = {};
   GroSplitter splitter_;
 
-  /// The frame of the kernel's ring that the descriptor at a place of the receive ring has, instead of its own slot.
-  struct Held {
-    tpacket2_hdr* frame = nullptr;
-    uint64_t slot = 0;
-  };
   PacketRing ring_;
-  std::vector<Held> held_;
-  /// The receive ring's consumer when ReleasePassed was called last.
-  uint32_t released_ = 0;
   uint32_t idle_ = 0;
 
   SuperHeader supers_[kBatch];

@@ -66,13 +66,14 @@ Napi::Value PacketRing::Make(Napi::Env env, int fd, uint32_t bytes, uint32_t fra
   return maker->Promise();
 }
 
-int PacketRing::Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes) {
+int PacketRing::Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes, uint32_t descriptors) {
   if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return -errno;
   blocks_ = at;
   bytes_ = bytes;
   frameBytes_ = frameBytes;
   frames_ = kBlockBytes / frameBytes * (bytes_ / kBlockBytes);
   next_ = taken_ = 0;
+  held_.assign(descriptors, {});
   return 0;
 }
 
@@ -108,4 +109,19 @@ tpacket2_hdr* PacketRing::Take() {
 void PacketRing::Release(tpacket2_hdr* frame) {
   taken_--;
   __atomic_store_n(&frame->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
+}
+
+void PacketRing::Hold(uint32_t at, tpacket2_hdr* frame, uint64_t slot) {
+  held_[at & (held_.size() - 1)] = {frame, slot};
+}
+
+void PacketRing::ReleasePassed(Frames& card) {
+  if (!IsMapped()) return;
+  for (const uint32_t end = card.rx.Consumer(); released_ != end; released_++) {
+    Held& held = held_[released_ & (held_.size() - 1)];
+    if (held.frame == nullptr) continue;
+    card.rx[released_].addr = held.slot;
+    Release(held.frame);
+    held = {};
+  }
 }

@@ -5,6 +5,9 @@
 #include <linux/if_packet.h>
 #include <napi.h>
 #include <cstdint>
+#include <vector>
+
+class Frames;
 
 class PacketRing {
  public:
@@ -14,8 +17,10 @@ class PacketRing {
   /// @returns promise of 0 or -errno; -EOPNOTSUPP if the kernel does not write super-packets into rings
   static Napi::Value Make(Napi::Env env, int fd, uint32_t bytes, uint32_t frameBytes);
 
-  /// Maps a ring, with the numbers that it was made with. `at` is on a boundary of pages. @returns 0 or -errno
-  int Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes);
+  /// Maps a ring, with the numbers that it was made with. `at` is on a boundary of pages.
+  /// @param descriptors of the card's receive ring, a power of two
+  /// @returns 0 or -errno
+  int Map(int fd, uint8_t* at, uint32_t bytes, uint32_t frameBytes, uint32_t descriptors);
   /// Unmaps the ring; the card's memory stays mapped as a whole. Call it before the socket is closed.
   void Unmap();
   bool IsMapped() const { return frames_ > 0; }
@@ -28,6 +33,11 @@ class PacketRing {
   tpacket2_hdr* Take();
   void Release(tpacket2_hdr* frame);
 
+  /// The descriptor with number `at` of the card's receive ring has a frame that was taken, in place of its slot.
+  void Hold(uint32_t at, tpacket2_hdr* frame, uint64_t slot);
+  /// Releases the frames that the card has passed, and gives their descriptors their slots back.
+  void ReleasePassed(Frames& card);
+
  private:
   tpacket2_hdr* At(uint32_t index) const;
   bool IsWritten(uint32_t index) const;
@@ -37,4 +47,13 @@ class PacketRing {
   uint32_t bytes_ = 0, frameBytes_ = 0, frames_ = 0, next_ = 0;
   /// Frames that are taken and not released. If that is all of them, the next one is taken, too.
   uint32_t taken_ = 0;
+
+  struct Held {
+    tpacket2_hdr* frame = nullptr;
+    uint64_t slot = 0;
+  };
+  /// By the descriptors' numbers, modulo their count.
+  std::vector<Held> held_;
+  /// The receive ring's consumer when ReleasePassed was called last.
+  uint32_t released_ = 0;
 };
