@@ -4,8 +4,6 @@
 
 #include "common.h"
 
-enum { HEADERS = 14 + 20 + 8 };
-
 struct link {
     /* Sends up to `count` frames, without waiting for room. @return the number of frames sent */
     int (*send)(int count);
@@ -28,13 +26,6 @@ struct content {
 };
 /* @param content null if all frames are the same and nobody looks at them */
 struct link open_xdp(const struct options *o, const struct content *content);
-
-/* Writes Ethernet, IPv4 and UDP headers for a payload of `payload` bytes. */
-void write_headers(uint8_t *frame, const struct options *o, int payload);
-/* Returns the Internet checksum of an even number of bytes. */
-uint16_t checksum(const uint8_t *at, int bytes);
-void put16(uint8_t *at, uint16_t value);
-void put32(uint8_t *at, uint32_t value);
 
 /* Returns a packet socket that takes only the port's frames and is not bound yet. Holds the port. */
 int packet_socket(const struct options *o);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "headers.h"
 #include "link.h"
 
 #ifndef VIRTIO_NET_HDR_GSO_UDP_L4

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "headers.h"
 #include "offload.h"
 
 enum { BTH = 12, RETH = 16, IMMEDIATE = 4, AETH = 4, ICRC = 4 };

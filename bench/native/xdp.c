@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "headers.h"
 #include "link.h"
 
 /* Missing in older kernel headers. */

@@ -16,7 +16,7 @@ const CRC = ['offload.cc', ...CRC_SOURCES.map((file) => `../../${file}`)];
 const PROGRAMS = {
   tcp: { files: ['tcp.c', 'common.c'] },
   rawlink: {
-    files: ['rawlink.c', 'write.c', 'sockets.c', 'ring.c', 'uring.c', 'xdp.c', 'common.c', ...CRC],
+    files: ['rawlink.c', 'write.c', 'sockets.c', 'ring.c', 'uring.c', 'xdp.c', 'headers.c', 'common.c', ...CRC],
     libraries: ['-lz', '-lstdc++'],
   },
   crc: { files: ['crc.c', 'common.c', ...CRC], libraries: ['-lz', '-lstdc++'] },
