@@ -231,7 +231,7 @@ export class CmId extends Resource {
       this.#connection.agent = agent;
       this.#expectState('resolveAddr', 'IDLE', 'BOUND');
       this.#connection.path = path;
-      const localPort = this.localAddress?.port ?? agent.bindPort(this.space, 0);
+      const localPort = this.localAddress?.port ?? agent.ports.bind(this.space, 0);
       this.#connection.local = { address: path.source, port: localPort };
       this.#connection.remote = { address: destination, port };
     } catch (cause) {
@@ -497,7 +497,7 @@ export class CmId extends Resource {
       if (this.#listener !== 0) agent.unlisten(this.#listener);
       this.#connection.detach();
       if (this.localAddress !== undefined && this.request === undefined)
-        agent.releasePort(this.space, this.localAddress.port);
+        agent.ports.release(this.space, this.localAddress.port);
     }
     // requests that the application has not read
     const isForUs = (event: CmEvent) => event.type === 'CONNECT_REQUEST' && event.listenId === this;
@@ -543,7 +543,7 @@ export class CmId extends Resource {
     const agent = await MadAgent.of(this.device);
     this.#connection.agent = agent;
     this.#expectState('bindAddr', 'IDLE');
-    this.#connection.local = { address: ip, port: agent.bindPort(this.space, port) };
+    this.#connection.local = { address: ip, port: agent.ports.bind(this.space, port) };
     this.#connection.state = 'BOUND';
   }
 

@@ -20,13 +20,13 @@ import { Qp } from '../verbs/objects/qp.js';
 import { Resource } from '../verbs/objects/resource.js';
 import type { Wc } from '../verbs/work/wc.js';
 import { AhCache } from './ahcache.js';
+import { BoundPorts } from './boundports.js';
 import type { Outgoing, Route } from './core/context.js';
 import { CmCore } from './core/core.js';
 import type { CoreEvent } from './core/events.js';
 import type { ListenParameters } from './core/listeners.js';
 import { MAD_BYTES } from './core/mad.js';
 import type { Partitions } from './core/partitions.js';
-import type { PortSpaceName } from './core/serviceid.js';
 import { Inbox, type ReceivedMad, WAITING_MESSAGES } from './inbox.js';
 import { MadSendQueue } from './madsendqueue.js';
 import { partitionsOf } from './pkeys.js';
@@ -48,8 +48,6 @@ const SENDS = 128;
 const SENDS_PER_ROUND = 64;
 /** Time limit for sending the last messages when the device is closed (ms). */
 const SHUTDOWN_TIMEOUT = 50;
-/** Range of ephemeral ports, as in Linux: `from` inclusive, `to` exclusive. */
-const EPHEMERAL = { from: 32768, to: 61000 };
 
 /** Handles the core's events of an id or a listener. */
 export type EventHandler = (event: CoreEvent) => void;
@@ -87,6 +85,8 @@ export class MadAgent extends Resource {
   readonly label = 'manager';
   readonly device: DeviceBase;
   readonly core: CmCore;
+  /** The ports of the device's port spaces. */
+  readonly ports: BoundPorts;
   readonly #cq: Cq;
   readonly #wcs: readonly Wc[];
   readonly #sharedAddress: SharedAddress;
@@ -104,7 +104,6 @@ export class MadAgent extends Resource {
   readonly #slotsAddr: number;
   /** Messages whose address handle is in the cache. */
   readonly #sendQueue = new MadSendQueue();
-  readonly #boundPorts = new Map<string, number>();
   readonly #partitions: Partitions;
   readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
   #timer: NodeJS.Timeout | undefined;
@@ -174,6 +173,7 @@ export class MadAgent extends Resource {
         },
       },
     });
+    this.ports = new BoundPorts((space, port) => this.core.isListening(space, port), exports.randomPsn);
     this.#cq = qp.recvCq;
     this.#wcs = this.#cq.createWcs(POLLED);
     this.#ahCache = new AhCache(qp.pd);
@@ -243,33 +243,6 @@ export class MadAgent extends Resource {
     }
     this.#listeners.delete(handle);
     if (!this.isClosed) this.core.unlisten(handle);
-  }
-
-  /**
-   * Binds a port, which clients and listeners can share.
-   * @param port 0: any free port
-   * @returns the port
-   * @throws VerbsError EADDRINUSE when no port is free
-   */
-  bindPort(space: PortSpaceName, port: number): number {
-    const key = (number: number) => `${space}/${number}`;
-    const isFree = (number: number) => !this.#boundPorts.has(key(number)) && !this.core.isListening(space, number);
-    let chosen = port;
-    for (let tries = 0; chosen === 0 || (port === 0 && !isFree(chosen)); tries++) {
-      if (tries > 10 * (EPHEMERAL.to - EPHEMERAL.from))
-        throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
-      chosen = EPHEMERAL.from + (this.device.card.exports.randomPsn() % (EPHEMERAL.to - EPHEMERAL.from));
-    }
-    this.#boundPorts.set(key(chosen), (this.#boundPorts.get(key(chosen)) ?? 0) + 1);
-    return chosen;
-  }
-
-  /** Releases a port of `bindPort`. */
-  releasePort(space: PortSpaceName, port: number): void {
-    const key = `${space}/${port}`;
-    const left = (this.#boundPorts.get(key) ?? 1) - 1;
-    if (left > 0) this.#boundPorts.set(key, left);
-    else this.#boundPorts.delete(key);
   }
 
   /** Returns the counters of the core, and of messages that were dropped here. */

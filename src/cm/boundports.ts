@@ -1,0 +1,54 @@
+/** The ports of a device's port spaces (IBTA annex A11) that are bound. */
+import { VerbsError } from '../errors.js';
+import type { PortSpaceName } from './core/serviceid.js';
+
+/** Range of ephemeral ports, as in Linux: `from` inclusive, `to` exclusive. */
+const EPHEMERAL = { from: 32768, to: 61000 };
+const COUNT = EPHEMERAL.to - EPHEMERAL.from;
+/** Random ports that are tried. Unless nearly all are in use, a free one is found. */
+const MAX_TRIES = 10 * COUNT;
+
+/** Clients and listeners can share a port. */
+export class BoundPorts {
+  readonly #isListening: (space: PortSpaceName, port: number) => boolean;
+  readonly #random: () => number;
+  /** Number of users of each port. */
+  readonly #counts = new Map<string, number>();
+
+  /** @param isListening whether a listener has a port @param random returns random numbers of 24 bits */
+  constructor(isListening: (space: PortSpaceName, port: number) => boolean, random: () => number) {
+    this.#isListening = isListening;
+    this.#random = random;
+  }
+
+  /**
+   * Binds a port.
+   * @param port 0: any free port
+   * @returns the port
+   * @throws VerbsError EADDRINUSE when no port is free
+   */
+  bind(space: PortSpaceName, port: number): number {
+    const chosen = port === 0 ? this.#free(space) : port;
+    const key = keyOf(space, chosen);
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
+    return chosen;
+  }
+
+  /** Releases a port, which someone else may have bound as well. */
+  release(space: PortSpaceName, port: number): void {
+    const key = keyOf(space, port);
+    const left = (this.#counts.get(key) ?? 1) - 1;
+    if (left > 0) this.#counts.set(key, left);
+    else this.#counts.delete(key);
+  }
+
+  #free(space: PortSpaceName): number {
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      const port = EPHEMERAL.from + (this.#random() % COUNT);
+      if (!this.#counts.has(keyOf(space, port)) && !this.#isListening(space, port)) return port;
+    }
+    throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
+  }
+}
+
+const keyOf = (space: PortSpaceName, port: number) => `${space}/${port}`;
