@@ -8,8 +8,7 @@
 import type { RemoteInfo } from 'node:dgram';
 import { type DatagramOptions, Socket } from './protocols/rsocket/datagram/socket.js';
 
-export type { Done } from './protocols/rsocket/datagram/queues.js';
-export type { DatagramData } from './protocols/rsocket/datagram/sendarguments.js';
+export type { DatagramData, Done } from './protocols/rsocket/datagram/sendarguments.js';
 export { type BindOptions, type DatagramOptions, Socket } from './protocols/rsocket/datagram/socket.js';
 
 /** Creates a socket. @throws TypeError, RangeError for wrong options */

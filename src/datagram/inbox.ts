@@ -1,12 +1,9 @@
-/** Receives of a datagram socket. Each buffer is posted again once its message is read. */
+/** The messages of a datagram socket that are not read yet. They stay in their receive buffers. */
 import { isIPv6 } from 'node:net';
 import { AsyncQueue } from '../base/asyncqueue.js';
 import { checkWait, type WaitOptions } from '../base/waiting.js';
-import { GRH_BYTES, readGrh } from '../verbs/address/grh.js';
+import type { Datagram } from '../transport/datagramport.js';
 import { copyOf } from '../verbs/objects/copy.js';
-import type { Mr } from '../verbs/objects/mr.js';
-import type { Qp } from '../verbs/objects/qp.js';
-import type { Wc } from '../verbs/work/wc.js';
 
 /** A queue pair as the destination of datagrams, for which no port has to be looked up. A `RemoteInfo` is one. */
 export interface DatagramAddress {
@@ -45,13 +42,6 @@ export interface DatagramMessage {
   readonly rinfo: RemoteInfo;
 }
 
-/** A message in its receive buffer. */
-interface Arrival {
-  readonly slot: number;
-  readonly byteLen: number;
-  readonly srcQp: number;
-}
-
 /** The socket, as its inbox sees it. */
 export interface InboxOwner {
   /** The port of a sender, 0 when it is not known. */
@@ -64,9 +54,8 @@ export class Inbox {
   /** Called with each message as it arrives; undefined: messages wait for `next`. */
   #listener: ((message: DatagramMessage) => void) | undefined;
   readonly #owner: InboxOwner;
-  #receives: { readonly qp: Qp; readonly mr: Mr; readonly slotBytes: number } | undefined;
-  /** Unread messages stay in their buffers. When all are in use, the card drops what arrives, and counts it. */
-  readonly #unread: Arrival[] = [];
+  /** When all buffers are in use, the card drops what arrives, and counts it. */
+  readonly #unread: Datagram[] = [];
   /** Messages for readers that wait. */
   readonly #messages = new AsyncQueue<DatagramMessage | undefined>();
 
@@ -74,31 +63,24 @@ export class Inbox {
     this.#owner = owner;
   }
 
-  /** Posts `count` receives. @param mr divided evenly among them */
-  open(qp: Qp, mr: Mr, count: number): void {
-    this.#receives = { qp, mr, slotBytes: Math.floor(mr.length / count) };
-    for (let slot = 0; slot < count; slot++) this.#post(slot);
-  }
-
   /** Passes all messages to a listener, those that wait at first; undefined: they wait for `next`. */
   listen(listener: ((message: DatagramMessage) => void) | undefined): void {
     this.#listener = listener;
     // The listener may remove itself.
     while (this.#listener !== undefined && this.#unread.length > 0) {
-      const message = this.#take(this.#unread.shift() as Arrival);
+      const message = this.#take(this.#unread.shift() as Datagram);
       if (message !== undefined) this.#listener(message);
     }
   }
 
-  /** Delivers the message of a completed receive. */
-  onCompletion({ ok, wrId: slot, byteLen, srcQp }: Wc): void {
-    if (!ok || this.#messages.isEnded) return;
-    const arrival = { slot, byteLen, srcQp };
+  /** Delivers a message, or keeps it until it is read. */
+  onDatagram(datagram: Datagram): void {
+    if (this.#messages.isEnded) return;
     if (this.#listener === undefined && this.#messages.waiting === 0) {
-      this.#unread.push(arrival);
+      this.#unread.push(datagram);
       return;
     }
-    const message = this.#take(arrival);
+    const message = this.#take(datagram);
     if (message === undefined) return;
     if (this.#listener !== undefined) this.#listener(message);
     else this.#messages.put(message);
@@ -108,7 +90,7 @@ export class Inbox {
   async next(wait: WaitOptions): Promise<DatagramMessage | undefined> {
     checkWait(wait);
     while (this.#unread.length > 0) {
-      const message = this.#take(this.#unread.shift() as Arrival);
+      const message = this.#take(this.#unread.shift() as Datagram);
       if (message !== undefined) return message;
     }
     return this.#messages.take(wait, 'no message');
@@ -123,27 +105,19 @@ export class Inbox {
     return error !== undefined && waiting > 0;
   }
 
-  /** Copies a message and posts its buffer again. @returns undefined for a sender that the socket does not accept */
-  #take({ slot, byteLen, srcQp: qpNum }: Arrival): DatagramMessage | undefined {
-    const { mr, slotBytes } = this.#receives as { mr: Mr; slotBytes: number };
-    const bytes = mr.buffer.subarray(slot * slotBytes, slot * slotBytes + byteLen);
-    const { source: address, destination: localAddress } = readGrh(bytes);
+  /** Copies a message and releases its buffer. @returns undefined for a sender that the socket does not accept */
+  #take(datagram: Datagram): DatagramMessage | undefined {
+    const { source: address, destination: localAddress, srcQp: qpNum, bytes } = datagram;
     const rinfo: RemoteInfo = {
       address,
       family: isIPv6(address) ? 'IPv6' : 'IPv4',
       port: this.#owner.portOf(address, qpNum),
-      size: byteLen - GRH_BYTES,
+      size: bytes.length,
       qpNum,
       localAddress,
     };
-    const isWanted = this.#owner.accepts(rinfo);
-    const data = isWanted ? copyOf(bytes.subarray(GRH_BYTES)) : undefined;
-    this.#post(slot);
+    const data = this.#owner.accepts(rinfo) ? copyOf(bytes) : undefined;
+    datagram.release();
     return data && { data, rinfo };
-  }
-
-  #post(slot: number): void {
-    const { qp, mr, slotBytes } = this.#receives as { qp: Qp; mr: Mr; slotBytes: number };
-    if (qp.isAlive && mr.isAlive) qp.postRecv({ wrId: slot, sgList: mr.sge(slot * slotBytes, slotBytes) });
   }
 }

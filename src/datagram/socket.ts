@@ -2,7 +2,7 @@
  * Datagram sockets in the manner of node:dgram, over one UD queue pair. Ports are those of rdma_cm's UDP port space:
  * a socket answers SIDR requests for its port with its queue pair number and Q_Key, and asks peers for theirs.
  *
- * `services.ts` finds the queue pairs of peers, `inbox.ts` keeps receives posted, and this file is the API.
+ * `services.ts` finds the queue pairs of peers, `inbox.ts` keeps what is not read, and this file is the API.
  */
 
 import { EventEmitter } from 'node:events';
@@ -13,22 +13,18 @@ import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, s
 import { Scope } from '../base/scope.js';
 import { callProgram } from '../base/uncaught.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
-import { AhCache, type Route } from '../cm/ahcache.js';
+import type { Route } from '../cm/ahcache.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
-import { CompletionPump } from '../transport/completions.js';
-import { onFatalEvent } from '../transport/disconnect.js';
+import { DatagramPort } from '../transport/datagramport.js';
 import { Endpoints } from '../transport/endpoints.js';
-import { SendPool } from '../transport/pools/sendpool.js';
-import { completionError, SendQueue, stage } from '../transport/sendqueue.js';
-import { GRH_BYTES } from '../verbs/address/grh.js';
+import { stage } from '../transport/sendqueue.js';
 import { MULTICAST_QPN } from '../verbs/address/groups.js';
 import { inspectAs } from '../verbs/diagnose/describe.js';
 import type { AddressHandle } from '../verbs/objects/ah.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { Qp } from '../verbs/objects/qp.js';
-import type { Wc } from '../verbs/work/wc.js';
 import { type DatagramAddress, type DatagramMessage, Inbox, type RemoteInfo } from './inbox.js';
 import { ServiceCache } from './services.js';
 
@@ -95,14 +91,10 @@ const REPLY_CHECKS: Checks<RemoteInfo> = {
 /** The parts of a bound socket. */
 interface Parts {
   readonly id: CmId;
-  readonly qp: Qp;
-  readonly sendQueue: SendQueue;
+  readonly port: DatagramPort;
   readonly services: ServiceCache;
-  readonly ahs: AhCache;
   /** Largest message that the buffers hold, bytes. */
   readonly messageBytes: number;
-  /** All of it. */
-  readonly scope: Scope;
 }
 
 /** The destination of a datagram. */
@@ -186,7 +178,7 @@ export class DatagramSocket
    * @throws VerbsError EINVAL before the socket is bound
    */
   get qp(): Qp {
-    return this.#bound().qp;
+    return this.#bound().port.qp;
   }
 
   /**
@@ -307,7 +299,7 @@ export class DatagramSocket
    */
   async addMembership(group: string): Promise<void> {
     this.#assertOpen();
-    await (await this.#ensureBound()).qp.attachMcast(group);
+    await (await this.#ensureBound()).port.qp.attachMcast(group);
   }
 
   /**
@@ -315,7 +307,7 @@ export class DatagramSocket
    * @throws TypeError; VerbsError ENOENT when the socket has not joined it, EINVAL before the socket is bound
    */
   async dropMembership(group: string): Promise<void> {
-    await this.#bound().qp.detachMcast(group);
+    await this.qp.detachMcast(group);
   }
 
   /**
@@ -355,7 +347,7 @@ export class DatagramSocket
     this.#isClosing = true;
     this.#cancelResolving();
     await this.#binding?.catch(() => {});
-    await this.#parts?.sendQueue.idle();
+    await this.#parts?.port.sendQueue.idle();
     this.#end();
     await this.#cleanup;
   }
@@ -404,45 +396,28 @@ export class DatagramSocket
 
   async #bind(port: number, host: string): Promise<void> {
     const device = this.#device;
-    const scope = new Scope();
-    try {
+    this.#parts = await Scope.open(async (scope) => {
       const { activeMtu, maxMtu } = device.queryPort();
       const messageBytes = activeMtu || maxMtu;
-      const [maxRecvWr, maxSendWr] = [this.#receives, this.#sends];
-      const pd = scope.add(await device.allocPd());
-      const recvCq = scope.add(await device.createCq({ cqe: maxRecvWr }));
-      const recvMr = scope.add(await pd.regMr(maxRecvWr * (GRH_BYTES + messageBytes)));
-      const sendPool = await SendPool.join(device);
-      let qp: Qp | undefined;
-      scope.add({ close: () => sendPool.leave(qp) });
       const id = scope.add(createCmId(device, { space: 'UDP' }));
       await id.bindAddr(host, port);
-      const queues = { sendCq: sendPool.cq.cq, recvCq, maxSendWr, maxRecvWr, sqSigAll: false };
-      qp = await id.createQp(pd, queues);
-      await sendPool.attach(qp, (wc) => this.#onSent(wc));
+      const sizes = { receives: this.#receives, sends: this.#sends, messageBytes };
+      const queuePair = await DatagramPort.open(
+        device,
+        { ...sizes, activate: (qp) => id.useQp(qp) },
+        { onDatagram: (datagram) => this.#inbox.onDatagram(datagram), onFailure: (error) => this.#end(error) },
+      );
+      scope.add({ close: () => queuePair.close(wasClosed()) });
       await id.listen();
-      if (this.#isEnded || this.#isClosing) throw new VerbsError('ECANCELED', 'the socket was closed');
+      if (this.#isEnded || this.#isClosing) throw wasClosed();
       const options = { local: id.localAddress as CmAddress, limit: this.#peers };
       const services = new ServiceCache(device, { ...options, refreshInterval: this.#refreshInterval });
-      const sendQueue = new SendQueue(qp, sendPool, maxSendWr);
-      this.#parts = { id, qp, sendQueue, services, ahs: new AhCache(pd), messageBytes, scope };
-      this.#start(this.#parts, recvMr);
-    } catch (error) {
-      await scope.close().catch(() => {});
-      throw error;
-    }
+      return { id, port: queuePair, services, messageBytes };
+    });
+    this.#start(this.#parts);
   }
 
-  #start({ id, qp }: Parts, recvMr: Parameters<Inbox['open']>[1]): void {
-    new CompletionPump(qp.recvCq, (wc) => {
-      try {
-        this.#inbox.onCompletion(wc);
-      } catch (error) {
-        this.#end(error as Error);
-      }
-    });
-    this.#inbox.open(qp, recvMr, this.#receives);
-    onFatalEvent(qp, (error) => this.#end(error));
+  #start({ id, port: { qp } }: Parts): void {
     if (!this.#isRefed) id.channel.unref();
     void this.#serve(id, qp);
     process.nextTick(() => {
@@ -501,7 +476,8 @@ export class DatagramSocket
 
   async #send(data: Uint8Array, target: Target, wait: WaitOptions): Promise<void> {
     const { destination, ah } = await this.#unlessClosed(this.#resolve(target));
-    const { sendQueue, qp, ahs, messageBytes } = this.#bound();
+    const { port, messageBytes } = this.#bound();
+    const { sendQueue, qp, ahs } = port;
     const limit = Math.min(ah.maxMessage, messageBytes);
     if (data.length > limit)
       throw new VerbsError(
@@ -535,7 +511,7 @@ export class DatagramSocket
   }
 
   async #resolve(target: Target): Promise<{ destination: Destination; ah: AddressHandle }> {
-    const { ahs } = await this.#ensureBound();
+    const { ahs } = (await this.#ensureBound()).port;
     const destination = await this.#destination(target);
     const { route } = destination;
     const ah = await new Promise<AddressHandle | undefined>((resolve, reject) =>
@@ -585,12 +561,6 @@ export class DatagramSocket
     });
   }
 
-  #onSent(wc: Wc): void {
-    const parts = this.#parts;
-    const error = parts?.sendQueue.complete(wc);
-    if (error !== undefined) this.#end(completionError(wc));
-  }
-
   // ---- the end ----
 
   #assertOpen(): void {
@@ -599,7 +569,7 @@ export class DatagramSocket
   }
 
   #cancelResolving(): void {
-    for (const reject of this.#resolving) reject(new VerbsError('ECANCELED', 'the socket was closed'));
+    for (const reject of this.#resolving) reject(wasClosed());
     this.#resolving.clear();
   }
 
@@ -609,9 +579,10 @@ export class DatagramSocket
     this.#isEnded = true;
     const parts = this.#parts;
     this.#cancelResolving();
-    parts?.sendQueue.end({ error: new VerbsError('ECANCELED', 'the socket was closed', { cause: error }) });
+    const reason = wasClosed(error);
+    parts?.port.sendQueue.end({ error: reason });
     const isReported = this.#inbox.end(error);
-    this.#cleanup = this.#closeResources(parts).finally(() => {
+    this.#cleanup = this.#closeResources(parts, reason).finally(() => {
       Endpoints.of(this.#device).delete(this.#endpoint);
       // Not from a promise, which would hide the exceptions of listeners.
       if (error !== undefined && !isReported) process.nextTick(() => this.emit('error', error));
@@ -620,14 +591,17 @@ export class DatagramSocket
     this.#cleanup.catch(() => {});
   }
 
-  async #closeResources(parts: Parts | undefined): Promise<void> {
+  async #closeResources(parts: Parts | undefined, reason: Error): Promise<void> {
     if (parts === undefined) return;
     parts.services.close();
     await parts.id.close();
-    parts.sendQueue.failInFlight();
-    parts.ahs.close();
-    await parts.scope.close();
+    await parts.port.close(reason);
   }
+}
+
+/** The error of what a socket was asked to do before it was closed. */
+function wasClosed(cause?: Error): VerbsError {
+  return new VerbsError('ECANCELED', 'the socket was closed', { cause });
 }
 
 function checkPort(port: unknown): void {

@@ -183,6 +183,11 @@ export class SendQueue {
       request?.reject(this.#endReason?.error ?? new VerbsError('ECANCELED', `${this.#qp} was closed`));
   }
 
+  /** The requests that wait for a slot, and the bytes of memory that they need. */
+  get waiting(): { readonly count: number; readonly bytes: number } {
+    return { count: this.#waiting.length, bytes: this.#waiting.reduce((sum, { bytes }) => sum + bytes, 0) };
+  }
+
   /** Resolves when no request is in flight or waiting. */
   idle(): Promise<void> {
     if (this.#isIdle) return Promise.resolve();

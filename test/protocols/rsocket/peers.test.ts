@@ -1,6 +1,7 @@
 /** The peers of a datagram socket. */
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
+import { AhCache } from '../../../src/cm/ahcache.js';
 import type { AddressHandle, Pd } from '../../../src/index.js';
 import { Peers } from '../../../src/protocols/rsocket/datagram/peers.js';
 
@@ -18,7 +19,8 @@ function peers() {
     new Promise<AddressHandle>((resolve) => lookups.push(() => resolve({ [Symbol.dispose]() {} } as AddressHandle)));
   const own = { index: 0, gid: '::ffff:10.0.0.1', address: '10.0.0.1' };
   const device = { gids: [own], chooseGid: () => own };
-  const all = new Peers({ createAh, device } as unknown as Pd);
+  const ahs = new AhCache({ createAh, device } as unknown as Pd);
+  const all = new Peers(ahs.pd.device, ahs);
   return {
     lookups,
     at: (ms: number) => void clock.mockReturnValue(ms),

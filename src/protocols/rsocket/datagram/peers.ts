@@ -2,8 +2,9 @@
  * The queue pairs of peers, by address and port. A peer is known from its introduction on, and once its address is
  * resolved. The one that was not heard of for the longest time makes room for another.
  */
-import { AhCache } from '../../../cm/ahcache.js';
-import { type AddressHandle, gidAddress, type Pd } from '../../../index.js';
+import { gidAddress } from '../../../base/gid.js';
+import type { AhCache, Route } from '../../../cm/ahcache.js';
+import type { DeviceBase } from '../../../verbs/objects/devicebase.js';
 
 /** Peers that are kept. */
 const MAX_PEERS = 1024;
@@ -13,9 +14,10 @@ const MAX_PEERS = 1024;
  */
 const SILENCE_MS = 2000;
 
-/** The destination of a message, to be used at once. */
+/** The destination of a message. */
 export interface Destination {
-  readonly ah: AddressHandle;
+  /** Its address handle is in the cache now. */
+  readonly route: Route;
   readonly qpNum: number;
 }
 
@@ -23,7 +25,7 @@ interface Peer {
   /** Of its latest introduction. */
   qpNum: number;
   /** The route to it, once its address is resolved. */
-  route: { readonly local: string; readonly remote: string } | undefined;
+  route: Route | undefined;
   /** When the introduction came for which its address was resolved (ms). */
   resolvedAt: number;
   /** When it was last heard, or introduced to (ms). */
@@ -31,14 +33,14 @@ interface Peer {
 }
 
 export class Peers {
-  readonly #pd: Pd;
+  readonly #device: DeviceBase;
   readonly #ahs: AhCache;
   /** Least recently heard first. */
   readonly #peers = new Map<string, Peer>();
 
-  constructor(pd: Pd) {
-    this.#pd = pd;
-    this.#ahs = new AhCache(pd);
+  constructor(device: DeviceBase, ahs: AhCache) {
+    this.#device = device;
+    this.#ahs = ahs;
   }
 
   /** Returns where messages to a peer go; undefined: it has to be introduced to. */
@@ -50,8 +52,8 @@ export class Peers {
       peer.checkedAt = now;
       return undefined;
     }
-    const ah = this.#ahs.get(peer.route);
-    return ah && { ah, qpNum: peer.qpNum };
+    const { route, qpNum } = peer;
+    return this.#ahs.get(route) && { route, qpNum };
   }
 
   /** A message of a peer has come. */
@@ -78,12 +80,6 @@ export class Peers {
     this.#peers.delete(oldest);
   }
 
-  /** Closes all address handles. The queue pair is closed before. */
-  close(): void {
-    this.#peers.clear();
-    this.#ahs.close();
-  }
-
   #touch(key: string, peer: Peer): void {
     peer.checkedAt = performance.now();
     this.#peers.delete(key);
@@ -102,10 +98,9 @@ export class Peers {
     this.#ahs.resolve(route, introducedAt, onResolved, () => {});
   }
 
-  #routeTo(remote: string): Peer['route'] {
-    const { device } = this.#pd;
+  #routeTo(remote: string): Route | undefined {
     try {
-      return { local: gidAddress(device.chooseGid(remote).gid), remote };
+      return { local: gidAddress(this.#device.chooseGid(remote).gid), remote };
     } catch {
       return undefined;
     }

@@ -1,9 +1,11 @@
 /** The arguments of `send`, in all forms that `dgram.Socket` has. */
 import { wrongNumber, wrongType } from '../../../base/options.js';
-import type { Done } from './queues.js';
 
 /** A message: text, which is sent as UTF-8, or bytes, or several of both, which are sent as one message. */
 export type DatagramData = string | NodeJS.ArrayBufferView | readonly (string | NodeJS.ArrayBufferView)[];
+
+/** Called when the message has left, or cannot leave. */
+export type Done = (error?: Error) => void;
 
 /** The arguments of a call of `send`. */
 export interface SendArguments {

@@ -11,8 +11,9 @@ import { callProgram } from '../../../base/uncaught.js';
 import { useDevice } from '../../../deviceuse.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { alreadyBound, badType, checkPort, hasNoPeer, hasPeer, socketClosed } from '../../../sockets/errors.js';
-import { DatagramQueues, type Done, type QueuesListener } from './queues.js';
-import { type DatagramData, sendArguments } from './sendarguments.js';
+import { DatagramPort } from '../../../transport/datagramport.js';
+import { type Destination, Peers } from './peers.js';
+import { type DatagramData, type Done, sendArguments } from './sendarguments.js';
 import {
   decodeHeader,
   decodeIntroduction,
@@ -20,6 +21,7 @@ import {
   encodeIntroduction,
   introductionBytes,
   MESSAGE_BYTES,
+  QKEY,
 } from './wire.js';
 
 /** Options of `createSocket`. */
@@ -55,7 +57,9 @@ interface Binding {
   /** All that is open. */
   readonly scope: Scope;
   readonly device: Device;
-  readonly queues: DatagramQueues;
+  readonly port: DatagramPort;
+  /** The queue pairs of peers. */
+  readonly peers: Peers;
   /** The address that messages name as that of their sender. */
   readonly address: string;
   /** The header of every message. */
@@ -67,6 +71,8 @@ interface Binding {
 /** Receive buffers without an option, and at most. */
 const RECEIVES = 256;
 const MAX_RECEIVES = 16_384;
+/** Messages in flight. */
+const SENDS = 64;
 
 /**
  * A datagram socket by the protocol of rsockets. It behaves as a `dgram.Socket`: messages are lost, repeated or
@@ -211,12 +217,15 @@ export class Socket extends EventEmitter<{
 
   /** Messages that wait for a buffer of the device. */
   getSendQueueCount(): number {
-    return this.#binding?.queues.waiting.count ?? 0;
+    return this.#binding?.port.sendQueue.waiting.count ?? 0;
   }
 
   /** Bytes of the messages that wait for a buffer of the device. */
   getSendQueueSize(): number {
-    return this.#binding?.queues.waiting.bytes ?? 0;
+    if (this.#binding === undefined) return 0;
+    const { header, port } = this.#binding;
+    const { count, bytes } = port.sendQueue.waiting;
+    return bytes - count * header.length;
   }
 
   // ---- the end ----
@@ -330,18 +339,26 @@ export class Socket extends EventEmitter<{
     this.#binding = await Scope.open(async (scope) => {
       const { device } = scope.add(await useDevice(given, peer ?? address));
       const own = ownAddress(device, this.#version, address);
-      const listener: QueuesListener = {
-        onMessage: (from, bytes) => this.#onMessage(from, bytes),
-        onFailure: (error) => this.#fail(error),
-      };
-      const queues = scope.add(await DatagramQueues.open(device, receives, listener));
+      const queuePair = await DatagramPort.open(
+        device,
+        { receives, sends: SENDS, messageBytes: MESSAGE_BYTES, activate: (qp) => qp.activate({ qkey: QKEY }) },
+        {
+          onDatagram: (datagram) => {
+            this.#onMessage(datagram.source, datagram.bytes);
+            datagram.release();
+          },
+          onFailure: (error) => this.#fail(error),
+        },
+      );
+      scope.add({ close: () => queuePair.close(socketClosed()) });
       await bindUdp(this.#udp, port, address);
       const header = encodeHeader(own, this.#udp.address().port);
       const { activeMtu } = device.queryPort();
       return {
         scope,
         device,
-        queues,
+        port: queuePair,
+        peers: new Peers(device, queuePair.ahs),
         address: own,
         header,
         // the same by both ways
@@ -354,15 +371,39 @@ export class Socket extends EventEmitter<{
 
   #send(to: End, message: Uint8Array, done: Done): void {
     if (this.#binding === undefined) return;
-    const { queues, header, address, messageBytes } = this.#binding;
+    const { port, peers, address, messageBytes } = this.#binding;
     if (message.length > messageBytes) {
       const text = `the message has ${message.length} bytes, at most ${messageBytes} are allowed by the path MTU`;
       process.nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
       return;
     }
-    const destination = queues.peers.destinationOf(gidAddress(to.address), to.port);
-    if (destination !== undefined) queues.send(destination, header, message, done);
-    else this.#introduce(to, encodeIntroduction(address, { qpNum: queues.qpNum, message }), done);
+    const destination = peers.destinationOf(gidAddress(to.address), to.port);
+    if (destination !== undefined) this.#post(this.#binding, destination, message, done);
+    else this.#introduce(to, encodeIntroduction(address, { qpNum: port.qp.qpNum, message }), done);
+  }
+
+  #post({ port: { ahs, sendQueue }, header }: Binding, to: Destination, message: Uint8Array, done: Done): void {
+    const length = header.length + message.length;
+    const sending = sendQueue.submit(
+      'not sent',
+      {},
+      length,
+      (slot, wrId) => {
+        // While the message waited, the handle may have been replaced.
+        const ah = ahs.get(to.route);
+        if (ah === undefined) throw new VerbsError('ENOMEM', 'messages to too many peers wait to be sent');
+        slot.bytes.set(header);
+        slot.bytes.set(message, header.length);
+        const sgList = slot.sge(length);
+        return { opcode: 'SEND', wrId, signaled: true, sgList, ah, remoteQpn: to.qpNum, remoteQkey: QKEY };
+      },
+      () => {},
+    );
+    // A socket that is closed loses what is in flight without an error.
+    sending.then(
+      () => callProgram(done, undefined),
+      (error) => callProgram(() => done(this.#state === 'closed' ? undefined : error), undefined),
+    );
   }
 
   #introduce({ port, address }: End, bytes: Buffer, done: Done): void {
@@ -374,11 +415,11 @@ export class Socket extends EventEmitter<{
     if (this.#binding === undefined || port === 0) return;
     const introduction = decodeIntroduction(bytes, this.#version);
     if (introduction === undefined) return;
-    const { queues, address: own } = this.#binding;
+    const { port: queuePair, peers, address: own } = this.#binding;
     const { qpNum, message } = introduction;
-    queues.peers.introduced(gidAddress(address), port, qpNum);
+    peers.introduced(gidAddress(address), port, qpNum);
     if (message === undefined) return;
-    const answer = encodeIntroduction(own, { qpNum: queues.qpNum, message: undefined });
+    const answer = encodeIntroduction(own, { qpNum: queuePair.qp.qpNum, message: undefined });
     this.#introduce({ address, port }, answer, () => {});
     this.#deliver({ address, port }, message);
   }
@@ -386,9 +427,9 @@ export class Socket extends EventEmitter<{
   #onMessage(from: string, bytes: Buffer): void {
     const header = decodeHeader(bytes, this.#version);
     if (header === undefined || this.#binding === undefined) return;
-    const { device, queues } = this.#binding;
+    const { device, peers } = this.#binding;
     const address = gidAddress(from);
-    queues.peers.heard(address, header.port);
+    peers.heard(address, header.port);
     // As node:dgram has it: an answer by UDP needs the interface.
     const zone = isLinkLocal(ipBytes(address)) ? `%${device.queryPort().interface}` : '';
     this.#deliver({ address: address + zone, port: header.port }, header.message);
