@@ -5,23 +5,13 @@
  * Two things limit a writer: the halves of the peer's ring that it may write, and credits, one for each message, so
  * that the peer's receives last. The reader gives both again when half of either is used.
  */
-import {
-  type Device,
-  type Mr,
-  type Pd,
-  type Qp,
-  type QpOptions,
-  type Sge,
-  VerbsError,
-  type Wc,
-  WcOpcode,
-} from '../../index.js';
+import { type Device, type Mr, type Pd, type Qp, type QpOptions, type Sge, type Wc, WcOpcode } from '../../index.js';
 import type { BufferSizes, Protocol, Transport, TransportListener } from '../../sockets/protocol.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import { GrowableBuffer } from '../../transport/pools/growablebuffer.js';
 import { SendRing } from '../../transport/pools/sendring.js';
 import { Queues } from '../../transport/queues.js';
-import { OwnMappings, PeerMappings } from './mappings.js';
+import { Iomap, type IomapTransport } from './iomap.js';
 import { ReceiveRing } from './receivering.js';
 import {
   broken,
@@ -73,29 +63,13 @@ enum Request {
 const MAPPING_AT = TARGET_BYTES;
 const DATA_AT = MAPPING_AT + MAPPING_BYTES;
 
-/** Bytes for memory that the peer has mapped. */
-interface MappedWrite {
-  readonly to: PeerMemory;
-  readonly data: Uint8Array;
-  /** Called when they are acknowledged, if they are the last ones of a call. */
-  readonly done?: (error?: Error) => void;
-}
-
-/** The news that `iomap` has for the peer. */
-interface MappingMessage {
-  readonly index: number;
-  readonly entry: Mapping;
-  readonly done: (error?: Error) => void;
-}
-
-export class RsocketTransport implements Transport {
+export class RsocketTransport implements Transport, IomapTransport {
   /** The peer writes the target list, the table of its mapped memory, and the ring; we write from the own region. */
   readonly #queues: Queues;
   readonly #list: DataView;
   readonly #entry: DataView;
   readonly #mappingEntry: DataView;
-  readonly #peerMappings: PeerMappings;
-  readonly #ownMappings = new OwnMappings();
+  readonly #iomap: Iomap;
   readonly #received: ReceiveRing;
   readonly #sent: SendRing;
   readonly #receiveGrowth: GrowableBuffer;
@@ -114,20 +88,12 @@ export class RsocketTransport implements Transport {
   #creditLimit = 0;
   /** Messages read when we last gave credits. */
   #creditsGivenAt = 0;
-  /** Messages of the peer that had an entry of our table. */
-  #mappingsTaken = 0;
   #dataInFlight = 0;
   #controlInFlight = 0;
   /** An entry of the peer's list is on its way: its copy must not change. */
   #isEntryInFlight = false;
   /** Control messages that wait for their turn. */
   readonly #waiting: Control[] = [];
-  /** Mappings that the peer is to be told of; the first one may be on its way. */
-  readonly #mappings: MappingMessage[] = [];
-  #isMappingInFlight = false;
-  /** Writes to mapped memory that wait, and what is called for each message of them in flight. */
-  readonly #mappedWrites: MappedWrite[] = [];
-  readonly #mappedInFlight: (((error?: Error) => void) | undefined)[] = [];
   #isPeerEnded = false;
   #isPeerGone = false;
 
@@ -139,7 +105,7 @@ export class RsocketTransport implements Transport {
     this.#entry = viewOf(own.buffer, TARGET_BYTES);
     this.#mappingEntry = viewOf(own.buffer.subarray(MAPPING_AT), MAPPING_BYTES);
     const ringAt = listBytes(iomapSize);
-    this.#peerMappings = new PeerMappings(shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
+    this.#iomap = new Iomap(this, shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
     this.#received = new ReceiveRing(shared, ringAt);
     this.#sent = new SendRing(own, DATA_AT);
     this.#receiveGrowth = new GrowableBuffer(pd, shared, sizes.receive, (mr) => this.#received.moveTo(mr));
@@ -187,7 +153,7 @@ export class RsocketTransport implements Transport {
       credits: CREDITS,
       list: { addr: BigInt(iova), rkey, length: TARGETS },
       buffer: this.#received.first,
-      mappings: this.#peerMappings.size,
+      mappings: this.#iomap.size,
     });
   }
 
@@ -229,8 +195,7 @@ export class RsocketTransport implements Transport {
 
   /** Whether the peer's adapter has acknowledged all that was written. */
   get isIdle(): boolean {
-    const waiting = this.#waiting.length + this.#mappings.length + this.#mappedWrites.length;
-    return this.#dataInFlight + this.#controlInFlight + waiting === 0;
+    return this.#dataInFlight + this.#controlInFlight + this.#waiting.length + this.#iomap.pending === 0;
   }
 
   /** Reads at most `max` bytes, which the caller owns. */
@@ -242,7 +207,7 @@ export class RsocketTransport implements Transport {
 
   /** Writes as many bytes as the peer and our buffer have room for. @returns their number */
   write(data: Uint8Array): number {
-    this.#sendMappings();
+    this.#iomap.sendMappings();
     let done = 0;
     for (;;) {
       const bytes = Math.min(this.#room(), data.length - done);
@@ -267,49 +232,20 @@ export class RsocketTransport implements Transport {
     this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.CONTROL, sgList: [], remoteAddr: 0, rkey: 0 });
   }
 
-  /**
-   * Maps memory for the peer, which knows of it before what is written later.
-   * @returns when the peer's adapter has acknowledged the entry
-   * @throws VerbsError EINVAL, ENOMEM as `OwnMappings.map`, ECANCELED when the socket ends before
-   */
-  async map(bytes: number, offset: bigint): Promise<Mr> {
-    const size = this.#peer?.mappings ?? 0;
-    const { mr, index, entry } = await this.#ownMappings.map(this.pd, bytes, offset, size);
-    if (this.#queues.isStopped) throw ended();
-    await new Promise<void>((resolve, reject) => {
-      this.#mappings.push({ index, entry, done: (error) => (error ? reject(error) : resolve()) });
-      this.#sendMappings();
-    });
-    return mr;
+  /** As `Iomap.map`. */
+  map(bytes: number, offset: bigint): Promise<Mr> {
+    return this.#iomap.map(this.pd, bytes, offset, this.#peer?.mappings ?? 0);
   }
 
-  /**
-   * Writes to memory that the peer has mapped.
-   * @returns when the peer's adapter has acknowledged all
-   * @throws VerbsError EINVAL when the peer has not mapped all of it, ECANCELED when the socket ends before
-   */
-  async writeMapped(data: Uint8Array, offset: bigint): Promise<void> {
-    const parts: Omit<MappedWrite, 'done'>[] = [];
-    for (let at = 0; at < data.length; ) {
-      const to = this.#peerMappings.find(offset + BigInt(at));
-      parts.push({ to, data: data.subarray(at, at + to.length) });
-      at += to.length;
-    }
-    if (this.#queues.isStopped) throw ended();
-    const last = parts.pop();
-    if (last === undefined) return;
-    await new Promise<void>((resolve, reject) => {
-      this.#mappedWrites.push(...parts, { ...last, done: (error) => (error ? reject(error) : resolve()) });
-      this.#sendMapped();
-    });
+  /** As `Iomap.write`. */
+  writeMapped(data: Uint8Array, offset: bigint): Promise<void> {
+    return this.#iomap.write(data, offset);
   }
 
   /** Delivers no more. */
   stop(): void {
     this.#queues.stop();
-    for (const { done } of this.#mappings.splice(0)) done(ended());
-    for (const done of this.#mappedInFlight.splice(0)) done?.(ended());
-    for (const { done } of this.#mappedWrites.splice(0)) done?.(ended());
+    this.#iomap.end();
   }
 
   /** Both ends say that they write no more before they disconnect: something was lost otherwise. */
@@ -321,15 +257,19 @@ export class RsocketTransport implements Transport {
 
   async close(): Promise<void> {
     this.stop();
-    await this.#ownMappings.close();
+    await this.#iomap.close();
     for (const growth of [this.#receiveGrowth, this.#sendGrowth]) await growth.close();
     await this.#queues.close();
   }
 
   /** Bytes that one message can have now; 0 when the peer or our buffer has no room. */
   #room(): number {
-    if (this.#queues.isStopped || this.#sequence === this.#creditLimit || this.#dataInFlight >= MAX_DATA) return 0;
+    if (!this.#canSendData || this.#sequence === this.#creditLimit) return 0;
     return Math.min(this.#targets[0]?.length ?? 0, this.#sent.room, MAX_MESSAGE);
+  }
+
+  get #canSendData(): boolean {
+    return !this.#queues.isStopped && this.#dataInFlight < MAX_DATA;
   }
 
   /** Bytes that the peer permits us to write now. */
@@ -340,7 +280,7 @@ export class RsocketTransport implements Transport {
   /** Our buffer was smaller than that of the peer. */
   #moveSent(mr: Mr): void {
     this.#sent.moveTo(mr);
-    this.#sendMapped();
+    this.#iomap.sendWrites();
     this.#listener.onWritable();
   }
 
@@ -373,7 +313,7 @@ export class RsocketTransport implements Transport {
   /** Gives the peer credits, and a half of the ring, when half of either is used. */
   #giveCredits(): void {
     if (this.#peer === undefined || !this.#isStarted || this.#queues.isStopped || this.#isPeerEnded) return;
-    const read = this.#received.messagesRead + this.#mappingsTaken;
+    const read = this.#received.messagesRead + this.#iomap.taken;
     const withEntry = this.#received.hasFreeHalf && !this.#isEntryInFlight;
     const isDue = withEntry || read - this.#creditsGivenAt >= CREDITS / 2;
     // one is left to CONTROL, so that an end does not wait for credits
@@ -399,42 +339,28 @@ export class RsocketTransport implements Transport {
     return { addr, rkey: list.rkey, sge: this.#queues.own.sge(0, TARGET_BYTES) };
   }
 
-  /** Tells the peer of our mappings, one after the other. Each takes a credit, as the peer has a receive for it. */
-  #sendMappings(): void {
-    const [first] = this.#mappings;
-    if (first === undefined || this.#isMappingInFlight || this.#peer === undefined || !this.#isStarted) return;
-    if (this.#queues.isStopped || this.#sequence === this.#creditLimit || this.#dataInFlight >= MAX_DATA) return;
+  /** @internal Takes a credit, as the peer has a receive for it. */
+  postMapping(index: number, entry: Mapping): boolean {
+    if (this.#peer === undefined || !this.#isStarted || !this.#canSendData || this.#sequence === this.#creditLimit)
+      return false;
     const { list, isBigEndian } = this.#peer;
-    writeMapping(this.#mappingEntry, 0, first.entry, isBigEndian);
-    this.#isMappingInFlight = true;
+    writeMapping(this.#mappingEntry, 0, entry, isBigEndian);
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
-    const addr = list.addr + BigInt(list.length * TARGET_BYTES + first.index * MAPPING_BYTES);
+    const addr = list.addr + BigInt(list.length * TARGET_BYTES + index * MAPPING_BYTES);
     const sge = this.#queues.own.sge(MAPPING_AT, MAPPING_BYTES);
-    this.#post(Request.MAPPING, MessageKind.IOMAP, first.index, { addr, rkey: list.rkey, sge });
+    this.#post(Request.MAPPING, MessageKind.IOMAP, index, { addr, rkey: list.rkey, sge });
+    return true;
   }
 
-  /** Writes to mapped memory as long as there is room. The peer needs neither a receive nor a credit for that. */
-  #sendMapped(): void {
-    for (;;) {
-      const [first] = this.#mappedWrites;
-      const room = this.#dataInFlight < MAX_DATA ? Math.min(this.#sent.room, MAX_MESSAGE) : 0;
-      if (first === undefined || room === 0 || this.#queues.isStopped) return;
-      const { to, data, done } = first;
-      const now = data.subarray(0, room);
-      const sgList = this.#sent.put(now);
-      this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr: to.addr, rkey: to.rkey });
-      this.#dataInFlight++;
-      const isWhole = now.length === data.length;
-      this.#mappedInFlight.push(isWhole ? done : undefined);
-      if (isWhole) this.#mappedWrites.shift();
-      else
-        this.#mappedWrites[0] = {
-          ...first,
-          to: { ...to, addr: to.addr + BigInt(now.length) },
-          data: data.subarray(now.length),
-        };
-    }
+  /** @internal The peer needs neither a receive nor a credit for that. */
+  postMapped({ addr: remoteAddr, rkey }: PeerMemory, data: Uint8Array): number {
+    const length = this.#canSendData ? Math.min(this.#sent.room, MAX_MESSAGE, data.length) : 0;
+    if (length === 0) return 0;
+    const sgList = this.#sent.put(data.subarray(0, length));
+    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr, rkey });
+    this.#dataInFlight++;
+    return length;
   }
 
   #sendWaiting(): void {
@@ -453,13 +379,11 @@ export class RsocketTransport implements Transport {
     if (request === Request.DATA || request === Request.MAPPED) {
       this.#sent.retire();
       this.#dataInFlight--;
-      if (request === Request.MAPPED) this.#mappedInFlight.shift()?.();
-      this.#sendMapped();
+      if (request === Request.MAPPED) this.#iomap.onWriteSent();
+      this.#iomap.sendWrites();
     } else if (request === Request.MAPPING) {
       this.#dataInFlight--;
-      this.#isMappingInFlight = false;
-      this.#mappings.shift()?.done();
-      this.#sendMappings();
+      this.#iomap.onMappingSent();
     } else {
       this.#controlInFlight--;
       if (request === Request.CREDITS) this.#isEntryInFlight = false;
@@ -494,7 +418,7 @@ export class RsocketTransport implements Transport {
   /** The entry is whole now, which it need not be before, and no other takes its place before we have filled it. */
   #onCredits(limit: number, hasEntry: boolean): void {
     this.#creditLimit = limit;
-    this.#sendMappings();
+    this.#iomap.sendMappings();
     if (hasEntry) {
       if (this.#targets.length === TARGETS) throw broken(`it gave more than ${TARGETS} parts of its buffer at once`);
       const target = readTarget(this.#list, this.#ownIndex * TARGET_BYTES);
@@ -507,11 +431,7 @@ export class RsocketTransport implements Transport {
 
   /** Counts as a message that was read: the peer has taken a credit for it. */
   #onMapping(index: number, bytes: number): void {
-    const { size } = this.#peerMappings;
-    if (index >= size) throw broken(`it mapped memory with the index ${index} of a table of ${size} entries`);
-    if (bytes !== MAPPING_BYTES) throw broken(`it wrote ${bytes} bytes of an entry, which has ${MAPPING_BYTES}`);
-    this.#peerMappings.take(index);
-    this.#mappingsTaken++;
+    this.#iomap.onMapping(index, bytes);
     this.#giveCredits();
   }
 
@@ -528,8 +448,6 @@ function viewOf(buffer: Buffer, bytes: number): DataView {
 
 /** Bytes of the target list and of the table that follows it. */
 const listBytes = (mappings: number) => TARGETS * TARGET_BYTES + mappings * MAPPING_BYTES;
-
-const ended = () => new VerbsError('ECANCELED', 'the socket has ended');
 
 /**
  * Rsockets, as of librdmacm. They use neither READs nor atomics.
