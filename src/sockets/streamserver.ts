@@ -4,6 +4,7 @@ import { isIPv6 } from 'node:net';
 import { callProgram } from '../base/uncaught.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device } from '../index.js';
+import { acceptAll, refuse } from '../transport/acceptor.js';
 import { memoryShares } from '../transport/memoryshares.js';
 import { alreadyListens, checkPort, notRunning } from './errors.js';
 import { bufferSizes, familyOf, type SocketAddress, type SocketOptions } from './options.js';
@@ -163,15 +164,12 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     }
     if (!this.#isStarted) return;
     this.#isListening = true;
-    void this.#acceptAll(this.#id);
+    void acceptAll(
+      this.#id,
+      (request) => this.#accept(request),
+      (error) => this.#fail(error),
+    );
     callProgram(() => this.emit('listening'), false);
-  }
-
-  async #acceptAll(id: CmId): Promise<void> {
-    for await (const event of id.channel) {
-      if (event.type === 'CONNECT_REQUEST') void this.#accept(event.id);
-      else if (event.type === 'DEVICE_REMOVAL') this.#fail(event.error);
-    }
   }
 
   async #accept(id: CmId): Promise<void> {
@@ -179,7 +177,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     const [memory, client] = [memoryShares(id.device as Device), id.remoteAddress?.address ?? ''];
     if (isFull || !memory.take(client, this.#connectionBytes)) {
       callProgram(() => this.emit('drop', dropped(id)), false);
-      await refuse(id);
+      await refuse(id, { reason: 'NO_RESOURCES' });
       return;
     }
     const release = () => memory.release(client, this.#connectionBytes);
@@ -249,9 +247,4 @@ function dropped({ localAddress, remoteAddress }: CmId) {
     remotePort: remoteAddress?.port,
     remoteFamily: familyOf(remoteAddress?.address),
   };
-}
-
-async function refuse(id: CmId): Promise<void> {
-  await id.reject({ reason: 'NO_RESOURCES' }).catch(() => {});
-  await id.close();
 }

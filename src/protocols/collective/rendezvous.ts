@@ -8,6 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
 import { CmError, type CmId, type Cq, createCmId, type Device, type Pd } from '../../index.js';
+import { acceptAll, listen, refuse } from '../../transport/acceptor.js';
 import { RankError } from './errors.js';
 import type { CommunicatorSettings, RankEndpoint } from './options.js';
 import { Peer, type PeerListener } from './peer.js';
@@ -23,6 +24,7 @@ const PAUSE_MS = 200;
  * only not give up long before.
  */
 const ACK_TIMEOUT = 15;
+const CM_ID_OPTIONS = { ackTimeout: ACK_TIMEOUT, minRnrTimer: RNR_TIMER };
 /** Only WRITE and SEND are used. */
 const CONN_PARAM = { responderResources: 0, initiatorDepth: 0 };
 
@@ -132,7 +134,7 @@ export class Rendezvous {
 
   async #attempt(other: number, signal: AbortSignal): Promise<void> {
     const { host, port } = this.#endpoints.get(other) as RankEndpoint;
-    const id = createCmId(this.#parts.device, { ackTimeout: ACK_TIMEOUT, minRnrTimer: RNR_TIMER });
+    const id = createCmId(this.#parts.device, CM_ID_OPTIONS);
     const wait = { signal, timeout: ATTEMPT_MS };
     let peer: Peer | undefined;
     try {
@@ -155,24 +157,21 @@ export class Rendezvous {
 
   async #listen(): Promise<void> {
     const { rank, isLearnt } = this.#settings;
-    const id = createCmId(this.#parts.device, { ackTimeout: ACK_TIMEOUT, minRnrTimer: RNR_TIMER });
-    this.#cmId = id;
     const own = isLearnt && rank > 0 ? undefined : this.#endpoints.get(rank);
-    await id.bindAddr('::', own?.port ?? 0);
-    await id.listen();
-    void this.#acceptAll(id);
-  }
-
-  async #acceptAll(id: CmId): Promise<void> {
-    for await (const event of id.channel) if (event.type === 'CONNECT_REQUEST') void this.#accept(event.id);
+    this.#cmId = await listen(this.#parts.device, { port: own?.port ?? 0 }, CM_ID_OPTIONS);
+    // Each connection reports the failure of the device.
+    void acceptAll(
+      this.#cmId,
+      (request) => this.#accept(request),
+      () => {},
+    );
   }
 
   async #accept(id: CmId): Promise<void> {
     const hello = decodeHello(id.request?.privateData ?? new Uint8Array(0), this.#settings);
     const reason = typeof hello === 'string' ? hello : this.#objection(hello.rank);
     if (typeof hello === 'string' || reason !== undefined) {
-      await id.reject({ privateData: Buffer.from(reason ?? '') }).catch(() => {});
-      await id.close();
+      await refuse(id, { privateData: Buffer.from(reason ?? '') });
       return;
     }
     const isNewest = () => this.#requests.get(hello.rank) === id;

@@ -3,8 +3,9 @@ import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { anything, type Checks, checkInteger, checkOptions, integer, nested, text } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
-import { type CmAddress, type CmId, createCmId } from '../../cm/index.js';
+import type { CmAddress, CmId } from '../../cm/index.js';
 import { withDetails } from '../../errors.js';
+import { listen } from '../../transport/acceptor.js';
 import { Endpoints } from '../../transport/endpoints.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -105,14 +106,12 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
     checkInteger('port', port, 0, 65535);
     signal?.throwIfAborted();
     Endpoints.of(device).assertOpen();
-    const id = createCmId(device, CM_ID_OPTIONS);
-    try {
-      await id.bindAddr(host, port);
-      await id.listen({ backlog });
-      signal?.throwIfAborted();
-    } catch (error) {
-      await id.close();
+    const id = await listen(device, { host, port, backlog }, CM_ID_OPTIONS).catch((error) => {
       throw withDetails(error, { syscall: 'listen', address: host, port });
+    });
+    if (signal?.aborted) {
+      await id.close();
+      signal.throwIfAborted();
     }
     const server = new Server(id, accept, new ReceivePools(device, { maxBytes: receivePoolBytes, isKept: true }));
     if (signal !== undefined) {

@@ -2,6 +2,7 @@
 
 import type { Shares } from '../../../base/shares.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { refuse } from '../../../transport/acceptor.js';
 import { untilDisconnected } from '../../../transport/disconnect.js';
 import { memoryShares } from '../../../transport/memoryshares.js';
 import type { TransferBuffers } from '../buffers.js';
@@ -143,7 +144,6 @@ export class HostConnection implements QueueListener {
 }
 
 /** Rejects a connection request, and frees the id. */
-export async function reject(id: CmId, status: RejectStatus): Promise<void> {
-  await id.reject({ privateData: encodeReject(status) }).catch(() => {});
-  await id.close();
+export function reject(id: CmId, status: RejectStatus): Promise<void> {
+  return refuse(id, { privateData: encodeReject(status) });
 }

@@ -8,7 +8,8 @@ import { array, type Checks, callable, checkOptions, hostName, integer, required
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { openedDevice, useDevice } from '../../../deviceuse.js';
-import { type CmId, createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { acceptAll, listen } from '../../../transport/acceptor.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
@@ -92,7 +93,12 @@ export class NvmeTarget {
     this.#pd = parts.pd;
     this.#buffers = parts.buffers;
     this.#listener = parts.listener;
-    void this.#acceptAll();
+    // Each connection reports the failure of the device.
+    void acceptAll(
+      this.#listener,
+      (request) => this.#accept(request),
+      () => {},
+    );
   }
 
   /** @internal */
@@ -104,9 +110,7 @@ export class NvmeTarget {
       const { device } = scope.add(await useDevice(checked.device, host));
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
-      const listener = scope.add(createCmId(device));
-      await listener.bindAddr(host ?? '::', port);
-      await listener.listen();
+      const listener = scope.add(await listen(device, { host, port }));
       return new NvmeTarget(checked, { scope, subsystems, pd, buffers, listener });
     });
   }
@@ -174,10 +178,6 @@ export class NvmeTarget {
     const namespaces = [...this.#subsystems.values()].flatMap((subsystem) => [...subsystem.namespaces.values()]);
     const closed = await Promise.allSettled([...namespaces.map((namespace) => namespace.close()), ...this.#closing]);
     for (const result of closed) if (result.status === 'rejected') throw result.reason;
-  }
-
-  async #acceptAll(): Promise<void> {
-    for await (const event of this.#listener.channel) if (event.type === 'CONNECT_REQUEST') void this.#accept(event.id);
   }
 
   async #accept(id: CmId): Promise<void> {
