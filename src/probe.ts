@@ -15,9 +15,18 @@ export type { Audit, AuditPlace } from './probe/checks/audit.js';
 export type { Check, CmCheck, RequesterCheck, ResponderCheck, RuleCheck } from './probe/checks/check.js';
 export type { Breach, CheckBase, Deviation, Judge, PacketRule } from './probe/checks/checkbase.js';
 export { CHECKS } from './probe/checks/checks.js';
-export { Conversation, Finding, isSame, Nak, pattern, type Received, told } from './probe/checks/conversation.js';
+export {
+  CheckEnd,
+  Conversation,
+  isSame,
+  Nak,
+  pattern,
+  type Received,
+  receivedText,
+} from './probe/checks/conversation.js';
 export { defineCheck } from './probe/checks/define.js';
 export type { CheckRecord } from './probe/checks/record.js';
+export { type RequestOptions, ResponderConversation } from './probe/checks/responderconversation.js';
 export type { CheckResult, Evidence, Verdict } from './probe/checks/result.js';
 export {
   type CheckOptions,
@@ -28,7 +37,6 @@ export {
   runChecks,
 } from './probe/checks/run.js';
 export { type Message, Service, timeoutOf } from './probe/checks/service.js';
-export { type RequestOptions, Talk } from './probe/checks/talk.js';
 export type {
   Background,
   CmOptions,
@@ -64,7 +72,7 @@ export { checkFaultRule } from './probe/link/faultmatcher.js';
 export type { PacketTimes } from './probe/link/kerneltimes.js';
 export { LinkPort } from './probe/link/linkport.js';
 export { MadPort } from './probe/link/madport.js';
-export { MessagePort } from './probe/link/messageport.js';
+export { ReceivingPort } from './probe/link/messageport.js';
 export { type PingOptions, PingPort } from './probe/link/pingport.js';
 export { ScriptedLink, type ScriptedLinkOptions, type ScriptedQueue } from './probe/link/scriptedlink.js';
 export { SendingPort } from './probe/link/sendingport.js';
@@ -90,9 +98,9 @@ export {
   type Base,
   decode,
   describe,
+  encodeFrame,
   type Flow,
-  flow,
-  frame,
+  flowOf,
   nak,
   type Packet,
   type Pieces,
@@ -134,7 +142,7 @@ export {
 } from './probe/report/report.js';
 export type { Outcome, ProbeLink, ProbeRun } from './probe/report/run.js';
 export { distributionText } from './probe/report/values.js';
-export type { Place, Script } from './probe/script/ast.js';
+export type { Script, SourcePosition } from './probe/script/ast.js';
 export { checkScript } from './probe/script/check.js';
 export { ScriptError } from './probe/script/error.js';
 export { formatScript } from './probe/script/format.js';

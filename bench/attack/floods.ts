@@ -1,7 +1,7 @@
 /** The frames of each flood, from the encoders of the tests, which share no code with the project. */
 
 import { ipBytes } from '../../src/probe/packet/address.js';
-import { CNP, datagram, flow, frame, nak, type Packet } from '../../src/probe/packet/packets.js';
+import { CNP, datagram, encodeFrame, flowOf, nak, type Packet } from '../../src/probe/packet/packets.js';
 import * as mads from '../../test/cm/mads.js';
 import { addressIn, type Family, type Host } from './site.js';
 import { CLOSED_PORT, SERVICE_PORT } from './target.js';
@@ -40,9 +40,9 @@ function mad(source: Source, bytes: (n: number, from: number[], to: number[]) =>
   return (victim: Victim, n: number): Uint8Array => {
     const { srcIp, srcMac } = source(victim, n);
     const { target } = victim;
-    const there = flow({ srcIp, srcMac, dstIp: target.address, dstMac: target.mac, ...GSI });
+    const there = flowOf({ srcIp, srcMac, dstIp: target.address, dstMac: target.mac, ...GSI });
     const payload = bytes(n, [...ipBytes(srcIp)], [...ipBytes(target.address)]);
-    return frame(there, datagram.sendOnly({ psn: n & 0xffffff, qkey: QKEY, srcQp: 1, payload }));
+    return encodeFrame(there, datagram.sendOnly({ psn: n & 0xffffff, qkey: QKEY, srcQp: 1, payload }));
   };
 }
 
@@ -60,7 +60,7 @@ const forged =
   (packet: (n: number) => Packet) =>
   ({ target, honest, attacker, flowQpn }: Victim, n: number) => {
     const ends = { srcIp: honest.address, srcMac: attacker.mac, dstIp: target.address, dstMac: target.mac };
-    return frame(flow({ ...ends, destQp: flowQpn }), packet(n));
+    return encodeFrame(flowOf({ ...ends, destQp: flowQpn }), packet(n));
   };
 const psn = (n: number) => mix(n) & 0xffffff;
 

@@ -3,7 +3,7 @@
  * an adapter would not do what they do.
  */
 import { ipBytes } from '../../src/probe/packet/address.js';
-import { datagram, flow, frame, nak, Op, type Packet, request } from '../../src/probe/packet/packets.js';
+import { datagram, encodeFrame, flowOf, nak, Op, type Packet, request } from '../../src/probe/packet/packets.js';
 import * as mads from '../../test/cm/mads.js';
 import { payloadsOf, type Rig } from '../../test/link/rig.js';
 import type { Victim } from './floods.js';
@@ -110,18 +110,21 @@ class Peers implements RawPeer {
 
   /** Returns the frame of a message of the connection manager. */
   mad(payload: Uint8Array): Uint8Array {
-    return frame(this.#flow({ srcQp: 1, destQp: 1 }), datagram.sendOnly({ psn: 0, qkey: QKEY, srcQp: 1, payload }));
+    return encodeFrame(
+      this.#flow({ srcQp: 1, destQp: 1 }),
+      datagram.sendOnly({ psn: 0, qkey: QKEY, srcQp: 1, payload }),
+    );
   }
 
   /** Returns the frame of a packet for the target's queue pair. */
   packet({ remoteQpn }: RawConnection, packet: Packet): Uint8Array {
-    return frame(this.#flow({ destQp: remoteQpn }), packet);
+    return encodeFrame(this.#flow({ destQp: remoteQpn }), packet);
   }
 
   #flow(ends: { readonly srcQp?: number; readonly destQp: number }) {
     const { attacker, target } = this.victim;
     const hosts = { srcIp: attacker.address, srcMac: attacker.mac, dstIp: target.address, dstMac: target.mac };
-    return flow({ ...hosts, ...ends });
+    return flowOf({ ...hosts, ...ends });
   }
 
   #dial(): void {

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { ack, flow, frame, request, reverse } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, flowOf, request, reverse } from '../../src/probe/packet/packets.js';
 import { pcapFile } from '../kit/capturefile.js';
 import { run } from './run.js';
 
@@ -17,14 +17,14 @@ function file(name: string, bytes: Uint8Array): string {
 }
 
 /** Two connections, a packet each microsecond: in the second a PSN is sent again. */
-const quiet = flow({ destQp: 0x11, srcQp: 0x22 });
-const troubled = flow({ destQp: 0x33, srcQp: 0x44 });
+const quiet = flowOf({ destQp: 0x11, srcQp: 0x22 });
+const troubled = flowOf({ destQp: 0x33, srcQp: 0x44 });
 const packets = [
-  frame(quiet, request.sendOnly({ psn: 7, ackReq: true })),
-  frame(reverse(quiet), ack({ psn: 7, msn: 1 })),
-  frame(troubled, request.sendOnly({ psn: 9, ackReq: true })),
-  frame(troubled, request.sendOnly({ psn: 9, ackReq: true })),
-  frame(reverse(troubled), ack({ psn: 9, msn: 1 })),
+  encodeFrame(quiet, request.sendOnly({ psn: 7, ackReq: true })),
+  encodeFrame(reverse(quiet), ack({ psn: 7, msn: 1 })),
+  encodeFrame(troubled, request.sendOnly({ psn: 9, ackReq: true })),
+  encodeFrame(troubled, request.sendOnly({ psn: 9, ackReq: true })),
+  encodeFrame(reverse(troubled), ack({ psn: 9, msn: 1 })),
 ];
 const capture = file('capture.pcap', pcapFile(packets));
 const page = join(folder, 'capture.html');

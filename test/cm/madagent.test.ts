@@ -7,7 +7,7 @@ import { MadAgent } from '../../src/cm/madagent.js';
 import { GSI } from '../../src/device/codes.js';
 import { type Cq, type Device, MemoryHub, type VerbsError } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory/link.js';
-import { datagram, flow, frame } from '../../src/probe/packet/packets.js';
+import { datagram, encodeFrame, flowOf } from '../../src/probe/packet/packets.js';
 import { Rig } from '../link/rig.js';
 import { openOn } from '../verbs/pair.js';
 import { DevicePair, PORT } from './devicepair.js';
@@ -50,7 +50,7 @@ function requests(hub: MemoryHub, device: Device) {
   const own = device.gids.find(({ gid }) => gid.startsWith('::ffff:'))?.address as string;
   const to = own.split('.').map(Number);
   const ask = (n: number, host: number, port = PORT) => {
-    const there = flow({
+    const there = flowOf({
       srcIp: `10.0.0.${host}`,
       srcMac: `02:00:00:00:01:${host}`,
       dstIp: own,
@@ -59,7 +59,7 @@ function requests(hub: MemoryHub, device: Device) {
       destQp: 1,
     });
     const payload = mads.req({ id: n, qpn: n, guid: BigInt(host), port, from: [10, 0, 0, host], to });
-    rig.put(frame(there, datagram.sendOnly({ psn: n, qkey: GSI.qkey, srcQp: 1, payload })));
+    rig.put(encodeFrame(there, datagram.sendOnly({ psn: n, qkey: GSI.qkey, srcQp: 1, payload })));
     rig.link.send(0);
     device.engine.poll();
   };

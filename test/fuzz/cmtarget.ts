@@ -5,7 +5,7 @@
 import { type Device, MemoryHub } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { macText } from '../../src/probe/packet/address.js';
-import { datagram, flow, frame } from '../../src/probe/packet/packets.js';
+import { datagram, encodeFrame, flowOf } from '../../src/probe/packet/packets.js';
 import type { Random } from '../kit/random.js';
 import { Rig } from '../link/rig.js';
 import { openOn } from '../verbs/pair.js';
@@ -33,7 +33,7 @@ class CmSession implements Session {
   ) {
     this.#injector = new Rig(memoryLink(hub, { addresses: [ATTACKER] }), { slots: 256 });
     const { mac } = server.link.interface;
-    this.#at = flow({ srcIp: ATTACKER, dstIp: SERVER, dstMac: macText(mac), destQp: GSI.qpn, srcQp: GSI.qpn });
+    this.#at = flowOf({ srcIp: ATTACKER, dstIp: SERVER, dstMac: macText(mac), destQp: GSI.qpn, srcQp: GSI.qpn });
   }
 
   static async open(seed: number): Promise<CmSession> {
@@ -64,7 +64,7 @@ class CmSession implements Session {
   async feed(inputs: readonly Uint8Array[]): Promise<void> {
     for (const payload of inputs) {
       const packet = datagram.sendOnly({ psn: this.#psn++ & 0xffffff, payload, qkey: GSI.qkey, srcQp: GSI.qpn });
-      this.#injector.put(frame(this.#at, packet));
+      this.#injector.put(encodeFrame(this.#at, packet));
     }
     this.#injector.link.send(0);
     for (let i = 0; i < 3; i++) await new Promise((resolve) => setImmediate(resolve));

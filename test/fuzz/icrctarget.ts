@@ -3,7 +3,7 @@
  * ArrayBuffer of the C heap, so that the address sanitizer sees an access behind it.
  */
 import { native } from '../../src/native.js';
-import { frame, request } from '../../src/probe/packet/packets.js';
+import { encodeFrame, request } from '../../src/probe/packet/packets.js';
 import { IcrcRings } from '../kit/icrcrings.js';
 import type { Random } from '../kit/random.js';
 import type { FuzzTarget, Session } from './fuzzer.js';
@@ -19,7 +19,7 @@ class IcrcSession implements Session {
     const there = { ...FROM_PEER, ...(random.chance(0.3) && { vlan: random.below(4096) }) };
     const v6 = { srcIp: 'fd00::2', dstIp: 'fd00::1' };
     const payload = new Uint8Array(random.pick([random.below(4400), random.below(300), 256 * random.below(17)]));
-    const whole = frame(random.chance(0.5) ? there : { ...there, ...v6 }, request.sendOnly({ psn: 1, payload }));
+    const whole = encodeFrame(random.chance(0.5) ? there : { ...there, ...v6 }, request.sendOnly({ psn: 1, payload }));
     const damaged = random.chance(0.3) ? mutate(random, whole) : whole;
     const cut = random.chance(0.3) ? damaged.subarray(0, random.below(damaged.length + 1)) : damaged;
     const share = random.pick([256, 512, 1024, 2048, 4096, random.below(1 << 15)]);

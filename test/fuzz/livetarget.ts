@@ -93,7 +93,7 @@ class LiveSession implements Session {
       const view = new DataView(bytes.buffer);
       const [a, b] = [this.network.a, this.network.b].map((device) => ipv4Of(device));
       bytes.set([...(b as number[]), ...(a as number[])], 26);
-      const [{ qpn, psn }, { mr }] = [this.#at, this.#ends[0]];
+      const [{ qpn: qpn, psn }, { mr }] = [this.#at, this.#ends[0]];
       view.setUint32(46, (view.getUint32(46) & 0xff000000) | qpn);
       const offset = random.pick([0, 0, 0, 1, 2, -1, random.below(64)]);
       view.setUint32(50, (view.getUint32(50) & 0xff000000) | ((psn + offset) & 0xffffff));

@@ -4,7 +4,7 @@
  */
 
 import { icrc } from '../../src/probe/packet/icrc.js';
-import { datagram, type Flow, flow, frame, request, uc } from '../../src/probe/packet/packets.js';
+import { datagram, encodeFrame, type Flow, flowOf, request, uc } from '../../src/probe/packet/packets.js';
 import { openPort, QKEY } from '../kit/datagrams.js';
 import { type QpSizes, type Region, Rig, type RigQp } from '../kit/rig.js';
 
@@ -18,7 +18,7 @@ const [MW_BIND, FLUSH_GLOBAL] = [16, 256];
 const RXE_FLUSH_ICRC = 1;
 
 /** The flow of a frame from the peer to the card. */
-export const FROM_PEER: Flow = flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' });
+export const FROM_PEER: Flow = flowOf({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' });
 
 /** A range of addresses and its key. */
 export interface Key {
@@ -198,16 +198,16 @@ export class Target {
     const at: Flow = { ...FROM_PEER, destQp: qp.qpn };
     const payload = Uint8Array.from({ length: 1000 }, (_, i) => i * 7);
     const packet = request.writeOnly({ psn: 0, ackReq: true, payload, va: this.open.iova + 5n, rkey: this.open.rkey });
-    this.feed(frame(at, packet));
+    this.feed(encodeFrame(at, packet));
     if (Buffer.compare(this.open.bytes.subarray(5, 1005), payload) !== 0) throw new Error('a WRITE does not arrive');
-    this.feed(frame(at, request.sendOnly({ psn: 1, ackReq: true, payload })));
+    this.feed(encodeFrame(at, request.sendOnly({ psn: 1, ackReq: true, payload })));
     if (Buffer.compare(this.landing.bytes.subarray(0, 1000), payload) !== 0) throw new Error('a SEND does not arrive');
     if (qp.attribute('MSN') !== 2 || qp.state !== 'RTS') throw new Error('the conversation did not go on');
     const [left, right] = [payload.slice(0, 500), payload.slice(500)];
-    this.feed(frame({ ...at, destQp: this.unreliable.qpn }, uc(request.sendOnly({ psn: 9, payload: right }))));
+    this.feed(encodeFrame({ ...at, destQp: this.unreliable.qpn }, uc(request.sendOnly({ psn: 9, payload: right }))));
     if (Buffer.compare(this.landing.bytes.subarray(0, 500), right) !== 0) throw new Error('a UC SEND does not arrive');
     const to = { ...at, destQp: this.datagrams.qpn };
-    this.feed(frame(to, datagram.sendOnly({ psn: 9, payload: left, qkey: QKEY, srcQp: 5 })));
+    this.feed(encodeFrame(to, datagram.sendOnly({ psn: 9, payload: left, qkey: QKEY, srcQp: 5 })));
     if (Buffer.compare(this.landing.bytes.subarray(40, 540), left) !== 0) throw new Error('a datagram does not arrive');
   }
 }

@@ -2,7 +2,7 @@
 import { createCipheriv } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Card } from '../../src/device/card.js';
-import { ack, flow, frame, request, reverse } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, flowOf, request, reverse } from '../../src/probe/packet/packets.js';
 import { Random } from '../kit/random.js';
 import { Rig } from '../kit/rig.js';
 
@@ -110,14 +110,14 @@ test('the table finds every object, however many have been added and removed', a
   const random = new Random(7);
   const ptr = rig.x.memAlloc(4096);
   const qp = rig.qp().connect({ destQpn: 0x22, sqPsn: 0, rqPsn: 0, maxDestRdAtomic: 1 });
-  const there = flow({ destQp: qp.qpn });
+  const there = flowOf({ destQp: qp.qpn });
   const held: { mr: number; rkey: number }[] = [];
   let psn = 0;
   /** Returns whether the card acknowledges a WRITE of one byte under this key. */
   const isKnown = (rkey: number): boolean => {
     const payload = Uint8Array.of(psn & 255);
-    const [answer] = rig.in(psn, frame(there, request.writeOnly({ psn, va: 0n, rkey, payload, ackReq: true })));
-    const expected = frame(reverse(there), ack({ psn, msn: psn + 1 }));
+    const [answer] = rig.in(psn, encodeFrame(there, request.writeOnly({ psn, va: 0n, rkey, payload, ackReq: true })));
+    const expected = encodeFrame(reverse(there), ack({ psn, msn: psn + 1 }));
     psn++;
     return answer !== undefined && Buffer.compare(answer, expected) === 0;
   };

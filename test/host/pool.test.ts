@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { ack, type Flow, flow, frame, request } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, type Flow, flowOf, request } from '../../src/probe/packet/packets.js';
 import { Random } from '../kit/random.js';
 import { Rig, type RigQp } from '../kit/rig.js';
 
@@ -178,10 +178,10 @@ function talk(talker: Talker): void {
   qp.recv(7, [to.piece(0, 100)]);
   qp.send({ opcode: 'SEND', pieces: [from.piece(0, 100)] });
   expect(rig.out(psn * 1000 + 1).length).toBe(1);
-  const there: Flow = { ...flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' }), destQp: qp.qpn };
+  const there: Flow = { ...flowOf({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' }), destQp: qp.qpn };
   const payload = Uint8Array.from({ length: 100 }, (_, i) => i + psn);
-  rig.in(psn * 1000 + 2, frame(there, request.sendOnly({ psn, ackReq: true, payload })));
-  rig.in(psn * 1000 + 3, frame(there, ack({ psn, msn: psn + 1 })));
+  rig.in(psn * 1000 + 2, encodeFrame(there, request.sendOnly({ psn, ackReq: true, payload })));
+  rig.in(psn * 1000 + 3, encodeFrame(there, ack({ psn, msn: psn + 1 })));
   expect(qp.poll().map(({ status }) => status)).toEqual(['SUCCESS', 'SUCCESS']);
   expect(Buffer.compare(to.bytes, payload)).toBe(0);
   talker.psn++;

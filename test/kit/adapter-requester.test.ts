@@ -1,12 +1,12 @@
 /** The strict requester of the kit reports each broken rule, and takes a stream that breaks none. */
 import { expect, test } from 'vitest';
-import { ack, flow, frame, nak, type Packet, response, reverse } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, flowOf, nak, type Packet, response, reverse } from '../../src/probe/packet/packets.js';
 import { AdapterRequester } from './adapter/requester.js';
 import { Violation } from './adapter/rules.js';
 import { Random } from './random.js';
 
 const MTU = 256;
-const THERE = flow({ trafficClass: 2 });
+const THERE = flowOf({ trafficClass: 2 });
 const BACK = reverse(THERE);
 const at = { va: 0x1000n, rkey: 7 };
 const data = new Random(1).bytes(700);
@@ -28,8 +28,8 @@ function requester(...lost: readonly number[]): AdapterRequester {
 /** A response leaves the card, and arrives. */
 function answer(adapter: AdapterRequester, ...packets: readonly Packet[]): void {
   for (const packet of packets) {
-    adapter.inspect(frame(BACK, packet));
-    adapter.receive(frame(BACK, packet), 0);
+    adapter.inspect(encodeFrame(BACK, packet));
+    adapter.receive(encodeFrame(BACK, packet), 0);
   }
 }
 

@@ -1,12 +1,12 @@
 /** The strict responder of the kit reports each broken rule, and takes a stream that breaks none. */
 import { expect, test } from 'vitest';
-import { flow, frame, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
 import { AdapterResponder, type ResponderOptions } from './adapter/responder.js';
 import { Violation } from './adapter/rules.js';
 import { Random } from './random.js';
 
 const MTU = 256;
-const THERE = flow({ trafficClass: 2 });
+const THERE = flowOf({ trafficClass: 2 });
 const BACK = reverse(THERE);
 const at = { va: 0x1000n, rkey: 7 };
 const bytes = (length: number, seed = 1) => new Random(seed).bytes(length);
@@ -23,13 +23,13 @@ function responder(options: Partial<ResponderOptions> = {}, receives = 100): Ada
 /** Frames leave the card and arrive; the answers reach it at once. */
 function pass(adapter: AdapterResponder, now: number, ...packets: readonly Packet[]): void {
   for (const packet of packets) leave(adapter, now, packet);
-  for (const packet of packets) adapter.receive(frame(BACK, packet), now);
+  for (const packet of packets) adapter.receive(encodeFrame(BACK, packet), now);
   for (const answer of adapter.take()) adapter.delivered(answer, now);
 }
 
 /** A frame leaves the card and does not arrive. */
 function leave(adapter: AdapterResponder, now: number, packet: Packet, changes: Partial<typeof BACK> = {}): void {
-  adapter.inspect(frame({ ...BACK, ...changes }, packet), now);
+  adapter.inspect(encodeFrame({ ...BACK, ...changes }, packet), now);
 }
 
 const write = (psn: number, length: number, seed?: number) =>
@@ -194,7 +194,7 @@ const BROKEN: readonly (readonly [string, RegExp, (adapter: AdapterResponder) =>
 
 /** Returns the answers to a packet that arrives. */
 function answers(adapter: AdapterResponder, packet: Packet): Uint8Array[] {
-  adapter.receive(frame(BACK, packet), 0);
+  adapter.receive(encodeFrame(BACK, packet), 0);
   return adapter.take();
 }
 
@@ -211,7 +211,7 @@ test('permitted differences are accepted: AckReq of a retransmission, the rest o
   leave(adapter, 0, small(100));
   leave(adapter, 1, { ...small(100), bth: { ...small(100).bth, ackReq: false } });
   leave(adapter, 1, read(101, 700));
-  adapter.receive(frame(BACK, small(100)), 2);
+  adapter.receive(encodeFrame(BACK, small(100)), 2);
   const some = answers(adapter, read(101, 700)).slice(0, 2);
   for (const answer of some) adapter.delivered(answer, 2);
   leave(adapter, 3, read(102, 444, at.va + 256n));

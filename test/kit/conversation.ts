@@ -10,7 +10,15 @@
  * or at its end.
  */
 import { onTestFinished } from 'vitest';
-import { describe, type Flow, flow, frame, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
+import {
+  describe,
+  encodeFrame,
+  type Flow,
+  flowOf,
+  type Packet,
+  request,
+  reverse,
+} from '../../src/probe/packet/packets.js';
 import { openPort, QKEY } from './datagrams.js';
 import {
   type Completion,
@@ -93,7 +101,7 @@ export class Conversation {
     this.target.bytes.set(pattern(REGION_BYTES, 2));
     this.qp = rig.qp(options);
     if (options.goBackN) rig.x.setReorderWindow(0);
-    this.there = flow({ destQp: this.qp.qpn, ...options.flow });
+    this.there = flowOf({ destQp: this.qp.qpn, ...options.flow });
     this.back = reverse(this.there);
     this.qp.connect({ destQpn: this.there.srcQp, sqPsn: 1000, rqPsn: 100, ...options });
     for (let i = 0; i < (options.receives ?? 0); i++) this.recv(i + 1, i * RECEIVE_BYTES, RECEIVE_BYTES);
@@ -101,7 +109,7 @@ export class Conversation {
 
   /** Packets of the peer arrive at the same time. */
   in(us: number, ...packets: readonly Packet[]): this {
-    return this.frames(us, ...packets.map((packet) => frame(this.there, packet)));
+    return this.frames(us, ...packets.map((packet) => encodeFrame(this.there, packet)));
   }
 
   /** Frames arrive that `in` cannot make. */
@@ -144,7 +152,7 @@ export class Conversation {
 
   /** Expects all packets that the card sends at this time, in order. */
   out(...expected: readonly Packet[]): this {
-    const wanted = expected.map((packet) => frame(this.back, packet));
+    const wanted = expected.map((packet) => encodeFrame(this.back, packet));
     const sent = this.#sent;
     this.#sent = [];
     for (let i = 0; i < Math.max(wanted.length, sent.length); i++) this.#compare(wanted[i], sent[i]);

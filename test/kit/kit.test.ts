@@ -8,8 +8,8 @@ import {
   decode,
   describe,
   encode,
-  flow,
-  frame,
+  encodeFrame,
+  flowOf,
   nak,
   OPCODES,
   Op,
@@ -61,9 +61,9 @@ test.each(ICRC_VECTORS)('ICRC of a known packet: %s', (_name, packet, expected) 
 
 test('the builders encode a known packet byte by byte', () => {
   const [, packet = '', sum] = ICRC_VECTORS[3] ?? [];
-  const there = flow({ srcIp: '10.0.0.1', dstIp: '10.0.0.2', destQp: 0x12, migReq: false });
+  const there = flowOf({ srcIp: '10.0.0.1', dstIp: '10.0.0.2', destQp: 0x12, migReq: false });
   const payload = new TextEncoder().encode('hello');
-  const bytes = frame(there, request.sendOnly({ psn: 100, ackReq: true, payload }));
+  const bytes = encodeFrame(there, request.sendOnly({ psn: 100, ackReq: true, payload }));
   expect(Buffer.from(bytes.subarray(14)).toString('hex')).toBe(packet + sum);
 });
 
@@ -86,7 +86,7 @@ test('every bit from the BTH on is kept by decode and encode, reserved ones too'
     for (let i = 0; i < 20; i++) {
       const length = 12 + headers.reduce((sum, header) => sum + HEADER_BYTES[header], 0) + 16;
       const empty = { ...request.sendOnly({ psn: 0 }), payload: new Uint8Array(length - 12) };
-      const bytes = frame(flow(i % 2 === 0 ? {} : { srcIp: 'fd77::3', dstIp: 'fd77::2' }), empty);
+      const bytes = encodeFrame(flowOf(i % 2 === 0 ? {} : { srcIp: 'fd77::3', dstIp: 'fd77::2' }), empty);
       const bth = bytes.length - 4 - length;
       bytes.set(random.bytes(length), bth);
       bytes[bth] = opcode;
@@ -111,12 +111,12 @@ test('the captures contain every RC opcode but two', () => {
 });
 
 test('a packet is also an expectation of a frame', () => {
-  const back = reverse(flow({ vlan: 0x6005, srcIp: 'fd77::3', dstIp: 'fd77::2' }));
-  const decoded = decode(frame(back, ack({ psn: 0xffffff, msn: 3 })));
+  const back = reverse(flowOf({ vlan: 0x6005, srcIp: 'fd77::3', dstIp: 'fd77::2' }));
+  const decoded = decode(encodeFrame(back, ack({ psn: 0xffffff, msn: 3 })));
   expect(decoded).toMatchObject(ack({ psn: 0xffffff, msn: 3 }));
   expect(decoded).not.toMatchObject(ack({ psn: 0xffffff, msn: 4 }));
   expect(decoded).toMatchObject({ eth: { vlan: 0x6005 }, ip: { src: 'fd77::2', dst: 'fd77::3' }, icrcOk: true });
-  const data = decode(frame(back, request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3) })));
+  const data = decode(encodeFrame(back, request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3) })));
   expect(data).toMatchObject(request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3) }));
   expect(data).not.toMatchObject(request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2) }));
   expect(data).not.toMatchObject(request.sendOnly({ psn: 1 }));
@@ -141,18 +141,18 @@ test('a message is split at the MTU, PSNs wrap, and only the last packet request
 
 test('a builder writes fields that break a rule as it is told', () => {
   const send = request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3), bth: { version: 1, pad: 0 } });
-  const decoded = decode(frame(flow(), send, { icrc: 0x01020304, trailer: new Uint8Array(6) }));
+  const decoded = decode(encodeFrame(flowOf(), send, { icrc: 0x01020304, trailer: new Uint8Array(6) }));
   expect(decoded).toMatchObject({ bth: { version: 1, pad: 0 }, icrc: 0x01020304, icrcOk: false });
   expect(decoded.payload).toEqual(Uint8Array.of(1, 2, 3, 0));
   expect(decoded.trailer.length).toBe(6);
 });
 
 test('describe returns one line for any packet, and never throws', () => {
-  const there = flow();
-  expect(describe(frame(there, nak.rnr({ psn: 9, msn: 2, timer: 12 })))).toBe(
+  const there = flowOf();
+  expect(describe(encodeFrame(there, nak.rnr({ psn: 9, msn: 2, timer: 12 })))).toBe(
     '10.0.0.2 > 10.0.0.1, RC ACKNOWLEDGE qp 0x11 psn 9, RNR timer 12 msn 2, 0 bytes, icrc ok',
   );
-  const bytes = frame(there, uc(request.sendOnly({ psn: 9, payload: Uint8Array.of(1), solicited: true })));
+  const bytes = encodeFrame(there, uc(request.sendOnly({ psn: 9, payload: Uint8Array.of(1), solicited: true })));
   expect(describe(bytes)).toContain('UC SEND_ONLY qp 0x11 psn 9, solicited, 1 bytes + 3 pad, icrc ok');
   const random = new Random(7);
   for (let length = 0; length <= bytes.length; length++) describe(bytes.subarray(0, length));
@@ -185,6 +185,6 @@ test.each(FLUSH_CAPTURES)('%s: the FLUSH has the wrong ICRC of rxe', (name) => {
 });
 
 test('a datagram carries its Q_Key and sender', () => {
-  const bytes = frame(flow({ destQp: 1 }), datagram.sendOnly({ psn: 0, qkey: 0x80010000, srcQp: 1 }));
+  const bytes = encodeFrame(flowOf({ destQp: 1 }), datagram.sendOnly({ psn: 0, qkey: 0x80010000, srcQp: 1 }));
   expect(decode(bytes)).toMatchObject({ deth: { qkey: 0x80010000, srcQp: 1 }, bth: { destQp: 1 } });
 });

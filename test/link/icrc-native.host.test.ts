@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { RX_ICRC_FOLDED, TX_ICRC_SHIFT } from '../../src/link/frames.js';
 import { native } from '../../src/native.js';
 import { register } from '../../src/probe/packet/icrc.js';
-import { decode, flow, frame, request } from '../../src/probe/packet/packets.js';
+import { decode, encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { CAPTURES, FLUSH_CAPTURES, roceFrames } from '../kit/fixtures.js';
 import { headerBytes } from '../kit/gsobursts.js';
 import { IcrcRings } from '../kit/icrcrings.js';
@@ -78,15 +78,15 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
   );
 
   const FLOWS = {
-    IPv4: flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' }),
-    'IPv4 with a tag': flow({ srcIp: '10.0.0.2', dstIp: '10.0.0.1', vlan: 9 }),
-    IPv6: flow({ srcIp: 'fd00::2', dstIp: 'fd00::1' }),
-    'IPv6 with a tag': flow({ srcIp: 'fd00::2', dstIp: 'fd00::1', vlan: 9 }),
+    IPv4: flowOf({ srcIp: '10.0.0.2', dstIp: '10.0.0.1' }),
+    'IPv4 with a tag': flowOf({ srcIp: '10.0.0.2', dstIp: '10.0.0.1', vlan: 9 }),
+    IPv6: flowOf({ srcIp: 'fd00::2', dstIp: 'fd00::1' }),
+    'IPv6 with a tag': flowOf({ srcIp: 'fd00::2', dstIp: 'fd00::1', vlan: 9 }),
   };
 
   test.each(Object.entries(FLOWS))('%s: every bit of a packet counts, except the masked ones', (_name, there) => {
     const payload = new Random(SEED).bytes(260);
-    const good = frame(there, request.sendOnly({ psn: 1, payload }));
+    const good = encodeFrame(there, request.sendOnly({ psn: 1, payload }));
     const bth = headerBytes(good);
     for (let place = bth; place < good.length; place++)
       for (let bit = 0; bit < 8; bit++)
@@ -97,7 +97,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
     const random = new Random(SEED);
     for (let n = 0; n < 300; n++) {
       const payload = random.bytes(random.below(4097));
-      const good = frame(there, request.sendOnly({ psn: n, payload }));
+      const good = encodeFrame(there, request.sendOnly({ psn: n, payload }));
       const shift = random.below(64);
       const what = `${payload.length} bytes, seed ${SEED}`;
       expect(decode(good).icrcOk).toBe(true);

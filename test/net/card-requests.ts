@@ -1,5 +1,5 @@
 /** The card as requester of an adapter: all operations in random order, and what they must have done in the end. */
-import { flow } from '../../src/probe/packet/packets.js';
+import { flowOf } from '../../src/probe/packet/packets.js';
 import { AdapterLink, type Trouble } from '../kit/adapter/link.js';
 import { AdapterResponder, type Received, type ResponderOptions } from '../kit/adapter/responder.js';
 import { Random } from '../kit/random.js';
@@ -47,7 +47,7 @@ export async function requestFrom(run: Run): Promise<Outcome> {
   const memory = new Uint8Array(READABLE + WORDS * 8 + writable);
   memory.set(random.bytes(READABLE));
   const qp = rig.qp({ sendWr: 32, flowControl: run.credits ?? false });
-  const there = flow({ destQp: qp.qpn, trafficClass: 2 });
+  const there = flowOf({ destQp: qp.qpn, trafficClass: 2 });
   const psn = run.psn ?? random.below(2 ** 24);
   const options = { there, mtu: run.mtu, psn, random: random.fork(), memory, va: VA, rkey: RKEY };
   const adapter = new AdapterResponder({ ...options, credits: run.credits ?? false, ...run.adapter });

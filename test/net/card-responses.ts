@@ -1,5 +1,5 @@
 /** The card as responder to an adapter: all operations in random order, and what they must have done in the end. */
-import { flow } from '../../src/probe/packet/packets.js';
+import { flowOf } from '../../src/probe/packet/packets.js';
 import { AdapterLink, type Trouble } from '../kit/adapter/link.js';
 import { AdapterRequester, type Operation } from '../kit/adapter/requester.js';
 import { Random } from '../kit/random.js';
@@ -38,7 +38,7 @@ export async function respondTo(run: Run): Promise<Outcome> {
   const work = new Work(run, rig, random.fork());
   const qp = rig.qp({ recvWr: 16, cqe: 64, flowControl: run.credits ?? false });
   const rxe = run.rxe ?? false;
-  const there = flow({ destQp: qp.qpn, trafficClass: 2, migReq: !rxe });
+  const there = flowOf({ destQp: qp.qpn, trafficClass: 2, migReq: !rxe });
   const psn = run.psn ?? random.below(2 ** 24);
   const ends = { destQpn: there.srcQp, sqPsn: random.below(2 ** 24), rqPsn: psn, trafficClass: 2 };
   qp.connect({ ...ends, mtu: run.mtu, maxDestRdAtomic: 16, minRnrTimer: RNR_TIMER });

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { CNP, frame, flow as packetFlow } from '../../src/probe/packet/packets.js';
+import { CNP, encodeFrame, flowOf as packetFlow } from '../../src/probe/packet/packets.js';
 import { Random } from '../kit/random.js';
 import { Rig, type RigQp } from '../kit/rig.js';
 
@@ -71,7 +71,7 @@ interface Settings {
 /** A CNP with the addresses of the flow's peer. */
 function forged({ qp, index }: Flow): Uint8Array {
   const there = packetFlow({ destQp: qp.qpn, srcIp: '10.0.0.1', dstIp: `10.0.1.${index}` });
-  return frame(there, {
+  return encodeFrame(there, {
     bth: { opcode: CNP, psn: 0, ackReq: false, solicited: false, migReq: false, becn: true },
     payload: new Uint8Array(16),
   });

@@ -5,7 +5,7 @@ import { memoryLink } from '../../src/link/memory/link.js';
 import { EventFaultLink } from '../../src/probe/link/eventfaults.js';
 import { decode } from '../../src/probe/packet/decode.js';
 import type { Decoded } from '../../src/probe/packet/frame.js';
-import { flow, frame, request, response } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, request, response } from '../../src/probe/packet/packets.js';
 import { Rig } from '../link/rig.js';
 
 const devices: Device[] = [];
@@ -15,7 +15,7 @@ afterEach(async () => {
 
 const [A, B] = ['10.0.0.1', '10.0.0.2'];
 const [MAC_A, MAC_B] = ['02:00:00:00:00:01', '02:00:00:00:00:02'];
-const there = flow({ srcMac: MAC_A, dstMac: MAC_B, srcIp: A, dstIp: B, destQp: 0x12 });
+const there = flowOf({ srcMac: MAC_A, dstMac: MAC_B, srcIp: A, dstIp: B, destQp: 0x12 });
 
 /** Passes frames through a link with rules; `step` gives what has arrived at the other end. */
 function through(...rules: string[]) {
@@ -43,7 +43,7 @@ function through(...rules: string[]) {
 
 const middles = (count: number, psn = 0) =>
   Array.from({ length: count }, (_, i) =>
-    frame(there, request.writeMiddle({ psn: psn + i, payload: new Uint8Array(64) })),
+    encodeFrame(there, request.writeMiddle({ psn: psn + i, payload: new Uint8Array(64) })),
   );
 const psns = (frames: Decoded[]) => frames.map(({ bth }) => bth.psn);
 
@@ -128,8 +128,8 @@ test('a delay lasts as long as the rule says', () => {
 });
 
 test('received responses have their own numbers; several rules apply together', () => {
-  const back = flow({ srcMac: MAC_B, dstMac: MAC_A, srcIp: B, dstIp: A, destQp: 7 });
-  const answers = [0, 1, 2].map((psn) => frame(back, response.readMiddle({ psn, payload: new Uint8Array(8) })));
+  const back = flowOf({ srcMac: MAC_B, dstMac: MAC_A, srcIp: B, dstIp: A, destQp: 7 });
+  const answers = [0, 1, 2].map((psn) => encodeFrame(back, response.readMiddle({ psn, payload: new Uint8Array(8) })));
   const { received } = through('drop the 2nd READ_RESPONSE_MIDDLE of qp 1 received', 'duplicate the 3rd * received');
   expect(psns(received(answers))).toEqual([0, 2, 2]);
 });

@@ -6,7 +6,7 @@ import { type Device, openDevice } from '../../src/index.js';
 import { PacketLink } from '../../src/link/packet.js';
 import { native } from '../../src/native.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';
-import { ack, flow, frame as frameOf } from '../../src/probe/packet/packets.js';
+import { ack, flowOf, encodeFrame as frameOf } from '../../src/probe/packet/packets.js';
 import { eventually } from '../kit/eventually.js';
 import { describeIf, netPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from '../link/netns.js';
@@ -37,7 +37,7 @@ describeIf(netPrivilege(), 'times of packets', () => {
     ];
     for (const link of [near, far]) devices.push(await openDevice({ link }));
     const frame = frameOf(
-      flow({
+      flowOf({
         ...{ srcMac: macText(near.interface.mac), dstMac: macText(far.interface.mac) },
         ...{ srcIp: '10.77.0.1', dstIp: '10.77.0.2', srcQp: 500, destQp: 600 },
       }),

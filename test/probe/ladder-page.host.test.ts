@@ -8,7 +8,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { analyse } from '../../src/probe/ladder/analysis.js';
 import { ladderPage } from '../../src/probe/ladder/page.js';
-import { flow, frame, request } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { contrast, launchBrowser, openFile, overlaps } from '../kit/browser.js';
 import { capturePath } from '../kit/fixtures.js';
 import { describeIf, programPrivilege } from '../kit/privileges.js';
@@ -113,6 +113,6 @@ describeIf(programPrivilege('chromium'), 'the page of a ladder', () => {
 });
 
 function capturedSend(psn: number, destQp = 0x11) {
-  const data = frame(flow({ destQp }), request.sendOnly({ psn }));
+  const data = encodeFrame(flowOf({ destQp }), request.sendOnly({ psn }));
   return { time: BigInt(psn) * 1000n, data, wireLength: data.length, direction: 0 as const };
 }

@@ -13,9 +13,9 @@ import { encodeMad, gidOf } from '../../src/probe/packet/mad.js';
 import {
   ack,
   datagram,
+  encodeFrame,
   type Flow,
-  flow,
-  frame,
+  flowOf,
   nak,
   type Packet,
   request,
@@ -25,7 +25,7 @@ import {
 import { CAPTURES, capturePath } from '../kit/fixtures.js';
 import { Random } from '../kit/random.js';
 
-const there = flow({ destQp: 0x11, srcQp: 0x22 });
+const there = flowOf({ destQp: 0x11, srcQp: 0x22 });
 const back = reverse(there);
 
 /** Returns the ladder of packets, a microsecond apart. */
@@ -35,7 +35,7 @@ function ladderOf(...packets: [Flow, Packet][]): Ladder {
 
 function captured(...packets: [Flow, Packet][]): CapturedPacket[] {
   return packets.map(([direction, packet], i) => {
-    const data = frame(direction, packet);
+    const data = encodeFrame(direction, packet);
     return { time: BigInt(1000 * i), data, wireLength: data.length, direction: 0 };
   });
 }
@@ -43,7 +43,7 @@ const notes = ({ packets }: Ladder) => packets.map(({ note }) => note);
 const send = (psn: number): [Flow, Packet] => [there, request.sendOnly({ psn, ackReq: true })];
 
 test('directions become connections by the PSNs of their responses', () => {
-  const other = flow({ destQp: 0x33, srcQp: 0x44 });
+  const other = flowOf({ destQp: 0x33, srcQp: 0x44 });
   const { connections, packets } = ladderOf(
     send(100),
     [other, request.sendOnly({ psn: 7 })],
@@ -103,7 +103,7 @@ test('RNR NAKs, errors, congestion and wrong ICRCs are marked', () => {
 
 test('a packet is followed by its number, and its loss in the network is shown', () => {
   const follower = new Follower(0, 1024);
-  const packet = decodeCaptured({ data: frame(there, request.sendOnly({ psn: 1 })) }) as CapturedRoce;
+  const packet = decodeCaptured({ data: encodeFrame(there, request.sendOnly({ psn: 1 })) }) as CapturedRoce;
   const follow = (number: number, isLost: boolean) =>
     follower.packet({ number, time: number * 1000, direction: 0, packet, isLost });
   expect(follow(1, true)).toMatchObject({ marks: MARKS.lost, note: 'The network loses this packet.' });
@@ -160,7 +160,7 @@ function conversation(on: Flow, first: number, count: number, firstMsn = 0): [Fl
 }
 
 test('queue pairs that begin at the same PSN are paired by the order of their packets', () => {
-  const other = flow({ destQp: 0x33, srcQp: 0x44 });
+  const other = flowOf({ destQp: 0x33, srcQp: 0x44 });
   const [a, b] = [conversation(there, 0, 25), conversation(other, 0, 25)];
   const rnr = (psn: number): [Flow, Packet][] => [send(psn), [back, nak.rnr({ psn, timer: 12, msn: psn })]];
   const { connections } = ladderOf(
@@ -180,7 +180,7 @@ test('queue pairs that begin at the same PSN are paired by the order of their pa
 
 test('a thousand queue pairs that begin at the same PSN are paired', () => {
   const random = new Random(5);
-  const flows = Array.from({ length: 1000 }, (_, i) => flow({ destQp: 0x1000 + i, srcQp: 0x9000 + i }));
+  const flows = Array.from({ length: 1000 }, (_, i) => flowOf({ destQp: 0x1000 + i, srcQp: 0x9000 + i }));
   const packets: [Flow, Packet][] = [];
   for (let round = 0; round < 20; round++) {
     const order = flows.map((each) => ({ each, key: random.below(1 << 30) })).sort((a, b) => a.key - b.key);
@@ -224,7 +224,7 @@ test('a responder whose MSN begins again belongs to a new connection', () => {
 });
 
 test('a queue pair number that another peer uses later belongs to a new connection', () => {
-  const later = flow({ destQp: 0x11, srcQp: 0x77 });
+  const later = flowOf({ destQp: 0x11, srcQp: 0x77 });
   const { connections } = ladderOf(...conversation(there, 0, 10), ...conversation(later, 20, 10));
   expect(connections.map(({ qps, packets, began }) => [qps, packets, began])).toEqual([
     [[0x22, 0x11], 20, ''],
@@ -233,7 +233,7 @@ test('a queue pair number that another peer uses later belongs to a new connecti
 });
 
 test('the messages of rdma_cm name the queue pairs, and begin a new connection when they name one again', () => {
-  const cm = flow({ destQp: 1, srcQp: 1 });
+  const cm = flowOf({ destQp: 1, srcQp: 1 });
   const mad = (on: Flow, name: 'REQ' | 'REP', fields: object): [Flow, Packet] => [
     on,
     datagram.sendOnly({ psn: 0, qkey: 0x8001_0000, srcQp: 1, payload: encodeMad(name, fields) }),
@@ -265,7 +265,7 @@ test('the messages of rdma_cm name the queue pairs, and begin a new connection w
 });
 
 test('a part of a ladder has its connections, with all findings', () => {
-  const ladder = ladderOf(...conversation(flow({ destQp: 0x33, srcQp: 0x44 }), 0, 4), send(1), send(3), send(4));
+  const ladder = ladderOf(...conversation(flowOf({ destQp: 0x33, srcQp: 0x44 }), 0, 4), send(1), send(3), send(4));
   const part = selectLadder(ladder, { qp: 0x11, from: 9000 });
   expect(part.connections.map(({ qps, packets, troubles }) => [qps, packets, troubles])).toEqual([
     [[undefined, 0x11], 2, 1],

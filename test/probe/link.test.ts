@@ -5,7 +5,7 @@ import { createMemoryHub, type Device, openDevice } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { LinkPort } from '../../src/probe/link/linkport.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';
-import { flow } from '../../src/probe/packet/packets.js';
+import { flowOf } from '../../src/probe/packet/packets.js';
 import { parseScript } from '../../src/probe/script/parse.js';
 import { runScript } from '../../src/probe/script/run.js';
 
@@ -42,7 +42,7 @@ test('a script is the peer of a queue pair, while the card serves its own', asyn
   const { destMac: peerMac } = await link.resolve('10.0.0.2', '10.0.0.1');
   const port = new LinkPort(
     link.open(scripted.qp.qpNum),
-    flow({
+    flowOf({
       ...{ srcMac: macText(link.interface.mac), dstMac: macText(peerMac), srcIp: '10.0.0.1', dstIp: '10.0.0.2' },
       ...{ srcQp: scripted.qp.qpNum, destQp: first.qp.qpNum },
     }),
@@ -78,7 +78,7 @@ test.each(['the queue pair number is given back', 'the device is closed'])(
   async (how) => {
     const { link, tester } = await open();
     const queue = link.open(77);
-    const port = new LinkPort(queue, flow(), 1024);
+    const port = new LinkPort(queue, flowOf(), 1024);
     const arrival = port.receive(port.now() + 3600e9);
     if (how === 'the device is closed') await tester.close({ force: true });
     else queue.close();

@@ -161,7 +161,7 @@ async function sends(peer: Device): Promise<RequesterService> {
     offers: ['SEND'],
     async connect({ device, qpn, port }) {
       const qp = await pd.createQp({ sendCq: cq });
-      await qp.connect({ gid: device.chooseGid(PEER).gid, qpn, psn: 100 });
+      await qp.connect({ gid: device.chooseGid(PEER).gid, qpn: qpn, psn: 100 });
       const inner = await port({ address: PEER, qpn: qp.qpNum, mtu: 1024 });
       const request = () => {
         qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 8) });

@@ -1,10 +1,10 @@
 // MessagePort: messages of the peer are acknowledged and kept, other packets passed on.
 import { expect, test } from 'vitest';
-import { ack, decode, flow, frame, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
+import { ack, decode, encodeFrame, flowOf, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
 import type { Arrival } from '../../src/probe/script/port.js';
-import { MessagePort } from '../../src/probe.js';
+import { ReceivingPort } from '../../src/probe.js';
 
-const FLOW = flow();
+const FLOW = flowOf();
 const MTU = 1024;
 
 function open(psn: number) {
@@ -15,10 +15,10 @@ function open(psn: number) {
     send: (bytes: Uint8Array) => sent.push(bytes),
   };
   const arrive = (packets: readonly Packet[]) => {
-    for (const packet of packets) arrivals.push({ frame: frame(reverse(FLOW), packet), at: 0 });
+    for (const packet of packets) arrivals.push({ frame: encodeFrame(reverse(FLOW), packet), at: 0 });
   };
   const acks = () => sent.splice(0).map((bytes) => [decode(bytes).bth.psn, decode(bytes).aeth?.msn]);
-  return { port: new MessagePort(inner, psn), arrive, acks };
+  return { port: new ReceivingPort(inner, psn), arrive, acks };
 }
 
 const bytes = (length: number) => Uint8Array.from({ length }, (_, i) => i & 255);

@@ -7,13 +7,13 @@ import { LinkPort } from '../../src/probe/link/linkport.js';
 import { Pacer } from '../../src/probe/link/pacer.js';
 import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';
 import { decode } from '../../src/probe/packet/decode.js';
-import { flow, frame, request } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { CHECKS } from '../../src/probe.js';
 import { Rig } from '../link/rig.js';
 
 const MS = 1e6;
 const [MAC_A, MAC_B] = ['02:00:00:00:00:01', '02:00:00:00:00:02'];
-const there = flow({ srcMac: MAC_A, dstMac: MAC_B, srcIp: '10.0.0.1', dstIp: '10.0.0.2' });
+const there = flowOf({ srcMac: MAC_A, dstMac: MAC_B, srcIp: '10.0.0.1', dstIp: '10.0.0.2' });
 
 test('a hundredth of a second has a hundredth of the packets', () => {
   const pacer = new Pacer(300);
@@ -66,7 +66,8 @@ function open(rate: number) {
   return { link, near, arrived };
 }
 
-const write = (psn: number) => frame(there, request.writeOnly({ psn, va: 0n, rkey: 1, payload: new Uint8Array(8) }));
+const write = (psn: number) =>
+  encodeFrame(there, request.writeOnly({ psn, va: 0n, rkey: 1, payload: new Uint8Array(8) }));
 
 test('a burst of two queue pairs is spread, and says when its packets leave', () => {
   const { link, near, arrived } = open(200);

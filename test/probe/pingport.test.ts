@@ -1,10 +1,10 @@
 // PingPort: rounds of a server of rping, of which a check gets what it has asked for.
 import { expect, test } from 'vitest';
-import { ack, decode, flow, frame, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
+import { ack, decode, encodeFrame, flowOf, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
 import type { Arrival } from '../../src/probe/script/port.js';
 import { PingPort, SendingPort } from '../../src/probe.js';
 
-const FLOW = flow();
+const FLOW = flowOf();
 const MTU = 1024;
 const REGION = { va: 0x1000n, rkey: 7, length: 65536 };
 /** The PSN of the server's first request, just before the wrap; and of ours. */
@@ -22,14 +22,14 @@ function open(size = 64) {
   const port = new PingPort(new SendingPort(inner, OURS), { psn: FIRST, region: REGION, size, encode });
   /** The packets that the check gets, by their PSNs. */
   const gets = async (...packets: readonly Packet[]) => {
-    for (const packet of packets) arrivals.push({ frame: frame(reverse(FLOW), packet), at: 0 });
+    for (const packet of packets) arrivals.push({ frame: encodeFrame(reverse(FLOW), packet), at: 0 });
     const psns: number[] = [];
     for (let one = await port.receive(0); one !== undefined; one = await port.receive(0))
       psns.push(decode(one.frame).bth.psn);
     return psns;
   };
   const says = () => sent.splice(0).map((bytes) => decode(bytes));
-  const acknowledge = (psn: number) => port.send(frame(FLOW, ack({ psn, msn: 1 })));
+  const acknowledge = (psn: number) => port.send(encodeFrame(FLOW, ack({ psn, msn: 1 })));
   return { port, gets, says, told, acknowledge };
 }
 

@@ -1,10 +1,19 @@
 // SendingPort: messages are repeated until they are acknowledged; ACKs are taken, other packets passed on.
 import { expect, test } from 'vitest';
-import { ack, decode, flow, frame, nak, type Packet, request, reverse } from '../../src/probe/packet/packets.js';
+import {
+  ack,
+  decode,
+  encodeFrame,
+  flowOf,
+  nak,
+  type Packet,
+  request,
+  reverse,
+} from '../../src/probe/packet/packets.js';
 import type { Arrival } from '../../src/probe/script/port.js';
 import { SendingPort } from '../../src/probe.js';
 
-const FLOW = flow();
+const FLOW = flowOf();
 const MTU = 1024;
 
 function open(psn: number) {
@@ -21,7 +30,7 @@ function open(psn: number) {
     send: (bytes: Uint8Array) => sent.push(bytes),
   };
   const arrive = (...packets: Packet[]) => {
-    for (const packet of packets) arrivals.push({ frame: frame(reverse(FLOW), packet), at: 0 });
+    for (const packet of packets) arrivals.push({ frame: encodeFrame(reverse(FLOW), packet), at: 0 });
   };
   const psns = () => sent.splice(0).map((bytes) => decode(bytes).bth.psn);
   return { port: new SendingPort(inner, psn), arrive, psns };

@@ -5,7 +5,7 @@ import { join as joinPath } from 'node:path';
 import { expect } from 'vitest';
 import { readCapture } from '../../src/probe/capture/read.js';
 import { decodeCaptured } from '../../src/probe/capture/roce.js';
-import { flow, frame, request } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { face, join, packetBlock, section, WRAPPINGS } from '../kit/capturefile.js';
 import { testIf } from '../kit/privileges.js';
 import { tsharkFields, tsharkPrivilege } from '../kit/tshark.js';
@@ -17,7 +17,7 @@ testIf(tsharkPrivilege(), 'Wireshark reads the same PSNs behind every wrapping',
     const wrappings = Object.entries(WRAPPINGS).flatMap(([name, each]) => (/pseudowire/.test(name) ? [] : [each]));
     const packets = wrappings.map(({ wrap }, i) =>
       packetBlock(
-        wrap(frame(flow(), request.writeOnly({ psn: i + 1, va: 0n, rkey: 1, payload: new Uint8Array(64) }))),
+        wrap(encodeFrame(flowOf(), request.writeOnly({ psn: i + 1, va: 0n, rkey: 1, payload: new Uint8Array(64) }))),
         {
           face: i,
         },

@@ -1,13 +1,13 @@
 // RoCEv2 within other frames: each wrapping gives the same packet.
 import { expect, test } from 'vitest';
 import { decodeCaptured } from '../../src/probe/capture/roce.js';
-import { flow, frame, request } from '../../src/probe/packet/packets.js';
+import { encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { hex, WRAPPINGS } from '../kit/capturefile.js';
 import { Random } from '../kit/random.js';
 
 const payload = Uint8Array.from({ length: 99 }, (_, i) => i);
 const packet = request.writeOnly({ psn: 7, va: 0x1000n, rkey: 0x99, payload });
-const data = frame(flow(), packet);
+const data = encodeFrame(flowOf(), packet);
 
 test.each(Object.entries(WRAPPINGS))('%s is taken off', (_name, { linkType, outer, wrap }) => {
   for (const trailer of [0, 4]) {
@@ -21,7 +21,7 @@ test.each(Object.entries(WRAPPINGS))('%s is taken off', (_name, { linkType, oute
 });
 
 test('IPv6 is taken off the same ways, and options before UDP are skipped', () => {
-  const six = frame(flow({ srcIp: 'fe80::2', dstIp: 'fe80::1' }), packet);
+  const six = encodeFrame(flowOf({ srcIp: 'fe80::2', dstIp: 'fe80::1' }), packet);
   for (const [name, { linkType, wrap }] of Object.entries(WRAPPINGS))
     if (!/^(MPLS with IP|GRE with IP|IP in IP|IPv4)$/.test(name))
       expect(decodeCaptured({ data: wrap(six), linkType }), name).toMatchObject({ ...packet, tail: { icrcOk: true } });

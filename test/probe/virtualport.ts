@@ -1,5 +1,5 @@
 /** Scripts against our own card in virtual time: the card is a responder with a region and posted receives. */
-import { flow } from '../../src/probe/packet/packets.js';
+import { flowOf } from '../../src/probe/packet/packets.js';
 import { parseScript } from '../../src/probe/script/parse.js';
 import type { Arrival, PacketPort } from '../../src/probe/script/port.js';
 import { type RunOptions, runScript, type ScriptResult } from '../../src/probe/script/run.js';
@@ -27,7 +27,7 @@ export class CardPeer implements PacketPort {
     readonly qp: RigQp,
     options: CardPeerOptions,
   ) {
-    this.flow = flow({ destQp: qp.qpn });
+    this.flow = flowOf({ destQp: qp.qpn });
     this.target = rig.region(REGION_BYTES, 15, TARGET_VA);
     const buffer = rig.region(RECEIVES * 4096);
     qp.connect({ destQpn: this.flow.srcQp, sqPsn: 1000, rqPsn: 100, ...options });

@@ -7,8 +7,8 @@ import {
   ack,
   CNP,
   decode,
+  encodeFrame,
   type Flow,
-  frame,
   nak,
   type Packet,
   request,
@@ -72,12 +72,12 @@ describe('reserved bits and fields', () => {
   ])('%s', async (_, changes) => {
     const c = await rc({ receives: 1 });
     const there = { ...c.there, ...changes };
-    c.frames(0, frame(there, send({ psn: 100 })))
+    c.frames(0, encodeFrame(there, send({ psn: 100 })))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 })
       .post(1, ping(2))
       .out(sent(1000))
-      .frames(2, frame(there, ack({ psn: 1000, msn: 1 })))
+      .frames(2, encodeFrame(there, ack({ psn: 1000, msn: 1 })))
       .wc({ wrId: 2 })
       .counts({ rcvd_pkts: 2 });
   });
@@ -86,7 +86,7 @@ describe('reserved bits and fields', () => {
     const c = await rc({ receives: 4 });
     for (let i = 0; i < 4; i++) {
       const there = { ...c.there, sport: i * 7, ipId: 0xfffe + i, trafficClass: i === 3 ? 0 : i, hopLimit: 64 - i };
-      c.frames(i, frame({ ...there, ipId: there.ipId & 0xffff }, send({ psn: 100 + i })));
+      c.frames(i, encodeFrame({ ...there, ipId: there.ipId & 0xffff }, send({ psn: 100 + i })));
       c.out(ack({ psn: 100 + i, msn: i + 1 })).wc({ wrId: i + 1 });
     }
   });
@@ -172,7 +172,7 @@ describe('a CNP as a ConnectX-4 Lx sends it', () => {
     const c = await rc({ receives: 1 });
     c.post(0, ping(1))
       .out(sent(1000))
-      .frames(1, frame({ ...c.there, ...HABITS }, cnp))
+      .frames(1, encodeFrame({ ...c.there, ...HABITS }, cnp))
       .counts({ rp_cnp_handled: 1, rp_cnp_ignored: 0 })
       .in(2, ack({ psn: 1000, msn: 1 }), send({ psn: 100 }))
       .out(ack({ psn: 100, msn: 1 }))
@@ -183,7 +183,7 @@ describe('a CNP as a ConnectX-4 Lx sends it', () => {
     const c = await rc();
     c.post(0, ping(1)).out(sent(1000));
     const odd: Packet = { ...cnp, bth: { ...cnp.bth, reserved6: 0x10 }, payload: new Uint8Array(16).fill(0xff) };
-    c.frames(1, frame({ ...c.there, ...HABITS }, odd)).counts({ rp_cnp_handled: 1 });
+    c.frames(1, encodeFrame({ ...c.there, ...HABITS }, odd)).counts({ rp_cnp_handled: 1 });
     c.in(2, ack({ psn: 1000, msn: 1 })).wc({ wrId: 1 });
   });
 });
@@ -260,12 +260,15 @@ describe('RNR NAKs of an adapter with memory on demand (ODP)', () => {
 
 test('the ICRC of these packets is that of the test kit, which leaves out what routers may change', async () => {
   const c = await rc({ receives: 1 });
-  const bytes = frame({ ...c.there, trafficClass: 0xff, hopLimit: 3 }, send({ psn: 100, bth: { reserved6: 0x2a } }));
+  const bytes = encodeFrame(
+    { ...c.there, trafficClass: 0xff, hopLimit: 3 },
+    send({ psn: 100, bth: { reserved6: 0x2a } }),
+  );
   // on their way: other traffic class and hop limit, the reserved bits and FECN and BECN of the BTH
   bytes[15] = 0x02;
   bytes[22] = 60;
   bytes[46] = 0xc5;
-  const checksum = decode(frame({ ...c.there, trafficClass: 2, hopLimit: 60 }, send({ psn: 100 }))).ip;
+  const checksum = decode(encodeFrame({ ...c.there, trafficClass: 2, hopLimit: 60 }, send({ psn: 100 }))).ip;
   if (checksum.version === 4 && checksum.checksum !== undefined)
     new DataView(bytes.buffer).setUint16(24, checksum.checksum);
   c.frames(0, bytes)

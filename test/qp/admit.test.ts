@@ -2,9 +2,9 @@
 import { describe, test } from 'vitest';
 import {
   ack,
+  encodeFrame,
   type Flow,
   type Frame,
-  frame,
   nak,
   type Packet,
   request,
@@ -100,7 +100,7 @@ const CASES: Record<string, Case> = {
 describe.each(Object.entries(CASES))('a packet with %s is dropped', (_, each) => {
   test(`and counted as ${each.counter}`, async () => {
     const c = await rc({ receives: 1 });
-    const bytes = frame({ ...c.there, ...each.flow }, each.packet ?? good, each.changes);
+    const bytes = encodeFrame({ ...c.there, ...each.flow }, each.packet ?? good, each.changes);
     c.frames(0, each.bytes?.(bytes) ?? bytes)
       .silent()
       .wc()
@@ -129,7 +129,7 @@ describe('a packet is taken with any value of a field that the responder does no
   test.each(Object.entries(FINE))('%s', async (_, each) => {
     const c = await rc({ receives: 1 });
     const packet = 'bth' in each ? each : good;
-    c.frames(0, frame('bth' in each ? c.there : { ...c.there, ...each }, packet))
+    c.frames(0, encodeFrame('bth' in each ? c.there : { ...c.there, ...each }, packet))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 });
   });
@@ -142,7 +142,7 @@ describe('on a connection in a VLAN', () => {
     ['the VLAN 0', 0x6000],
   ])('a packet of %s is dropped', async (_, vlan) => {
     const c = await rc({ receives: 1, vlan: 0x6005, flow: { vlan: 0x6005 } });
-    c.frames(0, frame({ ...c.there, vlan }, good))
+    c.frames(0, encodeFrame({ ...c.there, vlan }, good))
       .silent()
       .wc()
       .state('RTS')
@@ -151,7 +151,7 @@ describe('on a connection in a VLAN', () => {
 
   test('priority and drop eligibility are ignored', async () => {
     const c = await rc({ receives: 1, vlan: 0x6005, flow: { vlan: 0x6005 } });
-    c.frames(0, frame({ ...c.there, vlan: 0xf005 }, good))
+    c.frames(0, encodeFrame({ ...c.there, vlan: 0xf005 }, good))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 });
   });
@@ -159,7 +159,7 @@ describe('on a connection in a VLAN', () => {
 
 test('the ICRC is checked before the packet changes any state', async () => {
   const c = await rc({ receives: 1 });
-  c.frames(0, frame(c.there, send({ psn: 105 }), { icrc: 0 }))
+  c.frames(0, encodeFrame(c.there, send({ psn: 105 }), { icrc: 0 }))
     .silent()
     .in(1, send({ psn: 101 }))
     .out(nak.sequence({ psn: 100 }));

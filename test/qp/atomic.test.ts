@@ -1,6 +1,6 @@
 /** COMPARE_SWAP and FETCH_ADD, from both sides. */
 import { expect, test } from 'vitest';
-import { frame, nak, request, response } from '../../src/probe/packet/packets.js';
+import { encodeFrame, nak, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, rc, TARGET_VA } from '../kit/conversation.js';
 
 function word(c: Conversation, value?: bigint): bigint {
@@ -165,7 +165,7 @@ test.each([
     .out(answer(100))
     .at(1, () => {
       c.qp.modify({ STATE: 4 });
-      c.rig.put(frame(c.there, add(101)));
+      c.rig.put(encodeFrame(c.there, add(101)));
       c.rig.x.rx(1000, 1);
       c.qp.modify({ MAX_DEST_RD_ATOMIC: depth });
     })

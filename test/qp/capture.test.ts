@@ -1,7 +1,7 @@
 /** Captures of two rxe ends, replayed with the card as the responder and as the requester. */
 import { describe, expect, test } from 'vitest';
 import { rxeFlushIcrc } from '../../src/probe/packet/icrc.js';
-import { type Decoded, decode, frame, Op, type Packet } from '../../src/probe/packet/packets.js';
+import { type Decoded, decode, encodeFrame, Op, type Packet } from '../../src/probe/packet/packets.js';
 import { type Conversation, rc } from '../kit/conversation.js';
 import { roceFrames } from '../kit/fixtures.js';
 import type { Region, SendRequest } from '../kit/rig.js';
@@ -79,9 +79,9 @@ describe.each(NAMES.map((name) => [name, read(name)] as const))('%s', (name, cap
         ...(feth && { feth }),
         ...(ieth !== undefined && { ieth: rkey }),
       };
-      const bytes = frame(c.there, packet);
+      const bytes = encodeFrame(c.there, packet);
       const icrc = opcode === Op.FLUSH ? { icrc: rxeFlushIcrc(bytes.subarray(14, -4)) } : {};
-      c.frames(us++, frame(c.there, packet, icrc));
+      c.frames(us++, encodeFrame(c.there, packet, icrc));
       for (const answer of c.take()) answers.push(said(decode(answer)));
     }
     // in the capture as in ours, the memory that is read holds what was written to it first

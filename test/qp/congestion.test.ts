@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ack, CNP, decode, frame, nak, Op, type Packet, request } from '../../src/probe/packet/packets.js';
+import { ack, CNP, decode, encodeFrame, nak, Op, type Packet, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
 import { createAh, QKEY } from '../kit/datagrams.js';
 import { Rig } from '../kit/rig.js';
@@ -23,7 +23,7 @@ function said(c: Conversation): { opcode: number; trafficClass: number }[] {
 describe('a marked packet', () => {
   test('is answered with a CNP in a class of its own, and counted', async () => {
     const c = await rc({ receives: 1 });
-    c.frames(0, frame({ ...c.there, ...MARKED }, send({ psn: 100 })));
+    c.frames(0, encodeFrame({ ...c.there, ...MARKED }, send({ psn: 100 })));
     const [first, second] = c.take();
     expect(decode(first as Uint8Array)).toMatchObject({
       ip: { tos: (48 << 2) | 2 },
@@ -40,7 +40,7 @@ describe('a marked packet', () => {
     ['no tag: it has none', undefined, undefined],
   ])('comes by a path with %s', async (_, vlan, tci) => {
     const c = await rc({ receives: 1, ...(vlan !== undefined && { vlan, flow: { vlan } }) });
-    c.frames(0, frame({ ...c.there, ...MARKED }, send({ psn: 100 })));
+    c.frames(0, encodeFrame({ ...c.there, ...MARKED }, send({ psn: 100 })));
     const [first, second] = c.take().map((bytes) => decode(bytes).eth.vlan);
     expect([first, second]).toEqual([tci, vlan]);
     c.wc({ wrId: 1 });
@@ -48,7 +48,7 @@ describe('a marked packet', () => {
 
   test('is not answered again within 50 us', async () => {
     const c = await rc({ receives: 3 });
-    const marked = (psn: number) => frame({ ...c.there, ...MARKED }, send({ psn, ackReq: false }));
+    const marked = (psn: number) => encodeFrame({ ...c.there, ...MARKED }, send({ psn, ackReq: false }));
     c.frames(0, marked(100));
     expect(said(c)).toHaveLength(1);
     c.wc({ wrId: 1 }).frames(49, marked(101)).silent().wc({ wrId: 2 }).frames(50, marked(102));
@@ -59,7 +59,7 @@ describe('a marked packet', () => {
   test('is only counted when congestion control is switched off', async () => {
     const c = await rc({ receives: 1 });
     c.rig.x.setCongestion(c.rig.x.CongestionParameter.ENABLED, 0);
-    c.frames(0, frame({ ...c.there, ...MARKED }, send({ psn: 100 })))
+    c.frames(0, encodeFrame({ ...c.there, ...MARKED }, send({ psn: 100 })))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 })
       .counts({ np_ecn_marked_roce_packets: 1, np_cnp_sent: 0 });
@@ -84,7 +84,7 @@ describe('a CNP', () => {
       const frames = c.take();
       count += frames.length;
       const last = frames.at(-1);
-      if (last) c.frames(at, frame(c.there, ack({ psn: decode(last).bth.psn, msn: 0 })));
+      if (last) c.frames(at, encodeFrame(c.there, ack({ psn: decode(last).bth.psn, msn: 0 })));
     }
     return count + c.take().length;
   }
@@ -157,7 +157,7 @@ describe('a CNP', () => {
       c.post(us, { ...big, signaled: false });
       while (c.qp.attribute('SQ_PENDING') > 0) {
         const last = c.take().at(-1) as Uint8Array;
-        c.frames(us, frame(c.there, ack({ psn: decode(last).bth.psn, msn: us })));
+        c.frames(us, encodeFrame(c.there, ack({ psn: decode(last).bth.psn, msn: us })));
       }
     }
     const at = c.qp.attribute('WINDOW');
@@ -176,7 +176,7 @@ describe('a CNP', () => {
 
   test('for no queue pair, or with a wrong ICRC, has no effect', async () => {
     const c = await rc();
-    c.frames(0, frame({ ...c.there, destQp: 0x123456 }, cnp), frame(c.there, cnp, { icrc: 1 }))
+    c.frames(0, encodeFrame({ ...c.there, destQp: 0x123456 }, cnp), encodeFrame(c.there, cnp, { icrc: 1 }))
       .silent()
       .cardCounts({ drop_qpn: 1, drop_icrc: 1, rp_cnp_handled: 0 });
   });
@@ -248,7 +248,7 @@ describe('ECT(0)', () => {
   ])('%s that was marked is answered with a CNP like data', async (_, packet) => {
     const c = await rc();
     c.post(0, { opcode: 'SEND', inline: PING }).take();
-    c.frames(1, frame({ ...c.there, ...MARKED }, packet));
+    c.frames(1, encodeFrame({ ...c.there, ...MARKED }, packet));
     expect(said(c)[0]?.opcode).toBe(CNP);
     c.qp.poll();
   });
@@ -256,7 +256,7 @@ describe('ECT(0)', () => {
   test('a marked CNP slows down, and is not answered', async () => {
     const c = await rc();
     inFlight(c)
-      .frames(0, frame({ ...c.there, ...MARKED }, cnp))
+      .frames(0, encodeFrame({ ...c.there, ...MARKED }, cnp))
       .silent()
       .counts({ rp_cnp_handled: 1, np_ecn_marked_roce_packets: 0 });
     c.qp.poll();
@@ -284,7 +284,7 @@ describe('a queue pair that is connected again', () => {
   test.each([0, 6])('sends no CNP for packets of the last peer, nor does one in state %i', async (state) => {
     const c = await rc({ receives: 1 });
     c.at(1, () => {
-      c.rig.put(frame({ ...c.there, ...MARKED }, send({ psn: 100, ackReq: false })));
+      c.rig.put(encodeFrame({ ...c.there, ...MARKED }, send({ psn: 100, ackReq: false })));
       c.rig.x.rx(1000, 1);
       if (state === 0) anew(c);
       else c.qp.modify({ STATE: state });

@@ -1,6 +1,6 @@
 /** Adaptive retransmission: which packet is sent again when an ACK is overdue, and what the response to it means. */
 import { describe, expect, test } from 'vitest';
-import { ack, frame, nak, request, response } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, nak, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, pattern, rc } from '../kit/conversation.js';
 import {
   ACK_TIMER,
@@ -103,7 +103,7 @@ describe('an early retransmission', () => {
       .out(sent(1001), sent(1002))
       .at(START + WAIT, () => {
         c.rig.x.expire(ns);
-        c.rig.put(frame(c.there, ack({ psn: 1002, msn: 3 })));
+        c.rig.put(encodeFrame(c.there, ack({ psn: 1002, msn: 3 })));
         c.rig.x.rx(ns, 1);
       })
       .silent()

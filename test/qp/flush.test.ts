@@ -1,7 +1,16 @@
 /** FLUSH: a request whose response confirms that earlier writes are globally visible (IBTA A19.4). */
 import { describe, expect, test } from 'vitest';
 import { rxeFlushIcrc } from '../../src/probe/packet/icrc.js';
-import { ack, decode, type Flow, frame, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
+import {
+  ack,
+  decode,
+  encodeFrame,
+  type Flow,
+  nak,
+  type Packet,
+  request,
+  response,
+} from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, pattern, type RcOptions, rc, TARGET_VA } from '../kit/conversation.js';
 import type { Region } from '../kit/rig.js';
 
@@ -31,8 +40,8 @@ const flush = (rkey: number, what: What = {}): Packet =>
 
 /** The frame with the ICRC that rxe would compute. */
 function asOfRxe(there: Flow, packet: Packet): Uint8Array {
-  const bytes = frame(there, packet);
-  return frame(there, packet, { icrc: rxeFlushIcrc(bytes.subarray(14, -4)) });
+  const bytes = encodeFrame(there, packet);
+  return encodeFrame(there, packet, { icrc: rxeFlushIcrc(bytes.subarray(14, -4)) });
 }
 
 describe('the responder of a FLUSH', () => {
@@ -269,7 +278,7 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
     const packet = flush(region(c).rkey);
     c.rig.x.qpQuirks(c.qp.handle, RXE_FLUSH_ICRC);
     const { icrc } = decode(asOfRxe({ ...c.there, ipId: 0x1234 }, packet));
-    c.frameWith(0, frame(c.there, packet, { icrc }), IP_ID_UNKNOWN).out(response.readOnly({ psn: 100, msn: 1 }));
+    c.frameWith(0, encodeFrame(c.there, packet, { icrc }), IP_ID_UNKNOWN).out(response.readOnly({ psn: 100, msn: 1 }));
   });
 
   test('is accepted for no other packet', async () => {

@@ -3,7 +3,7 @@
  * test/qp/ud.test.ts.
  */
 import { describe, expect, test } from 'vitest';
-import { datagram, frame } from '../../src/probe/packet/packets.js';
+import { datagram, encodeFrame } from '../../src/probe/packet/packets.js';
 import { datagrams, PING } from '../kit/conversation.js';
 import { createAh } from '../kit/datagrams.js';
 import { Rig } from '../kit/rig.js';
@@ -59,6 +59,6 @@ test('other queue pairs never get its number, nor 0', async () => {
 
 test('a datagram to queue pair 1 is dropped when there is none', async () => {
   const c = await datagrams();
-  c.frames(0, frame({ ...c.there, destQp: 1 }, mad())).silent();
+  c.frames(0, encodeFrame({ ...c.there, destQp: 1 }, mad())).silent();
   expect(c.rig.counters()).toMatchObject({ drop_qpn: 1 });
 });

@@ -3,7 +3,7 @@
  * pair over which they were bound. Each type is unbound in its own way (IBTA 10.6.7.2).
  */
 import { describe, expect, test } from 'vitest';
-import { ack, frame, nak, request } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, nak, request } from '../../src/probe/packet/packets.js';
 import { PING, pattern, rc, TARGET_VA } from '../kit/conversation.js';
 import {
   AT,
@@ -207,7 +207,7 @@ describe('type 2B', () => {
   test('a window that is invalidated during a READ refuses the rest', async () => {
     const c = await rc({ mtu: 256 });
     const { mw, rkey } = bound(c, 2);
-    c.rig.put(frame(c.there, request.read({ psn: 100, va: TARGET_VA + BigInt(AT), rkey, length: SIZE })));
+    c.rig.put(encodeFrame(c.there, request.read({ psn: 100, va: TARGET_VA + BigInt(AT), rkey, length: SIZE })));
     c.rig.x.rx(1000, 1);
     c.rig.out(1000, 3);
     c.rig.x.mwFree(mw);

@@ -1,6 +1,6 @@
 /** MigReq (IBTA 9.2.6): 1 unless the queue pair is set otherwise; received packets may have either value. */
 import { test } from 'vitest';
-import { ack, frame, request } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, request } from '../../src/probe/packet/packets.js';
 import { rc, send } from '../kit/conversation.js';
 
 test('requests and responses leave with MigReq 0 when it is switched off, and with 1 when it is on again', async () => {
@@ -13,7 +13,7 @@ test('requests and responses leave with MigReq 0 when it is switched off, and wi
     .wc({ wrId: 1 })
     .post(1, { opcode: 'SEND', wrId: 9 })
     .out(request.sendOnly({ psn: 1000, ackReq: true }))
-    .frames(2, frame({ ...c.there, migReq: false }, ack({ psn: 1000, msn: 1 })))
+    .frames(2, encodeFrame({ ...c.there, migReq: false }, ack({ psn: 1000, msn: 1 })))
     .wc({ wrId: 9 });
   x.qpQuirks(c.qp.handle, 0);
   Object.assign(c.back, { migReq: true });

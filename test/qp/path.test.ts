@@ -1,6 +1,6 @@
 /** The headers in front of the BTH: every packet of a connection has those of the address vector. */
 import { describe, expect, test } from 'vitest';
-import { ack, type Flow, frame, nak, request, response } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, type Flow, nak, request, response } from '../../src/probe/packet/packets.js';
 import { PING, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
 
 const V6 = { localIp: [0xfd, ...Array(14).fill(0), 1], remoteIp: [0xfd, ...Array(14).fill(0), 2] };
@@ -24,8 +24,8 @@ describe.each<[string, RcOptions, Partial<Flow>]>([
     const c = await rc({ ...options, goBackN: true, receives: 1, flow: { ...there, ...vlan } });
     const back: Flow = { ...c.back, ...expected };
     const said = () => c.take().map((bytes) => Buffer.from(bytes).toString('hex'));
-    const wanted = (...packets: Parameters<typeof frame>[1][]) =>
-      packets.map((packet) => Buffer.from(frame(back, packet)).toString('hex'));
+    const wanted = (...packets: Parameters<typeof encodeFrame>[1][]) =>
+      packets.map((packet) => Buffer.from(encodeFrame(back, packet)).toString('hex'));
     const remote = { va: 0x1000n, rkey: 0x77 };
     c.post(0, { opcode: 'SEND', inline: PING }, { opcode: 'RDMA_READ', pieces: [c.buffer.piece(0, 8)], remote });
     expect(said()).toEqual(

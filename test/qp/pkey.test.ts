@@ -3,7 +3,7 @@
  * members.
  */
 import { describe, expect, test } from 'vitest';
-import { ack, datagram, frame, request } from '../../src/probe/packet/packets.js';
+import { ack, datagram, encodeFrame, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, rc, send } from '../kit/conversation.js';
 import { Rig } from '../kit/rig.js';
 
@@ -59,16 +59,16 @@ test('the index chooses the P_Key, also in SQD; a shorter table leaves queue pai
   expect(c.qp.refused().range).toEqual(['PKEY_INDEX']);
   expect(c.qp.modify({ PKEY_INDEX: 1 })).toBe('OK');
   expect(c.qp.attribute('PKEY_INDEX')).toBe(1);
-  c.frames(0, frame({ ...c.there, pkey: 0xffff }, send({ psn: 100 })))
+  c.frames(0, encodeFrame({ ...c.there, pkey: 0xffff }, send({ psn: 100 })))
     .silent()
     .counts({ drop_pkey: 1 });
   Object.assign(c.back, { pkey: LIMITED });
-  c.frames(1, frame({ ...c.there, pkey: FULL }, send({ psn: 100 })))
+  c.frames(1, encodeFrame({ ...c.there, pkey: FULL }, send({ psn: 100 })))
     .out(ack({ psn: 100, msn: 1 }))
     .wc({ wrId: 1 });
   c.rig.card.u32[c.rig.x.scratch() >>> 2] = 0xffff;
   c.rig.x.setPkeys(1);
-  c.frames(2, frame({ ...c.there, pkey: FULL }, send({ psn: 101 })))
+  c.frames(2, encodeFrame({ ...c.there, pkey: FULL }, send({ psn: 101 })))
     .out(ack({ psn: 101, msn: 2 }))
     .wc({ wrId: 2 });
 });
@@ -88,7 +88,7 @@ test('queue pair 1 takes the P_Key of any partition of the port, and of no other
   const [qkey, rig] = [0x80010000, await rigWith(0xffff, FULL)];
   const c = await datagrams({ rig, type: 'GSI', qkey, receives: 2, flow: { srcQp: 1 } });
   const mad = (pkey: number, psn: number) =>
-    frame({ ...c.there, pkey }, datagram.sendOnly({ psn, qkey, srcQp: 1, payload: PING }));
+    encodeFrame({ ...c.there, pkey }, datagram.sendOnly({ psn, qkey, srcQp: 1, payload: PING }));
   c.frames(0, mad(0xffff, 0), mad(LIMITED, 1), mad(0x8124, 2))
     .wc({ wrId: 1 }, { wrId: 2 })
     .cardCounts({ drop_pkey: 1 });

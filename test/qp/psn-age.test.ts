@@ -1,6 +1,6 @@
 /** A request so old that its PSNs are in use again is not mistaken for a new one (IBTA 9.7.2, 9.7.5.1.4). */
 import { expect, test } from 'vitest';
-import { ack, frame, request, response } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, pattern, rc, send, TARGET_VA } from '../kit/conversation.js';
 
 const PSN_AT = 14 + 20 + 8 + 9;
@@ -13,7 +13,7 @@ const BATCH = 256;
  */
 function writes(c: Conversation, first: number, count: number): void {
   const write = (psn: number) =>
-    frame(c.there, request.writeOnly({ psn, va: 0n, rkey: 0, payload: new Uint8Array(0), ackReq: false }));
+    encodeFrame(c.there, request.writeOnly({ psn, va: 0n, rkey: 0, payload: new Uint8Array(0), ackReq: false }));
   const bytes = write(0);
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   const icrcAt = bytes.length - 4;

@@ -1,6 +1,6 @@
 /** RDMA READ, responder side: responses, and replayed responses (IBTA 9.7.5.1.4). */
 import { describe, expect, test } from 'vitest';
-import { ack, frame, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, nak, type Packet, request, response } from '../../src/probe/packet/packets.js';
 import { type Conversation, PING, rc, send, TARGET_VA } from '../kit/conversation.js';
 
 function read(c: Conversation, psn: number, offset: number, length: number): Packet {
@@ -80,9 +80,9 @@ test('a READ repeated from its middle is answered as a request of its own, with 
 test('a repeated READ ends the rest of its first response, and starts anew', async () => {
   const c = await rc();
   const half = answer(c, 100, 1, 0, 4096).slice(0, 2);
-  c.rig.put(frame(c.there, read(c, 100, 0, 4096)));
+  c.rig.put(encodeFrame(c.there, read(c, 100, 0, 4096)));
   c.rig.x.rx(0, 1);
-  expect(c.rig.out(0, 2)).toEqual(half.map((packet) => frame(c.back, packet)));
+  expect(c.rig.out(0, 2)).toEqual(half.map((packet) => encodeFrame(c.back, packet)));
   c.in(0, read(c, 101, 1024, 3072)).out(...answer(c, 101, 1, 1024, 3072));
 });
 
@@ -163,9 +163,9 @@ test('a region that is closed during a READ ends it with a NAK of the next respo
   const c = await rc();
   const [first] = answer(c, 100, 1, 0, 3000);
   if (!first) throw new Error('a packet');
-  c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
+  c.rig.put(encodeFrame(c.there, read(c, 100, 0, 3000)));
   c.rig.x.rx(0, 1);
-  expect(c.rig.out(0, 1)).toEqual([frame(c.back, first)]);
+  expect(c.rig.out(0, 1)).toEqual([encodeFrame(c.back, first)]);
   c.at(1, () => c.rig.x.mrDereg(c.target.mr))
     .out(nak.remoteAccess({ psn: 101, msn: 1 }))
     .state('ERR')
@@ -231,7 +231,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
   test('when the memory is closed during the repetition', async () => {
     const c = await rc({ receives: 1 });
     c.in(0, read(c, 100, 0, 3000)).out(...answer(c, 100, 1, 0, 3000));
-    c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
+    c.rig.put(encodeFrame(c.there, read(c, 100, 0, 3000)));
     c.rig.x.rx(1000, 1);
     expect(c.rig.out(1000, 1)).toHaveLength(1);
     c.at(2, () => c.rig.x.mrDereg(c.target.mr))
@@ -245,7 +245,7 @@ describe('a duplicate READ that can no longer be answered is dropped, and the co
   test('a READ that was never answered in full is refused, however often it is repeated', async () => {
     const c = await rc();
     for (const us of [0, 1]) {
-      c.rig.put(frame(c.there, read(c, 100, 0, 3000)));
+      c.rig.put(encodeFrame(c.there, read(c, 100, 0, 3000)));
       c.rig.x.rx(us * 1000, 1);
       expect(c.rig.out(us * 1000, 2)).toHaveLength(2);
     }

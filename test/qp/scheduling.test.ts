@@ -3,7 +3,7 @@
  * destroyed.
  */
 import { expect, test } from 'vitest';
-import { ack, decode, flow, frame } from '../../src/probe/packet/packets.js';
+import { ack, decode, encodeFrame, flowOf } from '../../src/probe/packet/packets.js';
 import { PING } from '../kit/conversation.js';
 import { Random } from '../kit/random.js';
 import { Rig, type RigQp } from '../kit/rig.js';
@@ -48,10 +48,10 @@ test('a turn sends no more frames than it is allowed', async () => {
 test('a turn receives no more frames than it is allowed', async () => {
   const rig = await Rig.create();
   const [qp] = connected(rig, 1);
-  const there = flow({ destQp: qp?.qpn ?? 0, srcQp: 0x100 });
+  const there = flowOf({ destQp: qp?.qpn ?? 0, srcQp: 0x100 });
   for (let i = 0; i < 3; i++) {
     qp?.send(ping);
-    rig.put(frame(there, ack({ psn: i, msn: i + 1 })));
+    rig.put(encodeFrame(there, ack({ psn: i, msn: i + 1 })));
   }
   expect(rig.out(0)).toHaveLength(3);
   expect([rig.x.rx(0, 2), rig.x.rx(0, 2), rig.x.rx(0, 2)]).toEqual([2, 1, 0]);
@@ -69,7 +69,8 @@ test('the next deadline is never late, and 0 without one', async () => {
   fast.send(ping);
   rig.out(2 * MS);
   expect(rig.x.nextDeadline()).toBe(2 * MS + 4096 * 2 ** 8);
-  for (const qp of [fast, slow]) rig.in(2 * MS, frame(flow({ destQp: qp.qpn, srcQp: 0x100 }), ack({ psn: 0, msn: 1 })));
+  for (const qp of [fast, slow])
+    rig.in(2 * MS, encodeFrame(flowOf({ destQp: qp.qpn, srcQp: 0x100 }), ack({ psn: 0, msn: 1 })));
   rig.x.expire(100 * MS);
   expect(rig.x.nextDeadline()).toBe(0);
   expect([slow.poll().length, fast.poll().length]).toEqual([1, 1]);

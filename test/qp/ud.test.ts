@@ -3,7 +3,7 @@
  * and fd00::1, the port's MTU is 1024, our Q_Key is QKEY; our PSNs start at 1000.
  */
 import { describe, expect, test } from 'vitest';
-import { type Base, datagram, type Flow, frame, request } from '../../src/probe/packet/packets.js';
+import { type Base, datagram, encodeFrame, type Flow, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, PING, pattern } from '../kit/conversation.js';
 import { attach, createAh, detach, MULTICAST_QPN, QKEY } from '../kit/datagrams.js';
 import { RigQp } from '../kit/rig.js';
@@ -20,7 +20,7 @@ const TO_GROUP: Partial<Flow> = { destQp: MULTICAST_QPN, dstIp: GROUP, dstMac: '
 describe('a UD queue pair receives', () => {
   test('over IPv4: 20 unused bytes, the IPv4 header as it came, the payload', async () => {
     const c = await datagrams({ receives: 1, flow: { trafficClass: 0x20, ipId: 0xabcd, hopLimit: 9 } });
-    const header = frame(c.there, hello()).slice(14, 34);
+    const header = encodeFrame(c.there, hello()).slice(14, 34);
     c.buffer.bytes.fill(0xee);
     c.in(0, hello())
       .silent()
@@ -32,7 +32,7 @@ describe('a UD queue pair receives', () => {
 
   test('over IPv6: its header, the payload', async () => {
     const c = await datagrams({ receives: 1, flow: V6 });
-    const header = frame(c.there, hello()).slice(14, 54);
+    const header = encodeFrame(c.there, hello()).slice(14, 54);
     c.in(0, hello())
       .wc({ wrId: 1, byteLen: GRH + 4, flags: 1, srcQpn: SRC })
       .holds(c.buffer, 0, header)
@@ -59,14 +59,14 @@ describe('a UD queue pair receives', () => {
 
   test('from any sender', async () => {
     const c = await datagrams({ receives: 2 });
-    const from = (srcIp: string) => frame({ ...c.there, srcIp, srcMac: '02:00:00:00:00:77' }, hello());
+    const from = (srcIp: string) => encodeFrame({ ...c.there, srcIp, srcMac: '02:00:00:00:00:77' }, hello());
     c.frames(0, from('10.0.0.9'), from('192.168.1.1')).wc({ wrId: 1 }, { wrId: 2 });
   });
 
   test('into several SGEs, one after the other, the 40 bytes too', async () => {
     const c = await datagrams();
     expect(c.qp.recv(1, [c.buffer.piece(0, 30), c.buffer.piece(1000, 12), c.buffer.piece(2000, 100)])).toBe('OK');
-    const header = frame(c.there, hello()).slice(14, 34);
+    const header = encodeFrame(c.there, hello()).slice(14, 34);
     c.in(0, hello())
       .wc({ wrId: 1, byteLen: GRH + 4 })
       .holds(c.buffer, 20, header.slice(0, 10))
@@ -75,24 +75,32 @@ describe('a UD queue pair receives', () => {
   });
 
   test.each<[string, string, (c: Conversation) => Uint8Array]>([
-    ['a wrong Q_Key', 'drop_qkey', (c) => frame(c.there, hello({ qkey: QKEY + 1 }))],
+    ['a wrong Q_Key', 'drop_qkey', (c) => encodeFrame(c.there, hello({ qkey: QKEY + 1 }))],
     [
       'a Q_Key that differs in its high bit',
       'drop_qkey',
-      (c) => frame(c.there, hello({ qkey: (QKEY | 0x80000000) >>> 0 })),
+      (c) => encodeFrame(c.there, hello({ qkey: (QKEY | 0x80000000) >>> 0 })),
     ],
-    ['another address than ours', 'drop_destination_address', (c) => frame({ ...c.there, dstIp: '10.0.0.3' }, hello())],
+    [
+      'another address than ours',
+      'drop_destination_address',
+      (c) => encodeFrame({ ...c.there, dstIp: '10.0.0.3' }, hello()),
+    ],
     [
       'another IPv6 address than ours',
       'drop_destination_address',
-      (c) => frame({ ...c.there, ...V6, dstIp: 'fd00::3' }, hello()),
+      (c) => encodeFrame({ ...c.there, ...V6, dstIp: 'fd00::3' }, hello()),
     ],
-    ['a VLAN into which no path leads', 'drop_vlan', (c) => frame({ ...c.there, vlan: 7 }, hello())],
-    ['a group, though not as one', 'drop_destination_address', (c) => frame({ ...c.there, dstIp: GROUP }, hello())],
-    ['another partition', 'drop_pkey', (c) => frame({ ...c.there, pkey: 0x8001 }, hello())],
-    ['a packet of RC', 'drop_qp_type', (c) => frame(c.there, request.sendOnly({ psn: 100, payload: PING }))],
-    ['a wrong ICRC', 'drop_icrc', (c) => frame(c.there, hello(), { icrc: 1 })],
-    ['more than fits the receive', 'drop_receive_length', (c) => frame(c.there, hello({ payload: pattern(61) }))],
+    ['a VLAN into which no path leads', 'drop_vlan', (c) => encodeFrame({ ...c.there, vlan: 7 }, hello())],
+    [
+      'a group, though not as one',
+      'drop_destination_address',
+      (c) => encodeFrame({ ...c.there, dstIp: GROUP }, hello()),
+    ],
+    ['another partition', 'drop_pkey', (c) => encodeFrame({ ...c.there, pkey: 0x8001 }, hello())],
+    ['a packet of RC', 'drop_qp_type', (c) => encodeFrame(c.there, request.sendOnly({ psn: 100, payload: PING }))],
+    ['a wrong ICRC', 'drop_icrc', (c) => encodeFrame(c.there, hello(), { icrc: 1 })],
+    ['more than fits the receive', 'drop_receive_length', (c) => encodeFrame(c.there, hello({ payload: pattern(61) }))],
   ])('nothing from %s: it is dropped without a completion', async (_what, counter, make) => {
     const c = await datagrams();
     c.recv(1, 0, GRH + 60)
@@ -112,7 +120,7 @@ describe('a UD queue pair receives', () => {
 
   test('nothing without a receive, before the ICRC is computed, so that a flood costs little', async () => {
     const c = await datagrams();
-    c.frames(0, frame(c.there, hello(), { icrc: 0 }))
+    c.frames(0, encodeFrame(c.there, hello(), { icrc: 0 }))
       .silent()
       .counts({ drop_no_receive: 1, drop_icrc: 0 });
   });
@@ -171,7 +179,7 @@ describe('a UD queue pair sends', () => {
       destQp: 0x80 + i,
     }));
     expect(sent).toEqual(
-      flows.map((flow, i) => frame(flow, datagram.sendOnly({ psn: 1000 + i, qkey: i, srcQp: c.qp.qpn }))),
+      flows.map((flow, i) => encodeFrame(flow, datagram.sendOnly({ psn: 1000 + i, qkey: i, srcQp: c.qp.qpn }))),
     );
     c.wc({ wrId: 0 }, { wrId: 1 });
   });
@@ -280,7 +288,7 @@ describe('groups', () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     const [second, other, foreign] = [listener(c), listener(c), listener(c, QKEY + 1)];
     for (const qp of [c.qp, second, foreign]) expect(attach(qp, GROUP)).toBe('OK');
-    const header = frame(c.there, hello()).slice(14, 34);
+    const header = encodeFrame(c.there, hello()).slice(14, 34);
     c.in(0, hello()).silent();
     const taken = c.qp.poll();
     expect(new Set(taken.map(({ qpn }) => qpn))).toEqual(new Set([c.qp.qpn, second.qpn]));
@@ -295,7 +303,7 @@ describe('groups', () => {
     expect(attach(c.qp, GROUP6)).toBe('OK');
     c.in(0, hello())
       .wc({ byteLen: GRH + 4 })
-      .frames(1, frame({ ...c.there, dstIp: 'ff15::77:2' }, hello()))
+      .frames(1, encodeFrame({ ...c.there, dstIp: 'ff15::77:2' }, hello()))
       .wc()
       .cardCounts({ drop_multicast: 1 });
   });
@@ -310,7 +318,7 @@ describe('groups', () => {
   test('deliver no damaged datagram', async () => {
     const c = await datagrams({ receives: 1, flow: TO_GROUP });
     for (const qp of [c.qp, listener(c)]) expect(attach(qp, GROUP)).toBe('OK');
-    c.frames(0, frame(c.there, hello(), { icrc: 5 }))
+    c.frames(0, encodeFrame(c.there, hello(), { icrc: 5 }))
       .wc()
       .cardCounts({ drop_icrc: 1, rcvd_pkts: 0 });
   });
@@ -364,7 +372,7 @@ describe('groups', () => {
     c.post(0, { opcode: 'SEND', inline: PING, to: { ah, qpn: MULTICAST_QPN, qkey: QKEY } });
     const flow = { ...c.back, ...tag, dstIp: GROUP, dstMac: '01:00:5e:4d:00:01', destQp: MULTICAST_QPN };
     expect(c.take()).toEqual([
-      frame(flow, datagram.sendOnly({ psn: 1000, qkey: QKEY, srcQp: c.qp.qpn, payload: PING })),
+      encodeFrame(flow, datagram.sendOnly({ psn: 1000, qkey: QKEY, srcQp: c.qp.qpn, payload: PING })),
     ]);
     c.wc({});
   });

@@ -3,18 +3,27 @@
  * of its reply. The capture is made by the kit.
  */
 import { expect, test } from 'vitest';
-import { ack, flow, frame, nak, type Packet, request, response, reverse } from '../../src/probe/packet/packets.js';
+import {
+  ack,
+  encodeFrame,
+  flowOf,
+  nak,
+  type Packet,
+  request,
+  response,
+  reverse,
+} from '../../src/probe/packet/packets.js';
 import { type Conversation, conversationsIn, said } from './conversation.js';
 import { ReplayedResponder } from './responder.js';
 
-const there = flow();
+const there = flowOf();
 const back = reverse(there);
 const MTU = 1024;
 const [WRITTEN, READ, ONCE] = [0x1111, 0x2222, 0x3333];
 const bytes = (length: number, seed: number) => Uint8Array.from({ length }, (_, i) => (i * 7 + seed) & 255);
 
-const asks = (...packets: readonly Packet[]) => packets.map((packet) => frame(there, packet));
-const says = (...packets: readonly Packet[]) => packets.map((packet) => frame(back, packet));
+const asks = (...packets: readonly Packet[]) => packets.map((packet) => encodeFrame(there, packet));
+const says = (...packets: readonly Packet[]) => packets.map((packet) => encodeFrame(back, packet));
 const reply = (psn: number, invalidate: number) =>
   request.sendOnlyInvalidate({ psn, invalidate, ackReq: true, payload: bytes(16, psn) });
 

@@ -2,7 +2,14 @@
 import { expect, test } from 'vitest';
 import { headerOf, tracedPackets } from '../../src/device/decode.js';
 import { Trace } from '../../src/device/trace.js';
-import { describe as describeFrame, flow, frame, request, response, uc } from '../../src/probe/packet/packets.js';
+import {
+  describe as describeFrame,
+  encodeFrame,
+  flowOf,
+  request,
+  response,
+  uc,
+} from '../../src/probe/packet/packets.js';
 import { rc } from '../kit/conversation.js';
 import { complete, ICRC_OFFLOAD } from '../kit/offload.js';
 import type { Sent } from '../kit/rig.js';
@@ -82,7 +89,7 @@ test('the trace decodes the headers of all kinds of frames, and cut ones without
   ];
   for (const way of [{}, { vlan: 5 }, { srcIp: 'fd00::2', dstIp: 'fd00::1' }]) {
     for (const packet of packets) {
-      const bytes = frame(flow(way), packet);
+      const bytes = encodeFrame(flowOf(way), packet);
       const header = headerOf(bytes, bytes.length);
       expect(header?.psn).toBe(packet.bth.psn);
       expect(header?.text).toContain(`${packet.payload?.length ?? 0} bytes`);

@@ -3,7 +3,7 @@
  * right.
  */
 import { describe, expect, test } from 'vitest';
-import { ack, type Flow, frame, request, response } from '../../src/probe/packet/packets.js';
+import { ack, encodeFrame, type Flow, request, response } from '../../src/probe/packet/packets.js';
 import { PING, pattern, type RcOptions, rc, send, TARGET_VA } from '../kit/conversation.js';
 import { Random } from '../kit/random.js';
 
@@ -77,7 +77,7 @@ test('frames have the source port of a link that has one of its own', async () =
 test('bytes behind the IP packet are Ethernet padding, whatever they are', async () => {
   const c = await rc({ receives: 3 });
   [1, 4, 46].forEach((length, i) => {
-    c.frames(i, frame(c.there, send({ psn: 100 + i }), { trailer: pattern(length, 0xaa) }))
+    c.frames(i, encodeFrame(c.there, send({ psn: 100 + i }), { trailer: pattern(length, 0xaa) }))
       .out(ack({ psn: 100 + i, msn: i + 1 }))
       .wc({ wrId: i + 1, byteLen: 4 });
   });
@@ -85,7 +85,7 @@ test('bytes behind the IP packet are Ethernet padding, whatever they are', async
 
 test('a frame that is cut off anywhere is dropped and counted once', async () => {
   const c = await rc({ receives: 1 });
-  const whole = frame({ ...c.there, vlan: 5 }, send({ psn: 100 }));
+  const whole = encodeFrame({ ...c.there, vlan: 5 }, send({ psn: 100 }));
   for (let length = 1; length < whole.length; length++) c.frames(length, whole.slice(0, length)).silent();
   const drops = Object.entries(c.rig.counters()).filter(([name]) => name.startsWith('drop_'));
   expect(drops.reduce((sum, [, count]) => sum + count, 0)).toBe(whole.length - 1);
@@ -110,7 +110,7 @@ describe('a frame that is no RoCE over UDP over IP is dropped', () => {
   };
   test.each(Object.entries(CASES))('%s', async (_, [counter, change]) => {
     const c = await rc({ receives: 1 });
-    c.frames(0, change(frame(c.there, send({ psn: 100 }))))
+    c.frames(0, change(encodeFrame(c.there, send({ psn: 100 }))))
       .silent()
       .cardCounts({ [counter]: 1, rcvd_pkts: 0 });
   });
@@ -120,19 +120,19 @@ describe('a frame that is no RoCE over UDP over IP is dropped', () => {
     const { there } = c;
     const ip = { version: 4 as const, tos: 0, id: 0, ttl: 64, src: there.srcIp, dst: there.dstIp };
     for (const fragment of [0x2000, 0x0001])
-      c.frames(0, frame(there, send({ psn: 100 }), { ip: { ...ip, fragment } })).silent();
+      c.frames(0, encodeFrame(there, send({ psn: 100 }), { ip: { ...ip, fragment } })).silent();
     c.cardCounts({ drop_ip_fragment: 2, rcvd_pkts: 0 });
   });
 
   test('another UDP port, or a UDP length that is not that of the IP packet', async () => {
     const c = await rc({ receives: 1 });
     const udp = { sport: 0xc000, dport: 4791, checksum: 0 };
-    c.frames(0, frame(c.there, send({ psn: 100 }), { udp: { ...udp, dport: 4792 } }))
+    c.frames(0, encodeFrame(c.there, send({ psn: 100 }), { udp: { ...udp, dport: 4792 } }))
       .silent()
       .cardCounts({ drop_udp_port: 1 })
-      .frames(1, frame(c.there, send({ psn: 100 }), { udp: { ...udp, length: 31 } }))
+      .frames(1, encodeFrame(c.there, send({ psn: 100 }), { udp: { ...udp, length: 31 } }))
       .silent()
-      .frames(2, frame(c.there, send({ psn: 100 }), { udp: { ...udp, length: 33 } }))
+      .frames(2, encodeFrame(c.there, send({ psn: 100 }), { udp: { ...udp, length: 33 } }))
       .silent()
       .cardCounts({ drop_udp_length: 2, rcvd_pkts: 0 });
   });
@@ -140,7 +140,7 @@ describe('a frame that is no RoCE over UDP over IP is dropped', () => {
   test('the UDP checksum is not read: the ICRC covers more', async () => {
     const c = await rc({ receives: 1 });
     const udp = { sport: 0xc000, dport: 4791, checksum: 0x1234 };
-    c.frames(0, frame(c.there, send({ psn: 100 }), { udp }))
+    c.frames(0, encodeFrame(c.there, send({ psn: 100 }), { udp }))
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 });
   });
@@ -150,9 +150,9 @@ describe('on a link that cannot see the IPv4 identification', () => {
   const IP_ID_UNKNOWN = 0x10000;
   /** A packet that the peer sent with this identification, with the header that the link makes up. */
   function seen(there: Flow, psn: number, ipId: number, payload: Uint8Array = PING): Uint8Array {
-    const sent = frame({ ...there, ipId }, send({ psn, payload }));
+    const sent = encodeFrame({ ...there, ipId }, send({ psn, payload }));
     const icrc = new DataView(sent.buffer, sent.length - 4).getUint32(0);
-    return frame(there, send({ psn, payload }), { icrc });
+    return encodeFrame(there, send({ psn, payload }), { icrc });
   }
 
   test.each([0, 1, 0x100, 0x1234, 0x8000, 0xffff])('the card solves for the identification %i', async (ipId) => {
@@ -203,10 +203,10 @@ describe('on a link that cannot see the IPv4 identification', () => {
 
   test('there is nothing to solve for over IPv6', async () => {
     const c = await rc({ ...V6, flow: V6_FLOW, receives: 1 });
-    const bad = frame(c.there, send({ psn: 100 }), { icrc: 0x1234 });
+    const bad = encodeFrame(c.there, send({ psn: 100 }), { icrc: 0x1234 });
     c.frameWith(0, bad, IP_ID_UNKNOWN)
       .silent()
-      .frameWith(1, frame(c.there, send({ psn: 100 })), IP_ID_UNKNOWN)
+      .frameWith(1, encodeFrame(c.there, send({ psn: 100 })), IP_ID_UNKNOWN)
       .out(ack({ psn: 100, msn: 1 }))
       .wc({ wrId: 1 });
   });

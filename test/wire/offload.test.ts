@@ -1,6 +1,6 @@
-/** The ICRC in two parts: the card's, and the share of a link with LinkFeatures.icrcOffload. */
+/** The ICRC in two parts: the card's, and the share that is left to a link with LinkFeatures.icrcOffload. */
 import { beforeEach, describe, expect, test } from 'vitest';
-import { ack, decode, type Flow, frame, request } from '../../src/probe/packet/packets.js';
+import { ack, decode, encodeFrame, type Flow, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, pattern, rc, TARGET_VA, unreliable } from '../kit/conversation.js';
 import { createAh } from '../kit/datagrams.js';
 import { headerBytes } from '../kit/gsobursts.js';
@@ -8,7 +8,7 @@ import { complete, FETCH_SHARE, fold, ICRC_OFFLOAD, share } from '../kit/offload
 import type { SendRequest, Sent } from '../kit/rig.js';
 
 const MTU = 4096;
-/** Around each length at which the link's share grows, and each path MTU. */
+/** Around each length at which the ICRC share grows, and each path MTU. */
 const SIZES = [
   0, 1, 64, 252, 253, 255, 256, 257, 300, 511, 512, 513, 1000, 1024, 1028, 2047, 2048, 2052, 3000, 4092, 4096,
 ];
@@ -26,7 +26,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     c = await rc({ mtu: MTU, flow, ...options });
   });
 
-  test.each(SIZES)('the span of a sent packet with %i bytes is left to the link, which completes it', (length) => {
+  test.each(SIZES)('the share of a sent packet with %i bytes is left to the link, which completes it', (length) => {
     c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
     c.qp.send({ opcode: 'SEND', pieces: length === 0 ? [] : [c.buffer.piece(0, length)] });
     const [sent] = c.rig.sent(0) as [Sent];
@@ -42,7 +42,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
   test.each(SIZES)('a folded packet with %i bytes is taken, and damage is detected', (length) => {
     const payload = pattern(length, 77);
     const packet = () =>
-      frame(
+      encodeFrame(
         c.there,
         request.writeOnly({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length, payload, ackReq: true }),
       );
@@ -66,7 +66,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
   });
 });
 
-describe('the span that a link fetches', () => {
+describe('the share that a link fetches', () => {
   const unsignaled = { signalAll: false };
   const post =
     (request: Omit<SendRequest, 'pieces'>, ...pieces: readonly [offset: number, length: number][]) =>
@@ -78,7 +78,7 @@ describe('the span that a link fetches', () => {
   const readOf2500 = (c: Conversation) => {
     c.target.bytes.set(pattern(2500));
     const packet = request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 2500 });
-    c.rig.put(frame(c.there, packet));
+    c.rig.put(encodeFrame(c.there, packet));
     c.rig.x.rx(0, 1);
   };
 

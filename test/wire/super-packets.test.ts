@@ -3,7 +3,17 @@
  * src/link/link.ts).
  */
 import { describe, expect, test } from 'vitest';
-import { ack, CNP, decode, type Flow, flow, frame, request, response, uc } from '../../src/probe/packet/packets.js';
+import {
+  ack,
+  CNP,
+  decode,
+  encodeFrame,
+  type Flow,
+  flowOf,
+  request,
+  response,
+  uc,
+} from '../../src/probe/packet/packets.js';
 import { type Conversation, pattern, type RcOptions, rc, send, TARGET_VA, unreliable } from '../kit/conversation.js';
 import { createAh, openPort, QKEY } from '../kit/datagrams.js';
 import { coalesce, type GsoLimits, gsoBursts } from '../kit/gsobursts.js';
@@ -121,7 +131,9 @@ test('64 packets leave as a burst, and so do the responses of a READ', async () 
   expect(sentRuns(c)).toEqual([64]);
   c.in(2, ack({ psn: 1095, msn: 96 })).silent();
   const read = await rc({ rig: await rigWith(), mtu: 1024 });
-  read.rig.put(frame(read.there, request.read({ psn: 100, va: TARGET_VA, rkey: read.target.rkey, length: 64 * 1024 })));
+  read.rig.put(
+    encodeFrame(read.there, request.read({ psn: 100, va: TARGET_VA, rkey: read.target.rkey, length: 64 * 1024 })),
+  );
   read.rig.x.rx(0, 1);
   // 1040 bytes each; FIRST and LAST have an AETH
   expect(sentRuns(read)).toEqual([2, 61, 1]);
@@ -129,7 +141,7 @@ test('64 packets leave as a burst, and so do the responses of a READ', async () 
 
 test('responses and requests of one queue pair are bursts of their own, and neither starves', async () => {
   const c = await rc({ rig: await rigWith({ packets: 8, bytes: 65507 }), mtu: 1024 });
-  c.rig.put(frame(c.there, request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 40 * 1024 })));
+  c.rig.put(encodeFrame(c.there, request.read({ psn: 100, va: TARGET_VA, rkey: c.target.rkey, length: 40 * 1024 })));
   c.rig.x.rx(0, 1);
   write(c, 1024, 30);
   const opcodes = c.rig.out(0).map((bytes) => decode(bytes).bth.opcode);
@@ -144,7 +156,7 @@ test('responses and requests of one queue pair are bursts of their own, and neit
 
 test('a CNP is no part of a burst', async () => {
   const c = await rc({ signalAll: false, rig: await rigWith() });
-  c.rig.put(frame({ ...c.there, trafficClass: 3 }, request.sendOnly({ psn: 99 })));
+  c.rig.put(encodeFrame({ ...c.there, trafficClass: 3 }, request.sendOnly({ psn: 99 })));
   c.rig.x.rx(1_000_000, 1);
   write(c, 0, 3);
   const runs = gsoBursts(c.rig.sent(1_000_000), LIMITS);
@@ -179,7 +191,7 @@ describe.each(SEEN)('super-packets that arrive over %s', (_, way, folds) => {
   const wide = { mtu: 1024, receives: 8, ...way };
   const sends = (there: Flow, ids: readonly number[], lastBytes = 1024) =>
     ids.map((ipId, i) =>
-      frame(
+      encodeFrame(
         { ...there, ipId },
         send({
           psn: 100 + i,
@@ -261,7 +273,7 @@ describe.each(SEEN)('super-packets that arrive over %s', (_, way, folds) => {
 
 test('packets with other identifications than the rule allows are damaged', async () => {
   const c = await rc({ receives: 4 });
-  const frames = [0, 1, 5].map((ipId, i) => frame({ ...c.there, ipId }, send({ psn: 100 + i, ackReq: false })));
+  const frames = [0, 1, 5].map((ipId, i) => encodeFrame({ ...c.there, ipId }, send({ psn: 100 + i, ackReq: false })));
   arrive(c, 0, frames).wc({}, {}).counts({ drop_icrc: 1, rcvd_pkts: 2 });
 });
 
@@ -269,10 +281,10 @@ test('the packets may be for different queue pairs, of every type', async () => 
   const rig = await Rig.create();
   const [a, b] = [await rc({ rig, receives: 4 }), await unreliable({ rig, receives: 4 })];
   const both = [
-    frame({ ...a.there, ipId: 0 }, send({ psn: 100, payload: pattern(64) })),
-    frame({ ...b.there, ipId: 1 }, uc(request.sendOnly({ psn: 5, payload: pattern(64, 1) }))),
-    frame({ ...a.there, destQp: 0x777777, ipId: 2 }, send({ psn: 0, payload: pattern(64) })),
-    frame({ ...a.there, ipId: 3 }, send({ psn: 101, payload: pattern(8, 2) })),
+    encodeFrame({ ...a.there, ipId: 0 }, send({ psn: 100, payload: pattern(64) })),
+    encodeFrame({ ...b.there, ipId: 1 }, uc(request.sendOnly({ psn: 5, payload: pattern(64, 1) }))),
+    encodeFrame({ ...a.there, destQp: 0x777777, ipId: 2 }, send({ psn: 0, payload: pattern(64) })),
+    encodeFrame({ ...a.there, ipId: 3 }, send({ psn: 101, payload: pattern(8, 2) })),
   ];
   arrive(a, 0, both)
     .out(ack({ psn: 101, msn: 2 }))
@@ -290,7 +302,7 @@ test('READ responses and ACKs arrive in super-packets too', async () => {
     remote: { va: 0n, rkey: 5 },
   }).out(request.read({ psn: 1000, va: 0n, rkey: 5, length: 3000, ackReq: true }));
   const answers = response.read({ psn: 1000, msn: 1, payload: pattern(3000), mtu: 1024 });
-  const [first, ...rest] = answers.map((packet, i) => frame({ ...c.there, ipId: i === 0 ? 0 : i - 1 }, packet));
+  const [first, ...rest] = answers.map((packet, i) => encodeFrame({ ...c.there, ipId: i === 0 ? 0 : i - 1 }, packet));
   c.frames(1, first as Uint8Array).silent();
   arrive(c, 2, rest).silent().wc({ wrId: 9, byteLen: 3000 }).holds(c.buffer, 0, pattern(3000));
 });
@@ -314,7 +326,7 @@ describe('datagrams in a super-packet', () => {
   ])('each datagram has the header in front of it that it had on the wire, over %s', async (_, way) => {
     const c = await receiver();
     const frames = [100, 100, 60].map((length, i) =>
-      frame(flow({ destQp: c.qp.qpn, ...way, ipId: 40 + i }), packet(i, length)),
+      encodeFrame(flowOf({ destQp: c.qp.qpn, ...way, ipId: 40 + i }), packet(i, length)),
     );
     arrive(c, 0, frames).wc({ byteLen: 140 }, { byteLen: 140 }, { byteLen: 100 });
     for (const [i, bytes] of frames.entries()) {
@@ -330,7 +342,7 @@ describe('datagrams in a super-packet', () => {
 
 describe('malformed super-packets', () => {
   const good = (there: Flow) =>
-    coalesce([100, 101].map((psn, i) => frame({ ...there, ipId: i }, send({ psn, ackReq: false }))));
+    coalesce([100, 101].map((psn, i) => encodeFrame({ ...there, ipId: i }, send({ psn, ackReq: false }))));
   const drops = (c: Conversation) =>
     Object.entries(c.rig.counters())
       .filter(([name]) => name.startsWith('drop_'))

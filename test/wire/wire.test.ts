@@ -4,8 +4,8 @@ import {
   decode,
   describe,
   encode,
-  flow,
-  frame,
+  encodeFrame,
+  flowOf,
   frameOf,
   Op,
   request,
@@ -54,8 +54,8 @@ group('the ICRC', () => {
       const payload = random.bytes(length);
       const v6 = length % 2 ? { srcIp: 'fd00::2', dstIp: 'fd00::1' } : {};
       const vlan = length % 3 ? { vlan: 0x2005 } : {};
-      const bytes = frame(
-        flow({ ...v6, ...vlan, trafficClass: length & 255 }),
+      const bytes = encodeFrame(
+        flowOf({ ...v6, ...vlan, trafficClass: length & 255 }),
         request.sendOnly({ psn: length, payload }),
       );
       expect(wire.parse(bytes, 0, length % 16)).toBe('ok');
@@ -64,7 +64,7 @@ group('the ICRC', () => {
   });
 
   test('does not cover what routers change, and covers every other bit', () => {
-    const good = frame(flow(), request.sendOnly({ psn: 1, payload: new Random(3).bytes(8) }));
+    const good = encodeFrame(flowOf(), request.sendOnly({ psn: 1, payload: new Random(3).bytes(8) }));
     const uncovered = new Set([14 + 1, 14 + 8, 14 + 10, 14 + 11, 14 + 20 + 6, 14 + 20 + 7, 14 + 28 + 4]);
     for (let bit = 14 * 8; bit < good.length * 8; bit++) {
       const bad = good.slice();
@@ -78,9 +78,9 @@ group('the ICRC', () => {
     const IP_ID_UNKNOWN = 0x10000;
     const random = new Random(5);
     for (let i = 0; i < 200; i++) {
-      const there = flow({ ipId: random.below(65536) });
+      const there = flowOf({ ipId: random.below(65536) });
       const packet = request.sendOnly({ psn: i, payload: random.bytes(random.below(600)) });
-      const sent = decode(frame(there, packet));
+      const sent = decode(encodeFrame(there, packet));
       const seen = encode({ ...frameOf({ ...there, ipId: 0 }, packet), icrc: sent.icrc });
       expect(wire.parse(seen, IP_ID_UNKNOWN)).toBe('ok');
       expect(wire.isIcrcRight).toBe(true);
@@ -109,20 +109,20 @@ function withIpSum(bytes: Uint8Array): Uint8Array {
 
 group('a frame that is no packet for a card', () => {
   const send = request.sendOnly({ psn: 1, payload: Uint8Array.of(1, 2, 3, 4) });
-  const good = () => frameOf(flow(), send);
+  const good = () => frameOf(flowOf(), send);
   const v4 = (change: object) => encode({ ...good(), ip: { ...good().ip, ...change } as never });
   const v6 = (change: object) => {
-    const made = frameOf(flow({ srcIp: 'fd00::2', dstIp: 'fd00::1' }), send);
+    const made = frameOf(flowOf({ srcIp: 'fd00::2', dstIp: 'fd00::1' }), send);
     return encode({ ...made, ip: { ...made.ip, ...change } as never });
   };
-  const patched = (at: number, value: number, make = frame(flow(), send)) => {
+  const patched = (at: number, value: number, make = encodeFrame(flowOf(), send)) => {
     make[at] = value;
     return withIpSum(make);
   };
 
   test.each<readonly [string, () => Uint8Array, string]>([
     ['nothing', () => new Uint8Array(0), 'drop_short'],
-    ['half a header', () => frame(flow(), send).slice(0, 20), 'drop_short'],
+    ['half a header', () => encodeFrame(flowOf(), send).slice(0, 20), 'drop_short'],
     ['ARP', () => patched(13, 6), 'drop_ethertype'],
     ['IPv4 with options', () => patched(14, 0x46), 'drop_ip_header'],
     ['an IPv4 length beyond the frame', () => v4({ totalLength: 1000 }), 'drop_ip_header'],
@@ -136,23 +136,28 @@ group('a frame that is no packet for a card', () => {
     ['a UDP length that lies', () => encode({ ...good(), udp: { ...good().udp, length: 9 } }), 'drop_udp_length'],
     [
       'another transport version',
-      () => frame(flow(), { ...send, bth: { ...send.bth, version: 1 } }),
+      () => encodeFrame(flowOf(), { ...send, bth: { ...send.bth, version: 1 } }),
       'drop_transport_version',
     ],
     [
       'an opcode that nobody gave out',
-      () => frame(flow(), { ...send, bth: { ...send.bth, opcode: 0xc5 } }),
+      () => encodeFrame(flowOf(), { ...send, bth: { ...send.bth, opcode: 0xc5 } }),
       'drop_opcode',
     ],
     [
       'more pad than payload',
-      () => frame(flow(), { ...ack({ psn: 1, msn: 1 }), bth: { ...send.bth, opcode: 0x11, pad: 3 } }),
+      () => encodeFrame(flowOf(), { ...ack({ psn: 1, msn: 1 }), bth: { ...send.bth, opcode: 0x11, pad: 3 } }),
       'drop_length',
     ],
-    ['an ACK with a payload', () => frame(flow(), ack({ psn: 1, msn: 1, payload: new Uint8Array(4) })), 'drop_length'],
+    [
+      'an ACK with a payload',
+      () => encodeFrame(flowOf(), ack({ psn: 1, msn: 1, payload: new Uint8Array(4) })),
+      'drop_length',
+    ],
     [
       'a RETH cut off',
-      () => frame(flow(), { ...request.sendOnly({ psn: 1 }), bth: { ...send.bth, opcode: Op.RDMA_WRITE_ONLY } }),
+      () =>
+        encodeFrame(flowOf(), { ...request.sendOnly({ psn: 1 }), bth: { ...send.bth, opcode: Op.RDMA_WRITE_ONLY } }),
       'drop_length',
     ],
   ])('%s', (_name, make, reason) => {
@@ -160,7 +165,7 @@ group('a frame that is no packet for a card', () => {
   });
 
   test('Ethernet padding behind the IP packet is not read', () => {
-    expect(wire.parse(frame(flow(), send, { trailer: Uint8Array.of(9, 9, 9) }))).toBe('ok');
+    expect(wire.parse(encodeFrame(flowOf(), send, { trailer: Uint8Array.of(9, 9, 9) }))).toBe('ok');
     expect(wire.isIcrcRight).toBe(true);
   });
 });

@@ -12,7 +12,7 @@ const [ASKED_TIMEOUT, SHORTEST_TIMEOUT] = [13, 15];
 const CLOSE_MS = 500;
 
 /** Address and port of a service, and the time that it has to answer. */
-export interface ServicePlace {
+export interface ServiceEndpoint {
   readonly host: string;
   readonly port: number;
   readonly timeoutMs: number;
@@ -42,7 +42,7 @@ export interface CmConnection {
  * @throws CmError when nothing is there or it refuses; VerbsError ETIMEDOUT
  */
 export async function connectByCm(
-  { host, port, timeoutMs }: ServicePlace,
+  { host, port, timeoutMs }: ServiceEndpoint,
   { device, qpn, port: portTo }: ScriptedEnd,
   param: Pick<ConnParam, 'retryCount' | 'rnrRetryCount' | 'flowControl'> = {},
 ): Promise<CmConnection> {

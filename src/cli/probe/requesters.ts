@@ -2,7 +2,7 @@
 import { PingPort, type RequesterOptions, SendingPort, type TrafficRequest } from '../../probe.js';
 import type { TrafficOrder } from '../endpoint/traffic.js';
 import { encodeRdmaInfo } from '../rping/protocol.js';
-import { connectByCm, type ServicePlace } from './cmconnection.js';
+import { connectByCm, type ServiceEndpoint } from './cmconnection.js';
 import type { RequesterService, ScriptedEnd } from './target.js';
 
 /** Kinds of requests that both services send. */
@@ -11,7 +11,7 @@ const OFFERS = ['SEND', 'WRITE', 'READ'] as const;
 const REMOTE = { va: 0x6000_0000_0000n, rkey: 0x9abc00, length: 65_536 };
 
 /** The service `traffic` of `wasm-roce endpoint`. */
-export function trafficService(place: ServicePlace): RequesterService {
+export function trafficService(place: ServiceEndpoint): RequesterService {
   return {
     start: `wasm-roce endpoint --serve traffic:${place.port}`,
     offers: OFFERS,
@@ -28,7 +28,7 @@ export function trafficService(place: ServicePlace): RequesterService {
 
 /** A server of `rping`: the stock program, or the service of `wasm-roce endpoint`. */
 export function rpingService(
-  place: ServicePlace,
+  place: ServiceEndpoint,
   /** Bytes of a ping that the server takes. */
   size: number,
 ): RequesterService {
@@ -47,7 +47,7 @@ export function rpingService(
 
 /** Connects to a service with the retries and credits that a check asks for. */
 async function connect(
-  place: ServicePlace,
+  place: ServiceEndpoint,
   end: ScriptedEnd,
   { retryCnt = 7, rnrRetry = 7, flowControl = false }: RequesterOptions,
 ) {

@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
 import type { Device } from '../../index.js';
-import { MessagePort, type PeerRegion } from '../../probe.js';
+import { type PeerRegion, ReceivingPort } from '../../probe.js';
 import type { RegionInfo } from '../endpoint/regions.js';
 import { errorReport, failure } from '../exit.js';
 import { Handshake } from '../perftest/communication/handshake.js';
@@ -11,7 +11,7 @@ import { TEXT_KEYS } from '../perftest/communication/keys.js';
 import { regionsIn } from '../region/transfer.js';
 import { RPING_PORT } from '../rping/protocol.js';
 import { TcpChannel } from '../tcpchannel.js';
-import { connectByCm, DEPTH, type ServicePlace } from './cmconnection.js';
+import { connectByCm, DEPTH, type ServiceEndpoint } from './cmconnection.js';
 import type { Candidate } from './discovery.js';
 import { rpingService, trafficService } from './requesters.js';
 import type { PeerService } from './target.js';
@@ -30,7 +30,7 @@ const AGAIN_MS = 50;
 const START_MS = 500;
 
 /** The service `regions` of `wasm-roce endpoint`. */
-export function regionsService({ host, port, timeoutMs }: ServicePlace): PeerService {
+export function regionsService({ host, port, timeoutMs }: ServiceEndpoint): PeerService {
   return {
     start: `wasm-roce endpoint --serve regions:${port} --region probe=64k`,
     hasReceives: true,
@@ -39,7 +39,7 @@ export function regionsService({ host, port, timeoutMs }: ServicePlace): PeerSer
       const connection = await connectByCm({ host, port, timeoutMs }, end);
       const { port: inner, psn, peerPsn, initiatorDepth, hasFlowControl, establish, close } = connection;
       try {
-        const messages = new MessagePort(inner, peerPsn);
+        const messages = new ReceivingPort(inner, peerPsn);
         await establish();
         const list = await messages.message(messages.now() + timeoutMs * 1e6);
         if (list === undefined) throw failure(`${host} port ${port} sent no list of regions in ${timeoutMs} ms`);
@@ -69,7 +69,7 @@ export function regionsService({ host, port, timeoutMs }: ServicePlace): PeerSer
  * A server of perftest: `write-bw` of ours, or a stock program, whose queue pairs permit one operation each. It does
  * not tell which it is. A stock program serves one client and ends, so that it has to run in a loop.
  */
-export function perftestService({ host, port, timeoutMs }: ServicePlace): PeerService {
+export function perftestService({ host, port, timeoutMs }: ServiceEndpoint): PeerService {
   let last: TcpChannel | undefined;
   return {
     start: `wasm-roce endpoint --serve write-bw:${port}`,
@@ -113,7 +113,7 @@ export function perftestService({ host, port, timeoutMs }: ServicePlace): PeerSe
  * Connects to a server that may be about to start again.
  * @param last the connection before, if there was one: a server that refuses the next one has to lose it first
  */
-async function connectAgain({ timeoutMs, ...there }: ServicePlace, last?: TcpChannel): Promise<TcpChannel> {
+async function connectAgain({ timeoutMs, ...there }: ServiceEndpoint, last?: TcpChannel): Promise<TcpChannel> {
   const until = performance.now() + (last ? timeoutMs : START_MS);
   for (;;)
     try {
@@ -146,10 +146,10 @@ export function candidatesOf(
   rpingSize: number,
   told: ToldPorts = {},
 ): readonly Candidate[] {
-  const at = (place: Place, port: number | undefined, serve: (at: ServicePlace) => Use): Candidate => {
-    const used = port ?? place.port;
+  const at = (service: Service, port: number | undefined, serve: (at: ServiceEndpoint) => Use): Candidate => {
+    const used = port ?? service.port;
     return {
-      ...place,
+      ...service,
       port: used,
       ...serve({ host, port: used, timeoutMs }),
       ...(port !== undefined && { isTold: true }),
@@ -169,7 +169,7 @@ export function candidatesOf(
   ];
 }
 
-type Place = Pick<Candidate, 'name' | 'over' | 'port'>;
+type Service = Pick<Candidate, 'name' | 'over' | 'port'>;
 type Use = Pick<Candidate, 'service' | 'requester'>;
 
 /** Requirements on the device, so that packets leave as they are written. */

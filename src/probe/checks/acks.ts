@@ -2,7 +2,7 @@
 import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { LONG_REQUESTS, pattern, REQUESTS } from './talk.js';
+import { LONG_REQUESTS, pattern, REQUESTS } from './responderconversation.js';
 
 /** Credit code of responders without credits. */
 const NO_CREDITS = 31;

@@ -1,8 +1,8 @@
 /** The checks of a peer: of its responder, its requester, its connection manager, or of all its packets. */
 import type { CheckBase, PacketRule } from './checkbase.js';
-import type { CmTalk } from './cmtalk.js';
+import type { CmConversation } from './cmconversation.js';
+import type { ResponderConversation } from './responderconversation.js';
 import type { Service } from './service.js';
-import type { Talk } from './talk.js';
 import type { CmOptions, RequesterOptions, ResponderOptions } from './target.js';
 
 /** A check of a peer that answers our requests. */
@@ -10,7 +10,7 @@ export interface ResponderCheck extends CheckBase {
   /** Its needs of the peer's queue pair. */
   readonly needs: ResponderOptions;
   /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
-  run(talk: Talk): Promise<void>;
+  run(talk: ResponderConversation): Promise<void>;
 }
 
 /** A check of a peer that sends requests to us. */
@@ -26,7 +26,7 @@ export interface CmCheck extends CheckBase {
   /** Its needs of the connection manager. */
   readonly connects: CmOptions;
   /** Runs the check. It returns when the peer passes, and leaves by a method of `talk` otherwise. */
-  run(talk: CmTalk): Promise<void>;
+  run(talk: CmConversation): Promise<void>;
 }
 
 /** A check that sends nothing: it judges the packets of the other checks. */

@@ -1,6 +1,6 @@
 /** Checks of the answer of the peer's connection manager to a REQ, and of a REP whose RTU does not come. */
 import type { CmCheck } from './check.js';
-import { type CmTalk, type Connection, type ReceivedMad, timeOf, toldMad } from './cmtalk.js';
+import { type CmConversation, type Connection, type ReceivedMad, timeOf, toldMad } from './cmconversation.js';
 import { isSame } from './conversation.js';
 
 const SERVICE = { connects: { service: true } } as const;
@@ -31,7 +31,7 @@ const SERVICE_TIMEOUT = 18;
 const MOST = 0.8;
 
 /** Returns the next REP of a connection within a time. Fails when it is another one than the first. */
-async function repAgain(talk: CmTalk, connection: Connection, within: number, what: string) {
+async function repAgain(talk: CmConversation, connection: Connection, within: number, what: string) {
   const answer = await talk.about(connection, within);
   if (answer === undefined || answer.name === 'REJ') return undefined;
   if (answer.name !== 'REP') return talk.fail(`${what}: ${toldMad(answer)} instead of the REP`);
@@ -51,7 +51,7 @@ function changed(before: ReceivedMad<'REP'>, after: ReceivedMad<'REP'>): string 
 }
 
 /** Fails unless the connection carries data. */
-async function carries(talk: CmTalk, connection: Connection, index: number, when: string): Promise<void> {
+async function carries(talk: CmConversation, connection: Connection, index: number, when: string): Promise<void> {
   if ((await talk.write(connection, index, DELIVERY)) === undefined) talk.fail(`no ACK of a WRITE ${when}`);
 }
 

@@ -1,6 +1,6 @@
 /** Checks of the end of a connection of the peer. */
 import type { CmCheck } from './check.js';
-import { type CmTalk, type Connection, Reason, timeOf, toldMad } from './cmtalk.js';
+import { type CmConversation, type Connection, Reason, timeOf, toldMad } from './cmconversation.js';
 
 const [SERVICE, MANAGER] = [{ connects: { service: true } }, { connects: { service: false } }] as const;
 /** Nanoseconds of a millisecond. */
@@ -15,7 +15,7 @@ const DELIVERY = 1000 * MS;
 const [SHORT, QUIET] = [15, 8];
 
 /** Ends a connection. A peer that sends no DREP is for the check of the DREQ to judge. */
-async function end(talk: CmTalk, connection: Connection): Promise<void> {
+async function end(talk: CmConversation, connection: Connection): Promise<void> {
   if ((await talk.end(connection)) === undefined) talk.notApplicable('no answer to a DREQ');
 }
 

@@ -1,7 +1,7 @@
 /** Checks of the answers of the peer's connection manager to requests that it cannot serve. */
 import { cmaHeader, encodeMad, gidOf, Method, TransportType } from '../packet/mad.js';
 import type { CmCheck } from './check.js';
-import { type CmTalk, type Connection, Reason, type ReceivedMad, toldMad } from './cmtalk.js';
+import { type CmConversation, type Connection, Reason, type ReceivedMad, toldMad } from './cmconversation.js';
 
 const [SERVICE, MANAGER] = [{ connects: { service: true } }, { connects: { service: false } }] as const;
 /** Nanoseconds of a millisecond. */
@@ -19,7 +19,7 @@ const UNSUPPORTED = 1;
 const OTHER_KEY = 0x1111_1111;
 
 /** Sends the REQ of a connection, and waits for the answer. */
-async function answerTo(talk: CmTalk, connection: Connection): Promise<ReceivedMad | undefined> {
+async function answerTo(talk: CmConversation, connection: Connection): Promise<ReceivedMad | undefined> {
   for (let sent = 0; sent < REQUESTS; sent++) {
     talk.ask(connection);
     const answer = await talk.about(connection, REFUSAL);
@@ -29,14 +29,14 @@ async function answerTo(talk: CmTalk, connection: Connection): Promise<ReceivedM
 }
 
 /** Returns the REJ of a REQ. Fails when another message or none comes. */
-async function refusal(talk: CmTalk, connection: Connection, what: string): Promise<ReceivedMad<'REJ'>> {
+async function refusal(talk: CmConversation, connection: Connection, what: string): Promise<ReceivedMad<'REJ'>> {
   const answer = await answerTo(talk, connection);
   if (answer === undefined) return talk.fail(`no answer to ${what}`);
   return answer.name === 'REJ' ? answer : talk.fail(`${what}: ${toldMad(answer)} instead of a REJ`);
 }
 
 /** The peer still answers: it accepts a connection. */
-async function alive(talk: CmTalk, after: string): Promise<void> {
+async function alive(talk: CmConversation, after: string): Promise<void> {
   const answer = await answerTo(talk, await talk.prepare());
   if (answer?.name !== 'REP') talk.fail(`no REP to a REQ after ${after}`);
 }

@@ -1,8 +1,8 @@
 /** Checks of congestion notification: when CNPs come, how they look, when they must not come, and what they cause. */
-import { frame, cnp as notification } from '../packet/packets.js';
+import { encodeFrame, cnp as notification } from '../packet/packets.js';
 import type { Check, RequesterCheck, ResponderCheck } from './check.js';
+import { Nak, REQUESTS, type ResponderConversation } from './responderconversation.js';
 import type { Service } from './service.js';
-import { Nak, REQUESTS, type Talk } from './talk.js';
 
 /** ECN: congestion experienced. */
 const MARKED = { trafficClass: 3 };
@@ -11,11 +11,11 @@ const BURST = 20;
 const BURST_TIME = BURST * 50e3;
 
 /** Sends marked requests. @returns how many CNPs came for them, and the time over which they left (ns) */
-async function marked(talk: Talk, count: number) {
+async function marked(talk: ResponderConversation, count: number) {
   const before = talk.cnps.length;
   const there = { ...talk.port.flow, ...MARKED };
   // made before, so that they leave close together
-  const frames = Array.from({ length: count }, (_, i) => frame(there, talk.request(i)));
+  const frames = Array.from({ length: count }, (_, i) => encodeFrame(there, talk.request(i)));
   const times = frames.map((bytes) => talk.sendFrame(bytes));
   while ((await talk.next(20e6)) !== undefined);
   return { count: talk.cnps.length - before, took: (times.at(-1) ?? 0) - (times[0] ?? 0) };

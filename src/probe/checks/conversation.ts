@@ -5,7 +5,7 @@
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded, Frame } from '../packet/frame.js';
 import { CNP, Op } from '../packet/opcodes.js';
-import { type Flow, frame, type Packet } from '../packet/packets.js';
+import { encodeFrame, type Flow, type Packet } from '../packet/packets.js';
 import { psnDistance } from '../packet/psn.js';
 import type { PacketPort } from '../script/port.js';
 import type { CheckBase, Deviation } from './checkbase.js';
@@ -27,7 +27,7 @@ export type Received = Decoded & {
 };
 
 /** Ends a check with a verdict. */
-export class Finding extends Error {
+export class CheckEnd extends Error {
   constructor(
     /** Verdict of the check. */
     readonly verdict: Verdict,
@@ -88,19 +88,19 @@ export class Conversation {
     return this.port.mtu;
   }
 
-  /** The peer breaks the specification. @throws Finding */
+  /** The peer breaks the specification. @throws CheckEnd */
   fail(text: string): never {
-    throw new Finding('fails', text);
+    throw new CheckEnd('fails', text);
   }
 
-  /** The peer does what `known` of the check has under this name. @throws Finding */
+  /** The peer does what `known` of the check has under this name. @throws CheckEnd */
   deviates(name: string, text: string): never {
-    throw new Finding('deviates', text, this.check.known?.[name]);
+    throw new CheckEnd('deviates', text, this.check.known?.[name]);
   }
 
-  /** The check says nothing about this peer. @throws Finding */
+  /** The check says nothing about this peer. @throws CheckEnd */
   notApplicable(why: string): never {
-    throw new Finding('not applicable', why);
+    throw new CheckEnd('not applicable', why);
   }
 
   /** Says what was not looked at; a result that passes tells it. */
@@ -119,7 +119,7 @@ export class Conversation {
   send(packets: Packet | readonly Packet[], there: Partial<Flow> = {}, changes: Partial<Frame> = {}): number {
     let at = this.port.now();
     for (const one of [packets].flat() as Packet[])
-      at = this.sendFrame(frame({ ...this.port.flow, ...there }, one, changes));
+      at = this.sendFrame(encodeFrame({ ...this.port.flow, ...there }, one, changes));
     return at;
   }
 
@@ -186,7 +186,7 @@ export class Conversation {
       const packet = await this.next(Math.max(0, until - this.port.now()));
       if (packet === undefined) return;
       const isEarlier = from !== undefined && isAck(packet) && psnDistance(packet.bth.psn, from) < 0;
-      if (!isEarlier) this.fail(`${after}: ${told(packet)} instead of silence`);
+      if (!isEarlier) this.fail(`${after}: ${receivedText(packet)} instead of silence`);
     }
   }
 }
@@ -204,7 +204,7 @@ export const isNak = ({ aeth, bth }: Received): boolean =>
   bth.opcode === Op.ACKNOWLEDGE && aeth !== undefined && aeth.syndrome >>> 5 !== 0;
 
 /** Returns a packet of the peer as text. */
-export function told(packet: Received): string {
+export function receivedText(packet: Received): string {
   const { aeth, bth } = packet;
   if (aeth === undefined) return `${Op[bth.opcode] ?? `opcode 0x${bth.opcode.toString(16)}`} of PSN ${bth.psn}`;
   const { syndrome } = aeth;

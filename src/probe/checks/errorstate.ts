@@ -4,20 +4,20 @@ import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { badKey } from './keys.js';
-import { isSame, pattern, type Talk } from './talk.js';
+import { isSame, pattern, type ResponderConversation } from './responderconversation.js';
 
 /** Bytes of the WRITEs that must not be carried out. */
 const [first, second] = [pattern(8, 2), pattern(8, 3)];
 
 /** Puts the peer's queue pair into error, by a WRITE with a key that does not exist. */
-async function breakConnection(talk: Talk): Promise<void> {
+async function breakConnection(talk: ResponderConversation): Promise<void> {
   const { va } = talk.region;
   talk.send(request.writeOnly({ psn: talk.psn, va, rkey: badKey(talk), payload: pattern(8, 1), ackReq: true }));
   await talk.fatal('a WRITE with a bad key', talk.psn);
 }
 
 /** Sends WRITEs after the NAK. Answers to them are what the check `error-after-nak` looks at. */
-async function writeAgain(talk: Talk): Promise<void> {
+async function writeAgain(talk: ResponderConversation): Promise<void> {
   talk.send([...talk.write(first), ...talk.write(second)]);
   if ((await talk.next(20e6)) !== undefined) talk.notApplicable('the queue pair goes on after a fatal NAK');
 }

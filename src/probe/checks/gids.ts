@@ -1,14 +1,14 @@
 /** The addresses of a peer: whether its connection manager answers at each of them. */
 import type { CmCheck } from './check.js';
-import type { CmTalk } from './cmtalk.js';
+import type { CmConversation } from './cmconversation.js';
 import type { CmWay } from './target.js';
 
 /** Time in which a manager answers (ns), and how often a REQ is sent for it. */
 const [ANSWER, REQUESTS] = [500e6, 3];
 
 /** Asks for a service that nobody serves. @returns why there is no answer; undefined if there is one */
-async function unanswered(talk: CmTalk, way: CmWay): Promise<string | undefined> {
-  let over: CmTalk;
+async function unanswered(talk: CmConversation, way: CmWay): Promise<string | undefined> {
+  let over: CmConversation;
   try {
     over = talk.over(await way.flow());
   } catch (error) {

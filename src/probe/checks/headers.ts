@@ -1,13 +1,13 @@
 /** Checks of the headers: ICRC, reserved bits, addresses, partition key, malformed packets. */
 import { encode } from '../packet/encode.js';
-import { frame, frameOf, type Packet } from '../packet/packets.js';
+import { encodeFrame, frameOf, type Packet } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { Check, ResponderCheck } from './check.js';
+import { Nak, pattern, REQUESTS, type ResponderConversation, receivedText } from './responderconversation.js';
 import { DO_NOT_FRAGMENT, ICRC, MIG_REQ, NOT_MARKED, RULE_CHECKS } from './rules.js';
-import { Nak, pattern, REQUESTS, type Talk, told } from './talk.js';
 
 /** Sends a request that must not be carried out, and shows that the peer stays silent and unchanged. */
-export async function dropped(talk: Talk, what: string, send: (psn: number) => void): Promise<void> {
+export async function dropped(talk: ResponderConversation, what: string, send: (psn: number) => void): Promise<void> {
   await talk.done([talk.request(1)], 'a request');
   const { psn } = talk;
   send(psn);
@@ -19,7 +19,7 @@ export async function dropped(talk: Talk, what: string, send: (psn: number) => v
 export const INTRUDER = 2;
 
 /** The request of `dropped`, at the PSN that it gives. */
-export const intruder = (talk: Talk, psn: number) => talk.request(INTRUDER, { psn });
+export const intruder = (talk: ResponderConversation, psn: number) => talk.request(INTRUDER, { psn });
 
 const icrc: ResponderCheck = {
   number: 1,
@@ -53,7 +53,7 @@ const damagedIcrc: ResponderCheck = {
   isIntrusive: true,
   async run(talk) {
     await dropped(talk, 'a request with a wrong ICRC', (psn) => {
-      const bytes = frame(talk.peer.port.flow, intruder(talk, psn));
+      const bytes = encodeFrame(talk.peer.port.flow, intruder(talk, psn));
       const last = bytes.length - 1;
       bytes[last] = (bytes[last] as number) ^ 1;
       talk.sendFrame(bytes);
@@ -201,7 +201,7 @@ const reservedOpcode: ResponderCheck = {
     const answer = await talk.nextOrAgain();
     if (answer === undefined) talk.deviates('silent', 'no answer to the opcode 0x1f');
     else if (answer.aeth?.syndrome !== Nak.INVALID_REQUEST)
-      talk.fail(`the opcode 0x1f: ${told(answer)} instead of a NAK INVALID_REQUEST`);
+      talk.fail(`the opcode 0x1f: ${receivedText(answer)} instead of a NAK INVALID_REQUEST`);
   },
 };
 

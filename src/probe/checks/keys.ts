@@ -3,7 +3,7 @@ import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { isAck } from './conversation.js';
-import { Nak, pattern, type Talk, told } from './talk.js';
+import { Nak, pattern, type ResponderConversation, receivedText } from './responderconversation.js';
 import type { RemoteOperation, ResponderOptions } from './target.js';
 
 /** The needs of a check of one operation. */
@@ -13,14 +13,14 @@ const CLAUSE = 'IBTA volume 1, chapter 9: responder, NAK of a remote access erro
 const OTHER_REGION = 0x7f000000;
 
 /** Returns a key of no memory region of the peer. */
-export const badKey = (talk: Talk): number => (talk.region.rkey ^ OTHER_REGION) >>> 0;
+export const badKey = (talk: ResponderConversation): number => (talk.region.rkey ^ OTHER_REGION) >>> 0;
 
 /** A request with a key that does not exist has to be refused. */
 function badKeyCheck(
   name: string,
   what: string,
   operation: RemoteOperation,
-  make: (talk: Talk, psn: number, rkey: number) => Packet,
+  make: (talk: ResponderConversation, psn: number, rkey: number) => Packet,
 ): ResponderCheck {
   return {
     number: 30,
@@ -90,12 +90,12 @@ const noRight: ResponderCheck = {
 };
 
 /** The end of the memory has to be known. */
-function needsEnd(talk: Talk): void {
+function needsEnd(talk: ResponderConversation): void {
   if (talk.region.isLonger) talk.notApplicable('the end of the memory that the peer offers is not known');
 }
 
 /** Returns a WRITE whose last bytes are beyond the end of the memory. */
-const beyond = (talk: Talk, packets: number): Packet[] => {
+const beyond = (talk: ResponderConversation, packets: number): Packet[] => {
   const { va, rkey, length } = talk.region;
   const payload = pattern(packets * talk.mtu, 3);
   return request.write({ psn: talk.take(packets), payload, mtu: talk.mtu, rkey, va: va + BigInt(length - 8) });
@@ -172,7 +172,7 @@ const zeroLength: ResponderCheck = {
 };
 
 /** Sends packets that break a rule of lengths; the last one wants an ACK. */
-function lengthCheck(name: string, what: string, make: (talk: Talk) => Packet[]): ResponderCheck {
+function lengthCheck(name: string, what: string, make: (talk: ResponderConversation) => Packet[]): ResponderCheck {
   return {
     number: 34,
     name,
@@ -222,7 +222,7 @@ const invalidate: ResponderCheck = {
     talk.send(request.sendOnly({ psn, payload: pattern(8, 2), ackReq: true }));
     const next = await talk.next(50e6);
     const isAnswered = next !== undefined && isAck(next) && psnDistance(next.bth.psn, psn) >= 0;
-    if (isAnswered) talk.deviates('alive', `${told(next)} to a SEND after it`);
+    if (isAnswered) talk.deviates('alive', `${receivedText(next)} to a SEND after it`);
   },
 };
 

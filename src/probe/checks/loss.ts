@@ -8,9 +8,9 @@ import { CNP, Op } from '../packet/opcodes.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { isNak } from './conversation.js';
+import { Nak, REQUESTS, type Received, type ResponderConversation } from './responderconversation.js';
 import type { CheckResult, Evidence } from './result.js';
 import { AT_ONCE } from './rules.js';
-import { Nak, REQUESTS, type Received, type Talk } from './talk.js';
 
 /** Requests, one after the other. */
 const COUNT = 200;
@@ -74,7 +74,7 @@ export const LOSS_CHECK: ResponderCheck = {
 };
 
 /** Waits for the answer to a request; those of earlier ones are passed over. */
-async function isAnswered(talk: Talk, psn: number): Promise<boolean> {
+async function isAnswered(talk: ResponderConversation, psn: number): Promise<boolean> {
   for (;;) {
     const packet = await talk.next(WAIT);
     if (packet === undefined) return false;

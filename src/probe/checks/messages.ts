@@ -2,7 +2,7 @@
 import { Op } from '../packet/opcodes.js';
 import { request } from '../packet/packets.js';
 import type { ResponderCheck } from './check.js';
-import { isSame, pattern, told } from './talk.js';
+import { isSame, pattern, receivedText } from './responderconversation.js';
 
 /** The smallest path MTU (IBTA 9.2: code 1). */
 const SMALLEST_MTU = 256;
@@ -34,7 +34,7 @@ const empty: ResponderCheck = {
       talk.send(request.read({ psn, va, rkey, length: 0, ackReq: true }));
       const answer = await talk.answerTo(psn, 'a READ of no bytes');
       if (answer.bth.opcode !== Op.RDMA_READ_RESPONSE_ONLY)
-        talk.fail(`a READ of no bytes: ${told(answer)} instead of a READ response`);
+        talk.fail(`a READ of no bytes: ${receivedText(answer)} instead of a READ response`);
       if (answer.payload.length > 0) talk.fail(`${answer.payload.length} bytes for a READ of none`);
     }
     await talk.done([talk.request()], 'a request after messages of no bytes');

@@ -2,7 +2,7 @@
 import { type Packet, request } from '../packet/packets.js';
 import { psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { pattern, type Talk } from './talk.js';
+import { pattern, type ResponderConversation } from './responderconversation.js';
 import type { PeerRegion } from './target.js';
 
 const ROUNDS = 20;
@@ -14,7 +14,11 @@ const PACKETS = 4;
 const LATE = PACKETS + ROUNDS * (PACKETS + 4);
 
 /** WRITEs and READs one after the other, each with its time. `beside` runs before each of them. */
-async function visit(talk: Talk, name: string, beside: (round: number) => Promise<void>): Promise<void> {
+async function visit(
+  talk: ResponderConversation,
+  name: string,
+  beside: (round: number) => Promise<void>,
+): Promise<void> {
   for (let i = 0; i < ROUNDS; i++) {
     const payload = pattern(64, i);
     await beside(i);
@@ -27,7 +31,7 @@ async function visit(talk: Talk, name: string, beside: (round: number) => Promis
 }
 
 /** Repairs the last gap. Answers of the last round, a NAK among them, may still be on their way. */
-async function repaired(talk: Talk, missing: readonly Packet[]): Promise<void> {
+async function repaired(talk: ResponderConversation, missing: readonly Packet[]): Promise<void> {
   const what = 'the repair of the other connection';
   talk.send(missing);
   for (let left = LATE; left > 0; left--) {
@@ -39,7 +43,7 @@ async function repaired(talk: Talk, missing: readonly Packet[]): Promise<void> {
 }
 
 /** Takes what has come for a queue pair. */
-async function drain(talk: Talk): Promise<void> {
+async function drain(talk: ResponderConversation): Promise<void> {
   while ((await talk.next(0)) !== undefined);
 }
 

@@ -1,8 +1,8 @@
 /** The path MTU of a connection against what the path carries: switches and tunnels drop packets that are too long. */
-import { frame, type Packet, request, response } from '../packet/packets.js';
+import { encodeFrame, type Packet, request, response } from '../packet/packets.js';
 import type { ResponderCheck } from './check.js';
 import { isNak } from './conversation.js';
-import { pattern, type Talk, told } from './talk.js';
+import { pattern, type ResponderConversation, receivedText } from './responderconversation.js';
 import type { RemoteOperation } from './target.js';
 
 /** Bytes of an Ethernet header, and of the tag of a VLAN. */
@@ -19,7 +19,7 @@ interface Direction {
   /** Name of its measurement. */
   readonly name: string;
   /** Returns a request whose payload has some bytes. */
-  request(talk: Talk, bytes: number): Packet;
+  request(talk: ResponderConversation, bytes: number): Packet;
 }
 
 const DIRECTIONS: readonly Direction[] = [
@@ -35,19 +35,19 @@ const DIRECTIONS: readonly Direction[] = [
 ];
 
 /** Sends a request whose payload has some bytes. @returns whether it is answered */
-async function isAnswered(talk: Talk, direction: Direction, bytes: number): Promise<boolean> {
+async function isAnswered(talk: ResponderConversation, direction: Direction, bytes: number): Promise<boolean> {
   const { operation } = direction;
   talk.send(direction.request(talk, bytes));
   const answer = await talk.nextFrom(talk.psn);
   if (answer === undefined) talk.abandon();
-  else if (isNak(answer)) talk.fail(`a ${operation} of ${bytes} bytes: ${told(answer)} instead of an answer`);
+  else if (isNak(answer)) talk.fail(`a ${operation} of ${bytes} bytes: ${receivedText(answer)} instead of an answer`);
   // the PSN of a WRITE that is lost is still expected; a READ has arrived, and its answer is lost
   if (answer !== undefined || operation === 'READ') talk.take();
   return answer !== undefined;
 }
 
 /** Finds the most bytes that arrive in one packet, when those of the path MTU do not. @returns 0 if none do */
-async function most(talk: Talk, direction: Direction): Promise<number> {
+async function most(talk: ResponderConversation, direction: Direction): Promise<number> {
   let [arrives, tooLong] = [0, talk.mtu];
   while (tooLong - arrives > STEP) {
     const bytes = Math.floor((arrives + tooLong) / 2 / STEP) * STEP;
@@ -58,13 +58,13 @@ async function most(talk: Talk, direction: Direction): Promise<number> {
 }
 
 /** Returns the bytes of the IP packet that carries a payload in one direction. */
-function ipBytes({ port: { flow } }: Talk, { operation }: Direction, bytes: number): number {
+function ipBytes({ port: { flow } }: ResponderConversation, { operation }: Direction, bytes: number): number {
   const payload = new Uint8Array(bytes);
   const packet =
     operation === 'WRITE'
       ? request.writeOnly({ psn: 0, va: 0n, rkey: 0, payload })
       : response.readOnly({ psn: 0, msn: 0, payload });
-  return frame(flow, packet).length - ETHERNET - (flow.vlan === undefined ? 0 : TAG);
+  return encodeFrame(flow, packet).length - ETHERNET - (flow.vlan === undefined ? 0 : TAG);
 }
 
 /** Number 59. */

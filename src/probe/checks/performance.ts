@@ -6,7 +6,7 @@ import { Op } from '../packet/opcodes.js';
 import type { Packet } from '../packet/packets.js';
 import { psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { isSame, Nak, pattern, type Talk, told } from './talk.js';
+import { isSame, Nak, pattern, type ResponderConversation, receivedText } from './responderconversation.js';
 
 const CLAUSE = 'none: the figures are for comparison';
 const KIB = 1024;
@@ -38,7 +38,11 @@ function randomOf(seed: number): () => number {
  * a timeout. `isLost` tells for each transmission whether it is left out.
  * @returns the time from the first packet to the last ACK (ns)
  */
-async function transfer(talk: Talk, packets: readonly Packet[], isLost: () => boolean): Promise<number> {
+async function transfer(
+  talk: ResponderConversation,
+  packets: readonly Packet[],
+  isLost: () => boolean,
+): Promise<number> {
   const start = talk.port.now();
   const first = (packets[0] as Packet).bth.psn;
   let [acknowledged, next, timeouts, end] = [0, 0, 0, start];
@@ -55,9 +59,9 @@ async function transfer(talk: Talk, packets: readonly Packet[], isLost: () => bo
     const at = psnDistance(bth.psn, first);
     const isNak = aeth?.syndrome === Nak.SEQUENCE;
     if (bth.opcode !== Op.ACKNOWLEDGE || aeth === undefined || (aeth.syndrome >>> 5 !== 0 && !isNak))
-      return talk.fail(`packet ${acknowledged + 1} of ${packets.length}: ${told(answer)}`);
+      return talk.fail(`packet ${acknowledged + 1} of ${packets.length}: ${receivedText(answer)}`);
     const done = isNak ? at : at + 1;
-    if (done > packets.length) talk.fail(`${told(answer)}, which was not sent`);
+    if (done > packets.length) talk.fail(`${receivedText(answer)}, which was not sent`);
     if (done > acknowledged) timeouts = 0;
     if (done >= acknowledged && isNak) next = done;
     acknowledged = Math.max(acknowledged, done);
@@ -131,7 +135,7 @@ const LOSSES = [0.001, 0.01];
 const WRITE_BYTES = 16 * KIB;
 
 /** Returns the WRITEs of a flow, and where they go: as many places as the memory has, one after the other. */
-function flowOf(talk: Talk, bytes: number, seed: number) {
+function trafficOf(talk: ResponderConversation, bytes: number, seed: number) {
   const places = Math.floor(talk.region.length / WRITE_BYTES);
   const held = new Map<number, Uint8Array>();
   const packets: Packet[] = [];
@@ -163,7 +167,7 @@ const completion: ResponderCheck = {
         const name = `flow_completion_time_${sizeText(bytes)}_${loss * 100}%`;
         const random = randomOf(bytes + loss * 1000);
         for (let i = 0; i < count; i++) {
-          const { packets, held } = flowOf(talk, bytes, i);
+          const { packets, held } = trafficOf(talk, bytes, i);
           talk.measure(name, await transfer(talk, packets, () => random() < loss));
           // answers to what was sent twice
           while ((await talk.next(1e6)) !== undefined);

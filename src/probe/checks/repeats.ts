@@ -4,7 +4,7 @@ import { request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { isAck } from './conversation.js';
-import { isSame, Nak, pattern, type Talk, told } from './talk.js';
+import { isSame, Nak, pattern, type ResponderConversation, receivedText } from './responderconversation.js';
 import type { ResponderOptions } from './target.js';
 
 const WRITES: ResponderOptions = { receives: false, permits: ['WRITE'] };
@@ -19,22 +19,22 @@ const READ_OPCODES = [Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_MIDDLE,
 const littleEndian = (value: bigint): Uint8Array => new Uint8Array(BigUint64Array.of(value).buffer);
 
 /** Sends FETCH_ADD. @returns the value before, as the peer says it */
-async function fetchAdd(talk: Talk, psn: number, add: bigint): Promise<bigint> {
+async function fetchAdd(talk: ResponderConversation, psn: number, add: bigint): Promise<bigint> {
   const { va, rkey } = talk.region;
   talk.send(request.fetchAdd({ psn, va, rkey, add, ackReq: true }));
   const answer = await talk.answerTo(psn, 'a FETCH_ADD');
-  return answer.atomicack ?? talk.fail(`a FETCH_ADD: ${told(answer)} instead of the value`);
+  return answer.atomicack ?? talk.fail(`a FETCH_ADD: ${receivedText(answer)} instead of the value`);
 }
 
 /** Puts a value into memory by a WRITE. @returns the value, or that which is there if the peer permits no WRITE */
-async function startValue(talk: Talk, value: bigint): Promise<bigint> {
+async function startValue(talk: ResponderConversation, value: bigint): Promise<bigint> {
   if (!talk.permits('WRITE')) return await fetchAdd(talk, talk.take(), 0n);
   await talk.done(talk.write(littleEndian(value)), 'a WRITE');
   return value;
 }
 
 /** Fails unless memory holds a value, as a READ says, or FETCH_ADD 0 if the peer does not permit to look otherwise. */
-async function holdsValue(talk: Talk, value: bigint, otherwise: string): Promise<void> {
+async function holdsValue(talk: ResponderConversation, value: bigint, otherwise: string): Promise<void> {
   if (talk.permits('READ') && talk.permits('WRITE')) await talk.holds(0, littleEndian(value), otherwise);
   else if ((await fetchAdd(talk, talk.take(), 0n)) !== value) talk.fail(otherwise);
 }
@@ -53,7 +53,7 @@ const duplicateWrite: ResponderCheck = {
     talk.send(first);
     const answer = await talk.answer('a duplicate WRITE');
     if (answer.aeth === undefined || answer.aeth.syndrome >>> 5 !== 0)
-      talk.fail(`a duplicate WRITE: ${told(answer)} instead of an ACK`);
+      talk.fail(`a duplicate WRITE: ${receivedText(answer)} instead of an ACK`);
     await talk.unchanged(0, pattern(8, 2), pattern(8, 1), 'a duplicate WRITE');
   },
 };
@@ -132,7 +132,7 @@ const duplicateRead: ResponderCheck = {
         // the path may have doubled the ACK of the WRITE, whose PSN is later
         while (isWritten && isAck(answer)) answer = await talk.answerTo(psnAfter(psn, i), 'a duplicate READ');
         const { opcode } = answer.bth;
-        if (answer.payload.length === 0) talk.fail(`a duplicate READ: ${told(answer)} instead of the data`);
+        if (answer.payload.length === 0) talk.fail(`a duplicate READ: ${receivedText(answer)} instead of the data`);
         isMiddle ||= from > 0 && i === from && opcode === Op.RDMA_READ_RESPONSE_MIDDLE;
         const bytes = data.subarray(i * mtu, (i + 1) * mtu);
         const isOld = isWritten && isSame(answer.payload, before.subarray(i * mtu, (i + 1) * mtu));
@@ -208,12 +208,12 @@ const unalignedAtomic: ResponderCheck = {
 };
 
 /** Uses up the receives. @returns the RNR NAK of one SEND more, and its PSN */
-async function notReady(talk: Talk) {
+async function notReady(talk: ResponderConversation) {
   const psn = talk.take();
   talk.send(request.sendOnly({ psn, payload: pattern(16, 1), ackReq: true }));
   const answer = await talk.answer('a SEND without receive');
   if ((answer.aeth?.syndrome ?? 0) >>> 5 !== 1)
-    talk.fail(`a SEND without receive: ${told(answer)} instead of an RNR NAK`);
+    talk.fail(`a SEND without receive: ${receivedText(answer)} instead of an RNR NAK`);
   return { answer, psn };
 }
 
@@ -254,7 +254,7 @@ const rnrRest: ResponderCheck = {
     talk.psn = psn;
     await talk.unchanged(0, before, pattern(8, 2), 'a request after an RNR NAK');
     if (answer?.aeth?.syndrome === Nak.SEQUENCE) talk.deviates('sequence', 'a NAK 0x60 follows the RNR NAK');
-    if (answer !== undefined) talk.fail(`a request after an RNR NAK: ${told(answer)} instead of silence`);
+    if (answer !== undefined) talk.fail(`a request after an RNR NAK: ${receivedText(answer)} instead of silence`);
   },
 };
 

@@ -3,12 +3,12 @@ import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { Nak, type Talk, told } from './talk.js';
+import { Nak, type ResponderConversation, receivedText } from './responderconversation.js';
 
 /** Requests at once: more than adapters keep of one queue pair (16 is usual, 128 is the most that is known). */
 const BURST = 160;
 /** Returns READs and FETCH_ADDs by turns, each with one packet as its answer. */
-function burst(talk: Talk): Packet[] {
+function burst(talk: ResponderConversation): Packet[] {
   const { va, rkey } = talk.region;
   return Array.from({ length: BURST }, (_, i) => {
     const at = { psn: talk.take(), va, rkey };
@@ -36,7 +36,7 @@ const tooMany: ResponderCheck = {
       const { aeth, atomicack, payload } = answer;
       if (aeth?.syndrome === Nak.INVALID_REQUEST && answer.bth.psn === bth.psn) return refused(talk, done);
       const isKind = bth.opcode === Op.FETCH_ADD ? atomicack !== undefined : payload.length === 8;
-      if (!isKind || answer.bth.psn !== bth.psn) talk.fail(`${name}: ${told(answer)} instead of its answer`);
+      if (!isKind || answer.bth.psn !== bth.psn) talk.fail(`${name}: ${receivedText(answer)} instead of its answer`);
       if (atomicack !== undefined && before !== undefined && atomicack !== BigInt.asUintN(64, before + 1n))
         talk.fail(`${name}: FETCH_ADD says ${atomicack}, the one before it said ${before}`);
       before = atomicack ?? before;
@@ -47,7 +47,7 @@ const tooMany: ResponderCheck = {
 };
 
 /** The responder has refused a request with so many before it. */
-function refused(talk: Talk, answered: number): void {
+function refused(talk: ResponderConversation, answered: number): void {
   talk.measure('requests_answered', answered);
   const { resources } = talk.peer;
   if (resources !== undefined && answered < resources)
@@ -71,7 +71,7 @@ const oldAtomic: ResponderCheck = {
       const psn = talk.take();
       talk.send(request.fetchAdd({ psn, va, rkey, add: 1n }));
       const answer = await talk.answerTo(psn, 'a FETCH_ADD');
-      last = answer.atomicack ?? talk.fail(`a FETCH_ADD: ${told(answer)} instead of the value`);
+      last = answer.atomicack ?? talk.fail(`a FETCH_ADD: ${receivedText(answer)} instead of the value`);
       original ??= last;
     }
     talk.send(request.fetchAdd({ psn: first, va, rkey, add: 1n }));
@@ -79,7 +79,7 @@ const oldAtomic: ResponderCheck = {
     // the path may have doubled the answer to the last one
     const isLast = again?.bth.psn === psnAfter(talk.psn, -1) && again.atomicack === last;
     if (again !== undefined && !isLast && again.atomicack !== original)
-      talk.fail(`an old FETCH_ADD: ${told(again)} with ${again.atomicack}, the first answer said ${original}`);
+      talk.fail(`an old FETCH_ADD: ${receivedText(again)} with ${again.atomicack}, the first answer said ${original}`);
     const after = talk.take();
     talk.send(request.fetchAdd({ psn: after, va, rkey, add: 1n }));
     const { atomicack } = await talk.answerTo(after, 'a FETCH_ADD after the old one');

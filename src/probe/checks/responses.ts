@@ -3,7 +3,7 @@ import { Op } from '../packet/opcodes.js';
 import type { Packet } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
-import { type Received, told } from './conversation.js';
+import { type Received, receivedText } from './conversation.js';
 import type { Message, Service } from './service.js';
 
 /** Kinds whose packets an ACK completes. */
@@ -106,7 +106,7 @@ const lostResponse: RequesterCheck = {
     const again = (await service.find(service.patience, isOld)) ?? service.fail('after a gap the READ is not repeated');
     service.measure('read_recovery', again.at - at);
     const { reth } = read;
-    if (again.reth === undefined || reth === undefined) return service.fail(`after a gap: ${told(again)}`);
+    if (again.reth === undefined || reth === undefined) return service.fail(`after a gap: ${receivedText(again)}`);
     const from = psnDistance(again.bth.psn, read.bth.psn);
     if (from < 0 || from > 1) service.fail(`after a gap of packet 2: the READ is repeated from packet ${from + 1} on`);
     const bytes = from * service.mtu;

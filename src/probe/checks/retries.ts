@@ -2,7 +2,7 @@
 
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
-import { type Received, told } from './conversation.js';
+import { type Received, receivedText } from './conversation.js';
 import { type Message, type Service, timeoutOf } from './service.js';
 
 /** Kinds whose packets an ACK completes. */
@@ -75,9 +75,10 @@ const nakReaction: RequesterCheck = {
         const ahead = psnDistance(packet.bth.psn, next);
         // what was under way when the NAK came
         if (psnDistance(packet.bth.psn, service.expected) >= 0) continue;
-        if (ahead > 0) service.fail(`after a NAK of PSN ${missing.bth.psn}: ${told(packet)}, ${next} is missing`);
+        if (ahead > 0)
+          service.fail(`after a NAK of PSN ${missing.bth.psn}: ${receivedText(packet)}, ${next} is missing`);
         if (ahead < 0 && packet.bth.psn === message[0].bth.psn && !isLate)
-          service.fail(`after a NAK of PSN ${missing.bth.psn}: ${told(packet)}, which had arrived`);
+          service.fail(`after a NAK of PSN ${missing.bth.psn}: ${receivedText(packet)}, which had arrived`);
         if (ahead < 0) continue;
         if (next === missing.bth.psn) times.push(packet.at - at);
         next = (next + 1) & 0xffffff;
@@ -345,7 +346,8 @@ const credits: RequesterCheck = {
       service.measure('credit_wait', message[0].at - from);
       const isNew = ({ bth }: Received) => psnDistance(bth.psn, service.expected) >= 0;
       const more = await service.find(service.timeout / 2, isNew);
-      if (more !== undefined) service.deviates('ignored', `${told(more)} before the SEND before it is acknowledged`);
+      if (more !== undefined)
+        service.deviates('ignored', `${receivedText(more)} before the SEND before it is acknowledged`);
       service.complete(message, none);
     }
     service.ask();

@@ -2,15 +2,15 @@
 import { waitFor } from '../../base/waiting.js';
 import { Audit } from './audit.js';
 import type { Check, CmCheck, RequesterCheck, ResponderCheck } from './check.js';
-import { CmTalk } from './cmtalk.js';
-import { Finding } from './conversation.js';
+import { CmConversation } from './cmconversation.js';
+import { CheckEnd } from './conversation.js';
 import { DROP_CHECKS } from './headers.js';
 import { LOSS_CHECK, lossOf, lossText, type PathLoss, showsLoss } from './loss.js';
 import { CheckRecord } from './record.js';
+import { ResponderConversation } from './responderconversation.js';
 import type { CheckResult } from './result.js';
 import { ANSWERS, AT_ONCE } from './rules.js';
 import { Service } from './service.js';
-import { Talk } from './talk.js';
 import type { Target, Traffic } from './target.js';
 
 /** The program to start on a peer so that it sends requests of a kind. */
@@ -26,11 +26,11 @@ async function talk(check: Talking, target: Target, record: CheckRecord): Promis
   if ('needs' in check) {
     const peer = await target.responder(check.needs);
     if (typeof peer === 'string') return peer;
-    await check.run(new Talk(check, peer, target, record));
+    await check.run(new ResponderConversation(check, peer, target, record));
   } else if ('connects' in check) {
     const peer = (await target.cm?.(check.connects)) ?? 'the connection manager of the peer is not reached';
     if (typeof peer === 'string') return peer;
-    const manager = new CmTalk(check, peer, target, record);
+    const manager = new CmConversation(check, peer, target, record);
     await manager.whole(() => check.run(manager));
   } else {
     const { anyOf } = check.asks;
@@ -80,7 +80,7 @@ async function converse(
     if (why !== undefined) return { ...result, verdict: 'not reachable', text: why };
     return { ...result, verdict: 'pass', text: [...notes].join('; ') };
   } catch (cause) {
-    if (!(cause instanceof Finding)) throw cause;
+    if (!(cause instanceof CheckEnd)) throw cause;
     const { verdict, message, deviation } = cause;
     const found = { ...result, verdict, text: message, ...(deviation && { deviation }) };
     return verdict === 'fails' || verdict === 'deviates' ? withoutAnswers(found, record) : found;
@@ -101,14 +101,14 @@ function withoutAnswers({ deviation, ...found }: CheckResult, { audit, dropped }
   return { ...found, verdict: isReported ? 'not applicable' : 'fails', text };
 }
 
-/** Waits for a check, and ends its conversations. @throws Finding when it takes too long; the reason of the signal */
+/** Waits for a check, and ends its conversations. @throws CheckEnd when it takes too long; the reason of the signal */
 async function within<T>(
   check: Promise<T>,
   end: AbortController,
   { checkTime = CHECK_TIME, signal }: CheckOptions,
 ): Promise<T> {
   const stop = () => end.abort(signal?.reason);
-  const tooLong = () => end.abort(new Finding('fails', `no verdict within ${checkTime / 1000} s: it was given up`));
+  const tooLong = () => end.abort(new CheckEnd('fails', `no verdict within ${checkTime / 1000} s: it was given up`));
   const timer = setTimeout(tooLong, checkTime);
   signal?.addEventListener('abort', stop);
   if (signal?.aborted) stop();

@@ -2,7 +2,14 @@
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { LONG_REQUESTS, Nak, pattern, REQUESTS, type Talk, told } from './talk.js';
+import {
+  LONG_REQUESTS,
+  Nak,
+  pattern,
+  REQUESTS,
+  type ResponderConversation,
+  receivedText,
+} from './responderconversation.js';
 
 /** Time without a packet after which a peer has said all (ns). */
 const SETTLED = 5e6;
@@ -21,7 +28,7 @@ interface Gap {
 }
 
 /** Sends a request beyond a gap of one PSN. */
-function skipOne(talk: Talk): Gap {
+function skipOne(talk: ResponderConversation): Gap {
   const [missing, next] = [talk.request(3), talk.request(2)];
   return { missing, next, at: talk.send(next) };
 }
@@ -30,7 +37,12 @@ function skipOne(talk: Talk): Gap {
  * Sends everything from a gap on, as a requester does after the NAK: a peer may have dropped what was behind the gap,
  * or have kept it.
  */
-async function repair(talk: Talk, { missing, next }: Gap, behind: readonly Packet[], what: string): Promise<void> {
+async function repair(
+  talk: ResponderConversation,
+  { missing, next }: Gap,
+  behind: readonly Packet[],
+  what: string,
+): Promise<void> {
   await talk.done([missing, next, ...behind], what);
   // a peer that has kept them acknowledges the repetitions, too
   while ((await talk.next(SETTLED)) !== undefined);
@@ -124,7 +136,7 @@ const wrap: ResponderCheck = {
     talk.send(talk.request(2, { psn: 0xffffff }));
     const duplicate = await talk.answer('a duplicate from before the wrap');
     if (duplicate.aeth === undefined || duplicate.aeth.syndrome >>> 5 !== 0)
-      talk.fail(`a duplicate from before the wrap: ${told(duplicate)} instead of an ACK`);
+      talk.fail(`a duplicate from before the wrap: ${receivedText(duplicate)} instead of an ACK`);
     await talk.holds(0, data.subarray(0, 64), 'the data of a WRITE across the wrap is wrong');
   },
 };

@@ -6,7 +6,7 @@ import { Op } from '../packet/opcodes.js';
 import { ack, nak, type Packet, response } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { RequesterCheck } from './check.js';
-import { Conversation, Finding, pattern, type Received, told } from './conversation.js';
+import { CheckEnd, Conversation, pattern, type Received, receivedText } from './conversation.js';
 import type { CheckRecord } from './record.js';
 import type { PeerRegion, Requester, Target, Traffic } from './target.js';
 
@@ -58,7 +58,7 @@ export class Service extends Conversation {
     const check = this.check as RequesterCheck;
     const peer = await this.target.requester?.(check.asks);
     if (peer === undefined || typeof peer === 'string')
-      throw new Finding('not reachable', peer ?? 'the peer sends no requests to us');
+      throw new CheckEnd('not reachable', peer ?? 'the peer sends no requests to us');
     return new Service(check, peer, this.kind, this.target, this.record);
   }
 
@@ -193,7 +193,7 @@ export class Service extends Conversation {
       }
       if (round < ROUNDS) continue;
       if (unprovoked !== undefined) this.notApplicable(`its timer repeats a message within ${time / 1e6} ms`);
-      this.fail(`${after}: ${told(packet)} comes again`);
+      this.fail(`${after}: ${receivedText(packet)} comes again`);
     }
   }
 

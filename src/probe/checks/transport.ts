@@ -2,7 +2,7 @@
 import { datagram, uc } from '../packet/packets.js';
 import type { ResponderCheck } from './check.js';
 import { INTRUDER, intruder } from './headers.js';
-import { pattern, type Talk } from './talk.js';
+import { pattern, type ResponderConversation } from './responderconversation.js';
 
 /** The queue pair of rdma_cm, whose service is UD. */
 const GENERAL_SERVICES = 1;
@@ -14,7 +14,7 @@ const CLAUSE = 'IBTA volume 1, chapter 9: packet validation, opcode and service 
 const BEHIND = 64;
 
 /** Sends a packet that must be dropped: the peer stays silent, expects its PSN still, and its memory is unchanged. */
-async function ignored(talk: Talk, what: string, send: (psn: number) => void): Promise<void> {
+async function ignored(talk: ResponderConversation, what: string, send: (psn: number) => void): Promise<void> {
   const [before, behind] = [pattern(8, 1), pattern(8, 3)];
   await talk.done(talk.write(before), 'a WRITE');
   await talk.done(talk.write(before, BEHIND), 'a WRITE');

@@ -3,7 +3,7 @@
 import { psnAfter } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
 import { dropped, intruder } from './headers.js';
-import { REQUESTS } from './talk.js';
+import { REQUESTS } from './responderconversation.js';
 
 const CLAUSE = 'IEEE 802.1Q: priority tags and VLANs; IBTA annex A17 (RoCEv2)';
 /** A priority that senders use for RoCE, in the tag control information. */

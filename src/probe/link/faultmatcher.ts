@@ -2,7 +2,7 @@
 import { decodeRoce, underived } from '../packet/decode.js';
 import { encode } from '../packet/encode.js';
 import type { Decoded } from '../packet/frame.js';
-import type { Expression, FaultRule, Field, Place } from '../script/ast.js';
+import type { Expression, FaultRule, Field, SourcePosition } from '../script/ast.js';
 import { ScriptError } from '../script/error.js';
 import { type Draft, FIELDS, type FieldRule } from '../script/fields.js';
 import {
@@ -27,7 +27,7 @@ const PSNS = 2 ** 24;
 type Condition = (frame: Decoded) => boolean;
 type Rewrite = (draft: Draft) => void;
 
-function fail(place: Place, text: string): never {
+function fail(place: SourcePosition, text: string): never {
   throw new ScriptError('fault', place, text);
 }
 const EVALUATOR = new Evaluator(new Map(), fail);
@@ -147,7 +147,7 @@ export class FaultMatcher {
   }
 }
 
-function operationIs(name: string, place: Place): Condition {
+function operationIs(name: string, place: SourcePosition): Condition {
   if (name === '*') return () => true;
   if (isMessage(name)) {
     const parts = [...OPERATIONS].filter(([part]) => part.startsWith(`${name}_`)).map(([, { opcode }]) => opcode);

@@ -2,7 +2,7 @@
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { ack, frame } from '../packet/packets.js';
+import { ack, encodeFrame } from '../packet/packets.js';
 import type { Arrival, PacketPort } from '../script/port.js';
 import { PortWrapper } from './portwrapper.js';
 
@@ -10,7 +10,7 @@ import { PortWrapper } from './portwrapper.js';
 const MAX_KEPT = 2 ** 20;
 
 /** Acknowledges the SENDs of the peer and keeps their messages; passes everything else on. */
-export class MessagePort extends PortWrapper {
+export class ReceivingPort extends PortWrapper {
   /** Messages of the peer, the oldest first. */
   readonly messages: Uint8Array[] = [];
   #pieces: Uint8Array[] = [];
@@ -58,7 +58,7 @@ export class MessagePort extends PortWrapper {
     // one that was acknowledged before is acknowledged again; beyond a gap the peer's timer helps
     const isKnown = ((this.expected - psn - 1) & 0xffffff) < 0x800000;
     if (isKnown && (ackReq || ENDS.has(opcode)))
-      this.inner.send(frame(this.inner.flow, ack({ psn: (this.expected - 1) & 0xffffff, msn: this.#msn })));
+      this.inner.send(encodeFrame(this.inner.flow, ack({ psn: (this.expected - 1) & 0xffffff, msn: this.#msn })));
     return true;
   }
 

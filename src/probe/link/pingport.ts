@@ -6,7 +6,7 @@ import type { Background, PeerRegion, Traffic, TrafficRequest } from '../checks/
 import { decodeRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { ack, frame, response } from '../packet/packets.js';
+import { ack, encodeFrame, response } from '../packet/packets.js';
 import type { Arrival } from '../script/port.js';
 import { PortWrapper } from './portwrapper.js';
 import type { SendingPort } from './sendingport.js';
@@ -146,8 +146,8 @@ export class PingPort extends PortWrapper<SendingPort> implements Background {
     this.#say(response.read({ psn, payload, mtu: this.mtu, msn }));
   }
 
-  #say(packets: Parameters<typeof frame>[1][]): void {
-    for (const packet of packets) this.inner.send(frame(this.flow, packet));
+  #say(packets: Parameters<typeof encodeFrame>[1][]): void {
+    for (const packet of packets) this.inner.send(encodeFrame(this.flow, packet));
   }
 
   /** The last SEND of the server is acknowledged. */

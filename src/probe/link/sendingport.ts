@@ -2,7 +2,7 @@
 import { decode, isRoce } from '../packet/decode.js';
 import type { Decoded } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
-import { frame, request } from '../packet/packets.js';
+import { encodeFrame, request } from '../packet/packets.js';
 import type { Arrival, PacketPort } from '../script/port.js';
 import { PortWrapper } from './portwrapper.js';
 
@@ -33,7 +33,7 @@ export class SendingPort extends PortWrapper {
     this.psn = (this.psn + packets.length) & 0xffffff;
     let left = 0;
     for (const packet of packets) {
-      const bytes = frame(this.flow, packet);
+      const bytes = encodeFrame(this.flow, packet);
       this.#waiting.push({ psn: packet.bth.psn, bytes });
       left = this.inner.send(bytes);
     }

@@ -14,16 +14,16 @@ export const GSI_QKEY = 0x8001_0000;
 
 /** A number of at most 32 bits, one of 64 bits, or bytes. */
 type Value = number | bigint | Uint8Array;
-interface Place<V extends Value> {
+interface FieldOffset<V extends Value> {
   readonly bits: number;
   read(bytes: Uint8Array): V;
   /** @param value fits into the field */
   write(bytes: Uint8Array, value: V): void;
 }
-type Table = Readonly<Record<string, Place<number> | Place<bigint> | Place<Uint8Array>>>;
-type ValuesOf<T extends Table> = { readonly [K in keyof T]: T[K] extends Place<infer V> ? V : never };
+type Table = Readonly<Record<string, FieldOffset<number> | FieldOffset<bigint> | FieldOffset<Uint8Array>>>;
+type ValuesOf<T extends Table> = { readonly [K in keyof T]: T[K] extends FieldOffset<infer V> ? V : never };
 
-function number(byte: number, bits: number, bit = 0): Place<number> {
+function number(byte: number, bits: number, bit = 0): FieldOffset<number> {
   const from = 8 * byte + bit;
   return {
     bits,
@@ -42,12 +42,12 @@ function number(byte: number, bits: number, bit = 0): Place<number> {
 }
 
 const viewOf = ({ buffer, byteOffset, length }: Uint8Array) => new DataView(buffer, byteOffset, length);
-const wide = (byte: number): Place<bigint> => ({
+const wide = (byte: number): FieldOffset<bigint> => ({
   bits: 64,
   read: (bytes) => viewOf(bytes).getBigUint64(byte),
   write: (bytes, value) => viewOf(bytes).setBigUint64(byte, value),
 });
-const octets = (byte: number, length: number): Place<Uint8Array> => ({
+const octets = (byte: number, length: number): FieldOffset<Uint8Array> => ({
   bits: 8 * length,
   read: (bytes) => bytes.slice(byte, byte + length),
   write: (bytes, value) => bytes.set(value, byte),
@@ -245,7 +245,7 @@ function read<T extends Table>(table: T, bytes: Uint8Array): ValuesOf<T> {
 
 function write(table: Table, bytes: Uint8Array, values: Readonly<Record<string, Value>>): void {
   for (const [name, value] of Object.entries(values)) {
-    const { bits, write } = table[name] as Place<Value>;
+    const { bits, write } = table[name] as FieldOffset<Value>;
     const fits =
       value instanceof Uint8Array ? 8 * value.length <= bits : value >= 0 && BigInt(value) >> BigInt(bits) === 0n;
     if (!fits) throw new RangeError(`${name}: the field has ${bits} bits`);

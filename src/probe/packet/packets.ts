@@ -63,7 +63,7 @@ export const FLOW: Readonly<Flow> = {
 };
 
 /** Returns addresses of one direction: those of an example, but for the changes. */
-export function flow(changes: Partial<Flow> = {}): Flow {
+export function flowOf(changes: Partial<Flow> = {}): Flow {
   return { ...FLOW, ...changes };
 }
 
@@ -98,7 +98,7 @@ export function frameOf(flow: Flow, packet: Packet, changes: Partial<Frame> = {}
 }
 
 /** Returns the packet as the bytes of an Ethernet frame. */
-export function frame(flow: Flow, packet: Packet, changes: Partial<Frame> = {}): Uint8Array {
+export function encodeFrame(flow: Flow, packet: Packet, changes: Partial<Frame> = {}): Uint8Array {
   return encode(frameOf(flow, packet, changes));
 }
 

@@ -3,7 +3,7 @@
  */
 
 /** A place in a script. */
-export interface Place {
+export interface SourcePosition {
   /** The line, from 1. */
   readonly line: number;
   /** The column, from 1. */
@@ -29,7 +29,7 @@ export const OPERATORS = [
 export type Operator = (typeof OPERATORS)[number][number];
 
 /** An expression. `number` keeps its text, so that the formatter leaves the notation alone. */
-export type Expression = Place &
+export type Expression = SourcePosition &
   (
     | { readonly kind: 'number'; readonly text: string }
     | { readonly kind: 'duration'; readonly text: string; readonly unit: Unit }
@@ -51,7 +51,7 @@ export type FieldValue =
   | { readonly kind: 'bind'; readonly name: string };
 
 /** A field of a packet: `psn=first+1`, `ackreq`, `!ackreq`, `ip.ttl!=64`, `credits=1..30`, `msn=>m`. */
-export interface Field extends Place {
+export interface Field extends SourcePosition {
   readonly name: string;
   readonly value: FieldValue;
   /** For a flag: the flag is not set. */
@@ -59,20 +59,20 @@ export interface Field extends Place {
 }
 
 /** A packet to send, or a pattern of received packets. */
-export interface PacketSpec extends Place {
+export interface PacketSpec extends SourcePosition {
   /** The operation, as in `SEND_ONLY` or `UD.SEND_ONLY`; `*` matches every packet. */
   readonly operation: string;
   readonly fields: readonly Field[];
 }
 
 /** When a statement starts: after the statement before it (`+10us`), or since the start of the script (`@5ms`). */
-export interface Time extends Place {
+export interface Time extends SourcePosition {
   readonly from: 'previous' | 'start';
   readonly duration: Expression;
 }
 
 /** A statement without its time and comment. */
-export type Statement = Place &
+export type Statement = SourcePosition &
   (
     | { readonly kind: 'title'; readonly text: string }
     | { readonly kind: 'clause'; readonly text: string }

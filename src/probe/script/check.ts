@@ -1,5 +1,5 @@
 /** Finds mistakes in a script without running it: unknown operations, fields, functions and variables. */
-import type { Expression, Field, Line, PacketSpec, Place, Script, Statement } from './ast.js';
+import type { Expression, Field, Line, PacketSpec, Script, SourcePosition, Statement } from './ast.js';
 import { ScriptError } from './error.js';
 import { FIELDS } from './fields.js';
 import { isMessage, OPERATIONS, unknownField, unknownOperation } from './packets.js';
@@ -131,7 +131,7 @@ class Checker {
     }
   }
 
-  #path(place: Place, [first = '', ...field]: readonly string[]): void {
+  #path(place: SourcePosition, [first = '', ...field]: readonly string[]): void {
     const meaning = CONSTANTS.has(first) ? 'value' : this.#known(place, first);
     const name = field.join('.');
     if (name === '' || meaning === undefined) return;
@@ -140,7 +140,7 @@ class Checker {
   }
 
   /** Returns the meaning of a name, or notes the mistake. */
-  #known(place: Place, name: string): Meaning | undefined {
+  #known(place: SourcePosition, name: string): Meaning | undefined {
     const meaning = this.#names.get(name);
     if (meaning === undefined) this.#mistake(place, `no variable ${name}`);
     return meaning;
@@ -150,7 +150,7 @@ class Checker {
     if (name !== undefined) this.#names.set(name, meaning);
   }
 
-  #mistake(place: Place, text: string): void {
+  #mistake(place: SourcePosition, text: string): void {
     this.mistakes.push(new ScriptError(this.script, place, text));
   }
 }

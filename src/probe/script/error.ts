@@ -1,4 +1,4 @@
-import type { Place } from './ast.js';
+import type { SourcePosition } from './ast.js';
 
 /** A mistake in a script: its message starts with `name:line:column`. */
 export class ScriptError extends Error {
@@ -14,7 +14,7 @@ export class ScriptError extends Error {
   constructor(
     /** Name of the script, usually a path. */
     readonly script: string,
-    place: Place,
+    place: SourcePosition,
     text: string,
   ) {
     super(`${script}:${place.line}:${place.column}: ${text}`);

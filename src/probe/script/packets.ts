@@ -3,7 +3,7 @@
 import type { Decoded, Extensions } from '../packet/frame.js';
 import { Op } from '../packet/opcodes.js';
 import { CNP, type Flow, frameOf, OPCODES, type Packet, request, response, UC } from '../packet/packets.js';
-import type { Field, PacketSpec, Place } from './ast.js';
+import type { Field, PacketSpec, SourcePosition } from './ast.js';
 import { type Draft, FIELDS, type FieldRule } from './fields.js';
 import { Duration, type Evaluator, kindOf, type PacketRecord, type Value } from './values.js';
 
@@ -171,7 +171,7 @@ function finish(frame: Draft, fields: readonly Field[], evaluator: Evaluator): D
 }
 
 /** `icrcok=0` makes the ICRC wrong; the encoder makes a right one without it. */
-function breakIcrc(frame: Draft, value: Value, place: Place, evaluator: Evaluator): void {
+function breakIcrc(frame: Draft, value: Value, place: SourcePosition, evaluator: Evaluator): void {
   if (value === 1n) return;
   if (value !== 0n) evaluator.fail(place, 'icrcok must be 0 or 1');
   frame.breaksIcrc = true;

@@ -6,7 +6,7 @@ import { decode } from '../packet/decode.js';
 import { describe } from '../packet/describe.js';
 import { encode } from '../packet/encode.js';
 import type { Decoded } from '../packet/frame.js';
-import type { Expression, Line, PacketSpec, Place, Script, Statement } from './ast.js';
+import type { Expression, Line, PacketSpec, Script, SourcePosition, Statement } from './ast.js';
 import { ScriptError } from './error.js';
 import type { Draft } from './fields.js';
 import { formatExpression, formatPacket } from './format.js';
@@ -35,7 +35,7 @@ export interface ScriptResult {
   /** The script's `clause`. */
   readonly clause?: string;
   /** The line that failed, and why; or what the peer does not offer. */
-  readonly failure?: Place & { readonly text: string };
+  readonly failure?: SourcePosition & { readonly text: string };
   /** Durations in nanoseconds by name, in the order of their measurement. */
   readonly measurements: ReadonlyMap<string, readonly number[]>;
   /** All packets, at most 100,000. */
@@ -65,7 +65,7 @@ const MAX_REPEAT = 1_000_000n;
 /** Ends a run: the peer did not do what the script expects. */
 class Failure extends Error {
   constructor(
-    readonly place: Place,
+    readonly place: SourcePosition,
     text: string,
   ) {
     super(text);
@@ -184,7 +184,7 @@ class Run {
     }
   }
 
-  #declare(place: Place, name: string, value: Value): void {
+  #declare(place: SourcePosition, name: string, value: Value): void {
     if (CONSTANTS.has(name)) this.#evaluator.fail(place, `${name} is a constant`);
     if (this.#variables.has(name)) this.#evaluator.fail(place, `the variable ${name} exists already; set changes it`);
     this.#variables.set(name, value);
@@ -319,7 +319,7 @@ class Run {
 }
 
 const durationOf = (ns: number): Duration => new Duration(BigInt(Math.round(ns)));
-const placeOf = ({ line, column }: Place): Place => ({ line, column });
+const placeOf = ({ line, column }: SourcePosition): SourcePosition => ({ line, column });
 
 /** Returns the bytes of a frame, with a wrong ICRC if the draft asks for it. */
 function encodeDraft(draft: Draft): Uint8Array {

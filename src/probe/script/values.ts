@@ -1,5 +1,5 @@
 /** Values of a script, and the evaluation of expressions. */
-import { type Expression, type Operator, type Place, UNITS, type Unit } from './ast.js';
+import { type Expression, type Operator, type SourcePosition, UNITS, type Unit } from './ast.js';
 
 /** A span of time. */
 export class Duration {
@@ -60,7 +60,7 @@ export const unknownFunction = (name: string) => `no function ${name}; there are
 /** The longest bytes that a function makes. */
 const MAX_BYTES = 1n << 24n;
 
-type Fail = (place: Place, text: string) => never;
+type Fail = (place: SourcePosition, text: string) => never;
 
 /** Returns the kind of a value, for messages. */
 export function kindOf(value: Value): string {
@@ -126,7 +126,7 @@ export class Evaluator {
     return Number(value.ns);
   }
 
-  #name(place: Place, path: readonly string[]): Value {
+  #name(place: SourcePosition, path: readonly string[]): Value {
     const [first = '', field, ...more] = path;
     const value = this.variables.get(first) ?? CONSTANTS.get(first);
     if (value === undefined) return this.fail(place, `no variable ${first}`);
@@ -143,7 +143,7 @@ export class Evaluator {
     }
   }
 
-  #call(place: Place, name: string, list: readonly Expression[]): Value {
+  #call(place: SourcePosition, name: string, list: readonly Expression[]): Value {
     const count = FUNCTIONS.get(name);
     if (count === undefined) return this.fail(place, unknownFunction(name));
     if (list.length < count[0] || list.length > count[1])
@@ -165,7 +165,7 @@ export class Evaluator {
     return pattern(Number(length), second === undefined ? 0 : Number(BigInt.asUintN(8, this.number(second))));
   }
 
-  #binary(place: Place, operator: Operator, left: Value, right: Value): Value {
+  #binary(place: SourcePosition, operator: Operator, left: Value, right: Value): Value {
     const wrong = () => this.fail(place, `${operator} cannot take ${kindOf(left)} and ${kindOf(right)}`);
     if (left instanceof Uint8Array && right instanceof Uint8Array) {
       const same = Buffer.compare(left, right) === 0;

@@ -9,8 +9,8 @@ import {
   decode,
   describe,
   encode,
+  encodeFrame,
   type Flow,
-  frame,
   OPCODES,
   type Packet,
   reverse,
@@ -192,7 +192,7 @@ export class Habits {
     for (const packet of packets) {
       if (this.#counts) this.#id = (this.#id + 1) & 0xffff;
       const bth = { ...packet.bth, reserved6: this.#reserved6 };
-      this.#frames.push(frame({ ...this.#flow, ipId: this.#id }, { ...packet, bth }));
+      this.#frames.push(encodeFrame({ ...this.#flow, ipId: this.#id }, { ...packet, bth }));
     }
   }
 
@@ -202,7 +202,9 @@ export class Habits {
     if ((traffic & 3) !== 3 || now < this.#cnpAt + CNP_INTERVAL) return;
     this.#cnpAt = now;
     const bth = { opcode: CNP, psn: 0, ackReq: false, solicited: false, migReq: false, becn: true };
-    this.#frames.push(frame({ ...this.#flow, sport: 0, trafficClass: 0xc2 }, { bth, payload: new Uint8Array(16) }));
+    this.#frames.push(
+      encodeFrame({ ...this.#flow, sport: 0, trafficClass: 0xc2 }, { bth, payload: new Uint8Array(16) }),
+    );
   }
 
   take(): Uint8Array[] {

@@ -9,7 +9,7 @@ import type {
   TrafficRequest,
 } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
-import { type Flow, flow } from '../../../src/probe/packet/packets.js';
+import { type Flow, flowOf } from '../../../src/probe/packet/packets.js';
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { type Region, Rig, type RigQp } from '../../kit/rig.js';
 import { CmCard } from './cmcard.js';
@@ -107,7 +107,7 @@ export class CardTarget implements Target {
 
   #open(qp: RigQp, mtu = MTU): CardPort {
     const ours = 0x100 + this.#ports.size;
-    const port = new CardPort(this, flow({ destQp: qp.qpn, srcQp: ours }), mtu);
+    const port = new CardPort(this, flowOf({ destQp: qp.qpn, srcQp: ours }), mtu);
     this.#ports.set(ours, port);
     return port;
   }

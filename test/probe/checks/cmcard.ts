@@ -7,7 +7,7 @@ import { serviceId } from '../../../src/cm/core/serviceid.js';
 import type { CmPeer, CmQueue } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
 import { GSI_QKEY } from '../../../src/probe/packet/mad.js';
-import { datagram, type Flow, flow, frame, reverse } from '../../../src/probe/packet/packets.js';
+import { datagram, encodeFrame, type Flow, flowOf, reverse } from '../../../src/probe/packet/packets.js';
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { Random } from '../../kit/random.js';
 import type { Rig, RigQp } from '../../kit/rig.js';
@@ -24,7 +24,7 @@ export class CmCard implements CmPeer {
   readonly unknownService = serviceId('TCP', UNKNOWN_PORT);
   readonly start = 'a program';
   readonly port: VirtualPort;
-  readonly #there = flow({ srcQp: 1, destQp: 1 });
+  readonly #there = flowOf({ srcQp: 1, destQp: 1 });
   readonly #core: CmCore;
   readonly #random = new Random(7);
   /** By the number of the check's queue pair. */
@@ -88,7 +88,7 @@ export class CmCard implements CmPeer {
     for (const event of this.#core.takeEvents()) this.#onEvent(event);
     for (const { bytes } of this.#core.takeMessages()) {
       const mad = datagram.sendOnly({ psn: 0, qkey: GSI_QKEY, srcQp: 1, payload: bytes });
-      this.#sort([frame(reverse(this.#there), mad)]);
+      this.#sort([encodeFrame(reverse(this.#there), mad)]);
     }
   }
 

@@ -21,7 +21,7 @@ import { CNP, OPCODES, Op, UD_SEND_ONLY } from '../../../src/probe/packet/opcode
 import {
   ack,
   type Flow,
-  flow,
+  flowOf,
   frameOf,
   nak,
   type Packet,
@@ -89,7 +89,7 @@ export class Double implements Target {
     const { only } = this;
     const all: readonly Operation[] = noReceives ? REMOTE : [...REMOTE, 'SEND'];
     if (!isPermitted(options, only ? [only] : all)) return 'another server';
-    const there = flow({ destQp: 0x1000 + this.#opened, srcQp: 0x100 + this.#opened++ });
+    const there = flowOf({ destQp: 0x1000 + this.#opened, srcQp: 0x100 + this.#opened++ });
     const many = only === 'SEND' ? MANY_RECEIVES : 0;
     const posted = only ? many : noReceives ? 0 : RECEIVES;
     const permits = only ? REMOTE.filter((one) => one === only) : REMOTE;
@@ -121,7 +121,7 @@ export class Double implements Target {
     rnrRetry = 7,
     flowControl = false,
   }: RequesterOptions): Promise<Requester> {
-    const there = flow({ destQp: 0x1000 + this.#opened, srcQp: 0x100 + this.#opened++ });
+    const there = flowOf({ destQp: 0x1000 + this.#opened, srcQp: 0x100 + this.#opened++ });
     const port = new DoubleRequester(this, there, { timeout, retryCnt, rnrRetry, hasFlowControl: flowControl });
     return port;
   }

@@ -15,7 +15,15 @@ import {
   type MadName,
   Method,
 } from '../../../src/probe/packet/mad.js';
-import { ack, datagram, type Flow, flow, frame, type Packet, reverse } from '../../../src/probe/packet/packets.js';
+import {
+  ack,
+  datagram,
+  encodeFrame,
+  type Flow,
+  flowOf,
+  type Packet,
+  reverse,
+} from '../../../src/probe/packet/packets.js';
 import type { Arrival, PacketPort } from '../../../src/probe/script/port.js';
 import { Random } from '../../kit/random.js';
 
@@ -115,7 +123,7 @@ export class DoubleManager implements CmPeer {
     readonly peer: { now: number },
     readonly bug?: string,
   ) {
-    const first = flow({ srcQp: 1, destQp: 1 });
+    const first = flowOf({ srcQp: 1, destQp: 1 });
     this.port = new ManagerPort(this, first);
     this.#back = reverse(first);
     const [from, second] = [first.srcIp, { ...first, dstIp: SECOND }];
@@ -124,7 +132,7 @@ export class DoubleManager implements CmPeer {
 
   async queue(): Promise<CmQueue> {
     const qpn = this.#queues++;
-    return { qpn, port: (destQp) => new ManagerPort(this, flow({ srcQp: qpn, destQp })) };
+    return { qpn, port: (destQp) => new ManagerPort(this, flowOf({ srcQp: qpn, destQp })) };
   }
 
   /** Handles a frame of the check. */
@@ -378,6 +386,6 @@ class ManagerPort implements PacketPort {
 
   /** Lets the check receive a packet. */
   say(packet: Packet, back = reverse(this.flow)): void {
-    this.#arrivals.push({ frame: frame(back, packet), at: this.now() });
+    this.#arrivals.push({ frame: encodeFrame(back, packet), at: this.now() });
   }
 }

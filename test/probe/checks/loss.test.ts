@@ -6,7 +6,16 @@ import { LOSS_CHECK, lossOf, type PathLoss, showsLoss } from '../../../src/probe
 import type { CheckResult, Evidence } from '../../../src/probe/checks/result.js';
 import { runCheck, runChecks } from '../../../src/probe/checks/run.js';
 import type { Target } from '../../../src/probe/checks/target.js';
-import { ack, flow, frame, nak, type Packet, request, response, reverse } from '../../../src/probe/packet/packets.js';
+import {
+  ack,
+  encodeFrame,
+  flowOf,
+  nak,
+  type Packet,
+  request,
+  response,
+  reverse,
+} from '../../../src/probe/packet/packets.js';
 import { CardTarget } from './cardtarget.js';
 import { Double } from './double.js';
 import type { Bug } from './doublebugs.js';
@@ -93,9 +102,9 @@ test('a check that passes in another attempt says so', async () => {
 const namedAll = (...names: string[]) => CHECKS.filter(({ name }) => names.includes(name)) as ResponderCheck[];
 
 describe('loss is recognised in the packets', () => {
-  const there = flow();
-  const out = (packet: Packet): Evidence => ({ at: 0, direction: 'out', frame: frame(there, packet) });
-  const back = (packet: Packet): Evidence => ({ at: 0, direction: 'in', frame: frame(reverse(there), packet) });
+  const there = flowOf();
+  const out = (packet: Packet): Evidence => ({ at: 0, direction: 'out', frame: encodeFrame(there, packet) });
+  const back = (packet: Packet): Evidence => ({ at: 0, direction: 'in', frame: encodeFrame(reverse(there), packet) });
   const write = (psn: number) => out(request.writeOnly({ psn, va: 0n, rkey: 1, payload: new Uint8Array(8) }));
   const data = [
     out(request.read({ psn: 10, va: 0n, rkey: 1, length: 3000 })),

@@ -6,7 +6,7 @@ import type { CheckResult } from '../../../src/probe/checks/result.js';
 import { type CheckRunOptions, RunEnded, runCheck, runChecks } from '../../../src/probe/checks/run.js';
 import type { Responder, ResponderOptions, Target } from '../../../src/probe/checks/target.js';
 import { decode } from '../../../src/probe/packet/decode.js';
-import { ack, flow, frame, reverse } from '../../../src/probe/packet/packets.js';
+import { ack, encodeFrame, flowOf, reverse } from '../../../src/probe/packet/packets.js';
 import type { PacketPort } from '../../../src/probe/script/port.js';
 import { Double } from './double.js';
 
@@ -21,7 +21,7 @@ const check: ResponderCheck = {
 
 test('an answer that came between two packets stands between them, although it was read later', async () => {
   let now = 0;
-  const there = flow();
+  const there = flowOf();
   const port: PacketPort = {
     ...{ flow: there, mtu: 1024 },
     now: () => now,
@@ -29,7 +29,7 @@ test('an answer that came between two packets stands between them, although it w
       now += 10;
       return now;
     },
-    receive: async () => ({ frame: frame(reverse(there), ack({ psn: 100, msn: 0 })), at: 15 }),
+    receive: async () => ({ frame: encodeFrame(reverse(there), ack({ psn: 100, msn: 0 })), at: 15 }),
   };
   const region = { va: 0n, rkey: 1, length: 65536 };
   const responder = async () => ({ port, psn: 100, region, receives: 0, receiveBytes: 0 });
@@ -154,7 +154,7 @@ class Dying extends Double {
     return this.isBack;
   }
 }
-const there = { flow: flow(), mtu: 1024 };
+const there = { flow: flowOf(), mtu: 1024 };
 
 test('a peer that stops answering is a finding of its own, and ends the run', async () => {
   const checks = ['ack-request', 'msn', 'psn-gap', 'answers-to-the-end'].map(named);

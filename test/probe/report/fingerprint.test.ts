@@ -7,9 +7,9 @@ import {
   ack,
   CNP,
   datagram,
+  encodeFrame,
   type Flow,
-  flow,
-  frame,
+  flowOf,
   type Packet,
   request,
   reverse,
@@ -44,7 +44,7 @@ function captured(name: string, peer: string): ProbeRun {
   );
 }
 
-const there = flow({ srcQp: 0x11, destQp: 0x48, srcIp: '10.0.0.1', dstIp: '10.0.0.2' });
+const there = flowOf({ srcQp: 0x11, destQp: 0x48, srcIp: '10.0.0.1', dstIp: '10.0.0.2' });
 
 /** A run in which the peer answers and asks with the habits of an adapter. */
 function withHabits(habits: Partial<Flow>, answer: Partial<Packet['bth']>, syndrome: number, kind?: string): ProbeRun {
@@ -52,9 +52,9 @@ function withHabits(habits: Partial<Flow>, answer: Partial<Packet['bth']>, syndr
   const out = (psn: number): Evidence => ({
     at: psn,
     direction: 'out',
-    frame: frame(there, request.sendOnly({ psn })),
+    frame: encodeFrame(there, request.sendOnly({ psn })),
   });
-  const into = (packet: Packet, at: number): Evidence => ({ at, direction: 'in', frame: frame(back, packet) });
+  const into = (packet: Packet, at: number): Evidence => ({ at, direction: 'in', frame: encodeFrame(back, packet) });
   const asked = request.sendOnly({ psn: 500, bth: answer });
   return runOf(
     [
@@ -154,7 +154,7 @@ test('a link that does not see IP headers gives no evidence of identifications',
 test('mlx5 is recognised by CNPs from port 0, ECN-capable CM messages, and repetitions after 537 ms', () => {
   const back = { ...reverse(there), trafficClass: 2, sport: 64079 };
   const into = (packet: Packet, at: number, changes: Partial<Flow> = {}): Evidence => ({
-    ...{ at, direction: 'in', frame: frame({ ...back, ...changes }, packet) },
+    ...{ at, direction: 'in', frame: encodeFrame({ ...back, ...changes }, packet) },
   });
   const cnp: Packet = {
     bth: { opcode: CNP, psn: 0, ackReq: false, solicited: false, becn: true },

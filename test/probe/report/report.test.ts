@@ -5,8 +5,8 @@ import {
   ack,
   CNP,
   datagram,
-  flow,
-  frame,
+  encodeFrame,
+  flowOf,
   nak,
   type Packet,
   request,
@@ -104,15 +104,15 @@ test('distributions have the median and the 99th percentile', () => {
   expect(distribution(thousand, 'ns')).toMatchObject({ min: 1, median: 500.5, p99: 990, max: 1000 });
 });
 
-const there = flow({ srcQp: 0x11, destQp: 0x22 });
+const there = flowOf({ srcQp: 0x11, destQp: 0x22 });
 const back = reverse(there);
 
 test('figures count packets by their purpose, in each direction', () => {
   const out = (...packets: Packet[]) =>
-    packets.map((one): Omit<Evidence, 'at'> => ({ direction: 'out', frame: frame(there, one) }));
+    packets.map((one): Omit<Evidence, 'at'> => ({ direction: 'out', frame: encodeFrame(there, one) }));
   const into = (one: Packet, trafficClass?: number): Omit<Evidence, 'at'> => ({
     direction: 'in',
-    frame: frame(trafficClass === undefined ? back : { ...back, trafficClass }, one),
+    frame: encodeFrame(trafficClass === undefined ? back : { ...back, trafficClass }, one),
   });
   const payload = new Uint8Array(2500);
   const [first, middle, last] = request.send({ psn: 5, payload, mtu: 1024 }) as [Packet, Packet, Packet];
@@ -141,8 +141,8 @@ test('figures count packets by their purpose, in each direction', () => {
 });
 
 test('the addresses of a flow are those of IPv4 or of IPv6', () => {
-  const six = flow({ srcIp: 'fd00::1', dstIp: 'fd00::2' });
-  const [only] = flowFigures([{ at: 0, direction: 'out', frame: frame(six, request.sendOnly({ psn: 1 })) }]);
+  const six = flowOf({ srcIp: 'fd00::1', dstIp: 'fd00::2' });
+  const [only] = flowFigures([{ at: 0, direction: 'out', frame: encodeFrame(six, request.sendOnly({ psn: 1 })) }]);
   expect(only).toMatchObject({ src_ipv6: 'fd00::1', dest_ipv6: 'fd00::2' });
   expect(Object.keys(only ?? {}).filter((name) => /_(ipv4|qp)$/.test(name))).toEqual(['dest_qp']);
 });
@@ -157,7 +157,7 @@ test('messages of rdma_cm are counted by their kind, in each direction', () => {
   const at = (direction: 'in' | 'out', attribute: number): Evidence => ({
     at: 0,
     direction,
-    frame: frame(direction === 'out' ? { ...there, destQp: 1 } : { ...back, destQp: 1 }, mad(attribute)),
+    frame: encodeFrame(direction === 'out' ? { ...there, destQp: 1 } : { ...back, destQp: 1 }, mad(attribute)),
   });
   const evidence = [
     at('out', 16),

@@ -7,11 +7,21 @@ import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';
 import { psnAfter, psnDistance } from '../packet/psn.js';
 import type { ResponderCheck } from './check.js';
-import { Conversation, Finding, isAck, isNak, isSame, Nak, pattern, type Received, told } from './conversation.js';
+import {
+  CheckEnd,
+  Conversation,
+  isAck,
+  isNak,
+  isSame,
+  Nak,
+  pattern,
+  type Received,
+  receivedText,
+} from './conversation.js';
 import type { CheckRecord } from './record.js';
 import type { Operation, PeerRegion, Responder, ResponderOptions, Target } from './target.js';
 
-export { Finding, isSame, Nak, pattern, type Received, told } from './conversation.js';
+export { CheckEnd, isSame, Nak, pattern, type Received, receivedText } from './conversation.js';
 
 /** All operations, those first that show the most for the least. */
 const OPERATIONS: readonly Operation[] = ['WRITE', 'READ', 'ATOMIC', 'SEND'];
@@ -52,7 +62,7 @@ export interface RequestOptions {
 }
 
 /** Sends to one queue pair of the peer and looks at what it answers. */
-export class Talk extends Conversation {
+export class ResponderConversation extends Conversation {
   /** The PSN of the next new request. */
   psn: number;
   /** The PSN of the last NAK of a gap that a check has waited for. */
@@ -72,10 +82,10 @@ export class Talk extends Conversation {
   }
 
   /** Connects one more queue pair, whose packets and measurements are those of the same check. */
-  async another(options: ResponderOptions = this.#check.needs): Promise<Talk> {
+  async another(options: ResponderOptions = this.#check.needs): Promise<ResponderConversation> {
     const peer = await this.target.responder(options);
-    if (typeof peer === 'string') throw new Finding('not reachable', peer);
-    return new Talk(this.#check, peer, this.target, this.record);
+    if (typeof peer === 'string') throw new CheckEnd('not reachable', peer);
+    return new ResponderConversation(this.#check, peer, this.target, this.record);
   }
 
   /** The peer's memory with all rights. */
@@ -162,7 +172,7 @@ export class Talk extends Conversation {
   async acked(psn: number, what: string, first?: Received): Promise<Received> {
     for (let packet = first ?? (await this.answer(what)); ; packet = await this.answer(what)) {
       if (packet.aeth === undefined) this.fail(`${what}: a packet without AETH instead of an ACK`);
-      if (packet.aeth.syndrome >>> 5 !== 0) this.fail(`${what}: ${told(packet)} instead of an ACK`);
+      if (packet.aeth.syndrome >>> 5 !== 0) this.fail(`${what}: ${receivedText(packet)} instead of an ACK`);
       if (psnDistance(packet.bth.psn, psn) >= 0) return packet;
     }
   }
@@ -190,13 +200,14 @@ export class Talk extends Conversation {
       } else if (answer === undefined || lost >= 0) {
         // a NAK of a later packet is progress
         if (lost > from) repeats = 0;
-        if (repeats++ === REPEATS) return this.fail(answer ? `${what}: ${told(answer)} again` : `no answer to ${what}`);
+        if (repeats++ === REPEATS)
+          return this.fail(answer ? `${what}: ${receivedText(answer)} again` : `no answer to ${what}`);
         from = Math.max(from, lost);
         hasRepeated = true;
         this.send(packets.slice(from));
       } else {
         if (answer.aeth === undefined) this.fail(`${what}: a packet without AETH instead of an ACK`);
-        if (answer.aeth.syndrome >>> 5 !== 0) this.fail(`${what}: ${told(answer)} instead of an ACK`);
+        if (answer.aeth.syndrome >>> 5 !== 0) this.fail(`${what}: ${receivedText(answer)} instead of an ACK`);
         if (psnDistance(answer.bth.psn, last) < 0) {
           from = packets.findIndex(({ bth }) => psnDistance(bth.psn, answer.bth.psn) > 0);
           continue;
@@ -220,8 +231,8 @@ export class Talk extends Conversation {
         return packet;
       }
       const name = known[aeth.syndrome];
-      if (name !== undefined) this.deviates(name, `${what}: ${told(packet)}`);
-      this.fail(`${what}: ${told(packet)} instead of a NAK ${Nak[code]}`);
+      if (name !== undefined) this.deviates(name, `${what}: ${receivedText(packet)}`);
+      this.fail(`${what}: ${receivedText(packet)} instead of a NAK ${Nak[code]}`);
     }
   }
 
@@ -231,7 +242,8 @@ export class Talk extends Conversation {
       const packet = (await this.nextOrAgain()) ?? this.fail(`${what}: no answer instead of a NAK`);
       const { aeth, bth } = packet;
       if (aeth !== undefined && aeth.syndrome >>> 5 === 3 && aeth.syndrome !== Nak.SEQUENCE) return;
-      if (isNak(packet) || psnDistance(bth.psn, psn) >= 0) this.fail(`${what}: ${told(packet)} instead of a NAK`);
+      if (isNak(packet) || psnDistance(bth.psn, psn) >= 0)
+        this.fail(`${what}: ${receivedText(packet)} instead of a NAK`);
     }
   }
 
@@ -279,7 +291,7 @@ export class Talk extends Conversation {
       if (packet.aeth?.syndrome === Nak.SEQUENCE) return false;
       const opcode: number = packet.bth.opcode;
       if (opcode < Op.RDMA_READ_RESPONSE_FIRST || opcode > Op.RDMA_READ_RESPONSE_ONLY)
-        this.fail(`a READ: ${told(packet)} instead of the data`);
+        this.fail(`a READ: ${receivedText(packet)} instead of the data`);
       if (!pieces.some((piece) => isCopy(piece, packet))) pieces.push(packet);
       hasEnd ||= opcode >= Op.RDMA_READ_RESPONSE_LAST;
     }

@@ -18,7 +18,7 @@ import { datagram, type Flow, request } from '../packet/packets.js';
 import { psnAfter } from '../packet/psn.js';
 import type { PacketPort } from '../script/port.js';
 import type { CmCheck } from './check.js';
-import { Conversation, Finding, type Received } from './conversation.js';
+import { CheckEnd, Conversation, type Received } from './conversation.js';
 import type { CheckRecord } from './record.js';
 import type { CmPeer, CmQueue, Target } from './target.js';
 
@@ -88,7 +88,7 @@ export class Connection {
 }
 
 /** Sends messages to the connection manager of a peer, and looks at what it answers. */
-export class CmTalk extends Conversation {
+export class CmConversation extends Conversation {
   /** Connections that the check has asked for. */
   readonly #connections: Connection[] = [];
   /** Ours. Peers keep connections by it, so that it must not be that of another card. */
@@ -115,7 +115,7 @@ export class CmTalk extends Conversation {
   }
 
   /** Returns a talk of the same check over other addresses. */
-  over(flow: Flow): CmTalk {
+  over(flow: Flow): CmConversation {
     const { peer } = this;
     const { port } = peer;
     const over: PacketPort = {
@@ -124,7 +124,7 @@ export class CmTalk extends Conversation {
     };
     const { service, unknownService, start } = peer;
     const there = { port: over, service, unknownService, start, queue: () => peer.queue() };
-    return new CmTalk(this.check as CmCheck, there, this.target, this.record);
+    return new CmConversation(this.check as CmCheck, there, this.target, this.record);
   }
 
   /** Sends a message to queue pair 1 of the peer. @returns when it left */
@@ -168,10 +168,10 @@ export class CmTalk extends Conversation {
       const answer = await this.about(connection, DECISION);
       if (answer?.name === 'REP') return Object.assign(connection, { rep: answer });
       if (answer?.name === 'REJ' && answer.fields.reason === Reason.INVALID_SERVICE_ID)
-        throw new Finding('not reachable', `nobody accepts connections: start ${this.peer.start}`);
+        throw new CheckEnd('not reachable', `nobody accepts connections: start ${this.peer.start}`);
       if (answer !== undefined) this.fail(`a REQ: ${toldMad(answer)} instead of a REP`);
     }
-    throw new Finding('not reachable', `no answer to a REQ: start ${this.peer.start}`);
+    throw new CheckEnd('not reachable', `no answer to a REQ: start ${this.peer.start}`);
   }
 
   /** Says that we are ready. @returns when the RTU left */
