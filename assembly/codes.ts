@@ -240,10 +240,10 @@ export enum TxOption {
   /** The frame belongs to the GSO burst of the frame before it (see Frames.tx in src/link/link.ts). */
   CONTINUES_BURST = 0x10000,
   /**
-   * The link's share of the bytes (TX_ICRC_SHIFT) is elsewhere in the card's memory, and the link copies it into the
+   * The ICRC span (TX_ICRC_SHIFT) is elsewhere in the card's memory, and the link copies it into the
    * frame. The first eight bytes of its place are its address (u64, little-endian).
    */
-  FETCH_SHARE = 0x8000,
+  FETCH_SPAN = 0x8000,
 }
 /**
  * From this bit on: the number of bytes in front of the ICRC that the link still has to include; 0 = none. The ICRC
@@ -255,7 +255,7 @@ export const TX_ICRC_SHIFT: u32 = 17;
 export enum RxOption {
   /** The link could not see the IPv4 identification and wrote 0; the card solves for it (see wire/icrc). */
   IP_ID_UNKNOWN = 0x10000,
-  /** The link has XORed the CRC of its share of the bytes into the ICRC of each packet (see wire/icrc). */
+  /** The link has XORed the CRC of the ICRC span into the ICRC of each packet (see wire/icrc). */
   ICRC_FOLDED = 0x8000,
 }
 export const RX_SEGMENT_SHIFT: u32 = 17;

@@ -42,20 +42,20 @@ void Frames::CompleteIcrcs() {
 }
 
 void Frames::CompleteIcrc(Descriptor& d) {
-  const uint32_t share = d.options >> kTxIcrcShift;
-  const bool isElsewhere = d.options & kTxFetchShare;
+  const uint32_t span = d.options >> kTxIcrcShift;
+  const bool isElsewhere = d.options & kTxFetchSpan;
   d.options &= kTxContinuesBurst;
   uint8_t* frame = At(d.addr, d.len);
-  uint8_t* place = frame == nullptr ? nullptr : ShareOf(frame, d.len, share);
+  uint8_t* place = frame == nullptr ? nullptr : SpanOf(frame, d.len, span);
   if (place == nullptr) return;
   const uint8_t* from = place;
   if (isElsewhere) {
     uint64_t address;
     memcpy(&address, place, sizeof address);
-    from = At(address, share);
+    from = At(address, span);
     if (from == nullptr) return;
   }
-  ::CompleteIcrc(place, share, from);
+  ::CompleteIcrc(place, span, from);
 }
 
 void Frames::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {

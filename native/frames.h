@@ -8,7 +8,7 @@
 /// Option bits of descriptors. Their source is the card (TxOption, TX_ICRC_SHIFT, RxOption, RX_SEGMENT_SHIFT of
 /// assembly/), and src/link/link.ts declares them too. test/link/options.test.ts compares all three.
 constexpr uint32_t kTxContinuesBurst = 0x10000;
-constexpr uint32_t kTxFetchShare = 0x8000;
+constexpr uint32_t kTxFetchSpan = 0x8000;
 constexpr uint32_t kTxIcrcShift = 17;
 constexpr uint32_t kRxIcrcFolded = 0x8000;
 constexpr uint32_t kRxIpIdUnknown = 0x10000;

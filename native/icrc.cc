@@ -6,31 +6,31 @@
 
 namespace {
 
-constexpr uint32_t kSmallestShare = 256, kLargestShare = 4096;
+constexpr uint32_t kSmallestSpan = 256, kLargestSpan = 4096;
 const CrcMethod kBest = CrcMethods().empty() ? CrcMethod{} : CrcMethods()[0];
 
 }  // namespace
 
-uint8_t* ShareOf(uint8_t* frame, uint32_t frameBytes, uint32_t share) {
-  const bool isShare = share != 0 && share % kSmallestShare == 0 && share <= kLargestShare;
-  const bool isPossible = kBest.alone != nullptr && isShare && frameBytes >= share + kIcrcBytes;
-  return isPossible ? frame + frameBytes - kIcrcBytes - share : nullptr;
+uint8_t* SpanOf(uint8_t* frame, uint32_t frameBytes, uint32_t span) {
+  const bool isSpan = span != 0 && span % kSmallestSpan == 0 && span <= kLargestSpan;
+  const bool isPossible = kBest.alone != nullptr && isSpan && frameBytes >= span + kIcrcBytes;
+  return isPossible ? frame + frameBytes - kIcrcBytes - span : nullptr;
 }
 
-void CompleteIcrc(uint8_t* place, uint32_t share, const uint8_t* from) {
+void CompleteIcrc(uint8_t* place, uint32_t span, const uint8_t* from) {
   uint32_t icrc;
-  memcpy(&icrc, place + share, sizeof icrc);
-  icrc = ~kBest.Continue(icrc, from, share, from == place ? nullptr : place);
-  memcpy(place + share, &icrc, sizeof icrc);
+  memcpy(&icrc, place + span, sizeof icrc);
+  icrc = ~kBest.Continue(icrc, from, span, from == place ? nullptr : place);
+  memcpy(place + span, &icrc, sizeof icrc);
 }
 
 void FoldIcrc(uint8_t* payload, uint32_t payloadBytes) {
-  if (payloadBytes < kBthBytes + kIcrcBytes + kSmallestShare) return;
-  uint32_t share = kLargestShare;
-  while (share > payloadBytes - kBthBytes - kIcrcBytes) share >>= 1;
+  if (payloadBytes < kBthBytes + kIcrcBytes + kSmallestSpan) return;
+  uint32_t span = kLargestSpan;
+  while (span > payloadBytes - kBthBytes - kIcrcBytes) span >>= 1;
   uint8_t* end = payload + payloadBytes - kIcrcBytes;
   uint32_t icrc;
   memcpy(&icrc, end, sizeof icrc);
-  icrc ^= kBest.Continue(0, end - share, share);
+  icrc ^= kBest.Continue(0, end - span, span);
   memcpy(end, &icrc, sizeof icrc);
 }

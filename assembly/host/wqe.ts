@@ -117,13 +117,13 @@ export function areSgesValid(keys: Table, pd: Pd, sges: usize, count: u32, right
 }
 
 /**
- * Copies a payload except its last `share` bytes, if any, and writes their address in their place
- * (TxOption.FETCH_SHARE).
+ * Copies a payload except its last `span` bytes, if any, and writes their address in their place
+ * (TxOption.FETCH_SPAN).
  */
-export function copyAllButShare(target: usize, from: usize, bytes: u32, share: u32): void {
-  let copied = bytes - share;
+export function copyAllButSpan(target: usize, from: usize, bytes: u32, span: u32): void {
+  let copied = bytes - span;
   if (copied != 0) memory.copy(target, from, copied);
-  if (share != 0) store<u64>(target + copied, <u64>from + copied);
+  if (span != 0) store<u64>(target + copied, <u64>from + copied);
 }
 
 /** The result of `gather`. */
@@ -137,7 +137,7 @@ export enum Gathered {
 /**
  * Copies `bytes` of the SGE list from `offset` on to `target`.
  * @param isChecked areSgesValid has just accepted the list
- * @param share number of the last bytes that the link can fetch. They are left where they are if one SGE has them all
+ * @param span number of the last bytes that the link can fetch. They are left where they are if one SGE has them all
  */
 export function gather(
   keys: Table,
@@ -148,7 +148,7 @@ export function gather(
   target: usize,
   bytes: u32,
   isChecked: bool,
-  share: u32,
+  span: u32,
 ): Gathered {
   for (; bytes != 0; count--, sges += SGE_BYTES) {
     if (count == 0) return Gathered.REFUSED;
@@ -160,8 +160,8 @@ export function gather(
     let part = min(sge.length - offset, bytes);
     let from = <usize>sge.ptr + offset;
     if (!isChecked && !Mr.isLocalRangeValid(keys, sge.lkey, pd, from, part, 0)) return Gathered.REFUSED;
-    if (share != 0 && part == bytes && part >= share) {
-      copyAllButShare(target, from, part, share);
+    if (span != 0 && part == bytes && part >= span) {
+      copyAllButSpan(target, from, part, span);
       return Gathered.ALL_BUT_SHARE;
     }
     memory.copy(target, from, part);

@@ -20,8 +20,8 @@ export class GsoBurst {
   /** UDP payload of each packet in bytes. */
   private packetBytes: u32;
   private packets: u32;
-  /** Descriptor options of the last added packet for the link's share of its bytes (wire/icrc). */
-  shareOptions: u32;
+  /** Descriptor options of the last added packet for its ICRC span (wire/icrc). */
+  spanOptions: u32;
   private bytes: u32;
   /** Bytes of the frames put on the ring since takeSentBytes. */
   private sentBytes: u64;
@@ -65,7 +65,7 @@ export class GsoBurst {
   /** Puts the last added packet on the ring. */
   put(ring: Ring, n: u32, bytes: u32): void {
     let options = this.packets > 1 ? <u32>TxOption.CONTINUES_BURST : 0;
-    ring.describe(n, bytes, options | this.shareOptions);
+    ring.describe(n, bytes, options | this.spanOptions);
     this.sentBytes += bytes;
   }
 

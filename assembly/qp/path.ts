@@ -15,7 +15,7 @@ import { IPV6_BYTES, Ipv6 } from '../wire/ipv6';
 import { Packet } from '../wire/packet';
 import { UDP_BYTES, Udp } from '../wire/udp';
 import { GsoBurst } from './gso';
-import { offloadedShare } from './share';
+import { offloadedSpan } from './icrcspan';
 
 /** Room for the longest headers: Ethernet 14, VLAN 4, IPv6 40, UDP 8; in whole vectors. */
 const TEMPLATE_BYTES: usize = 80;
@@ -142,9 +142,9 @@ export class Path {
   /**
    * Completes a frame whose payload and pad end at `end`: headers, identification within its GSO burst, ICRC. Returns
    * its length.
-   * @param isShareElsewhere the link fetches its share (TxOption.FETCH_SHARE)
+   * @param isSpanElsewhere the link fetches the ICRC span (TxOption.FETCH_SPAN)
    */
-  close(frame: usize, end: usize, isShareElsewhere: bool = false): u32 {
+  close(frame: usize, end: usize, isSpanElsewhere: bool = false): u32 {
     let bth = frame + this.bthOffset;
     let payload = <u32>(end - bth) + ICRC_BYTES;
     if (payload + UDP_BYTES != this.transport) this.setLength(payload + UDP_BYTES);
@@ -155,10 +155,10 @@ export class Path {
       Ipv4.at(frame + this.ipOffset).identify(identification);
       register ^= idTerm(identification);
     }
-    let share = offloadedShare(<u32>(end - bth) - BTH_BYTES);
-    let fetches = isShareElsewhere ? <u32>TxOption.FETCH_SHARE : 0;
-    GsoBurst.current().shareOptions = fetches | (share << TX_ICRC_SHIFT);
-    store<u32>(end, share == 0 ? icrcFrom(register, bth, end) : registerBefore(share, register, bth, end));
+    let span = offloadedSpan(<u32>(end - bth) - BTH_BYTES);
+    let fetches = isSpanElsewhere ? <u32>TxOption.FETCH_SPAN : 0;
+    GsoBurst.current().spanOptions = fetches | (span << TX_ICRC_SHIFT);
+    store<u32>(end, span == 0 ? icrcFrom(register, bth, end) : registerBefore(span, register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
   }
 

@@ -1,8 +1,8 @@
 // The payload of a packet from the WQE of a send queue.
 import { Card } from '../host/card';
 import { Gathered, gather, SendWqe } from '../host/wqe';
+import { fetchedSpan } from './icrcspan';
 import { Qp } from './qp';
-import { fetchedShare } from './share';
 
 /**
  * Copies `bytes` of a work request's payload from `offset` on to the packet, except what the link can fetch.
@@ -21,6 +21,6 @@ export function copyPayload(
     memory.copy(to, wqe.sges + offset, bytes);
     return Gathered.ALL;
   }
-  let share = fetchedShare(opcode, bytes);
-  return gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, to, bytes, isChecked, share);
+  let span = fetchedSpan(opcode, bytes);
+  return gather(Card.get().keys, qp.pd, wqe.sges, wqe.sgeCount, offset, to, bytes, isChecked, span);
 }

@@ -5,7 +5,7 @@
 import { DecisionKind, EventType, QpState, StateReason } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { copyAllButShare } from '../host/wqe';
+import { copyAllButSpan } from '../host/wqe';
 import { AETH_BYTES, Aeth, Syndrome } from '../wire/aeth';
 import { AtomicAckEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
@@ -16,9 +16,9 @@ import { creditSyndrome, hasCreditUpdate } from './credit';
 import { recordDecision } from './decisions';
 import { isAckDeferred } from './deferredack';
 import { resolveRead } from './execute';
+import { fetchedSpan } from './icrcspan';
 import { PendingAck, Qp } from './qp';
 import { deactivate, oldestActive, RespResource } from './resource';
-import { fetchedShare } from './share';
 import { setState } from './state';
 
 /** Writes the next response packet to `frame`; returns its length, 0 when there is none. */
@@ -94,11 +94,11 @@ function sendReadResponse(qp: Qp, resource: RespResource, frame: usize): u32 {
   let bytes = min(qp.mtu, resource.responseLength - offset);
   let bth = qp.path.begin(frame);
   let payload = bth + headerBytes(opcode);
-  let share = fetchedShare(opcode, bytes);
+  let span = fetchedSpan(opcode, bytes);
   if (bytes != 0) {
     let source = resolveRead(qp, resource.rkey, resource.responseVa + offset, bytes);
     if (source == 0) return resource.isReplay ? dropReplay(qp, resource) : failReadResponse(qp, resource);
-    copyAllButShare(payload, source, bytes, share);
+    copyAllButSpan(payload, source, bytes, span);
   }
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);
@@ -106,7 +106,7 @@ function sendReadResponse(qp: Qp, resource: RespResource, frame: usize): u32 {
   if (hasAeth(opcode)) Aeth.at(bth + BTH_BYTES).write(creditSyndrome(qp), qp.msn);
   resource.responsePsn = psnAdd(psn, 1);
   if (last) deactivate(qp, resource);
-  return qp.path.close(frame, payload + bytes + pad, share != 0);
+  return qp.path.close(frame, payload + bytes + pad, span != 0);
 }
 
 /** The memory went between the arrival of a repeated READ and its answer: that READ is dropped, as in replayRead. */

@@ -12,9 +12,9 @@ export const ICRC_BYTES: u32 = 4;
 
 /** Behind the powers: the last power that was computed, as its number of bytes and its value. */
 const LAST_POWER: usize = INVERSE_POWERS + 64;
-/** The share of the ICRC that a link computes covers a power of two of bytes between these. */
-const SMALLEST_SHARE: u32 = 256;
-const LARGEST_SHARE: u32 = 4096;
+/** An ICRC span, whose CRC the link computes, has a power of two of bytes between these. */
+const SMALLEST_SPAN: u32 = 256;
+const LARGEST_SPAN: u32 = 4096;
 /** The register after the eight bytes of ones. */
 const AFTER_LRH: u32 = 0xdebb20e3;
 
@@ -52,15 +52,15 @@ export function idTerm(identification: u32): u32 {
 }
 
 /**
- * Fills the tables of each byte of a register followed by `share` zero bytes. The entry of a byte is the XOR of those
+ * Fills the tables of each byte of a register followed by `span` zero bytes. The entry of a byte is the XOR of those
  * of its bits.
  */
 function initShifts(): void {
   // x^(8·256), by squaring x^8
   let power = ONE >>> 8;
   for (let k = 0; k < 8; k++) power = multiply(power, power);
-  for (let share = SMALLEST_SHARE; share <= LARGEST_SHARE; share <<= 1) {
-    let table = shiftTable(share);
+  for (let span = SMALLEST_SPAN; span <= LARGEST_SPAN; span <<= 1) {
+    let table = shiftTable(span);
     for (let at: u32 = 0; at < 1024; at++) {
       let byte = at & 255;
       let others = byte & (byte - 1);
@@ -74,8 +74,8 @@ function initShifts(): void {
   }
 }
 
-function shiftTable(share: u32): usize {
-  return SHIFT_TABLES + ((<usize>(ctz(share) - ctz(SMALLEST_SHARE))) << 12);
+function shiftTable(span: u32): usize {
+  return SHIFT_TABLES + ((<usize>(ctz(span) - ctz(SMALLEST_SPAN))) << 12);
 }
 
 /** Returns an entry: `at` is a byte of the register, plus 256 for each byte below it. */
@@ -83,9 +83,9 @@ function shiftEntry(table: usize, at: u32): u32 {
   return load<u32>(table + ((<usize>at) << 2));
 }
 
-/** Returns the register after `share` zero bytes. */
-function shifted(register: u32, share: u32): u32 {
-  let table = shiftTable(share);
+/** Returns the register after `span` zero bytes. */
+function shifted(register: u32, span: u32): u32 {
+  let table = shiftTable(span);
   return (
     shiftEntry(table, register & 255) ^
     shiftEntry(table, 256 + ((register >>> 8) & 255)) ^
@@ -98,27 +98,27 @@ function shifted(register: u32, share: u32): u32 {
  * Returns how many of a packet's `bytes` behind the BTH, pad included, are left to a link with ICRC_OFFLOAD: the last
  * ones. 0 = too few.
  */
-export function linkShare(bytes: u32): u32 {
-  return bytes < SMALLEST_SHARE ? 0 : min(LARGEST_SHARE, (<u32>1) << (31 - clz(bytes)));
+export function icrcSpan(bytes: u32): u32 {
+  return bytes < SMALLEST_SPAN ? 0 : min(LARGEST_SPAN, (<u32>1) << (31 - clz(bytes)));
 }
 
 /**
- * Returns the register in front of the link's share of a packet that ends (pad included) at `end`, from the register in
+ * Returns the register in front of the ICRC span of a packet that ends (pad included) at `end`, from the register in
  * front of the BTH.
  */
-export function registerBefore(share: u32, register: u32, bth: usize, end: usize): u32 {
+export function registerBefore(span: u32, register: u32, bth: usize, end: usize): u32 {
   register = crcOfThree(register, load<u32>(bth), load<u32>(bth, 4) | 0xff, load<u32>(bth, 8));
-  return crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES - share);
+  return crc(register, bth + BTH_BYTES, <u32>(end - bth) - BTH_BYTES - span);
 }
 
 /**
- * Returns the ICRC of a packet XORed with the CRC of the link's share, which the link has XORed in
+ * Returns the ICRC of a packet XORed with the CRC of the ICRC span, which the link has XORed in
  * (RxOption.ICRC_FOLDED).
  */
 export function foldedIcrc(register: u32, bth: usize, end: usize): u32 {
-  let share = linkShare(<u32>(end - bth) - BTH_BYTES);
-  register = registerBefore(share, register, bth, end);
-  return ~(share == 0 ? register : shifted(register, share));
+  let span = icrcSpan(<u32>(end - bth) - BTH_BYTES);
+  register = registerBefore(span, register, bth, end);
+  return ~(span == 0 ? register : shifted(register, span));
 }
 
 /** Returns the ICRC of a packet that ends (pad included) at `end`, from the register in front of its BTH. */

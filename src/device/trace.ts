@@ -1,8 +1,8 @@
 /** The trace of a device: a ring with the headers of its last frames, to show what happened before a failure. */
 
 import { segmentBytes, udpPayloadOffset } from '../link/gso.js';
+import { spanElsewhere } from '../link/icrcspan.js';
 import { RingView } from '../link/ring.js';
-import { shareElsewhere } from '../link/share.js';
 import type { Card } from './card.js';
 
 /** Bytes kept of each frame: Ethernet with a tag, IPv6, UDP, and the longest transport headers. */
@@ -95,9 +95,9 @@ export class Trace {
     return producer;
   }
 
-  /** Records a frame of the card. The link may not have fetched its share of the bytes yet. */
+  /** Records a frame of the card. The link may not have fetched the ICRC span yet. */
   #recordOutgoing(from: number, length: number, options: number, now: number): void {
-    const { offset, address } = shareElsewhere(this.#memory, from, length, options) ?? { offset: 0, address: from };
+    const { offset, address } = spanElsewhere(this.#memory, from, length, options) ?? { offset: 0, address: from };
     const headers = Math.min(offset, SNAP_BYTES);
     this.#recordFrame(from, headers, address, length - headers, now, 1);
   }

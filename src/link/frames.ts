@@ -62,11 +62,11 @@ export interface Frames {
 
 /** Transmit option: the frame continues the GSO burst of the frame before it (see `Frames.tx`). */
 export const TX_CONTINUES_BURST = 0x10000;
-/** Transmit option: the link copies its share of the bytes into the frame (see `LinkFeatures.icrcOffload`). */
-export const TX_FETCH_SHARE = 0x8000;
-/** Transmit option: lowest bit of the link's share of the ICRC in bytes (see `LinkFeatures.icrcOffload`). */
+/** Transmit option: the link copies the ICRC span into the frame (see `LinkFeatures.icrcOffload`). */
+export const TX_FETCH_SPAN = 0x8000;
+/** Transmit option: lowest bit of the length of the ICRC span in bytes (see `LinkFeatures.icrcOffload`). */
 export const TX_ICRC_SHIFT = 17;
-/** Receive option: the CRC of the link's share is folded into the ICRC (see `LinkFeatures.icrcOffload`). */
+/** Receive option: the CRC of the ICRC span is folded into the ICRC (see `LinkFeatures.icrcOffload`). */
 export const RX_ICRC_FOLDED = 0x8000;
 /** Receive option: the link cannot see the IPv4 identification. */
 export const RX_IP_ID_UNKNOWN = 0x10000;

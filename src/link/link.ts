@@ -59,15 +59,15 @@ export interface LinkFeatures {
    */
   readonly flowSteering?: { readonly mask: number; readonly value: number };
   /**
-   * The link computes most of a large packet's ICRC. Its share is the last bytes before the ICRC: the largest power of
-   * two from 256 to 4096 that fits into the bytes after the BTH. The card does smaller packets alone.
+   * The link computes most of a large packet's ICRC. The ICRC span is the last bytes before the ICRC: the largest power
+   * of two from 256 to 4096 that fits into the bytes after the BTH. The card does smaller packets alone.
    *
-   * Transmit: `options >>> TX_ICRC_SHIFT` is the share in bytes, 0 = none. The ICRC field holds the CRC register before
-   * the share; the link continues the CRC from there and writes the ICRC. With TX_FETCH_SHARE the bytes of the share
+   * Transmit: `options >>> TX_ICRC_SHIFT` is the span in bytes, 0 = none. The ICRC field holds the CRC register before
+   * the span; the link continues the CRC from there and writes the ICRC. With TX_FETCH_SPAN the bytes of the span
    * are elsewhere in the card's memory, and their place in the frame begins with their address (u64, little-endian).
    * The link copies them into the frame before `send` returns, even if the frame stays in the ring.
    *
-   * Receive: the link XORs the CRC of the share, with an initial register of 0 and not complemented, into the ICRC
+   * Receive: the link XORs the CRC of the span, with an initial register of 0 and not complemented, into the ICRC
    * field, and sets RX_ICRC_FOLDED in the descriptor's options.
    */
   readonly icrcOffload?: boolean;

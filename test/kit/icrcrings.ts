@@ -1,5 +1,5 @@
 /** The addon's part of the ICRC offload (`native().RingIcrc`) for one frame in plain memory: no link, no card. */
-import { type Ring, TX_FETCH_SHARE, TX_ICRC_SHIFT } from '../../src/link/frames.js';
+import { type Ring, TX_FETCH_SPAN, TX_ICRC_SHIFT } from '../../src/link/frames.js';
 import { frameLayout, RingView } from '../../src/link/ring.js';
 import { type NativeRingIcrc, native } from '../../src/native.js';
 
@@ -40,26 +40,26 @@ export class IcrcRings {
     return { options: this.#rx.options(0), frame: this.#frame.slice() };
   }
 
-  /** Completes the ICRC of the frame, which lacks the CRC of the last `share` bytes before it. @returns the frame */
-  complete(share: number): Uint8Array {
-    return this.#complete(share << TX_ICRC_SHIFT);
+  /** Completes the ICRC of the frame, which lacks the CRC of the last `span` bytes before it. @returns the frame */
+  complete(span: number): Uint8Array {
+    return this.#complete(span << TX_ICRC_SHIFT);
   }
 
-  /** The same for a frame whose share is in front of it in the memory. */
-  fetch(share: number): Uint8Array {
+  /** The same for a frame whose span is in front of it in the memory. */
+  fetch(span: number): Uint8Array {
     const end = this.#frame.length - ICRC_BYTES;
-    const bytes = this.#frame.slice(end - share, end);
+    const bytes = this.#frame.slice(end - span, end);
     this.#memory.set(bytes, ROOM);
-    this.#frame.fill(0, end - share, end);
-    return this.fetchFrom(share, ROOM);
+    this.#frame.fill(0, end - span, end);
+    return this.fetchFrom(span, ROOM);
   }
 
-  /** The same for a frame whose share is at any address. Writes the address if the frame has room for it. */
-  fetchFrom(share: number, address: number): Uint8Array {
-    const place = this.#frame.length - ICRC_BYTES - share;
-    if (place >= 0 && share >= ADDRESS_BYTES)
+  /** The same for a frame whose span is at any address. Writes the address if the frame has room for it. */
+  fetchFrom(span: number, address: number): Uint8Array {
+    const place = this.#frame.length - ICRC_BYTES - span;
+    if (place >= 0 && span >= ADDRESS_BYTES)
       new DataView(this.#frame.buffer).setBigUint64(this.#frame.byteOffset + place, BigInt(address), true);
-    return this.#complete((share << TX_ICRC_SHIFT) | TX_FETCH_SHARE);
+    return this.#complete((span << TX_ICRC_SHIFT) | TX_FETCH_SPAN);
   }
 
   #complete(options: number): Uint8Array {

@@ -10,35 +10,35 @@ export const ICRC_OFFLOAD = 2;
 const ICRC_SHIFT = 17;
 const SEGMENT_SHIFT = 17;
 const ICRC_FOLDED = 0x8000;
-export const FETCH_SHARE = 0x8000;
+export const FETCH_SPAN = 0x8000;
 const BTH = 12;
 const ICRC = 4;
 
 /** Returns the number of bytes before the ICRC that the link covers, for a number of bytes of UDP payload. */
-export function share(payloadBytes: number): number {
+export function span(payloadBytes: number): number {
   const bytes = payloadBytes - BTH - ICRC;
   return bytes < 256 ? 0 : Math.min(4096, 2 ** Math.floor(Math.log2(bytes)));
 }
 
 /**
- * Completes the ICRC of a frame that a card has sent, and fetches the share if it lies elsewhere.
+ * Completes the ICRC of a frame that a card has sent, and fetches the span if it lies elsewhere.
  * @param memory the card's memory
  * @returns the new options of its descriptor
  */
 export function complete(frame: Uint8Array, options: number, memory: Uint8Array = new Uint8Array()): number {
   const bytes = options >>> ICRC_SHIFT;
   if (bytes === 0) return options;
-  const expected = share(frame.length - headerBytes(frame));
+  const expected = span(frame.length - headerBytes(frame));
   if (bytes !== expected) throw new Error(`the card left ${bytes} bytes of the ICRC to its link, must be ${expected}`);
-  if (options & FETCH_SHARE) {
+  if (options & FETCH_SPAN) {
     const place = frame.length - ICRC - bytes;
     const address = Number(new DataView(frame.buffer, frame.byteOffset + place).getBigUint64(0, true));
-    if (address + bytes > memory.length) throw new Error(`the share of ${bytes} bytes is at ${address}`);
+    if (address + bytes > memory.length) throw new Error(`the span of ${bytes} bytes is at ${address}`);
     frame.set(memory.subarray(address, address + bytes), place);
   }
   const end = new DataView(frame.buffer, frame.byteOffset + frame.length - ICRC);
   end.setUint32(0, ~register(end.getUint32(0, true), frame.subarray(-ICRC - bytes, -ICRC)), true);
-  return options & ((1 << ICRC_SHIFT) - 1) & ~FETCH_SHARE;
+  return options & ((1 << ICRC_SHIFT) - 1) & ~FETCH_SPAN;
 }
 
 /** Does the link's part of the ICRC for a received frame or super-packet. @returns the new options of its descriptor */
@@ -47,7 +47,7 @@ export function fold(frame: Uint8Array, options: number): number {
   const segment = options >>> SEGMENT_SHIFT || frame.length;
   for (let at = headerBytes(frame); at < frame.length; at += segment) {
     const packet = frame.subarray(at, at + segment);
-    const bytes = share(packet.length);
+    const bytes = span(packet.length);
     if (bytes === 0) continue;
     const end = new DataView(packet.buffer, packet.byteOffset + packet.length - ICRC);
     end.setUint32(0, end.getUint32(0, true) ^ register(0, packet.subarray(-ICRC - bytes, -ICRC)), true);

@@ -7,7 +7,7 @@ import { decode, encodeFrame, flowOf, request } from '../../src/probe/packet/pac
 import { CAPTURES, FLUSH_CAPTURES, roceFrames } from '../kit/fixtures.js';
 import { headerBytes } from '../kit/gsobursts.js';
 import { IcrcRings } from '../kit/icrcrings.js';
-import { complete, share } from '../kit/offload.js';
+import { complete, span } from '../kit/offload.js';
 import { Random } from '../kit/random.js';
 import { Wire } from '../wire/wire.js';
 
@@ -102,7 +102,7 @@ describe.skipIf(methods.length === 0)('the ICRC by the addon', () => {
       const what = `${payload.length} bytes, seed ${SEED}`;
       expect(decode(good).icrcOk).toBe(true);
       expect(isTaken(good, shift), what).toBe(true);
-      const left = share(good.length - headerBytes(good));
+      const left = span(good.length - headerBytes(good));
       const partial = Uint8Array.from(good);
       partial.set(random.bytes(4), partial.length - 4);
       const whole = Uint8Array.from(partial);

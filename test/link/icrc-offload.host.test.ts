@@ -1,4 +1,4 @@
-// The links' share of the ICRC, computed by the addon: sent frames have the complete ICRC, received frames the folded
+// The CRC of ICRC spans, computed by the addon: sent frames have the complete ICRC, received frames the folded
 // one.
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { faultLink } from '../../src/link/fault/link.js';
@@ -6,7 +6,7 @@ import {
   type Frames,
   RX_ICRC_FOLDED,
   TX_CONTINUES_BURST,
-  TX_FETCH_SHARE,
+  TX_FETCH_SPAN,
   TX_ICRC_SHIFT,
 } from '../../src/link/frames.js';
 import type { Link } from '../../src/link/link.js';
@@ -16,14 +16,14 @@ import { UdpLink } from '../../src/link/udp.js';
 import { XdpLink } from '../../src/link/xdp/link.js';
 import { native } from '../../src/native.js';
 import { headerBytes } from '../kit/gsobursts.js';
-import { complete, fold, share } from '../kit/offload.js';
+import { complete, fold, span } from '../kit/offload.js';
 import { all, describeIf, netPrivilege, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { addToLoopback, removeFromLoopback, sh, vethPair } from './netns.js';
 import { packetPair } from './packetpair.js';
 import { type FrameFields, LARGE_SLOTS, payloadsOf, Rig, udpFrame } from './rig.js';
 
 const methods = native().crcMethods();
-/** Bytes from the BTH to the ICRC, around the limits of each share. */
+/** Bytes from the BTH to the ICRC, around the limits of each span. */
 const SIZES = [64, 268, 272, 276, 528, 1040, 1056, 2000, 4108, 4112, 4144];
 const noise = (bytes: number, seed: number) =>
   Buffer.from(Uint8Array.from({ length: bytes }, (_, i) => (i * i + seed) >> 3));
@@ -36,24 +36,24 @@ const packets = (fields: FrameFields, sizes: readonly number[]) =>
   sizes.map((bytes, id) => udpFrame({ ...fields, id, payload: noise(bytes, id) }));
 
 /**
- * Writes frames as a card does that leaves a share of the ICRC to the link. Every other frame lacks the bytes of the
- * share as well: these are in memory of their own.
+ * Writes frames as a card does that leaves the ICRC span to the link. Every other frame lacks the bytes of the
+ * span as well: these are in memory of their own.
  * @returns the frames that must leave
  */
 function putShared(rig: Rig, frames: readonly Buffer[], isBurst = false): Buffer[] {
   return frames.map((frame, k) => {
-    const bytes = share(frame.length - headerBytes(frame));
+    const bytes = span(frame.length - headerBytes(frame));
     const whole = Buffer.from(frame);
     complete(whole, bytes << TX_ICRC_SHIFT);
     const isElsewhere = bytes > 0 && k % 2 === 0;
     rig.put(isElsewhere ? withoutShare(rig, frame, bytes) : frame);
-    const options = (isBurst && k > 0 ? TX_CONTINUES_BURST : 0) | (isElsewhere ? TX_FETCH_SHARE : 0);
+    const options = (isBurst && k > 0 ? TX_CONTINUES_BURST : 0) | (isElsewhere ? TX_FETCH_SPAN : 0);
     rig.tx.describe(rig.tx.producer - 1, frame.length, (options | (bytes << TX_ICRC_SHIFT)) >>> 0);
     return whole;
   });
 }
 
-/** Moves the share of a frame to other memory of the card. @returns the frame with the address in place of the share */
+/** Moves the span of a frame to other memory of the card. @returns the frame with the address in place of the span */
 function withoutShare(rig: Rig, frame: Buffer, bytes: number): Buffer {
   const place = frame.length - 4 - bytes;
   // at an odd address, as an application may choose
@@ -105,10 +105,10 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
   test('a span that the frame cannot have is ignored, wherever its address leads', async () => {
     const { a, b } = rigs();
     const frames = packets(v4, [64, 300, 1040, 1040, 1040, 1040]);
-    const shares = [256, 512, 100, 2 ** 15 - 1, 8192, 2048];
+    const spans = [256, 512, 100, 2 ** 15 - 1, 8192, 2048];
     const first = a.tx.producer;
     a.put(...frames);
-    for (const [i, bytes] of shares.entries())
+    for (const [i, bytes] of spans.entries())
       a.tx.describe(first + i, (frames[i] as Buffer).length, (bytes << TX_ICRC_SHIFT) >>> 0);
     expect(a.link.send(0)).toBe(frames.length);
     expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
@@ -128,7 +128,7 @@ describeIf(privilege, 'packet links at both ends of a cable', () => {
       frame.writeBigUInt64LE(address, frame.length - 4 - 1024);
     }
     a.put(...frames);
-    const options = (TX_FETCH_SHARE | (1024 << TX_ICRC_SHIFT)) >>> 0;
+    const options = (TX_FETCH_SPAN | (1024 << TX_ICRC_SHIFT)) >>> 0;
     for (const [i, frame] of frames.entries()) a.tx.describe(first + i, frame.length, options);
     expect(a.link.send(0)).toBe(frames.length);
     expect((await b.gather(frames.length)).map(({ frame }) => frame)).toEqual(frames);
@@ -212,7 +212,7 @@ describeIf(all(privilege, xdpPrivilege()), 'xdp links at both ends of a cable', 
       if (icrcOffload) for (const frame of whole) fold(frame, 0);
       expect(arrived.map(({ frame }) => frame)).toEqual(whole);
       for (const { frame, options } of arrived)
-        if (share(frame.length - headerBytes(frame)) > 0) expect(options).toBe(icrcOffload ? RX_ICRC_FOLDED : 0);
+        if (span(frame.length - headerBytes(frame)) > 0) expect(options).toBe(icrcOffload ? RX_ICRC_FOLDED : 0);
       for (const link of open.splice(0)) link.close();
     }
   });

@@ -15,7 +15,7 @@ test('the card, the links and the addon have the same option bits', async () => 
   const { RxOption, TxOption, RX_SEGMENT_SHIFT, TX_ICRC_SHIFT } = (await Rig.create()).x;
   const card = {
     kTxContinuesBurst: TxOption.CONTINUES_BURST,
-    kTxFetchShare: TxOption.FETCH_SHARE,
+    kTxFetchSpan: TxOption.FETCH_SPAN,
     kTxIcrcShift: TX_ICRC_SHIFT.value,
     kRxIcrcFolded: RxOption.ICRC_FOLDED,
     kRxIpIdUnknown: RxOption.IP_ID_UNKNOWN,
@@ -24,7 +24,7 @@ test('the card, the links and the addon have the same option bits', async () => 
   expect(constants()).toMatchObject(card);
   expect({
     kTxContinuesBurst: link.TX_CONTINUES_BURST,
-    kTxFetchShare: link.TX_FETCH_SHARE,
+    kTxFetchSpan: link.TX_FETCH_SPAN,
     kTxIcrcShift: link.TX_ICRC_SHIFT,
     kRxIcrcFolded: link.RX_ICRC_FOLDED,
     kRxIpIdUnknown: link.RX_IP_ID_UNKNOWN,

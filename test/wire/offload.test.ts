@@ -1,14 +1,14 @@
-/** The ICRC in two parts: the card's, and the share that is left to a link with LinkFeatures.icrcOffload. */
+/** The ICRC in two parts: the card's, and the span that is left to a link with LinkFeatures.icrcOffload. */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { ack, decode, encodeFrame, type Flow, request } from '../../src/probe/packet/packets.js';
 import { type Conversation, datagrams, pattern, rc, TARGET_VA, unreliable } from '../kit/conversation.js';
 import { createAh } from '../kit/datagrams.js';
 import { headerBytes } from '../kit/gsobursts.js';
-import { complete, FETCH_SHARE, fold, ICRC_OFFLOAD, share } from '../kit/offload.js';
+import { complete, FETCH_SPAN, fold, ICRC_OFFLOAD, span } from '../kit/offload.js';
 import type { SendRequest, Sent } from '../kit/rig.js';
 
 const MTU = 4096;
-/** Around each length at which the ICRC share grows, and each path MTU. */
+/** Around each length at which the ICRC span grows, and each path MTU. */
 const SIZES = [
   0, 1, 64, 252, 253, 255, 256, 257, 300, 511, 512, 513, 1000, 1024, 1028, 2047, 2048, 2052, 3000, 4092, 4096,
 ];
@@ -26,14 +26,14 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     c = await rc({ mtu: MTU, flow, ...options });
   });
 
-  test.each(SIZES)('the share of a sent packet with %i bytes is left to the link, which completes it', (length) => {
+  test.each(SIZES)('the span of a sent packet with %i bytes is left to the link, which completes it', (length) => {
     c.rig.x.setLink(ICRC_OFFLOAD, 0, 0, 0);
     c.qp.send({ opcode: 'SEND', pieces: length === 0 ? [] : [c.buffer.piece(0, length)] });
     const [sent] = c.rig.sent(0) as [Sent];
     const padded = Math.ceil(length / 4) * 4;
-    expect(sent.options >>> 17).toBe(share(12 + padded + 4));
+    expect(sent.options >>> 17).toBe(span(12 + padded + 4));
     // what ends in a pad is not fetched
-    expect(sent.options & FETCH_SHARE).toBe(length >= 256 && length === padded ? FETCH_SHARE : 0);
+    expect(sent.options & FETCH_SPAN).toBe(length >= 256 && length === padded ? FETCH_SPAN : 0);
     expect(decode(sent.bytes).icrcOk).toBe(padded < 256);
     expect(complete(sent.bytes, sent.options, c.rig.card.bytes)).toBe(0);
     expect(decode(sent.bytes)).toMatchObject({ icrcOk: true, payload: c.buffer.bytes.slice(0, length) });
@@ -49,9 +49,9 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     const size = packet().length;
     const extensions = headerBytes(packet()) + 12;
     const end = size - 4;
-    const start = end - share(size - headerBytes(packet()));
+    const start = end - span(size - headerBytes(packet()));
     const before = c.target.bytes.slice();
-    // behind the BTH, in front of the share, at its start, within it, at its end, and in the ICRC
+    // behind the BTH, in front of the span, at its start, within it, at its end, and in the ICRC
     for (const place of [extensions, start - 1, start, (start + end) >> 1, end - 1, end, size - 1]) {
       if (place < extensions) continue;
       const damaged = packet();
@@ -66,7 +66,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
   });
 });
 
-describe('the share that a link fetches', () => {
+describe('the span that a link fetches', () => {
   const unsignaled = { signalAll: false };
   const post =
     (request: Omit<SendRequest, 'pieces'>, ...pieces: readonly [offset: number, length: number][]) =>
@@ -88,7 +88,7 @@ describe('the share that a link fetches', () => {
     ['of a SEND of several packets', [1024, 1024, 256], post({ opcode: 'SEND' }, [0, 2500]), rc],
     ['of a SEND with immediate data', [1024, 0], post({ opcode: 'SEND_WITH_IMM', imm: 1 }, [0, 1276]), rc],
     ['of a READ response', [1024, 1024, 256], readOf2500, rc],
-    ['not of a packet whose share begins in its headers', [0], (c) => post(write(c), [0, 1020])(c), rc],
+    ['not of a packet whose span begins in its headers', [0], (c) => post(write(c), [0, 1020])(c), rc],
     ['behind other pieces', [512], post({ opcode: 'SEND' }, [0, 100], [300, 600]), rc],
     ['not when it is in two pieces', [0, 1024], post({ opcode: 'SEND' }, [0, 700], [1000, 1348]), rc],
     ['not when it ends in a pad', [1024, 0], post({ opcode: 'SEND' }, [0, 1501]), rc],
@@ -115,7 +115,7 @@ describe('the share that a link fetches', () => {
       return { frames: c.rig.sent(0), memory: c.rig.card.bytes };
     };
     const [shared, alone] = [await sent(ICRC_OFFLOAD), await sent(0)];
-    expect(shared.frames.map(({ options }) => (options & FETCH_SHARE ? options >>> 17 : 0))).toEqual(fetched);
+    expect(shared.frames.map(({ options }) => (options & FETCH_SPAN ? options >>> 17 : 0))).toEqual(fetched);
     for (const { bytes, options } of shared.frames) complete(bytes, options, shared.memory);
     expect(shared.frames.map(({ bytes }) => bytes)).toEqual(alone.frames.map(({ bytes }) => bytes));
     for (const { bytes } of alone.frames) expect(decode(bytes).icrcOk).toBe(true);
