@@ -96,7 +96,7 @@ export class IdConnection {
 
   /** Returns the attributes of our queue pair for a REP with these parameters. @throws VerbsError EINVAL */
   prepareAccept(param: CheckedConnParam): DerivedAttributes {
-    const qpOptions = { retryCnt: param.retryCount, ...this.#localQpOptions() };
+    const qpOptions = { retryCnt: param.retryCnt, ...this.#localQpOptions() };
     return this.#callCore((core) => core.prepareAccept(this.#coreId, this.#repFields(param), qpOptions));
   }
 

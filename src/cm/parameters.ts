@@ -44,9 +44,9 @@ export interface ConnParam {
    * Retries after timeouts and sequence errors, 0..7. `connect`: at both ends, default 7. `accept`: at our end, default
    * what the client asks for. `Infinity` = without limit at our end; the peer of `connect` is told 7.
    */
-  readonly retryCount?: number;
+  readonly retryCnt?: number;
   /** Retries of the **peer** when we have no receive posted, 0..7; 7: without end. Default 7. */
-  readonly rnrRetryCount?: number;
+  readonly rnrRetry?: number;
   /** Number of the application's queue pair, 24 bits; required when the id has no queue pair. */
   readonly qpNum?: number;
   /** The application's queue pair has a shared receive queue; for an id without a queue pair. Default false. */
@@ -67,8 +67,8 @@ const CHECKS: Checks<ConnParam> = {
   responderResources: anything,
   initiatorDepth: anything,
   flowControl: anything,
-  retryCount: anything,
-  rnrRetryCount: anything,
+  retryCnt: anything,
+  rnrRetry: anything,
   qpNum: anything,
   srq: anything,
   qkey: anything,
@@ -89,7 +89,7 @@ export const CONNECT_DEFAULTS = {
   responderResources: CONNECT_DEPTH,
   initiatorDepth: CONNECT_DEPTH,
   flowControl: false,
-  retryCount: 7,
+  retryCnt: 7,
 } as const;
 
 /** Checked parameters, with all defaults applied. */
@@ -98,8 +98,8 @@ export interface CheckedConnParam {
   readonly responderResources: number;
   readonly initiatorDepth: number;
   readonly flowControl: boolean;
-  readonly retryCount: number;
-  readonly rnrRetryCount: number;
+  readonly retryCnt: number;
+  readonly rnrRetry: number;
   readonly qpNum: number;
   readonly srq: boolean;
   readonly qkey: number;
@@ -126,7 +126,7 @@ export function checkConnParam(
   param: ConnParam,
   qp: Qp | undefined,
   message: keyof typeof PRIVATE_DATA_BYTES,
-  defaults: Pick<Required<ConnParam>, 'responderResources' | 'initiatorDepth' | 'flowControl' | 'retryCount'>,
+  defaults: Pick<Required<ConnParam>, 'responderResources' | 'initiatorDepth' | 'flowControl' | 'retryCnt'>,
 ): CheckedConnParam {
   checkOptions(message, param, CHECKS);
   const depth = (name: 'responderResources' | 'initiatorDepth') =>
@@ -139,8 +139,8 @@ export function checkConnParam(
     responderResources: depth('responderResources'),
     initiatorDepth: depth('initiatorDepth'),
     flowControl: checkBoolean('flowControl', param.flowControl ?? wantsCredits),
-    retryCount: checkRetries('retryCount', param.retryCount ?? defaults.retryCount),
-    rnrRetryCount: checkInteger('rnrRetryCount', param.rnrRetryCount ?? 7, 0, 7),
+    retryCnt: checkRetries('retryCnt', param.retryCnt ?? defaults.retryCnt),
+    rnrRetry: checkInteger('rnrRetry', param.rnrRetry ?? 7, 0, 7),
     qpNum: message === 'resolveService' ? 0 : checkInteger('qpNum', qp?.qpNum ?? param.qpNum, 1, 0xffffff),
     srq: qp ? qp.srq !== undefined : checkBoolean('srq', param.srq ?? false),
     qkey: checkU32('qkey', param.qkey ?? UDP_QKEY),

@@ -62,8 +62,8 @@ group('a connection by CmId', () => {
     const { client, server } = await pair.connected(
       {},
       {
-        connect: { responderResources: 9, initiatorDepth: 5, retryCount: 3, rnrRetryCount: 2 },
-        accept: { responderResources: 4, initiatorDepth: 6, rnrRetryCount: 1 },
+        connect: { responderResources: 9, initiatorDepth: 5, retryCnt: 3, rnrRetry: 2 },
+        accept: { responderResources: 4, initiatorDepth: 6, rnrRetry: 1 },
       },
     );
     const [c, s] = [client.qp.query(), server.qp.query()];

@@ -35,7 +35,7 @@ group('the active end', () => {
 
     talk.reply({ privateData: [9] });
     const { reply } = talk.event('CONNECT_RESPONSE');
-    expect(reply).toMatchObject({ responderResources: 1, initiatorDepth: 3, rnrRetryCount: 5, qpNum: 0x50 });
+    expect(reply).toMatchObject({ responderResources: 1, initiatorDepth: 3, rnrRetry: 5, qpNum: 0x50 });
     expect(reply.privateData[0]).toBe(9);
     expect(reply.attributes.rts).toMatchObject({ sqPsn: 0xdef, rnrRetry: 5, maxRdAtomic: 3, timeout: 17 });
     expect(talk.sent()).toEqual([]);
@@ -172,8 +172,8 @@ group('the passive end', () => {
       // the server's view: the server serves what the client has outstanding
       responderResources: 2,
       initiatorDepth: 4,
-      retryCount: 7,
-      rnrRetryCount: 6,
+      retryCnt: 7,
+      rnrRetry: 6,
       qpNum: 0x40,
       pathMtu: 2048,
       flowControl: false,
@@ -197,7 +197,7 @@ group('the passive end', () => {
       responderResources: 2,
       initiatorDepth: 4,
       targetAckDelay: 15,
-      rnrRetryCount: 7,
+      rnrRetry: 7,
       localCaGuid: OUR_GUID,
     });
     expect(rep.privateData[0]).toBe(7);

@@ -46,11 +46,11 @@ const PLACES: Readonly<Record<MessageName, readonly Row[]>> = {
     ['flowControl', 43, '01'],
     ['startingPsn', 44, bytes(3)],
     ['localResponseTimeout', 47, 'f8'],
-    ['retryCount', 47, '07'],
+    ['retryCnt', 47, '07'],
     ['pkey', 48, bytes(2)],
     ['pathMtu', 50, 'f0'],
     ['rdcExists', 50, '08'],
-    ['rnrRetryCount', 50, '07'],
+    ['rnrRetry', 50, '07'],
     ['maxCmRetries', 51, 'f0'],
     ['srq', 51, '08'],
     ['extendedTransport', 51, '07'],
@@ -81,7 +81,7 @@ const PLACES: Readonly<Record<MessageName, readonly Row[]>> = {
     ['targetAckDelay', 26, 'f8'],
     ['failoverAccepted', 26, '06'],
     ['flowControl', 26, '01'],
-    ['rnrRetryCount', 27, 'e0'],
+    ['rnrRetry', 27, 'e0'],
     ['srq', 27, '10'],
     ['localCaGuid', 28, bytes(8)],
     ['privateData', 36, bytes(196)],
@@ -197,7 +197,7 @@ group('the header', () => {
 
 test('a value that does not fit its field is refused by the field’s name', () => {
   const write = (fields: object) => () => encodeMad('REQ', 0n, fields);
-  expect(write({ retryCount: 8 })).toThrow('retryCount: 8 at byte 47: the field has 3 bits');
+  expect(write({ retryCnt: 8 })).toThrow('retryCnt: 8 at byte 47: the field has 3 bits');
   expect(write({ startingPsn: 0x1000000 })).toThrow('startingPsn');
   expect(write({ localQpn: -1 })).toThrow(RangeError);
   expect(write({ serviceId: 1n << 64n })).toThrow('64 bits');

@@ -44,7 +44,7 @@ const times = (count: number) => Array.from({ length: count }, (_, i) => i);
 /** Connects `count` clients of ours at the same time. */
 async function connected(our: OurDevice, address: string, port: number, count: number, prepare = (_: CmEnd) => {}) {
   const ends = await Promise.all(times(count).map(() => resolved(our, address, port)));
-  const param: ConnParam = { responderResources: 1, initiatorDepth: 1, retryCount: 5, rnrRetryCount: 7 };
+  const param: ConnParam = { responderResources: 1, initiatorDepth: 1, retryCnt: 5, rnrRetry: 7 };
   for (const end of ends) prepare(end);
   await Promise.all(ends.map(({ id }) => id.connect(param)));
   return ends;

@@ -84,7 +84,7 @@ async function rpingAsks(
   const listener = await listening(our, 7174);
   const client = guest.run(['rping', '-c', '-a', ADDRESSES[family].card, '-v', '-V', '-C', '5'], PATIENCE);
   const end = await asked(listener);
-  expect(end.id.request).toMatchObject({ responderResources: 1, initiatorDepth: 1, retryCount: 7 });
+  expect(end.id.request).toMatchObject({ responderResources: 1, initiatorDepth: 1, retryCnt: 7 });
   end.receive(INBOX, MESSAGE);
   await end.id.accept(param);
   await pong(end, 5);

@@ -89,7 +89,7 @@ describeWithRxe('rdma_cm over a bad link', 1500, (environment) => {
       const id = createCmId(device);
       await id.resolveAddr(GUEST.ipv4, THEIRS);
       await id.resolveRoute();
-      const param = { responderResources: 1, initiatorDepth: 1, rnrRetryCount: 7 };
+      const param = { responderResources: 1, initiatorDepth: 1, rnrRetry: 7 };
       await converse(id, pd, mr, () => id.connect(param), { peerLeaves: true });
       await peerHasLeft(id);
       return id;

@@ -16,7 +16,10 @@ import {
 import { Random } from '../kit/random.js';
 
 /** Names that differ from those of the connection manager's own table. */
-const OTHER: Readonly<Record<string, string>> = { subject: 'message', failover: 'failoverAccepted' };
+const OTHER: Readonly<Record<string, string>> = {
+  ...{ subject: 'message', failover: 'failoverAccepted' },
+  ...{ retryCount: 'retryCnt', rnrRetryCount: 'rnrRetry' },
+};
 /** Fields of a REQ that are part of its primary path. */
 const PATH = ['localLid', 'remoteLid', 'localGid', 'remoteGid', 'flowLabel', 'trafficClass', 'hopLimit', 'ackTimeout'];
 

@@ -44,7 +44,7 @@ export interface CmConnection {
 export async function connectByCm(
   { host, port, timeoutMs }: ServiceEndpoint,
   { device, qpn, port: portTo }: ScriptedEnd,
-  param: Pick<ConnParam, 'retryCount' | 'rnrRetryCount' | 'flowControl'> = {},
+  param: Pick<ConnParam, 'retryCnt' | 'rnrRetry' | 'flowControl'> = {},
 ): Promise<CmConnection> {
   const { address } = await lookup(host);
   const id = createCmId(device, { ackTimeout: ASKED_TIMEOUT });

@@ -51,7 +51,7 @@ async function connect(
   end: ScriptedEnd,
   { retryCnt = 7, rnrRetry = 7, flowControl = false }: RequesterOptions,
 ) {
-  const connection = await connectByCm(place, end, { retryCount: retryCnt, rnrRetryCount: rnrRetry, flowControl });
+  const connection = await connectByCm(place, end, { retryCnt, rnrRetry, flowControl });
   const { port, psn, peerPsn, timeout, hasFlowControl, establish, close } = connection;
   try {
     await establish();

@@ -32,8 +32,8 @@ export interface ConnectParameters {
   readonly responderResources: number;
   /** READs and atomics that this end has outstanding at most. */
   readonly initiatorDepth: number;
-  readonly retryCount: number;
-  readonly rnrRetryCount: number;
+  readonly retryCnt: number;
+  readonly rnrRetry: number;
   readonly flowControl: boolean;
   readonly srq: boolean;
   /** Bytes. */
@@ -70,7 +70,7 @@ export class ActiveConnection extends Connection {
     super(context, id, route, context.tidOf(id), 'REQ_SENT');
     this.#pkeyIndex = pkeyIndex;
     // the message has 3 bits for it
-    this.#qpOptions = parameters.retryCount > 7 ? { ...qpOptions, retryCnt: parameters.retryCount } : qpOptions;
+    this.#qpOptions = parameters.retryCnt > 7 ? { ...qpOptions, retryCnt: parameters.retryCnt } : qpOptions;
     const req = reqFields(context, id, parameters);
     this.#req = req;
     this.localQpn = req.localQpn;
@@ -154,13 +154,13 @@ export class ActiveConnection extends Connection {
   }
 
   #connectReply(req: ReqTerms, rep: Message<'REP'>): ConnectReply {
-    const { responderResources, initiatorDepth, rnrRetryCount, localQpn, privateData } = rep;
+    const { responderResources, initiatorDepth, rnrRetry, localQpn, privateData } = rep;
     const ece = eceOf(rep);
     return {
       // From our view: we serve what the peer has outstanding.
       responderResources: initiatorDepth,
       initiatorDepth: responderResources,
-      rnrRetryCount,
+      rnrRetry,
       flowControl: rep.flowControl === 1,
       srq: rep.srq === 1,
       qpNum: localQpn,
@@ -187,10 +187,10 @@ function reqFields(context: CoreContext, id: number, parameters: ConnectParamete
     flowControl: parameters.flowControl ? 1 : 0,
     startingPsn: parameters.startingPsn,
     localResponseTimeout: RESPONSE_TIMEOUT,
-    retryCount: Math.min(parameters.retryCount, 7),
+    retryCnt: Math.min(parameters.retryCnt, 7),
     pkey: context.partitions.at(parameters.pkeyIndex),
     pathMtu: mtuCode(parameters.pathMtu),
-    rnrRetryCount: parameters.rnrRetryCount,
+    rnrRetry: parameters.rnrRetry,
     maxCmRetries: MAX_CM_RETRIES,
     srq: parameters.srq ? 1 : 0,
     primary: {

@@ -99,9 +99,9 @@ export interface LocalQpOptions {
 }
 
 /** Fields of both messages on the queue pair of their sender, and on the READs and atomics that it takes and makes. */
-type End = 'localQpn' | 'startingPsn' | 'rnrRetryCount' | 'responderResources' | 'initiatorDepth';
+type End = 'localQpn' | 'startingPsn' | 'rnrRetry' | 'responderResources' | 'initiatorDepth';
 /** The fields of a REQ that attributes follow from. */
-export type ReqTerms = Pick<Fields<'REQ'>, End | 'transport' | 'pathMtu' | 'retryCount' | 'primary'>;
+export type ReqTerms = Pick<Fields<'REQ'>, End | 'transport' | 'pathMtu' | 'retryCnt' | 'primary'>;
 /** The fields of a REP that attributes follow from. */
 export type RepTerms = Pick<Fields<'REP'>, End | 'targetAckDelay'>;
 
@@ -142,9 +142,9 @@ export function deriveAttributes(
       sqPsn: peer.startingPsn,
       ...(isReliable && {
         timeout: queuePairTimeout(role, req, rep),
-        retryCnt: qpOptions.retryCnt ?? req.retryCount,
+        retryCnt: qpOptions.retryCnt ?? req.retryCnt,
         // Each end sets how often its peer retries when it has no receive posted.
-        rnrRetry: peer.rnrRetryCount,
+        rnrRetry: peer.rnrRetry,
         maxRdAtomic: depths.maxRdAtomic,
       }),
     },

@@ -31,9 +31,9 @@ export interface ConnectRequest {
   /** READs and atomics that the client serves at a time, 0..255; UD: 0. */
   readonly initiatorDepth: number;
   /** Retries after timeouts and sequence errors that the client asks for at both ends, 0..7; UD: 0. */
-  readonly retryCount: number;
+  readonly retryCnt: number;
   /** RNR retries that the client asks for at this end, 0..7, 7: without end; UD: 0. */
-  readonly rnrRetryCount: number;
+  readonly rnrRetry: number;
   /** The client asks for end-to-end credits; UD: false. */
   readonly flowControl: boolean;
   /** The client's queue pair has a shared receive queue; UD: false. */
@@ -55,7 +55,7 @@ export interface ConnectReply {
   /** READs and atomics that the server serves at a time. */
   readonly initiatorDepth: number;
   /** RNR retries that the server asks for at this end, 0..7, 7: without end. */
-  readonly rnrRetryCount: number;
+  readonly rnrRetry: number;
   /** The server agrees to end-to-end credits. */
   readonly flowControl: boolean;
   /** The server's queue pair has a shared receive queue. */

@@ -45,12 +45,12 @@ const REQ = {
   /** First PSN that the receiver of this message sends. */
   startingPsn: uint(44, 24),
   localResponseTimeout: uint(47, 5),
-  retryCount: uint(47, 3, 5),
+  retryCnt: uint(47, 3, 5),
   pkey: uint(48, 16),
   /** Code: 1 = 256 bytes to 5 = 4096. */
   pathMtu: uint(50, 4),
   rdcExists: uint(50, 1, 4),
-  rnrRetryCount: uint(50, 3, 5),
+  rnrRetry: uint(50, 3, 5),
   maxCmRetries: uint(51, 4),
   srq: uint(51, 1, 4),
   extendedTransport: uint(51, 3, 5),
@@ -98,7 +98,7 @@ const REP = {
   /** See `Failover`. */
   failoverAccepted: uint(26, 2, 5),
   flowControl: uint(26, 1, 7),
-  rnrRetryCount: uint(27, 3),
+  rnrRetry: uint(27, 3),
   srq: uint(27, 1, 3),
   localCaGuid: uint64(28),
   privateData: octets(36, 196),

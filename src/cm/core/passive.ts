@@ -36,7 +36,7 @@ export interface AcceptParameters {
   readonly startingPsn: number;
   readonly responderResources: number;
   readonly initiatorDepth: number;
-  readonly rnrRetryCount: number;
+  readonly rnrRetry: number;
   readonly flowControl: boolean;
   readonly srq: boolean;
   readonly privateData: Uint8Array;
@@ -115,7 +115,7 @@ export class PassiveConnection extends Connection {
       targetAckDelay: ACK_DELAY,
       failoverAccepted: hasAlternatePath(req) ? Failover.NOT_SUPPORTED : Failover.ACCEPTED,
       flowControl: parameters.flowControl ? 1 : 0,
-      rnrRetryCount: parameters.rnrRetryCount,
+      rnrRetry: parameters.rnrRetry,
       srq: parameters.srq ? 1 : 0,
       localCaGuid: this.context.guid,
       privateData: parameters.privateData,
@@ -270,8 +270,8 @@ function connectRequest(req: Message<'REQ'>, hdr: CmaHdr, { space, port }: Liste
     localGid: gidText(req.primary.remoteGid),
     responderResources: req.initiatorDepth,
     initiatorDepth: req.responderResources,
-    retryCount: req.retryCount,
-    rnrRetryCount: req.rnrRetryCount,
+    retryCnt: req.retryCnt,
+    rnrRetry: req.rnrRetry,
     flowControl: req.flowControl === 1,
     srq: req.srq === 1,
     qpNum: req.localQpn,

@@ -75,7 +75,7 @@ export interface ConnectionSettings extends ResourceSizes {
   readonly keepAlive: number;
   readonly closeTimeout: number;
   /** Retries of the queue pair, if the application has said how many: a parameter of rdma_cm. */
-  readonly retries: { readonly retryCount?: number };
+  readonly retries: { readonly retryCnt?: number };
   /**
    * READs and atomics that each end may have outstanding at the other: 16, as adapters have, or `sends`. The card keeps
    * 80 bytes for each.
@@ -100,7 +100,7 @@ export function connectionSettings({
     sends: checkInteger('sends', sends, 1, 16384),
     keepAlive: checkInteger('keepAlive', keepAlive, 0, 2 ** 31 - 1),
     closeTimeout: checkInteger('closeTimeout', closeTimeout, 0, 2 ** 31 - 1),
-    retries: retryCnt === undefined ? {} : { retryCount: checkRetries('retryCnt', retryCnt) },
+    retries: retryCnt === undefined ? {} : { retryCnt: checkRetries('retryCnt', retryCnt) },
     readDepth: Math.min(Math.max(sends, 16), LIMITS.maxRdAtomic),
   };
 }

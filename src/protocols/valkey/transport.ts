@@ -286,7 +286,7 @@ const BUFFER = { bytes: 2 ** 20, maxBytes: 2 ** 20 };
 
 const SHARED = {
   // as Valkey does, for servers that reject others
-  connParam: { responderResources: 1, initiatorDepth: 1, rnrRetryCount: FOR_EVER },
+  connParam: { responderResources: 1, initiatorDepth: 1, rnrRetry: FOR_EVER },
   bufferBytes: { usual: BUFFER, min: 65_536, max: 2 ** 24, unit: 1 },
   hasHalfClose: false,
 } as const;

@@ -96,9 +96,9 @@ export class CmCard implements CmPeer {
     const { id } = event;
     if (event.type === 'CONNECT_REQUEST') {
       const qp = this.rig.qp();
-      const { responderResources, initiatorDepth, rnrRetryCount } = event.request;
+      const { responderResources, initiatorDepth, rnrRetry } = event.request;
       const ours = { qpNum: qp.qpn, startingPsn: this.#random.below(2 ** 24), privateData: new Uint8Array(0) };
-      const more = { responderResources, initiatorDepth, rnrRetryCount, flowControl: false, srq: false };
+      const more = { responderResources, initiatorDepth, rnrRetry, flowControl: false, srq: false };
       const { rtr, rts } = this.#core.prepareAccept(id, { ...ours, ...more });
       qp.connect({ destQpn: rtr.destQpNum, rqPsn: rtr.rqPsn, sqPsn: rts.sqPsn, until: 'RTR' });
       this.#qps.set(id, qp);

@@ -111,7 +111,7 @@ test('ten thousand requests without RTU', async () => {
   const source = { address: device.gids[0]?.address as string, port: 40_000 };
   const parameters: Omit<ConnectParameters, 'qpNum'> = {
     ...{ space: 'TCP', transport: 'RC', source, destination: { address: host, port: PORT }, startingPsn: 0 },
-    ...{ responderResources: 1, initiatorDepth: 1, retryCount: 7, rnrRetryCount: 7, flowControl: false, srq: false },
+    ...{ responderResources: 1, initiatorDepth: 1, retryCnt: 7, rnrRetry: 7, flowControl: false, srq: false },
     ...{ pathMtu: 1024, hopLimit: 1, trafficClass: 0, sl: 0, packetLifeTime: 16, privateData: randomBytes(20) },
   };
   for (let qpNum = 2; qpNum < 10_002; qpNum++) {

@@ -131,7 +131,7 @@ export class CmConnections {
     const { kind, transport, retryCnt, outs } = this.ctx.options;
     if (transport === 'UD') return {};
     const depth = isReadOrAtomic(kind) ? outs : 0;
-    return { retryCount: retryCnt, ...(depth !== undefined && { responderResources: depth, initiatorDepth: depth }) };
+    return { retryCnt, ...(depth !== undefined && { responderResources: depth, initiatorDepth: depth }) };
   }
 }
 
