@@ -17,7 +17,7 @@ export {
   Socket,
 } from './protocols/rsocket/socket.js';
 export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
-export { type ServerListenOptions, type ServerOptions, StreamServer } from './sockets/streamserver.js';
+export { type SocketListenOptions, type SocketServerOptions, StreamServer } from './sockets/streamserver.js';
 export { StreamSocket } from './sockets/streamsocket.js';
 
 /** Creates a server. @throws TypeError, RangeError for wrong options */

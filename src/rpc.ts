@@ -5,13 +5,13 @@
  *
  * @packageDocumentation
  */
-import { type ConnectOptions, RpcClient } from './protocols/rpc/client.js';
-import { RpcServer, type ServerOptions } from './protocols/rpc/server.js';
+import { RpcClient, type RpcConnectOptions } from './protocols/rpc/client.js';
+import { RpcServer, type RpcServerOptions } from './protocols/rpc/server.js';
 
-export type { CallOptions, ConnectOptions, RpcClient } from './protocols/rpc/client.js';
+export type { CallOptions, RpcClient, RpcConnectOptions } from './protocols/rpc/client.js';
 export { RPC_PORT } from './protocols/rpc/limits.js';
 export type { CallContext, MethodHandler, StreamHandler } from './protocols/rpc/servedclient.js';
-export type { RpcServer, ServerOptions } from './protocols/rpc/server.js';
+export type { RpcServer, RpcServerOptions } from './protocols/rpc/server.js';
 export { RpcError, type RpcStatus } from './protocols/rpc/status.js';
 export type { RpcStream } from './protocols/rpc/stream.js';
 
@@ -19,7 +19,7 @@ export type { RpcStream } from './protocols/rpc/stream.js';
  * Serves methods and streams until it is closed.
  * @throws TypeError, RangeError for wrong options; VerbsError EADDRINUSE, EADDRNOTAVAIL, ENOMEM; as `openDevice`
  */
-export function createServer(options: ServerOptions): Promise<RpcServer> {
+export function createServer(options: RpcServerOptions): Promise<RpcServer> {
   return RpcServer.open(options);
 }
 
@@ -28,6 +28,6 @@ export function createServer(options: ServerOptions): Promise<RpcServer> {
  * @throws TypeError, RangeError for wrong options; CmError, VerbsError when it is not reached; RpcError UNAVAILABLE
  * when it is no server of this protocol; the signal's reason; as `openDevice`
  */
-export function connect(options: ConnectOptions): Promise<RpcClient> {
+export function connect(options: RpcConnectOptions): Promise<RpcClient> {
   return RpcClient.connect(options);
 }

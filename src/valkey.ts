@@ -8,7 +8,7 @@
  */
 
 import { ValkeyServer } from './protocols/valkey/socket.js';
-import type { ServerOptions } from './sockets/streamserver.js';
+import type { SocketServerOptions } from './sockets/streamserver.js';
 import type { StreamSocket } from './sockets/streamsocket.js';
 
 export {
@@ -23,10 +23,13 @@ export {
 export { createProxy, type ProxyOptions, type ValkeyProxy } from './protocols/valkey/proxy.js';
 export { ValkeyServer, ValkeySocket } from './protocols/valkey/socket.js';
 export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
-export { type ServerListenOptions, type ServerOptions, StreamServer } from './sockets/streamserver.js';
+export { type SocketListenOptions, type SocketServerOptions, StreamServer } from './sockets/streamserver.js';
 export { StreamSocket } from './sockets/streamsocket.js';
 
 /** Creates a server; what it sends and receives is RESP. @throws TypeError, RangeError for wrong options */
-export function createServer(options: ServerOptions = {}, onConnection?: (socket: StreamSocket) => void): ValkeyServer {
+export function createServer(
+  options: SocketServerOptions = {},
+  onConnection?: (socket: StreamSocket) => void,
+): ValkeyServer {
   return new ValkeyServer(options, onConnection);
 }

@@ -12,7 +12,7 @@ import { type Client, createClient } from '@connectrpc/connect';
 import * as grpc from '@grpc/grpc-js';
 import { type Device, openDevice } from 'wasm-roce';
 import { createStreams, createTransport } from 'wasm-roce/connectrpc';
-import { connect, createServer, type RpcClient, type RpcServer, type ServerOptions } from 'wasm-roce/rpc';
+import { connect, createServer, type RpcClient, type RpcServer, type RpcServerOptions } from 'wasm-roce/rpc';
 import type { DeviceOptions } from './ways.js';
 
 const BYTES_VALUE = '.google.protobuf.BytesValue';
@@ -30,7 +30,9 @@ export interface CallWay {
 }
 
 export class RpcWay implements CallWay {
-  protected readonly handlers: Pick<ServerOptions, 'methods' | 'streams'> = { methods: { echo: (request) => request } };
+  protected readonly handlers: Pick<RpcServerOptions, 'methods' | 'streams'> = {
+    methods: { echo: (request) => request },
+  };
   #device: Device | undefined;
   #server: RpcServer | undefined;
   #client: RpcClient | undefined;

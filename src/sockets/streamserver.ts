@@ -12,7 +12,7 @@ import type { Protocol } from './protocol.js';
 import type { StreamSocket } from './streamsocket.js';
 
 /** Options of `createServer`. */
-export interface ServerOptions extends Omit<SocketOptions, 'signal'> {
+export interface SocketServerOptions extends Omit<SocketOptions, 'signal'> {
   /** Whether the sockets are paused until the program calls `resume`. Default false. */
   readonly pauseOnConnect?: boolean;
   /** Whether the sockets send keep-alives. Default false. */
@@ -22,7 +22,7 @@ export interface ServerOptions extends Omit<SocketOptions, 'signal'> {
 }
 
 /** Options of `listen`. */
-export interface ServerListenOptions {
+export interface SocketListenOptions {
   /** Port, in the port space of rdma_cm; 0 for any. Default 0. */
   readonly port?: number;
   /** Name or address of ours. Default: all addresses of the device. */
@@ -47,7 +47,7 @@ const QUEUE_BYTES = 131_072;
 export abstract class StreamServer<S extends StreamSocket> extends EventEmitter {
   /** Most connections at once; further ones are refused. Undefined: any number. */
   maxConnections: number | undefined;
-  readonly #options: ServerOptions;
+  readonly #options: SocketServerOptions;
   /** Bytes of the device's memory that a connection takes at first. */
   readonly #connectionBytes: number;
   readonly #sockets = new Set<S>();
@@ -60,7 +60,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   #isRefed = true;
 
   /** @internal @throws TypeError, RangeError for wrong options */
-  constructor(protocol: Protocol, options: ServerOptions = {}, onConnection?: (socket: S) => void) {
+  constructor(protocol: Protocol, options: SocketServerOptions = {}, onConnection?: (socket: S) => void) {
     super();
     // wrong options are told now and not with the first connection
     const { receive, send } = bufferSizes(protocol, options);
@@ -81,11 +81,11 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
    * Listens. The event `listening` follows, or `error`.
    * @throws Error ERR_SERVER_ALREADY_LISTEN; RangeError ERR_SOCKET_BAD_PORT
    */
-  listen(options: ServerListenOptions, onListening?: () => void): this;
+  listen(options: SocketListenOptions, onListening?: () => void): this;
   listen(port?: number, host?: string, backlog?: number, onListening?: () => void): this;
   listen(port: number, onListening: () => void): this;
   listen(port: number, host: string, onListening: () => void): this;
-  listen(to: ServerListenOptions | number = {}, ...rest: (string | number | (() => void) | undefined)[]): this {
+  listen(to: SocketListenOptions | number = {}, ...rest: (string | number | (() => void) | undefined)[]): this {
     if (this.#isStarted) throw alreadyListens();
     const host = rest.find((argument) => typeof argument === 'string');
     const backlog = rest.find((argument) => typeof argument === 'number');
@@ -147,7 +147,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     return this;
   }
 
-  async #listen({ port = 0, host, backlog = BACKLOG }: ServerListenOptions): Promise<void> {
+  async #listen({ port = 0, host, backlog = BACKLOG }: SocketListenOptions): Promise<void> {
     try {
       this.#device = await useDevice(this.#options.device, host);
       const id = createCmId(this.#device.device);

@@ -1,7 +1,7 @@
 /** `wasm-roce nvme`: lists the subsystems of a target of NVMe over RDMA, and tests a connection to one of them. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { printable } from '../../base/printable.js';
-import { type ConnectOptions, connect, DISCOVERY_NQN, discover, NVME_PORT } from '../../nvme.js';
+import { connect, DISCOVERY_NQN, discover, NVME_PORT, type NvmeConnectOptions } from '../../nvme.js';
 import { type DeviceOptions, openForHost } from '../device.js';
 import { EXIT_HELP, failure, stopSignal, usageError } from '../exit.js';
 import {
@@ -144,7 +144,7 @@ function deviceOf(flags: Flags): DeviceOptions {
   return { open: openOptions(flags), ...deviceOptions(flags) };
 }
 
-function hostOptions({ port, hostNqn }: Flags): Pick<ConnectOptions, 'port' | 'hostNqn'> {
+function hostOptions({ port, hostNqn }: Flags): Pick<NvmeConnectOptions, 'port' | 'hostNqn'> {
   return { port, ...(hostNqn !== undefined && { hostNqn }) };
 }
 

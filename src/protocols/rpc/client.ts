@@ -12,7 +12,7 @@ import { RpcStream } from './stream.js';
 import { checkMethodName, decodeStatus, type Frame, type FrameInit, FrameType } from './wire.js';
 
 /** Options of `connect`. */
-export interface ConnectOptions {
+export interface RpcConnectOptions {
   /** Name or address of the server. */
   readonly host: string;
   /** Port of rdma_cm. Default 7473. */
@@ -29,7 +29,7 @@ export interface ConnectOptions {
   readonly signal?: AbortSignal;
 }
 
-const CHECKS: Checks<ConnectOptions> = {
+const CHECKS: Checks<RpcConnectOptions> = {
   ...WAIT_CHECKS,
   host: required(hostName),
   port: integer(1, 65535),
@@ -87,7 +87,7 @@ export class RpcClient {
   }
 
   /** @internal */
-  static async connect(options: ConnectOptions): Promise<RpcClient> {
+  static async connect(options: RpcConnectOptions): Promise<RpcClient> {
     const checked = checkOptions('connect', options, CHECKS);
     const { host, port = RPC_PORT, device, timeout = 10_000, signal } = checked;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = checked;

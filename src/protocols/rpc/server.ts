@@ -13,7 +13,7 @@ import { type Handlers, type Limits, type MethodHandler, ServedClient, type Stre
 import { checkMethodName } from './wire.js';
 
 /** Options of `createServer`. */
-export interface ServerOptions {
+export interface RpcServerOptions {
   /** Device. Default: one that the server opens. */
   readonly device?: Device;
   /** Local address to listen on. Default: all of the device. */
@@ -41,7 +41,7 @@ export interface ServerOptions {
   readonly onError?: (error: Error, client: { readonly address: string }) => void;
 }
 
-const CHECKS: Checks<ServerOptions> = {
+const CHECKS: Checks<RpcServerOptions> = {
   device: openedDevice,
   host: hostName,
   port: integer(0, 65535),
@@ -58,14 +58,14 @@ const CONNECTION_BYTES = 8192;
 
 /** A server; `createServer` makes it. */
 export class RpcServer {
-  readonly #options: ServerOptions;
+  readonly #options: RpcServerOptions;
   readonly #use: DeviceUse;
   readonly #server: Server;
   readonly #clients = new Set<ServedClient>();
   readonly #limits: Limits;
   #closed: Promise<void> | undefined;
 
-  private constructor(options: ServerOptions, use: DeviceUse, server: Server, limits: Limits) {
+  private constructor(options: RpcServerOptions, use: DeviceUse, server: Server, limits: Limits) {
     this.#options = options;
     this.#use = use;
     this.#server = server;
@@ -74,7 +74,7 @@ export class RpcServer {
   }
 
   /** @internal */
-  static async open(options: ServerOptions): Promise<RpcServer> {
+  static async open(options: RpcServerOptions): Promise<RpcServer> {
     const checked = checkOptions('createServer', options, CHECKS);
     const { device, host, port = RPC_PORT, methods = {}, streams = {} } = checked;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = checked;

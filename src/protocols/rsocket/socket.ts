@@ -1,7 +1,7 @@
 /** Sockets and servers of rsockets. */
 import { wrongNumber, wrongType } from '../../base/options.js';
 import type { SocketOptions } from '../../sockets/options.js';
-import { type ServerOptions, StreamServer } from '../../sockets/streamserver.js';
+import { type SocketServerOptions, StreamServer } from '../../sockets/streamserver.js';
 import { StreamSocket } from '../../sockets/streamsocket.js';
 import { type RsocketTransport, rsocketProtocol } from './transport.js';
 import { MAPPINGS_UNIT, MAX_EXACT_MAPPINGS, MAX_MAPPINGS } from './wire.js';
@@ -16,7 +16,7 @@ export interface RsocketOptions extends SocketOptions {
 }
 
 /** Options of a server of rsockets. */
-export interface RsocketServerOptions extends ServerOptions {
+export interface RsocketServerOptions extends SocketServerOptions {
   /** As of a socket. */
   readonly iomapSize?: number;
 }

@@ -2,13 +2,13 @@
 import { once } from 'node:events';
 import { connect as connectTcp } from 'node:net';
 import { relay } from '../../sockets/relay.js';
-import type { ServerListenOptions, ServerOptions } from '../../sockets/streamserver.js';
+import type { SocketListenOptions, SocketServerOptions } from '../../sockets/streamserver.js';
 import type { StreamSocket } from '../../sockets/streamsocket.js';
 import { VALKEY_PORT } from './connectors.js';
 import { ValkeyServer } from './socket.js';
 
 /** Options of `createProxy`. */
-export interface ProxyOptions extends Omit<ServerOptions, 'pauseOnConnect'>, ServerListenOptions {
+export interface ProxyOptions extends Omit<SocketServerOptions, 'pauseOnConnect'>, SocketListenOptions {
   /** The server behind it: Valkey, Redis, or what else speaks RESP. */
   readonly to: { readonly host: string; readonly port: number };
   /** Called when the server behind cannot be reached, or resets: the client is disconnected then. */

@@ -1,7 +1,7 @@
 /** Sockets and servers of Valkey Over RDMA. */
 
 import type { SocketOptions } from '../../sockets/options.js';
-import { type ServerOptions, StreamServer } from '../../sockets/streamserver.js';
+import { type SocketServerOptions, StreamServer } from '../../sockets/streamserver.js';
 import { StreamSocket } from '../../sockets/streamsocket.js';
 import { VALKEY_CLIENT, VALKEY_SERVER } from './transport.js';
 
@@ -29,7 +29,7 @@ class AcceptedSocket extends StreamSocket {
 /** Listens for clients of Valkey Over RDMA. It behaves as a `net.Server`. */
 export class ValkeyServer extends StreamServer<StreamSocket> {
   /** @throws TypeError, RangeError for wrong options */
-  constructor(options: ServerOptions = {}, onConnection?: (socket: StreamSocket) => void) {
+  constructor(options: SocketServerOptions = {}, onConnection?: (socket: StreamSocket) => void) {
     super(VALKEY_SERVER, options, onConnection);
   }
 

@@ -3,12 +3,12 @@ import { once } from 'node:events';
 import { pipeline } from 'node:stream/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
-  type ConnectOptions,
   connect,
   createTarget,
   DISCOVERY_NQN,
   discover,
   NVME_PORT,
+  type NvmeConnectOptions,
   type NvmeController,
   NvmeError,
   type NvmeTarget,
@@ -60,7 +60,7 @@ afterEach(async () => {
   expect(faults).toEqual([]);
 });
 
-async function connected(options: Partial<ConnectOptions> = {}): Promise<NvmeController> {
+async function connected(options: Partial<NvmeConnectOptions> = {}): Promise<NvmeController> {
   const controller = await connect({ device, host: HOST, nqn: NQN, ...options });
   controllers.push(controller);
   return controller;
@@ -168,7 +168,7 @@ test('the discovery log names the subsystems and their addresses', async () => {
 });
 
 describe('Connect is refused', () => {
-  test.each<[string, Partial<ConnectOptions>, string]>([
+  test.each<[string, Partial<NvmeConnectOptions>, string]>([
     [
       'without such a subsystem',
       { nqn: 'nqn.x' },

@@ -11,7 +11,7 @@ import {
   PROTOCOL,
   writeFrame,
 } from '../../../src/protocols/rpc/wire.js';
-import { connect, createServer, type RpcServer, type ServerOptions } from '../../../src/rpc.js';
+import { connect, createServer, type RpcServer, type RpcServerOptions } from '../../../src/rpc.js';
 import { eventually } from '../../kit/eventually.js';
 import { SlowReadsLink } from '../../kit/slowreads.js';
 import { device, HOST, openAt, peer, useDevices } from '../devices.js';
@@ -38,7 +38,7 @@ afterEach(async () => {
   await other.close({ force: true });
 });
 
-async function serve(options: Partial<ServerOptions> = {}): Promise<void> {
+async function serve(options: Partial<RpcServerOptions> = {}): Promise<void> {
   const page = Buffer.alloc(60_000, 'page');
   server = await createServer({
     device: peer,

@@ -33,7 +33,7 @@ const tcp: World = {
 const rsockets: World = {
   host: HOST,
   createServer: (options, onConnection) =>
-    ourNet.createServer({ ...options, device: peer } as ourNet.ServerOptions, onConnection as never) as never,
+    ourNet.createServer({ ...options, device: peer } as ourNet.SocketServerOptions, onConnection as never) as never,
   connect: (options, onConnect) => ourNet.connect({ host: HOST, device, ...options } as never, onConnect) as never,
   socket: (options) => new ourNet.Socket({ ...options, device } as ourNet.SocketOptions) as never,
 };

@@ -6,7 +6,7 @@ import { buffer, text } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { afterEach, expect, test } from 'vitest';
 import { createMemoryHub, type Device } from '../../../src/index.js';
-import { connect, createServer, type Server, type ServerOptions, type Socket } from '../../../src/net.js';
+import { connect, createServer, type Server, type Socket, type SocketServerOptions } from '../../../src/net.js';
 import { eventually } from '../../kit/eventually.js';
 import { openOn } from '../../verbs/pair.js';
 
@@ -29,7 +29,7 @@ async function devices(): Promise<[client: Device, server: Device]> {
   return [client, server];
 }
 
-async function serve(device: Device, onConnection: (socket: Socket) => void, options: ServerOptions = {}) {
+async function serve(device: Device, onConnection: (socket: Socket) => void, options: SocketServerOptions = {}) {
   const server = createServer({ device, ...options }, onConnection);
   server.listen(7000);
   await once(server, 'listening');

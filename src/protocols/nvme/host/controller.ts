@@ -46,11 +46,11 @@ import {
 import { type TargetLimits, targetLimits } from './limits.js';
 import { NvmeNamespace } from './namespace.js';
 import {
-  type ConnectOptions,
   type ConnectSettings,
   connectSettings,
-  type DiscoverOptions,
   discoverSettings,
+  type NvmeConnectOptions,
+  type NvmeDiscoverOptions,
 } from './options.js';
 import { HostQueue, type SubmitOptions } from './queue.js';
 
@@ -118,7 +118,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   }
 
   /** @internal */
-  static async connect(options: ConnectOptions): Promise<NvmeController> {
+  static async connect(options: NvmeConnectOptions): Promise<NvmeController> {
     const controller = await NvmeController.#open(connectSettings(options));
     try {
       await controller.#connectAll();
@@ -130,7 +130,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
   }
 
   /** @internal Reads the discovery log. */
-  static async discover(options: DiscoverOptions): Promise<DiscoveryEntry[]> {
+  static async discover(options: NvmeDiscoverOptions): Promise<DiscoveryEntry[]> {
     const settings = discoverSettings(options);
     const controller = await NvmeController.#open(settings);
     try {

@@ -8,7 +8,7 @@ import { checkNqn, uuidBytes, uuidNqn } from '../names.js';
 import { DISCOVERY_NQN, NVME_PORT } from '../wire.js';
 
 /** Options of `discover`. */
-export interface DiscoverOptions {
+export interface NvmeDiscoverOptions {
   /** Name or address of the target. */
   readonly host: string;
   /** Port of rdma_cm. Default 4420. */
@@ -24,7 +24,7 @@ export interface DiscoverOptions {
 }
 
 /** Options of `connect`. */
-export interface ConnectOptions extends DiscoverOptions {
+export interface NvmeConnectOptions extends NvmeDiscoverOptions {
   /** NQN of the subsystem. */
   readonly nqn: string;
   /** I/O queues, 1 to 128; the target may allow fewer. Default 1. */
@@ -38,12 +38,12 @@ export interface ConnectOptions extends DiscoverOptions {
 const HOST_ID = randomUUID();
 
 /** Complete options. */
-export interface ConnectSettings extends Required<Omit<ConnectOptions, 'device' | 'hostId'>> {
+export interface ConnectSettings extends Required<Omit<NvmeConnectOptions, 'device' | 'hostId'>> {
   readonly device: Device | undefined;
   readonly hostId: Buffer;
 }
 
-const DISCOVER_CHECKS: Checks<DiscoverOptions> = {
+const DISCOVER_CHECKS: Checks<NvmeDiscoverOptions> = {
   host: required(hostName),
   port: integer(1, 65535),
   device: openedDevice,
@@ -52,7 +52,7 @@ const DISCOVER_CHECKS: Checks<DiscoverOptions> = {
   timeout: integer(1, MAX_TIMER_MS),
 };
 
-const CHECKS: Checks<ConnectOptions> = {
+const CHECKS: Checks<NvmeConnectOptions> = {
   ...DISCOVER_CHECKS,
   nqn: required(checkNqn),
   ioQueues: integer(1, 128),
@@ -61,16 +61,16 @@ const CHECKS: Checks<ConnectOptions> = {
 };
 
 /** @throws TypeError, RangeError for wrong options */
-export function connectSettings(options: ConnectOptions): ConnectSettings {
+export function connectSettings(options: NvmeConnectOptions): ConnectSettings {
   return settingsOf(checkOptions('connect', options, CHECKS));
 }
 
 /** Returns the settings of a connection to the discovery subsystem. @throws as `connectSettings` */
-export function discoverSettings(options: DiscoverOptions): ConnectSettings {
+export function discoverSettings(options: NvmeDiscoverOptions): ConnectSettings {
   return settingsOf({ ...checkOptions('discover', options, DISCOVER_CHECKS), nqn: DISCOVERY_NQN, keepAlive: 0 });
 }
 
-function settingsOf(checked: ConnectOptions): ConnectSettings {
+function settingsOf(checked: NvmeConnectOptions): ConnectSettings {
   const { device, host, port = NVME_PORT, nqn, hostId = HOST_ID, hostNqn = uuidNqn(hostId) } = checked;
   const { ioQueues = 1, queueSize = 128, keepAlive = 5000, timeout = 30_000 } = checked;
   const id = uuidBytes('hostId', hostId);

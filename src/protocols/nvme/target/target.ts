@@ -35,7 +35,7 @@ import { type NamespaceOptions, newNamespace, type SubsystemOptions, subsystemsO
 import type { Subsystem } from './subsystem.js';
 
 /** Options of `createTarget`. */
-export interface TargetOptions {
+export interface NvmeTargetOptions {
   /** Device. Default: one that the target opens. */
   readonly device?: Device;
   /** Local address to listen on. Default: all of the device. */
@@ -48,7 +48,7 @@ export interface TargetOptions {
   readonly onError?: (error: Error, host: { readonly address: string; readonly nqn: string | undefined }) => void;
 }
 
-const CHECKS: Checks<TargetOptions> = {
+const CHECKS: Checks<NvmeTargetOptions> = {
   device: openedDevice,
   host: hostName,
   port: integer(0, 65535),
@@ -67,7 +67,7 @@ const IN_DATA = 0x10000;
 
 /** A target of NVMe over RDMA. `createTarget` makes it. */
 export class NvmeTarget {
-  readonly #options: TargetOptions;
+  readonly #options: NvmeTargetOptions;
   readonly #scope: Scope;
   readonly #subsystems: ReadonlyMap<string, Subsystem>;
   readonly #pd: Pd;
@@ -84,7 +84,7 @@ export class NvmeTarget {
   #closed: Promise<void> | undefined;
 
   private constructor(
-    options: TargetOptions,
+    options: NvmeTargetOptions,
     parts: { scope: Scope; subsystems: Map<string, Subsystem>; pd: Pd; buffers: TransferBuffers; listener: CmId },
   ) {
     this.#options = options;
@@ -102,7 +102,7 @@ export class NvmeTarget {
   }
 
   /** @internal */
-  static async open(options: TargetOptions): Promise<NvmeTarget> {
+  static async open(options: NvmeTargetOptions): Promise<NvmeTarget> {
     const checked = checkOptions('createTarget', options, CHECKS);
     const subsystems = subsystemsOf(checked.subsystems);
     const { host, port = NVME_PORT } = checked;
