@@ -91,7 +91,7 @@ export { type HostDevice, type HostDevices, listDevices } from './verbs/list.js'
 export { AddressHandle } from './verbs/objects/ah.js';
 export type { QpAttributes, QpInfo, QpProgress, QpStateName } from './verbs/objects/attributes.js';
 export { Congestion, type CongestionParameters } from './verbs/objects/congestion.js';
-export type { ConnectOptions, Endpoint } from './verbs/objects/connect.js';
+export type { Endpoint, QpConnectOptions } from './verbs/objects/connect.js';
 export type { Context, SharedMemory } from './verbs/objects/context.js';
 export { Cq, type CqEvent, type CqOptions } from './verbs/objects/cq.js';
 export type { DeviceBase } from './verbs/objects/devicebase.js';

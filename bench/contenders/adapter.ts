@@ -85,7 +85,7 @@ export class FromAdapter implements Contender {
   /** Connects all queue pairs of an end, though only the first ones are used. */
   async #connect(index: number, { endpoints, memory }: Introduction, first: number): Promise<void> {
     const gid = `::ffff:${this.#rig.a.address}`;
-    const adapters = endpoints.map((_, i) => ({ qpn: ADAPTER_QPN + first + i, psn: 0, gid }));
+    const adapters = endpoints.map((_, i) => ({ qpNum: ADAPTER_QPN + first + i, psn: 0, gid }));
     await this.#end(index).call('connect', { endpoints: adapters, memory });
   }
 
@@ -104,7 +104,7 @@ export class FromAdapter implements Contender {
 /** Returns the options that name the first queue pairs of an end to the sender. */
 function targets({ endpoints, memory: { rkey, addr } }: Introduction, qps: number): string[] {
   const memory = ['--rkey', String(rkey), '--address', String(addr)];
-  return endpoints.slice(0, qps).flatMap(({ qpn }) => ['--qpn', String(qpn), ...memory]);
+  return endpoints.slice(0, qps).flatMap(({ qpNum }) => ['--qpn', String(qpNum), ...memory]);
 }
 
 /** Ways of a C program to receive the frames. */

@@ -9,14 +9,14 @@ const GID = '00000000000000000000ffff0a000001';
 const HOST = '127.78.0.1';
 
 test('a handshake has 52 bytes: LID, QPN, PSN, GID in lower case hexadecimal, and a NUL', () => {
-  const message = encodeDestination({ qpn: 0x11, psn: 0xabcdef, gid: '::ffff:10.0.0.1' });
+  const message = encodeDestination({ qpNum: 0x11, psn: 0xabcdef, gid: '::ffff:10.0.0.1' });
   expect(message.toString('latin1')).toBe(`0000:000011:abcdef:${GID}\0`);
   expect(message.length).toBe(52);
 });
 
 test('a handshake is read back', () => {
   const message = Buffer.from(`0001:00001a:0d3f1b:${GID}\0`, 'latin1');
-  expect(decodeDestination(message)).toEqual({ qpn: 0x1a, psn: 0xd3f1b, gid: '::ffff:10.0.0.1' });
+  expect(decodeDestination(message)).toEqual({ qpNum: 0x1a, psn: 0xd3f1b, gid: '::ffff:10.0.0.1' });
 });
 
 test.each([

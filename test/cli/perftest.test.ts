@@ -38,7 +38,7 @@ describe('keys', () => {
   const RECORDED =
     '0000:0001:000030:7c8c52:00001b8d:000055979c922000:00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:02:00000000:\0';
   const KEYS = {
-    ...{ outReads: 1, qpn: 0x30, psn: 0x7c8c52, rkey: 0x1b8d, vaddr: 0x55979c922000n, gid: '::ffff:10.77.0.2' },
+    ...{ outReads: 1, qpNum: 0x30, psn: 0x7c8c52, rkey: 0x1b8d, vaddr: 0x55979c922000n, gid: '::ffff:10.77.0.2' },
   };
 
   test('are read and written as the stock programs do', () => {

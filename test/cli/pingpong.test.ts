@@ -58,7 +58,7 @@ describe('the udp link, without privileges', () => {
     expect(ours).toMatchObject({ checked: 50, invalid: 0, bytes: 6553600, mtu: 4096 });
     expect(theirs.role).toBe('server');
     expect(theirs.latency).toBeNull();
-    expect(theirs.local).toMatchObject({ qpn: ours.remote.qpn, psn: ours.remote.psn, gid: ours.remote.gid });
+    expect(theirs.local).toMatchObject({ qpNum: ours.remote.qpNum, psn: ours.remote.psn, gid: ours.remote.gid });
     expect(ours.counters.qp.rdma_sends).toBe(50);
   });
 

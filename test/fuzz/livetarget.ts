@@ -93,7 +93,7 @@ class LiveSession implements Session {
       const view = new DataView(bytes.buffer);
       const [a, b] = [this.network.a, this.network.b].map((device) => ipv4Of(device));
       bytes.set([...(b as number[]), ...(a as number[])], 26);
-      const [{ qpn: qpn, psn }, { mr }] = [this.#at, this.#ends[0]];
+      const [{ qpNum: qpn, psn }, { mr }] = [this.#at, this.#ends[0]];
       view.setUint32(46, (view.getUint32(46) & 0xff000000) | qpn);
       const offset = random.pick([0, 0, 0, 1, 2, -1, random.below(64)]);
       view.setUint32(50, (view.getUint32(50) & 0xff000000) | ((psn + offset) & 0xffffff));
@@ -151,7 +151,7 @@ class LiveSession implements Session {
       [one, other],
       [other, one],
     ] as const) {
-      const bytes = pattern(10_000, from.qp.endpoint().qpn);
+      const bytes = pattern(10_000, from.qp.endpoint().qpNum);
       bytes.copy(from.mr.buffer, 0);
       to.qp.postRecv({ sgList: to.mr.sge(20_000, 10_000) });
       from.qp.postSend({ opcode: 'SEND', sgList: from.mr.sge(0, 10_000) });

@@ -135,7 +135,7 @@ export class CardEnd implements End {
     toward: string,
     readonly options: FullOptions,
   ) {
-    const { qpn, psn, gid } = qp.endpoint(toward);
+    const { qpNum: qpn, psn, gid } = qp.endpoint(toward);
     const { addr, rkey } = mr.remote;
     this.introduction = { qpn, psn: options.psn ?? psn, gid: gidToHex(gid), addr: BigInt(addr), rkey };
   }

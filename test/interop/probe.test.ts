@@ -32,7 +32,7 @@ async function rxeService(peer: Peer, hasReceives: boolean): Promise<PeerService
     hasReceives,
     choosesPsn: true,
     choosesMtu: true,
-    async connect({ device, qpn, psn, mtu = MTU, port }: ScriptedEnd) {
+    async connect({ device, qpNum: qpn, psn, mtu = MTU, port }: ScriptedEnd) {
       const qp = await peer.qp();
       for (let i = 0; hasReceives && i < RECEIVES; i++)
         await qp.postRecv([{ mr: buffer, off: i * RECEIVE_BYTES, len: RECEIVE_BYTES }], i);
@@ -47,7 +47,7 @@ async function rxeService(peer: Peer, hasReceives: boolean): Promise<PeerService
         destrdatomic: RESOURCES,
       });
       return {
-        port: await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu }),
+        port: await port({ address: GUEST.ipv4, qpNum: qp.qpn, mtu }),
         psn,
         region: memory(region),
         readOnly: memory(readOnly),
@@ -79,12 +79,12 @@ async function rxeRequester(peer: Peer): Promise<RequesterService> {
   return {
     start: 'rxpeer',
     offers,
-    async connect({ device, qpn, psn, port }, { timeout = 14, retryCnt = 7, rnrRetry = 7 }) {
+    async connect({ device, qpNum: qpn, psn, port }, { timeout = 14, retryCnt = 7, rnrRetry = 7 }) {
       const qp = await peer.qp({ sendwr: SENDS });
       const dgid = gidToHex(device.chooseGid(GUEST.ipv4).gid);
       const numbers = { timeout, retry: retryCnt, rnr: rnrRetry };
       await qp.connect({ dqpn: qpn, dpsn: psn, dgid, mtu: MTU, rdatomic: 16, destrdatomic: 16, ...numbers });
-      const inner = await port({ address: GUEST.ipv4, qpn: qp.qpn, mtu: MTU });
+      const inner = await port({ address: GUEST.ipv4, qpNum: qp.qpn, mtu: MTU });
       let posted = Promise.resolve();
       return {
         port: inner,

@@ -34,7 +34,7 @@ describeWithRxe('queues with rxe', 9000, (environment) => {
     async function connectBoth(qp: Qp, theirs: PeerQp): Promise<void> {
       const { gid, psn } = qp.endpoint(FAMILIES[family].guest);
       await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024, timeout: 18 });
-      await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024, timeout: 18 });
+      await qp.connect({ qpNum: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024, timeout: 18 });
     }
 
     test('two of rxe’s queue pairs send to a shared receive queue of ours: its limit, another size, and no receive', async () => {

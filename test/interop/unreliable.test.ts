@@ -31,7 +31,7 @@ class Both implements AsyncDisposable {
     if (type === 'UC') {
       const { gid, psn } = qp.endpoint(FAMILIES[family].guest);
       await theirs.connect({ dqpn: qp.qpNum, dpsn: psn, dgid: gidToHex(gid), mtu: 1024, tclass: ECT_0 });
-      await qp.connect({ qpn: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024 });
+      await qp.connect({ qpNum: theirs.qpn, psn: theirs.psn, gid: peer.gid }, { pathMtu: 1024 });
     } else {
       await theirs.activate();
       await qp.activate({ qkey: QKEY });

@@ -159,10 +159,10 @@ async function sends(peer: Device): Promise<RequesterService> {
   return {
     start: 'a sender',
     offers: ['SEND'],
-    async connect({ device, qpn, port }) {
+    async connect({ device, qpNum: qpn, port }) {
       const qp = await pd.createQp({ sendCq: cq });
-      await qp.connect({ gid: device.chooseGid(PEER).gid, qpn: qpn, psn: 100 });
-      const inner = await port({ address: PEER, qpn: qp.qpNum, mtu: 1024 });
+      await qp.connect({ gid: device.chooseGid(PEER).gid, qpNum: qpn, psn: 100 });
+      const inner = await port({ address: PEER, qpNum: qp.qpNum, mtu: 1024 });
       const request = () => {
         qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 8) });
         return inner.now();

@@ -150,7 +150,7 @@ test('a WRITE with a wrong key completes with REM_ACCESS_ERR and raises QP_ACCES
   const address = b.device.gids[b.device.chooseGid().index]?.address;
   expect(summary).toContain(`to ${address} qp 0x${b.qp.qpNum.toString(16)} failed with REM_ACCESS_ERR`);
   expect(syndrome).toBe('NAK: remote access error (0x62)');
-  expect(peer).toEqual({ address, qpn: b.qp.qpNum });
+  expect(peer).toEqual({ address, qpNum: b.qp.qpNum });
   expect(likelyCauses[0]).toMatch(/rkey is wrong/);
   expect(timers.ackTimeoutMs).toBeCloseTo(67.1, 1);
   expect(() => throwIfFailed(wc)).toThrow(WcError);

@@ -18,7 +18,7 @@ const both = (type: string) => [type, `device: ${type}`];
 
 /** Moves a queue pair to RTR only. */
 async function toRtr(qp: Qp, { qp: peer }: End): Promise<void> {
-  const { qpn, psn, gid } = peer.endpoint();
+  const { qpNum: qpn, psn, gid } = peer.endpoint();
   await qp.modify({ state: 'INIT', pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
   await qp.modify({
     ...{ state: 'RTR', ahAttr: { grh: { dgid: gid } }, pathMtu: 1024, destQpNum: qpn, rqPsn: psn },

@@ -21,7 +21,7 @@ const wc = {
   rnrs: 0,
 };
 const known: FailureContext = {
-  peer: { address: '10.0.0.2', qpn: 0x4d5e },
+  peer: { address: '10.0.0.2', qpNum: 0x4d5e },
   timeout: 14,
   retryCnt: 7,
   rnrRetry: 3,
@@ -42,7 +42,7 @@ test('an explanation has the facts of the work request', () => {
     status: 'RETRY_EXC_ERR',
     syndrome: 'no answer',
     psn: 0x123456,
-    peer: { address: '10.0.0.2', qpn: 0x4d5e },
+    peer: { address: '10.0.0.2', qpNum: 0x4d5e },
     timers: { ackTimeoutMs: 67.108864, timeouts: 7, retryCnt: 7, rnrNaks: 0, rnrRetry: 3 },
   });
 });

@@ -4,7 +4,6 @@
  */
 import {
   type AccessName,
-  type ConnectOptions,
   type Cq,
   type Device,
   MemoryHub,
@@ -13,6 +12,7 @@ import {
   openDevice,
   type Pd,
   type Qp,
+  type QpConnectOptions,
   type QpOptions,
 } from '../../src/index.js';
 
@@ -35,7 +35,7 @@ export const ALL: readonly AccessName[] = ['localWrite', 'remoteWrite', 'remoteR
 export interface PairOptions {
   readonly open?: OpenOptions;
   readonly qp?: Partial<QpOptions>;
-  readonly connect?: ConnectOptions;
+  readonly connect?: QpConnectOptions;
   /** The hub carries GSO bursts as super-packets. Default true. */
   readonly coalesce?: boolean;
 }

@@ -37,7 +37,7 @@ test('a published device gives its counters and those of its queue pairs until i
     state: 'ACTIVE',
     link: 'memory',
     counters: { sent_pkts: 1, rcvd_pkts: 1, 'link.tx_frames': 1 },
-    qps: [{ qpNum: a.qp.qpNum, type: 'RC', state: 'RTS', peer: { qpn: b.qp.qpNum }, counters: { sent_pkts: 1 } }],
+    qps: [{ qpNum: a.qp.qpNum, type: 'RC', state: 'RTS', peer: { qpNum: b.qp.qpNum }, counters: { sent_pkts: 1 } }],
   });
   expect(found[0]?.counters).toEqual(a.device.counters());
   await pair[Symbol.asyncDispose]();

@@ -90,8 +90,8 @@ export class PerftestService implements Service {
     let fields: Fields = { ...this.about, peer };
     const begin = performance.now();
     const listeners = {
-      onConnected: ([local]: readonly { readonly qpn: number }[]) => {
-        if (local) fields = { ...fields, qpn: qpnText(local.qpn) };
+      onConnected: ([local]: readonly { readonly qpNum: number }[]) => {
+        if (local) fields = { ...fields, qpn: qpnText(local.qpNum) };
         log.info('connected', fields);
       },
       ...{ onInterval() {}, onBandwidth() {}, onLatency() {} },

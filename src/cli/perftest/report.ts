@@ -22,8 +22,8 @@ export interface PerftestReport {
   readonly qps: number;
   /** The peer's version of the handshake. */
   readonly peerVersion: string;
-  readonly local: { readonly qpn: number; readonly psn: number; readonly gid: string };
-  readonly remote: { readonly qpn: number; readonly psn: number; readonly gid: string };
+  readonly local: { readonly qpNum: number; readonly psn: number; readonly gid: string };
+  readonly remote: { readonly qpNum: number; readonly psn: number; readonly gid: string };
   /** MiB and millions of messages per second; with --bidirectional, the sum of both directions. */
   readonly bandwidth?: readonly BandwidthReport[];
   /** Microseconds: half a round trip; for READ and atomics, the whole of it. */
@@ -46,7 +46,7 @@ export function reportOf(
   const { local, remote, negotiated, bandwidths, latencies, lost, counters } = result;
   const { kind, transport, qps } = options;
   const all = device.counters();
-  const name = ({ qpn, psn, gid }: Keys) => ({ qpn, psn, gid });
+  const name = ({ qpNum, psn, gid }: Keys) => ({ qpNum, psn, gid });
   return {
     ok: failureReason(options, result) === undefined,
     test: kind.name,
@@ -90,8 +90,8 @@ export class Table {
       ['local', local],
       ['remote', remote],
     ] as const)
-      for (const { qpn, psn, gid } of keys)
-        output.line(` ${whose} address: LID 0000 QPN 0x${hex(qpn, 4)} PSN 0x${hex(psn, 0)} GID ${gid}`);
+      for (const { qpNum, psn, gid } of keys)
+        output.line(` ${whose} address: LID 0000 QPN 0x${hex(qpNum, 4)} PSN 0x${hex(psn, 0)} GID ${gid}`);
     output.line(RULE);
     const unit = unitOf(this.options);
     output.line(

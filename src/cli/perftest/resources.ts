@@ -117,10 +117,10 @@ export class PerftestContext {
   /** Returns the keys of a queue pair. @param peer its address or GID, by which ours is chosen */
   keys(index: number, peer: string): Keys {
     const { gidIndex } = this.options;
-    const { qpn, psn, gid } = this.#qp(index).qp.endpoint(peer);
+    const { qpNum, psn, gid } = this.#qp(index).qp.endpoint(peer);
     const vaddr = BigInt(this.mr.remote.addr) + BigInt(this.#recvOffset(index));
     const chosen = gidIndex === undefined ? gid : this.#gid(gidIndex);
-    return { outReads: this.#outReads, qpn, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
+    return { outReads: this.#outReads, qpNum, psn, rkey: this.mr.rkey, vaddr, gid: chosen };
   }
 
   /** Takes a queue pair to RTS, unless rdma_cm has done so. */
@@ -136,7 +136,7 @@ export class PerftestContext {
     const route = { grh: { dgid: remote.gid, sgidIndex, trafficClass } };
     if (transport === 'UD') {
       await qp.activate({ qkey: QKEY });
-      this.setDestination(index, { ah: await this.pd.createAh(route), remoteQpn: remote.qpn, remoteQkey: QKEY });
+      this.setDestination(index, { ah: await this.pd.createAh(route), remoteQpn: remote.qpNum, remoteQkey: QKEY });
       return;
     }
     const isReliable = transport === 'RC';
@@ -147,7 +147,7 @@ export class PerftestContext {
       qpAccessFlags: access as ('remoteWrite' | 'remoteRead' | 'remoteAtomic')[],
     });
     await qp.modify({
-      ...{ state: 'RTR', ahAttr: route, pathMtu: this.negotiated.mtu, destQpNum: remote.qpn, rqPsn: remote.psn },
+      ...{ state: 'RTR', ahAttr: route, pathMtu: this.negotiated.mtu, destQpNum: remote.qpNum, rqPsn: remote.psn },
       ...(isReliable && { maxDestRdAtomic: local.outReads, minRnrTimer: RNR_TIMER }),
     });
     await qp.modify({

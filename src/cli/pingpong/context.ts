@@ -1,7 +1,6 @@
 /** One end of a pingpong: its queue pairs, its memory, and the exchange of messages. */
 import {
   type AddressHandle,
-  type ConnectOptions,
   type Counters,
   type Cq,
   type Device,
@@ -9,6 +8,7 @@ import {
   type Mr,
   type Pd,
   type Qp,
+  type QpConnectOptions,
   type Srq,
   throwIfFailed,
   type Wc,
@@ -153,12 +153,12 @@ export class PingpongContext {
         throw failure(
           `the peer has ${remotes.length} queue pairs and we have ${this.#qps.length}: give both ends the same -q`,
         );
-      progress.remoteQpn = remote.qpn;
+      progress.remoteQpn = remote.qpNum;
       if (transport === 'UD') {
         await progress.qp.activate({ qkey: QKEY });
         progress.ah = await this.#resources.pd.createAh({ grh: { dgid: remote.gid, sgidIndex } });
       } else {
-        const options: ConnectOptions = { pathMtu: mtu, timeout, retryCnt, rdAtomic: 1, sgidIndex };
+        const options: QpConnectOptions = { pathMtu: mtu, timeout, retryCnt, rdAtomic: 1, sgidIndex };
         await progress.qp.connect(remote, options);
       }
     }

@@ -16,9 +16,9 @@ export const DESTINATION_BYTES = 52;
 const DONE = Buffer.from('done\0', 'latin1');
 const FORM = /^[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})\0/;
 
-export function encodeDestination({ qpn, psn, gid }: Endpoint): Buffer {
+export function encodeDestination({ qpNum, psn, gid }: Endpoint): Buffer {
   // RoCE has no LIDs.
-  return Buffer.from(`0000:${hex(qpn, 6)}:${hex(psn, 6)}:${gidToHex(gid)}\0`, 'latin1');
+  return Buffer.from(`0000:${hex(qpNum, 6)}:${hex(psn, 6)}:${gidToHex(gid)}\0`, 'latin1');
 }
 
 /** @throws CliError when the message is not a destination, or has no GID */
@@ -30,10 +30,10 @@ export function decodeDestination(message: Buffer, tool = 'ibv_rc_pingpong'): En
     });
   if (/^0*$/.test(gid))
     throw failure(`the peer sent no GID: ${tool} needs -g and the index of a RoCE v2 GID`, { code: 'EPROTO' });
-  return { qpn: Number.parseInt(qpn, 16), psn: Number.parseInt(psn, 16), gid: gidText(gid) };
+  return { qpNum: Number.parseInt(qpn, 16), psn: Number.parseInt(psn, 16), gid: gidText(gid) };
 }
 
-const UNUSED: Endpoint = { qpn: 0, psn: 0, gid: '::' };
+const UNUSED: Endpoint = { qpNum: 0, psn: 0, gid: '::' };
 
 function isUnused(message: Buffer): boolean {
   return /^0000:000000:000000:0{32}\0/.test(message.toString('latin1'));

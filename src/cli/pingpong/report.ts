@@ -83,8 +83,10 @@ export function reportOf({ role, device, local, remote, options, result }: Repor
 }
 
 export function printDestinations(whose: 'local' | 'remote', endpoints: readonly Endpoint[], output: Output): void {
-  for (const { qpn, psn, gid } of endpoints)
-    output.line(`${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN ${qpnText(qpn)}, PSN 0x${hex(psn, 6)}, GID ${gid}`);
+  for (const { qpNum, psn, gid } of endpoints)
+    output.line(
+      `${`  ${whose} address:`.padEnd(18)}LID 0x0000, QPN ${qpnText(qpNum)}, PSN 0x${hex(psn, 6)}, GID ${gid}`,
+    );
 }
 
 export function printReport(report: Report, output: Output): void {

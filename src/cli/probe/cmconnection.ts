@@ -43,7 +43,7 @@ export interface CmConnection {
  */
 export async function connectByCm(
   { host, port, timeoutMs }: ServiceEndpoint,
-  { device, qpn, port: portTo }: ScriptedEnd,
+  { device, qpNum, port: portTo }: ScriptedEnd,
   param: Pick<ConnParam, 'retryCnt' | 'rnrRetry' | 'flowControl'> = {},
 ): Promise<CmConnection> {
   const { address } = await lookup(host);
@@ -51,11 +51,11 @@ export async function connectByCm(
   try {
     await id.resolveAddr(address, port, { timeout: timeoutMs });
     await id.resolveRoute();
-    const all = { qpNum: qpn, responderResources: DEPTH, initiatorDepth: DEPTH, ...param };
+    const all = { qpNum, responderResources: DEPTH, initiatorDepth: DEPTH, ...param };
     const reply = await request(id, all, timeoutMs);
     const { rtr, rts } = reply.attributes;
     return {
-      port: await portTo({ address, qpn: rtr.destQpNum, mtu: rtr.pathMtu }),
+      port: await portTo({ address, qpNum: rtr.destQpNum, mtu: rtr.pathMtu }),
       psn: rts.sqPsn,
       peerPsn: rtr.rqPsn,
       timeout: SHORTEST_TIMEOUT,

@@ -77,19 +77,19 @@ export function perftestService({ host, port, timeoutMs }: ServiceEndpoint): Pee
     choosesPsn: true,
     choosesMtu: true,
     needsTrial: true,
-    async connect({ device, qpn, psn, mtu: most, port: portTo }) {
+    async connect({ device, qpNum, psn, mtu: most, port: portTo }) {
       const channel = await connectAgain({ host, port, timeoutMs }, last);
       try {
         const handshake = new Handshake(channel, 'client', TEXT_KEYS);
         const { mtu } = await handshake.negotiate(most ?? device.queryPort().activeMtu);
         const gid = device.chooseGid(channel.remoteAddress).gid;
-        const mine = { outReads: DEPTH, qpn, psn, rkey: 0, vaddr: 0n, gid };
+        const mine = { outReads: DEPTH, qpNum, psn, rkey: 0, vaddr: 0n, gid };
         const theirs = await handshake.exchangeKeys(() => mine);
         // the server answers a second time when its queue pair is connected; one that takes SENDs posts its receives
         // after the third, and waits for another one
         for (let i = 0; i < 2; i++) await handshake.exchangeKeys(() => mine);
         last = channel;
-        const inner = await portTo({ address: theirs.gid, qpn: theirs.qpn, mtu });
+        const inner = await portTo({ address: theirs.gid, qpNum: theirs.qpNum, mtu });
         const va = (theirs.vaddr + BigInt(PAGE - 1)) & ~BigInt(PAGE - 1);
         const length = PERFTEST_BYTES - Number(va - theirs.vaddr);
         return {

@@ -50,7 +50,7 @@ export interface RequesterService {
 /** Our end of a connection, which has a queue pair number and no queue pair of the card behind it. */
 export interface ScriptedEnd {
   readonly device: Device;
-  readonly qpn: number;
+  readonly qpNum: number;
   /** PSN of our first request, if it can be chosen. */
   readonly psn: number;
   /** The largest path MTU, in bytes, if it can be chosen. Absent: that of the link. */
@@ -62,7 +62,7 @@ export interface ScriptedEnd {
 /** The peer's end of a connection. */
 export interface PeerEnd {
   readonly address: string;
-  readonly qpn: number;
+  readonly qpNum: number;
   /** Path MTU, bytes. */
   readonly mtu: number;
 }
@@ -241,12 +241,12 @@ export class LinkTarget implements Target {
   ): Promise<Omit<Served, 'close'> | undefined> {
     const { device } = this.#options;
     const { qpn: ours, queue } = await this.#queues.open(this.#open);
-    const port = async ({ address, qpn, mtu }: PeerEnd) =>
+    const port = async ({ address, qpNum: qpn, mtu }: PeerEnd) =>
       new LinkPort(queue, await flowTo(device, address, ours, qpn), mtu);
     try {
       const { close, ...served } = await connect({
         device,
-        qpn: ours,
+        qpNum: ours,
         psn,
         ...(most !== undefined && { mtu: most }),
         port,

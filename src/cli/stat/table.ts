@@ -25,7 +25,7 @@ export function describe(device: PublishedDevice, options: TableOptions): string
     `${styled('bold', printable(name))}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
   ];
   for (const { qpNum, type, state, peer } of shown)
-    lines.push(`  qp ${qpnText(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${qpnText(peer.qpn)}` : ''}`);
+    lines.push(`  qp ${qpnText(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${qpnText(peer.qpNum)}` : ''}`);
   if (device.qps.length > shown.length)
     lines.push(`  and ${device.qps.length - shown.length} more queue pairs; --json shows them`);
   const table = new Table({

@@ -19,7 +19,7 @@ export interface CompletionFacts {
 
 /** State of the queue pair and its device at the time of the explanation. */
 export interface FailureContext {
-  readonly peer?: { readonly address: string; readonly qpn: number };
+  readonly peer?: { readonly address: string; readonly qpNum: number };
   readonly timeout: number;
   readonly retryCnt: number;
   readonly rnrRetry: number;
@@ -48,7 +48,7 @@ export interface Explanation {
   /** PSN of the packet concerned, 24 bits. */
   readonly psn: number;
   /** IP address and queue pair number of the peer. Undefined when not connected, or no longer known. */
-  readonly peer: { readonly address: string; readonly qpn: number } | undefined;
+  readonly peer: { readonly address: string; readonly qpNum: number } | undefined;
   /** Timers and retries of the queue pair. */
   readonly timers: {
     /** Local ACK timeout in milliseconds; 0 = none. */
@@ -122,7 +122,7 @@ export function explain(wc: CompletionFacts, context: FailureContext | undefined
   const status = nameOf(WcStatus, wc.status);
   const peer = context?.peer;
   const ackTimeoutMs = context === undefined || context.timeout === 0 ? 0 : 0.004096 * 2 ** context.timeout;
-  const where = peer ? ` to ${peer.address} qp ${qpnText(peer.qpn)}` : '';
+  const where = peer ? ` to ${peer.address} qp ${qpnText(peer.qpNum)}` : '';
   const operation = nameOf(WcOpcode, wc.opcode);
   const summary =
     wc.status === WcStatus.SUCCESS
@@ -325,7 +325,7 @@ function isReadOrAtomic(opcode: string): boolean {
 }
 
 function peerQpn(context: FailureContext | undefined): number {
-  return context?.peer?.qpn ?? 0;
+  return context?.peer?.qpNum ?? 0;
 }
 
 function round(ms: number): number {

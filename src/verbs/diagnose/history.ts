@@ -20,10 +20,10 @@ const MOST_LINES = 16;
  */
 export function recentPackets(
   qp: TracedQp,
-  peer: { readonly address: string; readonly qpn: number } | undefined,
+  peer: { readonly address: string; readonly qpNum: number } | undefined,
 ): string[] {
   const isToPeer = ({ srcQpn, destQpn, destination }: PacketHeader) =>
-    srcQpn !== undefined ? srcQpn === qp.qpNum : destQpn === peer?.qpn && destination === peer.address;
+    srcQpn !== undefined ? srcQpn === qp.qpNum : destQpn === peer?.qpNum && destination === peer.address;
   const { card, engine } = qp.device;
   const packets = card
     .exclusively(() => tracedPackets(engine.trace))

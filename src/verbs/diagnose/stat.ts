@@ -28,7 +28,7 @@ export interface QpStat {
   /** Present state, e.g. `RTS`. */
   readonly state: string;
   /** IP address and queue pair number of the peer of a connected queue pair. */
-  readonly peer?: { readonly address: string; readonly qpn: number };
+  readonly peer?: { readonly address: string; readonly qpNum: number };
   /** Counters of the queue pair. */
   readonly counters: Counters;
 }

@@ -11,7 +11,7 @@ import type { Qp } from './qp.js';
 /** Address and number of a queue pair, for its peer. From `qp.endpoint()`; plain data, to be sent as JSON. */
 export interface Endpoint {
   /** Queue pair number, 24 bits. */
-  readonly qpn: number;
+  readonly qpNum: number;
   /** First PSN that this end sends, 24 bits. */
   readonly psn: number;
   /** GID of this end, as text. */
@@ -21,7 +21,7 @@ export interface Endpoint {
 }
 
 /** Options of `qp.connect`. */
-export interface ConnectOptions {
+export interface QpConnectOptions {
   /** Rights of the peer to our memory, e.g. `['remoteWrite', 'remoteRead']`. Default: none. */
   readonly access?: AccessFlags;
   /**
@@ -55,7 +55,7 @@ export interface ConnectOptions {
 }
 
 /** Their checks. `qp.modify` checks the values of the attributes. */
-const CHECKS: Checks<ConnectOptions> = {
+const CHECKS: Checks<QpConnectOptions> = {
   access: anything,
   pathMtu: anything,
   timeout: anything,
@@ -83,10 +83,10 @@ export interface ConnectTarget {
 export async function connect(
   qp: Qp,
   { remote, psn, gidIndex }: ConnectTarget,
-  options: ConnectOptions,
+  options: QpConnectOptions,
 ): Promise<void> {
   const { signal } = checkOptions('qp.connect', options, CHECKS);
-  checkInteger('remote.qpn', remote?.qpn, 1, 0xffffff);
+  checkInteger('remote.qpn', remote?.qpNum, 1, 0xffffff);
   checkInteger('remote.psn', remote.psn, 0, 0xffffff);
   if (typeof remote.gid !== 'string') throw invalidType(`remote.gid is ${show(remote.gid)}, must be text`);
   if (qp.type === 'UD')
@@ -114,7 +114,7 @@ export async function connect(
       state: 'RTR',
       ahAttr: address,
       pathMtu: options.pathMtu ?? Math.min(...mtus),
-      destQpNum: remote.qpn,
+      destQpNum: remote.qpNum,
       rqPsn: remote.psn,
       ...(isReliable && { maxDestRdAtomic: rdAtomic, minRnrTimer: options.minRnrTimer ?? RNR_TIMER }),
     });

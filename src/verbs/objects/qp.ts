@@ -25,7 +25,7 @@ import {
   readCap,
   writeAttributes,
 } from './attributes.js';
-import { type ConnectOptions, connect, type Endpoint } from './connect.js';
+import { connect, type Endpoint, type QpConnectOptions } from './connect.js';
 import { type Cq, checkCq } from './cq.js';
 import type { DeviceBase } from './devicebase.js';
 import type { Mw } from './mw.js';
@@ -361,7 +361,7 @@ export class Qp extends Resource {
     this.assertOpen();
     if (peer !== undefined || this.#gidIndex === undefined) this.#gidIndex = this.device.chooseGid(peer).index;
     const gid = this.device.gids[this.#gidIndex]?.gid as string;
-    return { qpn: this.qpNum, psn: this.#firstPsn, gid, mtu: this.device.queryPort().activeMtu };
+    return { qpNum: this.qpNum, psn: this.#firstPsn, gid, mtu: this.device.queryPort().activeMtu };
   }
 
   /**
@@ -370,7 +370,7 @@ export class Qp extends Resource {
    * @param remote the peer's endpoint
    * @throws as `modify`; VerbsError EINVAL for type UD, or in another state than RESET
    */
-  async connect(remote: Endpoint, options: ConnectOptions = {}): Promise<void> {
+  async connect(remote: Endpoint, options: QpConnectOptions = {}): Promise<void> {
     await connect(this, { remote, psn: this.#firstPsn, gidIndex: this.#gidIndex }, options);
   }
 
@@ -417,7 +417,7 @@ export class Qp extends Resource {
     const { timeout, retryCnt, rnrRetry, pathMtu, destQpNum, progress } = this.query();
     const received = this.counters().rcvd_pkts;
     return {
-      ...(this.#address && { peer: { address: this.#address.destination, qpn: destQpNum } }),
+      ...(this.#address && { peer: { address: this.#address.destination, qpNum: destQpNum } }),
       ...(received !== undefined && { received }),
       timeout,
       retryCnt,
@@ -427,7 +427,7 @@ export class Qp extends Resource {
       drops: this.device.drops(),
       link: this.device.link.kind,
       decisions: () => decisionsOf(this),
-      packets: () => recentPackets(this, this.#address && { address: this.#address.destination, qpn: destQpNum }),
+      packets: () => recentPackets(this, this.#address && { address: this.#address.destination, qpNum: destQpNum }),
     };
   }
 

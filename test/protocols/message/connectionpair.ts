@@ -3,7 +3,7 @@
  * other.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type ConnectOptions, type Device, MemoryHub, type OpenOptions, type Qp } from '../../../src/index.js';
+import { type Device, MemoryHub, type OpenOptions, type Qp, type QpConnectOptions } from '../../../src/index.js';
 import { Connection } from '../../../src/protocols/message/connection.js';
 import { type ConnectionOptions, connectionSettings } from '../../../src/protocols/message/options.js';
 import type { Peer } from '../../../src/protocols/message/peer.js';
@@ -72,7 +72,7 @@ export async function allocate(device: Device, options: ConnectionOptions = {}):
 }
 
 /** Connects two queue pairs with each other. */
-async function connectQps(a: Qp, b: Qp, options: ConnectOptions): Promise<void> {
+async function connectQps(a: Qp, b: Qp, options: QpConnectOptions): Promise<void> {
   const [endA, endB] = [a.endpoint(), b.endpoint()];
   await Promise.all([a.connect(endB, options), b.connect(endA, options)]);
 }

@@ -8,7 +8,7 @@ import { hex } from '../../hex.js';
 export interface Keys {
   /** READs and atomics that the queue pair answers at a time. */
   readonly outReads: number;
-  readonly qpn: number;
+  readonly qpNum: number;
   readonly psn: number;
   readonly rkey: number;
   /** Address of the memory that the peer may access. */
@@ -30,10 +30,10 @@ const PATTERN =
 export const TEXT_KEYS: KeysFormat = {
   bytes: 108,
 
-  encode({ outReads, qpn, psn, rkey, vaddr, gid }) {
+  encode({ outReads, qpNum, psn, rkey, vaddr, gid }) {
     const bytes = gidToHex(gid).replace(/../g, '$&:');
     // RoCE has no LID, and there is no SRQ number to send.
-    const numbers = [hex(outReads, 4), hex(qpn, 6), hex(psn, 6), hex(rkey, 8), hex(vaddr, 16)];
+    const numbers = [hex(outReads, 4), hex(qpNum, 6), hex(psn, 6), hex(rkey, 8), hex(vaddr, 16)];
     return Buffer.from(`0000:${numbers.join(':')}:${bytes}00000000:\0`, 'latin1');
   },
 
@@ -47,7 +47,7 @@ export const TEXT_KEYS: KeysFormat = {
     const number = (digits: string) => Number.parseInt(digits, 16);
     return {
       outReads: number(outReads),
-      qpn: number(qpn),
+      qpNum: number(qpn),
       psn: number(psn),
       rkey: number(rkey),
       vaddr: BigInt(`0x${vaddr}`),
@@ -60,9 +60,9 @@ export const TEXT_KEYS: KeysFormat = {
 export const BINARY_KEYS: KeysFormat = {
   bytes: 56,
 
-  encode({ outReads, qpn, psn, rkey, vaddr, gid }) {
+  encode({ outReads, qpNum, psn, rkey, vaddr, gid }) {
     const message = Buffer.alloc(BINARY_KEYS.bytes);
-    for (const [i, value] of [outReads, qpn, psn, rkey].entries()) message.writeUInt32BE(value, 4 + 4 * i);
+    for (const [i, value] of [outReads, qpNum, psn, rkey].entries()) message.writeUInt32BE(value, 4 + 4 * i);
     message.writeBigUInt64BE(vaddr, 24);
     message.write(gidToHex(gid), 32, 'hex');
     return message;
@@ -71,7 +71,7 @@ export const BINARY_KEYS: KeysFormat = {
   decode(message) {
     const number = (at: number) => message.readUInt32BE(at);
     return {
-      ...{ outReads: number(4), qpn: number(8), psn: number(12), rkey: number(16) },
+      ...{ outReads: number(4), qpNum: number(8), psn: number(12), rkey: number(16) },
       vaddr: message.readBigUInt64BE(24),
       gid: gidText(message.toString('hex', 32, 48)),
     };
