@@ -19,3 +19,10 @@ export async function findings(target: Target, checks: readonly Check[]) {
     packets: packets.join('\n'),
   };
 }
+
+/** Returns what differs from the known findings, then the packets: the summary of a run shows the first line. */
+export function difference(found: readonly string[], known: readonly string[], packets: string): string {
+  const unexpected = found.filter((line) => !known.includes(line));
+  const missing = known.filter((line) => !found.includes(line)).map((line) => `missing: ${line}`);
+  return [...unexpected, ...missing, packets].join('\n');
+}
