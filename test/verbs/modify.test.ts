@@ -164,6 +164,11 @@ test('connect starts from RESET, takes the smaller MTU, and gives the peer no ri
     /out of range: retryCnt 8 \(0 to 7, or Infinity\)/,
   );
   expect(a.qp.state).toBe('RESET');
+  const endpoint = b.qp.endpoint();
+  await expect(a.qp.connect({ ...endpoint, qpNum: 0 })).rejects.toThrow(
+    'remote.qpNum is 0, must be from 1 to 16777215',
+  );
+  await expect(a.qp.connect({ ...endpoint, psn: -1 })).rejects.toThrow('remote.psn is -1, must be from 0 to 16777215');
   await a.qp.connect({ ...b.qp.endpoint(), mtu: 512 });
   expect(a.qp.query().pathMtu).toBe(512);
   expect(JSON.parse(JSON.stringify(b.qp.endpoint()))).toEqual(b.qp.endpoint());

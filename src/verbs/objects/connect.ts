@@ -86,7 +86,7 @@ export async function connect(
   options: QpConnectOptions,
 ): Promise<void> {
   const { signal } = checkOptions('qp.connect', options, CHECKS);
-  checkInteger('remote.qpn', remote?.qpNum, 1, 0xffffff);
+  checkInteger('remote.qpNum', remote?.qpNum, 1, 0xffffff);
   checkInteger('remote.psn', remote.psn, 0, 0xffffff);
   if (typeof remote.gid !== 'string') throw invalidType(`remote.gid is ${show(remote.gid)}, must be text`);
   if (qp.type === 'UD')
