@@ -477,7 +477,7 @@ export class DatagramSocket
   async #send(data: Uint8Array, target: Target, wait: WaitOptions): Promise<void> {
     const { destination, ah } = await this.#unlessClosed(this.#resolve(target));
     const { port, messageBytes } = this.#bound();
-    const { sendQueue, qp, ahs } = port;
+    const { sendQueue, qp } = port;
     const limit = Math.min(ah.maxMessage, messageBytes);
     if (data.length > limit)
       throw new VerbsError(
@@ -490,9 +490,6 @@ export class DatagramSocket
       wait,
       data.length,
       (slot, wrId) => {
-        // While the datagram waited, the handle may have been replaced.
-        const latest = ahs.get(route);
-        if (latest === undefined) throw new VerbsError('ENOMEM', 'datagrams to too many destinations wait to be sent');
         // Stock programs (udaddy, mckey) expect the number of the sender's queue pair as immediate data.
         return {
           opcode: 'SEND_WITH_IMM',
@@ -501,7 +498,7 @@ export class DatagramSocket
           solicited: true,
           sgList: stage(slot, data),
           immData: qp.qpNum,
-          ah: latest,
+          ah: port.handleOf(route),
           remoteQpn,
           remoteQkey,
         };

@@ -4,22 +4,22 @@
  * themselves.
  */
 import { Scope } from '../base/scope.js';
-import { AhCache } from '../cm/ahcache.js';
+import { AhCache, type Route } from '../cm/ahcache.js';
 import { VerbsError } from '../errors.js';
 import { GRH_BYTES, readGrh } from '../verbs/address/grh.js';
+import type { AddressHandle } from '../verbs/objects/ah.js';
 import type { Context } from '../verbs/objects/context.js';
-import type { AsyncEvent } from '../verbs/objects/events.js';
 import type { Mr } from '../verbs/objects/mr.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { Wc } from '../verbs/work/wc.js';
 import { Completions } from './completions.js';
-import { onFatalEvent } from './disconnect.js';
+import { onDeviceFailure, onFatalEvent } from './disconnect.js';
 import { SendPool } from './pools/sendpool.js';
 import { completionError, SendQueue } from './sendqueue.js';
 
 /** Options of `DatagramPort.open`. */
 export interface DatagramPortOptions {
-  /** Receive buffers. What arrives while all are in use is dropped. */
+  /** Receive buffers. A datagram that arrives while all are in use is dropped. */
   readonly receives: number;
   /** Messages in flight at most. */
   readonly sends: number;
@@ -69,9 +69,10 @@ export class DatagramPort {
   readonly #slotBytes: number;
   readonly #completions: Completions;
   readonly #scope: Scope;
+  readonly #unwatch: () => void;
 
   private constructor(
-    readonly device: Context,
+    device: Context,
     readonly qp: Qp,
     scope: Scope,
     mr: Mr,
@@ -91,7 +92,7 @@ export class DatagramPort {
       (error) => listener.onFailure(error),
     );
     onFatalEvent(qp, (error) => this.#completions.fail(error));
-    device.on('event', this.#onDeviceEvent);
+    this.#unwatch = onDeviceFailure(device, (error) => this.#completions.fail(error));
     for (let slot = 0; slot < receives; slot++) this.#post(slot);
   }
 
@@ -114,6 +115,16 @@ export class DatagramPort {
     });
   }
 
+  /**
+   * Returns the latest handle of a route that was resolved: while a message waits, another one may replace it.
+   * @throws VerbsError ENOMEM when too many destinations have been resolved since
+   */
+  handleOf(route: Route): AddressHandle {
+    const ah = this.ahs.get(route);
+    if (ah === undefined) throw new VerbsError('ENOMEM', 'datagrams to too many destinations wait to be sent');
+    return ah;
+  }
+
   /** @internal Posts a buffer, for the datagram that it had. */
   postReceive(slot: number): void {
     if (this.qp.isAlive && this.#mr.isAlive) this.#completions.attempt(() => this.#post(slot));
@@ -129,17 +140,13 @@ export class DatagramPort {
    */
   async close(error: Error): Promise<void> {
     this.#completions.stop();
-    this.device.off('event', this.#onDeviceEvent);
+    this.#unwatch();
     this.sendQueue.end({ error });
     await this.qp.close();
     this.sendQueue.failInFlight();
     this.ahs.close();
     await this.#scope.close();
   }
-
-  readonly #onDeviceEvent = (event: AsyncEvent): void => {
-    if (event.type === 'DEVICE_FATAL') this.#completions.fail(new VerbsError('EIO', event.reason));
-  };
 
   #onReceived({ wrId: slot, byteLen, srcQp }: Wc): void {
     const at = slot * this.#slotBytes;

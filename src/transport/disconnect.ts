@@ -1,6 +1,7 @@
 /** Ends of a connection that no call and no completion shows. */
 import type { CmId } from '../cm/cmid.js';
 import { VerbsError } from '../errors.js';
+import type { Context } from '../verbs/objects/context.js';
 import type { Qp } from '../verbs/objects/qp.js';
 
 /**
@@ -22,4 +23,28 @@ export function onFatalEvent(qp: Qp, onFailure: (error: VerbsError) => void): vo
     const reason = type === 'QP_FATAL' ? `${qp} has failed` : `the peer sent a request that ${qp} does not allow`;
     onFailure(new VerbsError('EIO', `${reason} (${type})`));
   });
+}
+
+/** The callers of `onDeviceFailure` by device. */
+const watched = new WeakMap<Context, Set<(error: VerbsError) => void>>();
+
+/**
+ * Calls `onFailure` when the device has failed. One listener of the device serves all callers: Node.js warns of more
+ * than ten.
+ * @returns a function that ends it
+ */
+export function onDeviceFailure(device: Context, onFailure: (error: VerbsError) => void): () => void {
+  const callbacks = watched.get(device) ?? watchDevice(device);
+  callbacks.add(onFailure);
+  return () => void callbacks.delete(onFailure);
+}
+
+function watchDevice(device: Context): Set<(error: VerbsError) => void> {
+  const callbacks = new Set<(error: VerbsError) => void>();
+  watched.set(device, callbacks);
+  device.on('event', (event) => {
+    if (event.type !== 'DEVICE_FATAL') return;
+    for (const onFailure of callbacks) onFailure(new VerbsError('EIO', event.reason));
+  });
+  return callbacks;
 }

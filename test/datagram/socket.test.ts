@@ -405,6 +405,14 @@ test('an exception of a listener stops neither the others nor the socket', async
   expect(uncaught).toEqual([new Error('of the listener')]);
 });
 
+test('a device has one listener for all of its sockets', async () => {
+  const [a] = await devices();
+  const before = a.listenerCount('event');
+  for (let i = 0; i < 12; i++) await a.createSocket({ receives: 1, sends: 1 }).bind();
+  // One is that of the connection manager.
+  expect(a.listenerCount('event') - before).toBe(2);
+});
+
 test('a failed device gives its error to the reader, or to the event', async () => {
   const [a] = await devices();
   const [one, two] = [await a.createSocket().bind(), await a.createSocket().bind()];

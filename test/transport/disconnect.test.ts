@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createCmId, MemoryHub, type SendWr } from '../../src/index.js';
-import { onFatalEvent, untilDisconnected } from '../../src/transport/disconnect.js';
+import { onDeviceFailure, onFatalEvent, untilDisconnected } from '../../src/transport/disconnect.js';
 import { eventually } from '../kit/eventually.js';
 import { connectedPair, openOn } from '../verbs/pair.js';
 
@@ -51,4 +51,18 @@ test('untilDisconnected tells whether the peer or the program ended the connecti
   expect(await Promise.all(waits)).toEqual([true, false]);
   await client.close({ force: true });
   await server.close({ force: true });
+});
+
+test('onDeviceFailure calls every caller that still waits, by one listener of the device', async () => {
+  const device = await openOn(new MemoryHub());
+  const before = device.listenerCount('event');
+  const errors: string[] = [];
+  const waits = ['first', 'second'].map((name) =>
+    onDeviceFailure(device, ({ message }) => errors.push(name + message)),
+  );
+  waits[0]?.();
+  expect(device.listenerCount('event') - before).toBe(1);
+  device.emit('event', { type: 'DEVICE_FATAL', device, reason: 'test' });
+  expect(errors).toEqual(['secondEIO: test']);
+  await device.close();
 });

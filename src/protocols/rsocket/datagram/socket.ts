@@ -382,19 +382,16 @@ export class Socket extends EventEmitter<{
     else this.#introduce(to, encodeIntroduction(address, { qpNum: port.qp.qpNum, message }), done);
   }
 
-  #post({ port: { ahs, sendQueue }, header }: Binding, to: Destination, message: Uint8Array, done: Done): void {
+  #post({ port, header }: Binding, to: Destination, message: Uint8Array, done: Done): void {
     const length = header.length + message.length;
-    const sending = sendQueue.submit(
+    const sending = port.sendQueue.submit(
       'not sent',
       {},
       length,
       (slot, wrId) => {
-        // While the message waited, the handle may have been replaced.
-        const ah = ahs.get(to.route);
-        if (ah === undefined) throw new VerbsError('ENOMEM', 'messages to too many peers wait to be sent');
         slot.bytes.set(header);
         slot.bytes.set(message, header.length);
-        const sgList = slot.sge(length);
+        const [sgList, ah] = [slot.sge(length), port.handleOf(to.route)];
         return { opcode: 'SEND', wrId, signaled: true, sgList, ah, remoteQpn: to.qpNum, remoteQkey: QKEY };
       },
       () => {},
