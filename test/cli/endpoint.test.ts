@@ -164,7 +164,7 @@ describe('an endpoint', () => {
     expect(await serving.until('disconnected', { port: 7473 })).toMatchObject({ level: 'error', code: 'LOC_LEN_ERR' });
   });
 
-  test('regions: a client is told of them, and reads, writes and counts within its rights', async () => {
+  test('regions: a client learns of them, and reads, writes and counts within its rights', async () => {
     const connection = await connect(7472);
     const list = await regionInfos(connection);
     expect(list.map(({ name, length, access }) => [name, length, access])).toEqual([

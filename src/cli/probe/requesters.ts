@@ -11,12 +11,12 @@ const OFFERS = ['SEND', 'WRITE', 'READ'] as const;
 const REMOTE = { va: 0x6000_0000_0000n, rkey: 0x9abc00, length: 65_536 };
 
 /** The service `traffic` of `wasm-roce endpoint`. */
-export function trafficService(place: ServiceEndpoint): RequesterService {
+export function trafficService(there: ServiceEndpoint): RequesterService {
   return {
-    start: `wasm-roce endpoint --serve traffic:${place.port}`,
+    start: `wasm-roce endpoint --serve traffic:${there.port}`,
     offers: OFFERS,
     async connect(end, options) {
-      const { port, peerPsn, ...served } = await connect(place, end, options);
+      const { port, peerPsn, ...served } = await connect(there, end, options);
       const request = ({ opcode, length, count }: TrafficRequest) => {
         const order: TrafficOrder = { opcode, length, count, addr: Number(REMOTE.va), rkey: REMOTE.rkey };
         return port.message(Buffer.from(JSON.stringify(order)));
@@ -28,15 +28,15 @@ export function trafficService(place: ServiceEndpoint): RequesterService {
 
 /** A server of `rping`: the stock program, or the service of `wasm-roce endpoint`. */
 export function rpingService(
-  place: ServiceEndpoint,
+  there: ServiceEndpoint,
   /** Bytes of a ping that the server takes. */
   size: number,
 ): RequesterService {
   return {
-    start: `rping -s -P -p ${place.port} -S ${size}`,
+    start: `rping -s -P -p ${there.port} -S ${size}`,
     offers: OFFERS,
     async connect(end, options) {
-      const { port: inner, peerPsn, ...served } = await connect(place, end, options);
+      const { port: inner, peerPsn, ...served } = await connect(there, end, options);
       const port = new PingPort(inner, { psn: peerPsn, region: REMOTE, size, encode: encodeRdmaInfo });
       const request = (messages: TrafficRequest) => port.request(messages);
       const about = { psn: peerPsn, region: REMOTE, offers: OFFERS, isOneByOne: true, background: port };
@@ -47,11 +47,11 @@ export function rpingService(
 
 /** Connects to a service with the retries and credits that a check asks for. */
 async function connect(
-  place: ServiceEndpoint,
+  there: ServiceEndpoint,
   end: ScriptedEnd,
   { retryCnt = 7, rnrRetry = 7, flowControl = false }: RequesterOptions,
 ) {
-  const connection = await connectByCm(place, end, { retryCnt, rnrRetry, flowControl });
+  const connection = await connectByCm(there, end, { retryCnt, rnrRetry, flowControl });
   const { port, psn, peerPsn, timeout, hasFlowControl, establish, close } = connection;
   try {
     await establish();

@@ -1,6 +1,6 @@
 /**
- * Memory that one end maps and the other one writes, over a connection of rsockets: what waits to leave, and what is in
- * flight. The transport posts it.
+ * Mapped memory of a connection of rsockets: one end maps it, and the other end writes to it. This file keeps the
+ * updates and writes that wait or are in flight. The transport posts them.
  */
 import { type Mr, type Pd, VerbsError } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
