@@ -27,6 +27,8 @@ const CLOSE_TIMEOUT_MS = 1000;
 const CLOSE_PAUSE_MS = 100;
 /** Bytes of each WRITE of the flow. */
 export const FLOW_BYTES = 256 * 1024;
+/** WRITEs of the flow in flight. With one, the time in which threads wake each other would decide its rate. */
+const FLOW_DEPTH = 2;
 
 /** Bytes of the arrays that make the young generation grow. */
 const ARRAY_BYTES = 4096;
@@ -142,12 +144,13 @@ export class Target {
     const remote = JSON.parse(data.toString()) as RemoteMemory;
     const bytes = Buffer.alloc(FLOW_BYTES, 7);
     this.#flow = connection;
-    void (async () => {
+    const write = async () => {
       for (;;) {
         await connection.write(remote, bytes);
         this.#flowBytes += bytes.length;
       }
-    })().catch(() => {});
+    };
+    for (let i = 0; i < FLOW_DEPTH; i++) void write().catch(() => {});
     return { qpn: connection.qp.qpNum };
   }
 
