@@ -31,6 +31,8 @@ export class InlineEngine implements Engine {
   #inBatch = false;
   #closed = false;
   #scheduled = false;
+  /** A batch waits in the event loop. A wake-up or a post may start another before it, but adds none there. */
+  #isInLoop = false;
   #microtaskBatches = 0;
   #waiting = false;
   #waitDeadline = 0;
@@ -91,7 +93,7 @@ export class InlineEngine implements Engine {
     if (this.#scheduled || this.#closed) return;
     this.#scheduled = true;
     if (this.#microtaskBatches < MAX_MICROTASK_BATCHES) RESOLVED.then(this.#runInMicrotask);
-    else setImmediate(this.#runInLoop);
+    else this.#runAfterEvents();
   }
 
   ref(): void {
@@ -131,10 +133,15 @@ export class InlineEngine implements Engine {
     if (this.#closed || this.#scheduled) return;
     if (more) {
       this.#scheduled = true;
-      setImmediate(this.#runInLoop);
+      this.#runAfterEvents();
     } else {
       this.#sleep();
     }
+  }
+
+  #runAfterEvents(): void {
+    if (!this.#isInLoop) setImmediate(this.#runInLoop);
+    this.#isInLoop = true;
   }
 
   readonly #runInMicrotask = (): void => {
@@ -143,6 +150,7 @@ export class InlineEngine implements Engine {
   };
 
   readonly #runInLoop = (): void => {
+    this.#isInLoop = false;
     this.#microtaskBatches = 0;
     this.#runBatch(true);
   };

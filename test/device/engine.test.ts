@@ -140,6 +140,24 @@ test('an engine that always has work leaves turns to the event loop', async () =
   card.work = 0;
 });
 
+test('a wake-up while a batch waits in the event loop adds no second one', async () => {
+  engine.schedule();
+  await tick();
+  const wait = lastWait();
+  slow(600);
+  card.work = Number.POSITIVE_INFINITY;
+  engine.schedule();
+  await Promise.resolve();
+  for (let wakes = 0; wakes < 3; wakes++) wait?.wake();
+  await tick();
+  for (let ticks = 0; ticks < 3; ticks++) {
+    const { turns } = card;
+    await tick();
+    expect(card.turns - turns).toBe(1);
+  }
+  card.work = 0;
+});
+
 test('a chain of microtasks that always has work leaves turns to the event loop', async () => {
   let inLoop = false;
   setImmediate(() => {
