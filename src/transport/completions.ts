@@ -23,6 +23,8 @@ export class CompletionPump {
   readonly #cq: Cq;
   readonly #wcs: Wc[];
   readonly #onCompletion: (wc: Wc) => void;
+  /** Further batches wait in the event loop. A completion event may start some before them, but adds none there. */
+  #isInLoop = false;
 
   /** @param onCompletion receives a Wc that later polls overwrite; may close the queue */
   constructor(cq: Cq, onCompletion: (wc: Wc) => void) {
@@ -35,7 +37,12 @@ export class CompletionPump {
 
   /** Delivers all pending completions, in batches between which the event loop runs. */
   readonly drain = (): void => {
-    if (this.#poll(MAX_BATCHES)) setImmediate(this.drain);
+    if (!this.#poll(MAX_BATCHES) || this.#isInLoop) return;
+    this.#isInLoop = true;
+    setImmediate(() => {
+      this.#isInLoop = false;
+      this.drain();
+    });
   };
 
   /** Delivers everything that the queue holds in one go; later completions are not needed any more. */

@@ -18,6 +18,24 @@ test('a pump stops when its queue is closed', async () => {
   await device.close();
 });
 
+test('a pump takes its share of completions once in each iteration of the event loop, however many events come', async () => {
+  let polls = 0;
+  const cq = {
+    isAlive: true,
+    on: () => {},
+    arm: () => {},
+    createWcs: () => [] as Wc[],
+    pollUnlessFailed: () => ++polls,
+  };
+  const pump = new CompletionPump(cq as unknown as Cq, () => {});
+  for (let event = 0; event < 3; event++) pump.drain();
+  await setImmediate();
+  polls = 0;
+  await setImmediate();
+  expect(polls).toBe(16);
+  cq.isAlive = false;
+});
+
 test('an exception of a listener is uncaught, and the completions behind it are delivered', async () => {
   await using pair = await connectedPair();
   const { qp, mr, cq } = pair.a;
