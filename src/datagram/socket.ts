@@ -2,31 +2,25 @@
  * Datagram sockets in the manner of node:dgram, over one UD queue pair. Ports are those of rdma_cm's UDP port space:
  * a socket answers SIDR requests for its port with its queue pair number and Q_Key, and asks peers for theirs.
  *
- * `services.ts` finds the queue pairs of peers, `inbox.ts` keeps what is not read, and this file is the API.
+ * `binding.ts` opens the socket, `target.ts` reads the arguments of `send`, `destinations.ts` and `services.ts` find
+ * the queue pairs of peers, `inbox.ts` keeps what is not read, and this file is the API.
  */
 
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { ipBytes, isMulticast } from '../base/address.js';
-import { gidAddress } from '../base/gid.js';
-import { anything, type Checks, checkInteger, checkOptions, checkU32, integer, show, text } from '../base/options.js';
-import { Scope } from '../base/scope.js';
+import { type Checks, checkInteger, checkOptions, integer, show, text } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
-import type { Route } from '../cm/ahcache.js';
-import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
+import type { CmAddress } from '../cm/index.js';
 import { invalidType, VerbsError, withDetails } from '../errors.js';
-import { lookupHost } from '../link/peer.js';
-import { DatagramPort } from '../transport/datagramport.js';
 import { Endpoints } from '../transport/endpoints.js';
 import { stage } from '../transport/sendqueue.js';
-import { MULTICAST_QPN } from '../verbs/address/groups.js';
 import { inspectAs } from '../verbs/diagnose/describe.js';
-import type { AddressHandle } from '../verbs/objects/ah.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { Qp } from '../verbs/objects/qp.js';
+import { Binding, type BindingSizes } from './binding.js';
 import { type DatagramAddress, type DatagramMessage, Inbox, type RemoteInfo } from './inbox.js';
-import { ServiceCache } from './services.js';
+import { checkPort, parseTarget, type Target } from './target.js';
 
 /** Options of `device.createSocket`. */
 export interface DatagramSocketOptions {
@@ -78,35 +72,6 @@ const CHECKS: Checks<DatagramSocketOptions> = {
   refreshInterval: integer(0, 2 ** 31 - 1),
   signal: WAIT_CHECKS.signal,
 };
-const REPLY_CHECKS: Checks<RemoteInfo> = {
-  address: text,
-  qpNum: integer(0, 0xffffff),
-  qkey: checkU32,
-  localAddress: text,
-  family: anything,
-  port: anything,
-  size: anything,
-};
-
-/** The parts of a bound socket. */
-interface Parts {
-  readonly id: CmId;
-  readonly port: DatagramPort;
-  readonly services: ServiceCache;
-  /** Largest message that the buffers hold, bytes. */
-  readonly messageBytes: number;
-}
-
-/** The destination of a datagram. */
-interface Destination {
-  readonly route: Route;
-  readonly qpNum: number;
-  readonly qkey: number;
-}
-
-/** The destination that a caller of `send` names: a port, or a queue pair. */
-type Target = CmAddress | DatagramAddress;
-
 /**
  * A datagram socket in the manner of node:dgram, from `device.createSocket`. It sends messages to addresses and ports,
  * and to multicast groups; messages are lost, repeated or reordered as the network does. The peer may be any program
@@ -136,13 +101,11 @@ export class DatagramSocket
   readonly #device: Context;
   /** Among the endpoints of the device. */
   readonly #endpoint: number;
-  readonly #receives: number;
-  readonly #sends: number;
-  readonly #peers: number;
-  readonly #refreshInterval: number;
+  readonly #sizes: BindingSizes;
   readonly #inbox: Inbox;
-  #binding: Promise<void> | undefined;
-  #parts: Parts | undefined;
+  /** Settles when `bind` has ended. */
+  #opening: Promise<void> | undefined;
+  #binding: Binding | undefined;
   /** Peer of a connected socket. */
   #remote: CmAddress | undefined;
   #isRefed = true;
@@ -158,12 +121,9 @@ export class DatagramSocket
     const { signal, ...rest } = checkOptions('createSocket', options, CHECKS);
     const { receives = 256, sends = 64, peers = 1024, refreshInterval = 1000 } = rest;
     this.#device = device;
-    this.#receives = receives;
-    this.#sends = sends;
-    this.#peers = peers;
-    this.#refreshInterval = refreshInterval;
+    this.#sizes = { receives, sends, peers, refreshInterval };
     this.#inbox = new Inbox({
-      portOf: (address, qpNum) => this.#parts?.services.portOf(address, qpNum) ?? 0,
+      portOf: (address, qpNum) => this.#binding?.services.portOf(address, qpNum) ?? 0,
       accepts: ({ address, port }) =>
         this.#remote === undefined || (this.#remote.address === address && this.#remote.port === port),
     });
@@ -194,12 +154,12 @@ export class DatagramSocket
     checkInteger('port', port, 0, 65535);
     text('host', host);
     this.#assertOpen();
-    if (this.#binding !== undefined) throw new VerbsError('EINVAL', 'the socket is bound already');
-    this.#binding = this.#bind(port, host);
+    if (this.#opening !== undefined) throw new VerbsError('EINVAL', 'the socket is bound already');
+    this.#opening = this.#bind(port, host);
     try {
-      await this.#binding;
+      await this.#opening;
     } catch (error) {
-      this.#binding = undefined;
+      this.#opening = undefined;
       throw withDetails(error, { syscall: 'bind', address: host, port });
     }
     return this;
@@ -248,7 +208,7 @@ export class DatagramSocket
     addressOrOptions?: string | WaitOptions,
     options?: WaitOptions,
   ): Promise<void> {
-    const { target, wait } = this.#parseTarget(to, addressOrOptions, options);
+    const { target, wait } = parseTarget(this.#remote, to, addressOrOptions, options);
     const data = typeof message === 'string' ? Buffer.from(message) : message;
     if (!(data instanceof Uint8Array)) throw invalidType(`the message is ${show(data)}, must be text or bytes`);
     this.#assertOpen();
@@ -276,7 +236,9 @@ export class DatagramSocket
     if (this.#remote !== undefined) throw new VerbsError('EINVAL', 'the socket is connected already');
     checkWait(wait);
     try {
-      const resolving = this.#unlessClosed(this.#resolvePeer(port, address));
+      const resolving = this.#unlessClosed(
+        this.#ensureBound().then((bound) => bound.destinations.resolvePeer(port, address)),
+      );
       this.#remote = await waitFor(resolving, `no answer from ${address} port ${port}`, wait);
     } catch (error) {
       throw withDetails(error, { syscall: 'connect', address, port });
@@ -328,14 +290,14 @@ export class DatagramSocket
   /** Keeps the process running while the socket is bound. This is the default. */
   ref(): this {
     this.#isRefed = true;
-    this.#parts?.id.channel.ref();
+    this.#binding?.id.channel.ref();
     return this;
   }
 
   /** Lets the process exit although the socket is bound. */
   unref(): this {
     this.#isRefed = false;
-    this.#parts?.id.channel.unref();
+    this.#binding?.id.channel.unref();
     return this;
   }
 
@@ -346,8 +308,8 @@ export class DatagramSocket
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#cancelResolving();
-    await this.#binding?.catch(() => {});
-    await this.#parts?.port.sendQueue.idle();
+    await this.#opening?.catch(() => {});
+    await this.#binding?.port.sendQueue.idle();
     this.#end();
     await this.#cleanup;
   }
@@ -365,7 +327,7 @@ export class DatagramSocket
   /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
   toJSON(): Record<string, unknown> {
     if (this.#isEnded) return { isClosed: true };
-    if (this.#parts === undefined) return { isBound: false };
+    if (this.#binding === undefined) return { isBound: false };
     return { ...this.address(), qpNum: this.qp.qpNum, ...(this.#remote && { remote: this.remoteAddress() }) };
   }
 
@@ -395,96 +357,45 @@ export class DatagramSocket
   // ---- binding ----
 
   async #bind(port: number, host: string): Promise<void> {
-    const device = this.#device;
-    this.#parts = await Scope.open(async (scope) => {
-      const { activeMtu, maxMtu } = device.queryPort();
-      const messageBytes = activeMtu || maxMtu;
-      const id = scope.add(createCmId(device, { space: 'UDP' }));
-      await id.bindAddr(host, port);
-      const sizes = { receives: this.#receives, sends: this.#sends, messageBytes };
-      const queuePair = await DatagramPort.open(
-        device,
-        { ...sizes, activate: (qp) => id.useQp(qp) },
-        { onDatagram: (datagram) => this.#inbox.onDatagram(datagram), onFailure: (error) => this.#end(error) },
-      );
-      scope.add({ close: () => queuePair.close(wasClosed()) });
-      await id.listen();
-      if (this.#isEnded || this.#isClosing) throw wasClosed();
-      const options = { local: id.localAddress as CmAddress, limit: this.#peers };
-      const services = new ServiceCache(device, { ...options, refreshInterval: this.#refreshInterval });
-      return { id, port: queuePair, services, messageBytes };
+    const bound = await Binding.open(this.#device, port, host, this.#sizes, {
+      onDatagram: (datagram) => this.#inbox.onDatagram(datagram),
+      onFailure: (error) => this.#end(error),
     });
-    this.#start(this.#parts);
-  }
-
-  #start({ id, port: { qp } }: Parts): void {
-    if (!this.#isRefed) id.channel.unref();
-    void this.#serve(id, qp);
+    if (this.#isEnded || this.#isClosing) {
+      await bound.close(wasClosed());
+      throw wasClosed();
+    }
+    this.#binding = bound;
+    if (!this.#isRefed) bound.id.channel.unref();
+    bound.serve().catch((error) => this.#end(error));
     process.nextTick(() => {
       if (!this.#isEnded) this.emit('listening');
     });
   }
 
-  /** Answers those who ask for the queue pair of the port, until the socket is closed. */
-  async #serve(id: CmId, qp: Qp): Promise<void> {
-    try {
-      for (;;) {
-        const request = await id.getRequest();
-        // It may have been given up.
-        await request.accept({ qpNum: qp.qpNum, qkey: UDP_QKEY }).catch(() => {});
-        await request.close();
-      }
-    } catch (error) {
-      this.#end(error as Error);
-    }
-  }
-
-  #bound(): Parts {
-    if (this.#parts !== undefined) return this.#parts;
+  #bound(): Binding {
+    if (this.#binding !== undefined) return this.#binding;
     throw new VerbsError('EINVAL', `the socket is ${this.#isEnded ? 'closed' : 'not bound'}`);
   }
 
-  async #ensureBound(): Promise<Parts> {
-    if (this.#parts === undefined) await (this.#binding ?? this.bind());
+  async #ensureBound(): Promise<Binding> {
+    if (this.#binding === undefined) await (this.#opening ?? this.bind());
     this.#assertOpen();
     return this.#bound();
   }
 
   // ---- sending ----
 
-  #parseTarget(
-    to: number | DatagramAddress | WaitOptions | undefined,
-    addressOrOptions: string | WaitOptions | undefined,
-    options: WaitOptions | undefined,
-  ): { target: Target; wait: WaitOptions } {
-    const isReply = typeof to === 'object' && to !== null && ('address' in to || 'qpNum' in to);
-    if (this.#remote !== undefined) {
-      if (typeof to === 'number' || isReply)
-        throw new VerbsError('EINVAL', 'the socket is connected, and sends to its peer only');
-      return { target: this.#remote, wait: to ?? {} };
-    }
-    if (isReply) {
-      const { address, qpNum, qkey, localAddress } = checkOptions('send', to as RemoteInfo, REPLY_CHECKS);
-      if (qpNum === undefined) throw invalidType('qpNum is undefined, must be the number of a queue pair');
-      const reply = { qpNum, ...(qkey !== undefined && { qkey }), ...(localAddress !== undefined && { localAddress }) };
-      return { target: { address: gidAddress(address), ...reply }, wait: (addressOrOptions as WaitOptions) ?? {} };
-    }
-    checkPort(to);
-    text('address', addressOrOptions);
-    return { target: { address: addressOrOptions as string, port: to as number }, wait: options ?? {} };
-  }
-
   async #send(data: Uint8Array, target: Target, wait: WaitOptions): Promise<void> {
-    const { destination, ah } = await this.#unlessClosed(this.#resolve(target));
+    const resolving = this.#ensureBound().then((bound) => bound.destinations.resolve(target));
+    const { ah, qpNum: remoteQpn, qkey: remoteQkey, route } = await this.#unlessClosed(resolving);
     const { port, messageBytes } = this.#bound();
     const { sendQueue, qp } = port;
     const limit = Math.min(ah.maxMessage, messageBytes);
-    if (data.length > limit)
-      throw new VerbsError(
-        'EMSGSIZE',
-        `the message has ${data.length} bytes, at most the path MTU to ${destination.route.remote}, ${limit}, is allowed`,
-      );
-    const { qpNum: remoteQpn, qkey: remoteQkey, route } = destination;
+    if (data.length > limit) {
+      const rule = `at most the path MTU to ${route.remote}, ${limit}, is allowed`;
+      throw new VerbsError('EMSGSIZE', `the message has ${data.length} bytes, ${rule}`);
+    }
     await sendQueue.submit(
       'not sent',
       wait,
@@ -505,49 +416,6 @@ export class DatagramSocket
       },
       () => {},
     );
-  }
-
-  async #resolve(target: Target): Promise<{ destination: Destination; ah: AddressHandle }> {
-    const { ahs } = (await this.#ensureBound()).port;
-    const destination = await this.#destination(target);
-    const { route } = destination;
-    const ah = await new Promise<AddressHandle | undefined>((resolve, reject) =>
-      ahs.resolve(
-        route,
-        performance.now(),
-        () => resolve(ahs.get(route)),
-        (error) => (error === undefined ? resolve(undefined) : reject(error)),
-      ),
-    );
-    if (ah === undefined) throw new VerbsError('ENOMEM', 'too many destinations are being resolved');
-    return { destination, ah };
-  }
-
-  async #destination(target: Target): Promise<Destination> {
-    if ('qpNum' in target) {
-      const { address, qpNum, qkey = UDP_QKEY, localAddress } = target;
-      return { route: { local: this.#localTowards(address, localAddress), remote: address }, qpNum, qkey };
-    }
-    const remote = gidAddress(await lookupHost(target.address));
-    if (isMulticast(ipBytes(remote)))
-      return { route: { local: this.#localTowards(remote), remote }, qpNum: MULTICAST_QPN, qkey: UDP_QKEY };
-    const { localAddress: local, qpNum, qkey } = await this.#bound().services.resolve(remote, target.port);
-    return { route: { local, remote }, qpNum, qkey };
-  }
-
-  /** @param preferred used if it is an address of the device */
-  #localTowards(remote: string, preferred?: string): string {
-    const { gids } = this.#device;
-    const wanted = [preferred, this.address().address];
-    const own = wanted.find((address) => gids.some((entry) => entry.address === address));
-    return own ?? (gids[this.#device.chooseGid(remote).index]?.address as string);
-  }
-
-  async #resolvePeer(port: number, address: string): Promise<CmAddress> {
-    const { services } = await this.#ensureBound();
-    const remote = gidAddress(await lookupHost(address));
-    await services.resolve(remote, port);
-    return { address: remote, port };
   }
 
   /** Settles as `promise`, or with ECANCELED when the socket is closed before. */
@@ -574,12 +442,12 @@ export class DatagramSocket
   #end(error?: Error): void {
     if (this.#isEnded) return;
     this.#isEnded = true;
-    const parts = this.#parts;
+    const bound = this.#binding;
     this.#cancelResolving();
     const reason = wasClosed(error);
-    parts?.port.sendQueue.end({ error: reason });
+    bound?.port.sendQueue.end({ error: reason });
     const isReported = this.#inbox.end(error);
-    this.#cleanup = this.#closeResources(parts, reason).finally(() => {
+    this.#cleanup = (bound?.close(reason) ?? Promise.resolve()).finally(() => {
       Endpoints.of(this.#device).delete(this.#endpoint);
       // Not from a promise, which would hide the exceptions of listeners.
       if (error !== undefined && !isReported) process.nextTick(() => this.emit('error', error));
@@ -587,20 +455,9 @@ export class DatagramSocket
     });
     this.#cleanup.catch(() => {});
   }
-
-  async #closeResources(parts: Parts | undefined, reason: Error): Promise<void> {
-    if (parts === undefined) return;
-    parts.services.close();
-    await parts.id.close();
-    await parts.port.close(reason);
-  }
 }
 
 /** The error of what a socket was asked to do before it was closed. */
 function wasClosed(cause?: Error): VerbsError {
   return new VerbsError('ECANCELED', 'the socket was closed', { cause });
-}
-
-function checkPort(port: unknown): void {
-  checkInteger('port', port, 1, 65535);
 }
