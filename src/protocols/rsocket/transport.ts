@@ -286,7 +286,7 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   #postData(data: Uint8Array): void {
     const { addr, rkey, length } = this.#targets[0] as PeerMemory;
-    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, sge: this.#sent.put(data) });
+    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, sge: this.#sent.take(data) });
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const left = length - data.length;
@@ -357,7 +357,7 @@ export class RsocketTransport implements Transport, IomapTransport {
   postMapped({ addr: remoteAddr, rkey }: PeerMemory, data: Uint8Array): number {
     const length = this.#canSendData ? Math.min(this.#sent.room, MAX_MESSAGE, data.length) : 0;
     if (length === 0) return 0;
-    const sgList = this.#sent.put(data.subarray(0, length));
+    const sgList = this.#sent.take(data.subarray(0, length));
     this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr, rkey });
     this.#dataInFlight++;
     return length;
@@ -377,7 +377,7 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   #onSent(request: Request): void {
     if (request === Request.DATA || request === Request.MAPPED) {
-      this.#sent.retire();
+      this.#sent.release();
       this.#dataInFlight--;
       if (request === Request.MAPPED) this.#iomap.onWriteSent();
       this.#iomap.sendWrites();

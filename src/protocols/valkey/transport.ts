@@ -189,7 +189,7 @@ class ValkeyTransport implements Transport {
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: Request.DATA,
       immData: data.length,
-      sgList: this.#sent.put(data),
+      sgList: this.#sent.take(data),
       remoteAddr: addr + BigInt(this.#offset),
       rkey,
     });
@@ -240,7 +240,7 @@ class ValkeyTransport implements Transport {
       return;
     }
     if (wrId === Request.DATA) {
-      this.#sent.retire();
+      this.#sent.release();
       this.#dataInFlight--;
     } else if (wrId === Request.MESSAGE) {
       this.#freeSlots.push(this.#slotsInFlight.shift() as number);

@@ -31,8 +31,8 @@ export class SendRing {
     return Math.min(bytes - (this.#in - this.#out), bytes - at);
   }
 
-  /** Copies the bytes of a message, at most `room`. @returns the copy */
-  put(data: Uint8Array): Sge {
+  /** Takes the memory of a message for a copy of its bytes, at most `room`. @returns the copy */
+  take(data: Uint8Array): Sge {
     const at = this.#start + (this.#in % this.bytes);
     this.#mr.copyIn(data, at);
     this.#in += data.length;
@@ -40,8 +40,8 @@ export class SendRing {
     return this.#mr.sge(at, data.length);
   }
 
-  /** The oldest message is acknowledged. */
-  retire(): void {
+  /** The oldest message is acknowledged: its memory is free. */
+  release(): void {
     if (this.#earlierMessages > 0) this.#earlierMessages--;
     else this.#out += this.#messages.shift() ?? 0;
   }
