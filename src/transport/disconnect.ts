@@ -1,15 +1,23 @@
 /** Ends of a connection that no call and no completion shows. */
+import type { CmEvent } from '../cm/channel.js';
 import type { CmId } from '../cm/cmid.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { Qp } from '../verbs/objects/qp.js';
 
+/** Whether an event tells that the peer or the device has ended a connection. */
+export function isDisconnect(
+  event: CmEvent,
+): event is Extract<CmEvent, { readonly type: 'DISCONNECTED' | 'DEVICE_REMOVAL' }> {
+  return event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL';
+}
+
 /**
  * Resolves when the connection of an id has ended. It takes the events of the id's channel until then.
- * @returns true if the peer or the device has ended it (DISCONNECTED, DEVICE_REMOVAL), false if the id was closed here
+ * @returns true if the peer or the device has ended it, false if the id was closed here
  */
 export async function untilDisconnected(id: CmId): Promise<boolean> {
-  for await (const { type } of id.channel) if (type === 'DISCONNECTED' || type === 'DEVICE_REMOVAL') return true;
+  for await (const event of id.channel) if (isDisconnect(event)) return true;
   return false;
 }
 

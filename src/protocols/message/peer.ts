@@ -1,6 +1,7 @@
 /** The other end of a connection. */
 import { waitFor } from '../../base/waiting.js';
 import type { CmEvent, CmId } from '../../cm/index.js';
+import { isDisconnect } from '../../transport/disconnect.js';
 import type { PeerData } from './privatedata.js';
 
 /** Time that the answer to our DREQ has, before the queue pair is destroyed without it (ms). */
@@ -43,7 +44,7 @@ export class CmPeer implements Peer {
 
   watch(listener: PeerListener): void {
     const onEvent = (event: CmEvent) => {
-      if (event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL') listener.onDisconnected(event.error);
+      if (isDisconnect(event)) listener.onDisconnected(event.error);
       else if (event.type === 'REJECTED' || event.type === 'UNREACHABLE') listener.fail(event.error);
     };
     const { channel } = this.#id;
