@@ -3,6 +3,7 @@
  * queue pair. The socket connects it with rdma_cm and with the streams of Node.js, which the transport does not know.
  */
 import type { ConnParam, Device, Pd, Qp, QpOptions } from '../index.js';
+import type { ByteChannel } from '../transport/duplexsides.js';
 import type { BufferSize } from '../transport/pools/growablebuffer.js';
 
 /** Sizes of the buffers of a transport. */
@@ -23,7 +24,8 @@ export interface TransportListener {
   onFailure(error: Error): void;
 }
 
-export interface Transport {
+/** One connection. */
+export interface Transport extends ByteChannel {
   /** Protection domain for the queue pair. */
   readonly pd: Pd;
   /** Options for the queue pair. */
@@ -36,18 +38,10 @@ export interface Transport {
   onPeerData(privateData: Uint8Array): void;
   /** The connection is established. */
   start(): void;
-  /** Bytes that can be read. */
-  readonly filled: number;
-  /** Whether the peer has said that it writes no more. */
-  readonly isPeerEnded: boolean;
   /** Whether the peer has said that it reads no more either. */
   readonly isPeerGone: boolean;
   /** Whether the peer's adapter has acknowledged all that was written. */
   readonly isIdle: boolean;
-  /** Reads at most `max` bytes, which the caller owns. */
-  read(max: number): Buffer;
-  /** Writes as many bytes as the peer and our buffer have room for. @returns their number */
-  write(data: Uint8Array): number;
   /**
    * Tells the peer that we write no more, after what was written before.
    * @param isGone whether we read no more either
@@ -65,6 +59,9 @@ export interface Transport {
   /** Frees everything. The queue pair is closed before. */
   close(): Promise<void>;
 }
+
+/** Most bytes that `read` of a transport returns, so that an event `data` has no more. */
+export const CHUNK_BYTES = 65_536;
 
 export interface Protocol {
   /** Parameters of REQ and REP. */

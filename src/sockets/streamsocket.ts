@@ -10,6 +10,7 @@ import { within } from '../base/within.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
 import { untilDisconnected } from '../transport/disconnect.js';
+import { ReadSide, WriteSide } from '../transport/duplexsides.js';
 import { brokenPipe, connectError, failureOf, reset } from './errors.js';
 import {
   bufferSizes,
@@ -22,8 +23,6 @@ import {
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
 import { ESTABLISHED, NEXT, type StreamState } from './streamstate.js';
 
-/** Most bytes that an event `data` has. */
-const CHUNK_BYTES = 65_536;
 /** Time between keep-alives, as in Linux (ms). */
 const KEEP_ALIVE_MS = 7_200_000;
 /**
@@ -67,13 +66,8 @@ export abstract class StreamSocket extends Duplex {
   /** Our end was said, in a protocol that cannot say it: the peer is taken to write no more. */
   #isPeerEndAssumed = false;
   #isRefed = true;
-  #isReadRequested = false;
-  #isReadEnded = false;
-  /** Bytes of the chunks that the transport has taken. */
-  #bytesTaken = 0;
-  /** Data that the transport has no room for yet, and the callback of its `_write`. */
-  #unsent: Uint8Array | undefined;
-  #writeCallback: ((error?: Error | null) => void) | undefined;
+  #reading = this.#newReadSide();
+  #writing = new WriteSide();
   #finalCallback: ((error?: Error | null) => void) | undefined;
   /** Called when everything is acknowledged, or never will be; and when the peer has disconnected. */
   #onIdle: (() => void) | undefined;
@@ -163,7 +157,7 @@ export abstract class StreamSocket extends Duplex {
 
   /** Bytes that the program has written, also those that wait. */
   get bytesWritten(): number {
-    return this.#bytesTaken + this.writableLength;
+    return this.#writing.bytesEnded + this.writableLength;
   }
 
   /** The peer's IP address; undefined before the connection is established. */
@@ -258,22 +252,18 @@ export abstract class StreamSocket extends Duplex {
 
   /** @internal */
   override _read(): void {
-    this.#isReadRequested = true;
-    // Data pushed within _read stalls when a listener throws.
+    this.#reading.request();
     queueMicrotask(() => this.#deliver());
   }
 
   /** @internal */
   override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
-    this.#unsent = chunk;
-    this.#writeCallback = callback;
-    this.#send();
+    this._writev([{ chunk }], callback);
   }
 
   /** @internal */
   override _writev(chunks: { chunk: Buffer }[], callback: (error?: Error | null) => void): void {
-    this.#unsent = Buffer.concat(chunks.map(({ chunk }) => chunk));
-    this.#writeCallback = callback;
+    this.#writing.begin(chunks, callback);
     this.#send();
   }
 
@@ -324,14 +314,11 @@ export abstract class StreamSocket extends Duplex {
     // as net.Socket does, by a method that the types of Node.js leave out
     (this as unknown as { _undestroy(): void })._undestroy();
     this.bytesRead = 0;
-    this.#bytesTaken = 0;
+    this.#reading = this.#newReadSide();
+    this.#writing = new WriteSide();
     this.#endedFirst = false;
     this.#isReset = false;
     this.#isPeerEndAssumed = false;
-    this.#isReadEnded = false;
-    this.#isReadRequested = false;
-    this.#unsent = undefined;
-    this.#writeCallback = undefined;
     this.#finalCallback = undefined;
     this.#remote = undefined;
   }
@@ -433,47 +420,30 @@ export abstract class StreamSocket extends Duplex {
 
   // ---- reading and writing ----
 
+  #newReadSide(): ReadSide {
+    return new ReadSide(this, (bytes) => {
+      this.bytesRead += bytes;
+      this.#touch();
+    });
+  }
+
   /** Passes data to the reader as long as it wants more. */
   #deliver(): void {
     const transport = this.#transport;
     if (transport === undefined || !this.#isEstablished || this.destroyed) return;
-    while (this.#isReadRequested && transport.filled > 0) {
-      const data = this.#use(() => transport.read(CHUNK_BYTES), undefined);
-      if (data === undefined) return;
-      this.bytesRead += data.length;
-      this.#touch();
-      this.#isReadRequested = callProgram(() => this.push(data), true);
-      if (this.destroyed) return;
-    }
-    const isEnded = transport.isPeerEnded || this.#isPeerEndAssumed;
-    if (transport.filled > 0 || this.#isReadEnded || !isEnded) return;
-    this.#isReadEnded = true;
+    let isEnd = this.#use(() => this.#reading.deliver(transport), false);
+    if (this.#isPeerEndAssumed && !transport.hasData) isEnd = this.#reading.end() || isEnd;
     // `read` emits `end` also when nobody reads, as there is nothing to be read
-    callProgram(() => this.push(null), false);
-    callProgram(() => this.read(0), null);
+    if (isEnd) callProgram(() => this.read(0), null);
   }
 
   /** Gives the transport what it has room for. */
   #send(): void {
     const transport = this.#transport;
     if (transport === undefined || !this.#isEstablished) return;
-    if (this.#unsent !== undefined) this.#sendData(transport, this.#unsent);
+    if (transport.isPeerGone || this.#isDisconnected) this.#writing.refuse(brokenPipe());
+    else if (this.#use(() => this.#writing.send(transport), false) && !this.destroyed) this.#touch();
     if (transport.isIdle) this.#onIdle?.();
-  }
-
-  #sendData(transport: Transport, data: Uint8Array): void {
-    const isRefused = transport.isPeerGone || this.#isDisconnected;
-    const taken = isRefused ? 0 : this.#use(() => transport.write(data), 0);
-    if (taken > 0) this.#touch();
-    if (taken < data.length && !isRefused) {
-      this.#unsent = data.subarray(taken);
-      return;
-    }
-    const callback = this.#writeCallback;
-    this.#unsent = undefined;
-    this.#writeCallback = undefined;
-    this.#bytesTaken += data.length;
-    callProgram(() => callback?.(isRefused ? brokenPipe() : null), undefined);
   }
 
   /** Tells the peer that no more follows. All data was taken by the transport before. */

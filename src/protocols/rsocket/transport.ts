@@ -6,8 +6,15 @@
  * that the peer's receives last. The reader gives both again when half of either is used.
  */
 import { type Device, type Mr, type Pd, type Qp, type QpOptions, type Sge, type Wc, WcOpcode } from '../../index.js';
-import type { BufferSizes, Protocol, Transport, TransportListener } from '../../sockets/protocol.js';
+import {
+  type BufferSizes,
+  CHUNK_BYTES,
+  type Protocol,
+  type Transport,
+  type TransportListener,
+} from '../../sockets/protocol.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
+import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
 import { GrowableBuffer } from '../../transport/pools/growablebuffer.js';
 import { SendRing } from '../../transport/pools/sendring.js';
 import { Queues } from '../../transport/queues.js';
@@ -178,9 +185,8 @@ export class RsocketTransport implements Transport, IomapTransport {
     this.#listener.onWritable();
   }
 
-  /** Bytes that can be read. */
-  get filled(): number {
-    return this.#received.filled;
+  get hasData(): boolean {
+    return this.#received.filled > 0;
   }
 
   /** Whether the peer has said that it writes no more. */
@@ -198,25 +204,20 @@ export class RsocketTransport implements Transport, IomapTransport {
     return this.#dataInFlight + this.#controlInFlight + this.#waiting.length + this.#iomap.pending === 0;
   }
 
-  /** Reads at most `max` bytes, which the caller owns. */
-  read(max: number): Buffer {
-    const data = this.#received.read(max);
+  read(): Buffer {
+    const data = this.#received.read(CHUNK_BYTES);
     this.#giveCredits();
     return data;
   }
 
-  /** Writes as many bytes as the peer and our buffer have room for. @returns their number */
-  write(data: Uint8Array): number {
+  write(unsent: ChunkQueue): void {
     this.#iomap.sendMappings();
-    let done = 0;
-    for (;;) {
-      const bytes = Math.min(this.#room(), data.length - done);
-      if (bytes === 0) break;
-      this.#postData(data.subarray(done, done + bytes));
-      done += bytes;
+    while (unsent.bytes > 0) {
+      const room = this.#room();
+      if (room === 0) break;
+      this.#postData(unsent.take(room));
     }
     if (this.#sent.room === 0 && this.#peerRoom >= this.#sent.bytes) this.#sendGrowth.grow();
-    return done;
   }
 
   /** Tells the peer that we write no more, or that we read no more either, after what was written before. */

@@ -6,8 +6,15 @@
  * Source: the documentation of Valkey, "RDMA experimental support".
  */
 import { type Device, type Pd, type Qp, type QpOptions, type Wc, WcOpcode } from '../../index.js';
-import type { BufferSizes, Protocol, Transport, TransportListener } from '../../sockets/protocol.js';
+import {
+  type BufferSizes,
+  CHUNK_BYTES,
+  type Protocol,
+  type Transport,
+  type TransportListener,
+} from '../../sockets/protocol.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
+import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
 import { SendRing } from '../../transport/pools/sendring.js';
 import { Queues } from '../../transport/queues.js';
 import { ReceiveBuffer } from './receivebuffer.js';
@@ -116,8 +123,8 @@ class ValkeyTransport implements Transport {
     this.#keepaliveTimer = setInterval(() => this.#say({ opcode: Opcode.KEEPALIVE }), KEEPALIVE_MS).unref();
   }
 
-  get filled(): number {
-    return this.#received.filled;
+  get hasData(): boolean {
+    return this.#received.filled > 0;
   }
 
   get isPeerEnded(): boolean {
@@ -132,18 +139,17 @@ class ValkeyTransport implements Transport {
     return this.#dataInFlight === 0 && this.#slotsInFlight.length === 0 && this.#waiting.length === 0;
   }
 
-  read(max: number): Buffer {
-    const data = this.#received.read(max);
+  read(): Buffer {
+    const data = this.#received.read(CHUNK_BYTES);
     if (this.#received.isUsedUp) this.#register();
     return data;
   }
 
-  write(data: Uint8Array): number {
-    for (let done = 0; ; ) {
-      const bytes = Math.min(this.#room(), data.length - done);
-      if (bytes === 0) return done;
-      this.#postData(data.subarray(done, done + bytes));
-      done += bytes;
+  write(unsent: ChunkQueue): void {
+    while (unsent.bytes > 0) {
+      const room = this.#room();
+      if (room === 0) return;
+      this.#postData(unsent.take(room));
     }
   }
 

@@ -1,0 +1,129 @@
+/**
+ * The two sides of a Duplex whose bytes a connection carries: one passes them to the program at the pace of its reader,
+ * the other gives the connection what the program has written, at the pace of the peer.
+ */
+import type { Readable } from 'node:stream';
+import { callProgram } from '../base/uncaught.js';
+import { ChunkQueue } from './pools/chunkqueue.js';
+
+/** The bytes of a connection in both directions. */
+export interface ByteChannel {
+  /** Whether bytes can be read. */
+  readonly hasData: boolean;
+  /** Whether the peer has said that it writes no more. */
+  readonly isPeerEnded: boolean;
+  /** Reads the next bytes, which the caller owns. Only with `hasData`. */
+  read(): Buffer;
+  /** Takes as many bytes as the peer and our buffer have room for. */
+  write(unsent: ChunkQueue): void;
+}
+
+/** The side that the program reads from. */
+export class ReadSide {
+  readonly #stream: Readable;
+  readonly #onRead: (bytes: number) => void;
+  #isRequested = false;
+  #isEnded = false;
+
+  /** @param onRead called with the number of bytes before the program gets them */
+  constructor(stream: Readable, onRead: (bytes: number) => void = () => {}) {
+    this.#stream = stream;
+    this.#onRead = onRead;
+  }
+
+  /** For `_read`. Call `deliver` in a microtask: data pushed within `_read` stalls when a listener throws. */
+  request(): void {
+    this.#isRequested = true;
+  }
+
+  /**
+   * Passes data to the program as long as it requests more, and the end after it.
+   * @returns whether the program has got the end by this call
+   * @throws what `channel.read` throws
+   */
+  deliver(channel: ByteChannel): boolean {
+    while (this.#isRequested && channel.hasData) {
+      const data = channel.read();
+      this.#onRead(data.length);
+      this.#isRequested = this.push(data);
+    }
+    return !this.#stream.destroyed && !channel.hasData && channel.isPeerEnded && this.end();
+  }
+
+  /** Pushes data, also unrequested. Listeners may throw or destroy the stream. @returns whether more is requested */
+  push(data: Buffer | null): boolean {
+    if (this.#stream.destroyed) return false;
+    return callProgram(() => this.#stream.push(data), true) && !this.#stream.destroyed;
+  }
+
+  /** Nothing more follows. @returns whether that is new */
+  end(): boolean {
+    if (this.#isEnded) return false;
+    this.#isEnded = true;
+    this.push(null);
+    return true;
+  }
+}
+
+/** Callback of `_write`. */
+type WriteCallback = (error?: Error | null) => void;
+
+/** The side that the program writes to. */
+export class WriteSide {
+  readonly #unsent = new ChunkQueue();
+  /** Bytes of the `_write` under way, and its callback. */
+  #bytes = 0;
+  #callback: WriteCallback | undefined;
+  #bytesEnded = 0;
+
+  /** Whether the callback of a `_write` is still to be called. */
+  get isBusy(): boolean {
+    return this.#callback !== undefined;
+  }
+
+  /** Bytes of it that the connection has not taken. */
+  get unsentBytes(): number {
+    return this.#unsent.bytes;
+  }
+
+  /** Bytes of each `_write` whose callback was called. */
+  get bytesEnded(): number {
+    return this.#bytesEnded;
+  }
+
+  /** For `_writev`. Call `send` then. */
+  begin(chunks: readonly { readonly chunk: Uint8Array }[], callback: WriteCallback): void {
+    for (const { chunk } of chunks) this.#unsent.push(chunk);
+    this.#bytes = this.#unsent.bytes;
+    this.#callback = callback;
+  }
+
+  /**
+   * Gives the channel what it has room for.
+   * @returns whether it has taken something
+   * @throws what `channel.write` throws
+   */
+  send(channel: ByteChannel): boolean {
+    if (this.#callback === undefined) return false;
+    const before = this.#unsent.bytes;
+    if (before > 0) channel.write(this.#unsent);
+    const isTaken = this.#unsent.bytes < before;
+    if (this.#unsent.bytes === 0) this.end(null);
+    return isTaken;
+  }
+
+  /** Ends the `_write` under way, whose bytes the connection does not take. */
+  refuse(error: Error): void {
+    this.#unsent.clear();
+    this.end(error);
+  }
+
+  /** Calls the callback of the `_write` under way. */
+  end(error: Error | null): void {
+    const callback = this.#callback;
+    if (callback === undefined) return;
+    this.#callback = undefined;
+    this.#bytesEnded += this.#bytes;
+    callProgram(() => callback(error), undefined);
+  }
+}
