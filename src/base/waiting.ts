@@ -1,6 +1,6 @@
 /** Waits that can be cancelled by a signal or a timeout. */
-import { invalidType, outOfRange, VerbsError } from '../errors.js';
-import { type Checks, checkOptions, show } from './options.js';
+import { outOfRange, VerbsError } from '../errors.js';
+import { type Checks, checkOptions, wrongType } from './options.js';
 
 /** Options of calls that wait. */
 export interface WaitOptions {
@@ -19,10 +19,10 @@ export const MAX_TIMER_MS = 2 ** 31 - 1;
 /** Checks of wait options, for the tables of the calls that wait. */
 export const WAIT_CHECKS: Checks<WaitOptions> = {
   signal: (name, value) => {
-    if (!(value instanceof AbortSignal)) throw invalidType(`${name} is ${show(value)}, must be an AbortSignal`);
+    if (!(value instanceof AbortSignal)) throw wrongType(name, value, 'an AbortSignal');
   },
   timeout: (name, value) => {
-    if (typeof value !== 'number') throw invalidType(`${name} is ${show(value)}, must be milliseconds`);
+    if (typeof value !== 'number') throw wrongType(name, value, 'milliseconds');
     if (!(value >= 0)) throw outOfRange(`${name} is ${value}, must be milliseconds, 0 or more`);
   },
 };

@@ -9,10 +9,10 @@ import {
   checkU32,
   integer,
   nested,
-  show,
+  wrongType,
 } from '../base/options.js';
 import { LIMITS } from '../device/codes.js';
-import { invalidType, invalidValue, outOfRange } from '../errors.js';
+import { invalidValue, outOfRange } from '../errors.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { Ece } from './core/ece.js';
 import { NO_DATA, privateDataBytes } from './core/messages.js';
@@ -180,7 +180,7 @@ export function checkRetries(name: string, value: number): number {
 /** Checks private data. @throws TypeError; RangeError when it has more than `limit` bytes */
 export function checkPrivateData(data: Uint8Array | undefined, limit: number): Uint8Array {
   if (data === undefined) return NO_DATA;
-  if (!(data instanceof Uint8Array)) throw invalidType(`privateData is ${show(data)}, must be a Uint8Array`);
+  if (!(data instanceof Uint8Array)) throw wrongType('privateData', data, 'a Uint8Array');
   if (data.length > limit) throw outOfRange(`privateData has ${data.length} bytes, must have at most ${limit}`);
   return data;
 }

@@ -8,11 +8,11 @@
 
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { type Checks, checkInteger, checkOptions, integer, show, text } from '../base/options.js';
+import { type Checks, checkInteger, checkOptions, integer, text, wrongType } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import type { CmAddress } from '../cm/index.js';
-import { invalidType, VerbsError, withDetails } from '../errors.js';
+import { VerbsError, withDetails } from '../errors.js';
 import { Endpoints } from '../transport/endpoints.js';
 import { stage } from '../transport/sendqueue.js';
 import { inspectAs } from '../verbs/diagnose/describe.js';
@@ -210,7 +210,7 @@ export class DatagramSocket
   ): Promise<void> {
     const { target, wait } = parseTarget(this.#remote, to, addressOrOptions, options);
     const data = typeof message === 'string' ? Buffer.from(message) : message;
-    if (!(data instanceof Uint8Array)) throw invalidType(`the message is ${show(data)}, must be text or bytes`);
+    if (!(data instanceof Uint8Array)) throw wrongType('the message', data, 'text or bytes');
     this.#assertOpen();
     checkWait(wait);
     const isLimited = wait.signal !== undefined || wait.timeout !== undefined;

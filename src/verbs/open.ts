@@ -14,6 +14,7 @@ import {
   show,
   text,
   texts,
+  wrongType,
 } from '../base/options.js';
 import { WAIT_CHECKS } from '../base/waiting.js';
 import { CARD_DEFAULTS, Card, receiveSlots } from '../device/card.js';
@@ -162,7 +163,7 @@ const FAULT_CHECKS: Checks<FaultOptions> = {
 const XDP_CHECKS: Checks<XdpOptions> = {
   queues: (name, queues) => {
     if (!Array.isArray(queues) || queues.length === 0 || new Set(queues).size < queues.length)
-      throw invalidType(`${name} is ${show(queues)}, must be an array of different queue numbers`);
+      throw wrongType(name, queues, 'an array of different queue numbers');
     for (const queue of queues) checkInteger(name, queue, 0, MAX_QUEUES - 1);
   },
   mode: oneOf('native', 'generic'),
@@ -173,7 +174,7 @@ const XDP_CHECKS: Checks<XdpOptions> = {
 const CHECKS: Checks<OpenOptions> = {
   mode: oneOf('inline', 'worker'),
   spin: (name, spin) => {
-    if (typeof spin !== 'number') throw invalidType(`${name} is ${show(spin)}, must be microseconds`);
+    if (typeof spin !== 'number') throw wrongType(name, spin, 'microseconds');
     if (!(spin >= 0)) throw outOfRange(`${name} is ${spin}, must be microseconds from 0 to Infinity`);
   },
   interface: text,
@@ -189,17 +190,17 @@ const CHECKS: Checks<OpenOptions> = {
   hub: instanceOf(() => MemoryHub, 'made by createMemoryHub'),
   pcap: (name, pcap) => {
     if (typeof pcap !== 'string' && !(isObject(pcap) && 'write' in pcap))
-      throw invalidType(`${name} is ${show(pcap)}, must be a path or a stream`);
+      throw wrongType(name, pcap, 'a path or a stream');
   },
   fault: nested(FAULT_CHECKS),
   wrapLink: (name, wrap) => {
-    if (typeof wrap !== 'function') throw invalidType(`${name} is ${show(wrap)}, must be a function`);
+    if (typeof wrap !== 'function') throw wrongType(name, wrap, 'a function');
   },
   icrcOffload: checkBoolean,
   memoryBytes: integer(MIN_MEMORY_BYTES, 2 ** 32),
   seed: (name, seed) => {
     if (typeof seed !== 'number' && typeof seed !== 'string' && !(seed instanceof Uint8Array))
-      throw invalidType(`${name} is ${show(seed)}, must be a number, text or bytes`);
+      throw wrongType(name, seed, 'a number, text or bytes');
   },
   keepAlive: checkBoolean,
   congestion: anything,

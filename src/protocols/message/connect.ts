@@ -1,11 +1,11 @@
 /** Connects by address and port (rdma_cm's active side). */
 
 import { Deferred } from '../../base/deferred.js';
-import { anything, type Checks, checkInteger, checkOptions, integer, show } from '../../base/options.js';
+import { anything, type Checks, checkInteger, checkOptions, integer, wrongType } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { createCmId } from '../../cm/cmid.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
-import { invalidType, VerbsError, withDetails } from '../../errors.js';
+import { VerbsError, withDetails } from '../../errors.js';
 import { lookupHost } from '../../link/peer.js';
 import { type Endpoint, Endpoints } from '../../transport/endpoints.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -69,7 +69,7 @@ const poolsByDevice = new WeakMap<DeviceBase, ReceivePools>();
 export async function connect(device: Context, options: DeviceConnectOptions): Promise<Connection> {
   const checked = checkOptions('connect', options, CHECKS);
   const { host, port, privateData, tos, pkeyIndex, signal, timeout, pd, receivePoolBytes, ...rest } = checked;
-  if (typeof host !== 'string') throw invalidType(`host is ${show(host)}, must be an address or a name`);
+  if (typeof host !== 'string') throw wrongType('host', host, 'an address or a name');
   checkInteger('port', port, 1, 65535);
   const settings = connectionSettings(rest);
   const endpoints = Endpoints.of(device);

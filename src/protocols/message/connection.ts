@@ -6,9 +6,9 @@
 import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { type Checks, checkOptions, checkU32, show } from '../../base/options.js';
+import { type Checks, checkOptions, checkU32, wrongType } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
-import { invalidType, VerbsError } from '../../errors.js';
+import { VerbsError } from '../../errors.js';
 import { Endpoints } from '../../transport/endpoints.js';
 import { type BuildRequest, memoryFor, type Slot, stage } from '../../transport/sendqueue.js';
 import type { AccessFlags } from '../../verbs/access.js';
@@ -173,7 +173,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     const { imm, ...wait } = checkOptions('send', options, SEND_CHECKS);
     const data = typeof message === 'string' ? Buffer.from(message) : message;
     if (typeof data !== 'object' || data === null)
-      throw invalidType(`the message is ${show(data)}, must be text, bytes or a scatter/gather element`);
+      throw wrongType('the message', data, 'text, bytes or a scatter/gather element');
     const { length } = data;
     const { messageBytes, peerMessageBytes = Number.POSITIVE_INFINITY } = this;
     // Registered memory needs no room of ours.

@@ -5,8 +5,8 @@
 
 import { ipText, ipv4Text, isMulticast } from '../../base/address.js';
 import { gidText } from '../../base/gid.js';
-import { show } from '../../base/options.js';
-import { invalidType, outOfRange, VerbsError } from '../../errors.js';
+import { wrongType } from '../../base/options.js';
+import { outOfRange, VerbsError } from '../../errors.js';
 import type { Wc } from '../work/wc.js';
 import type { GidEntry } from './gid.js';
 import type { AhAttr } from './resolvedaddress.js';
@@ -40,7 +40,7 @@ export interface GrhInfo {
  * header
  */
 export function readGrh(buffer: Uint8Array): GrhInfo {
-  if (!(buffer instanceof Uint8Array)) throw invalidType(`the buffer is ${show(buffer)}, must be a Uint8Array`);
+  if (!(buffer instanceof Uint8Array)) throw wrongType('the buffer', buffer, 'a Uint8Array');
   if (buffer.length < GRH_BYTES)
     throw outOfRange(`the buffer has ${buffer.length} bytes, must have at least the ${GRH_BYTES} bytes of the GRH`);
   const version = versionOf(buffer);

@@ -2,10 +2,10 @@
 
 import { ipBytes, isMulticast } from '../../base/address.js';
 import { gidAddress, gidBytes } from '../../base/gid.js';
-import { show } from '../../base/options.js';
+import { wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import { Errno, nameOf } from '../../device/codes.js';
-import { invalidType, invalidValue, VerbsError } from '../../errors.js';
+import { invalidValue, VerbsError } from '../../errors.js';
 import { joinGroup, type Link } from '../../link/link.js';
 
 /** Destination queue pair number of multicast datagrams (IBTA 10.5.1): 0xffffff. */
@@ -74,7 +74,7 @@ export class MulticastGroups {
 
 /** @throws TypeError */
 function parseGroup(group: string): string {
-  if (typeof group !== 'string') throw invalidType(`the group is ${show(group)}, must be an address as text`);
+  if (typeof group !== 'string') throw wrongType('the group', group, 'an address as text');
   const address = gidAddress(group);
   if (isMulticast(ipBytes(address))) return address;
   throw invalidValue(`${group} is no multicast group, must be in 224.0.0.0/4 or ff00::/8`);

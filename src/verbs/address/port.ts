@@ -1,8 +1,8 @@
 /** Attributes of a device and its port (ibv_query_device, ibv_query_port), and the port's P_Key table (IBTA 10.9). */
-import { checkInteger, show } from '../../base/options.js';
+import { checkInteger, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import { LIMITS } from '../../device/codes.js';
-import { invalidType, outOfRange } from '../../errors.js';
+import { outOfRange } from '../../errors.js';
 import type { Link, LinkFeatures } from '../../link/link.js';
 import { maxPathMtu } from './resolvedaddress.js';
 
@@ -131,7 +131,7 @@ const MAX_PKEYS = 128;
  * partition 0
  */
 export function writePkeys(card: Card, pkeys: readonly number[]): readonly number[] {
-  if (!Array.isArray(pkeys)) throw invalidType(`pkeys is ${show(pkeys)}, must be an array of numbers`);
+  if (!Array.isArray(pkeys)) throw wrongType('pkeys', pkeys, 'an array of numbers');
   checkInteger('the number of pkeys', pkeys.length, 1, MAX_PKEYS);
   const at = card.exports.scratch() >>> 2;
   for (const [i, pkey] of pkeys.entries()) {

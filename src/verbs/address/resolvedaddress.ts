@@ -3,10 +3,10 @@
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { ipBytes as addressBytes, isMulticast, macText, multicastMac } from '../../base/address.js';
 import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../../base/gid.js';
-import { anything, type Checks, checkInteger, checkOptions, nested, show } from '../../base/options.js';
+import { anything, type Checks, checkInteger, checkOptions, nested, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import { AvOffset, LIMITS } from '../../device/codes.js';
-import { invalidType, VerbsError } from '../../errors.js';
+import { VerbsError } from '../../errors.js';
 import type { Link, Resolved } from '../../link/link.js';
 import { inspectAs } from '../diagnose/describe.js';
 import type { GidEntry } from './gid.js';
@@ -137,8 +137,7 @@ export async function resolveAddress(
   link: Link,
 ): Promise<ResolvedAddress> {
   const grh = attr?.grh;
-  if (typeof grh?.dgid !== 'string')
-    throw invalidType(`ahAttr.grh.dgid is ${show(grh?.dgid)}, must be a GID or IP address as text`);
+  if (typeof grh?.dgid !== 'string') throw wrongType('ahAttr.grh.dgid', grh?.dgid, 'a GID or IP address as text');
   checkOptions('ahAttr', attr, { grh: nested(ROUTE_CHECKS), sl: anything }, 'ahAttr.');
   const dgid = gidText(grh.dgid);
   const trafficClass = checkInteger('ahAttr.grh.trafficClass', grh.trafficClass ?? 0, 0, 255);

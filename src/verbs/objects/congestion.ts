@@ -5,10 +5,10 @@
  */
 
 import { type InspectOptionsStylized, inspect } from 'node:util';
-import { checkInteger, show } from '../../base/options.js';
+import { checkInteger, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import { CongestionParameter } from '../../device/codes.js';
-import { invalidType, invalidValue, outOfRange } from '../../errors.js';
+import { invalidValue, outOfRange } from '../../errors.js';
 import { inspectAs } from '../diagnose/describe.js';
 
 /** Congestion control parameters of a device. A queue pair that has received no CNP has no rate limit. */
@@ -152,13 +152,13 @@ function withMinRate(parameters: CongestionParameters): CongestionParameters {
 }
 
 function checkFlag(name: string, value: unknown): number {
-  if (typeof value !== 'boolean') throw invalidType(`${name} is ${show(value)}, must be true or false`);
+  if (typeof value !== 'boolean') throw wrongType(name, value, 'true or false');
   return value ? 1 : 0;
 }
 
 function inRange(min: number, max: number): Parameter['check'] {
   return (name, value) => {
-    if (typeof value !== 'number') throw invalidType(`${name} is ${show(value)}, must be a number`);
+    if (typeof value !== 'number') throw wrongType(name, value, 'a number');
     if (!(value >= min && value <= max)) throw outOfRange(`${name} is ${value}, must be ${min}..${max}`);
     return value;
   };

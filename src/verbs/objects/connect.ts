@@ -1,9 +1,17 @@
 /** Connects two queue pairs whose endpoints the application has exchanged. */
 
-import { anything, type Checks, checkBoolean, checkInteger, checkOptions, nested, show } from '../../base/options.js';
+import {
+  anything,
+  type Checks,
+  checkBoolean,
+  checkInteger,
+  checkOptions,
+  nested,
+  wrongType,
+} from '../../base/options.js';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
 import { WAIT_CHECKS } from '../../base/waiting.js';
-import { invalidType, VerbsError } from '../../errors.js';
+import { VerbsError } from '../../errors.js';
 import type { AccessFlags } from '../access.js';
 import { type GlobalRoute, maxPathMtu } from '../address/resolvedaddress.js';
 import type { Qp } from './qp.js';
@@ -88,7 +96,7 @@ export async function connect(
   const { signal } = checkOptions('qp.connect', options, CHECKS);
   checkInteger('remote.qpNum', remote?.qpNum, 1, 0xffffff);
   checkInteger('remote.psn', remote.psn, 0, 0xffffff);
-  if (typeof remote.gid !== 'string') throw invalidType(`remote.gid is ${show(remote.gid)}, must be text`);
+  if (typeof remote.gid !== 'string') throw wrongType('remote.gid', remote.gid, 'text');
   if (qp.type === 'UD')
     throw new VerbsError('EINVAL', `${qp} has type UD, which needs no connection: use activate and pd.createAh`);
   if (qp.state !== 'RESET') throw new VerbsError('EINVAL', `${qp} is in state ${qp.state}, connect starts from RESET`);

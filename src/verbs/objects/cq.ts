@@ -2,10 +2,10 @@
 
 import type { EventEmitter } from 'node:events';
 import { AsyncQueue } from '../../base/asyncqueue.js';
-import { type Checks, checkBoolean, checkInteger, checkOptions, integer, show } from '../../base/options.js';
+import { type Checks, checkBoolean, checkInteger, checkOptions, integer, wrongType } from '../../base/options.js';
 import { checkWait, type WaitOptions } from '../../base/waiting.js';
 import { Errno, LIMITS } from '../../device/codes.js';
-import { invalidType, invalidValue, VerbsError } from '../../errors.js';
+import { invalidValue, VerbsError } from '../../errors.js';
 import type { Description } from '../diagnose/describe.js';
 import { Wc } from '../work/wc.js';
 import type { DeviceBase } from './devicebase.js';
@@ -122,7 +122,7 @@ export class Cq extends Resource {
    */
   poll(into: readonly Wc[]): number {
     this.assertOpen();
-    if (!Array.isArray(into)) throw invalidType(`into is ${show(into)}, must be an array of createWcs`);
+    if (!Array.isArray(into)) throw wrongType('into', into, 'an array of createWcs');
     let count = this.#pollInto(into);
     if (count > 0) return count;
     this.device.engine.poll();
@@ -287,6 +287,6 @@ export class Cq extends Resource {
 
 /** @internal @throws TypeError unless `cq` is a completion queue of the device */
 export function checkCq(name: string, cq: unknown, device: DeviceBase): void {
-  if (!(cq instanceof Cq)) throw invalidType(`${name} is ${show(cq)}, must be a completion queue`);
+  if (!(cq instanceof Cq)) throw wrongType(name, cq, 'a completion queue');
   if (cq.device !== device) throw invalidValue(`${name} belongs to another device than the protection domain`);
 }

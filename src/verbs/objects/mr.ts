@@ -9,6 +9,7 @@ import {
   checkOptions,
   checkU64,
   show,
+  wrongType,
 } from '../../base/options.js';
 import { Access, Errno, nameOf } from '../../device/codes.js';
 import { hex } from '../../device/decode.js';
@@ -49,8 +50,7 @@ const REREG_CHECKS: Checks<ReregOptions> = {
   ...CHECKS,
   // Not by its class, which imports this file.
   pd: (name, pd) => {
-    if ((pd as Partial<Domain> | null)?.kind !== 'pd')
-      throw invalidType(`${name} is ${show(pd)}, must be a protection domain`);
+    if ((pd as Partial<Domain> | null)?.kind !== 'pd') throw wrongType(name, pd, 'a protection domain');
   },
   buffer: anything,
 };
@@ -335,7 +335,7 @@ export function allocationFor(memory: CardMemory, source: number | Uint8Array): 
     );
   }
   if (!(ArrayBuffer.isView(source) && source instanceof Uint8Array))
-    throw invalidType(`source is ${show(source)}, must be a length, a Buffer of a region, or a region`);
+    throw wrongType('source', source, 'a length, a Buffer of a region, or a region');
   const allocation = memory.ref(bufferOf(source), offsetOf(source), lengthOf(source));
   if (allocation !== undefined) return allocation;
   throw invalidValue(

@@ -1,9 +1,9 @@
 /** Shared receive queues: one queue of receives for many queue pairs. */
 
 import type { EventEmitter } from 'node:events';
-import { type Checks, checkInteger, checkOptions, integer, show } from '../../base/options.js';
+import { type Checks, checkInteger, checkOptions, integer, wrongType } from '../../base/options.js';
 import { Errno, LIMITS } from '../../device/codes.js';
-import { invalidType, invalidValue, VerbsError } from '../../errors.js';
+import { invalidValue, VerbsError } from '../../errors.js';
 import type { Description } from '../diagnose/describe.js';
 import { postRecv, type RecvQueue } from '../work/post.js';
 import type { RecvWr } from '../work/wr.js';
@@ -219,6 +219,6 @@ class SrqReceives implements RecvQueue {
 
 /** @throws TypeError unless `srq` is a shared receive queue of the device */
 export function checkSrq(srq: unknown, device: DeviceBase): void {
-  if (!(srq instanceof Srq)) throw invalidType(`srq is ${show(srq)}, must be a shared receive queue`);
+  if (!(srq instanceof Srq)) throw wrongType('srq', srq, 'a shared receive queue');
   if (srq.device !== device) throw invalidValue('srq belongs to another device than the protection domain');
 }

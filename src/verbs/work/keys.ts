@@ -1,9 +1,9 @@
 /** Work requests that change keys and send no packet: binding memory windows, registering fast regions. */
 
 import { lengthOf, offsetOf } from '../../base/intrinsics.js';
-import { checkInteger, checkU32, checkU64, show } from '../../base/options.js';
+import { checkInteger, checkU32, checkU64, show, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
-import { invalidType, invalidValue, outOfRange } from '../../errors.js';
+import { invalidValue, outOfRange } from '../../errors.js';
 import { type AccessFlags, accessBits } from '../access.js';
 import type { Domain } from '../objects/domain.js';
 import { FastMr } from '../objects/fastmr.js';
@@ -43,8 +43,8 @@ export interface KeyRequest {
 /** Checks a BIND_MW. Reads each property once. @throws TypeError, RangeError */
 export function bindRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   const { mw, mr, offset: start, length: wanted, access: rights, rkey: newKey } = wr;
-  if (!(mw instanceof Mw)) throw invalidType(`mw is ${show(mw)}, must be a memory window`);
-  if (!(mr instanceof Mr || mr instanceof FastMr)) throw invalidType(`mr is ${show(mr)}, must be a memory region`);
+  if (!(mw instanceof Mw)) throw wrongType('mw', mw, 'a memory window');
+  if (!(mr instanceof Mr || mr instanceof FastMr)) throw wrongType('mr', mr, 'a memory region');
   for (const [name, object] of Object.entries({ mw, mr }))
     if (object.pd !== pd) throw invalidValue(`${name} belongs to ${object.pd}, the queue pair to ${pd}`);
   const { length: whole, lkey, iova } = mr;
@@ -62,7 +62,7 @@ export function bindRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
 /** Checks a REG_MR. Reads each property once; the memory comes last. @throws TypeError, RangeError */
 export function registerRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   const { mr, buffer, access: rights, rkey: newKey, iova: wanted } = wr;
-  if (!(mr instanceof FastMr)) throw invalidType(`mr is ${show(mr)}, must be a fast region of pd.allocMr`);
+  if (!(mr instanceof FastMr)) throw wrongType('mr', mr, 'a fast region of pd.allocMr');
   if (mr.pd !== pd) throw invalidValue(`mr belongs to ${mr.pd}, the queue pair to ${pd}`);
   const access = accessBits('access', rights ?? ['localWrite']);
   const rkey = nextKey(newKey, mr.rkey, mr);

@@ -1,7 +1,7 @@
 /** Posts work requests to the queues of the card: checks them, then writes them. Allocates nothing. */
 
 import { bufferOf, lengthOf } from '../../base/intrinsics.js';
-import { checkU32, checkU64, show } from '../../base/options.js';
+import { checkU32, checkU64, show, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import {
   Errno,
@@ -268,7 +268,7 @@ function checkSelectivity({ placement = 'global', selectivity = 'range' }: SendW
 }
 
 function notRequest(wr: unknown): TypeError {
-  return invalidType(`the work request is ${show(wr)}, must be an object`);
+  return wrongType('the work request', wr, 'an object');
 }
 
 function checkFlushLength(length: number | undefined, what: number): number {
@@ -300,8 +300,7 @@ export function postRecv(card: Card, queue: RecvQueue, wr: RecvWr): void {
 
 function checkWrId(wrId: number | undefined): number {
   if (wrId === undefined) return 0;
-  if (!Number.isSafeInteger(wrId))
-    throw invalidType(`wrId is ${show(wrId)}, must be an integer of magnitude below 2^53`);
+  if (!Number.isSafeInteger(wrId)) throw wrongType('wrId', wrId, 'an integer of magnitude below 2^53');
   return wrId;
 }
 
@@ -311,7 +310,7 @@ type SgList = Sge | readonly Sge[] | undefined;
 function readSges(sgList: SgList, max: number, limit: string, queue: RecvQueue): number {
   if (sgList === undefined) return 0;
   if (typeof sgList !== 'object' || sgList === null)
-    throw invalidType(`sgList is ${show(sgList)}, must be a scatter/gather element or an array of them`);
+    throw wrongType('sgList', sgList, 'a scatter/gather element or an array of them');
   const list = Array.isArray(sgList) ? (sgList as readonly Sge[]) : undefined;
   const elements = list === undefined ? 1 : list.length;
   if (elements > max)
@@ -369,7 +368,7 @@ function checkInline(
 /** @throws TypeError unless it is an address handle */
 function checkAh(ah: unknown, opcode: string, queues: WorkQueues): AddressHandle {
   if (AddressHandle.isOne(ah)) return ah;
-  throw invalidType(`ah is ${show(ah)}, must be an address handle of pd.createAh for ${opcode} on ${queues}`);
+  throw wrongType('ah', ah, `an address handle of pd.createAh for ${opcode} on ${queues}`);
 }
 
 function checkQpn(remoteQpn: unknown): number {
@@ -390,7 +389,7 @@ function datagramHandle(ah: AddressHandle, queues: WorkQueues, opcode: string, t
 }
 
 function checkOperand(name: string, value: unknown): bigint {
-  if (typeof value !== 'bigint') throw invalidType(`${name} is ${show(value)}, must be a bigint`);
+  if (typeof value !== 'bigint') throw wrongType(name, value, 'a bigint');
   if (value < -0x8000000000000000n || value > 0xffffffffffffffffn)
     throw outOfRange(`${name} is ${value}n, must have 64 bits`);
   return value;
