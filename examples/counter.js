@@ -71,7 +71,7 @@ async function count(connection, times) {
   return { ...read(await connection.read(remote)), waits };
 }
 
-/** Takes the lock. @returns how often another client held it */
+/** Takes the lock. @returns the number of times that another client held it */
 async function lock(connection, remote, owner) {
   for (let waits = 0; ; waits++) {
     if ((await connection.compareSwap(remote, 0n, owner, { offset: LOCK })) === 0n) return waits;

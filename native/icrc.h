@@ -12,8 +12,8 @@ constexpr uint32_t kBthBytes = 12, kIcrcBytes = 4;
 /// say anything.
 uint8_t* SpanOf(uint8_t* frame, uint32_t frameBytes, uint32_t span);
 
-/// Completes the ICRC behind a span. It holds the CRC register in front of the span. @param from where the bytes of
-/// the span are; they are copied if that is not `place`
+/// Completes the ICRC behind a span. It holds the CRC register in front of the span. @param from address of the span's
+/// bytes, which are copied if that is not `place`
 void CompleteIcrc(uint8_t* place, uint32_t span, const uint8_t* from);
 
 /// XORs the CRC of the ICRC span of a packet into the ICRC at its end. Does nothing if the packet is too short for a

@@ -65,7 +65,7 @@ bool Find(void* library) {
          find(bpf.link_next_id, "bpf_link_get_next_id") && find(bpf.info_by_fd, "bpf_obj_get_info_by_fd");
 }
 
-/// Opens libbpf unless it is open. It stays open as long as the process. @returns why that fails; empty if it does not
+/// Opens libbpf unless it is open. It stays open as long as the process. @returns the error; empty without one
 std::string Open() {
   static std::mutex mutex;
   static bool isOpen = false;

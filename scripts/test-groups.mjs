@@ -8,7 +8,7 @@ export class ProcessGroups {
   #print;
 
   /**
-   * @param graceMs what does not end by SIGTERM within this time ends by SIGKILL
+   * @param graceMs time after SIGTERM; processes that run on get SIGKILL
    * @param print prints a line of the output of a program. `name` is `stdout` or `stderr`.
    */
   constructor({ graceMs = 10_000, print = (name, line) => process[name].write(`${line}\n`) } = {}) {

@@ -65,7 +65,7 @@ function commandOf({ project, file, name, how: [before, after] }) {
 /**
  * Returns the lines of the summary without the counts.
  * @param total a sum of reports
- * @param machine how busy it was
+ * @param machine the load of the machine
  */
 export function summary(total, machine) {
   const slowest = total.files.toSorted((a, b) => b.ms - a.ms).slice(0, SLOWEST);

@@ -60,7 +60,7 @@ const groups = new ProcessGroups();
 /** The reason why no more runs begin. */
 let ended;
 
-/** Ends all runs with whatever they started. @param why they end */
+/** Ends all runs and the processes that they started. @param why reason of the end */
 function endRuns(why) {
   if (ended) return;
   ended = why;

@@ -230,7 +230,7 @@ export interface NativeAddon {
    * @param method one of `crcMethods`
    * @param register the CRC so far, not complemented
    * @param bytes a multiple of 256 bytes
-   * @param copy where the method copies the bytes as it reads them. Default: it does not copy
+   * @param copy memory to which the method copies the bytes as it reads them. Default: it does not copy
    * @returns the register after them, not complemented
    */
   crc(method: string, register: number, bytes: Uint8Array, copy?: Uint8Array): number;
@@ -249,7 +249,7 @@ export interface NativeAddon {
   /** Joins a multicast group until the returned file descriptor is closed. @returns it, or -errno */
   joinGroup(address: Uint8Array, ifindex: number): number;
   readonly Poller: new (onReady: () => void) => NativePoller;
-  /** @param id what `transfer` returned in any thread of this process */
+  /** @param id the number that `transfer` returned, in any thread of this process */
   readonly AdoptedSocket: new (
     id: number,
   ) => NativeAdoptedSocket;

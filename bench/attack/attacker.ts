@@ -57,7 +57,7 @@ export class Attacker {
     });
   }
 
-  /** Ends the attack. @returns how many frames, connections or requests a second there were */
+  /** Ends the attack. @returns the number of frames, connections or requests, a second */
   stop(): number {
     return this.#peer === undefined ? this.#pace.stop() : this.#peer.stop();
   }

@@ -9,7 +9,7 @@ export class Pace {
   #done = 0;
   #since = 0;
 
-  /** @param send does at most `count` units, the first of which has number `first`. @returns how many it has done */
+  /** @param send does at most `count` units, the first of which has number `first`. @returns their number */
   start(rate: number, send: (first: number, count: number) => number): void {
     this.#isRunning = true;
     this.#done = 0;

@@ -7,7 +7,7 @@ import { MEMORY_PORT, SERVICE_PORT } from './target.js';
 export interface DevicePeer {
   /** Begins. */
   start(): void;
-  /** Ends. @returns how many requests a second were completed */
+  /** Ends. @returns the number of requests that were completed, a second */
   stop(): number;
 }
 

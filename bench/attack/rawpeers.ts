@@ -12,7 +12,7 @@ import { MEMORY_BYTES, MEMORY_PORT, SERVICE_PORT } from './target.js';
 
 /** A peer at work. */
 export interface RawPeer {
-  /** Begins. @param rate what the peer does each second: connections, requests or messages */
+  /** Begins. @param rate connections, requests or messages of the peer, a second */
   start(rate: number): void;
   /** Ends. @returns the frames a second that it has sent */
   stop(): number;

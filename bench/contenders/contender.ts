@@ -11,7 +11,7 @@ export interface Contender {
   /** The link that carries the frames, for `ours` and `bare`. */
   readonly link?: string;
   takes(work: Work): boolean;
-  /** Prepares measurements at one MTU. @throws Error whose message says why the contender is not available here */
+  /** Prepares measurements at one MTU. @throws Error with the reason if the contender is not available here */
   begin(rig: Rig): Promise<void>;
   /** @throws Error when there is no result, or a wrong one */
   measure(work: Work): Promise<Sample>;

@@ -18,7 +18,7 @@ const LOST = 200;
 export class DgramEnd {
   #socket!: Socket;
   #onMessage: (bytes: number) => void = () => {};
-  /** Ends the work that is served. @returns what it measured */
+  /** Ends the work that is served. @returns its measurements */
   #stop: () => Part = () => ({ cpu: 0 });
 
   async open(local: string, peer: string, port: number): Promise<void> {

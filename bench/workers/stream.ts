@@ -17,7 +17,7 @@ export class StreamEnd {
   #stream!: Duplex;
   #accepted: Promise<void> = Promise.resolve();
   #onData: (data: Buffer) => void = () => {};
-  /** Ends the work that is served. @returns what it measured */
+  /** Ends the work that is served. @returns its measurements */
   #stop: () => Part = () => ({ cpu: 0 });
 
   constructor(way: Way) {

@@ -1,15 +1,15 @@
 /** Argument checks. Each error names the argument, its value and the rule. */
 import { invalidType, invalidValue, outOfRange } from '../errors.js';
 
-/** Returns the error of a value of the wrong type. @param rule what it must be */
+/** Returns the error of a value of the wrong type. @param rule the values that it may have */
 export const wrongType = (name: string, value: unknown, rule: string): TypeError =>
   invalidType(`${name} is ${show(value)}, must be ${rule}`);
 
-/** Returns the error of a value that is not allowed. @param rule what it must be */
+/** Returns the error of a value that is not allowed. @param rule the values that it may have */
 export const wrongValue = (name: string, value: unknown, rule: string): TypeError =>
   invalidValue(`${name} is ${show(value)}, must be ${rule}`);
 
-/** Returns the error of a number or length outside its range. @param rule what it must be */
+/** Returns the error of a number or length outside its range. @param rule the values that it may have */
 export const wrongNumber = (name: string, value: unknown, rule: string): RangeError =>
   outOfRange(`${name} is ${show(value)}, must be ${rule}`);
 
@@ -172,7 +172,7 @@ export function bytes(name: string, value: unknown): void {
   if (!(value instanceof Uint8Array)) throw wrongType(name, value, 'a Uint8Array');
 }
 
-/** The check of an object of a class. @param what the object, for messages: `a protection domain` */
+/** The check of an object of a class. @param what name of the object, for messages: `a protection domain` */
 export function instanceOf(type: () => abstract new (...args: never[]) => unknown, what: string): Check {
   return (name, value) => {
     if (!(value instanceof type())) throw wrongType(name, value, what);

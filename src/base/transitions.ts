@@ -5,7 +5,7 @@ export type Transitions<State extends string> = Readonly<Record<State, readonly 
 
 /**
  * Returns the state `to`, if it may follow `from`.
- * @param what the object, for the message
+ * @param what name of the object, for the message
  * @throws Error otherwise: a fault of this project
  */
 export function transition<State extends string>(

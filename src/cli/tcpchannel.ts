@@ -92,7 +92,7 @@ export class TcpChannel {
 
   /**
    * Reads a message.
-   * @param what names the message in errors
+   * @param what name of the message, for errors
    * @param idleMs as in the constructor
    * @throws CliError when it does not come
    */

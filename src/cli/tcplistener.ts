@@ -15,7 +15,7 @@ export class TcpListener {
   readonly #waiting: TcpChannel[] = [];
 
   /**
-   * @param where port, and the only address if not all
+   * @param where the port, and the only address if not all
    * @param idleMs passed to each TcpChannel, as is `maxUnread`
    * @throws the system's error, mostly EADDRINUSE
    */

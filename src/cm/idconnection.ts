@@ -125,7 +125,7 @@ export class IdConnection {
     this.#connecting?.reject(error);
   }
 
-  /** The id can only be closed. @param error why, for later calls */
+  /** The id can only be closed. @param error the reason, for later calls */
   setFailed(error: Error): void {
     this.state = 'FAILED';
     this.failure = error;

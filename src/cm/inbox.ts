@@ -110,7 +110,7 @@ export class Inbox {
     else this.#served.delete(key);
   }
 
-  /** Sorts a datagram into its queue, or drops it. @param memory where it lies */
+  /** Sorts a datagram into its queue, or drops it. @param memory the memory that has it */
   add(mad: ReceivedMad, memory: DataView): void {
     const kind = this.#kindOf(mad, memory);
     mad.requestKey = undefined;

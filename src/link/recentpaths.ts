@@ -53,7 +53,7 @@ export class RecentPaths {
     this.#paths.set(key, { path, until: performance.now() + LIFETIME_MS });
   }
 
-  /** Reads the notifications. @returns how often there were any */
+  /** Reads the notifications. @returns the number of times that there were any */
   #countChanges(): number {
     if (this.#notifications.receive()?.length !== 0) {
       this.#changes++;

@@ -39,7 +39,7 @@ export class ReadSide {
   /**
    * Passes data to the program as long as it requests more, and the end after it.
    * @returns whether the program has got the end by this call
-   * @throws what `channel.read` throws
+   * @throws the errors of `channel.read`
    */
   deliver(channel: ByteChannel): boolean {
     while (this.#isRequested && channel.hasData) {
@@ -101,7 +101,7 @@ export class WriteSide {
   /**
    * Gives the channel what it has room for.
    * @returns whether it has taken something
-   * @throws what `channel.write` throws
+   * @throws the errors of `channel.write`
    */
   send(channel: ByteChannel): boolean {
     if (this.#callback === undefined) return false;

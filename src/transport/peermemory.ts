@@ -15,7 +15,7 @@ const ADDRESSES = 2n ** 64n;
 
 /**
  * Returns memory whose bytes all have an address.
- * @param what the memory, for the error
+ * @param what name of the memory, for the error
  * @param broken makes the error of a peer that does not keep to the protocol
  * @throws the error of `broken`, when the memory ends beyond the last address
  */

@@ -58,7 +58,7 @@ export class FuzzFailure extends Error {
 /**
  * Fuzzes for some time, or with some inputs.
  * @returns the number of inputs
- * @throws FuzzFailure whose inputs are in the journal
+ * @throws FuzzFailure; its inputs are in the journal
  */
 export async function fuzz(target: FuzzTarget, options: FuzzOptions): Promise<number> {
   const { seed, seconds = Number.POSITIVE_INFINITY, inputs: most = Number.POSITIVE_INFINITY, journal } = options;

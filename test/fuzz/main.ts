@@ -97,7 +97,7 @@ function useAddon(path: string): void {
   loaders['.node'] = (module, file) => load(module, file.endsWith('/wasm_roce.node') ? path : file);
 }
 
-/** Runs one target in a child. @returns what went wrong, or undefined; and the number of inputs */
+/** Runs one target in a child. @returns the failure, or undefined; and the number of inputs */
 function supervise(target: FuzzTarget): Promise<{ failure: string | undefined; inputs: number }> {
   const rest = ['--seconds', flags.seconds, '--seed', flags.seed].map(String);
   const replayed = flags.replay === undefined ? [] : ['--replay', flags.replay];

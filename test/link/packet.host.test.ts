@@ -83,7 +83,7 @@ describeIf(privilege, 'an interface that drops each frame above a length', () =>
     sh('ip link del lkl0');
   });
 
-  /** Sends what is in the ring until it is empty. @returns how often the link was asked to */
+  /** Sends the frames of the ring until it is empty. @returns the number of calls of `send` */
   async function sendAll(): Promise<number> {
     const end = performance.now() + 3000;
     for (let asked = 1; performance.now() < end; asked++) {

@@ -79,7 +79,7 @@ export class RawSender {
     this.#child.stdin?.write(`${addressOf(ifindex, ethertype)}\n`);
   }
 
-  /** Sends frames with metadata, as `withOffload` makes them. @returns how many of them the kernel has taken */
+  /** Sends frames with metadata, as `withOffload` makes them. @returns the number that the kernel has taken */
   async send(messages: readonly Uint8Array[]): Promise<number> {
     const lines = messages.map((message) => `${Buffer.from(message).toString('hex')}\n`);
     this.#child.stdin?.write(`${lines.join('')}\n`);

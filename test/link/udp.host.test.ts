@@ -138,7 +138,7 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
 
   test('a wait ends at its deadline to the fraction of a millisecond, and once only', async () => {
     let calls = 0;
-    /** Waits for 0.4 ms. @returns how long it took, in ms */
+    /** Waits for 0.4 ms. @returns the time that it took, in ms */
     const wait = async () => {
       const start = performance.now();
       await new Promise<void>((resolve) =>

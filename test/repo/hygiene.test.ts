@@ -29,9 +29,10 @@ test('comments wrap at 120 columns', () => {
 const BARE = [
   /\/\*\*\s*(?:\n\s*\*\s+)?(?:@internal\s+)?(?:What|Who|How|Why|Where)(?:ever)?\b[^\n]*/g,
   /^\s*\/\/+ (?:What|Who|How|Why|Where)(?:ever)?\b[^\n]*/gm,
+  /@(?:returns|throws|param \w+) (?:what|who|whose|how|why|where|which)\b[^\n]*/g,
 ];
 
-test('no comment begins with a bare What, Who, How, Why or Where', () => {
+test('no comment and no tag begins with a bare what, who, how, why or where', () => {
   const all = ['assembly', 'src', 'native', 'test', 'bench', 'examples', 'scripts', 'web'].flatMap((folder) =>
     sources(folder, '.ts', '.js', '.mjs', '.cc', '.h', '.c'),
   );

@@ -231,7 +231,7 @@ describeIf({ ok: built && complete, reason: 'not all parts are built: npm run bu
   });
   afterAll(() => rmSync(copy, { recursive: true, force: true }));
 
-  /** Runs what npm runs before it packs, where there is no compiler. @returns what it says on standard error */
+  /** Runs the script that npm runs before it packs, without a compiler. @returns its standard error */
   async function refusals(): Promise<string[]> {
     const command = [join(copy, 'scripts/prepack.mjs')];
     const { stderr } = await run(process.execPath, command, { env: { PATH: copy } }).catch((failed) => failed);

@@ -179,7 +179,7 @@ class Round {
     return { opcode: 'RDMA_WRITE', sgList: this.local.region.sge(i * size, size), ...remote };
   }
 
-  /** @returns what was wrong with the values that the atomics returned */
+  /** @returns the mistakes in the values that the atomics returned */
   async #atomics(): Promise<string> {
     const { kind, count } = this.operation;
     const plan = new AtomicPlan(this.operation);

@@ -119,7 +119,7 @@ const NAMESPACES: Placement = {
   reason: 'two cards in two network namespaces, connected by a veth pair',
 };
 
-/** Runs the demo in two namespaces. @returns why that is not possible; empty if it was */
+/** Runs the demo in two namespaces. @returns the reason if that is not possible; empty if it was */
 function inNamespaces(flags: readonly string[], task: CardTask, listener: DemoListener): Promise<string> {
   const child = startCard(flags, 'a');
   let hasBegun = false;

@@ -28,7 +28,7 @@ export type ConfigOverrides = Readonly<Record<string, unknown>> & {
 export class ConfigError extends CliError {
   readonly problems: readonly string[];
 
-  /** @param unavailable what this machine lacks, although the configuration may be right */
+  /** @param unavailable tells of things that this machine lacks, although the configuration may be right */
   constructor(source: string, wrong: readonly string[], unavailable: readonly string[] = []) {
     const problems = [...wrong, ...unavailable];
     const message = problems.length === 1 ? `${source}: ${problems[0]}` : `${source}: ${problems.length} errors`;

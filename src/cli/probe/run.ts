@@ -105,7 +105,7 @@ export class Run {
     if (timeError !== undefined) this.#links = this.#links.map((each) => ({ ...each, timeError }));
   }
 
-  /** Returns what the run has found. @param ended why it ended early, if it did */
+  /** Returns the results of the run. @param ended the reason for an early end */
   found(ended: Error | undefined): ProbeRun {
     const { peer, checks } = this;
     const run = { version, date: this.#date, links: this.#links, peer, checks, results: this.#results };

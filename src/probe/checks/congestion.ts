@@ -10,7 +10,7 @@ const BURST = 20;
 /** Adapters send a CNP in 50 us at most: a burst over less time than that for each packet has fewer CNPs (ns). */
 const BURST_TIME = BURST * 50e3;
 
-/** Sends marked requests. @returns how many CNPs came for them, and the time over which they left (ns) */
+/** Sends marked requests. @returns the number of CNPs that came for them, and the time over which they left (ns) */
 async function marked(talk: ResponderConversation, count: number) {
   const before = talk.cnps.length;
   const there = { ...talk.port.flow, ...MARKED };
@@ -138,7 +138,7 @@ async function flowTime(service: Service, cnpsPerRound = 0): Promise<number> {
   return end - start;
 }
 
-/** Waits until flows take less than `limit` (ns). @returns how long that took (ns), if it did not take too long */
+/** Waits until flows take less than `limit` (ns). @returns the time that it took (ns), unless that is too long */
 async function recovery(service: Service, limit: number): Promise<number | undefined> {
   const start = service.port.now();
   while ((await flowTime(service)) > limit) {

@@ -6,7 +6,7 @@ import type { CmWay } from './target.js';
 /** Time in which a manager answers (ns), and how often a REQ is sent for it. */
 const [ANSWER, REQUESTS] = [500e6, 3];
 
-/** Asks for a service that nobody serves. @returns why there is no answer; undefined if there is one */
+/** Asks for a service that nobody serves. @returns the reason for no answer; undefined if there is one */
 async function unanswered(talk: CmConversation, way: CmWay): Promise<string | undefined> {
   let over: CmConversation;
   try {

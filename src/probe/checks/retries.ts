@@ -237,7 +237,7 @@ const foreignNak: RequesterCheck = {
   },
 };
 
-/** Answers a SEND by RNR NAKs, each time that it comes. @returns how often it came again, at most `most` */
+/** Answers a SEND by RNR NAKs, each time that it comes. @returns the number of repetitions, at most `most` */
 async function neverReady(service: Service, message: Message, most: number): Promise<number> {
   const { psn } = message[0].bth;
   await service.rest();

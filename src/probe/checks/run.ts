@@ -21,7 +21,7 @@ const CHECK_TIME = 120_000;
 /** A check that sends packets. */
 type Talking = ResponderCheck | RequesterCheck | CmCheck;
 
-/** Opens what a check talks with, and runs it. @returns what to start on the peer, when it does not offer that */
+/** Opens the services of the peer that a check needs, and runs it. @returns the reason if the peer offers none */
 async function talk(check: Talking, target: Target, record: CheckRecord): Promise<string | undefined> {
   if ('needs' in check) {
     const peer = await target.responder(check.needs);

@@ -17,7 +17,7 @@ export function bthAt(frame: Uint8Array): number {
   return frame.length < bth + 12 || view.getUint16(udp + 2) !== ROCE_PORT ? -1 : bth;
 }
 
-/** Returns the destination queue pair number of a frame, or -1. @param bth what `bthAt` returned */
+/** Returns the destination queue pair number of a frame, or -1. @param bth offset from `bthAt` */
 export function destQpAt(frame: Uint8Array, bth: number): number {
   if (bth < 0) return -1;
   const at = bth + DEST_QP_AT;

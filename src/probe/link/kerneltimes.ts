@@ -59,7 +59,7 @@ export class KernelTimes {
     this.#fd = fd;
   }
 
-  /** Opens a tap. @returns why there is none, otherwise */
+  /** Opens a tap. @returns the reason if there is none */
   static open(ifindex: number): KernelTimes | string {
     const fd = native().tapOpen(ifindex);
     return fd < 0 ? `a tap on the interface fails with ${errnoName(fd)}` : new KernelTimes(fd);

@@ -97,7 +97,7 @@ export class ScriptedLink extends LinkWrapper {
 
   /**
    * Takes the frames of a queue pair number away from the card.
-   * @param takes which of them; the card keeps the others. Default: all
+   * @param takes whether the script gets a frame; the card keeps the others. Default: all
    * @throws RangeError if a script has it already
    */
   open(qpn: number, takes: (frame: Uint8Array) => boolean = () => true): ScriptedQueue {

@@ -87,7 +87,7 @@ export class Evaluator {
     readonly fail: Fail,
   ) {}
 
-  /** @throws what `fail` throws, for an unknown name or a value of the wrong kind */
+  /** @throws the error of `fail`, for an unknown name or a value of the wrong kind */
   value(expression: Expression): Value {
     switch (expression.kind) {
       case 'number':

@@ -344,7 +344,7 @@ export class Communicator {
 
   // ---- calls ----
 
-  /** @param begin what is done before the first step */
+  /** @param begin function to call before the first step */
   async #call(init: CallInit, begin?: () => void): Promise<void> {
     this.#assertUsable();
     const sequence = this.#sequence++;
@@ -406,7 +406,7 @@ export class Communicator {
     return algorithm === 'tree';
   }
 
-  /** @param start where the first byte is in the whole array */
+  /** @param start offset of the first byte in the whole array */
   #operand(array: NumberArray, start = 0): Operand {
     const bytes = bytesOf(array);
     for (const mr of this.#arrays.values()) {

@@ -9,7 +9,7 @@ export class RankError extends Error {
   /** Always `RankError`. */
   override readonly name = 'RankError';
 
-  /** @param text what has happened */
+  /** @param text description of the failure */
   constructor(
     /** The rank that has ended the communicator. */
     readonly rank: number,

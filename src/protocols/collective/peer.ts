@@ -212,12 +212,12 @@ export class Peer {
     }).catch(() => {});
   }
 
-  /** Takes the next data of a lane. @throws why the communicator has ended */
+  /** Takes the next data of a lane. @throws the error that has ended the communicator */
   arrival(lane: number): Promise<Arrival> {
     return this.#lane(lane).arrivals.take();
   }
 
-  /** Takes the next credit of a lane. @throws why the communicator has ended */
+  /** Takes the next credit of a lane. @throws the error that has ended the communicator */
   credit(lane: number): Promise<TaggedCredit> {
     return this.#lane(lane).credits.take();
   }

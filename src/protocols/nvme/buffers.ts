@@ -85,7 +85,7 @@ export class TransferBuffers {
    * Takes a buffer for each part of a transfer, and gives it back when `each` has ended and what it left behind is
    * done. All parts have ended when it returns, also when one of them throws.
    * @param partBytes bytes of a part at most, no more than `MAX_BUFFER_BYTES`
-   * @param each several run at once. @returns what is still to be done before the buffer can be given back
+   * @param each several run at once. @returns the part that is still to be done before the buffer can be given back
    * @throws the first error of `each`; no further parts begin then
    */
   async inParts(

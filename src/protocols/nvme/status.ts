@@ -65,7 +65,7 @@ export class NvmeError extends Error {
   readonly status: string;
 
   /**
-   * @param what the command
+   * @param what name of the command
    * @param code status code type in bits 10:8, status code in bits 7:0
    */
   constructor(what: string, code: number) {

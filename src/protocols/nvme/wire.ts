@@ -160,7 +160,7 @@ export function encodeConnectRequest(qid: number, receives: number, cntlid: numb
   return data;
 }
 
-/** @returns why a target has rejected; undefined if the data does not say */
+/** @returns the reason of a target's rejection; undefined if the data has none */
 export function decodeReject(data: Uint8Array): RejectStatus | undefined {
   const status = data.length < 4 ? 0 : Buffer.from(data.buffer, data.byteOffset, data.length).readUInt16LE(2);
   return status in RejectStatus ? status : undefined;

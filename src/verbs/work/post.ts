@@ -306,7 +306,7 @@ function checkWrId(wrId: number | undefined): number {
 
 type SgList = Sge | readonly Sge[] | undefined;
 
-/** Reads the elements of a list into `sgeWords`. @returns how many @throws TypeError, RangeError */
+/** Reads the elements of a list into `sgeWords`. @returns their number @throws TypeError, RangeError */
 function readSges(sgList: SgList, max: number, limit: string, queue: RecvQueue): number {
   if (sgList === undefined) return 0;
   if (typeof sgList !== 'object' || sgList === null)

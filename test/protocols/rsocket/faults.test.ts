@@ -62,7 +62,7 @@ class RawPeer {
     readonly our: ConnectData,
   ) {}
 
-  /** @param change what its private data has instead of what is right; or the private data itself */
+  /** @param change wrong fields of its private data; or the private data itself */
   static async connect(change: Partial<ConnectData> | Uint8Array = {}): Promise<RawPeer> {
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: 2048 });
@@ -91,7 +91,7 @@ class RawPeer {
     return new RawPeer(id, cq, qp, memory, decodeConnectData(privateData));
   }
 
-  /** Sends a message. @param bytes what it writes @param offset where, from the start of the announced memory */
+  /** Sends a message. @param bytes its data @param offset of the data, from the start of the announced memory */
   say(kind: MessageKind, value: number, bytes = 0, offset = 0): void {
     const { addr, rkey } = this.our.buffer;
     this.qp.postSend({

@@ -30,9 +30,9 @@ interface NamespaceInit {
   /** The structure of Identify Namespace. */
   readonly identity: Buffer;
   readonly limits: TargetLimits;
-  /** The controller's buffers. @throws why there are none */
+  /** The controller's buffers. @throws the error that has ended the controller */
   readonly buffers: () => TransferBuffers;
-  /** The queue for the next command. @throws why there is none */
+  /** The queue for the next command. @throws the error that has ended the controller */
   readonly queue: () => HostQueue;
 }
 

@@ -125,7 +125,7 @@ export class HostQueue {
 
   /**
    * Sends a command when the target has room for it.
-   * @param what the command, for an error
+   * @param what name of the command, for an error
    * @returns bytes 0 to 7 of the response
    * @throws NvmeError when the target has not carried it out; why the queue has failed
    */

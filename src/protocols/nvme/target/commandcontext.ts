@@ -4,7 +4,7 @@ import { CommandError, Status } from '../status.js';
 import type { Command, DataDescriptor } from '../wire.js';
 import type { Queue } from './queue.js';
 
-/** Takes or gives a part of the data. @param offset where the part begins */
+/** Takes or gives a part of the data. @param offset of the part, in bytes */
 export type UsePart = (part: Buffer, offset: number) => Promise<void> | void;
 
 export class CommandContext {

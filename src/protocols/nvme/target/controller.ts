@@ -112,7 +112,7 @@ export class Controller {
     if (qid === 0) this.end();
   }
 
-  /** Ends the controller. A second call does nothing. @param error why, if that is a fault */
+  /** Ends the controller. A second call does nothing. @param error the reason, if that is a fault */
   end(error?: Error): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
