@@ -131,6 +131,7 @@ export class KernelTimes {
     while (seen.length < MAX_FRAMES && native().tapRead(this.#fd, this.#frame, this.#times) === 1) {
       const [stamp, length, isSent] = this.#times as unknown as [bigint, bigint, bigint];
       const frame = this.#frame.slice(0, Number(length));
+      // the kernel begins to stamp in a work item, which may run after the first frames (net_enable_timestamp)
       if (stamp !== 0n && bthAt(frame) >= 0) seen.push({ frame, stamp, isSent: isSent === 1n });
     }
     const after = readOffset();
