@@ -1,7 +1,7 @@
 /** A bound datagram socket: its queue pair, and its service of rdma_cm, which answers requests for the queue pair. */
 import { Scope } from '../base/scope.js';
 import { type CmAddress, type CmId, createCmId, UDP_QKEY } from '../cm/index.js';
-import { type Datagram, DatagramPort } from '../transport/datagramport.js';
+import { DatagramPort, type DatagramPortListener } from '../transport/datagramport.js';
 import type { Context } from '../verbs/objects/context.js';
 import { Destinations } from './destinations.js';
 import { ServiceCache } from './services.js';
@@ -12,13 +12,6 @@ export interface BindingSizes {
   readonly sends: number;
   readonly peers: number;
   readonly refreshInterval: number;
-}
-
-/** The socket, as its binding sees it. */
-export interface BindingListener {
-  onDatagram(datagram: Datagram): void;
-  /** The device or the service has failed. */
-  onFailure(error: Error): void;
 }
 
 /** See the head of this file. */
@@ -38,7 +31,7 @@ export class Binding {
     port: number,
     host: string,
     { peers, refreshInterval, ...sizes }: BindingSizes,
-    listener: BindingListener,
+    listener: DatagramPortListener,
   ): Promise<Binding> {
     return Scope.open(async (scope) => {
       const { activeMtu, maxMtu } = device.queryPort();
@@ -48,10 +41,7 @@ export class Binding {
       const datagrams = await DatagramPort.open(
         device,
         { ...sizes, messageBytes, activate: (qp) => id.useQp(qp) },
-        {
-          onDatagram: (datagram) => listener.onDatagram(datagram),
-          onFailure: (error) => listener.onFailure(error),
-        },
+        listener,
       );
       scope.add({ close: () => datagrams.close(new Error('the socket was not bound')) });
       await id.listen();
