@@ -1,3 +1,5 @@
+const NONE = new Uint8Array(0);
+
 /** Bytes that wait to be sent, in the chunks in which the program has written them. */
 export class ChunkQueue {
   #chunks: Uint8Array[] = [];
@@ -21,20 +23,30 @@ export class ChunkQueue {
    * @returns `max` bytes, or all if fewer wait: memory of the program when they are of one chunk, otherwise a copy
    */
   take(max: number): Uint8Array {
-    const parts: Uint8Array[] = [];
-    let room = Math.min(max, this.#bytes);
-    this.#bytes -= room;
-    while (room > 0) {
-      const chunk = this.#chunks[this.#first] as Uint8Array;
-      const part = chunk.subarray(0, room);
-      if (part.length === chunk.length) this.#first++;
-      else this.#chunks[this.#first] = chunk.subarray(part.length);
-      room -= part.length;
+    const wanted = Math.min(max, this.#bytes);
+    const first = this.#takePart(wanted);
+    if (first.length === wanted) return first;
+    const parts = [first];
+    for (let left = wanted - first.length; left > 0; ) {
+      const part = this.#takePart(left);
       parts.push(part);
+      left -= part.length;
+    }
+    return Buffer.concat(parts, wanted);
+  }
+
+  /** Removes at most `max` bytes of the first chunk. */
+  #takePart(max: number): Uint8Array {
+    const chunk = this.#chunks[this.#first];
+    if (chunk === undefined) return NONE;
+    this.#bytes -= Math.min(max, chunk.length);
+    if (chunk.length > max) {
+      this.#chunks[this.#first] = chunk.subarray(max);
+      return chunk.subarray(0, max);
     }
     if (this.#bytes === 0) this.clear();
-    const [only] = parts;
-    return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
+    else this.#first++;
+    return chunk;
   }
 
   clear(): void {
