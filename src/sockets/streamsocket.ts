@@ -258,12 +258,15 @@ export abstract class StreamSocket extends Duplex {
 
   /** @internal */
   override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
-    this._writev([{ chunk }], callback);
+    this.#writing.add(chunk);
+    this.#writing.begin(callback);
+    this.#send();
   }
 
   /** @internal */
   override _writev(chunks: { chunk: Buffer }[], callback: (error?: Error | null) => void): void {
-    this.#writing.begin(chunks, callback);
+    for (const { chunk } of chunks) this.#writing.add(chunk);
+    this.#writing.begin(callback);
     this.#send();
   }
 

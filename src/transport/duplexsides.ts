@@ -91,9 +91,13 @@ export class WriteSide {
     return this.#bytesEnded;
   }
 
-  /** For `_writev`. Call `send` then. */
-  begin(chunks: readonly { readonly chunk: Uint8Array }[], callback: WriteCallback): void {
-    for (const { chunk } of chunks) this.#unsent.push(chunk);
+  /** Adds a chunk of the `_write` or `_writev` that begins. */
+  add(chunk: Uint8Array): void {
+    this.#unsent.push(chunk);
+  }
+
+  /** For `_write` and `_writev`, after `add`. Call `send` then. */
+  begin(callback: WriteCallback): void {
     this.#bytes = this.#unsent.bytes;
     this.#callback = callback;
   }

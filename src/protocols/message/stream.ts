@@ -67,16 +67,13 @@ export class ConnectionStream extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
-    this._writev([{ chunk }], callback);
+    this.#writing.add(chunk);
+    this.#begin(callback);
   }
 
   override _writev(chunks: { chunk: Buffer }[], callback: (error?: Error | null) => void): void {
-    if (!this.#transport.isOpen) {
-      callback(new VerbsError('ECONNRESET', 'the connection is closed'));
-      return;
-    }
-    this.#writing.begin(chunks, callback);
-    this.#send();
+    for (const { chunk } of chunks) this.#writing.add(chunk);
+    this.#begin(callback);
   }
 
   override _final(callback: (error?: Error | null) => void): void {
@@ -129,6 +126,12 @@ export class ConnectionStream extends Duplex {
     const onFinished = this.#finalCallback;
     this.#finalCallback = undefined;
     callProgram(() => onFinished?.(error), undefined);
+  }
+
+  #begin(callback: (error?: Error | null) => void): void {
+    this.#writing.begin(callback);
+    if (this.#transport.isOpen) this.#send();
+    else this.#writing.refuse(new VerbsError('ECONNRESET', 'the connection is closed'));
   }
 
   #send(): void {
