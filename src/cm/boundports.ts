@@ -1,5 +1,6 @@
 /** The ports of a device's port spaces (IBTA annex A11) that are bound. */
 import { VerbsError } from '../errors.js';
+import type { DeviceBase } from '../verbs/objects/devicebase.js';
 import type { PortSpaceName } from './core/serviceid.js';
 
 /** Range of ephemeral ports, as in Linux: `from` inclusive, `to` exclusive. */
@@ -8,17 +9,28 @@ const COUNT = EPHEMERAL.to - EPHEMERAL.from;
 /** Random ports that are tried. Unless nearly all are in use, a free one is found. */
 const MAX_TRIES = 10 * COUNT;
 
+const ofDevices = new WeakMap<DeviceBase, BoundPorts>();
+
 /** Clients and listeners can share a port. */
 export class BoundPorts {
-  readonly #isListening: (space: PortSpaceName, port: number) => boolean;
+  /** Whether a listener has a port. */
+  isListening: (space: PortSpaceName, port: number) => boolean = () => false;
   readonly #random: () => number;
   /** Number of users of each port. */
   readonly #counts = new Map<string, number>();
 
-  /** @param isListening whether a listener has a port @param random returns random numbers of 24 bits */
-  constructor(isListening: (space: PortSpaceName, port: number) => boolean, random: () => number) {
-    this.#isListening = isListening;
+  /** @param random returns random numbers of 24 bits */
+  constructor(random: () => number) {
     this.#random = random;
+  }
+
+  /** Returns the ports of a device. */
+  static of(device: DeviceBase): BoundPorts {
+    const known = ofDevices.get(device);
+    if (known !== undefined) return known;
+    const ports = new BoundPorts(device.card.exports.randomPsn);
+    ofDevices.set(device, ports);
+    return ports;
   }
 
   /**
@@ -45,7 +57,7 @@ export class BoundPorts {
   #free(space: PortSpaceName): number {
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const port = EPHEMERAL.from + (this.#random() % COUNT);
-      if (!this.#counts.has(keyOf(space, port)) && !this.#isListening(space, port)) return port;
+      if (!this.#counts.has(keyOf(space, port)) && !this.isListening(space, port)) return port;
     }
     throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
   }

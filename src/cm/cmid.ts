@@ -25,6 +25,7 @@ import type { Pd } from '../verbs/objects/pd.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { QpOptions } from '../verbs/objects/qpoptions.js';
 import { Resource } from '../verbs/objects/resource.js';
+import { BoundPorts } from './boundports.js';
 import { type CmEvent, type DatagramDestination, type Established, EventChannel } from './channel.js';
 import { CmError } from './cmerror.js';
 import type { DerivedAttributes } from './core/derive.js';
@@ -203,8 +204,19 @@ export class CmId extends Resource {
    * no port is free, EINVAL in another state than IDLE, ENOMEM
    */
   async bindAddr(address: string, port = 0): Promise<void> {
+    this.#expectState('bindAddr', 'IDLE');
     try {
-      await this.#bindAddr(address, port);
+      this.#connection.agent = await MadAgent.of(this.device);
+    } catch (error) {
+      throw withDetails(error, { syscall: 'bindAddr', address, port });
+    }
+    this.bindNow(address, port);
+  }
+
+  /** @internal As `bindAddr`, at once. The device answers messages after `listen` at the latest. */
+  bindNow(address: string, port: number): void {
+    try {
+      this.#bind(address, port);
     } catch (error) {
       throw withDetails(error, { syscall: 'bindAddr', address, port });
     }
@@ -231,7 +243,7 @@ export class CmId extends Resource {
       this.#connection.agent = agent;
       this.#expectState('resolveAddr', 'IDLE', 'BOUND');
       this.#connection.path = path;
-      const localPort = this.localAddress?.port ?? agent.ports.bind(this.space, 0);
+      const localPort = this.localAddress?.port ?? BoundPorts.of(this.device).bind(this.space, 0);
       this.#connection.local = { address: path.source, port: localPort };
       this.#connection.remote = { address: destination, port };
     } catch (cause) {
@@ -330,16 +342,19 @@ export class CmId extends Resource {
    * Listens for requests (rdma_listen). An id that is not bound is bound to `::` and a free port.
    * @param options `backlog`: requests that can wait for the decision of the application; further ones are rejected.
    * Default 1024
-   * @throws RangeError; VerbsError EADDRINUSE, EINVAL in another state than IDLE or BOUND
+   * @throws RangeError; VerbsError EADDRINUSE, ENOMEM, EINVAL in another state than IDLE or BOUND
    */
   async listen(options: { readonly backlog?: number } = {}): Promise<void> {
     const { backlog = 1024 } = checkOptions('id.listen', options, { backlog: integer(1, 0x7fffffff) });
     if (this.state === 'IDLE') await this.bindAddr('::');
     this.#expectState('listen', 'BOUND');
     const transport = this.#isDatagram ? 'UD' : (this.options.qpType ?? 'RC');
-    const { agent, local } = this.#connection;
+    const agent = await MadAgent.of(this.device);
+    this.#expectState('listen', 'BOUND');
+    const { local } = this.#connection;
+    this.#connection.agent = agent;
     const parameters = { ...(local as CmAddress), space: this.space, transport, backlog } as const;
-    this.#listener = (agent as MadAgent).listen(parameters, (event) => this.#onRequest(event));
+    this.#listener = agent.listen(parameters, (event) => this.#onRequest(event));
     this.#connection.state = 'LISTENING';
   }
 
@@ -496,9 +511,9 @@ export class CmId extends Resource {
     if (agent?.isAlive) {
       if (this.#listener !== 0) agent.unlisten(this.#listener);
       this.#connection.detach();
-      if (this.localAddress !== undefined && this.request === undefined)
-        agent.ports.release(this.space, this.localAddress.port);
     }
+    if (this.localAddress !== undefined && this.request === undefined)
+      BoundPorts.of(this.device).release(this.space, this.localAddress.port);
     // requests that the application has not read
     const isForUs = (event: CmEvent) => event.type === 'CONNECT_REQUEST' && event.listenId === this;
     for (const { id } of this.channel.remove(isForUs)) void id.close();
@@ -533,17 +548,14 @@ export class CmId extends Resource {
     return this.space === 'UDP';
   }
 
-  async #bindAddr(address: string, port: number): Promise<void> {
+  #bind(address: string, port: number): void {
     this.#expectState('bindAddr', 'IDLE');
     checkInteger('port', port, 0, 65535);
     const ip = gidAddress(address);
     const isAny = ip === '0.0.0.0' || ip === '::';
     if (!isAny && !this.device.gids.some((entry) => entry.address === ip))
       throw new VerbsError('EADDRNOTAVAIL', `${address} is not an address of ${this.device}`);
-    const agent = await MadAgent.of(this.device);
-    this.#connection.agent = agent;
-    this.#expectState('bindAddr', 'IDLE');
-    this.#connection.local = { address: ip, port: agent.ports.bind(this.space, port) };
+    this.#connection.local = { address: ip, port: BoundPorts.of(this.device).bind(this.space, port) };
     this.#connection.state = 'BOUND';
   }
 

@@ -85,8 +85,6 @@ export class MadAgent extends Resource {
   readonly label = 'manager';
   readonly device: DeviceBase;
   readonly core: CmCore;
-  /** The ports of the device's port spaces. */
-  readonly ports: BoundPorts;
   readonly #cq: Cq;
   readonly #wcs: readonly Wc[];
   readonly #sharedAddress: SharedAddress;
@@ -173,7 +171,7 @@ export class MadAgent extends Resource {
         },
       },
     });
-    this.ports = new BoundPorts((space, port) => this.core.isListening(space, port), exports.randomPsn);
+    BoundPorts.of(device).isListening = (space, port) => this.core.isListening(space, port);
     this.#cq = qp.recvCq;
     this.#wcs = this.#cq.createWcs(POLLED);
     this.#ahCache = new AhCache(qp.pd);
