@@ -6,8 +6,15 @@
  *
  * @packageDocumentation
  */
-import { type RsocketOptions, type RsocketServerOptions, Server, Socket } from './protocols/rsocket/socket.js';
-import type { SocketConnectOptions } from './sockets/options.js';
+import {
+  RSOCKET_CHECKS,
+  type RsocketOptions,
+  type RsocketServerOptions,
+  Server,
+  Socket,
+} from './protocols/rsocket/socket.js';
+import { connectArguments } from './sockets/callarguments.js';
+import { divideOptions, type SocketConnectOptions } from './sockets/options.js';
 
 export {
   type MappedMemory,
@@ -16,7 +23,7 @@ export {
   Server,
   Socket,
 } from './protocols/rsocket/socket.js';
-export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
+export type { OnRead, SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
 export { type SocketListenOptions, type SocketServerOptions, StreamServer } from './sockets/streamserver.js';
 export { StreamSocket } from './sockets/streamsocket.js';
 
@@ -30,19 +37,23 @@ export function createServer(
   return typeof options === 'function' ? new Server({}, options) : new Server(options, onConnection);
 }
 
+/** Options of `connect`: those of the socket, and those of its connection. */
+export interface NetConnectOptions extends RsocketOptions, SocketConnectOptions {
+  /** Time of `setTimeout` in ms. Default: none. */
+  readonly timeout?: number;
+}
+
 /** Connects a new socket; see `Socket.connect`. @throws TypeError, RangeError for wrong options */
-export function connect(options: RsocketOptions & SocketConnectOptions, onConnect?: () => void): Socket;
-export function connect(port: number, host?: string, onConnect?: () => void): Socket;
-export function connect(
-  options: (RsocketOptions & SocketConnectOptions) | number,
-  ...rest: (string | (() => void) | undefined)[]
-): Socket {
-  if (typeof options === 'number')
-    return new Socket().connect(options, rest[0] as string | undefined, rest[1] as (() => void) | undefined);
-  const { timeout, ...to } = options as RsocketOptions & SocketConnectOptions & { readonly timeout?: number };
-  const socket = new Socket(to);
-  if (timeout !== undefined) socket.setTimeout(timeout);
-  return socket.connect(to, rest[0] as (() => void) | undefined);
+export function connect(options: NetConnectOptions, onConnect?: () => void): Socket;
+export function connect(port: number | string, host?: string, onConnect?: () => void): Socket;
+export function connect(port: number | string, onConnect?: () => void): Socket;
+export function connect(...call: unknown[]): Socket {
+  const { options, listener } = connectArguments(call);
+  const { timeout, ...others } = options as NetConnectOptions;
+  const { socket: ofSocket, connect: ofConnection } = divideOptions(others, RSOCKET_CHECKS);
+  const socket = new Socket(ofSocket);
+  if (timeout) socket.setTimeout(timeout);
+  return socket.connect(ofConnection as SocketConnectOptions, listener);
 }
 
 /** Same as `connect`. */

@@ -13,6 +13,7 @@ import type { StreamSocket } from './sockets/streamsocket.js';
 
 export {
   type Bridge,
+  type ClientOptions,
   type Connector,
   connect,
   connector,
@@ -22,7 +23,7 @@ export {
 } from './protocols/valkey/connectors.js';
 export { createProxy, type ProxyOptions, type ValkeyProxy } from './protocols/valkey/proxy.js';
 export { ValkeyServer, ValkeySocket } from './protocols/valkey/socket.js';
-export type { SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
+export type { OnRead, SocketAddress, SocketConnectOptions, SocketOptions } from './sockets/options.js';
 export { type SocketListenOptions, type SocketServerOptions, StreamServer } from './sockets/streamserver.js';
 export { StreamSocket } from './sockets/streamsocket.js';
 

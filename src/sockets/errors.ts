@@ -1,23 +1,87 @@
-/** Errors of sockets, with the codes that programs know from `node:net`. */
-import { VerbsError, WcError } from '../index.js';
+/** Errors of sockets, with the codes and texts that programs know from `node:net`. */
+import { constants } from 'node:os';
+import { show } from '../base/options.js';
+import { withDetails } from '../errors.js';
+import { CmError, VerbsError, WcError } from '../index.js';
+
+/** An error of a call to the kernel, as Node.js makes it. */
+export interface SystemError extends Error {
+  /** Name of the error number. */
+  readonly code: string;
+  /** The error number, negative. */
+  readonly errno: number;
+  /** Name of the call. */
+  readonly syscall: string;
+  /** Address that the call was about. */
+  readonly address?: string;
+  /** Port that the call was about. */
+  readonly port?: number;
+}
+
+interface Details {
+  readonly cause?: unknown;
+  readonly address?: string;
+  readonly port?: number;
+  /** A text where Node.js has none. */
+  readonly detail?: string;
+}
+
+function systemError(syscall: string, code: string, { cause, detail, address, port }: Details = {}): SystemError {
+  const at = address === undefined ? '' : ` ${address}${port === undefined ? '' : `:${port}`}`;
+  const text = `${syscall} ${code}${at}${detail === undefined ? '' : ` - ${detail}`}`;
+  const errno = -((constants.errno as Readonly<Record<string, number>>)[code] ?? 0);
+  return Object.assign(new Error(text, cause === undefined ? undefined : { cause }), {
+    errno,
+    code,
+    syscall,
+    ...(address !== undefined && { address }),
+    ...(port !== undefined && { port }),
+  });
+}
 
 /** The peer has ended the connection without saying that it has written all. */
-export const reset = (): VerbsError =>
-  new VerbsError('ECONNRESET', 'the peer ended the connection', { syscall: 'read' });
+export const reset = (): SystemError => systemError('read', 'ECONNRESET');
 
 /** A write after the peer has said that it reads no more. */
-export const brokenPipe = (): VerbsError => new VerbsError('EPIPE', 'the peer reads no more', { syscall: 'write' });
+export const brokenPipe = (): SystemError => systemError('write', 'EPIPE');
+
+/** A write after the end of the peer has ended this end too: the text of Node.js. */
+export const endedByPeer = (): Error => coded(new Error('This socket has been ended by the other party'), 'EPIPE');
 
 /** Returns the error of a socket whose queue pair has failed. */
 export function failureOf(cause: Error): Error {
   if (!(cause instanceof WcError)) return cause;
   const isSilent = cause.status === 'RETRY_EXC_ERR' || cause.status === 'RNR_RETRY_EXC_ERR';
-  return new VerbsError(isSilent ? 'ETIMEDOUT' : 'ECONNRESET', cause.message, { cause, syscall: 'write' });
+  return systemError('read', isSilent ? 'ETIMEDOUT' : 'ECONNRESET', { cause });
 }
 
-/** Adds to an error of `connect` what it was about. */
-export function connectError(error: Error, address: string, port: number): Error {
-  return Object.assign(error, { syscall: 'connect', address, port });
+/** Codes of `connect` whose meaning is that of TCP. */
+const PLAIN = ['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'ECONNRESET'];
+
+/** Returns the error of `connect` for its cause. */
+export function connectError(cause: Error, address: string, port: number): Error {
+  if (!(cause instanceof VerbsError)) return cause;
+  const isPlain = PLAIN.includes(cause.code) || (cause instanceof CmError && cause.reason === 'INVALID_SERVICE_ID');
+  const reason = cause.message.replace(`${cause.code}: `, '');
+  const hint = cause.code === 'ENOMEM' ? `${reason} (the option memoryBytes of openDevice is the size of all)` : reason;
+  const detail = isPlain ? {} : { detail: hint };
+  return systemError('connect', cause.code, { cause, address, port, ...detail });
+}
+
+/** Texts of Node.js for the errors of `listen` (uv_strerror). */
+const LISTEN_TEXTS: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'address already in use',
+  EADDRNOTAVAIL: 'address not available',
+};
+
+/** Returns the error of `listen` for its cause. @param host undefined: all addresses */
+export function listenError(cause: Error, host: string | undefined, port: number): Error {
+  const text = cause instanceof VerbsError ? LISTEN_TEXTS[cause.code] : undefined;
+  if (!(cause instanceof VerbsError) || text === undefined) return withDetails(cause, { syscall: 'listen' }) as Error;
+  const address = host ?? '::';
+  const error = systemError('listen', cause.code, { cause, address, ...(port !== 0 && { port }) });
+  error.message = `listen ${cause.code}: ${text} ${address}${port === 0 ? '' : `:${port}`}`;
+  return error;
 }
 
 /** An error of a call, with a code of Node.js. */
@@ -50,13 +114,41 @@ export const badType = (type: unknown): TypeError =>
 /** `close` of a server that does not listen. */
 export const notRunning = (): Error => coded(new Error('the server is not running'), 'ERR_SERVER_NOT_RUNNING');
 
+/** A local address that is no address. */
+export const badAddress = (name: string, value: unknown): TypeError =>
+  coded(new TypeError(`${name} is ${show(value)}, must be an IP address`), 'ERR_INVALID_IP_ADDRESS');
+
+/** A lookup that has found something else than an address. */
+export const badLookup = (host: string, found: unknown): TypeError =>
+  coded(
+    new TypeError(`the lookup of '${host}' returned ${show(found)}, must return IP addresses`),
+    'ERR_INVALID_IP_ADDRESS',
+  );
+
+/** All addresses of a host have failed, as Node.js tells it. */
+export function noneConnected(errors: readonly Error[]): Error {
+  const [first] = errors as readonly (Error & { readonly code?: string })[];
+  return errors.length === 1 ? (first as Error) : coded(new AggregateError(errors), first?.code ?? '');
+}
+
+/** The time for an attempt is up, and another address is tried. */
+export const attemptTimedOut = (address: string, port: number): SystemError =>
+  systemError('connect', 'ETIMEDOUT', { address, port });
+
+/** Whether the memory of the device is exhausted, or one of its tables. */
+export const isNoMemory = (error: unknown): boolean => error instanceof VerbsError && error.code === 'ENOMEM';
+
+/** A write that was begun before the connection, which was closed before it was established: the text of Node.js. */
+export const neverConnected = (): Error =>
+  coded(new Error('Socket closed before the connection was established'), 'ERR_SOCKET_CLOSED_BEFORE_CONNECTION');
+
 /** Returns a port. @param least 0 or 1 @throws RangeError */
-export function checkPort(port: unknown, least: number): number {
+export function checkPort(port: unknown, least: number, name = 'port'): number {
   const isGiven = typeof port === 'number' || (typeof port === 'string' && port.trim() !== '');
   const value = isGiven ? Number(port) : Number.NaN;
   if (Number.isInteger(value) && value >= least && value <= 65535) return value;
   throw coded(
-    new RangeError(`port is ${String(port)}, must be an integer from ${least} to 65535`),
+    new RangeError(`${name} is ${String(port)}, must be an integer from ${least} to 65535`),
     'ERR_SOCKET_BAD_PORT',
   );
 }

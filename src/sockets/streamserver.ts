@@ -1,36 +1,67 @@
 /** Connections that come in, as a server of `node:net`. */
-import { EventEmitter } from 'node:events';
-import { isIPv6 } from 'node:net';
+import { lookup } from 'node:dns/promises';
+import { captureRejectionSymbol, EventEmitter } from 'node:events';
+import { isIP, isIPv6 } from 'node:net';
+import { Deferred } from '../base/deferred.js';
+import { type Checks, checkBoolean, checkOptions, hostName, integer } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
+import { WAIT_CHECKS } from '../base/waiting.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device } from '../index.js';
 import { acceptAll, refuse } from '../transport/acceptor.js';
 import { memoryShares } from '../transport/memoryshares.js';
-import { alreadyListens, checkPort, notRunning } from './errors.js';
-import { bufferSizes, familyOf, type SocketAddress, type SocketOptions } from './options.js';
+import { listenArguments } from './callarguments.js';
+import { alreadyListens, checkPort, isNoMemory, listenError, notRunning } from './errors.js';
+import { bufferSizes, familyOf, SOCKET_CHECKS, type SocketAddress, type SocketOptions } from './options.js';
 import type { Protocol } from './protocol.js';
 import type { StreamSocket } from './streamsocket.js';
 
 /** Options of `createServer`. */
-export interface SocketServerOptions extends Omit<SocketOptions, 'signal'> {
+export interface SocketServerOptions extends Omit<SocketOptions, 'signal' | 'onread'> {
   /** Whether the sockets are paused until the program calls `resume`. Default false. */
   readonly pauseOnConnect?: boolean;
-  /** Whether the sockets send keep-alives. Default false. */
-  readonly keepAlive?: boolean;
-  /** Time between keep-alives in ms. Default 0: two hours, as in Linux. */
-  readonly keepAliveInitialDelay?: number;
+  /** Whether a rejected promise of a listener is an error of the socket or of the server, as of `EventEmitter`. */
+  readonly captureRejections?: boolean;
 }
+
+const { signal: _signal, onread: _onread, ...OF_SOCKETS } = SOCKET_CHECKS;
+/** Checks of the options of a server. */
+export const SERVER_CHECKS: Checks<SocketServerOptions> = {
+  ...OF_SOCKETS,
+  pauseOnConnect: checkBoolean,
+  captureRejections: checkBoolean,
+};
 
 /** Options of `listen`. */
 export interface SocketListenOptions {
-  /** Port, in the port space of rdma_cm; 0 for any. Default 0. */
-  readonly port?: number;
+  /** Port, in the port space of rdma_cm; 0 or undefined for any. A text with the number is a port, too. */
+  readonly port: number | undefined;
   /** Name or address of ours. Default: all addresses of the device. */
   readonly host?: string;
   /** Connections that may wait to be accepted. Default 511. */
   readonly backlog?: number;
   /** Closes the server when it is aborted. */
   readonly signal?: AbortSignal;
+  /** Has no effect: workers of `node:cluster` do not share a port. */
+  readonly exclusive?: boolean;
+}
+
+const LISTEN_CHECKS: Checks<SocketListenOptions> = {
+  port: (name, value) => checkPort(value, 0, name),
+  host: hostName,
+  backlog: integer(0, 2 ** 31 - 1),
+  signal: WAIT_CHECKS.signal,
+  exclusive: checkBoolean,
+};
+
+/** Divides options into those of a server, which checks them, and those of `listen`. */
+export function divideServerOptions(options: SocketServerOptions & Partial<SocketListenOptions>): {
+  readonly server: SocketServerOptions;
+  readonly listen: Partial<SocketListenOptions>;
+} {
+  const pick = (isOfListen: boolean) =>
+    Object.fromEntries(Object.entries(options).filter(([name]) => Object.hasOwn(LISTEN_CHECKS, name) === isOfListen));
+  return { server: pick(false), listen: pick(true) };
 }
 
 /** Connections that may wait to be accepted, as of `net.Server`. */
@@ -41,8 +72,9 @@ const QUEUE_BYTES = 131_072;
 /**
  * Listens for connections, by any protocol of byte streams. It behaves as a `net.Server`.
  *
- * Events: `listening`, `connection`, `error`, `close`, and `drop` for a connection above `maxConnections`, or of an
- * address whose connections have more of the device's memory than they leave free.
+ * Events: `listening`, `connection`, `error`, `close`, and `drop` for a connection that is refused: above
+ * `maxConnections`, of an address whose connections have more of the device's memory than they leave free, or when that
+ * memory is exhausted.
  */
 export abstract class StreamServer<S extends StreamSocket> extends EventEmitter {
   /** Most connections at once; further ones are refused. Undefined: any number. */
@@ -53,19 +85,26 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   readonly #sockets = new Set<S>();
   /** Connections that are accepted and not established yet. */
   #pending = 0;
-  #id: CmId | undefined;
-  #device: DeviceUse | undefined;
-  #isListening = false;
-  #isStarted = false;
+  /** The call of `listen`, until `close`. */
+  #listening: Listening | undefined;
+  /** The last one, until it is free. */
+  #last: Listening | undefined;
   #isRefed = true;
 
   /** @internal @throws TypeError, RangeError for wrong options */
-  constructor(protocol: Protocol, options: SocketServerOptions = {}, onConnection?: (socket: S) => void) {
-    super();
+  constructor(
+    protocol: Protocol,
+    options: SocketServerOptions = {},
+    onConnection?: (socket: S) => void,
+    checks: Checks<SocketServerOptions> = SERVER_CHECKS,
+  ) {
+    const checked = checkOptions('a server of sockets', options, checks);
+    const { captureRejections } = checked;
+    super(captureRejections === undefined ? {} : { captureRejections });
     // wrong options are told now and not with the first connection
-    const { receive, send } = bufferSizes(protocol, options);
+    const { receive, send } = bufferSizes(protocol, checked);
     this.#connectionBytes = receive.bytes + send.bytes + QUEUE_BYTES;
-    this.#options = options;
+    this.#options = checked;
     if (onConnection) this.on('connection', onConnection);
   }
 
@@ -74,37 +113,41 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   /** Whether the server listens. */
   get listening(): boolean {
-    return this.#isListening;
+    return this.#listening?.id !== undefined;
   }
 
   /**
    * Listens. The event `listening` follows, or `error`.
-   * @throws Error ERR_SERVER_ALREADY_LISTEN; RangeError ERR_SOCKET_BAD_PORT
+   * @throws TypeError, RangeError for wrong arguments; Error ERR_SERVER_ALREADY_LISTEN
    */
   listen(options: SocketListenOptions, onListening?: () => void): this;
-  listen(port?: number, host?: string, backlog?: number, onListening?: () => void): this;
-  listen(port: number, onListening: () => void): this;
-  listen(port: number, host: string, onListening: () => void): this;
-  listen(to: SocketListenOptions | number = {}, ...rest: (string | number | (() => void) | undefined)[]): this {
-    if (this.#isStarted) throw alreadyListens();
-    const host = rest.find((argument) => typeof argument === 'string');
-    const backlog = rest.find((argument) => typeof argument === 'number');
-    const listener = rest.find((argument) => typeof argument === 'function');
-    const options =
-      typeof to === 'number'
-        ? { port: to, ...(host !== undefined && { host }), ...(backlog !== undefined && { backlog }) }
-        : to;
-    const port = checkPort(options.port ?? 0, 0);
+  listen(port?: number | string | null, host?: string, backlog?: number, onListening?: () => void): this;
+  listen(port: number | string | null | undefined, onListening: () => void): this;
+  listen(port: number | string, host: string, onListening: () => void): this;
+  listen(port: number | string, backlog: number, onListening?: () => void): this;
+  listen(onListening: () => void): this;
+  listen(...call: unknown[]): this {
+    const { options, listener } = listenArguments(call);
+    if (this.#listening !== undefined) throw alreadyListens();
+    const checked = checkOptions('listen', options as SocketListenOptions, LISTEN_CHECKS);
     if (listener) this.once('listening', listener);
-    this.#isStarted = true;
-    options.signal?.addEventListener('abort', () => this.close(), { once: true });
-    void this.#listen({ ...options, port });
+    const listening = new Listening(checked, this.#last);
+    this.#listening = listening;
+    this.#last = listening;
+    this.#closeOnAbort(checked.signal);
+    try {
+      this.#bindAtOnce(listening);
+    } catch (error) {
+      process.nextTick(() => this.#fail(listening, error as Error));
+      return this;
+    }
+    void this.#listen(listening);
     return this;
   }
 
-  /** Our address and port; null before the server listens. */
+  /** Our address and port; null before the server has them: at once, unless the host is to be looked up. */
   address(): SocketAddress | null {
-    const local = this.#isListening ? this.#id?.localAddress : undefined;
+    const local = this.#listening?.id?.localAddress;
     return local ? { ...local, family: isIPv6(local.address) ? 'IPv6' : 'IPv4' } : null;
   }
 
@@ -119,84 +162,122 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
    * @param onClose called then; with an error when the server did not listen
    */
   close(onClose?: (error?: Error) => void): this {
-    if (!this.#isStarted) {
-      if (onClose) process.nextTick(onClose, notRunning());
-      return this;
-    }
-    if (onClose) this.once('close', onClose);
-    void this.#stop();
+    const listening = this.#listening;
+    if (onClose) this.once('close', () => onClose(...(listening ? [] : [notRunning()])));
+    this.#listening = undefined;
+    listening?.end();
+    this.#emitCloseIfEnded();
     return this;
   }
 
   /** Closes the server and waits for `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#isStarted) await new Promise<void>((resolve) => this.close(() => resolve()));
+    if (this.#listening !== undefined) await new Promise<void>((resolve) => this.close(() => resolve()));
+  }
+
+  /** Ends the connection of a listener of `connection` whose promise was rejected (`captureRejections`). */
+  override [captureRejectionSymbol](error: Error, event: string | symbol, ...call: unknown[]): void {
+    if (event === 'connection') (call[0] as S).destroy(error);
+    else this.emit('error', error);
   }
 
   /** Keeps the process running while the server listens. This is the default. */
   ref(): this {
     this.#isRefed = true;
-    this.#id?.channel.ref();
+    this.#listening?.id?.channel.ref();
     return this;
   }
 
   /** Lets the process exit although the server listens. */
   unref(): this {
     this.#isRefed = false;
-    this.#id?.channel.unref();
+    this.#listening?.id?.channel.unref();
     return this;
   }
 
-  async #listen({ port = 0, host, backlog = BACKLOG }: SocketListenOptions): Promise<void> {
-    try {
-      this.#device = await useDevice(this.#options.device, host);
-      const id = createCmId(this.#device.device);
-      this.#id = id;
-      if (!this.#isRefed) id.channel.unref();
-      await id.bindAddr(host ?? '::', port);
-      await id.listen({ backlog });
-    } catch (error) {
-      await this.#stopListening();
-      this.#isStarted = false;
-      const described = Object.assign(error as Error, { syscall: 'listen', ...(host && { address: host }), port });
-      callProgram(() => this.emit('error', described), false);
-      return;
+  #closeOnAbort(signal: AbortSignal | undefined): void {
+    if (signal === undefined) return;
+    const onAbort = () => this.close();
+    if (signal.aborted) process.nextTick(onAbort);
+    else {
+      signal.addEventListener('abort', onAbort, { once: true });
+      this.once('close', () => signal.removeEventListener('abort', onAbort));
     }
-    if (!this.#isStarted) return;
-    this.#isListening = true;
-    void acceptAll(
-      this.#id,
-      (request) => this.#accept(request),
-      (error) => this.#fail(error),
-    );
-    callProgram(() => this.emit('listening'), false);
   }
 
-  async #accept(id: CmId): Promise<void> {
+  /** All addresses of a device of the program need no wait: `address` tells the port at once, as that of Node.js. */
+  #bindAtOnce(listening: Listening): void {
+    const { device } = this.#options;
+    const { host } = listening.options;
+    if (device !== undefined && (host === undefined || isIP(host) !== 0)) this.#bind(listening, device, host);
+  }
+
+  #bind(listening: Listening, device: Device, host = '::'): void {
+    const id = createCmId(device);
+    listening.id = id;
+    if (!this.#isRefed) id.channel.unref();
+    id.bindNow(host, Number(listening.options.port));
+  }
+
+  async #listen(listening: Listening): Promise<void> {
+    const { host, backlog } = listening.options;
+    const { device } = this.#options;
+    try {
+      await listening.portIsFree;
+      if (listening.id === undefined) {
+        const address = host !== undefined && isIP(host) === 0 ? (await lookup(host)).address : host;
+        const use = await useDevice(device, address);
+        listening.use(use);
+        if (!listening.isWanted) return;
+        this.#bind(listening, use.device, address);
+      }
+      await listening.id?.listen({ backlog: backlog || BACKLOG });
+    } catch (error) {
+      if (listening.isWanted) this.#fail(listening, error as Error);
+      return;
+    }
+    if (!listening.isWanted) return;
+    void acceptAll(
+      listening.id as CmId,
+      (request) => this.#accept(request, listening),
+      (error) => this.#onDeviceFailure(error),
+    );
+    process.nextTick(() => {
+      if (listening.isWanted) this.emit('listening');
+    });
+  }
+
+  async #accept(id: CmId, listening: Listening): Promise<void> {
     const isFull = this.maxConnections !== undefined && this.#sockets.size + this.#pending >= this.maxConnections;
     const [memory, client] = [memoryShares(id.device as Device), id.remoteAddress?.address ?? ''];
-    if (isFull || !memory.take(client, this.#connectionBytes)) {
-      callProgram(() => this.emit('drop', dropped(id)), false);
+    if (!listening.isWanted || isFull || !memory.take(client, this.#connectionBytes)) {
+      if (listening.isWanted) callProgram(() => this.emit('drop', dropped(id)), false);
       await refuse(id, { reason: 'NO_RESOURCES' });
       return;
     }
-    const release = () => memory.release(client, this.#connectionBytes);
-    const { pauseOnConnect, keepAlive, keepAliveInitialDelay, device: _, ...options } = this.#options;
+    const release = listening.retain(() => memory.release(client, this.#connectionBytes));
+    const { pauseOnConnect, captureRejections: _, ...options } = this.#options;
     const socket = this.newSocket(options);
-    let start: () => void;
     this.#pending++;
-    try {
-      start = await socket.accept(id);
-    } catch {
+    const ends = dropped(id);
+    const start = await socket.accept(id).catch((error) => {
       // A peer that speaks another protocol, or that has given up, concerns nobody else.
+      if (isNoMemory(error) && listening.isWanted) callProgram(() => this.emit('drop', ends), false);
+    });
+    this.#pending--;
+    if (start === undefined) {
       release();
+      this.#emitCloseIfEnded();
       return;
-    } finally {
-      this.#pending--;
     }
     this.#add(socket, release);
+    if (!listening.isWanted) {
+      // the server was closed meanwhile: the program does not know the socket, and gets no event after `close`
+      socket.on('error', () => {}).destroy();
+      return;
+    }
+    socket.server = this;
     if (pauseOnConnect) socket.pause();
-    if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
     callProgram(() => this.emit('connection', socket), false);
     start();
   }
@@ -210,30 +291,77 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     });
   }
 
-  #fail(error: Error): void {
-    callProgram(() => this.emit('error', error), false);
-    void this.#stop();
+  /** `listen` has failed. */
+  #fail(listening: Listening, error: Error): void {
+    if (this.#listening === listening) this.#listening = undefined;
+    const { host, port } = listening.options;
+    listening.end();
+    callProgram(() => this.emit('error', listenError(error, host, Number(port))), false);
   }
 
-  async #stop(): Promise<void> {
-    this.#isStarted = false;
-    this.#isListening = false;
-    await this.#id?.close();
-    this.#id = undefined;
-    this.#emitCloseIfEnded();
+  #onDeviceFailure(error: Error): void {
+    callProgram(() => this.emit('error', error), false);
+    this.close();
   }
 
   #emitCloseIfEnded(): void {
-    if (this.#isStarted || this.#sockets.size > 0) return;
-    void this.#stopListening().then(() => callProgram(() => this.emit('close'), false));
+    if (this.#listening !== undefined || this.#sockets.size + this.#pending > 0) return;
+    const freed = this.#last?.freed ?? Promise.resolve();
+    void freed.then(() => callProgram(() => this.emit('close'), false));
+  }
+}
+
+/** A call of `listen`: its id, and the device that the id and the accepted sockets use. */
+class Listening {
+  id: CmId | undefined;
+  /** Whether the server was not closed meanwhile. */
+  isWanted = true;
+  /** Resolves when the last call has left the port. */
+  readonly portIsFree: Promise<unknown>;
+  readonly #freed = new Deferred<void>();
+  #closing: Promise<void> | undefined;
+  #device: DeviceUse | undefined;
+  /** The call itself, and the sockets. */
+  #users = 1;
+
+  constructor(
+    readonly options: SocketListenOptions,
+    last: Listening | undefined,
+  ) {
+    this.portIsFree = last === undefined ? Promise.resolve() : Promise.resolve(last.#closing);
   }
 
-  async #stopListening(): Promise<void> {
-    const [id, device] = [this.#id, this.#device];
-    this.#id = undefined;
-    this.#device = undefined;
-    await id?.close();
-    await device?.close();
+  /** Resolves when nothing is left. */
+  get freed(): Promise<void> {
+    return this.#freed.promise;
+  }
+
+  /** Uses a device as long as there are users. */
+  use(device: DeviceUse): void {
+    this.#device = device;
+    if (this.#users === 0) void device.close().then(() => this.#freed.resolve());
+  }
+
+  /** Adds a user. @returns a function that removes it */
+  retain(onRelease: () => void): () => void {
+    this.#users++;
+    return () => {
+      onRelease();
+      this.#release();
+    };
+  }
+
+  /** Listens no more. The device stays open for the sockets. A second call does nothing. */
+  end(): void {
+    if (this.#closing !== undefined) return;
+    this.isWanted = false;
+    this.#closing = Promise.resolve(this.id?.close());
+    void this.#closing.then(() => this.#release());
+  }
+
+  #release(): void {
+    if (--this.#users > 0) return;
+    void Promise.resolve(this.#device?.close()).then(() => this.#freed.resolve());
   }
 }
 

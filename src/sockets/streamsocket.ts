@@ -1,37 +1,40 @@
 /** A connection as a socket of `node:net`: the same properties, and the same events in their order. */
 
-import { lookup } from 'node:dns';
-import { isIP, isIPv6 } from 'node:net';
+import type { EventEmitter } from 'node:events';
+import { getDefaultAutoSelectFamilyAttemptTimeout, isIP } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
-import { wrongNumber, wrongType } from '../base/options.js';
-import { transition } from '../base/transitions.js';
+import { type Checks, checkOptions, wrongNumber, wrongType } from '../base/options.js';
 import { callProgram } from '../base/uncaught.js';
-import { within } from '../base/within.js';
-import { type DeviceUse, useDevice } from '../deviceuse.js';
-import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
-import { untilDisconnected } from '../transport/disconnect.js';
+import { type CmId, VerbsError } from '../index.js';
 import { ReadSide, WriteSide } from '../transport/duplexsides.js';
-import { brokenPipe, connectError, failureOf, reset } from './errors.js';
+import { connectArguments } from './callarguments.js';
+import {
+  attemptTimedOut,
+  brokenPipe,
+  connectError,
+  endedByPeer,
+  neverConnected,
+  noneConnected,
+  reset,
+} from './errors.js';
+import { resolveHost } from './lookup.js';
+import { OnReadSink } from './onread.js';
 import {
   bufferSizes,
   connectOptions,
   familyOf,
+  SOCKET_CHECKS,
   type SocketAddress,
   type SocketConnectOptions,
   type SocketOptions,
 } from './options.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
-import { ESTABLISHED, NEXT, type StreamState } from './streamstate.js';
+import { type Ends, StreamConnection } from './streamconnection.js';
 
 /** Time between keep-alives, as in Linux (ms). */
 const KEEP_ALIVE_MS = 7_200_000;
-/**
- * Time in which a peer has to acknowledge the last bytes, to disconnect when it has closed, and to answer a disconnect
- * (ms). Stock peers repeat a message after half a second.
- */
-const LEAVE_MS = 5000;
-/** Time in which our end answers the peer's repetitions, or the peer what we wrote, before we disconnect first (ms). */
-const LINGER_MS = 200;
+/** Least time for an attempt to connect before the next address is tried (ms), as of `net.Socket`. */
+const MIN_ATTEMPT_MS = 10;
 
 /**
  * One end of a connection that carries a byte stream, by rsockets or another protocol. It behaves as a `net.Socket`.
@@ -45,43 +48,36 @@ export abstract class StreamSocket extends Duplex {
   bytesRead = 0;
   /** Time of `setTimeout` in ms; undefined without one. */
   timeout: number | undefined;
+  /** Addresses that `connect` has tried, `address:port`, where a host has several; undefined otherwise. */
+  declare autoSelectFamilyAttemptedAddresses: string[];
+  /** The server that has accepted the socket; null otherwise. */
+  server: EventEmitter | null = null;
   readonly #protocol: Protocol;
   readonly #options: SocketOptions;
   readonly #sizes: BufferSizes;
-  #transport: Transport | undefined;
-  #id: CmId | undefined;
-  /** The peer's address, also after the close. */
-  #remote: CmId['remoteAddress'];
-  #device: DeviceUse | undefined;
-  /** Settles when the connection before has left nothing. */
-  #left: Promise<void> | undefined;
-  /** Settles when the allocation that has begun has ended. */
-  #opening: Promise<void> | undefined;
-  #state: StreamState = 'idle';
-  /** An error of an accepted socket, which waits until the program knows the socket. */
-  #earlyError: Error | undefined;
-  /** Our end was said before that of the peer was known. */
-  #endedFirst = false;
+  #connection: StreamConnection | undefined;
+  #isConnecting = false;
   #isReset = false;
   /** Our end was said, in a protocol that cannot say it: the peer is taken to write no more. */
   #isPeerEndAssumed = false;
   #isRefed = true;
-  #reading = this.#newReadSide();
+  #reading: ReadSide;
   #writing = new WriteSide();
   #finalCallback: ((error?: Error | null) => void) | undefined;
-  /** Called when everything is acknowledged, or never will be; and when the peer has disconnected. */
-  #onIdle: (() => void) | undefined;
-  #onDisconnect: (() => void) | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
   #keepAliveTimer: NodeJS.Timeout | undefined;
 
   /** @internal @throws TypeError, RangeError for wrong options */
-  constructor(protocol: Protocol, options: SocketOptions = {}) {
-    const { allowHalfOpen = false, signal } = options;
-    super({ allowHalfOpen, emitClose: false });
+  constructor(protocol: Protocol, options: SocketOptions = {}, checks: Checks<SocketOptions> = SOCKET_CHECKS) {
+    const checked = checkOptions('a socket', options, checks);
+    const { allowHalfOpen = false, signal, highWaterMark, keepAlive } = checked;
+    super({ allowHalfOpen, emitClose: false, ...(highWaterMark !== undefined && { highWaterMark }) });
     this.#protocol = protocol;
-    this.#options = options;
-    this.#sizes = bufferSizes(protocol, options);
+    this.#options = checked;
+    this.#sizes = bufferSizes(protocol, checked);
+    this.#reading = this.#newReadSide();
+    this.on('end', this.#onEnd);
+    if (keepAlive) this.setKeepAlive(true, checked.keepAliveInitialDelay);
     // not by an option of Duplex, as an aborted signal destroys at once
     if (signal) addAbortSignal(signal, this);
   }
@@ -89,62 +85,52 @@ export abstract class StreamSocket extends Duplex {
   /**
    * @internal Accepts a request.
    * @returns a function that starts events, to be called after the program has the socket
-   * @throws as `id.accept`; VerbsError EOPNOTSUPP when the peer speaks another protocol, ENOMEM
+   * @throws as `StreamConnection.accept`
    */
   async accept(id: CmId): Promise<() => void> {
-    this.#id = id;
-    this.#setState('accepting');
-    try {
-      const transport = await this.#open(id.device as Device, id);
-      transport.onPeerData(id.request?.privateData ?? new Uint8Array(0));
-      await id.accept({ ...this.#protocol.connParam, privateData: transport.privateData });
-      this.#setState('accepted');
-      this.#remote = id.remoteAddress;
-      return () => this.#start(transport);
-    } catch (error) {
-      await this.#free();
-      throw error;
-    }
+    const connection = this.#newConnection();
+    await connection.accept(id);
+    return () => this.#start(connection);
   }
 
   /** @internal The transport of an established connection. @throws VerbsError EINVAL */
   protected get transport(): Transport {
-    if (this.#transport === undefined || !this.#isEstablished)
-      throw new VerbsError('EINVAL', 'the socket is not connected');
-    return this.#transport;
+    const transport = this.#connection?.transport;
+    if (transport === undefined) throw new VerbsError('EINVAL', 'the socket is not connected');
+    return transport;
   }
 
   // ---- what programs of node:net call ----
 
   /**
-   * Connects to a peer. The event `connect` follows, or `error` and `close`. A socket that was closed may connect
-   * again.
+   * Connects to a peer. The event `connect` follows, or `error` and `close`. A destroyed socket may connect again.
    * @throws TypeError, RangeError for wrong arguments; VerbsError EINVAL when it is connected or connecting
    */
   connect(options: SocketConnectOptions, onConnect?: () => void): this;
-  connect(port: number, host?: string, onConnect?: () => void): this;
-  connect(port: number, onConnect?: () => void): this;
-  connect(to: SocketConnectOptions | number, ...rest: (string | (() => void) | undefined)[]): this {
-    const options = connectOptions(to, rest[0]);
-    if (!NEXT[this.#state].includes('connecting')) throw new VerbsError('EINVAL', 'the socket is connected already');
-    const listener = rest.find((argument) => typeof argument === 'function');
-    if (listener) this.once('connect', listener as () => void);
+  connect(port: number | string, host?: string, onConnect?: () => void): this;
+  connect(port: number | string, onConnect?: () => void): this;
+  connect(...call: unknown[]): this {
+    const { options, listener } = connectArguments(call);
+    const checked = connectOptions(options);
+    if (this.#connection !== undefined && !this.destroyed)
+      throw new VerbsError('EINVAL', 'the socket is connected already');
+    if (listener) this.once('connect', listener);
     if (this.destroyed) this.#renew();
-    this.#setState('connecting');
-    if (options.keepAlive) this.setKeepAlive(true, options.keepAliveInitialDelay);
+    this.#isConnecting = true;
+    if (checked.keepAlive) this.setKeepAlive(true, checked.keepAliveInitialDelay);
     this.#touch();
-    void this.#connect(options);
+    void this.#connect(checked, this.#newConnection());
     return this;
   }
 
   /** Whether `connect` was called and the connection is not established yet. */
   get connecting(): boolean {
-    return this.#state === 'connecting';
+    return this.#isConnecting;
   }
 
   /** Whether the connection is not established yet. */
   get pending(): boolean {
-    return !this.#isEstablished;
+    return this.#connection?.isEstablished !== true;
   }
 
   /** `opening`, `open`, `readOnly`, `writeOnly` or `closed`. */
@@ -160,13 +146,18 @@ export abstract class StreamSocket extends Duplex {
     return this.#writing.bytesEnded + this.writableLength;
   }
 
+  /** Bytes that wait in the stream. Node.js prefers `writableLength`. */
+  get bufferSize(): number {
+    return this.writableLength;
+  }
+
   /** The peer's IP address; undefined before the connection is established. */
   get remoteAddress(): string | undefined {
-    return this.#remote?.address;
+    return this.#connection?.remote?.address;
   }
   /** The peer's port; undefined before the connection is established. */
   get remotePort(): number | undefined {
-    return this.#remote?.port;
+    return this.#connection?.remote?.port;
   }
   /** `IPv4` or `IPv6`; undefined before the connection is established. */
   get remoteFamily(): 'IPv4' | 'IPv6' | undefined {
@@ -174,11 +165,11 @@ export abstract class StreamSocket extends Duplex {
   }
   /** Our IP address; undefined before there is one, and after the close. */
   get localAddress(): string | undefined {
-    return this.#id?.localAddress?.address;
+    return this.#connection?.local?.address;
   }
   /** Our port; undefined before there is one. */
   get localPort(): number | undefined {
-    return this.#id?.localAddress?.port;
+    return this.#connection?.local?.port;
   }
   /** `IPv4` or `IPv6`; undefined before there is an address. */
   get localFamily(): 'IPv4' | 'IPv6' | undefined {
@@ -223,16 +214,26 @@ export abstract class StreamSocket extends Duplex {
 
   /** Keeps the process running while the socket is open. This is the default. */
   ref(): this {
-    this.#isRefed = true;
-    this.#updateRef();
+    this.#setRef(true);
     return this;
   }
 
   /** Lets the process exit although the socket is open. */
   unref(): this {
-    this.#isRefed = false;
-    this.#updateRef();
+    this.#setRef(false);
     return this;
+  }
+
+  /** Reads no more until `resume`. */
+  override pause(): this {
+    if (this.#options.onread) this.#reading.pause();
+    return super.pause();
+  }
+
+  /** Reads again. */
+  override resume(): this {
+    if (this.#options.onread) this._read();
+    return super.resume();
   }
 
   /** Destroys the socket when all data is written. */
@@ -278,143 +279,142 @@ export abstract class StreamSocket extends Duplex {
 
   /** @internal */
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    const isOrderly = error === null && !this.#isReset && NEXT[this.#state].includes('leaving');
-    this.#setState(isOrderly ? 'leaving' : this.#isEstablished ? 'closing' : 'cancelling');
     clearTimeout(this.#idleTimer);
     clearInterval(this.#keepAliveTimer);
-    const left = isOrderly ? this.#leave(this.#transport as Transport) : this.#free();
-    this.#left = left
+    this.#isConnecting = false;
+    const [connection, writing] = [this.#connection, this.#writing];
+    const wasEstablished = connection?.isEstablished === true;
+    // the bytes of the write under way are lost as far as they are not taken, and Node.js tells no error
+    if (wasEstablished) process.nextTick(() => writing.refuse(null));
+    const left = this.#isReset ? connection?.close() : connection?.leave(this.writableFinished);
+    callback(error);
+    void Promise.resolve(left)
       .catch(() => {})
       .then(() => {
-        // unless the program connects again
-        if (this.#state !== 'connecting') this.#setState('closed');
-        callback(error);
         // after the event `error`, which `callback` emits in the next tick
-        setImmediate(() => this.emit('close', error !== null));
+        setImmediate(() => {
+          callProgram(() => this.emit('close', error !== null), false);
+          if (!wasEstablished) writing.refuse(neverConnected());
+        });
       });
   }
 
-  // ---- states ----
-
-  #setState(to: StreamState): void {
-    this.#state = transition(NEXT, this.#state, to, 'a socket');
-  }
-
-  /** Whether there is a connection, or the rest of one. */
-  get #isEstablished(): boolean {
-    return ESTABLISHED.includes(this.#state);
-  }
-
-  /** Whether the peer has disconnected, or we wait for it no more. */
-  get #isDisconnected(): boolean {
-    return this.#state === 'disconnected' || this.#state === 'closing';
-  }
-
   // ---- connecting ----
+
+  #newConnection(): StreamConnection {
+    const own = (call: () => void) => () => {
+      if (this.#connection === connection && !this.destroyed) call();
+    };
+    const connection = new StreamConnection(this.#protocol, this.#sizes, {
+      onReadable: own(() => this.#deliver()),
+      onWritable: own(() => this.#send()),
+      onFailure: (error) => own(() => this.#fail(error))(),
+      onDisconnected: (isComplete) => own(() => this.#onDisconnected(isComplete))(),
+    });
+    connection.isRefed = this.#isRefed;
+    this.#connection = connection;
+    return connection;
+  }
+
+  #setRef(isRefed: boolean): void {
+    this.#isRefed = isRefed;
+    if (this.#connection) this.#connection.isRefed = isRefed;
+  }
 
   /** Takes back what the last connection has left. */
   #renew(): void {
     // as net.Socket does, by a method that the types of Node.js leave out
     (this as unknown as { _undestroy(): void })._undestroy();
+    // `#onEnd` has replaced it
+    Reflect.deleteProperty(this, 'write');
     this.bytesRead = 0;
     this.#reading = this.#newReadSide();
     this.#writing = new WriteSide();
-    this.#endedFirst = false;
     this.#isReset = false;
     this.#isPeerEndAssumed = false;
     this.#finalCallback = undefined;
-    this.#remote = undefined;
   }
 
-  async #connect(options: SocketConnectOptions): Promise<void> {
-    const { port, host = 'localhost', family = 0, localAddress, localPort = 0, lookup: resolve = lookup } = options;
-    let address = host;
+  async #connect(options: SocketConnectOptions, first: StreamConnection): Promise<void> {
+    const { port, localAddress, localPort } = options;
+    const ends = { port, ...(localAddress !== undefined && { localAddress }), ...(localPort && { localPort }) };
+    const errors: Error[] = [];
+    let connection = first;
+    const isWanted = () => this.#connection === connection && !this.destroyed;
     try {
-      await this.#left;
-      if (isIP(host) === 0) address = await this.#lookUp(resolve, host, family);
-      this.#assertAlive();
-      this.#device = await useDevice(this.#options.device, address);
-      this.#assertAlive();
-      const id = createCmId(this.#device.device);
-      this.#id = id;
-      this.#updateRef();
-      if (localAddress !== undefined || localPort !== 0)
-        await id.bindAddr(localAddress ?? (isIPv6(address) ? '::' : '0.0.0.0'), localPort);
-      await id.resolveAddr(address, port);
-      await id.resolveRoute();
-      const transport = await this.#open(this.#device.device, id);
-      this.#assertAlive();
-      const { privateData } = await id.connect({
-        ...this.#protocol.connParam,
-        privateData: transport.privateData,
-      });
-      this.#assertAlive();
-      transport.onPeerData(privateData);
-      this.#establish(transport);
+      const addresses = await resolveHost(options, (error, address, family) =>
+        callProgram(() => isWanted() && this.emit('lookup', error, address, family, options.host), false),
+      );
+      const attempted: string[] = [];
+      if (addresses.length > 1) this.autoSelectFamilyAttemptedAddresses = attempted;
+      for (const [i, address] of addresses.entries()) {
+        if (!isWanted()) return;
+        if (i > 0) connection = this.#newConnection();
+        attempted.push(`${address}:${port}`);
+        const isLast = i === addresses.length - 1;
+        const error = await this.#attempt(connection, { ...ends, address }, isLast ? undefined : options);
+        if (!isWanted()) return;
+        if (error === undefined) {
+          this.#establish(connection);
+          return;
+        }
+        errors.push(error);
+      }
     } catch (error) {
-      if (this.destroyed) await this.#free();
-      else this.destroy(connectError(error as Error, address, port));
+      errors.push(error as Error);
+    }
+    if (isWanted()) this.#fail(noneConnected(errors));
+  }
+
+  /**
+   * Tries an address.
+   * @param limits the time, where another address follows
+   * @returns the error; undefined when the connection is established
+   */
+  async #attempt(
+    connection: StreamConnection,
+    ends: Ends,
+    limits: SocketConnectOptions | undefined,
+  ): Promise<Error | undefined> {
+    const { address, port } = ends;
+    const family = isIP(address);
+    const tell = (event: string, ...more: unknown[]) => {
+      if (!this.destroyed) callProgram(() => this.emit(event, address, port, family, ...more), false);
+    };
+    let isLate = false;
+    const abandon = () => {
+      isLate = true;
+      tell('connectionAttemptTimeout');
+      void connection.close();
+    };
+    const { autoSelectFamilyAttemptTimeout: ms = getDefaultAutoSelectFamilyAttemptTimeout() } = limits ?? {};
+    const timer = limits && setTimeout(abandon, Math.max(ms, MIN_ATTEMPT_MS));
+    tell('connectionAttempt');
+    try {
+      await connection.connect(this.#options.device, ends);
+      return undefined;
+    } catch (cause) {
+      const error = isLate ? attemptTimedOut(address, port) : connectError(cause as Error, address, port);
+      if (!isLate) tell('connectionAttemptFailed', error);
+      return error;
+    } finally {
+      clearTimeout(timer);
     }
   }
 
-  /** Ends `#connect` when the socket was destroyed meanwhile. */
-  #assertAlive(): void {
-    if (this.destroyed) throw new VerbsError('ECANCELED', 'the socket was destroyed');
-  }
-
-  /** Resolves a name, and emits `lookup`. */
-  #lookUp(resolve: typeof lookup, host: string, family: number): Promise<string> {
-    return new Promise((done, fail) => {
-      resolve(host, { family }, (error, address, found) => {
-        this.emit('lookup', error, address, found, host);
-        if (error) fail(error);
-        else done(address);
-      });
-    });
-  }
-
-  #open(device: Device, id: CmId): Promise<Transport> {
-    const opening = this.#allocate(device, id);
-    this.#opening = opening.then(
-      () => {},
-      () => {},
-    );
-    return opening;
-  }
-
-  /** Allocates the memory and the queue pair of the connection. */
-  async #allocate(device: Device, id: CmId): Promise<Transport> {
-    const transport = await this.#protocol.open(device, this.#sizes, {
-      onReadable: () => this.#deliver(),
-      onWritable: () => this.#send(),
-      onFailure: (error) => this.#onFailure(error),
-    });
-    this.#transport = transport;
-    const qp = await id.createQp(transport.pd, transport.qpOptions);
-    transport.use(qp);
-    return transport;
-  }
-
-  #establish(transport: Transport): void {
-    this.#setState('open');
-    this.#remote = this.#id?.remoteAddress;
+  #establish(connection: StreamConnection): void {
+    this.#isConnecting = false;
     callProgram(() => this.emit('connect'), false);
     callProgram(() => this.emit('ready'), false);
-    this.#start(transport);
+    this.#start(connection);
   }
 
   /** Begins to read and to write. */
-  #start(transport: Transport): void {
+  #start(connection: StreamConnection): void {
+    if (this.destroyed || this.#connection !== connection) return;
+    connection.start();
     if (this.destroyed) return;
-    if (this.#earlyError) {
-      this.destroy(this.#earlyError);
-      return;
-    }
-    if (this.#state === 'accepted') this.#setState('open');
-    this.#updateRef();
-    void this.#awaitDisconnect();
     this.#touch();
-    this.#use(() => transport.start(), undefined);
     if (!this.isPaused()) this.read(0);
     this.#send();
     this.#deliver();
@@ -424,70 +424,69 @@ export abstract class StreamSocket extends Duplex {
   // ---- reading and writing ----
 
   #newReadSide(): ReadSide {
-    return new ReadSide(this, (bytes) => {
+    const onRead = (bytes: number) => {
       this.bytesRead += bytes;
       this.#touch();
-    });
+    };
+    const { onread } = this.#options;
+    return new ReadSide(this, onRead, onread && new OnReadSink(onread));
   }
 
   /** Passes data to the reader as long as it wants more. */
   #deliver(): void {
-    const transport = this.#transport;
-    if (transport === undefined || !this.#isEstablished || this.destroyed) return;
-    let isEnd = this.#use(() => this.#reading.deliver(transport), false);
-    if (this.#isPeerEndAssumed && !transport.hasData) isEnd = this.#reading.end() || isEnd;
+    if (this.destroyed) return;
+    const isEnd = this.#connection?.call((transport) => {
+      const isNew = this.#reading.deliver(transport);
+      return (this.#isPeerEndAssumed && !transport.hasData && this.#reading.end()) || isNew;
+    }, false);
     // `read` emits `end` also when nobody reads, as there is nothing to be read
     if (isEnd) callProgram(() => this.read(0), null);
   }
 
   /** Gives the transport what it has room for. */
   #send(): void {
-    const transport = this.#transport;
-    if (transport === undefined || !this.#isEstablished) return;
-    if (transport.isPeerGone || this.#isDisconnected) this.#writing.refuse(brokenPipe());
-    else if (this.#use(() => this.#writing.send(transport), false) && !this.destroyed) this.#touch();
-    if (transport.isIdle) this.#onIdle?.();
+    const connection = this.#connection;
+    if (connection?.isEstablished !== true) return;
+    if (!connection.isWritable) this.#writing.refuse(brokenPipe());
+    else if (connection.call((transport) => this.#writing.send(transport), false) && !this.destroyed) this.#touch();
   }
 
   /** Tells the peer that no more follows. All data was taken by the transport before. */
   #sendEnd(): void {
-    const [transport, callback] = [this.#transport, this.#finalCallback];
+    const [connection, callback] = [this.#connection, this.#finalCallback];
     if (callback === undefined || this.connecting) return;
     this.#finalCallback = undefined;
-    if (transport === undefined || !this.#isEstablished || transport.isPeerGone || this.#isDisconnected) {
+    if (connection?.isWritable !== true) {
       callback();
       return;
     }
-    this.#endedFirst = !transport.isPeerEnded;
-    this.#use(() => transport.end(transport.isPeerEnded), undefined);
-    if (!this.#protocol.hasHalfClose) void this.#awaitAnswer(transport);
+    connection.end();
+    if (!this.#protocol.hasHalfClose) void this.#awaitAnswer(connection);
     // `finish` and `close` have a turn of their own, as of a socket of TCP
     setImmediate(callback);
   }
 
   /** Our end cannot be told: the peer has some time to answer what was written, and to disconnect first. */
-  async #awaitAnswer(transport: Transport): Promise<void> {
-    await within(LEAVE_MS, this.#idle(transport));
-    await within(LINGER_MS, this.#disconnect());
+  async #awaitAnswer(connection: StreamConnection): Promise<void> {
+    await connection.untilAnswered();
+    if (this.#connection !== connection) return;
     this.#isPeerEndAssumed = true;
     this.#deliver();
   }
 
-  /** Resolves when the peer has disconnected. */
-  #disconnect(): Promise<void> {
-    if (this.#isDisconnected) return Promise.resolve();
-    return new Promise((resolve) => {
-      this.#onDisconnect = resolve;
-    });
-  }
-
-  /** Resolves when everything is acknowledged, or nothing more will be. */
-  #idle(transport: Transport): Promise<void> {
-    if (transport.isIdle || this.#isDisconnected) return Promise.resolve();
-    return new Promise((resolve) => {
-      this.#onIdle = resolve;
-    });
-  }
+  /** A write after both ends fails with EPIPE, as that of `net.Socket`, which replaces `write` here, too. */
+  readonly #onEnd = (): void => {
+    if (this.allowHalfOpen) return;
+    const { write } = this;
+    this.write = (...call: unknown[]): boolean => {
+      if (!this.writableEnded) return Reflect.apply(write, this, call);
+      const error = endedByPeer();
+      const callback = call.find((argument) => typeof argument === 'function');
+      if (callback) process.nextTick(callback as (error: Error) => void, error);
+      this.destroy(error);
+      return false;
+    };
+  };
 
   /** Something was read or written: the time of `setTimeout` starts again. */
   #touch(): void {
@@ -495,89 +494,26 @@ export abstract class StreamSocket extends Duplex {
     if (this.timeout) this.#idleTimer = setTimeout(() => this.emit('timeout'), this.timeout).unref();
   }
 
-  // ---- the end ----
-
-  async #awaitDisconnect(): Promise<void> {
-    const id = this.#id as CmId;
-    if (await untilDisconnected(id)) this.#onDisconnected();
-    else if (!this.destroyed) this.destroy(new VerbsError('ECANCELED', 'the device was closed'));
-  }
-
-  /** The connection has ended. That is an error unless both ends have said that they write no more. */
-  #onDisconnected(): void {
-    const transport = this.#transport;
-    if (this.#state === 'leaving') this.#setState('closing');
-    else if (this.#state === 'open') this.#setState('disconnected');
-    // it is our own disconnect
-    else return;
-    this.#onDisconnect?.();
-    if (transport === undefined) return;
-    const isComplete = this.#use(() => transport.disconnected(), false);
-    this.#onIdle?.();
-    if (this.destroyed) return;
-    if (!isComplete) this.destroy(reset());
-    else {
-      this.#send();
-      this.#deliver();
-    }
-  }
-
-  /** Calls the transport. An exception of the transport ends this socket alone. */
-  #use<T>(call: () => T, otherwise: T): T {
-    try {
-      return call();
-    } catch (error) {
-      this.#fail(failureOf(error as Error));
-      return otherwise;
-    }
-  }
-
-  #onFailure(cause: Error): void {
-    if (!this.destroyed) this.#fail(failureOf(cause));
-  }
-
-  #fail(error: Error): void {
-    if (this.#state === 'accepting' || this.#state === 'accepted') this.#earlyError ??= error;
-    else this.destroy(error);
-  }
-
-  /** Ends the connection in order: what was written arrives, and the peer learns of the end. */
-  async #leave(transport: Transport): Promise<void> {
-    const isSaid = this.writableFinished && (transport.isPeerEnded || this.#endedFirst);
-    const isPeerLast = this.#endedFirst || transport.isPeerGone;
-    if (!transport.isPeerGone && !(isSaid && transport.isPeerEnded)) this.#use(() => transport.end(true), undefined);
-    await within(LEAVE_MS, this.#idle(transport));
-    // The peer's end was the last message: it disconnects when it knows that we have it. An ACK may be lost, and an
-    // adapter that repeats for ever, as rxe does, would never know without our queue pair.
-    if (isPeerLast && transport.isPeerEnded)
-      await within(transport.isPeerGone ? LEAVE_MS : LINGER_MS, this.#disconnect());
-    transport.stop();
-    await this.#free();
-  }
-
   /** Sends a keep-alive. It may be due earlier than the connection. */
   #probe(): void {
-    if (this.#isEstablished && !this.destroyed) this.#use(() => this.#transport?.probe(), undefined);
+    if (!this.destroyed) this.#connection?.call((transport) => transport.probe(), undefined);
   }
 
-  /** Disconnects, and frees everything. A second call does nothing. */
-  async #free(): Promise<void> {
-    if (this.#state === 'leaving') this.#setState('closing');
-    const [id, device] = [this.#id, this.#device];
-    this.#device = undefined;
-    this.#transport?.stop();
-    if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout: LEAVE_MS }).catch(() => {});
-    await id?.close();
-    await this.#opening;
-    const transport = this.#transport;
-    this.#transport = undefined;
-    if (this.#id === id) this.#id = undefined;
-    await transport?.close();
-    await device?.close();
+  // ---- the end ----
+
+  /** The connection has ended. That is an error unless both ends have said that they write no more. */
+  #onDisconnected(isComplete: boolean): void {
+    if (!isComplete) {
+      this.#fail(reset());
+      return;
+    }
+    this.#send();
+    this.#deliver();
   }
 
-  #updateRef(): void {
-    if (this.#isRefed) this.#id?.channel.ref();
-    else this.#id?.channel.unref();
+  /** The connection cannot be ended in order any more. */
+  #fail(error: Error): void {
+    this.#isReset = true;
+    this.destroy(error);
   }
 }

@@ -1,44 +1,28 @@
-/** The states of a stream socket, and the steps between them. */
+/** The states of the connection of a stream socket, and the steps between them. */
 import type { Transitions } from '../base/transitions.js';
 
 /**
- * - `idle`: the program has not called `connect`.
- * - `connecting`: the connection is not established yet.
- * - `accepting`, `accepted`: the socket is the passive end, before and after its connection is established, and the
- *   program does not have it yet.
+ * - `opening`: the connection is not established yet.
+ * - `established`: the program does not have the socket, or the event `connect`, yet.
  * - `open`: data may pass in both directions.
  * - `disconnected`: the peer has disconnected. The program can still read received data.
  * - `leaving`: the program has destroyed the socket. Written data may still arrive, and the peer may disconnect first.
- * - `closing`: the socket frees its connection.
- * - `cancelling`: the program has destroyed the socket before its connection was established.
- * - `closed`: the socket has freed everything.
+ * - `closing`: the connection is disconnected and freed.
+ * - `closed`: nothing is left.
  */
-export type StreamState =
-  | 'idle'
-  | 'connecting'
-  | 'accepting'
-  | 'accepted'
-  | 'open'
-  | 'disconnected'
-  | 'leaving'
-  | 'closing'
-  | 'cancelling'
-  | 'closed';
+export type StreamState = 'opening' | 'established' | 'open' | 'disconnected' | 'leaving' | 'closing' | 'closed';
 
 /** The states with a connection, or with the rest of one. */
-export const ESTABLISHED: readonly StreamState[] = ['accepted', 'open', 'disconnected', 'leaving'];
+export const ESTABLISHED: readonly StreamState[] = ['established', 'open', 'disconnected', 'leaving'];
 
 /** The states that may follow each. */
 export const NEXT: Transitions<StreamState> = {
-  idle: ['connecting', 'accepting', 'cancelling'],
-  connecting: ['open', 'cancelling'],
-  accepting: ['accepted', 'cancelling'],
-  accepted: ['open', 'leaving', 'closing'],
+  opening: ['established', 'closing'],
+  // disconnected: it has failed before the program had the socket
+  established: ['open', 'disconnected', 'closing'],
   open: ['disconnected', 'leaving', 'closing'],
   disconnected: ['closing'],
   leaving: ['closing'],
   closing: ['closed'],
-  // a program may connect again before it has got the event `close`
-  cancelling: ['connecting', 'closed'],
-  closed: ['connecting'],
+  closed: [],
 };

@@ -18,22 +18,42 @@ export interface ByteChannel {
   write(unsent: ChunkQueue): void;
 }
 
+/** Takes the bytes of a stream in place of its events `data`. */
+export interface DataSink {
+  /** Whether bytes were left over when the program wanted no more. */
+  readonly hasRest: boolean;
+  /** Takes bytes. Only without a rest. @returns whether the program wants more */
+  take(data: Buffer): boolean;
+  /** Takes the rest. @returns whether the program wants more */
+  takeRest(): boolean;
+}
+
 /** The side that the program reads from. */
 export class ReadSide {
   readonly #stream: Readable;
   readonly #onRead: (bytes: number) => void;
+  readonly #sink: DataSink | undefined;
   #isRequested = false;
   #isEnded = false;
 
-  /** @param onRead called with the number of bytes before the program gets them */
-  constructor(stream: Readable, onRead: (bytes: number) => void = () => {}) {
+  /**
+   * @param onRead called with the number of bytes before the program gets them
+   * @param sink takes the bytes. Default: the stream
+   */
+  constructor(stream: Readable, onRead: (bytes: number) => void = () => {}, sink?: DataSink) {
     this.#stream = stream;
     this.#onRead = onRead;
+    this.#sink = sink;
   }
 
   /** For `_read`. Call `deliver` in a microtask: data pushed within `_read` stalls when a listener throws. */
   request(): void {
     this.#isRequested = true;
+  }
+
+  /** The program wants no more until `request`. */
+  pause(): void {
+    this.#isRequested = false;
   }
 
   /**
@@ -42,12 +62,15 @@ export class ReadSide {
    * @throws the errors of `channel.read`
    */
   deliver(channel: ByteChannel): boolean {
-    while (this.#isRequested && channel.hasData) {
+    const sink = this.#sink;
+    if (sink?.hasRest && this.#isRequested) this.#isRequested = sink.takeRest();
+    while (this.#isRequested && channel.hasData && !this.#stream.destroyed) {
       const data = channel.read();
       this.#onRead(data.length);
-      this.#isRequested = this.push(data);
+      this.#isRequested = sink === undefined ? this.push(data) : sink.take(data);
     }
-    return !this.#stream.destroyed && !channel.hasData && channel.isPeerEnded && this.end();
+    const isEmpty = !channel.hasData && sink?.hasRest !== true;
+    return !this.#stream.destroyed && isEmpty && channel.isPeerEnded && this.end();
   }
 
   /** Pushes data, also unrequested. Listeners may throw or destroy the stream. @returns whether more is requested */
@@ -116,8 +139,8 @@ export class WriteSide {
     return isTaken;
   }
 
-  /** Ends the `_write` under way, whose bytes the connection does not take. */
-  refuse(error: Error): void {
+  /** Ends the `_write` under way, whose bytes the connection does not take. @param error null: they are dropped */
+  refuse(error: Error | null): void {
     this.#unsent.clear();
     this.end(error);
   }

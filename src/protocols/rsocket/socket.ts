@@ -1,7 +1,7 @@
 /** Sockets and servers of rsockets. */
-import { wrongNumber, wrongType } from '../../base/options.js';
-import type { SocketOptions } from '../../sockets/options.js';
-import { type SocketServerOptions, StreamServer } from '../../sockets/streamserver.js';
+import { anything, type Checks, wrongNumber, wrongType } from '../../base/options.js';
+import { SOCKET_CHECKS, type SocketOptions } from '../../sockets/options.js';
+import { SERVER_CHECKS, type SocketServerOptions, StreamServer } from '../../sockets/streamserver.js';
 import { StreamSocket } from '../../sockets/streamsocket.js';
 import { type RsocketTransport, rsocketProtocol } from './transport.js';
 import { MAPPINGS_UNIT, MAX_EXACT_MAPPINGS, MAX_MAPPINGS } from './wire.js';
@@ -20,6 +20,10 @@ export interface RsocketServerOptions extends SocketServerOptions {
   /** As of a socket. */
   readonly iomapSize?: number;
 }
+
+/** Checks of the options of a socket; `iomapSizeOf` checks the mappings. */
+export const RSOCKET_CHECKS: Checks<RsocketOptions> = { ...SOCKET_CHECKS, iomapSize: anything };
+const RSOCKET_SERVER_CHECKS: Checks<RsocketServerOptions> = { ...SERVER_CHECKS, iomapSize: anything };
 
 /** Memory of ours that the peer writes. It exists until the socket is closed. */
 export interface MappedMemory {
@@ -48,7 +52,7 @@ export interface MappedMemory {
 export class Socket extends StreamSocket {
   /** @throws TypeError, RangeError for wrong options */
   constructor(options: RsocketOptions = {}) {
-    super(rsocketProtocol(iomapSizeOf(options)), options);
+    super(rsocketProtocol(iomapSizeOf(options)), options, RSOCKET_CHECKS);
   }
 
   /**
@@ -87,7 +91,7 @@ export class Socket extends StreamSocket {
 export class Server extends StreamServer<Socket> {
   /** @throws TypeError, RangeError for wrong options */
   constructor(options: RsocketServerOptions = {}, onConnection?: (socket: Socket) => void) {
-    super(rsocketProtocol(iomapSizeOf(options)), options, onConnection);
+    super(rsocketProtocol(iomapSizeOf(options)), options, onConnection, RSOCKET_SERVER_CHECKS);
   }
 
   /** @internal */

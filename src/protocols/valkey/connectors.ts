@@ -5,7 +5,14 @@ import { rm } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { bufferSizes, type SocketConnectOptions, type SocketOptions } from '../../sockets/options.js';
+import { invalidValue } from '../../errors.js';
+import {
+  bufferSizes,
+  divideOptions,
+  SOCKET_CHECKS,
+  type SocketConnectOptions,
+  type SocketOptions,
+} from '../../sockets/options.js';
 import { relay } from '../../sockets/relay.js';
 import { ValkeySocket } from './socket.js';
 import { VALKEY_CLIENT } from './transport.js';
@@ -21,7 +28,8 @@ export interface ValkeyOptions extends SocketOptions, Omit<SocketConnectOptions,
 
 /** Returns a socket that connects. @throws TypeError, RangeError for wrong options */
 export function connect(options: ValkeyOptions = {}, onConnect?: () => void): ValkeySocket {
-  return new ValkeySocket(options).connect({ port: VALKEY_PORT, ...options }, onConnect);
+  const { socket, connect: to } = divideOptions(options, SOCKET_CHECKS);
+  return new ValkeySocket(socket).connect({ port: VALKEY_PORT, ...to }, onConnect);
 }
 
 /** The option `Connector` of `iovalkey` and `ioredis`. */
@@ -34,25 +42,50 @@ export interface Connector {
   disconnect(): void;
 }
 
+/** The options of a client that its connector sees. */
+export interface ClientOptions {
+  /** Name or address of the server. Clients have a default, `localhost`. */
+  readonly host?: string;
+  /** Port of the server. Clients have a default, 6379. */
+  readonly port?: number;
+  /** IP version. */
+  readonly family?: number;
+  /** Time in ms for a server to answer our end. Default 2000. */
+  readonly disconnectTimeout?: number;
+  /** Refused: a client with a connector does not ask them. */
+  readonly sentinels?: unknown;
+  /** Refused: the protocol has no TLS. */
+  readonly tls?: unknown;
+}
+
 /**
  * Returns the option `Connector` of `iovalkey` and `ioredis`, with which their connections are those of Valkey Over
- * RDMA. Everything else stays as it is: pipelines, Pub/Sub, the connection after the server has restarted.
+ * RDMA. Everything else stays as it is: pipelines, Pub/Sub, clusters, the connection after the server has restarted.
+ * @param options the server, where the client has none of its own: a client whose host or port is not its default
+ * `localhost` and 6379, as those of a cluster, connects to that
  *
  * @example
  * ```ts
  * import Valkey from 'iovalkey';
  * import { connector } from 'wasm-roce/valkey';
  *
- * const valkey = new Valkey({ Connector: connector({ host: '192.0.2.7' }) });
+ * const valkey = new Valkey({ host: '192.0.2.7', Connector: connector() });
+ * const cluster = new Valkey.Cluster([{ host: '192.0.2.7' }], { redisOptions: { Connector: connector() } });
  * ```
  */
-export function connector(options: ValkeyOptions = {}): new (own?: { disconnectTimeout?: number }) => Connector {
+export function connector(options: ValkeyOptions = {}): new (client?: ClientOptions) => Connector {
   return class {
     readonly #disconnectTimeout: number;
+    readonly #server: ValkeyOptions;
     #socket: ValkeySocket | undefined;
 
-    constructor({ disconnectTimeout = 2000 }: { disconnectTimeout?: number } = {}) {
-      this.#disconnectTimeout = disconnectTimeout;
+    /** @throws TypeError for options that a connector cannot follow */
+    constructor(client: ClientOptions = {}) {
+      for (const name of ['sentinels', 'tls'] as const)
+        if (client[name])
+          throw invalidValue(`the client has the option ${name}, which a connector over RDMA cannot follow`);
+      this.#disconnectTimeout = client.disconnectTimeout ?? 2000;
+      this.#server = { ...options, ...serverOf(client) };
     }
 
     check(): boolean {
@@ -60,7 +93,7 @@ export function connector(options: ValkeyOptions = {}): new (own?: { disconnectT
     }
 
     async connect(): Promise<ValkeySocket> {
-      this.#socket = connect(options);
+      this.#socket = connect(this.#server);
       return this.#socket;
     }
 
@@ -72,6 +105,12 @@ export function connector(options: ValkeyOptions = {}): new (own?: { disconnectT
       socket.end();
     }
   };
+}
+
+/** Returns the server of a client, unless it is the default of clients. */
+function serverOf({ host = 'localhost', port = VALKEY_PORT, family }: ClientOptions): Partial<ValkeyOptions> {
+  if (host === 'localhost' && port === VALKEY_PORT) return {};
+  return { host, port, ...(family && { family }) };
 }
 
 /** A local socket that leads to a server. */

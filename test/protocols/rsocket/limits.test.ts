@@ -1,7 +1,7 @@
 // The connections of one address leave memory for those of others.
 import { once } from 'node:events';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { Device } from '../../../src/index.js';
+import { type Device, VerbsError } from '../../../src/index.js';
 import { connect, createServer, type Server, type Socket } from '../../../src/net.js';
 import * as valkey from '../../../src/valkey.js';
 import { device, HOST, openAt, peer, useDevices } from '../devices.js';
@@ -57,3 +57,17 @@ test.each([
     expect(peer.query().memoryAvailable).toBeGreaterThan(before / 4);
   },
 );
+
+test('a server without memory refuses with NO_RESOURCES, emits drop, and says so to the client', async () => {
+  server = createServer({ device: peer }, () => expect.unreachable());
+  await once(server.listen(7000), 'listening');
+  peer.createCq = () => Promise.reject(new VerbsError('ENOMEM', 'no memory is left'));
+  const drop = once(server, 'drop');
+  const refused = connect({ device, host: HOST, port: 7000 });
+  const [error] = await once(refused, 'error');
+  expect(error).toMatchObject({ code: 'ECONNREFUSED', cause: { reason: 'NO_RESOURCES' } });
+  expect((await drop)[0]).toMatchObject({ localAddress: HOST, localPort: 7000, remoteAddress: '10.0.0.1' });
+  device.createCq = peer.createCq;
+  const [own] = await once(connect({ device, host: HOST, port: 7000 }), 'error');
+  expect(own.message).toMatch(/^connect ENOMEM 10\.0\.0\.2:7000 - no memory is left \(.* memoryBytes/);
+});

@@ -1,83 +1,26 @@
 // The same programs over node:net and over wasm-roce/net: what their sockets and servers do is compared.
 import { once } from 'node:events';
-import * as nodeNet from 'node:net';
-import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, test } from 'vitest';
-import * as ourNet from '../../../src/net.js';
+import { expect } from 'vitest';
 import { eventually } from '../../kit/eventually.js';
-import { device, HOST, peer, useDevices } from '../devices.js';
+import { useDevices } from '../devices.js';
 import { thrown } from '../thrown.js';
+import {
+  type AnySocket,
+  closed,
+  comparePrograms,
+  ended,
+  follow,
+  type Log,
+  listening,
+  type Programs,
+  state,
+} from './worlds.js';
 
 useDevices();
 
-type AnySocket = nodeNet.Socket;
-type AnyServer = nodeNet.Server;
-
-/** The module of a program: one of the two, with the addresses of its network. */
-interface World {
-  readonly host: string;
-  createServer(options: nodeNet.ServerOpts, onConnection?: (socket: AnySocket) => void): AnyServer;
-  connect(options: Partial<nodeNet.TcpNetConnectOpts> & { port: number }, onConnect?: () => void): AnySocket;
-  socket(options?: nodeNet.SocketConstructorOpts): AnySocket;
-}
-
-const tcp: World = {
-  host: '127.0.0.1',
-  createServer: (options, onConnection) => nodeNet.createServer(options, onConnection),
-  connect: (options, onConnect) => nodeNet.connect({ host: tcp.host, ...options }, onConnect),
-  socket: (options) => new nodeNet.Socket(options),
-};
-
-const rsockets: World = {
-  host: HOST,
-  createServer: (options, onConnection) =>
-    ourNet.createServer({ ...options, device: peer } as ourNet.SocketServerOptions, onConnection as never) as never,
-  connect: (options, onConnect) => ourNet.connect({ host: HOST, device, ...options } as never, onConnect) as never,
-  socket: (options) => new ourNet.Socket({ ...options, device } as ourNet.SocketOptions) as never,
-};
-
-/** The events, as a program sees them. */
-type Log = unknown[];
-
-const EVENTS = ['lookup', 'connect', 'ready', 'end', 'finish', 'timeout', 'drain', 'error', 'close'];
-
-/** Logs the events of a socket. */
-function follow(log: Log, name: string, socket: AnySocket): AnySocket {
-  for (const event of EVENTS)
-    socket.on(event, (first: unknown) => {
-      // whether there was an error is undefined after the close of a socket of TCP that was never connected
-      const value = event === 'close' ? first === true : first;
-      const detail = value instanceof Error ? (value as NodeJS.ErrnoException).code : value;
-      log.push(event === 'lookup' ? `${name} lookup` : `${name} ${event} ${detail ?? ''}`.trim());
-    });
-  return socket;
-}
-
-const state = ({ connecting, pending, readyState, destroyed, readable, writable }: AnySocket) => ({
-  ...{ connecting, pending, readyState, destroyed, readable, writable },
-});
-
-async function listening(server: AnyServer, options: nodeNet.ListenOptions = { port: 0 }): Promise<number> {
-  server.listen(options);
-  await once(server, 'listening');
-  return (server.address() as nodeNet.AddressInfo).port;
-}
-
-/** Events that follow each other at one end have a few turns of the event loop between them. */
-const turns = () => sleep(10);
-const closed = async (server: AnyServer) => {
-  const result = await new Promise<unknown>((resolve) => server.close(resolve));
-  await turns();
-  return result;
-};
-const ended = async (stream: Duplex) => {
-  if (!stream.closed) await new Promise((resolve) => stream.once('close', resolve));
-  await turns();
-};
-/** Programs; each returns what it saw. */
-const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
+const PROGRAMS: Programs = {
   async 'an echo: events of both ends, counts'(world) {
     const [near, far]: [Log, Log] = [[], []];
     const server = world.createServer({}, (socket) => follow(far, 'server', socket).pipe(socket));
@@ -437,9 +380,4 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
   },
 };
 
-describe('a program has the same results over node:net and over wasm-roce/net', () => {
-  test.each(Object.keys(PROGRAMS))('%s', async (name) => {
-    const program = PROGRAMS[name] as (world: World) => Promise<Log>;
-    expect(await program(rsockets)).toEqual(await program(tcp));
-  });
-});
+comparePrograms(PROGRAMS);
