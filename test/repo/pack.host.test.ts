@@ -154,6 +154,40 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect([full, plain]).toEqual(['', '']);
   }, 120_000);
 
+  test.each(['mts', 'cts'])('the programs of docs/net.md are right for its types, as .%s', async (extension) => {
+    const document = readFileSync(join(ROOT, 'docs/net.md'), 'utf8');
+    const programs = [...document.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
+    const assignable = `import * as node from 'node:net';
+      import { connect, Socket } from 'wasm-roce/net';
+      const use = (socket: node.Socket) => socket;
+      use(connect(7471));
+      use(new Socket());`;
+    const files = [...programs, assignable].map((code, i) => {
+      // a CommonJS module has no `await` outside of functions
+      const [imports, body] = [/^ *import.*$/gm, /^(?! *import).*$/gm].map((lines) => code.match(lines)?.join('\n'));
+      const path = `program${i}.${extension}`;
+      writeFileSync(join(installed.folder, path), `${imports}\nasync function main() {\n${body}\n}\nvoid main();\n`);
+      return path;
+    });
+    const options = ['--noEmit', '--strict', '--module', 'NodeNext', '--target', 'ES2022', '--types', 'node'];
+    const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+    const command = [tsc, ...options, '--skipLibCheck', ...files];
+    const { stdout } = await run(process.execPath, command, { cwd: installed.folder }).catch((failed) => failed);
+    expect(programs.length).toBeGreaterThan(2);
+    expect(stdout).toBe('');
+  });
+
+  test('its subpaths have types for resolution as of node10', async () => {
+    const names = Object.keys(manifest.exports).filter((path) => path !== '.');
+    const program = names.map((path, i) => `export * as n${i} from 'wasm-roce/${path.slice(2)}';`).join('\n');
+    writeFileSync(join(installed.folder, 'program10.ts'), program);
+    const options = ['--noEmit', '--module', 'ES2022', '--moduleResolution', 'node10'];
+    const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+    const command = [tsc, ...options, '--target', 'ES2022', '--types', 'node', '--skipLibCheck', 'program10.ts'];
+    const { stdout } = await run(process.execPath, command, { cwd: installed.folder }).catch((failed) => failed);
+    expect(stdout).toBe('');
+  });
+
   test('hides in its types what is internal', () => {
     const types = installed.files
       .filter((path) => path.endsWith('.d.ts'))
