@@ -44,7 +44,7 @@ async function seen(
   const client = world.connect({ port, signal: abort.signal } as never).on('error', () => {});
   await once(client, 'connect');
   await end(client, abort);
-  if (!client.closed) await once(client, 'close');
+  await ended(client);
   await eventually(() => expect(log).toContainEqual(expect.stringMatching(/server (end|error|close)/)));
   await sleep(20);
   last?.destroy();

@@ -22,13 +22,25 @@ export interface World {
   socket(options?: nodeNet.SocketConstructorOpts): AnySocket;
 }
 
+/** Sockets of the programs whose event `close` has come since their last `connect`. */
+const hasClosed = new WeakSet<Duplex>();
+
+function watched(socket: AnySocket): AnySocket {
+  const { connect } = socket;
+  socket.connect = (...call: unknown[]) => {
+    hasClosed.delete(socket);
+    return Reflect.apply(connect, socket, call);
+  };
+  return socket.on('close', () => hasClosed.add(socket));
+}
+
 export const tcp: World = {
   host: '127.0.0.1',
   other: '127.0.0.9',
   near: {},
   createServer: (options, onConnection) => nodeNet.createServer(options, onConnection),
-  connect: (options, onConnect) => nodeNet.connect({ host: tcp.host, ...options }, onConnect),
-  socket: (options) => new nodeNet.Socket(options),
+  connect: (options, onConnect) => watched(nodeNet.connect({ host: tcp.host, ...options }, onConnect)),
+  socket: (options) => watched(new nodeNet.Socket(options)),
 };
 
 export const rsockets: World = {
@@ -39,8 +51,9 @@ export const rsockets: World = {
   },
   createServer: (options, onConnection) =>
     ourNet.createServer({ ...options, device: peer } as ourNet.SocketServerOptions, onConnection as never) as never,
-  connect: (options, onConnect) => ourNet.connect({ host: HOST, device, ...options } as never, onConnect) as never,
-  socket: (options) => new ourNet.Socket({ ...options, device } as ourNet.SocketOptions) as never,
+  connect: (options, onConnect) =>
+    watched(ourNet.connect({ host: HOST, device, ...options } as never, onConnect) as never),
+  socket: (options) => watched(new ourNet.Socket({ ...options, device } as ourNet.SocketOptions) as never),
 };
 
 /** The events, as a program sees them. */
@@ -78,7 +91,11 @@ export const closed = async (server: AnyServer) => {
   return result;
 };
 export const ended = async (stream: Duplex) => {
-  if (!stream.closed) await new Promise((resolve) => stream.once('close', resolve));
+  // `closed` is true as soon as a socket is destroyed, and the event follows
+  await new Promise<void>((resolve) => {
+    if (hasClosed.has(stream)) resolve();
+    else stream.once('close', () => resolve());
+  });
   await turns();
 };
 
