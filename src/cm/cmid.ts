@@ -204,13 +204,13 @@ export class CmId extends Resource {
    * no port is free, EINVAL in another state than IDLE, ENOMEM
    */
   async bindAddr(address: string, port = 0): Promise<void> {
-    this.#expectState('bindAddr', 'IDLE');
     try {
+      this.#expectState('bindAddr', 'IDLE');
       this.#connection.agent = await MadAgent.of(this.device);
+      this.#bind(address, port);
     } catch (error) {
       throw withDetails(error, { syscall: 'bindAddr', address, port });
     }
-    this.bindNow(address, port);
   }
 
   /** @internal As `bindAddr`, at once. The device answers messages after `listen` at the latest. */

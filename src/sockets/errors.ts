@@ -22,21 +22,27 @@ interface Details {
   readonly cause?: unknown;
   readonly address?: string;
   readonly port?: number;
+  /** The text of uv_strerror, where Node.js has it. */
+  readonly text?: string | undefined;
   /** A text where Node.js has none. */
   readonly detail?: string;
 }
 
-function systemError(syscall: string, code: string, { cause, detail, address, port }: Details = {}): SystemError {
+function systemError(syscall: string, code: string, details: Details = {}): SystemError {
+  const { cause, text, detail, address, port } = details;
   const at = address === undefined ? '' : ` ${address}${port === undefined ? '' : `:${port}`}`;
-  const text = `${syscall} ${code}${at}${detail === undefined ? '' : ` - ${detail}`}`;
+  const [before, after] = [text === undefined ? '' : `: ${text}`, detail === undefined ? '' : ` - ${detail}`];
   const errno = -((constants.errno as Readonly<Record<string, number>>)[code] ?? 0);
-  return Object.assign(new Error(text, cause === undefined ? undefined : { cause }), {
-    errno,
-    code,
-    syscall,
-    ...(address !== undefined && { address }),
-    ...(port !== undefined && { port }),
-  });
+  return Object.assign(
+    new Error(`${syscall} ${code}${before}${at}${after}`, cause === undefined ? undefined : { cause }),
+    {
+      errno,
+      code,
+      syscall,
+      ...(address !== undefined && { address }),
+      ...(port !== undefined && { port }),
+    },
+  );
 }
 
 /** The peer has ended the connection without saying that it has written all. */
@@ -76,12 +82,10 @@ const LISTEN_TEXTS: Readonly<Record<string, string>> = {
 
 /** Returns the error of `listen` for its cause. @param host undefined: all addresses */
 export function listenError(cause: Error, host: string | undefined, port: number): Error {
-  const text = cause instanceof VerbsError ? LISTEN_TEXTS[cause.code] : undefined;
-  if (!(cause instanceof VerbsError) || text === undefined) return withDetails(cause, { syscall: 'listen' }) as Error;
-  const address = host ?? '::';
-  const error = systemError('listen', cause.code, { cause, address, ...(port !== 0 && { port }) });
-  error.message = `listen ${cause.code}: ${text} ${address}${port === 0 ? '' : `:${port}`}`;
-  return error;
+  if (!(cause instanceof VerbsError && cause.code in LISTEN_TEXTS))
+    return withDetails(cause, { syscall: 'listen' }) as Error;
+  const text = LISTEN_TEXTS[cause.code];
+  return systemError('listen', cause.code, { cause, text, address: host ?? '::', ...(port !== 0 && { port }) });
 }
 
 /** An error of a call, with a code of Node.js. */

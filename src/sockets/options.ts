@@ -170,9 +170,12 @@ export function divideOptions<Options extends SocketOptions>(
   const isOfConnect = isOfHttp(options)
     ? (name: string) => Object.hasOwn(CONNECT_CHECKS, name)
     : (name: string) => !isOfSocket(name);
-  const pick = (isWanted: (name: string) => boolean) =>
-    Object.fromEntries(Object.entries(options).filter(([name]) => isWanted(name)));
-  return { socket: pick(isOfSocket) as Options, connect: pick(isOfConnect) };
+  return { socket: pickOptions(options, isOfSocket) as Options, connect: pickOptions(options, isOfConnect) };
+}
+
+/** Returns the options with some names. */
+export function pickOptions(options: object, isWanted: (name: string) => boolean): object {
+  return Object.fromEntries(Object.entries(options).filter(([name]) => isWanted(name)));
 }
 
 /** Returns the kind of an IP address. */

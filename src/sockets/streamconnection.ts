@@ -75,10 +75,10 @@ export class StreamConnection {
   async connect(given: Device | undefined, { address, port, localAddress, localPort = 0 }: Ends): Promise<void> {
     try {
       const use = await useDevice(given, address);
-      this.#device = use;
-      // `close` has passed already
+      // `close` does not know it
       if (this.#state !== 'opening') await use.close();
       this.#assertOpening();
+      this.#device = use;
       const id = this.#use(createCmId(use.device));
       if (localAddress !== undefined || localPort !== 0)
         await id.bindAddr(localAddress ?? (isIPv6(address) ? '::' : '0.0.0.0'), localPort);
@@ -99,8 +99,8 @@ export class StreamConnection {
 
   /**
    * Accepts a request.
-   * @throws as `id.accept`; VerbsError EOPNOTSUPP when the peer speaks another protocol, ENOMEM, which the peer is told
-   * as NO_RESOURCES. Nothing is left open then
+   * @throws as `id.accept`; VerbsError EOPNOTSUPP when the peer speaks another protocol; ENOMEM, after a rejection with
+   * NO_RESOURCES. Nothing is left open then
    */
   async accept(id: CmId): Promise<void> {
     try {
@@ -171,7 +171,7 @@ export class StreamConnection {
     try {
       return action(transport);
     } catch (error) {
-      this.#fail(failureOf(error as Error));
+      this.#fail(error as Error);
       return otherwise;
     }
   }
@@ -191,8 +191,8 @@ export class StreamConnection {
   }
 
   /**
-   * Ends the connection in order: what was written arrives, and the peer learns of the end. It ends as `close` where
-   * nothing can be said any more.
+   * Ends the connection in order: the peer gets the written bytes, and the end after them. Closes a connection at once
+   * that has failed, or was never established.
    * @param isFinished whether `end` was called
    */
   async leave(isFinished: boolean): Promise<void> {
@@ -256,7 +256,7 @@ export class StreamConnection {
       const transport = await this.#protocol.open(device, this.#sizes, {
         onReadable: () => this.#listener.onReadable(),
         onWritable: () => this.#onWritable(),
-        onFailure: (error) => this.#fail(failureOf(error)),
+        onFailure: (error) => this.#fail(error),
       });
       this.#transport = transport;
       transport.use(await id.createQp(transport.pd, transport.qpOptions));
@@ -272,7 +272,8 @@ export class StreamConnection {
     if (this.#transport?.isIdle) this.#onIdle?.();
   }
 
-  #fail(error: Error): void {
+  #fail(cause: Error): void {
+    const error = failureOf(cause);
     if (this.#state === 'open' || this.#state === 'disconnected') this.#listener.onFailure(error);
     else this.#earlyFailure ??= error;
     // nothing more will be acknowledged

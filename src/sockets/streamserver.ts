@@ -12,7 +12,14 @@ import { acceptAll, refuse } from '../transport/acceptor.js';
 import { memoryShares } from '../transport/memoryshares.js';
 import { listenArguments } from './callarguments.js';
 import { alreadyListens, checkPort, isNoMemory, listenError, notRunning } from './errors.js';
-import { bufferSizes, familyOf, SOCKET_CHECKS, type SocketAddress, type SocketOptions } from './options.js';
+import {
+  bufferSizes,
+  familyOf,
+  pickOptions,
+  SOCKET_CHECKS,
+  type SocketAddress,
+  type SocketOptions,
+} from './options.js';
 import type { Protocol } from './protocol.js';
 import type { StreamSocket } from './streamsocket.js';
 
@@ -59,9 +66,8 @@ export function divideServerOptions(options: SocketServerOptions & Partial<Socke
   readonly server: SocketServerOptions;
   readonly listen: Partial<SocketListenOptions>;
 } {
-  const pick = (isOfListen: boolean) =>
-    Object.fromEntries(Object.entries(options).filter(([name]) => Object.hasOwn(LISTEN_CHECKS, name) === isOfListen));
-  return { server: pick(false), listen: pick(true) };
+  const isOfListen = (name: string) => Object.hasOwn(LISTEN_CHECKS, name);
+  return { server: pickOptions(options, (name) => !isOfListen(name)), listen: pickOptions(options, isOfListen) };
 }
 
 /** Connections that may wait to be accepted, as of `net.Server`. */
@@ -85,9 +91,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   readonly #sockets = new Set<S>();
   /** Connections that are accepted and not established yet. */
   #pending = 0;
-  /** The call of `listen`, until `close`. */
-  #listening: Listening | undefined;
-  /** The last one, until it is free. */
+  /** The last call of `listen`. */
   #last: Listening | undefined;
   #isRefed = true;
 
@@ -131,10 +135,8 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     if (this.#listening !== undefined) throw alreadyListens();
     const checked = checkOptions('listen', options as SocketListenOptions, LISTEN_CHECKS);
     if (listener) this.once('listening', listener);
-    const listening = new Listening(checked, this.#last);
-    this.#listening = listening;
+    const listening = new Listening({ ...checked, port: Number(checked.port) }, this.#last, () => this.close());
     this.#last = listening;
-    this.#closeOnAbort(checked.signal);
     try {
       this.#bindAtOnce(listening);
     } catch (error) {
@@ -164,7 +166,6 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   close(onClose?: (error?: Error) => void): this {
     const listening = this.#listening;
     if (onClose) this.once('close', () => onClose(...(listening ? [] : [notRunning()])));
-    this.#listening = undefined;
     listening?.end();
     this.#emitCloseIfEnded();
     return this;
@@ -195,14 +196,9 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     return this;
   }
 
-  #closeOnAbort(signal: AbortSignal | undefined): void {
-    if (signal === undefined) return;
-    const onAbort = () => this.close();
-    if (signal.aborted) process.nextTick(onAbort);
-    else {
-      signal.addEventListener('abort', onAbort, { once: true });
-      this.once('close', () => signal.removeEventListener('abort', onAbort));
-    }
+  /** The call of `listen` that is neither closed nor failed. */
+  get #listening(): Listening | undefined {
+    return this.#last?.isWanted ? this.#last : undefined;
   }
 
   /** All addresses of a device of the program need no wait: `address` tells the port at once, as that of Node.js. */
@@ -216,7 +212,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     const id = createCmId(device);
     listening.id = id;
     if (!this.#isRefed) id.channel.unref();
-    id.bindNow(host, Number(listening.options.port));
+    id.bindNow(host, listening.options.port);
   }
 
   async #listen(listening: Listening): Promise<void> {
@@ -293,10 +289,9 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   /** `listen` has failed. */
   #fail(listening: Listening, error: Error): void {
-    if (this.#listening === listening) this.#listening = undefined;
     const { host, port } = listening.options;
     listening.end();
-    callProgram(() => this.emit('error', listenError(error, host, Number(port))), false);
+    callProgram(() => this.emit('error', listenError(error, host, port)), false);
   }
 
   #onDeviceFailure(error: Error): void {
@@ -314,21 +309,32 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 /** A call of `listen`: its id, and the device that the id and the accepted sockets use. */
 class Listening {
   id: CmId | undefined;
-  /** Whether the server was not closed meanwhile. */
-  isWanted = true;
-  /** Resolves when the last call has left the port. */
-  readonly portIsFree: Promise<unknown>;
+  /** Resolves when it has left the port; undefined while it is wanted. */
+  ended: Promise<void> | undefined;
+  /** Resolves when the call before has left the port. */
+  readonly portIsFree: Promise<void> | undefined;
   readonly #freed = new Deferred<void>();
-  #closing: Promise<void> | undefined;
+  readonly #onAbort: () => void;
   #device: DeviceUse | undefined;
   /** The call itself, and the sockets. */
   #users = 1;
 
+  /** @param last the call before @param onAbort called when the signal is aborted before the end */
   constructor(
-    readonly options: SocketListenOptions,
+    readonly options: SocketListenOptions & { readonly port: number },
     last: Listening | undefined,
+    onAbort: () => void,
   ) {
-    this.portIsFree = last === undefined ? Promise.resolve() : Promise.resolve(last.#closing);
+    this.portIsFree = last?.ended;
+    this.#onAbort = onAbort;
+    const { signal } = options;
+    if (signal?.aborted) process.nextTick(onAbort);
+    else signal?.addEventListener('abort', onAbort, { once: true });
+  }
+
+  /** Whether the server was not closed meanwhile, and `listen` has not failed. */
+  get isWanted(): boolean {
+    return this.ended === undefined;
   }
 
   /** Resolves when nothing is left. */
@@ -353,10 +359,10 @@ class Listening {
 
   /** Listens no more. The device stays open for the sockets. A second call does nothing. */
   end(): void {
-    if (this.#closing !== undefined) return;
-    this.isWanted = false;
-    this.#closing = Promise.resolve(this.id?.close());
-    void this.#closing.then(() => this.#release());
+    if (!this.isWanted) return;
+    this.options.signal?.removeEventListener('abort', this.#onAbort);
+    this.ended = Promise.resolve(this.id?.close());
+    void this.ended.then(() => this.#release());
   }
 
   #release(): void {

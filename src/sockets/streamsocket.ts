@@ -288,32 +288,32 @@ export abstract class StreamSocket extends Duplex {
     if (wasEstablished) process.nextTick(() => writing.refuse(null));
     const left = this.#isReset ? connection?.close() : connection?.leave(this.writableFinished);
     callback(error);
-    void Promise.resolve(left)
-      .catch(() => {})
-      .then(() => {
-        // after the event `error`, which `callback` emits in the next tick
-        setImmediate(() => {
-          callProgram(() => this.emit('close', error !== null), false);
-          if (!wasEstablished) writing.refuse(neverConnected());
-        });
+    void Promise.resolve(left).then(() => {
+      // after the event `error`, which `callback` emits in the next tick
+      setImmediate(() => {
+        callProgram(() => this.emit('close', error !== null), false);
+        if (!wasEstablished) writing.refuse(neverConnected());
       });
+    });
   }
 
   // ---- connecting ----
 
   #newConnection(): StreamConnection {
-    const own = (call: () => void) => () => {
-      if (this.#connection === connection && !this.destroyed) call();
-    };
     const connection = new StreamConnection(this.#protocol, this.#sizes, {
-      onReadable: own(() => this.#deliver()),
-      onWritable: own(() => this.#send()),
-      onFailure: (error) => own(() => this.#fail(error))(),
-      onDisconnected: (isComplete) => own(() => this.#onDisconnected(isComplete))(),
+      onReadable: () => this.#isCurrent(connection) && this.#deliver(),
+      onWritable: () => this.#isCurrent(connection) && this.#send(),
+      onFailure: (error) => this.#isCurrent(connection) && this.#fail(error),
+      onDisconnected: (isComplete) => this.#isCurrent(connection) && this.#onDisconnected(isComplete),
     });
     connection.isRefed = this.#isRefed;
     this.#connection = connection;
     return connection;
+  }
+
+  /** Whether a connection is that of the socket: neither destroyed, nor followed by another one. */
+  #isCurrent(connection: StreamConnection): boolean {
+    return this.#connection === connection && !this.destroyed;
   }
 
   #setRef(isRefed: boolean): void {
@@ -340,20 +340,22 @@ export abstract class StreamSocket extends Duplex {
     const ends = { port, ...(localAddress !== undefined && { localAddress }), ...(localPort && { localPort }) };
     const errors: Error[] = [];
     let connection = first;
-    const isWanted = () => this.#connection === connection && !this.destroyed;
     try {
       const addresses = await resolveHost(options, (error, address, family) =>
-        callProgram(() => isWanted() && this.emit('lookup', error, address, family, options.host), false),
+        callProgram(
+          () => this.#isCurrent(connection) && this.emit('lookup', error, address, family, options.host),
+          false,
+        ),
       );
       const attempted: string[] = [];
       if (addresses.length > 1) this.autoSelectFamilyAttemptedAddresses = attempted;
       for (const [i, address] of addresses.entries()) {
-        if (!isWanted()) return;
+        if (!this.#isCurrent(connection)) return;
         if (i > 0) connection = this.#newConnection();
         attempted.push(`${address}:${port}`);
         const isLast = i === addresses.length - 1;
         const error = await this.#attempt(connection, { ...ends, address }, isLast ? undefined : options);
-        if (!isWanted()) return;
+        if (!this.#isCurrent(connection)) return;
         if (error === undefined) {
           this.#establish(connection);
           return;
@@ -363,7 +365,7 @@ export abstract class StreamSocket extends Duplex {
     } catch (error) {
       errors.push(error as Error);
     }
-    if (isWanted()) this.#fail(noneConnected(errors));
+    if (this.#isCurrent(connection)) this.#fail(noneConnected(errors));
   }
 
   /**
@@ -411,7 +413,7 @@ export abstract class StreamSocket extends Duplex {
 
   /** Begins to read and to write. */
   #start(connection: StreamConnection): void {
-    if (this.destroyed || this.#connection !== connection) return;
+    if (!this.#isCurrent(connection)) return;
     connection.start();
     if (this.destroyed) return;
     this.#touch();

@@ -154,7 +154,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect([full, plain]).toEqual(['', '']);
   }, 120_000);
 
-  test.each(['mts', 'cts'])('the programs of docs/net.md are right for its types, as .%s', async (extension) => {
+  test.each(['mts', 'cts'])('the programs of docs/net.md compile with its types, as .%s', async (extension) => {
     const document = readFileSync(join(ROOT, 'docs/net.md'), 'utf8');
     const programs = [...document.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
     const assignable = `import * as node from 'node:net';

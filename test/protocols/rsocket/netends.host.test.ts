@@ -1,8 +1,9 @@
 // The ends of sockets and servers, and callbacks of writes: over node:net and over wasm-roce/net.
-import { EventEmitter, once } from 'node:events';
+import { EventEmitter, getEventListeners, once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
+import * as ourNet from '../../../src/net.js';
 import { eventually } from '../../kit/eventually.js';
 import { useDevices } from '../devices.js';
 import {
@@ -295,4 +296,35 @@ test('a destroyed socket closes within a second, whatever is unread at both ends
   }
   for (const socket of accepted) socket.destroy();
   await closed(server);
+});
+
+test('a signal has no listener after a listen that failed, and after a server that has closed', async () => {
+  const { signal } = new AbortController();
+  const server = rsockets.createServer({});
+  const port = await listening(server, { port: 0, signal });
+  const second = rsockets.createServer({});
+  second.listen({ port, signal });
+  await once(second, 'error');
+  expect(getEventListeners(signal, 'abort')).toHaveLength(1);
+  await closed(server);
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0);
+});
+
+test('sockets that are destroyed while their device opens leave it to the others', async () => {
+  const host = '127.0.0.1';
+  const server = ourNet.createServer((socket) => socket.pipe(socket));
+  await once(server.listen(0, host), 'listening');
+  const port = server.address()?.port ?? 0;
+  const first = ourNet.connect({ host, port });
+  await once(first, 'connect');
+  for (let turns = 0; turns < 60; turns++) {
+    const socket = ourNet.connect({ host, port });
+    for (let i = 0; i < turns; i++) await (turns % 2 ? Promise.resolve() : new Promise((done) => setImmediate(done)));
+    socket.destroy();
+    await once(socket, 'close');
+  }
+  first.write('still there');
+  expect(`${(await once(first, 'data'))[0]}`).toBe('still there');
+  first.destroy();
+  await new Promise((resolve) => server.close(resolve));
 });
