@@ -1,5 +1,7 @@
-/** Captures the output of one of our commands that runs in the test's own process. */
+/** Our commands that run in the test's own process: their output, and their end. */
+import { connect } from 'node:net';
 import { Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Output } from '../../src/cli/output.js';
 
 export class CapturedText extends Writable {
@@ -9,6 +11,29 @@ export class CapturedText extends Writable {
     this.text += chunk.toString();
     done();
   }
+}
+
+/** The commands that run in the test's own process. */
+const running = new Set<Promise<void>>();
+
+/** Keeps a command among those that run, until it has ended. @returns the same promise */
+export function tracked(command: Promise<void>): Promise<void> {
+  running.add(command);
+  const end = () => running.delete(command);
+  command.then(end, end);
+  return command;
+}
+
+/** Waits until all commands of this process have ended, at most for a minute. */
+export async function commandsEnded(): Promise<void> {
+  await Promise.race([Promise.allSettled(running), sleep(60_000, undefined, { ref: false })]);
+}
+
+/** Ends a server whose client failed before it connected, and which would wait for it without end. */
+export function releaseServer(host: string, port: number): void {
+  connect(port, host)
+    .on('error', () => {})
+    .end();
 }
 
 /** @param json the option of `Output` */

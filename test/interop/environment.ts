@@ -2,6 +2,7 @@
 import { format } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
 import { describeIf, xdpPrivilege } from '../kit/privileges.js';
+import { commandsEnded } from './captured-output.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
 import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
@@ -135,9 +136,10 @@ class LeftOvers {
     const { guest, network } = this.machine;
     for (const device of OurDevice.all) if (!this.#devices.has(device)) await device[Symbol.asyncDispose]();
     network.raise();
-    if (guest.hasEnded) return;
-    await guest.killCommands(this.#commands);
-    await guest.repairNetwork();
+    if (!guest.hasEnded) await guest.killCommands(this.#commands);
+    // A command whose peer is gone ends by its own idle time, and holds the interface's UDP port until then.
+    await commandsEnded();
+    if (!guest.hasEnded) await guest.repairNetwork();
   }
 }
 

@@ -1,10 +1,9 @@
 /** Our perftest commands and the stock programs, each as client and as server of the other. */
-import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { communicatesByCm, KINDS, type PerftestOptions } from '../../src/cli/perftest/parameters.js';
 import type { PerftestReport } from '../../src/cli/perftest/report.js';
 import { runClient, runServer } from '../../src/cli/perftest/roles.js';
-import { captureOutput } from './captured-output.js';
+import { captureOutput, releaseServer, tracked } from './captured-output.js';
 import { rxeCounters } from './counters.js';
 import type { Environment } from './environment.js';
 import type { Guest } from './guest/guest.js';
@@ -38,12 +37,12 @@ export async function withStock(
 ): Promise<{ report: PerftestReport; stdout: string }> {
   const [here, there] = family === 'IPv4' ? [CARD.ipv4, GUEST.ipv4] : [CARD.ipv6, GUEST.ipv6];
   const { output, stdout } = captureOutput();
-  const serving = role === 'server' ? runServer(options, output) : undefined;
+  const serving = role === 'server' ? tracked(runServer(options, output)) : undefined;
   const { port } = options;
   const tool = guest.spawn([...stock, '-p', String(port), ...(serving ? [here] : [])]);
   try {
     if (!serving) await guest.listening(port, communicatesByCm(options) ? 'rdma' : 'tcp');
-    const ours = serving ?? runClient(there, options, output);
+    const ours = serving ?? tracked(runClient(there, options, output));
     if (stopMs)
       void busy(guest)
         .then(() => sleep(stopMs).then(() => tool.kill(SIGINT)))
@@ -51,10 +50,7 @@ export async function withStock(
     let isServed = false;
     // if the client or its guest ends early, this connection ends our server, which would wait forever
     const release = () => {
-      if (!isServed)
-        connect(port, here)
-          .on('error', () => {})
-          .end();
+      if (!isServed) releaseServer(here, port);
     };
     if (serving) void tool.exited.then(release, release);
     await ours.catch((error) => {

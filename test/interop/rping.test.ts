@@ -4,7 +4,7 @@ import { ping } from '../../src/cli/rping/client.js';
 import { MAX_PING_BYTES, RPING_PORT } from '../../src/cli/rping/protocol.js';
 import type { RpingReport } from '../../src/cli/rping/report.js';
 import { type RpingOptions, runClient, runServer } from '../../src/cli/rping/roles.js';
-import { captureOutput } from './captured-output.js';
+import { captureOutput, tracked } from './captured-output.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { describeLinks, describeWithRxe, type Environment, matrix, xdpRows } from './environment.js';
 import { CARD, GUEST } from './guest/network.js';
@@ -39,7 +39,7 @@ const texts = (stdout: string) => stdout.match(/ping data: rdma-ping-\d+: [A-z]+
 /** Starts our server and waits until it listens. */
 async function serving(our: RpingOptions) {
   const { output, stdout, stderr } = captureOutput();
-  const ended = runServer(our, output);
+  const ended = tracked(runServer(our, output));
   ended.catch(() => {});
   while (!stderr.text.includes('waiting for')) await Promise.race([ended, new Promise((next) => setTimeout(next, 2))]);
   const reports = () =>
@@ -73,7 +73,7 @@ describeWithRxe('rping', 1500, (environment) => {
         const tool = environment.guest.spawn([...words, '-s', '-a', any]);
         await environment.guest.listening(RPING_PORT, 'rdma');
         const our = captureOutput();
-        await runClient(theirs, options(link, { size }), our.output);
+        await tracked(runClient(theirs, options(link, { size }), our.output));
         report = JSON.parse(our.stdout.text);
         const ended = await tool.exited;
         expect(ended.status).toBe(0);
@@ -132,7 +132,9 @@ describeWithRxe('rping', 1500, (environment) => {
     await environment.guest.listening(RPING_PORT, 'rdma');
     const stop = new AbortController();
     const our = captureOutput();
-    const running = runClient(GUEST.ipv4, options('udp', { size: 64, count: 1e9, signal: stop.signal }), our.output);
+    const running = tracked(
+      runClient(GUEST.ipv4, options('udp', { size: 64, count: 1e9, signal: stop.signal }), our.output),
+    );
     await tool.waitFor(/rdma-ping-5:/);
     stop.abort();
     await expect(running).rejects.toThrow(/interrupted after \d+ of/);

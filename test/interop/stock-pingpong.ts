@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { type PingpongOptions, runClient, runServer } from '../../src/cli/pingpong/roles.js';
 import { TRANSPORTS, type Transport } from '../../src/cli/pingpong/transport.js';
 import type { FaultOptions } from '../../src/link/fault/options.js';
-import { captureOutput } from './captured-output.js';
+import { captureOutput, releaseServer, tracked } from './captured-output.js';
 import type { LinkKind } from './card.js';
 import type { Guest } from './guest/guest.js';
 import { CARD, GUEST } from './guest/network.js';
@@ -67,7 +67,10 @@ function expectStockSuccess(stdout: string, { size, iters }: Run): void {
 /** Runs the stock program as the client of `ours`, which already listens, or as the server that `ours` connects to. */
 export async function withStock(guest: Guest, run: Run, weAre: 'client' | 'server', ours: () => Promise<Report>) {
   if (weAre === 'server') {
-    const [report, stdout] = await Promise.all([ours(), guest.run(stock(run, ourAddress(run.family)), PATIENCE)]);
+    const serving = ours();
+    const client = guest.run(stock(run, ourAddress(run.family)), PATIENCE);
+    client.catch(() => releaseServer(ourAddress(run.family), PORT));
+    const [report, stdout] = await Promise.all([serving, client]);
     expectStockSuccess(stdout, run);
     return report;
   }
@@ -98,6 +101,6 @@ export async function inProcess(link: LinkKind, run: Run, weAre: 'client' | 'ser
     open: { memoryBytes: 2 ** 25 + 2 * size, ...(faults && { fault: faults }) },
   };
   const { output, stdout } = captureOutput();
-  await (weAre === 'client' ? runClient(host, options, output) : runServer(options, output));
+  await tracked(weAre === 'client' ? runClient(host, options, output) : runServer(options, output));
   return JSON.parse(stdout.text) as Report;
 }

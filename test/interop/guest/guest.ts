@@ -55,8 +55,8 @@ export function guestUnavailable(): string | undefined {
 const KERNEL_ARGUMENTS =
   'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on rcupdate.rcu_expedited=1';
 
-/** The message of a kernel that crashes. */
-const CRASH = /.*(?:Oops: |Kernel panic).*/;
+/** The message of a kernel that crashes, and the lines after it, which tell the instruction. */
+const CRASH = /.*(?:Oops: |Kernel panic).*(?:\r?\n.*){0,6}/;
 /** Boot attempts when the guest's kernel crashes during its boot. */
 const BOOT_ATTEMPTS = 3;
 /** The index of the agent's port in QEMU's stdio. */
