@@ -1,4 +1,5 @@
 /** Exceptions of the program's own functions: they are uncaught, and prevent nothing of what follows the call. */
+import { queueMicrotask } from './timers.js';
 
 /** Rethrows an error as an uncaught exception, outside of the current call stack. */
 export function throwLater(error: unknown): void {

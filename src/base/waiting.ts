@@ -1,6 +1,7 @@
 /** Waits that can be cancelled by a signal or a timeout. */
 import { outOfRange, VerbsError } from '../errors.js';
 import { type Checks, checkOptions, wrongType } from './options.js';
+import { clearTimeout, setTimeout } from './timers.js';
 
 /** Options of calls that wait. */
 export interface WaitOptions {

@@ -1,4 +1,5 @@
 /** Waiting for a promise for a limited time. */
+import { clearInterval, setInterval } from './timers.js';
 
 /** Turns of the event loop in the time of a wait. */
 const TURNS = 20;

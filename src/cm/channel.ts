@@ -1,6 +1,7 @@
 /** Event channels (rdma_event_channel) and their events, with the names of rdma_cm. */
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { AsyncQueue } from '../base/asyncqueue.js';
+import { clearInterval, setInterval } from '../base/timers.js';
 import { checkWait, MAX_TIMER_MS, type WaitOptions } from '../base/waiting.js';
 import { VerbsError } from '../errors.js';
 import { inspectAs } from '../verbs/diagnose/describe.js';

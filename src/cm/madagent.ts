@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { macOfNumber } from '../base/address.js';
 import { Scope } from '../base/scope.js';
+import { clearTimeout, performance, setImmediate, setTimeout } from '../base/timers.js';
 import { MAX_TIMER_MS } from '../base/waiting.js';
 import { GSI } from '../device/codes.js';
 import { VerbsError } from '../errors.js';

@@ -1,6 +1,7 @@
 /** Resolves the destinations of datagrams: from an address and port to a queue pair, a route and an address handle. */
 import { ipBytes, isMulticast } from '../base/address.js';
 import { gidAddress } from '../base/gid.js';
+import { performance } from '../base/timers.js';
 import type { AhCache, Route } from '../cm/ahcache.js';
 import { type CmAddress, UDP_QKEY } from '../cm/index.js';
 import { VerbsError } from '../errors.js';

@@ -2,6 +2,7 @@
  * Datagram services of peers: the queue pair that receives the datagrams for an address and port. The peer names it
  * (SIDR), the answer is kept, and asked for again while it is used, because a peer that restarts has a new queue pair.
  */
+import { performance } from '../base/timers.js';
 import { type CmAddress, type CmId, createCmId } from '../cm/index.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/objects/context.js';

@@ -8,7 +8,9 @@
 
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { whenAborted } from '../base/abort.js';
 import { type Checks, checkInteger, checkOptions, integer, text, wrongType } from '../base/options.js';
+import { nextTick } from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import type { CmAddress } from '../cm/index.js';
@@ -110,6 +112,7 @@ export class DatagramSocket
   #remote: CmAddress | undefined;
   #isRefed = true;
   #isClosing = false;
+  readonly #forgetSignal: () => void;
   #isEnded = false;
   #cleanup: Promise<void> | undefined;
   /** Reject the datagrams whose destination is being resolved. */
@@ -130,7 +133,7 @@ export class DatagramSocket
     Endpoints.of(device).assertOpen();
     this.#endpoint = Endpoints.of(device).add(this);
     this.#watchListeners();
-    if (signal !== undefined) this.#closeOnAbort(signal);
+    this.#forgetSignal = whenAborted(signal, () => this.destroy());
   }
 
   /**
@@ -343,15 +346,8 @@ export class DatagramSocket
     const update = () => this.#inbox.listen(this.listenerCount('message') > 0 ? deliver : undefined);
     const events = this as unknown as EventEmitter;
     // The event comes before the listener is added.
-    events.on('newListener', (name) => name === 'message' && process.nextTick(update));
+    events.on('newListener', (name) => name === 'message' && nextTick(update));
     events.on('removeListener', (name) => name === 'message' && update());
-  }
-
-  #closeOnAbort(signal: AbortSignal): void {
-    const onAbort = () => this.destroy();
-    if (signal.aborted) process.nextTick(onAbort);
-    signal.addEventListener('abort', onAbort, { once: true });
-    this.once('close', () => signal.removeEventListener('abort', onAbort));
   }
 
   // ---- binding ----
@@ -368,7 +364,7 @@ export class DatagramSocket
     this.#binding = bound;
     if (!this.#isRefed) bound.id.channel.unref();
     bound.serve().catch((error) => this.#end(error));
-    process.nextTick(() => {
+    nextTick(() => {
       if (!this.#isEnded) this.emit('listening');
     });
   }
@@ -442,6 +438,7 @@ export class DatagramSocket
   #end(error?: Error): void {
     if (this.#isEnded) return;
     this.#isEnded = true;
+    this.#forgetSignal();
     const bound = this.#binding;
     this.#cancelResolving();
     const reason = wasClosed(error);
@@ -450,8 +447,8 @@ export class DatagramSocket
     this.#cleanup = (bound?.close(reason) ?? Promise.resolve()).finally(() => {
       Endpoints.of(this.#device).delete(this.#endpoint);
       // Not from a promise, which would hide the exceptions of listeners.
-      if (error !== undefined && !isReported) process.nextTick(() => this.emit('error', error));
-      process.nextTick(() => this.emit('close'));
+      if (error !== undefined && !isReported) nextTick(() => this.emit('error', error));
+      nextTick(() => this.emit('close'));
     });
     this.#cleanup.catch(() => {});
   }

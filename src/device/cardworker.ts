@@ -2,8 +2,8 @@
  * The program of the card's thread in mode `worker`. It takes turns as long as there is work, polls for more work for a
  * while, and then sleeps until a frame, the application or a deadline wakes it.
  */
-import { performance } from 'node:perf_hooks';
 import { parentPort, workerData } from 'node:worker_threads';
+import { performance } from '../base/timers.js';
 import { adoptLink, type LinkTransfer } from '../link/transfer.js';
 import { native } from '../native.js';
 import { Card, type CardOptions } from './card.js';

@@ -2,7 +2,7 @@
  * The engine of mode `inline` takes turns in the application's thread. A post schedules a batch of turns, a poll takes
  * one turn. An idle device waits in the event loop until its link is readable or a deadline expires.
  */
-import { performance } from 'node:perf_hooks';
+import { performance, setImmediate } from '../base/timers.js';
 import type { Link } from '../link/link.js';
 import type { Card } from './card.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';

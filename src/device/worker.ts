@@ -4,6 +4,7 @@
  * (locked.ts). Each thread announces its sleep and is woken only then.
  */
 import { Worker } from 'node:worker_threads';
+import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { transferLink } from '../link/transfer.js';

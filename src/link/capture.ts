@@ -3,6 +3,7 @@
  */
 import { writeSync } from 'node:fs';
 import { constants } from 'node:os';
+import { performance } from '../base/timers.js';
 import { type FrameMover, type Frames, RX_IP_ID_UNKNOWN } from './frames.js';
 import { Direction, PcapngWriter } from './pcapng.js';
 import { RingView } from './ring.js';

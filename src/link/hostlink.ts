@@ -1,6 +1,7 @@
 /** The common part of the links on the kernel's interfaces: waiting in the event loop, and following the interface. */
 
 import { ipBytes } from '../base/address.js';
+import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import { type NativePoller, native } from '../native.js';
 import { errnoError, errnoName } from './errno.js';

@@ -3,6 +3,7 @@
  * one search, which the kernel's notification ends. A neighbour that has not replied is not searched again for a while.
  */
 
+import { clearInterval, clearTimeout, performance, setInterval, setTimeout } from '../base/timers.js';
 import { watchNeighbours } from './monitor.js';
 import {
   AF_INET,

@@ -4,6 +4,7 @@
  */
 import { closeSync, constants, openSync } from 'node:fs';
 import type { Writable } from 'node:stream';
+import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import { Capture, COUNTS_BYTES, errnoOf, writeTo } from './capture.js';
 import { errnoName } from './errno.js';

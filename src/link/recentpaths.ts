@@ -4,6 +4,7 @@
  * when the kernel notifies of a change in any of the tables that it comes from. The notifications are read before each
  * use and not in the event loop, so that no path is used after a change.
  */
+import { performance } from '../base/timers.js';
 import type { Resolved } from './link.js';
 import { Notifications, RTMGRP } from './notifications.js';
 

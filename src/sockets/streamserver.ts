@@ -2,8 +2,10 @@
 import { lookup } from 'node:dns/promises';
 import { captureRejectionSymbol, EventEmitter } from 'node:events';
 import { isIP, isIPv6 } from 'node:net';
+import { whenAborted } from '../base/abort.js';
 import { Deferred } from '../base/deferred.js';
 import { type Checks, checkBoolean, checkOptions, hostName, integer } from '../base/options.js';
+import { nextTick } from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
 import { WAIT_CHECKS } from '../base/waiting.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
@@ -140,7 +142,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     try {
       this.#bindAtOnce(listening);
     } catch (error) {
-      process.nextTick(() => this.#fail(listening, error as Error));
+      nextTick(() => this.#fail(listening, error as Error));
       return this;
     }
     void this.#listen(listening);
@@ -155,7 +157,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   /** Counts the open connections. */
   getConnections(callback: (error: Error | null, count: number) => void): this {
-    process.nextTick(callback, null, this.#sockets.size);
+    nextTick(callback, null, this.#sockets.size);
     return this;
   }
 
@@ -238,7 +240,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
       (request) => this.#accept(request, listening),
       (error) => this.#onDeviceFailure(error),
     );
-    process.nextTick(() => {
+    nextTick(() => {
       if (listening.isWanted) this.emit('listening');
     });
   }
@@ -314,7 +316,7 @@ class Listening {
   /** Resolves when the call before has left the port. */
   readonly portIsFree: Promise<void> | undefined;
   readonly #freed = new Deferred<void>();
-  readonly #onAbort: () => void;
+  readonly #forgetSignal: () => void;
   #device: DeviceUse | undefined;
   /** The call itself, and the sockets. */
   #users = 1;
@@ -326,10 +328,7 @@ class Listening {
     onAbort: () => void,
   ) {
     this.portIsFree = last?.ended;
-    this.#onAbort = onAbort;
-    const { signal } = options;
-    if (signal?.aborted) process.nextTick(onAbort);
-    else signal?.addEventListener('abort', onAbort, { once: true });
+    this.#forgetSignal = whenAborted(options.signal, onAbort);
   }
 
   /** Whether the server was not closed meanwhile, and `listen` has not failed. */
@@ -360,7 +359,7 @@ class Listening {
   /** Listens no more. The device stays open for the sockets. A second call does nothing. */
   end(): void {
     if (!this.isWanted) return;
-    this.options.signal?.removeEventListener('abort', this.#onAbort);
+    this.#forgetSignal();
     this.ended = Promise.resolve(this.id?.close());
     void this.ended.then(() => this.#release());
   }

@@ -4,6 +4,15 @@ import type { EventEmitter } from 'node:events';
 import { getDefaultAutoSelectFamilyAttemptTimeout, isIP } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
 import { type Checks, checkOptions, wrongNumber, wrongType } from '../base/options.js';
+import {
+  clearInterval,
+  clearTimeout,
+  nextTick,
+  queueMicrotask,
+  setImmediate,
+  setInterval,
+  setTimeout,
+} from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
 import { type CmId, VerbsError } from '../index.js';
 import { ReadSide, WriteSide } from '../transport/duplexsides.js';
@@ -285,7 +294,7 @@ export abstract class StreamSocket extends Duplex {
     const [connection, writing] = [this.#connection, this.#writing];
     const wasEstablished = connection?.isEstablished === true;
     // the bytes of the write under way are lost as far as they are not taken, and Node.js tells no error
-    if (wasEstablished) process.nextTick(() => writing.refuse(null));
+    if (wasEstablished) nextTick(() => writing.refuse(null));
     const left = this.#isReset ? connection?.close() : connection?.leave(this.writableFinished);
     callback(error);
     void Promise.resolve(left).then(() => {
@@ -484,7 +493,7 @@ export abstract class StreamSocket extends Duplex {
       if (!this.writableEnded) return Reflect.apply(write, this, call);
       const error = endedByPeer();
       const callback = call.find((argument) => typeof argument === 'function');
-      if (callback) process.nextTick(callback as (error: Error) => void, error);
+      if (callback) nextTick(callback as (error: Error) => void, error);
       this.destroy(error);
       return false;
     };

@@ -1,5 +1,6 @@
 /** Delivery of completions to callbacks. */
 
+import { setImmediate } from '../base/timers.js';
 import { throwLater } from '../base/uncaught.js';
 import { WcStatus } from '../device/codes.js';
 import { throwIfFailed } from '../verbs/diagnose/explain.js';

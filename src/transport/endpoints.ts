@@ -1,4 +1,5 @@
 /** The open endpoints of a device, by `connect`, `listen` and `createSocket`: all end before the device closes. */
+import { clearTimeout, setTimeout } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { DeviceBase } from '../verbs/objects/devicebase.js';

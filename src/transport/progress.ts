@@ -2,6 +2,7 @@
  * Finds peers that keep our READs and WRITEs waiting. A peer that answers one packet now and then keeps within all
  * retries, and would hold our buffers for ever.
  */
+import { clearInterval, setInterval } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Qp } from '../verbs/objects/qp.js';
 

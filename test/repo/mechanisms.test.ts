@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { code, sources } from './sources.js';
 
@@ -38,4 +39,25 @@ test.each(MECHANISMS)('transport alone has $name', ({ pattern, elsewhere }) => {
     (path) => ![...OTHERS, ...elsewhere].some((begin) => path.startsWith(begin)),
   );
   expect(above.filter(has)).toEqual([]);
+});
+
+/** Uses of the names that src/base/timers.ts exports. */
+const TIMES =
+  /(?<![.\w#])(?:(?:set|clear)(?:Timeout|Interval|Immediate)|queueMicrotask|nextTick|sleep|performance(?=\.(?:now|timeOrigin)))\b(?=[.(])/g;
+
+// fake timers of a program's tests replace those of Node while the library waits for a peer in real time
+test('the library takes its timers and its clock from src/base/timers', () => {
+  const library = sources('src', '.ts').filter(
+    (path) => !path.startsWith('src/cli/') && path !== join('src', 'base', 'timers.ts'),
+  );
+  const faults = library.flatMap((path) => {
+    const imported = /import \{([^}]*)\} from '[^']*\/timers\.js'/.exec(code(path))?.[1] ?? '';
+    const others = [...code(path).matchAll(/process\.nextTick|'node:(?:timers|perf_hooks)[^']*'/g)].map(
+      ([name]) => name,
+    );
+    const used = new Set([...code(path).matchAll(TIMES)].map(([name]) => name));
+    const unbound = [...used].filter((name) => !new RegExp(`\\b${name}\\b`).test(imported));
+    return [...others, ...unbound].map((name) => `${path}: ${name}`);
+  });
+  expect(faults).toEqual([]);
 });

@@ -60,3 +60,21 @@ export const [connect, createServer, createRequire] = [
   absent('createServer'),
   absent('createRequire'),
 ];
+
+/** Of node:perf_hooks. */
+export const { performance } = globalThis;
+
+/** Of node:timers/promises. */
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+export { sleep as setTimeout };
+
+/** Node's module node:timers. A page has neither setImmediate nor clearImmediate. */
+export default {
+  setTimeout: globalThis.setTimeout.bind(globalThis),
+  setInterval: globalThis.setInterval.bind(globalThis),
+  clearTimeout: globalThis.clearTimeout.bind(globalThis),
+  clearInterval: globalThis.clearInterval.bind(globalThis),
+  setImmediate: absent('setImmediate'),
+  clearImmediate: absent('clearImmediate'),
+};

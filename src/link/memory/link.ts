@@ -4,6 +4,7 @@
  */
 
 import { ipBytes, ipText, macBytes, macText } from '../../base/address.js';
+import { clearImmediate, clearTimeout, performance, setImmediate, setTimeout } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import { type Frames, RX_SEGMENT_SHIFT } from '../frames.js';
 import { burstLength, udpPayloadOffset } from '../gso.js';

@@ -2,6 +2,7 @@
  * The AF_XDP sockets of the xdp link, one for each queue of an interface. They share one UMEM in the card's memory:
  * first the transmit buffers, then the receive chunks. The rings of each socket are separate allocations.
  */
+import { performance } from '../../base/timers.js';
 import { invalidType, VerbsError } from '../../errors.js';
 import { type NativeXskSocket, native, XskRing } from '../../native.js';
 import { errnoName } from '../errno.js';

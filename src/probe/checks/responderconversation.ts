@@ -2,6 +2,7 @@
  * The conversation of one check with the peer. It counts PSNs and keeps the packets as evidence. Each method looks at
  * as little as it can, so that one fault of a peer shows in the check that is meant for it, and not in all.
  */
+import { setTimeout } from '../../base/timers.js';
 import { bytesHex } from '../packet/hex.js';
 import { Op } from '../packet/opcodes.js';
 import { type Packet, request } from '../packet/packets.js';

@@ -1,4 +1,5 @@
 /** Runs checks against a peer, one after the other, each on a queue pair of its own. */
+import { clearTimeout, setTimeout } from '../../base/timers.js';
 import { waitFor } from '../../base/waiting.js';
 import { Audit } from './audit.js';
 import type { Check, CmCheck, RequesterCheck, ResponderCheck } from './check.js';

@@ -2,6 +2,7 @@
  * The kernel's times of packets. A tap, which is a packet socket of its own, sees the frames of an interface as they
  * leave the kernel for the driver and as they come from it, so that the scheduler of the host is not in their times.
  */
+import { performance } from '../../base/timers.js';
 import { errnoName } from '../../link/errno.js';
 import { native } from '../../native.js';
 import { bthAt, destQpAt } from './bth.js';

@@ -1,4 +1,5 @@
 /** A script's packets over a real link. */
+import { clearImmediate, clearTimeout, performance, setImmediate, setTimeout } from '../../base/timers.js';
 import type { Flow } from '../packet/packets.js';
 import type { Arrival, PacketPort } from '../script/port.js';
 import type { ScriptedQueue } from './scriptedlink.js';

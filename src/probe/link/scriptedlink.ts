@@ -3,6 +3,7 @@
  * its queue pair numbers, and passes all others on to the card. The card knows nothing of the script.
  */
 
+import { clearTimeout, performance, setTimeout } from '../../base/timers.js';
 import type { Frames } from '../../link/frames.js';
 import type { Link, LinkCounters } from '../../link/link.js';
 import { allocateRing, RingView } from '../../link/ring.js';

@@ -17,6 +17,7 @@ import {
   wrongType,
 } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
+import { clearInterval, setInterval } from '../../base/timers.js';
 import { invalidType } from '../../errors.js';
 import { type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
 import { CompletionPump } from '../../transport/completions.js';

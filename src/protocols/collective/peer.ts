@@ -1,5 +1,6 @@
 /** The queue pair with another rank: data for each lane, the credits that they need, and control messages. */
 import { AsyncQueue } from '../../base/asyncqueue.js';
+import { performance } from '../../base/timers.js';
 import { within } from '../../base/within.js';
 import {
   type CmId,

@@ -5,8 +5,8 @@
  * to rank 0 first; when all have, rank 0 tells each of them where the others listen.
  */
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
+import { sleep } from '../../base/timers.js';
 import { CmError, type CmId, type Cq, createCmId, type Device, type Pd } from '../../index.js';
 import { acceptAll, listen, refuse } from '../../transport/acceptor.js';
 import { RankError } from './errors.js';

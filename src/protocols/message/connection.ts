@@ -7,6 +7,7 @@ import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { type Checks, checkOptions, checkU32, wrongType } from '../../base/options.js';
+import { setImmediate } from '../../base/timers.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { VerbsError } from '../../errors.js';
 import { Endpoints } from '../../transport/endpoints.js';

@@ -1,5 +1,6 @@
 /** The states of a connection, and the steps of its end. */
 import { Deferred } from '../../base/deferred.js';
+import { clearTimeout, setImmediate, setTimeout } from '../../base/timers.js';
 import { type Transitions, transition } from '../../base/transitions.js';
 import { VerbsError } from '../../errors.js';
 

@@ -1,6 +1,7 @@
 /** Connection requests of clients (rdma_cm's passive side). */
 import { type InspectOptionsStylized, inspect } from 'node:util';
 import { bytes, type Checks, checkOptions, oneOf } from '../../base/options.js';
+import { performance } from '../../base/timers.js';
 import { waitFor } from '../../base/waiting.js';
 import { type CmId, RejectReason, type RejectReasonName } from '../../cm/index.js';
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';

@@ -1,5 +1,6 @@
 /** The resources of a connection on its device: a queue pair, and its shares of the receive and send buffers. */
 import { Scope } from '../../base/scope.js';
+import { clearInterval, setInterval } from '../../base/timers.js';
 import { toError } from '../../cm/qpstates.js';
 import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';

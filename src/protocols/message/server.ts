@@ -1,7 +1,9 @@
 /** Servers: listening rdma_cm ports. */
 import { EventEmitter } from 'node:events';
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { whenAborted } from '../../base/abort.js';
 import { anything, type Checks, checkInteger, checkOptions, integer, nested, text } from '../../base/options.js';
+import { nextTick } from '../../base/timers.js';
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
 import type { CmAddress, CmId } from '../../cm/index.js';
 import { withDetails } from '../../errors.js';
@@ -80,6 +82,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
   readonly #endpoint: number;
   /** Ends the loop that accepts requests for the event `connection`. */
   #accepting: AbortController | undefined;
+  #forgetSignal = (): void => {};
   #isClosed = false;
 
   private constructor(id: CmId, accept: AcceptOptions, pools: ReceivePools) {
@@ -114,11 +117,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
       signal.throwIfAborted();
     }
     const server = new Server(id, accept, new ReceivePools(device, { maxBytes: receivePoolBytes, isKept: true }));
-    if (signal !== undefined) {
-      const onAbort = () => server.destroy();
-      signal.addEventListener('abort', onAbort, { once: true });
-      server.once('close', () => signal.removeEventListener('abort', onAbort));
-    }
+    server.#forgetSignal = whenAborted(signal, () => server.destroy());
     return server;
   }
 
@@ -182,11 +181,12 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
   #end(error?: Error): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#forgetSignal();
     Endpoints.of(this.#id.device).delete(this.#endpoint);
     this.#id.channel.close();
     void this.#id.close();
     void this.#pools.close();
-    process.nextTick(() => this.emit('close', ...(error ? [error] : [])));
+    nextTick(() => this.emit('close', ...(error ? [error] : [])));
   }
 
   /** Accepts requests while the event `connection` has listeners. */
@@ -198,7 +198,7 @@ export class Server extends EventEmitter<ServerEvents> implements AsyncIterable<
       for (let request = await this.next({ signal }); request !== undefined; request = await this.next({ signal })) {
         const connection = await request.accept(this.#accept);
         // Outside this loop, which an exception of a listener must not end.
-        process.nextTick(() => this.emit('connection', connection));
+        nextTick(() => this.emit('connection', connection));
       }
     } catch (error) {
       if (!signal.aborted) this.#end(error as Error);

@@ -9,6 +9,7 @@
  * to have read: END carries the credits of what was read before.
  */
 import { Duplex } from 'node:stream';
+import { queueMicrotask } from '../../base/timers.js';
 import { callProgram } from '../../base/uncaught.js';
 import { VerbsError } from '../../errors.js';
 import { ReadSide, WriteSide } from '../../transport/duplexsides.js';

@@ -15,6 +15,7 @@
  * receives are kept for them, as at most one HELLO, one END, one DONE and two CREDITs of an end are unprocessed at the
  * peer.
  */
+import { queueMicrotask } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import type { ByteChannel } from '../../transport/duplexsides.js';
 import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';

@@ -5,6 +5,7 @@
 
 import { wrongType } from '../../base/options.js';
 import type { Shares } from '../../base/shares.js';
+import { clearTimeout, queueMicrotask, setTimeout } from '../../base/timers.js';
 import type { Connection, Mr } from '../../index.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import { Progress } from '../../transport/progress.js';

@@ -2,6 +2,7 @@
 
 import { type Checks, checkOptions, hostName, integer, required } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
+import { clearTimeout, performance, setTimeout } from '../../base/timers.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
 import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
 import type { Device } from '../../index.js';

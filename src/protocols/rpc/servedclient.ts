@@ -1,5 +1,6 @@
 /** The calls of one client, at the server. */
 import type { Counts, Shares } from '../../base/shares.js';
+import { clearTimeout, performance, setTimeout } from '../../base/timers.js';
 import type { Connection } from '../../index.js';
 import { Channel } from './channel.js';
 import { RpcError, statusOf } from './status.js';

@@ -5,6 +5,7 @@ import { rm } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { clearTimeout, setTimeout } from '../../base/timers.js';
 import { invalidValue } from '../../errors.js';
 import {
   bufferSizes,

@@ -5,6 +5,7 @@
  *
  * Source: the documentation of Valkey, "RDMA experimental support".
  */
+import { clearInterval, setInterval } from '../../base/timers.js';
 import { type Device, type Pd, type Qp, type QpOptions, type Wc, WcOpcode } from '../../index.js';
 import {
   type BufferSizes,

@@ -4,6 +4,7 @@
  * slow command. Whatever it sends shows that it has taken what came before; so few messages may be on their way since
  * that, and further ones leave rarely, with more data each.
  */
+import { clearTimeout, setTimeout } from '../../base/timers.js';
 
 /** Messages that leave at once, and the most that may be unanswered: the peer has 1024 receives. */
 const FREE = 256;

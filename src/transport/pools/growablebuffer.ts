@@ -3,6 +3,7 @@
  * server need no more.
  */
 
+import { performance } from '../../base/timers.js';
 import type { Mr } from '../../verbs/objects/mr.js';
 import type { Pd } from '../../verbs/objects/pd.js';
 

@@ -2,6 +2,7 @@
 
 import { type EventEmitter, on, once } from 'node:events';
 import { checkBoolean, checkOptions } from '../../base/options.js';
+import { nextTick } from '../../base/timers.js';
 import { checkWait, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { EventType, nameOf } from '../../device/codes.js';
 import { type Decision, decisions } from '../../device/decisions.js';
@@ -287,7 +288,7 @@ export class Context extends DeviceBase {
     this.engine.close();
     void this.engine.ended.then(() => releaseMemory(this.card));
     // After closing, so that exceptions and calls of listeners cannot interfere.
-    process.nextTick(() => {
+    nextTick(() => {
       this.emit('close');
       this.removeAllListeners();
     });
@@ -359,7 +360,7 @@ export class Context extends DeviceBase {
 
   /** Listeners run outside the turn, so that their exceptions and calls cannot interfere with it. */
   #emitAsyncEvent(source: Cq | Qp | Srq | this, event: AsyncEvent): void {
-    process.nextTick(() => {
+    nextTick(() => {
       if (source !== this) (source as EventEmitter).emit('event', event);
       this.emit('event', event);
     });

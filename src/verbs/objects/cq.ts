@@ -3,6 +3,7 @@
 import type { EventEmitter } from 'node:events';
 import { AsyncQueue } from '../../base/asyncqueue.js';
 import { type Checks, checkBoolean, checkInteger, checkOptions, integer, wrongType } from '../../base/options.js';
+import { nextTick } from '../../base/timers.js';
 import { checkWait, type WaitOptions } from '../../base/waiting.js';
 import { Errno, LIMITS } from '../../device/codes.js';
 import { invalidValue, VerbsError } from '../../errors.js';
@@ -192,7 +193,7 @@ export class Cq extends Resource {
     this.#resolveWaiters();
     if (!this.#armedByUser) return;
     this.#armedByUser = false;
-    process.nextTick(() => this.emit('completion'));
+    nextTick(() => this.emit('completion'));
   }
 
   /** @internal The card dropped a completion. */

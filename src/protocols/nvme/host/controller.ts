@@ -3,9 +3,9 @@
 import { lookup } from 'node:dns/promises';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Deferred } from '../../../base/deferred.js';
 import { Scope } from '../../../base/scope.js';
+import { clearInterval, nextTick, performance, setInterval, sleep } from '../../../base/timers.js';
 import { useDevice } from '../../../deviceuse.js';
 import { createCmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { TransferBuffers } from '../buffers.js';
@@ -209,7 +209,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
       await this.#readLog(LogPage.CHANGED_NAMESPACES, 0, IDENTIFY_BYTES);
       this.#namespaces = await this.#findNamespaces();
       // a listener that throws is not an error of the connection
-      process.nextTick(() => this.emit('namespaces'));
+      nextTick(() => this.emit('namespaces'));
     }
   }
 

@@ -1,5 +1,6 @@
 /** One NVMe queue of a host: a queue pair that sends commands and receives responses. */
 import { Scope } from '../../../base/scope.js';
+import { clearInterval, performance, setInterval } from '../../../base/timers.js';
 import {
   CmError,
   type CmId,

@@ -1,6 +1,7 @@
 /** One connection of a host: a queue, and the controller that it belongs to once the host has sent Connect. */
 
 import type { Shares } from '../../../base/shares.js';
+import { clearTimeout, setTimeout } from '../../../base/timers.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { refuse } from '../../../transport/acceptor.js';
 import { untilDisconnected } from '../../../transport/disconnect.js';

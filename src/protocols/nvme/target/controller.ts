@@ -2,7 +2,7 @@
  * A controller of a target: what one host has of a subsystem. It carries out the commands of its queues, keeps the
  * host's settings, and ends when the host is silent for longer than its keep-alive timeout.
  */
-import { performance } from 'node:perf_hooks';
+import { clearTimeout, performance, setTimeout } from '../../../base/timers.js';
 import { VerbsError } from '../../../index.js';
 import { CommandError, Status } from '../status.js';
 import {

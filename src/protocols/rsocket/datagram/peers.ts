@@ -3,6 +3,7 @@
  * resolved. The one that was not heard of for the longest time makes room for another.
  */
 import { gidAddress } from '../../../base/gid.js';
+import { performance } from '../../../base/timers.js';
 import type { AhCache, Route } from '../../../cm/ahcache.js';
 import type { DeviceBase } from '../../../verbs/objects/devicebase.js';
 

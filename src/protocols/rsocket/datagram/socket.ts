@@ -4,11 +4,22 @@ import { createSocket as createUdpSocket, type RemoteInfo, type Socket as UdpSoc
 import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { whenAborted } from '../../../base/abort.js';
 import { ipBytes, isLinkLocal } from '../../../base/address.js';
-import { wrongNumber, wrongType } from '../../../base/options.js';
+import {
+  type Checks,
+  callable,
+  checkBoolean,
+  checkOptions,
+  integer,
+  required,
+  wrongType,
+} from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
+import { nextTick } from '../../../base/timers.js';
 import { callProgram } from '../../../base/uncaught.js';
-import { useDevice } from '../../../deviceuse.js';
+import { WAIT_CHECKS } from '../../../base/waiting.js';
+import { openedDevice, useDevice } from '../../../deviceuse.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { alreadyBound, badType, checkPort, hasNoPeer, hasPeer, socketClosed } from '../../../sockets/errors.js';
 import { DatagramPort } from '../../../transport/datagramport.js';
@@ -24,6 +35,10 @@ import {
   QKEY,
 } from './wire.js';
 
+/** Receive buffers without an option, and at most. */
+const RECEIVES = 256;
+const MAX_RECEIVES = 16_384;
+
 /** Options of `createSocket`. */
 export interface DatagramOptions {
   /** IP version of the socket. */
@@ -36,7 +51,26 @@ export interface DatagramOptions {
   readonly lookup?: typeof lookup;
   /** Closes the socket when it is aborted. */
   readonly signal?: AbortSignal;
+  /** Of the UDP socket, by which first messages come, as of `dgram.createSocket`. */
+  readonly reuseAddr?: boolean;
+  /** SO_RCVBUF of the UDP socket in bytes. Default: that of the system. */
+  readonly recvBufferSize?: number;
+  /** SO_SNDBUF of the UDP socket in bytes. Default: that of the system. */
+  readonly sendBufferSize?: number;
 }
+
+const CHECKS: Checks<DatagramOptions> = {
+  type: required((_, value) => {
+    if (value !== 'udp4' && value !== 'udp6') throw badType(value);
+  }),
+  device: openedDevice,
+  receives: integer(1, MAX_RECEIVES),
+  lookup: callable,
+  signal: WAIT_CHECKS.signal,
+  reuseAddr: checkBoolean,
+  recvBufferSize: integer(0, 2 ** 31 - 1),
+  sendBufferSize: integer(0, 2 ** 31 - 1),
+};
 
 /** Options of `bind`. */
 export interface BindOptions {
@@ -68,9 +102,6 @@ interface Binding {
   readonly messageBytes: number;
 }
 
-/** Receive buffers without an option, and at most. */
-const RECEIVES = 256;
-const MAX_RECEIVES = 16_384;
 /** Messages in flight. */
 const SENDS = 64;
 
@@ -95,27 +126,28 @@ export class Socket extends EventEmitter<{
   #opening: Promise<void> | undefined;
   /** Calls that wait until the socket is bound, or cannot be. */
   readonly #waiting: ((error?: Error) => void)[] = [];
+  /** Callbacks of the messages that are with the UDP socket. */
+  readonly #introducing = new Set<Done>();
   #remote: End | undefined;
   #isConnecting = false;
+  readonly #forgetSignal: () => void;
 
   /** @throws TypeError, RangeError for wrong options */
   constructor(options: DatagramOptions | 'udp4' | 'udp6', onMessage?: (message: Buffer, rinfo: RemoteInfo) => void) {
     super();
     const all = typeof options === 'string' ? { type: options } : options;
-    if (typeof all !== 'object' || all === null) throw wrongType('the options', options, 'an object or a type');
-    const { type, receives = RECEIVES, signal } = all;
-    if (type !== 'udp4' && type !== 'udp6') throw badType(type);
-    if (!Number.isInteger(receives) || receives < 1 || receives > MAX_RECEIVES)
-      throw wrongNumber('receives', receives, `an integer from 1 to ${MAX_RECEIVES}`);
-    this.#options = all;
+    if (typeof all !== 'object' || all === null) throw wrongType('options', options, 'an object or a type');
+    this.#options = checkOptions('createSocket', all, CHECKS);
+    const { type, signal, reuseAddr, recvBufferSize, sendBufferSize } = this.#options;
     this.#version = type === 'udp4' ? 4 : 6;
     // ports of the two versions are apart, as the queue pairs of their addresses are
-    this.#udp = createUdpSocket({ type, ipv6Only: type === 'udp6' });
+    this.#udp = createUdpSocket({ type, ipv6Only: type === 'udp6', reuseAddr, recvBufferSize, sendBufferSize });
     this.#udp.on('message', (bytes, rinfo) => this.#onIntroduction(bytes, rinfo));
     this.#udp.on('error', (error) => this.#fail(error));
     if (onMessage !== undefined) this.on('message', onMessage);
-    if (signal?.aborted) this.close();
-    else signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#forgetSignal = whenAborted(signal, () => this.#onAbort());
+    // as node:dgram has it: at once
+    if (signal?.aborted) this.#onAbort();
   }
 
   // ---- addresses ----
@@ -166,7 +198,7 @@ export class Socket extends EventEmitter<{
     const to = { port: checkPort(port, 1), address: rest.find((argument) => typeof argument === 'string') };
     const onConnect = rest.find((argument) => typeof argument === 'function');
     this.#isConnecting = true;
-    this.#resolve(to, (error, end) => process.nextTick(() => this.#onConnected(error, end, onConnect)));
+    this.#resolve(to, (error, end) => nextTick(() => this.#onConnected(error, end, onConnect)));
   }
 
   #onConnected(error: Error | undefined, end: End | undefined, onConnect?: (error?: Error) => void): void {
@@ -238,9 +270,9 @@ export class Socket extends EventEmitter<{
     this.#assertRunning();
     if (onClose !== undefined) this.once('close', onClose);
     this.#state = 'closed';
-    this.#options.signal?.removeEventListener('abort', this.#onAbort);
-    for (const call of this.#waiting.splice(0)) process.nextTick(call, socketClosed());
-    void this.#free().finally(() => process.nextTick(() => this.emit('close')));
+    this.#forgetSignal();
+    for (const call of this.#waiting.splice(0)) nextTick(call, socketClosed());
+    void this.#free().finally(() => nextTick(() => this.emit('close')));
     return this;
   }
 
@@ -265,9 +297,9 @@ export class Socket extends EventEmitter<{
     return this.#version === 4 ? 'IPv4' : 'IPv6';
   }
 
-  readonly #onAbort = (): void => {
+  #onAbort(): void {
     if (this.#state !== 'closed') this.close();
-  };
+  }
 
   readonly #onSendError = (error?: Error): void => {
     if (error !== undefined && this.#state !== 'closed') this.emit('error', error);
@@ -310,24 +342,24 @@ export class Socket extends EventEmitter<{
     this.#state = 'binding';
     // not from a promise, which would hide the exceptions of listeners
     this.#opening = this.#open(local, peer).then(
-      () => void process.nextTick(() => this.#onBound()),
-      (error: Error) =>
-        void process.nextTick(() => this.#onBindError(Object.assign(error, { syscall: 'bind', ...local }))),
+      () => void nextTick(() => this.#onBound()),
+      (error: Error) => void nextTick(() => this.#onBindError(Object.assign(error, { syscall: 'bind', ...local }))),
     );
   }
 
   #onBound(): void {
     if (this.#state !== 'binding') return;
     this.#state = 'bound';
+    // in ticks of their own: a listener may throw
+    for (const call of this.#waiting.splice(0)) nextTick(call);
     this.emit('listening');
-    for (const call of this.#waiting.splice(0)) call();
   }
 
   #onBindError(error: Error): void {
     if (this.#state !== 'binding') return;
     this.#state = 'unbound';
     const calls = this.#waiting.splice(0);
-    for (const call of calls) call(error);
+    for (const call of calls) nextTick(call, error);
     if (calls.length === 0) this.emit('error', error);
   }
 
@@ -370,11 +402,14 @@ export class Socket extends EventEmitter<{
   // ---- sending and receiving ----
 
   #send(to: End, message: Uint8Array, done: Done): void {
-    if (this.#binding === undefined) return;
+    if (this.#binding === undefined) {
+      nextTick(done, socketClosed());
+      return;
+    }
     const { port, peers, address, messageBytes } = this.#binding;
     if (message.length > messageBytes) {
       const text = `the message has ${message.length} bytes, at most ${messageBytes} are allowed by the path MTU`;
-      process.nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
+      nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
       return;
     }
     const destination = peers.destinationOf(gidAddress(to.address), to.port);
@@ -403,8 +438,13 @@ export class Socket extends EventEmitter<{
     );
   }
 
-  #introduce({ port, address }: End, bytes: Buffer, done: Done): void {
-    this.#udp.send(bytes, port, address, (error) => done(error ?? undefined));
+  #introduce({ port, address }: End, bytes: Buffer, then: Done): void {
+    // messages may share a callback
+    const done: Done = (error) => then(error);
+    this.#introducing.add(done);
+    this.#udp.send(bytes, port, address, (error) => {
+      if (this.#introducing.delete(done)) done(error ?? undefined);
+    });
   }
 
   #onIntroduction(bytes: Buffer, { address, port }: RemoteInfo): void {
@@ -435,7 +475,7 @@ export class Socket extends EventEmitter<{
   /** In a tick of its own, as a listener may throw. */
   #deliver({ address, port }: End, bytes: Uint8Array): void {
     const message = Buffer.from(bytes);
-    process.nextTick(() => {
+    nextTick(() => {
       if (this.#state !== 'bound' || !this.#hears(address, port)) return;
       this.emit('message', message, { address, port, family: this.#family, size: message.length });
     });
@@ -454,6 +494,9 @@ export class Socket extends EventEmitter<{
   async #free(): Promise<void> {
     await this.#opening;
     await new Promise<void>((resolve) => this.#udp.close(() => resolve()));
+    // a UDP socket that is closed forgets them
+    for (const done of this.#introducing) nextTick(done, undefined);
+    this.#introducing.clear();
     const binding = this.#binding;
     this.#binding = undefined;
     await binding?.scope.close();
