@@ -1,5 +1,5 @@
 // The expectations of a Node program of devices, servers and connections.
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Connection, createCmId, createMemoryHub, type Device, openDevice } from '../../../src/index.js';
@@ -149,6 +149,18 @@ test('a signal ends a server', async () => {
   abort.abort();
   expect(await waiting).toBeUndefined();
   await expect(device.listen({ port: 7471, signal: abort.signal })).rejects.toBe(abort.signal.reason);
+});
+
+test('a signal keeps no listener of servers and datagram sockets that are closed', async () => {
+  const { signal } = new AbortController();
+  const listeners = () => getEventListeners(signal, 'abort').length;
+  const server = await device.listen({ port: 7471, signal });
+  const socket = await device.createSocket({ signal }).bind(7471);
+  expect(listeners()).toBe(2);
+  await server.close();
+  expect(listeners()).toBe(1);
+  await socket.close();
+  expect(listeners()).toBe(0);
 });
 
 test('text is sent as UTF-8, and other values are refused', async () => {

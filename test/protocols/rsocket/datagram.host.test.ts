@@ -1,6 +1,6 @@
 // Datagram sockets of wasm-roce/dgram: the same programs over node:dgram, and what only rsockets have.
 import * as nodeDgram from 'node:dgram';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { syncBuiltinESMExports } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -163,6 +163,43 @@ const PROGRAMS: Readonly<Record<string, (world: World) => Promise<Log>>> = {
     ];
   },
 
+  async 'signals: aborted before, aborted while the socket is bound, and one for many sockets'(world) {
+    const log: Log = [];
+    const aborted = open(world, OWN, log, { signal: AbortSignal.abort() });
+    log.push(thrown(() => aborted.bind(0, OWN)));
+    await once(aborted, 'close');
+    const controller = new AbortController();
+    const socket = open(world, OWN, log, { signal: controller.signal });
+    socket.bind(0, OWN);
+    await once(socket, 'listening');
+    controller.abort();
+    await once(socket, 'close');
+    const { signal } = new AbortController();
+    for (let i = 0; i < 3; i++) {
+      const short = open(world, OWN, log, { signal });
+      short.close();
+      await once(short, 'close');
+      log.push(getEventListeners(signal, 'abort').length);
+    }
+    log.push(thrown(() => world.socket(OWN, { signal: 'now' })));
+    return log;
+  },
+
+  async 'ports as texts'(world) {
+    const log: Log = [];
+    const [server, port] = await bound(world, PEER);
+    const client = open(world, OWN, log);
+    client.bind('0' as never, OWN);
+    await once(client, 'listening');
+    const heard = received(server);
+    client.send('x', String(port) as never, PEER);
+    log.push(await heard);
+    client.connect(String(port) as never, PEER);
+    await once(client, 'connect');
+    log.push(client.remoteAddress().port === port, typeof client.remoteAddress().port);
+    return log;
+  },
+
   async 'a port that is taken'(world) {
     const log: Log = [];
     const [, port] = await bound(world, OWN);
@@ -249,6 +286,31 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'link-local addresses', 
     });
     expect(new Set(senders)).toEqual(new Set([`fe80::d1%${name}`]));
   });
+});
+
+test('an option that is unknown or wrong is refused by its name', () => {
+  const create = (options: object) => () => ourDgram.createSocket({ type: 'udp4', ...options } as never);
+  expect(create({ adress: OWN })).toThrow("createSocket has no option 'adress', must be one of type, device,");
+  expect(create({ receives: 0 })).toThrow('receives is 0, must be from 1 to 16384');
+  expect(create({ lookup: 'dns' })).toThrow("lookup is 'dns', must be a function");
+  expect(create({ reuseAddr: 1 })).toThrow('reuseAddr is 1, must be');
+  expect(() => ourDgram.createSocket(undefined as never)).toThrow('options is undefined, must be an object or a');
+});
+
+test('each send calls its callback once, also when the socket is closed at once', async () => {
+  const [server, port] = await bound(rsockets, PEER);
+  server.on('message', () => {});
+  let calls = 0;
+  for (const isBound of [false, true]) {
+    const client = isBound ? (await bound(rsockets, OWN))[0] : open(rsockets, OWN);
+    for (let i = 0; i < 5; i++) client.send('x', port, PEER, () => calls++);
+    if (isBound) await sleep(5);
+    for (let i = 0; i < 5; i++) client.send('x', port, PEER, () => calls++);
+    client.close();
+    await once(client, 'close');
+  }
+  await sleep(5);
+  expect(calls).toBe(20);
 });
 
 test('calls that wait for a bind get its error, and the socket can be bound again', async () => {
