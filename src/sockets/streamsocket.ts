@@ -71,7 +71,7 @@ export abstract class StreamSocket extends Duplex {
   #isPeerEndAssumed = false;
   #isRefed = true;
   #reading: ReadSide;
-  #writing = new WriteSide();
+  #writing = this.#newWriteSide();
   #finalCallback: ((error?: Error | null) => void) | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
   #keepAliveTimer: NodeJS.Timeout | undefined;
@@ -338,7 +338,7 @@ export abstract class StreamSocket extends Duplex {
     Reflect.deleteProperty(this, 'write');
     this.bytesRead = 0;
     this.#reading = this.#newReadSide();
-    this.#writing = new WriteSide();
+    this.#writing = this.#newWriteSide();
     this.#isReset = false;
     this.#isPeerEndAssumed = false;
     this.#finalCallback = undefined;
@@ -443,9 +443,13 @@ export abstract class StreamSocket extends Duplex {
     return new ReadSide(this, onRead, onread && new OnReadSink(onread));
   }
 
+  #newWriteSide(): WriteSide {
+    return new WriteSide(() => this.#deliver());
+  }
+
   /** Passes data to the reader as long as it wants more. */
   #deliver(): void {
-    if (this.destroyed) return;
+    if (this.destroyed || this.#writing.isSettling) return;
     const isEnd = this.#connection?.call((transport) => {
       const isNew = this.#reading.deliver(transport);
       return (this.#isPeerEndAssumed && !transport.hasData && this.#reading.end()) || isNew;

@@ -3,6 +3,7 @@
  * the other gives the connection what the program has written, at the pace of the peer.
  */
 import type { Readable } from 'node:stream';
+import { nextTick, setImmediate } from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
 import { ChunkQueue } from './pools/chunkqueue.js';
 
@@ -91,13 +92,32 @@ export class ReadSide {
 /** Callback of `_write`. */
 type WriteCallback = (error?: Error | null) => void;
 
-/** The side that the program writes to. */
+/**
+ * The side that the program writes to.
+ *
+ * The callback of a write comes before the data that answers it, and before what others do on account of it in the next
+ * pass of the event loop: a socket of TCP reads in another phase of the loop than it calls back. TLS over any stream
+ * ends a write in an immediate after the callback, and a server of HTTP fails when the next request comes earlier.
+ */
 export class WriteSide {
   readonly #unsent = new ChunkQueue();
+  readonly #onSettled: () => void;
+  /** Callbacks that were called in this pass of the event loop. */
+  #unsettled = 0;
   /** Bytes of the `_write` under way, and its callback. */
   #bytes = 0;
   #callback: WriteCallback | undefined;
   #bytesEnded = 0;
+
+  /** @param onSettled data may be delivered again */
+  constructor(onSettled: () => void) {
+    this.#onSettled = onSettled;
+  }
+
+  /** Whether data must wait, because the callback of a write was called in this pass of the event loop. */
+  get isSettling(): boolean {
+    return this.#unsettled > 0;
+  }
 
   /** Whether the callback of a `_write` is still to be called. */
   get isBusy(): boolean {
@@ -151,6 +171,13 @@ export class WriteSide {
     if (callback === undefined) return;
     this.#callback = undefined;
     this.#bytesEnded += this.#bytes;
+    this.#unsettled++;
     callProgram(() => callback(error), undefined);
+    // the stream calls the program's callback in a tick, whose immediates come before this one
+    nextTick(setImmediate, this.#settle);
   }
+
+  readonly #settle = (): void => {
+    if (--this.#unsettled === 0) this.#onSettled();
+  };
 }

@@ -191,3 +191,8 @@ export function restartClock(): void {
   now = START_MS;
   waiting.clear();
 }
+
+/** Returns the number of timers that wait. */
+export function waitingTimers(): number {
+  return waiting.size;
+}

@@ -1,5 +1,6 @@
-// The rate of scripted packets, in numbers and in fake time.
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+// The rate of scripted packets, in numbers and in virtual time.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
 import { createMemoryHub } from '../../src/index.js';
 import { memoryLink } from '../../src/link/memory/link.js';
 import { Conversation } from '../../src/probe/checks/conversation.js';
@@ -9,6 +10,7 @@ import { ScriptedLink } from '../../src/probe/link/scriptedlink.js';
 import { decode } from '../../src/probe/packet/decode.js';
 import { encodeFrame, flowOf, request } from '../../src/probe/packet/packets.js';
 import { CHECKS } from '../../src/probe.js';
+import { waitingTimers } from '../kit/virtualclock.js';
 import { Rig } from '../link/rig.js';
 
 const MS = 1e6;
@@ -47,13 +49,6 @@ test.each([0, 1.5, -1, 1_000_001, Number.NaN])('a rate of %s', (rate) => {
   expect(() => new ScriptedLink(inner, { rate })).toThrow(`rate is ${rate}, must be an integer from 1 to 1000000`);
 });
 
-beforeEach(() => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setImmediate', 'clearImmediate', 'performance'] });
-});
-afterEach(() => {
-  vi.useRealTimers();
-});
-
 function open(rate: number) {
   const hub = createMemoryHub();
   const link = new ScriptedLink(memoryLink(hub, { addresses: ['10.0.0.1'], mac: MAC_A }), { rate });
@@ -69,7 +64,7 @@ function open(rate: number) {
 const write = (psn: number) =>
   encodeFrame(there, request.writeOnly({ psn, va: 0n, rkey: 1, payload: new Uint8Array(8) }));
 
-test('a burst of two queue pairs is spread, and says when its packets leave', () => {
+test('a burst of two queue pairs is spread, and says when its packets leave', async () => {
   const { link, near, arrived } = open(200);
   const queues = [link.open(1), link.open(2)] as const;
   const start = performance.now();
@@ -81,13 +76,13 @@ test('a burst of two queue pairs is spread, and says when its packets leave', ()
   link.send(0);
   expect(arrived()).toEqual([99]);
   expect(link.nextDeadline()).toBe(0);
-  vi.advanceTimersByTime(9);
+  await sleep(9);
   expect(arrived()).toEqual([]);
-  vi.advanceTimersByTime(2);
+  await sleep(2);
   expect(arrived()).toEqual([2, 3]);
-  vi.advanceTimersByTime(11);
+  await sleep(11);
   expect(arrived()).toEqual([4]);
-  expect(vi.getTimerCount()).toBe(0);
+  expect(waitingTimers()).toBe(0);
 });
 
 test('a closed link sends nothing more', () => {
@@ -95,9 +90,9 @@ test('a closed link sends nothing more', () => {
   const queue = link.open(1);
   queue.send(write(0));
   queue.send(write(1));
-  expect(vi.getTimerCount()).toBe(1);
+  expect(waitingTimers()).toBe(1);
   link.close();
-  expect(vi.getTimerCount()).toBe(0);
+  expect(waitingTimers()).toBe(0);
 });
 
 test('the patience of a check begins when its packet leaves', async () => {
@@ -109,9 +104,9 @@ test('the patience of a check begins when its packet leaves', async () => {
   const start = performance.now();
   talk.send([0, 1, 2].map((psn) => request.writeOnly({ psn, va: 0n, rkey: 1, payload: new Uint8Array(8) })));
   const answer = talk.next(100 * MS);
-  await vi.advanceTimersByTimeAsync(2050);
+  await sleep(2050);
   expect(arrived()).toEqual([0, 1, 2]);
-  await vi.advanceTimersByTimeAsync(100);
+  await sleep(100);
   expect(await answer).toBeUndefined();
   expect(Math.floor(performance.now() - start)).toBe(2150);
 });

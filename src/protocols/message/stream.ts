@@ -20,7 +20,7 @@ export class ConnectionStream extends Duplex {
   readonly #transport: StreamTransport;
   readonly #channel: StreamChannel;
   readonly #reading = new ReadSide(this);
-  readonly #writing = new WriteSide();
+  readonly #writing = new WriteSide(() => this.#deliver());
   #isEndSent = false;
   /** Callback of `_final`, called when our END is acknowledged. */
   #finalCallback: ((error?: Error | null) => void) | undefined;
@@ -140,7 +140,7 @@ export class ConnectionStream extends Duplex {
   }
 
   #deliver(): void {
-    if (this.#reading.deliver(this.#channel)) this.#channel.done();
+    if (!this.#writing.isSettling && this.#reading.deliver(this.#channel)) this.#channel.done();
     this.#channel.giveCredits();
   }
 

@@ -1,6 +1,8 @@
 /** The peers of a datagram socket. */
+
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
+import { performance } from '../../../src/base/timers.js';
 import { AhCache } from '../../../src/cm/ahcache.js';
 import type { AddressHandle, Pd } from '../../../src/index.js';
 import { Peers } from '../../../src/protocols/rsocket/datagram/peers.js';

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { buffer } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { UnansweredLimit } from '../../../src/protocols/valkey/unansweredlimit.js';
 import { connect, createBridge, createServer, type ValkeyOptions } from '../../../src/valkey.js';
@@ -60,34 +61,29 @@ test('buffer sizes out of range are refused', async () => {
   await expect(createBridge({ device, sendBytes: 2 ** 25 })).rejects.toThrow(/sendBytes is 33554432/);
 });
 
-test('the number of unanswered messages is limited: some at once, then few', () => {
-  vi.useFakeTimers();
-  try {
-    const due = vi.fn();
-    const limit = new UnansweredLimit(due);
-    const send = () => {
-      let sent = 0;
-      for (; limit.canSend(); sent++) limit.sent();
-      return sent;
-    };
-    expect(send()).toBe(256);
-    expect(due).not.toHaveBeenCalled();
-    // half of the answers do not show that the peer has taken what crossed them
-    limit.heard();
-    expect(send()).toBe(0);
-    vi.advanceTimersByTime(20);
-    expect([due.mock.calls.length, send()]).toEqual([1, 1]);
-    limit.heard();
-    limit.heard();
-    expect(send()).toBe(255);
-    let trickled = 0;
-    for (let i = 0; i < 2000; i++) {
-      vi.advanceTimersByTime(20);
-      trickled += send();
-    }
-    expect(trickled).toBe(960 - 256);
-    limit.stop();
-  } finally {
-    vi.useRealTimers();
+test('the number of unanswered messages is limited: some at once, then few', async () => {
+  const due = vi.fn();
+  const limit = new UnansweredLimit(due);
+  const send = () => {
+    let sent = 0;
+    for (; limit.canSend(); sent++) limit.sent();
+    return sent;
+  };
+  expect(send()).toBe(256);
+  expect(due).not.toHaveBeenCalled();
+  // half of the answers do not show that the peer has taken what crossed them
+  limit.heard();
+  expect(send()).toBe(0);
+  await sleep(20);
+  expect([due.mock.calls.length, send()]).toEqual([1, 1]);
+  limit.heard();
+  limit.heard();
+  expect(send()).toBe(255);
+  let trickled = 0;
+  for (let i = 0; i < 2000; i++) {
+    await sleep(20);
+    trickled += send();
   }
+  expect(trickled).toBe(960 - 256);
+  limit.stop();
 });
