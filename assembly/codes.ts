@@ -29,6 +29,16 @@ export const GSI_QKEY: u32 = 0x80010000;
 /** The destination queue pair number of multicast packets (IBTA 10.5.1). */
 export const MULTICAST_QPN: u32 = 0xffffff;
 
+/** The sign of the peer of a queue pair since the last look. */
+export enum PeerSign {
+  /** A packet. */
+  HEARD = 0,
+  /** Nothing, and nothing is in flight. */
+  SILENT = 1,
+  /** Nothing, and packets are in flight. */
+  AWAITED = 2,
+}
+
 export enum QpState {
   RESET = 0,
   INIT = 1,

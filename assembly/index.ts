@@ -30,6 +30,7 @@ import { setFlowControl } from './qp/credit';
 import { setDecisionTrace } from './qp/decisions';
 import { expireTimers } from './qp/expire';
 import { GsoBurst } from './qp/gso';
+import { takeSign } from './qp/keepalive';
 import { modifyQp } from './qp/modify';
 import { attach, detach } from './qp/multicast';
 import { Path } from './qp/path';
@@ -396,6 +397,13 @@ export function qpAdaptive(qp: usize, isOn: bool): u32 {
   if (pair.type != QpType.RC) return Errno.EINVAL;
   setAdaptive(pair, isOn);
   return Errno.OK;
+}
+/**
+ * Returns the sign of an RC queue pair's peer since the last call: a `PeerSign`. A silent peer is sent a keep-alive if
+ * `asks` says so.
+ */
+export function qpPeerSign(qp: usize, asks: bool): u32 {
+  return takeSign(changetype<Qp>(qp), asks);
 }
 /**
  * Limits the in-flight window to 1 to MAX_WINDOW packets, at any time; initially MAX_WINDOW. EINVAL: RC queue pairs

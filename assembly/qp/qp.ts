@@ -126,6 +126,9 @@ export class Qp {
   nextReady: usize;
   isReady: bool;
   isCnpDue: bool;
+  /** A packet of the peer has come since the last look, and a keep-alive is due (keepalive.ts). */
+  isPeerHeard: bool;
+  isKeepAliveDue: bool;
   hasRecvWqe: bool;
   lastSyndrome: u8;
   timeout: u32;

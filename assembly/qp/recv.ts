@@ -62,7 +62,10 @@ function receivePacket(packet: Packet): void {
   if (qp.ptr == 0) return countCard(Counter.drop_qpn);
   drop = admit(qp, packet);
   if (drop == NO_DROP && !hasValidIcrc(qp, packet)) drop = Counter.drop_icrc;
-  if (drop == NO_DROP) drop = dispatch(qp, packet);
+  if (drop == NO_DROP) {
+    qp.isPeerHeard = true;
+    drop = dispatch(qp, packet);
+  }
   if (drop != NO_DROP) return qp.count(drop);
   add(qp.counters, Counter.rcvd_pkts, 1);
   add(qp.counters, Counter.rcvd_bytes, packet.frameBytes);

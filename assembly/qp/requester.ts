@@ -18,6 +18,7 @@ import { noteAckRequested } from './adaptive';
 import { retireSend } from './completion';
 import { chargeRate, isPaced } from './congestion';
 import { advanceSsnAndLsn, hasCredit, mustAwaitFirstAck, noteMessageStarted } from './credit';
+import { nextKeepAlive } from './keepalive';
 import { executeLocalOp } from './localops';
 import { copyPayload } from './payload';
 import { Qp } from './qp';
@@ -31,6 +32,12 @@ const UC_CLASS: u32 = 0x20;
 
 /** Writes the next request packet to `frame`; returns its length, 0 when none may be sent now. */
 export function nextRequest(qp: Qp, frame: usize): u32 {
+  let bytes = nextOfWork(qp, frame);
+  return bytes != 0 ? bytes : nextKeepAlive(qp, frame);
+}
+
+/** Writes the next packet of the work requests. */
+function nextOfWork(qp: Qp, frame: usize): u32 {
   if (qp.rnrDeadline != 0 || isAwaitingMissing(qp)) return 0;
   while (qp.sqNext != qp.sqHead && (qp.state == QpState.RTS || qp.state == QpState.SQD)) {
     let wqe = qp.sendWqe(qp.sqNext);

@@ -8,6 +8,7 @@ import { resetCongestion } from './congestion';
 import { initCredits } from './credit';
 import { recordDecision } from './decisions';
 import { flushReceives, flushSends, postSendCqe, releaseAh } from './flush';
+import { resetKeepAlive } from './keepalive';
 import { Expect, PendingAck, Qp, SentNak } from './qp';
 import { freeBuffered } from './reorder';
 import { resetResources } from './resource';
@@ -23,6 +24,7 @@ export function setState(qp: Qp, to: QpState, reason: StateReason): void {
     if (from == QpState.ERR) return;
     disarmTimers(qp);
     resetCongestion(qp);
+    resetKeepAlive(qp);
     freeBuffered(qp);
     qp.pendingAck = PendingAck.NONE;
     qp.activeResources = 0;
@@ -82,6 +84,7 @@ export function raiseDrained(qp: Qp): void {
 function resetQp(qp: Qp): void {
   disarmTimers(qp);
   resetCongestion(qp);
+  resetKeepAlive(qp);
   freeBuffered(qp);
   unschedule(qp);
   for (; qp.sqTail != qp.sqHead; qp.sqTail++) releaseAh(qp.sendWqe(qp.sqTail));

@@ -22,6 +22,8 @@ export const DecisionRingOffset = card.DecisionRingOffset;
 export const Errno = card.Errno;
 /** Offsets of the fields of an event. */
 export const EventOffset = card.EventOffset;
+/** The sign of the peer of a queue pair since the last look. */
+export const PeerSign = card.PeerSign;
 /** Shortest ACK timeout, nanoseconds. */
 export const MIN_ACK_TIMEOUT = card.MIN_ACK_TIMEOUT;
 /** A retry_cnt without limit. */

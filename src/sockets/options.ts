@@ -15,7 +15,7 @@ import {
   wrongNumber,
   wrongType,
 } from '../base/options.js';
-import { WAIT_CHECKS } from '../base/waiting.js';
+import { MAX_TIMER_MS, WAIT_CHECKS } from '../base/waiting.js';
 import { openedDevice } from '../deviceuse.js';
 import type { Device } from '../index.js';
 import type { BufferSize } from '../transport/pools/growablebuffer.js';
@@ -41,10 +41,15 @@ export interface SocketOptions {
   readonly onread?: OnRead;
   /** Has no effect: data is always sent at once. */
   readonly noDelay?: boolean;
-  /** Whether keep-alives are sent. Default false. */
+  /** Whether a silent peer is asked for a sign. Default true. */
   readonly keepAlive?: boolean;
-  /** Time between keep-alives in ms. Default 0: two hours, as in Linux. */
+  /** Time in ms that a peer may be silent until it is asked. Default 15000. */
   readonly keepAliveInitialDelay?: number;
+  /**
+   * Time in ms without a packet of a peer that was asked, or that has something to acknowledge; the socket ends with
+   * ETIMEDOUT then. 0: never. Default 75000.
+   */
+  readonly peerTimeout?: number;
 }
 
 /** The option `onread` of a socket. */
@@ -74,9 +79,9 @@ export interface SocketConnectOptions {
   readonly hints?: number;
   /** Has no effect: data is always sent at once. */
   readonly noDelay?: boolean;
-  /** Whether keep-alives are sent. Default false. */
+  /** Whether a silent peer is asked for a sign. Default true. */
   readonly keepAlive?: boolean;
-  /** Time between keep-alives in ms. Default 0: two hours, as in Linux. */
+  /** Time in ms that a peer may be silent until it is asked. Default 15000. */
   readonly keepAliveInitialDelay?: number;
   /** Resolves the host. Default `dns.lookup`. */
   readonly lookup?: LookupFunction;
@@ -102,6 +107,7 @@ export const SOCKET_CHECKS: Checks<SocketOptions> = {
   sendBytes: anything,
   signal: WAIT_CHECKS.signal,
   highWaterMark: integer(0, 2 ** 30),
+  peerTimeout: integer(0, MAX_TIMER_MS),
   onread: nested({
     buffer: (name, value) => {
       if (typeof value !== 'function') bytes(name, value);

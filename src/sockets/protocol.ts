@@ -47,8 +47,6 @@ export interface Transport extends ByteChannel {
    * @param isGone whether we read no more either
    */
   end(isGone: boolean): void;
-  /** Shows whether the peer's adapter still answers: the queue pair fails if it does not. */
-  probe(): void;
   /**
    * The peer has disconnected: takes what has completed, and delivers no more after that.
    * @returns whether nothing was lost, as far as the protocol shows that

@@ -6,8 +6,9 @@ import { isIPv6 } from 'node:net';
 import { transition } from '../base/transitions.js';
 import { within } from '../base/within.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
-import { type CmId, createCmId, type Device, VerbsError } from '../index.js';
+import { type CmId, type ConnParam, createCmId, type Device, type Qp, VerbsError } from '../index.js';
 import { untilDisconnected } from '../transport/disconnect.js';
+import { PeerWatch, type PeerWatchOptions } from '../transport/peerwatch.js';
 import { failureOf, isNoMemory } from './errors.js';
 import type { SocketConnectOptions } from './options.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
@@ -56,6 +57,11 @@ export class StreamConnection {
   /** Our end was said before that of the peer was known. */
   #endedFirst = false;
   #isRefed = true;
+  #qp: Qp | undefined;
+  #watch: PeerWatch | undefined;
+  #watchOptions: PeerWatchOptions = {};
+  /** The peer has sent nothing for too long: it is not waited for. */
+  #isPeerGone = false;
   /** Called when everything is acknowledged, or never will be; and when the peer has disconnected. */
   #onIdle: (() => void) | undefined;
   #onDisconnect: (() => void) | undefined;
@@ -87,7 +93,7 @@ export class StreamConnection {
       this.#assertOpening();
       const transport = await this.#allocate(use.device, id);
       this.#assertOpening();
-      const { privateData } = await id.connect({ ...this.#protocol.connParam, privateData: transport.privateData });
+      const { privateData } = await id.connect({ ...this.#connParam, privateData: transport.privateData });
       this.#assertOpening();
       transport.onPeerData(privateData);
       this.#establish(id);
@@ -107,7 +113,7 @@ export class StreamConnection {
       this.#use(id);
       const transport = await this.#allocate(id.device as Device, id);
       transport.onPeerData(id.request?.privateData ?? new Uint8Array(0));
-      await id.accept({ ...this.#protocol.connParam, privateData: transport.privateData });
+      await id.accept({ ...this.#connParam, privateData: transport.privateData });
       this.#establish(id);
     } catch (error) {
       if (isNoMemory(error)) await id.reject({ reason: 'NO_RESOURCES' }).catch(() => {});
@@ -126,6 +132,7 @@ export class StreamConnection {
     }
     this.#setState('open');
     void this.#awaitDisconnect();
+    this.#watchPeer();
     this.call((transport) => transport.start(), undefined);
   }
 
@@ -159,6 +166,12 @@ export class StreamConnection {
     this.#isRefed = isRefed;
     if (isRefed) this.#id?.channel.ref();
     else this.#id?.channel.unref();
+  }
+
+  /** When a silent peer is asked for a sign, and how long it may be silent then. */
+  set peerWatch(options: PeerWatchOptions) {
+    this.#watchOptions = options;
+    this.#watchPeer();
   }
 
   /**
@@ -220,14 +233,30 @@ export class StreamConnection {
   async #close(): Promise<void> {
     if (this.#state !== 'closing') this.#setState('closing');
     const id = this.#id;
+    this.#watch?.stop();
     this.#transport?.stop();
-    if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout: LEAVE_MS }).catch(() => {});
+    const timeout = this.#isPeerGone ? LINGER_MS : LEAVE_MS;
+    if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout }).catch(() => {});
     this.#id = undefined;
     await id?.close();
     await this.#allocating?.catch(() => {});
     await this.#transport?.close();
     await this.#device?.close();
     this.#setState('closed');
+  }
+
+  /** Our queue pair tries for as long as the watch does. */
+  get #connParam(): ConnParam {
+    return { ...this.#protocol.connParam, retryCnt: Number.POSITIVE_INFINITY };
+  }
+
+  #watchPeer(): void {
+    this.#watch?.stop();
+    if (this.#state !== 'open' || this.#qp === undefined) return;
+    this.#watch = new PeerWatch(this.#qp, this.#watchOptions, (error) => {
+      this.#isPeerGone = true;
+      this.#fail(error);
+    });
   }
 
   #setState(to: StreamState): void {
@@ -259,7 +288,8 @@ export class StreamConnection {
         onFailure: (error) => this.#fail(error),
       });
       this.#transport = transport;
-      transport.use(await id.createQp(transport.pd, transport.qpOptions));
+      this.#qp = await id.createQp(transport.pd, transport.qpOptions);
+      transport.use(this.#qp);
       return transport;
     };
     const allocating = allocate();
@@ -310,6 +340,7 @@ export class StreamConnection {
     // it is our own disconnect
     if (this.#state === 'closing' || this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
+    this.#watch?.stop();
     this.#setState(wasOpen ? 'disconnected' : 'closing');
     const isComplete = this.call((transport) => transport.disconnected(), false);
     this.#onDisconnect?.();

@@ -4,18 +4,11 @@ import type { EventEmitter } from 'node:events';
 import { getDefaultAutoSelectFamilyAttemptTimeout, isIP } from 'node:net';
 import { addAbortSignal, Duplex } from 'node:stream';
 import { type Checks, checkOptions, wrongNumber, wrongType } from '../base/options.js';
-import {
-  clearInterval,
-  clearTimeout,
-  nextTick,
-  queueMicrotask,
-  setImmediate,
-  setInterval,
-  setTimeout,
-} from '../base/timers.js';
+import { clearTimeout, nextTick, queueMicrotask, setImmediate, setTimeout } from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
 import { type CmId, VerbsError } from '../index.js';
 import { ReadSide, WriteSide } from '../transport/duplexsides.js';
+import { PEER_IDLE_MS, type PeerWatchOptions } from '../transport/peerwatch.js';
 import { connectArguments } from './callarguments.js';
 import {
   attemptTimedOut,
@@ -40,8 +33,6 @@ import {
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
 import { type Ends, StreamConnection } from './streamconnection.js';
 
-/** Time between keep-alives, as in Linux (ms). */
-const KEEP_ALIVE_MS = 7_200_000;
 /** Least time for an attempt to connect before the next address is tried (ms), as of `net.Socket`. */
 const MIN_ATTEMPT_MS = 10;
 
@@ -74,7 +65,8 @@ export abstract class StreamSocket extends Duplex {
   #writing = this.#newWriteSide();
   #finalCallback: ((error?: Error | null) => void) | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
-  #keepAliveTimer: NodeJS.Timeout | undefined;
+  /** Time that the peer may be silent until it is asked for a sign (ms); Infinity: it is not asked. */
+  #peerIdle = PEER_IDLE_MS;
 
   /** @internal @throws TypeError, RangeError for wrong options */
   constructor(protocol: Protocol, options: SocketOptions = {}, checks: Checks<SocketOptions> = SOCKET_CHECKS) {
@@ -86,7 +78,7 @@ export abstract class StreamSocket extends Duplex {
     this.#sizes = bufferSizes(protocol, checked);
     this.#reading = this.#newReadSide();
     this.on('end', this.#onEnd);
-    if (keepAlive) this.setKeepAlive(true, checked.keepAliveInitialDelay);
+    this.setKeepAlive(keepAlive ?? true, checked.keepAliveInitialDelay);
     // not by an option of Duplex, as an aborted signal destroys at once
     if (signal) addAbortSignal(signal, this);
   }
@@ -126,7 +118,7 @@ export abstract class StreamSocket extends Duplex {
     if (listener) this.once('connect', listener);
     if (this.destroyed) this.#renew();
     this.#isConnecting = true;
-    if (checked.keepAlive) this.setKeepAlive(true, checked.keepAliveInitialDelay);
+    if (checked.keepAlive !== undefined) this.setKeepAlive(checked.keepAlive, checked.keepAliveInitialDelay);
     this.#touch();
     void this.#connect(checked, this.#newConnection());
     return this;
@@ -211,13 +203,14 @@ export abstract class StreamSocket extends Duplex {
   }
 
   /**
-   * Sends keep-alives, so that a connection without traffic ends when the peer's adapter does not answer.
-   * @param initialDelay time between them in ms. Default 0: two hours, as in Linux
+   * Asks a silent peer for a sign, so that a connection without traffic ends when the peer is gone. This is the
+   * default. Without it a peer that is gone is noticed only when it has something to acknowledge.
+   * @param initialDelay time in ms that the peer may be silent until it is asked. Default 0: 15 s
    */
   setKeepAlive(enable = false, initialDelay = 0): this {
-    clearInterval(this.#keepAliveTimer);
-    const interval = initialDelay > 0 ? initialDelay : KEEP_ALIVE_MS;
-    this.#keepAliveTimer = enable ? setInterval(() => this.#probe(), interval).unref() : undefined;
+    const idle = initialDelay > 0 ? initialDelay : PEER_IDLE_MS;
+    this.#peerIdle = enable ? idle : Number.POSITIVE_INFINITY;
+    if (this.#connection) this.#connection.peerWatch = this.#peerWatch;
     return this;
   }
 
@@ -289,7 +282,6 @@ export abstract class StreamSocket extends Duplex {
   /** @internal */
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     clearTimeout(this.#idleTimer);
-    clearInterval(this.#keepAliveTimer);
     this.#isConnecting = false;
     const [connection, writing] = [this.#connection, this.#writing];
     const wasEstablished = connection?.isEstablished === true;
@@ -316,6 +308,7 @@ export abstract class StreamSocket extends Duplex {
       onDisconnected: (isComplete) => this.#isCurrent(connection) && this.#onDisconnected(isComplete),
     });
     connection.isRefed = this.#isRefed;
+    connection.peerWatch = this.#peerWatch;
     this.#connection = connection;
     return connection;
   }
@@ -323,6 +316,11 @@ export abstract class StreamSocket extends Duplex {
   /** Whether a connection is that of the socket: neither destroyed, nor followed by another one. */
   #isCurrent(connection: StreamConnection): boolean {
     return this.#connection === connection && !this.destroyed;
+  }
+
+  get #peerWatch(): PeerWatchOptions {
+    const { peerTimeout: timeout } = this.#options;
+    return { idle: this.#peerIdle, ...(timeout !== undefined && { timeout }) };
   }
 
   #setRef(isRefed: boolean): void {
@@ -507,11 +505,6 @@ export abstract class StreamSocket extends Duplex {
   #touch(): void {
     clearTimeout(this.#idleTimer);
     if (this.timeout) this.#idleTimer = setTimeout(() => this.emit('timeout'), this.timeout).unref();
-  }
-
-  /** Sends a keep-alive. It may be due earlier than the connection. */
-  #probe(): void {
-    if (!this.destroyed) this.#connection?.call((transport) => transport.probe(), undefined);
   }
 
   // ---- the end ----

@@ -34,9 +34,6 @@ export interface Slot {
 /** The slot of a request without memory of ours. */
 const WITHOUT_MEMORY: Slot = { bytes: Buffer.alloc(0), sge: () => ({ addr: 0, length: 0, lkey: 0 }) };
 
-/** `wrId` of the probe. */
-const PROBE = -1;
-
 interface SlotWaiter {
   readonly cancellation: Cancellation;
   readonly bytes: number;
@@ -66,7 +63,6 @@ export class SendQueue {
   #heldBytes = 0;
   readonly #idle: (() => void)[] = [];
   #isPaused = false;
-  #isProbing = false;
   #endReason: { readonly error: Error } | undefined;
 
   /** @param pool has the memory @param count requests that may be in flight */
@@ -98,17 +94,6 @@ export class SendQueue {
       this.#waiting = this.#waiting.filter((other) => other.cancellation !== cancellation);
       this.#resolveIdle();
     });
-  }
-
-  /**
-   * Sends a WRITE of zero bytes, which every peer acknowledges and no application sees. Does nothing while requests are
-   * in flight: their acknowledgement is the sign of life.
-   * @throws VerbsError when the application has closed the queue pair or its device
-   */
-  probe(): void {
-    if (this.#used > 0 || this.#isProbing) return;
-    this.#qp.postSend({ wrId: PROBE, opcode: 'RDMA_WRITE', remoteAddr: 0, rkey: 0, signaled: true });
-    this.#isProbing = true;
   }
 
   /** From now on requests wait, until `resume`: the queue pair cannot send yet. */
@@ -157,10 +142,6 @@ export class SendQueue {
   complete(wc: Wc): WcError | undefined {
     if (wc.status === WcStatus.WR_FLUSH_ERR && this.#endReason === undefined) return undefined;
     const request = this.#inFlight[wc.wrId];
-    if (wc.wrId === PROBE) {
-      this.#isProbing = false;
-      this.#serve();
-    }
     if (wc.ok) {
       request?.resolve();
       return undefined;
@@ -200,7 +181,7 @@ export class SendQueue {
 
   /** @returns undefined when the request has to wait @throws VerbsError ENOMEM as `SendPool.take` */
   #takeSlot(bytes: number): Slot | undefined {
-    if (this.#isPaused || this.#used + (this.#isProbing ? 1 : 0) >= this.#count) return undefined;
+    if (this.#isPaused || this.#used >= this.#count) return undefined;
     if (bytes === 0) {
       this.#used++;
       return WITHOUT_MEMORY;

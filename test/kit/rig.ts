@@ -235,6 +235,11 @@ export class RigQp {
     return this.rig.errno(this.rig.x.qpAdaptive(this.handle, isOn));
   }
 
+  /** Returns the name of the sign of the peer since the last call. */
+  peerSign(asks: boolean): string {
+    return this.rig.x.PeerSign[this.rig.x.qpPeerSign(this.handle, asks)] as string;
+  }
+
   /** Limits the in-flight window. @returns the name of the Errno */
   windowLimit(packets: number): string {
     return this.rig.errno(this.rig.x.qpWindowLimit(this.handle, packets));

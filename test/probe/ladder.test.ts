@@ -62,6 +62,13 @@ test('directions become connections by the PSNs of their responses', () => {
   ]);
 });
 
+test('a keep-alive is none of the retransmissions', () => {
+  const keepAlive = request.writeOnly({ psn: 100, va: 0n, rkey: 0, payload: new Uint8Array(0), ackReq: true });
+  const ladder = ladderOf(send(100), [back, ack({ psn: 100, msn: 1 })], [there, keepAlive], send(101), send(100));
+  expect(ladder.packets.map(({ marks }) => marks)).toEqual([0, 0, 0, 0, MARKS.retransmission]);
+  expect(notes(ladder)[2]).toBe('A keep-alive: it repeats the last PSN without bytes, for an ACK.');
+});
+
 test('a gap, its NAK and the retransmission are found and explained', () => {
   const ladder = ladderOf(send(100), send(102), [back, nak.sequence({ psn: 101 })], send(101), send(102), [
     back,

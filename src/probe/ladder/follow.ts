@@ -87,6 +87,10 @@ export class Follower {
     const { psn } = bth;
     const first = end.seen.get(psn);
     const distance = end.next === undefined ? 0 : psnDistance(psn, end.next);
+    if (distance === -1 && isKeepAlive(packet)) {
+      mark(0, 'A keep-alive: it repeats the last PSN without bytes, for an ACK.');
+      return;
+    }
     if (distance < 0 && first !== undefined)
       mark(
         MARKS.retransmission,
@@ -177,4 +181,9 @@ export function ago(ns: number): string {
       ] as const
     ).find(([, each]) => ns >= each) ?? (['ns', 1] as const);
   return `${Number((ns / size).toPrecision(3))} ${unit}`;
+}
+
+/** Whether a request asks for a sign of the peer, as our card does. */
+function isKeepAlive({ bth, reth }: CapturedRoce): boolean {
+  return bth.opcode === Op.RDMA_WRITE_ONLY && reth?.length === 0 && reth.rkey === 0;
 }

@@ -26,7 +26,7 @@ const PAUSE_MS = 200;
 const ACK_TIMEOUT = 15;
 const CM_ID_OPTIONS = { ackTimeout: ACK_TIMEOUT, minRnrTimer: RNR_TIMER };
 /** Only WRITE and SEND are used. */
-const CONN_PARAM = { responderResources: 0, initiatorDepth: 0 };
+const CONN_PARAM = { responderResources: 0, initiatorDepth: 0, retryCnt: Number.POSITIVE_INFINITY };
 
 /** The parts that all connections share. */
 export interface Parts {
@@ -181,7 +181,7 @@ export class Rendezvous {
     try {
       await earlier?.close();
       peer = await this.#open(id, hello.rank);
-      if (isNewest()) await id.accept({ privateData: this.#hello(peer) });
+      if (isNewest()) await id.accept({ retryCnt: CONN_PARAM.retryCnt, privateData: this.#hello(peer) });
       if (!isNewest()) throw new RankError(hello.rank, 'ECONNRESET', `rank ${hello.rank} has connected again`);
       if (this.#settings.isLearnt && this.#settings.rank === 0)
         this.#endpoints.set(hello.rank, { host: peer.address, port: hello.port });

@@ -109,7 +109,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
       return;
     }
     this.#life.onReady();
-    this.#resources?.start(this.#settings.keepAlive);
+    this.#resources?.start(this.#settings.peerWatch);
   }
 
   /** @internal The peer has disconnected, or with `error` is lost. */

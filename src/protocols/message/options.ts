@@ -1,9 +1,11 @@
 /** Options that both ends of a connection have. */
 import { anything, bytes, type Checks, checkBoolean, checkInteger, instanceOf } from '../../base/options.js';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
+import { MAX_TIMER_MS } from '../../base/waiting.js';
 import type { CmIdOptions } from '../../cm/index.js';
 import { checkRetries } from '../../cm/parameters.js';
 import { LIMITS } from '../../device/codes.js';
+import { PEER_IDLE_MS, PEER_TIMEOUT_MS, type PeerWatchOptions } from '../../transport/peerwatch.js';
 import { Pd } from '../../verbs/objects/pd.js';
 
 /** Sizes and keep-alive of a connection. */
@@ -30,11 +32,13 @@ export interface ConnectionOptions {
    * in flight. Default 16.
    */
   readonly sends?: number;
-  /**
-   * Keep-alive interval in milliseconds. When nothing was heard from the peer for one interval, a WRITE of zero bytes
-   * probes it; a peer that does not acknowledge ends the connection. 0 = no probes. Default 10000.
-   */
+  /** Milliseconds that the peer may be silent until it is asked for a sign. 0 = it is not asked. Default 15000. */
   readonly keepAlive?: number;
+  /**
+   * Milliseconds without a packet of a peer that was asked, or that has something to acknowledge; the connection ends
+   * with ETIMEDOUT then. 0 = never. Default 75000, so that a peer which is stopped for a minute is not lost.
+   */
+  readonly peerTimeout?: number;
   /**
    * Milliseconds that `close` waits for a peer that acknowledges nothing of what was sent; then the connection is
    * destroyed. 0 = no limit. Default 30000.
@@ -42,9 +46,8 @@ export interface ConnectionOptions {
   readonly closeTimeout?: number;
   /**
    * Retries after timeouts and sequence errors without progress, as the attribute of a queue pair: 0 to 7, or
-   * `Infinity`. The connection fails after the last one. Default: `connect` asks for 7 at both ends, `accept` takes
-   * what the client asks for. `Infinity` is for our end alone (the other asks for it itself), and outlives any loss and
-   * outage: then only the program, or `closeTimeout`, gives up a peer that has vanished.
+   * `Infinity`. The connection fails after the last one. Default `Infinity`, which is for our end alone: `peerTimeout`
+   * decides when a peer has vanished. `connect` asks the other end for 7 then.
    */
   readonly retryCnt?: number;
 }
@@ -56,6 +59,7 @@ export const CONNECTION_CHECKS: Checks<ConnectionOptions & { readonly privateDat
   ownReceives: anything,
   sends: anything,
   keepAlive: anything,
+  peerTimeout: anything,
   closeTimeout: anything,
   retryCnt: anything,
   privateData: bytes,
@@ -72,10 +76,10 @@ export interface ResourceSizes {
 
 /** The checked options of a connection, with their defaults. */
 export interface ConnectionSettings extends ResourceSizes {
-  readonly keepAlive: number;
+  readonly peerWatch: PeerWatchOptions;
   readonly closeTimeout: number;
-  /** Retries of the queue pair, if the application has said how many: a parameter of rdma_cm. */
-  readonly retries: { readonly retryCnt?: number };
+  /** Retries of the queue pair: a parameter of rdma_cm. */
+  readonly retries: { readonly retryCnt: number };
   /**
    * READs and atomics that each end may have outstanding at the other: 16, as adapters have, or `sends`. The card keeps
    * 80 bytes for each.
@@ -89,18 +93,23 @@ export function connectionSettings({
   receives = 32,
   ownReceives = false,
   sends = 16,
-  keepAlive = 10_000,
+  keepAlive = PEER_IDLE_MS,
+  peerTimeout = PEER_TIMEOUT_MS,
   closeTimeout = 30_000,
-  retryCnt,
+  retryCnt = Number.POSITIVE_INFINITY,
 }: ConnectionOptions): ConnectionSettings {
+  checkInteger('keepAlive', keepAlive, 0, MAX_TIMER_MS);
   return {
     messageBytes: checkInteger('messageBytes', messageBytes, 64, 2 ** 30),
     receives: checkInteger('receives', receives, 8, 16384),
     ownReceives: checkBoolean('ownReceives', ownReceives),
     sends: checkInteger('sends', sends, 1, 16384),
-    keepAlive: checkInteger('keepAlive', keepAlive, 0, 2 ** 31 - 1),
+    peerWatch: {
+      idle: keepAlive === 0 ? Number.POSITIVE_INFINITY : keepAlive,
+      timeout: checkInteger('peerTimeout', peerTimeout, 0, MAX_TIMER_MS),
+    },
     closeTimeout: checkInteger('closeTimeout', closeTimeout, 0, 2 ** 31 - 1),
-    retries: retryCnt === undefined ? {} : { retryCnt: checkRetries('retryCnt', retryCnt) },
+    retries: { retryCnt: checkRetries('retryCnt', retryCnt) },
     readDepth: Math.min(Math.max(sends, 16), LIMITS.maxRdAtomic),
   };
 }

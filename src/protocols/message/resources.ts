@@ -1,10 +1,10 @@
 /** The resources of a connection on its device: a queue pair, and its shares of the receive and send buffers. */
 import { Scope } from '../../base/scope.js';
-import { clearInterval, setInterval } from '../../base/timers.js';
 import { toError } from '../../cm/qpstates.js';
 import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
 import { onFatalEvent } from '../../transport/disconnect.js';
+import { PeerWatch, type PeerWatchOptions } from '../../transport/peerwatch.js';
 import { SendPool } from '../../transport/pools/sendpool.js';
 import { completionError, SendQueue } from '../../transport/sendqueue.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -43,9 +43,7 @@ export class Resources {
   readonly #scope: Scope;
   /** Most connections share none. */
   #sharedMrs: Set<Mr> | undefined;
-  #keepAliveTimer: NodeJS.Timeout | undefined;
-  /** A completion showed the peer to be alive since the timer last fired. */
-  #hasHeardPeer = true;
+  #peerWatch: PeerWatch | undefined;
   /** Messages are discarded: readers have been told of the end. */
   #isStopped = false;
 
@@ -130,10 +128,10 @@ export class Resources {
     this.messages.redirect(onMessage, reason);
   }
 
-  /** The peer is ready: requests may leave. @param keepAlive interval of probes of a silent peer in ms, 0 = none */
-  start(keepAlive: number): void {
+  /** The peer is ready: requests may leave. */
+  start(watch: PeerWatchOptions): void {
     this.sendQueue.resume();
-    if (keepAlive > 0) this.#keepAliveTimer = setInterval(() => this.#probePeer(), keepAlive).unref();
+    this.#peerWatch = new PeerWatch(this.qp, watch, (error) => this.#onFailure(error));
   }
 
   /** Registers memory for the peer, until the connection is closed. @throws as `pd.regMr` */
@@ -153,7 +151,7 @@ export class Resources {
   /** Requests fail from now on, readers get what has arrived and then the reason, and later messages are discarded. */
   stop(reason: EndReason): void {
     this.#isStopped = true;
-    clearInterval(this.#keepAliveTimer);
+    this.#peerWatch?.stop();
     this.sendQueue.end(reason);
     this.messages.end(reason.cause);
   }
@@ -183,7 +181,6 @@ export class Resources {
   }
 
   #onSent(wc: Wc): void {
-    this.#hasHeardPeer ||= wc.ok;
     if (wc.ok) this.#listener?.onProgress();
     try {
       const error = this.sendQueue.complete(wc);
@@ -194,7 +191,6 @@ export class Resources {
   }
 
   #onReceived(wc: Wc): void {
-    this.#hasHeardPeer ||= wc.ok;
     try {
       if (wc.ok && !this.#isStopped) {
         this.#receives.onCompletion(wc);
@@ -205,16 +201,5 @@ export class Resources {
     } catch (error) {
       this.#onFailure(error as Error);
     }
-  }
-
-  /** Probes a silent peer. */
-  #probePeer(): void {
-    try {
-      if (!this.#hasHeardPeer) this.sendQueue.probe();
-    } catch (error) {
-      // The application has closed the queue pair or its device.
-      this.#onFailure(error as Error);
-    }
-    this.#hasHeardPeer = false;
   }
 }

@@ -28,6 +28,8 @@ export interface RpcConnectOptions {
   readonly timeout?: number;
   /** Ends the attempt to connect. */
   readonly signal?: AbortSignal;
+  /** As of `device.connect`. Default 75000. */
+  readonly peerTimeout?: number;
 }
 
 const CHECKS: Checks<RpcConnectOptions> = {
@@ -37,6 +39,7 @@ const CHECKS: Checks<RpcConnectOptions> = {
   device: openedDevice,
   maxMessageBytes: integer(1, 2 ** 30),
   maxCalls: integer(1, 65_536),
+  peerTimeout: integer(0, MAX_TIMER_MS),
 };
 
 /** Options of a call. */
@@ -90,12 +93,13 @@ export class RpcClient {
   /** @internal */
   static async connect(options: RpcConnectOptions): Promise<RpcClient> {
     const checked = checkOptions('connect', options, CHECKS);
-    const { host, port = RPC_PORT, device, timeout = 10_000, signal } = checked;
+    const { host, port = RPC_PORT, device, timeout = 10_000, signal, peerTimeout } = checked;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = checked;
     return Scope.open(async (scope) => {
       const use = scope.add(await useDevice(device, host));
       const wait = { timeout, ...(signal && { signal }) };
-      const connection = await use.device.connect({ host, port, ...CONNECTION_OPTIONS, ...wait });
+      const options = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
+      const connection = await use.device.connect({ host, port, ...options, ...wait });
       if (!isOurs(connection)) {
         connection.destroy();
         throw new RpcError('UNAVAILABLE', `${host}:${port} is no server of wasm-roce/rpc`);

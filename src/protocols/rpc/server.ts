@@ -4,6 +4,7 @@ import { type Checks, callable, checkOptions, hostName, integer, object } from '
 import { Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
+import { MAX_TIMER_MS } from '../../base/waiting.js';
 import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
 import type { Connection, Device, Server } from '../../index.js';
 import { memoryShares } from '../../transport/memoryshares.js';
@@ -37,6 +38,8 @@ export interface RpcServerOptions {
    * RESOURCE_EXHAUSTED. Default 256 MiB.
    */
   readonly maxPendingBytes?: number;
+  /** As of `device.listen`. Default 75000. */
+  readonly peerTimeout?: number;
   /** Called when a client has broken the protocol or is lost. */
   readonly onError?: (error: Error, client: { readonly address: string }) => void;
 }
@@ -50,6 +53,7 @@ const CHECKS: Checks<RpcServerOptions> = {
   maxMessageBytes: integer(1, 2 ** 30),
   maxCalls: integer(1, 65_536),
   maxPendingBytes: integer(1, Number.MAX_SAFE_INTEGER),
+  peerTimeout: integer(0, MAX_TIMER_MS),
   onError: callable,
 };
 
@@ -77,12 +81,13 @@ export class RpcServer {
   static async open(options: RpcServerOptions): Promise<RpcServer> {
     const checked = checkOptions('createServer', options, CHECKS);
     const { device, host, port = RPC_PORT, methods = {}, streams = {} } = checked;
-    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = checked;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28, peerTimeout } = checked;
     for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
     return Scope.open(async (scope) => {
       const use = scope.add(await useDevice(device, host));
       const where = { port, ...(host !== undefined && { host }) };
-      const server = await use.device.listen({ ...where, accept: CONNECTION_OPTIONS });
+      const accept = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
+      const server = await use.device.listen({ ...where, accept });
       return new RpcServer(checked, use, server, {
         maxMessageBytes,
         calls: new Counts(maxCalls),

@@ -226,13 +226,6 @@ export class RsocketTransport implements Transport, IomapTransport {
     this.#sendWaiting();
   }
 
-  /** Shows whether the peer's adapter still answers: the queue pair fails if it does not. */
-  probe(): void {
-    if (this.#queues.isStopped || this.#controlInFlight >= MAX_CONTROL) return;
-    this.#controlInFlight++;
-    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.CONTROL, sgList: [], remoteAddr: 0, rkey: 0 });
-  }
-
   /** As `Iomap.map`. */
   map(bytes: number, offset: bigint): Promise<Mr> {
     return this.#iomap.map(this.pd, bytes, offset, this.#peer?.mappings ?? 0);

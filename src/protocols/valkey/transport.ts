@@ -40,7 +40,6 @@ const FOR_EVER = 7;
 enum Request {
   DATA,
   MESSAGE,
-  PROBE,
 }
 
 class ValkeyTransport implements Transport {
@@ -60,7 +59,6 @@ class ValkeyTransport implements Transport {
   readonly #freeSlots = Array.from({ length: MAX_MESSAGES }, (_, slot) => slot);
   readonly #slotsInFlight: number[] = [];
   readonly #waiting: Message[] = [];
-  #probesInFlight = 0;
   #keepaliveTimer: NodeJS.Timeout | undefined;
   #isPeerGone = false;
 
@@ -80,7 +78,7 @@ class ValkeyTransport implements Transport {
     listener: TransportListener,
   ): Promise<ValkeyTransport> {
     const sizes = {
-      cqe: RECEIVES + MAX_DATA + MAX_MESSAGES + 1,
+      cqe: RECEIVES + MAX_DATA + MAX_MESSAGES,
       sharedBytes: receive.bytes,
       ownBytes: MESSAGES_BYTES + send.bytes,
     };
@@ -95,7 +93,7 @@ class ValkeyTransport implements Transport {
   get qpOptions(): Omit<QpOptions, 'type'> {
     return {
       sendCq: this.#queues.cq,
-      maxSendWr: MAX_DATA + MAX_MESSAGES + 1,
+      maxSendWr: MAX_DATA + MAX_MESSAGES,
       maxRecvWr: RECEIVES,
       maxSendSge: 1,
       maxRecvSge: 1,
@@ -156,13 +154,6 @@ class ValkeyTransport implements Transport {
 
   /** An end is a disconnect. */
   end(): void {}
-
-  /** Writes nothing, which needs no receive of the peer. */
-  probe(): void {
-    if (this.#queues.isStopped || this.#probesInFlight > 0) return;
-    this.#probesInFlight++;
-    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.PROBE, sgList: [], remoteAddr: 0, rkey: 0 });
-  }
 
   /** The peer says its end in no other way, so it has written all. */
   disconnected(): boolean {
@@ -249,10 +240,10 @@ class ValkeyTransport implements Transport {
     if (wrId === Request.DATA) {
       this.#sent.release();
       this.#dataInFlight--;
-    } else if (wrId === Request.MESSAGE) {
+    } else {
       this.#freeSlots.push(this.#slotsInFlight.shift() as number);
       this.#sendWaiting();
-    } else this.#probesInFlight--;
+    }
     this.#listener.onWritable();
   }
 

@@ -3,7 +3,7 @@
 import type { EventEmitter } from 'node:events';
 import { checkBoolean, checkInteger, checkOptions, checkU32 } from '../../base/options.js';
 import { checkWait, type WaitOptions } from '../../base/waiting.js';
-import { Errno, GSI, LIMITS, nameOf, QpAttr, QpState, QpType } from '../../device/codes.js';
+import { Errno, GSI, LIMITS, nameOf, PeerSign, QpAttr, QpState, QpType } from '../../device/codes.js';
 import { qpnText } from '../../device/decode.js';
 import { VerbsError } from '../../errors.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
@@ -238,6 +238,17 @@ export class Qp extends Resource {
     if (refused !== 0) throw new VerbsError('EINVAL', `${this} has type ${this.type}: only RC has a window`);
     this.#windowLimit = packets;
     this.device.engine.schedule();
+  }
+
+  /**
+   * @internal Returns the sign of the peer since the last call, a `PeerSign`. For RC queue pairs only.
+   * @param asks whether a silent peer is sent a keep-alive
+   */
+  takePeerSign(asks: boolean): number {
+    this.assertOpen();
+    const sign = this.device.card.exports.qpPeerSign(this.#handle, asks);
+    if (asks && sign === PeerSign.SILENT) this.device.engine.schedule();
+    return sign;
   }
 
   #setFeature(name: string, isOn: boolean, call: 'qpFlowControl' | 'qpAdaptive', why: string): void {

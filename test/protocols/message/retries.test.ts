@@ -29,11 +29,10 @@ async function retriesOf(client: Retries, server: Retries, byEvent: boolean): Pr
 }
 
 test.each([
-  ['by default both have seven', undefined, undefined, [7, 7]],
-  ['the server takes what the client asks for', 3, undefined, [3, 3]],
-  ['unless it has its own', 3, 5, [3, 5]],
-  ['a client without limit tells seven', Number.POSITIVE_INFINITY, undefined, [Number.POSITIVE_INFINITY, 7]],
-  ['a server without limit', undefined, Number.POSITIVE_INFINITY, [7, Number.POSITIVE_INFINITY]],
+  ['by default neither has a limit', undefined, undefined, [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]],
+  ['the limit of a client is its own', 3, undefined, [3, Number.POSITIVE_INFINITY]],
+  ['each has its own', 3, 5, [3, 5]],
+  ['the limit of a server is its own', undefined, 5, [Number.POSITIVE_INFINITY, 5]],
 ] as const)('%s', async (_, client, server, expected) => {
   for (const byEvent of [false, true]) expect(await retriesOf(client, server, byEvent)).toEqual(expected);
 });

@@ -14,6 +14,7 @@ import {
 } from '../../../index.js';
 import { Completions } from '../../../transport/completions.js';
 import { onFatalEvent, untilDisconnected } from '../../../transport/disconnect.js';
+import { PeerWatch } from '../../../transport/peerwatch.js';
 import { NvmeError, Status } from '../status.js';
 import {
   broken,
@@ -68,6 +69,7 @@ export class HostQueue {
   readonly #waiting: ((cid: number) => void)[] = [];
   readonly #pending = new Map<number, Pending>();
   readonly #timer: NodeJS.Timeout;
+  #peerWatch: PeerWatch | undefined;
   #failure: Error | undefined;
 
   private constructor(
@@ -100,7 +102,9 @@ export class HostQueue {
     const { qid, entries, cntlid } = options;
     return Scope.open(async (opened) => {
       const queue = opened.add(await HostQueue.#open(id, pd, options, onFailure));
-      await id.connect({ privateData: encodeConnectRequest(qid, entries, cntlid), initiatorDepth: 0 }).catch(explain);
+      const privateData = encodeConnectRequest(qid, entries, cntlid);
+      await id.connect({ privateData, initiatorDepth: 0, retryCnt: Number.POSITIVE_INFINITY }).catch(explain);
+      queue.#peerWatch = new PeerWatch(queue.#qp, {}, (error) => queue.#completions.fail(error));
       void untilDisconnected(id).then(() => queue.#completions.fail(disconnected()));
       return queue;
     });
@@ -156,6 +160,7 @@ export class HostQueue {
     this.#failure ??= error ?? new VerbsError('ECANCELED', 'the queue was closed');
     this.#completions.stop();
     clearInterval(this.#timer);
+    this.#peerWatch?.stop();
     await this.#id.close();
     for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();

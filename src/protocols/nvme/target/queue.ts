@@ -17,6 +17,7 @@ import {
 } from '../../../index.js';
 import { Completions } from '../../../transport/completions.js';
 import { onFatalEvent } from '../../../transport/disconnect.js';
+import { PeerWatch } from '../../../transport/peerwatch.js';
 import { Progress } from '../../../transport/progress.js';
 import type { TransferBuffers } from '../buffers.js';
 import { CommandError, Status } from '../status.js';
@@ -75,6 +76,7 @@ export class Queue {
   readonly #posted: Post[] = [];
   #waitingResponses = 0;
   readonly #progress: Progress;
+  #peerWatch: PeerWatch | undefined;
   #sqHead = 0;
   /** Commands that are being carried out. */
   #active = 0;
@@ -124,6 +126,11 @@ export class Queue {
       });
       return new Queue({ cq, mr, qp, pd }, sizes, buffers, listener);
     });
+  }
+
+  /** The connection is established: a host that is gone is a failure. */
+  watchPeer(): void {
+    this.#peerWatch = new PeerWatch(this.#qp, {}, (error) => this.fail(error));
   }
 
   /** Takes as many commands as the queue has entries from now on. @throws VerbsError ENOMEM */
@@ -176,6 +183,7 @@ export class Queue {
     this.#failure ??= new VerbsError('ECANCELED', 'the queue was closed');
     this.#completions.stop();
     this.#progress.stop();
+    this.#peerWatch?.stop();
     for (const { reject } of [...this.#posted.splice(0), ...this.#waiting.splice(0)]) reject(this.#failure);
     if (this.#active > 0)
       await new Promise<void>((resolve) => {

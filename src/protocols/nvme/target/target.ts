@@ -196,7 +196,8 @@ export class NvmeTarget {
       return;
     }
     try {
-      await id.accept({ privateData: encodeConnectReply(entries) });
+      await id.accept({ privateData: encodeConnectReply(entries), retryCnt: Number.POSITIVE_INFINITY });
+      connection.watchPeer();
     } catch {
       // the host has given up
       await connection.close();
