@@ -132,18 +132,18 @@ describeWithRxe('whoever has forgotten', MTU, (environment) => {
 
   test('a guest that is gone is detected by its silence, in both roles; then another takes its place', async () => {
     await using our = await OurDevice.open('packet');
-    const keepAlive = 100;
+    const watch = { keepAlive: 100, peerTimeout: 3000 };
     environment.guest.spawn(SERVER);
     await environment.guest.listening(PORT, 'rdma');
-    const calling = await dial(our.device, { keepAlive });
+    const calling = await dial(our.device, watch);
     await using server = await our.device.listen({ port: PORT });
     environment.guest.spawn(CLIENT);
-    const called = await visitor(server, { keepAlive });
+    const called = await visitor(server, watch);
     const ends = Promise.all([calling, called].map(endOf));
     await environment.guest.stop();
     const guest = await Guest.start({ tap: GUEST.tap, mtu: MTU, addresses: addressesOf(GUEST) });
     try {
-      for (const end of await ends) expect(end?.message).toContain('RETRY_EXC_ERR');
+      for (const end of await ends) expect(end?.message).toContain('no packet of the peer has come');
       const next = guest.spawn(SERVER);
       await guest.listening(PORT, 'rdma');
       await using connection = await dial(our.device);

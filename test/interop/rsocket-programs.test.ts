@@ -170,6 +170,7 @@ describeWithRxe('programs over rsockets', 1500, (environment) => {
       port: 7488,
       keepAlive: true,
       keepAliveInitialDelay: 100,
+      peerTimeout: 2000,
     });
     await once(socket, 'connect');
     // answered for some time

@@ -77,7 +77,7 @@ test.each(['connecting', 'connected', 'sending', 'streaming'])('a client that is
 
 // Those that were connected and sending. The stream has ended by itself, as the server does not speak its protocol.
 test('connections of killed clients are found and ended', async () => {
-  await server.says('RETRY_EXC_ERR', 2);
+  await server.says('ETIMEDOUT', 2);
   await expectServed();
 });
 

@@ -6,10 +6,10 @@ const server = await device.listen({ port: 7471 });
 process.once('SIGTERM', () => device.close());
 console.log('listening');
 for await (const request of server) {
-  const connection = await request.accept({ keepAlive: 200 });
+  const connection = await request.accept({ keepAlive: 200, peerTimeout: 2000 });
   serve(connection).then(
     () => console.log('end'),
-    (error) => console.log(error.status ?? error.code),
+    (error) => console.log(error.status ?? error.cause?.code ?? error.code),
   );
 }
 console.log('closed');
