@@ -18,8 +18,8 @@ ${COMMON_HELP}  --once                 receive: exit after one file, with status
 
 const PIECE_BYTES = 256 * 1024;
 const SLOTS = 8;
-/** Probe the other end after this much silence, milliseconds. */
-const OPTIONS = { keepAlive: 1000 };
+/** A copy can begin again, so an end that sends nothing for some seconds is given up (ms). */
+const OPTIONS = { keepAlive: 1000, peerTimeout: 4000 };
 
 const json = (value) => Buffer.from(JSON.stringify(value));
 

@@ -273,13 +273,22 @@ describe('ends of the connection', () => {
 
   test('by a killed peer is detected', async () => {
     const { server, client } = addresses();
-    const listener = await listening(server, `<${openInput().path} >/dev/null`, '--keep-alive', '0.2');
+    const listener = await listening(
+      server,
+      `<${openInput().path} >/dev/null`,
+      '--keep-alive',
+      '0.2',
+      '--peer-timeout',
+      '1',
+    );
     const caller = calling(client, server, '</dev/null');
     await caller.prints((stdout) => stdout.length > 0);
     caller.child.kill('SIGKILL');
     const { status, stderr } = await listener.ended;
     expect(status).toBe(1);
-    expect(stderr).toMatch(new RegExp(`wasm-roce: ${client} port \\d+ no longer answers: .*RETRY_EXC_ERR`));
+    expect(stderr).toMatch(
+      new RegExp(`wasm-roce: ${client} port \\d+ no longer answers: .*no packet of the peer has come within 1000 ms`),
+    );
   });
 
   test('by output that cannot be written: status 1', async () => {

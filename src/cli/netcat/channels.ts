@@ -1,7 +1,7 @@
 /** The channels that the two ends join standard input and output to: the stream of a connection, or an rsocket. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { type Connection, type Device, VerbsError } from '../../index.js';
+import { type Connection, type ConnectionOptions, type Device, VerbsError } from '../../index.js';
 import { connect, createServer, type Socket } from '../../net.js';
 import { failure } from '../exit.js';
 
@@ -44,9 +44,12 @@ export interface Channels {
 /** Larger messages are faster: each costs a request, an answer and two copies. */
 const MESSAGE_BYTES = 65_536;
 
+/** The watch of the other end. */
+export type WatchOptions = Required<Pick<ConnectionOptions, 'keepAlive' | 'peerTimeout'>>;
+
 /** Streams of connections between two programs of this project. */
-export function connectionChannels(keepAlive: number): Channels {
-  const options = { messageBytes: MESSAGE_BYTES, keepAlive };
+export function connectionChannels(watch: WatchOptions): Channels {
+  const options = { messageBytes: MESSAGE_BYTES, ...watch };
   const channelOf = (connection: Connection): Channel => ({
     stream: connection.stream(),
     remoteAddress: connection.remoteAddress,
@@ -75,8 +78,9 @@ export function connectionChannels(keepAlive: number): Channels {
 }
 
 /** Rsockets: the other program may be one of librdmacm, or one of TCP under its librspreload.so. */
-export function rsocketChannels(keepAlive: number): Channels {
-  const options = { allowHalfOpen: true, keepAlive: keepAlive > 0, keepAliveInitialDelay: keepAlive };
+export function rsocketChannels({ keepAlive, peerTimeout }: WatchOptions): Channels {
+  const watch = { keepAlive: keepAlive > 0, keepAliveInitialDelay: keepAlive, peerTimeout };
+  const options = { allowHalfOpen: true, ...watch };
   const channelOf = (socket: Socket): Channel => ({
     stream: socket,
     remoteAddress: socket.remoteAddress ?? '',

@@ -8,6 +8,7 @@ import { connect, listen, type NetcatOptions } from './roles.js';
 interface Flags extends DeviceFlags {
   readonly timeout?: number;
   readonly keepAlive: number;
+  readonly peerTimeout: number;
   readonly rsocket?: boolean;
   readonly keepOpen?: boolean;
   readonly progress?: boolean;
@@ -73,7 +74,8 @@ export function netcatCommands(program: Command): void {
 
 function addNetcatOptions(command: Command, help: string): Command {
   command
-    .option('--keep-alive <s>', 'probe the other end after this much silence; 0 = never', quantity(1e6), 10)
+    .option('--keep-alive <s>', 'ask the other end for a sign after this much silence; 0 = never', quantity(1e6), 15)
+    .option('--peer-timeout <s>', 'end when it then sends nothing for this long; 0 = never', quantity(1e6), 75)
     .option('--rsocket', 'the other end is a program of rsockets, or of TCP under librspreload.so')
     .option('--progress', 'print bytes and rate on stderr even if it is not a terminal')
     .option('-q, --quiet', 'print only errors on stderr')
@@ -105,7 +107,7 @@ function read(flags: Flags): NetcatOptions {
     keepOpen: flags.keepOpen ?? false,
     quiet: flags.quiet ?? false,
     progress: !flags.quiet && !flags.json && (flags.progress ?? (stderr.isTTY && !isTyped)),
-    keepAliveMs: flags.keepAlive * 1000,
+    watch: { keepAlive: Math.round(flags.keepAlive * 1000), peerTimeout: Math.round(flags.peerTimeout * 1000) },
     rsocket: flags.rsocket ?? false,
     open: openOptions(flags),
     ...(flags.timeout !== undefined && { timeoutMs: flags.timeout * 1000 }),

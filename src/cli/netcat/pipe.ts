@@ -1,7 +1,7 @@
 /** Joins standard input and output to one connection after another. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { VerbsError, WcError } from '../../index.js';
+import { VerbsError } from '../../index.js';
 import { failure } from '../exit.js';
 import type { Channel } from './channels.js';
 import type { Meter } from './meter.js';
@@ -108,7 +108,7 @@ export class Pipe {
 /** Returns an error that says what happened to the connection. */
 function explain(error: Error, { remoteAddress, remotePort }: Channel): Error {
   const peer = `${remoteAddress} port ${remotePort}`;
-  if (error instanceof WcError && error.status === 'RETRY_EXC_ERR')
+  if (error instanceof VerbsError && error.code === 'ETIMEDOUT')
     return failure(`${peer} no longer answers: ${error.message}`, { cause: error });
   if (error instanceof VerbsError && error.code === 'ECONNRESET')
     return failure(`${peer} closed the connection before the end of its data`, { cause: error });

@@ -10,6 +10,7 @@ import {
   connectionChannels,
   type Listener,
   rsocketChannels,
+  type WatchOptions,
 } from './channels.js';
 import { Meter } from './meter.js';
 import { Pipe } from './pipe.js';
@@ -20,16 +21,16 @@ export interface NetcatOptions extends DeviceOptions {
   readonly keepOpen: boolean;
   /** Time to wait for a connection, milliseconds. Default: no limit. */
   readonly timeoutMs?: number;
-  /** See `ConnectionOptions.keepAlive`. */
-  readonly keepAliveMs: number;
+  /** See `ConnectionOptions`. */
+  readonly watch: WatchOptions;
   /** Whether the other end speaks rsockets. */
   readonly rsocket: boolean;
   readonly progress: boolean;
   readonly quiet: boolean;
 }
 
-const channelsOf = ({ rsocket, keepAliveMs }: NetcatOptions): Channels =>
-  rsocket ? rsocketChannels(keepAliveMs) : connectionChannels(keepAliveMs);
+const channelsOf = ({ rsocket, watch }: NetcatOptions): Channels =>
+  rsocket ? rsocketChannels(watch) : connectionChannels(watch);
 
 export async function listen(port: number, options: NetcatOptions, output: Output, stop: AbortSignal): Promise<void> {
   using pipe = new Pipe();
