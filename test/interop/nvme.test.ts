@@ -150,7 +150,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       await serve({ faults: { seed: 16, both: { drop: 0.01 } } });
       await host.connect(NQN, 2);
       await host.verify(await host.disk(1), { size: 2 * MIB });
-      expect(faults).toEqual([]);
+      expect(faults.join()).toBe('');
     });
 
     test('a silent host is disconnected after its keep-alive timeout, and connects again', async () => {
