@@ -1,5 +1,7 @@
-/** Abort signals of objects that live long: a server, a socket. */
+/** Listeners of abort signals. */
 import { nextTick } from './timers.js';
+
+const NOTHING = (): void => {};
 
 /**
  * Calls a function when a signal is aborted; in the next tick if it is already. A signal often outlives what it ends,
@@ -8,7 +10,7 @@ import { nextTick } from './timers.js';
  * @returns ends this: the function is not called any more, and the signal has no listener of it
  */
 export function whenAborted(signal: AbortSignal | undefined, call: () => void): () => void {
-  if (signal === undefined) return () => {};
+  if (signal === undefined) return NOTHING;
   let isWanted = true;
   const abort = () => {
     if (isWanted) call();

@@ -1,5 +1,7 @@
 /** Waits that can be cancelled by a signal or a timeout. */
+
 import { outOfRange, VerbsError } from '../errors.js';
+import { whenAborted } from './abort.js';
 import { type Checks, checkOptions, wrongType } from './options.js';
 import { clearTimeout, setTimeout } from './timers.js';
 
@@ -58,7 +60,7 @@ export function waitFor<T>(
   }
   return new Promise<T>((resolve, reject) => {
     const done = () => {
-      signal?.removeEventListener('abort', onAbort);
+      forgetSignal();
       clearTimeout(timer);
     };
     const cancel = (error: unknown) => {
@@ -66,8 +68,7 @@ export function waitFor<T>(
       onCancel();
       reject(error);
     };
-    const onAbort = () => cancel(signal?.reason);
-    signal?.addEventListener('abort', onAbort, { once: true });
+    const forgetSignal = whenAborted(signal, () => cancel(signal?.reason));
     const onTimeout = () => cancel(new VerbsError('ETIMEDOUT', `${timeoutText} within ${timeout} ms`));
     const timer = timeout === undefined ? undefined : setTimeout(onTimeout, Math.min(timeout, MAX_TIMER_MS));
     promise.finally(done).then(resolve, reject);

@@ -6,9 +6,9 @@ import { isIPv6 } from 'node:net';
 import { transition } from '../base/transitions.js';
 import { within } from '../base/within.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
-import { type CmId, type ConnParam, createCmId, type Device, type Qp, VerbsError } from '../index.js';
+import { type CmId, createCmId, type Device, type Qp, VerbsError } from '../index.js';
 import { untilDisconnected } from '../transport/disconnect.js';
-import { PeerWatch, type PeerWatchOptions } from '../transport/peerwatch.js';
+import { PeerWatch, type PeerWatchOptions, WATCHED } from '../transport/peerwatch.js';
 import { failureOf, isNoMemory } from './errors.js';
 import type { SocketConnectOptions } from './options.js';
 import type { BufferSizes, Protocol, Transport } from './protocol.js';
@@ -61,7 +61,7 @@ export class StreamConnection {
   #watch: PeerWatch | undefined;
   #watchOptions: PeerWatchOptions = {};
   /** The peer has sent nothing for too long: it is not waited for. */
-  #isPeerGone = false;
+  #isPeerLost = false;
   /** Called when everything is acknowledged, or never will be; and when the peer has disconnected. */
   #onIdle: (() => void) | undefined;
   #onDisconnect: (() => void) | undefined;
@@ -93,7 +93,11 @@ export class StreamConnection {
       this.#assertOpening();
       const transport = await this.#allocate(use.device, id);
       this.#assertOpening();
-      const { privateData } = await id.connect({ ...this.#connParam, privateData: transport.privateData });
+      const { privateData } = await id.connect({
+        ...WATCHED,
+        ...this.#protocol.connParam,
+        privateData: transport.privateData,
+      });
       this.#assertOpening();
       transport.onPeerData(privateData);
       this.#establish(id);
@@ -113,7 +117,7 @@ export class StreamConnection {
       this.#use(id);
       const transport = await this.#allocate(id.device as Device, id);
       transport.onPeerData(id.request?.privateData ?? new Uint8Array(0));
-      await id.accept({ ...this.#connParam, privateData: transport.privateData });
+      await id.accept({ ...WATCHED, ...this.#protocol.connParam, privateData: transport.privateData });
       this.#establish(id);
     } catch (error) {
       if (isNoMemory(error)) await id.reject({ reason: 'NO_RESOURCES' }).catch(() => {});
@@ -235,7 +239,7 @@ export class StreamConnection {
     const id = this.#id;
     this.#watch?.stop();
     this.#transport?.stop();
-    const timeout = this.#isPeerGone ? LINGER_MS : LEAVE_MS;
+    const timeout = this.#isPeerLost ? LINGER_MS : LEAVE_MS;
     if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout }).catch(() => {});
     this.#id = undefined;
     await id?.close();
@@ -245,16 +249,11 @@ export class StreamConnection {
     this.#setState('closed');
   }
 
-  /** Our queue pair tries for as long as the watch does. */
-  get #connParam(): ConnParam {
-    return { ...this.#protocol.connParam, retryCnt: Number.POSITIVE_INFINITY };
-  }
-
   #watchPeer(): void {
     this.#watch?.stop();
     if (this.#state !== 'open' || this.#qp === undefined) return;
     this.#watch = new PeerWatch(this.#qp, this.#watchOptions, (error) => {
-      this.#isPeerGone = true;
+      this.#isPeerLost = true;
       this.#fail(error);
     });
   }

@@ -7,6 +7,12 @@ import { PeerSign } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import type { Qp } from '../verbs/objects/qp.js';
 
+/**
+ * Parameters of rdma_cm for a connection that is watched, or that has beats of its own: our queue pair repeats without
+ * end.
+ */
+export const WATCHED = { retryCnt: Number.POSITIVE_INFINITY } as const;
+
 /** Time without a sign of a peer that was asked for one, after which it is taken to be gone (ms). */
 export const PEER_TIMEOUT_MS = 75_000;
 /** Time without a packet of the peer, after which it is asked (ms). */
@@ -33,7 +39,7 @@ export class PeerWatch {
   #askedLooks = 0;
 
   /**
-   * @param qp a connected RC queue pair, whose retries do not end before: `retryCnt` Infinity
+   * @param qp a connected RC queue pair, with the parameters `WATCHED`
    * @param onGone called once
    */
   constructor(

@@ -62,7 +62,7 @@ test('directions become connections by the PSNs of their responses', () => {
   ]);
 });
 
-test('a keep-alive is none of the retransmissions', () => {
+test('a keep-alive is not marked as a retransmission', () => {
   const keepAlive = request.writeOnly({ psn: 100, va: 0n, rkey: 0, payload: new Uint8Array(0), ackReq: true });
   const ladder = ladderOf(send(100), [back, ack({ psn: 100, msn: 1 })], [there, keepAlive], send(101), send(100));
   expect(ladder.packets.map(({ marks }) => marks)).toEqual([0, 0, 0, 0, MARKS.retransmission]);

@@ -96,7 +96,7 @@ test.each([
   expect(memory[1]).toBeGreaterThanOrEqual(memory[0] as number);
 });
 
-test('clients that live keep their connections under a short watch', async () => {
+test('a client that answers keeps its connections under a short watch', async () => {
   await serve({ peerTimeout: SHORT_MS, keepAlive: 100 });
   await client(2);
   await sleep(3 * SHORT_MS);

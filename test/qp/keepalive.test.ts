@@ -1,4 +1,4 @@
-/** Keep-alives: what a silent peer is sent, and what counts as a sign of it. */
+/** Keep-alives: the request to a silent peer, and the packets that count as its sign. */
 import { expect, test } from 'vitest';
 import { ack, nak, type Packet, request } from '../../src/probe/packet/packets.js';
 import { PING, rc, send } from '../kit/conversation.js';

@@ -5,10 +5,12 @@
  * to rank 0 first; when all have, rank 0 tells each of them where the others listen.
  */
 
+import { whenAborted } from '../../base/abort.js';
 import { RNR_TIMER } from '../../base/rnrtimer.js';
 import { sleep } from '../../base/timers.js';
 import { CmError, type CmId, type Cq, createCmId, type Device, type Pd } from '../../index.js';
 import { acceptAll, listen, refuse } from '../../transport/acceptor.js';
+import { WATCHED } from '../../transport/peerwatch.js';
 import { RankError } from './errors.js';
 import type { CommunicatorSettings, RankEndpoint } from './options.js';
 import { Peer, type PeerListener } from './peer.js';
@@ -26,7 +28,7 @@ const PAUSE_MS = 200;
 const ACK_TIMEOUT = 15;
 const CM_ID_OPTIONS = { ackTimeout: ACK_TIMEOUT, minRnrTimer: RNR_TIMER };
 /** Only WRITE and SEND are used. */
-const CONN_PARAM = { responderResources: 0, initiatorDepth: 0, retryCnt: Number.POSITIVE_INFINITY };
+const CONN_PARAM = { ...WATCHED, responderResources: 0, initiatorDepth: 0 };
 
 /** The parts that all connections share. */
 export interface Parts {
@@ -181,7 +183,7 @@ export class Rendezvous {
     try {
       await earlier?.close();
       peer = await this.#open(id, hello.rank);
-      if (isNewest()) await id.accept({ retryCnt: CONN_PARAM.retryCnt, privateData: this.#hello(peer) });
+      if (isNewest()) await id.accept({ ...WATCHED, privateData: this.#hello(peer) });
       if (!isNewest()) throw new RankError(hello.rank, 'ECONNRESET', `rank ${hello.rank} has connected again`);
       if (this.#settings.isLearnt && this.#settings.rank === 0)
         this.#endpoints.set(hello.rank, { host: peer.address, port: hello.port });
@@ -247,10 +249,9 @@ export class Rendezvous {
     signal.throwIfAborted();
     while (!isDone())
       await new Promise<void>((resolve, reject) => {
-        const onAbort = () => reject(signal.reason);
-        signal.addEventListener('abort', onAbort, { once: true });
+        const forgetSignal = whenAborted(signal, () => reject(signal.reason));
         this.#onChange = () => {
-          signal.removeEventListener('abort', onAbort);
+          forgetSignal();
           resolve();
         };
       });

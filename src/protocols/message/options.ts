@@ -5,7 +5,7 @@ import { MAX_TIMER_MS } from '../../base/waiting.js';
 import type { CmIdOptions } from '../../cm/index.js';
 import { checkRetries } from '../../cm/parameters.js';
 import { LIMITS } from '../../device/codes.js';
-import { PEER_IDLE_MS, PEER_TIMEOUT_MS, type PeerWatchOptions } from '../../transport/peerwatch.js';
+import { PEER_IDLE_MS, PEER_TIMEOUT_MS, type PeerWatchOptions, WATCHED } from '../../transport/peerwatch.js';
 import { Pd } from '../../verbs/objects/pd.js';
 
 /** Sizes and keep-alive of a connection. */
@@ -96,16 +96,15 @@ export function connectionSettings({
   keepAlive = PEER_IDLE_MS,
   peerTimeout = PEER_TIMEOUT_MS,
   closeTimeout = 30_000,
-  retryCnt = Number.POSITIVE_INFINITY,
+  retryCnt = WATCHED.retryCnt,
 }: ConnectionOptions): ConnectionSettings {
-  checkInteger('keepAlive', keepAlive, 0, MAX_TIMER_MS);
   return {
     messageBytes: checkInteger('messageBytes', messageBytes, 64, 2 ** 30),
     receives: checkInteger('receives', receives, 8, 16384),
     ownReceives: checkBoolean('ownReceives', ownReceives),
     sends: checkInteger('sends', sends, 1, 16384),
     peerWatch: {
-      idle: keepAlive === 0 ? Number.POSITIVE_INFINITY : keepAlive,
+      idle: checkInteger('keepAlive', keepAlive, 0, MAX_TIMER_MS) || Number.POSITIVE_INFINITY,
       timeout: checkInteger('peerTimeout', peerTimeout, 0, MAX_TIMER_MS),
     },
     closeTimeout: checkInteger('closeTimeout', closeTimeout, 0, 2 ** 31 - 1),

@@ -1,5 +1,6 @@
 /** The client's end of calls. */
 
+import { whenAborted } from '../../base/abort.js';
 import { type Checks, checkOptions, hostName, integer, required } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
 import { clearTimeout, performance, setTimeout } from '../../base/timers.js';
@@ -233,7 +234,7 @@ export class RpcClient {
     const call = this.#lastCall;
     const settle = (): boolean => {
       clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
+      forgetSignal();
       return this.#remove(call);
     };
     const cancel = (error: Error) => {
@@ -241,10 +242,9 @@ export class RpcClient {
       this.#channel.send({ type: FrameType.CANCEL, call });
       pending.fail(error);
     };
-    const onAbort = () => cancel(signal?.reason);
     const late = () => cancel(new RpcError('DEADLINE_EXCEEDED', `there was no response within ${timeout} ms`));
     const timer = until === undefined ? undefined : setTimeout(late, until - performance.now());
-    signal?.addEventListener('abort', onAbort, { once: true });
+    const forgetSignal = whenAborted(signal, () => cancel(signal?.reason));
     const fail = (error: Error) => {
       if (settle()) pending.fail(error);
     };

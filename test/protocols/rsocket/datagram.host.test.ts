@@ -294,7 +294,9 @@ test('an option that is unknown or wrong is refused by its name', () => {
   expect(create({ receives: 0 })).toThrow('receives is 0, must be from 1 to 16384');
   expect(create({ lookup: 'dns' })).toThrow("lookup is 'dns', must be a function");
   expect(create({ reuseAddr: 1 })).toThrow('reuseAddr is 1, must be');
-  expect(() => ourDgram.createSocket(undefined as never)).toThrow('options is undefined, must be an object or a');
+  expect(() => ourDgram.createSocket(undefined as never)).toThrow(
+    'the options of createSocket are undefined, must be an object',
+  );
 });
 
 test('each send calls its callback once, also when the socket is closed at once', async () => {

@@ -14,7 +14,7 @@ import {
 } from '../../../index.js';
 import { Completions } from '../../../transport/completions.js';
 import { onFatalEvent, untilDisconnected } from '../../../transport/disconnect.js';
-import { PeerWatch } from '../../../transport/peerwatch.js';
+import { PeerWatch, WATCHED } from '../../../transport/peerwatch.js';
 import { NvmeError, Status } from '../status.js';
 import {
   broken,
@@ -103,7 +103,7 @@ export class HostQueue {
     return Scope.open(async (opened) => {
       const queue = opened.add(await HostQueue.#open(id, pd, options, onFailure));
       const privateData = encodeConnectRequest(qid, entries, cntlid);
-      await id.connect({ privateData, initiatorDepth: 0, retryCnt: Number.POSITIVE_INFINITY }).catch(explain);
+      await id.connect({ privateData, initiatorDepth: 0, ...WATCHED }).catch(explain);
       queue.#peerWatch = new PeerWatch(queue.#qp, {}, (error) => queue.#completions.fail(error));
       void untilDisconnected(id).then(() => queue.#completions.fail(disconnected()));
       return queue;

@@ -113,11 +113,6 @@ export class HostConnection implements QueueListener {
     }
   }
 
-  /** The connection is established: a host that is gone ends it. A host's own keep-alives may end it before. */
-  watchPeer(): void {
-    this.#queue?.watchPeer();
-  }
-
   onFailure(error: Error): void {
     if (this.#closed !== undefined) return;
     void this.close();

@@ -76,7 +76,8 @@ export class Queue {
   readonly #posted: Post[] = [];
   #waitingResponses = 0;
   readonly #progress: Progress;
-  #peerWatch: PeerWatch | undefined;
+  /** A host's own keep-alives may end the queue before. */
+  readonly #peerWatch: PeerWatch;
   #sqHead = 0;
   /** Commands that are being carried out. */
   #active = 0;
@@ -98,6 +99,7 @@ export class Queue {
     this.#buffers = buffers;
     this.#listener = listener;
     this.#progress = new Progress(qp, (error) => this.fail(error));
+    this.#peerWatch = new PeerWatch(qp, {}, (error) => this.fail(error));
     const take = (wc: Wc) => this.#take(wc);
     this.#completions = new Completions(cq, take, (error) => {
       this.#failure = error;
@@ -126,11 +128,6 @@ export class Queue {
       });
       return new Queue({ cq, mr, qp, pd }, sizes, buffers, listener);
     });
-  }
-
-  /** The connection is established: a host that is gone is a failure. */
-  watchPeer(): void {
-    this.#peerWatch = new PeerWatch(this.#qp, {}, (error) => this.fail(error));
   }
 
   /** Takes as many commands as the queue has entries from now on. @throws VerbsError ENOMEM */
@@ -183,7 +180,7 @@ export class Queue {
     this.#failure ??= new VerbsError('ECANCELED', 'the queue was closed');
     this.#completions.stop();
     this.#progress.stop();
-    this.#peerWatch?.stop();
+    this.#peerWatch.stop();
     for (const { reject } of [...this.#posted.splice(0), ...this.#waiting.splice(0)]) reject(this.#failure);
     if (this.#active > 0)
       await new Promise<void>((resolve) => {

@@ -4,12 +4,14 @@
  * Each connection (connection.ts) is one queue (queue.ts). Its first command, Connect, makes a controller
  * (controller.ts) or joins one.
  */
+
 import { array, type Checks, callable, checkOptions, hostName, integer, required } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { openedDevice, useDevice } from '../../../deviceuse.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { acceptAll, listen } from '../../../transport/acceptor.js';
+import { WATCHED } from '../../../transport/peerwatch.js';
 import { TransferBuffers } from '../buffers.js';
 import { discoveryLog } from '../discovery.js';
 import { CommandError, Status } from '../status.js';
@@ -196,8 +198,7 @@ export class NvmeTarget {
       return;
     }
     try {
-      await id.accept({ privateData: encodeConnectReply(entries), retryCnt: Number.POSITIVE_INFINITY });
-      connection.watchPeer();
+      await id.accept({ privateData: encodeConnectReply(entries), ...WATCHED });
     } catch {
       // the host has given up
       await connection.close();

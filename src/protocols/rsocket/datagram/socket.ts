@@ -6,15 +6,7 @@ import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { whenAborted } from '../../../base/abort.js';
 import { ipBytes, isLinkLocal } from '../../../base/address.js';
-import {
-  type Checks,
-  callable,
-  checkBoolean,
-  checkOptions,
-  integer,
-  required,
-  wrongType,
-} from '../../../base/options.js';
+import { type Checks, callable, checkBoolean, checkOptions, integer, required } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { nextTick } from '../../../base/timers.js';
 import { callProgram } from '../../../base/uncaught.js';
@@ -136,7 +128,6 @@ export class Socket extends EventEmitter<{
   constructor(options: DatagramOptions | 'udp4' | 'udp6', onMessage?: (message: Buffer, rinfo: RemoteInfo) => void) {
     super();
     const all = typeof options === 'string' ? { type: options } : options;
-    if (typeof all !== 'object' || all === null) throw wrongType('options', options, 'an object or a type');
     this.#options = checkOptions('createSocket', all, CHECKS);
     const { type, signal, reuseAddr, recvBufferSize, sendBufferSize } = this.#options;
     this.#version = type === 'udp4' ? 4 : 6;
