@@ -40,6 +40,7 @@ import { queryQp } from './qp/query';
 import { receiveFrames } from './qp/recv';
 import { earliestDeadline } from './qp/timer';
 import { transmitFrames } from './qp/transmit';
+import { writeDatagram } from './qp/ud';
 import { limitWindow } from './qp/window';
 import { flagsOf, initOpcodes, isKnown, Opcode } from './wire/opcode';
 
@@ -404,6 +405,20 @@ export function qpAdaptive(qp: usize, isOn: bool): u32 {
  */
 export function qpPeerSign(qp: usize, asks: bool): u32 {
   return takeSign(changetype<Qp>(qp), asks);
+}
+/**
+ * Writes the frame of a datagram that the caller sends itself, if at all. The message, `bytes` long, is at scratch(),
+ * the frame at scratch() + 2048. Returns its length, or 0 with EINVAL if the message is longer than 1024 bytes or no
+ * multiple of four.
+ */
+export function qpWriteDatagram(qp: usize, ah: usize, pkeyIndex: u32, destQpn: u32, qkey: u32, bytes: u32): u32 {
+  if (bytes > 1024 || (bytes & 3) != 0) {
+    failWith(Errno.EINVAL);
+    return 0;
+  }
+  let path = changetype<Ah>(ah).path;
+  let frame = SCRATCH + 2048;
+  return writeDatagram(changetype<Qp>(qp), path, pkeyAt(pkeyIndex), destQpn, qkey, SCRATCH, bytes, frame);
 }
 /**
  * Limits the in-flight window to 1 to MAX_WINDOW packets, at any time; initially MAX_WINDOW. EINVAL: RC queue pairs

@@ -162,6 +162,16 @@ export class Path {
     return <u32>(end - frame) + ICRC_BYTES;
   }
 
+  /** Completes a frame that is put on no ring: with its whole ICRC, and part of no GSO burst. */
+  closeApart(frame: usize, end: usize): u32 {
+    let bth = frame + this.bthOffset;
+    let transport = UDP_BYTES + <u32>(end - bth) + ICRC_BYTES;
+    if (transport != this.transport) this.setLength(transport);
+    this.copyTemplate(frame);
+    store<u32>(end, icrcFrom(this.register, bth, end));
+    return <u32>(end - frame) + ICRC_BYTES;
+  }
+
   /** Completes a frame with another traffic class and VLAN priority, which is part of no GSO burst. */
   closeInClass(frame: usize, end: usize, trafficClass: u32, priority: u32): u32 {
     let length = this.close(frame, end);

@@ -18,6 +18,7 @@ import { psnAdd } from '../wire/psn';
 import { Ah } from './ah';
 import { completeDatagram, retireSend } from './completion';
 import { takeRecvWqe } from './flush';
+import { Path } from './path';
 import { copyPayload } from './payload';
 import { Qp } from './qp';
 import { hasRecvWqeFor } from './quota';
@@ -55,6 +56,29 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   qp.count(Counter.rdma_sends);
   retireSend(qp);
   return path.close(frame, end, gathered == Gathered.ALL_BUT_SHARE);
+}
+
+/**
+ * Writes the frame of a datagram that is sent outside the card, if at all: it takes no PSN and no work request.
+ * Receivers do not check the PSN (IBTA 9.8.3.1.1). Returns its length.
+ * @param bytes of the message, a multiple of four
+ */
+export function writeDatagram(
+  qp: Qp,
+  path: Path,
+  pkey: u32,
+  destQpn: u32,
+  qkey: u32,
+  message: usize,
+  bytes: u32,
+  frame: usize,
+): u32 {
+  let bth = path.begin(frame);
+  Bth.at(bth).write(Opcode.UD_SEND_ONLY, false, 0, pkey, destQpn, false, 0, qp.migReq);
+  Deth.at(bth + BTH_BYTES).write(qkey, qp.qpn);
+  let payload = bth + headerBytes(Opcode.UD_SEND_ONLY);
+  memory.copy(payload, message, bytes);
+  return path.closeApart(frame, payload + bytes);
 }
 
 /**
