@@ -9,15 +9,18 @@
 // Invariants:
 // - A function makes one system call or one batch of them, and returns a count, a file descriptor or -errno.
 // - src/ checks the arguments and words the errors. The addon checks the address and length of each descriptor.
+// - Signal handlers and the end of the process use nothing but the last frames (lastframes.cc), and no lock.
 // - Only Poller calls into JavaScript, and only from the event loop. Only eventfdWait, netlinkExchange and notify
 //   sleep.
 //
 // Threads: each Node environment (the main thread, a worker thread) loads its own instance, whose objects and file
-// descriptors (fds.h) belong to it and end with it. Environments share one thing: the registry of transferred sockets
-// (sharedsocket.cc), behind mutexes. A card's rings have one producer and one consumer each, which may be two threads.
+// descriptors (fds.h) belong to it and end with it. Environments share two things: the registry of transferred sockets
+// (sharedsocket.cc), behind mutexes, and the last frames (lastframes.cc), which signal handlers read without a lock. A
+// card's rings have one producer and one consumer each, which may be two threads.
 #include <napi.h>
 
 #include "fds.h"
+#include "lastframes.h"
 #include "crc.h"
 
 Napi::Function PacketSocket(Napi::Env env);
@@ -46,6 +49,9 @@ Napi::Function ReleasePages(Napi::Env env);
 Napi::Function TapOpen(Napi::Env env);
 Napi::Function TapRead(Napi::Env env);
 Napi::Function ClockOffset(Napi::Env env);
+Napi::Function LastFrameKeep(Napi::Env env);
+Napi::Function LastFrameDrop(Napi::Env env);
+Napi::Function LastFrameSocket(Napi::Env env);
 
 // crcMethods(): names of the CRC methods of this processor, the fastest first
 static Napi::Value MethodNames(const Napi::CallbackInfo& info) {
@@ -70,6 +76,7 @@ static Napi::Value CrcBy(const Napi::CallbackInfo& info) {
 
 static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   InitFds(env);
+  InitLastFrames(env);
   exports.Set("crcMethods", Napi::Function::New<MethodNames>(env));
   exports.Set("crc", Napi::Function::New<CrcBy>(env));
   exports.Set("PacketSocket", PacketSocket(env));
@@ -98,6 +105,9 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("tapOpen", TapOpen(env));
   exports.Set("tapRead", TapRead(env));
   exports.Set("clockOffset", ClockOffset(env));
+  exports.Set("lastFrameKeep", LastFrameKeep(env));
+  exports.Set("lastFrameDrop", LastFrameDrop(env));
+  exports.Set("lastFrameSocket", LastFrameSocket(env));
   return exports;
 }
 

@@ -32,6 +32,8 @@ const COMPILE = [
 ];
 const LINK = [
   ...['-shared', '-nodefaultlibs', '-s', '-Wl,--gc-sections', '-Wl,-z,now', '-Wl,-z,relro', '-Wl,-z,noexecstack'],
+  // signal handlers of lastframes.cc may outlive the thread that loaded the file
+  '-Wl,-z,nodelete',
   `-Wl,--version-script=${join(NATIVE, 'exports.map')}`,
 ];
 const RUNTIME = ['-Wl,-Bstatic', '-lstdc++', '-lgcc', '-lgcc_eh'];

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <unordered_set>
 
+#include "lastframes.h"
+
 namespace {
 
 /// The file descriptors that an environment owns. Close forgets a descriptor before it closes it, because the kernel
@@ -15,11 +17,16 @@ class OpenFds {
   OpenFds(const OpenFds&) = delete;
   OpenFds& operator=(const OpenFds&) = delete;
   ~OpenFds() {
-    for (int fd : fds_) close(fd);
+    for (int fd : fds_) {
+      DropLastFramesOf(fd);
+      close(fd);
+    }
   }
   void Add(int fd) { fds_.insert(fd); }
   void Close(int fd) {
-    if (fds_.erase(fd) > 0) close(fd);
+    if (fds_.erase(fd) == 0) return;
+    DropLastFramesOf(fd);
+    close(fd);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "icrc.h"
+#include "lastframes.h"
 
 void Ring::Attach(uint8_t* memory, const uint32_t* layout) {
   producer_ = reinterpret_cast<uint32_t*>(memory + layout[0]);
@@ -123,6 +124,7 @@ int ReceiveBuffer(int fd) {
 }
 
 void CloseFd(int& fd) {
+  DropLastFramesOf(fd);
   if (fd >= 0) close(fd);
   fd = -1;
 }

@@ -46,7 +46,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
                         InstanceMethod<&Self::SupportsGso>("supportsGso"), InstanceMethod<&Self::Attach>("attach"),
                         InstanceMethod<&Self::TransferOut>("transfer"), InstanceMethod<&Self::Send>("send"),
                         InstanceMethod<&Self::Receive>("receive"), InstanceMethod<&Self::Counters>("counters"),
-                        InstanceMethod<&Self::Fds>("fds"), InstanceMethod<&Self::Close>("close")});
+                        InstanceMethod<&Self::Fds>("fds"), InstanceMethod<&Self::FdOf>("fdOf"),
+                        InstanceMethod<&Self::Close>("close")});
   }
   explicit UdpSocketsObject(const Napi::CallbackInfo& info) : ObjectWrap(info) {}
   ~UdpSocketsObject() override {
@@ -302,6 +303,14 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     auto fds = Napi::Array::New(info.Env(), sockets_.size());
     for (size_t i = 0; i < sockets_.size(); i++) fds.Set(static_cast<uint32_t>(i), sockets_[i].fd);
     return fds;
+  }
+
+  // fdOf(address of 4 or 16 bytes): the file descriptor of the socket with this address, or -1
+  Napi::Value FdOf(const Napi::CallbackInfo& info) {
+    auto ip = info[0].As<Napi::Uint8Array>();
+    for (const Socket& s : sockets_)
+      if (!s.isGroup && HasIp(s.address, ip.Data(), ip.ByteLength())) return Napi::Number::New(info.Env(), s.fd);
+    return Napi::Number::New(info.Env(), -1);
   }
 
   void Close(const Napi::CallbackInfo&) {

@@ -114,6 +114,8 @@ export interface NativeUdpSockets extends NativeFrameSocket {
   supportsGso(): boolean;
   /** Returns the file descriptors of all sockets. */
   fds(): number[];
+  /** Returns the file descriptor of the socket with an address of 4 or 16 bytes, or -1. */
+  fdOf(address: Uint8Array): number;
 }
 
 /** The four rings of an AF_XDP socket: values of `kind` in `mapRing`. */
@@ -318,6 +320,19 @@ export interface NativeAddon {
   tapRead(fd: number, frame: Uint8Array, times: BigInt64Array): number;
   /** Reads CLOCK_REALTIME less CLOCK_MONOTONIC, and how far that may be off, in ns. @param result receives both */
   clockOffset(result: BigInt64Array): void;
+  /**
+   * Keeps a frame that is sent when the process or this thread ends: by exit, by an exception, or by a signal that the
+   * program does not handle. The signal then does what it would have done. `lastFrameDrop` drops it; closing the socket
+   * does, too.
+   * @param fd a packet socket, which sends the frame by `ifindex`, or a UDP socket, which sends its payload
+   * @param frame at most 384 bytes
+   * @returns a number for `lastFrameDrop`, or -errno; -ENOSPC for more than 2^20 frames
+   */
+  lastFrameKeep(fd: number, frame: Uint8Array, ifindex: number): number;
+  /** Drops a kept frame. Does nothing for one that was dropped already. */
+  lastFrameDrop(id: number): void;
+  /** Opens a packet socket that receives nothing, for `lastFrameKeep`. @returns a file descriptor, or -errno */
+  lastFrameSocket(): number;
 }
 
 /** One file for each processor, for glibc and musl alike. */

@@ -1,0 +1,301 @@
+#include "lastframes.h"
+
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "fds.h"
+#include "headers.h"
+
+namespace {
+
+/// Room for the longest headers, a datagram of queue pair 1, and its ICRC.
+constexpr uint32_t kMaxBytes = 384;
+constexpr uint32_t kChunkSlots = 256;
+constexpr uint32_t kMaxChunks = 4096;
+constexpr uint32_t kIndexBits = 20;
+static_assert(kChunkSlots * kMaxChunks == 1u << kIndexBits);
+/// Waits for room in a socket, in all, and the milliseconds of each.
+constexpr int kMaxWaits = 40;
+constexpr int kWaitMs = 5;
+/// The signals that end a process which does not expect them, and that people and service managers send.
+constexpr int kSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+enum State : uint32_t { kFree, kReady, kSending, kSent };
+
+struct Slot {
+  std::atomic<uint32_t> state{kFree};
+  uint32_t generation = 0;
+  napi_env env;
+  int fd;
+  socklen_t nameBytes;
+  uint32_t controlBytes;
+  uint32_t at;  // of what the socket sends
+  uint32_t bytes;
+  sockaddr_in6 name;  // or a sockaddr_in, or a sockaddr_ll
+  alignas(cmsghdr) uint8_t control[2 * CMSG_SPACE(sizeof(int))];
+  uint8_t frame[kMaxBytes];
+};
+static_assert(sizeof(sockaddr_ll) <= sizeof(sockaddr_in6));
+
+// Read by signal handlers, which take no lock. Chunks are never freed.
+std::atomic<Slot*> chunks[kMaxChunks];
+std::atomic<uint32_t> chunkCount{0};
+/// A child process that was forked has a copy of the slots, whose connections are not its own.
+std::atomic<pid_t> owner{0};
+
+struct Bookkeeping {
+  std::mutex mutex;
+  std::vector<uint32_t> freeSlots;
+  struct sigaction before[sizeof kSignals / sizeof *kSignals];
+};
+
+Bookkeeping& Books() {
+  // Never destroyed: threads may outlive main.
+  static auto* books = new Bookkeeping;
+  return *books;
+}
+
+/// The actions that the handler restores, at the places of kSignals. Written before the handler is installed.
+struct sigaction* before = nullptr;
+
+Slot& SlotAt(uint32_t index) {
+  return chunks[index / kChunkSlots].load(std::memory_order_acquire)[index % kChunkSlots];
+}
+
+template <typename Do>
+void ForEachSlot(Do&& act) {
+  const uint32_t count = chunkCount.load(std::memory_order_acquire) * kChunkSlots;
+  for (uint32_t i = 0; i < count; i++) act(i, SlotAt(i));
+}
+
+bool Take(Slot& slot) {
+  uint32_t expected = kReady;
+  return slot.state.compare_exchange_strong(expected, kSending, std::memory_order_acq_rel);
+}
+
+/// Async-signal-safe. @param waits left for full sockets, of all frames together
+void SendSlot(Slot& slot, int& waits) {
+  iovec piece{slot.frame + slot.at, slot.bytes};
+  msghdr message{};
+  message.msg_name = &slot.name;
+  message.msg_namelen = slot.nameBytes;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = slot.controlBytes > 0 ? slot.control : nullptr;
+  message.msg_controllen = slot.controlBytes;
+  while (sendmsg(slot.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
+    if (waits-- <= 0) return;
+    pollfd room{slot.fd, POLLOUT, 0};
+    poll(&room, 1, kWaitMs);
+  }
+}
+
+/// Sends what has not been sent. Async-signal-safe. @param env of the frames; null = all of the process
+void SendAll(napi_env env) {
+  if (owner.load() != getpid()) return;
+  int waits = kMaxWaits;
+  ForEachSlot([&](uint32_t, Slot& slot) {
+    if ((env != nullptr && slot.env != env) || !Take(slot)) return;
+    SendSlot(slot, waits);
+    slot.state.store(kSent, std::memory_order_release);
+  });
+}
+
+/// Sends the last frames, and lets the signal do what it would have done.
+void OnSignal(int number) {
+  const int error = errno;
+  SendAll(nullptr);
+  for (size_t i = 0; i < sizeof kSignals / sizeof *kSignals; i++)
+    if (kSignals[i] == number) sigaction(number, &before[i], nullptr);
+  errno = error;
+  // It is blocked until this handler returns.
+  raise(number);
+}
+
+/// Whether an action ends the process: the default one, or Node's own, which restores the terminal and raises the
+/// signal again. Node's is the only one that the kernel resets and that restarts no system call; libuv's, for a program
+/// that listens to the signal, restarts them.
+bool EndsProcess(const struct sigaction& action) {
+  if (action.sa_flags & SA_SIGINFO ? action.sa_sigaction == nullptr : action.sa_handler == SIG_DFL) return true;
+  return action.sa_handler != SIG_IGN && (action.sa_flags & SA_RESETHAND) && !(action.sa_flags & SA_RESTART);
+}
+
+/// Handles the signals that would end the process now. The caller holds the mutex.
+void HandleSignals(Bookkeeping& books) {
+  before = books.before;
+  struct sigaction own{};
+  own.sa_handler = OnSignal;
+  own.sa_flags = SA_ONSTACK;
+  sigfillset(&own.sa_mask);
+  for (size_t i = 0; i < sizeof kSignals / sizeof *kSignals; i++) {
+    struct sigaction now{};
+    if (sigaction(kSignals[i], nullptr, &now) != 0 || now.sa_handler == OnSignal || !EndsProcess(now)) continue;
+    before[i] = now;
+    sigaction(kSignals[i], &own, nullptr);
+  }
+}
+
+template <typename T>
+void PutControl(Slot& slot, int level, int type, T value) {
+  auto c = reinterpret_cast<cmsghdr*>(slot.control + slot.controlBytes);
+  c->cmsg_level = level;
+  c->cmsg_type = type;
+  c->cmsg_len = CMSG_LEN(sizeof value);
+  memcpy(CMSG_DATA(c), &value, sizeof value);
+  slot.controlBytes += CMSG_SPACE(sizeof value);
+}
+
+/// Addresses the slot's frame for a packet socket, which sends it whole.
+void AddressFrame(Slot& slot, int ifindex) {
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = ifindex;
+  memcpy(&slot.name, &to, sizeof to);
+  slot.nameBytes = sizeof to;
+}
+
+/// Addresses the slot's frame for a UDP socket, which sends the payload. @returns 0 or -errno
+int AddressDatagram(Slot& slot, int ifindex) {
+  Datagram datagram;
+  if (!ParseUdp(slot.frame, slot.bytes, datagram)) return -EINVAL;
+  slot.at = static_cast<uint32_t>(datagram.payload - slot.frame);
+  slot.bytes = datagram.payloadBytes;
+  const int hops = datagram.hopLimit == 0 ? 1 : datagram.hopLimit;
+  if (datagram.isIpv6) {
+    slot.name.sin6_family = AF_INET6;
+    slot.name.sin6_port = htons(datagram.destinationPort);
+    memcpy(&slot.name.sin6_addr, datagram.destination, sizeof slot.name.sin6_addr);
+    if (IN6_IS_ADDR_LINKLOCAL(&slot.name.sin6_addr)) slot.name.sin6_scope_id = ifindex;
+    slot.nameBytes = sizeof(sockaddr_in6);
+    PutControl<int>(slot, IPPROTO_IPV6, IPV6_TCLASS, datagram.trafficClass);
+    PutControl<int>(slot, IPPROTO_IPV6, IPV6_HOPLIMIT, hops);
+  } else {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(datagram.destinationPort);
+    memcpy(&to.sin_addr, datagram.destination, sizeof to.sin_addr);
+    memcpy(&slot.name, &to, sizeof to);
+    slot.nameBytes = sizeof to;
+    PutControl<int>(slot, IPPROTO_IP, IP_TOS, datagram.trafficClass);
+    PutControl<int>(slot, IPPROTO_IP, IP_TTL, hops);
+  }
+  return 0;
+}
+
+/// @returns the index of a free slot, which is removed from the free ones, or -errno. The caller holds the mutex.
+int64_t TakeFreeSlot(Bookkeeping& books) {
+  if (books.freeSlots.empty()) {
+    const uint32_t count = chunkCount.load();
+    if (count == kMaxChunks) return -ENOSPC;
+    chunks[count].store(new Slot[kChunkSlots], std::memory_order_release);
+    chunkCount.store(count + 1, std::memory_order_release);
+    for (uint32_t i = kChunkSlots; i-- > 0;) books.freeSlots.push_back(count * kChunkSlots + i);
+  }
+  const uint32_t index = books.freeSlots.back();
+  books.freeSlots.pop_back();
+  return index;
+}
+
+/// The caller holds the mutex.
+void FreeSlot(Bookkeeping& books, uint32_t index) {
+  Slot& slot = SlotAt(index);
+  for (uint32_t state = slot.state.load(); state != kFree;) {
+    // Another thread sends it, which takes no lock.
+    if (state == kSending) state = slot.state.load();
+    else if (slot.state.compare_exchange_weak(state, kFree)) {
+      slot.generation++;
+      books.freeSlots.push_back(index);
+      return;
+    }
+  }
+}
+
+// lastFrameKeep(fd, frame, ifindex): a number for lastFrameDrop, or -errno
+Napi::Value Keep(const Napi::CallbackInfo& info) {
+  const int fd = info[0].As<Napi::Number>();
+  auto frame = info[1].As<Napi::Uint8Array>();
+  const int ifindex = info[2].As<Napi::Number>();
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  if (frame.ByteLength() > kMaxBytes) return Napi::Number::New(info.Env(), -EMSGSIZE);
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return Napi::Number::New(info.Env(), -errno);
+  Bookkeeping& books = Books();
+  std::lock_guard<std::mutex> lock(books.mutex);
+  const int64_t index = TakeFreeSlot(books);
+  if (index < 0) return Napi::Number::New(info.Env(), static_cast<double>(index));
+  Slot& slot = SlotAt(static_cast<uint32_t>(index));
+  slot.env = info.Env();
+  slot.fd = fd;
+  slot.name = {};
+  slot.controlBytes = slot.at = 0;
+  slot.bytes = static_cast<uint32_t>(frame.ByteLength());
+  memcpy(slot.frame, frame.Data(), slot.bytes);
+  int result = 0;
+  if (domain == AF_PACKET) AddressFrame(slot, ifindex);
+  else result = AddressDatagram(slot, ifindex);
+  if (result < 0) {
+    books.freeSlots.push_back(static_cast<uint32_t>(index));
+    return Napi::Number::New(info.Env(), result);
+  }
+  slot.state.store(kReady, std::memory_order_release);
+  owner.store(getpid());
+  HandleSignals(books);
+  const uint64_t id = (uint64_t{slot.generation} << kIndexBits) | static_cast<uint64_t>(index);
+  return Napi::Number::New(info.Env(), static_cast<double>(id));
+}
+
+// lastFrameDrop(number of lastFrameKeep)
+void Drop(const Napi::CallbackInfo& info) {
+  const auto id = static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value());
+  const uint32_t index = id & ((1u << kIndexBits) - 1);
+  Bookkeeping& books = Books();
+  std::lock_guard<std::mutex> lock(books.mutex);
+  if (index >= chunkCount.load() * kChunkSlots) return;
+  if (SlotAt(index).generation == id >> kIndexBits) FreeSlot(books, index);
+}
+
+// lastFrameSocket(): a packet socket that only sends, or -errno
+Napi::Value OpenSocket(const Napi::CallbackInfo& info) {
+  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return OwnFd(info.Env(), fd < 0 ? -errno : fd);
+}
+
+void OnEnvironmentEnd(void* env) {
+  SendAll(static_cast<napi_env>(env));
+  Bookkeeping& books = Books();
+  std::lock_guard<std::mutex> lock(books.mutex);
+  ForEachSlot([&](uint32_t index, Slot& slot) {
+    if (slot.state.load() != kFree && slot.env == env) FreeSlot(books, index);
+  });
+}
+
+/// exit(3) runs it. The file is never unloaded before (-z nodelete).
+__attribute__((destructor)) void OnExit() { SendAll(nullptr); }
+
+}  // namespace
+
+void InitLastFrames(Napi::Env env) { napi_add_env_cleanup_hook(env, OnEnvironmentEnd, static_cast<napi_env>(env)); }
+
+void DropLastFramesOf(int fd) {
+  if (fd < 0 || chunkCount.load(std::memory_order_acquire) == 0) return;
+  Bookkeeping& books = Books();
+  std::lock_guard<std::mutex> lock(books.mutex);
+  ForEachSlot([&](uint32_t index, Slot& slot) {
+    if (slot.state.load() != kFree && slot.fd == fd) FreeSlot(books, index);
+  });
+}
+
+Napi::Function LastFrameKeep(Napi::Env env) { return Napi::Function::New(env, Keep, "lastFrameKeep"); }
+Napi::Function LastFrameDrop(Napi::Env env) { return Napi::Function::New(env, Drop, "lastFrameDrop"); }
+Napi::Function LastFrameSocket(Napi::Env env) { return Napi::Function::New(env, OpenSocket, "lastFrameSocket"); }
