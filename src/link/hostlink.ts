@@ -22,6 +22,8 @@ export abstract class HostLink implements Link {
   readonly #sockets: { close(): void };
   #onReadable: (() => void) | undefined;
   #isClosed = false;
+  /** Opened with the first frame that is kept. */
+  #lastFrameSocket: number | undefined;
   readonly #closing = new AbortController();
   #interface: HostInterface;
   readonly #paths = new RecentPaths();
@@ -73,6 +75,12 @@ export abstract class HostLink implements Link {
     return this.#paths.resolve(destination, source, () => this.lookUp(destination, source));
   }
 
+  keepLastFrame(frame: Uint8Array, source: string): (() => void) | undefined {
+    const fd = this.#isClosed ? -1 : this.lastFrameSocket(source);
+    const id = fd < 0 ? -1 : native().lastFrameKeep(fd, frame, this.#interface.index);
+    return id < 0 ? undefined : () => native().lastFrameDrop(id);
+  }
+
   nextDeadline(): number {
     return 0;
   }
@@ -97,6 +105,13 @@ export abstract class HostLink implements Link {
     this.#onReadable = undefined;
     this.#poller.close();
     this.#sockets.close();
+    if (this.#lastFrameSocket !== undefined) native().closeFd(this.#lastFrameSocket);
+  }
+
+  /** Returns the socket that sends last frames from an address, or a negative number. */
+  protected lastFrameSocket(_source: string): number {
+    this.#lastFrameSocket ??= native().lastFrameSocket();
+    return this.#lastFrameSocket;
   }
 
   /** Aborted when the link closes. */

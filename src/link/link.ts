@@ -186,6 +186,13 @@ export interface Link extends FrameMover {
   joinGroup?(group: string): void;
   /** Leaves a multicast group. Does nothing if the link has not joined. */
   leaveGroup?(group: string): void;
+  /**
+   * Keeps a frame that is sent when the process or the thread ends without closing the link. A link without this method
+   * sends nothing then.
+   * @param source address that the frame comes from
+   * @returns drops the frame; undefined if the link cannot send it
+   */
+  keepLastFrame?(frame: Uint8Array, source: string): (() => void) | undefined;
   /** Closes the link and its sockets. A second call does nothing. */
   close(): void;
 }

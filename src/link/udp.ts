@@ -77,6 +77,10 @@ export class UdpLink extends SocketLink {
     return resolveRoute(this.interface, destination, source);
   }
 
+  protected override lastFrameSocket(source: string): number {
+    return this.#sockets.fdOf(ipBytes(source));
+  }
+
   /** @throws VerbsError EADDRINUSE if rxe has the port */
   joinGroup(group: string): void {
     const { index } = this.interface;

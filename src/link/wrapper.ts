@@ -95,6 +95,10 @@ export abstract class LinkWrapper implements Link {
     this.inner.leaveGroup?.(group);
   }
 
+  keepLastFrame(frame: Uint8Array, source: string): (() => void) | undefined {
+    return this.inner.keepLastFrame?.(frame, source);
+  }
+
   close(): void {
     this.inner.close();
   }
