@@ -75,6 +75,8 @@ export type CmEvent = {
       readonly privateData: Uint8Array;
       /** We have disconnected, and no DREP has arrived. */
       readonly timedOut: boolean;
+      /** The peer's process or thread has ended without disconnecting. Only this library tells its peers. */
+      readonly hasExited?: true;
       /** The connection was ended by a REJ, or is stale. */
       readonly error?: CmError;
     }

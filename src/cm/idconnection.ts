@@ -13,6 +13,7 @@ import type { ConnectParameters } from './core/active.js';
 import type { CmCore } from './core/core.js';
 import type { DerivedAttributes, LocalQpOptions } from './core/derive.js';
 import type { CmAddress, ConnectReply, CoreEvent, DatagramPeer } from './core/events.js';
+import { isExitData } from './core/exit.js';
 import { NO_DATA } from './core/messages.js';
 import { PACKET_LIFE_TIME } from './core/times.js';
 import { Destinations } from './destinations.js';
@@ -44,6 +45,8 @@ export class IdConnection {
   #destinations: Destinations | undefined;
   #connecting: Deferred<Established> | Deferred<Established | undefined> | undefined;
   #disconnecting: Deferred<void> | undefined;
+  /** Drops the DREQ that is kept for the end of the process. */
+  #dropDreq: (() => void) | undefined;
 
   constructor(readonly id: CmId) {
     this.#startingPsn = id.device.card.exports.randomPsn();
@@ -154,6 +157,7 @@ export class IdConnection {
   /** Ends the connection in the core, whatever its state, and receives no further events. */
   detach(): void {
     const { agent } = this;
+    this.#dropDreq?.();
     agent?.unsubscribe(this.#coreId);
     if (this.#coreId !== 0) agent?.callCore((core, now) => core.close(this.#coreId, now));
   }
@@ -223,6 +227,7 @@ export class IdConnection {
       // the peer may have disconnected meanwhile
       if (!this.id.isClosed && this.state === 'ESTABLISHED')
         this.#callCore((core, now) => core.disconnect(this.#coreId, now, privateData));
+      this.#dropDreq?.();
     } catch (error) {
       this.#disconnecting?.reject(error);
     }
@@ -324,6 +329,7 @@ export class IdConnection {
     reason,
   }: Extract<CoreEvent, { type: 'DISCONNECTED' }>): Promise<void> {
     const { id } = this;
+    this.#dropDreq?.();
     await this.#toRts;
     if (!id.isAlive) return;
     const wasConnected = this.state === 'ESTABLISHED';
@@ -332,7 +338,8 @@ export class IdConnection {
     if (!id.isAlive) return;
     this.#callCore((core, now) => core.disconnect(this.#coreId, now));
     const error = reason === undefined ? undefined : disconnectedError(this.#peerText(), reason, privateData);
-    id.channel.push({ id, type: 'DISCONNECTED', privateData, timedOut, ...(error && { error }) });
+    const exit = isExitData(privateData) && ({ hasExited: true } as const);
+    id.channel.push({ id, type: 'DISCONNECTED', privateData, timedOut, ...exit, ...(error && { error }) });
     if (!wasConnected) this.#connecting?.reject(error ?? disconnectedError(this.#peerText(), undefined, privateData));
     this.#disconnecting?.resolve();
   }
@@ -340,6 +347,7 @@ export class IdConnection {
   #established(privateData: Uint8Array, datagram?: DatagramDestination): void {
     const { id } = this;
     this.state = 'ESTABLISHED';
+    if (id.space === 'TCP') this.#dropDreq = this.agent?.keepDreq(this.#coreId);
     const event = { id, type: 'ESTABLISHED', privateData, ...(datagram && { datagram }) } as const;
     id.channel.push(event);
     this.#connecting?.resolve({ ...event });

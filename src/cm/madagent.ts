@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { macOfNumber } from '../base/address.js';
+import { gidAddress } from '../base/gid.js';
 import { Scope } from '../base/scope.js';
 import { clearTimeout, performance, setImmediate, setTimeout } from '../base/timers.js';
 import { MAX_TIMER_MS } from '../base/waiting.js';
@@ -217,6 +218,32 @@ export class MadAgent extends Resource {
   /** Drops later events of an id. */
   unsubscribe(id: number): void {
     this.#handlers.delete(id);
+  }
+
+  /**
+   * Keeps the DREQ of an established connection: it is sent if the process or this thread ends without disconnecting,
+   * so that the peer does not wait for it in vain.
+   * @returns drops it, when the connection ends
+   */
+  keepDreq(id: number): () => void {
+    let drop: (() => void) | undefined;
+    let isOver = false;
+    const message = this.core.writeExitDreq(id);
+    const { link } = this.device;
+    const keep = () => {
+      if (isOver || message === undefined || !this.isAlive) return;
+      const ah = this.#ahFor(message);
+      if (ah === undefined) return;
+      const { bytes, local, pkeyIndex = this.#partitions.defaultIndex } = message;
+      const frame = this.qp.writeDatagram(bytes, { ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey, pkeyIndex });
+      drop = frame && link.keepLastFrame?.(frame, gidAddress(local));
+    };
+    // without an answer of its next hop the peer would not get it either
+    if (message !== undefined && link.keepLastFrame) this.#ahCache.resolve(message, this.now(), keep, () => {});
+    return () => {
+      isOver = true;
+      drop?.();
+    };
   }
 
   /** Adds a listener, with a handler for its requests. @returns its handle @throws VerbsError EADDRINUSE */

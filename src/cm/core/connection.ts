@@ -6,6 +6,7 @@ import { Backoff, type RetryPolicy } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
 import type { CoreEventBody } from './events.js';
+import { EXIT_DATA } from './exit.js';
 import type { Content } from './mad.js';
 import { type Message, type MessageName, NO_DATA, Subject } from './messages.js';
 import { RejectReason } from './reasons.js';
@@ -296,6 +297,16 @@ export abstract class Connection implements Expiring {
     const dreq = this.send('DREQ', tid, { remoteQpn: this.peer.qpn, privateData });
     this.setState('DREQ_SENT');
     this.awaitReply('DREQ', dreq, policy);
+  }
+
+  /** Returns the DREQ of an established connection for the end of the process, without sending it. */
+  writeExitDreq(): Outgoing | undefined {
+    if (this.state !== 'ESTABLISHED') return undefined;
+    const tid = this.context.tidOf(this.localCommId);
+    return this.context.write(this.route, 'DREQ', tid, this.#ids(), {
+      remoteQpn: this.peer.qpn,
+      privateData: EXIT_DATA,
+    });
   }
 
   /** Sends a message with the communication ids of this connection. */

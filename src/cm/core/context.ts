@@ -126,8 +126,13 @@ export class CoreContext {
     this.#queue(route, name, tid, parts);
   }
 
+  /** Returns a message without sending it. */
+  write<N extends MessageName>(route: Route, name: N, tid: bigint, ...parts: readonly Content<N>[]): Outgoing {
+    return outgoingOf(route, encodeMad(name, tid, ...parts));
+  }
+
   #queue<N extends MessageName>(route: Route, name: N, tid: bigint, parts: readonly Content<N>[]): Outgoing {
-    const outgoing = outgoingOf(route, encodeMad(name, tid, ...parts));
+    const outgoing = this.write(route, name, tid, ...parts);
     this.#outgoing.push(outgoing);
     return outgoing;
   }

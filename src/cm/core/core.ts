@@ -153,6 +153,14 @@ export class CmCore {
     this.#context.connections.find(id)?.disconnect(privateData);
   }
 
+  /**
+   * Returns the DREQ of an established connection for the end of the process, without sending it. Undefined for every
+   * other id.
+   */
+  writeExitDreq(id: number): Outgoing | undefined {
+    return this.#context.connections.find(id)?.writeExitDreq();
+  }
+
   /** Ends a connection or SIDR exchange with the message that fits its state. No further event follows. */
   close(id: number, now: number): void {
     this.#context.now = now;

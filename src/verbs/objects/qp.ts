@@ -13,7 +13,7 @@ import type { FailureContext } from '../diagnose/explain.js';
 import { decisionsOf, recentPackets } from '../diagnose/history.js';
 import { postRecv, postSend, QpQueues } from '../work/post.js';
 import type { BindMw, RecvWr, SendWr } from '../work/wr.js';
-import { resolveAhAttr } from './ah.js';
+import { AddressHandle, resolveAhAttr } from './ah.js';
 import {
   checkAttributeNames,
   modifyError,
@@ -45,6 +45,17 @@ export interface QpEvent {
 }
 
 export interface Qp extends EventEmitter<{ event: [event: QpEvent] }> {}
+
+/** Destination of a datagram. */
+interface DatagramTarget {
+  readonly ah: AddressHandle;
+  readonly remoteQpn: number;
+  readonly remoteQkey: number;
+  readonly pkeyIndex: number;
+}
+
+/** Offset of the frame of `qpWriteDatagram` in the scratch memory. */
+const DATAGRAM_FRAME = 2048;
 
 /**
  * A queue pair (ibv_qp). RC: reliable, ordered messages with one peer. UC: messages with one peer that arrive whole or
@@ -249,6 +260,22 @@ export class Qp extends Resource {
     const sign = this.device.card.exports.qpPeerSign(this.#handle, asks);
     if (asks && sign === PeerSign.SILENT) this.device.engine.schedule();
     return sign;
+  }
+
+  /**
+   * @internal Returns the frame of a datagram that the caller may send by other means than the card. It takes no send
+   * work request. Undefined if the device has failed.
+   * @param message a multiple of four bytes, at most 1024
+   */
+  writeDatagram(message: Uint8Array, { ah, remoteQpn, remoteQkey, pkeyIndex }: DatagramTarget): Uint8Array | undefined {
+    this.assertOpen();
+    const { exports, bytes } = this.device.card;
+    const at = exports.scratch();
+    bytes.set(message, at);
+    const handle = AddressHandle.handleFor(ah, this);
+    const length = exports.qpWriteDatagram(this.#handle, handle, pkeyIndex, remoteQpn, remoteQkey, message.length);
+    const frame = at + DATAGRAM_FRAME;
+    return length === 0 ? undefined : bytes.slice(frame, frame + length);
   }
 
   #setFeature(name: string, isOn: boolean, call: 'qpFlowControl' | 'qpAdaptive', why: string): void {
