@@ -49,9 +49,10 @@ export interface Transport extends ByteChannel {
   end(isGone: boolean): void;
   /**
    * The peer has disconnected: takes what has completed, and delivers no more after that.
-   * @returns whether nothing was lost, as far as the protocol shows that
+   * @param hasExited whether its process has ended: what it had not sent yet is gone, as with TCP
+   * @returns whether nothing else was lost, as far as the protocol shows that
    */
-  disconnected(): boolean;
+  disconnected(hasExited: boolean): boolean;
   /** Delivers no more. */
   stop(): void;
   /** Frees everything. The queue pair is closed before. */

@@ -331,17 +331,18 @@ export class StreamConnection {
   }
 
   async #awaitDisconnect(): Promise<void> {
-    if (await untilDisconnected(this.#id as CmId)) this.#onDisconnected();
+    const end = await untilDisconnected(this.#id as CmId);
+    if (end) this.#onDisconnected(end.hasExited);
     else if (this.#state === 'open') this.#listener.onFailure(new VerbsError('ECANCELED', 'the device was closed'));
   }
 
-  #onDisconnected(): void {
+  #onDisconnected(hasExited: boolean): void {
     // it is our own disconnect
     if (this.#state === 'closing' || this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
     this.#watch?.stop();
     this.#setState(wasOpen ? 'disconnected' : 'closing');
-    const isComplete = this.call((transport) => transport.disconnected(), false);
+    const isComplete = this.call((transport) => transport.disconnected(hasExited), false);
     this.#onDisconnect?.();
     this.#onIdle?.();
     if (wasOpen) this.#listener.onDisconnected(isComplete);

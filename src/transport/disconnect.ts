@@ -12,13 +12,20 @@ export function isDisconnect(
   return event.type === 'DISCONNECTED' || event.type === 'DEVICE_REMOVAL';
 }
 
+/** The end of a connection that the peer or the device has ended. */
+interface PeerEnd {
+  /** The peer's process has ended. */
+  readonly hasExited: boolean;
+}
+
 /**
  * Resolves when the connection of an id has ended. It takes the events of the id's channel until then.
- * @returns true if the peer or the device has ended it, false if the id was closed here
+ * @returns undefined if the id was closed here, not by the peer or the device
  */
-export async function untilDisconnected(id: CmId): Promise<boolean> {
-  for await (const event of id.channel) if (isDisconnect(event)) return true;
-  return false;
+export async function untilDisconnected(id: CmId): Promise<PeerEnd | undefined> {
+  for await (const event of id.channel)
+    if (isDisconnect(event)) return { hasExited: event.type === 'DISCONNECTED' && event.hasExited === true };
+  return undefined;
 }
 
 /** Asynchronous events after which a queue pair is in ERR (IBTA 11.6.3.2, ibv_get_async_event). */

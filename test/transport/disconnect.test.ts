@@ -48,7 +48,7 @@ test('untilDisconnected tells whether the peer or the program ended the connecti
   const waits = [untilDisconnected(first.accepted), untilDisconnected(second.accepted)];
   await first.id.disconnect();
   await second.accepted.close();
-  expect(await Promise.all(waits)).toEqual([true, false]);
+  expect(await Promise.all(waits)).toEqual([{ hasExited: false }, undefined]);
   await client.close({ force: true });
   await server.close({ force: true });
 });

@@ -242,11 +242,16 @@ export class RsocketTransport implements Transport, IomapTransport {
     this.#iomap.end();
   }
 
-  /** Both ends say that they write no more before they disconnect: something was lost otherwise. */
-  disconnected(): boolean {
+  /**
+   * Both ends say that they write no more before they disconnect: something was lost otherwise. The end of a process
+   * says it, too.
+   */
+  disconnected(hasExited: boolean): boolean {
     this.#queues.drain();
     this.stop();
-    return this.#isPeerEnded && (this.#dataInFlight === 0 || this.#isPeerGone);
+    const isComplete = (this.#isPeerEnded || hasExited) && (this.#dataInFlight === 0 || this.#isPeerGone);
+    if (hasExited) this.#isPeerEnded = this.#isPeerGone = true;
+    return isComplete;
   }
 
   async close(): Promise<void> {
