@@ -1,6 +1,7 @@
 // A client cannot end the loop of a server, by whatever it sends or leaves out.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
+import { MadAgent } from '../../../src/cm/madagent.js';
 import { type Connection, createCmId, type Device, MemoryHub, type Server } from '../../../src/index.js';
 import { eventually } from '../../kit/eventually.js';
 import { openOn } from '../../verbs/pair.js';
@@ -140,7 +141,8 @@ test('requests whose clients give up before they are read are forgotten', async 
     await sleep(5);
     await id.close();
   }
-  await sleep(20);
+  const agent = await MadAgent.of(b);
+  await eventually(() => expect(agent.counters()['cm_rx_msgs.rej']).toBe(10));
   await expect(server.next({ timeout: 5 })).rejects.toMatchObject({ code: 'ETIMEDOUT' });
 });
 
