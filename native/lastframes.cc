@@ -1,6 +1,5 @@
 #include "lastframes.h"
 
-#include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "fds.h"
-#include "headers.h"
+#include "udpmessage.h"
 
 namespace {
 
@@ -43,7 +42,7 @@ struct Slot {
   uint32_t at;  // of what the socket sends
   uint32_t bytes;
   sockaddr_in6 name;  // or a sockaddr_in, or a sockaddr_ll
-  alignas(cmsghdr) uint8_t control[2 * CMSG_SPACE(sizeof(int))];
+  alignas(cmsghdr) uint8_t control[kAddressControlBytes];
   uint8_t frame[kMaxBytes];
 };
 static_assert(sizeof(sockaddr_ll) <= sizeof(sockaddr_in6));
@@ -146,16 +145,6 @@ void HandleSignals(Bookkeeping& books) {
   }
 }
 
-template <typename T>
-void PutControl(Slot& slot, int level, int type, T value) {
-  auto c = reinterpret_cast<cmsghdr*>(slot.control + slot.controlBytes);
-  c->cmsg_level = level;
-  c->cmsg_type = type;
-  c->cmsg_len = CMSG_LEN(sizeof value);
-  memcpy(CMSG_DATA(c), &value, sizeof value);
-  slot.controlBytes += CMSG_SPACE(sizeof value);
-}
-
 /// Addresses the slot's frame for a packet socket, which sends it whole.
 void AddressFrame(Slot& slot, int ifindex) {
   sockaddr_ll to{};
@@ -171,25 +160,11 @@ int AddressDatagram(Slot& slot, int ifindex) {
   if (!ParseUdp(slot.frame, slot.bytes, datagram)) return -EINVAL;
   slot.at = static_cast<uint32_t>(datagram.payload - slot.frame);
   slot.bytes = datagram.payloadBytes;
-  const int hops = datagram.hopLimit == 0 ? 1 : datagram.hopLimit;
-  if (datagram.isIpv6) {
-    slot.name.sin6_family = AF_INET6;
-    slot.name.sin6_port = htons(datagram.destinationPort);
-    memcpy(&slot.name.sin6_addr, datagram.destination, sizeof slot.name.sin6_addr);
-    if (IN6_IS_ADDR_LINKLOCAL(&slot.name.sin6_addr)) slot.name.sin6_scope_id = ifindex;
-    slot.nameBytes = sizeof(sockaddr_in6);
-    PutControl<int>(slot, IPPROTO_IPV6, IPV6_TCLASS, datagram.trafficClass);
-    PutControl<int>(slot, IPPROTO_IPV6, IPV6_HOPLIMIT, hops);
-  } else {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(datagram.destinationPort);
-    memcpy(&to.sin_addr, datagram.destination, sizeof to.sin_addr);
-    memcpy(&slot.name, &to, sizeof to);
-    slot.nameBytes = sizeof to;
-    PutControl<int>(slot, IPPROTO_IP, IP_TOS, datagram.trafficClass);
-    PutControl<int>(slot, IPPROTO_IP, IP_TTL, hops);
-  }
+  msghdr message{};
+  message.msg_control = slot.control;
+  AddressMessage(message, slot.name, datagram, ifindex);
+  slot.nameBytes = message.msg_namelen;
+  slot.controlBytes = static_cast<uint32_t>(message.msg_controllen);
   return 0;
 }
 

@@ -2,7 +2,6 @@
 //
 // The ICRC covers fields of the IP header that the kernel writes, so these must be predictable: an unconnected socket
 // with IP_PMTUDISC_DO sends identification 0 and "don't fragment". (A connected socket counts up from a random number.)
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "address.h"
 #include "framesocket.h"
 #include "group.h"
+#include "udpmessage.h"
 
 namespace {
 
@@ -25,16 +25,6 @@ struct Socket {
   int fd = -1;
   uint32_t overflows = 0;  // the kernel's SO_RXQ_OVFL count as last seen
 };
-
-template <typename T>
-void PutControl(msghdr& header, int level, int type, T value) {
-  auto c = reinterpret_cast<cmsghdr*>(static_cast<uint8_t*>(header.msg_control) + header.msg_controllen);
-  c->cmsg_level = level;
-  c->cmsg_type = type;
-  c->cmsg_len = CMSG_LEN(sizeof value);
-  memcpy(CMSG_DATA(c), &value, sizeof value);
-  header.msg_controllen += CMSG_SPACE(sizeof value);
-}
 
 class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket {
  public:
@@ -178,7 +168,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     }
     sending_ = owner;
     msghdr& header = batch_.Begin();
-    Address(*owner, datagram, header);
+    header.msg_control = control_[batch_.Count()];
+    AddressMessage(header, names_[batch_.Count()], datagram, owner->address.sin6_scope_id);
     if (burst.frames == 1) {
       batch_.Put(datagram.payload, datagram.payloadBytes);
     } else {
@@ -193,31 +184,6 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     for (const Socket& s : sockets_)
       if (!s.isGroup && HasIp(s.address, datagram.source, datagram.isIpv6 ? 16 : 4)) return &s;
     return nullptr;
-  }
-
-  void Address(const Socket& socket, const Datagram& datagram, msghdr& header) {
-    const uint32_t i = batch_.Count();
-    header.msg_name = &names_[i];
-    header.msg_control = control_[i];
-    names_[i] = {};
-    const int hops = datagram.hopLimit == 0 ? 1 : datagram.hopLimit;
-    if (datagram.isIpv6) {
-      names_[i].sin6_family = AF_INET6;
-      names_[i].sin6_port = htons(datagram.destinationPort);
-      names_[i].sin6_scope_id = socket.address.sin6_scope_id;
-      memcpy(&names_[i].sin6_addr, datagram.destination, 16);
-      header.msg_namelen = sizeof(sockaddr_in6);
-      PutControl<int>(header, IPPROTO_IPV6, IPV6_TCLASS, datagram.trafficClass);
-      PutControl<int>(header, IPPROTO_IPV6, IPV6_HOPLIMIT, hops);
-    } else {
-      auto& name = reinterpret_cast<sockaddr_in&>(names_[i]);
-      name.sin_family = AF_INET;
-      name.sin_port = htons(datagram.destinationPort);
-      memcpy(&name.sin_addr, datagram.destination, 4);
-      header.msg_namelen = sizeof(sockaddr_in);
-      PutControl<int>(header, IPPROTO_IP, IP_TOS, datagram.trafficClass);
-      PutControl<int>(header, IPPROTO_IP, IP_TTL, hops);
-    }
   }
 
   // receive(): descriptors produced in the receive ring, one batch of each socket at most
