@@ -147,8 +147,7 @@ export class Path {
   close(frame: usize, end: usize, isSpanElsewhere: bool = false): u32 {
     let bth = frame + this.bthOffset;
     let payload = <u32>(end - bth) + ICRC_BYTES;
-    if (payload + UDP_BYTES != this.transport) this.setLength(payload + UDP_BYTES);
-    this.copyTemplate(frame);
+    this.writeHeaders(frame, payload);
     let register = this.register;
     let identification = GsoBurst.current().add(changetype<usize>(this), payload);
     if (identification != 0 && !this.isIpv6) {
@@ -165,9 +164,7 @@ export class Path {
   /** Completes a frame that is put on no ring: with its whole ICRC, and part of no GSO burst. */
   closeApart(frame: usize, end: usize): u32 {
     let bth = frame + this.bthOffset;
-    let transport = UDP_BYTES + <u32>(end - bth) + ICRC_BYTES;
-    if (transport != this.transport) this.setLength(transport);
-    this.copyTemplate(frame);
+    this.writeHeaders(frame, <u32>(end - bth) + ICRC_BYTES);
     store<u32>(end, icrcFrom(this.register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
   }
@@ -181,6 +178,13 @@ export class Path {
     else Ipv4.at(ip).setTos(trafficClass);
     GsoBurst.current().end();
     return length;
+  }
+
+  /** Writes the headers in front of a payload of UDP. */
+  private writeHeaders(frame: usize, payload: u32): void {
+    let transport = payload + UDP_BYTES;
+    if (transport != this.transport) this.setLength(transport);
+    this.copyTemplate(frame);
   }
 
   /** Sets the length fields of the template. Most frames are as long as the one before. */
