@@ -56,7 +56,6 @@ std::atomic<pid_t> owner{0};
 struct Bookkeeping {
   std::mutex mutex;
   std::vector<uint32_t> freeSlots;
-  struct sigaction before[sizeof kSignals / sizeof *kSignals];
 };
 
 Bookkeeping& Books() {
@@ -66,7 +65,7 @@ Bookkeeping& Books() {
 }
 
 /// The actions that the handler restores, at the places of kSignals. Written before the handler is installed.
-struct sigaction* before = nullptr;
+struct sigaction before[sizeof kSignals / sizeof *kSignals];
 
 Slot& SlotAt(uint32_t index) {
   return chunks[index / kChunkSlots].load(std::memory_order_acquire)[index % kChunkSlots];
@@ -126,13 +125,12 @@ void OnSignal(int number) {
 /// signal again. Node's is the only one that the kernel resets and that restarts no system call; libuv's, for a program
 /// that listens to the signal, restarts them.
 bool EndsProcess(const struct sigaction& action) {
-  if (action.sa_flags & SA_SIGINFO ? action.sa_sigaction == nullptr : action.sa_handler == SIG_DFL) return true;
-  return action.sa_handler != SIG_IGN && (action.sa_flags & SA_RESETHAND) && !(action.sa_flags & SA_RESTART);
+  if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) return action.sa_handler == SIG_DFL;
+  return (action.sa_flags & SA_RESETHAND) && !(action.sa_flags & SA_RESTART);
 }
 
 /// Handles the signals that would end the process now. The caller holds the mutex.
-void HandleSignals(Bookkeeping& books) {
-  before = books.before;
+void HandleSignals() {
   struct sigaction own{};
   own.sa_handler = OnSignal;
   own.sa_flags = SA_ONSTACK;
@@ -225,7 +223,7 @@ Napi::Value Keep(const Napi::CallbackInfo& info) {
   }
   slot.state.store(kReady, std::memory_order_release);
   owner.store(getpid());
-  HandleSignals(books);
+  HandleSignals();
   const uint64_t id = (uint64_t{slot.generation} << kIndexBits) | static_cast<uint64_t>(index);
   return Napi::Number::New(info.Env(), static_cast<double>(id));
 }
