@@ -2,10 +2,10 @@
  * Finds peers that are gone: of a process that was killed, or a host that has lost its power, nothing comes any more. A
  * peer that sends anything is alive, also one that refuses what we ask. One that is stopped for a while is not gone.
  */
-import { clearInterval, setInterval } from '../base/timers.js';
 import { PeerSign } from '../device/codes.js';
 import { VerbsError } from '../errors.js';
 import type { Qp } from '../verbs/objects/qp.js';
+import { lookAt } from './looks.js';
 
 /**
  * Parameters of rdma_cm for a connection that is watched, or that has beats of its own: our queue pair repeats without
@@ -33,7 +33,8 @@ export class PeerWatch {
   readonly #onGone: (error: Error) => void;
   readonly #timeout: number;
   readonly #idleLooks: number;
-  readonly #timer: NodeJS.Timeout | undefined;
+  /** Looks no more. */
+  readonly stop: () => void;
   /** Looks without a sign of the peer, and those since it was asked. */
   #silentLooks = 0;
   #askedLooks = 0;
@@ -52,19 +53,10 @@ export class PeerWatch {
     this.#timeout = timeout;
     const interval = Math.max(1, timeout / LOOKS);
     this.#idleLooks = Math.ceil(idle / interval);
-    if (timeout > 0) this.#timer = setInterval(() => this.#look(), interval).unref();
-  }
-
-  /** Looks no more. */
-  stop(): void {
-    clearInterval(this.#timer);
+    this.stop = timeout > 0 ? lookAt(qp, interval, () => this.#look()) : () => {};
   }
 
   #look(): void {
-    if (!this.#qp.isAlive) {
-      this.stop();
-      return;
-    }
     const isDue = this.#silentLooks + 1 >= this.#idleLooks;
     const sign = this.#qp.takePeerSign(isDue);
     if (sign === PeerSign.HEARD) {

@@ -2,9 +2,9 @@
  * Finds peers that keep our READs and WRITEs waiting. A peer that answers one packet now and then keeps within all
  * retries, and would hold our buffers for ever.
  */
-import { clearInterval, setInterval } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Qp } from '../verbs/objects/qp.js';
+import { lookAt } from './looks.js';
 
 /** Milliseconds between two looks. */
 const INTERVAL_MS = 10_000;
@@ -16,7 +16,8 @@ const PSN_MASK = 0xff_ffff;
 export class Progress {
   readonly #qp: Qp;
   readonly #onStall: (error: Error) => void;
-  #timer: NodeJS.Timeout | undefined;
+  /** Set with the first READ or WRITE. */
+  #endLooks: (() => void) | undefined;
   #outstanding = 0;
   /** Whether nothing was outstanding at some time since the last look. */
   #wasIdle = true;
@@ -34,7 +35,7 @@ export class Progress {
   /** Counts a READ or WRITE that is outstanding. */
   begin(): void {
     this.#outstanding++;
-    this.#timer ??= setInterval(() => this.#look(), INTERVAL_MS).unref();
+    this.#endLooks ??= lookAt(this.#qp, INTERVAL_MS, () => this.#look());
   }
 
   /** Counts it as complete. @param bytes that got through; 0 when it has failed */
@@ -45,14 +46,10 @@ export class Progress {
 
   /** Looks no more. */
   stop(): void {
-    clearInterval(this.#timer);
+    this.#endLooks?.();
   }
 
   #look(): void {
-    if (!this.#qp.isAlive) {
-      this.stop();
-      return;
-    }
     const { progress, pathMtu } = this.#qp.query();
     const packets = (progress.unackedPsn - this.#psn) & PSN_MASK;
     const bytes = Math.max(this.#bytes, packets * pathMtu);
