@@ -49,7 +49,7 @@ export interface Transport extends ByteChannel {
   end(isGone: boolean): void;
   /**
    * The peer has disconnected: takes what has completed, and delivers no more after that.
-   * @param hasExited whether its process has ended: what it had not sent yet is gone, as with TCP
+   * @param hasExited whether its process has ended: data that it had not sent is lost, as with TCP
    * @returns whether nothing else was lost, as far as the protocol shows that
    */
   disconnected(hasExited: boolean): boolean;

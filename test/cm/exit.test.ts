@@ -80,7 +80,7 @@ test('the kept frame is a whole DREQ, after which the peer knows that the proces
   await client.close();
 });
 
-test('a peer that disconnects is no process that has ended', async () => {
+test('a peer that disconnects is not taken for a process that has ended', async () => {
   const { pair } = await pairThatKeeps();
   const { client, server } = await pair.connected();
   const ended = disconnected(server);
