@@ -37,7 +37,9 @@ async function serve(link: ExitingOptions['link'], address: string) {
   netServer.listen(0, address);
   await once(netServer, 'listening');
   const messageServer = await device.listen({ port: 0 });
-  messageServer.on('connection', (connection: Connection) => {
+  messageServer.on('connection', async (connection: Connection) => {
+    // the pool of receives, which is kept, grows when the peer is ready
+    await connection.send(Buffer.from('hello'));
     count++;
     connection.receive().then(
       async (message) => {

@@ -55,6 +55,11 @@ async function client(count: number): Promise<ChildProcess> {
   children.push(child);
   await once(child.stdout as NodeJS.EventEmitter, 'data');
   await eventually(() => expect([sockets.length, connections.length]).toEqual([count, count]));
+  // the pool of receives, which is kept, grows when the peer of a connection is ready
+  for (const connection of connections) {
+    await connection.send(Buffer.from('hello'));
+    await connection.receive();
+  }
   return child;
 }
 
