@@ -8,6 +8,7 @@ import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { VerbsError, withDetails } from '../../errors.js';
 import { lookupHost } from '../../link/peer.js';
 import { type Endpoint, Endpoints } from '../../transport/endpoints.js';
+import { MAX_POOL_BYTES, ReceivePools } from '../../transport/pools/receivepool.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { DeviceBase } from '../../verbs/objects/devicebase.js';
 import type { Pd } from '../../verbs/objects/pd.js';
@@ -21,7 +22,6 @@ import {
 } from './options.js';
 import { CmPeer } from './peer.js';
 import { decodePrivateData, encodePrivateData } from './privatedata.js';
-import { MAX_POOL_BYTES, ReceivePools } from './receivepool.js';
 import { Resources } from './resources.js';
 
 /** Options of `device.connect`. */

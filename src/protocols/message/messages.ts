@@ -2,8 +2,8 @@
 
 import { AsyncQueue } from '../../base/asyncqueue.js';
 import type { WaitOptions } from '../../base/waiting.js';
+import type { ReceivedMessage } from '../../transport/pools/receivepool.js';
 import { copyOf } from '../../verbs/objects/copy.js';
-import type { ReceivedMessage } from './receivepool.js';
 
 /** A message from the peer. */
 export interface Message {

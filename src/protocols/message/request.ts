@@ -7,6 +7,7 @@ import { type CmId, RejectReason, type RejectReasonName } from '../../cm/index.j
 import { checkPrivateData, PRIVATE_DATA_BYTES } from '../../cm/parameters.js';
 import { VerbsError } from '../../errors.js';
 import { Endpoints } from '../../transport/endpoints.js';
+import type { ReceivePools } from '../../transport/pools/receivepool.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import { NumberMap } from '../../verbs/objects/numbermap.js';
 import type { Pd } from '../../verbs/objects/pd.js';
@@ -14,7 +15,6 @@ import { Connection } from './connection.js';
 import { CONNECTION_CHECKS, type ConnectionOptions, type ConnectionSettings, connectionSettings } from './options.js';
 import { CmPeer } from './peer.js';
 import { decodePrivateData, encodePrivateData, type PeerData } from './privatedata.js';
-import type { ReceivePools } from './receivepool.js';
 import { Resources } from './resources.js';
 
 /** Time that an accepted client has to get ready (ms). */

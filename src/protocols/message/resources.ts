@@ -5,6 +5,7 @@ import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
 import { onFatalEvent } from '../../transport/disconnect.js';
 import { PeerWatch, type PeerWatchOptions } from '../../transport/peerwatch.js';
+import { type ReceivedMessage, ReceivePools, Receives } from '../../transport/pools/receivepool.js';
 import { SendPool } from '../../transport/pools/sendpool.js';
 import { completionError, SendQueue } from '../../transport/sendqueue.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -15,7 +16,6 @@ import type { Wc } from '../../verbs/work/wc.js';
 import { EndReason } from './lifecycle.js';
 import { MessageQueue } from './messages.js';
 import type { ResourceSizes } from './options.js';
-import { type ReceivedMessage, ReceivePools, Receives } from './receivepool.js';
 
 /** Card memory of an idle connection: its queue pair with the send queue of the default `sends`, and its domain. */
 const IDLE_BYTES = 7000;

@@ -9,11 +9,11 @@ import type { CmAddress, CmId } from '../../cm/index.js';
 import { withDetails } from '../../errors.js';
 import { listen } from '../../transport/acceptor.js';
 import { Endpoints } from '../../transport/endpoints.js';
+import { MAX_POOL_BYTES, ReceivePools } from '../../transport/pools/receivepool.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Connection } from './connection.js';
 import { CM_ID_OPTIONS } from './options.js';
-import { MAX_POOL_BYTES, ReceivePools } from './receivepool.js';
 import { ACCEPT_CHECKS, type AcceptOptions, ConnectionRequest, HalfOpen } from './request.js';
 
 /** Options of `device.listen`. */

@@ -13,7 +13,7 @@ import { queueMicrotask } from '../../base/timers.js';
 import { callProgram } from '../../base/uncaught.js';
 import { VerbsError } from '../../errors.js';
 import { ReadSide, WriteSide } from '../../transport/duplexsides.js';
-import type { ReceivedMessage } from './receivepool.js';
+import type { ReceivedMessage } from '../../transport/pools/receivepool.js';
 import { StreamChannel, type StreamTransport } from './streamchannel.js';
 
 export class ConnectionStream extends Duplex {

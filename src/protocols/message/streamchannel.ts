@@ -19,8 +19,8 @@ import { queueMicrotask } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import type { ByteChannel } from '../../transport/duplexsides.js';
 import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
+import type { ReceivedMessage } from '../../transport/pools/receivepool.js';
 import { copyOf } from '../../verbs/objects/copy.js';
-import type { ReceivedMessage } from './receivepool.js';
 
 enum MessageKind {
   HELLO = 1,

@@ -7,8 +7,8 @@ import { type Device, MemoryHub, type OpenOptions, type Qp, type QpConnectOption
 import { Connection } from '../../../src/protocols/message/connection.js';
 import { type ConnectionOptions, connectionSettings } from '../../../src/protocols/message/options.js';
 import type { Peer } from '../../../src/protocols/message/peer.js';
-import { ReceivePools } from '../../../src/protocols/message/receivepool.js';
 import { Resources } from '../../../src/protocols/message/resources.js';
+import { ReceivePools } from '../../../src/transport/pools/receivepool.js';
 import { mode, openOn } from '../../verbs/pair.js';
 
 export interface ConnectionPair extends AsyncDisposable {

@@ -1,6 +1,7 @@
 /**
  * Receive buffers that the connections of a server share, in a shared receive queue; or those of the connections that a
- * device makes itself, or of one connection alone. A connection that waits for messages has no buffer of its own.
+ * device makes itself, or of one connection alone. A connection that waits for messages has no buffer of its own. The
+ * buffers have no memory where the bytes of messages go elsewhere, by WRITE with immediate.
  *
  * There are as many buffers as all connections may hold, up to a limit in bytes. A connection holds a buffer from the
  * first packet of a message until the message is read. It never holds more than its `receives`. When the limit keeps
@@ -12,14 +13,13 @@
  * connecting.
  */
 import { VerbsError } from '../../errors.js';
-import { SharedCq } from '../../transport/sharedcq.js';
 import type { Context } from '../../verbs/objects/context.js';
 import { Mr } from '../../verbs/objects/mr.js';
-import type { Pd } from '../../verbs/objects/pd.js';
 import type { Qp } from '../../verbs/objects/qp.js';
 import type { Srq } from '../../verbs/objects/srq.js';
 import type { Wc } from '../../verbs/work/wc.js';
 import type { RecvWr } from '../../verbs/work/wr.js';
+import { SharedCq } from '../sharedcq.js';
 
 /** Default limit of the buffers of a server, and the share of the device's memory that it may be. */
 const POOL_BYTES = 2 ** 24;
@@ -32,6 +32,7 @@ const RECEIVE_BYTES = 32;
 const MAX_BUFFERS = 4096;
 /** Largest limit of the bytes: the card's memory. */
 export const MAX_POOL_BYTES = 2 ** 32;
+const NO_BYTES = Buffer.alloc(0);
 
 /** A message in its receive buffer. */
 export interface ReceivedMessage {
@@ -44,7 +45,7 @@ export interface ReceivedMessage {
 
 interface ReceiveBuffer {
   readonly bytes: Buffer;
-  readonly wr: RecvWr;
+  readonly wr: RecvWr & { readonly wrId: number };
   /** The connection whose message is in it. */
   holder: Receives | undefined;
 }
@@ -76,6 +77,7 @@ export class ReceivePools {
 
   /**
    * Returns the pool for one more connection, which leaves it by `leave`.
+   * @param messageBytes bytes of a buffer; 0: none
    * @param receives buffers that the connection may hold
    * @throws VerbsError ENOMEM
    */
@@ -238,7 +240,7 @@ export class ReceivePool {
   release(buffer: ReceiveBuffer, holder: Receives): boolean {
     if (buffer.holder !== holder) return false;
     buffer.holder = undefined;
-    this.#post(buffer.wr.wrId as number);
+    this.#post(buffer.wr.wrId);
     return true;
   }
 
@@ -255,14 +257,15 @@ export class ReceivePool {
   #add(count: number): void {
     const { pd } = this.srq;
     const size = this.messageBytes;
-    const mr = new Mr(pd as Pd, pd.handle, pd.device.memory, count * size, {}).makeInternal();
-    this.#mrs.push(mr);
-    for (let at = 0; at < mr.length; at += size) {
-      const wrId = this.#buffers.length;
-      const bytes = mr.buffer.subarray(at, at + size);
-      this.#buffers.push({ bytes, wr: { wrId, sgList: mr.sge(at, size) }, holder: undefined });
-      this.#post(wrId);
+    const mr = size > 0 ? new Mr(pd, pd.handle, pd.device.memory, count * size, {}).makeInternal() : undefined;
+    if (mr !== undefined) this.#mrs.push(mr);
+    const first = this.#buffers.length;
+    for (let n = 0; n < count; n++) {
+      const bytes = mr?.buffer.subarray(n * size, (n + 1) * size) ?? NO_BYTES;
+      const wr = { wrId: first + n, sgList: mr?.sge(n * size, size) ?? [] };
+      this.#buffers.push({ bytes, wr, holder: undefined });
     }
+    this.srq.postRecv(this.#buffers.slice(first).map(({ wr }) => wr));
   }
 
   #post(index: number): void {
