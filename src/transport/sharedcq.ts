@@ -9,15 +9,20 @@ import { CompletionPump } from './completions.js';
 /** Bytes of a completion in the card (assembly/host/cq.ts). */
 const COMPLETION_BYTES = 64;
 
+/** The queue gets smaller when it is so many times as large as what is needed. */
+const SHRINK = 4;
+
 export class SharedCq {
   readonly cq: Cq;
   readonly #pump: CompletionPump;
   readonly #handlers = new NumberMap<(wc: Wc) => void>();
-  /** Completions that may be pending at once. */
+  /** Completions that may be pending at once, and those that the queue holds at least. */
   #needed = 0;
+  readonly #least: number;
 
   private constructor(cq: Cq, onOther: (wc: Wc) => void) {
     this.cq = cq;
+    this.#least = cq.cqe;
     this.#pump = new CompletionPump(cq, (wc) => (this.#handlers.get(wc.qpNum) ?? onOther)(wc));
   }
 
@@ -34,7 +39,11 @@ export class SharedCq {
   /** Makes room for further completions; a negative number gives it back. @throws VerbsError ENOMEM */
   async reserve(completions: number): Promise<void> {
     this.#needed += completions;
-    if (this.#needed > this.cq.cqe) await this.cq.resize(2 ** Math.ceil(Math.log2(this.#needed)));
+    const { cqe } = this.cq;
+    const wanted = 2 ** Math.ceil(Math.log2(Math.max(this.#needed, this.#least)));
+    if (this.#needed > cqe) await this.cq.resize(wanted);
+    // those of queue pairs that were removed may be pending
+    else if (wanted <= cqe / SHRINK && this.cq.isAlive) await this.cq.resize(wanted).catch(() => {});
   }
 
   /** Passes the completions of a queue pair to a handler. */
