@@ -18,10 +18,9 @@ import {
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../base/waiting.js';
 import { openedDevice } from '../deviceuse.js';
 import type { Device } from '../index.js';
-import type { BufferSize } from '../transport/pools/growablebuffer.js';
 import { isOfHttp } from './callarguments.js';
 import { badAddress, checkPort, missingPort } from './errors.js';
-import type { BufferSizes, Protocol } from './protocol.js';
+import type { BufferSize, BufferSizes, Protocol } from './protocol.js';
 
 /** Options of a new socket. */
 export interface SocketOptions {
@@ -29,9 +28,9 @@ export interface SocketOptions {
   readonly device?: Device;
   /** Whether the socket stays writable when the peer has ended. Default false. */
   readonly allowHalfOpen?: boolean;
-  /** Bytes of the memory that the peer writes to. The protocol has limits, and a default that may grow. */
+  /** Bytes of the memory that the peer writes to. The protocol has limits, and a default that may grow with use. */
   readonly receiveBytes?: number;
-  /** Bytes that are written and not acknowledged yet. The protocol has limits, and a default that may grow. */
+  /** Bytes that may be written and not acknowledged yet. The protocol has limits, and a default. */
   readonly sendBytes?: number;
   /** Destroys the socket when it is aborted. */
   readonly signal?: AbortSignal;

@@ -4,7 +4,14 @@
  */
 import type { ConnParam, Device, Pd, Qp, QpOptions } from '../index.js';
 import type { ByteChannel } from '../transport/duplexsides.js';
-import type { BufferSize } from '../transport/pools/growablebuffer.js';
+
+/** Size of a buffer of a transport. */
+export interface BufferSize {
+  /** Bytes at first. */
+  readonly bytes: number;
+  /** Bytes that it may have when the connection moves much data. */
+  readonly maxBytes: number;
+}
 
 /** Sizes of the buffers of a transport. */
 export interface BufferSizes {
@@ -32,8 +39,8 @@ export interface Transport extends ByteChannel {
   readonly qpOptions: Omit<QpOptions, 'type'>;
   /** Private data for the peer. */
   readonly privateData: Uint8Array;
-  /** Posts the receives of a queue pair in INIT. */
-  use(qp: Qp): void;
+  /** Posts the receives of a queue pair in INIT. @throws VerbsError ENOMEM */
+  use(qp: Qp): Promise<void>;
   /** The peer's private data has come. @throws VerbsError EOPNOTSUPP when the peer speaks another protocol */
   onPeerData(privateData: Uint8Array): void;
   /** The connection is established. */
@@ -55,6 +62,8 @@ export interface Transport extends ByteChannel {
   disconnected(hasExited: boolean): boolean;
   /** Delivers no more. */
   stop(): void;
+  /** Takes the queue pair to ERR and gives back what its work requests have. Nothing is delivered any more. */
+  retire(): Promise<void>;
   /** Frees everything. The queue pair is closed before. */
   close(): Promise<void>;
 }
@@ -72,6 +81,8 @@ export interface Protocol {
     readonly max: number;
     readonly unit: number;
   };
+  /** Returns the bytes that a connection takes of the device's memory at first, about. */
+  connectionBytes(sizes: BufferSizes): number;
   /** Whether an end can say that it writes no more and go on reading. Otherwise it disconnects. */
   readonly hasHalfClose: boolean;
   /** @throws VerbsError ENOMEM; nothing is left allocated then */

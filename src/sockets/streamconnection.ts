@@ -242,6 +242,7 @@ export class StreamConnection {
     const timeout = this.#isPeerLost ? LINGER_MS : LEAVE_MS;
     if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout }).catch(() => {});
     this.#id = undefined;
+    await this.#transport?.retire();
     await id?.close();
     await this.#allocating?.catch(() => {});
     await this.#transport?.close();
@@ -288,7 +289,7 @@ export class StreamConnection {
       });
       this.#transport = transport;
       this.#qp = await id.createQp(transport.pd, transport.qpOptions);
-      transport.use(this.#qp);
+      await transport.use(this.#qp);
       return transport;
     };
     const allocating = allocate();

@@ -74,8 +74,6 @@ export function divideServerOptions(options: SocketServerOptions & Partial<Socke
 
 /** Connections that may wait to be accepted, as of `net.Server`. */
 const BACKLOG = 511;
-/** Bytes of the device's memory that a connection takes beside its buffers, about. */
-const QUEUE_BYTES = 131_072;
 
 /**
  * Listens for connections, by any protocol of byte streams. It behaves as a `net.Server`.
@@ -108,8 +106,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     const { captureRejections } = checked;
     super(captureRejections === undefined ? {} : { captureRejections });
     // wrong options are told now and not with the first connection
-    const { receive, send } = bufferSizes(protocol, checked);
-    this.#connectionBytes = receive.bytes + send.bytes + QUEUE_BYTES;
+    this.#connectionBytes = protocol.connectionBytes(bufferSizes(protocol, checked));
     this.#options = checked;
     if (onConnection) this.on('connection', onConnection);
   }

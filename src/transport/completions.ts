@@ -5,7 +5,10 @@ import { throwLater } from '../base/uncaught.js';
 import { WcStatus } from '../device/codes.js';
 import { throwIfFailed } from '../verbs/diagnose/explain.js';
 import type { Cq } from '../verbs/objects/cq.js';
+import type { Qp } from '../verbs/objects/qp.js';
 import type { Wc } from '../verbs/work/wc.js';
+import type { RecvWr, SendWr } from '../verbs/work/wr.js';
+import { onFatalEvent } from './disconnect.js';
 
 /** Completions per poll, and polls in a row before the event loop continues. */
 const BATCH_SIZE = 64;
@@ -75,22 +78,42 @@ export class CompletionPump {
 }
 
 /**
- * Delivers successful completions. The first failed completion, or exception of the callback, ends the delivery and is
- * reported once. A flush is no failure: it only shows that the queue pair is in ERR. The cause has a completion, an
- * event (`onFatalEvent`) or a disconnect (`untilDisconnected`) of its own.
+ * The work of one queue pair: posts requests, and delivers the completions that succeed. The first failure ends the
+ * delivery and is reported once: a failed completion, an exception of the callback, a request that the queue pair
+ * refuses, or its fatal event. A flush is no failure: it only shows that the queue pair is in ERR. The cause has a
+ * completion, an event or a disconnect (`untilDisconnected`) of its own.
  */
 export class Completions {
-  readonly #pump: CompletionPump;
   readonly #onCompletion: (wc: Wc) => void;
   readonly #onFailure: (error: Error) => void;
+  #qp: Qp | undefined;
   #isStopped = false;
 
   /** @param onCompletion receives a Wc that later polls overwrite */
-  constructor(cq: Cq, onCompletion: (wc: Wc) => void, onFailure: (error: Error) => void) {
+  constructor(onCompletion: (wc: Wc) => void, onFailure: (error: Error) => void) {
     this.#onCompletion = onCompletion;
     this.#onFailure = onFailure;
-    this.#pump = new CompletionPump(cq, (wc) => this.#take(wc));
   }
+
+  /** Sets the queue pair, which the owner closes. */
+  use(qp: Qp): void {
+    this.#qp = qp;
+    onFatalEvent(qp, (error) => this.fail(error));
+  }
+
+  /** Takes the completions of a queue that no other queue pair has. @returns the pump that delivers them */
+  takeAll(cq: Cq): CompletionPump {
+    return new CompletionPump(cq, this.take);
+  }
+
+  /** Takes a completion of the queue pair. */
+  readonly take = (wc: Wc): void => {
+    if (wc.status === WcStatus.WR_FLUSH_ERR) return;
+    this.attempt(() => {
+      throwIfFailed(wc);
+      this.#onCompletion(wc);
+    });
+  };
 
   /** Whether completions are delivered no more. */
   get isStopped(): boolean {
@@ -109,9 +132,14 @@ export class Completions {
     this.#isStopped = true;
   }
 
-  /** Delivers all that has completed. */
-  drain(): void {
-    this.#pump.drainAll();
+  /** Posts a work request. One that is refused is a failure: none is refused but by a fault of either end. */
+  post(wr: SendWr): void {
+    this.attempt(() => this.#qp?.postSend(wr));
+  }
+
+  /** Posts receives, as `post`. */
+  postReceive(wr: RecvWr | readonly RecvWr[]): void {
+    this.attempt(() => this.#qp?.postRecv(wr));
   }
 
   /** Calls what posts work requests. An exception is a failure: the queue pair or the device may have been closed. */
@@ -122,13 +150,5 @@ export class Completions {
     } catch (error) {
       this.fail(error as Error);
     }
-  }
-
-  #take(wc: Wc): void {
-    if (wc.status === WcStatus.WR_FLUSH_ERR) return;
-    this.attempt(() => {
-      throwIfFailed(wc);
-      this.#onCompletion(wc);
-    });
   }
 }

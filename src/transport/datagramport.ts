@@ -13,7 +13,7 @@ import type { Mr } from '../verbs/objects/mr.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { Wc } from '../verbs/work/wc.js';
 import { Completions } from './completions.js';
-import { onDeviceFailure, onFatalEvent } from './disconnect.js';
+import { onDeviceFailure } from './disconnect.js';
 import { SendPool } from './pools/sendpool.js';
 import { completionError, SendQueue } from './sendqueue.js';
 
@@ -87,11 +87,11 @@ export class DatagramPort {
     this.ahs = new AhCache(qp.pd);
     this.sendQueue = new SendQueue(qp, sendPool, sends);
     this.#completions = new Completions(
-      qp.recvCq,
       (wc) => this.#onReceived(wc),
       (error) => listener.onFailure(error),
     );
-    onFatalEvent(qp, (error) => this.#completions.fail(error));
+    this.#completions.use(qp);
+    this.#completions.takeAll(qp.recvCq);
     this.#unwatch = onDeviceFailure(device, (error) => this.#completions.fail(error));
     for (let slot = 0; slot < receives; slot++) this.#post(slot);
   }

@@ -61,14 +61,13 @@ function completionsOf(cq: Cq, onCompletion: (wc: Wc) => void = () => {}) {
   const taken: number[] = [];
   const failures: string[] = [];
   const completions = new Completions(
-    cq,
     (wc) => {
       taken.push(wc.wrId);
       onCompletion(wc);
     },
     ({ message }) => failures.push(message.split('\n')[0] as string),
   );
-  return { completions, taken, failures };
+  return { completions, pump: completions.takeAll(cq), taken, failures };
 }
 
 test('the first completion that fails is reported once, and flushed ones are not', async () => {
@@ -87,24 +86,24 @@ test('the first completion that fails is reported once, and flushed ones are not
 
 test('a queue pair in ERR flushes without a failure', async () => {
   await using pair = await connectedPair();
-  const { completions, taken, failures } = completionsOf(pair.a.cq);
+  const { completions, pump, taken, failures } = completionsOf(pair.a.cq);
   pair.a.qp.postRecv({ wrId: 4, sgList: pair.a.mr.sge(0, 8) });
   await pair.a.qp.modify({ state: 'ERR' });
-  completions.drain();
+  pump.drainAll();
   await setImmediate();
   expect([taken, failures, completions.isStopped]).toEqual([[], [], false]);
 });
 
 test('an exception of the callback is a failure, and ends the delivery', async () => {
   await using pair = await connectedPair();
-  const { completions, taken, failures } = completionsOf(pair.a.cq, () => {
+  const { completions, pump, taken, failures } = completionsOf(pair.a.cq, () => {
     throw new Error('broken');
   });
   const { addr, rkey } = pair.b.mr.remote;
   for (const wrId of [1, 2])
     pair.a.qp.postSend({ wrId, opcode: 'RDMA_WRITE', sgList: [], remoteAddr: addr, rkey, signaled: true });
   await eventually(() => expect(failures).toEqual(['broken']));
-  completions.drain();
+  pump.drainAll();
   completions.fail(new Error('later'));
   expect([taken, failures]).toEqual([[1], ['broken']]);
 });

@@ -2,9 +2,11 @@
  * The protocol of rsockets on one queue pair: a stream of bytes in both directions, by RDMA WRITE with immediate into
  * the memory of the reader.
  *
- * Two things limit a writer: the halves of the peer's ring that it may write, and credits, one for each message, so
- * that the peer's receives last. The reader gives both again when half of either is used.
+ * Two things limit a writer: the pieces of the peer's memory that it may write, and credits, one for each message, so
+ * that the peer's receives last. The reader gives another piece when one is filled, and credits when half are used.
  */
+import { Scope } from '../../base/scope.js';
+import { toError } from '../../cm/qpstates.js';
 import { type Device, type Mr, type Pd, type Qp, type QpOptions, type Sge, type Wc, WcOpcode } from '../../index.js';
 import {
   type BufferSizes,
@@ -13,13 +15,15 @@ import {
   type Transport,
   type TransportListener,
 } from '../../sockets/protocol.js';
+import { Completions } from '../../transport/completions.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
-import { GrowableBuffer } from '../../transport/pools/growablebuffer.js';
-import { SendRing } from '../../transport/pools/sendring.js';
-import { Queues } from '../../transport/queues.js';
+import { ReceivePools, Receives } from '../../transport/pools/receivepool.js';
+import { type SendBuffer, SendPool } from '../../transport/pools/sendpool.js';
+import { SendWindow } from '../../transport/pools/sendwindow.js';
+import { GrantedMemory } from './grantedmemory.js';
 import { Iomap, type IomapTransport } from './iomap.js';
-import { ReceiveRing } from './receivering.js';
+import { ReceiveBuffer } from './receivebuffer.js';
 import {
   broken,
   type ConnectData,
@@ -39,21 +43,23 @@ import {
   writeTarget,
 } from './wire.js';
 
-/** Messages with data that the peer may send before we give further credits; half of them are our own limit too. */
+/** Messages with data that the peer may send before we give further credits. */
 const CREDITS = 384;
-/** Messages with data of ours in flight. */
-const MAX_DATA = 384;
+/** Messages with data of ours in flight. What is written meanwhile leaves in fewer, longer messages. */
+const MAX_DATA = 60;
 /** Messages of ours without data in flight. The stock implementation has as many. */
 const MAX_CONTROL = 4;
-/** Messages without data that a peer may have in flight, above that of the stock implementation. */
-const CONTROL_RECEIVES = 16;
+/** Messages that a peer may have in flight: those with data, and more without data than the stock implementation has. */
+const RECEIVES = CREDITS + 16;
 /** The most bytes of one message: the stock implementation writes no more. */
 const MAX_MESSAGE = 65_536;
 /** Sequence numbers have 16 bits. */
 const SEQUENCE_MASK = 0xffff;
 
-/** A receive for a message whose data goes elsewhere. */
-const EMPTY_RECEIVE = {};
+/** Bytes of the receive buffer, and of what is sent and not acknowledged, when the connection moves much data. */
+const BUSY_BYTES = 2 ** 20;
+/** Bytes that a connection takes of the device's memory beside its receive buffer: its queue pair and completions. */
+const QUEUE_BYTES = 16_384;
 
 /** The `wrId` of our work requests. */
 enum Request {
@@ -66,21 +72,32 @@ enum Request {
   MAPPED,
 }
 
-/** Offsets in our own memory: of the entries that are on their way, and of the ring of data after them. */
-const MAPPING_AT = TARGET_BYTES;
-const DATA_AT = MAPPING_AT + MAPPING_BYTES;
+/** An entry of one of the peer's lists, until it is posted. */
+const entry = Buffer.alloc(MAPPING_BYTES);
+const entryView = new DataView(entry.buffer, entry.byteOffset, MAPPING_BYTES);
+
+/** The receives of all connections of a device: the bytes of their messages go elsewhere. */
+const receivesByDevice = new WeakMap<Device, ReceivePools>();
+
+/** What a connection has on its device. */
+interface Resources {
+  readonly scope: Scope;
+  readonly pd: Pd;
+  /** The target list, the table of the peer's mapped memory, and the first pieces of the receive buffer. */
+  readonly shared: Mr;
+  readonly sendPool: SendPool;
+  readonly receives: Receives;
+}
 
 export class RsocketTransport implements Transport, IomapTransport {
-  /** The peer writes the target list, the table of its mapped memory, and the ring; we write from the own region. */
-  readonly #queues: Queues;
+  readonly #resources: Resources;
+  readonly #completions: Completions;
+  #qp: Qp | undefined;
   readonly #list: DataView;
-  readonly #entry: DataView;
-  readonly #mappingEntry: DataView;
   readonly #iomap: Iomap;
-  readonly #received: ReceiveRing;
-  readonly #sent: SendRing;
-  readonly #receiveGrowth: GrowableBuffer;
-  readonly #sendGrowth: GrowableBuffer;
+  readonly #memory: GrantedMemory;
+  readonly #received: ReceiveBuffer;
+  readonly #sent: SendWindow;
   readonly #listener: TransportListener;
   #peer: ConnectData | undefined;
   /** The queue pair can send. Messages of the peer may come earlier, when its RTU is late. */
@@ -97,64 +114,72 @@ export class RsocketTransport implements Transport, IomapTransport {
   #creditsGivenAt = 0;
   #dataInFlight = 0;
   #controlInFlight = 0;
-  /** An entry of the peer's list is on its way: its copy must not change. */
-  #isEntryInFlight = false;
   /** Control messages that wait for their turn. */
   readonly #waiting: Control[] = [];
   #isPeerEnded = false;
   #isPeerGone = false;
 
-  private constructor(queues: Queues, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
-    const { pd, shared, own } = queues;
-    this.#queues = queues;
+  private constructor(resources: Resources, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
+    const { shared, sendPool } = resources;
+    this.#resources = resources;
     this.#listener = listener;
-    this.#list = viewOf(shared.buffer, TARGETS * TARGET_BYTES);
-    this.#entry = viewOf(own.buffer, TARGET_BYTES);
-    this.#mappingEntry = viewOf(own.buffer.subarray(MAPPING_AT), MAPPING_BYTES);
-    const ringAt = listBytes(iomapSize);
-    this.#iomap = new Iomap(this, shared.buffer.subarray(TARGETS * TARGET_BYTES, ringAt));
-    this.#received = new ReceiveRing(shared, ringAt);
-    this.#sent = new SendRing(own, DATA_AT);
-    this.#receiveGrowth = new GrowableBuffer(pd, shared, sizes.receive, (mr) => this.#received.moveTo(mr));
-    this.#sendGrowth = new GrowableBuffer(pd, own, sizes.send, (mr) => this.#moveSent(mr));
-    queues.deliver((wc) => this.#onCompletion(wc));
+    this.#completions = new Completions(
+      (wc) => this.#onCompletion(wc),
+      (error) => listener.onFailure(error),
+    );
+    const { buffer } = shared;
+    this.#list = new DataView(buffer.buffer, buffer.byteOffset, TARGETS * TARGET_BYTES);
+    const piecesAt = listBytes(iomapSize);
+    this.#iomap = new Iomap(this, buffer.subarray(TARGETS * TARGET_BYTES, piecesAt));
+    this.#memory = new GrantedMemory(shared, piecesAt, sizes.receive);
+    this.#received = new ReceiveBuffer(this.#memory);
+    this.#sent = new SendWindow(sendPool, sizes.send.maxBytes, () => this.#onRoom());
   }
 
-  static async open(
+  /** @throws VerbsError ENOMEM; nothing is left allocated then */
+  static open(
     device: Device,
     sizes: BufferSizes,
     iomapSize: number,
     listener: TransportListener,
   ): Promise<RsocketTransport> {
-    const allocation = {
-      cqe: CREDITS + CONTROL_RECEIVES + MAX_DATA + MAX_CONTROL,
-      sharedBytes: listBytes(iomapSize) + sizes.receive.bytes,
-      ownBytes: DATA_AT + sizes.send.bytes,
-    };
-    const queues = await Queues.open(device, allocation, (error) => listener.onFailure(error));
-    return new RsocketTransport(queues, iomapSize, sizes, listener);
+    return Scope.open(async (scope) => {
+      const pd = scope.add(await device.allocPd());
+      const sendPool = await SendPool.join(device);
+      let qp: () => Qp | undefined = () => undefined;
+      scope.add({ close: () => sendPool.leave(qp()) });
+      const pools = receivesByDevice.get(device) ?? new ReceivePools(device, { isKept: true });
+      receivesByDevice.set(device, pools);
+      const receives = scope.add(new Receives(await pools.join(0, RECEIVES), RECEIVES));
+      const bytes = listBytes(iomapSize) + sizes.receive.bytes;
+      const shared = scope.add(await pd.regMr(bytes, { access: ['localWrite', 'remoteWrite'] }));
+      const transport = new RsocketTransport({ scope, pd, shared, sendPool, receives }, iomapSize, sizes, listener);
+      qp = () => transport.#qp;
+      return transport;
+    });
   }
 
   /** Protection domain for the queue pair. */
   get pd(): Pd {
-    return this.#queues.pd;
+    return this.#resources.pd;
   }
 
   /** Options for the queue pair. */
   get qpOptions(): Omit<QpOptions, 'type'> {
+    const { sendPool, receives } = this.#resources;
     return {
-      sendCq: this.#queues.cq,
+      sendCq: sendPool.cq.cq,
+      recvCq: receives.pool.cq.cq,
+      srq: receives.pool.srq,
       maxSendWr: MAX_DATA + MAX_CONTROL,
-      maxRecvWr: CREDITS + CONTROL_RECEIVES,
       maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: 0,
+      maxInlineData: MAPPING_BYTES,
     };
   }
 
   /** Private data for the peer. */
   get privateData(): Uint8Array {
-    const { iova, rkey } = this.#queues.shared;
+    const { iova, rkey } = this.#resources.shared;
     return encodeConnectData({
       isBigEndian: false,
       credits: CREDITS,
@@ -164,13 +189,16 @@ export class RsocketTransport implements Transport, IomapTransport {
     });
   }
 
-  /** Posts the receives of a queue pair in INIT. */
-  use(qp: Qp): void {
-    this.#queues.use(qp);
-    this.#queues.postReceive(Array.from({ length: CREDITS + CONTROL_RECEIVES }, () => EMPTY_RECEIVE));
+  async use(qp: Qp): Promise<void> {
+    const { sendPool, receives } = this.#resources;
+    this.#qp = qp;
+    this.#completions.use(qp);
+    await sendPool.attach(qp, this.#completions.take);
+    receives.attach(qp, (wc) => this.#onReceived(wc));
+    receives.addBuffers();
   }
 
-  /** The peer's private data is known: its first half can be written as soon as the connection is established. */
+  /** The peer's private data is known: its first piece can be written as soon as the connection is established. */
   onPeerData(privateData: Uint8Array): void {
     const peer = decodeConnectData(privateData);
     this.#peer = peer;
@@ -178,7 +206,7 @@ export class RsocketTransport implements Transport, IomapTransport {
     this.#creditLimit = peer.credits;
   }
 
-  /** The connection is established: the peer gets the second half of our ring. */
+  /** The connection is established: the peer gets a second piece. */
   start(): void {
     this.#isStarted = true;
     this.#giveCredits();
@@ -215,9 +243,10 @@ export class RsocketTransport implements Transport, IomapTransport {
     while (unsent.bytes > 0) {
       const room = this.#room();
       if (room === 0) break;
-      this.#postData(unsent.take(room));
+      const buffer = this.#sent.take(Math.min(room, unsent.bytes));
+      if (buffer === undefined) break;
+      this.#postData(buffer, unsent.take(Math.min(room, buffer.bytes.length)));
     }
-    if (this.#sent.room === 0 && this.#peerRoom >= this.#sent.bytes) this.#sendGrowth.grow();
   }
 
   /** Tells the peer that we write no more, or that we read no more either, after what was written before. */
@@ -238,7 +267,7 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   /** Delivers no more. */
   stop(): void {
-    this.#queues.stop();
+    this.#completions.stop();
     this.#iomap.end();
   }
 
@@ -247,18 +276,30 @@ export class RsocketTransport implements Transport, IomapTransport {
    * says it, too.
    */
   disconnected(hasExited: boolean): boolean {
-    this.#queues.drain();
+    this.#drain();
     this.stop();
     const isComplete = (this.#isPeerEnded || hasExited) && (this.#dataInFlight === 0 || this.#isPeerGone);
     if (hasExited) this.#isPeerEnded = this.#isPeerGone = true;
     return isComplete;
   }
 
+  async retire(): Promise<void> {
+    await toError(this.#qp);
+    this.#drain();
+  }
+
   async close(): Promise<void> {
     this.stop();
+    this.#sent.close();
     await this.#iomap.close();
-    for (const growth of [this.#receiveGrowth, this.#sendGrowth]) await growth.close();
-    await this.#queues.close();
+    await this.#memory.close();
+    await this.#resources.scope.close();
+  }
+
+  /** Takes what has completed, so that everything which arrived can be read. */
+  #drain(): void {
+    this.#resources.sendPool.cq.drain();
+    this.#resources.receives.pool.cq.drain();
   }
 
   /** Bytes that one message can have now; 0 when the peer or our buffer has no room. */
@@ -268,24 +309,18 @@ export class RsocketTransport implements Transport, IomapTransport {
   }
 
   get #canSendData(): boolean {
-    return !this.#queues.isStopped && this.#dataInFlight < MAX_DATA;
+    return !this.#completions.isStopped && this.#dataInFlight < MAX_DATA;
   }
 
-  /** Bytes that the peer permits us to write now. */
-  get #peerRoom(): number {
-    return this.#targets.reduce((bytes, { length }) => bytes + length, 0);
-  }
-
-  /** Our buffer was smaller than that of the peer. */
-  #moveSent(mr: Mr): void {
-    this.#sent.moveTo(mr);
+  /** More can be sent. */
+  #onRoom(): void {
     this.#iomap.sendWrites();
     this.#listener.onWritable();
   }
 
-  #postData(data: Uint8Array): void {
+  #postData(buffer: SendBuffer, data: Uint8Array): void {
     const { addr, rkey, length } = this.#targets[0] as PeerMemory;
-    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, sge: this.#sent.take(data) });
+    this.#post(Request.DATA, MessageKind.DATA, data.length, { addr, rkey, from: this.#sent.fill(buffer, data) });
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const left = length - data.length;
@@ -297,73 +332,68 @@ export class RsocketTransport implements Transport, IomapTransport {
     request: Request,
     kind: MessageKind,
     value: number,
-    data?: { readonly addr: bigint; readonly rkey: number; readonly sge: Sge },
+    data?: { readonly addr: bigint; readonly rkey: number; readonly from: Sge | Uint8Array },
   ): void {
-    this.#queues.post({
+    this.#completions.post({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: request,
       immData: immediate(kind, value),
-      sgList: data?.sge ?? [],
+      sgList: data?.from ?? [],
       remoteAddr: data?.addr ?? 0,
       rkey: data?.rkey ?? 0,
     });
   }
 
-  /** Gives the peer credits, and a half of the ring, when half of either is used. */
+  /** Gives the peer credits when half of them are used, and a piece of the receive buffer when it has but one. */
   #giveCredits(): void {
-    if (this.#peer === undefined || !this.#isStarted || this.#queues.isStopped || this.#isPeerEnded) return;
-    const read = this.#received.messagesRead + this.#iomap.taken;
-    const withEntry = this.#received.hasFreeHalf && !this.#isEntryInFlight;
-    const isDue = withEntry || read - this.#creditsGivenAt >= CREDITS / 2;
+    if (this.#peer === undefined || !this.#isStarted || this.#completions.isStopped || this.#isPeerEnded) return;
     // one is left to CONTROL, so that an end does not wait for credits
-    if (!isDue || this.#controlInFlight >= MAX_CONTROL - 1) return;
+    if (this.#controlInFlight >= MAX_CONTROL - 1) return;
+    const read = this.#received.messagesRead + this.#iomap.taken;
+    const piece = this.#received.canGrant ? this.#received.grant() : undefined;
+    if (piece === undefined && read - this.#creditsGivenAt < CREDITS / 2) return;
     this.#creditsGivenAt = read;
     this.#controlInFlight++;
-    this.#post(
-      Request.CREDITS,
-      MessageKind.CREDITS,
-      (read + CREDITS) & SEQUENCE_MASK,
-      withEntry ? this.#giveHalf(this.#peer) : undefined,
-    );
+    const limit = (read + CREDITS) & SEQUENCE_MASK;
+    const data = piece === undefined ? undefined : this.#targetEntry(this.#peer, piece);
+    this.#post(Request.CREDITS, MessageKind.CREDITS, limit, data);
   }
 
-  /** Writes the next free half into the peer's list. */
-  #giveHalf({ list, isBigEndian }: ConnectData) {
-    const half = this.#received.grant();
-    this.#receiveGrowth.used(half.length);
-    writeTarget(this.#entry, 0, half, isBigEndian);
-    this.#isEntryInFlight = true;
+  /** Returns what writes a piece into the next entry of the peer's list. */
+  #targetEntry({ list, isBigEndian }: ConnectData, piece: PeerMemory) {
+    writeTarget(entryView, 0, piece, isBigEndian);
     const addr = list.addr + BigInt(this.#peerIndex * TARGET_BYTES);
     this.#peerIndex = (this.#peerIndex + 1) % list.length;
-    return { addr, rkey: list.rkey, sge: this.#queues.own.sge(0, TARGET_BYTES) };
+    return { addr, rkey: list.rkey, from: entry.subarray(0, TARGET_BYTES) };
   }
 
   /** @internal Takes a credit, as the peer has a receive for it. */
-  postMapping(index: number, entry: Mapping): boolean {
+  postMapping(index: number, mapping: Mapping): boolean {
     if (this.#peer === undefined || !this.#isStarted || !this.#canSendData || this.#sequence === this.#creditLimit)
       return false;
     const { list, isBigEndian } = this.#peer;
-    writeMapping(this.#mappingEntry, 0, entry, isBigEndian);
+    writeMapping(entryView, 0, mapping, isBigEndian);
     this.#dataInFlight++;
     this.#sequence = (this.#sequence + 1) & SEQUENCE_MASK;
     const addr = list.addr + BigInt(list.length * TARGET_BYTES + index * MAPPING_BYTES);
-    const sge = this.#queues.own.sge(MAPPING_AT, MAPPING_BYTES);
-    this.#post(Request.MAPPING, MessageKind.IOMAP, index, { addr, rkey: list.rkey, sge });
+    this.#post(Request.MAPPING, MessageKind.IOMAP, index, { addr, rkey: list.rkey, from: entry });
     return true;
   }
 
   /** @internal The peer needs neither a receive nor a credit for that. */
   postMapped({ addr: remoteAddr, rkey }: PeerMemory, data: Uint8Array): number {
-    const length = this.#canSendData ? Math.min(this.#sent.room, MAX_MESSAGE, data.length) : 0;
-    if (length === 0) return 0;
-    const sgList = this.#sent.take(data.subarray(0, length));
-    this.#queues.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr, rkey });
+    const room = this.#canSendData ? Math.min(this.#sent.room, MAX_MESSAGE, data.length) : 0;
+    const buffer = room > 0 ? this.#sent.take(room) : undefined;
+    if (buffer === undefined) return 0;
+    const length = Math.min(room, buffer.bytes.length);
+    const sgList = this.#sent.fill(buffer, data.subarray(0, length));
+    this.#completions.post({ opcode: 'RDMA_WRITE', wrId: Request.MAPPED, sgList, remoteAddr, rkey });
     this.#dataInFlight++;
     return length;
   }
 
   #sendWaiting(): void {
-    while (this.#waiting.length > 0 && this.#controlInFlight < MAX_CONTROL && !this.#queues.isStopped) {
+    while (this.#waiting.length > 0 && this.#controlInFlight < MAX_CONTROL && !this.#completions.isStopped) {
       this.#controlInFlight++;
       this.#post(Request.CONTROL, MessageKind.CONTROL, this.#waiting.shift() as Control);
     }
@@ -372,6 +402,16 @@ export class RsocketTransport implements Transport, IomapTransport {
   #onCompletion(wc: Wc): void {
     if (wc.opcode === WcOpcode.RECV_RDMA_WITH_IMM || wc.opcode === WcOpcode.RECV) this.#onMessage(wc);
     else this.#onSent(wc.wrId);
+  }
+
+  /** The receive is posted again before the peer can hear of the message. */
+  #onReceived(wc: Wc): void {
+    try {
+      this.#resources.receives.discard(wc);
+    } catch (error) {
+      this.#completions.fail(error as Error);
+    }
+    this.#completions.take(wc);
   }
 
   #onSent(request: Request): void {
@@ -385,7 +425,6 @@ export class RsocketTransport implements Transport, IomapTransport {
       this.#iomap.onMappingSent();
     } else {
       this.#controlInFlight--;
-      if (request === Request.CREDITS) this.#isEntryInFlight = false;
       this.#sendWaiting();
       this.#giveCredits();
     }
@@ -394,7 +433,6 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   #onMessage({ opcode, immData, byteLen }: Wc): void {
     if (opcode === WcOpcode.RECV) throw broken(`it sent a message of ${byteLen} bytes by SEND`);
-    this.#queues.postReceive(EMPTY_RECEIVE);
     const kind = messageKind(immData);
     const value = messageValue(immData);
     if (kind === MessageKind.DATA) this.#onData(value);
@@ -412,6 +450,7 @@ export class RsocketTransport implements Transport, IomapTransport {
       throw broken(`it sent more than ${CREDITS} messages without credits`);
     this.#received.add(bytes);
     this.#listener.onReadable();
+    this.#giveCredits();
   }
 
   /** The entry is whole now, which it need not be before, and no other takes its place before we have filled it. */
@@ -441,12 +480,11 @@ export class RsocketTransport implements Transport, IomapTransport {
   }
 }
 
-function viewOf(buffer: Buffer, bytes: number): DataView {
-  return new DataView(buffer.buffer, buffer.byteOffset, bytes);
-}
-
 /** Bytes of the target list and of the table that follows it. */
 const listBytes = (mappings: number) => TARGETS * TARGET_BYTES + mappings * MAPPING_BYTES;
+
+/** Bytes of the first two pieces of the receive buffer: with the target list, two pages. */
+const FIRST_BYTES = 2 * 4096 - listBytes(0);
 
 /**
  * Rsockets, as of librdmacm. They use neither READs nor atomics.
@@ -454,7 +492,8 @@ const listBytes = (mappings: number) => TARGETS * TARGET_BYTES + mappings * MAPP
  */
 export const rsocketProtocol = (iomapSize: number): Protocol => ({
   connParam: { responderResources: 0, initiatorDepth: 0, flowControl: true },
-  bufferBytes: { usual: { bytes: 262_144, maxBytes: 2 ** 20 }, min: 4096, max: 2 ** 28, unit: 2 },
+  bufferBytes: { usual: { bytes: FIRST_BYTES, maxBytes: BUSY_BYTES }, min: 4096, max: 2 ** 28, unit: 2 },
+  connectionBytes: ({ receive }) => receive.bytes + QUEUE_BYTES,
   hasHalfClose: true,
   open: (device, sizes, listener) => RsocketTransport.open(device, sizes, iomapSize, listener),
 });

@@ -16,9 +16,9 @@ import {
 } from '../../sockets/protocol.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
-import { SendRing } from '../../transport/pools/sendring.js';
-import { Queues } from '../../transport/queues.js';
+import { Queues } from './queues.js';
 import { ReceiveBuffer } from './receivebuffer.js';
+import { SendRing } from './sendring.js';
 import { UnansweredLimit } from './unansweredlimit.js';
 import { broken, decodeMessage, encodeMessage, MESSAGE_BYTES, type Message, Opcode } from './wire.js';
 
@@ -105,9 +105,9 @@ class ValkeyTransport implements Transport {
     return new Uint8Array(0);
   }
 
-  use(qp: Qp): void {
+  async use(qp: Qp): Promise<void> {
     this.#qp = qp;
-    this.#queues.use(qp);
+    this.#queues.completions.use(qp);
     for (let slot = 0; slot < RECEIVES; slot++) this.#postReceive(slot);
   }
 
@@ -166,8 +166,11 @@ class ValkeyTransport implements Transport {
   stop(): void {
     clearInterval(this.#keepaliveTimer);
     this.#limit?.stop();
-    this.#queues.stop();
+    this.#queues.completions.stop();
   }
+
+  /** All that its work requests have is its own. */
+  async retire(): Promise<void> {}
 
   close(): Promise<void> {
     this.stop();
@@ -176,14 +179,14 @@ class ValkeyTransport implements Transport {
 
   /** Bytes that one WRITE can have now; 0 when the peer or our buffer has no room. */
   #room(): number {
-    if (this.#target === undefined || this.#queues.isStopped || this.#dataInFlight >= MAX_DATA) return 0;
+    if (this.#target === undefined || this.#queues.completions.isStopped || this.#dataInFlight >= MAX_DATA) return 0;
     const bytes = Math.min(this.#target.length - this.#offset, this.#sent.room, MAX_WRITE);
     return bytes > 0 && this.#limit?.canSend() !== false ? bytes : 0;
   }
 
   #postData(data: Uint8Array): void {
     const { addr, rkey } = this.#target as PeerMemory;
-    this.#queues.post({
+    this.#queues.completions.post({
       opcode: 'RDMA_WRITE_WITH_IMM',
       wrId: Request.DATA,
       immData: data.length,
@@ -204,7 +207,7 @@ class ValkeyTransport implements Transport {
   }
 
   #say(message: Message): void {
-    if (this.#queues.isStopped) return;
+    if (this.#queues.completions.isStopped) return;
     // keep-alives and announcements that have not left say as much as further ones
     if (message.opcode === Opcode.KEEPALIVE && this.#freeSlots.length === 0) return;
     if (message.opcode === Opcode.REGISTER_XFER_MEMORY && this.#waiting.some(({ opcode }) => opcode === message.opcode))
@@ -219,14 +222,14 @@ class ValkeyTransport implements Transport {
       this.#queues.own.buffer.set(encodeMessage(this.#waiting.shift() as Message), slot * MESSAGE_BYTES);
       this.#slotsInFlight.push(slot);
       const sgList = this.#queues.own.sge(slot * MESSAGE_BYTES, MESSAGE_BYTES);
-      this.#queues.post({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
+      this.#queues.completions.post({ opcode: 'SEND', wrId: Request.MESSAGE, sgList });
       this.#limit?.sent();
     }
   }
 
   #postReceive(slot: number): void {
     const sgList = this.#queues.own.sge((MAX_MESSAGES + slot) * MESSAGE_BYTES, MESSAGE_BYTES);
-    this.#queues.postReceive({ wrId: slot, sgList });
+    this.#queues.completions.postReceive({ wrId: slot, sgList });
   }
 
   #onCompletion({ opcode, wrId, immData, byteLen }: Wc): void {
@@ -280,12 +283,16 @@ class ValkeyTransport implements Transport {
 /** Bytes of the messages that leave, and of those that come. */
 const MESSAGES_BYTES = (MAX_MESSAGES + RECEIVES) * MESSAGE_BYTES;
 
+/** Bytes that a connection takes of the device's memory beside its buffers, about. */
+const QUEUE_BYTES = 262_144;
+
 const BUFFER = { bytes: 2 ** 20, maxBytes: 2 ** 20 };
 
 const SHARED = {
   // as Valkey does, for servers that reject others
   connParam: { responderResources: 1, initiatorDepth: 1, rnrRetry: FOR_EVER },
   bufferBytes: { usual: BUFFER, min: 65_536, max: 2 ** 24, unit: 1 },
+  connectionBytes: ({ receive, send }: BufferSizes) => receive.bytes + send.bytes + QUEUE_BYTES,
   hasHalfClose: false,
 } as const;
 

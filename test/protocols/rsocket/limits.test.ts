@@ -28,7 +28,7 @@ test.each([
   '%s: an honest client is served, however many connections another address opens',
   async (_, create, open) => {
     const drops: (string | undefined)[] = [];
-    server = create({ device: peer }, (socket) => {
+    server = create({ device: peer, receiveBytes: 2 ** 20 }, (socket) => {
       socket.on('error', () => {});
       socket.pipe(socket);
     });
@@ -61,13 +61,13 @@ test.each([
 test('a server without memory refuses with NO_RESOURCES, emits drop, and says so to the client', async () => {
   server = createServer({ device: peer }, () => expect.unreachable());
   await once(server.listen(7000), 'listening');
-  peer.createCq = () => Promise.reject(new VerbsError('ENOMEM', 'no memory is left'));
+  peer.allocPd = () => Promise.reject(new VerbsError('ENOMEM', 'no memory is left'));
   const drop = once(server, 'drop');
   const refused = connect({ device, host: HOST, port: 7000 });
   const [error] = await once(refused, 'error');
   expect(error).toMatchObject({ code: 'ECONNREFUSED', cause: { reason: 'NO_RESOURCES' } });
   expect((await drop)[0]).toMatchObject({ localAddress: HOST, localPort: 7000, remoteAddress: '10.0.0.1' });
-  device.createCq = peer.createCq;
+  device.allocPd = peer.allocPd;
   const [own] = await once(connect({ device, host: HOST, port: 7000 }), 'error');
   expect(own.message).toMatch(/^connect ENOMEM 10\.0\.0\.2:7000 - no memory is left \(.* memoryBytes/);
 });

@@ -13,7 +13,7 @@ import {
   WcOpcode,
 } from '../../../index.js';
 import { Completions } from '../../../transport/completions.js';
-import { onFatalEvent, untilDisconnected } from '../../../transport/disconnect.js';
+import { untilDisconnected } from '../../../transport/disconnect.js';
 import { PeerWatch, WATCHED } from '../../../transport/peerwatch.js';
 import { NvmeError, Status } from '../status.js';
 import {
@@ -84,11 +84,12 @@ export class HostQueue {
     this.#options = options;
     this.#freeCids = Array.from({ length: options.entries - 1 }, (_, cid) => cid);
     const take = (wc: Wc) => this.#take(wc);
-    this.#completions = new Completions(cq, take, (error) => {
+    this.#completions = new Completions(take, (error) => {
       this.#failure = error;
       onFailure(error);
     });
-    onFatalEvent(qp, (error) => this.#completions.fail(error));
+    this.#completions.use(qp);
+    this.#completions.takeAll(cq);
     for (let slot = 0; slot < options.entries; slot++) this.#postReceive(slot);
     this.#timer = setInterval(() => this.#expire(), Math.min(options.timeoutMs, 1000)).unref();
   }

@@ -16,7 +16,6 @@ import {
   WcOpcode,
 } from '../../../index.js';
 import { Completions } from '../../../transport/completions.js';
-import { onFatalEvent } from '../../../transport/disconnect.js';
 import { PeerWatch } from '../../../transport/peerwatch.js';
 import { Progress } from '../../../transport/progress.js';
 import type { TransferBuffers } from '../buffers.js';
@@ -101,11 +100,12 @@ export class Queue {
     this.#progress = new Progress(qp, (error) => this.fail(error));
     this.#peerWatch = new PeerWatch(qp, {}, (error) => this.fail(error));
     const take = (wc: Wc) => this.#take(wc);
-    this.#completions = new Completions(cq, take, (error) => {
+    this.#completions = new Completions(take, (error) => {
       this.#failure = error;
       listener.onFailure(error);
     });
-    onFatalEvent(qp, (error) => this.fail(error));
+    this.#completions.use(qp);
+    this.#completions.takeAll(cq);
     this.#postReceive(0);
   }
 
@@ -197,7 +197,7 @@ export class Queue {
       if (post.isResponse) this.#waitingResponses--;
       this.#posted.push(post);
       this.#progress.begin();
-      this.#completions.attempt(() => this.#qp.postSend(post.wr));
+      this.#completions.post(post.wr);
       if (this.#failure !== undefined) return;
     }
   }
