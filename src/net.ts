@@ -6,6 +6,7 @@
  *
  * @packageDocumentation
  */
+import { configure } from './deviceuse.js';
 import {
   RSOCKET_CHECKS,
   type RsocketOptions,
@@ -16,6 +17,7 @@ import {
 import { connectArguments } from './sockets/callarguments.js';
 import { divideOptions, type SocketConnectOptions } from './sockets/options.js';
 
+export { configure, type SharedDeviceSettings } from './deviceuse.js';
 export {
   type MappedMemory,
   type RsocketOptions,
@@ -65,6 +67,8 @@ const net = {
   Server,
   /** See `Socket`. */
   Socket,
+  /** See `configure`. */
+  configure,
   /** See `connect`. */
   connect,
   /** See `createConnection`. */

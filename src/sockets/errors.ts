@@ -69,7 +69,8 @@ export function connectError(cause: Error, address: string, port: number): Error
   if (!(cause instanceof VerbsError)) return cause;
   const isPlain = PLAIN.includes(cause.code) || (cause instanceof CmError && cause.reason === 'INVALID_SERVICE_ID');
   const reason = cause.message.replace(`${cause.code}: `, '');
-  const hint = cause.code === 'ENOMEM' ? `${reason} (the option memoryBytes of openDevice is the size of all)` : reason;
+  const hint =
+    cause.code === 'ENOMEM' ? `${reason} (memoryBytes of openDevice, or of net.configure, is the size of all)` : reason;
   const detail = isPlain ? {} : { detail: hint };
   return systemError('connect', cause.code, { cause, address, port, ...detail });
 }

@@ -144,6 +144,9 @@ const DECISIONS = 1024;
 const DEFAULT_SPIN_US = 50;
 /** Room for packet slots (small ones, see receiveSlots) and tables, and some for the application. */
 const MIN_MEMORY_BYTES = 8 * 2 ** 20;
+/** Checks the size of a card's memory. @throws TypeError, RangeError */
+export const checkMemoryBytes = (name: string, value: unknown): number =>
+  checkInteger(name, value, MIN_MEMORY_BYTES, 2 ** 32);
 
 const RATE_CHECKS: Checks<FaultRates> = {
   drop: anything,
@@ -197,7 +200,7 @@ const CHECKS: Checks<OpenOptions> = {
     if (typeof wrap !== 'function') throw wrongType(name, wrap, 'a function');
   },
   icrcOffload: checkBoolean,
-  memoryBytes: integer(MIN_MEMORY_BYTES, 2 ** 32),
+  memoryBytes: checkMemoryBytes,
   seed: (name, seed) => {
     if (typeof seed !== 'number' && typeof seed !== 'string' && !(seed instanceof Uint8Array))
       throw wrongType(name, seed, 'a number, text or bytes');

@@ -112,7 +112,7 @@ describe('the facade', () => {
         (name) => `src/probe/${name}`,
       ),
       'build/scriptgrammar': [],
-      'src/deviceuse': ['src/index', 'src/base', 'src/link', 'src/errors'],
+      'src/deviceuse': ['src/index', ...verbs],
       'src/sockets': protocols,
       'src/protocols/rsocket': ['src/sockets', ...protocols],
       'src/protocols/valkey': ['src/sockets', ...protocols],
