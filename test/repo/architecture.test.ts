@@ -120,7 +120,7 @@ describe('the facade', () => {
       'src/protocols/collective': protocols,
       'src/protocols/rpc': protocols,
       'src/protocols/connectrpc': ['src/protocols/rpc', ...protocols],
-      'src/net': ['src/protocols/rsocket', 'src/sockets'],
+      'src/net': ['src/protocols/rsocket', 'src/sockets', 'src/deviceuse'],
       'src/dgram': ['src/protocols/rsocket'],
       'src/collective': ['src/protocols/collective'],
       'src/connectrpc': ['src/protocols/connectrpc'],

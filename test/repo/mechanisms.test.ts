@@ -21,11 +21,7 @@ const MECHANISMS: readonly {
     pattern: /(request|#id)\.reject\(/,
     elsewhere: ['src/protocols/message/request.ts', 'src/cli/'],
   },
-  {
-    name: 'shared send buffers',
-    pattern: /SendPool\.join\(/,
-    elsewhere: ['src/protocols/message/resources.ts'],
-  },
+  { name: 'shared send buffers', pattern: /SendPool\.join\(/, elsewhere: [] },
   { name: 'data of a stream for its reader', pattern: /callProgram\(\(\) => this(\.#stream)?\.push\(/, elsewhere: [] },
 ];
 

@@ -1,6 +1,6 @@
 /**
- * npm run soak -- sockets: sockets as many as a process has, clients that are killed, and a client that is stopped for a
- * minute. It takes about five minutes.
+ * npm run soak -- sockets: sockets as many as a process has, clients that are killed, and a client that is stopped for
+ * a minute. It takes some minutes.
  *
  * - 4,000 idle and 500 busy sockets at each end, by the devices that the process opens itself; every byte must arrive.
  * - 100 clients that end without closing their connections, in four ways: the server gets an end for each connection,

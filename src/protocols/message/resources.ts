@@ -5,8 +5,8 @@ import { WcStatus } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
 import { onFatalEvent } from '../../transport/disconnect.js';
 import { PeerWatch, type PeerWatchOptions } from '../../transport/peerwatch.js';
-import { type ReceivedMessage, ReceivePools, Receives } from '../../transport/pools/receivepool.js';
-import { SendPool } from '../../transport/pools/sendpool.js';
+import { PooledQueues } from '../../transport/pools/pooledqueues.js';
+import { type ReceivedMessage, ReceivePools } from '../../transport/pools/receivepool.js';
 import { completionError, SendQueue } from '../../transport/sendqueue.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Mr } from '../../verbs/objects/mr.js';
@@ -34,8 +34,7 @@ export class Resources {
   readonly sendQueue: SendQueue;
   /** Messages that have arrived. */
   readonly messages = new MessageQueue();
-  readonly #receives: Receives;
-  readonly #sendPool: SendPool;
+  readonly #queues: PooledQueues;
   #listener: ResourceListener | undefined;
   /** The failure that came before there was a listener. */
   #earlyFailure: Error | undefined;
@@ -47,14 +46,13 @@ export class Resources {
   /** Messages are discarded: readers have been told of the end. */
   #isStopped = false;
 
-  private constructor(scope: Scope, qp: Qp, receives: Receives, sendPool: SendPool, sends: number) {
+  private constructor(scope: Scope, qp: Qp, queues: PooledQueues, sends: number) {
     this.#scope = scope;
     this.qp = qp;
-    this.#receives = receives;
-    this.#sendPool = sendPool;
-    this.sendQueue = new SendQueue(qp, sendPool, sends);
+    this.#queues = queues;
+    this.sendQueue = new SendQueue(qp, queues.sendPool, sends);
     this.sendQueue.pause();
-    receives.deliverTo((message) => this.messages.push(message));
+    queues.receives.deliverTo((message) => this.messages.push(message));
     onFatalEvent(qp, (error) => this.#onFailure(error));
   }
 
@@ -72,31 +70,21 @@ export class Resources {
   ): Promise<Resources> {
     const scope = new Scope();
     try {
-      let qp: Qp | undefined;
       // Internal: regions of the application in it do not keep the device open.
       const pd = domain ?? scope.add(await device.allocPd()).makeInternal();
-      const sendPool = await SendPool.join(device);
-      scope.add({ close: () => sendPool.leave(qp) });
       const ownPools = ownReceives
         ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
         : undefined;
-      const receives = scope.add(new Receives(await (ownPools ?? pools).join(messageBytes, count), count));
-      const { srq, cq: recvCq } = receives.pool;
-      qp = scope.add(
-        await pd.createQp({
-          sendCq: sendPool.cq.cq,
-          recvCq: recvCq.cq,
-          srq,
-          sqSigAll: false,
-          maxSendWr: sends,
-          maxSendSge: 1,
-          maxInlineData: 0,
-        }),
+      const queues = scope.add(await PooledQueues.join(device, ownPools ?? pools, messageBytes, count));
+      const sizes = { maxSendWr: sends, maxSendSge: 1, maxInlineData: 0 };
+      const qp = scope.add(await pd.createQp({ ...queues.qpOptions, ...sizes, sqSigAll: false }));
+      const resources = new Resources(scope, qp, queues, sends);
+      await queues.attach(
+        qp,
+        (wc) => resources.#onSent(wc),
+        (wc) => resources.#onReceived(wc),
       );
-      const resources = new Resources(scope, qp, receives, sendPool, sends);
-      await sendPool.attach(qp, (wc) => resources.#onSent(wc));
-      receives.attach(qp, (wc) => resources.#onReceived(wc));
-      if (ownPools === undefined && !receives.pool.hasBuffers) receives.addBuffers();
+      if (ownPools === undefined && !queues.receives.pool.hasBuffers) queues.receives.addBuffers();
       return resources;
     } catch (error) {
       await scope.close().catch(() => {});
@@ -113,7 +101,7 @@ export class Resources {
    * @throws VerbsError ENOMEM
    */
   addBuffers(): void {
-    this.#receives.addBuffers();
+    this.#queues.receives.addBuffers();
   }
 
   /** Reports progress and failures, also one that has come already. */
@@ -124,7 +112,7 @@ export class Resources {
 
   /** Passes all messages to a handler instead of the queue. @param reason error for the readers that wait */
   redirect(onMessage: (message: ReceivedMessage) => void, reason: Error): void {
-    this.#receives.deliverTo(onMessage);
+    this.#queues.receives.deliverTo(onMessage);
     this.messages.redirect(onMessage, reason);
   }
 
@@ -144,8 +132,7 @@ export class Resources {
 
   /** Delivers all pending completions. */
   deliverCompletions(): void {
-    this.#sendPool.cq.drain();
-    this.#receives.pool.cq.drain();
+    this.#queues.drain();
   }
 
   /** Requests fail from now on, readers get what has arrived and then the reason, and later messages are discarded. */
@@ -193,10 +180,10 @@ export class Resources {
   #onReceived(wc: Wc): void {
     try {
       if (wc.ok && !this.#isStopped) {
-        this.#receives.onCompletion(wc);
+        this.#queues.receives.onCompletion(wc);
         return;
       }
-      this.#receives.discard(wc);
+      this.#queues.receives.discard(wc);
       if (!wc.ok && wc.status !== WcStatus.WR_FLUSH_ERR) this.#onFailure(completionError(wc));
     } catch (error) {
       this.#onFailure(error as Error);

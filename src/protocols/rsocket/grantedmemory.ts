@@ -12,10 +12,10 @@ import type { BufferSize } from '../../sockets/protocol.js';
 const GROWTH = 4;
 const QUICK_MS = 100;
 const PAUSE_MS = 10_000;
-/** The limit rises when the program reads `BUSY_TIMES` times as much within `BUSY_MS`, and falls when it takes longer. */
+/** Bytes of all pieces. They rise when the program reads `BUSY_TIMES` times as much within `BUSY_MS`, and fall else. */
+const USUAL_BYTES = 2 ** 18;
 const BUSY_TIMES = 8;
 const BUSY_MS = 1000;
-const USUAL_BYTES = 2 ** 18;
 /** Share of the device's memory that larger pieces leave free. */
 const LEFT_FREE = 1 / 2;
 

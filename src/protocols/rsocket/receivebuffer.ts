@@ -1,7 +1,7 @@
 /**
  * The receive buffer of an rsocket: pieces of memory that the peer fills in order, and that the program empties in
- * order. The peer may write two pieces at a time. The buffer counts what it may still write, so that a peer which writes
- * more is found.
+ * order. The peer may write two pieces at a time. The buffer counts what it may still write, so that a peer which
+ * writes more is found.
  */
 import type { PeerMemory } from '../../transport/peermemory.js';
 import type { GrantedMemory, Piece } from './grantedmemory.js';

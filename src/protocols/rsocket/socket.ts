@@ -38,8 +38,8 @@ export interface MappedMemory {
  * WebSocket, gRPC. The peer may be a program of librdmacm, or a program of TCP under its `librspreload.so`.
  * `setNoDelay` has no effect.
  *
- * The options `receiveBytes` and `sendBytes` have 4096 bytes to 256 MiB, an even number. Without them, buffers are small
- * and grow with use, up to 1 MiB.
+ * The options `receiveBytes` and `sendBytes` have 4096 bytes to 256 MiB, an even number. Without them, buffers are
+ * small and grow with use, up to 1 MiB.
  *
  * @example
  * ```ts

@@ -18,8 +18,9 @@ import {
 import { Completions } from '../../transport/completions.js';
 import type { PeerMemory } from '../../transport/peermemory.js';
 import type { ChunkQueue } from '../../transport/pools/chunkqueue.js';
-import { ReceivePools, Receives } from '../../transport/pools/receivepool.js';
-import { type SendBuffer, SendPool } from '../../transport/pools/sendpool.js';
+import { PooledQueues } from '../../transport/pools/pooledqueues.js';
+import { ReceivePools } from '../../transport/pools/receivepool.js';
+import type { SendBuffer } from '../../transport/pools/sendpool.js';
 import { SendWindow } from '../../transport/pools/sendwindow.js';
 import { GrantedMemory } from './grantedmemory.js';
 import { Iomap, type IomapTransport } from './iomap.js';
@@ -49,7 +50,7 @@ const CREDITS = 384;
 const MAX_DATA = 60;
 /** Messages of ours without data in flight. The stock implementation has as many. */
 const MAX_CONTROL = 4;
-/** Messages that a peer may have in flight: those with data, and more without data than the stock implementation has. */
+/** Messages that a peer may have in flight: those with data, and more others than the stock implementation has. */
 const RECEIVES = CREDITS + 16;
 /** The most bytes of one message: the stock implementation writes no more. */
 const MAX_MESSAGE = 65_536;
@@ -79,14 +80,13 @@ const entryView = new DataView(entry.buffer, entry.byteOffset, MAPPING_BYTES);
 /** The receives of all connections of a device: the bytes of their messages go elsewhere. */
 const receivesByDevice = new WeakMap<Device, ReceivePools>();
 
-/** What a connection has on its device. */
+/** The parts of a connection on its device. */
 interface Resources {
   readonly scope: Scope;
   readonly pd: Pd;
   /** The target list, the table of the peer's mapped memory, and the first pieces of the receive buffer. */
   readonly shared: Mr;
-  readonly sendPool: SendPool;
-  readonly receives: Receives;
+  readonly queues: PooledQueues;
 }
 
 export class RsocketTransport implements Transport, IomapTransport {
@@ -120,7 +120,7 @@ export class RsocketTransport implements Transport, IomapTransport {
   #isPeerGone = false;
 
   private constructor(resources: Resources, iomapSize: number, sizes: BufferSizes, listener: TransportListener) {
-    const { shared, sendPool } = resources;
+    const { shared, queues } = resources;
     this.#resources = resources;
     this.#listener = listener;
     this.#completions = new Completions(
@@ -133,7 +133,7 @@ export class RsocketTransport implements Transport, IomapTransport {
     this.#iomap = new Iomap(this, buffer.subarray(TARGETS * TARGET_BYTES, piecesAt));
     this.#memory = new GrantedMemory(shared, piecesAt, sizes.receive);
     this.#received = new ReceiveBuffer(this.#memory);
-    this.#sent = new SendWindow(sendPool, sizes.send.maxBytes, () => this.#onRoom());
+    this.#sent = new SendWindow(queues.sendPool, sizes.send.maxBytes, () => this.#onRoom());
   }
 
   /** @throws VerbsError ENOMEM; nothing is left allocated then */
@@ -145,17 +145,12 @@ export class RsocketTransport implements Transport, IomapTransport {
   ): Promise<RsocketTransport> {
     return Scope.open(async (scope) => {
       const pd = scope.add(await device.allocPd());
-      const sendPool = await SendPool.join(device);
-      let qp: () => Qp | undefined = () => undefined;
-      scope.add({ close: () => sendPool.leave(qp()) });
       const pools = receivesByDevice.get(device) ?? new ReceivePools(device, { isKept: true });
       receivesByDevice.set(device, pools);
-      const receives = scope.add(new Receives(await pools.join(0, RECEIVES), RECEIVES));
+      const queues = scope.add(await PooledQueues.join(device, pools, 0, RECEIVES));
       const bytes = listBytes(iomapSize) + sizes.receive.bytes;
       const shared = scope.add(await pd.regMr(bytes, { access: ['localWrite', 'remoteWrite'] }));
-      const transport = new RsocketTransport({ scope, pd, shared, sendPool, receives }, iomapSize, sizes, listener);
-      qp = () => transport.#qp;
-      return transport;
+      return new RsocketTransport({ scope, pd, shared, queues }, iomapSize, sizes, listener);
     });
   }
 
@@ -166,11 +161,8 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   /** Options for the queue pair. */
   get qpOptions(): Omit<QpOptions, 'type'> {
-    const { sendPool, receives } = this.#resources;
     return {
-      sendCq: sendPool.cq.cq,
-      recvCq: receives.pool.cq.cq,
-      srq: receives.pool.srq,
+      ...this.#resources.queues.qpOptions,
       maxSendWr: MAX_DATA + MAX_CONTROL,
       maxSendSge: 1,
       maxInlineData: MAPPING_BYTES,
@@ -190,12 +182,11 @@ export class RsocketTransport implements Transport, IomapTransport {
   }
 
   async use(qp: Qp): Promise<void> {
-    const { sendPool, receives } = this.#resources;
+    const { queues } = this.#resources;
     this.#qp = qp;
     this.#completions.use(qp);
-    await sendPool.attach(qp, this.#completions.take);
-    receives.attach(qp, (wc) => this.#onReceived(wc));
-    receives.addBuffers();
+    await queues.attach(qp, this.#completions.take, (wc) => this.#onReceived(wc));
+    queues.receives.addBuffers();
   }
 
   /** The peer's private data is known: its first piece can be written as soon as the connection is established. */
@@ -276,7 +267,7 @@ export class RsocketTransport implements Transport, IomapTransport {
    * says it, too.
    */
   disconnected(hasExited: boolean): boolean {
-    this.#drain();
+    this.#resources.queues.drain();
     this.stop();
     const isComplete = (this.#isPeerEnded || hasExited) && (this.#dataInFlight === 0 || this.#isPeerGone);
     if (hasExited) this.#isPeerEnded = this.#isPeerGone = true;
@@ -285,7 +276,7 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   async retire(): Promise<void> {
     await toError(this.#qp);
-    this.#drain();
+    this.#resources.queues.drain();
   }
 
   async close(): Promise<void> {
@@ -294,12 +285,6 @@ export class RsocketTransport implements Transport, IomapTransport {
     await this.#iomap.close();
     await this.#memory.close();
     await this.#resources.scope.close();
-  }
-
-  /** Takes what has completed, so that everything which arrived can be read. */
-  #drain(): void {
-    this.#resources.sendPool.cq.drain();
-    this.#resources.receives.pool.cq.drain();
   }
 
   /** Bytes that one message can have now; 0 when the peer or our buffer has no room. */
@@ -407,7 +392,7 @@ export class RsocketTransport implements Transport, IomapTransport {
   /** The receive is posted again before the peer can hear of the message. */
   #onReceived(wc: Wc): void {
     try {
-      this.#resources.receives.discard(wc);
+      this.#resources.queues.receives.discard(wc);
     } catch (error) {
       this.#completions.fail(error as Error);
     }

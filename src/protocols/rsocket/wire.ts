@@ -2,9 +2,9 @@
  * The wire format of rsockets, version 1: private data, immediate data and lists of memory.
  *
  * Each end announces memory, piece after piece. The peer writes a stream of bytes into the pieces by RDMA WRITE with
- * immediate; the immediate has the number of bytes. The pieces that may be written stand in the target list, two entries
- * in the memory of the writer: the reader writes an entry again when its piece is filled. The pieces of the stock
- * implementation are the two halves of a ring.
+ * immediate; the immediate has the number of bytes. The pieces that may be written stand in the target list, two
+ * entries in the memory of the writer: the reader writes an entry again when its piece is filled. The pieces of the
+ * stock implementation are the two halves of a ring.
  */
 import { VerbsError } from '../../index.js';
 import { checkPeerMemory, type PeerMemory } from '../../transport/peermemory.js';

@@ -60,7 +60,7 @@ async function send(bytes: number, own: Device, other: Device, { socket, accepte
   return [before[0] - free(own), before[1] - free(other)];
 }
 
-/** What 200 more connections take of the memory of both devices, for each. */
+/** Returns the memory of both devices that each of 200 more connections takes. */
 async function costOfEach(action: (ends: Ends) => Promise<void>): Promise<number[]> {
   const first = await connected(device, peer);
   await action(first);

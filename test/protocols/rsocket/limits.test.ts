@@ -69,5 +69,5 @@ test('a server without memory refuses with NO_RESOURCES, emits drop, and says so
   expect((await drop)[0]).toMatchObject({ localAddress: HOST, localPort: 7000, remoteAddress: '10.0.0.1' });
   device.allocPd = peer.allocPd;
   const [own] = await once(connect({ device, host: HOST, port: 7000 }), 'error');
-  expect(own.message).toMatch(/^connect ENOMEM 10\.0\.0\.2:7000 - no memory is left \(.* memoryBytes/);
+  expect(own.message).toMatch(/^connect ENOMEM 10\.0\.0\.2:7000 - no memory is left \(memoryBytes /);
 });
