@@ -6,7 +6,6 @@
  *
  * @packageDocumentation
  */
-import { configure } from './deviceuse.js';
 import {
   RSOCKET_CHECKS,
   type RsocketOptions,
@@ -67,8 +66,6 @@ const net = {
   Server,
   /** See `Socket`. */
   Socket,
-  /** See `configure`. */
-  configure,
   /** See `connect`. */
   connect,
   /** See `createConnection`. */
