@@ -62,9 +62,7 @@ export interface Transport extends ByteChannel {
   disconnected(hasExited: boolean): boolean;
   /** Delivers no more. */
   stop(): void;
-  /** Takes the queue pair to ERR and gives back what its work requests have. Nothing is delivered any more. */
-  retire(): Promise<void>;
-  /** Frees everything. The queue pair is closed before. */
+  /** Frees everything. The queue pair is closed before, from ERR: what its work requests had has completed. */
   close(): Promise<void>;
 }
 

@@ -5,6 +5,7 @@
 import { isIPv6 } from 'node:net';
 import { transition } from '../base/transitions.js';
 import { within } from '../base/within.js';
+import { toError } from '../cm/qpstates.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device, type Qp, VerbsError } from '../index.js';
 import { untilDisconnected } from '../transport/disconnect.js';
@@ -242,7 +243,8 @@ export class StreamConnection {
     const timeout = this.#isPeerLost ? LINGER_MS : LEAVE_MS;
     if (id?.state === 'ESTABLISHED') await id.disconnect({}, { timeout }).catch(() => {});
     this.#id = undefined;
-    await this.#transport?.retire();
+    // the card gives back the receives that it has taken from a pool
+    await toError(this.#qp);
     await id?.close();
     await this.#allocating?.catch(() => {});
     await this.#transport?.close();

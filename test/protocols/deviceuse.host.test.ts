@@ -46,7 +46,7 @@ test('a shared device has memory for thousands of sockets', async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-test('a wrong size is refused by name', async () => {
+test('`configure` and the environment refuse a wrong size by name', async () => {
   expect(() => configure({ memoryBytes: 1000 })).toThrow(/memoryBytes.* 1000,.* 8388608 to 4294967296/);
   expect(() => configure({ memory: 2 ** 24 } as object)).toThrow(/no option 'memory'/);
   process.env[VARIABLE] = '1g';

@@ -1,8 +1,8 @@
 /**
  * The memory that a peer is permitted to write, piece after piece. A connection begins with two small pieces, which it
  * keeps. While the peer fills pieces quickly, the next ones are larger, from the device's memory; they are freed when
- * they are read, and after a pause the peer gets small ones again. What the peer was permitted to write cannot be taken
- * back: a connection that has moved much data holds its last pieces until the peer has filled them.
+ * they are read, and after a pause the peer gets small ones again. A piece that was announced cannot be taken back: a
+ * connection that has moved much data holds its last pieces until the peer has filled them.
  */
 import { performance } from '../../base/timers.js';
 import { Mr } from '../../index.js';

@@ -6,7 +6,6 @@
  * that the peer's receives last. The reader gives another piece when one is filled, and credits when half are used.
  */
 import { Scope } from '../../base/scope.js';
-import { toError } from '../../cm/qpstates.js';
 import { type Device, type Mr, type Pd, type Qp, type QpOptions, type Sge, type Wc, WcOpcode } from '../../index.js';
 import {
   type BufferSizes,
@@ -46,7 +45,7 @@ import {
 
 /** Messages with data that the peer may send before we give further credits. */
 const CREDITS = 384;
-/** Messages with data of ours in flight. What is written meanwhile leaves in fewer, longer messages. */
+/** Messages with data of ours in flight. Data that is written meanwhile leaves in fewer, longer messages. */
 const MAX_DATA = 60;
 /** Messages of ours without data in flight. The stock implementation has as many. */
 const MAX_CONTROL = 4;
@@ -92,7 +91,7 @@ interface Resources {
 export class RsocketTransport implements Transport, IomapTransport {
   readonly #resources: Resources;
   readonly #completions: Completions;
-  #qp: Qp | undefined;
+  /** Our target list, which the peer writes. */
   readonly #list: DataView;
   readonly #iomap: Iomap;
   readonly #memory: GrantedMemory;
@@ -183,7 +182,6 @@ export class RsocketTransport implements Transport, IomapTransport {
 
   async use(qp: Qp): Promise<void> {
     const { queues } = this.#resources;
-    this.#qp = qp;
     this.#completions.use(qp);
     await queues.attach(qp, this.#completions.take, (wc) => this.#onReceived(wc));
     queues.receives.addBuffers();
@@ -234,7 +232,7 @@ export class RsocketTransport implements Transport, IomapTransport {
     while (unsent.bytes > 0) {
       const room = this.#room();
       if (room === 0) break;
-      const buffer = this.#sent.take(Math.min(room, unsent.bytes));
+      const buffer = this.#memoryFor(Math.min(room, unsent.bytes));
       if (buffer === undefined) break;
       this.#postData(buffer, unsent.take(Math.min(room, buffer.bytes.length)));
     }
@@ -274,13 +272,9 @@ export class RsocketTransport implements Transport, IomapTransport {
     return isComplete;
   }
 
-  async retire(): Promise<void> {
-    await toError(this.#qp);
-    this.#resources.queues.drain();
-  }
-
   async close(): Promise<void> {
     this.stop();
+    this.#resources.queues.drain();
     this.#sent.close();
     await this.#iomap.close();
     await this.#memory.close();
@@ -291,6 +285,15 @@ export class RsocketTransport implements Transport, IomapTransport {
   #room(): number {
     if (!this.#canSendData || this.#sequence === this.#creditLimit) return 0;
     return Math.min(this.#targets[0]?.length ?? 0, this.#sent.room, MAX_MESSAGE);
+  }
+
+  /** As `SendWindow.take`. That there is none for this connection alone is its failure, whoever calls. */
+  #memoryFor(bytes: number): SendBuffer | undefined {
+    let buffer: SendBuffer | undefined;
+    this.#completions.attempt(() => {
+      buffer = this.#sent.take(bytes);
+    });
+    return buffer;
   }
 
   get #canSendData(): boolean {
@@ -368,7 +371,7 @@ export class RsocketTransport implements Transport, IomapTransport {
   /** @internal The peer needs neither a receive nor a credit for that. */
   postMapped({ addr: remoteAddr, rkey }: PeerMemory, data: Uint8Array): number {
     const room = this.#canSendData ? Math.min(this.#sent.room, MAX_MESSAGE, data.length) : 0;
-    const buffer = room > 0 ? this.#sent.take(room) : undefined;
+    const buffer = room > 0 ? this.#memoryFor(room) : undefined;
     if (buffer === undefined) return 0;
     const length = Math.min(room, buffer.bytes.length);
     const sgList = this.#sent.fill(buffer, data.subarray(0, length));

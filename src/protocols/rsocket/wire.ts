@@ -65,7 +65,7 @@ export interface ConnectData {
   readonly credits: number;
   /** Its target list, which we write to; `length` counts entries. */
   readonly list: PeerMemory;
-  /** The first half of its receive buffer. */
+  /** The first piece of its memory that we may write. */
   readonly buffer: PeerMemory;
   /** Entries of its table of mapped memory, which we write to: 0 to 128, or a multiple of 256 up to 32512. */
   readonly mappings: number;

@@ -169,9 +169,6 @@ class ValkeyTransport implements Transport {
     this.#queues.completions.stop();
   }
 
-  /** All that its work requests have is its own. */
-  async retire(): Promise<void> {}
-
   close(): Promise<void> {
     this.stop();
     return this.#queues.close();

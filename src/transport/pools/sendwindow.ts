@@ -40,7 +40,7 @@ export class SendWindow {
   }
 
   /**
-   * Takes memory for a message of at most so many bytes; there is room for them. `post` must follow.
+   * Takes memory for a message of at most so many bytes; there is room for them. `fill` must follow.
    * @returns the memory, which may be shorter; undefined when there is none now: `onMemory` follows, or `release`
    * @throws VerbsError ENOMEM when the device has none although nothing else is in flight
    */
