@@ -1,5 +1,4 @@
 /** The shares that a connection has of its device's pools: completions, receives, and memory for what it sends. */
-import { Scope } from '../../base/scope.js';
 import type { Context } from '../../verbs/objects/context.js';
 import type { Qp } from '../../verbs/objects/qp.js';
 import type { QpOptions } from '../../verbs/objects/qpoptions.js';
@@ -8,18 +7,12 @@ import { type ReceivePools, Receives } from './receivepool.js';
 import { SendPool } from './sendpool.js';
 
 export class PooledQueues {
-  readonly #scope: Scope;
   #qp: Qp | undefined;
 
   private constructor(
-    scope: Scope,
     readonly sendPool: SendPool,
     readonly receives: Receives,
-  ) {
-    this.#scope = scope;
-    scope.add({ close: () => sendPool.leave(this.#qp) });
-    scope.add(receives);
-  }
+  ) {}
 
   /**
    * @param messageBytes bytes of a receive buffer; 0: none @param receives buffers that the connection may hold
@@ -33,8 +26,7 @@ export class PooledQueues {
   ): Promise<PooledQueues> {
     const sendPool = await SendPool.join(device);
     try {
-      const pool = await pools.join(messageBytes, receives);
-      return new PooledQueues(new Scope(), sendPool, new Receives(pool, receives));
+      return new PooledQueues(sendPool, new Receives(await pools.join(messageBytes, receives), receives));
     } catch (error) {
       await sendPool.leave(undefined);
       throw error;
@@ -61,7 +53,11 @@ export class PooledQueues {
   }
 
   /** Gives everything back. The queue pair is closed. */
-  close(): Promise<void> {
-    return this.#scope.close();
+  async close(): Promise<void> {
+    try {
+      await this.receives.close();
+    } finally {
+      await this.sendPool.leave(this.#qp);
+    }
   }
 }
