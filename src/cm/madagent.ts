@@ -226,12 +226,13 @@ export class MadAgent extends Resource {
    * @returns drops it, when the connection ends
    */
   keepDreq(id: number): () => void {
-    let drop: (() => void) | undefined;
-    let isOver = false;
     const message = this.core.writeExitDreq(id);
     const { link } = this.device;
+    if (message === undefined || !link.keepLastFrame) return () => {};
+    let drop: (() => void) | undefined;
+    let isOver = false;
     const keep = () => {
-      if (isOver || message === undefined || !this.isAlive) return;
+      if (isOver || !this.isAlive) return;
       const ah = this.#ahFor(message);
       if (ah === undefined) return;
       const { bytes, local, pkeyIndex = this.#partitions.defaultIndex } = message;
@@ -239,7 +240,7 @@ export class MadAgent extends Resource {
       drop = frame && link.keepLastFrame?.(frame, gidAddress(local));
     };
     // without an answer of its next hop the peer would not get it either
-    if (message !== undefined && link.keepLastFrame) this.#ahCache.resolve(message, this.now(), keep, () => {});
+    this.#ahCache.resolve(message, this.now(), keep, () => {});
     return () => {
       isOver = true;
       drop?.();
