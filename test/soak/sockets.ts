@@ -25,10 +25,10 @@ const BUSY_BYTES = 1_000_000;
 /** Connections that are opened at the same time. */
 const AT_ONCE = 50;
 const KILLED = 100;
-const CLIENTS_AT_ONCE = 4;
 /** Connections of each client, by each of the two servers. */
 const COUNT = 5;
 const STOPPED_MS = 60_000;
+/** The ways in which clients end, each in a client at the same time. */
 const WAYS = ['SIGKILL', 'SIGTERM', 'process.exit', 'an exception'] as const;
 
 let hasFailed = false;
@@ -136,12 +136,11 @@ async function killedClients(): Promise<void> {
   const device = await openDevice({ link: 'udp', addresses: [HOST] });
   const { counts, ports } = await serve(device);
   const run = async (clients: number) => {
-    for (let n = 0; n < clients; n += CLIENTS_AT_ONCE)
-      await Promise.all(WAYS.map((_, i) => killedClient(WAYS[(n / 4 + i) % 4] as 'SIGKILL', i, ports)));
+    for (let n = 0; n < clients; n += WAYS.length) await Promise.all(WAYS.map((way, i) => killedClient(way, i, ports)));
     for (let tries = 0; counts.ended < counts.opened && tries < 60; tries++) await sleep(1000);
   };
   // pools and caches reach their size
-  await run(2 * CLIENTS_AT_ONCE);
+  await run(2 * WAYS.length);
   const before = await resourcesOf(device);
   counts.opened = 0;
   counts.ended = 0;
