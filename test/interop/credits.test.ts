@@ -12,6 +12,8 @@ const SLOT = 1500;
 const NO_LIMIT = 31;
 const RNR = 0x20;
 const RNR_CODE = 12;
+/** 163.84 ms: the update leaves before rxe's repetition can take the receive that the update tells of. */
+const LONG_RNR_CODE = 28;
 const ACKNOWLEDGE = 0x11;
 const DONE = { status: WcStatus.SUCCESS };
 
@@ -31,7 +33,8 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       await ours?.[Symbol.asyncDispose]();
     });
 
-    const connected = () => connectPair({ ours, peer, family }, { minRnr: RNR_CODE }, { card: { flowControl: true } });
+    const connected = (minRnr = RNR_CODE) =>
+      connectPair({ ours, peer, family }, { minRnr }, { card: { flowControl: true } });
 
     /** Returns our ACKs: PSN and credit code, or the syndrome of an RNR NAK. */
     const said = ({ card, rxe }: Pair) =>
@@ -73,7 +76,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
     });
 
     test('rxe requests: it is told of every receive, and goes on as before', async () => {
-      await using pair = await connected();
+      await using pair = await connected(LONG_RNR_CODE);
       const { card, rxe } = pair;
       const [here, there] = [await Expected.fill(card, 3), await Expected.fill(rxe, 4)];
       for (let id = 0; id < 4; id++) await card.postRecv([[id * SLOT, SLOT]], id);
@@ -94,7 +97,7 @@ describeWithRxe('credits with rxe', 9000, (environment) => {
       expect(await card.completions(1)).toMatchObject([{ id: 9, ...DONE }]);
       const later = said(pair).slice(4);
       const news = later.filter(({ syndrome }) => syndrome < NO_LIMIT);
-      expect(later[0]).toEqual({ psn: (psn + 4) & 0xffffff, syndrome: RNR | RNR_CODE });
+      expect(later[0]).toEqual({ psn: (psn + 4) & 0xffffff, syndrome: RNR | LONG_RNR_CODE });
       expect(news).toEqual([
         { psn: (psn + 3) & 0xffffff, syndrome: 1 },
         { psn: (psn + 4) & 0xffffff, syndrome: 0 },
