@@ -65,10 +65,12 @@ export abstract class HostLink implements Link {
     this.#endWatch();
     if (this.#isClosed) return;
     this.#onChange = onChange;
-    this.#endWatch = watchInterfaces(() => {
+    const update = () => {
       if (this.#refresh()) onChange();
-    });
-    this.#refresh();
+    };
+    this.#endWatch = watchInterfaces(update);
+    // a change since the link was opened
+    update();
   }
 
   resolve(destination: string, source: string): Promise<Resolved> {

@@ -79,10 +79,10 @@ export class Context extends DeviceBase {
     const { card, link, engine, notes } = init;
     this.congestion = new Congestion(card);
     this.#state = this.queryPort().state;
-    this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
-    link.watchInterface?.(() => this.#onInterfaceChange());
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
+    link.watchInterface?.(() => this.#onInterfaceChange());
+    this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
     engine.schedule();
   }
 
