@@ -17,6 +17,7 @@ import {
 } from '../base/options.js';
 import { checkWait, WAIT_CHECKS, type WaitOptions, waitFor } from '../base/waiting.js';
 import { invalidValue, VerbsError, withDetails } from '../errors.js';
+import { checkZone } from '../link/zones.js';
 import { type AccessName, accessBits } from '../verbs/access.js';
 import type { Description } from '../verbs/diagnose/describe.js';
 import type { Context } from '../verbs/objects/context.js';
@@ -235,7 +236,7 @@ export class CmId extends Resource {
     const destination = gidAddress(address);
     try {
       const path = await waitFor(
-        findPath(this.device, destination, this.localAddress?.address),
+        findPath(this.device, address, this.localAddress?.address),
         `${destination} is not resolved`,
         wait,
       );
@@ -551,6 +552,7 @@ export class CmId extends Resource {
   #bind(address: string, port: number): void {
     this.#expectState('bindAddr', 'IDLE');
     checkInteger('port', port, 0, 65535);
+    checkZone(address, this.device.link.interface);
     const ip = gidAddress(address);
     const isAny = ip === '0.0.0.0' || ip === '::';
     if (!isAny && !this.device.gids.some((entry) => entry.address === ip))

@@ -6,6 +6,7 @@ import type { AhCache, Route } from '../cm/ahcache.js';
 import { type CmAddress, UDP_QKEY } from '../cm/index.js';
 import { VerbsError } from '../errors.js';
 import { lookupHost } from '../link/peer.js';
+import { checkZone } from '../link/zones.js';
 import { MULTICAST_QPN } from '../verbs/address/groups.js';
 import type { AddressHandle } from '../verbs/objects/ah.js';
 import type { Context } from '../verbs/objects/context.js';
@@ -53,7 +54,7 @@ export class Destinations {
 
   /** Resolves the peer of a connected socket. @throws as `socket.connect` */
   async resolvePeer(port: number, address: string): Promise<CmAddress> {
-    const remote = gidAddress(await lookupHost(address));
+    const remote = await this.#lookUp(address);
     await this.#services.resolve(remote, port);
     return { address: remote, port };
   }
@@ -63,11 +64,21 @@ export class Destinations {
       const { address, qpNum, qkey = UDP_QKEY, localAddress } = target;
       return { route: { local: this.#localTowards(address, localAddress), remote: address }, qpNum, qkey };
     }
-    const remote = gidAddress(await lookupHost(target.address));
+    const remote = await this.#lookUp(target.address);
     if (isMulticast(ipBytes(remote)))
       return { route: { local: this.#localTowards(remote), remote }, qpNum: MULTICAST_QPN, qkey: UDP_QKEY };
     const { localAddress: local, qpNum, qkey } = await this.#services.resolve(remote, target.port);
     return { route: { local, remote }, qpNum, qkey };
+  }
+
+  /**
+   * Returns the IP address of a host, without a zone.
+   * @throws as `lookupHost`; VerbsError EADDRNOTAVAIL for the zone of another interface
+   */
+  async #lookUp(host: string): Promise<string> {
+    const address = await lookupHost(host);
+    checkZone(address, this.#device.link.interface);
+    return gidAddress(address);
   }
 
   /** @param preferred used if it is an address of the device */

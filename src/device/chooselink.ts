@@ -1,7 +1,13 @@
 /** Chooses the link of a device. */
 import { readFileSync } from 'node:fs';
 import { VerbsError } from '../errors.js';
-import { type HostInterface, interfaceByAddress, interfaceByName, listInterfaces } from '../link/interfaces.js';
+import {
+  type HostInterface,
+  interfaceByAddress,
+  interfaceByName,
+  listInterfaces,
+  usableInterfaces,
+} from '../link/interfaces.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub, memoryLink } from '../link/memory/link.js';
 import { PacketLink } from '../link/packet.js';
@@ -107,7 +113,7 @@ function chooseInterface({ interface: name, addresses, towards }: LinkChoice, no
     return found;
   }
   const all = listInterfaces();
-  const usable = all.filter(({ up, addresses }) => up && addresses.length > 0);
+  const usable = usableInterfaces(all);
   const found = usable.find(({ isLoopback }) => !isLoopback) ?? usable[0];
   if (found === undefined)
     throw new VerbsError('ENODEV', `no network interface is up and has an address (${all.map((iface) => iface.name)})`);

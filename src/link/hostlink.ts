@@ -40,7 +40,7 @@ export abstract class HostLink implements Link {
    */
   protected constructor(iface: HostInterface, sockets: { close(): void }, fds: number[], only: boolean) {
     this.#interface = iface;
-    this.names = interfaceNames(iface.name);
+    this.names = interfaceNames(iface.index);
     this.#onlyAddresses = only ? iface.addresses : undefined;
     this.#sockets = sockets;
     this.#poller = new (native().Poller)(() => this.#onReady());
@@ -148,6 +148,10 @@ export abstract class HostLink implements Link {
 
   /** Asks the kernel for the path to a peer. Rejects as `resolve`. */
   protected abstract lookUp(destination: string, source: string): Promise<Resolved>;
+  /** Returns an interface with those of its addresses that the link can use now. */
+  protected usable(iface: HostInterface): HostInterface {
+    return iface;
+  }
   /** Called after `interface` has changed. */
   protected interfaceChanged(): void {}
   /** Called for each address that the interface got. */
@@ -158,7 +162,7 @@ export abstract class HostLink implements Link {
   /** Reads the interface again. @returns whether anything has changed */
   #refresh(): boolean {
     const before = this.#interface;
-    const now = refreshInterface(before, this.#onlyAddresses);
+    const now = this.usable(refreshInterface(before, this.#onlyAddresses));
     // frames to an address are received by the MAC address that it has
     const sameMac = Buffer.compare(before.mac, now.mac) === 0;
     const added = now.addresses.filter((address) => !sameMac || !before.addresses.includes(address));

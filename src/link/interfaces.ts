@@ -4,12 +4,15 @@ import { ipBytes, ipText } from '../base/address.js';
 import { invalidValue, VerbsError } from '../errors.js';
 import type { LinkInterface } from './link.js';
 import { type Attributes, attributesOf, NLM, netlinkRequest, numberIn, RTM, textIn, viewOf } from './netlink.js';
+import { checkZone, isInZone } from './zones.js';
 
 /** An IP address of an interface. */
 export interface InterfaceAddress {
   readonly address: string;
   /** Bits of the network part. */
   readonly prefixLength: number;
+  /** Whether the kernel still asks whether another host has the address: no socket can be bound to it (RFC 4862). */
+  readonly isTentative: boolean;
   /** Scope of the address: 0 = global, 253 = link, 254 = host (`rt_scope` of rtnetlink). */
   readonly scope: number;
 }
@@ -19,6 +22,8 @@ export interface HostInterface extends LinkInterface {
   readonly isLoopback: boolean;
   /** Whether the interface carries Ethernet frames. The loopback interface does, too. */
   readonly isEthernet: boolean;
+  /** Whether it is a port of a bridge or bond, which has the addresses and receives the packets. */
+  readonly isPort: boolean;
   /** The addresses with prefix length and scope. */
   readonly details: readonly InterfaceAddress[];
   /** For a VLAN: its tag, and the index of the interface that carries the tagged frames. */
@@ -29,8 +34,11 @@ const IFF_UP = 0x1;
 const IFF_LOOPBACK = 0x8;
 const IFF_LOWER_UP = 0x10000;
 const ARPHRD_ETHER = 1;
-const IFLA = { ADDRESS: 1, IFNAME: 3, MTU: 4, LINK: 5, LINKINFO: 18, INFO_KIND: 1, INFO_DATA: 2, VLAN_ID: 1 } as const;
-const IFA = { ADDRESS: 1, LOCAL: 2, FLAGS: 8, F_DADFAILED: 0x8 } as const;
+const IFLA = { ADDRESS: 1, IFNAME: 3, MTU: 4, LINK: 5, LINKINFO: 18, VLAN_ID: 1 } as const;
+const INFO = { KIND: 1, DATA: 2, SLAVE_KIND: 4 } as const;
+/** Kinds of interfaces whose ports receive no IP packets of their own. Those of a VRF do. */
+const PORT_KINDS = ['bridge', 'bond', 'team'];
+const IFA = { ADDRESS: 1, LOCAL: 2, FLAGS: 8, F_OPTIMISTIC: 0x4, F_DADFAILED: 0x8, F_TENTATIVE: 0x40 } as const;
 
 /** Returns all interfaces of this network namespace. */
 export function listInterfaces(): HostInterface[] {
@@ -42,7 +50,8 @@ export function listInterfaces(): HostInterface[] {
     const flags = view.getUint32(8, true);
     const isLoopback = (flags & IFF_LOOPBACK) !== 0;
     const details = addresses.get(index) ?? [];
-    const vlan = vlanOf(attributes);
+    const info = attributesOf(attributes.get(IFLA.LINKINFO) ?? new Uint8Array(0));
+    const vlan = vlanOf(attributes, info);
     return {
       name: textIn(attributes, IFLA.IFNAME) ?? String(index),
       index,
@@ -52,10 +61,16 @@ export function listInterfaces(): HostInterface[] {
       up: (flags & IFF_UP) !== 0 && (flags & IFF_LOWER_UP) !== 0,
       isLoopback,
       isEthernet: isLoopback || view.getUint16(2, true) === ARPHRD_ETHER,
+      isPort: PORT_KINDS.includes(textIn(info, INFO.SLAVE_KIND) ?? ''),
       details,
       ...(vlan && { vlan }),
     };
   });
+}
+
+/** Returns the interfaces that a device can use: they are up, have an address, and are no port of another interface. */
+export function usableInterfaces(all: readonly HostInterface[] = listInterfaces()): HostInterface[] {
+  return all.filter(({ up, addresses, isPort }) => up && addresses.length > 0 && !isPort);
 }
 
 /** Returns the interface with a name. @throws VerbsError ENODEV, with the names of those that exist */
@@ -81,11 +96,25 @@ export function refreshInterface(known: HostInterface, wanted: readonly string[]
   };
 }
 
-/** Returns the interface that has a local address. @throws VerbsError EADDRNOTAVAIL, with the existing addresses */
+/** Returns an interface with the addresses that a socket can be bound to. */
+export function withBindableAddresses(iface: HostInterface): HostInterface {
+  const isBindable = (address: string) =>
+    !iface.details.some((detail) => detail.address === address && detail.isTentative);
+  return {
+    ...iface,
+    addresses: iface.addresses.filter(isBindable),
+    details: iface.details.filter(({ isTentative }) => !isTentative),
+  };
+}
+
+/**
+ * Returns the interface that has a local address; its zone decides where several interfaces have it.
+ * @throws VerbsError EADDRNOTAVAIL, with the existing addresses
+ */
 export function interfaceByAddress(address: string): HostInterface {
   const wanted = ipText(ipBytes(address));
   const all = listInterfaces();
-  const found = all.find((candidate) => hasAddress(candidate, wanted));
+  const found = all.find((candidate) => isInZone(address, candidate) && hasAddress(candidate, wanted));
   if (!found)
     throw new VerbsError(
       'EADDRNOTAVAIL',
@@ -107,6 +136,7 @@ export function chooseInterface(options: { interface?: string; addresses?: reado
   if (found.addresses.length === 0)
     throw new VerbsError('EADDRNOTAVAIL', `${found.name} has no IP address, so it has no GID`);
   if (!addresses?.length) return found;
+  for (const address of addresses) checkZone(address, found);
   const wanted = addresses.map((address) => ipText(ipBytes(address)));
   const missing = wanted.find((address) => !hasAddress(found, address));
   if (missing !== undefined)
@@ -140,22 +170,22 @@ function listAddresses(): Map<number, InterfaceAddress[]> {
     const attributes = attributesOf(body, 8);
     // On a point-to-point interface IFA_ADDRESS is the peer's address.
     const bytes = attributes.get(IFA.LOCAL) ?? attributes.get(IFA.ADDRESS);
-    if (!bytes || ((numberIn(attributes, IFA.FLAGS) ?? 0) & IFA.F_DADFAILED) !== 0) continue;
+    const flags = numberIn(attributes, IFA.FLAGS) ?? 0;
+    if (!bytes || (flags & IFA.F_DADFAILED) !== 0) continue;
     const index = viewOf(body).getUint32(4, true);
     const list = found.get(index) ?? [];
-    list.push({ address: ipText(bytes), prefixLength: body[1] as number, scope: body[3] as number });
+    const isTentative = (flags & IFA.F_TENTATIVE) !== 0 && (flags & IFA.F_OPTIMISTIC) === 0;
+    list.push({ address: ipText(bytes), prefixLength: body[1] as number, scope: body[3] as number, isTentative });
     found.set(index, list);
   }
   return found;
 }
 
-function vlanOf(attributes: Attributes): HostInterface['vlan'] {
-  const info = attributes.get(IFLA.LINKINFO);
+/** @param info attributes of the kind of the interface */
+function vlanOf(attributes: Attributes, info: Attributes): HostInterface['vlan'] {
   const parent = numberIn(attributes, IFLA.LINK);
-  if (!info || parent === undefined) return undefined;
-  const nested = attributesOf(info);
-  const data = nested.get(IFLA.INFO_DATA);
-  if (textIn(nested, IFLA.INFO_KIND) !== 'vlan' || !data) return undefined;
+  const data = info.get(INFO.DATA);
+  if (parent === undefined || textIn(info, INFO.KIND) !== 'vlan' || !data) return undefined;
   const id = numberIn(attributesOf(data), IFLA.VLAN_ID);
   return id === undefined ? undefined : { id, parent };
 }

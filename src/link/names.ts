@@ -16,16 +16,17 @@ const FILE = 'names.lock';
 const OFFSET_BITS = 62;
 
 /**
- * Returns the names of an interface. Interfaces of two network namespaces are different ones.
+ * Returns the names of an interface. Interfaces of two network namespaces are different ones. An interface keeps its
+ * index when its name changes.
  * @param folders returns those of the file, once a name is needed. Two processes need one of them in common
  */
-export function interfaceNames(interfaceName: string, folders: () => readonly string[] = userFolders): HostNames {
+export function interfaceNames(ifindex: number, folders: () => readonly string[] = userFolders): HostNames {
   let found: readonly string[] | undefined;
   const files = () => {
     found ??= folders().map((folder) => join(folder, FILE));
     return found;
   };
-  const scope = `${readlinkSync('/proc/thread-self/ns/net')} ${interfaceName}`;
+  const scope = `${readlinkSync('/proc/thread-self/ns/net')} ${ifindex}`;
   const offset = (name: string) =>
     BigInt.asUintN(OFFSET_BITS, createHash('sha256').update(`${scope} ${name}`).digest().readBigUInt64LE());
   return {

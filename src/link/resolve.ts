@@ -24,6 +24,8 @@ export interface Route {
   readonly oif: number;
   /** Next hop; undefined if the destination is on the link itself. */
   readonly gateway?: Uint8Array;
+  /** Our address that the kernel prefers; undefined if it has none. */
+  readonly source?: Uint8Array;
   /** Whether the destination is an address of this host. */
   readonly isLocal: boolean;
   /** Hop limit that is set on the route. */
@@ -37,21 +39,20 @@ export const NEIGHBOUR_TIMEOUT_MS = 3000;
 const DISCARD_PORT = 9;
 
 const RTN_LOCAL = 2;
-const RTA = { DST: 1, SRC: 2, OIF: 4, GATEWAY: 5, METRICS: 8, VIA: 18, MTU: 2, HOPLIMIT: 10 } as const;
+const RTA = { DST: 1, SRC: 2, OIF: 4, GATEWAY: 5, PREFSRC: 7, METRICS: 8, VIA: 18, MTU: 2, HOPLIMIT: 10 } as const;
 
 /**
- * Returns the kernel's route to a destination. The source address selects the route as for a socket bound to it.
+ * Returns the kernel's route to a destination.
+ * @param source selects the route as for a socket bound to it; undefined: none
  * @param oif index of an interface: only routes through this interface are considered
  * @throws NetlinkError, usually ENETUNREACH
  */
-export function findRoute(destination: Uint8Array, source: Uint8Array, oif?: number): Route {
+export function findRoute(destination: Uint8Array, source: Uint8Array | undefined, oif?: number): Route {
   const family = destination.length === 4 ? AF_INET : AF_INET6;
   const bits = destination.length * 8;
-  const header = Uint8Array.of(family, bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  const attributes: [number, Uint8Array][] = [
-    [RTA.DST, destination],
-    [RTA.SRC, source],
-  ];
+  const header = Uint8Array.of(family, bits, source ? bits : 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  const attributes: [number, Uint8Array][] = [[RTA.DST, destination]];
+  if (source !== undefined) attributes.push([RTA.SRC, source]);
   if (oif !== undefined) attributes.push([RTA.OIF, u32(oif)]);
   const [reply] = netlinkRequest(RTM.GETROUTE, NLM.ACK, header, attributes);
   return routeOf(reply as NetlinkMessage);
@@ -148,11 +149,13 @@ function routeOf({ body }: NetlinkMessage): Route {
   const metrics = attributesOf(attributes.get(RTA.METRICS) ?? new Uint8Array(0));
   // RTA_VIA: the IPv6 next hop of an IPv4 route, after two bytes of address family.
   const gateway = attributes.get(RTA.GATEWAY) ?? attributes.get(RTA.VIA)?.subarray(2);
+  const source = attributes.get(RTA.PREFSRC);
   const hopLimit = numberIn(metrics, RTA.HOPLIMIT);
   const mtu = numberIn(metrics, RTA.MTU);
   return {
     oif: numberIn(attributes, RTA.OIF) ?? 0,
     isLocal: body[7] === RTN_LOCAL,
+    ...(source && { source: Uint8Array.from(source) }),
     ...(gateway && { gateway }),
     ...(hopLimit && { hopLimit }),
     ...(mtu && { mtu }),

@@ -8,7 +8,7 @@ import { type NativeUdpSockets, native } from '../native.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';
-import { chooseInterface, type HostInterface } from './interfaces.js';
+import { chooseInterface, type HostInterface, withBindableAddresses } from './interfaces.js';
 import type { LinkFeatures, Resolved } from './link.js';
 import { resolveRoute } from './resolve.js';
 import { DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
@@ -40,7 +40,8 @@ export class UdpLink extends SocketLink {
    */
   static open(options: UdpLinkOptions): UdpLink {
     const only = (options.addresses?.length ?? 0) > 0;
-    return new UdpLink(chooseInterface(options), options.bufferBytes ?? DEFAULT_BUFFER_BYTES, only);
+    const iface = chooseInterface(options);
+    return new UdpLink(only ? iface : withBindableAddresses(iface), options.bufferBytes ?? DEFAULT_BUFFER_BYTES, only);
   }
 
   private constructor(iface: HostInterface, bufferBytes: number, only: boolean) {
@@ -51,7 +52,9 @@ export class UdpLink extends SocketLink {
       if (result === 0) continue;
       sockets.close();
       throw errnoError(result, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
-        EADDRINUSE: `UDP port ${ROCE_PORT} of ${address} is taken by an rxe device of this host or by another card`,
+        EADDRINUSE:
+          `UDP port ${ROCE_PORT} of ${address} is taken by an rxe device of this host or by another program: use ` +
+          'another local address, or run as root, or with the capability CAP_NET_RAW, by which programs share addresses',
         EADDRNOTAVAIL: `${address} is no longer an address of this host`,
         EPERM: `opening UDP port ${ROCE_PORT} of ${address} is forbidden`,
       });
@@ -75,6 +78,11 @@ export class UdpLink extends SocketLink {
 
   protected async lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveRoute(this.interface, destination, source);
+  }
+
+  /** A tentative address can be bound later. */
+  protected override usable(iface: HostInterface): HostInterface {
+    return withBindableAddresses(iface);
   }
 
   protected override lastFrameSocket(source: string): number {

@@ -29,14 +29,14 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-const names = (...folders: string[]) => interfaceNames('names0', () => folders);
+const names = (...folders: string[]) => interfaceNames(1000, () => folders);
 
 test('a name has one owner until it is released; other names and interfaces do not matter', () => {
   const [one, other] = [names(folder), names(folder)];
   const release = one.bind('port/1') as () => void;
   expect([one.isBound('port/1'), other.isBound('port/1'), other.isBound('port/2')]).toEqual([true, true, false]);
   expect([one.bind('port/1'), other.bind('port/1')]).toEqual([undefined, undefined]);
-  const elsewhere = interfaceNames('names1', () => [folder]);
+  const elsewhere = interfaceNames(1001, () => [folder]);
   expect(elsewhere.isBound('port/1')).toBe(false);
   elsewhere.bind('port/1')?.();
   release();
@@ -57,7 +57,7 @@ test('one common folder suffices, and a folder that is refused later leaves noth
 
 test('a killed process leaves no name behind, and no file that anybody must remove', async () => {
   const program = `const { interfaceNames } = await import('${MODULE}');
-    interfaceNames('names0', () => ['${folder}']).bind('a');
+    interfaceNames(1000, () => ['${folder}']).bind('a');
     console.log('bound');
     setInterval(() => {}, 1000);`;
   const child = spawn(NODE[0], [...NODE.slice(1), program], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -116,7 +116,7 @@ testIf(netPrivilege(), 'another user neither takes names nor sees them', () => {
     process.setgroups([]);
     process.setgid(65534);
     process.setuid(65534);
-    const here = interfaceNames('names0', () => ['${folder}']);
+    const here = interfaceNames(1000, () => ['${folder}']);
     console.log(here.isBound('a'), here.bind('a') !== undefined, here.bind('b') !== undefined);`;
   const env = { ...process.env, XDG_RUNTIME_DIR: folder };
   expect(execFileSync(NODE[0], [...NODE.slice(1), program], { encoding: 'utf8', env })).toBe('false true true\n');

@@ -106,10 +106,18 @@ export class PeerNamespace {
     const holder = spawn('unshare', ['--net', 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
     while (netOf(holder.pid as number) === netOf('self')) await new Promise((resolve) => setTimeout(resolve, 5));
     const it = new PeerNamespace(holder, near, far, [`10.${net}.0.2`, `fd00:${net}::2`]);
-    const up = (dev: string, n: number) => `ip link set lo up; ${upCommand(dev, net, n, mtu)}`;
-    sh(`ip link add ${near} type veth peer name ${far}; ip link set ${far} netns ${holder.pid}; ${up(near, 1)}`);
-    it.sh(up(far, 2));
+    it.sh('ip link set lo up');
+    it.connect(near, far, net, mtu);
     return it;
+  }
+
+  /** Adds another pair of interfaces, with the addresses of `net`. */
+  connect(near: string, far: string, net: number, mtu = 1500): void {
+    sh(
+      `ip link add ${near} type veth peer name ${far}; ip link set ${far} netns ${this.#holder.pid}; ` +
+        upCommand(near, net, 1, mtu),
+    );
+    this.sh(upCommand(far, net, 2, mtu));
   }
 
   /** Runs a command in the peer's namespace. */

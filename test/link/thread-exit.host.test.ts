@@ -103,7 +103,7 @@ test('a descriptor that was closed is not closed again, as its number may be in 
 });
 
 test('a name that is released twice takes no other away', () => {
-  const names = interfaceNames(`ended-${process.pid}`);
+  const names = interfaceNames(process.pid);
   const release = names.bind('first') as () => void;
   release();
   const releaseSecond = names.bind('second') as () => void;

@@ -8,6 +8,7 @@ import type { Card } from '../../device/card.js';
 import { AvOffset, LIMITS } from '../../device/codes.js';
 import { VerbsError } from '../../errors.js';
 import type { Link, Resolved } from '../../link/link.js';
+import { checkZone } from '../../link/zones.js';
 import { inspectAs } from '../diagnose/describe.js';
 import type { GidEntry } from './gid.js';
 
@@ -129,7 +130,11 @@ export class ResolvedAddress {
   }
 }
 
-/** Resolves an address. @throws TypeError, RangeError for a wrong attribute; VerbsError EINVAL, EHOSTUNREACH */
+/**
+ * Resolves an address.
+ * @throws TypeError, RangeError for a wrong attribute; VerbsError EINVAL, EHOSTUNREACH; EADDRNOTAVAIL for the zone of
+ * another interface
+ */
 export async function resolveAddress(
   attr: AhAttr,
   gids: readonly GidEntry[],
@@ -140,6 +145,7 @@ export async function resolveAddress(
   if (typeof grh?.dgid !== 'string') throw wrongType('ahAttr.grh.dgid', grh?.dgid, 'a GID or IP address as text');
   checkOptions('ahAttr', attr, { grh: nested(ROUTE_CHECKS), sl: anything }, 'ahAttr.');
   const dgid = gidText(grh.dgid);
+  checkZone(grh.dgid, link.interface);
   const trafficClass = checkInteger('ahAttr.grh.trafficClass', grh.trafficClass ?? 0, 0, 255);
   const flowLabel = checkInteger('ahAttr.grh.flowLabel', grh.flowLabel ?? 0, 0, 0xfffff);
   const hopLimit = grh.hopLimit === undefined ? undefined : checkInteger('ahAttr.grh.hopLimit', grh.hopLimit, 1, 255);
