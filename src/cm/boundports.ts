@@ -9,6 +9,19 @@ const COUNT = EPHEMERAL.to - EPHEMERAL.from;
 /** Random ports that are tried. Unless nearly all are in use, a free one is found. */
 const MAX_TRIES = 10 * COUNT;
 
+/**
+ * Returns a random port that is free.
+ * @param random returns random numbers of 24 bits
+ * @throws VerbsError EADDRINUSE when no port is free
+ */
+export function randomFreePort(space: PortSpaceName, random: () => number, isTaken: (port: number) => boolean): number {
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    const port = EPHEMERAL.from + (random() % COUNT);
+    if (!isTaken(port)) return port;
+  }
+  throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
+}
+
 const ofDevices = new WeakMap<DeviceBase, BoundPorts>();
 
 /** Clients and listeners can share a port. */
@@ -55,11 +68,8 @@ export class BoundPorts {
   }
 
   #free(space: PortSpaceName): number {
-    for (let tries = 0; tries < MAX_TRIES; tries++) {
-      const port = EPHEMERAL.from + (this.#random() % COUNT);
-      if (!this.#counts.has(keyOf(space, port)) && !this.isListening(space, port)) return port;
-    }
-    throw new VerbsError('EADDRINUSE', `all ${space} ports are in use`);
+    const isTaken = (port: number) => this.#counts.has(keyOf(space, port)) || this.isListening(space, port);
+    return randomFreePort(space, this.#random, isTaken);
   }
 }
 

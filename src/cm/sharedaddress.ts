@@ -22,7 +22,8 @@ interface Reservation {
 
 const PREFIXES = 256;
 const prefixName = (prefix: number) => `cm/id/${prefix}`;
-const serviceName = (space: PortSpaceName, port: number, gid: string) => `cm/${space}/${port}/${gidText(gid)}`;
+/** Returns the name of the host that a listener's port is on an address. */
+export const serviceName = (space: PortSpaceName, port: number, gid: string) => `cm/${space}/${port}/${gidText(gid)}`;
 
 /** The MAD agent of a device has one. */
 export class SharedAddress implements OtherCards {

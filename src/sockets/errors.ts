@@ -3,6 +3,7 @@ import { constants } from 'node:os';
 import { show } from '../base/options.js';
 import { withDetails } from '../errors.js';
 import { CmError, VerbsError, WcError } from '../index.js';
+import { NetlinkError } from '../link/netlink.js';
 
 /** An error of a call to the kernel, as Node.js makes it. */
 export interface SystemError extends Error {
@@ -61,6 +62,8 @@ export function failureOf(cause: Error): Error {
   return systemError('read', isSilent ? 'ETIMEDOUT' : 'ECONNRESET', { cause });
 }
 
+const reasonOf = ({ code, message }: VerbsError) => message.replace(`${code}: `, '');
+
 /** Codes of `connect` whose meaning is that of TCP. */
 const PLAIN = ['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'ECONNRESET'];
 
@@ -68,11 +71,21 @@ const PLAIN = ['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'ECONNRESET'];
 export function connectError(cause: Error, address: string, port: number): Error {
   if (!(cause instanceof VerbsError)) return cause;
   const isPlain = PLAIN.includes(cause.code) || (cause instanceof CmError && cause.reason === 'INVALID_SERVICE_ID');
-  const reason = cause.message.replace(`${cause.code}: `, '');
+  const reason = reasonOf(cause);
   const hint =
     cause.code === 'ENOMEM' ? `${reason} (memoryBytes of openDevice, or of net.configure, is the size of all)` : reason;
   const detail = isPlain ? {} : { detail: hint };
   return systemError('connect', cause.code, { cause, address, port, ...detail });
+}
+
+/** Returns the error of a message for its cause. */
+export function sendError(cause: Error, address: string, port: number): Error {
+  if (!(cause instanceof VerbsError)) return cause;
+  const { cause: first } = cause;
+  // of the route: as the system tells it
+  if (first instanceof NetlinkError) return systemError('send', first.code, { cause, address, port });
+  const detail = reasonOf(cause);
+  return systemError('send', cause.code, { cause, address, port, detail });
 }
 
 /** Texts of Node.js for the errors of `listen` (uv_strerror). */
@@ -86,7 +99,10 @@ export function listenError(cause: Error, host: string | undefined, port: number
   if (!(cause instanceof VerbsError && cause.code in LISTEN_TEXTS))
     return withDetails(cause, { syscall: 'listen' }) as Error;
   const text = LISTEN_TEXTS[cause.code];
-  return systemError('listen', cause.code, { cause, text, address: host ?? '::', ...(port !== 0 && { port }) });
+  // of another program, which Node.js does not know of
+  const detail = cause.syscall === 'openDevice' ? { detail: reasonOf(cause) } : {};
+  const at = { address: host ?? '::', ...(port !== 0 && { port }) };
+  return systemError('listen', cause.code, { cause, text, ...at, ...detail });
 }
 
 /** An error of a call, with a code of Node.js. */

@@ -8,6 +8,7 @@ import { within } from '../base/within.js';
 import { toError } from '../cm/qpstates.js';
 import { type DeviceUse, useDevice } from '../deviceuse.js';
 import { type CmId, createCmId, type Device, type Qp, VerbsError } from '../index.js';
+import { withZone } from '../link/zones.js';
 import { untilDisconnected } from '../transport/disconnect.js';
 import { PeerWatch, type PeerWatchOptions, WATCHED } from '../transport/peerwatch.js';
 import { failureOf, isNoMemory } from './errors.js';
@@ -81,7 +82,7 @@ export class StreamConnection {
    */
   async connect(given: Device | undefined, { address, port, localAddress, localPort = 0 }: Ends): Promise<void> {
     try {
-      const use = await useDevice(given, address);
+      const use = await useDevice(given, { peer: address, local: localAddress });
       // `close` does not know it
       if (this.#state !== 'opening') await use.close();
       this.#assertOpening();
@@ -158,7 +159,7 @@ export class StreamConnection {
 
   /** Our address; undefined before there is one, and after the close. */
   get local(): CmId['localAddress'] {
-    return this.#id?.localAddress;
+    return this.#id && zoned(this.#id, this.#id.localAddress);
   }
 
   /** The peer's address, also after the close; undefined before the connection is established. */
@@ -278,7 +279,7 @@ export class StreamConnection {
   #establish(id: CmId): void {
     this.#assertOpening();
     this.#setState('established');
-    this.#remote = id.remoteAddress;
+    this.#remote = zoned(id, id.remoteAddress);
   }
 
   /** Allocates the memory and the queue pair of the connection. */
@@ -350,4 +351,9 @@ export class StreamConnection {
     this.#onIdle?.();
     if (wasOpen) this.#listener.onDisconnected(isComplete);
   }
+}
+
+/** Returns an end of a connection with the zone of a link-local address, by which a program can connect to it. */
+function zoned({ device }: CmId, end: CmId['localAddress']): CmId['localAddress'] {
+  return end && { ...end, address: withZone(end.address, (device as Device).link.interface) };
 }

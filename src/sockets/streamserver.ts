@@ -3,13 +3,19 @@ import { lookup } from 'node:dns/promises';
 import { captureRejectionSymbol, EventEmitter } from 'node:events';
 import { isIP, isIPv6 } from 'node:net';
 import { whenAborted } from '../base/abort.js';
+import { ipBytes, ipText } from '../base/address.js';
 import { Deferred } from '../base/deferred.js';
 import { type Checks, checkBoolean, checkOptions, hostName, integer } from '../base/options.js';
-import { nextTick } from '../base/timers.js';
+import { type Closable, Scope } from '../base/scope.js';
+import { clearInterval, nextTick, setInterval } from '../base/timers.js';
 import { callProgram } from '../base/uncaught.js';
-import { WAIT_CHECKS } from '../base/waiting.js';
-import { type DeviceUse, useDevice } from '../deviceuse.js';
-import { type CmId, createCmId, type Device } from '../index.js';
+import { MAX_TIMER_MS, WAIT_CHECKS } from '../base/waiting.js';
+import { type ServicePort, servicePort } from '../cm/hostport.js';
+import { type DeviceUse, isWildcard } from '../deviceuse.js';
+import { onEachDevice } from '../eachdevice.js';
+import { type CmAddress, type CmId, createCmId, type Device, VerbsError } from '../index.js';
+import { interfaceByAddress } from '../link/interfaces.js';
+import { withZone } from '../link/zones.js';
 import { acceptAll, refuse } from '../transport/acceptor.js';
 import { memoryShares } from '../transport/memoryshares.js';
 import { listenArguments } from './callarguments.js';
@@ -45,7 +51,10 @@ export const SERVER_CHECKS: Checks<SocketServerOptions> = {
 export interface SocketListenOptions {
   /** Port, in the port space of rdma_cm; 0 or undefined for any. A text with the number is a port, too. */
   readonly port: number | undefined;
-  /** Name or address of ours. Default: all addresses of the device. */
+  /**
+   * Name or address of ours. Default, and with `::`: all addresses of the device; without a device, of all interfaces
+   * of the host, also of those that appear later. `0.0.0.0`: all IPv4 addresses.
+   */
   readonly host?: string;
   /** Connections that may wait to be accepted. Default 511. */
   readonly backlog?: number;
@@ -116,7 +125,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   /** Whether the server listens. */
   get listening(): boolean {
-    return this.#listening?.id !== undefined;
+    return this.#listening?.local !== undefined;
   }
 
   /**
@@ -136,8 +145,11 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     if (listener) this.once('listening', listener);
     const listening = new Listening({ ...checked, port: Number(checked.port) }, this.#last, () => this.close());
     this.#last = listening;
+    listening.keepAwake(this.#isRefed);
+    const { host } = checked;
     try {
-      this.#bindAtOnce(listening);
+      // `address` tells the port at once, as that of Node.js, unless the host is to be looked up
+      if (host === undefined || isIP(host) !== 0) this.#bind(listening, host);
     } catch (error) {
       nextTick(() => this.#fail(listening, error as Error));
       return this;
@@ -148,8 +160,8 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
 
   /** Our address and port; null before the server has them: at once, unless the host is to be looked up. */
   address(): SocketAddress | null {
-    const local = this.#listening?.id?.localAddress;
-    return local ? { ...local, family: isIPv6(local.address) ? 'IPv6' : 'IPv4' } : null;
+    const local = this.#listening?.local;
+    return local ? { address: local.address, family: isIPv6(local.address) ? 'IPv6' : 'IPv4', port: local.port } : null;
   }
 
   /** Counts the open connections. */
@@ -184,14 +196,14 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   /** Keeps the process running while the server listens. This is the default. */
   ref(): this {
     this.#isRefed = true;
-    this.#listening?.id?.channel.ref();
+    this.#listening?.keepAwake(true);
     return this;
   }
 
   /** Lets the process exit although the server listens. */
   unref(): this {
     this.#isRefed = false;
-    this.#listening?.id?.channel.unref();
+    this.#listening?.keepAwake(false);
     return this;
   }
 
@@ -200,57 +212,55 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     return this.#last?.isWanted ? this.#last : undefined;
   }
 
-  /** All addresses of a device of the program need no wait: `address` tells the port at once, as that of Node.js. */
-  #bindAtOnce(listening: Listening): void {
+  /** @param host address of ours @throws VerbsError EADDRNOTAVAIL, EADDRINUSE */
+  #bind(listening: Listening, host: string | undefined): void {
     const { device } = this.#options;
-    const { host } = listening.options;
-    if (device !== undefined && (host === undefined || isIP(host) !== 0)) this.#bind(listening, device, host);
-  }
-
-  #bind(listening: Listening, device: Device, host = '::'): void {
-    const id = createCmId(device);
-    listening.id = id;
-    if (!this.#isRefed) id.channel.unref();
-    id.bindNow(host, listening.options.port);
+    if (device === undefined) listening.bindToHost(host);
+    else listening.bindTo(device, host);
   }
 
   async #listen(listening: Listening): Promise<void> {
-    const { host, backlog } = listening.options;
-    const { device } = this.#options;
+    const { host } = listening.options;
     try {
       await listening.portIsFree;
-      if (listening.id === undefined) {
-        const address = host !== undefined && isIP(host) === 0 ? (await lookup(host)).address : host;
-        const use = await useDevice(device, address);
-        listening.use(use);
+      if (listening.local === undefined) {
+        const { address } = await lookup(host as string);
         if (!listening.isWanted) return;
-        this.#bind(listening, use.device, address);
+        this.#bind(listening, address);
       }
-      await listening.id?.listen({ backlog: backlog || BACKLOG });
+      await listening.open(this.#options.device, (use) => this.#listenOn(use, listening));
     } catch (error) {
       if (listening.isWanted) this.#fail(listening, error as Error);
       return;
     }
-    if (!listening.isWanted) return;
-    void acceptAll(
-      listening.id as CmId,
-      (request) => this.#accept(request, listening),
-      (error) => this.#onDeviceFailure(error),
-    );
     nextTick(() => {
       if (listening.isWanted) this.emit('listening');
     });
   }
 
-  async #accept(id: CmId, listening: Listening): Promise<void> {
+  #listenOn(use: DeviceUse, listening: Listening): Promise<Closable> {
+    return Scope.open(async (scope) => {
+      const id = scope.add(listening.idOn(use.device));
+      listening.bindId(id);
+      await id.listen({ backlog: listening.options.backlog || BACKLOG });
+      void acceptAll(
+        id,
+        (request) => this.#accept(request, use, listening),
+        (error) => this.#onDeviceFailure(error),
+      );
+      return id;
+    });
+  }
+
+  async #accept(id: CmId, use: DeviceUse, listening: Listening): Promise<void> {
     const isFull = this.maxConnections !== undefined && this.#sockets.size + this.#pending >= this.maxConnections;
-    const [memory, client] = [memoryShares(id.device as Device), id.remoteAddress?.address ?? ''];
+    const [memory, client] = [memoryShares(use.device), id.remoteAddress?.address ?? ''];
     if (!listening.isWanted || isFull || !memory.take(client, this.#connectionBytes)) {
       if (listening.isWanted) callProgram(() => this.emit('drop', dropped(id)), false);
       await refuse(id, { reason: 'NO_RESOURCES' });
       return;
     }
-    const release = listening.retain(() => memory.release(client, this.#connectionBytes));
+    const release = listening.retain(use, () => memory.release(client, this.#connectionBytes));
     const { pauseOnConnect, captureRejections: _, ...options } = this.#options;
     const socket = this.newSocket(options);
     this.#pending++;
@@ -305,16 +315,22 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
   }
 }
 
-/** A call of `listen`: its id, and the device that the id and the accepted sockets use. */
+/** A call of `listen`: its address, and what listens on the devices that have it. */
 class Listening {
-  id: CmId | undefined;
+  /** The address and port; undefined before the host is looked up. */
+  local: { readonly address: string; readonly port: number } | undefined;
   /** Resolves when it has left the port; undefined while it is wanted. */
   ended: Promise<void> | undefined;
   /** Resolves when the call before has left the port. */
   readonly portIsFree: Promise<void> | undefined;
   readonly #freed = new Deferred<void>();
   readonly #forgetSignal: () => void;
-  #device: DeviceUse | undefined;
+  /** Of a device of the program: it is bound before it listens. */
+  #boundId: CmId | undefined;
+  #port: ServicePort | undefined;
+  #opening: Promise<Closable> | undefined;
+  /** Keeps the process running. */
+  #awake: NodeJS.Timeout | undefined;
   /** The call itself, and the sockets. */
   #users = 1;
 
@@ -338,32 +354,75 @@ class Listening {
     return this.#freed.promise;
   }
 
-  /** Uses a device as long as there are users. */
-  use(device: DeviceUse): void {
-    this.#device = device;
-    if (this.#users === 0) void device.close().then(() => this.#freed.resolve());
+  /** Whether the call keeps the process running, until its end. */
+  keepAwake(isAwake: boolean): void {
+    clearInterval(this.#awake);
+    this.#awake = isAwake && this.isWanted ? setInterval(() => {}, MAX_TIMER_MS) : undefined;
   }
 
-  /** Adds a user. @returns a function that removes it */
-  retain(onRelease: () => void): () => void {
+  /** Takes addresses of the host, whose devices are opened later. @throws VerbsError EADDRNOTAVAIL, EADDRINUSE */
+  bindToHost(host: string | undefined): void {
+    const address = isWildcard(host) ? (host ?? '::') : withZone(ipText(ipBytes(host)), interfaceByAddress(host));
+    this.#port = servicePort('TCP', this.options.port, false);
+    this.local = { address, port: this.#port.port };
+  }
+
+  /** Takes addresses of a device. @throws as `id.bindAddr` */
+  bindTo(device: Device, host = '::'): void {
+    this.#boundId = createCmId(device);
+    this.#boundId.bindNow(host, this.options.port);
+    this.local = this.#boundId.localAddress;
+  }
+
+  /** Opens a listener on each device that has the address. @throws as `onEachDevice` */
+  async open(device: Device | undefined, listenOn: (use: DeviceUse) => Promise<Closable>): Promise<void> {
+    this.#opening = onEachDevice(device, this.local?.address, listenOn);
+    await this.#opening;
+  }
+
+  /** Returns an id for a device. @throws as `createCmId`; VerbsError ECANCELED after the end */
+  idOn(device: Device): CmId {
+    if (!this.isWanted) throw new VerbsError('ECANCELED', 'the server was closed');
+    const id = this.#boundId ?? createCmId(device);
+    // the call keeps the process running, also without a device
+    id.channel.unref();
+    return id;
+  }
+
+  /** Binds an id, if it is not bound. @throws as `id.bindAddr` */
+  bindId(id: CmId): void {
+    const { address, port } = this.local as CmAddress;
+    if (id !== this.#boundId) id.bindNow(address, port);
+  }
+
+  /** Adds a user, who uses a device. @returns a function that removes it */
+  retain(use: DeviceUse, onRelease: () => void): () => void {
     this.#users++;
+    const own = use.share();
     return () => {
       onRelease();
-      this.#release();
+      void own.close().then(() => this.#release());
     };
   }
 
-  /** Listens no more. The device stays open for the sockets. A second call does nothing. */
+  /** Listens no more. The devices stay open for the sockets. A second call does nothing. */
   end(): void {
     if (!this.isWanted) return;
     this.#forgetSignal();
-    this.ended = Promise.resolve(this.id?.close());
-    void this.ended.then(() => this.#release());
+    this.ended = this.#end();
+    this.keepAwake(false);
+  }
+
+  async #end(): Promise<void> {
+    const opened = await this.#opening?.catch(() => undefined);
+    await opened?.close();
+    await this.#boundId?.close();
+    this.#port?.close();
+    this.#release();
   }
 
   #release(): void {
-    if (--this.#users > 0) return;
-    void Promise.resolve(this.#device?.close()).then(() => this.#freed.resolve());
+    if (--this.#users === 0) this.#freed.resolve();
   }
 }
 

@@ -180,7 +180,7 @@ export abstract class StreamSocket extends Duplex {
   /** Returns our address, or an empty object before there is one. */
   address(): SocketAddress | Record<string, never> {
     const { localAddress: address, localPort: port, localFamily: family } = this;
-    return address !== undefined && port !== undefined && family !== undefined ? { address, port, family } : {};
+    return address !== undefined && port !== undefined && family !== undefined ? { address, family, port } : {};
   }
 
   /**

@@ -1,11 +1,12 @@
 /** The passive end of a protocol: a listener of rdma_cm, and its requests. */
 import { Scope } from '../base/scope.js';
 import { type CmId, type CmIdOptions, createCmId } from '../cm/cmid.js';
+import { lookupHost } from '../link/peer.js';
 import type { Context } from '../verbs/objects/context.js';
 
 /** The address that a service listens on. */
 export interface ListenAddress {
-  /** An address of the device, `0.0.0.0` or `::`. Default `::`: all of its addresses. */
+  /** A name or address of the device, `0.0.0.0` or `::`. Default `::`: all of its addresses. */
   readonly host?: string | undefined;
   /** Port of rdma_cm's TCP port space; 0 for any. */
   readonly port: number;
@@ -13,12 +14,12 @@ export interface ListenAddress {
   readonly backlog?: number;
 }
 
-/** Listens. @throws as `id.bindAddr` and `id.listen`; nothing is left open then */
+/** Listens. @throws as `lookupHost`, `id.bindAddr` and `id.listen`; nothing is left open then */
 export function listen(device: Context, at: ListenAddress, options?: CmIdOptions): Promise<CmId> {
   const { host = '::', port, backlog } = at;
   return Scope.open(async (scope) => {
     const id = scope.add(createCmId(device, options));
-    await id.bindAddr(host, port);
+    await id.bindAddr(await lookupHost(host), port);
     await id.listen(backlog === undefined ? {} : { backlog });
     return id;
   });

@@ -14,7 +14,7 @@ afterEach(() => {
 
 /** @returns the size of the memory of a device that is opened now */
 async function memoryOfNext(): Promise<number> {
-  const use = await useDevice(undefined, HOST);
+  const use = await useDevice(undefined, { peer: HOST });
   const { memoryBytes } = use.device.query();
   await use.close();
   return memoryBytes;

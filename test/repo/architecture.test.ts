@@ -80,7 +80,7 @@ describe('the facade', () => {
   const transport = ['src/transport', ...cm];
   const message = ['src/protocols/message', ...transport];
   const datagram = ['src/datagram', ...message];
-  const protocols = ['src/index', 'src/deviceuse', ...transport];
+  const protocols = ['src/index', 'src/deviceuse', 'src/eachdevice', ...transport];
 
   test('imports point downwards: cli, protocols, sockets, index, opendevice, datagram, message, transport, cm, …', () => {
     const wrong = violations(sources('src', '.ts'), {
@@ -113,6 +113,7 @@ describe('the facade', () => {
       ),
       'build/scriptgrammar': [],
       'src/deviceuse': ['src/index', ...verbs],
+      'src/eachdevice': ['src/deviceuse', 'src/index', ...verbs],
       'src/sockets': protocols,
       'src/protocols/rsocket': ['src/sockets', ...protocols],
       'src/protocols/valkey': ['src/sockets', ...protocols],

@@ -68,7 +68,7 @@ async function echoes(socket: Socket, data: Buffer): Promise<boolean> {
 }
 
 async function manySockets(): Promise<void> {
-  const use = await useDevice(undefined, HOST);
+  const use = await useDevice(undefined, { peer: HOST });
   let drops = 0;
   const server = createServer((socket) => socket.pipe(socket)).on('drop', () => drops++);
   await once(server.listen(0, HOST), 'listening');

@@ -7,6 +7,7 @@ import { clearTimeout, performance, setTimeout } from '../../base/timers.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../../base/waiting.js';
 import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
 import type { Device } from '../../index.js';
+import { lookupHost } from '../../link/peer.js';
 import { Channel, CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
 import { RpcError } from './status.js';
@@ -97,10 +98,11 @@ export class RpcClient {
     const { host, port = RPC_PORT, device, timeout = 10_000, signal, peerTimeout } = checked;
     const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024 } = checked;
     return Scope.open(async (scope) => {
-      const use = scope.add(await useDevice(device, host));
+      const address = await lookupHost(host);
+      const use = scope.add(await useDevice(device, { peer: address }));
       const wait = { timeout, ...(signal && { signal }) };
       const options = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
-      const connection = await use.device.connect({ host, port, ...options, ...wait });
+      const connection = await use.device.connect({ host: address, port, ...options, ...wait });
       if (!isOurs(connection)) {
         connection.destroy();
         throw new RpcError('UNAVAILABLE', `${host}:${port} is no server of wasm-roce/rpc`);

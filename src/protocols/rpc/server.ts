@@ -1,11 +1,13 @@
 /** A server: listens, and has a ServedClient for each connection. */
 
 import { type Checks, callable, checkOptions, hostName, integer, object } from '../../base/options.js';
-import { Scope } from '../../base/scope.js';
+import { type Closable, Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import { MAX_TIMER_MS } from '../../base/waiting.js';
-import { type DeviceUse, openedDevice, useDevice } from '../../deviceuse.js';
+import { type ServicePort, servicePort } from '../../cm/hostport.js';
+import { type DeviceUse, openedDevice } from '../../deviceuse.js';
+import { onEachDevice } from '../../eachdevice.js';
 import type { Connection, Device, Server } from '../../index.js';
 import { memoryShares } from '../../transport/memoryshares.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
@@ -15,9 +17,9 @@ import { checkMethodName } from './wire.js';
 
 /** Options of `createServer`. */
 export interface RpcServerOptions {
-  /** Device. Default: one that the server opens. */
+  /** Device. Default: those that the server opens, one for each interface. */
   readonly device?: Device;
-  /** Local address to listen on. Default: all of the device. */
+  /** Name or address of ours. Default: all of the device; without a device, those of all interfaces of the host. */
   readonly host?: string;
   /** Port of rdma_cm; 0 = any free port. Default 7473. */
   readonly port?: number;
@@ -63,43 +65,54 @@ const CONNECTION_BYTES = 8192;
 /** A server; `createServer` makes it. */
 export class RpcServer {
   readonly #options: RpcServerOptions;
-  readonly #use: DeviceUse;
-  readonly #server: Server;
+  readonly #limits: Omit<Limits, 'memory'>;
+  readonly #port: ServicePort;
+  /** One for each device. */
+  readonly #servers = new Set<Server>();
   readonly #clients = new Set<ServedClient>();
-  readonly #limits: Limits;
+  /** The devices, with their servers. */
+  #devices: Closable | undefined;
   #closed: Promise<void> | undefined;
 
-  private constructor(options: RpcServerOptions, use: DeviceUse, server: Server, limits: Limits) {
+  private constructor(options: RpcServerOptions) {
+    const { methods = {}, streams = {}, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = options;
+    const { device, port = RPC_PORT, maxMessageBytes = MAX_MESSAGE_BYTES } = options;
+    for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
     this.#options = options;
-    this.#use = use;
-    this.#server = server;
-    this.#limits = limits;
-    server.on('connection', (connection) => this.#serve(connection));
+    this.#limits = { maxMessageBytes, calls: new Counts(maxCalls), pendingBytes: Shares.of(maxPendingBytes) };
+    this.#port = servicePort('TCP', port, device !== undefined);
   }
 
   /** @internal */
   static async open(options: RpcServerOptions): Promise<RpcServer> {
-    const checked = checkOptions('createServer', options, CHECKS);
-    const { device, host, port = RPC_PORT, methods = {}, streams = {} } = checked;
-    const { maxMessageBytes = MAX_MESSAGE_BYTES, maxCalls = 1024, maxPendingBytes = 2 ** 28, peerTimeout } = checked;
-    for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
+    const server = new RpcServer(checkOptions('createServer', options, CHECKS));
     return Scope.open(async (scope) => {
-      const use = scope.add(await useDevice(device, host));
-      const where = { port, ...(host !== undefined && { host }) };
-      const accept = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
-      const server = await use.device.listen({ ...where, accept });
-      return new RpcServer(checked, use, server, {
-        maxMessageBytes,
-        calls: new Counts(maxCalls),
-        pendingBytes: Shares.of(maxPendingBytes),
-        memory: memoryShares(use.device),
-      });
+      scope.add(server);
+      const { device, host } = server.#options;
+      server.#devices = await onEachDevice(device, host, (use, address) => server.#listen(use, address));
+      return server;
     });
+  }
+
+  async #listen({ device }: DeviceUse, host: string | undefined): Promise<Closable> {
+    const { peerTimeout } = this.#options;
+    const accept = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
+    const server = await device.listen({ port: this.#port.port, ...(host !== undefined && { host }), accept });
+    const limits = { ...this.#limits, memory: memoryShares(device) };
+    server.on('connection', (connection) => this.#serve(connection, limits));
+    this.#servers.add(server);
+    return {
+      close: async () => {
+        this.#servers.delete(server);
+        await server.close();
+      },
+    };
   }
 
   /** Port of rdma_cm on which the server listens. */
   get port(): number {
-    return this.#server.address.port;
+    const [server] = this.#servers;
+    return server?.address.port ?? this.#port.port;
   }
 
   /** Number of clients that are connected. */
@@ -119,17 +132,19 @@ export class RpcServer {
   }
 
   async #close(): Promise<void> {
-    await this.#server.close();
+    // closed while clients are connected, devices would disconnect them
+    await Promise.all([...this.#servers].map((server) => server.close()));
     await Promise.all([...this.#clients].map((client) => client.close()));
-    await this.#use.close();
+    await this.#devices?.close();
+    this.#port.close();
   }
 
-  #serve(connection: Connection): void {
+  #serve(connection: Connection, limits: Limits): void {
     if (!isOurs(connection)) {
       connection.destroy();
       return;
     }
-    const { memory } = this.#limits;
+    const { memory } = limits;
     const { remoteAddress: address } = connection;
     if (!memory.take(address, CONNECTION_BYTES)) {
       connection.destroy();
@@ -137,7 +152,7 @@ export class RpcServer {
     }
     const { methods = {}, streams = {}, onError } = this.#options;
     const handlers: Handlers = { methods: new Map(Object.entries(methods)), streams: new Map(Object.entries(streams)) };
-    const client = new ServedClient(connection, handlers, this.#limits, (error) => {
+    const client = new ServedClient(connection, handlers, limits, (error) => {
       this.#clients.delete(client);
       memory.release(address, CONNECTION_BYTES);
       const { cause } = error as { cause?: Error };

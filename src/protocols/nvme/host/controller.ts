@@ -145,7 +145,7 @@ export class NvmeController extends EventEmitter<NvmeControllerEvents> {
     const { host } = settings;
     const address = isIP(host) ? host : (await lookup(host)).address;
     return Scope.open(async (scope) => {
-      const { device } = scope.add(await useDevice(settings.device, address));
+      const { device } = scope.add(await useDevice(settings.device, { peer: address }));
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
       return new NvmeController(settings, { scope, device, address, pd, buffers });

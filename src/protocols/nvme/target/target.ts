@@ -6,9 +6,11 @@
  */
 
 import { array, type Checks, callable, checkOptions, hostName, integer, required } from '../../../base/options.js';
-import { Scope } from '../../../base/scope.js';
+import { type Closable, Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
-import { openedDevice, useDevice } from '../../../deviceuse.js';
+import { type ServicePort, servicePort } from '../../../cm/hostport.js';
+import { type DeviceUse, openedDevice } from '../../../deviceuse.js';
+import { onEachDevice } from '../../../eachdevice.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { acceptAll, listen } from '../../../transport/acceptor.js';
 import { WATCHED } from '../../../transport/peerwatch.js';
@@ -38,9 +40,9 @@ import type { Subsystem } from './subsystem.js';
 
 /** Options of `createTarget`. */
 export interface NvmeTargetOptions {
-  /** Device. Default: one that the target opens. */
+  /** Device. Default: those that the target opens, one for each interface. */
   readonly device?: Device;
-  /** Local address to listen on. Default: all of the device. */
+  /** Name or address of ours. Default: all of the device; without a device, those of all interfaces of the host. */
   readonly host?: string;
   /** Port of rdma_cm; 0 = any free port. Default 4420. */
   readonly port?: number;
@@ -70,11 +72,10 @@ const IN_DATA = 0x10000;
 /** A target of NVMe over RDMA. `createTarget` makes it. */
 export class NvmeTarget {
   readonly #options: NvmeTargetOptions;
-  readonly #scope: Scope;
   readonly #subsystems: ReadonlyMap<string, Subsystem>;
-  readonly #pd: Pd;
-  readonly #buffers: TransferBuffers;
-  readonly #listener: CmId;
+  readonly #port: ServicePort;
+  /** One for each device. */
+  readonly #listeners = new Set<CmId>();
   readonly #connections = new Set<HostConnection>();
   /** Namespaces that were removed, and whose last commands are under way. */
   readonly #closing = new Set<Promise<void>>();
@@ -83,43 +84,49 @@ export class NvmeTarget {
     onFault: (error, connection) => this.#report(error, connection),
     onClosed: (connection) => void this.#connections.delete(connection),
   };
+  /** The devices, with what the target has on them. */
+  #devices: Closable | undefined;
   #closed: Promise<void> | undefined;
 
-  private constructor(
-    options: NvmeTargetOptions,
-    parts: { scope: Scope; subsystems: Map<string, Subsystem>; pd: Pd; buffers: TransferBuffers; listener: CmId },
-  ) {
+  private constructor(options: NvmeTargetOptions, subsystems: ReadonlyMap<string, Subsystem>) {
     this.#options = options;
-    this.#scope = parts.scope;
-    this.#subsystems = parts.subsystems;
-    this.#pd = parts.pd;
-    this.#buffers = parts.buffers;
-    this.#listener = parts.listener;
-    // Each connection reports the failure of the device.
-    void acceptAll(
-      this.#listener,
-      (request) => this.#accept(request),
-      () => {},
-    );
+    this.#subsystems = subsystems;
+    this.#port = servicePort('TCP', options.port ?? NVME_PORT, options.device !== undefined);
   }
 
   /** @internal */
   static async open(options: NvmeTargetOptions): Promise<NvmeTarget> {
     const checked = checkOptions('createTarget', options, CHECKS);
-    const subsystems = subsystemsOf(checked.subsystems);
-    const { host, port = NVME_PORT } = checked;
+    const target = new NvmeTarget(checked, subsystemsOf(checked.subsystems));
     return Scope.open(async (scope) => {
-      const { device } = scope.add(await useDevice(checked.device, host));
+      scope.add({ close: () => target.#stop() });
+      const { device, host } = checked;
+      target.#devices = await onEachDevice(device, host, (use, address) => target.#listen(use, address));
+      return target;
+    });
+  }
+
+  #listen({ device }: DeviceUse, host: string | undefined): Promise<Closable> {
+    return Scope.open(async (scope) => {
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
-      const listener = scope.add(await listen(device, { host, port }));
-      return new NvmeTarget(checked, { scope, subsystems, pd, buffers, listener });
+      const listener = scope.add(await listen(device, { host, port: this.#port.port }));
+      this.#listeners.add(listener);
+      scope.add({ close: () => this.#listeners.delete(listener) });
+      // Each connection reports the failure of the device.
+      void acceptAll(
+        listener,
+        (request) => this.#accept(request, pd, buffers),
+        () => {},
+      );
+      return scope;
     });
   }
 
   /** Port of rdma_cm on which the target listens. */
   get port(): number {
-    return (this.#listener.localAddress as { port: number }).port;
+    const [listener] = this.#listeners;
+    return listener?.localAddress?.port ?? this.#port.port;
   }
 
   /** Number of hosts' controllers. */
@@ -173,16 +180,22 @@ export class NvmeTarget {
   }
 
   async #close(): Promise<void> {
-    await this.#listener.close();
+    await Promise.all([...this.#listeners].map((listener) => listener.close()));
     for (const { controller } of this.#connections) controller?.end();
     await Promise.all([...this.#connections].map((connection) => connection.close()));
-    await this.#scope.close();
+    await this.#stop();
     const namespaces = [...this.#subsystems.values()].flatMap((subsystem) => [...subsystem.namespaces.values()]);
     const closed = await Promise.allSettled([...namespaces.map((namespace) => namespace.close()), ...this.#closing]);
     for (const result of closed) if (result.status === 'rejected') throw result.reason;
   }
 
-  async #accept(id: CmId): Promise<void> {
+  /** Frees the port and the devices. */
+  async #stop(): Promise<void> {
+    await this.#devices?.close();
+    this.#port.close();
+  }
+
+  async #accept(id: CmId, pd: Pd, buffers: TransferBuffers): Promise<void> {
     const request = decodeConnectRequest(id.request?.privateData ?? new Uint8Array(0));
     if (typeof request === 'number') return reject(id, request);
     const entries = request.hostSendQueueSize + 1;
@@ -192,7 +205,7 @@ export class NvmeTarget {
     this.#connections.add(connection);
     try {
       const capsuleDataBytes = isAdmin ? 0 : CAPSULE_DATA_BYTES;
-      await connection.open(this.#pd, { entries, capsuleDataBytes }, this.#buffers.of(connection.remoteAddress));
+      await connection.open(pd, { entries, capsuleDataBytes }, buffers.of(connection.remoteAddress));
     } catch {
       await connection.close(RejectStatus.NO_RESOURCES);
       return;

@@ -1,0 +1,188 @@
+// Hosts with several interfaces: which device a service or connection is on. The programs run as root and without
+// privileges, and over node:net and node:dgram beside ours.
+import { fileURLToPath } from 'node:url';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { eventually } from '../kit/eventually.js';
+import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
+import { type ChildProgram, PeerNamespace, sh } from '../link/netns.js';
+import { CALLS, NQN, type World } from './hostprogram.js';
+
+const PROGRAM = fileURLToPath(new URL('hostprogram.ts', import.meta.url));
+const NOBODY = [
+  'setpriv',
+  '--reuid=65534',
+  '--regid=65534',
+  '--clear-groups',
+  '--inh-caps=-all',
+  '--bounding-set=-all',
+];
+const PORT = 7901;
+const NETS = [185, 186] as const;
+const HOSTS = NETS.flatMap((net) => [`10.${net}.0.2`, `fd00:${net}::2`]);
+
+const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip'), programPrivilege('setpriv'));
+
+/** A program in a namespace. */
+class Program {
+  private constructor(readonly child: ChildProgram) {}
+
+  static async start(host: PeerNamespace, wrap: readonly string[]): Promise<Program> {
+    const child = host.start(PROGRAM, [], [...wrap]);
+    expect(await child.line()).toBe('ready');
+    return new Program(child);
+  }
+
+  async call<Name extends keyof typeof CALLS>(name: Name, ...call: Parameters<(typeof CALLS)[Name]>) {
+    return JSON.parse(await this.child.request(JSON.stringify([name, ...call])));
+  }
+
+  stop(): Promise<void> {
+    return this.child.stop();
+  }
+}
+
+describeIf(privilege, 'a host with two interfaces', () => {
+  let host: PeerNamespace;
+  beforeAll(async () => {
+    host = await PeerNamespace.open('hst', NETS[0]);
+    host.connect('hst2a', 'hst2b', NETS[1]);
+  });
+  afterAll(() => {
+    host.close();
+    sh('ip link del hst2a');
+  });
+
+  test('an interface that another program has is told: by a warning, or by an error where no other is left', async () => {
+    const [one, two] = await Promise.all([0, 1].map(() => Program.start(host, NOBODY)));
+    await one.call('listen', 'ours', { port: PORT, host: HOSTS[0] as string });
+    await two.call('listen', 'ours', { port: PORT });
+    expect(await CALLS.connect('ours', { port: PORT, host: HOSTS[2] as string })).toMatchObject({ text: 'hello' });
+    const taken = `UDP port 4791 of ${HOSTS[0]} is taken by an rxe device of this host or by another program`;
+    const [warning, ...more] = await two.call('warnings');
+    expect([warning, more]).toEqual([expect.stringContaining('all addresses is not on hstb: EADDRINUSE'), []]);
+    expect(warning).toContain(taken);
+    expect(await two.call('fails', { port: PORT, host: HOSTS[1] as string })).toMatchObject({
+      code: 'EADDRINUSE',
+      message: expect.stringMatching(/^listen EADDRINUSE: address already in use .* is taken by .* CAP_NET_RAW/),
+    });
+    await Promise.all([one.stop(), two.stop()]);
+  });
+
+  describe.each([
+    ['root', []],
+    ['nobody', NOBODY],
+  ] as const)('a program of %s', (_user, wrap) => {
+    let program: Program;
+    beforeAll(async () => {
+      program = await Program.start(host, wrap);
+    });
+    afterEach(async () => {
+      await far('closeAll');
+      await CALLS.closeAll();
+    });
+    afterAll(() => program.stop());
+
+    const far: Program['call'] = (...call) => program.call(...call);
+    const addressOf = (world: World) => far('listen', world, { port: PORT });
+
+    test('a server of all addresses is reached by each interface and by loopback, and has the address that Node tells', async () => {
+      expect(await addressOf('ours')).toEqual(await addressOf('node'));
+      for (const address of HOSTS)
+        expect(await CALLS.connect('ours', { port: PORT, host: address })).toMatchObject({
+          text: 'hello',
+          remoteAddress: address,
+        });
+      for (const name of ['127.0.0.1', '::1', 'localhost'])
+        expect(await far('connect', 'ours', { port: PORT, host: name })).toMatchObject({ text: 'hello' });
+      expect(await far('warnings')).toEqual([]);
+    });
+
+    test('a server of all IPv4 addresses is not reached by IPv6', async () => {
+      const listen = async (world: World) => (await far('listen', world, { port: PORT, host: '0.0.0.0' })).address;
+      expect(await listen('ours')).toEqual(await listen('node'));
+      const [v4, v6] = HOSTS as [string, string];
+      expect(await CALLS.connect('ours', { port: PORT, host: v4 })).toMatchObject({ text: 'hello' });
+      expect(await CALLS.connect('ours', { port: PORT, host: v6 })).toEqual({ code: 'ECONNREFUSED' });
+    });
+
+    test('a server of all addresses is reached by an interface that appears later', async () => {
+      await addressOf('ours');
+      host.connect('hst3a', 'hst3b', 187);
+      const connects = () => CALLS.connect('ours', { port: PORT, host: '10.187.0.2' });
+      await eventually(async () => expect(await connects()).toMatchObject({ text: 'hello' }));
+      sh('ip link del hst3a');
+      // another interface of the same name
+      host.connect('hst3a', 'hst3b', 187);
+      await eventually(async () => expect(await connects()).toMatchObject({ text: 'hello' }));
+      sh('ip link del hst3a');
+      expect(await CALLS.connect('ours', { port: PORT, host: HOSTS[0] as string })).toMatchObject({ text: 'hello' });
+    });
+
+    test('a server of one address, or of a name, is on its interface alone', async () => {
+      const [v4, , other] = HOSTS as [string, string, string];
+      const listen = async (world: World, name: string) =>
+        (await far('listen', world, { port: PORT, host: name })).address;
+      for (const name of [v4, '127.0.0.2', 'localhost']) {
+        expect(await listen('ours', name)).toEqual(await listen('node', name));
+        await far('closeAll');
+      }
+      await listen('ours', '127.0.0.2');
+      expect(await far('connect', 'ours', { port: PORT, host: '127.0.0.2' })).toMatchObject({ text: 'hello' });
+      // the port is free on the other interface
+      for (const address of [v4, other]) await far('listen', 'ours', { port: PORT, host: address }, address);
+      for (const address of [v4, other])
+        expect(await CALLS.connect('ours', { port: PORT, host: address })).toMatchObject({ text: address });
+    });
+
+    test('a server of an address that the host does not have fails as that of Node', async () => {
+      const listen = (world: World) => far('listen', world, { port: PORT, host: '10.99.99.99' });
+      expect(await listen('ours')).toEqual(await listen('node'));
+    });
+
+    test('a socket connects from its local address, by the interface that has it', async () => {
+      const [v4, , other] = HOSTS as [string, string, string];
+      const [near, wrong] = [v4, other].map((address) => address.replace(/2$/, '1')) as [string, string];
+      await CALLS.listen('ours', { port: PORT, host: near });
+      const connect = (localAddress: string) => far('connect', 'ours', { port: PORT, host: near, localAddress });
+      expect(await connect(v4)).toMatchObject({ text: 'hello', localAddress: v4 });
+      expect(await connect(wrong)).toEqual({ code: 'EADDRNOTAVAIL' });
+    });
+
+    test('a datagram socket of all addresses answers by the interface that a message came by', async () => {
+      for (const [i, type] of (['udp4', 'udp6'] as const).entries()) {
+        const port = await far('bind', 'ours', type);
+        const hosts = HOSTS.filter((_, j) => j % 2 === i);
+        const nears = hosts.map((address) => `hi from ${address.replace(/2$/, '1')}`);
+        expect(await CALLS.ask('ours', type, port, hosts)).toEqual([...nears, ...nears]);
+      }
+      expect(await far('warnings')).toEqual([]);
+    });
+
+    test('a server of calls and a target of NVMe are reached by each interface', async () => {
+      const calls = await far('serveCalls', 0);
+      const disks = await far('serveDisks', 0);
+      expect([calls > 0, disks > 0, calls !== disks]).toEqual([true, true, true]);
+      for (const address of HOSTS) {
+        expect(await CALLS.call(address, calls)).toBe('hello');
+        expect(await CALLS.discover(address, disks)).toContainEqual({ nqn: NQN, address });
+      }
+    });
+
+    test('the zone of a link-local address decides between interfaces with the same addresses', async () => {
+      for (const name of ['hst4', 'hst5']) {
+        host.connect(`${name}a`, `${name}b`, name === 'hst4' ? 188 : 189);
+        const mac = (end: number) => `address 02:00:00:00:00:0${end}`;
+        host.sh(`ip link set ${name}b down; ip link set ${name}b ${mac(2)}; ip link set ${name}b up`);
+        sh(`ip link set ${name}a down; ip link set ${name}a ${mac(1)}; ip link set ${name}a up`);
+        const [near, there] = ['fe80::ff:fe00:1', 'fe80::ff:fe00:2'].map((address) => `${address}%${name}`);
+        const listen = () => CALLS.listen('ours', { port: PORT, host: `${near}a` }, name);
+        await eventually(async () => expect(await listen()).toMatchObject({ address: { address: `${near}a` } }));
+        const connect = () => far('connect', 'ours', { port: PORT, host: `${near}b` });
+        await eventually(async () =>
+          expect(await connect()).toEqual({ text: name, remoteAddress: `${near}b`, localAddress: `${there}b` }),
+        );
+      }
+      sh('ip link del hst4a; ip link del hst5a');
+    });
+  });
+});
