@@ -5,6 +5,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { performance } from '../../../src/base/timers.js';
 import { AhCache } from '../../../src/cm/ahcache.js';
 import type { AddressHandle, Pd } from '../../../src/index.js';
+import type { LocalEnd } from '../../../src/protocols/rsocket/datagram/localends.js';
 import { Peers } from '../../../src/protocols/rsocket/datagram/peers.js';
 
 const PEER = ['10.0.0.2', 7000] as const;
@@ -22,7 +23,8 @@ function peers() {
   const own = { index: 0, gid: '::ffff:10.0.0.1', address: '10.0.0.1' };
   const device = { gids: [own], chooseGid: () => own };
   const ahs = new AhCache({ createAh, device } as unknown as Pd);
-  const all = new Peers(ahs.pd.device, ahs);
+  const all = new Peers();
+  const end = { device, port: { ahs } } as unknown as LocalEnd;
   return {
     lookups,
     at: (ms: number) => void clock.mockReturnValue(ms),
@@ -31,7 +33,7 @@ function peers() {
       await setImmediate();
     },
     destination: () => all.destinationOf(...PEER)?.qpNum,
-    introduced: (qpNum: number) => all.introduced(...PEER, qpNum),
+    introduced: (qpNum: number) => all.introduced(end, ...PEER, qpNum),
   };
 }
 

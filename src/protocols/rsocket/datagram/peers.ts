@@ -4,8 +4,8 @@
  */
 import { gidAddress } from '../../../base/gid.js';
 import { performance } from '../../../base/timers.js';
-import type { AhCache, Route } from '../../../cm/ahcache.js';
-import type { DeviceBase } from '../../../verbs/objects/devicebase.js';
+import type { Route } from '../../../cm/ahcache.js';
+import type { LocalEnd } from './localends.js';
 
 /** Peers that are kept. */
 const MAX_PEERS = 1024;
@@ -17,12 +17,16 @@ const SILENCE_MS = 2000;
 
 /** The destination of a message. */
 export interface Destination {
+  /** Our end that reaches it. */
+  readonly end: LocalEnd;
   /** Its address handle is in the cache now. */
   readonly route: Route;
   readonly qpNum: number;
 }
 
 interface Peer {
+  /** Our end that it has introduced itself to. */
+  end: LocalEnd;
   /** Of its latest introduction. */
   qpNum: number;
   /** The route to it, once its address is resolved. */
@@ -34,15 +38,8 @@ interface Peer {
 }
 
 export class Peers {
-  readonly #device: DeviceBase;
-  readonly #ahs: AhCache;
   /** Least recently heard first. */
   readonly #peers = new Map<string, Peer>();
-
-  constructor(device: DeviceBase, ahs: AhCache) {
-    this.#device = device;
-    this.#ahs = ahs;
-  }
 
   /** Returns where messages to a peer go; undefined: it has to be introduced to. */
   destinationOf(address: string, port: number): Destination | undefined {
@@ -53,8 +50,8 @@ export class Peers {
       peer.checkedAt = now;
       return undefined;
     }
-    const { route, qpNum } = peer;
-    return this.#ahs.get(route) && { route, qpNum };
+    const { end, route, qpNum } = peer;
+    return end.port.ahs.get(route) && { end, route, qpNum };
   }
 
   /** A message of a peer has come. */
@@ -63,19 +60,22 @@ export class Peers {
     if (peer !== undefined) this.#touch(keyOf(address, port), peer);
   }
 
-  /** A peer has introduced its queue pair. */
-  introduced(address: string, port: number, qpNum: number): void {
+  /** A peer has introduced its queue pair to an end of ours. */
+  introduced(end: LocalEnd, address: string, port: number, qpNum: number): void {
     const key = keyOf(address, port);
     const peer = this.#peers.get(key) ?? {
+      end,
       qpNum,
       route: undefined,
       resolvedAt: Number.NEGATIVE_INFINITY,
       checkedAt: 0,
     };
     this.#touch(key, peer);
+    const isOfOtherEnd = peer.end !== end;
+    if (isOfOtherEnd) Object.assign(peer, { end, route: undefined });
     peer.qpNum = qpNum;
     // it may have another adapter by now
-    if (peer.checkedAt - peer.resolvedAt >= SILENCE_MS) this.#resolve(address, peer);
+    if (isOfOtherEnd || peer.checkedAt - peer.resolvedAt >= SILENCE_MS) this.#resolve(address, peer);
     if (this.#peers.size <= MAX_PEERS) return;
     const [oldest = ''] = this.#peers.keys();
     this.#peers.delete(oldest);
@@ -90,21 +90,23 @@ export class Peers {
   #resolve(remote: string, peer: Peer): void {
     const introducedAt = peer.checkedAt;
     // A peer whose address cannot be resolved gets its messages by UDP, which says why they do not arrive.
-    const route = this.#routeTo(remote);
+    const { end } = peer;
+    const route = routeTo(end, remote);
     if (route === undefined) return;
     const onResolved = () => {
+      if (peer.end !== end) return;
       peer.route = route;
       peer.resolvedAt = introducedAt;
     };
-    this.#ahs.resolve(route, introducedAt, onResolved, () => {});
+    end.port.ahs.resolve(route, introducedAt, onResolved, () => {});
   }
+}
 
-  #routeTo(remote: string): Route | undefined {
-    try {
-      return { local: gidAddress(this.#device.chooseGid(remote).gid), remote };
-    } catch {
-      return undefined;
-    }
+function routeTo({ device }: LocalEnd, remote: string): Route | undefined {
+  try {
+    return { local: gidAddress(device.chooseGid(remote).gid), remote };
+  } catch {
+    return undefined;
   }
 }
 

@@ -5,27 +5,27 @@ import { lookup } from 'node:dns';
 import { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { whenAborted } from '../../../base/abort.js';
-import { ipBytes, isLinkLocal } from '../../../base/address.js';
 import { type Checks, callable, checkBoolean, checkOptions, integer, required } from '../../../base/options.js';
 import { Scope } from '../../../base/scope.js';
 import { nextTick } from '../../../base/timers.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { WAIT_CHECKS } from '../../../base/waiting.js';
-import { openedDevice, useDevice } from '../../../deviceuse.js';
+import { openedDevice } from '../../../deviceuse.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
-import { alreadyBound, badType, checkPort, hasNoPeer, hasPeer, socketClosed } from '../../../sockets/errors.js';
-import { DatagramPort } from '../../../transport/datagramport.js';
+import { withZone } from '../../../link/zones.js';
+import {
+  alreadyBound,
+  badType,
+  checkPort,
+  hasNoPeer,
+  hasPeer,
+  sendError,
+  socketClosed,
+} from '../../../sockets/errors.js';
+import { type LocalEnd, LocalEnds } from './localends.js';
 import { type Destination, Peers } from './peers.js';
 import { type DatagramData, type Done, sendArguments } from './sendarguments.js';
-import {
-  decodeHeader,
-  decodeIntroduction,
-  encodeHeader,
-  encodeIntroduction,
-  introductionBytes,
-  MESSAGE_BYTES,
-  QKEY,
-} from './wire.js';
+import { decodeHeader, decodeIntroduction, encodeIntroduction, QKEY } from './wire.js';
 
 /** Receive buffers without an option, and at most. */
 const RECEIVES = 256;
@@ -35,7 +35,10 @@ const MAX_RECEIVES = 16_384;
 export interface DatagramOptions {
   /** IP version of the socket. */
   readonly type: 'udp4' | 'udp6';
-  /** Device of the socket. Default: one on the route to the first peer, which the sockets of the process share. */
+  /**
+   * Device of the socket. Default: that of the address which the socket is bound to, or those on the routes to its
+   * peers, which the sockets of the process share.
+   */
   readonly device?: Device;
   /** Receive buffers, 1 to 16384. A message that finds none free is lost. Default 256. */
   readonly receives?: number;
@@ -78,24 +81,8 @@ interface End {
   readonly port: number;
 }
 
-/** The parts of a bound socket. */
-interface Binding {
-  /** All that is open. */
-  readonly scope: Scope;
-  readonly device: Device;
-  readonly port: DatagramPort;
-  /** The queue pairs of peers. */
-  readonly peers: Peers;
-  /** The address that messages name as that of their sender. */
-  readonly address: string;
-  /** The header of every message. */
-  readonly header: Buffer;
-  /** Bytes of a message at most, without a header. */
-  readonly messageBytes: number;
-}
-
-/** Messages in flight. */
-const SENDS = 64;
+/** Code of the warning that a socket cannot answer a peer. */
+const WARNING = 'WASM_ROCE_INTERFACE';
 
 /**
  * A datagram socket by the protocol of rsockets. It behaves as a `dgram.Socket`: messages are lost, repeated or
@@ -114,12 +101,15 @@ export class Socket extends EventEmitter<{
   readonly #version: 4 | 6;
   readonly #udp: UdpSocket;
   #state: 'unbound' | 'binding' | 'bound' | 'closed' = 'unbound';
-  #binding: Binding | undefined;
+  #ends: LocalEnds | undefined;
+  readonly #peers = new Peers();
   #opening: Promise<void> | undefined;
   /** Calls that wait until the socket is bound, or cannot be. */
   readonly #waiting: ((error?: Error) => void)[] = [];
   /** Callbacks of the messages that are with the UDP socket. */
   readonly #introducing = new Set<Done>();
+  /** Told once, as peers may cause it. */
+  #isWarned = false;
   #remote: End | undefined;
   #isConnecting = false;
   readonly #forgetSignal: () => void;
@@ -160,7 +150,7 @@ export class Socket extends EventEmitter<{
     const port = typeof options.port === 'function' ? 0 : checkPort(options.port ?? 0, 0);
     const address = typeof options.address === 'string' && options.address !== '' ? options.address : undefined;
     if (listener !== undefined) this.once('listening', listener as () => void);
-    this.#bind({ address, port }, undefined);
+    this.#bind({ address, port });
     return this;
   }
 
@@ -240,15 +230,19 @@ export class Socket extends EventEmitter<{
 
   /** Messages that wait for a buffer of the device. */
   getSendQueueCount(): number {
-    return this.#binding?.port.sendQueue.waiting.count ?? 0;
+    let count = 0;
+    for (const { port } of this.#ends?.all ?? []) count += port.sendQueue.waiting.count;
+    return count;
   }
 
   /** Bytes of the messages that wait for a buffer of the device. */
   getSendQueueSize(): number {
-    if (this.#binding === undefined) return 0;
-    const { header, port } = this.#binding;
-    const { count, bytes } = port.sendQueue.waiting;
-    return bytes - count * header.length;
+    let sum = 0;
+    for (const { port, header } of this.#ends?.all ?? []) {
+      const { count, bytes } = port.sendQueue.waiting;
+      sum += bytes - count * header.length;
+    }
+    return sum;
   }
 
   // ---- the end ----
@@ -304,7 +298,7 @@ export class Socket extends EventEmitter<{
   #resolve(to: { port: number; address: string | undefined }, then: (error?: Error, end?: End) => void): void {
     const { address = this.#version === 4 ? '127.0.0.1' : '::1', port } = to;
     const found = (ip: string) =>
-      this.#whenBound(ip, (error) => then(error, error === undefined ? { address: ip, port } : undefined));
+      this.#whenBound((error) => then(error, error === undefined ? { address: ip, port } : undefined));
     if (isIP(address) === this.#version) {
       found(address);
       return;
@@ -319,20 +313,19 @@ export class Socket extends EventEmitter<{
 
   // ---- binding ----
 
-  #whenBound(peer: string, call: (error?: Error) => void): void {
+  #whenBound(call: (error?: Error) => void): void {
     if (this.#state === 'bound') {
       call();
       return;
     }
     this.#waiting.push(call);
-    if (this.#state === 'unbound') this.#bind({ address: undefined, port: 0 }, peer);
+    if (this.#state === 'unbound') this.#bind({ address: undefined, port: 0 });
   }
 
-  /** @param peer the first peer, by whose route the device is found */
-  #bind(local: { address: string | undefined; port: number }, peer: string | undefined): void {
+  #bind(local: { address: string | undefined; port: number }): void {
     this.#state = 'binding';
     // not from a promise, which would hide the exceptions of listeners
-    this.#opening = this.#open(local, peer).then(
+    this.#opening = this.#open(local).then(
       () => void nextTick(() => this.#onBound()),
       (error: Error) => void nextTick(() => this.#onBindError(Object.assign(error, { syscall: 'bind', ...local }))),
     );
@@ -354,61 +347,44 @@ export class Socket extends EventEmitter<{
     if (calls.length === 0) this.emit('error', error);
   }
 
-  async #open(
-    { address, port }: { address: string | undefined; port: number },
-    peer: string | undefined,
-  ): Promise<void> {
-    const { device: given, receives = RECEIVES } = this.#options;
-    this.#binding = await Scope.open(async (scope) => {
-      const { device } = scope.add(await useDevice(given, peer ?? address));
-      const own = ownAddress(device, this.#version, address);
-      const queuePair = await DatagramPort.open(
-        device,
-        { receives, sends: SENDS, messageBytes: MESSAGE_BYTES, activate: (qp) => qp.activate({ qkey: QKEY }) },
-        {
-          onDatagram: (datagram) => {
-            this.#onMessage(datagram.source, datagram.bytes);
-            datagram.release();
+  async #open({ address, port }: { address: string | undefined; port: number }): Promise<void> {
+    const { device, receives = RECEIVES } = this.#options;
+    this.#ends = await Scope.open(async (scope) => {
+      const ends = scope.add(
+        await LocalEnds.open(
+          { version: this.#version, device, address, receives },
+          {
+            onMessage: (end, from, bytes) => this.#onMessage(end, from, bytes),
+            onFailure: (error) => this.#fail(error),
           },
-          onFailure: (error) => this.#fail(error),
-        },
+        ),
       );
-      scope.add({ close: () => queuePair.close(socketClosed()) });
       await bindUdp(this.#udp, port, address);
-      const header = encodeHeader(own, this.#udp.address().port);
-      const { activeMtu } = device.queryPort();
-      return {
-        scope,
-        device,
-        port: queuePair,
-        peers: new Peers(device, queuePair.ahs),
-        address: own,
-        header,
-        // the same by both ways
-        messageBytes: Math.min(MESSAGE_BYTES - introductionBytes(this.#version), activeMtu - header.length),
-      };
+      ends.udpPort = this.#udp.address().port;
+      return ends;
     });
   }
 
   // ---- sending and receiving ----
 
   #send(to: End, message: Uint8Array, done: Done): void {
-    if (this.#binding === undefined) {
+    if (this.#ends === undefined) {
       nextTick(done, socketClosed());
       return;
     }
-    const { port, peers, address, messageBytes } = this.#binding;
-    if (message.length > messageBytes) {
-      const text = `the message has ${message.length} bytes, at most ${messageBytes} are allowed by the path MTU`;
-      nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
-      return;
-    }
-    const destination = peers.destinationOf(gidAddress(to.address), to.port);
-    if (destination !== undefined) this.#post(this.#binding, destination, message, done);
-    else this.#introduce(to, encodeIntroduction(address, { qpNum: port.qp.qpNum, message }), done);
+    const destination = this.#peers.destinationOf(gidAddress(to.address), to.port);
+    if (destination !== undefined) this.#post(destination, to, message, done);
+    else
+      this.#withEnd(
+        to.address,
+        (end) => this.#sendByUdp(end, to, message, done),
+        (error) => nextTick(done, sendError(error, to.address, to.port)),
+      );
   }
 
-  #post({ port, header }: Binding, to: Destination, message: Uint8Array, done: Done): void {
+  #post({ end, route, qpNum }: Destination, to: End, message: Uint8Array, done: Done): void {
+    if (isTooLong(end, to, message, done)) return;
+    const { port, header } = end;
     const length = header.length + message.length;
     const sending = port.sendQueue.submit(
       'not sent',
@@ -417,8 +393,8 @@ export class Socket extends EventEmitter<{
       (slot, wrId) => {
         slot.bytes.set(header);
         slot.bytes.set(message, header.length);
-        const [sgList, ah] = [slot.sge(length), port.handleOf(to.route)];
-        return { opcode: 'SEND', wrId, signaled: true, sgList, ah, remoteQpn: to.qpNum, remoteQkey: QKEY };
+        const [sgList, ah] = [slot.sge(length), port.handleOf(route)];
+        return { opcode: 'SEND', wrId, signaled: true, sgList, ah, remoteQpn: qpNum, remoteQkey: QKEY };
       },
       () => {},
     );
@@ -427,6 +403,26 @@ export class Socket extends EventEmitter<{
       () => callProgram(done, undefined),
       (error) => callProgram(() => done(this.#state === 'closed' ? undefined : error), undefined),
     );
+  }
+
+  /** Calls with the end that reaches a peer, at once if it is open. */
+  #withEnd(peer: string, then: (end: LocalEnd) => void, failed: (error: Error) => void): void {
+    let end: LocalEnd | Promise<LocalEnd>;
+    try {
+      end = (this.#ends as LocalEnds).towards(peer);
+    } catch (error) {
+      failed(error as Error);
+      return;
+    }
+    if (end instanceof Promise) end.then(then, failed);
+    else then(end);
+  }
+
+  /** Sends a message to a peer whose queue pair is not known. */
+  #sendByUdp(end: LocalEnd, to: End, message: Uint8Array, done: Done): void {
+    if (this.#state === 'closed') nextTick(done, undefined);
+    else if (!isTooLong(end, to, message, done))
+      this.#introduce(to, encodeIntroduction(end.address, { qpNum: end.port.qp.qpNum, message }), done);
   }
 
   #introduce({ port, address }: End, bytes: Buffer, then: Done): void {
@@ -438,29 +434,43 @@ export class Socket extends EventEmitter<{
     });
   }
 
-  #onIntroduction(bytes: Buffer, { address, port }: RemoteInfo): void {
+  #onIntroduction(bytes: Buffer, from: RemoteInfo): void {
     // a sender with port 0 takes no answer (RFC 768)
-    if (this.#binding === undefined || port === 0) return;
+    if (this.#ends === undefined || from.port === 0) return;
     const introduction = decodeIntroduction(bytes, this.#version);
     if (introduction === undefined) return;
-    const { port: queuePair, peers, address: own } = this.#binding;
     const { qpNum, message } = introduction;
-    peers.introduced(gidAddress(address), port, qpNum);
-    if (message === undefined) return;
-    const answer = encodeIntroduction(own, { qpNum: queuePair.qp.qpNum, message: undefined });
-    this.#introduce({ address, port }, answer, () => {});
-    this.#deliver({ address, port }, message);
+    this.#withEnd(
+      from.address,
+      (end) => this.#meet(end, from, qpNum, message !== undefined),
+      (error) => this.#warn(from.address, error),
+    );
+    if (message !== undefined) this.#deliver(from, message);
   }
 
-  #onMessage(from: string, bytes: Buffer): void {
+  /** @param isAnswered whether the peer has to know our queue pair, too */
+  #meet(end: LocalEnd, { address, port }: End, qpNum: number, isAnswered: boolean): void {
+    if (this.#state === 'closed') return;
+    this.#peers.introduced(end, gidAddress(address), port, qpNum);
+    if (!isAnswered) return;
+    const answer = encodeIntroduction(end.address, { qpNum: end.port.qp.qpNum, message: undefined });
+    this.#introduce({ address, port }, answer, () => {});
+  }
+
+  #onMessage({ device }: LocalEnd, from: string, bytes: Buffer): void {
     const header = decodeHeader(bytes, this.#version);
-    if (header === undefined || this.#binding === undefined) return;
-    const { device, peers } = this.#binding;
+    if (header === undefined || this.#ends === undefined) return;
     const address = gidAddress(from);
-    peers.heard(address, header.port);
+    this.#peers.heard(address, header.port);
     // As node:dgram has it: an answer by UDP needs the interface.
-    const zone = isLinkLocal(ipBytes(address)) ? `%${device.queryPort().interface}` : '';
-    this.#deliver({ address: address + zone, port: header.port }, header.message);
+    this.#deliver({ address: withZone(address, device.link.interface), port: header.port }, header.message);
+  }
+
+  /** A peer's messages go on coming by UDP, which costs more, and it gets ours so. */
+  #warn(peer: string, error: Error): void {
+    if (this.#state !== 'bound' || this.#isWarned) return;
+    this.#isWarned = true;
+    process.emitWarning(`a datagram socket has no queue pair for ${peer}: ${error.message}`, { code: WARNING });
   }
 
   /** In a tick of its own, as a listener may throw. */
@@ -488,25 +498,18 @@ export class Socket extends EventEmitter<{
     // a UDP socket that is closed forgets them
     for (const done of this.#introducing) nextTick(done, undefined);
     this.#introducing.clear();
-    const binding = this.#binding;
-    this.#binding = undefined;
-    await binding?.scope.close();
+    const ends = this.#ends;
+    this.#ends = undefined;
+    await ends?.close();
   }
 }
 
-/**
- * Returns the address that messages name as that of their sender.
- * @throws VerbsError EADDRNOTAVAIL
- */
-function ownAddress({ gids }: Device, version: 4 | 6, wanted: string | undefined): string {
-  const own = gids.map(({ address }) => address).filter((address) => isIP(address) === version);
-  const isAny = wanted === undefined || wanted === '0.0.0.0' || wanted === '::';
-  const found = isAny ? own[0] : own.find((address) => address === gidAddress(wanted));
-  if (found !== undefined) return found;
-  throw new VerbsError(
-    'EADDRNOTAVAIL',
-    `the device has ${isAny ? `no IPv${version} address` : `no address ${wanted}`}`,
-  );
+/** Tells that a message is longer than the path to a peer allows. @returns whether it is */
+function isTooLong({ messageBytes }: LocalEnd, to: End, { length }: Uint8Array, done: Done): boolean {
+  if (length <= messageBytes) return false;
+  const text = `the message has ${length} bytes, at most ${messageBytes} are allowed by the path MTU`;
+  nextTick(done, new VerbsError('EMSGSIZE', text, { syscall: 'send', ...to }));
+  return true;
 }
 
 /** @throws as `udp.bind` reports */
