@@ -318,6 +318,10 @@ export function ahCreate(pd: usize): usize {
   if (!Path.isVectorValid()) return failWith(Errno.EINVAL);
   return handleOrEnomem(changetype<usize>(Ah.create(changetype<Pd>(pd))));
 }
+/** Takes another next hop, from the address vector at scratch(), whose other fields are as before. */
+export function ahReroute(ah: usize): void {
+  changetype<Ah>(ah).path.load(false);
+}
 /** EBUSY while a pending send work request refers to it. */
 export function ahDestroy(ah: usize): u32 {
   return changetype<Ah>(ah).destroy();
@@ -440,6 +444,10 @@ export function randomPsn(): u32 {
  */
 export function qpModify(qp: usize, mask: u32): u32 {
   return modifyQp(changetype<Qp>(qp), mask);
+}
+/** Takes another next hop, from the address vector at scratch(), whose other fields are as before. */
+export function qpReroute(qp: usize): void {
+  changetype<Qp>(qp).path.load(true);
 }
 /** Returns the attributes that the last refused qpModify lacked (0), did not allow (1), or found out of range (2). */
 export function qpRefused(why: u32): u32 {

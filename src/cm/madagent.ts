@@ -106,6 +106,8 @@ export class MadAgent extends Resource {
   readonly #sendQueue = new MadSendQueue();
   readonly #partitions: Partitions;
   readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
+  /** DREQs for the end of the process. Each names the next hop, which may change. */
+  readonly #keptDreqs = new NumberMap<{ prepare(): void }>();
   #timer: NodeJS.Timeout | undefined;
   #timerAt = Number.POSITIVE_INFINITY;
   #isFlushing = false;
@@ -141,6 +143,9 @@ export class MadAgent extends Resource {
       const partitions = partitionsOf(device);
       await qp.activate({ qkey: GSI.qkey, pkeyIndex: partitions.defaultIndex });
       const agent = new MadAgent(qp, mr, partitions);
+      device.paths.onRerouted = () => {
+        for (const kept of agent.#keptDreqs.values()) kept.prepare();
+      };
       device.on('event', ({ type }) => type === 'GID_CHANGE' && agent.#sharedAddress.onGids(gidsOf(device)));
       return agent;
     });
@@ -233,6 +238,8 @@ export class MadAgent extends Resource {
     let isOver = false;
     const keep = () => {
       if (isOver || !this.isAlive) return;
+      drop?.();
+      drop = undefined;
       const ah = this.#ahFor(message);
       if (ah === undefined) return;
       const { bytes, local, pkeyIndex = this.#partitions.defaultIndex } = message;
@@ -240,9 +247,12 @@ export class MadAgent extends Resource {
       drop = frame && link.keepLastFrame?.(frame, gidAddress(local));
     };
     // without an answer of its next hop the peer would not get it either
-    this.#ahCache.resolve(message, this.now(), keep, () => {});
+    const prepare = () => this.#ahCache.resolve(message, this.now(), keep, () => {});
+    prepare();
+    const kept = this.#keptDreqs.add({ prepare });
     return () => {
       isOver = true;
+      this.#keptDreqs.delete(kept);
       drop?.();
     };
   }

@@ -10,6 +10,7 @@ import { type HostInterface, refreshInterface } from './interfaces.js';
 import type { HostNames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
+import { watchNextHops } from './neighbour.js';
 import { RecentPaths } from './recentpaths.js';
 import type { LinkTransfer } from './transfer.js';
 
@@ -30,6 +31,7 @@ export abstract class HostLink implements Link {
   /** The addresses that the link uses; undefined = all of the interface. */
   readonly #onlyAddresses: readonly string[] | undefined;
   #endWatch = () => {};
+  #endFollowing = () => {};
   #onChange = () => {};
 
   /**
@@ -73,6 +75,12 @@ export abstract class HostLink implements Link {
     update();
   }
 
+  /** For `watchPaths` of links that write Ethernet headers. */
+  protected followPaths(onChange: () => void): void {
+    this.#endFollowing();
+    if (!this.#isClosed) this.#endFollowing = watchNextHops(onChange);
+  }
+
   resolve(destination: string, source: string): Promise<Resolved> {
     return this.#paths.resolve(destination, source, () => this.lookUp(destination, source));
   }
@@ -104,6 +112,7 @@ export abstract class HostLink implements Link {
     this.#paths.close();
     this.#closing.abort(new VerbsError('ECANCELED', 'the link was closed'));
     this.#endWatch();
+    this.#endFollowing();
     this.#onReadable = undefined;
     this.#poller.close();
     this.#sockets.close();

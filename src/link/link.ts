@@ -178,6 +178,11 @@ export interface Link extends FrameMover {
    */
   watchInterface?(onChange: () => void): void;
   /**
+   * Calls back when the kernel notifies of a change of routes, or of the MAC address of a neighbour that `resolve` has
+   * returned. A second call replaces the first. For a link without this method, `resolve` always returns the same.
+   */
+  watchPaths?(onChange: () => void): void;
+  /**
    * Joins a multicast group: frames to the group are received too, including those that this link sends. Call it once
    * for each group. A link without this method has no multicast.
    * @param group an IP address

@@ -1,6 +1,6 @@
 /**
- * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, and neighbours. One socket for
- * each serves all listeners of the thread. It is open only while there are listeners.
+ * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, neighbours, and routes. One socket
+ * for each serves all listeners of the thread. It is open only while there are listeners.
  */
 import { type NativePoller, native } from '../native.js';
 import type { NetlinkMessage } from './netlink.js';
@@ -53,17 +53,27 @@ class Monitor {
 
 const interfaces = new Monitor(RTMGRP.LINK | RTMGRP.IPV4_IFADDR | RTMGRP.IPV6_IFADDR);
 const neighbours = new Monitor(RTMGRP.NEIGH);
+const routes = new Monitor(RTMGRP.IPV4_ROUTE | RTMGRP.IPV6_ROUTE | RTMGRP.IPV4_RULE | RTMGRP.IPV6_RULE);
 
 /**
- * Calls back in the event loop after changes. Several changes may cause one call. Does not keep the process running. If
- * the kernel refuses the socket, the callback is never called.
+ * Calls back in the event loop after changes of interfaces and their addresses. Several changes may cause one call. Does
+ * not keep the process running. If the kernel refuses the socket, the callback is never called.
  * @returns a function that ends the watch
  */
 export function watchInterfaces(onChange: () => void): () => void {
-  // The caller reads the state again, so that a lost notification does no harm.
+  return watch(interfaces, onChange);
+}
+
+/** As `watchInterfaces`, of routes and their rules. */
+export function watchRoutes(onChange: () => void): () => void {
+  return watch(routes, onChange);
+}
+
+/** The caller reads the state again, so that a lost notification does no harm. */
+function watch(monitor: Monitor, onChange: () => void): () => void {
   const listener = () => onChange();
-  interfaces.add(listener);
-  return () => interfaces.remove(listener);
+  monitor.add(listener);
+  return () => monitor.remove(listener);
 }
 
 /**

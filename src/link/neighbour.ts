@@ -3,8 +3,9 @@
  * one search, which the kernel's notification ends. A neighbour that has not replied is not searched again for a while.
  */
 
+import { macText } from '../base/address.js';
 import { clearInterval, clearTimeout, performance, setInterval, setTimeout } from '../base/timers.js';
-import { watchNeighbours } from './monitor.js';
+import { watchNeighbours, watchRoutes } from './monitor.js';
 import {
   AF_INET,
   AF_INET6,
@@ -44,8 +45,15 @@ interface Search {
   readonly waiters: Set<(mac: Uint8Array | undefined) => void>;
 }
 
+/** Neighbours whose MAC addresses are kept, of which the oldest is forgotten first. */
+const MAX_KNOWN = 4096;
+
 const searches = new Map<string, Search>();
 const failures = new Map<string, number>();
+/** MAC addresses as `neighbourMac` has returned them, by neighbour. */
+const known = new Map<string, string>();
+const nextHopListeners = new Set<() => void>();
+let endNextHops: (() => void)[] = [];
 let endWatch: (() => void) | undefined;
 
 /** Number of searches that are under way. */
@@ -69,14 +77,59 @@ export async function neighbourMac(
 ): Promise<Uint8Array | undefined> {
   closing.throwIfAborted();
   const key = keyOf(address, ifindex);
-  const known = neighbour(address, ifindex);
+  const { mac, state } = neighbour(address, ifindex);
   // The kernel itself uses a stale entry while it verifies it.
-  if (known.mac !== undefined) {
-    if ((known.state & NUD.STALE) !== 0) await discover();
-    return known.mac;
+  if (mac !== undefined) {
+    if ((state & NUD.STALE) !== 0) await discover();
+    noteMac(key, mac);
+    return mac;
   }
   if ((failures.get(key) ?? Number.NEGATIVE_INFINITY) > performance.now()) return undefined;
-  return await wait(key, { address, ifindex }, discover, timeoutMs, closing);
+  const found = await wait(key, { address, ifindex }, discover, timeoutMs, closing);
+  if (found !== undefined) noteMac(key, found);
+  return found;
+}
+
+/**
+ * Calls back in the event loop when another next hop may lead to a peer: after a change of routes, or when a neighbour
+ * that was returned has another MAC address. Does not keep the process running.
+ * @returns a function that ends the watch
+ */
+export function watchNextHops(onChange: () => void): () => void {
+  const listener = () => onChange();
+  nextHopListeners.add(listener);
+  if (nextHopListeners.size === 1) {
+    const tell = () => {
+      for (const each of [...nextHopListeners]) each();
+    };
+    const neighbours = watchNeighbours((messages) => {
+      // each is looked at, as each is noted
+      if (messages === undefined || messages.filter(isNewMac).length > 0) tell();
+    });
+    endNextHops = [watchRoutes(tell), () => neighbours.end()];
+  }
+  return () => {
+    if (!nextHopListeners.delete(listener) || nextHopListeners.size > 0) return;
+    for (const end of endNextHops) end();
+  };
+}
+
+/** Notes the MAC address of a notification. @returns whether `neighbourMac` has returned another one before */
+function isNewMac(message: NetlinkMessage): boolean {
+  const key = message.type === RTM.NEWNEIGH ? keyOfMessage(message) : undefined;
+  const { mac } = stateOf(message);
+  if (key === undefined || mac === undefined || !known.has(key)) return false;
+  const isNew = known.get(key) !== macText(mac);
+  known.set(key, macText(mac));
+  return isNew;
+}
+
+function noteMac(key: string, mac: Uint8Array): void {
+  known.delete(key);
+  known.set(key, macText(mac));
+  if (known.size <= MAX_KNOWN) return;
+  const [oldest] = known.keys();
+  known.delete(oldest as string);
 }
 
 function wait(
@@ -135,9 +188,8 @@ function watch(): () => void {
 
 function onNotification(message: NetlinkMessage): void {
   if (message.type !== RTM.NEWNEIGH) return;
-  const address = attributesOf(message.body, 12).get(NDA.DST);
-  if (address === undefined) return;
-  const key = keyOf(address, viewOf(message.body).getInt32(4, true));
+  const key = keyOfMessage(message);
+  if (key === undefined) return;
   const search = searches.get(key);
   const state = stateOf(message);
   if (search !== undefined) check(key, search, state);
@@ -198,6 +250,12 @@ function neighbourHeader(address: Uint8Array, ifindex: number, flags = 0): Uint8
   header.set(u32(ifindex), 4);
   header[10] = flags;
   return header;
+}
+
+/** Returns undefined for a notification without an address. */
+function keyOfMessage({ body }: NetlinkMessage): string | undefined {
+  const address = attributesOf(body, 12).get(NDA.DST);
+  return address && keyOf(address, viewOf(body).getInt32(4, true));
 }
 
 function keyOf(address: Uint8Array, ifindex: number): string {

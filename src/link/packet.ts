@@ -178,6 +178,10 @@ export class PacketLink extends SocketLink {
     return { ...super.counters(), port_not_held: this.#unboundPorts.size };
   }
 
+  watchPaths(onChange: () => void): void {
+    this.followPaths(onChange);
+  }
+
   protected lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }

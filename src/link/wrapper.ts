@@ -87,6 +87,10 @@ export abstract class LinkWrapper implements Link {
     this.inner.watchInterface?.(onChange);
   }
 
+  get watchPaths(): Link['watchPaths'] {
+    return this.inner.watchPaths && ((onChange) => this.inner.watchPaths?.(onChange));
+  }
+
   joinGroup(group: string): void {
     joinGroup(this.inner, group);
   }

@@ -1,8 +1,9 @@
 /** Neighbours: one search for all that wait, ended by the kernel's notification, and none right after a failure. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { listInterfaces } from '../../src/link/interfaces.js';
 import type { LinkInterface } from '../../src/link/link.js';
-import { neighbourSearches } from '../../src/link/neighbour.js';
+import { neighbourSearches, watchNextHops } from '../../src/link/neighbour.js';
 import { resolveNeighbour } from '../../src/link/resolve.js';
 import { native } from '../../src/native.js';
 import { eventually } from '../kit/eventually.js';
@@ -79,5 +80,33 @@ describeIf(netPrivilege(), 'neighbours', () => {
     expect((await Promise.all(waiting)).map(({ destMac }) => destMac.length)).toEqual([6, 6]);
     expect(neighbourSearches()).toBe(0);
     refused.mockRestore();
+  });
+
+  test('a change of routes, or of the MAC address of a neighbour that was returned, is told to each that watches', async () => {
+    learn(13);
+    await resolve(13, 20);
+    const told = [0, 0];
+    const ends = [0, 1].map((i) =>
+      watchNextHops(() => {
+        told[i] = (told[i] as number) + 1;
+      }),
+    );
+    const moved = (host: number, mac: string, state: string) =>
+      sh(`ip neigh replace 10.183.0.${host} lladdr ${mac} dev ${NAME} nud ${state}`);
+    // another state, and a neighbour that nobody has asked for
+    moved(13, MAC, 'stale');
+    moved(14, '02:00:00:00:00:99', 'reachable');
+    await sleep(50);
+    expect(told).toEqual([0, 0]);
+    moved(13, '02:00:00:00:00:98', 'reachable');
+    await eventually(() => expect(told).toEqual([1, 1]));
+    sh(`ip route add 10.184.77.0/24 via 10.183.0.13 dev ${NAME}`);
+    await eventually(() => expect(Math.min(...told)).toBeGreaterThan(1));
+    ends[0]?.();
+    const last = told[0];
+    sh(`ip route del 10.184.77.0/24 dev ${NAME}`);
+    await eventually(() => expect(told[1]).toBeGreaterThan(last as number));
+    expect(told[0]).toBe(last);
+    ends[1]?.();
   });
 });

@@ -45,6 +45,13 @@ export const CALLS = {
     return { atOnce, address: server.address() };
   },
 
+  /** Listens, and sends each client its bytes back. */
+  async echo(world: World, options: nodeNet.ListenOptions): Promise<void> {
+    const server = netOf(world).createServer((socket) => socket.on('error', () => {}).pipe(socket));
+    await once(server.listen(options), 'listening');
+    open.push(server);
+  },
+
   /** Connects. @returns the text of the server, and the addresses; or the error */
   async connect(world: World, options: nodeNet.TcpNetConnectOpts): Promise<unknown> {
     const socket = netOf(world).connect(options);

@@ -1,7 +1,10 @@
 // Hosts with several interfaces: which device a service or connection is on. The programs run as root and without
 // privileges, and over node:net and node:dgram beside ours.
+import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { openDevice } from '../../src/index.js';
+import { connect } from '../../src/net.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { type ChildProgram, PeerNamespace, sh } from '../link/netns.js';
@@ -67,6 +70,29 @@ describeIf(privilege, 'a host with two interfaces', () => {
     });
     await Promise.all([one.stop(), two.stop()]);
   });
+
+  test.each(['packet', 'xdp'] as const)(
+    'a connection goes on when its peer has another MAC address: %s',
+    async (link) => {
+      const program = await Program.start(host, []);
+      const [address] = HOSTS as [string];
+      await program.call('echo', 'ours', { port: PORT, host: address });
+      await using device = await openDevice({ interface: host.near, link });
+      const socket = connect({ port: PORT, host: address, device } as never);
+      const echo = async (text: string) => {
+        socket.write(text);
+        expect(`${(await once(socket, 'data'))[0]}`).toBe(text);
+      };
+      await echo('before');
+      const mac = `02:00:00:00:${link === 'xdp' ? 'aa' : 'bb'}:01`;
+      host.sh(`ip link set ${host.far} address ${mac}`);
+      host.sh(`bash -c 'echo > /dev/udp/10.${NETS[0]}.0.1/9'`);
+      await echo('after');
+      socket.destroy();
+      await once(socket, 'close');
+      await program.stop();
+    },
+  );
 
   describe.each([
     ['root', []],

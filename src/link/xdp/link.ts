@@ -99,6 +99,10 @@ export class XdpLink extends HostLink {
     return this.#port.counters();
   }
 
+  watchPaths(onChange: () => void): void {
+    this.followPaths(onChange);
+  }
+
   protected lookUp(destination: string, source: string): Promise<Resolved> {
     return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
   }

@@ -92,6 +92,8 @@ export class ResolvedAddress {
     readonly pathMtu: number | undefined,
     /** Service level, 0..7; the priority in `vlanTci`, if there is a tag. */
     readonly sl: number,
+    /** @internal Whether the kernel was asked for the path, which may change: not for senders and groups. */
+    readonly isLookedUp: boolean,
   ) {
     this.destination = gidAddress(dgid);
     this.source = source;
@@ -99,13 +101,29 @@ export class ResolvedAddress {
 
   /** Returns a short description as plain data, for `JSON.stringify` and `console.log`. */
   toJSON(): Record<string, unknown> {
-    const { destMac, sourceMac, ...rest } = this;
+    const { destMac, sourceMac, isLookedUp, ...rest } = this;
     return { ...rest, destMac: macText(destMac), sourceMac: macText(sourceMac) };
   }
 
   /** @internal */
   [inspect.custom](depth: number, options: InspectOptionsStylized): string {
     return inspectAs(this, depth, options);
+  }
+
+  /**
+   * @internal Returns the address by another next hop.
+   * @param sourceMac MAC address of the interface
+   * @returns this address if nothing is different
+   */
+  by({ destMac, vlanTci }: Resolved, sourceMac: Uint8Array): ResolvedAddress {
+    const tci = vlanTci === undefined ? undefined : vlanTci | (this.sl << PCP_SHIFT);
+    const isSame = (a: Uint8Array, b: Uint8Array) => Buffer.compare(a, b) === 0;
+    if (isSame(destMac, this.destMac) && isSame(sourceMac, this.sourceMac) && tci === this.vlanTci) return this;
+    const { dgid, sgidIndex, source, hopLimit, trafficClass, flowLabel, pathMtu, sl, isLookedUp } = this;
+    return new ResolvedAddress(
+      ...([dgid, sgidIndex, source, destMac, sourceMac, tci, hopLimit] as const),
+      ...([trafficClass, flowLabel, pathMtu, sl, isLookedUp] as const),
+    );
   }
 
   /** @internal Writes the address vector to the card's scratch memory. */
@@ -171,6 +189,7 @@ export async function resolveAddress(
     flowLabel,
     found.pathMtu,
     sl,
+    !isMulticast(addressBytes(gidAddress(dgid))),
   );
 }
 
@@ -199,6 +218,7 @@ export function addressOfSender(
     0,
     undefined,
     0,
+    false,
   );
 }
 

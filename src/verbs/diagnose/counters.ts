@@ -5,6 +5,11 @@ import { counterNames } from '../../device/codes.js';
 /** Counters by name, each a non-negative integer. */
 export type Counters = Record<string, number>;
 
+/** Reads the low 32 bits of a counter. @param at byte offset of all */
+export function readCounter(card: Card, at: number, name: (typeof counterNames)[number]): number {
+  return card.u32[(at >>> 2) + 2 * counterNames.indexOf(name)] as number;
+}
+
 /**
  * Reads counters from the card's memory.
  * @param at byte offset of the first; each is a u64, in the order of the names

@@ -2,6 +2,7 @@
 
 import type { WaitOptions } from '../../base/waiting.js';
 import { invalidValue, VerbsError } from '../../errors.js';
+import type { PathUser } from '../address/pathfollower.js';
 import { type AhAttr, maxPathMtu, ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
 import type { Description } from '../diagnose/describe.js';
 import type { DeviceBase } from './devicebase.js';
@@ -18,7 +19,7 @@ import { Resource } from './resource.js';
  * qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 64), ah, remoteQpn: 0x11, remoteQkey: 0x1234 });
  * ```
  */
-export class AddressHandle extends Resource {
+export class AddressHandle extends Resource implements PathUser {
   /** Always `ah`. */
   readonly kind = 'ah';
   /** The destination's IP address. */
@@ -26,26 +27,54 @@ export class AddressHandle extends Resource {
   /** Largest payload of a datagram to this address, in bytes: the path MTU. */
   readonly maxMessage: number;
   readonly #handle: number;
+  readonly #pathNumber: number;
+  #address: ResolvedAddress;
   readonly #pd: Domain;
 
   /** @internal Use `pd.createAh`. */
   constructor(
     /** Protection domain of the handle. */
     readonly pd: Domain,
-    /** The resolved address that the handle was made from. */
-    readonly address: ResolvedAddress,
+    address: ResolvedAddress,
   ) {
     super([pd]);
     this.#pd = pd;
-    const { card, link } = pd.device;
+    this.#address = address;
+    const { card, paths } = pd.device;
     const { activeMtu } = pd.device.queryPort();
     this.label = address.destination;
     this.maxMessage = Math.min(activeMtu, address.pathMtu === undefined ? activeMtu : maxPathMtu(address.pathMtu));
-    // Without queue pair numbers, the source port follows from the flow label alone, as in Linux.
-    address.write(card, link.features.sourcePort || udpSourcePort(address.flowLabel, 0, 0));
+    this.#write();
     this.#handle = card.exports.ahCreate(pd.handle);
     if (this.#handle === 0) throw new VerbsError('ENOMEM', 'no memory for an address handle');
     this.addToParents();
+    this.#pathNumber = paths.add(this);
+  }
+
+  /** The resolved address, by its present next hop. */
+  get address(): ResolvedAddress {
+    return this.#address;
+  }
+
+  /** @internal */
+  get path(): ResolvedAddress {
+    return this.#address;
+  }
+
+  /** @internal */
+  reroute(path: ResolvedAddress): void {
+    const { card } = this.pd.device;
+    this.#address = path;
+    card.exclusively(() => {
+      this.#write();
+      card.exports.ahReroute(this.#handle);
+    });
+  }
+
+  /** Without queue pair numbers, the source port follows from the flow label alone, as in Linux. */
+  #write(): void {
+    const { card, link } = this.pd.device;
+    this.#address.write(card, link.features.sourcePort || udpSourcePort(this.#address.flowLabel, 0, 0));
   }
 
   /** @internal Whether a value is an address handle, and not merely an object like one. */
@@ -74,6 +103,7 @@ export class AddressHandle extends Resource {
   protected free(): void {
     const refused = this.pd.device.card.exports.ahDestroy(this.#handle);
     if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use: a datagram to it has not been sent yet`);
+    this.pd.device.paths.remove(this.#pathNumber);
   }
 }
 

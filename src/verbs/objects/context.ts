@@ -285,6 +285,7 @@ export class Context extends DeviceBase {
   protected free(): void {
     this.#unpublish?.();
     this.unref();
+    this.paths.close();
     this.engine.close();
     void this.engine.ended.then(() => releaseMemory(this.card));
     // After closing, so that exceptions and calls of listeners cannot interfere.
@@ -320,6 +321,7 @@ export class Context extends DeviceBase {
       this.#emitAsyncEvent(this, { type: state === 'ACTIVE' ? 'PORT_ACTIVE' : 'PORT_ERR', ...source });
     if (isChanged) this.#emitAsyncEvent(this, { type: 'GID_CHANGE', ...source });
     this.#state = state;
+    this.paths.update();
     this.engine.linkChanged();
     this.engine.schedule();
   }

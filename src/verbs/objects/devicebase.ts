@@ -11,9 +11,10 @@ import type { Link } from '../../link/link.js';
 import { chooseGid, type GidChoice, type GidEntry, gidTable, updateGidTable } from '../address/gid.js';
 import { ahAttrFromWc } from '../address/grh.js';
 import { MulticastGroups } from '../address/groups.js';
+import { PathFollower } from '../address/pathfollower.js';
 import { type DeviceInfo, deviceInfo, type PortInfo, portInfo, writePkeys } from '../address/port.js';
 import { type AhAttr, type ResolvedAddress, resolveAddress } from '../address/resolvedaddress.js';
-import { type Counters, readCounters } from '../diagnose/counters.js';
+import { type Counters, readCounter, readCounters } from '../diagnose/counters.js';
 import type { FailureContext } from '../diagnose/explain.js';
 import type { Wc } from '../work/wc.js';
 import { Resource } from './resource.js';
@@ -54,6 +55,8 @@ export abstract class DeviceBase extends Resource {
   readonly keepAlive: boolean;
   /** @internal */
   readonly groups: MulticastGroups;
+  /** @internal Of all queue pairs and address handles. */
+  readonly paths: PathFollower;
   #lastNumber = 0;
   #gids: readonly GidEntry[];
   readonly #pkeys: readonly number[];
@@ -69,6 +72,7 @@ export abstract class DeviceBase extends Resource {
     this.memory = new CardMemory(card);
     this.#gids = gidTable(link.interface.addresses);
     this.groups = new MulticastGroups(card, link);
+    this.paths = new PathFollower(link, () => readCounter(card, card.exports.counters(), 'local_ack_timeout_err'));
     this.#configurePort();
   }
 

@@ -6,6 +6,7 @@ import { checkWait, type WaitOptions } from '../../base/waiting.js';
 import { Errno, GSI, LIMITS, nameOf, PeerSign, QpAttr, QpState, QpType } from '../../device/codes.js';
 import { qpnText } from '../../device/decode.js';
 import { VerbsError } from '../../errors.js';
+import type { PathUser } from '../address/pathfollower.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
 import { type Counters, readCounters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
@@ -74,7 +75,7 @@ const DATAGRAM_FRAME = 2048;
  * ```
  */
 // biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the base class is an emitter
-export class Qp extends Resource {
+export class Qp extends Resource implements PathUser {
   /** Always `qp`. */
   readonly kind = 'qp';
   /** Device of the queue pair. */
@@ -105,6 +106,7 @@ export class Qp extends Resource {
   #adaptiveRetransmission: boolean;
   #windowLimit: number = LIMITS.maxWindow;
   #address: ResolvedAddress | undefined;
+  #pathNumber = 0;
   #modifying: Promise<unknown> = Promise.resolve();
   #firstPsn: number;
   #gidIndex: number | undefined;
@@ -487,6 +489,7 @@ export class Qp extends Resource {
     if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
     this.device.groups.removeQp(this.#handle);
     this.device.unregister(this.#handle, this);
+    this.device.paths.remove(this.#pathNumber);
     if (this.#keepsProcessAlive) this.device.engine.unref();
     this.#keepsProcessAlive = false;
   }
@@ -522,12 +525,31 @@ export class Qp extends Resource {
     }
     const refused = card.exports.qpModify(this.#handle, mask);
     if (refused !== 0) throw modifyError(card, this.toString(), from, attributes, refused);
-    if (address !== undefined) this.#address = address;
+    if (address !== undefined) {
+      this.#address = address;
+      this.#pathNumber ||= device.paths.add(this);
+    }
     if (attributes.state === 'RESET') {
       this.#address = undefined;
       this.#firstPsn = card.exports.randomPsn();
     }
     this.#updateKeepAlive();
+  }
+
+  /** @internal */
+  get path(): ResolvedAddress | undefined {
+    return this.#address;
+  }
+
+  /** @internal */
+  reroute(path: ResolvedAddress): void {
+    const { card, link } = this.device;
+    this.#address = path;
+    card.exclusively(() => {
+      const port = link.features.sourcePort || udpSourcePort(path.flowLabel, this.qpNum, this.#destQpNum);
+      path.write(card, port);
+      card.exports.qpReroute(this.#handle);
+    });
   }
 
   get #stateCode(): number {

@@ -1,0 +1,128 @@
+/**
+ * Follows the paths of a device: when the MAC address of a peer or of a gateway changes, or a route, the packets of all
+ * queue pairs and address handles go the new way. The kernel does the same for its sockets.
+ *
+ * The kernel notifies of changes that it learns. It learns of most when the neighbour announces its new address. It
+ * verifies an address that stays silent only while the address is used, and packets of the card are no use that it
+ * sees: while packets remain unacknowledged, the paths are looked up again, which makes the kernel verify them.
+ */
+import { clearInterval, performance, setInterval, setTimeout } from '../../base/timers.js';
+import type { Link } from '../../link/link.js';
+import { NumberMap } from '../objects/numbermap.js';
+import type { ResolvedAddress } from './resolvedaddress.js';
+
+/** Time between two look-ups of all paths (ms). */
+const LEAST_INTERVAL_MS = 100;
+/** Interval at which unacknowledged packets are noticed (ms). */
+const CHECK_INTERVAL_MS = 1000;
+/** Look-ups at a time. */
+const MAX_LOOKUPS = 64;
+
+/** An object whose packets take a path. */
+export interface PathUser {
+  /** The path; undefined: none now. */
+  readonly path: ResolvedAddress | undefined;
+  /** Takes another next hop to the same destination. */
+  reroute(path: ResolvedAddress): void;
+}
+
+export class PathFollower {
+  /** Called after packets of some objects go another way. */
+  onRerouted: () => void = () => {};
+  readonly #link: Link;
+  readonly #timeouts: () => number;
+  readonly #users = new NumberMap<PathUser>();
+  #timer: NodeJS.Timeout | undefined;
+  #lastTimeouts = 0;
+  #isWanted = false;
+  #isBusy = false;
+  #lastUpdate = Number.NEGATIVE_INFINITY;
+  #isClosed = false;
+
+  /**
+   * @param timeouts returns a count that grows while packets remain unacknowledged
+   */
+  constructor(link: Link, timeouts: () => number) {
+    this.#link = link;
+    this.#timeouts = timeouts;
+    link.watchPaths?.(() => this.update());
+  }
+
+  /** Adds an object. @returns a number for `remove`; 0: the paths of this link never change */
+  add(user: PathUser): number {
+    if (this.#link.watchPaths === undefined) return 0;
+    if (this.#timer === undefined) {
+      this.#lastTimeouts = this.#timeouts();
+      this.#timer = setInterval(() => this.#check(), CHECK_INTERVAL_MS);
+      this.#timer.unref?.();
+    }
+    return this.#users.add(user);
+  }
+
+  /** Removes an object. */
+  remove(number: number): void {
+    this.#users.delete(number);
+  }
+
+  /** Looks up all paths again, soon. Calls that follow each other closely have one look-up. */
+  update(): void {
+    if (this.#isWanted || this.#isClosed || this.#users.size === 0) return;
+    this.#isWanted = true;
+    if (!this.#isBusy) void this.#run();
+  }
+
+  /** Follows no more. */
+  close(): void {
+    this.#isClosed = true;
+    clearInterval(this.#timer);
+    this.#users.clear();
+  }
+
+  #check(): void {
+    if (this.#users.size === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+      return;
+    }
+    const timeouts = this.#timeouts();
+    if (timeouts !== this.#lastTimeouts) this.update();
+    this.#lastTimeouts = timeouts;
+  }
+
+  async #run(): Promise<void> {
+    this.#isBusy = true;
+    while (this.#isWanted && !this.#isClosed) {
+      const pause = this.#lastUpdate + LEAST_INTERVAL_MS - performance.now();
+      if (pause > 0) await new Promise<void>((resolve) => setTimeout(resolve, pause).unref?.());
+      this.#isWanted = false;
+      this.#lastUpdate = performance.now();
+      await this.#updateAll();
+    }
+    this.#isBusy = false;
+  }
+
+  async #updateAll(): Promise<void> {
+    const paths = new Map<string, ResolvedAddress>();
+    for (const { path } of this.#users.values())
+      if (path?.isLookedUp) paths.set(`${path.source} ${path.destination}`, path);
+    const all = [...paths.values()];
+    for (let i = 0; i < all.length; i += MAX_LOOKUPS)
+      await Promise.all(all.slice(i, i + MAX_LOOKUPS).map((path) => this.#updateOne(path)));
+  }
+
+  /** A path that cannot be resolved now stays as it is. */
+  async #updateOne({ source, destination }: ResolvedAddress): Promise<void> {
+    const found = await this.#link.resolve(destination, source).catch(() => undefined);
+    if (found === undefined || this.#isClosed) return;
+    let count = 0;
+    for (const user of this.#users.values()) {
+      const { path } = user;
+      if (!path?.isLookedUp || path.source !== source || path.destination !== destination) continue;
+      const now = path.by(found, this.#link.interface.mac);
+      if (now === path) continue;
+      user.reroute(now);
+      count++;
+    }
+    if (count > 0) this.onRerouted();
+  }
+}
