@@ -2,7 +2,7 @@
 import { ipBytes, ipText } from './base/address.js';
 import { type Check, type Checks, checkOptions, instanceOf, wrongType } from './base/options.js';
 import type { Closable } from './base/scope.js';
-import { Device, openDevice } from './index.js';
+import { Device, type OpenOptions, openDevice } from './index.js';
 import { type HostInterface, interfaceByAddress } from './link/interfaces.js';
 import { addressTowards, lookupHost } from './link/peer.js';
 import { checkMemoryBytes } from './verbs/open.js';
@@ -39,6 +39,16 @@ let settings: SharedDeviceSettings = {};
 /** Sets what devices get that sockets open from now on. @throws TypeError, RangeError for wrong settings */
 export function configure(options: SharedDeviceSettings): void {
   settings = { ...settings, ...checkOptions('configure', options, SETTINGS_CHECKS) };
+}
+
+/** Opens a shared device. */
+export type SharedOpener = (options: OpenOptions) => Promise<Device>;
+
+let openShared: SharedOpener = openDevice;
+
+/** Sets a function that opens shared devices from now on, for a program that gives them more options. */
+export function openSharedBy(open: SharedOpener): void {
+  openShared = open;
 }
 
 /** Place of a shared device: an interface, all of whose addresses the device has, or one loopback address. */
@@ -161,13 +171,13 @@ export async function usePlace(place: Place): Promise<DeviceUse> {
 async function openAt({ interface: name, addresses }: Place): Promise<Device> {
   const options = { interface: name, ...(addresses && { addresses }) };
   const { memoryBytes = memoryOfEnvironment() } = settings;
-  if (memoryBytes !== undefined) return openDevice({ ...options, memoryBytes });
+  if (memoryBytes !== undefined) return openShared({ ...options, memoryBytes });
   try {
-    return await openDevice({ ...options, memoryBytes: MEMORY_BYTES });
+    return await openShared({ ...options, memoryBytes: MEMORY_BYTES });
   } catch (error) {
     // the address space of the process, or what the system commits, is limited
     if (!(error instanceof RangeError)) throw error;
-    return openDevice(options);
+    return openShared(options);
   }
 }
 

@@ -1,5 +1,6 @@
 /** Opens the devices of the commands, and publishes them for `wasm-roce stat`. */
-import { networkInterfaces } from 'node:os';
+import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
+import { openSharedBy } from '../deviceuse.js';
 import { createMemoryHub, type Device, type OpenOptions, openDevice } from '../index.js';
 import type { HostLinkKind } from './options.js';
 
@@ -54,6 +55,34 @@ export function openNamed({ interface: name, address, link, open }: DeviceOption
     ...(name !== undefined && { interface: name }),
     ...(address !== undefined && { addresses: [address] }),
   });
+}
+
+/**
+ * Opens the device of a service. A service is on all interfaces of the host if the options name none, and opens their
+ * devices itself, by these options; a capture is of one device.
+ * @throws as `openPublished`
+ */
+export async function openForService(options: DeviceOptions): Promise<Device | undefined> {
+  const { link, open } = options;
+  if (isDeviceNamed(options) || open.pcap !== undefined) return openNamed(options);
+  openSharedBy((place) => openPublished({ ...place, ...open, ...(link && { link }) }));
+  return undefined;
+}
+
+/** Returns the addresses of a service on a device, or on all interfaces if there is none: the best one first. */
+export function addressesOf(device: Device | undefined): string[] {
+  if (device === undefined) return networkAddresses();
+  const { index } = device.chooseGid();
+  return [device.gids[index], ...device.gids.filter((gid) => gid.index !== index)].flatMap((gid) => gid?.address ?? []);
+}
+
+/** Those that other hosts reach: neither loopback nor link-local, unless there are no others. */
+function networkAddresses(): string[] {
+  const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  const global = all.filter(
+    ({ internal, scopeid = 0 }: NetworkInterfaceInfo & { scopeid?: number }) => !internal && scopeid === 0,
+  );
+  return (global.length > 0 ? global : all).map(({ address }) => address);
 }
 
 /**

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { Command } from 'commander';
 import { createProxy, VALKEY_PORT, type ValkeyProxy } from '../valkey.js';
-import { type DeviceOptions, openNamed } from './device.js';
+import { addressesOf, type DeviceOptions, openForService } from './device.js';
 import { EXIT_HELP, stopSignal, usageError } from './exit.js';
 import {
   addDeviceOptions,
@@ -67,10 +67,10 @@ async function proxy(flags: Flags): Promise<void> {
     open: { ...openOptions(flags), memoryBytes: flags.memory },
     ...deviceOptions(flags),
   };
-  await using device = await openNamed(options);
+  await using device = await openForService(options);
   const { to } = flags;
   await using running: ValkeyProxy = await createProxy({
-    device,
+    ...(device && { device }),
     port: flags.listen,
     to,
     onError: (error, client) => {
@@ -80,8 +80,10 @@ async function proxy(flags: Flags): Promise<void> {
       output.result({ client: client.remoteAddress, to, error: message });
     },
   });
-  const local = device.gids[device.chooseGid().index]?.address;
-  if (!flags.quiet) output.note(`listening on ${local} port ${running.port}, for ${to.host} port ${to.port}`);
-  output.result({ address: local, port: running.port, to });
+  const addresses = addressesOf(device);
+  const [local] = addresses;
+  if (!flags.quiet)
+    output.note(`listening on ${addresses.join(', ')} port ${running.port}, for ${to.host} port ${to.port}`);
+  output.result({ address: local, addresses, port: running.port, to });
   if (!stop.aborted) await once(stop, 'abort');
 }

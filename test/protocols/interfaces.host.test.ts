@@ -1,16 +1,21 @@
 // Hosts with several interfaces: which device a service or connection is on. The programs run as root and without
 // privileges, and over node:net and node:dgram beside ours.
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { openDevice } from '../../src/index.js';
 import { connect } from '../../src/net.js';
+import * as valkey from '../../src/valkey.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { type ChildProgram, PeerNamespace, sh } from '../link/netns.js';
 import { CALLS, NQN, type World } from './hostprogram.js';
 
 const PROGRAM = fileURLToPath(new URL('hostprogram.ts', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 const NOBODY = [
   'setpriv',
   '--reuid=65534',
@@ -69,6 +74,34 @@ describeIf(privilege, 'a host with two interfaces', () => {
       message: expect.stringMatching(/^listen EADDRINUSE: address already in use .* is taken by .* CAP_NET_RAW/),
     });
     await Promise.all([one.stop(), two.stop()]);
+  });
+
+  test('the commands `nvme-target` and `valkey-proxy` serve all interfaces unless one is named', async () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'interfaces-')), 'disk');
+    const disk = ['--namespace', `disk=${file},size=1m`, '--nqn', NQN, '--listen', '4421'];
+    const [v4, , other] = HOSTS as [string, string, string];
+    for (const [args, served] of [
+      [[], [v4, other]],
+      [['--ib-dev', host.far], [v4]],
+    ] as const) {
+      const target = host.start(MAIN, ['nvme-target', '--json', ...disk, ...args]);
+      expect(JSON.parse(await target.line())).toMatchObject({
+        port: 4421,
+        addresses: expect.arrayContaining([...served]),
+      });
+      for (const address of served) expect(await CALLS.discover(address, 4421)).toContainEqual({ nqn: NQN, address });
+      await target.kill();
+    }
+    const proxy = host.start(MAIN, ['valkey-proxy', '--json', '--listen', '6401']);
+    expect(JSON.parse(await proxy.line())).toMatchObject({ addresses: expect.arrayContaining([v4, other]) });
+    for (const address of [v4, other]) {
+      const client = valkey.connect({ host: address, port: 6401 });
+      await once(client, 'connect');
+      client.on('error', () => {}).destroy();
+      await once(client, 'close');
+    }
+    await proxy.kill();
+    rmSync(dirname(file), { recursive: true });
   });
 
   test.each(['packet', 'xdp'] as const)(

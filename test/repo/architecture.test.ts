@@ -130,7 +130,7 @@ describe('the facade', () => {
       'src/valkey': ['src/protocols/valkey', 'src/sockets'],
       'src/cli': [
         ...['src/base', 'src/packagefile', 'src/cli/endpoint/notify'],
-        ...['src/index', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],
+        ...['src/index', 'src/deviceuse', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],
       ],
       // sd_notify is of no use to other programs, so it is no public export
       'src/cli/endpoint/notify': ['src/native', 'src/cli'],

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type Command, InvalidArgumentError } from 'commander';
 import { printable } from '../../base/printable.js';
 import { createTarget, machineNqn, NVME_PORT, type NvmeTarget } from '../../nvme.js';
-import { type DeviceOptions, openNamed } from '../device.js';
+import { addressesOf, type DeviceOptions, openForService } from '../device.js';
 import { EXIT_HELP, stopSignal, usageError } from '../exit.js';
 import { addDeviceOptions, bytes, type DeviceFlags, deviceOptions, integer, openOptions } from '../options.js';
 import { Output } from '../output.js';
@@ -65,10 +65,10 @@ async function serve(flags: Flags): Promise<void> {
     ...deviceOptions(flags),
   };
   const namespaces = await openDisks(flags.namespace);
-  await using device = await openNamed(options);
+  await using device = await openForService(options);
   const { nqn = await machineNqn() } = flags;
   await using target: NvmeTarget = await createTarget({
-    device,
+    ...(device && { device }),
     port: flags.listen,
     subsystems: [{ nqn, namespaces, ...(flags.allow && { hosts: flags.allow }) }],
     onError: ({ message }, host) => {
@@ -77,10 +77,12 @@ async function serve(flags: Flags): Promise<void> {
       output.result({ host, error: message });
     },
   });
-  const local = device.gids[device.chooseGid().index]?.address;
-  if (!flags.quiet) output.note(`serving ${nqn} on ${local} port ${target.port}`);
+  const addresses = addressesOf(device);
+  const [local] = addresses;
+  if (!flags.quiet) output.note(`serving ${nqn} on ${addresses.join(', ')} port ${target.port}`);
   output.result({
     address: local,
+    addresses,
     port: target.port,
     nqn,
     namespaces: namespaces.map(({ name, storage }, i) => ({ nsid: i + 1, name, bytes: storage.bytes })),
