@@ -174,7 +174,8 @@ export interface Link extends FrameMover {
   resolve(destination: string, source: string): Promise<Resolved>;
   /**
    * Calls back after `interface` or `features` has changed: the interface went up or down, or its MTU or addresses
-   * changed. Calls back at once if that has happened since the link was opened. A second call replaces the first. For a link without this method neither ever changes.
+   * changed. Calls back at once if that has happened since the link was opened. A second call replaces the first. For
+   * a link without this method neither ever changes.
    */
   watchInterface?(onChange: () => void): void;
   /**

@@ -1,6 +1,6 @@
 /**
- * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, neighbours, and routes. One socket
- * for each serves all listeners of the thread. It is open only while there are listeners.
+ * Watches what the kernel notifies of (rtnetlink(7)): interfaces and their addresses, neighbours, and routes. One
+ * socket for each serves all listeners of the thread. It is open only while there are listeners.
  */
 import { type NativePoller, native } from '../native.js';
 import type { NetlinkMessage } from './netlink.js';
@@ -56,8 +56,8 @@ const neighbours = new Monitor(RTMGRP.NEIGH);
 const routes = new Monitor(RTMGRP.IPV4_ROUTE | RTMGRP.IPV6_ROUTE | RTMGRP.IPV4_RULE | RTMGRP.IPV6_RULE);
 
 /**
- * Calls back in the event loop after changes of interfaces and their addresses. Several changes may cause one call. Does
- * not keep the process running. If the kernel refuses the socket, the callback is never called.
+ * Calls back in the event loop after changes of interfaces and their addresses. Several changes may cause one call.
+ * Does not keep the process running. If the kernel refuses the socket, the callback is never called.
  * @returns a function that ends the watch
  */
 export function watchInterfaces(onChange: () => void): () => void {
