@@ -3,7 +3,8 @@
  * that appear later, as rdma_cm's wildcard is on all devices.
  */
 import { isIPv4 } from 'node:net';
-import type { Closable } from './base/scope.js';
+import { type Closable, Scope } from './base/scope.js';
+import { servicePort } from './cm/hostport.js';
 import { type DeviceUse, isWildcard, type Place, placeOf, useDevice, useGiven, usePlace } from './deviceuse.js';
 import type { Device } from './index.js';
 import { type HostInterface, listInterfaces, usableInterfaces } from './link/interfaces.js';
@@ -13,34 +14,60 @@ import { lookupHost } from './link/peer.js';
 /** Code of the warning that a service is not on one of the interfaces. */
 const WARNING = 'WASM_ROCE_INTERFACE';
 
+/** Address of a service. */
+export interface ServiceAddress {
+  /** Name or address of ours. Undefined, `::` or `0.0.0.0`: all. */
+  readonly host?: string | undefined;
+  /** Port of rdma_cm's TCP port space; 0 for any. */
+  readonly port: number;
+}
+
 /**
  * Opens what a service has on a device, which is closed after it.
- * @param host the IP address of the service, without a name; undefined: all
+ * @param at its host has no name; its port is 0 only on a device of the application
  */
-export type OpenOnDevice = (use: DeviceUse, host: string | undefined) => Promise<Closable>;
+export type OpenOnDevice = (use: DeviceUse, at: ServiceAddress) => Promise<Closable>;
+
+/** A service on its devices. */
+export interface ServiceOnDevices extends Closable {
+  /** The port; 0 where a device of the application has chosen it. */
+  readonly port: number;
+  close(): Promise<void>;
+}
 
 /**
  * Opens what a service has on its device, or on each device of the host.
  * @param given the application's device: the only one
- * @param host name or address of ours: that of the only device. Undefined, `::` or `0.0.0.0`: all interfaces
- * @returns closes all
+ * @param at a host that is not all addresses is that of the only device
  * @throws the error of `open`, after which nothing is left open; as `useDevice`, if that fails on all interfaces: an
  * interface where it fails alone is told by a warning
  */
-export async function onEachDevice(
+export function onEachDevice(
   given: Device | undefined,
-  host: string | undefined,
+  at: ServiceAddress,
   open: OpenOnDevice,
-): Promise<Closable> {
-  if (given === undefined && isWildcard(host)) return EachInterface.open(host, open);
-  const address = host && (await lookupHost(host));
-  const use = await (given === undefined ? useDevice(given, { local: address }) : useGiven(given));
-  return openOn(use, address, open);
+): Promise<ServiceOnDevices> {
+  return Scope.open(async (scope) => {
+    const { port } = scope.add(servicePort('TCP', at.port, given !== undefined));
+    scope.add(await openAll(given, { ...at, port }, open));
+    return { port, close: () => scope.close() };
+  });
 }
 
-async function openOn(use: DeviceUse, host: string | undefined, open: OpenOnDevice): Promise<Closable> {
+async function openAll(
+  given: Device | undefined,
+  { host, port }: ServiceAddress,
+  open: OpenOnDevice,
+): Promise<Closable> {
+  if (given === undefined && isWildcard(host)) return EachInterface.open({ host, port }, open);
+  const address = host && (await lookupHost(host));
+  const use = await (given === undefined ? useDevice(given, { local: address }) : useGiven(given));
+  return openOn(use, { host: address, port }, open);
+}
+
+async function openOn(use: DeviceUse, at: ServiceAddress, open: OpenOnDevice): Promise<Closable> {
   try {
-    const opened = await open(use, host);
+    const opened = await open(use, at);
     return {
       close: async () => {
         // of an interface that is gone, something may still be in use
@@ -59,7 +86,7 @@ async function openOn(use: DeviceUse, host: string | undefined, open: OpenOnDevi
 
 /** A service on all interfaces. */
 class EachInterface implements Closable {
-  readonly #host: undefined | '::' | '0.0.0.0';
+  readonly #at: ServiceAddress;
   readonly #open: OpenOnDevice;
   /** By place. */
   readonly #opened = new Map<string, Closable>();
@@ -71,13 +98,13 @@ class EachInterface implements Closable {
   #isClosed = false;
   #endWatch = () => {};
 
-  private constructor(host: undefined | '::' | '0.0.0.0', open: OpenOnDevice) {
-    this.#host = host;
+  private constructor(at: ServiceAddress, open: OpenOnDevice) {
+    this.#at = at;
     this.#open = open;
   }
 
-  static async open(host: undefined | '::' | '0.0.0.0', open: OpenOnDevice): Promise<EachInterface> {
-    const all = new EachInterface(host, open);
+  static async open(at: ServiceAddress, open: OpenOnDevice): Promise<EachInterface> {
+    const all = new EachInterface(at, open);
     try {
       const failures = await all.#openNew();
       const failure = failures.find(({ isOfService }) => isOfService) ?? failures[0];
@@ -127,7 +154,7 @@ class EachInterface implements Closable {
   async #openNew(): Promise<Failure[]> {
     // the network before loopback, so that its error is told first
     const usable = usableInterfaces().sort((a, b) => Number(a.isLoopback) - Number(b.isLoopback));
-    const isWanted = (address: string) => this.#host !== '0.0.0.0' || isIPv4(address);
+    const isWanted = (address: string) => this.#at.host !== '0.0.0.0' || isIPv4(address);
     const places = new Map(usable.flatMap((iface) => placesOn(iface, isWanted)).map((place) => [place.key, place]));
     const missing = [...places.values()].filter(({ key }) => !this.#opened.has(key));
     const failures = await Promise.all(missing.map((place) => this.#openAt(place)));
@@ -142,7 +169,7 @@ class EachInterface implements Closable {
       return { place, error: error as Error, isOfService: false };
     }
     try {
-      this.#opened.set(place.key, await openOn(use, this.#host, this.#open));
+      this.#opened.set(place.key, await openOn(use, this.#at, this.#open));
       return undefined;
     } catch (error) {
       return { place, error: error as Error, isOfService: true };

@@ -376,7 +376,8 @@ class Listening {
 
   /** Opens a listener on each device that has the address. @throws as `onEachDevice` */
   async open(device: Device | undefined, listenOn: (use: DeviceUse) => Promise<Closable>): Promise<void> {
-    this.#opening = onEachDevice(device, this.local?.address, listenOn);
+    const { address: host, port } = this.local as CmAddress;
+    this.#opening = onEachDevice(device, { host, port }, listenOn);
     await this.#opening;
   }
 

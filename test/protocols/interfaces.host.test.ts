@@ -104,6 +104,23 @@ describeIf(privilege, 'a host with two interfaces', () => {
     rmSync(dirname(file), { recursive: true });
   });
 
+  test.each(['connection', 'rsocket'])('the command `listen` serves all interfaces: %s', async (protocol) => {
+    const args = ['listen', '--keep-open', '7402', ...(protocol === 'rsocket' ? ['--rsocket'] : [])];
+    const [v4, , other] = HOSTS as [string, string, string];
+    // without input it has nothing to say, and its clients end
+    const listener = host.start(MAIN, args, ['sh', '-c', 'exec "$0" "$@" < /dev/null']);
+    for (const address of [v4, other]) {
+      const text = `hello ${address}`;
+      const connects = () =>
+        sh(
+          `echo '${text}' | ${process.execPath} --import tsx ${MAIN} connect ${args.slice(3).join(' ')} ${address} 7402`,
+        );
+      await eventually(connects);
+      expect(await listener.line()).toBe(text);
+    }
+    await listener.kill();
+  });
+
   test.each(['packet', 'xdp'] as const)(
     'a connection goes on when its peer has another MAC address: %s',
     async (link) => {

@@ -113,7 +113,7 @@ describe('the facade', () => {
       ),
       'build/scriptgrammar': [],
       'src/deviceuse': ['src/index', ...verbs],
-      'src/eachdevice': ['src/deviceuse', 'src/index', ...verbs],
+      'src/eachdevice': ['src/deviceuse', 'src/index', ...cm],
       'src/sockets': protocols,
       'src/protocols/rsocket': ['src/sockets', ...protocols],
       'src/protocols/valkey': ['src/sockets', ...protocols],
@@ -130,7 +130,7 @@ describe('the facade', () => {
       'src/valkey': ['src/protocols/valkey', 'src/sockets'],
       'src/cli': [
         ...['src/base', 'src/packagefile', 'src/cli/endpoint/notify'],
-        ...['src/index', 'src/deviceuse', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],
+        ...['src/index', 'src/deviceuse', 'src/eachdevice', 'src/net', 'src/nvme', 'src/valkey', 'src/probe'],
       ],
       // sd_notify is of no use to other programs, so it is no public export
       'src/cli/endpoint/notify': ['src/native', 'src/cli'],

@@ -1,7 +1,14 @@
 /** The channels that the two ends join standard input and output to: the stream of a connection, or an rsocket. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { type Connection, type ConnectionOptions, type Device, VerbsError } from '../../index.js';
+import {
+  type Connection,
+  type ConnectionOptions,
+  type ConnectionRequest,
+  type Device,
+  type Server,
+  VerbsError,
+} from '../../index.js';
 import { connect, createServer, type Socket } from '../../net.js';
 import { failure } from '../exit.js';
 
@@ -25,18 +32,27 @@ export interface Wait {
 export interface Caller {
   readonly remoteAddress: string;
   accept(): Promise<Channel>;
+  /** Refuses the client. */
+  refuse(): Promise<void>;
 }
 
-export interface Listener extends AsyncDisposable {
+/** The owner of a listener, as the listener sees it. */
+export interface CallerListener {
+  onCaller(caller: Caller): void;
+  /** No more clients come. */
+  onFailure(error: Error): void;
+}
+
+/** A listener on one device. */
+export interface Listener {
   readonly port: number;
-  /** @throws VerbsError ETIMEDOUT; the reason of the signal */
-  next(wait: Wait): Promise<Caller>;
+  /** Takes no more clients. */
   close(): Promise<void>;
 }
 
 /** The protocol by which ends find each other. */
 export interface Channels {
-  listen(device: Device, port: number): Promise<Listener>;
+  listen(device: Device, port: number, callers: CallerListener): Promise<Listener>;
   /** @throws as `device.connect` */
   connect(device: Device, host: string, port: number, wait: Wait): Promise<Channel>;
 }
@@ -57,24 +73,24 @@ export function connectionChannels(watch: WatchOptions): Channels {
     close: () => connection.close(),
   });
   return {
-    async listen(device, port) {
+    async listen(device, port, callers) {
       const server = await device.listen({ port });
-      return {
-        port: server.address.port,
-        async next(wait) {
-          const request = await server.next(wait);
-          if (request === undefined) throw new VerbsError('ECANCELED', 'the listener was closed');
-          return {
-            remoteAddress: request.remoteAddress,
-            accept: async () => channelOf(await request.accept(options)),
-          };
-        },
-        close: () => server.close(),
-        [Symbol.asyncDispose]: () => server.close(),
-      };
+      const onRequest = (request: ConnectionRequest) =>
+        callers.onCaller({
+          remoteAddress: request.remoteAddress,
+          accept: async () => channelOf(await request.accept(options)),
+          refuse: () => request.reject(),
+        });
+      takeAll(server, onRequest).catch((error) => callers.onFailure(error));
+      return { port: server.address.port, close: () => server.close() };
     },
     connect: async (device, host, port, wait) => channelOf(await device.connect({ host, port, ...wait, ...options })),
   };
+}
+
+/** Passes requests on until the server is closed. @throws VerbsError EIO when the device has failed */
+async function takeAll(server: Server, onRequest: (request: ConnectionRequest) => void): Promise<void> {
+  for await (const request of server) onRequest(request);
 }
 
 /** Rsockets: the other program may be one of librdmacm, or one of TCP under its librspreload.so. */
@@ -90,34 +106,20 @@ export function rsocketChannels({ keepAlive, peerTimeout }: WatchOptions): Chann
     },
   });
   return {
-    async listen(device, port) {
-      const waiting: Socket[] = [];
+    async listen(device, port, callers) {
       const server = createServer({ device, pauseOnConnect: true, ...options }, (socket) => {
         // a socket that fails while it waits reports its error when it is served
         socket.on('error', () => {});
-        waiting.push(socket);
+        const channel = channelOf(socket);
+        const { remoteAddress } = channel;
+        callers.onCaller({ remoteAddress, accept: async () => channel, refuse: () => channel.close() });
       });
       server.listen(port);
       await once(server, 'listening');
-      const close = async () => {
-        if (server.listening) server.close();
-        for (const socket of waiting.splice(0)) socket.destroy();
-      };
+      server.on('error', (error) => callers.onFailure(error));
       return {
         port: server.address()?.port ?? port,
-        async next({ timeout, signal }) {
-          const late = AbortSignal.timeout(timeout ?? 2 ** 31 - 1);
-          const either = AbortSignal.any([signal, late]);
-          while (waiting.length === 0)
-            await once(server, 'connection', { signal: either }).catch((error: Error) => {
-              signal.throwIfAborted();
-              throw late.aborted ? new VerbsError('ETIMEDOUT', 'no client has connected') : error;
-            });
-          const socket = waiting.shift() as Socket;
-          return { remoteAddress: socket.remoteAddress ?? '', accept: async () => channelOf(socket) };
-        },
-        close,
-        [Symbol.asyncDispose]: close,
+        close: async () => void (server.listening && server.close()),
       };
     },
     async connect(device, host, port, { timeout, signal }) {

@@ -1,6 +1,8 @@
 /** The listening end and the connecting end. */
-import type { Device } from '../../index.js';
-import { type DeviceOptions, openForHost, openNamed } from '../device.js';
+import { AsyncQueue } from '../../base/asyncqueue.js';
+import { onEachDevice, type ServiceOnDevices } from '../../eachdevice.js';
+import type { Device, WaitOptions } from '../../index.js';
+import { addressesOf, type DeviceOptions, openForHost, openForService } from '../device.js';
 import { CliError, Exit, failure, Stopped } from '../exit.js';
 import type { Output } from '../output.js';
 import {
@@ -34,13 +36,12 @@ const channelsOf = ({ rsocket, watch }: NetcatOptions): Channels =>
 
 export async function listen(port: number, options: NetcatOptions, output: Output, stop: AbortSignal): Promise<void> {
   using pipe = new Pipe();
-  await using device = await openNamed(options);
-  await using server = await channelsOf(options).listen(device, port);
-  const address = device.gids[device.chooseGid().index]?.address;
-  if (!options.quiet) output.note(`listening on ${address} port ${server.port}`);
+  await using own = await openForService(options);
+  await using callers = await Callers.listen(own, port, options);
+  if (!options.quiet) output.note(`listening on ${addressesOf(own).join(', ')} port ${callers.port}`);
   do {
-    const caller = await nextCaller(server, options, stop);
-    if (!options.keepOpen) await server.close();
+    const { caller, device } = await nextCaller(callers, options, stop);
+    if (!options.keepOpen) await callers.stopListening();
     try {
       await serve(await caller.accept(), pipe, { role: 'listen', device, options, output, stop });
     } catch (error) {
@@ -48,6 +49,62 @@ export async function listen(port: number, options: NetcatOptions, output: Outpu
       output.note(`${caller.remoteAddress}: ${(error as Error).message}`);
     }
   } while (options.keepOpen && !pipe.isOutputGone);
+}
+
+/** A client, with the device by which it has come. */
+interface Arrival {
+  readonly caller: Caller;
+  readonly device: Device;
+}
+
+/** The clients that wait, of all devices. */
+class Callers implements AsyncDisposable {
+  readonly #waiting = new AsyncQueue<Arrival>();
+  readonly #listeners = new Set<Listener>();
+  #devices: ServiceOnDevices | undefined;
+
+  private constructor() {}
+
+  /** @param device the only one; undefined: all interfaces @throws as `onEachDevice` */
+  static async listen(device: Device | undefined, port: number, options: NetcatOptions): Promise<Callers> {
+    const callers = new Callers();
+    callers.#devices = await onEachDevice(device, { port }, async ({ device }, at) => {
+      const listener = await channelsOf(options).listen(device, at.port, {
+        onCaller: (caller) => callers.#waiting.put({ caller, device }),
+        onFailure: (error) => callers.#waiting.end(() => error),
+      });
+      callers.#listeners.add(listener);
+      return {
+        close: async () => {
+          callers.#listeners.delete(listener);
+          await listener.close();
+        },
+      };
+    });
+    return callers;
+  }
+
+  get port(): number {
+    const [listener] = this.#listeners;
+    return listener?.port ?? this.#devices?.port ?? 0;
+  }
+
+  /** @throws VerbsError ETIMEDOUT; the reason of the signal */
+  next(wait: WaitOptions): Promise<Arrival> {
+    return this.#waiting.take(wait, 'no client has connected');
+  }
+
+  /** Takes no more clients, and refuses those that wait. */
+  async stopListening(): Promise<void> {
+    await Promise.all([...this.#listeners].map((listener) => listener.close()));
+    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift())
+      await next.caller.refuse().catch(() => {});
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stopListening();
+    await this.#devices?.close();
+  }
 }
 
 export async function connect(
@@ -94,9 +151,9 @@ async function serve(channel: Channel, pipe: Pipe, serveOptions: ServeOptions): 
   throw new CliError(Exit.FAILED, (error as Error).message, { cause: error, isReported: true });
 }
 
-async function nextCaller(server: Listener, { timeoutMs }: NetcatOptions, stop: AbortSignal): Promise<Caller> {
+async function nextCaller(callers: Callers, { timeoutMs }: NetcatOptions, stop: AbortSignal): Promise<Arrival> {
   try {
-    return await server.next({ signal: stop, ...(timeoutMs !== undefined && { timeout: timeoutMs }) });
+    return await callers.next({ signal: stop, ...(timeoutMs !== undefined && { timeout: timeoutMs }) });
   } catch (cause) {
     if ((cause as { code?: unknown }).code !== 'ETIMEDOUT') throw cause;
     throw failure(`nobody connected within ${(timeoutMs as number) / 1000} s (--timeout)`, { cause });

@@ -5,9 +5,8 @@ import { type Closable, Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import { MAX_TIMER_MS } from '../../base/waiting.js';
-import { type ServicePort, servicePort } from '../../cm/hostport.js';
 import { type DeviceUse, openedDevice } from '../../deviceuse.js';
-import { onEachDevice } from '../../eachdevice.js';
+import { onEachDevice, type ServiceAddress, type ServiceOnDevices } from '../../eachdevice.js';
 import type { Connection, Device, Server } from '../../index.js';
 import { memoryShares } from '../../transport/memoryshares.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
@@ -66,21 +65,19 @@ const CONNECTION_BYTES = 8192;
 export class RpcServer {
   readonly #options: RpcServerOptions;
   readonly #limits: Omit<Limits, 'memory'>;
-  readonly #port: ServicePort;
   /** One for each device. */
   readonly #servers = new Set<Server>();
   readonly #clients = new Set<ServedClient>();
   /** The devices, with their servers. */
-  #devices: Closable | undefined;
+  #devices: ServiceOnDevices | undefined;
   #closed: Promise<void> | undefined;
 
   private constructor(options: RpcServerOptions) {
     const { methods = {}, streams = {}, maxCalls = 1024, maxPendingBytes = 2 ** 28 } = options;
-    const { device, port = RPC_PORT, maxMessageBytes = MAX_MESSAGE_BYTES } = options;
+    const { maxMessageBytes = MAX_MESSAGE_BYTES } = options;
     for (const name of [...Object.keys(methods), ...Object.keys(streams)]) checkMethodName(name);
     this.#options = options;
     this.#limits = { maxMessageBytes, calls: new Counts(maxCalls), pendingBytes: Shares.of(maxPendingBytes) };
-    this.#port = servicePort('TCP', port, device !== undefined);
   }
 
   /** @internal */
@@ -88,16 +85,16 @@ export class RpcServer {
     const server = new RpcServer(checkOptions('createServer', options, CHECKS));
     return Scope.open(async (scope) => {
       scope.add(server);
-      const { device, host } = server.#options;
-      server.#devices = await onEachDevice(device, host, (use, address) => server.#listen(use, address));
+      const { device, host, port = RPC_PORT } = server.#options;
+      server.#devices = await onEachDevice(device, { host, port }, (use, at) => server.#listen(use, at));
       return server;
     });
   }
 
-  async #listen({ device }: DeviceUse, host: string | undefined): Promise<Closable> {
+  async #listen({ device }: DeviceUse, { host, port }: ServiceAddress): Promise<Closable> {
     const { peerTimeout } = this.#options;
     const accept = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
-    const server = await device.listen({ port: this.#port.port, ...(host !== undefined && { host }), accept });
+    const server = await device.listen({ port, ...(host !== undefined && { host }), accept });
     const limits = { ...this.#limits, memory: memoryShares(device) };
     server.on('connection', (connection) => this.#serve(connection, limits));
     this.#servers.add(server);
@@ -112,7 +109,7 @@ export class RpcServer {
   /** Port of rdma_cm on which the server listens. */
   get port(): number {
     const [server] = this.#servers;
-    return server?.address.port ?? this.#port.port;
+    return server?.address.port ?? this.#devices?.port ?? 0;
   }
 
   /** Number of clients that are connected. */
@@ -136,7 +133,6 @@ export class RpcServer {
     await Promise.all([...this.#servers].map((server) => server.close()));
     await Promise.all([...this.#clients].map((client) => client.close()));
     await this.#devices?.close();
-    this.#port.close();
   }
 
   #serve(connection: Connection, limits: Limits): void {

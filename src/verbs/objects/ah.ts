@@ -2,7 +2,6 @@
 
 import type { WaitOptions } from '../../base/waiting.js';
 import { invalidValue, VerbsError } from '../../errors.js';
-import type { PathUser } from '../address/pathfollower.js';
 import { type AhAttr, maxPathMtu, ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
 import type { Description } from '../diagnose/describe.js';
 import type { DeviceBase } from './devicebase.js';
@@ -19,7 +18,7 @@ import { Resource } from './resource.js';
  * qp.postSend({ opcode: 'SEND', sgList: mr.sge(0, 64), ah, remoteQpn: 0x11, remoteQkey: 0x1234 });
  * ```
  */
-export class AddressHandle extends Resource implements PathUser {
+export class AddressHandle extends Resource {
   /** Always `ah`. */
   readonly kind = 'ah';
   /** The destination's IP address. */

@@ -6,7 +6,6 @@ import { checkWait, type WaitOptions } from '../../base/waiting.js';
 import { Errno, GSI, LIMITS, nameOf, PeerSign, QpAttr, QpState, QpType } from '../../device/codes.js';
 import { qpnText } from '../../device/decode.js';
 import { VerbsError } from '../../errors.js';
-import type { PathUser } from '../address/pathfollower.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
 import { type Counters, readCounters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
@@ -75,7 +74,7 @@ const DATAGRAM_FRAME = 2048;
  * ```
  */
 // biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the base class is an emitter
-export class Qp extends Resource implements PathUser {
+export class Qp extends Resource {
   /** Always `qp`. */
   readonly kind = 'qp';
   /** Device of the queue pair. */

@@ -8,9 +8,8 @@
 import { array, type Checks, callable, checkOptions, hostName, integer, required } from '../../../base/options.js';
 import { type Closable, Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
-import { type ServicePort, servicePort } from '../../../cm/hostport.js';
 import { type DeviceUse, openedDevice } from '../../../deviceuse.js';
-import { onEachDevice } from '../../../eachdevice.js';
+import { onEachDevice, type ServiceAddress, type ServiceOnDevices } from '../../../eachdevice.js';
 import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { acceptAll, listen } from '../../../transport/acceptor.js';
 import { WATCHED } from '../../../transport/peerwatch.js';
@@ -73,7 +72,6 @@ const IN_DATA = 0x10000;
 export class NvmeTarget {
   readonly #options: NvmeTargetOptions;
   readonly #subsystems: ReadonlyMap<string, Subsystem>;
-  readonly #port: ServicePort;
   /** One for each device. */
   readonly #listeners = new Set<CmId>();
   readonly #connections = new Set<HostConnection>();
@@ -85,32 +83,28 @@ export class NvmeTarget {
     onClosed: (connection) => void this.#connections.delete(connection),
   };
   /** The devices, with what the target has on them. */
-  #devices: Closable | undefined;
+  #devices: ServiceOnDevices | undefined;
   #closed: Promise<void> | undefined;
 
   private constructor(options: NvmeTargetOptions, subsystems: ReadonlyMap<string, Subsystem>) {
     this.#options = options;
     this.#subsystems = subsystems;
-    this.#port = servicePort('TCP', options.port ?? NVME_PORT, options.device !== undefined);
   }
 
   /** @internal */
   static async open(options: NvmeTargetOptions): Promise<NvmeTarget> {
     const checked = checkOptions('createTarget', options, CHECKS);
     const target = new NvmeTarget(checked, subsystemsOf(checked.subsystems));
-    return Scope.open(async (scope) => {
-      scope.add({ close: () => target.#stop() });
-      const { device, host } = checked;
-      target.#devices = await onEachDevice(device, host, (use, address) => target.#listen(use, address));
-      return target;
-    });
+    const { device, host, port = NVME_PORT } = checked;
+    target.#devices = await onEachDevice(device, { host, port }, (use, at) => target.#listen(use, at));
+    return target;
   }
 
-  #listen({ device }: DeviceUse, host: string | undefined): Promise<Closable> {
+  #listen({ device }: DeviceUse, at: ServiceAddress): Promise<Closable> {
     return Scope.open(async (scope) => {
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
-      const listener = scope.add(await listen(device, { host, port: this.#port.port }));
+      const listener = scope.add(await listen(device, at));
       this.#listeners.add(listener);
       scope.add({ close: () => this.#listeners.delete(listener) });
       // Each connection reports the failure of the device.
@@ -126,7 +120,7 @@ export class NvmeTarget {
   /** Port of rdma_cm on which the target listens. */
   get port(): number {
     const [listener] = this.#listeners;
-    return listener?.localAddress?.port ?? this.#port.port;
+    return listener?.localAddress?.port ?? this.#devices?.port ?? 0;
   }
 
   /** Number of hosts' controllers. */
@@ -183,16 +177,10 @@ export class NvmeTarget {
     await Promise.all([...this.#listeners].map((listener) => listener.close()));
     for (const { controller } of this.#connections) controller?.end();
     await Promise.all([...this.#connections].map((connection) => connection.close()));
-    await this.#stop();
+    await this.#devices?.close();
     const namespaces = [...this.#subsystems.values()].flatMap((subsystem) => [...subsystem.namespaces.values()]);
     const closed = await Promise.allSettled([...namespaces.map((namespace) => namespace.close()), ...this.#closing]);
     for (const result of closed) if (result.status === 'rejected') throw result.reason;
-  }
-
-  /** Frees the port and the devices. */
-  async #stop(): Promise<void> {
-    await this.#devices?.close();
-    this.#port.close();
   }
 
   async #accept(id: CmId, pd: Pd, buffers: TransferBuffers): Promise<void> {
