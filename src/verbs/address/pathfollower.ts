@@ -20,10 +20,10 @@ const MAX_LOOKUPS = 64;
 
 /** An object whose packets take a path. */
 export interface PathUser {
-  /** The path; undefined: none now. */
-  readonly path: ResolvedAddress | undefined;
-  /** Takes another next hop to the same destination. */
-  reroute(path: ResolvedAddress): void;
+  /** The peer's address, with the next hop; undefined: none now. */
+  readonly address: ResolvedAddress | undefined;
+  /** Takes another next hop to the same peer. */
+  reroute(address: ResolvedAddress): void;
 }
 
 export class PathFollower {
@@ -39,9 +39,7 @@ export class PathFollower {
   #lastUpdate = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
-  /**
-   * @param timeouts returns a count that grows while packets remain unacknowledged
-   */
+  /** @param timeouts returns a count that grows while packets remain unacknowledged */
   constructor(link: Link, timeouts: () => number) {
     this.#link = link;
     this.#timeouts = timeouts;
@@ -102,27 +100,41 @@ export class PathFollower {
   }
 
   async #updateAll(): Promise<void> {
-    const paths = new Map<string, ResolvedAddress>();
-    for (const { path } of this.#users.values())
-      if (path?.isLookedUp) paths.set(`${path.source} ${path.destination}`, path);
-    const all = [...paths.values()];
-    for (let i = 0; i < all.length; i += MAX_LOOKUPS)
-      await Promise.all(all.slice(i, i + MAX_LOOKUPS).map((path) => this.#updateOne(path)));
+    // by number, as an object may be removed meanwhile
+    const byPath = new Map<string, { readonly address: ResolvedAddress; readonly users: number[] }>();
+    for (const [number, { address }] of this.#users) {
+      if (!address?.isLookedUp) continue;
+      const key = keyOf(address);
+      const same = byPath.get(key) ?? { address, users: [] };
+      byPath.set(key, same);
+      same.users.push(number);
+    }
+    const all = [...byPath.values()];
+    let count = 0;
+    for (let i = 0; i < all.length; i += MAX_LOOKUPS) {
+      const some = all.slice(i, i + MAX_LOOKUPS);
+      const counts = await Promise.all(some.map(({ address, users }) => this.#updateOne(address, users)));
+      for (const each of counts) count += each;
+    }
+    if (count > 0 && !this.#isClosed) this.onRerouted();
   }
 
-  /** A path that cannot be resolved now stays as it is. */
-  async #updateOne({ source, destination }: ResolvedAddress): Promise<void> {
-    const found = await this.#link.resolve(destination, source).catch(() => undefined);
-    if (found === undefined || this.#isClosed) return;
+  /** A path that cannot be resolved now stays as it is. @returns the number of objects that go another way */
+  async #updateOne(from: ResolvedAddress, numbers: readonly number[]): Promise<number> {
+    const found = await this.#link.resolve(from.destination, from.source).catch(() => undefined);
+    if (found === undefined || this.#isClosed) return 0;
     let count = 0;
-    for (const user of this.#users.values()) {
-      const { path } = user;
-      if (!path?.isLookedUp || path.source !== source || path.destination !== destination) continue;
-      const now = path.by(found, this.#link.interface.mac);
-      if (now === path) continue;
+    for (const number of numbers) {
+      const user = this.#users.get(number);
+      const address = user?.address;
+      if (user === undefined || !address?.isLookedUp || keyOf(address) !== keyOf(from)) continue;
+      const now = address.by(found, this.#link.interface.mac);
+      if (now === address) continue;
       user.reroute(now);
       count++;
     }
-    if (count > 0) this.onRerouted();
+    return count;
   }
 }
+
+const keyOf = ({ source, destination }: ResolvedAddress) => `${source} ${destination}`;

@@ -56,14 +56,9 @@ export class AddressHandle extends Resource {
   }
 
   /** @internal */
-  get path(): ResolvedAddress {
-    return this.#address;
-  }
-
-  /** @internal */
-  reroute(path: ResolvedAddress): void {
+  reroute(address: ResolvedAddress): void {
     const { card } = this.pd.device;
-    this.#address = path;
+    this.#address = address;
     card.exclusively(() => {
       this.#write();
       card.exports.ahReroute(this.#handle);

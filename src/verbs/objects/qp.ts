@@ -536,17 +536,17 @@ export class Qp extends Resource {
   }
 
   /** @internal */
-  get path(): ResolvedAddress | undefined {
+  get address(): ResolvedAddress | undefined {
     return this.#address;
   }
 
   /** @internal */
-  reroute(path: ResolvedAddress): void {
+  reroute(address: ResolvedAddress): void {
     const { card, link } = this.device;
-    this.#address = path;
+    this.#address = address;
     card.exclusively(() => {
-      const port = link.features.sourcePort || udpSourcePort(path.flowLabel, this.qpNum, this.#destQpNum);
-      path.write(card, port);
+      const port = link.features.sourcePort || udpSourcePort(address.flowLabel, this.qpNum, this.#destQpNum);
+      address.write(card, port);
       card.exports.qpReroute(this.#handle);
     });
   }
