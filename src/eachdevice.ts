@@ -22,74 +22,76 @@ export interface ServiceAddress {
   readonly port: number;
 }
 
+/** A service on one device. */
+export interface ServiceOnDevice extends Closable {
+  /** The port that it has. */
+  readonly port: number;
+}
+
 /**
- * Opens what a service has on a device, which is closed after it.
+ * Opens a service on a device, which is closed after it.
  * @param at its host has no name; its port is 0 only on a device of the application
  */
-export type OpenOnDevice = (use: DeviceUse, at: ServiceAddress) => Promise<Closable>;
+export type OpenOnDevice<T extends ServiceOnDevice> = (use: DeviceUse, at: ServiceAddress) => Promise<T>;
 
 /** A service on its devices. */
-export interface ServiceOnDevices extends Closable {
-  /** The port; 0 where a device of the application has chosen it. */
+export interface ServiceOnDevices<T extends ServiceOnDevice = ServiceOnDevice> extends Closable {
+  /** The port, the same on all. */
   readonly port: number;
+  /** Returns the service on each device. */
+  all(): readonly T[];
   close(): Promise<void>;
 }
 
 /**
- * Opens what a service has on its device, or on each device of the host.
+ * Opens a service on its device, or on each device of the host.
  * @param given the application's device: the only one
  * @param at a host that is not all addresses is that of the only device
- * @throws the error of `open`, after which nothing is left open; as `useDevice`, if that fails on all interfaces: an
- * interface where it fails alone is told by a warning
+ * @throws the error of `open`, after which nothing is left open; as `useDevice`, if that fails on all interfaces. If it
+ * fails on some, a warning names each of them
  */
-export function onEachDevice(
+export function onEachDevice<T extends ServiceOnDevice>(
   given: Device | undefined,
   at: ServiceAddress,
-  open: OpenOnDevice,
-): Promise<ServiceOnDevices> {
+  open: OpenOnDevice<T>,
+): Promise<ServiceOnDevices<T>> {
   return Scope.open(async (scope) => {
+    const { host } = at;
     const { port } = scope.add(servicePort('TCP', at.port, given !== undefined));
-    scope.add(await openAll(given, { ...at, port }, open));
-    return { port, close: () => scope.close() };
+    if (given === undefined && isWildcard(host)) {
+      const interfaces = scope.add(await EachInterface.open({ host, port }, open));
+      return { port, all: () => interfaces.all(), close: () => scope.close() };
+    }
+    const address = host && (await lookupHost(host));
+    const use = await (given === undefined ? useDevice(given, { local: address }) : useGiven(given));
+    const { service } = scope.add(await openOn(use, { host: address, port }, open));
+    return { port: service.port, all: () => [service], close: () => scope.close() };
   });
 }
 
-async function openAll(
-  given: Device | undefined,
-  { host, port }: ServiceAddress,
-  open: OpenOnDevice,
-): Promise<Closable> {
-  if (given === undefined && isWildcard(host)) return EachInterface.open({ host, port }, open);
-  const address = host && (await lookupHost(host));
-  const use = await (given === undefined ? useDevice(given, { local: address }) : useGiven(given));
-  return openOn(use, { host: address, port }, open);
+/** A service, closed with its use of a device. */
+interface Opened<T> extends Closable {
+  readonly service: T;
 }
 
-async function openOn(use: DeviceUse, at: ServiceAddress, open: OpenOnDevice): Promise<Closable> {
-  try {
-    const opened = await open(use, at);
-    return {
-      close: async () => {
-        // of an interface that is gone, something may still be in use
-        try {
-          await opened.close();
-        } finally {
-          await use.close();
-        }
-      },
-    };
-  } catch (error) {
-    await use.close();
-    throw error;
-  }
+function openOn<T extends ServiceOnDevice>(
+  use: DeviceUse,
+  at: ServiceAddress,
+  open: OpenOnDevice<T>,
+): Promise<Opened<T>> {
+  return Scope.open(async (scope) => {
+    scope.add(use);
+    const service = scope.add(await open(use, at));
+    return { service, close: () => scope.close() };
+  });
 }
 
 /** A service on all interfaces. */
-class EachInterface implements Closable {
+class EachInterface<T extends ServiceOnDevice> implements Closable {
   readonly #at: ServiceAddress;
-  readonly #open: OpenOnDevice;
+  readonly #open: OpenOnDevice<T>;
   /** By place. */
-  readonly #opened = new Map<string, Closable>();
+  readonly #opened = new Map<string, Opened<T>>();
   /** Places of which a warning has told. */
   readonly #told = new Set<string>();
   /** Settles when the last update has ended. */
@@ -98,12 +100,12 @@ class EachInterface implements Closable {
   #isClosed = false;
   #endWatch = () => {};
 
-  private constructor(at: ServiceAddress, open: OpenOnDevice) {
+  private constructor(at: ServiceAddress, open: OpenOnDevice<T>) {
     this.#at = at;
     this.#open = open;
   }
 
-  static async open(at: ServiceAddress, open: OpenOnDevice): Promise<EachInterface> {
+  static async open<T extends ServiceOnDevice>(at: ServiceAddress, open: OpenOnDevice<T>): Promise<EachInterface<T>> {
     const all = new EachInterface(at, open);
     try {
       const failures = await all.#openNew();
@@ -120,6 +122,10 @@ class EachInterface implements Closable {
     return all;
   }
 
+  all(): T[] {
+    return [...this.#opened.values()].map(({ service }) => service);
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#endWatch();
@@ -131,10 +137,12 @@ class EachInterface implements Closable {
   #wantUpdate(): void {
     if (this.#isUpdateWanted) return;
     this.#isUpdateWanted = true;
-    this.#updating = this.#updating.then(() => this.#update());
+    // the next change tries again
+    const warn = (error: Error) =>
+      process.emitWarning(`interfaces cannot be read: ${error.message}`, { code: WARNING });
+    this.#updating = this.#updating.then(() => this.#update()).catch(warn);
   }
 
-  /** Never rejects. */
   async #update(): Promise<void> {
     this.#isUpdateWanted = false;
     if (this.#isClosed) return;
@@ -152,7 +160,7 @@ class EachInterface implements Closable {
 
   /** Opens what is missing. @returns the failures */
   async #openNew(): Promise<Failure[]> {
-    // the network before loopback, so that its error is told first
+    // loopback comes last, so that the error of a network interface is the one that is thrown
     const usable = usableInterfaces().sort((a, b) => Number(a.isLoopback) - Number(b.isLoopback));
     const isWanted = (address: string) => this.#at.host !== '0.0.0.0' || isIPv4(address);
     const places = new Map(usable.flatMap((iface) => placesOn(iface, isWanted)).map((place) => [place.key, place]));

@@ -12,7 +12,7 @@ import { callProgram } from '../base/uncaught.js';
 import { MAX_TIMER_MS, WAIT_CHECKS } from '../base/waiting.js';
 import { type ServicePort, servicePort } from '../cm/hostport.js';
 import { type DeviceUse, isWildcard } from '../deviceuse.js';
-import { onEachDevice } from '../eachdevice.js';
+import { onEachDevice, type ServiceOnDevice } from '../eachdevice.js';
 import { type CmAddress, type CmId, createCmId, type Device, VerbsError } from '../index.js';
 import { interfaceByAddress } from '../link/interfaces.js';
 import { withZone } from '../link/zones.js';
@@ -238,7 +238,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
     });
   }
 
-  #listenOn(use: DeviceUse, listening: Listening): Promise<Closable> {
+  #listenOn(use: DeviceUse, listening: Listening): Promise<ServiceOnDevice> {
     return Scope.open(async (scope) => {
       const id = scope.add(listening.idOn(use.device));
       listening.bindId(id);
@@ -248,7 +248,7 @@ export abstract class StreamServer<S extends StreamSocket> extends EventEmitter 
         (request) => this.#accept(request, use, listening),
         (error) => this.#onDeviceFailure(error),
       );
-      return id;
+      return { port: (id.localAddress as CmAddress).port, close: () => id.close() };
     });
   }
 
@@ -375,7 +375,7 @@ class Listening {
   }
 
   /** Opens a listener on each device that has the address. @throws as `onEachDevice` */
-  async open(device: Device | undefined, listenOn: (use: DeviceUse) => Promise<Closable>): Promise<void> {
+  async open(device: Device | undefined, listenOn: (use: DeviceUse) => Promise<ServiceOnDevice>): Promise<void> {
     const { address: host, port } = this.local as CmAddress;
     this.#opening = onEachDevice(device, { host, port }, listenOn);
     await this.#opening;

@@ -10,7 +10,6 @@ import {
   type Channel,
   type Channels,
   connectionChannels,
-  type Listener,
   rsocketChannels,
   type WatchOptions,
 } from './channels.js';
@@ -60,7 +59,6 @@ interface Arrival {
 /** The clients that wait, of all devices. */
 class Callers implements AsyncDisposable {
   readonly #waiting = new AsyncQueue<Arrival>();
-  readonly #listeners = new Set<Listener>();
   #devices: ServiceOnDevices | undefined;
 
   private constructor() {}
@@ -69,24 +67,16 @@ class Callers implements AsyncDisposable {
   static async listen(device: Device | undefined, port: number, options: NetcatOptions): Promise<Callers> {
     const callers = new Callers();
     callers.#devices = await onEachDevice(device, { port }, async ({ device }, at) => {
-      const listener = await channelsOf(options).listen(device, at.port, {
+      return channelsOf(options).listen(device, at.port, {
         onCaller: (caller) => callers.#waiting.put({ caller, device }),
         onFailure: (error) => callers.#waiting.end(() => error),
       });
-      callers.#listeners.add(listener);
-      return {
-        close: async () => {
-          callers.#listeners.delete(listener);
-          await listener.close();
-        },
-      };
     });
     return callers;
   }
 
   get port(): number {
-    const [listener] = this.#listeners;
-    return listener?.port ?? this.#devices?.port ?? 0;
+    return this.#devices?.port as number;
   }
 
   /** @throws VerbsError ETIMEDOUT; the reason of the signal */
@@ -96,7 +86,7 @@ class Callers implements AsyncDisposable {
 
   /** Takes no more clients, and refuses those that wait. */
   async stopListening(): Promise<void> {
-    await Promise.all([...this.#listeners].map((listener) => listener.close()));
+    await Promise.all((this.#devices?.all() ?? []).map((listener) => listener.close()));
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift())
       await next.caller.refuse().catch(() => {});
   }

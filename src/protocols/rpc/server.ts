@@ -1,13 +1,13 @@
 /** A server: listens, and has a ServedClient for each connection. */
 
 import { type Checks, callable, checkOptions, hostName, integer, object } from '../../base/options.js';
-import { type Closable, Scope } from '../../base/scope.js';
+import { Scope } from '../../base/scope.js';
 import { Counts, Shares } from '../../base/shares.js';
 import { callProgram } from '../../base/uncaught.js';
 import { MAX_TIMER_MS } from '../../base/waiting.js';
 import { type DeviceUse, openedDevice } from '../../deviceuse.js';
-import { onEachDevice, type ServiceAddress, type ServiceOnDevices } from '../../eachdevice.js';
-import type { Connection, Device, Server } from '../../index.js';
+import { onEachDevice, type ServiceAddress, type ServiceOnDevice, type ServiceOnDevices } from '../../eachdevice.js';
+import type { Connection, Device } from '../../index.js';
 import { memoryShares } from '../../transport/memoryshares.js';
 import { CONNECTION_OPTIONS, isOurs } from './channel.js';
 import { MAX_MESSAGE_BYTES, RPC_PORT } from './limits.js';
@@ -65,8 +65,6 @@ const CONNECTION_BYTES = 8192;
 export class RpcServer {
   readonly #options: RpcServerOptions;
   readonly #limits: Omit<Limits, 'memory'>;
-  /** One for each device. */
-  readonly #servers = new Set<Server>();
   readonly #clients = new Set<ServedClient>();
   /** The devices, with their servers. */
   #devices: ServiceOnDevices | undefined;
@@ -91,25 +89,18 @@ export class RpcServer {
     });
   }
 
-  async #listen({ device }: DeviceUse, { host, port }: ServiceAddress): Promise<Closable> {
+  async #listen({ device }: DeviceUse, { host, port }: ServiceAddress): Promise<ServiceOnDevice> {
     const { peerTimeout } = this.#options;
     const accept = { ...CONNECTION_OPTIONS, ...(peerTimeout !== undefined && { peerTimeout }) };
     const server = await device.listen({ port, ...(host !== undefined && { host }), accept });
     const limits = { ...this.#limits, memory: memoryShares(device) };
     server.on('connection', (connection) => this.#serve(connection, limits));
-    this.#servers.add(server);
-    return {
-      close: async () => {
-        this.#servers.delete(server);
-        await server.close();
-      },
-    };
+    return { port: server.address.port, close: () => server.close() };
   }
 
   /** Port of rdma_cm on which the server listens. */
   get port(): number {
-    const [server] = this.#servers;
-    return server?.address.port ?? this.#devices?.port ?? 0;
+    return this.#devices?.port as number;
   }
 
   /** Number of clients that are connected. */
@@ -130,7 +121,7 @@ export class RpcServer {
 
   async #close(): Promise<void> {
     // closed while clients are connected, devices would disconnect them
-    await Promise.all([...this.#servers].map((server) => server.close()));
+    await Promise.all((this.#devices?.all() ?? []).map((server) => server.close()));
     await Promise.all([...this.#clients].map((client) => client.close()));
     await this.#devices?.close();
   }

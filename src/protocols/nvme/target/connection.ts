@@ -2,7 +2,7 @@
 
 import type { Shares } from '../../../base/shares.js';
 import { clearTimeout, setTimeout } from '../../../base/timers.js';
-import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { type CmAddress, type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { refuse } from '../../../transport/acceptor.js';
 import { untilDisconnected } from '../../../transport/disconnect.js';
 import { memoryShares } from '../../../transport/memoryshares.js';
@@ -60,8 +60,9 @@ export class HostConnection implements QueueListener {
     return this.#controller;
   }
 
-  get localAddress(): string {
-    return this.#id.localAddress?.address ?? '';
+  /** Our end, as the host reaches it. */
+  get local(): CmAddress {
+    return this.#id.localAddress as CmAddress;
   }
 
   /** Makes the queue. @throws VerbsError ENOMEM, also when the host has its share of the device's memory */

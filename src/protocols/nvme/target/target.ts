@@ -6,11 +6,11 @@
  */
 
 import { array, type Checks, callable, checkOptions, hostName, integer, required } from '../../../base/options.js';
-import { type Closable, Scope } from '../../../base/scope.js';
+import { Scope } from '../../../base/scope.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { type DeviceUse, openedDevice } from '../../../deviceuse.js';
-import { onEachDevice, type ServiceAddress, type ServiceOnDevices } from '../../../eachdevice.js';
-import { type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
+import { onEachDevice, type ServiceAddress, type ServiceOnDevice, type ServiceOnDevices } from '../../../eachdevice.js';
+import { type CmAddress, type CmId, type Device, type Pd, VerbsError } from '../../../index.js';
 import { acceptAll, listen } from '../../../transport/acceptor.js';
 import { WATCHED } from '../../../transport/peerwatch.js';
 import { TransferBuffers } from '../buffers.js';
@@ -68,12 +68,15 @@ const BUFFERS = { small: 128, large: 64, isShared: true } as const;
 /** Result of Connect: the offset that follows is one in the data, not in the command. */
 const IN_DATA = 0x10000;
 
+/** The part of a target on one device. */
+interface TargetOnDevice extends ServiceOnDevice {
+  readonly listener: CmId;
+}
+
 /** A target of NVMe over RDMA. `createTarget` makes it. */
 export class NvmeTarget {
   readonly #options: NvmeTargetOptions;
   readonly #subsystems: ReadonlyMap<string, Subsystem>;
-  /** One for each device. */
-  readonly #listeners = new Set<CmId>();
   readonly #connections = new Set<HostConnection>();
   /** Namespaces that were removed, and whose last commands are under way. */
   readonly #closing = new Set<Promise<void>>();
@@ -83,7 +86,7 @@ export class NvmeTarget {
     onClosed: (connection) => void this.#connections.delete(connection),
   };
   /** The devices, with what the target has on them. */
-  #devices: ServiceOnDevices | undefined;
+  #devices: ServiceOnDevices<TargetOnDevice> | undefined;
   #closed: Promise<void> | undefined;
 
   private constructor(options: NvmeTargetOptions, subsystems: ReadonlyMap<string, Subsystem>) {
@@ -100,27 +103,25 @@ export class NvmeTarget {
     return target;
   }
 
-  #listen({ device }: DeviceUse, at: ServiceAddress): Promise<Closable> {
+  #listen({ device }: DeviceUse, at: ServiceAddress): Promise<TargetOnDevice> {
     return Scope.open(async (scope) => {
       const pd = scope.add(await device.allocPd());
       const buffers = scope.add(await TransferBuffers.open(pd, BUFFERS));
       const listener = scope.add(await listen(device, at));
-      this.#listeners.add(listener);
-      scope.add({ close: () => this.#listeners.delete(listener) });
       // Each connection reports the failure of the device.
       void acceptAll(
         listener,
         (request) => this.#accept(request, pd, buffers),
         () => {},
       );
-      return scope;
+      const { port } = listener.localAddress as CmAddress;
+      return { port, listener, close: () => scope.close() };
     });
   }
 
   /** Port of rdma_cm on which the target listens. */
   get port(): number {
-    const [listener] = this.#listeners;
-    return listener?.localAddress?.port ?? this.#devices?.port ?? 0;
+    return this.#devices?.port as number;
   }
 
   /** Number of hosts' controllers. */
@@ -174,7 +175,7 @@ export class NvmeTarget {
   }
 
   async #close(): Promise<void> {
-    await Promise.all([...this.#listeners].map((listener) => listener.close()));
+    await Promise.all((this.#devices?.all() ?? []).map(({ listener }) => listener.close()));
     for (const { controller } of this.#connections) controller?.end();
     await Promise.all([...this.#connections].map((connection) => connection.close()));
     await this.#devices?.close();
@@ -246,7 +247,7 @@ export class NvmeTarget {
       queueEntries: IO_ENTRIES,
       capsuleDataBytes: CAPSULE_DATA_BYTES,
       maxIoQueues: MAX_IO_QUEUES,
-      ...(init.subsystem.nqn === DISCOVERY_NQN && { discoveryLog: () => this.#discoveryLog(connection.localAddress) }),
+      ...(init.subsystem.nqn === DISCOVERY_NQN && { discoveryLog: () => this.#discoveryLog(connection.local) }),
       onEnd: (error) => {
         for (const each of this.#connections) if (each.controller === controller) void each.close();
         if (error !== undefined) this.#report(error, connection);
@@ -260,9 +261,8 @@ export class NvmeTarget {
     callProgram(() => this.#options.onError?.(error, host), undefined);
   }
 
-  /** Names the subsystems at the address by which the host reaches the target. */
-  #discoveryLog(address: string): Buffer {
-    const { port } = this;
+  /** Names the subsystems at the end by which the host reaches the target. */
+  #discoveryLog({ address, port }: CmAddress): Buffer {
     return discoveryLog(
       [...this.#subsystems.keys()].map((nqn) => ({ nqn, address, port })),
       0,
