@@ -62,7 +62,7 @@ export interface Transport extends ByteChannel {
   disconnected(hasExited: boolean): boolean;
   /** Delivers no more. */
   stop(): void;
-  /** Frees everything. The queue pair is closed before, from ERR: what its work requests had has completed. */
+  /** Frees everything. The queue pair has been closed from ERR, so all of its work requests have completed. */
   close(): Promise<void>;
 }
 
