@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { macOfNumber } from '../base/address.js';
 import { gidAddress } from '../base/gid.js';
+import { NumberMap } from '../base/numbermap.js';
 import { Scope } from '../base/scope.js';
 import { clearTimeout, performance, setImmediate, setTimeout } from '../base/timers.js';
 import { MAX_TIMER_MS } from '../base/waiting.js';
@@ -17,7 +18,6 @@ import type { Context } from '../verbs/objects/context.js';
 import type { Cq } from '../verbs/objects/cq.js';
 import type { DeviceBase } from '../verbs/objects/devicebase.js';
 import type { Mr } from '../verbs/objects/mr.js';
-import { NumberMap } from '../verbs/objects/numbermap.js';
 import { Qp } from '../verbs/objects/qp.js';
 import { Resource } from '../verbs/objects/resource.js';
 import type { Wc } from '../verbs/work/wc.js';

@@ -1,9 +1,10 @@
 /** The open endpoints of a device, by `connect`, `listen` and `createSocket`: all end before the device closes. */
+
+import { NumberMap } from '../base/numbermap.js';
 import { clearTimeout, setTimeout } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { DeviceBase } from '../verbs/objects/devicebase.js';
-import { NumberMap } from '../verbs/objects/numbermap.js';
 
 /** A server, a request that waits for its answer, a connection, an attempt to connect, or a datagram socket. */
 export interface Endpoint {

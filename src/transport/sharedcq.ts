@@ -1,8 +1,8 @@
 /** A completion queue of many queue pairs: each gets its own completions, and the queue holds those of all. */
 
+import { NumberMap } from '../base/numbermap.js';
 import type { Context } from '../verbs/objects/context.js';
 import type { Cq } from '../verbs/objects/cq.js';
-import { NumberMap } from '../verbs/objects/numbermap.js';
 import type { Wc } from '../verbs/work/wc.js';
 import { CompletionPump } from './completions.js';
 

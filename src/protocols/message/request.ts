@@ -1,5 +1,6 @@
 /** Connection requests of clients (rdma_cm's passive side). */
 import { type InspectOptionsStylized, inspect } from 'node:util';
+import { NumberMap } from '../../base/numbermap.js';
 import { bytes, type Checks, checkOptions, oneOf } from '../../base/options.js';
 import { performance } from '../../base/timers.js';
 import { waitFor } from '../../base/waiting.js';
@@ -9,7 +10,6 @@ import { VerbsError } from '../../errors.js';
 import { Endpoints } from '../../transport/endpoints.js';
 import type { ReceivePools } from '../../transport/pools/receivepool.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
-import { NumberMap } from '../../verbs/objects/numbermap.js';
 import type { Pd } from '../../verbs/objects/pd.js';
 import { Connection } from './connection.js';
 import { CONNECTION_CHECKS, type ConnectionOptions, type ConnectionSettings, connectionSettings } from './options.js';

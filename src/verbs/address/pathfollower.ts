@@ -6,9 +6,10 @@
  * verifies an address that stays silent only while the address is used, and packets of the card are no use that it
  * sees: while packets remain unacknowledged, the paths are looked up again, which makes the kernel verify them.
  */
+
+import { NumberMap } from '../../base/numbermap.js';
 import { clearInterval, performance, setInterval, setTimeout } from '../../base/timers.js';
 import type { Link } from '../../link/link.js';
-import { NumberMap } from '../objects/numbermap.js';
 import type { ResolvedAddress } from './resolvedaddress.js';
 
 /** Time between two look-ups of all paths (ms). */

@@ -1,6 +1,7 @@
 /** The verbs of a device; the public class Device adds connections. */
 
 import { type EventEmitter, on, once } from 'node:events';
+import { NumberMap } from '../../base/numbermap.js';
 import { checkBoolean, checkOptions } from '../../base/options.js';
 import { nextTick } from '../../base/timers.js';
 import { checkWait, type WaitOptions, waitFor } from '../../base/waiting.js';
@@ -20,7 +21,6 @@ import { Congestion } from './congestion.js';
 import { Cq, type CqOptions } from './cq.js';
 import { type CardObject, DeviceBase, type DeviceInit } from './devicebase.js';
 import type { AsyncEvent, DeviceEvents } from './events.js';
-import { NumberMap } from './numbermap.js';
 import { Pd } from './pd.js';
 import type { Qp } from './qp.js';
 import type { Srq } from './srq.js';

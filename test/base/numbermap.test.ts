@@ -1,6 +1,6 @@
 // Objects by number: as a Map, which has the same calls.
 import { expect, test } from 'vitest';
-import { NumberMap } from '../../src/verbs/objects/numbermap.js';
+import { NumberMap } from '../../src/base/numbermap.js';
 import { Random } from '../kit/random.js';
 
 test('a NumberMap behaves as a Map', () => {
