@@ -1,5 +1,5 @@
 /** Devices that sockets open by themselves: one for each interface, shared by the sockets of the process. */
-import { ipBytes, ipText } from './base/address.js';
+import { ipBytes, ipText, isWildcard } from './base/address.js';
 import { type Check, type Checks, checkOptions, instanceOf, wrongType } from './base/options.js';
 import type { Closable } from './base/scope.js';
 import { Device, type OpenOptions, openDevice } from './index.js';
@@ -123,11 +123,6 @@ class SharedDevice {
 const shared = new Map<string, SharedDevice>();
 /** By place: until a device has closed its sockets, no other one can open those. */
 const closing = new Map<string, Promise<void>>();
-
-/** Whether a local address means all of them. */
-export function isWildcard(address: string | undefined): address is undefined | '::' | '0.0.0.0' {
-  return address === undefined || address === '::' || address === '0.0.0.0';
-}
 
 /** Ends of a connection by which its device is found. */
 export interface DeviceEnds {

@@ -3,9 +3,10 @@
  * that appear later, as rdma_cm's wildcard is on all devices.
  */
 import { isIPv4 } from 'node:net';
+import { isWildcard } from './base/address.js';
 import { type Closable, Scope } from './base/scope.js';
 import { servicePort } from './cm/hostport.js';
-import { type DeviceUse, isWildcard, type Place, placeOf, useDevice, useGiven, usePlace } from './deviceuse.js';
+import { type DeviceUse, type Place, placeOf, useDevice, useGiven, usePlace } from './deviceuse.js';
 import type { Device } from './index.js';
 import { type HostInterface, listInterfaces, usableInterfaces } from './link/interfaces.js';
 import { watchInterfaces } from './link/monitor.js';

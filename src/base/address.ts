@@ -55,6 +55,11 @@ export function sameIp(a: string, b: string): boolean {
   return a === b || ipText(ipBytes(a)) === ipText(ipBytes(b));
 }
 
+/** Returns whether a local address means all of them: `::`, `0.0.0.0`, or none. */
+export function isWildcard(address: unknown): address is undefined | '::' | '0.0.0.0' {
+  return address === undefined || address === '::' || address === '0.0.0.0';
+}
+
 /** Returns whether an address is in fe80::/10. */
 export function isLinkLocal(address: Uint8Array): boolean {
   return address.length === 16 && address[0] === 0xfe && ((address[1] as number) & 0xc0) === 0x80;

@@ -3,6 +3,7 @@
  * calls and the state; `IdConnection` carries them out.
  */
 
+import { isWildcard } from '../base/address.js';
 import { Deferred } from '../base/deferred.js';
 import { gidAddress } from '../base/gid.js';
 import {
@@ -554,8 +555,7 @@ export class CmId extends Resource {
     checkInteger('port', port, 0, 65535);
     checkZone(address, this.device.link.interface);
     const ip = gidAddress(address);
-    const isAny = ip === '0.0.0.0' || ip === '::';
-    if (!isAny && !this.device.gids.some((entry) => entry.address === ip))
+    if (!isWildcard(ip) && !this.device.gids.some((entry) => entry.address === ip))
       throw new VerbsError('EADDRNOTAVAIL', `${address} is not an address of ${this.device}`);
     this.#connection.local = { address: ip, port: BoundPorts.of(this.device).bind(this.space, port) };
     this.#connection.state = 'BOUND';

@@ -1,5 +1,6 @@
 /** The path to a peer, from the kernel's routing and neighbour tables: source address, hop limit, path MTU. */
 
+import { isWildcard } from '../base/address.js';
 import { gidText } from '../base/gid.js';
 import { maxPathMtu } from '../verbs/address/resolvedaddress.js';
 import type { Context } from '../verbs/objects/context.js';
@@ -23,10 +24,9 @@ export interface Path {
  * @throws TypeError; VerbsError EADDRNOTAVAIL, EHOSTUNREACH
  */
 export async function findPath(device: Context, destination: string, boundAddress: string | undefined): Promise<Path> {
-  const isBound = boundAddress !== undefined && !['0.0.0.0', '::'].includes(boundAddress);
-  const sgidIndex = isBound
-    ? device.gids.findIndex(({ gid }) => gid === gidText(boundAddress))
-    : device.chooseGid(destination).index;
+  const sgidIndex = isWildcard(boundAddress)
+    ? device.chooseGid(destination).index
+    : device.gids.findIndex(({ gid }) => gid === gidText(boundAddress));
   const ah = await device.resolveAddress({ grh: { dgid: destination, sgidIndex } });
   const { activeMtu } = device.queryPort();
   const mtu = ah.pathMtu === undefined ? activeMtu : Math.min(activeMtu, maxPathMtu(ah.pathMtu));

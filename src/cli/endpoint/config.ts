@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { parseDocument } from 'yaml';
 import * as z from 'zod';
+import { isWildcard } from '../../base/address.js';
 import { CliError, Exit } from '../exit.js';
 import { diskProblem } from '../nvme/disks.js';
 import { memoryProblems } from './memory.js';
@@ -134,7 +135,7 @@ interface PortUse {
 function portConflicts(raw: unknown): string[] {
   const uses = isMap(raw) ? portUses(raw) : [];
   return uses.flatMap(({ type, kind, port, host }, i) => {
-    const meets = (other: PortUse) => isAny(host) || isAny(other.host) || other.host === host;
+    const meets = (other: PortUse) => isWildcard(host) || isWildcard(other.host) || other.host === host;
     const other = uses.slice(0, i).find((other) => other.kind === kind && other.port === port && meets(other));
     return other === undefined ? [] : [`services: ${type} uses ${kind} port ${port}, which ${other.type} uses already`];
   });
@@ -151,8 +152,6 @@ function portUses({ addresses, services, metrics }: Readonly<Record<string, unkn
   const { port, host: metricsHost = METRICS_HOST } = metrics;
   return [...uses, { type: 'metrics', kind: 'TCP', port: Number(port), host: metricsHost }];
 }
-
-const isAny = (host: unknown) => host === undefined || host === '0.0.0.0' || host === '::';
 
 /** The address on which TCP services listen; undefined: all. */
 export function listenHost<T>(addresses: readonly T[] = []): T | undefined {

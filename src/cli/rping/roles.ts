@@ -1,5 +1,6 @@
 /** The client, the server, and both in one process. */
 import { lookup } from 'node:dns/promises';
+import { isWildcard } from '../../base/address.js';
 import { type ConnectionRequest, type Device, gidAddress } from '../../index.js';
 import {
   type DeviceOptions,
@@ -44,7 +45,7 @@ export async function runServer(options: RpingOptions, output: Output): Promise<
   const { port, persistent, signal } = options;
   const host = options.listen === undefined ? '::' : gidAddress((await lookup(options.listen)).address);
   await using device =
-    ANY.has(host) || isDeviceNamed(options) ? await openNamed(options) : await openForAddress(host, options);
+    isWildcard(host) || isDeviceNamed(options) ? await openNamed(options) : await openForAddress(host, options);
   await using server = await device.listen({ port, host });
   const close = () => void server.close();
   signal.addEventListener('abort', close, { once: true });
@@ -115,6 +116,3 @@ async function first(requests: AsyncIterable<ConnectionRequest>): Promise<Connec
   for await (const request of requests) return request;
   throw failure('no client came', { code: 'ETIMEDOUT' });
 }
-
-/** A server on one of these listens on all addresses. */
-const ANY = new Set(['0.0.0.0', '::']);

@@ -4,8 +4,9 @@
  * which the kernel reaches a peer, which is opened with the first message to or from such a peer.
  */
 import { isIP } from 'node:net';
+import { isWildcard } from '../../../base/address.js';
 import { type Closable, Scope } from '../../../base/scope.js';
-import { isWildcard, useDevice } from '../../../deviceuse.js';
+import { useDevice } from '../../../deviceuse.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { sourceTowards } from '../../../link/peer.js';
 import { socketClosed } from '../../../sockets/errors.js';
