@@ -396,7 +396,7 @@ class Listening {
     if (id !== this.#boundId) id.bindNow(address, port);
   }
 
-  /** Adds a user, who uses a device. @returns a function that removes it */
+  /** Adds a user of the call and of a device. @returns a function that removes it */
   retain(use: DeviceUse, onRelease: () => void): () => void {
     this.#users++;
     const own = use.share();

@@ -82,7 +82,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
     refused.mockRestore();
   });
 
-  test('a change of routes, or of the MAC address of a neighbour that was returned, is told to each that watches', async () => {
+  test('each watch calls back after a change of routes, or of the MAC address of a neighbour that was returned', async () => {
     learn(13);
     await resolve(13, 20);
     const told = [0, 0];

@@ -54,7 +54,7 @@ describeIf(privilege, 'a host with two interfaces', () => {
     sh('ip link del hst2a');
   });
 
-  test('an interface that another program has is told: by a warning, or by an error where no other is left', async () => {
+  test('a server warns of an interface that another program has, and fails where there is no other', async () => {
     const [one, two] = await Promise.all([0, 1].map(() => Program.start(host, UNPRIVILEGED)));
     await one.call('listen', 'ours', { port: PORT, host: HOSTS[0] as string });
     await two.call('listen', 'ours', { port: PORT });
@@ -112,6 +112,18 @@ describeIf(privilege, 'a host with two interfaces', () => {
       await eventually(connects);
       expect(await listener.line()).toBe(text);
     }
+    await listener.kill();
+  });
+
+  test('the command `listen` leaves all interfaces but that of its only client', async () => {
+    const listener = host.start(MAIN, ['listen', '7403']);
+    const used = () => host.sh('ss -Hlun sport = :4791').match(/\S+(?=:4791)/g) ?? [];
+    await eventually(() => expect(used()).toContain(HOSTS[2]));
+    await using device = await openDevice({ interface: host.near });
+    const [address] = HOSTS as [string];
+    await using _ = await device.connect({ host: address, port: 7403 });
+    await eventually(() => expect(used()).not.toContain(HOSTS[2]));
+    expect(used()).toContain(address);
     await listener.kill();
   });
 

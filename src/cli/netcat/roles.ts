@@ -1,5 +1,6 @@
 /** The listening end and the connecting end. */
 import { AsyncQueue } from '../../base/asyncqueue.js';
+import type { DeviceUse } from '../../deviceuse.js';
 import { onEachDevice, type ServiceOnDevices } from '../../eachdevice.js';
 import type { Device, WaitOptions } from '../../index.js';
 import { addressesOf, type DeviceOptions, openForHost, openForService } from '../device.js';
@@ -39,21 +40,23 @@ export async function listen(port: number, options: NetcatOptions, output: Outpu
   await using callers = await Callers.listen(own, port, options);
   if (!options.quiet) output.note(`listening on ${addressesOf(own).join(', ')} port ${callers.port}`);
   do {
-    const { caller, device } = await nextCaller(callers, options, stop);
-    if (!options.keepOpen) await callers.stopListening();
+    const { caller, use } = await nextCaller(callers, options, stop);
     try {
-      await serve(await caller.accept(), pipe, { role: 'listen', device, options, output, stop });
+      if (!options.keepOpen) await callers.close();
+      await serve(await caller.accept(), pipe, { role: 'listen', device: use.device, options, output, stop });
     } catch (error) {
       if (!options.keepOpen || error instanceof Stopped || pipe.isOutputGone) throw error;
       output.note(`${caller.remoteAddress}: ${(error as Error).message}`);
+    } finally {
+      await use.close();
     }
   } while (options.keepOpen && !pipe.isOutputGone);
 }
 
-/** A client, with the device by which it has come. */
+/** A client, with a use of the device by which it has come. */
 interface Arrival {
   readonly caller: Caller;
-  readonly device: Device;
+  readonly use: DeviceUse;
 }
 
 /** The clients that wait, of all devices. */
@@ -66,12 +69,12 @@ class Callers implements AsyncDisposable {
   /** @param device the only one; undefined: all interfaces @throws as `onEachDevice` */
   static async listen(device: Device | undefined, port: number, options: NetcatOptions): Promise<Callers> {
     const callers = new Callers();
-    callers.#devices = await onEachDevice(device, { port }, async ({ device }, at) => {
-      return channelsOf(options).listen(device, at.port, {
-        onCaller: (caller) => callers.#waiting.put({ caller, device }),
+    callers.#devices = await onEachDevice(device, { port }, (use, at) =>
+      channelsOf(options).listen(use.device, at.port, {
+        onCaller: (caller) => callers.#waiting.put({ caller, use: use.share() }),
         onFailure: (error) => callers.#waiting.end(() => error),
-      });
-    });
+      }),
+    );
     return callers;
   }
 
@@ -84,16 +87,17 @@ class Callers implements AsyncDisposable {
     return this.#waiting.take(wait, 'no client has connected');
   }
 
-  /** Takes no more clients, and refuses those that wait. */
-  async stopListening(): Promise<void> {
-    await Promise.all((this.#devices?.all() ?? []).map((listener) => listener.close()));
-    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift())
+  /** Takes no more clients, and refuses those that wait. Devices stay open for the clients that were taken. */
+  async close(): Promise<void> {
+    await this.#devices?.close();
+    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       await next.caller.refuse().catch(() => {});
+      await next.use.close();
+    }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.stopListening();
-    await this.#devices?.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 }
 
