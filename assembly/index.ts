@@ -412,17 +412,26 @@ export function qpPeerSign(qp: usize, asks: bool): u32 {
 }
 /**
  * Writes the frame of a datagram that the caller sends itself, if at all. The message, `bytes` long, is at scratch(),
- * the frame at scratch() + 2048. Returns its length, or 0 with EINVAL if the message is longer than 1024 bytes or no
- * multiple of four.
+ * the frame at scratch() + 2048, with a UDP source port, 0 for that of the path. Returns its length, or 0 with EINVAL
+ * if the message is longer than 1024 bytes or no multiple of four, or the port is out of range.
  */
-export function qpWriteDatagram(qp: usize, ah: usize, pkeyIndex: u32, destQpn: u32, qkey: u32, bytes: u32): u32 {
-  if (bytes > 1024 || (bytes & 3) != 0) {
+export function qpWriteDatagram(
+  qp: usize,
+  ah: usize,
+  pkeyIndex: u32,
+  destQpn: u32,
+  qkey: u32,
+  bytes: u32,
+  sourcePort: u32,
+): u32 {
+  if (bytes > 1024 || (bytes & 3) != 0 || sourcePort > 65535) {
     failWith(Errno.EINVAL);
     return 0;
   }
   let path = changetype<Ah>(ah).path;
   let frame = SCRATCH + 2048;
-  return writeDatagram(changetype<Qp>(qp), path, pkeyAt(pkeyIndex), destQpn, qkey, SCRATCH, bytes, frame);
+  let pkey = pkeyAt(pkeyIndex);
+  return writeDatagram(changetype<Qp>(qp), path, pkey, destQpn, qkey, SCRATCH, bytes, frame, sourcePort);
 }
 /**
  * Limits the in-flight window to 1 to MAX_WINDOW packets, at any time; initially MAX_WINDOW. EINVAL: RC queue pairs

@@ -161,11 +161,19 @@ export class Path {
     return <u32>(end - frame) + ICRC_BYTES;
   }
 
-  /** Completes a frame that is put on no ring: with its whole ICRC, and part of no GSO burst. */
-  closeApart(frame: usize, end: usize): u32 {
+  /**
+   * Completes a frame that is put on no ring: with its whole ICRC, and part of no GSO burst.
+   * @param sourcePort 0 = that of the path
+   */
+  closeApart(frame: usize, end: usize, sourcePort: u32): u32 {
     let bth = frame + this.bthOffset;
     this.writeHeaders(frame, <u32>(end - bth) + ICRC_BYTES);
-    store<u32>(end, icrcFrom(this.register, bth, end));
+    let register = this.register;
+    if (sourcePort != 0) {
+      Udp.at(bth - UDP_BYTES).setSourcePort(sourcePort);
+      register = headerRegister(frame + this.ipOffset, this.transport);
+    }
+    store<u32>(end, icrcFrom(register, bth, end));
     return <u32>(end - frame) + ICRC_BYTES;
   }
 

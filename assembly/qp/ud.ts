@@ -62,6 +62,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
  * Writes the frame of a datagram that is sent outside the card, if at all: it takes no PSN and no work request.
  * Receivers do not check the PSN (IBTA 9.8.3.1.1). Returns its length.
  * @param bytes of the message, a multiple of four
+ * @param sourcePort of UDP; 0 = that of the path
  */
 export function writeDatagram(
   qp: Qp,
@@ -72,13 +73,14 @@ export function writeDatagram(
   message: usize,
   bytes: u32,
   frame: usize,
+  sourcePort: u32,
 ): u32 {
   let bth = path.begin(frame);
   Bth.at(bth).write(Opcode.UD_SEND_ONLY, false, 0, pkey, destQpn, false, 0, qp.migReq);
   Deth.at(bth + BTH_BYTES).write(qkey, qp.qpn);
   let payload = bth + headerBytes(Opcode.UD_SEND_ONLY);
   memory.copy(payload, message, bytes);
-  return path.closeApart(frame, payload + bytes);
+  return path.closeApart(frame, payload + bytes, sourcePort);
 }
 
 /**

@@ -34,6 +34,10 @@ export class Udp {
     store<u32>(ptr, 0, 4);
   }
 
+  setSourcePort(port: u32): void {
+    put16(this.ptr, port);
+  }
+
   close(length: u32): void {
     put16(this.ptr + 4, length);
   }

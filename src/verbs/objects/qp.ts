@@ -267,14 +267,17 @@ export class Qp extends Resource {
    * @internal Returns the frame of a datagram that the caller may send by other means than the card. It takes no send
    * work request. Undefined if the device has failed.
    * @param message a multiple of four bytes, at most 1024
+   * @param sourcePort UDP source port. Default: that of the address handle
    */
-  writeDatagram(message: Uint8Array, { ah, remoteQpn, remoteQkey, pkeyIndex }: DatagramTarget): Uint8Array | undefined {
+  writeDatagram(message: Uint8Array, target: DatagramTarget, sourcePort = 0): Uint8Array | undefined {
     this.assertOpen();
+    const { ah, remoteQpn: qpn, remoteQkey: qkey, pkeyIndex } = target;
     const { exports, bytes } = this.device.card;
     const at = exports.scratch();
     bytes.set(message, at);
     const handle = AddressHandle.handleFor(ah, this);
-    const length = exports.qpWriteDatagram(this.#handle, handle, pkeyIndex, remoteQpn, remoteQkey, message.length);
+    const { length: size } = message;
+    const length = exports.qpWriteDatagram(this.#handle, handle, pkeyIndex, qpn, qkey, size, sourcePort);
     const frame = at + DATAGRAM_FRAME;
     return length === 0 ? undefined : bytes.slice(frame, frame + length);
   }
