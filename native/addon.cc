@@ -25,6 +25,7 @@
 
 Napi::Function PacketSocket(Napi::Env env);
 Napi::Function UdpSockets(Napi::Env env);
+Napi::Function ErrorSocket(Napi::Env env);
 Napi::Function XskSocket(Napi::Env env);
 Napi::Function RingIcrc(Napi::Env env);
 Napi::Function XskWakeTx(Napi::Env env);
@@ -81,6 +82,7 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("crc", Napi::Function::New<CrcBy>(env));
   exports.Set("PacketSocket", PacketSocket(env));
   exports.Set("UdpSockets", UdpSockets(env));
+  exports.Set("ErrorSocket", ErrorSocket(env));
   exports.Set("XskSocket", XskSocket(env));
   exports.Set("RingIcrc", RingIcrc(env));
   exports.Set("xskWakeTx", XskWakeTx(env));

@@ -62,7 +62,17 @@ export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/options.js';
 export type { Frames, Ring } from './link/frames.js';
-export type { CardRoom, HostNames, Link, LinkCounters, LinkFeatures, LinkInterface, Resolved } from './link/link.js';
+export type {
+  CardRoom,
+  ErrorSocket,
+  HostNames,
+  IcmpError,
+  Link,
+  LinkCounters,
+  LinkFeatures,
+  LinkInterface,
+  Resolved,
+} from './link/link.js';
 export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
 export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';
 export type { XdpOptions } from './link/xdp/link.js';

@@ -118,6 +118,27 @@ export interface NativeUdpSockets extends NativeFrameSocket {
   fdOf(address: Uint8Array): number;
 }
 
+/** A UDP socket that sends single frames and learns of the ICMP errors that they meet (IP_RECVERR of ip(7)). */
+export interface NativeErrorSocket {
+  /**
+   * Opens the socket and binds it to a local address. It receives no datagrams.
+   * @param port 0: one that is free
+   * @param scopeId interface index of a link-local address, else 0
+   * @returns 0 or -errno
+   */
+  open(address: Uint8Array, port: number, scopeId: number): number;
+  /** Returns the UDP port of the socket. */
+  port(): number;
+  /** Returns the file descriptor, readable when there is an error; -1 if closed. */
+  fd(): number;
+  /** Sends the payload of a frame, with identification 0 over IPv4. Never blocks. @returns 0 or -errno */
+  send(frame: Uint8Array): number;
+  /** Takes the oldest error. @returns -errno and the destination of the frame, or undefined if there is none */
+  read(): { readonly errno: number; readonly address: Uint8Array } | undefined;
+  /** Closes the socket. */
+  close(): void;
+}
+
 /** The four rings of an AF_XDP socket: values of `kind` in `mapRing`. */
 export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
 
@@ -238,6 +259,7 @@ export interface NativeAddon {
   crc(method: string, register: number, bytes: Uint8Array, copy?: Uint8Array): number;
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
+  readonly ErrorSocket: new () => NativeErrorSocket;
   readonly XskSocket: new () => NativeXskSocket;
   /** @param memory, layout as of `NativeFrameSocket.attach`. There must be CRC methods. */
   readonly RingIcrc: new (

@@ -95,20 +95,39 @@ export class Capture implements FrameMover {
     return this.inner.nextDeadline();
   }
 
+  /** Records a frame that was sent apart from the rings. */
+  recordSent(frame: Uint8Array): void {
+    if (this.#counts[1] !== 0) return;
+    this.#add(this.#timeOf(performance.now() * 1e6), Direction.Outbound, frame);
+    this.#write();
+  }
+
   #record(ring: RingView, from: number, to: number, direction: Direction, now: number, slots?: number[]): void {
     const count = (to - from) >>> 0;
     if (count === 0 || this.#counts[1] !== 0) return;
-    const time = this.plan.epoch + BigInt(Math.round(now));
+    const time = this.#timeOf(now);
     for (let i = 0; i < count; i++) {
       const length = ring.length(from + i);
       if (length === 0) continue;
       const addr = slots?.[i] ?? ring.addr(from + i);
       const isIdUnknown = direction === Direction.Inbound && (ring.options(from + i) & RX_IP_ID_UNKNOWN) !== 0;
-      const frame = this.#memory.subarray(addr, addr + length);
-      this.#writer.packet(time, direction, frame, isIdUnknown ? ID_UNKNOWN : undefined);
-      this.#counts[0] = (this.#counts[0] as number) + 1;
+      this.#add(time, direction, this.#memory.subarray(addr, addr + length), isIdUnknown ? ID_UNKNOWN : undefined);
     }
-    // A full disk must not stop the card.
+    this.#write();
+  }
+
+  /** Returns nanoseconds since 1970. @param now nanoseconds on the device's clock */
+  #timeOf(now: number): bigint {
+    return this.plan.epoch + BigInt(Math.round(now));
+  }
+
+  #add(time: bigint, direction: Direction, frame: Uint8Array, comment?: Uint8Array): void {
+    this.#writer.packet(time, direction, frame, comment);
+    this.#counts[0] = (this.#counts[0] as number) + 1;
+  }
+
+  /** A full disk must not stop the card. */
+  #write(): void {
     try {
       this.write(this.#writer.take());
     } catch (error) {

@@ -5,9 +5,10 @@ import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import { type NativePoller, native } from '../native.js';
 import { errnoError, errnoName } from './errno.js';
+import { openErrorSocket } from './errorsocket.js';
 import type { Frames } from './frames.js';
 import { type HostInterface, refreshInterface } from './interfaces.js';
-import type { HostNames, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type { ErrorSocket, HostNames, IcmpError, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
 import { watchNextHops } from './neighbour.js';
@@ -89,6 +90,10 @@ export abstract class HostLink implements Link {
     const fd = this.#isClosed ? -1 : this.lastFrameSocket(source);
     const id = fd < 0 ? -1 : native().lastFrameKeep(fd, frame, this.#interface.index);
     return id < 0 ? undefined : () => native().lastFrameDrop(id);
+  }
+
+  openErrorSocket(source: string, onError: (error: IcmpError) => void): ErrorSocket | undefined {
+    return this.#isClosed ? undefined : openErrorSocket(this.#interface, source, onError);
   }
 
   nextDeadline(): number {

@@ -122,6 +122,27 @@ export function bindFree(
   return undefined;
 }
 
+/** An ICMP error that a frame has met. */
+export interface IcmpError {
+  /**
+   * As the kernel names it for sockets: ECONNREFUSED for "port unreachable", EHOSTUNREACH or ENETUNREACH where the host
+   * is not reached, EACCES where a firewall of IPv6 forbids it.
+   */
+  readonly code: 'ECONNREFUSED' | 'EHOSTUNREACH' | 'ENETUNREACH' | 'EACCES';
+  /** IP address that the frame was sent to. */
+  readonly destination: string;
+}
+
+/** A socket that sends single frames and learns of the ICMP errors that they meet. */
+export interface ErrorSocket {
+  /** UDP source port of its frames: the ICRC covers it. */
+  readonly port: number;
+  /** Sends the payload of a frame. @returns false if the kernel refuses it */
+  send(frame: Uint8Array): boolean;
+  /** Closes the socket. A second call does nothing. */
+  close(): void;
+}
+
 /** Moves Ethernet frames between a card and a network. See the head of this file for the invariants. */
 export interface Link extends FrameMover {
   /** Kind of the link: `packet`, `udp`, `xdp` or `memory`. A wrapper has the kind of the link inside it. */
@@ -199,6 +220,15 @@ export interface Link extends FrameMover {
    * @returns drops the frame; undefined if the link cannot send it
    */
   keepLastFrame?(frame: Uint8Array, source: string): (() => void) | undefined;
+  /**
+   * Opens a socket whose frames may be answered by ICMP errors: only the kernel sees these, and it tells the socket
+   * that has sent the frame. The frames have identification 0 over IPv4 and leave by the kernel's routes. A link
+   * without this method never learns of ICMP errors.
+   * @param source local address that the frames come from
+   * @param onError called for each error, until the socket is closed
+   * @returns undefined if the kernel refuses the socket
+   */
+  openErrorSocket?(source: string, onError: (error: IcmpError) => void): ErrorSocket | undefined;
   /** Closes the link and its sockets. A second call does nothing. */
   close(): void;
 }

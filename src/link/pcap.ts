@@ -9,7 +9,7 @@ import { VerbsError } from '../errors.js';
 import { Capture, COUNTS_BYTES, errnoOf, writeTo } from './capture.js';
 import { errnoName } from './errno.js';
 import type { Frames } from './frames.js';
-import type { Link, LinkCounters } from './link.js';
+import type { ErrorSocket, Link, LinkCounters } from './link.js';
 import { PcapngWriter } from './pcapng.js';
 import { type LinkTransfer, transferLink } from './transfer.js';
 import { LinkWrapper } from './wrapper.js';
@@ -39,6 +39,7 @@ export class PcapLink extends LinkWrapper {
   #frames: Frames | undefined;
   #capture: Capture | undefined;
   #isClosed = false;
+  #isTransferred = false;
   /** The file's, for messages. */
   readonly #name: string;
 
@@ -85,6 +86,7 @@ export class PcapLink extends LinkWrapper {
     if (this.#fd === undefined)
       throw new VerbsError('EOPNOTSUPP', `a device in mode 'worker' captures to a file only, not to a stream`);
     const inner = transferLink(this.inner);
+    this.#isTransferred = true;
     return { kind: 'pcap', inner, fd: inner.fd, plan: { ...this.#plan(this.#frames as Frames), fd: this.#fd } };
   }
 
@@ -94,6 +96,22 @@ export class PcapLink extends LinkWrapper {
 
   receive(now: number): number {
     return this.#isClosed ? this.inner.receive(now) : (this.#capture?.receive(now) ?? 0);
+  }
+
+  /** Its frames are captured, unless another thread writes the file. */
+  get openErrorSocket(): Link['openErrorSocket'] {
+    const { inner } = this;
+    return inner.openErrorSocket && ((source, onError) => this.#captured(inner.openErrorSocket?.(source, onError)));
+  }
+
+  #captured(socket: ErrorSocket | undefined): ErrorSocket | undefined {
+    if (socket === undefined) return undefined;
+    const send = (frame: Uint8Array) => {
+      const isSent = socket.send(frame);
+      if (isSent && !this.#isTransferred && !this.#isClosed) this.#capture?.recordSent(frame);
+      return isSent;
+    };
+    return { ...socket, send };
   }
 
   /**

@@ -1,7 +1,7 @@
 /**
  * The base of links that wrap a link. It passes everything on; a wrapper overrides what it changes. A wrapper reads
- * every frame, so it offers neither GSO bursts nor super-packets. It reads whole frames, so the card computes every
- * ICRC itself.
+ * every frame, so it offers neither GSO bursts nor super-packets, nor error sockets, whose frames pass it by. It reads
+ * whole frames, so the card computes every ICRC itself.
  */
 import type { VerbsError } from '../errors.js';
 import type { Frames } from './frames.js';

@@ -74,6 +74,23 @@ test('a frame that the link could not take is recorded when it leaves, and once'
   expect(readCapture(stream.bytes()).packets).toHaveLength(65);
 });
 
+test('the frames of an error socket are recorded as they leave', () => {
+  const file = join(folder, 'errors.pcapng');
+  let takes = false;
+  const { a } = pair((link) => {
+    link.openErrorSocket = () => ({ port: 50_000, send: () => takes, close() {} });
+    return pcapLink(link, file);
+  });
+  const socket = a.link.openErrorSocket?.(A, () => {});
+  expect([socket?.port, socket?.send(there('refused'))]).toEqual([50_000, false]);
+  takes = true;
+  expect(socket?.send(there('taken'))).toBe(true);
+  expect(readCapture(file).packets.map(({ data }) => Buffer.from(data))).toEqual([there('taken')]);
+  expect(a.link.counters().pcap_frames).toBe(1);
+  a.link.close();
+  expect(socket?.send(there('after its end'))).toBe(true);
+});
+
 test('a comment says that the link could not see an identification', () => {
   const stream = new Recording();
   const { a, b } = pair((link) => {
