@@ -1,5 +1,6 @@
 /** Errors of connections: a failed attempt, or the end of a connection. */
 import { type ErrorCode, VerbsError } from '../errors.js';
+import type { CoreEvent } from './core/events.js';
 import { NO_DATA } from './core/messages.js';
 import {
   RejectReason,
@@ -63,8 +64,17 @@ export function abandonedError(peer: string, code: number, privateData: Uint8Arr
   return new CmError('ECONNRESET', `${peer} ${what}: reason ${code} (${reason})`, 'REJECTED', reason, privateData);
 }
 
-/** Returns the error of an UNREACHABLE event. @param status of the SIDR_REP; 0: no reply has arrived */
-export function unreachableError(peer: string, status: number, privateData: Uint8Array): CmError {
+/** Returns the error of an UNREACHABLE event. */
+export function unreachableError(peer: string, event: Extract<CoreEvent, { type: 'UNREACHABLE' }>): CmError {
+  const { status, privateData, icmpError } = event;
+  if (icmpError === 'ECONNREFUSED') {
+    const text = `${peer} refused the connection: no RoCE device has UDP port 4791 there (ICMP "port unreachable")`;
+    return new CmError('ECONNREFUSED', text, 'UNREACHABLE');
+  }
+  if (icmpError !== undefined) {
+    const why = icmpError === 'EACCES' ? 'a firewall forbids it' : 'no host has answered, or a router has no route';
+    return new CmError('EHOSTUNREACH', `${peer} cannot be reached: ${why} (ICMP, ${icmpError})`, 'UNREACHABLE');
+  }
   if (status === 0) return new CmError('ETIMEDOUT', `${peer} did not answer`, 'UNREACHABLE');
   const reason = sidrStatusName(status);
   const explanation = status === 1 ? 'no listener on that port, ' : '';

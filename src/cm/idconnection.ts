@@ -249,7 +249,7 @@ export class IdConnection {
         this.#onRejected(event);
         break;
       case 'UNREACHABLE':
-        this.#fail('UNREACHABLE', unreachableError(this.#peerText(), event.status, event.privateData));
+        this.#fail('UNREACHABLE', unreachableError(this.#peerText(), event));
         break;
       case 'DISCONNECTED':
         void this.#onDisconnected(event);

@@ -29,6 +29,7 @@ import type { CoreEvent } from './core/events.js';
 import type { ListenParameters } from './core/listeners.js';
 import { MAD_BYTES } from './core/mad.js';
 import type { Partitions } from './core/partitions.js';
+import { ErrorSockets } from './errorsockets.js';
 import { Inbox, type ReceivedMad, WAITING_MESSAGES } from './inbox.js';
 import { MadSendQueue } from './madsendqueue.js';
 import { partitionsOf } from './pkeys.js';
@@ -104,6 +105,7 @@ export class MadAgent extends Resource {
   readonly #slotsAddr: number;
   /** Messages whose address handle is in the cache. */
   readonly #sendQueue = new MadSendQueue();
+  readonly #errorSockets: ErrorSockets;
   readonly #partitions: Partitions;
   readonly #dropped = { cm_drop_unreachable: 0, cm_drop_no_grh: 0 };
   /** DREQs for the end of the process. Each names the next hop, which may change. */
@@ -182,6 +184,9 @@ export class MadAgent extends Resource {
     this.#cq = qp.recvCq;
     this.#wcs = this.#cq.createWcs(POLLED);
     this.#ahCache = new AhCache(qp.pd);
+    this.#errorSockets = new ErrorSockets(device.link, (id, code) => {
+      if (this.isAlive) this.callCore((core, now) => core.fail(id, code, now));
+    });
     const { buffer, byteOffset, byteLength } = mr.buffer;
     this.#view = new DataView(buffer, byteOffset, byteLength);
     this.#inbox = new Inbox({
@@ -242,9 +247,8 @@ export class MadAgent extends Resource {
       drop = undefined;
       const ah = this.#ahFor(message);
       if (ah === undefined) return;
-      const { bytes, local, pkeyIndex = this.#partitions.defaultIndex } = message;
-      const frame = this.qp.writeDatagram(bytes, { ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey, pkeyIndex });
-      drop = frame && link.keepLastFrame?.(frame, gidAddress(local));
+      const frame = this.qp.writeDatagram(message.bytes, this.#targetOf(message, ah));
+      drop = frame && link.keepLastFrame?.(frame, gidAddress(message.local));
     };
     // without an answer of its next hop the peer would not get it either
     const prepare = () => this.#ahCache.resolve(message, this.now(), keep, () => {});
@@ -299,6 +303,7 @@ export class MadAgent extends Resource {
     if (this.isAlive) this.#disconnectAll();
     this.#handlers.clear();
     this.#listeners.clear();
+    this.#errorSockets.close();
     this.#sharedAddress.close();
   }
 
@@ -456,8 +461,10 @@ export class MadAgent extends Resource {
     const ah = this.#ahFor(message);
     if (ah === undefined) return true;
     try {
-      const { bytes: sgList, pkeyIndex = this.#partitions.defaultIndex } = message;
-      this.qp.postSend({ opcode: 'SEND', sgList, ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey, pkeyIndex });
+      const target = this.#targetOf(message, ah);
+      const frameFrom = (sourcePort: number) => this.qp.writeDatagram(message.bytes, target, sourcePort);
+      if (message.fails === undefined || !this.#errorSockets.send(message, frameFrom))
+        this.qp.postSend({ opcode: 'SEND', sgList: message.bytes, ...target });
     } catch (error) {
       if (!(error instanceof VerbsError && error.code === 'ENOMEM')) throw error;
       this.#spendBudget(this.#sendBudget);
@@ -465,6 +472,10 @@ export class MadAgent extends Resource {
     }
     this.#spendBudget(1);
     return true;
+  }
+
+  #targetOf({ pkeyIndex = this.#partitions.defaultIndex }: Outgoing, ah: AddressHandle) {
+    return { ah, remoteQpn: GSI.qpn, remoteQkey: GSI.qkey, pkeyIndex };
   }
 
   /** The entry may have been refreshed since the lookup. */

@@ -27,8 +27,8 @@ const MODES = [
   ['-i', '0'],
 ].map((words) => [words]);
 /**
- * Linux sends the DREQ of a process that exits once. Where the network loses it, our end learns of it by its watch of the
- * peer, which by default takes longer than a test.
+ * Linux sends the DREQ of a process that exits once. Where the network loses it, our end learns of it by its watch of
+ * the peer, which by default takes longer than a test.
  */
 const WATCH = { keepAliveInitialDelay: 1000, peerTimeout: 10_000 };
 /** Bytes that the ends exchange first, to start together. */

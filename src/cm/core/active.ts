@@ -6,7 +6,7 @@ import { Connection } from './connection.js';
 import { type CoreContext, type Route, sendRejFor } from './context.js';
 import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout, type ReqTerms } from './derive.js';
 import { type Ece, eceOf, eceOfReq } from './ece.js';
-import type { CmAddress, ConnectReply } from './events.js';
+import type { CmAddress, ConnectReply, IcmpErrorCode } from './events.js';
 import { type Message, NO_DATA, Subject, Transport } from './messages.js';
 import { RejectReason } from './reasons.js';
 import { type PortSpaceName, serviceId } from './serviceid.js';
@@ -128,10 +128,10 @@ export class ActiveConnection extends Connection {
     return false;
   }
 
-  protected onRetriesExhausted(): void {
+  protected onRetriesExhausted(icmpError?: IcmpErrorCode): void {
     this.sendTimeoutRej();
     this.setState('CLOSED');
-    this.emit({ type: 'UNREACHABLE', status: 0, privateData: NO_DATA });
+    this.emit({ type: 'UNREACHABLE', status: 0, privateData: NO_DATA, icmpError });
   }
 
   protected closeUnestablished(): void {

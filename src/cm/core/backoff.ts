@@ -24,6 +24,7 @@ export class Backoff {
   readonly #period: number;
   #wait: number;
   #left: number;
+  #transmissions = 0;
 
   constructor({ period, time }: RetryPolicy) {
     this.#period = period;
@@ -36,6 +37,15 @@ export class Backoff {
     const wait = Math.min(this.#wait, this.#left);
     this.#left -= wait;
     this.#wait = Math.min(2 * this.#wait, this.#period);
+    this.#transmissions++;
     return wait;
+  }
+
+  /**
+   * Whether the last transmission was one that shall learn of ICMP errors: every second one, from the first repetition
+   * on. The others leave as all messages do, should a firewall let these pass alone.
+   */
+  get asksForErrors(): boolean {
+    return this.#transmissions % 2 === 0;
   }
 }

@@ -5,7 +5,7 @@ import { VerbsError } from '../../errors.js';
 import { Backoff, type RetryPolicy } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
-import type { CoreEventBody } from './events.js';
+import type { CoreEventBody, IcmpErrorCode } from './events.js';
 import { EXIT_DATA } from './exit.js';
 import type { Content } from './mad.js';
 import { type Message, type MessageName, NO_DATA, Subject } from './messages.js';
@@ -74,8 +74,11 @@ export abstract class Connection implements Expiring {
    * end or are in timewait, and need a few numbers of these.
    */
   protected abstract onHandshakeEnd(): void;
-  /** No reply has arrived after the last retransmission of REQ or REP. */
-  protected abstract onRetriesExhausted(): void;
+  /**
+   * No reply has arrived after the last retransmission of REQ or REP, or none will.
+   * @param icmpError the error by which that is known
+   */
+  protected abstract onRetriesExhausted(icmpError?: IcmpErrorCode): void;
 
   // ---- commands ----
 
@@ -151,16 +154,28 @@ export abstract class Connection implements Expiring {
     const wait = pending !== undefined && context.now < pending.giveUpAt ? pending.backoff.next() : 0;
     if (pending !== undefined && wait > 0) {
       pending.isMraReceived = false;
-      context.retransmit(pending.name, pending.outgoing);
+      const asks = pending.name !== 'REP' && pending.backoff.asksForErrors;
+      context.retransmit(pending.name, pending.outgoing, asks ? this.localCommId : undefined);
       context.deadlines.set(this, Math.min(context.now + wait, pending.giveUpAt));
     } else if (this.state === 'TIMEWAIT') {
       this.exitTimewait();
     } else if (this.state === 'DREQ_SENT') {
-      this.setState('TIMEWAIT');
-      this.#emitDisconnected(NO_DATA, { timedOut: true });
+      this.#endUnanswered();
     } else {
       this.onRetriesExhausted();
     }
+  }
+
+  /** ICMP says that a REQ or DREQ does not reach the peer. Does nothing when a reply has come all the same. */
+  onIcmpError(code: IcmpErrorCode): void {
+    if (this.state === 'DREQ_SENT') this.#endUnanswered();
+    else if (this.state === 'REQ_SENT') this.onRetriesExhausted(code);
+  }
+
+  /** No DREP comes. */
+  #endUnanswered(): void {
+    this.setState('TIMEWAIT');
+    this.#emitDisconnected(NO_DATA, { timedOut: true });
   }
 
   #onMra({ messageMraed, serviceTimeout }: Message<'MRA'>): boolean {

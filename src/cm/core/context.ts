@@ -34,6 +34,8 @@ export interface Neighbour {
 /** A message for queue pair 1 of a peer. */
 export interface Outgoing extends Route {
   readonly bytes: Uint8Array;
+  /** Id of the connection or exchange that `CmCore.fail` ends if ICMP says that the peer cannot be reached. */
+  readonly fails?: number | undefined;
 }
 
 /** An object with a deadline. */
@@ -143,11 +145,10 @@ export class CoreContext {
     this.#outgoing.push(outgoingOf(route, bytes));
   }
 
-  /** Sends a message again, with the same bytes. */
-  retransmit(name: MessageName, outgoing: Outgoing): Outgoing {
+  /** Sends a message again, with the same bytes. @param fails as `Outgoing.fails` */
+  retransmit(name: MessageName, outgoing: Outgoing, fails?: number): void {
     this.count('tx_retries', name);
-    this.#outgoing.push(outgoing);
-    return outgoing;
+    this.#outgoing.push(fails === undefined ? outgoing : outgoingOf(outgoing, outgoing.bytes, fails));
   }
 
   /** Queues an event for the application. */
@@ -190,8 +191,8 @@ export class CoreContext {
 }
 
 /** Not by a spread: so V8 has one hidden class for all messages. */
-function outgoingOf({ local, remote, neighbour, pkeyIndex }: Route, bytes: Uint8Array): Outgoing {
-  return { bytes, local, remote, neighbour, pkeyIndex };
+function outgoingOf({ local, remote, neighbour, pkeyIndex }: Route, bytes: Uint8Array, fails?: number): Outgoing {
+  return { bytes, local, remote, neighbour, pkeyIndex, fails };
 }
 
 /** Sends a REJ for a REQ or REP that belongs to no connection, with its communication ids swapped (IBTA 12.9.8). */

@@ -20,7 +20,7 @@ import { replyToGet } from './classportinfo.js';
 import { Connection } from './connection.js';
 import { type ContextOptions, CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
 import type { DerivedAttributes, LocalQpOptions } from './derive.js';
-import type { CoreEvent, DatagramPeer } from './events.js';
+import type { CoreEvent, DatagramPeer, IcmpErrorCode } from './events.js';
 import { Listeners, type ListenParameters } from './listeners.js';
 import { type MadFault, parseBody, parseHeader } from './mad.js';
 import { LAYOUTS, type Message, NO_DATA, Subject } from './messages.js';
@@ -28,7 +28,7 @@ import { isForOtherCard } from './othercards.js';
 import { type AcceptParameters, PassiveConnection } from './passive.js';
 import { RejectReason, SidrStatus } from './reasons.js';
 import { parseServiceId } from './serviceid.js';
-import { PassiveSidr, type SidrParameters, SidrTable } from './sidr.js';
+import { ActiveSidr, PassiveSidr, type SidrParameters, SidrTable } from './sidr.js';
 import type { ConnectionState } from './states.js';
 
 /** Options of a core. */
@@ -193,6 +193,17 @@ export class CmCore {
       else this.#dispatch(parseBody(header), route);
     }
     return context.changes !== before;
+  }
+
+  /**
+   * Handles an ICMP error for a message with `Outgoing.fails`: UNREACHABLE follows, or DISCONNECTED. Does nothing if
+   * the id has ended or a reply has arrived.
+   */
+  fail(id: number, error: IcmpErrorCode, now: number): void {
+    this.#context.now = now;
+    this.#context.connections.find(id)?.onIcmpError(error);
+    const sidr = this.#sidr.find(id);
+    if (sidr instanceof ActiveSidr) sidr.endUnanswered(error);
   }
 
   /** Handles the deadlines that have passed. */

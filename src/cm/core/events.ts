@@ -70,6 +70,9 @@ export interface ConnectReply {
   readonly attributes: DerivedAttributes;
 }
 
+/** An ICMP error that says that a peer is not reached, as the kernel names it for sockets. */
+export type IcmpErrorCode = 'ECONNREFUSED' | 'EHOSTUNREACH' | 'ENETUNREACH' | 'EACCES';
+
 /** An event without its id. */
 export type CoreEventBody =
   | { readonly type: 'CONNECT_REQUEST'; readonly listener: number; readonly request: ConnectRequest }
@@ -77,8 +80,16 @@ export type CoreEventBody =
   | { readonly type: 'ESTABLISHED'; readonly privateData: Uint8Array; readonly datagram?: DatagramPeer }
   /** A REJ has arrived. `info` is the additional rejection information. */
   | { readonly type: 'REJECTED'; readonly reason: number; readonly info: Uint8Array; readonly privateData: Uint8Array }
-  /** No reply has arrived after all retransmissions (status 0), or a SIDR_REP with a status other than 0. */
-  | { readonly type: 'UNREACHABLE'; readonly status: number; readonly privateData: Uint8Array }
+  /**
+   * No reply has arrived after all retransmissions, or an ICMP error (both status 0), or a SIDR_REP with a status other
+   * than 0.
+   */
+  | {
+      readonly type: 'UNREACHABLE';
+      readonly status: number;
+      readonly privateData: Uint8Array;
+      readonly icmpError?: IcmpErrorCode | undefined;
+    }
   /** `reason`: of the REJ that ended the connection, or STALE_CONNECTION. `timedOut`: no DREP has arrived. */
   | {
       readonly type: 'DISCONNECTED';

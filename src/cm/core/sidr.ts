@@ -9,7 +9,7 @@ import { areValidEnds, hasRoom } from './admission.js';
 import { Backoff, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
-import type { CmAddress, DatagramPeer } from './events.js';
+import type { CmAddress, DatagramPeer, IcmpErrorCode } from './events.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
 import { type Message, NO_DATA } from './messages.js';
 import { isForOtherCard } from './othercards.js';
@@ -73,12 +73,18 @@ export class ActiveSidr implements Expiring {
     const { context, id } = this;
     const wait = this.#backoff.next();
     if (wait > 0) {
-      context.retransmit('SIDR_REQ', this.#outgoing);
+      context.retransmit('SIDR_REQ', this.#outgoing, this.#backoff.asksForErrors ? id : undefined);
       context.deadlines.set(this, context.now + wait);
       return;
     }
+    this.endUnanswered();
+  }
+
+  /** No SIDR_REP comes. @param icmpError the error by which that is known; undefined: the time is over */
+  endUnanswered(icmpError?: IcmpErrorCode): void {
+    const { context, id } = this;
     this.close();
-    context.emit({ type: 'UNREACHABLE', id, status: 0, privateData: NO_DATA });
+    context.emit({ type: 'UNREACHABLE', id, status: 0, privateData: NO_DATA, icmpError });
   }
 
   /** Ends the exchange. */
