@@ -3,7 +3,7 @@ import { ipBytes, ipText, isWildcard } from './base/address.js';
 import { type Check, type Checks, checkOptions, instanceOf, wrongType } from './base/options.js';
 import type { Closable } from './base/scope.js';
 import { Device, type OpenOptions, openDevice } from './index.js';
-import { type HostInterface, interfaceByAddress } from './link/interfaces.js';
+import { firstUsable, type HostInterface, interfaceByAddress } from './link/interfaces.js';
 import { addressTowards, lookupHost } from './link/peer.js';
 import { checkMemoryBytes } from './verbs/open.js';
 
@@ -148,6 +148,12 @@ export async function useDevice(given: Device | undefined, ends: DeviceEnds): Pr
 /** Returns the use of a device that the application has opened, and closes. */
 export function useGiven(device: Device): DeviceUse {
   return { device, share: () => useGiven(device), close: async () => {} };
+}
+
+/** Returns the use of the shared device of the first interface. @throws as `openDevice` */
+export async function useFirst(): Promise<DeviceUse> {
+  const iface = firstUsable();
+  return usePlace(placeOf(iface, iface.addresses[0] as string));
 }
 
 /** Returns the use of the shared device of a place. @throws as `openDevice` */

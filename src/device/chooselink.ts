@@ -1,13 +1,6 @@
 /** Chooses the link of a device. */
 import { readFileSync } from 'node:fs';
-import { VerbsError } from '../errors.js';
-import {
-  type HostInterface,
-  interfaceByAddress,
-  interfaceByName,
-  listInterfaces,
-  usableInterfaces,
-} from '../link/interfaces.js';
+import { firstUsable, type HostInterface, interfaceByAddress, interfaceByName } from '../link/interfaces.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub, memoryLink } from '../link/memory/link.js';
 import { PacketLink } from '../link/packet.js';
@@ -112,11 +105,7 @@ function chooseInterface({ interface: name, addresses, towards }: LinkChoice, no
     notes.push(`interface ${found.name}, by which ${towards.peer} is reached`);
     return found;
   }
-  const all = listInterfaces();
-  const usable = usableInterfaces(all);
-  const found = usable.find(({ isLoopback }) => !isLoopback) ?? usable[0];
-  if (found === undefined)
-    throw new VerbsError('ENODEV', `no network interface is up and has an address (${all.map((iface) => iface.name)})`);
+  const found = firstUsable();
   notes.push(
     found.isLoopback
       ? `interface ${found.name}, because no other interface is up and has an address`

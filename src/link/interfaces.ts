@@ -73,6 +73,18 @@ export function usableInterfaces(all: readonly HostInterface[] = listInterfaces(
   return all.filter(({ up, addresses, isPort }) => up && addresses.length > 0 && !isPort);
 }
 
+/**
+ * Returns the first of them, a network rather than loopback.
+ * @throws VerbsError ENODEV, with the names of the interfaces that exist
+ */
+export function firstUsable(): HostInterface {
+  const all = listInterfaces();
+  const usable = usableInterfaces(all);
+  const found = usable.find(({ isLoopback }) => !isLoopback) ?? usable[0];
+  if (found !== undefined) return found;
+  throw new VerbsError('ENODEV', `no network interface is up and has an address (${all.map(({ name }) => name)})`);
+}
+
 /** Returns the interface with a name. @throws VerbsError ENODEV, with the names of those that exist */
 export function interfaceByName(name: string): HostInterface {
   const all = listInterfaces();

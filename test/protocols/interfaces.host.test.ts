@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { openDevice } from '../../src/index.js';
+import { type Device, openDevice } from '../../src/index.js';
 import { connect } from '../../src/net.js';
 import * as valkey from '../../src/valkey.js';
 import { eventually } from '../kit/eventually.js';
@@ -96,6 +96,37 @@ describeIf(privilege, 'a host with two interfaces', () => {
     }
     await proxy.kill();
     rmSync(dirname(file), { recursive: true });
+  });
+
+  test('an endpoint serves all interfaces, its regions the first one, and its metrics are of all', async () => {
+    const [v4, , other] = HOSTS as [string, string, string];
+    const services = ['echo:7404', 'regions:7405', 'rping:7406', 'write-bw:7407'].flatMap((it) => ['--serve', it]);
+    const args = ['endpoint', '--log', 'json', ...services, '--region', 'scratch=4k', '--metrics', '9409'];
+    const endpoint = host.start(MAIN, args);
+    const opened: string[] = [];
+    for (let line = JSON.parse(await endpoint.line()); line.event !== 'ready'; line = JSON.parse(await endpoint.line()))
+      if (line.event === 'open') opened.push(line.interface);
+    // loopback has a device for each address
+    expect(opened.sort()).toEqual([host.far, 'hst2b', 'lo', 'lo'].sort());
+    await using device = await openDevice({ interface: host.near });
+    await using second = await openDevice({ interface: 'hst2a' });
+    const ask = async (from: Device, address: string, port: number) => {
+      await using connection = await from.connect({ host: address, port });
+      if (port === 7404) await connection.send('hello');
+      return `${(await connection.receive())?.data}`;
+    };
+    expect([await ask(device, v4, 7404), await ask(second, other, 7404)]).toEqual(['hello', 'hello']);
+    expect(JSON.parse(await ask(device, v4, 7405))).toMatchObject([{ name: 'scratch' }]);
+    await expect(ask(second, other, 7405)).rejects.toMatchObject({ reason: 'INVALID_SERVICE_ID' });
+    const run = (command: string) => sh(`${process.execPath} --import tsx ${MAIN} ${command}`);
+    for (const address of [v4, other]) {
+      run(`rping -c -a ${address} -p 7406 -C 2`);
+      run(`write-bw -p 7407 -n 5 ${address}`);
+    }
+    const fetching = "fetch('http://127.0.0.1:9409/metrics').then(async (answer) => console.log(await answer.text()))";
+    const metrics = host.sh(`${process.execPath} -e "${fetching}"`);
+    expect(new Set(metrics.match(/(?<=interface=")\w+/g))).toEqual(new Set([host.far, 'hst2b', 'lo']));
+    await endpoint.kill();
   });
 
   test.each(['connection', 'rsocket'])('the command `listen` serves all interfaces: %s', async (protocol) => {

@@ -126,7 +126,7 @@ async function soak(): Promise<boolean> {
   if (noGuests) console.log(`no guests: ${noGuests}`);
   const guests = noGuests ? [] : await Promise.all(SUITES.map((suite, i) => GuestPeer.boot(suite, i)));
   const endpoint = await Endpoint.open(configuration(false), {}, new Log('text', nothing));
-  endpoint.failed.catch((error) => tally.add(`FAILED: ${error}`));
+  endpoint.devices.failed.catch((error) => tally.add(`FAILED: ${error}`));
   try {
     const starts = [
       ...Array.from({ length: CLIENTS }, (_, i) => () => new OurPeer(i, [CARD.ipv4, CARD.ipv4, SECOND_ADDRESS], tally)),
@@ -134,14 +134,14 @@ async function soak(): Promise<boolean> {
         guest ? [() => new GuestPeer(`Debian ${SUITES[i]}`, guest, CARD.ipv4, tally)] : [],
       ),
     ];
-    const idle = await withoutServices(endpoint, () => resourcesOf(endpoint.device));
+    const idle = await withoutServices(endpoint, () => resourcesOf(endpoint.devices.first));
     // caches and compiled code reach their size
     await work(endpoint, starts, WARM_UP_MS);
     const before = await withoutServices(endpoint, () =>
-      settled(endpoint.device, idle, SETTLE_MS, ['queue pairs', 'rdma_cm connections']),
+      settled(endpoint.devices.first, idle, SETTLE_MS, ['queue pairs', 'rdma_cm connections']),
     );
     await work(endpoint, starts, minutes * 60_000);
-    const after = await withoutServices(endpoint, () => settled(endpoint.device, before, SETTLE_MS));
+    const after = await withoutServices(endpoint, () => settled(endpoint.devices.first, before, SETTLE_MS));
     const worse = leaks(before, after);
     print(before, after, worse);
     for (const what of ['messages', 'regions'])

@@ -127,7 +127,7 @@ async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
   const running = await opening;
   log.info('ready', { pid: process.pid });
   notify(log, 'READY=1');
-  const signal = await Promise.race([stopped, running.failed]).catch((error) => {
+  const signal = await Promise.race([stopped, running.devices.failed]).catch((error) => {
     log.error('failed', error);
     // no peer can be reached any more
     process.exit(Exit.FAILED);

@@ -1,17 +1,16 @@
-/** An endpoint: a device, regions and services from a configuration, which can be reloaded while it runs. */
+/** An endpoint: devices, regions and services from a configuration, which can be reloaded while it runs. */
 import { isDeepStrictEqual } from 'node:util';
-import type { Device, OpenOptions, Pd } from '../../index.js';
-import { openPublished } from '../device.js';
+import type { Pd } from '../../index.js';
 import { failure, usageError } from '../exit.js';
 import { listenHost } from './config.js';
+import { type DebugOptions, EndpointDevices } from './devices.js';
 import type { Log } from './log.js';
-import { cardMemory } from './memory.js';
 import { openRegion, type Region } from './regions.js';
 import type { Config, RegionConfig } from './schema.js';
 import type { Service } from './service.js';
 import { openService, portKey, type ServiceSpec, serviceSpecs } from './services.js';
 
-/** Keys of the device, which cannot change while it is in use. */
+/** Keys of the devices, which cannot change while they are in use. */
 const FIXED = ['interface', 'addresses', 'link', 'mode', 'spin', 'memory'] as const;
 
 interface RunningService {
@@ -20,60 +19,31 @@ interface RunningService {
 }
 
 export class Endpoint {
-  /** Rejects when the card has failed and nothing works any more. */
-  readonly failed: Promise<never>;
   #config: Config;
   #services: readonly RunningService[] = [];
   #regions: ReadonlyMap<string, Region> = new Map();
 
   /** Opens everything, or nothing. @throws as `openDevice`, and errors of regions and services */
-  static async open(
-    config: Config,
-    open: Pick<OpenOptions, 'pcap' | 'fault' | 'wrapLink'>,
-    log: Log,
-  ): Promise<Endpoint> {
-    const { interface: name, addresses, link, mode, spin } = config;
-    const device = await openPublished({
-      ...open,
-      ...(name !== undefined && { interface: name }),
-      ...(addresses && { addresses }),
-      ...(link && { link }),
-      ...(mode && { mode }),
-      ...(spin !== undefined && { spin }),
-      memoryBytes: cardMemory(config),
-    });
+  static async open(config: Config, debug: DebugOptions, log: Log): Promise<Endpoint> {
+    const devices = await EndpointDevices.open(config, debug, log);
     try {
-      log.info('open', {
-        ...{ interface: device.queryPort().interface, link: device.query().link.kind, mode: device.mode },
-        ...{ addresses: device.gids.map(({ address }) => address), mtu: device.queryPort().activeMtu },
-        notes: device.notes,
-      });
-      const endpoint = new Endpoint(device, await device.allocPd(), config, log);
+      const endpoint = new Endpoint(devices, await devices.first.allocPd(), config, log);
       await endpoint.#apply(config);
       return endpoint;
     } catch (error) {
-      await device.close({ force: true });
+      await devices.close();
       throw error;
     }
   }
 
   /** @param pd of the regions: only connections of the service `regions` can access them */
   private constructor(
-    readonly device: Device,
+    readonly devices: EndpointDevices,
     readonly pd: Pd,
     config: Config,
     readonly log: Log,
   ) {
     this.#config = config;
-    this.failed = new Promise((_, reject) => {
-      device.on('event', (event) => {
-        const addresses = device.gids.map(({ address }) => address);
-        if (event.type === 'PORT_ERR' || event.type === 'PORT_ACTIVE') log.warn('port', { event: event.type });
-        if (event.type === 'GID_CHANGE') log.warn('addresses', { addresses });
-        if (event.type === 'DEVICE_FATAL') reject(failure(event.reason));
-      });
-    });
-    this.failed.catch(() => {});
   }
 
   /**
@@ -95,13 +65,13 @@ export class Endpoint {
   }
 
   /**
-   * Accepts no more connections, disconnects the clients, writes the files and closes the device.
+   * Accepts no more connections, disconnects the clients, writes the files and closes the devices.
    * @throws CliError when a file could not be written
    */
   async stop(): Promise<void> {
     await Promise.all(this.#services.map((running) => this.#end(running)));
     const isSaved = await this.save();
-    await this.device.close({ force: true });
+    await this.devices.close();
     if (!isSaved) throw failure('a region could not be written to its file');
   }
 
@@ -154,14 +124,14 @@ export class Endpoint {
 
   async #openRegion(name: string, config: RegionConfig): Promise<Region> {
     const region = await openRegion(this.pd, name, config);
-    this.log.info('region', region.about);
+    this.log.info('region', { ...region.about, interface: this.devices.first.queryPort().interface });
     return region;
   }
 
   async #serve(spec: ServiceSpec, { addresses }: Config): Promise<RunningService> {
-    const { device, pd, log } = this;
+    const { devices, pd, log } = this;
     const regionInfos = () => [...this.#regions.values()].map(({ info }) => info);
-    const service = await openService(spec, { device, pd, regionInfos, host: listenHost(addresses), log });
+    const service = await openService(spec, { devices, pd, regionInfos, host: listenHost(addresses), log });
     log.info('serving', service.about);
     return { spec, service };
   }

@@ -1,4 +1,5 @@
 /** Services over rdma_cm: a handler serves each connection until one of the two ends leaves. */
+import { onEachDevice, type ServiceOnDevice, type ServiceOnDevices } from '../../eachdevice.js';
 import type { AcceptOptions, Connection, ConnectionRequest, Device, Server } from '../../index.js';
 import { qpnText } from '../hex.js';
 import type { Fields, Log } from './log.js';
@@ -11,26 +12,47 @@ export interface ConnectionHandler {
 }
 
 export class RdmaService implements Service {
-  readonly #connections = new Set<Connection>();
-  #isClosing = false;
+  #devices: ServiceOnDevices | undefined;
 
-  /** @throws VerbsError EADDRINUSE */
+  /** @param device the only one; undefined: all interfaces @throws VerbsError EADDRINUSE */
   static async open(
-    device: Device,
+    device: Device | undefined,
     about: Fields & { readonly port: number },
     handler: ConnectionHandler,
     log: Log,
   ): Promise<RdmaService> {
-    return new RdmaService(await device.listen({ port: about.port }), about, handler, log);
+    const service = new RdmaService(about, handler, log);
+    service.#devices = await onEachDevice(device, { port: about.port }, async ({ device: on }, { port }) => {
+      return new ServiceOn(await on.listen({ port }), service);
+    });
+    return service;
   }
 
   private constructor(
-    readonly server: Server,
     readonly about: Fields,
     readonly handler: ConnectionHandler,
     readonly log: Log,
+  ) {}
+
+  async close(): Promise<void> {
+    await this.#devices?.close();
+  }
+}
+
+/** The service on one device. */
+class ServiceOn implements ServiceOnDevice {
+  readonly #connections = new Set<Connection>();
+  #isClosing = false;
+
+  constructor(
+    readonly server: Server,
+    readonly service: RdmaService,
   ) {
     void this.#run();
+  }
+
+  get port(): number {
+    return this.server.address.port;
   }
 
   async close(): Promise<void> {
@@ -44,33 +66,33 @@ export class RdmaService implements Service {
   }
 
   async #accept(request: ConnectionRequest): Promise<void> {
-    const fields = { ...this.about, peer: request.remoteAddress, peerPort: request.remotePort };
+    const fields = { ...this.service.about, peer: request.remoteAddress, peerPort: request.remotePort };
     let connection: Connection;
     try {
-      connection = await request.accept(this.handler.accept);
+      connection = await request.accept(this.service.handler.accept);
     } catch (error) {
-      this.log.error('refused', error, fields);
+      this.service.log.error('refused', error, fields);
       return;
     }
     this.#watch(connection, { ...fields, qpn: qpnText(connection.qp.qpNum) });
     // it was accepted while the others were being closed
     if (this.#isClosing) return closeConnection(connection);
-    await this.handler.serve(connection).catch((error) => connection.destroy(error));
+    await this.service.handler.serve(connection).catch((error) => connection.destroy(error));
   }
 
   #watch(connection: Connection, fields: Fields): void {
     const begin = performance.now();
     let counts: Fields = {};
     this.#connections.add(connection);
-    this.log.info('connected', fields);
+    this.service.log.info('connected', fields);
     connection.once('end', () => {
       counts = trafficCounts(connection.qp.counters());
     });
     connection.once('close', (error) => {
       this.#connections.delete(connection);
       const all = { ...fields, seconds: Math.round(performance.now() - begin) / 1000, ...counts };
-      if (error) this.log.error('disconnected', error, all);
-      else this.log.info('disconnected', all);
+      if (error) this.service.log.error('disconnected', error, all);
+      else this.service.log.info('disconnected', all);
     });
   }
 }

@@ -9,12 +9,15 @@ import type { Service } from './service.js';
 
 type Namespaces = NvmeConfig['namespaces'];
 
-/** @throws the system's error of a file; VerbsError EADDRINUSE */
-export async function openNvme(device: Device, config: NvmeConfig, log: Log): Promise<Service> {
+/**
+ * @param device the only one; undefined: all interfaces
+ * @throws the system's error of a file; VerbsError EADDRINUSE
+ */
+export async function openNvme(device: Device | undefined, config: NvmeConfig, log: Log): Promise<Service> {
   const { port, nqn = await machineNqn(), hosts } = config;
   const about = { service: 'nvme', port };
   const target = await createTarget({
-    device,
+    ...(device && { device }),
     port,
     subsystems: [{ nqn, namespaces: [], ...(hosts && { hosts }) }],
     onError: (error, { address, nqn: host }) =>

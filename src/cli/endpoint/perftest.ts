@@ -1,5 +1,6 @@
-/** A server for the programs of perftest, for several clients at once. */
+/** A server for the programs of perftest, for several clients at once, on the device by which each of them comes. */
 import { createServer, type Server, type Socket } from 'node:net';
+import { type DeviceUse, useDevice } from '../../deviceuse.js';
 import type { Device } from '../../index.js';
 import { qpnText } from '../hex.js';
 import { Output } from '../output.js';
@@ -33,9 +34,13 @@ export class PerftestService implements Service {
   readonly #silent = new Set<TcpChannel>();
   #isClosing = false;
 
-  /** @param host the address to listen on; undefined: all @throws the system's error, mostly EADDRINUSE */
+  /**
+   * @param device the only one; undefined: that of the interface by which a client has come
+   * @param host the address to listen on; undefined: all
+   * @throws the system's error, mostly EADDRINUSE
+   */
   static async open(
-    device: Device,
+    device: Device | undefined,
     config: PerftestConfig,
     host: string | undefined,
     log: Log,
@@ -47,7 +52,7 @@ export class PerftestService implements Service {
   }
 
   private constructor(
-    readonly device: Device,
+    readonly device: Device | undefined,
     readonly options: PerftestOptions,
     readonly server: Server,
     readonly log: Log,
@@ -85,7 +90,7 @@ export class PerftestService implements Service {
   }
 
   async #serve(channel: TcpChannel): Promise<void> {
-    const { device, options, log } = this;
+    const { options, log } = this;
     const peer = channel.remoteAddress;
     let fields: Fields = { ...this.about, peer };
     const begin = performance.now();
@@ -96,7 +101,10 @@ export class PerftestService implements Service {
       },
       ...{ onInterval() {}, onBandwidth() {}, onLatency() {} },
     };
+    let use: DeviceUse | undefined;
     try {
+      use = await useDevice(this.device, { local: channel.localAddress });
+      const { device } = use;
       const handshake = new Handshake(channel, 'server', TEXT_KEYS);
       const end = { address: peer, port: options.port };
       const result = await runSession(device, handshake, options, end, listeners, new Output(true));
@@ -111,6 +119,8 @@ export class PerftestService implements Service {
     } catch (error) {
       if (this.#isClosing) log.info('disconnected', fields);
       else log.error('disconnected', error, fields);
+    } finally {
+      await use?.close();
     }
   }
 }

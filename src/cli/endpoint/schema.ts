@@ -166,7 +166,7 @@ export const Configuration = keys({
   interface: z
     .string({ error: 'must be the name of a network interface' })
     .optional()
-    .describe('Network interface of the device; the first with an address if not given.'),
+    .describe('Network interface of the device; without it and `addresses` there is a device for each interface.'),
   addresses: z
     .array(addressValue, { error: 'must be a list of IP addresses' })
     .min(1)

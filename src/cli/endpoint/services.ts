@@ -1,7 +1,8 @@
 /** Opens the services of a configuration. */
-import type { Device, Pd } from '../../index.js';
+import type { Pd } from '../../index.js';
 import { connectionOptions, MAX_PING_BYTES } from '../rping/protocol.js';
 import { answerPings } from '../rping/server.js';
+import type { EndpointDevices } from './devices.js';
 import { type ConnectionHandler, RdmaService } from './listener.js';
 import type { Log } from './log.js';
 import { echoHandler, regionsHandler } from './messages.js';
@@ -21,7 +22,7 @@ type RdmaConfig = Exclude<ServiceConfig, PerftestConfig | ValkeyConfig | NvmeCon
 
 /** The endpoint, as its services see it. */
 export interface ServiceContext {
-  readonly device: Device;
+  readonly devices: EndpointDevices;
   /** The protection domain of the regions. */
   readonly pd: Pd;
   regionInfos(): readonly RegionInfo[];
@@ -42,13 +43,16 @@ export function portKey(spec: ServiceSpec): string {
 /** Opens a service. @throws VerbsError EADDRINUSE; the system's error, mostly EADDRINUSE */
 export function openService(
   spec: ServiceSpec,
-  { device, pd, regionInfos, host, log }: ServiceContext,
+  { devices, pd, regionInfos, host, log }: ServiceContext,
 ): Promise<Service> {
-  if ('host' in spec) return openMetrics(device, spec, log);
-  if ('to' in spec) return openValkey(device, spec, log);
-  if ('namespaces' in spec) return openNvme(device, spec, log);
-  if ('qps' in spec) return PerftestService.open(device, spec, host, log);
+  const { only } = devices;
+  if ('host' in spec) return openMetrics(devices, spec, log);
+  if ('to' in spec) return openValkey(only, spec, log);
+  if ('namespaces' in spec) return openNvme(only, spec, log);
+  if ('qps' in spec) return PerftestService.open(only, spec, host, log);
   const about = { service: spec.type, port: spec.port };
+  // regions are memory of one card
+  const device = spec.type === 'regions' ? devices.first : only;
   return RdmaService.open(device, about, handlerFor(spec, pd, regionInfos), log);
 }
 

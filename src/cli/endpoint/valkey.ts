@@ -5,11 +5,11 @@ import type { Log } from './log.js';
 import type { ValkeyConfig } from './schema.js';
 import type { Service } from './service.js';
 
-/** @throws VerbsError EADDRINUSE */
-export async function openValkey(device: Device, { port, to }: ValkeyConfig, log: Log): Promise<Service> {
+/** @param device the only one; undefined: all interfaces @throws VerbsError EADDRINUSE */
+export async function openValkey(device: Device | undefined, { port, to }: ValkeyConfig, log: Log): Promise<Service> {
   const about = { service: 'valkey', port };
   const proxy = await createProxy({
-    device,
+    ...(device && { device }),
     port,
     to,
     onError: (error, { remoteAddress }) => log.error('not served', error, { ...about, client: remoteAddress }),
