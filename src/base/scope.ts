@@ -29,15 +29,19 @@ export class Scope implements Closable {
     return resource;
   }
 
-  /** Closes what is open, each once. @throws the first error of a resource, when all are closed */
+  /**
+   * Closes what is open, each once. What fails stays in the scope for the next call.
+   * @throws the first error of a resource, when all were tried
+   */
   async close(): Promise<void> {
-    const errors: unknown[] = [];
+    const failed: { readonly resource: Closable; readonly error: unknown }[] = [];
     for (let resource = this.#opened.pop(); resource !== undefined; resource = this.#opened.pop())
       try {
         await resource.close();
       } catch (error) {
-        errors.push(error);
+        failed.push({ resource, error });
       }
-    if (errors.length > 0) throw errors[0];
+    this.#opened.push(...failed.map(({ resource }) => resource).reverse());
+    if (failed[0] !== undefined) throw failed[0].error;
   }
 }

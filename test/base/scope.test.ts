@@ -34,6 +34,24 @@ test('a resource that cannot be closed does not keep the others open, and the fi
   expect(closed).toEqual(['c', 'b', 'a']);
 });
 
+test('a later call closes what could not be closed, in the same order', async () => {
+  const { closed, resource } = recorder();
+  const isBusy = { b: true, c: true };
+  const scope = new Scope();
+  scope.add(resource('a'));
+  for (const name of ['b', 'c'] as const) {
+    const { close } = resource(name);
+    scope.add({ close: () => (isBusy[name] ? Promise.reject(new Error(`${name} is busy`)) : close()) });
+  }
+  await expect(scope.close()).rejects.toThrow('c is busy');
+  isBusy.c = false;
+  await expect(scope.close()).rejects.toThrow('b is busy');
+  isBusy.b = false;
+  await scope.close();
+  await scope.close();
+  expect(closed).toEqual(['a', 'c', 'b']);
+});
+
 test('when opening fails half-way, what is open is closed, and the cause is thrown', async () => {
   const { closed, resource } = recorder();
   const opening = Scope.open(async (scope) => {

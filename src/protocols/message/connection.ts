@@ -124,7 +124,10 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#life.ended(error);
   }
 
-  /** Protection domain of the connection; regions that the peer may access belong to it. */
+  /**
+   * Protection domain of the connection; regions that the peer may access belong to it. Unless it was given, it is closed
+   * with the connection, or with the last object of the application in it, if that is later.
+   */
   get pd(): Pd {
     return this.qp.pd;
   }
@@ -326,7 +329,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
    * lost: `close` and the event `close` report ETIMEDOUT. A limit in `wait` does the same earlier.
    * @param wait limits the wait for the peer
    * @throws VerbsError ETIMEDOUT after `closeTimeout` or `timeout`; the signal's reason; the connection is closed then.
-   * EBUSY when other objects still use the domain or shared memory
+   * EBUSY while memory windows are bound to memory that was shared: a later call tries again
    */
   async close(wait: WaitOptions = {}): Promise<void> {
     await waitFor(this.#life.close(), 'the connection was not closed', wait, () => this.destroy());

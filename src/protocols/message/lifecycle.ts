@@ -42,7 +42,7 @@ export interface EndSteps {
   drained(): Promise<void> | undefined;
   /** Ends requests and readers. @param isLocal this end has ended the connection */
   stop(reason: EndReason, isLocal: boolean): void;
-  /** Disconnects from the peer and frees the resources. */
+  /** Disconnects from the peer and frees the resources, in a second call those that could not be freed. */
   free(): Promise<void>;
   /** Tells listeners of the end. It may throw what they throw. */
   announce(): void;
@@ -66,6 +66,7 @@ export class Lifecycle {
   #draining: Promise<void> | undefined;
   #closeTimer: NodeJS.Timeout | undefined;
   #cleanup: Promise<void> | undefined;
+  #isCleanupOver = false;
 
   /**
    * The application is about to get the connection.
@@ -116,8 +117,8 @@ export class Lifecycle {
   }
 
   /**
-   * Ends the connection in order.
-   * @throws VerbsError ETIMEDOUT after `closeTimeout`, EBUSY when other objects still use its domain or shared memory
+   * Ends the connection in order. A call after one that has failed tries again to free the resources.
+   * @throws VerbsError ETIMEDOUT after `closeTimeout`, EBUSY while memory windows are bound to memory that was shared
    */
   async close(): Promise<void> {
     if (this.#state === 'open') this.#setState('draining');
@@ -127,6 +128,7 @@ export class Lifecycle {
     }
     // The peer may have closed the connection, or vanished, in the meantime.
     this.destroy();
+    if (this.#isCleanupOver && this.#state === 'closing') this.#cleanUp();
     await this.#cleanup;
   }
 
@@ -154,10 +156,22 @@ export class Lifecycle {
     this.#reason = new EndReason(error);
     this.#ready.resolve();
     this.#steps.stop(this.#reason, isLocal);
-    this.#cleanup = this.#steps.free().then(() => this.#setState('closed'));
-    this.#cleanup.catch(() => {}).then(() => this.#steps.onClosed(error));
+    this.#cleanUp()
+      .catch(() => {})
+      .then(() => this.#steps.onClosed(error));
     // last, because a listener may throw
     this.#steps.announce();
+  }
+
+  #cleanUp(): Promise<void> {
+    this.#isCleanupOver = false;
+    this.#cleanup = this.#steps
+      .free()
+      .then(() => this.#setState('closed'))
+      .finally(() => {
+        this.#isCleanupOver = true;
+      });
+    return this.#cleanup;
   }
 
   #setState(state: ConnectionState): void {

@@ -40,8 +40,8 @@ export class Resources {
   #earlyFailure: Error | undefined;
   /** Frees all of it. */
   readonly #scope: Scope;
-  /** Most connections share none. */
-  #sharedMrs: Set<Mr> | undefined;
+  /** Regions for the peer. Most connections share none. */
+  #sharedMrs: Scope | undefined;
   #peerWatch: PeerWatch | undefined;
   /** Messages are discarded: readers have been told of the end. */
   #isStopped = false;
@@ -70,8 +70,7 @@ export class Resources {
   ): Promise<Resources> {
     const scope = new Scope();
     try {
-      // Internal: regions of the application in it do not keep the device open.
-      const pd = domain ?? scope.add(await device.allocPd()).makeInternal();
+      const pd = domain ?? (await ownDomain(device, scope));
       const ownPools = ownReceives
         ? new ReceivePools(device, { maxBytes: count * messageBytes, isKept: false })
         : undefined;
@@ -125,9 +124,8 @@ export class Resources {
   /** Registers memory for the peer, until the connection is closed. @throws as `pd.regMr` */
   async share(source: number | Uint8Array | Mr, options: Parameters<Pd['regMr']>[1]): Promise<Mr> {
     const mr = await this.qp.pd.regMr(source, options);
-    this.#sharedMrs ??= new Set();
-    this.#sharedMrs.add(mr);
-    return mr;
+    this.#sharedMrs ??= this.#scope.add(new Scope());
+    return this.#sharedMrs.add(mr);
   }
 
   /** Delivers all pending completions. */
@@ -144,15 +142,14 @@ export class Resources {
   }
 
   /**
-   * Frees everything, after `stop`.
-   * @throws VerbsError EBUSY when other objects still use the domain or shared memory
+   * Frees everything, after `stop`. A second call tries again what has failed.
+   * @throws VerbsError EBUSY while memory windows are bound to memory that was shared
    */
   async free(): Promise<void> {
     // The card uses none of the memory any more, which others are about to get.
     await toError(this.qp);
     this.deliverCompletions();
     this.sendQueue.failInFlight();
-    for (const mr of this.#sharedMrs ?? []) await mr.close();
     await this.#scope.close();
   }
 
@@ -189,4 +186,14 @@ export class Resources {
       this.#onFailure(error as Error);
     }
   }
+}
+
+/**
+ * Returns a domain of the connection's own. Objects of the application in it do not keep the device open: it is closed
+ * with the last of them.
+ */
+async function ownDomain(device: Context, scope: Scope): Promise<Pd> {
+  const pd = (await device.allocPd()).makeInternal();
+  scope.add({ close: () => pd.closeWhenUnused() });
+  return pd;
 }

@@ -41,6 +41,7 @@ export abstract class Resource extends SparseEmitter {
   #users: Resource[] | undefined;
   #internals: Resource[] | undefined;
   #closed = false;
+  #closesUnused = false;
 
   constructor(parents: readonly Resource[]) {
     super();
@@ -123,6 +124,16 @@ export abstract class Resource extends SparseEmitter {
     this.addToParents();
   }
 
+  /** @internal Closes the object now, or with the last of the objects that use it. */
+  closeWhenUnused(): void {
+    this.#closesUnused = true;
+    this.#closeIfUnused();
+  }
+
+  #closeIfUnused(): void {
+    if (this.#closesUnused && (this.#users === undefined || this.#users.length === 0)) this.closeNow();
+  }
+
   /** @internal Closes the object synchronously. @throws VerbsError EBUSY as `close` */
   protected closeNow(): void {
     if (this.#closed) return;
@@ -177,6 +188,7 @@ export abstract class Resource extends SparseEmitter {
       last.#places[last.#parents.indexOf(parent)] = place;
     }
     this.#places = [];
+    for (const parent of this.#parents) parent.#closeIfUnused();
   }
 
   #withUsers(): Resource[] {

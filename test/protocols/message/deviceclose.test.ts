@@ -122,6 +122,34 @@ test('in order: messages that were sent arrive, and objects of the program are n
   await b.close();
 });
 
+test('a region of the program outlives the connection, whose domain is closed with it', async () => {
+  const [a, b] = await twoDevices();
+  const { client } = await connected(a, b);
+  const { pd } = client;
+  const mr = await pd.regMr(64);
+  const other = await pd.regMr(64);
+  mr.buffer.fill('x');
+  await client.close();
+  await mr.close();
+  expect([client.toJSON().state, pd.isClosed, other.buffer.length]).toEqual(['closed', false, 64]);
+  await other.close();
+  expect(pd.isClosed).toBe(true);
+});
+
+test('the error of a block with a region is not masked by the end of its connection', async () => {
+  const [a, b] = await twoDevices();
+  const { client } = await connected(a, b);
+  const failing = async () => {
+    await client.pd.regMr(64);
+    try {
+      throw new Error('the first');
+    } finally {
+      await client.close();
+    }
+  };
+  await expect(failing()).rejects.toThrow('the first');
+});
+
 test('in order: a region of the program in the domain of a connection does not keep the device open', async () => {
   const [a, b] = await twoDevices();
   const { served } = await connected(a, b);

@@ -54,3 +54,23 @@ test('a request that the peer forbids ends the connection, with the explanation'
   expect((await closed)?.message).toContain('REM_ACCESS_ERR');
   await mr.close();
 });
+
+test('a close that failed because a memory window is bound succeeds when the window is closed', async () => {
+  await using ends = await connectionPair();
+  const { a } = ends;
+  const shared = await a.share(4096, ['localWrite', 'mwBind']);
+  const mw = await a.pd.allocMw(1);
+  const cq = await ends.devices[0].createCq();
+  const qp = await a.pd.createQp({ sendCq: cq });
+  await qp.connect(qp.endpoint(), {});
+  qp.bindMw(mw, { mr: shared, offset: 0, length: 4096, access: ['remoteRead'] });
+  expect((await cq.next()).ok).toBe(true);
+  const closed = new Promise((resolve) => a.once('close', resolve));
+  await expect(a.close()).rejects.toMatchObject({ code: 'EBUSY' });
+  await closed;
+  await expect(a.close()).rejects.toMatchObject({ code: 'EBUSY' });
+  await mw.close();
+  await a.close();
+  await a.close();
+  expect([a.toJSON().state, shared.isClosed]).toEqual(['closed', true]);
+});
