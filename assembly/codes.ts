@@ -154,8 +154,8 @@ export enum Access {
 }
 
 /**
- * Types of events that `eventPeek` returns: ibv_event_type, COMPLETION for an armed CQ, and MISSED when the event ring
- * overflowed.
+ * Types of events that `eventPeek` returns: ibv_event_type, COMPLETION for an armed CQ, MISSED when the event ring
+ * overflowed, and two of this card's own.
  */
 export enum EventType {
   CQ_ERR = 0,
@@ -168,6 +168,10 @@ export enum EventType {
   QP_LAST_WQE_REACHED = 16,
   COMPLETION = 100,
   MISSED = 101,
+  /** The queue pair has refused a request for a second: it has no receive. */
+  QP_NO_RECEIVE = 102,
+  /** Packets arrive for the queue pair, and none has had the right ICRC. */
+  QP_ICRC_ERR = 103,
 }
 
 /** The kinds of traced decisions (`traceDecisions`). */

@@ -88,6 +88,10 @@ export function add(set: usize, counter: Counter, by: u64): void {
   store<u64>(ptr, load<u64>(ptr) + by);
 }
 
+export function countOf(set: usize, counter: Counter): u64 {
+  return load<u64>(set + ((<usize>counter) << 3));
+}
+
 export function countCard(counter: Counter): void {
   add(COUNTERS, counter, 1);
 }

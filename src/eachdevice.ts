@@ -5,15 +5,13 @@
 import { isIPv4 } from 'node:net';
 import { isWildcard } from './base/address.js';
 import { type Closable, Scope } from './base/scope.js';
+import { emitWarning } from './base/warning.js';
 import { servicePort } from './cm/hostport.js';
 import { type DeviceUse, type Place, placeOf, useDevice, useGiven, usePlace } from './deviceuse.js';
 import type { Device } from './index.js';
 import { type HostInterface, listInterfaces, usableInterfaces } from './link/interfaces.js';
 import { watchInterfaces } from './link/monitor.js';
 import { lookupHost } from './link/peer.js';
-
-/** Code of the warning that a service is not on one of the interfaces. */
-const WARNING = 'WASM_ROCE_INTERFACE';
 
 /** Address of a service. */
 export interface ServiceAddress {
@@ -139,8 +137,7 @@ class EachInterface<T extends ServiceOnDevice> implements Closable {
     if (this.#isUpdateWanted) return;
     this.#isUpdateWanted = true;
     // the next change tries again
-    const warn = (error: Error) =>
-      process.emitWarning(`interfaces cannot be read: ${error.message}`, { code: WARNING });
+    const warn = (error: Error) => emitWarning('WASM_ROCE_INTERFACE', `interfaces cannot be read: ${error.message}`);
     this.#updating = this.#updating.then(() => this.#update()).catch(warn);
   }
 
@@ -190,7 +187,7 @@ class EachInterface<T extends ServiceOnDevice> implements Closable {
       if (this.#told.has(place.key)) continue;
       this.#told.add(place.key);
       const message = `a service on all addresses is not on ${place.name}: ${error.message}`;
-      process.emitWarning(message, { code: WARNING });
+      emitWarning('WASM_ROCE_INTERFACE', message);
     }
   }
 }

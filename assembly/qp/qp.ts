@@ -189,8 +189,9 @@ export class Qp {
   /** When the first RNR NAK of the message that waits for a receive WQE came, and when the responder sent it. */
   rnrSince: u64;
   rnrNakSince: u64;
-  /** RNR NAKs that the responder has sent for the message. */
+  /** RNR NAKs that the responder has sent for the message, and whether it has raised QP_NO_RECEIVE for it. */
   rnrNaks: u32;
+  isNoReceiveRaised: bool;
   reorderWait: u32;
   /** The last known round trip of a sequence NAK. */
   nakRtt: u32;

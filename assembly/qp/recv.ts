@@ -1,7 +1,7 @@
 // Receive (rxe_recv): takes frames off the receive ring, finds the queue pair of each packet, admits or drops the
 // packet (IBTA 9.6.1), and passes it to the responder or the completer.
-import { GSI_QPN, MULTICAST_QPN, QpState, QpType, Quirk } from '../codes';
-import { add, Counter, countCard, NO_DROP } from '../counters';
+import { EventType, GSI_QPN, MULTICAST_QPN, QpState, QpType, Quirk } from '../codes';
+import { add, Counter, countCard, countOf, NO_DROP } from '../counters';
 import { Card } from '../host/card';
 import { doPkeysMatch, matchingPkeyIndex, NO_PKEY } from '../host/pkey';
 import { isVlanKnown } from '../host/vlan';
@@ -15,6 +15,9 @@ import { Qp } from './qp';
 import { receiveRequest } from './responder';
 import { receiveUc } from './uc';
 import { admitDatagram, admitMember, receiveDatagram } from './ud';
+
+/** Packets with a wrong ICRC, and none with the right one, after which an event is raised. */
+const WRONG_ICRCS: u64 = 8;
 
 export function receiveFrames(now: u64, maxPackets: u32): u32 {
   let card = Card.get();
@@ -53,6 +56,13 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): u32 {
   return packets;
 }
 
+/** Raises an event when packets arrive, but none is right: something on the way changes them. */
+function reportWrongIcrc(qp: Qp): void {
+  if (countOf(qp.counters, Counter.rcvd_pkts) != 0 || countOf(qp.counters, Counter.drop_icrc) != WRONG_ICRCS - 1)
+    return;
+  Card.get().events.raise(EventType.QP_ICRC_ERR, qp.ptr);
+}
+
 /** Checks a packet in the order in which a reason to drop can be known; the ICRC comes last because it costs most. */
 function receivePacket(packet: Packet): void {
   let drop = packet.parse();
@@ -61,7 +71,10 @@ function receivePacket(packet: Packet): void {
   let qp = changetype<Qp>(Card.get().qps.lookup(packet.destQpn));
   if (qp.ptr == 0) return countCard(Counter.drop_qpn);
   drop = admit(qp, packet);
-  if (drop == NO_DROP && !hasValidIcrc(qp, packet)) drop = Counter.drop_icrc;
+  if (drop == NO_DROP && !hasValidIcrc(qp, packet)) {
+    drop = Counter.drop_icrc;
+    reportWrongIcrc(qp);
+  }
   if (drop == NO_DROP) {
     qp.isPeerHeard = true;
     drop = dispatch(qp, packet);

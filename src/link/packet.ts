@@ -5,9 +5,10 @@
  */
 import { randomInt } from 'node:crypto';
 import { ipBytes, isLinkLocal, multicastMac } from '../base/address.js';
+import { emitWarning } from '../base/warning.js';
 import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
-import { errnoError } from './errno.js';
+import { errnoError, errnoName } from './errno.js';
 import type { Frames } from './frames.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';
@@ -199,7 +200,15 @@ export class PacketLink extends SocketLink {
 
   protected addAddress(address: string, bytes: Uint8Array): void {
     const scope = isLinkLocal(bytes) ? this.interface.index : 0;
-    if (this.#socket.bindPort(bytes, ROCE_PORT, scope) !== 0) this.#unboundPorts.add(address);
+    const result = this.#socket.bindPort(bytes, ROCE_PORT, scope);
+    if (result === 0) return;
+    this.#unboundPorts.add(address);
+    if (errnoName(result) === 'EADDRINUSE')
+      emitWarning(
+        'WASM_ROCE_PORT_TAKEN',
+        `UDP port ${ROCE_PORT} of ${address} is bound by another program or by rxe, which answers the same packets: ` +
+          'give this device, or the other one, an address of its own',
+      );
   }
 
   protected removeAddress(address: string, bytes: Uint8Array): void {

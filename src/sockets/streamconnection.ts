@@ -291,7 +291,7 @@ export class StreamConnection {
         onFailure: (error) => this.#fail(error),
       });
       this.#transport = transport;
-      this.#qp = await id.createQp(transport.pd, transport.qpOptions);
+      this.#qp = (await id.createQp(transport.pd, transport.qpOptions)).postedByLibrary();
       await transport.use(this.#qp);
       return transport;
     };

@@ -434,7 +434,9 @@ test('options suffice; lines are for people; a second signal ends it at once', a
     const { status, stdout, stderr } = await ended;
     expect({ status, stderr }).toEqual({ status: 130, stderr: '' });
     for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^\d{4}-\S+Z (info|warn|error) +[a-z]+( |$)/);
-    expect(stdout).toContain(' info  region region=a bytes=4096 access=remoteRead,remoteWrite,remoteAtomic interface=lo\n');
+    expect(stdout).toContain(
+      ' info  region region=a bytes=4096 access=remoteRead,remoteWrite,remoteAtomic interface=lo\n',
+    );
   } finally {
     child.kill('SIGKILL');
   }

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { RX_IP_ID_UNKNOWN } from '../../src/link/frames.js';
 import { listInterfaces } from '../../src/link/interfaces.js';
 import { PacketLink } from '../../src/link/packet.js';
@@ -84,11 +84,14 @@ describeIf(netPrivilege(), 'over the loopback interface, udp', () => {
   });
 
   test('frames have identification 0 and DF on the wire, on the loopback interface as well', async () => {
+    const warn = vi.spyOn(process, 'emitWarning').mockReturnValue();
     const tap = new Rig(PacketLink.open({ interface: 'lo', addresses: [A] }), { sources: [A] });
     a.put(v4({ id: 7 }), v4({ id: 8 }), v4({ id: 9 }));
     a.link.send(0);
     const seen = (await tap.gather(3)).map(({ frame }) => [frame.readUInt16BE(18), frame.readUInt16BE(20)]);
     expect(seen).toEqual(Array(3).fill([0, 0x4000]));
+    expect(warn.mock.lastCall).toEqual([expect.stringContaining(A), { code: 'WASM_ROCE_PORT_TAKEN' }]);
+    warn.mockRestore();
     expect((tap.link as PacketLink).notes).toEqual([`UDP port 4791 of ${A} is bound by another program or by rxe`]);
     tap.link.close();
     await b.gather(3);

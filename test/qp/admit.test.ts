@@ -157,6 +157,23 @@ describe('on a connection in a VLAN', () => {
   });
 });
 
+test('eight wrong ICRCs raise an event where none was right', async () => {
+  const c = await rc({ receives: 4 });
+  const wrong = (us: number, count: number) =>
+    c.frames(us, ...Array.from({ length: count }, () => encodeFrame(c.there, send({ psn: 100 }), { icrc: 0 })));
+  wrong(0, 7).events().silent();
+  wrong(1, 2).events('QP_ICRC_ERR').silent();
+  wrong(2, 20).events().silent();
+  const heard = await rc({ receives: 4 });
+  heard
+    .in(0, send({ psn: 100 }))
+    .wc({ wrId: 1 })
+    .take();
+  heard
+    .frames(1, ...Array.from({ length: 9 }, () => encodeFrame(heard.there, send({ psn: 101 }), { icrc: 0 })))
+    .events();
+});
+
 test('the ICRC is checked before the packet changes any state', async () => {
   const c = await rc({ receives: 1 });
   c.frames(0, encodeFrame(c.there, send({ psn: 105 }), { icrc: 0 }))

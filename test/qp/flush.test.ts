@@ -268,7 +268,9 @@ describe('the ICRC that rxe gives to a FLUSH', () => {
       bytes[BTH + i] = (bytes[BTH + i] as number) ^ 0x10;
       return bytes;
     });
-    c.frames(0, ...damaged).silent();
+    c.frames(0, ...damaged)
+      .events('QP_ICRC_ERR')
+      .silent();
     expect(c.qp.state).toBe('RTS');
     expect(c.qp.attribute('EXPECTED_PSN')).toBe(100);
   });

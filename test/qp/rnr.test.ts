@@ -28,7 +28,7 @@ describe('the responder', () => {
     rnr(10 + 4 * 640, 12);
     rnr(10 + 4 * 959, 12);
     rnr(10 + 4 * 40_960, 24);
-    rnr(10_000_000, 24);
+    rnr(10_000_000, 24).events('QP_NO_RECEIVE');
     // it is taken: the next message begins anew
     c.recv(1, 0, 64)
       .in(10_000_001, send({ psn: 100 }))
@@ -36,6 +36,25 @@ describe('the responder', () => {
       .wc({ wrId: 1 })
       .in(10_000_002, send({ psn: 101 }))
       .out(nak.rnr({ psn: 101, msn: 1, timer: 1 }));
+  });
+
+  test('raises an event when a message has waited for a receive for a second: once for each message', async () => {
+    const c = await rc({ minRnrTimer: 1 });
+    const refused = (us: number, psn: number, ...events: string[]) => {
+      c.in(us, send({ psn }))
+        .events(...events)
+        .take();
+    };
+    refused(0, 100);
+    refused(999_999, 100);
+    refused(1_000_000, 100, 'QP_NO_RECEIVE');
+    refused(9_000_000, 100);
+    c.recv(1, 0, 64)
+      .in(9_000_001, send({ psn: 100 }))
+      .out(ack({ psn: 100, msn: 1 }))
+      .wc({ wrId: 1 });
+    refused(9_000_002, 101);
+    refused(10_000_002, 101, 'QP_NO_RECEIVE');
   });
 
   test('repeats the RNR NAK for every try', async () => {

@@ -168,11 +168,18 @@ test('a path that cannot be resolved stays, and is looked up again while packets
   const idle = link.lookups;
   await sleep(5000);
   expect(link.lookups).toBe(idle);
-  // the neighbour has moved, and nobody announces it
-  link.isReachable = true;
-  link.mac = MACS[1] as string;
+  // the neighbour is gone: the program hears of it, once
+  const warnings: string[] = [];
+  const onWarning = ({ message }: Error) => warnings.push(message);
+  process.on('warning', onWarning);
   await peer.close({ force: true });
   ends[0].qp.postSend({ opcode: 'SEND', sgList: ends[0].mr.sge(0, 64) });
+  await sleep(5000);
+  process.off('warning', onWarning);
+  expect(warnings).toEqual([expect.stringMatching(/^packets of device \S+ to \S+ remain unacknowledged: no answer$/)]);
+  // it has moved, and nobody announces that
+  link.isReachable = true;
+  link.mac = MACS[1] as string;
   await sleep(3000);
   expect(mac()).toBe(MACS[1]);
 });

@@ -23,7 +23,8 @@ describeIf(programPrivilege('chromium'), 'the page of the playground', () => {
   afterAll(async () => {
     await browser?.close();
     rmSync(folder, { recursive: true });
-    expect(errors).toEqual([]);
+    // one test posts no receives, of which the card warns if that takes a second
+    expect(errors.filter((text) => !text.startsWith('WASM_ROCE_NO_RECEIVE: '))).toEqual([]);
   });
 
   /** Opens the page, connected, with time as fast as possible. */

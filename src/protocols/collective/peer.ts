@@ -155,7 +155,7 @@ export class Peer {
     try {
       const maxRecvWr = init.hasData ? RECEIVES : CONTROL_RECEIVES;
       const sizes = { maxSendWr: SENDS, maxRecvWr, maxSendSge: 1, maxRecvSge: 1, maxInlineData: CREDIT_BYTES };
-      const qp = await id.createQp(pd, { sendCq: cq, ...sizes });
+      const qp = (await id.createQp(pd, { sendCq: cq, ...sizes })).postedByLibrary();
       return new Peer({ id, mr, qp }, init, listener);
     } catch (error) {
       await mr.close();

@@ -125,8 +125,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   }
 
   /**
-   * Protection domain of the connection; regions that the peer may access belong to it. Unless it was given, it is closed
-   * with the connection, or with the last object of the application in it, if that is later.
+   * Protection domain of the connection; regions that the peer may access belong to it. Unless it was given, it is
+   * closed with the connection, or with the last object of the application in it, if that is later.
    */
   get pd(): Pd {
     return this.qp.pd;

@@ -76,7 +76,7 @@ export class Resources {
         : undefined;
       const queues = scope.add(await PooledQueues.join(device, ownPools ?? pools, messageBytes, count));
       const sizes = { maxSendWr: sends, maxSendSge: 1, maxInlineData: 0 };
-      const qp = scope.add(await pd.createQp({ ...queues.qpOptions, ...sizes, sqSigAll: false }));
+      const qp = scope.add(await pd.createQp({ ...queues.qpOptions, ...sizes, sqSigAll: false })).postedByLibrary();
       const resources = new Resources(scope, qp, queues, sends);
       await queues.attach(
         qp,

@@ -23,6 +23,8 @@ const MAX_LOOKUPS = 64;
 export interface PathUser {
   /** The peer's address, with the next hop; undefined: none now. */
   readonly address: ResolvedAddress | undefined;
+  /** Whether the library learns by other means that the peer is gone. Undefined for what is not acknowledged. */
+  readonly isPostedByLibrary?: boolean;
   /** Takes another next hop to the same peer. */
   reroute(address: ResolvedAddress): void;
 }
@@ -30,11 +32,15 @@ export interface PathUser {
 export class PathFollower {
   /** Called after packets of some objects go another way. */
   onRerouted: () => void = () => {};
+  /** Called when the next hop of a program's packets that remain unacknowledged is not found. */
+  onUnreachable: (destination: string, error: Error) => void = () => {};
   readonly #link: Link;
   readonly #timeouts: () => number;
   readonly #users = new NumberMap<PathUser>();
   #timer: NodeJS.Timeout | undefined;
   #lastTimeouts = 0;
+  /** Packets have remained unacknowledged since the last check. */
+  #isUnacknowledged = false;
   #isWanted = false;
   #isBusy = false;
   #lastUpdate = Number.NEGATIVE_INFINITY;
@@ -84,8 +90,9 @@ export class PathFollower {
       return;
     }
     const timeouts = this.#timeouts();
-    if (timeouts !== this.#lastTimeouts) this.update();
+    this.#isUnacknowledged = timeouts !== this.#lastTimeouts;
     this.#lastTimeouts = timeouts;
+    if (this.#isUnacknowledged) this.update();
   }
 
   async #run(): Promise<void> {
@@ -122,7 +129,11 @@ export class PathFollower {
 
   /** A path that cannot be resolved now stays as it is. @returns the number of objects that go another way */
   async #updateOne(from: ResolvedAddress, numbers: readonly number[]): Promise<number> {
-    const found = await this.#link.resolve(from.destination, from.source).catch(() => undefined);
+    const onError = (error: Error) => {
+      const isOfProgram = numbers.some((number) => this.#users.get(number)?.isPostedByLibrary === false);
+      if (isOfProgram && this.#isUnacknowledged && !this.#isClosed) this.onUnreachable(from.destination, error);
+    };
+    const found = await this.#link.resolve(from.destination, from.source).catch(onError);
     if (found === undefined || this.#isClosed) return 0;
     let count = 0;
     for (const number of numbers) {

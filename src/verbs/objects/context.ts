@@ -16,6 +16,7 @@ import type { Description } from '../diagnose/describe.js';
 import type { Explanation, FailureContext } from '../diagnose/explain.js';
 import { publish } from '../diagnose/publish.js';
 import type { DeviceStat } from '../diagnose/stat.js';
+import { warnOfIcrc, warnOfNoNeighbour, warnOfNoReceive } from '../diagnose/warnings.js';
 import type { Wc } from '../work/wc.js';
 import { Congestion } from './congestion.js';
 import { Cq, type CqOptions } from './cq.js';
@@ -82,6 +83,7 @@ export class Context extends DeviceBase {
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
     link.watchInterface?.(() => this.#onInterfaceChange());
+    this.paths.onUnreachable = (destination, error) => warnOfNoNeighbour(this, destination, error);
     this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
     engine.schedule();
   }
@@ -356,6 +358,8 @@ export class Context extends DeviceBase {
       const qp = this.#qps.get(handle);
       if (qp === undefined) return;
       qp.onEvent();
+      if (type === EventType.QP_NO_RECEIVE && !qp.isPostedByLibrary) warnOfNoReceive(qp);
+      if (type === EventType.QP_ICRC_ERR) warnOfIcrc(qp);
       this.#emitAsyncEvent(qp, { type: nameOf(EventType, type), qp } as AsyncEvent);
     }
   }

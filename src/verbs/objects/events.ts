@@ -41,6 +41,8 @@ export interface DeviceFatalEvent {
  * - `COMM_EST`: the first packet arrived while the queue pair was in RTR.
  * - `SQ_DRAINED`: the send queue is drained after a move to SQD.
  * - `QP_LAST_WQE_REACHED`: the queue pair is in ERR and consumes no more receives of its shared receive queue.
+ * - `QP_NO_RECEIVE`: a message of the peer has waited for a receive for a second (RNR NAK). Not of ibverbs.
+ * - `QP_ICRC_ERR`: eight packets have arrived, and none with the right ICRC. Not of ibverbs.
  * - `SRQ_LIMIT_REACHED`: fewer than `srqLimit` receives are left. Reported once each time the limit is set.
  * - `PORT_ERR`, `PORT_ACTIVE`: the interface went down or came up. Queue pairs keep their state and retry.
  * - `GID_CHANGE`: `device.gids` has changed, because the interface lost or got an address. Remaining entries keep their

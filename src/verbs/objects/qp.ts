@@ -39,7 +39,15 @@ const NO_QUIRKS: readonly QuirkName[] = [];
 /** An asynchronous event of a queue pair; see `AsyncEvent`. */
 export interface QpEvent {
   /** Kind of the event. */
-  readonly type: 'QP_FATAL' | 'QP_REQ_ERR' | 'QP_ACCESS_ERR' | 'COMM_EST' | 'SQ_DRAINED' | 'QP_LAST_WQE_REACHED';
+  readonly type:
+    | 'QP_FATAL'
+    | 'QP_REQ_ERR'
+    | 'QP_ACCESS_ERR'
+    | 'COMM_EST'
+    | 'SQ_DRAINED'
+    | 'QP_LAST_WQE_REACHED'
+    | 'QP_NO_RECEIVE'
+    | 'QP_ICRC_ERR';
   /** The queue pair concerned. */
   readonly qp: Qp;
 }
@@ -111,6 +119,7 @@ export class Qp extends Resource {
   #gidIndex: number | undefined;
   #quirks: readonly QuirkName[];
   #keepsProcessAlive = false;
+  #isPostedByLibrary = false;
 
   /** @internal Use `pd.createQp`. @param isGsi creates queue pair 1 (type UD), of which a device has one */
   constructor(
@@ -476,6 +485,17 @@ export class Qp extends Resource {
   /** @internal The card reported an asynchronous event of this queue pair. */
   onEvent(): void {
     this.#updateKeepAlive();
+  }
+
+  /** @internal The library posts all work requests: that there is no receive makes its peer wait, and is no mistake. */
+  postedByLibrary(): this {
+    this.#isPostedByLibrary = true;
+    return this;
+  }
+
+  /** @internal */
+  get isPostedByLibrary(): boolean {
+    return this.#isPostedByLibrary;
   }
 
   /** @internal */

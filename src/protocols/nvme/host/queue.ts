@@ -119,7 +119,7 @@ export class HostQueue {
       const cq = scope.add(await id.device.createCq({ cqe: 3 * entries }));
       const mr = scope.add(await pd.regMr(entries * (RESPONSE_BYTES + COMMAND_BYTES + options.capsuleDataBytes)));
       const queues = { sendCq: cq, maxSendWr: 2 * entries, maxRecvWr: entries, maxSendSge: 1, maxRecvSge: 1 };
-      const qp = scope.add(await id.createQp(pd, queues));
+      const qp = scope.add(await id.createQp(pd, queues)).postedByLibrary();
       return new HostQueue({ scope, id, cq, mr, qp }, options, onFailure);
     });
   }

@@ -118,7 +118,7 @@ export class Queue {
     return Scope.open(async (scope) => {
       const cq = scope.add(await id.device.createCq({ cqe: entries + MAX_SENDS }));
       const mr = scope.add(await pd.regMr(COMMAND_BYTES + capsuleDataBytes));
-      const qp = await id.createQp(pd, {
+      const created = await id.createQp(pd, {
         sendCq: cq,
         maxSendWr: MAX_SENDS,
         maxRecvWr: entries,
@@ -126,7 +126,7 @@ export class Queue {
         maxRecvSge: 1,
         maxInlineData: RESPONSE_BYTES,
       });
-      return new Queue({ cq, mr, qp, pd }, sizes, buffers, listener);
+      return new Queue({ cq, mr, qp: created.postedByLibrary(), pd }, sizes, buffers, listener);
     });
   }
 

@@ -10,6 +10,7 @@ import { Scope } from '../../../base/scope.js';
 import { nextTick } from '../../../base/timers.js';
 import { callProgram } from '../../../base/uncaught.js';
 import { WAIT_CHECKS } from '../../../base/waiting.js';
+import { emitWarning } from '../../../base/warning.js';
 import { openedDevice } from '../../../deviceuse.js';
 import { type Device, gidAddress, VerbsError } from '../../../index.js';
 import { withZone } from '../../../link/zones.js';
@@ -80,9 +81,6 @@ interface End {
   readonly address: string;
   readonly port: number;
 }
-
-/** Code of the warning that a socket cannot answer a peer. */
-const WARNING = 'WASM_ROCE_INTERFACE';
 
 /**
  * A datagram socket by the protocol of rsockets. It behaves as a `dgram.Socket`: messages are lost, repeated or
@@ -470,7 +468,7 @@ export class Socket extends EventEmitter<{
   #warn(peer: string, error: Error): void {
     if (this.#state !== 'bound' || this.#isWarned) return;
     this.#isWarned = true;
-    process.emitWarning(`a datagram socket has no queue pair for ${peer}: ${error.message}`, { code: WARNING });
+    emitWarning('WASM_ROCE_INTERFACE', `a datagram socket has no queue pair for ${peer}: ${error.message}`);
   }
 
   /** In a tick of its own, as a listener may throw. */
