@@ -540,7 +540,7 @@ export class CmId extends Resource {
   }
 
   protected override onDeviceFailure(error: VerbsError): void {
-    this.#connection.setFailed(error);
+    this.#connection.onDeviceFailure(error);
     this.channel.push({ id: this, type: 'DEVICE_REMOVAL', error });
     this.#connection.rejectPending(() => error);
   }

@@ -3,7 +3,9 @@
  * events, and what follows from them for the queue pair, the event channel and pending calls.
  */
 
+import type { Channel } from 'node:diagnostics_channel';
 import type { Deferred } from '../base/deferred.js';
+import { diagnostics, publishTo } from '../base/diagnostics.js';
 import { LIMITS } from '../device/codes.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { DatagramDestination, Established } from './channel.js';
@@ -47,6 +49,8 @@ export class IdConnection {
   #disconnecting: Deferred<void> | undefined;
   /** Drops the DREQ that is kept for the end of the process. */
   #dropDreq: (() => void) | undefined;
+  /** Diagnostics have its opening, and not yet its end. */
+  #isReported = false;
 
   constructor(readonly id: CmId) {
     this.#startingPsn = id.device.card.exports.randomPsn();
@@ -125,6 +129,7 @@ export class IdConnection {
   reject(reason: number, privateData: Uint8Array, error: Error): void {
     this.#callCore((core, now) => core.reject(this.#coreId, now, privateData, reason));
     this.setFailed(error);
+    this.#report(diagnostics.connectionRefuse, { error });
     this.#connecting?.reject(error);
   }
 
@@ -158,6 +163,7 @@ export class IdConnection {
   detach(): void {
     const { agent } = this;
     this.#dropDreq?.();
+    this.#reportEnd('local');
     agent?.unsubscribe(this.#coreId);
     if (this.#coreId !== 0) agent?.callCore((core, now) => core.close(this.#coreId, now));
   }
@@ -338,6 +344,7 @@ export class IdConnection {
     if (!id.isAlive) return;
     this.#callCore((core, now) => core.disconnect(this.#coreId, now));
     const error = reason === undefined ? undefined : disconnectedError(this.#peerText(), reason, privateData);
+    this.#reportEnd(this.#disconnecting === undefined ? 'peer' : 'local', error);
     const exit = isExitData(privateData) && ({ hasExited: true } as const);
     id.channel.push({ id, type: 'DISCONNECTED', privateData, timedOut, ...exit, ...(error && { error }) });
     if (!wasConnected) this.#connecting?.reject(error ?? disconnectedError(this.#peerText(), undefined, privateData));
@@ -347,7 +354,11 @@ export class IdConnection {
   #established(privateData: Uint8Array, datagram?: DatagramDestination): void {
     const { id } = this;
     this.state = 'ESTABLISHED';
-    if (id.space === 'TCP') this.#dropDreq = this.agent?.keepDreq(this.#coreId);
+    if (id.space === 'TCP') {
+      this.#dropDreq = this.agent?.keepDreq(this.#coreId);
+      this.#isReported = true;
+      this.#report(diagnostics.connectionOpen);
+    }
     const event = { id, type: 'ESTABLISHED', privateData, ...(datagram && { datagram }) } as const;
     id.channel.push(event);
     this.#connecting?.resolve({ ...event });
@@ -357,6 +368,7 @@ export class IdConnection {
     const { id } = this;
     const wasRequested = this.state === 'REQUESTED';
     this.setFailed(error);
+    this.#report(diagnostics.connectionRefuse, { error });
     id.channel.push({ id, type, error });
     this.#connecting?.reject(error);
     if (wasRequested) id.onAbandoned();
@@ -370,6 +382,24 @@ export class IdConnection {
     this.#callCore((core, now) => core.close(this.#coreId, now));
     id.channel.push({ id, type: 'CONNECT_ERROR', error: error as Error });
     this.#connecting?.reject(error);
+  }
+
+  /** The device has failed. */
+  onDeviceFailure(error: Error): void {
+    this.setFailed(error);
+    this.#reportEnd('device', error);
+  }
+
+  #reportEnd(endedBy: 'local' | 'peer' | 'device', error?: Error): void {
+    if (!this.#isReported) return;
+    this.#isReported = false;
+    this.#report(diagnostics.connectionClose, { endedBy, error });
+  }
+
+  #report(to: Channel, more: object = {}): void {
+    const { id, qp, local, remote } = this;
+    const side = id.request === undefined ? 'client' : 'server';
+    publishTo(to, () => ({ device: id.device, side, space: id.space, local, remote, qp, ...more }));
   }
 
   #peerText(): string {

@@ -1,6 +1,7 @@
 /** Opens a device. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Writable } from 'node:stream';
+import { diagnostics, publishTo } from '../base/diagnostics.js';
 import {
   anything,
   type Checks,
@@ -234,6 +235,7 @@ export async function openDeviceAs<Kind extends Context>(
   const device = await open(deviceClass, options).catch((error) => {
     throw withDetails(error, { syscall: 'openDevice' });
   });
+  publishTo(diagnostics.deviceOpen, () => ({ device }));
   if (!signal?.aborted) return device;
   await device.close({ force: true });
   throw signal.reason;

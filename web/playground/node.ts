@@ -64,6 +64,9 @@ export const [connect, createServer, createRequire] = [
 /** Of node:perf_hooks. */
 export const { performance } = globalThis;
 
+/** Of node:diagnostics_channel: nobody subscribes. */
+export const channel = () => ({ hasSubscribers: false, publish() {} });
+
 /** Of node:timers/promises. */
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 

@@ -1,6 +1,7 @@
 /** The verbs of a device; the public class Device adds connections. */
 
 import { type EventEmitter, on, once } from 'node:events';
+import { diagnostics, publishTo } from '../../base/diagnostics.js';
 import { NumberMap } from '../../base/numbermap.js';
 import { checkBoolean, checkOptions } from '../../base/options.js';
 import { nextTick } from '../../base/timers.js';
@@ -292,6 +293,8 @@ export class Context extends DeviceBase {
     void this.engine.ended.then(() => releaseMemory(this.card));
     // After closing, so that exceptions and calls of listeners cannot interfere.
     nextTick(() => {
+      const error = this.failure === undefined ? undefined : new VerbsError('EIO', this.failure);
+      publishTo(diagnostics.deviceClose, () => ({ device: this, error }));
       this.emit('close');
       this.removeAllListeners();
     });
