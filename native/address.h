@@ -29,10 +29,15 @@ inline socklen_t SizeOf(const sockaddr_in6& address) {
   return IsIpv6(address) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
+/// Returns the IP address of a socket address, and its length.
+inline const void* IpOf(const sockaddr_in6& address) {
+  if (IsIpv6(address)) return &address.sin6_addr;
+  return &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+}
+
+inline size_t IpBytes(const sockaddr_in6& address) { return IsIpv6(address) ? 16 : 4; }
+
 /// Returns whether the socket address has this IP address of 4 or 16 bytes.
 inline bool HasIp(const sockaddr_in6& address, const uint8_t* ip, size_t bytes) {
-  if (bytes != (IsIpv6(address) ? 16u : 4u)) return false;
-  const void* own = IsIpv6(address) ? static_cast<const void*>(&address.sin6_addr)
-                                    : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  return memcmp(own, ip, bytes) == 0;
+  return bytes == IpBytes(address) && memcmp(IpOf(address), ip, bytes) == 0;
 }

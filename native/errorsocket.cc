@@ -96,14 +96,16 @@ class ErrorSocketObject : public Napi::ObjectWrap<ErrorSocketObject> {
       message.msg_controllen = sizeof control;
       if (recvmsg(fd_, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
         if (errno == EINTR) continue;
+        // An error that found no room in the queue would keep the socket readable.
+        int lost = 0;
+        socklen_t size = sizeof lost;
+        getsockopt(fd_, SOL_SOCKET, SO_ERROR, &lost, &size);
         return env.Undefined();
       }
       const int error = IcmpErrorOf(message);
       if (error == 0) continue;
-      const void* ip = IsIpv6(to) ? static_cast<const void*>(&to.sin6_addr) : &reinterpret_cast<sockaddr_in&>(to).sin_addr;
-      const size_t bytes = IsIpv6(to) ? 16 : 4;
-      auto address = Napi::Uint8Array::New(env, bytes);
-      memcpy(address.Data(), ip, bytes);
+      auto address = Napi::Uint8Array::New(env, IpBytes(to));
+      memcpy(address.Data(), IpOf(to), IpBytes(to));
       auto result = Napi::Object::New(env);
       result.Set("errno", -error);
       result.Set("address", address);
