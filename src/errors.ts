@@ -37,6 +37,9 @@ export type ErrorCode =
   | 'ETIMEDOUT'
   | 'EIO';
 
+/** ICMP errors that say that packets do not reach a peer, as the kernel names them for sockets (icmp(7), RFC 4443). */
+export type IcmpErrorCode = 'ECONNREFUSED' | 'EHOSTUNREACH' | 'ENETUNREACH' | 'EACCES';
+
 /** Details of a failed call, as in errors of Node.js. */
 export interface CallDetails {
   /** Name of the call, e.g. `connect`. */

@@ -59,7 +59,7 @@ export type {
   StateDecision,
 } from './device/decisions.js';
 export type { Mode } from './device/engine.js';
-export { type CallDetails, type ErrorCode, VerbsError } from './errors.js';
+export { type CallDetails, type ErrorCode, type IcmpErrorCode, VerbsError } from './errors.js';
 export type { FaultOptions, FaultRates } from './link/fault/options.js';
 export type { Frames, Ring } from './link/frames.js';
 export type {

@@ -2,10 +2,12 @@
  * Sends repetitions of requests by sockets that learn of ICMP errors, and says which requests do not reach their peer.
  * The card's own frames are answered by none: only the kernel sees ICMP, and it tells the sender's socket.
  */
+
 import { gidAddress, gidText } from '../base/gid.js';
 import { clearTimeout, setTimeout } from '../base/timers.js';
+import type { IcmpErrorCode } from '../errors.js';
 import type { ErrorSocket, IcmpError, Link } from '../link/link.js';
-import type { Outgoing } from './core/context.js';
+import type { Route } from './core/context.js';
 
 /**
  * A socket stays open for at least this time after a frame, milliseconds. The kernel gives up a neighbour after 3 s.
@@ -26,28 +28,29 @@ interface Entry {
 
 export class ErrorSockets {
   readonly #link: Link;
-  readonly #fail: (id: number, code: IcmpError['code']) => void;
+  readonly #fail: (id: number, code: IcmpErrorCode) => void;
   /** By local GID. */
   readonly #entries = new Map<string, Entry>();
 
   /** @param fail called for each request that does not reach its peer; the request may have ended */
-  constructor(link: Link, fail: (id: number, code: IcmpError['code']) => void) {
+  constructor(link: Link, fail: (id: number, code: IcmpErrorCode) => void) {
     this.#link = link;
     this.#fail = fail;
   }
 
   /**
-   * Sends a message that has `fails`.
+   * Sends a message.
+   * @param id of its request
    * @param frameFrom returns the frame of the message with a UDP source port
    * @returns false if the message has to be sent in the usual way
    */
-  send({ local, remote, fails }: Outgoing, frameFrom: (sourcePort: number) => Uint8Array | undefined): boolean {
-    const entry = fails === undefined ? undefined : (this.#entries.get(local) ?? this.#open(local));
+  send({ local, remote }: Route, id: number, frameFrom: (sourcePort: number) => Uint8Array | undefined): boolean {
+    const entry = this.#entries.get(local) ?? this.#open(local);
     const frame = entry && frameFrom(entry.socket.port);
-    if (fails === undefined || entry === undefined || frame === undefined || !entry.socket.send(frame)) return false;
+    if (entry === undefined || frame === undefined || !entry.socket.send(frame)) return false;
     const peer = gidText(remote);
     const ids = entry.recent.get(peer) ?? new Set();
-    entry.recent.set(peer, ids.add(fails));
+    entry.recent.set(peer, ids.add(id));
     return true;
   }
 

@@ -463,8 +463,9 @@ export class MadAgent extends Resource {
     try {
       const target = this.#targetOf(message, ah);
       const frameFrom = (sourcePort: number) => this.qp.writeDatagram(message.bytes, target, sourcePort);
-      if (message.fails === undefined || !this.#errorSockets.send(message, frameFrom))
-        this.qp.postSend({ opcode: 'SEND', sgList: message.bytes, ...target });
+      const { bytes: sgList, fails } = message;
+      if (fails === undefined || !this.#errorSockets.send(message, fails, frameFrom))
+        this.qp.postSend({ opcode: 'SEND', sgList, ...target });
     } catch (error) {
       if (!(error instanceof VerbsError && error.code === 'ENOMEM')) throw error;
       this.#spendBudget(this.#sendBudget);

@@ -1,12 +1,14 @@
 /** A UDP socket of the host that learns of the ICMP errors that its frames meet. */
+
 import { ipBytes, ipText, isLinkLocal } from '../base/address.js';
+import type { IcmpErrorCode } from '../errors.js';
 import { native } from '../native.js';
 import { errnoName } from './errno.js';
 import type { HostInterface } from './interfaces.js';
 import type { ErrorSocket, IcmpError } from './link.js';
 
-/** Errors that say that frames do not reach the destination's RoCE device, by errno (icmp(7), RFC 4443). */
-const UNREACHABLE = new Set(['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'EACCES']);
+/** Other errors, as of the path MTU, end no request. */
+const ICMP_ERRORS: readonly IcmpErrorCode[] = ['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'EACCES'];
 
 /** As `Link.openErrorSocket`, for an address of an interface. */
 export function openErrorSocket(
@@ -19,8 +21,9 @@ export function openErrorSocket(
   if (socket.open(address, 0, isLinkLocal(address) ? iface.index : 0) !== 0) return undefined;
   const poller = new (native().Poller)(() => {
     for (let error = socket.read(); error !== undefined; error = socket.read()) {
-      const code = errnoName(error.errno);
-      if (UNREACHABLE.has(code)) onError({ code: code as IcmpError['code'], destination: ipText(error.address) });
+      const name = errnoName(error.errno);
+      const code = ICMP_ERRORS.find((known) => known === name);
+      if (code !== undefined) onError({ code, destination: ipText(error.address) });
     }
     poller.start(-1, false);
   });

@@ -22,7 +22,7 @@
  * - All other methods belong to the thread that opened the link. After `transfer`, both threads share only plain data:
  *   the card's memory, file descriptors, and the SharedArrayBuffers of the transfer.
  */
-import { VerbsError } from '../errors.js';
+import { type IcmpErrorCode, VerbsError } from '../errors.js';
 import type { FrameMover, Frames } from './frames.js';
 import type { LinkTransfer } from './transfer.js';
 
@@ -124,11 +124,8 @@ export function bindFree(
 
 /** An ICMP error that a frame has met. */
 export interface IcmpError {
-  /**
-   * As the kernel names it for sockets: ECONNREFUSED for "port unreachable", EHOSTUNREACH or ENETUNREACH where the host
-   * is not reached, EACCES where a firewall of IPv6 forbids it.
-   */
-  readonly code: 'ECONNREFUSED' | 'EHOSTUNREACH' | 'ENETUNREACH' | 'EACCES';
+  /** ECONNREFUSED for "port unreachable", the others where the host is not reached. */
+  readonly code: IcmpErrorCode;
   /** IP address that the frame was sent to. */
   readonly destination: string;
 }

@@ -1,12 +1,14 @@
 /** The active side of a connection: it sends the REQ (IBTA 12.9.7.1). */
+
 import { gidBytes } from '../../base/gid.js';
+import type { IcmpErrorCode } from '../../errors.js';
 import { type RetryPolicy, retryPolicy } from './backoff.js';
 import { withCmaHdr } from './cmahdr.js';
 import { Connection } from './connection.js';
 import { type CoreContext, type Route, sendRejFor } from './context.js';
 import { deriveAttributes, type LocalQpOptions, mtuCode, queuePairTimeout, type ReqTerms } from './derive.js';
 import { type Ece, eceOf, eceOfReq } from './ece.js';
-import type { CmAddress, ConnectReply, IcmpErrorCode } from './events.js';
+import type { CmAddress, ConnectReply } from './events.js';
 import { type Message, NO_DATA, Subject, Transport } from './messages.js';
 import { RejectReason } from './reasons.js';
 import { type PortSpaceName, serviceId } from './serviceid.js';

@@ -1,11 +1,11 @@
 /** The part of a connection that both roles share, from the first message to the last. */
 
 import { gidText } from '../../base/gid.js';
-import { VerbsError } from '../../errors.js';
+import { type IcmpErrorCode, VerbsError } from '../../errors.js';
 import { Backoff, type RetryPolicy } from './backoff.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
 import type { Role } from './derive.js';
-import type { CoreEventBody, IcmpErrorCode } from './events.js';
+import type { CoreEventBody } from './events.js';
 import { EXIT_DATA } from './exit.js';
 import type { Content } from './mad.js';
 import { type Message, type MessageName, NO_DATA, Subject } from './messages.js';

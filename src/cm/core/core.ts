@@ -13,14 +13,14 @@
  */
 
 import { gidText } from '../../base/gid.js';
-import { VerbsError } from '../../errors.js';
+import { type IcmpErrorCode, VerbsError } from '../../errors.js';
 import { ActiveConnection, type ConnectParameters } from './active.js';
 import { admit, type Host, mustWait } from './admission.js';
 import { replyToGet } from './classportinfo.js';
 import { Connection } from './connection.js';
 import { type ContextOptions, CoreContext, type Outgoing, type Route, sendRejFor } from './context.js';
 import type { DerivedAttributes, LocalQpOptions } from './derive.js';
-import type { CoreEvent, DatagramPeer, IcmpErrorCode } from './events.js';
+import type { CoreEvent, DatagramPeer } from './events.js';
 import { Listeners, type ListenParameters } from './listeners.js';
 import { type MadFault, parseBody, parseHeader } from './mad.js';
 import { LAYOUTS, type Message, NO_DATA, Subject } from './messages.js';

@@ -1,5 +1,6 @@
 /** Events of the core, with the names of rdma_cm's events. */
 
+import type { IcmpErrorCode } from '../../errors.js';
 import type { DerivedAttributes } from './derive.js';
 import type { Ece } from './ece.js';
 import type { PortSpaceName } from './serviceid.js';
@@ -69,9 +70,6 @@ export interface ConnectReply {
   /** Attributes that bring our queue pair to RTS. */
   readonly attributes: DerivedAttributes;
 }
-
-/** An ICMP error that says that a peer is not reached, as the kernel names it for sockets. */
-export type IcmpErrorCode = 'ECONNREFUSED' | 'EHOSTUNREACH' | 'ENETUNREACH' | 'EACCES';
 
 /** An event without its id. */
 export type CoreEventBody =

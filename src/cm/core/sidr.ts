@@ -4,12 +4,12 @@
  */
 
 import { gidText } from '../../base/gid.js';
-import { VerbsError } from '../../errors.js';
+import { type IcmpErrorCode, VerbsError } from '../../errors.js';
 import { areValidEnds, hasRoom } from './admission.js';
 import { Backoff, retryPolicy } from './backoff.js';
 import { CMA_HDR_BYTES, type CmaHdr, parseCmaHdr, withCmaHdr } from './cmahdr.js';
 import type { CoreContext, Expiring, Outgoing, Route } from './context.js';
-import type { CmAddress, DatagramPeer, IcmpErrorCode } from './events.js';
+import type { CmAddress, DatagramPeer } from './events.js';
 import { chooseListener, type Listener, type Listeners } from './listeners.js';
 import { type Message, NO_DATA } from './messages.js';
 import { isForOtherCard } from './othercards.js';
