@@ -158,8 +158,8 @@ class EachInterface<T extends ServiceOnDevice> implements Closable {
 
   /** Opens what is missing. @returns the failures */
   async #openNew(): Promise<Failure[]> {
-    // loopback comes last, so that the error of a network interface is the one that is thrown
-    const usable = usableInterfaces().sort((a, b) => Number(a.isLoopback) - Number(b.isLoopback));
+    // loopback comes last: the error that is thrown is that of a network interface
+    const usable = usableInterfaces();
     const isWanted = (address: string) => this.#at.host !== '0.0.0.0' || isIPv4(address);
     const places = new Map(usable.flatMap((iface) => placesOn(iface, isWanted)).map((place) => [place.key, place]));
     const missing = [...places.values()].filter(({ key }) => !this.#opened.has(key));

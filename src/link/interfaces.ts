@@ -68,19 +68,20 @@ export function listInterfaces(): HostInterface[] {
   });
 }
 
-/** Returns the interfaces that a device can use: they are up, have an address, and are no port of another interface. */
+/**
+ * Returns the interfaces that a device can use: they are up, have an address, and are no port of another interface.
+ * Loopback comes last.
+ */
 export function usableInterfaces(all: readonly HostInterface[] = listInterfaces()): HostInterface[] {
-  return all.filter(({ up, addresses, isPort }) => up && addresses.length > 0 && !isPort);
+  return all
+    .filter(({ up, addresses, isPort }) => up && addresses.length > 0 && !isPort)
+    .sort((a, b) => Number(a.isLoopback) - Number(b.isLoopback));
 }
 
-/**
- * Returns the first of them, a network rather than loopback.
- * @throws VerbsError ENODEV, with the names of the interfaces that exist
- */
+/** Returns the first of them. @throws VerbsError ENODEV, with the names of the interfaces that exist */
 export function firstUsable(): HostInterface {
   const all = listInterfaces();
-  const usable = usableInterfaces(all);
-  const found = usable.find(({ isLoopback }) => !isLoopback) ?? usable[0];
+  const [found] = usableInterfaces(all);
   if (found !== undefined) return found;
   throw new VerbsError('ENODEV', `no network interface is up and has an address (${all.map(({ name }) => name)})`);
 }
