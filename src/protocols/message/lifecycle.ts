@@ -65,8 +65,8 @@ export class Lifecycle {
   /** `close` waits for the peer. */
   #draining: Promise<void> | undefined;
   #closeTimer: NodeJS.Timeout | undefined;
+  /** Undefined before it begins, and when it has failed. */
   #cleanup: Promise<void> | undefined;
-  #isCleanupOver = false;
 
   /**
    * The application is about to get the connection.
@@ -128,8 +128,7 @@ export class Lifecycle {
     }
     // The peer may have closed the connection, or vanished, in the meantime.
     this.destroy();
-    if (this.#isCleanupOver && this.#state === 'closing') this.#cleanUp();
-    await this.#cleanup;
+    await (this.#cleanup ?? this.#cleanUp());
   }
 
   /** Waits until the peer has acknowledged everything. @throws VerbsError ETIMEDOUT after it was given up */
@@ -164,13 +163,13 @@ export class Lifecycle {
   }
 
   #cleanUp(): Promise<void> {
-    this.#isCleanupOver = false;
-    this.#cleanup = this.#steps
-      .free()
-      .then(() => this.#setState('closed'))
-      .finally(() => {
-        this.#isCleanupOver = true;
-      });
+    this.#cleanup = this.#steps.free().then(
+      () => this.#setState('closed'),
+      (error) => {
+        this.#cleanup = undefined;
+        throw error;
+      },
+    );
     return this.#cleanup;
   }
 
