@@ -347,18 +347,20 @@ export class IdConnection {
     this.#reportEnd(this.#disconnecting === undefined ? 'peer' : 'local', error);
     const exit = isExitData(privateData) && ({ hasExited: true } as const);
     id.channel.push({ id, type: 'DISCONNECTED', privateData, timedOut, ...exit, ...(error && { error }) });
-    if (!wasConnected) this.#connecting?.reject(error ?? disconnectedError(this.#peerText(), undefined, privateData));
+    if (!wasConnected) {
+      const failure = error ?? disconnectedError(this.#peerText(), undefined, privateData);
+      this.#report(diagnostics.connectionRefuse, { error: failure });
+      this.#connecting?.reject(failure);
+    }
     this.#disconnecting?.resolve();
   }
 
   #established(privateData: Uint8Array, datagram?: DatagramDestination): void {
     const { id } = this;
     this.state = 'ESTABLISHED';
-    if (id.space === 'TCP') {
-      this.#dropDreq = this.agent?.keepDreq(this.#coreId);
-      this.#isReported = true;
-      this.#report(diagnostics.connectionOpen);
-    }
+    if (id.space === 'TCP') this.#dropDreq = this.agent?.keepDreq(this.#coreId);
+    this.#isReported = true;
+    this.#report(diagnostics.connectionOpen);
     const event = { id, type: 'ESTABLISHED', privateData, ...(datagram && { datagram }) } as const;
     id.channel.push(event);
     this.#connecting?.resolve({ ...event });
@@ -379,6 +381,7 @@ export class IdConnection {
     const { id } = this;
     if (id.isClosed || this.state !== 'CONNECTING') return;
     this.setFailed(error as Error);
+    this.#report(diagnostics.connectionRefuse, { error });
     this.#callCore((core, now) => core.close(this.#coreId, now));
     id.channel.push({ id, type: 'CONNECT_ERROR', error: error as Error });
     this.#connecting?.reject(error);
@@ -396,10 +399,12 @@ export class IdConnection {
     this.#report(diagnostics.connectionClose, { endedBy, error });
   }
 
+  /** Datagram services are no connections. */
   #report(to: Channel, more: object = {}): void {
     const { id, qp, local, remote } = this;
+    if (id.space !== 'TCP') return;
     const side = id.request === undefined ? 'client' : 'server';
-    publishTo(to, () => ({ device: id.device, side, space: id.space, local, remote, qp, ...more }));
+    publishTo(to, () => ({ device: id.device, side, local, remote, qp, ...more }));
   }
 
   #peerText(): string {
