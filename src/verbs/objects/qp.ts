@@ -119,7 +119,8 @@ export class Qp extends Resource {
   #gidIndex: number | undefined;
   #quirks: readonly QuirkName[];
   #keepsProcessAlive = false;
-  #isPostedByLibrary = false;
+  /** @internal The library posts all work requests. */
+  isPostedByLibrary = false;
 
   /** @internal Use `pd.createQp`. @param isGsi creates queue pair 1 (type UD), of which a device has one */
   constructor(
@@ -487,15 +488,10 @@ export class Qp extends Resource {
     this.#updateKeepAlive();
   }
 
-  /** @internal The library posts all work requests: that there is no receive makes its peer wait, and is no mistake. */
+  /** @internal The library posts all work requests: where it posts no receive, its peer is to wait. */
   postedByLibrary(): this {
-    this.#isPostedByLibrary = true;
+    this.isPostedByLibrary = true;
     return this;
-  }
-
-  /** @internal */
-  get isPostedByLibrary(): boolean {
-    return this.#isPostedByLibrary;
   }
 
   /** @internal */
