@@ -30,7 +30,7 @@ export class Scope implements Closable {
   }
 
   /**
-   * Closes what is open, each once. What fails stays in the scope for the next call.
+   * Closes the open resources, each once. A resource that fails to close stays in the scope for the next call.
    * @throws the first error of a resource, when all were tried
    */
   async close(): Promise<void> {

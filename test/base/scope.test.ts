@@ -34,7 +34,7 @@ test('a resource that cannot be closed does not keep the others open, and the fi
   expect(closed).toEqual(['c', 'b', 'a']);
 });
 
-test('a later call closes what could not be closed, in the same order', async () => {
+test('a second close tries the resources that the first could not close, in the same order', async () => {
   const { closed, resource } = recorder();
   const isBusy = { b: true, c: true };
   const scope = new Scope();

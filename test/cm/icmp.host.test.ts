@@ -59,18 +59,24 @@ describeIf(all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
   });
   afterAll(() => host.close());
 
-  test.each(WAYS)('a host without a device refuses a connection, as over TCP: %s, %s', async (link, _, prefix) => {
-    await using device = await openDevice({ interface: host.near, link });
-    expect(await codes(device, `${prefix}2`)).toEqual(['ECONNREFUSED', 'ECONNREFUSED']);
-    await using socket = await device.createSocket();
-    await expect(socket.send('hello', PORT, `${prefix}2`)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
-  });
+  test.each(WAYS)(
+    'a connection to a host without a device fails with ECONNREFUSED, as over TCP: %s, %s',
+    async (link, _, prefix) => {
+      await using device = await openDevice({ interface: host.near, link });
+      expect(await codes(device, `${prefix}2`)).toEqual(['ECONNREFUSED', 'ECONNREFUSED']);
+      await using socket = await device.createSocket();
+      await expect(socket.send('hello', PORT, `${prefix}2`)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    },
+  );
 
-  test.each(LINKS)('a host that does not exist is not reached, as over TCP: %s', async (link) => {
-    await using device = await openDevice({ interface: host.near, link });
-    const tried = await Promise.all(FAMILIES.map(([, prefix]) => codes(device, `${prefix}99`)));
-    expect(tried).toEqual(FAMILIES.map(() => ['EHOSTUNREACH', 'EHOSTUNREACH']));
-  });
+  test.each(LINKS)(
+    'a connection to a host that does not exist fails with EHOSTUNREACH, as over TCP: %s',
+    async (link) => {
+      await using device = await openDevice({ interface: host.near, link });
+      const tried = await Promise.all(FAMILIES.map(([, prefix]) => codes(device, `${prefix}99`)));
+      expect(tried).toEqual(FAMILIES.map(() => ['EHOSTUNREACH', 'EHOSTUNREACH']));
+    },
+  );
 
   test.each(ROUTED)(
     'a router that refuses packets ends an attempt: %s, %s, %s',
@@ -89,7 +95,7 @@ describeIf(all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
     },
   );
 
-  test.each(WAYS)('a request that learns of errors reaches the peer: %s, %s', async (link, _, prefix) => {
+  test.each(WAYS)('a peer accepts the request that an error socket repeats: %s, %s', async (link, _, prefix) => {
     const lost = ['--fault', 'drop the 1st UD.SEND_ONLY received'];
     const listener = host.start(MAIN, ['listen', '--rsocket', '-k', `${PORT}`, '--ib-dev', host.far, ...lost]);
     await eventually(() => expect(host.sh('ss -Hlun sport = :4791')).toContain(`${prefix}2`));

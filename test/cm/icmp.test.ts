@@ -1,8 +1,9 @@
-// ICMP errors: what the core does with them, and the sockets by which the MAD agent learns of them.
+// ICMP errors end requests in the core. The MAD agent learns of them by error sockets.
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, describe as group, onTestFinished, test } from 'vitest';
-import type { IcmpErrorCode } from '../../src/cm/core/events.js';
 import { type CmId, createCmId } from '../../src/cm/index.js';
+import type { IcmpErrorCode } from '../../src/errors.js';
 import { type Device, type OpenOptions, openDevice } from '../../src/index.js';
 import { faultLink } from '../../src/link/fault/link.js';
 import { ETHERNET_BYTES } from '../../src/link/headers.js';
@@ -28,7 +29,7 @@ group('the core', () => {
     ['REQ', () => new Conversation().connect()],
     ['SIDR_REQ', askService],
     ['DREQ', () => inState('active DREQ_SENT')],
-  ] as const)('every second repetition of a %s shall learn of ICMP errors, from the first on', (_, begin) => {
+  ] as const)('every second repetition of a %s leaves by an error socket, from the first on', (_, begin) => {
     const talk = begin();
     const asked = talk.core.takeMessages().map(({ fails }) => fails);
     for (let i = 0; i < 5; i++) {
@@ -39,7 +40,7 @@ group('the core', () => {
     expect(asked).toEqual([undefined, id, undefined, id, undefined, id].slice(-asked.length));
   });
 
-  test('a repetition of a REP learns of none: the client that it answers may be behind a firewall', () => {
+  test('no repetition of a REP leaves by an error socket', () => {
     const talk = new Conversation().request().accept().discard();
     talk.untilDeadline();
     expect(talk.core.takeMessages().map(({ fails }) => fails)).toEqual([undefined]);
@@ -58,13 +59,13 @@ group('the core', () => {
     },
   );
 
-  test('a REJ follows an attempt that ICMP has ended: the peer may have received the REQ', () => {
+  test('an attempt that an ICMP error ends sends a REJ, as the peer may have received the REQ', () => {
     const talk = new Conversation().connect().discard();
     talk.core.fail(talk.id, 'ECONNREFUSED', talk.now);
     expect(talk.sentOne('REJ')).toMatchObject({ reason: 4 });
   });
 
-  test('a DREQ that does not reach the peer is as one without an answer', () => {
+  test('an ICMP error for a DREQ ends the connection as a missing DREP does', () => {
     const talk = inState('active DREQ_SENT').discard();
     talk.core.fail(talk.id, 'ECONNREFUSED', talk.now);
     expect(talk.event('DISCONNECTED')).toMatchObject({ timedOut: true });
@@ -134,7 +135,7 @@ async function resolved(device: Device, space: 'TCP' | 'UDP' = 'TCP'): Promise<C
 }
 
 group('the MAD agent', () => {
-  test('an attempt fails as the ICMP error for its peer says', async () => {
+  test('an attempt fails with ECONNREFUSED when its peer answers "port unreachable"', async () => {
     const { device, sockets } = await besideSilentPeer();
     const id = await resolved(device);
     const text = 'refused the connection: no RoCE device has UDP port 4791 there (ICMP "port unreachable")';
@@ -165,7 +166,7 @@ group('the MAD agent', () => {
     await failed;
   });
 
-  test('an error for another destination changes nothing', async () => {
+  test('an ICMP error for another destination does not end an attempt', async () => {
     const { device, sockets } = await besideSilentPeer();
     const id = await resolved(device);
     const connecting = id.connect().catch((error) => error.code);
@@ -178,7 +179,7 @@ group('the MAD agent', () => {
     expect(await connecting).toBe('ECANCELED');
   });
 
-  test('many attempts share a socket and an error; the socket is closed when it was not used for 5 s', async () => {
+  test('attempts to one peer share an error socket and its error; the socket closes when it is unused for 5 s', async () => {
     const { device, sockets } = await besideSilentPeer();
     const ids = await Promise.all(Array.from({ length: 40 }, () => resolved(device, 'UDP')));
     const failures = ids.map((id) => id.connect().catch((error) => error.code));
