@@ -155,7 +155,7 @@ export enum Access {
 
 /**
  * Types of events that `eventPeek` returns: ibv_event_type, COMPLETION for an armed CQ, MISSED when the event ring
- * overflowed, and two of this card's own.
+ * overflowed, and three of this card's own.
  */
 export enum EventType {
   CQ_ERR = 0,
@@ -172,6 +172,8 @@ export enum EventType {
   QP_NO_RECEIVE = 102,
   /** Packets arrive for the queue pair, and none has had the right ICRC. */
   QP_ICRC_ERR = 103,
+  /** A packet was dropped or retransmitted, of any queue pair: raised once after `awaitLoss`. */
+  LOSS = 104,
 }
 
 /** The kinds of traced decisions (`traceDecisions`). */

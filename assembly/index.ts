@@ -179,6 +179,10 @@ export function traceDecisions(entries: u32): u32 {
 export function decisions(): usize {
   return Card.get().decisions;
 }
+/** Raises a LOSS event for the next packet that is dropped or retransmitted. */
+export function awaitLoss(): void {
+  Card.get().isLossAwaited = true;
+}
 
 // ---- memory, protection domains, regions ----
 /**

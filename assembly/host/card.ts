@@ -51,6 +51,8 @@ export class Card {
   reorderFreeCount: u32;
   /** The ring of decisions; 0 = not traced (qp/decisions). */
   decisions: usize;
+  /** The next dropped or retransmitted packet raises an event (host/loss). */
+  isLossAwaited: bool;
 
   static get(): Card {
     return changetype<Card>(RNIC);

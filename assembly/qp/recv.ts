@@ -3,6 +3,7 @@
 import { EventType, GSI_QPN, MULTICAST_QPN, QpState, QpType, Quirk } from '../codes';
 import { add, Counter, countCard, countOf, NO_DROP } from '../counters';
 import { Card } from '../host/card';
+import { reportLoss } from '../host/loss';
 import { doPkeysMatch, matchingPkeyIndex, NO_PKEY } from '../host/pkey';
 import { isVlanKnown } from '../host/vlan';
 import { COUNTERS, MGID_PAD } from '../memorymap';
@@ -45,7 +46,7 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): u32 {
   let packet = Packet.current();
   let drop = packet.open(frame, bytes, options);
   if (drop != NO_DROP) {
-    countCard(drop);
+    countDrop(drop);
     return 1;
   }
   let packets: u32 = 0;
@@ -54,6 +55,12 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): u32 {
     packets++;
   } while (packet.next());
   return packets;
+}
+
+/** Counts a packet that is dropped, for the card. */
+function countDrop(drop: Counter): void {
+  countCard(drop);
+  reportLoss();
 }
 
 /** Raises an event when packets arrive, but none is right: something on the way changes them. */
@@ -66,10 +73,10 @@ function reportWrongIcrc(qp: Qp): void {
 /** Checks a packet in the order in which a reason to drop can be known; the ICRC comes last because it costs most. */
 function receivePacket(packet: Packet): void {
   let drop = packet.parse();
-  if (drop != NO_DROP) return countCard(drop);
+  if (drop != NO_DROP) return countDrop(drop);
   if (packet.destQpn == MULTICAST_QPN) return receiveMulticast(packet);
   let qp = changetype<Qp>(Card.get().qps.lookup(packet.destQpn));
-  if (qp.ptr == 0) return countCard(Counter.drop_qpn);
+  if (qp.ptr == 0) return countDrop(Counter.drop_qpn);
   drop = admit(qp, packet);
   if (drop == NO_DROP && !hasValidIcrc(qp, packet)) {
     drop = Counter.drop_icrc;
@@ -79,7 +86,10 @@ function receivePacket(packet: Packet): void {
     qp.isPeerHeard = true;
     drop = dispatch(qp, packet);
   }
-  if (drop != NO_DROP) return qp.count(drop);
+  if (drop != NO_DROP) {
+    add(qp.counters, drop, 1);
+    return countDrop(drop);
+  }
   add(qp.counters, Counter.rcvd_pkts, 1);
   add(qp.counters, Counter.rcvd_bytes, packet.frameBytes);
   packet.taken++;
@@ -122,6 +132,7 @@ function receiveMulticast(packet: Packet): void {
     if (cardDrop != NO_DROP) cardDrop = drop;
   }
   countFrame(COUNTERS, cardDrop, packet.frameBytes);
+  if (cardDrop != NO_DROP) reportLoss();
 }
 
 function countFrame(set: usize, drop: Counter, bytes: u32): void {

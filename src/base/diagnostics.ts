@@ -1,7 +1,7 @@
 /**
- * Channels of node:diagnostics_channel, by which instrumentation observes devices and connections without changing the
- * program. Publishing costs nothing where nobody has subscribed. The messages are documented in docs/diagnostics.md;
- * their objects belong to the program, so subscribers only read them.
+ * Channels of node:diagnostics_channel, by which instrumentation observes devices, connections and losses of packets
+ * without changing the program. Publishing costs nothing where nobody has subscribed. The messages are documented in
+ * docs/diagnostics.md; their objects belong to the program, so subscribers only read them.
  */
 import { type Channel, channel } from 'node:diagnostics_channel';
 
@@ -12,6 +12,8 @@ export const diagnostics = {
   connectionOpen: channel('wasm-roce:connection.open'),
   connectionRefuse: channel('wasm-roce:connection.refuse'),
   connectionClose: channel('wasm-roce:connection.close'),
+  qpRetransmit: channel('wasm-roce:qp.retransmit'),
+  drop: channel('wasm-roce:drop'),
 } as const satisfies Readonly<Record<string, Channel>>;
 
 /** Publishes a message, if there are subscribers. @param messageOf makes it */

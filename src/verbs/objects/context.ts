@@ -15,6 +15,7 @@ import { chooseGid } from '../address/gid.js';
 import type { PortInfo } from '../address/port.js';
 import type { Description } from '../diagnose/describe.js';
 import type { Explanation, FailureContext } from '../diagnose/explain.js';
+import { LossReports } from '../diagnose/losses.js';
 import { publish } from '../diagnose/publish.js';
 import type { DeviceStat } from '../diagnose/stat.js';
 import { warnOfIcrc, warnOfNoNeighbour, warnOfNoReceive } from '../diagnose/warnings.js';
@@ -70,6 +71,7 @@ export class Context extends DeviceBase {
   readonly #cqs = new NumberMap<Cq>();
   readonly #qps = new NumberMap<Qp>();
   readonly #srqs = new NumberMap<Srq>();
+  readonly #losses: LossReports;
   #keepsProcessAlive = false;
   #state: PortInfo['state'];
   #published: Promise<void> | undefined;
@@ -81,6 +83,7 @@ export class Context extends DeviceBase {
     const { card, link, engine, notes } = init;
     this.congestion = new Congestion(card);
     this.#state = this.queryPort().state;
+    this.#losses = new LossReports(this);
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
     link.watchInterface?.(() => this.#onInterfaceChange());
@@ -267,6 +270,11 @@ export class Context extends DeviceBase {
   }
 
   /** @internal */
+  reportLosses(qp: Qp): void {
+    this.#losses.closeQp(qp);
+  }
+
+  /** @internal */
   qps(): Qp[] {
     return [...this.#qps.values()];
   }
@@ -287,6 +295,7 @@ export class Context extends DeviceBase {
   /** @internal */
   protected free(): void {
     this.#unpublish?.();
+    this.#losses.close();
     this.unref();
     this.paths.close();
     this.engine.close();
@@ -349,6 +358,9 @@ export class Context extends DeviceBase {
     } else if (type === EventType.MISSED) {
       const { exports } = this.card;
       for (const [cqHandle, cq] of this.#cqs) if (!exports.cqIsArmed(cqHandle)) cq.onCompletion();
+      this.#losses.onLoss();
+    } else if (type === EventType.LOSS) {
+      this.#losses.onLoss();
     } else if (type === EventType.CQ_ERR) {
       const cq = this.#cqs.get(handle);
       if (cq === undefined) return;

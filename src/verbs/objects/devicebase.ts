@@ -179,6 +179,9 @@ export abstract class DeviceBase extends Resource {
   /** @internal The handle was freed, and may be used again. */
   abstract unregister(handle: number, object: CardObject): void;
 
+  /** @internal A queue pair is about to close: its losses are reported now or never. */
+  abstract reportLosses(qp: CardObject): void;
+
   /** @internal State of a queue pair for explanations. Undefined when it is closed; its handle may have been reused. */
   abstract failureContext(handle: number, qpNum: number): FailureContext | undefined;
 

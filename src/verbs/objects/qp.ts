@@ -7,7 +7,7 @@ import { Errno, GSI, LIMITS, nameOf, PeerSign, QpAttr, QpState, QpType } from '.
 import { qpnText } from '../../device/decode.js';
 import { VerbsError } from '../../errors.js';
 import { checkPathMtu, type ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
-import { type Counters, readCounters } from '../diagnose/counters.js';
+import { type Counters, readCounter, readCounters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
 import type { FailureContext } from '../diagnose/explain.js';
 import { decisionsOf, recentPackets } from '../diagnose/history.js';
@@ -329,6 +329,12 @@ export class Qp extends Resource {
     return readCounters(card, card.exports.qpCounters(this.#handle));
   }
 
+  /** @internal Returns the low 32 bits of a counter. */
+  counter(name: string): number {
+    const { card } = this.device;
+    return readCounter(card, card.exports.qpCounters(this.#handle), name);
+  }
+
   /**
    * Changes attributes and the state (ibv_modify_qp). Calls on one queue pair take effect in order. After an error
    * nothing is changed.
@@ -503,6 +509,7 @@ export class Qp extends Resource {
 
   /** @internal */
   protected free(): void {
+    if (this.isAlive) this.device.reportLosses(this);
     const refused = this.device.card.exports.qpDestroy(this.#handle);
     if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use`);
     this.device.groups.removeQp(this.#handle);

@@ -73,8 +73,8 @@ test('a thousand connections at once leave nothing', async () => {
       expect(memory).toBeGreaterThanOrEqual(before[i]?.memory as number);
     }
   });
-  // vitest may have had one that has expired meanwhile
-  expect(timers()).toBeLessThanOrEqual(timersBefore);
+  // vitest may have had one that has expired meanwhile; the devices have one each until they have reported their drops
+  await eventually(() => expect(timers()).toBeLessThanOrEqual(timersBefore));
   await server.close();
   await serving;
 });
