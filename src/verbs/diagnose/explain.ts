@@ -110,11 +110,12 @@ export class WcError extends Error {
 }
 
 /**
- * Throws if a completion has failed.
+ * Throws if a completion has failed, and returns it otherwise.
  * @throws WcError when the status is not SUCCESS
  */
-export function throwIfFailed(wc: { readonly status: number; explain(): Explanation }): void {
+export function throwIfFailed<T extends { readonly status: number; explain(): Explanation }>(wc: T): T {
   if (wc.status !== WcStatus.SUCCESS) throw new WcError(wc.explain());
+  return wc;
 }
 
 /** @internal Explains a completion. @param context undefined when the queue pair is closed */
