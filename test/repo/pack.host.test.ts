@@ -82,6 +82,12 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect(modules.filter((module, at) => modules.indexOf(module) !== at)).toEqual([]);
   });
 
+  test.each(['counter.js', 'keyvalue.js'])('its example %s runs where it is installed', async (example) => {
+    const file = join(installed.package, 'examples', example);
+    const { stdout } = await run(process.execPath, [file, '--demo'], { cwd: installed.folder, timeout: 60_000 });
+    expect(() => JSON.parse(stdout.trim().split('\n').at(-1) ?? '')).not.toThrow();
+  });
+
   test('can be imported, and opens the card', async () => {
     const program = `import { openDevice } from 'wasm-roce'; console.log(typeof openDevice);`;
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], { cwd: installed.folder });
