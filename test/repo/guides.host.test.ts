@@ -1,47 +1,20 @@
 // The programs of the guides run as they are printed there, and print what the guides say.
-import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { ROOT, sources, text } from './sources.js';
-
-const run = promisify(execFile);
-let folder = '';
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'wasm-roce-guides-'));
-  mkdirSync(join(folder, 'node_modules'));
-  symlinkSync(ROOT, join(folder, 'node_modules/wasm-roce'));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
-
-/** The JavaScript programs of a document, each with the output that is printed behind it. */
-function programs(path: string): [program: string, output: string][] {
-  const found = text(path).matchAll(/^```js\n([\s\S]*?)^```\n(?:\nIt prints:\n\n```\n([\s\S]*?)^```\n)?/gm);
-  return Array.from(found, ([, program = '', output = '']) => [program, output]);
-}
-
-async function execute(program: string, ...options: string[]): Promise<string> {
-  const file = join(folder, 'program.mjs');
-  writeFileSync(file, program);
-  const { stdout, stderr } = await run(process.execPath, [...options, file], { cwd: folder, timeout: 30_000 });
-  expect(stderr).toBe('');
-  return stdout;
-}
+import { expect, test } from 'vitest';
+import { programsOf, runProgram } from './programs.js';
+import { sources } from './sources.js';
 
 test.each([...sources('docs/verbs', '.md'), 'docs/one-host.md'])(
   'the programs of %s print what it says',
   async (path) => {
-    const found = programs(path);
+    const found = programsOf(path);
     expect(found.length).toBeGreaterThan(0);
-    for (const [program, output] of found) expect(await execute(program)).toBe(output);
+    for (const { program, output: stdout } of found) expect(await runProgram(program)).toEqual({ stdout, stderr: '' });
   },
 );
 
 test('the test in docs/testing.md passes', async () => {
-  const [[program] = ['']] = programs('docs/testing.md');
-  expect(await execute(program, '--test')).toMatch(/^# pass 1$[\s\S]*^# fail 0$/m);
+  const [printed] = programsOf('docs/testing.md');
+  expect((await runProgram(printed?.program ?? '', '--test')).stdout).toMatch(/^# pass 1$[\s\S]*^# fail 0$/m);
 });
 
 test('the interfaces that docs/verbs.md names refuse the memory of a region, and the others take it', async () => {
@@ -68,7 +41,7 @@ test('the interfaces that docs/verbs.md names refuse the memory of a region, and
     structuredClone(buffer)[0] = 7;
     console.log('structuredClone', buffer[0] === 7 ? 'shares' : 'copies');
     await device.close({ force: true });`;
-  expect((await execute(program)).split('\n')).toEqual([
+  expect((await runProgram(program)).stdout.split('\n')).toEqual([
     'subtle refuses it',
     'Response refuses it',
     'Request refuses it',

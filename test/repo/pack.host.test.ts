@@ -18,6 +18,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { all, describeIf, programPrivilege, testIf } from '../kit/privileges.js';
 import { type Installed, install } from './installed.js';
+import { programsOf } from './programs.js';
 import { ROOT } from './sources.js';
 
 const run = promisify(execFile);
@@ -161,8 +162,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
   }, 120_000);
 
   test.each(['mts', 'cts'])('the programs of docs/net.md compile with its types, as .%s', async (extension) => {
-    const document = readFileSync(join(ROOT, 'docs/net.md'), 'utf8');
-    const programs = [...document.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
+    const programs = programsOf('docs/net.md', 'ts').map(({ program }) => program);
     const assignable = `import * as node from 'node:net';
       import { connect, Socket } from 'wasm-roce/net';
       const use = (socket: node.Socket) => socket;

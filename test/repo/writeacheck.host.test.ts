@@ -4,7 +4,8 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { ROOT, text } from './sources.js';
+import { programsOf } from './programs.js';
+import { ROOT } from './sources.js';
 
 const run = promisify(execFile);
 // within the package folder Node resolves the package's own name
@@ -13,7 +14,7 @@ const command = (...args: string[]) => run(process.execPath, [join(ROOT, 'dist/c
 
 beforeAll(() => {
   mkdirSync(folder, { recursive: true });
-  for (const [, program = ''] of text('docs/write-a-check.md').matchAll(/```js\n([\s\S]*?)```/g)) {
+  for (const { program } of programsOf('docs/write-a-check.md')) {
     const [, name = ''] = /^\/\/ (\S+)\n/.exec(program) ?? [];
     writeFileSync(join(folder, name), program);
   }
