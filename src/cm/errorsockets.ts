@@ -4,7 +4,7 @@
  */
 
 import { gidAddress, gidText } from '../base/gid.js';
-import { clearTimeout, setTimeout } from '../base/timers.js';
+import { clearInterval, setInterval } from '../base/timers.js';
 import type { IcmpErrorCode } from '../errors.js';
 import type { ErrorSocket, IcmpError, Link } from '../link/link.js';
 import type { Route } from './core/context.js';
@@ -23,7 +23,7 @@ interface Entry {
   /** Those since the last `LIFE`, and those before: ids that have ended are dropped with them. */
   recent: Requests;
   earlier: Requests;
-  timer: NodeJS.Timeout;
+  readonly timer: NodeJS.Timeout;
 }
 
 export class ErrorSockets {
@@ -56,7 +56,7 @@ export class ErrorSockets {
 
   close(): void {
     for (const { socket, timer } of this.#entries.values()) {
-      clearTimeout(timer);
+      clearInterval(timer);
       socket.close();
     }
     this.#entries.clear();
@@ -65,23 +65,20 @@ export class ErrorSockets {
   #open(local: string): Entry | undefined {
     const socket = this.#link.openErrorSocket?.(gidAddress(local), (error) => this.#onError(local, error));
     if (socket === undefined) return undefined;
-    const timer = setTimeout(() => this.#onTimer(local), LIFE).unref();
+    const timer = setInterval(() => this.#forget(local, entry), LIFE).unref();
     const entry: Entry = { socket, recent: new Map(), earlier: new Map(), timer };
     this.#entries.set(local, entry);
     return entry;
   }
 
-  #onTimer(local: string): void {
-    const entry = this.#entries.get(local);
-    if (entry === undefined) return;
-    if (entry.recent.size === 0) {
-      this.#entries.delete(local);
-      entry.socket.close();
-      return;
-    }
+  /** Forgets the earlier requests, and closes a socket that has sent none since. */
+  #forget(local: string, entry: Entry): void {
     entry.earlier = entry.recent;
     entry.recent = new Map();
-    entry.timer = setTimeout(() => this.#onTimer(local), LIFE).unref();
+    if (entry.earlier.size > 0) return;
+    this.#entries.delete(local);
+    clearInterval(entry.timer);
+    entry.socket.close();
   }
 
   #onError(local: string, { destination, code }: IcmpError): void {
