@@ -65,7 +65,7 @@ export class LossReports {
 
   #reportQp(qp: Qp): void {
     const before = this.#ofQps.get(qp) ?? {};
-    if (qp.counter('retransmits') === (before.retransmits ?? 0)) return;
+    if (qp.counter('retransmits') === (before.retransmits ?? 0) >>> 0) return;
     const counters = qp.counters();
     this.#ofQps.set(qp, counters);
     const { peer } = qp.failureContext();
