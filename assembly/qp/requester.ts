@@ -220,16 +220,15 @@ function writeHeaders(qp: Qp, wqe: SendWqe, opcode: u32, offset: u32, ptr: usize
   AtomicEth.at(ptr).write(wqe.va, wqe.rkey, wqe.compareAdd, 0);
 }
 
-function countRetransmit(qp: Qp): void {
-  qp.count(Counter.retransmits);
-  reportLoss();
-}
-
 function advancePsn(qp: Qp, wqe: SendWqe, opcode: u32): void {
   let psn = qp.sendPsn;
   let isRetransmit = psnDiff(psn, qp.unsentPsn) < 0;
-  if (isRetransmit) countRetransmit(qp);
-  else if (isSend(opcode) && isLast(opcode)) qp.count(Counter.rdma_sends);
+  if (isRetransmit) {
+    qp.count(Counter.retransmits);
+    reportLoss();
+  } else if (isSend(opcode) && isLast(opcode)) {
+    qp.count(Counter.rdma_sends);
+  }
   // a READ request uses the PSNs of all packets of its response
   qp.sendPsn = psnAdd(qp.sendPsn, wqe.opcode == WrOpcode.RDMA_READ ? requestedPackets(qp, wqe) : 1);
   if (psnDiff(qp.sendPsn, qp.unsentPsn) > 0) qp.unsentPsn = qp.sendPsn;
