@@ -57,12 +57,13 @@ export class CompletionPump {
   /** @returns whether more completions may be pending */
   #poll(batches: number): boolean {
     if (!this.#cq.isAlive) return false;
-    // Arm first, so that a completion after the last poll raises an event.
+    // Arm first, so that a completion after the last poll raises an event. A poll that finds nothing takes a turn of
+    // the device, which costs a system call, so none follows a batch that is not full.
     this.#cq.arm();
     for (let batch = 0; batch < batches; batch++) {
       const count = this.#cq.pollUnlessFailed(this.#wcs);
       for (let i = 0; i < count; i++) this.#deliver(this.#wcs[i] as Wc);
-      if (count === 0 || this.#cq.isClosed) return false;
+      if (count < BATCH_SIZE || this.#cq.isClosed) return false;
     }
     return true;
   }

@@ -19,22 +19,38 @@ test('a pump stops when its queue is closed', async () => {
 });
 
 test('a pump takes its share of completions once in each iteration of the event loop, however many events come', async () => {
-  let polls = 0;
-  const cq = {
-    isAlive: true,
-    on: () => {},
-    arm: () => {},
-    createWcs: () => [] as Wc[],
-    pollUnlessFailed: () => ++polls,
-  };
+  const cq = queueOf((wcs) => wcs.length);
   const pump = new CompletionPump(cq as unknown as Cq, () => {});
   for (let event = 0; event < 3; event++) pump.drain();
   await setImmediate();
-  polls = 0;
+  cq.polls = 0;
   await setImmediate();
-  expect(polls).toBe(16);
+  expect(cq.polls).toBe(16);
   cq.isAlive = false;
 });
+
+test('a pump polls again only after a full batch: a poll that finds nothing takes a turn of the device', () => {
+  const cq = queueOf((wcs) => wcs.length - 1);
+  const pump = new CompletionPump(cq as unknown as Cq, () => {});
+  pump.drain();
+  expect(cq.polls).toBe(1);
+});
+
+/** A completion queue of which each poll returns the number of completions that `take` says. */
+function queueOf(take: (wcs: readonly Wc[]) => number) {
+  const queue = {
+    polls: 0,
+    isAlive: true,
+    on: () => {},
+    arm: () => {},
+    createWcs: (count: number) => new Array<Wc>(count),
+    pollUnlessFailed(wcs: readonly Wc[]): number {
+      queue.polls++;
+      return take(wcs);
+    },
+  };
+  return queue;
+}
 
 test('an exception of a listener is uncaught, and the completions behind it are delivered', async () => {
   await using pair = await connectedPair();
