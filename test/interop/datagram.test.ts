@@ -3,7 +3,8 @@ import { expect, test } from 'vitest';
 import { OurDevice } from './card.js';
 import { ADDRESSES, PATIENCE } from './cm-end.js';
 import { describeWithRxe, FAMILY_NAMES } from './environment.js';
-import { CARD, GUEST } from './guest/network.js';
+import { CARD } from './guest/network.js';
+import { mckeyReceives } from './mckey.js';
 
 const COUNT = 10;
 const BYTES = 100;
@@ -42,11 +43,8 @@ describeWithRxe('datagram sockets', 1500, (environment) => {
   test('mckey receives what we send to a group', async () => {
     await using our = await OurDevice.open('packet');
     const group = '239.77.0.3';
-    const hearer = environment.guest.spawn(['mckey', '-m', group, '-b', GUEST.ipv4, '-C', String(COUNT)]);
     const socket = await our.device.createSocket().bind(0, CARD.ipv4);
-    await environment.guest.run('until grep -q 03004DEF /proc/net/igmp; do sleep 0.05; done', PATIENCE);
-    for (let i = 0; i < COUNT; i++) await socket.send(Buffer.alloc(BYTES), 7174, group);
-    expect((await hearer.exited).status).toBe(0);
+    await mckeyReceives(environment, group, COUNT, () => socket.send(Buffer.alloc(BYTES), 7174, group));
     await socket.close();
   });
 });
