@@ -57,7 +57,7 @@ function receiveFrame(frame: usize, bytes: u32, options: u32): u32 {
   return packets;
 }
 
-/** Counts a packet that is dropped, for the card. */
+/** Counts a dropped packet of no queue pair. */
 function countDrop(drop: Counter): void {
   countCard(drop);
   reportLoss();
@@ -87,8 +87,8 @@ function receivePacket(packet: Packet): void {
     drop = dispatch(qp, packet);
   }
   if (drop != NO_DROP) {
-    add(qp.counters, drop, 1);
-    return countDrop(drop);
+    qp.count(drop);
+    return reportLoss();
   }
   add(qp.counters, Counter.rcvd_pkts, 1);
   add(qp.counters, Counter.rcvd_bytes, packet.frameBytes);
