@@ -29,7 +29,8 @@ test('a pump takes its share of completions once in each iteration of the event 
   cq.isAlive = false;
 });
 
-test('a pump polls again only after a full batch: a poll that finds nothing takes a turn of the device', () => {
+// a poll that finds nothing takes a turn of the device
+test('a pump polls again only after a full batch', () => {
   const cq = queueOf((wcs) => wcs.length - 1);
   const pump = new CompletionPump(cq as unknown as Cq, () => {});
   pump.drain();
