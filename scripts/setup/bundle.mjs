@@ -50,6 +50,14 @@ export async function bundle({ licences }) {
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
     plugins: [license({ thirdParty: { output: { file: join(ROOT, licences) } } })],
   });
-  await bundles.write({ dir: 'dist', format: 'esm', chunkFileNames: chunkName });
+  await bundles.write({
+    dir: 'dist',
+    format: 'esm',
+    chunkFileNames: chunkName,
+    // V8 keeps the text of each file in its heap, and takes two bytes for each character if one is not of Latin-1. The
+    // declarations have the comments for users.
+    comments: { jsdoc: false },
+    minify: { compress: false, mangle: false, codegen: { asciiOnly: true, removeWhitespace: false } },
+  });
   await bundles.close();
 }
