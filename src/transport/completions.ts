@@ -58,7 +58,7 @@ export class CompletionPump {
   #poll(batches: number): boolean {
     if (!this.#cq.isAlive) return false;
     // Arm first, so that a completion after the last poll raises an event. A poll that finds nothing takes a turn of
-    // the device, which costs a system call, so none follows a batch that is not full.
+    // the device, by most links with a system call, so none follows a batch that is not full.
     this.#cq.arm();
     for (let batch = 0; batch < batches; batch++) {
       const count = this.#cq.pollUnlessFailed(this.#wcs);
