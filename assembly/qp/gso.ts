@@ -2,12 +2,15 @@
 // super-packet (Frames.tx in src/link/link.ts). All have the headers of the first packet except for the length, which
 // is the same for all but the last, and IPv4 identifications that count from 0.
 
-import { TxOption } from '../codes';
+import { GSI_QPN, TxOption } from '../codes';
 import { Ring } from '../host/ring';
 import { GSO_BURST } from '../memorymap';
 
 /** Frames that a queue pair may send in its turn, or more if a burst may be longer. */
 const MIN_TURN_FRAMES: u32 = 16;
+
+/** Behind it: the bits of a queue pair number that say which program of a host has it. */
+const PROGRAM_SHIFT: u32 = 16;
 
 @unmanaged
 @final
@@ -25,6 +28,8 @@ export class GsoBurst {
   private bytes: u32;
   /** Bytes of the frames put on the ring since takeSentBytes. */
   private sentBytes: u64;
+  /** Destination queue pair of the last datagram. */
+  private destQpn: u32;
 
   /** The burst that is being built. */
   static current(): GsoBurst {
@@ -60,6 +65,17 @@ export class GsoBurst {
     this.packetBytes = this.bytes = length;
     this.packets = 1;
     return 0;
+  }
+
+  /**
+   * The next packet is a datagram to this queue pair. Programs of one host may share its address. Its kernel gives a
+   * super-packet as a whole to one of them, so datagrams for different programs are in different bursts: bits 16 to 23
+   * of the number say whose they are, and messages to queue pair 1 may be anyone's.
+   */
+  towards(destQpn: u32): void {
+    let isForAny = destQpn == GSI_QPN || this.destQpn == GSI_QPN;
+    if (isForAny || (destQpn ^ this.destQpn) >> PROGRAM_SHIFT != 0) this.path = 0;
+    this.destQpn = destQpn;
   }
 
   /** Puts the last added packet on the ring. */

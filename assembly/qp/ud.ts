@@ -18,6 +18,7 @@ import { psnAdd } from '../wire/psn';
 import { Ah } from './ah';
 import { completeDatagram, retireSend } from './completion';
 import { takeRecvWqe } from './flush';
+import { GsoBurst } from './gso';
 import { Path } from './path';
 import { copyPayload } from './payload';
 import { Qp } from './qp';
@@ -54,6 +55,7 @@ export function nextDatagram(qp: Qp, frame: usize): u32 {
   let end = payload + wqe.length + pad;
   wqe.lastPsn = psn;
   qp.count(Counter.rdma_sends);
+  GsoBurst.current().towards(wqe.destQpn);
   retireSend(qp);
   return path.close(frame, end, gathered == Gathered.ALL_BUT_SHARE);
 }

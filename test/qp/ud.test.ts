@@ -184,6 +184,17 @@ describe('a UD queue pair sends', () => {
     c.wc({ wrId: 0 }, { wrId: 1 });
   });
 
+  test('a burst for one program of a host: neither for two of them, nor to queue pair 1', async () => {
+    const c = await datagrams();
+    c.rig.x.setLink(0, 0, 64, 65000);
+    const ah = createAh(c.qp);
+    const qpns = [0x20011, 0x20011, 0x2ffff, 0x30011, 0x30012, 1, 1, 0x11];
+    for (const qpn of qpns) c.qp.send({ opcode: 'SEND', to: { ah, qpn, qkey: QKEY } });
+    const continues = c.rig.sent(0).map(({ options }) => (options & c.rig.x.TxOption.CONTINUES_BURST) !== 0);
+    expect(continues).toEqual([false, true, true, false, true, false, false, false]);
+    c.wc(...qpns.map(() => ({})));
+  });
+
   test('its own Q_Key for one with the high bit', async () => {
     const c = await datagrams();
     c.post(0, { opcode: 'SEND', to: to(c, { qkey: 0x80010000 }) })
