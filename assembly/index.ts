@@ -102,7 +102,7 @@ export function setLink(flags: u32, sourcePort: u32, burstPackets: u32, burstByt
 }
 /**
  * Sets bits of the numbers of queue pairs that are created from now on. Returns EINVAL if a bit is not in the mask, or
- * the mask leaves less than 16 numbers for each queue pair that the card may have.
+ * the mask leaves less than 4 numbers for each queue pair that the card may have.
  */
 export function setQpn(mask: u32, bits: u32): u32 {
   return setQpnBits(Card.get(), mask, bits) ? Errno.OK : Errno.EINVAL;

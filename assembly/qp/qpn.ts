@@ -10,7 +10,7 @@ import { RETIRED_QPNS } from '../memorymap';
 /** A queue pair number has 24 bits. */
 const ALL: u32 = 0xffffff;
 /** At least so many numbers for each queue pair. */
-const SPARE: u32 = 16;
+const SPARE: u32 = 4;
 /** Numbers that are remembered: those of some seconds of connections, as fast as a card can end them. */
 const RETIRED: u32 = 4096;
 /** Behind them: how many have been retired, modulo 2^32. */

@@ -71,7 +71,7 @@ export function setLinkFeatures(
   if (flowSteering === undefined) return;
   const { mask, value } = flowSteering;
   if (exports.setQpn(mask, value) !== 0)
-    throw outOfRange(`flowSteering is ${value} in the bits ${mask}, must leave 16 numbers for each queue pair`);
+    throw outOfRange(`flowSteering is ${value} in the bits ${mask}, must leave 4 numbers for each queue pair`);
 }
 
 /** Takes all events from the card's ring and calls `onEvent` for each. */
