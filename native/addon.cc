@@ -50,6 +50,8 @@ Napi::Function ReleasePages(Napi::Env env);
 Napi::Function TapOpen(Napi::Env env);
 Napi::Function TapRead(Napi::Env env);
 Napi::Function ClockOffset(Napi::Env env);
+Napi::Object UnixSockets(Napi::Env env);
+Napi::Object PortGroups(Napi::Env env);
 Napi::Function LastFrameKeep(Napi::Env env);
 Napi::Function LastFrameDrop(Napi::Env env);
 Napi::Function LastFrameSocket(Napi::Env env);
@@ -107,6 +109,8 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("tapOpen", TapOpen(env));
   exports.Set("tapRead", TapRead(env));
   exports.Set("clockOffset", ClockOffset(env));
+  exports.Set("unix", UnixSockets(env));
+  exports.Set("ports", PortGroups(env));
   exports.Set("lastFrameKeep", LastFrameKeep(env));
   exports.Set("lastFrameDrop", LastFrameDrop(env));
   exports.Set("lastFrameSocket", LastFrameSocket(env));

@@ -4,15 +4,16 @@
 #include <netinet/in.h>
 #include <cstring>
 
-/// Returns a sockaddr_in6, or a sockaddr_in in its place. First arguments: IP address (4 or 16 bytes), port, scope id.
-inline sockaddr_in6 AddressOf(const Napi::CallbackInfo& info) {
-  auto ip = info[0].As<Napi::Uint8Array>();
-  const uint16_t port = htons(info[1].As<Napi::Number>().Uint32Value());
+/// Returns a sockaddr_in6, or a sockaddr_in in its place. Arguments from `first` on: IP address (4 or 16 bytes), port,
+/// scope id.
+inline sockaddr_in6 AddressOf(const Napi::CallbackInfo& info, size_t first = 0) {
+  auto ip = info[first].As<Napi::Uint8Array>();
+  const uint16_t port = htons(info[first + 1].As<Napi::Number>().Uint32Value());
   sockaddr_in6 address{};
   if (ip.ByteLength() == 16) {
     address.sin6_family = AF_INET6;
     address.sin6_port = port;
-    address.sin6_scope_id = info[2].As<Napi::Number>();
+    address.sin6_scope_id = info[first + 2].As<Napi::Number>();
     memcpy(&address.sin6_addr, ip.Data(), 16);
   } else {
     auto& address4 = reinterpret_cast<sockaddr_in&>(address);
@@ -27,6 +28,11 @@ inline bool IsIpv6(const sockaddr_in6& address) { return address.sin6_family == 
 
 inline socklen_t SizeOf(const sockaddr_in6& address) {
   return IsIpv6(address) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+/// Returns the port of a socket address.
+inline uint16_t PortOf(const sockaddr_in6& address) {
+  return ntohs(IsIpv6(address) ? address.sin6_port : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 /// Returns the IP address of a socket address, and its length.

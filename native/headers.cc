@@ -67,6 +67,7 @@ bool ParseUdp(uint8_t* frame, uint32_t length, Datagram& datagram) {
   const uint8_t* udp = ip + header;
   const uint32_t udpBytes = Get16(udp + 4);
   if (udpBytes < 8 || udpBytes > room - header) return false;
+  datagram.sourcePort = Get16(udp);
   datagram.destinationPort = Get16(udp + 2);
   datagram.payload = ip + header + 8;
   datagram.payloadBytes = udpBytes - 8;

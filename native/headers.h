@@ -11,6 +11,7 @@ struct Datagram {
   uint8_t hopLimit;
   const uint8_t* source;  // 4 or 16 bytes
   const uint8_t* destination;
+  uint16_t sourcePort;
   uint16_t destinationPort;
   uint8_t* payload;
   uint32_t payloadBytes;

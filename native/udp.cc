@@ -1,7 +1,5 @@
 // UDP sockets, one for each local address, which carry the payload of the card's frames. They need no privilege.
-//
-// The ICRC covers fields of the IP header that the kernel writes, so these must be predictable: an unconnected socket
-// with IP_PMTUDISC_DO sends identification 0 and "don't fragment". (A connected socket counts up from a random number.)
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <algorithm>
@@ -12,7 +10,9 @@
 #include "address.h"
 #include "framesocket.h"
 #include "group.h"
+#include "roce_filter.h"
 #include "udpmessage.h"
+#include "udpsocket.h"
 
 namespace {
 
@@ -22,6 +22,7 @@ struct Socket {
   sockaddr_in6 address;  // or a sockaddr_in
   bool isIpv6;
   bool isGroup = false;    // it only receives
+  uint16_t port = 0;       // of a socket that only sends
   int fd = -1;
   uint32_t overflows = 0;  // the kernel's SO_RXQ_OVFL count as last seen
 };
@@ -31,7 +32,9 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
   using Self = UdpSocketsObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "UdpSockets",
-                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::JoinGroup>("joinGroup"),
+                       {InstanceMethod<&Self::Add>("add"), InstanceMethod<&Self::Adopt>("adopt"),
+                        InstanceMethod<&Self::AddSender>("addSender"),
+                        InstanceMethod<&Self::JoinGroup>("joinGroup"),
                         InstanceMethod<&Self::LeaveGroup>("leaveGroup"), InstanceMethod<&Self::Remove>("remove"),
                         InstanceMethod<&Self::SupportsGso>("supportsGso"), InstanceMethod<&Self::Attach>("attach"),
                         InstanceMethod<&Self::TransferOut>("transfer"), InstanceMethod<&Self::Send>("send"),
@@ -51,9 +54,42 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
   Napi::Value Add(const Napi::CallbackInfo& info) {
     const auto lock = Lock();
     Socket s{AddressOf(info)};
-    int result = Bind(s, info[3].As<Napi::Number>());
+    int result = OpenUdpSocket(s.fd, s.address, info[3].As<Napi::Number>(), Sharing::kNone);
     if (result == 0) result = SetGroupInterface(s.fd, s.isIpv6, info[4].As<Napi::Number>());
     return Keep(info.Env(), s, result);
+  }
+
+  // adopt(fd, address of 4 or 16 bytes, port, scope id, bufferBytes): 0 or -errno. Uses a duplicate of a socket that is
+  // bound to the address.
+  Napi::Value Adopt(const Napi::CallbackInfo& info) {
+    const auto lock = Lock();
+    Socket s{AddressOf(info, 1)};
+    s.fd = fcntl(info[0].As<Napi::Number>(), F_DUPFD_CLOEXEC, 0);
+    if (s.fd < 0) return Napi::Number::New(info.Env(), -errno);
+    const int bufferBytes = info[4].As<Napi::Number>();
+    SetReceiveBuffer(s.fd, bufferBytes);
+    SetSendBuffer(s.fd, bufferBytes);
+    return Keep(info.Env(), s, 0);
+  }
+
+  // addSender(address of 4 or 16 bytes, 0, scope id, bufferBytes, hasChecksum): the UDP port of a socket that only
+  // sends, or -errno
+  Napi::Value AddSender(const Napi::CallbackInfo& info) {
+    const auto lock = Lock();
+    Socket s{AddressOf(info)};
+    int result = OpenUdpSocket(s.fd, s.address, info[3].As<Napi::Number>(), Sharing::kNone);
+    if (result == 0 && AttachFilter(s.fd, kNothing) != 0) result = -errno;
+    if (result == 0 && !info[4].As<Napi::Boolean>()) result = SetChecksum(s.fd, s.isIpv6, Checksum::kZero);
+    sockaddr_in6 bound{};
+    socklen_t size = sizeof bound;
+    if (result == 0 && getsockname(s.fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) result = -errno;
+    if (result != 0) {
+      CloseFd(s.fd);
+      return Napi::Number::New(info.Env(), result);
+    }
+    s.port = PortOf(bound);
+    senders_.push_back(s);
+    return Napi::Number::New(info.Env(), s.port);
   }
 
   // joinGroup(group of 4 or 16 bytes, port, scope id, bufferBytes, ifindex): the file descriptor, or -errno. Groups
@@ -63,7 +99,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     Socket s{AddressOf(info)};
     s.isGroup = true;
     const int ifindex = info[4].As<Napi::Number>();
-    int result = Bind(s, info[3].As<Napi::Number>());
+    int result = OpenUdpSocket(s.fd, s.address, info[3].As<Napi::Number>(), Sharing::kGroup);
     if (result == 0) result = SetMembership(s.fd, info[0].As<Napi::Uint8Array>().Data(), s.isIpv6, ifindex, true);
     const int fd = s.fd;
     Keep(info.Env(), s, result);
@@ -94,30 +130,6 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
       CloseFd(s.fd);
     }
     return Napi::Number::New(env, result);
-  }
-
-  static int Bind(Socket& s, int bufferBytes) {
-    s.fd = socket(s.isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s.fd < 0) return -errno;
-    auto set = [&](int level, int option, int value) { return setsockopt(s.fd, level, option, &value, sizeof value); };
-    const bool isSet =
-        s.isIpv6 ? set(IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0 &&
-                       set(IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) == 0 &&
-                       set(IPPROTO_IPV6, IPV6_RECVTCLASS, 1) == 0 && set(IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1) == 0 &&
-                       // RoCE peers send no UDP checksum over IPv6 either, and the kernel would drop such datagrams
-                       set(IPPROTO_UDP, UDP_NO_CHECK6_RX, 1) == 0 &&
-                       // the address may still be tentative, during duplicate address detection
-                       set(IPPROTO_IPV6, kIpv6FreeBind, 1) == 0
-                 : set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0 && set(IPPROTO_IP, IP_RECVTOS, 1) == 0 &&
-                       set(IPPROTO_IP, IP_RECVTTL, 1) == 0;
-    if (!isSet) return -errno;
-    // it only counts, and emulated kernels (QEMU's user mode, gVisor) lack it
-    set(SOL_SOCKET, SO_RXQ_OVFL, 1);
-    // several programs may join one group
-    if (s.isGroup && set(SOL_SOCKET, SO_REUSEADDR, 1) != 0) return -errno;
-    SetReceiveBuffer(s.fd, bufferBytes);
-    SetSendBuffer(s.fd, bufferBytes);
-    return bind(s.fd, reinterpret_cast<sockaddr*>(&s.address), SizeOf(s.address)) == 0 ? 0 : -errno;
   }
 
   // supportsGso(): whether the kernel has UDP_SEGMENT and UDP_GRO
@@ -180,9 +192,14 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     return AddResult::kAdded;
   }
 
+  /// Returns the socket that sends from the source address and port of a frame. A card without senders writes the port
+  /// of the sockets that receive into all of its frames.
   const Socket* Owner(const Datagram& datagram) const {
+    const size_t bytes = datagram.isIpv6 ? 16 : 4;
+    for (const Socket& s : senders_)
+      if (s.port == datagram.sourcePort && HasIp(s.address, datagram.source, bytes)) return &s;
     for (const Socket& s : sockets_)
-      if (!s.isGroup && HasIp(s.address, datagram.source, datagram.isIpv6 ? 16 : 4)) return &s;
+      if (!s.isGroup && HasIp(s.address, datagram.source, bytes)) return &s;
     return nullptr;
   }
 
@@ -286,11 +303,15 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
   }
 
   void CloseAll() {
-    for (Socket& s : sockets_) CloseFd(s.fd);
-    sockets_.clear();
+    for (auto* sockets : {&sockets_, &senders_}) {
+      for (Socket& s : *sockets) CloseFd(s.fd);
+      sockets->clear();
+    }
   }
 
   std::vector<Socket> sockets_;
+  /// They send from other ports, and receive nothing.
+  std::vector<Socket> senders_;
   size_t turn_ = 0;
   const Socket* sending_ = nullptr;
   Socket* receiving_ = nullptr;

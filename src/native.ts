@@ -104,7 +104,19 @@ export interface NativeUdpSockets extends NativeFrameSocket {
    * @returns 0 or -errno
    */
   add(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
-  /** Closes the socket of a local address. Does nothing if there is none. */
+  /**
+   * Uses a duplicate of a UDP socket that is bound to a local address, with the options of one that `add` opens.
+   * @returns 0 or -errno
+   */
+  adopt(fd: number, address: Uint8Array, port: number, scopeId: number, bufferBytes: number): number;
+  /**
+   * Opens a socket that sends the frames with its source port.
+   * @param port 0: one that is free
+   * @param hasChecksum false: its datagrams have no UDP checksum, and must not be GSO bursts
+   * @returns the port, or -errno
+   */
+  addSender(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, hasChecksum: boolean): number;
+  /** Closes the socket of a local address. Does nothing if there is none. Senders stay. */
   remove(address: Uint8Array): void;
   /** Opens a socket that receives from a multicast group. @returns its file descriptor, or -errno */
   joinGroup(group: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
@@ -241,6 +253,74 @@ export interface NativeLibbpf {
   linkInfo(fd: number): { readonly programId: number; readonly ifindex: number } | undefined;
 }
 
+/** A message of a Unix socket. The receiver owns its file descriptors. */
+export interface UnixMessage {
+  readonly bytes: Uint8Array;
+  readonly fds: readonly number[];
+}
+
+/**
+ * Unix sockets that keep messages apart and carry file descriptors (unix(7)). None of the functions blocks. Names are
+ * abstract: they belong to the network namespace, and end with their socket.
+ */
+export interface NativeUnix {
+  /** Opens a listening socket. @returns its file descriptor, or -errno; -EADDRINUSE if the name is taken */
+  listen(name: string): number;
+  /** Connects to a listening socket. @returns a file descriptor, or -errno; -ECONNREFUSED if nobody has the name */
+  connect(name: string): number;
+  /** Accepts a connection. @returns its file descriptor, or -errno; -EAGAIN if there is none */
+  accept(fd: number): number;
+  /** Opens two sockets that are connected to each other. @returns their file descriptors, or -errno */
+  pair(): [number, number] | number;
+  /** Opens a socket that receives what it sends itself, in that order. @returns its file descriptor, or -errno */
+  queue(): number;
+  /** Returns process, user and group of the peer as they were when it connected or listened, or -errno. */
+  peer(fd: number): { readonly pid: number; readonly uid: number; readonly gid: number } | number;
+  /**
+   * Sends a message.
+   * @param fds at most 253; the peer receives duplicates
+   * @returns 0 or -errno; -EAGAIN if the peer has too many unread ones
+   */
+  send(fd: number, bytes: Uint8Array, fds: readonly number[]): number;
+  /**
+   * Takes the oldest message.
+   * @param peek the message also stays; its file descriptors are duplicates
+   * @returns undefined if the peer has closed; -errno, -EAGAIN if there is no message, -EMSGSIZE for one of more than
+   * 64 KiB, which is dropped
+   */
+  receive(fd: number, peek: boolean): UnixMessage | number | undefined;
+}
+
+/** UDP sockets that share one address and port (SO_REUSEPORT): a group. */
+export interface NativePorts {
+  /**
+   * Opens a socket in the group of an address and port, with the options of `NativeUdpSockets.add`. It must be of the
+   * same user as the others.
+   * @param receives false: it drops every datagram
+   * @returns its file descriptor, or -errno
+   */
+  member(
+    address: Uint8Array,
+    port: number,
+    scopeId: number,
+    bufferBytes: number,
+    ifindex: number,
+    receives: boolean,
+  ): number;
+  /** Says whether a socket can be bound to an address and port. @returns 0, or -errno */
+  isFree(address: Uint8Array, port: number, scopeId: number): number;
+  /**
+   * Sets the classic BPF program that returns, for the payload of a datagram, the index of the member that receives it.
+   * @param program two numbers for each instruction: `code << 16 | jt << 8 | jf`, and `k` (struct sock_filter)
+   * @returns 0 or -errno
+   */
+  steer(fd: number, program: Uint32Array): number;
+  /** Refuses later changes of the socket's filter and of the group's program by this socket. @returns 0 or -errno */
+  lock(fd: number): number;
+  /** Drops what the socket has received. */
+  drain(fd: number): void;
+}
+
 /**
  * The functions and classes of the addon. The thread that receives a file descriptor from a function here owns it:
  * `closeFd` closes it, or the end of the thread.
@@ -330,6 +410,8 @@ export interface NativeAddon {
    * @returns 0 or -errno; -ENAMETOOLONG if the path is empty or longer than 107 bytes
    */
   notify(path: string, text: string): number;
+  readonly unix: NativeUnix;
+  readonly ports: NativePorts;
   /** Opens a socket that sees the RoCEv2 frames of an interface, received and sent. @returns its fd, or -errno */
   tapOpen(ifindex: number): number;
   /**
