@@ -3,6 +3,7 @@
  * - `EINVAL`: the object is closed, or its state or the combination of values does not allow the call.
  * - `ENOMEM`: the card's memory, a table or a queue is full.
  * - `EBUSY`: the object is still in use; the message names its users.
+ * - `ENOSPC`: as many programs as possible use the address.
  * - `ENOENT`: the object to remove does not exist.
  * - `EMSGSIZE`: the message is longer than allowed.
  * - `EOPNOTSUPP`: the link, the host or the queue pair type does not support the operation.
@@ -22,6 +23,7 @@ export type ErrorCode =
   | 'EINVAL'
   | 'ENOMEM'
   | 'EBUSY'
+  | 'ENOSPC'
   | 'ENOENT'
   | 'EMSGSIZE'
   | 'EOPNOTSUPP'
@@ -87,6 +89,11 @@ export class VerbsError extends Error {
     super(`${code}: ${message}`, cause === undefined ? undefined : { cause });
     Object.assign(this, details);
   }
+}
+
+/** Returns the message of an error without the code in front of it. */
+export function textOf({ code, message }: VerbsError): string {
+  return message.slice(`${code}: `.length);
 }
 
 /** Calls of an id that are steps of others (`connect`, `listen`, `bind`, `send`), whose names replace theirs. */

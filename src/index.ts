@@ -72,6 +72,7 @@ export type {
   LinkFeatures,
   LinkInterface,
   Resolved,
+  SharedPort,
 } from './link/link.js';
 export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
 export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';

@@ -358,6 +358,14 @@ export class CmId extends Resource {
     const parameters = { ...(local as CmAddress), space: this.space, transport, backlog } as const;
     this.#listener = agent.listen(parameters, (event) => this.#onRequest(event));
     this.#connection.state = 'LISTENING';
+    try {
+      await agent.announced(this.#listener);
+    } catch (error) {
+      agent.unlisten(this.#listener);
+      this.#listener = 0;
+      if (this.state === 'LISTENING') this.#connection.state = 'BOUND';
+      throw error;
+    }
   }
 
   /**

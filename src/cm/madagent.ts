@@ -33,7 +33,7 @@ import { ErrorSockets } from './errorsockets.js';
 import { Inbox, type ReceivedMad, WAITING_MESSAGES } from './inbox.js';
 import { MadSendQueue } from './madsendqueue.js';
 import { partitionsOf } from './pkeys.js';
-import { SharedAddress } from './sharedaddress.js';
+import { type ReservedPort, SharedAddress } from './sharedaddress.js';
 
 /**
  * Receives for messages that arrive while the program keeps the event loop busy: one for each 32 KiB of the card's
@@ -66,7 +66,7 @@ function newMad(slot: number): WritableMad {
 interface Listening {
   readonly parameters: ListenParameters;
   readonly handler: EventHandler;
-  release(): void;
+  readonly port: ReservedPort;
 }
 
 /** Receives of a device: for the messages that wait, and for those that arrive. */
@@ -148,6 +148,7 @@ export class MadAgent extends Resource {
       device.paths.onRerouted = () => {
         for (const kept of agent.#keptDreqs.values()) kept.prepare();
       };
+      await device.link.sharedPort?.handleMads();
       device.on('event', ({ type }) => type === 'GID_CHANGE' && agent.#sharedAddress.onGids(gidsOf(device)));
       return agent;
     });
@@ -167,7 +168,7 @@ export class MadAgent extends Resource {
     // locally administered, so different from every assigned GUID
     guid[0] = 2;
     const { exports } = device.card;
-    this.#sharedAddress = new SharedAddress(device.link.names, gidsOf(device), exports.randomPsn());
+    this.#sharedAddress = new SharedAddress(device.link, gidsOf(device), exports.randomPsn());
     this.core = new CmCore({
       otherCards: this.#sharedAddress,
       partitions,
@@ -265,8 +266,8 @@ export class MadAgent extends Resource {
   listen(parameters: ListenParameters, handler: EventHandler): number {
     const handle = this.callCore((core) => core.listen(parameters));
     try {
-      const release = this.#sharedAddress.reservePort(parameters);
-      this.#listeners.set(handle, { parameters, handler, release });
+      const port = this.#sharedAddress.reservePort(parameters);
+      this.#listeners.set(handle, { parameters, handler, port });
       this.#inbox.countListener(parameters.space, parameters.port, 1);
       return handle;
     } catch (error) {
@@ -275,11 +276,16 @@ export class MadAgent extends Resource {
     }
   }
 
+  /** Resolves when requests to a listener reach the device. @throws VerbsError EADDRINUSE */
+  announced(handle: number): Promise<void> {
+    return this.#listeners.get(handle)?.port.isAnnounced ?? Promise.resolve();
+  }
+
   /** Removes a listener. */
   unlisten(handle: number): void {
     const listening = this.#listeners.get(handle);
     if (listening !== undefined) {
-      listening.release();
+      listening.port.release();
       this.#inbox.countListener(listening.parameters.space, listening.parameters.port, -1);
     }
     this.#listeners.delete(handle);

@@ -1,15 +1,18 @@
 /**
- * Addresses that several cards of a host share. Every card that has an address receives the messages to its queue pair
- * 1. Each message is for one of the cards, and the others must not refuse it. Cards publish what is theirs as names of
- * the host (Link.names): the ports that they listen on, and the first byte of the communication ids that they assign.
+ * Addresses that several cards of a host share. Each message to queue pair 1 of an address is for one of the cards. Two
+ * things say which: the port of a listener, and the first byte of the communication id that a card has assigned.
+ *
+ * Every card on a packet socket receives all messages, and must not refuse those that are for another one. So the cards
+ * publish what is theirs as names of the host (Link.names). On a shared port (Link.sharedPort) a card receives only its
+ * own messages, and the ports that it listens on are announced there as well.
  */
 
 import { gidAddress, gidBytes, gidText, isIpv4Mapped } from '../base/gid.js';
 import { VerbsError } from '../errors.js';
-import { bindFree, type HostNames } from '../link/link.js';
+import { bindFree, type HostNames, type Link, type SharedPort } from '../link/link.js';
 import type { ListenParameters } from './core/listeners.js';
 import type { OtherCards } from './core/othercards.js';
-import type { PortSpaceName } from './core/serviceid.js';
+import { type PortSpaceName, serviceId } from './core/serviceid.js';
 
 /** Unbinds a name. */
 type Release = () => void;
@@ -18,6 +21,16 @@ type Release = () => void;
 interface Reservation {
   readonly parameters: ListenParameters;
   readonly bound: Map<string, Release>;
+  /** By name, as `bound`. Each ends when the name is released. */
+  readonly announced: Map<string, Promise<Release>>;
+}
+
+/** A reserved port. */
+export interface ReservedPort {
+  /** Releases the port. A second call does nothing. */
+  readonly release: Release;
+  /** Settled when requests to the port reach this card. Rejects with VerbsError EADDRINUSE. */
+  readonly isAnnounced: Promise<void>;
 }
 
 const PREFIXES = 256;
@@ -25,22 +38,37 @@ const prefixName = (prefix: number) => `cm/id/${prefix}`;
 /** Returns the name of the host that a listener's port is on an address. */
 export const serviceName = (space: PortSpaceName, port: number, gid: string) => `cm/${space}/${port}/${gidText(gid)}`;
 
+/** Ends an announcement, when it has begun. */
+function withdraw({ announced }: Reservation, name: string): void {
+  announced.get(name)?.then(
+    (release) => release(),
+    () => {},
+  );
+  announced.delete(name);
+}
+
 /** The MAD agent of a device has one. */
 export class SharedAddress implements OtherCards {
   readonly commIdPrefix: number | undefined;
   readonly #names: HostNames | undefined;
+  readonly #port: SharedPort | undefined;
   readonly #releasePrefix: Release | undefined;
   readonly #reservations = new Set<Reservation>();
   #gids: readonly string[];
 
   /**
-   * @param names names of the device's link; undefined: there are no other cards
+   * @param link the device's; without `names` there are no other cards
    * @param gids GIDs of the device, as text
    * @param start a random number: ids that begin with the same byte everywhere could be guessed more easily
    */
-  constructor(names: HostNames | undefined, gids: readonly string[], start: number) {
+  constructor({ names, sharedPort }: Pick<Link, 'names' | 'sharedPort'>, gids: readonly string[], start: number) {
     this.#names = names;
+    this.#port = sharedPort;
     this.#gids = gids;
+    if (sharedPort !== undefined) {
+      this.commIdPrefix = sharedPort.slot;
+      return;
+    }
     const prefix = names && bindFree(names, PREFIXES, start, prefixName);
     this.commIdPrefix = prefix?.number;
     this.#releasePrefix = prefix?.release;
@@ -59,11 +87,10 @@ export class SharedAddress implements OtherCards {
 
   /**
    * Reserves a listener's port on all addresses that it covers.
-   * @returns a function that releases the port
    * @throws VerbsError EADDRINUSE when another card has the port on one of the addresses; nothing is reserved then
    */
-  reservePort(parameters: ListenParameters): Release {
-    const service: Reservation = { parameters, bound: new Map() };
+  reservePort(parameters: ListenParameters): ReservedPort {
+    const service: Reservation = { parameters, bound: new Map(), announced: new Map() };
     this.#reservations.add(service);
     const taken = this.#bindNames(service);
     if (taken !== undefined) {
@@ -74,7 +101,9 @@ export class SharedAddress implements OtherCards {
         `rdma_cm port ${port} (${space}) of ${gidAddress(taken)} has a listener already, of another device on this host`,
       );
     }
-    return () => this.#release(service);
+    const isAnnounced = Promise.all(service.announced.values()).then(() => {});
+    isAnnounced.catch(() => {});
+    return { release: () => this.#release(service), isAnnounced };
   }
 
   /** The addresses of the device have changed. A port that another card has on a new address stays with that card. */
@@ -86,6 +115,7 @@ export class SharedAddress implements OtherCards {
         if (wanted.has(name)) continue;
         release();
         service.bound.delete(name);
+        withdraw(service, name);
       }
       this.#bindNames(service);
     }
@@ -101,6 +131,7 @@ export class SharedAddress implements OtherCards {
     this.#reservations.delete(service);
     for (const release of service.bound.values()) release();
     service.bound.clear();
+    for (const name of service.announced.keys()) withdraw(service, name);
   }
 
   /** Binds the names that are not bound yet. @returns an address on which another card has the port */
@@ -109,10 +140,22 @@ export class SharedAddress implements OtherCards {
     for (const [name, gid] of this.#namesOf(service)) {
       if (service.bound.has(name)) continue;
       const release = this.#names?.bind(name);
-      if (release !== undefined) service.bound.set(name, release);
-      else if (this.#names !== undefined) taken = gid;
+      if (release !== undefined) {
+        service.bound.set(name, release);
+        this.#announce(service, name, gid);
+      } else if (this.#names !== undefined) {
+        taken = gid;
+      }
     }
     return taken;
+  }
+
+  #announce({ parameters: { space, port }, announced }: Reservation, name: string, gid: string): void {
+    const announcing = this.#port?.listen(serviceId(space, port), gidAddress(gid));
+    if (announcing === undefined) return;
+    announced.set(name, announcing);
+    // The first ones are reported by `isAnnounced`. A port that another card has on a new address stays with that card.
+    announcing.catch(() => {});
   }
 
   /** Returns the names of a listener, each with its GID. */

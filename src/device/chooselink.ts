@@ -1,10 +1,12 @@
 /** Chooses the link of a device. */
 import { readFileSync } from 'node:fs';
+import { textOf, VerbsError } from '../errors.js';
+import { ROCE_PORT } from '../link/headers.js';
 import { firstUsable, type HostInterface, interfaceByAddress, interfaceByName } from '../link/interfaces.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub, memoryLink } from '../link/memory/link.js';
 import { PacketLink } from '../link/packet.js';
-import { UdpLink } from '../link/udp.js';
+import { UdpLink, type UdpLinkOptions } from '../link/udp.js';
 import { libbpfMissing } from '../link/xdp/libbpf.js';
 import { XdpLink, type XdpOptions } from '../link/xdp/link.js';
 import { programMissing } from '../link/xdp/program.js';
@@ -26,6 +28,11 @@ export interface LinkChoice {
   readonly flowSteering?: boolean;
   /** Options of the `xdp` link. */
   readonly xdp?: XdpOptions;
+  /**
+   * Whether the `udp` link shares its addresses with other programs, through the broker. Without a broker it does not,
+   * and the notes say why.
+   */
+  readonly broker?: boolean;
 }
 
 /** A link, and why it was chosen. */
@@ -34,6 +41,9 @@ export interface ChosenLink {
   /** The choices and their reasons, for people to read. */
   readonly notes: readonly string[];
 }
+
+/** Codes of `BrokerClient.join` that leave a port of its own. */
+const NO_BROKER: readonly string[] = ['EOPNOTSUPP', 'EPERM', 'ETIMEDOUT'];
 
 let commonHub: MemoryHub | undefined;
 
@@ -63,7 +73,7 @@ const CAP = { NET_ADMIN: 12n, NET_RAW: 13n, SYS_ADMIN: 21n, BPF: 39n } as const;
  * Opens a link on a network interface of this host.
  * @throws VerbsError ENODEV, EADDRNOTAVAIL, EADDRINUSE, EPERM, EOPNOTSUPP from the link
  */
-export function openHostLink(choice: LinkChoice): ChosenLink {
+export async function openHostLink(choice: LinkChoice): Promise<ChosenLink> {
   const notes: string[] = [];
   const iface = chooseInterface(choice, notes);
   const {
@@ -73,10 +83,28 @@ export function openHostLink(choice: LinkChoice): ChosenLink {
   } = choice;
   const where = { interface: iface.name, ...(addresses && { addresses }) };
   const kind = choice.kind ?? choosePreferred(iface, notes);
-  if (kind === 'udp') return { link: UdpLink.open(where), notes };
+  if (kind === 'udp') return { link: choice.broker ? await openShared(where, notes) : UdpLink.open(where), notes };
   const link =
     kind === 'packet' ? PacketLink.open({ ...where, flowSteering }) : XdpLink.open({ ...where, ...choice.xdp });
   return { link, notes };
+}
+
+/** Opens a udp link whose port other programs share, or one of its own where there is no broker. */
+async function openShared(where: UdpLinkOptions, notes: string[]): Promise<UdpLink> {
+  try {
+    const link = await UdpLink.openShared(where);
+    notes.push(`UDP port ${ROCE_PORT} is shared with other programs: slot ${link.sharedPort?.slot} of the broker`);
+    return link;
+  } catch (error) {
+    if (!(error instanceof VerbsError && NO_BROKER.includes(error.code))) throw error;
+    notes.push(`UDP port ${ROCE_PORT} is not shared with other programs: ${textOf(error)}`);
+    try {
+      return UdpLink.open(where);
+    } catch (taken) {
+      if (!(taken instanceof VerbsError) || taken.code !== 'EADDRINUSE') throw taken;
+      throw new VerbsError('EADDRINUSE', `${textOf(taken)}; the broker does not help: ${textOf(error)}`);
+    }
+  }
 }
 
 function choosePreferred(iface: HostInterface, notes: string[]): PreferredKind {

@@ -105,6 +105,32 @@ export interface HostNames {
 }
 
 /**
+ * The port of addresses that several programs of the host share: each receives the packets to its own queue pairs
+ * (`LinkFeatures.flowSteering`), and of the messages to queue pair 1 those that are for it.
+ */
+export interface SharedPort {
+  /** First byte of the communication ids that the card assigns: answers to them reach it. 1 to 255. */
+  readonly slot: number;
+  /**
+   * Called when the port is lost, with the reason: the link is closed then, because its sockets may receive what is for
+   * another program.
+   */
+  onLost: (reason: string) => void;
+  /**
+   * The card handles messages to queue pair 1 from now on, among them those that are for none of the programs, which it
+   * refuses.
+   * @throws VerbsError
+   */
+  handleMads(): Promise<void>;
+  /**
+   * Requests of the CM for a service on an address reach the card from now on.
+   * @returns ends that
+   * @throws VerbsError EADDRINUSE if another program listens there
+   */
+  listen(serviceId: bigint, address: string): Promise<() => void>;
+}
+
+/**
  * Binds the first of `count` numbered names that is free, from number `start` on.
  * @returns the number, and what releases the name; undefined if all are bound
  */
@@ -154,6 +180,8 @@ export interface Link extends FrameMover {
   readonly interface: LinkInterface;
   /** Names that are unique among the cards of the interface. A link without them shares its addresses with no other. */
   readonly names?: HostNames | undefined;
+  /** The port of its addresses, if other programs share it. */
+  readonly sharedPort?: SharedPort | undefined;
   /**
    * Prepares what takes long, while the card is made. `openDevice` calls it once, before `attach`, but not for a link
    * inside a wrapper.
@@ -208,6 +236,15 @@ export interface Link extends FrameMover {
    * @throws VerbsError with the kernel's reason
    */
   joinGroup?(group: string): void;
+  /**
+   * Returns the UDP source port of packets to one of the programs that share the peer's address: another one for each
+   * of them, because GRO joins packets of one source port, and gives them as a whole to one program. A link without
+   * this method leaves the port to the card.
+   * @param source local address that the packets come from
+   * @param program number of the program (`SharedPort.slot`), 0 for one that shares its address with none; `any` for
+   * packets that may be for different ones: they must not be GSO bursts
+   */
+  sourcePortTo?(source: string, program: number | 'any'): number;
   /** Leaves a multicast group. Does nothing if the link has not joined. */
   leaveGroup?(group: string): void;
   /**

@@ -13,6 +13,7 @@ import {
   type LinkFeatures,
   type LinkInterface,
   type Resolved,
+  type SharedPort,
 } from './link.js';
 
 /** A link around another link. */
@@ -81,6 +82,14 @@ export abstract class LinkWrapper implements Link {
 
   get names(): HostNames | undefined {
     return this.inner.names;
+  }
+
+  get sharedPort(): SharedPort | undefined {
+    return this.inner.sharedPort;
+  }
+
+  get sourcePortTo(): Link['sourcePortTo'] {
+    return this.inner.sourcePortTo && ((source, program) => this.inner.sourcePortTo?.(source, program) ?? 0);
   }
 
   watchInterface(onChange: () => void): void {

@@ -79,6 +79,12 @@ export interface OpenOptions {
    * queue pair at all are not counted (`drop_qpn`) if the kernel holds them back. Link `packet` only. Default false.
    */
   readonly flowSteering?: boolean;
+  /**
+   * Whether the `udp` link shares its addresses with the other programs of this host, through the broker, which is
+   * started if there is none (`wasm-roce broker`). The device's notes say what came of it. Default: the environment
+   * variable WASM_ROCE_BROKER, which is `on` or `off`; `off` without it.
+   */
+  readonly broker?: boolean;
   /** Options of the `xdp` link: queues, mode, zero copy, busy polling. */
   readonly xdp?: XdpOptions;
   /**
@@ -144,6 +150,8 @@ const DECISIONS = 1024;
 /** About the time that it takes to wake a thread (µs). */
 const DEFAULT_SPIN_US = 50;
 /** Room for packet slots (small ones, see receiveSlots) and tables, and some for the application. */
+/** Environment variable with the default of the option `broker`. */
+const BROKER_VARIABLE = 'WASM_ROCE_BROKER';
 const MIN_MEMORY_BYTES = 8 * 2 ** 20;
 /** Checks the size of a card's memory. @throws TypeError, RangeError */
 export const checkMemoryBytes = (name: string, value: unknown): number =>
@@ -190,6 +198,7 @@ const CHECKS: Checks<OpenOptions> = {
       throw invalidValue(`${name} is ${show(link)}, must be 'packet', 'udp', 'xdp', 'memory' or a link`);
   },
   flowSteering: checkBoolean,
+  broker: checkBoolean,
   xdp: nested(XDP_CHECKS),
   hub: instanceOf(() => MemoryHub, 'made by createMemoryHub'),
   pcap: (name, pcap) => {
@@ -316,9 +325,17 @@ async function chooseLink(options: OpenOptions): Promise<ChosenLink> {
     ...(link && { kind: link }),
     ...(options.flowSteering && { flowSteering: true }),
     ...(options.xdp && { xdp: options.xdp }),
+    broker: options.broker ?? usesBroker(),
     ...(options.interface !== undefined && { interface: options.interface }),
     ...(options.addresses && { addresses: options.addresses }),
   });
+}
+
+/** @throws TypeError */
+function usesBroker(): boolean {
+  const value = process.env[BROKER_VARIABLE] ?? 'off';
+  if (value !== 'on' && value !== 'off') throw invalidValue(`${BROKER_VARIABLE} is '${value}', must be on or off`);
+  return value === 'on';
 }
 
 function wrapped(link: Link, wrap: (link: Link) => Link): Link {

@@ -21,7 +21,7 @@ test('each card has a first byte of its communication ids that no other card has
     },
     isBound: (name) => bound.has(name),
   };
-  const cards = [77, 255, 255].map((start) => new SharedAddress(names, [], start));
+  const cards = [77, 255, 255].map((start) => new SharedAddress({ names }, [], start));
   expect(cards.map(({ commIdPrefix }) => commIdPrefix)).toEqual([77, 255, 0]);
   expect(cards[0]?.ownsCommId(0xff00_0001)).toBe(true);
   cards[1]?.close();

@@ -18,9 +18,13 @@ test('an unknown name and an address without a route are refused', async () => {
   await expect(addressTowards('0.0.0.0.0')).rejects.toMatchObject({ code: 'EHOSTUNREACH' });
 });
 
-testIf(addonPrivilege(), 'the device is on the interface of that address, on loopback with this address alone', () => {
-  const { link, notes } = openHostLink({ kind: 'udp', towards: { peer: 'localhost', from: '127.47.92.1' } });
-  expect(link.interface).toMatchObject({ name: 'lo', addresses: ['127.47.92.1'] });
-  expect(notes).toEqual(['interface lo, by which localhost is reached']);
-  link.close();
-});
+testIf(
+  addonPrivilege(),
+  'the device is on the interface of that address, on loopback with this address alone',
+  async () => {
+    const { link, notes } = await openHostLink({ kind: 'udp', towards: { peer: 'localhost', from: '127.47.92.1' } });
+    expect(link.interface).toMatchObject({ name: 'lo', addresses: ['127.47.92.1'] });
+    expect(notes).toEqual(['interface lo, by which localhost is reached']);
+    link.close();
+  },
+);

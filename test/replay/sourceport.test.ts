@@ -1,7 +1,7 @@
 // The UDP source port of connections of Linux (its rule for RoCEv2), by which routers choose among equal-cost paths.
 import { expect, test } from 'vitest';
 import { decode } from '../../src/probe/packet/decode.js';
-import { udpSourcePort } from '../../src/verbs/address/resolvedaddress.js';
+import { udpSourcePort } from '../../src/verbs/address/sourceport.js';
 import { CAPTURES, roceFrames } from '../kit/fixtures.js';
 import { conversations } from './conversation.js';
 

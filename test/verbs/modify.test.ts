@@ -1,7 +1,8 @@
 // modify follows the table of transitions, and its error names every attribute at fault.
 import { expect, test } from 'vitest';
 import { createMemoryHub, type QpAttributes } from '../../src/index.js';
-import { maxPathMtu, udpSourcePort } from '../../src/verbs/address/resolvedaddress.js';
+import { maxPathMtu } from '../../src/verbs/address/resolvedaddress.js';
+import { udpSourcePort } from '../../src/verbs/address/sourceport.js';
 import { connectedPair, endOn, openOn } from './pair.js';
 
 async function twoEnds() {

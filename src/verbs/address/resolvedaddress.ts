@@ -232,21 +232,6 @@ async function resolveDestination(destination: string, source: string, link: Lin
   return isMulticast(bytes) ? { destMac: multicastMac(bytes) } : link.resolve(destination, source);
 }
 
-/**
- * Returns the UDP source port of a connection: stable, and spread over 0xC000..0xFFFF for equal-cost multipath. It
- * follows from the flow label, or from both queue pair numbers if the label is 0, as in Linux (rdma_get_udp_sport).
- */
-export function udpSourcePort(flowLabel: number, localQpn: number, remoteQpn: number): number {
-  let label = flowLabel & 0xfffff;
-  if (label === 0) {
-    let mixed = BigInt(localQpn) * BigInt(remoteQpn);
-    mixed ^= mixed >> 20n;
-    mixed ^= mixed >> 40n;
-    label = Number(mixed & 0xfffffn);
-  }
-  return ((label & 0x3fff) ^ ((label >>> 14) & 0x3f)) | 0xc000;
-}
-
 /** Returns the largest path MTU that fits IP packets of `ipMtu` bytes; 0 = not even 256. Same rule as Linux rxe. */
 export function maxPathMtu(ipMtu: number): number {
   for (let mtu = LIMITS.maxMtu; mtu >= 256; mtu /= 2) if (mtu <= ipMtu - 80) return mtu;

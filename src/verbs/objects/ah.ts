@@ -2,7 +2,8 @@
 
 import type { WaitOptions } from '../../base/waiting.js';
 import { invalidValue, VerbsError } from '../../errors.js';
-import { type AhAttr, maxPathMtu, ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
+import { type AhAttr, maxPathMtu, ResolvedAddress } from '../address/resolvedaddress.js';
+import { sourcePortOf } from '../address/sourceport.js';
 import type { Description } from '../diagnose/describe.js';
 import type { DeviceBase } from './devicebase.js';
 import type { Domain } from './domain.js';
@@ -26,6 +27,10 @@ export class AddressHandle extends Resource {
   /** Largest payload of a datagram to this address, in bytes: the path MTU. */
   readonly maxMessage: number;
   readonly #handle: number;
+  /** Handles for the same destination with another UDP source port, by port. */
+  #byPort: Map<number, number> | undefined;
+  /** The handle of the last datagram: most go to the same queue pair. */
+  #last = { qpn: -1, handle: 0 };
   readonly #pathNumber: number;
   #address: ResolvedAddress;
   readonly #pd: Domain;
@@ -39,13 +44,11 @@ export class AddressHandle extends Resource {
     super([pd]);
     this.#pd = pd;
     this.#address = address;
-    const { card, paths } = pd.device;
+    const { paths } = pd.device;
     const { activeMtu } = pd.device.queryPort();
     this.label = address.destination;
     this.maxMessage = Math.min(activeMtu, address.pathMtu === undefined ? activeMtu : maxPathMtu(address.pathMtu));
-    this.#write();
-    this.#handle = card.exports.ahCreate(pd.handle);
-    if (this.#handle === 0) throw new VerbsError('ENOMEM', 'no memory for an address handle');
+    this.#handle = this.#create(sourcePortOf(pd.device.link, address, 0, 0));
     this.addToParents();
     this.#pathNumber = paths.add(this);
   }
@@ -57,18 +60,42 @@ export class AddressHandle extends Resource {
 
   /** @internal */
   reroute(address: ResolvedAddress): void {
-    const { card } = this.pd.device;
+    const { card, link } = this.pd.device;
     this.#address = address;
     card.exclusively(() => {
-      this.#write();
+      // Without queue pair numbers, the source port follows from the flow label alone, as in Linux.
+      address.write(card, sourcePortOf(link, address, 0, 0));
       card.exports.ahReroute(this.#handle);
+      for (const [port, handle] of this.#byPort ?? []) {
+        address.write(card, port);
+        card.exports.ahReroute(handle);
+      }
     });
   }
 
-  /** Without queue pair numbers, the source port follows from the flow label alone, as in Linux. */
-  #write(): void {
-    const { card, link } = this.pd.device;
-    this.#address.write(card, link.features.sourcePort || udpSourcePort(this.#address.flowLabel, 0, 0));
+  #create(sourcePort: number): number {
+    const { card } = this.pd.device;
+    this.#address.write(card, sourcePort);
+    const handle = card.exports.ahCreate(this.pd.handle);
+    if (handle === 0) throw new VerbsError('ENOMEM', 'no memory for an address handle');
+    return handle;
+  }
+
+  /** Returns the card's handle with the source port for a queue pair. */
+  #handleTo(remoteQpn: number): number {
+    if (remoteQpn !== this.#last.qpn) this.#last = { qpn: remoteQpn, handle: this.#handleBy(remoteQpn) };
+    return this.#last.handle;
+  }
+
+  #handleBy(remoteQpn: number): number {
+    const { link } = this.#pd.device;
+    if (link.sourcePortTo === undefined) return this.#handle;
+    const port = sourcePortOf(link, this.#address, 0, remoteQpn);
+    if (port === sourcePortOf(link, this.#address, 0, 0)) return this.#handle;
+    this.#byPort ??= new Map();
+    const handle = this.#byPort.get(port) ?? this.#create(port);
+    this.#byPort.set(port, handle);
+    return handle;
   }
 
   /** @internal Whether a value is an address handle, and not merely an object like one. */
@@ -79,12 +106,13 @@ export class AddressHandle extends Resource {
   /**
    * @internal Returns the card's handle of an address handle, for a datagram of a queue. Reads nothing that a program
    * can replace.
-   * @throws TypeError in another domain than the queue's; VerbsError EINVAL after close
+   * @param remoteQpn the destination queue pair; 0: the source port of the frame is set apart
+   * @throws TypeError in another domain than the queue's; VerbsError EINVAL after close, ENOMEM
    */
-  static handleFor(ah: AddressHandle, queue: { readonly pd: Domain; toString(): string }): number {
+  static handleFor(ah: AddressHandle, queue: { readonly pd: Domain; toString(): string }, remoteQpn: number): number {
     Resource.prototype.assertOpen.call(ah);
     if (ah.#pd !== queue.pd) throw invalidValue(`ah belongs to ${ah.#pd}, ${queue} to ${queue.pd}`);
-    return ah.#handle;
+    return ah.#handleTo(remoteQpn);
   }
 
   /** @internal */
@@ -95,8 +123,17 @@ export class AddressHandle extends Resource {
 
   /** @internal */
   protected free(): void {
-    const refused = this.pd.device.card.exports.ahDestroy(this.#handle);
-    if (refused !== 0) throw new VerbsError('EBUSY', `${this} is in use: a datagram to it has not been sent yet`);
+    const { exports } = this.pd.device.card;
+    const destroy = (handle: number) => {
+      if (exports.ahDestroy(handle) !== 0)
+        throw new VerbsError('EBUSY', `${this} is in use: a datagram to it has not been sent yet`);
+    };
+    for (const [port, handle] of this.#byPort ?? []) {
+      destroy(handle);
+      this.#byPort?.delete(port);
+    }
+    this.#last = { qpn: -1, handle: 0 };
+    destroy(this.#handle);
     this.pd.device.paths.remove(this.#pathNumber);
   }
 }

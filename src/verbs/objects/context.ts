@@ -87,6 +87,7 @@ export class Context extends DeviceBase {
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
     link.watchInterface?.(() => this.#onInterfaceChange());
+    if (link.sharedPort) link.sharedPort.onLost = (reason) => this.#onFailure(reason);
     this.paths.onUnreachable = (destination, error) => warnOfNoNeighbour(this, destination, error);
     this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
     engine.schedule();

@@ -6,7 +6,8 @@ import { checkWait, type WaitOptions } from '../../base/waiting.js';
 import { Errno, GSI, LIMITS, nameOf, PeerSign, QpAttr, QpState, QpType } from '../../device/codes.js';
 import { qpnText } from '../../device/decode.js';
 import { VerbsError } from '../../errors.js';
-import { checkPathMtu, type ResolvedAddress, udpSourcePort } from '../address/resolvedaddress.js';
+import { checkPathMtu, type ResolvedAddress } from '../address/resolvedaddress.js';
+import { sourcePortOf } from '../address/sourceport.js';
 import { type Counters, readCounter, readCounters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
 import type { FailureContext } from '../diagnose/explain.js';
@@ -285,7 +286,7 @@ export class Qp extends Resource {
     const { exports, bytes } = this.device.card;
     const at = exports.scratch();
     bytes.set(message, at);
-    const handle = AddressHandle.handleFor(ah, this);
+    const handle = AddressHandle.handleFor(ah, this, 0);
     const { length: size } = message;
     const length = exports.qpWriteDatagram(this.#handle, handle, pkeyIndex, qpn, qkey, size, sourcePort);
     const frame = at + DATAGRAM_FRAME;
@@ -544,8 +545,7 @@ export class Qp extends Resource {
       checkPathMtu(device.queryPort(), attributes.pathMtu, address ?? this.#address);
     let mask = writeAttributes(card, attributes);
     if (address !== undefined) {
-      const fixed = device.link.features.sourcePort;
-      address.write(card, fixed || udpSourcePort(address.flowLabel, this.qpNum, destQpNum));
+      address.write(card, sourcePortOf(device.link, address, this.qpNum, destQpNum));
       mask |= 1 << QpAttr.AV;
     }
     const refused = card.exports.qpModify(this.#handle, mask);
@@ -571,8 +571,7 @@ export class Qp extends Resource {
     const { card, link } = this.device;
     this.#address = address;
     card.exclusively(() => {
-      const port = link.features.sourcePort || udpSourcePort(address.flowLabel, this.qpNum, this.#destQpNum);
-      address.write(card, port);
+      address.write(card, sourcePortOf(link, address, this.qpNum, this.#destQpNum));
       card.exports.qpReroute(this.#handle);
     });
   }

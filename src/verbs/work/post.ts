@@ -229,7 +229,7 @@ export function postSend(card: Card, queues: WorkQueues, request: SendWr): void 
     throw outOfRange(`sgList of ${opcode} has ${total} bytes, must have 8 for the original value`);
   if ((fields & EIGHT_BYTES) !== 0 && total !== 8)
     throw outOfRange(`sgList of ${opcode} has ${total} bytes, must have 8`);
-  const ahHandle = ah === undefined ? 0 : datagramHandle(ah, queues, opcode, total);
+  const ahHandle = ah === undefined ? 0 : datagramHandle(ah, remoteQpn, queues, opcode, total);
   if (!exports.sqBegin(handle, wrId, form.code, flags)) throw beginError(card, queues, 'send', queues.maxSendWr);
   if (inline) {
     copyInline(card, exports.sqInline(handle, total), bytes, total, elements);
@@ -378,8 +378,14 @@ function checkQpn(remoteQpn: unknown): number {
 }
 
 /** Checks the destination and length of a datagram, which is one packet. @returns the destination's handle */
-function datagramHandle(ah: AddressHandle, queues: WorkQueues, opcode: string, total: number): number {
-  const handle = AddressHandle.handleFor(ah, queues);
+function datagramHandle(
+  ah: AddressHandle,
+  remoteQpn: number,
+  queues: WorkQueues,
+  opcode: string,
+  total: number,
+): number {
+  const handle = AddressHandle.handleFor(ah, queues, remoteQpn);
   if (total > ah.maxMessage)
     throw new VerbsError(
       'EMSGSIZE',

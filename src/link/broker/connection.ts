@@ -1,0 +1,105 @@
+/** A connection between the broker and a program: JSON messages with file descriptors. */
+import { constants } from 'node:os';
+import { type NativePoller, native, type UnixMessage } from '../../native.js';
+
+/** A process at the other end, as the kernel knows it (SO_PEERCRED). */
+export interface PeerProcess {
+  readonly pid: number;
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** A message: an object of JSON. */
+export type Message = Readonly<Record<string, unknown>>;
+
+/** Receives what happens on a connection. */
+export interface ConnectionEvents {
+  /** @param fds the receiver owns them */
+  onMessage(message: Message, fds: readonly number[]): void;
+  /** The peer has closed the connection, or has sent what is no message. The connection is closed. */
+  onEnd(): void;
+}
+
+/** Messages that are taken before other events of the loop have their turn. */
+const BATCH = 64;
+const NO_PEER: PeerProcess = { pid: 0, uid: -1, gid: -1 };
+const NO_MESSAGE: UnixMessage = { bytes: new Uint8Array(0), fds: [] };
+
+/** See the head of this file. Messages arrive from the next turn of the event loop on. */
+export class BrokerConnection {
+  readonly peer: PeerProcess;
+  readonly #fd: number;
+  /** May be replaced at any time. */
+  events: ConnectionEvents;
+  readonly #poller: NativePoller;
+  #keepsAlive = false;
+  #isClosed = false;
+
+  /** @param fd a connected socket, which the connection owns */
+  constructor(fd: number, events: ConnectionEvents) {
+    this.#fd = fd;
+    this.events = events;
+    const peer = native().unix.peer(fd);
+    this.peer = typeof peer === 'number' ? NO_PEER : peer;
+    this.#poller = new (native().Poller)(() => this.#onReadable());
+    this.#poller.open([fd]);
+    this.#wait();
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Whether the connection keeps the process running. Default: false. */
+  set keepsAlive(value: boolean) {
+    this.#keepsAlive = value;
+    if (!this.#isClosed) this.#wait();
+  }
+
+  /** Sends a message. @returns false if it cannot be delivered: the peer has gone, or does not read */
+  send(message: Message, fds: readonly number[] = []): boolean {
+    return !this.#isClosed && native().unix.send(this.#fd, Buffer.from(JSON.stringify(message)), fds) === 0;
+  }
+
+  /** Closes the connection, without an event. A second call does nothing. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#poller.close();
+    native().closeFd(this.#fd);
+  }
+
+  #wait(): void {
+    this.#poller.start(-1, this.#keepsAlive);
+  }
+
+  #onReadable(): void {
+    for (let n = 0; n < BATCH && !this.#isClosed; n++) {
+      const received = native().unix.receive(this.#fd, false);
+      if (received === -constants.errno.EAGAIN) break;
+      const { bytes, fds } = typeof received === 'object' ? received : NO_MESSAGE;
+      const message = parse(bytes);
+      if (message !== undefined) {
+        this.events.onMessage(message, fds);
+        continue;
+      }
+      for (const fd of fds) native().closeFd(fd);
+      this.#end();
+    }
+    if (!this.#isClosed) this.#wait();
+  }
+
+  #end(): void {
+    this.close();
+    this.events.onEnd();
+  }
+}
+
+function parse(bytes: Uint8Array): Message | undefined {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(bytes).toString());
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Message) : undefined;
+  } catch {
+    return undefined;
+  }
+}
