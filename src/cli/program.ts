@@ -42,6 +42,7 @@ const MODULES: readonly CommandModule[] = [
     names: ['nvme-target', 'nvme'],
     load: async () => (await import('./nvme/command.js')).nvmeCommands,
   },
+  { section: SERVICES, names: ['broker'], load: async () => (await import('./broker.js')).brokerCommand },
   { section: SERVICES, names: ['valkey-proxy'], load: async () => (await import('./valkey.js')).valkeyCommand },
   {
     section: OF_RDMA_CORE,

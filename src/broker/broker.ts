@@ -1,0 +1,460 @@
+/**
+ * The broker of a network namespace: the programs of one address share its UDP port 4791. The broker opens the sockets,
+ * lends one for each address to each device, and tells the kernel which socket receives a packet (steering.ts). No
+ * packet passes through the broker. When it ends, the sockets stay with the programs (vault.ts), which start another.
+ */
+import { randomBytes, randomInt } from 'node:crypto';
+import { ipBytes } from '../base/address.js';
+import { clearInterval, clearTimeout, performance, setInterval, setTimeout, sleep } from '../base/timers.js';
+import { VerbsError } from '../errors.js';
+import { BrokerConnection, type Message, type PeerProcess } from '../link/broker/connection.js';
+import {
+  addressesIn,
+  addressIn,
+  addressKey,
+  BROKER_NAME,
+  errorMessage,
+  type HostAddress,
+  PROTOCOL_VERSION,
+  serviceIn,
+} from '../link/broker/protocol.js';
+import { errnoError, errnoName } from '../link/errno.js';
+import { ROCE_PORT } from '../link/headers.js';
+import { type NativePoller, native } from '../native.js';
+import { type Member, PortGroup } from './portgroup.js';
+import { Program } from './program.js';
+import { MAX_SERVICES } from './steering.js';
+import { type Entry, Vault } from './vault.js';
+
+/** Options of `Broker.open`. */
+export interface BrokerOptions {
+  /** The broker ends when it has had no program for so long (ms). Default: never. */
+  readonly idleMs?: number;
+  /** Says whether a process may use the sockets. Default: those of the broker's user, and of root. */
+  readonly admits?: (peer: PeerProcess) => boolean;
+  /** Is told what happens, for people to read. */
+  readonly log?: (line: string) => void;
+}
+
+/** Slots of programs: 1 to 255. Queue pair numbers of devices without a broker begin with 0. */
+const SLOTS = 255;
+/** Connections that have not joined: others are not accepted until one of them has. */
+const MAX_STRANGERS = 64;
+/** Time that a connection has to join (ms). */
+const JOIN_MS = 5000;
+/** Time that the programs of an earlier broker have to find this one (ms). */
+const TAKEOVER_MS = 3000;
+const RETRY_MS = 20;
+/** A program may have detached the steering of its group: it is set again every so often (ms). */
+const RESTEER_MS = 1000;
+
+/** The vault's description of a socket. */
+type Kept =
+  | { readonly kind: 'lease'; readonly slot: number; readonly secret: string }
+  | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly slot: number };
+
+const own = process.getuid?.() ?? 0;
+
+/** See the head of this file. */
+export class Broker {
+  /** Resolved when the broker has ended. */
+  readonly closed: Promise<void>;
+  readonly #listener: number;
+  readonly #poller: NativePoller;
+  readonly #admits: (peer: PeerProcess) => boolean;
+  readonly #log: (line: string) => void;
+  readonly #idleMs: number | undefined;
+  readonly #startedAt = performance.now();
+  readonly #strangers = new Set<BrokerConnection>();
+  /** By secret. */
+  readonly #programs = new Map<string, Program>();
+  readonly #groups = new Map<string, PortGroup>();
+  #vault: Vault<Kept> | undefined;
+  /** Random at first: programs of the earlier broker may have the lowest slots. */
+  #lastSlot = randomInt(SLOTS);
+  #isClosed = false;
+  #onClosed = () => {};
+  #idle: NodeJS.Timeout | undefined;
+  #resteer: NodeJS.Timeout | undefined;
+
+  /** @throws VerbsError EADDRINUSE if the namespace has a broker */
+  static open(options: BrokerOptions = {}): Broker {
+    const fd = native().unix.listen(BROKER_NAME);
+    if (fd < 0)
+      throw errnoError(fd, 'the broker cannot listen', { EADDRINUSE: `this network namespace has ${other()}` });
+    return new Broker(fd, options);
+  }
+
+  private constructor(
+    listener: number,
+    { idleMs, admits = ({ uid }) => uid === own || uid === 0, log = () => {} }: BrokerOptions,
+  ) {
+    this.#listener = listener;
+    this.#admits = admits;
+    this.#log = log;
+    this.#idleMs = idleMs;
+    this.closed = new Promise((resolve) => {
+      this.#onClosed = resolve;
+    });
+    this.#vault = Vault.open();
+    this.#poller = new (native().Poller)(() => this.#accept());
+    this.#poller.open([listener]);
+    this.#poller.start(-1, true);
+    this.#setIdle();
+  }
+
+  /** Ends the broker. The programs keep their sockets. A second call does nothing. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    clearTimeout(this.#idle);
+    clearInterval(this.#resteer);
+    // first, so that the programs find no broker when their connection ends
+    this.#poller.close();
+    native().closeFd(this.#listener);
+    for (const connection of this.#strangers) connection.close();
+    for (const program of this.#programs.values()) program.close();
+    for (const group of this.#groups.values()) group.close();
+    this.#vault?.close();
+    this.#onClosed();
+  }
+
+  #setIdle(): void {
+    clearTimeout(this.#idle);
+    if (this.#idleMs === undefined || this.#programs.size + this.#strangers.size > 0 || this.#isClosed) return;
+    this.#idle = setTimeout(() => this.close(), this.#idleMs);
+  }
+
+  #accept(): void {
+    while (this.#strangers.size < MAX_STRANGERS) {
+      const fd = native().unix.accept(this.#listener);
+      if (fd < 0) break;
+      this.#greet(fd);
+    }
+    if (!this.#isClosed && this.#strangers.size < MAX_STRANGERS) this.#poller.start(-1, true);
+  }
+
+  #greet(fd: number): void {
+    let program: Promise<Program | undefined> | undefined;
+    const leave = () => {
+      clearTimeout(timer);
+      if (!this.#strangers.delete(connection)) return;
+      this.#poller.start(-1, true);
+      this.#setIdle();
+    };
+    const connection: BrokerConnection = new BrokerConnection(fd, {
+      onMessage: (message, fds) => {
+        if (program === undefined) {
+          program = this.#join(connection, message, fds);
+          void program.then((joined) => {
+            leave();
+            if (joined === undefined) connection.close();
+          });
+        } else {
+          for (const each of fds) native().closeFd(each);
+          void program.then((joined) => joined && this.#serve(joined, connection, message));
+        }
+      },
+      onEnd: () => {
+        leave();
+        void program?.then((joined) => {
+          if (joined?.connection === connection) joined.connection = undefined;
+        });
+      },
+    });
+    this.#strangers.add(connection);
+    clearTimeout(this.#idle);
+    const timer = setTimeout(() => {
+      connection.close();
+      leave();
+    }, JOIN_MS);
+  }
+
+  /** Handles the first message of a connection. @returns the program; undefined if it is refused */
+  async #join(connection: BrokerConnection, message: Message, fds: readonly number[]): Promise<Program | undefined> {
+    try {
+      const program = await this.#programFor(connection, message, fds);
+      program.connection = connection;
+      return program;
+    } catch (error) {
+      const { uid, pid } = connection.peer;
+      this.#log(`process ${pid} of user ${uid} is refused: ${(error as Error).message}`);
+      connection.send({ id: message.id, ...errorMessage(error) });
+      return undefined;
+    } finally {
+      for (const fd of fds) native().closeFd(fd);
+    }
+  }
+
+  async #programFor(connection: BrokerConnection, message: Message, fds: readonly number[]): Promise<Program> {
+    const { type, version, id } = message;
+    const { uid } = connection.peer;
+    if (version !== PROTOCOL_VERSION)
+      throw new VerbsError(
+        'EOPNOTSUPP',
+        `the broker (pid ${process.pid}) speaks version ${PROTOCOL_VERSION} of its protocol, and the program version ` +
+          `${version}: end one of them`,
+      );
+    if (!this.#admits(connection.peer))
+      throw new VerbsError(
+        'EPERM',
+        `the broker (pid ${process.pid}) of user ${own} does not admit user ${uid}: its owner can start it with ` +
+          `\`wasm-roce broker --allow ${uid}\``,
+      );
+    const addresses = addressesIn(message);
+    if (type === 'rejoin') {
+      const program = this.#rejoin(message, fds, addresses);
+      const [vault] = this.#vault === undefined ? [] : [this.#vault.fd];
+      connection.send({ id, slot: program.slot, secret: program.secret }, vault === undefined ? [] : [vault]);
+      return program;
+    }
+    if (type !== 'join') throw new TypeError(`the first message is ${String(type)}, not join`);
+    await this.#takeover(addresses);
+    if (connection.isClosed) throw new VerbsError('ECANCELED', 'the program has ended');
+    const slot = this.#freeSlot(addresses);
+    const pair = native().unix.pair();
+    if (typeof pair === 'number') throw errnoError(pair, 'the broker has no lease', {});
+    const [lease, theirs] = pair;
+    const program = this.#addProgram(slot, randomBytes(16).toString('hex'), lease);
+    connection.send(
+      { id, slot, secret: program.secret },
+      this.#vault === undefined ? [theirs] : [theirs, this.#vault.fd],
+    );
+    native().closeFd(theirs);
+    this.#keep();
+    this.#log(`slot ${slot}: process ${connection.peer.pid} of user ${uid}`);
+    return program;
+  }
+
+  #addProgram(slot: number, secret: string, lease: number): Program {
+    const program = new Program(slot, secret, lease, () => this.#end(program));
+    this.#programs.set(secret, program);
+    clearTimeout(this.#idle);
+    this.#resteer ??= setInterval(() => {
+      for (const group of this.#groups.values()) group.steer();
+    }, RESTEER_MS);
+    return program;
+  }
+
+  /** A slot of the earlier broker. */
+  #rejoin(message: Message, fds: readonly number[], addresses: readonly HostAddress[]): Program {
+    const { slot, secret, isAgent, services } = message;
+    const [vault] = fds;
+    if (!this.#programs.has(secret as string) && vault !== undefined) this.#restore(vault);
+    const program = this.#programs.get(secret as string);
+    if (program === undefined || program.slot !== slot)
+      throw new VerbsError('ENOENT', `the broker (pid ${process.pid}) does not know slot ${slot} of an earlier broker`);
+    program.connection?.close();
+    program.isAgent = isAgent === true;
+    for (const at of addresses) {
+      const group = this.#groups.get(addressKey(at));
+      if (!group?.has(program.slot)) continue;
+      program.addresses.add(addressKey(at));
+      if (program.isAgent) group.agents.add(program.slot);
+    }
+    for (const each of Array.isArray(services) ? services : []) {
+      const service = serviceIn(each as Message);
+      const group = this.#groups.get(addressKey(service));
+      if (group?.has(program.slot) && !group.services.has(service.id)) group.services.set(service.id, program.slot);
+    }
+    for (const key of program.addresses) this.#groups.get(key)?.steer();
+    return program;
+  }
+
+  /** Takes the sockets of an earlier broker from its vault. */
+  #restore(fd: number): void {
+    const duplicate = native().dupFd(fd);
+    if (duplicate < 0) return;
+    const vault = new Vault<Kept>(duplicate);
+    const entries = vault.read();
+    const members = new Map<string, { at: HostAddress; members: Member[] }>();
+    for (const { fd: kept, is } of entries) {
+      if (is.kind === 'lease' && !this.#programs.has(is.secret)) {
+        this.#addProgram(is.slot, is.secret, kept);
+      } else if (is.kind === 'member' && !this.#groups.has(addressKey(is.at))) {
+        const key = addressKey(is.at);
+        const found = members.get(key) ?? { at: is.at, members: [] };
+        members.set(key, found);
+        found.members[is.index] = { fd: kept, slot: is.slot };
+      } else {
+        native().closeFd(kept);
+      }
+    }
+    for (const [key, group] of members) {
+      this.#groups.set(key, new PortGroup(group.at, group.members));
+      for (const { slot } of group.members)
+        for (const { is } of entries)
+          if (is.kind === 'lease' && is.slot === slot) this.#programs.get(is.secret)?.addresses.add(key);
+    }
+    if (entries.length === 0) {
+      vault.close();
+      return;
+    }
+    this.#vault?.close();
+    this.#vault = vault;
+    this.#log(`${entries.length} sockets of the earlier broker`);
+    this.#keep();
+  }
+
+  /** Returns a slot that no program has, not one that has just become free if there is another. */
+  #freeSlot(addresses: readonly HostAddress[]): number {
+    const taken = new Set([...this.#programs.values()].map(({ slot }) => slot));
+    for (let i = 1; i <= SLOTS; i++) {
+      const slot = ((this.#lastSlot + i - 1) % SLOTS) + 1;
+      if (taken.has(slot)) continue;
+      this.#lastSlot = slot;
+      return slot;
+    }
+    throw new VerbsError(
+      'ENOSPC',
+      `${SLOTS} devices of this host share their addresses through the broker, as many as it can serve ` +
+        `(the next one asked for ${addresses.map(({ address }) => address)}): close one of them`,
+    );
+  }
+
+  /** The program has ended, or has closed its device. */
+  #end(program: Program): void {
+    const { slot } = program;
+    program.close();
+    this.#programs.delete(program.secret);
+    for (const key of program.addresses) this.#release(key, slot);
+    if (this.#programs.size === 0) {
+      clearInterval(this.#resteer);
+      this.#resteer = undefined;
+    }
+    this.#keep();
+    this.#setIdle();
+    this.#log(`slot ${slot} is free`);
+  }
+
+  #release(key: string, slot: number): void {
+    const group = this.#groups.get(key);
+    group?.release(slot);
+    if (!group?.isUnused) return;
+    group.close();
+    this.#groups.delete(key);
+  }
+
+  /** Writes the sockets as they are now into the vault. */
+  #keep(): void {
+    const entries: Entry<Kept>[] = [];
+    for (const { slot, secret, lease } of this.#programs.values())
+      entries.push({ fd: lease, is: { kind: 'lease', slot, secret } });
+    for (const { at, members } of this.#groups.values())
+      for (const [index, { fd, slot }] of members.entries())
+        entries.push({ fd, is: { kind: 'member', at, index, slot } });
+    const failed = this.#vault?.write(entries) ?? 0;
+    if (failed < 0)
+      this.#log(`the sockets are not kept for the next broker (${errnoName(failed)}): raise the limit of open files`);
+  }
+
+  #serve(program: Program, connection: BrokerConnection, message: Message): void {
+    const { id } = message;
+    const reply = (more: Message, fds: readonly number[] = []) => {
+      // a program that does not read is ended
+      if (!connection.send({ id, ...more }, fds)) connection.close();
+    };
+    this.#execute(program, message).then(
+      (fds) => reply({}, fds),
+      (error) =>
+        reply({ error: error instanceof VerbsError ? error.code : 'EINVAL', message: (error as Error).message }),
+    );
+  }
+
+  /** Executes a request. @returns the file descriptors of the reply */
+  async #execute(program: Program, message: Message): Promise<number[]> {
+    const { slot } = program;
+    switch (message.type) {
+      case 'socket':
+        return [await this.#lend(program, addressIn(message))];
+      case 'release': {
+        const key = addressKey(addressIn(message));
+        if (!program.addresses.delete(key)) return [];
+        this.#release(key, slot);
+        this.#keep();
+        return [];
+      }
+      case 'agent':
+        program.isAgent = true;
+        for (const key of program.addresses) {
+          const group = this.#groups.get(key);
+          group?.agents.add(slot);
+          group?.steer();
+        }
+        return [];
+      case 'listen':
+      case 'unlisten': {
+        const service = serviceIn(message);
+        const group = this.#groups.get(addressKey(service));
+        if (group === undefined || !group.has(slot))
+          throw new VerbsError('EADDRNOTAVAIL', `the device has no socket of ${addressKey(service)}`);
+        if (message.type === 'listen') listen(group, service.id, slot);
+        else if (group.services.get(service.id) === slot) group.services.delete(service.id);
+        group.steer();
+        return [];
+      }
+      default:
+        throw new TypeError(`the broker has no request ${String(message.type)}`);
+    }
+  }
+
+  async #lend(program: Program, at: HostAddress): Promise<number> {
+    const key = addressKey(at);
+    for (;;) {
+      const group = this.#groups.get(key) ?? new PortGroup(at);
+      const isNew = !group.has(program.slot);
+      if (!isNew && !program.addresses.has(key))
+        throw new VerbsError('EADDRINUSE', `another device of ${key} has slot ${program.slot}: open the device again`);
+      const fd = group.lend(program.slot);
+      if (fd >= 0) {
+        this.#groups.set(key, group);
+        program.addresses.add(key);
+        if (program.isAgent) group.agents.add(program.slot);
+        if (isNew) group.steer();
+        if (isNew) this.#keep();
+        return fd;
+      }
+      if (errnoName(fd) !== 'EADDRINUSE' || !this.#mayTakeOver)
+        throw errnoError(fd, `UDP port 4791 of ${key} cannot be opened`, {
+          EADDRINUSE: `UDP port 4791 of ${key} is taken by an rxe device of this host or by another program`,
+          EADDRNOTAVAIL: `${key} is not an address of this host`,
+        });
+      await sleep(RETRY_MS);
+      if (this.#isClosed || this.#programs.get(program.secret) !== program)
+        throw new VerbsError('ECANCELED', 'the program has ended');
+    }
+  }
+
+  /** Whether programs of an earlier broker may still come. */
+  get #mayTakeOver(): boolean {
+    return performance.now() - this.#startedAt < TAKEOVER_MS;
+  }
+
+  /**
+   * Waits for the programs of an earlier broker if one of the addresses is in use: they have sockets of it, and slots.
+   */
+  async #takeover(addresses: readonly HostAddress[]): Promise<void> {
+    const isTaken = (at: HostAddress) =>
+      !this.#groups.has(addressKey(at)) &&
+      errnoName(native().ports.isFree(ipBytes(at.address), ROCE_PORT, at.scope) || -1) === 'EADDRINUSE';
+    while (this.#mayTakeOver && !this.#isClosed && addresses.some(isTaken)) await sleep(RETRY_MS);
+  }
+}
+
+function listen(group: PortGroup, id: bigint, slot: number): void {
+  const owner = group.services.get(id);
+  if (owner !== undefined && owner !== slot)
+    throw new VerbsError('EADDRINUSE', `another device on this host listens on service id 0x${id.toString(16)}`);
+  if (owner === undefined && group.services.size >= MAX_SERVICES)
+    throw new VerbsError('ENOSPC', `the devices of ${addressKey(group.at)} listen on ${MAX_SERVICES} ports, the most`);
+  group.services.set(id, slot);
+}
+
+/** Names the broker that has the namespace's name. */
+function other(): string {
+  const { unix, closeFd } = native();
+  const fd = unix.connect(BROKER_NAME);
+  const peer = fd < 0 ? fd : unix.peer(fd);
+  if (fd >= 0) closeFd(fd);
+  return typeof peer === 'number' ? 'a broker already' : `a broker already: process ${peer.pid} of user ${peer.uid}`;
+}

@@ -1,0 +1,42 @@
+/** A device of a program that uses sockets of the broker. */
+
+import type { BrokerConnection } from '../link/broker/connection.js';
+import { type NativePoller, native } from '../native.js';
+
+/**
+ * See the head of this file. The program holds the other end of the lease as long as it lives, whether or not it is
+ * connected: one whose event loop is busy keeps its slot when the broker is replaced.
+ */
+export class Program {
+  /** Undefined while the program is not connected. */
+  connection: BrokerConnection | undefined;
+  /** Keys of its addresses. */
+  readonly addresses = new Set<string>();
+  isAgent = false;
+  readonly #poller: NativePoller;
+
+  /**
+   * @param lease the broker's end, which the program owns from now on
+   * @param onEnd the program has ended, or has closed the device
+   */
+  constructor(
+    readonly slot: number,
+    readonly secret: string,
+    readonly lease: number,
+    onEnd: () => void,
+  ) {
+    this.#poller = new (native().Poller)(() => {
+      // nothing is ever sent on a lease, so this is its end
+      if (native().unix.receive(lease, false) === undefined) return onEnd();
+      this.#poller.start(-1, false);
+    });
+    this.#poller.open([lease]);
+    this.#poller.start(-1, false);
+  }
+
+  close(): void {
+    this.#poller.close();
+    native().closeFd(this.lease);
+    this.connection?.close();
+  }
+}

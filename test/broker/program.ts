@@ -1,0 +1,149 @@
+/**
+ * A program on a shared address, driven from outside: reads calls as lines of JSON, `[name, ...arguments]`, and writes
+ * their results as lines of JSON. It ends with its standard input.
+ */
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Broker } from '../../src/broker/broker.js';
+import { type Connection as Conversation, type Device, openDevice } from '../../src/index.js';
+import { BrokerClient } from '../../src/link/broker/client.js';
+import { BrokerConnection } from '../../src/link/broker/connection.js';
+import { BROKER_NAME } from '../../src/link/broker/protocol.js';
+import { native } from '../../src/native.js';
+
+let device: Device;
+let fatal: string | undefined;
+const counts = { echoes: 0, wrong: 0, ended: 0, served: 0 };
+const kept: unknown[] = [];
+
+const textOf = (error: unknown) => (error as Error).message;
+
+async function echo(connection: Conversation): Promise<void> {
+  for await (const { data } of connection) {
+    counts.served++;
+    await connection.send(data);
+  }
+}
+
+/** Sends messages that are all different, one after the other, and compares the answers. */
+async function talk(connection: Conversation, name: string): Promise<void> {
+  for (let i = 0; ; i++) {
+    const sent = Buffer.from(`${name} ${i} `.padEnd(1 + ((i * 37) % 3000), 'x'));
+    await connection.send(sent);
+    const { value, done } = await connection[Symbol.asyncIterator]().next();
+    if (done) throw new Error('the connection has ended');
+    if (!sent.equals(value.data)) counts.wrong++;
+    counts.echoes++;
+  }
+}
+
+/** The calls. Their results are plain data. */
+export const CALLS = {
+  /** Opens the device. @returns the notes about its port, or the error */
+  async open(addresses: string[], broker = true): Promise<{ slot: number; notes: string[] } | { error: string }> {
+    try {
+      device = await openDevice({ link: 'udp', interface: 'lo', addresses, broker });
+    } catch (error) {
+      return { error: textOf(error) };
+    }
+    device.on('event', (event) => {
+      if (event.type === 'DEVICE_FATAL') fatal = event.reason;
+    });
+    const notes = device.notes.filter((note) => note.includes('UDP port'));
+    return { slot: device.link.sharedPort?.slot ?? 0, notes };
+  },
+
+  /** Serves echoes. @returns the error */
+  async listen(port: number): Promise<string | undefined> {
+    try {
+      const listener = await device.listen({ port });
+      const serve = async () => {
+        for await (const request of listener)
+          request
+            .accept()
+            .then(echo)
+            .catch(() => counts.ended++);
+      };
+      serve().catch(() => counts.ended++);
+    } catch (error) {
+      return textOf(error);
+    }
+    return undefined;
+  },
+
+  /** Connects, and exchanges messages until the connection ends. @returns the error */
+  async talk(host: string, port: number): Promise<string | undefined> {
+    try {
+      const connection = await device.connect({ host, port });
+      talk(connection, `${process.pid} to ${port}`).catch(() => counts.ended++);
+    } catch (error) {
+      return textOf(error);
+    }
+    return undefined;
+  },
+
+  counts: () => ({
+    ...counts,
+    fatal: fatal ?? null,
+    drops: fatal === undefined ? (device.counters().drop_qpn ?? 0) : 0,
+  }),
+
+  close: () => device.close(),
+
+  /** Process of the broker, or 0. */
+  brokerPid(): number {
+    const fd = native().unix.connect(BROKER_NAME);
+    if (fd < 0) return 0;
+    const peer = native().unix.peer(fd);
+    native().closeFd(fd);
+    return typeof peer === 'number' ? 0 : peer.pid;
+  },
+
+  /** Runs a broker that admits nobody. */
+  refuse: () => void kept.push(Broker.open({ admits: () => false })),
+
+  /** Takes the broker's name, and answers each first message with an error. */
+  answer(error: string, message: string): void {
+    const listener = native().unix.listen(BROKER_NAME);
+    const poller = new (native().Poller)(() => {
+      const fd = native().unix.accept(listener);
+      const connection = new BrokerConnection(fd, {
+        onMessage: ({ id }) => connection.send({ id, error, message }),
+        onEnd: () => {},
+      });
+      kept.push(connection);
+      poller.start(-1, false);
+    });
+    poller.open([listener]);
+    poller.start(-1, false);
+    kept.push(poller);
+  },
+
+  /** Joins with so many devices, as far as the broker lets them. @returns their number, and the error */
+  async joinMany(count: number): Promise<{ joined: number; error?: string }> {
+    for (let joined = 0; joined < count; joined++)
+      try {
+        kept.push(await BrokerClient.join([]));
+      } catch (error) {
+        return { joined, error: textOf(error) };
+      }
+    return { joined: count };
+  },
+
+  /** Keeps the event loop busy. */
+  block(ms: number): void {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+  },
+
+  sleep: (ms: number) => sleep(ms),
+};
+
+if (process.argv[1] === import.meta.filename) {
+  console.log('ready');
+  for await (const line of createInterface({ input: process.stdin })) {
+    const [name, ...call] = JSON.parse(line) as [keyof typeof CALLS, ...unknown[]];
+    const result = await (CALLS[name] as (...each: unknown[]) => unknown)(...call);
+    console.log(JSON.stringify(result ?? null));
+  }
+  process.exit();
+}
